@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole RoCEv2 frames: Ethernet (+ 802.1Q) / IPv4 or IPv6 / UDP / transport headers / payload / pad / ICRC.
+// Units: bytes; addresses as on the wire; ports and VLAN ids in host order.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "wire/headers.h"
+
+namespace rove::wire {
+
+using MacAddress = std::array<uint8_t, 6>;
+using Gid = std::array<uint8_t, 16>;                    // an IPv6 address, or ::ffff:a.b.c.d for IPv4
+
+bool is_ipv4_mapped(const Gid& gid);
+
+inline constexpr uint8_t kEcnNotEct = 0, kEcnEct1 = 1, kEcnEct0 = 2, kEcnCe = 3;   // RFC 3168
+
+// Everything below BTH that a packet of one flow has in common.
+struct Flow {
+    MacAddress dst_mac{}, src_mac{};
+    std::optional<uint16_t> vlan;                       // 802.1Q TCI: PCP(3) DEI(1) VID(12); none = untagged
+    Gid src{}, dst{};                                   // both IPv4-mapped, or both IPv6
+    uint8_t traffic_class = 0;                          // DSCP << 2 | ECN
+    uint8_t hop_limit = 64;
+    uint32_t flow_label = 0;                            // IPv6 only, 20 bits
+    uint16_t udp_src = 0;
+    // IPv4 only, for rebuilding a frame that somebody else made; rove itself sends 0 and DF.
+    uint16_t ipv4_id = 0;
+    bool ipv4_df = true;
+};
+
+// Why a frame was not taken. The order is that of the checks.
+enum class ParseError : uint8_t {
+    kNone,
+    kNotRoce,           // not UDP 4791 over IP: ARP, ND, ICMP, ... are for someone else
+    kTruncated,         // shorter than its headers or its IP/UDP length say
+    kIpHeader,          // options, fragment, bad version or header checksum
+    kUdp,               // UDP length disagrees with IP, or a non-zero UDP checksum is wrong
+    kBthVersion,        // TVer is not 0
+    kOpcode,            // reserved, or a transport service that rove does not speak
+    kPadding,           // pad count larger than the payload, or a padded packet where none can be
+    kIcrc,
+};
+const char* to_string(ParseError error);
+
+struct ParsedFrame {
+    Flow flow;
+    Headers headers;
+    const uint8_t* l3 = nullptr;                        // first byte of the IP header
+    const uint8_t* payload = nullptr;                   // points into the input
+    uint32_t payload_bytes = 0;                         // without pad
+    bool ce() const { return (flow.traffic_class & 3) == kEcnCe; }
+};
+
+// Parses `frame` (Ethernet header first, no FCS; trailing Ethernet padding is ignored) and verifies its ICRC.
+// Never reads outside `frame`. `out` is meaningful only for kNone.
+ParseError parse_frame(std::span<const uint8_t> frame, ParsedFrame& out);
+
+// A flow's Ethernet, IP and UDP headers, built once. Per packet only lengths and the IPv4 checksum change.
+struct FlowTemplate {
+    static constexpr size_t kMaxBytes = 14 + 4 + 40 + 8;
+    std::array<uint8_t, kMaxBytes> bytes{};
+    uint8_t size = 0;                                   // of the three headers together
+    uint8_t l3_offset = 0;                              // 14, or 18 with a VLAN tag
+    uint16_t ipv4_checksum = 0;                         // folded sum of the header with length 0, not complemented
+    uint32_t icrc_seed = 0;                             // for icrc(): internal
+};
+FlowTemplate make_template(const Flow& flow);
+
+struct Segment {
+    const void* data;
+    uint32_t bytes;
+};
+
+// Bytes that build_frame will write for these headers and this payload (pad and ICRC included).
+size_t frame_bytes(const FlowTemplate& flow, uint8_t opcode, uint32_t payload_bytes);
+
+// Writes a whole frame to `out`, which has room for frame_bytes(). Copies the payload from `payload` while computing the
+// ICRC over it. headers.bth.pad_count is ignored: it follows from the payload. Returns the bytes written.
+size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload);
+
+}  // namespace rove::wire

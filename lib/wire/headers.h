@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The headers of a RoCEv2 packet above UDP, decoded: BTH and the extended transport headers (IBTA vol. 1, ch. 9).
+// Units: lengths in bytes, PSN/QPN/MSN 24-bit values in host order, keys in host order.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace rove::wire {
+
+inline constexpr uint16_t kRoceUdpPort = 4791;          // IANA, RoCEv2 annex A17
+inline constexpr uint32_t kMulticastQpn = 0xFFFFFF;     // IBTA 9.2.2: destination QP of multicast
+inline constexpr uint16_t kDefaultPkey = 0xFFFF;        // IBTA 10.9.2: full member of the default partition
+inline constexpr size_t kIcrcBytes = 4;
+
+// IBTA 9.2.1: the three high bits name the transport service, the five low ones the operation.
+enum class Service : uint8_t { kRc = 0x00, kUc = 0x20, kUd = 0x60, kCnp = 0x80 };
+
+enum class Op : uint8_t {
+    kSendFirst = 0x00,
+    kSendMiddle = 0x01,
+    kSendLast = 0x02,
+    kSendLastImm = 0x03,
+    kSendOnly = 0x04,
+    kSendOnlyImm = 0x05,
+    kWriteFirst = 0x06,
+    kWriteMiddle = 0x07,
+    kWriteLast = 0x08,
+    kWriteLastImm = 0x09,
+    kWriteOnly = 0x0A,
+    kWriteOnlyImm = 0x0B,
+    kReadRequest = 0x0C,
+    kReadResponseFirst = 0x0D,
+    kReadResponseMiddle = 0x0E,
+    kReadResponseLast = 0x0F,
+    kReadResponseOnly = 0x10,
+    kAck = 0x11,
+    kAtomicAck = 0x12,
+    kCompareSwap = 0x13,
+    kFetchAdd = 0x14,
+    kSendLastInv = 0x16,
+    kSendOnlyInv = 0x17,
+};
+
+inline constexpr uint8_t kOpcodeCnp = 0x81;             // annex A17.9.3
+
+constexpr uint8_t opcode(Service service, Op op) { return static_cast<uint8_t>(service) | static_cast<uint8_t>(op); }
+constexpr Service service_of(uint8_t opcode) { return static_cast<Service>(opcode & 0xE0); }
+constexpr Op op_of(uint8_t opcode) { return static_cast<Op>(opcode & 0x1F); }
+
+struct Bth {
+    uint8_t opcode = 0;
+    bool solicited = false;
+    bool mig_req = true;                                // a hardware RC peer rejects packets without it
+    uint8_t pad_count = 0;                              // 0..3 bytes after the payload
+    uint8_t version = 0;                                // TVer, 0
+    uint16_t pkey = kDefaultPkey;
+    bool fecn = false;
+    bool becn = false;
+    uint32_t dest_qpn = 0;
+    bool ack_req = false;
+    uint32_t psn = 0;
+};
+
+struct Deth {
+    uint32_t qkey = 0;
+    uint32_t src_qpn = 0;
+};
+
+struct Reth {
+    uint64_t va = 0;
+    uint32_t rkey = 0;
+    uint32_t length = 0;
+};
+
+struct AtomicEth {
+    uint64_t va = 0;
+    uint32_t rkey = 0;
+    uint64_t swap_or_add = 0;
+    uint64_t compare = 0;
+};
+
+// AETH syndrome, IBTA 9.7.5.2.1: bits 6:5 say ACK, RNR NAK or NAK; bits 4:0 the credit count, timer code or NAK code.
+inline constexpr uint8_t kSyndromeAck = 0x1F;           // ACK, end-to-end credits not used
+inline constexpr uint8_t kSyndromeRnrNak = 0x20;        // | RNR timer code
+inline constexpr uint8_t kSyndromeNakSequence = 0x60;
+inline constexpr uint8_t kSyndromeNakInvalidRequest = 0x61;
+inline constexpr uint8_t kSyndromeNakRemoteAccess = 0x62;
+inline constexpr uint8_t kSyndromeNakRemoteOperation = 0x63;
+inline constexpr uint8_t kSyndromeNakInvalidRdRequest = 0x64;
+
+struct Aeth {
+    uint8_t syndrome = 0;
+    uint32_t msn = 0;
+};
+
+// What stands between UDP and the payload. Which members beside `bth` mean anything follows from the opcode
+// (extensions_of); the others are left as they were.
+struct Headers {
+    Bth bth;
+    Deth deth;
+    Reth reth;
+    AtomicEth atomic;
+    Aeth aeth;
+    uint64_t atomic_original = 0;                       // AtomicAckETH
+    uint32_t immediate = 0;                             // ImmDt, host order of the 32 bits on the wire
+    uint32_t invalidate_rkey = 0;                       // IETH
+};
+
+// The extended headers an opcode carries, as a bit set, in the order in which they stand on the wire.
+enum Extension : uint8_t {
+    kHasDeth = 1,
+    kHasReth = 2,
+    kHasAtomicEth = 4,
+    kHasAeth = 8,
+    kHasAtomicAckEth = 16,
+    kHasImmediate = 32,
+    kHasIeth = 64,
+    kHasPayload = 128,
+};
+
+struct OpcodeInfo {
+    bool known = false;
+    uint8_t extensions = 0;                             // Extension bits
+    uint8_t header_bytes = 0;                           // BTH and the extended headers
+};
+
+// Describes all 256 opcodes; `known` is false for those that IBTA reserves or that rove does not speak (RD, XRC).
+const std::array<OpcodeInfo, 256>& opcode_table();
+inline const OpcodeInfo& opcode_info(uint8_t opcode) { return opcode_table()[opcode]; }
+
+}  // namespace rove::wire
