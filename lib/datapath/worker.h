@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// An lcore worker: RX burst, protocol, TX burst and timers run to completion on it.
+// "Whoever holds the worker's drive lock is the worker": a dedicated lcore holds it all the time and gives it up at the end of a
+// round when a control call asks for it; with shared progress every driver takes it for a round.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "transport/engine.h"
+
+namespace rove::datapath {
+
+class PacketSink;   // the engine's sink: mbufs of this worker to its ports' TX queues
+
+class Worker {
+  public:
+    using Engine = transport::Engine<PacketSink>;
+
+    // Makes the calling thread the worker while it lives. Control calls only; must not nest.
+    class Hold {
+      public:
+        explicit Hold(Worker& worker);
+        ~Hold();
+        Hold(const Hold&) = delete;
+        Hold& operator=(const Hold&) = delete;
+
+      private:
+        Worker& worker_;
+    };
+
+    // Only inside a Hold, a Runtime::Pause, or on the worker. Non-inline so that verbs needs not see PacketSink:
+    // state changes and removal go through these.
+    void set_state(transport::QueuePair& qp, ibv_qp_state state);
+    void remove(transport::QueuePair& qp);
+    void flush(transport::QueuePair& qp);
+};
+
+}  // namespace rove::datapath

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A completion queue: a ring whose entries carry their own sequence number, as the owner bit of a hardware CQ does, so that
+// producers on several workers and the polling thread share no other word.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+namespace rove::transport {
+
+class CompletionQueue {
+  public:
+    enum class Arm : uint8_t { kNone, kSolicited, kAny };
+
+    // Room for at least `entries` completions. Returns false without memory.
+    bool init(uint32_t entries);
+    // Keeps what is queued; false if `entries` is fewer than that or without memory. Only while no worker runs.
+    bool resize(uint32_t entries);
+
+    // Worker. Returns false when the ring is full: the completion is lost and the CQ is overrun (an async error).
+    // `*notify` becomes true when the CQ was armed for this completion: the caller then owes an event to its channel.
+    bool push(const ibv_wc& wc, bool solicited, bool* notify);
+
+    // Application, under the CQ's lock. Returns the completions copied to `out`, at most `count`.
+    int poll(ibv_wc* out, int count);
+    void arm(bool solicited_only) {
+        armed_.store(static_cast<uint8_t>(solicited_only ? Arm::kSolicited : Arm::kAny), std::memory_order_seq_cst);
+    }
+    bool empty() const;
+    uint32_t capacity() const { return mask_ + 1; }
+    // Drops the completions of a QP that is being destroyed. Only while no worker runs.
+    void forget(uint32_t qpn);
+
+    void* owner = nullptr;                              // verbs' object
+
+  private:
+    struct alignas(64) Entry {
+        std::atomic<uint32_t> sequence;                 // tail value + 1 once written; stale otherwise
+        ibv_wc wc;
+    };
+    std::unique_ptr<Entry[]> ring_;
+    uint32_t mask_ = 0;
+    alignas(64) std::atomic<uint32_t> tail_{0};         // next entry to write
+    alignas(64) std::atomic<uint32_t> head_{0};         // next entry to read
+    alignas(64) std::atomic<uint8_t> armed_{0};
+};
+
+}  // namespace rove::transport

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// DCQCN's reaction point (Zhu et al., SIGCOMM 2015, section 3): the sending rate of a QP that received CNPs.
+// Units: nanoseconds; rates in bytes per second. Until the first CNP a QP is not limited at all.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace rove::transport {
+
+struct DcqcnConfig {
+    uint64_t line_rate_bytes_per_s = 12'500'000'000;    // where a limited QP starts and may return to: 100 Gb/s
+    uint64_t min_rate_bytes_per_s = 12'500'000;         // 100 Mb/s
+    uint64_t cnp_interval_ns = 50'000;                  // paper: one CNP per 50 us and flow
+    uint64_t alpha_timer_ns = 55'000;                   // paper
+    uint64_t rate_timer_ns = 55'000;                    // paper's recommended T (section 5)
+    uint64_t byte_counter = 10'000'000;                 // paper: 10 MB
+    uint64_t additive_bytes_per_s = 5'000'000;          // paper: 40 Mb/s
+    uint64_t hyper_bytes_per_s = 50'000'000;            // 10 x additive
+    uint32_t fast_recovery_steps = 5;                   // paper: F
+};
+
+class Dcqcn {
+  public:
+    bool limited() const { return limited_; }
+
+    // A CNP arrived: cut the rate.
+    void on_cnp(const DcqcnConfig& config, uint64_t now_ns);
+    // `bytes` go out now. Only called while limited().
+    void on_sent(const DcqcnConfig& config, uint32_t bytes, uint64_t now_ns);
+    // When the next packet may go out.
+    uint64_t next_send_ns() const { return next_send_ns_; }
+    uint64_t rate_bytes_per_s() const { return rate_; }
+
+  private:
+    void increase(const DcqcnConfig& config);
+    void catch_up(const DcqcnConfig& config, uint64_t now_ns);
+
+    bool limited_ = false;
+    uint32_t alpha_ = 1u << 16;                         // 16.16 fixed point: 1.0
+    uint64_t rate_ = 0, target_ = 0;
+    uint64_t next_send_ns_ = 0;
+    uint64_t last_alpha_ns_ = 0, last_rate_ns_ = 0;
+    uint64_t bytes_ = 0;                                // since the byte counter's last expiry
+    uint32_t time_steps_ = 0, byte_steps_ = 0;
+};
+
+}  // namespace rove::transport

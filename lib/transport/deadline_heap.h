@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timers: an indexed binary heap of QPs by deadline. A later deadline does not move a QP; it is looked at when the earlier one
+// passes and put back, so that a busy QP costs one heap operation per timeout and not one per packet. Units: nanoseconds.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "transport/queue_pair.h"
+
+namespace rove::transport {
+
+class DeadlineHeap {
+  public:
+    uint64_t earliest() const { return heap_.empty() ? kNever : heap_.front()->deadline; }
+    // The QP wants to be looked at no later than `deadline`.
+    void schedule(QueuePair& qp, uint64_t deadline);
+    // Takes out the QP with the earliest deadline if that has passed; null otherwise.
+    QueuePair* pop(uint64_t now_ns);
+    void remove(QueuePair& qp);
+
+  private:
+    void place(QueuePair* qp, uint32_t index);
+    void sift_up(QueuePair* qp, uint32_t index);
+    void sift_down(QueuePair* qp, uint32_t index);
+    std::vector<QueuePair*> heap_;
+};
+
+}  // namespace rove::transport

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// A queue pair's state. It belongs to one worker; control calls change it only while they hold that worker.
+// Units: times in nanoseconds of the worker's clock (0 = not set), sizes in bytes, packets where named.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "transport/completion_queue.h"
+#include "transport/congestion/dcqcn.h"
+#include "transport/psn.h"
+#include "transport/work_queue.h"
+#include "wire/frame.h"
+
+namespace rove::transport {
+
+inline constexpr uint64_t kNever = UINT64_MAX;
+inline constexpr uint32_t kMaxRdAtomic = 128;           // requests, both ways; what ConnectX devices offer
+
+// Where a QP's or an address handle's packets go. Filled by the datapath when the address is resolved.
+struct Path {
+    wire::Flow flow;
+    wire::FlowTemplate headers;
+    uint16_t port = 0;                                  // the device's port, as in QueuePair::port
+    bool loopback = false;                              // the destination is the device itself
+};
+
+// Requester half. Go-back-N always resumes at `una`, so what is on its way is described by two positions and no packet list.
+struct Requester {
+    uint32_t next_wqe = 0;          // SQ index of the request to send from next
+    uint32_t next_packet = 0;       // packets of it already sent
+    Psn next_psn;                   // of the next packet to send
+    Psn max_psn;                    // one past the highest PSN ever sent
+    Psn una;                        // oldest PSN not acknowledged
+    Psn rewound_to;                 // `una` at the last rewind; NAKs and gaps at the same place do not rewind again
+    bool rewound = false;           // since the last progress
+    bool failed = false;            // the request at next_wqe cannot be sent; it completes with `failure` in its turn
+    ibv_wc_status failure = IBV_WC_SUCCESS;
+    bool draining = false;          // SQD entered, IBV_EVENT_SQ_DRAINED not yet raised
+    bool ack_requested = false;     // a packet with AckReq is on its way
+    uint8_t retries_left = 0;
+    uint8_t rnr_retries_left = 0;
+    uint16_t reads_outstanding = 0; // READ and atomic request packets without all their responses
+    uint16_t since_ack_req = 0;     // packets sent since the last with AckReq
+    uint8_t probes = 0;             // tail probes since the last progress
+    uint64_t ack_deadline = kNever; // the verbs' timeout
+    uint64_t probe_deadline = kNever;
+    uint64_t rnr_until = 0;         // nothing is sent before this
+    uint64_t srtt_ns = 0;           // smoothed, from AckReq packets that were sent once
+    Psn rtt_psn;                    // the packet being timed
+    uint64_t rtt_start = 0;         // 0 = none
+};
+
+// What a responder owes: a READ's data, or an atomic's (possibly replayed) answer.
+struct ResponderJob {
+    uint64_t va = 0;                // READ: of the next byte to send
+    uint32_t rkey = 0;
+    uint32_t left = 0;              // READ: bytes not yet sent
+    Psn first;                      // first PSN of the response
+    Psn next;                       // PSN of the next packet
+    Psn end;                        // one past the last
+    uint32_t msn = 0;
+    bool is_atomic = false;
+    bool started = false;           // READ: a packet was sent
+    uint64_t original = 0;          // atomic: the value found
+};
+
+// The result of an executed atomic, kept so that a repeated request is answered and not executed again (IBTA 9.4.5).
+struct AtomicResult {
+    Psn psn;
+    bool valid = false;
+    uint64_t original = 0;
+};
+
+struct Responder {
+    enum class Message : uint8_t { kNone, kSend, kWrite };
+
+    Psn epsn;                       // expected
+    uint32_t msn = 0;
+    Message message = Message::kNone;   // in progress: a First was taken, its Last not
+    bool nak_sent = false;          // a sequence NAK was sent for epsn
+    bool ack_due = false;
+    uint8_t ack_syndrome = wire::kSyndromeAck;
+    Psn ack_psn;
+    uint32_t offset = 0;            // bytes of the message in progress already placed
+    uint64_t write_va = 0;          // WRITE in progress
+    uint32_t write_rkey = 0;
+    uint32_t write_length = 0;
+    bool has_receive = false;       // `receive` holds a request taken for the message in progress
+    uint64_t last_cnp_ns = 0;
+    RecvWqe receive;                // copied from the RQ or SRQ; its SGEs are in `receive_sges`
+    std::unique_ptr<ibv_sge[]> receive_sges;
+    // Ring of jobs [job_head, job_tail), capacity = max_dest_rd_atomic; allocated when the QP goes to RTR.
+    std::vector<ResponderJob> jobs;
+    uint32_t job_head = 0, job_tail = 0;
+    std::vector<AtomicResult> atomics;
+    uint32_t next_atomic = 0;
+};
+
+struct QueuePair {
+    // Identity, fixed at creation.
+    uint32_t qpn = 0;
+    ibv_qp_type type = IBV_QPT_RC;
+    bool sq_sig_all = false;
+    uint16_t port = 0;
+    uint16_t worker = 0;
+    uint8_t priority = 1;                               // doorbell ring and transmit order: 0 HIGH, 1 MEDIUM, 2 LOW
+    const void* pd = nullptr;
+    void* owner = nullptr;                              // verbs' object
+    CompletionQueue* send_cq = nullptr;
+    CompletionQueue* recv_cq = nullptr;
+    SharedRecvQueue* srq = nullptr;
+    uint32_t max_send_sge = 0, max_recv_sge = 0, max_inline = 0;
+    SendQueue sq;
+    RecvQueue rq;
+
+    // Set by modify.
+    ibv_qp_state state = IBV_QPS_RESET;
+    uint32_t access = 0;                                // what the peer may do: IBV_ACCESS_REMOTE_*
+    uint32_t mtu = 1024;                                // path MTU, bytes
+    uint32_t remote_qpn = 0;
+    uint32_t qkey = 0;
+    uint16_t pkey = wire::kDefaultPkey;
+    uint8_t max_rd_atomic = 0;                          // as requester
+    uint8_t max_dest_rd_atomic = 0;                     // as responder
+    uint8_t timeout = 0;                                // 4.096 us * 2^timeout; 0 = never
+    uint8_t retry_cnt = 0;
+    uint8_t rnr_retry = 0;                              // 7 = for ever
+    uint8_t min_rnr_timer = 0;                          // code, IBTA table 45
+    Path path;                                          // connected types
+
+    Requester requester;
+    Responder responder;
+    Dcqcn congestion;
+
+    // The engine's scheduling.
+    bool active = false;                                // in an active list
+    QueuePair* next_active = nullptr;
+    uint64_t deadline = kNever;                         // under which it stands in the heap
+    uint32_t heap_index = UINT32_MAX;                   // UINT32_MAX = not in it
+    std::atomic<bool> doorbell{false};                  // rung and not yet taken by the worker
+
+    bool is_connected() const { return type == IBV_QPT_RC || type == IBV_QPT_UC; }
+    bool may_receive() const { return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
+                                      state == IBV_QPS_SQE; }
+};
+
+// All QPs of the process by number: low 16 bits index, high 8 bits a generation, so that late packets of a destroyed QP do
+// not find its successor. Written by control calls while no worker runs.
+class QueuePairTable {
+  public:
+    static constexpr uint32_t kEntries = 1u << 16;
+    static constexpr uint32_t kFirst = 16;              // 0 and 1 are special, IBTA 3.5.3; the rest reserved for ours
+
+    QueuePairTable();
+    // Gives `qp` a number. Returns false when all are taken.
+    bool insert(QueuePair& qp);
+    void remove(QueuePair& qp);
+    QueuePair* find(uint32_t qpn) const {
+        QueuePair* qp = entries_[qpn & (kEntries - 1)];
+        return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
+    }
+
+    // Multicast: UD QPs by group.
+    struct Attachment {
+        wire::Gid group;
+        QueuePair* qp;
+    };
+    void attach(const wire::Gid& group, QueuePair& qp);             // no effect if attached
+    bool detach(const wire::Gid& group, QueuePair& qp);             // false if it was not
+    const std::vector<Attachment>& attachments() const { return attachments_; }
+
+  private:
+    std::vector<QueuePair*> entries_;
+    std::vector<uint8_t> generations_;
+    uint32_t next_ = kFirst;
+    std::vector<Attachment> attachments_;
+};
+
+}  // namespace rove::transport

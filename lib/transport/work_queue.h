@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Send and receive queues: rings of work requests between one posting side (verbs, under the object's lock) and the worker
+// that owns the QP. Units: bytes; indices run freely modulo 2^32 and are masked on access.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+namespace rove::transport {
+
+struct Path;
+
+inline constexpr uint32_t kMaxSge = 32;
+inline constexpr uint32_t kMaxInlineBytes = 1024;
+inline constexpr uint32_t kMaxWorkRequests = 32768;
+
+// A send work request from posting to completion. Its SGEs, or its inline data, follow it in the ring's slot.
+struct alignas(64) SendWqe {
+    uint64_t wr_id = 0;
+    uint64_t remote_addr = 0;
+    uint64_t compare_add = 0;
+    uint64_t swap = 0;
+    const Path* path = nullptr;     // UD: where to; owned by the address handle, which outlives the request
+    uint32_t rkey = 0;              // RDMA and atomics
+    uint32_t immediate = 0;         // host order; the rkey to invalidate for SEND_WITH_INV and LOCAL_INV
+    uint32_t length = 0;            // of the whole message
+    uint32_t first_psn = 0;         // set by the requester when it first sends
+    uint32_t packets = 0;           // PSNs the message takes; set with first_psn
+    uint32_t remote_qpn = 0;        // UD
+    uint32_t remote_qkey = 0;       // UD
+    uint8_t opcode = 0;             // ibv_wr_opcode
+    uint8_t send_flags = 0;         // ibv_send_flags; SIGNALED already includes sq_sig_all
+    uint8_t num_sge = 0;            // 0 with inline data
+    uint8_t unused = 0;
+
+    ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
+    uint8_t* inline_data() { return reinterpret_cast<uint8_t*>(this + 1); }
+    bool is_inline() const { return (send_flags & IBV_SEND_INLINE) != 0; }
+    bool is_read() const { return opcode == IBV_WR_RDMA_READ; }
+    bool is_atomic() const { return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD; }
+    bool awaits_response() const { return is_read() || is_atomic(); }
+};
+
+struct RecvWqe {
+    uint64_t wr_id = 0;
+    uint32_t num_sge = 0;
+    uint32_t length = 0;            // sum of the SGEs
+    ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
+};
+
+// A ring of fixed-size slots with one producer and one consumer. The producer's store of `produced_` (release) pairs with the
+// consumer's load (acquire), and the other way round for `consumed_`: without them a slot would be read before it is written.
+class SlotRing {
+  public:
+    // Room for at least `count` slots. Returns false without memory.
+    bool init(uint32_t count, size_t slot_bytes);
+
+    uint32_t capacity() const { return mask_ + 1; }
+    size_t memory_bytes() const { return static_cast<size_t>(capacity()) * slot_bytes_; }
+    void* slot(uint32_t index) const { return memory_.get() + static_cast<size_t>(index & mask_) * slot_bytes_; }
+
+    // Producer: slots that may be written now, counting from produced().
+    uint32_t room() const {
+        return limit_ - (produced_.load(std::memory_order_relaxed) - consumed_.load(std::memory_order_acquire));
+    }
+    uint32_t produced() const { return produced_.load(std::memory_order_relaxed); }
+    void publish(uint32_t count) { produced_.store(produced() + count, std::memory_order_release); }
+
+    // Consumer.
+    uint32_t available_until() const { return produced_.load(std::memory_order_acquire); }
+    uint32_t consumed() const { return consumed_.load(std::memory_order_relaxed); }
+    void consume_to(uint32_t index) { consumed_.store(index, std::memory_order_release); }
+
+    void reset() {
+        produced_.store(0, std::memory_order_relaxed);
+        consumed_.store(0, std::memory_order_relaxed);
+    }
+
+  private:
+    struct Free {
+        void operator()(uint8_t* p) const { std::free(p); }
+    };
+    std::unique_ptr<uint8_t[], Free> memory_;
+    size_t slot_bytes_ = 0;
+    uint32_t mask_ = 0;
+    uint32_t limit_ = 0;            // what was asked for; capacity() is the next power of two
+    alignas(64) std::atomic<uint32_t> produced_{0};
+    alignas(64) std::atomic<uint32_t> consumed_{0};
+};
+
+struct SendQueue : SlotRing {
+    bool init(uint32_t max_wr, uint32_t max_sge, uint32_t max_inline);
+    SendWqe& at(uint32_t index) const { return *static_cast<SendWqe*>(slot(index)); }
+};
+
+struct RecvQueue : SlotRing {
+    bool init(uint32_t max_wr, uint32_t max_sge);
+    RecvWqe& at(uint32_t index) const { return *static_cast<RecvWqe*>(slot(index)); }
+};
+
+// A receive queue that many QPs, perhaps on several workers, take from. A request taken by a QP is copied out, so that
+// slots are freed in order whatever order messages end in.
+struct SharedRecvQueue {
+    RecvQueue ring;
+    uint32_t max_sge = 0;
+    std::atomic_flag consumer_lock = ATOMIC_FLAG_INIT;  // held for one copy; contended only between workers
+    std::atomic<uint32_t> limit{0};                     // armed limit, 0 = not armed (ibv_modify_srq)
+    void* owner = nullptr;                              // verbs' object, for async events
+};
+
+}  // namespace rove::transport
