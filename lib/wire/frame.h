@@ -43,7 +43,7 @@ enum class ParseError : uint8_t {
     kUdp,               // UDP length disagrees with IP, or a non-zero UDP checksum is wrong
     kBthVersion,        // TVer is not 0
     kOpcode,            // reserved, or a transport service that rove does not speak
-    kPadding,           // pad count larger than the payload, or a padded packet where none can be
+    kPadding,           // length not a multiple of 4, pad larger than the payload, payload or pad where none can be
     kIcrc,
 };
 const char* to_string(ParseError error);
@@ -68,7 +68,6 @@ struct FlowTemplate {
     uint8_t size = 0;                                   // of the three headers together
     uint8_t l3_offset = 0;                              // 14, or 18 with a VLAN tag
     uint16_t ipv4_checksum = 0;                         // folded sum of the header with length 0, not complemented
-    uint32_t icrc_seed = 0;                             // for icrc(): internal
 };
 FlowTemplate make_template(const Flow& flow);
 

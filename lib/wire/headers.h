@@ -123,11 +123,12 @@ enum Extension : uint8_t {
 struct OpcodeInfo {
     bool known = false;
     uint8_t extensions = 0;                             // Extension bits
-    uint8_t header_bytes = 0;                           // BTH and the extended headers
+    uint8_t header_bytes = 0;                           // BTH, the extended headers, and the 16 reserved bytes of a CNP
 };
 
 // Describes all 256 opcodes; `known` is false for those that IBTA reserves or that rove does not speak (RD, XRC).
-const std::array<OpcodeInfo, 256>& opcode_table();
-inline const OpcodeInfo& opcode_info(uint8_t opcode) { return opcode_table()[opcode]; }
+extern const std::array<OpcodeInfo, 256> kOpcodeTable;
+inline const std::array<OpcodeInfo, 256>& opcode_table() { return kOpcodeTable; }
+inline const OpcodeInfo& opcode_info(uint8_t opcode) { return kOpcodeTable[opcode]; }
 
 }  // namespace rove::wire

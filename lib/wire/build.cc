@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames out: the template of a flow, and a packet from it.
+#include <cstring>
+
+#include "wire/crc32.h"
+#include "wire/frame.h"
+#include "wire/icrc.h"
+#include "wire/network_headers.h"
+#include "wire/transport_headers.h"
+
+namespace rove::wire {
+namespace {
+
+constexpr uint32_t pad_of(uint32_t payload_bytes) { return -payload_bytes & 3; }
+
+// Copies in blocks of 16, the last one overlapping: every template has at least 42 bytes.
+void copy_template(uint8_t* out, const FlowTemplate& flow) {
+    const uint8_t* const from = flow.bytes.data();
+    std::memcpy(out, from, 32);
+    if (flow.size > 48) std::memcpy(out + 32, from + 32, 16);
+    std::memcpy(out + flow.size - 16, from + flow.size - 16, 16);
+}
+
+}  // namespace
+
+bool is_ipv4_mapped(const Gid& gid) { return load<uint64_t>(gid.data()) == 0 && load_be32(gid.data() + 8) == 0xFFFF; }
+
+FlowTemplate make_template(const Flow& flow) {
+    FlowTemplate made;
+    uint8_t* const bytes = made.bytes.data();
+    const bool v4 = is_ipv4_mapped(flow.dst);
+    const uint16_t type = v4 ? kEtherTypeIpv4 : kEtherTypeIpv6;
+    std::memcpy(bytes + ethernet::kDst, flow.dst_mac.data(), flow.dst_mac.size());
+    std::memcpy(bytes + ethernet::kSrc, flow.src_mac.data(), flow.src_mac.size());
+    if (flow.vlan) {
+        store_be16(bytes + ethernet::kType, kEtherTypeVlan);
+        store_be16(bytes + ethernet::kTci, *flow.vlan);
+        store_be16(bytes + ethernet::kInnerType, type);
+        made.l3_offset = kEthernetBytes + kVlanTagBytes;
+    } else {
+        store_be16(bytes + ethernet::kType, type);
+        made.l3_offset = kEthernetBytes;
+    }
+
+    uint8_t* const l3 = bytes + made.l3_offset;
+    uint8_t* const l4 = l3 + (v4 ? kIpv4Bytes : kIpv6Bytes);
+    if (v4) {
+        l3[ipv4::kVersionIhl] = ipv4::kVersion4Ihl5;
+        l3[ipv4::kTos] = flow.traffic_class;
+        store_be16(l3 + ipv4::kId, flow.ipv4_id);
+        store_be16(l3 + ipv4::kFragment, flow.ipv4_df ? ipv4::kDontFragment : 0);
+        l3[ipv4::kTtl] = flow.hop_limit;
+        l3[ipv4::kProtocol] = kProtocolUdp;
+        std::memcpy(l3 + ipv4::kSrc, flow.src.data() + 12, 4);
+        std::memcpy(l3 + ipv4::kDst, flow.dst.data() + 12, 4);
+        made.ipv4_checksum = sum_ipv4_header(l3);
+    } else {
+        const uint32_t label = flow.flow_label & 0xFFFFF;
+        store_be32(l3 + ipv6::kVersionClassLabel, 6u << 28 | uint32_t{flow.traffic_class} << 20 | label);
+        l3[ipv6::kNextHeader] = kProtocolUdp;
+        l3[ipv6::kHopLimit] = flow.hop_limit;
+        std::memcpy(l3 + ipv6::kSrc, flow.src.data(), flow.src.size());
+        std::memcpy(l3 + ipv6::kDst, flow.dst.data(), flow.dst.size());
+    }
+    store_be16(l4 + udp::kSrcPort, flow.udp_src);
+    store_be16(l4 + udp::kDstPort, kRoceUdpPort);
+    made.size = static_cast<uint8_t>(l4 + kUdpBytes - bytes);
+    return made;
+}
+
+size_t frame_bytes(const FlowTemplate& flow, uint8_t opcode, uint32_t payload_bytes) {
+    return flow.size + opcode_info(opcode).header_bytes + payload_bytes + pad_of(payload_bytes) + kIcrcBytes;
+}
+
+size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload) {
+    const OpcodeInfo& info = opcode_info(headers.bth.opcode);
+    uint32_t payload_bytes = 0;
+    for (const Segment& segment : payload) payload_bytes += segment.bytes;
+    const uint32_t pad = pad_of(payload_bytes);
+
+    copy_template(out, flow);
+    uint8_t* const l3 = out + flow.l3_offset;
+    uint8_t* const bth = out + flow.size;
+    const size_t udp_bytes = kUdpBytes + info.header_bytes + payload_bytes + pad + kIcrcBytes;
+    store_be16(bth - kUdpBytes + udp::kLength, static_cast<uint16_t>(udp_bytes));
+    if (flow.size - flow.l3_offset == kIpv4Bytes + kUdpBytes) {
+        const uint16_t length = big_endian(static_cast<uint16_t>(kIpv4Bytes + udp_bytes));
+        store(l3 + ipv4::kLength, length);
+        store(l3 + ipv4::kChecksum, static_cast<uint16_t>(~fold_checksum(uint64_t{flow.ipv4_checksum} + length)));
+    } else {
+        store_be16(l3 + ipv6::kLength, static_cast<uint16_t>(udp_bytes));
+    }
+
+    emit_bth(bth, headers.bth, pad);
+    uint8_t* at = emit_extensions(bth + kBthBytes, info.extensions, headers);
+    if (headers.bth.opcode == kOpcodeCnp) {
+        std::memset(at, 0, 16);
+        at += 16;
+    }
+    uint32_t crc = icrc(l3, static_cast<size_t>(at - l3));
+    for (const Segment& segment : payload) {
+        crc = crc32_copy(crc, at, segment.data, segment.bytes);
+        at += segment.bytes;
+    }
+    if (pad) {
+        std::memset(at, 0, pad);
+        crc = crc32(crc, at, pad);
+        at += pad;
+    }
+    store(at, crc);
+    return static_cast<size_t>(at + kIcrcBytes - out);
+}
+
+}  // namespace rove::wire

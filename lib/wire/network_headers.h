@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the fields of Ethernet, 802.1Q, IPv4, IPv6 and UDP are, and the Internet checksum. Internal to lib/wire.
+// Units: byte offsets in the header.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "wire/byte_order.h"
+
+namespace rove::wire {
+
+inline constexpr size_t kEthernetBytes = 14, kVlanTagBytes = 4, kIpv4Bytes = 20, kIpv6Bytes = 40, kUdpBytes = 8;
+inline constexpr size_t kBthBytes = 12;
+inline constexpr uint16_t kEtherTypeIpv4 = 0x0800, kEtherTypeIpv6 = 0x86DD, kEtherTypeVlan = 0x8100;
+inline constexpr uint8_t kProtocolUdp = 17;
+
+namespace ethernet {
+inline constexpr size_t kDst = 0, kSrc = 6, kType = 12, kTci = 14, kInnerType = 16;
+}
+namespace ipv4 {
+inline constexpr size_t kVersionIhl = 0, kTos = 1, kLength = 2, kId = 4, kFragment = 6, kTtl = 8, kProtocol = 9,
+                        kChecksum = 10, kSrc = 12, kDst = 16;
+inline constexpr uint8_t kVersion4Ihl5 = 0x45;
+inline constexpr uint16_t kDontFragment = 0x4000, kFragmentOffset = 0x1FFF;
+}
+namespace ipv6 {
+inline constexpr size_t kVersionClassLabel = 0, kLength = 4, kNextHeader = 6, kHopLimit = 7, kSrc = 8, kDst = 24;
+}
+namespace udp {
+inline constexpr size_t kSrcPort = 0, kDstPort = 2, kLength = 4, kChecksum = 6;
+}
+
+// RFC 1071. Sums are of 16-bit words in the machine's order (a sum of swapped words is the swapped sum).
+constexpr uint16_t fold_checksum(uint64_t sum) {
+    sum = (sum & 0xFFFFFFFF) + (sum >> 32);
+    sum = (sum & 0xFFFF) + (sum >> 16 & 0xFFFF) + (sum >> 32);
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    return static_cast<uint16_t>(sum);
+}
+
+// Of the 20 bytes of an IPv4 header; 0xFFFF if its checksum is right.
+inline uint16_t sum_ipv4_header(const uint8_t* l3) {
+    uint64_t sum = 0;
+    for (size_t at = 0; at < kIpv4Bytes; at += 4) sum += load<uint32_t>(l3 + at);
+    return fold_checksum(sum);
+}
+
+}  // namespace rove::wire

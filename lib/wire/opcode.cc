@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which headers each opcode carries (IBTA vol. 1, table 38; CNP: annex A17.9.3).
+#include "wire/headers.h"
+
+namespace rove::wire {
+namespace {
+
+constexpr uint8_t kBthBytes = 12;
+constexpr uint8_t kCnpReservedBytes = 16;
+
+constexpr uint8_t extension_bytes(uint8_t extensions) {
+    uint8_t bytes = 0;
+    if (extensions & kHasDeth) bytes += 8;
+    if (extensions & kHasReth) bytes += 16;
+    if (extensions & kHasAtomicEth) bytes += 28;
+    if (extensions & kHasAeth) bytes += 4;
+    if (extensions & kHasAtomicAckEth) bytes += 8;
+    if (extensions & kHasImmediate) bytes += 4;
+    if (extensions & kHasIeth) bytes += 4;
+    return bytes;
+}
+
+constexpr std::array<OpcodeInfo, 256> make_table() {
+    std::array<OpcodeInfo, 256> table{};
+    const auto add = [&](Service service, Op op, int extensions) {
+        const auto bits = static_cast<uint8_t>(extensions);
+        const auto bytes = static_cast<uint8_t>(kBthBytes + extension_bytes(bits));
+        table[opcode(service, op)] = {.known = true, .extensions = bits, .header_bytes = bytes};
+    };
+    for (const Service service : {Service::kRc, Service::kUc}) {
+        add(service, Op::kSendFirst, kHasPayload);
+        add(service, Op::kSendMiddle, kHasPayload);
+        add(service, Op::kSendLast, kHasPayload);
+        add(service, Op::kSendLastImm, kHasImmediate | kHasPayload);
+        add(service, Op::kSendOnly, kHasPayload);
+        add(service, Op::kSendOnlyImm, kHasImmediate | kHasPayload);
+        add(service, Op::kWriteFirst, kHasReth | kHasPayload);
+        add(service, Op::kWriteMiddle, kHasPayload);
+        add(service, Op::kWriteLast, kHasPayload);
+        add(service, Op::kWriteLastImm, kHasImmediate | kHasPayload);
+        add(service, Op::kWriteOnly, kHasReth | kHasPayload);
+        add(service, Op::kWriteOnlyImm, kHasReth | kHasImmediate | kHasPayload);
+    }
+    add(Service::kRc, Op::kReadRequest, kHasReth);
+    add(Service::kRc, Op::kReadResponseFirst, kHasAeth | kHasPayload);
+    add(Service::kRc, Op::kReadResponseMiddle, kHasPayload);
+    add(Service::kRc, Op::kReadResponseLast, kHasAeth | kHasPayload);
+    add(Service::kRc, Op::kReadResponseOnly, kHasAeth | kHasPayload);
+    add(Service::kRc, Op::kAck, kHasAeth);
+    add(Service::kRc, Op::kAtomicAck, kHasAeth | kHasAtomicAckEth);
+    add(Service::kRc, Op::kCompareSwap, kHasAtomicEth);
+    add(Service::kRc, Op::kFetchAdd, kHasAtomicEth);
+    add(Service::kRc, Op::kSendLastInv, kHasIeth | kHasPayload);
+    add(Service::kRc, Op::kSendOnlyInv, kHasIeth | kHasPayload);
+    add(Service::kUd, Op::kSendOnly, kHasDeth | kHasPayload);
+    add(Service::kUd, Op::kSendOnlyImm, kHasDeth | kHasImmediate | kHasPayload);
+    table[kOpcodeCnp] = {.known = true, .extensions = 0, .header_bytes = kBthBytes + kCnpReservedBytes};
+    return table;
+}
+
+}  // namespace
+
+constinit const std::array<OpcodeInfo, 256> kOpcodeTable = make_table();
+
+}  // namespace rove::wire

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames in. Every length is checked before the bytes it promises are read. The usual frame, untagged IPv4 without a UDP
+// checksum, takes one straight way; everything else leaves it through a branch that is not taken.
+#include <cstring>
+
+#include "wire/frame.h"
+#include "wire/icrc.h"
+#include "wire/network_headers.h"
+#include "wire/transport_headers.h"
+
+namespace rove::wire {
+namespace {
+
+constexpr size_t kMinUdpBytes = kUdpBytes + kBthBytes + kIcrcBytes;
+
+// Where the layers of a frame are, once its IP and UDP headers have been found good.
+struct Layers {
+    const uint8_t* l3;
+    const uint8_t* l4;
+    size_t udp_bytes;
+};
+
+void set_ipv4_mapped(Gid& gid, const uint8_t* address) {
+    store<uint64_t>(gid.data(), 0);
+    store(gid.data() + 8, big_endian(uint32_t{0xFFFF}));
+    store(gid.data() + 12, load<uint32_t>(address));
+}
+
+// Whether the checksum over pseudo header, UDP header and data is right (RFC 768, RFC 8200 8.1).
+bool udp_checksum_ok(const uint8_t* addresses, size_t address_bytes, const uint8_t* l4, size_t udp_bytes) {
+    uint64_t sum = big_endian(static_cast<uint32_t>(udp_bytes)) + uint64_t{big_endian(uint16_t{kProtocolUdp})};
+    for (size_t at = 0; at < address_bytes; at += 4) sum += load<uint32_t>(addresses + at);
+    size_t at = 0;
+    for (; at + 4 <= udp_bytes; at += 4) sum += load<uint32_t>(l4 + at);
+    uint8_t rest[4] = {};
+    std::memcpy(rest, l4 + at, udp_bytes - at);
+    return fold_checksum(sum + load<uint32_t>(rest)) == 0xFFFF;
+}
+
+// IPv4 from `l3` on, `bytes` of it there.
+ParseError find_ipv4(const uint8_t* l3, size_t bytes, Layers& out) {
+    if (bytes < kIpv4Bytes) return ParseError::kTruncated;
+    const uint16_t fragment = load_be16(l3 + ipv4::kFragment);
+    const size_t header_bytes = (l3[ipv4::kVersionIhl] & 0xF) * size_t{4};
+    if (l3[ipv4::kVersionIhl] >> 4 != 4 || header_bytes < kIpv4Bytes) return ParseError::kIpHeader;
+    if (l3[ipv4::kProtocol] != kProtocolUdp || fragment & ipv4::kFragmentOffset) return ParseError::kNotRoce;
+    if (bytes < header_bytes + kUdpBytes) return ParseError::kTruncated;
+    const uint8_t* const l4 = l3 + header_bytes;
+    if (load_be16(l4 + udp::kDstPort) != kRoceUdpPort) return ParseError::kNotRoce;
+
+    const size_t length = load_be16(l3 + ipv4::kLength);
+    if (length > bytes || length < header_bytes + kMinUdpBytes) return ParseError::kTruncated;
+    if (header_bytes != kIpv4Bytes || fragment & ~ipv4::kDontFragment) return ParseError::kIpHeader;
+    if (sum_ipv4_header(l3) != 0xFFFF) return ParseError::kIpHeader;
+    const size_t udp_bytes = length - kIpv4Bytes;
+    if (load_be16(l4 + udp::kLength) != udp_bytes) return ParseError::kUdp;
+    if (load<uint16_t>(l4 + udp::kChecksum) && !udp_checksum_ok(l3 + ipv4::kSrc, 8, l4, udp_bytes))
+        return ParseError::kUdp;
+    out = {l3, l4, udp_bytes};
+    return ParseError::kNone;
+}
+
+ParseError find_ipv6(const uint8_t* l3, size_t bytes, Layers& out) {
+    if (bytes < kIpv6Bytes) return ParseError::kTruncated;
+    if (l3[0] >> 4 != 6) return ParseError::kIpHeader;
+    if (l3[ipv6::kNextHeader] != kProtocolUdp) return ParseError::kNotRoce;
+    if (bytes < kIpv6Bytes + kUdpBytes) return ParseError::kTruncated;
+    const uint8_t* const l4 = l3 + kIpv6Bytes;
+    if (load_be16(l4 + udp::kDstPort) != kRoceUdpPort) return ParseError::kNotRoce;
+
+    const size_t udp_bytes = load_be16(l3 + ipv6::kLength);
+    if (udp_bytes > bytes - kIpv6Bytes || udp_bytes < kMinUdpBytes) return ParseError::kTruncated;
+    if (load_be16(l4 + udp::kLength) != udp_bytes) return ParseError::kUdp;
+    if (load<uint16_t>(l4 + udp::kChecksum) && !udp_checksum_ok(l3 + ipv6::kSrc, 32, l4, udp_bytes))
+        return ParseError::kUdp;
+    out = {l3, l4, udp_bytes};
+    return ParseError::kNone;
+}
+
+ParseError find_layers(std::span<const uint8_t> frame, Layers& out, std::optional<uint16_t>& vlan) {
+    if (frame.size() < kEthernetBytes) return ParseError::kTruncated;
+    uint16_t type = load_be16(frame.data() + ethernet::kType);
+    size_t l3 = kEthernetBytes;
+    vlan.reset();
+    if (type == kEtherTypeVlan) {
+        if (frame.size() < kEthernetBytes + kVlanTagBytes) return ParseError::kTruncated;
+        vlan = load_be16(frame.data() + ethernet::kTci);
+        type = load_be16(frame.data() + ethernet::kInnerType);
+        l3 += kVlanTagBytes;
+    }
+    if (type == kEtherTypeIpv4) return find_ipv4(frame.data() + l3, frame.size() - l3, out);
+    if (type == kEtherTypeIpv6) return find_ipv6(frame.data() + l3, frame.size() - l3, out);
+    return ParseError::kNotRoce;
+}
+
+void parse_flow(const uint8_t* frame, const Layers& layers, Flow& flow) {
+    std::memcpy(flow.dst_mac.data(), frame + ethernet::kDst, flow.dst_mac.size());
+    std::memcpy(flow.src_mac.data(), frame + ethernet::kSrc, flow.src_mac.size());
+    flow.udp_src = load_be16(layers.l4 + udp::kSrcPort);
+    const uint8_t* const l3 = layers.l3;
+    if (l3[0] == ipv4::kVersion4Ihl5) [[likely]] {
+        set_ipv4_mapped(flow.src, l3 + ipv4::kSrc);
+        set_ipv4_mapped(flow.dst, l3 + ipv4::kDst);
+        flow.traffic_class = l3[ipv4::kTos];
+        flow.hop_limit = l3[ipv4::kTtl];
+        flow.flow_label = 0;
+        flow.ipv4_id = load_be16(l3 + ipv4::kId);
+        flow.ipv4_df = load_be16(l3 + ipv4::kFragment) & ipv4::kDontFragment;
+    } else {
+        const uint32_t word = load_be32(l3 + ipv6::kVersionClassLabel);
+        std::memcpy(flow.src.data(), l3 + ipv6::kSrc, flow.src.size());
+        std::memcpy(flow.dst.data(), l3 + ipv6::kDst, flow.dst.size());
+        flow.traffic_class = static_cast<uint8_t>(word >> 20);
+        flow.hop_limit = l3[ipv6::kHopLimit];
+        flow.flow_label = word & 0xFFFFF;
+        flow.ipv4_id = 0;
+        flow.ipv4_df = true;
+    }
+}
+
+}  // namespace
+
+const char* to_string(ParseError error) {
+    switch (error) {
+        case ParseError::kNone: return "none";
+        case ParseError::kNotRoce: return "not_roce";
+        case ParseError::kTruncated: return "truncated";
+        case ParseError::kIpHeader: return "ip_header";
+        case ParseError::kUdp: return "udp";
+        case ParseError::kBthVersion: return "bth_version";
+        case ParseError::kOpcode: return "opcode";
+        case ParseError::kPadding: return "padding";
+        case ParseError::kIcrc: return "icrc";
+    }
+    return "unknown";
+}
+
+ParseError parse_frame(std::span<const uint8_t> frame, ParsedFrame& out) {
+    Layers layers;
+    if (const ParseError error = find_layers(frame, layers, out.flow.vlan); error != ParseError::kNone) return error;
+
+    const uint8_t* const bth = layers.l4 + kUdpBytes;
+    const size_t bth_bytes = layers.udp_bytes - kUdpBytes - kIcrcBytes;  // BTH up to the ICRC
+    parse_bth(bth, out.headers.bth);
+    const OpcodeInfo& info = opcode_info(out.headers.bth.opcode);
+    if (out.headers.bth.version != 0) return ParseError::kBthVersion;
+    if (!info.known) return ParseError::kOpcode;
+    if (bth_bytes < info.header_bytes) return ParseError::kTruncated;
+    const size_t padded_bytes = bth_bytes - info.header_bytes;
+    const size_t pad = out.headers.bth.pad_count;
+    if (padded_bytes % 4 || pad > padded_bytes) return ParseError::kPadding;
+    if (!(info.extensions & kHasPayload) && padded_bytes) return ParseError::kPadding;
+
+    const uint8_t* const end = bth + bth_bytes;
+    if (icrc(layers.l3, static_cast<size_t>(end - layers.l3)) != load<uint32_t>(end)) return ParseError::kIcrc;
+
+    parse_flow(frame.data(), layers, out.flow);
+    parse_extensions(bth + kBthBytes, info.extensions, out.headers);
+    out.l3 = layers.l3;
+    out.payload = bth + info.header_bytes;
+    out.payload_bytes = static_cast<uint32_t>(padded_bytes - pad);
+    return ParseError::kNone;
+}
+
+}  // namespace rove::wire

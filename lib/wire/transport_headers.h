@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// BTH and the extended transport headers, between struct and wire (IBTA vol. 1, ch. 9.2 to 9.5). Internal to lib/wire.
+// Lengths are the caller's to check: it knows them from opcode_info().
+#pragma once
+
+#include <cstdint>
+
+#include "wire/byte_order.h"
+#include "wire/headers.h"
+
+namespace rove::wire {
+
+inline constexpr uint32_t kMask24 = 0xFFFFFF;
+
+// BTH: opcode(8) | SE(1) M(1) Pad(2) TVer(4) | P_Key(16) | F(1) B(1) reserved(6) | DestQP(24) | A(1) reserved(7) | PSN(24)
+inline void parse_bth(const uint8_t* at, Bth& bth) {
+    const uint8_t flags = at[1];
+    const uint32_t qpn = load_be32(at + 4), psn = load_be32(at + 8);
+    bth.opcode = at[0];
+    bth.solicited = flags & 0x80;
+    bth.mig_req = flags & 0x40;
+    bth.pad_count = flags >> 4 & 3;
+    bth.version = flags & 0xF;
+    bth.pkey = load_be16(at + 2);
+    bth.fecn = qpn >> 31;
+    bth.becn = qpn >> 30 & 1;
+    bth.dest_qpn = qpn & kMask24;
+    bth.ack_req = psn >> 31;
+    bth.psn = psn & kMask24;
+}
+
+// `pad` stands for bth.pad_count.
+inline void emit_bth(uint8_t* at, const Bth& bth, uint32_t pad) {
+    const uint32_t flags = bth.solicited << 7 | bth.mig_req << 6 | pad << 4 | (bth.version & 0xF);
+    store_be32(at, uint32_t{bth.opcode} << 24 | flags << 16 | bth.pkey);
+    store_be32(at + 4, uint32_t{bth.fecn} << 31 | uint32_t{bth.becn} << 30 | (bth.dest_qpn & kMask24));
+    store_be32(at + 8, uint32_t{bth.ack_req} << 31 | (bth.psn & kMask24));
+}
+
+// Reads what stands behind BTH. Returns the byte after it.
+inline const uint8_t* parse_extensions(const uint8_t* at, uint8_t extensions, Headers& out) {
+    if (extensions & kHasDeth) {
+        out.deth = {.qkey = load_be32(at), .src_qpn = load_be32(at + 4) & kMask24};
+        at += 8;
+    }
+    if (extensions & kHasReth) {
+        out.reth = {.va = load_be64(at), .rkey = load_be32(at + 8), .length = load_be32(at + 12)};
+        at += 16;
+    }
+    if (extensions & kHasAtomicEth) {
+        out.atomic = {.va = load_be64(at),
+                      .rkey = load_be32(at + 8),
+                      .swap_or_add = load_be64(at + 12),
+                      .compare = load_be64(at + 20)};
+        at += 28;
+    }
+    if (extensions & kHasAeth) {
+        const uint32_t aeth = load_be32(at);
+        out.aeth = {.syndrome = static_cast<uint8_t>(aeth >> 24), .msn = aeth & kMask24};
+        at += 4;
+    }
+    if (extensions & kHasAtomicAckEth) {
+        out.atomic_original = load_be64(at);
+        at += 8;
+    }
+    if (extensions & kHasImmediate) {
+        out.immediate = load_be32(at);
+        at += 4;
+    }
+    if (extensions & kHasIeth) {
+        out.invalidate_rkey = load_be32(at);
+        at += 4;
+    }
+    return at;
+}
+
+// Writes what stands behind BTH. Returns the byte after it.
+inline uint8_t* emit_extensions(uint8_t* at, uint8_t extensions, const Headers& headers) {
+    if (extensions & kHasDeth) {
+        store_be32(at, headers.deth.qkey);
+        store_be32(at + 4, headers.deth.src_qpn & kMask24);
+        at += 8;
+    }
+    if (extensions & kHasReth) {
+        store_be64(at, headers.reth.va);
+        store_be32(at + 8, headers.reth.rkey);
+        store_be32(at + 12, headers.reth.length);
+        at += 16;
+    }
+    if (extensions & kHasAtomicEth) {
+        store_be64(at, headers.atomic.va);
+        store_be32(at + 8, headers.atomic.rkey);
+        store_be64(at + 12, headers.atomic.swap_or_add);
+        store_be64(at + 20, headers.atomic.compare);
+        at += 28;
+    }
+    if (extensions & kHasAeth) {
+        store_be32(at, uint32_t{headers.aeth.syndrome} << 24 | (headers.aeth.msn & kMask24));
+        at += 4;
+    }
+    if (extensions & kHasAtomicAckEth) {
+        store_be64(at, headers.atomic_original);
+        at += 8;
+    }
+    if (extensions & kHasImmediate) {
+        store_be32(at, headers.immediate);
+        at += 4;
+    }
+    if (extensions & kHasIeth) {
+        store_be32(at, headers.invalidate_rkey);
+        at += 4;
+    }
+    return at;
+}
+
+}  // namespace rove::wire
