@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CRC-32 of ISA-L.
-#include "wire/crc32.h"
+// Chooses the CRC code for this machine.
+#include "wire/crc32_dispatch.h"
 
-#include <isa-l/crc.h>
-
-#include <cstring>
+#include <initializer_list>
 
 namespace rove::wire {
 
-uint32_t crc32(uint32_t crc, const void* data, size_t bytes) {
-    return crc32_gzip_refl(crc, static_cast<const unsigned char*>(data), bytes);
+bool supported(const Crc32Kernel& kernel) {
+    __builtin_cpu_init();
+    if (&kernel == &kCrc32Sse) return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+    if (&kernel == &kCrc32Avx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq");
+    if (&kernel == &kCrc32Avx512) {
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("vpclmulqdq");
+    }
+    return true;
 }
 
-uint32_t crc32_copy(uint32_t crc, void* dst, const void* src, size_t bytes) {
-    std::memcpy(dst, src, bytes);
-    return crc32(crc, dst, bytes);
-}
+const Crc32Kernel crc32_kernel = [] {
+    for (const Crc32Kernel* kernel : {&kCrc32Avx512, &kCrc32Avx2, &kCrc32Sse}) {
+        if (supported(*kernel)) return *kernel;
+    }
+    return kCrc32Portable;
+}();
 
 }  // namespace rove::wire

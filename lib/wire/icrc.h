@@ -2,14 +2,13 @@
 // The invariant CRC of RoCEv2 (IBTA annex A17.3.3). Internal to lib/wire.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include "wire/crc32_dispatch.h"
 
 namespace rove::wire {
 
 // The ICRC of a packet whose IP header (IPv4 without options, or IPv6) is at `l3`, over `bytes` bytes from there: IP, UDP
 // and BTH at least, and what follows up to the ICRC. It stands on the wire in little-endian order.
-// The result can be continued with crc32() and crc32_copy().
-uint32_t icrc(const uint8_t* l3, size_t bytes);
+// The 14 bytes before `l3` can be read. The result can be continued with crc32() and crc32_copy().
+inline uint32_t icrc(const uint8_t* l3, size_t bytes) { return crc32_kernel.icrc(l3, bytes); }
 
 }  // namespace rove::wire

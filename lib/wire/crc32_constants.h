@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The multipliers of CRC-32 by carry-less multiplication, computed by the compiler. Internal to lib/wire.
+//
+// A register holds 16 bytes of the message, the first byte lowest; as a polynomial the lowest bit is the highest power
+// (bit-reflected, as the CRC is defined). G is the CRC's polynomial, of degree 32.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace rove::wire::crc32_constants {
+
+inline constexpr uint32_t kPolynomial = 0x04C11DB7;         // G without x^32, highest power in the highest bit
+inline constexpr uint64_t kReflectedG = 0x1DB710641;        // G, x^32 in bit 0
+
+consteval uint64_t reflect(uint64_t value, int bits) {
+    uint64_t reflected = 0;
+    for (int i = 0; i < bits; ++i) reflected |= (value >> i & 1) << (bits - 1 - i);
+    return reflected;
+}
+
+// x^n mod G, reflected, and shifted by the one bit that a carry-less product of reflected factors lacks.
+consteval uint64_t power(size_t n) {
+    uint32_t value = 1;
+    for (size_t i = 0; i < n; ++i) value = value << 1 ^ (value >> 31 ? kPolynomial : 0);
+    return reflect(value, 32) << 1;
+}
+
+// Moves 16 bytes of message `bytes` further from its end: multiply the low half by `low`, the high half by `high`, add.
+struct Shift {
+    uint64_t low, high;
+};
+consteval Shift shift(size_t bytes) { return {power(8 * bytes + 32), power(8 * bytes - 32)}; }
+
+// floor(x^96 / G) without its lowest bit, reflected: Barrett's quotient of 64 bits in one multiplication.
+consteval uint64_t barrett() {
+    uint64_t quotient = 0, rest = 1;                        // long division of x^96; `rest` is what is left so far
+    for (int i = 0; i < 96; ++i) {
+        rest <<= 1;
+        const bool subtract = rest >> 32;
+        if (subtract) rest ^= uint64_t{1} << 32 | kPolynomial;
+        if (i < 95) quotient = quotient << 1 | subtract;
+    }
+    return reflect(quotient, 64);
+}
+
+}  // namespace rove::wire::crc32_constants

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CRC code of one instruction set, and the choice among them. Internal to lib/wire.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace rove::wire {
+
+// The functions are those of crc32.h and icrc.h.
+struct Crc32Kernel {
+    uint32_t (*crc32)(uint32_t crc, const void* data, size_t bytes);
+    uint32_t (*crc32_copy)(uint32_t crc, void* dst, const void* src, size_t bytes);
+    uint32_t (*icrc)(const uint8_t* l3, size_t bytes);
+};
+
+extern const Crc32Kernel kCrc32Portable, kCrc32Sse, kCrc32Avx2, kCrc32Avx512;
+
+// Whether this machine can run it.
+bool supported(const Crc32Kernel& kernel);
+
+extern const Crc32Kernel crc32_kernel;  // the best of this machine, chosen at load time
+
+}  // namespace rove::wire

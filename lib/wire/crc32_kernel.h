@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// CRC-32 and ICRC by folding with carry-less multiplication (Gopal et al., "Fast CRC Computation for Generic Polynomials
+// Using PCLMULQDQ", Intel 2009), for any vector width. Internal to lib/wire.
+//
+// Each file that includes this is compiled for one instruction set, so everything is in an unnamed namespace: a function
+// shared between such files could be linked in the version that the machine lacks.
+//
+// 1. A state is 16 bytes that, put in place of all the message so far, have the same CRC. step() appends 16 bytes.
+// 2. Wide: vectors hold several states side by side, each for every n-th 16 bytes of the message.
+// 3. A tail of fewer than 16 bytes moves the state by that many bytes.
+// 4. reduce() takes the 128 bits to the 32 of the CRC: one multiplication to 96 bits, then Barrett's two.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "wire/crc32_constants.h"
+#include "wire/crc32_dispatch.h"
+#include "wire/network_headers.h"
+
+#define ROVE_INLINE [[gnu::always_inline]] static inline
+
+namespace rove::wire {
+namespace {
+
+constexpr size_t kStateBytes = 16;
+
+ROVE_INLINE __m128i load128(const uint8_t* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); }
+ROVE_INLINE void store128(uint8_t* at, __m128i value) { _mm_storeu_si128(reinterpret_cast<__m128i*>(at), value); }
+
+template <size_t bytes>
+ROVE_INLINE __m128i move128(__m128i x) {
+    constexpr auto by = crc32_constants::shift(bytes);
+    const __m128i k = _mm_set_epi64x(static_cast<int64_t>(by.high), static_cast<int64_t>(by.low));
+    return _mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_clmulepi64_si128(x, k, 0x11));
+}
+
+ROVE_INLINE __m128i step(__m128i state, __m128i next) { return _mm_xor_si128(move128<kStateBytes>(state), next); }
+
+ROVE_INLINE uint32_t reduce(__m128i x) {
+    const __m128i to96 = _mm_cvtsi64_si128(static_cast<int64_t>(crc32_constants::power(96)));
+    const __m128i barrett = _mm_set_epi64x(static_cast<int64_t>(crc32_constants::kReflectedG),
+                                           static_cast<int64_t>(crc32_constants::barrett()));
+    const __m128i x96 = _mm_xor_si128(_mm_clmulepi64_si128(x, to96, 0x00), _mm_srli_si128(x, 8));
+    const __m128i quotient = _mm_clmulepi64_si128(x96, barrett, 0x00);
+    const __m128i rest = _mm_xor_si128(x96, _mm_clmulepi64_si128(quotient, barrett, 0x10));
+    return static_cast<uint32_t>(_mm_extract_epi32(rest, 2));
+}
+
+// Appends the last `rest` (1..15) bytes before `end`; 16 bytes before `end` can be read.
+ROVE_INLINE __m128i append_tail(__m128i state, const uint8_t* end, size_t rest) {
+    alignas(16) static constexpr uint8_t kSliding[48] = {
+        0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
+        0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,   12,   13,   14,   15,
+        0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80};
+    const __m128i to_end = load128(kSliding + rest);            // the first `rest` bytes go to the end
+    const __m128i to_front = load128(kSliding + 16 + rest);     // the others to the front; 0x80 where the tail goes
+    const __m128i last = _mm_blendv_epi8(_mm_shuffle_epi8(state, to_front), load128(end - 16), to_front);
+    return step(_mm_shuffle_epi8(state, to_end), last);
+}
+
+// Vector: Type, kBytes, load, store, add, broadcast, multiply_low and _high (of the halves of each lane), widen (16 bytes
+// to the lowest lane, zeros above), and narrow (the state that the lanes are together).
+template <class Vector, size_t bytes>
+ROVE_INLINE typename Vector::Type move(typename Vector::Type x) {
+    constexpr auto by = crc32_constants::shift(bytes);
+    const auto k = Vector::broadcast(_mm_set_epi64x(static_cast<int64_t>(by.high), static_cast<int64_t>(by.low)));
+    return Vector::add(Vector::multiply_low(x, k), Vector::multiply_high(x, k));
+}
+
+// Appends `bytes` bytes at `src` to the state, copying them to `dst` if `copy`.
+// Without a whole state's bytes at `src`, 16 bytes before src + bytes can be read (and written at dst).
+template <class Vector, bool copy>
+ROVE_INLINE __m128i append(__m128i state, const uint8_t* src, size_t bytes, uint8_t* dst) {
+    using V = typename Vector::Type;
+    constexpr size_t kWidth = Vector::kBytes, kBlock = 4 * kWidth;
+    if (bytes >= 2 * kWidth) {
+        const auto take = [&](size_t at) __attribute__((always_inline)) {
+            const V next = Vector::load(src + at);
+            if constexpr (copy) Vector::store(dst + at, next);
+            return next;
+        };
+        const auto advance = [&](size_t by) __attribute__((always_inline)) {
+            src += by, bytes -= by;
+            if constexpr (copy) dst += by;
+        };
+        V x = Vector::add(take(0), Vector::widen(move128<kStateBytes>(state)));
+        if (bytes >= kBlock) {
+            V x1 = take(kWidth), x2 = take(2 * kWidth), x3 = take(3 * kWidth);
+            advance(kBlock);
+            for (; bytes >= kBlock; advance(kBlock)) {
+                x = Vector::add(move<Vector, kBlock>(x), take(0));
+                x1 = Vector::add(move<Vector, kBlock>(x1), take(kWidth));
+                x2 = Vector::add(move<Vector, kBlock>(x2), take(2 * kWidth));
+                x3 = Vector::add(move<Vector, kBlock>(x3), take(3 * kWidth));
+            }
+            x = Vector::add(Vector::add(move<Vector, 3 * kWidth>(x), move<Vector, 2 * kWidth>(x1)),
+                            Vector::add(move<Vector, kWidth>(x2), x3));
+        } else {
+            advance(kWidth);
+        }
+        for (; bytes >= kWidth; advance(kWidth)) x = Vector::add(move<Vector, kWidth>(x), take(0));
+        state = Vector::narrow(x);
+    }
+    for (; bytes >= kStateBytes; src += kStateBytes, bytes -= kStateBytes) {
+        const __m128i next = load128(src);
+        if constexpr (copy) store128(dst, next), dst += kStateBytes;
+        state = step(state, next);
+    }
+    if (bytes) {
+        if constexpr (copy) store128(dst + bytes - 16, load128(src + bytes - 16));
+        state = append_tail(state, src + bytes, bytes);
+    }
+    return state;
+}
+
+// Fewer than 16 bytes: they are put at the end of a state whose other bytes are 0.
+template <bool copy>
+ROVE_INLINE uint32_t crc32_short(uint32_t crc, const uint8_t* src, size_t bytes, uint8_t* dst) {
+    uint64_t low = 0, high;
+    uint32_t carried = 0;                                       // of the register, beyond the message's end
+    if (bytes >= 8) {
+        const uint64_t first = load<uint64_t>(src), last = load<uint64_t>(src + bytes - 8);
+        if constexpr (copy) store(dst, first), store(dst + bytes - 8, last);
+        low = (first ^ crc) << (8 * (15 - bytes)) << 8;         // in two shifts, since 64 bits for 8 bytes is not one
+        high = last ^ uint64_t{crc} >> (8 * (bytes - 8));
+    } else if (bytes >= 4) {
+        const uint32_t first = load<uint32_t>(src), last = load<uint32_t>(src + bytes - 4);
+        if constexpr (copy) store(dst, first), store(dst + bytes - 4, last);
+        const size_t gap = 8 * (8 - bytes);                     // bits; 8..32
+        high = (uint64_t{last} >> gap << 32 | (first ^ crc)) << gap;
+    } else if (bytes) {
+        uint32_t value = 0;
+        for (size_t i = 0; i < bytes; ++i) {
+            value |= uint32_t{src[i]} << 8 * i;
+            if constexpr (copy) dst[i] = src[i];
+        }
+        carried = crc >> 8 * bytes;
+        high = uint64_t{value ^ crc} << (64 - 8 * bytes);
+    } else {
+        return crc;
+    }
+    return carried ^ reduce(_mm_set_epi64x(static_cast<int64_t>(high), static_cast<int64_t>(low)));
+}
+
+template <class Vector, bool copy>
+ROVE_INLINE uint32_t crc32_any(uint32_t crc, const void* from, size_t bytes, void* to) {
+    const auto* src = static_cast<const uint8_t*>(from);
+    auto* dst = static_cast<uint8_t*>(to);
+    if (bytes < kStateBytes) return ~crc32_short<copy>(~crc, src, bytes, dst);
+    const __m128i first = load128(src);
+    if constexpr (copy) store128(dst, first), dst += kStateBytes;
+    const __m128i state = _mm_xor_si128(first, _mm_cvtsi32_si128(static_cast<int>(~crc)));
+    return ~reduce(append<Vector, copy>(state, src + kStateBytes, bytes - kStateBytes, dst));
+}
+
+// A.17: ones before the headers and in their variant fields. The first 4 of the 8 bytes of ones turn the register's start
+// value into 0, and from 0 leading zeros change nothing: so the headers begin a whole number of states before their end.
+template <class Vector>
+ROVE_INLINE uint32_t icrc_any(const uint8_t* l3, size_t bytes) {
+    const __m128i udp_bth_ones = _mm_setr_epi8(0, 0, -1, -1, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0);
+    __m128i state;
+    size_t headers;
+    if (l3[0] >> 4 == 4) [[likely]] {
+        const __m128i keep = _mm_setr_epi8(0, 0, 0, 0, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+        const __m128i first_ones = _mm_setr_epi8(0, 0, 0, 0, -1, -1, -1, -1, 0, -1, 0, 0, 0, 0, 0, 0);
+        const __m128i second_ones = _mm_setr_epi8(-1, 0, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+        headers = kIpv4Bytes + kUdpBytes + kBthBytes;
+        state = _mm_or_si128(_mm_and_si128(load128(l3 - 8), keep), first_ones);
+        state = _mm_xor_si128(move128<32>(state), move128<16>(_mm_or_si128(load128(l3 + 8), second_ones)));
+        state = _mm_xor_si128(state, _mm_or_si128(load128(l3 + 24), udp_bth_ones));
+    } else {
+        const __m128i first_ones = _mm_setr_epi8(-1, -1, -1, -1, 0x0F, -1, -1, -1, 0, 0, 0, -1, 0, 0, 0, 0);
+        headers = kIpv6Bytes + kUdpBytes + kBthBytes;
+        state = step(_mm_or_si128(load128(l3 - 4), first_ones), load128(l3 + 12));
+        state = step(state, load128(l3 + 28));
+        state = step(state, _mm_or_si128(load128(l3 + 44), udp_bth_ones));
+    }
+    return ~reduce(append<Vector, false>(state, l3 + headers, bytes - headers, nullptr));
+}
+
+// The kernel of this file's instruction set.
+template <class Vector>
+constexpr Crc32Kernel make_kernel() {
+    return {.crc32 = [](uint32_t crc, const void* data, size_t bytes) {
+                return crc32_any<Vector, false>(crc, data, bytes, nullptr);
+            },
+            .crc32_copy = [](uint32_t crc, void* dst, const void* src, size_t bytes) {
+                return crc32_any<Vector, true>(crc, src, bytes, dst);
+            },
+            .icrc = [](const uint8_t* l3, size_t bytes) { return icrc_any<Vector>(l3, bytes); }};
+}
+
+}  // namespace
+}  // namespace rove::wire
