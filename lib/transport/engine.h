@@ -15,21 +15,13 @@
 #include <concepts>
 #include <span>
 
-#include "transport/counters.h"
-#include "transport/deadline_heap.h"
-#include "transport/memory.h"
-#include "transport/queue_pair.h"
+#include "transport/core.h"
+#include "transport/datagram.h"
+#include "transport/requester.h"
+#include "transport/responder.h"
 #include "wire/frame.h"
 
 namespace rove::transport {
-
-struct Config {
-    uint32_t window_packets = 256;          // a QP's packets on their way; more overruns a port's rings, less starves it
-    uint32_t ack_interval_packets = 32;     // AckReq at least this often, so that the window moves
-    uint32_t quantum_packets = 32;          // a QP's turn among the active ones
-    uint64_t min_probe_ns = 1'000'000;      // tail loss probe: not before; several naps of a shared-mode peer
-    DcqcnConfig dcqcn;
-};
 
 // What the engine needs from a driver. All calls come from within the engine's own functions, on the same thread.
 template <class S>
@@ -51,52 +43,274 @@ template <class S>
 class Engine {
   public:
     Engine(const Config& config, QueuePairTable& qps, MemoryTable& memory, S& sink)
-        : config_(config), qps_(qps), memory_(memory), sink_(sink) {}
+        : core_{config, qps, memory, sink} {}
 
-    // A packet for a QP of this engine (or for a multicast group), parsed, its ICRC verified. `qp` is what
+    // A packet for a QP of this engine (or for a multicast group), parsed, its ICRC verified. `qp` is what the table's
     // find() gave for it, so that the driver can look first who owns the QP. Null: counted and dropped.
     void receive(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns);
 
     // Work was posted to `qp`'s send queue.
-    void doorbell(QueuePair& qp) { activate(qp); }
+    void doorbell(QueuePair& qp) {
+        if (qp.state == IBV_QPS_ERR || qp.state == IBV_QPS_SQE) {
+            flush(qp);
+        } else {
+            core_.activate(qp);
+        }
+    }
 
     // Sends what may be sent, at most about `budget` packets. Returns the packets handed to the sink; less than the
-    // budget means that nothing more can be sent before the next event.
+    // budget means that nothing more can be sent before the next event, or that the sink is full.
     uint32_t transmit(uint64_t now_ns, uint32_t budget);
+    // Whether transmit() would find something to try.
+    bool has_active() const { return core_.active[0].head || core_.active[1].head || core_.active[2].head; }
 
     // Runs the timers that have passed.
     void expire(uint64_t now_ns);
-    uint64_t next_deadline() const { return deadlines_.earliest(); }
+    uint64_t next_deadline() const { return core_.deadlines.earliest(); }
 
     // Control calls; the driver makes sure that none of the above runs meanwhile.
-    // Enters `state`; attributes in `qp` were set before. RTR/RTS start from qp.responder.epsn / qp.requester.next_psn as
-    // start_receiving/start_sending left them. ERR flushes. RESET empties all queues.
+    // Enters `state`; attributes in `qp` were set before, and start_receiving/start_sending called for RTR/RTS.
+    // ERR flushes. RESET empties all queues and drops the QP's completions.
     void set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns);
-    static void start_receiving(QueuePair& qp, uint32_t rq_psn);    // before RTR
-    static void start_sending(QueuePair& qp, uint32_t sq_psn);      // before RTS
+    static void start_receiving(QueuePair& qp, uint32_t rq_psn);    // before RTR; reads max_dest_rd_atomic
+    static void start_sending(QueuePair& qp, uint32_t sq_psn);      // before RTS; reads the retry counts
     // Forgets the QP: nothing of it remains in lists and timers.
     void remove(QueuePair& qp);
-    // Whether anything is posted or on its way (for SQ drain and tests).
-    static bool idle(const QueuePair& qp);
-    // After posting to a QP in ERR: completes what was posted with FLUSH_ERR.
+    // Completes with FLUSH_ERR what was posted to a QP in ERR (or, sends only, SQE).
     void flush(QueuePair& qp);
 
-    const Counters& counters() const { return counters_; }
-    Counters& counters() { return counters_; }
-    const Config& config() const { return config_; }
+    const Counters& counters() const { return core_.counters; }
+    Counters& counters() { return core_.counters; }
+    const Config& config() const { return core_.config; }
 
   private:
-    friend struct RequesterLogic;
-    friend struct ResponderLogic;
+    void receive_multicast(const wire::ParsedFrame& frame, uint16_t port);
+    void receive_connected(const wire::ParsedFrame& frame, QueuePair& qp);
+    void notify_congestion(QueuePair& qp);
+    // Returns the packets sent; `*more` whether the QP had its turn cut short by the budget.
+    uint32_t transmit_qp(QueuePair& qp, uint32_t budget);
 
-    void activate(QueuePair& qp);
-
-    Config config_;
-    QueuePairTable& qps_;
-    MemoryTable& memory_;
-    S& sink_;
-    Counters counters_;
-    DeadlineHeap deadlines_;
+    Core<S> core_;
 };
+
+template <class S>
+void Engine<S>::receive(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns) {
+    core_.now_ns = now_ns;
+    const wire::Bth& bth = frame.headers.bth;
+    if (qp == nullptr) {
+        if (bth.dest_qpn == wire::kMulticastQpn) {
+            receive_multicast(frame, port);
+        } else {
+            ++core_.counters[Counter::kDropUnknownQp];
+        }
+        return;
+    }
+    if (qp->port != port) {
+        ++core_.counters[Counter::kDropPort];
+        return;
+    }
+    if (!qp->may_receive()) {
+        ++core_.counters[Counter::kDropQpState];
+        return;
+    }
+    if (bth.opcode == wire::kOpcodeCnp) {
+        if (!qp->is_connected() || frame.flow.src != qp->path.flow.dst) {
+            ++core_.counters[Counter::kDropSource];
+            return;
+        }
+        ++core_.counters[Counter::kRxCnp];
+        qp->congestion.on_cnp(core_.config.dcqcn, now_ns);
+        return;
+    }
+    // IBTA 10.9.1: the same partition, and at least one full member.
+    if (((bth.pkey ^ qp->pkey) & 0x7FFF) != 0 || ((bth.pkey | qp->pkey) & 0x8000) == 0) {
+        ++core_.counters[Counter::kDropPkey];
+        return;
+    }
+    const wire::Service service = qp->type == IBV_QPT_RC   ? wire::Service::kRc
+                                  : qp->type == IBV_QPT_UC ? wire::Service::kUc
+                                                           : wire::Service::kUd;
+    if (wire::service_of(bth.opcode) != service) {
+        ++core_.counters[Counter::kDropService];
+        return;
+    }
+    if (qp->type == IBV_QPT_UD) {
+        ++core_.counters[Counter::kRxPackets];
+        core_.counters[Counter::kRxBytes] += frame.payload_bytes;
+        receive_datagram(core_, *qp, frame);
+        return;
+    }
+    if (frame.flow.src != qp->path.flow.dst) {
+        ++core_.counters[Counter::kDropSource];
+        return;
+    }
+    ++core_.counters[Counter::kRxPackets];
+    core_.counters[Counter::kRxBytes] += frame.payload_bytes;
+    if (frame.ce()) notify_congestion(*qp);
+    receive_connected(frame, *qp);
+}
+
+template <class S>
+void Engine<S>::receive_connected(const wire::ParsedFrame& frame, QueuePair& qp) {
+    ResponderLogic<S> responder(core_, qp);
+    if (qp.type == IBV_QPT_UC) {
+        responder.receive_uc(frame);
+        return;
+    }
+    const wire::Op op = wire::op_of(frame.headers.bth.opcode);
+    switch (op) {
+        case wire::Op::kAck:
+        case wire::Op::kAtomicAck:
+        case wire::Op::kReadResponseFirst:
+        case wire::Op::kReadResponseMiddle:
+        case wire::Op::kReadResponseLast:
+        case wire::Op::kReadResponseOnly: {
+            if (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) {
+                ++core_.counters[Counter::kDropQpState];
+                return;
+            }
+            RequesterLogic<S> requester(core_, qp);
+            if (op == wire::Op::kAck) {
+                requester.receive_ack(frame.headers);
+            } else if (op == wire::Op::kAtomicAck) {
+                requester.receive_atomic_response(frame.headers);
+            } else {
+                requester.receive_read_response(frame);
+            }
+            core_.activate(qp);
+            return;
+        }
+        default:
+            responder.receive_rc(frame);
+            if (responder.owes()) core_.activate(qp);
+    }
+}
+
+template <class S>
+void Engine<S>::receive_multicast(const wire::ParsedFrame& frame, uint16_t port) {
+    bool found = false;
+    for (const auto& attachment : core_.qps.attachments()) {
+        if (attachment.group != frame.flow.dst || attachment.qp->port != port) continue;
+        found = true;
+        receive(frame, attachment.qp, port, core_.now_ns);
+    }
+    if (!found) ++core_.counters[Counter::kDropMulticast];
+}
+
+// DCQCN's notification point: at most one CNP per QP and interval (annex A17.9.3; the CNP's 16 bytes are reserved, zero).
+template <class S>
+void Engine<S>::notify_congestion(QueuePair& qp) {
+    ++core_.counters[Counter::kRxCe];
+    uint64_t& last = qp.responder.last_cnp_ns;
+    if ((last != 0 && core_.now_ns - last < core_.config.dcqcn.cnp_interval_ns) || !core_.sink.ready()) return;
+    last = core_.now_ns;
+    wire::Headers h;
+    h.bth.opcode = wire::kOpcodeCnp;
+    h.bth.becn = true;
+    h.bth.pkey = qp.pkey;
+    h.bth.dest_qpn = qp.remote_qpn;
+    static constexpr uint8_t kReserved[16] = {};
+    const wire::Segment segment{kReserved, sizeof kReserved};
+    core_.send(qp.path, h, {&segment, 1}, 0);
+    ++core_.counters[Counter::kTxCnp];
+}
+
+template <class S>
+uint32_t Engine<S>::transmit_qp(QueuePair& qp, uint32_t budget) {
+    uint32_t packets = 0;
+    if (qp.type == IBV_QPT_RC) packets = ResponderLogic<S>(core_, qp).transmit(budget);
+    if (packets < budget) packets += RequesterLogic<S>(core_, qp).transmit(budget - packets);
+    return packets;
+}
+
+template <class S>
+uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
+    core_.now_ns = now_ns;
+    uint32_t packets = 0;
+    for (ActiveList& list : core_.active) {
+        while (list.head != nullptr && packets < budget) {
+            if (!core_.sink.ready()) return packets;
+            QueuePair& qp = *list.head;
+            const uint32_t turn = std::min(core_.config.quantum_packets, budget - packets);
+            list.pop();
+            qp.active = false;
+            const uint32_t sent = transmit_qp(qp, turn);
+            packets += sent;
+            // A full turn, or a full sink: there may be more. (The QP may have activated itself meanwhile.)
+            if (sent >= turn || !core_.sink.ready()) core_.activate(qp);
+        }
+    }
+    return packets;
+}
+
+template <class S>
+void Engine<S>::expire(uint64_t now_ns) {
+    core_.now_ns = now_ns;
+    while (QueuePair* qp = core_.deadlines.pop(now_ns)) {
+        if (qp->type == IBV_QPT_RC && (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD)) {
+            RequesterLogic<S>(core_, *qp).expire();
+        }
+        core_.activate(*qp);                    // its wait for the RNR timer or the pacer may be over
+    }
+}
+
+template <class S>
+void Engine<S>::start_receiving(QueuePair& qp, uint32_t rq_psn) {
+    Responder& s = qp.responder;
+    s.epsn = Psn(rq_psn);
+    if (qp.type != IBV_QPT_RC) return;
+    s.jobs.assign(std::max<uint32_t>(qp.max_dest_rd_atomic, 1), {});
+    s.atomics.assign(std::max<uint32_t>(qp.max_dest_rd_atomic, 1), {});
+    s.job_head = s.job_tail = s.next_atomic = 0;
+}
+
+template <class S>
+void Engine<S>::start_sending(QueuePair& qp, uint32_t sq_psn) {
+    Requester& r = qp.requester;
+    r.next_psn = r.max_psn = r.una = Psn(sq_psn);
+    r.retries_left = qp.retry_cnt;
+    r.rnr_retries_left = qp.rnr_retry;
+}
+
+template <class S>
+void Engine<S>::set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns) {
+    core_.now_ns = now_ns;
+    const ibv_qp_state before = qp.state;
+    if (state == IBV_QPS_ERR) {
+        core_.enter_error(qp);
+        return;
+    }
+    qp.state = state;
+    if (state == IBV_QPS_RESET) {
+        remove(qp);
+        qp.sq.reset();
+        qp.rq.reset();
+        qp.requester = {};
+        qp.congestion = {};
+        std::unique_ptr<ibv_sge[]> sges = std::move(qp.responder.receive_sges);
+        qp.responder = {};
+        qp.responder.receive_sges = std::move(sges);
+        qp.send_cq->forget(qp.qpn);
+        qp.recv_cq->forget(qp.qpn);
+    } else if (state == IBV_QPS_SQD && before == IBV_QPS_RTS) {
+        RequesterLogic<S>(core_, qp).enter_drain();
+    } else if (state == IBV_QPS_RTS) {
+        qp.requester.draining = false;
+        core_.activate(qp);
+    }
+}
+
+template <class S>
+void Engine<S>::remove(QueuePair& qp) {
+    core_.deadlines.remove(qp);
+    if (qp.active) core_.active[qp.priority].remove(qp);
+    qp.active = false;
+}
+
+template <class S>
+void Engine<S>::flush(QueuePair& qp) {
+    core_.flush_sends(qp);
+    if (qp.state == IBV_QPS_ERR) core_.flush_receives(qp);
+}
 
 }  // namespace rove::transport

@@ -34,6 +34,7 @@ struct Path {
 struct Requester {
     uint32_t next_wqe = 0;          // SQ index of the request to send from next
     uint32_t next_packet = 0;       // packets of it already sent
+    uint32_t begun_wqe = 0;         // one past the last request of which a packet was ever sent
     Psn next_psn;                   // of the next packet to send
     Psn max_psn;                    // one past the highest PSN ever sent
     Psn una;                        // oldest PSN not acknowledged
@@ -42,7 +43,7 @@ struct Requester {
     bool failed = false;            // the request at next_wqe cannot be sent; it completes with `failure` in its turn
     ibv_wc_status failure = IBV_WC_SUCCESS;
     bool draining = false;          // SQD entered, IBV_EVENT_SQ_DRAINED not yet raised
-    bool ack_requested = false;     // a packet with AckReq is on its way
+    uint32_t drain_wqe = 0;         // SQD: requests from here on are not begun
     uint8_t retries_left = 0;
     uint8_t rnr_retries_left = 0;
     uint16_t reads_outstanding = 0; // READ and atomic request packets without all their responses

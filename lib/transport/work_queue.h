@@ -21,17 +21,23 @@ inline constexpr uint32_t kMaxWorkRequests = 32768;
 // A send work request from posting to completion. Its SGEs, or its inline data, follow it in the ring's slot.
 struct alignas(64) SendWqe {
     uint64_t wr_id = 0;
-    uint64_t remote_addr = 0;
-    uint64_t compare_add = 0;
-    uint64_t swap = 0;
-    const Path* path = nullptr;     // UD: where to; owned by the address handle, which outlives the request
-    uint32_t rkey = 0;              // RDMA and atomics
+    uint64_t remote_addr = 0;       // RDMA and atomics
+    union {
+        uint64_t compare_add = 0;   // atomics
+        const Path* path;           // UD: where to; owned by the address handle, which outlives the request
+    };
+    union {
+        uint64_t swap = 0;          // atomics
+        uint32_t remote_qpn;        // UD
+    };
+    union {
+        uint32_t rkey = 0;          // RDMA and atomics
+        uint32_t remote_qkey;       // UD
+    };
     uint32_t immediate = 0;         // host order; the rkey to invalidate for SEND_WITH_INV and LOCAL_INV
     uint32_t length = 0;            // of the whole message
     uint32_t first_psn = 0;         // set by the requester when it first sends
     uint32_t packets = 0;           // PSNs the message takes; set with first_psn
-    uint32_t remote_qpn = 0;        // UD
-    uint32_t remote_qkey = 0;       // UD
     uint8_t opcode = 0;             // ibv_wr_opcode
     uint8_t send_flags = 0;         // ibv_send_flags; SIGNALED already includes sq_sig_all
     uint8_t num_sge = 0;            // 0 with inline data

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/completion_queue.h"
+
+#include <algorithm>
+#include <bit>
+#include <new>
+
+namespace rove::transport {
+
+bool CompletionQueue::init(uint32_t entries) {
+    const uint32_t size = std::bit_ceil(std::max(entries, 1u));
+    ring_.reset(new (std::nothrow) Entry[size]());
+    mask_ = size - 1;
+    return ring_ != nullptr;
+}
+
+bool CompletionQueue::resize(uint32_t entries) {
+    const uint32_t head = head_.load(std::memory_order_relaxed), tail = tail_.load(std::memory_order_relaxed);
+    const uint32_t size = std::bit_ceil(std::max(entries, 1u));
+    if (entries < tail - head) return false;
+    std::unique_ptr<Entry[]> ring(new (std::nothrow) Entry[size]());
+    if (ring == nullptr) return false;
+    for (uint32_t i = head; i != tail; ++i) {
+        ring[i & (size - 1)].wc = ring_[i & mask_].wc;
+        ring[i & (size - 1)].sequence.store(i + 1, std::memory_order_relaxed);
+    }
+    ring_ = std::move(ring);
+    mask_ = size - 1;
+    return true;
+}
+
+bool CompletionQueue::push(const ibv_wc& wc, bool solicited, bool* notify) {
+    uint32_t tail = tail_.load(std::memory_order_relaxed);
+    do {
+        // The acquire pairs with poll()'s release of head_: the entry was read before it is written again.
+        if (tail - head_.load(std::memory_order_acquire) > mask_) return false;
+    } while (!tail_.compare_exchange_weak(tail, tail + 1, std::memory_order_relaxed));
+    Entry& entry = ring_[tail & mask_];
+    entry.wc = wc;
+    // Sequentially consistent against arm(): either this sees the arming, or the poll that follows the arming sees the entry.
+    entry.sequence.exchange(tail + 1, std::memory_order_seq_cst);
+    const auto armed = static_cast<Arm>(armed_.load(std::memory_order_seq_cst));
+    if (armed == Arm::kNone || (armed == Arm::kSolicited && !solicited && wc.status == IBV_WC_SUCCESS)) return true;
+    // One event per arming, whichever worker gets here first.
+    *notify = armed_.exchange(static_cast<uint8_t>(Arm::kNone), std::memory_order_acq_rel) != 0;
+    return true;
+}
+
+int CompletionQueue::poll(ibv_wc* out, int count) {
+    uint32_t head = head_.load(std::memory_order_relaxed);
+    int taken = 0;
+    for (; taken < count; ++taken, ++head) {
+        const Entry& entry = ring_[head & mask_];
+        if (entry.sequence.load(std::memory_order_acquire) != head + 1) break;      // pairs with push()
+        out[taken] = entry.wc;
+    }
+    if (taken != 0) head_.store(head, std::memory_order_release);
+    return taken;
+}
+
+bool CompletionQueue::empty() const {
+    const uint32_t head = head_.load(std::memory_order_relaxed);
+    return ring_[head & mask_].sequence.load(std::memory_order_acquire) != head + 1;
+}
+
+void CompletionQueue::forget(uint32_t qpn) {
+    const uint32_t head = head_.load(std::memory_order_relaxed), tail = tail_.load(std::memory_order_relaxed);
+    uint32_t kept = head;
+    for (uint32_t i = head; i != tail; ++i) {
+        if (ring_[i & mask_].wc.qp_num == qpn) continue;
+        ring_[kept & mask_].wc = ring_[i & mask_].wc;
+        ++kept;
+    }
+    for (uint32_t i = kept; i != tail; ++i) ring_[i & mask_].sequence.store(0, std::memory_order_relaxed);
+    tail_.store(kept, std::memory_order_relaxed);
+}
+
+}  // namespace rove::transport

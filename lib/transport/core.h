@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// What requester, responder and datagram logic share within one engine: its tables, its lists, completions and errors.
+// Units: nanoseconds, bytes.
+#pragma once
+
+#include <endian.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "transport/counters.h"
+#include "transport/deadline_heap.h"
+#include "transport/memory.h"
+#include "transport/queue_pair.h"
+
+namespace rove::transport {
+
+struct Config {
+    uint32_t window_packets = 256;          // a QP's packets on their way; more overruns a port's rings, less starves it
+    uint32_t ack_interval_packets = 32;     // AckReq at least this often, so that the window moves
+    uint32_t quantum_packets = 32;          // a QP's turn among the active ones
+    uint64_t min_timeout_ns = 1'000'000;    // floor of the verbs' timeout: a shared-mode peer may be off its core that long
+    uint64_t min_probe_ns = 1'000'000;      // tail loss probe: not before
+    DcqcnConfig dcqcn;
+};
+
+// QPs that have something to send, in turn.
+struct ActiveList {
+    QueuePair* head = nullptr;
+    QueuePair* tail = nullptr;
+
+    void push(QueuePair& qp) {
+        qp.next_active = nullptr;
+        (tail == nullptr ? head : tail->next_active) = &qp;
+        tail = &qp;
+    }
+    void pop() {
+        head = head->next_active;
+        if (head == nullptr) tail = nullptr;
+    }
+    void remove(QueuePair& qp);
+};
+
+template <class S>
+struct Core {
+    Config config;
+    QueuePairTable& qps;
+    MemoryTable& memory;
+    S& sink;
+    Counters counters{};
+    DeadlineHeap deadlines{};
+    ActiveList active[3]{};                 // by QueuePair::priority
+    uint64_t now_ns = 0;
+
+    void activate(QueuePair& qp) {
+        if (qp.active) return;
+        qp.active = true;
+        active[qp.priority].push(qp);
+    }
+
+    void complete(CompletionQueue* cq, const ibv_wc& wc, bool solicited) {
+        bool notify = false;
+        if (!cq->push(wc, solicited, &notify)) {
+            ++counters[Counter::kCqOverruns];
+            sink.event(IBV_EVENT_CQ_ERR, *cq);
+        }
+        if (notify) sink.notify(*cq);
+    }
+
+    void complete_send(QueuePair& qp, const SendWqe& wqe, ibv_wc_status status) {
+        ibv_wc wc{};
+        wc.wr_id = wqe.wr_id;
+        wc.status = status;
+        wc.qp_num = qp.qpn;
+        wc.byte_len = wqe.length;
+        switch (wqe.opcode) {
+            case IBV_WR_RDMA_WRITE:
+            case IBV_WR_RDMA_WRITE_WITH_IMM: wc.opcode = IBV_WC_RDMA_WRITE; break;
+            case IBV_WR_RDMA_READ: wc.opcode = IBV_WC_RDMA_READ; break;
+            case IBV_WR_ATOMIC_CMP_AND_SWP: wc.opcode = IBV_WC_COMP_SWAP; break;
+            case IBV_WR_ATOMIC_FETCH_AND_ADD: wc.opcode = IBV_WC_FETCH_ADD; break;
+            case IBV_WR_LOCAL_INV: wc.opcode = IBV_WC_LOCAL_INV; break;
+            default: wc.opcode = IBV_WC_SEND; break;
+        }
+        if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) ++counters[Counter::kLocalErrors];
+        complete(qp.send_cq, wc, false);
+    }
+
+    // Completes the receive that the message in progress holds.
+    void complete_receive(QueuePair& qp, ibv_wc& wc, bool solicited) {
+        wc.wr_id = qp.responder.receive.wr_id;
+        wc.qp_num = qp.qpn;
+        qp.responder.has_receive = false;
+        complete(qp.recv_cq, wc, solicited);
+    }
+
+    void flush_sends(QueuePair& qp) {
+        uint32_t index = qp.sq.consumed();
+        const uint32_t end = qp.sq.available_until();
+        for (; index != end; ++index) complete_send(qp, qp.sq.at(index), IBV_WC_WR_FLUSH_ERR);
+        qp.sq.consume_to(end);
+        Requester& r = qp.requester;
+        r.next_wqe = r.begun_wqe = end;
+        r.next_packet = 0;
+        r.una = r.next_psn = r.max_psn;
+        r.reads_outstanding = 0;
+        r.failed = r.draining = false;
+        r.ack_deadline = r.probe_deadline = kNever;
+        r.rnr_until = 0;
+    }
+
+    void flush_receives(QueuePair& qp) {
+        ibv_wc wc{};
+        wc.status = IBV_WC_WR_FLUSH_ERR;
+        wc.opcode = IBV_WC_RECV;
+        if (qp.responder.has_receive) complete_receive(qp, wc, false);
+        if (qp.srq != nullptr) return;
+        uint32_t index = qp.rq.consumed();
+        const uint32_t end = qp.rq.available_until();
+        for (; index != end; ++index) {
+            wc.wr_id = qp.rq.at(index).wr_id;
+            wc.qp_num = qp.qpn;
+            complete(qp.recv_cq, wc, false);
+        }
+        qp.rq.consume_to(end);
+    }
+
+    // Everything posted is flushed (IBTA 10.3.1.5). What the responder still owes, an ACK or the NAK that says why, goes out.
+    void enter_error(QueuePair& qp) {
+        if (qp.state == IBV_QPS_ERR) return;
+        qp.state = IBV_QPS_ERR;
+        flush_sends(qp);
+        flush_receives(qp);
+        qp.responder.message = Responder::Message::kNone;
+        if (qp.srq != nullptr) sink.event(IBV_EVENT_QP_LAST_WQE_REACHED, qp);
+        if (qp.responder.ack_due) activate(qp);
+    }
+
+    // Copies `bytes` at `source` to offset `offset` of a scatter list.
+    ibv_wc_status scatter(const ibv_sge* sges, uint32_t count, uint32_t offset, const uint8_t* source, uint32_t bytes,
+                          const void* pd) {
+        for (uint32_t i = 0; i < count && bytes != 0; ++i) {
+            if (offset >= sges[i].length) {
+                offset -= sges[i].length;
+                continue;
+            }
+            const uint32_t part = std::min(sges[i].length - offset, bytes);
+            uint8_t* target = memory.translate(sges[i].lkey, sges[i].addr + offset, part, IBV_ACCESS_LOCAL_WRITE, pd);
+            if (target == nullptr) return IBV_WC_LOC_PROT_ERR;
+            std::memcpy(target, source, part);
+            source += part;
+            bytes -= part;
+            offset = 0;
+        }
+        return bytes == 0 ? IBV_WC_SUCCESS : IBV_WC_LOC_LEN_ERR;
+    }
+
+    // Describes bytes [offset, offset + bytes) of a request's data in `out`, which has room for kMaxSge. Returns the
+    // segments, or -1 when an lkey, its bounds or its protection domain do not hold.
+    int gather(SendWqe& wqe, uint32_t offset, uint32_t bytes, const void* pd, wire::Segment* out) {
+        if (bytes == 0) return 0;
+        if (wqe.is_inline()) {
+            out[0] = {wqe.inline_data() + offset, bytes};
+            return 1;
+        }
+        int segments = 0;
+        const ibv_sge* sges = wqe.sges();
+        for (uint32_t i = 0; i < wqe.num_sge && bytes != 0; ++i) {
+            if (offset >= sges[i].length) {
+                offset -= sges[i].length;
+                continue;
+            }
+            const uint32_t part = std::min(sges[i].length - offset, bytes);
+            const uint8_t* source = memory.translate(sges[i].lkey, sges[i].addr + offset, part, 0, pd);
+            if (source == nullptr) return -1;
+            out[segments++] = {source, part};
+            bytes -= part;
+            offset = 0;
+        }
+        return segments;
+    }
+
+    // Takes the next receive request of the QP or its SRQ into qp.responder.
+    enum class Taken : uint8_t { kNone, kTooShort, kYes };
+    // With `min_length`, one that is shorter stays where it is (UD drops the packet instead).
+    Taken take_receive(QueuePair& qp, uint32_t min_length = 0) {
+        Responder& responder = qp.responder;
+        SharedRecvQueue* srq = qp.srq;
+        RecvQueue& ring = srq != nullptr ? srq->ring : qp.rq;
+        if (srq != nullptr) {
+            while (srq->consumer_lock.test_and_set(std::memory_order_acquire)) {}
+        }
+        const uint32_t index = ring.consumed();
+        Taken taken = Taken::kNone;
+        bool limit_reached = false;
+        if (index != ring.available_until()) {
+            RecvWqe& wqe = ring.at(index);
+            taken = wqe.length < min_length ? Taken::kTooShort : Taken::kYes;
+            if (taken == Taken::kYes) {
+                responder.receive = wqe;
+                std::memcpy(responder.receive_sges.get(), wqe.sges(), wqe.num_sge * sizeof(ibv_sge));
+                responder.has_receive = true;
+                ring.consume_to(index + 1);
+                if (srq != nullptr) {
+                    const uint32_t limit = srq->limit.load(std::memory_order_relaxed);
+                    limit_reached = limit != 0 && ring.available_until() - (index + 1) < limit;
+                    if (limit_reached) srq->limit.store(0, std::memory_order_relaxed);
+                }
+            }
+        }
+        if (srq != nullptr) srq->consumer_lock.clear(std::memory_order_release);
+        if (limit_reached) sink.event(IBV_EVENT_SRQ_LIMIT_REACHED, *srq);
+        return taken;
+    }
+
+    void send(const Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload, uint32_t bytes) {
+        ++counters[Counter::kTxPackets];
+        counters[Counter::kTxBytes] += bytes;
+        sink.send(path, headers, payload);
+    }
+};
+
+}  // namespace rove::transport

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The receiver of UD: one packet is one message; its source goes into the first 40 bytes of the receive as a GRH. Units: bytes.
+#pragma once
+
+#include "transport/core.h"
+
+namespace rove::transport {
+
+inline constexpr uint32_t kGrhBytes = 40;       // IBTA 8.3; an IPv4 header stands in the last 20 (annex A17.4.5.1)
+
+template <class S>
+void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame) {
+    const wire::Headers& h = frame.headers;
+    const wire::Op op = wire::op_of(h.bth.opcode);
+    if (op != wire::Op::kSendOnly && op != wire::Op::kSendOnlyImm) {
+        ++core.counters[Counter::kDropService];
+        return;
+    }
+    if (h.deth.qkey != qp.qkey) {
+        ++core.counters[Counter::kDropQkey];
+        return;
+    }
+    switch (core.take_receive(qp, kGrhBytes + frame.payload_bytes)) {
+        case Core<S>::Taken::kNone: ++core.counters[Counter::kDropNoReceive]; return;
+        case Core<S>::Taken::kTooShort: ++core.counters[Counter::kDropLength]; return;
+        case Core<S>::Taken::kYes: break;
+    }
+    uint8_t grh[kGrhBytes] = {};
+    const bool ipv4 = wire::is_ipv4_mapped(frame.flow.src);
+    std::memcpy(grh + (ipv4 ? 20 : 0), frame.l3, ipv4 ? 20 : 40);
+
+    Responder& responder = qp.responder;
+    const ibv_sge* sges = responder.receive_sges.get();
+    ibv_wc wc{};
+    wc.status = core.scatter(sges, responder.receive.num_sge, 0, grh, kGrhBytes, qp.pd);
+    if (wc.status == IBV_WC_SUCCESS) {
+        wc.status = core.scatter(sges, responder.receive.num_sge, kGrhBytes, frame.payload, frame.payload_bytes, qp.pd);
+    }
+    wc.opcode = IBV_WC_RECV;
+    wc.byte_len = kGrhBytes + frame.payload_bytes;
+    wc.src_qp = h.deth.src_qpn;
+    wc.wc_flags = IBV_WC_GRH;
+    if (op == wire::Op::kSendOnlyImm) {
+        wc.wc_flags |= IBV_WC_WITH_IMM;
+        wc.imm_data = htobe32(h.immediate);
+    }
+    const bool failed = wc.status != IBV_WC_SUCCESS;
+    core.complete_receive(qp, wc, h.bth.solicited);
+    if (failed) core.enter_error(qp);
+}
+
+}  // namespace rove::transport

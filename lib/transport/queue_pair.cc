@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/queue_pair.h"
+
+#include <algorithm>
+
+namespace rove::transport {
+
+QueuePairTable::QueuePairTable() : entries_(kEntries, nullptr), generations_(kEntries, 0) {}
+
+bool QueuePairTable::insert(QueuePair& qp) {
+    for (uint32_t tried = 0; tried < kEntries - kFirst; ++tried) {
+        const uint32_t index = next_;
+        // The last index is left out: with generation 255 it would be the multicast QPN.
+        next_ = next_ + 1 == kEntries - 1 ? kFirst : next_ + 1;
+        if (entries_[index] != nullptr) continue;
+        qp.qpn = static_cast<uint32_t>(generations_[index]++) << 16 | index;
+        entries_[index] = &qp;
+        return true;
+    }
+    return false;
+}
+
+void QueuePairTable::remove(QueuePair& qp) {
+    std::erase_if(attachments_, [&](const Attachment& a) { return a.qp == &qp; });
+    entries_[qp.qpn & (kEntries - 1)] = nullptr;
+}
+
+void QueuePairTable::attach(const wire::Gid& group, QueuePair& qp) {
+    const auto same = [&](const Attachment& a) { return a.qp == &qp && a.group == group; };
+    if (std::none_of(attachments_.begin(), attachments_.end(), same)) attachments_.push_back({group, &qp});
+}
+
+bool QueuePairTable::detach(const wire::Gid& group, QueuePair& qp) {
+    return std::erase_if(attachments_, [&](const Attachment& a) { return a.qp == &qp && a.group == group; }) != 0;
+}
+
+}  // namespace rove::transport

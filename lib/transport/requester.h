@@ -1,0 +1,588 @@
+// SPDX-License-Identifier: Apache-2.0
+// The requester of RC, UC and UD: turns work requests into packets, follows ACKs and responses, recovers.
+// Units: nanoseconds, bytes, packets.
+//
+// DESIGN NOTES
+// 1. Go-back-N resumes at `una`, never elsewhere: all before it is done, all after it is sent again. So no list of packets
+//    is kept; a packet is made from its work request each time. A READ of which a part has arrived is asked for again
+//    from there (IBTA 9.4.4.2 allows a READ request that starts inside an earlier one's PSN range).
+// 2. A large READ goes out as several READ requests of half a window each. On the wire their PSNs are those that one
+//    request would have used, and the responder cannot run further ahead than our window.
+// 3. Loss of a last packet, or of its ACK, leaves nothing that provokes a NAK. Waiting for the verbs' timeout (67 ms and more)
+//    would be right but slow, so after a few RTTs the last packet is sent once more (a tail loss probe, as RFC 8985
+//    section 7 has for TCP): a duplicate that every responder acknowledges. Probes do not count as retries.
+#pragma once
+
+#include "transport/core.h"
+#include "transport/rnr_timer.h"
+
+namespace rove::transport {
+
+template <class S>
+class RequesterLogic {
+  public:
+    RequesterLogic(Core<S>& core, QueuePair& qp) : core_(core), qp_(qp), r_(qp.requester) {}
+
+    uint32_t transmit(uint32_t budget);
+    void receive_ack(const wire::Headers& headers);
+    void receive_read_response(const wire::ParsedFrame& frame);
+    void receive_atomic_response(const wire::Headers& headers);
+    void expire();
+    void enter_drain();
+    uint64_t next_deadline() const {
+        uint64_t deadline = std::min(r_.ack_deadline, r_.probe_deadline);
+        if (r_.rnr_until != 0) deadline = std::min(deadline, r_.rnr_until);
+        return deadline;
+    }
+
+  private:
+    enum class Begin : uint8_t { kSend, kWait, kDone };
+
+    uint32_t limit() const { return qp_.state == IBV_QPS_SQD ? r_.drain_wqe : qp_.sq.available_until(); }
+    bool outstanding() const { return r_.una != r_.max_psn; }
+    uint64_t timeout_ns() const {
+        if (qp_.timeout == 0) return kNever;
+        return std::max<uint64_t>(4096ull << qp_.timeout, core_.config.min_timeout_ns);
+    }
+    uint64_t probe_ns() const {
+        return std::max(core_.config.min_probe_ns, 4 * r_.srtt_ns) << std::min<uint8_t>(r_.probes, 10);
+    }
+    uint32_t read_chunk() const { return std::max(core_.config.window_packets / 2, 1u); }
+
+    Begin begin(SendWqe& wqe);
+    bool emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req);
+    void emit_read(const SendWqe& wqe);
+    void emit_atomic(const SendWqe& wqe);
+    bool send_datagram(SendWqe& wqe);
+    bool want_ack(const SendWqe& wqe, bool last);
+    void sent(Psn first, uint32_t psns);
+    void complete_unacknowledged(SendWqe& wqe);
+    void invalidate_local(SendWqe& wqe);
+    bool acknowledge(Psn end);
+    void progress();
+    void restart_timers();
+    void resume_at_una();
+    void rewind();
+    void fail(ibv_wc_status status);
+    void fail_if_oldest();
+    void probe();
+    void check_drained();
+    SendWqe& oldest() { return qp_.sq.at(qp_.sq.consumed()); }
+    bool any_begun() const { return qp_.sq.consumed() != r_.begun_wqe; }
+
+    Core<S>& core_;
+    QueuePair& qp_;
+    Requester& r_;
+};
+
+inline wire::Op send_op(uint8_t opcode, bool first, bool last) {
+    using wire::Op;
+    if (opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
+        const bool imm = opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+        if (last) return first ? (imm ? Op::kWriteOnlyImm : Op::kWriteOnly) : (imm ? Op::kWriteLastImm : Op::kWriteLast);
+        return first ? Op::kWriteFirst : Op::kWriteMiddle;
+    }
+    if (!last) return first ? Op::kSendFirst : Op::kSendMiddle;
+    switch (opcode) {
+        case IBV_WR_SEND_WITH_IMM: return first ? Op::kSendOnlyImm : Op::kSendLastImm;
+        case IBV_WR_SEND_WITH_INV: return first ? Op::kSendOnlyInv : Op::kSendLastInv;
+        default: return first ? Op::kSendOnly : Op::kSendLast;
+    }
+}
+
+template <class S>
+uint32_t RequesterLogic<S>::transmit(uint32_t budget) {
+    if (qp_.state != IBV_QPS_RTS && qp_.state != IBV_QPS_SQD) return 0;
+    if (r_.rnr_until > core_.now_ns) return 0;
+    uint32_t packets = 0;
+    const uint32_t end = limit();
+    while (packets < budget && r_.next_wqe != end && !r_.failed) {
+        const bool reliable = qp_.type == IBV_QPT_RC;
+        if (reliable && r_.next_psn - r_.una >= static_cast<int32_t>(core_.config.window_packets)) break;
+        if (qp_.congestion.limited() && qp_.congestion.next_send_ns() > core_.now_ns) {
+            core_.deadlines.schedule(qp_, qp_.congestion.next_send_ns());
+            break;
+        }
+        if (!core_.sink.ready()) break;
+        SendWqe& wqe = qp_.sq.at(r_.next_wqe);
+        if (r_.next_packet == 0) {
+            const Begin what = begin(wqe);
+            if (what == Begin::kWait) break;
+            if (what == Begin::kDone) continue;
+        }
+        ++packets;
+        if (qp_.type == IBV_QPT_UD) {
+            if (!send_datagram(wqe)) break;
+            complete_unacknowledged(wqe);
+            continue;
+        }
+        if (wqe.is_read()) {
+            emit_read(wqe);
+            continue;
+        }
+        if (wqe.is_atomic()) {
+            emit_atomic(wqe);
+            continue;
+        }
+        const bool last = r_.next_packet + 1 == wqe.packets;
+        const Psn psn = r_.next_psn;
+        if (!emit(wqe, r_.next_packet, psn, reliable && want_ack(wqe, last))) break;
+        ++r_.next_packet;
+        if (last) {
+            ++r_.next_wqe;
+            r_.next_packet = 0;
+        }
+        sent(psn, 1);
+        if (last && !reliable) complete_unacknowledged(wqe);
+    }
+    if (r_.failed) fail_if_oldest();
+    if (packets != 0 && qp_.type == IBV_QPT_RC) core_.deadlines.schedule(qp_, next_deadline());
+    return packets;
+}
+
+// Whether the request at next_wqe may start now; gives it its PSNs.
+template <class S>
+auto RequesterLogic<S>::begin(SendWqe& wqe) -> Begin {
+    if ((wqe.send_flags & IBV_SEND_FENCE) != 0 && r_.reads_outstanding != 0) return Begin::kWait;
+    if (wqe.opcode == IBV_WR_LOCAL_INV) {
+        invalidate_local(wqe);
+        return Begin::kDone;
+    }
+    if (wqe.awaits_response() && r_.reads_outstanding >= qp_.max_rd_atomic) return Begin::kWait;
+    wqe.first_psn = r_.next_psn.value();
+    wqe.packets = wqe.is_atomic() || wqe.length == 0 ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
+    if (r_.next_wqe == r_.begun_wqe) ++r_.begun_wqe;
+    return Begin::kSend;
+}
+
+template <class S>
+bool RequesterLogic<S>::want_ack(const SendWqe& wqe, bool last) {
+    const bool ask = (last && ((wqe.send_flags & (IBV_SEND_SIGNALED | IBV_SEND_SOLICITED)) != 0 ||
+                               r_.next_wqe + 1 == qp_.sq.available_until())) ||
+                     r_.since_ack_req + 1u >= core_.config.ack_interval_packets ||
+                     r_.next_psn - r_.una + 1 >= static_cast<int32_t>(core_.config.window_packets);
+    return ask;
+}
+
+// Packet number `packet` of a SEND or WRITE. False: its data may not be read; the request fails in its turn.
+template <class S>
+bool RequesterLogic<S>::emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req) {
+    const uint32_t offset = packet * qp_.mtu;
+    const bool first = packet == 0, last = packet + 1 == wqe.packets;
+    const uint32_t bytes = std::min(qp_.mtu, wqe.length - offset);
+    wire::Segment segments[kMaxSge];
+    const int count = core_.gather(wqe, offset, bytes, qp_.pd, segments);
+    if (count < 0) {
+        r_.failed = true;
+        r_.failure = IBV_WC_LOC_PROT_ERR;
+        return false;
+    }
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(qp_.type == IBV_QPT_RC ? wire::Service::kRc : wire::Service::kUc,
+                                send_op(wqe.opcode, first, last));
+    h.bth.solicited = last && (wqe.send_flags & IBV_SEND_SOLICITED) != 0;
+    h.bth.pkey = qp_.pkey;
+    h.bth.dest_qpn = qp_.remote_qpn;
+    h.bth.ack_req = ack_req;
+    h.bth.psn = psn.value();
+    h.reth = {wqe.remote_addr, wqe.rkey, wqe.length};
+    h.immediate = h.invalidate_rkey = wqe.immediate;
+    if (ack_req) {
+        r_.since_ack_req = 0;
+        if (r_.rtt_start == 0 && psn == r_.max_psn) {
+            r_.rtt_psn = psn;
+            r_.rtt_start = core_.now_ns;
+        }
+    } else {
+        ++r_.since_ack_req;
+    }
+    core_.send(qp_.path, h, {segments, static_cast<size_t>(count)}, bytes);
+    if (qp_.congestion.limited()) qp_.congestion.on_sent(core_.config.dcqcn, bytes + 80, core_.now_ns);
+    return true;
+}
+
+template <class S>
+void RequesterLogic<S>::emit_read(const SendWqe& wqe) {
+    const uint32_t chunk = read_chunk();
+    const uint32_t end = std::min(wqe.packets, (r_.next_packet / chunk + 1) * chunk);
+    const uint32_t offset = r_.next_packet * qp_.mtu;
+    const uint32_t length = end == wqe.packets ? wqe.length - offset : end * qp_.mtu - offset;
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(wire::Service::kRc, wire::Op::kReadRequest);
+    h.bth.pkey = qp_.pkey;
+    h.bth.dest_qpn = qp_.remote_qpn;
+    h.bth.ack_req = true;
+    h.bth.psn = r_.next_psn.value();
+    h.reth = {wqe.remote_addr + offset, wqe.rkey, length};
+    core_.send(qp_.path, h, {}, 0);
+    r_.since_ack_req = 0;
+    ++r_.reads_outstanding;
+    const Psn first = r_.next_psn;
+    const uint32_t psns = end - r_.next_packet;
+    r_.next_packet = end;
+    if (end == wqe.packets) {
+        ++r_.next_wqe;
+        r_.next_packet = 0;
+    }
+    sent(first, psns);
+}
+
+template <class S>
+void RequesterLogic<S>::emit_atomic(const SendWqe& wqe) {
+    wire::Headers h;
+    const bool swap = wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+    h.bth.opcode = wire::opcode(wire::Service::kRc, swap ? wire::Op::kCompareSwap : wire::Op::kFetchAdd);
+    h.bth.pkey = qp_.pkey;
+    h.bth.dest_qpn = qp_.remote_qpn;
+    h.bth.ack_req = true;
+    h.bth.psn = r_.next_psn.value();
+    h.atomic = {wqe.remote_addr, wqe.rkey, swap ? wqe.swap : wqe.compare_add, swap ? wqe.compare_add : 0};
+    core_.send(qp_.path, h, {}, 0);
+    r_.since_ack_req = 0;
+    ++r_.reads_outstanding;
+    const Psn first = r_.next_psn;
+    ++r_.next_wqe;
+    sent(first, 1);
+}
+
+template <class S>
+bool RequesterLogic<S>::send_datagram(SendWqe& wqe) {
+    wire::Segment segments[kMaxSge];
+    const int count = core_.gather(wqe, 0, wqe.length, qp_.pd, segments);
+    if (count < 0) {
+        r_.failed = true;
+        r_.failure = IBV_WC_LOC_PROT_ERR;
+        return false;
+    }
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(wire::Service::kUd, send_op(wqe.opcode, true, true));
+    h.bth.solicited = (wqe.send_flags & IBV_SEND_SOLICITED) != 0;
+    h.bth.pkey = qp_.pkey;
+    h.bth.dest_qpn = wqe.remote_qpn;
+    h.bth.psn = r_.next_psn.value();
+    h.deth = {wqe.remote_qkey, qp_.qpn};
+    h.immediate = wqe.immediate;
+    core_.send(*wqe.path, h, {segments, static_cast<size_t>(count)}, wqe.length);
+    ++r_.next_wqe;
+    ++r_.next_psn;
+    return true;
+}
+
+// Packets [first, first + psns) went out.
+template <class S>
+void RequesterLogic<S>::sent(Psn first, uint32_t psns) {
+    r_.next_psn = first + psns;
+    if (r_.next_psn > r_.max_psn) {
+        r_.max_psn = r_.next_psn;
+    } else {
+        ++core_.counters[Counter::kRetransmittedPackets];
+    }
+    if (qp_.type != IBV_QPT_RC) {
+        r_.una = r_.max_psn;
+        return;
+    }
+    if (r_.ack_deadline == kNever) restart_timers();
+}
+
+// UC and UD: done when sent.
+template <class S>
+void RequesterLogic<S>::complete_unacknowledged(SendWqe& wqe) {
+    if ((wqe.send_flags & IBV_SEND_SIGNALED) != 0) core_.complete_send(qp_, wqe, IBV_WC_SUCCESS);
+    r_.begun_wqe = r_.next_wqe;
+    r_.una = r_.max_psn = r_.next_psn;
+    qp_.sq.consume_to(r_.next_wqe);
+    check_drained();
+}
+
+// A local operation takes no PSN: it is executed when its turn to be sent comes, and completes in its turn.
+template <class S>
+void RequesterLogic<S>::invalidate_local(SendWqe& wqe) {
+    wqe.first_psn = r_.next_psn.value();
+    wqe.packets = 0;
+    if (r_.next_wqe == r_.begun_wqe) {          // not again after a rewind
+        ++r_.begun_wqe;
+        Region* region = core_.memory.find(wqe.immediate);
+        if (region == nullptr || region->pd != qp_.pd || region->window_qp != &qp_) {
+            --r_.begun_wqe;
+            r_.failed = true;
+            r_.failure = IBV_WC_LOC_PROT_ERR;
+            return;
+        }
+        region->valid = false;
+    }
+    ++r_.next_wqe;
+    if (r_.una == r_.max_psn) acknowledge(r_.una);
+}
+
+// All packets before `end` are acknowledged; completes the requests that this ends. Stops at a READ or atomic whose
+// response is missing. Returns whether anything moved.
+template <class S>
+bool RequesterLogic<S>::acknowledge(Psn end) {
+    const Psn before = r_.una;
+    uint32_t index = qp_.sq.consumed();
+    const uint32_t first = index;
+    while (index != r_.begun_wqe) {
+        SendWqe& wqe = qp_.sq.at(index);
+        const Psn begin(wqe.first_psn);
+        if (wqe.awaits_response() && begin < end) break;
+        if (begin + wqe.packets > end) {
+            if (end > r_.una) r_.una = end;
+            break;
+        }
+        if (begin + wqe.packets > r_.una) r_.una = begin + wqe.packets;
+        if ((wqe.send_flags & IBV_SEND_SIGNALED) != 0) core_.complete_send(qp_, wqe, IBV_WC_SUCCESS);
+        ++index;
+    }
+    if (index != first) qp_.sq.consume_to(index);
+    if (r_.una == before && index == first) return false;
+    if (r_.una > r_.next_psn || static_cast<int32_t>(index - r_.next_wqe) > 0) resume_at_una();
+    progress();
+    return true;
+}
+
+template <class S>
+void RequesterLogic<S>::progress() {
+    r_.retries_left = qp_.retry_cnt;
+    r_.rnr_retries_left = qp_.rnr_retry;
+    r_.rewound = false;
+    r_.probes = 0;
+    if (r_.rtt_start != 0 && r_.una > r_.rtt_psn) {
+        const uint64_t rtt = core_.now_ns - r_.rtt_start;
+        r_.srtt_ns = r_.srtt_ns == 0 ? rtt : (7 * r_.srtt_ns + rtt) / 8;     // RFC 6298: alpha = 1/8
+        r_.rtt_start = 0;
+    }
+    restart_timers();
+    if (r_.failed) fail_if_oldest();
+    check_drained();
+}
+
+template <class S>
+void RequesterLogic<S>::restart_timers() {
+    if (!outstanding()) {
+        r_.ack_deadline = r_.probe_deadline = kNever;
+        return;
+    }
+    const uint64_t timeout = timeout_ns();
+    r_.ack_deadline = timeout == kNever ? kNever : core_.now_ns + timeout;
+    r_.probe_deadline = core_.now_ns + probe_ns();
+    core_.deadlines.schedule(qp_, next_deadline());
+}
+
+// The next packet to send is the one at `una`.
+template <class S>
+void RequesterLogic<S>::resume_at_una() {
+    r_.next_wqe = qp_.sq.consumed();
+    r_.next_packet = 0;
+    r_.next_psn = r_.una;
+    r_.reads_outstanding = 0;
+    r_.rtt_start = 0;
+    // A begun request is somewhere in its packets; one that never began starts at `una` by itself.
+    if (any_begun()) r_.next_packet = static_cast<uint32_t>(r_.una - Psn(oldest().first_psn));
+}
+
+template <class S>
+void RequesterLogic<S>::rewind() {
+    r_.rewound = true;
+    r_.rewound_to = r_.una;
+    r_.failed = false;                          // found again when its turn comes
+    resume_at_una();
+    core_.activate(qp_);
+}
+
+// The oldest request ends with `status`, and the QP with it (RC), or its send queue (UC, UD).
+template <class S>
+void RequesterLogic<S>::fail(ibv_wc_status status) {
+    const uint32_t index = qp_.sq.consumed();
+    core_.complete_send(qp_, qp_.sq.at(index), status);
+    qp_.sq.consume_to(index + 1);
+    if (qp_.type == IBV_QPT_RC) {
+        core_.enter_error(qp_);
+    } else {
+        qp_.state = IBV_QPS_SQE;
+        core_.flush_sends(qp_);
+    }
+}
+
+template <class S>
+void RequesterLogic<S>::fail_if_oldest() {
+    if (r_.failed && qp_.sq.consumed() == r_.next_wqe) fail(r_.failure);
+}
+
+template <class S>
+void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
+    const Psn psn(headers.bth.psn);
+    const uint8_t syndrome = headers.aeth.syndrome;
+    const uint8_t kind = syndrome >> 5;
+    // An ACK may repeat the PSN before `una`; everything else names a packet that is on its way.
+    if (psn >= r_.max_psn || psn < r_.una.previous() || kind == 2 || kind > 3) {
+        ++core_.counters[Counter::kDropResponse];
+        return;
+    }
+    if (kind == 0) {
+        ++core_.counters[Counter::kRxAcks];
+        acknowledge(psn + 1);
+        // A READ or atomic before the acknowledged packet without its response: the response was lost.
+        if (qp_.state != IBV_QPS_ERR && any_begun() && psn >= r_.una && oldest().awaits_response() &&
+            !(r_.rewound && r_.rewound_to == r_.una)) {
+            rewind();
+        }
+        return;
+    }
+    if (psn < r_.una) {
+        ++core_.counters[Counter::kDropResponse];
+        return;
+    }
+    acknowledge(psn);
+    if (qp_.state == IBV_QPS_ERR) return;
+    const bool here = r_.una == psn;            // false: a response before it is missing
+    if (kind == 1 && here) {
+        ++core_.counters[Counter::kRxNakRnr];
+        if (r_.rnr_until > core_.now_ns) return;            // said already
+        if (qp_.rnr_retry != 7 && r_.rnr_retries_left-- == 0) {
+            fail(IBV_WC_RNR_RETRY_EXC_ERR);
+            return;
+        }
+        rewind();
+        r_.rnr_until = core_.now_ns + rnr_timer_ns(syndrome & 0x1F);
+        r_.ack_deadline = r_.probe_deadline = kNever;       // the peer is alive
+        core_.deadlines.schedule(qp_, r_.rnr_until);
+        return;
+    }
+    if (kind == 3 && here && syndrome != wire::kSyndromeNakSequence) {
+        ++core_.counters[Counter::kRxNakError];
+        switch (syndrome) {
+            case wire::kSyndromeNakRemoteAccess: fail(IBV_WC_REM_ACCESS_ERR); break;
+            case wire::kSyndromeNakRemoteOperation: fail(IBV_WC_REM_OP_ERR); break;
+            default: fail(IBV_WC_REM_INV_REQ_ERR); break;
+        }
+        return;
+    }
+    ++core_.counters[Counter::kRxNakSequence];
+    // One rewind per place: a repeated NAK says nothing new, and a lost retransmission is the timer's.
+    if (!(r_.rewound && r_.rewound_to == r_.una)) rewind();
+}
+
+template <class S>
+void RequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
+    const Psn psn(frame.headers.bth.psn);
+    if (psn < r_.una || psn >= r_.max_psn) {
+        ++core_.counters[Counter::kDropResponse];
+        return;
+    }
+    acknowledge(psn);                           // a response acknowledges what was before it
+    if (qp_.state == IBV_QPS_ERR) return;
+    if (r_.una != psn || !any_begun() || !oldest().is_read()) {
+        ++core_.counters[Counter::kDropResponse];
+        if (r_.una < psn && any_begun() && oldest().awaits_response() && !(r_.rewound && r_.rewound_to == r_.una)) rewind();
+        return;
+    }
+    SendWqe& wqe = oldest();
+    const auto packet = static_cast<uint32_t>(psn - Psn(wqe.first_psn));
+    const uint32_t offset = packet * qp_.mtu;
+    if (frame.payload_bytes != std::min(qp_.mtu, wqe.length - offset)) {
+        fail(IBV_WC_BAD_RESP_ERR);
+        return;
+    }
+    const ibv_wc_status status =
+        core_.scatter(wqe.sges(), wqe.num_sge, offset, frame.payload, frame.payload_bytes, qp_.pd);
+    if (status != IBV_WC_SUCCESS) {
+        fail(status);
+        return;
+    }
+    const bool last = packet + 1 == wqe.packets;
+    if ((last || (packet + 1) % read_chunk() == 0) && r_.reads_outstanding != 0) --r_.reads_outstanding;
+    r_.una = psn + 1;
+    if (last) {
+        if ((wqe.send_flags & IBV_SEND_SIGNALED) != 0) core_.complete_send(qp_, wqe, IBV_WC_SUCCESS);
+        qp_.sq.consume_to(qp_.sq.consumed() + 1);
+        acknowledge(r_.una);                    // local operations behind it
+    }
+    if (r_.una > r_.next_psn) resume_at_una();
+    progress();
+}
+
+template <class S>
+void RequesterLogic<S>::receive_atomic_response(const wire::Headers& headers) {
+    const Psn psn(headers.bth.psn);
+    if (psn < r_.una || psn >= r_.max_psn) {
+        ++core_.counters[Counter::kDropResponse];
+        return;
+    }
+    acknowledge(psn);
+    if (qp_.state == IBV_QPS_ERR) return;
+    if (r_.una != psn || !any_begun() || !oldest().is_atomic()) {
+        ++core_.counters[Counter::kDropResponse];
+        if (r_.una < psn && any_begun() && oldest().awaits_response() && !(r_.rewound && r_.rewound_to == r_.una)) rewind();
+        return;
+    }
+    SendWqe& wqe = oldest();
+    const ibv_wc_status status =
+        core_.scatter(wqe.sges(), wqe.num_sge, 0, reinterpret_cast<const uint8_t*>(&headers.atomic_original), 8, qp_.pd);
+    if (status != IBV_WC_SUCCESS) {
+        fail(status);
+        return;
+    }
+    if (r_.reads_outstanding != 0) --r_.reads_outstanding;
+    r_.una = psn + 1;
+    if ((wqe.send_flags & IBV_SEND_SIGNALED) != 0) core_.complete_send(qp_, wqe, IBV_WC_SUCCESS);
+    qp_.sq.consume_to(qp_.sq.consumed() + 1);
+    acknowledge(r_.una);
+    if (r_.una > r_.next_psn) resume_at_una();
+    progress();
+}
+
+template <class S>
+void RequesterLogic<S>::expire() {
+    const uint64_t now = core_.now_ns;
+    if (r_.rnr_until != 0 && r_.rnr_until <= now) r_.rnr_until = 0;
+    if (r_.ack_deadline <= now) {
+        ++core_.counters[Counter::kTimeouts];
+        if (r_.retries_left == 0) {
+            fail(IBV_WC_RETRY_EXC_ERR);
+            return;
+        }
+        --r_.retries_left;
+        rewind();
+        restart_timers();
+    } else if (r_.probe_deadline <= now) {
+        probe();
+    }
+    core_.deadlines.schedule(qp_, next_deadline());
+}
+
+// Design note 3.
+template <class S>
+void RequesterLogic<S>::probe() {
+    if (r_.probes < 255) ++r_.probes;
+    r_.probe_deadline = core_.now_ns + probe_ns();
+    if (r_.next_psn != r_.max_psn || !any_begun()) return;      // already sending again
+    ++core_.counters[Counter::kTailProbes];
+    const bool inside = r_.next_packet != 0;
+    SendWqe& wqe = qp_.sq.at(inside ? r_.next_wqe : r_.next_wqe - 1);
+    // A READ's or atomic's answer is missing: ask again from `una`. A local operation sent nothing.
+    if (wqe.awaits_response() || wqe.packets == 0 || oldest().awaits_response()) {
+        rewind();
+        return;
+    }
+    if (!core_.sink.ready()) return;
+    const uint32_t packet = inside ? r_.next_packet - 1 : wqe.packets - 1;
+    emit(wqe, packet, r_.max_psn.previous(), true);
+    ++core_.counters[Counter::kRetransmittedPackets];
+    r_.rtt_start = 0;
+}
+
+template <class S>
+void RequesterLogic<S>::enter_drain() {
+    r_.draining = true;
+    r_.drain_wqe = r_.begun_wqe;
+    check_drained();
+}
+
+template <class S>
+void RequesterLogic<S>::check_drained() {
+    if (!r_.draining || qp_.state != IBV_QPS_SQD || any_begun()) return;
+    r_.draining = false;
+    core_.sink.event(IBV_EVENT_SQ_DRAINED, qp_);
+}
+
+}  // namespace rove::transport

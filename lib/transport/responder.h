@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+// The responder of RC and UC: executes requests in PSN order, and answers them. Units: bytes, packets.
+//
+// DESIGN NOTES
+// 1. Answers leave in PSN order: READ data and atomic results wait in a ring of jobs, and one ACK, the latest, behind them.
+//    So a burst of requests costs one ACK, and a READ response makes an ACK before it unnecessary (IBTA 9.7.5.1.2).
+// 2. A repeated READ or atomic says that the requester went back to its PSN: jobs from there on are dropped, since it will
+//    ask for them again. READs are executed again, atomics answered from what was kept.
+// 3. As Linux rxe does: after an RNR NAK the packets behind it still provoke one sequence NAK; a SEND longer than its
+//    receive is NAKed as a remote operational error; a SEND with invalidate of what cannot be invalidated is
+//    acknowledged and fails at the receiver.
+#pragma once
+
+#include <atomic>
+
+#include "transport/core.h"
+
+namespace rove::transport {
+
+template <class S>
+class ResponderLogic {
+  public:
+    ResponderLogic(Core<S>& core, QueuePair& qp) : core_(core), qp_(qp), s_(qp.responder) {}
+
+    void receive_rc(const wire::ParsedFrame& frame);
+    void receive_uc(const wire::ParsedFrame& frame);
+    bool owes() const { return s_.job_head != s_.job_tail || s_.ack_due; }
+    uint32_t transmit(uint32_t budget);
+
+  private:
+    // What became of a packet: taken, or the NAK that it earns.
+    enum class Result : uint8_t { kTaken, kNoReceive, kInvalidRequest, kAccess, kOperation, kLength, kBadInvalidate };
+
+    static bool is_send(wire::Op op) {
+        return op <= wire::Op::kSendOnlyImm || op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv;
+    }
+    static bool is_first(wire::Op op) {
+        using wire::Op;
+        return op == Op::kSendFirst || op == Op::kWriteFirst || is_only(op);
+    }
+    static bool is_only(wire::Op op) {
+        using wire::Op;
+        return op == Op::kSendOnly || op == Op::kSendOnlyImm || op == Op::kSendOnlyInv || op == Op::kWriteOnly ||
+               op == Op::kWriteOnlyImm;
+    }
+    static bool is_last(wire::Op op) {
+        using wire::Op;
+        return is_only(op) || op == Op::kSendLast || op == Op::kSendLastImm || op == Op::kSendLastInv ||
+               op == Op::kWriteLast || op == Op::kWriteLastImm;
+    }
+    static bool has_immediate(wire::Op op) {
+        using wire::Op;
+        return op == Op::kSendOnlyImm || op == Op::kSendLastImm || op == Op::kWriteOnlyImm || op == Op::kWriteLastImm;
+    }
+
+    uint32_t response_packets(uint32_t bytes) const { return bytes == 0 ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu; }
+    uint32_t job_count() const { return s_.job_tail - s_.job_head; }
+    ResponderJob& job(uint32_t index) { return s_.jobs[index % s_.jobs.size()]; }
+
+    Result execute(const wire::ParsedFrame& frame, wire::Op op);
+    Result execute_send(const wire::ParsedFrame& frame, wire::Op op);
+    Result execute_write(const wire::ParsedFrame& frame, wire::Op op);
+    Result execute_read(const wire::Headers& headers);
+    Result execute_atomic(const wire::Headers& headers, wire::Op op);
+    bool payload_fits(const wire::ParsedFrame& frame, wire::Op op) const;
+    void finish_message(const wire::ParsedFrame& frame, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes,
+                        ibv_wc_status status);
+    void repeat(const wire::Headers& headers, wire::Op op);
+    bool drop_jobs_from(Psn psn);
+    void push_read(Psn first, const wire::Reth& reth);
+    void push_atomic(Psn psn, uint64_t original);
+    void owe_ack(Psn psn, uint8_t syndrome);
+    void refuse(Result result, Psn psn);
+    void fail_receive(ibv_wc_status status);
+    bool send_read_packet(ResponderJob& job);
+    void send_ack();
+
+    Core<S>& core_;
+    QueuePair& qp_;
+    Responder& s_;
+};
+
+template <class S>
+void ResponderLogic<S>::receive_rc(const wire::ParsedFrame& frame) {
+    const wire::Headers& h = frame.headers;
+    const wire::Op op = wire::op_of(h.bth.opcode);
+    const Psn psn(h.bth.psn);
+    const int32_t ahead = psn - s_.epsn;
+    if (ahead > 0) {
+        ++core_.counters[Counter::kDropSequence];
+        // An RNR NAK not yet sent is not replaced: it is what makes the requester wait.
+        const bool rnr_due = s_.ack_due && s_.ack_syndrome >> 5 == 1;
+        if (!s_.nak_sent && !rnr_due) {
+            s_.nak_sent = true;
+            owe_ack(s_.epsn, wire::kSyndromeNakSequence);
+        }
+        return;
+    }
+    if (ahead < 0) {
+        ++core_.counters[Counter::kRxDuplicate];
+        repeat(h, op);
+        return;
+    }
+    if (s_.nak_sent) {
+        s_.nak_sent = false;
+        if (s_.ack_syndrome == wire::kSyndromeNakSequence) s_.ack_due = false;      // not sent yet, no longer true
+    }
+    const Result result = execute(frame, op);
+    if (result != Result::kTaken && result != Result::kBadInvalidate) {
+        refuse(result, psn);
+        return;
+    }
+    if (op != wire::Op::kReadRequest) {
+        s_.epsn = psn + 1;
+        if (h.bth.ack_req && op != wire::Op::kCompareSwap && op != wire::Op::kFetchAdd) owe_ack(psn, wire::kSyndromeAck);
+    }
+    if (result == Result::kBadInvalidate) fail_receive(IBV_WC_REM_INV_REQ_ERR);
+}
+
+template <class S>
+auto ResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op) -> Result {
+    switch (op) {
+        case wire::Op::kReadRequest: return execute_read(frame.headers);
+        case wire::Op::kCompareSwap:
+        case wire::Op::kFetchAdd: return execute_atomic(frame.headers, op);
+        default: return is_send(op) ? execute_send(frame, op) : execute_write(frame, op);
+    }
+}
+
+// IBTA 9.7.4.1.6: all but the last packet are of the path MTU; the last is not empty; none is longer.
+template <class S>
+bool ResponderLogic<S>::payload_fits(const wire::ParsedFrame& frame, wire::Op op) const {
+    if (!is_last(op)) return frame.payload_bytes == qp_.mtu;
+    return frame.payload_bytes <= qp_.mtu && (is_only(op) || frame.payload_bytes != 0);
+}
+
+template <class S>
+auto ResponderLogic<S>::execute_send(const wire::ParsedFrame& frame, wire::Op op) -> Result {
+    if (is_first(op) != (s_.message == Responder::Message::kNone)) return Result::kInvalidRequest;
+    if (!is_first(op) && s_.message != Responder::Message::kSend) return Result::kInvalidRequest;
+    if (!payload_fits(frame, op)) return Result::kInvalidRequest;
+    if (is_first(op)) {
+        // One may be held already: taken for a message that never ended.
+        if (!s_.has_receive && core_.take_receive(qp_) != Core<S>::Taken::kYes) return Result::kNoReceive;
+        s_.offset = 0;
+    }
+    if (frame.payload_bytes > s_.receive.length - s_.offset) return Result::kLength;
+    if (core_.scatter(s_.receive_sges.get(), s_.receive.num_sge, s_.offset, frame.payload, frame.payload_bytes, qp_.pd) !=
+        IBV_WC_SUCCESS) {
+        return Result::kOperation;
+    }
+    s_.offset += frame.payload_bytes;
+    s_.message = Responder::Message::kSend;
+    if (!is_last(op)) return Result::kTaken;
+    s_.message = Responder::Message::kNone;
+    s_.msn = (s_.msn + 1) & Psn::kMask;
+    if (op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) {
+        Region* region = core_.memory.find(frame.headers.invalidate_rkey);
+        if (region == nullptr || region->pd != qp_.pd || region->window_qp != &qp_) return Result::kBadInvalidate;
+        region->valid = false;
+    }
+    finish_message(frame, op, IBV_WC_RECV, s_.offset, IBV_WC_SUCCESS);
+    return Result::kTaken;
+}
+
+template <class S>
+auto ResponderLogic<S>::execute_write(const wire::ParsedFrame& frame, wire::Op op) -> Result {
+    const wire::Headers& h = frame.headers;
+    if (is_first(op) != (s_.message == Responder::Message::kNone)) return Result::kInvalidRequest;
+    if (!is_first(op) && s_.message != Responder::Message::kWrite) return Result::kInvalidRequest;
+    if (!payload_fits(frame, op)) return Result::kInvalidRequest;
+    if (is_first(op)) {
+        if ((qp_.access & IBV_ACCESS_REMOTE_WRITE) == 0) return Result::kInvalidRequest;
+        s_.offset = 0;
+        s_.write_va = h.reth.va;
+        s_.write_rkey = h.reth.rkey;
+        s_.write_length = h.reth.length;
+        if (core_.memory.translate(s_.write_rkey, s_.write_va, s_.write_length, IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_) ==
+            nullptr) {
+            return Result::kAccess;
+        }
+    }
+    const uint32_t left = s_.write_length - s_.offset;
+    if (is_last(op) ? frame.payload_bytes != left : frame.payload_bytes >= left) return Result::kInvalidRequest;
+    if (has_immediate(op) && !s_.has_receive && core_.take_receive(qp_) != Core<S>::Taken::kYes) {
+        return Result::kNoReceive;
+    }
+    // Once more for every packet: the region may have gone since the first.
+    uint8_t* target = core_.memory.translate(s_.write_rkey, s_.write_va + s_.offset, frame.payload_bytes,
+                                             IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_);
+    if (target == nullptr) return Result::kAccess;
+    if (frame.payload_bytes != 0) std::memcpy(target, frame.payload, frame.payload_bytes);
+    s_.offset += frame.payload_bytes;
+    s_.message = is_last(op) ? Responder::Message::kNone : Responder::Message::kWrite;
+    if (!is_last(op)) return Result::kTaken;
+    s_.msn = (s_.msn + 1) & Psn::kMask;
+    if (has_immediate(op)) finish_message(frame, op, IBV_WC_RECV_RDMA_WITH_IMM, s_.write_length, IBV_WC_SUCCESS);
+    return Result::kTaken;
+}
+
+template <class S>
+void ResponderLogic<S>::finish_message(const wire::ParsedFrame& frame, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes,
+                                       ibv_wc_status status) {
+    ibv_wc wc{};
+    wc.status = status;
+    wc.opcode = opcode;
+    wc.byte_len = bytes;
+    wc.src_qp = qp_.remote_qpn;
+    if (has_immediate(op)) {
+        wc.wc_flags = IBV_WC_WITH_IMM;
+        wc.imm_data = htobe32(frame.headers.immediate);
+    } else if (op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) {
+        wc.wc_flags = IBV_WC_WITH_INV;
+        wc.invalidated_rkey = frame.headers.invalidate_rkey;
+    }
+    core_.complete_receive(qp_, wc, frame.headers.bth.solicited);
+}
+
+template <class S>
+auto ResponderLogic<S>::execute_read(const wire::Headers& h) -> Result {
+    if (s_.message != Responder::Message::kNone) return Result::kInvalidRequest;
+    if ((qp_.access & IBV_ACCESS_REMOTE_READ) == 0) return Result::kInvalidRequest;
+    if (h.reth.length > 1u << 31 || job_count() >= qp_.max_dest_rd_atomic) return Result::kInvalidRequest;
+    if (core_.memory.translate(h.reth.rkey, h.reth.va, h.reth.length, IBV_ACCESS_REMOTE_READ, qp_.pd, &qp_) == nullptr) {
+        return Result::kAccess;
+    }
+    s_.msn = (s_.msn + 1) & Psn::kMask;
+    push_read(s_.epsn, h.reth);
+    s_.epsn = s_.epsn + response_packets(h.reth.length);
+    return Result::kTaken;
+}
+
+template <class S>
+auto ResponderLogic<S>::execute_atomic(const wire::Headers& h, wire::Op op) -> Result {
+    if (s_.message != Responder::Message::kNone) return Result::kInvalidRequest;
+    if ((qp_.access & IBV_ACCESS_REMOTE_ATOMIC) == 0) return Result::kInvalidRequest;
+    if (job_count() >= qp_.max_dest_rd_atomic) return Result::kInvalidRequest;
+    if (h.atomic.va % 8 != 0) return Result::kInvalidRequest;
+    uint8_t* target =
+        core_.memory.translate(h.atomic.rkey, h.atomic.va, 8, IBV_ACCESS_REMOTE_ATOMIC, qp_.pd, &qp_);
+    if (target == nullptr) return Result::kAccess;
+    // A zero-based or offset region can make an aligned iova an unaligned address.
+    if (reinterpret_cast<uintptr_t>(target) % 8 != 0) return Result::kInvalidRequest;
+    std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(target));
+    uint64_t original;
+    if (op == wire::Op::kFetchAdd) {
+        original = word.fetch_add(h.atomic.swap_or_add);
+    } else {
+        original = h.atomic.compare;
+        word.compare_exchange_strong(original, h.atomic.swap_or_add);
+    }
+    s_.msn = (s_.msn + 1) & Psn::kMask;
+    s_.atomics[s_.next_atomic++ % s_.atomics.size()] = {s_.epsn, true, original};
+    push_atomic(s_.epsn, original);
+    return Result::kTaken;
+}
+
+template <class S>
+void ResponderLogic<S>::push_read(Psn first, const wire::Reth& reth) {
+    const uint32_t packets = response_packets(reth.length);
+    job(s_.job_tail++) = {reth.va, reth.rkey, reth.length, first, first, first + packets, s_.msn, false, false, 0};
+    s_.ack_due = s_.ack_due && s_.ack_syndrome != wire::kSyndromeAck;
+}
+
+template <class S>
+void ResponderLogic<S>::push_atomic(Psn psn, uint64_t original) {
+    job(s_.job_tail++) = {0, 0, 0, psn, psn, psn + 1, s_.msn, true, false, original};
+    s_.ack_due = s_.ack_due && s_.ack_syndrome != wire::kSyndromeAck;
+}
+
+template <class S>
+void ResponderLogic<S>::owe_ack(Psn psn, uint8_t syndrome) {
+    s_.ack_due = true;
+    s_.ack_psn = psn;
+    s_.ack_syndrome = syndrome;
+}
+
+// Design note 2. False: the ring is full of older jobs.
+template <class S>
+bool ResponderLogic<S>::drop_jobs_from(Psn psn) {
+    while (s_.job_head != s_.job_tail && job(s_.job_tail - 1).end > psn) --s_.job_tail;
+    return job_count() < s_.jobs.size();
+}
+
+// A request that was executed before (IBTA 9.7.5.1.3, 9.4.5).
+template <class S>
+void ResponderLogic<S>::repeat(const wire::Headers& h, wire::Op op) {
+    const Psn psn(h.bth.psn);
+    if (op == wire::Op::kReadRequest) {
+        // What was never asked for is not a repetition, and rights are checked as for a new one.
+        if (h.reth.length > 1u << 31 || psn + response_packets(h.reth.length) > s_.epsn ||
+            (qp_.access & IBV_ACCESS_REMOTE_READ) == 0 ||
+            core_.memory.translate(h.reth.rkey, h.reth.va, h.reth.length, IBV_ACCESS_REMOTE_READ, qp_.pd, &qp_) == nullptr ||
+            !drop_jobs_from(psn)) {
+            ++core_.counters[Counter::kDropOverload];
+            return;
+        }
+        push_read(psn, h.reth);
+    } else if (op == wire::Op::kCompareSwap || op == wire::Op::kFetchAdd) {
+        for (const AtomicResult& result : s_.atomics) {
+            if (!result.valid || result.psn != psn) continue;
+            if (drop_jobs_from(psn)) push_atomic(psn, result.original);
+            return;
+        }
+        ++core_.counters[Counter::kDropOverload];
+    } else if (!s_.ack_due) {
+        owe_ack(s_.epsn.previous(), wire::kSyndromeAck);
+    }
+}
+
+// The packet is not executed; says so to the requester, and ends the QP where IBTA wants that (9.9.3).
+template <class S>
+void ResponderLogic<S>::refuse(Result result, Psn psn) {
+    switch (result) {
+        case Result::kNoReceive:
+            owe_ack(psn, wire::kSyndromeRnrNak | qp_.min_rnr_timer);
+            return;
+        case Result::kLength:
+            owe_ack(psn, wire::kSyndromeNakRemoteOperation);
+            fail_receive(IBV_WC_LOC_LEN_ERR);
+            return;
+        case Result::kOperation:
+            owe_ack(psn, wire::kSyndromeNakRemoteOperation);
+            fail_receive(IBV_WC_LOC_PROT_ERR);
+            return;
+        case Result::kAccess:
+            owe_ack(psn, wire::kSyndromeNakRemoteAccess);
+            core_.sink.event(IBV_EVENT_QP_ACCESS_ERR, qp_);
+            break;
+        default:
+            owe_ack(psn, wire::kSyndromeNakInvalidRequest);
+            core_.sink.event(IBV_EVENT_QP_REQ_ERR, qp_);
+            break;
+    }
+    core_.enter_error(qp_);
+}
+
+// The receive that is held fails, and the QP with it.
+template <class S>
+void ResponderLogic<S>::fail_receive(ibv_wc_status status) {
+    ibv_wc wc{};
+    wc.status = status;
+    wc.opcode = IBV_WC_RECV;
+    ++core_.counters[Counter::kLocalErrors];
+    if (s_.has_receive) core_.complete_receive(qp_, wc, true);
+    core_.enter_error(qp_);
+}
+
+// UC: what does not fit is dropped, with the message it belongs to (IBTA 9.8.3).
+template <class S>
+void ResponderLogic<S>::receive_uc(const wire::ParsedFrame& frame) {
+    const wire::Op op = wire::op_of(frame.headers.bth.opcode);
+    const Psn psn(frame.headers.bth.psn);
+    if (psn != s_.epsn && s_.message != Responder::Message::kNone) s_.message = Responder::Message::kNone;
+    s_.epsn = psn + 1;
+    if (is_first(op)) s_.message = Responder::Message::kNone;
+    if (!is_first(op) && s_.message == Responder::Message::kNone) {
+        ++core_.counters[Counter::kDropSequence];
+        return;
+    }
+    const Result result = is_send(op) ? execute_send(frame, op) : execute_write(frame, op);
+    if (result == Result::kTaken) return;
+    s_.message = Responder::Message::kNone;
+    if (result == Result::kNoReceive) {
+        ++core_.counters[Counter::kDropNoReceive];
+    } else if (result == Result::kLength || result == Result::kOperation) {
+        fail_receive(result == Result::kLength ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
+    } else {
+        ++core_.counters[Counter::kDropLength];
+    }
+}
+
+template <class S>
+uint32_t ResponderLogic<S>::transmit(uint32_t budget) {
+    uint32_t packets = 0;
+    while (s_.job_head != s_.job_tail && packets < budget && core_.sink.ready()) {
+        ResponderJob& next = job(s_.job_head);
+        if (next.is_atomic) {
+            wire::Headers h;
+            h.bth.opcode = wire::opcode(wire::Service::kRc, wire::Op::kAtomicAck);
+            h.bth.pkey = qp_.pkey;
+            h.bth.dest_qpn = qp_.remote_qpn;
+            h.bth.psn = next.first.value();
+            h.aeth = {wire::kSyndromeAck, next.msn};
+            h.atomic_original = next.original;
+            core_.send(qp_.path, h, {}, 0);
+            ++s_.job_head;
+        } else if (!send_read_packet(next)) {
+            return packets;
+        }
+        ++packets;
+    }
+    if (s_.ack_due && s_.job_head == s_.job_tail && packets < budget && core_.sink.ready()) {
+        send_ack();
+        ++packets;
+    }
+    return packets;
+}
+
+template <class S>
+bool ResponderLogic<S>::send_read_packet(ResponderJob& job) {
+    const uint32_t bytes = std::min(job.left, qp_.mtu);
+    const uint8_t* source = core_.memory.translate(job.rkey, job.va, bytes, IBV_ACCESS_REMOTE_READ, qp_.pd, &qp_);
+    if (source == nullptr) {                    // deregistered since the request came
+        s_.job_head = s_.job_tail;
+        owe_ack(job.next, wire::kSyndromeNakRemoteAccess);
+        core_.sink.event(IBV_EVENT_QP_ACCESS_ERR, qp_);
+        core_.enter_error(qp_);
+        core_.activate(qp_);
+        return false;
+    }
+    const bool last = bytes == job.left;
+    using wire::Op;
+    const Op op = last ? (job.started ? Op::kReadResponseLast : Op::kReadResponseOnly)
+                       : (job.started ? Op::kReadResponseMiddle : Op::kReadResponseFirst);
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(wire::Service::kRc, op);
+    h.bth.pkey = qp_.pkey;
+    h.bth.dest_qpn = qp_.remote_qpn;
+    h.bth.psn = job.next.value();
+    h.aeth = {wire::kSyndromeAck, job.msn};
+    const wire::Segment segment{source, bytes};
+    core_.send(qp_.path, h, {&segment, bytes != 0 ? 1u : 0u}, bytes);
+    job.started = true;
+    job.va += bytes;
+    job.left -= bytes;
+    ++job.next;
+    if (last) ++s_.job_head;
+    return true;
+}
+
+template <class S>
+void ResponderLogic<S>::send_ack() {
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(wire::Service::kRc, wire::Op::kAck);
+    h.bth.pkey = qp_.pkey;
+    h.bth.dest_qpn = qp_.remote_qpn;
+    h.bth.psn = s_.ack_psn.value();
+    h.aeth = {s_.ack_syndrome, s_.msn};
+    switch (s_.ack_syndrome >> 5) {
+        case 0: ++core_.counters[Counter::kTxAcks]; break;
+        case 1: ++core_.counters[Counter::kTxNakRnr]; break;
+        default:
+            ++core_.counters[s_.ack_syndrome == wire::kSyndromeNakSequence ? Counter::kTxNakSequence
+                                                                           : Counter::kTxNakError];
+    }
+    core_.send(qp_.path, h, {}, 0);
+    s_.ack_due = false;
+}
+
+}  // namespace rove::transport
