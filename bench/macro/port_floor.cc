@@ -36,6 +36,7 @@ constexpr uint32_t kMaxBurst = 64;               // packets
 constexpr uint64_t kLinkWaitSeconds = 30;        // for the peer to start
 constexpr double kWarmUpSeconds = 0.2;           // caches, page tables and clocks settle; not counted
 constexpr uint32_t kMaxSamples = 1 << 22;        // of --pingpong; 16 MiB
+constexpr uint32_t kDisconnectMicroseconds = 50'000;  // memif frees its rings after it has taken the link down
 constexpr uint32_t kNumberOffset = 14;           // in the frame, bytes: its running number, or
 constexpr uint32_t kLastFrame = UINT32_MAX;      // the end of the run
 
@@ -156,6 +157,7 @@ void send_last(Port& port, const Options& options, Message& message) {
     fill(mbuf, options, message, kLastFrame);
     port.transmit(&mbuf, 1);
     while (port.link_up()) usleep(1000);
+    usleep(kDisconnectMicroseconds);
 }
 
 void report_rate(const char* mode, const Options& options, uint64_t packets, uint64_t cycles) {
