@@ -81,6 +81,7 @@ struct Core {
             case IBV_WR_ATOMIC_CMP_AND_SWP: wc.opcode = IBV_WC_COMP_SWAP; break;
             case IBV_WR_ATOMIC_FETCH_AND_ADD: wc.opcode = IBV_WC_FETCH_ADD; break;
             case IBV_WR_LOCAL_INV: wc.opcode = IBV_WC_LOCAL_INV; break;
+            case IBV_WR_BIND_MW: wc.opcode = IBV_WC_BIND_MW; break;
             default: wc.opcode = IBV_WC_SEND; break;
         }
         if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) ++counters[Counter::kLocalErrors];

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/memory.h"
 
+#include <atomic>
+
+#include "transport/queue_pair.h"
+
 namespace rove::transport {
 
 bool MemoryTable::insert(Region& region) {
@@ -31,10 +35,37 @@ void MemoryTable::remove(Region& region) {
     free_.push_back(index);
 }
 
-void MemoryTable::renew_key(Region& region) {
-    std::lock_guard lock(mutex_);
-    const uint32_t index = region.key >> 8;
-    region.key = index << 8 | ++generations_[index];
+bool MemoryTable::bind(Region& window, uint32_t rkey, uint32_t lkey, uint64_t iova, uint64_t length, int access,
+                       const QueuePair& qp) {
+    Region* region = find(lkey);
+    if (window.valid || window.pd != qp.pd || rkey >> 8 != window.key >> 8) return false;
+    if (region == nullptr || region->is_window || (region->access & IBV_ACCESS_MW_BIND) == 0) return false;
+    if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0 &&
+        (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) {
+        return false;
+    }
+    uint8_t* host = translate(lkey, iova, length, 0, qp.pd);
+    if (host == nullptr || length == 0) return false;
+    window.iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
+    window.length = length;
+    window.host = host;
+    window.access = access;
+    window.key = rkey;
+    window.window_qp = &qp;
+    window.parent = region;
+    window.valid = true;
+    std::atomic_ref(region->windows).fetch_add(1, std::memory_order_relaxed);
+    return true;
+}
+
+bool MemoryTable::invalidate(uint32_t rkey, const QueuePair& qp) {
+    Region* window = find(rkey);
+    if (window == nullptr || !window->is_window || window->window_qp != &qp) return false;
+    window->valid = false;
+    window->window_qp = nullptr;
+    std::atomic_ref(window->parent->windows).fetch_sub(1, std::memory_order_relaxed);
+    window->parent = nullptr;
+    return true;
 }
 
 }  // namespace rove::transport

@@ -6,7 +6,6 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -22,8 +21,11 @@ struct Region {
     int access = 0;                 // ibv_access_flags
     const void* pd = nullptr;
     uint32_t key = 0;               // lkey and rkey
+    bool is_window = false;
     bool valid = true;              // false: a window that is not bound, or was invalidated
     const QueuePair* window_qp = nullptr;   // the QP a type 2 window is bound to; null for a region
+    Region* parent = nullptr;       // a bound window's region
+    uint32_t windows = 0;           // bound to this region; through std::atomic_ref while workers run
 };
 
 // Keys: index << 8 | generation, so that a stale key of a reused index does not match.
@@ -34,8 +36,11 @@ class MemoryTable {
     // Gives `region` a key and publishes it. Returns false when all keys are in use.
     bool insert(Region& region);
     void remove(Region& region);
-    // Gives the region a new generation of its key: what has the old one no longer finds it.
-    void renew_key(Region& region);
+    // Binds a type 2 window that is not bound to [iova, iova + length) of the region `lkey` (IBTA 10.6.7.2.4), with the key
+    // `rkey`, of which the low byte is the program's choice. False, and nothing changed, when that may not be.
+    bool bind(Region& window, uint32_t rkey, uint32_t lkey, uint64_t iova, uint64_t length, int access, const QueuePair& qp);
+    // Ends the binding of a window to `qp`. False when `rkey` is no such window.
+    bool invalidate(uint32_t rkey, const QueuePair& qp);
 
     Region* find(uint32_t key) const {
         const uint32_t index = key >> 8;

@@ -57,7 +57,7 @@ class RequesterLogic {
     bool want_ack(const SendWqe& wqe, bool last);
     void sent(Psn first, uint32_t psns);
     void complete_unacknowledged(SendWqe& wqe);
-    void invalidate_local(SendWqe& wqe);
+    void execute_local(SendWqe& wqe);
     bool acknowledge(Psn end);
     void progress();
     void restart_timers();
@@ -144,8 +144,8 @@ uint32_t RequesterLogic<S>::transmit(uint32_t budget) {
 template <class S>
 auto RequesterLogic<S>::begin(SendWqe& wqe) -> Begin {
     if ((wqe.send_flags & IBV_SEND_FENCE) != 0 && r_.reads_outstanding != 0) return Begin::kWait;
-    if (wqe.opcode == IBV_WR_LOCAL_INV) {
-        invalidate_local(wqe);
+    if (wqe.is_local()) {
+        execute_local(wqe);
         return Begin::kDone;
     }
     if (wqe.awaits_response() && r_.reads_outstanding >= qp_.max_rd_atomic) return Begin::kWait;
@@ -296,19 +296,20 @@ void RequesterLogic<S>::complete_unacknowledged(SendWqe& wqe) {
 
 // A local operation takes no PSN: it is executed when its turn to be sent comes, and completes in its turn.
 template <class S>
-void RequesterLogic<S>::invalidate_local(SendWqe& wqe) {
+void RequesterLogic<S>::execute_local(SendWqe& wqe) {
     wqe.first_psn = r_.next_psn.value();
     wqe.packets = 0;
     if (r_.next_wqe == r_.begun_wqe) {          // not again after a rewind
-        ++r_.begun_wqe;
-        Region* region = core_.memory.find(wqe.immediate);
-        if (region == nullptr || region->pd != qp_.pd || region->window_qp != &qp_) {
-            --r_.begun_wqe;
+        const bool bind = wqe.opcode == IBV_WR_BIND_MW;
+        const bool done = bind ? core_.memory.bind(*wqe.window, wqe.immediate, wqe.rkey, wqe.remote_addr, wqe.swap,
+                                                   wqe.bind_access, qp_)
+                               : core_.memory.invalidate(wqe.immediate, qp_);
+        if (!done) {
             r_.failed = true;
-            r_.failure = IBV_WC_LOC_PROT_ERR;
+            r_.failure = bind ? IBV_WC_MW_BIND_ERR : IBV_WC_LOC_PROT_ERR;
             return;
         }
-        region->valid = false;
+        ++r_.begun_wqe;
     }
     ++r_.next_wqe;
     if (r_.una == r_.max_psn) acknowledge(r_.una);

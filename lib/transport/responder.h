@@ -155,9 +155,7 @@ auto ResponderLogic<S>::execute_send(const wire::ParsedFrame& frame, wire::Op op
     s_.message = Responder::Message::kNone;
     s_.msn = (s_.msn + 1) & Psn::kMask;
     if (op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) {
-        Region* region = core_.memory.find(frame.headers.invalidate_rkey);
-        if (region == nullptr || region->pd != qp_.pd || region->window_qp != &qp_) return Result::kBadInvalidate;
-        region->valid = false;
+        if (!core_.memory.invalidate(frame.headers.invalidate_rkey, qp_)) return Result::kBadInvalidate;
     }
     finish_message(frame, op, IBV_WC_RECV, s_.offset, IBV_WC_SUCCESS);
     return Result::kTaken;

@@ -13,6 +13,7 @@
 namespace rove::transport {
 
 struct Path;
+struct Region;
 
 inline constexpr uint32_t kMaxSge = 32;
 inline constexpr uint32_t kMaxInlineBytes = 1024;
@@ -25,6 +26,7 @@ struct alignas(64) SendWqe {
     union {
         uint64_t compare_add = 0;   // atomics
         const Path* path;           // UD: where to; owned by the address handle, which outlives the request
+        Region* window;             // BIND_MW: `remote_addr`, `swap` bytes of region `rkey`; the new key in `immediate`
     };
     union {
         uint64_t swap = 0;          // atomics
@@ -41,13 +43,14 @@ struct alignas(64) SendWqe {
     uint8_t opcode = 0;             // ibv_wr_opcode
     uint8_t send_flags = 0;         // ibv_send_flags; SIGNALED already includes sq_sig_all
     uint8_t num_sge = 0;            // 0 with inline data
-    uint8_t unused = 0;
+    uint8_t bind_access = 0;        // BIND_MW: IBV_ACCESS_REMOTE_* | IBV_ACCESS_ZERO_BASED
 
     ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
     uint8_t* inline_data() { return reinterpret_cast<uint8_t*>(this + 1); }
     bool is_inline() const { return (send_flags & IBV_SEND_INLINE) != 0; }
     bool is_read() const { return opcode == IBV_WR_RDMA_READ; }
     bool is_atomic() const { return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD; }
+    bool is_local() const { return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW; }
     bool awaits_response() const { return is_read() || is_atomic(); }
 };
 
