@@ -166,6 +166,11 @@ class QueuePairTable {
         QueuePair* qp = entries_[qpn & (kEntries - 1)];
         return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
     }
+    // Calls `visit(QueuePair&)` for each. Only while no worker runs, or none of those that are touched.
+    void for_each(auto&& visit) const {
+        for (QueuePair* qp : entries_)
+            if (qp != nullptr) visit(*qp);
+    }
 
     // Multicast: UD QPs by group.
     struct Attachment {
