@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of queue pairs, and the names of the counters.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+
+#include "transport/counters.h"
+#include "transport/queue_pair.h"
+
+namespace rove::transport {
+namespace {
+
+TEST(Counters, every_one_has_a_name_of_its_own) {
+    std::set<std::string> names;
+    for (size_t i = 0; i < static_cast<size_t>(Counter::kCount); ++i) {
+        const char* name = to_string(static_cast<Counter>(i));
+        ASSERT_NE(name, nullptr) << i;
+        EXPECT_FALSE(std::string(name).empty()) << i;
+        EXPECT_TRUE(names.insert(name).second) << name;
+    }
+}
+
+TEST(QueuePairTable, finds_by_the_whole_number) {
+    QueuePairTable table;
+    QueuePair a, b;
+    ASSERT_TRUE(table.insert(a));
+    ASSERT_TRUE(table.insert(b));
+    EXPECT_NE(a.qpn, b.qpn);
+    EXPECT_EQ(table.find(a.qpn), &a);
+    EXPECT_EQ(table.find(a.qpn ^ 0x10000), nullptr) << "another generation";
+    EXPECT_EQ(table.find(0), nullptr);
+    EXPECT_EQ(table.find(1), nullptr);
+    EXPECT_EQ(table.find(wire::kMulticastQpn), nullptr);
+}
+
+TEST(QueuePairTable, a_number_that_was_used_comes_back_with_another_generation) {
+    QueuePairTable table;
+    std::set<uint32_t> numbers;
+    for (uint32_t i = 0; i < 200'000; ++i) {    // three times round the indices
+        QueuePair qp;
+        ASSERT_TRUE(table.insert(qp));
+        ASSERT_TRUE(numbers.insert(qp.qpn).second) << qp.qpn;
+        ASSERT_LT(qp.qpn, 1u << 24);
+        ASSERT_NE(qp.qpn, wire::kMulticastQpn);
+        ASSERT_GE(qp.qpn & 0xFFFF, QueuePairTable::kFirst);
+        table.remove(qp);
+        ASSERT_EQ(table.find(qp.qpn), nullptr);
+    }
+}
+
+TEST(QueuePairTable, multicast_attachments) {
+    QueuePairTable table;
+    QueuePair a, b;
+    ASSERT_TRUE(table.insert(a) && table.insert(b));
+    const wire::Gid group{0xFF, 0x0E, 1}, other{0xFF, 0x0E, 2};
+    table.attach(group, a);
+    table.attach(group, a);
+    table.attach(group, b);
+    table.attach(other, a);
+    EXPECT_EQ(table.attachments().size(), 3u);
+    EXPECT_FALSE(table.detach(other, b));
+    EXPECT_TRUE(table.detach(group, a));
+    EXPECT_FALSE(table.detach(group, a));
+    table.remove(a);
+    ASSERT_EQ(table.attachments().size(), 1u);
+    EXPECT_EQ(table.attachments()[0].qp, &b);
+}
+
+}  // namespace
+}  // namespace rove::transport

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The event loop of the virtual network, and what it does to frames.
+#include "transport/virtual_network.h"
+
+template class rove::transport::Engine<rove::test::TestSink>;
+
+namespace rove::test {
+
+namespace {
+
+constexpr uint32_t kTransmitBudget = 64;
+// Events at one instant after which the engine must be asking for the same moment again and again.
+constexpr uint32_t kLivelock = 1'000'000;
+
+}  // namespace
+
+void mark_ce(std::vector<uint8_t>& frame) {
+    const size_t l3 = frame[12] == 0x81 ? 18 : 14;
+    if (frame[l3] >> 4 == 6) {
+        frame[l3 + 1] |= wire::kEcnCe << 4;
+        return;
+    }
+    frame[l3 + 1] |= wire::kEcnCe;
+    frame[l3 + 10] = frame[l3 + 11] = 0;
+    uint32_t sum = 0;
+    for (size_t i = 0; i < 20; i += 2) sum += static_cast<uint32_t>(frame[l3 + i] << 8 | frame[l3 + i + 1]);
+    sum = (sum & 0xFFFF) + (sum >> 16);
+    sum = ~(sum + (sum >> 16)) & 0xFFFF;
+    frame[l3 + 10] = static_cast<uint8_t>(sum >> 8);
+    frame[l3 + 11] = static_cast<uint8_t>(sum);
+}
+
+Network::Network(uint64_t seed, uint32_t hosts, const transport::Config& config)
+    : egress(hosts), random_(seed), departures_(hosts), wake_pending_(hosts) {
+    for (uint32_t i = 0; i < hosts; ++i) {
+        hosts_.push_back(std::make_unique<Host>(i, config));
+        hosts_[i]->sink.room = [this, i] { return has_room(i); };
+        hosts_[i]->sink.transmit = [this, i](const Path& path, const wire::Headers& headers,
+                                             std::vector<uint8_t>&& frame) { on_sent(i, path, headers, std::move(frame)); };
+    }
+}
+
+bool Network::has_room(uint32_t from) {
+    if (egress[from].room_packets == 0) return true;
+    auto& ring = departures_[from];
+    while (!ring.empty() && ring.front() <= now_) ring.pop_front();
+    if (ring.size() < egress[from].room_packets) return true;
+    if (!wake_pending_[from]) {
+        wake_pending_[from] = true;
+        at(ring.front(), [this, from] { wake_pending_[from] = false; });
+    }
+    return false;
+}
+
+void Network::on_sent(uint32_t from, const Path& path, const wire::Headers& headers, std::vector<uint8_t>&& frame) {
+    Observed seen{now_, from, headers, 0};
+    const size_t overhead = wire::frame_bytes(path.headers, headers.bth.opcode, 0);
+    seen.payload_bytes = static_cast<uint32_t>(frame.size() - overhead);    // with pad
+    if (keep_trace) trace.push_back(seen);
+    switch (filter ? filter(seen) : Verdict::kPass) {
+        case Verdict::kDrop:
+            return;
+        case Verdict::kHold:
+            held_.push_back({from, path.flow.dst_mac, std::move(frame)});
+            return;
+        case Verdict::kTwice:
+            carry(from, path.flow.dst_mac, frame);
+            break;
+        case Verdict::kMarkCe:
+            mark_ce(frame);
+            break;
+        case Verdict::kPass:
+            break;
+    }
+    carry(from, path.flow.dst_mac, std::move(frame));
+}
+
+void Network::carry(uint32_t from, const wire::MacAddress& to, std::vector<uint8_t> frame) {
+    const Impairment& link = egress[from];
+    uint64_t time = now_;
+    if (link.bytes_per_s != 0) {
+        auto& ring = departures_[from];
+        while (!ring.empty() && ring.front() <= now_) ring.pop_front();
+        if (!ring.empty()) time = ring.back();
+        time += frame.size() * 1'000'000'000 / link.bytes_per_s + 1;
+        ring.push_back(time);
+    }
+    for (const auto& [begin, end] : link.down) {
+        if (now_ >= begin && now_ < end) return;
+    }
+    if (link.loss > 0 && random_.chance(link.loss)) return;
+    if (link.mark_ce > 0 && random_.chance(link.mark_ce)) mark_ce(frame);
+    time += link.delay_ns;
+    if (link.duplicate > 0 && random_.chance(link.duplicate)) {
+        schedule(to, time + random_.below(link.reorder_ns), frame);
+    }
+    if (link.reorder > 0 && random_.chance(link.reorder)) time += random_.below(link.reorder_ns);
+    if (link.corrupt > 0 && random_.chance(link.corrupt)) {
+        for (uint64_t flips = random_.between(1, 3); flips > 0; --flips) {
+            frame[random_.below(frame.size())] ^= static_cast<uint8_t>(1u << random_.below(8));
+        }
+    }
+    schedule(to, time, frame);
+}
+
+void Network::schedule(const wire::MacAddress& to, uint64_t time, const std::vector<uint8_t>& frame) {
+    const bool multicast = (to[0] & 1) != 0;
+    for (auto& host : hosts_) {
+        if (host->mac() == to || multicast) events_.insert({time, Event{host->index(), frame, nullptr}});
+    }
+}
+
+void Network::at(uint64_t time, std::function<void()> action) {
+    events_.insert({std::max(time, now_), Event{0, {}, std::move(action)}});
+}
+
+void Network::pump(Host& host) {
+    while (host.engine.transmit(now_, kTransmitBudget) > 0) {
+    }
+}
+
+bool Network::run(uint64_t horizon, const std::function<bool()>& done) {
+    pump();
+    uint32_t at_once = 0;
+    while (!done || !done()) {
+        uint64_t next = events_.empty() ? transport::kNever : events_.begin()->first;
+        Host* timer = nullptr;
+        for (auto& host : hosts_) {
+            if (host->engine.next_deadline() < next) {
+                next = host->engine.next_deadline();
+                timer = host.get();
+            }
+        }
+        if (next == transport::kNever) return true;
+        if (next > horizon) return false;
+        at_once = next > now_ ? 0 : at_once + 1;
+        if (at_once > kLivelock) {
+            ADD_FAILURE() << "time stands still at " << now_;
+            return false;
+        }
+        now_ = std::max(now_, next);
+        if (timer != nullptr) {
+            timer->engine.expire(now_);
+            pump(*timer);
+            continue;
+        }
+        Event event = std::move(events_.extract(events_.begin()).mapped());
+        if (event.action) {
+            event.action();
+            pump();
+        } else {
+            deliver(*hosts_[event.host], event.frame);
+            pump(*hosts_[event.host]);
+        }
+    }
+    return true;
+}
+
+void Network::release(bool reversed) {
+    std::vector<Held> held = std::move(held_);
+    held_.clear();
+    if (reversed) std::reverse(held.begin(), held.end());
+    for (Held& packet : held) carry(packet.from, packet.to, std::move(packet.frame));
+}
+
+void Network::inject(uint32_t to, const Path& path, const wire::Headers& headers, const std::vector<uint8_t>& payload) {
+    const uint32_t bytes = static_cast<uint32_t>(payload.size());
+    std::vector<uint8_t> frame(wire::frame_bytes(path.headers, headers.bth.opcode, bytes));
+    const wire::Segment segment{payload.data(), bytes};
+    wire::build_frame(frame.data(), path.headers, headers, {&segment, 1});
+    deliver(*hosts_[to], frame);
+    pump(*hosts_[to]);
+}
+
+void Network::deliver(Host& host, std::span<const uint8_t> frame) {
+    wire::ParsedFrame parsed;
+    const wire::ParseError error = wire::parse_frame(frame, parsed);
+    ++host.parse_errors[static_cast<size_t>(error)];
+    if (error != wire::ParseError::kNone) return;
+    host.engine.receive(parsed, host.qps.find(parsed.headers.bth.dest_qpn), 0, now_);
+}
+
+Connection connect(Network& network, Host& a, Host& b, const QpOptions& options_a, const QpOptions& options_b,
+                   bool ipv6) {
+    QueuePair& qa = a.create(options_a);
+    QueuePair& qb = b.create(options_b);
+    a.bring_up(qa, options_a, a.path_to(b, ipv6), qb.qpn, options_b.psn, network.now());
+    b.bring_up(qb, options_b, b.path_to(a, ipv6), qa.qpn, options_a.psn, network.now());
+    return {qa, qb};
+}
+
+}  // namespace rove::test

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hosts joined by a network in virtual time. Frames are built, carried as bytes and parsed again, so a flipped bit meets the
+// ICRC. What the network does to them comes from a seed, or packet by packet from a test's filter.
+// Units: virtual nanoseconds, bytes, probabilities per packet.
+#pragma once
+
+#include <map>
+
+#include "transport/host.h"
+#include "support/random.h"
+
+namespace rove::test {
+
+// What happens to the packets that a host sends.
+struct Impairment {
+    double loss = 0, duplicate = 0, reorder = 0, corrupt = 0, mark_ce = 0;
+    uint64_t delay_ns = 2'000;
+    uint64_t reorder_ns = 20'000;           // a reordered packet is late by up to this
+    uint64_t bytes_per_s = 0;               // 0 = no limit
+    uint32_t room_packets = 0;              // what the sender's ring holds until the wire takes it; 0 = any number
+    std::vector<std::pair<uint64_t, uint64_t>> down;    // [from, to): everything sent is lost
+};
+
+// A packet as a test sees it when it is sent.
+struct Observed {
+    uint64_t time = 0;
+    uint32_t from = 0;
+    wire::Headers headers;
+    uint32_t payload_bytes = 0;
+    wire::Op op() const { return wire::op_of(headers.bth.opcode); }
+    bool is_response() const {
+        return op() >= wire::Op::kReadResponseFirst && op() <= wire::Op::kAtomicAck && !is_cnp();
+    }
+    bool is_cnp() const { return headers.bth.opcode == wire::kOpcodeCnp; }
+};
+
+enum class Verdict : uint8_t {
+    kPass,
+    kDrop,
+    kTwice,
+    kHold,      // until release()
+    kMarkCe,
+};
+
+class Network {
+  public:
+    explicit Network(uint64_t seed = 1, uint32_t hosts = 2, const transport::Config& config = {});
+
+    Host& host(uint32_t index) { return *hosts_[index]; }
+    uint64_t now() const { return now_; }
+    Random& random() { return random_; }
+
+    std::vector<Impairment> egress;                         // by host
+    std::function<Verdict(const Observed&)> filter;         // null: everything passes
+    bool keep_trace = true;
+    std::vector<Observed> trace;                            // all packets sent, including those lost
+
+    // Calls `action` at `time`.
+    void at(uint64_t time, std::function<void()> action);
+    // Lets a host send what it has to. Done after every event; a test calls it after posting.
+    void pump(Host& host);
+    void pump() {
+        for (auto& host : hosts_) pump(*host);
+    }
+    // Runs until nothing can happen any more, `done` says so, or `horizon` (absolute). True unless the horizon was met.
+    bool run(uint64_t horizon = 60'000'000'000, const std::function<bool()>& done = nullptr);
+    void run_for(uint64_t ns) { run_until(now_ + ns); }
+    void run_until(uint64_t time) {
+        run(time);
+        now_ = std::max(now_, time);
+    }
+    // Puts the packets that the filter held back on the wire, oldest first (or newest first).
+    void release(bool reversed = false);
+    // Gives a host a frame that no host has sent.
+    void inject(uint32_t to, const Path& path, const wire::Headers& headers, const std::vector<uint8_t>& payload);
+    void deliver(Host& host, std::span<const uint8_t> frame);
+
+  private:
+    struct Event {
+        uint32_t host = 0;
+        std::vector<uint8_t> frame;
+        std::function<void()> action;
+    };
+    struct Held {
+        uint32_t from;
+        wire::MacAddress to;
+        std::vector<uint8_t> frame;
+    };
+    void on_sent(uint32_t from, const Path& path, const wire::Headers& headers, std::vector<uint8_t>&& frame);
+    bool has_room(uint32_t from);
+    void carry(uint32_t from, const wire::MacAddress& to, std::vector<uint8_t> frame);
+    void schedule(const wire::MacAddress& to, uint64_t time, const std::vector<uint8_t>& frame);
+
+    Random random_;
+    uint64_t now_ = 1'000'000;
+    std::vector<std::unique_ptr<Host>> hosts_;
+    std::multimap<uint64_t, Event> events_;                 // in order of time, then of insertion
+    std::vector<std::deque<uint64_t>> departures_;          // by host: when each packet in its ring leaves
+    std::vector<bool> wake_pending_;
+    std::vector<Held> held_;
+};
+
+// Sets Congestion Experienced and mends the IPv4 checksum.
+void mark_ce(std::vector<uint8_t>& frame);
+
+// Two QPs of two hosts, connected.
+struct Connection {
+    QueuePair& a;
+    QueuePair& b;
+};
+Connection connect(Network& network, Host& a, Host& b, const QpOptions& options_a, const QpOptions& options_b,
+                   bool ipv6 = false);
+
+}  // namespace rove::test
+
+extern template class rove::transport::Engine<rove::test::TestSink>;
