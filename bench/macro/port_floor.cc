@@ -278,8 +278,7 @@ int main(int argc, char** argv) try {
         if (options.echo) run_echo(port, options);
         if (options.pingpong) run_pingpong(port, options);
     }
-    rte_eal_cleanup();
-    return 0;
+    return 0;  // without rte_eal_cleanup: it unmaps the memory that the interrupt thread uses to end a memif connection
 } catch (const std::exception& error) {
     std::fprintf(stderr, "port_floor: %s\n", error.what());
     return 1;

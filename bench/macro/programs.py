@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs that the speed table runs: each function runs a server on core 0 and a client on core 1, and returns a
+Sample. Goodput and rates in Gb/s of payload (port_floor: of frames) and packets or messages per second, latency in ns.
+"""
+import itertools
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+import tomllib
+from contextlib import contextmanager
+
+from sampling import Sample
+
+TIMEOUT_S = 90            # of one run
+LISTEN_S = 20             # for a server to listen
+HEAP_MIB = 512            # of port_floor's EAL; rove works out its own
+tcp_ports = itertools.count(18600)  # a fresh one for each run: the last run's may be in TIME_WAIT
+
+
+class Failed(Exception):
+    """A program did not finish, or printed nothing that can be read."""
+
+
+def own_scheduling_group():
+    """A session, and so an autogroup, of its own with the highest weight: other work on the machine weighs little."""
+    os.setsid()
+    try:
+        pathlib.Path("/proc/self/autogroup").write_text("-19")
+    except OSError:
+        pass  # not root, or no autogroups: the run is only noisier
+
+
+@contextmanager
+def started(command, core, env=None):
+    process = subprocess.Popen(["taskset", "-c", str(core), *map(str, command)], env={**os.environ, **(env or {})},
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                               preexec_fn=own_scheduling_group)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(2)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def wait_until(listens, process):
+    deadline = time.monotonic() + LISTEN_S
+    while not listens():
+        if process.poll() is not None:
+            raise Failed(f"the server ended with {process.returncode}: {tail(process.stdout.read())}")
+        if time.monotonic() > deadline:
+            raise Failed("the server does not listen")
+        time.sleep(0.01)
+
+
+def tcp_listens(process, port):
+    """In the server's own network namespace, without connecting: perftest takes the first connection as its client."""
+    def listens():
+        try:
+            tables = [pathlib.Path(f"/proc/{process.pid}/net/{table}").read_text() for table in ("tcp", "tcp6")]
+        except OSError:
+            return False
+        return any(re.search(rf":{port:04X} [0-9A-F]+:0000 0A ", table) for table in tables)
+    return listens
+
+
+def pair(server, client, listens, env=None):
+    """Runs both to their end; returns what the server and the client printed."""
+    with started(server, 0, env) as s:
+        wait_until(listens(s), s)
+        with started(client, 1, env) as c:
+            outputs = {}
+            for name, process in (("client", c), ("server", s)):
+                try:
+                    outputs[name] = process.communicate(timeout=TIMEOUT_S)[0]
+                except subprocess.TimeoutExpired:
+                    raise Failed(f"the {name} did not finish in {TIMEOUT_S} s") from None
+                if process.returncode != 0:
+                    raise Failed(f"the {name} ended with {process.returncode}: {tail(outputs[name])}")
+    return outputs["server"], outputs["client"]
+
+
+def tail(text):
+    return " / ".join(line for line in text.splitlines()[-4:] if line.strip())
+
+
+def fields(output, program):
+    """The name=value fields of the last line that a program of ours printed."""
+    lines = [line for line in output.splitlines() if line.startswith(program + " ")]
+    if not lines:
+        raise Failed(f"no line of {program}: {tail(output)}")
+    return dict(field.split("=", 1) for field in lines[-1].split()[1:])
+
+
+class Floor:
+    """port_floor on the vdevs of the two configurations."""
+
+    def __init__(self, program, configs):
+        self.program = program
+        self.ports, self.eal = [], []
+        for file in configs:
+            config = tomllib.loads(pathlib.Path(file).read_text())
+            self.ports.append(config["device"][0]["port"])
+            self.eal.append(config.get("runtime", {}).get("eal", []))
+
+    def command(self, side, mode, frame_bytes, seconds):
+        huge = int(re.search(r"HugePages_Free: +(\d+)", pathlib.Path("/proc/meminfo").read_text())[1])
+        memory = ["--in-memory"] if huge * 2 >= HEAP_MIB else ["--no-huge", "--no-shconf", "-m", HEAP_MIB]
+        return [self.program, "--lcores", f"(0)@{side}", *memory, "--no-pci", "--no-telemetry", "--log-level=3",
+                "--file-prefix", f"rove-floor-{side}", "--vdev", self.ports[side], *self.eal[side],
+                "--", mode, "--size", frame_bytes, "--seconds", seconds]
+
+    def listens(self, _process):
+        socket = re.search(r"socket=([^,]+)", self.ports[0])
+        return lambda: socket is None or socket[1] in pathlib.Path("/proc/net/unix").read_text()
+
+    def rate(self, frame_bytes, field, seconds=0.8):
+        server, _ = pair(self.command(0, "--recv", frame_bytes, seconds),
+                         self.command(1, "--send", frame_bytes, seconds), self.listens)
+        return Sample(float(fields(server, "port_floor")[field]), seconds)
+
+    def latency(self, frame_bytes, seconds=0.5):
+        _, client = pair(self.command(0, "--echo", frame_bytes, seconds),
+                         self.command(1, "--pingpong", frame_bytes, seconds), self.listens)
+        return Sample(float(fields(client, "port_floor")["median_ns"]), seconds)
+
+
+class Rove:
+    """Programs under rove-run, the server with the first configuration, the client with the second."""
+
+    def __init__(self, rove_run, qp_scale, configs):
+        self.rove_run, self.qp_scale, self.configs = rove_run, qp_scale, configs
+
+    def pair(self, command, port):
+        under = [[self.rove_run, "--config", config, "--", *command] for config in self.configs]
+        return pair(under[0], under[1] + self.to_server(command), lambda process: tcp_listens(process, port))
+
+    def to_server(self, command):
+        """The out-of-band TCP connection goes over lo: perftest takes an address, ours --host."""
+        return ["--host", "127.0.0.1"] if command[0] == self.qp_scale else ["127.0.0.1"]
+
+    def perftest(self, program, *args):
+        """The number columns of perftest's one result line: bytes, iterations, then what the program measures."""
+        port = next(tcp_ports)
+        _, client = self.pair([program, "-F", "-d", "rove0", "-p", port, *args], port)
+        rows, after_heading = [], False
+        for line in client.splitlines():
+            if after_heading and re.match(r" *\d", line):
+                rows.append([float(column) for column in line.split()])
+            after_heading |= line.lstrip().startswith("#bytes")
+        if not rows:
+            raise Failed(f"no result of {program}: {tail(client)}")
+        return rows[-1]
+
+    def goodput(self, program, size, mtu, iterations):
+        # Columns 2 and 3: peak and average, Gb/s.
+        gbps = self.perftest(program, "--report_gbits", "-s", size, "-m", mtu, "-n", iterations)[3]
+        return Sample(gbps, iterations * size * 8 / 1e9 / gbps)
+
+    def rate(self, program, iterations, *args):
+        # -N: no peak, which needs a timestamp per message. Column 4: million messages per second.
+        mpps = self.perftest(program, "--report_gbits", "-N", "-n", iterations, *args)[4]
+        return Sample(mpps * 1e6, iterations / (mpps * 1e6))
+
+    def latency(self, program, size, iterations):
+        # Columns 2-5: minimum, maximum, typical (the median), average; half round trips in us.
+        row = self.perftest(program, "-s", size, "-n", iterations)
+        return Sample(row[4] * 1000, iterations * 2 * row[5] / 1e6)
+
+    def scale(self, qps, size, seconds=1.0):
+        """Goodput over `qps` QPs; also the larger of both ends' resident bytes per QP."""
+        port = next(tcp_ports)
+        server, client = self.pair([self.qp_scale, "--qps", qps, "--size", size, "--seconds", seconds, "--port", port,
+                                    "--device", "rove0"], port)
+        ends = fields(server, "qp_scale_server"), fields(client, "qp_scale")
+        memory = max(float(end["rss_bytes_per_qp"]) for end in ends)
+        return Sample(float(ends[1]["gbps"]), float(ends[1]["seconds"])), Sample(memory, seconds)
+
+
+class Kernel:
+    """Kernel TCP between two network namespaces joined by a veth, as UCX and iperf3 use it."""
+    ADDRESSES = "10.254.7.1", "10.254.7.2"
+
+    def __init__(self, tcp_pingpong):
+        self.tcp_pingpong = tcp_pingpong
+        self.spaces = [f"rove-bench-{end}-{os.getpid()}" for end in "ab"]
+        self.links = [f"rvb{end}{os.getpid() % 1000000}" for end in "ab"]
+
+    def __enter__(self):
+        try:
+            for space in self.spaces:
+                ip("netns", "add", space)
+            ip("link", "add", self.links[0], "netns", self.spaces[0], "type", "veth",
+               "peer", "name", self.links[1], "netns", self.spaces[1])
+            for space, link, address in zip(self.spaces, self.links, self.ADDRESSES):
+                ip("-n", space, "addr", "add", address + "/24", "dev", link)
+                ip("-n", space, "link", "set", link, "up")
+                ip("-n", space, "link", "set", "lo", "up")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for space in self.spaces:  # the veth goes with them
+            subprocess.run(["ip", "netns", "del", space], stderr=subprocess.DEVNULL, check=False)
+
+    def pair(self, server, client, port, env=None):
+        inside = [["ip", "netns", "exec", space, *command] for space, command in zip(self.spaces, (server, client))]
+        return pair(*inside, lambda process: tcp_listens(process, port), env)
+
+    def iperf3(self, seconds=1):
+        port = next(tcp_ports)
+        _, client = self.pair(["iperf3", "-s", "-1", "-p", port],
+                              ["iperf3", "-c", self.ADDRESSES[0], "-p", port, "-t", seconds, "-J"], port)
+        return Sample(json.loads(client)["end"]["sum_received"]["bits_per_second"] / 1e9, seconds)
+
+    def pingpong(self, size, seconds=0.5):
+        port = next(tcp_ports)
+        command = [self.tcp_pingpong, "--port", port, "--size", size, "--seconds", seconds]
+        _, client = self.pair(command, [*command, "--host", self.ADDRESSES[0]], port)
+        return Sample(float(fields(client, "tcp_pingpong")["median_ns"]), seconds)
+
+    def ucx(self, test, size, iterations, column):
+        port = next(tcp_ports)
+        started_at = time.monotonic()
+        _, client = self.pair(["ucx_perftest", "-p", port],
+                              ["ucx_perftest", self.ADDRESSES[0], "-p", port, "-f", "-t", test, "-s", size,
+                               "-n", iterations, "-w", max(10, iterations // 10)], port, env={"UCX_TLS": "tcp,self"})
+        rows = [line.split() for line in client.splitlines() if re.match(r" *\d+ ", line)]
+        if not rows:
+            raise Failed(f"no result of ucx_perftest: {tail(client)}")
+        return Sample(float(rows[-1][column]), min(1.0, time.monotonic() - started_at))
+
+    def ucx_goodput(self, test, size, iterations):
+        sample = self.ucx(test, size, iterations, 5)  # MB/s overall, of 2^20 bytes
+        sample.value *= 2**20 * 8 / 1e9
+        return sample
+
+    def ucx_latency(self, test, size, iterations):
+        sample = self.ucx(test, size, iterations, 1)  # us, the median of half round trips
+        sample.value *= 1000
+        return sample
+
+
+def ip(*args):
+    subprocess.run(["ip", *args], check=True)
