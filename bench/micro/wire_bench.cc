@@ -61,8 +61,8 @@ void ParseFrame(benchmark::State& state) {
     }
 }
 
-BENCHMARK(BuildFrame)->ArgNames({"bytes", "v6"})->ArgsProduct({{8, 64, 1024, 4096}, {0, 1}});
-BENCHMARK(ParseFrame)->ArgNames({"bytes", "v6"})->ArgsProduct({{8, 64, 1024, 4096}, {0, 1}});
+BENCHMARK(BuildFrame)->ArgNames({"bytes", "v6"})->ArgsProduct({{8, 64, 128, 256, 1024, 4096}, {0, 1}});
+BENCHMARK(ParseFrame)->ArgNames({"bytes", "v6"})->ArgsProduct({{8, 64, 128, 256, 1024, 4096}, {0, 1}});
 
 const Crc32Kernel& kernel(int64_t index) {
     static const Crc32Kernel* const kernels[] = {&kCrc32Portable, &kCrc32Sse, &kCrc32Avx2, &kCrc32Avx512};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames out: the template of a flow, and a packet from it.
+#include <algorithm>
 #include <cstring>
 
 #include "wire/crc32.h"
@@ -10,6 +11,10 @@
 
 namespace rove::wire {
 namespace {
+
+// Bytes up to which one CRC over the finished packet is faster than one over the headers, continued in the copy of the
+// payload (Zen 3: 28 ns instead of 38 at 8 bytes, 35 instead of 40 at 128, no difference at 256).
+constexpr uint32_t kSmallPayload = 128;
 
 constexpr uint32_t pad_of(uint32_t payload_bytes) { return -payload_bytes & 3; }
 
@@ -97,15 +102,20 @@ size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& header
         std::memset(at, 0, 16);
         at += 16;
     }
-    uint32_t crc = icrc(l3, static_cast<size_t>(at - l3));
-    for (const Segment& segment : payload) {
-        crc = crc32_copy(crc, at, segment.data, segment.bytes);
-        at += segment.bytes;
-    }
-    if (pad) {
-        std::memset(at, 0, pad);
-        crc = crc32(crc, at, pad);
-        at += pad;
+    uint32_t crc;
+    if (payload_bytes <= kSmallPayload) {
+        for (const Segment& segment : payload) at = std::copy_n(static_cast<const uint8_t*>(segment.data), segment.bytes, at);
+        at = std::fill_n(at, pad, uint8_t{0});
+        crc = icrc(l3, static_cast<size_t>(at - l3));
+    } else {
+        crc = icrc(l3, static_cast<size_t>(at - l3));
+        for (const Segment& segment : payload) {
+            crc = crc32_copy(crc, at, segment.data, segment.bytes);
+            at += segment.bytes;
+        }
+        const uint8_t* const padding = at;
+        at = std::fill_n(at, pad, uint8_t{0});
+        crc = crc32(crc, padding, pad);
     }
     store(at, crc);
     return static_cast<size_t>(at + kIcrcBytes - out);

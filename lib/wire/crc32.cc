@@ -1,10 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the CRC code for this machine.
+//
+// Why own kernels: ISA-L 2.30 has 128-bit PCLMULQDQ and AVX-512, nothing between, a call per piece, and no copy with CRC.
+// Measured on Zen 3 (AVX2 and VPCLMULQDQ; `wire_bench`, least of 25 runs, ns):
+//                                   8 B    64 B    256 B    1024 B    4096 B
+//   ISA-L                            18      17       23        83       331
+//   kCrc32Sse                         9      11       23        82       322
+//   kCrc32Avx2                        9      12       16        44       163  (25 GB/s)
 #include "wire/crc32_dispatch.h"
 
+#include <array>
+#include <cstring>
 #include <initializer_list>
 
 namespace rove::wire {
+namespace {
+
+// Whether `kernel` agrees with ISA-L on an input that takes it through its loops: a kernel that this machine's compiler,
+// CPU or hypervisor breaks would make every packet look corrupt.
+bool agrees(const Crc32Kernel& kernel) {
+    std::array<uint8_t, 1500> input{}, copy{};
+    for (size_t i = 0; i < input.size(); ++i) input[i] = static_cast<uint8_t>(i * i >> 3);
+    const Crc32Kernel& good = kCrc32Portable;
+    for (const size_t bytes : {size_t{7}, size_t{76}, size_t{300}, input.size()}) {
+        const uint32_t crc = good.crc32(0, input.data(), bytes);
+        if (kernel.crc32(0, input.data(), bytes) != crc) return false;
+        if (kernel.crc32_copy(0, copy.data(), input.data(), bytes) != crc) return false;
+        if (std::memcmp(copy.data(), input.data(), bytes) != 0) return false;
+    }
+    for (const uint8_t version : {0x45, 0x60}) {
+        uint8_t* const l3 = input.data() + 14;
+        *l3 = version;
+        if (kernel.icrc(l3, 1100) != good.icrc(l3, 1100)) return false;
+    }
+    return true;
+}
+
+}  // namespace
 
 bool supported(const Crc32Kernel& kernel) {
     __builtin_cpu_init();
@@ -20,7 +52,7 @@ bool supported(const Crc32Kernel& kernel) {
 
 const Crc32Kernel crc32_kernel = [] {
     for (const Crc32Kernel* kernel : {&kCrc32Avx512, &kCrc32Avx2, &kCrc32Sse}) {
-        if (supported(*kernel)) return *kernel;
+        if (supported(*kernel) && agrees(*kernel)) return *kernel;
     }
     return kCrc32Portable;
 }();

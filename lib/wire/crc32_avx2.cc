@@ -20,6 +20,6 @@ struct Vector256 {
 
 }  // namespace
 
-const Crc32Kernel kCrc32Avx2 = make_kernel<Vector256>();
+constinit const Crc32Kernel kCrc32Avx2 = make_kernel<Vector256>();
 
 }  // namespace rove::wire

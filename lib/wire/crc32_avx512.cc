@@ -16,14 +16,13 @@ struct Vector512 {
     ROVE_INLINE Type multiply_high(Type a, Type b) { return _mm512_clmulepi64_epi128(a, b, 0x11); }
     ROVE_INLINE Type widen(__m128i x) { return _mm512_zextsi128_si512(x); }
     ROVE_INLINE __m128i narrow(Type x) {
-        const __m128i front = _mm_xor_si128(move128<48>(_mm512_castsi512_si128(x)),
-                                            move128<32>(_mm512_extracti32x4_epi32(x, 1)));
-        return _mm_xor_si128(front, step(_mm512_extracti32x4_epi32(x, 2), _mm512_extracti32x4_epi32(x, 3)));
+        return merge_lanes(_mm512_castsi512_si128(x), _mm512_extracti32x4_epi32(x, 1),
+                           _mm512_extracti32x4_epi32(x, 2), _mm512_extracti32x4_epi32(x, 3));
     }
 };
 
 }  // namespace
 
-const Crc32Kernel kCrc32Avx512 = make_kernel<Vector512>();
+constinit const Crc32Kernel kCrc32Avx512 = make_kernel<Vector512>();
 
 }  // namespace rove::wire

@@ -40,6 +40,11 @@ ROVE_INLINE __m128i move128(__m128i x) {
 
 ROVE_INLINE __m128i step(__m128i state, __m128i next) { return _mm_xor_si128(move128<kStateBytes>(state), next); }
 
+// The state that four neighbours are together.
+ROVE_INLINE __m128i merge_lanes(__m128i a, __m128i b, __m128i c, __m128i d) {
+    return _mm_xor_si128(_mm_xor_si128(move128<48>(a), move128<32>(b)), step(c, d));
+}
+
 ROVE_INLINE uint32_t reduce(__m128i x) {
     const __m128i to96 = _mm_cvtsi64_si128(static_cast<int64_t>(crc32_constants::power(96)));
     const __m128i barrett = _mm_set_epi64x(static_cast<int64_t>(crc32_constants::kReflectedG),
@@ -71,50 +76,65 @@ ROVE_INLINE typename Vector::Type move(typename Vector::Type x) {
     return Vector::add(Vector::multiply_low(x, k), Vector::multiply_high(x, k));
 }
 
-// Appends `bytes` bytes at `src` to the state, copying them to `dst` if `copy`.
-// Without a whole state's bytes at `src`, 16 bytes before src + bytes can be read (and written at dst).
+// What is left of the input, and where its copy goes.
+struct Cursor {
+    const uint8_t* src;
+    size_t bytes;
+    uint8_t* dst;
+};
+
+template <bool copy>
+ROVE_INLINE void advance(Cursor& at, size_t by) {
+    at.src += by;
+    at.bytes -= by;
+    if constexpr (copy) at.dst += by;
+}
+
 template <class Vector, bool copy>
-ROVE_INLINE __m128i append(__m128i state, const uint8_t* src, size_t bytes, uint8_t* dst) {
-    using V = typename Vector::Type;
+ROVE_INLINE typename Vector::Type take(const Cursor& at, size_t offset) {
+    const auto next = Vector::load(at.src + offset);
+    if constexpr (copy) Vector::store(at.dst + offset, next);
+    return next;
+}
+
+// Takes whole vectors, two of them at least, of which the first 16 bytes are to be added to `head`. Gives the state.
+template <class Vector, bool copy>
+ROVE_INLINE __m128i append_wide(__m128i head, Cursor& at) {
     constexpr size_t kWidth = Vector::kBytes, kBlock = 4 * kWidth;
-    if (bytes >= 2 * kWidth) {
-        const auto take = [&](size_t at) __attribute__((always_inline)) {
-            const V next = Vector::load(src + at);
-            if constexpr (copy) Vector::store(dst + at, next);
-            return next;
-        };
-        const auto advance = [&](size_t by) __attribute__((always_inline)) {
-            src += by, bytes -= by;
-            if constexpr (copy) dst += by;
-        };
-        V x = Vector::add(take(0), Vector::widen(move128<kStateBytes>(state)));
-        if (bytes >= kBlock) {
-            V x1 = take(kWidth), x2 = take(2 * kWidth), x3 = take(3 * kWidth);
-            advance(kBlock);
-            for (; bytes >= kBlock; advance(kBlock)) {
-                x = Vector::add(move<Vector, kBlock>(x), take(0));
-                x1 = Vector::add(move<Vector, kBlock>(x1), take(kWidth));
-                x2 = Vector::add(move<Vector, kBlock>(x2), take(2 * kWidth));
-                x3 = Vector::add(move<Vector, kBlock>(x3), take(3 * kWidth));
-            }
-            x = Vector::add(Vector::add(move<Vector, 3 * kWidth>(x), move<Vector, 2 * kWidth>(x1)),
-                            Vector::add(move<Vector, kWidth>(x2), x3));
-        } else {
-            advance(kWidth);
+    auto x = Vector::add(take<Vector, copy>(at, 0), Vector::widen(head));
+    if (at.bytes >= kBlock) {
+        auto x1 = take<Vector, copy>(at, kWidth);
+        auto x2 = take<Vector, copy>(at, 2 * kWidth);
+        auto x3 = take<Vector, copy>(at, 3 * kWidth);
+        advance<copy>(at, kBlock);
+        for (; at.bytes >= kBlock; advance<copy>(at, kBlock)) {
+            x = Vector::add(move<Vector, kBlock>(x), take<Vector, copy>(at, 0));
+            x1 = Vector::add(move<Vector, kBlock>(x1), take<Vector, copy>(at, kWidth));
+            x2 = Vector::add(move<Vector, kBlock>(x2), take<Vector, copy>(at, 2 * kWidth));
+            x3 = Vector::add(move<Vector, kBlock>(x3), take<Vector, copy>(at, 3 * kWidth));
         }
-        for (; bytes >= kWidth; advance(kWidth)) x = Vector::add(move<Vector, kWidth>(x), take(0));
-        state = Vector::narrow(x);
+        x = Vector::add(Vector::add(move<Vector, 3 * kWidth>(x), move<Vector, 2 * kWidth>(x1)),
+                        Vector::add(move<Vector, kWidth>(x2), x3));
+    } else {
+        advance<copy>(at, kWidth);
     }
-    for (; bytes >= kStateBytes; src += kStateBytes, bytes -= kStateBytes) {
-        const __m128i next = load128(src);
-        if constexpr (copy) store128(dst, next), dst += kStateBytes;
+    for (; at.bytes >= kWidth; advance<copy>(at, kWidth)) {
+        x = Vector::add(move<Vector, kWidth>(x), take<Vector, copy>(at, 0));
+    }
+    return Vector::narrow(x);
+}
+
+// Takes fewer than two vectors. The 16 bytes before the end can be read (and written in the copy), whatever is left.
+template <bool copy>
+ROVE_INLINE __m128i append_rest(__m128i state, Cursor at) {
+    for (; at.bytes >= kStateBytes; advance<copy>(at, kStateBytes)) {
+        const __m128i next = load128(at.src);
+        if constexpr (copy) store128(at.dst, next);
         state = step(state, next);
     }
-    if (bytes) {
-        if constexpr (copy) store128(dst + bytes - 16, load128(src + bytes - 16));
-        state = append_tail(state, src + bytes, bytes);
-    }
-    return state;
+    if (at.bytes == 0) return state;
+    if constexpr (copy) store128(at.dst + at.bytes - 16, load128(at.src + at.bytes - 16));
+    return append_tail(state, at.src + at.bytes, at.bytes);
 }
 
 // Fewer than 16 bytes: they are put at the end of a state whose other bytes are 0.
@@ -148,13 +168,14 @@ ROVE_INLINE uint32_t crc32_short(uint32_t crc, const uint8_t* src, size_t bytes,
 
 template <class Vector, bool copy>
 ROVE_INLINE uint32_t crc32_any(uint32_t crc, const void* from, size_t bytes, void* to) {
-    const auto* src = static_cast<const uint8_t*>(from);
-    auto* dst = static_cast<uint8_t*>(to);
-    if (bytes < kStateBytes) return ~crc32_short<copy>(~crc, src, bytes, dst);
-    const __m128i first = load128(src);
-    if constexpr (copy) store128(dst, first), dst += kStateBytes;
-    const __m128i state = _mm_xor_si128(first, _mm_cvtsi32_si128(static_cast<int>(~crc)));
-    return ~reduce(append<Vector, copy>(state, src + kStateBytes, bytes - kStateBytes, dst));
+    Cursor at{static_cast<const uint8_t*>(from), bytes, static_cast<uint8_t*>(to)};
+    if (bytes < kStateBytes) return ~crc32_short<copy>(~crc, at.src, bytes, at.dst);
+    const __m128i head = _mm_cvtsi32_si128(static_cast<int>(~crc));
+    if (bytes >= 2 * Vector::kBytes) return ~reduce(append_rest<copy>(append_wide<Vector, copy>(head, at), at));
+    const __m128i first = load128(at.src);
+    if constexpr (copy) store128(at.dst, first);
+    advance<copy>(at, kStateBytes);
+    return ~reduce(append_rest<copy>(_mm_xor_si128(first, head), at));
 }
 
 // A.17: ones before the headers and in their variant fields. The first 4 of the 8 bytes of ones turn the register's start
@@ -179,7 +200,9 @@ ROVE_INLINE uint32_t icrc_any(const uint8_t* l3, size_t bytes) {
         state = step(state, load128(l3 + 28));
         state = step(state, _mm_or_si128(load128(l3 + 44), udp_bth_ones));
     }
-    return ~reduce(append<Vector, false>(state, l3 + headers, bytes - headers, nullptr));
+    Cursor at{l3 + headers, bytes - headers, nullptr};
+    if (at.bytes >= 2 * Vector::kBytes) state = append_wide<Vector, false>(move128<kStateBytes>(state), at);
+    return ~reduce(append_rest<false>(state, at));
 }
 
 // The kernel of this file's instruction set.

@@ -43,6 +43,6 @@ uint32_t icrc_isal(const uint8_t* l3, size_t bytes) {
 
 }  // namespace
 
-const Crc32Kernel kCrc32Portable = {.crc32 = crc32_isal, .crc32_copy = crc32_copy_isal, .icrc = icrc_isal};
+constinit const Crc32Kernel kCrc32Portable = {.crc32 = crc32_isal, .crc32_copy = crc32_copy_isal, .icrc = icrc_isal};
 
 }  // namespace rove::wire

@@ -20,6 +20,6 @@ struct Vector128 {
 
 }  // namespace
 
-const Crc32Kernel kCrc32Sse = make_kernel<Vector128>();
+constinit const Crc32Kernel kCrc32Sse = make_kernel<Vector128>();
 
 }  // namespace rove::wire

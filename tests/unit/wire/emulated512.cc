@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel of crc32_avx512.cc for machines without AVX-512. Compiled with -msse4.2 -mpclmul.
+#include "wire/crc32_kernel.h"
+#include "reference.h"
+
+namespace rove::wire {
+namespace {
+
+struct Emulated512 {
+    struct Type {
+        __m128i lane[4];
+    };
+    static constexpr size_t kBytes = 64;
+    ROVE_INLINE Type each(auto make) { return {make(0), make(1), make(2), make(3)}; }
+    ROVE_INLINE Type load(const uint8_t* at) {
+        return each([&](int i) { return load128(at + 16 * i); });
+    }
+    ROVE_INLINE void store(uint8_t* at, Type x) {
+        for (int i = 0; i < 4; ++i) store128(at + 16 * i, x.lane[i]);
+    }
+    ROVE_INLINE Type add(Type a, Type b) {
+        return each([&](int i) { return _mm_xor_si128(a.lane[i], b.lane[i]); });
+    }
+    ROVE_INLINE Type broadcast(__m128i x) { return {x, x, x, x}; }
+    ROVE_INLINE Type multiply_low(Type a, Type b) {
+        return each([&](int i) { return _mm_clmulepi64_si128(a.lane[i], b.lane[i], 0x00); });
+    }
+    ROVE_INLINE Type multiply_high(Type a, Type b) {
+        return each([&](int i) { return _mm_clmulepi64_si128(a.lane[i], b.lane[i], 0x11); });
+    }
+    ROVE_INLINE Type widen(__m128i x) { return {x, _mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128()}; }
+    ROVE_INLINE __m128i narrow(Type x) { return merge_lanes(x.lane[0], x.lane[1], x.lane[2], x.lane[3]); }
+};
+
+}  // namespace
+
+const Crc32Kernel reference::kCrc32Emulated512 = make_kernel<Emulated512>();
+
+}  // namespace rove::wire

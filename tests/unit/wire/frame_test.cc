@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// What build_frame writes, parse_frame reads: all opcodes, payload sizes, VLAN tags, IP versions and gather lists.
+#include "wire/frame.h"
+
+#include <gtest/gtest.h>
+
+#include "reference.h"
+#include "samples.h"
+
+namespace rove::wire {
+namespace {
+
+void expect_equal(const Flow& a, const Flow& b) {
+    EXPECT_EQ(a.dst_mac, b.dst_mac);
+    EXPECT_EQ(a.src_mac, b.src_mac);
+    EXPECT_EQ(a.vlan, b.vlan);
+    EXPECT_EQ(a.src, b.src);
+    EXPECT_EQ(a.dst, b.dst);
+    EXPECT_EQ(a.traffic_class, b.traffic_class);
+    EXPECT_EQ(a.hop_limit, b.hop_limit);
+    EXPECT_EQ(a.flow_label, b.flow_label);
+    EXPECT_EQ(a.udp_src, b.udp_src);
+    EXPECT_EQ(a.ipv4_id, b.ipv4_id);
+    EXPECT_EQ(a.ipv4_df, b.ipv4_df);
+}
+
+void expect_equal(const Bth& a, const Bth& b) {
+    EXPECT_EQ(a.opcode, b.opcode);
+    EXPECT_EQ(a.solicited, b.solicited);
+    EXPECT_EQ(a.mig_req, b.mig_req);
+    EXPECT_EQ(a.version, b.version);
+    EXPECT_EQ(a.pkey, b.pkey);
+    EXPECT_EQ(a.fecn, b.fecn);
+    EXPECT_EQ(a.becn, b.becn);
+    EXPECT_EQ(a.dest_qpn, b.dest_qpn);
+    EXPECT_EQ(a.ack_req, b.ack_req);
+    EXPECT_EQ(a.psn, b.psn);
+}
+
+// The extended headers that the opcode has are as in `a`.
+void expect_equal(const Headers& a, const Headers& b, uint8_t extensions) {
+    expect_equal(a.bth, b.bth);
+    if (extensions & kHasDeth) {
+        EXPECT_EQ(a.deth.qkey, b.deth.qkey);
+        EXPECT_EQ(a.deth.src_qpn, b.deth.src_qpn);
+    }
+    if (extensions & kHasReth) {
+        EXPECT_EQ(a.reth.va, b.reth.va);
+        EXPECT_EQ(a.reth.rkey, b.reth.rkey);
+        EXPECT_EQ(a.reth.length, b.reth.length);
+    }
+    if (extensions & kHasAtomicEth) {
+        EXPECT_EQ(a.atomic.va, b.atomic.va);
+        EXPECT_EQ(a.atomic.rkey, b.atomic.rkey);
+        EXPECT_EQ(a.atomic.swap_or_add, b.atomic.swap_or_add);
+        EXPECT_EQ(a.atomic.compare, b.atomic.compare);
+    }
+    if (extensions & kHasAeth) {
+        EXPECT_EQ(a.aeth.syndrome, b.aeth.syndrome);
+        EXPECT_EQ(a.aeth.msn, b.aeth.msn);
+    }
+    if (extensions & kHasAtomicAckEth) {
+        EXPECT_EQ(a.atomic_original, b.atomic_original);
+    }
+    if (extensions & kHasImmediate) {
+        EXPECT_EQ(a.immediate, b.immediate);
+    }
+    if (extensions & kHasIeth) {
+        EXPECT_EQ(a.invalidate_rkey, b.invalidate_rkey);
+    }
+}
+
+class RoundTrip : public testing::TestWithParam<std::tuple<bool, bool>> {
+  protected:
+    const bool v6_ = std::get<0>(GetParam()), vlan_ = std::get<1>(GetParam());
+    const Flow flow_ = samples::flow(v6_, vlan_);
+};
+
+TEST_P(RoundTrip, EveryOpcodeAndSize) {
+    for (int opcode = 0; opcode < 256; ++opcode) {
+        const OpcodeInfo& info = opcode_info(static_cast<uint8_t>(opcode));
+        if (!info.known) continue;
+        const Headers headers = samples::headers(static_cast<uint8_t>(opcode));
+        std::vector<size_t> sizes{0};
+        if (info.extensions & kHasPayload) sizes = {0, 1, 2, 3, 4, 5, 8, 63, 64, 127, 128, 129, 131, 256, 1023, 1024, 4096};
+        for (const size_t size : sizes) {
+            SCOPED_TRACE(testing::Message() << "opcode " << opcode << ", " << size << " bytes");
+            const auto payload = samples::random_bytes(size);
+            const auto frame = samples::frame(flow_, headers, payload);
+            const size_t l3 = vlan_ ? 18 : 14;
+            const size_t padded = (size + 3) / 4 * 4;
+            ASSERT_EQ(frame.size(), l3 + (v6_ ? 40 : 20) + 8 + info.header_bytes + padded + 4);
+            const std::span covered = std::span(frame).subspan(l3, frame.size() - l3 - 4);
+            EXPECT_EQ(load<uint32_t>(frame.data() + frame.size() - 4), reference::icrc(covered));
+
+            ParsedFrame parsed;
+            ASSERT_EQ(parse_frame(frame, parsed), ParseError::kNone);
+            expect_equal(parsed.flow, flow_);
+            expect_equal(parsed.headers, headers, info.extensions);
+            EXPECT_EQ(parsed.headers.bth.pad_count, padded - size);
+            EXPECT_EQ(parsed.l3, frame.data() + l3);
+            EXPECT_EQ(samples::Frame(parsed.payload, parsed.payload + parsed.payload_bytes), payload);
+        }
+    }
+}
+
+TEST_P(RoundTrip, GathersSegments) {
+    const auto payload = samples::random_bytes(1000);
+    const Headers headers = samples::headers(opcode(Service::kRc, Op::kWriteLast));
+    for (const size_t total : {size_t{100}, size_t{101}, size_t{999}, size_t{1000}}) {
+        const auto whole = samples::frame(flow_, headers, {payload.begin(), payload.begin() + total});
+        const std::vector<size_t> cuts{0, 0, 1, 4, 33, 50, 64, 99, total};
+        std::vector<Segment> segments{{nullptr, 0}};
+        for (size_t i = 1; i < cuts.size(); ++i)
+            segments.push_back({payload.data() + cuts[i - 1], static_cast<uint32_t>(cuts[i] - cuts[i - 1])});
+        samples::Frame gathered(whole.size());
+        EXPECT_EQ(build_frame(gathered.data(), make_template(flow_), headers, segments), whole.size());
+        EXPECT_EQ(gathered, whole);
+    }
+}
+
+TEST_P(RoundTrip, EthernetPaddingIsIgnored) {
+    auto frame = samples::frame(flow_, samples::headers(opcode(Service::kRc, Op::kSendOnly)), {1, 2, 3});
+    frame.resize(frame.size() + 30, 0xEE);
+    ParsedFrame parsed;
+    ASSERT_EQ(parse_frame(frame, parsed), ParseError::kNone);
+    EXPECT_EQ(parsed.payload_bytes, 3u);
+}
+
+TEST_P(RoundTrip, SwitchesMayChangeEcnAndHops) {
+    auto frame = samples::frame(flow_, samples::headers(opcode(Service::kRc, Op::kSendOnly)), {1, 2, 3});
+    uint8_t* const l3 = frame.data() + (vlan_ ? 18 : 14);
+    if (v6_) {
+        l3[1] |= kEcnCe << 4;
+        l3[7] -= 3;
+    } else {
+        l3[1] |= kEcnCe;
+        l3[8] -= 3;
+        store<uint16_t>(l3 + 10, 0);
+        uint32_t sum = 0;
+        for (int i = 0; i < 20; i += 2) sum += load_be16(l3 + i);
+        store_be16(l3 + 10, static_cast<uint16_t>(~(sum + (sum >> 16))));
+    }
+    ParsedFrame parsed;
+    ASSERT_EQ(parse_frame(frame, parsed), ParseError::kNone);
+    EXPECT_TRUE(parsed.ce());
+    EXPECT_EQ(parsed.flow.hop_limit, flow_.hop_limit - 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Flows, RoundTrip, testing::Combine(testing::Bool(), testing::Bool()), [](const auto& info) {
+    return std::string(std::get<0>(info.param) ? "ipv6" : "ipv4") + (std::get<1>(info.param) ? "_vlan" : "");
+});
+
+TEST(Opcodes, Known) {
+    size_t known = 0;
+    for (const OpcodeInfo& info : opcode_table()) known += info.known;
+    EXPECT_EQ(known, 23u + 12u + 2u + 1u);          // RC, UC, UD, CNP
+    EXPECT_FALSE(opcode_info(0x15).known);          // reserved
+    EXPECT_FALSE(opcode_info(0x2C).known);          // UC has no READ
+    EXPECT_FALSE(opcode_info(0x44).known);          // RD
+    EXPECT_FALSE(opcode_info(0xA4).known);          // XRC
+    EXPECT_EQ(opcode_info(opcode(Service::kRc, Op::kWriteOnlyImm)).header_bytes, 12 + 16 + 4);
+    EXPECT_EQ(opcode_info(opcode(Service::kUd, Op::kSendOnlyImm)).header_bytes, 12 + 8 + 4);
+    EXPECT_EQ(opcode_info(kOpcodeCnp).header_bytes, 12 + 16);
+}
+
+TEST(Gids, Ipv4Mapped) {
+    EXPECT_TRUE(is_ipv4_mapped({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 0, 0, 1}));
+    EXPECT_FALSE(is_ipv4_mapped({}));
+    EXPECT_FALSE(is_ipv4_mapped({0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 0, 0, 1}));
+}
+
+}  // namespace
+}  // namespace rove::wire

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flows, headers and frames to test with.
+#pragma once
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "wire/byte_order.h"
+#include "wire/crc32.h"
+#include "wire/frame.h"
+#include "wire/icrc.h"
+
+namespace rove::wire::samples {
+
+using Frame = std::vector<uint8_t>;
+
+inline Frame random_bytes(size_t count, uint32_t seed = 1) {
+    std::mt19937 random(seed);
+    Frame made(count);
+    std::ranges::generate(made, [&] { return static_cast<uint8_t>(random()); });
+    return made;
+}
+
+inline Flow flow(bool v6, bool vlan) {
+    Flow made{.dst_mac = {2, 0, 0, 0, 7, 2}, .src_mac = {2, 0, 0, 0, 7, 1}};
+    made.src = v6 ? Gid{0xFD, 7, 1, 2, 3, 4} : Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 7, 0, 1};
+    made.dst = made.src;
+    made.dst[15] = 0xFE;
+    if (vlan) made.vlan = 5 << 13 | 123;
+    made.traffic_class = 26 << 2 | kEcnEct0;
+    made.hop_limit = 63;
+    made.udp_src = 0xC123;
+    if (v6) made.flow_label = 0xABCDE;
+    return made;
+}
+
+// Every field distinct, so that a swap shows.
+inline Headers headers(uint8_t opcode) {
+    Headers made;
+    made.bth = {.opcode = opcode, .solicited = true, .mig_req = true, .pkey = 0x8001, .becn = true,
+                .dest_qpn = 0x123456, .ack_req = true, .psn = 0xFEDCBA};
+    made.deth = {.qkey = 0x11223344, .src_qpn = 0x556677};
+    made.reth = {.va = 0x0102030405060708, .rkey = 0x11121314, .length = 0x21222324};
+    made.atomic = {.va = 0x3132333435363738, .rkey = 0x41424344, .swap_or_add = 0x5152535455565758,
+                   .compare = 0x6162636465666768};
+    made.aeth = {.syndrome = kSyndromeNakRemoteAccess, .msn = 0x717273};
+    made.atomic_original = 0x8182838485868788;
+    made.immediate = 0x91929394;
+    made.invalidate_rkey = 0xA1A2A3A4;
+    return made;
+}
+
+inline Frame frame(const Flow& flow, const Headers& headers, const Frame& payload) {
+    const FlowTemplate made = make_template(flow);
+    const Segment segment{payload.data(), static_cast<uint32_t>(payload.size())};
+    Frame out(frame_bytes(made, headers.bth.opcode, segment.bytes));
+    out.resize(build_frame(out.data(), made, headers, {&segment, 1}));
+    return out;
+}
+
+// Makes the ICRC right again after a change, if the frame still has room for headers.
+inline void seal(Frame& frame, size_t l3) {
+    const size_t headers = frame[l3] >> 4 == 4 ? 40 : 60;
+    if (frame.size() < l3 + headers + kIcrcBytes) return;
+    const size_t covered = frame.size() - l3 - kIcrcBytes;
+    store(frame.data() + l3 + covered, icrc(frame.data() + l3, covered));
+}
+
+}  // namespace rove::wire::samples
