@@ -163,18 +163,18 @@ class Rove:
 
     def goodput(self, program, size, mtu, iterations):
         # Columns 2 and 3: peak and average, Gb/s.
-        gbps = self.perftest(program, "--report_gbits", "-s", size, "-m", mtu, "-n", iterations)[3]
-        return Sample(gbps, iterations * size * 8 / 1e9 / gbps)
+        row = self.perftest(program, "--report_gbits", "-s", size, "-m", mtu, "-n", iterations)
+        return Sample(row[3], row[1] * size * 8 / 1e9 / row[3])
 
     def rate(self, program, iterations, *args):
-        # -N: no peak, which needs a timestamp per message. Column 4: million messages per second.
-        mpps = self.perftest(program, "--report_gbits", "-N", "-n", iterations, *args)[4]
-        return Sample(mpps * 1e6, iterations / (mpps * 1e6))
+        # -N: no peak, which needs a timestamp per message. Column 4: million messages per second, over all QPs.
+        row = self.perftest(program, "--report_gbits", "-N", "-n", iterations, *args)
+        return Sample(row[4] * 1e6, row[1] / (row[4] * 1e6))
 
     def latency(self, program, size, iterations):
         # Columns 2-5: minimum, maximum, typical (the median), average; half round trips in us.
         row = self.perftest(program, "-s", size, "-n", iterations)
-        return Sample(row[4] * 1000, iterations * 2 * row[5] / 1e6)
+        return Sample(row[4] * 1000, row[1] * 2 * row[5] / 1e6)
 
     def scale(self, qps, size, seconds=1.0):
         """Goodput over `qps` QPs; also the larger of both ends' resident bytes per QP."""

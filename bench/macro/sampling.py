@@ -56,8 +56,8 @@ def take(run, watch):
     return sample
 
 
-def comparable(ours, reference):
-    """The samples of both sides taken in that one state of the machine in which the shorter side has most."""
+def by_state(ours, reference):
+    """Pairs (ours, reference) of the steady samples, one pair for each state of the machine, nearest cores first."""
     states, last = [], None
     for sample, side in sorted([(s, 0) for s in ours] + [(s, 1) for s in reference], key=lambda p: p[0].distance):
         if sample.distance == 0:
@@ -66,4 +66,9 @@ def comparable(ours, reference):
             states.append(([], []))
         states[-1][side].append(sample)
         last = sample.distance
-    return max(states, key=lambda sides: min(map(len, sides)), default=([], []))
+    return [state for state in states if all(state)]
+
+
+def comparable(ours, reference):
+    """The state in which the side with fewer samples has most: what the table compares."""
+    return max(by_state(ours, reference), key=lambda sides: min(map(len, sides)), default=([], []))
