@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,33 +13,57 @@
 
 namespace rove::datapath {
 
+class Neighbours;
+class Port;
+class Runtime;
+struct DeviceConfig;
+
 class Device {
   public:
+    // `port` is open; both it and `runtime` outlive the device.
+    Device(Runtime& runtime, const DeviceConfig& config, std::string name, const Port& port);
+    ~Device();
+
     const std::string& name() const { return name_; }               // "rove0"
     uint16_t port() const { return port_; }                         // DPDK port id
     const wire::MacAddress& mac() const { return mac_; }
     // The GID table: 0 the IPv6 link-local address made from the MAC, then each configured IPv4 (::ffff:a.b.c.d) and IPv6.
     const std::vector<wire::Gid>& gids() const { return gids_; }
     uint32_t max_mtu() const { return max_mtu_; }                   // largest IBTA path MTU that fits: 256 .. 4096
+    // Of ports with a carrier. Ports between processes (memif, vhost, virtio-user) are up whether or not the peer runs:
+    // a server must be able to open its device before the client exists.
     bool link_up() const;
 
-    // Completes `flow` (dst and src GID, traffic class, hop limit, flow label and udp_src are set) with MACs and VLAN, resolving
-    // the destination by ARP or ND for at most `timeout_ms`, and builds `path`. Multicast and own addresses need no
-    // resolution. Returns 0, EINVAL (families differ, source not ours) or EHOSTUNREACH. Must not be called from a worker
-    // or inside a Runtime::Pause.
+    // Completes `flow` (dst and src GID, traffic class, hop limit, flow label and udp_src are set; a VLAN's PCP in flow.vlan)
+    // with MACs and VLAN, resolving the destination by ARP or ND for at most `timeout_ms`, and builds `path`. Multicast and own
+    // addresses need no resolution. Returns 0, EINVAL (families differ, source not ours) or EHOSTUNREACH. Must not be called
+    // from a worker or inside a Runtime::Pause.
     int resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms = 3000);
 
     // UDP source port of a connected QP: the flow label rule of annex A17.9.2 / rdma-core's rdma_flow_label_to_udp_sport,
     // so 0xC000..0xFFFF.
     static uint16_t udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn);
 
+    // Of lib/datapath.
+    Neighbours& neighbours() { return *neighbours_; }
+    bool on_vlan(const std::optional<uint16_t>& tci) const {
+        return vlan_ ? tci && (*tci & 0xFFF) == *vlan_ : !tci || (*tci & 0xFFF) == 0;
+    }
+    // Whether a RoCE frame with these headers is meant for us: our VLAN, MAC and one of our addresses, or a group's.
+    bool receives(const wire::Flow& flow) const;
+    // Puts the MAC of `flow`'s next hop into the path again, if it is `neighbour`. Only while no worker runs.
+    void renew(transport::Path& path, const wire::Gid& neighbour);
+
   private:
-    friend class Runtime;
+    Runtime& runtime_;
+    const Port& dpdk_port_;
     std::string name_;
     uint16_t port_ = 0;
     wire::MacAddress mac_{};
     std::vector<wire::Gid> gids_;
     uint32_t max_mtu_ = 4096;
+    std::optional<uint16_t> vlan_;                                  // VID
+    std::unique_ptr<Neighbours> neighbours_;
 };
 
 }  // namespace rove::datapath

@@ -3,17 +3,28 @@
 // and worker.h. Units: nanoseconds, bytes.
 #pragma once
 
+#include <list>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
+#include <tuple>
 #include <vector>
 
+#include "datapath/clock.h"
 #include "datapath/config.h"
 #include "datapath/device.h"
 #include "datapath/worker.h"
 #include "transport/memory.h"
 #include "transport/queue_pair.h"
 
+struct rte_mempool;
+
 namespace rove::datapath {
+
+class Background;
+class Port;
 
 // What workers tell the layer above. Called on a worker, rarely (armed CQs and asynchronous events only): must not block
 // and must not call back into the datapath.
@@ -31,6 +42,7 @@ class Runtime {
   public:
     // Reads the configuration, initialises EAL in a thread of its own (the caller's affinity stays as it is), opens the
     // ports and starts the workers. On failure returns null and says why in `*error` (file, key, value, what is allowed).
+    // Once per process: EAL cannot be started again.
     static std::unique_ptr<Runtime> start(const Config& config, Listener& listener, std::string* error);
     ~Runtime();
 
@@ -38,8 +50,8 @@ class Runtime {
     transport::QueuePairTable& queue_pairs() { return queue_pairs_; }
     transport::MemoryTable& memory() { return memory_; }
 
-    // The worker that shall own a new QP of this device.
-    Worker& choose_worker(const Device& device);
+    // The worker that shall own a new QP of this device, for QueuePair::worker: each in turn.
+    uint16_t choose_worker(const Device& device);
     Worker& worker_of(const transport::QueuePair& qp) { return *workers_[qp.worker]; }
 
     // No worker runs while this lives. For control calls that touch what workers read (QP table, keys, CQ resize).
@@ -62,14 +74,41 @@ class Runtime {
     // The application is about to sleep (armed a CQ, reads a channel): with shared progress the background thread takes over now.
     void hand_over();
 
-    uint64_t now_ns() const;
+    uint64_t now_ns() const { return clock_.now_ns(); }
+
+    // Of lib/datapath.
+    const Config& config() const { return config_; }
+    const std::vector<std::unique_ptr<Worker>>& workers() const { return workers_; }
+    // Asks who `neighbour` is; waits for the answer, driving the workers meanwhile if that is ours to do.
+    void solicit(Device& device, const wire::Gid& neighbour);
+    std::optional<wire::MacAddress> wait_for_neighbour(Device& device, const wire::Gid& neighbour, int timeout_ms);
+    // Every kHousekeepingNs or so, on EAL's main thread: link states, restarts, neighbours that moved.
+    void housekeeping();
+    // Held by the interrupt thread in a driver's callback and by a restart of a port: both change the driver's state.
+    std::mutex& port_control() { return port_control_; }
 
   private:
-    Runtime() = default;
+    Runtime(const Config& config, Listener& listener);
+    std::string open();                                 // "" or what went wrong; on EAL's main thread, as are the others
+    void launch();
+    void close();
+
+    const Config config_;
+    Listener& listener_;
+    Clock clock_;
+    bool eal_started_ = false;
+    std::vector<rte_mempool*> pools_;                   // one a worker
+    std::vector<std::unique_ptr<Port>> ports_;          // as devices_
+    std::vector<uint64_t> restarted_ns_;                // as ports_
     std::vector<std::unique_ptr<Device>> devices_;
     std::vector<std::unique_ptr<Worker>> workers_;
     transport::QueuePairTable queue_pairs_;
     transport::MemoryTable memory_;
+    size_t next_worker_ = 0;
+    std::list<std::tuple<Runtime*, Background*, size_t>> lcore_arguments_;
+    std::mutex port_control_;
+    std::unique_ptr<Background> background_;
+    std::thread eal_thread_;
 };
 
 }  // namespace rove::datapath

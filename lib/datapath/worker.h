@@ -6,22 +6,28 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
+#include "datapath/drive_lock.h"
 #include "transport/engine.h"
 
 namespace rove::datapath {
 
 class PacketSink;   // the engine's sink: mbufs of this worker to its ports' TX queues
+class WorkerCore;   // what only the driving thread touches
 
 class Worker {
   public:
     using Engine = transport::Engine<PacketSink>;
 
+    explicit Worker(std::unique_ptr<WorkerCore> core);
+    ~Worker();
+
     // Makes the calling thread the worker while it lives. Control calls only; must not nest.
     class Hold {
       public:
-        explicit Hold(Worker& worker);
-        ~Hold();
+        explicit Hold(Worker& worker) : worker_(worker) { worker_.lock_.lock(); }
+        ~Hold() { worker_.lock_.unlock(); }
         Hold(const Hold&) = delete;
         Hold& operator=(const Hold&) = delete;
 
@@ -34,6 +40,16 @@ class Worker {
     void set_state(transport::QueuePair& qp, ibv_qp_state state);
     void remove(transport::QueuePair& qp);
     void flush(transport::QueuePair& qp);
+
+    uint16_t index() const;         // as in QueuePair::worker
+
+    // Of lib/datapath: the drive lock, and what it protects.
+    DriveLock& lock() { return lock_; }
+    WorkerCore& core() { return *core_; }
+
+  private:
+    DriveLock lock_;
+    std::unique_ptr<WorkerCore> core_;
 };
 
 }  // namespace rove::datapath

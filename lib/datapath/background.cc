@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The background thread.
+#include "datapath/background.h"
+
+#include <linux/futex.h>
+#include <rte_pause.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "datapath/runtime.h"
+#include "datapath/worker_core.h"
+
+namespace rove::datapath {
+
+namespace {
+
+constexpr uint64_t kWatchNapNs = 1'000'000;             // how long packets may wait when the application stops driving
+constexpr uint64_t kIdleNs = 50'000;                    // several round trips of a peer on the same host
+constexpr uint64_t kFirstNapNs = 20'000;                // the shortest sleep that is worth its two system calls
+constexpr uint64_t kLastNapNs = 500'000;                // an idle process then costs under 1 % of a core
+constexpr uint64_t kWindowNs = 20'000;                  // in which kBusyCalls mean that the application polls
+constexpr uint32_t kBusyCalls = 16;                     // calls; also in a watch nap: fewer, and it no longer polls
+constexpr uint64_t kHousekeepingNs = 50'000'000;        // a peer that comes up is noticed as soon as this
+
+}  // namespace
+
+void Background::stop() {
+    stop_.store(true, std::memory_order_relaxed);
+    take_over();
+}
+
+void Background::take_over() {
+    taken_over_.store(true, std::memory_order_seq_cst);
+    if (asleep_.exchange(0, std::memory_order_seq_cst) != 0)
+        syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+void Background::nap(uint64_t ns) {
+    asleep_.store(1, std::memory_order_seq_cst);
+    // Pairs with take_over(): either it sees us asleep and wakes us, or we see that it was here.
+    if (!taken_over_.load(std::memory_order_seq_cst)) {
+        const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+        syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAIT_PRIVATE, 1, &time, nullptr, 0);
+    }
+    asleep_.store(0, std::memory_order_seq_cst);
+}
+
+void Background::housekeep(uint64_t now_ns) {
+    if (now_ns - housekept_ns_ < kHousekeepingNs) return;
+    housekept_ns_ = now_ns;
+    runtime_.housekeeping();
+}
+
+void Background::run() {
+    prctl(PR_SET_TIMERSLACK, 1);                        // ns; the default of 50 us would double our shorter naps
+    if (runtime_.config().progress == Progress::kShared) {
+        share();
+        return;
+    }
+    while (!stopped()) {
+        housekeep(runtime_.now_ns());
+        nap(kHousekeepingNs);
+        taken_over_.store(false, std::memory_order_relaxed);
+    }
+}
+
+void Background::share() {
+    Worker& worker = *runtime_.workers().front();
+    bool watching = false;
+    uint32_t seen = calls_.load(std::memory_order_relaxed);
+    uint64_t window_ns = 0, idle_since_ns = 0, nap_ns = kFirstNapNs;
+    while (!stopped()) {
+        const uint64_t now_ns = runtime_.now_ns();
+        housekeep(now_ns);
+        const uint32_t calls = calls_.load(std::memory_order_relaxed);
+        if (taken_over_.exchange(false, std::memory_order_seq_cst)) {
+            watching = false;
+            idle_since_ns = window_ns = now_ns;
+            nap_ns = kFirstNapNs;
+        } else {
+            const bool busy = calls - seen >= kBusyCalls;
+            if (watching && !busy) idle_since_ns = now_ns;
+            watching = busy;
+        }
+        if (watching || now_ns - window_ns >= kWindowNs) {
+            seen = calls;
+            window_ns = now_ns;
+        }
+        if (watching) {
+            nap(kWatchNapNs);
+            continue;
+        }
+        if (!worker.lock().try_lock()) {                // an application thread drives, or a control call
+            sched_yield();
+            continue;
+        }
+        const uint32_t moved = worker.core().round();
+        const uint64_t deadline_ns = worker.core().next_deadline();
+        worker.lock().unlock();
+        if (moved != 0) {
+            idle_since_ns = now_ns;
+            nap_ns = kFirstNapNs;
+        } else if (now_ns - idle_since_ns >= kIdleNs) {
+            if (deadline_ns > now_ns) nap(std::min(nap_ns, deadline_ns - now_ns));
+            nap_ns = std::min(nap_ns * 2, kLastNapNs);
+        } else {
+            rte_pause();
+        }
+    }
+}
+
+}  // namespace rove::datapath

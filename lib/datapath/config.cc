@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reading the TOML configuration. Every table is read by naming its keys; what was not named is an unknown key.
+#include "datapath/config.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <sstream>
+#include <string_view>
+
+#include "datapath/address.h"
+
+namespace rove::datapath {
+
+namespace {
+
+struct Refused {
+    std::string message;
+};
+
+std::string shown(const toml::node& node) {
+    std::ostringstream out;
+    out << toml::node_view<const toml::node>(node);
+    std::string text = out.str();
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+}
+
+// One table of the file. Reads values of keys, remembers which were asked for, and refuses the others.
+class Table {
+  public:
+    Table(const std::string& file, std::string name, const toml::table& table)
+        : file_(file), name_(std::move(name)), table_(table) {}
+
+    [[noreturn]] void refuse(const toml::node& node, const std::string& key, const std::string& allowed) const {
+        refuse_text(node.source().begin.line, key, "got " + shown(node) + ", allowed " + allowed);
+    }
+
+    void uint(const char* key, auto& out, uint64_t least, uint64_t most) {
+        const toml::node* node = find(key);
+        if (node == nullptr) return;
+        const auto value = node->value_exact<int64_t>();
+        if (!value || *value < 0 || static_cast<uint64_t>(*value) < least || static_cast<uint64_t>(*value) > most)
+            refuse(*node, key, "an integer " + std::to_string(least) + ".." + std::to_string(most));
+        out = static_cast<std::remove_reference_t<decltype(out)>>(*value);
+    }
+    void microseconds(const char* key, uint64_t& out_ns, uint64_t least, uint64_t most) {
+        uint64_t us = out_ns / 1000;
+        uint(key, us, least, most);
+        out_ns = us * 1000;
+    }
+    void probability(const char* key, double& out) {
+        const toml::node* node = find(key);
+        if (node == nullptr) return;
+        const auto value = node->value<double>();
+        if (!node->is_number() || !value || !(*value >= 0 && *value <= 1)) refuse(*node, key, "a number 0..1");
+        out = *value;
+    }
+    std::optional<std::string> string(const char* key, const std::string& allowed) {
+        const toml::node* node = find(key);
+        if (node == nullptr) return std::nullopt;
+        const auto value = node->value_exact<std::string>();
+        if (!value || value->empty()) refuse(*node, key, allowed);
+        return value;
+    }
+    std::vector<std::string> strings(const char* key, const std::string& allowed) {
+        std::vector<std::string> values;
+        const toml::node* node = find(key);
+        if (node == nullptr) return values;
+        const toml::array* array = node->as_array();
+        if (array == nullptr) refuse(*node, key, allowed);
+        for (const toml::node& element : *array) {
+            const auto value = element.value_exact<std::string>();
+            if (!value || value->empty()) refuse(element, key, allowed);
+            values.push_back(*value);
+        }
+        return values;
+    }
+    // Parses a string by `parse`, which returns an optional.
+    template <class Parse>
+    auto parsed(const char* key, const std::string& allowed, Parse parse) -> decltype(parse(std::string_view())) {
+        const auto text = string(key, allowed);
+        if (!text) return std::nullopt;
+        const auto value = parse(std::string_view(*text));
+        if (!value) refuse(*table_.get(key), key, allowed);
+        return value;
+    }
+    std::optional<Table> table(const char* key) {
+        const toml::node* node = find(key);
+        if (node == nullptr) return std::nullopt;
+        if (!node->is_table()) refuse(*node, key, "a table");
+        return Table(file_, path(key), *node->as_table());
+    }
+    std::vector<Table> tables(const char* key) {
+        std::vector<Table> found;
+        const toml::node* node = find(key);
+        if (node == nullptr) return found;
+        const toml::array* array = node->as_array();
+        if (array == nullptr) refuse(*node, key, "tables [[" + path(key) + "]]");
+        for (const toml::node& element : *array) {
+            if (!element.is_table()) refuse(element, key, "tables [[" + path(key) + "]]");
+            found.emplace_back(file_, path(key) + "[" + std::to_string(found.size()) + "]", *element.as_table());
+        }
+        return found;
+    }
+    void require(const char* key, const std::string& allowed) const {
+        if (table_.get(key) == nullptr) refuse_text(table_.source().begin.line, key, "got nothing, allowed " + allowed);
+    }
+    void refuse_unknown() const {
+        for (const auto& [key, node] : table_) {
+            if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
+            std::string allowed;
+            for (const std::string_view name : known_) allowed += (allowed.empty() ? "" : ", ") + std::string(name);
+            refuse_text(key.source().begin.line, std::string(key.str()), "got an unknown key, allowed " + allowed);
+        }
+    }
+    const toml::node& node(const char* key) const { return *table_.get(key); }
+
+  private:
+    const toml::node* find(const char* key) {
+        known_.push_back(key);
+        return table_.get(key);
+    }
+    std::string path(const std::string& key) const { return name_.empty() ? key : name_ + "." + key; }
+    [[noreturn]] void refuse_text(uint32_t line, const std::string& key, const std::string& text) const {
+        throw Refused{file_ + ":" + std::to_string(std::max(line, 1u)) + ": key '" + path(key) + "': " + text};
+    }
+
+    const std::string& file_;
+    std::string name_;
+    const toml::table& table_;
+    std::vector<std::string_view> known_;
+};
+
+constexpr const char* kAddressAllowed = "addresses such as \"10.0.0.1/24\" or \"fd00::1/64\"";
+constexpr const char* kMacAllowed = "a unicast MAC address such as \"02:00:00:00:00:01\"";
+
+void read_runtime(Table table, Config& config) {
+    if (const auto progress = table.string("progress", "\"shared\" or \"dedicated\"")) {
+        if (*progress == "dedicated")
+            config.progress = Progress::kDedicated;
+        else if (*progress != "shared")
+            table.refuse(table.node("progress"), "progress", "\"shared\" or \"dedicated\"");
+    }
+    constexpr const char* kLcoresAllowed = "CPU numbers as strings, one a worker, such as [\"1\", \"2\"]; only with progress = \"dedicated\"";
+    config.lcores = table.strings("lcores", kLcoresAllowed);
+    for (const std::string& cpu : config.lcores)
+        if (cpu.find_first_not_of("0123456789") != std::string::npos || cpu.size() > 4)
+            table.refuse(table.node("lcores"), "lcores", kLcoresAllowed);
+    if (config.progress == Progress::kDedicated) table.require("lcores", kLcoresAllowed);
+    if (config.lcores.empty() == (config.progress == Progress::kDedicated))
+        table.refuse(table.node("lcores"), "lcores", kLcoresAllowed);
+    config.workers = config.progress == Progress::kDedicated ? static_cast<uint32_t>(config.lcores.size()) : 1;
+    config.eal_args = table.strings("eal", "EAL arguments such as [\"-m\", \"256\"]");
+    table.refuse_unknown();
+}
+
+void read_dcqcn(Table table, transport::DcqcnConfig& dcqcn) {
+    constexpr uint64_t kMostRate = 125'000'000'000;     // 1 Tb/s
+    table.uint("line_rate_bytes_per_s", dcqcn.line_rate_bytes_per_s, 1'000'000, kMostRate);
+    table.uint("min_rate_bytes_per_s", dcqcn.min_rate_bytes_per_s, 1'000, kMostRate);
+    table.microseconds("cnp_interval_us", dcqcn.cnp_interval_ns, 1, 1'000'000);
+    table.microseconds("alpha_timer_us", dcqcn.alpha_timer_ns, 1, 1'000'000);
+    table.microseconds("rate_timer_us", dcqcn.rate_timer_ns, 1, 1'000'000);
+    table.uint("byte_counter", dcqcn.byte_counter, 1'000, 1'000'000'000'000);
+    table.uint("additive_bytes_per_s", dcqcn.additive_bytes_per_s, 1, kMostRate);
+    table.uint("hyper_bytes_per_s", dcqcn.hyper_bytes_per_s, 1, kMostRate);
+    table.uint("fast_recovery_steps", dcqcn.fast_recovery_steps, 1, 100);
+    table.refuse_unknown();
+}
+
+void read_transport(Table table, transport::Config& transport) {
+    table.uint("window_packets", transport.window_packets, 1, 65'536);
+    table.uint("ack_interval_packets", transport.ack_interval_packets, 1, 4'096);
+    table.uint("quantum_packets", transport.quantum_packets, 1, 4'096);
+    table.microseconds("min_probe_us", transport.min_probe_ns, 1, 10'000'000);
+    if (auto dcqcn = table.table("dcqcn")) read_dcqcn(*dcqcn, transport.dcqcn);
+    table.refuse_unknown();
+}
+
+ImpairConfig read_impair(Table table) {
+    ImpairConfig impair;
+    table.probability("loss", impair.loss);
+    table.probability("duplicate", impair.duplicate);
+    table.probability("corrupt", impair.corrupt);
+    table.probability("reorder", impair.reorder);
+    table.uint("seed", impair.seed, 0, std::numeric_limits<int64_t>::max());
+    table.refuse_unknown();
+    return impair;
+}
+
+NeighbourConfig read_neighbour(Table table) {
+    constexpr const char* kAllowed = "an address such as \"10.0.0.2\" or \"fd00::2\"";
+    table.require("address", kAllowed);
+    table.require("mac", kMacAllowed);
+    NeighbourConfig neighbour;
+    neighbour.address = *table.parsed("address", kAllowed, parse_address);
+    neighbour.mac = *table.parsed("mac", kMacAllowed, parse_mac);
+    table.refuse_unknown();
+    return neighbour;
+}
+
+std::optional<std::string> read_gateway(Table& table, const char* key, bool ipv4) {
+    const std::string allowed = ipv4 ? "an IPv4 address" : "an IPv6 address";
+    const auto gateway = table.string(key, allowed);
+    if (!gateway) return std::nullopt;
+    const auto address = parse_address(*gateway);
+    if (!address || wire::is_ipv4_mapped(*address) != ipv4) table.refuse(table.node(key), key, allowed);
+    return gateway;
+}
+
+DeviceConfig read_device(Table table) {
+    DeviceConfig device;
+    constexpr const char* kPortAllowed = "an EAL vdev such as \"net_memif0,role=server,...\" or a PCI address";
+    table.require("port", kPortAllowed);
+    device.port = *table.string("port", kPortAllowed);
+    table.require("addresses", kAddressAllowed);
+    device.addresses = table.strings("addresses", kAddressAllowed);
+    if (device.addresses.empty() || device.addresses.size() > 64)
+        table.refuse(table.node("addresses"), "addresses", std::string("1 to 64 ") + kAddressAllowed);
+    for (const std::string& address : device.addresses) {
+        const auto subnet = parse_subnet(address);
+        if (!subnet || is_multicast(subnet->address) || subnet->address == wire::Gid{})
+            table.refuse(table.node("addresses"), "addresses", kAddressAllowed);
+    }
+    device.gateway_ipv4 = read_gateway(table, "gateway_ipv4", true);
+    device.gateway_ipv6 = read_gateway(table, "gateway_ipv6", false);
+    table.uint("mtu", device.mtu, 256, 4096);
+    if (!std::has_single_bit(device.mtu)) table.refuse(table.node("mtu"), "mtu", "256, 512, 1024, 2048 or 4096");
+    device.mac = table.parsed("mac", kMacAllowed, parse_mac);
+    uint16_t vlan = 0;
+    table.uint("vlan", vlan, 1, 4094);
+    if (vlan != 0) device.vlan = vlan;
+    for (Table& neighbour : table.tables("neighbour")) device.neighbours.push_back(read_neighbour(neighbour));
+    if (auto impair = table.table("impair")) device.impair = read_impair(*impair);
+    table.refuse_unknown();
+    return device;
+}
+
+}  // namespace
+
+std::optional<Config> Config::load(const std::string& file, std::string* error) {
+    try {
+        const toml::table root = toml::parse_file(file);
+        Config config;
+        config.file = file;
+        Table table(file, "", root);
+        if (auto runtime = table.table("runtime")) read_runtime(*runtime, config);
+        if (auto transport = table.table("transport")) read_transport(*transport, config.transport);
+        table.require("device", "one or more tables [[device]]");
+        for (Table& device : table.tables("device")) config.devices.push_back(read_device(device));
+        table.refuse_unknown();
+        return config;
+    } catch (const Refused& refused) {
+        *error = refused.message;
+    } catch (const toml::parse_error& bad) {
+        *error = file + ":" + std::to_string(std::max(bad.source().begin.line, 1u)) + ": " +
+                 std::string(bad.description());
+    }
+    return std::nullopt;
+}
+
+}  // namespace rove::datapath

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Addresses of a device, and the way to others.
+#include "datapath/device.h"
+
+#include <errno.h>
+
+#include <algorithm>
+
+#include "datapath/address.h"
+#include "datapath/config.h"
+#include "datapath/neighbour.h"
+#include "datapath/port.h"
+#include "datapath/runtime.h"
+
+namespace rove::datapath {
+
+namespace {
+
+constexpr int kAskAgainMs = 50;                         // between two questions for the same neighbour
+
+std::optional<wire::Gid> address_of(const std::optional<std::string>& text) {
+    return text ? parse_address(*text) : std::nullopt;
+}
+
+}  // namespace
+
+Device::Device(Runtime& runtime, const DeviceConfig& config, std::string name, const Port& port)
+    : runtime_(runtime), dpdk_port_(port), name_(std::move(name)), port_(port.id()), max_mtu_(config.mtu), vlan_(config.vlan) {
+    std::vector<Subnet> own;
+    for (const std::string& address : config.addresses) own.push_back(*parse_subnet(address));
+    mac_ = config.mac ? *config.mac : port.mac() != wire::MacAddress{} ? port.mac() : derived_mac(own.front().address);
+    own.insert(own.begin(), Subnet{link_local_gid(mac_), 64});
+    for (const Subnet& subnet : own) gids_.push_back(subnet.address);
+    neighbours_ = std::make_unique<Neighbours>(mac_, vlan_, own, address_of(config.gateway_ipv4), address_of(config.gateway_ipv6));
+    for (const NeighbourConfig& neighbour : config.neighbours) neighbours_->add_static(neighbour.address, neighbour.mac);
+}
+
+Device::~Device() = default;
+
+bool Device::link_up() const { return !dpdk_port_.has_carrier() || dpdk_port_.ready(); }
+
+bool Device::receives(const wire::Flow& flow) const {
+    if (!on_vlan(flow.vlan)) return false;
+    if (flow.dst_mac != mac_ && !is_multicast(flow.dst_mac)) return false;
+    return std::find(gids_.begin(), gids_.end(), flow.dst) != gids_.end() || is_multicast(flow.dst);
+}
+
+int Device::resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms) {
+    if (wire::is_ipv4_mapped(flow.src) != wire::is_ipv4_mapped(flow.dst) || !neighbours_->owns(flow.src)) return EINVAL;
+    path.flow = flow;
+    path.flow.src_mac = mac_;
+    path.flow.vlan.reset();
+    if (vlan_) path.flow.vlan = static_cast<uint16_t>((flow.vlan.value_or(0) & 0xE000) | *vlan_);
+    path.port = port_;
+    path.loopback = neighbours_->owns(flow.dst);
+    if (path.loopback) {
+        path.flow.dst_mac = mac_;
+    } else if (is_multicast(flow.dst)) {
+        path.flow.dst_mac = multicast_mac(flow.dst);
+    } else {
+        const wire::Gid neighbour = neighbours_->next_hop(flow.dst);
+        auto mac = neighbours_->lookup(neighbour);
+        for (int waited = 0; !mac && waited < timeout_ms; waited += kAskAgainMs) {
+            runtime_.solicit(*this, neighbour);
+            mac = runtime_.wait_for_neighbour(*this, neighbour, std::min(kAskAgainMs, timeout_ms - waited));
+        }
+        if (!mac) return EHOSTUNREACH;
+        path.flow.dst_mac = *mac;
+    }
+    path.headers = wire::make_template(path.flow);
+    return 0;
+}
+
+void Device::renew(transport::Path& path, const wire::Gid& neighbour) {
+    if (path.loopback || is_multicast(path.flow.dst) || neighbours_->next_hop(path.flow.dst) != neighbour) return;
+    if (const auto mac = neighbours_->lookup(neighbour)) {
+        path.flow.dst_mac = *mac;
+        path.headers = wire::make_template(path.flow);
+    }
+}
+
+uint16_t Device::udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn) {
+    if (flow_label == 0) {
+        uint64_t mixed = static_cast<uint64_t>(local_qpn) * remote_qpn;
+        mixed ^= mixed >> 20;
+        mixed ^= mixed >> 40;
+        flow_label = static_cast<uint32_t>(mixed & 0xFFFFF);
+    }
+    const uint32_t low = flow_label & 0x03FFF, high = flow_label & 0xFC000;
+    return static_cast<uint16_t>((low ^ (high >> 14)) | 0xC000);
+}
+
+}  // namespace rove::datapath

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who drives a worker: the thread that holds this lock is the worker until it lets go.
+//
+// Drivers (application threads in ibv_poll_cq, the background thread, an lcore) only try, and keep away while a control call
+// waits; control calls wait, at most for one round. So a control call is never starved by drivers that come and go.
+#pragma once
+
+#include <rte_pause.h>
+#include <sched.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace rove::datapath {
+
+class DriveLock {
+  public:
+    bool try_lock() {
+        if (wanted() || held_.load(std::memory_order_relaxed)) return false;
+        // Acquire pairs with the release in unlock(): the round sees all that the last holder did.
+        return !held_.exchange(true, std::memory_order_acquire);
+    }
+    void unlock() { held_.store(false, std::memory_order_release); }
+
+    // Control calls. The holder may share our core, so spinning alone would wait for its time slice to end.
+    void lock() {
+        waiters_.fetch_add(1, std::memory_order_relaxed);
+        for (uint32_t spins = 0; held_.load(std::memory_order_relaxed) || held_.exchange(true, std::memory_order_acquire);) {
+            if (++spins % kSpinsBeforeYield == 0) sched_yield();
+            rte_pause();
+        }
+        waiters_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    // Whether a control call waits. Relaxed: it is a hint, the exchange decides; seen late it costs the waiter a round.
+    bool wanted() const { return waiters_.load(std::memory_order_relaxed) != 0; }
+
+  private:
+    static constexpr uint32_t kSpinsBeforeYield = 64;       // about 1 us, a typical round
+    std::atomic<bool> held_{false};
+    std::atomic<uint32_t> waiters_{0};
+};
+
+}  // namespace rove::datapath

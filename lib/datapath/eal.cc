@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// EAL arguments and start.
+#include "datapath/eal.h"
+
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_log.h>
+#include <rte_mbuf.h>
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace rove::datapath {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A PCI address is "0000:03:00.0" or "03:00.0", perhaps with ",devargs".
+bool is_pci(const std::string& port) {
+    const std::string address = port.substr(0, port.find(','));
+    return address.find_first_not_of("0123456789abcdefABCDEF:.") == std::string::npos && address.find(':') != std::string::npos;
+}
+
+uint64_t pool_megabytes(const Config& config) {
+    const uint64_t mbuf = sizeof(rte_mbuf) + RTE_PKTMBUF_HEADROOM + frame_room_bytes(largest_mtu(config)) + 128;
+    return (config.workers * kPoolMbufs * mbuf >> 20) + 1;
+}
+
+uint64_t heap_megabytes(const Config& config) {
+    // 64 for EAL's and the drivers' own objects and rings (measured: about 20 with one memif).
+    return pool_megabytes(config) * 5 / 4 + 64;
+}
+
+uint64_t free_hugepage_megabytes() {
+    uint64_t megabytes = 0;
+    std::error_code ignored;
+    for (const auto& size : fs::directory_iterator("/sys/kernel/mm/hugepages", ignored)) {
+        const std::string name = size.path().filename();        // hugepages-2048kB
+        uint64_t pages = 0;
+        std::ifstream(size.path() / "free_hugepages") >> pages;
+        if (name.rfind("hugepages-", 0) == 0) megabytes += pages * std::strtoull(name.c_str() + 10, nullptr, 10) / 1024;
+    }
+    return megabytes;
+}
+
+std::vector<unsigned> allowed_cpus() {
+    cpu_set_t set;
+    std::vector<unsigned> cpus;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        for (unsigned cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+            if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+    if (cpus.empty()) cpus.push_back(0);
+    return cpus;
+}
+
+std::string joined(const std::vector<unsigned>& cpus) {
+    std::string list;
+    for (const unsigned cpu : cpus) list += (list.empty() ? "" : ",") + std::to_string(cpu);
+    return list;
+}
+
+// EAL leaves a directory per file prefix behind; those of processes that were killed are swept by the next start.
+void sweep_runtime_directories() {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(fs::path(rte_eal_get_runtime_dir()).parent_path(), ignored)) {
+        const std::string name = entry.path().filename();
+        if (name.rfind("rove-", 0) != 0) continue;
+        const long pid = std::strtol(name.c_str() + 5, nullptr, 10);
+        if (pid > 0 && kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) fs::remove_all(entry.path(), ignored);
+    }
+}
+
+}  // namespace
+
+uint32_t largest_mtu(const Config& config) {
+    uint32_t mtu = 256;
+    for (const DeviceConfig& device : config.devices) mtu = std::max(mtu, device.mtu);
+    return mtu;
+}
+
+std::vector<std::string> eal_arguments(const Config& config, const std::vector<unsigned>& cpus, bool hugepages, bool avx512) {
+    std::vector<std::string> args{"rove", "--file-prefix", "rove-" + std::to_string(getpid())};
+    // Errors only, to stderr. A memif client says "failed to connect" at every attempt while its peer is not there.
+    args.insert(args.end(), {"--log-level", "*:error", "--log-level", "pmd.net.memif:critical"});
+    if (hugepages)
+        args.push_back("--in-memory");
+    else        // EAL 22.11 refuses --in-memory beside --no-huge; without shared configuration nothing is left on disk either
+        args.insert(args.end(), {"--no-huge", "--no-shconf", "-m", std::to_string(heap_megabytes(config))});
+    std::string lcores = "0@(" + joined(cpus) + ")";
+    for (size_t i = 0; i < config.lcores.size(); ++i) lcores += "," + std::to_string(i + 1) + "@" + config.lcores[i];
+    args.insert(args.end(), {"--lcores", lcores, "--main-lcore", "0"});
+    // DPDK 22.11 keeps to 256-bit vectors unless told otherwise.
+    if (avx512) args.push_back("--force-max-simd-bitwidth=512");
+    bool pci = false;
+    for (const DeviceConfig& device : config.devices) {
+        pci |= is_pci(device.port);
+        args.insert(args.end(), {is_pci(device.port) ? "--allow" : "--vdev", device.port});
+    }
+    if (!pci) args.push_back("--no-pci");
+    args.insert(args.end(), config.eal_args.begin(), config.eal_args.end());
+    return args;
+}
+
+bool start_eal(const Config& config, std::string* error) {
+    const bool hugepages = free_hugepage_megabytes() >= pool_megabytes(config) + 32;
+    const std::vector<std::string> args =
+        eal_arguments(config, allowed_cpus(), hugepages, __builtin_cpu_supports("avx512f") != 0);
+    std::vector<std::string> copies = args;             // EAL permutes and may write to them
+    std::vector<char*> argv;
+    for (std::string& arg : copies) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    rte_openlog_stream(stderr);                         // the default would also write to syslog
+    if (rte_eal_init(static_cast<int>(argv.size() - 1), argv.data()) < 0) {
+        std::string line;
+        for (const std::string& arg : args) line += " " + arg;
+        *error = config.file + ": DPDK's EAL did not start (" + rte_strerror(rte_errno) + ") with:" + line;
+        return false;
+    }
+    sweep_runtime_directories();
+    return true;
+}
+
+void stop_eal() {
+    const std::string directory = rte_eal_get_runtime_dir();
+    rte_eal_cleanup();
+    std::error_code ignored;
+    fs::remove_all(directory, ignored);
+}
+
+}  // namespace rove::datapath

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting DPDK's EAL inside somebody else's process: which arguments, in which thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "datapath/config.h"
+
+namespace rove::datapath {
+
+inline constexpr uint32_t kPoolMbufs = 8191;            // per worker; 2^13 - 1 suits rte_ring, 4096 alone would starve AF_XDP's fill ring
+inline constexpr uint32_t kPoolCacheMbufs = 512;        // RTE_MEMPOOL_CACHE_MAX_SIZE: a port's whole ring fits, so that the pool's ring rests
+
+// Largest frame: Ethernet + VLAN + IPv6 + UDP (66), BTH + AtomicETH or RETH with immediate (up to 40), ICRC, pad: rounded up to 256 bytes.
+constexpr uint32_t frame_room_bytes(uint32_t mtu) { return (mtu + 127 + 255) / 256 * 256; }
+
+uint32_t largest_mtu(const Config& config);
+
+// The EAL command line for `config`, program name first. `cpus` are those the process may run on.
+std::vector<std::string> eal_arguments(const Config& config, const std::vector<unsigned>& cpus, bool hugepages, bool avx512);
+
+// In the calling thread, which becomes EAL's main lcore: prepares logging and calls rte_eal_init. Returns false and says why.
+bool start_eal(const Config& config, std::string* error);
+void stop_eal();
+
+}  // namespace rove::datapath

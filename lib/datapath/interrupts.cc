@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interposed rte_intr_callback_* functions.
+#include "datapath/interrupts.h"
+
+#include <dlfcn.h>
+#include <rte_interrupts.h>
+#include <rte_pause.h>
+
+#include <cerrno>
+#include <list>
+#include <mutex>
+#include <vector>
+
+#include "datapath/runtime.h"
+
+namespace rove::datapath {
+
+namespace {
+
+// One registration: what the driver gave us. EAL's argument is the registration's address.
+struct Registration {
+    rte_intr_callback_fn function;
+    void* argument;
+    rte_intr_unregister_callback_fn released = nullptr;
+    bool releasing = false;                             // EAL was told to call release() later
+};
+
+class Registrations {
+  public:
+    Registration& add(rte_intr_callback_fn function, void* argument) {
+        const std::lock_guard lock(mutex_);
+        return all_.emplace_back(Registration{function, argument});
+    }
+    // Drivers may say "any argument" by -1.
+    std::vector<Registration*> find(rte_intr_callback_fn function, const void* argument) {
+        const std::lock_guard lock(mutex_);
+        std::vector<Registration*> found;
+        for (Registration& one : all_)
+            if (one.function == function && !one.releasing &&
+                (argument == reinterpret_cast<void*>(-1) || one.argument == argument))
+                found.push_back(&one);
+        return found;
+    }
+    void remove(Registration* registration) {
+        const std::lock_guard lock(mutex_);
+        all_.remove_if([&](const Registration& one) { return &one == registration; });
+    }
+
+  private:
+    std::mutex mutex_;
+    std::list<Registration> all_;
+};
+
+Registrations& registrations() {
+    static Registrations& all = *new Registrations;     // never destroyed: EAL's thread may outlive static objects
+    return all;
+}
+
+std::mutex guard_mutex;                                 // held while a driver's callback runs
+Runtime* guarded = nullptr;                             // under guard_mutex
+
+void call(void* argument) {
+    const auto* registration = static_cast<Registration*>(argument);
+    const std::lock_guard lock(guard_mutex);
+    if (guarded == nullptr) {
+        registration->function(registration->argument);
+        return;
+    }
+    const std::lock_guard control(guarded->port_control());
+    const Runtime::Pause pause(*guarded);
+    registration->function(registration->argument);
+}
+
+void release(rte_intr_handle* handle, void* argument) {
+    auto* registration = static_cast<Registration*>(argument);
+    if (registration->released != nullptr) registration->released(handle, registration->argument);
+    registrations().remove(registration);
+}
+
+// librte_eal's own function of this name.
+template <class Function>
+Function* next(const char* name) {
+    return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+void guard_interrupts(Runtime* runtime) {
+    const std::lock_guard lock(guard_mutex);
+    guarded = runtime;
+}
+
+}  // namespace rove::datapath
+
+using namespace rove::datapath;
+
+extern "C" {
+
+__attribute__((visibility("default"))) int rte_intr_callback_register(const rte_intr_handle* handle,
+                                                                      rte_intr_callback_fn function, void* argument) {
+    static auto* const original = next<decltype(rte_intr_callback_register)>("rte_intr_callback_register");
+    Registration& registration = registrations().add(function, argument);
+    const int result = original(handle, call, &registration);
+    if (result < 0) registrations().remove(&registration);
+    return result;
+}
+
+__attribute__((visibility("default"))) int rte_intr_callback_unregister(const rte_intr_handle* handle,
+                                                                        rte_intr_callback_fn function, void* argument) {
+    static auto* const original = next<decltype(rte_intr_callback_unregister)>("rte_intr_callback_unregister");
+    int removed = 0;
+    for (Registration* registration : registrations().find(function, argument)) {
+        const int result = original(handle, call, registration);
+        if (result < 0 && removed == 0) return result;
+        if (result > 0) registrations().remove(registration);
+        removed += result > 0 ? result : 0;
+    }
+    return removed;
+}
+
+__attribute__((visibility("default"))) int rte_intr_callback_unregister_sync(const rte_intr_handle* handle,
+                                                                             rte_intr_callback_fn function, void* argument) {
+    int result;
+    while ((result = rte_intr_callback_unregister(handle, function, argument)) == -EAGAIN) rte_pause();
+    return result;
+}
+
+__attribute__((visibility("default"))) int rte_intr_callback_unregister_pending(const rte_intr_handle* handle,
+                                                                                rte_intr_callback_fn function, void* argument,
+                                                                                rte_intr_unregister_callback_fn released) {
+    static auto* const original =
+        next<decltype(rte_intr_callback_unregister_pending)>("rte_intr_callback_unregister_pending");
+    int marked = 0;
+    for (Registration* registration : registrations().find(function, argument)) {
+        registration->released = released;
+        registration->releasing = true;                 // release() removes it
+        const int result = original(handle, call, registration, release);
+        if (result <= 0) registration->releasing = false;
+        if (result < 0 && marked == 0) return result;
+        marked += result > 0 ? result : 0;
+    }
+    return marked;
+}
+
+}  // extern "C"

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sink's rarer half: bursts to ports, and what happens when one takes nothing.
+#include "datapath/packet_sink.h"
+
+#include <algorithm>
+
+namespace rove::datapath {
+
+namespace {
+// A port that took nothing for so long has a peer that is stuck. With several ports, the others shall not wait for it;
+// with one there is nothing to win by dropping. Longer than a scheduler's time slice on a shared core.
+constexpr uint64_t kStalledNs = 20'000'000;
+}  // namespace
+
+PacketSink::~PacketSink() {
+    rte_pktmbuf_free_bulk(spare_.data(), spare_count_);
+    for (TxQueue& tx : queues_) rte_pktmbuf_free_bulk(tx.frames.data(), tx.count);
+    std::array<rte_mbuf*, kLoopback> left;
+    rte_pktmbuf_free_bulk(left.data(), take_loopback(left.data(), kLoopback));
+}
+
+void PacketSink::add_port(const Port& port, uint16_t queue) {
+    if (queues_.size() <= port.id()) queues_.resize(port.id() + 1u);
+    queues_[port.id()].port = &port;
+    queues_[port.id()].queue = queue;
+}
+
+bool PacketSink::make_room() {
+    if (full_ != 0)
+        for (TxQueue& tx : queues_)
+            if (tx.count == kBurst) push(tx);
+    if (spare_count_ == 0) {
+        if (rte_pktmbuf_alloc_bulk(pool_, spare_.data(), kBurst) == 0)
+            spare_count_ = kBurst;
+        else
+            ++counters_[PortCounter::kTxNoMbuf];
+    }
+    return full_ == 0 && spare_count_ != 0 && loopback_count_ < kLoopback;
+}
+
+uint32_t PacketSink::push(TxQueue& tx) {
+    const bool was_full = tx.count == kBurst;
+    uint16_t sent = 0;
+    if (tx.port->ready()) [[likely]]
+        sent = rte_eth_tx_burst(tx.port->id(), tx.queue, tx.frames.data(), tx.count);
+    const uint32_t taken = sent;
+    if (sent != 0) {
+        tx.moved_ns = now_ns_;
+    } else if (const bool down = !tx.port->ready(); down || (queues_.size() > 1 && now_ns_ - tx.moved_ns > kStalledNs)) {
+        // Without a peer or carrier a frame is lost as on a cut cable: the transport's timers see to it.
+        counters_[down ? PortCounter::kTxLinkDown : PortCounter::kTxStalled] += tx.count;
+        rte_pktmbuf_free_bulk(tx.frames.data(), tx.count);
+        sent = tx.count;
+    }
+    tx.count = static_cast<uint16_t>(tx.count - sent);
+    std::copy_n(tx.frames.begin() + sent, tx.count, tx.frames.begin());
+    if (was_full && tx.count != kBurst) --full_;
+    return taken;
+}
+
+uint32_t PacketSink::flush() {
+    uint32_t sent = 0;
+    for (TxQueue& tx : queues_) {
+        if (tx.count != 0)
+            sent += push(tx);
+        else
+            tx.moved_ns = now_ns_;
+    }
+    return sent;
+}
+
+uint16_t PacketSink::take_loopback(rte_mbuf** out, uint16_t count) {
+    count = std::min(count, loopback_count_);
+    for (uint16_t i = 0; i < count; ++i) out[i] = loopback_[(loopback_head_ + i) % kLoopback];
+    loopback_head_ = static_cast<uint16_t>((loopback_head_ + count) % kLoopback);
+    loopback_count_ = static_cast<uint16_t>(loopback_count_ - count);
+    return count;
+}
+
+}  // namespace rove::datapath

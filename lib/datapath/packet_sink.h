@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's sink: packets are built in mbufs of this worker's pool and leave through its TX queue of each port.
+//
+// A frame is built where it is sent from, and a burst of mbufs is taken from and given back to the pool's cache at once, so
+// that the same few mbufs are used over and over and stay in the core's caches. Nothing is dropped while the port is up: when
+// it takes no more, ready() is false and the engine stops.
+// Units: frames, nanoseconds.
+#pragma once
+
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+
+#include <array>
+#include <span>
+#include <vector>
+
+#include "datapath/counters.h"
+#include "datapath/port.h"
+#include "datapath/runtime.h"
+#include "transport/queue_pair.h"
+#include "wire/frame.h"
+
+namespace rove::datapath {
+
+class PacketSink {
+  public:
+    static constexpr uint16_t kBurst = 32;              // frames handed to a port at once
+    static constexpr uint16_t kLoopback = 256;          // frames to ourselves on their way
+
+    PacketSink(rte_mempool* pool, Listener& listener, PortCounters& counters)
+        : pool_(pool), listener_(listener), counters_(counters) {}
+    ~PacketSink();
+    PacketSink(const PacketSink&) = delete;
+    PacketSink& operator=(const PacketSink&) = delete;
+
+    void add_port(const Port& port, uint16_t queue);
+
+    // transport::Sink.
+    bool ready() { return full_ == 0 && spare_count_ != 0 && loopback_count_ < kLoopback ? true : make_room(); }
+    void send(const transport::Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload) {
+        rte_mbuf* mbuf = spare_[--spare_count_];
+        auto* frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
+        const size_t bytes = wire::build_frame(frame, path.headers, headers, payload);
+        mbuf->data_len = static_cast<uint16_t>(bytes);
+        mbuf->pkt_len = static_cast<uint32_t>(bytes);
+        if (path.loopback) [[unlikely]] {
+            loopback_[(loopback_head_ + loopback_count_++) % kLoopback] = mbuf;
+            mbuf->port = path.port;
+            return;
+        }
+        queue(queues_[path.port], mbuf);
+    }
+    void notify(transport::CompletionQueue& cq) { listener_.notify(cq); }
+    void event(ibv_event_type event, transport::QueuePair& qp) { listener_.event(event, qp); }
+    void event(ibv_event_type event, transport::CompletionQueue& cq) { listener_.event(event, cq); }
+    void event(ibv_event_type event, transport::SharedRecvQueue& srq) { listener_.event(event, srq); }
+
+    // Neighbour discovery: an empty mbuf, or null, and a finished one for a port. A full queue drops it: they are repeated.
+    rte_mbuf* take() { return ready() ? spare_[--spare_count_] : nullptr; }
+    void send_raw(uint16_t port, rte_mbuf* mbuf) { queue(queues_[port], mbuf); }
+
+    // End of a round: what is queued goes to the ports. Returns the frames that they took.
+    uint32_t flush();
+    // Takes the frames that we sent to ourselves.
+    uint16_t take_loopback(rte_mbuf** out, uint16_t count);
+    void set_now(uint64_t now_ns) { now_ns_ = now_ns; }
+    rte_mempool* pool() const { return pool_; }
+
+  private:
+    struct TxQueue {
+        const Port* port = nullptr;
+        uint16_t queue = 0;
+        uint16_t count = 0;
+        uint64_t moved_ns = 0;                          // when the port last took a frame, or had none to take
+        std::array<rte_mbuf*, kBurst> frames;
+    };
+    void queue(TxQueue& tx, rte_mbuf* mbuf) {
+        tx.frames[tx.count++] = mbuf;
+        if (tx.count == kBurst) {
+            ++full_;
+            push(tx);
+        }
+    }
+    bool make_room();
+    uint32_t push(TxQueue& tx);
+
+    rte_mempool* pool_;
+    Listener& listener_;
+    PortCounters& counters_;
+    uint64_t now_ns_ = 0;
+    uint16_t full_ = 0;                                 // TX queues whose array is full
+    uint16_t spare_count_ = 0;
+    uint16_t loopback_head_ = 0, loopback_count_ = 0;
+    std::array<rte_mbuf*, kBurst> spare_;
+    std::vector<TxQueue> queues_;                       // by DPDK port id
+    std::array<rte_mbuf*, kLoopback> loopback_;
+};
+
+}  // namespace rove::datapath

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Port set-up. What DPDK 22.11's drivers need is said where it is done.
+#include "datapath/port.h"
+
+#include <rte_dev.h>
+#include <rte_errno.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "datapath/eal.h"
+
+namespace rove::datapath {
+
+namespace {
+
+constexpr uint16_t kDescriptors = 1024;                 // where the port does not set them itself; memif has its rsize
+constexpr uint64_t kRssWanted = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
+
+bool starts_with(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
+
+}  // namespace
+
+bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& pools, std::string* error) {
+    const auto failed = [&](const char* step, int result) {
+        *error = "port '" + config.port + "': " + step + ": " + rte_strerror(-result);
+        return false;
+    };
+    const std::string name = config.port.substr(0, config.port.find(','));
+    if (const int result = rte_eth_dev_get_port_by_name(name.c_str(), &id_); result != 0)
+        return failed("EAL made no such port", result);
+    rte_eth_dev_info info{};
+    if (const int result = rte_eth_dev_info_get(id_, &info); result != 0) return failed("rte_eth_dev_info_get", result);
+    const std::string_view driver = info.driver_name;
+    memif_client_ = driver == "net_memif" && config.port.find("role=server") == std::string::npos &&
+                    config.port.find("role=master") == std::string::npos;
+    peer_to_peer_ = driver == "net_memif" || driver == "net_vhost" || driver == "net_virtio_user" || driver == "net_ring";
+
+    queues_ = static_cast<uint16_t>(std::min<size_t>({pools.size(), info.max_rx_queues, info.max_tx_queues}));
+    rte_eth_conf conf{};
+    if (queues_ > 1 && (info.flow_type_rss_offloads & kRssWanted) != 0) {
+        conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+        conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & kRssWanted;
+    }
+    // memif and af_packet of 22.11 report a largest frame of 1518 and refuse a larger MTU, but carry what fits their
+    // buffers when the MTU is left alone.
+    const uint32_t overhead = info.max_mtu != UINT16_MAX && info.max_rx_pktlen > info.max_mtu
+                                  ? info.max_rx_pktlen - info.max_mtu : RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
+    const uint32_t wanted = frame_room_bytes(config.mtu);
+    if (info.max_rx_pktlen > RTE_ETHER_MAX_LEN && !starts_with(driver, "net_af_packet"))
+        conf.rxmode.mtu = std::min({wanted, info.max_rx_pktlen - overhead, static_cast<uint32_t>(info.max_mtu)});
+    // Frames are freed in the pool they came from and never shared: NICs that have the faster free may use it.
+    conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
+    if (const int result = rte_eth_dev_configure(id_, queues_, queues_, &conf); result != 0)
+        return failed("rte_eth_dev_configure", result);
+    uint16_t rx_descriptors = kDescriptors, tx_descriptors = kDescriptors;
+    if (const int result = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &rx_descriptors, &tx_descriptors); result != 0)
+        return failed("rte_eth_dev_adjust_nb_rx_tx_desc", result);
+    for (uint16_t queue = 0; queue < queues_; ++queue) {
+        if (const int result = rte_eth_rx_queue_setup(id_, queue, rx_descriptors, SOCKET_ID_ANY, nullptr, pools[queue]); result != 0)
+            return failed("rte_eth_rx_queue_setup (is the frame size of the port larger than mtu allows?)", result);
+        if (const int result = rte_eth_tx_queue_setup(id_, queue, tx_descriptors, SOCKET_ID_ANY, nullptr); result != 0)
+            return failed("rte_eth_tx_queue_setup", result);
+    }
+    rte_ether_addr mac{};
+    if (!peer_to_peer_ && rte_eth_macaddr_get(id_, &mac) == 0) std::memcpy(mac_.data(), mac.addr_bytes, mac_.size());
+    return true;
+}
+
+void Port::start() {
+    started_ = rte_eth_dev_start(id_) == 0;
+    if (!started_) return;
+    rte_eth_allmulticast_enable(id_);                   // virtual ports that do not know the call see all frames anyway
+    poll_link();
+}
+
+void Port::close() {
+    ready_.store(false, std::memory_order_relaxed);
+    if (started_) rte_eth_dev_stop(id_);
+    if (id_ != RTE_MAX_ETHPORTS) rte_eth_dev_close(id_);
+    started_ = false;
+}
+
+bool Port::poll_link() {
+    rte_eth_link link{};
+    const bool up = started_ && rte_eth_link_get_nowait(id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+    return ready_.exchange(up, std::memory_order_relaxed) != up;
+}
+
+void Port::restart() {
+    if (started_) rte_eth_dev_stop(id_);
+    start();
+}
+
+}  // namespace rove::datapath

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Start and end of the datapath, and how application threads take part in it.
+#include "datapath/runtime.h"
+
+#include <pthread.h>
+#include <rte_launch.h>
+#include <rte_mbuf.h>
+#include <rte_pause.h>
+#include <sched.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+
+#include "datapath/background.h"
+#include "datapath/eal.h"
+#include "datapath/interrupts.h"
+#include "datapath/neighbour.h"
+#include "datapath/port.h"
+#include "datapath/telemetry.h"
+#include "datapath/worker_core.h"
+
+namespace rove::datapath {
+
+namespace {
+
+constexpr uint32_t kFailuresBeforeYield = 8;            // tries; the driver may be preempted on our own core
+// Rounds without any packet, about 40 us: then we let others have the core, the peer perhaps. Longer than a round trip to a
+// peer that runs, so that a ping-pong never pays for the system call.
+constexpr uint32_t kEmptyRoundsBeforeYield = 1024;
+constexpr uint32_t kPostTries = 256;                    // about 3 us, several rounds of whoever drives
+constexpr uint64_t kRestartNs = 500'000'000;            // a started memif client gets so long to shake hands
+
+std::atomic_flag eal_used = ATOMIC_FLAG_INIT;
+
+int poll_until_stopped(void* argument) {
+    const auto& [runtime, background, index] =
+        *static_cast<const std::tuple<Runtime*, Background*, size_t>*>(argument);
+    Worker& worker = *runtime->workers()[index];
+    while (!background->stopped()) {
+        if (!worker.lock().try_lock()) {                // a control call goes first
+            rte_pause();
+            continue;
+        }
+        do worker.core().round();
+        while (!worker.lock().wanted() && !background->stopped());
+        worker.lock().unlock();
+    }
+    return 0;
+}
+
+}  // namespace
+
+Runtime::Runtime(const Config& config, Listener& listener)
+    : config_(config), listener_(listener), background_(std::make_unique<Background>(*this)) {}
+
+std::unique_ptr<Runtime> Runtime::start(const Config& config, Listener& listener, std::string* error) {
+    if (eal_used.test_and_set()) {
+        *error = config.file + ": DPDK's EAL was already started in this process, and starts only once";
+        return nullptr;
+    }
+    std::unique_ptr<Runtime> runtime(new Runtime(config, listener));
+    // The thread, and those that EAL starts from it, shall take none of the application's signals.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::promise<std::string> opened;
+    runtime->eal_thread_ = std::thread([&opened, self = runtime.get()] {
+        pthread_setname_np(pthread_self(), "rove");
+        std::string failure = self->open();
+        const bool ok = failure.empty();
+        if (ok) self->launch();
+        opened.set_value(std::move(failure));
+        if (ok) self->background_->run();
+        self->close();
+    });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    *error = opened.get_future().get();
+    return error->empty() ? std::move(runtime) : nullptr;
+}
+
+Runtime::~Runtime() {
+    background_->stop();
+    eal_thread_.join();
+}
+
+std::string Runtime::open() {
+    std::string error;
+    if (!start_eal(config_, &error)) return error;
+    eal_started_ = true;
+    clock_.start();
+    const WorkerCore::Shared shared{clock_, config_.transport, queue_pairs_, memory_, listener_};
+    for (uint16_t index = 0; index < config_.workers; ++index) {
+        const std::string name = "rove-" + std::to_string(index);
+        pools_.push_back(rte_pktmbuf_pool_create(name.c_str(), kPoolMbufs, kPoolCacheMbufs, 0,
+                                                 frame_room_bytes(largest_mtu(config_)) + RTE_PKTMBUF_HEADROOM, SOCKET_ID_ANY));
+        if (pools_.back() == nullptr) return config_.file + ": no memory for " + std::to_string(kPoolMbufs) + " packets a worker; allowed: more by EAL's -m";
+        // Shared progress: whoever drives is EAL's main lcore, 0. Dedicated: lcores 1, 2, ... as eal_arguments() numbers them.
+        const unsigned lcore = config_.progress == Progress::kShared ? 0 : index + 1u;
+        auto core = std::make_unique<WorkerCore>(shared, index, lcore, pools_.back());
+        if (!core->init()) return config_.file + ": no memory for the rings of a worker; allowed: more by EAL's -m";
+        workers_.push_back(std::make_unique<Worker>(std::move(core)));
+    }
+    for (const DeviceConfig& config : config_.devices) {
+        ports_.push_back(std::make_unique<Port>());
+        if (!ports_.back()->open(config, pools_, &error)) return config_.file + ": " + error;
+        const std::string name = "rove" + std::to_string(devices_.size());
+        devices_.push_back(std::make_unique<Device>(*this, config, name, *ports_.back()));
+        for (const auto& worker : workers_) worker->core().add_device(*devices_.back(), *ports_.back(), config.impair);
+    }
+    for (const auto& worker : workers_) worker->core().set_siblings(&workers_);
+    return {};
+}
+
+void Runtime::launch() {
+    guard_interrupts(this);
+    for (const auto& port : ports_) {
+        const std::lock_guard control(port_control_);
+        port->start();
+        restarted_ns_.push_back(now_ns());
+    }
+    start_telemetry(*this);
+    if (config_.progress == Progress::kShared) return;
+    for (size_t index = 0; index < workers_.size(); ++index) {
+        lcore_arguments_.emplace_back(this, background_.get(), index);
+        rte_eal_remote_launch(poll_until_stopped, &lcore_arguments_.back(), workers_[index]->core().lcore());
+    }
+}
+
+void Runtime::close() {
+    if (!eal_started_) return;
+    rte_eal_mp_wait_lcore();
+    stop_telemetry();
+    guard_interrupts(nullptr);
+    {
+        const std::lock_guard control(port_control_);
+        for (const auto& port : ports_) port->close();
+    }
+    workers_.clear();
+    stop_eal();
+}
+
+uint16_t Runtime::choose_worker(const Device&) { return static_cast<uint16_t>(next_worker_++ % workers_.size()); }
+
+Runtime::Pause::Pause(Runtime& runtime) : runtime_(runtime) {
+    for (const auto& worker : runtime_.workers_) worker->lock().lock();
+}
+
+Runtime::Pause::~Pause() {
+    for (const auto& worker : runtime_.workers_) worker->lock().unlock();
+}
+
+void Runtime::post(transport::QueuePair& qp) {
+    Worker& worker = *workers_[qp.worker];
+    if (config_.progress == Progress::kDedicated) {
+        worker.core().ring_doorbell(qp);
+        return;
+    }
+    background_->called();
+    if (worker.lock().try_lock()) [[likely]] {
+        worker.core().send_posted(qp);
+        worker.lock().unlock();
+        return;
+    }
+    worker.core().ring_doorbell(qp);
+    // Whoever drives may have looked at the doorbells before we rang. It takes ours in its next round, or we do after it;
+    // if neither happens soon, the background thread is told.
+    for (uint32_t tries = 0; tries < kPostTries; ++tries) {
+        if (!qp.doorbell.load(std::memory_order_relaxed)) return;
+        if (worker.lock().try_lock()) {
+            worker.core().send_posted(qp);
+            worker.lock().unlock();
+            return;
+        }
+        rte_pause();
+    }
+    background_->take_over();
+}
+
+void Runtime::progress() {
+    if (config_.progress == Progress::kDedicated) return;
+    thread_local uint32_t failures = 0, empty_rounds = 0;
+    background_->called();
+    Worker& worker = *workers_.front();
+    if (!worker.lock().try_lock()) {
+        if (++failures < kFailuresBeforeYield) return rte_pause();
+        failures = 0;
+        sched_yield();
+        return;
+    }
+    const uint32_t moved = worker.core().round();
+    worker.lock().unlock();
+    failures = 0;
+    empty_rounds = moved == 0 ? empty_rounds + 1 : 0;
+    if (empty_rounds == kEmptyRoundsBeforeYield) {
+        empty_rounds = 0;
+        sched_yield();
+    }
+}
+
+void Runtime::hand_over() {
+    if (config_.progress == Progress::kShared) background_->take_over();
+}
+
+void Runtime::solicit(Device& device, const wire::Gid& neighbour) {
+    Worker& worker = *workers_.front();
+    const Worker::Hold hold(worker);
+    worker.core().solicit(device, neighbour);
+}
+
+std::optional<wire::MacAddress> Runtime::wait_for_neighbour(Device& device, const wire::Gid& neighbour, int timeout_ms) {
+    if (config_.progress == Progress::kDedicated) return device.neighbours().wait(neighbour, timeout_ms);
+    const uint64_t until_ns = now_ns() + static_cast<uint64_t>(timeout_ms) * 1'000'000;
+    do {
+        progress();
+        if (const auto mac = device.neighbours().wait(neighbour, 0)) return mac;
+        sched_yield();
+    } while (now_ns() < until_ns);
+    return std::nullopt;
+}
+
+void Runtime::housekeeping() {
+    for (size_t i = 0; i < ports_.size(); ++i) {
+        Port& port = *ports_[i];
+        Device& device = *devices_[i];
+        if (port.wants_restart(now_ns() - restarted_ns_[i] >= kRestartNs)) {
+            { const Pause barrier(*this); }             // workers leave alone what is not ready; none is still inside
+            const std::lock_guard control(port_control_);
+            port.restart();
+            restarted_ns_[i] = now_ns();
+        }
+        if (port.poll_link()) {
+            if (port.has_carrier())
+                listener_.port_event(port.ready() ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, device);
+            if (port.ready()) {
+                const Worker::Hold hold(*workers_.front());
+                workers_.front()->core().announce(device);
+            }
+        }
+        for (const wire::Gid& neighbour : device.neighbours().take_moved()) {
+            const Pause pause(*this);
+            queue_pairs_.for_each([&](transport::QueuePair& qp) {
+                if (qp.is_connected() && qp.port == device.port()) device.renew(qp.path, neighbour);
+            });
+        }
+    }
+}
+
+}  // namespace rove::datapath

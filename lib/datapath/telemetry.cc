@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// The /rove commands. They run on DPDK's telemetry thread and hold a worker, or all, while they read what it counts.
+#include "datapath/telemetry.h"
+
+#include <rte_ethdev.h>
+#include <rte_telemetry.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+#include "datapath/address.h"
+#include "datapath/neighbour.h"
+#include "datapath/runtime.h"
+#include "datapath/worker_core.h"
+
+namespace rove::datapath {
+
+namespace {
+
+constexpr size_t kMaxListed = RTE_TEL_MAX_ARRAY_ENTRIES;
+
+std::mutex mutex;                                       // against stop_telemetry()
+Runtime* shown = nullptr;
+
+// Calls `fill(Runtime&)` unless telemetry was stopped.
+int with_runtime(auto&& fill) {
+    const std::lock_guard lock(mutex);
+    return shown == nullptr ? -1 : fill(*shown);
+}
+
+void add(rte_tel_data* dict, const char* name, uint64_t value) { rte_tel_data_add_dict_u64(dict, name, value); }
+void add(rte_tel_data* dict, const char* name, const std::string& value) {
+    rte_tel_data_add_dict_string(dict, name, value.c_str());
+}
+
+// Fills `data` with one dictionary for each of `items`, by name.
+int each(rte_tel_data* data, const auto& items, auto&& name, auto&& fill) {
+    rte_tel_data_start_dict(data);
+    for (const auto& item : items) {
+        rte_tel_data* one = rte_tel_data_alloc();
+        if (one == nullptr) return -1;
+        rte_tel_data_start_dict(one);
+        fill(*item, one);
+        rte_tel_data_add_dict_container(data, name(*item).c_str(), one, 0);
+    }
+    return 0;
+}
+
+int show_devices(const char*, const char*, rte_tel_data* data) {
+    return with_runtime([&](Runtime& runtime) {
+        return each(data, runtime.devices(), [](const Device& d) { return d.name(); }, [](const Device& d, rte_tel_data* one) {
+            add(one, "port", d.port());
+            add(one, "mac", to_string(d.mac()));
+            add(one, "mtu", d.max_mtu());
+            add(one, "link_up", d.link_up());
+            rte_tel_data* gids = rte_tel_data_alloc();
+            if (gids == nullptr) return;
+            rte_tel_data_start_array(gids, RTE_TEL_STRING_VAL);
+            for (const wire::Gid& gid : d.gids()) rte_tel_data_add_array_string(gids, to_string(gid).c_str());
+            rte_tel_data_add_dict_container(one, "gids", gids, 0);
+        });
+    });
+}
+
+int show_ports(const char*, const char*, rte_tel_data* data) {
+    return with_runtime([&](Runtime& runtime) {
+        return each(data, runtime.devices(), [](const Device& d) { return d.name(); }, [](const Device& d, rte_tel_data* one) {
+            rte_eth_stats stats{};
+            if (rte_eth_stats_get(d.port(), &stats) != 0) return;
+            add(one, "rx_frames", stats.ipackets);
+            add(one, "rx_bytes", stats.ibytes);
+            add(one, "rx_missed", stats.imissed);
+            add(one, "rx_errors", stats.ierrors);
+            add(one, "rx_no_mbuf", stats.rx_nombuf);
+            add(one, "tx_frames", stats.opackets);
+            add(one, "tx_bytes", stats.obytes);
+            add(one, "tx_errors", stats.oerrors);
+        });
+    });
+}
+
+std::string worker_name(Worker& worker) { return "worker" + std::to_string(worker.index()); }
+
+int show_workers(const char*, const char*, rte_tel_data* data) {
+    return with_runtime([&](Runtime& runtime) {
+        return each(data, runtime.workers(), worker_name, [](Worker& worker, rte_tel_data* one) {
+            const Worker::Hold hold(worker);
+            add(one, "lcore", worker.core().lcore());
+            const auto& counters = worker.core().engine().counters().values;
+            for (size_t i = 0; i < counters.size(); ++i) add(one, transport::to_string(static_cast<transport::Counter>(i)), counters[i]);
+        });
+    });
+}
+
+// Every reason for which a frame was dropped, those of the transport included.
+int show_drops(const char*, const char*, rte_tel_data* data) {
+    return with_runtime([&](Runtime& runtime) {
+        return each(data, runtime.workers(), worker_name, [](Worker& worker, rte_tel_data* one) {
+            const Worker::Hold hold(worker);
+            const PortCounters& frames = worker.core().counters();
+            for (size_t i = 1; i < frames.parse.size(); ++i)
+                add(one, wire::to_string(static_cast<wire::ParseError>(i)), frames.parse[i]);
+            for (size_t i = 0; i < frames.values.size(); ++i) add(one, to_string(static_cast<PortCounter>(i)), frames.values[i]);
+            const auto& counters = worker.core().engine().counters().values;
+            for (size_t i = static_cast<size_t>(transport::Counter::kDropUnknownQp); i < counters.size(); ++i)
+                add(one, transport::to_string(static_cast<transport::Counter>(i)), counters[i]);
+        });
+    });
+}
+
+int show_qps(const char*, const char* from, rte_tel_data* data) {
+    return with_runtime([&](Runtime& runtime) {
+        const uint32_t first = from == nullptr ? 0 : static_cast<uint32_t>(std::strtoul(from, nullptr, 0));
+        rte_tel_data_start_array(data, RTE_TEL_U64_VAL);
+        size_t listed = 0;
+        const Runtime::Pause pause(runtime);
+        runtime.queue_pairs().for_each([&](const transport::QueuePair& qp) {
+            const uint32_t index = qp.qpn & (transport::QueuePairTable::kEntries - 1);
+            if (index >= first && listed < kMaxListed && rte_tel_data_add_array_u64(data, qp.qpn) == 0) ++listed;
+        });
+        return 0;
+    });
+}
+
+int show_qp(const char*, const char* number, rte_tel_data* data) {
+    if (number == nullptr) return -1;
+    return with_runtime([&](Runtime& runtime) {
+        static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+        const Runtime::Pause pause(runtime);
+        const transport::QueuePair* qp = runtime.queue_pairs().find(static_cast<uint32_t>(std::strtoul(number, nullptr, 0)));
+        if (qp == nullptr) return -1;
+        rte_tel_data_start_dict(data);
+        add(data, "qpn", qp->qpn);
+        add(data, "type", qp->type == IBV_QPT_RC ? "RC" : qp->type == IBV_QPT_UC ? "UC" : "UD");
+        add(data, "state", qp->state < std::size(kStates) ? kStates[qp->state] : "unknown");
+        add(data, "port", qp->port);
+        add(data, "worker", qp->worker);
+        add(data, "priority", qp->priority);
+        add(data, "mtu", qp->mtu);
+        add(data, "remote_qpn", qp->remote_qpn);
+        if (qp->is_connected()) {
+            add(data, "remote_gid", to_string(qp->path.flow.dst));
+            add(data, "remote_mac", to_string(qp->path.flow.dst_mac));
+            add(data, "udp_src", qp->path.flow.udp_src);
+        }
+        add(data, "sq_posted", qp->sq.produced());
+        add(data, "sq_completed", qp->sq.consumed());
+        add(data, "rq_posted", qp->rq.produced());
+        add(data, "rq_consumed", qp->rq.consumed());
+        add(data, "next_psn", qp->requester.next_psn.value());
+        add(data, "una_psn", qp->requester.una.value());
+        add(data, "expected_psn", qp->responder.epsn.value());
+        add(data, "msn", qp->responder.msn);
+        add(data, "srtt_ns", qp->requester.srtt_ns);
+        add(data, "retries_left", qp->requester.retries_left);
+        add(data, "rate_limited", qp->congestion.limited());
+        add(data, "rate_bytes_per_s", qp->congestion.rate_bytes_per_s());
+        return 0;
+    });
+}
+
+int show_neighbours(const char*, const char*, rte_tel_data* data) {
+    return with_runtime([&](Runtime& runtime) {
+        return each(data, runtime.devices(), [](const Device& d) { return d.name(); }, [](Device& d, rte_tel_data* one) {
+            const auto counters = d.neighbours().counters();
+            for (size_t i = 0; i < counters.size(); ++i) add(one, to_string(static_cast<NeighbourCounter>(i)), counters[i]);
+            rte_tel_data* table = rte_tel_data_alloc();
+            if (table == nullptr) return;
+            rte_tel_data_start_array(table, RTE_TEL_STRING_VAL);
+            size_t listed = 0;
+            for (const auto& [address, entry] : d.neighbours().entries()) {
+                if (listed++ == kMaxListed) break;
+                const std::string line = to_string(address) + " " + (entry.mac ? to_string(*entry.mac) : "incomplete") +
+                                         (entry.fixed ? " static" : "");
+                rte_tel_data_add_array_string(table, line.c_str());
+            }
+            rte_tel_data_add_dict_container(one, "table", table, 0);
+        });
+    });
+}
+
+}  // namespace
+
+void start_telemetry(Runtime& runtime) {
+    {
+        const std::lock_guard lock(mutex);
+        shown = &runtime;
+    }
+    rte_telemetry_register_cmd("/rove/devices", show_devices, "Devices with their addresses. No parameters.");
+    rte_telemetry_register_cmd("/rove/ports", show_ports, "Frames and bytes of each device's port. No parameters.");
+    rte_telemetry_register_cmd("/rove/workers", show_workers, "Transport counters of each worker. No parameters.");
+    rte_telemetry_register_cmd("/rove/drops", show_drops, "Dropped frames of each worker by reason. No parameters.");
+    rte_telemetry_register_cmd("/rove/qps", show_qps, "Numbers of queue pairs. Parameter: first index (default 0).");
+    rte_telemetry_register_cmd("/rove/qp", show_qp, "State of a queue pair. Parameter: its number.");
+    rte_telemetry_register_cmd("/rove/neighbours", show_neighbours, "Neighbours of each device. No parameters.");
+}
+
+void stop_telemetry() {
+    const std::lock_guard lock(mutex);
+    shown = nullptr;
+}
+
+}  // namespace rove::datapath

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// The round of a worker.
+#include "datapath/worker.h"
+
+#include <rte_prefetch.h>
+
+#include <algorithm>
+#include <string>
+
+#include "datapath/worker_core.h"
+
+namespace rove::datapath {
+
+namespace {
+constexpr unsigned kHandOverFrames = 1024;              // frames on their way to another worker: a few bursts of each
+}  // namespace
+
+WorkerCore::WorkerCore(const Shared& shared, uint16_t index, unsigned lcore, rte_mempool* pool)
+    : shared_(shared), index_(index), lcore_(lcore), sink_(pool, shared.listener, counters_),
+      engine_(shared.config, shared.queue_pairs, shared.memory, sink_) {}
+
+WorkerCore::~WorkerCore() {
+    for (rte_ring* ring : doorbells_) rte_ring_free(ring);
+    rte_ring_free(handed_over_);
+}
+
+bool WorkerCore::init() {
+    static constexpr const char* kNames[kPriorities] = {"high", "medium", "low"};
+    for (unsigned priority = 0; priority < kPriorities; ++priority) {
+        const std::string name = "rove-" + std::string(kNames[priority]) + "-" + std::to_string(index_);
+        // Every QP stands in it at most once, and there are fewer than kEntries: it cannot overflow.
+        doorbells_[priority] = rte_ring_create(name.c_str(), transport::QueuePairTable::kEntries, SOCKET_ID_ANY, RING_F_SC_DEQ);
+        if (doorbells_[priority] == nullptr) return false;
+    }
+    handed_over_ = rte_ring_create(("rove-frames-" + std::to_string(index_)).c_str(), kHandOverFrames, SOCKET_ID_ANY, RING_F_SC_DEQ);
+    return handed_over_ != nullptr;
+}
+
+void WorkerCore::add_device(Device& device, const Port& port, const ImpairConfig& impair) {
+    if (ports_.size() <= port.id()) ports_.resize(port.id() + 1u);
+    PortQueue& added = ports_[port.id()];
+    added.device = &device;
+    added.port = &port;
+    added.queue = static_cast<uint16_t>(index_ % port.queues());
+    added.polled = index_ < port.queues();
+    if (!FateDice(impair).fair()) added.impairment = std::make_unique<Impairment>(impair, sink_.pool());
+    sink_.add_port(port, added.queue);
+}
+
+uint32_t WorkerCore::round() {
+    const LcoreScope lcore(lcore_);
+    now_ns_ = shared_.clock.now_ns();
+    sink_.set_now(now_ns_);
+    const uint32_t received = receive();
+    return received + transmit();
+}
+
+void WorkerCore::send_posted(transport::QueuePair& qp) {
+    const LcoreScope lcore(lcore_);
+    now_ns_ = shared_.clock.now_ns();
+    sink_.set_now(now_ns_);
+    engine_.doorbell(qp);
+    transmit();
+}
+
+uint32_t WorkerCore::transmit() {
+    take_doorbells();
+    if (engine_.next_deadline() <= now_ns_) engine_.expire(now_ns_);
+    if (engine_.has_active()) engine_.transmit(now_ns_, kTransmitBudget);
+    return sink_.flush();
+}
+
+uint32_t WorkerCore::receive() {
+    uint32_t received = 0;
+    rte_mbuf* mbufs[kRxBurst];
+    for (PortQueue& from : ports_) {
+        if (!from.polled || !from.port->ready()) continue;
+        uint16_t count = rte_eth_rx_burst(from.port->id(), from.queue, mbufs, kRxBurst);
+        if (count == 0) continue;
+        received += count;
+        if (from.impairment == nullptr) [[likely]] {
+            take_frames(mbufs, count, from);
+        } else {
+            rte_mbuf* survivors[2 * kRxBurst + Impairment::kMaxHeld];
+            count = from.impairment->apply(mbufs, count, survivors);
+            take_frames(survivors, count, from);
+        }
+    }
+    if (const uint16_t count = sink_.take_loopback(mbufs, kRxBurst); count != 0) {
+        received += count;
+        for (uint16_t i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port]);
+    }
+    // Only other workers put frames there.
+    if (workers_->size() > 1) {
+        const unsigned count = rte_ring_sc_dequeue_burst(handed_over_, reinterpret_cast<void**>(mbufs), kRxBurst, nullptr);
+        received += count;
+        for (unsigned i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port]);
+    }
+    return received;
+}
+
+void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortQueue& from) {
+    constexpr uint16_t kAhead = 4;                      // frames whose headers are on their way into L1
+    for (uint16_t i = 0; i < std::min(count, kAhead); ++i) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void*));
+    uint16_t finished = 0;
+    for (uint16_t i = 0; i < count; ++i) {
+        if (i + kAhead < count) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i + kAhead], void*));
+        // Frames that went elsewhere leave the burst; the others are freed together.
+        if (take_frame(mbufs[i], from)) mbufs[finished++] = mbufs[i];
+    }
+    rte_pktmbuf_free_bulk(mbufs, finished);
+}
+
+bool WorkerCore::take_frame(rte_mbuf* mbuf, PortQueue& from) {
+    if (mbuf->nb_segs != 1 && rte_pktmbuf_linearize(mbuf) != 0) [[unlikely]] {
+        ++counters_[PortCounter::kRxSegments];
+        return true;
+    }
+    wire::ParsedFrame frame;
+    const wire::ParseError error = wire::parse_frame({rte_pktmbuf_mtod(mbuf, const uint8_t*), mbuf->data_len}, frame);
+    if (error != wire::ParseError::kNone) [[unlikely]] {
+        ++counters_.parse[static_cast<size_t>(error)];
+        return error != wire::ParseError::kNotRoce || discover(mbuf, from);
+    }
+    if (!from.device->receives(frame.flow)) [[unlikely]] {
+        ++counters_[from.device->on_vlan(frame.flow.vlan) ? PortCounter::kRxNotOurs : PortCounter::kRxVlan];
+        return true;
+    }
+    transport::QueuePair* qp = shared_.queue_pairs.find(frame.headers.bth.dest_qpn);
+    if (qp != nullptr && qp->worker != index_) [[unlikely]] {
+        mbuf->port = from.port->id();
+        ++counters_[PortCounter::kRxHandedOver];
+        if (rte_ring_mp_enqueue((*workers_)[qp->worker]->core().handed_over_, mbuf) == 0) return false;
+        ++counters_[PortCounter::kRxHandOverFull];
+        return true;
+    }
+    engine_.receive(frame, qp, from.port->id(), now_ns_);
+    return true;
+}
+
+bool WorkerCore::discover(rte_mbuf* mbuf, PortQueue& from) {
+    const std::span<uint8_t> room(rte_pktmbuf_mtod(mbuf, uint8_t*), mbuf->data_len + rte_pktmbuf_tailroom(mbuf));
+    if (room.size() < kMaxDiscoveryBytes) return true;
+    const size_t answer = from.device->neighbours().handle(room, mbuf->data_len);
+    if (answer == 0 || !sink_.ready()) return true;
+    mbuf->data_len = static_cast<uint16_t>(answer);
+    mbuf->pkt_len = static_cast<uint32_t>(answer);
+    sink_.send_raw(from.port->id(), mbuf);
+    return false;
+}
+
+void WorkerCore::ring_doorbell(transport::QueuePair& qp) {
+    // The exchange pairs with the one in take_doorbells(): whoever finds `true` knows that the worker's exchange comes later
+    // and that it sees, by acquire, the work published before this release.
+    if (!qp.doorbell.exchange(true, std::memory_order_acq_rel))
+        rte_ring_mp_enqueue(doorbells_[std::min<unsigned>(qp.priority, kPriorities - 1)], &qp);
+}
+
+void WorkerCore::take_doorbells() {
+    constexpr unsigned kBurst = 32;
+    void* rung[kBurst];
+    for (rte_ring* ring : doorbells_) {
+        while (const unsigned count = rte_ring_sc_dequeue_burst(ring, rung, kBurst, nullptr)) {
+            for (unsigned i = 0; i < count; ++i) {
+                auto& qp = *static_cast<transport::QueuePair*>(rung[i]);
+                qp.doorbell.exchange(false, std::memory_order_acq_rel);
+                engine_.doorbell(qp);
+            }
+        }
+    }
+}
+
+void WorkerCore::solicit(Device& device, const wire::Gid& neighbour) {
+    const LcoreScope lcore(lcore_);
+    rte_mbuf* mbuf = sink_.take();
+    if (mbuf == nullptr) return;
+    const size_t bytes = device.neighbours().ask(neighbour, rte_pktmbuf_mtod(mbuf, uint8_t*));
+    mbuf->data_len = static_cast<uint16_t>(bytes);
+    mbuf->pkt_len = static_cast<uint32_t>(bytes);
+    if (bytes == 0)
+        rte_pktmbuf_free(mbuf);
+    else
+        sink_.send_raw(device.port(), mbuf);
+    sink_.flush();
+}
+
+void WorkerCore::announce(Device& device) {
+    const LcoreScope lcore(lcore_);
+    for (const Speaker& speaker : device.neighbours().speakers()) {
+        rte_mbuf* mbuf = sink_.take();
+        if (mbuf == nullptr) return;
+        const size_t bytes = build_announce(rte_pktmbuf_mtod(mbuf, uint8_t*), speaker);
+        mbuf->data_len = static_cast<uint16_t>(bytes);
+        mbuf->pkt_len = static_cast<uint32_t>(bytes);
+        sink_.send_raw(device.port(), mbuf);
+    }
+    sink_.flush();
+}
+
+Worker::Worker(std::unique_ptr<WorkerCore> core) : core_(std::move(core)) {}
+Worker::~Worker() = default;
+
+uint16_t Worker::index() const { return core_->index(); }
+
+void Worker::set_state(transport::QueuePair& qp, ibv_qp_state state) {
+    const LcoreScope lcore(core_->lcore());
+    core_->engine().set_state(qp, state, core_->now_ns());
+}
+
+void Worker::remove(transport::QueuePair& qp) {
+    core_->take_doorbells();        // none may be left that leads to it
+    core_->engine().remove(qp);
+}
+
+void Worker::flush(transport::QueuePair& qp) { core_->engine().flush(qp); }
+
+}  // namespace rove::datapath

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a worker does in a round. Only the thread that holds the worker's drive lock calls into it, except where said.
+// Units: nanoseconds of the runtime's clock, frames.
+#pragma once
+
+#include <rte_lcore.h>
+#include <rte_mbuf.h>
+#include <rte_ring.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "datapath/clock.h"
+#include "datapath/counters.h"
+#include "datapath/device.h"
+#include "datapath/impair.h"
+#include "datapath/neighbour.h"
+#include "datapath/packet_sink.h"
+#include "datapath/worker.h"
+#include "transport/engine.h"
+
+namespace rove::datapath {
+
+// Makes the calling thread an lcore for DPDK while it lives, so that mbufs come from and go to that lcore's pool cache.
+// Only the holder of a worker's drive lock may be that worker's lcore: the cache has no other protection.
+class LcoreScope {
+  public:
+    explicit LcoreScope(unsigned lcore) : saved_(RTE_PER_LCORE(_lcore_id)) { RTE_PER_LCORE(_lcore_id) = lcore; }
+    ~LcoreScope() { RTE_PER_LCORE(_lcore_id) = saved_; }
+    LcoreScope(const LcoreScope&) = delete;
+    LcoreScope& operator=(const LcoreScope&) = delete;
+
+  private:
+    unsigned saved_;
+};
+
+class WorkerCore {
+  public:
+    static constexpr uint16_t kRxBurst = 32;            // frames taken from a port at once
+    static constexpr uint32_t kTransmitBudget = 64;     // packets a round may send before it looks at what came in
+    static constexpr unsigned kPriorities = 3;          // HIGH, MEDIUM, LOW
+
+    struct Shared {                                     // what all workers of a runtime have in common
+        const Clock& clock;
+        const transport::Config& config;
+        transport::QueuePairTable& queue_pairs;
+        transport::MemoryTable& memory;
+        Listener& listener;
+    };
+    WorkerCore(const Shared& shared, uint16_t index, unsigned lcore, rte_mempool* pool);
+    ~WorkerCore();
+    WorkerCore(const WorkerCore&) = delete;
+    WorkerCore& operator=(const WorkerCore&) = delete;
+
+    // Makes the rings. False without memory.
+    bool init();
+    void add_device(Device& device, const Port& port, const ImpairConfig& impair);
+    void set_siblings(const std::vector<std::unique_ptr<Worker>>* workers) { workers_ = workers; }
+
+    // One round. Returns the frames received and sent: 0 means that nothing happened.
+    uint32_t round();
+    // Work was posted to `qp`: sends what can be sent, without looking at what came in.
+    void send_posted(transport::QueuePair& qp);
+    uint64_t next_deadline() const { return engine_.next_deadline(); }
+
+    // Any thread: `qp`'s doorbell was rung. Lock-free; a QP stands at most once in a ring.
+    void ring_doorbell(transport::QueuePair& qp);
+    // Takes all doorbells, so that a QP can be removed.
+    void take_doorbells();
+
+    // An ARP or ND question for `neighbour`, through the device's port; and the announcement of our own addresses.
+    void solicit(Device& device, const wire::Gid& neighbour);
+    void announce(Device& device);
+
+    transport::Engine<PacketSink>& engine() { return engine_; }
+    PortCounters& counters() { return counters_; }
+    uint16_t index() const { return index_; }
+    unsigned lcore() const { return lcore_; }
+    uint64_t now_ns() const { return shared_.clock.now_ns(); }
+
+  private:
+    struct PortQueue {
+        Device* device = nullptr;
+        const Port* port = nullptr;
+        uint16_t queue = 0;
+        bool polled = false;                            // false too when the port has fewer queues than there are workers
+        std::unique_ptr<Impairment> impairment;         // null: none asked for
+    };
+    uint32_t receive();
+    void take_frames(rte_mbuf** mbufs, uint16_t count, PortQueue& from);
+    // Returns false if the mbuf went elsewhere: to another worker, or back as an answer.
+    bool take_frame(rte_mbuf* mbuf, PortQueue& from);
+    // A frame that is not RoCE; returns as take_frame().
+    bool discover(rte_mbuf* mbuf, PortQueue& from);
+    uint32_t transmit();
+
+    Shared shared_;
+    const uint16_t index_;
+    const unsigned lcore_;
+    uint64_t now_ns_ = 0;
+    PortCounters counters_;
+    PacketSink sink_;
+    transport::Engine<PacketSink> engine_;
+    std::vector<PortQueue> ports_;                      // by DPDK port id
+    std::array<rte_ring*, kPriorities> doorbells_{};
+    rte_ring* handed_over_ = nullptr;                   // frames for our QPs that came to another worker
+    const std::vector<std::unique_ptr<Worker>>* workers_ = nullptr;
+};
+
+}  // namespace rove::datapath
