@@ -21,8 +21,8 @@
 
 namespace {
 
-constexpr uint32_t kRoundTrips = 64;                    // per probe: 10-40 us
-constexpr int64_t kPartnerWaitNs = 200'000;             // a probe is given up when the other core comes later than this
+constexpr uint32_t kRoundTrips = 64;         // per probe: 10-40 us
+constexpr int64_t kPartnerWaitNs = 200'000;  // a probe is given up when the other core comes later than this
 constexpr int64_t kNsPerSecond = 1'000'000'000;
 
 struct alignas(128) Line {  // 128: adjacent-line prefetch pairs cache lines
@@ -52,7 +52,8 @@ void pin(int core) {
 }
 
 bool wait_for(const Line& line, uint64_t value, int64_t deadline_ns) {
-    for (uint32_t spins = 1; line.value.load(std::memory_order_acquire) != value; ++spins)  // pairs with the stores below
+    // The load pairs with the stores of probe().
+    for (uint32_t spins = 1; line.value.load(std::memory_order_acquire) != value; ++spins)
         if (spins % 1024 == 0 && now_ns() > deadline_ns) return false;
     return true;
 }

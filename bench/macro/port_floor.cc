@@ -4,9 +4,9 @@
 //     port_floor EAL_ARGS -- --send|--recv|--echo|--pingpong --size FRAME_BYTES --seconds S
 //
 // Units: sizes are bytes of the Ethernet frame without FCS, gbps counts those bytes, latencies are nanoseconds.
-// A pair is --send with --recv (rate) or --pingpong with --echo (latency). The first of a pair ends the run with a frame
-// that says so, and neither calls rx_burst or tx_burst after it: memif of DPDK 22.11 unmaps the rings in another thread
-// when the peer leaves, and a process that is inside a burst then crashes.
+// A pair is --send with --recv (rate) or --pingpong with --echo (latency). The first of a pair ends the run with a
+// frame that says so, and neither calls rx_burst or tx_burst after it: memif of DPDK 22.11 unmaps the rings in another
+// thread when the peer leaves, and a process that is inside a burst then crashes.
 #include <rte_cycles.h>
 #include <rte_eal.h>
 #include <rte_ethdev.h>
@@ -26,19 +26,19 @@
 namespace {
 
 constexpr uint16_t kPort = 0;
-constexpr uint32_t kHeaderBytes = 74;            // Ethernet + IPv4 + UDP + BTH + RETH + ICRC: a full RoCEv2 WRITE packet
-constexpr uint32_t kBufferBytes = 1 << 20;       // the message that the speed table moves
-constexpr uint32_t kPoolMbufs = 8191;            // 2^13 - 1, as rove's own pool
-constexpr uint32_t kPoolCacheMbufs = 256;        // per lcore
-constexpr uint32_t kFrameRoomBytes = 4352;       // 4096 + headers, rounded up to 256
-constexpr uint16_t kRingDescriptors = 256;       // asked for; memif takes its own rsize instead
-constexpr uint32_t kMaxBurst = 64;               // packets
-constexpr uint64_t kLinkWaitSeconds = 30;        // for the peer to start
-constexpr double kWarmUpSeconds = 0.2;           // caches, page tables and clocks settle; not counted
-constexpr uint32_t kMaxSamples = 1 << 22;        // of --pingpong; 16 MiB
+constexpr uint32_t kHeaderBytes = 74;       // Ethernet + IPv4 + UDP + BTH + RETH + ICRC: a full RoCEv2 WRITE packet
+constexpr uint32_t kBufferBytes = 1 << 20;  // the message that the speed table moves
+constexpr uint32_t kPoolMbufs = 8191;       // 2^13 - 1, as rove's own pool
+constexpr uint32_t kPoolCacheMbufs = 256;   // per lcore
+constexpr uint32_t kFrameRoomBytes = 4352;  // 4096 + headers, rounded up to 256
+constexpr uint16_t kRingDescriptors = 256;  // asked for; memif takes its own rsize instead
+constexpr uint32_t kMaxBurst = 64;          // packets
+constexpr uint64_t kLinkWaitSeconds = 30;   // for the peer to start
+constexpr double kWarmUpSeconds = 0.2;      // caches, page tables and clocks settle; not counted
+constexpr uint32_t kMaxSamples = 1 << 22;   // of --pingpong; 16 MiB
 constexpr uint32_t kDisconnectMicroseconds = 50'000;  // memif frees its rings after it has taken the link down
-constexpr uint32_t kNumberOffset = 14;           // in the frame, bytes: its running number, or
-constexpr uint32_t kLastFrame = UINT32_MAX;      // the end of the run
+constexpr uint32_t kNumberOffset = 14;                // in the frame, bytes: its running number, or
+constexpr uint32_t kLastFrame = UINT32_MAX;           // the end of the run
 
 struct Options {
     bool send = false, recv = false, echo = false, pingpong = false;

@@ -4,8 +4,8 @@
 //     qp_scale [--host SERVER_ADDRESS] --qps N --size BYTES [--seconds S] [--port TCP_PORT] [--device NAME]
 //
 // Without --host it is the server: the target of the WRITEs, blocked in a TCP read as perftest's server is. Sizes are
-// bytes, gbps counts payload. At the end the server checks every byte of its buffer, and a tag that each QP has written.
-// perftest is no use here: it takes a buffer and a deep send queue per QP, 10 000 times 1 MiB and more.
+// bytes, gbps counts payload. At the end the server checks every byte of its buffer, and a tag that each QP has
+// written. perftest is no use here: it takes a buffer and a deep send queue per QP, 10 000 times 1 MiB and more.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <sys/socket.h>
@@ -43,7 +43,9 @@ struct Options {
     size_t buffer_bytes() const { return std::max(size, kBufferBytes / size * size); }
 };
 
-[[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what + ": " + std::strerror(errno)); }
+[[noreturn]] void fail(const std::string& what) {
+    throw std::runtime_error(what + ": " + std::strerror(errno));
+}
 
 // The TCP connection over which the two ends find each other. Both run this program, so structs go as they are.
 class Control {
@@ -123,7 +125,9 @@ size_t resident_bytes() {
     return resident_pages * static_cast<size_t>(sysconf(_SC_PAGESIZE));
 }
 
-uint8_t pattern(size_t offset) { return static_cast<uint8_t>(offset * 131 + (offset >> 8) * 7 + 1); }
+uint8_t pattern(size_t offset) {
+    return static_cast<uint8_t>(offset * 131 + (offset >> 8) * 7 + 1);
+}
 
 class Node {
   public:
@@ -170,9 +174,8 @@ class Node {
         const std::vector<uint32_t> peers = control.exchange(numbers);
         for (uint32_t i = 0; i < options_.qps; ++i) connect_qp(qps_[i], numbers[i], peers[i]);
         const size_t resident_after = resident_bytes();
-        bytes_per_qp_ = resident_after > resident_before
-                            ? static_cast<double>(resident_after - resident_before) / options_.qps
-                            : 0;
+        bytes_per_qp_ =
+            resident_after > resident_before ? static_cast<double>(resident_after - resident_before) / options_.qps : 0;
         control.barrier();
     }
 
@@ -338,8 +341,9 @@ class Node {
 int main(int argc, char** argv) try {
     Options options;
     CLI::App app("Goodput of RDMA WRITE over many RC QPs");
-    app.add_option("--host", options.host, "server's IPv4 address for the TCP connection; without it this is the server");
-    app.add_option("--qps", options.qps, "RC QPs")->check(CLI::Range(1, 1 << 20));
+    app.add_option("--host", options.host,
+                   "server's IPv4 address for the TCP connection; without it this is the server");
+    app.add_option("--qps", options.qps, "RC QPs")->check(CLI::Range(1, 1 << 14));
     app.add_option("--size", options.size, "message, bytes")->check(CLI::Range(1, 1 << 30));
     app.add_option("--seconds", options.seconds, "how long to write")->check(CLI::Range(0.1, 3600.0));
     app.add_option("--port", options.port, "TCP port");

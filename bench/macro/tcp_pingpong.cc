@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kWarmUp = std::chrono::milliseconds(200);      // not counted
+constexpr auto kWarmUp = std::chrono::milliseconds(200);     // not counted
 constexpr auto kConnectPatience = std::chrono::seconds(10);  // for the server to start
 
 int check(int result, const char* what) {
