@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// rove-run: runs a verbs program with rove's devices, by preloading librove-verbs.so. Exit status: the program's own; 2 for a wrong
+// command line or configuration, 126 and 127 as a shell has them when the program cannot be run or found.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "datapath/config.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kBadUsage = 2, kCannotRun = 126, kNotFound = 127;
+constexpr const char* kDefaultConfigs[] = {"rove.toml", "/etc/rove/rove.toml"};
+constexpr const char* kLibrary = "librove-verbs.so";
+
+[[noreturn]] void refuse(const std::string& why) {
+    std::fprintf(stderr, "rove-run: %s\n", why.c_str());
+    std::exit(kBadUsage);
+}
+
+fs::path find_config(const std::string& given) {
+    std::error_code ignored;
+    if (!given.empty()) {
+        if (!fs::is_regular_file(given, ignored)) refuse("no configuration file " + given);
+        return fs::absolute(given);
+    }
+    for (const char* path : kDefaultConfigs) {
+        if (fs::is_regular_file(path, ignored)) return fs::absolute(path);
+    }
+    refuse("no --config, and neither ./rove.toml nor /etc/rove/rove.toml exists");
+}
+
+// In the build tree the library lies beside us; installed, in the library directory of our own prefix.
+fs::path find_library() {
+    std::error_code ignored;
+    const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+    const fs::path candidates[] = {here / "../lib/verbs" / kLibrary, here / ".." / ROVE_LIBDIR / kLibrary};
+    for (const fs::path& candidate : candidates) {
+        if (fs::is_regular_file(candidate, ignored)) return fs::canonical(candidate);
+    }
+    refuse("neither " + candidates[0].lexically_normal().string() + " nor " + candidates[1].lexically_normal().string() +
+           " exists");
+}
+
+void prepend_preload(const std::string& library) {
+    const char* present = std::getenv("LD_PRELOAD");
+    const std::string value = present != nullptr && *present != '\0' ? library + ":" + present : library;
+    setenv("LD_PRELOAD", value.c_str(), 1);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    CLI::App app{"Runs a verbs program with rove's devices: rove0, rove1, ... appear beside any hardware ones.\n"
+                 "rove-run [--config FILE] [--eal \"ARGS\"] -- PROGRAM [ARGS...]"};
+    std::string config_file, eal;
+    std::vector<std::string> command;
+    app.add_option("--config", config_file, "TOML configuration; default ./rove.toml, then /etc/rove/rove.toml");
+    app.add_option("--eal", eal, "further EAL arguments, separated by blanks");
+    app.add_option("PROGRAM", command, "the program and its arguments")->required();
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : kBadUsage;
+    }
+
+    const fs::path config = find_config(config_file);
+    std::string error;
+    if (!rove::datapath::Config::load(config.string(), &error)) refuse(error);
+    setenv("ROVE_CONFIG", config.c_str(), 1);
+    if (!eal.empty()) setenv("ROVE_EAL", eal.c_str(), 1);
+    prepend_preload(find_library().string());
+
+    std::vector<char*> arguments;
+    for (std::string& word : command) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    execvp(arguments[0], arguments.data());
+    const int reason = errno;
+    std::fprintf(stderr, "rove-run: %s: %s\n", command[0].c_str(), std::strerror(reason));
+    return reason == ENOENT ? kNotFound : kCannotRun;
+}

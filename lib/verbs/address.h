@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// From verbs' address vectors to the datapath's paths and priorities.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+#include "transport/queue_pair.h"
+
+namespace rove::verbs {
+
+struct Context;
+
+// Checks an address vector. RoCE has no local identifiers: a GRH is required. Returns 0 or EINVAL.
+int check_address(const Context& context, const ibv_ah_attr& attr);
+
+// Resolves a checked one, waiting for ARP or ND. `ecn` is what its packets carry in the two ECN bits.
+// Returns 0, EINVAL or EHOSTUNREACH.
+int resolve_path(const Context& context, const ibv_ah_attr& attr, uint16_t udp_source_port, uint8_t ecn,
+                 transport::Path& path);
+
+// The doorbell ring of a service level, after IEEE 802.1Q's traffic types: 1 is background (LOW, 2), 5 and above are
+// latency-critical (HIGH, 0), the rest, 0 among them, is best effort (MEDIUM, 1).
+constexpr uint8_t priority_of(uint8_t service_level) { return service_level >= 5 ? 0 : service_level == 1 ? 2 : 1; }
+
+}  // namespace rove::verbs

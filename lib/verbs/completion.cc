@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Completion queues and completion channels: everything but polling.
+#include <memory>
+#include <new>
+
+#include "verbs/event_ack.h"
+#include "verbs/objects.h"
+#include "verbs/verbs.h"
+
+namespace rove::verbs {
+
+namespace {
+
+// Returns 0 or errno.
+int make_cq(ibv_context* context, uint32_t entries, void* cq_context, ibv_comp_channel* channel, uint32_t vector, Cq** out) {
+    if (entries == 0 || entries > static_cast<uint32_t>(kMaxCqe)) return EINVAL;
+    if (vector >= static_cast<uint32_t>(context->num_comp_vectors)) return EINVAL;
+    auto cq = std::unique_ptr<Cq>(new (std::nothrow) Cq{});
+    if (cq == nullptr || !cq->queue.init(entries)) return ENOMEM;
+    cq->context = context;
+    cq->channel = channel;
+    cq->cq_context = cq_context;
+    cq->cqe = static_cast<int>(cq->queue.capacity());
+    cq->runtime = from(context).runtime;
+    cq->queue.owner = cq.get();
+    init_acks(*cq);
+    set_poll_functions(*cq);
+    from(context).children.fetch_add(1);
+    if (channel != nullptr) {
+        from(channel).references.fetch_add(1);
+        ++channel->refcnt;
+    }
+    *out = cq.release();
+    return 0;
+}
+
+}  // namespace
+
+ibv_comp_channel* create_comp_channel(ibv_context* context) {
+    auto channel = std::unique_ptr<Channel>(new (std::nothrow) Channel{});
+    if (channel == nullptr) return fail<ibv_comp_channel>(ENOMEM);
+    if (channel->events.fd() < 0) return fail<ibv_comp_channel>(EMFILE);
+    channel->context = context;
+    channel->fd = channel->events.fd();
+    from(context).children.fetch_add(1);
+    return channel.release();
+}
+
+int destroy_comp_channel(ibv_comp_channel* handle) {
+    Channel& channel = from(handle);
+    if (channel.references.load() != 0) return EBUSY;
+    from(channel.context).children.fetch_sub(1);
+    delete &channel;
+    return 0;
+}
+
+ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel, int vector) {
+    if (entries < 0 || vector < 0) return fail<ibv_cq>(EINVAL);
+    Cq* cq = nullptr;
+    const int error = make_cq(context, static_cast<uint32_t>(entries), cq_context, channel, static_cast<uint32_t>(vector), &cq);
+    return error == 0 ? as_ibv(*cq) : fail<ibv_cq>(error);
+}
+
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
+    // IGNORE_OVERRUN is not ours to promise; a single-threaded CQ is one that merely does not need its lock.
+    const bool has_flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
+    if ((attr->comp_mask & ~static_cast<uint32_t>(IBV_CQ_INIT_ATTR_MASK_FLAGS)) != 0 ||
+        (has_flags && (attr->flags & ~static_cast<uint32_t>(IBV_CREATE_CQ_ATTR_SINGLE_THREADED)) != 0) ||
+        (attr->wc_flags & ~static_cast<uint64_t>(IBV_WC_STANDARD_FLAGS)) != 0) {
+        return fail<ibv_cq_ex>(EOPNOTSUPP);
+    }
+    Cq* cq = nullptr;
+    const int error = make_cq(context, attr->cqe, attr->cq_context, attr->channel, attr->comp_vector, &cq);
+    return error == 0 ? cq : fail<ibv_cq_ex>(error);
+}
+
+int resize_cq(ibv_cq* handle, int entries) {
+    Cq& cq = from(handle);
+    if (entries <= 0 || entries > kMaxCqe) return EINVAL;
+    datapath::Runtime::Pause pause(*cq.runtime);
+    std::lock_guard guard(cq.lock);
+    if (!cq.queue.resize(static_cast<uint32_t>(entries))) return EINVAL;
+    handle->cqe = static_cast<int>(cq.queue.capacity());
+    return 0;
+}
+
+int destroy_cq(ibv_cq* handle) {
+    Cq& cq = from(handle);
+    if (cq.references.load() != 0) return EBUSY;
+    Context& context = from(cq.context);
+    if (cq.channel != nullptr) from(cq.channel).events.drop([&](const Cq* waiting) { return waiting == &cq; });
+    context.async_events.drop([&](const ibv_async_event& event) {
+        return event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == handle;
+    });
+    wait_acknowledged(cq, cq.comp_events_completed, cq.comp_events_delivered);
+    wait_acknowledged(cq, cq.async_events_completed, cq.async_events_delivered);
+    if (cq.channel != nullptr) {
+        --cq.channel->refcnt;
+        from(cq.channel).references.fetch_sub(1);
+    }
+    context.children.fetch_sub(1);
+    delete &cq;
+    return 0;
+}
+
+int get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** cq_context) {
+    Cq* ready = nullptr;
+    const int error = from(handle).events.pop(&ready, [](Cq* delivered) { ++delivered->comp_events_delivered; });
+    if (error != 0) {
+        errno = error;
+        return -1;
+    }
+    *cq = as_ibv(*ready);
+    *cq_context = ready->cq_context;
+    return 0;
+}
+
+void ack_cq_events(ibv_cq* handle, unsigned count) {
+    if (count != 0) acknowledge(*handle, handle->comp_events_completed, count);
+}
+
+int req_notify_cq(ibv_cq* handle, int solicited_only) {
+    Cq& cq = from(handle);
+    cq.queue.arm(solicited_only != 0);
+    // Who arms a CQ is about to sleep: from now on the completions must come without this thread's help.
+    cq.runtime->hand_over();
+    return 0;
+}
+
+}  // namespace rove::verbs

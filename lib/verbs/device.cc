@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices: contexts and what a device can do.
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <new>
+
+#include "verbs/process.h"
+#include "verbs/verbs.h"
+
+namespace rove::verbs {
+
+namespace {
+
+void set_operations(Context& context) {
+    // Where a member stays null, the inline function of <infiniband/verbs.h> answers EOPNOTSUPP.
+    context.sz = sizeof(verbs_context);
+    context.query_port = query_port;
+    context.query_device_ex = query_device_ex;
+    context.query_rt_values = query_rt_values;
+    context.create_cq_ex = create_cq_ex;
+    context.create_qp_ex = create_qp_ex;
+    context.create_srq_ex = create_srq_ex;
+    ibv_context_ops& ops = context.context.ops;
+    ops.poll_cq = poll_cq;
+    ops.req_notify_cq = req_notify_cq;
+    ops.post_send = post_send;
+    ops.post_recv = post_recv;
+    ops.post_srq_recv = post_srq_recv;
+    ops.alloc_mw = alloc_mw;
+    ops.dealloc_mw = dealloc_mw;
+}
+
+}  // namespace
+
+ibv_context* open_device(ibv_device* device) {
+    auto* context = new (std::nothrow) Context{};
+    if (context == nullptr) return fail<ibv_context>(ENOMEM);
+    if (context->async_events.fd() < 0) {
+        delete context;
+        return fail<ibv_context>(EMFILE);
+    }
+    context->owner = &from(device);
+    context->runtime = context->owner->runtime;
+    context->context.device = device;
+    context->context.cmd_fd = -1;
+    context->context.async_fd = context->async_events.fd();
+    context->context.num_comp_vectors = 1;
+    context->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+    pthread_mutex_init(&context->context.mutex, nullptr);
+    set_operations(*context);
+    Process::instance().opened(*context);
+    return &context->context;
+}
+
+int close_device(ibv_context* handle) {
+    Context& context = from(handle);
+    Process::instance().closed(context);
+    // A program that closes before it destroys what it made leaves objects that point here.
+    if (context.children.load() == 0) delete &context;
+    return 0;
+}
+
+int query_device(ibv_context* handle, ibv_device_attr* attr) {
+    const Context& context = from(handle);
+    *attr = {};
+    std::snprintf(attr->fw_ver, sizeof(attr->fw_ver), "rove");
+    attr->node_guid = context.owner->guid;
+    attr->sys_image_guid = context.owner->guid;
+    attr->max_mr_size = UINT64_MAX;
+    attr->page_size_cap = 4096;
+    attr->max_qp = kMaxQps;
+    attr->max_qp_wr = transport::kMaxWorkRequests;
+    attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+                             IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SHUTDOWN_PORT |
+                             IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    attr->max_sge = transport::kMaxSge;
+    attr->max_sge_rd = transport::kMaxSge;
+    attr->max_cq = kMaxCqs;
+    attr->max_cqe = kMaxCqe;
+    attr->max_mr = transport::MemoryTable::kMaxRegions;
+    attr->max_mw = transport::MemoryTable::kMaxRegions;
+    attr->max_pd = 1 << 16;
+    attr->max_qp_rd_atom = transport::kMaxRdAtomic;
+    attr->max_qp_init_rd_atom = transport::kMaxRdAtomic;
+    attr->max_res_rd_atom = kMaxQps * static_cast<int>(transport::kMaxRdAtomic);
+    attr->atomic_cap = IBV_ATOMIC_HCA;                  // among QPs of this process; the CPU's own stores are not in it
+    attr->max_mcast_grp = kMaxQps;
+    attr->max_mcast_qp_attach = kMaxQps;
+    attr->max_total_mcast_qp_attach = kMaxQps;
+    attr->max_ah = 1 << 20;
+    attr->max_srq = 1 << 16;
+    attr->max_srq_wr = transport::kMaxWorkRequests;
+    attr->max_srq_sge = transport::kMaxSge;
+    attr->max_pkeys = 1;
+    attr->local_ca_ack_delay = 15;                      // 4.096 us * 2^15 = 134 ms: a napping shared-mode peer, generously
+    attr->phys_port_cnt = 1;
+    return 0;
+}
+
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input*, ibv_device_attr_ex* attr, size_t size) {
+    ibv_device_attr_ex full{};
+    query_device(context, &full.orig_attr);
+    full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
+    full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt;
+    std::memset(attr, 0, size);
+    std::memcpy(attr, &full, std::min(size, sizeof(full)));
+    return 0;
+}
+
+int query_rt_values(ibv_context*, ibv_values_ex* values) {
+    if ((values->comp_mask & ~static_cast<uint32_t>(IBV_VALUES_MASK_RAW_CLOCK)) != 0) return EINVAL;
+    return clock_gettime(CLOCK_MONOTONIC, &values->raw_clock) == 0 ? 0 : errno;
+}
+
+}  // namespace rove::verbs

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Protection domains and memory regions.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+#include <new>
+
+#include "verbs/objects.h"
+#include "verbs/verbs.h"
+
+namespace rove::verbs {
+
+namespace {
+
+constexpr unsigned kSupportedAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+                                      IBV_ACCESS_HUGETLB;
+constexpr unsigned kNeedsLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+// Whether mappings with the right permission cover [begin, end). For kernels and mappings where populating is not possible.
+bool is_mapped(uintptr_t begin, uintptr_t end, bool writable) {
+    const std::unique_ptr<FILE, int (*)(FILE*)> maps(std::fopen("/proc/self/maps", "re"), &std::fclose);
+    if (maps == nullptr) return true;                   // nothing to judge by
+    char line[512];
+    uintptr_t covered = begin;
+    while (covered < end && std::fgets(line, sizeof(line), maps.get()) != nullptr) {
+        uintptr_t low, high;
+        char permissions[5];
+        if (std::sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s", &low, &high, permissions) != 3) continue;
+        if (high <= covered) continue;
+        if (low > covered || permissions[0] != 'r' || (writable && permissions[1] != 'w')) return false;
+        covered = high;
+    }
+    return covered >= end;
+}
+
+// What pinning does for a NIC: brings the pages in, and says no to addresses that are not there, so that a worker that copies
+// to them later does not fault. Returns 0, EFAULT or ENOMEM.
+int populate(void* address, size_t length, bool writable) {
+    const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(address) & ~(page - 1);
+    const uintptr_t end = (reinterpret_cast<uintptr_t>(address) + length + page - 1) & ~(page - 1);
+    if (end <= begin) return EFAULT;
+    if (madvise(reinterpret_cast<void*>(begin), end - begin, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0) {
+        return 0;
+    }
+    // EINVAL: an old kernel, a device's memory, or a mapping that may not be written. The last is an error, the others not.
+    if (errno == EINVAL || errno == ENOMEM) return is_mapped(begin, end, writable) ? (errno == ENOMEM ? ENOMEM : 0) : EFAULT;
+    return EFAULT;
+}
+
+// EINVAL for rights that contradict each other or that do not exist; optional ones may be ignored (man ibv_reg_mr).
+int check_access(unsigned access) {
+    access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+    if ((access & ~kSupportedAccess) != 0) return EINVAL;
+    if ((access & kNeedsLocalWrite) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+    return 0;
+}
+
+int check_range(void* address, size_t length, unsigned access) {
+    if (length == 0 || reinterpret_cast<uintptr_t>(address) + length < length) return EINVAL;
+    return populate(address, length, (access & IBV_ACCESS_LOCAL_WRITE) != 0);
+}
+
+}  // namespace
+
+ibv_pd* alloc_pd(ibv_context* context) {
+    auto* pd = new (std::nothrow) Pd{};
+    if (pd == nullptr) return fail<ibv_pd>(ENOMEM);
+    pd->context = context;
+    from(context).children.fetch_add(1);
+    return pd;
+}
+
+int dealloc_pd(ibv_pd* handle) {
+    Pd& pd = from(handle);
+    if (pd.references.load() != 0) return EBUSY;
+    context_of(pd).children.fetch_sub(1);
+    delete &pd;
+    return 0;
+}
+
+ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned access) {
+    int error = check_access(access);
+    if (error == 0) error = check_range(address, length, access);
+    if (error != 0) return fail<ibv_mr>(error);
+
+    auto mr = std::unique_ptr<Mr>(new (std::nothrow) Mr{});
+    if (mr == nullptr) return fail<ibv_mr>(ENOMEM);
+    mr->region = {.iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova,
+                  .length = length,
+                  .host = static_cast<uint8_t*>(address),
+                  .access = static_cast<int>(access),
+                  .pd = pd};
+    datapath::Runtime& runtime = *context_of(*pd).runtime;
+    {
+        datapath::Runtime::Pause pause(runtime);
+        if (!runtime.memory().insert(mr->region)) return fail<ibv_mr>(ENOMEM);
+    }
+    mr->context = pd->context;
+    mr->pd = pd;
+    mr->addr = address;
+    mr->length = length;
+    mr->handle = mr->lkey = mr->rkey = mr->region.key;
+    from(pd).references.fetch_add(1);
+    return mr.release();
+}
+
+int rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* address, size_t length, int access) {
+    Mr& mr = from(handle);
+    const bool change_range = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+    const bool change_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
+    const bool change_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
+    const unsigned new_access = change_access ? static_cast<unsigned>(access) : static_cast<unsigned>(mr.region.access);
+    const auto input_error = [](int error) {
+        errno = error;
+        return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
+    };
+    if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return input_error(EINVAL);
+    if (change_pd && (pd == nullptr || pd->context != mr.context)) return input_error(EINVAL);
+    int error = check_access(new_access);
+    if (error == 0 && (change_range || change_access)) {
+        error = check_range(change_range ? address : mr.addr, change_range ? length : mr.length, new_access);
+    }
+    if (error != 0) return input_error(error);
+
+    {
+        datapath::Runtime::Pause pause(*from(mr.context).runtime);
+        transport::Region& region = mr.region;
+        if (region.windows != 0) return input_error(EBUSY);
+        if (change_range) {
+            region.host = static_cast<uint8_t*>(address);
+            region.length = length;
+            region.iova = reinterpret_cast<uintptr_t>(address);
+        }
+        if (change_pd) region.pd = pd;
+        region.access = static_cast<int>(new_access);
+        if ((new_access & IBV_ACCESS_ZERO_BASED) != 0) region.iova = 0;
+    }
+    if (change_range) {
+        mr.addr = address;
+        mr.length = length;
+    }
+    if (change_pd && pd != mr.pd) {
+        from(mr.pd).references.fetch_sub(1);
+        from(pd).references.fetch_add(1);
+        mr.pd = pd;
+    }
+    return 0;
+}
+
+int dereg_mr(ibv_mr* handle) {
+    Mr& mr = from(handle);
+    datapath::Runtime& runtime = *from(mr.context).runtime;
+    {
+        datapath::Runtime::Pause pause(runtime);
+        if (mr.region.windows != 0) return EBUSY;
+        runtime.memory().remove(mr.region);
+    }
+    from(mr.pd).references.fetch_sub(1);
+    delete &mr;
+    return 0;
+}
+
+}  // namespace rove::verbs

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// ibv_modify_qp: all is checked, and the path resolved, before anything changes.
+#include <mutex>
+#include <optional>
+
+#include "verbs/address.h"
+#include "verbs/objects.h"
+#include "verbs/transition.h"
+#include "verbs/verbs.h"
+
+namespace rove::verbs {
+
+namespace {
+
+constexpr uint8_t kMaxTimeout = 31, kMaxRetry = 7, kMaxRnrTimer = 31;       // 5, 3 and 5 bits: IBTA 9.7.6.1.3, 9.7.5.2.8
+constexpr unsigned kRemoteAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr unsigned kKnownAccess = kRemoteAccess | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+
+constexpr uint32_t mtu_bytes(ibv_mtu mtu) { return 128u << mtu; }
+
+bool are_values_valid(const Qp& qp, const ibv_qp_attr& attr, int mask) {
+    const auto has = [mask](int bit) { return (mask & bit) != 0; };
+    if (has(IBV_QP_PKEY_INDEX) && attr.pkey_index != 0) return false;
+    if (has(IBV_QP_PORT) && attr.port_num != 1) return false;
+    if (has(IBV_QP_ACCESS_FLAGS) && (attr.qp_access_flags & ~kKnownAccess) != 0) return false;
+    if (has(IBV_QP_AV) && check_address(*qp.owner, attr.ah_attr) != 0) return false;
+    if (has(IBV_QP_PATH_MTU) && (attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096 ||
+                                 mtu_bytes(attr.path_mtu) > qp.owner->owner->port->max_mtu())) {
+        return false;
+    }
+    if (has(IBV_QP_TIMEOUT) && attr.timeout > kMaxTimeout) return false;
+    if (has(IBV_QP_RETRY_CNT) && attr.retry_cnt > kMaxRetry) return false;
+    if (has(IBV_QP_RNR_RETRY) && attr.rnr_retry > kMaxRetry) return false;
+    if (has(IBV_QP_MIN_RNR_TIMER) && attr.min_rnr_timer > kMaxRnrTimer) return false;
+    if (has(IBV_QP_MAX_QP_RD_ATOMIC) && attr.max_rd_atomic > transport::kMaxRdAtomic) return false;
+    return !has(IBV_QP_MAX_DEST_RD_ATOMIC) || attr.max_dest_rd_atomic <= transport::kMaxRdAtomic;
+}
+
+// What ibv_query_qp shall say.
+void remember(ibv_qp_attr& kept, const ibv_qp_attr& attr, int mask) {
+    const auto has = [mask](int bit) { return (mask & bit) != 0; };
+    if (has(IBV_QP_PKEY_INDEX)) kept.pkey_index = attr.pkey_index;
+    if (has(IBV_QP_PORT)) kept.port_num = attr.port_num;
+    if (has(IBV_QP_QKEY)) kept.qkey = attr.qkey;
+    if (has(IBV_QP_ACCESS_FLAGS)) kept.qp_access_flags = attr.qp_access_flags;
+    if (has(IBV_QP_AV)) kept.ah_attr = attr.ah_attr;
+    if (has(IBV_QP_PATH_MTU)) kept.path_mtu = attr.path_mtu;
+    if (has(IBV_QP_DEST_QPN)) kept.dest_qp_num = attr.dest_qp_num;
+    if (has(IBV_QP_TIMEOUT)) kept.timeout = attr.timeout;
+    if (has(IBV_QP_RETRY_CNT)) kept.retry_cnt = attr.retry_cnt;
+    if (has(IBV_QP_RNR_RETRY)) kept.rnr_retry = attr.rnr_retry;
+    if (has(IBV_QP_MIN_RNR_TIMER)) kept.min_rnr_timer = attr.min_rnr_timer;
+    if (has(IBV_QP_MAX_QP_RD_ATOMIC)) kept.max_rd_atomic = attr.max_rd_atomic;
+    if (has(IBV_QP_MAX_DEST_RD_ATOMIC)) kept.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+}
+
+// The transport's copy. With its worker held.
+void apply(transport::QueuePair& t, const ibv_qp_attr& kept, int mask) {
+    const auto has = [mask](int bit) { return (mask & bit) != 0; };
+    if (has(IBV_QP_QKEY)) t.qkey = kept.qkey;
+    if (has(IBV_QP_ACCESS_FLAGS)) t.access = kept.qp_access_flags & kRemoteAccess;
+    if (has(IBV_QP_PATH_MTU)) t.mtu = mtu_bytes(kept.path_mtu);
+    if (has(IBV_QP_DEST_QPN)) t.remote_qpn = kept.dest_qp_num & 0xFFFFFF;
+    if (has(IBV_QP_TIMEOUT)) t.timeout = kept.timeout;
+    if (has(IBV_QP_RETRY_CNT)) t.retry_cnt = kept.retry_cnt;
+    if (has(IBV_QP_RNR_RETRY)) t.rnr_retry = kept.rnr_retry;
+    if (has(IBV_QP_MIN_RNR_TIMER)) t.min_rnr_timer = kept.min_rnr_timer;
+    if (has(IBV_QP_MAX_QP_RD_ATOMIC)) t.max_rd_atomic = kept.max_rd_atomic;
+    if (has(IBV_QP_MAX_DEST_RD_ATOMIC)) t.max_dest_rd_atomic = kept.max_dest_rd_atomic;
+}
+
+void enter_reset(Qp& qp) {
+    // Takes the completions of the QP out of its CQs, which nobody may poll meanwhile.
+    datapath::Runtime::Pause pause(*qp.runtime);
+    Cq& send_cq = from(qp.qp_base.send_cq);
+    Cq& recv_cq = from(qp.qp_base.recv_cq);
+    std::lock_guard send_guard(send_cq.lock);
+    std::unique_lock recv_guard(recv_cq.lock, std::defer_lock);
+    if (&recv_cq != &send_cq) recv_guard.lock();
+    qp.runtime->worker_of(qp.transport).set_state(qp.transport, IBV_QPS_RESET);
+    qp.attr = {};
+}
+
+// Resolves the path of a connected QP. Both ends' QPNs are in the source port's hash, so the attributes must be merged already.
+int resolve(const Qp& qp, const ibv_qp_attr& merged, transport::Path& path) {
+    const uint16_t udp_source_port =
+        datapath::Device::udp_source_port(merged.ah_attr.grh.flow_label & 0xFFFFF, qp.transport.qpn, merged.dest_qp_num);
+    // DCQCN needs to hear of congestion: packets say that their transport reacts to ECN marks (RFC 3168).
+    return resolve_path(*qp.owner, merged.ah_attr, udp_source_port, wire::kEcnEct0, path);
+}
+
+}  // namespace
+
+int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
+    Qp& qp = from(handle);
+    transport::QueuePair& t = qp.transport;
+    datapath::Worker& worker = qp.runtime->worker_of(t);
+    const auto has = [mask](int bit) { return (mask & bit) != 0; };
+    std::lock_guard guard(qp.control);
+
+    const ibv_qp_state before = t.state;
+    const ibv_qp_state after = has(IBV_QP_STATE) ? attr->qp_state : before;
+    if (has(IBV_QP_CUR_STATE) && attr->cur_qp_state != before) return EINVAL;
+    if (!is_transition_allowed(t.type, before, after, mask) || !are_values_valid(qp, *attr, mask)) return EINVAL;
+    if (after == IBV_QPS_RESET) {
+        enter_reset(qp);
+        handle->state = IBV_QPS_RESET;
+        return 0;
+    }
+
+    ibv_qp_attr merged = qp.attr;
+    remember(merged, *attr, mask);
+    std::optional<transport::Path> path;
+    if (has(IBV_QP_AV)) {
+        const int error = resolve(qp, merged, path.emplace());
+        if (error != 0) return error;
+    }
+
+    datapath::Worker::Hold hold(worker);
+    // An error may have overtaken us while the path was being resolved.
+    if (t.state != before) return EINVAL;
+    apply(t, merged, mask);
+    if (path) t.path = *path;
+    if (after == IBV_QPS_RTR && before == IBV_QPS_INIT) {
+        t.priority = priority_of(merged.ah_attr.sl);
+        datapath::Worker::Engine::start_receiving(t, has(IBV_QP_RQ_PSN) ? attr->rq_psn & transport::Psn::kMask : 0);
+    }
+    if (after == IBV_QPS_RTS && before == IBV_QPS_RTR) {
+        datapath::Worker::Engine::start_sending(t, attr->sq_psn & transport::Psn::kMask);
+    }
+    if (after == IBV_QPS_SQD && before == IBV_QPS_RTS) {
+        qp.notify_drained = has(IBV_QP_EN_SQD_ASYNC_NOTIFY) && attr->en_sqd_async_notify != 0;
+    }
+    if (after != before) worker.set_state(t, after);
+    qp.attr = merged;
+    handle->state = after;
+    return 0;
+}
+
+}  // namespace rove::verbs

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Polling a CQ: ibv_poll_cq and the extended ibv_start_poll family. With shared progress this is also what drives the datapath.
+#include <mutex>
+
+#include "verbs/objects.h"
+#include "verbs/verbs.h"
+
+namespace rove::verbs {
+
+namespace {
+
+// A program that always finds completions must still move traffic. Polls of at most 64 entries or so: every 8th costs nothing.
+constexpr uint32_t kBusyPollsPerProgress = 8;
+
+int poll_locked(Cq& cq, int count, ibv_wc* wc, bool* progress_due) {
+    const int found = cq.queue.poll(wc, count);
+    *progress_due = found == 0 || ++cq.busy_polls >= kBusyPollsPerProgress;
+    if (*progress_due) cq.busy_polls = 0;
+    return found;
+}
+
+// One at a time: what a program does not look at stays for its next poll.
+int next_poll(ibv_cq_ex* handle) {
+    Cq& cq = from(handle);
+    if (poll_cq(as_ibv(cq), 1, &cq.current) == 0) return ENOENT;
+    cq.wr_id = cq.current.wr_id;
+    cq.status = cq.current.status;
+    return 0;
+}
+
+int start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attr) {
+    if (attr->comp_mask != 0) return EINVAL;
+    Cq& cq = from(handle);
+    cq.current_lock.lock();
+    const int error = next_poll(handle);
+    if (error != 0) cq.current_lock.unlock();
+    return error;
+}
+
+void end_poll(ibv_cq_ex* cq) { from(cq).current_lock.unlock(); }
+
+}  // namespace
+
+int poll_cq(ibv_cq* handle, int count, ibv_wc* wc) {
+    Cq& cq = from(handle);
+    bool progress_due;
+    cq.lock.lock();
+    int found = poll_locked(cq, count, wc, &progress_due);
+    cq.lock.unlock();
+    if (!progress_due) return found;
+    cq.runtime->progress();
+    if (found != 0) return found;
+    cq.lock.lock();
+    found = cq.queue.poll(wc, count);
+    cq.lock.unlock();
+    return found;
+}
+
+void set_poll_functions(ibv_cq_ex& cq) {
+    cq.start_poll = start_poll;
+    cq.next_poll = next_poll;
+    cq.end_poll = end_poll;
+    cq.read_opcode = [](ibv_cq_ex* cq) { return from(cq).current.opcode; };
+    cq.read_vendor_err = [](ibv_cq_ex* cq) { return from(cq).current.vendor_err; };
+    cq.read_byte_len = [](ibv_cq_ex* cq) { return from(cq).current.byte_len; };
+    cq.read_imm_data = [](ibv_cq_ex* cq) { return from(cq).current.imm_data; };
+    cq.read_qp_num = [](ibv_cq_ex* cq) { return from(cq).current.qp_num; };
+    cq.read_src_qp = [](ibv_cq_ex* cq) { return from(cq).current.src_qp; };
+    cq.read_wc_flags = [](ibv_cq_ex* cq) { return from(cq).current.wc_flags; };
+    cq.read_slid = [](ibv_cq_ex* cq) { return static_cast<uint32_t>(from(cq).current.slid); };
+    cq.read_sl = [](ibv_cq_ex* cq) { return from(cq).current.sl; };
+    cq.read_dlid_path_bits = [](ibv_cq_ex* cq) { return from(cq).current.dlid_path_bits; };
+}
+
+}  // namespace rove::verbs

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exported device calls: rove's devices behind those that the real library finds.
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <set>
+
+#include "verbs/preload/ownership.h"
+#include "verbs/preload/real.h"
+#include "verbs/process.h"
+
+#undef ibv_get_device_list
+
+namespace rove::verbs {
+
+namespace {
+
+// A list as programs get it, behind the real library's list that it contains.
+struct MergedList {
+    ibv_device** real;
+    ibv_device* devices[];
+};
+
+std::mutex lists_mutex;
+std::set<ibv_device**>& lists() {
+    static auto& lists = *new std::set<ibv_device**>;   // not destroyed before the last program's destructor
+    return lists;
+}
+
+// DPDK's mlx4 and mlx5 drivers look for their hardware with this library while our datapath starts: they get only that.
+bool is_dpdk_driver(void* caller) {
+    Dl_info info;
+    return dladdr(caller, &info) != 0 && info.dli_fname != nullptr && std::strstr(info.dli_fname, "librte_") != nullptr;
+}
+
+ibv_device** merge(ibv_device** found, int found_count, int* count) {
+    const auto ours = Process::instance().devices();
+    if (ours.empty()) {
+        *count = found_count;
+        return found;
+    }
+    const size_t total = static_cast<size_t>(found_count) + ours.size();
+    auto* merged = static_cast<MergedList*>(std::calloc(1, sizeof(MergedList) + (total + 1) * sizeof(ibv_device*)));
+    if (merged == nullptr) {
+        if (found != nullptr) ROVE_REAL(ibv_free_device_list, found);
+        return fail<ibv_device*>(ENOMEM);
+    }
+    merged->real = found;
+    for (int i = 0; i < found_count; ++i) merged->devices[i] = found[i];
+    for (size_t i = 0; i < ours.size(); ++i) merged->devices[static_cast<size_t>(found_count) + i] = ours[i].get();
+    std::lock_guard guard(lists_mutex);
+    lists().insert(merged->devices);
+    *count = static_cast<int>(total);
+    return merged->devices;
+}
+
+}  // namespace
+
+}  // namespace rove::verbs
+
+using namespace rove::verbs;
+
+extern "C" {
+
+ibv_device** ibv_get_device_list(int* num_devices) {
+    int count = 0;
+    ibv_device** found = ROVE_REAL(ibv_get_device_list, &count);
+    ibv_device** list =
+        is_dpdk_driver(__builtin_return_address(0)) ? found : merge(found, found != nullptr ? count : 0, &count);
+    if (num_devices != nullptr) *num_devices = list != nullptr ? count : 0;
+    return list;
+}
+
+void ibv_free_device_list(ibv_device** list) {
+    {
+        std::lock_guard guard(lists_mutex);
+        if (lists().erase(list) == 0) return ROVE_REAL(ibv_free_device_list, list);
+    }
+    auto* merged = reinterpret_cast<MergedList*>(reinterpret_cast<uint8_t*>(list) - offsetof(MergedList, devices));
+    if (merged->real != nullptr) ROVE_REAL(ibv_free_device_list, merged->real);
+    std::free(merged);
+}
+
+const char* ibv_get_device_name(ibv_device* device) {
+    return Process::instance().owns(device) ? device->name : ROVE_REAL(ibv_get_device_name, device);
+}
+
+__be64 ibv_get_device_guid(ibv_device* device) {
+    return Process::instance().owns(device) ? from(device).guid : ROVE_REAL(ibv_get_device_guid, device);
+}
+
+int ibv_get_device_index(ibv_device* device) {
+    // -1: the kernel, which would number it, does not know the device.
+    return Process::instance().owns(device) ? -1 : ROVE_REAL(ibv_get_device_index, device);
+}
+
+ibv_context* ibv_open_device(ibv_device* device) {
+    return Process::instance().owns(device) ? open_device(device) : ROVE_REAL(ibv_open_device, device);
+}
+
+int ibv_close_device(ibv_context* context) {
+    return is_ours(context) ? close_device(context) : ROVE_REAL(ibv_close_device, context);
+}
+
+}  // extern "C"

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queue pairs: creating, querying, destroying them, and their multicast groups.
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "verbs/event_ack.h"
+#include "verbs/objects.h"
+#include "verbs/verbs.h"
+
+namespace rove::verbs {
+
+namespace {
+
+constexpr uint64_t kSendOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+                              IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
+                              IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_BIND_MW;
+
+// Returns 0, EINVAL or EOPNOTSUPP (a type that rove does not have).
+int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
+    if (attr.qp_type != IBV_QPT_RC && attr.qp_type != IBV_QPT_UC && attr.qp_type != IBV_QPT_UD) return EOPNOTSUPP;
+    if (pd == nullptr || attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
+    if (attr.send_cq->context != pd->context || attr.recv_cq->context != pd->context) return EINVAL;
+    if (attr.srq != nullptr && attr.srq->context != pd->context) return EINVAL;
+    const ibv_qp_cap& cap = attr.cap;
+    if (cap.max_send_wr > transport::kMaxWorkRequests || cap.max_send_sge > transport::kMaxSge) return EINVAL;
+    if (cap.max_recv_wr > transport::kMaxWorkRequests || cap.max_recv_sge > transport::kMaxSge) return EINVAL;
+    return cap.max_inline_data > transport::kMaxInlineBytes ? EINVAL : 0;
+}
+
+// Takes the queues' memory and tells the transport what does not change. Returns false without memory.
+bool set_up(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr& attr) {
+    transport::QueuePair& t = qp.transport;
+    const ibv_qp_cap& cap = attr.cap;
+    t.type = attr.qp_type;
+    t.sq_sig_all = attr.sq_sig_all != 0;
+    t.pd = pd;
+    t.owner = &qp;
+    t.send_cq = &from(attr.send_cq).queue;
+    t.recv_cq = &from(attr.recv_cq).queue;
+    t.srq = attr.srq != nullptr ? &from(attr.srq).queue : nullptr;
+    t.max_send_sge = cap.max_send_sge;
+    t.max_recv_sge = t.srq != nullptr ? t.srq->max_sge : cap.max_recv_sge;
+    t.max_inline = cap.max_inline_data;
+    t.port = qp.owner->owner->port->port();
+    t.responder.receive_sges.reset(new (std::nothrow) ibv_sge[t.max_recv_sge]);
+    return t.responder.receive_sges != nullptr && t.sq.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) &&
+           t.rq.init(t.srq != nullptr ? 0 : cap.max_recv_wr, cap.max_recv_sge);
+}
+
+void fill_public(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr& attr) {
+    ibv_qp& base = qp.qp_base;
+    base.context = pd->context;
+    base.qp_context = attr.qp_context;
+    base.pd = pd;
+    base.send_cq = attr.send_cq;
+    base.recv_cq = attr.recv_cq;
+    base.srq = attr.srq;
+    base.qp_num = qp.transport.qpn;
+    base.handle = qp.transport.qpn;
+    base.state = IBV_QPS_RESET;
+    base.qp_type = attr.qp_type;
+    init_acks(base);
+}
+
+// IPv6 groups, and IPv4 ones in the form that RoCE v2 gives them, ::ffff:224.0.0.0/100.
+bool is_multicast(const ibv_gid& gid) {
+    wire::Gid address;
+    std::memcpy(address.data(), gid.raw, address.size());
+    return address[0] == 0xFF || (wire::is_ipv4_mapped(address) && address[12] >> 4 == 0xE);
+}
+
+ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api) {
+    const int error = check(pd, attr);
+    if (error != 0) return fail<ibv_qp>(error);
+    if (attr.srq != nullptr) attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
+    auto qp = std::unique_ptr<Qp>(new (std::nothrow) Qp{});
+    if (qp == nullptr) return fail<ibv_qp>(ENOMEM);
+    qp->owner = &context_of(*pd);
+    qp->runtime = qp->owner->runtime;
+    if (!set_up(*qp, pd, attr)) return fail<ibv_qp>(ENOMEM);
+    {
+        datapath::Runtime::Pause pause(*qp->runtime);
+        qp->transport.worker = qp->runtime->choose_worker(*qp->owner->owner->port);
+        if (!qp->runtime->queue_pairs().insert(qp->transport)) return fail<ibv_qp>(ENOMEM);
+    }
+    fill_public(*qp, pd, attr);
+    qp->init_attr = attr;
+    qp->has_wr_api = with_wr_api;
+    set_wr_functions(*qp);
+    from(pd).references.fetch_add(1);
+    from(attr.send_cq).references.fetch_add(1);
+    from(attr.recv_cq).references.fetch_add(1);
+    if (attr.srq != nullptr) from(attr.srq).references.fetch_add(1);
+    return &qp.release()->qp_base;
+}
+
+}  // namespace
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) { return create(pd, *attr, false); }
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
+    constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    const auto has = [&](uint32_t bit) { return (attr->comp_mask & bit) != 0; };
+    if ((attr->comp_mask & ~kKnown) != 0) return fail<ibv_qp>(EOPNOTSUPP);
+    if (!has(IBV_QP_INIT_ATTR_PD) || attr->pd->context != context) return fail<ibv_qp>(EINVAL);
+    if (has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags != 0) return fail<ibv_qp>(EOPNOTSUPP);
+    const bool with_wr_api = has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
+    if (with_wr_api && (attr->send_ops_flags & ~kSendOps) != 0) return fail<ibv_qp>(EOPNOTSUPP);
+    ibv_qp_init_attr basic{.qp_context = attr->qp_context,
+                           .send_cq = attr->send_cq,
+                           .recv_cq = attr->recv_cq,
+                           .srq = attr->srq,
+                           .cap = attr->cap,
+                           .qp_type = attr->qp_type,
+                           .sq_sig_all = attr->sq_sig_all};
+    ibv_qp* qp = create(attr->pd, basic, with_wr_api);
+    attr->cap = basic.cap;
+    return qp;
+}
+
+int query_qp(ibv_qp* handle, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
+    Qp& qp = from(handle);
+    std::lock_guard guard(qp.control);
+    datapath::Worker::Hold hold(qp.runtime->worker_of(qp.transport));
+    const transport::QueuePair& t = qp.transport;
+    *attr = qp.attr;
+    attr->qp_state = attr->cur_qp_state = handle->state = t.state;
+    attr->sq_psn = t.requester.next_psn.value();
+    attr->rq_psn = t.responder.epsn.value();
+    attr->sq_draining = t.requester.draining;
+    attr->path_mig_state = IBV_MIG_MIGRATED;
+    attr->cap = qp.init_attr.cap;
+    *init_attr = qp.init_attr;
+    return 0;
+}
+
+int destroy_qp(ibv_qp* handle) {
+    Qp& qp = from(handle);
+    if (qp.multicast_groups.load() != 0) return EBUSY;
+    Cq& send_cq = from(handle->send_cq);
+    Cq& recv_cq = from(handle->recv_cq);
+    {
+        datapath::Runtime::Pause pause(*qp.runtime);
+        qp.runtime->worker_of(qp.transport).remove(qp.transport);
+        qp.runtime->queue_pairs().remove(qp.transport);
+        unbind_windows(qp);
+        for (Cq* cq : {&send_cq, &recv_cq}) {
+            std::lock_guard guard(cq->lock);
+            cq->queue.forget(qp.transport.qpn);
+        }
+    }
+    qp.owner->async_events.drop([&](const ibv_async_event& event) {
+        switch (event.event_type) {
+            case IBV_EVENT_CQ_ERR:
+            case IBV_EVENT_SRQ_ERR:
+            case IBV_EVENT_SRQ_LIMIT_REACHED:
+            case IBV_EVENT_PORT_ACTIVE:
+            case IBV_EVENT_PORT_ERR: return false;
+            default: return event.element.qp == handle;
+        }
+    });
+    wait_acknowledged(*handle, handle->events_completed, qp.events_delivered);
+    send_cq.references.fetch_sub(1);
+    recv_cq.references.fetch_sub(1);
+    if (handle->srq != nullptr) from(handle->srq).references.fetch_sub(1);
+    from(handle->pd).references.fetch_sub(1);
+    delete &qp;
+    return 0;
+}
+
+int attach_mcast(ibv_qp* handle, const ibv_gid* gid, uint16_t) {
+    Qp& qp = from(handle);
+    if (handle->qp_type != IBV_QPT_UD || !is_multicast(*gid)) return EINVAL;
+    wire::Gid group;
+    std::memcpy(group.data(), gid->raw, group.size());
+    datapath::Runtime::Pause pause(*qp.runtime);
+    transport::QueuePairTable& table = qp.runtime->queue_pairs();
+    const size_t before = table.attachments().size();
+    table.attach(group, qp.transport);
+    qp.multicast_groups.fetch_add(static_cast<uint32_t>(table.attachments().size() - before));
+    return 0;
+}
+
+int detach_mcast(ibv_qp* handle, const ibv_gid* gid, uint16_t) {
+    Qp& qp = from(handle);
+    wire::Gid group;
+    std::memcpy(group.data(), gid->raw, group.size());
+    datapath::Runtime::Pause pause(*qp.runtime);
+    if (!qp.runtime->queue_pairs().detach(group, qp.transport)) return EINVAL;
+    qp.multicast_groups.fetch_sub(1);
+    return 0;
+}
+
+}  // namespace rove::verbs

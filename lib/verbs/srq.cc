@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared receive queues.
+#include <memory>
+#include <new>
+
+#include "verbs/event_ack.h"
+#include "verbs/objects.h"
+#include "verbs/verbs.h"
+
+namespace rove::verbs {
+
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
+    const ibv_srq_attr& wanted = attr->attr;
+    if (wanted.max_wr == 0 || wanted.max_wr > transport::kMaxWorkRequests || wanted.max_sge > transport::kMaxSge) {
+        return fail<ibv_srq>(EINVAL);
+    }
+    auto srq = std::unique_ptr<Srq>(new (std::nothrow) Srq{});
+    if (srq == nullptr || !srq->queue.ring.init(wanted.max_wr, wanted.max_sge)) return fail<ibv_srq>(ENOMEM);
+    srq->context = pd->context;
+    srq->srq_context = attr->srq_context;
+    srq->pd = pd;
+    srq->max_wr = wanted.max_wr;
+    srq->queue.max_sge = wanted.max_sge;
+    srq->queue.owner = srq.get();
+    init_acks(*srq);
+    from(pd).references.fetch_add(1);
+    return srq.release();
+}
+
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
+    constexpr uint32_t kKnown = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+    if ((attr->comp_mask & ~kKnown) != 0) return fail<ibv_srq>(EOPNOTSUPP);
+    if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type != IBV_SRQT_BASIC) return fail<ibv_srq>(EOPNOTSUPP);
+    if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attr->pd->context != context) return fail<ibv_srq>(EINVAL);
+    ibv_srq_init_attr basic{.srq_context = attr->srq_context, .attr = attr->attr};
+    return create_srq(attr->pd, &basic);
+}
+
+int modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int mask) {
+    Srq& srq = from(handle);
+    // IBV_SRQ_MAX_WR asks for a resize, which IBV_DEVICE_SRQ_RESIZE would have offered.
+    if ((mask & ~IBV_SRQ_LIMIT) != 0) return EINVAL;
+    if ((mask & IBV_SRQ_LIMIT) != 0) {
+        if (attr->srq_limit > srq.max_wr) return EINVAL;
+        srq.queue.limit.store(attr->srq_limit);
+    }
+    return 0;
+}
+
+int query_srq(ibv_srq* handle, ibv_srq_attr* attr) {
+    const Srq& srq = from(handle);
+    *attr = {.max_wr = srq.max_wr, .max_sge = srq.queue.max_sge, .srq_limit = srq.queue.limit.load()};
+    return 0;
+}
+
+int destroy_srq(ibv_srq* handle) {
+    Srq& srq = from(handle);
+    if (srq.references.load() != 0) return EBUSY;
+    from(srq.context).async_events.drop([&](const ibv_async_event& event) {
+        return (event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED || event.event_type == IBV_EVENT_SRQ_ERR) &&
+               event.element.srq == handle;
+    });
+    wait_acknowledged(srq, srq.events_completed, srq.events_delivered);
+    from(srq.pd).references.fetch_sub(1);
+    delete &srq;
+    return 0;
+}
+
+}  // namespace rove::verbs
