@@ -13,14 +13,14 @@ namespace rove::wire::crc32_constants {
 inline constexpr uint32_t kPolynomial = 0x04C11DB7;         // G without x^32, highest power in the highest bit
 inline constexpr uint64_t kReflectedG = 0x1DB710641;        // G, x^32 in bit 0
 
-consteval uint64_t reflect(uint64_t value, int bits) {
+constexpr uint64_t reflect(uint64_t value, int bits) {
     uint64_t reflected = 0;
     for (int i = 0; i < bits; ++i) reflected |= (value >> i & 1) << (bits - 1 - i);
     return reflected;
 }
 
 // x^n mod G, reflected, and shifted by the one bit that a carry-less product of reflected factors lacks.
-consteval uint64_t power(size_t n) {
+constexpr uint64_t power(size_t n) {
     uint32_t value = 1;
     for (size_t i = 0; i < n; ++i) value = value << 1 ^ (value >> 31 ? kPolynomial : 0);
     return reflect(value, 32) << 1;
@@ -30,10 +30,10 @@ consteval uint64_t power(size_t n) {
 struct Shift {
     uint64_t low, high;
 };
-consteval Shift shift(size_t bytes) { return {power(8 * bytes + 32), power(8 * bytes - 32)}; }
+constexpr Shift shift(size_t bytes) { return {power(8 * bytes + 32), power(8 * bytes - 32)}; }
 
 // floor(x^96 / G) without its lowest bit, reflected: Barrett's quotient of 64 bits in one multiplication.
-consteval uint64_t barrett() {
+constexpr uint64_t barrett() {
     uint64_t quotient = 0, rest = 1;                        // long division of x^96; `rest` is what is left so far
     for (int i = 0; i < 96; ++i) {
         rest <<= 1;
@@ -43,5 +43,7 @@ consteval uint64_t barrett() {
     }
     return reflect(quotient, 64);
 }
+
+inline constexpr uint64_t kTo96 = power(96), kBarrett = barrett();
 
 }  // namespace rove::wire::crc32_constants

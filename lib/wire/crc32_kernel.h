@@ -46,9 +46,9 @@ ROVE_INLINE __m128i merge_lanes(__m128i a, __m128i b, __m128i c, __m128i d) {
 }
 
 ROVE_INLINE uint32_t reduce(__m128i x) {
-    const __m128i to96 = _mm_cvtsi64_si128(static_cast<int64_t>(crc32_constants::power(96)));
+    const __m128i to96 = _mm_cvtsi64_si128(static_cast<int64_t>(crc32_constants::kTo96));
     const __m128i barrett = _mm_set_epi64x(static_cast<int64_t>(crc32_constants::kReflectedG),
-                                           static_cast<int64_t>(crc32_constants::barrett()));
+                                           static_cast<int64_t>(crc32_constants::kBarrett));
     const __m128i x96 = _mm_xor_si128(_mm_clmulepi64_si128(x, to96, 0x00), _mm_srli_si128(x, 8));
     const __m128i quotient = _mm_clmulepi64_si128(x96, barrett, 0x00);
     const __m128i rest = _mm_xor_si128(x96, _mm_clmulepi64_si128(quotient, barrett, 0x10));
