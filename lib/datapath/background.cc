@@ -25,7 +25,7 @@ constexpr uint64_t kFirstNapNs = 20'000;                // the shortest sleep th
 constexpr uint64_t kLastNapNs = 500'000;                // an idle process then costs under 1 % of a core
 constexpr uint64_t kWindowNs = 20'000;                  // in which kBusyCalls mean that the application polls
 constexpr uint32_t kBusyCalls = 16;                     // calls; also in a watch nap: fewer, and it no longer polls
-constexpr uint64_t kHousekeepingNs = 50'000'000;        // a peer that comes up is noticed as soon as this
+constexpr uint64_t kHousekeepingNs = 50'000'000;        // carriers and lost peers of ports whose driver calls nobody
 
 }  // namespace
 
@@ -40,6 +40,11 @@ void Background::take_over() {
         syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
+void Background::look_after_ports() {
+    ports_changed_.store(true, std::memory_order_relaxed);
+    take_over();
+}
+
 void Background::nap(uint64_t ns) {
     asleep_.store(1, std::memory_order_seq_cst);
     // Pairs with take_over(): either it sees us asleep and wakes us, or we see that it was here.
@@ -51,7 +56,8 @@ void Background::nap(uint64_t ns) {
 }
 
 void Background::housekeep(uint64_t now_ns) {
-    if (now_ns - housekept_ns_ < kHousekeepingNs) return;
+    if (now_ns - housekept_ns_ < kHousekeepingNs && !ports_changed_.load(std::memory_order_relaxed)) return;
+    ports_changed_.store(false, std::memory_order_relaxed);
     housekept_ns_ = now_ns;
     runtime_.housekeeping();
 }

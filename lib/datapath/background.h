@@ -29,6 +29,8 @@ class Background {
     void called() { calls_.store(calls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
     // Drive now: the application goes to sleep, or posted work that nobody took.
     void take_over();
+    // A driver's callback ran: look after the ports now.
+    void look_after_ports();
 
   private:
     void share();
@@ -42,6 +44,7 @@ class Background {
     // because it left `taken_over_` (release) which nap() reads (acquire) after it announced its sleep.
     std::atomic<uint32_t> asleep_{0};
     std::atomic<bool> taken_over_{false};
+    std::atomic<bool> ports_changed_{false};            // read before each nap and round; take_over()'s order suffices
     uint64_t housekept_ns_ = 0;
 };
 

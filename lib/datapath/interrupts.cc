@@ -66,9 +66,12 @@ void call(void* argument) {
         registration->function(registration->argument);
         return;
     }
-    const std::lock_guard control(guarded->port_control());
-    const Runtime::Pause pause(*guarded);
-    registration->function(registration->argument);
+    {
+        const std::lock_guard control(guarded->port_control());
+        const Runtime::Pause pause(*guarded);
+        registration->function(registration->argument);
+    }
+    guarded->ports_changed();
 }
 
 void release(rte_intr_handle* handle, void* argument) {

@@ -220,6 +220,8 @@ std::optional<wire::MacAddress> Runtime::wait_for_neighbour(Device& device, cons
     return std::nullopt;
 }
 
+void Runtime::ports_changed() { background_->look_after_ports(); }
+
 void Runtime::housekeeping() {
     for (size_t i = 0; i < ports_.size(); ++i) {
         Port& port = *ports_[i];

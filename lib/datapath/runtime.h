@@ -84,6 +84,7 @@ class Runtime {
     std::optional<wire::MacAddress> wait_for_neighbour(Device& device, const wire::Gid& neighbour, int timeout_ms);
     // Every kHousekeepingNs or so, on EAL's main thread: link states, restarts, neighbours that moved.
     void housekeeping();
+    void ports_changed();                               // any thread: do so soon
     // Held by the interrupt thread in a driver's callback and by a restart of a port: both change the driver's state.
     std::mutex& port_control() { return port_control_; }
 
