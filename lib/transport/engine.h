@@ -209,9 +209,7 @@ void Engine<S>::notify_congestion(QueuePair& qp) {
     h.bth.becn = true;
     h.bth.pkey = qp.pkey;
     h.bth.dest_qpn = qp.remote_qpn;
-    static constexpr uint8_t kReserved[16] = {};
-    const wire::Segment segment{kReserved, sizeof kReserved};
-    core_.send(qp.path, h, {&segment, 1}, 0);
+    core_.send(qp.path, h, {}, 0);              // the opcode's headers include the reserved bytes
     ++core_.counters[Counter::kTxCnp];
 }
 
