@@ -98,13 +98,12 @@ size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& header
 
     emit_bth(bth, headers.bth, pad);
     uint8_t* at = emit_extensions(bth + kBthBytes, info.extensions, headers);
-    if (headers.bth.opcode == kOpcodeCnp) {
-        std::memset(at, 0, 16);
-        at += 16;
-    }
+    if (headers.bth.opcode == kOpcodeCnp) at = std::fill_n(at, info.header_bytes - kBthBytes, uint8_t{0});  // reserved
     uint32_t crc;
     if (payload_bytes <= kSmallPayload) {
-        for (const Segment& segment : payload) at = std::copy_n(static_cast<const uint8_t*>(segment.data), segment.bytes, at);
+        for (const Segment& segment : payload) {
+            at = std::copy_n(static_cast<const uint8_t*>(segment.data), segment.bytes, at);
+        }
         at = std::fill_n(at, pad, uint8_t{0});
         crc = icrc(l3, static_cast<size_t>(at - l3));
     } else {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unaligned loads and stores of network-order integers.
+// Unaligned loads and stores of network-order integers. Always inline, because files compiled for other instruction
+// sets use them too (crc32_kernel.h).
 #pragma once
 
 #include <bit>
@@ -12,14 +13,14 @@ static_assert(std::endian::native == std::endian::little);
 
 // In the machine's order.
 template <class T>
-inline T load(const uint8_t* at) {
+[[gnu::always_inline]] inline T load(const uint8_t* at) {
     T value;
     std::memcpy(&value, at, sizeof value);
     return value;
 }
 
 template <class T>
-inline void store(uint8_t* at, T value) {
+[[gnu::always_inline]] inline void store(uint8_t* at, T value) {
     std::memcpy(at, &value, sizeof value);
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the CRC code for this machine.
 //
-// Why own kernels: ISA-L 2.30 has 128-bit PCLMULQDQ and AVX-512, nothing between, a call per piece, and no copy with CRC.
+// Why own kernels: ISA-L 2.30 has 128-bit PCLMULQDQ and AVX-512 but nothing between, and no copy with CRC; and an ICRC
+// takes several calls of it.
 // Measured on Zen 3 (AVX2 and VPCLMULQDQ; `wire_bench`, least of 25 runs, ns):
 //                                   8 B    64 B    256 B    1024 B    4096 B
 //   ISA-L                            18      17       23        83       331
@@ -16,8 +17,8 @@
 namespace rove::wire {
 namespace {
 
-// Whether `kernel` agrees with ISA-L on an input that takes it through its loops: a kernel that this machine's compiler,
-// CPU or hypervisor breaks would make every packet look corrupt.
+// Whether `kernel` agrees with ISA-L on an input that takes it through its loops: one that this machine's compiler, CPU
+// or hypervisor breaks would make every packet look corrupt.
 bool agrees(const Crc32Kernel& kernel) {
     std::array<uint8_t, 1500> input{}, copy{};
     for (size_t i = 0; i < input.size(); ++i) input[i] = static_cast<uint8_t>(i * i >> 3);

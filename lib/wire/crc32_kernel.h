@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// CRC-32 and ICRC by folding with carry-less multiplication (Gopal et al., "Fast CRC Computation for Generic Polynomials
-// Using PCLMULQDQ", Intel 2009), for any vector width. Internal to lib/wire.
+// CRC-32 and ICRC by folding with carry-less multiplication (Gopal et al., "Fast CRC Computation for Generic
+// Polynomials Using PCLMULQDQ", Intel 2009), for any vector width. Internal to lib/wire.
 //
-// Each file that includes this is compiled for one instruction set, so everything is in an unnamed namespace: a function
-// shared between such files could be linked in the version that the machine lacks.
+// Each file that includes this is compiled for one instruction set, so everything is in an unnamed namespace: a
+// function shared between such files could be linked in the version that the machine lacks.
 //
 // 1. A state is 16 bytes that, put in place of all the message so far, have the same CRC. step() appends 16 bytes.
 // 2. Wide: vectors hold several states side by side, each for every n-th 16 bytes of the message.
@@ -67,8 +67,8 @@ ROVE_INLINE __m128i append_tail(__m128i state, const uint8_t* end, size_t rest) 
     return step(_mm_shuffle_epi8(state, to_end), last);
 }
 
-// Vector: Type, kBytes, load, store, add, broadcast, multiply_low and _high (of the halves of each lane), widen (16 bytes
-// to the lowest lane, zeros above), and narrow (the state that the lanes are together).
+// Vector: Type, kBytes, load, store, add, broadcast, multiply_low and _high (of the halves of each lane), widen (16
+// bytes to the lowest lane, zeros above), and narrow (the state that the lanes are together).
 template <class Vector, size_t bytes>
 ROVE_INLINE typename Vector::Type move(typename Vector::Type x) {
     constexpr auto by = crc32_constants::shift(bytes);
@@ -171,15 +171,21 @@ ROVE_INLINE uint32_t crc32_any(uint32_t crc, const void* from, size_t bytes, voi
     Cursor at{static_cast<const uint8_t*>(from), bytes, static_cast<uint8_t*>(to)};
     if (bytes < kStateBytes) return ~crc32_short<copy>(~crc, at.src, bytes, at.dst);
     const __m128i head = _mm_cvtsi32_si128(static_cast<int>(~crc));
-    if (bytes >= 2 * Vector::kBytes) return ~reduce(append_rest<copy>(append_wide<Vector, copy>(head, at), at));
-    const __m128i first = load128(at.src);
-    if constexpr (copy) store128(at.dst, first);
-    advance<copy>(at, kStateBytes);
-    return ~reduce(append_rest<copy>(_mm_xor_si128(first, head), at));
+    __m128i state;
+    if (bytes >= 2 * Vector::kBytes) {
+        state = append_wide<Vector, copy>(head, at);
+    } else {
+        const __m128i first = load128(at.src);
+        if constexpr (copy) store128(at.dst, first);
+        advance<copy>(at, kStateBytes);
+        state = _mm_xor_si128(first, head);
+    }
+    return ~reduce(append_rest<copy>(state, at));
 }
 
-// A.17: ones before the headers and in their variant fields. The first 4 of the 8 bytes of ones turn the register's start
-// value into 0, and from 0 leading zeros change nothing: so the headers begin a whole number of states before their end.
+// Annex A17.3.3: ones before the headers and in their variant fields. The first 4 of the 8 bytes of ones turn the
+// register's start value into 0, and from 0 leading zeros change nothing: with the other 4 and zeros before them, the
+// headers are a whole number of states.
 template <class Vector>
 ROVE_INLINE uint32_t icrc_any(const uint8_t* l3, size_t bytes) {
     const __m128i udp_bth_ones = _mm_setr_epi8(0, 0, -1, -1, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0);

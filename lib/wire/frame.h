@@ -79,8 +79,8 @@ struct Segment {
 // Bytes that build_frame will write for these headers and this payload (pad and ICRC included).
 size_t frame_bytes(const FlowTemplate& flow, uint8_t opcode, uint32_t payload_bytes);
 
-// Writes a whole frame to `out`, which has room for frame_bytes(). Copies the payload from `payload` while computing the
-// ICRC over it. headers.bth.pad_count is ignored: it follows from the payload. Returns the bytes written.
+// Writes a whole frame to `out`, which has room for frame_bytes(). Copies the payload from `payload` while computing
+// the ICRC over it. headers.bth.pad_count is ignored: it follows from the payload. Returns the bytes written.
 size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload);
 
 }  // namespace rove::wire

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames in. Every length is checked before the bytes it promises are read. The usual frame, untagged IPv4 without a UDP
-// checksum, takes one straight way; everything else leaves it through a branch that is not taken.
+// Frames in. Every length is checked before the bytes it promises are read. The usual frame, untagged IPv4 without a
+// UDP checksum, takes one straight way; everything else leaves it through a branch that is not taken.
 #include <cstring>
 
 #include "wire/frame.h"

@@ -12,7 +12,7 @@ namespace rove::wire {
 
 inline constexpr uint32_t kMask24 = 0xFFFFFF;
 
-// BTH: opcode(8) | SE(1) M(1) Pad(2) TVer(4) | P_Key(16) | F(1) B(1) reserved(6) | DestQP(24) | A(1) reserved(7) | PSN(24)
+// BTH, in bits: opcode 8, SE 1, M 1, Pad 2, TVer 4, P_Key 16; F 1, B 1, reserved 6, DestQP 24; A 1, reserved 7, PSN 24.
 inline void parse_bth(const uint8_t* at, Bth& bth) {
     const uint8_t flags = at[1];
     const uint32_t qpn = load_be32(at + 4), psn = load_be32(at + 8);

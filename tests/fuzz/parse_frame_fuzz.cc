@@ -43,13 +43,14 @@ void parse(std::span<const uint8_t> input) {
 
 // Makes the IPv4 checksum, the UDP checksum (0) and the ICRC right, if the lengths leave room for them.
 void seal(std::vector<uint8_t>& frame) {
-    if (frame.size() < kEthernetBytes + kVlanTagBytes) return;
+    if (frame.size() <= kEthernetBytes + kVlanTagBytes) return;
     const bool vlan = load_be16(&frame[ethernet::kType]) == kEtherTypeVlan;
     const size_t l3 = kEthernetBytes + (vlan ? kVlanTagBytes : 0);
     const bool v4 = frame[l3] >> 4 == 4;
     const size_t ip = v4 ? kIpv4Bytes : kIpv6Bytes, headers = ip + kUdpBytes + kBthBytes;
     if (frame.size() < l3 + headers + kIcrcBytes) return;
-    const size_t length = v4 ? load_be16(&frame[l3 + ipv4::kLength]) : kIpv6Bytes + load_be16(&frame[l3 + ipv6::kLength]);
+    const size_t length =
+        v4 ? load_be16(&frame[l3 + ipv4::kLength]) : kIpv6Bytes + load_be16(&frame[l3 + ipv6::kLength]);
     if (length < headers + kIcrcBytes || l3 + length > frame.size()) return;
     store<uint16_t>(&frame[l3 + ip + udp::kChecksum], 0);
     if (v4) {

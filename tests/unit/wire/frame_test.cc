@@ -82,7 +82,8 @@ TEST_P(RoundTrip, EveryOpcodeAndSize) {
         if (!info.known) continue;
         const Headers headers = samples::headers(static_cast<uint8_t>(opcode));
         std::vector<size_t> sizes{0};
-        if (info.extensions & kHasPayload) sizes = {0, 1, 2, 3, 4, 5, 8, 63, 64, 127, 128, 129, 131, 256, 1023, 1024, 4096};
+        if (info.extensions & kHasPayload)
+            sizes = {0, 1, 2, 3, 4, 5, 8, 63, 64, 127, 128, 129, 131, 256, 1023, 1024, 4096};
         for (const size_t size : sizes) {
             SCOPED_TRACE(testing::Message() << "opcode " << opcode << ", " << size << " bytes");
             const auto payload = samples::random_bytes(size);

@@ -38,7 +38,7 @@ inline uint32_t icrc(std::span<const uint8_t> packet) {
     return crc32(0, masked);
 }
 
-// The 512-bit kernel with its vectors in four registers of 128 bits: everything of it but the names of its instructions.
+// The 512-bit kernel with each vector in four registers of 128 bits: all of it but its instructions.
 extern const Crc32Kernel kCrc32Emulated512;
 
 }  // namespace rove::wire::reference
