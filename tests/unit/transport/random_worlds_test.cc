@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Thousands of random worlds, each from its seed. ROVE_SEEDS=N runs seeds 1..N, ROVE_SEED=N only that one.
+#include <cstdio>
+#include <cstdlib>
+
+#include "transport/world.h"
+
+namespace rove::test {
+namespace {
+
+constexpr uint64_t kSeeds = 3000;
+
+uint64_t environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value != nullptr ? std::strtoull(value, nullptr, 0) : 0;
+}
+
+TEST(RandomWorlds, keep_what_verbs_promises) {
+    const uint64_t only = environment("ROVE_SEED");
+    const uint64_t seeds = environment("ROVE_SEEDS");
+    const uint64_t first = only != 0 ? only : 1;
+    const uint64_t last = only != 0 ? only : seeds != 0 ? seeds : kSeeds;
+    int failed = 0;
+    for (uint64_t seed = first; seed <= last && failed < 10; ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        World world(seed);
+        world.run();
+        const auto* result = ::testing::UnitTest::GetInstance()->current_test_info()->result();
+        static int parts = 0;
+        if (result->total_part_count() == parts) continue;
+        parts = result->total_part_count();
+        ++failed;
+        std::printf("repeat with: ROVE_SEED=%llu transport_worlds_test\n", static_cast<unsigned long long>(seed));
+    }
+}
+
+}  // namespace
+}  // namespace rove::test

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// What verbs promises, checked: completions as they come, memory when they come and at the end.
+#include "transport/world.h"
+
+namespace rove::test {
+
+namespace {
+
+ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) {
+    switch (opcode) {
+        case IBV_WR_RDMA_WRITE:
+        case IBV_WR_RDMA_WRITE_WITH_IMM: return IBV_WC_RDMA_WRITE;
+        case IBV_WR_RDMA_READ: return IBV_WC_RDMA_READ;
+        case IBV_WR_ATOMIC_CMP_AND_SWP: return IBV_WC_COMP_SWAP;
+        case IBV_WR_ATOMIC_FETCH_AND_ADD: return IBV_WC_FETCH_ADD;
+        default: return IBV_WC_SEND;
+    }
+}
+
+uint64_t word(const std::vector<uint8_t>& data) {
+    uint64_t value;
+    std::memcpy(&value, data.data(), 8);
+    return value;
+}
+
+std::vector<uint8_t> bytes_of(uint64_t value) {
+    std::vector<uint8_t> bytes(8);
+    std::memcpy(bytes.data(), &value, 8);
+    return bytes;
+}
+
+std::vector<uint8_t> gathered(const Arena& arena, const std::vector<Range>& pieces, size_t bytes) {
+    std::vector<uint8_t> all;
+    for (const Range& piece : pieces) {
+        const auto begin = arena.memory.begin() + static_cast<ptrdiff_t>(piece.offset);
+        all.insert(all.end(), begin, begin + piece.bytes);
+    }
+    all.resize(std::min(all.size(), bytes));
+    return all;
+}
+
+void scatter_to_shadow(Arena& arena, const std::vector<Range>& pieces, const std::vector<uint8_t>& data) {
+    size_t done = 0;
+    for (const Range& piece : pieces) {
+        const size_t part = std::min<size_t>(piece.bytes, data.size() - done);
+        std::copy_n(data.begin() + static_cast<ptrdiff_t>(done), part,
+                    arena.shadow.begin() + static_cast<ptrdiff_t>(piece.offset));
+        done += part;
+    }
+}
+
+uint64_t atomic_result(const PlannedSend& send) {
+    const uint64_t original = word(send.data);
+    if (send.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) return original + send.compare_add;
+    return original == send.compare_add ? send.swap : original;
+}
+
+}  // namespace
+
+void World::on_send(Direction& d, const ibv_wc& wc) {
+    const size_t index = wc.wr_id;
+    ASSERT_LT(index, d.posted);
+    ASSERT_GE(index, d.ended) << "completed twice or out of order";
+    const PlannedSend& send = d.sends[index];
+    if (d.send_failed) {
+        EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR) << "after an error everything is flushed";
+        EXPECT_EQ(index, d.ended) << "every request is flushed, in order";
+        d.ended = index + 1;
+        return;
+    }
+    for (size_t i = d.ended; i < index; ++i) {
+        EXPECT_FALSE(d.sends[i].signaled()) << "completion of request " << i << " is missing";
+        EXPECT_FALSE(d.sends[i].poison.has_value());
+        check_response(d, d.sends[i]);
+    }
+    d.succeeded = index;
+    d.ended = index + 1;
+    if (wc.status != IBV_WC_SUCCESS) {
+        d.send_failed = true;
+        EXPECT_FALSE(reliable_) << "request " << index << " failed with status " << wc.status;
+        if (wc.status == IBV_WC_WR_FLUSH_ERR) return;
+        // A NAK may be lost; then nobody answers.
+        const bool exhausted = wc.status == IBV_WC_RETRY_EXC_ERR || wc.status == IBV_WC_RNR_RETRY_EXC_ERR;
+        EXPECT_TRUE(send.poison == wc.status || exhausted) << "request " << index << ": status " << wc.status;
+        return;
+    }
+    EXPECT_FALSE(send.poison.has_value()) << "request " << index << " should have failed";
+    EXPECT_TRUE(send.signaled()) << "request " << index << " was not signaled";
+    EXPECT_EQ(wc.opcode, completed_opcode(send.opcode));
+    if (send.is_read()) {
+        EXPECT_EQ(wc.byte_len, send.data.size());
+    }
+    if (send.is_atomic()) {
+        EXPECT_EQ(wc.byte_len, 8u);
+    }
+    check_response(d, send);
+    d.succeeded = index + 1;
+}
+
+// The data of a READ or atomic that has succeeded is in place.
+void World::check_response(Direction& d, const PlannedSend& send) {
+    if (!send.is_read() && !send.is_atomic()) return;
+    const std::vector<uint8_t> got = gathered(*d.from, send.local, SIZE_MAX);
+    if (send.shared_counter) {
+        fetched_[d.to->host->index()].push_back(word(got));
+    } else {
+        EXPECT_TRUE(got == send.data) << "direction " << d.index << ": wrong data in response to request " << &send - &d.sends[0];
+    }
+    scatter_to_shadow(*d.from, send.local, got);
+}
+
+void World::on_receive(Direction& d, const ibv_wc& wc) {
+    const size_t index = wc.wr_id & ~kIsReceive;
+    ASSERT_LT(index, d.pool->receives.size());
+    PlannedReceive& receive = d.pool->receives[index];
+    ASSERT_TRUE(receive.posted && !receive.done) << "receive " << index << " completed twice";
+    receive.done = true;
+    if (d.pool->qp != nullptr) {
+        EXPECT_EQ(index, d.receives_ended) << "receives complete in order";
+    }
+    ++d.receives_ended;
+    if (wc.status != IBV_WC_SUCCESS) {
+        EXPECT_FALSE(reliable_) << "receive " << index << " failed with status " << wc.status;
+        EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+        d.receive_failed = true;
+        return;
+    }
+    EXPECT_FALSE(d.receive_failed) << "delivered after an error";
+    if (d.type != IBV_QPT_RC) {
+        on_datagram(d, wc, receive);
+        return;
+    }
+    ASSERT_LT(d.delivered, d.messages.size()) << "a message was delivered twice";
+    const size_t message = d.messages[d.delivered++];
+    const PlannedSend& send = d.sends[message];
+    ASSERT_LT(message, d.posted);
+    EXPECT_EQ(wc.opcode, send.is_send() ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM);
+    EXPECT_EQ(wc.byte_len, send.data.size());
+    const bool immediate = send.opcode != IBV_WR_SEND;
+    EXPECT_EQ(wc.wc_flags, immediate ? static_cast<unsigned>(IBV_WC_WITH_IMM) : 0u);
+    if (immediate) {
+        EXPECT_EQ(ntohl(wc.imm_data), send.immediate);
+    }
+    if (send.is_send()) {
+        EXPECT_TRUE(gathered(*d.to, receive.pieces, send.data.size()) == send.data) << "message " << message << " has wrong data";
+        scatter_to_shadow(*d.to, receive.pieces, send.data);
+    }
+    check_writes_before(d, message + 1);
+}
+
+// A message that is delivered says that the WRITEs before it are done.
+void World::check_writes_before(Direction& d, size_t end) {
+    for (; d.writes_checked < end; ++d.writes_checked) {
+        const PlannedSend& send = d.sends[d.writes_checked];
+        if (!send.is_write() || !send.fresh || send.poison) continue;
+        EXPECT_TRUE(d.to->holds(send.remote, send.data)) << "WRITE " << d.writes_checked << " is not there";
+    }
+}
+
+void World::on_datagram(Direction& d, const ibv_wc& wc, PlannedReceive& receive) {
+    const uint32_t grh = d.type == IBV_QPT_UD ? 40 : 0;
+    const bool write = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+    uint64_t id = ntohl(wc.imm_data);
+    std::vector<uint8_t> got;
+    if (!write) {
+        got = gathered(*d.to, receive.pieces, wc.byte_len);
+        ASSERT_GE(got.size(), grh + 8);
+        got.erase(got.begin(), got.begin() + grh);
+        id = word(got) & 0xFFFFFFFF;
+    }
+    ASSERT_LT(id, d.posted) << "a message that nobody sent";
+    const PlannedSend& send = d.sends[id];
+    ASSERT_TRUE(send.is_message());
+    EXPECT_EQ(wc.opcode, send.is_send() ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM);
+    EXPECT_EQ(wc.byte_len, send.data.size() + grh);
+    EXPECT_TRUE(write ? d.to->holds(send.remote, send.data) : got == send.data) << "message " << id << " has wrong data";
+    if (send.opcode != IBV_WR_SEND) {
+        EXPECT_EQ(ntohl(wc.imm_data), send.immediate);
+    }
+    EXPECT_EQ((wc.wc_flags & IBV_WC_GRH) != 0, grh != 0);
+    if (grh != 0) {
+        EXPECT_EQ(wc.src_qp, d.qp->qpn);
+    }
+    if (in_order_) {
+        EXPECT_FALSE(d.message_seen[id]) << "message " << id << " twice on a network that repeats nothing";
+        for (size_t later = id + 1; later < d.sends.size(); ++later) {
+            EXPECT_FALSE(d.message_seen[later]) << "out of order on a network that keeps order";
+        }
+    }
+    d.message_seen[id] = true;
+    ++d.delivered;
+}
+
+// Bytes from the start of `pieces` that hold `data`; behind them nothing may have been touched.
+size_t World::applied_prefix(Arena& arena, const std::vector<Range>& pieces, const std::vector<uint8_t>& data) {
+    const std::vector<uint8_t> got = gathered(arena, pieces, data.size());
+    size_t prefix = 0;
+    while (prefix < got.size() && got[prefix] == data[prefix]) ++prefix;
+    for (size_t i = prefix; i < got.size(); ++i) EXPECT_EQ(int{got[i]}, int{kUntouched}) << "neither old nor new";
+    scatter_to_shadow(arena, pieces, got);
+    return prefix;
+}
+
+// Design note 3: what took effect is all of the requests up to some point, and nothing beyond.
+void World::settle_rc(Direction& d) {
+    if (!d.broken()) {
+        EXPECT_EQ(d.succeeded, d.sends.size());
+    }
+    bool stopped = false;
+    size_t message = 0;
+    for (size_t i = 0; i < d.sends.size(); ++i) {
+        const PlannedSend& send = d.sends[i];
+        const bool must = i < d.succeeded;
+        SCOPED_TRACE("direction " + std::to_string(d.index) + " request " + std::to_string(i));
+        if (send.poison || send.shared_counter || !send.fresh) continue;
+        bool began = false, whole = true;
+        if (send.is_message()) {
+            whole = message++ < d.delivered;
+            if (whole) began = true;
+            if (must) {
+                EXPECT_TRUE(whole) << "acknowledged and not delivered";
+            }
+            if (send.is_send() && !whole && d.pool->qp != nullptr) {
+                began = applied_prefix(*d.to, d.pool->receives[message - 1].pieces, send.data) != 0;
+            }
+        }
+        if (send.is_write()) {
+            const std::vector<Range> target = {{send.remote, static_cast<uint32_t>(send.data.size())}};
+            const size_t prefix = applied_prefix(*d.to, target, send.data);
+            began |= prefix != 0;
+            if (prefix != send.data.size()) whole = false;
+        }
+        if (send.is_read() || send.is_atomic()) {
+            if (!must) applied_prefix(*d.from, send.local, send.data);
+            if (send.is_read()) continue;
+            const uint64_t result = atomic_result(send);
+            const std::vector<Range> target = {{send.remote, 8}};
+            const uint64_t found = word(gathered(*d.to, target, 8));
+            const bool executed = found == result && result != word(send.data);
+            EXPECT_TRUE(executed || found == word(send.data)) << "the word holds neither the old nor the new value";
+            scatter_to_shadow(*d.to, target, bytes_of(found));
+            if (result == word(send.data)) continue;
+            began = whole = executed;
+        }
+        if (must) {
+            EXPECT_TRUE(whole) << "completed and not done";
+        }
+        if (stopped) {
+            EXPECT_FALSE(began) << "took effect although an earlier request did not";
+        }
+        stopped |= !whole;
+    }
+    if (reliable_) {
+        std::copy(d.hot_model.begin(), d.hot_model.end(), d.to->shadow.begin() + static_cast<ptrdiff_t>(d.hot));
+    }
+}
+
+void World::settle_unreliable(Direction& d) {
+    EXPECT_EQ(d.succeeded, d.sends.size());
+    EXPECT_FALSE(d.broken());
+    for (size_t i = 0; i < d.sends.size(); ++i) {
+        const PlannedSend& send = d.sends[i];
+        if (!send.is_write()) continue;
+        const std::vector<Range> target = {{send.remote, static_cast<uint32_t>(send.data.size())}};
+        const std::vector<uint8_t> got = gathered(*d.to, target, SIZE_MAX);
+        for (size_t at = 0; at < got.size(); ++at) {
+            ASSERT_TRUE(got[at] == send.data[at] || got[at] == kUntouched) << "neither old nor new";
+        }
+        if (clean_ && send.opcode == IBV_WR_RDMA_WRITE) {
+            EXPECT_TRUE(got == send.data) << "UC WRITE lost by nobody";
+        }
+        scatter_to_shadow(*d.to, target, got);
+    }
+    // A receive may hold the beginning of a message that was dropped; its other bytes were checked when it completed.
+    for (const PlannedReceive& receive : d.pool->receives) {
+        scatter_to_shadow(*d.to, receive.pieces, gathered(*d.to, receive.pieces, SIZE_MAX));
+    }
+}
+
+// Every addition happened once: the sum is right, and each found a value that no other found.
+void World::settle_counters() {
+    for (uint32_t host = 0; host < 2; ++host) {
+        uint64_t sum = 0;
+        for (const Direction& d : directions_) {
+            if (d.to->host->index() == host) sum += d.counter_added;
+        }
+        const std::vector<uint8_t> expected = bytes_of(sum);
+        std::copy(expected.begin(), expected.end(),
+                  arenas_[host].shadow.begin() + static_cast<ptrdiff_t>(counters_[host]));
+        std::vector<uint64_t>& found = fetched_[host];
+        std::sort(found.begin(), found.end());
+        EXPECT_TRUE(std::adjacent_find(found.begin(), found.end()) == found.end()) << "two additions found the same value";
+        EXPECT_TRUE(found.empty() || found.back() < sum);
+    }
+}
+
+}  // namespace rove::test

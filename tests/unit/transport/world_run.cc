@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Running a world: programs on both hosts that post and poll now and then, until all is done.
+#include <sstream>
+
+#include "transport/world.h"
+
+namespace rove::test {
+
+namespace {
+constexpr uint64_t kHorizon = 600'000'000'000;          // virtual: longer than any chain of timeouts of a world
+constexpr uint64_t kStart = 1'000'000;                  // where the network's clock begins
+constexpr uint32_t kNobodysKey = 0x7FFFFF01;
+}  // namespace
+
+void World::run() {
+    for (uint32_t host = 0; host < 2; ++host) tick(host);
+    if (!net_->run(kHorizon, [this] { return finished(); })) {
+        ADD_FAILURE() << "stuck:\n" << describe();
+        return;
+    }
+    ticking_ = false;
+    if (!net_->run(net_->now() + kHorizon)) ADD_FAILURE() << "no rest after the end:\n" << describe();
+    for (uint32_t host = 0; host < 2; ++host) poll(host);
+    for (Direction& d : directions_) {
+        if (d.type == IBV_QPT_RC) {
+            settle_rc(d);
+        } else {
+            settle_unreliable(d);
+        }
+    }
+    settle_counters();
+    for (Arena& arena : arenas_) {
+        if (arena.memory == arena.shadow) continue;
+        size_t at = 0;
+        while (arena.memory[at] == arena.shadow[at]) ++at;
+        ADD_FAILURE() << "host " << arena.host->index() << ": wrong byte at " << at << ": " << int{arena.memory[at]}
+                      << " instead of " << int{arena.shadow[at]};
+    }
+    for (uint32_t host = 0; host < 2; ++host) {
+        EXPECT_EQ(net_->host(host).counter(Counter::kCqOverruns), 0u);
+        for (size_t error = 0; error < net_->host(host).parse_errors.size(); ++error) {
+            if (error != 0 && net_->egress[1 - host].corrupt == 0) {
+                EXPECT_EQ(net_->host(host).parse_errors[error], 0u) << wire::to_string(static_cast<wire::ParseError>(error));
+            }
+        }
+    }
+}
+
+bool World::finished() const {
+    for (const Direction& d : directions_) {
+        if (d.ended != d.sends.size()) return false;
+        if (d.type != IBV_QPT_RC) continue;
+        if (d.delivered == d.messages.size() && !d.broken()) continue;
+        if (!d.broken() || d.receives_ended != d.pool->receives.size()) return false;
+    }
+    return true;
+}
+
+void World::tick(uint32_t host) {
+    if (!ticking_) return;
+    poll(host);
+    for (ReceivePool& pool : pools_) {
+        if (pool.arena->host->index() == host) post_receives(pool);
+    }
+    for (size_t i = 0; i < directions_.size(); ++i) {
+        Direction& d = directions_[i];
+        if (d.from->host->index() != host) continue;
+        const Direction& reverse = directions_[i ^ 1];
+        // A program that sees a connection broken ends it.
+        if (d.type == IBV_QPT_RC && (d.broken() || reverse.broken()) && random_.chance(0.3)) {
+            d.from->host->engine.set_state(*d.qp, IBV_QPS_ERR, net_->now());
+        }
+        post_sends(d);
+    }
+    // Ever slower, so that a stuck world is found in little time.
+    const uint64_t elapsed = net_->now() - kStart;
+    net_->at(net_->now() + random_.between(1, tick_ns_ + elapsed / 64), [this, host] { tick(host); });
+}
+
+void World::post_sends(Direction& d) {
+    while (d.posted < d.sends.size() && d.qp->sq.room() != 0 && random_.chance(eagerness_)) {
+        const PlannedSend& planned = d.sends[d.posted];
+        Send send;
+        send.wr_id = d.posted;
+        send.opcode = planned.opcode;
+        send.flags = planned.flags;
+        for (const Range& piece : planned.local) {
+            ibv_sge sge = d.from->sge(piece);
+            if ((planned.flags & IBV_SEND_INLINE) != 0)
+                sge.addr = reinterpret_cast<uint64_t>(d.from->memory.data() + piece.offset);
+            if (planned.bad_lkey) sge.lkey = kNobodysKey;
+            send.sges.push_back(sge);
+        }
+        send.immediate = planned.immediate;
+        send.remote_addr = d.to->region.iova + (planned.beyond_end ? d.to->memory.size() - 500 : planned.remote);
+        send.rkey = planned.bad_rkey ? kNobodysKey : d.to->region.key;
+        send.compare_add = planned.compare_add;
+        send.swap = planned.swap;
+        send.path = &d.path;
+        send.remote_qpn = d.peer->qpn;
+        send.remote_qkey = d.options.qkey;
+        if (!d.from->host->post(*d.qp, send)) break;
+        ++d.posted;
+    }
+}
+
+void World::post_receives(ReceivePool& pool) {
+    while (pool.posted < pool.receives.size() && random_.chance(receive_eagerness_)) {
+        PlannedReceive& receive = pool.receives[pool.posted];
+        std::vector<ibv_sge> sges;
+        for (const Range& piece : receive.pieces) sges.push_back(pool.arena->sge(piece));
+        const uint64_t wr_id = pool.posted | kIsReceive;
+        const bool posted = pool.qp != nullptr ? pool.arena->host->post_recv(*pool.qp, wr_id, sges)
+                                               : pool.arena->host->post_recv(*pool.queue, wr_id, sges);
+        if (!posted) break;
+        receive.posted = true;
+        ++pool.posted;
+    }
+}
+
+void World::poll(uint32_t host) {
+    for (CompletionQueue* cq : cqs_[host]) {
+        for (const ibv_wc& wc : net_->host(host).poll(*cq)) {
+            bool known = false;
+            for (Direction& d : directions_) {
+                const bool receive = (wc.wr_id & kIsReceive) != 0;
+                const QueuePair* qp = receive ? d.peer : d.qp;
+                const Arena* arena = receive ? d.to : d.from;
+                if (qp->qpn != wc.qp_num || arena->host->index() != host) continue;
+                known = true;
+                if (receive) {
+                    on_receive(d, wc);
+                } else {
+                    on_send(d, wc);
+                }
+            }
+            EXPECT_TRUE(known) << "completion of an unknown queue pair";
+        }
+    }
+}
+
+std::string World::describe() const {
+    std::ostringstream out;
+    for (const Direction& d : directions_) {
+        out << "  direction " << d.index << (d.type == IBV_QPT_RC ? " RC" : d.type == IBV_QPT_UC ? " UC" : " UD") << ": "
+            << d.sends.size() << " sends, " << d.posted << " posted, " << d.ended << " ended, " << d.succeeded
+            << " succeeded; " << d.messages.size() << " messages, " << d.pool->posted << " receives posted, "
+            << d.delivered << " delivered; states " << d.qp->state << ' ' << d.peer->state << "; una "
+            << d.qp->requester.una.value() << " next " << d.qp->requester.next_psn.value() << " max "
+            << d.qp->requester.max_psn.value() << " epsn " << d.peer->responder.epsn.value() << " reads "
+            << d.qp->requester.reads_outstanding << '\n';
+    }
+    return out.str();
+}
+
+}  // namespace rove::test
