@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the system tests are made of: configurations, processes under rove-run, namespaces, and the list of tests.
+
+A test is a function and its arguments, registered by `test(name, function, ...)`; it fails by raising.
+Two processes on two cores: a server on the first core that we may use, a client on the last. Times in seconds.
+"""
+import atexit
+import copy
+import dataclasses
+import itertools
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("ROVE_BUILD_DIR", ROOT / "build")).resolve()
+SANITIZED_BUILD = pathlib.Path(f"{BUILD}-asan")
+ROVE_RUN = BUILD / "apps" / "rove-run"
+CORES = sorted(os.sched_getaffinity(0))
+SERVER_CORE, CLIENT_CORE = CORES[0], CORES[-1]
+STOPPED = 5  # a process that is told to end has this long
+
+
+class Failure(Exception):
+    pass
+
+
+class Skip(Exception):
+    pass
+
+
+@dataclasses.dataclass
+class Test:
+    name: str
+    function: object
+    arguments: tuple
+    timeout: float
+    quick: bool
+
+
+TESTS: list[Test] = []
+
+
+def test(name, function, *arguments, timeout=60, quick=False):
+    """Registers a test; those marked `quick` are what `tests/run --quick` runs."""
+    TESTS.append(Test(name, function, arguments, timeout, quick))
+
+
+def check(condition, message):
+    if not condition:
+        raise Failure(message)
+
+
+# --- one number never used twice -------------------------------------------------------------------------------------
+
+_unique = itertools.count()
+
+
+def unique():
+    return f"{os.getpid()}-{next(_unique)}"
+
+
+def free_port(netns=None):
+    """A TCP port that nobody listens on. Ports of a namespace are its own: any number will do there."""
+    if netns:
+        return 20000 + next(_unique)
+    with socket.socket() as probe:
+        probe.bind(("0.0.0.0", 0))
+        return probe.getsockname()[1]
+
+
+# --- configurations --------------------------------------------------------------------------------------------------
+
+_directory = tempfile.TemporaryDirectory(prefix="rove-system-")
+SCRATCH = pathlib.Path(_directory.name)
+
+
+def _toml(value):
+    return json.dumps(value)  # strings, numbers, booleans and lists of them are written alike
+
+
+def write_toml(config):
+    """Writes a nested dict as a TOML file and returns its path."""
+    lines = []
+
+    def table(header, content):
+        if header:
+            lines.append(header)
+        for key, value in content.items():
+            if not isinstance(value, dict) and not (isinstance(value, list) and value and isinstance(value[0], dict)):
+                lines.append(f"{key} = {_toml(value)}")
+        name = header.strip("[]")
+        for key, value in content.items():
+            path = f"{name}.{key}" if name else key
+            if isinstance(value, dict):
+                table(f"[{path}]", value)
+            elif isinstance(value, list) and value and isinstance(value[0], dict):
+                for element in value:
+                    table(f"[[{path}]]", element)
+
+    table("", config)
+    path = SCRATCH / f"{unique()}.toml"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def shipped(name):
+    """A configuration of config/, as a dict."""
+    return tomllib.loads((ROOT / "config" / f"{name}.toml").read_text())
+
+
+def device_arguments(port):
+    """"net_memif0,a=b,c" -> ("net_memif0", {"a": "b", "c": None})"""
+    driver, *rest = port.split(",")
+    return driver, dict((item.split("=", 1) + [None])[:2] for item in rest)
+
+
+def device_string(driver, arguments):
+    return ",".join([driver] + [key if value is None else f"{key}={value}" for key, value in arguments.items()])
+
+
+def memif_pair(**changes):
+    """The shipped loopback pair with a socket of its own. Keyword arguments: see with_changes()."""
+    name = f"rove-test-{unique()}"
+    pair = []
+    for config in (shipped("loopback-a"), shipped("loopback-b")):
+        for device in config["device"]:
+            driver, arguments = device_arguments(device["port"])
+            arguments["socket"] = name if arguments.get("socket-abstract", "yes") == "yes" else f"{SCRATCH}/{name}"
+            device["port"] = device_string(driver, arguments)
+        pair.append(with_changes(config, **changes))
+    dedicate(pair)
+    return pair
+
+
+def with_changes(config, impair=None, mtu=None, progress=None):
+    config = copy.deepcopy(config)
+    for device in config["device"]:
+        if impair:
+            device["impair"] = dict(impair)
+        if mtu:
+            device["mtu"] = mtu
+    if progress:
+        config.setdefault("runtime", {})["progress"] = progress
+    return config
+
+
+def dedicate(pair):
+    for config, core in zip(pair, (SERVER_CORE, CLIENT_CORE)):
+        if config.get("runtime", {}).get("progress") == "dedicated":
+            config["runtime"]["lcores"] = [str(core)]
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+_running = []
+
+
+def stop_all():
+    for process in list(_running):
+        process.stop()
+
+
+atexit.register(stop_all)
+
+
+class Process:
+    """A program on one core, under rove-run if it is given a configuration; its output goes to files."""
+
+    def __init__(self, arguments, config=None, core=CLIENT_CORE, netns=None, env=None, build=BUILD, stdin=False):
+        arguments = [str(argument) for argument in arguments]
+        self.name = pathlib.Path(arguments[0]).name
+        command = ["ip", "netns", "exec", netns] if netns else []
+        if config is not None:
+            path = config if isinstance(config, pathlib.Path) else write_toml(config)
+            command += [str(build / "apps" / "rove-run"), "--config", str(path), "--"]
+        self.command = command + arguments
+        self.output = SCRATCH / f"{unique()}-{self.name}.out"
+        self.errors = self.output.with_suffix(".err")
+        with open(self.output, "wb") as out, open(self.errors, "wb") as err:
+            self.child = subprocess.Popen(
+                self.command, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL, stdout=out, stderr=err,
+                env={**os.environ, **(env or {})}, cwd=SCRATCH, start_new_session=True,
+                preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+        self.pid = self.child.pid
+        _running.append(self)
+
+    def out(self):
+        return self.output.read_text(errors="replace")
+
+    def err(self):
+        return self.errors.read_text(errors="replace")
+
+    def json(self):
+        """The lines of output that are JSON objects."""
+        return [json.loads(line) for line in self.out().splitlines() if line.startswith("{")]
+
+    def story(self):
+        lines = (self.out() + self.err()).splitlines()
+        status = self.child.returncode
+        return "\n".join([f"$ {' '.join(self.command)}", *lines[-25:], f"-> {'still running' if status is None else status}"])
+
+    def wait(self, timeout):
+        """Exit status; a process that takes longer fails the test."""
+        try:
+            status = self.child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{self.name} is not done after {timeout:.0f} s\n{self.story()}") from None
+        _running.remove(self)
+        return status
+
+    def succeed(self, timeout):
+        check(self.wait(timeout) == 0, f"{self.name} failed\n{self.story()}")
+        return self
+
+    def wait_for(self, condition, timeout, what):
+        """Polls `condition()` while the process lives."""
+        deadline = time.monotonic() + timeout
+        while not (value := condition()):
+            check(self.child.poll() is None, f"{self.name} ended before {what}\n{self.story()}")
+            check(time.monotonic() < deadline, f"{self.name}: no {what} after {timeout} s\n{self.story()}")
+            time.sleep(0.01)
+        return value
+
+    def wait_listening(self, port, timeout=20):
+        def listening():
+            for family in ("tcp", "tcp6"):
+                try:
+                    rows = pathlib.Path(f"/proc/{self.pid}/net/{family}").read_text().splitlines()[1:]
+                except OSError:
+                    continue
+                if any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "0A" for row in rows):
+                    return True
+            return False
+
+        self.wait_for(listening, timeout, f"listener on TCP port {port}")
+
+    def kill(self, how=signal.SIGKILL):
+        self.child.send_signal(how)
+        self.wait(STOPPED)
+
+    def stop(self):
+        if self.child.poll() is None:
+            self.child.terminate()
+            try:
+                self.child.wait(STOPPED)
+            except subprocess.TimeoutExpired:
+                self.child.kill()
+                self.child.wait()
+        if self in _running:
+            _running.remove(self)
+
+
+@dataclasses.dataclass
+class Link:
+    """Where a pair of processes meets: a configuration each, and how their TCP control connections find each other."""
+    configs: list
+    netns: tuple = (None, None)
+    server_host: str = "127.0.0.1"
+    build: pathlib.Path = BUILD
+
+
+def memif_link(**changes):
+    return Link(memif_pair(**changes))
+
+
+def run_pair(link, server, client, port_option="-p", timeout=50, settle=None):
+    """Starts `server`, waits until it listens, runs `client HOST`; both must succeed. Returns both processes."""
+    port = free_port(link.netns[0])
+    listening = start_server(link, server, port, port_option)
+    connecting = start_client(link, client, port, port_option)
+    try:
+        connecting.succeed(timeout)
+        listening.succeed(STOPPED)
+    except Failure as failure:
+        raise Failure(f"{str(failure).splitlines()[0]}\n--- server\n{listening.story()}\n--- client\n{connecting.story()}") from None
+    return listening, connecting
+
+
+def start_server(link, arguments, port, port_option="-p"):
+    server = Process([*arguments, port_option, port], link.configs[0], SERVER_CORE, link.netns[0], build=link.build)
+    server.wait_listening(port)
+    return server
+
+
+def start_client(link, arguments, port, port_option="-p"):
+    return Process([*arguments, port_option, port, link.server_host], link.configs[1], CLIENT_CORE, link.netns[1], build=link.build)
+
+
+def program(name, build=BUILD):
+    return build / "tests" / "system" / name
+
+
+def verified(link, *options, timeout=50):
+    """verbs_check on both sides with the same options; returns the client's JSON lines."""
+    command = [program("verbs_check", link.build), *options]
+    _, client = run_pair(link, command, command, "--port", timeout)
+    return client.json()
+
+
+# --- namespaces ------------------------------------------------------------------------------------------------------
+
+def ip(*arguments, netns=None):
+    command = ["ip", *(["-n", netns] if netns else []), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    check(done.returncode == 0, f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+class TwoNamespaces:
+    """Two namespaces with two veth pairs: `data`, for rove's ports, and `ctl`, 192.0.2.1 and .2, for TCP."""
+
+    def __init__(self, mtu):
+        if os.geteuid() != 0:
+            raise Skip("needs root for network namespaces")
+        self.mtu = mtu
+
+    def __enter__(self):
+        self.names = (f"rove-a-{unique()}", f"rove-b-{unique()}")
+        for name in self.names:
+            try:
+                ip("netns", "add", name)
+            except Failure as failure:
+                raise Skip(str(failure)) from None
+        a, b = self.names
+        for device in ("data", "ctl"):
+            ip("link", "add", device, "type", "veth", "peer", "name", device, "netns", b, netns=a)
+        for name, address in zip(self.names, ("192.0.2.1/24", "192.0.2.2/24")):
+            ip("link", "set", "lo", "up", netns=name)
+            ip("addr", "add", address, "dev", "ctl", netns=name)
+            ip("link", "set", "ctl", "up", netns=name)
+            ip("link", "set", "data", "mtu", str(self.mtu), "up", netns=name)
+        return self
+
+    def __exit__(self, *_):
+        stop_all()
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+    def link(self, configs):
+        dedicate(configs)
+        return Link(configs, self.names, "192.0.2.1")
+
+
+# --- telemetry -------------------------------------------------------------------------------------------------------
+
+def telemetry(pid, command):
+    """The answer to one command of a rove process's DPDK telemetry socket."""
+    path = f"/var/run/dpdk/rove-{pid}/dpdk_telemetry.v2"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as query:
+        query.settimeout(5)
+        query.connect(path)
+        hello = json.loads(query.recv(1024))
+        query.send(command.encode())
+        answer = json.loads(query.recv(hello["max_output_len"]))
+    return answer[command.split(",")[0]]

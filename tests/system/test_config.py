@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user gets wrong: every wrong key, type and range in a configuration, and rove-run's own arguments. And installing."""
+import os
+import pathlib
+import re
+import subprocess
+
+from harness import BUILD, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, check, memif_pair, test, unique
+
+GOOD_DEVICE = 'port = "net_memif0,role=server,socket=rove-config-test"\naddresses = ["10.0.0.1/24"]\n'
+
+
+def refused(text, line, key):
+    """The program must not start: exit status 1 or more, and one line "FILE:LINE: key 'KEY': ..."."""
+    path = SCRATCH / f"{unique()}.toml"
+    path.write_text(text)
+    run = Process(["ibv_devices"], path, SERVER_CORE)
+    status = run.wait(20)
+    check(status != 0, f"was accepted:\n{text}\n{run.story()}")
+    said = [said for said in run.err().splitlines() if str(path) in said]
+    check(len(said) == 1, f"not one line about the file:\n{text}\n{run.story()}")
+    check(f"{path}:{line}:" in said[0], f"not line {line}: {said[0]}")
+    check(key is None or f"'{key}'" in said[0], f"not key '{key}': {said[0]}")
+    check(key is None or "allowed" in said[0], f"does not say what is allowed: {said[0]}")
+
+
+def device(line, key):
+    """One more line, the fourth, in a good [[device]] table."""
+    refused(f"[[device]]\n{GOOD_DEVICE}{line}\n", 4, key)
+
+
+def runtime(line, key):
+    refused(f"[runtime]\n{line}\n[[device]]\n{GOOD_DEVICE}", 2, key)
+
+
+def transport(line, key):
+    refused(f"[transport]\n{line}\n[[device]]\n{GOOD_DEVICE}", 2, key)
+
+
+CASES = {
+    "unknown-section": (refused, f"[[device]]\n{GOOD_DEVICE}[nonsense]\n", 4, "nonsense"),
+    "unknown-top-level-key": (refused, f"nonsense = 1\n[[device]]\n{GOOD_DEVICE}", 1, "nonsense"),
+    "unknown-device-key": (device, "mut = 1024", "device[0].mut"),
+    "unknown-runtime-key": (runtime, "wrokers = 1", "runtime.wrokers"),
+    "unknown-transport-key": (transport, "windows = 1", "transport.windows"),
+    "unknown-impair-key": (device, "impair.los = 0.1", "device[0].impair.los"),
+    "mtu-type": (device, 'mtu = "4096"', "device[0].mtu"),
+    "mtu-range": (device, "mtu = 8192", "device[0].mtu"),
+    "mtu-not-a-power": (device, "mtu = 1500", "device[0].mtu"),
+    "vlan-range": (device, "vlan = 4095", "device[0].vlan"),
+    "mac": (device, 'mac = "02:00:00:00:00"', "device[0].mac"),
+    "mac-multicast": (device, 'mac = "01:00:5e:00:00:01"', "device[0].mac"),
+    "gateway-family": (device, 'gateway_ipv4 = "fd00::9"', "device[0].gateway_ipv4"),
+    "loss-range": (device, "impair.loss = 1.5", "device[0].impair.loss"),
+    "loss-type": (device, 'impair.loss = "1%"', "device[0].impair.loss"),
+    "seed-negative": (device, "impair.seed = -1", "device[0].impair.seed"),
+    "neighbour-type": (device, "neighbour = 1", "device[0].neighbour"),
+    "neighbour-without-mac": (device, 'neighbour = [{address = "10.0.0.2"}]', "device[0].neighbour[0].mac"),
+    "progress": (runtime, 'progress = "fast"', "runtime.progress"),
+    "progress-type": (runtime, "progress = 1", "runtime.progress"),
+    "lcores-type": (runtime, 'progress = "dedicated"\nlcores = "0"', None),
+    "eal-type": (runtime, 'eal = "-m 256"', "runtime.eal"),
+    "window-range": (transport, "window_packets = 0", "transport.window_packets"),
+    "window-type": (transport, "window_packets = 1.5", "transport.window_packets"),
+    "dcqcn-range": (transport, "dcqcn.cnp_interval_us = 0", "transport.dcqcn.cnp_interval_us"),
+    "no-device": (refused, '[runtime]\nprogress = "shared"\n', 1, "device"),
+    "device-not-a-list": (refused, f"[device]\n{GOOD_DEVICE}", 1, "device"),
+    "no-port": (refused, '[[device]]\naddresses = ["10.0.0.1/24"]\n', 1, "device[0].port"),
+    "no-addresses": (refused, '[[device]]\nport = "net_null0"\n', 1, "device[0].addresses"),
+    "addresses-empty": (refused, '[[device]]\nport = "net_null0"\naddresses = []\n', 3, "device[0].addresses"),
+    "address": (refused, '[[device]]\nport = "net_null0"\naddresses = ["10.0.0.300/24"]\n', 3, "device[0].addresses"),
+    "prefix": (refused, '[[device]]\nport = "net_null0"\naddresses = ["10.0.0.1/33"]\n', 3, "device[0].addresses"),
+    "syntax": (refused, f"[[device]\n{GOOD_DEVICE}", 1, None),
+}
+CASES["lcores-type"] = (refused, f'[runtime]\nprogress = "dedicated"\nlcores = "0"\n[[device]]\n{GOOD_DEVICE}', 3, "runtime.lcores")
+for name, (function, *arguments) in CASES.items():
+    test(f"config/{name}", function, *arguments, quick=True)
+
+
+def shipped_are_accepted(name):
+    """Everything of config/ must at least parse: what is wrong with it, if anything, is that the port does not exist here."""
+    run = Process(["ibv_devices"], ROOT / "config" / name, SERVER_CORE)
+    run.wait(30)
+    check("allowed" not in run.err() and "parse" not in run.err(), run.story())
+
+
+for path in sorted((ROOT / "config").glob("*.toml")):
+    test(f"config/shipped/{path.stem}", shipped_are_accepted, path.name)
+
+
+def rove_run(arguments, status, words):
+    done = subprocess.run([str(ROVE_RUN), *arguments], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+    check(done.returncode == status if status is not None else done.returncode != 0, f"status {done.returncode}: {done.stdout}{done.stderr}")
+    for word in words:
+        check(word in done.stdout + done.stderr, f"no '{word}' in: {done.stdout}{done.stderr}")
+
+
+LOOPBACK = str(ROOT / "config" / "loopback-a.toml")
+test("rove-run/help", rove_run, ["--help"], 0, ["--config", "--eal"], quick=True)
+test("rove-run/no-program", rove_run, ["--config", LOOPBACK], None, [], quick=True)
+test("rove-run/no-such-program", rove_run, ["--config", LOOPBACK, "--", "no-such-program"], 127, ["no-such-program"], quick=True)
+test("rove-run/no-such-config", rove_run, ["--config", "/nonexistent.toml", "--", "ibv_devices"], None, ["/nonexistent.toml"], quick=True)
+test("rove-run/unknown-option", rove_run, ["--nonsense", "--", "ibv_devices"], None, ["nonsense"], quick=True)
+test("rove-run/exit-status", rove_run, ["--config", LOOPBACK, "--", "sh", "-c", "exit 7"], 7, [], quick=True)
+test("rove-run/without-verbs", rove_run, ["--config", LOOPBACK, "--", "echo", "plain"], 0, ["plain"], quick=True)
+
+
+def eal_argument():
+    """--eal reaches EAL: a bad argument stops it, and the error shows the argument."""
+    config = memif_pair()[0]
+    from harness import write_toml
+    done = subprocess.run([str(ROVE_RUN), "--config", str(write_toml(config)), "--eal", "--no-such-eal-option", "--", "ibv_devices"],
+                          capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+    check("no-such-eal-option" in done.stderr, f"{done.stdout}{done.stderr}")
+
+
+test("rove-run/eal", eal_argument)
+
+
+def installed():
+    """meson install to a directory of its own; rove-run works from there, and pkg-config knows rove."""
+    destination = SCRATCH / "installed"
+    done = subprocess.run(["meson", "install", "-C", str(BUILD), "--no-rebuild", "--quiet", "--destdir", str(destination)],
+                          capture_output=True, text=True, timeout=60)
+    check(done.returncode == 0, done.stdout + done.stderr)
+    (rove_run_there,) = destination.rglob("rove-run")
+    from harness import write_toml
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("ROVE_")}
+    listing = subprocess.run([str(rove_run_there), "--config", str(write_toml(memif_pair()[0])), "--", "ibv_devices"],
+                             capture_output=True, text=True, timeout=30, env=environment)
+    check("rove0" in listing.stdout, f"{listing.stdout}{listing.stderr}")
+    packages = list(destination.rglob("rove*.pc"))
+    check(packages, f"no rove*.pc in {[str(path.relative_to(destination)) for path in destination.rglob('*') if path.is_file()]}")
+    for package in packages:
+        answer = subprocess.run(["pkg-config", "--modversion", package.stem], capture_output=True, text=True,
+                                env={**os.environ, "PKG_CONFIG_PATH": str(package.parent)})
+        check(re.fullmatch(r"\d+\.\d+\.\d+", answer.stdout.strip()), answer.stdout + answer.stderr)
+
+
+test("install", installed)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packets lost, doubled, damaged and reordered on both ports by configuration; a peer that is killed."""
+import time
+
+from harness import (Failure, check, free_port, memif_link, program, run_pair, start_client, start_server, test, verified)
+from test_perftest import over_memif
+from test_pingpong import pingpong
+
+LOSS = {"loss": 0.01, "seed": 7}
+EVERYTHING = {"loss": 0.01, "duplicate": 0.01, "corrupt": 0.01, "reorder": 0.01, "seed": 11}
+
+for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat", "ib_atomic_lat"):
+    test(f"loss/{tool}", lambda tool: over_memif(tool, "-n 500", impair=LOSS), tool, timeout=90)
+for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
+    test(f"loss/{tool}/all-sizes", lambda tool: over_memif(tool, "-a -n 20", sizes=23, timeout=150, impair=LOSS), tool, timeout=160)
+for label, tool, options in (("both-ways", "ib_write_bw", "-b"), ("16-qps", "ib_read_bw", "-q 16"), ("events", "ib_send_bw", "-e"),
+                             ("inline", "ib_send_lat", "-I 64 -s 64"), ("post-list", "ib_write_bw", "-l 16"),
+                             ("srq", "ib_send_bw", "--use-srq"), ("mtu-256", "ib_write_bw", "-m 256")):
+    test(f"loss/{tool}/{label}", lambda tool, options: over_memif(tool, f"{options} -n 500", impair=LOSS), tool, options, timeout=90)
+test("loss/pingpong/rc", lambda: pingpong("rc", "-c -n 500", impair=LOSS), timeout=90)
+test("loss/pingpong/srq", lambda: pingpong("srq", "-e -c -n 50", impair=LOSS), timeout=90)
+
+
+def rc(impair, options):
+    lines = verified(memif_link(impair=impair), "--timeout", "10", *options.split(), timeout=100)
+    check(all(line["lost"] == 0 for line in lines), str(lines))
+
+
+def unreliable(transport, options):
+    lines = verified(memif_link(impair=LOSS), "--transport", transport, "--lossy", *options.split())
+    lost, sent = sum(line["lost"] for line in lines), sum(line["operations"] for line in lines)
+    check(0 < lost < sent / 4, f"{lost} of {sent} messages lost: 1 % of the packets should be")
+
+
+test("loss/verified/rc", rc, LOSS, "--sizes 0,1,64,1000,4097,65537 --depth 16 --rounds 10", timeout=110, quick=True)
+test("loss/verified/rc/mtu-256", rc, LOSS, "--sizes 1000,65537 --mtu 256 --rounds 10", timeout=110)
+test("loss/verified/rc/both-ways", rc, LOSS, "--both --qps 16 --depth 4", timeout=110)
+test("loss/verified/rc/events", rc, LOSS, "--events --qps 4", timeout=110)
+test("loss/verified/rc/late-receives", rc, LOSS, "--late --verbs send,send_imm,write_imm", timeout=110)
+test("loss/verified/rc/1000-qps", rc, LOSS, "--qps 1000 --depth 2 --sizes 1500 --rounds 2", timeout=110)
+test("loss/verified/rc/every-fault", rc, EVERYTHING, "--qps 4 --rounds 10", timeout=110)
+test("loss/verified/uc", unreliable, "uc", "--verbs send_imm,write_imm --sizes 64,4000 --depth 32 --rounds 20")
+test("loss/verified/ud", unreliable, "ud", "--verbs send_imm --sizes 64,1000 --depth 64 --rounds 20")
+
+# One retry takes at most four times 4.096 us * 2^timeout (IBTA 9.9.2.1.1); the first transmission waits as long.
+TIMEOUT, RETRIES = 14, 3
+BOUND = 4 * 4.096e-6 * 2**TIMEOUT * (RETRIES + 1)
+
+
+def peer_killed(survivor_is_memif_server):
+    """kill -9 of the target: the survivor sees errors in time, and then runs a whole check with a new peer."""
+    link = memif_link()
+    if survivor_is_memif_server:
+        link.configs.reverse()
+    port = free_port()
+    command = [program("verbs_check"), "--timeout", TIMEOUT, "--retry", RETRIES]
+    target = start_server(link, [*command, "--peer-dies"], port, "--port")
+    survivor = start_client(link, [*command, "--peer-dies"], port, "--port")
+    survivor.wait_for(lambda: any(line.get("running") for line in survivor.json()), 20, "traffic")
+    time.sleep(0.3)
+    killed_at = time.monotonic()
+    target.kill()
+    (death,) = survivor.wait_for(lambda: [line for line in survivor.json() if line.get("died")], BOUND + 20, "error completion")
+    check(death["status"] == "transport retry counter exceeded", str(death))
+    check(death["good"] > 0, f"nothing was moved before: {death}")
+    took = death["error_at"] - killed_at
+    check(took < BOUND + 0.5, f"{took:.2f} s until the error, at most {BOUND:.2f} allowed")
+    newcomer = start_server(link, command, port, "--port")
+    survivor.succeed(40)
+    newcomer.succeed(10)
+
+
+test("peer-killed/memif-client-survives", peer_killed, False, quick=True)
+test("peer-killed/memif-server-survives", peer_killed, True)

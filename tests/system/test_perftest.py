@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Debian's perftest, unmodified, between two processes over memif. It moves data but does not verify it (test_verified.py does)."""
+import re
+
+from harness import Failure, check, memif_link, run_pair, test
+
+BANDWIDTH = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw")
+LATENCY = ("ib_write_lat", "ib_read_lat", "ib_send_lat", "ib_atomic_lat")
+# perftest asks cpufreq how fast the CPU is unless told not to (-F).
+COMMON = ("-F",)
+
+
+def rows(output):
+    """The table: one row of numbers per message size."""
+    table = []
+    for line in output.splitlines():
+        words = line.split()
+        if len(words) >= 4 and all(re.fullmatch(r"[0-9.]+", word) for word in words):
+            table.append([float(word) for word in words])
+    return table
+
+
+def perftest(link, tool, options, timeout=50, sizes=1):
+    command = [tool, *COMMON, *options]
+    _, client = run_pair(link, command, command, timeout=timeout)
+    table = rows(client.out())
+    if len(table) < sizes:
+        raise Failure(f"{len(table)} rows, not {sizes}\n{client.story()}")
+    for row in table:
+        check(row[3] > 0, f"a row says 0\n{client.story()}")
+    return table
+
+
+def over_memif(tool, options, timeout=50, sizes=1, **changes):
+    perftest(memif_link(**changes), tool, options.split(), timeout, sizes)
+
+
+def iterations(tool, few):
+    return few if tool.endswith("_bw") else max(few // 4, 100)
+
+
+def all_tools(label, options, tools, few=1000, sizes=1, **changes):
+    for tool in tools:
+        test(f"perftest/{tool}/{label}", over_memif_with, tool, f"{options} -n {iterations(tool, few)}".strip(), sizes, changes,
+             quick=label == "default")
+
+
+def over_memif_with(tool, options, sizes, changes):
+    over_memif(tool, options, sizes=sizes, **changes)
+
+
+MOVERS = tuple(tool for tool in BANDWIDTH + LATENCY if "atomic" not in tool)    # atomics are 8 bytes, always
+EVENTS = tuple(tool for tool in BANDWIDTH + LATENCY if "write" not in tool)     # write has no completion to sleep on
+INLINE = ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat")
+
+all_tools("default", "", BANDWIDTH + LATENCY)
+all_tools("all-sizes", "-a", MOVERS, few=100, sizes=23)                         # 2 B .. 8 MiB
+for mtu in (256, 512, 1024, 2048, 4096):
+    all_tools(f"mtu-{mtu}", f"-m {mtu}", MOVERS, few=500)
+all_tools("both-ways", "-b", BANDWIDTH)
+all_tools("16-qps", "-q 16", BANDWIDTH)
+all_tools("16-qps-both-ways", "-q 16 -b", BANDWIDTH)
+all_tools("events", "-e", EVENTS)
+all_tools("inline", "-I 64 -s 64", INLINE)
+all_tools("post-list", "-l 16", BANDWIDTH)
+all_tools("post-list-small", "-l 32 -s 8 -Q 32", ("ib_write_bw", "ib_send_bw", "ib_read_bw"), few=20000)
+all_tools("receive-list", "--recv_post_list=16 -l 16", ("ib_send_bw",))
+all_tools("srq", "--use-srq", ("ib_send_bw", "ib_send_lat"))
+all_tools("srq-16-qps", "--use-srq -q 16", ("ib_send_bw",))
+all_tools("uc", "-c UC", ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat"))
+all_tools("ud", "-c UD -s 1024", ("ib_send_bw", "ib_send_lat"))
+all_tools("ud-16-qps", "-c UD -s 1024 -q 16", ("ib_send_bw",))
+all_tools("multicast", "-c UD -g -s 1024", ("ib_send_bw", "ib_send_lat"))
+all_tools("compare-and-swap", "-A CMP_AND_SWAP", ("ib_atomic_bw", "ib_atomic_lat"))
+all_tools("ipv6", "-x 2", BANDWIDTH + LATENCY)
+all_tools("service-level", "-S 5", ("ib_write_bw", "ib_send_lat"))
+all_tools("one-outstanding", "-o 1", ("ib_read_bw", "ib_atomic_bw"))
+all_tools("dedicated", "", ("ib_write_bw", "ib_read_bw", "ib_send_lat", "ib_write_lat"), progress="dedicated")
+
+for tool in ("ib_write_bw", "ib_send_bw"):
+    test(f"perftest/{tool}/duration", over_memif, tool, "-D 3")

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rdma-core's examples: the ping-pongs (their -c verifies the data that arrives), ibv_devices and ibv_devinfo."""
+import re
+
+from harness import SERVER_CORE, Process, check, memif_link, memif_pair, run_pair, test
+
+
+def pingpong(service, options, **changes):
+    command = [f"ibv_{service}_pingpong", "-g", "1", *options.split()]
+    _, client = run_pair(memif_link(**changes), command, command)
+    check("invalid data" not in client.out(), client.story())
+    check("iters in" in client.out(), client.story())
+
+
+def over_progress(service, options, progress):
+    pingpong(service, options, progress=progress)
+
+
+# The examples stop their clocks only after `-n` messages each way; -c exists for all of them and wants 1 iteration per page.
+for service in ("rc", "uc", "ud", "srq"):
+    test(f"pingpong/{service}", pingpong, service, "", quick=True)
+    test(f"pingpong/{service}/verified", pingpong, service, "-c")
+    test(f"pingpong/{service}/events", pingpong, service, "-e -c")
+    test(f"pingpong/{service}/dedicated", over_progress, service, "-c", "dedicated")
+for mtu in (256, 4096):
+    for service in ("rc", "uc", "srq"):
+        test(f"pingpong/{service}/mtu-{mtu}", pingpong, service, f"-m {mtu} -s 40000 -c -n 200")
+test("pingpong/rc/new-post-send", pingpong, "rc", "-N -c")
+test("pingpong/rc/timestamps", pingpong, "rc", "-t -c")
+
+
+def devices():
+    listing = Process(["ibv_devices"], memif_pair()[0], SERVER_CORE).succeed(20)
+    check(re.search(r"^\s+rove0\s+[0-9a-f]{16}$", listing.out(), re.M), listing.story())
+
+
+def devinfo():
+    info = Process(["ibv_devinfo", "-v"], memif_pair()[0], SERVER_CORE).succeed(20)
+    for wanted in ("hca_id:\trove0", "link_layer:\t\tEthernet", "max_mtu:\t\t4096 (5)", "atomic_cap:", "::ffff:10.0.0.1, RoCE v2",
+                   "fd00::1, RoCE v2"):
+        check(wanted in info.out(), f"no '{wanted}'\n{info.out()}\n{info.err()}")
+
+
+test("devices", devices, quick=True)
+test("devinfo", devinfo, quick=True)
