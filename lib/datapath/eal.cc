@@ -87,8 +87,7 @@ uint32_t largest_mtu(const Config& config) {
 
 std::vector<std::string> eal_arguments(const Config& config, const std::vector<unsigned>& cpus, bool hugepages, bool avx512) {
     std::vector<std::string> args{"rove", "--file-prefix", "rove-" + std::to_string(getpid())};
-    // Errors only, to stderr. A memif client says "failed to connect" at every attempt while its peer is not there.
-    args.insert(args.end(), {"--log-level", "*:error", "--log-level", "pmd.net.memif:critical"});
+    args.insert(args.end(), {"--log-level", "*:error"});
     if (hugepages)
         args.push_back("--in-memory");
     else        // EAL 22.11 refuses --in-memory beside --no-huge; without shared configuration nothing is left on disk either
@@ -123,15 +122,15 @@ bool start_eal(const Config& config, std::string* error) {
         *error = config.file + ": DPDK's EAL did not start (" + rte_strerror(rte_errno) + ") with:" + line;
         return false;
     }
+    // A memif client complains at every attempt while its peer is not there.
+    rte_log_set_level_pattern("pmd.net.memif*", RTE_LOG_CRIT);
     sweep_runtime_directories();
     return true;
 }
 
-void stop_eal() {
-    const std::string directory = rte_eal_get_runtime_dir();
-    rte_eal_cleanup();
+void leave_eal() {
     std::error_code ignored;
-    fs::remove_all(directory, ignored);
+    fs::remove_all(rte_eal_get_runtime_dir(), ignored);
 }
 
 }  // namespace rove::datapath

@@ -22,6 +22,8 @@ std::vector<std::string> eal_arguments(const Config& config, const std::vector<u
 
 // In the calling thread, which becomes EAL's main lcore: prepares logging and calls rte_eal_init. Returns false and says why.
 bool start_eal(const Config& config, std::string* error);
-void stop_eal();
+// Removes what EAL left in the file system. Its memory stays until the process ends: its own threads, which nothing stops,
+// may still look at it.
+void leave_eal();
 
 }  // namespace rove::datapath

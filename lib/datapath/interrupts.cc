@@ -22,7 +22,7 @@ struct Registration {
     rte_intr_callback_fn function;
     void* argument;
     rte_intr_unregister_callback_fn released = nullptr;
-    bool releasing = false;                             // EAL was told to call release() later
+    bool releasing = false;                             // EAL was told to call release() later; under port_control()
 };
 
 class Registrations {
@@ -57,17 +57,20 @@ Registrations& registrations() {
 }
 
 std::mutex guard_mutex;                                 // held while a driver's callback runs
-Runtime* guarded = nullptr;                             // under guard_mutex
+Runtime* guarded = nullptr;                             // under guard_mutex, as is:
+bool silenced = false;
 
 void call(void* argument) {
     const auto* registration = static_cast<Registration*>(argument);
     const std::lock_guard lock(guard_mutex);
+    if (silenced) return;
     if (guarded == nullptr) {
         registration->function(registration->argument);
         return;
     }
     {
         const std::lock_guard control(guarded->port_control());
+        if (registration->releasing) return;            // a restart of the port went before us: it is gone for the driver
         const Runtime::Pause pause(*guarded);
         registration->function(registration->argument);
     }
@@ -88,9 +91,14 @@ Function* next(const char* name) {
 
 }  // namespace
 
-void guard_interrupts(Runtime* runtime) {
+void guard_interrupts(Runtime& runtime) {
     const std::lock_guard lock(guard_mutex);
-    guarded = runtime;
+    guarded = &runtime;
+}
+
+void silence_interrupts() {
+    const std::lock_guard lock(guard_mutex);
+    silenced = true;
 }
 
 }  // namespace rove::datapath

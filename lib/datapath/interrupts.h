@@ -12,7 +12,10 @@ namespace rove::datapath {
 
 class Runtime;
 
-// Callbacks pause the workers of `runtime` from now on; null: of nobody. Returns when no callback is inside the old one.
-void guard_interrupts(Runtime* runtime);
+// Callbacks pause the workers of `runtime` from now on. Before, they run as EAL calls them.
+void guard_interrupts(Runtime& runtime);
+// No callback runs from now on, and none does when this returns: what they work on may go away. net_memif of 22.11 leaves
+// its listener registered when its port is closed.
+void silence_interrupts();
 
 }  // namespace rove::datapath

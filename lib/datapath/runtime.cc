@@ -114,7 +114,7 @@ std::string Runtime::open() {
 }
 
 void Runtime::launch() {
-    guard_interrupts(this);
+    guard_interrupts(*this);
     for (const auto& port : ports_) {
         const std::lock_guard control(port_control_);
         port->start();
@@ -132,13 +132,10 @@ void Runtime::close() {
     if (!eal_started_) return;
     rte_eal_mp_wait_lcore();
     stop_telemetry();
-    guard_interrupts(nullptr);
-    {
-        const std::lock_guard control(port_control_);
-        for (const auto& port : ports_) port->close();
-    }
+    silence_interrupts();
+    for (const auto& port : ports_) port->close();
     workers_.clear();
-    stop_eal();
+    leave_eal();
 }
 
 uint16_t Runtime::choose_worker(const Device&) { return static_cast<uint16_t>(next_worker_++ % workers_.size()); }
