@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's pyverbs under rove-run: data, error statuses on both ends, and the errno of bad arguments."""
+"""Debian's python3-pyverbs under rove-run: data, error statuses on both ends, and the errno of bad arguments."""
 import pathlib
 
 from harness import CLIENT_CORE, SERVER_CORE, Process, check, free_port, memif_link, test
@@ -9,9 +9,9 @@ PEER = pathlib.Path(__file__).with_name("pyverbs_peer.py")
 
 def pyverbs():
     link, port = memif_link(), free_port()
-    server = Process(["python3", PEER, "server", "-", port], link.configs[0], SERVER_CORE)
+    server = Process(["/usr/bin/python3", PEER, "server", "-", port], link.configs[0], SERVER_CORE)
     server.wait_listening(port)
-    client = Process(["python3", PEER, "client", link.server_host, port], link.configs[1], CLIENT_CORE)
+    client = Process(["/usr/bin/python3", PEER, "client", link.server_host, port], link.configs[1], CLIENT_CORE)
     failed = client.wait(60) != 0
     check(not failed and "OK" in client.out(), f"{client.story()}\n--- server\n{server.story()}")
     server.succeed(10)

@@ -3,7 +3,7 @@
 from harness import Failure, check, memif_link, program, run_pair, test, verified
 
 RC_VERBS = ("send", "send_imm", "write", "write_imm", "read", "faa", "cas")
-SMALL_TO_LARGE = "--sizes 0,1,3,7,64,255,256,1000,4095,4096,4097,65537,1048576"
+SMALL_TO_LARGE = "--sizes 0,1,3,7,64,255,256,1000,4095,4096,4097,65537,300001"
 
 
 def rc(options, **changes):
@@ -21,7 +21,7 @@ def with_changes(options, changes):
     rc(options, **changes)
 
 
-test("verified/rc", rc, f"{SMALL_TO_LARGE} --mtu 4096", quick=True)
+test("verified/rc", rc, f"{SMALL_TO_LARGE} --mtu 4096 --rounds 2", quick=True)
 for mtu in (256, 512, 1024, 2048):
     test(f"verified/rc/mtu-{mtu}", rc, f"{SMALL_TO_LARGE} --mtu {mtu} --rounds 2")
 test("verified/rc/ipv6", rc, f"{SMALL_TO_LARGE} --gid-index 2 --mtu 4096 --rounds 2")
