@@ -23,6 +23,8 @@
 #include <string>
 #include <vector>
 
+#include "wire/copy.h"
+
 namespace {
 
 constexpr uint16_t kPort = 0;
@@ -140,7 +142,7 @@ void fill(rte_mbuf* mbuf, const Options& options, Message& message, uint32_t num
     mbuf->pkt_len = options.frame_bytes;
     write_header(frame, number);
     if (!options.header_only)
-        std::memcpy(frame + kHeaderBytes, message.next_payload(), options.frame_bytes - kHeaderBytes);
+        rove::wire::copy(frame + kHeaderBytes, message.next_payload(), options.frame_bytes - kHeaderBytes);
 }
 
 bool is_last(const rte_mbuf* mbuf) {
@@ -197,8 +199,8 @@ void run_recv(Port& port, const Options& options) {
         for (uint16_t i = 0; i < n; ++i) {
             if (mbufs[i]->data_len != options.frame_bytes) throw std::runtime_error("a frame of another size arrived");
             if (!options.header_only)
-                std::memcpy(message.next_payload(), rte_pktmbuf_mtod_offset(mbufs[i], uint8_t*, kHeaderBytes),
-                            payload_bytes);
+                rove::wire::copy(message.next_payload(), rte_pktmbuf_mtod_offset(mbufs[i], uint8_t*, kHeaderBytes),
+                                 payload_bytes);
         }
         rte_pktmbuf_free_bulk(mbufs.data(), n);
         last = rte_get_tsc_cycles();

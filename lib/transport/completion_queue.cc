@@ -33,7 +33,8 @@ bool CompletionQueue::push(const ibv_wc& wc, bool solicited, bool* notify) {
     uint32_t tail = tail_.load(std::memory_order_relaxed);
     do {
         // The acquire pairs with poll()'s release of head_: the entry was read before it is written again.
-        if (tail - head_.load(std::memory_order_acquire) > mask_) return false;
+        // Signed: another worker and the poller may have moved both past our `tail`; the exchange then fails.
+        if (static_cast<int32_t>(tail - head_.load(std::memory_order_acquire)) > static_cast<int32_t>(mask_)) return false;
     } while (!tail_.compare_exchange_weak(tail, tail + 1, std::memory_order_relaxed));
     Entry& entry = ring_[tail & mask_];
     entry.wc = wc;

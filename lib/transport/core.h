@@ -13,6 +13,7 @@
 #include "transport/deadline_heap.h"
 #include "transport/memory.h"
 #include "transport/queue_pair.h"
+#include "wire/copy.h"
 
 namespace rove::transport {
 
@@ -24,6 +25,8 @@ struct Config {
     uint64_t min_probe_ns = 1'000'000;      // tail loss probe: not before
     DcqcnConfig dcqcn;
 };
+
+inline constexpr uint32_t kHeaderBytes = 74;    // what a packet adds to its payload on the wire: Ethernet to RETH, ICRC
 
 // QPs that have something to send, in turn.
 struct ActiveList {
@@ -149,7 +152,7 @@ struct Core {
             const uint32_t part = std::min(sges[i].length - offset, bytes);
             uint8_t* target = memory.translate(sges[i].lkey, sges[i].addr + offset, part, IBV_ACCESS_LOCAL_WRITE, pd);
             if (target == nullptr) return IBV_WC_LOC_PROT_ERR;
-            std::memcpy(target, source, part);
+            wire::copy(target, source, part);
             source += part;
             bytes -= part;
             offset = 0;

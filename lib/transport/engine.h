@@ -12,6 +12,7 @@
 // Units: nanoseconds of the driver's monotonic clock; bytes; packets.
 #pragma once
 
+#include <bit>
 #include <concepts>
 #include <span>
 
@@ -257,7 +258,7 @@ void Engine<S>::start_receiving(QueuePair& qp, uint32_t rq_psn) {
     Responder& s = qp.responder;
     s.epsn = Psn(rq_psn);
     if (qp.type != IBV_QPT_RC) return;
-    s.jobs.assign(std::max<uint32_t>(qp.max_dest_rd_atomic, 1), {});
+    s.jobs.assign(std::bit_ceil(std::max<uint32_t>(2 * qp.max_dest_rd_atomic, 1)), {});
     s.atomics.assign(std::max<uint32_t>(qp.max_dest_rd_atomic, 1), {});
     s.job_head = s.job_tail = s.next_atomic = 0;
 }

@@ -20,6 +20,7 @@
 namespace rove::transport {
 
 inline constexpr uint64_t kNever = UINT64_MAX;
+inline constexpr uint32_t kMaxMessageBytes = 1u << 31;       // IBTA 9.4.1
 inline constexpr uint32_t kMaxRdAtomic = 128;           // requests, both ways; what ConnectX devices offer
 
 // Where a QP's or an address handle's packets go. Filled by the datapath when the address is resolved.
@@ -96,7 +97,8 @@ struct Responder {
     uint64_t last_cnp_ns = 0;
     RecvWqe receive;                // copied from the RQ or SRQ; its SGEs are in `receive_sges`
     std::unique_ptr<ibv_sge[]> receive_sges;
-    // Ring of jobs [job_head, job_tail), capacity = max_dest_rd_atomic; allocated when the QP goes to RTR.
+    // Ring of jobs [job_head, job_tail); its size is a power of two, at least twice max_dest_rd_atomic; allocated when the
+    // QP goes to RTR.
     std::vector<ResponderJob> jobs;
     uint32_t job_head = 0, job_tail = 0;
     std::vector<AtomicResult> atomics;

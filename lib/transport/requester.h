@@ -47,7 +47,10 @@ class RequesterLogic {
     uint64_t probe_ns() const {
         return std::max(core_.config.min_probe_ns, 4 * r_.srtt_ns) << std::min<uint8_t>(r_.probes, 10);
     }
-    uint32_t read_chunk() const { return std::max(core_.config.window_packets / 2, 1u); }
+    // Packets per READ request (design note 2). With one request at a time the pieces would only wait for each other.
+    uint32_t read_chunk() const {
+        return qp_.max_rd_atomic < 2 ? UINT32_MAX : std::max(core_.config.window_packets / 2, 1u);
+    }
 
     Begin begin(SendWqe& wqe);
     bool emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req);
@@ -109,6 +112,8 @@ uint32_t RequesterLogic<S>::transmit(uint32_t budget) {
             const Begin what = begin(wqe);
             if (what == Begin::kWait) break;
             if (what == Begin::kDone) continue;
+        } else if (wqe.is_read() && r_.reads_outstanding >= qp_.max_rd_atomic) {
+            break;                              // design note 2: each part counts
         }
         ++packets;
         if (qp_.type == IBV_QPT_UD) {
@@ -197,14 +202,14 @@ bool RequesterLogic<S>::emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_re
         ++r_.since_ack_req;
     }
     core_.send(qp_.path, h, {segments, static_cast<size_t>(count)}, bytes);
-    if (qp_.congestion.limited()) qp_.congestion.on_sent(core_.config.dcqcn, bytes + 80, core_.now_ns);
+    if (qp_.congestion.limited()) qp_.congestion.on_sent(core_.config.dcqcn, bytes + kHeaderBytes, core_.now_ns);
     return true;
 }
 
 template <class S>
 void RequesterLogic<S>::emit_read(const SendWqe& wqe) {
     const uint32_t chunk = read_chunk();
-    const uint32_t end = std::min(wqe.packets, (r_.next_packet / chunk + 1) * chunk);
+    const uint32_t end = wqe.packets - r_.next_packet / chunk * chunk > chunk ? (r_.next_packet / chunk + 1) * chunk : wqe.packets;
     const uint32_t offset = r_.next_packet * qp_.mtu;
     const uint32_t length = end == wqe.packets ? wqe.length - offset : end * qp_.mtu - offset;
     wire::Headers h;
@@ -443,6 +448,7 @@ void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
             fail(IBV_WC_RNR_RETRY_EXC_ERR);
             return;
         }
+        r_.retries_left = qp_.retry_cnt;        // somebody answers
         rewind();
         r_.rnr_until = core_.now_ns + rnr_timer_ns(syndrome & 0x1F);
         r_.ack_deadline = r_.probe_deadline = kNever;       // the peer is alive
@@ -535,7 +541,10 @@ void RequesterLogic<S>::receive_atomic_response(const wire::Headers& headers) {
 template <class S>
 void RequesterLogic<S>::expire() {
     const uint64_t now = core_.now_ns;
-    if (r_.rnr_until != 0 && r_.rnr_until <= now) r_.rnr_until = 0;
+    if (r_.rnr_until != 0 && r_.rnr_until <= now) {
+        r_.rnr_until = 0;
+        r_.rewound = false;                     // a sequence NAK now says that the first packet of this attempt was lost
+    }
     if (r_.ack_deadline <= now) {
         ++core_.counters[Counter::kTimeouts];
         if (r_.retries_left == 0) {
@@ -567,7 +576,10 @@ void RequesterLogic<S>::probe() {
     }
     if (!core_.sink.ready()) return;
     const uint32_t packet = inside ? r_.next_packet - 1 : wqe.packets - 1;
-    emit(wqe, packet, r_.max_psn.previous(), true);
+    if (!emit(wqe, packet, r_.max_psn.previous(), true)) {
+        rewind();                               // its memory has gone: the request fails in its turn
+        return;
+    }
     ++core_.counters[Counter::kRetransmittedPackets];
     r_.rtt_start = 0;
 }

@@ -6,6 +6,8 @@
 //    So a burst of requests costs one ACK, and a READ response makes an ACK before it unnecessary (IBTA 9.7.5.1.2).
 // 2. A repeated READ or atomic says that the requester went back to its PSN: jobs from there on are dropped, since it will
 //    ask for them again. READs are executed again, atomics answered from what was kept.
+//    So the ring holds at most the answers of one full set of requests twice: repeated ones whose first answer sufficed, and
+//    the next set. A requester that goes beyond that has more outstanding than max_dest_rd_atomic: an invalid request.
 // 3. As Linux rxe does: after an RNR NAK the packets behind it still provoke one sequence NAK; a SEND longer than its
 //    receive is NAKed as a remote operational error; a SEND with invalidate of what cannot be invalidated is
 //    acknowledged and fails at the receiver.
@@ -55,7 +57,8 @@ class ResponderLogic {
 
     uint32_t response_packets(uint32_t bytes) const { return bytes == 0 ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu; }
     uint32_t job_count() const { return s_.job_tail - s_.job_head; }
-    ResponderJob& job(uint32_t index) { return s_.jobs[index % s_.jobs.size()]; }
+    bool jobs_full() const { return job_count() == s_.jobs.size(); }
+    ResponderJob& job(uint32_t index) { return s_.jobs[index & (s_.jobs.size() - 1)]; }
 
     Result execute(const wire::ParsedFrame& frame, wire::Op op);
     Result execute_send(const wire::ParsedFrame& frame, wire::Op op);
@@ -187,7 +190,7 @@ auto ResponderLogic<S>::execute_write(const wire::ParsedFrame& frame, wire::Op o
     uint8_t* target = core_.memory.translate(s_.write_rkey, s_.write_va + s_.offset, frame.payload_bytes,
                                              IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_);
     if (target == nullptr) return Result::kAccess;
-    if (frame.payload_bytes != 0) std::memcpy(target, frame.payload, frame.payload_bytes);
+    wire::copy(target, frame.payload, frame.payload_bytes);
     s_.offset += frame.payload_bytes;
     s_.message = is_last(op) ? Responder::Message::kNone : Responder::Message::kWrite;
     if (!is_last(op)) return Result::kTaken;
@@ -218,7 +221,7 @@ template <class S>
 auto ResponderLogic<S>::execute_read(const wire::Headers& h) -> Result {
     if (s_.message != Responder::Message::kNone) return Result::kInvalidRequest;
     if ((qp_.access & IBV_ACCESS_REMOTE_READ) == 0) return Result::kInvalidRequest;
-    if (h.reth.length > 1u << 31 || job_count() >= qp_.max_dest_rd_atomic) return Result::kInvalidRequest;
+    if (h.reth.length > kMaxMessageBytes || qp_.max_dest_rd_atomic == 0 || jobs_full()) return Result::kInvalidRequest;
     if (core_.memory.translate(h.reth.rkey, h.reth.va, h.reth.length, IBV_ACCESS_REMOTE_READ, qp_.pd, &qp_) == nullptr) {
         return Result::kAccess;
     }
@@ -232,7 +235,7 @@ template <class S>
 auto ResponderLogic<S>::execute_atomic(const wire::Headers& h, wire::Op op) -> Result {
     if (s_.message != Responder::Message::kNone) return Result::kInvalidRequest;
     if ((qp_.access & IBV_ACCESS_REMOTE_ATOMIC) == 0) return Result::kInvalidRequest;
-    if (job_count() >= qp_.max_dest_rd_atomic) return Result::kInvalidRequest;
+    if (qp_.max_dest_rd_atomic == 0 || jobs_full()) return Result::kInvalidRequest;
     if (h.atomic.va % 8 != 0) return Result::kInvalidRequest;
     uint8_t* target =
         core_.memory.translate(h.atomic.rkey, h.atomic.va, 8, IBV_ACCESS_REMOTE_ATOMIC, qp_.pd, &qp_);
@@ -277,7 +280,7 @@ void ResponderLogic<S>::owe_ack(Psn psn, uint8_t syndrome) {
 template <class S>
 bool ResponderLogic<S>::drop_jobs_from(Psn psn) {
     while (s_.job_head != s_.job_tail && job(s_.job_tail - 1).end > psn) --s_.job_tail;
-    return job_count() < s_.jobs.size();
+    return !jobs_full();
 }
 
 // A request that was executed before (IBTA 9.7.5.1.3, 9.4.5).
@@ -286,7 +289,7 @@ void ResponderLogic<S>::repeat(const wire::Headers& h, wire::Op op) {
     const Psn psn(h.bth.psn);
     if (op == wire::Op::kReadRequest) {
         // What was never asked for is not a repetition, and rights are checked as for a new one.
-        if (h.reth.length > 1u << 31 || psn + response_packets(h.reth.length) > s_.epsn ||
+        if (h.reth.length > kMaxMessageBytes || psn + response_packets(h.reth.length) > s_.epsn ||
             (qp_.access & IBV_ACCESS_REMOTE_READ) == 0 ||
             core_.memory.translate(h.reth.rkey, h.reth.va, h.reth.length, IBV_ACCESS_REMOTE_READ, qp_.pd, &qp_) == nullptr ||
             !drop_jobs_from(psn)) {
@@ -373,6 +376,10 @@ uint32_t ResponderLogic<S>::transmit(uint32_t budget) {
     uint32_t packets = 0;
     while (s_.job_head != s_.job_tail && packets < budget && core_.sink.ready()) {
         ResponderJob& next = job(s_.job_head);
+        if (!next.is_atomic && qp_.congestion.limited() && qp_.congestion.next_send_ns() > core_.now_ns) {
+            core_.deadlines.schedule(qp_, qp_.congestion.next_send_ns());
+            break;
+        }
         if (next.is_atomic) {
             wire::Headers h;
             h.bth.opcode = wire::opcode(wire::Service::kRc, wire::Op::kAtomicAck);
@@ -419,6 +426,7 @@ bool ResponderLogic<S>::send_read_packet(ResponderJob& job) {
     h.aeth = {wire::kSyndromeAck, job.msn};
     const wire::Segment segment{source, bytes};
     core_.send(qp_.path, h, {&segment, bytes != 0 ? 1u : 0u}, bytes);
+    if (qp_.congestion.limited()) qp_.congestion.on_sent(core_.config.dcqcn, bytes + kHeaderBytes, core_.now_ns);
     job.started = true;
     job.va += bytes;
     job.left -= bytes;
