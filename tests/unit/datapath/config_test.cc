@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// The configuration: what is read, and how each kind of mistake is refused.
+#include "datapath/config.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "datapath/address.h"
+
+namespace rove::datapath {
+namespace {
+
+constexpr const char* kDevice = "[[device]]\nport = \"net_null0\"\naddresses = [\"10.0.0.1/24\", \"fd00::1/64\"]\n";
+
+class ConfigTest : public testing::Test {
+  protected:
+    std::optional<Config> load(const std::string& text) {
+        const auto path = std::filesystem::path(testing::TempDir()) / "rove_config_test.toml";
+        std::ofstream(path) << text;
+        file_ = path.string();
+        error_.clear();
+        return Config::load(file_, &error_);
+    }
+    // Expects that `text` is refused at `line` for `key`, and that the message has `part`.
+    void refused(const std::string& text, int line, const std::string& key, const std::string& part) {
+        EXPECT_FALSE(load(text)) << text;
+        EXPECT_EQ(error_.rfind(file_ + ":" + std::to_string(line) + ": key '" + key + "': got ", 0), 0u) << error_;
+        EXPECT_NE(error_.find(", allowed "), std::string::npos) << error_;
+        EXPECT_NE(error_.find(part), std::string::npos) << error_;
+    }
+    std::string file_, error_;
+};
+
+TEST_F(ConfigTest, ReadsEveryKey) {
+    const auto config = load(R"([runtime]
+progress = "dedicated"
+lcores = ["1", "3"]
+eal = ["-m", "256"]
+[transport]
+window_packets = 128
+ack_interval_packets = 16
+quantum_packets = 8
+min_probe_us = 500
+[transport.dcqcn]
+cnp_interval_us = 40
+byte_counter = 5000000
+[[device]]
+port = "net_memif0,role=server"
+addresses = ["10.0.0.1/24", "fd00::1/64"]
+gateway_ipv4 = "10.0.0.254"
+gateway_ipv6 = "fd00::fe"
+mtu = 1024
+mac = "02:00:00:00:00:01"
+vlan = 7
+[[device.neighbour]]
+address = "10.0.0.2"
+mac = "02:00:00:00:00:02"
+[device.impair]
+loss = 0.01
+duplicate = 0.02
+corrupt = 0.03
+reorder = 1
+seed = 99
+)");
+    ASSERT_TRUE(config) << error_;
+    EXPECT_EQ(config->progress, Progress::kDedicated);
+    EXPECT_EQ(config->workers, 2u);
+    EXPECT_EQ(config->lcores, (std::vector<std::string>{"1", "3"}));
+    EXPECT_EQ(config->eal_args, (std::vector<std::string>{"-m", "256"}));
+    EXPECT_EQ(config->transport.window_packets, 128u);
+    EXPECT_EQ(config->transport.ack_interval_packets, 16u);
+    EXPECT_EQ(config->transport.quantum_packets, 8u);
+    EXPECT_EQ(config->transport.min_probe_ns, 500'000u);
+    EXPECT_EQ(config->transport.dcqcn.cnp_interval_ns, 40'000u);
+    EXPECT_EQ(config->transport.dcqcn.byte_counter, 5'000'000u);
+    ASSERT_EQ(config->devices.size(), 1u);
+    const DeviceConfig& device = config->devices[0];
+    EXPECT_EQ(device.port, "net_memif0,role=server");
+    EXPECT_EQ(device.addresses.size(), 2u);
+    EXPECT_EQ(device.gateway_ipv4, "10.0.0.254");
+    EXPECT_EQ(device.gateway_ipv6, "fd00::fe");
+    EXPECT_EQ(device.mtu, 1024u);
+    EXPECT_EQ(device.mac, parse_mac("02:00:00:00:00:01"));
+    EXPECT_EQ(device.vlan, 7);
+    ASSERT_EQ(device.neighbours.size(), 1u);
+    EXPECT_EQ(device.neighbours[0].address, *parse_address("10.0.0.2"));
+    EXPECT_EQ(device.neighbours[0].mac, *parse_mac("02:00:00:00:00:02"));
+    EXPECT_EQ(device.impair.loss, 0.01);
+    EXPECT_EQ(device.impair.duplicate, 0.02);
+    EXPECT_EQ(device.impair.corrupt, 0.03);
+    EXPECT_EQ(device.impair.reorder, 1.0);
+    EXPECT_EQ(device.impair.seed, 99u);
+}
+
+TEST_F(ConfigTest, DefaultsAreSharedAndOneWorker) {
+    const auto config = load(kDevice);
+    ASSERT_TRUE(config) << error_;
+    EXPECT_EQ(config->progress, Progress::kShared);
+    EXPECT_EQ(config->workers, 1u);
+    EXPECT_EQ(config->devices[0].mtu, 4096u);
+    EXPECT_FALSE(config->devices[0].vlan);
+}
+
+TEST_F(ConfigTest, RefusesUnknownKeys) {
+    refused(std::string("speed = 1\n") + kDevice, 1, "speed", "unknown key, allowed runtime, transport, device");
+    refused(std::string("[runtime]\nprogres = \"shared\"\n") + kDevice, 2, "runtime.progres", "unknown key");
+    refused(std::string(kDevice) + "mut = 1024\n", 4, "device[0].mut", "mtu");
+    refused(std::string(kDevice) + "[device.impair]\nlost = 0.1\n", 5, "device[0].impair.lost", "loss");
+}
+
+TEST_F(ConfigTest, RefusesWrongTypes) {
+    refused(std::string(kDevice) + "mtu = \"1024\"\n", 4, "device[0].mtu", "an integer");
+    refused(std::string(kDevice) + "vlan = 1.5\n", 4, "device[0].vlan", "got 1.5");
+    refused("[[device]]\nport = 7\n", 2, "device[0].port", "got 7");
+    refused("[[device]]\nport = \"x\"\naddresses = \"10.0.0.1\"\n", 3, "device[0].addresses", "addresses such as");
+    refused("[[device]]\nport = \"x\"\naddresses = [1]\n", 3, "device[0].addresses", "got 1");
+    refused(std::string("runtime = 3\n") + kDevice, 1, "runtime", "a table");
+    refused("[device]\nport = \"x\"\n", 1, "device", "[[device]]");
+    refused(std::string(kDevice) + "[device.impair]\nloss = \"much\"\n", 5, "device[0].impair.loss", "a number 0..1");
+}
+
+TEST_F(ConfigTest, RefusesValuesOutOfRange) {
+    refused(std::string(kDevice) + "mtu = 1500\n", 4, "device[0].mtu", "256, 512, 1024, 2048 or 4096");
+    refused(std::string(kDevice) + "mtu = 128\n", 4, "device[0].mtu", "256..4096");
+    refused(std::string(kDevice) + "vlan = 4095\n", 4, "device[0].vlan", "1..4094");
+    refused(std::string(kDevice) + "mac = \"01:00:5e:00:00:01\"\n", 4, "device[0].mac", "unicast");
+    refused(std::string(kDevice) + "gateway_ipv4 = \"fd00::1\"\n", 4, "device[0].gateway_ipv4", "an IPv4 address");
+    refused(std::string(kDevice) + "[device.impair]\nloss = 1.5\n", 5, "device[0].impair.loss", "0..1");
+    refused(std::string(kDevice) + "[device.impair]\nseed = -1\n", 5, "device[0].impair.seed", "got -1");
+    refused("[[device]]\nport = \"x\"\naddresses = [\"10.0.0.1/33\"]\n", 3, "device[0].addresses", "10.0.0.1/33");
+    refused("[[device]]\nport = \"x\"\naddresses = []\n", 3, "device[0].addresses", "1 to 64");
+    refused(std::string("[transport]\nwindow_packets = 0\n") + kDevice, 2, "transport.window_packets", "1..65536");
+    refused(std::string("[runtime]\nprogress = \"both\"\n") + kDevice, 2, "runtime.progress", "\"shared\" or \"dedicated\"");
+    refused(std::string("[runtime]\nlcores = [\"1\"]\n") + kDevice, 2, "runtime.lcores", "only with progress");
+    refused(std::string("[runtime]\nprogress = \"dedicated\"\nlcores = [\"one\"]\n") + kDevice, 3, "runtime.lcores", "CPU");
+}
+
+TEST_F(ConfigTest, RefusesWhatIsMissing) {
+    refused("[runtime]\nprogress = \"dedicated\"\n[[device]]\nport = \"x\"\naddresses = [\"10.0.0.1\"]\n", 1, "runtime.lcores",
+            "got nothing");
+    refused("[[device]]\naddresses = [\"10.0.0.1\"]\n", 1, "device[0].port", "got nothing");
+    refused("[[device]]\nport = \"x\"\n", 1, "device[0].addresses", "got nothing");
+    EXPECT_FALSE(load("# empty\n"));
+    EXPECT_NE(error_.find("key 'device'"), std::string::npos) << error_;
+}
+
+TEST_F(ConfigTest, NamesFileAndLineOfBadToml) {
+    EXPECT_FALSE(load("[runtime]\nprogress = \n"));
+    EXPECT_EQ(error_.rfind(file_ + ":2: ", 0), 0u) << error_;
+    EXPECT_FALSE(Config::load("/nonexistent/rove.toml", &error_));
+    EXPECT_NE(error_.find("/nonexistent/rove.toml"), std::string::npos) << error_;
+}
+
+TEST_F(ConfigTest, TheFilesThatComeWithRoveAreAccepted) {
+    size_t files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(ROVE_CONFIG_DIR)) {
+        if (entry.path().extension() != ".toml") continue;
+        ++files;
+        EXPECT_TRUE(Config::load(entry.path(), &error_)) << error_;
+    }
+    EXPECT_GE(files, 2u);
+}
+
+}  // namespace
+}  // namespace rove::datapath

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Neighbours: questions and answers between two tables, what strangers may do, and bytes that are not what they say.
+#include "datapath/neighbour.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace rove::datapath {
+namespace {
+
+const wire::MacAddress kMacA = *parse_mac("02:00:00:00:00:0a"), kMacB = *parse_mac("02:00:00:00:00:0b"),
+                       kMacC = *parse_mac("02:00:00:00:00:0c");
+const wire::Gid kA4 = *parse_address("10.0.0.1"), kB4 = *parse_address("10.0.0.2"), kA6 = *parse_address("fd00::1"),
+                kB6 = *parse_address("fd00::2"), kFar4 = *parse_address("192.168.7.7"), kFar6 = *parse_address("fd77::7");
+
+struct Frame {
+    std::vector<uint8_t> bytes = std::vector<uint8_t>(512);
+    size_t size = 0;
+};
+
+class NeighbourTest : public testing::TestWithParam<bool> {
+  protected:
+    wire::Gid a() const { return GetParam() ? kA6 : kA4; }
+    wire::Gid b() const { return GetParam() ? kB6 : kB4; }
+    Neighbours a_{kMacA, {}, {*parse_subnet("10.0.0.1/24"), *parse_subnet("fd00::1/64")}, *parse_address("10.0.0.254"), {}};
+    Neighbours b_{kMacB, {}, {*parse_subnet("10.0.0.2/24"), *parse_subnet("fd00::2/64")}, {}, {}};
+    static uint64_t count(const Neighbours& n, NeighbourCounter c) { return n.counters()[static_cast<size_t>(c)]; }
+    // A's question for B.
+    Frame question() {
+        Frame frame;
+        frame.size = a_.ask(b(), frame.bytes.data());
+        EXPECT_GT(frame.size, 0u);
+        return frame;
+    }
+    static void give(Neighbours& to, Frame& frame) { frame.size = to.handle(frame.bytes, frame.size); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Families, NeighbourTest, testing::Bool(),
+                         [](const auto& family) { return family.param ? "Ipv6" : "Ipv4"; });
+
+TEST_P(NeighbourTest, QuestionAndAnswer) {
+    Frame frame = question();
+    EXPECT_FALSE(a_.lookup(b()));
+    give(b_, frame);
+    ASSERT_GT(frame.size, 0u);
+    EXPECT_EQ(b_.lookup(a()), kMacA) << "who asks is remembered";
+    give(a_, frame);
+    EXPECT_EQ(frame.size, 0u);
+    EXPECT_EQ(a_.lookup(b()), kMacB);
+    EXPECT_EQ(a_.wait(b(), 0), kMacB);
+    EXPECT_EQ(count(b_, NeighbourCounter::kSolicitsAnswered), 1u);
+    EXPECT_EQ(count(a_, NeighbourCounter::kAdvertisesTaken), 1u);
+}
+
+TEST_P(NeighbourTest, QuestionForSomebodyElseIsLeftAlone) {
+    Frame frame;
+    frame.size = a_.ask(GetParam() ? *parse_address("fd00::3") : *parse_address("10.0.0.3"), frame.bytes.data());
+    give(b_, frame);
+    EXPECT_EQ(frame.size, 0u);
+    EXPECT_FALSE(b_.lookup(a())) << "nor is the one remembered who did not ask us";
+}
+
+TEST_P(NeighbourTest, UnsolicitedAnswerMakesNoEntry) {
+    Frame frame;
+    frame.size = build_announce(frame.bytes.data(), {kMacC, b(), {}});
+    give(a_, frame);
+    EXPECT_FALSE(a_.lookup(b()));
+    EXPECT_EQ(count(a_, NeighbourCounter::kAdvertisesUnsolicited), 1u);
+}
+
+TEST_P(NeighbourTest, MovedNeighbourIsReportedOnce) {
+    Frame frame = question();
+    give(b_, frame);
+    give(a_, frame);
+    for (int i = 0; i < 3; ++i) {
+        frame.size = build_announce(frame.bytes.data(), {kMacC, b(), {}});
+        give(a_, frame);
+    }
+    EXPECT_EQ(a_.lookup(b()), kMacC);
+    EXPECT_EQ(a_.take_moved(), std::vector<wire::Gid>{b()});
+    EXPECT_TRUE(a_.take_moved().empty());
+}
+
+TEST_P(NeighbourTest, StaticEntryStays) {
+    a_.add_static(b(), kMacB);
+    Frame frame;
+    frame.size = build_announce(frame.bytes.data(), {kMacC, b(), {}});
+    give(a_, frame);
+    EXPECT_EQ(a_.lookup(b()), kMacB);
+    EXPECT_TRUE(a_.take_moved().empty());
+}
+
+TEST_P(NeighbourTest, SomebodyWithOurAddressIsCounted) {
+    Frame frame;
+    frame.size = build_announce(frame.bytes.data(), {kMacC, a(), {}});
+    give(a_, frame);
+    EXPECT_EQ(count(a_, NeighbourCounter::kConflicts), 1u);
+    EXPECT_FALSE(a_.lookup(a()));
+}
+
+TEST_P(NeighbourTest, OtherVlansAreIgnored) {
+    Frame frame;
+    frame.size = build_solicit(frame.bytes.data(), {kMacA, a(), 5}, b());
+    give(b_, frame);
+    EXPECT_EQ(frame.size, 0u);
+    Neighbours tagged(kMacB, 5, {*parse_subnet("10.0.0.2/24"), *parse_subnet("fd00::2/64")}, {}, {});
+    frame.size = build_solicit(frame.bytes.data(), {kMacA, a(), 5}, b());
+    give(tagged, frame);
+    EXPECT_GT(frame.size, 0u);
+    EXPECT_EQ(parse_discovery(std::span(frame.bytes).first(frame.size)).vlan, 5);
+}
+
+TEST_P(NeighbourTest, TableIsBounded) {
+    Neighbours table(kMacB, {}, {*parse_subnet("10.200.0.2/8"), *parse_subnet("fd00::ff:2/64")}, {}, {});
+    const wire::Gid us = GetParam() ? *parse_address("fd00::ff:2") : *parse_address("10.200.0.2");
+    Frame frame;
+    for (uint32_t i = 0; i < Neighbours::kMaxEntries + 1000; ++i) {
+        wire::Gid stranger = a();
+        stranger[15] = static_cast<uint8_t>(i);
+        stranger[14] = static_cast<uint8_t>(i >> 8);
+        frame.size = build_solicit(frame.bytes.data(), {kMacA, stranger, {}}, us);
+        give(table, frame);
+        EXPECT_GT(frame.size, 0u);
+    }
+    EXPECT_EQ(table.entries().size(), Neighbours::kMaxEntries);
+    EXPECT_EQ(count(table, NeighbourCounter::kTableFull), 1000u);
+    // Our own question still finds room.
+    EXPECT_GT(table.ask(GetParam() ? *parse_address("fd00::ffff:1") : *parse_address("10.201.0.1"), frame.bytes.data()), 0u);
+    EXPECT_EQ(table.entries().size(), Neighbours::kMaxEntries);
+}
+
+TEST_P(NeighbourTest, StrangerFromAnotherSubnetIsAnsweredAndForgotten) {
+    const wire::Gid stranger = GetParam() ? kFar6 : kFar4;
+    Frame frame;
+    frame.size = build_solicit(frame.bytes.data(), {kMacC, stranger, {}}, b());
+    give(b_, frame);
+    EXPECT_GT(frame.size, 0u);
+    EXPECT_FALSE(b_.lookup(stranger));
+}
+
+// An echo request as the kernel's ping makes it, from A to B.
+std::vector<uint8_t> echo_request(bool ipv6) {
+    std::vector<uint8_t> frame;
+    const auto append = [&](const auto& bytes) { frame.insert(frame.end(), bytes.begin(), bytes.end()); };
+    append(kMacB);
+    append(kMacA);
+    append(ipv6 ? std::vector<uint8_t>{0x86, 0xDD} : std::vector<uint8_t>{0x08, 0x00});
+    std::vector<uint8_t> message{static_cast<uint8_t>(ipv6 ? 128 : 8), 0, 0, 0, 0x12, 0x34, 0, 1, 'r', 'o', 'v', 'e', '!'};
+    const auto checksum = [](const std::vector<uint8_t>& bytes, uint32_t sum) {
+        for (size_t i = 0; i < bytes.size(); ++i) sum += static_cast<uint32_t>(bytes[i]) << (i % 2 == 0 ? 8 : 0);
+        while (sum >> 16 != 0) sum = (sum & 0xFFFF) + (sum >> 16);
+        return static_cast<uint16_t>(~sum);
+    };
+    std::vector<uint8_t> ip;
+    if (ipv6) {
+        ip = {0x60, 0, 0, 0, 0, static_cast<uint8_t>(message.size()), 58, 64};
+        ip.insert(ip.end(), kA6.begin(), kA6.end());
+        ip.insert(ip.end(), kB6.begin(), kB6.end());
+        std::vector<uint8_t> pseudo(ip.begin() + 8, ip.end());
+        pseudo.insert(pseudo.end(), {0, 0, 0, static_cast<uint8_t>(message.size()), 0, 0, 0, 58});
+        std::vector<uint8_t> all = pseudo;
+        all.insert(all.end(), message.begin(), message.end());
+        const uint16_t sum = checksum(all, 0);
+        message[2] = static_cast<uint8_t>(sum >> 8);
+        message[3] = static_cast<uint8_t>(sum);
+    } else {
+        uint16_t sum = checksum(message, 0);
+        message[2] = static_cast<uint8_t>(sum >> 8);
+        message[3] = static_cast<uint8_t>(sum);
+        ip = {0x45, 0, 0, static_cast<uint8_t>(20 + message.size()), 0, 1, 0x40, 0, 64, 1, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2};
+        sum = checksum(ip, 0);
+        ip[10] = static_cast<uint8_t>(sum >> 8);
+        ip[11] = static_cast<uint8_t>(sum);
+    }
+    append(ip);
+    append(message);
+    return frame;
+}
+
+TEST_P(NeighbourTest, EchoComesBack) {
+    const auto request = echo_request(GetParam());
+    Frame frame;
+    std::copy(request.begin(), request.end(), frame.bytes.begin());
+    frame.size = request.size();
+    give(b_, frame);
+    ASSERT_EQ(frame.size, request.size());
+    EXPECT_TRUE(std::equal(kMacA.begin(), kMacA.end(), frame.bytes.begin()));
+    const size_t message = GetParam() ? 54 : 34;
+    EXPECT_EQ(frame.bytes[message], GetParam() ? 129 : 0);
+    EXPECT_TRUE(std::equal(request.begin() + message + 4, request.end(), frame.bytes.begin() + message + 4));
+    EXPECT_EQ(count(b_, NeighbourCounter::kEchosAnswered), 1u);
+}
+
+// Every prefix and every single-bit error of valid frames, and noise: no answer that should not be, nothing outside the
+// bytes (ASan watches), and all of it counted.
+TEST_P(NeighbourTest, HostileBytes) {
+    std::vector<std::vector<uint8_t>> seeds{echo_request(GetParam())};
+    Frame frame = question();
+    seeds.emplace_back(frame.bytes.begin(), frame.bytes.begin() + static_cast<ptrdiff_t>(frame.size));
+    give(b_, frame);
+    seeds.emplace_back(frame.bytes.begin(), frame.bytes.begin() + static_cast<ptrdiff_t>(frame.size));
+    std::mt19937 random(1);
+    for (const auto& seed : seeds) {
+        for (size_t size = 0; size < seed.size(); ++size) {
+            const std::vector<uint8_t> cut(seed.begin(), seed.begin() + static_cast<ptrdiff_t>(size));
+            EXPECT_NE(parse_discovery(cut).kind, Discovery::Kind::kEcho);
+        }
+        for (size_t bit = 0; bit < seed.size() * 8; ++bit) {
+            std::vector<uint8_t> flipped = seed;
+            flipped[bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
+            parse_discovery(flipped);
+        }
+        for (int i = 0; i < 20'000; ++i) {
+            std::vector<uint8_t> noise = seed;
+            for (uint32_t changes = 1 + random() % 8; changes != 0; --changes) noise[random() % noise.size()] = static_cast<uint8_t>(random());
+            noise.resize(random() % (noise.size() + 1));
+            parse_discovery(noise);
+        }
+    }
+}
+
+TEST(AddressTest, SubnetsAndNextHops) {
+    const Neighbours here(kMacA, {}, {*parse_subnet("10.0.0.1/23"), *parse_subnet("fd00::1/64")}, parse_address("10.0.1.254"), {});
+    EXPECT_EQ(here.next_hop(*parse_address("10.0.1.7")), *parse_address("10.0.1.7"));
+    EXPECT_EQ(here.next_hop(kFar4), *parse_address("10.0.1.254"));
+    EXPECT_EQ(here.next_hop(kB6), kB6);
+    EXPECT_EQ(here.next_hop(kFar6), kFar6) << "without a gateway it is asked for on the link";
+}
+
+TEST(AddressTest, TextForms) {
+    EXPECT_EQ(to_string(*parse_address("10.0.0.1")), "10.0.0.1");
+    EXPECT_EQ(to_string(*parse_address("fd00:0::1")), "fd00::1");
+    EXPECT_EQ(parse_subnet("10.0.0.1/24")->prefix_bits, 120);
+    EXPECT_EQ(parse_subnet("fd00::1/64")->prefix_bits, 64);
+    EXPECT_FALSE(parse_subnet("10.0.0.1/"));
+    EXPECT_FALSE(parse_subnet("10.0.0.1/33"));
+    EXPECT_FALSE(parse_subnet("10.0.0/24"));
+    EXPECT_FALSE(parse_mac("02:00:00:00:00"));
+    EXPECT_FALSE(parse_mac("02:00:00:00:00:0g"));
+    EXPECT_FALSE(parse_mac("03:00:00:00:00:01")) << "a group's";
+    EXPECT_EQ(to_string(link_local_gid(kMacA)), "fe80::ff:fe00:a");
+    EXPECT_EQ(to_string(multicast_mac(*parse_address("224.129.2.3"))), "01:00:5e:01:02:03");
+    EXPECT_EQ(to_string(solicited_node_group(kA6)), "ff02::1:ff00:1");
+    EXPECT_EQ(derived_mac(kA4), derived_mac(kA4));
+    EXPECT_NE(derived_mac(kA4), derived_mac(kB4));
+}
+
+}  // namespace
+}  // namespace rove::datapath
