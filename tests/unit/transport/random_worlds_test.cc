@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Thousands of random worlds, each from its seed. ROVE_SEEDS=N runs seeds 1..N, ROVE_SEED=N only that one.
+// Thousands of random worlds, each from its seed. ROVE_SEEDS=N runs seeds 1..N, ROVE_SEED=N only that one,
+// and with ROVE_TRACE=1 prints its packets.
 #include <cstdio>
 #include <cstdlib>
 
@@ -8,15 +9,27 @@
 namespace rove::test {
 namespace {
 
-constexpr uint64_t kSeeds = 3000;
+constexpr uint64_t kSeeds = 6000;
 
 uint64_t environment(const char* name) {
     const char* value = std::getenv(name);
     return value != nullptr ? std::strtoull(value, nullptr, 0) : 0;
 }
 
+void print(const std::vector<Observed>& trace) {
+    for (const Observed& p : trace) {
+        const wire::Headers& h = p.headers;
+        std::printf("%12.3f us  host %u  qp %06x  op %02x  psn %8u %s payload %5u  ", static_cast<double>(p.time) / 1e3, p.from,
+                    h.bth.dest_qpn, h.bth.opcode, h.bth.psn, h.bth.ack_req ? "A" : " ", p.payload_bytes);
+        if (wire::opcode_info(h.bth.opcode).extensions & wire::kHasAeth) std::printf("aeth %02x %u", h.aeth.syndrome, h.aeth.msn);
+        if (wire::opcode_info(h.bth.opcode).extensions & wire::kHasReth) std::printf("reth length %u", h.reth.length);
+        std::printf("\n");
+    }
+}
+
 TEST(RandomWorlds, keep_what_verbs_promises) {
     const uint64_t only = environment("ROVE_SEED");
+    const bool trace = environment("ROVE_TRACE") != 0;
     const uint64_t seeds = environment("ROVE_SEEDS");
     const uint64_t first = only != 0 ? only : 1;
     const uint64_t last = only != 0 ? only : seeds != 0 ? seeds : kSeeds;
@@ -24,7 +37,9 @@ TEST(RandomWorlds, keep_what_verbs_promises) {
     for (uint64_t seed = first; seed <= last && failed < 10; ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         World world(seed);
+        world.network().keep_trace = trace;
         world.run();
+        if (trace) print(world.network().trace);
         const auto* result = ::testing::UnitTest::GetInstance()->current_test_info()->result();
         static int parts = 0;
         if (result->total_part_count() == parts) continue;

@@ -112,7 +112,7 @@ class World {
     ~World();
     // Runs it and checks everything; failures are gtest's.
     void run();
-    const Network& network() const { return *net_; }
+    Network& network() { return *net_; }
 
   private:
     static constexpr size_t kHotBytes = 6000;

@@ -59,6 +59,8 @@ uint64_t atomic_result(const PlannedSend& send) {
 
 void World::on_send(Direction& d, const ibv_wc& wc) {
     const size_t index = wc.wr_id;
+    SCOPED_TRACE("direction " + std::to_string(d.index) + ", QP " + std::to_string(d.qp->qpn) + ", at " +
+                 std::to_string(net_->now()) + " ns");
     ASSERT_LT(index, d.posted);
     ASSERT_GE(index, d.ended) << "completed twice or out of order";
     const PlannedSend& send = d.sends[index];

@@ -72,7 +72,7 @@ void World::draw_network() {
         link.reorder = random_.pick(0.0, 0.05, 0.3);
         link.reorder_ns = random_.pick(1'000u, 20'000u, 400'000u, 5'000'000u);
     }
-    if (!reliable_ && random_.chance(0.5)) {
+    if (!reliable_ && !clean_ && random_.chance(0.5)) {
         const uint64_t begin = net_->now() + random_.below(3'000'000);
         net_->egress[random_.below(2)].down.push_back({begin, begin + random_.pick(500'000ull, 1'000'000'000ull)});
     }
