@@ -71,7 +71,14 @@ struct Core {
         if (notify) sink.notify(*cq);
     }
 
-    void complete_send(QueuePair& qp, const SendWqe& wqe, ibv_wc_status status) {
+    // Ends the request `index` and the unsignaled ones before it. Their slots are free before the completion can be seen:
+    // a program may post again as soon as it has polled it.
+    void complete_send(QueuePair& qp, uint32_t index, ibv_wc_status status) {
+        const SendWqe& wqe = qp.sq.at(index);
+        if (status == IBV_WC_SUCCESS && (wqe.send_flags & IBV_SEND_SIGNALED) == 0) {
+            qp.sq.consume_to(index + 1);
+            return;
+        }
         ibv_wc wc{};
         wc.wr_id = wqe.wr_id;
         wc.status = status;
@@ -88,6 +95,7 @@ struct Core {
             default: wc.opcode = IBV_WC_SEND; break;
         }
         if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) ++counters[Counter::kLocalErrors];
+        qp.sq.consume_to(index + 1);
         complete(qp.send_cq, wc, false);
     }
 
@@ -102,8 +110,7 @@ struct Core {
     void flush_sends(QueuePair& qp) {
         uint32_t index = qp.sq.consumed();
         const uint32_t end = qp.sq.available_until();
-        for (; index != end; ++index) complete_send(qp, qp.sq.at(index), IBV_WC_WR_FLUSH_ERR);
-        qp.sq.consume_to(end);
+        for (; index != end; ++index) complete_send(qp, index, IBV_WC_WR_FLUSH_ERR);
         Requester& r = qp.requester;
         r.next_wqe = r.begun_wqe = end;
         r.next_packet = 0;
@@ -125,9 +132,9 @@ struct Core {
         for (; index != end; ++index) {
             wc.wr_id = qp.rq.at(index).wr_id;
             wc.qp_num = qp.qpn;
+            qp.rq.consume_to(index + 1);
             complete(qp.recv_cq, wc, false);
         }
-        qp.rq.consume_to(end);
     }
 
     // Everything posted is flushed (IBTA 10.3.1.5). What the responder still owes, an ACK or the NAK that says why, goes out.

@@ -59,7 +59,7 @@ class RequesterLogic {
     bool send_datagram(SendWqe& wqe);
     bool want_ack(const SendWqe& wqe, bool last);
     void sent(Psn first, uint32_t psns);
-    void complete_unacknowledged(SendWqe& wqe);
+    void complete_unacknowledged();
     void execute_local(SendWqe& wqe);
     bool acknowledge(Psn end);
     void progress();
@@ -118,7 +118,7 @@ uint32_t RequesterLogic<S>::transmit(uint32_t budget) {
         ++packets;
         if (qp_.type == IBV_QPT_UD) {
             if (!send_datagram(wqe)) break;
-            complete_unacknowledged(wqe);
+            complete_unacknowledged();
             continue;
         }
         if (wqe.is_read()) {
@@ -138,7 +138,7 @@ uint32_t RequesterLogic<S>::transmit(uint32_t budget) {
             r_.next_packet = 0;
         }
         sent(psn, 1);
-        if (last && !reliable) complete_unacknowledged(wqe);
+        if (last && !reliable) complete_unacknowledged();
     }
     if (r_.failed) fail_if_oldest();
     if (packets != 0 && qp_.type == IBV_QPT_RC) core_.deadlines.schedule(qp_, next_deadline());
@@ -291,11 +291,10 @@ void RequesterLogic<S>::sent(Psn first, uint32_t psns) {
 
 // UC and UD: done when sent.
 template <class S>
-void RequesterLogic<S>::complete_unacknowledged(SendWqe& wqe) {
-    if ((wqe.send_flags & IBV_SEND_SIGNALED) != 0) core_.complete_send(qp_, wqe, IBV_WC_SUCCESS);
+void RequesterLogic<S>::complete_unacknowledged() {
     r_.begun_wqe = r_.next_wqe;
     r_.una = r_.max_psn = r_.next_psn;
-    qp_.sq.consume_to(r_.next_wqe);
+    core_.complete_send(qp_, r_.next_wqe - 1, IBV_WC_SUCCESS);
     check_drained();
 }
 
@@ -336,10 +335,8 @@ bool RequesterLogic<S>::acknowledge(Psn end) {
             break;
         }
         if (begin + wqe.packets > r_.una) r_.una = begin + wqe.packets;
-        if ((wqe.send_flags & IBV_SEND_SIGNALED) != 0) core_.complete_send(qp_, wqe, IBV_WC_SUCCESS);
-        ++index;
+        core_.complete_send(qp_, index++, IBV_WC_SUCCESS);
     }
-    if (index != first) qp_.sq.consume_to(index);
     if (r_.una == before && index == first) return false;
     if (r_.una > r_.next_psn || static_cast<int32_t>(index - r_.next_wqe) > 0) resume_at_una();
     progress();
@@ -399,8 +396,7 @@ void RequesterLogic<S>::rewind() {
 template <class S>
 void RequesterLogic<S>::fail(ibv_wc_status status) {
     const uint32_t index = qp_.sq.consumed();
-    core_.complete_send(qp_, qp_.sq.at(index), status);
-    qp_.sq.consume_to(index + 1);
+    core_.complete_send(qp_, index, status);
     if (qp_.type == IBV_QPT_RC) {
         core_.enter_error(qp_);
     } else {
@@ -500,8 +496,7 @@ void RequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
     if ((last || (packet + 1) % read_chunk() == 0) && r_.reads_outstanding != 0) --r_.reads_outstanding;
     r_.una = psn + 1;
     if (last) {
-        if ((wqe.send_flags & IBV_SEND_SIGNALED) != 0) core_.complete_send(qp_, wqe, IBV_WC_SUCCESS);
-        qp_.sq.consume_to(qp_.sq.consumed() + 1);
+        core_.complete_send(qp_, qp_.sq.consumed(), IBV_WC_SUCCESS);
         acknowledge(r_.una);                    // local operations behind it
     }
     if (r_.una > r_.next_psn) resume_at_una();
@@ -531,8 +526,7 @@ void RequesterLogic<S>::receive_atomic_response(const wire::Headers& headers) {
     }
     if (r_.reads_outstanding != 0) --r_.reads_outstanding;
     r_.una = psn + 1;
-    if ((wqe.send_flags & IBV_SEND_SIGNALED) != 0) core_.complete_send(qp_, wqe, IBV_WC_SUCCESS);
-    qp_.sq.consume_to(qp_.sq.consumed() + 1);
+    core_.complete_send(qp_, qp_.sq.consumed(), IBV_WC_SUCCESS);
     acknowledge(r_.una);
     if (r_.una > r_.next_psn) resume_at_una();
     progress();
