@@ -61,13 +61,8 @@ int resolve_path(const Context& context, const ibv_ah_attr& attr, uint16_t udp_s
     flow.hop_limit = attr.grh.hop_limit != 0 ? attr.grh.hop_limit : kDefaultHopLimit;
     flow.flow_label = attr.grh.flow_label & kFlowLabelMask;
     flow.udp_src = udp_source_port;
-    const int error = port.resolve(flow, path);
-    if (error != 0) return error;
-    if (path.flow.vlan && attr.sl != 0) {
-        path.flow.vlan = static_cast<uint16_t>((*path.flow.vlan & 0x1FFF) | attr.sl << 13);
-        path.headers = wire::make_template(path.flow);
-    }
-    return 0;
+    flow.vlan = static_cast<uint16_t>(attr.sl << 13);   // the PCP, if the port has a VLAN
+    return port.resolve(flow, path);
 }
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices, ports and their tables, and the object lifetimes that verbs promises.
+#include <endian.h>
+#include <fcntl.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "fixture.h"
+
+namespace rove::verbs {
+namespace {
+
+TEST_F(VerbsTest, PortAndTables) {
+    ibv_port_attr port;
+    ASSERT_EQ(ibv_query_port(context_, 1, &port), 0);
+    EXPECT_EQ(port.link_layer, IBV_LINK_LAYER_ETHERNET);
+    EXPECT_EQ(port.active_mtu, IBV_MTU_4096);
+    EXPECT_EQ(port.gid_tbl_len, 3);
+    EXPECT_EQ(ibv_query_port(context_, 2, &port), EINVAL);
+
+    ibv_gid gid;
+    ASSERT_EQ(ibv_query_gid(context_, 1, 1, &gid), 0);
+    const uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 9, 0, 1};
+    EXPECT_EQ(std::memcmp(gid.raw, mapped, sizeof(mapped)), 0);
+    EXPECT_EQ(ibv_query_gid(context_, 1, 3, &gid), -1);
+
+    ibv_gid_entry entries[4];
+    EXPECT_EQ(ibv_query_gid_table(context_, entries, 4, 0), 3);
+    EXPECT_EQ(entries[2].gid_type, static_cast<uint32_t>(IBV_GID_TYPE_ROCE_V2));
+    EXPECT_EQ(ibv_query_gid_table(context_, entries, 1, 0), -EINVAL);
+    EXPECT_EQ(ibv_query_gid_ex(context_, 1, 7, entries, 0), EINVAL);
+
+    __be16 pkey;
+    ASSERT_EQ(ibv_query_pkey(context_, 1, 0, &pkey), 0);
+    EXPECT_EQ(pkey, htobe16(0xFFFF));
+    EXPECT_EQ(ibv_query_pkey(context_, 1, 1, &pkey), -1);
+    EXPECT_EQ(ibv_get_pkey_index(context_, 1, htobe16(0xFFFF)), 0);
+    EXPECT_EQ(ibv_get_pkey_index(context_, 1, htobe16(0x8001)), -1);
+}
+
+TEST_F(VerbsTest, DeviceAttributes) {
+    ibv_device_attr attr;
+    ASSERT_EQ(ibv_query_device(context_, &attr), 0);
+    EXPECT_EQ(attr.phys_port_cnt, 1);
+    EXPECT_EQ(attr.node_guid, ibv_get_device_guid(context_->device));
+    ibv_device_attr_ex extended;
+    ASSERT_EQ(ibv_query_device_ex(context_, nullptr, &extended), 0);
+    EXPECT_EQ(extended.orig_attr.max_qp_wr, attr.max_qp_wr);
+    EXPECT_EQ(ibv_get_device_index(context_->device), -1);
+}
+
+TEST_F(VerbsTest, CompletionQueueArguments) {
+    EXPECT_EQ(ibv_create_cq(context_, 0, nullptr, nullptr, 0), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(ibv_create_cq(context_, 16, nullptr, nullptr, 1), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(ibv_create_cq(context_, 1 << 30, nullptr, nullptr, 0), nullptr);
+    EXPECT_EQ(ibv_resize_cq(cq_, 1000), 0);
+    EXPECT_GE(cq_->cqe, 1000);
+    EXPECT_EQ(ibv_resize_cq(cq_, 0), EINVAL);
+    ibv_cq_init_attr_ex attr{.cqe = 16, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
+    EXPECT_EQ(ibv_create_cq_ex(context_, &attr), nullptr);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+}
+
+TEST_F(VerbsTest, ObjectsInUseAreBusy) {
+    ibv_comp_channel* channel = ibv_create_comp_channel(context_);
+    ibv_cq* cq = ibv_create_cq(context_, 16, nullptr, channel, 0);
+    EXPECT_EQ(ibv_destroy_comp_channel(channel), EBUSY);
+    ibv_qp_init_attr attr = init_attr(IBV_QPT_RC);
+    attr.send_cq = cq;
+    ibv_qp* qp = ibv_create_qp(pd_, &attr);
+    ASSERT_NE(qp, nullptr);
+    EXPECT_EQ(ibv_destroy_cq(cq), EBUSY);
+    EXPECT_EQ(ibv_dealloc_pd(pd_), EBUSY);
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    EXPECT_EQ(ibv_destroy_cq(cq), 0);
+    EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
+TEST_F(VerbsTest, AnEmptyChannelIsNotReadable) {
+    ibv_comp_channel* channel = ibv_create_comp_channel(context_);
+    pollfd readable{.fd = channel->fd, .events = POLLIN, .revents = 0};
+    EXPECT_EQ(poll(&readable, 1, 0), 0);
+    fcntl(channel->fd, F_SETFL, O_NONBLOCK);
+    ibv_cq* cq;
+    void* cq_context;
+    EXPECT_EQ(ibv_get_cq_event(channel, &cq, &cq_context), -1);
+    EXPECT_EQ(errno, EAGAIN);
+    EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
+TEST_F(VerbsTest, AddressHandles) {
+    ibv_ah_attr attr = own_address();
+    ibv_ah* ah = ibv_create_ah(pd_, &attr);
+    ASSERT_NE(ah, nullptr);
+    EXPECT_EQ(ibv_destroy_ah(ah), 0);
+    attr.is_global = 0;
+    EXPECT_EQ(ibv_create_ah(pd_, &attr), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    attr = own_address();
+    attr.grh.sgid_index = 9;
+    EXPECT_EQ(ibv_create_ah(pd_, &attr), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    attr = own_address();
+    attr.grh.sgid_index = 2;                            // IPv6 source, IPv4 destination
+    EXPECT_EQ(ibv_create_ah(pd_, &attr), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+}
+
+TEST_F(VerbsTest, SharedReceiveQueueArguments) {
+    ibv_srq_init_attr attr{.srq_context = nullptr, .attr = {.max_wr = 8, .max_sge = 2, .srq_limit = 0}};
+    ibv_srq* srq = ibv_create_srq(pd_, &attr);
+    ASSERT_NE(srq, nullptr);
+    ibv_srq_attr set{.max_wr = 16, .max_sge = 0, .srq_limit = 9};
+    EXPECT_EQ(ibv_modify_srq(srq, &set, IBV_SRQ_MAX_WR), EINVAL);
+    EXPECT_EQ(ibv_modify_srq(srq, &set, IBV_SRQ_LIMIT), EINVAL);
+    set.srq_limit = 4;
+    EXPECT_EQ(ibv_modify_srq(srq, &set, IBV_SRQ_LIMIT), 0);
+    EXPECT_EQ(ibv_query_srq(srq, &set), 0);
+    EXPECT_EQ(set.srq_limit, 4u);
+    EXPECT_EQ(set.max_wr, 8u);
+    EXPECT_EQ(ibv_destroy_srq(srq), 0);
+    attr.attr.max_wr = 1 << 20;
+    EXPECT_EQ(ibv_create_srq(pd_, &attr), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+}
+
+}  // namespace
+}  // namespace rove::verbs

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Completion channels, asynchronous events, and the extended CQ.
+#include <poll.h>
+
+#include <cerrno>
+
+#include "fixture.h"
+#include "verbs/event_queue.h"
+
+namespace rove::verbs {
+namespace {
+
+bool is_readable(int fd, int timeout_ms) {
+    pollfd readable{.fd = fd, .events = POLLIN, .revents = 0};
+    return poll(&readable, 1, timeout_ms) == 1;
+}
+
+TEST(EventQueue, IsReadableExactlyWhileEventsWait) {
+    EventQueue<int> queue;
+    EXPECT_FALSE(is_readable(queue.fd(), 0));
+    for (int event : {1, 2, 1, 3}) queue.push(event);
+    queue.drop([](int event) { return event == 1; });
+    int event = 0;
+    EXPECT_EQ(queue.pop(&event, [](int) {}), 0);
+    EXPECT_EQ(event, 2);
+    EXPECT_TRUE(is_readable(queue.fd(), 0));
+    EXPECT_EQ(queue.pop(&event, [](int) {}), 0);
+    EXPECT_EQ(event, 3);
+    EXPECT_FALSE(is_readable(queue.fd(), 0));
+}
+
+class EventTest : public VerbsTest {
+  protected:
+    void SetUp() override {
+        VerbsTest::SetUp();
+        channel_ = ibv_create_comp_channel(context_);
+        events_cq_ = ibv_create_cq(context_, 16, this, channel_, 0);
+        ibv_qp_init_attr attr = init_attr(IBV_QPT_RC);
+        a_ = ibv_create_qp(pd_, &attr);
+        attr.recv_cq = events_cq_;
+        b_ = ibv_create_qp(pd_, &attr);
+        connect(a_, b_->qp_num);
+        connect(b_, a_->qp_num);
+    }
+    void TearDown() override {
+        EXPECT_EQ(ibv_destroy_qp(a_), 0);
+        EXPECT_EQ(ibv_destroy_qp(b_), 0);
+        EXPECT_EQ(ibv_destroy_cq(events_cq_), 0);
+        EXPECT_EQ(ibv_destroy_comp_channel(channel_), 0);
+        VerbsTest::TearDown();
+    }
+    // A message from a to b, at whose end a completion is seen on a's side.
+    void send(unsigned flags) {
+        ibv_recv_wr recv{}, *bad_recv;
+        ASSERT_EQ(ibv_post_recv(b_, &recv, &bad_recv), 0);
+        ibv_send_wr wr{}, *bad;
+        wr.opcode = IBV_WR_SEND;
+        wr.send_flags = IBV_SEND_SIGNALED | flags;
+        ASSERT_EQ(ibv_post_send(a_, &wr, &bad), 0);
+        EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
+    }
+    ibv_comp_channel* channel_ = nullptr;
+    ibv_cq* events_cq_ = nullptr;
+    ibv_qp *a_ = nullptr, *b_ = nullptr;
+};
+
+TEST_F(EventTest, OneEventPerArming) {
+    send(0);
+    EXPECT_FALSE(is_readable(channel_->fd, 0)) << "was not armed";
+    ASSERT_EQ(ibv_req_notify_cq(events_cq_, 0), 0);
+    send(0);
+    send(0);
+    ASSERT_TRUE(is_readable(channel_->fd, 1000));
+    ibv_cq* cq = nullptr;
+    void* cq_context = nullptr;
+    ASSERT_EQ(ibv_get_cq_event(channel_, &cq, &cq_context), 0);
+    EXPECT_EQ(cq, events_cq_);
+    EXPECT_EQ(cq_context, this);
+    EXPECT_FALSE(is_readable(channel_->fd, 0));
+    ibv_ack_cq_events(cq, 1);
+}
+
+TEST_F(EventTest, SolicitedOnly) {
+    ASSERT_EQ(ibv_req_notify_cq(events_cq_, 1), 0);
+    send(0);
+    EXPECT_FALSE(is_readable(channel_->fd, 0));
+    send(IBV_SEND_SOLICITED);
+    EXPECT_TRUE(is_readable(channel_->fd, 1000));      // and is dropped, not taken, when the CQ goes
+}
+
+TEST_F(EventTest, SharedReceiveQueueLimit) {
+    ibv_srq_init_attr attr{.srq_context = nullptr, .attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0}};
+    ibv_srq* srq = ibv_create_srq(pd_, &attr);
+    ibv_qp_init_attr init = init_attr(IBV_QPT_RC, srq);
+    ibv_qp* c = ibv_create_qp(pd_, &init);
+    ibv_qp* d = ibv_create_qp(pd_, &init);
+    connect(c, d->qp_num);
+    connect(d, c->qp_num);
+    ibv_recv_wr recv{}, *bad_recv;
+    for (int i = 0; i < 2; ++i) ASSERT_EQ(ibv_post_srq_recv(srq, &recv, &bad_recv), 0);
+    ibv_srq_attr limit{.max_wr = 0, .max_sge = 0, .srq_limit = 2};
+    ASSERT_EQ(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), 0);
+    ibv_send_wr wr{}, *bad;
+    wr.opcode = IBV_WR_SEND;
+    ASSERT_EQ(ibv_post_send(c, &wr, &bad), 0);
+    EXPECT_EQ(wait(cq_).opcode, IBV_WC_RECV);
+    ASSERT_TRUE(is_readable(context_->async_fd, 1000));
+    ibv_async_event event;
+    ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+    EXPECT_EQ(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+    EXPECT_EQ(event.element.srq, srq);
+    ibv_ack_async_event(&event);
+    EXPECT_EQ(ibv_destroy_srq(srq), EBUSY);
+    EXPECT_EQ(ibv_destroy_qp(c), 0);
+    EXPECT_EQ(ibv_destroy_qp(d), 0);
+    EXPECT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+TEST_F(EventTest, ExtendedPolling) {
+    ibv_cq_init_attr_ex attr{.cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS};
+    ibv_cq_ex* cq = ibv_create_cq_ex(context_, &attr);
+    ASSERT_NE(cq, nullptr);
+    ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
+    init.send_cq = ibv_cq_ex_to_cq(cq);
+    ibv_qp* c = ibv_create_qp(pd_, &init);
+    connect(c, c->qp_num);                              // to itself
+    ibv_send_wr wr{}, *bad;
+    wr.wr_id = 11;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    ibv_poll_cq_attr poll_attr{};
+    EXPECT_EQ(ibv_start_poll(cq, &poll_attr), ENOENT);
+    ASSERT_EQ(ibv_post_send(c, &wr, &bad), 0);
+    while (ibv_start_poll(cq, &poll_attr) == ENOENT) {}
+    EXPECT_EQ(cq->wr_id, 11u);
+    EXPECT_EQ(cq->status, IBV_WC_SUCCESS);
+    EXPECT_EQ(ibv_wc_read_opcode(cq), IBV_WC_RDMA_WRITE);
+    EXPECT_EQ(ibv_wc_read_qp_num(cq), c->qp_num);
+    EXPECT_EQ(ibv_next_poll(cq), ENOENT);
+    ibv_end_poll(cq);
+    EXPECT_EQ(ibv_destroy_qp(c), 0);
+    EXPECT_EQ(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)), 0);
+}
+
+}  // namespace
+}  // namespace rove::verbs

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Posting: what is refused and where a list stops, by both ways of posting.
+#include <cerrno>
+
+#include "fixture.h"
+
+namespace rove::verbs {
+namespace {
+
+class PostTest : public ConnectedTest {
+  protected:
+    ibv_send_wr request(ibv_wr_opcode opcode, uint32_t length) {
+        sge_ = sge(0, length);
+        ibv_send_wr wr{};
+        wr.wr_id = 7;
+        wr.sg_list = &sge_;
+        wr.num_sge = 1;
+        wr.opcode = opcode;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        wr.wr.rdma = {.remote_addr = sge_.addr + 8192, .rkey = mr_->rkey};
+        return wr;
+    }
+    void refused(ibv_qp* qp, ibv_send_wr wr) {
+        ibv_send_wr* bad = nullptr;
+        EXPECT_EQ(ibv_post_send(qp, &wr, &bad), EINVAL);
+        EXPECT_EQ(bad, &wr);
+    }
+    ibv_sge sge_;
+    ibv_send_wr* bad_ = nullptr;
+};
+
+TEST_F(PostTest, RequestsThatNoQueuePairTakes) {
+    ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, 8);
+    wr.opcode = IBV_WR_TSO;
+    refused(a_, wr);
+    wr = request(IBV_WR_RDMA_WRITE, 8);
+    wr.num_sge = 3;                                     // made for two
+    refused(a_, wr);
+    wr.num_sge = -1;
+    refused(a_, wr);
+    wr = request(IBV_WR_SEND, 65);                      // made for 64 bytes inline
+    wr.send_flags |= IBV_SEND_INLINE;
+    refused(a_, wr);
+    wr = request(IBV_WR_RDMA_READ, 8);
+    wr.send_flags |= IBV_SEND_INLINE;
+    refused(a_, wr);
+    refused(a_, request(IBV_WR_ATOMIC_FETCH_AND_ADD, 4));
+    refused(a_, request(IBV_WR_RDMA_WRITE, (1u << 30) + 1));
+}
+
+TEST_F(PostTest, OpcodesByType) {
+    ibv_qp_init_attr init = init_attr(IBV_QPT_UD);
+    ibv_qp* ud = ibv_create_qp(pd_, &init);
+    start_ud(ud);
+    refused(ud, request(IBV_WR_RDMA_WRITE, 8));
+    ibv_send_wr unaddressed = request(IBV_WR_SEND, 8);
+    unaddressed.wr.ud.ah = nullptr;
+    refused(ud, unaddressed);
+    init = init_attr(IBV_QPT_UC);
+    ibv_qp* uc = ibv_create_qp(pd_, &init);
+    refused(uc, request(IBV_WR_SEND, 8));               // still in RESET
+    EXPECT_EQ(ibv_destroy_qp(ud), 0);
+    EXPECT_EQ(ibv_destroy_qp(uc), 0);
+}
+
+TEST_F(PostTest, AListIsTakenUpToTheBadRequest) {
+    ibv_send_wr good = request(IBV_WR_RDMA_WRITE, 8), wrong = good;
+    wrong.opcode = IBV_WR_TSO;
+    good.next = &wrong;
+    EXPECT_EQ(ibv_post_send(a_, &good, &bad_), EINVAL);
+    EXPECT_EQ(bad_, &wrong);
+    const ibv_wc wc = wait(cq_);
+    EXPECT_EQ(wc.wr_id, 7u);
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+}
+
+TEST_F(PostTest, AFullReceiveQueueIsOutOfMemory) {
+    ibv_sge target = sge(0, 8);
+    ibv_recv_wr wr{}, *bad;
+    wr.sg_list = &target;
+    wr.num_sge = 1;
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(ibv_post_recv(b_, &wr, &bad), 0);
+    EXPECT_EQ(ibv_post_recv(b_, &wr, &bad), ENOMEM);
+    EXPECT_EQ(bad, &wr);
+    wr.num_sge = 3;
+    EXPECT_EQ(ibv_post_recv(a_, &wr, &bad), EINVAL);
+}
+
+TEST_F(PostTest, WhatIsPostedAfterAnErrorIsFlushed) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_ERR;
+    ASSERT_EQ(ibv_modify_qp(a_, &attr, IBV_QP_STATE), 0);
+    ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, 8);
+    ASSERT_EQ(ibv_post_send(a_, &wr, &bad_), 0);
+    EXPECT_EQ(wait(cq_).status, IBV_WC_WR_FLUSH_ERR);
+    ibv_recv_wr recv{}, *bad;
+    recv.wr_id = 9;
+    ASSERT_EQ(ibv_post_recv(a_, &recv, &bad), 0);
+    const ibv_wc wc = wait(cq_);
+    EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(wc.wr_id, 9u);
+}
+
+TEST_F(PostTest, InlineDataIsTakenAtOnce) {
+    buffer_[0] = 1;
+    ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, 64);
+    wr.send_flags |= IBV_SEND_INLINE;
+    sge_.lkey = 0;                                      // not looked at
+    ASSERT_EQ(ibv_post_send(a_, &wr, &bad_), 0);
+    buffer_[0] = 2;
+    EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(buffer_[8192], 1);
+}
+
+TEST_F(PostTest, DrainedQueuesWait) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_SQD;
+    ASSERT_EQ(ibv_modify_qp(a_, &attr, IBV_QP_STATE), 0);
+    ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, 8);
+    ASSERT_EQ(ibv_post_send(a_, &wr, &bad_), 0);
+    ibv_wc wc;
+    for (int i = 0; i < 1000; ++i) ASSERT_EQ(ibv_poll_cq(cq_, 1, &wc), 0);
+    attr.qp_state = IBV_QPS_RTS;
+    ASSERT_EQ(ibv_modify_qp(a_, &attr, IBV_QP_STATE), 0);
+    EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
+}
+
+class WrApiTest : public PostTest {
+  protected:
+    void SetUp() override {
+        PostTest::SetUp();
+        ibv_qp_init_attr basic = init_attr(IBV_QPT_RC);
+        ibv_qp_init_attr_ex attr{.send_cq = cq_, .recv_cq = cq_, .cap = basic.cap, .qp_type = IBV_QPT_RC,
+                                 .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = pd_,
+                                 .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ};
+        qp_ = ibv_create_qp_ex(context_, &attr);
+        ex_ = ibv_qp_to_qp_ex(qp_);
+        ibv_qp_attr reset{};
+        reset.qp_state = IBV_QPS_RESET;
+        ASSERT_EQ(ibv_modify_qp(b_, &reset, IBV_QP_STATE), 0);
+        connect(qp_, b_->qp_num);
+        connect(b_, qp_->qp_num);
+        ex_->wr_flags = IBV_SEND_SIGNALED;
+    }
+    void TearDown() override {
+        EXPECT_EQ(ibv_destroy_qp(qp_), 0);
+        PostTest::TearDown();
+    }
+    ibv_qp* qp_ = nullptr;
+    ibv_qp_ex* ex_ = nullptr;
+};
+
+TEST_F(WrApiTest, ABatchCompletesInOrder) {
+    buffer_[0] = 3;
+    const ibv_sge source = sge(0, 8);
+    ibv_wr_start(ex_);
+    for (uint64_t id = 0; id < 3; ++id) {
+        ex_->wr_id = id;
+        ibv_wr_rdma_write(ex_, mr_->rkey, source.addr + 8192 + id * 8);
+        ibv_wr_set_sge(ex_, source.lkey, source.addr, source.length);
+    }
+    ASSERT_EQ(ibv_wr_complete(ex_), 0);
+    for (uint64_t id = 0; id < 3; ++id) {
+        const ibv_wc wc = wait(cq_);
+        EXPECT_EQ(wc.wr_id, id);
+        EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+        EXPECT_EQ(buffer_[8192 + id * 8], 3);
+    }
+}
+
+TEST_F(WrApiTest, ABadRequestUndoesTheBatch) {
+    const ibv_sge source = sge(0, 8);
+    ibv_wr_start(ex_);
+    ibv_wr_rdma_write(ex_, mr_->rkey, source.addr + 8192);
+    ibv_wr_set_sge(ex_, source.lkey, source.addr, source.length);
+    ibv_wr_atomic_fetch_add(ex_, mr_->rkey, source.addr, 1);
+    ibv_wr_set_sge(ex_, source.lkey, source.addr, 4);
+    EXPECT_EQ(ibv_wr_complete(ex_), EINVAL);
+    ibv_wc wc;
+    for (int i = 0; i < 1000; ++i) ASSERT_EQ(ibv_poll_cq(cq_, 1, &wc), 0);
+}
+
+TEST_F(WrApiTest, AFullQueueIsOutOfMemoryAndAnAbortLeavesNothing) {
+    const ibv_sge source = sge(0, 8);
+    ibv_wr_start(ex_);
+    for (int i = 0; i < 9; ++i) {
+        ibv_wr_rdma_write(ex_, mr_->rkey, source.addr + 8192);
+        ibv_wr_set_sge(ex_, source.lkey, source.addr, source.length);
+    }
+    EXPECT_EQ(ibv_wr_complete(ex_), ENOMEM);
+    ibv_wr_start(ex_);
+    ibv_wr_rdma_write(ex_, mr_->rkey, source.addr + 8192);
+    ibv_wr_set_inline_data(ex_, buffer_.data(), 8);
+    ibv_wr_abort(ex_);
+    ibv_wc wc;
+    for (int i = 0; i < 1000; ++i) ASSERT_EQ(ibv_poll_cq(cq_, 1, &wc), 0);
+}
+
+}  // namespace
+}  // namespace rove::verbs

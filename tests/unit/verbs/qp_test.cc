@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queue pairs: creation, what modify refuses, what query says.
+#include <cerrno>
+#include <cstring>
+
+#include "fixture.h"
+
+namespace rove::verbs {
+namespace {
+
+TEST_F(VerbsTest, CreationArguments) {
+    const auto refused = [&](auto change, int error) {
+        ibv_qp_init_attr attr = init_attr(IBV_QPT_RC);
+        change(attr);
+        EXPECT_EQ(ibv_create_qp(pd_, &attr), nullptr);
+        EXPECT_EQ(errno, error);
+    };
+    refused([](ibv_qp_init_attr& attr) { attr.qp_type = IBV_QPT_RAW_PACKET; }, EOPNOTSUPP);
+    refused([](ibv_qp_init_attr& attr) { attr.send_cq = nullptr; }, EINVAL);
+    refused([](ibv_qp_init_attr& attr) { attr.cap.max_send_wr = 32769; }, EINVAL);
+    refused([](ibv_qp_init_attr& attr) { attr.cap.max_recv_wr = 32769; }, EINVAL);
+    refused([](ibv_qp_init_attr& attr) { attr.cap.max_send_sge = 33; }, EINVAL);
+    refused([](ibv_qp_init_attr& attr) { attr.cap.max_inline_data = 1025; }, EINVAL);
+}
+
+TEST_F(VerbsTest, ExtendedCreation) {
+    ibv_qp_init_attr basic = init_attr(IBV_QPT_RC);
+    ibv_qp_init_attr_ex attr{.send_cq = cq_, .recv_cq = cq_, .cap = basic.cap, .qp_type = IBV_QPT_RC,
+                             .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = pd_,
+                             .send_ops_flags = IBV_QP_EX_WITH_TSO};
+    EXPECT_EQ(ibv_create_qp_ex(context_, &attr), nullptr);
+    EXPECT_EQ(errno, EOPNOTSUPP);
+    attr.send_ops_flags = IBV_QP_EX_WITH_SEND;
+    ibv_qp* extended = ibv_create_qp_ex(context_, &attr);
+    ASSERT_NE(extended, nullptr);
+    EXPECT_NE(ibv_qp_to_qp_ex(extended), nullptr);
+    ibv_qp* plain = ibv_create_qp(pd_, &basic);
+    EXPECT_EQ(ibv_qp_to_qp_ex(plain), nullptr);
+    EXPECT_EQ(ibv_destroy_qp(extended), 0);
+    EXPECT_EQ(ibv_destroy_qp(plain), 0);
+}
+
+TEST_F(VerbsTest, ModifyRefusesWrongValuesAndChangesNothing) {
+    ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
+    ibv_qp* qp = ibv_create_qp(pd_, &init);
+    ibv_qp_attr attr = attr_for(IBV_QPS_INIT, 0);
+    attr.pkey_index = 1;
+    EXPECT_EQ(ibv_modify_qp(qp, &attr, kInitMask), EINVAL);
+    attr.pkey_index = 0;
+    attr.port_num = 2;
+    EXPECT_EQ(ibv_modify_qp(qp, &attr, kInitMask), EINVAL);
+    EXPECT_EQ(qp->state, IBV_QPS_RESET);
+    attr.port_num = 1;
+    ASSERT_EQ(ibv_modify_qp(qp, &attr, kInitMask), 0);
+
+    const auto refused = [&](auto change) {
+        ibv_qp_attr rtr = attr_for(IBV_QPS_RTR, qp->qp_num);
+        change(rtr);
+        EXPECT_EQ(ibv_modify_qp(qp, &rtr, kRtrMask), EINVAL);
+        EXPECT_EQ(qp->state, IBV_QPS_INIT);
+    };
+    refused([](ibv_qp_attr& rtr) { rtr.ah_attr.is_global = 0; });
+    refused([](ibv_qp_attr& rtr) { rtr.ah_attr.grh.sgid_index = 100; });
+    refused([](ibv_qp_attr& rtr) { rtr.ah_attr.port_num = 3; });
+    refused([](ibv_qp_attr& rtr) { rtr.path_mtu = static_cast<ibv_mtu>(6); });
+    refused([](ibv_qp_attr& rtr) { rtr.max_dest_rd_atomic = 129; });
+    refused([](ibv_qp_attr& rtr) { rtr.min_rnr_timer = 32; });
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+}
+
+TEST_F(ConnectedTest, QuerySaysWhatWasSet) {
+    ibv_qp_attr attr;
+    ibv_qp_init_attr init;
+    ASSERT_EQ(ibv_query_qp(a_, &attr, IBV_QP_STATE, &init), 0);
+    EXPECT_EQ(attr.qp_state, IBV_QPS_RTS);
+    EXPECT_EQ(attr.dest_qp_num, b_->qp_num);
+    EXPECT_EQ(attr.path_mtu, IBV_MTU_1024);
+    EXPECT_EQ(attr.timeout, 14);
+    EXPECT_EQ(attr.max_rd_atomic, 4);
+    EXPECT_EQ(attr.qp_access_flags, static_cast<unsigned>(kAllAccess));
+    EXPECT_EQ(init.cap.max_send_wr, 8u);
+    EXPECT_EQ(init.send_cq, cq_);
+}
+
+TEST_F(ConnectedTest, CurrentStateMustBeRight) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_SQD;
+    attr.cur_qp_state = IBV_QPS_RTR;
+    EXPECT_EQ(ibv_modify_qp(a_, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE), EINVAL);
+    attr.cur_qp_state = IBV_QPS_RTS;
+    EXPECT_EQ(ibv_modify_qp(a_, &attr, IBV_QP_STATE | IBV_QP_CUR_STATE), 0);
+}
+
+TEST_F(ConnectedTest, AResetQueuePairConnectsAgain) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RESET;
+    ASSERT_EQ(ibv_modify_qp(a_, &attr, IBV_QP_STATE), 0);
+    ASSERT_EQ(ibv_modify_qp(b_, &attr, IBV_QP_STATE), 0);
+    connect(a_, b_->qp_num);
+    connect(b_, a_->qp_num);
+    ibv_sge source = sge(0, 8);
+    ibv_send_wr wr{}, *bad;
+    wr.sg_list = &source;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma = {.remote_addr = source.addr + 4096, .rkey = mr_->rkey};
+    ASSERT_EQ(ibv_post_send(a_, &wr, &bad), 0);
+    EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
+}
+
+TEST_F(VerbsTest, MulticastGroupsAreForDatagrams) {
+    ibv_gid group{}, unicast{};
+    const uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 239, 1, 2, 3};
+    std::memcpy(group.raw, mapped, sizeof(mapped));
+    ibv_query_gid(context_, 1, kGidIndex, &unicast);
+    ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
+    ibv_qp* rc = ibv_create_qp(pd_, &init);
+    init = init_attr(IBV_QPT_UD);
+    ibv_qp* ud = ibv_create_qp(pd_, &init);
+    EXPECT_EQ(ibv_attach_mcast(rc, &group, 0), EINVAL);
+    EXPECT_EQ(ibv_attach_mcast(ud, &unicast, 0), EINVAL);
+    EXPECT_EQ(ibv_attach_mcast(ud, &group, 0), 0);
+    EXPECT_EQ(ibv_destroy_qp(ud), EBUSY);
+    EXPECT_EQ(ibv_detach_mcast(ud, &group, 0), 0);
+    EXPECT_EQ(ibv_detach_mcast(ud, &group, 0), EINVAL);
+    EXPECT_EQ(ibv_destroy_qp(ud), 0);
+    EXPECT_EQ(ibv_destroy_qp(rc), 0);
+}
+
+}  // namespace
+}  // namespace rove::verbs
