@@ -10,24 +10,23 @@ from harness import (SERVER_CORE, Failure, Process, Skip, TwoNamespaces, check, 
 from test_perftest import perftest
 from test_pingpong import run_pair
 
-PORTS = {"af-packet": 4096, "af-xdp": 2048}     # path MTU
+PORTS = {"af_packet": 4096, "af_xdp": 2048}     # path MTU
 
 
 def configs(port, **changes):
-    """The shipped configuration on interface `data`, and its mirror image with the other host's addresses."""
+    """The shipped pair, on interface `data` of its namespace."""
     pair = []
-    for host in (1, 2):
-        config = with_changes(shipped(port), mtu=PORTS[port], **changes)
+    for end in "ab":
+        config = with_changes(shipped(f"{port}-{end}"), mtu=PORTS[port], **changes)
         (device,) = config["device"]
         driver, arguments = device_arguments(device["port"])
         device["port"] = device_string(driver, {**arguments, "iface": "data"})
-        device["addresses"] = [f"10.0.0.{host}/24", f"fd00::{host}/64"]
         pair.append(config)
     return pair
 
 
 def veth(port, body, *arguments, **changes):
-    with TwoNamespaces(mtu=9000 if PORTS[port] > 2048 else 2500) as namespaces:
+    with TwoNamespaces(mtu=4300 if PORTS[port] > 2048 else 2300) as namespaces:
         body(namespaces.link(configs(port, **changes)), port, *arguments)
 
 
@@ -68,7 +67,7 @@ def ping(link, port):
 for port in PORTS:
     test(f"veth/{port}/perftest/ipv4", veth, port, movers, "1", timeout=300)
     test(f"veth/{port}/perftest/ipv6", veth, port, movers, "2", timeout=300)
-    test(f"veth/{port}/verified/ipv4", veth, port, all_verbs, "", timeout=100, quick=port == "af-packet")
+    test(f"veth/{port}/verified/ipv4", veth, port, all_verbs, "", timeout=100, quick=port == "af_packet")
     test(f"veth/{port}/verified/ipv6", veth, port, all_verbs, "--gid-index 2 --qps 4 --both --depth 4", timeout=100)
     test(f"veth/{port}/verified/uc", veth, port, all_verbs, "--transport uc --verbs send,send_imm,write,write_imm --depth 2", timeout=100)
     test(f"veth/{port}/verified/ud", veth, port, all_verbs, "--transport ud --verbs send,send_imm", timeout=100)
