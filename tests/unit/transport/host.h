@@ -25,7 +25,9 @@ using transport::Region;
 using transport::SharedRecvQueue;
 
 inline constexpr int kAllAccess =
-    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+
+inline constexpr int kRemoteAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 // Builds real frames and gives them to `transmit`; keeps what else the engine says.
 struct TestSink {
@@ -170,6 +172,15 @@ class Host {
         EXPECT_TRUE(memory.insert(made->region));
         buffers_.push_back(std::move(made));
         return *buffers_.back();
+    }
+
+    // A type 2 window over the whole of `buffer`, bound to `qp`. The caller removes it.
+    void bind_window(Region& window, const Buffer& buffer, const QueuePair& qp) {
+        window.pd = qp.pd;
+        window.is_window = true;
+        window.valid = false;
+        ASSERT_TRUE(memory.insert(window));
+        ASSERT_TRUE(memory.bind(window, window.key ^ 0x55, buffer.key(), buffer.address(), buffer.size, kRemoteAccess, qp));
     }
 
     CompletionQueue& completion_queue(uint32_t entries) {

@@ -292,9 +292,8 @@ TEST_F(RcVerbs, solicited_event_flag_reaches_the_receiver) {
 
 TEST_F(RcVerbs, send_with_invalidate_takes_a_window_away) {
     connect();
-    Region window = mb.region;
-    window.window_qp = qb;
-    ASSERT_TRUE(b.memory.insert(window));
+    Region window;
+    b.bind_window(window, mb, *qb);
     Send w = write(1, 0, 100, 0);
     w.rkey = window.key;
     post(w);
@@ -320,9 +319,8 @@ TEST_F(RcVerbs, send_with_invalidate_takes_a_window_away) {
 
 TEST_F(RcVerbs, local_invalidate_in_its_turn) {
     connect();
-    Region window = ma.region;
-    window.window_qp = qa;
-    ASSERT_TRUE(a.memory.insert(window));
+    Region window;
+    a.bind_window(window, ma, *qa);
     post(write(1, 0, 5000, 0));
     Send inv{.wr_id = 2, .opcode = IBV_WR_LOCAL_INV};
     inv.immediate = window.key;
