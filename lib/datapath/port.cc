@@ -18,8 +18,6 @@ namespace {
 constexpr uint16_t kDescriptors = 1024;                 // where the port does not set them itself; memif has its rsize
 constexpr uint64_t kRssWanted = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
 
-bool starts_with(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
-
 }  // namespace
 
 bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& pools, std::string* error) {
@@ -47,9 +45,8 @@ bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& poo
     // buffers when the MTU is left alone.
     const uint32_t overhead = info.max_mtu != UINT16_MAX && info.max_rx_pktlen > info.max_mtu
                                   ? info.max_rx_pktlen - info.max_mtu : RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
-    const uint32_t wanted = frame_room_bytes(config.mtu);
-    if (info.max_rx_pktlen > RTE_ETHER_MAX_LEN && !starts_with(driver, "net_af_packet"))
-        conf.rxmode.mtu = std::min({wanted, info.max_rx_pktlen - overhead, static_cast<uint32_t>(info.max_mtu)});
+    if (info.max_rx_pktlen > RTE_ETHER_MAX_LEN && driver != "net_af_packet")
+        conf.rxmode.mtu = std::min({frame_room_bytes(config.mtu), info.max_rx_pktlen, info.max_mtu + overhead}) - overhead;
     // Frames are freed in the pool they came from and never shared: NICs that have the faster free may use it.
     conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
     if (const int result = rte_eth_dev_configure(id_, queues_, queues_, &conf); result != 0)
@@ -59,7 +56,7 @@ bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& poo
         return failed("rte_eth_dev_adjust_nb_rx_tx_desc", result);
     for (uint16_t queue = 0; queue < queues_; ++queue) {
         if (const int result = rte_eth_rx_queue_setup(id_, queue, rx_descriptors, SOCKET_ID_ANY, nullptr, pools[queue]); result != 0)
-            return failed("rte_eth_rx_queue_setup (is the frame size of the port larger than mtu allows?)", result);
+            return failed("rte_eth_rx_queue_setup (a frame of the port may be larger than what mtu needs)", result);
         if (const int result = rte_eth_tx_queue_setup(id_, queue, tx_descriptors, SOCKET_ID_ANY, nullptr); result != 0)
             return failed("rte_eth_tx_queue_setup", result);
     }
