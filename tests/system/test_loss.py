@@ -14,7 +14,7 @@ for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw", "ib_writ
 for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
     test(f"loss/{tool}/all-sizes", lambda tool: over_memif(tool, "-a -n 20", sizes=23, timeout=150, impair=LOSS), tool, timeout=160)
 for label, tool, options in (("both-ways", "ib_write_bw", "-b"), ("16-qps", "ib_read_bw", "-q 16"), ("events", "ib_send_bw", "-e"),
-                             ("inline", "ib_send_lat", "-I 64 -s 64"), ("post-list", "ib_write_bw", "-l 16"),
+                             ("inline", "ib_send_lat", "-I 64 -s 64"), ("post-list", "ib_write_bw", "-l 10"),
                              ("srq", "ib_send_bw", "--use-srq"), ("mtu-256", "ib_write_bw", "-m 256")):
     test(f"loss/{tool}/{label}", lambda tool, options: over_memif(tool, f"{options} -n 500", impair=LOSS), tool, options, timeout=90)
 test("loss/pingpong/rc", lambda: pingpong("rc", "-c -n 500", impair=LOSS), timeout=90)
