@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <future>
+#include <thread>
 
 #include "datapath/background.h"
 #include "datapath/eal.h"
@@ -30,6 +32,7 @@ constexpr uint32_t kFailuresBeforeYield = 8;            // tries; the driver may
 // peer that runs, so that a ping-pong never pays for the system call.
 constexpr uint32_t kEmptyRoundsBeforeYield = 1024;
 constexpr uint32_t kPostTries = 256;                    // about 3 us, several rounds of whoever drives
+constexpr uint64_t kLingerNs = 50'000'000;              // a peer that shares our core gets several time slices to read
 constexpr uint64_t kRestartNs = 500'000'000;            // a started memif client gets so long to shake hands
 
 std::atomic_flag eal_used = ATOMIC_FLAG_INIT;
@@ -128,9 +131,23 @@ void Runtime::launch() {
     }
 }
 
+// A program ends as soon as its own last completion is in. The ACK that the peer still waits for may stand in a ring that both
+// share and that ends with us (a NIC would have sent it), so the ports stay open until the peer had time to read it.
+void Runtime::linger() {
+    const auto sent = [](const std::unique_ptr<Worker>& worker) {
+        return worker->core().engine().counters()[transport::Counter::kTxPackets] != 0;
+    };
+    if (std::none_of(workers_.begin(), workers_.end(), sent)) return;
+    for (const uint64_t until_ns = now_ns() + kLingerNs; now_ns() < until_ns;) {
+        for (const auto& worker : workers_) worker->core().round();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+}
+
 void Runtime::close() {
     if (!eal_started_) return;
     rte_eal_mp_wait_lcore();
+    linger();
     stop_telemetry();
     silence_interrupts();
     for (const auto& port : ports_) port->close();

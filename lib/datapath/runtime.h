@@ -92,6 +92,7 @@ class Runtime {
     Runtime(const Config& config, Listener& listener);
     std::string open();                                 // "" or what went wrong; on EAL's main thread, as are the others
     void launch();
+    void linger();
     void close();
 
     const Config config_;

@@ -38,7 +38,7 @@ class LcoreScope {
 
 class WorkerCore {
   public:
-    static constexpr uint16_t kRxBurst = 32;            // frames taken from a port at once
+    static constexpr uint16_t kRxBurst = 32;            // frames taken from a port at once; 8 or 16 were not faster
     static constexpr uint32_t kTransmitBudget = 64;     // packets a round may send before it looks at what came in
     static constexpr unsigned kPriorities = 3;          // HIGH, MEDIUM, LOW
 
