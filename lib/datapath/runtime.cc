@@ -27,22 +27,21 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr uint32_t kFailuresBeforeYield = 8;            // tries; the driver may be preempted on our own core
-// Rounds without any packet, about 40 us: then we let others have the core, the peer perhaps. Longer than a round trip to a
-// peer that runs, so that a ping-pong never pays for the system call.
+constexpr uint32_t kFailuresBeforeYield = 8;  // tries; the driver may be preempted on our own core
+// Rounds without any packet, about 40 us: then we let others have the core, the peer perhaps. Longer than a round trip
+// to a peer that runs, so that a ping-pong never pays for the system call.
 constexpr uint32_t kEmptyRoundsBeforeYield = 1024;
-constexpr uint32_t kPostTries = 256;                    // about 3 us, several rounds of whoever drives
-constexpr uint64_t kLingerNs = 50'000'000;              // a peer that shares our core gets several time slices to read
-constexpr uint64_t kRestartNs = 500'000'000;            // a started memif client gets so long to shake hands
+constexpr uint32_t kPostTries = 256;          // about 3 us, several rounds of whoever drives
+constexpr uint64_t kLingerNs = 50'000'000;    // a peer that shares our core gets several time slices to read
+constexpr uint64_t kRestartNs = 500'000'000;  // a started memif client gets so long to shake hands
 
 std::atomic_flag eal_used = ATOMIC_FLAG_INIT;
 
 int poll_until_stopped(void* argument) {
-    const auto& [runtime, background, index] =
-        *static_cast<const std::tuple<Runtime*, Background*, size_t>*>(argument);
+    const auto& [runtime, background, index] = *static_cast<const std::tuple<Runtime*, Background*, size_t>*>(argument);
     Worker& worker = *runtime->workers()[index];
     while (!background->stopped()) {
-        if (!worker.lock().try_lock()) {                // a control call goes first
+        if (!worker.lock().try_lock()) {  // a control call goes first
             rte_pause();
             continue;
         }
@@ -97,9 +96,13 @@ std::string Runtime::open() {
     for (uint16_t index = 0; index < config_.workers; ++index) {
         const std::string name = "rove-" + std::to_string(index);
         pools_.push_back(rte_pktmbuf_pool_create(name.c_str(), kPoolMbufs, kPoolCacheMbufs, 0,
-                                                 frame_room_bytes(largest_mtu(config_)) + RTE_PKTMBUF_HEADROOM, SOCKET_ID_ANY));
-        if (pools_.back() == nullptr) return config_.file + ": no memory for " + std::to_string(kPoolMbufs) + " packets a worker; allowed: more by EAL's -m";
-        // Shared progress: whoever drives is EAL's main lcore, 0. Dedicated: lcores 1, 2, ... as eal_arguments() numbers them.
+                                                 frame_room_bytes(largest_mtu(config_)) + RTE_PKTMBUF_HEADROOM,
+                                                 SOCKET_ID_ANY));
+        if (pools_.back() == nullptr)
+            return config_.file + ": no memory for " + std::to_string(kPoolMbufs) +
+                   " packets a worker; allowed: more by EAL's -m";
+        // Shared progress: whoever drives is EAL's main lcore, 0. Dedicated: lcores 1, 2, ... as eal_arguments()
+        // numbers them.
         const unsigned lcore = config_.progress == Progress::kShared ? 0 : index + 1u;
         auto core = std::make_unique<WorkerCore>(shared, index, lcore, pools_.back());
         if (!core->init()) return config_.file + ": no memory for the rings of a worker; allowed: more by EAL's -m";
@@ -131,8 +134,9 @@ void Runtime::launch() {
     }
 }
 
-// A program ends as soon as its own last completion is in. The ACK that the peer still waits for may stand in a ring that both
-// share and that ends with us (a NIC would have sent it), so the ports stay open until the peer had time to read it.
+// A program ends as soon as its own last completion is in. The ACK that the peer still waits for may stand in a ring
+// that both share and that ends with us (a NIC would have sent it), so the ports stay open until the peer had time to
+// read it.
 void Runtime::linger() {
     const auto sent = [](const std::unique_ptr<Worker>& worker) {
         return worker->core().engine().counters()[transport::Counter::kTxPackets] != 0;
@@ -155,7 +159,9 @@ void Runtime::close() {
     leave_eal();
 }
 
-uint16_t Runtime::choose_worker(const Device&) { return static_cast<uint16_t>(next_worker_++ % workers_.size()); }
+uint16_t Runtime::choose_worker(const Device&) {
+    return static_cast<uint16_t>(next_worker_++ % workers_.size());
+}
 
 Runtime::Pause::Pause(Runtime& runtime) : runtime_(runtime) {
     for (const auto& worker : runtime_.workers_) worker->lock().lock();
@@ -178,8 +184,8 @@ void Runtime::post(transport::QueuePair& qp) {
         return;
     }
     worker.core().ring_doorbell(qp);
-    // Whoever drives may have looked at the doorbells before we rang. It takes ours in its next round, or we do after it;
-    // if neither happens soon, the background thread is told.
+    // Whoever drives may have looked at the doorbells before we rang. It takes ours in its next round, or we do after
+    // it; if neither happens soon, the background thread is told.
     for (uint32_t tries = 0; tries < kPostTries; ++tries) {
         if (!qp.doorbell.load(std::memory_order_relaxed)) return;
         if (worker.lock().try_lock()) {
@@ -223,7 +229,8 @@ void Runtime::solicit(Device& device, const wire::Gid& neighbour) {
     worker.core().solicit(device, neighbour);
 }
 
-std::optional<wire::MacAddress> Runtime::wait_for_neighbour(Device& device, const wire::Gid& neighbour, int timeout_ms) {
+std::optional<wire::MacAddress> Runtime::wait_for_neighbour(Device& device, const wire::Gid& neighbour,
+                                                            int timeout_ms) {
     if (config_.progress == Progress::kDedicated) return device.neighbours().wait(neighbour, timeout_ms);
     const uint64_t until_ns = now_ns() + static_cast<uint64_t>(timeout_ms) * 1'000'000;
     do {
@@ -234,14 +241,16 @@ std::optional<wire::MacAddress> Runtime::wait_for_neighbour(Device& device, cons
     return std::nullopt;
 }
 
-void Runtime::ports_changed() { background_->look_after_ports(); }
+void Runtime::ports_changed() {
+    background_->look_after_ports();
+}
 
 void Runtime::housekeeping() {
     for (size_t i = 0; i < ports_.size(); ++i) {
         Port& port = *ports_[i];
         Device& device = *devices_[i];
         if (port.wants_restart(now_ns() - restarted_ns_[i] >= kRestartNs)) {
-            { const Pause barrier(*this); }             // workers leave alone what is not ready; none is still inside
+            { const Pause barrier(*this); }  // workers leave alone what is not ready; none is still inside
             const std::lock_guard control(port_control_);
             port.restart();
             restarted_ns_[i] = now_ns();

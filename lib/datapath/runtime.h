@@ -26,8 +26,8 @@ namespace rove::datapath {
 class Background;
 class Port;
 
-// What workers tell the layer above. Called on a worker, rarely (armed CQs and asynchronous events only): must not block
-// and must not call back into the datapath.
+// What workers tell the layer above. Called on a worker, rarely (armed CQs and asynchronous events only): must not
+// block and must not call back into the datapath.
 class Listener {
   public:
     virtual ~Listener() = default;
@@ -35,14 +35,14 @@ class Listener {
     virtual void event(ibv_event_type event, transport::QueuePair& qp) = 0;
     virtual void event(ibv_event_type event, transport::CompletionQueue& cq) = 0;
     virtual void event(ibv_event_type event, transport::SharedRecvQueue& srq) = 0;
-    virtual void port_event(ibv_event_type event, const Device& device) = 0;    // PORT_ACTIVE, PORT_ERR
+    virtual void port_event(ibv_event_type event, const Device& device) = 0;  // PORT_ACTIVE, PORT_ERR
 };
 
 class Runtime {
   public:
     // Reads the configuration, initialises EAL in a thread of its own (the caller's affinity stays as it is), opens the
-    // ports and starts the workers. On failure returns null and says why in `*error` (file, key, value, what is allowed).
-    // Once per process: EAL cannot be started again.
+    // ports and starts the workers. On failure returns null and says why in `*error` (file, key, value, what is
+    // allowed). Once per process: EAL cannot be started again.
     static std::unique_ptr<Runtime> start(const Config& config, Listener& listener, std::string* error);
     ~Runtime();
 
@@ -66,12 +66,13 @@ class Runtime {
         Runtime& runtime_;
     };
 
-    // ibv_post_send, after publishing to qp.sq: hands the work to the worker through the ring of the QP's priority and, with
-    // shared progress, drives the worker if nobody else does.
+    // ibv_post_send, after publishing to qp.sq: hands the work to the worker through the ring of the QP's priority and,
+    // with shared progress, drives the worker if nobody else does.
     void post(transport::QueuePair& qp);
     // ibv_poll_cq found its CQ empty (or every so often when not): with shared progress, drives the workers once.
     void progress();
-    // The application is about to sleep (armed a CQ, reads a channel): with shared progress the background thread takes over now.
+    // The application is about to sleep (armed a CQ, reads a channel): with shared progress the background thread takes
+    // over now.
     void hand_over();
 
     uint64_t now_ns() const { return clock_.now_ns(); }
@@ -84,13 +85,13 @@ class Runtime {
     std::optional<wire::MacAddress> wait_for_neighbour(Device& device, const wire::Gid& neighbour, int timeout_ms);
     // Every kHousekeepingNs or so, on EAL's main thread: link states, restarts, neighbours that moved.
     void housekeeping();
-    void ports_changed();                               // any thread: do so soon
+    void ports_changed();  // any thread: do so soon
     // Held by the interrupt thread in a driver's callback and by a restart of a port: both change the driver's state.
     std::mutex& port_control() { return port_control_; }
 
   private:
     Runtime(const Config& config, Listener& listener);
-    std::string open();                                 // "" or what went wrong; on EAL's main thread, as are the others
+    std::string open();  // "" or what went wrong; on EAL's main thread, as are the others
     void launch();
     void linger();
     void close();
@@ -99,9 +100,9 @@ class Runtime {
     Listener& listener_;
     Clock clock_;
     bool eal_started_ = false;
-    std::vector<rte_mempool*> pools_;                   // one a worker
-    std::vector<std::unique_ptr<Port>> ports_;          // as devices_
-    std::vector<uint64_t> restarted_ns_;                // as ports_
+    std::vector<rte_mempool*> pools_;           // one a worker
+    std::vector<std::unique_ptr<Port>> ports_;  // as devices_
+    std::vector<uint64_t> restarted_ns_;        // as ports_
     std::vector<std::unique_ptr<Device>> devices_;
     std::vector<std::unique_ptr<Worker>> workers_;
     transport::QueuePairTable queue_pairs_;
