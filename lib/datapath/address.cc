@@ -10,7 +10,7 @@
 namespace rove::datapath {
 
 namespace {
-constexpr uint8_t kIpv4Prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};     // ::ffff:0:0/96, RFC 4291 2.5.5.2
+constexpr uint8_t kIpv4Prefix[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};  // ::ffff:0:0/96, RFC 4291 2.5.5.2
 }
 
 bool Subnet::contains(const wire::Gid& other) const {
@@ -72,9 +72,13 @@ bool is_multicast(const wire::Gid& address) {
     return wire::is_ipv4_mapped(address) ? (address[12] & 0xF0) == 0xE0 : address[0] == 0xFF;
 }
 
-bool is_link_local(const wire::Gid& address) { return address[0] == 0xFE && (address[1] & 0xC0) == 0x80; }
+bool is_link_local(const wire::Gid& address) {
+    return address[0] == 0xFE && (address[1] & 0xC0) == 0x80;
+}
 
-bool is_multicast(const wire::MacAddress& mac) { return (mac[0] & 1) != 0; }
+bool is_multicast(const wire::MacAddress& mac) {
+    return (mac[0] & 1) != 0;
+}
 
 wire::Gid link_local_gid(const wire::MacAddress& mac) {
     wire::Gid gid{};
@@ -106,7 +110,7 @@ wire::MacAddress derived_mac(const wire::Gid& address) {
     for (const uint8_t byte : address) hash = (hash ^ byte) * 0x100000001b3;
     wire::MacAddress mac{};
     for (size_t i = 0; i < mac.size(); ++i) mac[i] = static_cast<uint8_t>(hash >> (8 * i));
-    mac[0] = 0x02;      // locally administered, unicast
+    mac[0] = 0x02;  // locally administered, unicast
     return mac;
 }
 

@@ -19,13 +19,13 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr uint64_t kWatchNapNs = 1'000'000;             // how long packets may wait when the application stops driving
-constexpr uint64_t kIdleNs = 50'000;                    // several round trips of a peer on the same host
-constexpr uint64_t kFirstNapNs = 20'000;                // the shortest sleep that is worth its two system calls
-constexpr uint64_t kLastNapNs = 500'000;                // an idle process then costs under 1 % of a core
-constexpr uint64_t kWindowNs = 20'000;                  // in which kBusyCalls mean that the application polls
-constexpr uint32_t kBusyCalls = 16;                     // calls; also in a watch nap: fewer, and it no longer polls
-constexpr uint64_t kHousekeepingNs = 50'000'000;        // carriers and lost peers of ports whose driver calls nobody
+constexpr uint64_t kWatchNapNs = 1'000'000;       // how long packets may wait when the application stops driving
+constexpr uint64_t kIdleNs = 50'000;              // several round trips of a peer on the same host
+constexpr uint64_t kFirstNapNs = 20'000;          // the shortest sleep that is worth its two system calls
+constexpr uint64_t kLastNapNs = 500'000;          // an idle process then costs under 1 % of a core
+constexpr uint64_t kWindowNs = 20'000;            // in which kBusyCalls mean that the application polls
+constexpr uint32_t kBusyCalls = 16;               // calls; also in a watch nap: fewer, and it no longer polls
+constexpr uint64_t kHousekeepingNs = 50'000'000;  // carriers and lost peers of ports whose driver calls nobody
 
 }  // namespace
 
@@ -63,7 +63,7 @@ void Background::housekeep(uint64_t now_ns) {
 }
 
 void Background::run() {
-    prctl(PR_SET_TIMERSLACK, 1);                        // ns; the default of 50 us would double our shorter naps
+    prctl(PR_SET_TIMERSLACK, 1);  // ns; the default of 50 us would double our shorter naps
     if (runtime_.config().progress == Progress::kShared) {
         share();
         return;
@@ -101,7 +101,7 @@ void Background::share() {
             nap(kWatchNapNs);
             continue;
         }
-        if (!worker.lock().try_lock()) {                // an application thread drives, or a control call
+        if (!worker.lock().try_lock()) {  // an application thread drives, or a control call
             sched_yield();
             continue;
         }

@@ -3,8 +3,10 @@
 //
 // With shared progress there are two states:
 //   watching  the application drives the worker itself (it calls in often): we sleep and look again every kWatchNapNs.
-//   driving   it does not: we poll. While packets move we poll on; after kIdleNs without any we sleep, longer each time, but
-//             never past the transport's next deadline. As soon as the application calls often again, we leave it the worker.
+//   driving   it does not: we poll. While packets move we poll on; after kIdleNs without any we sleep, longer each
+//   time, but
+//             never past the transport's next deadline. As soon as the application calls often again, we leave it the
+//             worker.
 // So of two threads of a process never both spin, and an idle process costs a short round per nap.
 // With dedicated lcores only the housekeeping is done.
 #pragma once
@@ -20,7 +22,7 @@ class Background {
   public:
     explicit Background(Runtime& runtime) : runtime_(runtime) {}
 
-    void run();                                         // until stop()
+    void run();  // until stop()
     void stop();
     bool stopped() const { return stop_.load(std::memory_order_relaxed); }
 
@@ -38,13 +40,13 @@ class Background {
     void housekeep(uint64_t now_ns);
 
     Runtime& runtime_;
-    std::atomic<uint32_t> calls_{0};                    // relaxed: a hint
+    std::atomic<uint32_t> calls_{0};  // relaxed: a hint
     std::atomic<bool> stop_{false};
     // 0 awake, 1 asleep; the futex. Exchanges on both sides: a take_over() that finds us awake is seen before we sleep,
     // because it left `taken_over_` (release) which nap() reads (acquire) after it announced its sleep.
     std::atomic<uint32_t> asleep_{0};
     std::atomic<bool> taken_over_{false};
-    std::atomic<bool> ports_changed_{false};            // read before each nap and round; take_over()'s order suffices
+    std::atomic<bool> ports_changed_{false};  // read before each nap and round; take_over()'s order suffices
     uint64_t housekept_ns_ = 0;
 };
 

@@ -12,11 +12,13 @@ class Clock {
   public:
     void start() {
         base_ = rte_rdtsc();
-        multiplier_ = static_cast<uint64_t>((static_cast<unsigned __int128>(1'000'000'000) << kShift) / rte_get_tsc_hz());
+        multiplier_ =
+            static_cast<uint64_t>((static_cast<unsigned __int128>(1'000'000'000) << kShift) / rte_get_tsc_hz());
     }
     // Starts at 1 ms: the transport uses 0 for "not set".
     uint64_t now_ns() const {
-        return kOriginNs + static_cast<uint64_t>((static_cast<unsigned __int128>(rte_rdtsc() - base_) * multiplier_) >> kShift);
+        return kOriginNs +
+               static_cast<uint64_t>((static_cast<unsigned __int128>(rte_rdtsc() - base_) * multiplier_) >> kShift);
     }
 
   private:

@@ -144,7 +144,8 @@ void read_runtime(Table table, Config& config) {
         else if (*progress != "shared")
             table.refuse(table.node("progress"), "progress", "\"shared\" or \"dedicated\"");
     }
-    constexpr const char* kLcoresAllowed = "CPU numbers as strings, one a worker, such as [\"1\", \"2\"]; only with progress = \"dedicated\"";
+    constexpr const char* kLcoresAllowed =
+        "CPU numbers as strings, one a worker, such as [\"1\", \"2\"]; only with progress = \"dedicated\"";
     config.lcores = table.strings("lcores", kLcoresAllowed);
     for (const std::string& cpu : config.lcores)
         if (cpu.find_first_not_of("0123456789") != std::string::npos || cpu.size() > 4)
@@ -158,7 +159,7 @@ void read_runtime(Table table, Config& config) {
 }
 
 void read_dcqcn(Table table, transport::DcqcnConfig& dcqcn) {
-    constexpr uint64_t kMostRate = 125'000'000'000;     // 1 Tb/s
+    constexpr uint64_t kMostRate = 125'000'000'000;  // 1 Tb/s
     table.uint("line_rate_bytes_per_s", dcqcn.line_rate_bytes_per_s, 1'000'000, kMostRate);
     table.uint("min_rate_bytes_per_s", dcqcn.min_rate_bytes_per_s, 1'000, kMostRate);
     table.microseconds("cnp_interval_us", dcqcn.cnp_interval_ns, 1, 1'000'000);
@@ -256,8 +257,8 @@ std::optional<Config> Config::load(const std::string& file, std::string* error) 
     } catch (const Refused& refused) {
         *error = refused.message;
     } catch (const toml::parse_error& bad) {
-        *error = file + ":" + std::to_string(std::max(bad.source().begin.line, 1u)) + ": " +
-                 std::string(bad.description());
+        *error =
+            file + ":" + std::to_string(std::max(bad.source().begin.line, 1u)) + ": " + std::string(bad.description());
     }
     return std::nullopt;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The TOML configuration, checked: unknown keys, wrong types and values out of range are refused with file, line, key and
-// what is allowed. config/*.toml show every key with its meaning.
+// The TOML configuration, checked: unknown keys, wrong types and values out of range are refused with file, line, key
+// and what is allowed. config/*.toml show every key with its meaning.
 #pragma once
 
 #include <cstdint>
@@ -27,22 +27,23 @@ struct ImpairConfig {
 };
 
 struct DeviceConfig {
-    std::string port;                       // EAL: "net_memif0,role=server,..." (a vdev) or a PCI address
-    std::vector<std::string> addresses;     // "10.0.0.1/24", "fd00::1/64"
+    std::string port;                    // EAL: "net_memif0,role=server,..." (a vdev) or a PCI address
+    std::vector<std::string> addresses;  // "10.0.0.1/24", "fd00::1/64"
     std::optional<std::string> gateway_ipv4, gateway_ipv6;
-    uint32_t mtu = 4096;                    // largest RoCE path MTU to offer: 256, 512, 1024, 2048, 4096
-    std::optional<wire::MacAddress> mac;    // default: the port's own, or derived from the first address for virtual ports
-    std::optional<uint16_t> vlan;           // VID; the PCP is the service level
+    uint32_t mtu = 4096;  // largest RoCE path MTU to offer: 256, 512, 1024, 2048, 4096
+    std::optional<wire::MacAddress>
+        mac;                       // default: the port's own, or derived from the first address for virtual ports
+    std::optional<uint16_t> vlan;  // VID; the PCP is the service level
     std::vector<NeighbourConfig> neighbours;
     ImpairConfig impair;
 };
 
 struct Config {
     std::string file;
-    std::vector<std::string> eal_args;      // passed on; --no-huge and --in-memory by default when there are no hugepages
+    std::vector<std::string> eal_args;  // passed on; --no-huge and --in-memory by default when there are no hugepages
     Progress progress = Progress::kShared;
-    uint32_t workers = 1;                   // dedicated: lcores; shared: always 1
-    std::vector<std::string> lcores;        // dedicated: CPU of each worker
+    uint32_t workers = 1;             // dedicated: lcores; shared: always 1
+    std::vector<std::string> lcores;  // dedicated: CPU of each worker
     transport::Config transport;
     std::vector<DeviceConfig> devices;
 

@@ -13,28 +13,37 @@ namespace rove::datapath {
 
 // When a value is added, name it in to_string() too.
 enum class PortCounter : uint8_t {
-    kRxSegments,            // came in more pieces than one mbuf holds
-    kRxVlan,                // of another VLAN than the device's
-    kRxNotOurs,             // to another MAC or IP address
-    kRxHandedOver,          // to the worker that owns the QP
-    kRxHandOverFull,        // dropped: that worker's ring was full
-    kTxLinkDown,            // dropped: the port has no peer or no carrier
-    kTxStalled,             // dropped: the port took nothing for long while others wait
-    kTxNoMbuf,              // refusals of work while the pool was empty; nothing is lost by it
+    kRxSegments,      // came in more pieces than one mbuf holds
+    kRxVlan,          // of another VLAN than the device's
+    kRxNotOurs,       // to another MAC or IP address
+    kRxHandedOver,    // to the worker that owns the QP
+    kRxHandOverFull,  // dropped: that worker's ring was full
+    kTxLinkDown,      // dropped: the port has no peer or no carrier
+    kTxStalled,       // dropped: the port took nothing for long while others wait
+    kTxNoMbuf,        // refusals of work while the pool was empty; nothing is lost by it
     kCount,
 };
 
 constexpr const char* to_string(PortCounter counter) {
     switch (counter) {
-        case PortCounter::kRxSegments: return "rx_drop_segments";
-        case PortCounter::kRxVlan: return "rx_drop_vlan";
-        case PortCounter::kRxNotOurs: return "rx_drop_not_ours";
-        case PortCounter::kRxHandedOver: return "rx_handed_over";
-        case PortCounter::kRxHandOverFull: return "rx_drop_hand_over_full";
-        case PortCounter::kTxLinkDown: return "tx_drop_link_down";
-        case PortCounter::kTxStalled: return "tx_drop_stalled";
-        case PortCounter::kTxNoMbuf: return "tx_no_mbuf";
-        case PortCounter::kCount: break;
+        case PortCounter::kRxSegments:
+            return "rx_drop_segments";
+        case PortCounter::kRxVlan:
+            return "rx_drop_vlan";
+        case PortCounter::kRxNotOurs:
+            return "rx_drop_not_ours";
+        case PortCounter::kRxHandedOver:
+            return "rx_handed_over";
+        case PortCounter::kRxHandOverFull:
+            return "rx_drop_hand_over_full";
+        case PortCounter::kTxLinkDown:
+            return "tx_drop_link_down";
+        case PortCounter::kTxStalled:
+            return "tx_drop_stalled";
+        case PortCounter::kTxNoMbuf:
+            return "tx_no_mbuf";
+        case PortCounter::kCount:
+            break;
     }
     return "unknown";
 }
@@ -43,7 +52,7 @@ inline constexpr size_t kParseErrors = static_cast<size_t>(wire::ParseError::kIc
 
 struct PortCounters {
     std::array<uint64_t, static_cast<size_t>(PortCounter::kCount)> values{};
-    std::array<uint64_t, kParseErrors> parse{};         // by wire::ParseError
+    std::array<uint64_t, kParseErrors> parse{};  // by wire::ParseError
     uint64_t& operator[](PortCounter counter) { return values[static_cast<size_t>(counter)]; }
 };
 

@@ -16,7 +16,7 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr int kAskAgainMs = 50;                         // between two questions for the same neighbour
+constexpr int kAskAgainMs = 50;  // between two questions for the same neighbour
 
 std::optional<wire::Gid> address_of(const std::optional<std::string>& text) {
     return text ? parse_address(*text) : std::nullopt;
@@ -25,19 +25,28 @@ std::optional<wire::Gid> address_of(const std::optional<std::string>& text) {
 }  // namespace
 
 Device::Device(Runtime& runtime, const DeviceConfig& config, std::string name, const Port& port)
-    : runtime_(runtime), dpdk_port_(port), name_(std::move(name)), port_(port.id()), max_mtu_(config.mtu), vlan_(config.vlan) {
+    : runtime_(runtime),
+      dpdk_port_(port),
+      name_(std::move(name)),
+      port_(port.id()),
+      max_mtu_(config.mtu),
+      vlan_(config.vlan) {
     std::vector<Subnet> own;
     for (const std::string& address : config.addresses) own.push_back(*parse_subnet(address));
     mac_ = config.mac ? *config.mac : port.mac() != wire::MacAddress{} ? port.mac() : derived_mac(own.front().address);
     own.insert(own.begin(), Subnet{link_local_gid(mac_), 64});
     for (const Subnet& subnet : own) gids_.push_back(subnet.address);
-    neighbours_ = std::make_unique<Neighbours>(mac_, vlan_, own, address_of(config.gateway_ipv4), address_of(config.gateway_ipv6));
-    for (const NeighbourConfig& neighbour : config.neighbours) neighbours_->add_static(neighbour.address, neighbour.mac);
+    neighbours_ = std::make_unique<Neighbours>(mac_, vlan_, own, address_of(config.gateway_ipv4),
+                                               address_of(config.gateway_ipv6));
+    for (const NeighbourConfig& neighbour : config.neighbours)
+        neighbours_->add_static(neighbour.address, neighbour.mac);
 }
 
 Device::~Device() = default;
 
-bool Device::link_up() const { return !dpdk_port_.has_carrier() || dpdk_port_.ready(); }
+bool Device::link_up() const {
+    return !dpdk_port_.has_carrier() || dpdk_port_.ready();
+}
 
 bool Device::receives(const wire::Flow& flow) const {
     if (!on_vlan(flow.vlan)) return false;

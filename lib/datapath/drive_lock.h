@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who drives a worker: the thread that holds this lock is the worker until it lets go.
 //
-// Drivers (application threads in ibv_poll_cq, the background thread, an lcore) only try, and keep away while a control call
-// waits; control calls wait, at most for one round. So a control call is never starved by drivers that come and go.
+// Drivers (application threads in ibv_poll_cq, the background thread, an lcore) only try, and keep away while a control
+// call waits; control calls wait, at most for one round. So a control call is never starved by drivers that come and
+// go.
 #pragma once
 
 #include <rte_pause.h>
@@ -25,7 +26,8 @@ class DriveLock {
     // Control calls. The holder may share our core, so spinning alone would wait for its time slice to end.
     void lock() {
         waiters_.fetch_add(1, std::memory_order_relaxed);
-        for (uint32_t spins = 0; held_.load(std::memory_order_relaxed) || held_.exchange(true, std::memory_order_acquire);) {
+        for (uint32_t spins = 0;
+             held_.load(std::memory_order_relaxed) || held_.exchange(true, std::memory_order_acquire);) {
             if (++spins % kSpinsBeforeYield == 0) sched_yield();
             rte_pause();
         }
@@ -35,7 +37,7 @@ class DriveLock {
     bool wanted() const { return waiters_.load(std::memory_order_relaxed) != 0; }
 
   private:
-    static constexpr uint32_t kSpinsBeforeYield = 64;       // about 1 us, a typical round
+    static constexpr uint32_t kSpinsBeforeYield = 64;  // about 1 us, a typical round
     std::atomic<bool> held_{false};
     std::atomic<uint32_t> waiters_{0};
 };

@@ -25,7 +25,8 @@ namespace fs = std::filesystem;
 // A PCI address is "0000:03:00.0" or "03:00.0", perhaps with ",devargs".
 bool is_pci(const std::string& port) {
     const std::string address = port.substr(0, port.find(','));
-    return address.find_first_not_of("0123456789abcdefABCDEF:.") == std::string::npos && address.find(':') != std::string::npos;
+    return address.find_first_not_of("0123456789abcdefABCDEF:.") == std::string::npos &&
+           address.find(':') != std::string::npos;
 }
 
 uint64_t pool_megabytes(const Config& config) {
@@ -42,7 +43,7 @@ uint64_t free_hugepage_megabytes() {
     uint64_t megabytes = 0;
     std::error_code ignored;
     for (const auto& size : fs::directory_iterator("/sys/kernel/mm/hugepages", ignored)) {
-        const std::string name = size.path().filename();        // hugepages-2048kB
+        const std::string name = size.path().filename();  // hugepages-2048kB
         uint64_t pages = 0;
         std::ifstream(size.path() / "free_hugepages") >> pages;
         if (name.rfind("hugepages-", 0) == 0) megabytes += pages * std::strtoull(name.c_str() + 10, nullptr, 10) / 1024;
@@ -85,12 +86,13 @@ uint32_t largest_mtu(const Config& config) {
     return mtu;
 }
 
-std::vector<std::string> eal_arguments(const Config& config, const std::vector<unsigned>& cpus, bool hugepages, bool avx512) {
+std::vector<std::string> eal_arguments(const Config& config, const std::vector<unsigned>& cpus, bool hugepages,
+                                       bool avx512) {
     std::vector<std::string> args{"rove", "--file-prefix", "rove-" + std::to_string(getpid())};
     args.insert(args.end(), {"--log-level", "*:error"});
     if (hugepages)
         args.push_back("--in-memory");
-    else        // EAL 22.11 refuses --in-memory beside --no-huge; without shared configuration nothing is left on disk either
+    else  // EAL 22.11 refuses --in-memory beside --no-huge; without shared configuration nothing is left on disk either
         args.insert(args.end(), {"--no-huge", "--no-shconf", "-m", std::to_string(heap_megabytes(config))});
     std::string lcores = "0@(" + joined(cpus) + ")";
     for (size_t i = 0; i < config.lcores.size(); ++i) lcores += "," + std::to_string(i + 1) + "@" + config.lcores[i];
@@ -111,11 +113,11 @@ bool start_eal(const Config& config, std::string* error) {
     const bool hugepages = free_hugepage_megabytes() >= pool_megabytes(config) + 32;
     const std::vector<std::string> args =
         eal_arguments(config, allowed_cpus(), hugepages, __builtin_cpu_supports("avx512f") != 0);
-    std::vector<std::string> copies = args;             // EAL permutes and may write to them
+    std::vector<std::string> copies = args;  // EAL permutes and may write to them
     std::vector<char*> argv;
     for (std::string& arg : copies) argv.push_back(arg.data());
     argv.push_back(nullptr);
-    rte_openlog_stream(stderr);                         // the default would also write to syslog
+    rte_openlog_stream(stderr);  // the default would also write to syslog
     if (rte_eal_init(static_cast<int>(argv.size() - 1), argv.data()) < 0) {
         std::string line;
         for (const std::string& arg : args) line += " " + arg;

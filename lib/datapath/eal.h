@@ -9,22 +9,29 @@
 
 namespace rove::datapath {
 
-inline constexpr uint32_t kPoolMbufs = 8191;            // per worker; 2^13 - 1 suits rte_ring, 4096 alone would starve AF_XDP's fill ring
-inline constexpr uint32_t kPoolCacheMbufs = 512;        // RTE_MEMPOOL_CACHE_MAX_SIZE: a port's whole ring fits, so that the pool's ring rests
+inline constexpr uint32_t kPoolMbufs =
+    8191;  // per worker; 2^13 - 1 suits rte_ring, 4096 alone would starve AF_XDP's fill ring
+inline constexpr uint32_t kPoolCacheMbufs =
+    512;  // RTE_MEMPOOL_CACHE_MAX_SIZE: a port's whole ring fits, so that the pool's ring rests
 
-// Room for a frame in an mbuf: Ethernet + VLAN + IPv6 + UDP (66), BTH + RETH + ImmDt (32), pad and ICRC (7), rounded up to 256
-// bytes. AF_XDP takes another 256 of it (XDP_PACKET_HEADROOM) and has none of the frames that a larger MTU makes.
-constexpr uint32_t frame_room_bytes(uint32_t mtu) { return (mtu + 105 + 255) / 256 * 256 + (mtu <= 2048 ? 256 : 0); }
+// Room for a frame in an mbuf: Ethernet + VLAN + IPv6 + UDP (66), BTH + RETH + ImmDt (32), pad and ICRC (7), rounded up
+// to 256 bytes. AF_XDP takes another 256 of it (XDP_PACKET_HEADROOM) and has none of the frames that a larger MTU
+// makes.
+constexpr uint32_t frame_room_bytes(uint32_t mtu) {
+    return (mtu + 105 + 255) / 256 * 256 + (mtu <= 2048 ? 256 : 0);
+}
 
 uint32_t largest_mtu(const Config& config);
 
 // The EAL command line for `config`, program name first. `cpus` are those the process may run on.
-std::vector<std::string> eal_arguments(const Config& config, const std::vector<unsigned>& cpus, bool hugepages, bool avx512);
+std::vector<std::string> eal_arguments(const Config& config, const std::vector<unsigned>& cpus, bool hugepages,
+                                       bool avx512);
 
-// In the calling thread, which becomes EAL's main lcore: prepares logging and calls rte_eal_init. Returns false and says why.
+// In the calling thread, which becomes EAL's main lcore: prepares logging and calls rte_eal_init. Returns false and
+// says why.
 bool start_eal(const Config& config, std::string* error);
-// Removes what EAL left in the file system. Its memory stays until the process ends: its own threads, which nothing stops,
-// may still look at it.
+// Removes what EAL left in the file system. Its memory stays until the process ends: its own threads, which nothing
+// stops, may still look at it.
 void leave_eal();
 
 }  // namespace rove::datapath

@@ -8,7 +8,7 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr uint32_t kMaxHoldFrames = 4;                  // a held frame comes 1..4 frames late
+constexpr uint32_t kMaxHoldFrames = 4;  // a held frame comes 1..4 frames late
 
 uint64_t threshold(double probability) {
     return probability >= 1 ? UINT64_MAX : static_cast<uint64_t>(std::ldexp(probability, 64));
@@ -17,8 +17,11 @@ uint64_t threshold(double probability) {
 }  // namespace
 
 FateDice::FateDice(const ImpairConfig& config)
-    : random_(config.seed), loss_(threshold(config.loss)), duplicate_(threshold(config.duplicate)),
-      corrupt_(threshold(config.corrupt)), reorder_(threshold(config.reorder)),
+    : random_(config.seed),
+      loss_(threshold(config.loss)),
+      duplicate_(threshold(config.duplicate)),
+      corrupt_(threshold(config.corrupt)),
+      reorder_(threshold(config.reorder)),
       any_((loss_ | duplicate_ | corrupt_ | reorder_) != 0) {}
 
 Fate FateDice::next(uint32_t frame_bytes) {

@@ -22,7 +22,7 @@ struct Registration {
     rte_intr_callback_fn function;
     void* argument;
     rte_intr_unregister_callback_fn released = nullptr;
-    bool releasing = false;                             // EAL was told to call release() later; under port_control()
+    bool releasing = false;  // EAL was told to call release() later; under port_control()
 };
 
 class Registrations {
@@ -52,12 +52,12 @@ class Registrations {
 };
 
 Registrations& registrations() {
-    static Registrations& all = *new Registrations;     // never destroyed: EAL's thread may outlive static objects
+    static Registrations& all = *new Registrations;  // never destroyed: EAL's thread may outlive static objects
     return all;
 }
 
-std::mutex guard_mutex;                                 // held while a driver's callback runs
-Runtime* guarded = nullptr;                             // under guard_mutex, as is:
+std::mutex guard_mutex;      // held while a driver's callback runs
+Runtime* guarded = nullptr;  // under guard_mutex, as is:
 bool silenced = false;
 
 void call(void* argument) {
@@ -70,7 +70,7 @@ void call(void* argument) {
     }
     {
         const std::lock_guard control(guarded->port_control());
-        if (registration->releasing) return;            // a restart of the port went before us: it is gone for the driver
+        if (registration->releasing) return;  // a restart of the port went before us: it is gone for the driver
         const Runtime::Pause pause(*guarded);
         registration->function(registration->argument);
     }
@@ -130,21 +130,22 @@ __attribute__((visibility("default"))) int rte_intr_callback_unregister(const rt
 }
 
 __attribute__((visibility("default"))) int rte_intr_callback_unregister_sync(const rte_intr_handle* handle,
-                                                                             rte_intr_callback_fn function, void* argument) {
+                                                                             rte_intr_callback_fn function,
+                                                                             void* argument) {
     int result;
     while ((result = rte_intr_callback_unregister(handle, function, argument)) == -EAGAIN) rte_pause();
     return result;
 }
 
-__attribute__((visibility("default"))) int rte_intr_callback_unregister_pending(const rte_intr_handle* handle,
-                                                                                rte_intr_callback_fn function, void* argument,
-                                                                                rte_intr_unregister_callback_fn released) {
+__attribute__((visibility("default"))) int rte_intr_callback_unregister_pending(
+    const rte_intr_handle* handle, rte_intr_callback_fn function, void* argument,
+    rte_intr_unregister_callback_fn released) {
     static auto* const original =
         next<decltype(rte_intr_callback_unregister_pending)>("rte_intr_callback_unregister_pending");
     int marked = 0;
     for (Registration* registration : registrations().find(function, argument)) {
         registration->released = released;
-        registration->releasing = true;                 // release() removes it
+        registration->releasing = true;  // release() removes it
         const int result = original(handle, call, registration, release);
         if (result <= 0) registration->releasing = false;
         if (result < 0 && marked == 0) return result;

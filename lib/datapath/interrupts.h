@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drivers' control callbacks against workers.
 //
-// EAL calls a driver's callbacks on its interrupt thread. When a memif peer leaves, net_memif (DPDK 22.11) unmaps the rings in
-// such a callback, whether or not a worker is inside rte_eth_rx_burst or tx_burst: the process then dies of SIGSEGV. And when
-// a peer comes, its callback sets the queues up under the workers. So rove defines rte_intr_callback_register and its
-// inverses itself; the plain symbols of an executable or a preloaded library go before librte_eal's versioned ones,
-// for driver plugins too. Each callback is registered as a wrapper that pauses the workers while the driver's own runs.
+// EAL calls a driver's callbacks on its interrupt thread. When a memif peer leaves, net_memif (DPDK 22.11) unmaps the
+// rings in such a callback, whether or not a worker is inside rte_eth_rx_burst or tx_burst: the process then dies of
+// SIGSEGV. And when a peer comes, its callback sets the queues up under the workers. So rove defines
+// rte_intr_callback_register and its inverses itself; the plain symbols of an executable or a preloaded library go
+// before librte_eal's versioned ones, for driver plugins too. Each callback is registered as a wrapper that pauses the
+// workers while the driver's own runs.
 #pragma once
 
 namespace rove::datapath {
@@ -14,8 +15,8 @@ class Runtime;
 
 // Callbacks pause the workers of `runtime` from now on. Before, they run as EAL calls them.
 void guard_interrupts(Runtime& runtime);
-// No callback runs from now on, and none does when this returns: what they work on may go away. net_memif of 22.11 leaves
-// its listener registered when its port is closed.
+// No callback runs from now on, and none does when this returns: what they work on may go away. net_memif of 22.11
+// leaves its listener registered when its port is closed.
 void silence_interrupts();
 
 }  // namespace rove::datapath

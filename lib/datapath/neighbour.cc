@@ -10,16 +10,26 @@ namespace rove::datapath {
 
 const char* to_string(NeighbourCounter counter) {
     switch (counter) {
-        case NeighbourCounter::kSolicitsAnswered: return "solicits_answered";
-        case NeighbourCounter::kEchosAnswered: return "echos_answered";
-        case NeighbourCounter::kAdvertisesTaken: return "advertises_taken";
-        case NeighbourCounter::kAdvertisesUnsolicited: return "advertises_unsolicited";
-        case NeighbourCounter::kMoved: return "moved";
-        case NeighbourCounter::kConflicts: return "conflicts";
-        case NeighbourCounter::kTableFull: return "table_full";
-        case NeighbourCounter::kMalformed: return "malformed";
-        case NeighbourCounter::kIgnored: return "ignored";
-        case NeighbourCounter::kCount: break;
+        case NeighbourCounter::kSolicitsAnswered:
+            return "solicits_answered";
+        case NeighbourCounter::kEchosAnswered:
+            return "echos_answered";
+        case NeighbourCounter::kAdvertisesTaken:
+            return "advertises_taken";
+        case NeighbourCounter::kAdvertisesUnsolicited:
+            return "advertises_unsolicited";
+        case NeighbourCounter::kMoved:
+            return "moved";
+        case NeighbourCounter::kConflicts:
+            return "conflicts";
+        case NeighbourCounter::kTableFull:
+            return "table_full";
+        case NeighbourCounter::kMalformed:
+            return "malformed";
+        case NeighbourCounter::kIgnored:
+            return "ignored";
+        case NeighbourCounter::kCount:
+            break;
     }
     return "unknown";
 }
@@ -43,7 +53,9 @@ const Subnet* Neighbours::subnet_of(const wire::Gid& address) const {
     return nullptr;
 }
 
-bool Neighbours::on_link(const wire::Gid& address) const { return subnet_of(address) != nullptr; }
+bool Neighbours::on_link(const wire::Gid& address) const {
+    return subnet_of(address) != nullptr;
+}
 
 wire::Gid Neighbours::next_hop(const wire::Gid& address) const {
     if (on_link(address)) return address;
@@ -60,7 +72,8 @@ size_t Neighbours::ask(const wire::Gid& neighbour, uint8_t* out) {
     const std::lock_guard lock(mutex_);
     if (entries_.size() >= kMaxEntries && !entries_.contains(neighbour)) {
         // Our own question goes before what strangers made us remember.
-        const auto victim = std::find_if(entries_.begin(), entries_.end(), [](const auto& e) { return !e.second.fixed; });
+        const auto victim =
+            std::find_if(entries_.begin(), entries_.end(), [](const auto& e) { return !e.second.fixed; });
         if (victim == entries_.end()) return 0;
         entries_.erase(victim);
     }
@@ -103,7 +116,8 @@ void Neighbours::learn(const wire::Gid& address, const wire::MacAddress& mac, bo
 size_t Neighbours::handle(std::span<uint8_t> room, size_t frame_bytes) {
     const Discovery frame = parse_discovery(room.first(frame_bytes));
     const std::lock_guard lock(mutex_);
-    const bool our_vlan = vlan_ ? frame.vlan && (*frame.vlan & 0xFFF) == *vlan_ : !frame.vlan || (*frame.vlan & 0xFFF) == 0;
+    const bool our_vlan =
+        vlan_ ? frame.vlan && (*frame.vlan & 0xFFF) == *vlan_ : !frame.vlan || (*frame.vlan & 0xFFF) == 0;
     if (frame.kind == Discovery::Kind::kMalformed) {
         count(NeighbourCounter::kMalformed);
         return 0;
@@ -133,7 +147,8 @@ size_t Neighbours::handle(std::span<uint8_t> room, size_t frame_bytes) {
             if (!owns(frame.receiver)) break;
             count(NeighbourCounter::kEchosAnswered);
             return turn_echo(room.first(frame_bytes), frame, speaker(frame.receiver));
-        default: break;
+        default:
+            break;
     }
     count(NeighbourCounter::kIgnored);
     return 0;

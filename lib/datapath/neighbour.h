@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who is where on a device's link: the table of neighbours, and what is answered to ARP, ND and echo requests.
 //
-// A table of bounded size under a mutex: it is asked when a path is resolved and written when a discovery frame arrives,
-// never for a RoCE packet. What strangers may do: a request to us makes an entry for its sender if it is on our link and there
-// is room; an answer only fills an entry that is being resolved or renews one that is known.
+// A table of bounded size under a mutex: it is asked when a path is resolved and written when a discovery frame
+// arrives, never for a RoCE packet. What strangers may do: a request to us makes an entry for its sender if it is on
+// our link and there is room; an answer only fills an entry that is being resolved or renews one that is known.
 #pragma once
 
 #include <array>
@@ -27,19 +27,19 @@ enum class NeighbourCounter : uint8_t {
     kSolicitsAnswered,
     kEchosAnswered,
     kAdvertisesTaken,
-    kAdvertisesUnsolicited,     // ignored: nobody asked and nobody by that address is known
-    kMoved,                     // a known neighbour came with another MAC
-    kConflicts,                 // somebody else claims one of our addresses
-    kTableFull,                 // a sender was not remembered
+    kAdvertisesUnsolicited,  // ignored: nobody asked and nobody by that address is known
+    kMoved,                  // a known neighbour came with another MAC
+    kConflicts,              // somebody else claims one of our addresses
+    kTableFull,              // a sender was not remembered
     kMalformed,
-    kIgnored,                   // not for us, or nothing that we speak
+    kIgnored,  // not for us, or nothing that we speak
     kCount,
 };
 const char* to_string(NeighbourCounter counter);
 
 class Neighbours {
   public:
-    static constexpr size_t kMaxEntries = 4096;         // about 400 KiB; a subnet of a /20 all talking to us
+    static constexpr size_t kMaxEntries = 4096;  // about 400 KiB; a subnet of a /20 all talking to us
 
     Neighbours(const wire::MacAddress& mac, std::optional<uint16_t> vlan, std::vector<Subnet> own,
                std::optional<wire::Gid> gateway_ipv4, std::optional<wire::Gid> gateway_ipv6);
@@ -54,8 +54,8 @@ class Neighbours {
     // Waits until the neighbour is known, at most `timeout_ms`.
     std::optional<wire::MacAddress> wait(const wire::Gid& neighbour, int timeout_ms);
 
-    // Looks at a frame that is not RoCE. An answer, if one is due, replaces the frame in place: `room` has the frame at its
-    // start and at least kMaxDiscoveryBytes. Returns the bytes to send, 0 for none.
+    // Looks at a frame that is not RoCE. An answer, if one is due, replaces the frame in place: `room` has the frame at
+    // its start and at least kMaxDiscoveryBytes. Returns the bytes to send, 0 for none.
     size_t handle(std::span<uint8_t> room, size_t frame_bytes);
 
     // Whom we announce ourselves as when the link comes up.
@@ -64,7 +64,7 @@ class Neighbours {
     std::vector<wire::Gid> take_moved();
 
     struct Entry {
-        std::optional<wire::MacAddress> mac;            // none: being resolved
+        std::optional<wire::MacAddress> mac;  // none: being resolved
         bool fixed = false;
     };
     std::map<wire::Gid, Entry> entries() const;
@@ -78,11 +78,11 @@ class Neighbours {
     const Subnet* subnet_of(const wire::Gid& address) const;
 
     const wire::MacAddress mac_;
-    const std::optional<uint16_t> vlan_;                // VID
+    const std::optional<uint16_t> vlan_;  // VID
     const std::vector<Subnet> own_;
     const std::optional<wire::Gid> gateway_ipv4_, gateway_ipv6_;
 
-    mutable std::mutex mutex_;                          // guards what follows
+    mutable std::mutex mutex_;  // guards what follows
     std::condition_variable learnt_;
     std::map<wire::Gid, Entry> entries_;
     std::vector<wire::Gid> moved_;

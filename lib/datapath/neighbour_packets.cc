@@ -16,12 +16,14 @@ using wire::load_be16;
 using wire::store_be16;
 
 constexpr uint16_t kEtherTypeArp = 0x0806, kEtherTypeIpv4 = 0x0800, kEtherTypeIpv6 = 0x86DD, kEtherTypeVlan = 0x8100;
-constexpr size_t kArpBytes = 28, kIpv4Bytes = 20, kIpv6Bytes = 40, kEchoBytes = 8, kNeighbourBytes = 24, kOptionBytes = 8;
+constexpr size_t kArpBytes = 28, kIpv4Bytes = 20, kIpv6Bytes = 40, kEchoBytes = 8, kNeighbourBytes = 24,
+                 kOptionBytes = 8;
 constexpr uint8_t kProtocolIcmp = 1, kProtocolIcmpv6 = 58;
-constexpr uint8_t kEchoReply = 0, kEchoRequest = 8, kEchoRequest6 = 128, kEchoReply6 = 129, kSolicit6 = 135, kAdvertise6 = 136;
-constexpr uint8_t kSourceLinkAddress = 1, kTargetLinkAddress = 2;       // ND options
-constexpr uint8_t kFlagSolicited = 0x40, kFlagOverride = 0x20;          // ND advertisement
-constexpr uint8_t kDiscoveryHopLimit = 255;                             // RFC 4861: proof that no router passed it on
+constexpr uint8_t kEchoReply = 0, kEchoRequest = 8, kEchoRequest6 = 128, kEchoReply6 = 129, kSolicit6 = 135,
+                  kAdvertise6 = 136;
+constexpr uint8_t kSourceLinkAddress = 1, kTargetLinkAddress = 2;  // ND options
+constexpr uint8_t kFlagSolicited = 0x40, kFlagOverride = 0x20;     // ND advertisement
+constexpr uint8_t kDiscoveryHopLimit = 255;                        // RFC 4861: proof that no router passed it on
 
 uint32_t sum_words(const uint8_t* bytes, size_t count, uint32_t sum = 0) {
     for (size_t i = 0; i + 1 < count; i += 2) sum += load_be16(bytes + i);
@@ -58,7 +60,9 @@ wire::MacAddress mac_at(const uint8_t* bytes) {
     return mac;
 }
 
-bool is_host(const wire::MacAddress& mac) { return !is_multicast(mac) && mac != wire::MacAddress{}; }
+bool is_host(const wire::MacAddress& mac) {
+    return !is_multicast(mac) && mac != wire::MacAddress{};
+}
 
 void parse_arp(std::span<const uint8_t> arp, Discovery& found) {
     found.kind = Discovery::Kind::kMalformed;
@@ -80,7 +84,8 @@ void parse_ipv4(std::span<const uint8_t> ip, Discovery& found) {
     if (ip.size() < kIpv4Bytes || ip[9] != kProtocolIcmp) return;
     found.kind = Discovery::Kind::kMalformed;
     const size_t total = load_be16(&ip[2]);
-    if (ip[0] != 0x45 || total < kIpv4Bytes + kEchoBytes || total > ip.size() || (load_be16(&ip[6]) & 0x3FFF) != 0) return;
+    if (ip[0] != 0x45 || total < kIpv4Bytes + kEchoBytes || total > ip.size() || (load_be16(&ip[6]) & 0x3FFF) != 0)
+        return;
     if (fold(sum_words(ip.data(), kIpv4Bytes)) != 0xFFFF) return;
     if (ip[kIpv4Bytes] != kEchoRequest || ip[kIpv4Bytes + 1] != 0) {
         found.kind = Discovery::Kind::kOther;
@@ -224,7 +229,7 @@ size_t build_solicit(uint8_t* out, const Speaker& from, const wire::Gid& target)
 
 size_t build_advertise(uint8_t* out, const Speaker& from, const wire::MacAddress& to_mac, const wire::Gid& to) {
     if (wire::is_ipv4_mapped(from.address)) return put_arp(out, 2, from, to_mac, to_mac, to);
-    if (to == wire::Gid{})      // duplicate address detection: the answer goes to all, RFC 4861 7.2.4
+    if (to == wire::Gid{})  // duplicate address detection: the answer goes to all, RFC 4861 7.2.4
         return put_neighbour(out, kAdvertise6, kFlagOverride, from, multicast_mac(kAllNodes), kAllNodes, from.address);
     return put_neighbour(out, kAdvertise6, kFlagSolicited | kFlagOverride, from, to_mac, to, from.address);
 }

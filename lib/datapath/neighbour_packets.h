@@ -11,27 +11,27 @@
 
 namespace rove::datapath {
 
-inline constexpr size_t kMaxDiscoveryBytes = 14 + 4 + 40 + 32;      // VLAN, IPv6, neighbour message with one option
+inline constexpr size_t kMaxDiscoveryBytes = 14 + 4 + 40 + 32;  // VLAN, IPv6, neighbour message with one option
 
 // What a frame that is not RoCE says, as far as a neighbour cares.
 struct Discovery {
     enum class Kind : uint8_t { kMalformed, kOther, kSolicit, kAdvertise, kEcho };
     Kind kind = Kind::kOther;
     wire::MacAddress frame_dst{}, frame_src{};
-    std::optional<uint16_t> vlan;                       // TCI
-    wire::Gid sender{};                                 // who speaks; :: in duplicate address detection
-    wire::Gid receiver{};                               // IP destination (ARP: the target)
-    wire::Gid target{};                                 // whose MAC is asked for, or told
-    std::optional<wire::MacAddress> mac;                // the MAC that goes with `sender` (solicit) or `target` (advertise)
-    size_t ip_offset = 0;                               // of the IP header; echo only
-    size_t ip_bytes = 0;                                // IP header and all that it says follows; echo only
+    std::optional<uint16_t> vlan;         // TCI
+    wire::Gid sender{};                   // who speaks; :: in duplicate address detection
+    wire::Gid receiver{};                 // IP destination (ARP: the target)
+    wire::Gid target{};                   // whose MAC is asked for, or told
+    std::optional<wire::MacAddress> mac;  // the MAC that goes with `sender` (solicit) or `target` (advertise)
+    size_t ip_offset = 0;                 // of the IP header; echo only
+    size_t ip_bytes = 0;                  // IP header and all that it says follows; echo only
 };
 Discovery parse_discovery(std::span<const uint8_t> frame);
 
 struct Speaker {
     wire::MacAddress mac{};
     wire::Gid address{};
-    std::optional<uint16_t> vlan;                       // VID
+    std::optional<uint16_t> vlan;  // VID
 };
 
 // All write to `out`, which has room for kMaxDiscoveryBytes, and return the bytes written.

@@ -46,7 +46,8 @@ uint32_t PacketSink::push(TxQueue& tx) {
     const uint32_t taken = sent;
     if (sent != 0) {
         tx.moved_ns = now_ns_;
-    } else if (const bool down = !tx.port->ready(); down || (queues_.size() > 1 && now_ns_ - tx.moved_ns > kStalledNs)) {
+    } else if (const bool down = !tx.port->ready();
+               down || (queues_.size() > 1 && now_ns_ - tx.moved_ns > kStalledNs)) {
         // Without a peer or carrier a frame is lost as on a cut cable: the transport's timers see to it.
         counters_[down ? PortCounter::kTxLinkDown : PortCounter::kTxStalled] += tx.count;
         rte_pktmbuf_free_bulk(tx.frames.data(), tx.count);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's sink: packets are built in mbufs of this worker's pool and leave through its TX queue of each port.
 //
-// A frame is built where it is sent from, and a burst of mbufs is taken from and given back to the pool's cache at once, so
-// that the same few mbufs are used over and over and stay in the core's caches. Nothing is dropped while the port is up: when
-// it takes no more, ready() is false and the engine stops.
-// Units: frames, nanoseconds.
+// A frame is built where it is sent from, and a burst of mbufs is taken from and given back to the pool's cache at
+// once, so that the same few mbufs are used over and over and stay in the core's caches. Nothing is dropped while the
+// port is up: when it takes no more, ready() is false and the engine stops. Units: frames, nanoseconds.
 #pragma once
 
 #include <rte_ethdev.h>
@@ -24,10 +23,10 @@ namespace rove::datapath {
 
 class PacketSink {
   public:
-    // Frames handed to a port at once. 8 frames of 4 KiB stay in L1 or nearly so between being built and being sent: 1 MiB WRITEs
-    // over memif ran at 5.6-6.4 GB/s with 4 or 8, at 5.1-5.3 with 16 or 32; 8-byte WRITEs did not care.
+    // Frames handed to a port at once. 8 frames of 4 KiB stay in L1 or nearly so between being built and being sent: 1
+    // MiB WRITEs over memif ran at 5.6-6.4 GB/s with 4 or 8, at 5.1-5.3 with 16 or 32; 8-byte WRITEs did not care.
     static constexpr uint16_t kBurst = 8;
-    static constexpr uint16_t kLoopback = 256;          // frames to ourselves on their way
+    static constexpr uint16_t kLoopback = 256;  // frames to ourselves on their way
 
     PacketSink(rte_mempool* pool, Listener& listener, PortCounters& counters)
         : pool_(pool), listener_(listener), counters_(counters) {}
@@ -57,7 +56,8 @@ class PacketSink {
     void event(ibv_event_type event, transport::CompletionQueue& cq) { listener_.event(event, cq); }
     void event(ibv_event_type event, transport::SharedRecvQueue& srq) { listener_.event(event, srq); }
 
-    // Neighbour discovery: an empty mbuf, or null, and a finished one for a port. A full queue drops it: they are repeated.
+    // Neighbour discovery: an empty mbuf, or null, and a finished one for a port. A full queue drops it: they are
+    // repeated.
     rte_mbuf* take() { return ready() ? spare_[--spare_count_] : nullptr; }
     void send_raw(uint16_t port, rte_mbuf* mbuf) { queue(queues_[port], mbuf); }
 
@@ -73,7 +73,7 @@ class PacketSink {
         const Port* port = nullptr;
         uint16_t queue = 0;
         uint16_t count = 0;
-        uint64_t moved_ns = 0;                          // when the port last took a frame, or had none to take
+        uint64_t moved_ns = 0;  // when the port last took a frame, or had none to take
         std::array<rte_mbuf*, kBurst> frames;
     };
     void queue(TxQueue& tx, rte_mbuf* mbuf) {
@@ -90,11 +90,11 @@ class PacketSink {
     Listener& listener_;
     PortCounters& counters_;
     uint64_t now_ns_ = 0;
-    uint16_t full_ = 0;                                 // TX queues whose array is full
+    uint16_t full_ = 0;  // TX queues whose array is full
     uint16_t spare_count_ = 0;
     uint16_t loopback_head_ = 0, loopback_count_ = 0;
     std::array<rte_mbuf*, kBurst> spare_;
-    std::vector<TxQueue> queues_;                       // by DPDK port id
+    std::vector<TxQueue> queues_;  // by DPDK port id
     std::array<rte_mbuf*, kLoopback> loopback_;
 };
 

@@ -15,7 +15,7 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr uint16_t kDescriptors = 1024;                 // where the port does not set them itself; memif has its rsize
+constexpr uint16_t kDescriptors = 1024;  // where the port does not set them itself; memif has its rsize
 constexpr uint64_t kRssWanted = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
 
 }  // namespace
@@ -33,7 +33,8 @@ bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& poo
     const std::string_view driver = info.driver_name;
     memif_client_ = driver == "net_memif" && config.port.find("role=server") == std::string::npos &&
                     config.port.find("role=master") == std::string::npos;
-    peer_to_peer_ = driver == "net_memif" || driver == "net_vhost" || driver == "net_virtio_user" || driver == "net_ring";
+    peer_to_peer_ =
+        driver == "net_memif" || driver == "net_vhost" || driver == "net_virtio_user" || driver == "net_ring";
 
     queues_ = static_cast<uint16_t>(std::min<size_t>({pools.size(), info.max_rx_queues, info.max_tx_queues}));
     rte_eth_conf conf{};
@@ -44,9 +45,11 @@ bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& poo
     // memif and af_packet of 22.11 report a largest frame of 1518 and refuse a larger MTU, but carry what fits their
     // buffers when the MTU is left alone.
     const uint32_t overhead = info.max_mtu != UINT16_MAX && info.max_rx_pktlen > info.max_mtu
-                                  ? info.max_rx_pktlen - info.max_mtu : RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
+                                  ? info.max_rx_pktlen - info.max_mtu
+                                  : RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
     if (info.max_rx_pktlen > RTE_ETHER_MAX_LEN && driver != "net_af_packet")
-        conf.rxmode.mtu = std::min({frame_room_bytes(config.mtu), info.max_rx_pktlen, info.max_mtu + overhead}) - overhead;
+        conf.rxmode.mtu =
+            std::min({frame_room_bytes(config.mtu), info.max_rx_pktlen, info.max_mtu + overhead}) - overhead;
     // Frames are freed in the pool they came from and never shared: NICs that have the faster free may use it.
     conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
     if (const int result = rte_eth_dev_configure(id_, queues_, queues_, &conf); result != 0)
@@ -55,7 +58,8 @@ bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& poo
     if (const int result = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &rx_descriptors, &tx_descriptors); result != 0)
         return failed("rte_eth_dev_adjust_nb_rx_tx_desc", result);
     for (uint16_t queue = 0; queue < queues_; ++queue) {
-        if (const int result = rte_eth_rx_queue_setup(id_, queue, rx_descriptors, SOCKET_ID_ANY, nullptr, pools[queue]); result != 0)
+        if (const int result = rte_eth_rx_queue_setup(id_, queue, rx_descriptors, SOCKET_ID_ANY, nullptr, pools[queue]);
+            result != 0)
             return failed("rte_eth_rx_queue_setup (a frame of the port may be larger than what mtu needs)", result);
         if (const int result = rte_eth_tx_queue_setup(id_, queue, tx_descriptors, SOCKET_ID_ANY, nullptr); result != 0)
             return failed("rte_eth_tx_queue_setup", result);
@@ -68,7 +72,7 @@ bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& poo
 void Port::start() {
     started_ = rte_eth_dev_start(id_) == 0;
     if (!started_) return;
-    rte_eth_allmulticast_enable(id_);                   // virtual ports that do not know the call see all frames anyway
+    rte_eth_allmulticast_enable(id_);  // virtual ports that do not know the call see all frames anyway
     poll_link();
 }
 

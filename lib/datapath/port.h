@@ -25,7 +25,7 @@ class Port {
 
     uint16_t id() const { return id_; }
     uint16_t queues() const { return queues_; }
-    const wire::MacAddress& mac() const { return mac_; }        // the port's own; zero for virtual ports that invent one
+    const wire::MacAddress& mac() const { return mac_; }  // the port's own; zero for virtual ports that invent one
     // Whether a frame can be sent. Workers read it; written while they are paused or by the housekeeping thread.
     bool ready() const { return ready_.load(std::memory_order_relaxed); }
     // Ports between processes have no carrier: their link is up whether or not the peer runs.
@@ -33,8 +33,8 @@ class Port {
 
     // Housekeeping: reads the link state. Returns true if it changed.
     bool poll_link();
-    // A memif client of 22.11 does not try again by itself: not when the server was missing at start, and not when it went
-    // away. `patience_over`: the last start had time enough to succeed.
+    // A memif client of 22.11 does not try again by itself: not when the server was missing at start, and not when it
+    // went away. `patience_over`: the last start had time enough to succeed.
     bool wants_restart(bool patience_over) const { return !ready() && (!started_ || (memif_client_ && patience_over)); }
     // Only while the port is not ready() and no worker is inside it.
     void restart();
@@ -46,7 +46,8 @@ class Port {
     bool memif_client_ = false;
     bool started_ = false;
     wire::MacAddress mac_{};
-    // Relaxed everywhere: a late reading sends a frame to a port that takes none, or drops one that it would have taken.
+    // Relaxed everywhere: a late reading sends a frame to a port that takes none, or drops one that it would have
+    // taken.
     std::atomic<bool> ready_{false};
 };
 

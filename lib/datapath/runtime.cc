@@ -143,7 +143,10 @@ void Runtime::linger() {
     };
     if (std::none_of(workers_.begin(), workers_.end(), sent)) return;
     for (const uint64_t until_ns = now_ns() + kLingerNs; now_ns() < until_ns;) {
-        for (const auto& worker : workers_) worker->core().round();
+        for (const auto& worker : workers_) {
+            const Worker::Hold hold(*worker);
+            worker->core().round();
+        }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
 }

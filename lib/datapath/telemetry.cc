@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kMaxListed = RTE_TEL_MAX_ARRAY_ENTRIES;
 
-std::mutex mutex;                                       // against stop_telemetry()
+std::mutex mutex;  // against stop_telemetry()
 Runtime* shown = nullptr;
 
 // Calls `fill(Runtime&)` unless telemetry was stopped.
@@ -30,7 +30,9 @@ int with_runtime(auto&& fill) {
     return shown == nullptr ? -1 : fill(*shown);
 }
 
-void add(rte_tel_data* dict, const char* name, uint64_t value) { rte_tel_data_add_dict_u64(dict, name, value); }
+void add(rte_tel_data* dict, const char* name, uint64_t value) {
+    rte_tel_data_add_dict_u64(dict, name, value);
+}
 void add(rte_tel_data* dict, const char* name, const std::string& value) {
     rte_tel_data_add_dict_string(dict, name, value.c_str());
 }
@@ -50,38 +52,44 @@ int each(rte_tel_data* data, const auto& items, auto&& name, auto&& fill) {
 
 int show_devices(const char*, const char*, rte_tel_data* data) {
     return with_runtime([&](Runtime& runtime) {
-        return each(data, runtime.devices(), [](const Device& d) { return d.name(); }, [](const Device& d, rte_tel_data* one) {
-            add(one, "port", d.port());
-            add(one, "mac", to_string(d.mac()));
-            add(one, "mtu", d.max_mtu());
-            add(one, "link_up", d.link_up());
-            rte_tel_data* gids = rte_tel_data_alloc();
-            if (gids == nullptr) return;
-            rte_tel_data_start_array(gids, RTE_TEL_STRING_VAL);
-            for (const wire::Gid& gid : d.gids()) rte_tel_data_add_array_string(gids, to_string(gid).c_str());
-            rte_tel_data_add_dict_container(one, "gids", gids, 0);
-        });
+        return each(
+            data, runtime.devices(), [](const Device& d) { return d.name(); },
+            [](const Device& d, rte_tel_data* one) {
+                add(one, "port", d.port());
+                add(one, "mac", to_string(d.mac()));
+                add(one, "mtu", d.max_mtu());
+                add(one, "link_up", d.link_up());
+                rte_tel_data* gids = rte_tel_data_alloc();
+                if (gids == nullptr) return;
+                rte_tel_data_start_array(gids, RTE_TEL_STRING_VAL);
+                for (const wire::Gid& gid : d.gids()) rte_tel_data_add_array_string(gids, to_string(gid).c_str());
+                rte_tel_data_add_dict_container(one, "gids", gids, 0);
+            });
     });
 }
 
 int show_ports(const char*, const char*, rte_tel_data* data) {
     return with_runtime([&](Runtime& runtime) {
-        return each(data, runtime.devices(), [](const Device& d) { return d.name(); }, [](const Device& d, rte_tel_data* one) {
-            rte_eth_stats stats{};
-            if (rte_eth_stats_get(d.port(), &stats) != 0) return;
-            add(one, "rx_frames", stats.ipackets);
-            add(one, "rx_bytes", stats.ibytes);
-            add(one, "rx_missed", stats.imissed);
-            add(one, "rx_errors", stats.ierrors);
-            add(one, "rx_no_mbuf", stats.rx_nombuf);
-            add(one, "tx_frames", stats.opackets);
-            add(one, "tx_bytes", stats.obytes);
-            add(one, "tx_errors", stats.oerrors);
-        });
+        return each(
+            data, runtime.devices(), [](const Device& d) { return d.name(); },
+            [](const Device& d, rte_tel_data* one) {
+                rte_eth_stats stats{};
+                if (rte_eth_stats_get(d.port(), &stats) != 0) return;
+                add(one, "rx_frames", stats.ipackets);
+                add(one, "rx_bytes", stats.ibytes);
+                add(one, "rx_missed", stats.imissed);
+                add(one, "rx_errors", stats.ierrors);
+                add(one, "rx_no_mbuf", stats.rx_nombuf);
+                add(one, "tx_frames", stats.opackets);
+                add(one, "tx_bytes", stats.obytes);
+                add(one, "tx_errors", stats.oerrors);
+            });
     });
 }
 
-std::string worker_name(Worker& worker) { return "worker" + std::to_string(worker.index()); }
+std::string worker_name(Worker& worker) {
+    return "worker" + std::to_string(worker.index());
+}
 
 int show_workers(const char*, const char*, rte_tel_data* data) {
     return with_runtime([&](Runtime& runtime) {
@@ -89,7 +97,8 @@ int show_workers(const char*, const char*, rte_tel_data* data) {
             const Worker::Hold hold(worker);
             add(one, "lcore", worker.core().lcore());
             const auto& counters = worker.core().engine().counters().values;
-            for (size_t i = 0; i < counters.size(); ++i) add(one, transport::to_string(static_cast<transport::Counter>(i)), counters[i]);
+            for (size_t i = 0; i < counters.size(); ++i)
+                add(one, transport::to_string(static_cast<transport::Counter>(i)), counters[i]);
         });
     });
 }
@@ -102,7 +111,8 @@ int show_drops(const char*, const char*, rte_tel_data* data) {
             const PortCounters& frames = worker.core().counters();
             for (size_t i = 1; i < frames.parse.size(); ++i)
                 add(one, wire::to_string(static_cast<wire::ParseError>(i)), frames.parse[i]);
-            for (size_t i = 0; i < frames.values.size(); ++i) add(one, to_string(static_cast<PortCounter>(i)), frames.values[i]);
+            for (size_t i = 0; i < frames.values.size(); ++i)
+                add(one, to_string(static_cast<PortCounter>(i)), frames.values[i]);
             const auto& counters = worker.core().engine().counters().values;
             for (size_t i = static_cast<size_t>(transport::Counter::kDropUnknownQp); i < counters.size(); ++i)
                 add(one, transport::to_string(static_cast<transport::Counter>(i)), counters[i]);
@@ -129,7 +139,8 @@ int show_qp(const char*, const char* number, rte_tel_data* data) {
     return with_runtime([&](Runtime& runtime) {
         static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
         const Runtime::Pause pause(runtime);
-        const transport::QueuePair* qp = runtime.queue_pairs().find(static_cast<uint32_t>(std::strtoul(number, nullptr, 0)));
+        const transport::QueuePair* qp =
+            runtime.queue_pairs().find(static_cast<uint32_t>(std::strtoul(number, nullptr, 0)));
         if (qp == nullptr) return -1;
         rte_tel_data_start_dict(data);
         add(data, "qpn", qp->qpn);
@@ -163,21 +174,25 @@ int show_qp(const char*, const char* number, rte_tel_data* data) {
 
 int show_neighbours(const char*, const char*, rte_tel_data* data) {
     return with_runtime([&](Runtime& runtime) {
-        return each(data, runtime.devices(), [](const Device& d) { return d.name(); }, [](Device& d, rte_tel_data* one) {
-            const auto counters = d.neighbours().counters();
-            for (size_t i = 0; i < counters.size(); ++i) add(one, to_string(static_cast<NeighbourCounter>(i)), counters[i]);
-            rte_tel_data* table = rte_tel_data_alloc();
-            if (table == nullptr) return;
-            rte_tel_data_start_array(table, RTE_TEL_STRING_VAL);
-            size_t listed = 0;
-            for (const auto& [address, entry] : d.neighbours().entries()) {
-                if (listed++ == kMaxListed) break;
-                const std::string line = to_string(address) + " " + (entry.mac ? to_string(*entry.mac) : "incomplete") +
-                                         (entry.fixed ? " static" : "");
-                rte_tel_data_add_array_string(table, line.c_str());
-            }
-            rte_tel_data_add_dict_container(one, "table", table, 0);
-        });
+        return each(
+            data, runtime.devices(), [](const Device& d) { return d.name(); },
+            [](Device& d, rte_tel_data* one) {
+                const auto counters = d.neighbours().counters();
+                for (size_t i = 0; i < counters.size(); ++i)
+                    add(one, to_string(static_cast<NeighbourCounter>(i)), counters[i]);
+                rte_tel_data* table = rte_tel_data_alloc();
+                if (table == nullptr) return;
+                rte_tel_data_start_array(table, RTE_TEL_STRING_VAL);
+                size_t listed = 0;
+                for (const auto& [address, entry] : d.neighbours().entries()) {
+                    if (listed++ == kMaxListed) break;
+                    const std::string line = to_string(address) + " " +
+                                             (entry.mac ? to_string(*entry.mac) : "incomplete") +
+                                             (entry.fixed ? " static" : "");
+                    rte_tel_data_add_array_string(table, line.c_str());
+                }
+                rte_tel_data_add_dict_container(one, "table", table, 0);
+            });
     });
 }
 

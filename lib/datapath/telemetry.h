@@ -7,6 +7,6 @@ namespace rove::datapath {
 class Runtime;
 
 void start_telemetry(Runtime& runtime);
-void stop_telemetry();                                  // commands answer nothing from now on
+void stop_telemetry();  // commands answer nothing from now on
 
 }  // namespace rove::datapath

@@ -12,11 +12,14 @@
 namespace rove::datapath {
 
 namespace {
-constexpr unsigned kHandOverFrames = 1024;              // frames on their way to another worker: a few bursts of each
+constexpr unsigned kHandOverFrames = 1024;  // frames on their way to another worker: a few bursts of each
 }  // namespace
 
 WorkerCore::WorkerCore(const Shared& shared, uint16_t index, unsigned lcore, rte_mempool* pool)
-    : shared_(shared), index_(index), lcore_(lcore), sink_(pool, shared.listener, counters_),
+    : shared_(shared),
+      index_(index),
+      lcore_(lcore),
+      sink_(pool, shared.listener, counters_),
       engine_(shared.config, shared.queue_pairs, shared.memory, sink_) {}
 
 WorkerCore::~WorkerCore() {
@@ -29,10 +32,12 @@ bool WorkerCore::init() {
     for (unsigned priority = 0; priority < kPriorities; ++priority) {
         const std::string name = "rove-" + std::string(kNames[priority]) + "-" + std::to_string(index_);
         // Every QP stands in it at most once, and there are fewer than kEntries: it cannot overflow.
-        doorbells_[priority] = rte_ring_create(name.c_str(), transport::QueuePairTable::kEntries, SOCKET_ID_ANY, RING_F_SC_DEQ);
+        doorbells_[priority] =
+            rte_ring_create(name.c_str(), transport::QueuePairTable::kEntries, SOCKET_ID_ANY, RING_F_SC_DEQ);
         if (doorbells_[priority] == nullptr) return false;
     }
-    handed_over_ = rte_ring_create(("rove-frames-" + std::to_string(index_)).c_str(), kHandOverFrames, SOCKET_ID_ANY, RING_F_SC_DEQ);
+    handed_over_ = rte_ring_create(("rove-frames-" + std::to_string(index_)).c_str(), kHandOverFrames, SOCKET_ID_ANY,
+                                   RING_F_SC_DEQ);
     return handed_over_ != nullptr;
 }
 
@@ -92,7 +97,8 @@ uint32_t WorkerCore::receive() {
     }
     // Only other workers put frames there.
     if (workers_->size() > 1) {
-        const unsigned count = rte_ring_sc_dequeue_burst(handed_over_, reinterpret_cast<void**>(mbufs), kRxBurst, nullptr);
+        const unsigned count =
+            rte_ring_sc_dequeue_burst(handed_over_, reinterpret_cast<void**>(mbufs), kRxBurst, nullptr);
         received += count;
         for (unsigned i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port]);
     }
@@ -100,7 +106,7 @@ uint32_t WorkerCore::receive() {
 }
 
 void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortQueue& from) {
-    constexpr uint16_t kAhead = 4;                      // frames whose headers are on their way into L1
+    constexpr uint16_t kAhead = 4;  // frames whose headers are on their way into L1
     for (uint16_t i = 0; i < std::min(count, kAhead); ++i) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void*));
     uint16_t finished = 0;
     for (uint16_t i = 0; i < count; ++i) {
@@ -150,8 +156,8 @@ bool WorkerCore::discover(rte_mbuf* mbuf, PortQueue& from) {
 }
 
 void WorkerCore::ring_doorbell(transport::QueuePair& qp) {
-    // The exchange pairs with the one in take_doorbells(): whoever finds `true` knows that the worker's exchange comes later
-    // and that it sees, by acquire, the work published before this release.
+    // The exchange pairs with the one in take_doorbells(): whoever finds `true` knows that the worker's exchange comes
+    // later and that it sees, by acquire, the work published before this release.
     if (!qp.doorbell.exchange(true, std::memory_order_acq_rel))
         rte_ring_mp_enqueue(doorbells_[std::min<unsigned>(qp.priority, kPriorities - 1)], &qp);
 }
@@ -200,7 +206,9 @@ void WorkerCore::announce(Device& device) {
 Worker::Worker(std::unique_ptr<WorkerCore> core) : core_(std::move(core)) {}
 Worker::~Worker() = default;
 
-uint16_t Worker::index() const { return core_->index(); }
+uint16_t Worker::index() const {
+    return core_->index();
+}
 
 void Worker::set_state(transport::QueuePair& qp, ibv_qp_state state) {
     const LcoreScope lcore(core_->lcore());
@@ -208,10 +216,12 @@ void Worker::set_state(transport::QueuePair& qp, ibv_qp_state state) {
 }
 
 void Worker::remove(transport::QueuePair& qp) {
-    core_->take_doorbells();        // none may be left that leads to it
+    core_->take_doorbells();  // none may be left that leads to it
     core_->engine().remove(qp);
 }
 
-void Worker::flush(transport::QueuePair& qp) { core_->engine().flush(qp); }
+void Worker::flush(transport::QueuePair& qp) {
+    core_->engine().flush(qp);
+}
 
 }  // namespace rove::datapath

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An lcore worker: RX burst, protocol, TX burst and timers run to completion on it.
-// "Whoever holds the worker's drive lock is the worker": a dedicated lcore holds it all the time and gives it up at the end of a
-// round when a control call asks for it; with shared progress every driver takes it for a round.
+// "Whoever holds the worker's drive lock is the worker": a dedicated lcore holds it all the time and gives it up at the
+// end of a round when a control call asks for it; with shared progress every driver takes it for a round.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,8 @@
 
 namespace rove::datapath {
 
-class PacketSink;   // the engine's sink: mbufs of this worker to its ports' TX queues
-class WorkerCore;   // what only the driving thread touches
+class PacketSink;  // the engine's sink: mbufs of this worker to its ports' TX queues
+class WorkerCore;  // what only the driving thread touches
 
 class Worker {
   public:
@@ -41,7 +41,7 @@ class Worker {
     void remove(transport::QueuePair& qp);
     void flush(transport::QueuePair& qp);
 
-    uint16_t index() const;         // as in QueuePair::worker
+    uint16_t index() const;  // as in QueuePair::worker
 
     // Of lib/datapath: the drive lock, and what it protects.
     DriveLock& lock() { return lock_; }

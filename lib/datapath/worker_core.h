@@ -38,11 +38,11 @@ class LcoreScope {
 
 class WorkerCore {
   public:
-    static constexpr uint16_t kRxBurst = 32;            // frames taken from a port at once; 8 or 16 were not faster
-    static constexpr uint32_t kTransmitBudget = 64;     // packets a round may send before it looks at what came in
-    static constexpr unsigned kPriorities = 3;          // HIGH, MEDIUM, LOW
+    static constexpr uint16_t kRxBurst = 32;         // frames taken from a port at once; 8 or 16 were not faster
+    static constexpr uint32_t kTransmitBudget = 64;  // packets a round may send before it looks at what came in
+    static constexpr unsigned kPriorities = 3;       // HIGH, MEDIUM, LOW
 
-    struct Shared {                                     // what all workers of a runtime have in common
+    struct Shared {  // what all workers of a runtime have in common
         const Clock& clock;
         const transport::Config& config;
         transport::QueuePairTable& queue_pairs;
@@ -85,8 +85,8 @@ class WorkerCore {
         Device* device = nullptr;
         const Port* port = nullptr;
         uint16_t queue = 0;
-        bool polled = false;                            // false too when the port has fewer queues than there are workers
-        std::unique_ptr<Impairment> impairment;         // null: none asked for
+        bool polled = false;                     // false too when the port has fewer queues than there are workers
+        std::unique_ptr<Impairment> impairment;  // null: none asked for
     };
     uint32_t receive();
     void take_frames(rte_mbuf** mbufs, uint16_t count, PortQueue& from);
@@ -103,9 +103,9 @@ class WorkerCore {
     PortCounters counters_;
     PacketSink sink_;
     transport::Engine<PacketSink> engine_;
-    std::vector<PortQueue> ports_;                      // by DPDK port id
+    std::vector<PortQueue> ports_;  // by DPDK port id
     std::array<rte_ring*, kPriorities> doorbells_{};
-    rte_ring* handed_over_ = nullptr;                   // frames for our QPs that came to another worker
+    rte_ring* handed_over_ = nullptr;  // frames for our QPs that came to another worker
     const std::vector<std::unique_ptr<Worker>>* workers_ = nullptr;
 };
 

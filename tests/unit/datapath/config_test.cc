@@ -132,14 +132,16 @@ TEST_F(ConfigTest, RefusesValuesOutOfRange) {
     refused("[[device]]\nport = \"x\"\naddresses = [\"10.0.0.1/33\"]\n", 3, "device[0].addresses", "10.0.0.1/33");
     refused("[[device]]\nport = \"x\"\naddresses = []\n", 3, "device[0].addresses", "1 to 64");
     refused(std::string("[transport]\nwindow_packets = 0\n") + kDevice, 2, "transport.window_packets", "1..65536");
-    refused(std::string("[runtime]\nprogress = \"both\"\n") + kDevice, 2, "runtime.progress", "\"shared\" or \"dedicated\"");
+    refused(std::string("[runtime]\nprogress = \"both\"\n") + kDevice, 2, "runtime.progress",
+            "\"shared\" or \"dedicated\"");
     refused(std::string("[runtime]\nlcores = [\"1\"]\n") + kDevice, 2, "runtime.lcores", "only with progress");
-    refused(std::string("[runtime]\nprogress = \"dedicated\"\nlcores = [\"one\"]\n") + kDevice, 3, "runtime.lcores", "CPU");
+    refused(std::string("[runtime]\nprogress = \"dedicated\"\nlcores = [\"one\"]\n") + kDevice, 3, "runtime.lcores",
+            "CPU");
 }
 
 TEST_F(ConfigTest, RefusesWhatIsMissing) {
-    refused("[runtime]\nprogress = \"dedicated\"\n[[device]]\nport = \"x\"\naddresses = [\"10.0.0.1\"]\n", 1, "runtime.lcores",
-            "got nothing");
+    refused("[runtime]\nprogress = \"dedicated\"\n[[device]]\nport = \"x\"\naddresses = [\"10.0.0.1\"]\n", 1,
+            "runtime.lcores", "got nothing");
     refused("[[device]]\naddresses = [\"10.0.0.1\"]\n", 1, "device[0].port", "got nothing");
     refused("[[device]]\nport = \"x\"\n", 1, "device[0].addresses", "got nothing");
     EXPECT_FALSE(load("# empty\n"));

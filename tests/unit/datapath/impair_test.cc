@@ -50,7 +50,7 @@ TEST(FateDiceTest, RatesAreThoseAskedFor) {
     }
     // Five standard deviations: 200 000 draws of probability p deviate by sqrt(200 000 p).
     EXPECT_NEAR(lost, 2000, 225);
-    EXPECT_NEAR(duplicated, 4000 * 0.95, 320);          // neither lost nor held
+    EXPECT_NEAR(duplicated, 4000 * 0.95, 320);  // neither lost nor held
     EXPECT_NEAR(corrupted, 6000 * 0.99, 390);
     EXPECT_NEAR(held, 8000 * 0.99, 450);
 }

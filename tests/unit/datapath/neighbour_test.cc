@@ -13,7 +13,8 @@ namespace {
 const wire::MacAddress kMacA = *parse_mac("02:00:00:00:00:0a"), kMacB = *parse_mac("02:00:00:00:00:0b"),
                        kMacC = *parse_mac("02:00:00:00:00:0c");
 const wire::Gid kA4 = *parse_address("10.0.0.1"), kB4 = *parse_address("10.0.0.2"), kA6 = *parse_address("fd00::1"),
-                kB6 = *parse_address("fd00::2"), kFar4 = *parse_address("192.168.7.7"), kFar6 = *parse_address("fd77::7");
+                kB6 = *parse_address("fd00::2"), kFar4 = *parse_address("192.168.7.7"),
+                kFar6 = *parse_address("fd77::7");
 
 struct Frame {
     std::vector<uint8_t> bytes = std::vector<uint8_t>(512);
@@ -24,7 +25,8 @@ class NeighbourTest : public testing::TestWithParam<bool> {
   protected:
     wire::Gid a() const { return GetParam() ? kA6 : kA4; }
     wire::Gid b() const { return GetParam() ? kB6 : kB4; }
-    Neighbours a_{kMacA, {}, {*parse_subnet("10.0.0.1/24"), *parse_subnet("fd00::1/64")}, *parse_address("10.0.0.254"), {}};
+    Neighbours a_{
+        kMacA, {}, {*parse_subnet("10.0.0.1/24"), *parse_subnet("fd00::1/64")}, *parse_address("10.0.0.254"), {}};
     Neighbours b_{kMacB, {}, {*parse_subnet("10.0.0.2/24"), *parse_subnet("fd00::2/64")}, {}, {}};
     static uint64_t count(const Neighbours& n, NeighbourCounter c) { return n.counters()[static_cast<size_t>(c)]; }
     // A's question for B.
@@ -127,7 +129,8 @@ TEST_P(NeighbourTest, TableIsBounded) {
     EXPECT_EQ(table.entries().size(), Neighbours::kMaxEntries);
     EXPECT_EQ(count(table, NeighbourCounter::kTableFull), 1000u);
     // Our own question still finds room.
-    EXPECT_GT(table.ask(GetParam() ? *parse_address("fd00::ffff:1") : *parse_address("10.201.0.1"), frame.bytes.data()), 0u);
+    EXPECT_GT(table.ask(GetParam() ? *parse_address("fd00::ffff:1") : *parse_address("10.201.0.1"), frame.bytes.data()),
+              0u);
     EXPECT_EQ(table.entries().size(), Neighbours::kMaxEntries);
 }
 
@@ -147,7 +150,8 @@ std::vector<uint8_t> echo_request(bool ipv6) {
     append(kMacB);
     append(kMacA);
     append(ipv6 ? std::vector<uint8_t>{0x86, 0xDD} : std::vector<uint8_t>{0x08, 0x00});
-    std::vector<uint8_t> message{static_cast<uint8_t>(ipv6 ? 128 : 8), 0, 0, 0, 0x12, 0x34, 0, 1, 'r', 'o', 'v', 'e', '!'};
+    std::vector<uint8_t> message{
+        static_cast<uint8_t>(ipv6 ? 128 : 8), 0, 0, 0, 0x12, 0x34, 0, 1, 'r', 'o', 'v', 'e', '!'};
     const auto checksum = [](const std::vector<uint8_t>& bytes, uint32_t sum) {
         for (size_t i = 0; i < bytes.size(); ++i) sum += static_cast<uint32_t>(bytes[i]) << (i % 2 == 0 ? 8 : 0);
         while (sum >> 16 != 0) sum = (sum & 0xFFFF) + (sum >> 16);
@@ -169,7 +173,8 @@ std::vector<uint8_t> echo_request(bool ipv6) {
         uint16_t sum = checksum(message, 0);
         message[2] = static_cast<uint8_t>(sum >> 8);
         message[3] = static_cast<uint8_t>(sum);
-        ip = {0x45, 0, 0, static_cast<uint8_t>(20 + message.size()), 0, 1, 0x40, 0, 64, 1, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2};
+        ip = {0x45, 0, 0, static_cast<uint8_t>(20 + message.size()), 0, 1, 0x40, 0, 64, 1, 0, 0, 10, 0, 0, 1, 10,
+              0,    0, 2};
         sum = checksum(ip, 0);
         ip[10] = static_cast<uint8_t>(sum >> 8);
         ip[11] = static_cast<uint8_t>(sum);
@@ -214,7 +219,8 @@ TEST_P(NeighbourTest, HostileBytes) {
         }
         for (int i = 0; i < 20'000; ++i) {
             std::vector<uint8_t> noise = seed;
-            for (uint32_t changes = 1 + random() % 8; changes != 0; --changes) noise[random() % noise.size()] = static_cast<uint8_t>(random());
+            for (uint32_t changes = 1 + random() % 8; changes != 0; --changes)
+                noise[random() % noise.size()] = static_cast<uint8_t>(random());
             noise.resize(random() % (noise.size() + 1));
             parse_discovery(noise);
         }
@@ -222,7 +228,8 @@ TEST_P(NeighbourTest, HostileBytes) {
 }
 
 TEST(AddressTest, SubnetsAndNextHops) {
-    const Neighbours here(kMacA, {}, {*parse_subnet("10.0.0.1/23"), *parse_subnet("fd00::1/64")}, parse_address("10.0.1.254"), {});
+    const Neighbours here(kMacA, {}, {*parse_subnet("10.0.0.1/23"), *parse_subnet("fd00::1/64")},
+                          parse_address("10.0.1.254"), {});
     EXPECT_EQ(here.next_hop(*parse_address("10.0.1.7")), *parse_address("10.0.1.7"));
     EXPECT_EQ(here.next_hop(kFar4), *parse_address("10.0.1.254"));
     EXPECT_EQ(here.next_hop(kB6), kB6);
