@@ -123,7 +123,9 @@ struct QueuePair {
     RecvQueue rq;
 
     // Set by modify.
-    ibv_qp_state state = IBV_QPS_RESET;
+    // Read by posting threads too. Sequentially consistent when written: after ERR is set, either flushing sees what was posted,
+    // or who posted sees ERR and asks for another flush.
+    std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
     uint32_t access = 0;                                // what the peer may do: IBV_ACCESS_REMOTE_*
     uint32_t mtu = 1024;                                // path MTU, bytes
     uint32_t remote_qpn = 0;
@@ -149,8 +151,10 @@ struct QueuePair {
     std::atomic<bool> doorbell{false};                  // rung and not yet taken by the worker
 
     bool is_connected() const { return type == IBV_QPT_RC || type == IBV_QPT_UC; }
-    bool may_receive() const { return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD ||
-                                      state == IBV_QPS_SQE; }
+    bool may_receive() const {
+        const ibv_qp_state now = state.load(std::memory_order_relaxed);
+        return now >= IBV_QPS_RTR && now <= IBV_QPS_SQE;        // RTR, RTS, SQD, SQE
+    }
 };
 
 // All QPs of the process by number: low 16 bits index, high 8 bits a generation, so that late packets of a destroyed QP do

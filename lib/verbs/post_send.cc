@@ -94,7 +94,8 @@ int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
         if (count == 0) return error;
         t.sq.publish(count);
     }
-    ring_doorbell(qp);
+    // In every state: in SQD the request waits, after an error the worker flushes it.
+    qp.runtime->post(t);
     return error;
 }
 

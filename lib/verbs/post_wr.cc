@@ -168,7 +168,7 @@ int wr_complete(ibv_qp_ex* handle) {
     const int error = qp.wr_error;
     if (error == 0) qp.transport.sq.publish(qp.wr_pending);
     qp.send_lock.unlock();
-    if (error == 0) ring_doorbell(qp);
+    if (error == 0) qp.runtime->post(qp.transport);
     return error;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ibv_post_send and the ibv_wr_* calls share: which requests a QP takes, and handing them to the datapath.
+// What ibv_post_send and the ibv_wr_* calls share: which requests a QP takes.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -27,8 +27,10 @@ inline bool is_legal(const transport::QueuePair& qp, uint32_t opcode) {
     return opcode < 32 && (legal_opcodes(qp.type) >> opcode & 1) != 0;
 }
 
-// Whether requests may be posted: man ibv_modify_qp has it from RTS on; errors and drains included.
-inline bool may_post_send(const transport::QueuePair& qp) { return qp.state >= IBV_QPS_RTS && qp.state <= IBV_QPS_ERR; }
+// Whether requests may be posted (IBTA 10.3.1): from RTS on, errors and drains included.
+inline bool may_post_send(const transport::QueuePair& qp) {
+    return qp.state.load(std::memory_order_relaxed) >= IBV_QPS_RTS;     // RTS, SQD, SQE, ERR
+}
 
 // A Q_Key with its high bit set stands for the QP's own (IBTA 10.2.5).
 inline uint32_t effective_qkey(const transport::QueuePair& qp, uint32_t qkey) {
@@ -59,11 +61,6 @@ inline int check_request(const transport::SendWqe& wqe) {
     if (wqe.is_atomic()) return wqe.length == sizeof(uint64_t) && !wqe.is_inline() ? 0 : EINVAL;
     if (wqe.is_read() && wqe.is_inline()) return EINVAL;
     return wqe.length <= kMaxMessageBytes ? 0 : EINVAL;
-}
-
-// Tells the datapath of published requests. In SQD they wait; after an error the worker flushes them.
-inline void ring_doorbell(Qp& qp) {
-    if (qp.transport.state != IBV_QPS_SQD) qp.runtime->post(qp.transport);
 }
 
 }  // namespace rove::verbs

@@ -67,8 +67,10 @@ extern "C" {
 ibv_device** ibv_get_device_list(int* num_devices) {
     int count = 0;
     ibv_device** found = ROVE_REAL(ibv_get_device_list, &count);
+    const int reason = errno;
     ibv_device** list =
         is_dpdk_driver(__builtin_return_address(0)) ? found : merge(found, found != nullptr ? count : 0, &count);
+    if (list == nullptr) errno = reason;                // why the real library found none
     if (num_devices != nullptr) *num_devices = list != nullptr ? count : 0;
     return list;
 }
