@@ -298,10 +298,10 @@ def program(name, build=BUILD):
 
 
 def verified(link, *options, timeout=50):
-    """verbs_check on both sides with the same options; returns the client's JSON lines."""
+    """verbs_check on both sides with the same options; returns the JSON lines of the server, which sees what is lost."""
     command = [program("verbs_check", link.build), *options]
-    _, client = run_pair(link, command, command, "--port", timeout)
-    return client.json()
+    server, _ = run_pair(link, command, command, "--port", timeout)
+    return server.json()
 
 
 # --- namespaces ------------------------------------------------------------------------------------------------------
