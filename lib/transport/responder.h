@@ -156,10 +156,10 @@ auto ResponderLogic<S>::execute_send(const wire::ParsedFrame& frame, wire::Op op
     s_.message = Responder::Message::kSend;
     if (!is_last(op)) return Result::kTaken;
     s_.message = Responder::Message::kNone;
-    s_.msn = (s_.msn + 1) & Psn::kMask;
     if (op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) {
         if (!core_.memory.invalidate(frame.headers.invalidate_rkey, qp_)) return Result::kBadInvalidate;
     }
+    s_.msn = (s_.msn + 1) & Psn::kMask;
     finish_message(frame, op, IBV_WC_RECV, s_.offset, IBV_WC_SUCCESS);
     return Result::kTaken;
 }
