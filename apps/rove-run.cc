@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rove-run: runs a verbs program with rove's devices, by preloading librove-verbs.so. Exit status: the program's own; 2 for a wrong
-// command line or configuration, 126 and 127 as a shell has them when the program cannot be run or found.
+// rove-run: runs a verbs program with rove's devices, by preloading librove-verbs.so. Exit status: the program's own; 2
+// for a wrong command line or configuration, 126 and 127 as a shell has them when the program cannot be run or found.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -47,8 +47,8 @@ fs::path find_library() {
     for (const fs::path& candidate : candidates) {
         if (fs::is_regular_file(candidate, ignored)) return fs::canonical(candidate);
     }
-    refuse("neither " + candidates[0].lexically_normal().string() + " nor " + candidates[1].lexically_normal().string() +
-           " exists");
+    refuse("neither " + candidates[0].lexically_normal().string() + " nor " +
+           candidates[1].lexically_normal().string() + " exists");
 }
 
 void prepend_preload(const std::string& library) {
@@ -60,8 +60,9 @@ void prepend_preload(const std::string& library) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    CLI::App app{"Runs a verbs program with rove's devices: rove0, rove1, ... appear beside any hardware ones.\n"
-                 "rove-run [--config FILE] [--eal \"ARGS\"] -- PROGRAM [ARGS...]"};
+    CLI::App app{
+        "Runs a verbs program with rove's devices: rove0, rove1, ... appear beside any hardware ones.\n"
+        "rove-run [--config FILE] [--eal \"ARGS\"] -- PROGRAM [ARGS...]"};
     std::string config_file, eal;
     std::vector<std::string> command;
     app.add_option("--config", config_file, "TOML configuration; default ./rove.toml, then /etc/rove/rove.toml");

@@ -16,12 +16,13 @@ namespace rove::verbs {
 
 namespace {
 
-constexpr uint8_t kMaxServiceLevel = 7;                 // PCP, 3 bits
+constexpr uint8_t kMaxServiceLevel = 7;  // PCP, 3 bits
 constexpr uint8_t kDefaultHopLimit = 64;
-constexpr uint32_t kFlowLabelMask = 0xFFFFF;            // 20 bits
-constexpr uint16_t kNoVlan = 0xFFFF;                    // as rdma-core writes an untagged path
+constexpr uint32_t kFlowLabelMask = 0xFFFFF;  // 20 bits
+constexpr uint16_t kNoVlan = 0xFFFF;          // as rdma-core writes an untagged path
 
-// Source and destination of the packet whose first 40 bytes `grh` are: an IPv6 header, or 20 bytes and then an IPv4 header.
+// Source and destination of the packet whose first 40 bytes `grh` are: an IPv6 header, or 20 bytes and then an IPv4
+// header.
 bool read_network_header(const ibv_grh& grh, wire::Gid& src, wire::Gid& dst, ibv_global_route& route) {
     uint8_t bytes[sizeof(ibv_grh)];
     std::memcpy(bytes, &grh, sizeof(bytes));
@@ -29,7 +30,8 @@ bool read_network_header(const ibv_grh& grh, wire::Gid& src, wire::Gid& dst, ibv
         std::memcpy(src.data(), bytes + 8, src.size());
         std::memcpy(dst.data(), bytes + 24, dst.size());
         route.traffic_class = static_cast<uint8_t>(bytes[0] << 4 | bytes[1] >> 4);
-        route.flow_label = static_cast<uint32_t>(bytes[1] & 0x0F) << 16 | static_cast<uint32_t>(bytes[2]) << 8 | bytes[3];
+        route.flow_label =
+            static_cast<uint32_t>(bytes[1] & 0x0F) << 16 | static_cast<uint32_t>(bytes[2]) << 8 | bytes[3];
         return true;
     }
     const uint8_t* ipv4 = bytes + 20;
@@ -61,7 +63,7 @@ int resolve_path(const Context& context, const ibv_ah_attr& attr, uint16_t udp_s
     flow.hop_limit = attr.grh.hop_limit != 0 ? attr.grh.hop_limit : kDefaultHopLimit;
     flow.flow_label = attr.grh.flow_label & kFlowLabelMask;
     flow.udp_src = udp_source_port;
-    flow.vlan = static_cast<uint16_t>(attr.sl << 13);   // the PCP, if the port has a VLAN
+    flow.vlan = static_cast<uint16_t>(attr.sl << 13);  // the PCP, if the port has a VLAN
     return port.resolve(flow, path);
 }
 
@@ -100,8 +102,9 @@ int init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh
     // A packet to a multicast group is answered from the first address of its family.
     auto own = std::find(gids.begin(), gids.end(), dst);
     if (own == gids.end()) {
-        own = std::find_if(gids.begin(), gids.end(),
-                           [&](const wire::Gid& gid) { return wire::is_ipv4_mapped(gid) == wire::is_ipv4_mapped(src); });
+        own = std::find_if(gids.begin(), gids.end(), [&](const wire::Gid& gid) {
+            return wire::is_ipv4_mapped(gid) == wire::is_ipv4_mapped(src);
+        });
     }
     if (own == gids.end()) {
         errno = EINVAL;

@@ -19,7 +19,7 @@ int get_async_event(ibv_context* context, ibv_async_event* event) {
             case IBV_EVENT_PORT_ACTIVE:
             case IBV_EVENT_PORT_ERR:
                 break;
-            default:                                    // rove raises no others but those of QPs
+            default:  // rove raises no others but those of QPs
                 ++from(delivered.element.qp).events_delivered;
         }
     });

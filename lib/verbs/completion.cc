@@ -12,7 +12,8 @@ namespace rove::verbs {
 namespace {
 
 // Returns 0 or errno.
-int make_cq(ibv_context* context, uint32_t entries, void* cq_context, ibv_comp_channel* channel, uint32_t vector, Cq** out) {
+int make_cq(ibv_context* context, uint32_t entries, void* cq_context, ibv_comp_channel* channel, uint32_t vector,
+            Cq** out) {
     if (entries == 0 || entries > static_cast<uint32_t>(kMaxCqe)) return EINVAL;
     if (vector >= static_cast<uint32_t>(context->num_comp_vectors)) return EINVAL;
     auto cq = std::unique_ptr<Cq>(new (std::nothrow) Cq{});
@@ -57,7 +58,8 @@ int destroy_comp_channel(ibv_comp_channel* handle) {
 ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel, int vector) {
     if (entries < 0 || vector < 0) return fail<ibv_cq>(EINVAL);
     Cq* cq = nullptr;
-    const int error = make_cq(context, static_cast<uint32_t>(entries), cq_context, channel, static_cast<uint32_t>(vector), &cq);
+    const int error =
+        make_cq(context, static_cast<uint32_t>(entries), cq_context, channel, static_cast<uint32_t>(vector), &cq);
     return error == 0 ? as_ibv(*cq) : fail<ibv_cq>(error);
 }
 

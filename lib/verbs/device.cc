@@ -73,8 +73,7 @@ int query_device(ibv_context* handle, ibv_device_attr* attr) {
     attr->max_qp = kMaxQps;
     attr->max_qp_wr = transport::kMaxWorkRequests;
     attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
-                             IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SHUTDOWN_PORT |
-                             IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+                             IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SHUTDOWN_PORT | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
     attr->max_sge = transport::kMaxSge;
     attr->max_sge_rd = transport::kMaxSge;
     attr->max_cq = kMaxCqs;
@@ -85,7 +84,7 @@ int query_device(ibv_context* handle, ibv_device_attr* attr) {
     attr->max_qp_rd_atom = transport::kMaxRdAtomic;
     attr->max_qp_init_rd_atom = transport::kMaxRdAtomic;
     attr->max_res_rd_atom = kMaxQps * static_cast<int>(transport::kMaxRdAtomic);
-    attr->atomic_cap = IBV_ATOMIC_HCA;                  // among QPs of this process; the CPU's own stores are not in it
+    attr->atomic_cap = IBV_ATOMIC_HCA;  // among QPs of this process; the CPU's own stores are not in it
     attr->max_mcast_grp = kMaxQps;
     attr->max_mcast_qp_attach = kMaxQps;
     attr->max_total_mcast_qp_attach = kMaxQps;
@@ -94,7 +93,7 @@ int query_device(ibv_context* handle, ibv_device_attr* attr) {
     attr->max_srq_wr = transport::kMaxWorkRequests;
     attr->max_srq_sge = transport::kMaxSge;
     attr->max_pkeys = 1;
-    attr->local_ca_ack_delay = 15;                      // 4.096 us * 2^15 = 134 ms: a napping shared-mode peer, generously
+    attr->local_ca_ack_delay = 15;  // 4.096 us * 2^15 = 134 ms: a napping shared-mode peer, generously
     attr->phys_port_cnt = 1;
     return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The acknowledging half of events: destroying an object waits until every event it delivered was acknowledged. The mutex and
-// the condition are those inside rdma-core's structs.
+// The acknowledging half of events: destroying an object waits until every event it delivered was acknowledged. The
+// mutex and the condition are those inside rdma-core's structs.
 #pragma once
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events behind a file descriptor, as completion channels and contexts have them: readable in poll and epoll exactly while
-// events wait. Pushed by workers, taken by the application.
+// Events behind a file descriptor, as completion channels and contexts have them: readable in poll and epoll exactly
+// while events wait. Pushed by workers, taken by the application.
 #pragma once
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ class EventQueue {
     EventQueue(const EventQueue&) = delete;
     EventQueue& operator=(const EventQueue&) = delete;
 
-    int fd() const { return fd_; }                      // -1 if the process has no descriptor left
+    int fd() const { return fd_; }  // -1 if the process has no descriptor left
 
     void push(const Event& event) {
         std::lock_guard guard(mutex_);
@@ -32,8 +32,8 @@ class EventQueue {
         eventfd_write(fd_, 1);
     }
 
-    // Takes the oldest event; waits for one unless the descriptor is O_NONBLOCK. `delivered(event)` runs before anybody can
-    // see that the event is gone from the queue. Returns 0 or errno (EAGAIN, EINTR).
+    // Takes the oldest event; waits for one unless the descriptor is O_NONBLOCK. `delivered(event)` runs before anybody
+    // can see that the event is gone from the queue. Returns 0 or errno (EAGAIN, EINTR).
     template <class Delivered>
     int pop(Event* event, Delivered delivered) {
         for (;;) {

@@ -20,10 +20,11 @@ constexpr unsigned kSupportedAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE
                                       IBV_ACCESS_HUGETLB;
 constexpr unsigned kNeedsLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
-// Whether mappings with the right permission cover [begin, end). For kernels and mappings where populating is not possible.
+// Whether mappings with the right permission cover [begin, end). For kernels and mappings where populating is not
+// possible.
 bool is_mapped(uintptr_t begin, uintptr_t end, bool writable) {
     const std::unique_ptr<FILE, int (*)(FILE*)> maps(std::fopen("/proc/self/maps", "re"), &std::fclose);
-    if (maps == nullptr) return true;                   // nothing to judge by
+    if (maps == nullptr) return true;  // nothing to judge by
     char line[512];
     uintptr_t covered = begin;
     while (covered < end && std::fgets(line, sizeof(line), maps.get()) != nullptr) {
@@ -37,18 +38,21 @@ bool is_mapped(uintptr_t begin, uintptr_t end, bool writable) {
     return covered >= end;
 }
 
-// What pinning does for a NIC: brings the pages in, and says no to addresses that are not there, so that a worker that copies
-// to them later does not fault. Returns 0, EFAULT or ENOMEM.
+// What pinning does for a NIC: brings the pages in, and says no to addresses that are not there, so that a worker that
+// copies to them later does not fault. Returns 0, EFAULT or ENOMEM.
 int populate(void* address, size_t length, bool writable) {
     const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
     const uintptr_t begin = reinterpret_cast<uintptr_t>(address) & ~(page - 1);
     const uintptr_t end = (reinterpret_cast<uintptr_t>(address) + length + page - 1) & ~(page - 1);
     if (end <= begin) return EFAULT;
-    if (madvise(reinterpret_cast<void*>(begin), end - begin, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0) {
+    if (madvise(reinterpret_cast<void*>(begin), end - begin, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) ==
+        0) {
         return 0;
     }
-    // EINVAL: an old kernel, a device's memory, or a mapping that may not be written. The last is an error, the others not.
-    if (errno == EINVAL || errno == ENOMEM) return is_mapped(begin, end, writable) ? (errno == ENOMEM ? ENOMEM : 0) : EFAULT;
+    // EINVAL: an old kernel, a device's memory, or a mapping that may not be written. The last is an error, the others
+    // not.
+    if (errno == EINVAL || errno == ENOMEM)
+        return is_mapped(begin, end, writable) ? (errno == ENOMEM ? ENOMEM : 0) : EFAULT;
     return EFAULT;
 }
 

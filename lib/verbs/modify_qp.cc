@@ -12,11 +12,13 @@ namespace rove::verbs {
 
 namespace {
 
-constexpr uint8_t kMaxTimeout = 31, kMaxRetry = 7, kMaxRnrTimer = 31;       // 5, 3 and 5 bits: IBTA 9.7.6.1.3, 9.7.5.2.8
+constexpr uint8_t kMaxTimeout = 31, kMaxRetry = 7, kMaxRnrTimer = 31;  // 5, 3 and 5 bits: IBTA 9.7.6.1.3, 9.7.5.2.8
 constexpr unsigned kRemoteAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr unsigned kKnownAccess = kRemoteAccess | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 
-constexpr uint32_t mtu_bytes(ibv_mtu mtu) { return 128u << mtu; }
+constexpr uint32_t mtu_bytes(ibv_mtu mtu) {
+    return 128u << mtu;
+}
 
 bool are_values_valid(const Qp& qp, const ibv_qp_attr& attr, int mask) {
     const auto has = [mask](int bit) { return (mask & bit) != 0; };
@@ -81,10 +83,11 @@ void enter_reset(Qp& qp) {
     qp.attr = {};
 }
 
-// Resolves the path of a connected QP. Both ends' QPNs are in the source port's hash, so the attributes must be merged already.
+// Resolves the path of a connected QP. Both ends' QPNs are in the source port's hash, so the attributes must be merged
+// already.
 int resolve(const Qp& qp, const ibv_qp_attr& merged, transport::Path& path) {
-    const uint16_t udp_source_port =
-        datapath::Device::udp_source_port(merged.ah_attr.grh.flow_label & 0xFFFFF, qp.transport.qpn, merged.dest_qp_num);
+    const uint16_t udp_source_port = datapath::Device::udp_source_port(merged.ah_attr.grh.flow_label & 0xFFFFF,
+                                                                       qp.transport.qpn, merged.dest_qp_num);
     // DCQCN needs to hear of congestion: packets say that their transport reacts to ECN marks (RFC 3168).
     return resolve_path(*qp.owner, merged.ah_attr, udp_source_port, wire::kEcnEct0, path);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs objects: each is rdma-core's struct with ours behind it, so that the inline functions of <infiniband/verbs.h> and
-// the programs that read its public members find what they expect.
+// The verbs objects: each is rdma-core's struct with ours behind it, so that the inline functions of
+// <infiniband/verbs.h> and the programs that read its public members find what they expect.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -23,27 +23,27 @@
 
 namespace rove::verbs {
 
-// Vendor helpers (mlx5dv_is_supported and its kind) look behind struct ibv_device for libibverbs' private fields; the zeros of
-// `provider` tell them that no provider of theirs drives this device.
+// Vendor helpers (mlx5dv_is_supported and its kind) look behind struct ibv_device for libibverbs' private fields; the
+// zeros of `provider` tell them that no provider of theirs drives this device.
 struct Device : ibv_device {
     std::array<void*, 16> provider{};
     datapath::Device* port = nullptr;
     datapath::Runtime* runtime = nullptr;
-    __be64 guid = 0;                                    // EUI-64 of the MAC
+    __be64 guid = 0;  // EUI-64 of the MAC
 };
 
 struct Context : verbs_context {
     Device* owner = nullptr;
     datapath::Runtime* runtime = nullptr;
     EventQueue<ibv_async_event> async_events;
-    std::atomic<uint32_t> children{0};                  // PDs, CQs, channels
+    std::atomic<uint32_t> children{0};  // PDs, CQs, channels
 };
 
 struct Cq;
 
 struct Channel : ibv_comp_channel {
     EventQueue<Cq*> events;
-    std::atomic<uint32_t> references{0};                // CQs
+    std::atomic<uint32_t> references{0};  // CQs
 };
 
 struct Mw : ibv_mw {
@@ -51,8 +51,8 @@ struct Mw : ibv_mw {
 };
 
 struct Pd : ibv_pd {
-    std::atomic<uint32_t> references{0};                // MRs, MWs, QPs, SRQs, AHs
-    std::vector<Mw*> windows;                           // under a Runtime::Pause
+    std::atomic<uint32_t> references{0};  // MRs, MWs, QPs, SRQs, AHs
+    std::vector<Mw*> windows;             // under a Runtime::Pause
 };
 
 struct Mr : ibv_mr {
@@ -62,21 +62,21 @@ struct Mr : ibv_mr {
 struct Cq : ibv_cq_ex {
     transport::CompletionQueue queue;
     datapath::Runtime* runtime = nullptr;
-    SpinLock lock;                                      // pollers
-    uint32_t busy_polls = 0;                            // polls since the last progress
-    SpinLock current_lock;                              // from ibv_start_poll to ibv_end_poll
-    ibv_wc current{};                                   // what the ibv_wc_read_* functions read
-    std::atomic<uint32_t> references{0};                // send and receive sides of QPs
-    uint32_t comp_events_delivered = 0;                 // under the channel's lock
-    uint32_t async_events_delivered = 0;                // under the context's event lock
+    SpinLock lock;                        // pollers
+    uint32_t busy_polls = 0;              // polls since the last progress
+    SpinLock current_lock;                // from ibv_start_poll to ibv_end_poll
+    ibv_wc current{};                     // what the ibv_wc_read_* functions read
+    std::atomic<uint32_t> references{0};  // send and receive sides of QPs
+    uint32_t comp_events_delivered = 0;   // under the channel's lock
+    uint32_t async_events_delivered = 0;  // under the context's event lock
 };
 
 struct Srq : ibv_srq {
     transport::SharedRecvQueue queue;
-    SpinLock lock;                                      // posters
+    SpinLock lock;  // posters
     uint32_t max_wr = 0;
-    std::atomic<uint32_t> references{0};                // QPs
-    uint32_t events_delivered = 0;                      // under the context's event lock
+    std::atomic<uint32_t> references{0};  // QPs
+    uint32_t events_delivered = 0;        // under the context's event lock
 };
 
 struct Ah : ibv_ah {
@@ -91,16 +91,16 @@ struct Qp : ibv_qp_ex {
 
     // Between ibv_wr_start and ibv_wr_complete, under send_lock.
     bool has_wr_api = false;
-    int wr_error = 0;                                   // of the first request that was refused
-    uint32_t wr_pending = 0;                            // requests built and not published
+    int wr_error = 0;         // of the first request that was refused
+    uint32_t wr_pending = 0;  // requests built and not published
     transport::SendWqe* wr_current = nullptr;
 
-    std::mutex control;                                 // modify, query
-    ibv_qp_attr attr{};                                 // as last set
+    std::mutex control;  // modify, query
+    ibv_qp_attr attr{};  // as last set
     ibv_qp_init_attr init_attr{};
-    std::atomic<bool> notify_drained{false};            // en_sqd_async_notify
+    std::atomic<bool> notify_drained{false};  // en_sqd_async_notify
     std::atomic<uint32_t> multicast_groups{0};
-    uint32_t events_delivered = 0;                      // under the context's event lock
+    uint32_t events_delivered = 0;  // under the context's event lock
 };
 
 // Ours from rdma-core's. The pointers must be of our objects (see is_ours in preload/ownership.h).
@@ -108,20 +108,46 @@ inline Context& from(ibv_context* context) {
     auto* outer = reinterpret_cast<uint8_t*>(context) - offsetof(verbs_context, context);
     return *static_cast<Context*>(reinterpret_cast<verbs_context*>(outer));
 }
-inline Device& from(ibv_device* device) { return *static_cast<Device*>(device); }
-inline Channel& from(ibv_comp_channel* channel) { return *static_cast<Channel*>(channel); }
-inline Pd& from(ibv_pd* pd) { return *static_cast<Pd*>(pd); }
-inline Mr& from(ibv_mr* mr) { return *static_cast<Mr*>(mr); }
-inline Mw& from(ibv_mw* mw) { return *static_cast<Mw*>(mw); }
-inline Cq& from(ibv_cq_ex* cq) { return *static_cast<Cq*>(cq); }
-inline Cq& from(ibv_cq* cq) { return from(reinterpret_cast<ibv_cq_ex*>(cq)); }
-inline Srq& from(ibv_srq* srq) { return *static_cast<Srq*>(srq); }
-inline Ah& from(ibv_ah* ah) { return *static_cast<Ah*>(ah); }
-inline Qp& from(ibv_qp_ex* qp) { return *static_cast<Qp*>(qp); }
-inline Qp& from(ibv_qp* qp) { return from(reinterpret_cast<ibv_qp_ex*>(qp)); }
+inline Device& from(ibv_device* device) {
+    return *static_cast<Device*>(device);
+}
+inline Channel& from(ibv_comp_channel* channel) {
+    return *static_cast<Channel*>(channel);
+}
+inline Pd& from(ibv_pd* pd) {
+    return *static_cast<Pd*>(pd);
+}
+inline Mr& from(ibv_mr* mr) {
+    return *static_cast<Mr*>(mr);
+}
+inline Mw& from(ibv_mw* mw) {
+    return *static_cast<Mw*>(mw);
+}
+inline Cq& from(ibv_cq_ex* cq) {
+    return *static_cast<Cq*>(cq);
+}
+inline Cq& from(ibv_cq* cq) {
+    return from(reinterpret_cast<ibv_cq_ex*>(cq));
+}
+inline Srq& from(ibv_srq* srq) {
+    return *static_cast<Srq*>(srq);
+}
+inline Ah& from(ibv_ah* ah) {
+    return *static_cast<Ah*>(ah);
+}
+inline Qp& from(ibv_qp_ex* qp) {
+    return *static_cast<Qp*>(qp);
+}
+inline Qp& from(ibv_qp* qp) {
+    return from(reinterpret_cast<ibv_qp_ex*>(qp));
+}
 
-inline ibv_cq* as_ibv(Cq& cq) { return reinterpret_cast<ibv_cq*>(&cq); }
-inline Context& context_of(const ibv_pd& pd) { return from(pd.context); }
+inline ibv_cq* as_ibv(Cq& cq) {
+    return reinterpret_cast<ibv_cq*>(&cq);
+}
+inline Context& context_of(const ibv_pd& pd) {
+    return from(pd.context);
+}
 
 // For the calls that return a pointer: sets errno, returns null.
 template <class T>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Polling a CQ: ibv_poll_cq and the extended ibv_start_poll family. With shared progress this is also what drives the datapath.
+// Polling a CQ: ibv_poll_cq and the extended ibv_start_poll family. With shared progress this is also what drives the
+// datapath.
 #include <mutex>
 
 #include "verbs/objects.h"
@@ -9,7 +10,8 @@ namespace rove::verbs {
 
 namespace {
 
-// A program that always finds completions must still move traffic. Polls of at most 64 entries or so: every 8th costs nothing.
+// A program that always finds completions must still move traffic. Polls of at most 64 entries or so: every 8th costs
+// nothing.
 constexpr uint32_t kBusyPollsPerProgress = 8;
 
 int poll_locked(Cq& cq, int count, ibv_wc* wc, bool* progress_due) {
@@ -37,7 +39,9 @@ int start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attr) {
     return error;
 }
 
-void end_poll(ibv_cq_ex* cq) { from(cq).current_lock.unlock(); }
+void end_poll(ibv_cq_ex* cq) {
+    from(cq).current_lock.unlock();
+}
 
 }  // namespace
 

@@ -13,11 +13,13 @@ namespace rove::verbs {
 
 namespace {
 
-constexpr uint8_t kPhysicalLinkUp = 5, kPhysicalDisabled = 3;       // IBTA 14.2.5.6, PortPhysicalState
-constexpr uint8_t kWidth4x = 2, kSpeedEdr = 32;                     // together 100 Gb/s; a virtual port has no rate of its own
-constexpr uint32_t kCapCm = 1u << 16, kCapIpBasedGids = 1u << 26;   // IBTA 14.2.5.6, CapabilityMask
+constexpr uint8_t kPhysicalLinkUp = 5, kPhysicalDisabled = 3;  // IBTA 14.2.5.6, PortPhysicalState
+constexpr uint8_t kWidth4x = 2, kSpeedEdr = 32;  // together 100 Gb/s; a virtual port has no rate of its own
+constexpr uint32_t kCapCm = 1u << 16, kCapIpBasedGids = 1u << 26;  // IBTA 14.2.5.6, CapabilityMask
 
-ibv_mtu mtu_code(uint32_t bytes) { return static_cast<ibv_mtu>(std::countr_zero(bytes) - 7); }      // 256 is 1, 4096 is 5
+ibv_mtu mtu_code(uint32_t bytes) {
+    return static_cast<ibv_mtu>(std::countr_zero(bytes) - 7);
+}  // 256 is 1, 4096 is 5
 
 }  // namespace
 
@@ -46,7 +48,8 @@ int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t s
 
 int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
     ibv_gid_entry entry;
-    const int error = index < 0 ? EINVAL : query_gid_ex(context, port, static_cast<uint32_t>(index), &entry, sizeof(entry));
+    const int error =
+        index < 0 ? EINVAL : query_gid_ex(context, port, static_cast<uint32_t>(index), &entry, sizeof(entry));
     if (error != 0) {
         errno = error;
         return -1;

@@ -47,8 +47,12 @@ int fill(const QueuePair& qp, const ibv_send_wr& wr, SendWqe& wqe) {
     wqe.send_flags = effective_flags(qp, wr.send_flags);
     switch (wr.opcode) {
         case IBV_WR_SEND_WITH_INV:
-        case IBV_WR_LOCAL_INV: wqe.immediate = wr.invalidate_rkey; break;
-        default: wqe.immediate = be32toh(wr.imm_data); break;
+        case IBV_WR_LOCAL_INV:
+            wqe.immediate = wr.invalidate_rkey;
+            break;
+        default:
+            wqe.immediate = be32toh(wr.imm_data);
+            break;
     }
     if (wr.opcode == IBV_WR_BIND_MW) {
         wqe.num_sge = 0;

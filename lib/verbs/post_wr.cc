@@ -79,15 +79,21 @@ void wr_atomic_fetch_add(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, uin
     wqe.compare_add = add;
 }
 
-void wr_send(ibv_qp_ex* qp) { begin(from(qp), IBV_WR_SEND); }
+void wr_send(ibv_qp_ex* qp) {
+    begin(from(qp), IBV_WR_SEND);
+}
 
 void wr_send_imm(ibv_qp_ex* qp, __be32 immediate) {
     begin(from(qp), IBV_WR_SEND_WITH_IMM).immediate = be32toh(immediate);
 }
 
-void wr_send_inv(ibv_qp_ex* qp, uint32_t rkey) { begin(from(qp), IBV_WR_SEND_WITH_INV).immediate = rkey; }
+void wr_send_inv(ibv_qp_ex* qp, uint32_t rkey) {
+    begin(from(qp), IBV_WR_SEND_WITH_INV).immediate = rkey;
+}
 
-void wr_local_inv(ibv_qp_ex* qp, uint32_t rkey) { begin(from(qp), IBV_WR_LOCAL_INV).immediate = rkey; }
+void wr_local_inv(ibv_qp_ex* qp, uint32_t rkey) {
+    begin(from(qp), IBV_WR_LOCAL_INV).immediate = rkey;
+}
 
 void wr_bind_mw(ibv_qp_ex* handle, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) {
     Qp& qp = from(handle);
@@ -172,7 +178,9 @@ int wr_complete(ibv_qp_ex* handle) {
     return error;
 }
 
-void wr_abort(ibv_qp_ex* qp) { from(qp).send_lock.unlock(); }
+void wr_abort(ibv_qp_ex* qp) {
+    from(qp).send_lock.unlock();
+}
 
 }  // namespace
 

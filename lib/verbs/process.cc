@@ -37,7 +37,9 @@ std::unique_ptr<Device> make_device(datapath::Device& port, datapath::Runtime& r
     return device;
 }
 
-void push(Context& context, const ibv_async_event& event) { context.async_events.push(event); }
+void push(Context& context, const ibv_async_event& event) {
+    context.async_events.push(event);
+}
 
 }  // namespace
 
@@ -123,9 +125,11 @@ void Process::port_event(ibv_event_type type, const datapath::Device& device) {
 
 namespace {
 
-// A destructor of the library, and not an atexit handler: it runs after the static destructors of the program, which may
-// still destroy verbs objects.
-__attribute__((destructor)) void stop_at_exit() { Process::instance().stop(); }
+// A destructor of the library, and not an atexit handler: it runs after the static destructors of the program, which
+// may still destroy verbs objects.
+__attribute__((destructor)) void stop_at_exit() {
+    Process::instance().stop();
+}
 
 }  // namespace
 

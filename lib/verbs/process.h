@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one datapath of this process: started when a program first asks for devices, stopped when the process exits. Its events
-// reach the objects they belong to here.
+// The one datapath of this process: started when a program first asks for devices, stopped when the process exits. Its
+// events reach the objects they belong to here.
 #pragma once
 
 #include <memory>
@@ -17,8 +17,8 @@ class Process final : public datapath::Listener {
   public:
     static Process& instance();
 
-    // Starts the datapath that ROVE_CONFIG describes (with ROVE_EAL's further EAL arguments) unless that was tried before.
-    // Without ROVE_CONFIG, or when it fails (one line on stderr says why), there are no devices.
+    // Starts the datapath that ROVE_CONFIG describes (with ROVE_EAL's further EAL arguments) unless that was tried
+    // before. Without ROVE_CONFIG, or when it fails (one line on stderr says why), there are no devices.
     std::span<const std::unique_ptr<Device>> devices();
     bool owns(const ibv_device* device);
 
@@ -40,9 +40,9 @@ class Process final : public datapath::Listener {
     std::once_flag once_;
     std::unique_ptr<datapath::Runtime> runtime_;
     std::vector<std::unique_ptr<Device>> devices_;
-    int pid_ = 0;                                       // a forked child has no workers to stop
+    int pid_ = 0;  // a forked child has no workers to stop
     std::mutex contexts_mutex_;
-    std::vector<Context*> contexts_;                    // open ones, for port events
+    std::vector<Context*> contexts_;  // open ones, for port events
 };
 
 }  // namespace rove::verbs

@@ -13,9 +13,9 @@ namespace rove::verbs {
 namespace {
 
 constexpr uint64_t kSendOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
-                              IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
-                              IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_BIND_MW;
+                              IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+                              IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+                              IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_BIND_MW;
 
 // Returns 0, EINVAL or EOPNOTSUPP (a type that rove does not have).
 int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
@@ -98,7 +98,9 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api) {
 
 }  // namespace
 
-ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) { return create(pd, *attr, false); }
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+    return create(pd, *attr, false);
+}
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
     constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -157,8 +159,10 @@ int destroy_qp(ibv_qp* handle) {
             case IBV_EVENT_SRQ_ERR:
             case IBV_EVENT_SRQ_LIMIT_REACHED:
             case IBV_EVENT_PORT_ACTIVE:
-            case IBV_EVENT_PORT_ERR: return false;
-            default: return event.element.qp == handle;
+            case IBV_EVENT_PORT_ERR:
+                return false;
+            default:
+                return event.element.qp == handle;
         }
     });
     wait_acknowledged(*handle, handle->events_completed, qp.events_delivered);

@@ -29,7 +29,7 @@ inline bool is_legal(const transport::QueuePair& qp, uint32_t opcode) {
 
 // Whether requests may be posted (IBTA 10.3.1): from RTS on, errors and drains included.
 inline bool may_post_send(const transport::QueuePair& qp) {
-    return qp.state.load(std::memory_order_relaxed) >= IBV_QPS_RTS;     // RTS, SQD, SQE, ERR
+    return qp.state.load(std::memory_order_relaxed) >= IBV_QPS_RTS;  // RTS, SQD, SQE, ERR
 }
 
 // A Q_Key with its high bit set stands for the QP's own (IBTA 10.2.5).

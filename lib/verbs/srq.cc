@@ -30,7 +30,8 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
     constexpr uint32_t kKnown = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
     if ((attr->comp_mask & ~kKnown) != 0) return fail<ibv_srq>(EOPNOTSUPP);
-    if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type != IBV_SRQT_BASIC) return fail<ibv_srq>(EOPNOTSUPP);
+    if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type != IBV_SRQT_BASIC)
+        return fail<ibv_srq>(EOPNOTSUPP);
     if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attr->pd->context != context) return fail<ibv_srq>(EINVAL);
     ibv_srq_init_attr basic{.srq_context = attr->srq_context, .attr = attr->attr};
     return create_srq(attr->pd, &basic);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See transition.h. Alternate paths (IBV_QP_ALT_PATH, IBV_QP_PATH_MIG_STATE) are not offered, so no transition knows them.
+// See transition.h. Alternate paths (IBV_QP_ALT_PATH, IBV_QP_PATH_MIG_STATE) are not offered, so no transition knows
+// them.
 #include "verbs/transition.h"
 
 #include <algorithm>

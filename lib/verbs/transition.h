@@ -6,8 +6,8 @@
 
 namespace rove::verbs {
 
-// Whether a QP of `type` may go from `from` to `to` with the attributes in `mask` (ibv_qp_attr_mask): all that the transition
-// requires are there, and none that it does not know.
+// Whether a QP of `type` may go from `from` to `to` with the attributes in `mask` (ibv_qp_attr_mask): all that the
+// transition requires are there, and none that it does not know.
 bool is_transition_allowed(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask);
 
 }  // namespace rove::verbs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs on our objects. What each one does, its errors included, is in its manual page (`man ibv_...`); only what is
-// rove's own is said here. Functions that return int give 0 or an errno value unless noted.
+// The verbs on our objects. What each one does, its errors included, is in its manual page (`man ibv_...`); only what
+// is rove's own is said here. Functions that return int give 0 or an errno value unless noted.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -14,32 +14,34 @@ struct Context;
 struct Qp;
 
 // Limits, as ibv_query_device reports them.
-inline constexpr int kMaxQps = 65'000;                  // 16-bit index of QueuePairTable, less what is reserved
-inline constexpr int kMaxCqe = 1 << 22;                 // entries of one CQ
+inline constexpr int kMaxQps = 65'000;   // 16-bit index of QueuePairTable, less what is reserved
+inline constexpr int kMaxCqe = 1 << 22;  // entries of one CQ
 inline constexpr int kMaxCqs = 1 << 16;
-inline constexpr uint32_t kMaxMessageBytes = 1u << 30;  // half of IBTA's 2^31: 2^22 PSNs at MTU 256, well inside a serial half
-inline constexpr uint32_t kQkeyOfQp = 1u << 31;         // IBTA 10.2.5: a Q_Key with this bit set means the QP's own
+inline constexpr uint32_t kMaxMessageBytes =
+    1u << 30;                                    // half of IBTA's 2^31: 2^22 PSNs at MTU 256, well inside a serial half
+inline constexpr uint32_t kQkeyOfQp = 1u << 31;  // IBTA 10.2.5: a Q_Key with this bit set means the QP's own
 
 // device.cc
 ibv_context* open_device(ibv_device* device);
 int close_device(ibv_context* context);
 int query_device(ibv_context* context, ibv_device_attr* attr);
-int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr, size_t size);
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
+                    size_t size);
 int query_rt_values(ibv_context* context, ibv_values_ex* values);
 
 // port.cc
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t size);
-int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid);                         // -1 and errno
+int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid);  // -1 and errno
 int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry, size_t size);
-ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t count, size_t size);   // or -errno
-int query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey);                        // -1 and errno
-int get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey);                                // -1 if there is none
+ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t count, size_t size);  // or -errno
+int query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey);                       // -1 and errno
+int get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey);  // -1 if there is none
 
 // memory.cc
 ibv_pd* alloc_pd(ibv_context* context);
 int dealloc_pd(ibv_pd* pd);
 ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned access);
-int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length, int access);          // ibv_rereg_mr_err_code
+int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length, int access);  // ibv_rereg_mr_err_code
 int dereg_mr(ibv_mr* mr);
 
 // memory_window.cc
@@ -55,14 +57,14 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);
 int resize_cq(ibv_cq* cq, int entries);
 int destroy_cq(ibv_cq* cq);
-int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);                        // -1 and errno
+int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);  // -1 and errno
 void ack_cq_events(ibv_cq* cq, unsigned count);
 int req_notify_cq(ibv_cq* cq, int solicited_only);
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);
 void set_poll_functions(ibv_cq_ex& cq);
 
 // async_event.cc
-int get_async_event(ibv_context* context, ibv_async_event* event);                                  // -1 and errno
+int get_async_event(ibv_context* context, ibv_async_event* event);  // -1 and errno
 void ack_async_event(ibv_async_event* event);
 
 // srq.cc

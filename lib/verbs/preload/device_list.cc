@@ -25,7 +25,7 @@ struct MergedList {
 
 std::mutex lists_mutex;
 std::set<ibv_device**>& lists() {
-    static auto& lists = *new std::set<ibv_device**>;   // not destroyed before the last program's destructor
+    static auto& lists = *new std::set<ibv_device**>;  // not destroyed before the last program's destructor
     return lists;
 }
 
@@ -70,7 +70,7 @@ ibv_device** ibv_get_device_list(int* num_devices) {
     const int reason = errno;
     ibv_device** list =
         is_dpdk_driver(__builtin_return_address(0)) ? found : merge(found, found != nullptr ? count : 0, &count);
-    if (list == nullptr) errno = reason;                // why the real library found none
+    if (list == nullptr) errno = reason;  // why the real library found none
     if (num_devices != nullptr) *num_devices = list != nullptr ? count : 0;
     return list;
 }

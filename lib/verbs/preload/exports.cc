@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exported calls of <infiniband/verbs.h>: on our objects to lib/verbs, on others to the real library. (Those that are inline
-// there reach us through the context's operations instead.)
+// The exported calls of <infiniband/verbs.h>: on our objects to lib/verbs, on others to the real library. (Those that
+// are inline there reach us through the context's operations instead.)
 #include <algorithm>
 #include <cstring>
 
@@ -32,10 +32,12 @@ int ibv_query_port(ibv_context* context, uint8_t port, _compat_ibv_port_attr* at
 }
 
 int ibv_query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
-    return is_ours(context) ? query_gid(context, port, index, gid) : ROVE_REAL(ibv_query_gid, context, port, index, gid);
+    return is_ours(context) ? query_gid(context, port, index, gid)
+                            : ROVE_REAL(ibv_query_gid, context, port, index, gid);
 }
 
-int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry, uint32_t flags, size_t size) {
+int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry, uint32_t flags,
+                      size_t size) {
     if (!is_ours(context)) return ROVE_REAL(_ibv_query_gid_ex, context, port, index, entry, flags, size);
     return flags != 0 ? EINVAL : query_gid_ex(context, port, index, entry, size);
 }
@@ -55,7 +57,8 @@ int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* 
 }
 
 int ibv_query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey) {
-    return is_ours(context) ? query_pkey(context, port, index, pkey) : ROVE_REAL(ibv_query_pkey, context, port, index, pkey);
+    return is_ours(context) ? query_pkey(context, port, index, pkey)
+                            : ROVE_REAL(ibv_query_pkey, context, port, index, pkey);
 }
 
 int ibv_get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey) {
@@ -66,11 +69,14 @@ ibv_pd* ibv_alloc_pd(ibv_context* context) {
     return is_ours(context) ? alloc_pd(context) : ROVE_REAL(ibv_alloc_pd, context);
 }
 
-int ibv_dealloc_pd(ibv_pd* pd) { return is_ours(pd) ? dealloc_pd(pd) : ROVE_REAL(ibv_dealloc_pd, pd); }
+int ibv_dealloc_pd(ibv_pd* pd) {
+    return is_ours(pd) ? dealloc_pd(pd) : ROVE_REAL(ibv_dealloc_pd, pd);
+}
 
 ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t length, int access) {
-    return is_ours(pd) ? reg_mr(pd, address, length, reinterpret_cast<uintptr_t>(address), static_cast<unsigned>(access))
-                       : ROVE_REAL(ibv_reg_mr, pd, address, length, access);
+    return is_ours(pd)
+               ? reg_mr(pd, address, length, reinterpret_cast<uintptr_t>(address), static_cast<unsigned>(access))
+               : ROVE_REAL(ibv_reg_mr, pd, address, length, access);
 }
 
 ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* address, size_t length, uint64_t iova, int access) {
@@ -92,7 +98,9 @@ int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length
                        : ROVE_REAL(ibv_rereg_mr, mr, flags, pd, address, length, access);
 }
 
-int ibv_dereg_mr(ibv_mr* mr) { return is_ours(mr) ? dereg_mr(mr) : ROVE_REAL(ibv_dereg_mr, mr); }
+int ibv_dereg_mr(ibv_mr* mr) {
+    return is_ours(mr) ? dereg_mr(mr) : ROVE_REAL(ibv_dereg_mr, mr);
+}
 
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
     return is_ours(context) ? create_comp_channel(context) : ROVE_REAL(ibv_create_comp_channel, context);
@@ -111,10 +119,13 @@ int ibv_resize_cq(ibv_cq* cq, int entries) {
     return is_ours(cq) ? resize_cq(cq, entries) : ROVE_REAL(ibv_resize_cq, cq, entries);
 }
 
-int ibv_destroy_cq(ibv_cq* cq) { return is_ours(cq) ? destroy_cq(cq) : ROVE_REAL(ibv_destroy_cq, cq); }
+int ibv_destroy_cq(ibv_cq* cq) {
+    return is_ours(cq) ? destroy_cq(cq) : ROVE_REAL(ibv_destroy_cq, cq);
+}
 
 int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
-    return is_ours(channel) ? get_cq_event(channel, cq, cq_context) : ROVE_REAL(ibv_get_cq_event, channel, cq, cq_context);
+    return is_ours(channel) ? get_cq_event(channel, cq, cq_context)
+                            : ROVE_REAL(ibv_get_cq_event, channel, cq, cq_context);
 }
 
 void ibv_ack_cq_events(ibv_cq* cq, unsigned count) {
@@ -141,7 +152,9 @@ int ibv_query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
     return is_ours(srq) ? query_srq(srq, attr) : ROVE_REAL(ibv_query_srq, srq, attr);
 }
 
-int ibv_destroy_srq(ibv_srq* srq) { return is_ours(srq) ? destroy_srq(srq) : ROVE_REAL(ibv_destroy_srq, srq); }
+int ibv_destroy_srq(ibv_srq* srq) {
+    return is_ours(srq) ? destroy_srq(srq) : ROVE_REAL(ibv_destroy_srq, srq);
+}
 
 ibv_ah* ibv_create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
     return is_ours(pd) ? create_ah(pd, attr) : ROVE_REAL(ibv_create_ah, pd, attr);
@@ -156,7 +169,9 @@ ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, uint8_t port
     return is_ours(pd) ? create_ah_from_wc(pd, wc, grh, port) : ROVE_REAL(ibv_create_ah_from_wc, pd, wc, grh, port);
 }
 
-int ibv_destroy_ah(ibv_ah* ah) { return is_ours(ah) ? destroy_ah(ah) : ROVE_REAL(ibv_destroy_ah, ah); }
+int ibv_destroy_ah(ibv_ah* ah) {
+    return is_ours(ah) ? destroy_ah(ah) : ROVE_REAL(ibv_destroy_ah, ah);
+}
 
 int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, uint8_t mac[6], uint16_t* vid) {
     return is_ours(context) ? resolve_eth_l2_from_gid(context, attr, mac, vid)
@@ -185,7 +200,9 @@ int ibv_query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, uint32_t flags)
     return is_ours(qp) ? 0 : ROVE_REAL(ibv_query_qp_data_in_order, qp, opcode, flags);
 }
 
-int ibv_destroy_qp(ibv_qp* qp) { return is_ours(qp) ? destroy_qp(qp) : ROVE_REAL(ibv_destroy_qp, qp); }
+int ibv_destroy_qp(ibv_qp* qp) {
+    return is_ours(qp) ? destroy_qp(qp) : ROVE_REAL(ibv_destroy_qp, qp);
+}
 
 int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid) {
     return is_ours(qp) ? attach_mcast(qp, gid, lid) : ROVE_REAL(ibv_attach_mcast, qp, gid, lid);
@@ -199,7 +216,9 @@ int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
     return is_ours(qp) ? EOPNOTSUPP : ROVE_REAL(ibv_query_ece, qp, ece);
 }
 
-int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) { return is_ours(qp) ? EOPNOTSUPP : ROVE_REAL(ibv_set_ece, qp, ece); }
+int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
+    return is_ours(qp) ? EOPNOTSUPP : ROVE_REAL(ibv_set_ece, qp, ece);
+}
 
 ibv_pd* ibv_import_pd(ibv_context* context, uint32_t handle) {
     return is_ours(context) ? fail<ibv_pd>(EOPNOTSUPP) : ROVE_REAL(ibv_import_pd, context, handle);

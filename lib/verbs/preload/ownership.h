@@ -9,7 +9,9 @@
 namespace rove::verbs {
 
 // Every object names its context, and only our contexts poll with our function.
-inline bool is_ours(const ibv_context* context) { return context->ops.poll_cq == &poll_cq; }
+inline bool is_ours(const ibv_context* context) {
+    return context->ops.poll_cq == &poll_cq;
+}
 
 template <class Object>
 bool is_ours(const Object* object) {
@@ -19,10 +21,13 @@ bool is_ours(const Object* object) {
 // Events of ports name no object, and acknowledging them does nothing in either library.
 inline bool is_ours(const ibv_async_event& event) {
     switch (event.event_type) {
-        case IBV_EVENT_CQ_ERR: return is_ours(event.element.cq);
+        case IBV_EVENT_CQ_ERR:
+            return is_ours(event.element.cq);
         case IBV_EVENT_SRQ_ERR:
-        case IBV_EVENT_SRQ_LIMIT_REACHED: return is_ours(event.element.srq);
-        case IBV_EVENT_WQ_FATAL: return false;
+        case IBV_EVENT_SRQ_LIMIT_REACHED:
+            return is_ours(event.element.srq);
+        case IBV_EVENT_WQ_FATAL:
+            return false;
         case IBV_EVENT_QP_FATAL:
         case IBV_EVENT_QP_REQ_ERR:
         case IBV_EVENT_QP_ACCESS_ERR:
@@ -30,8 +35,10 @@ inline bool is_ours(const ibv_async_event& event) {
         case IBV_EVENT_SQ_DRAINED:
         case IBV_EVENT_PATH_MIG:
         case IBV_EVENT_PATH_MIG_ERR:
-        case IBV_EVENT_QP_LAST_WQE_REACHED: return is_ours(event.element.qp);
-        default: return false;
+        case IBV_EVENT_QP_LAST_WQE_REACHED:
+            return is_ours(event.element.qp);
+        default:
+            return false;
     }
 }
 

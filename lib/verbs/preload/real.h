@@ -6,8 +6,8 @@
 
 namespace rove::verbs {
 
-// The next definition of `name` after ours; of several versions, the default one. librove-verbs.so itself needs libibverbs, so
-// there always is one.
+// The next definition of `name` after ours; of several versions, the default one. librove-verbs.so itself needs
+// libibverbs, so there always is one.
 template <class Function>
 Function real_function(const char* name) {
     return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
@@ -16,8 +16,8 @@ Function real_function(const char* name) {
 }  // namespace rove::verbs
 
 // Calls the real function; looked up once.
-#define ROVE_REAL(name, ...)                                                        \
-    ([&] {                                                                          \
+#define ROVE_REAL(name, ...)                                                         \
+    ([&] {                                                                           \
         static const auto real = rove::verbs::real_function<decltype(&name)>(#name); \
-        return real(__VA_ARGS__);                                                   \
+        return real(__VA_ARGS__);                                                    \
     }())

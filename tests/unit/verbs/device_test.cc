@@ -105,7 +105,7 @@ TEST_F(VerbsTest, AddressHandles) {
     EXPECT_EQ(ibv_create_ah(pd_, &attr), nullptr);
     EXPECT_EQ(errno, EINVAL);
     attr = own_address();
-    attr.grh.sgid_index = 2;                            // IPv6 source, IPv4 destination
+    attr.grh.sgid_index = 2;  // IPv6 source, IPv4 destination
     EXPECT_EQ(ibv_create_ah(pd_, &attr), nullptr);
     EXPECT_EQ(errno, EINVAL);
 }

@@ -85,7 +85,7 @@ TEST_F(EventTest, SolicitedOnly) {
     send(0);
     EXPECT_FALSE(is_readable(channel_->fd, 0));
     send(IBV_SEND_SOLICITED);
-    EXPECT_TRUE(is_readable(channel_->fd, 1000));      // and is dropped, not taken, when the CQ goes
+    EXPECT_TRUE(is_readable(channel_->fd, 1000));  // and is dropped, not taken, when the CQ goes
 }
 
 TEST_F(EventTest, SharedReceiveQueueLimit) {
@@ -123,7 +123,7 @@ TEST_F(EventTest, ExtendedPolling) {
     ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
     init.send_cq = ibv_cq_ex_to_cq(cq);
     ibv_qp* c = ibv_create_qp(pd_, &init);
-    connect(c, c->qp_num);                              // to itself
+    connect(c, c->qp_num);  // to itself
     ibv_send_wr wr{}, *bad;
     wr.wr_id = 11;
     wr.opcode = IBV_WR_RDMA_WRITE;
@@ -131,7 +131,8 @@ TEST_F(EventTest, ExtendedPolling) {
     ibv_poll_cq_attr poll_attr{};
     EXPECT_EQ(ibv_start_poll(cq, &poll_attr), ENOENT);
     ASSERT_EQ(ibv_post_send(c, &wr, &bad), 0);
-    while (ibv_start_poll(cq, &poll_attr) == ENOENT) {}
+    while (ibv_start_poll(cq, &poll_attr) == ENOENT) {
+    }
     EXPECT_EQ(cq->wr_id, 11u);
     EXPECT_EQ(cq->status, IBV_WC_SUCCESS);
     EXPECT_EQ(ibv_wc_read_opcode(cq), IBV_WC_RDMA_WRITE);

@@ -107,7 +107,8 @@ void VerbsTest::connect(ibv_qp* qp, uint32_t peer_qpn) const {
 }
 
 void VerbsTest::start_ud(ibv_qp* qp) const {
-    for (auto [state, mask] : {std::pair{IBV_QPS_INIT, kInitUdMask}, {IBV_QPS_RTR, int{IBV_QP_STATE}},
+    for (auto [state, mask] : {std::pair{IBV_QPS_INIT, kInitUdMask},
+                               {IBV_QPS_RTR, int{IBV_QP_STATE}},
                                {IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_SQ_PSN}}) {
         ibv_qp_attr attr = attr_for(state, 0);
         ASSERT_EQ(ibv_modify_qp(qp, &attr, mask), 0) << "to state " << state;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device without a network: a null port whose packets to its own address come back. All of lib/verbs can be used on it.
+// A device without a network: a null port whose packets to its own address come back. All of lib/verbs can be used on
+// it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,13 +11,13 @@
 
 namespace rove::verbs {
 
-inline constexpr int kGidIndex = 1;                     // 10.9.0.1
+inline constexpr int kGidIndex = 1;  // 10.9.0.1
 inline constexpr int kInitMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 inline constexpr int kInitUdMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
 inline constexpr int kRtrMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-inline constexpr int kRtsMask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                IBV_QP_MAX_QP_RD_ATOMIC;
+inline constexpr int kRtsMask =
+    IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 inline constexpr int kAllAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 

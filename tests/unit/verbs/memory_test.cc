@@ -94,7 +94,7 @@ TEST_F(ConnectedTest, WindowsAreBoundUsedAndInvalidated) {
     EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
     EXPECT_EQ(buffer_[kPage], 42);
 
-    write.wr.rdma.remote_addr += 1;                     // one byte past the window
+    write.wr.rdma.remote_addr += 1;  // one byte past the window
     ASSERT_EQ(ibv_post_send(a_, &write, &bad), 0);
     EXPECT_EQ(wait(cq_).status, IBV_WC_REM_ACCESS_ERR);
     EXPECT_EQ(ibv_dealloc_mw(mw), 0);

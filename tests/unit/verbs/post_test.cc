@@ -34,11 +34,11 @@ TEST_F(PostTest, RequestsThatNoQueuePairTakes) {
     wr.opcode = IBV_WR_TSO;
     refused(a_, wr);
     wr = request(IBV_WR_RDMA_WRITE, 8);
-    wr.num_sge = 3;                                     // made for two
+    wr.num_sge = 3;  // made for two
     refused(a_, wr);
     wr.num_sge = -1;
     refused(a_, wr);
-    wr = request(IBV_WR_SEND, 65);                      // made for 64 bytes inline
+    wr = request(IBV_WR_SEND, 65);  // made for 64 bytes inline
     wr.send_flags |= IBV_SEND_INLINE;
     refused(a_, wr);
     wr = request(IBV_WR_RDMA_READ, 8);
@@ -58,7 +58,7 @@ TEST_F(PostTest, OpcodesByType) {
     refused(ud, unaddressed);
     init = init_attr(IBV_QPT_UC);
     ibv_qp* uc = ibv_create_qp(pd_, &init);
-    refused(uc, request(IBV_WR_SEND, 8));               // still in RESET
+    refused(uc, request(IBV_WR_SEND, 8));  // still in RESET
     EXPECT_EQ(ibv_destroy_qp(ud), 0);
     EXPECT_EQ(ibv_destroy_qp(uc), 0);
 }
@@ -105,7 +105,7 @@ TEST_F(PostTest, InlineDataIsTakenAtOnce) {
     buffer_[0] = 1;
     ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, 64);
     wr.send_flags |= IBV_SEND_INLINE;
-    sge_.lkey = 0;                                      // not looked at
+    sge_.lkey = 0;  // not looked at
     ASSERT_EQ(ibv_post_send(a_, &wr, &bad_), 0);
     buffer_[0] = 2;
     EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
@@ -130,8 +130,12 @@ class WrApiTest : public PostTest {
     void SetUp() override {
         PostTest::SetUp();
         ibv_qp_init_attr basic = init_attr(IBV_QPT_RC);
-        ibv_qp_init_attr_ex attr{.send_cq = cq_, .recv_cq = cq_, .cap = basic.cap, .qp_type = IBV_QPT_RC,
-                                 .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = pd_,
+        ibv_qp_init_attr_ex attr{.send_cq = cq_,
+                                 .recv_cq = cq_,
+                                 .cap = basic.cap,
+                                 .qp_type = IBV_QPT_RC,
+                                 .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+                                 .pd = pd_,
                                  .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ};
         qp_ = ibv_create_qp_ex(context_, &attr);
         ex_ = ibv_qp_to_qp_ex(qp_);

@@ -25,8 +25,12 @@ TEST_F(VerbsTest, CreationArguments) {
 
 TEST_F(VerbsTest, ExtendedCreation) {
     ibv_qp_init_attr basic = init_attr(IBV_QPT_RC);
-    ibv_qp_init_attr_ex attr{.send_cq = cq_, .recv_cq = cq_, .cap = basic.cap, .qp_type = IBV_QPT_RC,
-                             .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, .pd = pd_,
+    ibv_qp_init_attr_ex attr{.send_cq = cq_,
+                             .recv_cq = cq_,
+                             .cap = basic.cap,
+                             .qp_type = IBV_QPT_RC,
+                             .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+                             .pd = pd_,
                              .send_ops_flags = IBV_QP_EX_WITH_TSO};
     EXPECT_EQ(ibv_create_qp_ex(context_, &attr), nullptr);
     EXPECT_EQ(errno, EOPNOTSUPP);

@@ -51,7 +51,8 @@ TEST(Transition, AttributesOfOtherTypesAndStatesAreRefused) {
 }
 
 TEST(Transition, ErrorAndResetFromEverywhereNothingElse) {
-    for (ibv_qp_state from : {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR}) {
+    for (ibv_qp_state from :
+         {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE, IBV_QPS_ERR}) {
         EXPECT_TRUE(is_transition_allowed(IBV_QPT_RC, from, IBV_QPS_ERR, IBV_QP_STATE));
         EXPECT_TRUE(is_transition_allowed(IBV_QPT_UD, from, IBV_QPS_RESET, IBV_QP_STATE));
     }
