@@ -54,5 +54,5 @@ def churn(rate, seconds):
         check(line["rss_end"] - line["rss_warm"] < 256 * 1024, f"memory grows: {line}")
 
 
-test("churn", churn, 64, 10, quick=True)
+test("churn", churn, 400, 5, quick=True)
 test("churn/a-minute", churn, 64, 60, timeout=160)

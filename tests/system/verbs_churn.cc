@@ -88,7 +88,7 @@ int main(int argc, char** argv) {
         control.accept_peer(options.port);
 
     const auto total = static_cast<uint32_t>(options.rate * options.seconds);
-    const uint32_t warm = std::max(1U, static_cast<uint32_t>(options.rate * std::min(options.seconds / 4, 10.0)));
+    const uint32_t warm = std::max(1U, total / 2);      // tables and the heap have their size after some hundred connections
     size_t rss_warm = 0;
     const double start = peer::now_s();
     uint32_t number = 0;
