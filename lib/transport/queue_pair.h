@@ -50,6 +50,8 @@ struct Requester {
     uint16_t reads_outstanding = 0; // READ and atomic request packets without all their responses
     uint16_t since_ack_req = 0;     // packets sent since the last with AckReq
     uint8_t probes = 0;             // tail probes since the last progress
+    bool probed = false;            // the packet `probe_psn` was sent as a probe, and no ACK has come since
+    Psn probe_psn;
     uint64_t ack_deadline = kNever; // the verbs' timeout
     uint64_t probe_deadline = kNever;
     uint64_t rnr_until = 0;         // nothing is sent before this

@@ -8,9 +8,10 @@
 //    from there (IBTA 9.4.4.2 allows a READ request that starts inside an earlier one's PSN range).
 // 2. A large READ goes out as several READ requests of half a window each. On the wire their PSNs are those that one
 //    request would have used, and the responder cannot run further ahead than our window.
-// 3. Loss of a last packet, or of its ACK, leaves nothing that provokes a NAK. Waiting for the verbs' timeout (67 ms and more)
-//    would be right but slow, so after a few RTTs the last packet is sent once more (a tail loss probe, as RFC 8985
-//    section 7 has for TCP): a duplicate that every responder acknowledges. Probes do not count as retries.
+// 3. Loss of a last packet, of its ACK, or of a NAK leaves nothing that provokes another NAK. Waiting for the verbs' timeout
+//    (67 ms and more) would be right but slow, so after a few RTTs the packet at `una` is sent once more (after the tail
+//    loss probe of RFC 8985, section 7). If it had arrived, it is a duplicate, and every responder acknowledges all that it
+//    has; if not, its own ACK says that what was sent behind it is gone too. Probes do not count as retries.
 #pragma once
 
 #include "transport/core.h"
@@ -423,6 +424,11 @@ void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
     if (kind == 0) {
         ++core_.counters[Counter::kRxAcks];
         acknowledge(psn + 1);
+        if (r_.probed && qp_.state != IBV_QPS_ERR) {
+            // Nothing behind the probe has arrived, and what was sent before it would have.
+            if (psn == r_.probe_psn && r_.una == psn + 1 && outstanding()) rewind();
+            r_.probed = false;
+        }
         // A READ or atomic before the acknowledged packet without its response: the response was lost.
         if (qp_.state != IBV_QPS_ERR && any_begun() && psn >= r_.una && oldest().awaits_response() &&
             !(r_.rewound && r_.rewound_to == r_.una)) {
@@ -561,19 +567,19 @@ void RequesterLogic<S>::probe() {
     r_.probe_deadline = core_.now_ns + probe_ns();
     if (r_.next_psn != r_.max_psn || !any_begun()) return;      // already sending again
     ++core_.counters[Counter::kTailProbes];
-    const bool inside = r_.next_packet != 0;
-    SendWqe& wqe = qp_.sq.at(inside ? r_.next_wqe : r_.next_wqe - 1);
-    // A READ's or atomic's answer is missing: ask again from `una`. A local operation sent nothing.
-    if (wqe.awaits_response() || wqe.packets == 0 || oldest().awaits_response()) {
+    SendWqe& wqe = oldest();
+    // A READ's or atomic's answer is missing: ask again.
+    if (wqe.awaits_response() || wqe.packets == 0) {
         rewind();
         return;
     }
     if (!core_.sink.ready()) return;
-    const uint32_t packet = inside ? r_.next_packet - 1 : wqe.packets - 1;
-    if (!emit(wqe, packet, r_.max_psn.previous(), true)) {
+    if (!emit(wqe, static_cast<uint32_t>(r_.una - Psn(wqe.first_psn)), r_.una, true)) {
         rewind();                               // its memory has gone: the request fails in its turn
         return;
     }
+    r_.probed = true;
+    r_.probe_psn = r_.una;
     ++core_.counters[Counter::kRetransmittedPackets];
     r_.rtt_start = 0;
 }
