@@ -158,6 +158,7 @@ def run_system(results, quick):
         raise TimedOut
 
     signal.signal(signal.SIGALRM, alarm)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))   # so that processes are ended and namespaces deleted
     for module in sorted((ROOT / "tests" / "system").glob("test_*.py")):
         __import__(module.stem)
     for test in harness.TESTS:
