@@ -216,9 +216,12 @@ void Engine<S>::notify_congestion(QueuePair& qp) {
 
 template <class S>
 uint32_t Engine<S>::transmit_qp(QueuePair& qp, uint32_t budget) {
-    uint32_t packets = 0;
-    if (qp.type == IBV_QPT_RC) packets = ResponderLogic<S>(core_, qp).transmit(budget);
-    if (packets < budget) packets += RequesterLogic<S>(core_, qp).transmit(budget - packets);
+    if (qp.type != IBV_QPT_RC) return RequesterLogic<S>(core_, qp).transmit(budget);
+    ResponderLogic<S> responder(core_, qp);
+    uint32_t packets = responder.transmit(budget);
+    if (packets >= budget) return packets;
+    const uint32_t requests = RequesterLogic<S>(core_, qp).transmit(budget - packets);
+    if (requests != 0) packets += requests + responder.accompany();
     return packets;
 }
 
@@ -301,6 +304,7 @@ void Engine<S>::set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns) {
 
 template <class S>
 void Engine<S>::remove(QueuePair& qp) {
+    if (qp.type == IBV_QPT_RC) ResponderLogic<S>(core_, qp).settle();
     core_.deadlines.remove(qp);
     if (qp.active) core_.active[qp.priority].remove(qp);
     qp.active = false;

@@ -89,6 +89,9 @@ struct Responder {
     Message message = Message::kNone;   // in progress: a First was taken, its Last not
     bool nak_sent = false;          // a sequence NAK was sent for epsn
     bool ack_due = false;
+    bool ping_pong = false;         // the program answers a message with one of its own: ACKs wait for that one
+    uint64_t ack_not_before = 0;    // the ACK that is due waits until then for a request to go with
+    uint64_t received_ns = 0;       // when the last message was complete
     uint8_t ack_syndrome = wire::kSyndromeAck;
     Psn ack_psn;
     uint32_t offset = 0;            // bytes of the message in progress already placed

@@ -8,7 +8,11 @@
 //    ask for them again. READs are executed again, atomics answered from what was kept.
 //    So the ring holds at most the answers of one full set of requests twice: repeated ones whose first answer sufficed, and
 //    the next set. A requester that goes beyond that has more outstanding than max_dest_rd_atomic: an invalid request.
-// 3. As Linux rxe does: after an RNR NAK the packets behind it still provoke one sequence NAK; a SEND longer than its
+// 3. Ping-pong: where a program answers each message at once by a request of its own, the ACK goes out behind that request, in
+//    the same burst (RFC 1122's delayed ACK, with Linux TCP's pingpong rule). It saves the peer a round, and more: a peer
+//    that polls its CQ for the ACK and then spins on memory, as ib_write_lat does, drives its worker only while it polls,
+//    and finds the answer in memory when the ACK ends its poll. An ACK that waited in vain ends the mode.
+// 4. As Linux rxe does: after an RNR NAK the packets behind it still provoke one sequence NAK; a SEND longer than its
 //    receive is NAKed as a remote operational error; a SEND with invalidate of what cannot be invalidated is
 //    acknowledged and fails at the receiver.
 #pragma once
@@ -28,8 +32,18 @@ class ResponderLogic {
     void receive_uc(const wire::ParsedFrame& frame);
     bool owes() const { return s_.job_head != s_.job_tail || s_.ack_due; }
     uint32_t transmit(uint32_t budget);
+    uint32_t accompany();
+    // The QP goes: an ACK that waits goes before it.
+    void settle() {
+        if (s_.ack_due && s_.job_head == s_.job_tail && core_.sink.ready()) send_ack();
+    }
 
   private:
+    // A program that spins on memory answers within this, even when the thread that received shares its core.
+    static constexpr uint64_t kAnswerNs = 100'000;
+    // How long an ACK waits: several times what a poll, a look and a post take, and little against a peer's probe (1 ms).
+    static constexpr uint64_t kAckWaitNs = 20'000;
+
     // What became of a packet: taken, or the NAK that it earns.
     enum class Result : uint8_t { kTaken, kNoReceive, kInvalidRequest, kAccess, kOperation, kLength, kBadInvalidate };
 
@@ -115,7 +129,14 @@ void ResponderLogic<S>::receive_rc(const wire::ParsedFrame& frame) {
     }
     if (op != wire::Op::kReadRequest) {
         s_.epsn = psn + 1;
-        if (h.bth.ack_req && op != wire::Op::kCompareSwap && op != wire::Op::kFetchAdd) owe_ack(psn, wire::kSyndromeAck);
+        if (h.bth.ack_req && op != wire::Op::kCompareSwap && op != wire::Op::kFetchAdd) {
+            // Only one waits: a second says that the peer sends on without an answer.
+            const bool wait = s_.ping_pong && !s_.ack_due;
+            s_.ping_pong = wait;
+            owe_ack(psn, wire::kSyndromeAck);
+            if (wait) s_.ack_not_before = core_.now_ns + kAckWaitNs;
+        }
+        if (is_last(op)) s_.received_ns = core_.now_ns;
     }
     if (result == Result::kBadInvalidate) fail_receive(IBV_WC_REM_INV_REQ_ERR);
 }
@@ -272,6 +293,7 @@ void ResponderLogic<S>::push_atomic(Psn psn, uint64_t original) {
 template <class S>
 void ResponderLogic<S>::owe_ack(Psn psn, uint8_t syndrome) {
     s_.ack_due = true;
+    s_.ack_not_before = 0;
     s_.ack_psn = psn;
     s_.ack_syndrome = syndrome;
 }
@@ -395,11 +417,26 @@ uint32_t ResponderLogic<S>::transmit(uint32_t budget) {
         }
         ++packets;
     }
+    if (s_.ack_due && s_.ack_not_before > core_.now_ns) {
+        core_.deadlines.schedule(qp_, s_.ack_not_before);
+        return packets;
+    }
     if (s_.ack_due && s_.job_head == s_.job_tail && packets < budget && core_.sink.ready()) {
+        if (s_.ack_not_before != 0) s_.ping_pong = false;
         send_ack();
         ++packets;
     }
     return packets;
+}
+
+// A request went out: so does the ACK that waited for it.
+template <class S>
+uint32_t ResponderLogic<S>::accompany() {
+    s_.ping_pong = s_.received_ns != 0 && core_.now_ns - s_.received_ns < kAnswerNs;
+    s_.received_ns = 0;
+    if (!s_.ack_due || s_.ack_not_before == 0 || !core_.sink.ready()) return 0;
+    send_ack();
+    return 1;
 }
 
 template <class S>
