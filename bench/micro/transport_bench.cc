@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nanoseconds per packet of the transport's requester and responder, without I/O. Argument 0: payload bytes; argument 1:
-// 0 = headers and pointers only, 1 = frames are built when sent and parsed when received, ICRC included.
-// Only the ratios within one run mean much on a machine that does other things too.
+// Nanoseconds per packet of the transport's requester and responder, without I/O. Argument 0: payload bytes; argument
+// 1: 0 = headers and pointers only, 1 = frames are built when sent and parsed when received, ICRC included. Only the
+// ratios within one run mean much on a machine that does other things too.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -13,7 +13,7 @@ namespace rove::transport {
 namespace {
 
 constexpr uint32_t kMtu = 4096;
-constexpr uint32_t kBatch = 32;                 // requests posted and acknowledged together
+constexpr uint32_t kBatch = 32;  // requests posted and acknowledged together
 
 struct Sink {
     bool build = false;
@@ -37,7 +37,9 @@ struct Side {
     explicit Side(bool build) {
         sink.build = build;
         cq.init(1024);
-        region = {.iova = reinterpret_cast<uint64_t>(memory.data()), .length = memory.size(), .host = memory.data(),
+        region = {.iova = reinterpret_cast<uint64_t>(memory.data()),
+                  .length = memory.size(),
+                  .host = memory.data(),
                   .access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                             IBV_ACCESS_REMOTE_ATOMIC};
         table.insert(region);

@@ -12,8 +12,8 @@ class Random {
     explicit Random(uint64_t seed) : engine_(seed) {}
 
     uint64_t next() { return engine_(); }
-    uint64_t below(uint64_t n) { return n == 0 ? 0 : engine_() % n; }                       // 0 .. n - 1
-    uint64_t between(uint64_t low, uint64_t high) { return low + below(high - low + 1); }   // inclusive
+    uint64_t below(uint64_t n) { return n == 0 ? 0 : engine_() % n; }                      // 0 .. n - 1
+    uint64_t between(uint64_t low, uint64_t high) { return low + below(high - low + 1); }  // inclusive
     bool chance(double probability) { return static_cast<double>(engine_() >> 11) * 0x1p-53 < probability; }
     // One of the arguments.
     template <class T, class... Ts>

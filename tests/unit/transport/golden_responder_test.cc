@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // The responder against Linux rxe: fed the requester's packets of a capture, it answers as rxe did.
 //
-// What is the same: memory (regions at the capture's addresses), QP numbers and keys. Tables give numbers of their own, so
-// the numbers in each parsed packet are replaced by ours before the engine sees it; nothing else is changed.
-// The .vs script is run beside the packets: its receives are posted, its stores done and its completions and memory
-// checked in the order in which they happened. A step that follows a request in the script waits for the capture's last
-// packet of that request (a SEND that got RNR NAKs waits for its receive: that is posted before the packet whose answer
-// is the first that is no RNR NAK).
+// What is the same: memory (regions at the capture's addresses), QP numbers and keys. Tables give numbers of their own,
+// so the numbers in each parsed packet are replaced by ours before the engine sees it; nothing else is changed. The .vs
+// script is run beside the packets: its receives are posted, its stores done and its completions and memory checked in
+// the order in which they happened. A step that follows a request in the script waits for the capture's last packet of
+// that request (a SEND that got RNR NAKs waits for its receive: that is posted before the packet whose answer is the
+// first that is no RNR NAK).
 //
 // "Answers as": the sequence of (opcode, PSN, AETH syndrome, MSN, payload) is that of the capture, where of a run of
 // plain ACKs only the last counts, on both sides: how many packets one ACK answers is the responder's choice.
-// In rc_loss answers were lost before the capture was taken: there every captured answer must occur among ours, in order.
-// And there rxe answers a repeated READ with Middle and Last only; ours begins each with First or Only, as IBTA 9.7.5.1.3
-// wants of a READ that is executed again. These pairs count as equal.
+// In rc_loss answers were lost before the capture was taken: there every captured answer must occur among ours, in
+// order. And there rxe answers a repeated READ with Middle and Last only; ours begins each with First or Only, as
+// IBTA 9.7.5.1.3 wants of a READ that is executed again. These pairs count as equal.
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -31,8 +31,8 @@ struct Answer {
     bool operator==(const Answer&) const = default;
     bool is_plain_ack() const { return opcode == 0x11 && syndrome == wire::kSyndromeAck; }
     friend void PrintTo(const Answer& a, std::ostream* out) {
-        *out << std::hex << "op " << int{a.opcode} << std::dec << " psn " << a.psn << std::hex << " aeth " << a.syndrome << std::dec
-             << " msn " << a.msn << " bytes " << a.payload.size();
+        *out << std::hex << "op " << int{a.opcode} << std::dec << " psn " << a.psn << std::hex << " aeth " << a.syndrome
+             << std::dec << " msn " << a.msn << " bytes " << a.payload.size();
     }
 };
 
@@ -71,7 +71,8 @@ std::vector<Answer> without_coalescing(const std::vector<Answer>& all) {
 
 bool is_request(uint8_t opcode) {
     const wire::Op op = wire::op_of(opcode);
-    return wire::service_of(opcode) != wire::Service::kRc || op < wire::Op::kReadResponseFirst || op > wire::Op::kAtomicAck;
+    return wire::service_of(opcode) != wire::Service::kRc || op < wire::Op::kReadResponseFirst ||
+           op > wire::Op::kAtomicAck;
 }
 
 uint32_t crc32(const uint8_t* data, size_t bytes) {
@@ -150,13 +151,13 @@ class Replay {
         uint32_t host;
         Region region;
         std::vector<uint8_t> bytes;
-        uint32_t key;                       // in the capture
+        uint32_t key;  // in the capture
         uint64_t address;
     };
     struct Pair {
         uint32_t host;
         QueuePair* qp;
-        uint32_t number;                    // in the capture
+        uint32_t number;  // in the capture
     };
 
     // The first packet of a request that was not seen before (a repetition is no new step of the script).
@@ -177,7 +178,8 @@ class Replay {
     bool next_answer_is_rnr(size_t i) const {
         for (; i < packets_.size(); ++i) {
             const wire::Headers& h = packets_[i].parsed.headers;
-            if (!is_request(h.bth.opcode)) return h.aeth.syndrome >> 5 == 1 || h.aeth.syndrome == wire::kSyndromeNakSequence;
+            if (!is_request(h.bth.opcode))
+                return h.aeth.syndrome >> 5 == 1 || h.aeth.syndrome == wire::kSyndromeNakSequence;
         }
         return false;
     }
@@ -250,7 +252,8 @@ class Replay {
             options.type = words[2] == "rc" ? IBV_QPT_RC : words[2] == "uc" ? IBV_QPT_UC : IBV_QPT_UD;
             const uint32_t host = words[1] == "d0" ? 0 : 1;
             options_.push_back(options);
-            pairs_.push_back({host, &hosts_[host]->create(options), static_cast<uint32_t>(value(last_output_[0], "qpn"))});
+            pairs_.push_back(
+                {host, &hosts_[host]->create(options), static_cast<uint32_t>(value(last_output_[0], "qpn"))});
             if (options.type == IBV_QPT_UD) {
                 options.qkey = 0x11111111;
                 hosts_[host]->bring_up(*pairs_.back().qp, options, path(host), 0, 0, 1);
@@ -262,7 +265,8 @@ class Replay {
             options.psn = static_cast<uint32_t>(number(words[5]));
             if (std::find(words.begin(), words.end(), "minrnr=18") != words.end()) options.min_rnr_timer = 18;
             Pair& pair = pairs_[index];
-            hosts_[pair.host]->bring_up(*pair.qp, options, path(pair.host), 0, static_cast<uint32_t>(number(words[4])), 1);
+            hosts_[pair.host]->bring_up(*pair.qp, options, path(pair.host), 0, static_cast<uint32_t>(number(words[4])),
+                                        1);
         } else if (verb == "recv") {
             const Pair& pair = pairs_[number(words[1].substr(1))];
             const Memory& m = memories_[number(words[2].substr(1))];
@@ -278,7 +282,7 @@ class Replay {
             if (words.size() > 3) {
                 const uint64_t stored = number(words[3]);
                 std::memcpy(m.bytes.data() + number(words[2]), &stored, 8);
-            } else if (m.host == 1) {       // the requester's own memory is not part of this
+            } else if (m.host == 1) {  // the requester's own memory is not part of this
                 uint64_t found;
                 std::memcpy(&found, m.bytes.data() + number(words[2]), 8);
                 EXPECT_EQ(found, number(last_output_[0].substr(3))) << steps_[next_];
@@ -326,7 +330,7 @@ class Replay {
         for (const Memory& m : memories_) {
             if (m.host == host && m.key == key) return m.region.key;
         }
-        return 0xFFFFFF00;                  // nobody's, as in the capture
+        return 0xFFFFFF00;  // nobody's, as in the capture
     }
 
     void feed(uint32_t to, wire::ParsedFrame frame) {

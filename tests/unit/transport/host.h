@@ -24,8 +24,8 @@ using transport::QueuePair;
 using transport::Region;
 using transport::SharedRecvQueue;
 
-inline constexpr int kAllAccess =
-    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
 
 inline constexpr int kRemoteAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
@@ -79,20 +79,20 @@ struct Send {
 struct QpOptions {
     ibv_qp_type type = IBV_QPT_RC;
     uint32_t mtu = 1024;
-    uint32_t depth = 128;                   // of both queues
+    uint32_t depth = 128;  // of both queues
     uint32_t max_sge = 8;
     uint32_t max_inline = 256;
-    uint8_t max_rd_atomic = 4;              // both ways
-    uint8_t timeout = 14;                   // 67 ms
+    uint8_t max_rd_atomic = 4;  // both ways
+    uint8_t timeout = 14;       // 67 ms
     uint8_t retry_cnt = 7;
     uint8_t rnr_retry = 7;
-    uint8_t min_rnr_timer = 12;             // 0.64 ms
-    uint32_t psn = 100;                     // where this side starts to send
+    uint8_t min_rnr_timer = 12;  // 0.64 ms
+    uint32_t psn = 100;          // where this side starts to send
     uint32_t access = kAllAccess;
     uint32_t qkey = 0x1111;
     uint16_t pkey = wire::kDefaultPkey;
     bool sq_sig_all = false;
-    CompletionQueue* send_cq = nullptr;     // null: its own
+    CompletionQueue* send_cq = nullptr;  // null: its own
     CompletionQueue* recv_cq = nullptr;
     SharedRecvQueue* srq = nullptr;
 };
@@ -180,7 +180,8 @@ class Host {
         window.is_window = true;
         window.valid = false;
         ASSERT_TRUE(memory.insert(window));
-        ASSERT_TRUE(memory.bind(window, window.key ^ 0x55, buffer.key(), buffer.address(), buffer.size, kRemoteAccess, qp));
+        ASSERT_TRUE(
+            memory.bind(window, window.key ^ 0x55, buffer.key(), buffer.address(), buffer.size, kRemoteAccess, qp));
     }
 
     CompletionQueue& completion_queue(uint32_t entries) {
@@ -315,7 +316,7 @@ class Host {
     transport::MemoryTable memory;
     TestSink sink;
     transport::Engine<TestSink> engine;
-    std::array<uint64_t, 16> parse_errors{};    // by wire::ParseError
+    std::array<uint64_t, 16> parse_errors{};  // by wire::ParseError
 
   private:
     std::vector<std::unique_ptr<Buffer>> buffers_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A million mutated golden packets into live queue pairs: nothing crashes, memory that may not be written stays as it is, and
-// every packet is counted. Run with sanitizers it says more.
+// A million mutated golden packets into live queue pairs: nothing crashes, memory that may not be written stays as it
+// is, and every packet is counted. Run with sanitizers it says more.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,8 +16,7 @@ namespace {
 class GuardedPages {
   public:
     explicit GuardedPages(size_t bytes) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))), bytes_(bytes) {
-        base_ = static_cast<uint8_t*>(
-            mmap(nullptr, bytes_ + 2 * page_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        base_ = static_cast<uint8_t*>(mmap(nullptr, bytes_ + 2 * page_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
         EXPECT_NE(base_, MAP_FAILED);
         EXPECT_EQ(mprotect(data(), bytes_, PROT_READ | PROT_WRITE), 0);
     }
@@ -173,29 +172,66 @@ class Target {
     void mutate(wire::Headers& h, std::vector<uint8_t>& payload, wire::Flow& flow) {
         for (uint64_t times = random_.between(1, 3); times > 0; --times) {
             switch (random_.below(16)) {
-                case 0: h.bth.opcode = static_cast<uint8_t>(random_.next()); break;
-                case 1: h.bth.opcode = static_cast<uint8_t>((h.bth.opcode & 0xE0) | random_.below(0x18)); break;
-                case 2: h.bth.psn = (h.bth.psn + static_cast<uint32_t>(random_.below(9)) - 4) & 0xFFFFFF; break;
-                case 3: h.bth.psn = static_cast<uint32_t>(random_.below(1 << 24)); break;
-                case 4: h.bth.dest_qpn = random_.chance(0.5) ? 0xFFFFFF : static_cast<uint32_t>(random_.below(1 << 24)); break;
-                case 5: h.bth.pkey = static_cast<uint16_t>(random_.next()); break;
-                case 6: h.reth.length = random_.pick(0u, 1u, 0x7FFFFFFFu, 0x80000000u, 0x80000001u, 0xFFFFFFFFu, 4096u); break;
-                case 7: h.reth.va = random_.pick<uint64_t>(0, UINT64_MAX, UINT64_MAX - 7, h.reth.va + 1, random_.next()); break;
-                case 8: h.reth.rkey = h.atomic.rkey = static_cast<uint32_t>(random_.next()); break;
-                case 9: h.aeth.syndrome = static_cast<uint8_t>(random_.next()); break;
-                case 10: h.atomic.va += random_.below(9); break;
-                case 11: payload.resize(random_.below(9000), 0x5A); break;
-                case 12: payload.resize(random_.pick(0u, 1u, 1023u, 1024u, 1025u), 0x5A); break;
-                case 13: h.deth.qkey = static_cast<uint32_t>(random_.next()); break;
-                case 14: flow.src[15] ^= static_cast<uint8_t>(random_.below(4)); break;
-                default: flow.traffic_class |= wire::kEcnCe; h.bth.ack_req = random_.chance(0.5); break;
+                case 0:
+                    h.bth.opcode = static_cast<uint8_t>(random_.next());
+                    break;
+                case 1:
+                    h.bth.opcode = static_cast<uint8_t>((h.bth.opcode & 0xE0) | random_.below(0x18));
+                    break;
+                case 2:
+                    h.bth.psn = (h.bth.psn + static_cast<uint32_t>(random_.below(9)) - 4) & 0xFFFFFF;
+                    break;
+                case 3:
+                    h.bth.psn = static_cast<uint32_t>(random_.below(1 << 24));
+                    break;
+                case 4:
+                    h.bth.dest_qpn = random_.chance(0.5) ? 0xFFFFFF : static_cast<uint32_t>(random_.below(1 << 24));
+                    break;
+                case 5:
+                    h.bth.pkey = static_cast<uint16_t>(random_.next());
+                    break;
+                case 6:
+                    h.reth.length = random_.pick(0u, 1u, 0x7FFFFFFFu, 0x80000000u, 0x80000001u, 0xFFFFFFFFu, 4096u);
+                    break;
+                case 7:
+                    h.reth.va = random_.pick<uint64_t>(0, UINT64_MAX, UINT64_MAX - 7, h.reth.va + 1, random_.next());
+                    break;
+                case 8:
+                    h.reth.rkey = h.atomic.rkey = static_cast<uint32_t>(random_.next());
+                    break;
+                case 9:
+                    h.aeth.syndrome = static_cast<uint8_t>(random_.next());
+                    break;
+                case 10:
+                    h.atomic.va += random_.below(9);
+                    break;
+                case 11:
+                    payload.resize(random_.below(9000), 0x5A);
+                    break;
+                case 12:
+                    payload.resize(random_.pick(0u, 1u, 1023u, 1024u, 1025u), 0x5A);
+                    break;
+                case 13:
+                    h.deth.qkey = static_cast<uint32_t>(random_.next());
+                    break;
+                case 14:
+                    flow.src[15] ^= static_cast<uint8_t>(random_.below(4));
+                    break;
+                default:
+                    flow.traffic_class |= wire::kEcnCe;
+                    h.bth.ack_req = random_.chance(0.5);
+                    break;
             }
         }
     }
     void spoil(std::vector<uint8_t>& frame) {
         switch (random_.below(3)) {
-            case 0: frame.resize(random_.below(frame.size() + 1)); break;
-            case 1: frame.resize(frame.size() + random_.below(64)); break;
+            case 0:
+                frame.resize(random_.below(frame.size() + 1));
+                break;
+            case 1:
+                frame.resize(frame.size() + random_.below(64));
+                break;
             default:
                 for (uint64_t flips = random_.between(1, 8); flips > 0; --flips)
                     frame[random_.below(frame.size())] ^= static_cast<uint8_t>(1u << random_.below(8));
@@ -238,10 +274,10 @@ TEST(Hostile, a_million_mutated_golden_packets) {
     // The attack reached everything: most packets passed the parser, and each reason to drop one was met.
     EXPECT_GT(target.sent() - target.refused(), count / 2);
     EXPECT_GT(target.answered(), count / 20);
-    for (Counter c : {Counter::kDropUnknownQp, Counter::kDropService, Counter::kDropSource, Counter::kDropPkey, Counter::kDropQkey,
-                      Counter::kDropSequence, Counter::kDropResponse, Counter::kDropLength, Counter::kDropMulticast,
-                      Counter::kDropOverload, Counter::kTxNakError, Counter::kTxNakSequence, Counter::kRxDuplicate,
-                      Counter::kTxCnp, Counter::kRxNakError}) {
+    for (Counter c : {Counter::kDropUnknownQp, Counter::kDropService, Counter::kDropSource, Counter::kDropPkey,
+                      Counter::kDropQkey, Counter::kDropSequence, Counter::kDropResponse, Counter::kDropLength,
+                      Counter::kDropMulticast, Counter::kDropOverload, Counter::kTxNakError, Counter::kTxNakSequence,
+                      Counter::kRxDuplicate, Counter::kTxCnp, Counter::kRxNakError}) {
         EXPECT_GT(target.host().counter(c), 0u) << transport::to_string(c);
     }
 }

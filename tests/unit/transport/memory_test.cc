@@ -14,8 +14,11 @@ struct MemoryTest : ::testing::Test {
     MemoryTable table;
     uint8_t bytes[1000];
     int pd = 0, other_pd = 0;
-    Region region{.iova = 0x10000, .length = sizeof bytes, .host = bytes,
-                  .access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, .pd = &pd};
+    Region region{.iova = 0x10000,
+                  .length = sizeof bytes,
+                  .host = bytes,
+                  .access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ,
+                  .pd = &pd};
 };
 
 TEST_F(MemoryTest, translates_inside_the_bounds_only) {
@@ -58,11 +61,34 @@ TEST_F(MemoryTest, nothing_is_checked_for_no_bytes) {
 
 TEST_F(MemoryTest, a_window_serves_its_queue_pair_only) {
     QueuePair mine, another;
-    region.window_qp = &mine;
+    mine.pd = another.pd = &pd;
+    region.access |= IBV_ACCESS_MW_BIND;
     ASSERT_TRUE(table.insert(region));
-    EXPECT_NE(table.translate(region.key, 0x10000, 8, 0, &pd, &mine), nullptr);
-    EXPECT_EQ(table.translate(region.key, 0x10000, 8, 0, &pd, &another), nullptr);
-    EXPECT_EQ(table.translate(region.key, 0x10000, 8, 0, &pd), nullptr);
+    Region window{.pd = &pd, .is_window = true, .valid = false};
+    ASSERT_TRUE(table.insert(window));
+    EXPECT_EQ(table.find(window.key), nullptr) << "not bound";
+    const uint32_t key = window.key ^ 0x33;
+    const auto bind = [&](uint32_t rkey, uint32_t lkey, uint64_t length) {
+        return table.bind(window, rkey, lkey, 0x10010, length, IBV_ACCESS_REMOTE_READ, mine);
+    };
+    EXPECT_FALSE(bind(key, region.key, 985)) << "beyond the region";
+    EXPECT_FALSE(bind(key + 256, region.key, 100)) << "another index";
+    EXPECT_FALSE(bind(key, region.key + 1, 100)) << "no such region";
+    ASSERT_TRUE(bind(key, region.key, 100));
+    EXPECT_FALSE(bind(key, region.key, 100)) << "bound already";
+    EXPECT_EQ(region.windows, 1u);
+    EXPECT_EQ(table.translate(key, 0x10010, 8, IBV_ACCESS_REMOTE_READ, &pd, &mine), bytes + 0x10);
+    EXPECT_EQ(table.translate(key, 0x1000F, 8, IBV_ACCESS_REMOTE_READ, &pd, &mine), nullptr);
+    EXPECT_EQ(table.translate(key, 0x10010, 101, IBV_ACCESS_REMOTE_READ, &pd, &mine), nullptr);
+    EXPECT_EQ(table.translate(key, 0x10010, 8, IBV_ACCESS_REMOTE_WRITE, &pd, &mine), nullptr);
+    EXPECT_EQ(table.translate(key, 0x10010, 8, 0, &pd, &another), nullptr);
+    EXPECT_EQ(table.translate(key, 0x10010, 8, 0, &pd), nullptr);
+    EXPECT_FALSE(table.invalidate(key, another));
+    EXPECT_FALSE(table.invalidate(region.key, mine)) << "a region is no window";
+    EXPECT_TRUE(table.invalidate(key, mine));
+    EXPECT_FALSE(table.invalidate(key, mine));
+    EXPECT_EQ(region.windows, 0u);
+    EXPECT_EQ(table.translate(key, 0x10010, 8, 0, &pd, &mine), nullptr);
 }
 
 TEST_F(MemoryTest, old_keys_find_nothing) {
@@ -72,7 +98,7 @@ TEST_F(MemoryTest, old_keys_find_nothing) {
         EXPECT_TRUE(seen.insert(region.key).second) << "key given twice";
         for (uint32_t key : seen) EXPECT_EQ(table.find(key), key == region.key ? &region : nullptr);
         table.remove(region);
-        if (seen.size() > 200) break;   // generations have 8 bits
+        if (seen.size() > 200) break;  // generations have 8 bits
     }
 }
 

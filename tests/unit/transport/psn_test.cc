@@ -26,7 +26,7 @@ TEST(Psn, orders_across_the_wrap) {
             EXPECT_FALSE(second < first || second <= first || first > second || first >= second);
         }
         EXPECT_TRUE(Psn(base) <= Psn(base) && Psn(base) >= Psn(base) && !(Psn(base) < Psn(base)));
-        EXPECT_EQ((Psn(base) + 0x800000) - Psn(base), -0x800000);   // half the circle away counts as behind
+        EXPECT_EQ((Psn(base) + 0x800000) - Psn(base), -0x800000);  // half the circle away counts as behind
     }
 }
 

@@ -19,9 +19,10 @@ uint64_t environment(const char* name) {
 void print(const std::vector<Observed>& trace) {
     for (const Observed& p : trace) {
         const wire::Headers& h = p.headers;
-        std::printf("%12.3f us  host %u  qp %06x  op %02x  psn %8u %s payload %5u  ", static_cast<double>(p.time) / 1e3, p.from,
-                    h.bth.dest_qpn, h.bth.opcode, h.bth.psn, h.bth.ack_req ? "A" : " ", p.payload_bytes);
-        if (wire::opcode_info(h.bth.opcode).extensions & wire::kHasAeth) std::printf("aeth %02x %u", h.aeth.syndrome, h.aeth.msn);
+        std::printf("%12.3f us  host %u  qp %06x  op %02x  psn %8u %s payload %5u  ", static_cast<double>(p.time) / 1e3,
+                    p.from, h.bth.dest_qpn, h.bth.opcode, h.bth.psn, h.bth.ack_req ? "A" : " ", p.payload_bytes);
+        if (wire::opcode_info(h.bth.opcode).extensions & wire::kHasAeth)
+            std::printf("aeth %02x %u", h.aeth.syndrome, h.aeth.msn);
         if (wire::opcode_info(h.bth.opcode).extensions & wire::kHasReth) std::printf("reth length %u", h.reth.length);
         std::printf("\n");
     }

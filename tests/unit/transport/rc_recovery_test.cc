@@ -269,7 +269,8 @@ TEST_F(RcRecovery, a_lost_rnr_nak_costs_no_transport_retry) {
     options.retry_cnt = 0;
     connect(options);
     net.filter = [n = 0](const Observed& p) mutable {
-        return p.op() == Op::kAck && p.headers.aeth.syndrome >> 5 == 1 && n++ % 3 == 2 ? Verdict::kDrop : Verdict::kPass;
+        return p.op() == Op::kAck && p.headers.aeth.syndrome >> 5 == 1 && n++ % 3 == 2 ? Verdict::kDrop
+                                                                                       : Verdict::kPass;
     };
     post(send(1, 0, 3000));
     net.run_for(20 * kMillisecond);
@@ -300,7 +301,7 @@ TEST_F(RcRecovery, max_rd_atomic_is_kept) {
         options.max_rd_atomic = most;
         connect(options);
         uint32_t outstanding = 0, highest = 0;
-        std::vector<uint32_t> ends;             // last PSN of each request that waits
+        std::vector<uint32_t> ends;  // last PSN of each request that waits
         net.filter = [&](const Observed& p) {
             if (p.from == 0 && (p.op() == Op::kReadRequest || p.op() == Op::kFetchAdd)) {
                 const uint32_t psns = p.op() == Op::kFetchAdd ? 1 : std::max(1u, (p.headers.reth.length + 1023) / 1024);
@@ -353,7 +354,7 @@ TEST_F(RcRecovery, a_repetition_that_was_overtaken_is_not_an_excess_request) {
     QpOptions options;
     options.max_rd_atomic = 1;
     connect(options);
-    net.egress[1].delay_ns = 3 * kMillisecond;      // longer than the tail probe waits
+    net.egress[1].delay_ns = 3 * kMillisecond;  // longer than the tail probe waits
     net.egress[1].bytes_per_s = 3'000'000;
     net.egress[1].room_packets = 1;
     for (uint64_t i = 0; i < 10; ++i) post(read(i, 0, 3000, 0));

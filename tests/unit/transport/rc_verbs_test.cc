@@ -178,14 +178,16 @@ TEST_F(RcVerbs, both_directions_at_once) {
 TEST_F(RcVerbs, gather_and_scatter_lists_with_empty_entries) {
     connect();
     Buffer& other = b.buffer(4000);
-    ASSERT_TRUE(b.post_recv(*qb, 1, {mb.sge(0, 0), mb.sge(10, 700), other.sge(3, 0), other.sge(5, 900), mb.sge(2000, 1),
-                                     mb.sge(3000, 5000)}));
+    ASSERT_TRUE(b.post_recv(
+        *qb, 1,
+        {mb.sge(0, 0), mb.sge(10, 700), other.sge(3, 0), other.sge(5, 900), mb.sge(2000, 1), mb.sge(3000, 5000)}));
     Send s{.wr_id = 2, .sges = {ma.sge(50, 1), ma.sge(0, 0), ma.sge(100, 2000), ma.sge(5000, 1023), ma.sge(9000, 0)}};
     post(s);
     ASSERT_TRUE(run());
     expect_sent(IBV_WC_SUCCESS);
     std::vector<uint8_t> source = ma.bytes(50, 1), got = mb.bytes(10, 700);
-    for (const auto& part : {ma.bytes(100, 2000), ma.bytes(5000, 1023)}) source.insert(source.end(), part.begin(), part.end());
+    for (const auto& part : {ma.bytes(100, 2000), ma.bytes(5000, 1023)})
+        source.insert(source.end(), part.begin(), part.end());
     for (const auto& part : {other.bytes(5, 900), mb.bytes(2000, 1), mb.bytes(3000, 3024 - 1601)})
         got.insert(got.end(), part.begin(), part.end());
     EXPECT_EQ(source, got);
@@ -256,10 +258,18 @@ TEST_F(RcVerbs, send_queue_order_is_completion_order) {
     connect();
     for (uint64_t i = 0; i < 100; ++i) {
         switch (i % 4) {
-            case 0: post(write(i, 0, 3000, 0)); break;
-            case 1: post(read(i, 50000, 5000, 0)); break;
-            case 2: post(fetch_add(i, 60000, 64, 1)); break;
-            default: post(write(i, 0, 1, 0)); break;
+            case 0:
+                post(write(i, 0, 3000, 0));
+                break;
+            case 1:
+                post(read(i, 50000, 5000, 0));
+                break;
+            case 2:
+                post(fetch_add(i, 60000, 64, 1));
+                break;
+            default:
+                post(write(i, 0, 1, 0));
+                break;
         }
     }
     ASSERT_TRUE(run());
@@ -338,7 +348,7 @@ TEST_F(RcVerbs, a_long_message_crosses_the_window) {
     options.mtu = 256;
     connect(options);
     ma.fill(9);
-    post(write(1, 0, 120000, 0));       // 469 packets, window 256
+    post(write(1, 0, 120000, 0));  // 469 packets, window 256
     post(read(2, 0, 120000, 0));
     ASSERT_TRUE(run());
     EXPECT_THAT(statuses(sent()), ElementsAre(IBV_WC_SUCCESS, IBV_WC_SUCCESS));

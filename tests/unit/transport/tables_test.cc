@@ -37,7 +37,7 @@ TEST(QueuePairTable, finds_by_the_whole_number) {
 TEST(QueuePairTable, a_number_that_was_used_comes_back_with_another_generation) {
     QueuePairTable table;
     std::set<uint32_t> numbers;
-    for (uint32_t i = 0; i < 200'000; ++i) {    // three times round the indices
+    for (uint32_t i = 0; i < 200'000; ++i) {  // three times round the indices
         QueuePair qp;
         ASSERT_TRUE(table.insert(qp));
         ASSERT_TRUE(numbers.insert(qp.qpn).second) << qp.qpn;

@@ -36,7 +36,9 @@ Network::Network(uint64_t seed, uint32_t hosts, const transport::Config& config)
         hosts_.push_back(std::make_unique<Host>(i, config));
         hosts_[i]->sink.room = [this, i] { return has_room(i); };
         hosts_[i]->sink.transmit = [this, i](const Path& path, const wire::Headers& headers,
-                                             std::vector<uint8_t>&& frame) { on_sent(i, path, headers, std::move(frame)); };
+                                             std::vector<uint8_t>&& frame) {
+            on_sent(i, path, headers, std::move(frame));
+        };
     }
 }
 
@@ -55,7 +57,7 @@ bool Network::has_room(uint32_t from) {
 void Network::on_sent(uint32_t from, const Path& path, const wire::Headers& headers, std::vector<uint8_t>&& frame) {
     Observed seen{now_, from, headers, 0};
     const size_t overhead = wire::frame_bytes(path.headers, headers.bth.opcode, 0);
-    seen.payload_bytes = static_cast<uint32_t>(frame.size() - overhead);    // with pad
+    seen.payload_bytes = static_cast<uint32_t>(frame.size() - overhead);  // with pad
     if (keep_trace) trace.push_back(seen);
     switch (filter ? filter(seen) : Verdict::kPass) {
         case Verdict::kDrop:

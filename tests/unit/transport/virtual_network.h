@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hosts joined by a network in virtual time. Frames are built, carried as bytes and parsed again, so a flipped bit meets the
-// ICRC. What the network does to them comes from a seed, or packet by packet from a test's filter.
-// Units: virtual nanoseconds, bytes, probabilities per packet.
+// Hosts joined by a network in virtual time. Frames are built, carried as bytes and parsed again, so a flipped bit
+// meets the ICRC. What the network does to them comes from a seed, or packet by packet from a test's filter. Units:
+// virtual nanoseconds, bytes, probabilities per packet.
 #pragma once
 
 #include <map>
 
-#include "transport/host.h"
 #include "support/random.h"
+#include "transport/host.h"
 
 namespace rove::test {
 
@@ -15,10 +15,10 @@ namespace rove::test {
 struct Impairment {
     double loss = 0, duplicate = 0, reorder = 0, corrupt = 0, mark_ce = 0;
     uint64_t delay_ns = 2'000;
-    uint64_t reorder_ns = 20'000;           // a reordered packet is late by up to this
-    uint64_t bytes_per_s = 0;               // 0 = no limit
-    uint32_t room_packets = 0;              // what the sender's ring holds until the wire takes it; 0 = any number
-    std::vector<std::pair<uint64_t, uint64_t>> down;    // [from, to): everything sent is lost
+    uint64_t reorder_ns = 20'000;  // a reordered packet is late by up to this
+    uint64_t bytes_per_s = 0;      // 0 = no limit
+    uint32_t room_packets = 0;     // what the sender's ring holds until the wire takes it; 0 = any number
+    std::vector<std::pair<uint64_t, uint64_t>> down;  // [from, to): everything sent is lost
 };
 
 // A packet as a test sees it when it is sent.
@@ -38,7 +38,7 @@ enum class Verdict : uint8_t {
     kPass,
     kDrop,
     kTwice,
-    kHold,      // until release()
+    kHold,  // until release()
     kMarkCe,
 };
 
@@ -50,10 +50,10 @@ class Network {
     uint64_t now() const { return now_; }
     Random& random() { return random_; }
 
-    std::vector<Impairment> egress;                         // by host
-    std::function<Verdict(const Observed&)> filter;         // null: everything passes
+    std::vector<Impairment> egress;                  // by host
+    std::function<Verdict(const Observed&)> filter;  // null: everything passes
     bool keep_trace = true;
-    std::vector<Observed> trace;                            // all packets sent, including those lost
+    std::vector<Observed> trace;  // all packets sent, including those lost
 
     // Calls `action` at `time`.
     void at(uint64_t time, std::function<void()> action);
@@ -94,8 +94,8 @@ class Network {
     Random random_;
     uint64_t now_ = 1'000'000;
     std::vector<std::unique_ptr<Host>> hosts_;
-    std::multimap<uint64_t, Event> events_;                 // in order of time, then of insertion
-    std::vector<std::deque<uint64_t>> departures_;          // by host: when each packet in its ring leaves
+    std::multimap<uint64_t, Event> events_;         // in order of time, then of insertion
+    std::vector<std::deque<uint64_t>> departures_;  // by host: when each packet in its ring leaves
     std::vector<bool> wake_pending_;
     std::vector<Held> held_;
 };

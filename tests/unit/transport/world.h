@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A random world: a network, queue pairs, and programs on both hosts, all drawn from one seed; and the model of what verbs
-// promises that checks every completion and every byte. Units: virtual nanoseconds, bytes, offsets into a host's arena.
+// A random world: a network, queue pairs, and programs on both hosts, all drawn from one seed; and the model of what
+// verbs promises that checks every completion and every byte. Units: virtual nanoseconds, bytes, offsets into a host's
+// arena.
 //
 // DESIGN NOTES
-// 1. Each host has one arena of memory and a shadow of it. Everything that requests may touch lies in the arena, with gaps
+// 1. Each host has one arena of memory and a shadow of it. Everything that requests may touch lies in the arena, with
+// gaps
 //    between; at the end arena and shadow must be equal, so a byte misplaced anywhere is seen.
-// 2. A reliable world's result is known when its plan is drawn: RC executes a queue pair's requests in order, and no two
+// 2. A reliable world's result is known when its plan is drawn: RC executes a queue pair's requests in order, and no
+// two
 //    queue pairs write the same place (but for one counter per host, of which the sum is known).
-// 3. In a failing world a queue pair may break. Then the requests must have taken effect up to some point at or beyond the
+// 3. In a failing world a queue pair may break. Then the requests must have taken effect up to some point at or beyond
+// the
 //    last completion, and not beyond it: data never holds kUntouched, so each byte says whether it was written.
 // 4. UC and UD may lose messages, never mix them: a message says in its first bytes which one it is.
 #pragma once
@@ -19,7 +23,7 @@
 namespace rove::test {
 
 inline constexpr uint8_t kUntouched = 0xEE;
-inline constexpr uint64_t kIsReceive = 1ull << 63;      // in a wr_id
+inline constexpr uint64_t kIsReceive = 1ull << 63;  // in a wr_id
 
 struct Range {
     size_t offset = 0;
@@ -28,13 +32,13 @@ struct Range {
 
 struct Arena {
     Host* host = nullptr;
-    std::vector<uint8_t> memory, shadow;                // grow while the world is planned, then stay
+    std::vector<uint8_t> memory, shadow;  // grow while the world is planned, then stay
     Region region;
 
     // Fresh untouched bytes, with a gap before and behind.
     size_t allocate(size_t bytes, Random& random, size_t align = 1);
     ibv_sge sge(const Range& range) const { return {region.iova + range.offset, range.bytes, region.key}; }
-    void set(size_t offset, const std::vector<uint8_t>& data);      // both memory and shadow
+    void set(size_t offset, const std::vector<uint8_t>& data);  // both memory and shadow
     bool holds(size_t offset, const std::vector<uint8_t>& data) const {
         return std::equal(data.begin(), data.end(), memory.begin() + static_cast<ptrdiff_t>(offset));
     }
@@ -51,14 +55,14 @@ struct PlannedSend {
     ibv_wr_opcode opcode = IBV_WR_SEND;
     uint32_t flags = 0;
     uint32_t immediate = 0;
-    std::vector<Range> local;                           // source, or destination of a response
-    std::vector<uint8_t> data;                          // carried, or what the response must bring
+    std::vector<Range> local;   // source, or destination of a response
+    std::vector<uint8_t> data;  // carried, or what the response must bring
     size_t remote = 0;
-    bool fresh = true;                                  // nobody else touches the remote range
+    bool fresh = true;  // nobody else touches the remote range
     bool shared_counter = false;
     uint64_t compare_add = 0, swap = 0;
-    std::optional<ibv_wc_status> poison;                // fails with this, by design
-    bool bad_lkey = false, bad_rkey = false, beyond_end = false;    // of a poisoned request
+    std::optional<ibv_wc_status> poison;                          // fails with this, by design
+    bool bad_lkey = false, bad_rkey = false, beyond_end = false;  // of a poisoned request
 
     bool signaled() const { return (flags & IBV_SEND_SIGNALED) != 0; }
     bool is_message() const {
@@ -70,10 +74,10 @@ struct PlannedSend {
     bool is_atomic() const { return opcode >= IBV_WR_ATOMIC_CMP_AND_SWP && opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD; }
 };
 
-struct ReceivePool {                                    // a QP's receive queue, or an SRQ
+struct ReceivePool {  // a QP's receive queue, or an SRQ
     Arena* arena = nullptr;
     transport::RecvQueue* queue = nullptr;
-    QueuePair* qp = nullptr;                            // null for an SRQ
+    QueuePair* qp = nullptr;  // null for an SRQ
     std::vector<PlannedReceive> receives;
     size_t posted = 0;
 };
@@ -84,26 +88,26 @@ struct Direction {
     ibv_qp_type type = IBV_QPT_RC;
     Arena* from = nullptr;
     Arena* to = nullptr;
-    QueuePair* qp = nullptr;                            // sends
-    QueuePair* peer = nullptr;                          // receives
+    QueuePair* qp = nullptr;    // sends
+    QueuePair* peer = nullptr;  // receives
     QpOptions options;
-    Path path;                                          // UD
-    ReceivePool* pool = nullptr;                        // at `to`
+    Path path;                    // UD
+    ReceivePool* pool = nullptr;  // at `to`
     std::vector<PlannedSend> sends;
-    std::vector<size_t> messages;                       // indices of those that take a receive
-    size_t hot = 0;                                     // RC: start of the range that is written and read again and again
+    std::vector<size_t> messages;  // indices of those that take a receive
+    size_t hot = 0;                // RC: start of the range that is written and read again and again
     std::vector<uint8_t> hot_model;
-    uint64_t counter_added = 0;                         // to the peer's shared counter
+    uint64_t counter_added = 0;  // to the peer's shared counter
 
     size_t posted = 0;
-    size_t succeeded = 0;                               // requests known to have succeeded: [0, succeeded)
-    size_t ended = 0;                                   // ... or failed, or been flushed
-    size_t delivered = 0;                               // messages received with success
-    size_t receives_ended = 0;                          // own queue: completed in any way
+    size_t succeeded = 0;       // requests known to have succeeded: [0, succeeded)
+    size_t ended = 0;           // ... or failed, or been flushed
+    size_t delivered = 0;       // messages received with success
+    size_t receives_ended = 0;  // own queue: completed in any way
     size_t writes_checked = 0;
-    bool send_failed = false, receive_failed = false;   // a completion that was not a success was seen
+    bool send_failed = false, receive_failed = false;  // a completion that was not a success was seen
     bool broken() const { return send_failed || receive_failed; }
-    std::vector<bool> message_seen;                     // UC, UD
+    std::vector<bool> message_seen;  // UC, UD
 };
 
 class World {
@@ -150,17 +154,17 @@ class World {
 
     uint64_t seed_;
     Random random_;
-    bool reliable_ = true;                              // RC must succeed
-    bool clean_ = false;                                // nothing is lost or late
-    bool in_order_ = false;                             // no duplication and reordering: UC and UD keep order
-    double eagerness_ = 1;                              // chance that a tick posts a send
-    double receive_eagerness_ = 1;                      // ... a receive
+    bool reliable_ = true;          // RC must succeed
+    bool clean_ = false;            // nothing is lost or late
+    bool in_order_ = false;         // no duplication and reordering: UC and UD keep order
+    double eagerness_ = 1;          // chance that a tick posts a send
+    double receive_eagerness_ = 1;  // ... a receive
     uint64_t tick_ns_ = 0;
     transport::Config config_;
     std::unique_ptr<Network> net_;
     Arena arenas_[2];
-    size_t counters_[2] = {};                           // offsets of the shared counters
-    std::vector<uint64_t> fetched_[2];                  // from them
+    size_t counters_[2] = {};           // offsets of the shared counters
+    std::vector<uint64_t> fetched_[2];  // from them
     std::deque<ReceivePool> pools_;
     std::deque<Direction> directions_;
     std::vector<CompletionQueue*> cqs_[2];

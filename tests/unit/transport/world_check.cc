@@ -9,11 +9,16 @@ namespace {
 ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) {
     switch (opcode) {
         case IBV_WR_RDMA_WRITE:
-        case IBV_WR_RDMA_WRITE_WITH_IMM: return IBV_WC_RDMA_WRITE;
-        case IBV_WR_RDMA_READ: return IBV_WC_RDMA_READ;
-        case IBV_WR_ATOMIC_CMP_AND_SWP: return IBV_WC_COMP_SWAP;
-        case IBV_WR_ATOMIC_FETCH_AND_ADD: return IBV_WC_FETCH_ADD;
-        default: return IBV_WC_SEND;
+        case IBV_WR_RDMA_WRITE_WITH_IMM:
+            return IBV_WC_RDMA_WRITE;
+        case IBV_WR_RDMA_READ:
+            return IBV_WC_RDMA_READ;
+        case IBV_WR_ATOMIC_CMP_AND_SWP:
+            return IBV_WC_COMP_SWAP;
+        case IBV_WR_ATOMIC_FETCH_AND_ADD:
+            return IBV_WC_FETCH_ADD;
+        default:
+            return IBV_WC_SEND;
     }
 }
 
@@ -106,7 +111,8 @@ void World::check_response(Direction& d, const PlannedSend& send) {
     if (send.shared_counter) {
         fetched_[d.to->host->index()].push_back(word(got));
     } else {
-        EXPECT_TRUE(got == send.data) << "direction " << d.index << ": wrong data in response to request " << &send - &d.sends[0];
+        EXPECT_TRUE(got == send.data) << "direction " << d.index << ": wrong data in response to request "
+                                      << &send - &d.sends[0];
     }
     scatter_to_shadow(*d.from, send.local, got);
 }
@@ -144,7 +150,8 @@ void World::on_receive(Direction& d, const ibv_wc& wc) {
         EXPECT_EQ(ntohl(wc.imm_data), send.immediate);
     }
     if (send.is_send()) {
-        EXPECT_TRUE(gathered(*d.to, receive.pieces, send.data.size()) == send.data) << "message " << message << " has wrong data";
+        EXPECT_TRUE(gathered(*d.to, receive.pieces, send.data.size()) == send.data)
+            << "message " << message << " has wrong data";
         scatter_to_shadow(*d.to, receive.pieces, send.data);
     }
     check_writes_before(d, message + 1);
@@ -175,7 +182,8 @@ void World::on_datagram(Direction& d, const ibv_wc& wc, PlannedReceive& receive)
     ASSERT_TRUE(send.is_message());
     EXPECT_EQ(wc.opcode, send.is_send() ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM);
     EXPECT_EQ(wc.byte_len, send.data.size() + grh);
-    EXPECT_TRUE(write ? d.to->holds(send.remote, send.data) : got == send.data) << "message " << id << " has wrong data";
+    EXPECT_TRUE(write ? d.to->holds(send.remote, send.data) : got == send.data)
+        << "message " << id << " has wrong data";
     if (send.opcode != IBV_WR_SEND) {
         EXPECT_EQ(ntohl(wc.imm_data), send.immediate);
     }
@@ -291,7 +299,8 @@ void World::settle_counters() {
                   arenas_[host].shadow.begin() + static_cast<ptrdiff_t>(counters_[host]));
         std::vector<uint64_t>& found = fetched_[host];
         std::sort(found.begin(), found.end());
-        EXPECT_TRUE(std::adjacent_find(found.begin(), found.end()) == found.end()) << "two additions found the same value";
+        EXPECT_TRUE(std::adjacent_find(found.begin(), found.end()) == found.end())
+            << "two additions found the same value";
         EXPECT_TRUE(found.empty() || found.back() < sum);
     }
 }

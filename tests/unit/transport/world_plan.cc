@@ -5,9 +5,9 @@
 namespace rove::test {
 
 namespace {
-constexpr size_t kEnoughBytes = 400'000;       // of an arena; then nothing more is planned for it
-constexpr uint32_t kCompletions = 1024;        // all of a world's on one host
-}
+constexpr size_t kEnoughBytes = 400'000;  // of an arena; then nothing more is planned for it
+constexpr uint32_t kCompletions = 1024;   // all of a world's on one host
+}  // namespace
 
 size_t Arena::allocate(size_t bytes, Random& random, size_t align) {
     const size_t offset = (memory.size() + random.below(9) + align - 1) / align * align;
@@ -97,9 +97,7 @@ void World::draw_queue_pairs() {
     }
     const uint64_t connections = random_.between(1, 4);
     for (uint64_t c = 0; c < connections; ++c) {
-        const ibv_qp_type type = random_.chance(0.8)   ? IBV_QPT_RC
-                                 : random_.chance(0.5) ? IBV_QPT_UC
-                                                       : IBV_QPT_UD;
+        const ibv_qp_type type = random_.chance(0.8) ? IBV_QPT_RC : random_.chance(0.5) ? IBV_QPT_UC : IBV_QPT_UD;
         const bool ipv6 = random_.chance(0.3);
         const uint32_t mtu = 256u << random_.below(5);
         QpOptions options[2];
@@ -186,15 +184,27 @@ uint32_t World::draw_bytes(const Direction& d) {
     if (d.type == IBV_QPT_UD) return static_cast<uint32_t>(random_.between(8, mtu));
     uint64_t bytes;
     switch (random_.below(6)) {
-        case 0: bytes = random_.below(9); break;
-        case 1: bytes = random_.below(300); break;
-        case 2: bytes = mtu * random_.between(1, 3) + random_.below(3) - 1; break;
-        case 3: bytes = random_.below(mtu * 4ull); break;
-        case 4: bytes = random_.below(8000); break;
-        default: bytes = random_.chance(0.1) ? random_.below(60'000) : random_.below(20'000); break;
+        case 0:
+            bytes = random_.below(9);
+            break;
+        case 1:
+            bytes = random_.below(300);
+            break;
+        case 2:
+            bytes = mtu * random_.between(1, 3) + random_.below(3) - 1;
+            break;
+        case 3:
+            bytes = random_.below(mtu * 4ull);
+            break;
+        case 4:
+            bytes = random_.below(8000);
+            break;
+        default:
+            bytes = random_.chance(0.1) ? random_.below(60'000) : random_.below(20'000);
+            break;
     }
     if (d.type == IBV_QPT_UC) bytes = std::max<uint64_t>(bytes, 8);
-    if (d.pool->qp == nullptr) bytes %= 3000;           // an SRQ's receives are all as long as the longest message
+    if (d.pool->qp == nullptr) bytes %= 3000;  // an SRQ's receives are all as long as the longest message
     return static_cast<uint32_t>(bytes);
 }
 
@@ -222,7 +232,8 @@ void World::plan(Direction& d) {
         if (!send.fresh && send.is_write() && read_since_fence) send.flags |= IBV_SEND_FENCE;
         if ((send.flags & IBV_SEND_FENCE) != 0) read_since_fence = false;
         if (!send.fresh && send.is_read()) read_since_fence = true;
-        // The last one is signaled, so that its end is seen; a full queue of unsignaled requests is the program's mistake.
+        // The last one is signaled, so that its end is seen; a full queue of unsignaled requests is the program's
+        // mistake.
         if (i + 1 == count || i % d.options.depth == d.options.depth - 1) send.flags |= IBV_SEND_SIGNALED;
         if (d.options.sq_sig_all) send.flags |= IBV_SEND_SIGNALED;
         if (!send.is_read() && !send.is_atomic() && send.data.size() <= d.options.max_inline && random_.chance(0.3))

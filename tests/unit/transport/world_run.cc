@@ -7,8 +7,8 @@
 namespace rove::test {
 
 namespace {
-constexpr uint64_t kHorizon = 600'000'000'000;          // virtual: longer than any chain of timeouts of a world
-constexpr uint64_t kStart = 1'000'000;                  // where the network's clock begins
+constexpr uint64_t kHorizon = 600'000'000'000;  // virtual: longer than any chain of timeouts of a world
+constexpr uint64_t kStart = 1'000'000;          // where the network's clock begins
 constexpr uint32_t kNobodysKey = 0x7FFFFF01;
 }  // namespace
 
@@ -40,7 +40,8 @@ void World::run() {
         EXPECT_EQ(net_->host(host).counter(Counter::kCqOverruns), 0u);
         for (size_t error = 0; error < net_->host(host).parse_errors.size(); ++error) {
             if (error != 0 && net_->egress[1 - host].corrupt == 0) {
-                EXPECT_EQ(net_->host(host).parse_errors[error], 0u) << wire::to_string(static_cast<wire::ParseError>(error));
+                EXPECT_EQ(net_->host(host).parse_errors[error], 0u)
+                    << wire::to_string(static_cast<wire::ParseError>(error));
             }
         }
     }
@@ -142,8 +143,11 @@ void World::poll(uint32_t host) {
 std::string World::describe() const {
     std::ostringstream out;
     for (const Direction& d : directions_) {
-        out << "  direction " << d.index << (d.type == IBV_QPT_RC ? " RC" : d.type == IBV_QPT_UC ? " UC" : " UD") << ": "
-            << d.sends.size() << " sends, " << d.posted << " posted, " << d.ended << " ended, " << d.succeeded
+        out << "  direction " << d.index
+            << (d.type == IBV_QPT_RC   ? " RC"
+                : d.type == IBV_QPT_UC ? " UC"
+                                       : " UD")
+            << ": " << d.sends.size() << " sends, " << d.posted << " posted, " << d.ended << " ended, " << d.succeeded
             << " succeeded; " << d.messages.size() << " messages, " << d.pool->posted << " receives posted, "
             << d.delivered << " delivered; states " << d.qp->state << ' ' << d.peer->state << "; una "
             << d.qp->requester.una.value() << " next " << d.qp->requester.next_psn.value() << " max "

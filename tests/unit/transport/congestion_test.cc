@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// DCQCN between two engines: marks, CNPs, the cut, the pace on the wire, and the recovery.
+#include "transport/pair.h"
+
+namespace rove::test {
+namespace {
+
+// Packets that may leave before the pace holds.
+constexpr uint64_t kSlackBytes = 3 * 1100;
+
+struct Congestion : Pair {
+    size_t cnps(const Host& from) const {
+        size_t n = 0;
+        for (const Observed& p : net.trace) n += p.from == from.index() && p.is_cnp();
+        return n;
+    }
+    // Bytes of payload that host a sent in [begin, end).
+    uint64_t sent_between(uint64_t begin, uint64_t end) const {
+        uint64_t bytes = 0;
+        for (const Observed& p : net.trace) {
+            if (p.from == 0 && p.time >= begin && p.time < end) bytes += p.payload_bytes;
+        }
+        return bytes;
+    }
+};
+
+TEST_F(Congestion, marks_are_answered_at_most_once_per_interval) {
+    connect();
+    net.egress[0].bytes_per_s = 1'000'000'000;
+    net.egress[0].room_packets = 8;
+    net.filter = [](const Observed& p) { return p.from == 0 ? Verdict::kMarkCe : Verdict::kPass; };
+    for (uint64_t i = 0; i < 10; ++i) post(write(i, 0, 100000, 0));
+    ASSERT_TRUE(run());
+    EXPECT_EQ(sent().size(), 10u);
+    std::vector<uint64_t> times;
+    for (const Observed& p : net.trace) {
+        if (p.is_cnp()) {
+            times.push_back(p.time);
+            EXPECT_EQ(p.from, 1u);
+            EXPECT_TRUE(p.headers.bth.becn);
+            EXPECT_EQ(p.headers.bth.dest_qpn, qa->qpn);
+        }
+    }
+    ASSERT_GT(times.size(), 3u);
+    for (size_t i = 1; i < times.size(); ++i) EXPECT_GE(times[i] - times[i - 1], 50 * kMicrosecond);
+    EXPECT_EQ(a.counter(Counter::kRxCnp), times.size());
+}
+
+TEST_F(Congestion, a_cnp_cuts_the_rate_and_the_wire_shows_it) {
+    connect();
+    for (uint64_t i = 0; i < 100; ++i) post(write(i, 0, 100000, 0));
+    wire::Headers cnp;
+    cnp.bth.opcode = wire::kOpcodeCnp;
+    cnp.bth.dest_qpn = qa->qpn;
+    for (int i = 0; i < 10; ++i) net.inject(0, b.path_to(a), cnp, {});
+    EXPECT_TRUE(qa->congestion.limited());
+    const uint64_t rate = qa->congestion.rate_bytes_per_s();
+    EXPECT_LT(rate, 200'000'000u) << "ten cuts by about half each, from 12.5 GB/s";
+    const uint64_t start = net.now();
+    net.run_for(50 * kMicrosecond);
+    EXPECT_LE(sent_between(start, start + 50 * kMicrosecond), rate * 50 / 1'000'000 * 12 / 10 + kSlackBytes);
+}
+
+TEST_F(Congestion, the_rate_recovers) {
+    connect();
+    wire::Headers cnp;
+    cnp.bth.opcode = wire::kOpcodeCnp;
+    cnp.bth.dest_qpn = qa->qpn;
+    net.inject(0, b.path_to(a), cnp, {});
+    net.inject(0, b.path_to(a), cnp, {});
+    uint64_t last = qa->congestion.rate_bytes_per_s();
+    for (int step = 0; step < 5; ++step) {
+        for (uint64_t i = 0; i < 10; ++i) post(write(i, 0, 100000, 0));
+        ASSERT_TRUE(run());
+        EXPECT_EQ(sent().size(), 10u);
+        EXPECT_GE(qa->congestion.rate_bytes_per_s(), last);
+        last = qa->congestion.rate_bytes_per_s();
+    }
+    EXPECT_GT(last, 6'000'000'000u);
+}
+
+TEST_F(Congestion, read_data_is_paced_too) {
+    connect();
+    wire::Headers cnp;
+    cnp.bth.opcode = wire::kOpcodeCnp;
+    cnp.bth.dest_qpn = qb->qpn;
+    for (int i = 0; i < 10; ++i) net.inject(1, a.path_to(b), cnp, {});
+    const uint64_t rate = qb->congestion.rate_bytes_per_s();
+    post(read(1, 0, 100000, 0));
+    const uint64_t start = net.now();
+    net.run_for(50 * kMicrosecond);
+    uint64_t bytes = 0;
+    for (const Observed& p : net.trace) bytes += p.from == 1 && p.time >= start ? p.payload_bytes : 0;
+    EXPECT_LE(bytes, rate * 50 / 1'000'000 * 12 / 10 + kSlackBytes);
+    ASSERT_TRUE(run());
+    expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_READ);
+}
+
+}  // namespace
+}  // namespace rove::test
