@@ -70,8 +70,11 @@ class RequesterLogic {
     void fail(ibv_wc_status status);
     void fail_if_oldest();
     void probe();
+    SendWqe* answered_by(Psn psn, bool (SendWqe::*kind)() const);
+    void take_response(bool last);
     void check_drained();
     SendWqe& oldest() { return qp_.sq.at(qp_.sq.consumed()); }
+    bool rewound_here() const { return r_.rewound && r_.rewound_to == r_.una; }
     bool any_begun() const { return qp_.sq.consumed() != r_.begun_wqe; }
 
     Core<S>& core_;
@@ -431,7 +434,7 @@ void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
         }
         // A READ or atomic before the acknowledged packet without its response: the response was lost.
         if (qp_.state != IBV_QPS_ERR && any_begun() && psn >= r_.una && oldest().awaits_response() &&
-            !(r_.rewound && r_.rewound_to == r_.una)) {
+            !rewound_here()) {
             rewind();
         }
         return;
@@ -468,39 +471,26 @@ void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
     }
     ++core_.counters[Counter::kRxNakSequence];
     // One rewind per place: a repeated NAK says nothing new, and a lost retransmission is the timer's.
-    if (!(r_.rewound && r_.rewound_to == r_.una)) rewind();
+    if (!rewound_here()) rewind();
 }
 
+// The request that a response with this PSN answers: the oldest, if it is of that kind and nothing before it is missing.
+// Null otherwise; what is missing is asked for again.
 template <class S>
-void RequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
-    const Psn psn(frame.headers.bth.psn);
-    if (psn < r_.una || psn >= r_.max_psn) {
-        ++core_.counters[Counter::kDropResponse];
-        return;
-    }
-    acknowledge(psn);                           // a response acknowledges what was before it
-    if (qp_.state == IBV_QPS_ERR) return;
-    if (r_.una != psn || !any_begun() || !oldest().is_read()) {
-        ++core_.counters[Counter::kDropResponse];
-        if (r_.una < psn && any_begun() && oldest().awaits_response() && !(r_.rewound && r_.rewound_to == r_.una)) rewind();
-        return;
-    }
-    SendWqe& wqe = oldest();
-    const auto packet = static_cast<uint32_t>(psn - Psn(wqe.first_psn));
-    const uint32_t offset = packet * qp_.mtu;
-    if (frame.payload_bytes != std::min(qp_.mtu, wqe.length - offset)) {
-        fail(IBV_WC_BAD_RESP_ERR);
-        return;
-    }
-    const ibv_wc_status status =
-        core_.scatter(wqe.sges(), wqe.num_sge, offset, frame.payload, frame.payload_bytes, qp_.pd);
-    if (status != IBV_WC_SUCCESS) {
-        fail(status);
-        return;
-    }
-    const bool last = packet + 1 == wqe.packets;
-    if ((last || (packet + 1) % read_chunk() == 0) && r_.reads_outstanding != 0) --r_.reads_outstanding;
-    r_.una = psn + 1;
+SendWqe* RequesterLogic<S>::answered_by(Psn psn, bool (SendWqe::*kind)() const) {
+    const bool on_its_way = psn >= r_.una && psn < r_.max_psn;
+    if (on_its_way) acknowledge(psn);           // a response acknowledges what was before it
+    if (qp_.state == IBV_QPS_ERR) return nullptr;
+    if (on_its_way && r_.una == psn && any_begun() && (oldest().*kind)()) return &oldest();
+    ++core_.counters[Counter::kDropResponse];
+    if (on_its_way && r_.una < psn && any_begun() && oldest().awaits_response() && !rewound_here()) rewind();
+    return nullptr;
+}
+
+// The response packet at `una` was placed; `last` ends its request.
+template <class S>
+void RequesterLogic<S>::take_response(bool last) {
+    ++r_.una;
     if (last) {
         core_.complete_send(qp_, qp_.sq.consumed(), IBV_WC_SUCCESS);
         acknowledge(r_.una);                    // local operations behind it
@@ -510,32 +500,39 @@ void RequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
 }
 
 template <class S>
-void RequesterLogic<S>::receive_atomic_response(const wire::Headers& headers) {
-    const Psn psn(headers.bth.psn);
-    if (psn < r_.una || psn >= r_.max_psn) {
-        ++core_.counters[Counter::kDropResponse];
+void RequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
+    const Psn psn(frame.headers.bth.psn);
+    SendWqe* wqe = answered_by(psn, &SendWqe::is_read);
+    if (wqe == nullptr) return;
+    const auto packet = static_cast<uint32_t>(psn - Psn(wqe->first_psn));
+    const uint32_t offset = packet * qp_.mtu;
+    if (frame.payload_bytes != std::min(qp_.mtu, wqe->length - offset)) {
+        fail(IBV_WC_BAD_RESP_ERR);
         return;
     }
-    acknowledge(psn);
-    if (qp_.state == IBV_QPS_ERR) return;
-    if (r_.una != psn || !any_begun() || !oldest().is_atomic()) {
-        ++core_.counters[Counter::kDropResponse];
-        if (r_.una < psn && any_begun() && oldest().awaits_response() && !(r_.rewound && r_.rewound_to == r_.una)) rewind();
-        return;
-    }
-    SendWqe& wqe = oldest();
     const ibv_wc_status status =
-        core_.scatter(wqe.sges(), wqe.num_sge, 0, reinterpret_cast<const uint8_t*>(&headers.atomic_original), 8, qp_.pd);
+        core_.scatter(wqe->sges(), wqe->num_sge, offset, frame.payload, frame.payload_bytes, qp_.pd);
+    if (status != IBV_WC_SUCCESS) {
+        fail(status);
+        return;
+    }
+    const bool last = packet + 1 == wqe->packets;
+    if ((last || (packet + 1) % read_chunk() == 0) && r_.reads_outstanding != 0) --r_.reads_outstanding;
+    take_response(last);
+}
+
+template <class S>
+void RequesterLogic<S>::receive_atomic_response(const wire::Headers& headers) {
+    SendWqe* wqe = answered_by(Psn(headers.bth.psn), &SendWqe::is_atomic);
+    if (wqe == nullptr) return;
+    const auto* original = reinterpret_cast<const uint8_t*>(&headers.atomic_original);
+    const ibv_wc_status status = core_.scatter(wqe->sges(), wqe->num_sge, 0, original, sizeof headers.atomic_original, qp_.pd);
     if (status != IBV_WC_SUCCESS) {
         fail(status);
         return;
     }
     if (r_.reads_outstanding != 0) --r_.reads_outstanding;
-    r_.una = psn + 1;
-    core_.complete_send(qp_, qp_.sq.consumed(), IBV_WC_SUCCESS);
-    acknowledge(r_.una);
-    if (r_.una > r_.next_psn) resume_at_una();
-    progress();
+    take_response(true);
 }
 
 template <class S>

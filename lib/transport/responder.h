@@ -40,9 +40,10 @@ class ResponderLogic {
 
   private:
     // A program that spins on memory answers within this, even when the thread that received shares its core.
-    static constexpr uint64_t kAnswerNs = 100'000;
-    // How long an ACK waits: several times what a poll, a look and a post take, and little against a peer's probe (1 ms).
-    static constexpr uint64_t kAckWaitNs = 20'000;
+    static constexpr uint64_t kAnswerNs = 500'000;
+    // How long an ACK waits: longer than that thread keeps the core after the last packet (50 us), and little against a peer's
+    // probe (1 ms). With 20 us, ib_write_lat lost its rhythm in 5 % of its rounds, at 1.6 ms each.
+    static constexpr uint64_t kAckWaitNs = 200'000;
 
     // What became of a packet: taken, or the NAK that it earns.
     enum class Result : uint8_t { kTaken, kNoReceive, kInvalidRequest, kAccess, kOperation, kLength, kBadInvalidate };
