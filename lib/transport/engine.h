@@ -218,10 +218,10 @@ template <class S>
 uint32_t Engine<S>::transmit_qp(QueuePair& qp, uint32_t budget) {
     if (qp.type != IBV_QPT_RC) return RequesterLogic<S>(core_, qp).transmit(budget);
     ResponderLogic<S> responder(core_, qp);
+    RequesterLogic<S> requester(core_, qp);
+    if (requester.can_send()) responder.accompany();
     uint32_t packets = responder.transmit(budget);
-    if (packets >= budget) return packets;
-    const uint32_t requests = RequesterLogic<S>(core_, qp).transmit(budget - packets);
-    if (requests != 0) packets += requests + responder.accompany();
+    if (packets < budget) packets += requester.transmit(budget - packets);
     return packets;
 }
 

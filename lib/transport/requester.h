@@ -25,6 +25,10 @@ class RequesterLogic {
     RequesterLogic(Core<S>& core, QueuePair& qp) : core_(core), qp_(qp), r_(qp.requester) {}
 
     uint32_t transmit(uint32_t budget);
+    // Whether transmit() would find a request that nothing but a fence can hold back.
+    bool can_send() const {
+        return qp_.state == IBV_QPS_RTS && r_.next_wqe != limit() && r_.rnr_until <= core_.now_ns && window_open();
+    }
     void receive_ack(const wire::Headers& headers);
     void receive_read_response(const wire::ParsedFrame& frame);
     void receive_atomic_response(const wire::Headers& headers);
@@ -39,6 +43,7 @@ class RequesterLogic {
   private:
     enum class Begin : uint8_t { kSend, kWait, kDone };
 
+    bool window_open() const { return r_.next_psn - r_.una < static_cast<int32_t>(core_.config.window_packets); }
     uint32_t limit() const { return qp_.state == IBV_QPS_SQD ? r_.drain_wqe : qp_.sq.available_until(); }
     bool outstanding() const { return r_.una != r_.max_psn; }
     uint64_t timeout_ns() const {
@@ -105,7 +110,7 @@ uint32_t RequesterLogic<S>::transmit(uint32_t budget) {
     const uint32_t end = limit();
     while (packets < budget && r_.next_wqe != end && !r_.failed) {
         const bool reliable = qp_.type == IBV_QPT_RC;
-        if (reliable && r_.next_psn - r_.una >= static_cast<int32_t>(core_.config.window_packets)) break;
+        if (reliable && !window_open()) break;
         if (qp_.congestion.limited() && qp_.congestion.next_send_ns() > core_.now_ns) {
             core_.deadlines.schedule(qp_, qp_.congestion.next_send_ns());
             break;

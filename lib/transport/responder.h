@@ -8,8 +8,8 @@
 //    ask for them again. READs are executed again, atomics answered from what was kept.
 //    So the ring holds at most the answers of one full set of requests twice: repeated ones whose first answer sufficed, and
 //    the next set. A requester that goes beyond that has more outstanding than max_dest_rd_atomic: an invalid request.
-// 3. Ping-pong: where a program answers each message at once by a request of its own, the ACK goes out behind that request, in
-//    the same burst (RFC 1122's delayed ACK, with Linux TCP's pingpong rule). It saves the peer a round, and more: a peer
+// 3. Ping-pong: where a program answers each message at once by a request of its own, the ACK goes out just before that request,
+//    in the same burst (RFC 1122's delayed ACK, with Linux TCP's pingpong rule). It saves the peer a round, and more: a peer
 //    that polls its CQ for the ACK and then spins on memory, as ib_write_lat does, drives its worker only while it polls,
 //    and finds the answer in memory when the ACK ends its poll. An ACK that waited in vain ends the mode.
 // 4. As Linux rxe does: after an RNR NAK the packets behind it still provoke one sequence NAK; a SEND longer than its
@@ -32,7 +32,7 @@ class ResponderLogic {
     void receive_uc(const wire::ParsedFrame& frame);
     bool owes() const { return s_.job_head != s_.job_tail || s_.ack_due; }
     uint32_t transmit(uint32_t budget);
-    uint32_t accompany();
+    void accompany();
     // The QP goes: an ACK that waits goes before it.
     void settle() {
         if (s_.ack_due && s_.job_head == s_.job_tail && core_.sink.ready()) send_ack();
@@ -430,14 +430,12 @@ uint32_t ResponderLogic<S>::transmit(uint32_t budget) {
     return packets;
 }
 
-// A request went out: so does the ACK that waited for it.
+// A request is about to go out: so is the ACK that waited for one.
 template <class S>
-uint32_t ResponderLogic<S>::accompany() {
+void ResponderLogic<S>::accompany() {
     s_.ping_pong = s_.received_ns != 0 && core_.now_ns - s_.received_ns < kAnswerNs;
     s_.received_ns = 0;
-    if (!s_.ack_due || s_.ack_not_before == 0 || !core_.sink.ready()) return 0;
-    send_ack();
-    return 1;
+    s_.ack_not_before = 0;
 }
 
 template <class S>
