@@ -87,6 +87,8 @@ TEST_F(States, sqd_finishes_what_was_begun_and_says_so) {
     post(write(3, 0, 20000, 0));
     net.run_for(50 * kMicrosecond);
     a.engine.set_state(*qa, IBV_QPS_SQD, net.now());
+    net.run_for(50 * kMicrosecond);
+    EXPECT_EQ(a.sink.count(IBV_EVENT_SQ_DRAINED, qa), 0) << "the first request is still on its way";
     ASSERT_TRUE(run());
     EXPECT_THAT(ids(sent()), ElementsAre(1));
     EXPECT_EQ(a.sink.count(IBV_EVENT_SQ_DRAINED, qa), 1);
