@@ -68,6 +68,12 @@ ParseError find_ipv6(const uint8_t* l3, size_t bytes, Layers& out) {
     const uint8_t* const l4 = l3 + kIpv6Bytes;
     if (load_be16(l4 + udp::kDstPort) != kRoceUdpPort) return ParseError::kNotRoce;
 
+    // IPv4-mapped addresses stand for IPv4 here and have no business in an IPv6 header (found by the fuzzer).
+    Gid src, dst;
+    std::memcpy(src.data(), l3 + ipv6::kSrc, src.size());
+    std::memcpy(dst.data(), l3 + ipv6::kDst, dst.size());
+    if (is_ipv4_mapped(src) || is_ipv4_mapped(dst)) return ParseError::kIpHeader;
+
     const size_t udp_bytes = load_be16(l3 + ipv6::kLength);
     if (udp_bytes > bytes - kIpv6Bytes || udp_bytes < kMinUdpBytes) return ParseError::kTruncated;
     if (load_be16(l4 + udp::kLength) != udp_bytes) return ParseError::kUdp;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames that parse_frame must refuse, each for its reason, and frames cut and changed at random. Inputs are exact-size
 // heap copies, so that AddressSanitizer sees a read beyond one.
+#include <algorithm>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -71,6 +72,10 @@ TEST(Refuses, IpHeader) {
     EXPECT_EQ(changed(false, [](Frame& f) { f[kIp] = 0x55; }), ParseError::kIpHeader);
     EXPECT_EQ(changed(false, [](Frame& f) { f[kIp] = 0x44; }), ParseError::kIpHeader);
     EXPECT_EQ(changed(true, [](Frame& f) { f[kIp] = 0x40; }), ParseError::kIpHeader);
+    EXPECT_EQ(changed(true, [](Frame& f) {                       // IPv4-mapped source in an IPv6 header
+                  std::fill_n(&f[kIp + 8], 10, uint8_t{0});
+                  f[kIp + 18] = f[kIp + 19] = 0xFF;
+              }), ParseError::kIpHeader);
     EXPECT_EQ(changed(false, [](Frame& f) { store_be16(&f[kIp + 6], 0x2000); }), ParseError::kIpHeader);    // fragment
     // Options: 4 bytes of them between IP and UDP.
     EXPECT_EQ(changed(false, [](Frame& f) {
