@@ -18,11 +18,12 @@ constexpr uint32_t kSmallPayload = 128;
 
 constexpr uint32_t pad_of(uint32_t payload_bytes) { return -payload_bytes & 3; }
 
-// Copies in blocks of 16, the last one overlapping: every template has at least 42 bytes.
+// Copies in blocks, the last one overlapping. An IPv4 template has 42 or 46 bytes, an IPv6 one 62 or 66; what the second
+// block writes behind 62 is overwritten by the BTH.
 void copy_template(uint8_t* out, const FlowTemplate& flow) {
     const uint8_t* const from = flow.bytes.data();
     std::memcpy(out, from, 32);
-    if (flow.size > 48) std::memcpy(out + 32, from + 32, 16);
+    if (flow.size > 48) std::memcpy(out + 32, from + 32, 32);
     std::memcpy(out + flow.size - 16, from + flow.size - 16, 16);
 }
 

@@ -38,7 +38,8 @@ void parse(std::span<const uint8_t> input) {
     require(parse_frame(built, again) == ParseError::kNone);
     require(again.payload_bytes == parsed.payload_bytes && again.headers.bth.psn == parsed.headers.bth.psn);
     require(std::memcmp(again.payload, parsed.payload, parsed.payload_bytes) == 0);
-    require(again.flow.src == parsed.flow.src && again.flow.vlan == parsed.flow.vlan);
+    require(again.flow.src == parsed.flow.src && again.flow.dst == parsed.flow.dst);
+    require(again.flow.vlan == parsed.flow.vlan && again.flow.udp_src == parsed.flow.udp_src);
 }
 
 // Makes the IPv4 checksum, the UDP checksum (0) and the ICRC right, if the lengths leave room for them.
