@@ -50,8 +50,10 @@ bool Device::link_up() const {
 
 bool Device::receives(const wire::Flow& flow) const {
     if (!on_vlan(flow.vlan)) return false;
-    if (flow.dst_mac != mac_ && !is_multicast(flow.dst_mac)) return false;
-    return std::find(gids_.begin(), gids_.end(), flow.dst) != gids_.end() || is_multicast(flow.dst);
+    if (!wire::same(flow.dst_mac, mac_) && !is_multicast(flow.dst_mac)) return false;
+    for (const wire::Gid& gid : gids_)
+        if (wire::same(gid, flow.dst)) return true;
+    return is_multicast(flow.dst);
 }
 
 int Device::resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms) {

@@ -109,27 +109,30 @@ void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortQueue& from) 
     constexpr uint16_t kAhead = 4;  // frames whose headers are on their way into L1
     for (uint16_t i = 0; i < std::min(count, kAhead); ++i) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void*));
     uint16_t finished = 0;
+    wire::ParsedFrame frame;
     for (uint16_t i = 0; i < count; ++i) {
         if (i + kAhead < count) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i + kAhead], void*));
         // Frames that went elsewhere leave the burst; the others are freed together.
-        if (take_frame(mbufs[i], from)) mbufs[finished++] = mbufs[i];
+        if (take_frame(mbufs[i], frame, from)) mbufs[finished++] = mbufs[i];
     }
     rte_pktmbuf_free_bulk(mbufs, finished);
 }
 
-bool WorkerCore::take_frame(rte_mbuf* mbuf, PortQueue& from) {
+bool WorkerCore::take_frame(rte_mbuf* mbuf, wire::ParsedFrame& frame, PortQueue& from) {
     if (mbuf->nb_segs != 1 && rte_pktmbuf_linearize(mbuf) != 0) [[unlikely]] {
         ++counters_[PortCounter::kRxSegments];
         return true;
     }
-    wire::ParsedFrame frame;
-    const wire::ParseError error = wire::parse_frame({rte_pktmbuf_mtod(mbuf, const uint8_t*), mbuf->data_len}, frame);
+    const wire::ParseError error = wire::parse_headers({rte_pktmbuf_mtod(mbuf, const uint8_t*), mbuf->data_len}, frame);
     if (error != wire::ParseError::kNone) [[unlikely]] {
         ++counters_.parse[static_cast<size_t>(error)];
         return error != wire::ParseError::kNotRoce || discover(mbuf, from);
     }
     if (!from.device->receives(frame.flow)) [[unlikely]] {
-        ++counters_[from.device->on_vlan(frame.flow.vlan) ? PortCounter::kRxNotOurs : PortCounter::kRxVlan];
+        if (!wire::verify(frame))
+            ++counters_.parse[static_cast<size_t>(wire::ParseError::kIcrc)];
+        else
+            ++counters_[from.device->on_vlan(frame.flow.vlan) ? PortCounter::kRxNotOurs : PortCounter::kRxVlan];
         return true;
     }
     transport::QueuePair* qp = shared_.queue_pairs.find(frame.headers.bth.dest_qpn);
@@ -140,7 +143,8 @@ bool WorkerCore::take_frame(rte_mbuf* mbuf, PortQueue& from) {
         ++counters_[PortCounter::kRxHandOverFull];
         return true;
     }
-    engine_.receive(frame, qp, from.port->id(), now_ns_);
+    if (!engine_.receive(frame, qp, from.port->id(), now_ns_)) [[unlikely]]
+        ++counters_.parse[static_cast<size_t>(wire::ParseError::kIcrc)];
     return true;
 }
 

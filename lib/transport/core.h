@@ -13,7 +13,7 @@
 #include "transport/deadline_heap.h"
 #include "transport/memory.h"
 #include "transport/queue_pair.h"
-#include "wire/copy.h"
+#include "wire/frame.h"
 
 namespace rove::transport {
 
@@ -27,6 +27,15 @@ struct Config {
 };
 
 inline constexpr uint32_t kHeaderBytes = 74;    // what a packet adds to its payload on the wire: Ethernet to RETH, ICRC
+
+// A source for Core::scatter: bytes of our own.
+struct BytesReader {
+    const uint8_t* at;
+    void read(void* to, uint32_t bytes) {
+        std::memcpy(to, at, bytes);
+        at += bytes;
+    }
+};
 
 // QPs that have something to send, in turn.
 struct ActiveList {
@@ -148,8 +157,9 @@ struct Core {
         if (qp.responder.ack_due) activate(qp);
     }
 
-    // Copies `bytes` at `source` to offset `offset` of a scatter list.
-    ibv_wc_status scatter(const ibv_sge* sges, uint32_t count, uint32_t offset, const uint8_t* source, uint32_t bytes,
+    // Reads `bytes` from `source` (a wire::PayloadReader, or the like) to offset `offset` of a scatter list.
+    template <class Source>
+    ibv_wc_status scatter(const ibv_sge* sges, uint32_t count, uint32_t offset, Source& source, uint32_t bytes,
                           const void* pd) {
         for (uint32_t i = 0; i < count && bytes != 0; ++i) {
             if (offset >= sges[i].length) {
@@ -159,8 +169,7 @@ struct Core {
             const uint32_t part = std::min(sges[i].length - offset, bytes);
             uint8_t* target = memory.translate(sges[i].lkey, sges[i].addr + offset, part, IBV_ACCESS_LOCAL_WRITE, pd);
             if (target == nullptr) return IBV_WC_LOC_PROT_ERR;
-            wire::copy(target, source, part);
-            source += part;
+            source.read(target, part);
             bytes -= part;
             offset = 0;
         }

@@ -32,9 +32,11 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
     Responder& responder = qp.responder;
     const ibv_sge* sges = responder.receive_sges.get();
     ibv_wc wc{};
-    wc.status = core.scatter(sges, responder.receive.num_sge, 0, grh, kGrhBytes, qp.pd);
+    BytesReader source{grh};
+    wc.status = core.scatter(sges, responder.receive.num_sge, 0, source, kGrhBytes, qp.pd);
     if (wc.status == IBV_WC_SUCCESS) {
-        wc.status = core.scatter(sges, responder.receive.num_sge, kGrhBytes, frame.payload, frame.payload_bytes, qp.pd);
+        wire::PayloadReader payload(frame);
+        wc.status = core.scatter(sges, responder.receive.num_sge, kGrhBytes, payload, frame.payload_bytes, qp.pd);
     }
     wc.opcode = IBV_WC_RECV;
     wc.byte_len = kGrhBytes + frame.payload_bytes;

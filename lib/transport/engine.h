@@ -46,9 +46,10 @@ class Engine {
     Engine(const Config& config, QueuePairTable& qps, MemoryTable& memory, S& sink)
         : core_{config, qps, memory, sink} {}
 
-    // A packet for a QP of this engine (or for a multicast group), parsed, its ICRC verified. `qp` is what the table's
-    // find() gave for it, so that the driver can look first who owns the QP. Null: counted and dropped.
-    void receive(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns);
+    // A packet for a QP of this engine (or for a multicast group), parsed. `qp` is what the table's find() gave for it, so
+    // that the driver can look first who owns the QP. Null: counted and dropped. A frame that is not verified is verified
+    // before anything else is done, or while its payload is copied. False: its ICRC is wrong.
+    bool receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns);
 
     // Work was posted to `qp`'s send queue.
     void doorbell(QueuePair& qp) {
@@ -85,8 +86,10 @@ class Engine {
     const Config& config() const { return core_.config; }
 
   private:
+    bool expects_middle(const wire::ParsedFrame& frame, QueuePair& qp);
+    void receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port);
     void receive_multicast(const wire::ParsedFrame& frame, uint16_t port);
-    void receive_connected(const wire::ParsedFrame& frame, QueuePair& qp);
+    bool receive_connected(const wire::ParsedFrame& frame, QueuePair& qp);
     void notify_congestion(QueuePair& qp);
     // Returns the packets sent; `*more` whether the QP had its turn cut short by the budget.
     uint32_t transmit_qp(QueuePair& qp, uint32_t budget);
@@ -95,8 +98,33 @@ class Engine {
 };
 
 template <class S>
-void Engine<S>::receive(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns) {
+bool Engine<S>::receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns) {
     core_.now_ns = now_ns;
+    if (qp != nullptr && qp->port == port && expects_middle(frame, *qp)) {
+        if (!receive_connected(frame, *qp)) return false;
+        ++core_.counters[Counter::kRxPackets];
+        core_.counters[Counter::kRxBytes] += frame.payload_bytes;
+        if (frame.ce()) notify_congestion(*qp);
+        return true;
+    }
+    if (!frame.verified && !wire::verify(frame)) return false;
+    receive_verified(frame, qp, port);
+    return true;
+}
+
+// What most packets of large messages are: in order, in the middle, from and to where all before them were.
+template <class S>
+bool Engine<S>::expects_middle(const wire::ParsedFrame& frame, QueuePair& qp) {
+    const wire::Bth& bth = frame.headers.bth;
+    if (qp.type != IBV_QPT_RC || !qp.may_receive() || wire::service_of(bth.opcode) != wire::Service::kRc) return false;
+    if (bth.pkey != qp.pkey || !wire::same(frame.flow.src, qp.path.flow.dst)) return false;
+    const wire::Op op = wire::op_of(bth.opcode);
+    if (ResponderLogic<S>(core_, qp).expects_middle(frame, op)) return true;
+    return (qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD) && RequesterLogic<S>(core_, qp).expects_middle(frame, op);
+}
+
+template <class S>
+void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port) {
     const wire::Bth& bth = frame.headers.bth;
     if (qp == nullptr) {
         if (bth.dest_qpn == wire::kMulticastQpn) {
@@ -115,12 +143,12 @@ void Engine<S>::receive(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t 
         return;
     }
     if (bth.opcode == wire::kOpcodeCnp) {
-        if (!qp->is_connected() || frame.flow.src != qp->path.flow.dst) {
+        if (!qp->is_connected() || !wire::same(frame.flow.src, qp->path.flow.dst)) {
             ++core_.counters[Counter::kDropSource];
             return;
         }
         ++core_.counters[Counter::kRxCnp];
-        qp->congestion.on_cnp(core_.config.dcqcn, now_ns);
+        qp->congestion.on_cnp(core_.config.dcqcn, core_.now_ns);
         return;
     }
     // IBTA 10.9.1: the same partition, and at least one full member.
@@ -141,7 +169,7 @@ void Engine<S>::receive(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t 
         receive_datagram(core_, *qp, frame);
         return;
     }
-    if (frame.flow.src != qp->path.flow.dst) {
+    if (!wire::same(frame.flow.src, qp->path.flow.dst)) {
         ++core_.counters[Counter::kDropSource];
         return;
     }
@@ -151,12 +179,13 @@ void Engine<S>::receive(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t 
     receive_connected(frame, *qp);
 }
 
+// False: the frame was not verified, and is damaged.
 template <class S>
-void Engine<S>::receive_connected(const wire::ParsedFrame& frame, QueuePair& qp) {
+bool Engine<S>::receive_connected(const wire::ParsedFrame& frame, QueuePair& qp) {
     ResponderLogic<S> responder(core_, qp);
     if (qp.type == IBV_QPT_UC) {
         responder.receive_uc(frame);
-        return;
+        return true;
     }
     const wire::Op op = wire::op_of(frame.headers.bth.opcode);
     switch (op) {
@@ -168,22 +197,23 @@ void Engine<S>::receive_connected(const wire::ParsedFrame& frame, QueuePair& qp)
         case wire::Op::kReadResponseOnly: {
             if (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) {
                 ++core_.counters[Counter::kDropQpState];
-                return;
+                return true;
             }
             RequesterLogic<S> requester(core_, qp);
             if (op == wire::Op::kAck) {
                 requester.receive_ack(frame.headers);
             } else if (op == wire::Op::kAtomicAck) {
                 requester.receive_atomic_response(frame.headers);
-            } else {
-                requester.receive_read_response(frame);
+            } else if (!requester.receive_read_response(frame)) {
+                return false;
             }
             core_.activate(qp);
-            return;
+            return true;
         }
         default:
-            responder.receive_rc(frame);
+            if (!responder.receive_rc(frame)) return false;
             if (responder.owes()) core_.activate(qp);
+            return true;
     }
 }
 
@@ -193,7 +223,7 @@ void Engine<S>::receive_multicast(const wire::ParsedFrame& frame, uint16_t port)
     for (const auto& attachment : core_.qps.attachments()) {
         if (attachment.group != frame.flow.dst || attachment.qp->port != port) continue;
         found = true;
-        receive(frame, attachment.qp, port, core_.now_ns);
+        receive_verified(frame, attachment.qp, port);
     }
     if (!found) ++core_.counters[Counter::kDropMulticast];
 }

@@ -30,7 +30,9 @@ class RequesterLogic {
         return qp_.state == IBV_QPS_RTS && r_.next_wqe != limit() && r_.rnr_until <= core_.now_ns && window_open();
     }
     void receive_ack(const wire::Headers& headers);
-    void receive_read_response(const wire::ParsedFrame& frame);
+    // As ResponderLogic's: whether the frame is the next in the middle of the oldest READ's data, and its reception.
+    bool expects_middle(const wire::ParsedFrame& frame, wire::Op op);
+    bool receive_read_response(const wire::ParsedFrame& frame);
     void receive_atomic_response(const wire::Headers& headers);
     void expire();
     void enter_drain();
@@ -505,32 +507,42 @@ void RequesterLogic<S>::take_response(bool last) {
 }
 
 template <class S>
-void RequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
+bool RequesterLogic<S>::expects_middle(const wire::ParsedFrame& frame, wire::Op op) {
+    const Psn psn(frame.headers.bth.psn);
+    if (op != wire::Op::kReadResponseMiddle || psn != r_.una || !(psn < r_.max_psn) || !any_begun()) return false;
+    const SendWqe& wqe = oldest();
+    return wqe.is_read() && frame.payload_bytes == qp_.mtu && psn + 1 < Psn(wqe.first_psn) + wqe.packets;
+}
+
+template <class S>
+bool RequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
     const Psn psn(frame.headers.bth.psn);
     SendWqe* wqe = answered_by(psn, &SendWqe::is_read);
-    if (wqe == nullptr) return;
+    if (wqe == nullptr) return true;
     const auto packet = static_cast<uint32_t>(psn - Psn(wqe->first_psn));
     const uint32_t offset = packet * qp_.mtu;
     if (frame.payload_bytes != std::min(qp_.mtu, wqe->length - offset)) {
         fail(IBV_WC_BAD_RESP_ERR);
-        return;
+        return true;
     }
-    const ibv_wc_status status =
-        core_.scatter(wqe->sges(), wqe->num_sge, offset, frame.payload, frame.payload_bytes, qp_.pd);
+    wire::PayloadReader payload(frame);
+    const ibv_wc_status status = core_.scatter(wqe->sges(), wqe->num_sge, offset, payload, frame.payload_bytes, qp_.pd);
     if (status != IBV_WC_SUCCESS) {
         fail(status);
-        return;
+        return true;
     }
+    if (!payload.intact()) return false;
     const bool last = packet + 1 == wqe->packets;
     if ((last || (packet + 1) % read_chunk() == 0) && r_.reads_outstanding != 0) --r_.reads_outstanding;
     take_response(last);
+    return true;
 }
 
 template <class S>
 void RequesterLogic<S>::receive_atomic_response(const wire::Headers& headers) {
     SendWqe* wqe = answered_by(Psn(headers.bth.psn), &SendWqe::is_atomic);
     if (wqe == nullptr) return;
-    const auto* original = reinterpret_cast<const uint8_t*>(&headers.atomic_original);
+    BytesReader original{reinterpret_cast<const uint8_t*>(&headers.atomic_original)};
     const ibv_wc_status status = core_.scatter(wqe->sges(), wqe->num_sge, 0, original, sizeof headers.atomic_original, qp_.pd);
     if (status != IBV_WC_SUCCESS) {
         fail(status);

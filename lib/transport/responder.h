@@ -28,7 +28,11 @@ class ResponderLogic {
   public:
     ResponderLogic(Core<S>& core, QueuePair& qp) : core_(core), qp_(qp), s_(qp.responder) {}
 
-    void receive_rc(const wire::ParsedFrame& frame);
+    // Whether the frame is the next packet in the middle of a message. Where its payload belongs is known without trusting a
+    // byte of it, and nobody may look there yet: it can be verified while it is copied.
+    bool expects_middle(const wire::ParsedFrame& frame, wire::Op op) const;
+    // False: an unverified frame was damaged, and nothing has changed but the memory of the message in progress.
+    bool receive_rc(const wire::ParsedFrame& frame);
     void receive_uc(const wire::ParsedFrame& frame);
     bool owes() const { return s_.job_head != s_.job_tail || s_.ack_due; }
     uint32_t transmit(uint32_t budget);
@@ -46,7 +50,7 @@ class ResponderLogic {
     static constexpr uint64_t kAckWaitNs = 200'000;
 
     // What became of a packet: taken, or the NAK that it earns.
-    enum class Result : uint8_t { kTaken, kNoReceive, kInvalidRequest, kAccess, kOperation, kLength, kBadInvalidate };
+    enum class Result : uint8_t { kTaken, kDamaged, kNoReceive, kInvalidRequest, kAccess, kOperation, kLength, kBadInvalidate };
 
     static bool is_send(wire::Op op) {
         return op <= wire::Op::kSendOnlyImm || op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv;
@@ -99,7 +103,16 @@ class ResponderLogic {
 };
 
 template <class S>
-void ResponderLogic<S>::receive_rc(const wire::ParsedFrame& frame) {
+bool ResponderLogic<S>::expects_middle(const wire::ParsedFrame& frame, wire::Op op) const {
+    if (Psn(frame.headers.bth.psn) != s_.epsn || frame.payload_bytes != qp_.mtu) return false;
+    if (op == wire::Op::kWriteMiddle)
+        return s_.message == Responder::Message::kWrite && s_.write_length - s_.offset > qp_.mtu;
+    return op == wire::Op::kSendMiddle && s_.message == Responder::Message::kSend &&
+           s_.receive.length - s_.offset >= qp_.mtu;
+}
+
+template <class S>
+bool ResponderLogic<S>::receive_rc(const wire::ParsedFrame& frame) {
     const wire::Headers& h = frame.headers;
     const wire::Op op = wire::op_of(h.bth.opcode);
     const Psn psn(h.bth.psn);
@@ -112,21 +125,22 @@ void ResponderLogic<S>::receive_rc(const wire::ParsedFrame& frame) {
             s_.nak_sent = true;
             owe_ack(s_.epsn, wire::kSyndromeNakSequence);
         }
-        return;
+        return true;
     }
     if (ahead < 0) {
         ++core_.counters[Counter::kRxDuplicate];
         repeat(h, op);
-        return;
+        return true;
     }
+    const Result result = execute(frame, op);
+    if (result == Result::kDamaged) return false;
     if (s_.nak_sent) {
         s_.nak_sent = false;
         if (s_.ack_syndrome == wire::kSyndromeNakSequence) s_.ack_due = false;      // not sent yet, no longer true
     }
-    const Result result = execute(frame, op);
     if (result != Result::kTaken && result != Result::kBadInvalidate) {
         refuse(result, psn);
-        return;
+        return true;
     }
     if (op != wire::Op::kReadRequest) {
         s_.epsn = psn + 1;
@@ -140,6 +154,7 @@ void ResponderLogic<S>::receive_rc(const wire::ParsedFrame& frame) {
         if (is_last(op)) s_.received_ns = core_.now_ns;
     }
     if (result == Result::kBadInvalidate) fail_receive(IBV_WC_REM_INV_REQ_ERR);
+    return true;
 }
 
 template <class S>
@@ -170,10 +185,12 @@ auto ResponderLogic<S>::execute_send(const wire::ParsedFrame& frame, wire::Op op
         s_.offset = 0;
     }
     if (frame.payload_bytes > s_.receive.length - s_.offset) return Result::kLength;
-    if (core_.scatter(s_.receive_sges.get(), s_.receive.num_sge, s_.offset, frame.payload, frame.payload_bytes, qp_.pd) !=
+    wire::PayloadReader payload(frame);
+    if (core_.scatter(s_.receive_sges.get(), s_.receive.num_sge, s_.offset, payload, frame.payload_bytes, qp_.pd) !=
         IBV_WC_SUCCESS) {
         return Result::kOperation;
     }
+    if (!payload.intact()) return Result::kDamaged;
     s_.offset += frame.payload_bytes;
     s_.message = Responder::Message::kSend;
     if (!is_last(op)) return Result::kTaken;
@@ -212,7 +229,9 @@ auto ResponderLogic<S>::execute_write(const wire::ParsedFrame& frame, wire::Op o
     uint8_t* target = core_.memory.translate(s_.write_rkey, s_.write_va + s_.offset, frame.payload_bytes,
                                              IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_);
     if (target == nullptr) return Result::kAccess;
-    wire::copy(target, frame.payload, frame.payload_bytes);
+    wire::PayloadReader payload(frame);
+    payload.read(target, frame.payload_bytes);
+    if (!payload.intact()) return Result::kDamaged;
     s_.offset += frame.payload_bytes;
     s_.message = is_last(op) ? Responder::Message::kNone : Responder::Message::kWrite;
     if (!is_last(op)) return Result::kTaken;

@@ -108,8 +108,9 @@ size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& header
         at = std::fill_n(at, pad, uint8_t{0});
         crc = icrc(l3, static_cast<size_t>(at - l3));
     } else {
-        crc = icrc(l3, static_cast<size_t>(at - l3));
-        for (const Segment& segment : payload) {
+        crc = icrc_copy(l3, static_cast<size_t>(at - l3), at, payload.front().data, payload.front().bytes);
+        at += payload.front().bytes;
+        for (const Segment& segment : payload.subspan(1)) {
             crc = crc32_copy(crc, at, segment.data, segment.bytes);
             at += segment.bytes;
         }

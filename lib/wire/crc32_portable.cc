@@ -41,8 +41,13 @@ uint32_t icrc_isal(const uint8_t* l3, size_t bytes) {
     return crc32_isal(crc32_isal(kFromZero, masked, 4 + covered), l3 + covered, bytes - covered);
 }
 
+uint32_t icrc_copy_isal(const uint8_t* l3, size_t header_bytes, void* dst, const void* src, size_t bytes) {
+    return crc32_copy_isal(icrc_isal(l3, header_bytes), dst, src, bytes);
+}
+
 }  // namespace
 
-constinit const Crc32Kernel kCrc32Portable = {.crc32 = crc32_isal, .crc32_copy = crc32_copy_isal, .icrc = icrc_isal};
+constinit const Crc32Kernel kCrc32Portable = {
+    .crc32 = crc32_isal, .crc32_copy = crc32_copy_isal, .icrc = icrc_isal, .icrc_copy = icrc_copy_isal};
 
 }  // namespace rove::wire

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,6 +18,17 @@ using MacAddress = std::array<uint8_t, 6>;
 using Gid = std::array<uint8_t, 16>;                    // an IPv6 address, or ::ffff:a.b.c.d for IPv4
 
 bool is_ipv4_mapped(const Gid& gid);
+// As a == b, which is a call of memcmp.
+inline bool same(const Gid& a, const Gid& b) {
+    const auto [a0, a1] = std::bit_cast<std::array<uint64_t, 2>>(a);
+    const auto [b0, b1] = std::bit_cast<std::array<uint64_t, 2>>(b);
+    return ((a0 ^ b0) | (a1 ^ b1)) == 0;
+}
+inline bool same(const MacAddress& a, const MacAddress& b) {
+    const auto [a0, a1, a2] = std::bit_cast<std::array<uint16_t, 3>>(a);
+    const auto [b0, b1, b2] = std::bit_cast<std::array<uint16_t, 3>>(b);
+    return ((a0 ^ b0) | (a1 ^ b1) | (a2 ^ b2)) == 0;
+}
 
 inline constexpr uint8_t kEcnNotEct = 0, kEcnEct1 = 1, kEcnEct0 = 2, kEcnCe = 3;   // RFC 3168
 
@@ -54,12 +66,33 @@ struct ParsedFrame {
     const uint8_t* l3 = nullptr;                        // first byte of the IP header
     const uint8_t* payload = nullptr;                   // points into the input
     uint32_t payload_bytes = 0;                         // without pad
+    bool verified = false;                              // the ICRC was found right
     bool ce() const { return (flow.traffic_class & 3) == kEcnCe; }
 };
 
-// Parses `frame` (Ethernet header first, no FCS; trailing Ethernet padding is ignored) and verifies its ICRC.
+// Parses `frame` (Ethernet header first, no FCS; trailing Ethernet padding is ignored), all but its ICRC.
 // Never reads outside `frame`. `out` is meaningful only for kNone.
+ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out);
+
+// Whether the ICRC is right; remembered in `frame`.
+bool verify(ParsedFrame& frame);
+
+// parse_headers() and verify().
 ParseError parse_frame(std::span<const uint8_t> frame, ParsedFrame& out);
+
+// Copies a frame's payload out, front to back, and verifies the ICRC in the same pass if that has not been done.
+class PayloadReader {
+  public:
+    explicit PayloadReader(const ParsedFrame& frame) : frame_(frame), at_(frame.payload) {}
+    void read(void* to, uint32_t bytes);
+    // After the whole payload, not empty, was read: whether it is what was sent.
+    bool intact() const;
+
+  private:
+    const ParsedFrame& frame_;
+    const uint8_t* at_;
+    uint32_t crc_ = 0;
+};
 
 // A flow's Ethernet, IP and UDP headers, built once. Per packet only lengths and the IPv4 checksum change.
 struct FlowTemplate {

@@ -64,21 +64,21 @@ struct Bth {
 };
 
 struct Deth {
-    uint32_t qkey = 0;
-    uint32_t src_qpn = 0;
+    uint32_t qkey;
+    uint32_t src_qpn;
 };
 
 struct Reth {
-    uint64_t va = 0;
-    uint32_t rkey = 0;
-    uint32_t length = 0;
+    uint64_t va;
+    uint32_t rkey;
+    uint32_t length;
 };
 
 struct AtomicEth {
-    uint64_t va = 0;
-    uint32_t rkey = 0;
-    uint64_t swap_or_add = 0;
-    uint64_t compare = 0;
+    uint64_t va;
+    uint32_t rkey;
+    uint64_t swap_or_add;
+    uint64_t compare;
 };
 
 // AETH syndrome, IBTA 9.7.5.2.1: bits 6:5 say ACK, RNR NAK or NAK; bits 4:0 the credit count, timer code or NAK code.
@@ -91,21 +91,21 @@ inline constexpr uint8_t kSyndromeNakRemoteOperation = 0x63;
 inline constexpr uint8_t kSyndromeNakInvalidRdRequest = 0x64;
 
 struct Aeth {
-    uint8_t syndrome = 0;
-    uint32_t msn = 0;
+    uint8_t syndrome;
+    uint32_t msn;
 };
 
 // What stands between UDP and the payload. Which members beside `bth` mean anything follows from the opcode
-// (extensions_of); the others are left as they were.
+// (extensions_of); the others are left as they were, uninitialized to begin with: zeros for all cost 20 ns a packet.
 struct Headers {
     Bth bth;
     Deth deth;
     Reth reth;
     AtomicEth atomic;
     Aeth aeth;
-    uint64_t atomic_original = 0;                       // AtomicAckETH
-    uint32_t immediate = 0;                             // ImmDt, host order of the 32 bits on the wire
-    uint32_t invalidate_rkey = 0;                       // IETH
+    uint64_t atomic_original;                           // AtomicAckETH
+    uint32_t immediate;                                 // ImmDt, host order of the 32 bits on the wire
+    uint32_t invalidate_rkey;                           // IETH
 };
 
 // The extended headers an opcode carries, as a bit set, in the order in which they stand on the wire.

@@ -11,4 +11,9 @@ namespace rove::wire {
 // The 14 bytes before `l3` can be read. The result can be continued with crc32() and crc32_copy().
 inline uint32_t icrc(const uint8_t* l3, size_t bytes) { return crc32_kernel.icrc(l3, bytes); }
 
+// icrc() of a packet's headers, continued by crc32_copy() of what follows them.
+inline uint32_t icrc_copy(const uint8_t* l3, size_t header_bytes, void* dst, const void* src, size_t bytes) {
+    return crc32_kernel.icrc_copy(l3, header_bytes, dst, src, bytes);
+}
+
 }  // namespace rove::wire

@@ -3,6 +3,8 @@
 // UDP checksum, takes one straight way; everything else leaves it through a branch that is not taken.
 #include <cstring>
 
+#include "wire/copy.h"
+#include "wire/crc32.h"
 #include "wire/frame.h"
 #include "wire/icrc.h"
 #include "wire/network_headers.h"
@@ -141,7 +143,7 @@ const char* to_string(ParseError error) {
     return "unknown";
 }
 
-ParseError parse_frame(std::span<const uint8_t> frame, ParsedFrame& out) {
+ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out) {
     Layers layers;
     if (const ParseError error = find_layers(frame, layers, out.flow.vlan); error != ParseError::kNone) return error;
 
@@ -157,15 +159,41 @@ ParseError parse_frame(std::span<const uint8_t> frame, ParsedFrame& out) {
     if (padded_bytes % 4 || pad > padded_bytes) return ParseError::kPadding;
     if (!(info.extensions & kHasPayload) && padded_bytes) return ParseError::kPadding;
 
-    const uint8_t* const end = bth + bth_bytes;
-    if (icrc(layers.l3, static_cast<size_t>(end - layers.l3)) != load<uint32_t>(end)) return ParseError::kIcrc;
-
     parse_flow(frame.data(), layers, out.flow);
     parse_extensions(bth + kBthBytes, info.extensions, out.headers);
     out.l3 = layers.l3;
     out.payload = bth + info.header_bytes;
     out.payload_bytes = static_cast<uint32_t>(padded_bytes - pad);
+    out.verified = false;
     return ParseError::kNone;
+}
+
+bool verify(ParsedFrame& frame) {
+    const uint8_t* const end = frame.payload + frame.payload_bytes + frame.headers.bth.pad_count;
+    frame.verified = icrc(frame.l3, static_cast<size_t>(end - frame.l3)) == load<uint32_t>(end);
+    return frame.verified;
+}
+
+ParseError parse_frame(std::span<const uint8_t> frame, ParsedFrame& out) {
+    const ParseError error = parse_headers(frame, out);
+    return error == ParseError::kNone && !verify(out) ? ParseError::kIcrc : error;
+}
+
+void PayloadReader::read(void* to, uint32_t bytes) {
+    if (frame_.verified) {
+        copy(to, at_, bytes);
+    } else if (at_ == frame_.payload) {
+        crc_ = icrc_copy(frame_.l3, static_cast<size_t>(at_ - frame_.l3), to, at_, bytes);
+    } else {
+        crc_ = crc32_copy(crc_, to, at_, bytes);
+    }
+    at_ += bytes;
+}
+
+bool PayloadReader::intact() const {
+    if (frame_.verified) return true;
+    const size_t pad = frame_.headers.bth.pad_count;
+    return crc32(crc_, at_, pad) == load<uint32_t>(at_ + pad);
 }
 
 }  // namespace rove::wire

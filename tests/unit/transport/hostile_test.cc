@@ -115,11 +115,11 @@ class Target {
         ++sent_;
         now_ += random_.below(2000);
         wire::ParsedFrame parsed;
-        if (wire::parse_frame(frame, parsed) != wire::ParseError::kNone) {
+        if (wire::parse_headers(frame, parsed) != wire::ParseError::kNone ||
+            !host_.engine.receive(parsed, host_.qps.find(parsed.headers.bth.dest_qpn), 0, now_)) {
             ++refused_;
             return;
         }
-        host_.engine.receive(parsed, host_.qps.find(parsed.headers.bth.dest_qpn), 0, now_);
         if (host_.engine.next_deadline() <= now_) host_.engine.expire(now_);
         host_.engine.transmit(now_, 64);
         ibv_wc wc[16];

@@ -176,10 +176,11 @@ void Network::inject(uint32_t to, const Path& path, const wire::Headers& headers
 
 void Network::deliver(Host& host, std::span<const uint8_t> frame) {
     wire::ParsedFrame parsed;
-    const wire::ParseError error = wire::parse_frame(frame, parsed);
+    wire::ParseError error = wire::parse_headers(frame, parsed);
+    if (error == wire::ParseError::kNone &&
+        !host.engine.receive(parsed, host.qps.find(parsed.headers.bth.dest_qpn), 0, now_))
+        error = wire::ParseError::kIcrc;
     ++host.parse_errors[static_cast<size_t>(error)];
-    if (error != wire::ParseError::kNone) return;
-    host.engine.receive(parsed, host.qps.find(parsed.headers.bth.dest_qpn), 0, now_);
 }
 
 Connection connect(Network& network, Host& a, Host& b, const QpOptions& options_a, const QpOptions& options_b,

@@ -150,7 +150,8 @@ class World {
     void settle_rc(Direction& d);
     void settle_unreliable(Direction& d);
     void settle_counters();
-    size_t applied_prefix(Arena& arena, const std::vector<Range>& pieces, const std::vector<uint8_t>& data);
+    size_t applied_prefix(Arena& arena, const std::vector<Range>& pieces, const std::vector<uint8_t>& data,
+                          uint32_t mtu);
 
     uint64_t seed_;
     Random random_;

@@ -89,6 +89,22 @@ TEST_P(Kernels, Icrc) {
     }
 }
 
+TEST_P(Kernels, IcrcContinuesInACopy) {
+    constexpr size_t kBefore = 14;
+    for (const size_t headers : {40, 44, 56, 60, 61}) {
+        for (size_t bytes = 0; bytes <= 700; ++bytes) {
+            auto packet = random(kBefore + headers + bytes);
+            packet[kBefore] = 0x45;
+            const std::span covered = std::span(packet).subspan(kBefore);
+            std::vector<uint8_t> copy(bytes + 2, 0xEE);
+            EXPECT_EQ(kernel_.icrc_copy(covered.data(), headers, &copy[1], &covered[headers], bytes),
+                      reference::icrc(covered)) << headers << " and " << bytes;
+            EXPECT_TRUE(std::equal(&copy[1], &copy[1] + bytes, &covered[headers]));
+            EXPECT_TRUE(copy.front() == 0xEE && copy.back() == 0xEE);
+        }
+    }
+}
+
 TEST_P(Kernels, IcrcIgnoresVariantFields) {
     auto v4 = random(100), v6 = random(100);
     v4[14] = 0x45, v6[14] = 0x60;
