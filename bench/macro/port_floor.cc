@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a DPDK port can do when payload is really produced and consumed: the reference of rove's speed table.
 //
-//     port_floor EAL_ARGS -- --send|--recv|--echo|--pingpong --size FRAME_BYTES --seconds S
+//     port_floor EAL_ARGS -- --send|--recv|--echo|--pingpong --size FRAME_BYTES --seconds S [--crc]
 //
 // Units: sizes are bytes of the Ethernet frame without FCS, gbps counts those bytes, latencies are nanoseconds.
 // A pair is --send with --recv (rate) or --pingpong with --echo (latency). The first of a pair ends the run with a
@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "wire/copy.h"
+#include "wire/crc32.h"
 
 namespace {
 
@@ -45,6 +46,7 @@ constexpr uint32_t kLastFrame = UINT32_MAX;           // the end of the run
 struct Options {
     bool send = false, recv = false, echo = false, pingpong = false;
     bool header_only = false;
+    bool crc = false;
     uint32_t frame_bytes = 4096 + kHeaderBytes;
     double seconds = 3;
     uint16_t burst = 32;
@@ -136,13 +138,20 @@ void write_header(uint8_t* frame, uint32_t number) {
     std::memcpy(frame + kNumberOffset, &number, sizeof number);
 }
 
+void copy_payload(uint8_t* to, const uint8_t* from, uint32_t bytes, const Options& options) {
+    if (options.crc)
+        rove::wire::crc32_copy(0, to, from, bytes);
+    else
+        rove::wire::copy(to, from, bytes);
+}
+
 void fill(rte_mbuf* mbuf, const Options& options, Message& message, uint32_t number) {
     auto* frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
     mbuf->data_len = static_cast<uint16_t>(options.frame_bytes);
     mbuf->pkt_len = options.frame_bytes;
     write_header(frame, number);
     if (!options.header_only)
-        rove::wire::copy(frame + kHeaderBytes, message.next_payload(), options.frame_bytes - kHeaderBytes);
+        copy_payload(frame + kHeaderBytes, message.next_payload(), options.frame_bytes - kHeaderBytes, options);
 }
 
 bool is_last(const rte_mbuf* mbuf) {
@@ -199,8 +208,8 @@ void run_recv(Port& port, const Options& options) {
         for (uint16_t i = 0; i < n; ++i) {
             if (mbufs[i]->data_len != options.frame_bytes) throw std::runtime_error("a frame of another size arrived");
             if (!options.header_only)
-                rove::wire::copy(message.next_payload(), rte_pktmbuf_mtod_offset(mbufs[i], uint8_t*, kHeaderBytes),
-                                 payload_bytes);
+                copy_payload(message.next_payload(), rte_pktmbuf_mtod_offset(mbufs[i], uint8_t*, kHeaderBytes),
+                             payload_bytes, options);
         }
         rte_pktmbuf_free_bulk(mbufs.data(), n);
         last = rte_get_tsc_cycles();
@@ -269,6 +278,7 @@ int main(int argc, char** argv) try {
     app.add_option("--size", options.frame_bytes, "frame, bytes")->check(CLI::Range(kHeaderBytes + 1, kFrameRoomBytes));
     app.add_option("--seconds", options.seconds, "how long to send")->check(CLI::Range(0.5, 3600.0));
     app.add_option("--burst", options.burst, "packets")->check(CLI::Range(1u, kMaxBurst));
+    app.add_flag("--crc", options.crc, "CRC-32 in the same pass as the copy of this side: the least that ICRC costs");
     app.add_flag("--header-only", options.header_only, "do not touch the payload: what the copy on this side costs");
     CLI11_PARSE(app, argc - eal_args, argv + eal_args);
 

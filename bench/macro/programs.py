@@ -112,20 +112,20 @@ class Floor:
             self.ports.append(config["device"][0]["port"])
             self.eal.append(config.get("runtime", {}).get("eal", []))
 
-    def command(self, side, mode, frame_bytes, seconds):
+    def command(self, side, mode, frame_bytes, seconds, *options):
         huge = int(re.search(r"HugePages_Free: +(\d+)", pathlib.Path("/proc/meminfo").read_text())[1])
         memory = ["--in-memory"] if huge * 2 >= HEAP_MIB else ["--no-huge", "--no-shconf", "-m", HEAP_MIB]
         return [self.program, "--lcores", f"(0)@{side}", *memory, "--no-pci", "--no-telemetry", "--log-level=3",
                 "--file-prefix", f"rove-floor-{side}", "--vdev", self.ports[side], *self.eal[side],
-                "--", mode, "--size", frame_bytes, "--seconds", seconds]
+                "--", mode, "--size", frame_bytes, "--seconds", seconds, *options]
 
     def listens(self, _process):
         socket = re.search(r"socket=([^,]+)", self.ports[0])
         return lambda: socket is None or socket[1] in pathlib.Path("/proc/net/unix").read_text()
 
-    def rate(self, frame_bytes, field, seconds=0.8):
-        server, _ = pair(self.command(0, "--recv", frame_bytes, seconds),
-                         self.command(1, "--send", frame_bytes, seconds), self.listens)
+    def rate(self, frame_bytes, field, *options, seconds=0.8):
+        server, _ = pair(self.command(0, "--recv", frame_bytes, seconds, *options),
+                         self.command(1, "--send", frame_bytes, seconds, *options), self.listens)
         return Sample(float(fields(server, "port_floor")[field]), seconds)
 
     def latency(self, frame_bytes, seconds=0.5):

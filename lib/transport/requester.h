@@ -16,6 +16,7 @@
 
 #include "transport/core.h"
 #include "transport/rnr_timer.h"
+#include "transport/send_op.h"
 
 namespace rove::transport {
 
@@ -89,21 +90,6 @@ class RequesterLogic {
     Requester& r_;
 };
 
-inline wire::Op send_op(uint8_t opcode, bool first, bool last) {
-    using wire::Op;
-    if (opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
-        const bool imm = opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-        if (last) return first ? (imm ? Op::kWriteOnlyImm : Op::kWriteOnly) : (imm ? Op::kWriteLastImm : Op::kWriteLast);
-        return first ? Op::kWriteFirst : Op::kWriteMiddle;
-    }
-    if (!last) return first ? Op::kSendFirst : Op::kSendMiddle;
-    switch (opcode) {
-        case IBV_WR_SEND_WITH_IMM: return first ? Op::kSendOnlyImm : Op::kSendLastImm;
-        case IBV_WR_SEND_WITH_INV: return first ? Op::kSendOnlyInv : Op::kSendLastInv;
-        default: return first ? Op::kSendOnly : Op::kSendLast;
-    }
-}
-
 template <class S>
 uint32_t RequesterLogic<S>::transmit(uint32_t budget) {
     if (qp_.state != IBV_QPS_RTS && qp_.state != IBV_QPS_SQD) return 0;
@@ -173,11 +159,10 @@ auto RequesterLogic<S>::begin(SendWqe& wqe) -> Begin {
 
 template <class S>
 bool RequesterLogic<S>::want_ack(const SendWqe& wqe, bool last) {
-    const bool ask = (last && ((wqe.send_flags & (IBV_SEND_SIGNALED | IBV_SEND_SOLICITED)) != 0 ||
-                               r_.next_wqe + 1 == qp_.sq.available_until())) ||
-                     r_.since_ack_req + 1u >= core_.config.ack_interval_packets ||
-                     r_.next_psn - r_.una + 1 >= static_cast<int32_t>(core_.config.window_packets);
-    return ask;
+    return (last && ((wqe.send_flags & (IBV_SEND_SIGNALED | IBV_SEND_SOLICITED)) != 0 ||
+                     r_.next_wqe + 1 == qp_.sq.available_until())) ||
+           r_.since_ack_req + 1u >= core_.config.ack_interval_packets ||
+           r_.next_psn - r_.una + 1 >= static_cast<int32_t>(core_.config.window_packets);
 }
 
 // Packet number `packet` of a SEND or WRITE. False: its data may not be read; the request fails in its turn.

@@ -151,6 +151,31 @@ TEST_F(RcRecovery, corrupted_packets_are_lost_packets) {
     EXPECT_GT(refused, 0u);
 }
 
+// Its payload is verified while it is copied to where it belongs: nothing but these bytes may know of it.
+TEST_F(RcRecovery, a_damaged_packet_in_the_middle_of_a_message_is_a_lost_packet) {
+    for (const Op damaged : {Op::kWriteMiddle, Op::kSendMiddle, Op::kReadResponseMiddle}) {
+        SCOPED_TRACE(static_cast<int>(damaged));
+        connect();
+        const uint64_t refused = a.parse_errors[static_cast<size_t>(wire::ParseError::kIcrc)] +
+                                 b.parse_errors[static_cast<size_t>(wire::ParseError::kIcrc)];
+        net.filter = [damaged, seen = 0](const Observed& p) mutable {
+            return p.op() == damaged && seen++ == 1 ? Verdict::kDamage : Verdict::kPass;
+        };
+        receive(7, 50000, 8000);
+        post(send(1, 0, 8000));
+        post(write(2, 10000, 8000, 10000));
+        post(read(3, 90000, 8000, 20000));
+        succeeds(3);
+        ASSERT_EQ(received().size(), 1u);
+        EXPECT_EQ(mb.bytes(50000, 8000), ma.bytes(0, 8000));
+        EXPECT_EQ(mb.bytes(10000, 8000), ma.bytes(10000, 8000));
+        EXPECT_EQ(ma.bytes(90000, 8000), mb.bytes(20000, 8000));
+        EXPECT_EQ(a.parse_errors[static_cast<size_t>(wire::ParseError::kIcrc)] +
+                      b.parse_errors[static_cast<size_t>(wire::ParseError::kIcrc)],
+                  refused + 1);
+    }
+}
+
 TEST_F(RcRecovery, sequence_numbers_wrap) {
     QpOptions from, to;
     from.psn = 0xFFFFF0;

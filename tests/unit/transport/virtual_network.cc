@@ -71,6 +71,9 @@ void Network::on_sent(uint32_t from, const Path& path, const wire::Headers& head
         case Verdict::kMarkCe:
             mark_ce(frame);
             break;
+        case Verdict::kDamage:
+            frame[frame.size() - wire::kIcrcBytes - 1] ^= 1;
+            break;
         case Verdict::kPass:
             break;
     }

@@ -40,6 +40,7 @@ enum class Verdict : uint8_t {
     kTwice,
     kHold,  // until release()
     kMarkCe,
+    kDamage,  // the last bit before the ICRC
 };
 
 class Network {
