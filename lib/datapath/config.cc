@@ -78,6 +78,19 @@ class Table {
         }
         return values;
     }
+    std::optional<std::vector<int64_t>> integers(const char* key, const std::string& allowed) {
+        const toml::node* node = find(key);
+        if (node == nullptr) return std::nullopt;
+        const toml::array* array = node->as_array();
+        if (array == nullptr) refuse(*node, key, allowed);
+        std::vector<int64_t> values;
+        for (const toml::node& element : *array) {
+            const auto value = element.value_exact<int64_t>();
+            if (!value) refuse(element, key, allowed);
+            values.push_back(*value);
+        }
+        return values;
+    }
     // Parses a string by `parse`, which returns an optional.
     template <class Parse>
     auto parsed(const char* key, const std::string& allowed, Parse parse) -> decltype(parse(std::string_view())) {
@@ -172,11 +185,26 @@ void read_dcqcn(Table table, transport::DcqcnConfig& dcqcn) {
     table.refuse_unknown();
 }
 
-void read_transport(Table table, transport::Config& transport) {
+// The service levels in `key` get `priority`; those that had it by default get the middle one.
+void read_service_levels(Table& table, const char* key, uint8_t priority, Config& config) {
+    constexpr const char* kAllowed = "a list of service levels 0..7";
+    const auto levels = table.integers(key, kAllowed);
+    if (!levels) return;
+    std::replace(config.priorities.begin(), config.priorities.end(), priority, kMediumPriority);
+    for (const int64_t level : *levels) {
+        if (level < 0 || level >= kServiceLevels) table.refuse(table.node(key), key, kAllowed);
+        config.priorities[static_cast<size_t>(level)] = priority;
+    }
+}
+
+void read_transport(Table table, Config& config) {
+    transport::Config& transport = config.transport;
     table.uint("window_packets", transport.window_packets, 1, 65'536);
     table.uint("ack_interval_packets", transport.ack_interval_packets, 1, 4'096);
     table.uint("quantum_packets", transport.quantum_packets, 1, 4'096);
     table.microseconds("min_probe_us", transport.min_probe_ns, 1, 10'000'000);
+    read_service_levels(table, "high_service_levels", kHighPriority, config);
+    read_service_levels(table, "low_service_levels", kLowPriority, config);
     if (auto dcqcn = table.table("dcqcn")) read_dcqcn(*dcqcn, transport.dcqcn);
     table.refuse_unknown();
 }
@@ -249,7 +277,7 @@ std::optional<Config> Config::load(const std::string& file, std::string* error) 
         config.file = file;
         Table table(file, "", root);
         if (auto runtime = table.table("runtime")) read_runtime(*runtime, config);
-        if (auto transport = table.table("transport")) read_transport(*transport, config.transport);
+        if (auto transport = table.table("transport")) read_transport(*transport, config);
         table.require("device", "one or more tables [[device]]");
         for (Table& device : table.tables("device")) config.devices.push_back(read_device(device));
         table.refuse_unknown();

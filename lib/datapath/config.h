@@ -3,6 +3,7 @@
 // and what is allowed. config/*.toml show every key with its meaning.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,6 +13,10 @@
 #include "wire/frame.h"
 
 namespace rove::datapath {
+
+inline constexpr uint8_t kServiceLevels = 8;  // as many as an Ethernet port has priorities
+
+inline constexpr uint8_t kHighPriority = 0, kMediumPriority = 1, kLowPriority = 2;
 
 enum class Progress : uint8_t { kShared, kDedicated };
 
@@ -45,6 +50,11 @@ struct Config {
     uint32_t workers = 1;             // dedicated: lcores; shared: always 1
     std::vector<std::string> lcores;  // dedicated: CPU of each worker
     transport::Config transport;
+    // QueuePair::priority by service level. After IEEE 802.1Q's traffic types: 1 is background, 5 and above are
+    // latency-critical.
+    std::array<uint8_t, kServiceLevels> priorities{
+        kMediumPriority, kLowPriority,  kMediumPriority, kMediumPriority,
+        kMediumPriority, kHighPriority, kHighPriority,   kHighPriority};
     std::vector<DeviceConfig> devices;
 
     // Returns nothing and fills `*error` ("FILE:LINE: key 'x.y': ...") when the file is not acceptable.

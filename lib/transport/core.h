@@ -11,6 +11,7 @@
 
 #include "transport/counters.h"
 #include "transport/deadline_heap.h"
+#include "transport/departed.h"
 #include "transport/memory.h"
 #include "transport/queue_pair.h"
 #include "wire/frame.h"
@@ -62,6 +63,7 @@ struct Core {
     S& sink;
     Counters counters{};
     DeadlineHeap deadlines{};
+    DepartedTable departed{};
     ActiveList active[3]{};                 // by QueuePair::priority
     uint64_t now_ns = 0;
 

@@ -76,7 +76,7 @@ class Engine {
     void set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns);
     static void start_receiving(QueuePair& qp, uint32_t rq_psn);    // before RTR; reads max_dest_rd_atomic
     static void start_sending(QueuePair& qp, uint32_t sq_psn);      // before RTS; reads the retry counts
-    // Forgets the QP: nothing of it remains in lists and timers.
+    // Forgets the QP: nothing of it remains in lists and timers. What it has received is remembered (departed.h).
     void remove(QueuePair& qp);
     // Completes with FLUSH_ERR what was posted to a QP in ERR (or, sends only, SQE).
     void flush(QueuePair& qp);
@@ -89,6 +89,7 @@ class Engine {
     bool expects_middle(const wire::ParsedFrame& frame, QueuePair& qp);
     void receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port);
     void receive_multicast(const wire::ParsedFrame& frame, uint16_t port);
+    bool receive_departed(const wire::ParsedFrame& frame, uint16_t port);
     bool receive_connected(const wire::ParsedFrame& frame, QueuePair& qp);
     void notify_congestion(QueuePair& qp);
     // Returns the packets sent; `*more` whether the QP had its turn cut short by the budget.
@@ -129,7 +130,7 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
     if (qp == nullptr) {
         if (bth.dest_qpn == wire::kMulticastQpn) {
             receive_multicast(frame, port);
-        } else {
+        } else if (!receive_departed(frame, port)) {
             ++core_.counters[Counter::kDropUnknownQp];
         }
         return;
@@ -226,6 +227,30 @@ void Engine<S>::receive_multicast(const wire::ParsedFrame& frame, uint16_t port)
         receive_verified(frame, attachment.qp, port);
     }
     if (!found) ++core_.counters[Counter::kDropMulticast];
+}
+
+// A repetition of what a QP that is gone has received is acknowledged once more. READs and atomics cannot be answered.
+template <class S>
+bool Engine<S>::receive_departed(const wire::ParsedFrame& frame, uint16_t port) {
+    const wire::Bth& bth = frame.headers.bth;
+    const Departed* gone = core_.departed.find(bth.dest_qpn);
+    if (gone == nullptr || gone->port != port || !wire::same(frame.flow.src, gone->path.flow.dst) ||
+        wire::service_of(bth.opcode) != wire::Service::kRc || Psn(bth.psn) >= gone->epsn) {
+        return false;
+    }
+    const wire::Op op = wire::op_of(bth.opcode);
+    const bool write_or_send = op < wire::Op::kReadRequest || op > wire::Op::kFetchAdd;
+    if (!write_or_send || !core_.sink.ready()) return false;
+    ++core_.counters[Counter::kRxDuplicate];
+    ++core_.counters[Counter::kTxAcks];
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(wire::Service::kRc, wire::Op::kAck);
+    h.bth.pkey = gone->pkey;
+    h.bth.dest_qpn = gone->remote_qpn;
+    h.bth.psn = gone->epsn.previous().value();
+    h.aeth = {wire::kSyndromeAck, gone->msn};
+    core_.send(gone->path, h, {}, 0);
+    return true;
 }
 
 // DCQCN's notification point: at most one CNP per QP and interval (annex A17.9.3; the CNP's 16 bytes are reserved, zero).
@@ -334,7 +359,10 @@ void Engine<S>::set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns) {
 
 template <class S>
 void Engine<S>::remove(QueuePair& qp) {
-    if (qp.type == IBV_QPT_RC) ResponderLogic<S>(core_, qp).settle();
+    if (qp.type == IBV_QPT_RC) {
+        ResponderLogic<S>(core_, qp).settle();
+        if (qp.responder.msn != 0) core_.departed.insert(qp, core_.now_ns);
+    }
     core_.deadlines.remove(qp);
     if (qp.active) core_.active[qp.priority].remove(qp);
     qp.active = false;

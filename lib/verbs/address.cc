@@ -16,7 +16,6 @@ namespace rove::verbs {
 
 namespace {
 
-constexpr uint8_t kMaxServiceLevel = 7;  // PCP, 3 bits
 constexpr uint8_t kDefaultHopLimit = 64;
 constexpr uint32_t kFlowLabelMask = 0xFFFFF;  // 20 bits
 constexpr uint16_t kNoVlan = 0xFFFF;          // as rdma-core writes an untagged path
@@ -48,7 +47,7 @@ bool read_network_header(const ibv_grh& grh, wire::Gid& src, wire::Gid& dst, ibv
 }  // namespace
 
 int check_address(const Context& context, const ibv_ah_attr& attr) {
-    const bool valid = attr.is_global != 0 && attr.port_num == 1 && attr.sl <= kMaxServiceLevel &&
+    const bool valid = attr.is_global != 0 && attr.port_num == 1 && attr.sl < datapath::kServiceLevels &&
                        attr.grh.sgid_index < context.owner->port->gids().size();
     return valid ? 0 : EINVAL;
 }

@@ -20,10 +20,4 @@ int check_address(const Context& context, const ibv_ah_attr& attr);
 int resolve_path(const Context& context, const ibv_ah_attr& attr, uint16_t udp_source_port, uint8_t ecn,
                  transport::Path& path);
 
-// The doorbell ring of a service level, after IEEE 802.1Q's traffic types: 1 is background (LOW, 2), 5 and above are
-// latency-critical (HIGH, 0), the rest, 0 among them, is best effort (MEDIUM, 1).
-constexpr uint8_t priority_of(uint8_t service_level) {
-    return service_level >= 5 ? 0 : service_level == 1 ? 2 : 1;
-}
-
 }  // namespace rove::verbs

@@ -125,7 +125,7 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
     apply(t, merged, mask);
     if (path) t.path = *path;
     if (after == IBV_QPS_RTR && before == IBV_QPS_INIT) {
-        t.priority = priority_of(merged.ah_attr.sl);
+        t.priority = qp.runtime->config().priorities[merged.ah_attr.sl];
         datapath::Worker::Engine::start_receiving(t, has(IBV_QP_RQ_PSN) ? attr->rq_psn & transport::Psn::kMask : 0);
     }
     if (after == IBV_QPS_RTS && before == IBV_QPS_RTR) {

@@ -62,6 +62,8 @@ CASES = {
     "eal-type": (runtime, 'eal = "-m 256"', "runtime.eal"),
     "window-range": (transport, "window_packets = 0", "transport.window_packets"),
     "window-type": (transport, "window_packets = 1.5", "transport.window_packets"),
+    "service-level-range": (transport, "high_service_levels = [8]", "transport.high_service_levels"),
+    "service-level-type": (transport, "low_service_levels = 1", "transport.low_service_levels"),
     "dcqcn-range": (transport, "dcqcn.cnp_interval_us = 0", "transport.dcqcn.cnp_interval_us"),
     "no-device": (refused, '[runtime]\nprogress = "shared"\n', 1, "device"),
     "device-not-a-list": (refused, f"[device]\n{GOOD_DEVICE}", 1, "device"),

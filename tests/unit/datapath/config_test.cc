@@ -43,6 +43,8 @@ window_packets = 128
 ack_interval_packets = 16
 quantum_packets = 8
 min_probe_us = 500
+high_service_levels = [6, 1]
+low_service_levels = [0]
 [transport.dcqcn]
 cnp_interval_us = 40
 byte_counter = 5000000
@@ -73,6 +75,9 @@ seed = 99
     EXPECT_EQ(config->transport.ack_interval_packets, 16u);
     EXPECT_EQ(config->transport.quantum_packets, 8u);
     EXPECT_EQ(config->transport.min_probe_ns, 500'000u);
+    EXPECT_EQ(config->priorities, (decltype(config->priorities){kLowPriority, kHighPriority, kMediumPriority, kMediumPriority,
+                                                                kMediumPriority, kMediumPriority, kHighPriority,
+                                                                kMediumPriority}));
     EXPECT_EQ(config->transport.dcqcn.cnp_interval_ns, 40'000u);
     EXPECT_EQ(config->transport.dcqcn.byte_counter, 5'000'000u);
     ASSERT_EQ(config->devices.size(), 1u);

@@ -151,6 +151,32 @@ TEST_F(RcRecovery, corrupted_packets_are_lost_packets) {
     EXPECT_GT(refused, 0u);
 }
 
+// A program that ends with its own last completion takes its QP along; the peer may still miss the last ACK.
+TEST_F(RcRecovery, what_a_destroyed_qp_had_received_is_acknowledged_again) {
+    connect();
+    lose(0, [](const Observed& p) { return p.op() == Op::kAck; });
+    post(write(1, 0, 3000, 0));
+    net.run_for(100'000);
+    EXPECT_EQ(mb.bytes(0, 3000), ma.bytes(0, 3000));
+    EXPECT_TRUE(sent().empty());
+    b.destroy(*qb);
+    succeeds(1);
+    EXPECT_EQ(a.counter(Counter::kTimeouts), 0u);
+
+    QpOptions impatient;
+    impatient.timeout = 8;
+    impatient.retry_cnt = 1;
+    connect(impatient);
+    lose(0, [](const Observed& p) { return p.op() == Op::kAck; });
+    post(write(1, 0, 3000, 0));
+    net.run_for(100'000);
+    b.destroy(*qb);
+    post(write(2, 0, 3000, 0));
+    ASSERT_TRUE(run());
+    EXPECT_EQ(statuses(sent()), (std::vector{IBV_WC_SUCCESS, IBV_WC_RETRY_EXC_ERR})) << "the second was never received";
+    EXPECT_GT(b.counter(Counter::kDropUnknownQp), 0u);
+}
+
 // Its payload is verified while it is copied to where it belongs: nothing but these bytes may know of it.
 TEST_F(RcRecovery, a_damaged_packet_in_the_middle_of_a_message_is_a_lost_packet) {
     for (const Op damaged : {Op::kWriteMiddle, Op::kSendMiddle, Op::kReadResponseMiddle}) {

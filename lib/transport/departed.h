@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// RC QPs that are gone, and what they had received: RC's TIME_WAIT.
+//
+// A program ends as soon as its own last completion is in. If the ACK of its peer's last request was lost, nobody would
+// answer the repetition, and the peer's request would fail although it was executed (a NIC has the same hole). So what a QP
+// acknowledged is acknowledged again for a while after it was destroyed.
+#pragma once
+
+#include <deque>
+#include <unordered_map>
+
+#include "transport/queue_pair.h"
+
+namespace rove::transport {
+
+struct Departed {
+    Path path;
+    uint32_t remote_qpn = 0;
+    uint16_t pkey = 0;
+    uint16_t port = 0;
+    Psn epsn;                               // all before it was received
+    uint32_t msn = 0;
+};
+
+class DepartedTable {
+  public:
+    // Control call: the QP is destroyed or reset.
+    void insert(const QueuePair& qp, uint64_t now_ns) {
+        while (!order_.empty() && (order_.front().second + kRememberNs < now_ns || order_.size() >= kMost)) {
+            entries_.erase(order_.front().first);
+            order_.pop_front();
+        }
+        entries_[qp.qpn] = {qp.path, qp.remote_qpn, qp.pkey, qp.port, qp.responder.epsn, qp.responder.msn};
+        order_.emplace_back(qp.qpn, now_ns);
+    }
+    const Departed* find(uint32_t qpn) const {
+        const auto found = entries_.find(qpn);
+        return found == entries_.end() ? nullptr : &found->second;
+    }
+
+  private:
+    static constexpr uint64_t kRememberNs = 1'000'000'000;  // many tail probes; a timeout of the verbs' usual 67 ms or less
+    static constexpr size_t kMost = 1 << 16;
+    std::unordered_map<uint32_t, Departed> entries_;
+    std::deque<std::pair<uint32_t, uint64_t>> order_;       // QPN, time
+};
+
+}  // namespace rove::transport
