@@ -105,7 +105,7 @@ void Background::share() {
             sched_yield();
             continue;
         }
-        const uint32_t moved = worker.core().round();
+        const uint32_t moved = worker.core().rescue_round();
         const uint64_t deadline_ns = worker.core().next_deadline();
         worker.lock().unlock();
         if (moved != 0) {

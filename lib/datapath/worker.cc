@@ -54,13 +54,24 @@ void WorkerCore::add_device(Device& device, const Port& port, const ImpairConfig
 
 uint32_t WorkerCore::round() {
     const LcoreScope lcore(lcore_);
+    if (posts_ > 1 && trust_ < kTrusted) ++trust_;
+    posts_ = 0;
     now_ns_ = shared_.clock.now_ns();
     sink_.set_now(now_ns_);
     const uint32_t received = receive();
     return received + transmit();
 }
 
+uint32_t WorkerCore::rescue_round() {
+    if (posts_ > 1) trust_ = 0;
+    return round();
+}
+
 void WorkerCore::send_posted(transport::QueuePair& qp) {
+    if (++posts_ % PacketSink::kBurst != 1 && trust_ == kTrusted) {
+        engine_.doorbell(qp);
+        if (posts_ % PacketSink::kBurst != 0) return;
+    }
     const LcoreScope lcore(lcore_);
     now_ns_ = shared_.clock.now_ns();
     sink_.set_now(now_ns_);

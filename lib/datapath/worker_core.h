@@ -41,6 +41,7 @@ class WorkerCore {
     static constexpr uint16_t kRxBurst = 32;         // frames taken from a port at once; 8 or 16 were not faster
     static constexpr uint32_t kTransmitBudget = 64;  // packets a round may send before it looks at what came in
     static constexpr unsigned kPriorities = 3;       // HIGH, MEDIUM, LOW
+    static constexpr uint32_t kTrusted = 32;         // rounds after which posts may wait for the next
 
     struct Shared {  // what all workers of a runtime have in common
         const Clock& clock;
@@ -61,7 +62,10 @@ class WorkerCore {
 
     // One round. Returns the frames received and sent: 0 means that nothing happened.
     uint32_t round();
-    // Work was posted to `qp`: sends what can be sent, without looking at what came in.
+    // A round by the background thread, because the application makes none.
+    uint32_t rescue_round();
+    // Work was posted to `qp`: sends what can be sent, without looking at what came in. A program that is known to poll
+    // after it posts may post several requests one by one: the first goes out at once, the others as a burst.
     void send_posted(transport::QueuePair& qp);
     uint64_t next_deadline() const { return engine_.next_deadline(); }
 
@@ -100,6 +104,8 @@ class WorkerCore {
     const uint16_t index_;
     const unsigned lcore_;
     uint64_t now_ns_ = 0;
+    uint32_t posts_ = 0;  // since the last round
+    uint32_t trust_ = 0;  // rounds that followed several posts, since one of them was left to the background thread
     PortCounters counters_;
     PacketSink sink_;
     transport::Engine<PacketSink> engine_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Posting: what is refused and where a list stops, by both ways of posting.
 #include <cerrno>
+#include <chrono>
 
 #include "fixture.h"
 
@@ -72,6 +73,29 @@ TEST_F(PostTest, AListIsTakenUpToTheBadRequest) {
     const ibv_wc wc = wait(cq_);
     EXPECT_EQ(wc.wr_id, 7u);
     EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+}
+
+// After rounds of several posts and a poll, posts wait for the next poll. A program that then spins on memory still
+// gets its data: the background thread sends it.
+TEST_F(PostTest, PostsThatNoPollFollows) {
+    for (int round = 0; round < 50; ++round) {
+        for (int post = 0; post < 3; ++post) {
+            ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, 8);
+            ASSERT_EQ(ibv_post_send(a_, &wr, &bad_), 0);
+        }
+        for (int post = 0; post < 3; ++post) ASSERT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
+    }
+    for (int post = 0; post < 3; ++post) {
+        ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, 1);
+        buffer_[post] = 1;
+        sge_.addr += post;
+        wr.wr.rdma.remote_addr += post;
+        ASSERT_EQ(ibv_post_send(a_, &wr, &bad_), 0);
+    }
+    const volatile uint8_t& last = buffer_[8192 + 2];
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+    while (last == 0 && std::chrono::steady_clock::now() < until) {}
+    EXPECT_EQ(last, 1);
 }
 
 TEST_F(PostTest, AFullReceiveQueueIsOutOfMemory) {
