@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/reorder/hybrid_bitmap.h"
+
+#include <bit>
+
+namespace rove::transport {
+
+HybridBitmaps::HybridBitmaps(uint32_t block_slots, uint32_t cap_slots, uint32_t arena_blocks)
+    : block_shift_(static_cast<uint32_t>(std::countr_zero(block_slots))),
+      cap_blocks_(cap_slots >> block_shift_),
+      arena_(arena_blocks, block_slots / kSlotsPerWord * static_cast<uint32_t>(sizeof(SlotWord)),
+             static_cast<uint32_t>(sizeof(Metadata) + cap_blocks_ * sizeof(uint16_t))) {}
+
+// The slot of a PSN after the expected one, whether its block is there yet or not.
+uint32_t HybridBitmaps::position(const ReorderStream& stream, Psn psn) const {
+    const auto ahead = static_cast<uint32_t>(psn - stream.expected);
+    if (!stream.out_of_order) return ahead;  // the ring will begin at the expected PSN
+    const Metadata& m = metadata(stream);
+    const uint32_t ring = slots(m.circular);
+    if (psn > m.tail) return ring + static_cast<uint32_t>(psn - m.tail) - 1;
+    const uint32_t at = m.head + ahead;
+    return at < ring ? at : at - ring;
+}
+
+Arrival HybridBitmaps::classify(const ReorderStream& stream, Psn psn) {
+    const uint32_t at = position(stream, psn);
+    const uint32_t needed = block_of(at) + 1;
+    const uint32_t blocks = has_memory(stream) ? metadata(stream).blocks : 0;
+    if (needed <= blocks) return is_filled(metadata(stream), at) ? Arrival::kDuplicate : Arrival::kOutOfOrder;
+    if (needed > cap_blocks_) return Arrival::kBeyond;
+    if (blocks == 0 ? arena_.can_start(needed) : arena_.can_extend(needed - blocks)) return Arrival::kOutOfOrder;
+    arena_.count_refusal();
+    return Arrival::kExhausted;
+}
+
+bool HybridBitmaps::tracks(const ReorderStream& stream, Psn psn) const {
+    if (!stream.out_of_order) return false;
+    const Metadata& m = metadata(stream);
+    const uint32_t at = position(stream, psn);
+    return block_of(at) < m.blocks && is_filled(m, at);
+}
+
+void HybridBitmaps::track(ReorderStream& stream, Psn psn, Slot slot, bool last) {
+    const uint32_t at = position(stream, psn);
+    if (!has_memory(stream)) {
+        stream.memory = arena_.take_metadata();
+        Metadata& m = metadata(stream);
+        m.blocks = 0;
+        append_block(m);
+    }
+    Metadata& m = metadata(stream);
+    if (!stream.out_of_order) {
+        stream.out_of_order = true;
+        m.highest = psn;
+        m.head = 0;
+        m.circular = m.blocks;
+        m.tail = stream.expected + (slots(m.circular) - 1);
+    }
+    while (m.blocks <= block_of(at)) append_block(m);
+    fill_slot(word(m, at), at % kSlotsPerWord, slot);
+    m.highest = std::max(m.highest, psn);
+    stream.last_seen = stream.last_seen || last;
+}
+
+void HybridBitmaps::append_block(Metadata& m) {
+    assert(m.blocks < cap_blocks_);
+    const uint32_t block = arena_.take_block();
+    uint16_t* addresses = m.addresses();
+    addresses[m.blocks] = static_cast<uint16_t>(m.blocks == 0 ? block : block - addresses[0]);
+    ++m.blocks;
+}
+
+void HybridBitmaps::release(ReorderStream& stream) {
+    if (!has_memory(stream)) return;
+    const Metadata& m = metadata(stream);
+    for (uint32_t i = 0; i < m.blocks; ++i) arena_.free_block(address(m, i));
+    arena_.free_metadata(stream.memory);
+    stream.memory = ReorderStream::kNoMemory;
+    stream.out_of_order = stream.last_seen = false;
+}
+
+uint32_t HybridBitmaps::bytes(const ReorderStream& stream) const {
+    if (!has_memory(stream)) return 0;
+    return arena_.metadata_bytes() + metadata(stream).blocks * arena_.block_bytes();
+}
+
+}  // namespace rove::transport
