@@ -78,6 +78,15 @@ size_t frame_bytes(const FlowTemplate& flow, uint8_t opcode, uint32_t payload_by
     return flow.size + opcode_info(opcode).header_bytes + payload_bytes + pad_of(payload_bytes) + kIcrcBytes;
 }
 
+void emit_ack_entry(uint8_t* out, const MpAckEntry& entry) {
+    store_be32(out, ack_entry_word(entry));
+    store_be32(out + 4, uint32_t{entry.vp} << 16);
+}
+
+MpAckEntry parse_ack_entry(const uint8_t* at) {
+    return ack_entry(load_be32(at), load_be16(at + 4));
+}
+
 size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload) {
     const OpcodeInfo& info = opcode_info(headers.bth.opcode);
     uint32_t payload_bytes = 0;
@@ -89,6 +98,9 @@ size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& header
     uint8_t* const bth = out + flow.size;
     const size_t udp_bytes = kUdpBytes + info.header_bytes + payload_bytes + pad + kIcrcBytes;
     store_be16(bth - kUdpBytes + udp::kLength, static_cast<uint16_t>(udp_bytes));
+    if (info.extensions & kHasMpeth) store_be16(bth - kUdpBytes + udp::kSrcPort, headers.vp);
+    // Back the way that works: the one the data packet came.
+    if (info.extensions & kHasMpaeth) store_be16(bth - kUdpBytes + udp::kSrcPort, headers.mp_ack.entry.vp);
     if (flow.size - flow.l3_offset == kIpv4Bytes + kUdpBytes) {
         const uint16_t length = big_endian(static_cast<uint16_t>(kIpv4Bytes + udp_bytes));
         store(l3 + ipv4::kLength, length);

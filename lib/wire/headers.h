@@ -14,8 +14,9 @@ inline constexpr uint32_t kMulticastQpn = 0xFFFFFF;     // IBTA 9.2.2: destinati
 inline constexpr uint16_t kDefaultPkey = 0xFFFF;        // IBTA 10.9.2: full member of the default partition
 inline constexpr size_t kIcrcBytes = 4;
 
-// IBTA 9.2.1: the three high bits name the transport service, the five low ones the operation.
-enum class Service : uint8_t { kRc = 0x00, kUc = 0x20, kUd = 0x60, kCnp = 0x80 };
+// IBTA 9.2.1: the three high bits name the transport service, the five low ones the operation. 0xC0 and up are the
+// manufacturer's: there, RC's operations of the multi-path transport (lib/wire/README.md).
+enum class Service : uint8_t { kRc = 0x00, kUc = 0x20, kUd = 0x60, kCnp = 0x80, kMp = 0xC0 };
 
 enum class Op : uint8_t {
     kSendFirst = 0x00,
@@ -44,6 +45,7 @@ enum class Op : uint8_t {
 };
 
 inline constexpr uint8_t kOpcodeCnp = 0x81;             // annex A17.9.3
+inline constexpr uint8_t kOpcodeHello = 0xDF;           // ours: do you speak mp?
 
 constexpr uint8_t opcode(Service service, Op op) { return static_cast<uint8_t>(service) | static_cast<uint8_t>(op); }
 constexpr Service service_of(uint8_t opcode) { return static_cast<Service>(opcode & 0xE0); }
@@ -95,6 +97,41 @@ struct Aeth {
     uint32_t msn;
 };
 
+// Multi-path data packets (MP-RDMA fig. 3, Eunomia 3.2.1).
+struct Mpeth {
+    bool retx;                                          // a retransmission
+    bool sync;                                          // the operation carries the synchronise flag
+    bool last;                                          // nothing is queued behind this packet
+    bool response;                                      // of the response stream
+    uint32_t msn;                                       // messages before this one that take a receive request
+    uint32_t ipsn;                                      // index of the packet in its message
+};
+
+// Multi-path acknowledgement of one data packet, and cumulatively of all before `aack_psn`.
+enum class MpAck : uint8_t { kAck, kSack, kNack, kErr };
+struct MpAckEntry {
+    MpAck kind;
+    bool ece;                                           // the data packet carried CE
+    bool retx;                                          // echoes Mpeth
+    bool response;                                      // the stream that is acknowledged
+    uint32_t psn;                                       // the data packet's
+    uint16_t vp;                                        // its UDP source port
+};
+struct Mpaeth {
+    MpAckEntry entry;
+    uint8_t syndrome;                                   // of kErr, as in AETH
+    uint32_t aack_psn;                                  // the first PSN not yet received in order
+    uint8_t more;                                       // BX-3: entries of kMpAckEntryBytes each in the payload
+};
+inline constexpr size_t kMpAckEntryBytes = 8;
+
+// kOpcodeHello.
+struct Hello {
+    uint8_t version;
+    bool answer;                                        // and not a question
+};
+inline constexpr uint8_t kMpVersion = 1;
+
 // What stands between UDP and the payload. Which members beside `bth` mean anything follows from the opcode
 // (extensions_of); the others are left as they were, uninitialized to begin with: zeros for all cost 20 ns a packet.
 struct Headers {
@@ -106,10 +143,14 @@ struct Headers {
     uint64_t atomic_original;                           // AtomicAckETH
     uint32_t immediate;                                 // ImmDt, host order of the 32 bits on the wire
     uint32_t invalidate_rkey;                           // IETH
+    Mpeth mp;
+    Mpaeth mp_ack;
+    uint16_t vp;                                        // UDP source port of a packet with MPETH: its virtual path
+    Hello hello;
 };
 
 // The extended headers an opcode carries, as a bit set, in the order in which they stand on the wire.
-enum Extension : uint8_t {
+enum Extension : uint16_t {
     kHasDeth = 1,
     kHasReth = 2,
     kHasAtomicEth = 4,
@@ -118,11 +159,14 @@ enum Extension : uint8_t {
     kHasImmediate = 32,
     kHasIeth = 64,
     kHasPayload = 128,
+    kHasMpeth = 256,
+    kHasMpaeth = 512,
+    kHasHello = 1024,
 };
 
 struct OpcodeInfo {
+    uint16_t extensions = 0;                            // Extension bits
     bool known = false;
-    uint8_t extensions = 0;                             // Extension bits
     uint8_t header_bytes = 0;                           // BTH, the extended headers, and the 16 reserved bytes of a CNP
 };
 

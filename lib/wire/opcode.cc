@@ -8,7 +8,7 @@ namespace {
 constexpr uint8_t kBthBytes = 12;
 constexpr uint8_t kCnpReservedBytes = 16;
 
-constexpr uint8_t extension_bytes(uint8_t extensions) {
+constexpr uint8_t extension_bytes(uint16_t extensions) {
     uint8_t bytes = 0;
     if (extensions & kHasDeth) bytes += 8;
     if (extensions & kHasReth) bytes += 16;
@@ -17,16 +17,20 @@ constexpr uint8_t extension_bytes(uint8_t extensions) {
     if (extensions & kHasAtomicAckEth) bytes += 8;
     if (extensions & kHasImmediate) bytes += 4;
     if (extensions & kHasIeth) bytes += 4;
+    if (extensions & kHasMpeth) bytes += 8;
+    if (extensions & kHasMpaeth) bytes += 12;
+    if (extensions & kHasHello) bytes += 8;
     return bytes;
 }
 
 constexpr std::array<OpcodeInfo, 256> make_table() {
     std::array<OpcodeInfo, 256> table{};
-    const auto add = [&](Service service, Op op, int extensions) {
-        const auto bits = static_cast<uint8_t>(extensions);
+    const auto add_opcode = [&](uint8_t opcode, int extensions) {
+        const auto bits = static_cast<uint16_t>(extensions);
         const auto bytes = static_cast<uint8_t>(kBthBytes + extension_bytes(bits));
-        table[opcode(service, op)] = {.known = true, .extensions = bits, .header_bytes = bytes};
+        table[opcode] = {.extensions = bits, .known = true, .header_bytes = bytes};
     };
+    const auto add = [&](Service service, Op op, int extensions) { add_opcode(opcode(service, op), extensions); };
     for (const Service service : {Service::kRc, Service::kUc}) {
         add(service, Op::kSendFirst, kHasPayload);
         add(service, Op::kSendMiddle, kHasPayload);
@@ -54,7 +58,17 @@ constexpr std::array<OpcodeInfo, 256> make_table() {
     add(Service::kRc, Op::kSendOnlyInv, kHasIeth | kHasPayload);
     add(Service::kUd, Op::kSendOnly, kHasDeth | kHasPayload);
     add(Service::kUd, Op::kSendOnlyImm, kHasDeth | kHasImmediate | kHasPayload);
-    table[kOpcodeCnp] = {.known = true, .extensions = 0, .header_bytes = kBthBytes + kCnpReservedBytes};
+    table[kOpcodeCnp] = {.extensions = 0, .known = true, .header_bytes = kBthBytes + kCnpReservedBytes};
+    // Multi-path: RC's, with MPETH, and RETH in every packet of a WRITE. Its acknowledgement is one of its own.
+    for (uint8_t op = 0; op < 0x20; ++op) {
+        const OpcodeInfo& rc = table[opcode(Service::kRc, static_cast<Op>(op))];
+        const auto is = [op](Op other) { return static_cast<Op>(op) == other; };
+        if (!rc.known || is(Op::kAck)) continue;
+        const bool write = is(Op::kWriteMiddle) || is(Op::kWriteLast) || is(Op::kWriteLastImm);
+        add(Service::kMp, static_cast<Op>(op), rc.extensions | kHasMpeth | (write ? kHasReth : 0));
+    }
+    add(Service::kMp, Op::kAck, kHasMpaeth | kHasPayload);
+    add_opcode(kOpcodeHello, kHasHello);
     return table;
 }
 

@@ -161,6 +161,7 @@ ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out) {
 
     parse_flow(frame.data(), layers, out.flow);
     parse_extensions(bth + kBthBytes, info.extensions, out.headers);
+    out.headers.vp = out.flow.udp_src;
     out.l3 = layers.l3;
     out.payload = bth + info.header_bytes;
     out.payload_bytes = static_cast<uint32_t>(padded_bytes - pad);

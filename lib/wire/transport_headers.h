@@ -37,8 +37,54 @@ inline void emit_bth(uint8_t* at, const Bth& bth, uint32_t pad) {
     store_be32(at + 8, uint32_t{bth.ack_req} << 31 | (bth.psn & kMask24));
 }
 
-// Reads what stands behind BTH. Returns the byte after it.
-inline const uint8_t* parse_extensions(const uint8_t* at, uint8_t extensions, Headers& out) {
+// MPETH, in bits: ReTx 1, Sync 1, Last 1, Resp 1, reserved 4, MSN 24; reserved 8, iPSN 24.
+inline void parse_mpeth(const uint8_t* at, Mpeth& mp) {
+    const uint32_t first = load_be32(at);
+    mp = {.retx = (first >> 31 & 1) != 0,
+          .sync = (first >> 30 & 1) != 0,
+          .last = (first >> 29 & 1) != 0,
+          .response = (first >> 28 & 1) != 0,
+          .msn = first & kMask24,
+          .ipsn = load_be32(at + 4) & kMask24};
+}
+inline void emit_mpeth(uint8_t* at, const Mpeth& mp) {
+    store_be32(at, uint32_t{mp.retx} << 31 | uint32_t{mp.sync} << 30 | uint32_t{mp.last} << 29 |
+                       uint32_t{mp.response} << 28 | (mp.msn & kMask24));
+    store_be32(at + 4, mp.ipsn & kMask24);
+}
+
+// The first word of an entry and of MPAETH: kind 2, ECE 1, ReTx 1, Resp 1, reserved 3, PSN 24.
+inline uint32_t ack_entry_word(const MpAckEntry& entry) {
+    return uint32_t{static_cast<uint8_t>(entry.kind)} << 30 | uint32_t{entry.ece} << 29 | uint32_t{entry.retx} << 28 |
+           uint32_t{entry.response} << 27 | (entry.psn & kMask24);
+}
+inline MpAckEntry ack_entry(uint32_t word, uint16_t vp) {
+    return {.kind = static_cast<MpAck>(word >> 30),
+            .ece = (word >> 29 & 1) != 0,
+            .retx = (word >> 28 & 1) != 0,
+            .response = (word >> 27 & 1) != 0,
+            .psn = word & kMask24,
+            .vp = vp};
+}
+
+// Reads what stands behind BTH. Returns the byte after it. Multi-path: MPETH or MPAETH stands first.
+inline const uint8_t* parse_extensions(const uint8_t* at, uint16_t extensions, Headers& out) {
+    if (extensions & (kHasMpeth | kHasMpaeth | kHasHello)) [[unlikely]] {
+        if (extensions & kHasMpeth) {
+            parse_mpeth(at, out.mp);
+            at += 8;
+        } else if (extensions & kHasMpaeth) {
+            const uint32_t second = load_be32(at + 4), third = load_be32(at + 8);
+            out.mp_ack = {.entry = ack_entry(load_be32(at), static_cast<uint16_t>(third >> 16)),
+                          .syndrome = static_cast<uint8_t>(second >> 24),
+                          .aack_psn = second & kMask24,
+                          .more = static_cast<uint8_t>(third)};
+            at += 12;
+        } else {
+            out.hello = {.version = at[0], .answer = (at[1] & 1) != 0};
+            at += 8;
+        }
+    }
     if (extensions & kHasDeth) {
         out.deth = {.qkey = load_be32(at), .src_qpn = load_be32(at + 4) & kMask24};
         at += 8;
@@ -75,7 +121,23 @@ inline const uint8_t* parse_extensions(const uint8_t* at, uint8_t extensions, He
 }
 
 // Writes what stands behind BTH. Returns the byte after it.
-inline uint8_t* emit_extensions(uint8_t* at, uint8_t extensions, const Headers& headers) {
+inline uint8_t* emit_extensions(uint8_t* at, uint16_t extensions, const Headers& headers) {
+    if (extensions & (kHasMpeth | kHasMpaeth | kHasHello)) [[unlikely]] {
+        if (extensions & kHasMpeth) {
+            emit_mpeth(at, headers.mp);
+            at += 8;
+        } else if (extensions & kHasMpaeth) {
+            const Mpaeth& ack = headers.mp_ack;
+            store_be32(at, ack_entry_word(ack.entry));
+            store_be32(at + 4, uint32_t{ack.syndrome} << 24 | (ack.aack_psn & kMask24));
+            store_be32(at + 8, uint32_t{ack.entry.vp} << 16 | ack.more);
+            at += 12;
+        } else {
+            store_be32(at, uint32_t{headers.hello.version} << 24 | uint32_t{headers.hello.answer} << 16);
+            store_be32(at + 4, 0);
+            at += 8;
+        }
+    }
     if (extensions & kHasDeth) {
         store_be32(at, headers.deth.qkey);
         store_be32(at + 4, headers.deth.src_qpn & kMask24);

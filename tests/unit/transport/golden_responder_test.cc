@@ -38,7 +38,7 @@ struct Answer {
 
 Answer answer_of(const wire::Headers& h, const uint8_t* payload, size_t bytes) {
     Answer a{h.bth.opcode, h.bth.psn, 0, 0, std::vector<uint8_t>(payload, payload + bytes), 0};
-    const uint8_t has = wire::opcode_info(h.bth.opcode).extensions;
+    const uint16_t has = wire::opcode_info(h.bth.opcode).extensions;
     if (has & wire::kHasAeth) {
         a.syndrome = h.aeth.syndrome;
         a.msn = h.aeth.msn;
