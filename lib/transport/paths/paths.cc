@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/paths/paths.h"
+
+#include <algorithm>
+#include <bit>
+#include <bitset>
+
+namespace rove::transport {
+
+namespace {
+
+constexpr uint32_t kOne = 1u << 16;  // a packet, fixed
+constexpr uint8_t kUsesPerAck = 2;   // MP-6
+constexpr uint8_t kMaxBackoff = 10;
+constexpr uint32_t kIdleRoundTrips = 3;  // MP-8
+
+uint32_t ticks(uint64_t ns) {
+    return static_cast<uint32_t>(ns >> 6);
+}
+
+}  // namespace
+
+const char* invalid(const PathsConfig& config) {
+    if (!std::has_single_bit(config.max_window) || config.max_window < 16 || config.max_window > 4096)
+        return "max_window: a power of two from 16 to 4096 packets";
+    if (config.initial_window < 1 || config.initial_window > config.max_window)
+        return "initial_window: from 1 to max_window packets";
+    if (config.delta < 1 || config.delta > config.max_window) return "delta: from 1 to max_window packets";
+    if (config.probe_permille > 1000) return "probe_permille: from 0 to 1000";
+    if (config.sync_alpha < 0 || config.sync_alpha > 100) return "sync_alpha: from 0 to 100";
+    return nullptr;
+}
+
+uint64_t Paths::draw() {  // splitmix64
+    uint64_t x = random_ += 0x9E3779B97F4A7C15;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
+    x = (x ^ x >> 27) * 0x94D049BB133111EB;
+    return x ^ x >> 31;
+}
+
+void Paths::start(SendStream& stream, Psn first) {
+    release(stream);
+    stream = {};
+    stream.una = stream.nxt = stream.ooh = stream.retx = stream.recovery = first;
+    restart(stream);
+}
+
+// MP-3: the initial window leaves on as many random paths.
+void Paths::restart(SendStream& stream) {
+    stream.cwnd_fixed = floor_fixed();
+    stream.credits = config_.initial_window;
+    stream.clock_count = 0;
+}
+
+void Paths::acquire(SendStream& stream) {
+    if (free_rings_.empty()) {
+        rings_.push_back(std::make_unique<PacketRecord[]>(config_.max_window));
+        free_rings_.push_back(rings_.back().get());
+    }
+    stream.records = free_rings_.back();
+    free_rings_.pop_back();
+}
+
+void Paths::release(SendStream& stream) {
+    if (stream.records != nullptr) free_rings_.push_back(stream.records);
+    stream.records = nullptr;
+}
+
+Departure Paths::next(SendStream& stream, bool more, uint64_t now_ns) {
+    // MP-8
+    if (!stream.outstanding() && more && stream.heard_ns != 0 &&
+        now_ns - stream.heard_ns > kIdleRoundTrips * stream.srtt_ns) {
+        restart(stream);
+        stream.heard_ns = 0;
+        ++counters_.restarts;
+    }
+    const bool room = stream.nxt - stream.una < static_cast<int32_t>(config_.max_window);
+    Departure departure;
+    const auto choose = [&] {
+        if (find_lost(stream, departure.psn) || find_recovery(stream, departure.psn)) return Departure::Kind::kAgain;
+        if (stream.awnd() <= 0) return Departure::Kind::kNothing;
+        if (more && room) {
+            departure.psn = stream.nxt;
+            return Departure::Kind::kNew;
+        }
+        return find_early(stream, departure.psn) ? Departure::Kind::kAgain : Departure::Kind::kNothing;
+    };
+    departure.kind = choose();
+    stream.starved = false;
+    if (departure.kind == Departure::Kind::kNothing) {
+        pass_clocks(stream, more, now_ns);
+        return departure;
+    }
+    if (stream.clock_count != 0) {
+        departure.vp = stream.clocks[stream.clock_head % SendStream::kClocks].vp;
+        if (now_ns >= stream.probe_ns) {  // MP-5
+            stream.probe_ns = now_ns + stream.srtt_ns;
+            if (draw() % 1000 < config_.probe_permille) {
+                departure.vp = random_vp();
+                ++counters_.probes;
+            }
+        }
+    } else if (stream.credits != 0) {
+        departure.vp = random_vp();
+    } else {
+        departure.kind = Departure::Kind::kNothing;  // MP-6: the burst timer's
+        stream.starved = true;
+        // Not while nothing comes back at all: then it is the other timer's.
+        if (stream.burst_ns == 0 && stream.backoff == 0)
+            stream.burst_ns = now_ns + (stream.srtt_ns != 0 ? stream.srtt_ns / 2 : config_.min_rto_ns);
+    }
+    return departure;
+}
+
+// ACKs that may let nothing out. Without a window they are spent; without data they are kept (note 3), and paid for.
+void Paths::pass_clocks(SendStream& stream, bool more, uint64_t now_ns) {
+    if (stream.awnd() <= 0) {
+        stream.clock_count = 0;
+        return;
+    }
+    if (more) return;
+    stream.burst_ns = 0;
+    for (uint32_t i = 0; i < stream.clock_count; ++i) {
+        SendStream::Clock& clock = stream.clocks[(stream.clock_head + i) % SendStream::kClocks];
+        if (clock.charged) continue;
+        clock.charged = true;
+        ++counters_.unused;
+        shrink(stream, kOne, floor_fixed());  // MP-7
+    }
+    if (now_ns - stream.heard_ns > kIdleRoundTrips * stream.srtt_ns) stream.clock_count = 0;
+}
+
+void Paths::shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed) {
+    if (stream.cwnd_fixed > floor_fixed)
+        stream.cwnd_fixed = std::max(stream.cwnd_fixed - std::min(by_fixed, stream.cwnd_fixed), floor_fixed);
+}
+
+void Paths::sent(SendStream& stream, const Departure& departure, uint64_t now_ns) {
+    if (stream.records == nullptr) acquire(stream);
+    PacketRecord& packet = record(stream, departure.psn);
+    if (departure.kind == Departure::Kind::kNew) {
+        packet = {};
+        ++stream.nxt;
+        ++counters_.new_packets;
+    } else {
+        if (packet.lost) {
+            packet.lost = false;
+            --stream.lost;
+        } else if (stream.recovering && departure.psn == stream.retx) {
+            ++counters_.resent_nack;
+        } else {
+            ++counters_.resent_early;
+        }
+        if (departure.psn == stream.retx) ++stream.retx;
+        packet.retransmitted = true;
+    }
+    packet.order = stream.order++;
+    packet.sent = ticks(now_ns);
+    packet.vp = departure.vp;
+    if (stream.timer_ns == 0) restart_timer(stream, now_ns);
+    stream.burst_ns = 0;
+    if (stream.clock_count == 0) {
+        --stream.credits;
+        return;
+    }
+    // MP-6: a second packet only where there is more window than ACKs to clock it out.
+    SendStream::Clock& clock = stream.clocks[stream.clock_head % SendStream::kClocks];
+    if (++clock.uses == kUsesPerAck || stream.awnd() < static_cast<int32_t>(stream.clock_count)) {
+        ++stream.clock_head;
+        --stream.clock_count;
+    }
+}
+
+bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint64_t now_ns) {
+    const Psn psn(entry.psn);
+    if (psn >= stream.nxt || stream.nxt - psn > static_cast<int32_t>(2 * config_.max_window)) {
+        ++counters_.stale_acks;
+        return false;
+    }
+    stream.heard_ns = now_ns;
+    const bool nack = entry.kind == wire::MpAck::kNack || entry.kind == wire::MpAck::kErr;
+    if (psn >= stream.una) {
+        PacketRecord& packet = record(stream, psn);
+        // An echo of ReTx belongs to the latest transmission, which the record describes; without it to the first.
+        const bool recorded = entry.retx == packet.retransmitted && entry.vp == packet.vp;
+        if (nack) {
+            // MP-9
+            if (entry.kind == wire::MpAck::kNack && recorded && !packet.acked) {
+                mark_lost(stream, packet, counters_.resent_nack);
+                if (!stream.recovering && !config_.infer_losses) {
+                    stream.recovering = true;
+                    stream.recovery = stream.nxt;
+                    stream.retx = stream.una;
+                    stream.recovery_order = stream.order;
+                }
+            }
+        } else if (!packet.acked) {
+            packet.acked = true;
+            ++stream.inflate;  // MP-2
+            if (packet.lost) {
+                packet.lost = false;
+                --stream.lost;
+            }
+            if (recorded) {
+                if (!packet.retransmitted) {
+                    const uint64_t rtt = uint64_t{ticks(now_ns) - packet.sent} << 6;
+                    stream.srtt_ns = stream.srtt_ns == 0 ? std::max<uint64_t>(rtt, 64) : (7 * stream.srtt_ns + rtt) / 8;
+                }
+                if (static_cast<int32_t>(packet.sent - stream.latest_sent) > 0 || stream.latest_sent == 0)
+                    stream.latest_sent = packet.sent;
+                if (config_.infer_losses) infer(stream, psn, packet);
+            }
+        }
+    }
+    if (nack && entry.kind == wire::MpAck::kErr) return true;  // the requester's to handle
+    if (!nack && psn >= stream.ooh) stream.ooh = psn + 1;
+    // MP-4: PSNs below snd_ool = snd_ooh - delta came by a slow path, but for retransmissions.
+    if (!entry.retx && stream.ooh.previous() - psn > static_cast<int32_t>(config_.delta)) {
+        ++counters_.slow_acks;
+        shrink(stream, kOne, kOne);
+        return true;
+    }
+    // MP-1
+    if (entry.ece) {
+        shrink(stream, kOne / 2, kOne);
+    } else if (!nack) {
+        stream.cwnd_fixed = std::min(stream.cwnd_fixed + static_cast<uint32_t>((uint64_t{1} << 32) / stream.cwnd_fixed),
+                                     config_.max_window << 16);
+    }
+    if (stream.clock_count < SendStream::kClocks)
+        stream.clocks[(stream.clock_head + stream.clock_count++) % SendStream::kClocks] = {entry.vp, 0, false};
+    return true;
+}
+
+// BX-1: what left by the same path before a packet that has arrived has not been overtaken: it is gone.
+void Paths::infer(SendStream& stream, Psn psn, const PacketRecord& arrived) {
+    const Psn end = arrived.retransmitted ? stream.nxt : psn;
+    for (Psn at = stream.una; at < end; ++at) {
+        PacketRecord& packet = record(stream, at);
+        if (packet.vp == arrived.vp && !packet.acked && !packet.lost &&
+            static_cast<int32_t>(packet.order - arrived.order) < 0)
+            mark_lost(stream, packet, counters_.resent_inferred);
+    }
+}
+
+// The oldest packets, when something that left two round trips later has arrived: a path without any ACK tells nothing.
+void Paths::mark_overdue(SendStream& stream) {
+    const auto patience = static_cast<int32_t>(ticks(2 * stream.srtt_ns) + 1);
+    for (Psn at = stream.una; at < stream.nxt; ++at) {
+        PacketRecord& packet = record(stream, at);
+        if (packet.acked || packet.lost) continue;
+        if (static_cast<int32_t>(stream.latest_sent - packet.sent) <= patience) return;
+        mark_lost(stream, packet, counters_.resent_inferred);
+    }
+}
+
+void Paths::mark_lost(SendStream& stream, PacketRecord& packet, uint64_t& cause) {
+    if (packet.lost) return;
+    packet.lost = true;
+    ++stream.lost;
+    ++cause;
+}
+
+bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
+    if (aack <= stream.una || aack > stream.nxt) {
+        if (config_.infer_losses && aack == stream.una && stream.outstanding()) mark_overdue(stream);
+        return false;
+    }
+    for (; stream.una < aack; ++stream.una) {
+        const PacketRecord& packet = record(stream, stream.una);
+        stream.inflate -= packet.acked;  // MP-2
+        stream.lost -= packet.lost;
+    }
+    if (stream.ooh < stream.una) stream.ooh = stream.una;
+    if (stream.retx < stream.una) stream.retx = stream.una;
+    if (stream.una >= stream.recovery) stream.recovering = false;  // MP-9
+    stream.backoff = 0;
+    stream.heard_ns = now_ns;
+    if (stream.outstanding()) {
+        restart_timer(stream, now_ns);
+        if (config_.infer_losses) mark_overdue(stream);
+    } else {
+        stream.timer_ns = 0;
+        release(stream);
+    }
+    return true;
+}
+
+void Paths::retract(SendStream& stream, Psn psn) {
+    if (psn < stream.una || psn >= stream.nxt) return;
+    PacketRecord& packet = record(stream, psn);
+    if (packet.acked) {
+        packet.acked = false;
+        --stream.inflate;
+    }
+    if (!packet.lost) {
+        packet.lost = true;
+        ++stream.lost;
+    }
+}
+
+bool Paths::find_lost(SendStream& stream, Psn& psn) const {
+    if (stream.lost == 0) return false;
+    for (psn = stream.una; !record(stream, psn).lost; ++psn) {
+    }
+    return true;
+}
+
+// MP-9: in recovery everything from snd_retx on goes again; selective repeat skips what has arrived.
+bool Paths::find_recovery(SendStream& stream, Psn& psn) {
+    if (!stream.recovering) return false;
+    for (; stream.retx < stream.recovery; ++stream.retx) {
+        const PacketRecord& packet = record(stream, stream.retx);
+        const bool skip = packet.acked && config_.recovery == PathsConfig::Recovery::kSelectiveRepeat;
+        if (!skip && static_cast<int32_t>(packet.order - stream.recovery_order) < 0) break;  // not sent again yet
+    }
+    psn = stream.retx;
+    return stream.retx < stream.recovery;
+}
+
+// MP-10: window, and nothing new to fill it with. Only what is older than a round trip and came back from nobody.
+bool Paths::find_early(const SendStream& stream, Psn& psn) const {
+    for (psn = stream.una; psn < stream.nxt; ++psn) {
+        const PacketRecord& packet = record(stream, psn);
+        if (packet.acked) continue;
+        return static_cast<int32_t>(stream.latest_sent - packet.sent) > static_cast<int32_t>(ticks(stream.srtt_ns));
+    }
+    return false;
+}
+
+// MP-11
+uint64_t Paths::rto_ns(const SendStream& stream) const {
+    return std::max(4 * stream.srtt_ns, config_.min_rto_ns) << std::min(stream.backoff, kMaxBackoff);
+}
+
+void Paths::restart_timer(SendStream& stream, uint64_t now_ns) {
+    stream.timer_ns = now_ns + rto_ns(stream);
+}
+
+uint64_t Paths::deadline(const SendStream& stream) const {
+    uint64_t deadline = UINT64_MAX;
+    if (stream.timer_ns != 0) deadline = stream.timer_ns;
+    if (stream.burst_ns != 0) deadline = std::min(deadline, stream.burst_ns);
+    return deadline;
+}
+
+void Paths::expire(SendStream& stream, uint64_t now_ns) {
+    if (stream.burst_ns != 0 && stream.burst_ns <= now_ns) {  // MP-6
+        stream.burst_ns = 0;
+        if (stream.starved) {
+            ++counters_.bursts;
+            stream.credits = std::max(stream.credits, static_cast<uint32_t>(std::max(stream.awnd(), 0)) + stream.lost);
+            stream.credits = std::max(stream.credits, 1u);
+        }
+    }
+    if (stream.timer_ns == 0 || stream.timer_ns > now_ns) return;
+    if (stream.backoff < 255) ++stream.backoff;
+    if (stream.backoff == 1) {
+        // MP-10: the first time, the oldest alone: most often only the tail of a message is missing, or its ACK.
+        for (Psn at = stream.una; at < stream.nxt; ++at) {
+            PacketRecord& packet = record(stream, at);
+            if (packet.acked) continue;
+            mark_lost(stream, packet, counters_.resent_early);
+            break;
+        }
+        stream.credits = std::max(stream.credits, 1u);
+    } else {
+        // MP-11
+        for (Psn at = stream.una; at < stream.nxt; ++at) {
+            PacketRecord& packet = record(stream, at);
+            if (!packet.acked) mark_lost(stream, packet, counters_.resent_timeout);
+        }
+        shrink(stream, stream.cwnd_fixed / 2, kOne);
+        stream.credits = std::max(stream.credits, std::min(stream.lost, stream.cwnd()));
+    }
+    stream.recovering = false;
+    restart_timer(stream, now_ns);
+}
+
+uint64_t Paths::sync_delay_ns(const SendStream& stream) const {
+    const double window = stream.cwnd_fixed / static_cast<double>(kOne);
+    return static_cast<uint64_t>(config_.sync_alpha * config_.delta * static_cast<double>(stream.srtt_ns) / window);
+}
+
+uint32_t Paths::paths_in_use(const SendStream& stream) const {
+    std::bitset<1 << 16> seen;
+    for (Psn at = stream.una; at < stream.nxt; ++at)
+        if (const PacketRecord& packet = record(stream, at); !packet.acked) seen.set(packet.vp);
+    return static_cast<uint32_t>(seen.count());
+}
+
+}  // namespace rove::transport

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// MP-RDMA's sender: how many packets of a stream may be on their way, which goes next, and over which virtual path (the
+// UDP source port, which is all that the network needs to take another way). It knows packets by their PSN only.
+//
+// Use, for a stream of a QP:
+//   next() says what may leave now; build it, and tell sent(). Until it says kNothing.
+//   Every entry of an acknowledgement goes to acknowledge(), then its AACK to advance(); then next() again.
+//   expire() when deadline() has passed; then next() again.
+//
+// DESIGN NOTES
+// 1. No state per path (MP-3): a path is known because its ACK came back, and the packet that the ACK lets out takes
+// it.
+//    A path that loses or delays everything gets no ACKs, and so no packets.
+// 2. Unlike a NIC, software has room for a record per packet on its way. So `inflate` counts packets, not ACKs (MP-2):
+// an ACK
+//    that is lost does not narrow the window for ever, and a duplicate does not widen it. And a loss is known when a
+//    later packet of the same path is acknowledged (BX-1), or any that was sent two round trips later.
+// 3. Use it or lose it (MP-7) stops at the initial window, and the ACKs that found nothing to send are remembered: what
+// is
+//    posted within three round trips goes out at once where they came from. A program that waits for each message would
+//    otherwise be at a window of one packet always, and worse off than after a long pause (MP-8).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "transport/paths/send_stream.h"
+#include "wire/headers.h"
+
+namespace rove::transport {
+
+// Free-running, of all streams of a worker.
+struct PathsCounters {
+    uint64_t new_packets = 0;
+    uint64_t resent_nack = 0, resent_early = 0, resent_timeout = 0, resent_inferred = 0;  // by cause
+    uint64_t slow_acks = 0;                                                               // MP-4
+    uint64_t probes = 0;                                                                  // MP-5
+    uint64_t bursts = 0;      // MP-6: burst timers that fired
+    uint64_t unused = 0;      // MP-7: ACKs that found nothing to send
+    uint64_t restarts = 0;    // MP-8
+    uint64_t stale_acks = 0;  // of packets that are no longer or were never on their way
+};
+
+struct Departure {
+    enum class Kind : uint8_t { kNothing, kNew, kAgain };
+    Kind kind = Kind::kNothing;
+    Psn psn;
+    uint16_t vp = 0;
+};
+
+// All streams of one worker.
+class Paths {
+  public:
+    static constexpr uint16_t kFirstVp = 0xC000;  // to 0xFFFF: IANA's dynamic ports
+
+    Paths(const PathsConfig& config, uint64_t seed) : config_(config), random_(seed) {}
+
+    void start(SendStream& stream, Psn first);
+    void stop(SendStream& stream) { release(stream); }
+
+    // What may leave now; `more`: there is a new packet. Choosing changes nothing but statistics of what had to wait.
+    Departure next(SendStream& stream, bool more, uint64_t now_ns);
+    // It left.
+    void sent(SendStream& stream, const Departure& departure, uint64_t now_ns);
+
+    // One entry of an acknowledgement. False: it is of no packet that was sent.
+    bool acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint64_t now_ns);
+    // All before `aack` are in order at the receiver. False: it is not ahead, or of packets never sent.
+    bool advance(SendStream& stream, Psn aack, uint64_t now_ns);
+    // The receiver has changed its mind about a packet that it had acknowledged (a receive request is missing).
+    void retract(SendStream& stream, Psn psn);
+
+    uint64_t deadline(const SendStream& stream) const;  // UINT64_MAX: none
+    void expire(SendStream& stream, uint64_t now_ns);
+
+    // MP-12: how long an operation with the synchronise flag waits after the one before it.
+    uint64_t sync_delay_ns(const SendStream& stream) const;
+    // Distinct paths of the packets on their way. Slow: for telemetry.
+    uint32_t paths_in_use(const SendStream& stream) const;
+
+    const PathsConfig& config() const { return config_; }
+    const PathsCounters& counters() const { return counters_; }
+    size_t record_bytes() const { return rings_.size() * config_.max_window * sizeof(PacketRecord); }
+
+  private:
+    PacketRecord& record(const SendStream& stream, Psn psn) const {
+        return stream.records[psn.value() & (config_.max_window - 1)];
+    }
+    uint32_t floor_fixed() const { return config_.initial_window << 16; }
+    uint16_t random_vp() { return static_cast<uint16_t>(kFirstVp | (draw() & 0x3FFF)); }
+    uint64_t draw();
+    void restart(SendStream& stream);
+    void shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed);
+    void mark_lost(SendStream& stream, PacketRecord& packet, uint64_t& cause);
+    void infer(SendStream& stream, Psn psn, const PacketRecord& arrived);
+    void mark_overdue(SendStream& stream);
+    bool find_lost(SendStream& stream, Psn& psn) const;
+    bool find_recovery(SendStream& stream, Psn& psn);
+    bool find_early(const SendStream& stream, Psn& psn) const;
+    void pass_clocks(SendStream& stream, bool more, uint64_t now_ns);
+    void restart_timer(SendStream& stream, uint64_t now_ns);
+    uint64_t rto_ns(const SendStream& stream) const;
+    void acquire(SendStream& stream);
+    void release(SendStream& stream);
+
+    const PathsConfig config_;
+    uint64_t random_;
+    PathsCounters counters_;
+    std::vector<std::unique_ptr<PacketRecord[]>> rings_;  // as many as streams were ever busy at once
+    std::vector<PacketRecord*> free_rings_;
+};
+
+}  // namespace rove::transport

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What MP-RDMA's sender keeps of one stream of packets, and how it is configured.
+// Units: packets, nanoseconds; windows in 1/65536 packets where named fixed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "transport/psn.h"
+
+namespace rove::transport {
+
+struct PathsConfig {
+    enum class Recovery : uint8_t { kSelectiveRepeat, kGoBackN };
+
+    uint32_t initial_window = 32;  // MP-3: about one BDP; 1..max_window
+    uint32_t max_window = 256;     // from the oldest unacknowledged to the newest; power of two, 16..4096
+    uint32_t delta = 32;           // MP-4: the out-of-order degree that is tolerated; MP-RDMA 5.1
+    uint32_t probe_permille = 10;  // MP-5: p; MP-RDMA 3.5
+    Recovery recovery = Recovery::kSelectiveRepeat;
+    bool infer_losses = true;         // BX-1
+    uint64_t min_rto_ns = 1'000'000;  // a peer that shares its core may be away from it that long
+    double sync_alpha = 1.0;          // MP-12; MP-RDMA 5.4
+};
+
+// Null if usable; else the member that is not, and what it may be.
+const char* invalid(const PathsConfig& config);
+
+// A packet on its way.
+struct PacketRecord {
+    uint32_t order;  // of its latest transmission among all of the stream
+    uint32_t sent;   // when, in units of 64 ns
+    uint16_t vp;     // which way
+    bool acked : 1;
+    bool lost : 1;  // known to be, and not sent again yet
+    bool retransmitted : 1;
+};
+
+// The members are for class Paths, and for tests and telemetry to read.
+struct SendStream {
+    // A path on which an ACK came back: the next packet may take it (MP-3).
+    struct Clock {
+        uint16_t vp;
+        uint8_t uses;  // packets that it let out; MP-6: two at most
+        bool charged;  // MP-7 was applied for it
+    };
+    static constexpr uint32_t kClocks = 64;  // two RX bursts of ACKs; what does not fit is left to the burst timer
+
+    Psn una;                      // the oldest packet that is not acknowledged
+    Psn nxt;                      // the next new one
+    Psn ooh;                      // MP-4: one past the highest that was acknowledged
+    Psn retx, recovery;           // MP-9: the next to be sent again, and where that ends
+    uint32_t recovery_order = 0;  // of the first transmission since then
+    bool recovering = false;
+    bool starved = false;  // there was something to send, and a window, and no ACK to clock it out
+    uint8_t backoff = 0;   // times the timer has fired since the last progress
+    uint32_t cwnd_fixed = 0;
+    uint32_t inflate = 0;  // MP-2: acknowledged packets behind una
+    uint32_t lost = 0;     // records of which that is known, and which were not sent again
+    uint32_t credits = 0;  // packets that may leave on random paths: initial window, timers
+    uint32_t order = 0;
+    uint32_t latest_sent = 0;         // of the packets that were acknowledged, as PacketRecord::sent
+    uint64_t srtt_ns = 0;             // 0: nothing measured yet
+    uint64_t timer_ns = 0;            // 0: not running
+    uint64_t burst_ns = 0;            // MP-6: 0: not running
+    uint64_t probe_ns = 0;            // MP-5: when the next probe may be drawn
+    uint64_t heard_ns = 0;            // last ACK
+    PacketRecord* records = nullptr;  // a ring of max_window while packets are on their way
+    uint32_t clock_head = 0, clock_count = 0;
+    std::array<Clock, kClocks> clocks;
+
+    bool outstanding() const { return una != nxt; }
+    uint32_t cwnd() const { return cwnd_fixed >> 16; }
+    // MP-2. What is known to be lost counts until it was sent again and acknowledged.
+    int32_t awnd() const { return static_cast<int32_t>(cwnd() + inflate) - (nxt - una); }
+};
+
+}  // namespace rove::transport

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+// MP-RDMA's sender, rule by rule.
+#include "transport/paths/paths.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace rove::transport {
+namespace {
+
+constexpr uint64_t kRtt = 12'800;  // ns; a multiple of the record's 64
+constexpr uint32_t kOne = 1u << 16;
+using Kind = Departure::Kind;
+using wire::MpAck;
+
+struct PathsTest : testing::Test {
+    explicit PathsTest(PathsConfig config = make_config()) : paths(config, 7) { paths.start(stream, Psn(0xFFFFF0)); }
+    static PathsConfig make_config() {
+        PathsConfig config;
+        config.initial_window = 8;
+        config.max_window = 128;
+        config.probe_permille = 0;
+        return config;
+    }
+
+    // Everything that may leave now.
+    std::vector<Departure> send(uint32_t more = 1000) {
+        std::vector<Departure> left;
+        for (;;) {
+            const Departure d = paths.next(stream, more != 0, now);
+            if (d.kind == Kind::kNothing) return left;
+            paths.sent(stream, d, now);
+            more -= d.kind == Kind::kNew;
+            left.push_back(d);
+        }
+    }
+    // An ACK whose receiver expects `aack`.
+    void ack(const Departure& d, Psn aack, bool ece = false, MpAck kind = MpAck::kAck) {
+        EXPECT_TRUE(paths.acknowledge(stream,
+                                      {.kind = kind,
+                                       .ece = ece,
+                                       .retx = d.kind == Kind::kAgain,
+                                       .response = false,
+                                       .psn = d.psn.value(),
+                                       .vp = d.vp},
+                                      now));
+        paths.advance(stream, aack, now);
+    }
+    void ack(const Departure& d) { ack(d, d.psn + 1); }
+    void sack(const Departure& d, bool ece = false) { ack(d, stream.una, ece, MpAck::kSack); }
+    void nack(const Departure& d) { ack(d, stream.una, false, MpAck::kNack); }
+
+    SendStream stream;
+    Paths paths;
+    uint64_t now = 1'000'000;
+};
+
+TEST_F(PathsTest, MP1_WindowGrowsByOneInAWindowAndShrinksByHalfAPacketPerMark) {
+    auto left = send();
+    now += kRtt;
+    const uint32_t before = stream.cwnd_fixed;
+    for (const Departure& d : left) ack(d);
+    EXPECT_NEAR(stream.cwnd_fixed, before + kOne, kOne / 8);
+    const uint32_t grown = stream.cwnd_fixed;
+    left = send();
+    now += kRtt;
+    ack(left[0], left[0].psn + 1, true);
+    EXPECT_EQ(stream.cwnd_fixed, grown - kOne / 2);
+}
+
+TEST_F(PathsTest, MP1_FloorIsOnePacketAndCeilingTheConfiguredWindow) {
+    for (int round = 0; round < 100; ++round) {
+        const auto left = send();
+        ASSERT_FALSE(left.empty());
+        now += kRtt;
+        for (const Departure& d : left) ack(d, d.psn + 1, true);
+    }
+    EXPECT_EQ(stream.cwnd(), 1u);
+    for (int round = 0; round < 1000; ++round) {
+        const auto left = send();
+        now += kRtt;
+        for (const Departure& d : left) ack(d);
+    }
+    EXPECT_EQ(stream.cwnd(), paths.config().max_window);
+}
+
+TEST_F(PathsTest, MP2_AvailableWindowCountsSackedPackets) {
+    const auto left = send();
+    ASSERT_EQ(left.size(), 8u);
+    EXPECT_EQ(stream.awnd(), 0);
+    sack(left[3]);
+    sack(left[5]);
+    EXPECT_EQ(stream.inflate, 2u);
+    EXPECT_EQ(stream.awnd(), 2);
+    ack(left[0], left[4].psn);  // 1 and 2 arrived, their ACKs are lost
+    EXPECT_EQ(stream.inflate, 1u);
+    EXPECT_EQ(stream.awnd(), static_cast<int32_t>(stream.cwnd()) + 1 - 4);
+    ack(left[7], left[7].psn + 1);
+    EXPECT_EQ(stream.inflate, 0u);
+    EXPECT_EQ(stream.awnd(), static_cast<int32_t>(stream.cwnd()));
+    EXPECT_EQ(stream.una, stream.nxt);
+}
+
+TEST_F(PathsTest, MP3_InitialWindowOnRandomPathsThenAcksClock) {
+    const auto left = send();
+    std::set<uint16_t> vps;
+    for (const Departure& d : left) {
+        EXPECT_GE(d.vp, Paths::kFirstVp);
+        vps.insert(d.vp);
+    }
+    EXPECT_EQ(left.size(), 8u);
+    EXPECT_GE(vps.size(), 7u);
+    EXPECT_EQ(paths.paths_in_use(stream), vps.size());
+    now += kRtt;
+    for (const int i : {4, 2}) {
+        sack(left[i]);
+        const auto next = send();
+        ASSERT_EQ(next.size(), 1u);
+        EXPECT_EQ(next[0].vp, left[i].vp);
+        EXPECT_EQ(next[0].kind, Kind::kNew);
+    }
+}
+
+TEST_F(PathsTest, MP4_SlowPathLosesItsClockAndAPacketOfTheWindow) {
+    std::vector<Departure> left = send();
+    const Departure slow = left[0];
+    // All others go round until they are more than delta ahead.
+    std::vector<Departure> ring(left.begin() + 1, left.end());
+    while (stream.ooh - slow.psn <= static_cast<int32_t>(paths.config().delta)) {
+        now += kRtt / 4;
+        std::vector<Departure> again;
+        for (const Departure& d : ring) {
+            sack(d);
+            for (const Departure& next : send()) again.push_back(next);
+        }
+        ring = again;
+    }
+    const uint32_t before = stream.cwnd_fixed;
+    const uint64_t slow_acks = paths.counters().slow_acks;
+    ack(slow, stream.una + 1);
+    EXPECT_EQ(stream.cwnd_fixed, before - kOne);
+    EXPECT_EQ(paths.counters().slow_acks, slow_acks + 1);
+    for (const Departure& next : send()) EXPECT_NE(next.vp, slow.vp);
+}
+
+TEST_F(PathsTest, MP4_RetransmissionsAreNotSlow) {
+    const auto left = send();
+    stream.ooh = left[0].psn + 100;
+    stream.nxt = stream.ooh;
+    const uint32_t before = stream.cwnd_fixed;
+    EXPECT_TRUE(
+        paths.acknowledge(stream, {.kind = MpAck::kSack, .retx = true, .psn = left[0].psn.value(), .vp = 0xC001}, now));
+    EXPECT_GE(stream.cwnd_fixed, before);
+    stream.nxt = left.back().psn + 1;
+}
+
+struct Probing : PathsTest {
+    static PathsConfig always() {
+        PathsConfig config = make_config();
+        config.probe_permille = 1000;
+        return config;
+    }
+    Probing() : PathsTest(always()) {}
+};
+
+TEST_F(Probing, MP5_OnceInARoundTrip) {
+    auto left = send();
+    now += kRtt;
+    for (int round = 0; round < 4; ++round) {
+        std::set<uint16_t> known;
+        for (const Departure& d : left) {
+            known.insert(d.vp);
+            ack(d);
+        }
+        const uint64_t probes = paths.counters().probes;
+        left = send();
+        EXPECT_EQ(paths.counters().probes, probes + 1);
+        size_t fresh = 0;
+        for (const Departure& d : left) fresh += !known.contains(d.vp);
+        EXPECT_EQ(fresh, 1u);
+        now += kRtt + 64;
+    }
+}
+
+TEST_F(PathsTest, MP6_AnAckLetsOutTwoAtMostAndTheTimerTheRest) {
+    const auto left = send();
+    now += kRtt;
+    for (const Departure& d : left)
+        EXPECT_TRUE(paths.acknowledge(stream, {.kind = MpAck::kSack, .psn = d.psn.value(), .vp = d.vp}, now));
+    // Six of the eight ACKs' clocks are lost to an overflow, say: two remain.
+    stream.clock_count = 2;
+    paths.advance(stream, stream.nxt, now);
+    const auto next = send();
+    EXPECT_EQ(next.size(), 4u);
+    EXPECT_GT(stream.awnd(), 0);
+    EXPECT_TRUE(stream.starved);
+    const uint64_t deadline = paths.deadline(stream);
+    EXPECT_EQ(deadline, now + stream.srtt_ns / 2);
+    now = deadline;
+    paths.expire(stream, now);
+    const auto rest = send();
+    EXPECT_EQ(rest.size(), stream.cwnd() - 4);
+    EXPECT_EQ(paths.counters().bursts, 1u);
+}
+
+TEST_F(PathsTest, MP7_WindowThatIsNotUsedShrinksToTheInitialOne) {
+    for (int round = 0; round < 20; ++round) {
+        const auto left = send();
+        now += kRtt;
+        for (const Departure& d : left) ack(d);
+    }
+    const uint32_t grown = stream.cwnd();
+    ASSERT_GT(grown, 20u);
+    auto left = send();
+    now += kRtt;
+    ack(left[0]);
+    send(0);
+    EXPECT_EQ(stream.cwnd(), grown - 1);
+    send(0);  // once per ACK
+    EXPECT_EQ(stream.cwnd(), grown - 1);
+    for (size_t i = 1; i < left.size(); ++i) {
+        ack(left[i]);
+        send(0);
+    }
+    EXPECT_EQ(stream.cwnd(), paths.config().initial_window);
+    // Note 3: what is posted now goes where ACKs came from.
+    const auto next = send(1);
+    ASSERT_EQ(next.size(), 1u);
+    EXPECT_EQ(stream.burst_ns, 0u);
+}
+
+TEST_F(PathsTest, MP8_RestartsAfterThreeIdleRoundTrips) {
+    auto left = send(4);
+    now += kRtt;
+    for (const Departure& d : left) ack(d, d.psn + 1, true);
+    EXPECT_EQ(stream.cwnd(), 6u);
+    now += 3 * kRtt + 64;
+    left = send();
+    EXPECT_EQ(left.size(), 8u);
+    EXPECT_EQ(paths.counters().restarts, 1u);
+}
+
+struct Recovering : PathsTest {
+    static PathsConfig with(PathsConfig::Recovery recovery) {
+        PathsConfig config = make_config();
+        config.infer_losses = false;
+        config.recovery = recovery;
+        return config;
+    }
+    explicit Recovering(PathsConfig::Recovery recovery = PathsConfig::Recovery::kSelectiveRepeat)
+        : PathsTest(with(recovery)) {}
+    // Of eight packets the first and the fourth are lost, the last is refused.
+    std::vector<Psn> sent_again() {
+        const auto left = send();
+        now += kRtt;
+        std::vector<Psn> again;
+        for (const int i : {1, 2, 4, 5, 6}) sack(left[i]);
+        nack(left[7]);
+        EXPECT_TRUE(stream.recovering);
+        EXPECT_EQ(stream.recovery, stream.nxt);
+        for (const Departure& d : send()) {
+            if (d.kind == Kind::kAgain) again.push_back(d.psn);
+        }
+        return again;
+    }
+    const Psn first{0xFFFFF0};
+};
+struct GoingBack : Recovering {
+    GoingBack() : Recovering(PathsConfig::Recovery::kGoBackN) {}
+};
+
+TEST_F(Recovering, MP9_SelectiveRepeatSkipsWhatWasSacked) {
+    EXPECT_EQ(sent_again(), (std::vector<Psn>{first + 7, first, first + 3}));
+    paths.advance(stream, first + 8, now);
+    EXPECT_FALSE(stream.recovering);
+}
+
+TEST_F(GoingBack, MP9_GoBackNDoesNot) {
+    const auto again = sent_again();
+    const std::set<uint32_t> expected{0, 1, 2, 3, 4, 5};
+    for (const uint32_t i : expected) EXPECT_EQ(std::ranges::count(again, first + i), 1) << i;
+}
+
+TEST_F(PathsTest, MP10_TheTailIsSentAgainBeforeTheTimeout) {
+    const auto left = send(3);
+    now += kRtt;
+    ack(left[0]);
+    ack(left[1]);
+    EXPECT_TRUE(send(0).empty());
+    now = paths.deadline(stream);
+    EXPECT_LE(now, 1'000'000 + kRtt + paths.config().min_rto_ns);
+    paths.expire(stream, now);
+    const auto again = send(0);
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].kind, Kind::kAgain);
+    EXPECT_EQ(again[0].psn, left[2].psn);
+}
+
+TEST_F(PathsTest, MP10_UnusedWindowRepeatsWhatIsOverdue) {
+    const auto left = send(2);
+    now += 2 * kRtt;
+    const auto later = send(2);
+    now += kRtt;
+    sack(left[1]);  // srtt is three
+    EXPECT_TRUE(send(0).empty());
+    stream.srtt_ns = kRtt;
+    sack(later[0]);
+    const auto again = send(0);
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].psn, left[0].psn);
+}
+
+TEST_F(PathsTest, MP11_TimeoutSendsAllAgainAndBacksOff) {
+    const auto left = send(5);
+    uint64_t last = now, waited = 0;
+    for (int fired = 1; fired <= 4; ++fired) {
+        now = paths.deadline(stream);
+        EXPECT_GE(now - last, 2 * waited);
+        waited = now - last;
+        last = now;
+        paths.expire(stream, now);
+        EXPECT_EQ(stream.backoff, fired);
+        const auto again = send(0);
+        EXPECT_EQ(again.size(), fired == 1 ? 1u : std::min<size_t>(5, stream.cwnd()));
+    }
+    ack({.kind = Kind::kAgain, .psn = left[0].psn, .vp = 0xC000}, left[1].psn);
+    EXPECT_EQ(stream.backoff, 0);
+}
+
+TEST_F(PathsTest, MP12_SynchroniseWaitsForTheToleratedReordering) {
+    const auto left = send();
+    now += kRtt;
+    ack(left[0]);
+    const double expected = 32.0 * kRtt / (stream.cwnd_fixed / 65536.0);
+    EXPECT_NEAR(static_cast<double>(paths.sync_delay_ns(stream)), expected, 1);
+}
+
+TEST_F(PathsTest, BX1_ALaterPacketOfTheSamePathTellsOfALoss) {
+    const auto first = send();
+    now += kRtt;
+    sack(first[2]);
+    sack(first[5]);
+    const auto second = send();
+    ASSERT_EQ(second.size(), 2u);
+    now += kRtt / 4;
+    sack(first[6]);
+    stream.clocks[stream.clock_head % SendStream::kClocks].vp = first[2].vp;
+    const auto third = send();  // behind second[0], by the same path
+    ASSERT_EQ(third.size(), 1u);
+    ASSERT_EQ(third[0].vp, second[0].vp);
+    now += kRtt * 3 / 4;
+    sack(second[1]);  // by another: nothing is told
+    EXPECT_EQ(stream.lost, 0u);
+    now += kRtt / 4;
+    sack(third[0]);
+    EXPECT_EQ(stream.lost, 1u);
+    EXPECT_EQ(paths.counters().resent_inferred, 1u);
+    const auto again = send();
+    ASSERT_FALSE(again.empty());
+    EXPECT_EQ(again[0].kind, Kind::kAgain);
+    EXPECT_EQ(again[0].psn, second[0].psn);
+}
+
+TEST_F(PathsTest, BX1_APathWithoutAnyAckIsOverdueAfterTwoRoundTrips) {
+    auto ring = send();
+    const Departure dead = ring[0];
+    ring.erase(ring.begin());
+    for (int round = 0; round < 4 && stream.lost == 0 && paths.counters().resent_inferred == 0; ++round) {
+        now += kRtt;
+        std::vector<Departure> again;
+        for (const Departure& d : ring) {
+            sack(d);
+            for (const Departure& next : send()) again.push_back(next);
+        }
+        ring = again;
+    }
+    EXPECT_EQ(paths.counters().resent_inferred, 1u);
+    EXPECT_TRUE(
+        std::ranges::any_of(ring, [&](const Departure& d) { return d.kind == Kind::kAgain && d.psn == dead.psn; }));
+    EXPECT_LE(now, 1'000'000 + 4 * kRtt);
+}
+
+TEST_F(PathsTest, ARetractedPacketIsSentAgain) {
+    const auto left = send(3);
+    now += kRtt;
+    sack(left[1]);
+    paths.retract(stream, left[1].psn);
+    EXPECT_EQ(stream.inflate, 0u);
+    const auto again = send(0);
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].psn, left[1].psn);
+}
+
+TEST_F(PathsTest, AcksOfWhatWasNeverSentAreRefused) {
+    send(2);
+    const SendStream before = stream;
+    EXPECT_FALSE(paths.acknowledge(stream, {.kind = MpAck::kAck, .psn = stream.nxt.value(), .vp = 0xC000}, now));
+    EXPECT_FALSE(
+        paths.acknowledge(stream, {.kind = MpAck::kAck, .psn = (stream.nxt + 5000).value(), .vp = 0xC000}, now));
+    EXPECT_FALSE(paths.advance(stream, stream.nxt + 1, now));
+    EXPECT_FALSE(paths.advance(stream, stream.una.previous(), now));
+    EXPECT_EQ(stream.cwnd_fixed, before.cwnd_fixed);
+    EXPECT_EQ(stream.una, before.una);
+    EXPECT_EQ(paths.counters().stale_acks, 2u);
+}
+
+TEST(PathsConfigTest, WhatIsRefused) {
+    EXPECT_EQ(invalid(PathsConfig{}), nullptr);
+    for (const PathsConfig& bad :
+         {PathsConfig{.initial_window = 0}, PathsConfig{.initial_window = 257}, PathsConfig{.max_window = 100},
+          PathsConfig{.max_window = 8192}, PathsConfig{.delta = 0}, PathsConfig{.probe_permille = 1001},
+          PathsConfig{.sync_alpha = -1}})
+        EXPECT_NE(invalid(bad), nullptr);
+}
+
+}  // namespace
+}  // namespace rove::transport
