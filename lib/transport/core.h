@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <span>
 
 #include "transport/counters.h"
@@ -25,6 +26,10 @@ struct Config {
     uint64_t min_timeout_ns = 1'000'000;    // floor of the verbs' timeout: a shared-mode peer may be off its core that long
     uint64_t min_probe_ns = 1'000'000;      // tail loss probe: not before
     DcqcnConfig dcqcn;
+    PathsConfig paths;                      // mp
+    ReorderConfig reorder;                  // mp
+    bool batch_acks = true;                 // mp, BX-3
+    uint64_t seed = 1;                      // of mp's random paths
 };
 
 inline constexpr uint32_t kHeaderBytes = 74;    // what a packet adds to its payload on the wire: Ethernet to RETH, ICRC
@@ -64,6 +69,7 @@ struct Core {
     Counters counters{};
     DeadlineHeap deadlines{};
     DepartedTable departed{};
+    std::unique_ptr<MultipathShared> multipath{};   // made with the first QP in mp mode
     ActiveList active[3]{};                 // by QueuePair::priority
     uint64_t now_ns = 0;
 

@@ -20,6 +20,7 @@ struct Departed {
     uint16_t port = 0;
     Psn epsn;                               // all before it was received
     uint32_t msn = 0;
+    bool multipath = false;
 };
 
 class DepartedTable {
@@ -30,7 +31,9 @@ class DepartedTable {
             entries_.erase(order_.front().first);
             order_.pop_front();
         }
-        entries_[qp.qpn] = {qp.path, qp.remote_qpn, qp.pkey, qp.port, qp.responder.epsn, qp.responder.msn};
+        const bool multipath = qp.multipath != nullptr;
+        const Psn epsn = multipath ? qp.multipath->requests_in.expected : qp.responder.epsn;
+        entries_[qp.qpn] = {qp.path, qp.remote_qpn, qp.pkey, qp.port, epsn, qp.responder.msn, multipath};
         order_.emplace_back(qp.qpn, now_ns);
     }
     const Departed* find(uint32_t qpn) const {

@@ -18,6 +18,8 @@
 
 #include "transport/core.h"
 #include "transport/datagram.h"
+#include "transport/mp/requester.h"
+#include "transport/mp/responder.h"
 #include "transport/requester.h"
 #include "transport/responder.h"
 #include "wire/frame.h"
@@ -76,11 +78,16 @@ class Engine {
     void set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns);
     static void start_receiving(QueuePair& qp, uint32_t rq_psn);    // before RTR; reads max_dest_rd_atomic
     static void start_sending(QueuePair& qp, uint32_t sq_psn);      // before RTS; reads the retry counts
+    // An RC QP that shall speak mp: before start_receiving(). Then, beside these, the streams. May allocate.
+    void start_multipath(QueuePair& qp);
+    void start_multipath_receiving(QueuePair& qp, uint32_t rq_psn);
+    void start_multipath_sending(QueuePair& qp, uint32_t sq_psn);
     // Forgets the QP: nothing of it remains in lists and timers. What it has received is remembered (departed.h).
     void remove(QueuePair& qp);
     // Completes with FLUSH_ERR what was posted to a QP in ERR (or, sends only, SQE).
     void flush(QueuePair& qp);
 
+    const MultipathShared* multipath() const { return core_.multipath.get(); }
     const Counters& counters() const { return core_.counters; }
     Counters& counters() { return core_.counters; }
     const Config& config() const { return core_.config; }
@@ -91,7 +98,10 @@ class Engine {
     void receive_multicast(const wire::ParsedFrame& frame, uint16_t port);
     bool receive_departed(const wire::ParsedFrame& frame, uint16_t port);
     bool receive_connected(const wire::ParsedFrame& frame, QueuePair& qp);
+    bool receive_multipath(const wire::ParsedFrame& frame, QueuePair& qp);
+    void receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair& qp);
     void notify_congestion(QueuePair& qp);
+    void stop_multipath(Multipath& mp);
     // Returns the packets sent; `*more` whether the QP had its turn cut short by the budget.
     uint32_t transmit_qp(QueuePair& qp, uint32_t budget);
 
@@ -105,7 +115,7 @@ bool Engine<S>::receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, 
         if (!receive_connected(frame, *qp)) return false;
         ++core_.counters[Counter::kRxPackets];
         core_.counters[Counter::kRxBytes] += frame.payload_bytes;
-        if (frame.ce()) notify_congestion(*qp);
+        if (frame.ce() && qp->multipath == nullptr) notify_congestion(*qp);
         return true;
     }
     if (!frame.verified && !wire::verify(frame)) return false;
@@ -117,9 +127,13 @@ bool Engine<S>::receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, 
 template <class S>
 bool Engine<S>::expects_middle(const wire::ParsedFrame& frame, QueuePair& qp) {
     const wire::Bth& bth = frame.headers.bth;
-    if (qp.type != IBV_QPT_RC || !qp.may_receive() || wire::service_of(bth.opcode) != wire::Service::kRc) return false;
+    if (qp.type != IBV_QPT_RC || !qp.may_receive() || wire::service_of(bth.opcode) != qp.service()) return false;
     if (bth.pkey != qp.pkey || !wire::same(frame.flow.src, qp.path.flow.dst)) return false;
     const wire::Op op = wire::op_of(bth.opcode);
+    if (qp.multipath != nullptr) {
+        if (!frame.headers.mp.response) return MpResponderLogic<S>(core_, qp).expects_middle(frame, op);
+        return qp.state != IBV_QPS_RTR && MpRequesterLogic<S>(core_, qp).expects_middle(frame, op);
+    }
     if (ResponderLogic<S>(core_, qp).expects_middle(frame, op)) return true;
     return (qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD) && RequesterLogic<S>(core_, qp).expects_middle(frame, op);
 }
@@ -157,10 +171,7 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
         ++core_.counters[Counter::kDropPkey];
         return;
     }
-    const wire::Service service = qp->type == IBV_QPT_RC   ? wire::Service::kRc
-                                  : qp->type == IBV_QPT_UC ? wire::Service::kUc
-                                                           : wire::Service::kUd;
-    if (wire::service_of(bth.opcode) != service) {
+    if (wire::service_of(bth.opcode) != qp->service()) {
         ++core_.counters[Counter::kDropService];
         return;
     }
@@ -176,13 +187,14 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
     }
     ++core_.counters[Counter::kRxPackets];
     core_.counters[Counter::kRxBytes] += frame.payload_bytes;
-    if (frame.ce()) notify_congestion(*qp);
+    if (frame.ce() && qp->multipath == nullptr) notify_congestion(*qp);
     receive_connected(frame, *qp);
 }
 
 // False: the frame was not verified, and is damaged.
 template <class S>
 bool Engine<S>::receive_connected(const wire::ParsedFrame& frame, QueuePair& qp) {
+    if (qp.multipath != nullptr) return receive_multipath(frame, qp);
     ResponderLogic<S> responder(core_, qp);
     if (qp.type == IBV_QPT_UC) {
         responder.receive_uc(frame);
@@ -218,6 +230,73 @@ bool Engine<S>::receive_connected(const wire::ParsedFrame& frame, QueuePair& qp)
     }
 }
 
+// As receive_connected(), of a QP in mp mode.
+template <class S>
+bool Engine<S>::receive_multipath(const wire::ParsedFrame& frame, QueuePair& qp) {
+    const wire::Headers& h = frame.headers;
+    const wire::Op op = wire::op_of(h.bth.opcode);
+    if (op == wire::Op::kAck) {
+        receive_multipath_ack(frame, qp);
+        core_.activate(qp);
+        return true;
+    }
+    if (frame.ce()) ++core_.counters[Counter::kRxCe];
+    MpResponderLogic<S> responder(core_, qp);
+    const bool response = op >= wire::Op::kReadResponseFirst && op <= wire::Op::kAtomicAck;
+    if (h.mp.response != response) {
+        ++core_.counters[Counter::kDropService];
+        return true;
+    }
+    if (!response) return responder.receive_request(frame, op);
+    if (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) {
+        ++core_.counters[Counter::kDropQpState];
+        return true;
+    }
+    wire::MpAck kind;
+    if (!MpRequesterLogic<S>(core_, qp).receive_response(frame, op, &kind)) return false;
+    responder.owe(h, frame.ce(), kind);
+    return true;
+}
+
+template <class S>
+void Engine<S>::receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair& qp) {
+    const wire::Mpaeth& ack = frame.headers.mp_ack;
+    Multipath& mp = *qp.multipath;
+    if (frame.payload_bytes != ack.more * wire::kMpAckEntryBytes) {
+        ++core_.counters[Counter::kDropLength];
+        return;
+    }
+    const bool responses = ack.entry.response;
+    if (!responses && qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) {
+        ++core_.counters[Counter::kDropQpState];
+        return;
+    }
+    ++core_.counters[Counter::kRxAcks];
+    Paths& paths = core_.multipath->paths;
+    SendStream& stream = responses ? mp.responses : mp.requests;
+    bool known = paths.acknowledge(stream, ack.entry, core_.now_ns);
+    for (uint32_t i = 0; i < ack.more; ++i) {
+        const wire::MpAckEntry entry = wire::parse_ack_entry(frame.payload + i * wire::kMpAckEntryBytes);
+        known |= entry.response == responses && entry.kind != wire::MpAck::kErr &&
+                 paths.acknowledge(stream, entry, core_.now_ns);
+    }
+    if (!known) {
+        ++core_.counters[Counter::kDropResponse];
+        return;
+    }
+    const bool moved = paths.advance(stream, Psn(ack.aack_psn), core_.now_ns);
+    if (responses) {
+        MpResponderLogic<S>(core_, qp).drop_jobs();
+        return;
+    }
+    MpRequesterLogic<S> requester(core_, qp);
+    if (moved) {
+        requester.progress();
+        requester.heard();
+    }
+    if (ack.entry.kind == wire::MpAck::kErr && qp.state != IBV_QPS_ERR) requester.take_error(ack.entry, ack.syndrome);
+}
+
 template <class S>
 void Engine<S>::receive_multicast(const wire::ParsedFrame& frame, uint16_t port) {
     bool found = false;
@@ -235,11 +314,13 @@ bool Engine<S>::receive_departed(const wire::ParsedFrame& frame, uint16_t port) 
     const wire::Bth& bth = frame.headers.bth;
     const Departed* gone = core_.departed.find(bth.dest_qpn);
     if (gone == nullptr || gone->port != port || !wire::same(frame.flow.src, gone->path.flow.dst) ||
-        wire::service_of(bth.opcode) != wire::Service::kRc || Psn(bth.psn) >= gone->epsn) {
+        wire::service_of(bth.opcode) != (gone->multipath ? wire::Service::kMp : wire::Service::kRc) ||
+        Psn(bth.psn) >= gone->epsn) {
         return false;
     }
     const wire::Op op = wire::op_of(bth.opcode);
     const bool write_or_send = op < wire::Op::kReadRequest || op > wire::Op::kFetchAdd;
+    const wire::Mpeth& mp = frame.headers.mp;
     if (!write_or_send || !core_.sink.ready()) return false;
     ++core_.counters[Counter::kRxDuplicate];
     ++core_.counters[Counter::kTxAcks];
@@ -249,6 +330,12 @@ bool Engine<S>::receive_departed(const wire::ParsedFrame& frame, uint16_t port) 
     h.bth.dest_qpn = gone->remote_qpn;
     h.bth.psn = gone->epsn.previous().value();
     h.aeth = {wire::kSyndromeAck, gone->msn};
+    if (gone->multipath) {
+        h.bth.opcode = wire::opcode(wire::Service::kMp, wire::Op::kAck);
+        h.mp_ack = {.entry = {.kind = wire::MpAck::kAck, .ece = frame.ce(), .retx = mp.retx, .response = false,
+                              .psn = bth.psn, .vp = frame.headers.vp},
+                    .syndrome = 0, .aack_psn = gone->epsn.value(), .more = 0};
+    }
     core_.send(gone->path, h, {}, 0);
     return true;
 }
@@ -272,6 +359,14 @@ void Engine<S>::notify_congestion(QueuePair& qp) {
 template <class S>
 uint32_t Engine<S>::transmit_qp(QueuePair& qp, uint32_t budget) {
     if (qp.type != IBV_QPT_RC) return RequesterLogic<S>(core_, qp).transmit(budget);
+    if (qp.multipath != nullptr) {
+        MpResponderLogic<S> responder(core_, qp);
+        uint32_t packets = responder.send_acks();
+        if (packets < budget) packets += responder.transmit(budget - packets);
+        if (packets < budget) packets += MpRequesterLogic<S>(core_, qp).transmit(budget - packets);
+        if (responder.owes() && core_.sink.ready()) packets += responder.send_acks();  // of an answer that failed
+        return packets;
+    }
     ResponderLogic<S> responder(core_, qp);
     RequesterLogic<S> requester(core_, qp);
     if (requester.can_send()) responder.accompany();
@@ -304,7 +399,9 @@ template <class S>
 void Engine<S>::expire(uint64_t now_ns) {
     core_.now_ns = now_ns;
     while (QueuePair* qp = core_.deadlines.pop(now_ns)) {
-        if (qp->type == IBV_QPT_RC && (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD)) {
+        if (qp->multipath != nullptr) {
+            if (qp->may_receive()) MpRequesterLogic<S>(core_, *qp).expire();
+        } else if (qp->type == IBV_QPT_RC && (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD)) {
             RequesterLogic<S>(core_, *qp).expire();
         }
         core_.activate(*qp);                    // its wait for the RNR timer or the pacer may be over
@@ -327,6 +424,31 @@ void Engine<S>::start_sending(QueuePair& qp, uint32_t sq_psn) {
     r.next_psn = r.max_psn = r.una = Psn(sq_psn);
     r.retries_left = qp.retry_cnt;
     r.rnr_retries_left = qp.rnr_retry;
+}
+
+template <class S>
+void Engine<S>::start_multipath(QueuePair& qp) {
+    if (core_.multipath == nullptr) {
+        core_.multipath = std::make_unique<MultipathShared>(core_.config.paths, core_.config.reorder, core_.config.seed);
+    }
+    qp.multipath = std::make_unique<Multipath>();
+}
+
+template <class S>
+void Engine<S>::start_multipath_receiving(QueuePair& qp, uint32_t rq_psn) {
+    Multipath& mp = *qp.multipath;
+    core_.multipath->reorder.start(mp.requests_in, Psn(rq_psn));
+    core_.multipath->paths.start(mp.responses, Psn(rq_psn));
+    mp.response_end = Psn(rq_psn);
+}
+
+template <class S>
+void Engine<S>::start_multipath_sending(QueuePair& qp, uint32_t sq_psn) {
+    Multipath& mp = *qp.multipath;
+    core_.multipath->paths.start(mp.requests, Psn(sq_psn));
+    core_.multipath->reorder.start(mp.responses_in, Psn(sq_psn));
+    mp.next_response = Psn(sq_psn);
+    mp.reads.assign(std::max<uint32_t>(qp.max_rd_atomic, 1), 0);
 }
 
 template <class S>
@@ -358,10 +480,26 @@ void Engine<S>::set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns) {
 }
 
 template <class S>
+void Engine<S>::stop_multipath(Multipath& mp) {
+    core_.multipath->paths.stop(mp.requests);
+    core_.multipath->paths.stop(mp.responses);
+    core_.multipath->reorder.stop(mp.requests_in);
+    core_.multipath->reorder.stop(mp.responses_in);
+    core_.multipath->release_all(mp.held);
+}
+
+template <class S>
 void Engine<S>::remove(QueuePair& qp) {
     if (qp.type == IBV_QPT_RC) {
-        ResponderLogic<S>(core_, qp).settle();
-        if (qp.responder.msn != 0) core_.departed.insert(qp, core_.now_ns);
+        if (qp.multipath != nullptr) {
+            MpResponderLogic<S>(core_, qp).send_acks();
+            core_.departed.insert(qp, core_.now_ns);
+            stop_multipath(*qp.multipath);
+            qp.multipath.reset();
+        } else {
+            ResponderLogic<S>(core_, qp).settle();
+            if (qp.responder.msn != 0) core_.departed.insert(qp, core_.now_ns);
+        }
     }
     core_.deadlines.remove(qp);
     if (qp.active) core_.active[qp.priority].remove(qp);

@@ -13,6 +13,7 @@
 
 #include "transport/completion_queue.h"
 #include "transport/congestion/dcqcn.h"
+#include "transport/mp/state.h"
 #include "transport/psn.h"
 #include "transport/work_queue.h"
 #include "wire/frame.h"
@@ -147,6 +148,7 @@ struct QueuePair {
     Requester requester;
     Responder responder;
     Dcqcn congestion;
+    std::unique_ptr<Multipath> multipath;               // null: rc. Chosen before RTR (Engine::start_multipath)
 
     // The engine's scheduling.
     bool active = false;                                // in an active list
@@ -155,6 +157,11 @@ struct QueuePair {
     uint32_t heap_index = UINT32_MAX;                   // UINT32_MAX = not in it
     std::atomic<bool> doorbell{false};                  // rung and not yet taken by the worker
 
+    // Of the packets that it speaks.
+    wire::Service service() const {
+        if (type == IBV_QPT_RC) return multipath != nullptr ? wire::Service::kMp : wire::Service::kRc;
+        return type == IBV_QPT_UC ? wire::Service::kUc : wire::Service::kUd;
+    }
     bool is_connected() const { return type == IBV_QPT_RC || type == IBV_QPT_UC; }
     bool may_receive() const {
         const ibv_qp_state now = state.load(std::memory_order_relaxed);

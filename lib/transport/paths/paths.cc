@@ -9,9 +9,9 @@ namespace rove::transport {
 
 namespace {
 
-constexpr uint32_t kOne = 1u << 16;  // a packet, fixed
-constexpr uint8_t kUsesPerAck = 2;   // MP-6
-constexpr uint8_t kMaxBackoff = 10;
+constexpr uint32_t kOne = 1u << 16;      // a packet, fixed
+constexpr uint8_t kUsesPerAck = 2;       // MP-6
+constexpr uint8_t kMaxBackoff = 5;       // 32 ms with the default floor: less than the verbs' usual timeout
 constexpr uint32_t kIdleRoundTrips = 3;  // MP-8
 
 uint32_t ticks(uint64_t ns) {
@@ -184,10 +184,12 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         // An echo of ReTx belongs to the latest transmission, which the record describes; without it to the first.
         const bool recorded = entry.retx == packet.retransmitted && entry.vp == packet.vp;
         if (nack) {
-            // MP-9
-            if (entry.kind == wire::MpAck::kNack && recorded && !packet.acked) {
-                mark_lost(stream, packet, counters_.resent_nack);
-                if (!stream.recovering && !config_.infer_losses) {
+            // MP-9. A packet that was held and could not be taken in its turn is no longer acknowledged.
+            if (recorded || packet.acked) {
+                if (entry.kind == wire::MpAck::kErr) stream.backoff = 0;  // it is no loss that it waits for
+                ++counters_.resent_nack;
+                retract(stream, packet);
+                if (entry.kind == wire::MpAck::kNack && !stream.recovering && !config_.infer_losses) {
                     stream.recovering = true;
                     stream.recovery = stream.nxt;
                     stream.retx = stream.una;
@@ -212,7 +214,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
             }
         }
     }
-    if (nack && entry.kind == wire::MpAck::kErr) return true;  // the requester's to handle
+    if (entry.kind == wire::MpAck::kErr) return true;  // the requester's to handle
     if (!nack && psn >= stream.ooh) stream.ooh = psn + 1;
     // MP-4: PSNs below snd_ool = snd_ooh - delta came by a slow path, but for retransmissions.
     if (!entry.retx && stream.ooh.previous() - psn > static_cast<int32_t>(config_.delta)) {
@@ -286,9 +288,8 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
     return true;
 }
 
-void Paths::retract(SendStream& stream, Psn psn) {
-    if (psn < stream.una || psn >= stream.nxt) return;
-    PacketRecord& packet = record(stream, psn);
+// It is to be sent again, whatever was said of it.
+void Paths::retract(SendStream& stream, PacketRecord& packet) {
     if (packet.acked) {
         packet.acked = false;
         --stream.inflate;
@@ -355,24 +356,18 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
     }
     if (stream.timer_ns == 0 || stream.timer_ns > now_ns) return;
     if (stream.backoff < 255) ++stream.backoff;
-    if (stream.backoff == 1) {
-        // MP-10: the first time, the oldest alone: most often only the tail of a message is missing, or its ACK.
-        for (Psn at = stream.una; at < stream.nxt; ++at) {
-            PacketRecord& packet = record(stream, at);
-            if (packet.acked) continue;
-            mark_lost(stream, packet, counters_.resent_early);
-            break;
-        }
-        stream.credits = std::max(stream.credits, 1u);
-    } else {
-        // MP-11
+    // MP-10: the first time the oldest alone: most often only the tail of a message is missing, or its ACK. The
+    // receiver expects it, so if it was acknowledged, that was withdrawn, and the message about it was lost.
+    ++(stream.backoff == 1 ? counters_.resent_early : counters_.resent_timeout);
+    retract(stream, record(stream, stream.una));
+    if (stream.backoff > 1) {  // MP-11
         for (Psn at = stream.una; at < stream.nxt; ++at) {
             PacketRecord& packet = record(stream, at);
             if (!packet.acked) mark_lost(stream, packet, counters_.resent_timeout);
         }
         shrink(stream, stream.cwnd_fixed / 2, kOne);
-        stream.credits = std::max(stream.credits, std::min(stream.lost, stream.cwnd()));
     }
+    stream.credits = std::max(stream.credits, std::min(stream.lost, stream.cwnd()));
     stream.recovering = false;
     restart_timer(stream, now_ns);
 }

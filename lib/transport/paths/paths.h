@@ -63,12 +63,11 @@ class Paths {
     // It left.
     void sent(SendStream& stream, const Departure& departure, uint64_t now_ns);
 
-    // One entry of an acknowledgement. False: it is of no packet that was sent.
+    // One entry of an acknowledgement. False: it is of no packet that was sent. A NACK or error of a packet that was
+    // acknowledged before takes that back: it was held, and could not be taken in its turn.
     bool acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint64_t now_ns);
     // All before `aack` are in order at the receiver. False: it is not ahead, or of packets never sent.
     bool advance(SendStream& stream, Psn aack, uint64_t now_ns);
-    // The receiver has changed its mind about a packet that it had acknowledged (a receive request is missing).
-    void retract(SendStream& stream, Psn psn);
 
     uint64_t deadline(const SendStream& stream) const;  // UINT64_MAX: none
     void expire(SendStream& stream, uint64_t now_ns);
@@ -92,6 +91,7 @@ class Paths {
     void restart(SendStream& stream);
     void shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed);
     void mark_lost(SendStream& stream, PacketRecord& packet, uint64_t& cause);
+    void retract(SendStream& stream, PacketRecord& packet);
     void infer(SendStream& stream, Psn psn, const PacketRecord& arrived);
     void mark_overdue(SendStream& stream);
     bool find_lost(SendStream& stream, Psn& psn) const;

@@ -92,6 +92,7 @@ struct QpOptions {
     uint32_t qkey = 0x1111;
     uint16_t pkey = wire::kDefaultPkey;
     bool sq_sig_all = false;
+    bool multipath = false;
     CompletionQueue* send_cq = nullptr;  // null: its own
     CompletionQueue* recv_cq = nullptr;
     SharedRecvQueue* srq = nullptr;
@@ -230,12 +231,17 @@ class Host {
         qp.max_dest_rd_atomic = options.max_rd_atomic;
         qp.min_rnr_timer = options.min_rnr_timer;
         transport::Engine<TestSink>::start_receiving(qp, peer_psn);
+        if (options.multipath) {
+            engine.start_multipath(qp);
+            engine.start_multipath_receiving(qp, peer_psn);
+        }
         engine.set_state(qp, IBV_QPS_RTR, now);
         qp.max_rd_atomic = options.max_rd_atomic;
         qp.timeout = options.timeout;
         qp.retry_cnt = options.retry_cnt;
         qp.rnr_retry = options.rnr_retry;
         transport::Engine<TestSink>::start_sending(qp, options.psn);
+        if (options.multipath) engine.start_multipath_sending(qp, options.psn);
         engine.set_state(qp, IBV_QPS_RTS, now);
     }
 

@@ -383,11 +383,11 @@ TEST_F(PathsTest, BX1_APathWithoutAnyAckIsOverdueAfterTwoRoundTrips) {
     EXPECT_LE(now, 1'000'000 + 4 * kRtt);
 }
 
-TEST_F(PathsTest, ARetractedPacketIsSentAgain) {
+TEST_F(PathsTest, ANackTakesASackBack) {
     const auto left = send(3);
     now += kRtt;
     sack(left[1]);
-    paths.retract(stream, left[1].psn);
+    nack(left[1]);
     EXPECT_EQ(stream.inflate, 0u);
     const auto again = send(0);
     ASSERT_EQ(again.size(), 1u);

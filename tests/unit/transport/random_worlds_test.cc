@@ -9,7 +9,7 @@
 namespace rove::test {
 namespace {
 
-constexpr uint64_t kSeeds = 6000;
+constexpr uint64_t kSeeds = 6000, kMultipathSeeds = 3000;
 
 uint64_t environment(const char* name) {
     const char* value = std::getenv(name);
@@ -24,30 +24,44 @@ void print(const std::vector<Observed>& trace) {
         if (wire::opcode_info(h.bth.opcode).extensions & wire::kHasAeth)
             std::printf("aeth %02x %u", h.aeth.syndrome, h.aeth.msn);
         if (wire::opcode_info(h.bth.opcode).extensions & wire::kHasReth) std::printf("reth length %u", h.reth.length);
+        const uint16_t extensions = wire::opcode_info(h.bth.opcode).extensions;
+        if (extensions & wire::kHasMpeth)
+            std::printf(" path %04x msn %u ipsn %u%s%s%s", h.vp, h.mp.msn, h.mp.ipsn, h.mp.response ? " response" : "",
+                        h.mp.retx ? " again" : "", h.mp.last ? " last" : "");
+        if (extensions & wire::kHasMpaeth)
+            std::printf(" path %04x kind %d %02x aack %u more %u%s", h.mp_ack.entry.vp, static_cast<int>(h.mp_ack.entry.kind),
+                        h.mp_ack.syndrome, h.mp_ack.aack_psn, h.mp_ack.more, h.mp_ack.entry.response ? " response" : "");
         std::printf("\n");
     }
 }
 
-TEST(RandomWorlds, keep_what_verbs_promises) {
+void run_worlds(uint64_t seeds_by_default, bool multipath) {
     const uint64_t only = environment("ROVE_SEED");
     const bool trace = environment("ROVE_TRACE") != 0;
     const uint64_t seeds = environment("ROVE_SEEDS");
     const uint64_t first = only != 0 ? only : 1;
-    const uint64_t last = only != 0 ? only : seeds != 0 ? seeds : kSeeds;
-    int failed = 0;
+    const uint64_t last = only != 0 ? only : seeds != 0 ? seeds : seeds_by_default;
+    int failed = 0, parts = 0;
     for (uint64_t seed = first; seed <= last && failed < 10; ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
-        World world(seed);
+        World world(seed, multipath);
         world.network().keep_trace = trace;
         world.run();
         if (trace) print(world.network().trace);
         const auto* result = ::testing::UnitTest::GetInstance()->current_test_info()->result();
-        static int parts = 0;
         if (result->total_part_count() == parts) continue;
         parts = result->total_part_count();
         ++failed;
         std::printf("repeat with: ROVE_SEED=%llu transport_worlds_test\n", static_cast<unsigned long long>(seed));
     }
+}
+
+TEST(RandomWorlds, keep_what_verbs_promises) {
+    run_worlds(kSeeds, false);
+}
+
+TEST(RandomWorlds, keep_it_over_many_paths) {
+    run_worlds(kMultipathSeeds, true);
 }
 
 }  // namespace

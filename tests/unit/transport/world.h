@@ -112,7 +112,8 @@ struct Direction {
 
 class World {
   public:
-    explicit World(uint64_t seed);
+    // With `multipath`, RC queue pairs speak mp; such a world is reliable.
+    explicit World(uint64_t seed, bool multipath = false);
     ~World();
     // Runs it and checks everything; failures are gtest's.
     void run();
@@ -154,6 +155,7 @@ class World {
                           uint32_t mtu);
 
     uint64_t seed_;
+    bool multipath_;
     Random random_;
     bool reliable_ = true;          // RC must succeed
     bool clean_ = false;            // nothing is lost or late

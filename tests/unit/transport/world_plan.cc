@@ -21,7 +21,7 @@ void Arena::set(size_t offset, const std::vector<uint8_t>& data) {
     std::copy(data.begin(), data.end(), shadow.begin() + static_cast<ptrdiff_t>(offset));
 }
 
-World::World(uint64_t seed) : seed_(seed), random_(seed) {
+World::World(uint64_t seed, bool multipath) : seed_(seed), multipath_(multipath), random_(seed) {
     draw_network();
     for (uint32_t i = 0; i < 2; ++i) {
         arenas_[i].host = &net_->host(i);
@@ -49,10 +49,23 @@ World::~World() {
 }
 
 void World::draw_network() {
-    reliable_ = random_.chance(0.75);
+    reliable_ = random_.chance(0.75) || multipath_;
     config_.window_packets = random_.pick(4u, 16u, 64u, 256u, 256u);
     config_.ack_interval_packets = random_.pick(1u, 4u, 32u);
     config_.quantum_packets = random_.pick(1u, 5u, 32u);
+    if (multipath_) {
+        config_.paths.max_window = random_.pick(16u, 64u, 256u);
+        config_.paths.initial_window = static_cast<uint32_t>(random_.between(1, config_.paths.max_window / 2));
+        config_.paths.delta = random_.pick(4u, 16u);
+        config_.paths.recovery = random_.pick(transport::PathsConfig::Recovery::kSelectiveRepeat,
+                                              transport::PathsConfig::Recovery::kGoBackN);
+        config_.paths.infer_losses = random_.chance(0.7);
+        config_.reorder.kind =
+            random_.pick(transport::ReorderConfig::Kind::kEunomia, transport::ReorderConfig::Kind::kStatic);
+        if (random_.chance(0.2)) config_.reorder.arena_blocks = 64;
+        config_.batch_acks = random_.chance(0.7);
+        config_.seed = random_.next();
+    }
     net_ = std::make_unique<Network>(random_.next(), 2, config_);
     net_->keep_trace = false;
     clean_ = random_.chance(0.1);
@@ -104,6 +117,7 @@ void World::draw_queue_pairs() {
         for (uint32_t i = 0; i < 2; ++i) {
             QpOptions& o = options[i];
             o.type = type;
+            o.multipath = multipath_ && type == IBV_QPT_RC;
             o.mtu = mtu;
             o.depth = static_cast<uint32_t>(random_.between(1, 40));
             o.max_sge = 6;

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+// The requester of a QP in mp mode: work requests into packets over many paths, answers into memory in any order,
+// completions in the order of posting. Units: nanoseconds, bytes, packets.
+//
+// DESIGN NOTES
+// 1. The request stream numbers requests: a READ or atomic takes one PSN there, and its answer's packets take the next
+// ones
+//    of the response stream. Both ends count them alike, since such requests are executed in order.
+// 2. Nothing goes back: a packet that is lost is made again from its work request, which is found by its PSN.
+// 3. Recovery is class Paths' and knows no end; the verbs' timeout and retry count only decide when the peer is given
+// up.
+#pragma once
+
+#include "transport/core.h"
+#include "transport/mp/state.h"
+#include "transport/rnr_timer.h"
+#include "transport/send_op.h"
+
+namespace rove::transport {
+
+template <class S>
+class MpRequesterLogic {
+  public:
+    MpRequesterLogic(Core<S>& core, QueuePair& qp)
+        : core_(core), qp_(qp), r_(qp.requester), mp_(*qp.multipath), paths_(core.multipath->paths) {}
+
+    uint32_t transmit(uint32_t budget);
+    // An acknowledged request packet; `aack` was applied to the stream.
+    void take_error(const wire::MpAckEntry& entry, uint8_t syndrome);
+    // Completes the requests that are complete.
+    void progress();
+    void heard() {  // the peer is alive: something was acknowledged
+        r_.rnr_retries_left = qp_.rnr_retry;
+        restart_timer();
+    }
+    bool expects_middle(const wire::ParsedFrame& frame, wire::Op op);
+    // False: the frame was not verified, and is damaged. `*kind`: what its acknowledgement says.
+    bool receive_response(const wire::ParsedFrame& frame, wire::Op op, wire::MpAck* kind);
+    void expire();
+    uint64_t next_deadline() const {
+        uint64_t deadline = std::min({r_.ack_deadline, paths_.deadline(mp_.requests), paths_.deadline(mp_.responses)});
+        return r_.rnr_until != 0 ? std::min(deadline, r_.rnr_until) : deadline;
+    }
+
+  private:
+    uint32_t limit() const { return qp_.state == IBV_QPS_SQD ? r_.drain_wqe : qp_.sq.available_until(); }
+    bool any_begun() const { return qp_.sq.consumed() != r_.begun_wqe; }
+    SendWqe& oldest() { return qp_.sq.at(qp_.sq.consumed()); }
+    bool is_oldest(Psn psn) {
+        return any_begun() && psn >= Psn(oldest().first_psn) && psn < Psn(oldest().first_psn) + oldest().packets;
+    }
+    uint32_t response_packets(const SendWqe& wqe) const {
+        return wqe.is_atomic() || wqe.length == 0 ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
+    }
+    bool next_is_ready();
+    void execute_local(SendWqe& wqe);
+    void begin(SendWqe& wqe);
+    bool emit(SendWqe& wqe, const Departure& departure, bool last);
+    SendWqe* find(Psn psn);
+    SendWqe* find_reader(Psn psn);
+    void restart_timer();
+    void fail(ibv_wc_status status);
+
+    Core<S>& core_;
+    QueuePair& qp_;
+    Requester& r_;
+    Multipath& mp_;
+    Paths& paths_;
+};
+
+template <class S>
+uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
+    uint32_t packets = 0;
+    if ((qp_.state != IBV_QPS_RTS && qp_.state != IBV_QPS_SQD) || r_.rnr_until > core_.now_ns) budget = 0;
+    while (packets < budget && core_.sink.ready() && qp_.state != IBV_QPS_ERR) {
+        const bool more = next_is_ready();
+        if (qp_.state == IBV_QPS_ERR) return packets;
+        const Departure departure = paths_.next(mp_.requests, more, core_.now_ns);
+        if (departure.kind == Departure::Kind::kNothing) break;
+        const bool fresh = departure.kind == Departure::Kind::kNew;
+        SendWqe* wqe = fresh ? &qp_.sq.at(r_.next_wqe) : find(departure.psn);
+        if (fresh && r_.next_packet == 0) begin(*wqe);
+        const bool last = fresh && r_.next_packet + 1 == wqe->packets && r_.next_wqe + 1 == qp_.sq.available_until();
+        if (!emit(*wqe, departure, last)) {
+            // Its memory has gone. What was begun before it completes first; nothing else is begun.
+            r_.failed = true;
+            r_.failure = IBV_WC_LOC_PROT_ERR;
+            if (!fresh || qp_.sq.consumed() == r_.next_wqe) fail(r_.failure);
+            break;
+        }
+        ++packets;
+        paths_.sent(mp_.requests, departure, core_.now_ns);
+        if (!fresh) {
+            ++core_.counters[Counter::kRetransmittedPackets];
+        } else if (++r_.next_packet == wqe->packets) {
+            ++r_.next_wqe;
+            r_.next_packet = 0;
+        }
+        if (r_.ack_deadline == kNever) restart_timer();
+    }
+    if (qp_.state != IBV_QPS_ERR) core_.deadlines.schedule(qp_, next_deadline());
+    return packets;
+}
+
+// Whether there is a packet never sent that may go now. Executes local operations on the way.
+template <class S>
+bool MpRequesterLogic<S>::next_is_ready() {
+    while (!r_.failed && r_.next_wqe != limit()) {
+        SendWqe& wqe = qp_.sq.at(r_.next_wqe);
+        if (r_.next_packet != 0) return true;
+        if ((wqe.send_flags & IBV_SEND_FENCE) != 0 && mp_.read_head != mp_.read_tail) return false;
+        if (!wqe.is_local()) return !wqe.awaits_response() || mp_.read_tail - mp_.read_head < qp_.max_rd_atomic;
+        execute_local(wqe);
+        if (qp_.state == IBV_QPS_ERR) return false;
+    }
+    return false;
+}
+
+template <class S>
+void MpRequesterLogic<S>::execute_local(SendWqe& wqe) {
+    wqe.first_psn = mp_.requests.nxt.value();
+    wqe.packets = 0;
+    const bool bind = wqe.opcode == IBV_WR_BIND_MW;
+    const bool done =
+        bind ? core_.memory.bind(*wqe.window, wqe.immediate, wqe.rkey, wqe.remote_addr, wqe.swap, wqe.bind_access, qp_)
+             : core_.memory.invalidate(wqe.immediate, qp_);
+    if (!done) {
+        r_.failed = true;
+        r_.failure = bind ? IBV_WC_MW_BIND_ERR : IBV_WC_LOC_PROT_ERR;
+        if (qp_.sq.consumed() == r_.next_wqe) fail(r_.failure);
+        return;
+    }
+    r_.begun_wqe = ++r_.next_wqe;
+    progress();
+}
+
+template <class S>
+void MpRequesterLogic<S>::begin(SendWqe& wqe) {
+    wqe.first_psn = mp_.requests.nxt.value();
+    wqe.packets = wqe.awaits_response() || wqe.length == 0 ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
+    r_.begun_wqe = r_.next_wqe + 1;
+    if (wqe.awaits_response()) {
+        wqe.first_response() = mp_.next_response.value();
+        mp_.next_response = mp_.next_response + response_packets(wqe);
+        mp_.read(mp_.read_tail++) = r_.next_wqe;
+        return;
+    }
+    wqe.msn = mp_.msn_out;
+    if (wqe.opcode != IBV_WR_RDMA_WRITE) mp_.msn_out = (mp_.msn_out + 1) & Psn::kMask;
+}
+
+// The packet `departure.psn` of `wqe`. False: its data may not be read.
+template <class S>
+bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure, bool last_of_all) {
+    const auto packet = static_cast<uint32_t>(departure.psn - Psn(wqe.first_psn));
+    const bool first = packet == 0, last = packet + 1 == wqe.packets;
+    wire::Segment segments[kMaxSge];
+    int count = 0;
+    uint32_t bytes = 0;
+    wire::Headers h;
+    wire::Op op;
+    if (wqe.is_read()) {
+        op = wire::Op::kReadRequest;
+        h.reth = {wqe.remote_addr, wqe.rkey, wqe.length};
+    } else if (wqe.is_atomic()) {
+        const bool swap = wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
+        op = swap ? wire::Op::kCompareSwap : wire::Op::kFetchAdd;
+        h.atomic = {wqe.remote_addr, wqe.rkey, swap ? wqe.swap : wqe.compare_add, swap ? wqe.compare_add : 0};
+    } else {
+        const uint32_t offset = packet * qp_.mtu;
+        bytes = std::min(qp_.mtu, wqe.length - offset);
+        count = core_.gather(wqe, offset, bytes, qp_.pd, segments);
+        if (count < 0) return false;
+        op = send_op(wqe.opcode, first, last);
+        h.reth = {wqe.remote_addr + offset, wqe.rkey, wqe.length - offset};
+        h.immediate = h.invalidate_rkey = wqe.immediate;
+    }
+    h.bth.opcode = wire::opcode(wire::Service::kMp, op);
+    h.bth.solicited = last && (wqe.send_flags & IBV_SEND_SOLICITED) != 0;
+    h.bth.pkey = qp_.pkey;
+    h.bth.dest_qpn = qp_.remote_qpn;
+    h.bth.psn = departure.psn.value();
+    h.mp = {.retx = departure.kind == Departure::Kind::kAgain,
+            .sync = false,
+            .last = last_of_all,
+            .response = false,
+            .msn = wqe.awaits_response() ? 0 : wqe.msn,
+            .ipsn = packet};
+    h.vp = departure.vp;
+    core_.send(qp_.path, h, {segments, static_cast<size_t>(count)}, bytes);
+    return true;
+}
+
+// The request that has the packet `psn`, which is on its way. Binary search: their first PSNs ascend.
+template <class S>
+SendWqe* MpRequesterLogic<S>::find(Psn psn) {
+    uint32_t low = qp_.sq.consumed(), high = r_.begun_wqe;
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        (Psn(qp_.sq.at(middle).first_psn) <= psn ? low : high) = middle;
+    }
+    return &qp_.sq.at(low);
+}
+
+// The READ or atomic that the response packet `psn` answers; null: none.
+template <class S>
+SendWqe* MpRequesterLogic<S>::find_reader(Psn psn) {
+    for (uint32_t at = mp_.read_head; at != mp_.read_tail; ++at) {
+        SendWqe& wqe = qp_.sq.at(mp_.read(at));
+        const Psn first(wqe.first_response());
+        if (psn < first) return nullptr;
+        if (psn < first + response_packets(wqe)) return &wqe;
+    }
+    return nullptr;
+}
+
+template <class S>
+void MpRequesterLogic<S>::progress() {
+    bool moved = false;
+    while (any_begun() && qp_.sq.consumed() != r_.next_wqe) {
+        SendWqe& wqe = oldest();
+        if (Psn(wqe.first_psn) + wqe.packets > mp_.requests.una) break;
+        if (wqe.awaits_response()) {
+            if (Psn(wqe.first_response()) + response_packets(wqe) > mp_.responses_in.expected) break;
+            ++mp_.read_head;
+        }
+        core_.complete_send(qp_, qp_.sq.consumed(), IBV_WC_SUCCESS);
+        moved = true;
+    }
+    if (!moved) return;
+    if (r_.failed && qp_.sq.consumed() == r_.next_wqe) {
+        fail(r_.failure);
+        return;
+    }
+    if (r_.draining && qp_.state == IBV_QPS_SQD && !any_begun()) {
+        r_.draining = false;
+        core_.sink.event(IBV_EVENT_SQ_DRAINED, qp_);
+    }
+}
+
+template <class S>
+void MpRequesterLogic<S>::restart_timer() {
+    r_.retries_left = qp_.retry_cnt;
+    r_.ack_deadline = kNever;
+    if (qp_.timeout != 0 && any_begun())
+        r_.ack_deadline = core_.now_ns + std::max<uint64_t>(4096ull << qp_.timeout, core_.config.min_timeout_ns);
+}
+
+template <class S>
+void MpRequesterLogic<S>::fail(ibv_wc_status status) {
+    core_.complete_send(qp_, qp_.sq.consumed(), status);
+    core_.enter_error(qp_);
+}
+
+template <class S>
+void MpRequesterLogic<S>::take_error(const wire::MpAckEntry& entry, uint8_t syndrome) {
+    const Psn psn(entry.psn);
+    if (syndrome >> 5 == 1) {
+        if (psn < mp_.requests.una || psn >= mp_.requests.nxt) return;
+        ++core_.counters[Counter::kRxNakRnr];
+        if (r_.rnr_until > core_.now_ns) return;  // said already
+        if (qp_.rnr_retry != 7 && is_oldest(psn) && r_.rnr_retries_left-- == 0) {
+            fail(IBV_WC_RNR_RETRY_EXC_ERR);
+            return;
+        }
+        restart_timer();  // somebody answers
+        r_.rnr_until = core_.now_ns + rnr_timer_ns(syndrome & 0x1F);
+        core_.deadlines.schedule(qp_, r_.rnr_until);
+        return;
+    }
+    // Only the oldest can have failed: what was before it is complete by the AACK that came with this.
+    if (!is_oldest(psn)) {
+        ++core_.counters[Counter::kDropResponse];
+        return;
+    }
+    ++core_.counters[Counter::kRxNakError];
+    switch (syndrome) {
+        case wire::kSyndromeNakRemoteAccess:
+            fail(IBV_WC_REM_ACCESS_ERR);
+            break;
+        case wire::kSyndromeNakRemoteOperation:
+            fail(IBV_WC_REM_OP_ERR);
+            break;
+        default:
+            fail(IBV_WC_REM_INV_REQ_ERR);
+            break;
+    }
+}
+
+template <class S>
+bool MpRequesterLogic<S>::expects_middle(const wire::ParsedFrame& frame, wire::Op op) {
+    if (op != wire::Op::kReadResponseMiddle || Psn(frame.headers.bth.psn) != mp_.responses_in.expected) return false;
+    SendWqe* wqe = find_reader(mp_.responses_in.expected);
+    return wqe != nullptr && wqe->is_read() && frame.payload_bytes == qp_.mtu &&
+           mp_.responses_in.expected + 1 < Psn(wqe->first_response()) + response_packets(*wqe);
+}
+
+template <class S>
+bool MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame, wire::Op op, wire::MpAck* kind) {
+    Reorder& reorder = core_.multipath->reorder;
+    ReorderStream& stream = mp_.responses_in;
+    const Psn psn(frame.headers.bth.psn);
+    const Arrival arrival = reorder.classify(stream, psn);
+    *kind = arrival == Arrival::kOutOfOrder  ? wire::MpAck::kSack
+            : arrival == Arrival::kInOrder   ? wire::MpAck::kAck
+            : arrival != Arrival::kDuplicate ? wire::MpAck::kNack
+            : psn < stream.expected          ? wire::MpAck::kAck
+                                             : wire::MpAck::kSack;
+    if (arrival == Arrival::kDuplicate) ++core_.counters[Counter::kRxDuplicate];
+    if (arrival != Arrival::kInOrder && arrival != Arrival::kOutOfOrder) return true;
+    SendWqe* wqe = find_reader(psn);
+    if (wqe == nullptr || wqe->is_atomic() != (op == wire::Op::kAtomicAck)) {
+        ++core_.counters[Counter::kDropResponse];
+        *kind = wire::MpAck::kNack;
+        return true;
+    }
+    const uint32_t offset = static_cast<uint32_t>(psn - Psn(wqe->first_response())) * qp_.mtu;
+    ibv_wc_status status = IBV_WC_SUCCESS;
+    if (wqe->is_atomic()) {
+        BytesReader original{reinterpret_cast<const uint8_t*>(&frame.headers.atomic_original)};
+        status = core_.scatter(wqe->sges(), wqe->num_sge, 0, original, sizeof frame.headers.atomic_original, qp_.pd);
+    } else if (frame.payload_bytes != std::min(qp_.mtu, wqe->length - offset)) {
+        status = IBV_WC_BAD_RESP_ERR;
+    } else if (frame.payload_bytes != 0) {
+        wire::PayloadReader payload(frame);
+        status = core_.scatter(wqe->sges(), wqe->num_sge, offset, payload, frame.payload_bytes, qp_.pd);
+        if (status == IBV_WC_SUCCESS && !payload.intact()) return false;
+    }
+    if (status != IBV_WC_SUCCESS) {
+        // In its turn: requests before it may still be waiting for their answers.
+        if (arrival == Arrival::kInOrder && wqe == &oldest()) fail(status);
+        *kind = wire::MpAck::kNack;
+        return true;
+    }
+    if (arrival == Arrival::kOutOfOrder) {
+        reorder.track(stream, psn, Slot::kReceived, frame.headers.mp.last);
+        return true;
+    }
+    reorder.advance(stream, frame.headers.mp.last, [](Psn, Slot) { return true; });
+    restart_timer();
+    progress();
+    return true;
+}
+
+template <class S>
+void MpRequesterLogic<S>::expire() {
+    if (r_.rnr_until != 0 && r_.rnr_until <= core_.now_ns) {
+        r_.rnr_until = 0;
+        mp_.requests.credits = std::max(mp_.requests.credits, std::max(mp_.requests.lost, 1u));
+    }
+    paths_.expire(mp_.requests, core_.now_ns);
+    paths_.expire(mp_.responses, core_.now_ns);
+    if (r_.ack_deadline <= core_.now_ns) {
+        if (!any_begun()) {
+            r_.ack_deadline = kNever;
+        } else {
+            ++core_.counters[Counter::kTimeouts];
+            if (r_.retries_left == 0) {
+                fail(IBV_WC_RETRY_EXC_ERR);
+                return;
+            }
+            const uint8_t left = --r_.retries_left;
+            restart_timer();
+            r_.retries_left = left;
+        }
+    }
+    core_.deadlines.schedule(qp_, next_deadline());
+}
+
+}  // namespace rove::transport

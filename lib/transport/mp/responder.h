@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: Apache-2.0
+// The responder of a QP in mp mode: requests that arrive in any order take effect in the order of posting.
+// Units: bytes, packets.
+//
+// DESIGN NOTES
+// 1. Early packets of the message in progress are placed at once, all but its last, for which a program may poll
+// (EU-7).
+//    Everything else that is early is held and takes effect in its turn: also the middle of later WRITEs, which EU-7
+//    would place. They may overwrite what an earlier one, still on its way, is about to write, and verbs promises that
+//    the later one stays. IBV_ACCESS_RELAXED_ORDERING gives that up. And SENDs take their receive requests in order,
+//    one at a time, so a shared receive queue needs no more of them than in rc.
+// 2. Every packet tells by itself where it belongs (RETH, or MSN and iPSN), so there is no state of a message in
+// progress but the
+//    receive that it holds. What a packet says wrongly harms only memory that its sender may write.
+// 3. An early packet that cannot be taken is refused (NACK), whatever the reason: it comes again, and when it is its
+// turn the error is
+//    told as such. Errors are so always those of the oldest request.
+#pragma once
+
+#include <atomic>
+
+#include "transport/core.h"
+#include "transport/mp/state.h"
+
+namespace rove::transport {
+
+template <class S>
+class MpResponderLogic {
+  public:
+    MpResponderLogic(Core<S>& core, QueuePair& qp)
+        : core_(core), qp_(qp), s_(qp.responder), mp_(*qp.multipath), shared_(*core.multipath) {}
+
+    // Whether the frame is the next packet of a WRITE and not its last, and lies behind the one before it.
+    bool expects_middle(const wire::ParsedFrame& frame, wire::Op op) const;
+    // False: the frame was not verified, and is damaged.
+    bool receive_request(const wire::ParsedFrame& frame, wire::Op op);
+    // Answers.
+    uint32_t transmit(uint32_t budget);
+    // All before responses.una has arrived.
+    void drop_jobs();
+
+    void owe(const wire::Headers& headers, bool ce, wire::MpAck kind, uint8_t syndrome = 0);
+    bool owes() const { return mp_.owed_count != 0; }
+    uint32_t send_acks();
+
+  private:
+    enum class Result : uint8_t {
+        kTaken,
+        kDamaged,
+        kNoReceive,
+        kInvalidRequest,
+        kAccess,
+        kOperation,
+        kLength,
+        kBadInvalidate,
+        kBusy
+    };
+
+    static bool is_send(wire::Op op) {
+        return op <= wire::Op::kSendOnlyImm || op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv;
+    }
+    static bool is_only(wire::Op op) {
+        using wire::Op;
+        return op == Op::kSendOnly || op == Op::kSendOnlyImm || op == Op::kSendOnlyInv || op == Op::kWriteOnly ||
+               op == Op::kWriteOnlyImm;
+    }
+    static bool is_last(wire::Op op) {
+        using wire::Op;
+        return is_only(op) || op == Op::kSendLast || op == Op::kSendLastImm || op == Op::kSendLastInv ||
+               op == Op::kWriteLast || op == Op::kWriteLastImm;
+    }
+    static bool has_immediate(wire::Op op) {
+        using wire::Op;
+        return op == Op::kSendOnlyImm || op == Op::kSendLastImm || op == Op::kWriteOnlyImm || op == Op::kWriteLastImm;
+    }
+    static bool is_response_request(wire::Op op) {
+        return op == wire::Op::kReadRequest || op == wire::Op::kCompareSwap || op == wire::Op::kFetchAdd;
+    }
+    uint32_t response_packets(uint32_t bytes) const { return bytes == 0 ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu; }
+    bool jobs_full() const { return s_.job_tail - s_.job_head == s_.jobs.size(); }
+    ResponderJob& job(uint32_t index) { return s_.jobs[index & (s_.jobs.size() - 1)]; }
+
+    void take_early(const wire::ParsedFrame& frame, wire::Op op);
+    bool may_place_early(const wire::Headers& headers, wire::Op op) const;
+    bool release_held(Psn psn);
+    Result execute(const wire::ParsedFrame& frame, wire::Op op);
+    Result place_send(const wire::ParsedFrame& frame, wire::Op op);
+    Result place_write(const wire::ParsedFrame& frame, wire::Op op);
+    Result execute_read(const wire::Headers& headers);
+    Result execute_atomic(const wire::Headers& headers, wire::Op op);
+    void finish_message(const wire::Headers& headers, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes);
+    // Tells what became of a packet in its turn that was not taken.
+    void refuse(const wire::Headers& headers, bool ce, Result result);
+    void fail_receive(ibv_wc_status status);
+
+    Core<S>& core_;
+    QueuePair& qp_;
+    Responder& s_;
+    Multipath& mp_;
+    MultipathShared& shared_;
+};
+
+template <class S>
+bool MpResponderLogic<S>::expects_middle(const wire::ParsedFrame& frame, wire::Op op) const {
+    const wire::Headers& h = frame.headers;
+    return op == wire::Op::kWriteMiddle && Psn(h.bth.psn) == mp_.requests_in.expected &&
+           frame.payload_bytes == qp_.mtu && s_.message == Responder::Message::kWrite && h.reth.va == s_.write_va &&
+           h.reth.rkey == s_.write_rkey && h.reth.length == s_.write_length && s_.write_length > qp_.mtu;
+}
+
+template <class S>
+bool MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::Op op) {
+    const wire::Headers& h = frame.headers;
+    const Psn psn(h.bth.psn);
+    ReorderStream& stream = mp_.requests_in;
+    switch (shared_.reorder.classify(stream, psn)) {
+        case Arrival::kInOrder:
+            break;
+        case Arrival::kOutOfOrder:
+            take_early(frame, op);
+            return true;
+        case Arrival::kDuplicate:
+            ++core_.counters[Counter::kRxDuplicate];
+            owe(h, frame.ce(), psn < stream.expected ? wire::MpAck::kAck : wire::MpAck::kSack);
+            return true;
+        default:
+            ++core_.counters[Counter::kDropSequence];
+            owe(h, frame.ce(), wire::MpAck::kNack);
+            return true;
+    }
+    const Result result = execute(frame, op);
+    if (result == Result::kDamaged) return false;
+    if (result != Result::kTaken && result != Result::kBadInvalidate) {
+        refuse(h, frame.ce(), result);
+        return true;
+    }
+    // Owed before what follows it, so that errors of held packets are told after it.
+    owe(h, frame.ce(), wire::MpAck::kAck);
+    if (result == Result::kBadInvalidate) {
+        shared_.reorder.advance(stream, h.mp.last, [](Psn, Slot) { return false; });
+        fail_receive(IBV_WC_REM_INV_REQ_ERR);
+        return true;
+    }
+    shared_.reorder.advance(stream, h.mp.last, [&](Psn tail, Slot) { return release_held(tail); });
+    return true;
+}
+
+// EU-7: whether its data may be in memory before its turn: of the message in progress, and not what completes it.
+template <class S>
+bool MpResponderLogic<S>::may_place_early(const wire::Headers& h, wire::Op op) const {
+    if (is_response_request(op)) return false;
+    const bool in_progress = Psn(h.bth.psn - h.mp.ipsn) <= mp_.requests_in.expected && !is_last(op);
+    if (is_send(op)) return in_progress && h.mp.msn == mp_.msn_in && s_.has_receive;
+    if (in_progress) return true;
+    const Region* region = core_.memory.find(h.reth.rkey);
+    return !has_immediate(op) && region != nullptr && (region->access & IBV_ACCESS_RELAXED_ORDERING) != 0;
+}
+
+template <class S>
+void MpResponderLogic<S>::take_early(const wire::ParsedFrame& frame, wire::Op op) {
+    const wire::Headers& h = frame.headers;
+    bool taken;
+    Slot slot = Slot::kReceived;
+    if (may_place_early(h, op)) {
+        taken = (is_send(op) ? place_send(frame, op) : place_write(frame, op)) == Result::kTaken;
+    } else {
+        taken = shared_.hold(mp_.held, frame);
+        slot = is_send(op) || has_immediate(op) ? Slot::kTailWithCompletion : Slot::kTail;
+    }
+    if (!taken) ++core_.counters[Counter::kDropSequence];
+    if (taken) shared_.reorder.track(mp_.requests_in, Psn(h.bth.psn), slot, h.mp.last);
+    owe(h, frame.ce(), taken ? wire::MpAck::kSack : wire::MpAck::kNack);
+}
+
+// The held packet's turn has come. False: it cannot be taken, and was told so.
+template <class S>
+bool MpResponderLogic<S>::release_held(Psn psn) {
+    HeldPacket* packet = mp_.held;
+    if (qp_.state == IBV_QPS_ERR || packet == nullptr || Psn(packet->headers.bth.psn) != psn) return false;
+    mp_.held = packet->next;
+    wire::ParsedFrame frame;
+    frame.headers = packet->headers;
+    frame.payload = packet->payload.data();
+    frame.payload_bytes = packet->payload_bytes;
+    frame.verified = true;
+    const Result result = execute(frame, wire::op_of(frame.headers.bth.opcode));
+    const bool taken = result == Result::kTaken;
+    // Its expected PSN is only now this one's; refuse() tells so by the entry's own PSN.
+    if (result == Result::kBadInvalidate)
+        fail_receive(IBV_WC_REM_INV_REQ_ERR);
+    else if (!taken)
+        refuse(frame.headers, false, result);
+    shared_.release(packet);
+    return taken;
+}
+
+template <class S>
+auto MpResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op) -> Result {
+    switch (op) {
+        case wire::Op::kReadRequest:
+            return execute_read(frame.headers);
+        case wire::Op::kCompareSwap:
+        case wire::Op::kFetchAdd:
+            return execute_atomic(frame.headers, op);
+        default:
+            break;
+    }
+    const wire::Headers& h = frame.headers;
+    if (!is_send(op)) {
+        if (has_immediate(op)) {
+            if (h.mp.msn != mp_.msn_in) return Result::kInvalidRequest;
+            if (!s_.has_receive && core_.take_receive(qp_) != Core<S>::Taken::kYes) return Result::kNoReceive;
+        }
+        const Result result = place_write(frame, op);
+        if (result == Result::kTaken && has_immediate(op))
+            finish_message(h, op, IBV_WC_RECV_RDMA_WITH_IMM, h.mp.ipsn * qp_.mtu + frame.payload_bytes);
+        return result;
+    }
+    if (h.mp.msn != mp_.msn_in) return Result::kInvalidRequest;
+    if (!s_.has_receive && core_.take_receive(qp_) != Core<S>::Taken::kYes) return Result::kNoReceive;
+    const Result result = place_send(frame, op);
+    if (result != Result::kTaken || !is_last(op)) return result;
+    if ((op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) &&
+        !core_.memory.invalidate(h.invalidate_rkey, qp_)) {
+        return Result::kBadInvalidate;
+    }
+    finish_message(h, op, IBV_WC_RECV, h.mp.ipsn * qp_.mtu + frame.payload_bytes);
+    return Result::kTaken;
+}
+
+// IBTA 9.7.4.1.6: all but the last packet are of the path MTU; the last is not empty; none is longer.
+template <class S>
+auto MpResponderLogic<S>::place_send(const wire::ParsedFrame& frame, wire::Op op) -> Result {
+    const uint32_t ipsn = frame.headers.mp.ipsn;
+    const bool fits = is_last(op) ? frame.payload_bytes <= qp_.mtu && (is_only(op) || frame.payload_bytes != 0)
+                                  : frame.payload_bytes == qp_.mtu;
+    const bool first = op == wire::Op::kSendFirst || is_only(op);
+    if (!fits || first != (ipsn == 0)) return Result::kInvalidRequest;
+    const uint64_t offset = uint64_t{ipsn} * qp_.mtu;
+    if (offset + frame.payload_bytes > s_.receive.length) return Result::kLength;
+    if (frame.payload_bytes == 0) return Result::kTaken;
+    wire::PayloadReader payload(frame);
+    if (core_.scatter(s_.receive_sges.get(), s_.receive.num_sge, static_cast<uint32_t>(offset), payload,
+                      frame.payload_bytes, qp_.pd) != IBV_WC_SUCCESS) {
+        return Result::kOperation;
+    }
+    return payload.intact() ? Result::kTaken : Result::kDamaged;
+}
+
+// RETH says where this packet goes, and how much of the message is left from here on.
+template <class S>
+auto MpResponderLogic<S>::place_write(const wire::ParsedFrame& frame, wire::Op op) -> Result {
+    const wire::Reth& reth = frame.headers.reth;
+    if ((qp_.access & IBV_ACCESS_REMOTE_WRITE) == 0) return Result::kInvalidRequest;
+    const bool fits = is_last(op) ? frame.payload_bytes == reth.length && frame.payload_bytes <= qp_.mtu
+                                  : frame.payload_bytes == qp_.mtu && reth.length > qp_.mtu;
+    const bool first = op == wire::Op::kWriteFirst || is_only(op);
+    if (!fits || first != (frame.headers.mp.ipsn == 0)) return Result::kInvalidRequest;
+    uint8_t* target = core_.memory.translate(reth.rkey, reth.va, reth.length, IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_);
+    if (target == nullptr) return Result::kAccess;
+    if (frame.payload_bytes != 0) {
+        wire::PayloadReader payload(frame);
+        payload.read(target, frame.payload_bytes);
+        if (!payload.intact()) return Result::kDamaged;
+    }
+    // Where the next packet of the message is, if it comes next: expects_middle().
+    s_.message = is_last(op) ? Responder::Message::kNone : Responder::Message::kWrite;
+    s_.write_va = reth.va + frame.payload_bytes;
+    s_.write_rkey = reth.rkey;
+    s_.write_length = reth.length - frame.payload_bytes;
+    return Result::kTaken;
+}
+
+template <class S>
+void MpResponderLogic<S>::finish_message(const wire::Headers& h, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes) {
+    ibv_wc wc{};
+    wc.status = IBV_WC_SUCCESS;
+    wc.opcode = opcode;
+    wc.byte_len = bytes;
+    wc.src_qp = qp_.remote_qpn;
+    if (has_immediate(op)) {
+        wc.wc_flags = IBV_WC_WITH_IMM;
+        wc.imm_data = htobe32(h.immediate);
+    } else if (op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) {
+        wc.wc_flags = IBV_WC_WITH_INV;
+        wc.invalidated_rkey = h.invalidate_rkey;
+    }
+    mp_.msn_in = (mp_.msn_in + 1) & Psn::kMask;
+    core_.complete_receive(qp_, wc, h.bth.solicited);
+}
+
+template <class S>
+auto MpResponderLogic<S>::execute_read(const wire::Headers& h) -> Result {
+    if ((qp_.access & IBV_ACCESS_REMOTE_READ) == 0) return Result::kInvalidRequest;
+    if (h.reth.length > kMaxMessageBytes || qp_.max_dest_rd_atomic == 0) return Result::kInvalidRequest;
+    if (core_.memory.translate(h.reth.rkey, h.reth.va, h.reth.length, IBV_ACCESS_REMOTE_READ, qp_.pd, &qp_) == nullptr)
+        return Result::kAccess;
+    if (jobs_full()) return Result::kBusy;
+    const Psn first = mp_.response_end;
+    mp_.response_end = first + response_packets(h.reth.length);
+    job(s_.job_tail++) = {h.reth.va,        h.reth.rkey, h.reth.length, first, first,
+                          mp_.response_end, h.bth.psn,   false,         false, 0};
+    return Result::kTaken;
+}
+
+template <class S>
+auto MpResponderLogic<S>::execute_atomic(const wire::Headers& h, wire::Op op) -> Result {
+    if ((qp_.access & IBV_ACCESS_REMOTE_ATOMIC) == 0 || qp_.max_dest_rd_atomic == 0) return Result::kInvalidRequest;
+    if (h.atomic.va % 8 != 0) return Result::kInvalidRequest;
+    uint8_t* target = core_.memory.translate(h.atomic.rkey, h.atomic.va, 8, IBV_ACCESS_REMOTE_ATOMIC, qp_.pd, &qp_);
+    if (target == nullptr) return Result::kAccess;
+    // A zero-based or offset region can make an aligned iova an unaligned address.
+    if (reinterpret_cast<uintptr_t>(target) % 8 != 0) return Result::kInvalidRequest;
+    if (jobs_full()) return Result::kBusy;
+    std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(target));
+    uint64_t original;
+    if (op == wire::Op::kFetchAdd) {
+        original = word.fetch_add(h.atomic.swap_or_add);
+    } else {
+        original = h.atomic.compare;
+        word.compare_exchange_strong(original, h.atomic.swap_or_add);
+    }
+    const Psn first = mp_.response_end;
+    ++mp_.response_end;
+    job(s_.job_tail++) = {0, 0, 0, first, first, mp_.response_end, h.bth.psn, true, false, original};
+    return Result::kTaken;
+}
+
+template <class S>
+void MpResponderLogic<S>::refuse(const wire::Headers& h, bool ce, Result result) {
+    using Event = ibv_event_type;
+    Event event = IBV_EVENT_QP_REQ_ERR;
+    uint8_t syndrome = wire::kSyndromeNakInvalidRequest;
+    // Answers on their way would be lost with the QP: the request comes again, and finds them gone.
+    if (result != Result::kNoReceive && s_.job_head != s_.job_tail) result = Result::kBusy;
+    switch (result) {
+        case Result::kBusy:
+            owe(h, ce, wire::MpAck::kNack);
+            return;
+        case Result::kNoReceive:
+            owe(h, ce, wire::MpAck::kErr, wire::kSyndromeRnrNak | qp_.min_rnr_timer);
+            return;
+        case Result::kLength:
+        case Result::kOperation:
+            owe(h, ce, wire::MpAck::kErr, wire::kSyndromeNakRemoteOperation);
+            fail_receive(result == Result::kLength ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
+            return;
+        case Result::kAccess:
+            syndrome = wire::kSyndromeNakRemoteAccess;
+            event = IBV_EVENT_QP_ACCESS_ERR;
+            break;
+        default:
+            break;
+    }
+    owe(h, ce, wire::MpAck::kErr, syndrome);
+    core_.sink.event(event, qp_);
+    core_.enter_error(qp_);
+}
+
+template <class S>
+void MpResponderLogic<S>::fail_receive(ibv_wc_status status) {
+    ibv_wc wc{};
+    wc.status = status;
+    wc.opcode = IBV_WC_RECV;
+    ++core_.counters[Counter::kLocalErrors];
+    if (s_.has_receive) core_.complete_receive(qp_, wc, true);
+    core_.enter_error(qp_);
+}
+
+template <class S>
+void MpResponderLogic<S>::drop_jobs() {
+    while (s_.job_head != s_.job_tail && job(s_.job_head).end <= mp_.responses.una) ++s_.job_head;
+}
+
+template <class S>
+uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
+    if (qp_.state == IBV_QPS_ERR) return 0;
+    uint32_t packets = 0;
+    uint32_t at = s_.job_head;
+    while (s_.job_head != s_.job_tail && packets < budget && core_.sink.ready()) {
+        const Departure departure =
+            shared_.paths.next(mp_.responses, mp_.responses.nxt != mp_.response_end, core_.now_ns);
+        if (departure.kind == Departure::Kind::kNothing) break;
+        if (departure.psn < job(at).first) at = s_.job_head;
+        while (job(at).end <= departure.psn) ++at;
+        const ResponderJob& answer = job(at);
+        const auto packet = static_cast<uint32_t>(departure.psn - answer.first);
+        const uint32_t offset = packet * qp_.mtu;
+        const uint32_t bytes = answer.is_atomic ? 0 : std::min(answer.left - offset, qp_.mtu);
+        const bool first = packet == 0, last = departure.psn + 1 == answer.end;
+        wire::Headers h;
+        wire::Segment segment{nullptr, bytes};
+        using wire::Op;
+        Op op = Op::kAtomicAck;
+        if (answer.is_atomic) {
+            h.atomic_original = answer.original;
+        } else {
+            segment.data =
+                core_.memory.translate(answer.rkey, answer.va + offset, bytes, IBV_ACCESS_REMOTE_READ, qp_.pd, &qp_);
+            if (segment.data == nullptr) {  // deregistered since the request came
+                wire::Headers request;
+                request.bth.psn = answer.msn;  // its PSN
+                request.mp = {};
+                request.vp = departure.vp;
+                s_.job_head = s_.job_tail;
+                refuse(request, false, Result::kAccess);
+                break;
+            }
+            op = last ? (first ? Op::kReadResponseOnly : Op::kReadResponseLast)
+                      : (first ? Op::kReadResponseFirst : Op::kReadResponseMiddle);
+        }
+        h.bth.opcode = wire::opcode(wire::Service::kMp, op);
+        h.bth.pkey = qp_.pkey;
+        h.bth.dest_qpn = qp_.remote_qpn;
+        h.bth.psn = departure.psn.value();
+        h.aeth = {wire::kSyndromeAck, 0};
+        h.mp = {.retx = departure.kind == Departure::Kind::kAgain,
+                .sync = false,
+                .last = departure.psn + 1 == mp_.response_end,
+                .response = true,
+                .msn = 0,
+                .ipsn = packet};
+        h.vp = departure.vp;
+        core_.send(qp_.path, h, {&segment, bytes != 0 ? 1u : 0u}, bytes);
+        if (departure.kind == Departure::Kind::kAgain) ++core_.counters[Counter::kRetransmittedPackets];
+        shared_.paths.sent(mp_.responses, departure, core_.now_ns);
+        ++packets;
+    }
+    return packets;
+}
+
+// EU-4: one for every data packet.
+template <class S>
+void MpResponderLogic<S>::owe(const wire::Headers& h, bool ce, wire::MpAck kind, uint8_t syndrome) {
+    if (mp_.owed_count == Multipath::kMaxOwed) {
+        // The port takes nothing: as if the network had lost the oldest.
+        std::copy(mp_.owed.begin() + 1, mp_.owed.end(), mp_.owed.begin());
+        --mp_.owed_count;
+    }
+    mp_.owed[mp_.owed_count++] = {
+        {.kind = kind, .ece = ce, .retx = h.mp.retx, .response = h.mp.response, .psn = h.bth.psn, .vp = h.vp},
+        syndrome};
+    core_.activate(qp_);
+    if (mp_.owed_count == Multipath::kMaxOwed) send_acks();
+}
+
+// BX-3: consecutive entries of one stream share a packet. Errors go alone: only MPAETH has room for the syndrome.
+template <class S>
+uint32_t MpResponderLogic<S>::send_acks() {
+    uint32_t packets = 0, at = 0;
+    while (at != mp_.owed_count && core_.sink.ready()) {
+        const OwedAck& first = mp_.owed[at++];
+        std::array<uint8_t, Multipath::kMaxOwed * wire::kMpAckEntryBytes> more;
+        uint32_t count = 0;
+        while (core_.config.batch_acks && first.entry.kind != wire::MpAck::kErr && at != mp_.owed_count &&
+               mp_.owed[at].entry.response == first.entry.response && mp_.owed[at].entry.kind != wire::MpAck::kErr) {
+            wire::emit_ack_entry(more.data() + count++ * wire::kMpAckEntryBytes, mp_.owed[at++].entry);
+        }
+        wire::Headers h;
+        h.bth.opcode = wire::opcode(wire::Service::kMp, wire::Op::kAck);
+        h.bth.pkey = qp_.pkey;
+        h.bth.dest_qpn = qp_.remote_qpn;
+        h.bth.psn = first.entry.psn;
+        h.mp_ack = {.entry = first.entry,
+                    .syndrome = first.syndrome,
+                    .aack_psn = (first.entry.response ? mp_.responses_in : mp_.requests_in).expected.value(),
+                    .more = static_cast<uint8_t>(count)};
+        switch (first.entry.kind) {
+            case wire::MpAck::kErr:
+                ++core_.counters[first.syndrome >> 5 == 1 ? Counter::kTxNakRnr : Counter::kTxNakError];
+                break;
+            case wire::MpAck::kNack:
+                ++core_.counters[Counter::kTxNakSequence];
+                break;
+            default:
+                ++core_.counters[Counter::kTxAcks];
+        }
+        const wire::Segment segment{more.data(), count * static_cast<uint32_t>(wire::kMpAckEntryBytes)};
+        core_.send(qp_.path, h, {&segment, count != 0 ? 1u : 0u}, segment.bytes);
+        ++packets;
+    }
+    std::copy(mp_.owed.begin() + at, mp_.owed.begin() + mp_.owed_count, mp_.owed.begin());
+    mp_.owed_count -= at;
+    return packets;
+}
+
+}  // namespace rove::transport

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a QP in mp mode has beside what every RC QP has, and what such QPs share within a worker.
+// Units: packets, bytes.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "transport/paths/paths.h"
+#include "transport/reorder/reorder.h"
+#include "wire/frame.h"
+
+namespace rove::transport {
+
+inline constexpr uint32_t kMaxMtu = 4096;
+
+// A request that came before its turn and may not take effect yet (EU-7).
+struct HeldPacket {
+    HeldPacket* next;
+    wire::Headers headers;
+    uint32_t payload_bytes;
+    std::array<uint8_t, kMaxMtu> payload;
+};
+
+// What a packet earned, to be sent to its sender (EU-4).
+struct OwedAck {
+    wire::MpAckEntry entry;
+    uint8_t syndrome;
+};
+
+struct Multipath {
+    static constexpr uint32_t kMaxOwed = 32;  // an RX burst
+
+    SendStream requests, responses;           // what we send
+    ReorderStream requests_in, responses_in;  // what we receive
+    uint32_t msn_out = 0;                     // messages begun that take a receive request at the peer
+    uint32_t msn_in = 0;                      // ... taken here, to their end
+    Psn next_response;                        // requester: of the next READ or atomic
+    Psn response_end;                         // responder: one past the last that the jobs have
+    HeldPacket* held = nullptr;               // by PSN
+    uint32_t owed_count = 0;
+    std::array<OwedAck, kMaxOwed> owed;
+    // Requester: SQ indices of the READs and atomics whose answers are not complete, [read_head, read_tail).
+    std::vector<uint32_t> reads;
+    uint32_t read_head = 0, read_tail = 0;
+
+    uint32_t& read(uint32_t index) { return reads[index % reads.size()]; }
+};
+
+// Of one worker; made with its first QP in mp mode.
+class MultipathShared {
+  public:
+    static constexpr uint32_t kHeldPackets = 512;  // 2 MiB: two full windows of single-packet messages
+
+    MultipathShared(const PathsConfig& paths_config, const ReorderConfig& reorder_config, uint64_t seed)
+        : paths(paths_config, seed), reorder(reorder_config), held_(std::make_unique<HeldPacket[]>(kHeldPackets)) {
+        for (uint32_t i = 0; i < kHeldPackets; ++i) release(&held_[i]);
+    }
+
+    // Keeps a verified packet in `list`, in order of PSN. False: there is no room.
+    bool hold(HeldPacket*& list, const wire::ParsedFrame& frame) {
+        if (free_ == nullptr || frame.payload_bytes > kMaxMtu) return false;
+        HeldPacket* packet = free_;
+        free_ = packet->next;
+        ++held_now_;
+        held_peak_ = std::max(held_peak_, held_now_);
+        packet->headers = frame.headers;
+        packet->payload_bytes = frame.payload_bytes;
+        std::memcpy(packet->payload.data(), frame.payload, frame.payload_bytes);
+        HeldPacket** at = &list;
+        while (*at != nullptr && Psn((*at)->headers.bth.psn) < Psn(frame.headers.bth.psn)) at = &(*at)->next;
+        packet->next = *at;
+        *at = packet;
+        return true;
+    }
+    void release(HeldPacket* packet) {
+        packet->next = free_;
+        free_ = packet;
+        if (held_now_ != 0) --held_now_;
+    }
+    void release_all(HeldPacket*& list) {
+        while (HeldPacket* packet = list) {
+            list = packet->next;
+            release(packet);
+        }
+    }
+    uint32_t held_now() const { return held_now_; }
+    uint32_t held_peak() const { return held_peak_; }
+
+    Paths paths;
+    Reorder reorder;
+
+  private:
+    std::unique_ptr<HeldPacket[]> held_;
+    HeldPacket* free_ = nullptr;
+    uint32_t held_now_ = 0, held_peak_ = 0;
+};
+
+}  // namespace rove::transport
