@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// QPs in mp mode, rule by rule: what is placed, held, acknowledged and completed when packets overtake each other.
+#include <set>
+
+#include "transport/pair.h"
+
+namespace rove::test {
+namespace {
+
+using wire::MpAck;
+
+struct Multipath : Pair {
+    static Config make_config() {
+        Config config;
+        config.batch_acks = false;
+        config.paths.min_rto_ns = 10 * kMillisecond;
+        config.paths.infer_losses = false;
+        return config;
+    }
+    explicit Multipath(const Config& config = make_config()) : Pair(config) { connect(QpOptions{.multipath = true}); }
+
+    // Holds back the `nth` packet that a sends, until release().
+    void delay(size_t nth) {
+        net.filter = [this, nth, seen = size_t{0}](const Observed& p) mutable {
+            return p.from == a.index() && p.op() != Op::kAck && seen++ == nth ? Verdict::kHold : Verdict::kPass;
+        };
+    }
+    void settle() { net.run_for(100 * kMicrosecond); }
+    std::vector<MpAck> acks(const Host& from) const {
+        std::vector<MpAck> all;
+        for (const Observed& p : net.trace) {
+            if (p.from == from.index() && p.op() == Op::kAck) all.push_back(p.headers.mp_ack.entry.kind);
+        }
+        return all;
+    }
+    bool arrived(size_t at, size_t bytes, size_t from) { return mb.bytes(at, bytes) == ma.bytes(from, bytes); }
+};
+
+TEST_F(Multipath, EU4_OneAcknowledgementForEachDataPacket) {
+    post(write(1, 0, 10 * 1024, 0));
+    ASSERT_TRUE(run());
+    EXPECT_EQ(acks(b), std::vector<MpAck>(10, MpAck::kAck));
+    expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+    EXPECT_TRUE(arrived(0, 10 * 1024, 0));
+    std::set<uint16_t> paths;
+    for (const Observed& p : net.trace) {
+        if (p.from == a.index()) paths.insert(p.headers.vp);
+    }
+    EXPECT_GE(paths.size(), 9u);
+}
+
+struct Batching : Multipath {
+    static Config batch() {
+        Config config = make_config();
+        config.batch_acks = true;
+        return config;
+    }
+    Batching() : Multipath(batch()) {}
+};
+
+TEST_F(Batching, BX3_AcksOfABurstShareAPacketAndEachCounts) {
+    post(write(1, 0, 8 * 1024, 0));
+    // The network delivers one by one; the sink takes none of b's until all have come.
+    bool open = false;
+    b.sink.room = [&] { return open; };
+    net.at(net.now() + 50 * kMicrosecond, [&] { open = true; });
+    ASSERT_TRUE(run());
+    ASSERT_EQ(packets(b, Op::kAck), 1u);
+    EXPECT_EQ(net.trace.back().headers.mp_ack.more, 7);
+    EXPECT_EQ(qa->multipath->requests.una, qa->multipath->requests.nxt);
+    EXPECT_EQ(a.engine.multipath()->paths.counters().unused, 8u);
+    expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+}
+
+TEST_F(Multipath, EU6_CompletionsOnlyWhenEverythingBeforeIsInOrder) {
+    receive(1, 0, 4096);
+    receive(2, 8192, 4096);
+    delay(0);
+    post(send(1, 0, 100));
+    post(send(2, 200, 100));
+    net.pump();
+    settle();
+    EXPECT_TRUE(received().empty());
+    EXPECT_TRUE(sent().empty());
+    EXPECT_EQ(acks(b), std::vector{MpAck::kSack});
+    net.release();
+    ASSERT_TRUE(run());
+    EXPECT_EQ(ids(received()), (std::vector<uint64_t>{1, 2}));
+    EXPECT_EQ(ids(sent()), (std::vector<uint64_t>{1, 2}));
+    EXPECT_TRUE(arrived(0, 100, 0));
+    EXPECT_TRUE(arrived(8192, 100, 200));
+}
+
+// A program that polls the last byte of a WRITE.
+TEST_F(Multipath, EU7_TheLastPacketIsHeldUntilAllBeforeItArePlaced) {
+    delay(1);
+    post(write(1, 0, 4 * 1024, 0));
+    net.pump();
+    settle();
+    EXPECT_TRUE(arrived(0, 1024, 0));
+    EXPECT_TRUE(arrived(2 * 1024, 1024, 2 * 1024));
+    EXPECT_FALSE(arrived(3 * 1024, 1024, 3 * 1024));
+    EXPECT_EQ(b.engine.multipath()->held_now(), 1u);
+    net.release();
+    ASSERT_TRUE(run());
+    EXPECT_TRUE(arrived(0, 4 * 1024, 0));
+    EXPECT_EQ(b.engine.multipath()->held_now(), 0u);
+}
+
+// Data, then a flag.
+TEST_F(Multipath, EU7_ALaterWriteIsNotVisibleBeforeAnEarlierOne) {
+    delay(0);
+    post(write(1, 0, 512, 0));
+    post(write(2, 1024, 8, 2048));
+    net.pump();
+    settle();
+    EXPECT_FALSE(arrived(2048, 8, 1024));
+    net.release();
+    ASSERT_TRUE(run());
+    EXPECT_TRUE(arrived(0, 512, 0));
+    EXPECT_TRUE(arrived(2048, 8, 1024));
+}
+
+TEST_F(Multipath, EU7_RelaxedOrderingGivesThatUp) {
+    Buffer& relaxed = b.buffer(4096, kAllAccess | IBV_ACCESS_RELAXED_ORDERING);
+    const auto to_relaxed = [&](uint64_t id, size_t from, size_t bytes, size_t to) {
+        Send s = write(id, from, bytes, 0);
+        s.remote_addr = relaxed.address(to);
+        s.rkey = relaxed.key();
+        return s;
+    };
+    delay(0);
+    post(to_relaxed(1, 0, 512, 0));
+    post(to_relaxed(2, 1024, 8, 2048));
+    net.pump();
+    settle();
+    EXPECT_EQ(relaxed.bytes(2048, 8), ma.bytes(1024, 8));
+    EXPECT_TRUE(sent().empty());
+    net.release();
+    ASSERT_TRUE(run());
+    EXPECT_EQ(relaxed.bytes(0, 512), ma.bytes(0, 512));
+}
+
+// Two WRITEs to one place: the second stays, though the middle of it overtakes the first.
+TEST_F(Multipath, OverlappingWritesKeepTheirOrder) {
+    delay(0);
+    post(write(1, 0, 2 * 1024, 0));
+    post(write(2, 8192, 4 * 1024, 0));
+    net.pump();
+    settle();
+    net.release();
+    ASSERT_TRUE(run());
+    EXPECT_TRUE(arrived(0, 4 * 1024, 8192));
+}
+
+TEST_F(Multipath, AtomicsExecuteOnceAndInOrderWhateverIsLost) {
+    set_word(mb, 0, 5);
+    lose(0, [](const Observed& p) { return p.op() == Op::kAtomicAck; });
+    post(fetch_add(1, 64, 0, 10));
+    post(fetch_add(2, 72, 0, 100));
+    ASSERT_TRUE(run());
+    EXPECT_EQ(word(mb, 0), 115u);
+    EXPECT_EQ(word(ma, 64), 5u);
+    EXPECT_EQ(word(ma, 72), 15u);
+    EXPECT_EQ(ids(sent()), (std::vector<uint64_t>{1, 2}));
+}
+
+TEST_F(Multipath, ReadDataIsSprayedReorderedAndRecoveredLikeWrites) {
+    lose(2, [](const Observed& p) { return p.headers.mp.response && p.op() == Op::kReadResponseMiddle; });
+    post(read(1, 0, 16 * 1024, 32 * 1024));
+    ASSERT_TRUE(run());
+    expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_READ);
+    EXPECT_EQ(ma.bytes(0, 16 * 1024), mb.bytes(32 * 1024, 16 * 1024));
+    std::set<uint16_t> paths;
+    for (const Observed& p : net.trace) {
+        if (p.from == b.index() && p.op() != Op::kAck) paths.insert(p.headers.vp);
+    }
+    EXPECT_GE(paths.size(), 12u);
+}
+
+TEST_F(Multipath, ErrorsAreThoseOfTheOldestRequest) {
+    Send bad = write(2, 0, 64, 0);
+    bad.rkey ^= 1;
+    delay(0);
+    post(write(1, 0, 512, 0));
+    post(bad);
+    net.pump();
+    settle();
+    EXPECT_EQ(qb->state, IBV_QPS_RTS);
+    net.release();
+    ASSERT_TRUE(run());
+    const auto wcs = sent();
+    EXPECT_EQ(statuses(wcs), (std::vector{IBV_WC_SUCCESS, IBV_WC_REM_ACCESS_ERR}));
+    EXPECT_TRUE(arrived(0, 512, 0));
+    EXPECT_EQ(qb->state, IBV_QPS_ERR);
+}
+
+TEST_F(Multipath, AMissingReceiveIsWaitedFor) {
+    post(send(1, 0, 3000));
+    net.at(net.now() + 5 * kMillisecond, [&] { receive(7, 0, 4096); });
+    ASSERT_TRUE(run());
+    expect_sent(IBV_WC_SUCCESS);
+    EXPECT_EQ(ids(received()), std::vector<uint64_t>{7});
+    EXPECT_TRUE(arrived(0, 3000, 0));
+    EXPECT_GT(b.counter(Counter::kTxNakRnr), 1u);
+}
+
+TEST_F(Multipath, APeerThatIsGoneIsGivenUp) {
+    net.filter = [&](const Observed& p) { return p.from == b.index() ? Verdict::kDrop : Verdict::kPass; };
+    post(write(1, 0, 512, 0));
+    ASSERT_TRUE(run());
+    expect_sent(IBV_WC_RETRY_EXC_ERR);
+}
+
+// A standard RC packet for a QP in mp mode, and the other way round, is nobody's.
+TEST_F(Multipath, ModesDoNotMix) {
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(wire::Service::kRc, Op::kWriteOnly);
+    h.bth.dest_qpn = qb->qpn;
+    h.bth.psn = qb->multipath->requests_in.expected.value();
+    h.reth = {mb.address(), mb.key(), 4};
+    net.inject(1, a.path_to(b), h, {9, 9, 9, 9});
+    EXPECT_EQ(b.counter(Counter::kDropService), 1u);
+    EXPECT_NE(mb[0], 9);
+}
+
+}  // namespace
+}  // namespace rove::test
