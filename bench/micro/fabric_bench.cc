@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// How fast the modelled network is: packet-hops per second of real time (items_per_second), and of virtual time the
+// microseconds per second (`virtual_us`). A hop is one packet over one link, with all that its nodes do about it.
+#include <benchmark/benchmark.h>
+
+#include "fabric/flow.h"
+#include "fabric/topology.h"
+
+namespace rove::fabric {
+namespace {
+
+// A source and sink without a transport: sends each packet that arrives back to where it came from.
+class Reflector final : public Node {
+  public:
+    using Node::Node;
+    bool is_destination() const override { return true; }
+    void departs(const Packet&, Link&) override {}
+    void receive(Packet& packet, uint32_t) override {
+        std::swap(packet.destination, peer);
+        links().front()->enqueue(packet);
+    }
+    void begin(const Reflector& to, uint32_t packets) {
+        peer = to.index();
+        for (uint32_t i = 0; i < packets; ++i) {
+            Packet& packet = world_.packets.take();
+            packet.bytes = 1090;
+            packet.flow_hash = mix(index() * 1000 + i);
+            packet.destination = to.index();
+            links().front()->enqueue(packet);
+        }
+    }
+    uint32_t peer = 0;
+};
+
+void measure(benchmark::State& state, Network& network) {
+    constexpr Time kStep = 20 * kMicrosecond;
+    network.run_for(20 * kStep);
+    const uint64_t before = network.packet_hops();
+    const Time start = network.now();
+    for (auto _ : state) network.run_for(kStep);
+    state.SetItemsProcessed(static_cast<int64_t>(network.packet_hops() - before));
+    state.counters["virtual_us"] =
+        benchmark::Counter(static_cast<double>((network.now() - start) / kMicrosecond), benchmark::Counter::kIsRate);
+}
+
+// Switches and links only. Every host sends to one in another rack. Argument: racks of 8 hosts, under 4 spines.
+void Forwarding(benchmark::State& state) {
+    const auto racks = static_cast<uint32_t>(state.range(0));
+    constexpr uint32_t kHosts = 8, kPackets = 16;
+    Network network;
+    std::vector<Switch*> spines;
+    for (int i = 0; i < 4; ++i) spines.push_back(&network.add_switch());
+    std::vector<Reflector*> hosts;
+    for (uint32_t rack = 0; rack < racks; ++rack) {
+        Switch& leaf = network.add_switch();
+        for (Switch* spine : spines) network.connect(leaf, *spine, {.bits_per_s = 100 * kGbps});
+        for (uint32_t i = 0; i < kHosts; ++i) {
+            hosts.push_back(&network.add<Reflector>());
+            network.connect(*hosts.back(), leaf, {});
+        }
+    }
+    network.route();
+    for (size_t i = 0; i < hosts.size(); ++i) hosts[i]->begin(*hosts[(i + kHosts) % hosts.size()], kPackets);
+    measure(state, network);
+}
+
+// Flows of real rc engines: argument 0: racks of 10 hosts, half of the hosts send; 1: whether frames are real bytes.
+void RcPermutation(benchmark::State& state) {
+    Network network(1, state.range(1) != 0 ? Carry::kBytes : Carry::kHeaders);
+    LeafSpineConfig config;
+    config.leaves = static_cast<uint32_t>(state.range(0));
+    config.spines = 4;
+    config.uplink.bits_per_s = 100 * kGbps;
+    config.rack.hosts = 10;
+    config.rack.tor.red = config.spine.red = {1.0, 60'000, 60'000};
+    config.rack.tor.pfc = config.spine.pfc = Pfc{};
+    const LeafSpine clos = leaf_spine(network, config);
+    std::deque<Flow> flows;
+    for (const auto& [from, to] : permutation(clos, network.world().new_stream())) {
+        flows.emplace_back(network, *from, *to).start();
+    }
+    measure(state, network);
+}
+
+// One rc flow at line rate between two hosts at one switch.
+void RcFlow(benchmark::State& state) {
+    Network network(1, state.range(0) != 0 ? Carry::kBytes : Carry::kHeaders);
+    RackConfig config;
+    config.hosts = 2;
+    const Rack rack = single_switch(network, config);
+    Flow flow(network, *rack.hosts[0], *rack.hosts[1]);
+    flow.start();
+    measure(state, network);
+}
+
+BENCHMARK(Forwarding)->Arg(2)->Arg(32);
+BENCHMARK(RcFlow)->ArgName("bytes")->Arg(0)->Arg(1);
+BENCHMARK(RcPermutation)->ArgNames({"racks", "bytes"})->Args({2, 0})->Args({32, 0})->Args({2, 1});
+
+}  // namespace
+}  // namespace rove::fabric
+
+BENCHMARK_MAIN();

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/host.h"
+
+#include <algorithm>
+#include <cassert>
+#include <stdexcept>
+
+template class rove::transport::Engine<rove::fabric::Host>;
+
+namespace rove::fabric {
+namespace {
+
+// What a payload that is not carried looks like to the receiver.
+constexpr std::array<uint8_t, 4096> kZeros{};
+
+// 10.0.0.0/8 by the number of the node.
+wire::Gid address(uint32_t index) {
+    wire::Gid gid{};
+    gid[10] = gid[11] = 0xFF;
+    gid[12] = 10;
+    for (int i = 0; i < 3; ++i) gid[15 - i] = static_cast<uint8_t>(index >> 8 * i);
+    return gid;
+}
+
+uint32_t index_of(const wire::Gid& gid) {
+    return uint32_t{gid[13]} << 16 | uint32_t{gid[14]} << 8 | gid[15];
+}
+
+wire::MacAddress mac(uint32_t index) {
+    return {2, 0, 0, static_cast<uint8_t>(index >> 16), static_cast<uint8_t>(index >> 8), static_cast<uint8_t>(index)};
+}
+
+}  // namespace
+
+Host::Host(World& world, uint32_t index, Tables& tables, const HostConfig& config)
+    : Node(world, index),
+      tables_(tables),
+      ring_packets_(config.ring_packets),
+      engine_(config.transport, tables.qps, tables.memory, *this),
+      timer_event_(Event::of<&Host::expire>(*this)) {}
+
+transport::QueuePair& Host::create_qp(const QpConfig& config, Consumer& consumer) {
+    transport::CompletionQueue& cq = *cqs_.emplace_back(std::make_unique<transport::CompletionQueue>());
+    transport::QueuePair& qp = *queue_pairs_.emplace_back(std::make_unique<transport::QueuePair>());
+    qp.type = IBV_QPT_RC;
+    qp.port = static_cast<uint16_t>(index());
+    qp.pd = &tables_;
+    qp.send_cq = qp.recv_cq = &cq;
+    qp.max_send_sge = qp.max_recv_sge = 1;
+    qp.responder.receive_sges = std::make_unique<ibv_sge[]>(1);
+    cq.owner = &consumer;
+    if (!cq.init(2 * config.depth) || !qp.sq.init(config.depth, 1, 0) || !qp.rq.init(1, 1) || !tables_.qps.insert(qp)) {
+        throw std::runtime_error("fabric: no memory or no number for one more QP");
+    }
+    cq.arm(false);
+    return qp;
+}
+
+void Host::connect(transport::QueuePair& qp, const QpConfig& config, const Host& host,
+                   const transport::QueuePair& peer) {
+    constexpr uint8_t kReads = 16;
+    qp.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    engine_.set_state(qp, IBV_QPS_INIT, engine_now());
+    qp.mtu = config.mtu;
+    qp.remote_qpn = peer.qpn;
+    qp.path.flow = flow_to(host, config.udp_src);
+    qp.path.headers = wire::make_template(qp.path.flow);
+    qp.path.port = qp.port;
+    qp.max_dest_rd_atomic = qp.max_rd_atomic = kReads;
+    engine_.start_receiving(qp, config.psn);
+    engine_.set_state(qp, IBV_QPS_RTR, engine_now());
+    qp.timeout = config.timeout;
+    qp.retry_cnt = config.retry_cnt;
+    engine_.start_sending(qp, config.psn);
+    engine_.set_state(qp, IBV_QPS_RTS, engine_now());
+}
+
+bool Host::post(transport::QueuePair& qp, const Request& request) {
+    if (qp.sq.room() == 0) return false;
+    transport::SendWqe& wqe = qp.sq.at(qp.sq.produced());
+    wqe = {};
+    wqe.wr_id = request.wr_id;
+    wqe.remote_addr = request.remote_addr;
+    wqe.rkey = request.rkey;
+    wqe.opcode = static_cast<uint8_t>(request.opcode);
+    wqe.send_flags = static_cast<uint8_t>(request.flags);
+    wqe.num_sge = 1;
+    wqe.sges()[0] = request.local;
+    wqe.length = request.local.length;
+    qp.sq.publish(1);
+    engine_.doorbell(qp);
+    pump();
+    return true;
+}
+
+wire::Flow Host::flow_to(const Host& peer, uint16_t udp_src) const {
+    wire::Flow flow;
+    flow.src_mac = mac(index());
+    flow.dst_mac = mac(peer.index());
+    flow.src = address(index());
+    flow.dst = address(peer.index());
+    flow.traffic_class = wire::kEcnEct0;
+    flow.udp_src = udp_src;
+    return flow;
+}
+
+bool Host::ready() {
+    blocked_ = link().queued_packets() >= ring_packets_;
+    return !blocked_;
+}
+
+void Host::send(const transport::Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload) {
+    uint32_t payload_bytes = 0;
+    for (const wire::Segment& segment : payload) payload_bytes += segment.bytes;
+    const size_t bytes = wire::frame_bytes(path.headers, headers.bth.opcode, payload_bytes);
+    Packet& packet = world_.packets.take();
+    wire::ParsedFrame& frame = packet.frame;
+    if (world_.carry == Carry::kBytes) {
+        packet.content.resize(bytes);
+        wire::build_frame(packet.content.data(), path.headers, headers, payload);
+        // What the network sees is what is on the wire.
+        [[maybe_unused]] const wire::ParseError error = wire::parse_headers(packet.content, frame);
+        assert(error == wire::ParseError::kNone);
+    } else {
+        assert(payload_bytes <= kZeros.size());
+        frame.flow = path.flow;
+        frame.headers = headers;
+        frame.payload = kZeros.data();
+        frame.payload_bytes = payload_bytes;
+        frame.verified = true;
+    }
+    packet.kind = Packet::Kind::kFrame;
+    packet.damaged = false;
+    packet.bytes = std::max(static_cast<uint32_t>(bytes) + kFcsBytes, kMinFrameBytes);
+    packet.destination = index_of(frame.flow.dst);
+    packet.flow_hash = flow_hash(frame.flow);
+    link().enqueue(packet);
+}
+
+void Host::receive(Packet& packet, uint32_t) {
+    ++frames_[static_cast<size_t>(take(packet))];
+    world_.packets.give_back(packet);
+    pump();
+}
+
+wire::ParseError Host::take(Packet& packet) {
+    if (world_.carry == Carry::kBytes) {
+        const wire::ParseError error = wire::parse_headers(packet.content, packet.frame);
+        if (error != wire::ParseError::kNone) return error;
+    } else if (packet.damaged) {
+        return wire::ParseError::kIcrc;
+    }
+    transport::QueuePair* const qp = tables_.qps.find(packet.frame.headers.bth.dest_qpn);
+    const bool intact = engine_.receive(packet.frame, qp, static_cast<uint16_t>(index()), engine_now());
+    return intact ? wire::ParseError::kNone : wire::ParseError::kIcrc;
+}
+
+// The ring is filled again when half of it is empty: a few packets at once cost little more than one.
+void Host::departs(const Packet&, Link& link) {
+    if (!blocked_ || link.queued_packets() > ring_packets_ / 2) return;
+    blocked_ = false;
+    pump();
+}
+
+void Host::expire() {
+    timer_ns_ = transport::kNever;
+    engine_.expire(engine_now());
+    pump();
+}
+
+// Lets the engine send what it can, and its users answer to what has completed.
+void Host::pump() {
+    if (pumping_) return;  // a consumer posts: the loop below goes on
+    pumping_ = true;
+    do {
+        while (engine_.has_active() && engine_.transmit(engine_now(), kTransmitBudget) > 0) {
+        }
+    } while (serve_completions());
+    pumping_ = false;
+    schedule_timer();
+}
+
+// Returns whether there were any.
+bool Host::serve_completions() {
+    if (notified_.empty()) return false;
+    while (!notified_.empty()) {
+        transport::CompletionQueue& cq = *notified_.back();
+        notified_.pop_back();
+        std::array<ibv_wc, 16> wcs;
+        while (const int count = cq.poll(wcs.data(), wcs.size())) {
+            for (int i = 0; i < count; ++i) static_cast<Consumer*>(cq.owner)->complete(wcs[static_cast<size_t>(i)]);
+        }
+        cq.arm(false);
+    }
+    return true;
+}
+
+// A timer that is too early does no harm; it is then set anew.
+void Host::schedule_timer() {
+    const uint64_t deadline = engine_.next_deadline();
+    if (deadline >= timer_ns_) return;
+    timer_ns_ = deadline;
+    world_.events.schedule(timer_event_, (deadline - std::min(deadline, kClockStart)) * kNanosecond);
+}
+
+}  // namespace rove::fabric

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/link.h"
+
+#include <algorithm>
+
+#include "fabric/node.h"
+
+namespace rove::fabric {
+
+Link::Link(World& world, Node& from, Node& to, uint32_t to_port, const LinkConfig& config)
+    : arrival_event_(Event::of<&Link::arrive>(*this)),
+      sent_event_(Event::of<&Link::send_next>(*this)),
+      world_(world),
+      from_(from),
+      to_(to),
+      to_port_(to_port),
+      config_(config),
+      random_(world.new_stream()) {}
+
+void Link::enqueue(Packet& packet) {
+    const bool first = queue_.empty();
+    queue_.push(packet);
+    ++queued_packets_;
+    queued_bytes_ += packet.bytes;
+    ++stats_.enqueued_packets;
+    stats_.max_queued_bytes = std::max(stats_.max_queued_bytes, queued_bytes_);
+    if (first) send_next();
+}
+
+// Sends the first packet of the queue, or comes back when the transmitter is free.
+void Link::send_next() {
+    if (queue_.empty() || paused_) return;
+    const Time now = world_.events.now();
+    if (busy_until_ > now) {
+        world_.events.schedule(sent_event_, busy_until_);
+        return;
+    }
+    Packet& packet = queue_.pop();
+    --queued_packets_;
+    queued_bytes_ -= packet.bytes;
+    ++stats_.sent_packets;
+    stats_.sent_bytes += packet.bytes;
+    busy_until_ = now + duration(packet.bytes);
+    if (!queue_.empty()) world_.events.schedule(sent_event_, busy_until_);
+    if (up_) put_on_wire(packet, busy_until_ + config_.delay);
+    from_.departs(packet, *this);  // may enqueue more
+    if (!up_) cut(packet);
+}
+
+void Link::put_on_wire(Packet& packet, Time arrival) {
+    if (wire_.empty()) {
+        world_.events.schedule(arrival_event_, arrival);
+    } else {
+        wire_.back().next_arrival = arrival;
+    }
+    wire_.push(packet);
+}
+
+void Link::arrive() {
+    if (wire_.empty()) return;  // it was cut
+    Packet& packet = wire_.pop();
+    if (!wire_.empty()) world_.events.schedule(arrival_event_, packet.next_arrival);
+    if (packet.kind != Packet::Kind::kFrame) {
+        const bool pause = packet.kind == Packet::Kind::kPause;
+        world_.tell(pause ? Happening::kPaused : Happening::kResumed, *this, packet);
+        world_.packets.give_back(packet);
+        reverse_->set_paused(pause);
+        return;
+    }
+    if (config_.loss > 0 && random_.chance(config_.loss)) {
+        ++stats_.lost_packets;
+        world_.tell(Happening::kLost, *this, packet);
+        world_.packets.give_back(packet);
+        return;
+    }
+    if (config_.corruption > 0 && random_.chance(config_.corruption)) {
+        damage(packet, random_.next());
+        ++stats_.damaged_packets;
+        world_.tell(Happening::kDamaged, *this, packet);
+    }
+    ++stats_.delivered_packets;
+    world_.tell(Happening::kDelivered, *this, packet);
+    to_.receive(packet, to_port_);
+}
+
+void Link::send_pfc(bool pause) {
+    if (!up_) return;
+    Packet& packet = world_.packets.take();
+    packet.kind = pause ? Packet::Kind::kPause : Packet::Kind::kResume;
+    packet.bytes = kMinFrameBytes;
+    busy_until_ = std::max(busy_until_, world_.events.now()) + duration(packet.bytes);
+    put_on_wire(packet, busy_until_ + config_.delay);
+}
+
+void Link::set_paused(bool paused) {
+    if (paused == paused_) return;
+    paused_ = paused;
+    if (paused) {
+        ++stats_.pauses;
+        paused_since_ = world_.events.now();
+    } else {
+        stats_.paused_time += world_.events.now() - paused_since_;
+        send_next();
+    }
+}
+
+void Link::cut(Packet& packet) {
+    if (packet.kind == Packet::Kind::kFrame) {
+        ++stats_.cut_packets;
+        world_.tell(Happening::kCut, *this, packet);
+    }
+    world_.packets.give_back(packet);
+}
+
+void Link::set_up(bool up) {
+    if (up == up_) return;
+    up_ = up;
+    if (up) return;
+    while (!wire_.empty()) cut(wire_.pop());
+    // With one direction dead, the frame that would end a pause may never come: a port without a partner forgets it.
+    set_paused(false);
+    reverse_->set_paused(false);
+}
+
+}  // namespace rove::fabric

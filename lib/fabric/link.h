@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// One direction of a cable: a queue, a transmitter, a wire. Units: picoseconds, bytes, bits per second.
+//
+// DESIGN NOTES
+// 1. Packets on the wire arrive in the order in which they were sent, so they stand in a list, and only the first has
+//    an event. Likewise the transmitter has an event only while something waits for it. A hop over an idle link is one
+//    event.
+// 2. Whether a packet may be queued is for the node to decide: a switch has its shared buffer, a host the ring of its
+//    NIC.
+// 3. A packet that is being sent is no longer in the queue.
+// 4. What happens to a packet on its way is decided when it arrives. A link that goes down loses what is on it at once,
+//    and what is sent until it is up again; the transmitter goes on, so a queue before a dead link drains and does not
+//    block others.
+#pragma once
+
+#include "fabric/world.h"
+
+namespace rove::fabric {
+
+class Node;
+
+struct LinkConfig {
+    uint64_t bits_per_s = 40 * kGbps;
+    Time delay = kMicrosecond;  // propagation, and what else is constant
+    double loss = 0;            // probability that a packet vanishes
+    double corruption = 0;      // that one of its bits is flipped
+};
+
+// Free-running; readers take differences.
+struct LinkStats {
+    uint64_t enqueued_packets = 0;
+    uint64_t marked_packets = 0;   // of these, by RED
+    uint64_t dropped_packets = 0;  // not enqueued: the switch had no room
+    uint64_t max_queued_bytes = 0;
+    uint64_t sent_packets = 0, sent_bytes = 0;  // onto the wire, whatever became of them; PFC frames are not counted
+    uint64_t delivered_packets = 0;
+    uint64_t lost_packets = 0;     // by chance
+    uint64_t damaged_packets = 0;  // by chance; they were delivered
+    uint64_t cut_packets = 0;      // the link was down
+    uint64_t pauses = 0;           // times that PFC stopped it
+    Time paused_time = 0;          // of the pauses that have ended
+};
+
+class alignas(64) Link {
+  public:
+    // From a port of one node to a port of another. The link of the other direction is set with set_reverse().
+    Link(World& world, Node& from, Node& to, uint32_t to_port, const LinkConfig& config);
+    void set_reverse(Link& reverse) { reverse_ = &reverse; }
+
+    Node& from() const { return from_; }
+    Node& to() const { return to_; }
+    const LinkConfig& config() const { return config_; }
+    bool up() const { return up_; }
+    const LinkStats& stats() const { return stats_; }
+    LinkStats& stats() { return stats_; }
+
+    uint64_t queued_bytes() const { return queued_bytes_; }
+    uint32_t queued_packets() const { return queued_packets_; }
+    void enqueue(Packet& packet);
+    // Sends a PFC frame before all that is queued. When it arrives, the link in the other direction stops or goes on.
+    void send_pfc(bool pause);
+
+    // Changes, at any time. A new rate holds from the next packet on.
+    void set_rate(uint64_t bits_per_s) { config_.bits_per_s = bits_per_s; }
+    void set_loss(double probability) { config_.loss = probability; }
+    void set_corruption(double probability) { config_.corruption = probability; }
+    void set_up(bool up);
+
+    // How long a frame of `bytes` takes to be sent.
+    Time duration(uint32_t bytes) const { return (bytes + kGapBytes) * (8 * kSecond) / config_.bits_per_s; }
+
+  private:
+    void send_next();
+    void put_on_wire(Packet& packet, Time arrival);
+    void arrive();
+    void cut(Packet& packet);
+    void set_paused(bool paused);
+
+    // In the order of their use on a packet's way: what one event touches lies together.
+    PacketList wire_;
+    Event arrival_event_;  // scheduled whenever the wire is not empty
+    PacketList queue_;
+    Event sent_event_;  // scheduled whenever the queue is not empty and the link not paused
+    World& world_;
+    Node& from_;
+    Node& to_;
+    Time busy_until_ = 0;  // the transmitter
+    uint64_t queued_bytes_ = 0;
+    uint32_t queued_packets_ = 0;
+    uint32_t to_port_;
+    LinkConfig config_;
+    bool up_ = true;
+    bool paused_ = false;
+    LinkStats stats_;
+    Link* reverse_ = nullptr;
+    Time paused_since_ = 0;
+    Random random_;
+};
+
+// Both directions.
+struct Cable {
+    Link& forward;
+    Link& backward;
+    void set_up(bool up) const {
+        forward.set_up(up);
+        backward.set_up(up);
+    }
+    void set_rate(uint64_t bits_per_s) const {
+        forward.set_rate(bits_per_s);
+        backward.set_rate(bits_per_s);
+    }
+};
+
+}  // namespace rove::fabric

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// A packet in the modelled network, the lists that packets wait in, and the pool that they come from. Units: bytes,
+// picoseconds.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "fabric/units.h"
+#include "wire/frame.h"
+
+namespace rove::fabric {
+
+inline constexpr uint32_t kFcsBytes = 4;        // the Ethernet frame check sequence
+inline constexpr uint32_t kMinFrameBytes = 64;  // IEEE 802.3, 3.2.8
+inline constexpr uint32_t kGapBytes = 20;       // preamble 8, interpacket gap 12: on the wire, in no buffer
+
+// What packets are made of. Headers: what a host sends is handed over parsed, its payload is zeros and takes no memory.
+// For figures. Bytes: frames are built, carried, damaged and parsed for real, so that every byte that arrives can be
+// verified. All between the two hosts is the same: switches and links look at `frame`.
+enum class Carry : uint8_t { kHeaders, kBytes };
+
+struct alignas(64) Packet {
+    enum class Kind : uint8_t { kFrame, kPause, kResume };  // the last two are PFC's, between neighbours
+
+    Packet* next = nullptr;    // in the list that holds it
+    Time next_arrival = 0;     // on a wire: when the next one arrives
+    uint64_t flow_hash = 0;    // of the 5-tuple
+    uint32_t bytes = 0;        // in buffers: the frame with its FCS
+    uint32_t destination = 0;  // node
+    uint32_t ingress = 0;      // port by which it came into the switch that holds it
+    Kind kind = Kind::kFrame;
+    bool damaged = false;  // Carry::kHeaders: a bit of it has been flipped, and its ICRC says so
+    wire::ParsedFrame frame;
+    std::vector<uint8_t> content;  // Carry::kBytes: the frame, without FCS
+};
+
+// Sets Congestion Experienced.
+void mark_ce(Packet& packet);
+inline bool is_ect(const Packet& packet) {
+    return (packet.frame.flow.traffic_class & 3) != wire::kEcnNotEct;
+}
+// Flips one bit, drawn from `random`, at the IP header or behind it. (The Ethernet header is new on every link.)
+void damage(Packet& packet, uint64_t random);
+
+// A hash of the 5-tuple. (The protocol and the destination port of RoCEv2 are constants.)
+uint64_t flow_hash(const wire::Flow& flow);
+
+class PacketList {
+  public:
+    bool empty() const { return first_ == nullptr; }
+    Packet& back() { return *last_; }  // when not empty
+    void push(Packet& packet) {
+        packet.next = nullptr;
+        (first_ == nullptr ? first_ : last_->next) = &packet;
+        last_ = &packet;
+    }
+    Packet& pop() {
+        Packet& packet = *first_;
+        first_ = packet.next;
+        __builtin_prefetch(first_);  // its turn comes next, and it has been lying for long
+        return packet;
+    }
+
+  private:
+    Packet* first_ = nullptr;
+    Packet* last_ = nullptr;
+};
+
+class PacketPool {
+  public:
+    Packet& take() {
+        if (free_ == nullptr) return storage_.emplace_back();
+        Packet& packet = *free_;
+        free_ = packet.next;
+        return packet;
+    }
+    void give_back(Packet& packet) {
+        packet.next = free_;
+        free_ = &packet;
+    }
+    size_t size() const { return storage_.size(); }
+
+  private:
+    Packet* free_ = nullptr;
+    std::deque<Packet> storage_;
+};
+
+}  // namespace rove::fabric

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Virtual time, and what happens when. Units: picoseconds.
+//
+// DESIGN NOTES
+// 1. An event is a member of the object that it concerns, on the same cache line as what it touches first. A link has
+//    two for all its packets (link.h), a host one. So as many are scheduled as the network has busy parts, whatever is
+//    on its way.
+// 2. Events at one time happen in the order in which they were scheduled.
+// 3. What packets do happens within microseconds: such events stand in a wheel of buckets of a nanosecond, each a list
+//    in order (new ones mostly go to its end), and a bitmap finds the next that is not empty. What lies beyond the
+//    wheel (timers, slow or long links) stands in a heap and stays there; the next event is the earlier of both. With a
+//    4-ary heap alone a hop in a network of 320 hosts took 1.5 times as long.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "fabric/units.h"
+
+namespace rove::fabric {
+
+class Event {
+  public:
+    // A call of `Method` of `object`.
+    template <auto Method, class T>
+    static Event of(T& object) {
+        return {[](void* self) { (static_cast<T*>(self)->*Method)(); }, &object};
+    }
+    Event(const Event&) = delete;
+
+  private:
+    friend class Scheduler;
+    static constexpr uint32_t kNowhere = UINT32_MAX, kWheel = UINT32_MAX - 1;
+
+    Event(void (*call)(void*), void* object) : call_(call), object_(object) {}
+    bool before(const Event& other) const { return time_ != other.time_ ? time_ < other.time_ : order_ < other.order_; }
+
+    void (*call_)(void*);
+    void* object_;
+    Time time_ = 0;
+    uint64_t order_ = 0;
+    Event* next_ = nullptr;      // in the wheel's bucket
+    uint32_t place_ = kNowhere;  // index in the heap, or in the wheel, or nowhere: it is not scheduled
+};
+
+class Scheduler {
+  public:
+    Time now() const { return now_; }
+
+    // The event happens at `time`, and not when it was scheduled for before. A time that has passed is now.
+    void schedule(Event& event, Time time);
+
+    // Lets events happen until `end` has passed, or one of them has called stop(). Then it is `end`, or the time of
+    // that one.
+    void run_until(Time end);
+    void stop() { stopped_ = true; }
+    bool stopped() const { return stopped_; }
+
+  private:
+    static constexpr uint32_t kBucketBits = 10;  // 1024 ps: some four events in each where 320 hosts are busy
+    static constexpr uint32_t kBuckets = 8192;   // 8.4 us: a large frame at 10 Gb/s, and all cables of a data centre
+
+    struct Bucket {
+        Event* first = nullptr;
+        Event* last = nullptr;  // meaningless, as is its time, when there is no first
+        Time last_time = 0;
+    };
+
+    static uint32_t bucket_of(Time time) { return (time >> kBucketBits) % kBuckets; }
+    Event* earliest() const;
+    Event* earliest_in_wheel() const;
+    void insert_in_wheel(Event& event);
+    void remove_from_wheel(Event& event);
+    void remove(Event& event);
+    void put(Event& event, uint32_t at) {
+        heap_[at] = &event;
+        event.place_ = at;
+    }
+    void sift_up(Event& event, uint32_t at);
+    void sift_down(Event& event, uint32_t at);
+
+    Time now_ = 0;
+    uint64_t sequence_ = 0;
+    bool stopped_ = false;
+    uint32_t in_wheel_ = 0;
+    std::array<uint64_t, kBuckets / 64> occupied_{};  // a bit for each bucket
+    std::array<Bucket, kBuckets> buckets_{};
+    std::vector<Event*> heap_;  // 4-ary
+};
+
+}  // namespace rove::fabric
