@@ -20,6 +20,7 @@
 #include <atomic>
 
 #include "transport/core.h"
+#include "transport/send_op.h"
 
 namespace rove::transport {
 
@@ -51,28 +52,6 @@ class ResponderLogic {
 
     // What became of a packet: taken, or the NAK that it earns.
     enum class Result : uint8_t { kTaken, kDamaged, kNoReceive, kInvalidRequest, kAccess, kOperation, kLength, kBadInvalidate };
-
-    static bool is_send(wire::Op op) {
-        return op <= wire::Op::kSendOnlyImm || op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv;
-    }
-    static bool is_first(wire::Op op) {
-        using wire::Op;
-        return op == Op::kSendFirst || op == Op::kWriteFirst || is_only(op);
-    }
-    static bool is_only(wire::Op op) {
-        using wire::Op;
-        return op == Op::kSendOnly || op == Op::kSendOnlyImm || op == Op::kSendOnlyInv || op == Op::kWriteOnly ||
-               op == Op::kWriteOnlyImm;
-    }
-    static bool is_last(wire::Op op) {
-        using wire::Op;
-        return is_only(op) || op == Op::kSendLast || op == Op::kSendLastImm || op == Op::kSendLastInv ||
-               op == Op::kWriteLast || op == Op::kWriteLastImm;
-    }
-    static bool has_immediate(wire::Op op) {
-        using wire::Op;
-        return op == Op::kSendOnlyImm || op == Op::kSendLastImm || op == Op::kWriteOnlyImm || op == Op::kWriteLastImm;
-    }
 
     uint32_t response_packets(uint32_t bytes) const { return bytes == 0 ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu; }
     uint32_t job_count() const { return s_.job_tail - s_.job_head; }

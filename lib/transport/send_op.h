@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operation that a packet of a SEND or WRITE names in its BTH.
+// The operation that a packet of a SEND or WRITE names in its BTH, and what that says of the packet.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -22,6 +22,27 @@ inline wire::Op send_op(uint8_t opcode, bool first, bool last) {
         case IBV_WR_SEND_WITH_INV: return first ? Op::kSendOnlyInv : Op::kSendLastInv;
         default: return first ? Op::kSendOnly : Op::kSendLast;
     }
+}
+
+inline bool is_send(wire::Op op) {
+    return op <= wire::Op::kSendOnlyImm || op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv;
+}
+inline bool is_only(wire::Op op) {
+    using wire::Op;
+    return op == Op::kSendOnly || op == Op::kSendOnlyImm || op == Op::kSendOnlyInv || op == Op::kWriteOnly ||
+           op == Op::kWriteOnlyImm;
+}
+inline bool is_first(wire::Op op) {
+    return op == wire::Op::kSendFirst || op == wire::Op::kWriteFirst || is_only(op);
+}
+inline bool is_last(wire::Op op) {
+    using wire::Op;
+    return is_only(op) || op == Op::kSendLast || op == Op::kSendLastImm || op == Op::kSendLastInv ||
+           op == Op::kWriteLast || op == Op::kWriteLastImm;
+}
+inline bool has_immediate(wire::Op op) {
+    using wire::Op;
+    return op == Op::kSendOnlyImm || op == Op::kSendLastImm || op == Op::kWriteOnlyImm || op == Op::kWriteLastImm;
 }
 
 }  // namespace rove::transport

@@ -21,6 +21,7 @@
 
 #include "transport/core.h"
 #include "transport/mp/state.h"
+#include "transport/send_op.h"
 
 namespace rove::transport {
 
@@ -56,23 +57,6 @@ class MpResponderLogic {
         kBusy
     };
 
-    static bool is_send(wire::Op op) {
-        return op <= wire::Op::kSendOnlyImm || op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv;
-    }
-    static bool is_only(wire::Op op) {
-        using wire::Op;
-        return op == Op::kSendOnly || op == Op::kSendOnlyImm || op == Op::kSendOnlyInv || op == Op::kWriteOnly ||
-               op == Op::kWriteOnlyImm;
-    }
-    static bool is_last(wire::Op op) {
-        using wire::Op;
-        return is_only(op) || op == Op::kSendLast || op == Op::kSendLastImm || op == Op::kSendLastInv ||
-               op == Op::kWriteLast || op == Op::kWriteLastImm;
-    }
-    static bool has_immediate(wire::Op op) {
-        using wire::Op;
-        return op == Op::kSendOnlyImm || op == Op::kSendLastImm || op == Op::kWriteOnlyImm || op == Op::kWriteLastImm;
-    }
     static bool is_response_request(wire::Op op) {
         return op == wire::Op::kReadRequest || op == wire::Op::kCompareSwap || op == wire::Op::kFetchAdd;
     }
@@ -234,8 +218,7 @@ auto MpResponderLogic<S>::place_send(const wire::ParsedFrame& frame, wire::Op op
     const uint32_t ipsn = frame.headers.mp.ipsn;
     const bool fits = is_last(op) ? frame.payload_bytes <= qp_.mtu && (is_only(op) || frame.payload_bytes != 0)
                                   : frame.payload_bytes == qp_.mtu;
-    const bool first = op == wire::Op::kSendFirst || is_only(op);
-    if (!fits || first != (ipsn == 0)) return Result::kInvalidRequest;
+    if (!fits || is_first(op) != (ipsn == 0)) return Result::kInvalidRequest;
     const uint64_t offset = uint64_t{ipsn} * qp_.mtu;
     if (offset + frame.payload_bytes > s_.receive.length) return Result::kLength;
     if (frame.payload_bytes == 0) return Result::kTaken;
@@ -254,8 +237,7 @@ auto MpResponderLogic<S>::place_write(const wire::ParsedFrame& frame, wire::Op o
     if ((qp_.access & IBV_ACCESS_REMOTE_WRITE) == 0) return Result::kInvalidRequest;
     const bool fits = is_last(op) ? frame.payload_bytes == reth.length && frame.payload_bytes <= qp_.mtu
                                   : frame.payload_bytes == qp_.mtu && reth.length > qp_.mtu;
-    const bool first = op == wire::Op::kWriteFirst || is_only(op);
-    if (!fits || first != (frame.headers.mp.ipsn == 0)) return Result::kInvalidRequest;
+    if (!fits || is_first(op) != (frame.headers.mp.ipsn == 0)) return Result::kInvalidRequest;
     uint8_t* target = core_.memory.translate(reth.rkey, reth.va, reth.length, IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_);
     if (target == nullptr) return Result::kAccess;
     if (frame.payload_bytes != 0) {
