@@ -131,8 +131,10 @@ bool Engine<S>::expects_middle(const wire::ParsedFrame& frame, QueuePair& qp) {
     if (bth.pkey != qp.pkey || !wire::same(frame.flow.src, qp.path.flow.dst)) return false;
     const wire::Op op = wire::op_of(bth.opcode);
     if (qp.multipath != nullptr) {
-        if (!frame.headers.mp.response) return MpResponderLogic<S>(core_, qp).expects_middle(frame, op);
-        return qp.state != IBV_QPS_RTR && MpRequesterLogic<S>(core_, qp).expects_middle(frame, op);
+        if (op == wire::Op::kWriteMiddle && !frame.headers.mp.response)
+            return MpResponderLogic<S>(core_, qp).expects_middle(frame);
+        return op == wire::Op::kReadResponseMiddle && frame.headers.mp.response && qp.state != IBV_QPS_RTR &&
+               qp.state != IBV_QPS_SQE && MpRequesterLogic<S>(core_, qp).expects_middle(frame);
     }
     if (ResponderLogic<S>(core_, qp).expects_middle(frame, op)) return true;
     return (qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD) && RequesterLogic<S>(core_, qp).expects_middle(frame, op);

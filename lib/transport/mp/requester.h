@@ -33,7 +33,8 @@ class MpRequesterLogic {
         r_.rnr_retries_left = qp_.rnr_retry;
         restart_timer();
     }
-    bool expects_middle(const wire::ParsedFrame& frame, wire::Op op);
+    // Whether a packet from the middle of READ data is the next.
+    bool expects_middle(const wire::ParsedFrame& frame);
     // False: the frame was not verified, and is damaged. `*kind`: what its acknowledgement says.
     bool receive_response(const wire::ParsedFrame& frame, wire::Op op, wire::MpAck* kind);
     void expire();
@@ -288,8 +289,8 @@ void MpRequesterLogic<S>::take_error(const wire::MpAckEntry& entry, uint8_t synd
 }
 
 template <class S>
-bool MpRequesterLogic<S>::expects_middle(const wire::ParsedFrame& frame, wire::Op op) {
-    if (op != wire::Op::kReadResponseMiddle || Psn(frame.headers.bth.psn) != mp_.responses_in.expected) return false;
+bool MpRequesterLogic<S>::expects_middle(const wire::ParsedFrame& frame) {
+    if (Psn(frame.headers.bth.psn) != mp_.responses_in.expected) return false;
     SendWqe* wqe = find_reader(mp_.responses_in.expected);
     return wqe != nullptr && wqe->is_read() && frame.payload_bytes == qp_.mtu &&
            mp_.responses_in.expected + 1 < Psn(wqe->first_response()) + response_packets(*wqe);

@@ -31,8 +31,8 @@ class MpResponderLogic {
     MpResponderLogic(Core<S>& core, QueuePair& qp)
         : core_(core), qp_(qp), s_(qp.responder), mp_(*qp.multipath), shared_(*core.multipath) {}
 
-    // Whether the frame is the next packet of a WRITE and not its last, and lies behind the one before it.
-    bool expects_middle(const wire::ParsedFrame& frame, wire::Op op) const;
+    // Whether a packet from the middle of a WRITE is the next, and lies behind the one before it.
+    bool expects_middle(const wire::ParsedFrame& frame) const;
     // False: the frame was not verified, and is damaged.
     bool receive_request(const wire::ParsedFrame& frame, wire::Op op);
     // Answers.
@@ -85,9 +85,9 @@ class MpResponderLogic {
 };
 
 template <class S>
-bool MpResponderLogic<S>::expects_middle(const wire::ParsedFrame& frame, wire::Op op) const {
+bool MpResponderLogic<S>::expects_middle(const wire::ParsedFrame& frame) const {
     const wire::Headers& h = frame.headers;
-    return op == wire::Op::kWriteMiddle && Psn(h.bth.psn) == mp_.requests_in.expected &&
+    return Psn(h.bth.psn) == mp_.requests_in.expected &&
            frame.payload_bytes == qp_.mtu && s_.message == Responder::Message::kWrite && h.reth.va == s_.write_va &&
            h.reth.rkey == s_.write_rkey && h.reth.length == s_.write_length && s_.write_length > qp_.mtu;
 }
