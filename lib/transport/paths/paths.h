@@ -58,7 +58,8 @@ class Paths {
     void start(SendStream& stream, Psn first);
     void stop(SendStream& stream) { release(stream); }
 
-    // What may leave now; `more`: there is a new packet. Choosing changes nothing but statistics of what had to wait.
+    // What may leave now; `more`: there is a new packet. The packet counts only once it was sent(). Looking is also what applies
+    // the rules of time and of unused ACKs (MP-5 to MP-8).
     Departure next(SendStream& stream, bool more, uint64_t now_ns);
     // It left.
     void sent(SendStream& stream, const Departure& departure, uint64_t now_ns);
