@@ -337,6 +337,7 @@ bool Engine<S>::receive_departed(const wire::ParsedFrame& frame, uint16_t port) 
         h.mp_ack = {.entry = {.kind = wire::MpAck::kAck, .ece = frame.ce(), .retx = mp.retx, .response = false,
                               .psn = bth.psn, .vp = frame.headers.vp},
                     .syndrome = 0, .aack_psn = gone->epsn.value(), .more = 0};
+        h.vp = frame.headers.vp;
     }
     core_.send(gone->path, h, {}, 0);
     return true;

@@ -98,9 +98,7 @@ size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& header
     uint8_t* const bth = out + flow.size;
     const size_t udp_bytes = kUdpBytes + info.header_bytes + payload_bytes + pad + kIcrcBytes;
     store_be16(bth - kUdpBytes + udp::kLength, static_cast<uint16_t>(udp_bytes));
-    if (info.extensions & kHasMpeth) store_be16(bth - kUdpBytes + udp::kSrcPort, headers.vp);
-    // Back the way that works: the one the data packet came.
-    if (info.extensions & kHasMpaeth) store_be16(bth - kUdpBytes + udp::kSrcPort, headers.mp_ack.entry.vp);
+    if (info.extensions & (kHasMpeth | kHasMpaeth)) store_be16(bth - kUdpBytes + udp::kSrcPort, headers.vp);
     if (flow.size - flow.l3_offset == kIpv4Bytes + kUdpBytes) {
         const uint16_t length = big_endian(static_cast<uint16_t>(kIpv4Bytes + udp_bytes));
         store(l3 + ipv4::kLength, length);

@@ -145,7 +145,7 @@ struct Headers {
     uint32_t invalidate_rkey;                           // IETH
     Mpeth mp;
     Mpaeth mp_ack;
-    uint16_t vp;                                        // UDP source port of a packet with MPETH: its virtual path
+    uint16_t vp;                                        // UDP source port of a multi-path packet: its virtual path
     Hello hello;
 };
 
