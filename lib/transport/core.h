@@ -19,17 +19,22 @@
 
 namespace rove::transport {
 
+// How an RC QP speaks: over one path as IBTA says, or over many, as only rove does.
+enum class Mode : uint8_t { kRc, kMp, kAuto };  // auto: mp if the peer does too
+
 struct Config {
+    Mode mode = Mode::kAuto;
     uint32_t window_packets = 256;          // a QP's packets on their way; more overruns a port's rings, less starves it
     uint32_t ack_interval_packets = 32;     // AckReq at least this often, so that the window moves
     uint32_t quantum_packets = 32;          // a QP's turn among the active ones
     uint64_t min_timeout_ns = 1'000'000;    // floor of the verbs' timeout: a shared-mode peer may be off its core that long
     uint64_t min_probe_ns = 1'000'000;      // tail loss probe: not before
     DcqcnConfig dcqcn;
-    PathsConfig paths;                      // mp
-    ReorderConfig reorder;                  // mp
-    bool batch_acks = true;                 // mp, BX-3
-    uint64_t seed = 1;                      // of mp's random paths
+    // Of mp:
+    PathsConfig paths;
+    ReorderConfig reorder;
+    bool batch_acks = true;                 // BX-3
+    uint64_t seed = 1;                      // of the random paths
 };
 
 inline constexpr uint32_t kHeaderBytes = 74;    // what a packet adds to its payload on the wire: Ethernet to RETH, ICRC

@@ -18,6 +18,7 @@
 
 #include "transport/core.h"
 #include "transport/datagram.h"
+#include "transport/mp/hello.h"
 #include "transport/mp/requester.h"
 #include "transport/mp/responder.h"
 #include "transport/requester.h"
@@ -78,6 +79,10 @@ class Engine {
     void set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns);
     static void start_receiving(QueuePair& qp, uint32_t rq_psn);    // before RTR; reads max_dest_rd_atomic
     static void start_sending(QueuePair& qp, uint32_t sq_psn);      // before RTS; reads the retry counts
+    // Asks the peer of an RC QP whether it will speak mp, as this end would; the answer comes to qp.hello.answer.
+    void ask_multipath(QueuePair& qp, const Path& path, uint32_t remote_qpn, uint32_t nonce) {
+        ask_hello(core_, qp, path, remote_qpn, nonce);
+    }
     // An RC QP that shall speak mp: before start_receiving(). Then, beside these, the streams. May allocate.
     void start_multipath(QueuePair& qp);
     void start_multipath_receiving(QueuePair& qp, uint32_t rq_psn);
@@ -153,6 +158,10 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
     }
     if (qp->port != port) {
         ++core_.counters[Counter::kDropPort];
+        return;
+    }
+    if (bth.opcode == wire::kOpcodeHello) {
+        receive_hello(core_, *qp, frame);
         return;
     }
     if (!qp->may_receive()) {
@@ -469,6 +478,7 @@ void Engine<S>::set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns) {
         qp.rq.reset();
         qp.requester = {};
         qp.congestion = {};
+        qp.hello.reset();
         std::unique_ptr<ibv_sge[]> sges = std::move(qp.responder.receive_sges);
         qp.responder = {};
         qp.responder.receive_sges = std::move(sges);

@@ -111,6 +111,25 @@ struct Responder {
     uint32_t next_atomic = 0;
 };
 
+// What was said with the peer about mp before RTR (mp/hello.h).
+struct HelloState {
+    enum class Answer : uint8_t { kNone, kYes, kNo };
+    enum class Choice : uint8_t { kOpen, kRc, kMp };
+    uint32_t nonce = 0;                                 // of our question
+    std::atomic<Answer> answer = Answer::kNone;         // to it; read by the thread that waits
+    Choice choice = Choice::kOpen;                      // ours
+    // Whom we told that we will speak it, while it was open.
+    uint32_t promised_qpn = 0;
+    wire::Gid promised{};
+
+    bool has_promised(uint32_t qpn, const wire::Gid& peer) const { return qpn == promised_qpn && peer == promised; }
+    void reset() {
+        nonce = promised_qpn = 0;
+        answer = Answer::kNone;
+        choice = Choice::kOpen;
+    }
+};
+
 struct QueuePair {
     // Identity, fixed at creation.
     uint32_t qpn = 0;
@@ -148,6 +167,7 @@ struct QueuePair {
     Requester requester;
     Responder responder;
     Dcqcn congestion;
+    HelloState hello;
     std::unique_ptr<Multipath> multipath;               // null: rc. Chosen before RTR (Engine::start_multipath)
 
     // The engine's scheduling.

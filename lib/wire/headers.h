@@ -125,10 +125,13 @@ struct Mpaeth {
 };
 inline constexpr size_t kMpAckEntryBytes = 8;
 
-// kOpcodeHello.
+// kOpcodeHello: whether two QPs shall speak mp with each other. BTH names the one that is asked, or answered.
 struct Hello {
     uint8_t version;
     bool answer;                                        // and not a question
+    bool mp;                                            // the sender will speak it
+    uint32_t qpn;                                       // the sender's
+    uint32_t nonce;                                     // of the question; its answer echoes it
 };
 inline constexpr uint8_t kMpVersion = 1;
 

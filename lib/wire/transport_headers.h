@@ -81,8 +81,12 @@ inline const uint8_t* parse_extensions(const uint8_t* at, uint16_t extensions, H
                           .more = static_cast<uint8_t>(third)};
             at += 12;
         } else {
-            out.hello = {.version = at[0], .answer = (at[1] & 1) != 0};
-            at += 8;
+            out.hello = {.version = at[0],
+                         .answer = (at[1] & 1) != 0,
+                         .mp = (at[1] & 2) != 0,
+                         .qpn = load_be32(at + 4) & kMask24,
+                         .nonce = load_be32(at + 8)};
+            at += 12;
         }
     }
     if (extensions & kHasDeth) {
@@ -133,9 +137,11 @@ inline uint8_t* emit_extensions(uint8_t* at, uint16_t extensions, const Headers&
             store_be32(at + 8, uint32_t{ack.entry.vp} << 16 | ack.more);
             at += 12;
         } else {
-            store_be32(at, uint32_t{headers.hello.version} << 24 | uint32_t{headers.hello.answer} << 16);
-            store_be32(at + 4, 0);
-            at += 8;
+            const Hello& hello = headers.hello;
+            store_be32(at, uint32_t{hello.version} << 24 | uint32_t{hello.mp} << 17 | uint32_t{hello.answer} << 16);
+            store_be32(at + 4, hello.qpn & kMask24);
+            store_be32(at + 8, hello.nonce);
+            at += 12;
         }
     }
     if (extensions & kHasDeth) {
