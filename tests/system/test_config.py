@@ -5,7 +5,7 @@ import pathlib
 import re
 import subprocess
 
-from harness import BUILD, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, check, memif_pair, test, unique
+from harness import BUILD, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, check, memif_pair, once, unique
 
 GOOD_DEVICE = 'port = "net_memif0,role=server,socket=rove-config-test"\naddresses = ["10.0.0.1/24"]\n'
 
@@ -86,7 +86,7 @@ CASES = {
 }
 CASES["lcores-type"] = (refused, f'[runtime]\nprogress = "dedicated"\nlcores = "0"\n[[device]]\n{GOOD_DEVICE}', 3, "runtime.lcores")
 for name, (function, *arguments) in CASES.items():
-    test(f"config/{name}", function, *arguments, quick=True)
+    once(f"config/{name}", function, *arguments, quick=True)
 
 
 def shipped_are_accepted(name):
@@ -97,7 +97,7 @@ def shipped_are_accepted(name):
 
 
 for path in sorted((ROOT / "config").glob("*.toml")):
-    test(f"config/shipped/{path.stem}", shipped_are_accepted, path.name)
+    once(f"config/shipped/{path.stem}", shipped_are_accepted, path.name)
 
 
 def rove_run(arguments, status, words):
@@ -108,13 +108,13 @@ def rove_run(arguments, status, words):
 
 
 LOOPBACK = str(ROOT / "config" / "loopback-a.toml")
-test("rove-run/help", rove_run, ["--help"], 0, ["--config", "--eal"], quick=True)
-test("rove-run/no-program", rove_run, ["--config", LOOPBACK], None, [], quick=True)
-test("rove-run/no-such-program", rove_run, ["--config", LOOPBACK, "--", "no-such-program"], 127, ["no-such-program"], quick=True)
-test("rove-run/no-such-config", rove_run, ["--config", "/nonexistent.toml", "--", "ibv_devices"], None, ["/nonexistent.toml"], quick=True)
-test("rove-run/unknown-option", rove_run, ["--nonsense", "--", "ibv_devices"], None, ["nonsense"], quick=True)
-test("rove-run/exit-status", rove_run, ["--config", LOOPBACK, "--", "sh", "-c", "exit 7"], 7, [], quick=True)
-test("rove-run/without-verbs", rove_run, ["--config", LOOPBACK, "--", "echo", "plain"], 0, ["plain"], quick=True)
+once("rove-run/help", rove_run, ["--help"], 0, ["--config", "--eal"], quick=True)
+once("rove-run/no-program", rove_run, ["--config", LOOPBACK], None, [], quick=True)
+once("rove-run/no-such-program", rove_run, ["--config", LOOPBACK, "--", "no-such-program"], 127, ["no-such-program"], quick=True)
+once("rove-run/no-such-config", rove_run, ["--config", "/nonexistent.toml", "--", "ibv_devices"], None, ["/nonexistent.toml"], quick=True)
+once("rove-run/unknown-option", rove_run, ["--nonsense", "--", "ibv_devices"], None, ["nonsense"], quick=True)
+once("rove-run/exit-status", rove_run, ["--config", LOOPBACK, "--", "sh", "-c", "exit 7"], 7, [], quick=True)
+once("rove-run/without-verbs", rove_run, ["--config", LOOPBACK, "--", "echo", "plain"], 0, ["plain"], quick=True)
 
 
 def eal_argument():
@@ -126,7 +126,7 @@ def eal_argument():
     check("no-such-eal-option" in done.stderr, f"{done.stdout}{done.stderr}")
 
 
-test("rove-run/eal", eal_argument)
+once("rove-run/eal", eal_argument)
 
 
 def installed():
@@ -149,4 +149,4 @@ def installed():
         check(re.fullmatch(r"\d+\.\d+\.\d+", answer.stdout.strip()), answer.stdout + answer.stderr)
 
 
-test("install", installed)
+once("install", installed)
