@@ -19,6 +19,13 @@
 
 namespace rove::transport {
 
+// mp: what keeps a WRITE's data in order when packets overtake each other (EU-7). mp/README.md compares them.
+enum class Ordering : uint8_t {
+    kReceiverHold,  // what is early waits at the receiver
+    kSenderDelay,   // the last packet of a WRITE waits at the sender until all before it have arrived; Eunomia A.1
+    kOptimistic,    // nothing but ROVE_SEND_SYNC; MP-RDMA 3.4
+};
+
 struct Config {
     uint32_t window_packets = 256;          // a QP's packets on their way; more overruns a port's rings, less starves it
     uint32_t ack_interval_packets = 32;     // AckReq at least this often, so that the window moves
@@ -28,6 +35,7 @@ struct Config {
     DcqcnConfig dcqcn;
     PathsConfig paths;                      // mp
     ReorderConfig reorder;                  // mp
+    Ordering ordering = Ordering::kReceiverHold;    // mp
     bool batch_acks = true;                 // mp, BX-3
     uint64_t seed = 1;                      // of mp's random paths
 };
