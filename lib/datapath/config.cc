@@ -82,13 +82,15 @@ class Table {
         }
         refuse(*table_.get(key), key, allowed);
     }
-    void probability(const char* key, double& out) {
+    void number(const char* key, double& out, int least, int most) {
         const toml::node* node = find(key);
         if (node == nullptr) return;
         const auto value = node->value<double>();
-        if (!node->is_number() || !value || !(*value >= 0 && *value <= 1)) refuse(*node, key, "a number 0..1");
+        if (!node->is_number() || !value || !(*value >= least && *value <= most))
+            refuse(*node, key, "a number " + std::to_string(least) + ".." + std::to_string(most));
         out = *value;
     }
+    void probability(const char* key, double& out) { number(key, out, 0, 1); }
     std::optional<std::string> string(const char* key, const std::string& allowed) {
         const toml::node* node = find(key);
         if (node == nullptr) return std::nullopt;
@@ -230,6 +232,7 @@ void read_paths(Table table, transport::PathsConfig& paths) {
     table.uint("probe_permille", paths.probe_permille, 0, 1'000);
     table.boolean("infer_losses", paths.infer_losses);
     table.microseconds("min_rto_us", paths.min_rto_ns, 10, 10'000'000);
+    table.number("sync_alpha", paths.sync_alpha, 0, 100);
     table.require_together("", invalid(paths));
     table.refuse_unknown();
 }
@@ -245,12 +248,16 @@ void read_reorder(Table& table, transport::ReorderConfig& reorder) {
 }
 
 void read_transport(Table table, Config& config) {
-    using transport::Mode;
+    using transport::Mode, transport::Ordering;
     using Recovery = transport::PathsConfig::Recovery;
     transport::Config& transport = config.transport;
     table.choice("mode", transport.mode, {{"auto", Mode::kAuto}, {"rc", Mode::kRc}, {"mp", Mode::kMp}});
     table.choice("recovery", transport.paths.recovery,
                  {{"selective-repeat", Recovery::kSelectiveRepeat}, {"go-back-n", Recovery::kGoBackN}});
+    table.choice("ordering", transport.ordering,
+                 {{"receiver-hold", Ordering::kReceiverHold},
+                  {"sender-delay", Ordering::kSenderDelay},
+                  {"optimistic", Ordering::kOptimistic}});
     table.boolean("batch_acks", transport.batch_acks);
     read_reorder(table, transport.reorder);
     if (auto paths = table.table("paths")) read_paths(*paths, transport.paths);

@@ -103,6 +103,7 @@ struct Mpeth {
     bool sync;                                          // the operation carries the synchronise flag
     bool last;                                          // nothing is queued behind this packet
     bool response;                                      // of the response stream
+    bool early;                                         // a WRITE that may be in memory before its turn
     uint32_t msn;                                       // messages before this one that take a receive request
     uint32_t ipsn;                                      // index of the packet in its message
 };

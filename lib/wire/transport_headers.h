@@ -37,19 +37,20 @@ inline void emit_bth(uint8_t* at, const Bth& bth, uint32_t pad) {
     store_be32(at + 8, uint32_t{bth.ack_req} << 31 | (bth.psn & kMask24));
 }
 
-// MPETH, in bits: ReTx 1, Sync 1, Last 1, Resp 1, reserved 4, MSN 24; reserved 8, iPSN 24.
+// MPETH, in bits: ReTx 1, Sync 1, Last 1, Resp 1, Early 1, reserved 3, MSN 24; reserved 8, iPSN 24.
 inline void parse_mpeth(const uint8_t* at, Mpeth& mp) {
     const uint32_t first = load_be32(at);
     mp = {.retx = (first >> 31 & 1) != 0,
           .sync = (first >> 30 & 1) != 0,
           .last = (first >> 29 & 1) != 0,
           .response = (first >> 28 & 1) != 0,
+          .early = (first >> 27 & 1) != 0,
           .msn = first & kMask24,
           .ipsn = load_be32(at + 4) & kMask24};
 }
 inline void emit_mpeth(uint8_t* at, const Mpeth& mp) {
     store_be32(at, uint32_t{mp.retx} << 31 | uint32_t{mp.sync} << 30 | uint32_t{mp.last} << 29 |
-                       uint32_t{mp.response} << 28 | (mp.msn & kMask24));
+                       uint32_t{mp.response} << 28 | uint32_t{mp.early} << 27 | (mp.msn & kMask24));
     store_be32(at + 4, mp.ipsn & kMask24);
 }
 

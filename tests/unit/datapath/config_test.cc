@@ -46,6 +46,7 @@ min_probe_us = 500
 high_service_levels = [6, 1]
 low_service_levels = [0]
 mode = "mp"
+ordering = "sender-delay"
 recovery = "go-back-n"
 reorder = "static"
 reorder_block_slots = 32
@@ -60,6 +61,7 @@ delta = 24
 probe_permille = 20
 infer_losses = false
 min_rto_us = 300
+sync_alpha = 0.5
 [transport.dcqcn]
 cnp_interval_us = 40
 byte_counter = 5000000
@@ -106,6 +108,8 @@ seed = 99
     EXPECT_EQ(paths.probe_permille, 20u);
     EXPECT_FALSE(paths.infer_losses);
     EXPECT_EQ(paths.min_rto_ns, 300'000u);
+    EXPECT_EQ(paths.sync_alpha, 0.5);
+    EXPECT_EQ(config->transport.ordering, transport::Ordering::kSenderDelay);
     EXPECT_EQ(config->priorities, (decltype(config->priorities){kLowPriority, kHighPriority, kMediumPriority, kMediumPriority,
                                                                 kMediumPriority, kMediumPriority, kHighPriority,
                                                                 kMediumPriority}));

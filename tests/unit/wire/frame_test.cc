@@ -82,6 +82,7 @@ void expect_equal(const Headers& a, const Headers& b, uint16_t extensions) {
         EXPECT_EQ(a.mp.sync, b.mp.sync);
         EXPECT_EQ(a.mp.last, b.mp.last);
         EXPECT_EQ(a.mp.response, b.mp.response);
+        EXPECT_EQ(a.mp.early, b.mp.early);
         EXPECT_EQ(a.mp.msn, b.mp.msn);
         EXPECT_EQ(a.mp.ipsn, b.mp.ipsn);
     }
