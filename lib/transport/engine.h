@@ -373,15 +373,17 @@ uint32_t Engine<S>::transmit_qp(QueuePair& qp, uint32_t budget) {
     if (qp.type != IBV_QPT_RC) return RequesterLogic<S>(core_, qp).transmit(budget);
     if (qp.multipath != nullptr) {
         MpResponderLogic<S> responder(core_, qp);
+        MpRequesterLogic<S> requester(core_, qp);
+        if (requester.can_send()) qp.responder.accompany(core_.now_ns);
         uint32_t packets = responder.send_acks();
         if (packets < budget) packets += responder.transmit(budget - packets);
-        if (packets < budget) packets += MpRequesterLogic<S>(core_, qp).transmit(budget - packets);
+        if (packets < budget) packets += requester.transmit(budget - packets);
         if (responder.owes() && core_.sink.ready()) packets += responder.send_acks();  // of an answer that failed
         return packets;
     }
     ResponderLogic<S> responder(core_, qp);
     RequesterLogic<S> requester(core_, qp);
-    if (requester.can_send()) responder.accompany();
+    if (requester.can_send()) qp.responder.accompany(core_.now_ns);
     uint32_t packets = responder.transmit(budget);
     if (packets < budget) packets += requester.transmit(budget - packets);
     return packets;
@@ -505,7 +507,7 @@ template <class S>
 void Engine<S>::remove(QueuePair& qp) {
     if (qp.type == IBV_QPT_RC) {
         if (qp.multipath != nullptr) {
-            MpResponderLogic<S>(core_, qp).send_acks();
+            MpResponderLogic<S>(core_, qp).settle();
             core_.departed.insert(qp, core_.now_ns);
             stop_multipath(*qp.multipath);
             qp.multipath.reset();

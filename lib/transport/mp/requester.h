@@ -26,6 +26,11 @@ class MpRequesterLogic {
         : core_(core), qp_(qp), r_(qp.requester), mp_(*qp.multipath), paths_(core.multipath->paths) {}
 
     uint32_t transmit(uint32_t budget);
+    // Whether transmit() would find a request that nothing but order can hold back.
+    bool can_send() const {
+        return qp_.state == IBV_QPS_RTS && r_.next_wqe != limit() && r_.rnr_until <= core_.now_ns &&
+               mp_.requests.awnd() > 0;
+    }
     // An acknowledged request packet; `aack` was applied to the stream.
     void take_error(const wire::MpAckEntry& entry, uint8_t syndrome);
     // Completes the requests that are complete.
@@ -41,6 +46,8 @@ class MpRequesterLogic {
     void expire();
     uint64_t next_deadline() const {
         uint64_t deadline = std::min({r_.ack_deadline, mp_.sync_ns, paths_.deadline(mp_.requests), paths_.deadline(mp_.responses)});
+        const uint64_t ack_ns = qp_.responder.ack_not_before;
+        if (ack_ns > core_.now_ns) deadline = std::min(deadline, ack_ns);
         return r_.rnr_until != 0 ? std::min(deadline, r_.rnr_until) : deadline;
     }
 

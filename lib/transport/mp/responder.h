@@ -43,6 +43,11 @@ class MpResponderLogic {
     void owe(const wire::Headers& headers, bool ce, wire::MpAck kind, uint8_t syndrome = 0);
     bool owes() const { return mp_.owed_count != 0; }
     uint32_t send_acks();
+    // The QP goes: an ACK that waits goes before it.
+    void settle() {
+        s_.ack_not_before = 0;
+        send_acks();
+    }
 
   private:
     enum class Result : uint8_t {
@@ -121,7 +126,14 @@ bool MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
         return true;
     }
     // Owed before what follows it, so that errors of held packets are told after it.
+    const bool alone = mp_.owed_count == 0;
     owe(h, frame.ce(), wire::MpAck::kAck);
+    if (is_last(op)) {
+        // Only one waits: a second says that the peer sends on without an answer.
+        s_.ping_pong = s_.ping_pong && alone;
+        if (s_.ping_pong) s_.ack_not_before = core_.now_ns + kAckWaitNs;
+        s_.received_ns = core_.now_ns;
+    }
     if (result == Result::kBadInvalidate) {
         shared_.reorder.advance(stream, h.mp.last, [](Psn, Slot) { return false; });
         fail_receive(IBV_WC_REM_INV_REQ_ERR);
@@ -442,6 +454,7 @@ void MpResponderLogic<S>::owe(const wire::Headers& h, bool ce, wire::MpAck kind,
     mp_.owed[mp_.owed_count++] = {
         {.kind = kind, .ece = ce, .retx = h.mp.retx, .response = h.mp.response, .psn = h.bth.psn, .vp = h.vp},
         syndrome};
+    s_.ack_not_before = 0;
     core_.activate(qp_);
     if (mp_.owed_count == Multipath::kMaxOwed) send_acks();
 }
@@ -449,6 +462,11 @@ void MpResponderLogic<S>::owe(const wire::Headers& h, bool ce, wire::MpAck kind,
 // BX-3: consecutive entries of one stream share a packet. Errors go alone: only MPAETH has room for the syndrome.
 template <class S>
 uint32_t MpResponderLogic<S>::send_acks() {
+    if (s_.ack_not_before > core_.now_ns) return 0;
+    if (s_.ack_not_before != 0) {
+        s_.ack_not_before = 0;
+        s_.ping_pong = false;
+    }
     uint32_t packets = 0, at = 0;
     while (at != mp_.owed_count && core_.sink.ready()) {
         const OwedAck& first = mp_.owed[at++];
