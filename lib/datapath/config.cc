@@ -72,7 +72,8 @@ class Table {
     template <class T>
     void choice(const char* key, T& out, std::initializer_list<std::pair<const char*, T>> choices) {
         std::string allowed;
-        for (const auto& [name, value] : choices) allowed += (allowed.empty() ? "\"" : ", \"") + std::string(name) + "\"";
+        for (const auto& [name, value] : choices)
+            allowed += (allowed.empty() ? "\"" : " or \"") + std::string(name) + "\"";
         const auto text = string(key, allowed);
         if (!text) return;
         for (const auto& [name, value] : choices) {

@@ -96,7 +96,8 @@ bool MpResponderLogic<S>::expects_middle(const wire::ParsedFrame& frame) const {
     const wire::Headers& h = frame.headers;
     return Psn(h.bth.psn) == mp_.requests_in.expected &&
            frame.payload_bytes == qp_.mtu && s_.message == Responder::Message::kWrite && h.reth.va == s_.write_va &&
-           h.reth.rkey == s_.write_rkey && h.reth.length == s_.write_length && s_.write_length > qp_.mtu;
+           h.reth.rkey == s_.write_rkey && h.reth.length == s_.write_length && s_.write_length > qp_.mtu &&
+           uint64_t{h.mp.ipsn} * qp_.mtu == s_.offset;
 }
 
 template <class S>
@@ -234,6 +235,7 @@ auto MpResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op) -
         s_.write_va = h.reth.va + frame.payload_bytes;
         s_.write_rkey = h.reth.rkey;
         s_.write_length = h.reth.length - frame.payload_bytes;
+        s_.offset = h.mp.ipsn * qp_.mtu + frame.payload_bytes;
         return result;
     }
     if (h.mp.msn != mp_.msn_in) return Result::kInvalidRequest;
