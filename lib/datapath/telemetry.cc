@@ -264,8 +264,7 @@ void start_telemetry(Runtime& runtime) {
     rte_telemetry_register_cmd("/rove/qp", show_qp, "State of a queue pair. Parameter: its number.");
     rte_telemetry_register_cmd("/rove/neighbours", show_neighbours, "Neighbours of each device. No parameters.");
     rte_telemetry_register_cmd("/rove/impair", impair,
-                               "Paths of a device: what befalls their frames. Parameters: DEVICE to show, "
-                               "DEVICE,PATH,KEY=VALUE,... to change; PATH: a number, or all.");
+                               "Impaired paths. Parameters: device; to change, also path or all, KEY=VALUE,...");
 }
 
 void stop_telemetry() {

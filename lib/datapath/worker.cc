@@ -115,8 +115,9 @@ uint32_t WorkerCore::receive() {
         const uint16_t count =
             from.port->ready() ? rte_eth_rx_burst(from.port->id(), from.queue, mbufs, kRxBurst) : uint16_t{0};
         std::span<rte_mbuf*> frames(mbufs, count);
+        // By the clock after they came: were we preempted since the round began, delays are not the shorter for it.
         if (from.impairment != nullptr) [[unlikely]]
-            frames = from.impairment->run(frames, now_ns_);
+            frames = from.impairment->run(frames, now_ns());
         received += std::max<uint32_t>(count, static_cast<uint32_t>(frames.size()));
         if (frames.empty()) continue;
         take_frames(frames.data(), static_cast<uint16_t>(frames.size()), from);
