@@ -253,14 +253,14 @@ std::string Runtime::impair(const Device& device, std::optional<uint32_t> path, 
     return {};
 }
 
-std::vector<PathState> Runtime::paths(const Device& device) const {
+std::vector<PathState> Runtime::impaired_paths(const Device& device) const {
     std::vector<PathState> states;
     for (const auto& worker : workers_) {
         const Worker::Hold hold(*worker);
         const Impairment* impairment = worker->core().impairment(device.port());
         if (impairment == nullptr) continue;
         states.resize(impairment->paths().size());
-        for (size_t i = 0; i < states.size(); ++i) impairment->paths()[i].add_to(states[i]);
+        for (size_t i = 0; i < states.size(); ++i) states[i].add(impairment->paths()[i].state());
     }
     return states;
 }

@@ -81,7 +81,7 @@ class Runtime {
     std::string impair(const Device& device, std::optional<uint32_t> path, std::string_view changes);
 
     // The paths of `device`, then what is of no path; empty if nothing befalls its frames.
-    std::vector<PathState> paths(const Device& device) const;
+    std::vector<PathState> impaired_paths(const Device& device) const;
 
     uint64_t now_ns() const { return clock_.now_ns(); }
 

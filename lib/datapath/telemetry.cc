@@ -233,7 +233,7 @@ int impair(const char*, const char* parameters, rte_tel_data* data) {
         if (const std::string wrong = change_impairment(runtime, device, path, rest); !wrong.empty())
             return rte_tel_data_string(data, wrong.c_str());
         rte_tel_data_start_dict(data);
-        const std::vector<PathState> paths = runtime.paths(device);
+        const std::vector<PathState> paths = runtime.impaired_paths(device);
         for (size_t i = 0; i < paths.size(); ++i) {
             rte_tel_data* one = rte_tel_data_alloc();
             if (one == nullptr) return -1;

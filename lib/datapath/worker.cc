@@ -97,8 +97,8 @@ std::string WorkerCore::impair(uint16_t port, std::optional<uint32_t> path, std:
     std::unique_ptr<Impairment>& impairment = ports_[port].impairment;
     const size_t paths = impairment == nullptr ? 0 : impairment->paths().size() - 1;
     if (path && *path >= paths)
-        return "got path " + std::to_string(*path) + ", allowed all, or less than the device's " +
-               std::to_string(paths) + " paths";
+        return "got path " + std::to_string(*path) + ", allowed all" +
+               (paths == 0 ? ": no paths are configured" : ", or 0.." + std::to_string(paths - 1));
     PathSettings tried;
     if (std::string wrong = change(tried, changes); !wrong.empty()) return wrong;
     const LcoreScope lcore(lcore_);

@@ -99,8 +99,7 @@ class WorkerCore {
     };
     uint32_t receive();
     void take_frames(rte_mbuf** mbufs, uint16_t count, PortQueue& from);
-    // Returns false if the mbuf went elsewhere: to another worker, or back as an answer. `frame` is room for its
-    // headers.
+    // Returns false if the mbuf went elsewhere: to another worker, or back as an answer. `frame` is room for its headers.
     bool take_frame(rte_mbuf* mbuf, wire::ParsedFrame& frame, PortQueue& from);
     // A frame that is not RoCE; returns as take_frame().
     bool discover(rte_mbuf* mbuf, PortQueue& from);

@@ -37,7 +37,7 @@ def paths(process):
 def death_and_return():
     """All of a QP's packets take one path. It dies in the middle of a transfer that is verified, and comes back in time."""
     link = memif_link(impair={"paths": 4, "rate_mbps": 2000, "queue_packets": 1024})
-    command = [program("verbs_check"), "--verbs", "write,send,read", "--sizes", "65536", "--depth", "4", "--rounds", "800"]
+    command = [program("verbs_check"), "--verbs", "write,send,read", "--sizes", "65536", "--depth", "4", "--rounds", "400"]
     port = free_port()
     server = start_server(link, command, port, "--port")
     client = start_client(link, command, port, "--port")

@@ -17,7 +17,7 @@ namespace rove::datapath {
 
 class Impairment {
   public:
-    static constexpr size_t kBurst = 32;  // frames that waited, a round: as many as a port gives at once
+    static constexpr size_t kBurst = 64;  // frames that waited, a round: what a port gives at once, all doubled
 
     Impairment(const ImpairConfig& config, Shelf& shelf, rte_mempool* pool);
 
@@ -28,12 +28,12 @@ class Impairment {
     // Of one path, or of all and of the device. `changes` as for change(), and found good.
     void change(std::optional<uint32_t> path, std::string_view changes, uint64_t now_ns);
     // The last one is of frames that belong to no path.
-    const std::deque<Path>& paths() const { return paths_; }
+    const std::deque<ImpairedPath>& paths() const { return paths_; }
 
   private:
-    Path& path_of(const rte_mbuf& mbuf);
+    ImpairedPath& path_of(const rte_mbuf& mbuf);
 
-    std::deque<Path> paths_;
+    std::deque<ImpairedPath> paths_;
     std::vector<rte_mbuf*> out_;
 };
 

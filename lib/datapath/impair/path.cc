@@ -6,25 +6,19 @@
 
 namespace rove::datapath {
 
-Path::Path(const PathSettings& settings, uint64_t seed, Shelf& shelf, rte_mempool* pool)
+ImpairedPath::ImpairedPath(const PathSettings& settings, uint64_t seed, Shelf& shelf, rte_mempool* pool)
     : settings_(settings), dice_(seed), shelf_(shelf), pool_(pool) {
     dice_.set(settings);
 }
 
-void Path::set(const PathSettings& settings, uint64_t now_ns) {
+void ImpairedPath::set(const PathSettings& settings, uint64_t now_ns) {
     advance(now_ns);
     settings_ = settings;
     dice_.set(settings);
     if (settings.down) cut();
 }
 
-void Path::add_to(PathState& state) const {
-    state.settings = settings_;
-    for (size_t i = 0; i < counters_.values.size(); ++i) state.counters.values[i] += counters_.values[i];
-    state.waiting += waiting();
-}
-
-void Path::arrive(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf*>& out) {
+void ImpairedPath::arrive(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf*>& out) {
     ++counters_[ImpairCounter::kFrames];
     counters_[ImpairCounter::kBytes] += mbuf->pkt_len;
     if (settings_.down) return drop(mbuf, ImpairCounter::kDown);
@@ -55,7 +49,7 @@ void Path::arrive(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf*>& out) 
     }
 }
 
-void Path::forward(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf*>& out) {
+void ImpairedPath::forward(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf*>& out) {
     advance(now_ns);
     if (settings_.delay_us == 0 && settings_.rate_mbps == 0 && wire_.empty()) {
         out.push_back(mbuf);
@@ -72,7 +66,7 @@ void Path::forward(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf*>& out)
     queue_.push(*frame);
 }
 
-void Path::depart(Shelf::Frame& frame, uint64_t start_ns) {
+void ImpairedPath::depart(Shelf::Frame& frame, uint64_t start_ns) {
     busy_until_ns_ = start_ns;
     if (settings_.rate_mbps != 0) {  // 1 Mb/s is 1 millibit a nanosecond
         unsent_millibits_ += frame.mbuf->pkt_len * uint64_t{8000};
@@ -84,23 +78,23 @@ void Path::depart(Shelf::Frame& frame, uint64_t start_ns) {
 }
 
 // What the transmitter has begun to send since it was last looked at. That it comes late does not show in the times.
-void Path::advance(uint64_t now_ns) {
+void ImpairedPath::advance(uint64_t now_ns) {
     while (!queue_.empty() && busy_until_ns_ <= now_ns) depart(queue_.pop(), busy_until_ns_);
 }
 
-rte_mbuf* Path::take(uint64_t now_ns) {
+rte_mbuf* ImpairedPath::take(uint64_t now_ns) {
     Shelf::Frame& frame = wire_.pop();
     shelf_.give_back(frame);
     advance(now_ns);
     return frame.mbuf;
 }
 
-void Path::drop(rte_mbuf* mbuf, ImpairCounter reason) {
+void ImpairedPath::drop(rte_mbuf* mbuf, ImpairCounter reason) {
     ++counters_[reason];
     rte_pktmbuf_free(mbuf);
 }
 
-void Path::mark(rte_mbuf* mbuf) {
+void ImpairedPath::mark(rte_mbuf* mbuf) {
     auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
     const auto transit = wire::find_transit({frame, mbuf->data_len});
     if (!transit || wire::ecn(frame + transit->l3) == wire::kEcnNotEct) return;
@@ -108,7 +102,7 @@ void Path::mark(rte_mbuf* mbuf) {
     ++counters_[ImpairCounter::kMarked];
 }
 
-void Path::cut() {
+void ImpairedPath::cut() {
     for (Shelf::List* list : {&wire_, &queue_}) {
         while (!list->empty()) {
             Shelf::Frame& frame = list->pop();

@@ -16,20 +16,17 @@
 
 namespace rove::datapath {
 
-class Path {
+class ImpairedPath {
   public:
-    Path(const PathSettings& settings, uint64_t seed, Shelf& shelf, rte_mempool* pool);
-    ~Path() { cut(); }
-    Path(const Path&) = delete;
-    Path& operator=(const Path&) = delete;
+    ImpairedPath(const PathSettings& settings, uint64_t seed, Shelf& shelf, rte_mempool* pool);
+    ~ImpairedPath() { cut(); }
+    ImpairedPath(const ImpairedPath&) = delete;
+    ImpairedPath& operator=(const ImpairedPath&) = delete;
 
     // Holds for frames that come, and for those that wait for the transmitter. What is on the wire is on its way; but a
     // path that goes down loses that too.
     void set(const PathSettings& settings, uint64_t now_ns);
-    const PathSettings& settings() const { return settings_; }
-    const ImpairCounters& counters() const { return counters_; }
-    uint32_t waiting() const { return queue_.size() + wire_.size() + held_count_; }
-    void add_to(PathState& state) const;
+    PathState state() const { return {settings_, counters_, queue_.size() + wire_.size() + held_count_}; }
 
     // Takes a frame. What need not wait is appended to `out`.
     void arrive(rte_mbuf* mbuf, uint64_t now_ns, std::vector<rte_mbuf*>& out);

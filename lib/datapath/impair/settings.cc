@@ -86,4 +86,10 @@ std::vector<std::pair<const char*, std::string>> texts(const PathSettings& setti
     return writer.written;
 }
 
+void PathState::add(const PathState& worker) {
+    settings = worker.settings;
+    for (size_t i = 0; i < counters.values.size(); ++i) counters.values[i] += worker.counters.values[i];
+    waiting += worker.waiting;
+}
+
 }  // namespace rove::datapath

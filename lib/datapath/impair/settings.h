@@ -48,11 +48,12 @@ struct ImpairConfig {
     bool none() const { return device == PathSettings{} && paths.empty(); }
 };
 
-// What telemetry shows of a path: of all workers together.
+// What telemetry shows of a path: of all workers together, which have the same settings.
 struct PathState {
     PathSettings settings;
     ImpairCounters counters;
     uint32_t waiting = 0;  // frames
+    void add(const PathState& worker);
 };
 
 // Applies "key=value,key=value" to `settings`. Returns "", or what is wrong with it, and then nothing was changed.

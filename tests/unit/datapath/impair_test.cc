@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Impaired paths in virtual time: each impairment alone and with others, to the nanosecond; what is bounded, and that
 // no mbuf is lost.
-#include "datapath/impair/impairment.h"
-
 #include <gtest/gtest.h>
 #include <rte_eal.h>
 #include <rte_mempool.h>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "../wire/samples.h"
+#include "datapath/impair/impairment.h"
 #include "wire/transit.h"
 
 namespace rove::datapath {
@@ -72,7 +71,8 @@ TEST(SettingsTest, ChangeIsAllOrNothing) {
     EXPECT_EQ(settings, (PathSettings{.loss = 0.5, .mark = 0.001, .delay_us = 200, .down = true}));
     const PathSettings before = settings;
     const std::map<std::string, std::string> refused{
-        {"loss=0.1,delay=3", "got the unknown key 'delay', allowed loss, duplicate, corrupt, reorder, mark, delay_us, "},
+        {"loss=0.1,delay=3",
+         "got the unknown key 'delay', allowed loss, duplicate, corrupt, reorder, mark, delay_us, "},
         {"loss=1.5", "key 'loss': got '1.5', allowed a number 0..1"},
         {"loss=nan", "key 'loss': got 'nan'"},
         {"loss=", "key 'loss': got ''"},
@@ -173,7 +173,9 @@ class ImpairTest : public testing::Test {
         for (const Out& out : out_) list.push_back(out.number);
         return list;
     }
-    uint64_t count(ImpairCounter counter, size_t path = 0) const { return stage_->paths()[path].counters()[counter]; }
+    uint64_t count(ImpairCounter counter, size_t path = 0) const {
+        return stage_->paths()[path].state().counters[counter];
+    }
     void change(std::string_view changes, uint64_t now_ns) { stage_->change(std::nullopt, changes, now_ns); }
 
     Shelf shelf_;
@@ -389,16 +391,23 @@ TEST_F(ImpairTest, ChangesOfOnePathLeaveTheOthers) {
     start({.loss = 0.1}, {{.loss = 0.2}, {.loss = 0.3}});
     stage_->change(1, "delay_us=5", 0);
     stage_->change(std::nullopt, "mark=1", 0);
-    EXPECT_EQ(stage_->paths()[0].settings(), (PathSettings{.loss = 0.2, .mark = 1}));
-    EXPECT_EQ(stage_->paths()[1].settings(), (PathSettings{.loss = 0.3, .mark = 1, .delay_us = 5}));
-    EXPECT_EQ(stage_->paths()[2].settings(), (PathSettings{.loss = 0.1, .mark = 1}));
+    EXPECT_EQ(stage_->paths()[0].state().settings, (PathSettings{.loss = 0.2, .mark = 1}));
+    EXPECT_EQ(stage_->paths()[1].state().settings, (PathSettings{.loss = 0.3, .mark = 1, .delay_us = 5}));
+    EXPECT_EQ(stage_->paths()[2].state().settings, (PathSettings{.loss = 0.1, .mark = 1}));
 }
 
 // Everything at once with changes: the same seed gives the same run; every frame is accounted for.
 TEST_F(ImpairTest, SameSeedSameRunAndEveryFrameIsAccountedFor) {
     const auto all = [&](uint64_t seed) {
-        const PathSettings wild{.loss = 0.1, .duplicate = 0.1, .corrupt = 0.05, .reorder = 0.1, .mark = 0.1,
-                                .delay_us = 20, .rate_mbps = 5000, .queue_packets = 20, .ecn_threshold_packets = 5};
+        const PathSettings wild{.loss = 0.1,
+                                .duplicate = 0.1,
+                                .corrupt = 0.05,
+                                .reorder = 0.1,
+                                .mark = 0.1,
+                                .delay_us = 20,
+                                .rate_mbps = 5000,
+                                .queue_packets = 20,
+                                .ecn_threshold_packets = 5};
         start(wild, std::vector<PathSettings>(3, wild), seed);
         out_.clear();
         sent_ = damaged_ = 0;
@@ -410,12 +419,12 @@ TEST_F(ImpairTest, SameSeedSameRunAndEveryFrameIsAccountedFor) {
         }
         drain();
         uint64_t in = 0, gone = 0;
-        for (const Path& path : stage_->paths()) {
-            const ImpairCounters& counters = path.counters();
+        for (const ImpairedPath& path : stage_->paths()) {
+            const auto [settings, counters, waiting] = path.state();
             in += counters[ImpairCounter::kFrames] + counters[ImpairCounter::kDuplicated];
             for (const auto drop : {ImpairCounter::kLost, ImpairCounter::kDown, ImpairCounter::kQueueFull})
                 gone += counters[drop];
-            gone += path.waiting();  // reordered, and none came after
+            gone += waiting;  // reordered, and none came after
         }
         EXPECT_EQ(in - gone, out_.size() + damaged_);
         EXPECT_GT(count(ImpairCounter::kQueueFull), 0u);
