@@ -2,7 +2,7 @@
 """Impaired paths between two processes: delay and rate as programs see them, a path that dies and comes back during a transfer."""
 import time
 
-from harness import STOPPED, check, free_port, memif_link, program, start_client, start_server, telemetry, test
+from harness import STOPPED, check, free_port, memif_link, program, shipped, start_client, start_server, telemetry, test
 from test_perftest import perftest
 
 DELAY_US = 200
@@ -60,4 +60,29 @@ def death_and_return():
     server.succeed(STOPPED)
 
 
-test("impair/death-and-return", death_and_return, quick=True)
+test("impair/death-and-return", death_and_return, quick=True, modes=("rc",))
+
+
+def shipped_paths():
+    """config/impaired-*.toml in mp: a path that dies under way and one that loses 5 % do not keep the others from carrying on."""
+    link = memif_link()
+    for config, name in zip(link.configs, ("impaired-a", "impaired-b")):
+        impair = config["device"][0]["impair"] = shipped(name)["device"][0]["impair"]
+        (dies,) = [path for path in impair["path"] if path.pop("down", False)]   # later: a HELLO must arrive first
+    command = [program("verbs_check"), "--verbs", "write,read", "--sizes", "65536", "--depth", "4", "--rounds", "200"]
+    port = free_port()
+    server = start_server(link, command, port, "--port")
+    client = start_client(link, command, port, "--port")
+    client.wait_for(lambda: sum(is_["frames"] for is_ in paths(server).values()) > 1000, 20, "traffic")
+    for process in (server, client):
+        telemetry(process.pid, f"/rove/impair,rove0,{dies['index']},down=true")
+    client.wait_for(lambda: paths(server)[str(dies["index"])]["drop_down"] > 0, 10, "packets on the dead path")
+    now = paths(server)
+    check(all(is_["frames"] > 0 for is_ in now.values()) and len(now) == 9, str(now))
+    check(now["2"]["lost"] > 0, str(now["2"]))
+    client.succeed(40)
+    check(all(line["lost"] == 0 for line in server.json()), server.story())
+    server.succeed(STOPPED)
+
+
+test("impair/shipped-paths", shipped_paths, modes=("mp",))

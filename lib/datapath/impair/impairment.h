@@ -21,7 +21,8 @@ class Impairment {
 
     Impairment(const ImpairConfig& config, Shelf& shelf, rte_mempool* pool);
 
-    // A round: what waited long enough, the earliest first, then what is left of `arrived`. Valid until the next call.
+    // A round: what waited long enough, the earliest first, then what need not wait of `arrived`. Valid until the next
+    // call.
     std::span<rte_mbuf*> run(std::span<rte_mbuf*> arrived, uint64_t now_ns);
     uint64_t next_deadline() const;  // UINT64_MAX: nothing waits
 

@@ -16,13 +16,11 @@ struct Reader {
     std::map<std::string, std::string, std::less<>> values;
     std::string known, error;
 
-    bool take(const char* key, auto& out, const std::string& allowed, auto&& parse) {
+    void take(const char* key, auto& out, const std::string& allowed, auto&& parse) {
         known += (known.empty() ? "" : ", ") + std::string(key);
         const auto found = values.extract(key);
-        if (found.empty()) return false;
-        if (!parse(std::string_view(found.mapped()), out) && error.empty())
+        if (!found.empty() && !parse(std::string_view(found.mapped()), out) && error.empty())
             error = "key '" + std::string(key) + "': got '" + found.mapped() + "', allowed " + allowed;
-        return true;
     }
     static bool number(std::string_view text, auto& out, auto least, auto most) {
         const char* const end = text.data() + text.size();

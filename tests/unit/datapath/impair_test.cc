@@ -5,8 +5,8 @@
 #include <rte_eal.h>
 #include <rte_mempool.h>
 
+#include <algorithm>
 #include <array>
-#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
@@ -131,7 +131,7 @@ class ImpairTest : public testing::Test {
     }
     rte_mbuf* mbuf(const wire::samples::Frame& frame) {
         rte_mbuf* made = rte_pktmbuf_alloc(pool());
-        std::memcpy(rte_pktmbuf_append(made, static_cast<uint16_t>(frame.size())), frame.data(), frame.size());
+        std::ranges::copy(frame, rte_pktmbuf_append(made, static_cast<uint16_t>(frame.size())));
         return made;
     }
     // The next frame from `udp_src`, of `kBytes` bytes.
