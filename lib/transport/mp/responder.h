@@ -91,7 +91,8 @@ bool MpResponderLogic<S>::expects_middle(const wire::ParsedFrame& frame) const {
     const wire::Headers& h = frame.headers;
     return Psn(h.bth.psn) == mp_.requests_in.expected &&
            frame.payload_bytes == qp_.mtu && s_.message == Responder::Message::kWrite && h.reth.va == s_.write_va &&
-           h.reth.rkey == s_.write_rkey && h.reth.length == s_.write_length && s_.write_length > qp_.mtu;
+           h.reth.rkey == s_.write_rkey && h.reth.length == s_.write_length && s_.write_length > qp_.mtu &&
+           uint64_t{h.mp.ipsn} * qp_.mtu == s_.offset;
 }
 
 template <class S>
@@ -119,6 +120,11 @@ bool MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
     if (result != Result::kTaken && result != Result::kBadInvalidate) {
         refuse(h, frame.ce(), result);
         return true;
+    }
+    if (mp_.responses.backoff == Multipath::kSilence && mp_.responses.outstanding()) {
+        mp_.responses.backoff = 0;
+        mp_.responses.timer_ns = core_.now_ns;
+        core_.deadlines.schedule(qp_, core_.now_ns);
     }
     // Owed before what follows it, so that errors of held packets are told after it.
     owe(h, frame.ce(), wire::MpAck::kAck);
@@ -219,6 +225,7 @@ auto MpResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op) -
             finish_message(h, op, IBV_WC_RECV_RDMA_WITH_IMM, h.mp.ipsn * qp_.mtu + frame.payload_bytes);
         // Where the message goes on, if its next packet comes next: expects_middle().
         s_.message = is_last(op) ? Responder::Message::kNone : Responder::Message::kWrite;
+        s_.offset = h.mp.ipsn * qp_.mtu + frame.payload_bytes;
         s_.write_va = h.reth.va + frame.payload_bytes;
         s_.write_rkey = h.reth.rkey;
         s_.write_length = h.reth.length - frame.payload_bytes;

@@ -219,6 +219,22 @@ TEST_F(Optimistic, MP12_ASynchroniseOperationThatIsEarlyIsDroppedAndNacked) {
     EXPECT_EQ(b.engine.multipath()->held_peak(), 0u);
 }
 
+// Each NACK lets the packet go again, and the network repeats each NACK: without a limit there would be ever more.
+TEST_F(Optimistic, MP9_ARepeatedNackIsNoReasonToSendTwice) {
+    net.filter = [&](const Observed& p) {
+        if (p.from == b.index()) return Verdict::kTwice;
+        return p.headers.bth.psn == net.trace[0].headers.bth.psn ? Verdict::kDrop : Verdict::kPass;
+    };
+    post(write(1, 0, 512, 0));
+    post(sync(write(2, 1024, 8, 2048)));
+    net.pump();
+    net.run_for(100 * kMicrosecond);  // 25 round trips
+    EXPECT_LE(packets(a, Op::kWriteOnly), 80u);
+    net.filter = nullptr;
+    ASSERT_TRUE(run());
+    EXPECT_EQ(ids(sent()), (std::vector<uint64_t>{1, 2}));
+}
+
 // A program that writes data, then a flag, over a network that lets packets overtake; the peer looks after each packet.
 // How often it finds a flag without its data.
 uint64_t flags_without_data(const Config& sender, const Config& receiver, uint32_t flags = IBV_SEND_SIGNALED) {
@@ -340,6 +356,29 @@ TEST_F(Multipath, APeerThatIsGoneIsGivenUp) {
     post(write(1, 0, 512, 0));
     ASSERT_TRUE(run());
     expect_sent(IBV_WC_RETRY_EXC_ERR);
+}
+
+// The next packet of a WRITE is verified while it is copied: nothing may be concluded from its headers before.
+TEST_F(Multipath, ADamagedIndexIsDamageAndNoInvalidRequest) {
+    delay(1);
+    post(write(1, 0, 4 * 1024, 0));
+    net.pump();
+    settle();
+    const wire::FlowTemplate flow = a.path_to(b).headers;
+    const std::vector<uint8_t> payload(1024);
+    const wire::Segment segment{payload.data(), 1024};
+    constexpr size_t kIndexAt = 14 + 20 + 8 + 12 + 7;
+    for (const uint8_t bit : {0x01, 0x02, 0x80}) {
+        std::vector<uint8_t> frame(wire::frame_bytes(flow, net.trace[1].headers.bth.opcode, 1024));
+        wire::build_frame(frame.data(), flow, net.trace[1].headers, {&segment, 1});
+        frame[kIndexAt] ^= bit;
+        net.deliver(b, frame);
+    }
+    EXPECT_EQ(b.parse_errors[static_cast<size_t>(wire::ParseError::kIcrc)], 3u);
+    EXPECT_EQ(qb->state, IBV_QPS_RTS);
+    net.release();
+    ASSERT_TRUE(run());
+    EXPECT_TRUE(arrived(0, 4 * 1024, 0));
 }
 
 // A standard RC packet for a QP in mp mode, and the other way round, is nobody's.
