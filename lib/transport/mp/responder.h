@@ -74,10 +74,12 @@ class MpResponderLogic {
     Result place_write(const wire::ParsedFrame& frame, wire::Op op);
     Result execute_read(const wire::Headers& headers);
     Result execute_atomic(const wire::Headers& headers, wire::Op op);
-    void finish_message(const wire::Headers& headers, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes);
+    void finish_message(const wire::Headers& headers, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes) {
+        mp_.msn_in = (mp_.msn_in + 1) & Psn::kMask;
+        core_.complete_message(qp_, headers, op, opcode, bytes);
+    }
     // Tells what became of a packet in its turn that was not taken.
     void refuse(const wire::Headers& headers, bool ce, Result result);
-    void fail_receive(ibv_wc_status status);
 
     Core<S>& core_;
     QueuePair& qp_;
@@ -130,7 +132,7 @@ bool MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
     owe(h, frame.ce(), wire::MpAck::kAck);
     if (result == Result::kBadInvalidate) {
         shared_.reorder.advance(stream, h.mp.last, [](Psn, Slot) { return false; });
-        fail_receive(IBV_WC_REM_INV_REQ_ERR);
+        core_.fail_receive(qp_, IBV_WC_REM_INV_REQ_ERR);
         return true;
     }
     shared_.reorder.advance(stream, h.mp.last, [&](Psn tail, Slot) { return release_held(tail); });
@@ -183,9 +185,9 @@ void MpResponderLogic<S>::take_early(const wire::ParsedFrame& frame, wire::Op op
 // The held packet's turn has come. False: it cannot be taken, and was told so.
 template <class S>
 bool MpResponderLogic<S>::release_held(Psn psn) {
-    HeldPacket* packet = mp_.held;
+    HeldPacket* packet = mp_.held.head;
     if (qp_.state == IBV_QPS_ERR || packet == nullptr || Psn(packet->headers.bth.psn) != psn) return false;
-    mp_.held = packet->next;
+    shared_.take_first(mp_.held);
     wire::ParsedFrame frame;
     frame.headers = packet->headers;
     frame.payload = packet->payload.data();
@@ -195,7 +197,7 @@ bool MpResponderLogic<S>::release_held(Psn psn) {
     const bool taken = result == Result::kTaken;
     // Its expected PSN is only now this one's; refuse() tells so by the entry's own PSN.
     if (result == Result::kBadInvalidate)
-        fail_receive(IBV_WC_REM_INV_REQ_ERR);
+        core_.fail_receive(qp_, IBV_WC_REM_INV_REQ_ERR);
     else if (!taken)
         refuse(frame.headers, false, result);
     shared_.release(packet);
@@ -281,24 +283,6 @@ auto MpResponderLogic<S>::place_write(const wire::ParsedFrame& frame, wire::Op o
 }
 
 template <class S>
-void MpResponderLogic<S>::finish_message(const wire::Headers& h, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes) {
-    ibv_wc wc{};
-    wc.status = IBV_WC_SUCCESS;
-    wc.opcode = opcode;
-    wc.byte_len = bytes;
-    wc.src_qp = qp_.remote_qpn;
-    if (has_immediate(op)) {
-        wc.wc_flags = IBV_WC_WITH_IMM;
-        wc.imm_data = htobe32(h.immediate);
-    } else if (op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) {
-        wc.wc_flags = IBV_WC_WITH_INV;
-        wc.invalidated_rkey = h.invalidate_rkey;
-    }
-    mp_.msn_in = (mp_.msn_in + 1) & Psn::kMask;
-    core_.complete_receive(qp_, wc, h.bth.solicited);
-}
-
-template <class S>
 auto MpResponderLogic<S>::execute_read(const wire::Headers& h) -> Result {
     if ((qp_.access & IBV_ACCESS_REMOTE_READ) == 0) return Result::kInvalidRequest;
     if (h.reth.length > kMaxMessageBytes || qp_.max_dest_rd_atomic == 0) return Result::kInvalidRequest;
@@ -352,7 +336,7 @@ void MpResponderLogic<S>::refuse(const wire::Headers& h, bool ce, Result result)
         case Result::kLength:
         case Result::kOperation:
             owe(h, ce, wire::MpAck::kErr, wire::kSyndromeNakRemoteOperation);
-            fail_receive(result == Result::kLength ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
+            core_.fail_receive(qp_, result == Result::kLength ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
             return;
         case Result::kAccess:
             syndrome = wire::kSyndromeNakRemoteAccess;
@@ -363,16 +347,6 @@ void MpResponderLogic<S>::refuse(const wire::Headers& h, bool ce, Result result)
     }
     owe(h, ce, wire::MpAck::kErr, syndrome);
     core_.sink.event(event, qp_);
-    core_.enter_error(qp_);
-}
-
-template <class S>
-void MpResponderLogic<S>::fail_receive(ibv_wc_status status) {
-    ibv_wc wc{};
-    wc.status = status;
-    wc.opcode = IBV_WC_RECV;
-    ++core_.counters[Counter::kLocalErrors];
-    if (s_.has_receive) core_.complete_receive(qp_, wc, true);
     core_.enter_error(qp_);
 }
 

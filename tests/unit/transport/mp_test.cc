@@ -358,6 +358,21 @@ TEST_F(Multipath, APeerThatIsGoneIsGivenUp) {
     expect_sent(IBV_WC_RETRY_EXC_ERR);
 }
 
+// MP-11: a requester that has gone says nothing; one that is still there asks for something else.
+TEST_F(Multipath, ResponsesWithoutAnswerAreSentForALimitedTimeAndAgainWithTheNextRequest) {
+    qa->timeout = 0;  // waits for ever
+    net.filter = [&](const Observed& p) { return p.headers.mp.response ? Verdict::kDrop : Verdict::kPass; };
+    post(read(1, 0, 4096, 0));
+    ASSERT_TRUE(run());  // comes to rest
+    EXPECT_GT(packets(b, Op::kReadResponseFirst), 100u);
+    EXPECT_TRUE(sent().empty());
+    net.filter = nullptr;
+    post(read(2, 8192, 4096, 8192));
+    ASSERT_TRUE(run());
+    EXPECT_EQ(ids(sent()), (std::vector<uint64_t>{1, 2}));
+    EXPECT_EQ(ma.bytes(0, 4096), mb.bytes(0, 4096));
+}
+
 // The next packet of a WRITE is verified while it is copied: nothing may be concluded from its headers before.
 TEST_F(Multipath, ADamagedIndexIsDamageAndNoInvalidRequest) {
     delay(1);
