@@ -219,6 +219,22 @@ TEST_F(Optimistic, MP12_ASynchroniseOperationThatIsEarlyIsDroppedAndNacked) {
     EXPECT_EQ(b.engine.multipath()->held_peak(), 0u);
 }
 
+// Each NACK lets the packet go again, and the network repeats each NACK: without a limit there would be ever more.
+TEST_F(Optimistic, MP9_ARepeatedNackIsNoReasonToSendTwice) {
+    net.filter = [&](const Observed& p) {
+        if (p.from == b.index()) return Verdict::kTwice;
+        return p.headers.bth.psn == net.trace[0].headers.bth.psn ? Verdict::kDrop : Verdict::kPass;
+    };
+    post(write(1, 0, 512, 0));
+    post(sync(write(2, 1024, 8, 2048)));
+    net.pump();
+    net.run_for(100 * kMicrosecond);  // 25 round trips
+    EXPECT_LE(packets(a, Op::kWriteOnly), 80u);
+    net.filter = nullptr;
+    ASSERT_TRUE(run());
+    EXPECT_EQ(ids(sent()), (std::vector<uint64_t>{1, 2}));
+}
+
 // A program that writes data, then a flag, over a network that lets packets overtake; the peer looks after each packet.
 // How often it finds a flag without its data.
 uint64_t flags_without_data(const Config& sender, const Config& receiver, uint32_t flags = IBV_SEND_SIGNALED) {
@@ -340,6 +356,21 @@ TEST_F(Multipath, APeerThatIsGoneIsGivenUp) {
     post(write(1, 0, 512, 0));
     ASSERT_TRUE(run());
     expect_sent(IBV_WC_RETRY_EXC_ERR);
+}
+
+// MP-11: a requester that has gone says nothing; one that is still there asks for something else.
+TEST_F(Multipath, ResponsesWithoutAnswerAreSentForALimitedTimeAndAgainWithTheNextRequest) {
+    qa->timeout = 0;  // waits for ever
+    net.filter = [&](const Observed& p) { return p.headers.mp.response ? Verdict::kDrop : Verdict::kPass; };
+    post(read(1, 0, 4096, 0));
+    ASSERT_TRUE(run());  // comes to rest
+    EXPECT_GT(packets(b, Op::kReadResponseFirst), 100u);
+    EXPECT_TRUE(sent().empty());
+    net.filter = nullptr;
+    post(read(2, 8192, 4096, 8192));
+    ASSERT_TRUE(run());
+    EXPECT_EQ(ids(sent()), (std::vector<uint64_t>{1, 2}));
+    EXPECT_EQ(ma.bytes(0, 4096), mb.bytes(0, 4096));
 }
 
 // A packet that continues the message in progress is placed while it is verified; nothing that it says may count before.
