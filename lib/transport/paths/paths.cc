@@ -23,6 +23,8 @@ uint32_t ticks(uint64_t ns) {
 const char* invalid(const PathsConfig& config) {
     if (!std::has_single_bit(config.max_window) || config.max_window < 16 || config.max_window > 4096)
         return "max_window: a power of two from 16 to 4096 packets";
+    if (config.first_vp < kFirstVp || config.vps < 1 || config.first_vp - kFirstVp + config.vps > kVps)
+        return "first_vp, vps: UDP source ports from 0xC000 to 0xFFFF";
     if (config.initial_window < 1 || config.initial_window > config.max_window)
         return "initial_window: from 1 to max_window packets";
     if (config.delta < 1 || config.delta > config.max_window) return "delta: from 1 to max_window packets";
@@ -131,7 +133,7 @@ void Paths::pass_clocks(SendStream& stream, bool more, uint64_t now_ns) {
 }
 
 void Paths::shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed) {
-    if (stream.cwnd_fixed > floor_fixed)
+    if (stream.cwnd_fixed > floor_fixed && !config_.fixed_window)
         stream.cwnd_fixed = std::max(stream.cwnd_fixed - std::min(by_fixed, stream.cwnd_fixed), floor_fixed);
 }
 
@@ -225,7 +227,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
     // MP-1
     if (entry.ece) {
         shrink(stream, kOne / 2, kOne);
-    } else if (!nack) {
+    } else if (!nack && !config_.fixed_window) {
         stream.cwnd_fixed = std::min(stream.cwnd_fixed + static_cast<uint32_t>((uint64_t{1} << 32) / stream.cwnd_fixed),
                                      config_.max_window << 16);
     }

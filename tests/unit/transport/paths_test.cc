@@ -108,7 +108,7 @@ TEST_F(PathsTest, MP3_InitialWindowOnRandomPathsThenAcksClock) {
     const auto left = send();
     std::set<uint16_t> vps;
     for (const Departure& d : left) {
-        EXPECT_GE(d.vp, Paths::kFirstVp);
+        EXPECT_GE(d.vp, kFirstVp);
         vps.insert(d.vp);
     }
     EXPECT_EQ(left.size(), 8u);
@@ -121,6 +121,31 @@ TEST_F(PathsTest, MP3_InitialWindowOnRandomPathsThenAcksClock) {
         ASSERT_EQ(next.size(), 1u);
         EXPECT_EQ(next[0].vp, left[i].vp);
         EXPECT_EQ(next[0].kind, Kind::kNew);
+    }
+}
+
+struct OnePath : PathsTest {
+    OnePath() : PathsTest(one_path()) {}
+    static PathsConfig one_path() {
+        PathsConfig config = make_config();
+        config.first_vp = 0xC123;
+        config.vps = 1;
+        config.fixed_window = true;
+        return config;
+    }
+};
+
+// What IRN does of this: one path, and no more on its way than a bandwidth-delay product, whatever is marked.
+TEST_F(OnePath, AFixedWindowStaysOnItsPath) {
+    for (int round = 0; round < 20; ++round) {
+        const auto left = send();
+        ASSERT_EQ(left.size(), 8u);
+        now += kRtt;
+        for (const Departure& d : left) {
+            EXPECT_EQ(d.vp, 0xC123);
+            ack(d, d.psn + 1, round % 2 == 0);
+        }
+        EXPECT_EQ(stream.cwnd(), 8u);
     }
 }
 
@@ -411,7 +436,8 @@ TEST(PathsConfigTest, WhatIsRefused) {
     EXPECT_EQ(invalid(PathsConfig{}), nullptr);
     for (const PathsConfig& bad :
          {PathsConfig{.initial_window = 0}, PathsConfig{.initial_window = 257}, PathsConfig{.max_window = 100},
-          PathsConfig{.max_window = 8192}, PathsConfig{.delta = 0}, PathsConfig{.probe_permille = 1001},
+          PathsConfig{.max_window = 8192}, PathsConfig{.first_vp = 0xBFFF}, PathsConfig{.vps = 0},
+          PathsConfig{.first_vp = 0xC001, .vps = 0x4000}, PathsConfig{.delta = 0}, PathsConfig{.probe_permille = 1001},
           PathsConfig{.sync_alpha = -1}})
         EXPECT_NE(invalid(bad), nullptr);
 }
