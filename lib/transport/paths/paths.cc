@@ -79,7 +79,7 @@ Departure Paths::next(SendStream& stream, bool more, uint64_t now_ns) {
     const bool room = stream.nxt - stream.una < static_cast<int32_t>(config_.max_window);
     Departure departure;
     const auto choose = [&] {
-        if (find_lost(stream, departure.psn) || find_recovery(stream, departure.psn)) return Departure::Kind::kAgain;
+        if (find_again(stream, departure.psn)) return Departure::Kind::kAgain;
         if (stream.awnd() <= 0) return Departure::Kind::kNothing;
         if (more && room) {
             departure.psn = stream.nxt;
@@ -190,13 +190,10 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
             if (recorded || packet.acked) {
                 if (entry.kind == wire::MpAck::kErr) stream.backoff = 0;  // it is no loss that it waits for
                 ++counters_.resent_nack;
+                if (entry.kind == wire::MpAck::kNack && !config_.infer_losses &&
+                    (!stream.recovering || is_repeated_in_vain(stream, packet)))
+                    recover(stream);
                 retract(stream, packet);
-                if (entry.kind == wire::MpAck::kNack && !stream.recovering && !config_.infer_losses) {
-                    stream.recovering = true;
-                    stream.recovery = stream.nxt;
-                    stream.retx = stream.una;
-                    stream.recovery_order = stream.order;
-                }
             }
         } else if (!packet.acked) {
             packet.acked = true;
@@ -234,6 +231,20 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
     if (stream.clock_count < SendStream::kClocks)
         stream.clocks[(stream.clock_head + stream.clock_count++) % SendStream::kClocks] = {entry.vp, 0, false};
     return true;
+}
+
+void Paths::recover(SendStream& stream) {
+    stream.recovering = true;
+    stream.recovery = stream.nxt;
+    stream.retx = stream.una;
+    stream.recovery_order = stream.order;
+}
+
+// Whether the receiver still misses the oldest packet when it refuses one that left a round trip after its repetition.
+bool Paths::is_repeated_in_vain(const SendStream& stream, const PacketRecord& refused) const {
+    const PacketRecord& oldest = record(stream, stream.una);
+    return oldest.retransmitted && !oldest.lost &&
+           static_cast<int32_t>(refused.sent - oldest.sent) > static_cast<int32_t>(ticks(stream.srtt_ns));
 }
 
 // BX-1: what left by the same path before a packet that has arrived has not been overtaken: it is gone.
@@ -302,9 +313,14 @@ void Paths::retract(SendStream& stream, PacketRecord& packet) {
     }
 }
 
-bool Paths::find_lost(SendStream& stream, Psn& psn) const {
-    if (stream.lost == 0) return false;
-    for (psn = stream.una; !record(stream, psn).lost; ++psn) {
+// The lowest first: what was refused for being too far ahead is refused again until that has arrived.
+bool Paths::find_again(SendStream& stream, Psn& psn) {
+    const bool recovery = find_recovery(stream, psn);
+    if (stream.lost == 0) return recovery;
+    for (Psn at = stream.una; !recovery || at < psn; ++at) {
+        if (!record(stream, at).lost) continue;
+        psn = at;
+        break;
     }
     return true;
 }

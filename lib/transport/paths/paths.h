@@ -90,10 +90,12 @@ class Paths {
     void restart(SendStream& stream);
     void shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed);
     void mark_lost(SendStream& stream, PacketRecord& packet, uint64_t& cause);
+    void recover(SendStream& stream);
+    bool is_repeated_in_vain(const SendStream& stream, const PacketRecord& refused) const;
     void retract(SendStream& stream, PacketRecord& packet);
     void infer(SendStream& stream, Psn psn, const PacketRecord& arrived);
     void mark_overdue(SendStream& stream);
-    bool find_lost(SendStream& stream, Psn& psn) const;
+    bool find_again(SendStream& stream, Psn& psn);
     bool find_recovery(SendStream& stream, Psn& psn);
     bool find_early(const SendStream& stream, Psn& psn) const;
     void pass_clocks(SendStream& stream, bool more, uint64_t now_ns);

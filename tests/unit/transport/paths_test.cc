@@ -298,7 +298,7 @@ struct GoingBack : Recovering {
 };
 
 TEST_F(Recovering, MP9_SelectiveRepeatSkipsWhatWasSacked) {
-    EXPECT_EQ(sent_again(), (std::vector<Psn>{first + 7, first, first + 3}));
+    EXPECT_EQ(sent_again(), (std::vector<Psn>{first, first + 3, first + 7}));
     paths.advance(stream, first + 8, now);
     EXPECT_FALSE(stream.recovering);
 }
@@ -307,6 +307,22 @@ TEST_F(GoingBack, MP9_GoBackNDoesNot) {
     const auto again = sent_again();
     const std::set<uint32_t> expected{0, 1, 2, 3, 4, 5};
     for (const uint32_t i : expected) EXPECT_EQ(std::ranges::count(again, first + i), 1) << i;
+}
+
+// What is refused for being too far ahead is so until the oldest has come, whose repetition may be lost, too.
+TEST_F(Recovering, MP9_ARepetitionThatIsLostIsNoticedByTheNextRefusal) {
+    ASSERT_EQ(sent_again().back(), first + 7);
+    const auto repeat_the_refused = [&] {
+        now += 2 * kRtt;
+        nack({Kind::kAgain, first + 7, stream.records[(first + 7).value() % 128].vp});
+        return send(0);
+    };
+    auto again = repeat_the_refused();  // it left together with the repetition of the first
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].psn, first + 7);
+    again = repeat_the_refused();  // it left two round trips later
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].psn, first);
 }
 
 TEST_F(PathsTest, MP10_TheTailIsSentAgainBeforeTheTimeout) {
