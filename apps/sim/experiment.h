@@ -47,7 +47,7 @@ std::span<const Experiment> experiments();
 
 // A number in a text.
 inline std::string format(const char* how, double value) {
-    char text[32];
+    char text[128];
     std::snprintf(text, sizeof text, how, value);
     return text;
 }

@@ -6,6 +6,14 @@
 
 namespace rove::sim {
 
+Report fig5(uint64_t seed);
 Report fig11a(uint64_t seed);
+Report fig11b(uint64_t seed);
+Report fig12a(uint64_t seed);
+Report fig14a(uint64_t seed);
+Report fig14b(uint64_t seed);
+Report fig15(uint64_t seed);
+Report fig16(uint64_t seed);
+Report fig17(uint64_t seed);
 
 }  // namespace rove::sim

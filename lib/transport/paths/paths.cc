@@ -385,7 +385,9 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
         }
         shrink(stream, stream.cwnd_fixed / 2, kOne);
     }
-    stream.credits = std::max(stream.credits, std::min(stream.lost, stream.cwnd()));
+    // As at the start (MP-3), however small the window: that nothing came back may mean that most paths are dead, and
+    // one that is not must be found.
+    stream.credits = std::max(stream.credits, std::min(stream.lost, config_.initial_window));
     stream.recovering = false;
     restart_timer(stream, now_ns);
 }
