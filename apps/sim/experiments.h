@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// All experiments. Each is in the file of its name.
+// All experiments. By the number of the figure in its paper.
 #pragma once
 
 #include "experiment.h"
@@ -15,5 +15,7 @@ Report fig14b(uint64_t seed);
 Report fig15(uint64_t seed);
 Report fig16(uint64_t seed);
 Report fig17(uint64_t seed);
+Report memory(uint64_t seed);
+Report bx1(uint64_t seed);
 
 }  // namespace rove::sim

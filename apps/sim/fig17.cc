@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // MP-RDMA Fig. 17: incast of one to nine senders.
 #include <algorithm>
+#include <ranges>
 
 #include "experiments.h"
 #include "testbed.h"
@@ -8,13 +9,13 @@
 namespace rove::sim {
 namespace {
 
-constexpr int kRuns = 5;
+constexpr uint64_t kRuns = 5;
 constexpr uint32_t kMessageBytes = 62'500;
 constexpr uint64_t kMessages = 200;  // 100 Mb from each
 
 // Of the receiver, until the last sender is done.
-double run(uint64_t seed, size_t senders, bool multipath) {
-    Testbed testbed(seed, mp_rdma());
+double run(uint64_t seed, size_t senders, bool multipath, const Red& red) {
+    Testbed testbed(seed, mp_rdma(), std::vector<uint64_t>(kPaths, 40), red);
     Network& network = testbed.network;
     Random random = network.world().new_stream();
     std::vector<Host*> hosts = testbed.racks.left.hosts;
@@ -39,26 +40,41 @@ double run(uint64_t seed, size_t senders, bool multipath) {
 }  // namespace
 
 Report fig17(uint64_t seed) {
-    Report report;
-    report.plot = {"MP-RDMA Fig. 17: incast", "senders", "goodput of the receiver, Gb/s", {{"MP-RDMA", {}}, {"DCQCN", {}}}, {}};
-    std::vector<double> all;
-    for (size_t senders = 1; senders <= 9; ++senders) {
-        for (const bool multipath : {true, false}) {
-            double mean = 0;
-            for (int i = 0; i < kRuns; ++i)
-                mean += run(seed * kRuns + static_cast<uint64_t>(i), senders, multipath) / kRuns;
-            report.plot.curves[multipath ? 0 : 1].points.emplace_back(senders, mean);
-            if (multipath) all.push_back(mean);
-        }
-        report.measures.push_back({std::to_string(senders) + " senders", "Gb/s", all.back(), 37.65, "", true});
-    }
-    const auto [least, most] = std::ranges::minmax(all);
+    struct Way {
+        const char* name;
+        bool multipath;
+        Red red;
+    };
+    const std::array ways{Way{"MP-RDMA", true, kRed}, Way{"MP-RDMA, marks from 40 KB on", true, kLaterRed},
+                          Way{"DCQCN", false, kRed}};
     const double line = 40 * kMpShare;
-    report.measures.push_back({"least of these", "Gb/s", least, 37.65, format("at least 0.97 of %.2f", line), least >= 0.97 * line});
-    report.measures.push_back({"largest by least", "", most / least, 1, "flat: at most 1.03", most / least <= 1.03});
+    Report report;
+    report.plot = {"MP-RDMA Fig. 17: incast", "senders", "goodput of the receiver, Gb/s", {}, {}};
+    for (const Way& way : ways) {
+        Curve& curve = report.plot.curves.emplace_back(way.name, decltype(Curve::points){});
+        for (size_t senders = 1; senders <= 9; ++senders) {
+            double mean = 0;
+            for (uint64_t i = 0; i < kRuns; ++i)
+                mean += run(seed * kRuns + i, senders, way.multipath, way.red) / kRuns;
+            curve.points.emplace_back(senders, mean);
+            if (&way == &ways[0])
+                report.measures.push_back({std::to_string(senders) + " senders", "Gb/s", mean, 37.65, "", true});
+        }
+        const auto [least, most] = std::ranges::minmax(curve.points | std::views::values);
+        const std::string name = std::string(" of ") + way.name;
+        if (&way == &ways[0]) {
+            report.measures.push_back({"least" + name, "Gb/s", least, 37.65, format("at least 0.97 of %.2f", line),
+                                       least >= 0.97 * line});
+            report.measures.push_back(
+                {"largest by least" + name, "", most / least, 1, "flat: at most 1.03", most / least <= 1.03});
+        } else {
+            report.measures.push_back({"least" + name, "Gb/s", least, {}, "", true});
+        }
+    }
     report.notes = {
-        "Each sends 100 Mb instead of 1 Gb, by WRITEs instead of asking for it; the mean of 5 runs.",
-        format("A line of 40 Gb/s carries %.2f Gb/s of payload.", line),
+        kWhyNotFull,
+        "Each sends 100 Mb instead of 1 Gb, by WRITEs instead of being asked for it; the mean of 5 runs.",
+        format("A line of 40 Gb/s carries %.2f Gb/s of payload; DCQCN's headers are smaller.", line),
     };
     return report;
 }

@@ -32,12 +32,13 @@ transport::Config irn() {
     return config;
 }
 
-Testbed::Testbed(uint64_t seed, const transport::Config& transport, const std::vector<uint64_t>& path_gbps)
+Testbed::Testbed(uint64_t seed, const transport::Config& transport, const std::vector<uint64_t>& path_gbps,
+                 const Red& red)
     : network(seed) {
     RackConfig rack{.hosts = 5};
     rack.host.transport = transport;
     rack.access = {.bits_per_s = kHostGbps * kGbps, .delay = kCableDelay};
-    rack.tor.red = kRed;
+    rack.tor.red = red;
     rack.tor.pfc = Pfc{};
     std::vector<PathConfig> paths;
     for (const uint64_t rate : path_gbps) paths.push_back({{.bits_per_s = rate * kGbps, .delay = kCableDelay}, {}});

@@ -202,15 +202,15 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
                 packet.lost = false;
                 --stream.lost;
             }
-            if (recorded) {
-                if (!packet.retransmitted) {
-                    const uint64_t rtt = uint64_t{ticks(now_ns) - packet.sent} << 6;
-                    stream.srtt_ns = stream.srtt_ns == 0 ? std::max<uint64_t>(rtt, 64) : (7 * stream.srtt_ns + rtt) / 8;
-                }
-                if (static_cast<int32_t>(packet.sent - stream.latest_sent) > 0 || stream.latest_sent == 0)
-                    stream.latest_sent = packet.sent;
-                if (config_.infer_losses) infer(stream, psn, packet);
+            if (recorded && !packet.retransmitted) {
+                const uint64_t rtt = uint64_t{ticks(now_ns) - packet.sent} << 6;
+                stream.srtt_ns = stream.srtt_ns == 0 ? std::max<uint64_t>(rtt, 64) : (7 * stream.srtt_ns + rtt) / 8;
             }
+        }
+        if (recorded) {  // it has arrived, taken or not
+            if (static_cast<int32_t>(packet.sent - stream.latest_sent) > 0 || stream.latest_sent == 0)
+                stream.latest_sent = packet.sent;
+            if (config_.infer_losses) infer(stream, psn, packet);
         }
     }
     if (entry.kind == wire::MpAck::kErr) return true;  // the requester's to handle
