@@ -34,6 +34,16 @@ class Table {
     Table(const std::string& file, std::string name, const toml::table& table)
         : file_(file), name_(std::move(name)), table_(table) {}
 
+    // Values that are fine alone may not be so together: `wrong` is null, or "NAME: what it may be" of the key that is
+    // called `prefix`NAME here.
+    void require_together(const std::string& prefix, const char* wrong) const {
+        if (wrong == nullptr) return;
+        const std::string text = wrong;
+        const size_t colon = text.find(": ");
+        const std::string key = prefix + text.substr(0, colon), allowed = text.substr(colon + 2);
+        if (const toml::node* node = table_.get(key)) refuse(*node, key, allowed);
+        refuse_text(table_.source().begin.line, key, "got nothing, allowed " + allowed);
+    }
     [[noreturn]] void refuse(const toml::node& node, const std::string& key, const std::string& allowed) const {
         refuse_text(node.source().begin.line, key, "got " + shown(node) + ", allowed " + allowed);
     }
@@ -51,13 +61,36 @@ class Table {
         uint(key, us, least, most);
         out_ns = us * 1000;
     }
-    void probability(const char* key, double& out) {
+    void boolean(const char* key, bool& out) {
+        const toml::node* node = find(key);
+        if (node == nullptr) return;
+        const auto value = node->value_exact<bool>();
+        if (!value) refuse(*node, key, "true or false");
+        out = *value;
+    }
+    // One of several names.
+    template <class T>
+    void choice(const char* key, T& out, std::initializer_list<std::pair<const char*, T>> choices) {
+        std::string allowed;
+        for (const auto& [name, value] : choices) allowed += (allowed.empty() ? "\"" : ", \"") + std::string(name) + "\"";
+        const auto text = string(key, allowed);
+        if (!text) return;
+        for (const auto& [name, value] : choices) {
+            if (*text != name) continue;
+            out = value;
+            return;
+        }
+        refuse(*table_.get(key), key, allowed);
+    }
+    void number(const char* key, double& out, int least, int most) {
         const toml::node* node = find(key);
         if (node == nullptr) return;
         const auto value = node->value<double>();
-        if (!node->is_number() || !value || !(*value >= 0 && *value <= 1)) refuse(*node, key, "a number 0..1");
+        if (!node->is_number() || !value || !(*value >= least && *value <= most))
+            refuse(*node, key, "a number " + std::to_string(least) + ".." + std::to_string(most));
         out = *value;
     }
+    void probability(const char* key, double& out) { number(key, out, 0, 1); }
     std::optional<std::string> string(const char* key, const std::string& allowed) {
         const toml::node* node = find(key);
         if (node == nullptr) return std::nullopt;
@@ -151,12 +184,7 @@ constexpr const char* kAddressAllowed = "addresses such as \"10.0.0.1/24\" or \"
 constexpr const char* kMacAllowed = "a unicast MAC address such as \"02:00:00:00:00:01\"";
 
 void read_runtime(Table table, Config& config) {
-    if (const auto progress = table.string("progress", "\"shared\" or \"dedicated\"")) {
-        if (*progress == "dedicated")
-            config.progress = Progress::kDedicated;
-        else if (*progress != "shared")
-            table.refuse(table.node("progress"), "progress", "\"shared\" or \"dedicated\"");
-    }
+    table.choice("progress", config.progress, {{"shared", Progress::kShared}, {"dedicated", Progress::kDedicated}});
     constexpr const char* kLcoresAllowed =
         "CPU numbers as strings, one a worker, such as [\"1\", \"2\"]; only with progress = \"dedicated\"";
     config.lcores = table.strings("lcores", kLcoresAllowed);
@@ -197,8 +225,42 @@ void read_service_levels(Table& table, const char* key, uint8_t priority, Config
     }
 }
 
+void read_paths(Table table, transport::PathsConfig& paths) {
+    table.uint("initial_window", paths.initial_window, 1, 4'096);
+    table.uint("max_window", paths.max_window, 16, 4'096);
+    table.uint("delta", paths.delta, 1, 4'096);
+    table.uint("probe_permille", paths.probe_permille, 0, 1'000);
+    table.boolean("infer_losses", paths.infer_losses);
+    table.microseconds("min_rto_us", paths.min_rto_ns, 10, 10'000'000);
+    table.number("sync_alpha", paths.sync_alpha, 0, 100);
+    table.require_together("", invalid(paths));
+    table.refuse_unknown();
+}
+
+void read_reorder(Table& table, transport::ReorderConfig& reorder) {
+    using Kind = transport::ReorderConfig::Kind;
+    table.choice("reorder", reorder.kind, {{"eunomia", Kind::kEunomia}, {"static", Kind::kStatic}});
+    table.uint("reorder_block_slots", reorder.block_slots, 16, 256);
+    table.uint("reorder_cap_slots", reorder.cap_slots, 16, 16'384);
+    table.uint("reorder_arena_blocks", reorder.arena_blocks, 64, 65'536);
+    table.uint("reorder_static_slots", reorder.static_slots, 16, 4'096);
+    table.require_together("reorder_", invalid(reorder));
+}
+
 void read_transport(Table table, Config& config) {
+    using transport::Mode, transport::Ordering;
+    using Recovery = transport::PathsConfig::Recovery;
     transport::Config& transport = config.transport;
+    table.choice("mode", transport.mode, {{"auto", Mode::kAuto}, {"rc", Mode::kRc}, {"mp", Mode::kMp}});
+    table.choice("recovery", transport.paths.recovery,
+                 {{"selective-repeat", Recovery::kSelectiveRepeat}, {"go-back-n", Recovery::kGoBackN}});
+    table.choice("ordering", transport.ordering,
+                 {{"receiver-hold", Ordering::kReceiverHold},
+                  {"sender-delay", Ordering::kSenderDelay},
+                  {"optimistic", Ordering::kOptimistic}});
+    table.boolean("batch_acks", transport.batch_acks);
+    read_reorder(table, transport.reorder);
+    if (auto paths = table.table("paths")) read_paths(*paths, transport.paths);
     table.uint("window_packets", transport.window_packets, 1, 65'536);
     table.uint("ack_interval_packets", transport.ack_interval_packets, 1, 4'096);
     table.uint("quantum_packets", transport.quantum_packets, 1, 4'096);

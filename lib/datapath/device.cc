@@ -3,8 +3,10 @@
 #include "datapath/device.h"
 
 #include <errno.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <random>
 
 #include "datapath/address.h"
 #include "datapath/config.h"
@@ -17,6 +19,10 @@ namespace rove::datapath {
 namespace {
 
 constexpr int kAskAgainMs = 50;  // between two questions for the same neighbour
+// HELLO: the first question may meet a peer that sleeps for half a millisecond; each later one waits twice as long.
+constexpr uint64_t kFirstHelloNs = 2'000'000;
+constexpr int kHellos = 7;
+constexpr uint64_t kSilentNs = 60'000'000'000;
 
 std::optional<wire::Gid> address_of(const std::optional<std::string>& text) {
     return text ? parse_address(*text) : std::nullopt;
@@ -80,6 +86,52 @@ int Device::resolve(const wire::Flow& flow, transport::Path& path, int timeout_m
     }
     path.headers = wire::make_template(path.flow);
     return 0;
+}
+
+std::optional<bool> Device::agree_on_multipath(transport::QueuePair& qp, const transport::Path& path,
+                                               uint32_t remote_qpn) {
+    using Hello = transport::HelloState;
+    const transport::Mode mode = runtime_.config().transport.mode;
+    if (mode == transport::Mode::kRc || path.loopback) return false;
+    const wire::Gid& peer = path.flow.dst;
+    Worker& worker = runtime_.worker_of(qp);
+    const auto promised = [&] {
+        const Worker::Hold hold(worker);
+        return qp.hello.has_promised(remote_qpn, peer);
+    };
+    if (promised() || !was_silent(peer)) {
+        std::random_device random;
+        const uint32_t nonce = random() | 1;  // 0: nothing asked
+        uint64_t wait_ns = kFirstHelloNs;
+        for (int asked = 0; asked < kHellos && qp.hello.answer == Hello::Answer::kNone; ++asked, wait_ns *= 2) {
+            {
+                const Worker::Hold hold(worker);
+                worker.ask_multipath(qp, path, remote_qpn, nonce);
+            }
+            const uint64_t until_ns = runtime_.now_ns() + wait_ns;
+            while (qp.hello.answer == Hello::Answer::kNone && runtime_.now_ns() < until_ns) {
+                runtime_.progress();
+                sched_yield();
+            }
+        }
+        if (qp.hello.answer == Hello::Answer::kNone) {
+            const std::lock_guard lock(silent_mutex_);
+            silent_until_ns_[peer] = runtime_.now_ns() + kSilentNs;
+        }
+    }
+    const Worker::Hold hold(worker);
+    const Hello::Answer answer = qp.hello.answer;
+    const bool agreed = answer == Hello::Answer::kNone ? qp.hello.has_promised(remote_qpn, peer)
+                                                       : answer == Hello::Answer::kYes;
+    if (!agreed && mode == transport::Mode::kMp) return std::nullopt;
+    qp.hello.choice = agreed ? Hello::Choice::kMp : Hello::Choice::kRc;
+    return agreed;
+}
+
+bool Device::was_silent(const wire::Gid& peer) {
+    const std::lock_guard lock(silent_mutex_);
+    const auto found = silent_until_ns_.find(peer);
+    return found != silent_until_ns_.end() && runtime_.now_ns() < found->second;
 }
 
 void Device::renew(transport::Path& path, const wire::Gid& neighbour) {

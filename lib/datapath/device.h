@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -41,6 +43,11 @@ class Device {
     // EHOSTUNREACH. Must not be called from a worker or inside a Runtime::Pause.
     int resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms = 3000);
 
+    // Whether `qp`, an RC QP that is about to be connected to `remote_qpn` over `path`, shall speak mp: by the
+    // configuration, and if both ends say so. Asks the peer, for at most about 250 ms; one that never answered is not
+    // asked again for a minute. Nothing: the configuration demands mp, and the peer does not agree. As resolve().
+    std::optional<bool> agree_on_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn);
+
     // UDP source port of a connected QP: the flow label rule of annex A17.9.2 / rdma-core's
     // rdma_flow_label_to_udp_sport, so 0xC000..0xFFFF.
     static uint16_t udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn);
@@ -56,6 +63,8 @@ class Device {
     void renew(transport::Path& path, const wire::Gid& neighbour);
 
   private:
+    bool was_silent(const wire::Gid& peer);
+
     Runtime& runtime_;
     const Port& dpdk_port_;
     std::string name_;
@@ -65,6 +74,8 @@ class Device {
     uint32_t max_mtu_ = 4096;
     std::optional<uint16_t> vlan_;  // VID
     std::unique_ptr<Neighbours> neighbours_;
+    std::mutex silent_mutex_;
+    std::map<wire::Gid, uint64_t> silent_until_ns_;  // peers that did not answer HELLO
 };
 
 }  // namespace rove::datapath

@@ -134,6 +134,64 @@ int show_qps(const char*, const char* from, rte_tel_data* data) {
     });
 }
 
+// A container named `name` in `dict`, filled by `fill`.
+void nest(rte_tel_data* dict, const char* name, auto&& fill) {
+    rte_tel_data* inner = rte_tel_data_alloc();
+    if (inner == nullptr) return;
+    rte_tel_data_start_dict(inner);
+    fill(inner);
+    rte_tel_data_add_dict_container(dict, name, inner, 0);
+}
+
+void add_stream(rte_tel_data* dict, const transport::Paths& paths, const transport::SendStream& stream) {
+    add(dict, "next_psn", stream.nxt.value());
+    add(dict, "una_psn", stream.una.value());
+    add(dict, "cwnd", stream.cwnd());
+    rte_tel_data_add_dict_int(dict, "awnd", stream.awnd());
+    add(dict, "inflate", stream.inflate);
+    add(dict, "recovering", stream.recovering);
+    add(dict, "lost", stream.lost);
+    add(dict, "paths", paths.paths_in_use(stream));
+    add(dict, "srtt_ns", stream.srtt_ns);
+    add(dict, "timeouts_in_a_row", stream.backoff);
+}
+
+void add_stream(rte_tel_data* dict, const transport::Reorder& reorder, const transport::ReorderStream& stream) {
+    add(dict, "expected_psn", stream.expected.value());
+    add(dict, "out_of_order_degree", reorder.degree(stream));
+    add(dict, "reorder_bytes", reorder.bytes(stream));
+}
+
+// What QPs in mp mode do, and what they share, of each worker.
+int show_multipath(const char*, const char*, rte_tel_data* data) {
+    return with_runtime([&](Runtime& runtime) {
+        return each(data, runtime.workers(), worker_name, [](Worker& worker, rte_tel_data* one) {
+            const Worker::Hold hold(worker);
+            const transport::MultipathShared* shared = worker.core().engine().multipath();
+            if (shared == nullptr) return;
+            const transport::PathsCounters& paths = shared->paths.counters();
+            add(one, "new_packets", paths.new_packets);
+            add(one, "resent_nack", paths.resent_nack);
+            add(one, "resent_early", paths.resent_early);
+            add(one, "resent_timeout", paths.resent_timeout);
+            add(one, "resent_inferred", paths.resent_inferred);
+            add(one, "slow_acks", paths.slow_acks);
+            add(one, "probes", paths.probes);
+            add(one, "bursts", paths.bursts);
+            add(one, "unused_acks", paths.unused);
+            add(one, "restarts", paths.restarts);
+            add(one, "stale_acks", paths.stale_acks);
+            add(one, "record_bytes", shared->paths.record_bytes());
+            add(one, "held_packets", shared->held_now());
+            add(one, "held_packets_peak", shared->held_peak());
+            const transport::ReorderUsage& reorder = shared->reorder.usage();
+            add(one, "reorder_bytes", reorder.bytes);
+            add(one, "reorder_bytes_peak", reorder.peak_bytes);
+            add(one, "reorder_exhausted", reorder.exhausted);
+        });
+    });
+}
+
 int show_qp(const char*, const char* number, rte_tel_data* data) {
     if (number == nullptr) return -1;
     return with_runtime([&](Runtime& runtime) {
@@ -160,6 +218,16 @@ int show_qp(const char*, const char* number, rte_tel_data* data) {
         add(data, "sq_completed", qp->sq.consumed());
         add(data, "rq_posted", qp->rq.produced());
         add(data, "rq_consumed", qp->rq.consumed());
+        if (const transport::Multipath* mp = qp->multipath.get()) {
+            const transport::MultipathShared& shared = *runtime.worker_of(*qp).core().engine().multipath();
+            add(data, "mode", "mp");
+            nest(data, "requests", [&](rte_tel_data* one) { add_stream(one, shared.paths, mp->requests); });
+            nest(data, "responses", [&](rte_tel_data* one) { add_stream(one, shared.paths, mp->responses); });
+            nest(data, "requests_in", [&](rte_tel_data* one) { add_stream(one, shared.reorder, mp->requests_in); });
+            nest(data, "responses_in", [&](rte_tel_data* one) { add_stream(one, shared.reorder, mp->responses_in); });
+            return 0;
+        }
+        add(data, "mode", "rc");
         add(data, "next_psn", qp->requester.next_psn.value());
         add(data, "una_psn", qp->requester.una.value());
         add(data, "expected_psn", qp->responder.epsn.value());
@@ -209,6 +277,8 @@ void start_telemetry(Runtime& runtime) {
     rte_telemetry_register_cmd("/rove/drops", show_drops, "Dropped frames of each worker by reason. No parameters.");
     rte_telemetry_register_cmd("/rove/qps", show_qps, "Numbers of queue pairs. Parameter: first index (default 0).");
     rte_telemetry_register_cmd("/rove/qp", show_qp, "State of a queue pair. Parameter: its number.");
+    rte_telemetry_register_cmd("/rove/multipath", show_multipath,
+                               "Packets and memory of QPs in mp mode, of each worker. No parameters.");
     rte_telemetry_register_cmd("/rove/neighbours", show_neighbours, "Neighbours of each device. No parameters.");
 }
 

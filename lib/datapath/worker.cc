@@ -205,6 +205,13 @@ void WorkerCore::solicit(Device& device, const wire::Gid& neighbour) {
     sink_.flush();
 }
 
+void WorkerCore::ask_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn,
+                               uint32_t nonce) {
+    const LcoreScope lcore(lcore_);
+    engine_.ask_multipath(qp, path, remote_qpn, nonce);
+    sink_.flush();
+}
+
 void WorkerCore::announce(Device& device) {
     const LcoreScope lcore(lcore_);
     for (const Speaker& speaker : device.neighbours().speakers()) {
@@ -228,6 +235,25 @@ uint16_t Worker::index() const {
 void Worker::set_state(transport::QueuePair& qp, ibv_qp_state state) {
     const LcoreScope lcore(core_->lcore());
     core_->engine().set_state(qp, state, core_->now_ns());
+}
+
+void Worker::start_receiving(transport::QueuePair& qp, uint32_t rq_psn, bool multipath) {
+    Engine& engine = core_->engine();
+    engine.start_receiving(qp, rq_psn);
+    if (!multipath) return;
+    engine.start_multipath(qp);
+    engine.start_multipath_receiving(qp, rq_psn);
+}
+
+void Worker::start_sending(transport::QueuePair& qp, uint32_t sq_psn) {
+    Engine& engine = core_->engine();
+    engine.start_sending(qp, sq_psn);
+    if (qp.multipath != nullptr) engine.start_multipath_sending(qp, sq_psn);
+}
+
+void Worker::ask_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn,
+                           uint32_t nonce) {
+    core_->ask_multipath(qp, path, remote_qpn, nonce);
 }
 
 void Worker::remove(transport::QueuePair& qp) {

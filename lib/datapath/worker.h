@@ -38,6 +38,11 @@ class Worker {
     // Only inside a Hold, a Runtime::Pause, or on the worker. Non-inline so that verbs needs not see PacketSink:
     // state changes and removal go through these.
     void set_state(transport::QueuePair& qp, ibv_qp_state state);
+    // Before RTR and RTS: where the PSNs start; and whether an RC QP speaks mp.
+    void start_receiving(transport::QueuePair& qp, uint32_t rq_psn, bool multipath);
+    void start_sending(transport::QueuePair& qp, uint32_t sq_psn);
+    // Engine::ask_multipath().
+    void ask_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn, uint32_t nonce);
     void remove(transport::QueuePair& qp);
     void flush(transport::QueuePair& qp);
 

@@ -77,6 +77,8 @@ class WorkerCore {
     // An ARP or ND question for `neighbour`, through the device's port; and the announcement of our own addresses.
     void solicit(Device& device, const wire::Gid& neighbour);
     void announce(Device& device);
+    // A question to the peer of `qp`: Engine::ask_multipath().
+    void ask_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn, uint32_t nonce);
 
     transport::Engine<PacketSink>& engine() { return engine_; }
     PortCounters& counters() { return counters_; }

@@ -19,17 +19,30 @@
 
 namespace rove::transport {
 
+// How an RC QP speaks: over one path as IBTA says, or over many, as only rove does.
+enum class Mode : uint8_t { kRc, kMp, kAuto };  // auto: mp if the peer does too
+
+// mp: what keeps a WRITE's data in order when packets overtake each other (EU-7). mp/README.md compares them.
+enum class Ordering : uint8_t {
+    kReceiverHold,  // what is early waits at the receiver
+    kSenderDelay,   // the last packet of a WRITE waits at the sender until all before it have arrived; Eunomia A.1
+    kOptimistic,    // nothing but ROVE_SEND_SYNC; MP-RDMA 3.4
+};
+
 struct Config {
+    Mode mode = Mode::kAuto;
     uint32_t window_packets = 256;          // a QP's packets on their way; more overruns a port's rings, less starves it
     uint32_t ack_interval_packets = 32;     // AckReq at least this often, so that the window moves
     uint32_t quantum_packets = 32;          // a QP's turn among the active ones
     uint64_t min_timeout_ns = 1'000'000;    // floor of the verbs' timeout: a shared-mode peer may be off its core that long
     uint64_t min_probe_ns = 1'000'000;      // tail loss probe: not before
     DcqcnConfig dcqcn;
-    PathsConfig paths;                      // mp
-    ReorderConfig reorder;                  // mp
-    bool batch_acks = true;                 // mp, BX-3
-    uint64_t seed = 1;                      // of mp's random paths
+    // Of mp:
+    PathsConfig paths;
+    ReorderConfig reorder;
+    Ordering ordering = Ordering::kReceiverHold;
+    bool batch_acks = true;                 // BX-3
+    uint64_t seed = 1;                      // of the random paths
 };
 
 inline constexpr uint32_t kHeaderBytes = 74;    // what a packet adds to its payload on the wire: Ethernet to RETH, ICRC

@@ -24,6 +24,7 @@ const char* to_string(Counter counter) {
         case Counter::kRetransmittedPackets: return "retransmitted_packets";
         case Counter::kTimeouts: return "timeouts";
         case Counter::kTailProbes: return "tail_probes";
+        case Counter::kDelayedPackets: return "delayed_packets";
         case Counter::kLocalErrors: return "local_errors";
         case Counter::kCqOverruns: return "cq_overruns";
         case Counter::kDropUnknownQp: return "drop_unknown_qp";
@@ -34,6 +35,7 @@ const char* to_string(Counter counter) {
         case Counter::kDropPkey: return "drop_pkey";
         case Counter::kDropQkey: return "drop_qkey";
         case Counter::kDropSequence: return "drop_sequence";
+        case Counter::kDropEarlySync: return "drop_early_sync";
         case Counter::kDropResponse: return "drop_response";
         case Counter::kDropLength: return "drop_length";
         case Counter::kDropNoReceive: return "drop_no_receive";

@@ -29,6 +29,7 @@ enum class Counter : uint8_t {
     kRetransmittedPackets,
     kTimeouts,
     kTailProbes,
+    kDelayedPackets,        // mp: waited at the sender for what is before them (MP-12, EU-7)
     kLocalErrors,           // work requests that failed on this side
     kCqOverruns,
     // Drops, by reason.
@@ -40,6 +41,7 @@ enum class Counter : uint8_t {
     kDropPkey,
     kDropQkey,
     kDropSequence,          // request ahead of the expected PSN
+    kDropEarlySync,         // mp: overtook what it must not (MP-12)
     kDropResponse,          // response or ACK that answers nothing outstanding
     kDropLength,            // payload does not fit the opcode, the MTU or the request
     kDropNoReceive,         // UC, UD: no receive posted

@@ -18,6 +18,7 @@
 
 #include "transport/core.h"
 #include "transport/datagram.h"
+#include "transport/mp/hello.h"
 #include "transport/mp/requester.h"
 #include "transport/mp/responder.h"
 #include "transport/requester.h"
@@ -78,6 +79,10 @@ class Engine {
     void set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns);
     static void start_receiving(QueuePair& qp, uint32_t rq_psn);    // before RTR; reads max_dest_rd_atomic
     static void start_sending(QueuePair& qp, uint32_t sq_psn);      // before RTS; reads the retry counts
+    // Asks the peer of an RC QP whether it will speak mp, as this end would; the answer comes to qp.hello.answer.
+    void ask_multipath(QueuePair& qp, const Path& path, uint32_t remote_qpn, uint32_t nonce) {
+        ask_hello(core_, qp, path, remote_qpn, nonce);
+    }
     // An RC QP that shall speak mp: before start_receiving(). Then, beside these, the streams. May allocate.
     void start_multipath(QueuePair& qp);
     void start_multipath_receiving(QueuePair& qp, uint32_t rq_psn);
@@ -153,6 +158,10 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
     }
     if (qp->port != port) {
         ++core_.counters[Counter::kDropPort];
+        return;
+    }
+    if (bth.opcode == wire::kOpcodeHello) {
+        receive_hello(core_, *qp, frame);
         return;
     }
     if (!qp->may_receive()) {
@@ -364,15 +373,17 @@ uint32_t Engine<S>::transmit_qp(QueuePair& qp, uint32_t budget) {
     if (qp.type != IBV_QPT_RC) return RequesterLogic<S>(core_, qp).transmit(budget);
     if (qp.multipath != nullptr) {
         MpResponderLogic<S> responder(core_, qp);
+        MpRequesterLogic<S> requester(core_, qp);
+        if (requester.can_send()) qp.responder.accompany(core_.now_ns);
         uint32_t packets = responder.send_acks();
         if (packets < budget) packets += responder.transmit(budget - packets);
-        if (packets < budget) packets += MpRequesterLogic<S>(core_, qp).transmit(budget - packets);
+        if (packets < budget) packets += requester.transmit(budget - packets);
         if (responder.owes() && core_.sink.ready()) packets += responder.send_acks();  // of an answer that failed
         return packets;
     }
     ResponderLogic<S> responder(core_, qp);
     RequesterLogic<S> requester(core_, qp);
-    if (requester.can_send()) responder.accompany();
+    if (requester.can_send()) qp.responder.accompany(core_.now_ns);
     uint32_t packets = responder.transmit(budget);
     if (packets < budget) packets += requester.transmit(budget - packets);
     return packets;
@@ -469,6 +480,7 @@ void Engine<S>::set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns) {
         qp.rq.reset();
         qp.requester = {};
         qp.congestion = {};
+        qp.hello.reset();
         std::unique_ptr<ibv_sge[]> sges = std::move(qp.responder.receive_sges);
         qp.responder = {};
         qp.responder.receive_sges = std::move(sges);
@@ -495,7 +507,7 @@ template <class S>
 void Engine<S>::remove(QueuePair& qp) {
     if (qp.type == IBV_QPT_RC) {
         if (qp.multipath != nullptr) {
-            MpResponderLogic<S>(core_, qp).send_acks();
+            MpResponderLogic<S>(core_, qp).settle();
             core_.departed.insert(qp, core_.now_ns);
             stop_multipath(*qp.multipath);
             qp.multipath.reset();

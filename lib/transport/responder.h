@@ -37,19 +37,12 @@ class ResponderLogic {
     void receive_uc(const wire::ParsedFrame& frame);
     bool owes() const { return s_.job_head != s_.job_tail || s_.ack_due; }
     uint32_t transmit(uint32_t budget);
-    void accompany();
     // The QP goes: an ACK that waits goes before it.
     void settle() {
         if (s_.ack_due && s_.job_head == s_.job_tail && core_.sink.ready()) send_ack();
     }
 
   private:
-    // A program that spins on memory answers within this, even when the thread that received shares its core.
-    static constexpr uint64_t kAnswerNs = 500'000;
-    // How long an ACK waits: longer than that thread keeps the core after the last packet (50 us), and little against a peer's
-    // probe (1 ms). With 20 us, ib_write_lat lost its rhythm in 5 % of its rounds, at 1.6 ms each.
-    static constexpr uint64_t kAckWaitNs = 200'000;
-
     // What became of a packet: taken, or the NAK that it earns.
     enum class Result : uint8_t { kTaken, kDamaged, kNoReceive, kInvalidRequest, kAccess, kOperation, kLength, kBadInvalidate };
 
@@ -426,14 +419,6 @@ uint32_t ResponderLogic<S>::transmit(uint32_t budget) {
         ++packets;
     }
     return packets;
-}
-
-// A request is about to go out: so is the ACK that waited for one.
-template <class S>
-void ResponderLogic<S>::accompany() {
-    s_.ping_pong = s_.received_ns != 0 && core_.now_ns - s_.received_ns < kAnswerNs;
-    s_.received_ns = 0;
-    s_.ack_not_before = 0;
 }
 
 template <class S>

@@ -42,7 +42,7 @@ struct alignas(64) SendWqe {
     uint32_t first_psn = 0;         // set by the requester when it first sends
     uint32_t packets = 0;           // PSNs the message takes; set with first_psn
     uint8_t opcode = 0;             // ibv_wr_opcode
-    uint8_t send_flags = 0;         // ibv_send_flags; SIGNALED already includes sq_sig_all
+    uint8_t send_flags = 0;         // ibv_send_flags, ROVE_SEND_SYNC; SIGNALED already includes sq_sig_all
     uint8_t num_sge = 0;            // 0 with inline data
     uint8_t bind_access = 0;        // BIND_MW: IBV_ACCESS_REMOTE_* | IBV_ACCESS_ZERO_BASED
 
@@ -52,6 +52,7 @@ struct alignas(64) SendWqe {
     ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
     uint8_t* inline_data() { return reinterpret_cast<uint8_t*>(this + 1); }
     bool is_inline() const { return (send_flags & IBV_SEND_INLINE) != 0; }
+    bool is_write() const { return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM; }
     bool is_read() const { return opcode == IBV_WR_RDMA_READ; }
     bool is_atomic() const { return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD; }
     bool is_local() const { return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW; }

@@ -119,17 +119,25 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
         if (error != 0) return error;
     }
 
+    const bool connects = after == IBV_QPS_RTR && before == IBV_QPS_INIT;
+    bool multipath = false;
+    if (connects && t.type == IBV_QPT_RC) {
+        const auto agreed = qp.owner->owner->port->agree_on_multipath(t, *path, merged.dest_qp_num);
+        if (!agreed) return EPROTONOSUPPORT;
+        multipath = *agreed;
+    }
+
     datapath::Worker::Hold hold(worker);
     // An error may have overtaken us while the path was being resolved.
     if (t.state != before) return EINVAL;
     apply(t, merged, mask);
     if (path) t.path = *path;
-    if (after == IBV_QPS_RTR && before == IBV_QPS_INIT) {
+    if (connects) {
         t.priority = qp.runtime->config().priorities[merged.ah_attr.sl];
-        datapath::Worker::Engine::start_receiving(t, has(IBV_QP_RQ_PSN) ? attr->rq_psn & transport::Psn::kMask : 0);
+        worker.start_receiving(t, has(IBV_QP_RQ_PSN) ? attr->rq_psn & transport::Psn::kMask : 0, multipath);
     }
     if (after == IBV_QPS_RTS && before == IBV_QPS_RTR) {
-        datapath::Worker::Engine::start_sending(t, attr->sq_psn & transport::Psn::kMask);
+        worker.start_sending(t, attr->sq_psn & transport::Psn::kMask);
     }
     if (after == IBV_QPS_SQD && before == IBV_QPS_RTS) {
         qp.notify_drained = has(IBV_QP_EN_SQD_ASYNC_NOTIFY) && attr->en_sqd_async_notify != 0;

@@ -103,6 +103,7 @@ struct Mpeth {
     bool sync;                                          // the operation carries the synchronise flag
     bool last;                                          // nothing is queued behind this packet
     bool response;                                      // of the response stream
+    bool early;                                         // a WRITE that may be in memory before its turn
     uint32_t msn;                                       // messages before this one that take a receive request
     uint32_t ipsn;                                      // index of the packet in its message
 };
@@ -125,10 +126,13 @@ struct Mpaeth {
 };
 inline constexpr size_t kMpAckEntryBytes = 8;
 
-// kOpcodeHello.
+// kOpcodeHello: whether two QPs shall speak mp with each other. BTH names the one that is asked, or answered.
 struct Hello {
     uint8_t version;
     bool answer;                                        // and not a question
+    bool mp;                                            // the sender will speak it
+    uint32_t qpn;                                       // the sender's
+    uint32_t nonce;                                     // of the question; its answer echoes it
 };
 inline constexpr uint8_t kMpVersion = 1;
 

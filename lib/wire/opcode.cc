@@ -19,7 +19,7 @@ constexpr uint8_t extension_bytes(uint16_t extensions) {
     if (extensions & kHasIeth) bytes += 4;
     if (extensions & kHasMpeth) bytes += 8;
     if (extensions & kHasMpaeth) bytes += 12;
-    if (extensions & kHasHello) bytes += 8;
+    if (extensions & kHasHello) bytes += 12;
     return bytes;
 }
 

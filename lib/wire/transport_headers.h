@@ -37,19 +37,20 @@ inline void emit_bth(uint8_t* at, const Bth& bth, uint32_t pad) {
     store_be32(at + 8, uint32_t{bth.ack_req} << 31 | (bth.psn & kMask24));
 }
 
-// MPETH, in bits: ReTx 1, Sync 1, Last 1, Resp 1, reserved 4, MSN 24; reserved 8, iPSN 24.
+// MPETH, in bits: ReTx 1, Sync 1, Last 1, Resp 1, Early 1, reserved 3, MSN 24; reserved 8, iPSN 24.
 inline void parse_mpeth(const uint8_t* at, Mpeth& mp) {
     const uint32_t first = load_be32(at);
     mp = {.retx = (first >> 31 & 1) != 0,
           .sync = (first >> 30 & 1) != 0,
           .last = (first >> 29 & 1) != 0,
           .response = (first >> 28 & 1) != 0,
+          .early = (first >> 27 & 1) != 0,
           .msn = first & kMask24,
           .ipsn = load_be32(at + 4) & kMask24};
 }
 inline void emit_mpeth(uint8_t* at, const Mpeth& mp) {
     store_be32(at, uint32_t{mp.retx} << 31 | uint32_t{mp.sync} << 30 | uint32_t{mp.last} << 29 |
-                       uint32_t{mp.response} << 28 | (mp.msn & kMask24));
+                       uint32_t{mp.response} << 28 | uint32_t{mp.early} << 27 | (mp.msn & kMask24));
     store_be32(at + 4, mp.ipsn & kMask24);
 }
 
@@ -81,8 +82,12 @@ inline const uint8_t* parse_extensions(const uint8_t* at, uint16_t extensions, H
                           .more = static_cast<uint8_t>(third)};
             at += 12;
         } else {
-            out.hello = {.version = at[0], .answer = (at[1] & 1) != 0};
-            at += 8;
+            out.hello = {.version = at[0],
+                         .answer = (at[1] & 1) != 0,
+                         .mp = (at[1] & 2) != 0,
+                         .qpn = load_be32(at + 4) & kMask24,
+                         .nonce = load_be32(at + 8)};
+            at += 12;
         }
     }
     if (extensions & kHasDeth) {
@@ -133,9 +138,11 @@ inline uint8_t* emit_extensions(uint8_t* at, uint16_t extensions, const Headers&
             store_be32(at + 8, uint32_t{ack.entry.vp} << 16 | ack.more);
             at += 12;
         } else {
-            store_be32(at, uint32_t{headers.hello.version} << 24 | uint32_t{headers.hello.answer} << 16);
-            store_be32(at + 4, 0);
-            at += 8;
+            const Hello& hello = headers.hello;
+            store_be32(at, uint32_t{hello.version} << 24 | uint32_t{hello.mp} << 17 | uint32_t{hello.answer} << 16);
+            store_be32(at + 4, hello.qpn & kMask24);
+            store_be32(at + 8, hello.nonce);
+            at += 12;
         }
     }
     if (extensions & kHasDeth) {

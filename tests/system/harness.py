@@ -42,14 +42,22 @@ class Test:
     arguments: tuple
     timeout: float
     quick: bool
+    modes: tuple
 
 
 TESTS: list[Test] = []
+BOTH = ("rc", "mp")
+mode = "auto"  # transport.mode of the test that runs, unless it says otherwise itself
 
 
-def test(name, function, *arguments, timeout=60, quick=False):
-    """Registers a test; those marked `quick` are what `tests/run --quick` runs."""
-    TESTS.append(Test(name, function, arguments, timeout, quick))
+def test(name, function, *arguments, timeout=60, quick=False, modes=BOTH):
+    """Registers a test, to run in each of `modes`; those marked `quick` are what `tests/run --quick` runs."""
+    TESTS.append(Test(name, function, arguments, timeout, quick, modes))
+
+
+def once(name, function, *arguments, **options):
+    """As test(), for what has nothing to do with the mode of RC QPs."""
+    test(name, function, *arguments, modes=("auto",), **options)
 
 
 def check(condition, message):
@@ -87,6 +95,7 @@ def _toml(value):
 
 def write_toml(config):
     """Writes a nested dict as a TOML file and returns its path."""
+    config = {**config, "transport": {"mode": mode, **config.get("transport", {})}}
     lines = []
 
     def table(header, content):

@@ -5,7 +5,7 @@ import pathlib
 import re
 import subprocess
 
-from harness import BUILD, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, check, memif_pair, test, unique
+from harness import BUILD, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, check, memif_pair, once, unique
 
 GOOD_DEVICE = 'port = "net_memif0,role=server,socket=rove-config-test"\naddresses = ["10.0.0.1/24"]\n'
 
@@ -62,6 +62,18 @@ CASES = {
     "eal-type": (runtime, 'eal = "-m 256"', "runtime.eal"),
     "window-range": (transport, "window_packets = 0", "transport.window_packets"),
     "window-type": (transport, "window_packets = 1.5", "transport.window_packets"),
+    "mode": (transport, 'mode = "both"', "transport.mode"),
+    "mode-type": (transport, "mode = 1", "transport.mode"),
+    "ordering": (transport, 'ordering = "none"', "transport.ordering"),
+    "sync-alpha": (transport, "paths.sync_alpha = -1", "transport.paths.sync_alpha"),
+    "recovery": (transport, 'recovery = "none"', "transport.recovery"),
+    "reorder": (transport, 'reorder = "bitmap"', "transport.reorder"),
+    "reorder-block": (transport, "reorder_block_slots = 24", "transport.reorder_block_slots"),
+    "reorder-cap": (transport, "reorder_cap_slots = 100", "transport.reorder_cap_slots"),
+    "batch-acks-type": (transport, "batch_acks = 1", "transport.batch_acks"),
+    "paths-unknown": (transport, "paths.window = 1", "transport.paths.window"),
+    "paths-window": (transport, "paths.max_window = 100", "transport.paths.max_window"),
+    "paths-initial-window": (transport, "paths = {initial_window = 64, max_window = 32}", "transport.paths.initial_window"),
     "service-level-range": (transport, "high_service_levels = [8]", "transport.high_service_levels"),
     "service-level-type": (transport, "low_service_levels = 1", "transport.low_service_levels"),
     "dcqcn-range": (transport, "dcqcn.cnp_interval_us = 0", "transport.dcqcn.cnp_interval_us"),
@@ -76,7 +88,7 @@ CASES = {
 }
 CASES["lcores-type"] = (refused, f'[runtime]\nprogress = "dedicated"\nlcores = "0"\n[[device]]\n{GOOD_DEVICE}', 3, "runtime.lcores")
 for name, (function, *arguments) in CASES.items():
-    test(f"config/{name}", function, *arguments, quick=True)
+    once(f"config/{name}", function, *arguments, quick=True)
 
 
 def shipped_are_accepted(name):
@@ -87,7 +99,7 @@ def shipped_are_accepted(name):
 
 
 for path in sorted((ROOT / "config").glob("*.toml")):
-    test(f"config/shipped/{path.stem}", shipped_are_accepted, path.name)
+    once(f"config/shipped/{path.stem}", shipped_are_accepted, path.name)
 
 
 def rove_run(arguments, status, words):
@@ -98,13 +110,13 @@ def rove_run(arguments, status, words):
 
 
 LOOPBACK = str(ROOT / "config" / "loopback-a.toml")
-test("rove-run/help", rove_run, ["--help"], 0, ["--config", "--eal"], quick=True)
-test("rove-run/no-program", rove_run, ["--config", LOOPBACK], None, [], quick=True)
-test("rove-run/no-such-program", rove_run, ["--config", LOOPBACK, "--", "no-such-program"], 127, ["no-such-program"], quick=True)
-test("rove-run/no-such-config", rove_run, ["--config", "/nonexistent.toml", "--", "ibv_devices"], None, ["/nonexistent.toml"], quick=True)
-test("rove-run/unknown-option", rove_run, ["--nonsense", "--", "ibv_devices"], None, ["nonsense"], quick=True)
-test("rove-run/exit-status", rove_run, ["--config", LOOPBACK, "--", "sh", "-c", "exit 7"], 7, [], quick=True)
-test("rove-run/without-verbs", rove_run, ["--config", LOOPBACK, "--", "echo", "plain"], 0, ["plain"], quick=True)
+once("rove-run/help", rove_run, ["--help"], 0, ["--config", "--eal"], quick=True)
+once("rove-run/no-program", rove_run, ["--config", LOOPBACK], None, [], quick=True)
+once("rove-run/no-such-program", rove_run, ["--config", LOOPBACK, "--", "no-such-program"], 127, ["no-such-program"], quick=True)
+once("rove-run/no-such-config", rove_run, ["--config", "/nonexistent.toml", "--", "ibv_devices"], None, ["/nonexistent.toml"], quick=True)
+once("rove-run/unknown-option", rove_run, ["--nonsense", "--", "ibv_devices"], None, ["nonsense"], quick=True)
+once("rove-run/exit-status", rove_run, ["--config", LOOPBACK, "--", "sh", "-c", "exit 7"], 7, [], quick=True)
+once("rove-run/without-verbs", rove_run, ["--config", LOOPBACK, "--", "echo", "plain"], 0, ["plain"], quick=True)
 
 
 def eal_argument():
@@ -116,7 +128,7 @@ def eal_argument():
     check("no-such-eal-option" in done.stderr, f"{done.stdout}{done.stderr}")
 
 
-test("rove-run/eal", eal_argument)
+once("rove-run/eal", eal_argument)
 
 
 def installed():
@@ -139,4 +151,4 @@ def installed():
         check(re.fullmatch(r"\d+\.\d+\.\d+", answer.stdout.strip()), answer.stdout + answer.stderr)
 
 
-test("install", installed)
+once("install", installed)

@@ -2,7 +2,7 @@
 """Packets lost, doubled, damaged and reordered on both ports by configuration; a peer that is killed."""
 import time
 
-from harness import (Failure, check, free_port, memif_link, program, run_pair, start_client, start_server, test, verified)
+from harness import (Failure, check, free_port, memif_link, once, program, run_pair, start_client, start_server, test, verified)
 from test_perftest import over_memif
 from test_pingpong import pingpong
 
@@ -39,8 +39,8 @@ test("loss/verified/rc/events", rc, LOSS, "--events --qps 4", timeout=110)
 test("loss/verified/rc/late-receives", rc, LOSS, "--late --verbs send,send_imm,write_imm", timeout=110)
 test("loss/verified/rc/1000-qps", rc, LOSS, "--qps 1000 --depth 2 --sizes 1500 --rounds 2", timeout=110)
 test("loss/verified/rc/every-fault", rc, EVERYTHING, "--qps 4 --rounds 10", timeout=110)
-test("loss/verified/uc", unreliable, "uc", "--verbs send_imm,write_imm --sizes 64,4000 --depth 32 --rounds 20")
-test("loss/verified/ud", unreliable, "ud", "--verbs send_imm --sizes 64,1000 --depth 64 --rounds 20")
+once("loss/verified/uc", unreliable, "uc", "--verbs send_imm,write_imm --sizes 64,4000 --depth 32 --rounds 20")
+once("loss/verified/ud", unreliable, "ud", "--verbs send_imm --sizes 64,1000 --depth 64 --rounds 20")
 
 # One retry takes at most four times 4.096 us * 2^timeout (IBTA 9.9.2.1.1); the first transmission waits as long.
 TIMEOUT, RETRIES = 14, 3

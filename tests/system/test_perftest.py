@@ -2,7 +2,7 @@
 """Debian's perftest, unmodified, between two processes over memif. It moves data but does not verify it (test_verified.py does)."""
 import re
 
-from harness import Failure, check, memif_link, run_pair, test
+from harness import Failure, check, memif_link, once, run_pair, test
 
 BANDWIDTH = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw")
 LATENCY = ("ib_write_lat", "ib_read_lat", "ib_send_lat", "ib_atomic_lat")
@@ -40,9 +40,9 @@ def iterations(tool, few):
     return "" if few is None else f" -n {few if tool.endswith('_bw') else max(few // 4, 100)}"
 
 
-def all_tools(label, options, tools, few=1000, sizes=1, **changes):
+def all_tools(label, options, tools, few=1000, sizes=1, register=test, **changes):
     for tool in tools:
-        test(f"perftest/{tool}/{label}", over_memif_with, tool, options + iterations(tool, few), sizes, changes,
+        register(f"perftest/{tool}/{label}", over_memif_with, tool, options + iterations(tool, few), sizes, changes,
              quick=label == "default")
 
 
@@ -69,10 +69,10 @@ all_tools("post-list-small", "-l 32 -s 8 -Q 32", ("ib_write_bw", "ib_send_bw", "
 all_tools("receive-list", "--recv_post_list=16 -l 16", ("ib_send_bw",), few=1600)
 all_tools("srq", "--use-srq", ("ib_send_bw", "ib_send_lat"))
 all_tools("srq-16-qps", "--use-srq -q 16", ("ib_send_bw",))
-all_tools("uc", "-c UC", ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat"))
-all_tools("ud", "-c UD -s 1024", ("ib_send_bw", "ib_send_lat"))
-all_tools("ud-16-qps", "-c UD -s 1024 -q 16", ("ib_send_bw",))
-all_tools("multicast", "-c UD -g -x 2 -s 1024", ("ib_send_bw", "ib_send_lat"))
+all_tools("uc", "-c UC", ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat"), register=once)
+all_tools("ud", "-c UD -s 1024", ("ib_send_bw", "ib_send_lat"), register=once)
+all_tools("ud-16-qps", "-c UD -s 1024 -q 16", ("ib_send_bw",), register=once)
+all_tools("multicast", "-c UD -g -x 2 -s 1024", ("ib_send_bw", "ib_send_lat"), register=once)
 all_tools("compare-and-swap", "-A CMP_AND_SWAP", ("ib_atomic_bw", "ib_atomic_lat"))
 all_tools("ipv6", "-x 2", BANDWIDTH + LATENCY)
 all_tools("service-level", "-S 5", ("ib_write_bw", "ib_send_lat"))

@@ -5,7 +5,7 @@ import re
 import subprocess
 import time
 
-from harness import (SERVER_CORE, Failure, Process, Skip, TwoNamespaces, check, device_arguments, device_string, free_port, shipped,
+from harness import (SERVER_CORE, Failure, Process, Skip, TwoNamespaces, check, device_arguments, device_string, free_port, once, shipped,
                      start_server, test, verified, with_changes)
 from test_perftest import perftest
 from test_pingpong import run_pair
@@ -76,11 +76,11 @@ for port in PORTS:
     test(f"veth/{port}/perftest/ipv6", veth, port, movers, "2", timeout=300)
     test(f"veth/{port}/verified/ipv4", veth, port, all_verbs, "", timeout=100, quick=port == "af_packet")
     test(f"veth/{port}/verified/ipv6", veth, port, all_verbs, "--gid-index 2 --qps 4 --both --depth 4", timeout=100)
-    test(f"veth/{port}/verified/uc", veth, port, all_verbs, "--transport uc --verbs send,send_imm,write,write_imm --depth 2", timeout=100)
-    test(f"veth/{port}/verified/ud", veth, port, all_verbs, "--transport ud --verbs send,send_imm", timeout=100)
+    once(f"veth/{port}/verified/uc", veth, port, all_verbs, "--transport uc --verbs send,send_imm,write,write_imm --depth 2", timeout=100)
+    once(f"veth/{port}/verified/ud", veth, port, all_verbs, "--transport ud --verbs send,send_imm", timeout=100)
     test(f"veth/{port}/verified/1000-qps", veth, port, thousand_qps, timeout=120)
     test(f"veth/{port}/pingpong", veth, port, examples, timeout=150)
-    test(f"veth/{port}/ping", veth, port, ping, timeout=60)
+    once(f"veth/{port}/ping", veth, port, ping, timeout=60)
     test(f"veth/{port}/all-sizes", veth, port, one_tool, "ib_write_bw", "-a -n 50", timeout=90)
     for mtu in (256, 1024, PORTS[port]):
         test(f"veth/{port}/mtu-{mtu}", veth, port, one_tool, "ib_send_bw", f"-m {mtu} -n 200", timeout=90)

@@ -11,6 +11,7 @@
 // up.
 #pragma once
 
+#include "rove/verbs.h"
 #include "transport/core.h"
 #include "transport/mp/state.h"
 #include "transport/rnr_timer.h"
@@ -25,6 +26,11 @@ class MpRequesterLogic {
         : core_(core), qp_(qp), r_(qp.requester), mp_(*qp.multipath), paths_(core.multipath->paths) {}
 
     uint32_t transmit(uint32_t budget);
+    // Whether transmit() would find a request that nothing but order can hold back.
+    bool can_send() const {
+        return qp_.state == IBV_QPS_RTS && r_.next_wqe != limit() && r_.rnr_until <= core_.now_ns &&
+               mp_.requests.awnd() > 0;
+    }
     // An acknowledged request packet; `aack` was applied to the stream.
     void take_error(const wire::MpAckEntry& entry, uint8_t syndrome);
     // Completes the requests that are complete.
@@ -39,7 +45,9 @@ class MpRequesterLogic {
     bool receive_response(const wire::ParsedFrame& frame, wire::Op op, wire::MpAck* kind);
     void expire();
     uint64_t next_deadline() const {
-        uint64_t deadline = std::min({r_.ack_deadline, paths_.deadline(mp_.requests), paths_.deadline(mp_.responses)});
+        uint64_t deadline = std::min({r_.ack_deadline, mp_.sync_ns, paths_.deadline(mp_.requests), paths_.deadline(mp_.responses)});
+        const uint64_t ack_ns = qp_.responder.ack_not_before;
+        if (ack_ns > core_.now_ns) deadline = std::min(deadline, ack_ns);
         return r_.rnr_until != 0 ? std::min(deadline, r_.rnr_until) : deadline;
     }
 
@@ -54,6 +62,7 @@ class MpRequesterLogic {
         return wqe.is_atomic() || wqe.length == 0 ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
     }
     bool next_is_ready();
+    bool must_wait(const SendWqe& wqe);
     void execute_local(SendWqe& wqe);
     void begin(SendWqe& wqe);
     bool emit(SendWqe& wqe, const Departure& departure, bool last);
@@ -93,9 +102,14 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
         paths_.sent(mp_.requests, departure, core_.now_ns);
         if (!fresh) {
             ++core_.counters[Counter::kRetransmittedPackets];
-        } else if (++r_.next_packet == wqe->packets) {
-            ++r_.next_wqe;
-            r_.next_packet = 0;
+        } else {
+            core_.counters[Counter::kDelayedPackets] += mp_.delayed;
+            mp_.delayed = false;
+            if (++r_.next_packet == wqe->packets) {
+                ++r_.next_wqe;
+                r_.next_packet = 0;
+                mp_.ended_ns = core_.now_ns;
+            }
         }
         if (r_.ack_deadline == kNever) restart_timer();
     }
@@ -108,13 +122,42 @@ template <class S>
 bool MpRequesterLogic<S>::next_is_ready() {
     while (!r_.failed && r_.next_wqe != limit()) {
         SendWqe& wqe = qp_.sq.at(r_.next_wqe);
-        if (r_.next_packet != 0) return true;
-        if ((wqe.send_flags & IBV_SEND_FENCE) != 0 && mp_.read_head != mp_.read_tail) return false;
-        if (!wqe.is_local()) return !wqe.awaits_response() || mp_.read_tail - mp_.read_head < qp_.max_rd_atomic;
-        execute_local(wqe);
-        if (qp_.state == IBV_QPS_ERR) return false;
+        if (r_.next_packet == 0) {
+            const uint32_t reads = mp_.read_tail - mp_.read_head;
+            if ((wqe.send_flags & IBV_SEND_FENCE) != 0 && reads != 0) return false;
+            if (wqe.is_local()) {
+                execute_local(wqe);
+                if (qp_.state == IBV_QPS_ERR) return false;
+                continue;
+            }
+            if (wqe.awaits_response() && reads == qp_.max_rd_atomic) return false;
+        }
+        if (!must_wait(wqe)) return true;
+        mp_.delayed = true;
+        return false;
     }
     return false;
+}
+
+// EU-7, MP-12: whether the next packet, one of `wqe`, must not be under way together with those before it.
+template <class S>
+bool MpRequesterLogic<S>::must_wait(const SendWqe& wqe) {
+    mp_.sync_ns = kNever;
+    if (!mp_.requests.outstanding()) return false;
+    const bool sync = r_.next_packet == 0 && (wqe.send_flags & ROVE_SEND_SYNC) != 0;
+    switch (core_.config.ordering) {
+        case Ordering::kReceiverHold:
+            return false;
+        case Ordering::kSenderDelay:
+            return sync || (wqe.is_write() && uint64_t{r_.next_packet + 1} * qp_.mtu >= wqe.length);
+        case Ordering::kOptimistic:
+            break;
+    }
+    if (!sync) return false;
+    const uint64_t due = mp_.ended_ns + paths_.sync_delay_ns(mp_.requests);
+    if (due <= core_.now_ns) return false;
+    mp_.sync_ns = due;
+    return true;
 }
 
 template <class S>
@@ -182,9 +225,10 @@ bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure, bool la
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.psn = departure.psn.value();
     h.mp = {.retx = departure.kind == Departure::Kind::kAgain,
-            .sync = false,
+            .sync = (wqe.send_flags & ROVE_SEND_SYNC) != 0,
             .last = last_of_all,
             .response = false,
+            .early = core_.config.ordering != Ordering::kReceiverHold,
             .msn = wqe.awaits_response() ? 0 : wqe.msn,
             .ipsn = packet};
     h.vp = departure.vp;
@@ -349,6 +393,7 @@ void MpRequesterLogic<S>::expire() {
         r_.rnr_until = 0;
         mp_.requests.credits = std::max(mp_.requests.credits, std::max(mp_.requests.lost, 1u));
     }
+    if (mp_.sync_ns <= core_.now_ns) mp_.sync_ns = kNever;
     paths_.expire(mp_.requests, core_.now_ns);
     paths_.expire(mp_.responses, core_.now_ns);
     if (r_.ack_deadline <= core_.now_ns) {

@@ -7,8 +7,8 @@
 // (EU-7).
 //    Everything else that is early is held and takes effect in its turn: also the middle of later WRITEs, which EU-7
 //    would place. They may overwrite what an earlier one, still on its way, is about to write, and verbs promises that
-//    the later one stays. IBV_ACCESS_RELAXED_ORDERING gives that up. And SENDs take their receive requests in order,
-//    one at a time, so a shared receive queue needs no more of them than in rc.
+//    the later one stays. IBV_ACCESS_RELAXED_ORDERING gives that up, and so do both ends together (Ordering). And SENDs
+//    take their receive requests in order, one at a time, so a shared receive queue needs no more of them than in rc.
 // 2. Every packet tells by itself where it belongs (RETH, or MSN and iPSN), so there is no state of a message in
 // progress but the
 //    receive that it holds. What a packet says wrongly harms only memory that its sender may write.
@@ -43,6 +43,11 @@ class MpResponderLogic {
     void owe(const wire::Headers& headers, bool ce, wire::MpAck kind, uint8_t syndrome = 0);
     bool owes() const { return mp_.owed_count != 0; }
     uint32_t send_acks();
+    // The QP goes: an ACK that waits goes before it.
+    void settle() {
+        s_.ack_not_before = 0;
+        send_acks();
+    }
 
   private:
     enum class Result : uint8_t {
@@ -64,8 +69,10 @@ class MpResponderLogic {
     bool jobs_full() const { return s_.job_tail - s_.job_head == s_.jobs.size(); }
     ResponderJob& job(uint32_t index) { return s_.jobs[index & (s_.jobs.size() - 1)]; }
 
+    enum class Early : uint8_t { kPlace, kHold, kDrop };
+
     void take_early(const wire::ParsedFrame& frame, wire::Op op);
-    bool may_place_early(const wire::Headers& headers, wire::Op op) const;
+    Early judge_early(const wire::Headers& headers, wire::Op op) const;
     bool release_held(Psn psn);
     Result execute(const wire::ParsedFrame& frame, wire::Op op);
     Result place_send(const wire::ParsedFrame& frame, wire::Op op);
@@ -119,40 +126,63 @@ bool MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
         return true;
     }
     // Owed before what follows it, so that errors of held packets are told after it.
+    const bool alone = mp_.owed_count == 0;
     owe(h, frame.ce(), wire::MpAck::kAck);
+    if (is_last(op)) {
+        // Only one waits: a second says that the peer sends on without an answer.
+        s_.ping_pong = s_.ping_pong && alone;
+        if (s_.ping_pong) s_.ack_not_before = core_.now_ns + kAckWaitNs;
+        s_.received_ns = core_.now_ns;
+    }
     if (result == Result::kBadInvalidate) {
         shared_.reorder.advance(stream, h.mp.last, [](Psn, Slot) { return false; });
         fail_receive(IBV_WC_REM_INV_REQ_ERR);
         return true;
     }
     shared_.reorder.advance(stream, h.mp.last, [&](Psn tail, Slot) { return release_held(tail); });
+    if (stream.expected != psn + 1) s_.message = Responder::Message::kNone;  // its next packet is here already
     return true;
 }
 
-// EU-7: whether its data may be in memory before its turn: of the message in progress, and not what completes it.
+// EU-7: whether its data may be in memory before its turn.
 template <class S>
-bool MpResponderLogic<S>::may_place_early(const wire::Headers& h, wire::Op op) const {
-    if (is_response_request(op)) return false;
-    const bool in_progress = Psn(h.bth.psn - h.mp.ipsn) <= mp_.requests_in.expected && !is_last(op);
-    if (is_send(op)) return in_progress && h.mp.msn == mp_.msn_in && s_.has_receive;
-    if (in_progress) return true;
+auto MpResponderLogic<S>::judge_early(const wire::Headers& h, wire::Op op) const -> Early {
+    const bool in_progress = Psn(h.bth.psn - h.mp.ipsn) <= mp_.requests_in.expected;
+    const bool unordered = h.mp.early && core_.config.ordering != Ordering::kReceiverHold;
+    if (h.mp.sync && !in_progress) return unordered ? Early::kDrop : Early::kHold;  // MP-12
+    if (is_response_request(op) || has_immediate(op)) return Early::kHold;
+    if (is_send(op)) {
+        const bool known = in_progress && h.mp.msn == mp_.msn_in && s_.has_receive;
+        return known && !is_last(op) ? Early::kPlace : Early::kHold;
+    }
+    if (unordered || (in_progress && !is_last(op))) return Early::kPlace;
     const Region* region = core_.memory.find(h.reth.rkey);
-    return !has_immediate(op) && region != nullptr && (region->access & IBV_ACCESS_RELAXED_ORDERING) != 0;
+    const bool relaxed = region != nullptr && (region->access & IBV_ACCESS_RELAXED_ORDERING) != 0;
+    return relaxed ? Early::kPlace : Early::kHold;
 }
 
 template <class S>
 void MpResponderLogic<S>::take_early(const wire::ParsedFrame& frame, wire::Op op) {
     const wire::Headers& h = frame.headers;
-    bool taken;
+    bool taken = false;
     Slot slot = Slot::kReceived;
-    if (may_place_early(h, op)) {
-        taken = (is_send(op) ? place_send(frame, op) : place_write(frame, op)) == Result::kTaken;
-    } else {
-        taken = shared_.hold(mp_.held, frame);
-        slot = is_send(op) || has_immediate(op) ? Slot::kTailWithCompletion : Slot::kTail;
+    const Early what = judge_early(h, op);
+    switch (what) {
+        case Early::kPlace:
+            taken = (is_send(op) ? place_send(frame, op) : place_write(frame, op)) == Result::kTaken;
+            break;
+        case Early::kHold:
+            taken = shared_.hold(mp_.held, frame);
+            slot = is_send(op) || has_immediate(op) ? Slot::kTailWithCompletion : Slot::kTail;
+            break;
+        case Early::kDrop:
+            break;
     }
-    if (!taken) ++core_.counters[Counter::kDropSequence];
-    if (taken) shared_.reorder.track(mp_.requests_in, Psn(h.bth.psn), slot, h.mp.last);
+    if (taken) {
+        shared_.reorder.track(mp_.requests_in, Psn(h.bth.psn), slot, h.mp.last);
+    } else {
+        ++core_.counters[what == Early::kDrop ? Counter::kDropEarlySync : Counter::kDropSequence];
+    }
     owe(h, frame.ce(), taken ? wire::MpAck::kSack : wire::MpAck::kNack);
 }
 
@@ -196,8 +226,14 @@ auto MpResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op) -
             if (!s_.has_receive && core_.take_receive(qp_) != Core<S>::Taken::kYes) return Result::kNoReceive;
         }
         const Result result = place_write(frame, op);
-        if (result == Result::kTaken && has_immediate(op))
+        if (result != Result::kTaken) return result;
+        if (has_immediate(op))
             finish_message(h, op, IBV_WC_RECV_RDMA_WITH_IMM, h.mp.ipsn * qp_.mtu + frame.payload_bytes);
+        // Where the message goes on, if its next packet comes next: expects_middle().
+        s_.message = is_last(op) ? Responder::Message::kNone : Responder::Message::kWrite;
+        s_.write_va = h.reth.va + frame.payload_bytes;
+        s_.write_rkey = h.reth.rkey;
+        s_.write_length = h.reth.length - frame.payload_bytes;
         return result;
     }
     if (h.mp.msn != mp_.msn_in) return Result::kInvalidRequest;
@@ -238,6 +274,7 @@ auto MpResponderLogic<S>::place_write(const wire::ParsedFrame& frame, wire::Op o
     const bool fits = is_last(op) ? frame.payload_bytes == reth.length && frame.payload_bytes <= qp_.mtu
                                   : frame.payload_bytes == qp_.mtu && reth.length > qp_.mtu;
     if (!fits || is_first(op) != (frame.headers.mp.ipsn == 0)) return Result::kInvalidRequest;
+    if (uint64_t{frame.headers.mp.ipsn} * qp_.mtu + reth.length > kMaxMessageBytes) return Result::kInvalidRequest;
     uint8_t* target = core_.memory.translate(reth.rkey, reth.va, reth.length, IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_);
     if (target == nullptr) return Result::kAccess;
     if (frame.payload_bytes != 0) {
@@ -245,11 +282,6 @@ auto MpResponderLogic<S>::place_write(const wire::ParsedFrame& frame, wire::Op o
         payload.read(target, frame.payload_bytes);
         if (!payload.intact()) return Result::kDamaged;
     }
-    // Where the next packet of the message is, if it comes next: expects_middle().
-    s_.message = is_last(op) ? Responder::Message::kNone : Responder::Message::kWrite;
-    s_.write_va = reth.va + frame.payload_bytes;
-    s_.write_rkey = reth.rkey;
-    s_.write_length = reth.length - frame.payload_bytes;
     return Result::kTaken;
 }
 
@@ -422,6 +454,7 @@ void MpResponderLogic<S>::owe(const wire::Headers& h, bool ce, wire::MpAck kind,
     mp_.owed[mp_.owed_count++] = {
         {.kind = kind, .ece = ce, .retx = h.mp.retx, .response = h.mp.response, .psn = h.bth.psn, .vp = h.vp},
         syndrome};
+    s_.ack_not_before = 0;
     core_.activate(qp_);
     if (mp_.owed_count == Multipath::kMaxOwed) send_acks();
 }
@@ -429,6 +462,11 @@ void MpResponderLogic<S>::owe(const wire::Headers& h, bool ce, wire::MpAck kind,
 // BX-3: consecutive entries of one stream share a packet. Errors go alone: only MPAETH has room for the syndrome.
 template <class S>
 uint32_t MpResponderLogic<S>::send_acks() {
+    if (s_.ack_not_before > core_.now_ns) return 0;
+    if (s_.ack_not_before != 0) {
+        s_.ack_not_before = 0;
+        s_.ping_pong = false;
+    }
     uint32_t packets = 0, at = 0;
     while (at != mp_.owed_count && core_.sink.ready()) {
         const OwedAck& first = mp_.owed[at++];

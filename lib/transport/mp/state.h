@@ -38,6 +38,9 @@ struct Multipath {
     ReorderStream requests_in, responses_in;  // what we receive
     uint32_t msn_out = 0;                     // messages begun that take a receive request at the peer
     uint32_t msn_in = 0;                      // ... taken here, to their end
+    uint64_t ended_ns = 0;                    // when the last packet of a request left; MP-12 counts from there
+    uint64_t sync_ns = UINT64_MAX;            // when the next one may, if it waits for that (MP-12)
+    bool delayed = false;                     // the next packet has waited for what is before it
     Psn next_response;                        // requester: of the next READ or atomic
     Psn response_end;                         // responder: one past the last that the jobs have
     HeldPacket* held = nullptr;               // by PSN

@@ -45,6 +45,23 @@ quantum_packets = 8
 min_probe_us = 500
 high_service_levels = [6, 1]
 low_service_levels = [0]
+mode = "mp"
+ordering = "sender-delay"
+recovery = "go-back-n"
+reorder = "static"
+reorder_block_slots = 32
+reorder_cap_slots = 512
+reorder_arena_blocks = 1024
+reorder_static_slots = 128
+batch_acks = false
+[transport.paths]
+initial_window = 16
+max_window = 128
+delta = 24
+probe_permille = 20
+infer_losses = false
+min_rto_us = 300
+sync_alpha = 0.5
 [transport.dcqcn]
 cnp_interval_us = 40
 byte_counter = 5000000
@@ -75,6 +92,24 @@ seed = 99
     EXPECT_EQ(config->transport.ack_interval_packets, 16u);
     EXPECT_EQ(config->transport.quantum_packets, 8u);
     EXPECT_EQ(config->transport.min_probe_ns, 500'000u);
+    EXPECT_EQ(config->transport.mode, transport::Mode::kMp);
+    const transport::ReorderConfig& reorder = config->transport.reorder;
+    EXPECT_EQ(reorder.kind, transport::ReorderConfig::Kind::kStatic);
+    EXPECT_EQ(reorder.block_slots, 32u);
+    EXPECT_EQ(reorder.cap_slots, 512u);
+    EXPECT_EQ(reorder.arena_blocks, 1024u);
+    EXPECT_EQ(reorder.static_slots, 128u);
+    EXPECT_FALSE(config->transport.batch_acks);
+    const transport::PathsConfig& paths = config->transport.paths;
+    EXPECT_EQ(paths.recovery, transport::PathsConfig::Recovery::kGoBackN);
+    EXPECT_EQ(paths.initial_window, 16u);
+    EXPECT_EQ(paths.max_window, 128u);
+    EXPECT_EQ(paths.delta, 24u);
+    EXPECT_EQ(paths.probe_permille, 20u);
+    EXPECT_FALSE(paths.infer_losses);
+    EXPECT_EQ(paths.min_rto_ns, 300'000u);
+    EXPECT_EQ(paths.sync_alpha, 0.5);
+    EXPECT_EQ(config->transport.ordering, transport::Ordering::kSenderDelay);
     EXPECT_EQ(config->priorities, (decltype(config->priorities){kLowPriority, kHighPriority, kMediumPriority, kMediumPriority,
                                                                 kMediumPriority, kMediumPriority, kHighPriority,
                                                                 kMediumPriority}));

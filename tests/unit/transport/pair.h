@@ -15,7 +15,8 @@ inline constexpr uint64_t kMicrosecond = 1'000, kMillisecond = 1'000'000, kSecon
 inline constexpr size_t kBufferBytes = 1 << 17;
 
 struct Pair : ::testing::Test {
-    explicit Pair(const Config& config = {}) : net(1, 2, config) {
+    explicit Pair(const Config& config = {}) : Pair(config, config) {}
+    Pair(const Config& config_a, const Config& config_b) : net(1, {config_a, config_b}) {
         ma.fill(1);
         mb.fill(2);
     }

@@ -30,10 +30,10 @@ void mark_ce(std::vector<uint8_t>& frame) {
     frame[l3 + 11] = static_cast<uint8_t>(sum);
 }
 
-Network::Network(uint64_t seed, uint32_t hosts, const transport::Config& config)
-    : egress(hosts), random_(seed), departures_(hosts), wake_pending_(hosts) {
-    for (uint32_t i = 0; i < hosts; ++i) {
-        hosts_.push_back(std::make_unique<Host>(i, config));
+Network::Network(uint64_t seed, const std::vector<transport::Config>& hosts)
+    : egress(hosts.size()), random_(seed), departures_(hosts.size()), wake_pending_(hosts.size()) {
+    for (uint32_t i = 0; i < hosts.size(); ++i) {
+        hosts_.push_back(std::make_unique<Host>(i, hosts[i]));
         hosts_[i]->sink.room = [this, i] { return has_room(i); };
         hosts_[i]->sink.transmit = [this, i](const Path& path, const wire::Headers& headers,
                                              std::vector<uint8_t>&& frame) {

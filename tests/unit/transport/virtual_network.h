@@ -45,7 +45,9 @@ enum class Verdict : uint8_t {
 
 class Network {
   public:
-    explicit Network(uint64_t seed = 1, uint32_t hosts = 2, const transport::Config& config = {});
+    explicit Network(uint64_t seed = 1, uint32_t hosts = 2, const transport::Config& config = {})
+        : Network(seed, std::vector<transport::Config>(hosts, config)) {}
+    Network(uint64_t seed, const std::vector<transport::Config>& hosts);
 
     Host& host(uint32_t index) { return *hosts_[index]; }
     uint64_t now() const { return now_; }

@@ -20,6 +20,9 @@ progress = "shared"
 port = "net_null0,no-rx=1"
 addresses = ["10.9.0.1/24", "fd09::1/64"]
 mtu = 4096
+[[device.neighbour]]            # who never says anything
+address = "10.9.0.2"
+mac = "02:00:00:00:00:02"
 )";
 
 // Before anybody asks for devices: the datapath starts once in a process.

@@ -4,6 +4,8 @@
 #include <chrono>
 
 #include "fixture.h"
+#include "rove/verbs.h"
+#include "verbs/objects.h"
 
 namespace rove::verbs {
 namespace {
@@ -47,6 +49,17 @@ TEST_F(PostTest, RequestsThatNoQueuePairTakes) {
     refused(a_, wr);
     refused(a_, request(IBV_WR_ATOMIC_FETCH_AND_ADD, 4));
     refused(a_, request(IBV_WR_RDMA_WRITE, (1u << 30) + 1));
+}
+
+// MP-12
+TEST_F(PostTest, TheSynchroniseFlagReachesTheTransport) {
+    static_assert((ROVE_SEND_SYNC & (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE |
+                                     IBV_SEND_IP_CSUM)) == 0);
+    ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, 8);
+    wr.send_flags |= ROVE_SEND_SYNC;
+    ASSERT_EQ(ibv_post_send(a_, &wr, &bad_), 0);
+    EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(from(a_).transport.sq.at(0).send_flags, IBV_SEND_SIGNALED | ROVE_SEND_SYNC);
 }
 
 TEST_F(PostTest, OpcodesByType) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs: creation, what modify refuses, what query says.
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
 #include "fixture.h"
+#include "verbs/objects.h"
 
 namespace rove::verbs {
 namespace {
@@ -111,6 +113,28 @@ TEST_F(ConnectedTest, AResetQueuePairConnectsAgain) {
     wr.wr.rdma = {.remote_addr = source.addr + 4096, .rkey = mr_->rkey};
     ASSERT_EQ(ibv_post_send(a_, &wr, &bad), 0);
     EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
+}
+
+// A standard endpoint drops HELLO.
+TEST_F(VerbsTest, APeerThatDoesNotSpeakMpGetsRc) {
+    for (const bool is_known : {false, true}) {
+        ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
+        ibv_qp* qp = ibv_create_qp(pd_, &init);
+        ibv_qp_attr attr = attr_for(IBV_QPS_INIT, 0);
+        ASSERT_EQ(ibv_modify_qp(qp, &attr, kInitMask), 0);
+        attr = attr_for(IBV_QPS_RTR, 0x1234);
+        attr.ah_attr.grh.dgid.raw[15] = 2;
+        const auto asked = std::chrono::steady_clock::now();
+        ASSERT_EQ(ibv_modify_qp(qp, &attr, kRtrMask), 0);
+        const auto waited = std::chrono::steady_clock::now() - asked;
+        EXPECT_EQ(from(qp).transport.multipath, nullptr);
+        if (is_known) {
+            EXPECT_LT(waited, std::chrono::milliseconds(200));  // it is not asked again
+        } else {
+            EXPECT_GT(waited, std::chrono::milliseconds(200));
+        }
+        ASSERT_EQ(ibv_destroy_qp(qp), 0);
+    }
 }
 
 TEST_F(VerbsTest, MulticastGroupsAreForDatagrams) {

@@ -82,6 +82,7 @@ void expect_equal(const Headers& a, const Headers& b, uint16_t extensions) {
         EXPECT_EQ(a.mp.sync, b.mp.sync);
         EXPECT_EQ(a.mp.last, b.mp.last);
         EXPECT_EQ(a.mp.response, b.mp.response);
+        EXPECT_EQ(a.mp.early, b.mp.early);
         EXPECT_EQ(a.mp.msn, b.mp.msn);
         EXPECT_EQ(a.mp.ipsn, b.mp.ipsn);
     }
@@ -94,6 +95,9 @@ void expect_equal(const Headers& a, const Headers& b, uint16_t extensions) {
     if (extensions & kHasHello) {
         EXPECT_EQ(a.hello.version, b.hello.version);
         EXPECT_EQ(a.hello.answer, b.hello.answer);
+        EXPECT_EQ(a.hello.mp, b.hello.mp);
+        EXPECT_EQ(a.hello.qpn, b.hello.qpn);
+        EXPECT_EQ(a.hello.nonce, b.hello.nonce);
     }
 }
 
@@ -196,7 +200,7 @@ TEST(Opcodes, Known) {
     EXPECT_EQ(opcode_info(opcode(Service::kMp, Op::kWriteMiddle)).header_bytes, 12 + 8 + 16);
     EXPECT_EQ(opcode_info(opcode(Service::kMp, Op::kSendMiddle)).header_bytes, 12 + 8);
     EXPECT_EQ(opcode_info(opcode(Service::kMp, Op::kAck)).header_bytes, 12 + 12);
-    EXPECT_EQ(opcode_info(kOpcodeHello).header_bytes, 12 + 8);
+    EXPECT_EQ(opcode_info(kOpcodeHello).header_bytes, 12 + 12);
 }
 
 // The bytes as lib/wire/README.md draws them: a round trip alone would not see two fields swapped at both ends.

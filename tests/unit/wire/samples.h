@@ -51,12 +51,12 @@ inline Headers headers(uint8_t opcode) {
     made.atomic_original = 0x8182838485868788;
     made.immediate = 0x91929394;
     made.invalidate_rkey = 0xA1A2A3A4;
-    made.mp = {.retx = true, .sync = false, .last = true, .response = false, .msn = 0xB1B2B3, .ipsn = 0xC1C2C3};
+    made.mp = {.retx = true, .sync = true, .last = true, .response = false, .early = true, .msn = 0xB1B2B3, .ipsn = 0xC1C2C3};
     made.mp_ack = {.entry = {.kind = MpAck::kNack, .ece = true, .retx = false, .response = true, .psn = 0xD1D2D3,
                              .vp = 0xD4D5},
                    .syndrome = kSyndromeNakRemoteOperation, .aack_psn = 0xE1E2E3, .more = 0xE4};
     made.vp = 0xF1F2;
-    made.hello = {.version = 0xF3, .answer = true};
+    made.hello = {.version = 0xF3, .answer = true, .mp = true, .qpn = 0xF4F5F6, .nonce = 0xF7F8F9FA};
     return made;
 }
 

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What two hosts choose by transport.mode, seen in telemetry while a program runs."""
+from harness import STOPPED, check, free_port, memif_link, once, start_client, start_server, telemetry
+
+COMMAND = ["ib_write_bw", "-F", "-D", "2"]
+
+
+def modes(a, b):
+    link = memif_link()
+    for config, mode in zip(link.configs, (a, b)):
+        config["transport"] = {"mode": mode}
+    port = free_port()
+    return start_server(link, COMMAND, port), start_client(link, COMMAND, port)
+
+
+def chosen(pid):
+    """The mode of the process's only QP, once it may send; None before that."""
+    try:
+        numbers = telemetry(pid, "/rove/qps")
+        qp = telemetry(pid, f"/rove/qp,{numbers[0]}") if numbers else {}
+    except OSError:
+        return None
+    return qp["mode"] if qp.get("state") == "RTS" else None
+
+
+def agree(a, b, expected):
+    server, client = modes(a, b)
+    for process in (server, client):
+        mode = process.wait_for(lambda: chosen(process.pid), 10, "QP in RTS")
+        check(mode == expected, f"{a} and {b}: {process.name} speaks {mode}, not {expected}")
+    client.succeed(20)
+    server.succeed(STOPPED)
+
+
+def disagree(a, b):
+    """Who demands mp of a peer that will not speak it cannot connect."""
+    for process in modes(a, b):
+        check(process.wait(20) != 0, f"succeeded\n{process.story()}")
+
+
+for a, b, expected in (("auto", "auto", "mp"), ("mp", "mp", "mp"), ("mp", "auto", "mp"), ("auto", "rc", "rc"), ("rc", "auto", "rc")):
+    once(f"mode/{a}-and-{b}", agree, a, b, expected, quick=a == b)
+once("mode/mp-and-rc", disagree, "mp", "rc")
