@@ -27,6 +27,7 @@ void Flow::post() {
     // Counted before it is posted: it may complete within the call.
     while (posted_ < config_.messages && posted_ - completed_ < config_.in_flight && status_ == IBV_WC_SUCCESS) {
         ++posted_;
+        posted_at_.push_back(network_.now());
         from_.post(from_qp_, write);
     }
 }
@@ -35,6 +36,9 @@ void Flow::complete(const ibv_wc& wc) {
     if (ended()) return;  // the flushed ones after a failure
     if (wc.status == IBV_WC_SUCCESS) {
         ++completed_;
+        const Time took = network_.now() - posted_at_.front();
+        posted_at_.pop_front();
+        if (on_message) on_message(took);
         post();
     } else {
         status_ = wc.status;

@@ -22,6 +22,7 @@ class Flow final : Consumer {
     // Posts no more; what is posted completes.
     void stop() { config_.messages = posted_; }
     std::function<void(Flow&)> on_end;  // all messages have completed, or one has failed
+    std::function<void(Time)> on_message;  // one has completed, so long after it was posted
 
     uint64_t completed_bytes() const { return completed_ * config_.message_bytes; }
     bool ended() const { return end_ != 0; }
@@ -42,6 +43,7 @@ class Flow final : Consumer {
     transport::QueuePair& from_qp_;
     transport::QueuePair& to_qp_;
     uint64_t posted_ = 0, completed_ = 0;
+    std::deque<Time> posted_at_;  // of those that have not completed
     ibv_wc_status status_ = IBV_WC_SUCCESS;
     Time start_ = 0, end_ = 0;
 };

@@ -68,10 +68,15 @@ void Host::connect(transport::QueuePair& qp, const QpConfig& config, const Host&
     qp.path.port = qp.port;
     qp.max_dest_rd_atomic = qp.max_rd_atomic = kReads;
     engine_.start_receiving(qp, config.psn);
+    if (config.multipath) {
+        engine_.start_multipath(qp);
+        engine_.start_multipath_receiving(qp, config.psn);
+    }
     engine_.set_state(qp, IBV_QPS_RTR, engine_now());
     qp.timeout = config.timeout;
     qp.retry_cnt = config.retry_cnt;
     engine_.start_sending(qp, config.psn);
+    if (config.multipath) engine_.start_multipath_sending(qp, config.psn);
     engine_.set_state(qp, IBV_QPS_RTS, engine_now());
 }
 
@@ -126,6 +131,15 @@ void Host::send(const transport::Path& path, const wire::Headers& headers, std::
         frame.flow = path.flow;
         frame.headers = headers;
         frame.payload = kZeros.data();
+        if (wire::service_of(headers.bth.opcode) == wire::Service::kMp) {
+            frame.flow.udp_src = headers.vp;
+            // BX-3: what an acknowledgement carries is looked at.
+            if (wire::op_of(headers.bth.opcode) == wire::Op::kAck && payload_bytes != 0) {
+                const auto* entries = static_cast<const uint8_t*>(payload.front().data);
+                packet.entries.assign(entries, entries + payload_bytes);
+                frame.payload = packet.entries.data();
+            }
+        }
         frame.payload_bytes = payload_bytes;
         frame.verified = true;
     }

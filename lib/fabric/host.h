@@ -33,10 +33,11 @@ struct HostConfig {
 };
 
 struct QpConfig {
+    bool multipath = false;  // mp, as HostConfig::transport says; else rc
     uint32_t mtu = 1024;
     uint32_t depth = 64;  // of the send queue
     uint8_t timeout = 14, retry_cnt = 7;
-    uint16_t udp_src = 0xC000;
+    uint16_t udp_src = 0xC000;  // rc's path
     uint32_t psn = 0;  // of the first packet, both ways
 };
 
@@ -66,6 +67,8 @@ class Host final : public Node {
     Link& link() const { return *links().front(); }
     uint64_t engine_now() const { return world_.events.now() / kNanosecond + kClockStart; }
     const transport::Counters& counters() const { return engine_.counters(); }
+    // Of the QPs in mp mode; null while there is none.
+    const transport::MultipathShared* multipath() const { return engine_.multipath(); }
     // Frames that arrived, by what was found wrong with them.
     uint64_t frames(wire::ParseError error) const { return frames_[static_cast<size_t>(error)]; }
 

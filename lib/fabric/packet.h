@@ -33,6 +33,7 @@ struct alignas(64) Packet {
     bool damaged = false;  // Carry::kHeaders: a bit of it has been flipped, and its ICRC says so
     wire::ParsedFrame frame;
     std::vector<uint8_t> content;  // Carry::kBytes: the frame, without FCS
+    std::vector<uint8_t> entries;  // Carry::kHeaders: the payload of an acknowledgement
 };
 
 // Sets Congestion Experienced.

@@ -12,6 +12,7 @@ Rack add_rack(Network& network, const RackConfig& config) {
     HostConfig host = config.host;
     host.transport.dcqcn.line_rate_bytes_per_s = config.access.bits_per_s / 8;
     for (uint32_t i = 0; i < config.hosts; ++i) {
+        host.transport.seed = network.world().new_stream().next();
         rack.hosts.push_back(&network.add_host(host));
         rack.access.push_back(network.connect(*rack.hosts.back(), *rack.tor, config.access));
     }

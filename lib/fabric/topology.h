@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The networks of papers' evaluations, built in one call each, with routes. A transport's DCQCN starts at the rate of
-// its host's link.
+// its host's link; its random paths come from the network's seed.
 #pragma once
 
 #include <span>

@@ -23,6 +23,8 @@ uint32_t ticks(uint64_t ns) {
 const char* invalid(const PathsConfig& config) {
     if (!std::has_single_bit(config.max_window) || config.max_window < 16 || config.max_window > 4096)
         return "max_window: a power of two from 16 to 4096 packets";
+    if (config.first_vp < kFirstVp || config.vps < 1 || config.first_vp - kFirstVp + config.vps > kVps)
+        return "first_vp, vps: UDP source ports from 0xC000 to 0xFFFF";
     if (config.initial_window < 1 || config.initial_window > config.max_window)
         return "initial_window: from 1 to max_window packets";
     if (config.delta < 1 || config.delta > config.max_window) return "delta: from 1 to max_window packets";
@@ -77,7 +79,7 @@ Departure Paths::next(SendStream& stream, bool more, uint64_t now_ns) {
     const bool room = stream.nxt - stream.una < static_cast<int32_t>(config_.max_window);
     Departure departure;
     const auto choose = [&] {
-        if (find_lost(stream, departure.psn) || find_recovery(stream, departure.psn)) return Departure::Kind::kAgain;
+        if (find_again(stream, departure.psn)) return Departure::Kind::kAgain;
         if (stream.awnd() <= 0) return Departure::Kind::kNothing;
         if (more && room) {
             departure.psn = stream.nxt;
@@ -131,7 +133,7 @@ void Paths::pass_clocks(SendStream& stream, bool more, uint64_t now_ns) {
 }
 
 void Paths::shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed) {
-    if (stream.cwnd_fixed > floor_fixed)
+    if (stream.cwnd_fixed > floor_fixed && !config_.fixed_window)
         stream.cwnd_fixed = std::max(stream.cwnd_fixed - std::min(by_fixed, stream.cwnd_fixed), floor_fixed);
 }
 
@@ -193,13 +195,10 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
             if ((recorded && !repeated) || packet.acked) {
                 if (entry.kind == wire::MpAck::kErr) stream.backoff = 0;  // it is no loss that it waits for
                 ++counters_.resent_nack;
+                if (entry.kind == wire::MpAck::kNack && !config_.infer_losses &&
+                    (!stream.recovering || is_repeated_in_vain(stream, packet)))
+                    recover(stream);
                 retract(stream, packet);
-                if (entry.kind == wire::MpAck::kNack && !stream.recovering && !config_.infer_losses) {
-                    stream.recovering = true;
-                    stream.recovery = stream.nxt;
-                    stream.retx = stream.una;
-                    stream.recovery_order = stream.order;
-                }
             }
         } else if (!packet.acked) {
             packet.acked = true;
@@ -208,11 +207,11 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
                 packet.lost = false;
                 --stream.lost;
             }
-            if (recorded) {
-                if (static_cast<int32_t>(packet.sent - stream.latest_sent) > 0 || stream.latest_sent == 0)
-                    stream.latest_sent = packet.sent;
-                if (config_.infer_losses) infer(stream, psn, packet);
-            }
+        }
+        if (recorded) {  // it has arrived, taken or not
+            if (static_cast<int32_t>(packet.sent - stream.latest_sent) > 0 || stream.latest_sent == 0)
+                stream.latest_sent = packet.sent;
+            if (config_.infer_losses) infer(stream, psn, packet);
         }
     }
     if (entry.kind == wire::MpAck::kErr) return true;  // the requester's to handle
@@ -226,13 +225,27 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
     // MP-1
     if (entry.ece) {
         shrink(stream, kOne / 2, kOne);
-    } else if (!nack) {
+    } else if (!nack && !config_.fixed_window) {
         stream.cwnd_fixed = std::min(stream.cwnd_fixed + static_cast<uint32_t>((uint64_t{1} << 32) / stream.cwnd_fixed),
                                      config_.max_window << 16);
     }
     if (stream.clock_count < SendStream::kClocks)
         stream.clocks[(stream.clock_head + stream.clock_count++) % SendStream::kClocks] = {entry.vp, 0, false};
     return true;
+}
+
+void Paths::recover(SendStream& stream) {
+    stream.recovering = true;
+    stream.recovery = stream.nxt;
+    stream.retx = stream.una;
+    stream.recovery_order = stream.order;
+}
+
+// Whether the receiver still misses the oldest packet when it refuses one that left a round trip after its repetition.
+bool Paths::is_repeated_in_vain(const SendStream& stream, const PacketRecord& refused) const {
+    const PacketRecord& oldest = record(stream, stream.una);
+    return oldest.retransmitted && !oldest.lost &&
+           static_cast<int32_t>(refused.sent - oldest.sent) > static_cast<int32_t>(ticks(stream.srtt_ns));
 }
 
 // BX-1: what left by the same path before a packet that has arrived has not been overtaken: it is gone.
@@ -301,9 +314,14 @@ void Paths::retract(SendStream& stream, PacketRecord& packet) {
     }
 }
 
-bool Paths::find_lost(SendStream& stream, Psn& psn) const {
-    if (stream.lost == 0) return false;
-    for (psn = stream.una; !record(stream, psn).lost; ++psn) {
+// The lowest first: what was refused for being too far ahead is refused again until that has arrived.
+bool Paths::find_again(SendStream& stream, Psn& psn) {
+    const bool recovery = find_recovery(stream, psn);
+    if (stream.lost == 0) return recovery;
+    for (Psn at = stream.una; !recovery || at < psn; ++at) {
+        if (!record(stream, at).lost) continue;
+        psn = at;
+        break;
     }
     return true;
 }
@@ -368,7 +386,9 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
         }
         shrink(stream, stream.cwnd_fixed / 2, kOne);
     }
-    stream.credits = std::max(stream.credits, std::min(stream.lost, stream.cwnd()));
+    // As at the start (MP-3), however small the window: that nothing came back may mean that most paths are dead, and
+    // one that is not must be found.
+    stream.credits = std::max(stream.credits, std::min(stream.lost, config_.initial_window));
     stream.recovering = false;
     restart_timer(stream, now_ns);
 }

@@ -51,8 +51,6 @@ struct Departure {
 // All streams of one worker.
 class Paths {
   public:
-    static constexpr uint16_t kFirstVp = 0xC000;  // to 0xFFFF: IANA's dynamic ports
-
     Paths(const PathsConfig& config, uint64_t seed) : config_(config), random_(seed) {}
 
     void start(SendStream& stream, Psn first);
@@ -87,15 +85,17 @@ class Paths {
         return stream.records[psn.value() & (config_.max_window - 1)];
     }
     uint32_t floor_fixed() const { return config_.initial_window << 16; }
-    uint16_t random_vp() { return static_cast<uint16_t>(kFirstVp | (draw() & 0x3FFF)); }
+    uint16_t random_vp() { return static_cast<uint16_t>(config_.first_vp + draw() % config_.vps); }
     uint64_t draw();
     void restart(SendStream& stream);
     void shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed);
     void mark_lost(SendStream& stream, PacketRecord& packet, uint64_t& cause);
+    void recover(SendStream& stream);
+    bool is_repeated_in_vain(const SendStream& stream, const PacketRecord& refused) const;
     void retract(SendStream& stream, PacketRecord& packet);
     void infer(SendStream& stream, Psn psn, const PacketRecord& arrived);
     void mark_overdue(SendStream& stream);
-    bool find_lost(SendStream& stream, Psn& psn) const;
+    bool find_again(SendStream& stream, Psn& psn);
     bool find_recovery(SendStream& stream, Psn& psn);
     bool find_early(const SendStream& stream, Psn& psn) const;
     void pass_clocks(SendStream& stream, bool more, uint64_t now_ns);

@@ -10,9 +10,14 @@
 
 namespace rove::transport {
 
+inline constexpr uint16_t kFirstVp = 0xC000;  // to 0xFFFF: IANA's dynamic ports
+inline constexpr uint32_t kVps = 0x4000;
+
 struct PathsConfig {
     enum class Recovery : uint8_t { kSelectiveRepeat, kGoBackN };
 
+    uint16_t first_vp = kFirstVp;  // the paths that there are: UDP source ports from this one on,
+    uint32_t vps = kVps;           // and so many
     uint32_t initial_window = 32;  // MP-3: about one BDP; 1..max_window
     uint32_t max_window = 256;     // from the oldest unacknowledged to the newest; power of two, 16..4096
     uint32_t delta = 32;           // MP-4: the out-of-order degree that is tolerated; MP-RDMA 5.1
@@ -21,6 +26,7 @@ struct PathsConfig {
     bool infer_losses = true;         // BX-1
     uint64_t min_rto_ns = 1'000'000;  // a peer that shares its core may be away from it that long
     double sync_alpha = 1.0;          // MP-12; MP-RDMA 5.4
+    bool fixed_window = false;        // the window stays the initial one: with one path, IRN's flow control by the BDP
 };
 
 // Null if usable; else the member that is not, and what it may be.

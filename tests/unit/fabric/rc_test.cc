@@ -7,7 +7,7 @@
 #include "fabric/flow.h"
 #include "fabric/sampler.h"
 #include "fabric/topology.h"
-#include "support/random.h"
+#include "transfer.h"
 
 namespace rove::fabric {
 namespace {
@@ -22,52 +22,6 @@ LeafSpineConfig lossy_clos(double loss, double corruption) {
     config.uplink.corruption = corruption;
     return config;
 }
-
-// WRITEs of random lengths from one random place to another, each to its own range of the target, and in the end
-// compared.
-class Transfer final : Consumer {
-  public:
-    Transfer(Network& network, Host& from, Host& to, uint64_t seed, uint32_t bytes)
-        : from_(from), random_(seed), source_(bytes), target_(bytes) {
-        for (uint8_t& byte : source_) byte = static_cast<uint8_t>(random_.next());
-        local_ = &network.register_memory(source_);
-        remote_ = &network.register_memory(target_);
-        const QpConfig config{.udp_src = static_cast<uint16_t>(0xC000 + random_.below(1000)), .psn = 0xFFFFF0};
-        qp_ = &from.create_qp(config, *this);
-        peer_ = &to.create_qp(config, *this);
-        from.connect(*qp_, config, to, *peer_);
-        to.connect(*peer_, config, from, *qp_);
-    }
-    void start() {
-        while (posted_ < source_.size() && in_flight_ < 16) {
-            const auto length = static_cast<uint32_t>(
-                std::min<uint64_t>(random_.pick<uint64_t>(1, 7, 1024, 4096, 20'000), source_.size() - posted_));
-            Request write;
-            write.local = {local_->iova + posted_, length, local_->key};
-            write.remote_addr = remote_->iova + posted_;
-            write.rkey = remote_->key;
-            ASSERT_TRUE(from_.post(*qp_, write));
-            posted_ += length;
-            ++in_flight_;
-        }
-    }
-    void complete(const ibv_wc& wc) override {
-        EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
-        --in_flight_;
-        start();
-    }
-    bool done() const { return posted_ == source_.size() && in_flight_ == 0; }
-    bool intact() const { return source_ == target_; }
-
-  private:
-    Host& from_;
-    test::Random random_;
-    std::vector<uint8_t> source_, target_;
-    transport::Region *local_, *remote_;
-    transport::QueuePair *qp_, *peer_;
-    uint64_t posted_ = 0;
-    uint32_t in_flight_ = 0;
-};
 
 TEST(Rc, verified_data_through_a_lossy_leaf_spine) {
     for (uint64_t seed = 1; seed <= 5; ++seed) {
@@ -124,7 +78,7 @@ TEST(Rc, corruption_is_counted_alike_in_headers_and_in_bytes) {
 }
 
 // Everything that happens in a run of random traffic, as bytes.
-std::vector<uint64_t> trace(uint64_t seed, Carry carry, double corruption) {
+std::vector<uint64_t> trace(uint64_t seed, Carry carry, double corruption, bool multipath) {
     Network network(seed, carry);
     LeafSpineConfig config = lossy_clos(0.002, corruption);
     config.rack.tor.red = config.spine.red = {0.5, 20'000, 200'000};
@@ -141,9 +95,10 @@ std::vector<uint64_t> trace(uint64_t seed, Carry carry, double corruption) {
         records.insert(records.end(), {bth.opcode, bth.psn, bth.dest_qpn, packet.frame.flow.udp_src});
     };
     std::deque<Flow> flows;
+    const QpConfig qp{.multipath = multipath};
     for (const auto& [from, to] : permutation(clos, network.world().new_stream())) {
-        flows.emplace_back(network, *from, *to).start();
-        flows.emplace_back(network, *to, *from, FlowConfig{.message_bytes = 3000}).start();
+        flows.emplace_back(network, *from, *to, FlowConfig{.qp = qp}).start();
+        flows.emplace_back(network, *to, *from, FlowConfig{.message_bytes = 3000, .qp = qp}).start();
     }
     network.at(kMillisecond, [&] { clos.uplinks[0][1].set_up(false); });
     network.at(2 * kMillisecond, [&] { clos.uplinks[0][1].set_up(true); });
@@ -153,15 +108,18 @@ std::vector<uint64_t> trace(uint64_t seed, Carry carry, double corruption) {
 
 TEST(Determinism, the_same_seed_gives_the_same_trace) {
     for (const Carry carry : {Carry::kHeaders, Carry::kBytes}) {
-        const std::vector<uint64_t> first = trace(1, carry, 0.001);
-        EXPECT_GT(first.size(), 100'000u);
-        EXPECT_EQ(first, trace(1, carry, 0.001));
-        EXPECT_NE(first, trace(2, carry, 0.001));
+        for (const bool multipath : {false, true}) {
+            const std::vector<uint64_t> first = trace(1, carry, 0.001, multipath);
+            EXPECT_GT(first.size(), 100'000u);
+            EXPECT_EQ(first, trace(1, carry, 0.001, multipath));
+            EXPECT_NE(first, trace(2, carry, 0.001, multipath));
+        }
     }
 }
 
 TEST(Determinism, headers_and_bytes_give_the_same_trace) {
-    EXPECT_EQ(trace(3, Carry::kHeaders, 0), trace(3, Carry::kBytes, 0));
+    for (const bool multipath : {false, true})
+        EXPECT_EQ(trace(3, Carry::kHeaders, 0, multipath), trace(3, Carry::kBytes, 0, multipath));
 }
 
 // Of a packet of 1024 bytes in the middle of a WRITE, at 40 Gb/s: Ethernet, IP, UDP, BTH, ICRC, FCS and gap.

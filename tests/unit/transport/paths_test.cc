@@ -108,7 +108,7 @@ TEST_F(PathsTest, MP3_InitialWindowOnRandomPathsThenAcksClock) {
     const auto left = send();
     std::set<uint16_t> vps;
     for (const Departure& d : left) {
-        EXPECT_GE(d.vp, Paths::kFirstVp);
+        EXPECT_GE(d.vp, kFirstVp);
         vps.insert(d.vp);
     }
     EXPECT_EQ(left.size(), 8u);
@@ -121,6 +121,31 @@ TEST_F(PathsTest, MP3_InitialWindowOnRandomPathsThenAcksClock) {
         ASSERT_EQ(next.size(), 1u);
         EXPECT_EQ(next[0].vp, left[i].vp);
         EXPECT_EQ(next[0].kind, Kind::kNew);
+    }
+}
+
+struct OnePath : PathsTest {
+    OnePath() : PathsTest(one_path()) {}
+    static PathsConfig one_path() {
+        PathsConfig config = make_config();
+        config.first_vp = 0xC123;
+        config.vps = 1;
+        config.fixed_window = true;
+        return config;
+    }
+};
+
+// What IRN does of this: one path, and no more on its way than a bandwidth-delay product, whatever is marked.
+TEST_F(OnePath, AFixedWindowStaysOnItsPath) {
+    for (int round = 0; round < 20; ++round) {
+        const auto left = send();
+        ASSERT_EQ(left.size(), 8u);
+        now += kRtt;
+        for (const Departure& d : left) {
+            EXPECT_EQ(d.vp, 0xC123);
+            ack(d, d.psn + 1, round % 2 == 0);
+        }
+        EXPECT_EQ(stream.cwnd(), 8u);
     }
 }
 
@@ -273,7 +298,7 @@ struct GoingBack : Recovering {
 };
 
 TEST_F(Recovering, MP9_SelectiveRepeatSkipsWhatWasSacked) {
-    EXPECT_EQ(sent_again(), (std::vector<Psn>{first + 7, first, first + 3}));
+    EXPECT_EQ(sent_again(), (std::vector<Psn>{first, first + 3, first + 7}));
     paths.advance(stream, first + 8, now);
     EXPECT_FALSE(stream.recovering);
 }
@@ -282,6 +307,22 @@ TEST_F(GoingBack, MP9_GoBackNDoesNot) {
     const auto again = sent_again();
     const std::set<uint32_t> expected{0, 1, 2, 3, 4, 5};
     for (const uint32_t i : expected) EXPECT_EQ(std::ranges::count(again, first + i), 1) << i;
+}
+
+// What is refused for being too far ahead is so until the oldest has come, whose repetition may be lost, too.
+TEST_F(Recovering, MP9_ARepetitionThatIsLostIsNoticedByTheNextRefusal) {
+    ASSERT_EQ(sent_again().back(), first + 7);
+    const auto repeat_the_refused = [&] {
+        now += 2 * kRtt;
+        nack({Kind::kAgain, first + 7, stream.records[(first + 7).value() % 128].vp});
+        return send(0);
+    };
+    auto again = repeat_the_refused();  // it left together with the repetition of the first
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].psn, first + 7);
+    again = repeat_the_refused();  // it left two round trips later
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].psn, first);
 }
 
 TEST_F(PathsTest, MP10_TheTailIsSentAgainBeforeTheTimeout) {
@@ -324,7 +365,7 @@ TEST_F(PathsTest, MP11_TimeoutSendsAllAgainAndBacksOff) {
         paths.expire(stream, now);
         EXPECT_EQ(stream.backoff, fired);
         const auto again = send(0);
-        EXPECT_EQ(again.size(), fired == 1 ? 1u : std::min<size_t>(5, stream.cwnd()));
+        EXPECT_EQ(again.size(), fired == 1 ? 1u : 5u);  // however small the window
     }
     ack({.kind = Kind::kAgain, .psn = left[0].psn, .vp = 0xC000}, left[1].psn);
     EXPECT_EQ(stream.backoff, 0);
@@ -383,6 +424,23 @@ TEST_F(PathsTest, BX1_APathWithoutAnyAckIsOverdueAfterTwoRoundTrips) {
     EXPECT_LE(now, 1'000'000 + 4 * kRtt);
 }
 
+// A packet that was refused has arrived, too: without this, a receiver that takes nothing more before the missing packet
+// comes would hear of it after the timeout only.
+TEST_F(PathsTest, BX1_RefusalsTellOfALossAsWell) {
+    const auto left = send();
+    for (int round = 0; round < 4; ++round) {
+        now += kRtt;
+        for (size_t i = 1; i < left.size(); ++i) {
+            const bool again = round != 0;
+            nack({again ? Kind::kAgain : Kind::kNew, left[i].psn, stream.records[left[i].psn.value() % 128].vp});
+        }
+        for (const Departure& d : send(0)) {
+            if (d.psn == left[0].psn) return;
+        }
+    }
+    FAIL() << "the first packet was not repeated";
+}
+
 TEST_F(PathsTest, ANackTakesASackBack) {
     const auto left = send(3);
     now += kRtt;
@@ -411,7 +469,8 @@ TEST(PathsConfigTest, WhatIsRefused) {
     EXPECT_EQ(invalid(PathsConfig{}), nullptr);
     for (const PathsConfig& bad :
          {PathsConfig{.initial_window = 0}, PathsConfig{.initial_window = 257}, PathsConfig{.max_window = 100},
-          PathsConfig{.max_window = 8192}, PathsConfig{.delta = 0}, PathsConfig{.probe_permille = 1001},
+          PathsConfig{.max_window = 8192}, PathsConfig{.first_vp = 0xBFFF}, PathsConfig{.vps = 0},
+          PathsConfig{.first_vp = 0xC001, .vps = 0x4000}, PathsConfig{.delta = 0}, PathsConfig{.probe_permille = 1001},
           PathsConfig{.sync_alpha = -1}})
         EXPECT_NE(invalid(bad), nullptr);
 }

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "experiments.h"
+
+#include <array>
+
+namespace rove::sim {
+
+std::span<const Experiment> experiments() {
+    static constexpr std::array kAll{
+        Experiment{"mp-fig5", "marking ratios of four unlike paths", fig5},
+        Experiment{"mp-fig11a", "one connection, and loss on three of four paths", fig11a},
+        Experiment{"mp-fig11b", "one connection, and paths that go down and come back", fig11b},
+        Experiment{"mp-fig12a", "permutation of five connections over four paths", fig12a},
+        Experiment{"mp-fig14a", "out-of-order degree with path 4 misconfigured or slow", fig14a},
+        Experiment{"mp-fig14b", "goodput of these with a bitmap of 64 packets", fig14b},
+        Experiment{"mp-fig15", "congestion on one of four paths", fig15},
+        Experiment{"mp-fig16", "fairness of one to eight connections at a bottleneck", fig16},
+        Experiment{"mp-fig17", "incast of one to nine senders", fig17},
+        Experiment{"eu-memory", "Eunomia Fig. 9c, 9d, 10 and Table 1: bytes of reorder tracking", memory},
+        Experiment{"bx1", "losses inferred by path, on and off: Fig. 11a and incast", bx1},
+    };
+    return kAll;
+}
+
+}  // namespace rove::sim

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// All experiments. By the number of the figure in its paper.
+#pragma once
+
+#include "experiment.h"
+
+namespace rove::sim {
+
+Report fig5(uint64_t seed);
+Report fig11a(uint64_t seed);
+Report fig11b(uint64_t seed);
+Report fig12a(uint64_t seed);
+Report fig14a(uint64_t seed);
+Report fig14b(uint64_t seed);
+Report fig15(uint64_t seed);
+Report fig16(uint64_t seed);
+Report fig17(uint64_t seed);
+Report memory(uint64_t seed);
+Report bx1(uint64_t seed);
+
+}  // namespace rove::sim

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// rove-sim: repeats figures of papers over the modelled network, with the engine that runs on ports. Exit status: 0 when
+// it ran, whatever the numbers are; 1 when a file cannot be written; 2 for a wrong command line.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "experiment.h"
+#include "plot.h"
+
+namespace {
+
+using namespace rove::sim;
+
+constexpr int kCannotWrite = 1, kBadUsage = 2;
+
+std::string number(double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.6g", value);
+    return text;
+}
+
+// What we write has quotes in no name; it is escaped all the same.
+std::string quoted(const std::string& text) {
+    std::string out = "\"";
+    for (const char c : text) {
+        if (c == '"' || c == '\\') out += '\\';
+        out += c;
+    }
+    return out + '"';
+}
+
+std::string json(const Experiment& experiment, const Report& report) {
+    std::string out = "[";
+    for (const Measure& measure : report.measures) {
+        out += out.size() == 1 ? "\n" : ",\n";
+        out += "  {\"figure\": " + quoted(experiment.name) + ", \"metric\": " + quoted(measure.metric) +
+               ", \"unit\": " + quoted(measure.unit) +
+               ", \"paper\": " + (measure.paper ? number(*measure.paper) : "null") +
+               ", \"ours\": " + number(measure.ours) + ", \"bar\": " +
+               (measure.bar.empty() ? "null, \"holds\": null"
+                                    : quoted(measure.bar) + ", \"holds\": " + (measure.holds ? "true" : "false")) +
+               "}";
+    }
+    return out + "\n]\n";
+}
+
+void print(const Experiment& experiment, const Report& report, uint64_t seed) {
+    std::printf("%s: %s (seed %lu)\n\n", experiment.name, experiment.what, seed);
+    size_t width = 0;
+    for (const Measure& measure : report.measures) width = std::max(width, measure.metric.size());
+    std::printf("  %-*s  %10s  %10s  %-7s  bar\n", static_cast<int>(width), "", "paper", "ours", "unit");
+    for (const Measure& measure : report.measures) {
+        std::printf("  %-*s  %10s  %10s  %-7s  %s%s%s\n", static_cast<int>(width), measure.metric.c_str(),
+                    measure.paper ? number(*measure.paper).c_str() : "-", number(measure.ours).c_str(),
+                    measure.unit.c_str(), measure.bar.c_str(), measure.bar.empty() ? "" : "  holds: ",
+                    measure.bar.empty() ? "" : measure.holds ? "yes" : "no");
+    }
+    if (!report.notes.empty()) std::puts("");
+    for (const std::string& note : report.notes) std::printf("  - %s\n", note.c_str());
+}
+
+const Experiment* find(const std::string& name) {
+    for (const Experiment& experiment : experiments()) {
+        if (experiment.name == name) return &experiment;
+    }
+    return nullptr;
+}
+
+// Opened before the run, which takes long.
+bool open(std::ofstream& file, const std::string& path) {
+    if (path.empty()) return true;
+    file.open(path);
+    if (!file) std::fprintf(stderr, "rove-sim: cannot write %s\n", path.c_str());
+    return static_cast<bool>(file);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    CLI::App app{"Repeats a figure of a paper over the modelled network. The same seed gives the same numbers."};
+    std::string figure, json_file, svg_file;
+    uint64_t seed = 1;
+    bool list = false;
+    app.add_option("FIGURE", figure, "what to run; --list shows what there is");
+    app.add_option("--seed", seed, "of everything random")->capture_default_str();
+    app.add_option("--json", json_file, "writes the numbers there");
+    app.add_option("--svg", svg_file, "draws the figure there");
+    app.add_flag("--list", list, "shows the figures");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : kBadUsage;
+    }
+    if (list) {
+        for (const Experiment& experiment : experiments()) std::printf("%-12s %s\n", experiment.name, experiment.what);
+        return 0;
+    }
+    const Experiment* const experiment = find(figure);
+    if (experiment == nullptr) {
+        std::fprintf(stderr, "rove-sim: %s; --list shows what there is\n",
+                     figure.empty() ? "which FIGURE?" : ("no figure '" + figure + "'").c_str());
+        return kBadUsage;
+    }
+    std::ofstream json_out, svg_out;
+    if (!open(json_out, json_file) || !open(svg_out, svg_file)) return kCannotWrite;
+    const Report report = experiment->run(seed);
+    print(*experiment, report, seed);
+    if (json_out.is_open()) json_out << json(*experiment, report);
+    if (svg_out.is_open()) svg_out << svg(report.plot);
+    return 0;
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "testbed.h"
+
+namespace rove::sim {
+namespace {
+
+constexpr uint64_t kHostGbps = 40;
+constexpr uint32_t kBdpPackets = kHostGbps * kGbps / 8 * kBaseRtt / kSecond / kMtu;  // 60 KB
+
+// The round trip of a lone packet passes three cables each way; data and ACK are sent three times each, too.
+constexpr Time kCableDelay = (kBaseRtt - 3 * (kMtu + 150) * 200) / 6;
+
+}  // namespace
+
+transport::Config mp_rdma() {
+    transport::Config config;
+    config.paths.initial_window = kBdpPackets;
+    config.paths.infer_losses = false;
+    config.reorder.kind = transport::ReorderConfig::Kind::kStatic;
+    config.batch_acks = false;
+    return config;
+}
+
+transport::Config irn() {
+    transport::Config config = mp_rdma();
+    config.paths.vps = 1;
+    config.paths.fixed_window = true;
+    config.paths.delta = config.paths.max_window;
+    config.paths.infer_losses = true;    // on one path what BX-1 does is IRN's NACK
+    config.paths.min_rto_ns = 320'000;   // IRN section 3.1: RTO_high
+    config.reorder.static_slots = config.paths.max_window;
+    return config;
+}
+
+Testbed::Testbed(uint64_t seed, const transport::Config& transport, const std::vector<uint64_t>& path_gbps,
+                 const Red& red)
+    : network(seed) {
+    RackConfig rack{.hosts = 5};
+    rack.host.transport = transport;
+    rack.access = {.bits_per_s = kHostGbps * kGbps, .delay = kCableDelay};
+    rack.tor.red = red;
+    rack.tor.pfc = Pfc{};
+    std::vector<PathConfig> paths;
+    for (const uint64_t rate : path_gbps) paths.push_back({{.bits_per_s = rate * kGbps, .delay = kCableDelay}, {}});
+    racks = parallel_paths(network, rack, paths);
+}
+
+double goodput(Network& network, const std::deque<Flow>& flows, Time time) {
+    const auto bytes = [&] {
+        uint64_t sum = 0;
+        for (const Flow& flow : flows) sum += flow.completed_bytes();
+        return sum;
+    };
+    const uint64_t before = bytes();
+    network.run_for(time);
+    return gbps(bytes() - before, time);
+}
+
+}  // namespace rove::sim
