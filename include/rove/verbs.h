@@ -4,9 +4,9 @@
 #define ROVE_VERBS_H
 
 /*
- * In ibv_send_wr::send_flags or ibv_qp_ex::wr_flags, of an RC QP: the operation changes the peer's memory only after all
- * operations before it have. Needed where transport.ordering does not promise that of every operation; a QP that takes
- * one path, as in rc mode, keeps order anyway. The highest bit that a byte has: ibv_send_flags has five.
+ * In ibv_send_wr::send_flags or ibv_qp_ex::wr_flags, of an RC QP: the operation changes the peer's memory only after
+ * all operations before it have. Needed where transport.ordering does not promise that of every operation; a QP that
+ * takes one path, as in rc mode, keeps order anyway. The highest bit that a byte has: ibv_send_flags has five.
  */
 #define ROVE_SEND_SYNC (1u << 7)
 

@@ -106,7 +106,7 @@ std::optional<bool> Device::agree_on_multipath(transport::QueuePair& qp, const t
         uint64_t wait_ns = kFirstHelloNs;
         for (int asked = 0; asked < kHellos && qp.hello.answer == Hello::Answer::kNone; ++asked, wait_ns *= 2) {
             // Each over another path: one may be dead.
-            way.flow.udp_src = static_cast<uint16_t>(transport::Paths::kFirstVp | (random() & 0x3FFF));
+            way.flow.udp_src = static_cast<uint16_t>(transport::kFirstVp | (random() & 0x3FFF));
             way.headers = wire::make_template(way.flow);
             {
                 const Worker::Hold hold(worker);

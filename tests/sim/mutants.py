@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants bugs in mp mode, one at a time, and says which random world finds each: tests/sim/mutants.py [NAME...]
 
+Not here: what the sender's timer mends, as an acknowledgement of a packet that was not kept. It costs time, not a promise.
 Works on a copy of the tree. Fails when a bug is found by no world, or its place in the code is not there any more.
 """
 import os
@@ -14,7 +15,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-SEEDS = 500
+SEEDS = 3000
 TARGET = "tests/sim/worlds_test"
 TIMEOUT_S = 240     # a world that never ends is found too
 
@@ -38,14 +39,10 @@ MUTANTS = {
         REQUESTER, "if ((wqe.send_flags & IBV_SEND_FENCE) != 0 && reads != 0) return false;", ""),
     "a WRITE_IMM is not counted": (
         REQUESTER, "if (wqe.opcode != IBV_WR_RDMA_WRITE) mp_.msn_out", "if (!wqe.is_write()) mp_.msn_out"),
-    "an error of any request fails the oldest": (
-        REQUESTER, "if (!is_oldest(psn)) {", "if (psn < mp_.requests.una) {"),
     "sender-delay does not wait": (
         REQUESTER, "return sync || (wqe.is_write() &&", "return sync && (wqe.is_write() &&"),
     "responses to a dead peer are sent for ever": (
         REQUESTER, "if (mp_.responses.backoff == Multipath::kSilence)", "if (false)"),
-    "a packet that was not tracked is acknowledged": (
-        RESPONDER, "taken ? wire::MpAck::kSack : wire::MpAck::kNack);", "wire::MpAck::kSack);"),
     "the cumulative ACK is one too high": (
         RESPONDER, "mp_.requests_in).expected.value(),", "mp_.requests_in).expected.value() + (first.entry.kind == wire::MpAck::kSack),"),
     "an atomic executes twice": (
@@ -74,8 +71,6 @@ MUTANTS = {
         "        payload.read(target, frame.payload_bytes);\n        if (false) return Result::kDamaged;"),
     "a damaged packet index is believed": (
         RESPONDER, "uint64_t{h.mp.ipsn} * qp_.mtu == s_.offset", "true"),
-    "a withdrawn acknowledgement is ignored": (
-        PATHS, "if ((recorded && !repeated) || packet.acked) {", "if (recorded && !repeated && !packet.acked) {"),
     "every repeated NACK sends again": (
         PATHS, "if ((recorded && !repeated) || packet.acked) {", "if (recorded || packet.acked) {"),
     "rings of a grown bitmap do not join": (
@@ -109,7 +104,6 @@ def main():
                                   stdout=subprocess.PIPE).stdout.splitlines()
         # The engine is compiled in one place, and no bug changes a type: nothing else is compiled again.
         again = [line for line in commands if " -c " not in line or "virtual_network.cc" in line or "paths/paths.cc" in line]
-        again = [line for line in again if "libwire" not in line]
         for name in [None, *names]:
             if name:
                 file, before, after = MUTANTS[name]

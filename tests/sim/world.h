@@ -64,7 +64,7 @@ struct PlannedSend {
     bool fresh = true;  // nobody else touches the remote range
     bool shared_counter = false;
     uint64_t compare_add = 0, swap = 0;
-    std::optional<ibv_wc_status> poison;                          // fails with this, by design
+    std::optional<ibv_wc_status> poison;                                            // fails with this, by design
     bool bad_lkey = false, bad_rkey = false, beyond_end = false, too_long = false;  // of a poisoned request
     bool placed = false;                                                            // a WRITE: all of it was seen
 

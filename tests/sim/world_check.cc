@@ -204,8 +204,8 @@ void World::on_datagram(Direction& d, const ibv_wc& wc, PlannedReceive& receive)
     ++d.delivered;
 }
 
-// The packets of a message that are in memory. What is not there was not touched, but for one damaged packet: a payload is
-// verified while it is copied, and what a message leaves where it did not end is not promised.
+// The packets of a message that are in memory. What is not there was not touched, but for one damaged packet: a payload
+// is verified while it is copied, and what a message leaves where it did not end is not promised.
 Applied World::applied(const Direction& d, const Arena& arena, const std::vector<Range>& pieces,
                        const std::vector<uint8_t>& data) const {
     const std::vector<uint8_t> got = gathered(arena, pieces, data.size());
@@ -274,28 +274,14 @@ void World::settle_rc(Direction& d) {
         const bool must = i < d.succeeded;
         SCOPED_TRACE("direction " + std::to_string(d.index) + " request " + std::to_string(i));
         if (send.poison || send.shared_counter || !send.fresh) continue;
-        Applied found{.any = false, .all = true, .end = false};
-        if (send.is_message()) {
-            const bool delivered = message++ < d.delivered;
-            if (must) {
-                EXPECT_TRUE(delivered) << "acknowledged and not delivered";
-            }
-            if (send.is_send() && delivered) {
-                found = {.any = true, .all = true, .end = true};
-            } else if (send.is_send()) {
-                if (d.pool->qp != nullptr)
-                    found = settle(d, *d.to, d.pool->receives[message - 1].pieces, send.data);
-                found.all = false;
-            } else {
-                found.all = delivered;
-            }
-        }
-        if (send.is_write()) {
-            const bool delivered = found.all;
+        Applied found{.any = true, .all = true, .end = true};
+        const bool delivered = !send.is_message() || message++ < d.delivered;
+        if (send.is_send()) {
+            if (!delivered && d.pool->qp != nullptr)
+                found = settle(d, *d.to, d.pool->receives[message - 1].pieces, send.data);
+        } else if (send.is_write()) {
             found = settle(d, *d.to, {{send.remote, static_cast<uint32_t>(send.data.size())}}, send.data);
-            found.all &= delivered;
-        }
-        if (send.is_read() || send.is_atomic()) {
+        } else {
             if (!must) settle(d, *d.from, send.local, send.data);
             if (send.is_read()) continue;
             const uint64_t result = atomic_result(send);
@@ -307,6 +293,7 @@ void World::settle_rc(Direction& d) {
             if (result == word(send.data)) continue;
             found = {.any = executed, .all = executed, .end = executed};
         }
+        found.all &= delivered;
         if (must) {
             EXPECT_TRUE(found.all) << "completed and not done";
         }

@@ -45,7 +45,8 @@ class MpRequesterLogic {
     bool receive_response(const wire::ParsedFrame& frame, wire::Op op, wire::MpAck* kind);
     void expire();
     uint64_t next_deadline() const {
-        uint64_t deadline = std::min({r_.ack_deadline, mp_.sync_ns, paths_.deadline(mp_.requests), paths_.deadline(mp_.responses)});
+        uint64_t deadline =
+            std::min({r_.ack_deadline, mp_.sync_ns, paths_.deadline(mp_.requests), paths_.deadline(mp_.responses)});
         const uint64_t ack_ns = qp_.responder.ack_not_before;
         if (ack_ns > core_.now_ns) deadline = std::min(deadline, ack_ns);
         return r_.rnr_until != 0 ? std::min(deadline, r_.rnr_until) : deadline;
@@ -405,7 +406,8 @@ void MpRequesterLogic<S>::expire() {
             const uint8_t left = --r_.retries_left;
             restart_timer();
             r_.retries_left = left;
-            if (mp_.requests.timer_ns != 0) mp_.requests.timer_ns = core_.now_ns;  // a retry is one, whatever the backoff
+            if (mp_.requests.timer_ns != 0)
+                mp_.requests.timer_ns = core_.now_ns;  // a retry is one, whatever the backoff
         }
     }
     paths_.expire(mp_.requests, core_.now_ns);

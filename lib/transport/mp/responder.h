@@ -96,10 +96,9 @@ class MpResponderLogic {
 template <class S>
 bool MpResponderLogic<S>::expects_middle(const wire::ParsedFrame& frame) const {
     const wire::Headers& h = frame.headers;
-    return Psn(h.bth.psn) == mp_.requests_in.expected &&
-           frame.payload_bytes == qp_.mtu && s_.message == Responder::Message::kWrite && h.reth.va == s_.write_va &&
-           h.reth.rkey == s_.write_rkey && h.reth.length == s_.write_length && s_.write_length > qp_.mtu &&
-           uint64_t{h.mp.ipsn} * qp_.mtu == s_.offset;
+    return Psn(h.bth.psn) == mp_.requests_in.expected && frame.payload_bytes == qp_.mtu &&
+           s_.message == Responder::Message::kWrite && h.reth.va == s_.write_va && h.reth.rkey == s_.write_rkey &&
+           h.reth.length == s_.write_length && s_.write_length > qp_.mtu && uint64_t{h.mp.ipsn} * qp_.mtu == s_.offset;
 }
 
 template <class S>

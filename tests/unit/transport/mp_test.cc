@@ -250,7 +250,8 @@ uint64_t flags_without_data(const Config& sender, const Config& receiver, uint32
         story.net.filter = [&](const Observed& p) {
             if (p.from != story.b.index()) return Verdict::kPass;
             for (size_t i = 0; i < kMessages; ++i) {
-                found += story.arrived(kFlags + 8 * i, 8, kFlags + 8 * i) && !story.arrived(i * kData, kData, i * kData);
+                found +=
+                    story.arrived(kFlags + 8 * i, 8, kFlags + 8 * i) && !story.arrived(i * kData, kData, i * kData);
             }
             return Verdict::kPass;
         };
