@@ -54,13 +54,16 @@ Outcome run(uint64_t seed, const Scenario& scenario, uint32_t delta, uint32_t sl
     return outcome;
 }
 
-double optimum(const Scenario& scenario) { return static_cast<double>(120 + scenario.gbps) * kMpShare; }
+double optimum(const Scenario& scenario) {
+    return static_cast<double>(120 + scenario.gbps) * kMpShare;
+}
 
 }  // namespace
 
 Report fig14a(uint64_t seed) {
     Report report;
-    report.plot = {"MP-RDMA Fig. 14a: 99.9th percentile of the out-of-order degree", "delta, packets", "packets", {}, {}};
+    report.plot = {
+        "MP-RDMA Fig. 14a: 99.9th percentile of the out-of-order degree", "delta, packets", "packets", {}, {}};
     for (const Scenario& scenario : kScenarios) {
         Curve& curve = report.plot.curves.emplace_back(scenario.name, decltype(Curve::points){});
         uint32_t controlled = 0;
@@ -71,17 +74,21 @@ Report fig14a(uint64_t seed) {
         }
         const uint32_t without = run(seed, scenario, kWindow, kWindow).degree;
         const std::string name = std::string(", ") + scenario.name;
-        report.measures.push_back({"degree, delta 32" + name, "packets", static_cast<double>(controlled), {}, "", true});
+        report.measures.push_back(
+            {"degree, delta 32" + name, "packets", static_cast<double>(controlled), {}, "", true});
         report.measures.push_back({"degree, no control" + name, "packets", static_cast<double>(without), {}, "", true});
         if (&scenario == &kScenarios[0]) continue;
         const double cut = static_cast<double>(without) / controlled, paper = scenario.gbps == 1 ? 50 : 5;
         report.measures.push_back({"cut by" + name, "times", cut, paper, format("at least %.0f", paper), cut >= paper});
     }
     report.notes = {
-        "Without control the degree is the slowest queue's delay by the rate of a connection: 20 KB at 1 Gb/s, 170 us, in "
-        "which 300 packets of 2 KB go by the other paths. Marks keep the queue so short whether there is control or not. "
+        "Without control the degree is the slowest queue's delay by the rate of a connection: 20 KB at 1 Gb/s, 170 us, "
+        "in "
+        "which 300 packets of 2 KB go by the other paths. Marks keep the queue so short whether there is control or "
+        "not. "
         "Fifty times as much as 32 would be 1 ms, or 130 KB, of which the text does not say how they come about.",
-        "Of packets of 1 KB, which L = 64 and a product of 60 KB would fit to, it is twice as many, with control it is not.",
+        "Of packets of 1 KB, which L = 64 and a product of 60 KB would fit to, it is twice as many, with control it is "
+        "not.",
     };
     return report;
 }
@@ -89,7 +96,8 @@ Report fig14a(uint64_t seed) {
 Report fig14b(uint64_t seed) {
     constexpr std::array<std::array<double, 2>, 3> kPaper{{{1, 1}, {1, 1 - 0.251}, {1 - 0.0394, 1 - 0.675}}};
     Report report;
-    report.plot = {"MP-RDMA Fig. 14b: goodput with 64 slots", "", "of the optimum", {{"delta 32", {}}, {"no control", {}}}, {}};
+    report.plot = {
+        "MP-RDMA Fig. 14b: goodput with 64 slots", "", "of the optimum", {{"delta 32", {}}, {"no control", {}}}, {}};
     for (size_t i = 0; i < kScenarios.size(); ++i) {
         const Scenario& scenario = kScenarios[i];
         const double with = run(seed, scenario, 32, 64).goodput / optimum(scenario);
@@ -104,7 +112,8 @@ Report fig14b(uint64_t seed) {
     }
     report.notes = {
         "The optimum is the payload that all four paths can carry. " + std::string(kWhyNotFull),
-        "Without control a path at 1G costs nothing here: when the bitmap is full, the missing packet is repeated first, and "
+        "Without control a path at 1G costs nothing here: when the bitmap is full, the missing packet is repeated "
+        "first, and "
         "by a path on which ACKs come back (MP-9), so the slow path loses its share by itself.",
     };
     return report;

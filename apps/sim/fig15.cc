@@ -60,7 +60,8 @@ Report fig15(uint64_t seed) {
     Report report;
     report.measures = {
         {"path 4 before", "Gb/s", mean(kSettle, kJoin, kPaths - 1), 10, "", true},
-        {"path 4 after", "Gb/s", left, 0, format("at most %.2f: a tenth of the path", 0.1 * kFull), left <= 0.1 * kFull},
+        {"path 4 after", "Gb/s", left, 0, format("at most %.2f: a tenth of the path", 0.1 * kFull),
+         left <= 0.1 * kFull},
         {"other paths before, mean", "Gb/s", others_before, 10, "", true},
         {"other paths after, mean", "Gb/s", others, 10, format("at least 0.95 of %.2f", kFull), others >= 0.95 * kFull},
     };
