@@ -72,7 +72,8 @@ class Table {
     template <class T>
     void choice(const char* key, T& out, std::initializer_list<std::pair<const char*, T>> choices) {
         std::string allowed;
-        for (const auto& [name, value] : choices) allowed += (allowed.empty() ? "\"" : ", \"") + std::string(name) + "\"";
+        for (const auto& [name, value] : choices)
+            allowed += (allowed.empty() ? "\"" : " or \"") + std::string(name) + "\"";
         const auto text = string(key, allowed);
         if (!text) return;
         for (const auto& [name, value] : choices) {
@@ -273,11 +274,23 @@ void read_transport(Table table, Config& config) {
 
 ImpairConfig read_impair(Table table) {
     ImpairConfig impair;
-    table.probability("loss", impair.loss);
-    table.probability("duplicate", impair.duplicate);
-    table.probability("corrupt", impair.corrupt);
-    table.probability("reorder", impair.reorder);
+    PathSettings::visit(impair.device, table);
     table.uint("seed", impair.seed, 0, std::numeric_limits<int64_t>::max());
+    uint32_t paths = 0;
+    table.uint("paths", paths, 1, kMaxPaths);
+    impair.paths.assign(paths, impair.device);
+    std::vector<bool> given(paths);
+    for (Table& path : table.tables("path")) {
+        table.require("paths", "1.." + std::to_string(kMaxPaths) + ", beside the [[...path]] tables");
+        const std::string allowed = "0.." + std::to_string(paths - 1) + ", each in one table only";
+        path.require("index", allowed);
+        uint32_t index = 0;
+        path.uint("index", index, 0, paths - 1);
+        if (given[index]) path.refuse(path.node("index"), "index", allowed);
+        given[index] = true;
+        PathSettings::visit(impair.paths[index], path);
+        path.refuse_unknown();
+    }
     table.refuse_unknown();
     return impair;
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/impair/settings.h"
 #include "transport/engine.h"
 #include "wire/frame.h"
 
@@ -23,12 +24,6 @@ enum class Progress : uint8_t { kShared, kDedicated };
 struct NeighbourConfig {
     wire::Gid address{};
     wire::MacAddress mac{};
-};
-
-// Faults injected on packets that a device receives, from a seed. Probabilities 0..1.
-struct ImpairConfig {
-    double loss = 0, duplicate = 0, corrupt = 0, reorder = 0;
-    uint64_t seed = 1;
 };
 
 struct DeviceConfig {

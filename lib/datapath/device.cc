@@ -102,11 +102,15 @@ std::optional<bool> Device::agree_on_multipath(transport::QueuePair& qp, const t
     if (promised() || !was_silent(peer)) {
         std::random_device random;
         const uint32_t nonce = random() | 1;  // 0: nothing asked
+        transport::Path way = path;
         uint64_t wait_ns = kFirstHelloNs;
         for (int asked = 0; asked < kHellos && qp.hello.answer == Hello::Answer::kNone; ++asked, wait_ns *= 2) {
+            // Each over another path: one may be dead.
+            way.flow.udp_src = static_cast<uint16_t>(transport::Paths::kFirstVp | (random() & 0x3FFF));
+            way.headers = wire::make_template(way.flow);
             {
                 const Worker::Hold hold(worker);
-                worker.ask_multipath(qp, path, remote_qpn, nonce);
+                worker.ask_multipath(qp, way, remote_qpn, nonce);
             }
             const uint64_t until_ns = runtime_.now_ns() + wait_ns;
             while (qp.hello.answer == Hello::Answer::kNone && runtime_.now_ns() < until_ns) {

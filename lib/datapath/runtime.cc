@@ -244,6 +244,27 @@ std::optional<wire::MacAddress> Runtime::wait_for_neighbour(Device& device, cons
     return std::nullopt;
 }
 
+std::string Runtime::impair(const Device& device, std::optional<uint32_t> path, std::string_view changes) {
+    for (const auto& worker : workers_) {
+        const Worker::Hold hold(*worker);
+        // What one refuses, all refuse.
+        if (std::string wrong = worker->core().impair(device.port(), path, changes); !wrong.empty()) return wrong;
+    }
+    return {};
+}
+
+std::vector<PathState> Runtime::impaired_paths(const Device& device) const {
+    std::vector<PathState> states;
+    for (const auto& worker : workers_) {
+        const Worker::Hold hold(*worker);
+        const Impairment* impairment = worker->core().impairment(device.port());
+        if (impairment == nullptr) continue;
+        states.resize(impairment->paths().size());
+        for (size_t i = 0; i < states.size(); ++i) states[i].add(impairment->paths()[i].state());
+    }
+    return states;
+}
+
 void Runtime::ports_changed() {
     background_->look_after_ports();
 }

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -74,6 +75,13 @@ class Runtime {
     // The application is about to sleep (armed a CQ, reads a channel): with shared progress the background thread takes
     // over now.
     void hand_over();
+
+    // Changes what befalls the frames that `device` receives: on one path, or on all and those of none. `changes` are
+    // "key=value,..." of the keys of [[device.impair.path]]. Returns "", or what is wrong with them. Any thread.
+    std::string impair(const Device& device, std::optional<uint32_t> path, std::string_view changes);
+
+    // The paths of `device`, then what is of no path; empty if nothing befalls its frames.
+    std::vector<PathState> impaired_paths(const Device& device) const;
 
     uint64_t now_ns() const { return clock_.now_ns(); }
 

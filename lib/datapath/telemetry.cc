@@ -6,9 +6,12 @@
 #include <rte_telemetry.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "datapath/address.h"
 #include "datapath/neighbour.h"
@@ -264,6 +267,56 @@ int show_neighbours(const char*, const char*, rte_tel_data* data) {
     });
 }
 
+std::string_view next_word(std::string_view& rest) {
+    const std::string_view word = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(word.size() + 1, rest.size()));
+    return word;
+}
+
+// Changes what is asked for, if anything. Returns "" or what is wrong.
+std::string change_impairment(Runtime& runtime, const Device& device, std::string_view path, std::string_view changes) {
+    if (path.empty()) return {};
+    if (path == "all") return runtime.impair(device, std::nullopt, changes);
+    uint32_t index = 0;
+    const auto [end, bad] = std::from_chars(path.data(), path.data() + path.size(), index);
+    if (bad != std::errc() || end != path.data() + path.size())
+        return "got path '" + std::string(path) + "', allowed a number, or all";
+    return runtime.impair(device, index, changes);
+}
+
+// Answers with a dictionary of paths, or with a string that says what is wrong.
+int impair(const char*, const char* parameters, rte_tel_data* data) {
+    return with_runtime([&](Runtime& runtime) {
+        std::string_view rest = parameters == nullptr ? "" : parameters;
+        const std::string_view name = next_word(rest), path = next_word(rest);
+        const auto& devices = runtime.devices();
+        const auto found =
+            std::find_if(devices.begin(), devices.end(), [&](const auto& d) { return d->name() == name; });
+        if (found == devices.end()) {
+            std::string wrong = "got device '" + std::string(name) + "', allowed";
+            for (const auto& device : devices) wrong += " " + device->name();
+            return rte_tel_data_string(data, wrong.c_str());
+        }
+        const Device& device = **found;
+        if (const std::string wrong = change_impairment(runtime, device, path, rest); !wrong.empty())
+            return rte_tel_data_string(data, wrong.c_str());
+        rte_tel_data_start_dict(data);
+        const std::vector<PathState> paths = runtime.impaired_paths(device);
+        for (size_t i = 0; i < paths.size(); ++i) {
+            rte_tel_data* one = rte_tel_data_alloc();
+            if (one == nullptr) return -1;
+            rte_tel_data_start_dict(one);
+            for (const auto& [key, value] : texts(paths[i].settings)) add(one, key, value);
+            for (size_t c = 0; c < paths[i].counters.values.size(); ++c)
+                add(one, to_string(static_cast<ImpairCounter>(c)), paths[i].counters.values[c]);
+            add(one, "waiting", paths[i].waiting);
+            const std::string path = i + 1 < paths.size() ? std::to_string(i) : "device";
+            rte_tel_data_add_dict_container(data, path.c_str(), one, 0);
+        }
+        return 0;
+    });
+}
+
 }  // namespace
 
 void start_telemetry(Runtime& runtime) {
@@ -280,6 +333,8 @@ void start_telemetry(Runtime& runtime) {
     rte_telemetry_register_cmd("/rove/multipath", show_multipath,
                                "Packets and memory of QPs in mp mode, of each worker. No parameters.");
     rte_telemetry_register_cmd("/rove/neighbours", show_neighbours, "Neighbours of each device. No parameters.");
+    rte_telemetry_register_cmd("/rove/impair", impair,
+                               "Impaired paths. Parameters: device; to change, also path or all, KEY=VALUE,...");
 }
 
 void stop_telemetry() {

@@ -48,7 +48,7 @@ void WorkerCore::add_device(Device& device, const Port& port, const ImpairConfig
     added.port = &port;
     added.queue = static_cast<uint16_t>(index_ % port.queues());
     added.polled = index_ < port.queues();
-    if (!FateDice(impair).fair()) added.impairment = std::make_unique<Impairment>(impair, sink_.pool());
+    if (!impair.none()) added.impairment = std::make_unique<Impairment>(impair, shelf_, sink_.pool());
     sink_.add_port(port, added.queue);
 }
 
@@ -86,21 +86,41 @@ uint32_t WorkerCore::transmit() {
     return sink_.flush();
 }
 
+uint64_t WorkerCore::next_deadline() const {
+    uint64_t deadline_ns = engine_.next_deadline();
+    for (const PortQueue& port : ports_)
+        if (port.impairment != nullptr) deadline_ns = std::min(deadline_ns, port.impairment->next_deadline());
+    return deadline_ns;
+}
+
+std::string WorkerCore::impair(uint16_t port, std::optional<uint32_t> path, std::string_view changes) {
+    std::unique_ptr<Impairment>& impairment = ports_[port].impairment;
+    const size_t paths = impairment == nullptr ? 0 : impairment->paths().size() - 1;
+    if (path && *path >= paths)
+        return "got path " + std::to_string(*path) + ", allowed all" +
+               (paths == 0 ? ": no paths are configured" : ", or 0.." + std::to_string(paths - 1));
+    PathSettings tried;
+    if (std::string wrong = change(tried, changes); !wrong.empty()) return wrong;
+    const LcoreScope lcore(lcore_);
+    if (impairment == nullptr) impairment = std::make_unique<Impairment>(ImpairConfig{}, shelf_, sink_.pool());
+    impairment->change(path, changes, now_ns());
+    return {};
+}
+
 uint32_t WorkerCore::receive() {
     uint32_t received = 0;
     rte_mbuf* mbufs[kRxBurst];
     for (PortQueue& from : ports_) {
-        if (!from.polled || !from.port->ready()) continue;
-        uint16_t count = rte_eth_rx_burst(from.port->id(), from.queue, mbufs, kRxBurst);
-        if (count == 0) continue;
-        received += count;
-        if (from.impairment == nullptr) [[likely]] {
-            take_frames(mbufs, count, from);
-        } else {
-            rte_mbuf* survivors[2 * kRxBurst + Impairment::kMaxHeld];
-            count = from.impairment->apply(mbufs, count, survivors);
-            take_frames(survivors, count, from);
-        }
+        if (!from.polled) continue;
+        const uint16_t count =
+            from.port->ready() ? rte_eth_rx_burst(from.port->id(), from.queue, mbufs, kRxBurst) : uint16_t{0};
+        std::span<rte_mbuf*> frames(mbufs, count);
+        // By the clock after they came: were we preempted since the round began, delays are not the shorter for it.
+        if (from.impairment != nullptr) [[unlikely]]
+            frames = from.impairment->run(frames, now_ns());
+        received += std::max<uint32_t>(count, static_cast<uint32_t>(frames.size()));
+        if (frames.empty()) continue;
+        take_frames(frames.data(), static_cast<uint16_t>(frames.size()), from);
     }
     if (const uint16_t count = sink_.take_loopback(mbufs, kRxBurst); count != 0) {
         received += count;

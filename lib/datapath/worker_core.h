@@ -15,7 +15,7 @@
 #include "datapath/clock.h"
 #include "datapath/counters.h"
 #include "datapath/device.h"
-#include "datapath/impair.h"
+#include "datapath/impair/impairment.h"
 #include "datapath/neighbour.h"
 #include "datapath/packet_sink.h"
 #include "datapath/worker.h"
@@ -67,7 +67,12 @@ class WorkerCore {
     // Work was posted to `qp`: sends what can be sent, without looking at what came in. A program that is known to poll
     // after it posts may post several requests one by one: the first goes out at once, the others as a burst.
     void send_posted(transport::QueuePair& qp);
-    uint64_t next_deadline() const { return engine_.next_deadline(); }
+    // When there is work again though nothing comes in.
+    uint64_t next_deadline() const;
+
+    // What befalls frames from this port, null if nothing does; and Runtime::impair().
+    const Impairment* impairment(uint16_t port) const { return ports_[port].impairment.get(); }
+    std::string impair(uint16_t port, std::optional<uint32_t> path, std::string_view changes);
 
     // Any thread: `qp`'s doorbell was rung. Lock-free; a QP stands at most once in a ring.
     void ring_doorbell(transport::QueuePair& qp);
@@ -111,6 +116,7 @@ class WorkerCore {
     PortCounters counters_;
     PacketSink sink_;
     transport::Engine<PacketSink> engine_;
+    Shelf shelf_;                   // of all ports' impairments
     std::vector<PortQueue> ports_;  // by DPDK port id
     std::array<rte_ring*, kPriorities> doorbells_{};
     rte_ring* handed_over_ = nullptr;  // frames for our QPs that came to another worker

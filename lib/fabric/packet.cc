@@ -3,21 +3,13 @@
 
 #include "fabric/random.h"
 #include "wire/byte_order.h"
-#include "wire/network_headers.h"
+#include "wire/transit.h"
 
 namespace rove::fabric {
 
 void mark_ce(Packet& packet) {
     packet.frame.flow.traffic_class |= wire::kEcnCe;
-    if (packet.content.empty()) return;
-    // The checksum is updated and not computed anew (RFC 1624, equation 3): damage that it would show stays visible.
-    uint8_t* const l3 = packet.content.data() + wire::kEthernetBytes;
-    const auto before = wire::load<uint16_t>(l3);
-    l3[wire::ipv4::kTos] |= wire::kEcnCe;
-    const auto complement = [](uint16_t word) { return static_cast<uint16_t>(~word); };
-    const uint64_t sum = uint64_t{complement(wire::load<uint16_t>(l3 + wire::ipv4::kChecksum))} + complement(before) +
-                         wire::load<uint16_t>(l3);
-    wire::store(l3 + wire::ipv4::kChecksum, complement(wire::fold_checksum(sum)));
+    if (!packet.content.empty()) wire::mark_ce(packet.content.data() + wire::kEthernetBytes);
 }
 
 void damage(Packet& packet, uint64_t random) {

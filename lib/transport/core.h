@@ -15,6 +15,7 @@
 #include "transport/departed.h"
 #include "transport/memory.h"
 #include "transport/queue_pair.h"
+#include "transport/send_op.h"
 #include "wire/frame.h"
 
 namespace rove::transport {
@@ -135,6 +136,33 @@ struct Core {
         wc.qp_num = qp.qpn;
         qp.responder.has_receive = false;
         complete(qp.recv_cq, wc, solicited);
+    }
+
+    // A SEND or WRITE with immediate was received whole; `headers` and `op` are its last packet's.
+    void complete_message(QueuePair& qp, const wire::Headers& headers, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes) {
+        ibv_wc wc{};
+        wc.status = IBV_WC_SUCCESS;
+        wc.opcode = opcode;
+        wc.byte_len = bytes;
+        wc.src_qp = qp.remote_qpn;
+        if (has_immediate(op)) {
+            wc.wc_flags = IBV_WC_WITH_IMM;
+            wc.imm_data = htobe32(headers.immediate);
+        } else if (op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) {
+            wc.wc_flags = IBV_WC_WITH_INV;
+            wc.invalidated_rkey = headers.invalidate_rkey;
+        }
+        complete_receive(qp, wc, headers.bth.solicited);
+    }
+
+    // The receive that is held fails, and the QP with it.
+    void fail_receive(QueuePair& qp, ibv_wc_status status) {
+        ibv_wc wc{};
+        wc.status = status;
+        wc.opcode = IBV_WC_RECV;
+        ++counters[Counter::kLocalErrors];
+        if (qp.responder.has_receive) complete_receive(qp, wc, true);
+        enter_error(qp);
     }
 
     void flush_sends(QueuePair& qp) {

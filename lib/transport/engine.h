@@ -255,7 +255,7 @@ bool Engine<S>::receive_multipath(const wire::ParsedFrame& frame, QueuePair& qp)
     MpResponderLogic<S> responder(core_, qp);
     const bool response = op >= wire::Op::kReadResponseFirst && op <= wire::Op::kAtomicAck;
     if (h.mp.response != response) {
-        ++core_.counters[Counter::kDropService];
+        ++core_.counters[Counter::kDropResponse];
         return true;
     }
     if (!response) return responder.receive_request(frame, op);

@@ -57,15 +57,12 @@ class ResponderLogic {
     Result execute_read(const wire::Headers& headers);
     Result execute_atomic(const wire::Headers& headers, wire::Op op);
     bool payload_fits(const wire::ParsedFrame& frame, wire::Op op) const;
-    void finish_message(const wire::ParsedFrame& frame, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes,
-                        ibv_wc_status status);
     void repeat(const wire::Headers& headers, wire::Op op);
     bool drop_jobs_from(Psn psn);
     void push_read(Psn first, const wire::Reth& reth);
     void push_atomic(Psn psn, uint64_t original);
     void owe_ack(Psn psn, uint8_t syndrome);
     void refuse(Result result, Psn psn);
-    void fail_receive(ibv_wc_status status);
     bool send_read_packet(ResponderJob& job);
     void send_ack();
 
@@ -125,7 +122,7 @@ bool ResponderLogic<S>::receive_rc(const wire::ParsedFrame& frame) {
         }
         if (is_last(op)) s_.received_ns = core_.now_ns;
     }
-    if (result == Result::kBadInvalidate) fail_receive(IBV_WC_REM_INV_REQ_ERR);
+    if (result == Result::kBadInvalidate) core_.fail_receive(qp_, IBV_WC_REM_INV_REQ_ERR);
     return true;
 }
 
@@ -171,7 +168,7 @@ auto ResponderLogic<S>::execute_send(const wire::ParsedFrame& frame, wire::Op op
         if (!core_.memory.invalidate(frame.headers.invalidate_rkey, qp_)) return Result::kBadInvalidate;
     }
     s_.msn = (s_.msn + 1) & Psn::kMask;
-    finish_message(frame, op, IBV_WC_RECV, s_.offset, IBV_WC_SUCCESS);
+    core_.complete_message(qp_, frame.headers, op, IBV_WC_RECV, s_.offset);
     return Result::kTaken;
 }
 
@@ -208,26 +205,9 @@ auto ResponderLogic<S>::execute_write(const wire::ParsedFrame& frame, wire::Op o
     s_.message = is_last(op) ? Responder::Message::kNone : Responder::Message::kWrite;
     if (!is_last(op)) return Result::kTaken;
     s_.msn = (s_.msn + 1) & Psn::kMask;
-    if (has_immediate(op)) finish_message(frame, op, IBV_WC_RECV_RDMA_WITH_IMM, s_.write_length, IBV_WC_SUCCESS);
+    if (has_immediate(op))
+        core_.complete_message(qp_, frame.headers, op, IBV_WC_RECV_RDMA_WITH_IMM, s_.write_length);
     return Result::kTaken;
-}
-
-template <class S>
-void ResponderLogic<S>::finish_message(const wire::ParsedFrame& frame, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes,
-                                       ibv_wc_status status) {
-    ibv_wc wc{};
-    wc.status = status;
-    wc.opcode = opcode;
-    wc.byte_len = bytes;
-    wc.src_qp = qp_.remote_qpn;
-    if (has_immediate(op)) {
-        wc.wc_flags = IBV_WC_WITH_IMM;
-        wc.imm_data = htobe32(frame.headers.immediate);
-    } else if (op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) {
-        wc.wc_flags = IBV_WC_WITH_INV;
-        wc.invalidated_rkey = frame.headers.invalidate_rkey;
-    }
-    core_.complete_receive(qp_, wc, frame.headers.bth.solicited);
 }
 
 template <class S>
@@ -332,11 +312,11 @@ void ResponderLogic<S>::refuse(Result result, Psn psn) {
             return;
         case Result::kLength:
             owe_ack(psn, wire::kSyndromeNakRemoteOperation);
-            fail_receive(IBV_WC_LOC_LEN_ERR);
+            core_.fail_receive(qp_, IBV_WC_LOC_LEN_ERR);
             return;
         case Result::kOperation:
             owe_ack(psn, wire::kSyndromeNakRemoteOperation);
-            fail_receive(IBV_WC_LOC_PROT_ERR);
+            core_.fail_receive(qp_, IBV_WC_LOC_PROT_ERR);
             return;
         case Result::kAccess:
             owe_ack(psn, wire::kSyndromeNakRemoteAccess);
@@ -347,17 +327,6 @@ void ResponderLogic<S>::refuse(Result result, Psn psn) {
             core_.sink.event(IBV_EVENT_QP_REQ_ERR, qp_);
             break;
     }
-    core_.enter_error(qp_);
-}
-
-// The receive that is held fails, and the QP with it.
-template <class S>
-void ResponderLogic<S>::fail_receive(ibv_wc_status status) {
-    ibv_wc wc{};
-    wc.status = status;
-    wc.opcode = IBV_WC_RECV;
-    ++core_.counters[Counter::kLocalErrors];
-    if (s_.has_receive) core_.complete_receive(qp_, wc, true);
     core_.enter_error(qp_);
 }
 
@@ -379,7 +348,7 @@ void ResponderLogic<S>::receive_uc(const wire::ParsedFrame& frame) {
     if (result == Result::kNoReceive) {
         ++core_.counters[Counter::kDropNoReceive];
     } else if (result == Result::kLength || result == Result::kOperation) {
-        fail_receive(result == Result::kLength ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
+        core_.fail_receive(qp_, result == Result::kLength ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
     } else {
         ++core_.counters[Counter::kDropLength];
     }

@@ -8,6 +8,7 @@
 #include "wire/frame.h"
 #include "wire/icrc.h"
 #include "wire/network_headers.h"
+#include "wire/transit.h"
 #include "wire/transport_headers.h"
 
 namespace rove::wire {
@@ -178,6 +179,13 @@ bool verify(ParsedFrame& frame) {
 ParseError parse_frame(std::span<const uint8_t> frame, ParsedFrame& out) {
     const ParseError error = parse_headers(frame, out);
     return error == ParseError::kNone && !verify(out) ? ParseError::kIcrc : error;
+}
+
+std::optional<Transit> find_transit(std::span<const uint8_t> frame) {
+    Layers layers;
+    std::optional<uint16_t> vlan;
+    if (find_layers(frame, layers, vlan) != ParseError::kNone) return std::nullopt;
+    return Transit{static_cast<size_t>(layers.l3 - frame.data()), load_be16(layers.l4 + udp::kSrcPort)};
 }
 
 void PayloadReader::read(void* to, uint32_t bytes) {

@@ -31,6 +31,7 @@ template <class S>
 void receive_hello(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame) {
     const wire::Hello& hello = frame.headers.hello;
     const bool mp = hello.mp && hello.version == wire::kMpVersion;
+    ++core.counters[Counter::kRxPackets];
     if (hello.answer) {
         if (qp.hello.nonce == 0 || hello.nonce != qp.hello.nonce) {
             ++core.counters[Counter::kDropResponse];

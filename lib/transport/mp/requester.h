@@ -65,7 +65,7 @@ class MpRequesterLogic {
     bool must_wait(const SendWqe& wqe);
     void execute_local(SendWqe& wqe);
     void begin(SendWqe& wqe);
-    bool emit(SendWqe& wqe, const Departure& departure, bool last);
+    bool emit(SendWqe& wqe, const Departure& departure);
     SendWqe* find(Psn psn);
     SendWqe* find_reader(Psn psn);
     void restart_timer();
@@ -90,8 +90,7 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
         const bool fresh = departure.kind == Departure::Kind::kNew;
         SendWqe* wqe = fresh ? &qp_.sq.at(r_.next_wqe) : find(departure.psn);
         if (fresh && r_.next_packet == 0) begin(*wqe);
-        const bool last = fresh && r_.next_packet + 1 == wqe->packets && r_.next_wqe + 1 == qp_.sq.available_until();
-        if (!emit(*wqe, departure, last)) {
+        if (!emit(*wqe, departure)) {
             // Its memory has gone. What was begun before it completes first; nothing else is begun.
             r_.failed = true;
             r_.failure = IBV_WC_LOC_PROT_ERR;
@@ -195,7 +194,7 @@ void MpRequesterLogic<S>::begin(SendWqe& wqe) {
 
 // The packet `departure.psn` of `wqe`. False: its data may not be read.
 template <class S>
-bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure, bool last_of_all) {
+bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure) {
     const auto packet = static_cast<uint32_t>(departure.psn - Psn(wqe.first_psn));
     const bool first = packet == 0, last = packet + 1 == wqe.packets;
     wire::Segment segments[kMaxSge];
@@ -226,7 +225,7 @@ bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure, bool la
     h.bth.psn = departure.psn.value();
     h.mp = {.retx = departure.kind == Departure::Kind::kAgain,
             .sync = (wqe.send_flags & ROVE_SEND_SYNC) != 0,
-            .last = last_of_all,
+            .last = last && &wqe == &qp_.sq.at(qp_.sq.available_until() - 1),
             .response = false,
             .early = core_.config.ordering != Ordering::kReceiverHold,
             .msn = wqe.awaits_response() ? 0 : wqe.msn,
@@ -394,8 +393,6 @@ void MpRequesterLogic<S>::expire() {
         mp_.requests.credits = std::max(mp_.requests.credits, std::max(mp_.requests.lost, 1u));
     }
     if (mp_.sync_ns <= core_.now_ns) mp_.sync_ns = kNever;
-    paths_.expire(mp_.requests, core_.now_ns);
-    paths_.expire(mp_.responses, core_.now_ns);
     if (r_.ack_deadline <= core_.now_ns) {
         if (!any_begun()) {
             r_.ack_deadline = kNever;
@@ -408,8 +405,13 @@ void MpRequesterLogic<S>::expire() {
             const uint8_t left = --r_.retries_left;
             restart_timer();
             r_.retries_left = left;
+            if (mp_.requests.timer_ns != 0) mp_.requests.timer_ns = core_.now_ns;  // a retry is one, whatever the backoff
         }
     }
+    paths_.expire(mp_.requests, core_.now_ns);
+    // Nobody has to say that a peer which waits for responses has gone.
+    if (mp_.responses.backoff == Multipath::kSilence) mp_.responses.timer_ns = mp_.responses.burst_ns = 0;
+    paths_.expire(mp_.responses, core_.now_ns);
     core_.deadlines.schedule(qp_, next_deadline());
 }
 

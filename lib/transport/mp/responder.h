@@ -79,10 +79,12 @@ class MpResponderLogic {
     Result place_write(const wire::ParsedFrame& frame, wire::Op op);
     Result execute_read(const wire::Headers& headers);
     Result execute_atomic(const wire::Headers& headers, wire::Op op);
-    void finish_message(const wire::Headers& headers, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes);
+    void finish_message(const wire::Headers& headers, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes) {
+        mp_.msn_in = (mp_.msn_in + 1) & Psn::kMask;
+        core_.complete_message(qp_, headers, op, opcode, bytes);
+    }
     // Tells what became of a packet in its turn that was not taken.
     void refuse(const wire::Headers& headers, bool ce, Result result);
-    void fail_receive(ibv_wc_status status);
 
     Core<S>& core_;
     QueuePair& qp_;
@@ -96,7 +98,8 @@ bool MpResponderLogic<S>::expects_middle(const wire::ParsedFrame& frame) const {
     const wire::Headers& h = frame.headers;
     return Psn(h.bth.psn) == mp_.requests_in.expected &&
            frame.payload_bytes == qp_.mtu && s_.message == Responder::Message::kWrite && h.reth.va == s_.write_va &&
-           h.reth.rkey == s_.write_rkey && h.reth.length == s_.write_length && s_.write_length > qp_.mtu;
+           h.reth.rkey == s_.write_rkey && h.reth.length == s_.write_length && s_.write_length > qp_.mtu &&
+           uint64_t{h.mp.ipsn} * qp_.mtu == s_.offset;
 }
 
 template <class S>
@@ -125,6 +128,11 @@ bool MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
         refuse(h, frame.ce(), result);
         return true;
     }
+    if (mp_.responses.backoff == Multipath::kSilence && mp_.responses.outstanding()) {
+        mp_.responses.backoff = 0;
+        mp_.responses.timer_ns = core_.now_ns;
+        core_.deadlines.schedule(qp_, core_.now_ns);
+    }
     // Owed before what follows it, so that errors of held packets are told after it.
     const bool alone = mp_.owed_count == 0;
     owe(h, frame.ce(), wire::MpAck::kAck);
@@ -136,7 +144,7 @@ bool MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
     }
     if (result == Result::kBadInvalidate) {
         shared_.reorder.advance(stream, h.mp.last, [](Psn, Slot) { return false; });
-        fail_receive(IBV_WC_REM_INV_REQ_ERR);
+        core_.fail_receive(qp_, IBV_WC_REM_INV_REQ_ERR);
         return true;
     }
     shared_.reorder.advance(stream, h.mp.last, [&](Psn tail, Slot) { return release_held(tail); });
@@ -189,9 +197,9 @@ void MpResponderLogic<S>::take_early(const wire::ParsedFrame& frame, wire::Op op
 // The held packet's turn has come. False: it cannot be taken, and was told so.
 template <class S>
 bool MpResponderLogic<S>::release_held(Psn psn) {
-    HeldPacket* packet = mp_.held;
+    HeldPacket* packet = mp_.held.head;
     if (qp_.state == IBV_QPS_ERR || packet == nullptr || Psn(packet->headers.bth.psn) != psn) return false;
-    mp_.held = packet->next;
+    shared_.take_first(mp_.held);
     wire::ParsedFrame frame;
     frame.headers = packet->headers;
     frame.payload = packet->payload.data();
@@ -201,7 +209,7 @@ bool MpResponderLogic<S>::release_held(Psn psn) {
     const bool taken = result == Result::kTaken;
     // Its expected PSN is only now this one's; refuse() tells so by the entry's own PSN.
     if (result == Result::kBadInvalidate)
-        fail_receive(IBV_WC_REM_INV_REQ_ERR);
+        core_.fail_receive(qp_, IBV_WC_REM_INV_REQ_ERR);
     else if (!taken)
         refuse(frame.headers, false, result);
     shared_.release(packet);
@@ -231,6 +239,7 @@ auto MpResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op) -
             finish_message(h, op, IBV_WC_RECV_RDMA_WITH_IMM, h.mp.ipsn * qp_.mtu + frame.payload_bytes);
         // Where the message goes on, if its next packet comes next: expects_middle().
         s_.message = is_last(op) ? Responder::Message::kNone : Responder::Message::kWrite;
+        s_.offset = h.mp.ipsn * qp_.mtu + frame.payload_bytes;
         s_.write_va = h.reth.va + frame.payload_bytes;
         s_.write_rkey = h.reth.rkey;
         s_.write_length = h.reth.length - frame.payload_bytes;
@@ -283,24 +292,6 @@ auto MpResponderLogic<S>::place_write(const wire::ParsedFrame& frame, wire::Op o
         if (!payload.intact()) return Result::kDamaged;
     }
     return Result::kTaken;
-}
-
-template <class S>
-void MpResponderLogic<S>::finish_message(const wire::Headers& h, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes) {
-    ibv_wc wc{};
-    wc.status = IBV_WC_SUCCESS;
-    wc.opcode = opcode;
-    wc.byte_len = bytes;
-    wc.src_qp = qp_.remote_qpn;
-    if (has_immediate(op)) {
-        wc.wc_flags = IBV_WC_WITH_IMM;
-        wc.imm_data = htobe32(h.immediate);
-    } else if (op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) {
-        wc.wc_flags = IBV_WC_WITH_INV;
-        wc.invalidated_rkey = h.invalidate_rkey;
-    }
-    mp_.msn_in = (mp_.msn_in + 1) & Psn::kMask;
-    core_.complete_receive(qp_, wc, h.bth.solicited);
 }
 
 template <class S>
@@ -357,7 +348,7 @@ void MpResponderLogic<S>::refuse(const wire::Headers& h, bool ce, Result result)
         case Result::kLength:
         case Result::kOperation:
             owe(h, ce, wire::MpAck::kErr, wire::kSyndromeNakRemoteOperation);
-            fail_receive(result == Result::kLength ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
+            core_.fail_receive(qp_, result == Result::kLength ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
             return;
         case Result::kAccess:
             syndrome = wire::kSyndromeNakRemoteAccess;
@@ -368,16 +359,6 @@ void MpResponderLogic<S>::refuse(const wire::Headers& h, bool ce, Result result)
     }
     owe(h, ce, wire::MpAck::kErr, syndrome);
     core_.sink.event(event, qp_);
-    core_.enter_error(qp_);
-}
-
-template <class S>
-void MpResponderLogic<S>::fail_receive(ibv_wc_status status) {
-    ibv_wc wc{};
-    wc.status = status;
-    wc.opcode = IBV_WC_RECV;
-    ++core_.counters[Counter::kLocalErrors];
-    if (s_.has_receive) core_.complete_receive(qp_, wc, true);
     core_.enter_error(qp_);
 }
 

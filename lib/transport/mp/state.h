@@ -25,6 +25,12 @@ struct HeldPacket {
     std::array<uint8_t, kMaxMtu> payload;
 };
 
+// By PSN.
+struct HeldList {
+    HeldPacket* head = nullptr;
+    HeldPacket* tail = nullptr;
+};
+
 // What a packet earned, to be sent to its sender (EU-4).
 struct OwedAck {
     wire::MpAckEntry entry;
@@ -33,6 +39,9 @@ struct OwedAck {
 
 struct Multipath {
     static constexpr uint32_t kMaxOwed = 32;  // an RX burst
+    // Expirations without an answer after which responses are not sent again before another request comes. Eight seconds
+    // with the least RTO: a requester with the usual timeouts has given up.
+    static constexpr uint8_t kSilence = 255;
 
     SendStream requests, responses;           // what we send
     ReorderStream requests_in, responses_in;  // what we receive
@@ -43,7 +52,7 @@ struct Multipath {
     bool delayed = false;                     // the next packet has waited for what is before it
     Psn next_response;                        // requester: of the next READ or atomic
     Psn response_end;                         // responder: one past the last that the jobs have
-    HeldPacket* held = nullptr;               // by PSN
+    HeldList held;
     uint32_t owed_count = 0;
     std::array<OwedAck, kMaxOwed> owed;
     // Requester: SQ indices of the READs and atomics whose answers are not complete, [read_head, read_tail).
@@ -63,8 +72,8 @@ class MultipathShared {
         for (uint32_t i = 0; i < kHeldPackets; ++i) release(&held_[i]);
     }
 
-    // Keeps a verified packet in `list`, in order of PSN. False: there is no room.
-    bool hold(HeldPacket*& list, const wire::ParsedFrame& frame) {
+    // Keeps a verified packet in `list`. False: there is no room.
+    bool hold(HeldList& list, const wire::ParsedFrame& frame) {
         if (free_ == nullptr || frame.payload_bytes > kMaxMtu) return false;
         HeldPacket* packet = free_;
         free_ = packet->next;
@@ -73,22 +82,28 @@ class MultipathShared {
         packet->headers = frame.headers;
         packet->payload_bytes = frame.payload_bytes;
         std::memcpy(packet->payload.data(), frame.payload, frame.payload_bytes);
-        HeldPacket** at = &list;
-        while (*at != nullptr && Psn((*at)->headers.bth.psn) < Psn(frame.headers.bth.psn)) at = &(*at)->next;
+        const Psn psn(frame.headers.bth.psn);
+        HeldPacket** at = &list.head;
+        if (list.tail != nullptr && Psn(list.tail->headers.bth.psn) < psn) at = &list.tail->next;  // as most come
+        while (*at != nullptr && Psn((*at)->headers.bth.psn) < psn) at = &(*at)->next;
         packet->next = *at;
         *at = packet;
+        if (packet->next == nullptr) list.tail = packet;
         return true;
+    }
+    HeldPacket* take_first(HeldList& list) {
+        HeldPacket* packet = list.head;
+        list.head = packet->next;
+        if (list.head == nullptr) list.tail = nullptr;
+        return packet;
     }
     void release(HeldPacket* packet) {
         packet->next = free_;
         free_ = packet;
         if (held_now_ != 0) --held_now_;
     }
-    void release_all(HeldPacket*& list) {
-        while (HeldPacket* packet = list) {
-            list = packet->next;
-            release(packet);
-        }
+    void release_all(HeldList& list) {
+        while (list.head != nullptr) release(take_first(list));
     }
     uint32_t held_now() const { return held_now_; }
     uint32_t held_peak() const { return held_peak_; }

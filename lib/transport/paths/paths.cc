@@ -185,9 +185,14 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         PacketRecord& packet = record(stream, psn);
         // An echo of ReTx belongs to the latest transmission, which the record describes; without it to the first.
         const bool recorded = entry.retx == packet.retransmitted && entry.vp == packet.vp;
+        const uint64_t age_ns = uint64_t{ticks(now_ns) - packet.sent} << 6;
+        if (recorded && !packet.retransmitted && !packet.acked)
+            stream.srtt_ns = stream.srtt_ns == 0 ? std::max<uint64_t>(age_ns, 64) : (7 * stream.srtt_ns + age_ns) / 8;
         if (nack) {
+            // What the network repeated is refused again, and each time it would be sent again.
+            const bool repeated = entry.kind == wire::MpAck::kNack && entry.retx && age_ns < stream.srtt_ns / 2;
             // MP-9. A packet that was held and could not be taken in its turn is no longer acknowledged.
-            if (recorded || packet.acked) {
+            if ((recorded && !repeated) || packet.acked) {
                 if (entry.kind == wire::MpAck::kErr) stream.backoff = 0;  // it is no loss that it waits for
                 ++counters_.resent_nack;
                 if (entry.kind == wire::MpAck::kNack && !config_.infer_losses &&
@@ -201,10 +206,6 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
             if (packet.lost) {
                 packet.lost = false;
                 --stream.lost;
-            }
-            if (recorded && !packet.retransmitted) {
-                const uint64_t rtt = uint64_t{ticks(now_ns) - packet.sent} << 6;
-                stream.srtt_ns = stream.srtt_ns == 0 ? std::max<uint64_t>(rtt, 64) : (7 * stream.srtt_ns + rtt) / 8;
             }
         }
         if (recorded) {  // it has arrived, taken or not

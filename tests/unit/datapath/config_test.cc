@@ -14,6 +14,8 @@ namespace {
 
 constexpr const char* kDevice = "[[device]]\nport = \"net_null0\"\naddresses = [\"10.0.0.1/24\", \"fd00::1/64\"]\n";
 
+const std::string kPaths = std::string(kDevice) + "[device.impair]\npaths = 2\n[[device.impair.path]]\nindex = 1\n";
+
 class ConfigTest : public testing::Test {
   protected:
     std::optional<Config> load(const std::string& text) {
@@ -81,7 +83,21 @@ loss = 0.01
 duplicate = 0.02
 corrupt = 0.03
 reorder = 1
+mark = 0.04
+delay_us = 200
+rate_mbps = 10000
+queue_packets = 100
+ecn_threshold_packets = 50
+down = false
 seed = 99
+paths = 3
+[[device.impair.path]]
+index = 2
+loss = 0
+down = true
+[[device.impair.path]]
+index = 0
+delay_us = 7
 )");
     ASSERT_TRUE(config) << error_;
     EXPECT_EQ(config->progress, Progress::kDedicated);
@@ -127,11 +143,18 @@ seed = 99
     ASSERT_EQ(device.neighbours.size(), 1u);
     EXPECT_EQ(device.neighbours[0].address, *parse_address("10.0.0.2"));
     EXPECT_EQ(device.neighbours[0].mac, *parse_mac("02:00:00:00:00:02"));
-    EXPECT_EQ(device.impair.loss, 0.01);
-    EXPECT_EQ(device.impair.duplicate, 0.02);
-    EXPECT_EQ(device.impair.corrupt, 0.03);
-    EXPECT_EQ(device.impair.reorder, 1.0);
+    PathSettings all{.loss = 0.01, .duplicate = 0.02, .corrupt = 0.03, .reorder = 1, .mark = 0.04};
+    all.delay_us = 200, all.rate_mbps = 10'000, all.queue_packets = 100, all.ecn_threshold_packets = 50;
+    EXPECT_EQ(device.impair.device, all);
     EXPECT_EQ(device.impair.seed, 99u);
+    ASSERT_EQ(device.impair.paths.size(), 3u);
+    EXPECT_EQ(device.impair.paths[1], all);
+    PathSettings path = all;
+    path.delay_us = 7;
+    EXPECT_EQ(device.impair.paths[0], path);
+    path = all;
+    path.loss = 0, path.down = true;
+    EXPECT_EQ(device.impair.paths[2], path);
 }
 
 TEST_F(ConfigTest, DefaultsAreSharedAndOneWorker) {
@@ -141,6 +164,7 @@ TEST_F(ConfigTest, DefaultsAreSharedAndOneWorker) {
     EXPECT_EQ(config->workers, 1u);
     EXPECT_EQ(config->devices[0].mtu, 4096u);
     EXPECT_FALSE(config->devices[0].vlan);
+    EXPECT_TRUE(config->devices[0].impair.none());
 }
 
 TEST_F(ConfigTest, RefusesUnknownKeys) {
@@ -148,6 +172,7 @@ TEST_F(ConfigTest, RefusesUnknownKeys) {
     refused(std::string("[runtime]\nprogres = \"shared\"\n") + kDevice, 2, "runtime.progres", "unknown key");
     refused(std::string(kDevice) + "mut = 1024\n", 4, "device[0].mut", "mtu");
     refused(std::string(kDevice) + "[device.impair]\nlost = 0.1\n", 5, "device[0].impair.lost", "loss");
+    refused(kPaths + "delay = 5\n", 8, "device[0].impair.path[0].delay", "delay_us");
 }
 
 TEST_F(ConfigTest, RefusesWrongTypes) {
@@ -159,6 +184,8 @@ TEST_F(ConfigTest, RefusesWrongTypes) {
     refused(std::string("runtime = 3\n") + kDevice, 1, "runtime", "a table");
     refused("[device]\nport = \"x\"\n", 1, "device", "[[device]]");
     refused(std::string(kDevice) + "[device.impair]\nloss = \"much\"\n", 5, "device[0].impair.loss", "a number 0..1");
+    refused(std::string(kDevice) + "[device.impair]\ndown = 1\n", 5, "device[0].impair.down", "true or false");
+    refused(std::string(kDevice) + "impair.path = 1\n", 4, "device[0].impair.path", "[[device[0].impair.path]]");
 }
 
 TEST_F(ConfigTest, RefusesValuesOutOfRange) {
@@ -169,11 +196,20 @@ TEST_F(ConfigTest, RefusesValuesOutOfRange) {
     refused(std::string(kDevice) + "gateway_ipv4 = \"fd00::1\"\n", 4, "device[0].gateway_ipv4", "an IPv4 address");
     refused(std::string(kDevice) + "[device.impair]\nloss = 1.5\n", 5, "device[0].impair.loss", "0..1");
     refused(std::string(kDevice) + "[device.impair]\nseed = -1\n", 5, "device[0].impair.seed", "got -1");
+    refused(std::string(kDevice) + "impair.mark = 2\n", 4, "device[0].impair.mark", "0..1");
+    refused(std::string(kDevice) + "impair.delay_us = -1\n", 4, "device[0].impair.delay_us", "0..1000000");
+    refused(std::string(kDevice) + "impair.rate_mbps = 1000001\n", 4, "device[0].impair.rate_mbps", "0..1000000");
+    refused(std::string(kDevice) + "impair.queue_packets = 0\n", 4, "device[0].impair.queue_packets", "1..2048");
+    refused(std::string(kDevice) + "impair.ecn_threshold_packets = 2049\n", 4,
+            "device[0].impair.ecn_threshold_packets", "0..2048");
+    refused(std::string(kDevice) + "impair.paths = 33\n", 4, "device[0].impair.paths", "1..32");
+    refused(kPaths + "[[device.impair.path]]\nindex = 2\n", 9, "device[0].impair.path[1].index", "0..1");
+    refused(kPaths + "[[device.impair.path]]\nindex = 1\n", 9, "device[0].impair.path[1].index", "one table only");
     refused("[[device]]\nport = \"x\"\naddresses = [\"10.0.0.1/33\"]\n", 3, "device[0].addresses", "10.0.0.1/33");
     refused("[[device]]\nport = \"x\"\naddresses = []\n", 3, "device[0].addresses", "1 to 64");
     refused(std::string("[transport]\nwindow_packets = 0\n") + kDevice, 2, "transport.window_packets", "1..65536");
     refused(std::string("[runtime]\nprogress = \"both\"\n") + kDevice, 2, "runtime.progress",
-            "\"shared\" or \"dedicated\"");
+            "\"shared\", \"dedicated\"");
     refused(std::string("[runtime]\nlcores = [\"1\"]\n") + kDevice, 2, "runtime.lcores", "only with progress");
     refused(std::string("[runtime]\nprogress = \"dedicated\"\nlcores = [\"one\"]\n") + kDevice, 3, "runtime.lcores",
             "CPU");
@@ -184,6 +220,8 @@ TEST_F(ConfigTest, RefusesWhatIsMissing) {
             "runtime.lcores", "got nothing");
     refused("[[device]]\naddresses = [\"10.0.0.1\"]\n", 1, "device[0].port", "got nothing");
     refused("[[device]]\nport = \"x\"\n", 1, "device[0].addresses", "got nothing");
+    refused(kPaths + "[[device.impair.path]]\nloss = 1\n", 8, "device[0].impair.path[1].index", "got nothing");
+    refused(std::string(kDevice) + "[[device.impair.path]]\nindex = 0\n", 4, "device[0].impair.paths", "got nothing");
     EXPECT_FALSE(load("# empty\n"));
     EXPECT_NE(error_.find("key 'device'"), std::string::npos) << error_;
 }

@@ -48,7 +48,7 @@ class Target {
             for (size_t i = 0; i < pages->size(); ++i) pages->data()[i] = static_cast<uint8_t>(random_.next());
         }
         for (ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
-            options_.push_back({.type = type, .depth = 64});
+            options_.push_back({.type = type, .depth = 64, .multipath = options_.size() == 1});
             options_.back().send_cq = options_.back().recv_cq = &cq_;
             qps_.push_back(&host_.create(options_.back()));
         }
@@ -93,7 +93,8 @@ class Target {
         std::swap(flow.src_mac, flow.dst_mac);
         QueuePair& qp = *qps_[i];
         h.bth.dest_qpn = qp.qpn;
-        h.bth.psn = random_.chance(0.5) ? qp.responder.epsn.value() : qp.requester.una.value();
+        if (qp.multipath != nullptr) speak_multipath(h, *qp.multipath);
+        if (qp.multipath == nullptr) h.bth.psn = random_.chance(0.5) ? qp.responder.epsn.value() : qp.requester.una.value();
         const Region& region = regions_[random_.below(regions_.size())];
         h.reth.rkey = h.atomic.rkey = region.key;
         h.reth.va = h.atomic.va = (region.iova + random_.below(region.length)) & ~7ull;
@@ -110,6 +111,34 @@ class Target {
         frame[headers.size] = opcode;
         if (random_.chance(0.2)) spoil(frame);
         deliver(frame);
+    }
+    // Makes mp of an RC packet, near what the QP expects.
+    void speak_multipath(wire::Headers& h, const transport::Multipath& mp) {
+        const uint32_t near = static_cast<uint32_t>(random_.below(64)), response = random_.chance(0.3);
+        const wire::Op op = wire::op_of(h.bth.opcode);
+        const transport::Psn in = (response ? mp.responses_in : mp.requests_in).expected;
+        const transport::Psn out = (response ? mp.responses : mp.requests).una;
+        h.bth.opcode = wire::opcode(wire::Service::kMp, op);
+        h.bth.psn = (in + (random_.chance(0.5) ? 0 : near)).value();
+        h.mp = {.retx = random_.chance(0.5),
+                .sync = random_.chance(0.1),
+                .last = random_.chance(0.5),
+                .response = response != 0,
+                .early = random_.chance(0.5),
+                .msn = random_.chance(0.7) ? mp.msn_in : near,
+                .ipsn = random_.chance(0.7) ? uint32_t{op == wire::Op::kWriteMiddle} : near << random_.below(19)};
+        h.reth.length = random_.pick(4u, 256u, 1000u, 1024u, 4096u);
+        h.vp = static_cast<uint16_t>(random_.next());
+        h.mp_ack = {.entry = {.kind = static_cast<wire::MpAck>(random_.below(4)),
+                              .ece = random_.chance(0.3),
+                              .retx = random_.chance(0.3),
+                              .response = response != 0,
+                              .psn = (out + near).value(),
+                              .vp = h.vp},
+                    .syndrome = random_.pick<uint8_t>(0x20, 0x60, 0x61, 0x62, 0x63, 0xFF),
+                    .aack_psn = random_.chance(0.5) ? out.value() : (out + near).value(),
+                    .more = static_cast<uint8_t>(random_.chance(0.8) ? 0 : random_.below(256))};
+        h.hello = {.version = 1, .answer = random_.chance(0.5), .mp = random_.chance(0.5), .qpn = near, .nonce = near};
     }
     void deliver(const std::vector<uint8_t>& frame) {
         ++sent_;
@@ -277,7 +306,7 @@ TEST(Hostile, a_million_mutated_golden_packets) {
     for (Counter c : {Counter::kDropUnknownQp, Counter::kDropService, Counter::kDropSource, Counter::kDropPkey,
                       Counter::kDropQkey, Counter::kDropSequence, Counter::kDropResponse, Counter::kDropLength,
                       Counter::kDropMulticast, Counter::kDropOverload, Counter::kTxNakError, Counter::kTxNakSequence,
-                      Counter::kRxDuplicate, Counter::kTxCnp, Counter::kRxNakError}) {
+                      Counter::kRxDuplicate, Counter::kTxCnp, Counter::kRxNakError, Counter::kRxNakRnr}) {
         EXPECT_GT(target.host().counter(c), 0u) << transport::to_string(c);
     }
 }

@@ -219,6 +219,22 @@ TEST_F(Optimistic, MP12_ASynchroniseOperationThatIsEarlyIsDroppedAndNacked) {
     EXPECT_EQ(b.engine.multipath()->held_peak(), 0u);
 }
 
+// Each NACK lets the packet go again, and the network repeats each NACK: without a limit there would be ever more.
+TEST_F(Optimistic, MP9_ARepeatedNackIsNoReasonToSendTwice) {
+    net.filter = [&](const Observed& p) {
+        if (p.from == b.index()) return Verdict::kTwice;
+        return p.headers.bth.psn == net.trace[0].headers.bth.psn ? Verdict::kDrop : Verdict::kPass;
+    };
+    post(write(1, 0, 512, 0));
+    post(sync(write(2, 1024, 8, 2048)));
+    net.pump();
+    net.run_for(100 * kMicrosecond);  // 25 round trips
+    EXPECT_LE(packets(a, Op::kWriteOnly), 80u);
+    net.filter = nullptr;
+    ASSERT_TRUE(run());
+    EXPECT_EQ(ids(sent()), (std::vector<uint64_t>{1, 2}));
+}
+
 // A program that writes data, then a flag, over a network that lets packets overtake; the peer looks after each packet.
 // How often it finds a flag without its data.
 uint64_t flags_without_data(const Config& sender, const Config& receiver, uint32_t flags = IBV_SEND_SIGNALED) {
@@ -340,6 +356,49 @@ TEST_F(Multipath, APeerThatIsGoneIsGivenUp) {
     post(write(1, 0, 512, 0));
     ASSERT_TRUE(run());
     expect_sent(IBV_WC_RETRY_EXC_ERR);
+}
+
+// MP-11: a requester that has gone says nothing; one that is still there asks for something else.
+TEST_F(Multipath, ResponsesWithoutAnswerAreSentForALimitedTimeAndAgainWithTheNextRequest) {
+    qa->timeout = 0;  // waits for ever
+    net.filter = [&](const Observed& p) { return p.headers.mp.response ? Verdict::kDrop : Verdict::kPass; };
+    post(read(1, 0, 4096, 0));
+    ASSERT_TRUE(run());  // comes to rest
+    EXPECT_GT(packets(b, Op::kReadResponseFirst), 100u);
+    EXPECT_TRUE(sent().empty());
+    net.filter = nullptr;
+    post(read(2, 8192, 4096, 8192));
+    ASSERT_TRUE(run());
+    EXPECT_EQ(ids(sent()), (std::vector<uint64_t>{1, 2}));
+    EXPECT_EQ(ma.bytes(0, 4096), mb.bytes(0, 4096));
+}
+
+// A packet that continues the message in progress is placed while it is verified; nothing that it says may count before.
+TEST_F(Multipath, DamageToAPacketInTheMiddleIsNotAnError) {
+    net.filter = [&](const Observed& p) {
+        return p.from == a.index() && p.headers.mp.ipsn == 1 ? Verdict::kHold : Verdict::kPass;
+    };
+    post(write(1, 0, 4 * 1024, 0));
+    settle();
+    const wire::Headers h = net.trace[1].headers;
+    ASSERT_EQ(h.mp.ipsn, 1u);
+    const Path path = a.path_to(b);
+    const wire::Segment payload{ma.data() + 1024, 1024};
+    std::vector<uint8_t> good(wire::frame_bytes(path.headers, h.bth.opcode, 1024));
+    wire::build_frame(good.data(), path.headers, h, {&payload, 1});
+    for (size_t bit = 0; bit < wire::opcode_info(h.bth.opcode).header_bytes * 8u; ++bit) {
+        if (bit / 8 == 4) continue;  // reserved: the ICRC leaves it out
+        std::vector<uint8_t> frame = good;
+        frame[path.headers.size + bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+        net.deliver(b, frame);
+        ASSERT_EQ(qb->state, IBV_QPS_RTS) << "bit " << bit;
+        ASSERT_EQ(qb->multipath->requests_in.expected, transport::Psn(h.bth.psn)) << "bit " << bit;
+    }
+    net.filter = nullptr;
+    net.release();
+    ASSERT_TRUE(run());
+    expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+    EXPECT_TRUE(arrived(0, 4 * 1024, 0));
 }
 
 // A standard RC packet for a QP in mp mode, and the other way round, is nobody's.

@@ -95,6 +95,12 @@ void Network::carry(uint32_t from, const wire::MacAddress& to, std::vector<uint8
     }
     if (link.loss > 0 && random_.chance(link.loss)) return;
     if (link.mark_ce > 0 && random_.chance(link.mark_ce)) mark_ce(frame);
+    if (!link.lanes.empty()) {
+        const size_t l3 = frame[12] == 0x81 ? 18 : 14, udp = l3 + (frame[l3] >> 4 == 6 ? 40 : 20);
+        const Lane& lane = link.lanes[(frame[udp] << 8 | frame[udp + 1]) % link.lanes.size()];
+        if (random_.chance(lane.loss)) return;
+        time += lane.delay_ns;
+    }
     time += link.delay_ns;
     if (link.duplicate > 0 && random_.chance(link.duplicate)) {
         schedule(to, time + random_.below(link.reorder_ns), frame);

@@ -11,6 +11,13 @@
 
 namespace rove::test {
 
+// One of several ways through the network. A packet takes the one that its UDP source port says, and packets of one way
+// stay in order.
+struct Lane {
+    uint64_t delay_ns = 0;  // more than the impairment's
+    double loss = 0;
+};
+
 // What happens to the packets that a host sends.
 struct Impairment {
     double loss = 0, duplicate = 0, reorder = 0, corrupt = 0, mark_ce = 0;
@@ -18,6 +25,7 @@ struct Impairment {
     uint64_t reorder_ns = 20'000;  // a reordered packet is late by up to this
     uint64_t bytes_per_s = 0;      // 0 = no limit
     uint32_t room_packets = 0;     // what the sender's ring holds until the wire takes it; 0 = any number
+    std::vector<Lane> lanes;       // none: one without faults
     std::vector<std::pair<uint64_t, uint64_t>> down;  // [from, to): everything sent is lost
 };
 

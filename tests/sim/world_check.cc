@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What verbs promises, checked: completions as they come, memory when they come and at the end.
-#include "transport/world.h"
+#include "world.h"
 
 namespace rove::test {
 
@@ -129,7 +129,10 @@ void World::on_receive(Direction& d, const ibv_wc& wc) {
     ++d.receives_ended;
     if (wc.status != IBV_WC_SUCCESS) {
         EXPECT_FALSE(reliable_) << "receive " << index << " failed with status " << wc.status;
-        EXPECT_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+        if (wc.status != IBV_WC_WR_FLUSH_ERR) {
+            EXPECT_EQ(wc.status, IBV_WC_LOC_LEN_ERR);
+            EXPECT_TRUE(!d.receive_failed && d.sends.back().too_long && d.delivered == d.messages.size());
+        }
         d.receive_failed = true;
         return;
     }
@@ -201,20 +204,65 @@ void World::on_datagram(Direction& d, const ibv_wc& wc, PlannedReceive& receive)
     ++d.delivered;
 }
 
-// Bytes from the start of `pieces` that hold `data`; behind them nothing may have been touched, but by one damaged packet: a
-// payload is verified while it is copied, and what a message leaves where it did not end is not promised.
-size_t World::applied_prefix(Arena& arena, const std::vector<Range>& pieces, const std::vector<uint8_t>& data, uint32_t mtu) {
+// The packets of a message that are in memory. What is not there was not touched, but for one damaged packet: a payload is
+// verified while it is copied, and what a message leaves where it did not end is not promised.
+Applied World::applied(const Direction& d, const Arena& arena, const std::vector<Range>& pieces,
+                       const std::vector<uint8_t>& data) const {
     const std::vector<uint8_t> got = gathered(arena, pieces, data.size());
-    size_t prefix = 0;
-    while (prefix < got.size() && got[prefix] == data[prefix]) ++prefix;
-    size_t untouched = prefix;
-    if (net_->egress[0].corrupt + net_->egress[1].corrupt > 0) untouched = (prefix / mtu + 1) * mtu;
-    for (size_t i = untouched; i < got.size(); ++i) EXPECT_EQ(int{got[i]}, int{kUntouched}) << "neither old nor new";
-    scatter_to_shadow(arena, pieces, got);
-    return prefix;
+    Applied found{.any = false, .all = true, .end = false};
+    int damaged = net_->egress[0].corrupt + net_->egress[1].corrupt > 0 ? 1 : 0;
+    for (size_t at = 0; at < data.size(); at += d.options.mtu) {
+        const size_t end = std::min(data.size(), at + d.options.mtu);
+        found.end = std::equal(&data[at], &data[end - 1] + 1, &got[at]);
+        found.any |= found.end;
+        if (!found.end) {
+            const bool untouched = std::all_of(&got[at], &got[end - 1] + 1, [](uint8_t b) { return b == kUntouched; });
+            EXPECT_TRUE(untouched || damaged-- > 0) << "neither old nor new";
+        } else if (!multipath_) {
+            EXPECT_TRUE(found.all) << "not from the beginning";
+        }
+        found.all &= found.end;
+    }
+    return found;
 }
 
-// Design note 3: what took effect is all of the requests up to some point, and nothing beyond.
+// As applied(), at the end.
+Applied World::settle(const Direction& d, Arena& arena, const std::vector<Range>& pieces,
+                      const std::vector<uint8_t>& data) const {
+    const Applied found = applied(d, arena, pieces, data);
+    scatter_to_shadow(arena, pieces, gathered(arena, pieces, data.size()));
+    return found;
+}
+
+// EU-7, MP-12: what is in memory of a message of which all that was posted before it is there, or not.
+void World::check_order(const Direction& d, const PlannedSend& send, const Applied& applied, bool all_before) {
+    const bool in_order = d.promise == Promise::kInOrder || !send.is_write();
+    if (in_order || send.is_sync()) {
+        EXPECT_TRUE(all_before || !applied.any) << "took effect although an earlier request did not";
+    }
+    if (in_order || d.promise == Promise::kLastInOrder || send.is_message()) {
+        EXPECT_TRUE((all_before && applied.all) || !applied.end) << "its last packet came before what is before it";
+    }
+}
+
+// What a program may conclude that polls memory.
+void World::check_visible(Direction& d) {
+    bool all_before = true;
+    size_t message = 0;
+    for (size_t i = 0; i < d.posted; ++i) {
+        PlannedSend& send = d.sends[i];
+        if (send.poison) return;
+        if (send.is_message() && message++ >= d.delivered && send.is_send()) all_before = false;
+        if (!send.is_write() || !send.fresh || send.placed) continue;
+        SCOPED_TRACE("direction " + std::to_string(d.index) + " request " + std::to_string(i));
+        const Applied found = applied(d, *d.to, {{send.remote, static_cast<uint32_t>(send.data.size())}}, send.data);
+        check_order(d, send, found, all_before);
+        send.placed = found.all;
+        all_before &= found.all;
+    }
+}
+
+// Design note 3: what took effect is all of the requests up to some point, and beyond it what the promise allows.
 void World::settle_rc(Direction& d) {
     if (!d.broken()) {
         EXPECT_EQ(d.succeeded, d.sends.size());
@@ -226,42 +274,44 @@ void World::settle_rc(Direction& d) {
         const bool must = i < d.succeeded;
         SCOPED_TRACE("direction " + std::to_string(d.index) + " request " + std::to_string(i));
         if (send.poison || send.shared_counter || !send.fresh) continue;
-        bool began = false, whole = true;
+        Applied found{.any = false, .all = true, .end = false};
         if (send.is_message()) {
-            whole = message++ < d.delivered;
-            if (whole) began = true;
+            const bool delivered = message++ < d.delivered;
             if (must) {
-                EXPECT_TRUE(whole) << "acknowledged and not delivered";
+                EXPECT_TRUE(delivered) << "acknowledged and not delivered";
             }
-            if (send.is_send() && !whole && d.pool->qp != nullptr) {
-                began = applied_prefix(*d.to, d.pool->receives[message - 1].pieces, send.data, d.options.mtu) != 0;
+            if (send.is_send() && delivered) {
+                found = {.any = true, .all = true, .end = true};
+            } else if (send.is_send()) {
+                if (d.pool->qp != nullptr)
+                    found = settle(d, *d.to, d.pool->receives[message - 1].pieces, send.data);
+                found.all = false;
+            } else {
+                found.all = delivered;
             }
         }
         if (send.is_write()) {
-            const std::vector<Range> target = {{send.remote, static_cast<uint32_t>(send.data.size())}};
-            const size_t prefix = applied_prefix(*d.to, target, send.data, d.options.mtu);
-            began |= prefix != 0;
-            if (prefix != send.data.size()) whole = false;
+            const bool delivered = found.all;
+            found = settle(d, *d.to, {{send.remote, static_cast<uint32_t>(send.data.size())}}, send.data);
+            found.all &= delivered;
         }
         if (send.is_read() || send.is_atomic()) {
-            if (!must) applied_prefix(*d.from, send.local, send.data, d.options.mtu);
+            if (!must) settle(d, *d.from, send.local, send.data);
             if (send.is_read()) continue;
             const uint64_t result = atomic_result(send);
             const std::vector<Range> target = {{send.remote, 8}};
-            const uint64_t found = word(gathered(*d.to, target, 8));
-            const bool executed = found == result && result != word(send.data);
-            EXPECT_TRUE(executed || found == word(send.data)) << "the word holds neither the old nor the new value";
-            scatter_to_shadow(*d.to, target, bytes_of(found));
+            const uint64_t value = word(gathered(*d.to, target, 8));
+            const bool executed = value == result && result != word(send.data);
+            EXPECT_TRUE(executed || value == word(send.data)) << "the word holds neither the old nor the new value";
+            scatter_to_shadow(*d.to, target, bytes_of(value));
             if (result == word(send.data)) continue;
-            began = whole = executed;
+            found = {.any = executed, .all = executed, .end = executed};
         }
         if (must) {
-            EXPECT_TRUE(whole) << "completed and not done";
+            EXPECT_TRUE(found.all) << "completed and not done";
         }
-        if (stopped) {
-            EXPECT_FALSE(began) << "took effect although an earlier request did not";
-        }
-        stopped |= !whole;
+        check_order(d, send, found, !stopped);
+        stopped |= !found.all;
     }
     if (reliable_) {
         std::copy(d.hot_model.begin(), d.hot_model.end(), d.to->shadow.begin() + static_cast<ptrdiff_t>(d.hot));
@@ -287,6 +337,20 @@ void World::settle_unreliable(Direction& d) {
     // A receive may hold the beginning of a message that was dropped; its other bytes were checked when it completed.
     for (const PlannedReceive& receive : d.pool->receives) {
         scatter_to_shadow(*d.to, receive.pieces, gathered(*d.to, receive.pieces, SIZE_MAX));
+    }
+}
+
+// What the receivers kept for packets that came early was given back (EU-3, EU-7).
+void World::settle_memory() {
+    for (const bool gone : {false, true}) {
+        for (uint32_t host = 0; host < 2; ++host) {
+            const transport::MultipathShared* shared = net_->host(host).engine.multipath();
+            if (shared == nullptr) continue;
+            const bool kept = configs_[host].reorder.kind == transport::ReorderConfig::Kind::kStatic || !reliable_;
+            EXPECT_TRUE(shared->held_now() == 0 || (kept && !gone)) << shared->held_now();
+            EXPECT_TRUE(shared->reorder.usage().blocks == 0 || (kept && !gone)) << shared->reorder.usage().blocks;
+        }
+        for (Direction& d : directions_) d.from->host->destroy(*d.qp);
     }
 }
 

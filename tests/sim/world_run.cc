@@ -2,7 +2,7 @@
 // Running a world: programs on both hosts that post and poll now and then, until all is done.
 #include <sstream>
 
-#include "transport/world.h"
+#include "world.h"
 
 namespace rove::test {
 
@@ -29,6 +29,7 @@ void World::run() {
         }
     }
     settle_counters();
+    settle_memory();
     for (Arena& arena : arenas_) {
         if (arena.memory == arena.shadow) continue;
         size_t at = 0;
@@ -60,6 +61,9 @@ bool World::finished() const {
 void World::tick(uint32_t host) {
     if (!ticking_) return;
     poll(host);
+    for (Direction& d : directions_) {
+        if (d.to->host->index() == host && d.type == IBV_QPT_RC) check_visible(d);
+    }
     for (ReceivePool& pool : pools_) {
         if (pool.arena->host->index() == host) post_receives(pool);
     }
@@ -142,6 +146,16 @@ void World::poll(uint32_t host) {
 
 std::string World::describe() const {
     std::ostringstream out;
+    for (uint32_t host = 0; host < 2; ++host) {
+        const Impairment& link = net_->egress[host];
+        const transport::Config& config = configs_[host];
+        out << "  host " << host << ": loss " << link.loss << " corrupt " << link.corrupt << " reorder " << link.reorder
+            << " delay " << link.delay_ns << " room " << link.room_packets << "; lanes";
+        for (const Lane& lane : link.lanes) out << " +" << lane.delay_ns << '/' << lane.loss;
+        out << "; window " << config.paths.max_window << " inferred " << config.paths.infer_losses << " RTO "
+            << config.paths.min_rto_ns << " ordering " << static_cast<int>(config.ordering) << " relaxed "
+            << relaxed_[host] << " reorder " << static_cast<int>(config.reorder.kind) << '\n';
+    }
     for (const Direction& d : directions_) {
         out << "  direction " << d.index
             << (d.type == IBV_QPT_RC   ? " RC"

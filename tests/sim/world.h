@@ -13,11 +13,14 @@
 // 3. In a failing world a queue pair may break. Then the requests must have taken effect up to some point at or beyond
 // the
 //    last completion, and not beyond it: data never holds kUntouched, so each byte says whether it was written.
+//    Over many paths, the message at that point may have holes, and WRITEs beyond it are there as far as the ordering
+//    of the two ends allows. What it promises is also looked at in memory while the world runs.
 // 4. UC and UD may lose messages, never mix them: a message says in its first bytes which one it is.
 #pragma once
 
 #include <optional>
 
+#include "rove/verbs.h"
 #include "transport/virtual_network.h"
 
 namespace rove::test {
@@ -62,9 +65,11 @@ struct PlannedSend {
     bool shared_counter = false;
     uint64_t compare_add = 0, swap = 0;
     std::optional<ibv_wc_status> poison;                          // fails with this, by design
-    bool bad_lkey = false, bad_rkey = false, beyond_end = false;  // of a poisoned request
+    bool bad_lkey = false, bad_rkey = false, beyond_end = false, too_long = false;  // of a poisoned request
+    bool placed = false;                                                            // a WRITE: all of it was seen
 
     bool signaled() const { return (flags & IBV_SEND_SIGNALED) != 0; }
+    bool is_sync() const { return (flags & ROVE_SEND_SYNC) != 0; }
     bool is_message() const {
         return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     }
@@ -82,6 +87,18 @@ struct ReceivePool {  // a QP's receive queue, or an SRQ
     size_t posted = 0;
 };
 
+// When the packets of a WRITE may be seen in memory.
+enum class Promise : uint8_t {
+    kInOrder,      // after all that was posted before the WRITE; its last one after the others
+    kLastInOrder,  // the last one only
+    kNone,
+};
+
+// How much of a message is where it belongs.
+struct Applied {
+    bool any = false, all = false, end = false;  // packets; `end` is the last one
+};
+
 // What one queue pair sends, and its peer receives.
 struct Direction {
     uint32_t index = 0;
@@ -91,6 +108,7 @@ struct Direction {
     QueuePair* qp = nullptr;    // sends
     QueuePair* peer = nullptr;  // receives
     QpOptions options;
+    Promise promise = Promise::kInOrder;
     Path path;                    // UD
     ReceivePool* pool = nullptr;  // at `to`
     std::vector<PlannedSend> sends;
@@ -112,7 +130,7 @@ struct Direction {
 
 class World {
   public:
-    // With `multipath`, RC queue pairs speak mp; such a world is reliable.
+    // With `multipath`, RC queue pairs speak mp.
     explicit World(uint64_t seed, bool multipath = false);
     ~World();
     // Runs it and checks everything; failures are gtest's.
@@ -123,7 +141,9 @@ class World {
     static constexpr size_t kHotBytes = 6000;
 
     // world_plan.cc
+    transport::Config draw_config();
     void draw_network();
+    Promise promise(uint32_t from) const;
     void draw_queue_pairs();
     void plan(Direction& d);
     void plan_rc(Direction& d, PlannedSend& send);
@@ -146,13 +166,18 @@ class World {
     void on_send(Direction& d, const ibv_wc& wc);
     void on_receive(Direction& d, const ibv_wc& wc);
     void on_datagram(Direction& d, const ibv_wc& wc, PlannedReceive& receive);
+    void check_visible(Direction& d);
     void check_writes_before(Direction& d, size_t end);
     void check_response(Direction& d, const PlannedSend& send);
     void settle_rc(Direction& d);
     void settle_unreliable(Direction& d);
     void settle_counters();
-    size_t applied_prefix(Arena& arena, const std::vector<Range>& pieces, const std::vector<uint8_t>& data,
-                          uint32_t mtu);
+    void check_order(const Direction& d, const PlannedSend& send, const Applied& applied, bool all_before);
+    Applied applied(const Direction& d, const Arena& arena, const std::vector<Range>& pieces,
+                    const std::vector<uint8_t>& data) const;
+    Applied settle(const Direction& d, Arena& arena, const std::vector<Range>& pieces,
+                   const std::vector<uint8_t>& data) const;
+    void settle_memory();
 
     uint64_t seed_;
     bool multipath_;
@@ -163,7 +188,8 @@ class World {
     double eagerness_ = 1;          // chance that a tick posts a send
     double receive_eagerness_ = 1;  // ... a receive
     uint64_t tick_ns_ = 0;
-    transport::Config config_;
+    transport::Config configs_[2];
+    bool relaxed_[2] = {};  // the arena was registered with IBV_ACCESS_RELAXED_ORDERING
     std::unique_ptr<Network> net_;
     Arena arenas_[2];
     size_t counters_[2] = {};           // offsets of the shared counters

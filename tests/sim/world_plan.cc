@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Drawing a world from its seed.
-#include "transport/world.h"
+#include "world.h"
 
 namespace rove::test {
 
@@ -37,7 +37,7 @@ World::World(uint64_t seed, bool multipath) : seed_(seed), multipath_(multipath)
         // The iova differs from the address, as with ibv_reg_mr_iova; both are aligned alike.
         arena.region.iova = reinterpret_cast<uint64_t>(arena.memory.data()) + (random_.below(1000) << 20);
         arena.region.length = arena.memory.size();
-        arena.region.access = kAllAccess;
+        arena.region.access = kAllAccess | (relaxed_[arena.host->index()] ? IBV_ACCESS_RELAXED_ORDERING : 0);
         arena.region.pd = arena.host;
         arena.host->memory.insert(arena.region);
     }
@@ -48,25 +48,44 @@ World::~World() {
     for (Arena& arena : arenas_) arena.host->memory.remove(arena.region);
 }
 
+transport::Config World::draw_config() {
+    using transport::Ordering;
+    transport::Config config;
+    config.window_packets = random_.pick(4u, 16u, 64u, 256u, 256u);
+    config.ack_interval_packets = random_.pick(1u, 4u, 32u);
+    config.quantum_packets = random_.pick(1u, 5u, 32u);
+    if (!multipath_) return config;
+    config.paths.max_window = random_.pick(16u, 64u, 256u);
+    config.paths.initial_window = static_cast<uint32_t>(random_.between(1, config.paths.max_window / 2));
+    config.paths.delta = random_.pick(4u, 16u);
+    config.paths.recovery =
+        random_.pick(transport::PathsConfig::Recovery::kSelectiveRepeat, transport::PathsConfig::Recovery::kGoBackN);
+    config.paths.infer_losses = random_.chance(0.7);
+    config.paths.min_rto_ns = random_.pick(20'000, 1'000'000, 1'000'000);
+    config.paths.sync_alpha = random_.pick(0.0, 1.0, 1.0, 4.0);
+    config.reorder.kind =
+        random_.pick(transport::ReorderConfig::Kind::kEunomia, transport::ReorderConfig::Kind::kStatic);
+    if (random_.chance(0.2)) config.reorder.arena_blocks = 64;
+    config.ordering = random_.pick(Ordering::kReceiverHold, Ordering::kSenderDelay, Ordering::kOptimistic);
+    config.batch_acks = random_.chance(0.7);
+    config.seed = random_.next();
+    return config;
+}
+
+// Of what is sent by host `from`: mp/README.md.
+Promise World::promise(uint32_t from) const {
+    using enum transport::Ordering;
+    const bool held = configs_[from].ordering == kReceiverHold || configs_[1 - from].ordering == kReceiverHold;
+    if (!multipath_ || (held && !relaxed_[1 - from])) return Promise::kInOrder;
+    return configs_[from].ordering == kSenderDelay ? Promise::kLastInOrder : Promise::kNone;
+}
+
 void World::draw_network() {
-    reliable_ = random_.chance(0.75) || multipath_;
-    config_.window_packets = random_.pick(4u, 16u, 64u, 256u, 256u);
-    config_.ack_interval_packets = random_.pick(1u, 4u, 32u);
-    config_.quantum_packets = random_.pick(1u, 5u, 32u);
-    if (multipath_) {
-        config_.paths.max_window = random_.pick(16u, 64u, 256u);
-        config_.paths.initial_window = static_cast<uint32_t>(random_.between(1, config_.paths.max_window / 2));
-        config_.paths.delta = random_.pick(4u, 16u);
-        config_.paths.recovery = random_.pick(transport::PathsConfig::Recovery::kSelectiveRepeat,
-                                              transport::PathsConfig::Recovery::kGoBackN);
-        config_.paths.infer_losses = random_.chance(0.7);
-        config_.reorder.kind =
-            random_.pick(transport::ReorderConfig::Kind::kEunomia, transport::ReorderConfig::Kind::kStatic);
-        if (random_.chance(0.2)) config_.reorder.arena_blocks = 64;
-        config_.batch_acks = random_.chance(0.7);
-        config_.seed = random_.next();
-    }
-    net_ = std::make_unique<Network>(random_.next(), 2, config_);
+    reliable_ = random_.chance(0.75);
+    configs_[0] = draw_config();
+    configs_[1] = random_.chance(0.5) ? configs_[0] : draw_config();
+    for (bool& relaxed : relaxed_) relaxed = random_.chance(0.2);
+    net_ = std::make_unique<Network>(random_.next(), std::vector<transport::Config>{configs_[0], configs_[1]});
     net_->keep_trace = false;
     clean_ = random_.chance(0.1);
     in_order_ = clean_ || random_.chance(0.3);
@@ -76,7 +95,15 @@ void World::draw_network() {
             link.bytes_per_s = random_.pick(100'000'000ull, 1'000'000'000ull, 12'500'000'000ull);
             link.room_packets = random_.chance(0.7) ? static_cast<uint32_t>(random_.between(1, 40)) : 0;
         }
+        if (multipath_ && random_.chance(0.6)) {
+            link.lanes.resize(random_.between(1, 8));
+            for (Lane& lane : link.lanes) lane.delay_ns = random_.chance(0.5) ? 0 : random_.below(4 * link.delay_ns);
+        }
         if (clean_) continue;
+        for (Lane& lane : link.lanes) {
+            lane.loss = random_.pick(0.0, 0.0, 0.02, 0.2);
+            if (link.lanes.size() >= 4 && random_.chance(0.05)) lane.loss = 1;
+        }
         link.loss = random_.pick(0.0, 0.005, 0.02, 0.05, 0.2);
         link.corrupt = random_.pick(0.0, 0.0, 0.01, 0.05);
         link.mark_ce = random_.pick(0.0, 0.0, 0.02, 0.3);
@@ -126,7 +153,8 @@ void World::draw_queue_pairs() {
                                         : static_cast<uint32_t>(random_.below(1 << 24));
             o.sq_sig_all = random_.chance(0.2);
             o.min_rnr_timer = static_cast<uint8_t>(random_.between(1, 16));
-            o.timeout = static_cast<uint8_t>(random_.between(13, 15));
+            // Over many paths each of the retries may meet a dead one: there are more of them, and more time.
+            o.timeout = static_cast<uint8_t>(random_.between(13, 15) + (o.multipath ? 3 : 0));
             if (!reliable_) {
                 o.timeout = static_cast<uint8_t>(random_.between(1, 11));
                 o.retry_cnt = static_cast<uint8_t>(random_.below(4));
@@ -151,6 +179,7 @@ void World::draw_queue_pairs() {
             d.qp = qps[i];
             d.peer = qps[1 - i];
             d.options = options[i];
+            d.promise = type == IBV_QPT_RC ? promise(i) : Promise::kNone;
             d.path = net_->host(i).path_to(net_->host(1 - i), ipv6);
             if (type == IBV_QPT_RC && srq[1 - i] != nullptr) {
                 d.pool = srq_pool[1 - i];
@@ -236,6 +265,7 @@ void World::plan(Direction& d) {
         send.flags = random_.chance(0.6) ? IBV_SEND_SIGNALED : 0;
         if (random_.chance(0.15)) send.flags |= IBV_SEND_FENCE;
         if (random_.chance(0.1)) send.flags |= IBV_SEND_SOLICITED;
+        if (random_.chance(0.1)) send.flags |= ROVE_SEND_SYNC;
         send.immediate = static_cast<uint32_t>(random_.next());
         if (d.type == IBV_QPT_RC) {
             plan_rc(d, send);
@@ -305,6 +335,7 @@ void World::plan_rc(Direction& d, PlannedSend& send) {
                              d.hot_model.begin() + static_cast<ptrdiff_t>(at + bytes));
             return;
         }
+        if (d.promise != Promise::kInOrder) send.flags |= ROVE_SEND_SYNC;
         send.data = draw_data(bytes);
         std::copy(send.data.begin(), send.data.end(), d.hot_model.begin() + static_cast<ptrdiff_t>(at));
     } else {
@@ -352,7 +383,7 @@ void World::plan_poison(Direction& d) {
     send.flags = IBV_SEND_SIGNALED;
     send.local = {{d.from->allocate(1000, random_), 1000}};
     send.remote = d.to->allocate(1000, random_, 8);
-    switch (random_.below(4)) {
+    switch (random_.below(5)) {
         case 0:
             send.opcode = IBV_WR_RDMA_WRITE;
             send.poison = IBV_WC_REM_ACCESS_ERR;
@@ -367,6 +398,11 @@ void World::plan_poison(Direction& d) {
             send.opcode = IBV_WR_RDMA_WRITE;
             send.poison = IBV_WC_LOC_PROT_ERR;
             send.bad_lkey = true;
+            break;
+        case 3:
+            send.opcode = IBV_WR_SEND;
+            send.poison = IBV_WC_REM_OP_ERR;
+            send.too_long = true;
             break;
         default:
             send.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -391,6 +427,7 @@ void World::plan_receives() {
                 sizes.push_back(d.sends[i].is_send() ? bytes : 0);
                 most = std::max(most, sizes.back());
             }
+            if (!d.sends.empty() && d.sends.back().too_long) sizes.push_back(d.sends.back().local[0].bytes / 2);
         }
         const bool any_fits_any = pool.qp == nullptr || pool.qp->type != IBV_QPT_RC;
         for (uint32_t bytes : sizes) {

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where frames wait for their time: so many a worker, for all its ports and their paths together.
+#pragma once
+
+#include <rte_mbuf.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace rove::datapath {
+
+class Shelf {
+  public:
+    // What waits are mbufs of the worker's pool, which all its ports receive into (Port::open). A quarter of kPoolMbufs
+    // leaves enough for what is sent and for the rings of ports that receive without a copy (AF_XDP: 4096).
+    static constexpr uint32_t kFrames = 2048;
+
+    struct Frame {
+        rte_mbuf* mbuf = nullptr;
+        uint64_t due_ns = 0;
+        Frame* next = nullptr;
+    };
+
+    Shelf() : frames_(kFrames) {
+        for (Frame& frame : frames_) give_back(frame);
+    }
+    Shelf(const Shelf&) = delete;
+    Shelf& operator=(const Shelf&) = delete;
+
+    // Null when it is full.
+    Frame* take() {
+        Frame* const frame = free_;
+        if (frame != nullptr) free_ = frame->next;
+        return frame;
+    }
+    void give_back(Frame& frame) {
+        frame.next = free_;
+        free_ = &frame;
+    }
+
+    // First in, first out.
+    class List {
+      public:
+        bool empty() const { return first_ == nullptr; }
+        uint32_t size() const { return size_; }
+        const Frame& front() const { return *first_; }
+        void push(Frame& frame) {
+            frame.next = nullptr;
+            (first_ == nullptr ? first_ : last_->next) = &frame;
+            last_ = &frame;
+            ++size_;
+        }
+        Frame& pop() {
+            Frame& frame = *first_;
+            first_ = frame.next;
+            --size_;
+            return frame;
+        }
+
+      private:
+        Frame* first_ = nullptr;
+        Frame* last_ = nullptr;
+        uint32_t size_ = 0;
+    };
+
+  private:
+    std::vector<Frame> frames_;
+    Frame* free_ = nullptr;
+};
+
+}  // namespace rove::datapath

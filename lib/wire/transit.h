@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a network between the two ends reads of a RoCEv2 frame, and writes to it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "wire/frame.h"
+#include "wire/network_headers.h"
+
+namespace rove::wire {
+
+struct Transit {
+    size_t l3;         // where the IP header is in the frame
+    uint16_t udp_src;  // what switches spread flows by
+};
+
+// Nothing for a frame that is not RoCEv2, or whose IP or UDP header is not good. The ICRC is not looked at.
+std::optional<Transit> find_transit(std::span<const uint8_t> frame);
+
+// The ECN field of the IPv4 or IPv6 header at `l3`.
+inline uint8_t ecn(const uint8_t* l3) {
+    return (l3[0] >> 4 == 4 ? l3[ipv4::kTos] : l3[1] >> 4) & kEcnCe;
+}
+
+// Sets it to Congestion Experienced. The ICRC does not cover it (IBTA A17.3.3). IPv4's checksum is updated and not
+// computed anew (RFC 1624, equation 3): damage that it would show stays visible.
+inline void mark_ce(uint8_t* l3) {
+    if (l3[0] >> 4 == 6) {
+        l3[1] |= kEcnCe << 4;
+        return;
+    }
+    const auto before = load<uint16_t>(l3);
+    l3[ipv4::kTos] |= kEcnCe;
+    const auto complement = [](uint16_t word) { return static_cast<uint16_t>(~word); };
+    const uint64_t sum =
+        uint64_t{complement(load<uint16_t>(l3 + ipv4::kChecksum))} + complement(before) + load<uint16_t>(l3);
+    store(l3 + ipv4::kChecksum, complement(fold_checksum(sum)));
+}
+
+}  // namespace rove::wire

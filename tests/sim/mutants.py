@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Plants bugs in mp mode, one at a time, and says which random world finds each: tests/sim/mutants.py [NAME...]
+
+Works on a copy of the tree. Fails when a bug is found by no world, or its place in the code is not there any more.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+SEEDS = 500
+TARGET = "tests/sim/worlds_test"
+TIMEOUT_S = 240     # a world that never ends is found too
+
+REQUESTER, RESPONDER = "lib/transport/mp/requester.h", "lib/transport/mp/responder.h"
+PATHS, HYBRID = "lib/transport/paths/paths.cc", "lib/transport/reorder/hybrid_bitmap.h"
+# What is wrong: the file, what stands there, and the bug.
+MUTANTS = {
+    "every other retransmission is skipped": (
+        REQUESTER, "if (!emit(*wqe, departure)) {",
+        "if ((fresh || departure.psn.value() % 2 == 0) && !emit(*wqe, departure)) {"),
+    "a retransmission carries the packet before": (
+        REQUESTER, "const uint32_t offset = packet * qp_.mtu;",
+        "const uint32_t offset = (packet - (packet != 0 && departure.kind == Departure::Kind::kAgain)) * qp_.mtu;"),
+    "a retransmission has lost its Last bit": (
+        REQUESTER, ".last = last && ", ".last = departure.kind == Departure::Kind::kNew && last && "),
+    "a request completes one packet early": (
+        REQUESTER, "> mp_.requests.una) break;", "> mp_.requests.una + 1) break;"),
+    "a READ completes one packet early": (
+        REQUESTER, "> mp_.responses_in.expected) break;", "> mp_.responses_in.expected + 1) break;"),
+    "a fence is ignored": (
+        REQUESTER, "if ((wqe.send_flags & IBV_SEND_FENCE) != 0 && reads != 0) return false;", ""),
+    "a WRITE_IMM is not counted": (
+        REQUESTER, "if (wqe.opcode != IBV_WR_RDMA_WRITE) mp_.msn_out", "if (!wqe.is_write()) mp_.msn_out"),
+    "an error of any request fails the oldest": (
+        REQUESTER, "if (!is_oldest(psn)) {", "if (psn < mp_.requests.una) {"),
+    "sender-delay does not wait": (
+        REQUESTER, "return sync || (wqe.is_write() &&", "return sync && (wqe.is_write() &&"),
+    "responses to a dead peer are sent for ever": (
+        REQUESTER, "if (mp_.responses.backoff == Multipath::kSilence)", "if (false)"),
+    "a packet that was not tracked is acknowledged": (
+        RESPONDER, "taken ? wire::MpAck::kSack : wire::MpAck::kNack);", "wire::MpAck::kSack);"),
+    "the cumulative ACK is one too high": (
+        RESPONDER, "mp_.requests_in).expected.value(),", "mp_.requests_in).expected.value() + (first.entry.kind == wire::MpAck::kSack),"),
+    "an atomic executes twice": (
+        RESPONDER, "            ++core_.counters[Counter::kRxDuplicate];\n",
+        "            ++core_.counters[Counter::kRxDuplicate];\n"
+        "            if (op == wire::Op::kFetchAdd && execute_atomic(h, op) == Result::kTaken)\n"
+        "                --s_.job_tail, mp_.response_end = mp_.response_end.previous();\n"),
+    "a duplicate WRITE is placed again": (
+        RESPONDER, "            ++core_.counters[Counter::kRxDuplicate];\n",
+        "            ++core_.counters[Counter::kRxDuplicate];\n"
+        "            if (op == wire::Op::kWriteOnly) (void)place_write(frame, op);\n"),
+    "the middle of later WRITEs is placed early": (
+        RESPONDER, "return relaxed ? Early::kPlace", "return relaxed || !is_last(op) ? Early::kPlace"),
+    "a last packet is placed early": (
+        RESPONDER, "(in_progress && !is_last(op))", "in_progress"),
+    "a receiver set to hold believes the sender": (
+        RESPONDER, "h.mp.early && core_.config.ordering != Ordering::kReceiverHold", "h.mp.early"),
+    "an early Sync packet is placed": (
+        RESPONDER, "if (h.mp.sync && !in_progress) return", "if (h.mp.sync && !in_progress && false) return"),
+    "an early SEND does not wait for its turn": (
+        RESPONDER, "slot = is_send(op) || has_immediate(op) ? Slot::kTailWithCompletion : Slot::kTail;", "slot = Slot::kReceived;"),
+    "a held packet that is refused is kept": (
+        RESPONDER, "    shared_.release(packet);\n    return taken;", "    if (taken) shared_.release(packet);\n    return taken;"),
+    "damage is not seen": (
+        RESPONDER, "        payload.read(target, frame.payload_bytes);\n        if (!payload.intact()) return Result::kDamaged;",
+        "        payload.read(target, frame.payload_bytes);\n        if (false) return Result::kDamaged;"),
+    "a damaged packet index is believed": (
+        RESPONDER, "uint64_t{h.mp.ipsn} * qp_.mtu == s_.offset", "true"),
+    "a withdrawn acknowledgement is ignored": (
+        PATHS, "if ((recorded && !repeated) || packet.acked) {", "if (recorded && !repeated && !packet.acked) {"),
+    "every repeated NACK sends again": (
+        PATHS, "if ((recorded && !repeated) || packet.acked) {", "if (recorded || packet.acked) {"),
+    "rings of a grown bitmap do not join": (
+        HYBRID, "            m.head = static_cast<uint16_t>(slots(m.circular));\n", ""),
+}
+
+
+def first_failure(program):
+    """The seed of the first world that fails, or what else ended the run; None if all passed."""
+    started = time.monotonic()
+    with subprocess.Popen(["timeout", str(TIMEOUT_S), program, "--gtest_filter=*many_paths"], text=True, errors="replace",
+                          env={**os.environ, "ROVE_SEEDS": str(SEEDS)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run:
+        for line in run.stdout:
+            if seed := re.search(r"ROVE_SEED=(\d+)", line):
+                run.terminate()
+                return f"seed {seed[1]}, {time.monotonic() - started:.1f} s"
+        run.wait()
+    return {0: None, 124: "a world that does not end"}.get(run.returncode, "a crash")
+
+
+def main():
+    names = sys.argv[1:] or list(MUTANTS)
+    missed = []
+    with tempfile.TemporaryDirectory() as directory:
+        tree, build = pathlib.Path(directory, "tree"), pathlib.Path(directory, "build")
+        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", "build", "build-*"))
+        subprocess.run(["meson", "setup", build, tree, "-Dtests=enabled", "-Dbench=disabled", "--buildtype=plain", "-Doptimization=1"],
+                       check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["ninja", "-C", build, TARGET], check=True, stdout=subprocess.DEVNULL)
+        commands = subprocess.run(["ninja", "-C", build, "-t", "commands", TARGET], check=True, text=True,
+                                  stdout=subprocess.PIPE).stdout.splitlines()
+        # The engine is compiled in one place, and no bug changes a type: nothing else is compiled again.
+        again = [line for line in commands if " -c " not in line or "virtual_network.cc" in line or "paths/paths.cc" in line]
+        again = [line for line in again if "libwire" not in line]
+        for name in [None, *names]:
+            if name:
+                file, before, after = MUTANTS[name]
+                source = (tree / file).read_text()
+                if source.count(before) != 1:
+                    missed.append(name)
+                    print(f"{name}: its place is not in {file}", flush=True)
+                    continue
+                (tree / file).write_text(source.replace(before, after))
+                for command in again:
+                    subprocess.run(command, shell=True, cwd=build, check=True, stdout=subprocess.DEVNULL)
+            found = first_failure(build / TARGET)
+            if name:
+                (tree / file).write_text(source)
+                print(f"{name}: {found or 'NOT FOUND'}", flush=True)
+                if not found:
+                    missed.append(name)
+            elif found:
+                sys.exit(f"without any planted bug: {found}")
+    print(f"{len(names) - len(missed)} of {len(names)} found")
+    sys.exit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
