@@ -59,7 +59,7 @@ Report fig11b(uint64_t seed) {
     };
     report.plot = {"MP-RDMA Fig. 11b: paths go down and come back", "time, s", "goodput, Gb/s", {}, {}};
     for (size_t path = 0; path < kPaths; ++path) {
-        Curve& curve = report.plot.curves.emplace_back("path " + std::to_string(path + 1), decltype(Curve::points){});
+        Curve& curve = report.plot.add("path " + std::to_string(path + 1));
         for (size_t row = 1; row < sampler.rows(); ++row)
             curve.points.emplace_back(seconds(row * kStep), path_gbps(row, path));
     }

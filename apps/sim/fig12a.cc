@@ -40,14 +40,14 @@ Report fig12a(uint64_t seed) {
             total[multipath] += each[0] / kRuns;
             if (multipath) later_marks += run(seed * kRuns + i, true, kLaterRed)[0] / kRuns;
             if (i != 0) continue;
-            Curve& curve = report.plot.curves.emplace_back(multipath ? "MP-RDMA" : "DCQCN", decltype(Curve::points){});
+            Curve& curve = report.plot.add(multipath ? "MP-RDMA" : "DCQCN");
             for (size_t flow = 1; flow < each.size(); ++flow) curve.points.emplace_back(flow - 1, each[flow]);
         }
     }
     report.measures = {
         {"goodput of all five", "Gb/s", total[1], 150.68, "at least 0.98 of the paper's", total[1] >= 0.98 * 150.68},
-        {"goodput of all five, marks from 40 KB on", "Gb/s", later_marks, {}, "", true},
-        {"goodput of all five, DCQCN over ECMP", "Gb/s", total[0], 102.46, "", true},
+        {"goodput of all five, marks from 40 KB on", "Gb/s", later_marks},
+        {"goodput of all five, DCQCN over ECMP", "Gb/s", total[0], 102.46},
     };
     report.notes = {
         kWhyNotFull,
