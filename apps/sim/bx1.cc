@@ -64,8 +64,8 @@ Report bx1(uint64_t seed) {
         report.plot.curves.push_back(off);
     }
     report.notes = {
-        "Messages of 64 KiB, eight in flight on each connection, from their posting on; 0.2 s with its start. "
-        "Loss is on three of four paths, or on the receiver's cable; always both ways."};
+        "Messages of 64 KiB, eight in flight on each connection, from their posting on; 0.2 s with its start. Loss "
+        "is on three of four paths, or on the receiver's cable; always both ways."};
     return report;
 }
 

@@ -53,8 +53,8 @@ Report fig12a(uint64_t seed) {
         kWhyNotFull,
         "The mean of 10 runs, of 50 ms each after 20 ms. The most that four paths can carry is " +
             format("%.2f Gb/s of payload in mp, ", 160 * kMpShare) + format("%.2f in rc.", 160 * kRcShare),
-        "DCQCN's mean depends on how often ECMP puts connections on one path; the paper tells of a run that used 3 of "
-        "4.",
+        "DCQCN's mean depends on how often ECMP puts connections on one path; the paper tells of a run that used 3 "
+        "of 4.",
     };
     return report;
 }

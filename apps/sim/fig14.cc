@@ -85,14 +85,12 @@ Report fig14a(uint64_t seed) {
             {"cut by" + name + ", MTU 1024", "times", static_cast<double>(small(kWindow)) / small(32), paper});
     }
     report.notes = {
-        "Without control the degree is the slowest queue's delay by the rate of a connection: 20 KB at 1 Gb/s, 170 us, "
-        "in "
-        "which 300 packets of 2 KB go by the other paths. Marks keep the queue so short whether there is control or "
-        "not. "
-        "Fifty times as much as 32 would be 1 ms, or 130 KB, and the text does not say where it comes from.",
-        "The MTU is not given. Packets of 1 KB, which L = 64 and a product of 60 KB fit to, are twice as many in the "
-        "same "
-        "delay, but with control they are not.",
+        "Without control the degree is the slowest queue's delay by the rate of a connection: 20 KB at 1 Gb/s, 170 "
+        "us, in which 300 packets of 2 KB go by the other paths. Marks keep the queue so short whether there is "
+        "control or not. Fifty times as much as 32 would be 1 ms, or 130 KB, and the text does not say where it "
+        "comes from.",
+        "The MTU is not given. Packets of 1 KB, which L = 64 and a product of 60 KB fit to, are twice as many in "
+        "the same delay, but with control they are not.",
     };
     return report;
 }
@@ -117,8 +115,7 @@ Report fig14b(uint64_t seed) {
     report.notes = {
         "The optimum is the payload that all four paths can carry. " + std::string(kWhyNotFull),
         "Without control a path at 1G costs nothing here: when the bitmap is full, the missing packet is repeated "
-        "first, and "
-        "by a path on which ACKs come back (MP-9), so the slow path loses its share by itself.",
+        "first, and by a path on which ACKs come back (MP-9), so the slow path loses its share by itself.",
     };
     return report;
 }

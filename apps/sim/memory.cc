@@ -79,11 +79,10 @@ Report memory(uint64_t seed) {
                                    bytes(random, eunomia, kConnections, degree, degree)});
     }
     report.notes = {
-        "20 connections, blocks of 16, at most 256 packets; a reordered one has all packets up to 10 to 100 % of that "
-        "behind its expected one, in random order. Means of 100 draws.",
+        "20 connections, blocks of 16, at most 256 packets; a reordered one has all packets up to 10 to 100 % of "
+        "that behind its expected one, in random order. Means of 100 draws.",
         "Ours keep two bits of a packet (MP-RDMA's states), the paper's one: so its bitmaps, and the static one to "
-        "compare "
-        "with, are half as large. Metadata is 44 bytes of ours, 48 in section 4 of the paper.",
+        "compare with, are half as large. Metadata is 44 bytes of ours, 48 in section 4 of the paper.",
         "IRN's row is our Eunomia with 102 packets of reordering: what IRN's 145 bytes are for.",
     };
     report.plot = {"Eunomia Fig. 9c and 9d: reorder memory",
