@@ -55,16 +55,17 @@ Report bx1(uint64_t seed) {
             on.points.emplace_back(loss, with.goodput);
             off.points.emplace_back(loss, without.goodput);
             const std::string at = name + format(", loss %g %%, BX-1 ", loss);
-            report.measures.push_back({"goodput, " + at + "on", "Gb/s", with.goodput, {}, "", true});
-            report.measures.push_back({"goodput, " + at + "off", "Gb/s", without.goodput, {}, "", true});
-            report.measures.push_back({"99.9 % completion, " + at + "on", "us", with.tail_us, {}, "", true});
-            report.measures.push_back({"99.9 % completion, " + at + "off", "us", without.tail_us, {}, "", true});
+            report.measures.push_back({"goodput, " + at + "on", "Gb/s", with.goodput});
+            report.measures.push_back({"goodput, " + at + "off", "Gb/s", without.goodput});
+            report.measures.push_back({"99.9 % completion, " + at + "on", "us", with.tail_us});
+            report.measures.push_back({"99.9 % completion, " + at + "off", "us", without.tail_us});
         }
         report.plot.curves.push_back(on);
         report.plot.curves.push_back(off);
     }
-    report.notes = {"Messages of 64 KiB, eight in flight on each connection, from their posting on; 0.2 s with its start. "
-                    "Loss is on three of four paths, or on the receiver's cable; always both ways."};
+    report.notes = {
+        "Messages of 64 KiB, eight in flight on each connection, from their posting on; 0.2 s with its start. Loss "
+        "is on three of four paths, or on the receiver's cable; always both ways."};
     return report;
 }
 

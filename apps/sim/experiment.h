@@ -15,8 +15,8 @@ namespace rove::sim {
 struct Measure {
     std::string metric, unit;
     double ours;
-    std::optional<double> paper;  // none: the paper gives no such number
-    std::string bar;              // what must hold; empty: nothing, it is there to compare with
+    std::optional<double> paper{};  // none: the paper gives no such number
+    std::string bar{};              // what must hold; empty: nothing, it is there to compare with
     bool holds = true;
 };
 
@@ -29,6 +29,8 @@ struct Plot {
     std::string title, x, y;
     std::vector<Curve> curves;
     std::vector<std::string> categories;  // if any: bars, one group at x = 0, 1, ... for each
+
+    Curve& add(std::string name) { return curves.emplace_back(Curve{std::move(name), {}}); }
 };
 
 struct Report {

@@ -53,12 +53,13 @@ Report fig11b(uint64_t seed) {
         {"until a restored path is full, longest", "s", slowest, 1, "less than 1", slowest < 1},
     };
     report.notes = {
-        "Times are the paper's divided by 50; full is 9.5 Gb/s of payload in a path of 10 Gb/s, and again full 0.9 of it.",
+        "Times are the paper's divided by 50; full is 9.5 Gb/s of payload in a path of 10 Gb/s, and again full 0.9 "
+        "of it.",
         "A path that is down loses what is sent to it: switches do not take it out of their hashing.",
     };
     report.plot = {"MP-RDMA Fig. 11b: paths go down and come back", "time, s", "goodput, Gb/s", {}, {}};
     for (size_t path = 0; path < kPaths; ++path) {
-        Curve& curve = report.plot.curves.emplace_back("path " + std::to_string(path + 1), decltype(Curve::points){});
+        Curve& curve = report.plot.add("path " + std::to_string(path + 1));
         for (size_t row = 1; row < sampler.rows(); ++row)
             curve.points.emplace_back(seconds(row * kStep), path_gbps(row, path));
     }

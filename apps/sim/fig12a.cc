@@ -31,7 +31,8 @@ std::vector<double> run(uint64_t seed, bool multipath, const Red& red) {
 
 Report fig12a(uint64_t seed) {
     Report report;
-    report.plot = {"MP-RDMA Fig. 12a: permutation, one run", "connection", "goodput, Gb/s", {}, {"1", "2", "3", "4", "5"}};
+    report.plot = {
+        "MP-RDMA Fig. 12a: permutation, one run", "connection", "goodput, Gb/s", {}, {"1", "2", "3", "4", "5"}};
     double total[2] = {}, later_marks = 0;
     for (const bool multipath : {true, false}) {
         for (uint64_t i = 0; i < kRuns; ++i) {
@@ -39,21 +40,21 @@ Report fig12a(uint64_t seed) {
             total[multipath] += each[0] / kRuns;
             if (multipath) later_marks += run(seed * kRuns + i, true, kLaterRed)[0] / kRuns;
             if (i != 0) continue;
-            Curve& curve = report.plot.curves.emplace_back(multipath ? "MP-RDMA" : "DCQCN", decltype(Curve::points){});
-            for (size_t flow = 1; flow < each.size(); ++flow)
-                curve.points.emplace_back(flow - 1, each[flow]);
+            Curve& curve = report.plot.add(multipath ? "MP-RDMA" : "DCQCN");
+            for (size_t flow = 1; flow < each.size(); ++flow) curve.points.emplace_back(flow - 1, each[flow]);
         }
     }
     report.measures = {
         {"goodput of all five", "Gb/s", total[1], 150.68, "at least 0.98 of the paper's", total[1] >= 0.98 * 150.68},
-        {"goodput of all five, marks from 40 KB on", "Gb/s", later_marks, {}, "", true},
-        {"goodput of all five, DCQCN over ECMP", "Gb/s", total[0], 102.46, "", true},
+        {"goodput of all five, marks from 40 KB on", "Gb/s", later_marks},
+        {"goodput of all five, DCQCN over ECMP", "Gb/s", total[0], 102.46},
     };
     report.notes = {
         kWhyNotFull,
         "The mean of 10 runs, of 50 ms each after 20 ms. The most that four paths can carry is " +
             format("%.2f Gb/s of payload in mp, ", 160 * kMpShare) + format("%.2f in rc.", 160 * kRcShare),
-        "DCQCN's mean depends on how often ECMP puts connections on one path; the paper tells of a run that used 3 of 4.",
+        "DCQCN's mean depends on how often ECMP puts connections on one path; the paper tells of a run that used 3 "
+        "of 4.",
     };
     return report;
 }

@@ -47,14 +47,15 @@ Report fig16(uint64_t seed) {
         worst = std::min(worst, index);
         report.measures.push_back({format("Jain index, %.0f", static_cast<double>(shares.size())) +
                                        (phase < kFlows ? " (joining)" : " (leaving)"),
-                                   "", index, {}, "", true});
+                                   "", index});
     }
     report.measures.insert(report.measures.begin(),
                            {"Jain index, least", "", worst, 0.996, "at least 0.99 throughout", worst >= 0.99});
-    report.notes = {"Every 100 ms instead of 30 s a connection joins or leaves; indices are of the last 80 ms of each phase."};
+    report.notes = {
+        "Every 100 ms instead of 30 s a connection joins or leaves; indices are of the last 80 ms of each phase."};
     report.plot = {"MP-RDMA Fig. 16: connections share a link", "time, s", "goodput, Gb/s", {}, {}};
     for (size_t flow = 0; flow < kFlows; ++flow) {
-        Curve& curve = report.plot.curves.emplace_back("flow " + std::to_string(flow + 1), decltype(Curve::points){});
+        Curve& curve = report.plot.add("flow " + std::to_string(flow + 1));
         for (size_t row = 1; row < sampler.rows(); ++row)
             curve.points.emplace_back(seconds(row * kStep), sampler.bits_per_s(row, flow) / kGbps);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rove-sim: repeats figures of papers over the modelled network, with the engine that runs on ports. Exit status: 0 when
-// it ran, whatever the numbers are; 1 when a file cannot be written; 2 for a wrong command line.
+// rove-sim: repeats figures of papers over the modelled network, with the engine that runs on ports. Exit status: 0
+// when it ran, whatever the numbers are; 1 when a file cannot be written; 2 for a wrong command line.
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
@@ -55,7 +55,9 @@ void print(const Experiment& experiment, const Report& report, uint64_t seed) {
         std::printf("  %-*s  %10s  %10s  %-7s  %s%s%s\n", static_cast<int>(width), measure.metric.c_str(),
                     measure.paper ? number(*measure.paper).c_str() : "-", number(measure.ours).c_str(),
                     measure.unit.c_str(), measure.bar.c_str(), measure.bar.empty() ? "" : "  holds: ",
-                    measure.bar.empty() ? "" : measure.holds ? "yes" : "no");
+                    measure.bar.empty() ? ""
+                    : measure.holds     ? "yes"
+                                        : "no");
     }
     if (!report.notes.empty()) std::puts("");
     for (const std::string& note : report.notes) std::printf("  - %s\n", note.c_str());

@@ -17,6 +17,7 @@ transport::Config mp_rdma() {
     config.paths.initial_window = kBdpPackets;
     config.paths.infer_losses = false;
     config.reorder.kind = transport::ReorderConfig::Kind::kStatic;
+    config.ordering = transport::Ordering::kOptimistic;
     config.batch_acks = false;
     return config;
 }
@@ -26,8 +27,8 @@ transport::Config irn() {
     config.paths.vps = 1;
     config.paths.fixed_window = true;
     config.paths.delta = config.paths.max_window;
-    config.paths.infer_losses = true;    // on one path what BX-1 does is IRN's NACK
-    config.paths.min_rto_ns = 320'000;   // IRN section 3.1: RTO_high
+    config.paths.infer_losses = true;   // on one path what BX-1 does is IRN's NACK
+    config.paths.min_rto_ns = 320'000;  // IRN section 3.1: RTO_high
     config.reorder.static_slots = config.paths.max_window;
     return config;
 }

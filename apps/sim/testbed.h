@@ -55,8 +55,12 @@ struct Testbed {
     }
 };
 
-constexpr double seconds(Time time) { return static_cast<double>(time) / kSecond; }
-constexpr double gbps(uint64_t bytes, Time time) { return static_cast<double>(bytes) * 8 / seconds(time) / kGbps; }
+constexpr double seconds(Time time) {
+    return static_cast<double>(time) / kSecond;
+}
+constexpr double gbps(uint64_t bytes, Time time) {
+    return static_cast<double>(bytes) * 8 / seconds(time) / kGbps;
+}
 
 // What the flows of `flows` complete together in `time` from now on.
 double goodput(Network& network, const std::deque<Flow>& flows, Time time);

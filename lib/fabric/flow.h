@@ -21,7 +21,7 @@ class Flow final : Consumer {
     void start();
     // Posts no more; what is posted completes.
     void stop() { config_.messages = posted_; }
-    std::function<void(Flow&)> on_end;  // all messages have completed, or one has failed
+    std::function<void(Flow&)> on_end;     // all messages have completed, or one has failed
     std::function<void(Time)> on_message;  // one has completed, so long after it was posted
 
     uint64_t completed_bytes() const { return completed_ * config_.message_bytes; }

@@ -38,7 +38,7 @@ struct QpConfig {
     uint32_t depth = 64;  // of the send queue
     uint8_t timeout = 14, retry_cnt = 7;
     uint16_t udp_src = 0xC000;  // rc's path
-    uint32_t psn = 0;  // of the first packet, both ways
+    uint32_t psn = 0;           // of the first packet, both ways
 };
 
 // A one-sided request.

@@ -9,7 +9,7 @@ Network::Network(uint64_t seed, Carry carry)
     : world_(seed, carry),
       action_event_(Event::of<&Network::act>(*this)),
       scratch_memory_(kScratchBytes),
-      scratch_(register_memory(scratch_memory_, IBV_ACCESS_RELAXED_ORDERING)) {}
+      scratch_(register_memory(scratch_memory_)) {}
 
 Host& Network::add_host(const HostConfig& config) {
     return add<Host>(tables_, config);
@@ -101,13 +101,13 @@ uint16_t Network::source_port_via(const Link& link, const Host& from, const Host
     throw std::invalid_argument("fabric: the link is on no shortest way between the hosts");
 }
 
-transport::Region& Network::register_memory(std::span<uint8_t> memory, int more_access) {
+transport::Region& Network::register_memory(std::span<uint8_t> memory) {
     transport::Region& region = regions_.emplace_back();
     region.host = memory.data();
     region.iova = reinterpret_cast<uint64_t>(memory.data());
     region.length = memory.size();
     region.access =
-        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | more_access;
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     region.pd = &tables_;
     if (!tables_.memory.insert(region)) throw std::runtime_error("fabric: no key for one more memory region");
     return region;

@@ -47,11 +47,11 @@ class Network {
     // how a flow is put on a path by hand. Throws when the link is not on a shortest way between them.
     uint16_t source_port_via(const Link& link, const Host& from, const Host& to) const;
 
-    // Registered memory for those who do not look at what is written, nor in which order; all hosts share it.
+    // Registered memory for those who do not look at what is written; all hosts share it.
     static constexpr uint32_t kScratchBytes = 1 << 20;
     const transport::Region& scratch() const { return scratch_; }
     // Registers memory of the caller for local and remote use by all hosts.
-    transport::Region& register_memory(std::span<uint8_t> memory, int more_access = 0);
+    transport::Region& register_memory(std::span<uint8_t> memory);
 
   private:
     void act();

@@ -18,8 +18,8 @@ class Transfer final : Consumer {
         for (uint8_t& byte : source_) byte = static_cast<uint8_t>(random_.next());
         local_ = &network.register_memory(source_);
         remote_ = &network.register_memory(target_);
-        const QpConfig config{.multipath = multipath, .udp_src = static_cast<uint16_t>(0xC000 + random_.below(1000)),
-                              .psn = 0xFFFFF0};
+        const QpConfig config{
+            .multipath = multipath, .udp_src = static_cast<uint16_t>(0xC000 + random_.below(1000)), .psn = 0xFFFFF0};
         qp_ = &from.create_qp(config, *this);
         peer_ = &to.create_qp(config, *this);
         from.connect(*qp_, config, to, *peer_);
