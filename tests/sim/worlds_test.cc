@@ -9,7 +9,7 @@
 namespace rove::test {
 namespace {
 
-constexpr uint64_t kSeeds = 6000, kMultipathSeeds = 6000;
+constexpr uint64_t kSeeds = 3000, kMultipathSeeds = 2000;
 
 uint64_t environment(const char* name) {
     const char* value = std::getenv(name);
