@@ -6,7 +6,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
+#include <thread>
 
 #include "datapath/address.h"
 #include "datapath/config.h"
@@ -22,6 +24,7 @@ constexpr int kAskAgainMs = 50;  // between two questions for the same neighbour
 // HELLO: the first question may meet a peer that sleeps for half a millisecond; each later one waits twice as long.
 constexpr uint64_t kFirstHelloNs = 2'000'000;
 constexpr int kHellos = 7;
+constexpr uint64_t kConnectNs = 3'000'000'000;
 constexpr uint64_t kSilentNs = 60'000'000'000;
 
 std::optional<wire::Gid> address_of(const std::optional<std::string>& text) {
@@ -104,6 +107,10 @@ std::optional<bool> Device::agree_on_multipath(transport::QueuePair& qp, const t
         const uint32_t nonce = random() | 1;  // 0: nothing asked
         transport::Path way = path;
         uint64_t wait_ns = kFirstHelloNs;
+        // A peer that was just started may not have its end of the port yet.
+        const uint64_t connected_by_ns = runtime_.now_ns() + kConnectNs;
+        while (!dpdk_port_.ready() && runtime_.now_ns() < connected_by_ns)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
         for (int asked = 0; asked < kHellos && qp.hello.answer == Hello::Answer::kNone; ++asked, wait_ns *= 2) {
             // Each over another path: one may be dead.
             way.flow.udp_src = static_cast<uint16_t>(transport::kFirstVp | (random() & 0x3FFF));

@@ -304,6 +304,8 @@ void Engine<S>::receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair&
     if (moved) {
         requester.progress();
         requester.heard();
+    } else if (ack.entry.kind == wire::MpAck::kAck && !mp.requests.outstanding()) {
+        requester.heard_again();
     }
     if (ack.entry.kind == wire::MpAck::kErr && qp.state != IBV_QPS_ERR) requester.take_error(ack.entry, ack.syndrome);
 }

@@ -14,19 +14,19 @@ def modes(a, b):
 
 
 def chosen(pid):
-    """The mode of the process's only QP, once it may send; None before that."""
+    """The mode of the process's only QP, once it is connected; None before that."""
     try:
         numbers = telemetry(pid, "/rove/qps")
         qp = telemetry(pid, f"/rove/qp,{numbers[0]}") if numbers else {}
     except OSError:
         return None
-    return qp["mode"] if qp.get("state") == "RTS" else None
+    return qp["mode"] if qp.get("state") in ("RTR", "RTS") else None
 
 
 def agree(a, b, expected):
     server, client = modes(a, b)
     for process in (server, client):
-        mode = process.wait_for(lambda: chosen(process.pid), 10, "QP in RTS")
+        mode = process.wait_for(lambda: chosen(process.pid), 10, "connected QP")
         check(mode == expected, f"{a} and {b}: {process.name} speaks {mode}, not {expected}")
     client.succeed(20)
     server.succeed(STOPPED)

@@ -37,7 +37,12 @@ class MpRequesterLogic {
     void progress();
     void heard() {  // the peer is alive: something was acknowledged
         r_.rnr_retries_left = qp_.rnr_retry;
+        r_.probes = 0;
         restart_timer();
+    }
+    // It said so when it was asked, and may have too much to do to answer a READ at once. Not for ever.
+    void heard_again() {
+        if (r_.probes < kMostProbes) restart_timer();
     }
     // Whether a packet from the middle of READ data is the next.
     bool expects_middle(const wire::ParsedFrame& frame);
@@ -53,9 +58,12 @@ class MpRequesterLogic {
     }
 
   private:
+    static constexpr uint8_t kMostProbes = 100;
+
     uint32_t limit() const { return qp_.state == IBV_QPS_SQD ? r_.drain_wqe : qp_.sq.available_until(); }
     bool any_begun() const { return qp_.sq.consumed() != r_.begun_wqe; }
     SendWqe& oldest() { return qp_.sq.at(qp_.sq.consumed()); }
+    bool is_begun(Psn psn) { return any_begun() && psn >= Psn(oldest().first_psn); }
     bool is_oldest(Psn psn) {
         return any_begun() && psn >= Psn(oldest().first_psn) && psn < Psn(oldest().first_psn) + oldest().packets;
     }
@@ -64,6 +72,7 @@ class MpRequesterLogic {
     }
     bool next_is_ready();
     bool must_wait(const SendWqe& wqe);
+    void probe();
     void execute_local(SendWqe& wqe);
     void begin(SendWqe& wqe);
     bool emit(SendWqe& wqe, const Departure& departure);
@@ -83,6 +92,10 @@ template <class S>
 uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
     uint32_t packets = 0;
     if ((qp_.state != IBV_QPS_RTS && qp_.state != IBV_QPS_SQD) || r_.rnr_until > core_.now_ns) budget = 0;
+    if (mp_.probing && packets < budget && core_.sink.ready()) {
+        probe();
+        ++packets;
+    }
     while (packets < budget && core_.sink.ready() && qp_.state != IBV_QPS_ERR) {
         const bool more = next_is_ready();
         if (qp_.state == IBV_QPS_ERR) return packets;
@@ -115,6 +128,18 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
     }
     if (qp_.state != IBV_QPS_ERR) core_.deadlines.schedule(qp_, next_deadline());
     return packets;
+}
+
+// Every request was acknowledged, and an answer does not come: the last one once more, which earns another ACK.
+template <class S>
+void MpRequesterLogic<S>::probe() {
+    mp_.probing = false;
+    const Psn last = mp_.requests.una.previous();
+    if (!is_begun(last) || mp_.requests.outstanding()) return;
+    ++r_.probes;
+    ++core_.counters[Counter::kTailProbes];
+    const auto vp = static_cast<uint16_t>(kFirstVp | (qp_.path.flow.udp_src + r_.probes));  // one may be dead
+    emit(*find(last), {Departure::Kind::kAgain, last, vp}, false);
 }
 
 // Whether there is a packet never sent that may go now. Executes local operations on the way.
@@ -377,12 +402,12 @@ bool MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame, wire:
         *kind = wire::MpAck::kNack;
         return true;
     }
+    heard();
     if (arrival == Arrival::kOutOfOrder) {
         reorder.track(stream, psn, Slot::kReceived, frame.headers.mp.last);
         return true;
     }
     reorder.advance(stream, frame.headers.mp.last, [](Psn, Slot) { return true; });
-    restart_timer();
     progress();
     return true;
 }
@@ -406,6 +431,7 @@ void MpRequesterLogic<S>::expire() {
             const uint8_t left = --r_.retries_left;
             restart_timer();
             r_.retries_left = left;
+            mp_.probing = !mp_.requests.outstanding();
             if (mp_.requests.timer_ns != 0)
                 mp_.requests.timer_ns = core_.now_ns;  // a retry is one, whatever the backoff
         }

@@ -49,6 +49,7 @@ struct Multipath {
     uint32_t msn_in = 0;                      // ... taken here, to their end
     uint64_t ended_ns = 0;                    // when the last packet of a request left; MP-12 counts from there
     uint64_t sync_ns = UINT64_MAX;            // when the next one may, if it waits for that (MP-12)
+    bool probing = false;                     // the last request goes once more, to hear whether the peer is there
     bool delayed = false;                     // the next packet has waited for what is before it
     Psn next_response;                        // requester: of the next READ or atomic
     Psn response_end;                         // responder: one past the last that the jobs have

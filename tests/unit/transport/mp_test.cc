@@ -37,6 +37,7 @@ struct Multipath : Pair {
         }
         return all;
     }
+    size_t acks_before_ = 0;
     bool arrived(size_t at, size_t bytes, size_t from) { return mb.bytes(at, bytes) == ma.bytes(from, bytes); }
 };
 
@@ -400,6 +401,32 @@ TEST_F(Multipath, DamageToAPacketInTheMiddleIsNotAnError) {
     ASSERT_TRUE(run());
     expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
     EXPECT_TRUE(arrived(0, 4 * 1024, 0));
+}
+
+// What a READ waits for may be late, as long as the peer says that it is there.
+TEST_F(Multipath, AnAnswerThatIsLateIsNotAPeerThatIsGone) {
+    qa->timeout = 8;  // 1 ms
+    qa->retry_cnt = 1;
+    net.filter = [&](const Observed& p) { return p.headers.mp.response ? Verdict::kDrop : Verdict::kPass; };
+    post(read(1, 0, 2048, 0));
+    net.pump();
+    net.run_for(20 * kMillisecond);
+    EXPECT_TRUE(sent().empty());
+    EXPECT_GE(a.counter(Counter::kTailProbes), 10u);
+    net.filter = nullptr;
+    ASSERT_TRUE(run());
+    expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_READ);
+    // Now it acknowledges, and is gone.
+    net.filter = [&](const Observed& p) {
+        const bool gone = p.from == b.index() && (p.headers.mp.response || packets(b, Op::kAck) > acks_before_ + 1);
+        return gone ? Verdict::kDrop : Verdict::kPass;
+    };
+    acks_before_ = packets(b, Op::kAck);
+    const uint64_t posted = net.now();
+    post(read(2, 0, 2048, 0));
+    net.pump();
+    ASSERT_TRUE(net.run(posted + 10 * kMillisecond, [&] { return qa->state == IBV_QPS_ERR; }));
+    expect_sent(IBV_WC_RETRY_EXC_ERR);
 }
 
 // A standard RC packet for a QP in mp mode, and the other way round, is nobody's.
