@@ -139,7 +139,7 @@ void MpRequesterLogic<S>::probe() {
     ++r_.probes;
     ++core_.counters[Counter::kTailProbes];
     const auto vp = static_cast<uint16_t>(kFirstVp | (qp_.path.flow.udp_src + r_.probes));  // one may be dead
-    emit(*find(last), {Departure::Kind::kAgain, last, vp}, false);
+    emit(*find(last), {Departure::Kind::kAgain, last, vp});
 }
 
 // Whether there is a packet never sent that may go now. Executes local operations on the way.
