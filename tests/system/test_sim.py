@@ -6,7 +6,7 @@ import subprocess
 import tempfile
 import xml.etree.ElementTree
 
-from harness import BUILD, check, test
+from harness import BUILD, check, once
 
 QUICK = "eu-memory"
 KEYS = {"figure", "metric", "unit", "paper", "ours", "bar", "holds"}
@@ -50,10 +50,10 @@ def writes(figure):
         check(len(list(xml.etree.ElementTree.fromstring(texts[3]))) > 10, "an empty figure")
 
 
-test("sim/list", lists, quick=True)
-test("sim/refused/no-figure", refuses, "which FIGURE")
-test("sim/refused/unknown-figure", refuses, "no figure 'mp-fig99'", "mp-fig99")
-test("sim/refused/unknown-option", refuses, "--fast", QUICK, "--fast")
-test("sim/refused/seed", refuses, "--seed", QUICK, "--seed", "one")
-test("sim/writes", writes, QUICK, quick=True)
-test("sim/unwritable", lambda: check(sim(QUICK, "--json", "/nowhere/x").returncode == 1, "status"))
+once("sim/list", lists, quick=True)
+once("sim/refused/no-figure", refuses, "which FIGURE")
+once("sim/refused/unknown-figure", refuses, "no figure 'mp-fig99'", "mp-fig99")
+once("sim/refused/unknown-option", refuses, "--fast", QUICK, "--fast")
+once("sim/refused/seed", refuses, "--seed", QUICK, "--seed", "one")
+once("sim/writes", writes, QUICK, quick=True)
+once("sim/unwritable", lambda: check(sim(QUICK, "--json", "/nowhere/x").returncode == 1, "status"))
