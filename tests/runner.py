@@ -200,9 +200,14 @@ def main():
     started = time.monotonic()
     build(BUILD)
     if both or options.unit:
-        for kind in [""] if options.quick else ["", "asan", "tsan"]:
+        for kind in [""] if options.quick else ["", "asan"]:
             run_unit(kind, results)
-        run_fuzz(results, 5 if options.quick else 30)
+        # Each takes one core.
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            jobs = [pool.submit(run_fuzz, results, 5 if options.quick else 30)]
+            jobs += [] if options.quick else [pool.submit(run_unit, "tsan", results)]
+        for job in jobs:
+            job.result()
     if both or options.system:
         if not options.quick:
             build(pathlib.Path(f"{BUILD}-asan"), SANITIZERS["asan"], ["apps/rove-run", "lib/verbs/librove-verbs.so", "tests/system/verbs_victim"])

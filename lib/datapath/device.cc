@@ -100,6 +100,7 @@ std::optional<bool> Device::agree_on_multipath(transport::QueuePair& qp, const t
     Worker& worker = runtime_.worker_of(qp);
     const auto promised = [&] {
         const Worker::Hold hold(worker);
+        qp.hello.answer = Hello::Answer::kNone;  // an earlier attempt may have asked somebody else
         return qp.hello.has_promised(remote_qpn, peer);
     };
     if (promised() || !was_silent(peer)) {

@@ -2,7 +2,7 @@
 """What two hosts choose by transport.mode, seen in telemetry while a program runs."""
 from harness import STOPPED, check, free_port, memif_link, once, start_client, start_server, telemetry
 
-COMMAND = ["ib_write_bw", "-F", "-D", "2"]
+COMMAND = ["ib_write_bw", "-F", "-D", "1"]
 
 
 def modes(a, b):

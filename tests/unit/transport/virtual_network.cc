@@ -56,6 +56,8 @@ bool Network::has_room(uint32_t from) {
 
 void Network::on_sent(uint32_t from, const Path& path, const wire::Headers& headers, std::vector<uint8_t>&& frame) {
     Observed seen{now_, from, headers, 0};
+    // What the packet does not have was never set; filters may ask before they look at the opcode.
+    if (!(wire::opcode_info(headers.bth.opcode).extensions & wire::kHasMpeth)) seen.headers.mp = {};
     const size_t overhead = wire::frame_bytes(path.headers, headers.bth.opcode, 0);
     seen.payload_bytes = static_cast<uint32_t>(frame.size() - overhead);  // with pad
     if (keep_trace) trace.push_back(seen);
