@@ -209,7 +209,7 @@ TEST_F(ConfigTest, RefusesValuesOutOfRange) {
     refused("[[device]]\nport = \"x\"\naddresses = []\n", 3, "device[0].addresses", "1 to 64");
     refused(std::string("[transport]\nwindow_packets = 0\n") + kDevice, 2, "transport.window_packets", "1..65536");
     refused(std::string("[runtime]\nprogress = \"both\"\n") + kDevice, 2, "runtime.progress",
-            "\"shared\", \"dedicated\"");
+            "\"shared\" or \"dedicated\"");
     refused(std::string("[runtime]\nlcores = [\"1\"]\n") + kDevice, 2, "runtime.lcores", "only with progress");
     refused(std::string("[runtime]\nprogress = \"dedicated\"\nlcores = [\"one\"]\n") + kDevice, 3, "runtime.lcores",
             "CPU");
