@@ -159,9 +159,11 @@ void add_stream(rte_tel_data* dict, const transport::Paths& paths, const transpo
     add(dict, "timeouts_in_a_row", stream.backoff);
 }
 
-void add_stream(rte_tel_data* dict, const transport::Reorder& reorder, const transport::ReorderStream& stream) {
+void add_stream(rte_tel_data* dict, const transport::Reorder& reorder, const transport::ReorderStream& stream,
+                uint32_t peak_degree) {
     add(dict, "expected_psn", stream.expected.value());
     add(dict, "out_of_order_degree", reorder.degree(stream));
+    add(dict, "out_of_order_degree_peak", peak_degree);
     add(dict, "reorder_bytes", reorder.bytes(stream));
 }
 
@@ -191,6 +193,14 @@ int show_multipath(const char*, const char*, rte_tel_data* data) {
             add(one, "reorder_bytes", reorder.bytes);
             add(one, "reorder_bytes_peak", reorder.peak_bytes);
             add(one, "reorder_exhausted", reorder.exhausted);
+            const transport::MultipathCounters& counters = shared->counters;
+            static constexpr const char* kKinds[] = {"ack", "sack", "nack", "err"};
+            for (size_t i = 0; i < std::size(kKinds); ++i) {
+                add(one, (std::string("tx_") + kKinds[i]).c_str(), counters.acks_sent[i]);
+                add(one, (std::string("rx_") + kKinds[i]).c_str(), counters.acks_received[i]);
+            }
+            for (size_t i = 0; i < counters.degrees.size(); ++i)  // by the least degree of each
+                add(one, ("degree_" + std::to_string(i == 0 ? 0 : 1u << (i - 1))).c_str(), counters.degrees[i]);
         });
     });
 }
@@ -226,8 +236,8 @@ int show_qp(const char*, const char* number, rte_tel_data* data) {
             add(data, "mode", "mp");
             nest(data, "requests", [&](rte_tel_data* one) { add_stream(one, shared.paths, mp->requests); });
             nest(data, "responses", [&](rte_tel_data* one) { add_stream(one, shared.paths, mp->responses); });
-            nest(data, "requests_in", [&](rte_tel_data* one) { add_stream(one, shared.reorder, mp->requests_in); });
-            nest(data, "responses_in", [&](rte_tel_data* one) { add_stream(one, shared.reorder, mp->responses_in); });
+            nest(data, "requests_in", [&](rte_tel_data* one) { add_stream(one, shared.reorder, mp->requests_in, mp->requests_in_degree); });
+            nest(data, "responses_in", [&](rte_tel_data* one) { add_stream(one, shared.reorder, mp->responses_in, mp->responses_in_degree); });
             return 0;
         }
         add(data, "mode", "rc");

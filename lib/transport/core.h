@@ -6,6 +6,7 @@
 #include <endian.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -248,6 +249,26 @@ struct Core {
             offset = 0;
         }
         return segments;
+    }
+
+    enum class Atomic : uint8_t { kInvalid, kAccess, kDone };
+    // Executes a compare-and-swap or fetch-and-add that the peer asks for; `*original`: the word before.
+    Atomic execute_atomic(QueuePair& qp, const wire::Headers& headers, wire::Op op, uint64_t* original) {
+        if ((qp.access & IBV_ACCESS_REMOTE_ATOMIC) == 0 || qp.max_dest_rd_atomic == 0) return Atomic::kInvalid;
+        const wire::AtomicEth& request = headers.atomic;
+        if (request.va % 8 != 0) return Atomic::kInvalid;
+        uint8_t* target = memory.translate(request.rkey, request.va, 8, IBV_ACCESS_REMOTE_ATOMIC, qp.pd, &qp);
+        if (target == nullptr) return Atomic::kAccess;
+        // A zero-based or offset region can make an aligned iova an unaligned address.
+        if (reinterpret_cast<uintptr_t>(target) % 8 != 0) return Atomic::kInvalid;
+        std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(target));
+        if (op == wire::Op::kFetchAdd) {
+            *original = word.fetch_add(request.swap_or_add);
+        } else {
+            *original = request.compare;
+            word.compare_exchange_strong(*original, request.swap_or_add);
+        }
+        return Atomic::kDone;
     }
 
     // Takes the next receive request of the QP or its SRQ into qp.responder.

@@ -285,11 +285,14 @@ void Engine<S>::receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair&
     ++core_.counters[Counter::kRxAcks];
     Paths& paths = core_.multipath->paths;
     SendStream& stream = responses ? mp.responses : mp.requests;
-    bool known = paths.acknowledge(stream, ack.entry, core_.now_ns);
+    const auto take = [&](const wire::MpAckEntry& entry) {
+        ++core_.multipath->counters.acks_received[static_cast<size_t>(entry.kind)];
+        return paths.acknowledge(stream, entry, core_.now_ns);
+    };
+    bool known = take(ack.entry);
     for (uint32_t i = 0; i < ack.more; ++i) {
         const wire::MpAckEntry entry = wire::parse_ack_entry(frame.payload + i * wire::kMpAckEntryBytes);
-        known |= entry.response == responses && entry.kind != wire::MpAck::kErr &&
-                 paths.acknowledge(stream, entry, core_.now_ns);
+        known |= entry.response == responses && entry.kind != wire::MpAck::kErr && take(entry);
     }
     if (!known) {
         ++core_.counters[Counter::kDropResponse];

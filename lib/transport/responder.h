@@ -17,8 +17,6 @@
 //    acknowledged and fails at the receiver.
 #pragma once
 
-#include <atomic>
-
 #include "transport/core.h"
 #include "transport/send_op.h"
 
@@ -227,21 +225,12 @@ auto ResponderLogic<S>::execute_read(const wire::Headers& h) -> Result {
 template <class S>
 auto ResponderLogic<S>::execute_atomic(const wire::Headers& h, wire::Op op) -> Result {
     if (s_.message != Responder::Message::kNone) return Result::kInvalidRequest;
-    if ((qp_.access & IBV_ACCESS_REMOTE_ATOMIC) == 0) return Result::kInvalidRequest;
-    if (qp_.max_dest_rd_atomic == 0 || jobs_full()) return Result::kInvalidRequest;
-    if (h.atomic.va % 8 != 0) return Result::kInvalidRequest;
-    uint8_t* target =
-        core_.memory.translate(h.atomic.rkey, h.atomic.va, 8, IBV_ACCESS_REMOTE_ATOMIC, qp_.pd, &qp_);
-    if (target == nullptr) return Result::kAccess;
-    // A zero-based or offset region can make an aligned iova an unaligned address.
-    if (reinterpret_cast<uintptr_t>(target) % 8 != 0) return Result::kInvalidRequest;
-    std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(target));
+    if (jobs_full()) return Result::kInvalidRequest;
     uint64_t original;
-    if (op == wire::Op::kFetchAdd) {
-        original = word.fetch_add(h.atomic.swap_or_add);
-    } else {
-        original = h.atomic.compare;
-        word.compare_exchange_strong(original, h.atomic.swap_or_add);
+    switch (core_.execute_atomic(qp_, h, op, &original)) {
+        case Core<S>::Atomic::kInvalid: return Result::kInvalidRequest;
+        case Core<S>::Atomic::kAccess: return Result::kAccess;
+        case Core<S>::Atomic::kDone: break;
     }
     s_.msn = (s_.msn + 1) & Psn::kMask;
     s_.atomics[s_.next_atomic++ % s_.atomics.size()] = {s_.epsn, true, original};

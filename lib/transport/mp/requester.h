@@ -404,9 +404,11 @@ bool MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame, wire:
     }
     heard();
     if (arrival == Arrival::kOutOfOrder) {
+        core_.multipath->count_early(psn - stream.expected, mp_.responses_in_degree);
         reorder.track(stream, psn, Slot::kReceived, frame.headers.mp.last);
         return true;
     }
+    ++core_.multipath->counters.degrees[0];
     reorder.advance(stream, frame.headers.mp.last, [](Psn, Slot) { return true; });
     progress();
     return true;

@@ -17,8 +17,6 @@
 //    told as such. Errors are so always those of the oldest request.
 #pragma once
 
-#include <atomic>
-
 #include "transport/core.h"
 #include "transport/mp/state.h"
 #include "transport/send_op.h"
@@ -132,6 +130,7 @@ bool MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
         mp_.responses.timer_ns = core_.now_ns;
         core_.deadlines.schedule(qp_, core_.now_ns);
     }
+    ++shared_.counters.degrees[0];
     // Owed before what follows it, so that errors of held packets are told after it.
     const bool alone = mp_.owed_count == 0;
     owe(h, frame.ce(), wire::MpAck::kAck);
@@ -186,6 +185,7 @@ void MpResponderLogic<S>::take_early(const wire::ParsedFrame& frame, wire::Op op
             break;
     }
     if (taken) {
+        shared_.count_early(Psn(h.bth.psn) - mp_.requests_in.expected, mp_.requests_in_degree);
         shared_.reorder.track(mp_.requests_in, Psn(h.bth.psn), slot, h.mp.last);
     } else {
         ++core_.counters[what == Early::kDrop ? Counter::kDropEarlySync : Counter::kDropSequence];
@@ -309,20 +309,15 @@ auto MpResponderLogic<S>::execute_read(const wire::Headers& h) -> Result {
 
 template <class S>
 auto MpResponderLogic<S>::execute_atomic(const wire::Headers& h, wire::Op op) -> Result {
-    if ((qp_.access & IBV_ACCESS_REMOTE_ATOMIC) == 0 || qp_.max_dest_rd_atomic == 0) return Result::kInvalidRequest;
-    if (h.atomic.va % 8 != 0) return Result::kInvalidRequest;
-    uint8_t* target = core_.memory.translate(h.atomic.rkey, h.atomic.va, 8, IBV_ACCESS_REMOTE_ATOMIC, qp_.pd, &qp_);
-    if (target == nullptr) return Result::kAccess;
-    // A zero-based or offset region can make an aligned iova an unaligned address.
-    if (reinterpret_cast<uintptr_t>(target) % 8 != 0) return Result::kInvalidRequest;
     if (jobs_full()) return Result::kBusy;
-    std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(target));
     uint64_t original;
-    if (op == wire::Op::kFetchAdd) {
-        original = word.fetch_add(h.atomic.swap_or_add);
-    } else {
-        original = h.atomic.compare;
-        word.compare_exchange_strong(original, h.atomic.swap_or_add);
+    switch (core_.execute_atomic(qp_, h, op, &original)) {
+        case Core<S>::Atomic::kInvalid:
+            return Result::kInvalidRequest;
+        case Core<S>::Atomic::kAccess:
+            return Result::kAccess;
+        case Core<S>::Atomic::kDone:
+            break;
     }
     const Psn first = mp_.response_end;
     ++mp_.response_end;
@@ -448,13 +443,17 @@ uint32_t MpResponderLogic<S>::send_acks() {
         s_.ping_pong = false;
     }
     uint32_t packets = 0, at = 0;
+    const auto take = [&]() -> const OwedAck& {
+        ++shared_.counters.acks_sent[static_cast<size_t>(mp_.owed[at].entry.kind)];
+        return mp_.owed[at++];
+    };
     while (at != mp_.owed_count && core_.sink.ready()) {
-        const OwedAck& first = mp_.owed[at++];
+        const OwedAck& first = take();
         std::array<uint8_t, Multipath::kMaxOwed * wire::kMpAckEntryBytes> more;
         uint32_t count = 0;
         while (core_.config.batch_acks && first.entry.kind != wire::MpAck::kErr && at != mp_.owed_count &&
                mp_.owed[at].entry.response == first.entry.response && mp_.owed[at].entry.kind != wire::MpAck::kErr) {
-            wire::emit_ack_entry(more.data() + count++ * wire::kMpAckEntryBytes, mp_.owed[at++].entry);
+            wire::emit_ack_entry(more.data() + count++ * wire::kMpAckEntryBytes, take().entry);
         }
         wire::Headers h;
         h.bth.opcode = wire::opcode(wire::Service::kMp, wire::Op::kAck);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -45,6 +46,7 @@ struct Multipath {
 
     SendStream requests, responses;           // what we send
     ReorderStream requests_in, responses_in;  // what we receive
+    uint32_t requests_in_degree = 0, responses_in_degree = 0;  // the most that a packet of them was ahead
     uint32_t msn_out = 0;                     // messages begun that take a receive request at the peer
     uint32_t msn_in = 0;                      // ... taken here, to their end
     uint64_t ended_ns = 0;                    // when the last packet of a request left; MP-12 counts from there
@@ -61,6 +63,13 @@ struct Multipath {
     uint32_t read_head = 0, read_tail = 0;
 
     uint32_t& read(uint32_t index) { return reads[index % reads.size()]; }
+};
+
+// Free-running, of all QPs of a worker.
+struct MultipathCounters {
+    // Packets by how far ahead of the expected one they came: 0, 1, 2 to 3, 4 to 7, ... 4096 and more.
+    std::array<uint64_t, 14> degrees{};
+    std::array<uint64_t, 4> acks_sent{}, acks_received{};  // entries, by wire::MpAck
 };
 
 // Of one worker; made with its first QP in mp mode.
@@ -109,8 +118,16 @@ class MultipathShared {
     uint32_t held_now() const { return held_now_; }
     uint32_t held_peak() const { return held_peak_; }
 
+    // A packet came before its turn, and was taken.
+    void count_early(int32_t ahead, uint32_t& most) {
+        const auto degree = static_cast<uint32_t>(ahead);
+        ++counters.degrees[std::min<size_t>(std::bit_width(degree), counters.degrees.size() - 1)];
+        most = std::max(most, degree);
+    }
+
     Paths paths;
     Reorder reorder;
+    MultipathCounters counters;
 
   private:
     std::unique_ptr<HeldPacket[]> held_;

@@ -54,6 +54,21 @@ TEST_F(Multipath, EU4_OneAcknowledgementForEachDataPacket) {
     EXPECT_GE(paths.size(), 9u);
 }
 
+// mp-transport.md, section 6.
+TEST_F(Multipath, EveryAcknowledgementAndEveryPlaceOutOfOrderIsCounted) {
+    delay(1);
+    post(write(1, 0, 6 * 1024, 0));  // one in order, four that are 1, 2, 3 and 4 ahead, and the one that was missing
+    net.pump();
+    settle();
+    net.release();
+    ASSERT_TRUE(run());
+    const transport::MultipathCounters& receiver = b.engine.multipath()->counters;
+    EXPECT_EQ(receiver.degrees, (std::array<uint64_t, 14>{2, 1, 2, 1}));
+    EXPECT_EQ(receiver.acks_sent, (std::array<uint64_t, 4>{2, 4, 0, 0}));
+    EXPECT_EQ(a.engine.multipath()->counters.acks_received, receiver.acks_sent);
+    EXPECT_EQ(qb->multipath->requests_in_degree, 4u);
+}
+
 struct Batching : Multipath {
     static Config batch() {
         Config config = make_config();
