@@ -2,6 +2,8 @@
 // Nanoseconds per packet of the transport's requester and responder, without I/O. Argument 0: payload bytes; argument
 // 1: 0 = headers and pointers only, 1 = frames are built when sent and parsed when received, ICRC included. Only the
 // ratios within one run mean much on a machine that does other things too.
+// Loopback: WRITEs between two QPs, a packet's cost at both ends together, frames and acknowledgements included. Argument
+// 1: 0 = rc, 1 = mp.
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -16,15 +18,19 @@ constexpr uint32_t kMtu = 4096;
 constexpr uint32_t kBatch = 32;  // requests posted and acknowledged together
 
 struct Sink {
+    static constexpr uint32_t kFrames = 64;
     bool build = false;
-    std::vector<uint8_t> frame = std::vector<uint8_t>(kMtu + 256);
-    uint64_t packets = 0;
+    bool keep = false;  // frames, until they are taken; else each overwrites the one before it
+    std::vector<std::vector<uint8_t>> frames = std::vector(kFrames, std::vector<uint8_t>(kMtu + 256));
+    std::vector<uint32_t> bytes = std::vector<uint32_t>(kFrames);
+    uint32_t count = 0;
 
-    bool ready() { return true; }
+    bool ready() { return count != kFrames; }
     void send(const Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload) {
-        ++packets;
-        if (build) wire::build_frame(frame.data(), path.headers, headers, payload);
-        benchmark::DoNotOptimize(frame.data());
+        uint8_t* frame = frames[count].data();
+        if (build) bytes[count] = static_cast<uint32_t>(wire::build_frame(frame, path.headers, headers, payload));
+        count += keep;
+        benchmark::DoNotOptimize(frame);
     }
     void notify(CompletionQueue&) {}
     void event(ibv_event_type, QueuePair&) {}
@@ -34,7 +40,7 @@ struct Sink {
 
 // A connected QP whose peer is played by the benchmark.
 struct Side {
-    explicit Side(bool build) {
+    explicit Side(bool build, bool multipath = false) {
         sink.build = build;
         cq.init(1024);
         region = {.iova = reinterpret_cast<uint64_t>(memory.data()),
@@ -55,8 +61,13 @@ struct Side {
         qp.max_rd_atomic = qp.max_dest_rd_atomic = kBatch;
         qp.path.flow.src = qp.path.flow.dst = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 0, 0, 1};
         qp.path.headers = wire::make_template(qp.path.flow);
+        if (multipath) {
+            engine.start_multipath(qp);
+            engine.start_multipath_receiving(qp, 0);
+        }
         Engine<Sink>::start_receiving(qp, 0);
         engine.set_state(qp, IBV_QPS_RTR, 1);
+        if (multipath) engine.start_multipath_sending(qp, 0);
         Engine<Sink>::start_sending(qp, 0);
         engine.set_state(qp, IBV_QPS_RTS, 1);
     }
@@ -97,15 +108,16 @@ struct Side {
         benchmark::DoNotOptimize(wire::parse_headers(in.frame, parsed));
         engine.receive(parsed, qps.find(parsed.headers.bth.dest_qpn), 0, now);
     }
-    void post(ibv_wr_opcode opcode, uint32_t bytes) {
+    void post(ibv_wr_opcode opcode, uint32_t bytes) { post(opcode, bytes, region); }
+    void post(ibv_wr_opcode opcode, uint32_t bytes, const Region& remote) {
         SendWqe& wqe = qp.sq.at(qp.sq.produced());
         wqe = {};
         wqe.opcode = static_cast<uint8_t>(opcode);
         wqe.length = bytes;
         wqe.num_sge = 1;
         wqe.sges()[0] = {region.iova, bytes, region.key};
-        wqe.remote_addr = region.iova;
-        wqe.rkey = region.key;
+        wqe.remote_addr = remote.iova;
+        wqe.rkey = remote.key;
         qp.sq.publish(1);
     }
     void transmit() {
@@ -123,7 +135,7 @@ struct Side {
     }
 
     uint64_t now = 1;
-    std::vector<uint8_t> memory = std::vector<uint8_t>(16384, 0x5A);
+    std::vector<uint8_t> memory = std::vector<uint8_t>(65536, 0x5A);
     Region region;
     CompletionQueue cq;
     QueuePairTable qps;
@@ -212,10 +224,42 @@ void ResponderRead(benchmark::State& state) {
     });
 }
 
+// A burst of 32 each way in turn, as between two workers.
+void Loopback(benchmark::State& state) {
+    const auto bytes = static_cast<uint32_t>(state.range(0));
+    const bool multipath = state.range(1) != 0;
+    Side a(true, multipath), b(true, multipath);
+    a.sink.keep = b.sink.keep = true;
+    a.qp.remote_qpn = b.qp.qpn;
+    b.qp.remote_qpn = a.qp.qpn;
+    const auto deliver = [](Side& from, Side& to) {
+        for (uint32_t i = 0; i < from.sink.count; ++i) {
+            wire::ParsedFrame parsed;
+            benchmark::DoNotOptimize(wire::parse_headers({from.sink.frames[i].data(), from.sink.bytes[i]}, parsed));
+            to.engine.receive(parsed, to.qps.find(parsed.headers.bth.dest_qpn), 0, to.now);
+        }
+        from.sink.count = 0;
+    };
+    for (auto _ : state) {
+        while (a.qp.sq.produced() - a.qp.sq.consumed() < 64) a.post(IBV_WR_RDMA_WRITE, bytes, b.region);
+        a.engine.doorbell(a.qp);
+        a.engine.transmit(a.now, kBatch);
+        deliver(a, b);
+        b.engine.transmit(b.now, kBatch);
+        deliver(b, a);
+        a.now += 5000;
+        b.now += 5000;
+        a.engine.expire(a.now);
+        b.engine.expire(b.now);
+    }
+    state.SetItemsProcessed(static_cast<int64_t>(a.engine.counters()[Counter::kTxPackets]));
+}
+
 BENCHMARK(RequesterWrite)->ArgsProduct({{8, 4096}, {0, 1}});
 BENCHMARK(ResponderWrite)->ArgsProduct({{8, 4096}, {0, 1}});
 BENCHMARK(RequesterRead)->ArgsProduct({{8, 4096}, {0, 1}});
 BENCHMARK(ResponderRead)->ArgsProduct({{8, 4096}, {0, 1}});
+BENCHMARK(Loopback)->ArgsProduct({{8, 4096, 65536}, {0, 1}});
 
 }  // namespace
 }  // namespace rove::transport

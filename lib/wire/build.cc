@@ -78,15 +78,6 @@ size_t frame_bytes(const FlowTemplate& flow, uint8_t opcode, uint32_t payload_by
     return flow.size + opcode_info(opcode).header_bytes + payload_bytes + pad_of(payload_bytes) + kIcrcBytes;
 }
 
-void emit_ack_entry(uint8_t* out, const MpAckEntry& entry) {
-    store_be32(out, ack_entry_word(entry));
-    store_be32(out + 4, uint32_t{entry.vp} << 16);
-}
-
-MpAckEntry parse_ack_entry(const uint8_t* at) {
-    return ack_entry(load_be32(at), load_be16(at + 4));
-}
-
 size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload) {
     const OpcodeInfo& info = opcode_info(headers.bth.opcode);
     uint32_t payload_bytes = 0;

@@ -104,10 +104,6 @@ struct FlowTemplate {
 };
 FlowTemplate make_template(const Flow& flow);
 
-// BX-3: an entry in the payload of a multi-path acknowledgement, kMpAckEntryBytes.
-void emit_ack_entry(uint8_t* out, const MpAckEntry& entry);
-MpAckEntry parse_ack_entry(const uint8_t* at);
-
 struct Segment {
     const void* data;
     uint32_t bytes;

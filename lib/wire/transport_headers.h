@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "wire/ack_entry.h"
 #include "wire/byte_order.h"
 #include "wire/headers.h"
 
@@ -52,20 +53,6 @@ inline void emit_mpeth(uint8_t* at, const Mpeth& mp) {
     store_be32(at, uint32_t{mp.retx} << 31 | uint32_t{mp.sync} << 30 | uint32_t{mp.last} << 29 |
                        uint32_t{mp.response} << 28 | uint32_t{mp.early} << 27 | (mp.msn & kMask24));
     store_be32(at + 4, mp.ipsn & kMask24);
-}
-
-// The first word of an entry and of MPAETH: kind 2, ECE 1, ReTx 1, Resp 1, reserved 3, PSN 24.
-inline uint32_t ack_entry_word(const MpAckEntry& entry) {
-    return uint32_t{static_cast<uint8_t>(entry.kind)} << 30 | uint32_t{entry.ece} << 29 | uint32_t{entry.retx} << 28 |
-           uint32_t{entry.response} << 27 | (entry.psn & kMask24);
-}
-inline MpAckEntry ack_entry(uint32_t word, uint16_t vp) {
-    return {.kind = static_cast<MpAck>(word >> 30),
-            .ece = (word >> 29 & 1) != 0,
-            .retx = (word >> 28 & 1) != 0,
-            .response = (word >> 27 & 1) != 0,
-            .psn = word & kMask24,
-            .vp = vp};
 }
 
 // Reads what stands behind BTH. Returns the byte after it. Multi-path: MPETH or MPAETH stands first.

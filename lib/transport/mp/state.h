@@ -12,6 +12,7 @@
 
 #include "transport/paths/paths.h"
 #include "transport/reorder/reorder.h"
+#include "wire/ack_entry.h"
 #include "wire/frame.h"
 
 namespace rove::transport {

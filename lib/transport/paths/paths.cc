@@ -43,7 +43,7 @@ uint64_t Paths::draw() {  // splitmix64
 void Paths::start(SendStream& stream, Psn first) {
     release(stream);
     stream = {};
-    stream.una = stream.nxt = stream.ooh = stream.retx = stream.recovery = first;
+    stream.una = stream.oldest = stream.nxt = stream.ooh = stream.retx = stream.recovery = first;
     restart(stream);
 }
 
@@ -198,11 +198,12 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
                 if (entry.kind == wire::MpAck::kNack && !config_.infer_losses &&
                     (!stream.recovering || is_repeated_in_vain(stream, packet)))
                     recover(stream);
-                retract(stream, packet);
+                retract(stream, psn);
             }
         } else if (!packet.acked) {
             packet.acked = true;
             ++stream.inflate;  // MP-2
+            while (stream.oldest < stream.nxt && record(stream, stream.oldest).acked) ++stream.oldest;
             if (packet.lost) {
                 packet.lost = false;
                 --stream.lost;
@@ -251,7 +252,7 @@ bool Paths::is_repeated_in_vain(const SendStream& stream, const PacketRecord& re
 // BX-1: what left by the same path before a packet that has arrived has not been overtaken: it is gone.
 void Paths::infer(SendStream& stream, Psn psn, const PacketRecord& arrived) {
     const Psn end = arrived.retransmitted ? stream.nxt : psn;
-    for (Psn at = stream.una; at < end; ++at) {
+    for (Psn at = stream.oldest; at < end; ++at) {
         PacketRecord& packet = record(stream, at);
         if (packet.vp == arrived.vp && !packet.acked && !packet.lost &&
             static_cast<int32_t>(packet.order - arrived.order) < 0)
@@ -262,7 +263,7 @@ void Paths::infer(SendStream& stream, Psn psn, const PacketRecord& arrived) {
 // The oldest packets, when something that left two round trips later has arrived: a path without any ACK tells nothing.
 void Paths::mark_overdue(SendStream& stream) {
     const auto patience = static_cast<int32_t>(ticks(2 * stream.srtt_ns) + 1);
-    for (Psn at = stream.una; at < stream.nxt; ++at) {
+    for (Psn at = stream.oldest; at < stream.nxt; ++at) {
         PacketRecord& packet = record(stream, at);
         if (packet.acked || packet.lost) continue;
         if (static_cast<int32_t>(stream.latest_sent - packet.sent) <= patience) return;
@@ -287,6 +288,7 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
         stream.inflate -= packet.acked;  // MP-2
         stream.lost -= packet.lost;
     }
+    if (stream.oldest < stream.una) stream.oldest = stream.una;
     if (stream.ooh < stream.una) stream.ooh = stream.una;
     if (stream.retx < stream.una) stream.retx = stream.una;
     if (stream.una >= stream.recovery) stream.recovering = false;  // MP-9
@@ -303,10 +305,12 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
 }
 
 // It is to be sent again, whatever was said of it.
-void Paths::retract(SendStream& stream, PacketRecord& packet) {
+void Paths::retract(SendStream& stream, Psn psn) {
+    PacketRecord& packet = record(stream, psn);
     if (packet.acked) {
         packet.acked = false;
         --stream.inflate;
+        if (psn < stream.oldest) stream.oldest = psn;
     }
     if (!packet.lost) {
         packet.lost = true;
@@ -318,7 +322,7 @@ void Paths::retract(SendStream& stream, PacketRecord& packet) {
 bool Paths::find_again(SendStream& stream, Psn& psn) {
     const bool recovery = find_recovery(stream, psn);
     if (stream.lost == 0) return recovery;
-    for (Psn at = stream.una; !recovery || at < psn; ++at) {
+    for (Psn at = stream.oldest; !recovery || at < psn; ++at) {
         if (!record(stream, at).lost) continue;
         psn = at;
         break;
@@ -340,7 +344,7 @@ bool Paths::find_recovery(SendStream& stream, Psn& psn) {
 
 // MP-10: window, and nothing new to fill it with. Only what is older than a round trip and came back from nobody.
 bool Paths::find_early(const SendStream& stream, Psn& psn) const {
-    for (psn = stream.una; psn < stream.nxt; ++psn) {
+    for (psn = stream.oldest; psn < stream.nxt; ++psn) {
         const PacketRecord& packet = record(stream, psn);
         if (packet.acked) continue;
         return static_cast<int32_t>(stream.latest_sent - packet.sent) > static_cast<int32_t>(ticks(stream.srtt_ns));
@@ -378,7 +382,7 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
     // MP-10: the first time the oldest alone: most often only the tail of a message is missing, or its ACK. The
     // receiver expects it, so if it was acknowledged, that was withdrawn, and the message about it was lost.
     ++(stream.backoff == 1 ? counters_.resent_early : counters_.resent_timeout);
-    retract(stream, record(stream, stream.una));
+    retract(stream, stream.una);
     if (stream.backoff > 1) {  // MP-11
         for (Psn at = stream.una; at < stream.nxt; ++at) {
             PacketRecord& packet = record(stream, at);

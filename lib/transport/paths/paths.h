@@ -92,7 +92,7 @@ class Paths {
     void mark_lost(SendStream& stream, PacketRecord& packet, uint64_t& cause);
     void recover(SendStream& stream);
     bool is_repeated_in_vain(const SendStream& stream, const PacketRecord& refused) const;
-    void retract(SendStream& stream, PacketRecord& packet);
+    void retract(SendStream& stream, Psn psn);
     void infer(SendStream& stream, Psn psn, const PacketRecord& arrived);
     void mark_overdue(SendStream& stream);
     bool find_again(SendStream& stream, Psn& psn);

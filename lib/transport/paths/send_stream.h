@@ -52,7 +52,8 @@ struct SendStream {
     };
     static constexpr uint32_t kClocks = 64;  // two RX bursts of ACKs; what does not fit is left to the burst timer
 
-    Psn una;                      // the oldest packet that is not acknowledged
+    Psn una;                      // the oldest packet that is not acknowledged in order (AACK)
+    Psn oldest;                   // ... or at all; una or later
     Psn nxt;                      // the next new one
     Psn ooh;                      // MP-4: one past the highest that was acknowledged
     Psn retx, recovery;           // MP-9: the next to be sent again, and where that ends
