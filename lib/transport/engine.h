@@ -379,8 +379,9 @@ uint32_t Engine<S>::transmit_qp(QueuePair& qp, uint32_t budget) {
     if (qp.multipath != nullptr) {
         MpResponderLogic<S> responder(core_, qp);
         MpRequesterLogic<S> requester(core_, qp);
-        if (requester.can_send()) qp.responder.accompany(core_.now_ns);
-        uint32_t packets = responder.send_acks();
+        uint32_t packets = 0;
+        if (requester.can_send() && qp.responder.accompany(core_.now_ns)) packets = requester.transmit(budget - 1);
+        packets += responder.send_acks();
         if (packets < budget) packets += responder.transmit(budget - packets);
         if (packets < budget) packets += requester.transmit(budget - packets);
         if (responder.owes() && core_.sink.ready()) packets += responder.send_acks();  // of an answer that failed
@@ -388,8 +389,10 @@ uint32_t Engine<S>::transmit_qp(QueuePair& qp, uint32_t budget) {
     }
     ResponderLogic<S> responder(core_, qp);
     RequesterLogic<S> requester(core_, qp);
-    if (requester.can_send()) qp.responder.accompany(core_.now_ns);
-    uint32_t packets = responder.transmit(budget);
+    uint32_t packets = 0;
+    if (requester.can_send() && qp.responder.accompany(core_.now_ns) && !responder.has_jobs())
+        packets = requester.transmit(budget - 1);
+    packets += responder.transmit(budget - packets);
     if (packets < budget) packets += requester.transmit(budget - packets);
     return packets;
 }

@@ -118,10 +118,12 @@ struct Responder {
     std::vector<AtomicResult> atomics;
     uint32_t next_atomic = 0;
 
-    // A request is about to go out: so is the ACK that waited for one.
-    void accompany(uint64_t now_ns) {
+    // A request is about to go out: so is the ACK that waited for one. True: the request is an answer, and the ACK goes
+    // behind it, since a peer may look away when it has the ACK.
+    bool accompany(uint64_t now_ns) {
         ping_pong = received_ns != 0 && now_ns - received_ns < kAnswerNs;
         received_ns = ack_not_before = 0;
+        return ping_pong;
     }
 };
 

@@ -33,7 +33,8 @@ class ResponderLogic {
     // False: an unverified frame was damaged, and nothing has changed but the memory of the message in progress.
     bool receive_rc(const wire::ParsedFrame& frame);
     void receive_uc(const wire::ParsedFrame& frame);
-    bool owes() const { return s_.job_head != s_.job_tail || s_.ack_due; }
+    bool has_jobs() const { return s_.job_head != s_.job_tail; }
+    bool owes() const { return has_jobs() || s_.ack_due; }
     uint32_t transmit(uint32_t budget);
     // The QP goes: an ACK that waits goes before it.
     void settle() {

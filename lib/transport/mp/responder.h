@@ -132,11 +132,11 @@ bool MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
     }
     ++shared_.counters.degrees[0];
     // Owed before what follows it, so that errors of held packets are told after it.
-    const bool alone = mp_.owed_count == 0;
+    const bool another_waits = s_.ack_not_before != 0;
     owe(h, frame.ce(), wire::MpAck::kAck);
     if (is_last(op)) {
         // Only one waits: a second says that the peer sends on without an answer.
-        s_.ping_pong = s_.ping_pong && alone;
+        s_.ping_pong = s_.ping_pong && !another_waits;
         if (s_.ping_pong) s_.ack_not_before = core_.now_ns + kAckWaitNs;
         s_.received_ns = core_.now_ns;
     }

@@ -226,7 +226,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
     // MP-1
     if (entry.ece) {
         shrink(stream, kOne / 2, kOne);
-    } else if (!nack && !config_.fixed_window) {
+    } else if (!nack && !config_.fixed_window && stream.cwnd_fixed < config_.max_window << 16) {
         stream.cwnd_fixed = std::min(stream.cwnd_fixed + static_cast<uint32_t>((uint64_t{1} << 32) / stream.cwnd_fixed),
                                      config_.max_window << 16);
     }

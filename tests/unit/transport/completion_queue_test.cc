@@ -34,7 +34,7 @@ std::vector<uint64_t> poll_all(CompletionQueue& cq, int batch = 3) {
 TEST(CompletionQueue, first_in_first_out_over_many_rounds) {
     CompletionQueue cq;
     ASSERT_TRUE(cq.init(5));
-    EXPECT_GE(cq.capacity(), 5u);
+    EXPECT_GT(cq.capacity(), 5u);
     uint64_t next = 0;
     for (int round = 0; round < 100; ++round) {
         std::vector<uint64_t> expected;

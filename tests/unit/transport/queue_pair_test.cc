@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // States, drains and flushes; shared receive queues; completion queue events.
+#include <numeric>
+
 #include "transport/pair.h"
 
 namespace rove::test {
@@ -206,7 +208,9 @@ TEST_F(Completions, an_overrun_is_told) {
     ASSERT_TRUE(run());
     EXPECT_GE(a.sink.count(IBV_EVENT_CQ_ERR, options.send_cq), 1);
     EXPECT_GT(a.counter(Counter::kCqOverruns), 0u);
-    EXPECT_THAT(ids(sent()), ElementsAre(0, 1, 2, 3));
+    std::vector<uint64_t> first(options.send_cq->capacity());
+    std::iota(first.begin(), first.end(), 0);
+    EXPECT_EQ(ids(sent()), first);
 }
 
 TEST_F(Completions, armed_queues_get_one_event) {
