@@ -99,9 +99,9 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
     while (packets < budget && core_.sink.ready() && qp_.state != IBV_QPS_ERR) {
         const bool more = next_is_ready();
         if (qp_.state == IBV_QPS_ERR) return packets;
-        const Departure departure = paths_.next(mp_.requests, more, core_.now_ns);
-        if (departure.kind == Departure::Kind::kNothing) break;
-        const bool fresh = departure.kind == Departure::Kind::kNew;
+        Departure departure;
+        if (!paths_.next(mp_.requests, more, core_.now_ns, departure)) break;
+        const bool fresh = !departure.again;
         SendWqe* wqe = fresh ? &qp_.sq.at(r_.next_wqe) : find(departure.psn);
         if (fresh && r_.next_packet == 0) begin(*wqe);
         if (!emit(*wqe, departure)) {
@@ -139,7 +139,7 @@ void MpRequesterLogic<S>::probe() {
     ++r_.probes;
     ++core_.counters[Counter::kTailProbes];
     const auto vp = static_cast<uint16_t>(kFirstVp | (qp_.path.flow.udp_src + r_.probes));  // one may be dead
-    emit(*find(last), {Departure::Kind::kAgain, last, vp});
+    emit(*find(last), {.psn = last, .vp = vp, .again = true});
 }
 
 // Whether there is a packet never sent that may go now. Executes local operations on the way.
@@ -249,7 +249,7 @@ bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure) {
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.psn = departure.psn.value();
-    h.mp = {.retx = departure.kind == Departure::Kind::kAgain,
+    h.mp = {.retx = departure.again,
             .sync = (wqe.send_flags & ROVE_SEND_SYNC) != 0,
             .last = last && &wqe == &qp_.sq.at(qp_.sq.available_until() - 1),
             .response = false,

@@ -367,9 +367,8 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
     uint32_t packets = 0;
     uint32_t at = s_.job_head;
     while (s_.job_head != s_.job_tail && packets < budget && core_.sink.ready()) {
-        const Departure departure =
-            shared_.paths.next(mp_.responses, mp_.responses.nxt != mp_.response_end, core_.now_ns);
-        if (departure.kind == Departure::Kind::kNothing) break;
+        Departure departure;
+        if (!shared_.paths.next(mp_.responses, mp_.responses.nxt != mp_.response_end, core_.now_ns, departure)) break;
         if (departure.psn < job(at).first) at = s_.job_head;
         while (job(at).end <= departure.psn) ++at;
         const ResponderJob& answer = job(at);
@@ -403,7 +402,7 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
         h.bth.dest_qpn = qp_.remote_qpn;
         h.bth.psn = departure.psn.value();
         h.aeth = {wire::kSyndromeAck, 0};
-        h.mp = {.retx = departure.kind == Departure::Kind::kAgain,
+        h.mp = {.retx = departure.again,
                 .sync = false,
                 .last = departure.psn + 1 == mp_.response_end,
                 .response = true,
@@ -411,7 +410,7 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
                 .ipsn = packet};
         h.vp = departure.vp;
         core_.send(qp_.path, h, {&segment, bytes != 0 ? 1u : 0u}, bytes);
-        if (departure.kind == Departure::Kind::kAgain) ++core_.counters[Counter::kRetransmittedPackets];
+        core_.counters[Counter::kRetransmittedPackets] += departure.again;
         shared_.paths.sent(mp_.responses, departure, core_.now_ns);
         ++packets;
     }

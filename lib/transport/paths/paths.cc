@@ -68,7 +68,7 @@ void Paths::release(SendStream& stream) {
     stream.records = nullptr;
 }
 
-Departure Paths::next(SendStream& stream, bool more, uint64_t now_ns) {
+bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departure& departure) {
     // MP-8
     if (!stream.outstanding() && more && stream.heard_ns != 0 &&
         now_ns - stream.heard_ns > kIdleRoundTrips * stream.srtt_ns) {
@@ -76,22 +76,10 @@ Departure Paths::next(SendStream& stream, bool more, uint64_t now_ns) {
         stream.heard_ns = 0;
         ++counters_.restarts;
     }
-    const bool room = stream.nxt - stream.una < static_cast<int32_t>(config_.max_window);
-    Departure departure;
-    const auto choose = [&] {
-        if (find_again(stream, departure.psn)) return Departure::Kind::kAgain;
-        if (stream.awnd() <= 0) return Departure::Kind::kNothing;
-        if (more && room) {
-            departure.psn = stream.nxt;
-            return Departure::Kind::kNew;
-        }
-        return find_early(stream, departure.psn) ? Departure::Kind::kAgain : Departure::Kind::kNothing;
-    };
-    departure.kind = choose();
     stream.starved = false;
-    if (departure.kind == Departure::Kind::kNothing) {
+    if (!choose(stream, more, departure)) {
         pass_clocks(stream, more, now_ns);
-        return departure;
+        return false;
     }
     if (stream.clock_count != 0) {
         departure.vp = stream.clocks[stream.clock_head % SendStream::kClocks].vp;
@@ -102,16 +90,29 @@ Departure Paths::next(SendStream& stream, bool more, uint64_t now_ns) {
                 ++counters_.probes;
             }
         }
-    } else if (stream.credits != 0) {
-        departure.vp = random_vp();
-    } else {
-        departure.kind = Departure::Kind::kNothing;  // MP-6: the burst timer's
-        stream.starved = true;
-        // Not while nothing comes back at all: then it is the other timer's.
-        if (stream.burst_ns == 0 && stream.backoff == 0)
-            stream.burst_ns = now_ns + (stream.srtt_ns != 0 ? stream.srtt_ns / 2 : config_.min_rto_ns);
+        return true;
     }
-    return departure;
+    if (stream.credits != 0) {
+        departure.vp = random_vp();
+        return true;
+    }
+    // MP-6: the burst timer's. Not while nothing comes back at all: then it is the other timer's.
+    stream.starved = true;
+    if (stream.burst_ns == 0 && stream.backoff == 0)
+        stream.burst_ns = now_ns + (stream.srtt_ns != 0 ? stream.srtt_ns / 2 : config_.min_rto_ns);
+    return false;
+}
+
+// Which packet, if a path were there.
+bool Paths::choose(SendStream& stream, bool more, Departure& departure) const {
+    departure.again = true;
+    if ((stream.lost != 0 || stream.recovering) && find_again(stream, departure.psn)) return true;
+    if (stream.awnd() <= 0) return false;
+    if (!more || stream.nxt - stream.una == static_cast<int32_t>(config_.max_window))
+        return find_early(stream, departure.psn);
+    departure.again = false;
+    departure.psn = stream.nxt;
+    return true;
 }
 
 // ACKs that may let nothing out. Without a window they are spent; without data they are kept (note 3), and paid for.
@@ -140,7 +141,7 @@ void Paths::shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed) 
 void Paths::sent(SendStream& stream, const Departure& departure, uint64_t now_ns) {
     if (stream.records == nullptr) acquire(stream);
     PacketRecord& packet = record(stream, departure.psn);
-    if (departure.kind == Departure::Kind::kNew) {
+    if (!departure.again) {
         packet = {};
         ++stream.nxt;
         ++counters_.new_packets;
@@ -212,7 +213,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         if (recorded) {  // it has arrived, taken or not
             if (static_cast<int32_t>(packet.sent - stream.latest_sent) > 0 || stream.latest_sent == 0)
                 stream.latest_sent = packet.sent;
-            if (config_.infer_losses) infer(stream, psn, packet);
+            if (config_.infer_losses && (stream.oldest < psn || packet.retransmitted)) infer(stream, psn, packet);
         }
     }
     if (entry.kind == wire::MpAck::kErr) return true;  // the requester's to handle
@@ -319,7 +320,7 @@ void Paths::retract(SendStream& stream, Psn psn) {
 }
 
 // The lowest first: what was refused for being too far ahead is refused again until that has arrived.
-bool Paths::find_again(SendStream& stream, Psn& psn) {
+bool Paths::find_again(SendStream& stream, Psn& psn) const {
     const bool recovery = find_recovery(stream, psn);
     if (stream.lost == 0) return recovery;
     for (Psn at = stream.oldest; !recovery || at < psn; ++at) {
@@ -331,7 +332,7 @@ bool Paths::find_again(SendStream& stream, Psn& psn) {
 }
 
 // MP-9: in recovery everything from snd_retx on goes again; selective repeat skips what has arrived.
-bool Paths::find_recovery(SendStream& stream, Psn& psn) {
+bool Paths::find_recovery(SendStream& stream, Psn& psn) const {
     if (!stream.recovering) return false;
     for (; stream.retx < stream.recovery; ++stream.retx) {
         const PacketRecord& packet = record(stream, stream.retx);

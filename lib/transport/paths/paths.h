@@ -3,7 +3,7 @@
 // UDP source port, which is all that the network needs to take another way). It knows packets by their PSN only.
 //
 // Use, for a stream of a QP:
-//   next() says what may leave now; build it, and tell sent(). Until it says kNothing.
+//   next() says what may leave now; build it, and tell sent(). Until there is nothing.
 //   Every entry of an acknowledgement goes to acknowledge(), then its AACK to advance(); then next() again.
 //   expire() when deadline() has passed; then next() again.
 //
@@ -42,10 +42,9 @@ struct PathsCounters {
 };
 
 struct Departure {
-    enum class Kind : uint8_t { kNothing, kNew, kAgain };
-    Kind kind = Kind::kNothing;
     Psn psn;
     uint16_t vp = 0;
+    bool again = false;  // a packet that was sent before
 };
 
 // All streams of one worker.
@@ -56,9 +55,9 @@ class Paths {
     void start(SendStream& stream, Psn first);
     void stop(SendStream& stream) { release(stream); }
 
-    // What may leave now; `more`: there is a new packet. The packet counts only once it was sent(). Looking is also what applies
-    // the rules of time and of unused ACKs (MP-5 to MP-8).
-    Departure next(SendStream& stream, bool more, uint64_t now_ns);
+    // What may leave now, in `departure`; `more`: there is a new packet. False: nothing. The packet counts only once it was
+    // sent(). Looking is also what applies the rules of time and of unused ACKs (MP-5 to MP-8).
+    bool next(SendStream& stream, bool more, uint64_t now_ns, Departure& departure);
     // It left.
     void sent(SendStream& stream, const Departure& departure, uint64_t now_ns);
 
@@ -95,8 +94,9 @@ class Paths {
     void retract(SendStream& stream, Psn psn);
     void infer(SendStream& stream, Psn psn, const PacketRecord& arrived);
     void mark_overdue(SendStream& stream);
-    bool find_again(SendStream& stream, Psn& psn);
-    bool find_recovery(SendStream& stream, Psn& psn);
+    bool choose(SendStream& stream, bool more, Departure& departure) const;
+    bool find_again(SendStream& stream, Psn& psn) const;
+    bool find_recovery(SendStream& stream, Psn& psn) const;
     bool find_early(const SendStream& stream, Psn& psn) const;
     void pass_clocks(SendStream& stream, bool more, uint64_t now_ns);
     void restart_timer(SendStream& stream, uint64_t now_ns);

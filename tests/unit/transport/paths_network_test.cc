@@ -68,7 +68,7 @@ struct PathsNetwork {
         const Arrival_ arrival{false,
                                {.kind = wire::MpAck::kAck,
                                 .ece = queued > way.mark_at,
-                                .retx = d.kind == Departure::Kind::kAgain,
+                                .retx = d.again,
                                 .response = false,
                                 .psn = d.psn.value(),
                                 .vp = d.vp},
@@ -99,11 +99,9 @@ struct PathsNetwork {
         events.emplace(now + route(entry.vp).delay_ns, Arrival_{true, entry, receiver.expected});
     }
     void send() {
-        for (;;) {
-            const Departure d = paths.next(stream, stream.nxt - first < static_cast<int32_t>(total), now);
-            if (d.kind == Departure::Kind::kNothing) return;
-            ASSERT_TRUE(d.kind == Departure::Kind::kNew ? d.psn == stream.nxt
-                                                        : d.psn >= stream.una && d.psn < stream.nxt);
+        Departure d;
+        while (paths.next(stream, stream.nxt - first < static_cast<int32_t>(total), now, d)) {
+            ASSERT_TRUE(d.again ? d.psn >= stream.una && d.psn < stream.nxt : d.psn == stream.nxt);
             paths.sent(stream, d, now);
             leave(d);
         }

@@ -13,7 +13,6 @@ namespace {
 
 constexpr uint64_t kRtt = 12'800;  // ns; a multiple of the record's 64
 constexpr uint32_t kOne = 1u << 16;
-using Kind = Departure::Kind;
 using wire::MpAck;
 
 struct PathsTest : testing::Test {
@@ -29,20 +28,20 @@ struct PathsTest : testing::Test {
     // Everything that may leave now.
     std::vector<Departure> send(uint32_t more = 1000) {
         std::vector<Departure> left;
-        for (;;) {
-            const Departure d = paths.next(stream, more != 0, now);
-            if (d.kind == Kind::kNothing) return left;
+        Departure d;
+        while (paths.next(stream, more != 0, now, d)) {
             paths.sent(stream, d, now);
-            more -= d.kind == Kind::kNew;
+            more -= !d.again;
             left.push_back(d);
         }
+        return left;
     }
     // An ACK whose receiver expects `aack`.
     void ack(const Departure& d, Psn aack, bool ece = false, MpAck kind = MpAck::kAck) {
         EXPECT_TRUE(paths.acknowledge(stream,
                                       {.kind = kind,
                                        .ece = ece,
-                                       .retx = d.kind == Kind::kAgain,
+                                       .retx = d.again,
                                        .response = false,
                                        .psn = d.psn.value(),
                                        .vp = d.vp},
@@ -120,7 +119,7 @@ TEST_F(PathsTest, MP3_InitialWindowOnRandomPathsThenAcksClock) {
         const auto next = send();
         ASSERT_EQ(next.size(), 1u);
         EXPECT_EQ(next[0].vp, left[i].vp);
-        EXPECT_EQ(next[0].kind, Kind::kNew);
+        EXPECT_FALSE(next[0].again);
     }
 }
 
@@ -287,7 +286,7 @@ struct Recovering : PathsTest {
         EXPECT_TRUE(stream.recovering);
         EXPECT_EQ(stream.recovery, stream.nxt);
         for (const Departure& d : send()) {
-            if (d.kind == Kind::kAgain) again.push_back(d.psn);
+            if (d.again) again.push_back(d.psn);
         }
         return again;
     }
@@ -314,7 +313,7 @@ TEST_F(Recovering, MP9_ARepetitionThatIsLostIsNoticedByTheNextRefusal) {
     ASSERT_EQ(sent_again().back(), first + 7);
     const auto repeat_the_refused = [&] {
         now += 2 * kRtt;
-        nack({Kind::kAgain, first + 7, stream.records[(first + 7).value() % 128].vp});
+        nack({first + 7, stream.records[(first + 7).value() % 128].vp, true});
         return send(0);
     };
     auto again = repeat_the_refused();  // it left together with the repetition of the first
@@ -336,7 +335,7 @@ TEST_F(PathsTest, MP10_TheTailIsSentAgainBeforeTheTimeout) {
     paths.expire(stream, now);
     const auto again = send(0);
     ASSERT_EQ(again.size(), 1u);
-    EXPECT_EQ(again[0].kind, Kind::kAgain);
+    EXPECT_TRUE(again[0].again);
     EXPECT_EQ(again[0].psn, left[2].psn);
 }
 
@@ -367,7 +366,7 @@ TEST_F(PathsTest, MP11_TimeoutSendsAllAgainAndBacksOff) {
         const auto again = send(0);
         EXPECT_EQ(again.size(), fired == 1 ? 1u : 5u);  // however small the window
     }
-    ack({.kind = Kind::kAgain, .psn = left[0].psn, .vp = 0xC000}, left[1].psn);
+    ack({.psn = left[0].psn, .vp = 0xC000, .again = true}, left[1].psn);
     EXPECT_EQ(stream.backoff, 0);
 }
 
@@ -401,7 +400,7 @@ TEST_F(PathsTest, BX1_ALaterPacketOfTheSamePathTellsOfALoss) {
     EXPECT_EQ(paths.counters().resent_inferred, 1u);
     const auto again = send();
     ASSERT_FALSE(again.empty());
-    EXPECT_EQ(again[0].kind, Kind::kAgain);
+    EXPECT_TRUE(again[0].again);
     EXPECT_EQ(again[0].psn, second[0].psn);
 }
 
@@ -420,7 +419,7 @@ TEST_F(PathsTest, BX1_APathWithoutAnyAckIsOverdueAfterTwoRoundTrips) {
     }
     EXPECT_EQ(paths.counters().resent_inferred, 1u);
     EXPECT_TRUE(
-        std::ranges::any_of(ring, [&](const Departure& d) { return d.kind == Kind::kAgain && d.psn == dead.psn; }));
+        std::ranges::any_of(ring, [&](const Departure& d) { return d.again && d.psn == dead.psn; }));
     EXPECT_LE(now, 1'000'000 + 4 * kRtt);
 }
 
@@ -432,7 +431,7 @@ TEST_F(PathsTest, BX1_RefusalsTellOfALossAsWell) {
         now += kRtt;
         for (size_t i = 1; i < left.size(); ++i) {
             const bool again = round != 0;
-            nack({again ? Kind::kAgain : Kind::kNew, left[i].psn, stream.records[left[i].psn.value() % 128].vp});
+            nack({left[i].psn, stream.records[left[i].psn.value() % 128].vp, again});
         }
         for (const Departure& d : send(0)) {
             if (d.psn == left[0].psn) return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What build_frame writes, parse_frame reads: all opcodes, payload sizes, VLAN tags, IP versions and gather lists.
+#include "wire/ack_entry.h"
 #include "wire/frame.h"
 
 #include <gtest/gtest.h>
