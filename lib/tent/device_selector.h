@@ -109,12 +109,18 @@ class DeviceSelector {
         std::atomic<double> nominal{0};  // changes with the link only
     };
     struct Candidates;
+    class Jitter;
 
     Status none_eligible(uint64_t device_mask) const;
+    Status no_such_node(int numa_node) const;
     uint64_t best_rank(uint64_t eligible, const uint8_t* ranks) const;
     // Slice after slice to the next of `devices`, the first to number `start` of them.
     static void choose_round_robin(uint64_t devices, uint64_t start, std::span<uint8_t> devices_out);
-    void choose_by_share(const Candidates& sorted, std::span<uint8_t> devices_out) const;
+    double score(uint8_t device, const uint8_t* ranks, uint64_t slice_bytes, Jitter& jitter) const;
+    uint8_t choose_best(uint64_t eligible, const uint8_t* ranks, uint64_t slice_bytes, Jitter& jitter) const;
+    void choose_by_share(uint64_t eligible, const uint8_t* ranks, uint64_t slice_bytes, Jitter& jitter,
+                         std::span<uint8_t> devices_out) const;
+    uint64_t count_calls(uint64_t by);  // returns how many there were
     void charge_all(std::span<const uint64_t> slice_bytes, std::span<const uint8_t> devices);
 
     std::vector<Device> devices_;
