@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's configuration in TOML, under the documented key names, checked as lib/datapath checks its own: unknown
+// keys, wrong types and values out of range are refused with file, line, key and what is allowed.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tent/device_selector.h"
+#include "tent/priority_queues.h"
+#include "tent/rail_health.h"
+#include "tent/slots.h"
+#include "tent/status.h"
+#include "tent/transport_selector.h"
+
+namespace rove::tent {
+
+enum class MetadataType : uint8_t { kP2p, kEtcd, kRedis };
+
+// [transports.rdma.endpoint]: a connection to a device of a peer. Verbs' units.
+struct EndpointConfig {
+    uint32_t max_qp_wr = 256;  // slices posted at once on a QP
+    uint8_t max_rd_atomic = 16;
+    uint32_t path_mtu = 4096;
+    uint8_t service_level = 0, traffic_class = 0, hop_limit = 16;
+    uint8_t send_timeout = 14;  // 4.096 us x 2^n
+    uint8_t send_retry_count = 7, send_rnr_count = 7, min_rnr_timer = 12;
+};
+
+// [transports.rdma]
+struct RdmaConfig {
+    bool enable = true;
+    SelectorConfig selector;
+    QueueConfig queues;
+    SlotConfig slots;
+    RailConfig rails;
+    EndpointConfig endpoint;
+    int gid_index = -1;                        // device.gid_index; -1: the first that suits
+    uint32_t num_lanes = 6;                    // QPs of a connection
+    uint64_t max_timeout_ns = 10'000'000'000;  // of a slice since it was submitted, all attempts together
+    uint64_t block_size = 65'536;  // workers.block_size: bytes; the least slice of a request that is cut (T-1)
+    uint32_t max_retry_count = 8;  // workers.max_retry_count: of a slice
+};
+
+// [metrics]
+struct MetricsConfig {
+    bool enabled = false;  // the Prometheus endpoint; DPDK telemetry is always there
+    std::string http_host = "127.0.0.1";
+    uint16_t http_port = 9100;
+};
+
+struct Override {
+    std::string key;    // "transports/rdma/enable_smart_scheduling", or with dots
+    std::string value;  // as TOML has it: "false", "65536", "[1, 2]"; what is none of these is a string
+};
+
+struct Config {
+    MetadataType metadata_type = MetadataType::kP2p;
+    std::string metadata_servers;        // "host:port,..."; needed for etcd and redis
+    std::string local_segment_name;      // empty: made from the address (p2p) or at random
+    std::string rpc_server_hostname;     // empty: found
+    uint16_t rpc_server_port = 0;        // 0: any that is free
+    bool merge_requests = true;          // neighbours of one submit become one request (T-14)
+    uint32_t max_failover_attempts = 3;  // to other transports; 0: none
+
+    std::vector<Policy> policies;  // [[policy]]
+    bool strict = false;           // a request that no policy matches is an error (T-16)
+
+    // [topology]
+    std::vector<std::string> rdma_whitelist, rdma_blacklist;  // names of devices; the whitelist wins
+    PriorityMatrix priority_matrix;
+
+    RdmaConfig rdma;
+    bool enable_shm = true, enable_tcp = true, enable_io_uring = true;  // transports.shm.enable, ...
+    MetricsConfig metrics;
+
+    // Reads a file; an empty name is an empty file. Overrides replace or add keys and are checked like the rest.
+    // kInvalidArgument: a key is not acceptable; kMalformedJson: not TOML; kInvalidMetadataType. Then `*out` is as
+    // before.
+    static Status load(const std::string& file, std::span<const Override> overrides, Config* out);
+    // The same of text instead of a file; `name` is what messages call it.
+    static Status parse(const std::string& text, const std::string& name, std::span<const Override> overrides,
+                        Config* out);
+};
+
+}  // namespace rove::tent

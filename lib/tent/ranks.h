@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far a device is from memory (T-8): rank 0 is the same NUMA node, rank 1 the nearest others, rank 2 all that are
+// further.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tent/status.h"
+
+namespace rove::tent {
+
+inline constexpr uint8_t kRanks = 3;
+
+struct Device {
+    std::string name;
+    double bandwidth_bytes_per_s = 0;  // of the link, as the port reports it; 0: not known
+    int numa_node = -1;                // -1: not known, near to all
+};
+
+using Ranks = std::vector<std::vector<uint8_t>>;  // rank by NUMA node and device
+
+// `[topology.priority_matrix]`: for memory of a node, names of devices by rank. Devices not named have the last rank.
+struct PriorityMatrix {
+    std::map<int, std::vector<std::vector<std::string>>> nodes;
+    std::string where;  // "FILE:LINE: key 'topology.priority_matrix'", for messages
+};
+
+// As the machine is (libnuma), or of `nodes` nodes as `distance` tells.
+Ranks numa_ranks(std::span<const Device> devices);
+Ranks numa_ranks(std::span<const Device> devices, int nodes, const std::function<int(int, int)>& distance);
+// Replaces, and adds where there is no such node, what the matrix names. kInvalidArgument: a device that does not
+// exist.
+Status override_ranks(const PriorityMatrix& matrix, std::span<const Device> devices, Ranks* ranks);
+
+}  // namespace rove::tent

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Time slots that all processes of a machine share (T-12, T-13): in slot 0 only HIGH may be sent, in slot 1 MEDIUM too,
+// in slot 2 all. Units: nanoseconds of CLOCK_MONOTONIC, bytes.
+//
+// 1. The state is a POSIX shared memory object. An flock on it makes creating, checking and joining one step; what a
+//    creator that died left half done is begun anew.
+// 2. Every process has a thread. The one that holds the robust mutex in the header is the rotator: it sleeps until the
+//    next edge and writes `current_slot`. The others try the mutex every 5 ms; once the kernel has marked it as that of
+//    a dead owner, one of them is the rotator. Slots are counted by the system's clock, so that it goes on in step.
+// 3. Processes publish the bytes that they have under way. While nobody has anything higher, and for one interval
+// after,
+//    so that a pause between two requests of a closed loop does not let a burst in, a slot is open to lower priorities
+//    too: it is not wasted. `strict` keeps to the documented slots.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "tent/status.h"
+#include "tent/types.h"
+
+namespace rove::tent {
+
+struct SharedSlots;
+struct ProcessEntry;
+
+struct SlotConfig {
+    std::string shm_path;              // shared_quota_shm_path, such as "/rove_slots"; empty: no slots
+    uint64_t interval_ns = 2'000'000;  // slot_rotation_interval_ms
+    bool strict = false;               // strict_slots: slots stay closed though nobody uses them
+};
+
+class Slots {
+  public:
+    // Joins, creating what is missing. An empty path: `*out` is null, and all may always be sent.
+    // kInvalidArgument: processes that are alive use another interval; another version or something else is there (the
+    // message says what to remove); no access. kTooManyRequests: the table of processes is full.
+    static Status open(const SlotConfig& config, std::unique_ptr<Slots>* out);
+    ~Slots();  // leaves; the memory stays for others
+    Slots(const Slots&) = delete;
+    Slots& operator=(const Slots&) = delete;
+
+    // Whether a request of this priority, as it was submitted, not as it was promoted, may be posted now. Any thread.
+    bool can_send(Priority priority, uint64_t now_ns) const;
+
+    // A request was submitted, or is done: between the two it is wanted. Any thread; each added byte is removed once.
+    void add_pending(Priority priority, uint64_t bytes, uint64_t now_ns);
+    void remove_pending(Priority priority, uint64_t bytes, uint64_t now_ns);
+
+    uint32_t current_slot() const;                                               // 0..2
+    bool rotating() const { return rotating_.load(std::memory_order_relaxed); }  // whether this process is the rotator
+    uint64_t rotations() const;  // slots begun by any process since the memory was made
+    uint64_t takeovers() const;  // rotators that died
+
+  private:
+    Slots(const SlotConfig& config, SharedSlots* shared, ProcessEntry* own);
+    void touch(Priority priority, uint64_t now_ns);
+    void run();
+    void rotate();
+
+    SlotConfig config_;
+    SharedSlots* shared_;
+    ProcessEntry* own_;
+    std::atomic<bool> stop_{false}, rotating_{false};
+    std::thread thread_;
+};
+
+}  // namespace rove::tent

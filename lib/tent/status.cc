@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The documented names of codes and states.
+#include "tent/status.h"
+
+namespace rove::tent {
+
+const char* name(Code code) {
+    switch (code) {
+        case Code::kOk:
+            return "Ok";
+        case Code::kInvalidArgument:
+            return "InvalidArgument";
+        case Code::kTooManyRequests:
+            return "TooManyRequests";
+        case Code::kAddressNotRegistered:
+            return "AddressNotRegistered";
+        case Code::kDeviceNotFound:
+            return "DeviceNotFound";
+        case Code::kInvalidEntry:
+            return "InvalidEntry";
+        case Code::kInvalidMetadataType:
+            return "InvalidMetadataType";
+        case Code::kNeedsRefreshCache:
+            return "NeedsRefreshCache";
+        case Code::kRdmaError:
+            return "RdmaError";
+        case Code::kCudaError:
+            return "CudaError";
+        case Code::kMetadataError:
+            return "MetadataError";
+        case Code::kRpcServiceError:
+            return "RpcServiceError";
+        case Code::kMalformedJson:
+            return "MalformedJson";
+        case Code::kInternalError:
+            return "InternalError";
+        case Code::kNotImplemented:
+            return "NotImplemented";
+    }
+    return "unknown code";
+}
+
+std::string Status::to_string() const {
+    return message_.empty() ? name(code_) : std::string(name(code_)) + ": " + message_;
+}
+
+const char* name(TransferState state) {
+    switch (state) {
+        case TransferState::kInitial:
+            return "INITIAL";
+        case TransferState::kPending:
+            return "PENDING";
+        case TransferState::kInvalid:
+            return "INVALID";
+        case TransferState::kCanceled:
+            return "CANCELED";
+        case TransferState::kCompleted:
+            return "COMPLETED";
+        case TransferState::kTimeout:
+            return "TIMEOUT";
+        case TransferState::kFailed:
+            return "FAILED";
+    }
+    return "unknown state";
+}
+
+}  // namespace rove::tent

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a call of the engine returns, and the states of a transfer. The numbers are the documented ones: C and Python
+// callers see them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace rove::tent {
+
+enum class Code : int {
+    kOk = 0,
+    kInvalidArgument = 1,       // the caller's: a value, a key or a combination that is never accepted
+    kTooManyRequests = 2,       // nothing of the call was taken; it may be tried again when something has completed
+    kAddressNotRegistered = 3,  // memory outside of every registered buffer, here or at the peer
+    kDeviceNotFound = 4,        // no device or transport that may carry it is there or up
+    kInvalidEntry = 5,          // a handle, segment or batch that does not exist
+    kInvalidMetadataType = 6,
+    kNeedsRefreshCache = 7,  // what is known of a segment is out of date; fetched anew, the call may succeed
+    kRdmaError = 100,
+    kCudaError = 101,
+    kMetadataError = 131,    // the metadata store
+    kRpcServiceError = 132,  // the peer's control plane
+    kMalformedJson = 133,    // text that cannot be parsed: configuration (TOML) or metadata (JSON)
+    kInternalError = 199,
+    kNotImplemented = 200,
+};
+const char* name(Code code);  // "InvalidArgument"
+
+// A code and, unless it is kOk, what is wrong with which value, for the reader of a log.
+class [[nodiscard]] Status {
+  public:
+    Status() = default;
+    Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+
+    bool ok() const { return code_ == Code::kOk; }
+    Code code() const { return code_; }
+    const std::string& message() const { return message_; }
+    std::string to_string() const;  // "InvalidArgument: message"
+
+  private:
+    Code code_ = Code::kOk;
+    std::string message_;
+};
+
+// Of a task, and of a batch as a whole.
+enum class TransferState : int {
+    kInitial = 0,
+    kPending = 1,
+    kInvalid = 2,
+    kCanceled = 3,
+    kCompleted = 4,
+    kTimeout = 5,
+    kFailed = 6,
+};
+const char* name(TransferState state);  // "COMPLETED"
+
+// Who may use a registered buffer.
+enum class Permission : int { kLocalReadWrite = 0, kGlobalReadOnly = 1, kGlobalReadWrite = 2 };
+
+}  // namespace rove::tent
