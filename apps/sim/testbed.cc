@@ -16,6 +16,7 @@ transport::Config mp_rdma() {
     transport::Config config;
     config.paths.initial_window = kBdpPackets;
     config.paths.infer_losses = false;
+    config.paths.explore = false;
     config.reorder.kind = transport::ReorderConfig::Kind::kStatic;
     config.ordering = transport::Ordering::kOptimistic;
     config.batch_acks = false;

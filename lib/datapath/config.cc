@@ -68,6 +68,7 @@ void read_paths(Table table, transport::PathsConfig& paths) {
     table.uint("delta", paths.delta, 1, 4'096);
     table.uint("probe_permille", paths.probe_permille, 0, 1'000);
     table.boolean("infer_losses", paths.infer_losses);
+    table.boolean("explore", paths.explore);
     table.microseconds("min_rto_us", paths.min_rto_ns, 10, 10'000'000);
     table.number("sync_alpha", paths.sync_alpha, 0, 100);
     table.require_together("", invalid(paths));

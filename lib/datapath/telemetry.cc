@@ -182,6 +182,7 @@ int show_multipath(const char*, const char*, rte_tel_data* data) {
             add(one, "resent_inferred", paths.resent_inferred);
             add(one, "slow_acks", paths.slow_acks);
             add(one, "probes", paths.probes);
+            add(one, "explored", paths.explored);
             add(one, "bursts", paths.bursts);
             add(one, "unused_acks", paths.unused);
             add(one, "restarts", paths.restarts);

@@ -61,6 +61,7 @@ transport::Config World::draw_config() {
     config.paths.recovery =
         random_.pick(transport::PathsConfig::Recovery::kSelectiveRepeat, transport::PathsConfig::Recovery::kGoBackN);
     config.paths.infer_losses = random_.chance(0.7);
+    config.paths.explore = random_.chance(0.7);
     config.paths.min_rto_ns = random_.pick(20'000, 1'000'000, 1'000'000);
     config.paths.sync_alpha = random_.pick(0.0, 1.0, 1.0, 4.0);
     config.reorder.kind =

@@ -154,7 +154,8 @@ std::string World::describe() const {
         out << "  host " << host << ": loss " << link.loss << " corrupt " << link.corrupt << " reorder " << link.reorder
             << " delay " << link.delay_ns << " room " << link.room_packets << "; lanes";
         for (const Lane& lane : link.lanes) out << " +" << lane.delay_ns << '/' << lane.loss;
-        out << "; window " << config.paths.max_window << " inferred " << config.paths.infer_losses << " RTO "
+        out << "; window " << config.paths.max_window << " inferred " << config.paths.infer_losses << " explore "
+            << config.paths.explore << " RTO "
             << config.paths.min_rto_ns << " ordering " << static_cast<int>(config.ordering) << " relaxed "
             << relaxed_[host] << " reorder " << static_cast<int>(config.reorder.kind) << '\n';
     }

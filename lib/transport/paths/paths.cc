@@ -13,6 +13,9 @@ constexpr uint32_t kOne = 1u << 16;      // a packet, fixed
 constexpr uint8_t kUsesPerAck = 2;       // MP-6
 constexpr uint8_t kMaxBackoff = 5;       // 32 ms with the default floor: less than the verbs' usual timeout
 constexpr uint32_t kIdleRoundTrips = 3;  // MP-8
+// BX-4: of max_window, the window below which it is done. What is lost on a dead path is known after some two round trips;
+// so long the rest must be able to go on.
+constexpr uint32_t kExploreShare = 4;
 
 uint32_t ticks(uint64_t ns) {
     return static_cast<uint32_t>(ns >> 6);
@@ -82,7 +85,13 @@ bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departure& depa
         return false;
     }
     if (stream.clock_count != 0) {
-        departure.vp = stream.clocks[stream.clock_head % SendStream::kClocks].vp;
+        const SendStream::Clock& clock = stream.clocks[stream.clock_head % SendStream::kClocks];
+        departure.vp = clock.vp;
+        if (stream.grown && clock.uses != 0 && !departure.again) {  // BX-4
+            departure.vp = random_vp();
+            stream.grown = false;
+            ++counters_.explored;
+        }
         if (now_ns >= stream.probe_ns) {  // MP-5
             stream.probe_ns = now_ns + stream.srtt_ns;
             if (draw() % 1000 < config_.probe_permille) {
@@ -228,8 +237,10 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
     if (entry.ece) {
         shrink(stream, kOne / 2, kOne);
     } else if (!nack && !config_.fixed_window && stream.cwnd_fixed < config_.max_window << 16) {
+        const uint32_t before = stream.cwnd();
         stream.cwnd_fixed = std::min(stream.cwnd_fixed + static_cast<uint32_t>((uint64_t{1} << 32) / stream.cwnd_fixed),
                                      config_.max_window << 16);
+        stream.grown |= config_.explore && stream.cwnd() > before && before < config_.max_window / kExploreShare;
     }
     if (stream.clock_count < SendStream::kClocks)
         stream.clocks[(stream.clock_head + stream.clock_count++) % SendStream::kClocks] = {entry.vp, 0, false};

@@ -24,6 +24,7 @@ struct PathsConfig {
     uint32_t probe_permille = 10;  // MP-5: p; MP-RDMA 3.5
     Recovery recovery = Recovery::kSelectiveRepeat;
     bool infer_losses = true;         // BX-1
+    bool explore = true;              // BX-4: what a window grows by takes a random path
     uint64_t min_rto_ns = 1'000'000;  // a peer that shares its core may be away from it that long
     double sync_alpha = 1.0;          // MP-12; MP-RDMA 5.4
     bool fixed_window = false;        // the window stays the initial one: with one path, IRN's flow control by the BDP
@@ -59,6 +60,7 @@ struct SendStream {
     Psn retx, recovery;           // MP-9: the next to be sent again, and where that ends
     uint32_t recovery_order = 0;  // of the first transmission since then
     bool recovering = false;
+    bool grown = false;    // BX-4: by a packet, which is to take a random path
     bool starved = false;  // there was something to send, and a window, and no ACK to clock it out
     uint8_t backoff = 0;   // times the timer has fired since the last progress
     uint32_t cwnd_fixed = 0;

@@ -62,6 +62,7 @@ max_window = 128
 delta = 24
 probe_permille = 20
 infer_losses = false
+explore = false
 min_rto_us = 300
 sync_alpha = 0.5
 [transport.dcqcn]
@@ -123,6 +124,7 @@ delay_us = 7
     EXPECT_EQ(paths.delta, 24u);
     EXPECT_EQ(paths.probe_permille, 20u);
     EXPECT_FALSE(paths.infer_losses);
+    EXPECT_FALSE(paths.explore);
     EXPECT_EQ(paths.min_rto_ns, 300'000u);
     EXPECT_EQ(paths.sync_alpha, 0.5);
     EXPECT_EQ(config->transport.ordering, transport::Ordering::kSenderDelay);

@@ -163,6 +163,7 @@ void run_random(uint64_t seed) {
     config.delta = static_cast<uint32_t>(random.between(4, config.max_window));
     config.recovery = random.pick(PathsConfig::Recovery::kSelectiveRepeat, PathsConfig::Recovery::kGoBackN);
     config.infer_losses = random.chance(0.5);
+    config.explore = random.chance(0.5);
     config.min_rto_ns = random.pick(20'000, 200'000, 1'000'000);
     ReorderConfig reorder;
     reorder.kind = random.pick(ReorderConfig::Kind::kEunomia, ReorderConfig::Kind::kStatic);

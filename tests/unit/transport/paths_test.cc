@@ -22,6 +22,7 @@ struct PathsTest : testing::Test {
         config.initial_window = 8;
         config.max_window = 128;
         config.probe_permille = 0;
+        config.explore = false;
         return config;
     }
 
@@ -228,6 +229,30 @@ TEST_F(PathsTest, MP6_AnAckLetsOutTwoAtMostAndTheTimerTheRest) {
     const auto rest = send();
     EXPECT_EQ(rest.size(), stream.cwnd() - 4);
     EXPECT_EQ(paths.counters().bursts, 1u);
+}
+
+TEST_F(PathsTest, BX4_WhatAWindowGrowsByTakesARandomPathWhileItIsSmall) {
+    PathsConfig config = paths.config();
+    for (const bool explore : {false, true}) {
+        config.explore = explore;
+        Paths exploring(config, 1);
+        exploring.start(stream, stream.nxt);
+        std::set<uint16_t> vps;
+        while (stream.cwnd() < config.max_window / 2) {
+            std::vector<Departure> left;
+            for (Departure d; exploring.next(stream, true, now, d); left.push_back(d)) exploring.sent(stream, d, now);
+            now += kRtt;
+            for (const Departure& d : left) {
+                vps.insert(d.vp);
+                exploring.acknowledge(stream, {.kind = MpAck::kAck, .psn = d.psn.value(), .vp = d.vp}, now);
+                exploring.advance(stream, d.psn + 1, now);
+            }
+        }
+        const uint32_t grown = explore ? config.max_window / 4 - config.initial_window : 0;
+        EXPECT_EQ(exploring.counters().explored, grown);
+        EXPECT_EQ(vps.size(), config.initial_window + grown);
+        exploring.stop(stream);
+    }
 }
 
 TEST_F(PathsTest, MP7_WindowThatIsNotUsedShrinksToTheInitialOne) {
