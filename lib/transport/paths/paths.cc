@@ -200,7 +200,9 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
                     recover(stream);
                 retract(stream, packet);
             }
-        } else if (!packet.acked) {
+        } else if (packet.acked) {
+            stream.inflate += config_.count_acks;
+        } else {
             packet.acked = true;
             ++stream.inflate;  // MP-2
             if (packet.lost) {
@@ -214,6 +216,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
             if (config_.infer_losses) infer(stream, psn, packet);
         }
     }
+    if (psn < stream.una && !nack) stream.inflate += config_.count_acks;
     if (entry.kind == wire::MpAck::kErr) return true;  // the requester's to handle
     if (!nack && psn >= stream.ooh) stream.ooh = psn + 1;
     // MP-4: PSNs below snd_ool = snd_ooh - delta came by a slow path, but for retransmissions.
@@ -284,7 +287,7 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
     }
     for (; stream.una < aack; ++stream.una) {
         const PacketRecord& packet = record(stream, stream.una);
-        stream.inflate -= packet.acked;  // MP-2
+        stream.inflate -= config_.count_acks || packet.acked;  // MP-2
         stream.lost -= packet.lost;
     }
     if (stream.ooh < stream.una) stream.ooh = stream.una;
