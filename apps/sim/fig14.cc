@@ -92,9 +92,11 @@ Report fig14a(uint64_t seed) {
         report.measures.push_back({"cut by" + name, "times", cut, paper, format("at least %.0f", paper), cut >= paper});
     }
     report.notes = {
-        "Packets are of 1 KB: why, is said in testbed.h. With control the degree is delta's, in packets; without, it is "
+        "Packets are of 1 KB: why, is said in testbed.h. With control the degree is delta's, in packets; without, it "
+        "is "
         "the slowest queue's delay by the rate of a connection, in bytes: 240 KB at 40 Gb/s are 48 us, 20 KB at 1 Gb/s "
-        "are 160 us, in which 150 and 530 packets of a connection go by the other paths, and some more while a queue is "
+        "are 160 us, in which 150 and 530 packets of a connection go by the other paths, and some more while a queue "
+        "is "
         "beyond its threshold. Fifty times as much as 32 would be 0.5 ms, or 60 KB before a path that marks from 20 KB "
         "on. So much is there only at the start, when a quarter of five initial windows goes to that path: 75 KB.",
     };
@@ -138,10 +140,12 @@ Report fig14b(uint64_t seed) {
         "The optimum is the payload that all four paths can carry. Packets are of 1 KB: why, is said in testbed.h. The "
         "mean of 5 runs of 40 ms each.",
         "MP-RDMA by its letter: a window that counts ACKs (MP-2), and recovery that repeats everything (MP-9), since a "
-        "NIC has no record by packet. So what is repeated although it was only late widens the window, and its ACKs keep "
+        "NIC has no record by packet. So what is repeated although it was only late widens the window, and its ACKs "
+        "keep "
         "the slow path busy. With control nothing is late, and it makes no difference.",
         "Rove's sender counts packets, which it has records of: what was late is known when its ACK comes, and lets "
-        "nothing out on the slow path, which so loses its share even without control. Other figures are of this sender: "
+        "nothing out on the slow path, which so loses its share even without control. Other figures are of this "
+        "sender: "
         "by the letter an ACK that is lost narrows the window for good, and Fig. 11 would not come out.",
     };
     return report;

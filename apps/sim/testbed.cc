@@ -33,11 +33,12 @@ transport::Config irn() {
     return config;
 }
 
-Testbed::Testbed(uint64_t seed, const transport::Config& transport, const std::vector<uint64_t>& path_gbps)
+Testbed::Testbed(uint64_t seed, const transport::Config& transport, const std::vector<uint64_t>& path_gbps,
+                 uint32_t ring_packets)
     : network(seed) {
     RackConfig rack{.hosts = 5};
     rack.host.transport = transport;
-    rack.host.ring_packets = 2;
+    rack.host.ring_packets = ring_packets;
     rack.access = {.bits_per_s = kHostGbps * kGbps, .delay = kCableDelay};
     rack.tor.red = kRed;
     rack.tor.pfc = Pfc{};

@@ -445,8 +445,8 @@ TEST_F(PathsTest, BX1_APathWithoutAnyAckIsOverdueAfterTwoRoundTrips) {
     EXPECT_LE(now, 1'000'000 + 4 * kRtt);
 }
 
-// A packet that was refused has arrived, too: without this, a receiver that takes nothing more before the missing packet
-// comes would hear of it after the timeout only.
+// A packet that was refused has arrived, too: without this, a receiver that takes nothing more before the missing
+// packet comes would hear of it after the timeout only.
 TEST_F(PathsTest, BX1_RefusalsTellOfALossAsWell) {
     const auto left = send();
     for (int round = 0; round < 4; ++round) {
