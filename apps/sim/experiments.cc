@@ -16,6 +16,8 @@ std::span<const Experiment> experiments() {
         Experiment{"mp-fig15", "congestion on one of four paths", fig15},
         Experiment{"mp-fig16", "fairness of one to eight connections at a bottleneck", fig16},
         Experiment{"mp-fig17", "incast of one to nine senders", fig17},
+        Experiment{"mp-fig18", "synchronise messages that arrive early, by alpha", fig18},
+        Experiment{"mp-fig19", "goodput by the part of synchronise messages", fig19},
         Experiment{"eu-memory", "Eunomia Fig. 9c, 9d, 10 and Table 1: bytes of reorder tracking", memory},
         Experiment{"bx1", "losses inferred by path, on and off: Fig. 11a and incast", bx1},
     };

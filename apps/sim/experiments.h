@@ -15,6 +15,8 @@ Report fig14b(uint64_t seed);
 Report fig15(uint64_t seed);
 Report fig16(uint64_t seed);
 Report fig17(uint64_t seed);
+Report fig18(uint64_t seed);
+Report fig19(uint64_t seed);
 Report memory(uint64_t seed);
 Report bx1(uint64_t seed);
 

@@ -38,7 +38,7 @@ double single_path(uint64_t seed, bool is_irn, double loss_percent) {
 
 Report fig11a(uint64_t seed) {
     Report report;
-    const double optimum = 40 * kMpShare;
+    const double optimum = 40 * mp_share();
     Curve mp{"MP-RDMA", {}}, rc{"rc, one path (ECMP)", {}}, irn{"IRN, one path (ECMP)", {}};
     for (const double loss : kLossPercent) {
         Testbed testbed(seed, mp_rdma());

@@ -11,7 +11,7 @@ constexpr Time kScale = 50;  // the paper's times are so many times as long
 constexpr std::array<Time, 3> kDown{60 * kSecond / kScale, 120 * kSecond / kScale, 180 * kSecond / kScale};
 constexpr std::array<Time, 3> kUp{250 * kSecond / kScale, 310 * kSecond / kScale, 370 * kSecond / kScale};
 constexpr Time kEnd = 430 * kSecond / kScale;
-constexpr double kFull = 10 * kMpShare;  // Gb/s of one path
+constexpr double kFull = 10 * mp_share();  // Gb/s of one path
 
 }  // namespace
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr Time kStep = 10 * kMillisecond, kJoin = 300 * kMillisecond, kEnd = 800 * kMillisecond;
 constexpr Time kSettle = 100 * kMillisecond;
-constexpr double kFull = 10 * kMpShare;
+constexpr double kFull = 10 * mp_share();
 
 // With a host more on the left, whose packets leave by one port only.
 struct WithSpecial : Testbed {

@@ -5,16 +5,16 @@ namespace rove::sim {
 namespace {
 
 constexpr uint64_t kHostGbps = 40;
-constexpr uint32_t kBdpPackets = kHostGbps * kGbps / 8 * kBaseRtt / kSecond / kMtu;  // 60 KB
+constexpr uint32_t kBdpBytes = kHostGbps * kGbps / 8 * kBaseRtt / kSecond;  // 60 KB
 
 // The round trip of a lone packet passes three cables each way; data and ACK are sent three times each, too.
 constexpr Time kCableDelay = (kBaseRtt - 3 * (kMtu + 150) * 200) / 6;
 
 }  // namespace
 
-transport::Config mp_rdma() {
+transport::Config mp_rdma(uint32_t mtu) {
     transport::Config config;
-    config.paths.initial_window = kBdpPackets;
+    config.paths.initial_window = kBdpBytes / mtu;
     config.paths.infer_losses = false;
     config.paths.explore = false;
     config.reorder.kind = transport::ReorderConfig::Kind::kStatic;
@@ -35,12 +35,13 @@ transport::Config irn() {
 }
 
 Testbed::Testbed(uint64_t seed, const transport::Config& transport, const std::vector<uint64_t>& path_gbps,
-                 const Red& red)
+                 uint32_t ring_packets)
     : network(seed) {
     RackConfig rack{.hosts = 5};
     rack.host.transport = transport;
+    rack.host.ring_packets = ring_packets;
     rack.access = {.bits_per_s = kHostGbps * kGbps, .delay = kCableDelay};
-    rack.tor.red = red;
+    rack.tor.red = kRed;
     rack.tor.pfc = Pfc{};
     std::vector<PathConfig> paths;
     for (const uint64_t rate : path_gbps) paths.push_back({{.bits_per_s = rate * kGbps, .delay = kCableDelay}, {}});

@@ -14,7 +14,7 @@ class Reflector final : public Node {
   public:
     using Node::Node;
     bool is_destination() const override { return true; }
-    void departs(const Packet&, Link&) override {}
+    void departs(Packet&, Link&) override {}
     void receive(Packet& packet, uint32_t) override {
         std::swap(packet.destination, peer);
         links().front()->enqueue(packet);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/flow.h"
 
+#include "rove/verbs.h"
+
 namespace rove::fabric {
 
 Flow::Flow(Network& network, Host& from, Host& to, const FlowConfig& config)
@@ -26,7 +28,12 @@ void Flow::post() {
     write.rkey = memory.key;
     // Counted before it is posted: it may complete within the call.
     while (posted_ < config_.messages && posted_ - completed_ < config_.in_flight && status_ == IBV_WC_SUCCESS) {
+        const auto synchronised = [&] {
+            return static_cast<uint64_t>(config_.synchronise * static_cast<double>(posted_));
+        };
+        const uint64_t before = synchronised();
         ++posted_;
+        write.flags = IBV_SEND_SIGNALED | (synchronised() != before ? ROVE_SEND_SYNC : 0);
         posted_at_.push_back(network_.now());
         from_.post(from_qp_, write);
     }

@@ -11,6 +11,7 @@ struct FlowConfig {
     uint32_t message_bytes = 64 << 10;  // at most Network::kScratchBytes
     uint32_t in_flight = 8;             // messages posted and not completed
     uint64_t messages = UINT64_MAX;     // the flow ends after so many
+    double synchronise = 0;             // the part of the messages that has ROVE_SEND_SYNC, spread evenly
     QpConfig qp;
 };
 

@@ -170,7 +170,7 @@ wire::ParseError Host::take(Packet& packet) {
 }
 
 // The ring is filled again when half of it is empty: a few packets at once cost little more than one.
-void Host::departs(const Packet&, Link& link) {
+void Host::departs(Packet&, Link& link) {
     if (!blocked_ || link.queued_packets() > ring_packets_ / 2) return;
     blocked_ = false;
     pump();

@@ -75,7 +75,7 @@ class Host final : public Node {
     // Node.
     bool is_destination() const override { return true; }
     void receive(Packet& packet, uint32_t port) override;
-    void departs(const Packet& packet, Link& link) override;
+    void departs(Packet& packet, Link& link) override;
 
     // The engine's sink.
     bool ready();

@@ -29,7 +29,7 @@ struct LinkConfig {
 // Free-running; readers take differences.
 struct LinkStats {
     uint64_t enqueued_packets = 0;
-    uint64_t marked_packets = 0;   // of these, by RED
+    uint64_t marked_packets = 0;   // by RED, when they left the queue
     uint64_t dropped_packets = 0;  // not enqueued: the switch had no room
     uint64_t max_queued_bytes = 0;
     uint64_t sent_packets = 0, sent_bytes = 0;  // onto the wire, whatever became of them; PFC frames are not counted

@@ -24,7 +24,7 @@ class Node {
     // A packet has arrived at `port` and belongs to the node now.
     virtual void receive(Packet& packet, uint32_t port) = 0;
     // `link` has taken a packet from its queue and begins to send it.
-    virtual void departs(const Packet& packet, Link& link) = 0;
+    virtual void departs(Packet& packet, Link& link) = 0;
 
   protected:
     World& world_;

@@ -29,6 +29,7 @@ struct alignas(64) Packet {
     uint32_t bytes = 0;        // in buffers: the frame with its FCS
     uint32_t destination = 0;  // node
     uint32_t ingress = 0;      // port by which it came into the switch that holds it
+    uint32_t egress = 0;       // and by which it will leave
     Kind kind = Kind::kFrame;
     bool damaged = false;  // Carry::kHeaders: a bit of it has been flipped, and its ICRC says so
     wire::ParsedFrame frame;

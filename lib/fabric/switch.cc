@@ -52,19 +52,13 @@ bool Switch::admits(uint32_t bytes, uint64_t queued_bytes) const {
 }
 
 void Switch::receive(Packet& packet, uint32_t port) {
-    Port& out = ports_[next_hop(packet.flow_hash, packet.destination)];
-    Link& link = *out.link;
-    const uint64_t queued_bytes = link.queued_bytes();
-    if (!admits(packet.bytes, queued_bytes)) {
+    packet.egress = next_hop(packet.flow_hash, packet.destination);
+    Link& link = *ports_[packet.egress].link;
+    if (!admits(packet.bytes, link.queued_bytes())) {
         ++link.stats().dropped_packets;
         world_.tell(Happening::kDropped, link, packet);
         world_.packets.give_back(packet);
         return;
-    }
-    if (out.red.marks(queued_bytes, random_) && is_ect(packet)) {
-        ++link.stats().marked_packets;
-        mark_ce(packet);
-        world_.tell(Happening::kMarked, link, packet);
     }
     used_bytes_ += packet.bytes;
     max_used_bytes_ = std::max(max_used_bytes_, used_bytes_);
@@ -78,7 +72,12 @@ void Switch::receive(Packet& packet, uint32_t port) {
     link.enqueue(packet);
 }
 
-void Switch::departs(const Packet& packet, Link&) {
+void Switch::departs(Packet& packet, Link& link) {
+    if (ports_[packet.egress].red.marks(link.queued_bytes(), random_) && is_ect(packet)) {
+        ++link.stats().marked_packets;
+        mark_ce(packet);
+        world_.tell(Happening::kMarked, link, packet);
+    }
     used_bytes_ -= packet.bytes;
     Port& in = ports_[packet.ingress];
     in.ingress_bytes -= packet.bytes;

@@ -10,6 +10,9 @@ namespace rove::fabric {
 
 // Random early detection on the queue's present length (MP-RDMA section 3.2.1, equation 5): marks nothing up to k_min,
 // everything beyond k_max, and with a probability that rises to p_max in between. DCTCP's is {1.0, k, k}.
+// A packet is marked when it leaves, by what it leaves behind, as the shared-buffer chips do that DCQCN's and
+// MP-RDMA's testbeds are built of, and DCQCN's authors' model of them (github.com/bobzhuyb/ns3-rdma): the news of a
+// queue does not wait in it.
 struct Red {
     double p_max = 0;
     uint64_t k_min = UINT64_MAX, k_max = UINT64_MAX;  // never
@@ -44,7 +47,7 @@ class Switch final : public Node {
     void attach(Link& link) override;
     bool is_destination() const override { return false; }
     void receive(Packet& packet, uint32_t port) override;
-    void departs(const Packet& packet, Link& link) override;
+    void departs(Packet& packet, Link& link) override;
 
     // By destination node: the ports of the equal next hops.
     void set_routes(const std::vector<std::vector<uint32_t>>& ports);

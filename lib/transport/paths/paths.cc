@@ -210,7 +210,9 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
                     recover(stream);
                 retract(stream, psn);
             }
-        } else if (!packet.acked) {
+        } else if (packet.acked) {
+            stream.inflate += config_.count_acks;
+        } else {
             packet.acked = true;
             ++stream.inflate;  // MP-2
             while (stream.oldest < stream.nxt && record(stream, stream.oldest).acked) ++stream.oldest;
@@ -225,6 +227,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
             if (config_.infer_losses && (stream.oldest < psn || packet.retransmitted)) infer(stream, psn, packet);
         }
     }
+    if (psn < stream.una && !nack) stream.inflate += config_.count_acks;
     if (entry.kind == wire::MpAck::kErr) return true;  // the requester's to handle
     if (!nack && psn >= stream.ooh) stream.ooh = psn + 1;
     // MP-4: PSNs below snd_ool = snd_ooh - delta came by a slow path, but for retransmissions.
@@ -297,7 +300,7 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
     }
     for (; stream.una < aack; ++stream.una) {
         const PacketRecord& packet = record(stream, stream.una);
-        stream.inflate -= packet.acked;  // MP-2
+        stream.inflate -= config_.count_acks || packet.acked;  // MP-2
         stream.lost -= packet.lost;
     }
     if (stream.oldest < stream.una) stream.oldest = stream.una;

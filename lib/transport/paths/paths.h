@@ -11,7 +11,8 @@
 // 1. No state per path (MP-3): a path is known because its ACK came back, and the packet that the ACK lets out takes it.
 //    A path that loses or delays everything gets no ACKs, and so no packets.
 // 2. Unlike a NIC, software has room for a record per packet on its way. So `inflate` counts packets, not ACKs (MP-2): an
-//    ACK that is lost does not narrow the window for ever, and a duplicate does not widen it. And a loss is known when a
+//    ACK that is lost does not narrow the window for ever, and a duplicate does not widen it (both do with
+//    PathsConfig::count_acks, for figures of MP-RDMA's paper). And a loss is known when a
 //    later packet of the same path is acknowledged (BX-1), or any that was sent two round trips later.
 // 3. Use it or lose it (MP-7) stops at the initial window, and the ACKs that found nothing to send are remembered: what is
 //    posted within three round trips goes out at once where they came from. A program that waits for each message would

@@ -27,6 +27,7 @@ struct PathsConfig {
     bool explore = true;              // BX-4: what a window grows by takes a random path
     uint64_t min_rto_ns = 1'000'000;  // a peer that shares its core may be away from it that long
     double sync_alpha = 1.0;          // MP-12; MP-RDMA 5.4
+    bool count_acks = false;          // MP-2 by its letter: every ACK inflates, also of what was acknowledged before
     bool fixed_window = false;        // the window stays the initial one: with one path, IRN's flow control by the BDP
 };
 

@@ -20,7 +20,7 @@ class Probe final : public Node {
     using Node::Node;
 
     bool is_destination() const override { return true; }
-    void departs(const Packet&, Link&) override {}
+    void departs(Packet&, Link&) override {}
     void receive(Packet& packet, uint32_t) override {
         arrivals.push_back({world_.events.now(), packet.flow_hash,
                             (packet.frame.flow.traffic_class & 3) == wire::kEcnCe, packet.damaged});

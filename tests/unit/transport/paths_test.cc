@@ -104,6 +104,27 @@ TEST_F(PathsTest, MP2_AvailableWindowCountsSackedPackets) {
     EXPECT_EQ(stream.una, stream.nxt);
 }
 
+struct ByTheLetter : PathsTest {
+    ByTheLetter() : PathsTest(make_config()) {}
+    static PathsConfig make_config() {
+        PathsConfig config = PathsTest::make_config();
+        config.count_acks = true;
+        return config;
+    }
+};
+
+TEST_F(ByTheLetter, MP2_EveryAckInflates) {
+    const auto left = send();
+    ack(left[4], left[4].psn + 1);  // the ACKs of four before it are late
+    EXPECT_EQ(stream.awnd(), static_cast<int32_t>(stream.cwnd() - 4) - 3);
+    for (int i = 0; i < 4; ++i) sack(left[i]);
+    EXPECT_EQ(stream.awnd(), static_cast<int32_t>(stream.cwnd()) - 3);
+    sack(left[0]);  // and once more, as of a packet that was repeated in vain
+    EXPECT_EQ(stream.awnd(), static_cast<int32_t>(stream.cwnd()) - 2);
+    ack(left[7], left[7].psn + 1);  // two were lost
+    EXPECT_EQ(stream.awnd(), static_cast<int32_t>(stream.cwnd()) - 1);
+}
+
 TEST_F(PathsTest, MP3_InitialWindowOnRandomPathsThenAcksClock) {
     const auto left = send();
     std::set<uint16_t> vps;
@@ -448,8 +469,8 @@ TEST_F(PathsTest, BX1_APathWithoutAnyAckIsOverdueAfterTwoRoundTrips) {
     EXPECT_LE(now, 1'000'000 + 4 * kRtt);
 }
 
-// A packet that was refused has arrived, too: without this, a receiver that takes nothing more before the missing packet
-// comes would hear of it after the timeout only.
+// A packet that was refused has arrived, too: without this, a receiver that takes nothing more before the missing
+// packet comes would hear of it after the timeout only.
 TEST_F(PathsTest, BX1_RefusalsTellOfALossAsWell) {
     const auto left = send();
     for (int round = 0; round < 4; ++round) {
