@@ -110,11 +110,12 @@ class DeviceSelector {
     };
     struct Candidates;
 
-    uint64_t eligible(uint64_t device_mask, Priority priority, uint64_t now_ns) const;
-    void choose_baseline(std::span<uint8_t> devices_out, uint64_t eligible, const uint8_t* ranks);
-    void choose_by_share(const Candidates& candidates, std::span<uint8_t> devices_out) const;
+    Status none_eligible(uint64_t device_mask) const;
+    uint64_t best_rank(uint64_t eligible, const uint8_t* ranks) const;
+    // Slice after slice to the next of `devices`, the first to number `start` of them.
+    static void choose_round_robin(uint64_t devices, uint64_t start, std::span<uint8_t> devices_out);
+    void choose_by_share(const Candidates& sorted, std::span<uint8_t> devices_out) const;
     void charge_all(std::span<const uint64_t> slice_bytes, std::span<const uint8_t> devices);
-    double nominal_bandwidth(double reported_bytes_per_s) const;
 
     std::vector<Device> devices_;
     SelectorConfig config_;

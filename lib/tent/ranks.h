@@ -30,8 +30,7 @@ struct PriorityMatrix {
     std::string where;  // "FILE:LINE: key 'topology.priority_matrix'", for messages
 };
 
-// As the machine is (libnuma), or as `distance` from node to node tells; a shorter distance than between any two nodes
-// is that of a node to itself.
+// As the machine is (libnuma), or of `nodes` nodes as `distance` tells.
 Ranks numa_ranks(std::span<const Device> devices);
 Ranks numa_ranks(std::span<const Device> devices, int nodes, const std::function<int(int, int)>& distance);
 // Replaces, and adds where there is no such node, what the matrix names. kInvalidArgument: a device that does not

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+// The choice, the charge and the estimate; see device_selector.h for why it is as it is.
+#include "tent/device_selector.h"
+
+#include <bit>
+#include <cassert>
+#include <cstdio>
+#include <ostream>
+
+#include "tent/priority_filter.h"
+
+namespace rove::tent {
+
+namespace {
+
+constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
+constexpr double kBytesPerGigabit = 1e9 / 8;
+constexpr uint64_t kJitterSteps = 10;  // 0..9 times score_jitter_range, as documented
+
+// SplitMix64's: a bijection of which every output bit depends on every input bit.
+uint64_t mix(uint64_t x) {
+    x = (x + 0x9E3779B97F4A7C15) * 0xBF58476D1CE4E5B9;
+    x = (x ^ x >> 27) * 0x94D049BB133111EB;
+    return x ^ x >> 31;
+}
+
+}  // namespace
+
+// The eligible devices of a call with their scores, each read once: what changes meanwhile cannot make the order
+// inconsistent (T-6).
+struct DeviceSelector::Candidates {
+    Candidates(const DeviceSelector& selector, uint64_t eligible, const uint8_t* ranks, uint64_t slice_bytes,
+               uint64_t random) {
+        const double jitter = selector.config_.score_jitter_range;
+        for (; eligible != 0; eligible &= eligible - 1) {
+            const auto id = static_cast<uint8_t>(std::countr_zero(eligible));
+            const State& state = selector.states_[id];
+            const auto bytes = static_cast<int64_t>(state.inflight.value.load(kRelaxed) + slice_bytes);
+            device[count] = id;
+            score[count] =
+                static_cast<double>(bytes) / state.ewma.load(kRelaxed) * selector.config_.numa_penalties[ranks[id]] +
+                static_cast<double>((random >> 32) * kJitterSteps >> 32) * jitter;
+            random = random * 0x5851F42D4C957F2D + 1;  // Knuth's MMIX generator; its upper bits are used
+            ++count;
+        }
+    }
+    uint8_t best() const {
+        unsigned least = 0;
+        for (unsigned i = 1; i < count; ++i)
+            if (score[i] < score[least]) least = i;  // a tie is the lower id's
+        return device[least];
+    }
+    void sort() {
+        for (unsigned i = 1; i < count; ++i) {
+            const double moving_score = score[i];
+            const uint8_t moving = device[i];
+            unsigned to = i;
+            for (; to > 0 && moving_score < score[to - 1]; --to) {
+                score[to] = score[to - 1];
+                device[to] = device[to - 1];
+            }
+            score[to] = moving_score;
+            device[to] = moving;
+        }
+    }
+
+    unsigned count = 0;
+    uint8_t device[kMaxDevices];
+    double score[kMaxDevices];  // s
+};
+
+DeviceSelector::DeviceSelector(std::vector<Device> devices, const SelectorConfig& config, Ranks ranks)
+    : devices_(std::move(devices)),
+      config_(config),
+      ranks_(std::move(ranks)),
+      any_node_(devices_.size(), 0),
+      states_(std::make_unique<State[]>(devices_.size())) {
+    assert(devices_.size() <= kMaxDevices);
+    for (uint8_t id = 0; id < devices_.size(); ++id) {
+        set_bandwidth(id, devices_[id].bandwidth_bytes_per_s);
+        set_up(id, true);
+    }
+}
+
+Status DeviceSelector::allocate(std::span<const uint64_t> slice_bytes, int numa_node, uint64_t device_mask,
+                                Priority priority, uint64_t now_ns, std::span<uint8_t> devices_out) {
+    assert(!slice_bytes.empty() && slice_bytes.size() == devices_out.size());
+    uint64_t eligible = device_mask & up_.load(kRelaxed);
+    if (eligible == 0) [[unlikely]]
+        return none_eligible(device_mask);
+    if (numa_node >= static_cast<int>(ranks_.size()) && !ranks_.empty()) [[unlikely]]
+        return {Code::kInvalidArgument, "NUMA node " + std::to_string(numa_node) + ", allowed 0.." +
+                                            std::to_string(ranks_.size() - 1) + " or -1 for any"};
+    if (config_.enable_priority_filtering)
+        eligible = filter_devices(eligible, priority, now_ns, config_.local_rotation_interval_ns);
+    const uint8_t* ranks =
+        numa_node < 0 || ranks_.empty() ? any_node_.data() : ranks_[static_cast<size_t>(numa_node)].data();
+
+    if (!config_.enable_smart_scheduling) {
+        choose_round_robin(best_rank(eligible, ranks), calls_.fetch_add(slice_bytes.size(), kRelaxed), devices_out);
+    } else {
+        const uint64_t call = calls_.fetch_add(1, kRelaxed) + 1;
+        if (call % kProbeInterval == 0) {
+            choose_round_robin(eligible, call / kProbeInterval, devices_out);
+        } else {
+            Candidates candidates(*this, eligible, ranks, slice_bytes[0], mix(call));
+            if (slice_bytes.size() == 1) {
+                devices_out[0] = candidates.best();
+            } else {
+                candidates.sort();
+                choose_by_share(candidates, devices_out);
+            }
+        }
+    }
+    charge_all(slice_bytes, devices_out);
+    return {};
+}
+
+Status DeviceSelector::none_eligible(uint64_t device_mask) const {
+    std::string allowed;
+    for (size_t id = 0; id < devices_.size(); ++id)
+        if (device_mask >> id & 1) allowed += (allowed.empty() ? "" : ", ") + devices_[id].name;
+    return {Code::kDeviceNotFound,
+            allowed.empty() ? "the device mask excludes every device" : "no device is up of: " + allowed};
+}
+
+uint64_t DeviceSelector::best_rank(uint64_t eligible, const uint8_t* ranks) const {
+    std::array<uint64_t, kRanks> by_rank{};
+    for (uint64_t rest = eligible; rest != 0; rest &= rest - 1) by_rank[ranks[std::countr_zero(rest)]] |= rest & -rest;
+    for (const uint64_t devices : by_rank)
+        if (devices != 0) return devices;
+    return eligible;
+}
+
+void DeviceSelector::choose_round_robin(uint64_t devices, uint64_t start, std::span<uint8_t> devices_out) {
+    uint8_t ids[kMaxDevices];
+    unsigned count = 0;
+    for (; devices != 0; devices &= devices - 1) ids[count++] = static_cast<uint8_t>(std::countr_zero(devices));
+    auto next = static_cast<unsigned>(start % count);
+    for (uint8_t& device : devices_out) {
+        device = ids[next];
+        if (++next == count) next = 0;
+    }
+}
+
+void DeviceSelector::choose_by_share(const Candidates& sorted, std::span<uint8_t> devices_out) const {
+    double weights[kMaxDevices];
+    double sum = 0;
+    for (unsigned i = 0; i < sorted.count; ++i) sum += weights[i] = 1 / (sorted.score[i] + config_.score_epsilon);
+    const double slices_per_weight = static_cast<double>(devices_out.size()) / sum;
+    size_t at = devices_out.size();
+    // From the last to the second; what is left, its own share and what rounding left over, is the best one's.
+    for (unsigned i = sorted.count; --i > 0;)
+        for (auto share = static_cast<size_t>(weights[i] * slices_per_weight); share > 0 && at > 0; --share)
+            devices_out[--at] = sorted.device[i];
+    while (at > 0) devices_out[--at] = sorted.device[0];
+}
+
+void DeviceSelector::charge_all(std::span<const uint64_t> slice_bytes, std::span<const uint8_t> devices) {
+    // One addition for each run of slices on a device, not one for each slice.
+    for (size_t i = 0; i < devices.size();) {
+        const uint8_t device = devices[i];
+        uint64_t bytes = 0;
+        for (; i < devices.size() && devices[i] == device; ++i) bytes += slice_bytes[i];
+        charge(device, bytes);
+    }
+}
+
+PostMark DeviceSelector::post(uint8_t device, uint64_t now_ns) const {
+    return {.post_ns = now_ns, .completed_bytes = completed_bytes(device)};
+}
+
+void DeviceSelector::complete(uint8_t device, uint64_t bytes, const PostMark& mark, uint64_t now_ns) {
+    release(device, bytes);
+    State& state = states_[device];
+    const uint64_t completed = state.completed.value.fetch_add(bytes, kRelaxed) + bytes;
+    if (!config_.enable_smart_scheduling || now_ns <= mark.post_ns) return;
+    const double observed =
+        static_cast<double>(completed - mark.completed_bytes) * 1e9 / static_cast<double>(now_ns - mark.post_ns);
+    const double alpha = config_.bandwidth_learning_rate;
+    const double learned = alpha * state.ewma.load(kRelaxed) + (1 - alpha) * observed;
+    const double nominal = state.nominal.load(kRelaxed);
+    state.ewma.store(std::clamp(learned, config_.ewma_min_bandwidth_multiplier * nominal,
+                                config_.ewma_max_bandwidth_multiplier * nominal),
+                     kRelaxed);
+}
+
+void DeviceSelector::release(uint8_t device, uint64_t bytes) {
+    [[maybe_unused]] const uint64_t before = states_[device].inflight.value.fetch_sub(bytes, kRelaxed);
+    assert(before >= bytes);  // else it was never charged, or released twice
+}
+
+void DeviceSelector::charge(uint8_t device, uint64_t bytes) {
+    states_[device].inflight.value.fetch_add(bytes, kRelaxed);
+}
+
+void DeviceSelector::move(uint8_t from, uint8_t to, uint64_t bytes) {
+    charge(to, bytes);
+    release(from, bytes);
+}
+
+void DeviceSelector::set_up(uint8_t device, bool up) {
+    const uint64_t bit = uint64_t{1} << device;
+    if (!up) {
+        up_.fetch_and(~bit, kRelaxed);
+        return;
+    }
+    states_[device].ewma.store(states_[device].nominal.load(kRelaxed), kRelaxed);
+    up_.fetch_or(bit, kRelaxed);
+}
+
+void DeviceSelector::set_bandwidth(uint8_t device, double bytes_per_s) {
+    const double gbps = bytes_per_s / kBytesPerGigabit;
+    const bool valid = gbps >= config_.min_bandwidth_gbps && gbps <= config_.max_bandwidth_gbps;
+    const double nominal = valid ? bytes_per_s : config_.default_bandwidth_gbps * kBytesPerGigabit;
+    states_[device].nominal.store(nominal, kRelaxed);
+    states_[device].ewma.store(nominal, kRelaxed);
+}
+
+std::vector<DeviceLoad> DeviceSelector::load() const {
+    std::vector<DeviceLoad> loads;
+    for (size_t id = 0; id < devices_.size(); ++id)
+        loads.push_back({.name = devices_[id].name,
+                         .inflight_bytes = states_[id].inflight.value.load(kRelaxed),
+                         .ewma_bandwidth = states_[id].ewma.load(kRelaxed)});
+    return loads;
+}
+
+uint64_t DeviceSelector::completed_bytes(uint8_t device) const {
+    return states_[device].completed.value.load(kRelaxed);
+}
+
+void DeviceSelector::print_traffic_stats(std::ostream& out) const {
+    out << "=== Device Traffic Statistics ===\n";
+    for (uint8_t id = 0; id < devices_.size(); ++id) {
+        const State& state = states_[id];
+        char line[128];
+        std::snprintf(line, sizeof(line), "Dev %u: Total=%.1f GB, EWMA BW=%.2f Gbps, Inflight=%llu bytes\n", id,
+                      static_cast<double>(completed_bytes(id)) / 1e9, state.ewma.load(kRelaxed) / kBytesPerGigabit,
+                      static_cast<unsigned long long>(state.inflight.value.load(kRelaxed)));
+        out << line;
+    }
+}
+
+}  // namespace rove::tent
