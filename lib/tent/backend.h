@@ -27,6 +27,11 @@ class Channel {
     virtual bool available() const = 0;
     // The process at the other end has gone: all slices fail, here and in flight, and none is tried again.
     virtual void abandon(uint64_t now_ns) = 0;
+    // There is a process again.
+    virtual void revive(uint64_t) {}
+    // The peer is closed: nothing new is begun. When it is idle, it can be destroyed.
+    virtual void shut_down() {}
+    virtual bool idle() const { return true; }
 
     PriorityQueues queues;
 };
@@ -42,8 +47,8 @@ class Backend {
 
     // Null if this transport can never reach the peer.
     virtual std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) = 0;
-    // No slice is under way on it. It may keep what still refers to it.
-    virtual void close(std::unique_ptr<Channel> channel) = 0;
+    // It is idle, and is about to be destroyed.
+    virtual void forget(Channel& channel) = 0;
 
     // Moves what can be moved. Returns whether anything did.
     virtual bool progress(uint64_t now_ns) = 0;

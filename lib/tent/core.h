@@ -48,11 +48,14 @@ class Core {
     SlicePool& pool() { return pool_; }
     uint64_t instance() const { return instance_; }
     void set_instance(uint64_t instance) { instance_ = instance; }
+    // Of a connection: greater than all before.
+    uint64_t next_number() { return next_number_.fetch_add(1); }
     void set_slots(std::unique_ptr<Slots> slots) { slots_ = std::move(slots); }
     Slots* slots() { return slots_.get(); }
     void set_selector(TransportSelector selector) { selector_.emplace(std::move(selector)); }
     const TransportSelector& selector() const { return *selector_; }
     std::array<std::unique_ptr<Backend>, kTransports>& backends() { return backends_; }
+    const std::array<std::unique_ptr<Backend>, kTransports>& backends() const { return backends_; }
 
     // --- the drive lock ---
     // A round, if nobody else makes one.
@@ -99,6 +102,7 @@ class Core {
 
     const ::rove::tent::Config config_;
     uint64_t instance_ = 0;
+    std::atomic<uint64_t> next_number_{1};
     Jobs jobs_;
     SlicePool pool_;
     std::unique_ptr<Slots> slots_;

@@ -79,15 +79,13 @@ struct Task {
     std::atomic<bool> canceled{false};
     std::atomic<TransferState> state{TransferState::kInitial};
     std::atomic<uint64_t> transferred{0};
-    // The batch's list of tasks that are under way.
-    Task* before = nullptr;
-    Task* after = nullptr;
 };
 
 struct Batch {
-    uint64_t id = 0;
+    std::atomic<uint64_t> id{0};
     std::unique_ptr<Task[]> tasks;
-    uint32_t capacity = 0;
+    uint32_t capacity = 0;  // of `tasks`
+    uint32_t limit = 0;     // tasks that the program asked for
     std::mutex submitting;                // one submit at a time
     std::atomic<uint32_t> submitted{0};   // tasks
     std::atomic<uint32_t> unfinished{0};  // tasks

@@ -19,6 +19,7 @@ enum class MessageType : uint16_t {
     kClose,         // the QPs of a rail's connection are reset before the answer: nothing of it lands any more
     kNotify,        // name and message
     kProbe,         // -> the instance
+    kLease,         // the sender's instance: what we hold for it goes when this connection ends
     kReply,         // to the message of this sequence number
 };
 

@@ -23,7 +23,9 @@ class ControlServer {
     // The answer to a message. Called on the server's thread, for kConnect on a job's.
     using Handler = std::function<Json(MessageType, const Json&)>;
 
-    ControlServer(Jobs& jobs, Handler handler) : jobs_(jobs), handler_(std::move(handler)) {}
+    // `ended`: the connection on which a kLease had come is closed; with that message, on the server's thread.
+    ControlServer(Jobs& jobs, Handler handler, std::function<void(const Json&)> ended)
+        : jobs_(jobs), handler_(std::move(handler)), ended_(std::move(ended)) {}
     ~ControlServer() { stop(); }
 
     // Listens on `host` (an address of ours; empty: all of them), port 0: one of 15000..16999 that is free.
@@ -42,7 +44,7 @@ class ControlServer {
         uint64_t id = 0;
         std::string in, out;
         bool answering = false;      // by a job: no further message is read meanwhile
-        std::function<void()> lost;  // of a connection that we only watch
+        std::function<void()> lost;  // of a connection that we only watch, or that is a lease
     };
 
     void run();
@@ -58,6 +60,7 @@ class ControlServer {
 
     Jobs& jobs_;
     const Handler handler_;
+    const std::function<void(const Json&)> ended_;
     int listener_ = -1, epoll_ = -1, event_ = -1;
     uint16_t port_ = 0;
     std::thread thread_;
