@@ -5,181 +5,17 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <sstream>
 #include <string_view>
 
+#include "config/table.h"
 #include "datapath/address.h"
 
 namespace rove::datapath {
 
 namespace {
 
-struct Refused {
-    std::string message;
-};
-
-std::string shown(const toml::node& node) {
-    std::ostringstream out;
-    out << toml::node_view<const toml::node>(node);
-    std::string text = out.str();
-    std::replace(text.begin(), text.end(), '\n', ' ');
-    return text.size() > 60 ? text.substr(0, 57) + "..." : text;
-}
-
-// One table of the file. Reads values of keys, remembers which were asked for, and refuses the others.
-class Table {
-  public:
-    Table(const std::string& file, std::string name, const toml::table& table)
-        : file_(file), name_(std::move(name)), table_(table) {}
-
-    // Values that are fine alone may not be so together: `wrong` is null, or "NAME: what it may be" of the key that is
-    // called `prefix`NAME here.
-    void require_together(const std::string& prefix, const char* wrong) const {
-        if (wrong == nullptr) return;
-        const std::string text = wrong;
-        const size_t colon = text.find(": ");
-        const std::string key = prefix + text.substr(0, colon), allowed = text.substr(colon + 2);
-        if (const toml::node* node = table_.get(key)) refuse(*node, key, allowed);
-        refuse_text(table_.source().begin.line, key, "got nothing, allowed " + allowed);
-    }
-    [[noreturn]] void refuse(const toml::node& node, const std::string& key, const std::string& allowed) const {
-        refuse_text(node.source().begin.line, key, "got " + shown(node) + ", allowed " + allowed);
-    }
-
-    void uint(const char* key, auto& out, uint64_t least, uint64_t most) {
-        const toml::node* node = find(key);
-        if (node == nullptr) return;
-        const auto value = node->value_exact<int64_t>();
-        if (!value || *value < 0 || static_cast<uint64_t>(*value) < least || static_cast<uint64_t>(*value) > most)
-            refuse(*node, key, "an integer " + std::to_string(least) + ".." + std::to_string(most));
-        out = static_cast<std::remove_reference_t<decltype(out)>>(*value);
-    }
-    void microseconds(const char* key, uint64_t& out_ns, uint64_t least, uint64_t most) {
-        uint64_t us = out_ns / 1000;
-        uint(key, us, least, most);
-        out_ns = us * 1000;
-    }
-    void boolean(const char* key, bool& out) {
-        const toml::node* node = find(key);
-        if (node == nullptr) return;
-        const auto value = node->value_exact<bool>();
-        if (!value) refuse(*node, key, "true or false");
-        out = *value;
-    }
-    // One of several names.
-    template <class T>
-    void choice(const char* key, T& out, std::initializer_list<std::pair<const char*, T>> choices) {
-        std::string allowed;
-        for (const auto& [name, value] : choices)
-            allowed += (allowed.empty() ? "\"" : " or \"") + std::string(name) + "\"";
-        const auto text = string(key, allowed);
-        if (!text) return;
-        for (const auto& [name, value] : choices) {
-            if (*text != name) continue;
-            out = value;
-            return;
-        }
-        refuse(*table_.get(key), key, allowed);
-    }
-    void number(const char* key, double& out, int least, int most) {
-        const toml::node* node = find(key);
-        if (node == nullptr) return;
-        const auto value = node->value<double>();
-        if (!node->is_number() || !value || !(*value >= least && *value <= most))
-            refuse(*node, key, "a number " + std::to_string(least) + ".." + std::to_string(most));
-        out = *value;
-    }
-    void probability(const char* key, double& out) { number(key, out, 0, 1); }
-    std::optional<std::string> string(const char* key, const std::string& allowed) {
-        const toml::node* node = find(key);
-        if (node == nullptr) return std::nullopt;
-        const auto value = node->value_exact<std::string>();
-        if (!value || value->empty()) refuse(*node, key, allowed);
-        return value;
-    }
-    std::vector<std::string> strings(const char* key, const std::string& allowed) {
-        std::vector<std::string> values;
-        const toml::node* node = find(key);
-        if (node == nullptr) return values;
-        const toml::array* array = node->as_array();
-        if (array == nullptr) refuse(*node, key, allowed);
-        for (const toml::node& element : *array) {
-            const auto value = element.value_exact<std::string>();
-            if (!value || value->empty()) refuse(element, key, allowed);
-            values.push_back(*value);
-        }
-        return values;
-    }
-    std::optional<std::vector<int64_t>> integers(const char* key, const std::string& allowed) {
-        const toml::node* node = find(key);
-        if (node == nullptr) return std::nullopt;
-        const toml::array* array = node->as_array();
-        if (array == nullptr) refuse(*node, key, allowed);
-        std::vector<int64_t> values;
-        for (const toml::node& element : *array) {
-            const auto value = element.value_exact<int64_t>();
-            if (!value) refuse(element, key, allowed);
-            values.push_back(*value);
-        }
-        return values;
-    }
-    // Parses a string by `parse`, which returns an optional.
-    template <class Parse>
-    auto parsed(const char* key, const std::string& allowed, Parse parse) -> decltype(parse(std::string_view())) {
-        const auto text = string(key, allowed);
-        if (!text) return std::nullopt;
-        const auto value = parse(std::string_view(*text));
-        if (!value) refuse(*table_.get(key), key, allowed);
-        return value;
-    }
-    std::optional<Table> table(const char* key) {
-        const toml::node* node = find(key);
-        if (node == nullptr) return std::nullopt;
-        if (!node->is_table()) refuse(*node, key, "a table");
-        return Table(file_, path(key), *node->as_table());
-    }
-    std::vector<Table> tables(const char* key) {
-        std::vector<Table> found;
-        const toml::node* node = find(key);
-        if (node == nullptr) return found;
-        const toml::array* array = node->as_array();
-        if (array == nullptr) refuse(*node, key, "tables [[" + path(key) + "]]");
-        for (const toml::node& element : *array) {
-            if (!element.is_table()) refuse(element, key, "tables [[" + path(key) + "]]");
-            found.emplace_back(file_, path(key) + "[" + std::to_string(found.size()) + "]", *element.as_table());
-        }
-        return found;
-    }
-    void require(const char* key, const std::string& allowed) const {
-        if (table_.get(key) == nullptr) refuse_text(table_.source().begin.line, key, "got nothing, allowed " + allowed);
-    }
-    void refuse_unknown() const {
-        for (const auto& [key, node] : table_) {
-            if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
-            std::string allowed;
-            for (const std::string_view name : known_) allowed += (allowed.empty() ? "" : ", ") + std::string(name);
-            refuse_text(key.source().begin.line, std::string(key.str()), "got an unknown key, allowed " + allowed);
-        }
-    }
-    const toml::node& node(const char* key) const { return *table_.get(key); }
-
-  private:
-    const toml::node* find(const char* key) {
-        known_.push_back(key);
-        return table_.get(key);
-    }
-    std::string path(const std::string& key) const { return name_.empty() ? key : name_ + "." + key; }
-    [[noreturn]] void refuse_text(uint32_t line, const std::string& key, const std::string& text) const {
-        throw Refused{file_ + ":" + std::to_string(std::max(line, 1u)) + ": key '" + path(key) + "': " + text};
-    }
-
-    const std::string& file_;
-    std::string name_;
-    const toml::table& table_;
-    std::vector<std::string_view> known_;
-};
+using config::Table;
 
 constexpr const char* kAddressAllowed = "addresses such as \"10.0.0.1/24\" or \"fd00::1/64\"";
 constexpr const char* kMacAllowed = "a unicast MAC address such as \"02:00:00:00:00:01\"";
@@ -357,11 +193,10 @@ std::optional<Config> Config::load(const std::string& file, std::string* error) 
         for (Table& device : table.tables("device")) config.devices.push_back(read_device(device));
         table.refuse_unknown();
         return config;
-    } catch (const Refused& refused) {
+    } catch (const config::Refused& refused) {
         *error = refused.message;
     } catch (const toml::parse_error& bad) {
-        *error =
-            file + ":" + std::to_string(std::max(bad.source().begin.line, 1u)) + ": " + std::string(bad.description());
+        *error = config::describe(file, bad);
     }
     return std::nullopt;
 }

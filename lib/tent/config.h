@@ -40,8 +40,8 @@ struct RdmaConfig {
     int gid_index = -1;                        // device.gid_index; -1: the first that suits
     uint32_t num_lanes = 6;                    // QPs of a connection
     uint64_t max_timeout_ns = 10'000'000'000;  // of a slice since it was submitted, all attempts together
-    uint64_t block_size = 65'536;              // workers.block_size: bytes; the least slice of a request that is cut
-    uint32_t max_retry_count = 8;              // workers.max_retry_count: of a slice
+    uint64_t block_size = 65'536;  // workers.block_size: bytes; the least slice of a request that is cut (T-1)
+    uint32_t max_retry_count = 8;  // workers.max_retry_count: of a slice
 };
 
 // [metrics]

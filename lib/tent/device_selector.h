@@ -7,12 +7,18 @@
 // the
 //    least score. Of many, a device has a share in proportion to 1 / score. Every 100th call, of either kind, is a
 //    probe: slices go round all devices, so that none is forgotten (T-7).
-// 3. What is learned. The documented rule, length / (completion - post), is right for one slice at a time. Of k slices
-//    posted together the last one sees a k-th of the rate; with a weight of 0.99 for it, a device that gets many slices
-//    looks slow, gets few next time, and the load swings for ever (DeviceSelectorLoop tests show both). So the rate of
-//    a device over (post, completion) is what it has completed in that time, this slice and all others: PostMark
-//    remembers where its count of bytes was. For a slice that is alone it is the documented rule. BBR samples its
-//    delivery rate so (draft-cheng-iccrg-delivery-rate-estimation).
+// 3. What is learned. The documented rule, length / (completion - post) with a weight of 0.99, is right for one large
+//    slice at a time. Three things make it the rate of a device under any load (the loops of selector_loop_test.cc show
+//    each of them):
+//    - Of k slices posted together the last one sees a k-th of the rate. A device that gets many slices then looks
+//    slow,
+//      gets few the next time, and the load swings for ever. So the rate over (post, completion) is what the device has
+//      completed in that time, this slice and all others: PostMark remembers where its count of bytes was. BBR samples
+//      its delivery rate so (draft-cheng-iccrg-delivery-rate-estimation). A slice that is alone is the documented rule.
+//    - A short observation sees one slice of others more or less. One of 1 ms or longer has the documented weight, a
+//      shorter one as much less as it is shorter.
+//    - Slices shorter than a block are about latency. Taken for bandwidth, they make a device look slow that does
+//      nothing else, so that it gets nothing else. They are charged, and are counted in the rate that others see.
 // 4. No locks. Every atomic is relaxed: the numbers are estimates for choosing, nothing else is published by them.
 //    Tolerated races: two completions at once may lose one observation; slices of two concurrent calls do not see each
 //    other's charge. set_bandwidth() beside a completion may keep a bit of the old estimate.
@@ -45,6 +51,7 @@ struct SelectorConfig {
     double default_bandwidth_gbps = 400;  // of devices that report none within [min, max] (T-5)
     double min_bandwidth_gbps = 10;
     double max_bandwidth_gbps = 800;
+    uint64_t block_size = 65'536;                   // workers.block_size: shorter slices teach nothing
     bool enable_priority_filtering = true;          // T-9
     uint64_t local_rotation_interval_ns = 200'000;  // local_rotation_interval_us
 };
@@ -87,6 +94,10 @@ class DeviceSelector {
     void charge(uint8_t device, uint64_t bytes);
     void move(uint8_t from, uint8_t to, uint64_t bytes);
 
+    // When a slice that is chosen now would be through, without the penalty of a rank. A slice that waits in the engine
+    // for `from` is better off at `to`, and is worth a move(), if predicted_s(to, bytes) < predicted_s(from, 0).
+    double predicted_s(uint8_t device, uint64_t bytes) const;
+
     // Link changes. A device that is down is not chosen; up again it starts from its link's bandwidth.
     void set_up(uint8_t device, bool up);
     void set_bandwidth(uint8_t device, double bytes_per_s);
@@ -109,12 +120,18 @@ class DeviceSelector {
         std::atomic<double> nominal{0};  // changes with the link only
     };
     struct Candidates;
+    class Jitter;
 
     Status none_eligible(uint64_t device_mask) const;
+    Status no_such_node(int numa_node) const;
     uint64_t best_rank(uint64_t eligible, const uint8_t* ranks) const;
     // Slice after slice to the next of `devices`, the first to number `start` of them.
     static void choose_round_robin(uint64_t devices, uint64_t start, std::span<uint8_t> devices_out);
-    void choose_by_share(const Candidates& sorted, std::span<uint8_t> devices_out) const;
+    double score(uint8_t device, const uint8_t* ranks, uint64_t slice_bytes, Jitter& jitter) const;
+    uint8_t choose_best(uint64_t eligible, const uint8_t* ranks, uint64_t slice_bytes, Jitter& jitter) const;
+    void choose_by_share(uint64_t eligible, const uint8_t* ranks, uint64_t slice_bytes, Jitter& jitter,
+                         std::span<uint8_t> devices_out) const;
+    uint64_t count_calls(uint64_t by);  // returns how many there were
     void charge_all(std::span<const uint64_t> slice_bytes, std::span<const uint8_t> devices);
 
     std::vector<Device> devices_;

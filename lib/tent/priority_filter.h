@@ -13,8 +13,9 @@ namespace rove::tent {
 
 // `devices` is a mask; the result is a part of it, empty only if it is. `interval_ns` > 0.
 inline uint64_t filter_devices(uint64_t devices, Priority priority, uint64_t now_ns, uint64_t interval_ns) {
+    if (priority == Priority::kHigh) return devices;
     const auto count = static_cast<unsigned>(std::popcount(devices));
-    if (priority == Priority::kHigh || count < 2) return devices;
+    if (count < 2) return devices;
     const unsigned least = std::min<unsigned>(index(priority), count - 1);
     auto place = static_cast<unsigned>(now_ns / interval_ns % count);
     uint64_t eligible = 0;
