@@ -94,7 +94,94 @@ int move(const Options& options) {
     return 0;
 }
 
+// Requests that go on for some time, each slot's WRITE then its READ, which is verified; what arrived is sampled, so that a test
+// sees gaps when it lets rails die.
+struct Slot {
+    BatchID batch = 0;
+    Request::OpCode opcode = Request::WRITE;
+    uint64_t seed = 0;
+    size_t arrived = 0;  // of the request under way
+};
+
+int stream(const Options& options) {
+    constexpr double kStep = 0.002;
+    const auto engine = start(options);
+    const Remote remote = open(*engine, options);
+    const size_t size = options.sizes.front();
+    uint8_t* memory = allocate(*engine, options.depth * size);
+    std::vector<Slot> slots(options.depth);
+    std::array<size_t, 7> states{};
+    uint64_t seed = 1000, total = 0, requests = 0;
+    std::vector<uint64_t> samples;
+    double longest = 0;
+    const double begun = now_s(), end = begun + options.seconds;
+    std::printf("{\"begun\": %.6f}\n", begun);
+    std::fflush(stdout);
+    size_t running = 0;
+    double now = begun;
+    std::vector<double> submitted(options.depth);
+    while (now < end || running != 0) {
+        for (size_t i = 0; i < slots.size(); ++i) {
+            Slot& slot = slots[i];
+            uint8_t* at = memory + i * size;
+            if (slot.batch == 0) {
+                if (now >= end) continue;
+                if (slot.opcode == Request::WRITE) peer::fill(at, size, slot.seed = ++seed);
+                if (slot.opcode == Request::READ) std::memset(at, 0, size);
+                slot.batch = engine->allocateBatch(1);
+                const Status status = engine->submitTransfer(slot.batch, {request(options, slot.opcode, at, remote, i * size, size)});
+                if (!status.ok()) {
+                    if (!options.tolerate) expect(status, "submitTransfer");
+                    ++states[FAILED];
+                    expect(engine->freeBatch(slot.batch), "freeBatch");
+                    slot.batch = 0;
+                    usleep(1000);
+                    continue;
+                }
+                slot.arrived = 0;
+                submitted[i] = now_s();
+                ++running;
+            }
+            TransferStatus status;
+            expect(engine->getTransferStatus(slot.batch, 0, status), "getTransferStatus");
+            total += status.transferred_bytes - slot.arrived;
+            slot.arrived = status.transferred_bytes;
+            if (status.s == PENDING) continue;
+            longest = std::max(longest, now_s() - submitted[i]);
+            ++states[status.s];
+            ++requests;
+            --running;
+            expect(engine->freeBatch(slot.batch), "freeBatch");
+            slot.batch = 0;
+            if (status.s != COMPLETED) {
+                if (!options.tolerate) fail("a request of slot %zu: %s after %.3f s", i, kStates[status.s], now_s() - begun);
+                slot.opcode = Request::WRITE;
+                continue;
+            }
+            if (slot.opcode == Request::READ) {
+                const size_t differs = peer::first_difference(at, size, slot.seed);
+                if (differs != size) fail("byte %zu of slot %zu is wrong after %.3f s", differs, i, now_s() - begun);
+            }
+            slot.opcode = slot.opcode == Request::WRITE ? Request::READ : Request::WRITE;
+        }
+        now = now_s();
+        while (begun + static_cast<double>(samples.size() + 1) * kStep < now) samples.push_back(total);
+    }
+    std::printf("{\"requests\": %" PRIu64 ", \"completed\": %zu, \"failed\": %zu, \"timeout\": %zu, \"bytes\": %" PRIu64
+                ", \"longest\": %.6f, \"step\": %.4f, \"samples\": [",
+                requests, states[COMPLETED], states[FAILED], states[TIMEOUT], total, longest, kStep);
+    for (size_t i = 0; i < samples.size(); ++i) std::printf("%s%" PRIu64, i == 0 ? "" : ", ", samples[i]);
+    std::printf("]}\n");
+    std::vector<NicLoadStats> loads;
+    expect(engine->getNicLoadStats(loads), "getNicLoadStats");
+    for (const NicLoadStats& load : loads)
+        if (load.inflight_bytes != 0) fail("%s: %" PRIu64 " bytes in flight when nothing is", load.name.c_str(), load.inflight_bytes);
+    engine->printTrafficStats();
+    return 0;
+}
+
 constexpr Scenario kAll[] = {
+    {"stream", "WRITEs and READs that go on for some time", stream},
     {"move", "batches of WRITEs and READs", move},
 };
 
