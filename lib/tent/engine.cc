@@ -9,6 +9,7 @@
 #include <random>
 #include <utility>
 
+#include "tent/telemetry.h"
 #include "tent/transports/rdma/rdma_backend.h"
 
 namespace rove::tent {
@@ -68,6 +69,7 @@ Status Engine::open() {
     name_ = address;  // as p2p has it: whoever knows the name can ask us
     peers_.set_local(name_, address);
     background_.start([this] { peers_.tidy(); });
+    show_in_telemetry(*this);
     return {};
 }
 
@@ -99,6 +101,7 @@ Status Engine::open_transports() {
 }
 
 Engine::~Engine() {
+    hide_from_telemetry(*this);
     background_.stop();
     server_.stop();
     core_.jobs().stop();

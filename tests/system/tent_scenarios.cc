@@ -146,6 +146,7 @@ int stream(const Options& options) {
             expect(engine->getTransferStatus(slot.batch, 0, status), "getTransferStatus");
             total += status.transferred_bytes - slot.arrived;
             slot.arrived = status.transferred_bytes;
+            if (status.s == PENDING && now_s() - submitted[i] > 0.5) { static int n = 0; if (n++ % 100000 == 0) { std::printf("SLOW %zu arrived %zu op %d\n", i, slot.arrived, slot.opcode); std::fflush(stdout);} }
             if (status.s == PENDING) continue;
             longest = std::max(longest, now_s() - submitted[i]);
             ++states[status.s];

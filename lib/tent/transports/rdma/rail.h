@@ -11,6 +11,7 @@
 #include "tent/rail_health.h"
 #include "tent/task.h"
 #include "tent/transports/rdma/connection.h"
+#include "tent/transports/rdma/window.h"
 
 namespace rove::tent {
 
@@ -52,6 +53,7 @@ struct Rail {
     Slice* newest = nullptr;
     std::array<uint64_t, kPriorities> posted_bytes{};  // by priority
     std::array<uint32_t, kPriorities> posted{};        // by priority, with probes
+    Window window;
     // Chosen for this rail when it had no room: goes next.
     Slice* parked = nullptr;
     // The last sign of life while something was posted: a completion, or the first post.
@@ -60,6 +62,12 @@ struct Rail {
     uint32_t probes_posted = 0;
     RailCounters counters;
 
+    // What is under way of this priority and of those that go first: only that has HIGH wait.
+    uint64_t posted_up_to(Priority priority) const {
+        uint64_t bytes = 0;
+        for (uint8_t i = 0; i <= index(priority); ++i) bytes += posted_bytes[i];
+        return bytes;
+    }
     bool is_idle() const { return oldest == nullptr && probes_posted == 0; }
 
     void append(Slice& slice) {

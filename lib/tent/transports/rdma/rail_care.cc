@@ -74,7 +74,7 @@ void RdmaChannel::look_after(uint64_t now_ns, uint64_t deaf_ns) {
                 give_up(rail, now_ns);
                 break;
             case Rail::State::kProbing:
-                if (rail.health.usable() ? now_ns >= rail.retry_ns : rail.health.take_probe(now_ns)) send_probe(rail, now_ns);
+                if (now_ns >= rail.retry_ns) send_probe(rail, now_ns);
                 break;
             case Rail::State::kClosed:
                 if (!closing_ && !peer_.gone.load(std::memory_order_relaxed) && now_ns >= rail.retry_ns) connect(rail, {});

@@ -11,9 +11,6 @@ namespace rove::tent {
 
 namespace {
 
-// What a rail carries in this time may be posted on it. HIGH's own is longer: it waits for nobody.
-constexpr uint64_t kWindowNs = 1'000'000, kHighWindowNs = 4'000'000;
-constexpr uint64_t kLeastWindow = 256 * 1024, kLargestWindow = 4 * 1024 * 1024;
 constexpr uint32_t kBurst = 32;  // slices that a channel posts before others have their turn
 
 uint8_t bit(Priority priority) {
@@ -72,11 +69,14 @@ uint64_t RdmaChannel::usable_devices() const {
 bool RdmaChannel::has_room(const Rail& rail, const Slice& slice) const {
     const uint8_t priority = index(slice.priority);
     if (rail.posted[priority] >= core_.config().rdma.endpoint.max_qp_wr) return false;
-    uint64_t ahead = 0;
-    for (uint8_t i = 0; i <= priority; ++i) ahead += rail.posted_bytes[i];
-    const uint64_t window_us = (slice.priority == Priority::kHigh ? kHighWindowNs : kWindowNs) / 1000;
-    const uint64_t window = backend_.bandwidth(rail.local) / 1'000'000 * window_us;
-    return ahead < std::clamp(window, kLeastWindow, kLargestWindow);
+    return rail.posted_up_to(slice.priority) < rail.window.bytes();
+}
+
+uint64_t RdmaChannel::devices_with_room(const Slice& slice) const {
+    uint64_t mask = 0;
+    for (const auto& rail : rails_)
+        if (rail->state == Rail::State::kUp && has_room(*rail, slice)) mask |= uint64_t{1} << rail->local;
+    return mask;
 }
 
 Slice* RdmaChannel::next(uint8_t allowed, uint64_t now_ns) {
@@ -115,25 +115,36 @@ bool RdmaChannel::dispatch(uint8_t allowed, uint64_t now_ns) {
     return taken != 0;
 }
 
-RdmaChannel::Fate RdmaChannel::place(Slice& slice, uint64_t now_ns) {
-    Task& task = *slice.task;
-    const uint64_t devices = usable_devices() & task.selection.device_mask;
+bool RdmaChannel::choose(Slice& slice, uint64_t devices, uint64_t now_ns) {
     const uint64_t bytes[] = {slice.length};
     uint8_t chosen[1];
     if (devices == 0 || !backend_.selector()
-                             .allocate(bytes, task.local->numa_node, devices, slice.priority, now_ns, chosen)
+                             .allocate(bytes, slice.task->local->numa_node, devices, slice.priority, now_ns, chosen)
                              .ok()) {
-        if (is_hopeful(task.selection.device_mask, now_ns)) return Fate::kWaits;
+        return false;
+    }
+    slice.device = chosen[0];
+    return true;
+}
+
+RdmaChannel::Fate RdmaChannel::place(Slice& slice, uint64_t now_ns) {
+    const uint64_t allowed = slice.task->selection.device_mask;
+    if (!choose(slice, usable_devices() & allowed, now_ns)) {
+        if (is_hopeful(allowed, now_ns)) return Fate::kWaits;
         core_.move_elsewhere(slice, Transport::kRdma, now_ns);
         return Fate::kGone;
     }
-    slice.device = chosen[0];
-    Rail& rail = *rail_of(slice.device);
-    if (has_room(rail, slice) && post(rail, slice, now_ns)) return Fate::kPosted;
-    if (rail.parked == nullptr) {
-        rail.parked = &slice;
+    Rail& first = *rail_of(slice.device);
+    if (has_room(first, slice) && post(first, slice, now_ns)) return Fate::kPosted;
+    if (first.parked == nullptr) {
+        first.parked = &slice;
         return Fate::kPosted;
     }
+    backend_.selector().release(slice.device, slice.length);
+    // Round robin waits for its turn; the smart one takes the best of those that have room.
+    if (!core_.config().rdma.selector.enable_smart_scheduling) return Fate::kWaits;
+    if (!choose(slice, devices_with_room(slice) & allowed, now_ns)) return Fate::kWaits;
+    if (post(*rail_of(slice.device), slice, now_ns)) return Fate::kPosted;
     backend_.selector().release(slice.device, slice.length);
     return Fate::kWaits;
 }
@@ -164,6 +175,8 @@ bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
 
 void RdmaChannel::completed(Slice& slice, uint64_t now_ns) {
     Rail& rail = *slice.rail;
+    if (core_.config().rdma.selector.enable_smart_scheduling)
+        rail.window.completed(slice.length, rail.posted_up_to(slice.priority), slice.mark.post_ns, now_ns);
     rail.remove(slice);
     backend_.selector().complete(slice.device, slice.length, slice.mark, now_ns);
     ++rail.counters.slices;

@@ -2,10 +2,10 @@
 // The rails to one peer, and the slices that wait for them. Units: bytes, nanoseconds of CLOCK_MONOTONIC.
 //
 // 1. A slice is given to a device when it can be posted, not when it is submitted: what waits, waits in the priority queues, so
-//    HIGH overtakes LOW, and a rail that slows down or dies has little that must be moved. The window of a rail is what it carries
-//    in kWindowNs at the rate that the selector has learned.
-// 2. The device is the selector's choice among all that are up, with room or without: when the best one has none, waiting for it is
-//    quicker than what is free. One slice may park at a full rail, so that a probe's choice of a slow rail holds up nobody.
+//    HIGH overtakes LOW, and a rail that slows down or dies has little that must be moved. What has room, the rail's window says
+//    (window.h), which counts what is under way of the slice's priority and of higher ones.
+// 2. The device is the selector's choice among all that are up, with room or without. If it has none, one slice may park there;
+//    others take, in smart mode, the best that has room. Round robin waits, as documented: it does not adapt.
 // 3. Silence. A rail from which nothing came back for long, though something is posted, is given up: its connection is closed
 //    (connection.h), its slices are sprayed over the others. How long: kSilentNs, if the peer was heard over another rail meanwhile,
 //    which it is asked for; else kAllSilentNs, because a process that has lost its core to others is silent on all rails. In both
@@ -55,6 +55,9 @@ class RdmaChannel : public Channel {
     Slice* next(uint8_t allowed, uint64_t now_ns);
     enum class Fate : uint8_t { kPosted, kGone, kWaits };
     Fate place(Slice& slice, uint64_t now_ns);
+    // Has the selector choose and charge one of the devices. False: it has none.
+    bool choose(Slice& slice, uint64_t devices, uint64_t now_ns);
+    uint64_t devices_with_room(const Slice& slice) const;
     bool has_room(const Rail& rail, const Slice& slice) const;
     bool post(Rail& rail, Slice& slice, uint64_t now_ns);
     Rail* rail_of(uint8_t device) const;
