@@ -69,6 +69,8 @@ class Table {
         if (!value) refuse(node(key), key, allowed);
         return value;
     }
+    // The value whatever it is, null if there is none: for keys of several types.
+    const toml::node* any(std::string_view key) { return find(key); }
     std::optional<Table> table(std::string_view key);
     std::vector<Table> tables(std::string_view key);
     std::vector<std::string> keys() const;

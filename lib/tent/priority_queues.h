@@ -27,14 +27,13 @@ namespace rove::tent {
 // What is queued derives from this; it belongs to the queues from submit() until pop().
 struct Queued {
     Queued* next = nullptr;
-    uint64_t queued_ns = 0;  // when it was submitted
-    uint64_t level_ns = 0;   // when it came to the level where it is
+    uint64_t since_ns = 0;  // when it came to the level where it is
     Priority priority = Priority::kHigh;
 };
 
 struct QueueConfig {
     uint64_t promotion_timeout_ns = 10'000'000;  // priority_promotion_timeout_us; 0: never
-    uint32_t capacity = 8192;                    // entries of each priority; a power of two
+    uint32_t capacity = 8192;                    // entries of each priority
 };
 
 class PriorityQueues {
@@ -71,7 +70,7 @@ class PriorityQueues {
         void append(Queued* entry);
         Queued* take_first();
     };
-    struct RingDeleter {
+    struct Freed {
         void operator()(rte_ring* ring) const;
     };
     struct alignas(64) Room {
@@ -79,10 +78,11 @@ class PriorityQueues {
     };
 
     void collect(uint8_t priority);
-    bool promote_level(uint8_t level, uint64_t now_ns);
+    void append(Queued* entry, uint8_t level, uint64_t now_ns);
+    void promote_level(uint8_t level, uint64_t now_ns);
 
     QueueConfig config_;
-    std::array<std::unique_ptr<rte_ring, RingDeleter>, kPriorities> rings_;
+    std::array<std::unique_ptr<rte_ring, Freed>, kPriorities> rings_;
     std::array<Room, kPriorities> room_;
     std::array<std::array<List, kPriorities>, kPriorities> levels_;  // by level, then by own priority
     std::array<uint64_t, kPriorities> served_ns_{};                  // when something of a level was last taken

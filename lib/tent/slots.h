@@ -16,11 +16,15 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "tent/status.h"
 #include "tent/types.h"
 
 namespace rove::tent {
+
+struct SharedSlots;
+struct ProcessEntry;
 
 struct SlotConfig {
     std::string shm_path;              // shared_quota_shm_path, such as "/rove_slots"; empty: no slots
@@ -45,15 +49,22 @@ class Slots {
     void add_pending(Priority priority, uint64_t bytes, uint64_t now_ns);
     void remove_pending(Priority priority, uint64_t bytes, uint64_t now_ns);
 
-    uint32_t current_slot() const;  // 0..2
-    bool rotating() const;          // whether this process is the rotator
-    uint64_t rotations() const;     // slots begun by any process since the memory was made
-    uint64_t takeovers() const;     // rotators that died
+    uint32_t current_slot() const;                                               // 0..2
+    bool rotating() const { return rotating_.load(std::memory_order_relaxed); }  // whether this process is the rotator
+    uint64_t rotations() const;  // slots begun by any process since the memory was made
+    uint64_t takeovers() const;  // rotators that died
 
   private:
-    class Impl;
-    explicit Slots(std::unique_ptr<Impl> impl);
-    std::unique_ptr<Impl> impl_;
+    Slots(const SlotConfig& config, SharedSlots* shared, ProcessEntry* own);
+    void touch(Priority priority, uint64_t now_ns);
+    void run();
+    void rotate();
+
+    SlotConfig config_;
+    SharedSlots* shared_;
+    ProcessEntry* own_;
+    std::atomic<bool> stop_{false}, rotating_{false};
+    std::thread thread_;
 };
 
 }  // namespace rove::tent

@@ -25,8 +25,8 @@ struct Policy {
     uint64_t min_size = 0, max_size = std::numeric_limits<uint64_t>::max();  // bytes, both inclusive
     std::optional<Priority> priority;                                        // exact
     std::vector<std::string> devices;                                        // names; empty: all
-    std::vector<Transport> transports;  // in the order of preference; empty: the default order of the segment type
-    std::string where;                  // "FILE:LINE: key 'policy[0].devices'", for messages
+    std::vector<Transport> transports;      // in the order of preference; empty: the default order of the segment type
+    std::string where_name, where_devices;  // "FILE:LINE: key 'policy[0].devices'", for messages
 };
 
 // What is known of a request when its transport is chosen. Travels with it on every path (T-14).
@@ -55,7 +55,7 @@ class TransportSelector {
     using Available = std::function<bool(Transport, const SelectionContext&)>;
 
     // `device_names[i]` has bit i of masks. `strict`: a request that no policy matches is an error.
-    // kInvalidArgument: a policy names an unknown device (or one beyond the 64th), or two policies have one name.
+    // kInvalidArgument: a policy names an unknown device (or one beyond the 64th), or two of a type have one name.
     static Status create(std::vector<Policy> policies, std::span<const std::string> device_names, bool strict,
                          Available available, std::optional<TransportSelector>* out);
 

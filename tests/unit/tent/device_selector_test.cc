@@ -51,27 +51,44 @@ uint64_t inflight(const DeviceSelector& selector, size_t device) {
     return selector.load()[device].inflight_bytes;
 }
 
+// Observations of 1 ms and longer have the documented weight.
 TEST(DeviceSelector, T2_LearningRateIsTheWeightOfTheOldValue) {
     for (const double alpha : {0.0, 0.01, 0.5, 1.0}) {
         SelectorConfig config;
         config.bandwidth_learning_rate = alpha;
         DeviceSelector selector(devices({100}), config);
-        selector.charge(0, kBlock);
-        selector.complete(0, kBlock, selector.post(0, 1'000), 1'000 + kBlock);  // 1 byte a ns: 1e9 bytes/s
-        // Clamped to a tenth of 12.5e9.
-        EXPECT_NEAR(ewma(selector, 0), std::max(1.25e9, alpha * 12.5e9 + (1 - alpha) * 1e9), 1) << alpha;
+        selector.charge(0, 4'000'000);
+        selector.complete(0, 4'000'000, selector.post(0, 1'000), 1'000 + 2'000'000);  // 2 bytes a ns
+        EXPECT_NEAR(ewma(selector, 0), alpha * 12.5e9 + (1 - alpha) * 2e9, 1) << alpha;
     }
 }
 
+TEST(DeviceSelector, T2_ShorterObservationsWeighLessInProportion) {
+    DeviceSelector selector(devices({100}), {});
+    selector.charge(0, 400'000);
+    selector.complete(0, 400'000, selector.post(0, 1'000), 1'000 + 200'000);  // 2 bytes a ns for 0.2 ms
+    EXPECT_NEAR(ewma(selector, 0), 12.5e9 + 0.2 * 0.99 * (2e9 - 12.5e9), 1);
+}
+
 TEST(DeviceSelector, T2_EstimateStaysWithinItsMultiplesOfTheLinksBandwidth) {
-    SelectorConfig config;
-    config.bandwidth_learning_rate = 0;
-    DeviceSelector selector(devices({100}), config);
-    selector.charge(0, 2 * kBlock);
+    DeviceSelector selector(devices({100}), {});
+    selector.charge(0, kBlock);
     selector.complete(0, kBlock, selector.post(0, 0), 1'000'000'000);
     EXPECT_DOUBLE_EQ(ewma(selector, 0), 0.1 * 100 * kGbps);
-    selector.complete(0, kBlock, selector.post(0, 0), 1);
+    selector.charge(0, 1'000'000'000);
+    selector.complete(0, 1'000'000'000, selector.post(0, 0), 1'000'000);
     EXPECT_DOUBLE_EQ(ewma(selector, 0), 10 * 100 * kGbps);
+}
+
+TEST(DeviceSelector, T3_SlicesShorterThanABlockAreCountedButTeachNothing) {
+    DeviceSelector selector(devices({100}), {});
+    selector.charge(0, 2 * kBlock);
+    const PostMark mark = selector.post(0, 0);
+    selector.complete(0, kBlock - 1, mark, 1'000'000'000);
+    EXPECT_DOUBLE_EQ(ewma(selector, 0), 100 * kGbps);
+    EXPECT_EQ(selector.completed_bytes(0), kBlock - 1);
+    selector.complete(0, kBlock, mark, 60'000);
+    EXPECT_NEAR(ewma(selector, 0), 12.5e9 + 0.06 * 0.99 * ((2. * kBlock - 1) / 60e-6 - 12.5e9), 1);
 }
 
 TEST(DeviceSelector, T3_LearnsFromCompletionsOnly) {
@@ -91,11 +108,12 @@ TEST(DeviceSelector, T3_SlicesPostedTogetherEachSeeTheDevicesRate) {
     SelectorConfig config;
     config.bandwidth_learning_rate = 0;
     DeviceSelector selector(devices({100}), config);
-    const std::vector<uint8_t> chosen = allocate(selector, 8);
+    constexpr uint64_t kSlice = 5'000'000;
+    selector.charge(0, 8 * kSlice);
     const PostMark mark = selector.post(0, 1'000);
     for (uint64_t i = 1; i <= 8; ++i) {
-        selector.complete(0, kBlock, mark, 1'000 + i * kBlock / 5);  // 5 bytes a ns
-        EXPECT_NEAR(ewma(selector, 0), 5e9, 1e6) << i;
+        selector.complete(0, kSlice, mark, 1'000 + i * kSlice / 5);  // 5 bytes a ns
+        EXPECT_NEAR(ewma(selector, 0), 5e9, 1) << i;
     }
 }
 

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gate and the rotator; see slots.h.
+#include "tent/slots.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+
+#include "tent/slots_memory.h"
+
+namespace rove::tent {
+
+namespace {
+
+constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
+constexpr uint64_t kSecond = 1'000'000'000;
+constexpr uint64_t kPatienceNs = 20'000'000;  // a thread that is to stop looks at least so often
+constexpr uint64_t kReapNs = 50'000'000;      // how long the bytes of a dead process keep lower priorities out
+constexpr int32_t kSlots = 3;
+
+timespec to_timespec(uint64_t ns) {
+    return {.tv_sec = static_cast<time_t>(ns / kSecond), .tv_nsec = static_cast<long>(ns % kSecond)};
+}
+
+uint64_t monotonic_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// So that edges are in time: no slack of the timer (50 us by default), and in front of threads that poll. Without the
+// right to that the scheduler's habit of favouring who slept has to do.
+void be_punctual() {
+    prctl(PR_SET_TIMERSLACK, 1UL);
+    const sched_param first{.sched_priority = sched_get_priority_min(SCHED_FIFO)};
+    pthread_setschedparam(pthread_self(), SCHED_FIFO, &first);
+}
+
+}  // namespace
+
+Status Slots::open(const SlotConfig& config, std::unique_ptr<Slots>* out) {
+    out->reset();
+    if (config.shm_path.empty()) return {};
+    SharedSlots* shared = nullptr;
+    ProcessEntry* own = nullptr;
+    if (Status joined = join_slots(config, &shared, &own); !joined.ok()) return joined;
+    out->reset(new Slots(config, shared, own));
+    return {};
+}
+
+Slots::Slots(const SlotConfig& config, SharedSlots* shared, ProcessEntry* own)
+    : config_(config), shared_(shared), own_(own) {
+    sigset_t all, before;  // signals are the application's
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { run(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Slots::~Slots() {
+    stop_.store(true, kRelaxed);
+    thread_.join();
+    leave_slots(shared_, own_);
+}
+
+bool Slots::can_send(Priority priority, uint64_t now_ns) const {
+    const uint8_t level = index(priority);
+    if (level <= current_slot()) return true;
+    if (config_.strict) return false;
+    // Acquire pairs with the release of a process that joins: its entry is as it made it.
+    const uint32_t used = std::min(shared_->used.load(std::memory_order_acquire), SharedSlots::kProcesses);
+    for (uint32_t i = 0; i < used; ++i) {
+        const ProcessEntry& process = shared_->processes[i];
+        if (process.pid.load(std::memory_order_acquire) == 0) continue;
+        for (uint8_t higher = 0; higher < level; ++higher) {
+            if (process.pending[higher].load(kRelaxed) > 0) return false;
+            // Signed: another process may have read the clock after us.
+            const auto since = static_cast<int64_t>(now_ns - process.wanted_ns[higher].load(kRelaxed));
+            if (since < static_cast<int64_t>(config_.interval_ns)) return false;
+        }
+    }
+    return true;
+}
+
+void Slots::add_pending(Priority priority, uint64_t bytes, uint64_t now_ns) {
+    own_->pending[index(priority)].fetch_add(bytes, kRelaxed);
+    touch(priority, now_ns);
+}
+
+void Slots::remove_pending(Priority priority, uint64_t bytes, uint64_t now_ns) {
+    touch(priority, now_ns);
+    own_->pending[index(priority)].fetch_sub(bytes, kRelaxed);
+}
+
+void Slots::touch(Priority priority, uint64_t now_ns) {
+    if (priority != Priority::kLow) own_->wanted_ns[index(priority)].store(now_ns, kRelaxed);
+}
+
+// Modulo: the memory is others' too, and what they may have written must not become an index.
+uint32_t Slots::current_slot() const {
+    return static_cast<uint32_t>(shared_->current_slot.load(kRelaxed)) % static_cast<uint32_t>(kSlots);
+}
+
+uint64_t Slots::rotations() const {
+    return shared_->rotations.load(kRelaxed);
+}
+uint64_t Slots::takeovers() const {
+    return shared_->takeovers.load(kRelaxed);
+}
+
+void Slots::run() {
+    pthread_setname_np(pthread_self(), "tent-slots");
+    be_punctual();
+    while (!stop_.load(kRelaxed)) {
+        const timespec until = to_timespec(monotonic_ns() + kPatienceNs);
+        const int result = pthread_mutex_clocklock(&shared_->global_mutex, CLOCK_MONOTONIC, &until);
+        if (result == EOWNERDEAD) {
+            // The rotator died. It holds nothing but its office: what it wrote last is whole.
+            pthread_mutex_consistent(&shared_->global_mutex);
+            shared_->takeovers.fetch_add(1, kRelaxed);
+        } else if (result != 0) {
+            continue;  // ETIMEDOUT: there is a rotator
+        }
+        rotating_.store(true, kRelaxed);
+        rotate();
+        rotating_.store(false, kRelaxed);
+        pthread_mutex_unlock(&shared_->global_mutex);
+    }
+}
+
+void Slots::rotate() {
+    uint64_t reaped_ns = 0, begun = 0;
+    while (!stop_.load(kRelaxed)) {
+        uint64_t now = monotonic_ns();
+        // Slots are counted from the boot on, so that a new rotator goes on where the last one was.
+        const uint64_t slot = now / config_.interval_ns;
+        if (slot != begun) {
+            shared_->current_slot.store(static_cast<int32_t>(slot % kSlots), kRelaxed);
+            shared_->rotations.fetch_add(1, kRelaxed);
+            begun = slot;
+        }
+        if (now - reaped_ns >= kReapNs) {
+            free_dead_processes(*shared_);
+            reaped_ns = now = monotonic_ns();
+        }
+        const timespec until = to_timespec(std::min((slot + 1) * config_.interval_ns, now + kPatienceNs));
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
+    }
+}
+
+}  // namespace rove::tent
