@@ -23,8 +23,8 @@ class Channel {
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
-    // Whether it is worth giving a request to it now. Any thread.
-    virtual bool available() const = 0;
+    // Whether it is worth giving a request for `remote` to it now. Any thread.
+    virtual bool available(const BufferDesc& remote) const = 0;
     // The process at the other end has gone: all slices fail, here and in flight, and none is tried again.
     virtual void abandon(uint64_t now_ns) = 0;
     // There is a process again.

@@ -11,6 +11,8 @@
 
 #include "tent/telemetry.h"
 #include "tent/transports/rdma/rdma_backend.h"
+#include "tent/transports/shm/shm_backend.h"
+#include "tent/transports/tcp/tcp_backend.h"
 
 namespace rove::tent {
 
@@ -36,10 +38,13 @@ Engine::Engine(const ::rove::tent::Config& config)
       server_(core_.jobs(), [this](MessageType type, const Json& body) { return answer(type, body); },
               [this](const Json& lease) {
                   uint64_t instance = 0;
-                  if (get(lease, "instance", &instance) && rdma_ != nullptr) rdma_->passive().forget(instance);
+                  if (!get(lease, "instance", &instance)) return;
+                  if (rdma_ != nullptr) rdma_->passive().forget(instance);
+                  tcp_server_.forget(instance);
               }),
       peers_(core_, server_),
-      background_(core_) {}
+      background_(core_),
+      tcp_server_(memory_) {}
 
 Status Engine::start(const ::rove::tent::Config& config, std::unique_ptr<Engine>* out) {
     std::unique_ptr<Engine> engine(new Engine(config));
@@ -62,6 +67,12 @@ Status Engine::open() {
     Status status = open_transports();
     if (!status.ok()) return status;
     const ::rove::tent::Config& config = core_.config();
+    if (config.enable_shm) backend(Transport::kShm) = std::make_unique<ShmBackend>(core_, machine_);
+    if (config.enable_tcp) {
+        backend(Transport::kTcp) = std::make_unique<TcpBackend>(core_);
+        const std::string error = tcp_server_.start(config.rpc_server_hostname);
+        if (!error.empty()) return {Code::kRpcServiceError, "key 'rpc_server_hostname': " + error};
+    }
     const std::string error = server_.start(config.rpc_server_hostname, config.rpc_server_port);
     if (!error.empty()) return {Code::kRpcServiceError, error};
     host_ = config.rpc_server_hostname.empty() ? own_address() : config.rpc_server_hostname;
@@ -89,7 +100,7 @@ Status Engine::open_transports() {
         status = RdmaBackend::create(core_, std::move(devices), &rdma);
         if (!status.ok()) return status;
         rdma_ = rdma.get();
-        core_.backends()[static_cast<size_t>(Transport::kRdma)] = std::move(rdma);
+        backend(Transport::kRdma) = std::move(rdma);
     }
     std::optional<TransportSelector> selector;
     status = TransportSelector::create(
@@ -105,6 +116,7 @@ Engine::~Engine() {
     background_.stop();
     server_.stop();
     core_.jobs().stop();
+    tcp_server_.stop();
 }
 
 std::vector<std::string> Engine::device_names() const {
@@ -150,6 +162,7 @@ Json Engine::describe() const {
     segment.instance = core_.instance();
     segment.machine = machine_;
     segment.pid = static_cast<uint32_t>(getpid());
+    if (core_.config().enable_tcp) segment.data_address = host_ + ":" + std::to_string(tcp_server_.port());
     if (rdma_ != nullptr) {
         for (const auto& device : rdma_->devices()) {
             DeviceDesc& one = segment.devices.emplace_back();
@@ -181,8 +194,7 @@ Json Engine::answer(MessageType type, const Json& body) {
             if (rdma_ == nullptr) break;
             return rdma_->passive().connect(body);
         case MessageType::kClose:
-            if (rdma_ == nullptr) break;
-            return rdma_->passive().close(body);
+            return close_connection(body);
         case MessageType::kNotify:
             return {{"ok", receive(body)}};
         case MessageType::kProbe:
@@ -192,6 +204,16 @@ Json Engine::answer(MessageType type, const Json& body) {
             break;
     }
     return {{"ok", false}, {"error", "not offered"}};
+}
+
+Json Engine::close_connection(const Json& body) {
+    ConnectionName name;
+    if (name.parse(body) && name.rail == TcpServer::kRail) {
+        tcp_server_.close_connection(name.instance, name.number);
+        return {{"ok", true}};
+    }
+    if (rdma_ == nullptr) return {{"ok", false}, {"error", "not offered"}};
+    return rdma_->passive().close(body);
 }
 
 bool Engine::receive(const Json& body) {
@@ -235,7 +257,7 @@ bool Engine::can_carry(Transport transport, const SelectionContext& context) con
     const auto& question = static_cast<const Question&>(context);
     if ((question.excluded & 1u << static_cast<unsigned>(transport)) != 0) return false;
     const Channel* channel = question.peer->channel(transport);
-    return channel != nullptr && channel->available();
+    return channel != nullptr && channel->available(*question.remote);
 }
 
 }  // namespace rove::tent

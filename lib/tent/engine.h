@@ -19,6 +19,7 @@
 #include "tent/memory.h"
 #include "tent/peers.h"
 #include "tent/status.h"
+#include "tent/transports/tcp/tcp_server.h"
 
 namespace rove::tent {
 
@@ -106,7 +107,9 @@ class Engine {
     Status open_transports();
     Json answer(MessageType type, const Json& body);
     Json describe() const;
+    Json close_connection(const Json& body);
     bool receive(const Json& body);
+    std::unique_ptr<Backend>& backend(Transport transport) { return core_.backends()[static_cast<size_t>(transport)]; }
 
     Status add_memory(std::shared_ptr<LocalBuffer> buffer);
     Batch* find_batch(uint64_t id) const;
@@ -122,6 +125,7 @@ class Engine {
     std::string name_, host_, machine_;
 
     LocalMemory memory_;
+    TcpServer tcp_server_;
     std::mutex registering_;
     std::map<void*, SharedMemory> allocated_;
 

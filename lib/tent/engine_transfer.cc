@@ -130,6 +130,7 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
     context.hint = static_cast<Transport>(request.transport_hint);
     if (request.policy_name != nullptr) context.policy_name = request.policy_name;
     context.peer = task->peer.get();
+    context.remote = task->remote;
     status = core_.selector().select(context, 0, &task->selection);
     // The program's text ends with the call. A policy that was chosen by name is the selection's.
     context.policy_name = task->selection.policy != nullptr && !context.policy_name.empty()

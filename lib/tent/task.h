@@ -47,6 +47,7 @@ struct Slice : Queued {
 // What TransportSelector's `available` is asked about, which is always one of these.
 struct Question : SelectionContext {
     const Peer* peer = nullptr;
+    const BufferDesc* remote = nullptr;
     uint32_t excluded = 0;  // transports (1 << id) that have failed this request
 };
 

@@ -31,7 +31,7 @@ class RdmaChannel : public Channel {
     RdmaChannel(RdmaBackend& backend, Core& core, Peer& peer, uint64_t now_ns);
     ~RdmaChannel() override;
 
-    bool available() const override { return available_.load(std::memory_order_relaxed); }
+    bool available(const BufferDesc&) const override { return available_.load(std::memory_order_relaxed); }
     void abandon(uint64_t now_ns) override;
     void revive(uint64_t now_ns) override;
     void shut_down() override { closing_ = true; }
