@@ -15,7 +15,7 @@ namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kWatchNapNs = 1'000'000;  // how long completions may wait when the program stops driving
+constexpr uint64_t kWatchNapNs = 500'000;   // how long completions may wait when the program stops driving
 constexpr uint64_t kFirstNapNs = 20'000;     // the shortest sleep that is worth its two system calls
 constexpr uint64_t kLastNapNs = 500'000;     // something is under way and nothing moves
 constexpr uint64_t kTidyNs = 100'000'000;

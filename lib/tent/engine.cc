@@ -116,7 +116,12 @@ Engine::~Engine() {
     background_.stop();
     server_.stop();
     core_.jobs().stop();
+    peers_.clear();  // from here on we change no memory of others, and the next line sees to ours
     tcp_server_.stop();
+    for (const auto& buffer : memory_.all())
+        for (const auto& backend : core_.backends())
+            if (backend != nullptr) backend->remove_memory(*buffer);
+    for (auto& [address, memory] : allocated_) memory.destroy();
 }
 
 std::vector<std::string> Engine::device_names() const {

@@ -187,6 +187,17 @@ void Peers::tidy() {
     }
 }
 
+void Peers::clear() {
+    for (const auto& peer : all()) {
+        peer->set_lease(-1);
+        for (size_t i = 0; i < kTransports; ++i) {
+            if (peer->slot(i) == nullptr) continue;
+            core_.backends()[i]->forget(*peer->slot(i));
+            peer->slot(i).reset();
+        }
+    }
+}
+
 std::vector<std::shared_ptr<Peer>> Peers::all() const {
     const std::shared_lock lock(mutex_);
     std::vector<std::shared_ptr<Peer>> list = closing_;

@@ -36,6 +36,8 @@ class Peers {
     // Ends what is closed and idle. The background thread calls it every now and then.
     void tidy();
     std::vector<std::shared_ptr<Peer>> all() const;
+    // The engine ends: all channels with what is under way on them.
+    void clear();
 
   private:
     Status connect(const std::shared_ptr<Peer>& peer);

@@ -13,7 +13,7 @@
 namespace check {
 
 struct Options {
-    std::string config, peer;
+    std::string config, peer, other_peer;
     std::vector<std::string> set;
     size_t bytes = 64 << 20;
     uint64_t seed = 1;
@@ -46,5 +46,14 @@ uint8_t* allocate(rove::tent::TransferEngine& engine, size_t bytes,
 rove::tent::TransferStatus wait(rove::tent::TransferEngine& engine, rove::tent::BatchID batch, double patience_s = 20);
 Remote open(rove::tent::TransferEngine& engine, const Options& options);
 void verify_there(rove::tent::TransferEngine& engine, const Remote& remote, uint64_t address, size_t bytes, uint64_t seed);
+
+rove::tent::Request request(const Options& options, rove::tent::Request::OpCode opcode, void* source, const Remote& remote,
+                            uint64_t offset, size_t length);
+
+// Scenarios of tent_errors.cc.
+int cancel(const Options& options);
+int errors(const Options& options);
+int qos(const Options& options);
+int two_peers(const Options& options);
 
 }  // namespace check

@@ -17,10 +17,6 @@ using namespace rove::tent;
 using peer::fail;
 using peer::now_s;
 
-namespace {
-
-const char* const kStates[] = {"INITIAL", "PENDING", "INVALID", "CANCELED", "COMPLETED", "TIMEOUT", "FAILED"};
-
 Request request(const Options& options, Request::OpCode opcode, void* source, const Remote& remote, uint64_t offset,
                 size_t length) {
     Request one;
@@ -33,6 +29,10 @@ Request request(const Options& options, Request::OpCode opcode, void* source, co
     one.transport_hint = static_cast<TransportType>(options.hint);
     return one;
 }
+
+namespace {
+
+const char* const kStates[] = {"INITIAL", "PENDING", "INVALID", "CANCELED", "COMPLETED", "TIMEOUT", "FAILED"};
 
 // Batches of WRITEs that the target verifies, and of READs that we verify.
 int move(const Options& options) {
@@ -146,7 +146,6 @@ int stream(const Options& options) {
             expect(engine->getTransferStatus(slot.batch, 0, status), "getTransferStatus");
             total += status.transferred_bytes - slot.arrived;
             slot.arrived = status.transferred_bytes;
-            if (status.s == PENDING && now_s() - submitted[i] > 0.5) { static int n = 0; if (n++ % 100000 == 0) { std::printf("SLOW %zu arrived %zu op %d\n", i, slot.arrived, slot.opcode); std::fflush(stdout);} }
             if (status.s == PENDING) continue;
             longest = std::max(longest, now_s() - submitted[i]);
             ++states[status.s];
@@ -182,6 +181,10 @@ int stream(const Options& options) {
 }
 
 constexpr Scenario kAll[] = {
+    {"cancel", "a request that is cancelled under way", cancel},
+    {"errors", "what is refused, and how", errors},
+    {"qos", "HIGH requests alone and beside LOW ones", qos},
+    {"two-peers", "requests to two peers", two_peers},
     {"stream", "WRITEs and READs that go on for some time", stream},
     {"move", "batches of WRITEs and READs", move},
 };
