@@ -67,7 +67,8 @@ DeviceSelector::DeviceSelector(std::vector<Device> devices, const SelectorConfig
       any_node_(devices_.size(), 0),
       states_(std::make_unique<State[]>(devices_.size())) {
     assert(devices_.size() <= kMaxDevices);
-    for (uint8_t id = 0; id < devices_.size(); ++id) {
+    const auto count = static_cast<uint8_t>(devices_.size());
+    for (uint8_t id = 0; id < count; ++id) {
         set_bandwidth(id, devices_[id].bandwidth_bytes_per_s);
         set_up(id, true);
     }
@@ -269,7 +270,8 @@ uint64_t DeviceSelector::completed_bytes(uint8_t device) const {
 
 void DeviceSelector::print_traffic_stats(std::ostream& out) const {
     out << "=== Device Traffic Statistics ===\n";
-    for (uint8_t id = 0; id < devices_.size(); ++id) {
+    const auto count = static_cast<uint8_t>(devices_.size());
+    for (uint8_t id = 0; id < count; ++id) {
         const State& state = states_[id];
         char line[128];
         std::snprintf(line, sizeof(line), "Dev %u: Total=%.1f GB, EWMA BW=%.2f Gbps, Inflight=%llu bytes\n", id,

@@ -1,38 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings for submitting, lists for the worker; see priority_queues.h.
+// Submitting, taking and promoting; see priority_queues.h.
 #include "tent/priority_queues.h"
 
-// C11 atomics instead of assembly: ThreadSanitizer sees what the rings order. Layout and use are the same.
-#ifndef RTE_USE_C11_MEM_MODEL
-#define RTE_USE_C11_MEM_MODEL
-#endif
-#include <rte_ring.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <new>
+#include <string>
 
 namespace rove::tent {
-
-namespace {
-
-constexpr unsigned kBurst = 64;
-
-rte_ring* make_ring(uint32_t capacity) {
-    const ssize_t bytes = rte_ring_get_memsize(rte_align32pow2(capacity + 1));
-    void* memory = bytes < 0 ? nullptr : std::aligned_alloc(RTE_CACHE_LINE_SIZE, static_cast<size_t>(bytes));
-    if (memory == nullptr) throw std::bad_alloc();
-    auto* ring = static_cast<rte_ring*>(memory);
-    // Of our own memory: there may be no EAL yet, and nobody looks the ring up by name.
-    if (rte_ring_init(ring, "tent", capacity, RING_F_SC_DEQ | RING_F_EXACT_SZ) != 0) throw std::bad_alloc();
-    return ring;
-}
-
-}  // namespace
-
-void PriorityQueues::Freed::operator()(rte_ring* ring) const {
-    std::free(ring);
-}
 
 void PriorityQueues::List::append(Queued* entry) {
     entry->next = nullptr;
@@ -47,55 +20,70 @@ Queued* PriorityQueues::List::take_first() {
 }
 
 PriorityQueues::PriorityQueues(const QueueConfig& config) : config_(config) {
-    for (uint8_t priority = 0; priority < kPriorities; ++priority) {
-        rings_[priority].reset(make_ring(config.capacity));
-        room_[priority].entries.store(config.capacity, std::memory_order_relaxed);
-    }
+    for (Arrivals& arrivals : arrivals_) arrivals.room.store(config.capacity, std::memory_order_relaxed);
 }
 
-PriorityQueues::~PriorityQueues() = default;
-
 Status PriorityQueues::submit(std::span<Queued* const> batch, uint64_t now_ns) {
-    std::array<uint32_t, kPriorities> wanted{};
+    struct Chain {
+        Queued* newest = nullptr;
+        Queued* oldest = nullptr;
+        uint32_t count = 0;
+    };
+    std::array<Chain, kPriorities> chains{};
     for (Queued* entry : batch) {
         const uint8_t priority = index(entry->priority);
         if (priority >= kPriorities)
             return {Code::kInvalidArgument, "priority " + std::to_string(priority) + ", allowed 0..2"};
-        if (++wanted[priority] > config_.capacity)
+        Chain& chain = chains[priority];
+        if (++chain.count > config_.capacity)
             return {Code::kInvalidArgument,
                     "more than " + std::to_string(config_.capacity) + " slices of one priority"};
         entry->since_ns = now_ns;
+        entry->next = chain.newest;
+        chain.newest = entry;
+        if (chain.oldest == nullptr) chain.oldest = entry;
     }
     for (uint8_t priority = 0; priority < kPriorities; ++priority) {
-        // Acquire pairs with the release in pop(): whoever gets the room finds the ring's slot free.
-        const int64_t free = room_[priority].entries.fetch_sub(wanted[priority], std::memory_order_acquire);
-        if (free >= wanted[priority]) continue;
+        const uint32_t wanted = chains[priority].count;
+        const int64_t room = arrivals_[priority].room.fetch_sub(wanted, std::memory_order_relaxed);
+        if (room >= wanted) continue;
         // Another batch may meanwhile be refused for room that this one gives back.
         for (uint8_t undo = 0; undo <= priority; ++undo)
-            room_[undo].entries.fetch_add(wanted[undo], std::memory_order_relaxed);
+            arrivals_[undo].room.fetch_add(chains[undo].count, std::memory_order_relaxed);
         rejected_.fetch_add(1, std::memory_order_relaxed);
         return {Code::kTooManyRequests, "the queue of priority " + std::string(name(static_cast<Priority>(priority))) +
-                                            " has room for " + std::to_string(std::max<int64_t>(free, 0)) + " of " +
-                                            std::to_string(wanted[priority]) + " slices"};
+                                            " has room for " + std::to_string(std::max<int64_t>(room, 0)) + " of " +
+                                            std::to_string(wanted) + " slices"};
     }
-    // Runs of one priority go into their ring together; the room is ours, so that each fits.
-    void* burst[kBurst];
-    for (size_t at = 0; at < batch.size();) {
-        const Priority priority = batch[at]->priority;
-        unsigned count = 0;
-        for (; at < batch.size() && count < kBurst && batch[at]->priority == priority; ++at) burst[count++] = batch[at];
-        rte_ring_mp_enqueue_bulk(rings_[index(priority)].get(), burst, count, nullptr);
+    for (uint8_t priority = 0; priority < kPriorities; ++priority) {
+        const Chain& chain = chains[priority];
+        if (chain.count == 0) continue;
+        std::atomic<Queued*>& newest = arrivals_[priority].newest;
+        chain.oldest->next = newest.load(std::memory_order_relaxed);
+        // Release pairs with the acquire in collect(): the worker sees the entries as they were submitted. Entries
+        // leave all at once, so that a pointer that is still there is still the newest.
+        while (!newest.compare_exchange_weak(chain.oldest->next, chain.newest, std::memory_order_release,
+                                             std::memory_order_relaxed)) {
+        }
     }
     return {};
 }
 
 void PriorityQueues::collect(uint8_t priority) {
-    void* burst[kBurst];
-    unsigned count = 0;
-    do {
-        count = rte_ring_sc_dequeue_burst(rings_[priority].get(), burst, kBurst, nullptr);
-        for (unsigned i = 0; i < count; ++i) levels_[priority][priority].append(static_cast<Queued*>(burst[i]));
-    } while (count == kBurst);
+    std::atomic<Queued*>& newest = arrivals_[priority].newest;
+    if (newest.load(std::memory_order_relaxed) == nullptr) return;
+    Queued* in_order = nullptr;
+    for (Queued* entry = newest.exchange(nullptr, std::memory_order_acquire); entry != nullptr;) {
+        Queued* const older = entry->next;
+        entry->next = in_order;
+        in_order = entry;
+        entry = older;
+    }
+    while (in_order != nullptr) {
+        Queued* const next = in_order->next;
+        levels_[priority][priority].append(in_order);
+        in_order = next;
+    }
 }
 
 Queued* PriorityQueues::pop(uint8_t allowed, uint64_t now_ns) {
@@ -111,7 +99,7 @@ Queued* PriorityQueues::pop(uint8_t allowed, uint64_t now_ns) {
         if (next == nullptr) continue;
         served_ns_[level] = now_ns;
         Queued* entry = next->take_first();
-        room_[index(entry->priority)].entries.fetch_add(1, std::memory_order_release);
+        arrivals_[index(entry->priority)].room.fetch_add(1, std::memory_order_relaxed);
         return entry;
     }
     return nullptr;
@@ -119,7 +107,7 @@ Queued* PriorityQueues::pop(uint8_t allowed, uint64_t now_ns) {
 
 void PriorityQueues::requeue(Queued* entry, uint64_t now_ns) {
     const uint8_t priority = index(entry->priority);
-    room_[priority].entries.fetch_sub(1, std::memory_order_relaxed);
+    arrivals_[priority].room.fetch_sub(1, std::memory_order_relaxed);
     collect(priority);  // what was submitted before stays in front
     append(entry, priority, now_ns);
 }
@@ -149,7 +137,7 @@ void PriorityQueues::promote_level(uint8_t level, uint64_t now_ns) {
 }
 
 uint32_t PriorityQueues::depth(Priority priority) const {
-    const int64_t free = room_[index(priority)].entries.load(std::memory_order_relaxed);
+    const int64_t free = arrivals_[index(priority)].room.load(std::memory_order_relaxed);
     return static_cast<uint32_t>(config_.capacity - free);
 }
 

@@ -2,10 +2,13 @@
 // The three queues of a worker (T-10, T-11): any thread submits, the worker takes HIGH before MEDIUM before LOW.
 // Units: nanoseconds of CLOCK_MONOTONIC.
 //
-// 1. Each priority has a ring. A batch is taken whole or not at all: room is reserved in all rings that it needs before
-//    its first entry is written, so that a ring is never found full afterwards.
-// 2. The worker brings what came through the rings to lists of its own, by level and by priority. Promotion moves
-//    entries between those, so it needs no atomics; an entry keeps its priority, for the gate of the slots.
+// 1. A submitter links its batch and puts it, of each priority, in front of what is there already: one
+// compare-and-swap.
+//    The worker takes all at once and turns it round. (An rte_ring would do, but its enqueuers wait for each other: one
+//    that lost its core holds up all.) Room is counted apart: a batch reserves it at all priorities that it needs, or
+//    gives it back and is refused whole.
+// 2. The worker has lists of its own, by level and by priority. Promotion moves entries between those, so it needs no
+//    atomics; an entry keeps its priority, for the gate of the slots.
 // 3. Waiting too long is: not having been taken for priority_promotion_timeout_us, while nothing of the same level was
 //    taken either. A long LOW queue that moves on is not starved: promoted, all of it would be in front of HIGH within
 //    two timeouts, and there were no priorities any more.
@@ -14,13 +17,10 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <span>
 
 #include "tent/status.h"
 #include "tent/types.h"
-
-struct rte_ring;
 
 namespace rove::tent {
 
@@ -41,7 +41,6 @@ class PriorityQueues {
     static constexpr uint64_t kPromotionCheckNs = 1'000'000;  // as documented
 
     explicit PriorityQueues(const QueueConfig& config);
-    ~PriorityQueues();
     PriorityQueues(const PriorityQueues&) = delete;
     PriorityQueues& operator=(const PriorityQueues&) = delete;
 
@@ -70,11 +69,10 @@ class PriorityQueues {
         void append(Queued* entry);
         Queued* take_first();
     };
-    struct Freed {
-        void operator()(rte_ring* ring) const;
-    };
-    struct alignas(64) Room {
-        std::atomic<int64_t> entries{0};  // free; negative after requeue() into a full queue
+    // What submitters share, by priority.
+    struct alignas(64) Arrivals {
+        std::atomic<Queued*> newest{nullptr};
+        std::atomic<int64_t> room{0};  // entries; negative after requeue() into a full queue
     };
 
     void collect(uint8_t priority);
@@ -82,8 +80,7 @@ class PriorityQueues {
     void promote_level(uint8_t level, uint64_t now_ns);
 
     QueueConfig config_;
-    std::array<std::unique_ptr<rte_ring, Freed>, kPriorities> rings_;
-    std::array<Room, kPriorities> room_;
+    std::array<Arrivals, kPriorities> arrivals_;
     std::array<std::array<List, kPriorities>, kPriorities> levels_;  // by level, then by own priority
     std::array<uint64_t, kPriorities> served_ns_{};                  // when something of a level was last taken
     uint64_t checked_ns_ = 0;

@@ -39,13 +39,13 @@ Status override_ranks(const PriorityMatrix& matrix, std::span<const Device> devi
             changed.resize(static_cast<size_t>(node) + 1, std::vector<uint8_t>(devices.size(), 0));
         auto& row = changed[static_cast<size_t>(node)];
         row.assign(devices.size(), kRanks - 1);
-        for (uint8_t rank = 0; rank < lists.size(); ++rank) {
+        for (size_t rank = 0; rank < lists.size(); ++rank) {
             for (const std::string& name : lists[rank]) {
                 const auto found = std::find_if(devices.begin(), devices.end(),
                                                 [&](const Device& device) { return device.name == name; });
                 if (found == devices.end())
                     return {Code::kInvalidArgument, matrix.where + ": got \"" + name + "\", allowed " + names};
-                row[static_cast<size_t>(found - devices.begin())] = rank;
+                row[static_cast<size_t>(found - devices.begin())] = static_cast<uint8_t>(rank);
             }
         }
     }

@@ -19,18 +19,19 @@ namespace {
 
 constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
 constexpr uint64_t kSecond = 1'000'000'000;
-constexpr uint64_t kPatienceNs = 20'000'000;  // a thread that is to stop looks at least so often
-constexpr uint64_t kReapNs = 50'000'000;      // how long the bytes of a dead process keep lower priorities out
+constexpr uint64_t kPatienceNs = 5'000'000;  // how often the thread looks whether it is to stop, or to take over
+constexpr uint64_t kReapNs = 50'000'000;     // how long the bytes of a dead process keep lower priorities out
 constexpr int32_t kSlots = 3;
-
-timespec to_timespec(uint64_t ns) {
-    return {.tv_sec = static_cast<time_t>(ns / kSecond), .tv_nsec = static_cast<long>(ns % kSecond)};
-}
 
 uint64_t monotonic_ns() {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
     return static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec);
+}
+
+void sleep_until(uint64_t ns) {
+    const timespec until{.tv_sec = static_cast<time_t>(ns / kSecond), .tv_nsec = static_cast<long>(ns % kSecond)};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
 }
 
 // So that edges are in time: no slack of the timer (50 us by default), and in front of threads that poll. Without the
@@ -117,14 +118,14 @@ void Slots::run() {
     pthread_setname_np(pthread_self(), "tent-slots");
     be_punctual();
     while (!stop_.load(kRelaxed)) {
-        const timespec until = to_timespec(monotonic_ns() + kPatienceNs);
-        const int result = pthread_mutex_clocklock(&shared_->global_mutex, CLOCK_MONOTONIC, &until);
+        const int result = pthread_mutex_trylock(&shared_->global_mutex);
         if (result == EOWNERDEAD) {
             // The rotator died. It holds nothing but its office: what it wrote last is whole.
             pthread_mutex_consistent(&shared_->global_mutex);
             shared_->takeovers.fetch_add(1, kRelaxed);
-        } else if (result != 0) {
-            continue;  // ETIMEDOUT: there is a rotator
+        } else if (result != 0) {  // EBUSY: there is a rotator
+            sleep_until(monotonic_ns() + kPatienceNs);
+            continue;
         }
         rotating_.store(true, kRelaxed);
         rotate();
@@ -148,8 +149,7 @@ void Slots::rotate() {
             free_dead_processes(*shared_);
             reaped_ns = now = monotonic_ns();
         }
-        const timespec until = to_timespec(std::min((slot + 1) * config_.interval_ns, now + kPatienceNs));
-        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
+        sleep_until(std::min((slot + 1) * config_.interval_ns, now + kPatienceNs));
     }
 }
 

@@ -4,8 +4,9 @@
 //
 // 1. The state is a POSIX shared memory object. An flock on it makes creating, checking and joining one step; what a
 //    creator that died left half done is begun anew.
-// 2. Every process has a thread that waits for the robust mutex in the header. Who owns it is the rotator: it sleeps
-//    until the next edge and writes `current_slot`. Killed, the kernel hands the mutex to the next one that waits.
+// 2. Every process has a thread. The one that holds the robust mutex in the header is the rotator: it sleeps until the
+//    next edge and writes `current_slot`. The others try the mutex every 5 ms; once the kernel has marked it as that of
+//    a dead owner, one of them is the rotator. Slots are counted by the system's clock, so that it goes on in step.
 // 3. Processes publish the bytes that they have under way. While nobody has anything higher, and for one interval
 // after,
 //    so that a pause between two requests of a closed loop does not let a burst in, a slot is open to lower priorities

@@ -196,10 +196,10 @@ TEST_F(SlotsTest, T12_EdgesAreWithin100Microseconds) {
 }
 
 TEST_F(SlotsTest, T12_OneRotatesAndWhenItIsKilledAnotherTakesOver) {
-    Child first(config());
+    Child first(config()), third(config());
     ASSERT_EQ(first.ask('o'), "ok");
     ASSERT_TRUE(soon(1'000, [&] { return first.ask('r') == "yes"; }));
-    const auto slots = join(config());
+    auto slots = join(config());
     usleep(50'000);
     EXPECT_FALSE(slots->rotating());
     const uint64_t rotations = slots->rotations();
@@ -209,6 +209,10 @@ TEST_F(SlotsTest, T12_OneRotatesAndWhenItIsKilledAnotherTakesOver) {
     EXPECT_EQ(slots->takeovers(), 1u);
     const uint64_t taken = slots->rotations();
     EXPECT_TRUE(soon(500, [&] { return slots->rotations() >= taken + 10; })) << "slots go on";
+    // The office that was taken over can be handed over.
+    ASSERT_EQ(third.ask('o'), "ok");
+    slots.reset();
+    EXPECT_TRUE(soon(500, [&] { return third.ask('r') == "yes"; }));
 }
 
 TEST_F(SlotsTest, T12_OneThatLeavesHandsTheOfficeOver) {
