@@ -38,7 +38,8 @@ Engine::Engine(const ::rove::tent::Config& config)
       server_(core_.jobs(), [this](MessageType type, const Json& body) { return answer(type, body); },
               [this](const Json& lease) {
                   uint64_t instance = 0;
-                  if (!get(lease, "instance", &instance)) return;
+                  if (!get(lease, "instance", &instance) || --leases_[instance] != 0) return;
+                  leases_.erase(instance);
                   if (rdma_ != nullptr) rdma_->passive().forget(instance);
                   tcp_server_.forget(instance);
               }),
@@ -202,8 +203,12 @@ Json Engine::answer(MessageType type, const Json& body) {
             return close_connection(body);
         case MessageType::kNotify:
             return {{"ok", receive(body)}};
+        case MessageType::kLease: {
+            uint64_t instance = 0;
+            if (get(body, "instance", &instance)) ++leases_[instance];
+            [[fallthrough]];
+        }
         case MessageType::kProbe:
-        case MessageType::kLease:
             return {{"ok", true}, {"instance", core_.instance()}};
         case MessageType::kReply:
             break;
