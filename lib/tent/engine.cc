@@ -65,9 +65,13 @@ Status Engine::open() {
     core_.announce = [this](std::shared_ptr<Announcement> announcement) {
         core_.jobs().add([this, announcement = std::move(announcement)] { announce(announcement); });
     };
+    const ::rove::tent::Config& config = core_.config();
+    if (config.metadata_type != MetadataType::kP2p)
+        return {Code::kNotImplemented, "key 'metadata_type': only \"p2p\" is there so far"};
+    if (config.metrics.enabled)
+        return {Code::kNotImplemented, "key 'metrics.enabled': only DPDK's telemetry is there so far"};
     Status status = open_transports();
     if (!status.ok()) return status;
-    const ::rove::tent::Config& config = core_.config();
     if (config.enable_shm) backend(Transport::kShm) = std::make_unique<ShmBackend>(core_, machine_);
     if (config.enable_tcp) {
         backend(Transport::kTcp) = std::make_unique<TcpBackend>(core_);
