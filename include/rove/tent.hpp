@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// The TENT engine for C++ programs: one-sided transfers between the memory of processes (and files), cut into slices and sprayed over
+// all ports, with priorities, policies and failover. C programs include <rove/tent.h>. Link with librove-tent.
+//
+// All calls may be made by any thread. Calls that return a Status return what is wrong in words too. Lengths are bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tent/status.h"
+
+namespace rove::tent {
+
+class Engine;
+
+using SegmentID = uint64_t;
+using BatchID = uint64_t;
+using Location = std::string;  // "cpu:N": the memory of NUMA node N; "*": not said
+
+inline constexpr SegmentID kLocalSegment = 0;
+inline constexpr const char* kWildcardLocation = "*";
+
+// Of a request: what has a lower number goes first.
+enum : int { PRIO_HIGH = 0, PRIO_MEDIUM = 1, PRIO_LOW = 2 };
+
+enum class TransportType : int {
+    UNSPEC = 0,  // the policies decide
+    RDMA = 1,
+    MNNVL = 2,
+    SHM = 3,
+    NVLINK = 4,
+    GDS = 5,
+    IOURING = 6,
+    TCP = 7,
+    ASCEND = 8,
+    SUNRISE_LINK = 9,
+    TPU = 10,
+    UB = 11,
+    MPCOMM = 12,
+};
+
+struct Request {
+    enum OpCode : int { READ = 0, WRITE = 1 };
+
+    OpCode opcode = READ;      // READ: from the target to `source`
+    void* source = nullptr;    // local memory, within one registered buffer
+    SegmentID target_id = 0;   // of openSegment()
+    uint64_t target_offset = 0;  // the address in the owner's process, or the offset in a file
+    size_t length = 0;
+    int priority = PRIO_HIGH;
+    std::string policy_name;   // takes this policy; empty: the first that matches
+    TransportType transport_hint = TransportType::UNSPEC;  // of the first attempt
+};
+
+// The states of TransferState (tent/status.h), under their documented names.
+enum TransferStatusEnum : int {
+    INITIAL = 0,
+    PENDING = 1,
+    INVALID = 2,
+    CANCELED = 3,
+    COMPLETED = 4,
+    TIMEOUT = 5,
+    FAILED = 6,
+};
+
+struct TransferStatus {
+    TransferStatusEnum s = INITIAL;
+    size_t transferred_bytes = 0;
+};
+
+struct Notification {
+    std::string name;  // up to 255 bytes
+    std::string msg;   // up to 4095 bytes
+};
+
+struct MemoryOptions {
+    Location location = kWildcardLocation;
+    Permission perm = Permission::kGlobalReadWrite;
+};
+
+struct SegmentInfo {
+    enum class Type { Memory, File };
+    struct Buffer {
+        uint64_t base = 0, length = 0;
+        Location location;
+    };
+    Type type = Type::Memory;
+    std::vector<Buffer> buffers;  // that may be read, and mostly written
+};
+
+struct NicLoadStats {
+    std::string name;
+    uint64_t inflight_bytes = 0;
+    double ewma_bandwidth_bps = 0;  // bytes per second, as learned
+};
+
+// A configuration file (TOML; "": none) and keys that replace or add to it: set("transports/rdma/enable_smart_scheduling", "false").
+struct Settings {
+    std::string file;
+    std::vector<std::pair<std::string, std::string>> values;
+
+    void set(std::string key, std::string value) { values.emplace_back(std::move(key), std::move(value)); }
+};
+
+class TransferEngine {
+  public:
+    // With the file that MC_TENT_CONF names, if any.
+    TransferEngine();
+    explicit TransferEngine(const std::string& config_path);
+    explicit TransferEngine(const Settings& settings);
+    ~TransferEngine();  // what is under way is given up
+    TransferEngine(const TransferEngine&) = delete;
+    TransferEngine& operator=(const TransferEngine&) = delete;
+
+    // Whether the engine has started. If not, all calls return why, and so does startStatus().
+    bool available() const { return engine_ != nullptr; }
+    const Status& startStatus() const { return start_; }
+
+    // Under this name others open our segment. Empty if not available.
+    std::string getSegmentName() const;
+    std::string getRpcServerAddress() const;
+    uint16_t getRpcServerPort() const;
+    // {"nics": [{"name", "numa_node", "bandwidth_gbps", "up"}]}
+    std::string getLocalTopologyString() const;
+
+    // "" or our own name: handle 0. kInvalidArgument: not a name; kRpcServiceError: its process does not answer.
+    Status openSegment(SegmentID& handle, const std::string& name);
+    Status closeSegment(SegmentID handle);
+    Status getSegmentInfo(SegmentID handle, SegmentInfo& info);
+    // kRpcServiceError: its process does not answer within a second.
+    Status probePeerAliveByID(SegmentID handle);
+
+    // Memory that other processes of this machine can map, registered.
+    Status allocateLocalMemory(void** addr, size_t size, const Location& location = kWildcardLocation);
+    Status allocateLocalMemory(void** addr, size_t size, const MemoryOptions& options);
+    Status freeLocalMemory(void* addr);
+    // Registering the same range again counts; it is unregistered as often. kInvalidArgument: not a range, used by requests that are
+    // under way (unregistering), or registered with another permission. kRdmaError: a device refuses.
+    Status registerLocalMemory(void* addr, size_t size, Permission permission = Permission::kGlobalReadWrite);
+    Status registerLocalMemory(void* addr, size_t size, const MemoryOptions& options);
+    // All or none.
+    Status registerLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes,
+                               Permission permission = Permission::kGlobalReadWrite);
+    Status registerLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes,
+                               const MemoryOptions& options);
+    Status unregisterLocalMemory(void* addr, size_t size);
+    Status unregisterLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes);
+
+    // For up to `size` requests; 0: none left.
+    BatchID allocateBatch(size_t size);
+    // When requests of it are under way, it goes with the last of them.
+    Status freeBatch(BatchID batch);
+
+    // Takes all requests or none. kInvalidArgument: a field, a range, the batch, or a transport_hint that is not available;
+    // kAddressNotRegistered: not within one registered buffer, here or there; kInvalidEntry: no such segment handle;
+    // kTooManyRequests: the batch, or the engine, has no room; kRpcServiceError: the peer's process has gone;
+    // kDeviceNotFound: no transport can carry it now.
+    Status submitTransfer(BatchID batch, std::span<const Request> requests);
+    Status submitTransfer(BatchID batch, std::initializer_list<Request> requests) {
+        return submitTransfer(batch, std::span(requests.begin(), requests.size()));
+    }
+    // The targets receive `notification` when all of `requests` are complete.
+    Status submitTransfer(BatchID batch, std::span<const Request> requests, const Notification& notification);
+    Status submitTransfer(BatchID batch, std::initializer_list<Request> requests, const Notification& notification) {
+        return submitTransfer(batch, std::span(requests.begin(), requests.size()), notification);
+    }
+    // What is not on its way yet is dropped; if that was anything, the task ends as CANCELED.
+    Status cancelTransfer(BatchID batch, size_t task);
+
+    // COMPLETED: it is in the target's memory (WRITE) or in ours (READ), and nothing of it changes either any more. FAILED, TIMEOUT,
+    // CANCELED: any part may have been carried. These calls also make progress.
+    Status getTransferStatus(BatchID batch, size_t task, TransferStatus& status);
+    Status getTransferStatus(BatchID batch, std::vector<TransferStatus>& list);
+    // The worst of all tasks, once none is under way.
+    Status getTransferStatus(BatchID batch, TransferStatus& overall);
+    Status progressBatch(BatchID batch);
+
+    Status sendNotification(SegmentID target, const Notification& notification);
+    Status receiveNotification(std::vector<Notification>& list);
+
+    Status getNicLoadStats(std::vector<NicLoadStats>& list);
+    // "Dev 0: Total=10.5 GB, EWMA BW=45.23 Gbps, Inflight=0 bytes" for each port, to standard output.
+    void printTrafficStats() const;
+
+  private:
+    std::unique_ptr<Engine> engine_;
+    Status start_;
+};
+
+}  // namespace rove::tent

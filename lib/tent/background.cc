@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// See background.h.
+#include "tent/background.h"
+
+#include <linux/futex.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace rove::tent {
+
+namespace {
+
+constexpr uint64_t kWatchNapNs = 500'000;   // how long completions may wait when the program stops driving
+constexpr uint64_t kFirstNapNs = 20'000;     // the shortest sleep that is worth its two system calls
+constexpr uint64_t kLastNapNs = 500'000;     // something is under way and nothing moves
+constexpr uint64_t kTidyNs = 100'000'000;
+constexpr uint64_t kDriving = 4;             // calls in a watch nap: fewer, and the program does not drive
+
+}  // namespace
+
+void Background::start(std::function<void()> tidy) {
+    tidy_ = std::move(tidy);
+    // The program's signals are its own threads' business.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { run(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Background::stop() {
+    if (!thread_.joinable()) return;
+    stop_.store(true);
+    wake();
+    thread_.join();
+}
+
+void Background::wake() {
+    if (asleep_.load(std::memory_order_seq_cst) != 0 && asleep_.exchange(0, std::memory_order_seq_cst) != 0)
+        syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+void Background::nap(uint64_t ns, bool until_woken) {
+    const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAIT_PRIVATE, until_woken ? 1 : 0, &time, nullptr, 0);
+}
+
+void Background::run() {
+    prctl(PR_SET_NAME, "rove-tent");
+    prctl(PR_SET_TIMERSLACK, 1);  // ns; the default of 50 us would double our shorter naps
+    uint64_t tidied_ns = monotonic_ns(), nap_ns = kFirstNapNs, drives = core_.drives();
+    while (!stop_.load()) {
+        const uint64_t now_ns = monotonic_ns();
+        if (now_ns - tidied_ns >= kTidyNs) {
+            tidied_ns = now_ns;
+            tidy_();
+        }
+        const uint64_t seen = core_.drives();
+        if (seen - drives >= kDriving) {
+            drives = seen;
+            nap_ns = kFirstNapNs;
+            nap(kWatchNapNs, false);
+            continue;
+        }
+        drives = seen;
+        uint64_t deadline_ns = kNever;
+        const bool moved = core_.background_round(&deadline_ns);
+        if (core_.unfinished() != 0) {
+            nap_ns = moved ? kFirstNapNs : std::min(nap_ns * 2, kLastNapNs);
+            nap(nap_ns, false);
+            continue;
+        }
+        asleep_.store(1, std::memory_order_seq_cst);
+        const uint64_t until_ns = std::min(deadline_ns, now_ns + kTidyNs);
+        if (core_.unfinished() == 0 && until_ns > now_ns && !stop_.load()) nap(until_ns - now_ns, true);
+        asleep_.store(0, std::memory_order_seq_cst);
+    }
+}
+
+}  // namespace rove::tent

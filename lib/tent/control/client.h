@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls to one peer's control server. Each call has a connection to itself while it lasts, so that a slow answer delays no other
+// call; connections are kept for the next one.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tent/control/frame.h"
+
+namespace rove::tent {
+
+class ControlClient {
+  public:
+    explicit ControlClient(std::string address) : address_(std::move(address)) {}
+    ~ControlClient();
+    ControlClient(const ControlClient&) = delete;
+    ControlClient& operator=(const ControlClient&) = delete;
+
+    const std::string& address() const { return address_; }
+
+    // Sends and waits for the answer, at most `timeout_ns`. Nothing: the peer cannot be reached, or did not answer as it must.
+    // Any thread.
+    std::optional<Json> call(MessageType type, const Json& body, uint64_t timeout_ns);
+
+  private:
+    std::optional<Json> exchange(int fd, MessageType type, const Json& body, uint64_t deadline_ns);
+
+    const std::string address_;  // host:port
+    std::mutex mutex_;
+    std::vector<int> idle_;
+    uint32_t sequence_ = 0;
+};
+
+}  // namespace rove::tent

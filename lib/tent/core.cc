@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// See core.h.
+#include "tent/core.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rove::tent {
+
+void Core::try_drive() {
+    drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (waiting_.load(std::memory_order_relaxed) != 0) return;
+    std::unique_lock lock(drive_, std::try_to_lock);
+    if (lock.owns_lock()) round(monotonic_ns());
+}
+
+void Core::with_lock(const std::function<void()>& work) {
+    waiting_.fetch_add(1, std::memory_order_relaxed);
+    const std::lock_guard lock(drive_);
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+    work();
+}
+
+bool Core::background_round(uint64_t* deadline_ns) {
+    bool moved = false;
+    const std::lock_guard lock(drive_);
+    const uint64_t now_ns = monotonic_ns();
+    moved = round(now_ns);
+    *deadline_ns = kNever;
+    for (const auto& backend : backends_)
+        if (backend != nullptr) *deadline_ns = std::min(*deadline_ns, backend->next_deadline(now_ns));
+    return moved;
+}
+
+bool Core::round(uint64_t now_ns) {
+    bool moved = false;
+    for (const auto& backend : backends_)
+        if (backend != nullptr) moved |= backend->progress(now_ns);
+    if (freed_first_ != nullptr) {
+        pool_.give(freed_first_, freed_last_);
+        freed_first_ = freed_last_ = nullptr;
+    }
+    return moved;
+}
+
+void Core::begin(Task& task) {
+    unfinished_.fetch_add(1, std::memory_order_relaxed);
+    task.peer->tasks.fetch_add(1, std::memory_order_relaxed);
+    if (slots_ != nullptr) slots_->add_pending(task.priority, task.bytes, monotonic_ns());
+}
+
+uint8_t Core::allowed(uint64_t now_ns) const {
+    constexpr uint8_t kAll = (1 << kPriorities) - 1;
+    if (slots_ == nullptr) return kAll;
+    uint8_t bits = 0;
+    for (uint8_t i = 0; i < kPriorities; ++i)
+        if (slots_->can_send(static_cast<Priority>(i), now_ns)) bits |= static_cast<uint8_t>(1u << i);
+    return bits;
+}
+
+bool Core::is_wanted(Slice& slice, uint64_t now_ns) {
+    Task& task = *slice.task;
+    if (now_ns >= task.deadline_ns && !task.failed) task.timed_out = true;
+    if (!task.failed && !task.timed_out && !task.canceled.load(std::memory_order_relaxed)) return true;
+    release(slice);
+    return false;
+}
+
+void Core::done(Slice& slice) {
+    Task& task = *slice.task;
+    TransportCounters& counters = transports[static_cast<size_t>(task.selection.transport)];
+    ++counters.slices;
+    (task.direction == Direction::kRead ? counters.read_bytes : counters.write_bytes) += slice.length;
+    task.transferred.store(task.transferred.load(std::memory_order_relaxed) + slice.length, std::memory_order_relaxed);
+    release(slice);
+}
+
+void Core::fail(Slice& slice) {
+    slice.task->failed = true;
+    release(slice);
+}
+
+void Core::retry(Slice& slice, uint64_t now_ns) {
+    const Transport transport = slice.task->selection.transport;
+    if (++slice.attempts > config_.rdma.max_retry_count) {
+        move_elsewhere(slice, transport, now_ns);
+        return;
+    }
+    ++transports[static_cast<size_t>(transport)].retries;
+    slice.task->peer->channel(transport)->queues.requeue(&slice, now_ns);
+}
+
+void Core::move_elsewhere(Slice& slice, Transport from, uint64_t now_ns) {
+    Task& task = *slice.task;
+    // The first slice that fails moves the task, the others follow.
+    if (task.selection.transport == from) {
+        if (++task.failovers > config_.max_failover_attempts) {
+            fail(slice);
+            return;
+        }
+        task.context.excluded |= 1u << static_cast<unsigned>(from);
+        task.context.hint = Transport::kUnspec;
+        if (!selector_->select(task.context, 0, &task.selection).ok()) {
+            fail(slice);
+            return;
+        }
+    }
+    ++transports[static_cast<size_t>(from)].failovers;
+    slice.attempts = 0;
+    task.peer->channel(task.selection.transport)->queues.requeue(&slice, now_ns);
+}
+
+void Core::drop_fence(Task& task, bool closed) {
+    if (!closed) task.failed = true;
+    if (--task.fences == 0 && task.slices_left == 0) finish(task);
+}
+
+void Core::release(Slice& slice) {
+    Task& task = *slice.task;
+    slice.task = nullptr;
+    slice.next = freed_first_;
+    freed_first_ = &slice;
+    if (freed_last_ == nullptr) freed_last_ = &slice;
+    if (--task.slices_left == 0 && task.fences == 0) finish(task);
+}
+
+void Core::finish(Task& task) {
+    PriorityCounters& counters = priorities[index(task.priority)];
+    const bool whole = task.transferred.load(std::memory_order_relaxed) == task.bytes;
+    TransferState state = TransferState::kCompleted;
+    if (task.failed) {
+        state = TransferState::kFailed;
+        ++counters.failed;
+    } else if (task.timed_out && !whole) {
+        state = TransferState::kTimeout;
+        ++counters.timed_out;
+    } else if (!whole) {
+        state = TransferState::kCanceled;
+        ++counters.canceled;
+    } else {
+        ++counters.requests;
+        counters.bytes += task.bytes;
+    }
+    if (slots_ != nullptr) slots_->remove_pending(task.priority, task.bytes, monotonic_ns());
+    unfinished_.fetch_sub(1, std::memory_order_relaxed);
+    task.peer->tasks.fetch_sub(1, std::memory_order_relaxed);
+    task.peer.reset();
+    task.local.reset();
+    task.segment.reset();
+    const std::shared_ptr<Announcement> announcement = std::move(task.announcement);
+    Batch& batch = *task.batch;
+    task.state.store(state, std::memory_order_release);
+    if (announcement != nullptr && state == TransferState::kCompleted && --announcement->tasks_left == 0)
+        announce(announcement);
+    if (batch.unfinished.fetch_sub(1) == 1 && batch.freed.load()) recycle(batch);
+}
+
+}  // namespace rove::tent

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// What happens to tasks and slices once they are queued, and whose turn it is to make progress.
+//
+// The drive lock. Whoever holds it is the engine: it takes slices from queues, posts, polls, retries, finishes tasks. A program's
+// thread takes it for one round at a time in submitTransfer() and getTransferStatus(), unless another has it; the background thread
+// (background.h) does while the program is elsewhere. Nothing that may block is done with it: that is for jobs, which take it to
+// bring back what came of it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "tent/backend.h"
+#include "tent/config.h"
+#include "tent/control/jobs.h"
+#include "tent/peer.h"
+#include "tent/slots.h"
+#include "tent/task.h"
+
+namespace rove::tent {
+
+struct TransportCounters {
+    uint64_t read_bytes = 0, write_bytes = 0, slices = 0;
+    uint64_t retries = 0;    // slices tried again on the same transport
+    uint64_t failovers = 0;  // slices given to another transport
+};
+
+struct PriorityCounters {
+    uint64_t requests = 0, bytes = 0;  // complete
+    uint64_t failed = 0, timed_out = 0, canceled = 0;
+};
+
+class Core {
+  public:
+    // So many may be under way at once, in all requests: what is too much is refused, so a queue is never full.
+    static constexpr uint32_t kMaxSlices = 65536;
+
+    explicit Core(const ::rove::tent::Config& config) : config_(config), pool_(kMaxSlices) {}
+
+    const ::rove::tent::Config& config() const { return config_; }
+    Jobs& jobs() { return jobs_; }
+    SlicePool& pool() { return pool_; }
+    uint64_t instance() const { return instance_; }
+    void set_instance(uint64_t instance) { instance_ = instance; }
+    // Of a connection: greater than all before.
+    uint64_t next_number() { return next_number_.fetch_add(1); }
+    void set_slots(std::unique_ptr<Slots> slots) { slots_ = std::move(slots); }
+    Slots* slots() { return slots_.get(); }
+    void set_selector(TransportSelector selector) { selector_.emplace(std::move(selector)); }
+    const TransportSelector& selector() const { return *selector_; }
+    std::array<std::unique_ptr<Backend>, kTransports>& backends() { return backends_; }
+    const std::array<std::unique_ptr<Backend>, kTransports>& backends() const { return backends_; }
+
+    // --- the drive lock ---
+    // A round, if nobody else makes one.
+    void try_drive();
+    // Runs `work` with the lock.
+    void with_lock(const std::function<void()>& work);
+    // A round of the background thread. Returns whether anything moved; `*deadline_ns`: when there is work again.
+    bool background_round(uint64_t* deadline_ns);
+    uint64_t drives() const { return drives_.load(std::memory_order_relaxed); }  // by the program's threads
+    uint64_t unfinished() const { return unfinished_.load(std::memory_order_relaxed); }  // tasks
+
+    // A task is about to be queued. Any thread.
+    void begin(Task& task);
+
+    // --- with the drive lock ---
+    // Bit (1 << priority): whether it may be posted now (slots).
+    uint8_t allowed(uint64_t now_ns) const;
+    // Whether a slice that was taken from a queue is still wanted. If not, it is gone.
+    bool is_wanted(Slice& slice, uint64_t now_ns);
+    // It was carried.
+    void done(Slice& slice);
+    // Nobody will carry it: its task fails.
+    void fail(Slice& slice);
+    // It is tried again by the transport that it was with, or, when it was too often, by another one.
+    void retry(Slice& slice, uint64_t now_ns);
+    // It is tried by another transport than the one of `from`.
+    void move_elsewhere(Slice& slice, Transport from, uint64_t now_ns);
+    // Something of the task may still change the peer's memory, until drop_fence(). `closed`: it is sure that it does not any more.
+    void add_fence(Task& task) { ++task.fences; }
+    void drop_fence(Task& task, bool closed);
+
+    std::array<TransportCounters, kTransports> transports{};
+    std::array<PriorityCounters, kPriorities> priorities{};
+
+    // Called when a batch that was freed has nothing under way any more.
+    std::function<void(Batch&)> recycle;
+    // Called when all tasks of an announcement are complete.
+    std::function<void(std::shared_ptr<Announcement>)> announce;
+
+  private:
+    bool round(uint64_t now_ns);
+    void release(Slice& slice);
+    void finish(Task& task);
+
+    const ::rove::tent::Config config_;
+    uint64_t instance_ = 0;
+    std::atomic<uint64_t> next_number_{1};
+    Jobs jobs_;
+    SlicePool pool_;
+    std::unique_ptr<Slots> slots_;
+    std::optional<TransportSelector> selector_;
+    std::array<std::unique_ptr<Backend>, kTransports> backends_;
+
+    std::mutex drive_;
+    std::atomic<uint32_t> waiting_{0};  // for the lock: those who only poll leave it to them
+    std::atomic<uint64_t> drives_{0}, unfinished_{0};
+    // Slices that were given back in this round.
+    Slice* freed_first_ = nullptr;
+    Slice* freed_last_ = nullptr;
+};
+
+}  // namespace rove::tent

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starting and stopping, segments, and the answers of the control plane. Memory: engine_memory.cc; transfers: engine_transfer.cc.
+#include "tent/engine.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <random>
+#include <utility>
+
+#include "tent/telemetry.h"
+#include "tent/transports/rdma/rdma_backend.h"
+#include "tent/transports/shm/shm_backend.h"
+#include "tent/transports/tcp/tcp_backend.h"
+
+namespace rove::tent {
+
+namespace {
+
+constexpr uint64_t kProbeNs = 1'000'000'000, kNotifyNs = 3'000'000'000;
+
+std::string boot_id() {
+    std::string id;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+    return id;
+}
+
+bool is_ok(const std::optional<Json>& answer) {
+    bool ok = false;
+    return answer && get(*answer, "ok", &ok) && ok;
+}
+
+}  // namespace
+
+Engine::Engine(const ::rove::tent::Config& config)
+    : core_(config),
+      server_(core_.jobs(), [this](MessageType type, const Json& body) { return answer(type, body); },
+              [this](const Json& lease) {
+                  uint64_t instance = 0;
+                  if (!get(lease, "instance", &instance) || --leases_[instance] != 0) return;
+                  leases_.erase(instance);
+                  if (rdma_ != nullptr) rdma_->passive().forget(instance);
+                  tcp_server_.forget(instance);
+              }),
+      peers_(core_, server_),
+      background_(core_),
+      tcp_server_(memory_) {}
+
+Status Engine::start(const ::rove::tent::Config& config, std::unique_ptr<Engine>* out) {
+    std::unique_ptr<Engine> engine(new Engine(config));
+    Status status = engine->open();
+    if (status.ok()) *out = std::move(engine);
+    return status;
+}
+
+Status Engine::open() {
+    std::random_device random;
+    core_.set_instance(uint64_t{random()} << 31 | random());  // fits what JSON readers elsewhere take for a number
+    machine_ = boot_id();
+    core_.recycle = [this](Batch& batch) {
+        const std::lock_guard lock(batch_mutex_);
+        free_batches_.push_back(&batch);
+    };
+    core_.announce = [this](std::shared_ptr<Announcement> announcement) {
+        core_.jobs().add([this, announcement = std::move(announcement)] { announce(announcement); });
+    };
+    const ::rove::tent::Config& config = core_.config();
+    if (config.metadata_type != MetadataType::kP2p)
+        return {Code::kNotImplemented, "key 'metadata_type': only \"p2p\" is there so far"};
+    if (config.metrics.enabled)
+        return {Code::kNotImplemented, "key 'metrics.enabled': only DPDK's telemetry is there so far"};
+    Status status = open_transports();
+    if (!status.ok()) return status;
+    if (config.enable_shm) backend(Transport::kShm) = std::make_unique<ShmBackend>(core_, machine_);
+    if (config.enable_tcp) {
+        backend(Transport::kTcp) = std::make_unique<TcpBackend>(core_);
+        const std::string error = tcp_server_.start(config.rpc_server_hostname);
+        if (!error.empty()) return {Code::kRpcServiceError, "key 'rpc_server_hostname': " + error};
+    }
+    const std::string error = server_.start(config.rpc_server_hostname, config.rpc_server_port);
+    if (!error.empty()) return {Code::kRpcServiceError, error};
+    host_ = config.rpc_server_hostname.empty() ? own_address() : config.rpc_server_hostname;
+    const std::string address = host_ + ":" + std::to_string(server_.port());
+    name_ = address;  // as p2p has it: whoever knows the name can ask us
+    peers_.set_local(name_, address);
+    background_.start([this] { peers_.tidy(); });
+    show_in_telemetry(*this);
+    return {};
+}
+
+Status Engine::open_transports() {
+    const ::rove::tent::Config& config = core_.config();
+    std::unique_ptr<Slots> slots;
+    Status status = Slots::open(config.rdma.slots, &slots);
+    if (!status.ok()) return status;
+    core_.set_slots(std::move(slots));
+    std::vector<std::unique_ptr<VerbsDevice>> devices;
+    if (config.rdma.enable) status = VerbsDevice::open_all(config, &devices);
+    if (!status.ok()) return status;
+    std::vector<std::string> names;
+    for (const auto& device : devices) names.push_back(device->name());
+    if (!devices.empty()) {
+        std::unique_ptr<RdmaBackend> rdma;
+        status = RdmaBackend::create(core_, std::move(devices), &rdma);
+        if (!status.ok()) return status;
+        rdma_ = rdma.get();
+        backend(Transport::kRdma) = std::move(rdma);
+    }
+    std::optional<TransportSelector> selector;
+    status = TransportSelector::create(
+        config.policies, names, config.strict,
+        [this](Transport transport, const SelectionContext& context) { return can_carry(transport, context); },
+        &selector);
+    if (status.ok()) core_.set_selector(std::move(*selector));
+    return status;
+}
+
+Engine::~Engine() {
+    hide_from_telemetry(*this);
+    background_.stop();
+    server_.stop();
+    core_.jobs().stop();
+    peers_.clear();  // from here on we change no memory of others, and the next line sees to ours
+    tcp_server_.stop();
+    for (const auto& buffer : memory_.all())
+        for (const auto& backend : core_.backends())
+            if (backend != nullptr) backend->remove_memory(*buffer);
+    for (auto& [address, memory] : allocated_) memory.destroy();
+}
+
+std::vector<std::string> Engine::device_names() const {
+    std::vector<std::string> names;
+    if (rdma_ == nullptr) return names;
+    for (const auto& device : rdma_->devices()) names.push_back(device->name());
+    return names;
+}
+
+Status Engine::open_segment(const std::string& name, uint64_t* handle) {
+    if (name.empty() || name == name_) {
+        *handle = Peers::kLocal;
+        return {};
+    }
+    const size_t colon = name.rfind(':');
+    if (colon == std::string::npos || colon == 0 || name.find_first_not_of("0123456789", colon + 1) != std::string::npos ||
+        colon + 1 == name.size()) {
+        return {Code::kInvalidArgument, "segment '" + name + "': HOST:PORT of its engine is allowed (metadata_type p2p)"};
+    }
+    return peers_.open(name, name, handle);
+}
+
+Status Engine::segment_info(uint64_t handle, std::shared_ptr<const SegmentDesc>* out) {
+    std::shared_ptr<Peer> peer;
+    Status status = peers_.find(handle, &peer);
+    if (status.ok()) status = peers_.refresh(peer);
+    if (status.ok()) *out = peer->segment();
+    return status;
+}
+
+Status Engine::probe(uint64_t handle) {
+    std::shared_ptr<Peer> peer;
+    Status status = peers_.find(handle, &peer);
+    if (!status.ok()) return status;
+    if (peer->control().call(MessageType::kProbe, Json::object(), kProbeNs)) return {};
+    return {Code::kRpcServiceError, "segment '" + peer->name() + "': no answer within " + std::to_string(kProbeNs / 1'000'000) +
+                                        " ms"};
+}
+
+Json Engine::describe() const {
+    SegmentDesc segment;
+    segment.name = name_;
+    segment.instance = core_.instance();
+    segment.machine = machine_;
+    segment.pid = static_cast<uint32_t>(getpid());
+    if (core_.config().enable_tcp) segment.data_address = host_ + ":" + std::to_string(tcp_server_.port());
+    if (rdma_ != nullptr) {
+        for (const auto& device : rdma_->devices()) {
+            DeviceDesc& one = segment.devices.emplace_back();
+            one.name = device->name();
+            std::copy_n(device->gid().raw, one.gid.size(), one.gid.begin());
+            one.mtu = device->mtu();
+        }
+    }
+    for (const auto& buffer : memory_.all()) {
+        if (buffer->permission == Permission::kLocalReadWrite) continue;
+        BufferDesc& one = segment.buffers.emplace_back();
+        one.address = buffer->address;
+        one.length = buffer->length;
+        one.location = buffer->location;
+        one.writable = buffer->permission == Permission::kGlobalReadWrite;
+        one.shm = buffer->shm;
+        one.shm_offset = buffer->shm_offset;
+        for (const auto& backend : core_.backends())
+            if (backend != nullptr) backend->describe(*buffer, &one);
+    }
+    return to_json(segment);
+}
+
+Json Engine::answer(MessageType type, const Json& body) {
+    switch (type) {
+        case MessageType::kDescribe:
+            return describe();
+        case MessageType::kConnect:
+            if (rdma_ == nullptr) break;
+            return rdma_->passive().connect(body);
+        case MessageType::kClose:
+            return close_connection(body);
+        case MessageType::kNotify:
+            return {{"ok", receive(body)}};
+        case MessageType::kLease: {
+            uint64_t instance = 0;
+            if (get(body, "instance", &instance)) ++leases_[instance];
+            [[fallthrough]];
+        }
+        case MessageType::kProbe:
+            return {{"ok", true}, {"instance", core_.instance()}};
+        case MessageType::kReply:
+            break;
+    }
+    return {{"ok", false}, {"error", "not offered"}};
+}
+
+Json Engine::close_connection(const Json& body) {
+    ConnectionName name;
+    if (name.parse(body) && name.rail == TcpServer::kRail) {
+        tcp_server_.close_connection(name.instance, name.number);
+        return {{"ok", true}};
+    }
+    if (rdma_ == nullptr) return {{"ok", false}, {"error", "not offered"}};
+    return rdma_->passive().close(body);
+}
+
+bool Engine::receive(const Json& body) {
+    NotificationText text;
+    if (!get(body, "name", &text.name) || !get(body, "message", &text.message)) return false;
+    if (text.name.size() > kMaxNotificationName || text.message.size() > kMaxNotificationMessage) return false;
+    const std::lock_guard lock(notification_mutex_);
+    if (notifications_.size() >= kMaxNotifications) return false;
+    notifications_.push_back(std::move(text));
+    return true;
+}
+
+Status Engine::notify(uint64_t handle, const NotificationText& notification) {
+    if (notification.name.size() > kMaxNotificationName || notification.message.size() > kMaxNotificationMessage) {
+        return {Code::kInvalidArgument, "notification: a name of up to " + std::to_string(kMaxNotificationName) +
+                                            " bytes and a message of up to " + std::to_string(kMaxNotificationMessage) +
+                                            " are allowed"};
+    }
+    std::shared_ptr<Peer> peer;
+    Status status = peers_.find(handle, &peer);
+    if (!status.ok()) return status;
+    const Json body{{"name", notification.name}, {"message", notification.message}};
+    if (is_ok(peer->control().call(MessageType::kNotify, body, kNotifyNs))) return {};
+    return {Code::kRpcServiceError, "segment '" + peer->name() + "' did not take the notification"};
+}
+
+void Engine::announce(const std::shared_ptr<Announcement>& announcement) {
+    const Json body{{"name", announcement->name}, {"message", announcement->message}};
+    for (const auto& target : announcement->targets) target->control().call(MessageType::kNotify, body, kNotifyNs);
+}
+
+std::vector<NotificationText> Engine::take_notifications() {
+    const std::lock_guard lock(notification_mutex_);
+    std::vector<NotificationText> taken(std::make_move_iterator(notifications_.begin()),
+                                        std::make_move_iterator(notifications_.end()));
+    notifications_.clear();
+    return taken;
+}
+
+bool Engine::can_carry(Transport transport, const SelectionContext& context) const {
+    const auto& question = static_cast<const Question&>(context);
+    if ((question.excluded & 1u << static_cast<unsigned>(transport)) != 0) return false;
+    const Channel* channel = question.peer->channel(transport);
+    return channel != nullptr && channel->available(*question.remote);
+}
+
+}  // namespace rove::tent

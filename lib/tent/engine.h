@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine behind the public classes and functions (include/rove): puts the parts together. Calls are any thread's.
+// Units: bytes, nanoseconds of CLOCK_MONOTONIC.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tent/background.h"
+#include "tent/control/server.h"
+#include "tent/core.h"
+#include "tent/memory.h"
+#include "tent/peers.h"
+#include "tent/status.h"
+#include "tent/transports/tcp/tcp_server.h"
+
+namespace rove::tent {
+
+class RdmaBackend;
+
+struct TransferRequest {
+    Direction direction = Direction::kRead;
+    void* source = nullptr;
+    uint64_t target = 0;  // segment handle
+    uint64_t target_offset = 0;
+    uint64_t length = 0;
+    int priority = 0;
+    int transport_hint = 0;
+    const char* policy_name = nullptr;  // null or "": by the policies' filters
+};
+
+struct NotificationText {
+    std::string name, message;
+};
+
+struct TaskStatus {
+    TransferState state = TransferState::kInitial;
+    uint64_t transferred = 0;
+};
+
+struct MemorySettings {
+    std::string location = "*";
+    Permission permission = Permission::kGlobalReadWrite;
+};
+
+class Engine {
+  public:
+    static constexpr size_t kMaxNotificationName = 255, kMaxNotificationMessage = 4095;  // bytes, as documented
+    static constexpr size_t kMaxNotifications = 4096;                                    // that wait to be received
+
+    static Status start(const ::rove::tent::Config& config, std::unique_ptr<Engine>* out);
+    ~Engine();
+    Engine(const Engine&) = delete;
+    Engine& operator=(const Engine&) = delete;
+
+    // --- identity ---
+    const std::string& segment_name() const { return name_; }
+    const std::string& rpc_address() const { return host_; }
+    uint16_t rpc_port() const { return server_.port(); }
+    std::vector<std::string> device_names() const;
+    Core& core() { return core_; }
+    RdmaBackend* rdma() { return rdma_; }
+    Peers& peers() { return peers_; }
+
+    // --- segments ---
+    Status open_segment(const std::string& name, uint64_t* handle);
+    Status close_segment(uint64_t handle) { return peers_.close(handle); }
+    Status segment_info(uint64_t handle, std::shared_ptr<const SegmentDesc>* out);
+    Status probe(uint64_t handle);
+
+    // --- memory ---
+    Status register_memory(void* address, uint64_t length, const MemorySettings& settings);
+    Status unregister_memory(void* address, uint64_t length);
+    // Memory that others on this machine can map, registered.
+    Status allocate_memory(uint64_t length, const MemorySettings& settings, void** address);
+    Status free_memory(void* address);
+
+    // --- transfers ---
+    // 0: no room for a batch of so many tasks.
+    uint64_t allocate_batch(size_t capacity);
+    Status free_batch(uint64_t id);
+    Status submit(uint64_t id, std::span<const TransferRequest> requests, const NotificationText* notification);
+    Status cancel(uint64_t id, size_t task);
+    Status task_status(uint64_t id, size_t task, TaskStatus* out);
+    Status overall_status(uint64_t id, TaskStatus* out);
+    // Tasks submitted so far; 0 for an unknown batch.
+    size_t task_count(uint64_t id);
+    Status progress(uint64_t id);
+
+    // --- notifications ---
+    Status notify(uint64_t handle, const NotificationText& notification);
+    std::vector<NotificationText> take_notifications();
+
+  private:
+    static constexpr uint32_t kBatches = 16384;      // at once
+    static constexpr size_t kMaxBatchTasks = 65536;  // of one batch
+
+    explicit Engine(const ::rove::tent::Config& config);
+    Status open();
+    Status open_transports();
+    Json answer(MessageType type, const Json& body);
+    Json describe() const;
+    Json close_connection(const Json& body);
+    bool receive(const Json& body);
+    std::unique_ptr<Backend>& backend(Transport transport) { return core_.backends()[static_cast<size_t>(transport)]; }
+
+    Status add_memory(std::shared_ptr<LocalBuffer> buffer);
+    Batch* find_batch(uint64_t id) const;
+    Status prepare(const TransferRequest& request, uint64_t now_ns, Task* task, uint64_t* slices);
+    void announce(const std::shared_ptr<Announcement>& announcement);
+    bool can_carry(Transport transport, const SelectionContext& context) const;
+
+    Core core_;
+    ControlServer server_;
+    Peers peers_;
+    Background background_;
+    RdmaBackend* rdma_ = nullptr;  // of core_.backends()
+    std::string name_, host_, machine_;
+
+    std::map<uint64_t, uint32_t> leases_;  // of processes that hold connections to us; the control server's thread's
+
+    LocalMemory memory_;
+    TcpServer tcp_server_;
+    std::mutex registering_;
+    std::map<void*, SharedMemory> allocated_;
+
+    std::array<std::atomic<Batch*>, kBatches> batches_{};
+    std::mutex batch_mutex_;
+    std::vector<std::unique_ptr<Batch>> all_batches_;
+    std::vector<Batch*> free_batches_;
+
+    std::mutex notification_mutex_;
+    std::deque<NotificationText> notifications_;
+};
+
+}  // namespace rove::tent

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches: from a request to slices in a queue, and what became of them.
+#include <algorithm>
+
+#include "tent/engine.h"
+#include "tent/slicing.h"
+
+namespace rove::tent {
+
+namespace {
+
+// The documented 64 slices of a READ and 32 of a WRITE make slices of 2 MiB out of 64 MiB: HIGH would wait for one that was just
+// posted, and a rail that slows down would have megabytes in flight. T-1 leaves the number open.
+constexpr uint32_t kMaxSlicesPerRequest = 512;
+constexpr uint64_t kMaxSliceBytes = uint64_t{1} << 30;  // half of what one work request may carry (IBTA 9.7.7)
+constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 45;
+
+uint32_t max_slices(uint64_t length) {
+    return static_cast<uint32_t>(std::max<uint64_t>(kMaxSlicesPerRequest, length / kMaxSliceBytes + 1));
+}
+
+Status bad_batch(uint64_t id) {
+    return {Code::kInvalidArgument, "batch " + std::to_string(id) + " does not exist"};
+}
+
+bool is_final(TransferState state) {
+    return state != TransferState::kInitial && state != TransferState::kPending;
+}
+
+std::string range(uint64_t start, uint64_t length) {
+    char text[64];
+    std::snprintf(text, sizeof(text), "0x%llx, %llu bytes", static_cast<unsigned long long>(start),
+                  static_cast<unsigned long long>(length));
+    return text;
+}
+
+}  // namespace
+
+uint64_t Engine::allocate_batch(size_t capacity) {
+    if (capacity == 0 || capacity > kMaxBatchTasks) return 0;
+    const std::lock_guard lock(batch_mutex_);
+    Batch* batch;
+    uint64_t slot;
+    if (!free_batches_.empty()) {
+        batch = free_batches_.back();
+        free_batches_.pop_back();
+        slot = batch->id.load() % kBatches;
+    } else {
+        if (all_batches_.size() == kBatches) return 0;
+        slot = all_batches_.size();
+        batch = all_batches_.emplace_back(std::make_unique<Batch>()).get();
+        batch->id.store(slot);
+        batches_[slot].store(batch);
+    }
+    if (batch->capacity < capacity) {
+        batch->tasks = std::make_unique<Task[]>(capacity);
+        batch->capacity = static_cast<uint32_t>(capacity);
+    }
+    batch->limit = static_cast<uint32_t>(capacity);
+    batch->submitted.store(0);
+    batch->freed.store(false);
+    const uint64_t id = batch->id.load() + kBatches;  // another one each time, never 0
+    batch->id.store(id);
+    return id;
+}
+
+Batch* Engine::find_batch(uint64_t id) const {
+    Batch* batch = batches_[id % kBatches].load();
+    return batch != nullptr && batch->id.load() == id && !batch->freed.load() ? batch : nullptr;
+}
+
+Status Engine::free_batch(uint64_t id) {
+    Batch* batch = find_batch(id);
+    if (batch == nullptr) return bad_batch(id);
+    core_.with_lock([&] {
+        batch->freed.store(true);
+        if (batch->unfinished.load() == 0) core_.recycle(*batch);
+    });
+    return {};
+}
+
+Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* task, uint64_t* slices) {
+    const auto priority = to_priority(request.priority);
+    if (!priority) {
+        return {Code::kInvalidArgument, "priority " + std::to_string(request.priority) +
+                                            ": 0 (high), 1 (medium) and 2 (low) are allowed"};
+    }
+    if (request.transport_hint < 0 || request.transport_hint >= kTransports)
+        return {Code::kInvalidArgument, "transport_hint " + std::to_string(request.transport_hint) + ": no such transport"};
+    const auto source = reinterpret_cast<uint64_t>(request.source);
+    if (request.length == 0 || request.length > kMaxRequestBytes)
+        return {Code::kInvalidArgument, "length " + std::to_string(request.length) + ": 1 to 2^45 bytes are allowed"};
+    task->local = memory_.find(source, request.length);
+    if (task->local == nullptr) {
+        return {Code::kAddressNotRegistered, "source " + range(source, request.length) +
+                                                 ": not within one registered buffer"};
+    }
+    Status status = peers_.find(request.target, &task->peer);
+    if (!status.ok()) return status;
+    task->segment = task->peer->segment();
+    task->remote = task->segment->find(request.target_offset, request.length);
+    if (task->remote == nullptr || task->peer->stale.exchange(false)) {
+        status = peers_.refresh(task->peer);
+        if (!status.ok()) return status;
+        task->segment = task->peer->segment();
+        task->remote = task->segment->find(request.target_offset, request.length);
+    }
+    if (task->remote == nullptr) {
+        return {Code::kAddressNotRegistered, "target " + range(request.target_offset, request.length) +
+                                                 ": not within one registered buffer of segment '" +
+                                                 task->peer->name() + "'"};
+    }
+    if (request.direction == Direction::kWrite && !task->remote->writable) {
+        return {Code::kInvalidArgument, "target " + range(request.target_offset, request.length) +
+                                            ": segment '" + task->peer->name() + "' lets others only read it"};
+    }
+    task->direction = request.direction;
+    task->priority = *priority;
+    task->bytes = request.length;
+    task->deadline_ns = now_ns + core_.config().rdma.max_timeout_ns;
+    task->failovers = task->slices_left = task->fences = 0;
+    task->failed = task->timed_out = false;
+    task->canceled.store(false);
+    task->transferred.store(0);
+    Question& context = task->context;
+    context = {};
+    context.same_machine = task->segment->machine == machine_;
+    context.bytes = request.length;
+    context.priority = *priority;
+    context.hint = static_cast<Transport>(request.transport_hint);
+    if (request.policy_name != nullptr) context.policy_name = request.policy_name;
+    context.peer = task->peer.get();
+    context.remote = task->remote;
+    status = core_.selector().select(context, 0, &task->selection);
+    // The program's text ends with the call. A policy that was chosen by name is the selection's.
+    context.policy_name = task->selection.policy != nullptr && !context.policy_name.empty()
+                              ? std::string_view(task->selection.policy->name)
+                              : std::string_view();
+    *slices = plan_slices(request.length, max_slices(request.length), core_.config().rdma.block_size).count;
+    return status;
+}
+
+Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, const NotificationText* notification) {
+    Batch* batch = find_batch(id);
+    if (batch == nullptr) return bad_batch(id);
+    if (notification != nullptr && (notification->name.size() > kMaxNotificationName ||
+                                    notification->message.size() > kMaxNotificationMessage)) {
+        return {Code::kInvalidArgument, "notification: its name or message is too long"};
+    }
+    const std::lock_guard lock(batch->submitting);
+    const uint32_t first = batch->submitted.load();
+    if (requests.size() > batch->limit - first) {
+        return {Code::kTooManyRequests, "batch " + std::to_string(id) + " has room for " +
+                                            std::to_string(batch->limit - first) + " more of " +
+                                            std::to_string(batch->limit) + " requests"};
+    }
+    const uint64_t now_ns = monotonic_ns();
+    const std::span<Task> tasks(batch->tasks.get() + first, requests.size());
+    uint64_t total = 0;
+    Status status;
+    for (size_t i = 0; i < requests.size() && status.ok(); ++i) {
+        uint64_t slices = 0;
+        status = prepare(requests[i], now_ns, &tasks[i], &slices);
+        tasks[i].batch = batch;
+        total += slices;
+    }
+    Slice* slice = status.ok() && total != 0 ? core_.pool().take(total) : nullptr;
+    if (status.ok() && slice == nullptr && total != 0) {
+        status = {Code::kTooManyRequests, std::to_string(total) + " slices are needed, of " +
+                                              std::to_string(Core::kMaxSlices) + " for all requests under way"};
+    }
+    if (!status.ok()) {
+        for (Task& task : tasks) {
+            task.peer.reset();
+            task.local.reset();
+            task.segment.reset();
+        }
+        return status;
+    }
+    std::shared_ptr<Announcement> announcement;
+    if (notification != nullptr) {
+        announcement = std::make_shared<Announcement>();
+        announcement->name = notification->name;
+        announcement->message = notification->message;
+        announcement->tasks_left = static_cast<uint32_t>(requests.size());
+    }
+    batch->unfinished.fetch_add(static_cast<uint32_t>(requests.size()));
+    thread_local std::vector<Queued*> queued;  // keeps its memory
+    for (size_t i = 0; i < requests.size(); ++i) {
+        Task& task = tasks[i];
+        if (announcement != nullptr) {
+            task.announcement = announcement;
+            auto& targets = announcement->targets;
+            if (std::find(targets.begin(), targets.end(), task.peer) == targets.end()) targets.push_back(task.peer);
+        }
+        const SlicePlan plan = plan_slices(task.bytes, max_slices(task.bytes), core_.config().rdma.block_size);
+        task.slices_left = plan.count;
+        task.state.store(TransferState::kPending);
+        core_.begin(task);
+        queued.clear();
+        for (uint32_t j = 0; j < plan.count; ++j) {
+            Slice* next = static_cast<Slice*>(slice->next);
+            slice->task = &task;
+            slice->priority = task.priority;
+            slice->local = static_cast<uint8_t*>(requests[i].source) + plan.offset(j);
+            slice->remote = requests[i].target_offset + plan.offset(j);
+            slice->length = plan.bytes(j);
+            slice->attempts = 0;
+            slice->waits_for_device = false;
+            queued.push_back(slice);
+            slice = next;
+        }
+        Channel& channel = *task.peer->channel(task.selection.transport);
+        // From here on the task is the driver's. A queue has room for all slices there are.
+        (void)channel.queues.submit(queued, now_ns);
+    }
+    batch->submitted.store(first + static_cast<uint32_t>(requests.size()), std::memory_order_release);
+    background_.wake();
+    core_.try_drive();
+    return {};
+}
+
+Status Engine::cancel(uint64_t id, size_t task) {
+    Batch* batch = find_batch(id);
+    if (batch == nullptr) return bad_batch(id);
+    if (task >= batch->submitted.load(std::memory_order_acquire))
+        return {Code::kInvalidArgument, "batch " + std::to_string(id) + " has no task " + std::to_string(task)};
+    batch->tasks[task].canceled.store(true);
+    core_.try_drive();
+    return {};
+}
+
+Status Engine::progress(uint64_t id) {
+    if (find_batch(id) == nullptr) return bad_batch(id);
+    core_.try_drive();
+    return {};
+}
+
+size_t Engine::task_count(uint64_t id) {
+    const Batch* batch = find_batch(id);
+    return batch == nullptr ? 0 : batch->submitted.load(std::memory_order_acquire);
+}
+
+Status Engine::task_status(uint64_t id, size_t task, TaskStatus* out) {
+    const Batch* batch = find_batch(id);
+    if (batch == nullptr) return bad_batch(id);
+    if (task >= batch->submitted.load(std::memory_order_acquire))
+        return {Code::kInvalidArgument, "batch " + std::to_string(id) + " has no task " + std::to_string(task)};
+    const Task& one = batch->tasks[task];
+    if (!is_final(one.state.load(std::memory_order_acquire))) core_.try_drive();
+    out->state = one.state.load(std::memory_order_acquire);
+    out->transferred = one.transferred.load(std::memory_order_relaxed);
+    return {};
+}
+
+Status Engine::overall_status(uint64_t id, TaskStatus* out) {
+    const Batch* batch = find_batch(id);
+    if (batch == nullptr) return bad_batch(id);
+    if (batch->unfinished.load() != 0) core_.try_drive();
+    // The worst, once all are final.
+    constexpr TransferState kFromWorst[] = {TransferState::kFailed, TransferState::kTimeout, TransferState::kCanceled,
+                                            TransferState::kInvalid, TransferState::kCompleted};
+    size_t worst = std::size(kFromWorst) - 1;
+    bool pending = false;
+    *out = {};
+    const uint32_t count = batch->submitted.load(std::memory_order_acquire);
+    for (uint32_t i = 0; i < count; ++i) {
+        const TransferState state = batch->tasks[i].state.load(std::memory_order_acquire);
+        out->transferred += batch->tasks[i].transferred.load(std::memory_order_relaxed);
+        pending |= !is_final(state);
+        worst = std::min<size_t>(worst, static_cast<size_t>(std::find(kFromWorst, std::end(kFromWorst) - 1, state) - kFromWorst));
+    }
+    out->state = pending ? TransferState::kPending : kFromWorst[worst];
+    return {};
+}
+
+}  // namespace rove::tent

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// See memory.h.
+#include "tent/memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+
+namespace rove::tent {
+
+std::shared_ptr<LocalBuffer> LocalMemory::find(uint64_t address, uint64_t length) const {
+    const std::shared_lock lock(mutex_);
+    // As SegmentDesc::find(): the first that is looked at holds it, unless buffers overlap.
+    for (auto at = buffers_.upper_bound(address); at != buffers_.begin();) {
+        --at;
+        const LocalBuffer& buffer = *at->second;
+        if (length <= buffer.length && address - buffer.address <= buffer.length - length) return at->second;
+    }
+    return nullptr;
+}
+
+std::shared_ptr<LocalBuffer> LocalMemory::exact(uint64_t address, uint64_t length) const {
+    const std::shared_lock lock(mutex_);
+    for (auto [at, end] = buffers_.equal_range(address); at != end; ++at)
+        if (at->second->length == length) return at->second;
+    return nullptr;
+}
+
+void LocalMemory::add(std::shared_ptr<LocalBuffer> buffer) {
+    const std::lock_guard lock(mutex_);
+    const uint64_t address = buffer->address;
+    buffers_.emplace(address, std::move(buffer));
+}
+
+void LocalMemory::remove(const LocalBuffer& buffer) {
+    const std::lock_guard lock(mutex_);
+    for (auto [at, end] = buffers_.equal_range(buffer.address); at != end; ++at) {
+        if (at->second.get() != &buffer) continue;
+        buffers_.erase(at);
+        return;
+    }
+}
+
+std::vector<std::shared_ptr<LocalBuffer>> LocalMemory::all() const {
+    const std::shared_lock lock(mutex_);
+    std::vector<std::shared_ptr<LocalBuffer>> list;
+    for (const auto& [address, buffer] : buffers_) list.push_back(buffer);
+    return list;
+}
+
+Status SharedMemory::create(uint64_t length, SharedMemory* out) {
+    static std::atomic<uint32_t> made{0};
+    out->name = "/rove-tent-" + std::to_string(getpid()) + "-" + std::to_string(made.fetch_add(1));
+    out->length = length;
+    const int fd = shm_open(out->name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int error = fd < 0 ? errno : 0;
+    // Allocated now: a full /dev/shm is an error here and no SIGBUS later.
+    if (error == 0) error = posix_fallocate(fd, 0, static_cast<off_t>(length));
+    if (error == 0) {
+        out->address = mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (out->address == MAP_FAILED) error = errno;
+    }
+    if (fd >= 0) close(fd);
+    if (error == 0) return {};
+    shm_unlink(out->name.c_str());
+    return {Code::kInternalError,
+            std::to_string(length) + " bytes of shared memory '" + out->name + "': " + std::strerror(error)};
+}
+
+void SharedMemory::destroy() {
+    munmap(address, length);
+    shm_unlink(name.c_str());
+}
+
+}  // namespace rove::tent

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// A segment that was opened: who owns it, what it publishes, and the channels to it.
+#pragma once
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "tent/backend.h"
+#include "tent/control/client.h"
+#include "tent/segment.h"
+#include "tent/types.h"
+
+namespace rove::tent {
+
+class Peer {
+  public:
+    Peer(std::string name, std::string address) : name_(std::move(name)), control_(std::move(address)) {}
+    ~Peer() { set_lease(-1); }
+    Peer(const Peer&) = delete;
+    Peer& operator=(const Peer&) = delete;
+
+    const std::string& name() const { return name_; }
+    ControlClient& control() { return control_; }
+
+    // Any thread. Not null once the peer was opened.
+    std::shared_ptr<const SegmentDesc> segment() const {
+        const std::lock_guard lock(mutex_);
+        return segment_;
+    }
+    void set_segment(std::shared_ptr<const SegmentDesc> segment) {
+        const std::lock_guard lock(mutex_);
+        segment_ = std::move(segment);
+    }
+
+    // Ends the connection that tells us and the peer that the other lives, and takes another one (-1: none).
+    void set_lease(int fd) {
+        const std::lock_guard lock(mutex_);
+        if (lease_ >= 0) {
+            shutdown(lease_, SHUT_RDWR);
+            ::close(lease_);
+        }
+        lease_ = fd;
+    }
+
+    // Null if the transport does not reach it. Set while the peer is opened.
+    Channel* channel(Transport transport) const { return channels_[static_cast<size_t>(transport)].get(); }
+    std::unique_ptr<Channel>& slot(size_t transport) { return channels_[transport]; }
+
+    // Its process has ended, as far as we know: requests fail until it is opened anew.
+    std::atomic<bool> gone{false};
+    // It refused an access that its descriptor allows: what we know is out of date.
+    std::atomic<bool> stale{false};
+    std::atomic<uint32_t> tasks{0};    // under way
+    std::atomic<uint32_t> handles{0};  // given to the program and not closed
+    uint64_t asked_ns = 0;             // when its process was last looked for (Peers)
+
+  private:
+    const std::string name_;
+    ControlClient control_;
+    mutable std::mutex mutex_;
+    std::shared_ptr<const SegmentDesc> segment_;
+    int lease_ = -1;
+    std::array<std::unique_ptr<Channel>, kTransports> channels_;
+};
+
+}  // namespace rove::tent

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The segments that the program has opened, by handle: finding their owners, noticing that they have gone or are back.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "tent/control/server.h"
+#include "tent/core.h"
+#include "tent/peer.h"
+
+namespace rove::tent {
+
+class Peers {
+  public:
+    static constexpr uint64_t kLocal = 0;  // the handle of our own segment
+
+    Peers(Core& core, ControlServer& server) : core_(core), server_(server) {}
+
+    // Our own segment, at `address`.
+    void set_local(std::string name, std::string address);
+    // A handle. kRpcServiceError: nobody answers at `address`, or not as they must.
+    Status open(const std::string& name, const std::string& address, uint64_t* handle);
+    // kInvalidEntry: no such handle. Requests under way go on.
+    Status close(uint64_t handle);
+    // The peer of a handle, with its process there as far as we know; asks again if it had gone. kInvalidEntry: no such handle;
+    // kRpcServiceError: it has gone.
+    Status find(uint64_t handle, std::shared_ptr<Peer>* out);
+    // Fetches what it publishes anew: something was not in what we knew.
+    Status refresh(const std::shared_ptr<Peer>& peer);
+    // Ends what is closed and idle. The background thread calls it every now and then.
+    void tidy();
+    std::vector<std::shared_ptr<Peer>> all() const;
+    // The engine ends: all channels with what is under way on them.
+    void clear();
+
+  private:
+    Status connect(const std::shared_ptr<Peer>& peer);
+    Status describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out);
+    void lease(const std::shared_ptr<Peer>& peer);
+    void lost(const std::shared_ptr<Peer>& peer);
+
+    Core& core_;
+    ControlServer& server_;
+    mutable std::shared_mutex mutex_;
+    std::vector<std::shared_ptr<Peer>> handles_;  // null: closed
+    std::vector<std::shared_ptr<Peer>> closing_;
+    std::mutex opening_;  // what asks peers; never with mutex_ held
+};
+
+}  // namespace rove::tent

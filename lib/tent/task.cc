@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// See task.h.
+#include "tent/task.h"
+
+namespace rove::tent {
+
+SlicePool::SlicePool(size_t limit) : limit_((limit + kChunk - 1) / kChunk * kChunk), chunks_(limit_ / kChunk) {}
+
+Slice* SlicePool::take(size_t count) {
+    const std::lock_guard lock(mutex_);
+    if (count == 0 || free_count_ + (limit_ - made_) < count) return nullptr;
+    while (free_count_ < count) {
+        auto& chunk = chunks_[made_ / kChunk];
+        chunk.reset(new Slice[kChunk]);
+        for (size_t i = 0; i < kChunk; ++i) {
+            chunk[i].index = static_cast<uint32_t>(made_++);
+            chunk[i].next = free_;
+            free_ = &chunk[i];
+        }
+        free_count_ += kChunk;
+    }
+    Slice* first = free_;
+    Slice* last = first;
+    for (size_t i = 1; i < count; ++i) last = static_cast<Slice*>(last->next);
+    free_ = static_cast<Slice*>(last->next);
+    last->next = nullptr;
+    free_count_ -= count;
+    return first;
+}
+
+void SlicePool::give(Slice* first, Slice* last) {
+    size_t count = 1;
+    for (const Slice* one = first; one != last; one = static_cast<const Slice*>(one->next)) ++count;
+    const std::lock_guard lock(mutex_);
+    last->next = free_;
+    free_ = first;
+    free_count_ += count;
+}
+
+}  // namespace rove::tent

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// A request under way (Task), its parts (Slice), and what was submitted together (Batch). All of it comes from pools: the way from
+// submit to completion allocates nothing. Units: bytes, nanoseconds of CLOCK_MONOTONIC.
+//
+// Who may touch what: a submitter fills slices and tasks before it queues them; from then on they belong to the holder of the drive
+// lock (engine.h). Others read a task's `state` and `transferred` only, and set `canceled`.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tent/device_selector.h"
+#include "tent/memory.h"
+#include "tent/priority_queues.h"
+#include "tent/segment.h"
+#include "tent/transport_selector.h"
+
+namespace rove::tent {
+
+class Peer;
+struct Batch;
+struct Rail;
+struct Task;
+
+enum class Direction : uint8_t { kRead, kWrite };
+
+struct Slice : Queued {
+    Task* task = nullptr;
+    uint8_t* local = nullptr;
+    uint64_t remote = 0;  // the peer's address, or the offset in a file
+    uint64_t length = 0;
+    uint32_t attempts = 0;
+    uint32_t index = 0;  // in the pool
+    uint32_t tag = 0;    // of the current attempt: a completion of an earlier one is not taken for it
+    uint8_t device = 0;
+    bool waits_for_device = false;  // round robin: charged to `device`, which has no room yet
+    PostMark mark;
+    // Of the rail that carries it.
+    Slice* before = nullptr;
+    Slice* after = nullptr;
+    Rail* rail = nullptr;
+};
+
+// What TransportSelector's `available` is asked about, which is always one of these.
+struct Question : SelectionContext {
+    const Peer* peer = nullptr;
+    const BufferDesc* remote = nullptr;
+    uint32_t excluded = 0;  // transports (1 << id) that have failed this request
+};
+
+// Tells the targets of a submit once, when all of it is complete.
+struct Announcement {
+    std::string name, message;
+    std::vector<std::shared_ptr<Peer>> targets;
+    uint32_t tasks_left = 0;  // until all are complete
+};
+
+struct Task {
+    Batch* batch = nullptr;
+    Direction direction = Direction::kRead;
+    Priority priority = Priority::kHigh;
+    uint64_t bytes = 0;
+    uint64_t deadline_ns = 0;
+    std::shared_ptr<LocalBuffer> local;
+    std::shared_ptr<const SegmentDesc> segment;
+    const BufferDesc* remote = nullptr;  // of `segment`
+    std::shared_ptr<Peer> peer;
+    std::shared_ptr<Announcement> announcement;
+
+    Question context;
+    Selection selection;
+    uint32_t failovers = 0;  // transports that it was moved away from
+
+    uint32_t slices_left = 0;
+    uint32_t fences = 0;  // connections that must be closed at the peer before this is reported complete (rdma/connection.h)
+    bool failed = false, timed_out = false;
+    std::atomic<bool> canceled{false};
+    std::atomic<TransferState> state{TransferState::kInitial};
+    std::atomic<uint64_t> transferred{0};
+};
+
+struct Batch {
+    std::atomic<uint64_t> id{0};
+    std::unique_ptr<Task[]> tasks;
+    uint32_t capacity = 0;  // of `tasks`
+    uint32_t limit = 0;     // tasks that the program asked for
+    std::mutex submitting;                // one submit at a time
+    std::atomic<uint32_t> submitted{0};   // tasks
+    std::atomic<uint32_t> unfinished{0};  // tasks
+    std::atomic<bool> freed{false};       // by the program; goes when nothing is under way
+};
+
+// Slices that nobody uses. The lock is taken once for many.
+class SlicePool {
+  public:
+    // At most `limit`; memory is taken when that many are needed for the first time.
+    explicit SlicePool(size_t limit);
+    // Takes `count`, chained by `next`; null if there are not so many.
+    Slice* take(size_t count);
+    // `first` to `last`, chained by `next`.
+    void give(Slice* first, Slice* last);
+    // By Slice::index of one that was taken.
+    Slice& at(uint32_t index) { return chunks_[index / kChunk][index % kChunk]; }
+    bool is_index(uint32_t index) const { return index / kChunk < limit_ / kChunk && chunks_[index / kChunk] != nullptr; }
+
+  private:
+    static constexpr size_t kChunk = 1024;
+
+    const size_t limit_;  // a multiple of kChunk
+    std::vector<std::unique_ptr<Slice[]>> chunks_;
+    std::mutex mutex_;
+    Slice* free_ = nullptr;
+    size_t free_count_ = 0, made_ = 0;
+};
+
+}  // namespace rove::tent

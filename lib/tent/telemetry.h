@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engines of this process in DPDK's telemetry: /tent/devices, rails, priorities, transports.
+#pragma once
+
+namespace rove::tent {
+
+class Engine;
+
+void show_in_telemetry(Engine& engine);
+// Waits for a command that is being answered.
+void hide_from_telemetry(Engine& engine);
+
+}  // namespace rove::tent

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public C++ class: checks that there is an engine, and translates.
+#include "rove/tent.hpp"
+
+#include <cstdlib>
+#include <iostream>
+
+#include "tent/engine.h"
+#include "tent/transports/rdma/rdma_backend.h"
+
+namespace rove::tent {
+
+namespace {
+
+TransferRequest translate(const Request& request) {
+    return {.direction = request.opcode == Request::WRITE ? Direction::kWrite : Direction::kRead,
+            .source = request.source,
+            .target = request.target_id,
+            .target_offset = request.target_offset,
+            .length = request.length,
+            .priority = request.priority,
+            .transport_hint = static_cast<int>(request.transport_hint),
+            .policy_name = request.policy_name.c_str()};
+}
+
+TransferStatus translate(const TaskStatus& status) {
+    return {static_cast<TransferStatusEnum>(status.state), status.transferred};
+}
+
+MemorySettings translate(const MemoryOptions& options) {
+    return {.location = options.location, .permission = options.perm};
+}
+
+Status submit(Engine& engine, BatchID batch, std::span<const Request> requests, const Notification* notification) {
+    thread_local std::vector<TransferRequest> translated;  // keeps its memory
+    translated.clear();
+    for (const Request& request : requests) {
+        if (request.opcode != Request::READ && request.opcode != Request::WRITE) {
+            return {Code::kInvalidArgument,
+                    "opcode " + std::to_string(request.opcode) + ": 0 (READ) and 1 (WRITE) are allowed"};
+        }
+        translated.push_back(translate(request));
+    }
+    if (notification == nullptr) return engine.submit(batch, translated, nullptr);
+    const NotificationText text{notification->name, notification->msg};
+    return engine.submit(batch, translated, &text);
+}
+
+}  // namespace
+
+TransferEngine::TransferEngine() : TransferEngine(Settings{}) {}
+
+TransferEngine::TransferEngine(const std::string& config_path) : TransferEngine(Settings{config_path, {}}) {}
+
+TransferEngine::TransferEngine(const Settings& settings) {
+    std::string file = settings.file;
+    const char* named = std::getenv("MC_TENT_CONF");
+    if (file.empty() && named != nullptr) file = named;
+    std::vector<Override> overrides;
+    for (const auto& [key, value] : settings.values) overrides.push_back({key, value});
+    ::rove::tent::Config config;
+    start_ = ::rove::tent::Config::load(file, overrides, &config);
+    if (start_.ok()) start_ = Engine::start(config, &engine_);
+}
+
+TransferEngine::~TransferEngine() = default;
+
+std::string TransferEngine::getSegmentName() const {
+    return engine_ == nullptr ? std::string() : engine_->segment_name();
+}
+
+std::string TransferEngine::getRpcServerAddress() const {
+    return engine_ == nullptr ? std::string() : engine_->rpc_address();
+}
+
+uint16_t TransferEngine::getRpcServerPort() const {
+    return engine_ == nullptr ? 0 : engine_->rpc_port();
+}
+
+std::string TransferEngine::getLocalTopologyString() const {
+    Json nics = Json::array();
+    if (engine_ != nullptr && engine_->rdma() != nullptr) {
+        DeviceSelector& selector = engine_->rdma()->selector();
+        for (size_t i = 0; i < selector.devices().size(); ++i) {
+            const Device& device = selector.devices()[i];
+            nics.push_back({{"name", device.name},
+                            {"numa_node", device.numa_node},
+                            {"bandwidth_gbps", device.bandwidth_bytes_per_s * 8 / 1e9},
+                            {"up", (selector.up_mask() >> i & 1) != 0}});
+        }
+    }
+    return Json{{"nics", std::move(nics)}}.dump();
+}
+
+Status TransferEngine::openSegment(SegmentID& handle, const std::string& name) {
+    return engine_ == nullptr ? start_ : engine_->open_segment(name, &handle);
+}
+
+Status TransferEngine::closeSegment(SegmentID handle) {
+    return engine_ == nullptr ? start_ : engine_->close_segment(handle);
+}
+
+Status TransferEngine::getSegmentInfo(SegmentID handle, SegmentInfo& info) {
+    if (engine_ == nullptr) return start_;
+    std::shared_ptr<const SegmentDesc> segment;
+    Status status = engine_->segment_info(handle, &segment);
+    if (!status.ok()) return status;
+    info.type = segment->kind == SegmentKind::kFile ? SegmentInfo::Type::File : SegmentInfo::Type::Memory;
+    info.buffers.clear();
+    for (const BufferDesc& buffer : segment->buffers)
+        info.buffers.push_back({buffer.address, buffer.length, buffer.location});
+    return {};
+}
+
+Status TransferEngine::probePeerAliveByID(SegmentID handle) {
+    return engine_ == nullptr ? start_ : engine_->probe(handle);
+}
+
+Status TransferEngine::allocateLocalMemory(void** addr, size_t size, const Location& location) {
+    return allocateLocalMemory(addr, size, MemoryOptions{.location = location});
+}
+
+Status TransferEngine::allocateLocalMemory(void** addr, size_t size, const MemoryOptions& options) {
+    return engine_ == nullptr ? start_ : engine_->allocate_memory(size, translate(options), addr);
+}
+
+Status TransferEngine::freeLocalMemory(void* addr) {
+    return engine_ == nullptr ? start_ : engine_->free_memory(addr);
+}
+
+Status TransferEngine::registerLocalMemory(void* addr, size_t size, Permission permission) {
+    return registerLocalMemory(addr, size, MemoryOptions{.perm = permission});
+}
+
+Status TransferEngine::registerLocalMemory(void* addr, size_t size, const MemoryOptions& options) {
+    return engine_ == nullptr ? start_ : engine_->register_memory(addr, size, translate(options));
+}
+
+Status TransferEngine::registerLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes,
+                                           Permission permission) {
+    return registerLocalMemory(addrs, sizes, MemoryOptions{.perm = permission});
+}
+
+Status TransferEngine::registerLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes,
+                                           const MemoryOptions& options) {
+    if (addrs.size() != sizes.size()) {
+        return {Code::kInvalidArgument, std::to_string(addrs.size()) + " addresses and " + std::to_string(sizes.size()) +
+                                            " sizes: as many are allowed"};
+    }
+    for (size_t i = 0; i < addrs.size(); ++i) {
+        Status status = registerLocalMemory(addrs[i], sizes[i], options);
+        if (status.ok()) continue;
+        while (i-- != 0) (void)unregisterLocalMemory(addrs[i], sizes[i]);
+        return status;
+    }
+    return {};
+}
+
+Status TransferEngine::unregisterLocalMemory(void* addr, size_t size) {
+    return engine_ == nullptr ? start_ : engine_->unregister_memory(addr, size);
+}
+
+Status TransferEngine::unregisterLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes) {
+    if (addrs.size() != sizes.size())
+        return {Code::kInvalidArgument, "as many sizes as addresses are allowed"};
+    Status first;
+    for (size_t i = 0; i < addrs.size(); ++i) {
+        Status status = unregisterLocalMemory(addrs[i], sizes[i]);
+        if (first.ok()) first = std::move(status);
+    }
+    return first;
+}
+
+BatchID TransferEngine::allocateBatch(size_t size) {
+    return engine_ == nullptr ? 0 : engine_->allocate_batch(size);
+}
+
+Status TransferEngine::freeBatch(BatchID batch) {
+    return engine_ == nullptr ? start_ : engine_->free_batch(batch);
+}
+
+Status TransferEngine::submitTransfer(BatchID batch, std::span<const Request> requests) {
+    return engine_ == nullptr ? start_ : submit(*engine_, batch, requests, nullptr);
+}
+
+Status TransferEngine::submitTransfer(BatchID batch, std::span<const Request> requests, const Notification& notification) {
+    return engine_ == nullptr ? start_ : submit(*engine_, batch, requests, &notification);
+}
+
+Status TransferEngine::cancelTransfer(BatchID batch, size_t task) {
+    return engine_ == nullptr ? start_ : engine_->cancel(batch, task);
+}
+
+Status TransferEngine::getTransferStatus(BatchID batch, size_t task, TransferStatus& status) {
+    if (engine_ == nullptr) return start_;
+    TaskStatus found;
+    Status result = engine_->task_status(batch, task, &found);
+    if (result.ok()) status = translate(found);
+    return result;
+}
+
+Status TransferEngine::getTransferStatus(BatchID batch, std::vector<TransferStatus>& list) {
+    if (engine_ == nullptr) return start_;
+    Status result = engine_->progress(batch);
+    if (!result.ok()) return result;
+    list.resize(engine_->task_count(batch));
+    for (size_t i = 0; i < list.size() && result.ok(); ++i) result = getTransferStatus(batch, i, list[i]);
+    return result;
+}
+
+Status TransferEngine::getTransferStatus(BatchID batch, TransferStatus& overall) {
+    if (engine_ == nullptr) return start_;
+    TaskStatus found;
+    Status result = engine_->overall_status(batch, &found);
+    if (result.ok()) overall = translate(found);
+    return result;
+}
+
+Status TransferEngine::progressBatch(BatchID batch) {
+    return engine_ == nullptr ? start_ : engine_->progress(batch);
+}
+
+Status TransferEngine::sendNotification(SegmentID target, const Notification& notification) {
+    return engine_ == nullptr ? start_ : engine_->notify(target, {notification.name, notification.msg});
+}
+
+Status TransferEngine::receiveNotification(std::vector<Notification>& list) {
+    list.clear();
+    if (engine_ == nullptr) return start_;
+    for (NotificationText& text : engine_->take_notifications())
+        list.push_back({std::move(text.name), std::move(text.message)});
+    return {};
+}
+
+Status TransferEngine::getNicLoadStats(std::vector<NicLoadStats>& list) {
+    list.clear();
+    if (engine_ == nullptr) return start_;
+    if (engine_->rdma() == nullptr) return {};
+    for (const DeviceLoad& load : engine_->rdma()->selector().load())
+        list.push_back({load.name, load.inflight_bytes, load.ewma_bandwidth});
+    return {};
+}
+
+void TransferEngine::printTrafficStats() const {
+    if (engine_ != nullptr && engine_->rdma() != nullptr) engine_->rdma()->selector().print_traffic_stats(std::cout);
+}
+
+}  // namespace rove::tent

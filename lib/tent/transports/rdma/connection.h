@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The QPs of a rail, a local device and a device of a peer: one for each priority, so that neither the datapath's rings (service
+// levels) nor the QP's order makes HIGH wait for LOW.
+//
+// A connection has an active end, whose QPs READ and WRITE, and a passive end, whose QPs only answer. When anything goes wrong on a
+// rail, its connection is closed and never used again: the next one has new QPs.
+//
+// At most once. A WRITE whose fate is unknown is tried again elsewhere at once. But packets of its first attempt may still be in the
+// network and land later, over what the program has put there meanwhile. So a request that had such a WRITE is reported complete only
+// after the peer has said, over TCP, that it destroyed the passive QPs: then nothing of that connection changes its memory any more.
+// (A READ's late answer would change our memory; our own QP is destroyed before the READ is tried again.) If the peer does not say
+// so in time, the request is reported FAILED, whatever its slices did.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "tent/config.h"
+#include "tent/segment.h"
+#include "tent/transports/rdma/verbs_device.h"
+
+namespace rove::tent {
+
+// What the other end must know of this end's QPs.
+struct Endpoint {
+    std::array<uint8_t, 16> gid{};
+    uint32_t mtu = 1024;
+    std::array<uint32_t, kPriorities> qpns{}, psns{};
+    uint64_t probe_address = 0;  // of a word that may be read
+    uint32_t probe_rkey = 0;
+};
+Json to_json(const Endpoint& endpoint);
+std::optional<Endpoint> parse_endpoint(const Json& object);
+
+class Connection {
+  public:
+    // Creates the QPs. Null: the device has no room for them.
+    static std::unique_ptr<Connection> create(const VerbsDevice& device, const EndpointConfig& config);
+    ~Connection() { destroy(); }
+    Connection(const Connection&) = delete;
+    Connection& operator=(const Connection&) = delete;
+
+    Endpoint local() const;
+    // Connects the QPs. May take seconds when the other end cannot be reached. Returns 0 or what ibv_modify_qp returned.
+    int connect(const Endpoint& remote, bool active);
+    // When this returns, nothing is sent, received or reported for these QPs any more.
+    void destroy();
+
+    ibv_qp* qp(Priority priority) const { return qps_[index(priority)]; }
+    const Endpoint& remote() const { return remote_; }
+
+  private:
+    Connection(const VerbsDevice& device, const EndpointConfig& config) : device_(device), config_(config) {}
+    int to_rtr(ibv_qp* qp, uint8_t priority);
+    int to_rts(ibv_qp* qp, uint8_t priority);
+
+    const VerbsDevice& device_;
+    const EndpointConfig& config_;
+    std::array<ibv_qp*, kPriorities> qps_{};
+    std::array<uint32_t, kPriorities> psns_{};
+    Endpoint remote_;
+};
+
+}  // namespace rove::tent

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rails of a channel: silence, probes, connecting again. See rdma_channel.h, notes 3 and 4.
+#include <algorithm>
+#include <cstring>
+
+#include "tent/transports/rdma/rdma_backend.h"
+
+namespace rove::tent {
+
+namespace {
+
+constexpr uint64_t kSilentNs = 25'000'000;      // half of the 50 ms in which throughput must be back (T-19)
+constexpr uint64_t kSuspiciousNs = 8'000'000;   // then the peer is asked over its other rails
+constexpr uint64_t kAllSilentNs = 150'000'000;  // a process may be off its core for some time slices of others
+constexpr uint64_t kTimesExpected = 4;          // what a slice may take over its predicted time
+constexpr uint64_t kProbeNs = 10'000'000;       // between two probes of a connection that is not yet known to work
+constexpr uint64_t kRetryNs = 5'000'000, kMaxRetryNs = 640'000'000;  // between attempts to connect, doubling
+constexpr uint64_t kHopeNs = 100'000'000;       // so long slices wait for a rail that was up
+constexpr uint64_t kFirstHopeNs = 3'000'000'000;  // ... and for the first one to come up
+constexpr uint64_t kCallNs = 2'000'000'000;     // of the control plane
+constexpr uint64_t kProbeBytes = 8;
+
+}  // namespace
+
+bool RdmaChannel::is_hopeful(uint64_t device_mask, uint64_t now_ns) const {
+    if (peer_.gone.load(std::memory_order_relaxed)) return false;
+    for (const auto& rail : rails_) {
+        if ((device_mask & uint64_t{1} << rail->local) == 0) continue;
+        if (rail->state == Rail::State::kUp) return true;
+        if (now_ns - rail->down_ns < (rail->ever_up ? kHopeNs : kFirstHopeNs)) return true;
+    }
+    return false;
+}
+
+void RdmaChannel::hear(Rail& rail, uint64_t now_ns) {
+    rail.heard_ns = now_ns;
+    rail.probing_others = false;
+    rail.health.on_success();
+}
+
+bool RdmaChannel::is_silent(const Rail& rail, uint64_t now_ns) const {
+    const uint64_t silence = now_ns - rail.heard_ns;
+    if (silence < kSilentNs) return false;
+    uint64_t patience = 0;
+    if (rail.oldest != nullptr) {
+        const uint64_t bandwidth = std::max<uint64_t>(backend_.bandwidth(rail.local), 1'000'000);
+        patience = kTimesExpected * (rail.oldest->length * 1000 / (bandwidth / 1'000'000));
+    }
+    const bool others_are_heard = std::any_of(rails_.begin(), rails_.end(), [&](const auto& other) {
+        return other.get() != &rail && other->state == Rail::State::kUp && other->heard_ns > rail.heard_ns + kSuspiciousNs &&
+               now_ns - other->heard_ns < kSilentNs;
+    });
+    return silence > (others_are_heard ? kSilentNs : kAllSilentNs) + patience;
+}
+
+void RdmaChannel::ask_others(Rail& rail, uint64_t now_ns) {
+    if (rail.probing_others || now_ns - rail.heard_ns < kSuspiciousNs) return;
+    rail.probing_others = true;
+    for (const auto& other : rails_)
+        if (other.get() != &rail && other->state == Rail::State::kUp && other->is_idle()) send_probe(*other, now_ns);
+}
+
+void RdmaChannel::look_after(uint64_t now_ns, uint64_t deaf_ns) {
+    for (const auto& owned : rails_) {
+        Rail& rail = *owned;
+        rail.heard_ns += std::min(deaf_ns, now_ns - rail.heard_ns);
+        switch (rail.state) {
+            case Rail::State::kUp:
+                if (rail.is_idle()) break;
+                ask_others(rail, now_ns);
+                if (!is_silent(rail, now_ns)) break;
+                ++rail.counters.silences;
+                rail.health.on_down(now_ns);
+                give_up(rail, now_ns);
+                break;
+            case Rail::State::kProbing:
+                if (now_ns >= rail.retry_ns) send_probe(rail, now_ns);
+                break;
+            case Rail::State::kClosed:
+                if (!closing_ && !peer_.gone.load(std::memory_order_relaxed) && now_ns >= rail.retry_ns) connect(rail, {});
+                break;
+            case Rail::State::kConnecting:
+                break;
+        }
+    }
+    if (!peer_.gone.load(std::memory_order_relaxed))
+        available_.store(is_hopeful(~uint64_t{0}, now_ns), std::memory_order_relaxed);
+}
+
+uint64_t RdmaChannel::next_deadline(uint64_t now_ns) const {
+    constexpr uint64_t kSoonNs = 2'000'000;
+    for (const auto& rail : rails_) {
+        if (!rail->is_idle() || rail->state == Rail::State::kProbing) return now_ns + kSoonNs;
+        if (rail->state == Rail::State::kClosed && !closing_ && !peer_.gone.load(std::memory_order_relaxed))
+            return std::max(now_ns + kSoonNs, rail->retry_ns);
+    }
+    return kNever;
+}
+
+void RdmaChannel::send_probe(Rail& rail, uint64_t now_ns) {
+    const VerbsDevice& device = *backend_.devices()[rail.local];
+    ibv_sge sge{.addr = device.probe_address() + 64, .length = kProbeBytes, .lkey = device.probe_region()->lkey};
+    ibv_send_wr wr{};
+    wr.wr_id = RdmaBackend::probe_wr(rail);
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_READ;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma.remote_addr = rail.connection->remote().probe_address;
+    wr.wr.rdma.rkey = rail.connection->remote().probe_rkey;
+    ibv_send_wr* bad = nullptr;
+    rail.retry_ns = now_ns + kProbeNs;
+    if (rail.is_idle()) rail.heard_ns = now_ns;
+    if (ibv_post_send(rail.connection->qp(Priority::kHigh), &wr, &bad) != 0) return;
+    ++rail.counters.probes;
+    ++rail.probes_posted;
+}
+
+void RdmaChannel::probe_completed(Rail& rail, ibv_wc_status status, uint64_t now_ns) {
+    if (rail.state != Rail::State::kProbing && rail.state != Rail::State::kUp) return;
+    --rail.probes_posted;
+    if (status != IBV_WC_SUCCESS) {
+        ++rail.counters.errors;
+        rail.health.on_error(now_ns);
+        give_up(rail, now_ns);
+        return;
+    }
+    hear(rail, now_ns);
+    if (rail.state == Rail::State::kUp) return;
+    rail.state = Rail::State::kUp;
+    rail.ever_up = true;
+    rail.refusals = 0;
+    backend_.selector().set_up(rail.local, true);
+    available_.store(true, std::memory_order_relaxed);
+}
+
+void RdmaChannel::link_changed(uint8_t local, bool up, uint64_t now_ns) {
+    for (const auto& rail : rails_) {
+        if (rail->local != local) continue;
+        if (!up && rail->state == Rail::State::kUp && rail->health.on_down(now_ns)) give_up(*rail, now_ns);
+        if (up && rail->state == Rail::State::kClosed) rail->retry_ns = now_ns;
+    }
+}
+
+void RdmaChannel::give_up(Rail& rail, uint64_t now_ns) {
+    if (rail.state == Rail::State::kUp) rail.down_ns = now_ns;
+    rail.connection.reset();  // from here on nothing is sent and nothing is received
+    rail.probes_posted = 0;
+    std::vector<Task*> fenced;
+    while (Slice* slice = rail.oldest) {
+        rail.remove(*slice);
+        backend_.selector().release(slice->device, slice->length);
+        ++rail.counters.resprayed;
+        if (slice->task->direction == Direction::kWrite) {
+            core_.add_fence(*slice->task);
+            fenced.push_back(slice->task);
+        }
+        core_.retry(*slice, now_ns);
+    }
+    if (rail.parked != nullptr) {
+        backend_.selector().release(rail.parked->device, rail.parked->length);
+        queues.requeue(rail.parked, now_ns);
+        rail.parked = nullptr;
+    }
+    connect(rail, std::move(fenced));
+}
+
+void RdmaChannel::connect(Rail& rail, std::vector<Task*> fenced) {
+    rail.state = Rail::State::kConnecting;
+    const ConnectionName before{core_.instance(), rail.name, rail.number};
+    rail.number = core_.next_number();
+    ++rail.counters.connects;
+    ++jobs_;
+    const ConnectionName name{core_.instance(), rail.name, rail.number};
+    const std::string remote = peer_.segment()->devices[rail.remote].name;
+    core_.jobs().add([this, &rail, name, before, remote, fenced = std::move(fenced)] {
+        if (before.number != 0) {
+            const auto closed = peer_.control().call(MessageType::kClose, before.to_json(), kCallNs);
+            bool sure = false;
+            if (closed) get(*closed, "ok", &sure);
+            if (!fenced.empty()) core_.with_lock([&] {
+                for (Task* task : fenced) core_.drop_fence(*task, sure);
+            });
+        }
+        std::unique_ptr<Connection> connection;
+        if (!closing_ && !peer_.gone.load())
+            connection = Connection::create(*backend_.devices()[rail.local], core_.config().rdma.endpoint);
+        if (connection != nullptr) {
+            Json request = name.to_json();
+            request["device"] = remote;
+            request["endpoint"] = to_json(connection->local());
+            const auto answer = peer_.control().call(MessageType::kConnect, request, kFirstHopeNs);
+            const auto endpoint = answer && answer->contains("endpoint") && (*answer)["endpoint"].is_object()
+                                      ? parse_endpoint((*answer)["endpoint"])
+                                      : std::nullopt;
+            if (!endpoint || connection->connect(*endpoint, true) != 0) connection.reset();
+        }
+        core_.with_lock([&] { connected(rail, std::move(connection)); });
+    });
+}
+
+void RdmaChannel::connected(Rail& rail, std::unique_ptr<Connection> connection) {
+    const uint64_t now_ns = monotonic_ns();
+    --jobs_;
+    rail.connection = std::move(connection);
+    if (rail.connection != nullptr) {
+        rail.state = Rail::State::kProbing;
+        rail.retry_ns = now_ns;
+        return;
+    }
+    rail.state = Rail::State::kClosed;
+    rail.retry_ns = now_ns + std::min(kRetryNs << std::min(rail.refusals, 7u), kMaxRetryNs);
+    ++rail.refusals;
+}
+
+}  // namespace rove::tent

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// See rdma_backend.h.
+#include "tent/transports/rdma/rdma_backend.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace rove::tent {
+
+namespace {
+
+constexpr uint64_t kLookNs = 1'000'000;  // between two looks at rails and links
+constexpr uint64_t kDeafNs = 2'000'000;  // a pause between two polls that is counted as not having listened
+constexpr int kPolled = 64;              // completions taken at once
+constexpr uint8_t kOnlyHigh = 1 << index(Priority::kHigh);
+
+std::vector<Device> describe_all(const std::vector<std::unique_ptr<VerbsDevice>>& devices) {
+    std::vector<Device> list;
+    for (const auto& device : devices) list.push_back(device->describe());
+    return list;
+}
+
+}  // namespace
+
+Status RdmaBackend::create(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices,
+                           std::unique_ptr<RdmaBackend>* out) {
+    const std::vector<Device> described = describe_all(devices);
+    Ranks ranks = numa_ranks(described);
+    Status status = override_ranks(core.config().priority_matrix, described, &ranks);
+    if (status.ok()) out->reset(new RdmaBackend(core, std::move(devices), std::move(ranks)));
+    return status;
+}
+
+RdmaBackend::RdmaBackend(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices, Ranks ranks)
+    : core_(core),
+      devices_(std::move(devices)),
+      selector_(describe_all(devices_), core.config().rdma.selector, std::move(ranks)),
+      passive_(devices_, core.config().rdma.endpoint) {}
+
+RdmaBackend::~RdmaBackend() = default;
+
+Status RdmaBackend::add_memory(LocalBuffer& buffer) {
+    int access = IBV_ACCESS_LOCAL_WRITE;
+    if (buffer.permission != Permission::kLocalReadWrite) access |= IBV_ACCESS_REMOTE_READ;
+    if (buffer.permission == Permission::kGlobalReadWrite) access |= IBV_ACCESS_REMOTE_WRITE;
+    for (const auto& device : devices_) {
+        ibv_mr* region = ibv_reg_mr(device->pd(), reinterpret_cast<void*>(buffer.address), buffer.length, access);
+        if (region == nullptr) {
+            const int error = errno;
+            remove_memory(buffer);
+            return {Code::kRdmaError, "registering " + std::to_string(buffer.length) + " bytes with " + device->name() +
+                                          ": " + std::strerror(error)};
+        }
+        buffer.regions.push_back(region);
+    }
+    return {};
+}
+
+void RdmaBackend::remove_memory(LocalBuffer& buffer) {
+    for (ibv_mr* region : buffer.regions) ibv_dereg_mr(region);
+    buffer.regions.clear();
+}
+
+void RdmaBackend::describe(const LocalBuffer& buffer, BufferDesc* out) const {
+    for (const ibv_mr* region : buffer.regions) out->rkeys.push_back(region->rkey);
+}
+
+std::unique_ptr<Channel> RdmaBackend::open(Peer& peer, uint64_t now_ns) {
+    if (peer.segment()->devices.empty()) return nullptr;
+    auto channel = std::make_unique<RdmaChannel>(*this, core_, peer, now_ns);
+    channels_.push_back(channel.get());
+    return channel;
+}
+
+void RdmaBackend::add_rail(Rail& rail) {
+    rail.id = static_cast<uint32_t>(rails_.size());
+    for (uint32_t i = 0; i < rails_.size(); ++i)
+        if (rails_[i] == nullptr) rail.id = i;
+    if (rail.id == rails_.size()) rails_.push_back(nullptr);
+    rails_[rail.id] = &rail;
+}
+
+void RdmaBackend::forget(Channel& channel) {
+    std::erase(channels_, &static_cast<RdmaChannel&>(channel));
+    for (const auto& rail : static_cast<RdmaChannel&>(channel).rails()) rails_[rail->id] = nullptr;
+}
+
+bool RdmaBackend::progress(uint64_t now_ns) {
+    if (polled_ns_ != 0 && now_ns - polled_ns_ > kDeafNs) deaf_ns_ += now_ns - polled_ns_;
+    polled_ns_ = now_ns;
+    bool moved = false;
+    if (!channels_.empty())
+        for (const auto& device : devices_) moved |= poll(*device, now_ns);
+    if (now_ns - looked_ns_ >= kLookNs) look_after(now_ns);
+    if (channels_.empty()) return moved;
+    // HIGH of all peers first.
+    const uint8_t allowed = core_.allowed(now_ns);
+    for (const uint8_t which : {static_cast<uint8_t>(allowed & kOnlyHigh), allowed})
+        for (size_t i = 0; i < channels_.size(); ++i)
+            moved |= channels_[(first_ + i) % channels_.size()]->dispatch(which, now_ns);
+    first_ = (first_ + 1) % channels_.size();
+    return moved;
+}
+
+bool RdmaBackend::poll(VerbsDevice& device, uint64_t now_ns) {
+    ibv_wc wcs[kPolled];
+    const int found = ibv_poll_cq(device.cq(), kPolled, wcs);
+    for (int i = 0; i < found; ++i) completed(wcs[i], now_ns);
+    return found > 0;
+}
+
+void RdmaBackend::completed(const ibv_wc& wc, uint64_t now_ns) {
+    if ((wc.wr_id & kProbe) != 0) {
+        const auto id = static_cast<uint32_t>(wc.wr_id);
+        Rail* rail = id < rails_.size() ? rails_[id] : nullptr;
+        if (rail != nullptr && probe_wr(*rail) == wc.wr_id) rail->channel->probe_completed(*rail, wc.status, now_ns);
+        return;
+    }
+    Slice& slice = core_.pool().at(static_cast<uint32_t>(wc.wr_id));
+    if (slice.rail == nullptr || slice_wr(slice) != wc.wr_id) return;  // of a connection that was closed
+    if (wc.status == IBV_WC_SUCCESS) {
+        slice.rail->channel->completed(slice, now_ns);
+    } else {
+        slice.rail->channel->failed(slice, wc.status, now_ns);
+    }
+}
+
+void RdmaBackend::look_after(uint64_t now_ns) {
+    looked_ns_ = now_ns;
+    const std::vector<DeviceLoad> loads = selector_.load();
+    for (uint8_t i = 0; i < devices_.size(); ++i) {
+        bandwidths_[i] = static_cast<uint64_t>(loads[i].ewma_bandwidth);
+        bool up = false;
+        if (!devices_[i]->take_link_event(&up)) continue;
+        selector_.set_up(i, up);
+        for (RdmaChannel* channel : channels_) channel->link_changed(i, up, now_ns);
+    }
+    for (RdmaChannel* channel : channels_) channel->look_after(now_ns, deaf_ns_);
+    deaf_ns_ = 0;
+}
+
+uint64_t RdmaBackend::next_deadline(uint64_t now_ns) const {
+    uint64_t deadline_ns = kNever;
+    for (const RdmaChannel* channel : channels_) deadline_ns = std::min(deadline_ns, channel->next_deadline(now_ns));
+    return deadline_ns;
+}
+
+}  // namespace rove::tent

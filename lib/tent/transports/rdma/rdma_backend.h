@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transport over verbs: local devices, registration, completions, and the channels to peers.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tent/backend.h"
+#include "tent/core.h"
+#include "tent/transports/rdma/passive.h"
+#include "tent/transports/rdma/rdma_channel.h"
+#include "tent/transports/rdma/verbs_device.h"
+
+namespace rove::tent {
+
+class RdmaBackend : public Backend {
+  public:
+    // `devices` is not empty.
+    static Status create(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices, std::unique_ptr<RdmaBackend>* out);
+    ~RdmaBackend() override;
+
+    Status add_memory(LocalBuffer& buffer) override;
+    void remove_memory(LocalBuffer& buffer) override;
+    void describe(const LocalBuffer& buffer, BufferDesc* out) const override;
+    std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
+    void forget(Channel& channel) override;
+    bool progress(uint64_t now_ns) override;
+    uint64_t next_deadline(uint64_t now_ns) const override;
+
+    const std::vector<std::unique_ptr<VerbsDevice>>& devices() const { return devices_; }
+    DeviceSelector& selector() { return selector_; }
+    PassiveConnections& passive() { return passive_; }
+    const std::vector<RdmaChannel*>& channels() const { return channels_; }
+
+    // Of lib/tent/transports/rdma.
+    void add_rail(Rail& rail);
+    uint64_t bandwidth(uint8_t device) const { return bandwidths_[device]; }  // bytes/s, as learned
+    // Work request numbers: a slice's current attempt, or a probe of a rail's current connection.
+    static uint64_t slice_wr(const Slice& slice) { return uint64_t{slice.tag} << 32 | slice.index; }
+    static uint64_t probe_wr(const Rail& rail) {
+        return kProbe | (rail.number & 0x7FFFFFFF) << 32 | rail.id;
+    }
+
+  private:
+    static constexpr uint64_t kProbe = uint64_t{1} << 63;
+
+    RdmaBackend(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices, Ranks ranks);
+    bool poll(VerbsDevice& device, uint64_t now_ns);
+    void completed(const ibv_wc& wc, uint64_t now_ns);
+    void look_after(uint64_t now_ns);
+
+    Core& core_;
+    std::vector<std::unique_ptr<VerbsDevice>> devices_;
+    DeviceSelector selector_;
+    PassiveConnections passive_;
+    std::vector<RdmaChannel*> channels_;
+    std::vector<Rail*> rails_;  // by id; null: free
+    std::array<uint64_t, DeviceSelector::kMaxDevices> bandwidths_{};
+    size_t first_ = 0;  // channel whose turn it is
+    uint64_t polled_ns_ = 0, looked_ns_ = 0, deaf_ns_ = 0;
+};
+
+}  // namespace rove::tent

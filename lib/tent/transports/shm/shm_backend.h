@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between processes of one machine: memory that a peer allocated by allocateLocalMemory() is shared memory, which we map.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tent/backend.h"
+#include "tent/core.h"
+
+namespace rove::tent {
+
+class ShmBackend;
+
+class ShmChannel : public Channel {
+  public:
+    ShmChannel(Core& core, Peer& peer);
+    ~ShmChannel() override;
+
+    bool available(const BufferDesc& remote) const override { return !remote.shm.empty(); }
+    void abandon(uint64_t now_ns) override;
+
+    bool dispatch(uint8_t allowed, uint64_t now_ns);
+
+  private:
+    struct Mapping {
+        uint8_t* address = nullptr;
+        uint64_t length = 0;
+    };
+    // Where the slice's place in the peer's memory is in ours; null: it cannot be mapped.
+    uint8_t* place(const Slice& slice);
+
+    Core& core_;
+    std::map<std::string, Mapping> mappings_;  // by name; each is of one process and one allocation
+};
+
+class ShmBackend : public Backend {
+  public:
+    ShmBackend(Core& core, std::string machine) : core_(core), machine_(std::move(machine)) {}
+
+    std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
+    void forget(Channel& channel) override;
+    bool progress(uint64_t now_ns) override;
+    uint64_t next_deadline(uint64_t) const override { return kNever; }
+
+  private:
+    Core& core_;
+    const std::string machine_;
+    std::vector<ShmChannel*> channels_;
+};
+
+}  // namespace rove::tent

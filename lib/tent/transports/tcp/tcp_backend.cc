@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// See tcp_backend.h. A WRITE whose connection broke may land later; the rule of rdma/connection.h holds here too.
+#include "tent/transports/tcp/tcp_backend.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "tent/transports/rdma/passive.h"
+#include "tent/transports/tcp/tcp_server.h"
+
+namespace rove::tent {
+
+namespace {
+
+constexpr uint64_t kConnectNs = 2'000'000'000;
+constexpr uint64_t kCarryNs = 3'000'000'000, kCarryByteNs = 100;  // for a slice, and for each of its bytes: 10 MB/s
+constexpr uint64_t kDownNs = 200'000'000;                         // a peer that did not answer is not tried again so soon
+constexpr uint64_t kCallNs = 2'000'000'000;
+
+}  // namespace
+
+TcpChannel::TcpChannel(Core& core, Peer& peer)
+    : Channel({.promotion_timeout_ns = core.config().rdma.queues.promotion_timeout_ns, .capacity = Core::kMaxSlices}),
+      core_(core),
+      peer_(peer),
+      lanes_(kLanes) {}
+
+TcpChannel::~TcpChannel() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopped_ = true;
+    }
+    work_.notify_all();
+    for (Lane& lane : lanes_) {
+        if (lane.thread.joinable()) lane.thread.join();
+        if (lane.fd >= 0) close(lane.fd);
+    }
+}
+
+bool TcpChannel::available(const BufferDesc&) const {
+    return !peer_.gone.load(std::memory_order_relaxed) && monotonic_ns() >= down_until_ns_.load(std::memory_order_relaxed);
+}
+
+void TcpChannel::abandon(uint64_t now_ns) {
+    while (auto* slice = static_cast<Slice*>(queues.pop(0xFF, now_ns))) core_.fail(*slice);
+}
+
+bool TcpChannel::progress(uint8_t allowed, uint64_t now_ns) {
+    queues.promote(now_ns);
+    if (out_ != 0) {
+        {
+            const std::lock_guard lock(mutex_);
+            std::swap(returned_, taken_);
+        }
+        for (const Returned& returned : taken_) take_back(returned, now_ns);
+    }
+    bool moved = !taken_.empty();
+    taken_.clear();
+    while (out_ < kLanes * kDeep) {
+        auto* slice = static_cast<Slice*>(queues.pop(allowed, now_ns));
+        if (slice == nullptr) break;
+        if (!core_.is_wanted(*slice, now_ns)) continue;
+        moved = true;
+        ++out_;
+        {
+            const std::lock_guard lock(mutex_);
+            waiting_.push_back(slice);
+        }
+        // Lanes start when there is work for them.
+        for (Lane& lane : lanes_) {
+            if (lane.thread.joinable()) continue;
+            lane.thread = std::thread([this, &lane] { run(lane); });
+            break;
+        }
+        work_.notify_one();
+    }
+    return moved;
+}
+
+void TcpChannel::take_back(const Returned& returned, uint64_t now_ns) {
+    --out_;
+    Slice& slice = *returned.slice;
+    switch (returned.outcome) {
+        case Outcome::kDone:
+            core_.done(slice);
+            return;
+        case Outcome::kRefused:
+            peer_.stale.store(true);
+            core_.fail(slice);
+            return;
+        case Outcome::kUnreachable:
+            down_until_ns_.store(now_ns + kDownNs);
+            core_.move_elsewhere(slice, Transport::kTcp, now_ns);
+            return;
+        case Outcome::kBroken:
+            break;
+    }
+    if (slice.task->direction == Direction::kWrite) {
+        core_.add_fence(*slice.task);
+        // Not ours after this: the channel may have gone. The task keeps the peer.
+        core_.jobs().add([task = slice.task, peer = slice.task->peer, &core = core_, number = returned.number] {
+            const ConnectionName name{core.instance(), TcpServer::kRail, number};
+            const auto closed = peer->control().call(MessageType::kClose, name.to_json(), kCallNs);
+            bool sure = false;
+            if (closed) get(*closed, "ok", &sure);
+            core.with_lock([&] { core.drop_fence(*task, sure); });
+        });
+    }
+    core_.retry(slice, now_ns);
+}
+
+void TcpChannel::run(Lane& lane) {
+    std::unique_lock lock(mutex_);
+    while (true) {
+        work_.wait(lock, [this] { return stopped_ || !waiting_.empty(); });
+        if (stopped_) return;
+        Slice* slice = waiting_.front();
+        waiting_.pop_front();
+        lock.unlock();
+        const Outcome outcome = carry(lane, *slice);
+        if (outcome == Outcome::kBroken || outcome == Outcome::kRefused) {
+            close(lane.fd);
+            lane.fd = -1;
+        }
+        lock.lock();
+        returned_.push_back({slice, outcome, lane.number});
+    }
+}
+
+TcpChannel::Outcome TcpChannel::carry(Lane& lane, const Slice& slice) {
+    const uint64_t deadline_ns = monotonic_ns() + kCarryNs + slice.length * kCarryByteNs;
+    if (lane.fd < 0) {
+        lane.number = core_.next_number();
+        lane.fd = connect_to(peer_.segment()->data_address, monotonic_ns() + kConnectNs);
+        if (lane.fd < 0) return Outcome::kUnreachable;
+        TcpHello hello;
+        hello.instance = core_.instance();
+        hello.number = lane.number;
+        if (!send_all(lane.fd, &hello, sizeof(hello), deadline_ns)) return Outcome::kBroken;
+    }
+    const bool is_write = slice.task->direction == Direction::kWrite;
+    const TcpRequest request{.operation = is_write ? TcpRequest::kWrite : TcpRequest::kRead,
+                             .address = slice.remote,
+                             .length = slice.length};
+    TcpAnswer answer;
+    if (!send_all(lane.fd, &request, sizeof(request), deadline_ns)) return Outcome::kBroken;
+    // One that is refused is not read to its end: the answer says so.
+    const bool sent = !is_write || send_all(lane.fd, slice.local, slice.length, deadline_ns);
+    if (!receive_all(lane.fd, &answer, sizeof(answer), deadline_ns)) return Outcome::kBroken;
+    if (answer.refused != 0) return Outcome::kRefused;
+    if (!sent) return Outcome::kBroken;
+    if (!is_write && !receive_all(lane.fd, slice.local, slice.length, deadline_ns)) return Outcome::kBroken;
+    return Outcome::kDone;
+}
+
+std::unique_ptr<Channel> TcpBackend::open(Peer& peer, uint64_t) {
+    if (peer.segment()->data_address.empty()) return nullptr;
+    auto channel = std::make_unique<TcpChannel>(core_, peer);
+    channels_.push_back(channel.get());
+    return channel;
+}
+
+void TcpBackend::forget(Channel& channel) {
+    std::erase(channels_, &static_cast<TcpChannel&>(channel));
+}
+
+bool TcpBackend::progress(uint64_t now_ns) {
+    bool moved = false;
+    for (TcpChannel* channel : channels_) moved |= channel->progress(core_.allowed(now_ns), now_ns);
+    return moved;
+}
+
+}  // namespace rove::tent

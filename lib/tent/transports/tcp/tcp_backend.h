@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transport over the kernel's TCP: for peers that no port of ours reaches, and when all ports are dead. A few lanes a peer, each a
+// thread that blocks on a connection of its own and carries one slice after the other.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tent/backend.h"
+#include "tent/core.h"
+
+namespace rove::tent {
+
+class TcpChannel : public Channel {
+  public:
+    TcpChannel(Core& core, Peer& peer);
+    ~TcpChannel() override;
+
+    bool available(const BufferDesc&) const override;
+    void abandon(uint64_t now_ns) override;
+    void revive(uint64_t) override { down_until_ns_.store(0); }
+    bool idle() const override { return out_ == 0; }
+
+    bool progress(uint8_t allowed, uint64_t now_ns);
+
+  private:
+    static constexpr size_t kLanes = 4, kDeep = 2;  // connections; slices that wait or are carried, per lane
+
+    enum class Outcome : uint8_t { kDone, kRefused, kUnreachable, kBroken };
+    struct Returned {
+        Slice* slice;
+        Outcome outcome;
+        uint64_t number;  // of the connection that broke
+    };
+    struct Lane {
+        int fd = -1;
+        uint64_t number = 0;
+        std::thread thread;
+    };
+
+    void run(Lane& lane);
+    Outcome carry(Lane& lane, const Slice& slice);
+    void take_back(const Returned& returned, uint64_t now_ns);
+
+    Core& core_;
+    Peer& peer_;
+    size_t out_ = 0;  // slices with lanes; the driver's
+    std::atomic<uint64_t> down_until_ns_{0};
+
+    std::mutex mutex_;
+    std::condition_variable work_;
+    std::deque<Slice*> waiting_;
+    std::vector<Returned> returned_, taken_;
+    bool stopped_ = false;
+    std::vector<Lane> lanes_;
+};
+
+class TcpBackend : public Backend {
+  public:
+    explicit TcpBackend(Core& core) : core_(core) {}
+
+    std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
+    void forget(Channel& channel) override;
+    bool progress(uint64_t now_ns) override;
+    uint64_t next_deadline(uint64_t) const override { return kNever; }
+
+  private:
+    Core& core_;
+    std::vector<TcpChannel*> channels_;
+};
+
+}  // namespace rove::tent

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// The TENT engine between two processes, every byte verified. `target` registers memory, says where, and checks what it is told to
+// check; the others are the initiator's scenarios. They print JSON lines and fail with a line on stderr.
+#include "tent_check.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <sstream>
+
+#include "peer.h"
+
+namespace check {
+
+using namespace rove::tent;
+using peer::fail;
+using peer::now_s;
+
+std::unique_ptr<TransferEngine> start(const Options& options) {
+    Settings settings{options.config, {}};
+    settings.set("rpc_server_hostname", "127.0.0.1");
+    for (const std::string& one : options.set) {
+        const size_t equals = one.find('=');
+        settings.set(one.substr(0, equals), one.substr(equals + 1));
+    }
+    auto engine = std::make_unique<TransferEngine>(settings);
+    if (!engine->available()) fail("engine: %s", engine->startStatus().to_string().c_str());
+    return engine;
+}
+
+void expect(const Status& status, const char* what) {
+    if (!status.ok()) fail("%s: %s", what, status.to_string().c_str());
+}
+
+void expect_code(const Status& status, Code code, const char* what) {
+    if (status.code() != code) fail("%s: %s instead of %s", what, status.to_string().c_str(), name(code));
+    std::printf("{\"case\": \"%s\", \"code\": \"%s\"}\n", what, name(code));
+}
+
+uint8_t* allocate(TransferEngine& engine, size_t bytes, Permission permission) {
+    void* memory = nullptr;
+    expect(engine.allocateLocalMemory(&memory, bytes, MemoryOptions{.perm = permission}), "allocateLocalMemory");
+    return static_cast<uint8_t*>(memory);
+}
+
+TransferStatus wait(TransferEngine& engine, BatchID batch, double patience_s) {
+    const double deadline = now_s() + patience_s;
+    TransferStatus status;
+    do {
+        expect(engine.getTransferStatus(batch, status), "getTransferStatus");
+        if (status.s != PENDING) return status;
+    } while (now_s() < deadline);
+    fail("a batch is not done after %.0f s", patience_s);
+}
+
+Remote open(TransferEngine& engine, const Options& options) {
+    Remote remote;
+    const double deadline = now_s() + 10;
+    Status status;
+    do {
+        status = engine.openSegment(remote.segment, options.peer);
+        if (!status.ok()) usleep(20'000);
+    } while (!status.ok() && now_s() < deadline);
+    expect(status, "openSegment");
+    SegmentInfo info;
+    expect(engine.getSegmentInfo(remote.segment, info), "getSegmentInfo");
+    if (info.buffers.empty()) fail("the target has registered nothing");
+    for (const auto& buffer : info.buffers) {
+        if (buffer.length <= remote.bytes) continue;
+        remote.address = buffer.base;
+        remote.bytes = buffer.length;
+    }
+    return remote;
+}
+
+// Has the target look at its own memory.
+void verify_there(TransferEngine& engine, const Remote& remote, uint64_t address, size_t bytes, uint64_t seed) {
+    static uint64_t asked = 0;
+    const uint64_t question = ++asked;
+    std::ostringstream text;
+    text << question << ' ' << seed << ' ' << address << ' ' << bytes << ' ' << engine.getSegmentName();
+    expect(engine.sendNotification(remote.segment, {"check", text.str()}), "sendNotification");
+    const double deadline = now_s() + 20;
+    while (now_s() < deadline) {
+        std::vector<Notification> received;
+        expect(engine.receiveNotification(received), "receiveNotification");
+        for (const Notification& one : received) {
+            std::istringstream words(one.msg);
+            uint64_t answered = 0, differs = 0;
+            words >> answered >> differs;
+            if (one.name != "checked" || answered != question) continue;
+            if (differs != bytes) fail("the target's byte %" PRIu64 " of %zu is wrong", differs, bytes);
+            return;
+        }
+        usleep(200);
+    }
+    fail("the target did not answer");
+}
+
+namespace {
+
+int run_target(const Options& options) {
+    const auto engine = start(options);
+    const Permission permission = options.read_only ? Permission::kGlobalReadOnly : Permission::kGlobalReadWrite;
+    uint8_t* memory = allocate(*engine, options.bytes, permission);
+    peer::fill(memory, options.bytes, options.seed);
+    std::printf("{\"segment\": \"%s\", \"address\": %" PRIu64 "}\n", engine->getSegmentName().c_str(),
+                reinterpret_cast<uint64_t>(memory));
+    std::fflush(stdout);
+    for (const double end = now_s() + options.seconds; now_s() < end && getppid() != 1; usleep(500)) {
+        std::vector<Notification> received;
+        expect(engine->receiveNotification(received), "receiveNotification");
+        for (const Notification& one : received) {
+            std::printf("{\"notification\": \"%s\"}\n", one.name.c_str());
+            std::fflush(stdout);
+            if (one.name == "quit") return 0;
+            if (one.name != "check") continue;
+            std::istringstream words(one.msg);
+            uint64_t question = 0, seed = 0, address = 0, bytes = 0;
+            std::string sender;
+            words >> question >> seed >> address >> bytes >> sender;
+            const size_t differs = peer::first_difference(reinterpret_cast<uint8_t*>(address), bytes, seed);
+            SegmentID segment;
+            expect(engine->openSegment(segment, sender), "openSegment of the asker");
+            expect(engine->sendNotification(segment, {"checked", std::to_string(question) + " " + std::to_string(differs)}),
+                   "the answer");
+            expect(engine->closeSegment(segment), "closeSegment");
+        }
+    }
+    return 0;
+}
+
+}  // namespace
+
+}  // namespace check
+
+int main(int argc, char** argv) {
+    check::Options options;
+    CLI::App app{"The TENT engine between two processes, every byte verified."};
+    app.require_subcommand(1);
+    const auto common = [&](CLI::App* command) {
+        command->add_option("--config", options.config, "the engine's TOML file");
+        command->add_option("--set", options.set, "KEY=VALUE of the engine's configuration");
+        command->add_option("--peer", options.peer, "HOST:PORT of the target");
+        command->add_option("--other-peer", options.other_peer, "HOST:PORT of another target");
+        command->add_option("--bytes", options.bytes, "memory of the target; bytes under way");
+        command->add_option("--seed", options.seed, "of the target's first content");
+        command->add_option("--seconds", options.seconds, "how long");
+        command->add_option("--sizes", options.sizes, "bytes of a request")->delimiter(',');
+        command->add_option("--depth", options.depth, "requests of a batch, or under way");
+        command->add_option("--rounds", options.rounds, "batches of each kind");
+        command->add_option("--priority", options.priority, "0, 1, 2");
+        command->add_option("--hint", options.hint, "transport_hint");
+        command->add_flag("--read-only", options.read_only, "the target lets others only read");
+        command->add_flag("--tolerate", options.tolerate, "failed requests are counted and are no failure");
+        command->add_flag("--lazy", options.lazy, "sleep between looks at a batch");
+        return command;
+    };
+    int status = 1;
+    common(app.add_subcommand("target", "memory for others"))->callback([&] { status = check::run_target(options); });
+    for (const auto& scenario : check::kScenarios)
+        common(app.add_subcommand(scenario.name, scenario.help))->callback([&] { status = scenario.run(options); });
+    CLI11_PARSE(app, argc, argv);
+    return status;
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the scenarios of tent_check share. Units: bytes, seconds.
+#pragma once
+
+#include <rove/tent.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace check {
+
+struct Options {
+    std::string config, peer, other_peer;
+    std::vector<std::string> set;
+    size_t bytes = 64 << 20;
+    uint64_t seed = 1;
+    double seconds = 60;
+    std::vector<size_t> sizes{1 << 20};
+    size_t depth = 4, rounds = 8;
+    int priority = 0, hint = 0;
+    bool read_only = false, tolerate = false, lazy = false;
+};
+
+struct Remote {
+    rove::tent::SegmentID segment = 0;
+    uint64_t address = 0;  // of its largest buffer
+    size_t bytes = 0;
+};
+
+struct Scenario {
+    const char* name;
+    const char* help;
+    int (*run)(const Options& options);
+};
+extern const std::span<const Scenario> kScenarios;
+
+std::unique_ptr<rove::tent::TransferEngine> start(const Options& options);
+// They end the program when it is otherwise.
+void expect(const rove::tent::Status& status, const char* what);
+void expect_code(const rove::tent::Status& status, rove::tent::Code code, const char* what);
+uint8_t* allocate(rove::tent::TransferEngine& engine, size_t bytes,
+                  rove::tent::Permission permission = rove::tent::Permission::kGlobalReadWrite);
+rove::tent::TransferStatus wait(rove::tent::TransferEngine& engine, rove::tent::BatchID batch, double patience_s = 20);
+Remote open(rove::tent::TransferEngine& engine, const Options& options);
+void verify_there(rove::tent::TransferEngine& engine, const Remote& remote, uint64_t address, size_t bytes, uint64_t seed);
+
+rove::tent::Request request(const Options& options, rove::tent::Request::OpCode opcode, void* source, const Remote& remote,
+                            uint64_t offset, size_t length);
+
+// Scenarios of tent_errors.cc.
+int cancel(const Options& options);
+int errors(const Options& options);
+int qos(const Options& options);
+int two_peers(const Options& options);
+
+}  // namespace check

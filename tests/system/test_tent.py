@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The TENT engine between two processes: one and two rails, rails that die, and what it says when something is wrong."""
+import time
+
+from harness import (BUILD, CLIENT_CORE, ROOT, SERVER_CORE, Failure, Process, Skip, check, device_arguments, device_string, free_port,
+                     memif_pair, once, program, shipped, telemetry, test, unique)
+
+
+def rails(impair=None):
+    """The shipped pair of two rails with sockets of its own; `impair` of each rail, or of both."""
+    name = f"rove-test-{unique()}"
+    pair = []
+    for config in (shipped("two-rails-a"), shipped("two-rails-b")):
+        for index, device in enumerate(config["device"]):
+            driver, arguments = device_arguments(device["port"])
+            arguments["socket"] = f"{name}-{index}"
+            device["port"] = device_string(driver, arguments)
+            here = impair[index] if isinstance(impair, (list, tuple)) else impair
+            if here:
+                device["impair"] = dict(here)
+        pair.append(config)
+    return pair
+
+
+class Engines:
+    """A target, and initiators that know where it is."""
+
+    def __init__(self, pair, *options, port=None):
+        self.pair = pair
+        self.port = port or free_port()
+        self.options = options
+        self.start_target()
+
+    def start_target(self):
+        self.target = Process([program("tent_check"), "target", "--set", f"rpc_server_port={self.port}", *self.options],
+                              self.pair[0], SERVER_CORE)
+        self.target.wait_for(self.target.json, 20, "its memory")
+
+    def start(self, scenario, *options):
+        return Process([program("tent_check"), scenario, "--peer", f"127.0.0.1:{self.port}", *options], self.pair[1], CLIENT_CORE)
+
+    def run(self, scenario, *options, timeout=50):
+        process = self.start(scenario, *options)
+        try:
+            process.succeed(timeout)
+        except Failure as failure:
+            raise Failure(f"{failure}\n--- target\n{self.target.story()}") from None
+        self.target.stop()
+        return process
+
+
+def moved(pair, *options):
+    Engines(pair).run("move", *options)
+
+
+def move(links, *options):
+    moved(memif_pair() if links == 1 else rails(), *options)
+
+
+test("tent/move/one-rail", move, 1, "--sizes", "1,64,4096,65536,81920,1048577", "--rounds", "3", quick=True)
+test("tent/move/two-rails", move, 2, "--sizes", "64,65536,1048576,8388608", "--rounds", "4", quick=True)
+test("tent/move/nobody-polls", move, 2, "--sizes", "4096,4194304", "--rounds", "4", "--lazy")
+test("tent/move/loss", lambda: moved(rails({"loss": 0.01, "reorder": 0.01, "duplicate": 0.01}), "--sizes", "65536,1048576",
+                                     "--rounds", "3"))
+
+
+def impair(engines, initiator, device, changes):
+    """In both directions."""
+    for process in (engines.target, initiator):
+        answer = telemetry(process.pid, f"/rove/impair,{device},all,{changes}")
+        check(isinstance(answer, dict), str(answer))
+
+
+# A READ whose answer a busy peer delays waits for verbs' timeout: 67 ms by default, 8 ms with this.
+QUICK_TIMEOUT = ("--set", "transports/rdma/endpoint/send_timeout=11")
+
+
+def rate(result, begun, first, last):
+    """Bytes per second between two points in time."""
+    samples, step = result["samples"], result["step"]
+    at = lambda when: samples[max(0, min(len(samples) - 1, int((when - begun) / step)))]
+    return (at(last) - at(first)) / (last - first)
+
+
+def silent_death():
+    """One of two shaped rails stops carrying anything, without a word; later it comes back."""
+    engines = Engines(rails({"rate_mbps": 1000, "queue_packets": 2048}))
+    initiator = engines.start("stream", "--seconds", "6", "--sizes", "1048576", "--depth", "4", *QUICK_TIMEOUT)
+    begun = initiator.wait_for(initiator.json, 20, "start")[0]["begun"]
+
+    def rail():
+        return next(values for name, values in telemetry(initiator.pid, "/tent/rails").items() if name.endswith("rove1_rove1"))
+
+    initiator.wait_for(lambda: rail()["slices"] > 50, 10, "use of both rails")
+    died = time.monotonic()
+    impair(engines, initiator, "rove1", "down=true")
+    initiator.wait_for(lambda: rail()["silences"] + rail()["errors"] > 0, 5, "the death to be noticed")
+    time.sleep(0.7)
+    back = time.monotonic()
+    impair(engines, initiator, "rove1", "down=false")
+    before = rail()["slices"]
+    initiator.wait_for(lambda: rail()["slices"] > before, 5, "the rail to be taken again")
+    initiator.succeed(30)
+    result = initiator.json()[-1]
+    both, one = rate(result, begun, begun + 0.2, died), rate(result, begun, died + 0.05, back)
+    note = f"{both / 1e6:.0f}, then {one / 1e6:.0f} MB/s, longest {result['longest']:.3f} s"
+    check(result["failed"] == 0 and result["timeout"] == 0 and one > 0, note)
+
+
+def transports(process):
+    return telemetry(process.pid, "/tent/transports")
+
+
+def all_ports_dead():
+    """The only rail dies: tcp takes over, and no request fails. It comes back, and is used again."""
+    engines = Engines(memif_pair(impair={"rate_mbps": 2000, "queue_packets": 1024}))
+    initiator = engines.start("stream", "--seconds", "5", "--sizes", "1048576", "--depth", "2", "--set", "transports/shm/enable=false",
+                              *QUICK_TIMEOUT)
+    initiator.wait_for(initiator.json, 20, "start")
+    time.sleep(0.5)
+    check(transports(initiator)["tcp"]["slices"] == 0, "tcp is used though a rail is up")
+    impair(engines, initiator, "rove0", "down=true")
+    initiator.wait_for(lambda: transports(initiator)["tcp"]["slices"] > 50, 5, "tcp to take over")
+    impair(engines, initiator, "rove0", "down=false")
+    before = transports(initiator)["rdma"]["slices"]
+    initiator.wait_for(lambda: transports(initiator)["rdma"]["slices"] > before + 50, 5, "rdma to be taken again")
+    initiator.succeed(30)
+    result = initiator.json()[-1]
+    check(result["failed"] == 0 and result["timeout"] == 0, initiator.story())
+
+
+def dead_peer():
+    """Two peers, each over a port of its own. One is killed under way, and started again."""
+    (a, mine), (b, other) = memif_pair(), memif_pair()
+    mine["device"].append(other["device"][0])
+    mine["device"][1]["port"] = mine["device"][1]["port"].replace("net_memif0", "net_memif1")
+    for config, addresses in ((b, ["10.1.0.1/24"]), (mine, ["10.1.0.2/24"])):
+        config["device"][-1]["addresses"] = addresses
+    live, dies = Engines([a, mine]), Engines([b, mine])
+    initiator = live.start("two-peers", "--other-peer", f"127.0.0.1:{dies.port}", "--seconds", "4", "--sizes", "262144",
+                           "--set", "transports/shm/enable=false", "--tolerate")
+    initiator.wait_for(initiator.json, 20, "start")
+    time.sleep(1)
+    dies.target.kill()
+    time.sleep(1)
+    dies.start_target()
+    initiator.succeed(30)
+    alive, dead = initiator.json()[-2:]
+    check(alive["failed"] == 0 and alive["refused"] == 0 and alive["slowest"] < 1, f"the live peer: {alive}")
+    check(dead["failed"] + dead["refused"] > 0 and dead["slowest_failure"] < 3, f"the dead peer: {dead}")
+    check(dead["after"] > 0, f"its second life: {dead}")
+
+
+def cancelled():
+    engines = Engines(memif_pair(impair={"rate_mbps": 200, "queue_packets": 1024}))
+    engines.run("cancel", "--sizes", "16777216")
+
+
+def refused(*options):
+    engines = Engines(memif_pair(), *options)
+    initiator = engines.start("errors", *options)
+    initiator.succeed(30)
+    engines.target.wait_for(lambda: {"notification": "done"} in engines.target.json(), 5, "the notification of a submit")
+
+
+def high_beside_low():
+    """Within a process: the 99th percentile is noisy where other programs share the cores, so the bound is wide."""
+    engines = Engines(rails({"rate_mbps": 2000, "queue_packets": 1024}), "--bytes", "134217728")
+    alone, beside = engines.run("qos", "--sizes", "67108864", "--seconds", "2").json()
+    check(beside["low_bytes"] > 0 and beside["p50_us"] < 6 * alone["p50_us"] + 1000, f"{alone}\n{beside}")
+
+
+test("tent/rails/all-dead", all_ports_dead, modes=("rc",))
+test("tent/peers/dead", dead_peer, modes=("rc",))
+def sample(command, env=None):
+    """A sample of the documents. It needs no device: the segment is its own."""
+    process = Process(command, env=env)
+    process.succeed(20)
+    check(process.out().endswith("ok\n"), process.story())
+
+
+def python_sample():
+    module = BUILD / "lib" / "tent"
+    if not list(module.glob("tent.*.so")):
+        raise Skip("built without pybind11")
+    sample(["python3", ROOT / "tests" / "system" / "tent_sample.py"], {"PYTHONPATH": str(module), "LD_PRELOAD": str(BUILD / "lib" / "verbs" / "librove-verbs.so")})
+
+
+once("tent/sample/c", lambda: sample([program("tent_sample_c")]), quick=True)
+once("tent/sample/c++", lambda: sample([program("tent_sample_cc")]), quick=True)
+once("tent/sample/python", python_sample, quick=True)
+once("tent/cancel", cancelled)
+once("tent/errors", refused, quick=True)
+once("tent/errors/read-only", refused, "--read-only")
+once("tent/qos/one-process", high_beside_low)
+once("tent/hint/tcp", lambda: moved(memif_pair(), "--hint", "7", "--sizes", "1,65536,8388608", "--rounds", "3"))
+once("tent/hint/shm", lambda: moved(memif_pair(), "--hint", "3", "--sizes", "1,65536,8388608", "--rounds", "3"))
+test("tent/rails/silent-death", silent_death, modes=("rc",))
