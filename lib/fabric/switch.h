@@ -10,9 +10,8 @@ namespace rove::fabric {
 
 // Random early detection on the queue's present length (MP-RDMA section 3.2.1, equation 5): marks nothing up to k_min,
 // everything beyond k_max, and with a probability that rises to p_max in between. DCTCP's is {1.0, k, k}.
-// A packet is marked when it leaves, by what it leaves behind, as the shared-buffer chips do that DCQCN's and
-// MP-RDMA's testbeds are built of, and DCQCN's authors' model of them (github.com/bobzhuyb/ns3-rdma): the news of a
-// queue does not wait in it.
+// A packet is marked when it leaves, by what it leaves behind, as ns-3's RDMA switches do (SwitchNotifyDequeue): the
+// news of a queue does not wait in it. What the switches of MP-RDMA's testbed do its text does not say.
 struct Red {
     double p_max = 0;
     uint64_t k_min = UINT64_MAX, k_max = UINT64_MAX;  // never
