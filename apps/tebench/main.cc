@@ -21,7 +21,7 @@ using namespace rove::tebench;
 namespace tent = rove::tent;
 
 constexpr int kFailed = 1;
-constexpr uint64_t kPatienceNs = 10'000'000'000;  // for a target that is not there yet
+constexpr uint64_t kPatienceNs = 3'000'000'000;  // for a target that is not there yet
 
 std::atomic<bool> stop{false};
 

@@ -87,6 +87,7 @@ class Tebench:
 
     def command(self, config, *options):
         return [self.build / "apps" / "rove-run", "--config", harness.write_toml(config), "--", self.build / "apps" / "rove-tebench",
+                "--total_buffer_size", "256M",
                 "--set", "rpc_server_hostname=127.0.0.1", *self.engine, *options]
 
     def enter(self, context):
@@ -102,7 +103,7 @@ class Tebench:
         while self.open:
             self.open.pop().__exit__(None, None, None)
 
-    def start(self, *options, seconds=2.0, which=0, classes=None, timeline=False):
+    def start(self, *options, seconds=2.0, warmup=WARMUP_S, which=0, classes=None, timeline=False):
         """An initiator, once its first point has begun."""
         jsonl, csv_file = scratch_file("points.jsonl"), scratch_file("timeline.csv")
         if classes:
@@ -110,13 +111,13 @@ class Tebench:
         if timeline:
             options += ("--timeline", csv_file)
         command = self.command(self.initiator_configs[which], "--target_seg_name", f"127.0.0.1:{self.port}",
-                               "--qos_output_jsonl", jsonl, "--warmup", WARMUP_S, "--duration", seconds, *options)
+                               "--qos_output_jsonl", jsonl, "--warmup", warmup, "--duration", seconds, *options)
         process = self.enter(started(command, 1))
-        line = ""
-        while "BlkSize" not in line:
-            line = process.stdout.readline()
-            if not line:
-                raise Failed(f"tebench ended with {process.wait()} before its first point")
+        lines = [""]
+        while "BlkSize" not in lines[-1]:
+            lines.append(process.stdout.readline())
+            if not lines[-1]:
+                raise Failed(f"tebench ended with {process.wait()} before its first point: {tail(''.join(lines))}")
         return Initiator(process, jsonl, csv_file)
 
     def run(self, *options, **keywords):
