@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -60,12 +61,13 @@ Class parse_class(const std::string& text) {
 }
 
 // A list of objects, whose keys are what the class's fields are called in the results.
-std::vector<Class> parse_json_classes(const std::string& text) {
+std::vector<Class> parse_json_classes(const std::string& file) {
     static const std::set<std::string> kKeys{"name",          "priority",   "threads",    "slo_us", "weight",
                                              "isolated_gbps", "block_size", "batch_size", "rate"};
     std::vector<Class> classes;
     try {
-        for (const Json& entry : Json::parse(text)) {
+        std::ifstream in(file);
+        for (const Json& entry : Json::parse(in)) {
             for (const auto& [key, value] : entry.items())
                 if (!kKeys.contains(key)) refuse("--workload_classes_json: unknown key '" + key + "'");
             Class one;
@@ -133,7 +135,9 @@ Options parse_options(int argc, char** argv) {
     app.add_option("--warmup", options.warmup_s, "seconds before it")->check(CLI::NonNegativeNumber);
     auto* of_classes = app.add_option("--qos_classes", classes, "name:threads:slo_us:weight[:isolated_gbps],...; names: high, medium, low")
                            ->delimiter(',');
-    app.add_option("--workload_classes_json", json_classes, "[{name, priority, threads, slo_us, weight, isolated_gbps, block_size, batch_size, rate}, ...]")
+    app.add_option("--workload_classes_json", json_classes,
+                   "file: [{name, priority, threads, slo_us, weight, isolated_gbps, block_size, batch_size, rate}, ...]")
+        ->check(CLI::ExistingFile)
         ->excludes(of_classes);
     app.add_option("--qos_link_capacity_gbps", options.link_gbps, "for the utilization, Gb/s")->check(CLI::NonNegativeNumber);
     app.add_option("--qos_output_jsonl", options.jsonl_file, "a line of JSON for each point");

@@ -107,7 +107,9 @@ class Tebench:
         """An initiator, once its first point has begun."""
         jsonl, csv_file = scratch_file("points.jsonl"), scratch_file("timeline.csv")
         if classes:
-            options += ("--workload_classes_json", json.dumps(classes), "--worker_threads", 1)
+            of_classes = scratch_file("classes.json")
+            of_classes.write_text(json.dumps(classes))
+            options += ("--workload_classes_json", of_classes, "--worker_threads", 1, "--max_block_size", "4K")
         if timeline:
             options += ("--timeline", csv_file)
         command = self.command(self.initiator_configs[which], "--target_seg_name", f"127.0.0.1:{self.port}",

@@ -47,9 +47,9 @@ def classes():
     """HIGH at a rate beside LOW as fast as it goes, by one thread; the timeline has both."""
     timeline = SCRATCH / f"{unique()}.csv"
     _, _, (point,) = against_target(
-        "--op_type", "write", "--workload_classes_json",
-        json.dumps([{"name": "urgent", "priority": "high", "block_size": 4096, "rate": 200, "slo_us": 1e7, "isolated_gbps": 100},
-                    {"name": "low", "threads": 2, "block_size": 1 << 20, "weight": 2}]),
+        "--op_type", "write", "--workload_classes_json", written(
+            [{"name": "urgent", "priority": "high", "block_size": 4096, "rate": 200, "slo_us": 1e7, "isolated_gbps": 100},
+             {"name": "low", "threads": 2, "block_size": 1 << 20, "weight": 2}]),
         "--max_block_size", "4K", "--worker_threads", 1, "--timeline", timeline, "--qos_link_capacity_gbps", 1000, duration=1)
     high, low = point["classes"]
     check((high["name"], high["priority"], low["priority"], low["threads"]) == ("urgent", 0, 2, 2), str(point))
@@ -70,6 +70,12 @@ def short_classes():
     check([c["name"] for c in point["classes"]] == ["high", "low"] and all(c["operations"] > 0 for c in point["classes"]), str(point))
 
 
+def written(value):
+    path = SCRATCH / f"{unique()}.json"
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
 def refused(says, *options):
     done = subprocess.run([TEBENCH, "--target_seg_name", "127.0.0.1:1", *options], capture_output=True, text=True, timeout=20)
     check(done.returncode == 2 and not done.stdout, f"{options}: status {done.returncode}, {done.stdout!r}")
@@ -83,8 +89,8 @@ WRONG = (("--op_type", "--op_type", "erase"), ("--start_block_size", "--start_bl
          ("--config", "--config", "/nowhere"), ("--set", "--set", "key"), ("--fast", "--fast"), ("--rpc_server_port", "--rpc_server_port", "65536"),
          ("--qos_classes", "--qos_classes", "high:1"), ("--qos_classes", "--qos_classes", "urgent:1:0:1"),
          ("--qos_classes", "--qos_classes", "high:0:0:1"), ("--qos_classes", "--qos_classes", "high:1:x:1"),
-         ("--workload_classes_json", "--workload_classes_json", "["), ("'size'", "--workload_classes_json", '[{"name": "high", "size": 1}]'),
-         ("--workload_classes_json", "--workload_classes_json", "[]"))
+         ("--workload_classes_json", "--workload_classes_json", written("[")), ("'size'", "--workload_classes_json", written('[{"name": "high", "size": 1}]')),
+         ("--workload_classes_json", "--workload_classes_json", written([])))
 
 
 def all_refused():
