@@ -143,14 +143,15 @@ def rate(samples, begin, end):
     return (last[1] - first[1]) / (last[0] - first[0]) if last[0] > first[0] else 0.0
 
 
-def seconds_until(samples, since, least_rate, until, window=0.01):
-    """From `since` until a window begins in which, and on average from then on until `until`, at least so much arrives."""
-    when = since
-    while when + window < until:
-        if rate(samples, when, when + window) >= least_rate and rate(samples, when, until) >= least_rate:
-            return when - since
-        when += 0.001
-    raise Failed(f"{rate(samples, since, until) / 1e6:.0f} MB/s: never {least_rate / 1e6:.0f} MB/s in {until - since:.1f} s")
+def seconds_until(samples, since, least_rate, until, settled=0.05, step=0.002):
+    """From `since` until the time from which on at least so much arrives, up to every later time that is `settled` away or more."""
+    begin = since
+    while begin + settled < until:
+        ends = [begin + settled + i * 0.01 for i in range(int((until - begin - settled) / 0.01) + 1)]
+        if all(rate(samples, begin, end) >= least_rate for end in ends):
+            return begin - since
+        begin += step
+    raise Failed(f"{rate(samples, since, until) / 1e6:.0f} MB/s: not {least_rate / 1e6:.0f} MB/s for good in {until - since:.1f} s")
 
 
 def longest_pause(samples, begin, end):
