@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rove-tebench: how fast the TENT engine is between two processes. The README has examples. Exit status: 0 when all requests
-// were completed; 1 when one was not, or the engine or a file failed; 2 for a wrong command line.
+// rove-tebench: how fast the TENT engine is between two processes. The README has examples. Exit status: 0 when all
+// requests were completed; 1 when one was not, or the engine or a file failed; 2 for a wrong command line.
 #include <signal.h>
 #include <unistd.h>
 
@@ -42,7 +42,8 @@ std::unique_ptr<tent::TransferEngine> start(const Options& options) {
     for (const char* transport : {"rdma", "shm", "tcp"})
         if (!options.transport.empty() && options.transport != transport)
             settings.set(std::string("transports/") + transport + "/enable", "false");
-    for (const std::string& one : options.set) given(one.substr(0, one.find('=')).c_str(), one.substr(one.find('=') + 1));
+    for (const std::string& one : options.set)
+        given(one.substr(0, one.find('=')).c_str(), one.substr(one.find('=') + 1));
     return std::make_unique<tent::TransferEngine>(settings);
 }
 
@@ -101,7 +102,8 @@ int sweep(tent::TransferEngine& engine, const Options& options, Memory memory, c
                 const auto result = run_point(engine, options, memory, targets, block, batch, threads,
                                               options.timeline_file.empty() ? nullptr : &timeline);
                 if (!result) {
-                    std::fprintf(stderr, "skipped: %zu x %zu bytes, %zu threads do not fit into the buffers\n", batch, block, threads);
+                    std::fprintf(stderr, "skipped: %zu x %zu bytes, %zu threads do not fit into the buffers\n", batch,
+                                 block, threads);
                     continue;
                 }
                 if (!result->error.empty()) return fail(result->error);

@@ -38,7 +38,8 @@ int priority_of(const std::string& name, const char* option) {
 double number_of(const std::string& text, const std::string& whole) {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0' || !(value >= 0)) refuse("--qos_classes: '" + text + "' in '" + whole + "' is no number >= 0");
+    if (text.empty() || *end != '\0' || !(value >= 0))
+        refuse("--qos_classes: '" + text + "' in '" + whole + "' is no number >= 0");
     return value;
 }
 
@@ -101,11 +102,13 @@ Options parse_options(int argc, char** argv) {
     Options options;
     std::vector<std::string> classes;
     std::string json_classes;
-    CLI::App app{"Sweeps requests over the TENT engine. Without --target_seg_name it is the target: memory for others."};
+    CLI::App app{
+        "Sweeps requests over the TENT engine. Without --target_seg_name it is the target: memory for others."};
     const CLI::AsSizeValue size(false);  // "64K" is 65536
     app.add_option("--config", options.config_file, "the engine's TOML file")->check(CLI::ExistingFile);
     app.add_option("--set", options.set, "KEY=VALUE of the engine's configuration, any number of times")
-        ->check([](const std::string& text) { return text.find('=') == std::string::npos ? "KEY=VALUE is expected" : ""; });
+        ->check(
+            [](const std::string& text) { return text.find('=') == std::string::npos ? "KEY=VALUE is expected" : ""; });
     app.add_option("--seg_name", options.segment_name, "name of our own segment");
     app.add_option("--metadata_type", options.metadata_type, "p2p, etcd, redis");
     app.add_option("--metadata_url_list", options.metadata_servers, "of etcd or redis");
@@ -116,11 +119,14 @@ Options parse_options(int argc, char** argv) {
     app.add_option("--target_offset", options.target_offset, "within the target's memory")->transform(size);
     app.add_option("--target_range_size", options.target_range, "bytes of it that are used; 0: all")->transform(size);
     app.add_option("--op_type", options.operation, "read, write, mix")->transform(CLI::CheckedTransformer(kOperations));
-    app.add_flag("--check_consistency", options.check, "compare every byte: after a WRITE, it is read back, outside the measured times");
+    app.add_flag("--check_consistency", options.check,
+                 "compare every byte: after a WRITE, it is read back, outside the measured times");
     app.add_flag("--notifi", options.notify, "every batch comes with a notification");
-    app.add_option("--tent_transport_hint", options.hint, "TransportType of the first attempt")->check(CLI::Range(0, 12));
+    app.add_option("--tent_transport_hint", options.hint, "TransportType of the first attempt")
+        ->check(CLI::Range(0, 12));
     const auto at_least_one = CLI::Range(size_t{1}, size_t{1} << 40);
-    const auto sweep = [&](const char* start, size_t& start_value, const char* most, size_t& most_value, const char* what) {
+    const auto sweep = [&](const char* start, size_t& start_value, const char* most, size_t& most_value,
+                           const char* what) {
         app.add_option(start, start_value, std::string(what) + ": from")->transform(size)->check(at_least_one);
         app.add_option(most, most_value, std::string(what) + ": to, doubling")->transform(size)->check(at_least_one);
     };
@@ -128,18 +134,24 @@ Options parse_options(int argc, char** argv) {
     sweep("--start_batch_size", options.start_batch, "--max_batch_size", options.max_batch, "requests of a batch");
     sweep("--start_num_threads", options.start_threads, "--max_num_threads", options.max_threads, "streams of batches");
     app.add_option("--worker_threads", options.worker_threads, "threads that drive the streams; 0: each has its own");
-    app.add_option("--outstanding", options.outstanding, "batches of a stream under way at once")->check(CLI::Range(1, 4096));
-    app.add_option("--rate", options.rate, "open loop: batches per second, of all streams; 0: closed loop")->check(CLI::NonNegativeNumber);
-    app.add_option("--request_interval_us", options.interval_us, "closed loop: pause after a batch")->check(CLI::NonNegativeNumber);
+    app.add_option("--outstanding", options.outstanding, "batches of a stream under way at once")
+        ->check(CLI::Range(1, 4096));
+    app.add_option("--rate", options.rate, "open loop: batches per second, of all streams; 0: closed loop")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--request_interval_us", options.interval_us, "closed loop: pause after a batch")
+        ->check(CLI::NonNegativeNumber);
     app.add_option("--duration", options.duration_s, "seconds of a point")->check(CLI::PositiveNumber);
     app.add_option("--warmup", options.warmup_s, "seconds before it")->check(CLI::NonNegativeNumber);
-    auto* of_classes = app.add_option("--qos_classes", classes, "name:threads:slo_us:weight[:isolated_gbps],...; names: high, medium, low")
+    auto* of_classes = app.add_option("--qos_classes", classes,
+                                      "name:threads:slo_us:weight[:isolated_gbps],...; names: high, medium, low")
                            ->delimiter(',');
-    app.add_option("--workload_classes_json", json_classes,
-                   "file: [{name, priority, threads, slo_us, weight, isolated_gbps, block_size, batch_size, rate}, ...]")
+    app.add_option(
+           "--workload_classes_json", json_classes,
+           "file: [{name, priority, threads, slo_us, weight, isolated_gbps, block_size, batch_size, rate}, ...]")
         ->check(CLI::ExistingFile)
         ->excludes(of_classes);
-    app.add_option("--qos_link_capacity_gbps", options.link_gbps, "for the utilization, Gb/s")->check(CLI::NonNegativeNumber);
+    app.add_option("--qos_link_capacity_gbps", options.link_gbps, "for the utilization, Gb/s")
+        ->check(CLI::NonNegativeNumber);
     app.add_option("--qos_output_jsonl", options.jsonl_file, "a line of JSON for each point");
     app.add_option("--timeline", options.timeline_file, "CSV of the bytes that had arrived, every millisecond");
     try {

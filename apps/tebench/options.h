@@ -2,10 +2,9 @@
 // What rove-tebench is told on its command line. Sizes are bytes.
 #pragma once
 
-#include <rove/tent.hpp>
-
 #include <cstddef>
 #include <cstdint>
+#include <rove/tent.hpp>
 #include <string>
 #include <vector>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See point.h. A worker thread drives its streams in turn, and nobody else touches them: what they found is read when it has ended.
+// See point.h. A worker thread drives its streams in turn, and nobody else touches them: what they found is read when
+// it has ended.
 #include "point.h"
 
 #include <algorithm>
@@ -19,7 +20,8 @@ struct Phases {
 // Some of the streams, on one thread.
 class Worker {
   public:
-    Worker(const Phases& phases, std::atomic<bool>& stop, bool sampling) : phases_(phases), stop_(stop), sampling_(sampling) {}
+    Worker(const Phases& phases, std::atomic<bool>& stop, bool sampling)
+        : phases_(phases), stop_(stop), sampling_(sampling) {}
 
     void add(size_t number, tent::TransferEngine& engine, const Work& work) {
         numbers_.push_back(number);
@@ -92,7 +94,8 @@ void Worker::run() {
 }
 
 // Each stream has its own part of our memory and of its target's. Empty: they are too small.
-std::vector<Work> plan(const Options& options, Memory memory, const std::vector<Target>& targets, size_t block, size_t batch, size_t threads) {
+std::vector<Work> plan(const Options& options, Memory memory, const std::vector<Target>& targets, size_t block,
+                       size_t batch, size_t threads) {
     std::vector<Work> works;
     std::vector<uint64_t> used(targets.size());
     size_t local = 0;
@@ -101,12 +104,21 @@ std::vector<Work> plan(const Options& options, Memory memory, const std::vector<
         const size_t streams = of.streams != 0 ? of.streams : threads;
         for (size_t j = 0; j < streams; ++j) {
             const size_t at = works.size() % targets.size();
-            Work work{.class_index = i, .priority = of.priority, .hint = options.hint, .operation = options.operation,
-                      .check = options.check, .notify = options.notify,
-                      .block = of.block_size != 0 ? of.block_size : block, .batch = of.batch_size != 0 ? of.batch_size : batch,
-                      .outstanding = options.outstanding, .rate = of.rate / static_cast<double>(streams),
-                      .interval_ns = static_cast<uint64_t>(options.interval_us * 1e3), .local = memory.address + local,
-                      .target = targets[at].segment, .remote = targets[at].address + used[at], .seed = works.size() + 1};
+            Work work{.class_index = i,
+                      .priority = of.priority,
+                      .hint = options.hint,
+                      .operation = options.operation,
+                      .check = options.check,
+                      .notify = options.notify,
+                      .block = of.block_size != 0 ? of.block_size : block,
+                      .batch = of.batch_size != 0 ? of.batch_size : batch,
+                      .outstanding = options.outstanding,
+                      .rate = of.rate / static_cast<double>(streams),
+                      .interval_ns = static_cast<uint64_t>(options.interval_us * 1e3),
+                      .local = memory.address + local,
+                      .target = targets[at].segment,
+                      .remote = targets[at].address + used[at],
+                      .seed = works.size() + 1};
             local += work.local_bytes();
             used[at] += work.bytes();
             if (local > memory.bytes || used[at] > targets[at].bytes) return {};
@@ -118,8 +130,9 @@ std::vector<Work> plan(const Options& options, Memory memory, const std::vector<
 
 }  // namespace
 
-std::optional<PointResult> run_point(tent::TransferEngine& engine, const Options& options, Memory memory, const std::vector<Target>& targets,
-                                     size_t block, size_t batch, size_t threads, Timeline* timeline) {
+std::optional<PointResult> run_point(tent::TransferEngine& engine, const Options& options, Memory memory,
+                                     const std::vector<Target>& targets, size_t block, size_t batch, size_t threads,
+                                     Timeline* timeline) {
     const std::vector<Work> works = plan(options, memory, targets, block, batch, threads);
     if (works.empty()) return std::nullopt;
     const uint64_t begun = now_ns();

@@ -2,10 +2,9 @@
 // One point of the sweep: all streams of a block size, a batch size and a number of threads, for `duration_s`.
 #pragma once
 
-#include <rove/tent.hpp>
-
 #include <cstdint>
 #include <optional>
+#include <rove/tent.hpp>
 #include <string>
 #include <vector>
 
@@ -39,7 +38,8 @@ struct Memory {
 };
 
 // Nothing if the buffers are too small for it.
-std::optional<PointResult> run_point(tent::TransferEngine& engine, const Options& options, Memory memory, const std::vector<Target>& targets,
-                                     size_t block, size_t batch, size_t threads, Timeline* timeline);
+std::optional<PointResult> run_point(tent::TransferEngine& engine, const Options& options, Memory memory,
+                                     const std::vector<Target>& targets, size_t block, size_t batch, size_t threads,
+                                     Timeline* timeline);
 
 }  // namespace rove::tebench

@@ -24,7 +24,9 @@ struct Times {
     }
     double quantile_us(double q) const {
         if (ns_.empty()) return 0;
-        return static_cast<double>(ns_[std::min(ns_.size() - 1, static_cast<size_t>(q * static_cast<double>(ns_.size())))]) / 1e3;
+        return static_cast<double>(
+                   ns_[std::min(ns_.size() - 1, static_cast<size_t>(q * static_cast<double>(ns_.size())))]) /
+               1e3;
     }
     // Mean of `bytes` / time.
     double mean_rate(double bytes) const {
@@ -55,23 +57,25 @@ double bytes_per_s(const PointResult& result) {
 
 // Of each thread, per batch, with all that is not transfer.
 double latency_us(const PointResult& result, const Times& times) {
-    return times.count() == 0 ? 0 : result.seconds * 1e6 * static_cast<double>(result.threads) / static_cast<double>(times.count());
+    return times.count() == 0
+               ? 0
+               : result.seconds * 1e6 * static_cast<double>(result.threads) / static_cast<double>(times.count());
 }
 
 }  // namespace
 
 std::string table_heading() {
     char line[160];
-    std::snprintf(line, sizeof(line), "%12s %8s %8s %12s %18s %14s %14s %14s %14s", "BlkSize (B)", "Batch", "Threads", "BW (GB/s)",
-                  "Avg Inst BW (GB/s)", "Avg Lat (us)", "Avg Tx (us)", "P99 Tx (us)", "P999 Tx (us)");
+    std::snprintf(line, sizeof(line), "%12s %8s %8s %12s %18s %14s %14s %14s %14s", "BlkSize (B)", "Batch", "Threads",
+                  "BW (GB/s)", "Avg Inst BW (GB/s)", "Avg Lat (us)", "Avg Tx (us)", "P99 Tx (us)", "P999 Tx (us)");
     return line;
 }
 
 std::string table_line(const PointResult& result) {
     const Times times = all_times(result);
     char line[160];
-    std::snprintf(line, sizeof(line), "%12zu %8zu %8zu %12.3f %18.3f %14.1f %14.1f %14.1f %14.1f", result.block, result.batch,
-                  result.threads, bytes_per_s(result) / 1e9,
+    std::snprintf(line, sizeof(line), "%12zu %8zu %8zu %12.3f %18.3f %14.1f %14.1f %14.1f %14.1f", result.block,
+                  result.batch, result.threads, bytes_per_s(result) / 1e9,
                   times.mean_rate(static_cast<double>(result.block * result.batch)) / 1e9, latency_us(result, times),
                   times.mean_us(), times.quantile_us(0.99), times.quantile_us(0.999));
     return line;

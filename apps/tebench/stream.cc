@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// See stream.h. With the consistency check, each place writes a pattern of its own, and reads it back before it writes the next one.
+// See stream.h. With the consistency check, each place writes a pattern of its own, and reads it back before it writes
+// the next one.
 #include "stream.h"
 
 #include <time.h>
@@ -36,7 +37,12 @@ uint64_t now_ns() {
 }
 
 Stream::Stream(tent::TransferEngine& engine, const Work& work)
-    : engine_(engine), work_(work), places_(work.outstanding), random_(work.seed), next_ns_(now_ns()), seeds_(work.seed << 32) {
+    : engine_(engine),
+      work_(work),
+      places_(work.outstanding),
+      random_(work.seed),
+      next_ns_(now_ns()),
+      seeds_(work.seed << 32) {
     for (size_t i = 0; i < places_.size(); ++i) places_[i].index = i;
     requests_.resize(work.batch);
     for (Request& one : requests_) {
@@ -59,8 +65,8 @@ uint64_t Stream::arrived() const {
 }
 
 bool Stream::fail(const Place& place, const std::string& why) {
-    error_ = std::string(place.opcode == Request::WRITE ? "WRITE" : "READ") + " of " + std::to_string(work_.batch) + " x " +
-             std::to_string(work_.block) + " bytes: " + why;
+    error_ = std::string(place.opcode == Request::WRITE ? "WRITE" : "READ") + " of " + std::to_string(work_.batch) +
+             " x " + std::to_string(work_.block) + " bytes: " + why;
     return false;
 }
 
@@ -71,8 +77,8 @@ bool Stream::step(bool submit) {
         const uint64_t now = now_ns();
         uint64_t begun_ns = now;
         // What only serves the check is nobody's request: it does not wait, and nobody waits for it.
-        const bool for_check = work_.check && place.written != (work_.operation == Operation::kRead) &&
-                               work_.operation != Operation::kMix;
+        const bool for_check =
+            work_.check && place.written != (work_.operation == Operation::kRead) && work_.operation != Operation::kMix;
         if (!for_check && work_.rate > 0) {
             if (now < next_ns_) continue;
             begun_ns = next_ns_;
@@ -92,8 +98,8 @@ bool Stream::begin(Place& place, uint64_t begun_ns) {
     } else {
         place.opcode = work_.operation == Operation::kRead ? Request::READ : Request::WRITE;
     }
-    place.counted = work_.operation == Operation::kMix ||
-                    (place.opcode == Request::READ) == (work_.operation == Operation::kRead);
+    place.counted =
+        work_.operation == Operation::kMix || (place.opcode == Request::READ) == (work_.operation == Operation::kRead);
     place.recorded = place.counted && recording_;
     uint8_t* memory = place.opcode == Request::READ ? returned(place) : pattern(place);
     if (work_.check && place.opcode == Request::WRITE) fill(memory, work_.batch_bytes(), place.seed = ++seeds_);
@@ -110,9 +116,10 @@ bool Stream::begin(Place& place, uint64_t begun_ns) {
     place.batch = engine_.allocateBatch(work_.batch);
     if (place.batch == 0) return fail(place, "no batch can be allocated");
     ++running_;
-    const tent::Status status = work_.notify && place.counted
-                                    ? engine_.submitTransfer(place.batch, requests_, {"tebench", std::to_string(place.index)})
-                                    : engine_.submitTransfer(place.batch, requests_);
+    const tent::Status status =
+        work_.notify && place.counted
+            ? engine_.submitTransfer(place.batch, requests_, {"tebench", std::to_string(place.index)})
+            : engine_.submitTransfer(place.batch, requests_);
     return status.ok() || fail(place, "submitTransfer: " + status.to_string());
 }
 
@@ -124,7 +131,8 @@ bool Stream::look(Place& place) {
     if (status.s == tent::PENDING) return true;
     const uint64_t now = now_ns();
     const double took_ms = static_cast<double>(now - place.begun_ns) / 1e6;
-    if (status.s != tent::COMPLETED) return fail(place, std::string(kStates[status.s]) + " after " + std::to_string(took_ms) + " ms");
+    if (status.s != tent::COMPLETED)
+        return fail(place, std::string(kStates[status.s]) + " after " + std::to_string(took_ms) + " ms");
     if (place.recorded) times_ns_.push_back(now - place.begun_ns);
     if (place.counted) arrived_ += place.arrived;
     place.arrived = 0;
@@ -133,7 +141,8 @@ bool Stream::look(Place& place) {
     const tent::Status freed = engine_.freeBatch(place.batch);
     place.batch = 0;
     if (!freed.ok()) return fail(place, "freeBatch: " + freed.to_string());
-    if (work_.check && place.opcode == Request::READ && std::memcmp(pattern(place), returned(place), work_.batch_bytes()) != 0)
+    if (work_.check && place.opcode == Request::READ &&
+        std::memcmp(pattern(place), returned(place), work_.batch_bytes()) != 0)
         return fail(place, "what came back is not what was written");
     // Only READs are wanted: the pattern stays.
     place.written = place.opcode == Request::WRITE || work_.operation == Operation::kRead;

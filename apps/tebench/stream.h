@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stream of batches that are alike: some under way at once, the next when one is through (closed loop), or at times of their own
-// (open loop; what comes while all places are taken waits, and its time counts from when it came). One thread's.
-// Units: bytes, nanoseconds of CLOCK_MONOTONIC.
+// A stream of batches that are alike: some under way at once, the next when one is through (closed loop), or at times
+// of their own (open loop; what comes while all places are taken waits, and its time counts from when it came). One
+// thread's. Units: bytes, nanoseconds of CLOCK_MONOTONIC.
 #pragma once
-
-#include <rove/tent.hpp>
 
 #include <cstdint>
 #include <random>
+#include <rove/tent.hpp>
 #include <string>
 #include <vector>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What had arrived when, as CSV: time_s of CLOCK_MONOTONIC, block and batch size of the point, class, stream, bytes since the point's
-// start. With it, what somebody else does at a known time (a rail that dies) is seen in what the streams get.
+// What had arrived when, as CSV: time_s of CLOCK_MONOTONIC, block and batch size of the point, class, stream, bytes
+// since the point's start. With it, what somebody else does at a known time (a rail that dies) is seen in what the
+// streams get.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,8 @@ class Timeline {
         if (file_ != nullptr) std::fclose(file_);
     }
 
-    void write(size_t block, size_t batch, const std::vector<std::string>& classes, const std::vector<Sample>& samples) {
+    void write(size_t block, size_t batch, const std::vector<std::string>& classes,
+               const std::vector<Sample>& samples) {
         for (const Sample& one : samples) {
             std::fprintf(file_, "%.6f,%zu,%zu,%s,%zu,%llu\n", static_cast<double>(one.time_ns) / 1e9, block, batch,
                          classes[one.class_index].c_str(), one.stream, static_cast<unsigned long long>(one.bytes));

@@ -129,12 +129,13 @@ class Tebench:
         return initiator.points()
 
     def impair(self, initiator, device, changes):
-        """At both ends, the one first that the data goes to. Returns when it was done."""
+        """At both ends, the one first that the data goes to. Returns when that began and when both were done."""
+        begun = time.monotonic()
         for process in (self.target, initiator.process):
             answer = harness.telemetry(process.pid, f"/rove/impair,{device},all,{changes}")
             if not isinstance(answer, dict):
                 raise Failed(f"/rove/impair: {answer}")
-        return time.monotonic()
+        return begun, time.monotonic()
 
 
 def rate(samples, begin, end):
