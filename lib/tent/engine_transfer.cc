@@ -204,7 +204,6 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
             slice->remote = requests[i].target_offset + plan.offset(j);
             slice->length = plan.bytes(j);
             slice->attempts = 0;
-            slice->has_turn = false;
             queued.push_back(slice);
             slice = next;
         }

@@ -37,7 +37,6 @@ struct Slice : Queued {
     uint32_t index = 0;  // in the pool
     uint32_t tag = 0;    // of the current attempt: a completion of an earlier one is not taken for it
     uint8_t device = 0;
-    bool has_turn = false;  // round robin gave it `device`, for which it waits
     PostMark mark;
     // Of the rail that carries it.
     Slice* before = nullptr;

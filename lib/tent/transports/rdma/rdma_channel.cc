@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include "tent/transports/rdma/rdma_backend.h"
 
@@ -130,10 +129,7 @@ bool RdmaChannel::choose(Slice& slice, uint64_t devices, uint64_t now_ns) {
 
 RdmaChannel::Fate RdmaChannel::place(Slice& slice, uint64_t now_ns) {
     const uint64_t allowed = slice.task->selection.device_mask;
-    const uint64_t usable = usable_devices() & allowed;
-    if (std::exchange(slice.has_turn, false) && (usable >> slice.device & 1) != 0) {
-        backend_.selector().charge(slice.device, slice.length);
-    } else if (!choose(slice, usable, now_ns)) {
+    if (!choose(slice, usable_devices() & allowed, now_ns)) {
         if (is_hopeful(allowed, now_ns)) return Fate::kWaits;
         core_.move_elsewhere(slice, Transport::kRdma, now_ns);
         return Fate::kGone;
@@ -145,11 +141,8 @@ RdmaChannel::Fate RdmaChannel::place(Slice& slice, uint64_t now_ns) {
         return Fate::kPosted;
     }
     backend_.selector().release(slice.device, slice.length);
-    // Round robin waits for the device whose turn it was; the smart one takes the best of those that have room.
-    if (!core_.config().rdma.selector.enable_smart_scheduling) {
-        slice.has_turn = true;
-        return Fate::kWaits;
-    }
+    // Round robin waits for its turn; the smart one takes the best of those that have room.
+    if (!core_.config().rdma.selector.enable_smart_scheduling) return Fate::kWaits;
     if (!choose(slice, devices_with_room(slice) & allowed, now_ns)) return Fate::kWaits;
     if (post(*rail_of(slice.device), slice, now_ns)) return Fate::kPosted;
     backend_.selector().release(slice.device, slice.length);
