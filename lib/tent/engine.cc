@@ -38,7 +38,8 @@ Engine::Engine(const ::rove::tent::Config& config)
       server_(core_.jobs(), [this](MessageType type, const Json& body) { return answer(type, body); },
               [this](const Json& lease) {
                   uint64_t instance = 0;
-                  if (!get(lease, "instance", &instance)) return;
+                  if (!get(lease, "instance", &instance) || --leases_[instance] != 0) return;
+                  leases_.erase(instance);
                   if (rdma_ != nullptr) rdma_->passive().forget(instance);
                   tcp_server_.forget(instance);
               }),
@@ -64,9 +65,13 @@ Status Engine::open() {
     core_.announce = [this](std::shared_ptr<Announcement> announcement) {
         core_.jobs().add([this, announcement = std::move(announcement)] { announce(announcement); });
     };
+    const ::rove::tent::Config& config = core_.config();
+    if (config.metadata_type != MetadataType::kP2p)
+        return {Code::kNotImplemented, "key 'metadata_type': only \"p2p\" is there so far"};
+    if (config.metrics.enabled)
+        return {Code::kNotImplemented, "key 'metrics.enabled': only DPDK's telemetry is there so far"};
     Status status = open_transports();
     if (!status.ok()) return status;
-    const ::rove::tent::Config& config = core_.config();
     if (config.enable_shm) backend(Transport::kShm) = std::make_unique<ShmBackend>(core_, machine_);
     if (config.enable_tcp) {
         backend(Transport::kTcp) = std::make_unique<TcpBackend>(core_);
@@ -202,8 +207,12 @@ Json Engine::answer(MessageType type, const Json& body) {
             return close_connection(body);
         case MessageType::kNotify:
             return {{"ok", receive(body)}};
+        case MessageType::kLease: {
+            uint64_t instance = 0;
+            if (get(body, "instance", &instance)) ++leases_[instance];
+            [[fallthrough]];
+        }
         case MessageType::kProbe:
-        case MessageType::kLease:
             return {{"ok", true}, {"instance", core_.instance()}};
         case MessageType::kReply:
             break;

@@ -124,6 +124,8 @@ class Engine {
     RdmaBackend* rdma_ = nullptr;  // of core_.backends()
     std::string name_, host_, machine_;
 
+    std::map<uint64_t, uint32_t> leases_;  // of processes that hold connections to us; the control server's thread's
+
     LocalMemory memory_;
     TcpServer tcp_server_;
     std::mutex registering_;

@@ -179,7 +179,9 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
     }
     std::shared_ptr<Announcement> announcement;
     if (notification != nullptr) {
-        announcement = std::make_shared<Announcement>(notification->name, notification->message);
+        announcement = std::make_shared<Announcement>();
+        announcement->name = notification->name;
+        announcement->message = notification->message;
         announcement->tasks_left = static_cast<uint32_t>(requests.size());
     }
     batch->unfinished.fetch_add(static_cast<uint32_t>(requests.size()));
@@ -204,6 +206,7 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
             slice->remote = requests[i].target_offset + plan.offset(j);
             slice->length = plan.bytes(j);
             slice->attempts = 0;
+            slice->waits_for_device = false;
             queued.push_back(slice);
             slice = next;
         }

@@ -37,6 +37,7 @@ struct Slice : Queued {
     uint32_t index = 0;  // in the pool
     uint32_t tag = 0;    // of the current attempt: a completion of an earlier one is not taken for it
     uint8_t device = 0;
+    bool waits_for_device = false;  // round robin: charged to `device`, which has no room yet
     PostMark mark;
     // Of the rail that carries it.
     Slice* before = nullptr;

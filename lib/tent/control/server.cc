@@ -204,7 +204,10 @@ bool ControlServer::take_frames(Connection& connection) {
 }
 
 void ControlServer::handle(Connection& connection, const FrameHeader& header, const Json& body) {
-    if (header.type == MessageType::kLease && !connection.lost) connection.lost = [this, body] { ended_(body); };
+    if (header.type == MessageType::kLease) {
+        if (connection.lost) return;  // one a connection
+        connection.lost = [this, body] { ended_(body); };
+    }
     if (header.type != MessageType::kConnect) {
         connection.out += encode(MessageType::kReply, header.sequence, handler_(header.type, body));
         return;

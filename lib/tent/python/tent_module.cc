@@ -134,54 +134,54 @@ void add_types(py::module_& m) {
     py::class_<BatchGuard>(m, "BatchGuard").def("__enter__", &BatchGuard::enter).def("__exit__", &BatchGuard::exit);
 }
 
-using Engine = TransferEngine;
+using Tent = TransferEngine;
 
-void add_memory_calls(py::class_<Engine>& engine) {
+void add_memory_calls(py::class_<Tent>& engine) {
     engine
-        .def("allocate_local_memory", [](Engine& e, size_t size, const std::string& location) {
+        .def("allocate_local_memory", [](Tent& e, size_t size, const std::string& location) {
             return allocate(e, size, {.location = location}); }, py::arg("size"), py::arg("location") = kWildcardLocation)
         .def("allocate_local_memory_ex", &allocate)
-        .def("free_local_memory", [](Engine& e, uintptr_t address) { run([&] { return e.freeLocalMemory(pointer(address)); }); })
-        .def("allocate_memory_guard", [](Engine& e, size_t size, const std::string& location) {
+        .def("free_local_memory", [](Tent& e, uintptr_t address) { run([&] { return e.freeLocalMemory(pointer(address)); }); })
+        .def("allocate_memory_guard", [](Tent& e, size_t size, const std::string& location) {
             return MemoryGuard{e, size, {.location = location}}; }, py::keep_alive<0, 1>(), py::arg("size"),
              py::arg("location") = kWildcardLocation)
-        .def("allocate_memory_guard_ex", [](Engine& e, size_t size, const MemoryOptions& options) {
+        .def("allocate_memory_guard_ex", [](Tent& e, size_t size, const MemoryOptions& options) {
             return MemoryGuard{e, size, options}; }, py::keep_alive<0, 1>())
-        .def("register_local_memory", [](Engine& e, uintptr_t address, size_t size, Permission permission) {
+        .def("register_local_memory", [](Tent& e, uintptr_t address, size_t size, Permission permission) {
             run([&] { return e.registerLocalMemory(pointer(address), size, permission); }); },
              py::arg("addr"), py::arg("size"), py::arg("permission") = Permission::kGlobalReadWrite)
-        .def("register_local_memory_ex", [](Engine& e, uintptr_t address, size_t size, const MemoryOptions& options) {
+        .def("register_local_memory_ex", [](Tent& e, uintptr_t address, size_t size, const MemoryOptions& options) {
             run([&] { return e.registerLocalMemory(pointer(address), size, options); }); })
-        .def("register_local_memory_batch", [](Engine& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes) {
+        .def("register_local_memory_batch", [](Tent& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes) {
             run([&] { return e.registerLocalMemory(pointers(addresses), sizes); }); })
-        .def("register_local_memory_batch_ex", [](Engine& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes,
+        .def("register_local_memory_batch_ex", [](Tent& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes,
                                                   const MemoryOptions& options) {
             run([&] { return e.registerLocalMemory(pointers(addresses), sizes, options); }); })
-        .def("unregister_local_memory", [](Engine& e, uintptr_t address, size_t size) {
+        .def("unregister_local_memory", [](Tent& e, uintptr_t address, size_t size) {
             run([&] { return e.unregisterLocalMemory(pointer(address), size); }); })
-        .def("unregister_local_memory_batch", [](Engine& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes) {
+        .def("unregister_local_memory_batch", [](Tent& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes) {
             run([&] { return e.unregisterLocalMemory(pointers(addresses), sizes); }); });
 }
 
-void add_transfer_calls(py::class_<Engine>& engine) {
+void add_transfer_calls(py::class_<Tent>& engine) {
     engine
-        .def("allocate_transfer_batch", &Engine::allocateBatch)
-        .def("free_transfer_batch", [](Engine& e, BatchID batch) { run([&] { return e.freeBatch(batch); }); })
-        .def("allocate_batch_guard", [](Engine& e, size_t size) { return BatchGuard{e, size}; }, py::keep_alive<0, 1>())
-        .def("submit_transfer", [](Engine& e, BatchID batch, const std::vector<Request>& requests) {
+        .def("allocate_transfer_batch", &Tent::allocateBatch)
+        .def("free_transfer_batch", [](Tent& e, BatchID batch) { run([&] { return e.freeBatch(batch); }); })
+        .def("allocate_batch_guard", [](Tent& e, size_t size) { return BatchGuard{e, size}; }, py::keep_alive<0, 1>())
+        .def("submit_transfer", [](Tent& e, BatchID batch, const std::vector<Request>& requests) {
             run([&] { return e.submitTransfer(batch, requests); }); })
-        .def("submit_transfer_notif", [](Engine& e, BatchID batch, const std::vector<Request>& requests, const Notification& notification) {
+        .def("submit_transfer_notif", [](Tent& e, BatchID batch, const std::vector<Request>& requests, const Notification& notification) {
             run([&] { return e.submitTransfer(batch, requests, notification); }); })
-        .def("cancel_transfer", [](Engine& e, BatchID batch, size_t task) { run([&] { return e.cancelTransfer(batch, task); }); })
-        .def("get_transfer_status", [](Engine& e, BatchID batch, size_t task) {
+        .def("cancel_transfer", [](Tent& e, BatchID batch, size_t task) { run([&] { return e.cancelTransfer(batch, task); }); })
+        .def("get_transfer_status", [](Tent& e, BatchID batch, size_t task) {
             TransferStatus status;
             run([&] { return e.getTransferStatus(batch, task, status); });
             return status; })
-        .def("get_transfer_status_list", [](Engine& e, BatchID batch) {
+        .def("get_transfer_status_list", [](Tent& e, BatchID batch) {
             std::vector<TransferStatus> list;
             run([&] { return e.getTransferStatus(batch, list); });
             return list; })
-        .def("get_transfer_status_overall", [](Engine& e, BatchID batch) {
+        .def("get_transfer_status_overall", [](Tent& e, BatchID batch) {
             TransferStatus status;
             run([&] { return e.getTransferStatus(batch, status); });
             return status; });
@@ -193,31 +193,31 @@ PYBIND11_MODULE(tent, m) {
     m.doc() = "The TENT engine; include/rove/tent.hpp says what the calls mean.";
     add_exceptions(m);
     add_types(m);
-    py::class_<Engine> engine(m, "TransferEngine");
+    py::class_<Tent> engine(m, "TransferEngine");
     engine
         .def(py::init([](const std::string& config_path, const std::map<std::string, std::string>& settings) {
                  Settings all{config_path, {settings.begin(), settings.end()}};
-                 auto made = std::make_unique<Engine>(all);
+                 auto made = std::make_unique<Tent>(all);
                  check(made->startStatus());
                  return made;
              }),
              py::arg("config_path") = "", py::arg("settings") = std::map<std::string, std::string>{})
-        .def("available", &Engine::available)
-        .def("get_segment_name", &Engine::getSegmentName)
-        .def("get_rpc_server_address", &Engine::getRpcServerAddress)
-        .def("get_rpc_server_port", &Engine::getRpcServerPort)
-        .def("get_local_topology", &Engine::getLocalTopologyString)
-        .def("open_segment", [](Engine& e, const std::string& name) {
+        .def("available", &Tent::available)
+        .def("get_segment_name", &Tent::getSegmentName)
+        .def("get_rpc_server_address", &Tent::getRpcServerAddress)
+        .def("get_rpc_server_port", &Tent::getRpcServerPort)
+        .def("get_local_topology", &Tent::getLocalTopologyString)
+        .def("open_segment", [](Tent& e, const std::string& name) {
             SegmentID handle = 0;
             run([&] { return e.openSegment(handle, name); });
             return handle; })
-        .def("close_segment", [](Engine& e, SegmentID handle) { run([&] { return e.closeSegment(handle); }); })
-        .def("get_segment_info", [](Engine& e, SegmentID handle) {
+        .def("close_segment", [](Tent& e, SegmentID handle) { run([&] { return e.closeSegment(handle); }); })
+        .def("get_segment_info", [](Tent& e, SegmentID handle) {
             SegmentInfo info;
             run([&] { return e.getSegmentInfo(handle, info); });
             return info; })
-        .def("send_notifi", [](Engine& e, SegmentID target, const Notification& n) { run([&] { return e.sendNotification(target, n); }); })
-        .def("recv_notifi", [](Engine& e) {
+        .def("send_notifi", [](Tent& e, SegmentID target, const Notification& n) { run([&] { return e.sendNotification(target, n); }); })
+        .def("recv_notifi", [](Tent& e) {
             std::vector<Notification> list;
             check(e.receiveNotification(list));
             return list; });

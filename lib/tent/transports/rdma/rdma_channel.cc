@@ -104,7 +104,12 @@ bool RdmaChannel::dispatch(uint8_t allowed, uint64_t now_ns) {
         Slice* slice = next(allowed, now_ns);
         if (slice == nullptr) break;
         const Priority priority = slice->priority;
-        const Fate fate = core_.is_wanted(*slice, now_ns) ? place(*slice, now_ns) : Fate::kGone;
+        stop_waiting_if_down(*slice);
+        const uint8_t device = slice->device;
+        const uint64_t charged = slice->waits_for_device ? slice->length : 0;
+        const bool wanted = core_.is_wanted(*slice, now_ns);
+        if (!wanted && charged != 0) backend_.selector().release(device, charged);
+        const Fate fate = wanted ? place(*slice, now_ns) : Fate::kGone;
         if (fate == Fate::kWaits) {
             held_[index(priority)] = slice;
             allowed &= static_cast<uint8_t>(~bit(priority));
@@ -127,22 +132,30 @@ bool RdmaChannel::choose(Slice& slice, uint64_t devices, uint64_t now_ns) {
     return true;
 }
 
+void RdmaChannel::stop_waiting_if_down(Slice& slice) {
+    if (!slice.waits_for_device || rail_of(slice.device) != nullptr) return;
+    slice.waits_for_device = false;
+    backend_.selector().release(slice.device, slice.length);
+}
+
 RdmaChannel::Fate RdmaChannel::place(Slice& slice, uint64_t now_ns) {
     const uint64_t allowed = slice.task->selection.device_mask;
-    if (!choose(slice, usable_devices() & allowed, now_ns)) {
+    if (!slice.waits_for_device && !choose(slice, usable_devices() & allowed, now_ns)) {
         if (is_hopeful(allowed, now_ns)) return Fate::kWaits;
         core_.move_elsewhere(slice, Transport::kRdma, now_ns);
         return Fate::kGone;
     }
     Rail& first = *rail_of(slice.device);
+    // Round robin waits for the device whose turn it is; the smart one takes the best of those that have room.
+    slice.waits_for_device = false;
     if (has_room(first, slice) && post(first, slice, now_ns)) return Fate::kPosted;
     if (first.parked == nullptr) {
         first.parked = &slice;
         return Fate::kPosted;
     }
+    slice.waits_for_device = !core_.config().rdma.selector.enable_smart_scheduling;
+    if (slice.waits_for_device) return Fate::kWaits;
     backend_.selector().release(slice.device, slice.length);
-    // Round robin waits for its turn; the smart one takes the best of those that have room.
-    if (!core_.config().rdma.selector.enable_smart_scheduling) return Fate::kWaits;
     if (!choose(slice, devices_with_room(slice) & allowed, now_ns)) return Fate::kWaits;
     if (post(*rail_of(slice.device), slice, now_ns)) return Fate::kPosted;
     backend_.selector().release(slice.device, slice.length);
@@ -207,7 +220,10 @@ void RdmaChannel::abandon(uint64_t now_ns) {
         if (rail->parked != nullptr) rail->parked->task->failed = true;
         if (rail->connection != nullptr) give_up(*rail, now_ns);
     }
-    while (Slice* slice = next(0xFF, now_ns)) core_.fail(*slice);
+    while (Slice* slice = next(0xFF, now_ns)) {
+        stop_waiting_if_down(*slice);  // they all are
+        core_.fail(*slice);
+    }
 }
 
 void RdmaChannel::revive(uint64_t now_ns) {

@@ -57,6 +57,7 @@ class RdmaChannel : public Channel {
     Fate place(Slice& slice, uint64_t now_ns);
     // Has the selector choose and charge one of the devices. False: it has none.
     bool choose(Slice& slice, uint64_t devices, uint64_t now_ns);
+    void stop_waiting_if_down(Slice& slice);
     uint64_t devices_with_room(const Slice& slice) const;
     bool has_room(const Rail& rail, const Slice& slice) const;
     bool post(Rail& rail, Slice& slice, uint64_t now_ns);

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's parts that need neither ports nor peers: windows, descriptors and messages from elsewhere, pools, lookups.
+#include <gtest/gtest.h>
+
+#include "tent/control/frame.h"
+#include "tent/memory.h"
+#include "tent/segment.h"
+#include "tent/task.h"
+#include "tent/transports/rdma/connection.h"
+#include "tent/transports/rdma/window.h"
+
+namespace rove::tent {
+
+TEST(Window, GrowsWhileInTimeAndUsed) {
+    Window window;
+    for (int i = 0; i < 1000; ++i) window.completed(65536, 65536, 0, Window::kTargetNs / 2);
+    EXPECT_EQ(window.bytes(), Window::kFirst) << "one slice at a time says nothing of what fits";
+    for (int i = 0; i < 100000; ++i) window.completed(65536, window.bytes(), 0, Window::kTargetNs / 2);
+    EXPECT_EQ(window.bytes(), Window::kMost);
+}
+
+TEST(Window, ShrinksOnceARoundTrip) {
+    Window window;
+    const uint64_t now = 10 * Window::kTargetNs;
+    window.completed(65536, window.bytes(), 0, now);
+    const uint64_t once = window.bytes();
+    EXPECT_LT(once, Window::kFirst);
+    EXPECT_GE(once, Window::kFirst / 2);
+    window.completed(65536, once, 1, now + 1);
+    EXPECT_EQ(window.bytes(), once) << "it was posted before the cut";
+    for (uint64_t i = 1; i < 100; ++i) window.completed(65536, once, i * now, (i + 1) * now);
+    EXPECT_EQ(window.bytes(), Window::kLeast);
+}
+
+SegmentDesc sample() {
+    SegmentDesc segment;
+    segment.name = "127.0.0.1:15000";
+    segment.instance = uint64_t{1} << 60;
+    segment.machine = "m";
+    segment.devices.push_back({.name = "rove0", .gid = {1, 2, 0xFF}, .mtu = 4096});
+    segment.buffers.push_back({.address = 1000, .length = 100, .location = "*", .rkeys = {7}, .shm = "/s"});
+    segment.buffers.push_back({.address = 2000, .length = 50, .location = "cpu:0", .writable = false, .rkeys = {8}});
+    return segment;
+}
+
+TEST(Segment, TravelsAsJson) {
+    const auto parsed = parse_segment(*parse_object(to_json(sample()).dump()));
+    ASSERT_TRUE(parsed);
+    EXPECT_EQ(to_json(*parsed), to_json(sample()));
+}
+
+TEST(Segment, WhatIsNotOneIsRefused) {
+    const Json good = to_json(sample());
+    ASSERT_TRUE(parse_segment(good));
+    for (const auto& [key, value] : good.items()) {
+        Json changed = good;
+        changed.erase(key);
+        EXPECT_FALSE(parse_segment(changed)) << "without " << key;
+        changed[key] = Json::array({1.5});
+        EXPECT_FALSE(parse_segment(changed)) << "wrong " << key;
+    }
+    const auto refuses = [&](const char* list, const char* key, Json value) {
+        Json changed = good;
+        changed[list][0][key] = std::move(value);
+        EXPECT_FALSE(parse_segment(changed)) << list << "." << key;
+    };
+    refuses("buffers", "length", UINT64_MAX);
+    refuses("buffers", "addr", -1);
+    refuses("buffers", "shm_offset", UINT64_MAX);
+    refuses("buffers", "rkey", Json::array());
+    refuses("buffers", "rkey", Json::array({uint64_t{1} << 32}));
+    refuses("devices", "gid", "12");
+    refuses("devices", "gid", std::string(32, 'z'));
+    refuses("devices", "mtu", 5000);
+}
+
+TEST(Segment, ARangeMustLieInOneBuffer) {
+    SegmentDesc segment = sample();
+    EXPECT_EQ(segment.find(1000, 100), &segment.buffers[0]);
+    EXPECT_EQ(segment.find(1099, 1), &segment.buffers[0]);
+    EXPECT_EQ(segment.find(1099, 2), nullptr);
+    EXPECT_EQ(segment.find(999, 1), nullptr);
+    EXPECT_EQ(segment.find(1000, UINT64_MAX), nullptr);
+    EXPECT_EQ(segment.find(UINT64_MAX, 2), nullptr);
+    segment.buffers.insert(segment.buffers.begin(), {.address = 900, .length = 5000});
+    EXPECT_EQ(segment.find(1099, 2), &segment.buffers[0]) << "a larger one that begins earlier";
+}
+
+TEST(Message, HostileJsonIsNoObject) {
+    EXPECT_FALSE(parse_object("[1]"));
+    EXPECT_FALSE(parse_object("{"));
+    EXPECT_FALSE(parse_object(""));
+    EXPECT_FALSE(parse_object(std::string("\xFF\xFE\0{", 4)));
+    std::string deep = "{\"a\":";
+    for (int i = 0; i < 100000; ++i) deep += '[';
+    EXPECT_FALSE(parse_object(deep));
+    FrameHeader header;
+    EXPECT_TRUE(header.is_valid());
+    header.length = FrameHeader::kMaxBytes + 1;
+    EXPECT_FALSE(header.is_valid());
+}
+
+TEST(Endpoint, IsChecked) {
+    Endpoint endpoint;
+    endpoint.qpns = {1, 2, 0xFFFFFF};
+    const Json good = to_json(endpoint);
+    ASSERT_TRUE(parse_endpoint(good));
+    for (const auto& [key, value] : good.items()) {
+        Json changed = good;
+        changed.erase(key);
+        EXPECT_FALSE(parse_endpoint(changed)) << "without " << key;
+    }
+    Json changed = good;
+    changed["qpns"] = Json::array({1, 2, 0x1000000});
+    EXPECT_FALSE(parse_endpoint(changed));
+    changed["qpns"] = Json::array({1, 2});
+    EXPECT_FALSE(parse_endpoint(changed));
+}
+
+TEST(SlicePool, GivesAllOrNothing) {
+    SlicePool pool(2048);
+    Slice* all = pool.take(2048);
+    ASSERT_NE(all, nullptr);
+    EXPECT_EQ(pool.take(1), nullptr);
+    Slice* second = static_cast<Slice*>(all->next);
+    all->next = nullptr;
+    pool.give(all, all);
+    EXPECT_EQ(pool.take(2), nullptr);
+    Slice* one = pool.take(1);
+    EXPECT_EQ(one, all);
+    EXPECT_EQ(&pool.at(second->index), second);
+}
+
+TEST(LocalMemory, FindsWhatHoldsAll) {
+    LocalMemory memory;
+    const auto add = [&](uint64_t address, uint64_t length) {
+        auto buffer = std::make_shared<LocalBuffer>();
+        buffer->address = address;
+        buffer->length = length;
+        memory.add(buffer);
+        return buffer;
+    };
+    const auto low = add(1000, 100), high = add(1100, 100);
+    EXPECT_EQ(memory.find(1050, 50), low);
+    EXPECT_EQ(memory.find(1050, 51), nullptr) << "two neighbours are not one buffer";
+    EXPECT_EQ(memory.find(1100, 100), high);
+    EXPECT_EQ(memory.exact(1000, 99), nullptr);
+    memory.remove(*low);
+    EXPECT_EQ(memory.find(1050, 1), nullptr);
+}
+
+}  // namespace rove::tent
