@@ -55,9 +55,12 @@ std::vector<std::shared_ptr<LocalBuffer>> LocalMemory::all() const {
 
 Status SharedMemory::create(uint64_t length, SharedMemory* out) {
     static std::atomic<uint32_t> made{0};
-    out->name = "/rove-tent-" + std::to_string(getpid()) + "-" + std::to_string(made.fetch_add(1));
     out->length = length;
-    const int fd = shm_open(out->name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd;
+    do {  // a process that was killed left its memory behind, and we may have its number
+        out->name = "/rove-tent-" + std::to_string(getpid()) + "-" + std::to_string(made.fetch_add(1));
+        fd = shm_open(out->name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    } while (fd < 0 && errno == EEXIST);
     int error = fd < 0 ? errno : 0;
     // Allocated now: a full /dev/shm is an error here and no SIGBUS later.
     if (error == 0) error = posix_fallocate(fd, 0, static_cast<off_t>(length));

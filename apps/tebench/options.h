@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// What rove-tebench is told on its command line. Sizes are bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <rove/tent.hpp>
+#include <string>
+#include <vector>
+
+namespace rove::tebench {
+
+enum class Operation : uint8_t { kRead, kWrite, kMix };
+
+// Streams of requests that are alike. Without classes there is one, of all streams.
+struct Class {
+    std::string name = "all";
+    int priority = tent::PRIO_HIGH;
+    size_t streams = 0;  // 0: the sweep's number of threads
+    double slo_us = 0;   // a batch that takes longer misses its objective; 0: there is none
+    double weight = 1;
+    double isolated_gbps = 0;               // throughput of the class alone, if it was measured
+    size_t block_size = 0, batch_size = 0;  // 0: the sweep's
+    double rate = 0;                        // batches per second that arrive, of all its streams; 0: closed loop
+};
+
+struct Options {
+    // The engine's.
+    std::string config_file, segment_name, transport;
+    std::vector<std::string> set;
+    std::string metadata_type, metadata_servers;
+    int rpc_port = -1;
+    // Without targets, we are one.
+    std::vector<std::string> targets;
+    size_t total_bytes = size_t{1} << 30;
+    size_t target_offset = 0, target_range = 0;
+    Operation operation = Operation::kRead;
+    bool check = false, notify = false;
+    int hint = 0;
+    size_t start_block = 4 << 10, max_block = 64 << 20;
+    size_t start_batch = 1, max_batch = 1;
+    size_t start_threads = 1, max_threads = 1;
+    size_t worker_threads = 0;  // 0: one for each stream
+    size_t outstanding = 1;
+    double rate = 0;
+    double interval_us = 0;
+    double duration_s = 5, warmup_s = 1;
+    std::vector<Class> classes;
+    double link_gbps = 0;
+    std::string jsonl_file, timeline_file;
+};
+
+// What is wrong ends the program: status 2 and a line that names the option.
+Options parse_options(int argc, char** argv);
+
+}  // namespace rove::tebench

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// See point.h. A worker thread drives its streams in turn, and nobody else touches them: what they found is read when
+// it has ended.
+#include "point.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "stream.h"
+
+namespace rove::tebench {
+
+namespace {
+
+struct Phases {
+    uint64_t measure_ns = 0, end_ns = 0;
+};
+
+// Some of the streams, on one thread.
+class Worker {
+  public:
+    Worker(const Phases& phases, std::atomic<bool>& stop, bool sampling)
+        : phases_(phases), stop_(stop), sampling_(sampling) {}
+
+    void add(size_t number, tent::TransferEngine& engine, const Work& work) {
+        numbers_.push_back(number);
+        streams_.emplace_back(engine, work);
+    }
+    void run();
+
+    const std::string& error() const { return error_; }
+    std::vector<Stream>& streams() { return streams_; }
+    const std::vector<Timeline::Sample>& samples() const { return samples_; }
+    // While stream i was measured; the clock is read anew because a thread may lose its core.
+    uint64_t measured_bytes(size_t i) const { return last_[i] - first_[i]; }
+    double seconds() const { return static_cast<double>(last_ns_ - first_ns_) / 1e9; }
+
+  private:
+    std::vector<uint64_t> arrived() const {
+        std::vector<uint64_t> bytes;
+        for (const Stream& stream : streams_) bytes.push_back(stream.arrived());
+        return bytes;
+    }
+    void sample(uint64_t now);
+
+    const Phases phases_;
+    std::atomic<bool>& stop_;
+    const bool sampling_;
+    std::vector<size_t> numbers_;
+    std::vector<Stream> streams_;
+    std::vector<Timeline::Sample> samples_;
+    uint64_t sampled_ns_ = 0;
+    std::vector<uint64_t> first_, last_;
+    uint64_t first_ns_ = 0, last_ns_ = 0;
+    std::string error_;
+};
+
+void Worker::sample(uint64_t now) {
+    if (!sampling_ || now < sampled_ns_ + Timeline::kStepNs) return;
+    sampled_ns_ = now;
+    for (size_t i = 0; i < streams_.size(); ++i)
+        samples_.push_back({now, streams_[i].work().class_index, numbers_[i], streams_[i].arrived()});
+}
+
+void Worker::run() {
+    enum class Phase : uint8_t { kWarmup, kMeasure, kDrain } phase = Phase::kWarmup;
+    while (true) {
+        const uint64_t now = now_ns();
+        if (phase == Phase::kWarmup && now >= phases_.measure_ns) {
+            phase = Phase::kMeasure;
+            first_ = arrived();
+            first_ns_ = now;
+            for (Stream& stream : streams_) stream.record(true);
+        }
+        if (phase == Phase::kMeasure && now >= phases_.end_ns) {
+            phase = Phase::kDrain;
+            last_ = arrived();
+            last_ns_ = now;
+        }
+        bool idle = true;
+        for (Stream& stream : streams_) {
+            if (!stream.step(phase != Phase::kDrain)) {
+                error_ = stream.error();
+                stop_.store(true);
+                return;
+            }
+            idle &= stream.idle();
+        }
+        sample(now);
+        if (phase == Phase::kDrain && idle) return;  // the engine lets no request live for ever
+        if (stop_.load(std::memory_order_relaxed)) return;
+    }
+}
+
+// Each stream has its own part of our memory and of its target's. Empty: they are too small.
+std::vector<Work> plan(const Options& options, Memory memory, const std::vector<Target>& targets, size_t block,
+                       size_t batch, size_t threads) {
+    std::vector<Work> works;
+    std::vector<uint64_t> used(targets.size());
+    size_t local = 0;
+    for (size_t i = 0; i < options.classes.size(); ++i) {
+        const Class& of = options.classes[i];
+        const size_t streams = of.streams != 0 ? of.streams : threads;
+        for (size_t j = 0; j < streams; ++j) {
+            const size_t at = works.size() % targets.size();
+            Work work{.class_index = i,
+                      .priority = of.priority,
+                      .hint = options.hint,
+                      .operation = options.operation,
+                      .check = options.check,
+                      .notify = options.notify,
+                      .block = of.block_size != 0 ? of.block_size : block,
+                      .batch = of.batch_size != 0 ? of.batch_size : batch,
+                      .outstanding = options.outstanding,
+                      .rate = of.rate / static_cast<double>(streams),
+                      .interval_ns = static_cast<uint64_t>(options.interval_us * 1e3),
+                      .local = memory.address + local,
+                      .target = targets[at].segment,
+                      .remote = targets[at].address + used[at],
+                      .seed = works.size() + 1};
+            local += work.local_bytes();
+            used[at] += work.bytes();
+            if (local > memory.bytes || used[at] > targets[at].bytes) return {};
+            works.push_back(work);
+        }
+    }
+    return works;
+}
+
+}  // namespace
+
+std::optional<PointResult> run_point(tent::TransferEngine& engine, const Options& options, Memory memory,
+                                     const std::vector<Target>& targets, size_t block, size_t batch, size_t threads,
+                                     Timeline* timeline) {
+    const std::vector<Work> works = plan(options, memory, targets, block, batch, threads);
+    if (works.empty()) return std::nullopt;
+    const uint64_t begun = now_ns();
+    const uint64_t measure_ns = begun + static_cast<uint64_t>(options.warmup_s * 1e9);
+    const Phases phases{measure_ns, measure_ns + static_cast<uint64_t>(options.duration_s * 1e9)};
+    std::atomic<bool> stop{false};
+    const size_t count = options.worker_threads != 0 ? std::min(options.worker_threads, works.size()) : works.size();
+    std::vector<Worker> workers;
+    for (size_t i = 0; i < count; ++i) workers.emplace_back(phases, stop, timeline != nullptr);
+    for (size_t i = 0; i < works.size(); ++i) workers[i % count].add(i, engine, works[i]);
+    std::vector<std::thread> others;
+    for (size_t i = 1; i < count; ++i) others.emplace_back([&worker = workers[i]] { worker.run(); });
+    workers[0].run();
+    for (std::thread& thread : others) thread.join();
+
+    PointResult result{.block = block, .batch = batch, .threads = works.size()};
+    result.classes.resize(options.classes.size());
+    std::vector<Timeline::Sample> samples;
+    for (Worker& worker : workers) {
+        if (timeline != nullptr) samples.insert(samples.end(), worker.samples().begin(), worker.samples().end());
+        if (result.error.empty()) result.error = worker.error();
+    }
+    if (timeline != nullptr) {
+        std::vector<std::string> names;
+        for (const Class& one : options.classes) names.push_back(one.name);
+        timeline->write(block, batch, names, samples);
+    }
+    if (!result.error.empty()) return result;
+    for (Worker& worker : workers) {
+        result.seconds = std::max(result.seconds, worker.seconds());
+        for (size_t i = 0; i < worker.streams().size(); ++i) {
+            Stream& stream = worker.streams()[i];
+            ClassResult& of = result.classes[stream.work().class_index];
+            ++of.streams;
+            of.bytes += worker.measured_bytes(i);
+            of.times_ns.insert(of.times_ns.end(), stream.times_ns().begin(), stream.times_ns().end());
+        }
+    }
+    return result;
+}
+
+}  // namespace rove::tebench

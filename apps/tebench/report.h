@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What came out: a line of the table, a line of JSON.
+#pragma once
+
+#include <string>
+
+#include "point.h"
+
+namespace rove::tebench {
+
+std::string table_heading();
+std::string table_line(const PointResult& result);
+// One object without line breaks. gbps are 10^9 bits/s.
+std::string json_line(const Options& options, const PointResult& result);
+
+}  // namespace rove::tebench

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table of ratios: rows (measures), samples of both sides taken in turn until enough are comparable, text and JSON."""
+import json
+import statistics
+import sys
+from dataclasses import dataclass
+
+from programs import Failed
+from sampling import by_state, comparable, take
+
+PATIENCE = 4  # times the wanted rounds: rounds to try until as many samples of both sides are comparable
+
+
+@dataclass
+class Measure:
+    """One row: the run `ours` against the run `reference`; the goal is a bound of their ratio."""
+    name: str
+    unit: str
+    ours: str
+    reference: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def goal(self):
+        bounds = [f"{sign} {bound:.3g}" for sign, bound in ((">=", self.at_least), ("<=", self.at_most)) if bound is not None]
+        return " and ".join(bounds)
+
+    def holds(self, ratio):
+        if self.at_least is None and self.at_most is None:
+            return None  # reported only
+        return (self.at_least is None or ratio >= self.at_least) and (self.at_most is None or ratio <= self.at_most)
+
+
+def sample_group(runs, measures, rounds, watch, failures):
+    """Takes samples of all runs in turn until every measure has `rounds` comparable ones of both sides."""
+    samples = {name: [] for name in runs}
+
+    def lacks(measure):
+        if measure.ours in failures or measure.reference in failures:
+            return False
+        return min(map(len, comparable(samples[measure.ours], samples[measure.reference]))) < rounds
+
+    for turn in range(PATIENCE * rounds):
+        needed = {name for m in measures if turn == 0 or lacks(m) for name in (m.ours, m.reference)}
+        if not needed:
+            break
+        for name in (name for name in runs if name in needed and name not in failures):
+            try:
+                samples[name].append(take(runs[name], watch))
+                print(f"  {name}: {shown(samples[name][-1].value)}", file=sys.stderr)
+            except Failed as failure:
+                failures[name] = str(failure)
+                print(f"  {name}: {failure}", file=sys.stderr)
+    return samples
+
+
+def result(measure, samples, failures):
+    sides = samples[measure.ours], samples[measure.reference]
+    states = [compared(*state) for state in by_state(*sides)]
+    # When nothing may be compared, what there is is still shown.
+    shown_state = compared(*comparable(*sides)) if states else compared(*sides) | {"ratio": None}
+    ratio = shown_state["ratio"]
+    return row(measure.name, measure.unit, measure.goal(), **shown_state, by_distance=states,
+               holds=None if ratio is None else measure.holds(ratio),
+               failed=failures.get(measure.ours) or failures.get(measure.reference))
+
+
+def compared(ours, reference):
+    ours_median, reference_median = median(s.value for s in ours), median(s.value for s in reference)
+    return {"reference": reference_median, "ours": ours_median,
+            "ratio": ours_median / reference_median if ours and reference else None,
+            "samples": [len(reference), len(ours)],
+            "core_distance_ns": median(s.distance for s in ours + reference if s.distance)}
+
+
+def row(measure, unit, goal, **known):
+    """A row of the table and of the JSON file. `samples` counts the reference's and ours; `by_distance` has the same
+    numbers for every distance of the cores that both sides met, the table's one among them."""
+    return {"measure": measure, "unit": unit, "reference": None, "ours": None, "ratio": None, "goal": goal,
+            "holds": None, "samples": [0, 0], "core_distance_ns": None, "by_distance": [], "failed": None} | known
+
+
+def median(values):
+    values = list(values)
+    return statistics.median(values) if values else None
+
+
+def shown(value):
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def print_table(rows):
+    heading = ("measure", "unit", "reference", "ours", "ratio", "goal", "holds", "cores")
+    lines = [heading] + [(r["measure"], r["unit"], shown(r["reference"]), shown(r["ours"]),
+                          "-" if r["ratio"] is None else f"{r['ratio']:.2f}", r["goal"] or "reported",
+                          {True: "yes", False: "NO", None: "-"}[r["holds"]],
+                          "-" if r["core_distance_ns"] is None else f"{r['core_distance_ns']:.0f} ns") for r in rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(heading))]
+    for line in lines:
+        print("  ".join(text.ljust(width) if i < 2 else text.rjust(width)
+                        for i, (text, width) in enumerate(zip(line, widths))).rstrip())
+
+
+def write(rows, file):
+    """Prints the table, and writes the JSON file, if any. Returns the exit status: 0, when all ran and every goal holds."""
+    print_table(rows)
+    if file:
+        file.write_text(json.dumps(rows, indent=2) + "\n")
+    return 1 if any(r["holds"] is False or r["failed"] for r in rows) else 0
