@@ -2,12 +2,14 @@
 // The commands, each a line of text: words, alternatives with #, and <what the user fills in>.
 #include "commands.h"
 
+#include <cmdline_parse_num.h>
 #include <cmdline_parse_string.h>
 
 #include <array>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -24,6 +26,7 @@ namespace {
 using datapath::Runtime;
 
 constexpr size_t kMaxWords = 6;
+constexpr const char* kNumber = "<number>";
 
 using Words = std::vector<std::string>;
 // Returns "" or what is wrong.
@@ -33,7 +36,8 @@ struct Command {
     std::string syntax, help;
     Action action;
     std::vector<std::string> words;                 // of syntax; what the tokens point to
-    std::vector<cmdline_parse_token_string_t> tokens;
+    std::deque<cmdline_parse_token_string_t> tokens;
+    std::deque<cmdline_parse_token_num_t> numbers;  // so that --json is none
     cmdline_parse_inst_t* parsed = nullptr;
 };
 
@@ -46,7 +50,7 @@ Prompt* prompt = nullptr;
 std::deque<Command> commands;  // never moved, never destroyed before the program ends
 
 void add(std::string syntax, std::string help, Action action) {
-    commands.push_back({std::move(syntax), std::move(help), std::move(action), {}, {}});
+    commands.push_back({std::move(syntax), std::move(help), std::move(action), {}, {}, {}});
 }
 
 std::optional<uint32_t> number(const std::string& text) {
@@ -185,7 +189,12 @@ void fill_commands() {
 void run(void* result, cmdline*, void* data) {
     const auto& command = *static_cast<const Command*>(data);
     Words words;
-    for (size_t i = 0; i < command.words.size(); ++i) words.emplace_back(static_cast<Result*>(result)->words[i]);
+    for (size_t i = 0; i < command.words.size(); ++i) {
+        const char* word = static_cast<Result*>(result)->words[i];
+        uint32_t value;
+        std::memcpy(&value, word, sizeof value);
+        words.push_back(command.words[i] == kNumber ? std::to_string(value) : word);
+    }
     if (const std::string wrong = command.action(*prompt, words); !wrong.empty()) std::printf("%s\n", wrong.c_str());
     std::fflush(stdout);
 }
@@ -195,17 +204,22 @@ void compile(Command& command) {
     std::istringstream syntax(command.syntax);
     for (std::string word; syntax >> word;) command.words.push_back(word);
     const size_t count = command.words.size();
-    command.tokens.resize(count);
     // An array of unknown size stands at its end.
     command.parsed = static_cast<cmdline_parse_inst_t*>(std::calloc(1, sizeof(cmdline_parse_inst_t) + (count + 1) * sizeof(void*)));
     command.parsed->f = run;
     command.parsed->data = &command;
     command.parsed->help_str = command.help.c_str();
     for (size_t i = 0; i < count; ++i) {
-        const bool open = command.words[i].front() == '<';
-        command.tokens[i].hdr = {&cmdline_token_string_ops, static_cast<unsigned>(i * sizeof(cmdline_fixed_string_t))};
-        command.tokens[i].string_data.str = open ? nullptr : command.words[i].c_str();
-        command.parsed->tokens[i] = &command.tokens[i].hdr;
+        const std::string& word = command.words[i];
+        const auto offset = static_cast<unsigned>(i * sizeof(cmdline_fixed_string_t));
+        if (word == kNumber) {
+            command.numbers.push_back({{&cmdline_token_num_ops, offset}, {RTE_UINT32}});
+            command.parsed->tokens[i] = &command.numbers.back().hdr;
+        } else {
+            const char* text = word.front() == '<' ? nullptr : word.c_str();
+            command.tokens.push_back({{&cmdline_token_string_ops, offset}, {text}});
+            command.parsed->tokens[i] = &command.tokens.back().hdr;
+        }
     }
 }
 

@@ -33,7 +33,7 @@ void validate(rdline* editor, const char* line, unsigned) {
 
 }  // namespace
 
-Prompt::Prompt(App& app) : app_(app), parser_(cmdline_new(command_table(*this), kPrompt, -1, STDOUT_FILENO)) {
+Prompt::Prompt(App& app) : app_(app), parser_(cmdline_new(command_table(*this), "", -1, STDOUT_FILENO)) {
     if (parser_ == nullptr) throw std::bad_alloc();
 }
 

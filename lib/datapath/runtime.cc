@@ -291,6 +291,7 @@ void Runtime::set_port(const Device& device, bool up) {
 void Runtime::set_mode(transport::Mode mode) {
     const Pause pause(*this);
     config_.transport.mode = mode;
+    for (const auto& worker : workers_) worker->core().engine().set_mode(mode);
 }
 
 void Runtime::ports_changed() {

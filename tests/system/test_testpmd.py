@@ -9,8 +9,8 @@ import select
 import signal
 import time
 
-from harness import (BUILD, CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Process, Skip, check, free_port, memif_pair, once, program,
-                     shipped, test, unique, write_toml)
+from harness import (BUILD, CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Process, Skip, check, free_port, memif_pair, once,
+                     shipped, telemetry, test, unique, write_toml)
 
 TESTPMD = BUILD / "apps" / "rove-testpmd"
 
@@ -72,7 +72,7 @@ def impaired():
         config["device"][0]["impair"] = shipped(name)["device"][0]["impair"]
         config["device"][0]["impair"]["path"] = [path for path in config["device"][0]["impair"]["path"] if "down" not in path]
     target_out = SCRATCH / f"{unique()}.json"
-    said, _ = verified("write", "--count", "200", count=200, pair=Pair(configs, ["--json", target_out]))
+    said, _ = verified("write", count=200, pair=Pair(configs, ["--json", target_out]))
     resent = said["retransmissions"]
     check(resent["nack"] + resent["inferred"] + resent["early"] + resent["timeout"] > 0, str(said))
     degrees = result(target_out)["out_of_order_degree"]
@@ -215,13 +215,13 @@ def every_command():
         text = prompt.say("help")
         check(all(word in text for word in ("show paths <number>", "port stop#start", "dump <number>")), text)
         prompt.send("sho\tpo\tst\t\n")
-        check("tx_frames" in prompt.until("rove> "), "completion")
+        check("rove0" in prompt.until("rove> "), "completion")
         prompt.send("show ?")
         text = prompt.until("rove> ")
         check("neighbours" in text, f"'?' says {text}")
         prompt.say("")
         for wrong, possible in (("nonsense", "show port info"), ("show nonsense", "show worker"), ("port", "port stop#start <number>"),
-                                ("show qp 99999", "none: nothing is running"), ("dump x", "no QP"), ("show paths 1", "no QP"),
+                                ("show qp 99999", "none: nothing is running"), ("dump x", "dump <number>"), ("dump 1", "no QP"), ("show paths 1", "no QP"),
                                 ("set impair rove9 all loss=1", "rove0"), ("set impair rove0 7 loss=1", "allowed all"),
                                 ("set impair rove0 all loss=2", "allowed"), ("set transport mode tcp", "auto, rc, mp"),
                                 ("set transport mtu 7", "4096"), ("set transport timeout 32", "31"), ("set transport retries 8", "7"),
@@ -253,7 +253,7 @@ def every_command():
         for thing in ("mtu 1024", "timeout 12", "retries 3"):
             check(prompt.say(f"set transport {thing}") == "", thing)
         prompt.send("quit\n")
-        check(prompt.wait() == 0, "quit")
+        check((status := prompt.wait()) == 0, f"quit: status {status}")
         pair.end()
     finally:
         prompt.close()
@@ -279,7 +279,7 @@ def port_stop():
         text = prompt.say("stop")
         check(re.search(r"errors +0\n", text) and "failure" not in text, text)
         prompt.send("\x03")
-        check(prompt.wait() == 0, "Ctrl-C at the prompt")
+        check((status := prompt.wait()) == 0, f"Ctrl-C: status {status}")
         pair.end()
     finally:
         prompt.close()
@@ -288,12 +288,21 @@ def port_stop():
 test("testpmd/port-stop", port_stop)
 
 
+def wait_for_traffic(process):
+    """Until packets come to an initiator: its run is under way, and its target has taken it."""
+    def packets():
+        try:
+            return telemetry(process.pid, "/rove/workers")["worker0"]["rx_packets"] > 50
+        except OSError:
+            return False    # not yet there
+    process.wait_for(packets, 10, "traffic")
+
+
 def ends(how):
     """A signal in the middle of a run: it stops, settles with the target, and says what was done."""
     pair = Pair()
     run = pair.initiator("--mode", "write", "--verify")
-    pair.target.wait_for(lambda: run.child.poll() is None and b"run" and os.path.exists(f"/proc/{run.pid}"), 5, "start")
-    time.sleep(1)
+    wait_for_traffic(run)
     run.child.send_signal(how)
     check(run.wait(STOPPED) == 0 and re.search(r"errors +0\n", run.out()), run.story())
     clean(run)
@@ -308,12 +317,12 @@ def peer_dies():
     """kill -9 of the target: the initiator says so and ends; of an initiator: the target serves the next."""
     pair = Pair()
     run = pair.initiator("--mode", "send")
-    time.sleep(1)
+    wait_for_traffic(run)
     run.kill()
     pair.target.wait_for(lambda: "gone" in pair.target.err(), 10, "word of the peer's death")
     pair.initiator("--mode", "send", "--verify", "--count", "50").succeed(20)
     run = pair.initiator("--mode", "read")
-    time.sleep(1)
+    wait_for_traffic(run)
     pair.target.kill()
     check(run.wait(STOPPED + 3) == 1 and "gone" in run.err(), run.story())
     clean(run)
