@@ -292,9 +292,10 @@ def wait_for_traffic(process):
     """Until packets come to an initiator: its run is under way, and its target has taken it."""
     def packets():
         try:
-            return telemetry(process.pid, "/rove/workers")["worker0"]["rx_packets"] > 50
+            workers = telemetry(process.pid, "/rove/workers")
         except OSError:
             return False    # not yet there
+        return workers is not None and workers["worker0"]["rx_packets"] > 50
     process.wait_for(packets, 10, "traffic")
 
 
