@@ -14,9 +14,9 @@ namespace rove::testpmd {
 
 namespace {
 
-constexpr uint64_t kLookNs = 1'000'000;          // between looks at sockets, prompt and signals while there is traffic
-constexpr int kSleepMs = 20;                     // without traffic
-constexpr uint64_t kDrainNs = 2'000'000'000;     // a run that is stopped may take so long for what is under way
+constexpr uint64_t kLookNs = 1'000'000;       // between looks at sockets, prompt and signals while there is traffic
+constexpr int kSleepMs = 20;                  // without traffic
+constexpr uint64_t kDrainNs = 2'000'000'000;  // a run that is stopped may take so long for what is under way
 
 double share(uint64_t part, uint64_t whole) {
     return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
@@ -38,7 +38,8 @@ uint64_t sum(const Report& workers, const char* name) {
 App::App(Options& options) : options_(options), rails_(open_rails(options.gid_index)) {
     runtime_ = static_cast<verbs::Device*>(rails_.front().context->device)->runtime;
     if (!options.pcap.empty())
-        if (const std::string wrong = runtime_->capture(options.pcap); !wrong.empty()) throw Failure("--pcap: " + wrong);
+        if (const std::string wrong = runtime_->capture(options.pcap); !wrong.empty())
+            throw Failure("--pcap: " + wrong);
     if (!options.json.empty() && !std::ofstream(options.json)) throw Failure("--json: cannot write " + options.json);
     if (options.plan.mode == Mode::kTarget) listener_.emplace(options.tcp_port);
     at_start_ = at_last_stats_ = snapshot();
@@ -116,7 +117,8 @@ void App::round() {
 void App::look_around(uint64_t now_ns) {
     if (initiator_ != nullptr && initiator_->connection().readable()) finish("the peer is gone");
     if (responder_ != nullptr && responder_->connection().readable()) finish({});
-    if (options_.stats_period_s != 0 && now_ns - stats_ns_ >= options_.stats_period_s * uint64_t{1'000'000'000}) show_stats(now_ns);
+    if (options_.stats_period_s != 0 && now_ns - stats_ns_ >= options_.stats_period_s * uint64_t{1'000'000'000})
+        show_stats(now_ns);
 }
 
 void App::serve() {
@@ -185,17 +187,16 @@ Report App::summary(const Report& now) const {
                                 {"p99", us(latency.at(0.99))},      {"p99.9", us(latency.at(0.999))},
                                 {"p99.99", us(latency.at(0.9999))}, {"most", us(latency.most())}};
     }
-    report["retransmissions"] = {{"packets", sum(workers, "retransmitted_packets")},
-                                 {"timeouts", sum(workers, "timeouts")},
-                                 {"tail_probes", sum(workers, "tail_probes")},
-                                 {"nack", sum(multipath, "resent_nack")},
-                                 {"inferred", sum(multipath, "resent_inferred")},
-                                 {"early", sum(multipath, "resent_early")},
-                                 {"timeout", sum(multipath, "resent_timeout")}};
+    report["retransmissions"] = {
+        {"packets", sum(workers, "retransmitted_packets")}, {"timeouts", sum(workers, "timeouts")},
+        {"tail_probes", sum(workers, "tail_probes")},       {"nack", sum(multipath, "resent_nack")},
+        {"inferred", sum(multipath, "resent_inferred")},    {"early", sum(multipath, "resent_early")},
+        {"timeout", sum(multipath, "resent_timeout")}};
     Report& degrees = report["out_of_order_degree"] = Report::object();  // packets, by the least degree of each class
     for (const Report& worker : multipath)
         for (const auto& [name, value] : worker.items())
-            if (name.rfind("degree_", 0) == 0) degrees[name.substr(7)] = number(degrees, name.substr(7).c_str()) + value.get<uint64_t>();
+            if (name.rfind("degree_", 0) == 0)
+                degrees[name.substr(7)] = number(degrees, name.substr(7).c_str()) + value.get<uint64_t>();
     uint64_t bytes = 0;
     for (const Report& port : since["ports"]) bytes += number(port, "tx_bytes") + number(port, "rx_bytes");
     for (const auto& [name, port] : since["ports"].items())
@@ -215,14 +216,16 @@ void App::show_stats(uint64_t now_ns) {
                        {"rx_gbps", static_cast<double>(number(port, "rx_bytes")) * 8e-9 / seconds},
                        {"tx_frames_per_s", static_cast<double>(number(port, "tx_frames")) / seconds},
                        {"rx_frames_per_s", static_cast<double>(number(port, "rx_frames")) / seconds}};
-    if (isatty(STDOUT_FILENO) && !options_.interactive) std::fputs("\x1b[2J\x1b[H", stdout);  // clears, as dpdk-testpmd does
+    if (isatty(STDOUT_FILENO) && !options_.interactive)
+        std::fputs("\x1b[2J\x1b[H", stdout);  // clears, as dpdk-testpmd does
     std::printf("ports, the last %.1f s\n%s", seconds, to_text(ports).c_str());
     for (const auto& [name, paths] : since["paths"].items())
         if (!paths.empty()) std::printf("paths to %s\n%s", name.c_str(), to_text(paths).c_str());
     if (initiator_ != nullptr) {
-        std::printf("  %.2f Gb/s of messages, p99 %.1f us\n",
-                    static_cast<double>(initiator_->completed() - last_completed_) * options_.plan.size * 8e-9 / seconds,
-                    static_cast<double>(initiator_->latency().at(0.99)) * 1e-3);
+        std::printf(
+            "  %.2f Gb/s of messages, p99 %.1f us\n",
+            static_cast<double>(initiator_->completed() - last_completed_) * options_.plan.size * 8e-9 / seconds,
+            static_cast<double>(initiator_->latency().at(0.99)) * 1e-3);
         last_completed_ = initiator_->completed();
     }
     std::fflush(stdout);

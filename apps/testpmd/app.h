@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What rove-testpmd does at a time: nothing, a run as initiator, or one as target. One thread: traffic, prompt and tables
-// take turns, since two processes that poll leave nothing over of two cores.
+// What rove-testpmd does at a time: nothing, a run as initiator, or one as target. One thread: traffic, prompt and
+// tables take turns, since two processes that poll leave nothing over of two cores.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ class App {
     bool running() const { return initiator_ != nullptr || responder_ != nullptr; }
     void clear();
 
-    // A turn of traffic, and now and then of all else; sleeps, for a little, when there is no traffic. Input on stdin is
-    // the caller's: returns whether now is a time to look.
+    // A turn of traffic, and now and then of all else; sleeps, for a little, when there is no traffic. Input on stdin
+    // is the caller's: returns whether now is a time to look.
     bool turn();
     bool failed() const { return failed_; }
 
@@ -52,10 +52,10 @@ class App {
     std::optional<Listener> listener_;
     std::unique_ptr<Initiator> initiator_;
     std::unique_ptr<Responder> responder_;
-    Report at_start_, at_last_stats_;    // snapshot()
+    Report at_start_, at_last_stats_;  // snapshot()
     uint64_t started_ns_ = 0, stats_ns_ = 0, looked_ns_ = 0;
-    uint64_t last_completed_ = 0;        // as at_last_stats_
-    bool failed_ = false;                // a run did not do what it should
+    uint64_t last_completed_ = 0;  // as at_last_stats_
+    bool failed_ = false;          // a run did not do what it should
 };
 
 }  // namespace rove::testpmd

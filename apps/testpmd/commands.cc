@@ -35,7 +35,7 @@ using Action = std::function<std::string(Prompt&, const Words&)>;
 struct Command {
     std::string syntax, help;
     Action action;
-    std::vector<std::string> words;                 // of syntax; what the tokens point to
+    std::vector<std::string> words;  // of syntax; what the tokens point to
     std::deque<cmdline_parse_token_string_t> tokens;
     std::deque<cmdline_parse_token_num_t> numbers;  // so that --json is none
     cmdline_parse_inst_t* parsed = nullptr;
@@ -95,7 +95,8 @@ Report all_qps(Runtime& runtime) {
         const Report qp = datapath::report_qp(runtime, qpn.get<uint32_t>());
         if (qp.is_null()) continue;
         Report& one = table[qpn.dump()] = Report::object();
-        for (const char* name : {"state", "mode", "remote_qpn", "mtu", "priority", "sq_posted", "sq_completed", "rq_posted", "rq_consumed"})
+        for (const char* name : {"state", "mode", "remote_qpn", "mtu", "priority", "sq_posted", "sq_completed",
+                                 "rq_posted", "rq_consumed"})
             one[name] = qp.value(name, Report());
     }
     return table;
@@ -148,7 +149,8 @@ std::string list_commands() {
     std::string text;
     for (const Command& command : commands) {
         if (command.syntax.ends_with("--json")) continue;
-        text += "  " + command.syntax + std::string(command.syntax.size() < 44 ? 44 - command.syntax.size() : 1, ' ') + command.help + "\n";
+        text += "  " + command.syntax + std::string(command.syntax.size() < 44 ? 44 - command.syntax.size() : 1, ' ') +
+                command.help + "\n";
     }
     return text + "  every show also with --json\n";
 }
@@ -157,22 +159,31 @@ void fill_commands() {
     add("start", "begin a run", [](Prompt& p, const Words&) { return p.app().start(); });
     add("stop", "end it, and say what it did", [](Prompt& p, const Words&) { return p.app().stop(); });
     add("quit", "end the program", [](Prompt& p, const Words&) { return p.set_quit(), std::string(); });
-    add("help", "this list", [](Prompt&, const Words&) { return std::fputs(list_commands().c_str(), stdout), std::string(); });
-    show("show port info", "addresses and link of each port", [](Prompt& p, const Words&) { return datapath::report_devices(p.app().runtime()); });
-    show("show port stats", "frames and bytes", [](Prompt& p, const Words&) { return datapath::report_ports(p.app().runtime()); });
-    show("show port xstats", "the driver's own counters that are not 0", [](Prompt& p, const Words&) { return datapath::report_xstats(p.app().runtime()); });
+    add("help", "this list",
+        [](Prompt&, const Words&) { return std::fputs(list_commands().c_str(), stdout), std::string(); });
+    show("show port info", "addresses and link of each port",
+         [](Prompt& p, const Words&) { return datapath::report_devices(p.app().runtime()); });
+    show("show port stats", "frames and bytes",
+         [](Prompt& p, const Words&) { return datapath::report_ports(p.app().runtime()); });
+    show("show port xstats", "the driver's own counters that are not 0",
+         [](Prompt& p, const Words&) { return datapath::report_xstats(p.app().runtime()); });
     show("show port impair", "what befalls received frames, by path", [](Prompt& p, const Words&) {
         Report all = Report::object();
-        for (const auto& device : p.app().runtime().devices()) all[device->name()] = datapath::report_impairments(p.app().runtime(), *device);
+        for (const auto& device : p.app().runtime().devices())
+            all[device->name()] = datapath::report_impairments(p.app().runtime(), *device);
         return all;
     });
     show("show qp", "all queue pairs", [](Prompt& p, const Words&) { return all_qps(p.app().runtime()); });
     show("show qp <number>", "one queue pair", of_qp<datapath::report_qp>);
     show("show paths <number>", "what a QP in mp mode has under way, by virtual path", of_qp<datapath::report_paths>);
-    show("show reorder", "QPs in mp mode: retransmissions, order, memory", [](Prompt& p, const Words&) { return datapath::report_multipath(p.app().runtime()); });
-    show("show worker", "the transport's counters that are not 0", [](Prompt& p, const Words&) { return datapath::report_workers(p.app().runtime()); });
-    show("show drops", "frames dropped, by reason", [](Prompt& p, const Words&) { return datapath::report_drops(p.app().runtime()); });
-    show("show neighbours", "who is known", [](Prompt& p, const Words&) { return datapath::report_neighbours(p.app().runtime()); });
+    show("show reorder", "QPs in mp mode: retransmissions, order, memory",
+         [](Prompt& p, const Words&) { return datapath::report_multipath(p.app().runtime()); });
+    show("show worker", "the transport's counters that are not 0",
+         [](Prompt& p, const Words&) { return datapath::report_workers(p.app().runtime()); });
+    show("show drops", "frames dropped, by reason",
+         [](Prompt& p, const Words&) { return datapath::report_drops(p.app().runtime()); });
+    show("show neighbours", "who is known",
+         [](Prompt& p, const Words&) { return datapath::report_neighbours(p.app().runtime()); });
     add("set impair <port> <path> <changes>", "e.g. set impair rove0 all loss=0.01,delay_us=50", set_impair);
     add("set transport mode#mtu#timeout#retries <value>", "of QPs that are made by the next start", set_transport);
     add("port stop#start <number>", "as if its cable were pulled", switch_port);
@@ -205,7 +216,8 @@ void compile(Command& command) {
     for (std::string word; syntax >> word;) command.words.push_back(word);
     const size_t count = command.words.size();
     // An array of unknown size stands at its end.
-    command.parsed = static_cast<cmdline_parse_inst_t*>(std::calloc(1, sizeof(cmdline_parse_inst_t) + (count + 1) * sizeof(void*)));
+    command.parsed =
+        static_cast<cmdline_parse_inst_t*>(std::calloc(1, sizeof(cmdline_parse_inst_t) + (count + 1) * sizeof(void*)));
     command.parsed->f = run;
     command.parsed->data = &command;
     command.parsed->help_str = command.help.c_str();
@@ -242,7 +254,8 @@ std::string explain(const std::string& line) {
     std::string first, possible;
     words >> first;
     for (const Command& command : commands)
-        if (command.words.front() == first && !command.syntax.ends_with("--json")) possible += "  " + command.syntax + "\n";
+        if (command.words.front() == first && !command.syntax.ends_with("--json"))
+            possible += "  " + command.syntax + "\n";
     return "not a command: '" + line + "'; possible:\n" + (possible.empty() ? list_commands() : possible);
 }
 

@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x526F7654;  // "RovT"
 constexpr uint16_t kVersion = 1;
-constexpr int kPatienceMs = 5000;        // QPs of the peer are connected in this time
+constexpr int kPatienceMs = 5000;  // QPs of the peer are connected in this time
 constexpr size_t kMaxRails = 32, kMaxReason = 200;
 constexpr auto kAgain = std::chrono::milliseconds(50);
 
@@ -114,9 +114,16 @@ void Connection::read(void* data, size_t bytes) {
 
 void Connection::send(const Introduction& mine) {
     const Plan& plan = mine.plan;
-    const Head head{htobe32(kMagic), htobe16(kVersion), static_cast<uint8_t>(plan.mode),
-                    static_cast<uint8_t>(plan.verify ? kVerify : 0), htobe32(plan.size), htobe32(plan.qps),
-                    htobe32(plan.depth), htobe32(plan.mtu), plan.service_level, static_cast<uint8_t>(mine.rails.size())};
+    const Head head{htobe32(kMagic),
+                    htobe16(kVersion),
+                    static_cast<uint8_t>(plan.mode),
+                    static_cast<uint8_t>(plan.verify ? kVerify : 0),
+                    htobe32(plan.size),
+                    htobe32(plan.qps),
+                    htobe32(plan.depth),
+                    htobe32(plan.mtu),
+                    plan.service_level,
+                    static_cast<uint8_t>(mine.rails.size())};
     write(&head, sizeof head);
     for (const RailAddress& rail : mine.rails) {
         RailOnWire one{{}, htobe32(rail.rkey), htobe64(rail.address)};
@@ -154,8 +161,12 @@ Introduction Connection::receive_introduction() {
         throw Failure("the peer refuses: " + std::string(text.data(), bytes));
     }
     Introduction theirs;
-    theirs.plan = {.mode = static_cast<Mode>(head.mode), .size = be32toh(head.size), .qps = be32toh(head.qps),
-                   .depth = be32toh(head.depth), .mtu = be32toh(head.mtu), .service_level = head.service_level,
+    theirs.plan = {.mode = static_cast<Mode>(head.mode),
+                   .size = be32toh(head.size),
+                   .qps = be32toh(head.qps),
+                   .depth = be32toh(head.depth),
+                   .mtu = be32toh(head.mtu),
+                   .service_level = head.service_level,
                    .verify = (head.flags & kVerify) != 0};
     if (const char* wrong = invalid(theirs.plan)) throw Failure(std::string("the peer's ") + wrong);
     if (head.rails < 1 || head.rails > kMaxRails) throw Failure("the peer's ports: 1 to 32");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rove-testpmd: drives rove through verbs. Exit status: 0 if all runs did what they should, 1 if not or if something in the
-// environment is missing, 2 for a wrong command line.
+// rove-testpmd: drives rove through verbs. Exit status: 0 if all runs did what they should, 1 if not or if something in
+// the environment is missing, 2 for a wrong command line.
 #include <signal.h>
 
 #include <cstdio>
@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
     Options options = parse(argc, argv);
     setenv("ROVE_CONFIG", options.config.c_str(), 1);
     setenv("ROVE_EAL", options.eal.c_str(), 1);
-    struct sigaction action{};
+    struct sigaction action {};
     action.sa_handler = [](int) { signalled = 1; };
     sigaction(SIGINT, &action, nullptr);
     sigaction(SIGTERM, &action, nullptr);

@@ -19,7 +19,7 @@ struct Plan {
     Mode mode = Mode::kTarget;
     uint32_t size = 65536;  // bytes a message
     uint32_t qps = 1;
-    uint32_t depth = 16;    // requests a QP
+    uint32_t depth = 16;  // requests a QP
     uint32_t mtu = 4096;
     uint8_t service_level = 0;
     bool verify = false;

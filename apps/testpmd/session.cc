@@ -10,8 +10,8 @@ namespace rove::testpmd {
 
 namespace {
 
-constexpr size_t kLine = 64;      // messages do not share cache lines
-constexpr uint8_t kReads = 16;    // READs and atomics of a QP under way, as most NICs have
+constexpr size_t kLine = 64;    // messages do not share cache lines
+constexpr uint8_t kReads = 16;  // READs and atomics of a QP under way, as most NICs have
 constexpr uint8_t kHopLimit = 64;
 
 [[noreturn]] void fail(const std::string& what, int error) {
@@ -67,7 +67,8 @@ bool is_filled(const uint8_t* data, size_t bytes, uint32_t q, uint64_t message) 
 std::vector<Rail> open_rails(int gid_index) {
     std::vector<Rail> rails;
     int count = 0;
-    const std::unique_ptr<ibv_device*, decltype(&ibv_free_device_list)> list(ibv_get_device_list(&count), ibv_free_device_list);
+    const std::unique_ptr<ibv_device*, decltype(&ibv_free_device_list)> list(ibv_get_device_list(&count),
+                                                                             ibv_free_device_list);
     for (int i = 0; i < count; ++i) {
         const std::string name = ibv_get_device_name(list.get()[i]);
         if (name.rfind("rove", 0) != 0) continue;  // the real library's stand there too
@@ -91,9 +92,9 @@ Session::Session(const std::vector<Rail>& rails, const Options& options, const P
     for (const Rail& rail : rails) {
         plan_.mtu = std::min(plan_.mtu, rail.max_mtu);
         Side side{&rail, nullptr, nullptr};
-        side.mr.reset(ibv_reg_mr(rail.pd.get(), memory_.data(), memory_.size(),
-                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                     IBV_ACCESS_REMOTE_ATOMIC));
+        side.mr.reset(ibv_reg_mr(
+            rail.pd.get(), memory_.data(), memory_.size(),
+            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
         if (side.mr == nullptr) fail("memory", errno);
         const auto entries = static_cast<int>(2 * plan.depth * ((plan.qps - 1) / rails.size() + 1));
         side.cq.reset(ibv_create_cq(rail.context.get(), entries, nullptr, nullptr, 0));
@@ -147,7 +148,8 @@ void Session::connect(uint32_t q) {
     attributes.ah_attr.sl = plan_.service_level;
     attributes.ah_attr.port_num = 1;
     modify(qp(q), attributes,
-           IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+           IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+               IBV_QP_MIN_RNR_TIMER,
            "RTR");
     attributes = {};
     attributes.qp_state = IBV_QPS_RTS;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The verbs objects of a run at one end: QPs over all ports in turn, connected to the peer's, and memory for their messages.
+// The verbs objects of a run at one end: QPs over all ports in turn, connected to the peer's, and memory for their
+// messages.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -43,10 +44,12 @@ class Session {
     ibv_cq* cq(size_t rail) const { return sides_[rail].cq.get(); }
     ibv_qp* qp(uint32_t q) const { return qps_[q].get(); }
     uint32_t lkey(uint32_t q) const { return sides_[q % rails()].mr->lkey; }
-    // Where message `slot` of a QP lies, here and at the peer. Slots from depth to 2 * depth - 1: what is read back to be
-    // verified; at the target of SENDs, twice as many receives as the peer has requests.
+    // Where message `slot` of a QP lies, here and at the peer. Slots from depth to 2 * depth - 1: what is read back to
+    // be verified; at the target of SENDs, twice as many receives as the peer has requests.
     uint8_t* slot(uint32_t q, uint32_t slot) { return memory_.data() + offset(q, slot); }
-    uint64_t remote_slot(uint32_t q, uint32_t slot) const { return theirs_.rails[q % rails()].address + offset(q, slot); }
+    uint64_t remote_slot(uint32_t q, uint32_t slot) const {
+        return theirs_.rails[q % rails()].address + offset(q, slot);
+    }
     uint32_t remote_key(uint32_t q) const { return theirs_.rails[q % rails()].rkey; }
 
     // A receive for SENDs, into `slot`.

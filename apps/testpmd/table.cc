@@ -61,7 +61,8 @@ std::string matrix(const Report& report) {
     rows.push_back(std::move(head));
     for (const std::string& name : names) {
         Row row{name};
-        for (const auto& [item, members] : report.items()) row.push_back(members.contains(name) ? value_text(members[name]) : "");
+        for (const auto& [item, members] : report.items())
+            row.push_back(members.contains(name) ? value_text(members[name]) : "");
         if (!std::all_of(row.begin() + 1, row.end(), is_zero)) rows.push_back(std::move(row));
     }
     if (report.size() <= kMaxColumns) return aligned(rows);

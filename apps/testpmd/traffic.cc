@@ -60,7 +60,8 @@ Initiator::Initiator(const std::vector<Rail>& rails, const Options& options, Con
 void Initiator::poll(uint64_t now_ns) {
     if (started_ns_ == 0) started_ns_ = now_ns;
     reap(now_ns);
-    if (options_.duration_s > 0 && static_cast<double>(now_ns - started_ns_) >= options_.duration_s * 1e9) finished_ = true;
+    if (options_.duration_s > 0 && static_cast<double>(now_ns - started_ns_) >= options_.duration_s * 1e9)
+        finished_ = true;
     if (options_.count != 0 && posted_ == options_.count) finished_ = true;
     if (stopping_ || finished_) return;
     for (uint32_t looked = 0; looked < plan_.qps; ++looked) {
@@ -104,8 +105,9 @@ void Initiator::post(uint32_t q, uint32_t count, uint64_t now_ns) {
     for (uint32_t i = 0; i < count; ++i, ++queue.posted, ++posted_) {
         const auto slot = static_cast<uint32_t>(queue.posted % plan_.depth);
         // With a rate, from when it should have been posted: what waits here because the network is slow has waited.
-        queue.begun_ns[slot] =
-            interval_ns_ != 0 ? started_ns_ + static_cast<uint64_t>(static_cast<double>(posted_) * interval_ns_) : now_ns;
+        queue.begun_ns[slot] = interval_ns_ != 0
+                                   ? started_ns_ + static_cast<uint64_t>(static_cast<double>(posted_) * interval_ns_)
+                                   : now_ns;
         const bool read_back = plan_.verify && plan_.mode == Mode::kWrite;
         if (plan_.verify && (plan_.mode == Mode::kWrite || plan_.mode == Mode::kSend))
             fill(session_.slot(q, slot), plan_.size, q, queue.posted);
@@ -161,7 +163,8 @@ Responder::Responder(const std::vector<Rail>& rails, const Options& options, Con
         // What READs shall find; and what atomics count from.
         for (uint32_t slot = 0; slot < plan_.depth && plan_.mode == Mode::kRead; ++slot)
             fill(session_.slot(q, slot), plan_.size, q, slot);
-        for (uint32_t slot = 0; slot < 2 * plan_.depth && plan_.mode == Mode::kSend; ++slot) session_.post_receive(q, slot);
+        for (uint32_t slot = 0; slot < 2 * plan_.depth && plan_.mode == Mode::kSend; ++slot)
+            session_.post_receive(q, slot);
     }
     session_.connect(theirs);
     connection_.send(session_.mine());

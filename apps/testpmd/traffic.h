@@ -29,7 +29,10 @@ class Initiator {
     uint64_t completed() const { return completed_; }
     uint64_t errors() const { return errors_; }
 
-    void clear() { latency_ = {}; cleared_ = completed_; }
+    void clear() {
+        latency_ = {};
+        cleared_ = completed_;
+    }
     uint64_t since_cleared() const { return completed_ - cleared_; }
 
   private:
@@ -52,15 +55,16 @@ class Initiator {
     Histogram latency_;
     uint64_t started_ns_ = 0;
     uint64_t posted_ = 0, completed_ = 0, cleared_ = 0, errors_ = 0;
-    double interval_ns_;                 // between two requests; 0: no rate
-    uint32_t next_ = 0;                  // QP to look at first
+    double interval_ns_;  // between two requests; 0: no rate
+    uint32_t next_ = 0;   // QP to look at first
     bool stopping_ = false, finished_ = false;
 };
 
 class Responder {
   public:
     // `theirs` was received on `connection`; answers it.
-    Responder(const std::vector<Rail>& rails, const Options& options, Connection connection, const Introduction& theirs);
+    Responder(const std::vector<Rail>& rails, const Options& options, Connection connection,
+              const Introduction& theirs);
 
     void poll();
     // Its account was received and answered.

@@ -31,7 +31,8 @@ std::unique_ptr<Capture> Capture::start(const std::string& file, const std::vect
     std::unique_ptr<Capture> capture(new Capture);
     *error = capture->open(file, largest_frame);
     for (const auto& port : ports)
-        if (error->empty() && !capture->tap(*port)) *error = "rte_eth_add_rx_callback: " + std::string(rte_strerror(rte_errno));
+        if (error->empty() && !capture->tap(*port))
+            *error = "rte_eth_add_rx_callback: " + std::string(rte_strerror(rte_errno));
     return error->empty() ? std::move(capture) : nullptr;
 }
 
@@ -96,7 +97,8 @@ void Capture::write(uint16_t port, uint16_t queue, bool received, rte_mbuf** fra
     }
 }
 
-uint16_t Capture::on_receive(uint16_t port, uint16_t queue, rte_mbuf** frames, uint16_t count, uint16_t, void* capture) {
+uint16_t Capture::on_receive(uint16_t port, uint16_t queue, rte_mbuf** frames, uint16_t count, uint16_t,
+                             void* capture) {
     auto& self = *static_cast<Capture*>(capture);
     // An answer may be built in a received frame, whose mbuf was one that was sent.
     for (uint16_t i = 0; i < count; ++i) frames[i]->ol_flags &= ~self.captured_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ports send and receive, as a pcapng file, an interface for each port. For looking, not for speed: workers write to
-// the file themselves. Without a capture, ports have no callbacks, and a packet costs nothing. Units: bytes.
+// What ports send and receive, as a pcapng file, an interface for each port. For looking, not for speed: workers write
+// to the file themselves. Without a capture, ports have no callbacks, and a packet costs nothing. Units: bytes.
 #pragma once
 
 #include <rte_mbuf.h>

@@ -17,17 +17,17 @@ class Runtime;
 using Report = nlohmann::ordered_json;
 
 // By device.
-Report report_devices(Runtime& runtime);     // addresses, link
-Report report_ports(Runtime& runtime);       // frames and bytes
-Report report_xstats(Runtime& runtime);      // the driver's extended statistics, where they are not 0
+Report report_devices(Runtime& runtime);  // addresses, link
+Report report_ports(Runtime& runtime);    // frames and bytes
+Report report_xstats(Runtime& runtime);   // the driver's extended statistics, where they are not 0
 Report report_neighbours(Runtime& runtime);
 // By path of `device`, then "device": what befalls frames that it receives; empty if nothing does.
 Report report_impairments(Runtime& runtime, const Device& device);
 
 // By worker.
-Report report_workers(Runtime& runtime);     // the transport's counters
-Report report_drops(Runtime& runtime);       // frames dropped, by reason
-Report report_multipath(Runtime& runtime);   // what QPs in mp mode share
+Report report_workers(Runtime& runtime);    // the transport's counters
+Report report_drops(Runtime& runtime);      // frames dropped, by reason
+Report report_multipath(Runtime& runtime);  // what QPs in mp mode share
 
 // Numbers of QPs, at most `most`, from the index `first` of the table on.
 Report report_qps(Runtime& runtime, uint32_t first, size_t most);

@@ -68,7 +68,9 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
     return with_qp(runtime, qpn, [&](const transport::QueuePair& qp) {
         static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
         Report one = {{"qpn", qp.qpn},
-                      {"type", qp.type == IBV_QPT_RC ? "RC" : qp.type == IBV_QPT_UC ? "UC" : "UD"},
+                      {"type", qp.type == IBV_QPT_RC   ? "RC"
+                               : qp.type == IBV_QPT_UC ? "UC"
+                                                       : "UD"},
                       {"state", qp.state < std::size(kStates) ? kStates[qp.state] : "unknown"},
                       {"port", qp.port},
                       {"worker", qp.worker},
@@ -134,11 +136,12 @@ Report report_packets(Runtime& runtime, uint32_t qpn) {
     return each_stream(runtime, qpn, [](const transport::Paths& paths, const transport::SendStream& stream) {
         Report table = Report::object();
         paths.for_each(stream, [&](transport::Psn psn, const transport::PacketRecord& packet) {
-            table[std::to_string(psn.value())] = {
-                {"path", packet.vp},
-                {"state", packet.acked ? "acknowledged" : packet.lost ? "lost" : "on its way"},
-                {"retransmitted", uint64_t{packet.retransmitted}},
-                {"transmission", packet.order}};
+            table[std::to_string(psn.value())] = {{"path", packet.vp},
+                                                  {"state", packet.acked  ? "acknowledged"
+                                                            : packet.lost ? "lost"
+                                                                          : "on its way"},
+                                                  {"retransmitted", uint64_t{packet.retransmitted}},
+                                                  {"transmission", packet.order}};
         });
         return table;
     });

@@ -276,7 +276,8 @@ std::string Runtime::capture(const std::string& file) {
 }
 
 void Runtime::set_port(const Device& device, bool up) {
-    const auto owner = std::find_if(ports_.begin(), ports_.end(), [&](const auto& port) { return port->id() == device.port(); });
+    const auto owner =
+        std::find_if(ports_.begin(), ports_.end(), [&](const auto& port) { return port->id() == device.port(); });
     Port& port = **owner;
     {
         const std::lock_guard control(port_control_);

@@ -90,7 +90,8 @@ class Runtime {
     // Stops the port of `device` as if its cable were pulled, or starts it again. Any thread but a worker.
     void set_port(const Device& device, bool up);
 
-    // What RC QPs that are connected from now on shall speak, as [transport] mode says at the start. Any thread but a worker.
+    // What RC QPs that are connected from now on shall speak, as [transport] mode says at the start. Any thread but a
+    // worker.
     void set_mode(transport::Mode mode);
 
     uint64_t now_ns() const { return clock_.now_ns(); }

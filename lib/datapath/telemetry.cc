@@ -127,14 +127,18 @@ void start_telemetry(Runtime& runtime) {
         shown = &runtime;
     }
     rte_telemetry_register_cmd("/rove/devices", show<report_devices>, "Devices with their addresses. No parameters.");
-    rte_telemetry_register_cmd("/rove/ports", show<report_ports>, "Frames and bytes of each device's port. No parameters.");
-    rte_telemetry_register_cmd("/rove/workers", show<report_workers>, "Transport counters of each worker. No parameters.");
-    rte_telemetry_register_cmd("/rove/drops", show<report_drops>, "Dropped frames of each worker by reason. No parameters.");
+    rte_telemetry_register_cmd("/rove/ports", show<report_ports>,
+                               "Frames and bytes of each device's port. No parameters.");
+    rte_telemetry_register_cmd("/rove/workers", show<report_workers>,
+                               "Transport counters of each worker. No parameters.");
+    rte_telemetry_register_cmd("/rove/drops", show<report_drops>,
+                               "Dropped frames of each worker by reason. No parameters.");
     rte_telemetry_register_cmd("/rove/qps", show_qps, "Numbers of queue pairs. Parameter: first index (default 0).");
     rte_telemetry_register_cmd("/rove/qp", show_qp, "State of a queue pair. Parameter: its number.");
     rte_telemetry_register_cmd("/rove/multipath", show<report_multipath>,
                                "Packets and memory of QPs in mp mode, of each worker. No parameters.");
-    rte_telemetry_register_cmd("/rove/neighbours", show<report_neighbours>, "Neighbours of each device. No parameters.");
+    rte_telemetry_register_cmd("/rove/neighbours", show<report_neighbours>,
+                               "Neighbours of each device. No parameters.");
     rte_telemetry_register_cmd("/rove/impair", impair,
                                "Impaired paths. Parameters: device; to change, also path or all, KEY=VALUE,...");
 }
