@@ -83,13 +83,24 @@ void Port::close() {
     started_ = false;
 }
 
+void Port::hold(bool held) {
+    held_.store(held, std::memory_order_relaxed);
+    if (held) ready_.store(false, std::memory_order_relaxed);
+}
+
+void Port::stop() {
+    if (started_) rte_eth_dev_stop(id_);
+    started_ = false;
+}
+
 bool Port::poll_link() {
     rte_eth_link link{};
-    const bool up = started_ && rte_eth_link_get_nowait(id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+    const bool up = started_ && !held_.load(std::memory_order_relaxed) && rte_eth_link_get_nowait(id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
     return ready_.exchange(up, std::memory_order_relaxed) != up;
 }
 
 void Port::restart() {
+    if (held_.load(std::memory_order_relaxed)) return;
     if (started_) rte_eth_dev_stop(id_);
     start();
 }

@@ -22,6 +22,9 @@ class Port {
     // Starts it, or tries: a memif client whose server is not there yet stays stopped until restart().
     void start();
     void close();
+    // Held: not ready, and not started before it is let go. stop() while it is held and no worker is inside it.
+    void hold(bool held);
+    void stop();
 
     uint16_t id() const { return id_; }
     uint16_t queues() const { return queues_; }
@@ -35,7 +38,9 @@ class Port {
     bool poll_link();
     // A memif client of 22.11 does not try again by itself: not when the server was missing at start, and not when it
     // went away. `patience_over`: the last start had time enough to succeed.
-    bool wants_restart(bool patience_over) const { return !ready() && (!started_ || (memif_client_ && patience_over)); }
+    bool wants_restart(bool patience_over) const {
+        return !ready() && !held_.load(std::memory_order_relaxed) && (!started_ || (memif_client_ && patience_over));
+    }
     // Only while the port is not ready() and no worker is inside it.
     void restart();
 
@@ -44,7 +49,8 @@ class Port {
     uint16_t queues_ = 0;
     bool peer_to_peer_ = false;
     bool memif_client_ = false;
-    bool started_ = false;
+    // Both relaxed: written, and read again where it counts, under Runtime::port_control().
+    std::atomic<bool> started_{false}, held_{false};
     wire::MacAddress mac_{};
     // Relaxed everywhere: a late reading sends a frame to a port that takes none, or drops one that it would have
     // taken.

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "datapath/background.h"
+#include "datapath/capture.h"
 #include "datapath/eal.h"
 #include "datapath/interrupts.h"
 #include "datapath/neighbour.h"
@@ -157,6 +158,7 @@ void Runtime::close() {
     linger();
     stop_telemetry();
     silence_interrupts();
+    capture_.reset();
     for (const auto& port : ports_) port->close();
     workers_.clear();
     leave_eal();
@@ -265,6 +267,34 @@ std::vector<PathState> Runtime::impaired_paths(const Device& device) const {
     return states;
 }
 
+std::string Runtime::capture(const std::string& file) {
+    if (capture_ != nullptr) return "a capture is already being written";
+    const Pause pause(*this);
+    std::string error;
+    capture_ = Capture::start(file, ports_, frame_room_bytes(largest_mtu(config_)), &error);
+    return error;
+}
+
+void Runtime::set_port(const Device& device, bool up) {
+    const auto owner =
+        std::find_if(ports_.begin(), ports_.end(), [&](const auto& port) { return port->id() == device.port(); });
+    Port& port = **owner;
+    {
+        const std::lock_guard control(port_control_);
+        port.hold(!up);
+    }
+    if (up) return ports_changed();  // housekeeping starts it
+    { const Pause barrier(*this); }  // none is inside any more
+    const std::lock_guard control(port_control_);
+    port.stop();
+}
+
+void Runtime::set_mode(transport::Mode mode) {
+    const Pause pause(*this);
+    config_.transport.mode = mode;
+    for (const auto& worker : workers_) worker->core().engine().set_mode(mode);
+}
+
 void Runtime::ports_changed() {
     background_->look_after_ports();
 }
@@ -279,7 +309,11 @@ void Runtime::housekeeping() {
             port.restart();
             restarted_ns_[i] = now_ns();
         }
-        if (port.poll_link()) {
+        const bool link_changed = [&] {
+            const std::lock_guard control(port_control_);
+            return port.poll_link();
+        }();
+        if (link_changed) {
             if (port.has_carrier())
                 listener_.port_event(port.ready() ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, device);
             if (port.ready()) {

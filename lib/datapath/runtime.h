@@ -25,6 +25,7 @@ struct rte_mempool;
 namespace rove::datapath {
 
 class Background;
+class Capture;
 class Port;
 
 // What workers tell the layer above. Called on a worker, rarely (armed CQs and asynchronous events only): must not
@@ -83,6 +84,16 @@ class Runtime {
     // The paths of `device`, then what is of no path; empty if nothing befalls its frames.
     std::vector<PathState> impaired_paths(const Device& device) const;
 
+    // From now on, what all ports send and receive is written to `file`, as pcapng. Once. Returns "", or what is wrong.
+    std::string capture(const std::string& file);
+
+    // Stops the port of `device` as if its cable were pulled, or starts it again. Any thread but a worker.
+    void set_port(const Device& device, bool up);
+
+    // What RC QPs that are connected from now on shall speak, as [transport] mode says at the start. Any thread but a
+    // worker.
+    void set_mode(transport::Mode mode);
+
     uint64_t now_ns() const { return clock_.now_ns(); }
 
     // Of lib/datapath.
@@ -104,13 +115,14 @@ class Runtime {
     void linger();
     void close();
 
-    const Config config_;
+    Config config_;  // transport.mode: changed while no worker runs
     Listener& listener_;
     Clock clock_;
     bool eal_started_ = false;
     std::vector<rte_mempool*> pools_;           // one a worker
     std::vector<std::unique_ptr<Port>> ports_;  // as devices_
     std::vector<uint64_t> restarted_ns_;        // as ports_
+    std::unique_ptr<Capture> capture_;
     std::vector<std::unique_ptr<Device>> devices_;
     std::vector<std::unique_ptr<Worker>> workers_;
     transport::QueuePairTable queue_pairs_;

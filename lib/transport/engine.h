@@ -83,6 +83,8 @@ class Engine {
     void ask_multipath(QueuePair& qp, const Path& path, uint32_t remote_qpn, uint32_t nonce) {
         ask_hello(core_, qp, path, remote_qpn, nonce);
     }
+    // What RC QPs that are connected from now on shall speak.
+    void set_mode(Mode mode) { core_.config.mode = mode; }
     // An RC QP that shall speak mp: before start_receiving(). Then, beside these, the streams. May allocate.
     void start_multipath(QueuePair& qp);
     void start_multipath_receiving(QueuePair& qp, uint32_t rq_psn);

@@ -76,6 +76,11 @@ class Paths {
     uint64_t sync_delay_ns(const SendStream& stream) const;
     // Distinct paths of the packets on their way. Slow: for telemetry.
     uint32_t paths_in_use(const SendStream& stream) const;
+    // Calls `visit(Psn, const PacketRecord&)` for each packet from the oldest unacknowledged to the newest: for telemetry.
+    void for_each(const SendStream& stream, auto&& visit) const {
+        if (stream.records == nullptr) return;
+        for (Psn psn = stream.una; psn < stream.nxt; ++psn) visit(psn, record(stream, psn));
+    }
 
     const PathsConfig& config() const { return config_; }
     const PathsCounters& counters() const { return counters_; }

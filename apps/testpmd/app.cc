@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "verbs/objects.h"
+
+namespace rove::testpmd {
+
+namespace {
+
+constexpr uint64_t kLookNs = 1'000'000;       // between looks at sockets, prompt and signals while there is traffic
+constexpr int kSleepMs = 20;                  // without traffic
+constexpr uint64_t kDrainNs = 2'000'000'000;  // a run that is stopped may take so long for what is under way
+
+double share(uint64_t part, uint64_t whole) {
+    return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+uint64_t number(const Report& object, const char* name) {
+    return object.contains(name) ? object[name].get<uint64_t>() : 0;
+}
+
+// Of all workers together.
+uint64_t sum(const Report& workers, const char* name) {
+    uint64_t all = 0;
+    for (const Report& worker : workers) all += number(worker, name);
+    return all;
+}
+
+}  // namespace
+
+App::App(Options& options) : options_(options), rails_(open_rails(options.gid_index)) {
+    runtime_ = static_cast<verbs::Device*>(rails_.front().context->device)->runtime;
+    if (!options.pcap.empty())
+        if (const std::string wrong = runtime_->capture(options.pcap); !wrong.empty())
+            throw Failure("--pcap: " + wrong);
+    if (!options.json.empty() && !std::ofstream(options.json)) throw Failure("--json: cannot write " + options.json);
+    if (options.plan.mode == Mode::kTarget) listener_.emplace(options.tcp_port);
+    at_start_ = at_last_stats_ = snapshot();
+    stats_ns_ = runtime_->now_ns();
+}
+
+App::~App() = default;
+
+Report App::snapshot() {
+    Report all = {{"ports", datapath::report_ports(*runtime_)},
+                  {"workers", datapath::report_workers(*runtime_)},
+                  {"multipath", datapath::report_multipath(*runtime_)}};
+    for (const auto& device : runtime_->devices())
+        all["paths"][device->name()] = datapath::report_impairments(*runtime_, *device);
+    return all;
+}
+
+std::string App::start() {
+    if (options_.plan.mode == Mode::kTarget) return "a target is always ready; its peers start";
+    if (running()) return "it is running; stop ends it";
+    try {
+        initiator_ = std::make_unique<Initiator>(rails_, options_, Connection::to(options_.peer, options_.tcp_port));
+    } catch (const Failure& failure) {
+        failed_ = true;
+        return failure.what();
+    }
+    clear();
+    return {};
+}
+
+std::string App::stop() {
+    if (initiator_ == nullptr) return responder_ != nullptr ? "the peer stops" : "nothing is running";
+    initiator_->stop();
+    for (const uint64_t until_ns = runtime_->now_ns() + kDrainNs; running() && runtime_->now_ns() < until_ns;) turn();
+    if (running()) finish("requests under way did not complete");
+    return {};
+}
+
+void App::clear() {
+    at_start_ = at_last_stats_ = snapshot();
+    started_ns_ = stats_ns_ = runtime_->now_ns();
+    last_completed_ = initiator_ == nullptr ? 0 : initiator_->completed();
+    if (initiator_ != nullptr) initiator_->clear();
+}
+
+bool App::turn() {
+    round();
+    const uint64_t now_ns = runtime_->now_ns();
+    if (running() && now_ns - looked_ns_ < kLookNs) return false;
+    if (!running()) {
+        pollfd fds[2] = {{STDIN_FILENO, static_cast<short>(options_.interactive ? POLLIN : 0), 0},
+                         {listener_ ? listener_->fd() : -1, POLLIN, 0}};
+        if (!options_.interactive) fds[0].fd = -1;
+        ::poll(fds, 2, kSleepMs);
+        if ((fds[1].revents & POLLIN) != 0) serve();
+    }
+    looked_ns_ = runtime_->now_ns();
+    look_around(looked_ns_);
+    return true;
+}
+
+void App::round() {
+    try {
+        if (initiator_ != nullptr) {
+            initiator_->poll(runtime_->now_ns());
+            if (initiator_->done()) finish({});
+        } else if (responder_ != nullptr) {
+            responder_->poll();
+        }
+    } catch (const Failure& failure) {
+        finish(failure.what());
+    }
+}
+
+void App::look_around(uint64_t now_ns) {
+    if (initiator_ != nullptr && initiator_->connection().readable()) finish("the peer is gone");
+    if (responder_ != nullptr && responder_->connection().readable()) finish({});
+    if (options_.stats_period_s != 0 && now_ns - stats_ns_ >= options_.stats_period_s * uint64_t{1'000'000'000})
+        show_stats(now_ns);
+}
+
+void App::serve() {
+    try {
+        Connection connection = listener_->accept();
+        const Introduction theirs = connection.receive_introduction();
+        Connection again(dup(connection.fd()));  // to say what is wrong
+        try {
+            responder_ = std::make_unique<Responder>(rails_, options_, std::move(connection), theirs);
+        } catch (const Failure& failure) {
+            again.send_refusal(failure.what());
+            throw;
+        }
+        clear();
+    } catch (const Failure& failure) {
+        std::fprintf(stderr, "rove-testpmd: %s\n", failure.what());
+    }
+}
+
+// The run is over; `failure` says why, if it should not be.
+void App::finish(const std::string& failure) {
+    std::string why = failure;
+    try {
+        if (why.empty() && initiator_ != nullptr) initiator_->settle();
+        if (why.empty() && responder_ != nullptr) responder_->settle();
+    } catch (const Failure& other) {
+        why = other.what();
+    }
+    Report report = summary(snapshot());
+    if (!why.empty()) report["failure"] = why;
+    const bool wrong = !why.empty() || report["errors"] != 0;
+    // A target outlives its peers, whatever becomes of them.
+    failed_ |= wrong && (initiator_ != nullptr || report["errors"] != 0);
+    initiator_.reset();
+    responder_.reset();
+    std::printf("\n%s", to_text(report).c_str());
+    if (!why.empty()) std::fprintf(stderr, "rove-testpmd: %s\n", why.c_str());
+    std::fflush(stdout);
+    if (!options_.json.empty()) std::ofstream(options_.json, std::ios::app) << report.dump() << "\n";
+}
+
+Report App::summary(const Report& now) const {
+    const Plan& plan = initiator_ != nullptr ? initiator_->session().plan() : responder_->session().plan();
+    const Report since = difference(now, at_start_);
+    const Report &workers = since["workers"], &multipath = since["multipath"];
+    const double seconds = static_cast<double>(runtime_->now_ns() - started_ns_) * 1e-9;
+    const uint64_t messages = initiator_ != nullptr ? initiator_->since_cleared() : responder_->messages();
+    const auto packets = static_cast<double>(sum(workers, "tx_packets") + sum(workers, "rx_packets"));
+    Report report = {{"mode", to_string(plan.mode)},
+                     {"end", initiator_ != nullptr ? "initiator" : "target"},
+                     {"size", plan.size},
+                     {"qps", plan.qps},
+                     {"depth", plan.depth},
+                     {"verified", plan.verify ? "every byte" : "no"},
+                     {"errors", initiator_ != nullptr ? initiator_->errors() : responder_->errors()},
+                     {"seconds", seconds},
+                     {"messages", messages},
+                     {"goodput_gbps", static_cast<double>(messages) * plan.size * 8e-9 / seconds},
+                     {"messages_per_s", static_cast<double>(messages) / seconds},
+                     {"packets_per_s", packets / seconds}};
+    if (initiator_ != nullptr) {
+        const Histogram& latency = initiator_->latency();
+        const auto us = [](auto ns) { return static_cast<double>(ns) * 1e-3; };
+        report["latency_us"] = {{"least", us(latency.least())},     {"mean", us(latency.mean())},
+                                {"p50", us(latency.at(0.5))},       {"p90", us(latency.at(0.9))},
+                                {"p99", us(latency.at(0.99))},      {"p99.9", us(latency.at(0.999))},
+                                {"p99.99", us(latency.at(0.9999))}, {"most", us(latency.most())}};
+    }
+    report["retransmissions"] = {
+        {"packets", sum(workers, "retransmitted_packets")}, {"timeouts", sum(workers, "timeouts")},
+        {"tail_probes", sum(workers, "tail_probes")},       {"nack", sum(multipath, "resent_nack")},
+        {"inferred", sum(multipath, "resent_inferred")},    {"early", sum(multipath, "resent_early")},
+        {"timeout", sum(multipath, "resent_timeout")}};
+    Report& degrees = report["out_of_order_degree"] = Report::object();  // packets, by the least degree of each class
+    for (const Report& worker : multipath)
+        for (const auto& [name, value] : worker.items())
+            if (name.rfind("degree_", 0) == 0)
+                degrees[name.substr(7)] = number(degrees, name.substr(7).c_str()) + value.get<uint64_t>();
+    uint64_t bytes = 0;
+    for (const Report& port : since["ports"]) bytes += number(port, "tx_bytes") + number(port, "rx_bytes");
+    for (const auto& [name, port] : since["ports"].items())
+        report["ports"][name] = {{"tx_frames", number(port, "tx_frames")},
+                                 {"rx_frames", number(port, "rx_frames")},
+                                 {"share", share(number(port, "tx_bytes") + number(port, "rx_bytes"), bytes)}};
+    return report;
+}
+
+void App::show_stats(uint64_t now_ns) {
+    const Report now = snapshot();
+    const Report since = difference(now, at_last_stats_);
+    const double seconds = static_cast<double>(now_ns - stats_ns_) * 1e-9;
+    Report ports = Report::object();
+    for (const auto& [name, port] : since["ports"].items())
+        ports[name] = {{"tx_gbps", static_cast<double>(number(port, "tx_bytes")) * 8e-9 / seconds},
+                       {"rx_gbps", static_cast<double>(number(port, "rx_bytes")) * 8e-9 / seconds},
+                       {"tx_frames_per_s", static_cast<double>(number(port, "tx_frames")) / seconds},
+                       {"rx_frames_per_s", static_cast<double>(number(port, "rx_frames")) / seconds}};
+    if (isatty(STDOUT_FILENO) && !options_.interactive)
+        std::fputs("\x1b[2J\x1b[H", stdout);  // clears, as dpdk-testpmd does
+    std::printf("ports, the last %.1f s\n%s", seconds, to_text(ports).c_str());
+    for (const auto& [name, paths] : since["paths"].items())
+        if (!paths.empty()) std::printf("paths to %s\n%s", name.c_str(), to_text(paths).c_str());
+    if (initiator_ != nullptr) {
+        std::printf(
+            "  %.2f Gb/s of messages, p99 %.1f us\n",
+            static_cast<double>(initiator_->completed() - last_completed_) * options_.plan.size * 8e-9 / seconds,
+            static_cast<double>(initiator_->latency().at(0.99)) * 1e-3);
+        last_completed_ = initiator_->completed();
+    }
+    std::fflush(stdout);
+    at_last_stats_ = now;
+    stats_ns_ = now_ns;
+}
+
+}  // namespace rove::testpmd

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands, each a line of text: words, alternatives with #, and <what the user fills in>.
+#include "commands.h"
+
+#include <cmdline_parse_num.h>
+#include <cmdline_parse_string.h>
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "prompt.h"
+
+namespace rove::testpmd {
+
+namespace {
+
+using datapath::Runtime;
+
+constexpr size_t kMaxWords = 6;
+constexpr const char* kNumber = "<number>";
+
+using Words = std::vector<std::string>;
+// Returns "" or what is wrong.
+using Action = std::function<std::string(Prompt&, const Words&)>;
+
+struct Command {
+    std::string syntax, help;
+    Action action;
+    std::vector<std::string> words;  // of syntax; what the tokens point to
+    std::deque<cmdline_parse_token_string_t> tokens;
+    std::deque<cmdline_parse_token_num_t> numbers;  // so that --json is none
+    cmdline_parse_inst_t* parsed = nullptr;
+};
+
+// Where DPDK's parser puts the words of a line.
+struct Result {
+    std::array<cmdline_fixed_string_t, kMaxWords> words;
+};
+
+Prompt* prompt = nullptr;
+std::deque<Command> commands;  // never moved, never destroyed before the program ends
+
+void add(std::string syntax, std::string help, Action action) {
+    commands.push_back({std::move(syntax), std::move(help), std::move(action), {}, {}, {}});
+}
+
+std::optional<uint32_t> number(const std::string& text) {
+    uint32_t value = 0;
+    const int base = text.rfind("0x", 0) == 0 ? 16 : 10;
+    const char* first = text.data() + (base == 16 ? 2 : 0);
+    const char* last = text.data() + text.size();
+    const auto [end, bad] = std::from_chars(first, last, value, base);
+    return bad == std::errc() && end == last ? std::optional(value) : std::nullopt;
+}
+
+std::string qps_text(Runtime& runtime) {
+    const Report qps = datapath::report_qps(runtime, 0, 16);
+    std::string text;
+    for (const Report& qp : qps) text.append(" ").append(qp.dump());
+    return text.empty() ? " none: nothing is running" : text;
+}
+
+// A `show` with a table and, by --json, a line of JSON. `make` returns null when there is no such thing.
+using Make = std::function<Report(Prompt&, const Words&)>;
+void show(const std::string& syntax, const std::string& help, const Make& make) {
+    for (const bool json : {false, true}) {
+        add(syntax + (json ? " --json" : ""), help + (json ? ", as JSON" : ""), [=](Prompt& p, const Words& words) {
+            const Report report = make(p, words);
+            if (report.is_null()) return "no QP '" + words[2] + "', possible:" + qps_text(p.app().runtime());
+            std::printf("%s", json ? (report.dump() + "\n").c_str() : to_text(report).c_str());
+            return std::string();
+        });
+    }
+}
+
+// Of the QP that the third word names.
+template <Report (*kReport)(Runtime&, uint32_t)>
+Report of_qp(Prompt& p, const Words& words) {
+    const std::optional<uint32_t> qpn = number(words[2]);
+    return qpn ? kReport(p.app().runtime(), *qpn) : Report();
+}
+
+Report all_qps(Runtime& runtime) {
+    Report table = Report::object();
+    for (const Report& qpn : datapath::report_qps(runtime, 0, kMaxQps)) {
+        const Report qp = datapath::report_qp(runtime, qpn.get<uint32_t>());
+        if (qp.is_null()) continue;
+        Report& one = table[qpn.dump()] = Report::object();
+        for (const char* name : {"state", "mode", "remote_qpn", "mtu", "priority", "sq_posted", "sq_completed",
+                                 "rq_posted", "rq_consumed"})
+            one[name] = qp.value(name, Report());
+    }
+    return table;
+}
+
+std::string set_impair(Prompt& p, const Words& words) {
+    Runtime& runtime = p.app().runtime();
+    const datapath::Device* device = datapath::find_device(runtime, words[2]);
+    if (device == nullptr) return "no port '" + words[2] + "', possible:" + datapath::device_names(runtime);
+    const std::optional<uint32_t> path = number(words[3]);
+    if (!path && words[3] != "all") return "no path '" + words[3] + "', possible: a number, or all";
+    return runtime.impair(*device, path, words[4]);
+}
+
+std::string set_transport(Prompt& p, const Words& words) {
+    Options& options = p.app().options();
+    const std::string &key = words[2], &value = words[3];
+    const std::optional<uint32_t> given = number(value);
+    if (key == "mode") {
+        using transport::Mode;
+        if (value != "auto" && value != "rc" && value != "mp") return "got '" + value + "', possible: auto, rc, mp";
+        p.app().runtime().set_mode(value == "auto" ? Mode::kAuto : value == "rc" ? Mode::kRc : Mode::kMp);
+    } else if (key == "mtu") {
+        Plan plan = options.plan;
+        plan.mtu = given.value_or(0);
+        if (plan.mode == rove::testpmd::Mode::kTarget) return "an initiator chooses the MTU";
+        if (const char* wrong = invalid(plan)) return "got '" + value + "', possible is " + wrong;
+        options.plan = plan;
+    } else if (key == "timeout") {
+        if (!given || *given > 31) return "got '" + value + "', possible: 0 to 31, for 4.096 us * 2^timeout; 0: never";
+        options.timeout = static_cast<uint8_t>(*given);
+    } else {
+        if (!given || *given > 7) return "got '" + value + "', possible: 0 to 7";
+        options.retries = static_cast<uint8_t>(*given);
+    }
+    return {};
+}
+
+std::string switch_port(Prompt& p, const Words& words) {
+    Runtime& runtime = p.app().runtime();
+    const auto& devices = runtime.devices();
+    const std::optional<uint32_t> index = number(words[2]);
+    if (!index || *index >= devices.size())
+        return "no port '" + words[2] + "', possible: 0 to " + std::to_string(devices.size() - 1);
+    runtime.set_port(*devices[*index], words[1] == "start");
+    return {};
+}
+
+std::string list_commands() {
+    std::string text;
+    for (const Command& command : commands) {
+        if (command.syntax.ends_with("--json")) continue;
+        text += "  " + command.syntax + std::string(command.syntax.size() < 44 ? 44 - command.syntax.size() : 1, ' ') +
+                command.help + "\n";
+    }
+    return text + "  every show also with --json\n";
+}
+
+void fill_commands() {
+    add("start", "begin a run", [](Prompt& p, const Words&) { return p.app().start(); });
+    add("stop", "end it, and say what it did", [](Prompt& p, const Words&) { return p.app().stop(); });
+    add("quit", "end the program", [](Prompt& p, const Words&) { return p.set_quit(), std::string(); });
+    add("help", "this list",
+        [](Prompt&, const Words&) { return std::fputs(list_commands().c_str(), stdout), std::string(); });
+    show("show port info", "addresses and link of each port",
+         [](Prompt& p, const Words&) { return datapath::report_devices(p.app().runtime()); });
+    show("show port stats", "frames and bytes",
+         [](Prompt& p, const Words&) { return datapath::report_ports(p.app().runtime()); });
+    show("show port xstats", "the driver's own counters that are not 0",
+         [](Prompt& p, const Words&) { return datapath::report_xstats(p.app().runtime()); });
+    show("show port impair", "what befalls received frames, by path", [](Prompt& p, const Words&) {
+        Report all = Report::object();
+        for (const auto& device : p.app().runtime().devices())
+            all[device->name()] = datapath::report_impairments(p.app().runtime(), *device);
+        return all;
+    });
+    show("show qp", "all queue pairs", [](Prompt& p, const Words&) { return all_qps(p.app().runtime()); });
+    show("show qp <number>", "one queue pair", of_qp<datapath::report_qp>);
+    show("show paths <number>", "what a QP in mp mode has under way, by virtual path", of_qp<datapath::report_paths>);
+    show("show reorder", "QPs in mp mode: retransmissions, order, memory",
+         [](Prompt& p, const Words&) { return datapath::report_multipath(p.app().runtime()); });
+    show("show worker", "the transport's counters that are not 0",
+         [](Prompt& p, const Words&) { return datapath::report_workers(p.app().runtime()); });
+    show("show drops", "frames dropped, by reason",
+         [](Prompt& p, const Words&) { return datapath::report_drops(p.app().runtime()); });
+    show("show neighbours", "who is known",
+         [](Prompt& p, const Words&) { return datapath::report_neighbours(p.app().runtime()); });
+    add("set impair <port> <path> <changes>", "e.g. set impair rove0 all loss=0.01,delay_us=50", set_impair);
+    add("set transport mode#mtu#timeout#retries <value>", "of QPs that are made by the next start", set_transport);
+    add("port stop#start <number>", "as if its cable were pulled", switch_port);
+    add("clear stats", "count from here", [](Prompt& p, const Words&) { return p.app().clear(), std::string(); });
+    add("dump <number>", "all of a QP: its state, and each packet under way", [](Prompt& p, const Words& words) {
+        const std::optional<uint32_t> qpn = number(words[1]);
+        const Report qp = qpn ? datapath::report_qp(p.app().runtime(), *qpn) : Report();
+        if (qp.is_null()) return "no QP '" + words[1] + "', possible:" + qps_text(p.app().runtime());
+        std::printf("%s%s", to_text(qp).c_str(), to_text(datapath::report_packets(p.app().runtime(), *qpn)).c_str());
+        return std::string();
+    });
+}
+
+void run(void* result, cmdline*, void* data) {
+    const auto& command = *static_cast<const Command*>(data);
+    Words words;
+    for (size_t i = 0; i < command.words.size(); ++i) {
+        const char* word = static_cast<Result*>(result)->words[i];
+        uint32_t value;
+        std::memcpy(&value, word, sizeof value);
+        words.push_back(command.words[i] == kNumber ? std::to_string(value) : word);
+    }
+    if (const std::string wrong = command.action(*prompt, words); !wrong.empty()) std::printf("%s\n", wrong.c_str());
+    std::fflush(stdout);
+}
+
+// Makes what DPDK's parser wants of the syntax.
+void compile(Command& command) {
+    std::istringstream syntax(command.syntax);
+    for (std::string word; syntax >> word;) command.words.push_back(word);
+    const size_t count = command.words.size();
+    // An array of unknown size stands at its end.
+    command.parsed =
+        static_cast<cmdline_parse_inst_t*>(std::calloc(1, sizeof(cmdline_parse_inst_t) + (count + 1) * sizeof(void*)));
+    command.parsed->f = run;
+    command.parsed->data = &command;
+    command.parsed->help_str = command.help.c_str();
+    for (size_t i = 0; i < count; ++i) {
+        const std::string& word = command.words[i];
+        const auto offset = static_cast<unsigned>(i * sizeof(cmdline_fixed_string_t));
+        if (word == kNumber) {
+            command.numbers.push_back({{&cmdline_token_num_ops, offset}, {RTE_UINT32}});
+            command.parsed->tokens[i] = &command.numbers.back().hdr;
+        } else {
+            const char* text = word.front() == '<' ? nullptr : word.c_str();
+            command.tokens.push_back({{&cmdline_token_string_ops, offset}, {text}});
+            command.parsed->tokens[i] = &command.tokens.back().hdr;
+        }
+    }
+}
+
+}  // namespace
+
+cmdline_parse_ctx_t* command_table(Prompt& owner) {
+    static std::vector<cmdline_parse_inst_t*> table;
+    prompt = &owner;
+    fill_commands();
+    for (Command& command : commands) {
+        compile(command);
+        table.push_back(command.parsed);
+    }
+    table.push_back(nullptr);
+    return table.data();
+}
+
+std::string explain(const std::string& line) {
+    std::istringstream words(line);
+    std::string first, possible;
+    words >> first;
+    for (const Command& command : commands)
+        if (command.words.front() == first && !command.syntax.ends_with("--json"))
+            possible += "  " + command.syntax + "\n";
+    return "not a command: '" + line + "'; possible:\n" + (possible.empty() ? list_commands() : possible);
+}
+
+}  // namespace rove::testpmd

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// rove-testpmd: drives rove through verbs. Exit status: 0 if all runs did what they should, 1 if not or if something in
+// the environment is missing, 2 for a wrong command line.
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+
+#include "app.h"
+#include "options.h"
+#include "prompt.h"
+
+namespace {
+
+using namespace rove::testpmd;
+
+volatile sig_atomic_t signalled = 0;
+
+int run(Options& options) {
+    App app(options);
+    std::optional<Prompt> prompt;
+    if (options.interactive || !options.cmdline_file.empty()) prompt.emplace(app);
+    if (!prompt || options.auto_start) {
+        if (options.plan.mode != Mode::kTarget)
+            if (const std::string wrong = app.start(); !wrong.empty()) throw Failure(wrong);
+    }
+    if (!options.cmdline_file.empty()) prompt->execute_file(options.cmdline_file);
+    if (options.interactive && !prompt->quit()) prompt->open();
+    // Without a prompt an initiator is done when its run is.
+    const auto over = [&] {
+        if (signalled != 0 || (prompt && prompt->quit())) return true;
+        return !options.interactive && options.plan.mode != Mode::kTarget && !app.running();
+    };
+    while (!over())
+        if (app.turn() && options.interactive) prompt->poll();
+    app.stop();
+    return app.failed() ? 1 : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    Options options = parse(argc, argv);
+    setenv("ROVE_CONFIG", options.config.c_str(), 1);
+    setenv("ROVE_EAL", options.eal.c_str(), 1);
+    struct sigaction action {};
+    action.sa_handler = [](int) { signalled = 1; };
+    sigaction(SIGINT, &action, nullptr);
+    sigaction(SIGTERM, &action, nullptr);
+    signal(SIGPIPE, SIG_IGN);
+    try {
+        return run(options);
+    } catch (const Failure& failure) {
+        std::fprintf(stderr, "rove-testpmd: %s\n", failure.what());
+        return 1;
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+namespace rove::testpmd {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kBadUsage = 2;
+
+constexpr const char* kAbout =
+    "Drives rove through verbs, between two processes: one is the target, the other writes to it, reads from it, ...\n"
+    "\n"
+    "  rove-testpmd -- --config config/loopback-a.toml\n"
+    "  rove-testpmd -- --config config/loopback-b.toml --mode write --peer 127.0.0.1 --duration 5\n"
+    "\n"
+    "What stands before -- goes to DPDK's EAL. QPs are spread over all ports of the configuration in turn.";
+
+[[noreturn]] void refuse(const std::string& why) {
+    std::fprintf(stderr, "rove-testpmd: %s\n", why.c_str());
+    std::exit(kBadUsage);
+}
+
+void find_config(std::string& config) {
+    std::error_code ignored;
+    if (!config.empty()) {
+        if (!fs::is_regular_file(config, ignored)) refuse("--config: no file " + config);
+        return;
+    }
+    for (const char* path : {"rove.toml", "/etc/rove/rove.toml"}) {
+        if (!fs::is_regular_file(path, ignored)) continue;
+        config = path;
+        return;
+    }
+    refuse("no --config, and neither ./rove.toml nor /etc/rove/rove.toml exists");
+}
+
+}  // namespace
+
+const char* to_string(Mode mode) {
+    static constexpr const char* kNames[] = {"target", "write", "read", "send", "atomic"};
+    return kNames[static_cast<size_t>(mode)];
+}
+
+const char* invalid(const Plan& plan) {
+    if (plan.mode < Mode::kWrite || plan.mode > Mode::kAtomic) return "mode: write, read, send or atomic";
+    if (plan.size < 1 || plan.size > kMaxMemory) return "size: 1 to 1073741824 bytes";
+    if (plan.mode == Mode::kAtomic && plan.size != 8) return "size: an atomic has 8 bytes";
+    if (plan.qps < 1 || plan.qps > kMaxQps) return "qps: 1 to 1024";
+    if (plan.depth < 1 || plan.depth > kMaxDepth) return "depth: 1 to 1024";
+    // Twice: what is verified comes back; what is sent finds twice as many receives.
+    if (2 * uint64_t{plan.size} * plan.qps * plan.depth > kMaxMemory) return "size x qps x depth: at most 512 MiB";
+    if (plan.mtu != 256 && plan.mtu != 512 && plan.mtu != 1024 && plan.mtu != 2048 && plan.mtu != 4096)
+        return "mtu: 256, 512, 1024, 2048 or 4096";
+    if (plan.service_level > 7) return "priority: service level 0 to 7";
+    return nullptr;
+}
+
+Options parse(int argc, char** argv) {
+    Options o;
+    int first = 1;
+    for (; first < argc && std::string(argv[first]) != "--"; ++first) {
+        if (const std::string word = argv[first]; word == "--help" || word == "-h") break;
+        o.eal += (o.eal.empty() ? "" : " ") + std::string(argv[first]);
+    }
+    if (first == argc && first > 1) refuse("no -- between EAL's arguments and rove-testpmd's own");
+    if (first < argc && std::string(argv[first]) == "--") ++first;
+
+    CLI::App app{kAbout, "rove-testpmd EAL-ARGUMENTS --"};
+    Plan& p = o.plan;
+    const std::map<std::string, Mode> modes{{"target", Mode::kTarget},
+                                            {"write", Mode::kWrite},
+                                            {"read", Mode::kRead},
+                                            {"send", Mode::kSend},
+                                            {"atomic", Mode::kAtomic}};
+    bool size_given = false;
+    app.add_option("--config", o.config, "ports and transport; default ./rove.toml, then /etc/rove/rove.toml")
+        ->type_name("FILE");
+    app.add_option_function<std::string>(
+           "--mode", [&](const std::string& name) { p.mode = modes.at(name); },
+           "what to do: wait for peers (target), or drive one (write, read, send, atomic:\n"
+           "fetch-and-add); default target")
+        ->check(CLI::IsMember({"target", "write", "read", "send", "atomic"}))
+        ->type_name("MODE");
+    app.add_option("--peer", o.peer, "host of the target, for the TCP connection by which QPs find each other");
+    app.add_option("--tcp-port", o.tcp_port, "of that connection; default 18600")->check(CLI::Range(1, 65535));
+    app.add_option("--gid-index", o.gid_index, "of the ports' addresses; default 1: the first that is configured")
+        ->check(CLI::Range(0, 255));
+    app.add_option_function<uint32_t>(
+           "--size",
+           [&](uint32_t size) {
+               p.size = size;
+               size_given = true;
+           },
+           "bytes a message; default 65536, of atomics 8")
+        ->type_name("BYTES");
+    app.add_option("--qps", p.qps, "queue pairs; default 1");
+    app.add_option("--depth", p.depth, "requests under way a QP; default 16");
+    app.add_option("--batch", o.batch, "requests posted together, as one list; default 1");
+    app.add_option("--mtu", p.mtu, "path MTU of new QPs; default 4096, or what the ports allow");
+    app.add_option("--duration", o.duration_s, "how long a run lasts; default until stop or Ctrl-C")
+        ->check(CLI::Range(0.001, 1e6))
+        ->type_name("SECONDS");
+    app.add_option("--count", o.count, "requests of a run, instead or if that is earlier")->check(CLI::PositiveNumber);
+    app.add_option("--rate", o.rate_gbps, "offer so much, and no more. Latency then counts from when a request was due")
+        ->check(CLI::Range(1e-6, 1e4))
+        ->type_name("GBPS");
+    app.add_option_function<unsigned>(
+           "--priority", [&](unsigned level) { p.service_level = static_cast<uint8_t>(level); },
+           "service level; with the default configuration 5 to 7 go first, 1 last")
+        ->check(CLI::Range(0, 7));
+    app.add_flag("--verify", p.verify,
+                 "every byte of every message; what is written is read back, and latency is of both");
+    app.add_option("--stats-period", o.stats_period_s, "a table of ports and impaired paths so often")
+        ->check(CLI::Range(1, 86400))
+        ->type_name("SECONDS");
+    app.add_option("--json", o.json, "a line of JSON for each run")->type_name("FILE");
+    app.add_option("--pcap", o.pcap, "what all ports send and receive, as pcapng (tools/wireshark/rove.lua shows it)")
+        ->type_name("FILE");
+    app.add_option("--cmdline-file", o.cmdline_file, "commands for the prompt, executed first")->type_name("FILE");
+    app.add_flag("--interactive", o.interactive, "a prompt; try help, ? and the tabulator. Runs begin by start");
+    app.add_flag("--auto-start", o.auto_start,
+                 "with --interactive or --cmdline-file: begin a run at once nevertheless");
+    try {
+        std::vector<std::string> words(std::reverse_iterator(argv + argc), std::reverse_iterator(argv + first));
+        app.parse(words);
+    } catch (const CLI::CallForHelp& help) {
+        std::exit(app.exit(help));
+    } catch (const CLI::ParseError& error) {
+        refuse(error.what());
+    }
+    if (p.mode == Mode::kAtomic && !size_given) p.size = 8;
+    if (p.mode != Mode::kTarget) {
+        if (o.peer.empty()) refuse(std::string("--mode ") + to_string(p.mode) + " needs --peer");
+        if (const char* wrong = invalid(p)) refuse(std::string("--") + wrong);
+        if (o.batch < 1 || o.batch > p.depth) refuse("--batch: 1 to --depth");
+    } else if (!o.peer.empty()) {
+        refuse("--peer: a target waits for its peers");
+    }
+    std::error_code ignored;
+    if (!o.cmdline_file.empty() && !fs::is_regular_file(o.cmdline_file, ignored))
+        refuse("--cmdline-file: no file " + o.cmdline_file);
+    find_config(o.config);
+    return o;
+}
+
+}  // namespace rove::testpmd

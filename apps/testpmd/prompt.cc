@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#define ALLOW_EXPERIMENTAL_API  // of DPDK 22.11: rdline_new and its kind
+#include "prompt.h"
+
+#include <cmdline.h>
+#include <cmdline_parse.h>
+#include <cmdline_rdline.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <new>
+
+#include "commands.h"
+
+namespace rove::testpmd {
+
+namespace {
+
+constexpr const char* kPrompt = "rove> ";
+constexpr char kCtrlC = 3;
+
+int write_char(rdline*, char c) {
+    return ::write(STDOUT_FILENO, &c, 1) == 1 ? 0 : -1;
+}
+
+void validate(rdline* editor, const char* line, unsigned) {
+    static_cast<Prompt*>(rdline_get_opaque(editor))->execute(line);
+}
+
+}  // namespace
+
+Prompt::Prompt(App& app) : app_(app), parser_(cmdline_new(command_table(*this), "", -1, STDOUT_FILENO)) {
+    if (parser_ == nullptr) throw std::bad_alloc();
+}
+
+Prompt::~Prompt() {
+    if (is_terminal_) tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+    if (editor_ != nullptr) rdline_free(editor_);
+    cmdline_free(parser_);
+}
+
+void Prompt::execute_file(const std::string& file) {
+    std::ifstream lines(file);
+    for (std::string line; !quit_ && std::getline(lines, line);) execute(line.substr(0, line.find('#')));
+}
+
+void Prompt::execute(const std::string& line) {
+    std::string text = line;
+    while (!text.empty() && (text.back() == '\n' || text.back() == ' ' || text.back() == '\r')) text.pop_back();
+    if (text.find_first_not_of(' ') == std::string::npos) return;
+    std::fflush(stdout);
+    if (cmdline_parse(parser_, (text + "\n").c_str()) < 0) std::fputs(explain(text).c_str(), stdout);
+    std::fflush(stdout);
+}
+
+void Prompt::open() {
+    if (tcgetattr(STDIN_FILENO, &before_) == 0) {
+        is_terminal_ = true;
+        termios raw = before_;
+        raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
+        tcsetattr(STDIN_FILENO, TCSANOW, &raw);
+    }
+    editor_ = rdline_new(
+        write_char, validate,
+        [](rdline* editor, const char* line, char* out, unsigned room, int* state) {
+            auto* self = static_cast<Prompt*>(rdline_get_opaque(editor));
+            return cmdline_complete(self->parser_, line, state, out, room);
+        },
+        this);
+    if (editor_ == nullptr) throw std::bad_alloc();
+    rdline_newline(editor_, kPrompt);
+}
+
+void Prompt::poll() {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    if (editor_ == nullptr || ::poll(&input, 1, 0) <= 0) return;
+    std::array<char, 256> typed;
+    const ssize_t count = read(STDIN_FILENO, typed.data(), typed.size());
+    if (count <= 0) quit_ = true;
+    for (ssize_t i = 0; i < count && !quit_; ++i) {
+        const char c = typed[static_cast<size_t>(i)];
+        if (c == kCtrlC) {  // no signal while the terminal is ours
+            quit_ = true;
+            break;
+        }
+        const int result = rdline_char_in(editor_, c);
+        if (result == RDLINE_RES_VALIDATED && !quit_) rdline_newline(editor_, kPrompt);
+        if (result == RDLINE_RES_EOF || result == RDLINE_RES_EXITED) quit_ = true;
+    }
+}
+
+}  // namespace rove::testpmd

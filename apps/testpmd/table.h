@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reports as text.
+#pragma once
+
+#include <string>
+
+#include "datapath/report.h"
+
+namespace rove::testpmd {
+
+using datapath::Report;
+
+// Names and values under each other; objects of objects as a table, whose rows of zeros are left out.
+std::string to_text(const Report& report);
+
+// Numbers of `now` less those of `before`, wherever both have them; the rest of `now`.
+Report difference(const Report& now, const Report& before);
+
+}  // namespace rove::testpmd

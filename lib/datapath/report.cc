@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reports of ports, workers and neighbours; those of QPs are in report_qp.cc.
+#include "datapath/report.h"
+
+#include <rte_ethdev.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "datapath/address.h"
+#include "datapath/neighbour.h"
+#include "datapath/runtime.h"
+#include "datapath/worker_core.h"
+
+namespace rove::datapath {
+
+namespace {
+
+constexpr size_t kMaxNeighbours = 512;  // shown: as many as telemetry has room for
+
+Report each_device(Runtime& runtime, auto&& fill) {
+    Report all = Report::object();
+    for (const auto& device : runtime.devices()) fill(*device, all[device->name()] = Report::object());
+    return all;
+}
+
+Report each_worker(Runtime& runtime, auto&& fill) {
+    Report all = Report::object();
+    for (const auto& worker : runtime.workers()) {
+        const Worker::Hold hold(*worker);
+        fill(worker->core(), all["worker" + std::to_string(worker->index())] = Report::object());
+    }
+    return all;
+}
+
+// Of counters named by to_string(), those from `first` on.
+template <class Name>
+void add_counters(Report& one, const auto& values, size_t first = 0) {
+    for (size_t i = first; i < values.size(); ++i) one[to_string(static_cast<Name>(i))] = values[i];
+}
+
+}  // namespace
+
+const Device* find_device(Runtime& runtime, std::string_view name) {
+    for (const auto& device : runtime.devices())
+        if (device->name() == name) return device.get();
+    return nullptr;
+}
+
+std::string device_names(Runtime& runtime) {
+    std::string names;
+    for (const auto& device : runtime.devices()) names += " " + device->name();
+    return names;
+}
+
+Report report_devices(Runtime& runtime) {
+    return each_device(runtime, [](const Device& device, Report& one) {
+        one["port"] = device.port();
+        one["mac"] = to_string(device.mac());
+        one["mtu"] = device.max_mtu();
+        one["link_up"] = uint64_t{device.link_up()};
+        Report& gids = one["gids"] = Report::array();
+        for (const wire::Gid& gid : device.gids()) gids.push_back(to_string(gid));
+    });
+}
+
+Report report_ports(Runtime& runtime) {
+    return each_device(runtime, [](const Device& device, Report& one) {
+        rte_eth_stats stats{};
+        if (rte_eth_stats_get(device.port(), &stats) != 0) return;
+        one["rx_frames"] = stats.ipackets;
+        one["rx_bytes"] = stats.ibytes;
+        one["rx_missed"] = stats.imissed;
+        one["rx_errors"] = stats.ierrors;
+        one["rx_no_mbuf"] = stats.rx_nombuf;
+        one["tx_frames"] = stats.opackets;
+        one["tx_bytes"] = stats.obytes;
+        one["tx_errors"] = stats.oerrors;
+    });
+}
+
+Report report_xstats(Runtime& runtime) {
+    return each_device(runtime, [](const Device& device, Report& one) {
+        const int count = rte_eth_xstats_get_names(device.port(), nullptr, 0);
+        if (count <= 0) return;
+        std::vector<rte_eth_xstat_name> names(static_cast<size_t>(count));
+        std::vector<rte_eth_xstat> values(names.size());
+        const auto room = static_cast<unsigned>(count);
+        if (rte_eth_xstats_get_names(device.port(), names.data(), room) != count ||
+            rte_eth_xstats_get(device.port(), values.data(), room) != count)
+            return;
+        for (const rte_eth_xstat& value : values)
+            if (value.value != 0) one[names[value.id].name] = value.value;
+    });
+}
+
+Report report_neighbours(Runtime& runtime) {
+    return each_device(runtime, [](Device& device, Report& one) {
+        add_counters<NeighbourCounter>(one, device.neighbours().counters());
+        Report& table = one["table"] = Report::array();
+        for (const auto& [address, entry] : device.neighbours().entries()) {
+            if (table.size() == kMaxNeighbours) break;
+            table.push_back(to_string(address) + " " + (entry.mac ? to_string(*entry.mac) : "incomplete") +
+                            (entry.fixed ? " static" : ""));
+        }
+    });
+}
+
+Report report_impairments(Runtime& runtime, const Device& device) {
+    Report all = Report::object();
+    const std::vector<PathState> paths = runtime.impaired_paths(device);
+    for (size_t i = 0; i < paths.size(); ++i) {
+        Report& one = all[i + 1 < paths.size() ? std::to_string(i) : "device"] = Report::object();
+        for (const auto& [key, value] : texts(paths[i].settings)) one[key] = value;
+        add_counters<ImpairCounter>(one, paths[i].counters.values);
+        one["waiting"] = paths[i].waiting;
+    }
+    return all;
+}
+
+Report report_workers(Runtime& runtime) {
+    return each_worker(runtime, [](WorkerCore& core, Report& one) {
+        one["lcore"] = core.lcore();
+        add_counters<transport::Counter>(one, core.engine().counters().values);
+    });
+}
+
+Report report_drops(Runtime& runtime) {
+    return each_worker(runtime, [](WorkerCore& core, Report& one) {
+        add_counters<wire::ParseError>(one, core.counters().parse, 1);
+        add_counters<PortCounter>(one, core.counters().values);
+        add_counters<transport::Counter>(one, core.engine().counters().values,
+                                         static_cast<size_t>(transport::Counter::kDropUnknownQp));
+    });
+}
+
+Report report_multipath(Runtime& runtime) {
+    return each_worker(runtime, [](WorkerCore& core, Report& one) {
+        const transport::MultipathShared* shared = core.engine().multipath();
+        if (shared == nullptr) return;
+        const transport::PathsCounters& paths = shared->paths.counters();
+        one["new_packets"] = paths.new_packets;
+        one["resent_nack"] = paths.resent_nack;
+        one["resent_early"] = paths.resent_early;
+        one["resent_timeout"] = paths.resent_timeout;
+        one["resent_inferred"] = paths.resent_inferred;
+        one["slow_acks"] = paths.slow_acks;
+        one["probes"] = paths.probes;
+        one["explored"] = paths.explored;
+        one["bursts"] = paths.bursts;
+        one["unused_acks"] = paths.unused;
+        one["restarts"] = paths.restarts;
+        one["stale_acks"] = paths.stale_acks;
+        one["record_bytes"] = shared->paths.record_bytes();
+        one["held_packets"] = shared->held_now();
+        one["held_packets_peak"] = shared->held_peak();
+        const transport::ReorderUsage& reorder = shared->reorder.usage();
+        one["reorder_bytes"] = reorder.bytes;
+        one["reorder_bytes_peak"] = reorder.peak_bytes;
+        one["reorder_exhausted"] = reorder.exhausted;
+        const transport::MultipathCounters& counters = shared->counters;
+        static constexpr const char* kKinds[] = {"ack", "sack", "nack", "err"};
+        for (size_t i = 0; i < std::size(kKinds); ++i) {
+            one[std::string("tx_") + kKinds[i]] = counters.acks_sent[i];
+            one[std::string("rx_") + kKinds[i]] = counters.acks_received[i];
+        }
+        for (size_t i = 0; i < counters.degrees.size(); ++i)  // by the least degree of each
+            one["degree_" + std::to_string(i == 0 ? 0 : 1u << (i - 1))] = counters.degrees[i];
+    });
+}
+
+}  // namespace rove::datapath

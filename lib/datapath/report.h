@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What there is to see of a datapath, as JSON values: for telemetry, and for the prompt and tables of rove-testpmd.
+// Each call holds a worker, or all, while it reads; none may be made on a worker or inside a Runtime::Pause.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace rove::datapath {
+
+class Device;
+class Runtime;
+
+using Report = nlohmann::ordered_json;
+
+// By device.
+Report report_devices(Runtime& runtime);  // addresses, link
+Report report_ports(Runtime& runtime);    // frames and bytes
+Report report_xstats(Runtime& runtime);   // the driver's extended statistics, where they are not 0
+Report report_neighbours(Runtime& runtime);
+// By path of `device`, then "device": what befalls frames that it receives; empty if nothing does.
+Report report_impairments(Runtime& runtime, const Device& device);
+
+// By worker.
+Report report_workers(Runtime& runtime);    // the transport's counters
+Report report_drops(Runtime& runtime);      // frames dropped, by reason
+Report report_multipath(Runtime& runtime);  // what QPs in mp mode share
+
+// Numbers of QPs, at most `most`, from the index `first` of the table on.
+Report report_qps(Runtime& runtime, uint32_t first, size_t most);
+// Of one QP; null if there is none.
+Report report_qp(Runtime& runtime, uint32_t qpn);
+// In mp mode: what is on its way, by stream ("requests", "responses") and virtual path; and each packet of it.
+Report report_paths(Runtime& runtime, uint32_t qpn);
+Report report_packets(Runtime& runtime, uint32_t qpn);
+
+// The device called `name`, or null; and the names of all, with a blank before each.
+const Device* find_device(Runtime& runtime, std::string_view name);
+std::string device_names(Runtime& runtime);
+
+}  // namespace rove::datapath

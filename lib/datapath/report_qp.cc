@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reports of queue pairs.
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "datapath/address.h"
+#include "datapath/report.h"
+#include "datapath/runtime.h"
+#include "datapath/worker_core.h"
+
+namespace rove::datapath {
+
+namespace {
+
+Report of_stream(const transport::Paths& paths, const transport::SendStream& stream) {
+    return {{"next_psn", stream.nxt.value()},
+            {"una_psn", stream.una.value()},
+            {"cwnd", stream.cwnd()},
+            {"awnd", stream.awnd()},
+            {"inflate", stream.inflate},
+            {"recovering", uint64_t{stream.recovering}},
+            {"lost", stream.lost},
+            {"paths", paths.paths_in_use(stream)},
+            {"srtt_ns", stream.srtt_ns},
+            {"timeouts_in_a_row", stream.backoff}};
+}
+
+Report of_stream(const transport::Reorder& reorder, const transport::ReorderStream& stream, uint32_t peak_degree) {
+    return {{"expected_psn", stream.expected.value()},
+            {"out_of_order_degree", reorder.degree(stream)},
+            {"out_of_order_degree_peak", peak_degree},
+            {"reorder_bytes", reorder.bytes(stream)}};
+}
+
+// Calls `fill(QueuePair)` while no worker runs; null if there is no such QP.
+Report with_qp(Runtime& runtime, uint32_t qpn, auto&& fill) {
+    const Runtime::Pause pause(runtime);
+    const transport::QueuePair* qp = runtime.queue_pairs().find(qpn);
+    return qp == nullptr ? Report() : fill(*qp);
+}
+
+// Calls `fill(Paths, SendStream)` for both streams of a QP in mp mode, for the value under their names.
+Report each_stream(Runtime& runtime, uint32_t qpn, auto&& fill) {
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp) {
+        Report all = Report::object();
+        if (qp.multipath == nullptr) return all;
+        const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
+        all["requests"] = fill(paths, qp.multipath->requests);
+        all["responses"] = fill(paths, qp.multipath->responses);
+        return all;
+    });
+}
+
+}  // namespace
+
+Report report_qps(Runtime& runtime, uint32_t first, size_t most) {
+    Report all = Report::array();
+    const Runtime::Pause pause(runtime);
+    runtime.queue_pairs().for_each([&](const transport::QueuePair& qp) {
+        const uint32_t index = qp.qpn & (transport::QueuePairTable::kEntries - 1);
+        if (index >= first && all.size() < most) all.push_back(qp.qpn);
+    });
+    return all;
+}
+
+Report report_qp(Runtime& runtime, uint32_t qpn) {
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp) {
+        static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+        Report one = {{"qpn", qp.qpn},
+                      {"type", qp.type == IBV_QPT_RC   ? "RC"
+                               : qp.type == IBV_QPT_UC ? "UC"
+                                                       : "UD"},
+                      {"state", qp.state < std::size(kStates) ? kStates[qp.state] : "unknown"},
+                      {"port", qp.port},
+                      {"worker", qp.worker},
+                      {"priority", qp.priority},
+                      {"mtu", qp.mtu},
+                      {"remote_qpn", qp.remote_qpn}};
+        if (qp.is_connected()) {
+            one["remote_gid"] = to_string(qp.path.flow.dst);
+            one["remote_mac"] = to_string(qp.path.flow.dst_mac);
+            one["udp_src"] = qp.path.flow.udp_src;
+        }
+        one["sq_posted"] = qp.sq.produced();
+        one["sq_completed"] = qp.sq.consumed();
+        one["rq_posted"] = qp.rq.produced();
+        one["rq_consumed"] = qp.rq.consumed();
+        if (const transport::Multipath* mp = qp.multipath.get()) {
+            const transport::MultipathShared& shared = *runtime.worker_of(qp).core().engine().multipath();
+            one["mode"] = "mp";
+            one["requests"] = of_stream(shared.paths, mp->requests);
+            one["responses"] = of_stream(shared.paths, mp->responses);
+            one["requests_in"] = of_stream(shared.reorder, mp->requests_in, mp->requests_in_degree);
+            one["responses_in"] = of_stream(shared.reorder, mp->responses_in, mp->responses_in_degree);
+            return one;
+        }
+        one["mode"] = "rc";
+        one["next_psn"] = qp.requester.next_psn.value();
+        one["una_psn"] = qp.requester.una.value();
+        one["expected_psn"] = qp.responder.epsn.value();
+        one["msn"] = qp.responder.msn;
+        one["srtt_ns"] = qp.requester.srtt_ns;
+        one["retries_left"] = qp.requester.retries_left;
+        one["rate_limited"] = uint64_t{qp.congestion.limited()};
+        one["rate_bytes_per_s"] = qp.congestion.rate_bytes_per_s();
+        return one;
+    });
+}
+
+Report report_paths(Runtime& runtime, uint32_t qpn) {
+    return each_stream(runtime, qpn, [](const transport::Paths& paths, const transport::SendStream& stream) {
+        struct Path {
+            uint32_t on_their_way = 0, acknowledged = 0, lost = 0, retransmitted = 0, acks_to_use = 0;
+        };
+        std::map<uint16_t, Path> all;
+        paths.for_each(stream, [&](transport::Psn, const transport::PacketRecord& packet) {
+            Path& path = all[packet.vp];
+            ++(packet.acked ? path.acknowledged : packet.lost ? path.lost : path.on_their_way);
+            path.retransmitted += packet.retransmitted;
+        });
+        for (uint32_t i = 0; i < stream.clock_count; ++i)
+            ++all[stream.clocks[(stream.clock_head + i) % transport::SendStream::kClocks].vp].acks_to_use;
+        Report table = Report::object();
+        for (const auto& [vp, path] : all)
+            table[std::to_string(vp)] = {{"on_their_way", path.on_their_way},
+                                         {"acknowledged", path.acknowledged},
+                                         {"lost", path.lost},
+                                         {"retransmitted", path.retransmitted},
+                                         {"acks_to_use", path.acks_to_use}};
+        return table;
+    });
+}
+
+Report report_packets(Runtime& runtime, uint32_t qpn) {
+    return each_stream(runtime, qpn, [](const transport::Paths& paths, const transport::SendStream& stream) {
+        Report table = Report::object();
+        paths.for_each(stream, [&](transport::Psn psn, const transport::PacketRecord& packet) {
+            table[std::to_string(psn.value())] = {{"path", packet.vp},
+                                                  {"state", packet.acked  ? "acknowledged"
+                                                            : packet.lost ? "lost"
+                                                                          : "on its way"},
+                                                  {"retransmitted", uint64_t{packet.retransmitted}},
+                                                  {"transmission", packet.order}};
+        });
+        return table;
+    });
+}
+
+}  // namespace rove::datapath

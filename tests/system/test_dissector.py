@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/wireshark/rove.lua, by tshark, against a capture of every multi-path packet that rove's wire library can build."""
+import json
+import shutil
+import subprocess
+
+from harness import ROOT, SCRATCH, Skip, check, once, program, unique
+
+
+def dissect(capture, *options):
+    """What tshark says of a capture, a JSON object for each packet."""
+    if shutil.which("tshark") is None:
+        raise Skip("needs tshark")
+    done = subprocess.run(["tshark", "-X", f"lua_script:{ROOT}/tools/wireshark/rove.lua", "-n", "-r", str(capture), "-T", "json", *options],
+                          capture_output=True, text=True, timeout=30)
+    check(done.returncode == 0 and "Lua" not in done.stderr, done.stderr)
+    return [packet["_source"]["layers"] for packet in json.loads(done.stdout)]
+
+
+def leaves(tree, found=None):
+    """Every field of a packet by its name, a list of values each, wherever it stands."""
+    found = {} if found is None else found
+    for key, value in tree.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, dict):
+                leaves(one, found)
+            else:
+                found.setdefault(key, []).append(one)
+    return found
+
+
+def expect(packet, **fields):
+    for name, value in fields.items():
+        name = name.replace("__", ".")
+        check(packet.get(name) == value, f"opcode {packet['rove.opcode']}: {name} is {packet.get(name)}, not {value}")
+
+
+def every_packet():
+    capture = SCRATCH / f"{unique()}.pcap"
+    subprocess.run([program("mp_frames"), capture], check=True, timeout=10)
+    packets = [leaves(packet) for packet in dissect(capture, "--no-duplicate-keys")]
+    ours = [packet for packet in packets if "rove.opcode" in packet]
+    check(len(packets) - len(ours) == 1 and "infiniband.bth" in str(dissect(capture, "-Y", "not rove")), "RC's own packet is Wireshark's")
+    cut = ours[-3:]
+    check(all("rove.short" in str(packet) and "rove.psn" not in packet for packet in cut), str(cut))
+    by_opcode = {int(packet["rove.opcode"][0], 16): packet for packet in ours[:-3]}
+    check(len(by_opcode) == len(ours) - 3 == 24, f"{len(by_opcode)} opcodes")
+    for opcode, packet in by_opcode.items():
+        expect(packet, rove__psn=[str(1000 + opcode)], rove__dest_qp=["0x123456"], rove__vp=[str(0xC123)])
+        check(packet["rove.icrc"] == [packet.get("infiniband.invariant.crc", packet["rove.icrc"])[0]], str(packet))
+    data = {opcode: packet for opcode, packet in by_opcode.items() if opcode not in (0xD1, 0xDF)}
+    for opcode, packet in data.items():
+        expect(packet, rove__mpeth__retx=["1"], rove__mpeth__sync=["0"], rove__mpeth__last=["1"], rove__mpeth__response=["0"],
+               rove__mpeth__early=["1"], rove__mpeth__msn=["5"], rove__mpeth__ipsn=["9"], infiniband__bth__psn=[str(1000 + opcode)])
+    for write in (0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB):      # RETH in all of them
+        expect(data[write], infiniband__reth__va=["0x1122334455667788"], infiniband__reth__dmalen=["64"])
+    expect(data[0xD0], infiniband__aeth__msn=["77"])
+    expect(by_opcode[0xD1], rove__mpaeth__syndrome=["0x62"], rove__mpaeth__aack=["499"], rove__mpaeth__more=["2"],
+           rove__entry__kind=["1", "0", "2"], rove__entry__ece=["1", "0", "0"], rove__entry__retx=["0", "0", "1"],
+           rove__entry__response=["1", "1", "0"], rove__entry__psn=["500", "501", "502"], rove__entry__vp=["49153", "49154", "49155"])
+    expect(by_opcode[0xDF], rove__hello__version=["1"], rove__hello__mp=["1"], rove__hello__answer=["1"],
+           rove__hello__qp=["0x654321"], rove__hello__nonce=["0xdeadbeef"])
+
+
+once("dissector/every-packet", every_packet, quick=True)

@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rove-testpmd: each mode with verification, options, the prompt through a pseudo-terminal, and every way to end."""
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import signal
+import time
+
+from harness import (BUILD, CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Process, Skip, check, free_port, memif_pair, once,
+                     shipped, telemetry, test, unique, write_toml)
+
+TESTPMD = BUILD / "apps" / "rove-testpmd"
+
+
+class Pair:
+    """A target, and the arguments of an initiator for it."""
+
+    def __init__(self, configs=None, target_options=()):
+        self.configs = [write_toml(config) for config in configs or memif_pair()]
+        self.port = free_port()
+        self.target = Process([TESTPMD, "--", "--config", self.configs[0], "--tcp-port", self.port, *target_options], core=SERVER_CORE)
+        self.target.wait_listening(self.port)
+
+    def arguments(self, *options):
+        return [TESTPMD, "--", "--config", self.configs[1], "--tcp-port", self.port, "--peer", "127.0.0.1", *options]
+
+    def initiator(self, *options):
+        return Process(self.arguments(*options), core=CLIENT_CORE)
+
+    def end(self):
+        """The target ends by SIGTERM, in peace, and leaves nothing behind."""
+        self.target.child.send_signal(signal.SIGTERM)
+        self.target.succeed(STOPPED)
+        clean(self.target)
+
+
+def clean(process):
+    check("FAIL" not in process.out() and "rror:" not in process.err(), process.story())
+    check(not pathlib.Path(f"/var/run/dpdk/rove-{process.pid}").exists(), "EAL's directory is left behind")
+
+
+def result(path):
+    (line,) = pathlib.Path(path).read_text().splitlines()
+    return json.loads(line)
+
+
+def verified(mode, *options, count=400, pair=None):
+    out, target_out = SCRATCH / f"{unique()}.json", SCRATCH / f"{unique()}.json"
+    pair = pair or Pair(target_options=["--json", target_out])
+    run = pair.initiator("--mode", mode, "--verify", "--count", count, "--json", out, *options).succeed(20)
+    clean(run)
+    pair.end()
+    said = result(out)
+    check((said["errors"], said["messages"], said["verified"]) == (0, count, "every byte"), str(said))
+    check(0 < said["latency_us"]["p50"] <= said["latency_us"]["p99"] <= said["latency_us"]["most"], str(said))
+    check(said["ports"]["rove0"]["share"] == 1 and said["ports"]["rove0"]["tx_frames"] > 0, str(said))
+    return said, target_out
+
+
+for name in ("write", "read", "send"):
+    test(f"testpmd/verify/{name}", verified, name, "--size", "20000", "--qps", "3", "--batch", "4", quick=True)
+test("testpmd/verify/atomic", verified, "atomic", "--qps", "2")
+
+
+def impaired():
+    """Over config/impaired-*.toml's paths but the dead one, in mp: what is lost is sent again, and is counted by cause."""
+    configs = memif_pair()
+    for config, name in zip(configs, ("impaired-a", "impaired-b")):
+        config["device"][0]["impair"] = shipped(name)["device"][0]["impair"]
+        config["device"][0]["impair"]["path"] = [path for path in config["device"][0]["impair"]["path"] if "down" not in path]
+    target_out = SCRATCH / f"{unique()}.json"
+    said, _ = verified("write", count=200, pair=Pair(configs, ["--json", target_out]))
+    resent = said["retransmissions"]
+    check(resent["nack"] + resent["inferred"] + resent["early"] + resent["timeout"] > 0, str(said))
+    degrees = result(target_out)["out_of_order_degree"]
+    check(sum(count for degree, count in degrees.items() if degree != "0") > 0, str(degrees))
+
+
+test("testpmd/impaired", impaired, modes=("mp",))
+
+
+def options():
+    """Rate, duration, statistics, priority, two runs against one target, and a capture that tshark reads."""
+    from test_dissector import dissect
+    pair = Pair()
+    capture, out = SCRATCH / f"{unique()}.pcapng", SCRATCH / f"{unique()}.json"
+    run = pair.initiator("--mode", "write", "--rate", "0.2", "--duration", "2.2", "--size", "4096", "--stats-period", "1", "--priority", "5",
+                         "--mtu", "1024", "--json", out, "--depth", "32").succeed(20)
+    said = result(out)
+    check(2 < said["seconds"] < 4 and 0.05 < said["goodput_gbps"] < 0.21, str(said))
+    check(run.out().count("tx_frames_per_s") == 2, run.story())
+    run = pair.initiator("--mode", "send", "--count", "20", "--size", "1000", "--pcap", capture).succeed(20)
+    pair.end()
+    try:
+        packets = dissect(capture)
+    except Skip:
+        return
+    text = json.dumps(packets)
+    check("rove.hello" in text and text.count('"mp SEND Only') == 0 and "rove.mpaeth.aack" in text, f"{len(packets)} packets")
+    sends = [packet for packet in packets if packet.get("rove", {}).get("rove.opcode") == "0xc4"]
+    check(len(sends) == 20, f"{len(sends)} SENDs captured")
+
+
+test("testpmd/options", options, modes=("mp",))
+
+
+def refused(arguments, status, *words):
+    run = Process([TESTPMD, *arguments])
+    check(run.wait(20) == status, run.story())
+    lines = [line for line in run.err().splitlines() if all(word in line for word in words)]
+    check(len(lines) == 1, f"not one line with {words}\n{run.story()}")
+
+
+def wrong_options():
+    config = write_toml(memif_pair()[0])
+    write = ["--", "--config", config, "--mode", "write", "--peer", "127.0.0.1"]
+    for option, value in (("--size", "0"), ("--qps", "0"), ("--qps", "1025"), ("--depth", "0"), ("--batch", "17"), ("--mtu", "1500"),
+                          ("--priority", "8"), ("--rate", "0"), ("--duration", "-1"), ("--count", "0"), ("--stats-period", "0"),
+                          ("--tcp-port", "70000"), ("--gid-index", "-1"), ("--nonsense", "1"), ("--cmdline-file", "/nonexistent")):
+        refused([*write, option, value], 2, option.strip("-"))
+    refused([*write, "--size", "1000000", "--depth", "1000"], 2, "512 MiB")
+    refused(["--", "--config", config, "--mode", "fly"], 2, "--mode", "fly")
+    refused(["--", "--config", config, "--mode", "write"], 2, "--peer")
+    refused(["--", "--config", config, "--peer", "here"], 2, "--peer")
+    refused(["--", "--config", "/nonexistent.toml"], 2, "/nonexistent.toml")
+    refused(["--no-such-eal-option", "--", "--config", config], 1, "no-such-eal-option", "EAL did not start")
+    refused(["--", "--config", config, "--gid-index", "200"], 1, "--gid-index")
+    refused(["--", "--config", config, "--json", "/nonexistent/x"], 1, "--json")
+    refused(["--", "--config", config, "--pcap", "/nonexistent/x"], 1, "--pcap")
+    bad = SCRATCH / f"{unique()}.toml"
+    bad.write_text('[[device]]\nport = "net_null0"\naddresses = ["10.0.0.1/24"]\nmtu = 7\n')
+    refused(["--", "--config", bad], 1, "device[0].mtu", f"{bad}:4")
+    help = Process([TESTPMD, "--help"]).succeed(10).out()
+    check(all(word in help for word in ("--verify", "--stats-period", "--cmdline-file", "EAL")), help)
+
+
+once("testpmd/wrong-options", wrong_options, quick=True)
+
+
+class Terminal:
+    """rove-testpmd with a prompt, on a pseudo-terminal."""
+
+    def __init__(self, arguments):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.sched_setaffinity(0, {CLIENT_CORE})
+            os.execv(arguments[0], [str(argument) for argument in arguments])
+        self.seen = ""
+        self.status = None
+        self.until("rove> ")
+
+    def until(self, what, timeout=20):
+        """Reads to the first `what` behind what was read before, and returns the text before it."""
+        deadline = time.monotonic() + timeout
+        while what not in self.seen:
+            left = deadline - time.monotonic()
+            check(left > 0 and select.select([self.fd], [], [], max(left, 0))[0], f"no '{what}' in:\n{self.seen}")
+            try:
+                self.seen += os.read(self.fd, 65536).decode(errors="replace")
+            except OSError:
+                check(False, f"ended before '{what}':\n{self.seen}")
+        before, _, self.seen = self.seen.partition(what)
+        return before
+
+    def send(self, text):
+        os.write(self.fd, text.encode())
+
+    def say(self, line):
+        """What a command prints."""
+        self.send(line + "\n")
+        answer = self.until("rove> ")
+        return re.sub(r"\x1b\[[0-9]*[A-Za-z]", "", answer).replace("\r", "").partition("\n")[2]
+
+    def json(self, line):
+        text = self.say(line + " --json")
+        return json.loads(text)
+
+    def wait(self, timeout=STOPPED):
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            try:
+                if select.select([self.fd], [], [], 0.01)[0]:
+                    os.read(self.fd, 65536)
+            except OSError:
+                pass
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self.fd)
+                self.pid = 0
+                return os.waitstatus_to_exitcode(status)
+        check(False, "does not end")
+
+    def close(self):
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            os.close(self.fd)
+            self.pid = 0
+
+
+def wait_until(condition, timeout, what):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        check(time.monotonic() < deadline, f"no {what}")
+        time.sleep(0.05)
+
+
+def every_command():
+    pair = Pair()
+    prompt = Terminal(pair.arguments("--mode", "write", "--verify", "--interactive", "--size", "8192"))
+    try:
+        text = prompt.say("help")
+        check(all(word in text for word in ("show paths <number>", "port stop#start", "dump <number>")), text)
+        prompt.send("sho\tpo\tst\t\n")
+        check("rove0" in prompt.until("rove> "), "completion")
+        prompt.send("show ?")
+        text = prompt.until("rove> ")
+        check("neighbours" in text, f"'?' says {text}")
+        prompt.say("")
+        for wrong, possible in (("nonsense", "show port info"), ("show nonsense", "show worker"), ("port", "port stop#start <number>"),
+                                ("show qp 99999", "none: nothing is running"), ("dump x", "dump <number>"), ("dump 1", "no QP"), ("show paths 1", "no QP"),
+                                ("set impair rove9 all loss=1", "rove0"), ("set impair rove0 7 loss=1", "allowed all"),
+                                ("set impair rove0 all loss=2", "allowed"), ("set transport mode tcp", "auto, rc, mp"),
+                                ("set transport mtu 7", "4096"), ("set transport timeout 32", "31"), ("set transport retries 8", "7"),
+                                ("port stop 1", "possible: 0"), ("stop", "nothing is running")):
+            check(possible in (text := prompt.say(wrong)), f"{wrong}: {text}")
+        for mode in ("rc", "mp"):
+            check(prompt.say(f"set transport mode {mode}") == "", "set transport")
+            check(prompt.say("start") == "", "start")
+            check("stop ends it" in prompt.say("start"), "a second start")
+            wait_until(lambda: prompt.json("show worker")["worker0"]["tx_packets"] > 50, 10, "traffic")
+            (qpn, qp), = prompt.json("show qp").items()
+            check(qp["state"] == "RTS" and qp["mode"] == mode, str(qp))
+            check(prompt.json(f"show qp {qpn}")["mode"] == mode, "show qp")
+            check("remote_gid" in prompt.say(f"show qp {qpn}") and qpn in prompt.say("show qp"), "show qp as a table")
+            paths = prompt.json(f"show paths {qpn}")
+            check(set(paths) == ({"requests", "responses"} if mode == "mp" else set()), str(paths))
+            check("una_psn" in prompt.say(f"dump {qpn}"), "dump")
+            if mode == "mp":
+                wait_until(lambda: prompt.json(f"show paths {qpn}")["requests"], 5, "packets under way")
+                check("new_packets" in prompt.say("show reorder") and prompt.json("show reorder")["worker0"]["new_packets"] > 0, "show reorder")
+            prompt.say("clear stats")
+            check("goodput_gbps" in (text := prompt.say("stop")) and re.search(r"errors +0\n", text), text)
+        for thing in ("port info", "port stats", "port xstats", "port impair", "qp", "reorder", "worker", "drops", "neighbours"):
+            check(prompt.say(f"show {thing}") != "" and isinstance(prompt.json(f"show {thing}"), dict), thing)
+        check("10.0.0.1" in prompt.say("show neighbours"), "neighbours")
+        check(prompt.say("set impair rove0 all loss=0.25,delay_us=7") == "", "set impair")
+        impaired = prompt.json("show port impair")["rove0"]["device"]
+        check((impaired["loss"], impaired["delay_us"]) == ("0.25", "7"), str(impaired))
+        for thing in ("mtu 1024", "timeout 12", "retries 3"):
+            check(prompt.say(f"set transport {thing}") == "", thing)
+        prompt.send("quit\n")
+        check((status := prompt.wait()) == 0, f"quit: status {status}")
+        pair.end()
+    finally:
+        prompt.close()
+
+
+once("testpmd/prompt", every_command, timeout=60)
+
+
+def port_stop():
+    """The port stops for a while under load: the run goes on afterwards, nothing is wrong."""
+    pair = Pair()
+    prompt = Terminal(pair.arguments("--mode", "write", "--verify", "--interactive", "--size", "8192", "--auto-start"))
+    try:
+        sent = lambda: prompt.json("show worker")["worker0"]["rx_packets"]
+        wait_until(lambda: sent() > 100, 10, "traffic")
+        prompt.say("port stop 0")
+        time.sleep(0.2)
+        before = sent()
+        time.sleep(0.2)
+        check(sent() == before, "a stopped port receives")
+        prompt.say("port start 0")
+        wait_until(lambda: sent() > before + 100, 10, "traffic again")
+        text = prompt.say("stop")
+        check(re.search(r"errors +0\n", text) and "failure" not in text, text)
+        prompt.send("\x03")
+        check((status := prompt.wait()) == 0, f"Ctrl-C: status {status}")
+        pair.end()
+    finally:
+        prompt.close()
+
+
+test("testpmd/port-stop", port_stop)
+
+
+def wait_for_traffic(process):
+    """Until packets come to an initiator: its run is under way, and its target has taken it."""
+    def packets():
+        try:
+            workers = telemetry(process.pid, "/rove/workers")
+        except OSError:
+            return False    # not yet there
+        return workers is not None and workers["worker0"]["rx_packets"] > 50
+    process.wait_for(packets, 10, "traffic")
+
+
+def ends(how):
+    """A signal in the middle of a run: it stops, settles with the target, and says what was done."""
+    pair = Pair()
+    run = pair.initiator("--mode", "write", "--verify")
+    wait_for_traffic(run)
+    run.child.send_signal(how)
+    check(run.wait(STOPPED) == 0 and re.search(r"errors +0\n", run.out()), run.story())
+    clean(run)
+    pair.end()
+
+
+once("testpmd/ctrl-c", ends, signal.SIGINT)
+once("testpmd/sigterm", ends, signal.SIGTERM)
+
+
+def peer_dies():
+    """kill -9 of the target: the initiator says so and ends; of an initiator: the target serves the next."""
+    pair = Pair()
+    run = pair.initiator("--mode", "send")
+    wait_for_traffic(run)
+    run.kill()
+    pair.target.wait_for(lambda: "gone" in pair.target.err(), 10, "word of the peer's death")
+    pair.initiator("--mode", "send", "--verify", "--count", "50").succeed(20)
+    run = pair.initiator("--mode", "read")
+    wait_for_traffic(run)
+    pair.target.kill()
+    check(run.wait(STOPPED + 3) == 1 and "gone" in run.err(), run.story())
+    clean(run)
+
+
+once("testpmd/peer-dies", peer_dies)
+
+
+def hostile_peer():
+    """What is not rove-testpmd, or asks for too much, is refused, and the target goes on."""
+    import socket
+    import struct
+    pair = Pair()
+    head = lambda size, qps, rails=1, mode=1: struct.pack(">IHBBIIIIBB", 0x526F7654, 1, mode, 0, size, qps, 16, 4096, 0, rails)
+    for hostile in (b"GET / HTTP/1.0\r\n\r\n" + bytes(64), head(1 << 31, 1), head(64, 100000), head(64, 1, 0), head(64, 1, 200),
+                    head(64, 1, 1, 77), head(0xFFFFFFFF, 0xFFFFFFFF), head(64, 1) + bytes(28) + struct.pack(">II", 0xFFFFFFFF, 0)):
+        with socket.create_connection(("127.0.0.1", pair.port), 5) as peer:
+            peer.sendall(hostile)
+            peer.settimeout(8)
+            try:
+                while peer.recv(4096):
+                    pass
+            except ConnectionError:
+                pass
+    pair.initiator("--mode", "write", "--verify", "--count", "50").succeed(20)
+    pair.end()
+
+
+once("testpmd/hostile-peer", hostile_peer)
+
+
+def command_file():
+    pair = Pair()
+    commands = SCRATCH / f"{unique()}.cmds"
+    commands.write_text("# first a look\nshow port info --json\nset transport mode rc\nstart   # now\nnonsense\n")
+    run = pair.initiator("--mode", "read", "--verify", "--count", "50", "--cmdline-file", commands).succeed(20)
+    check('"rove0":{' in run.out() and "not a command: 'nonsense'" in run.out() and re.search(r"errors +0\n", run.out()), run.story())
+    pair.end()
+
+
+once("testpmd/cmdline-file", command_file)
