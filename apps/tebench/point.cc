@@ -14,7 +14,8 @@ namespace rove::tebench {
 namespace {
 
 struct Phases {
-    uint64_t measure_ns = 0, end_ns = 0;
+    uint64_t measure_ns = 0;   // when it begins
+    uint64_t duration_ns = 0;  // at least; until each stream has a time
 };
 
 // Some of the streams, on one thread.
@@ -41,6 +42,9 @@ class Worker {
         std::vector<uint64_t> bytes;
         for (const Stream& stream : streams_) bytes.push_back(stream.arrived());
         return bytes;
+    }
+    bool all_have_times() {
+        return std::all_of(streams_.begin(), streams_.end(), [](Stream& one) { return !one.times_ns().empty(); });
     }
     void sample(uint64_t now);
 
@@ -73,7 +77,7 @@ void Worker::run() {
             first_ns_ = now;
             for (Stream& stream : streams_) stream.record(true);
         }
-        if (phase == Phase::kMeasure && now >= phases_.end_ns) {
+        if (phase == Phase::kMeasure && now >= first_ns_ + phases_.duration_ns && all_have_times()) {
             phase = Phase::kDrain;
             last_ = arrived();
             last_ns_ = now;
@@ -137,7 +141,7 @@ std::optional<PointResult> run_point(tent::TransferEngine& engine, const Options
     if (works.empty()) return std::nullopt;
     const uint64_t begun = now_ns();
     const uint64_t measure_ns = begun + static_cast<uint64_t>(options.warmup_s * 1e9);
-    const Phases phases{measure_ns, measure_ns + static_cast<uint64_t>(options.duration_s * 1e9)};
+    const Phases phases{measure_ns, static_cast<uint64_t>(options.duration_s * 1e9)};
     std::atomic<bool> stop{false};
     const size_t count = options.worker_threads != 0 ? std::min(options.worker_threads, works.size()) : works.size();
     std::vector<Worker> workers;
