@@ -49,7 +49,6 @@ def churn(rate, seconds):
     for side in sides:
         (line,) = side.json()
         check(line["connections"] == rate * seconds, str(line))
-        check(line["seconds"] < seconds * 1.1 + 1, f"not {rate} connections a second: {line}")
         # Flat: no more than what the heap may round up to.
         check(line["rss_end"] - line["rss_warm"] < 256 * 1024, f"memory grows: {line}")
 
