@@ -100,7 +100,7 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
         one["una_psn"] = qp.requester.una.value();
         one["expected_psn"] = qp.responder.epsn.value();
         one["msn"] = qp.responder.msn;
-        one["srtt_ns"] = qp.requester.srtt_ns;
+        one["silence_ns"] = qp.requester.silence_ns;
         one["retries_left"] = qp.requester.retries_left;
         one["rate_limited"] = uint64_t{qp.congestion.limited()};
         one["rate_bytes_per_s"] = qp.congestion.rate_bytes_per_s();

@@ -445,7 +445,7 @@ void Engine<S>::start_receiving(QueuePair& qp, uint32_t rq_psn) {
 template <class S>
 void Engine<S>::start_sending(QueuePair& qp, uint32_t sq_psn) {
     Requester& r = qp.requester;
-    r.next_psn = r.max_psn = r.una = Psn(sq_psn);
+    r.next_psn = r.max_psn = r.una = r.flight_end = Psn(sq_psn);
     r.retries_left = qp.retry_cnt;
     r.rnr_retries_left = qp.rnr_retry;
 }

@@ -56,9 +56,11 @@ struct Requester {
     uint64_t ack_deadline = kNever; // the verbs' timeout
     uint64_t probe_deadline = kNever;
     uint64_t rnr_until = 0;         // nothing is sent before this
-    uint64_t srtt_ns = 0;           // smoothed, from AckReq packets that were sent once
-    Psn rtt_psn;                    // the packet being timed
-    uint64_t rtt_start = 0;         // 0 = none
+    uint64_t heard_ns = 0;          // since when the peer is silent
+    uint64_t silence_ns = 0;        // how long it is usually silent, at most, with packets under way
+    uint64_t flight_silence_ns = 0; // the same of the present flight, which ends when a packet behind `flight_end` is answered
+    Psn flight_end;
+    bool flight_probed = false;     // a probe was sent during it
 };
 
 // What a responder owes: a READ's data, or an atomic's (possibly replayed) answer.

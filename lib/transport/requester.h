@@ -9,9 +9,11 @@
 // 2. A large READ goes out as several READ requests of half a window each. On the wire their PSNs are those that one
 //    request would have used, and the responder cannot run further ahead than our window.
 // 3. Loss of a last packet, of its ACK, or of a NAK leaves nothing that provokes another NAK. Waiting for the verbs' timeout
-//    (67 ms and more) would be right but slow, so after a few RTTs the packet at `una` is sent once more (after the tail
-//    loss probe of RFC 8985, section 7). If it had arrived, it is a duplicate, and every responder acknowledges all that it
-//    has; if not, its own ACK says that what was sent behind it is gone too. Probes do not count as retries.
+//    (67 ms and more) would be right but slow, so after twice the usual silence the packet at `una` is sent once more
+//    (after the tail loss probe of RFC 8985, section 7). If it had arrived, it is a duplicate, and every responder
+//    acknowledges all that it has; if not, its own ACK says that what was sent behind it is gone too. Probes do not count as
+//    retries. For a READ, the probe asks for all its data again. Too early, it lengthens the queue that was slow: so the usual
+//    silence is a peak that fades, and probes stay as far apart as they had to go until a flight was answered without one.
 #pragma once
 
 #include "transport/core.h"
@@ -54,7 +56,7 @@ class RequesterLogic {
         return std::max<uint64_t>(4096ull << qp_.timeout, core_.config.min_timeout_ns);
     }
     uint64_t probe_ns() const {
-        return std::max(core_.config.min_probe_ns, 4 * r_.srtt_ns) << std::min<uint8_t>(r_.probes, 10);
+        return std::max(core_.config.min_probe_ns, 2 * r_.silence_ns) << std::min<uint8_t>(r_.probes, 10);
     }
     // Packets per READ request (design note 2). With one request at a time the pieces would only wait for each other.
     uint32_t read_chunk() const {
@@ -72,6 +74,7 @@ class RequesterLogic {
     void execute_local(SendWqe& wqe);
     bool acknowledge(Psn end);
     void progress();
+    void hear();
     void restart_timers();
     void resume_at_una();
     void rewind();
@@ -188,15 +191,7 @@ bool RequesterLogic<S>::emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_re
     h.bth.psn = psn.value();
     h.reth = {wqe.remote_addr, wqe.rkey, wqe.length};
     h.immediate = h.invalidate_rkey = wqe.immediate;
-    if (ack_req) {
-        r_.since_ack_req = 0;
-        if (r_.rtt_start == 0 && psn == r_.max_psn) {
-            r_.rtt_psn = psn;
-            r_.rtt_start = core_.now_ns;
-        }
-    } else {
-        ++r_.since_ack_req;
-    }
+    r_.since_ack_req = ack_req ? 0 : static_cast<uint16_t>(r_.since_ack_req + 1);
     core_.send(qp_.path, h, {segments, static_cast<size_t>(count)}, bytes);
     if (qp_.congestion.limited()) qp_.congestion.on_sent(core_.config.dcqcn, bytes + kHeaderBytes, core_.now_ns);
     return true;
@@ -216,8 +211,8 @@ void RequesterLogic<S>::emit_read(const SendWqe& wqe) {
     h.bth.psn = r_.next_psn.value();
     h.reth = {wqe.remote_addr + offset, wqe.rkey, length};
     core_.send(qp_.path, h, {}, 0);
-    r_.since_ack_req = 0;
     ++r_.reads_outstanding;
+    r_.since_ack_req = 0;
     const Psn first = r_.next_psn;
     const uint32_t psns = end - r_.next_packet;
     r_.next_packet = end;
@@ -239,8 +234,8 @@ void RequesterLogic<S>::emit_atomic(const SendWqe& wqe) {
     h.bth.psn = r_.next_psn.value();
     h.atomic = {wqe.remote_addr, wqe.rkey, swap ? wqe.swap : wqe.compare_add, swap ? wqe.compare_add : 0};
     core_.send(qp_.path, h, {}, 0);
-    r_.since_ack_req = 0;
     ++r_.reads_outstanding;
+    r_.since_ack_req = 0;
     const Psn first = r_.next_psn;
     ++r_.next_wqe;
     sent(first, 1);
@@ -344,11 +339,15 @@ void RequesterLogic<S>::progress() {
     r_.retries_left = qp_.retry_cnt;
     r_.rnr_retries_left = qp_.rnr_retry;
     r_.rewound = false;
-    r_.probes = 0;
-    if (r_.rtt_start != 0 && r_.una > r_.rtt_psn) {
-        const uint64_t rtt = core_.now_ns - r_.rtt_start;
-        r_.srtt_ns = r_.srtt_ns == 0 ? rtt : (7 * r_.srtt_ns + rtt) / 8;     // RFC 6298: alpha = 1/8
-        r_.rtt_start = 0;
+    hear();
+    if (r_.una > r_.flight_end) {
+        if (!r_.flight_probed) {                // Karn: what was asked for twice tells no time
+            r_.silence_ns = std::max(r_.flight_silence_ns, (7 * r_.silence_ns + r_.flight_silence_ns) / 8);
+            r_.probes = 0;
+        }
+        r_.flight_end = r_.max_psn;
+        r_.flight_silence_ns = 0;
+        r_.flight_probed = false;
     }
     restart_timers();
     if (r_.failed) fail_if_oldest();
@@ -356,7 +355,14 @@ void RequesterLogic<S>::progress() {
 }
 
 template <class S>
+void RequesterLogic<S>::hear() {
+    r_.flight_silence_ns = std::max(r_.flight_silence_ns, core_.now_ns - r_.heard_ns);
+    r_.heard_ns = core_.now_ns;
+}
+
+template <class S>
 void RequesterLogic<S>::restart_timers() {
+    r_.heard_ns = core_.now_ns;
     if (!outstanding()) {
         r_.ack_deadline = r_.probe_deadline = kNever;
         return;
@@ -374,7 +380,6 @@ void RequesterLogic<S>::resume_at_una() {
     r_.next_packet = 0;
     r_.next_psn = r_.una;
     r_.reads_outstanding = 0;
-    r_.rtt_start = 0;
     // A begun request is somewhere in its packets; one that never began starts at `una` by itself.
     if (any_begun()) r_.next_packet = static_cast<uint32_t>(r_.una - Psn(oldest().first_psn));
 }
@@ -475,6 +480,8 @@ SendWqe* RequesterLogic<S>::answered_by(Psn psn, bool (SendWqe::*kind)() const) 
     if (qp_.state == IBV_QPS_ERR) return nullptr;
     if (on_its_way && r_.una == psn && any_begun() && (oldest().*kind)()) return &oldest();
     ++core_.counters[Counter::kDropResponse];
+    hear();                                     // perhaps what was asked for twice: the peer is not silent
+    if (outstanding()) r_.probe_deadline = core_.now_ns + probe_ns();
     if (on_its_way && r_.una < psn && any_begun() && oldest().awaits_response() && !rewound_here()) rewind();
     return nullptr;
 }
@@ -551,6 +558,7 @@ void RequesterLogic<S>::expire() {
             return;
         }
         --r_.retries_left;
+        r_.flight_probed = true;
         rewind();
         restart_timers();
     } else if (r_.probe_deadline <= now) {
@@ -562,7 +570,13 @@ void RequesterLogic<S>::expire() {
 // Design note 3.
 template <class S>
 void RequesterLogic<S>::probe() {
+    const uint64_t late_ns = core_.now_ns - r_.probe_deadline;
+    if (late_ns > core_.config.min_probe_ns / 2) {              // we were away: what came meanwhile is still to be read
+        r_.probe_deadline = core_.now_ns + core_.config.min_probe_ns / 2;
+        return;
+    }
     if (r_.probes < 255) ++r_.probes;
+    r_.flight_probed = true;
     r_.probe_deadline = core_.now_ns + probe_ns();
     if (r_.next_psn != r_.max_psn || !any_begun()) return;      // already sending again
     ++core_.counters[Counter::kTailProbes];
@@ -580,7 +594,6 @@ void RequesterLogic<S>::probe() {
     r_.probed = true;
     r_.probe_psn = r_.una;
     ++core_.counters[Counter::kRetransmittedPackets];
-    r_.rtt_start = 0;
 }
 
 template <class S>

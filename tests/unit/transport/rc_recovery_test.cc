@@ -65,6 +65,33 @@ TEST_F(RcRecovery, a_lost_tail_does_not_wait_for_the_timeout) {
     EXPECT_EQ(a.counter(Counter::kTailProbes), 1u);
 }
 
+// A probe brings all the data of a READ again. Where the answers are slow and not lost, that must end soon.
+TEST_F(RcRecovery, reads_over_a_long_way_are_asked_for_once) {
+    connect({.timeout = 18});
+    net.egress[0].delay_ns = net.egress[1].delay_ns = 20 * kMillisecond;
+    for (uint64_t i = 0; i < 5; ++i) {
+        post(read(i, 0, 50000, 0));
+        succeeds(1);
+    }
+    const uint64_t probes = a.counter(Counter::kTailProbes);
+    EXPECT_LE(probes, 8u);
+    for (uint64_t i = 0; i < 5; ++i) {
+        post(read(i, 0, 50000, 0));
+        succeeds(1);
+    }
+    EXPECT_EQ(a.counter(Counter::kTailProbes), probes);
+    EXPECT_EQ(a.counter(Counter::kTimeouts), 0u);
+}
+
+TEST_F(RcRecovery, reads_that_wait_in_a_slow_link_do_not_fill_it_with_repetitions) {
+    connect({.timeout = 18});
+    net.egress[1].bytes_per_s = 1'000'000;      // 100 ms for each
+    for (uint64_t i = 0; i < 10; ++i) post(read(i, 0, 100'000, 0));
+    succeeds(10);
+    EXPECT_LE(net.now(), 1500 * kMillisecond);
+    EXPECT_LE(a.counter(Counter::kTailProbes), 12u);
+}
+
 TEST_F(RcRecovery, a_repeated_send_is_delivered_once) {
     connect();
     for (uint64_t i = 0; i < 4; ++i) receive(i, 1000 * i, 1000);
