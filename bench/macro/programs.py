@@ -101,6 +101,18 @@ def fields(output, program):
     return dict(field.split("=", 1) for field in lines[-1].split()[1:])
 
 
+def perftest_row(program, output):
+    """The number columns of perftest's last result line: bytes, iterations, then what the program measures."""
+    rows, after_heading = [], False
+    for line in output.splitlines():
+        if after_heading and re.match(r" *\d", line):
+            rows.append([float(column) for column in line.split()])
+        after_heading |= line.lstrip().startswith("#bytes")
+    if not rows:
+        raise Failed(f"no result of {program}: {tail(output)}")
+    return rows[-1]
+
+
 class Floor:
     """port_floor on the vdevs of the two configurations."""
 
@@ -149,17 +161,9 @@ class Rove:
         return ["--host", "127.0.0.1"] if command[0] == self.qp_scale else ["127.0.0.1"]
 
     def perftest(self, program, *args):
-        """The number columns of perftest's one result line: bytes, iterations, then what the program measures."""
         port = next(tcp_ports)
         _, client = self.pair([program, "-F", "-d", "rove0", "-p", port, *args], port)
-        rows, after_heading = [], False
-        for line in client.splitlines():
-            if after_heading and re.match(r" *\d", line):
-                rows.append([float(column) for column in line.split()])
-            after_heading |= line.lstrip().startswith("#bytes")
-        if not rows:
-            raise Failed(f"no result of {program}: {tail(client)}")
-        return rows[-1]
+        return perftest_row(program, client)
 
     def goodput(self, program, size, mtu, iterations):
         # Columns 2 and 3: peak and average, Gb/s.
