@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // rove-run: runs a verbs program with rove's devices, by preloading librove-verbs.so. Exit status: the program's own; 2
 // for a wrong command line or configuration, 126 and 127 as a shell has them when the program cannot be run or found.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -80,6 +81,7 @@ int main(int argc, char** argv) {
     setenv("ROVE_CONFIG", config.c_str(), 1);
     if (!eal.empty()) setenv("ROVE_EAL", eal.c_str(), 1);
     prepend_preload(find_library().string());
+    mkdir("/dev/infiniband", 0755);     // UCX looks for it (lib/verbs/process.cc); it may exist, or not be ours to make
 
     std::vector<char*> arguments;
     for (std::string& word : command) arguments.push_back(word.data());

@@ -7,6 +7,7 @@
 namespace rove::transport {
 
 inline constexpr uint32_t kGrhBytes = 40;       // IBTA 8.3; an IPv4 header stands in the last 20 (annex A17.4.5.1)
+inline constexpr uint8_t kSlIpv6 = 1, kSlIpv4 = 2;      // wc.sl, as in the CQEs of mlx5
 
 template <class S>
 void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame) {
@@ -42,6 +43,8 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
     wc.byte_len = kGrhBytes + frame.payload_bytes;
     wc.src_qp = h.deth.src_qpn;
     wc.wc_flags = IBV_WC_GRH;
+    // RoCE frames carry no service level. What the GRH's room holds stands there, and UCX goes by it.
+    wc.sl = ipv4 ? kSlIpv4 : kSlIpv6;
     if (op == wire::Op::kSendOnlyImm) {
         wc.wc_flags |= IBV_WC_WITH_IMM;
         wc.imm_data = htobe32(h.immediate);

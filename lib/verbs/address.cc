@@ -90,7 +90,6 @@ int destroy_ah(ibv_ah* handle) {
 int init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh, ibv_ah_attr* attr) {
     const auto& gids = from(context).owner->port->gids();
     *attr = {};
-    attr->sl = wc->sl;
     attr->port_num = port;
     attr->is_global = 1;
     wire::Gid src{}, dst{};

@@ -27,7 +27,8 @@ std::unique_ptr<Device> make_device(datapath::Device& port, datapath::Runtime& r
     device->node_type = IBV_NODE_CA;
     device->transport_type = IBV_TRANSPORT_IB;
     std::snprintf(device->name, sizeof(device->name), "%s", port.name().c_str());
-    std::snprintf(device->dev_name, sizeof(device->dev_name), "%s", port.name().c_str());
+    // UCX passes over a device without a character device at /dev/infiniband/<dev_name>; there is none, but it only looks.
+    std::snprintf(device->dev_name, sizeof(device->dev_name), "../null");
     // Nothing lies there: programs that read attributes from sysfs find none, as with a device that lacks them.
     std::snprintf(device->dev_path, sizeof(device->dev_path), "/sys/class/infiniband_verbs/%s", port.name().c_str());
     std::snprintf(device->ibdev_path, sizeof(device->ibdev_path), "/sys/class/infiniband/%s", port.name().c_str());
