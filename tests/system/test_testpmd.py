@@ -11,8 +11,12 @@ import time
 
 from harness import (BUILD, CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Process, Skip, check, free_port, memif_pair, once,
                      shipped, telemetry, test, unique, write_toml)
+from test_tent import rails
 
 TESTPMD = BUILD / "apps" / "rove-testpmd"
+
+
+SPRAY = ("--mode", "spray", "--size", "300000", "--slice-size", "65536")
 
 
 class Pair:
@@ -82,6 +86,43 @@ def impaired():
 test("testpmd/impaired", impaired, modes=("mp",))
 
 
+def spray():
+    """The engine over both rails: WRITEs and READs of two priorities by two threads, every byte compared; the target sees the same."""
+    out, target_out = SCRATCH / f"{unique()}.json", SCRATCH / f"{unique()}.json"
+    pair = Pair(rails(), ["--json", target_out])
+    run = pair.initiator(*SPRAY, "--verify", "--priority-mix", "high:1,low:2", "--read-share", "0.4", "--batch", "3", "--threads", "2",
+                         "--depth", "7", "--count", "301", "--json", out).succeed(20)
+    clean(run)
+    pair.end()
+    said, theirs = result(out), result(target_out)
+    check((said["errors"], said["messages"], said["threads"], said["verified"]) == (0, 301, 2, "every byte"), str(said))
+    check(said["requests"] == {"submitted": 301, "completed": 301, "failed": 0, "under_way": 0}, str(said))
+    check((theirs["mode"], theirs["messages"], theirs["errors"]) == ("spray", 301, 0), str(theirs))
+    high, low = (said["priorities"][name] for name in ("high", "low"))
+    check("medium" not in said["priorities"] and high["reads"] + high["writes"] < low["reads"] + low["writes"], str(said))
+    check(0.2 < (high["reads"] + low["reads"]) / 301 < 0.6 and 0 < high["p50_us"] <= high["p99_us"] <= high["most_us"], str(said))
+    for rail in ("rove0", "rove1"):
+        check(said["ports"][rail]["share"] > 0.05 and said["ports"][rail]["tx_frames"] == theirs["ports"][rail]["rx_frames"], f"{said}\n{theirs}")
+
+
+def spray_options():
+    """A rate, priorities in the table of --stats-period, a configuration of the engine's, and what is READ before anything is written."""
+    tent = SCRATCH / f"{unique()}.toml"
+    tent.write_text('[[policy]]\nname = "one"\nsegment_type = "memory"\ndevices = ["rove1"]\ntransports = ["rdma"]\n')
+    pair, out = Pair(rails()), SCRATCH / f"{unique()}.json"
+    run = pair.initiator("--mode", "spray", "--verify", "--rate", "0.2", "--duration", "1.2", "--size", "65536", "--stats-period", "1",
+                         "--priority-mix", "medium:1", "--read-share", "1", "--tent", tent, "--mtu", "1024", "--json", out).succeed(20)
+    said = result(out)
+    check(said["errors"] == 0 and 0.05 < said["goodput_gbps"] < 0.21, str(said))
+    check(said["ports"]["rove1"]["share"] > 0.9, f"the policy names rove1: {said}")
+    check(re.search(r"^ +medium$", run.out(), re.M) and "p99_us" in run.out(), run.story())
+    pair.end()
+
+
+test("testpmd/spray/verify", spray, quick=True)
+once("testpmd/spray/options", spray_options)
+
+
 def options():
     """Rate, duration, statistics, priority, two runs against one target, and a capture that tshark reads."""
     from test_dissector import dissect
@@ -101,7 +142,7 @@ def options():
     text = json.dumps(packets)
     check("rove.hello" in text and text.count('"mp SEND Only') == 0 and "rove.mpaeth.aack" in text, f"{len(packets)} packets")
     sends = [packet for packet in packets if packet.get("rove", {}).get("rove.opcode") == "0xc4"]
-    check(len(sends) == 20, f"{len(sends)} SENDs captured")
+    check(len({packet["rove"]["rove.psn"] for packet in sends}) == 20, f"{len(sends)} SENDs captured")
 
 
 test("testpmd/options", options, modes=("mp",))
@@ -123,6 +164,13 @@ def wrong_options():
         refused([*write, option, value], 2, option.strip("-"))
     refused([*write, "--size", "1000000", "--depth", "1000"], 2, "512 MiB")
     refused(["--", "--config", config, "--mode", "fly"], 2, "--mode", "fly")
+    spray = ["--", "--config", config, "--mode", "spray", "--peer", "127.0.0.1"]
+    for option, value in (("--threads", "0"), ("--threads", "65"), ("--slice-size", "1"), ("--read-share", "2"), ("--tent", "/nonexistent"),
+                          ("--priority-mix", "urgent:1"), ("--priority-mix", "high"), ("--priority-mix", "high:"), ("--priority-mix", "low:-1"),
+                          ("--priority-mix", "high:0"), ("--qps", "2"), ("--priority", "5")):
+        refused([*spray, option, value], 2, option)
+    for option, value in (("--threads", "2"), ("--slice-size", "65536"), ("--read-share", "1"), ("--priority-mix", "low:1")):
+        refused([*write, option, value], 2, f"{option}: not of --mode write")
     refused(["--", "--config", config, "--mode", "write"], 2, "--peer")
     refused(["--", "--config", config, "--peer", "here"], 2, "--peer")
     refused(["--", "--config", "/nonexistent.toml"], 2, "/nonexistent.toml")
