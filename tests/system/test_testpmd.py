@@ -310,6 +310,43 @@ def every_command():
 once("testpmd/prompt", every_command, timeout=60)
 
 
+def tent_commands():
+    """`show tent ...` of a spray with a policy and slots; without an engine it says so."""
+    pair, shared = Pair(rails()), f"/rove-test-{unique()}"
+    tent = SCRATCH / f"{unique()}.toml"
+    tent.write_text('[[policy]]\nname = "bulk"\nsegment_type = "memory"\npriority = "low"\ntransports = ["rdma", "tcp"]\n'
+                    f'[transports.rdma]\nshared_quota_shm_path = "{shared}"\n')
+    prompt = Terminal(pair.arguments(*SPRAY, "--interactive", "--priority-mix", "high:1,low:1", "--tent", tent))
+    try:
+        check("no engine" in prompt.say("show tent devices") and "no engine" in prompt.say("show tent slots --json"), "no engine")
+        check(all(f"show tent {what}\n" in (text := prompt.say("show tent nonsense")) for what in ("devices", "policy", "queues", "slots")), text)
+        check(prompt.say("start") == "", "start")
+        wait_until(lambda: prompt.json("show tent queues")["low"]["completed_requests"] > 10, 10, "requests")
+        devices = prompt.json("show tent devices")
+        check(set(devices) == {"rove0", "rove1"} and all(one["completed_bytes"] > 0 for one in devices.values()), str(devices))
+        policies = prompt.json("show tent policy")
+        check(list(policies) == ["bulk", "default/memory", "default/file"] and policies["bulk"]["transports"] == "rdma, tcp" and
+              policies["bulk"]["priority"] == "low" and policies["default/memory"]["transports"].endswith("rdma, shm, tcp"), str(policies))
+        slots = prompt.json("show tent slots")
+        check(slots["slots"]["rotations"] > 0 and slots["high"]["may_send"] == 1 and set(slots) == {"slots", "high", "medium", "low"}, str(slots))
+        rails_, transports = prompt.json("show tent rails"), prompt.json("show tent transports")
+        check(sum(one["write_bytes"] for one in rails_.values()) > 0 and transports["rdma"]["slices"] > 0, f"{rails_} {transports}")
+        for what, word in (("devices", "ewma_bytes_per_s"), ("rails", "window_bytes"), ("policy", "bulk"), ("queues", "waiting_slices"),
+                           ("slots", "current_slot"), ("transports", "rdma")):
+            check(word in (text := prompt.say(f"show tent {what}")), text)
+        check(re.search(r"errors +0\n", text := prompt.say("stop")), text)
+        check("none" in (text := prompt.say("show tent devices")), text)
+        prompt.send("quit\n")
+        check((status := prompt.wait()) == 0, f"quit: status {status}")
+        pair.end()
+    finally:
+        prompt.close()
+        pathlib.Path("/dev/shm" + shared).unlink(missing_ok=True)
+
+
+once("testpmd/prompt/tent", tent_commands)
+
+
 def port_stop():
     """The port stops for a while under load: the run goes on afterwards, nothing is wrong."""
     pair = Pair()
