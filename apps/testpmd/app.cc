@@ -95,20 +95,19 @@ void App::clear() {
 
 bool App::turn() {
     round();
-    const bool busy = running() && run_->is_busy();
-    if (busy && runtime_->now_ns() - looked_ns_ < kLookNs) return false;
-    if (!busy) wait();
+    if (running() && runtime_->now_ns() - looked_ns_ < kLookNs) return false;
+    if (!running()) wait();
     looked_ns_ = runtime_->now_ns();
     look_around(looked_ns_);
     return true;
 }
 
-// For something to do: input, a peer's first word or its last.
+// For input, or a peer.
 void App::wait() {
-    const int peer = run_ != nullptr ? run_->connection().fd() : listener_ ? listener_->fd() : -1;
-    pollfd fds[2] = {{options_.interactive ? STDIN_FILENO : -1, POLLIN, 0}, {peer, POLLIN, 0}};
+    pollfd fds[2] = {{options_.interactive ? STDIN_FILENO : -1, POLLIN, 0},
+                     {listener_ ? listener_->fd() : -1, POLLIN, 0}};
     ::poll(fds, 2, kSleepMs);
-    if (run_ == nullptr && (fds[1].revents & POLLIN) != 0) serve();
+    if ((fds[1].revents & POLLIN) != 0) serve();
 }
 
 void App::round() {
@@ -117,7 +116,7 @@ void App::round() {
         run_->poll(runtime_->now_ns());
         if (run_->done()) finish({});
     } catch (const Failure& failure) {
-        finish(failure.what());
+        finish(run_->connection().readable() ? "the peer is gone" : failure.what());
     }
 }
 
@@ -134,7 +133,7 @@ void App::serve() {
         Connection again(dup(connection.fd()));  // to say what is wrong
         try {
             if (theirs.plan.mode == Mode::kSpray)
-                run_ = std::make_unique<SprayTarget>(options_, std::move(connection), theirs.plan);
+                run_ = std::make_unique<SprayTarget>(*runtime_, options_, std::move(connection), theirs.plan);
             else
                 run_ = std::make_unique<Responder>(rails_, options_, std::move(connection), theirs);
         } catch (const Failure& failure) {

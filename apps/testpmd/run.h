@@ -16,8 +16,6 @@ class Run {
     virtual const Plan& plan() const = 0;
     virtual const Connection& connection() const = 0;
     virtual bool initiates() const = 0;
-    // Whether poll() has something to do at any moment. If not, others drive, and the program sleeps.
-    virtual bool is_busy() const { return true; }
 
     // Does what can be done now, without blocking. Throws a Failure when a request fails.
     virtual void poll(uint64_t now_ns) = 0;

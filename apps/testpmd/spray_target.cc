@@ -7,8 +7,9 @@
 
 namespace rove::testpmd {
 
-SprayTarget::SprayTarget(const Options& options, Connection connection, const Plan& plan)
-    : connection_(std::move(connection)),
+SprayTarget::SprayTarget(datapath::Runtime& runtime, const Options& options, Connection connection, const Plan& plan)
+    : runtime_(runtime),
+      connection_(std::move(connection)),
       plan_(plan),
       segment_(options, connection_, size_t{plan.qps} * plan.depth * plan.size) {
     // What READs find before anything was written.

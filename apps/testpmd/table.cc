@@ -104,7 +104,10 @@ Report latency_us(const Histogram& latency) {
 }
 
 Report difference(const Report& now, const Report& before) {
-    if (now.is_number_unsigned() && before.is_number_unsigned()) return now.get<uint64_t>() - before.get<uint64_t>();
+    if (now.is_number_unsigned() && before.is_number_unsigned()) {
+        const auto last = now.get<uint64_t>(), first = before.get<uint64_t>();
+        return last >= first ? last - first : last;
+    }
     if (!now.is_object() || !before.is_object()) return now;
     Report result = Report::object();
     for (const auto& [name, value] : now.items())

@@ -11,39 +11,49 @@ import time
 
 from harness import (BUILD, CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Process, Skip, check, free_port, memif_pair, once,
                      shipped, telemetry, test, unique, write_toml)
-from test_tent import rails
 
 TESTPMD = BUILD / "apps" / "rove-testpmd"
-
-
-SPRAY = ("--mode", "spray", "--size", "300000", "--slice-size", "65536")
 
 
 class Pair:
     """A target, and the arguments of an initiator for it."""
 
-    def __init__(self, configs=None, target_options=()):
+    def __init__(self, configs=None, target_options=(), netns=(None, None), host="127.0.0.1"):
         self.configs = [write_toml(config) for config in configs or memif_pair()]
-        self.port = free_port()
-        self.target = Process([TESTPMD, "--", "--config", self.configs[0], "--tcp-port", self.port, *target_options], core=SERVER_CORE)
+        self.port = free_port(netns[0])
+        self.netns, self.host = netns, host
+        self.target = Process([TESTPMD, "--", "--config", self.configs[0], "--tcp-port", self.port, *target_options], core=SERVER_CORE,
+                              netns=netns[0])
         self.target.wait_listening(self.port)
 
     def arguments(self, *options):
-        return [TESTPMD, "--", "--config", self.configs[1], "--tcp-port", self.port, "--peer", "127.0.0.1", *options]
+        return [TESTPMD, "--", "--config", self.configs[1], "--tcp-port", self.port, "--peer", self.host, *options]
 
     def initiator(self, *options):
-        return Process(self.arguments(*options), core=CLIENT_CORE)
+        return Process(self.arguments(*options), core=CLIENT_CORE, netns=self.netns[1])
 
     def end(self):
         """The target ends by SIGTERM, in peace, and leaves nothing behind."""
         self.target.child.send_signal(signal.SIGTERM)
         self.target.succeed(STOPPED)
         clean(self.target)
+        self.no_sockets()
+
+    def no_sockets(self):
+        for config in self.configs:
+            for socket in re.findall("socket=([^,]+)", config.read_text()):
+                check(socket not in pathlib.Path("/proc/net/unix").read_text() and not pathlib.Path(socket).exists(), f"{socket} is left behind")
 
 
 def clean(process):
     check("FAIL" not in process.out() and "rror:" not in process.err(), process.story())
+    leaves_nothing(process)
+
+
+def leaves_nothing(process):
     check(not pathlib.Path(f"/var/run/dpdk/rove-{process.pid}").exists(), "EAL's directory is left behind")
+    leftovers = [file for place in ("/dev/hugepages", "/dev/shm") for file in pathlib.Path(place).glob(f"*rove-{process.pid}*")]
+    check(not leftovers, f"{leftovers} are left behind")
 
 
 def result(path):
@@ -84,43 +94,6 @@ def impaired():
 
 
 test("testpmd/impaired", impaired, modes=("mp",))
-
-
-def spray():
-    """The engine over both rails: WRITEs and READs of two priorities by two threads, every byte compared; the target sees the same."""
-    out, target_out = SCRATCH / f"{unique()}.json", SCRATCH / f"{unique()}.json"
-    pair = Pair(rails(), ["--json", target_out])
-    run = pair.initiator(*SPRAY, "--verify", "--priority-mix", "high:1,low:2", "--read-share", "0.4", "--batch", "3", "--threads", "2",
-                         "--depth", "7", "--count", "301", "--json", out).succeed(20)
-    clean(run)
-    pair.end()
-    said, theirs = result(out), result(target_out)
-    check((said["errors"], said["messages"], said["threads"], said["verified"]) == (0, 301, 2, "every byte"), str(said))
-    check(said["requests"] == {"submitted": 301, "completed": 301, "failed": 0, "under_way": 0}, str(said))
-    check((theirs["mode"], theirs["messages"], theirs["errors"]) == ("spray", 301, 0), str(theirs))
-    high, low = (said["priorities"][name] for name in ("high", "low"))
-    check("medium" not in said["priorities"] and high["reads"] + high["writes"] < low["reads"] + low["writes"], str(said))
-    check(0.2 < (high["reads"] + low["reads"]) / 301 < 0.6 and 0 < high["p50_us"] <= high["p99_us"] <= high["most_us"], str(said))
-    for rail in ("rove0", "rove1"):
-        check(said["ports"][rail]["share"] > 0.05 and said["ports"][rail]["tx_frames"] == theirs["ports"][rail]["rx_frames"], f"{said}\n{theirs}")
-
-
-def spray_options():
-    """A rate, priorities in the table of --stats-period, a configuration of the engine's, and what is READ before anything is written."""
-    tent = SCRATCH / f"{unique()}.toml"
-    tent.write_text('[[policy]]\nname = "one"\nsegment_type = "memory"\ndevices = ["rove1"]\ntransports = ["rdma"]\n')
-    pair, out = Pair(rails()), SCRATCH / f"{unique()}.json"
-    run = pair.initiator("--mode", "spray", "--verify", "--rate", "0.2", "--duration", "1.2", "--size", "65536", "--stats-period", "1",
-                         "--priority-mix", "medium:1", "--read-share", "1", "--tent", tent, "--mtu", "1024", "--json", out).succeed(20)
-    said = result(out)
-    check(said["errors"] == 0 and 0.05 < said["goodput_gbps"] < 0.21, str(said))
-    check(said["ports"]["rove1"]["share"] > 0.9, f"the policy names rove1: {said}")
-    check(re.search(r"^ +medium$", run.out(), re.M) and "p99_us" in run.out(), run.story())
-    pair.end()
-
-
-test("testpmd/spray/verify", spray, quick=True)
-once("testpmd/spray/options", spray_options)
 
 
 def options():
@@ -308,43 +281,6 @@ def every_command():
 
 
 once("testpmd/prompt", every_command, timeout=60)
-
-
-def tent_commands():
-    """`show tent ...` of a spray with a policy and slots; without an engine it says so."""
-    pair, shared = Pair(rails()), f"/rove-test-{unique()}"
-    tent = SCRATCH / f"{unique()}.toml"
-    tent.write_text('[[policy]]\nname = "bulk"\nsegment_type = "memory"\npriority = "low"\ntransports = ["rdma", "tcp"]\n'
-                    f'[transports.rdma]\nshared_quota_shm_path = "{shared}"\n')
-    prompt = Terminal(pair.arguments(*SPRAY, "--interactive", "--priority-mix", "high:1,low:1", "--tent", tent))
-    try:
-        check("no engine" in prompt.say("show tent devices") and "no engine" in prompt.say("show tent slots --json"), "no engine")
-        check(all(f"show tent {what}\n" in (text := prompt.say("show tent nonsense")) for what in ("devices", "policy", "queues", "slots")), text)
-        check(prompt.say("start") == "", "start")
-        wait_until(lambda: prompt.json("show tent queues")["low"]["completed_requests"] > 10, 10, "requests")
-        devices = prompt.json("show tent devices")
-        check(set(devices) == {"rove0", "rove1"} and all(one["completed_bytes"] > 0 for one in devices.values()), str(devices))
-        policies = prompt.json("show tent policy")
-        check(list(policies) == ["bulk", "default/memory", "default/file"] and policies["bulk"]["transports"] == "rdma, tcp" and
-              policies["bulk"]["priority"] == "low" and policies["default/memory"]["transports"].endswith("rdma, shm, tcp"), str(policies))
-        slots = prompt.json("show tent slots")
-        check(slots["slots"]["rotations"] > 0 and slots["high"]["may_send"] == 1 and set(slots) == {"slots", "high", "medium", "low"}, str(slots))
-        rails_, transports = prompt.json("show tent rails"), prompt.json("show tent transports")
-        check(sum(one["write_bytes"] for one in rails_.values()) > 0 and transports["rdma"]["slices"] > 0, f"{rails_} {transports}")
-        for what, word in (("devices", "ewma_bytes_per_s"), ("rails", "window_bytes"), ("policy", "bulk"), ("queues", "waiting_slices"),
-                           ("slots", "current_slot"), ("transports", "rdma")):
-            check(word in (text := prompt.say(f"show tent {what}")), text)
-        check(re.search(r"errors +0\n", text := prompt.say("stop")), text)
-        check("none" in (text := prompt.say("show tent devices")), text)
-        prompt.send("quit\n")
-        check((status := prompt.wait()) == 0, f"quit: status {status}")
-        pair.end()
-    finally:
-        prompt.close()
-        pathlib.Path("/dev/shm" + shared).unlink(missing_ok=True)
-
-
-once("testpmd/prompt/tent", tent_commands)
 
 
 def port_stop():

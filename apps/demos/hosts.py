@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A host of the demo: a rove-testpmd process on a core of its own, seen and changed through DPDK's telemetry while it runs."""
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+
+BUILD = pathlib.Path(os.environ["ROVE_BUILD_DIR"])
+CORES = sorted(os.sched_getaffinity(0))
+PATIENCE_S = 15
+RUNTIME = pathlib.Path("/var/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", "/tmp")) / "dpdk"    # EAL's
+
+
+class Failed(Exception):
+    pass
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Host:
+    """Ended by the end of the `with` statement, if it has not ended itself; its exit status is to be 0."""
+
+    def __init__(self, config, core, *options):
+        self.log = config.with_suffix(f".{core}.log")
+        command = [BUILD / "apps" / "rove-testpmd", "--", "--config", config, *options]
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+        self.telemetry = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if self.telemetry:
+            self.telemetry.close()
+        if self.alive():
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = self.process.wait()
+        if status != 0 and kind is None:
+            raise Failed(f"{self.story()}\nexit status {status}")
+
+    def wait(self, seconds):
+        """For its own end."""
+        try:
+            self.process.wait(seconds + PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"it does not end\n{self.story()}") from None
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def story(self):
+        """What it complains of, or its last words."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "\n".join([line for line in lines if line.startswith("rove-testpmd:")] or lines[-5:])
+
+    def ask(self, command):
+        """OSError when there is nobody to ask, yet or any more."""
+        if self.telemetry is None:
+            query = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            query.settimeout(PATIENCE_S)
+            try:
+                query.connect(str(RUNTIME / f"rove-{self.process.pid}" / "dpdk_telemetry.v2"))
+            except OSError:
+                query.close()
+                raise
+            query.recv(1024)
+            self.telemetry = query
+        self.telemetry.send(command.encode())
+        answer = self.telemetry.recv(65536)
+        if not answer:
+            raise ConnectionError("the host has ended")
+        return json.loads(answer)[command.split(",")[0]]
+
+    def wait_for(self, condition, what):
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                if condition():
+                    return
+            except OSError:
+                pass
+            if not self.alive() or time.monotonic() > deadline:
+                raise Failed(f"no {what}\n{self.story()}")
+            time.sleep(0.02)
+
+    def rails(self):
+        """Bytes that the engine has moved, by rail."""
+        bytes_ = {}
+        for name, rail in (self.ask("/tent/rails") or {}).items():
+            rail_name = name.rsplit("_", 1)[-1]
+            bytes_[rail_name] = bytes_.get(rail_name, 0) + rail["read_bytes"] + rail["write_bytes"]
+        return bytes_
+
+    def priorities(self):
+        """Bytes of complete requests, by priority."""
+        return {name: one["completed_bytes"] for name, one in self.ask("/tent/priorities").items()}
+
+    def paths(self):
+        """Bytes that came to each path of each rail."""
+        return {rail: [path["bytes"] for name, path in self.ask(f"/rove/impair,{rail}").items() if name != "device"]
+                for rail in ("rove0", "rove1")}
+
+    def impair(self, rail, path, changes):
+        answer = self.ask(f"/rove/impair,{rail},{path},{changes}")
+        if not isinstance(answer, dict):
+            raise Failed(f"impair {rail} {path} {changes}: {answer}")
+
+
+def iperf3(seconds):
+    """Gb/s of one TCP connection of the kernel's, over lo."""
+    port = free_port()
+    on = lambda core, *words: ["taskset", "-c", str(core), "iperf3", *words, "-p", str(port)]
+    server = subprocess.Popen(on(CORES[0], "-s", "-1"), stdout=subprocess.DEVNULL)
+    try:
+        time.sleep(0.3)
+        client = subprocess.run(on(CORES[-1], "-c", "127.0.0.1", "-t", str(seconds), "-J"), capture_output=True, text=True)
+        if client.returncode != 0:
+            raise Failed(f"iperf3: {client.stdout[-300:]}{client.stderr[-300:]}")
+        server.wait(PATIENCE_S)
+        return json.loads(client.stdout)["end"]["sum_received"]["bits_per_second"] / 1e9
+    finally:
+        server.kill()
+        server.wait()
