@@ -119,6 +119,15 @@ class Host:
             raise Failed(f"impair {rail} {path} {changes}: {answer}")
 
 
+def result(out):
+    """What a spray says of itself in its JSON file: all complete, every byte right."""
+    said = json.loads(out.read_text())
+    requests = said["requests"]
+    if said["errors"] or not said["messages"] or requests["completed"] != requests["submitted"]:
+        raise Failed(f"not every byte was right: {said}")
+    return said
+
+
 def iperf3(seconds):
     """Gb/s of one TCP connection of the kernel's, over lo."""
     port = free_port()

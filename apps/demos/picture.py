@@ -25,9 +25,9 @@ def draw(samples, events, title):
     svg += [text(14, HEIGHT / 2, "Gb/s", f'transform="rotate(-90 14 {HEIGHT / 2})" text-anchor="middle"'),
             text((LEFT + WIDTH) / 2, HEIGHT - 8, "seconds", 'text-anchor="middle"')]
     svg += [text(x(t), HEIGHT - BOTTOM + 18, f"{t:.0f}", 'text-anchor="middle"') for t in (end * i / 4 for i in range(5))]
-    for when, what in events:
+    for i, (when, what) in enumerate(events):
         svg += [f'<path d="M{x(when):.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="#999999" stroke-dasharray="4 3"/>',
-                text(x(when) + 4, TOP + 10, what, 'fill="#555555"')]
+                text(x(when) + 4, TOP + 10 + 15 * (i % 2), what, 'fill="#555555"')]
     for i, (name, points) in enumerate(lines.items()):
         where = " ".join(f"{x(t):.1f},{y(gbps):.1f}" for t, gbps in points)
         svg += [f'<polyline points="{where}" fill="none" stroke="{COLOURS[name]}" stroke-width="{2.5 if name == "both" else 1.5}"/>',
