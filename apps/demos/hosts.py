@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host of the demo: a rove-testpmd process on a core of its own, seen and changed through DPDK's telemetry while it runs."""
+"""Hosts of the demo and of bench/soak: rove-testpmd processes, each on a core of its own, joined by two rails, seen and changed through
+DPDK's telemetry while they run."""
+import contextlib
 import json
 import os
 import pathlib
@@ -25,7 +27,7 @@ def free_port():
 
 
 class Host:
-    """Ended by the end of the `with` statement, if it has not ended itself; its exit status is to be 0."""
+    """Ended by the end of the `with` statement, with exit status 0."""
 
     def __init__(self, config, core, *options):
         self.log = config.with_suffix(f".{core}.log")
@@ -50,13 +52,6 @@ class Host:
             status = self.process.wait()
         if status != 0 and kind is None:
             raise Failed(f"{self.story()}\nexit status {status}")
-
-    def wait(self, seconds):
-        """For its own end."""
-        try:
-            self.process.wait(seconds + PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            raise Failed(f"it does not end\n{self.story()}") from None
 
     def alive(self):
         return self.process.poll() is None
@@ -119,13 +114,41 @@ class Host:
             raise Failed(f"impair {rail} {path} {changes}: {answer}")
 
 
-def result(out):
-    """What a spray says of itself in its JSON file: all complete, every byte right."""
-    said = json.loads(out.read_text())
+def two_rails(directory, impair=()):
+    """Configurations of two hosts that meet over two memifs; `impair`: lines of each port's [device.impair]. Frames are impaired when
+    they are received, so each end sees to one direction."""
+    configs = []
+    for end, role in enumerate(("server", "client"), start=1):
+        # "auto" would take what does not answer, as a dead rail, for an endpoint that knows only standard RoCEv2.
+        lines = ["[transport]", 'mode = "mp"']
+        for rail in range(2):
+            lines += ["[[device]]", f'port = "net_memif{rail},role={role},socket={directory.name}-{rail},rsize=9,bsize=4352"',
+                      f'addresses = ["10.0.{rail}.{end}/24"]', "mtu = 4096", *(["[device.impair]", *impair] if impair else [])]
+        configs.append(directory / f"{role}.toml")
+        configs[-1].write_text("\n".join(lines) + "\n")
+    return configs
+
+
+@contextlib.contextmanager
+def spraying(configs, *options):
+    """Target and initiator while they spray, every byte compared; and a dictionary for what the initiator says at the end of the `with`
+    statement: all requests complete, every byte right."""
+    port, out, said = free_port(), configs[1].with_suffix(".json"), {}
+    with Host(configs[0], CORES[0], "--tcp-port", port) as target:
+        target.wait_for(lambda: target.ask("/rove/ports"), "ports of the target")
+        with Host(configs[1], CORES[-1], "--tcp-port", port, "--peer", "127.0.0.1", "--mode", "spray", "--verify", "--json", out,
+                  *options) as initiator:
+            initiator.wait_for(lambda: sum(initiator.rails().values()) > 0, "bytes on the rails")
+            yield target, initiator, said
+    said |= json.loads(out.read_text())
     requests = said["requests"]
     if said["errors"] or not said["messages"] or requests["completed"] != requests["submitted"]:
         raise Failed(f"not every byte was right: {said}")
-    return said
+
+
+def elsewhere(said):
+    """Bytes that did not go over the rails, which were not ready for them."""
+    return sum(one["read_bytes"] + one["write_bytes"] for name, one in said["transports"].items() if name != "rdma")
 
 
 def iperf3(seconds):

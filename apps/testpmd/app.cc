@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kLookNs = 1'000'000;       // between looks at sockets, prompt and signals while there is traffic
 constexpr int kSleepMs = 20;                  // without traffic
-constexpr uint64_t kDrainNs = 2'000'000'000;  // a run that is stopped may take so long for what is under way
+constexpr uint64_t kDrainNs = 4'000'000'000;  // a run that is stopped may take so long for what is under way
 
 double share(uint64_t part, uint64_t whole) {
     return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "datapath/runtime.h"
+#include "tent_report.h"
 
 namespace rove::testpmd {
 
@@ -118,6 +119,7 @@ Report Spray::report(double seconds) const {
         for (const auto& [name, us] : percentiles.items()) row[name + "_us"] = us;
     }
     report["latency_us"] = latency_us(latency);
+    report["transports"] = report_tent("transports");  // what ports could not carry went another way
     return report;
 }
 

@@ -31,6 +31,7 @@ def verified(*options, pair=None, count=301):
     said, theirs = result(out), result(target_out)
     check((said["errors"], said["messages"], said["verified"]) == (0, count, "every byte"), str(said))
     check(accounted(said) == {"submitted": count, "completed": count, "failed": 0, "under_way": 0}, str(said))
+    check(said["transports"]["rdma"]["slices"] > 0, str(said))
     check((theirs["mode"], theirs["messages"], theirs["errors"]) == ("spray", count, 0), str(theirs))
     return said, theirs
 
