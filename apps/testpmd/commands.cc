@@ -131,12 +131,15 @@ std::string set_transport(Prompt& p, const Words& words) {
         if (plan.mode == rove::testpmd::Mode::kTarget) return "an initiator chooses the MTU";
         if (const char* wrong = invalid(plan)) return "got '" + value + "', possible is " + wrong;
         options.plan = plan;
+        options.tent_keys.emplace_back("transports/rdma/endpoint/path_mtu", value);
     } else if (key == "timeout") {
         if (!given || *given > 31) return "got '" + value + "', possible: 0 to 31, for 4.096 us * 2^timeout; 0: never";
         options.timeout = static_cast<uint8_t>(*given);
+        options.tent_keys.emplace_back("transports/rdma/endpoint/send_timeout", value);
     } else {
         if (!given || *given > 7) return "got '" + value + "', possible: 0 to 7";
         options.retries = static_cast<uint8_t>(*given);
+        options.tent_keys.emplace_back("transports/rdma/endpoint/send_retry_count", value);
     }
     return {};
 }

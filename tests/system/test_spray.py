@@ -95,6 +95,11 @@ def prompt_shows():
             check(word in (text := prompt.say(f"show tent {what}")), text)
         check(re.search(r"errors +0\n", text := prompt.say("stop")), text)
         check("none" in (text := prompt.say("show tent devices")), text)
+        for thing in ("mtu 1024", "timeout 12", "retries 3", "mode rc"):
+            check(prompt.say(f"set transport {thing}") == "", thing)
+        check(prompt.say("start") == "", "a second start")
+        wait_until(lambda: prompt.json("show tent queues")["low"]["completed_requests"] > 0, 10, "requests")
+        check({(qp["mode"], qp["mtu"]) for qp in prompt.json("show qp").values()} == {("rc", 1024)}, prompt.say("show qp"))
         prompt.send("quit\n")
         check((status := prompt.wait()) == 0, f"quit: status {status}")
         pair.end()

@@ -360,7 +360,8 @@ def hostile_peer():
     pair = Pair()
     head = lambda size, qps, rails=1, mode=1: struct.pack(">IHBBIIIIBB", 0x526F7654, 1, mode, 0, size, qps, 16, 4096, 0, rails)
     for hostile in (b"GET / HTTP/1.0\r\n\r\n" + bytes(64), head(1 << 31, 1), head(64, 100000), head(64, 1, 0), head(64, 1, 200),
-                    head(64, 1, 1, 77), head(0xFFFFFFFF, 0xFFFFFFFF), head(64, 1) + bytes(28) + struct.pack(">II", 0xFFFFFFFF, 0)):
+                    head(64, 1, 1, 77), head(0xFFFFFFFF, 0xFFFFFFFF), head(64, 1) + bytes(28) + struct.pack(">II", 0xFFFFFFFF, 0),
+                    head(64, 65, 0, 5), head(1 << 26, 64, 0, 5), head(64, 1, 0, 5) + bytes(8) + b"\xff" * 256 + b"nonsense" * 8):
         with socket.create_connection(("127.0.0.1", pair.port), 5) as peer:
             peer.sendall(hostile)
             peer.settimeout(8)
