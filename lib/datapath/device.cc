@@ -103,7 +103,7 @@ std::optional<bool> Device::agree_on_multipath(transport::QueuePair& qp, const t
         qp.hello.answer = Hello::Answer::kNone;  // an earlier attempt may have asked somebody else
         return qp.hello.has_promised(remote_qpn, peer);
     };
-    // What was silent for a while, such as a dead rail, is taken for a standard endpoint without asking where that may be.
+    // Who was silent, which may be a dead rail's other end, is taken for a standard endpoint where that may be.
     if (promised() || mode == transport::Mode::kMp || !was_silent(peer)) {
         std::random_device random;
         const uint32_t nonce = random() | 1;  // 0: nothing asked

@@ -144,7 +144,8 @@ int show_policies(const char*, const char*, rte_tel_data* data) {
             add(data, policy.name, {{"min_size", policy.min_size}, {"max_size", policy.max_size}},
                 {{"segment_type", type(policy.segment_type)},
                  {"priority", policy.priority ? name(*policy.priority) : "any"},
-                 {"devices", policy.devices.empty() ? "all" : listed(policy.devices, [](const auto& one) { return one; })},
+                 {"devices",
+                  policy.devices.empty() ? "all" : listed(policy.devices, [](const auto& one) { return one; })},
                  {"transports", transports(order.empty() ? default_order(policy.segment_type) : order)}});
         }
         for (const SegmentType segment : {SegmentType::kMemory, SegmentType::kFile})
@@ -173,7 +174,8 @@ int show_slots(const char*, const char*, rte_tel_data* data) {
 
 void show_in_telemetry(Engine& engine) {
     static const bool registered = [] {
-        rte_telemetry_register_cmd("/tent/devices", show_devices, "Devices of the TENT engine: load and learned bandwidth");
+        rte_telemetry_register_cmd("/tent/devices", show_devices,
+                                   "Devices of the TENT engine: load and learned bandwidth");
         rte_telemetry_register_cmd("/tent/rails", show_rails, "Rails of the TENT engine: state and counters");
         rte_telemetry_register_cmd("/tent/priorities", show_priorities, "Requests of the TENT engine by priority");
         rte_telemetry_register_cmd("/tent/transports", show_transports, "Bytes of the TENT engine by transport");
