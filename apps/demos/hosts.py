@@ -74,10 +74,10 @@ class Host:
             query.recv(1024)
             self.telemetry = query
         self.telemetry.send(command.encode())
-        answer = self.telemetry.recv(65536)
+        answer = json.loads(self.telemetry.recv(65536) or "{}").get(command.split(",")[0])
         if not answer:
-            raise ConnectionError("the host has ended")
-        return json.loads(answer)[command.split(",")[0]]
+            raise ConnectionError(f"no answer to {command}")
+        return answer
 
     def wait_for(self, condition, what):
         deadline = time.monotonic() + PATIENCE_S
@@ -93,10 +93,9 @@ class Host:
 
     def rails(self):
         """Bytes that the engine has moved, by rail."""
-        bytes_ = {}
-        for name, rail in (self.ask("/tent/rails") or {}).items():
-            rail_name = name.rsplit("_", 1)[-1]
-            bytes_[rail_name] = bytes_.get(rail_name, 0) + rail["read_bytes"] + rail["write_bytes"]
+        bytes_ = {"rove0": 0, "rove1": 0}
+        for name, rail in self.ask("/tent/rails").items():
+            bytes_[name.rsplit("_", 1)[-1]] += rail["read_bytes"] + rail["write_bytes"]
         return bytes_
 
     def priorities(self):
@@ -139,7 +138,10 @@ def spraying(configs, *options):
         with Host(configs[1], CORES[-1], "--tcp-port", port, "--peer", "127.0.0.1", "--mode", "spray", "--verify", "--json", out,
                   *options) as initiator:
             initiator.wait_for(lambda: sum(initiator.rails().values()) > 0, "bytes on the rails")
-            yield target, initiator, said
+            try:
+                yield target, initiator, said
+            except OSError as error:
+                raise Failed(f"{error}\n{initiator.story()}\n{target.story()}") from None
     said |= json.loads(out.read_text())
     requests = said["requests"]
     if said["errors"] or not said["messages"] or requests["completed"] != requests["submitted"]:

@@ -19,7 +19,7 @@ def demo(*options):
 
 def spray():
     out, picture = SCRATCH / f"{unique()}.json", SCRATCH / f"{unique()}.svg"
-    run = demo("--seconds", "4", "--json", out, "--svg", picture).succeed(40)
+    run = demo("--seconds", "3", "--json", out, "--svg", picture).succeed(40)
     check("every byte right" in run.out() and "rail 1 dies" in run.out() and "path 7" in run.out(), run.story())
     said = json.loads(out.read_text())
     well, lossy, whole, dead, back = said["phases"]
