@@ -91,7 +91,7 @@ def prompt_shows():
         ways, transports = prompt.json("show tent rails"), prompt.json("show tent transports")
         check(sum(one["write_bytes"] for one in ways.values()) > 0 and transports["rdma"]["slices"] > 0, f"{ways} {transports}")
         for what, word in (("devices", "ewma_bytes_per_s"), ("rails", "window_bytes"), ("policy", "bulk"), ("queues", "waiting_slices"),
-                           ("slots", "current_slot"), ("transports", "rdma")):
+                           ("slots", "rotations"), ("transports", "rdma")):
             check(word in (text := prompt.say(f"show tent {what}")), text)
         check(re.search(r"errors +0\n", text := prompt.say("stop")), text)
         check("none" in (text := prompt.say("show tent devices")), text)
