@@ -90,7 +90,7 @@ def prompt_shows():
         check(slots["slots"]["rotations"] > 0 and slots["high"]["may_send"] == 1 and set(slots) == {"slots", "high", "medium", "low"}, str(slots))
         ways, transports = prompt.json("show tent rails"), prompt.json("show tent transports")
         check(sum(one["write_bytes"] for one in ways.values()) > 0 and transports["rdma"]["slices"] > 0, f"{ways} {transports}")
-        for what, word in (("devices", "ewma_bytes_per_s"), ("rails", "window_bytes"), ("policy", "bulk"), ("queues", "waiting_slices"),
+        for what, word in (("devices", "ewma_bytes_per_s"), ("rails", "window_bytes"), ("policy", "bulk"), ("queues", "completed_requests"),
                            ("slots", "rotations"), ("transports", "rdma")):
             check(word in (text := prompt.say(f"show tent {what}")), text)
         check(re.search(r"errors +0\n", text := prompt.say("stop")), text)
