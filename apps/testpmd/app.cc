@@ -8,6 +8,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "spray.h"
+#include "spray_target.h"
+#include "traffic.h"
 #include "verbs/objects.h"
 
 namespace rove::testpmd {
@@ -16,7 +19,7 @@ namespace {
 
 constexpr uint64_t kLookNs = 1'000'000;       // between looks at sockets, prompt and signals while there is traffic
 constexpr int kSleepMs = 20;                  // without traffic
-constexpr uint64_t kDrainNs = 2'000'000'000;  // a run that is stopped may take so long for what is under way
+constexpr uint64_t kDrainNs = 4'000'000'000;  // a run that is stopped may take so long for what is under way
 
 double share(uint64_t part, uint64_t whole) {
     return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
@@ -61,7 +64,11 @@ std::string App::start() {
     if (options_.plan.mode == Mode::kTarget) return "a target is always ready; its peers start";
     if (running()) return "it is running; stop ends it";
     try {
-        initiator_ = std::make_unique<Initiator>(rails_, options_, Connection::to(options_.peer, options_.tcp_port));
+        Connection connection = Connection::to(options_.peer, options_.tcp_port);
+        if (options_.plan.mode == Mode::kSpray)
+            run_ = std::make_unique<Spray>(*runtime_, options_, std::move(connection));
+        else
+            run_ = std::make_unique<Initiator>(rails_, options_, std::move(connection));
     } catch (const Failure& failure) {
         failed_ = true;
         return failure.what();
@@ -71,8 +78,9 @@ std::string App::start() {
 }
 
 std::string App::stop() {
-    if (initiator_ == nullptr) return responder_ != nullptr ? "the peer stops" : "nothing is running";
-    initiator_->stop();
+    if (run_ == nullptr) return "nothing is running";
+    if (!run_->initiates()) return "the peer stops";
+    run_->stop();
     for (const uint64_t until_ns = runtime_->now_ns() + kDrainNs; running() && runtime_->now_ns() < until_ns;) turn();
     if (running()) finish("requests under way did not complete");
     return {};
@@ -81,42 +89,39 @@ std::string App::stop() {
 void App::clear() {
     at_start_ = at_last_stats_ = snapshot();
     started_ns_ = stats_ns_ = runtime_->now_ns();
-    last_completed_ = initiator_ == nullptr ? 0 : initiator_->completed();
-    if (initiator_ != nullptr) initiator_->clear();
+    last_messages_ = 0;
+    if (run_ != nullptr) run_->clear();
 }
 
 bool App::turn() {
     round();
-    const uint64_t now_ns = runtime_->now_ns();
-    if (running() && now_ns - looked_ns_ < kLookNs) return false;
-    if (!running()) {
-        pollfd fds[2] = {{STDIN_FILENO, static_cast<short>(options_.interactive ? POLLIN : 0), 0},
-                         {listener_ ? listener_->fd() : -1, POLLIN, 0}};
-        if (!options_.interactive) fds[0].fd = -1;
-        ::poll(fds, 2, kSleepMs);
-        if ((fds[1].revents & POLLIN) != 0) serve();
-    }
+    if (running() && runtime_->now_ns() - looked_ns_ < kLookNs) return false;
+    if (!running()) wait();
     looked_ns_ = runtime_->now_ns();
     look_around(looked_ns_);
     return true;
 }
 
+// For input, or a peer.
+void App::wait() {
+    pollfd fds[2] = {{options_.interactive ? STDIN_FILENO : -1, POLLIN, 0},
+                     {listener_ ? listener_->fd() : -1, POLLIN, 0}};
+    ::poll(fds, 2, kSleepMs);
+    if ((fds[1].revents & POLLIN) != 0) serve();
+}
+
 void App::round() {
+    if (run_ == nullptr) return;
     try {
-        if (initiator_ != nullptr) {
-            initiator_->poll(runtime_->now_ns());
-            if (initiator_->done()) finish({});
-        } else if (responder_ != nullptr) {
-            responder_->poll();
-        }
+        run_->poll(runtime_->now_ns());
+        if (run_->done()) finish({});
     } catch (const Failure& failure) {
-        finish(failure.what());
+        finish(run_->connection().readable() ? "the peer is gone" : failure.what());
     }
 }
 
 void App::look_around(uint64_t now_ns) {
-    if (initiator_ != nullptr && initiator_->connection().readable()) finish("the peer is gone");
-    if (responder_ != nullptr && responder_->connection().readable()) finish({});
+    if (run_ != nullptr && run_->connection().readable()) finish(run_->initiates() ? "the peer is gone" : "");
     if (options_.stats_period_s != 0 && now_ns - stats_ns_ >= options_.stats_period_s * uint64_t{1'000'000'000})
         show_stats(now_ns);
 }
@@ -127,7 +132,10 @@ void App::serve() {
         const Introduction theirs = connection.receive_introduction();
         Connection again(dup(connection.fd()));  // to say what is wrong
         try {
-            responder_ = std::make_unique<Responder>(rails_, options_, std::move(connection), theirs);
+            if (theirs.plan.mode == Mode::kSpray)
+                run_ = std::make_unique<SprayTarget>(*runtime_, options_, std::move(connection), theirs.plan);
+            else
+                run_ = std::make_unique<Responder>(rails_, options_, std::move(connection), theirs);
         } catch (const Failure& failure) {
             again.send_refusal(failure.what());
             throw;
@@ -142,18 +150,15 @@ void App::serve() {
 void App::finish(const std::string& failure) {
     std::string why = failure;
     try {
-        if (why.empty() && initiator_ != nullptr) initiator_->settle();
-        if (why.empty() && responder_ != nullptr) responder_->settle();
+        if (why.empty()) run_->settle();
     } catch (const Failure& other) {
         why = other.what();
     }
     Report report = summary(snapshot());
     if (!why.empty()) report["failure"] = why;
-    const bool wrong = !why.empty() || report["errors"] != 0;
     // A target outlives its peers, whatever becomes of them.
-    failed_ |= wrong && (initiator_ != nullptr || report["errors"] != 0);
-    initiator_.reset();
-    responder_.reset();
+    failed_ |= run_->errors() != 0 || (!why.empty() && run_->initiates());
+    run_.reset();
     std::printf("\n%s", to_text(report).c_str());
     if (!why.empty()) std::fprintf(stderr, "rove-testpmd: %s\n", why.c_str());
     std::fflush(stdout);
@@ -161,32 +166,24 @@ void App::finish(const std::string& failure) {
 }
 
 Report App::summary(const Report& now) const {
-    const Plan& plan = initiator_ != nullptr ? initiator_->session().plan() : responder_->session().plan();
+    const Plan& plan = run_->plan();
     const Report since = difference(now, at_start_);
     const Report &workers = since["workers"], &multipath = since["multipath"];
     const double seconds = static_cast<double>(runtime_->now_ns() - started_ns_) * 1e-9;
-    const uint64_t messages = initiator_ != nullptr ? initiator_->since_cleared() : responder_->messages();
+    const uint64_t messages = run_->messages();
     const auto packets = static_cast<double>(sum(workers, "tx_packets") + sum(workers, "rx_packets"));
     Report report = {{"mode", to_string(plan.mode)},
-                     {"end", initiator_ != nullptr ? "initiator" : "target"},
+                     {"end", run_->initiates() ? "initiator" : "target"},
                      {"size", plan.size},
-                     {"qps", plan.qps},
                      {"depth", plan.depth},
                      {"verified", plan.verify ? "every byte" : "no"},
-                     {"errors", initiator_ != nullptr ? initiator_->errors() : responder_->errors()},
+                     {"errors", run_->errors()},
                      {"seconds", seconds},
                      {"messages", messages},
                      {"goodput_gbps", static_cast<double>(messages) * plan.size * 8e-9 / seconds},
                      {"messages_per_s", static_cast<double>(messages) / seconds},
                      {"packets_per_s", packets / seconds}};
-    if (initiator_ != nullptr) {
-        const Histogram& latency = initiator_->latency();
-        const auto us = [](auto ns) { return static_cast<double>(ns) * 1e-3; };
-        report["latency_us"] = {{"least", us(latency.least())},     {"mean", us(latency.mean())},
-                                {"p50", us(latency.at(0.5))},       {"p90", us(latency.at(0.9))},
-                                {"p99", us(latency.at(0.99))},      {"p99.9", us(latency.at(0.999))},
-                                {"p99.99", us(latency.at(0.9999))}, {"most", us(latency.most())}};
-    }
+    report.update(run_->report(seconds));
     report["retransmissions"] = {
         {"packets", sum(workers, "retransmitted_packets")}, {"timeouts", sum(workers, "timeouts")},
         {"tail_probes", sum(workers, "tail_probes")},       {"nack", sum(multipath, "resent_nack")},
@@ -221,12 +218,13 @@ void App::show_stats(uint64_t now_ns) {
     std::printf("ports, the last %.1f s\n%s", seconds, to_text(ports).c_str());
     for (const auto& [name, paths] : since["paths"].items())
         if (!paths.empty()) std::printf("paths to %s\n%s", name.c_str(), to_text(paths).c_str());
-    if (initiator_ != nullptr) {
-        std::printf(
-            "  %.2f Gb/s of messages, p99 %.1f us\n",
-            static_cast<double>(initiator_->completed() - last_completed_) * options_.plan.size * 8e-9 / seconds,
-            static_cast<double>(initiator_->latency().at(0.99)) * 1e-3);
-        last_completed_ = initiator_->completed();
+    if (run_ != nullptr && run_->initiates()) {
+        const uint64_t messages = run_->messages();
+        const double gbps = static_cast<double>(messages - last_messages_) * run_->plan().size * 8e-9 / seconds;
+        const Report all = run_->report(static_cast<double>(now_ns - started_ns_) * 1e-9);
+        std::printf("%.2f Gb/s of messages; since the start\n%s", gbps,
+                    to_text(all[all.contains("priorities") ? "priorities" : "latency_us"]).c_str());
+        last_messages_ = messages;
     }
     std::fflush(stdout);
     at_last_stats_ = now;

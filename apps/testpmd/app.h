@@ -10,11 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "datapath/report.h"
 #include "datapath/runtime.h"
+#include "run.h"
 #include "session.h"
-#include "table.h"
-#include "traffic.h"
 
 namespace rove::testpmd {
 
@@ -29,7 +27,7 @@ class App {
     // Both return "" or why not.
     std::string start();
     std::string stop();
-    bool running() const { return initiator_ != nullptr || responder_ != nullptr; }
+    bool running() const { return run_ != nullptr; }
     void clear();
 
     // A turn of traffic, and now and then of all else; sleeps, for a little, when there is no traffic. Input on stdin
@@ -39,6 +37,7 @@ class App {
 
   private:
     void round();
+    void wait();
     void look_around(uint64_t now_ns);
     void finish(const std::string& failure);
     void serve();
@@ -50,12 +49,11 @@ class App {
     std::vector<Rail> rails_;
     datapath::Runtime* runtime_ = nullptr;
     std::optional<Listener> listener_;
-    std::unique_ptr<Initiator> initiator_;
-    std::unique_ptr<Responder> responder_;
+    std::unique_ptr<Run> run_;
     Report at_start_, at_last_stats_;  // snapshot()
     uint64_t started_ns_ = 0, stats_ns_ = 0, looked_ns_ = 0;
-    uint64_t last_completed_ = 0;  // as at_last_stats_
-    bool failed_ = false;          // a run did not do what it should
+    uint64_t last_messages_ = 0;  // as at_last_stats_
+    bool failed_ = false;         // a run did not do what it should
 };
 
 }  // namespace rove::testpmd

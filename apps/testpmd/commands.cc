@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "prompt.h"
+#include "tent_report.h"
 
 namespace rove::testpmd {
 
@@ -69,13 +70,18 @@ std::string qps_text(Runtime& runtime) {
     return text.empty() ? " none: nothing is running" : text;
 }
 
-// A `show` with a table and, by --json, a line of JSON. `make` returns null when there is no such thing.
+std::string no_such_qp(Prompt& p, const Words& words) {
+    return "no QP '" + words[2] + "', possible:" + qps_text(p.app().runtime());
+}
+
+// A `show` with a table and, by --json, a line of JSON. When `make` returns null there is no such thing, and `missing`
+// says so.
 using Make = std::function<Report(Prompt&, const Words&)>;
-void show(const std::string& syntax, const std::string& help, const Make& make) {
+void show(const std::string& syntax, const std::string& help, const Make& make, const Action& missing = no_such_qp) {
     for (const bool json : {false, true}) {
         add(syntax + (json ? " --json" : ""), help + (json ? ", as JSON" : ""), [=](Prompt& p, const Words& words) {
             const Report report = make(p, words);
-            if (report.is_null()) return "no QP '" + words[2] + "', possible:" + qps_text(p.app().runtime());
+            if (report.is_null()) return missing(p, words);
             std::printf("%s", json ? (report.dump() + "\n").c_str() : to_text(report).c_str());
             return std::string();
         });
@@ -125,12 +131,15 @@ std::string set_transport(Prompt& p, const Words& words) {
         if (plan.mode == rove::testpmd::Mode::kTarget) return "an initiator chooses the MTU";
         if (const char* wrong = invalid(plan)) return "got '" + value + "', possible is " + wrong;
         options.plan = plan;
+        options.tent_keys.emplace_back("transports/rdma/endpoint/path_mtu", value);
     } else if (key == "timeout") {
         if (!given || *given > 31) return "got '" + value + "', possible: 0 to 31, for 4.096 us * 2^timeout; 0: never";
         options.timeout = static_cast<uint8_t>(*given);
+        options.tent_keys.emplace_back("transports/rdma/endpoint/send_timeout", value);
     } else {
         if (!given || *given > 7) return "got '" + value + "', possible: 0 to 7";
         options.retries = static_cast<uint8_t>(*given);
+        options.tent_keys.emplace_back("transports/rdma/endpoint/send_retry_count", value);
     }
     return {};
 }
@@ -184,6 +193,17 @@ void fill_commands() {
          [](Prompt& p, const Words&) { return datapath::report_drops(p.app().runtime()); });
     show("show neighbours", "who is known",
          [](Prompt& p, const Words&) { return datapath::report_neighbours(p.app().runtime()); });
+    const auto show_tent = [](const char* what, const char* command, const char* help) {
+        show(
+            std::string("show tent ") + what, help, [=](Prompt&, const Words&) { return report_tent(command); },
+            [](Prompt&, const Words&) { return std::string("no engine; a run of --mode spray has one"); });
+    };
+    show_tent("devices", "devices", "ports as the engine sees them: learned bandwidth, bytes under way");
+    show_tent("rails", "rails", "the ways to each peer: state, bytes, errors");
+    show_tent("policy", "policies", "policies in their order, and the transports that they allow");
+    show_tent("queues", "priorities", "requests and waiting slices by priority");
+    show_tent("slots", "slots", "the time slots of this machine's processes: which is on, who may send");
+    show_tent("transports", "transports", "bytes by transport");
     add("set impair <port> <path> <changes>", "e.g. set impair rove0 all loss=0.01,delay_us=50", set_impair);
     add("set transport mode#mtu#timeout#retries <value>", "of QPs that are made by the next start", set_transport);
     add("port stop#start <number>", "as if its cable were pulled", switch_port);
@@ -191,7 +211,7 @@ void fill_commands() {
     add("dump <number>", "all of a QP: its state, and each packet under way", [](Prompt& p, const Words& words) {
         const std::optional<uint32_t> qpn = number(words[1]);
         const Report qp = qpn ? datapath::report_qp(p.app().runtime(), *qpn) : Report();
-        if (qp.is_null()) return "no QP '" + words[1] + "', possible:" + qps_text(p.app().runtime());
+        if (qp.is_null()) return no_such_qp(p, {"", "", words[1]});
         std::printf("%s%s", to_text(qp).c_str(), to_text(datapath::report_packets(p.app().runtime(), *qpn)).c_str());
         return std::string();
     });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchange.h"
 
+#include <arpa/inet.h>
 #include <endian.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -39,6 +40,10 @@ struct [[gnu::packed]] RailOnWire {
 };
 struct [[gnu::packed]] QpOnWire {
     uint32_t qpn, psn;
+};
+struct [[gnu::packed]] SegmentOnWire {
+    uint64_t address;
+    uint8_t name_bytes;  // that follow
 };
 struct [[gnu::packed]] AccountOnWire {
     uint32_t magic;
@@ -85,6 +90,18 @@ Connection Connection::to(const std::string& host, uint16_t port) {
     return Connection(fd);
 }
 
+std::string Connection::own_address() const {
+    sockaddr_in6 address{};
+    socklen_t size = sizeof address;
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
+    std::array<char, INET_ADDRSTRLEN> text{};
+    if (address.sin6_family == AF_INET)
+        inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(&address)->sin_addr, text.data(), text.size());
+    else if (IN6_IS_ADDR_V4MAPPED(&address.sin6_addr))
+        inet_ntop(AF_INET, &address.sin6_addr.s6_addr[12], text.data(), text.size());
+    return text.data();
+}
+
 bool Connection::readable() const {
     pollfd one{fd_, POLLIN, 0};
     return poll(&one, 1, 0) != 0;
@@ -125,6 +142,12 @@ void Connection::send(const Introduction& mine) {
                     plan.service_level,
                     static_cast<uint8_t>(mine.rails.size())};
     write(&head, sizeof head);
+    if (plan.mode == Mode::kSpray) {
+        const SegmentOnWire one{htobe64(mine.address), static_cast<uint8_t>(mine.segment.size())};
+        write(&one, sizeof one);
+        write(mine.segment.data(), mine.segment.size());
+        return;
+    }
     for (const RailAddress& rail : mine.rails) {
         RailOnWire one{{}, htobe32(rail.rkey), htobe64(rail.address)};
         std::memcpy(one.gid, rail.gid.raw, sizeof one.gid);
@@ -169,6 +192,14 @@ Introduction Connection::receive_introduction() {
                    .service_level = head.service_level,
                    .verify = (head.flags & kVerify) != 0};
     if (const char* wrong = invalid(theirs.plan)) throw Failure(std::string("the peer's ") + wrong);
+    if (theirs.plan.mode == Mode::kSpray) {
+        SegmentOnWire one;
+        read(&one, sizeof one);
+        theirs.address = be64toh(one.address);
+        theirs.segment.resize(one.name_bytes);
+        read(theirs.segment.data(), theirs.segment.size());
+        return theirs;
+    }
     if (head.rails < 1 || head.rails > kMaxRails) throw Failure("the peer's ports: 1 to 32");
     theirs.rails.resize(head.rails);
     for (RailAddress& rail : theirs.rails) {

@@ -35,6 +35,9 @@ struct Introduction {
     Plan plan;
     std::vector<RailAddress> rails;
     std::vector<QpAddress> qps;
+    // Of spray, instead of both: the memory that the target registered with its engine, and under which name.
+    std::string segment;
+    uint64_t address = 0;
 };
 
 // At the end of a run: what was done, and the target's answer.
@@ -52,6 +55,8 @@ class Connection {
     static Connection to(const std::string& host, uint16_t port);
 
     int fd() const { return fd_; }
+    // Of this end, as the peer sees it; empty unless it is IPv4.
+    std::string own_address() const;
     // Whether a message, or the end, is there to be received.
     bool readable() const;
 

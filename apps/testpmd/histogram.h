@@ -20,6 +20,13 @@ class Histogram {
         least_ = std::min(least_, ns);
         most_ = std::max(most_, ns);
     }
+    void add(const Histogram& other) {
+        for (size_t i = 0; i < buckets_.size(); ++i) buckets_[i] += other.buckets_[i];
+        count_ += other.count_;
+        sum_ += other.sum_;
+        least_ = std::min(least_, other.least_);
+        most_ = std::max(most_, other.most_);
+    }
     uint64_t count() const { return count_; }
     uint64_t least() const { return count_ == 0 ? 0 : least_; }
     uint64_t most() const { return most_; }

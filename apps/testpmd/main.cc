@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// rove-testpmd: drives rove through verbs. Exit status: 0 if all runs did what they should, 1 if not or if something in
-// the environment is missing, 2 for a wrong command line.
+// rove-testpmd: drives rove through verbs or its transfer engine. Exit status: 0 if all runs did what they should, 1 if
+// not or if something in the environment is missing, 2 for a wrong command line.
 #include <signal.h>
 
 #include <cstdio>

@@ -2,10 +2,12 @@
 #include "options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <sstream>
 
 namespace rove::testpmd {
 
@@ -16,12 +18,14 @@ namespace fs = std::filesystem;
 constexpr int kBadUsage = 2;
 
 constexpr const char* kAbout =
-    "Drives rove through verbs, between two processes: one is the target, the other writes to it, reads from it, ...\n"
+    "Drives rove between two processes: one is the target, the other writes to it, reads from it, ... through verbs,\n"
+    "or sprays over all ports with the TENT engine.\n"
     "\n"
     "  rove-testpmd -- --config config/loopback-a.toml\n"
     "  rove-testpmd -- --config config/loopback-b.toml --mode write --peer 127.0.0.1 --duration 5\n"
     "\n"
     "What stands before -- goes to DPDK's EAL. QPs are spread over all ports of the configuration in turn.";
+constexpr std::array<const char*, 3> kPriorities = {"high", "medium", "low"};
 
 [[noreturn]] void refuse(const std::string& why) {
     std::fprintf(stderr, "rove-testpmd: %s\n", why.c_str());
@@ -42,21 +46,41 @@ void find_config(std::string& config) {
     refuse("no --config, and neither ./rove.toml nor /etc/rove/rove.toml exists");
 }
 
+// "high:20,low:80": weights, of which 0 is none.
+std::string parse_mix(const std::string& text, std::array<double, 3>& shares) {
+    shares = {};
+    std::istringstream parts(text);
+    double sum = 0;
+    for (std::string part; std::getline(parts, part, ',');) {
+        const auto* found =
+            std::find(kPriorities.begin(), kPriorities.end(), std::string_view(part).substr(0, part.find(':')));
+        const char* number = part.c_str() + std::min(part.find(':'), part.size() - 1) + 1;
+        char* end = nullptr;
+        const double share = std::strtod(number, &end);
+        if (found == kPriorities.end() || end == number || *end != '\0' || !(share >= 0 && share <= 1e6))
+            return "'" + part + "': high, medium or low, a colon and a share of 0 or more are expected";
+        sum += shares[static_cast<size_t>(found - kPriorities.begin())] = share;
+    }
+    return sum > 0 ? "" : "'" + text + "': at least one share is more than 0";
+}
+
 }  // namespace
 
 const char* to_string(Mode mode) {
-    static constexpr const char* kNames[] = {"target", "write", "read", "send", "atomic"};
+    static constexpr const char* kNames[] = {"target", "write", "read", "send", "atomic", "spray"};
     return kNames[static_cast<size_t>(mode)];
 }
 
 const char* invalid(const Plan& plan) {
-    if (plan.mode < Mode::kWrite || plan.mode > Mode::kAtomic) return "mode: write, read, send or atomic";
+    if (plan.mode < Mode::kWrite || plan.mode > Mode::kSpray) return "mode: write, read, send, atomic or spray";
     if (plan.size < 1 || plan.size > kMaxMemory) return "size: 1 to 1073741824 bytes";
     if (plan.mode == Mode::kAtomic && plan.size != 8) return "size: an atomic has 8 bytes";
+    if (plan.mode == Mode::kSpray && (plan.qps < 1 || plan.qps > kMaxThreads)) return "threads: 1 to 64";
     if (plan.qps < 1 || plan.qps > kMaxQps) return "qps: 1 to 1024";
     if (plan.depth < 1 || plan.depth > kMaxDepth) return "depth: 1 to 1024";
     // Twice: what is verified comes back; what is sent finds twice as many receives.
-    if (2 * uint64_t{plan.size} * plan.qps * plan.depth > kMaxMemory) return "size x qps x depth: at most 512 MiB";
+    if (2 * uint64_t{plan.size} * plan.qps * plan.depth > kMaxMemory)
+        return "size x depth x qps or threads: at most 512 MiB";
     if (plan.mtu != 256 && plan.mtu != 512 && plan.mtu != 1024 && plan.mtu != 2048 && plan.mtu != 4096)
         return "mtu: 256, 512, 1024, 2048 or 4096";
     if (plan.service_level > 7) return "priority: service level 0 to 7";
@@ -75,36 +99,35 @@ Options parse(int argc, char** argv) {
 
     CLI::App app{kAbout, "rove-testpmd EAL-ARGUMENTS --"};
     Plan& p = o.plan;
-    const std::map<std::string, Mode> modes{{"target", Mode::kTarget},
-                                            {"write", Mode::kWrite},
-                                            {"read", Mode::kRead},
-                                            {"send", Mode::kSend},
-                                            {"atomic", Mode::kAtomic}};
+    const std::map<std::string, Mode> modes{{"target", Mode::kTarget}, {"write", Mode::kWrite},
+                                            {"read", Mode::kRead},     {"send", Mode::kSend},
+                                            {"atomic", Mode::kAtomic}, {"spray", Mode::kSpray}};
     bool size_given = false;
     app.add_option("--config", o.config, "ports and transport; default ./rove.toml, then /etc/rove/rove.toml")
         ->type_name("FILE");
     app.add_option_function<std::string>(
            "--mode", [&](const std::string& name) { p.mode = modes.at(name); },
-           "what to do: wait for peers (target), or drive one (write, read, send, atomic:\n"
-           "fetch-and-add); default target")
-        ->check(CLI::IsMember({"target", "write", "read", "send", "atomic"}))
+           "what to do: wait for peers (target), or drive one through verbs (write, read,\n"
+           "send, atomic: fetch-and-add) or through the engine (spray); default target")
+        ->check(CLI::IsMember({"target", "write", "read", "send", "atomic", "spray"}))
         ->type_name("MODE");
     app.add_option("--peer", o.peer, "host of the target, for the TCP connection by which QPs find each other");
     app.add_option("--tcp-port", o.tcp_port, "of that connection; default 18600")->check(CLI::Range(1, 65535));
-    app.add_option("--gid-index", o.gid_index, "of the ports' addresses; default 1: the first that is configured")
-        ->check(CLI::Range(0, 255));
+    auto* gid_index =
+        app.add_option("--gid-index", o.gid_index, "of the ports' addresses; default 1: the first that is configured")
+            ->check(CLI::Range(0, 255));
     app.add_option_function<uint32_t>(
            "--size",
            [&](uint32_t size) {
                p.size = size;
                size_given = true;
            },
-           "bytes a message; default 65536, of atomics 8")
+           "bytes a message, or a block of spray; default 65536, of atomics 8")
         ->type_name("BYTES");
-    app.add_option("--qps", p.qps, "queue pairs; default 1");
-    app.add_option("--depth", p.depth, "requests under way a QP; default 16");
-    app.add_option("--batch", o.batch, "requests posted together, as one list; default 1");
-    app.add_option("--mtu", p.mtu, "path MTU of new QPs; default 4096, or what the ports allow");
+    auto* qps = app.add_option("--qps", p.qps, "queue pairs; default 1");
+    app.add_option("--depth", p.depth, "requests under way a QP, or a thread; default 16");
+    app.add_option("--batch", o.batch, "requests posted together, as one list or batch; default 1");
+    auto* mtu = app.add_option("--mtu", p.mtu, "path MTU of new QPs; default 4096, or what the ports allow");
     app.add_option("--duration", o.duration_s, "how long a run lasts; default until stop or Ctrl-C")
         ->check(CLI::Range(0.001, 1e6))
         ->type_name("SECONDS");
@@ -112,15 +135,33 @@ Options parse(int argc, char** argv) {
     app.add_option("--rate", o.rate_gbps, "offer so much, and no more. Latency then counts from when a request was due")
         ->check(CLI::Range(1e-6, 1e4))
         ->type_name("GBPS");
-    app.add_option_function<unsigned>(
-           "--priority", [&](unsigned level) { p.service_level = static_cast<uint8_t>(level); },
-           "service level; with the default configuration 5 to 7 go first, 1 last")
-        ->check(CLI::Range(0, 7));
+    auto* service_level = app.add_option_function<unsigned>(
+        "--priority", [&](unsigned level) { p.service_level = static_cast<uint8_t>(level); },
+        "service level; with the default configuration 5 to 7 go first, 1 last");
+    service_level->check(CLI::Range(0, 7));
     app.add_flag("--verify", p.verify,
-                 "every byte of every message; what is written is read back, and latency is of both");
-    app.add_option("--stats-period", o.stats_period_s, "a table of ports and impaired paths so often")
+                 "every byte of every message. What is written is read back: latency is of both,\n"
+                 "with spray of the WRITE alone");
+    app.add_option("--stats-period", o.stats_period_s, "a table of ports, impaired paths and priorities so often")
         ->check(CLI::Range(1, 86400))
         ->type_name("SECONDS");
+    const std::string spray = "spray";
+    app.add_option("--tent", o.tent, "the engine's configuration, of both ends; config/tent/engine.toml has all keys")
+        ->check(CLI::ExistingFile)
+        ->type_name("FILE")
+        ->group(spray);
+    std::vector<CLI::Option*> of_spray;
+    of_spray.push_back(app.add_option("--threads", p.qps, "that submit, each --depth requests; default 1"));
+    uint32_t slice_size = 0;
+    auto* slice = app.add_option("--slice-size", slice_size, "the least that a block is cut into; default 65536");
+    of_spray.push_back(slice->check(CLI::Range(4096, 1 << 30))->type_name("BYTES"));
+    std::string mix;
+    auto* priorities = app.add_option("--priority-mix", mix, "shares of requests, as high:20,low:80; default high:1");
+    of_spray.push_back(priorities->type_name("MIX"));
+    of_spray.push_back(app.add_option("--read-share", o.read_share, "of requests that are READs, 0 to 1; default 0")
+                           ->check(CLI::Range(0.0, 1.0))
+                           ->type_name("SHARE"));
+    for (CLI::Option* option : of_spray) option->group(spray);
     app.add_option("--json", o.json, "a line of JSON for each run")->type_name("FILE");
     app.add_option("--pcap", o.pcap, "what all ports send and receive, as pcapng (tools/wireshark/rove.lua shows it)")
         ->type_name("FILE");
@@ -137,6 +178,16 @@ Options parse(int argc, char** argv) {
         refuse(error.what());
     }
     if (p.mode == Mode::kAtomic && !size_given) p.size = 8;
+    for (const CLI::Option* option : p.mode == Mode::kSpray ? std::vector{qps, service_level} : of_spray)
+        if (option->count() != 0) refuse(option->get_name() + ": not of --mode " + to_string(p.mode));
+    if (priorities->count() != 0)
+        if (const std::string wrong = parse_mix(mix, o.priorities); !wrong.empty()) refuse("--priority-mix: " + wrong);
+    const auto replace = [&](const CLI::Option* option, const char* key, auto value) {
+        if (option->count() != 0) o.tent_keys.emplace_back(key, std::to_string(value));
+    };
+    replace(gid_index, "transports/rdma/device/gid_index", o.gid_index);
+    replace(mtu, "transports/rdma/endpoint/path_mtu", p.mtu);
+    replace(slice, "transports/rdma/workers/block_size", slice_size);
     if (p.mode != Mode::kTarget) {
         if (o.peer.empty()) refuse(std::string("--mode ") + to_string(p.mode) + " needs --peer");
         if (const char* wrong = invalid(p)) refuse(std::string("--") + wrong);

@@ -96,8 +96,18 @@ std::string to_text(const Report& report) {
     return aligned(plain) + nested;
 }
 
+Report latency_us(const Histogram& latency) {
+    const auto us = [](auto ns) { return static_cast<double>(ns) * 1e-3; };
+    return {{"least", us(latency.least())},     {"mean", us(latency.mean())},  {"p50", us(latency.at(0.5))},
+            {"p90", us(latency.at(0.9))},       {"p99", us(latency.at(0.99))}, {"p99.9", us(latency.at(0.999))},
+            {"p99.99", us(latency.at(0.9999))}, {"most", us(latency.most())}};
+}
+
 Report difference(const Report& now, const Report& before) {
-    if (now.is_number_unsigned() && before.is_number_unsigned()) return now.get<uint64_t>() - before.get<uint64_t>();
+    if (now.is_number_unsigned() && before.is_number_unsigned()) {
+        const auto last = now.get<uint64_t>(), first = before.get<uint64_t>();
+        return last >= first ? last - first : last;
+    }
     if (!now.is_object() || !before.is_object()) return now;
     Report result = Report::object();
     for (const auto& [name, value] : now.items())

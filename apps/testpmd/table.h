@@ -5,6 +5,7 @@
 #include <string>
 
 #include "datapath/report.h"
+#include "histogram.h"
 
 namespace rove::testpmd {
 
@@ -13,7 +14,11 @@ using datapath::Report;
 // Names and values under each other; objects of objects as a table, whose rows of zeros are left out.
 std::string to_text(const Report& report);
 
-// Numbers of `now` less those of `before`, wherever both have them; the rest of `now`.
+// Percentiles in microseconds.
+Report latency_us(const Histogram& latency);
+
+// Numbers of `now` less those of `before`, wherever both have them; the rest of `now`. What has begun anew, as the
+// counters of a memif whose peer went, counts from 0.
 Report difference(const Report& now, const Report& before);
 
 }  // namespace rove::testpmd

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 namespace rove::testpmd {
 
@@ -153,6 +154,10 @@ void Initiator::settle() {
     errors_ += connection_.receive_account().errors;
 }
 
+Report Initiator::report(double) const {
+    return {{"qps", plan_.qps}, {"latency_us", latency_us(latency_)}};
+}
+
 Responder::Responder(const std::vector<Rail>& rails, const Options& options, Connection connection,
                      const Introduction& theirs)
     : connection_(std::move(connection)),
@@ -170,7 +175,11 @@ Responder::Responder(const std::vector<Rail>& rails, const Options& options, Con
     connection_.send(session_.mine());
 }
 
-void Responder::poll() {
+void Responder::poll(uint64_t) {
+    reap();
+}
+
+void Responder::reap() {
     poll_all(session_, [&](const ibv_wc& wc) {
         const auto q = static_cast<uint32_t>(wc.wr_id);
         const uint64_t message = received_[q]++;
@@ -186,7 +195,7 @@ void Responder::settle() {
     const Account theirs = connection_.receive_account();
     for (uint64_t before = messages_ + 1; before != messages_;) {  // what was acknowledged is there
         before = messages_;
-        poll();
+        reap();
     }
     if (plan_.mode == Mode::kAtomic) {
         uint64_t sum = 0;
@@ -201,6 +210,10 @@ void Responder::settle() {
     messages_ = theirs.messages;
     connection_.send(Account{messages_, errors_});
     errors_ += theirs.errors;
+}
+
+Report Responder::report(double) const {
+    return {{"qps", plan_.qps}};
 }
 
 }  // namespace rove::testpmd

@@ -1,39 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of a run: Initiator posts requests and measures; Responder is the target. Neither blocks in poll().
-// Units: nanoseconds of `now_ns`, bytes.
+// The two ends of a run over verbs: Initiator posts requests and measures; Responder is the target. Units: nanoseconds
+// of `now_ns`, bytes.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "histogram.h"
+#include "run.h"
 #include "session.h"
 
 namespace rove::testpmd {
 
-class Initiator {
+class Initiator : public Run {
   public:
     Initiator(const std::vector<Rail>& rails, const Options& options, Connection connection);
 
-    // Reaps completions and posts what may be posted. Throws a Failure when a request fails.
-    void poll(uint64_t now_ns);
-    // From now on nothing is posted; done() when all has come back.
-    void stop() { stopping_ = true; }
-    bool done() const { return (stopping_ || finished_) && completed_ == posted_; }
-    // After done(): what the target says it got. Its errors are added to ours.
-    void settle();
+    const Plan& plan() const override { return session_.plan(); }
+    const Connection& connection() const override { return connection_; }
+    bool initiates() const override { return true; }
+    void poll(uint64_t now_ns) override;
+    void stop() override { stopping_ = true; }
+    bool done() const override { return (stopping_ || finished_) && completed_ == posted_; }
+    void settle() override;
 
-    const Session& session() const { return session_; }
-    const Connection& connection() const { return connection_; }
-    const Histogram& latency() const { return latency_; }
-    uint64_t completed() const { return completed_; }
-    uint64_t errors() const { return errors_; }
-
-    void clear() {
+    void clear() override {
         latency_ = {};
         cleared_ = completed_;
     }
-    uint64_t since_cleared() const { return completed_ - cleared_; }
+    uint64_t messages() const override { return completed_ - cleared_; }
+    uint64_t errors() const override { return errors_; }
+    Report report(double seconds) const override;
 
   private:
     struct Queue {
@@ -60,22 +57,24 @@ class Initiator {
     bool stopping_ = false, finished_ = false;
 };
 
-class Responder {
+class Responder : public Run {
   public:
     // `theirs` was received on `connection`; answers it.
     Responder(const std::vector<Rail>& rails, const Options& options, Connection connection,
               const Introduction& theirs);
 
-    void poll();
-    // Its account was received and answered.
-    void settle();
-
-    const Session& session() const { return session_; }
-    const Connection& connection() const { return connection_; }
-    uint64_t messages() const { return messages_; }  // that it saw: SENDs; after settle() all
-    uint64_t errors() const { return errors_; }
+    const Plan& plan() const override { return session_.plan(); }
+    const Connection& connection() const override { return connection_; }
+    bool initiates() const override { return false; }
+    void poll(uint64_t now_ns) override;
+    void settle() override;
+    uint64_t messages() const override { return messages_; }  // that it saw: SENDs; after settle() all
+    uint64_t errors() const override { return errors_; }
+    Report report(double seconds) const override;
 
   private:
+    void reap();
+
     Connection connection_;
     Session session_;
     const Plan plan_;

@@ -103,7 +103,8 @@ std::optional<bool> Device::agree_on_multipath(transport::QueuePair& qp, const t
         qp.hello.answer = Hello::Answer::kNone;  // an earlier attempt may have asked somebody else
         return qp.hello.has_promised(remote_qpn, peer);
     };
-    if (promised() || !was_silent(peer)) {
+    // Who was silent, which may be a dead rail's other end, is taken for a standard endpoint where that may be.
+    if (promised() || mode == transport::Mode::kMp || !was_silent(peer)) {
         std::random_device random;
         const uint32_t nonce = random() | 1;  // 0: nothing asked
         transport::Path way = path;

@@ -22,11 +22,13 @@ std::mutex mutex;
 std::vector<Engine*> engines;
 
 using Fields = std::vector<std::pair<const char*, uint64_t>>;
+using Texts = std::vector<std::pair<const char*, std::string>>;
 
-void add(rte_tel_data* data, const std::string& name, const Fields& fields) {
+void add(rte_tel_data* data, const std::string& name, const Fields& fields, const Texts& texts = {}) {
     rte_tel_data* one = rte_tel_data_alloc();
     if (one == nullptr) return;
     rte_tel_data_start_dict(one);
+    for (const auto& [key, value] : texts) rte_tel_data_add_dict_string(one, key, value.c_str());
     for (const auto& [key, value] : fields) rte_tel_data_add_dict_u64(one, key, value);
     std::string key = name;  // letters, digits, '_' and '/' are what DPDK takes
     for (char& c : key)
@@ -123,14 +125,62 @@ int show_transports(const char*, const char*, rte_tel_data* data) {
     });
 }
 
+std::string listed(const auto& values, auto&& text) {
+    std::string list;
+    for (const auto& value : values) list.append(list.empty() ? "" : ", ").append(text(value));
+    return list;
+}
+
+// In the order in which they are tried; then what holds where none matches.
+int show_policies(const char*, const char*, rte_tel_data* data) {
+    return answer(data, [&](Engine& engine) {
+        const auto transports = [](std::span<const Transport> order) {
+            return listed(order, [](Transport one) { return name(one); });
+        };
+        const auto type = [](SegmentType type) { return type == SegmentType::kMemory ? "memory" : "file"; };
+        const ::rove::tent::Config& config = engine.core().config();
+        for (const Policy& policy : config.policies) {
+            const std::span<const Transport> order = policy.transports;
+            add(data, policy.name, {{"min_size", policy.min_size}, {"max_size", policy.max_size}},
+                {{"segment_type", type(policy.segment_type)},
+                 {"priority", policy.priority ? name(*policy.priority) : "any"},
+                 {"devices",
+                  policy.devices.empty() ? "all" : listed(policy.devices, [](const auto& one) { return one; })},
+                 {"transports", transports(order.empty() ? default_order(policy.segment_type) : order)}});
+        }
+        for (const SegmentType segment : {SegmentType::kMemory, SegmentType::kFile})
+            add(data, std::string("default/") + type(segment), {},
+                {{"segment_type", type(segment)},
+                 {"transports", config.strict ? "none: strict" : transports(default_order(segment))}});
+    });
+}
+
+int show_slots(const char*, const char*, rte_tel_data* data) {
+    return answer(data, [&](Engine& engine) {
+        const Slots* slots = engine.core().slots();
+        if (slots == nullptr) return;
+        add(data, "slots",
+            {{"current_slot", slots->current_slot()},
+             {"rotating", uint64_t{slots->rotating()}},
+             {"rotations", slots->rotations()},
+             {"takeovers", slots->takeovers()}});
+        const uint8_t allowed = engine.core().allowed(monotonic_ns());
+        for (uint8_t p = 0; p < kPriorities; ++p)
+            add(data, name(static_cast<Priority>(p)), {{"may_send", allowed >> p & 1u}});
+    });
+}
+
 }  // namespace
 
 void show_in_telemetry(Engine& engine) {
     static const bool registered = [] {
-        rte_telemetry_register_cmd("/tent/devices", show_devices, "Devices of the TENT engine: load and learned bandwidth");
+        rte_telemetry_register_cmd("/tent/devices", show_devices,
+                                   "Devices of the TENT engine: load and learned bandwidth");
         rte_telemetry_register_cmd("/tent/rails", show_rails, "Rails of the TENT engine: state and counters");
         rte_telemetry_register_cmd("/tent/priorities", show_priorities, "Requests of the TENT engine by priority");
         rte_telemetry_register_cmd("/tent/transports", show_transports, "Bytes of the TENT engine by transport");
+        rte_telemetry_register_cmd("/tent/policies", show_policies, "Policies of the TENT engine, in their order");
+        rte_telemetry_register_cmd("/tent/slots", show_slots, "Time slots that the TENT engine shares with others");
         return true;
     }();
     (void)registered;

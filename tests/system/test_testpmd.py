@@ -18,28 +18,42 @@ TESTPMD = BUILD / "apps" / "rove-testpmd"
 class Pair:
     """A target, and the arguments of an initiator for it."""
 
-    def __init__(self, configs=None, target_options=()):
+    def __init__(self, configs=None, target_options=(), netns=(None, None), host="127.0.0.1"):
         self.configs = [write_toml(config) for config in configs or memif_pair()]
-        self.port = free_port()
-        self.target = Process([TESTPMD, "--", "--config", self.configs[0], "--tcp-port", self.port, *target_options], core=SERVER_CORE)
+        self.port = free_port(netns[0])
+        self.netns, self.host = netns, host
+        self.target = Process([TESTPMD, "--", "--config", self.configs[0], "--tcp-port", self.port, *target_options], core=SERVER_CORE,
+                              netns=netns[0])
         self.target.wait_listening(self.port)
 
     def arguments(self, *options):
-        return [TESTPMD, "--", "--config", self.configs[1], "--tcp-port", self.port, "--peer", "127.0.0.1", *options]
+        return [TESTPMD, "--", "--config", self.configs[1], "--tcp-port", self.port, "--peer", self.host, *options]
 
     def initiator(self, *options):
-        return Process(self.arguments(*options), core=CLIENT_CORE)
+        return Process(self.arguments(*options), core=CLIENT_CORE, netns=self.netns[1])
 
     def end(self):
         """The target ends by SIGTERM, in peace, and leaves nothing behind."""
         self.target.child.send_signal(signal.SIGTERM)
         self.target.succeed(STOPPED)
         clean(self.target)
+        self.no_sockets()
+
+    def no_sockets(self):
+        for config in self.configs:
+            for socket in re.findall("socket=([^,]+)", config.read_text()):
+                check(socket not in pathlib.Path("/proc/net/unix").read_text() and not pathlib.Path(socket).exists(), f"{socket} is left behind")
 
 
 def clean(process):
     check("FAIL" not in process.out() and "rror:" not in process.err(), process.story())
+    leaves_nothing(process)
+
+
+def leaves_nothing(process):
     check(not pathlib.Path(f"/var/run/dpdk/rove-{process.pid}").exists(), "EAL's directory is left behind")
+    leftovers = [file for place in ("/dev/hugepages", "/dev/shm") for file in pathlib.Path(place).glob(f"*rove-{process.pid}*")]
+    check(not leftovers, f"{leftovers} are left behind")
 
 
 def result(path):
@@ -101,7 +115,7 @@ def options():
     text = json.dumps(packets)
     check("rove.hello" in text and text.count('"mp SEND Only') == 0 and "rove.mpaeth.aack" in text, f"{len(packets)} packets")
     sends = [packet for packet in packets if packet.get("rove", {}).get("rove.opcode") == "0xc4"]
-    check(len(sends) == 20, f"{len(sends)} SENDs captured")
+    check(len({packet["rove"]["rove.psn"] for packet in sends}) == 20, f"{len(sends)} SENDs captured")
 
 
 test("testpmd/options", options, modes=("mp",))
@@ -123,6 +137,13 @@ def wrong_options():
         refused([*write, option, value], 2, option.strip("-"))
     refused([*write, "--size", "1000000", "--depth", "1000"], 2, "512 MiB")
     refused(["--", "--config", config, "--mode", "fly"], 2, "--mode", "fly")
+    spray = ["--", "--config", config, "--mode", "spray", "--peer", "127.0.0.1"]
+    for option, value in (("--threads", "0"), ("--threads", "65"), ("--slice-size", "1"), ("--read-share", "2"), ("--tent", "/nonexistent"),
+                          ("--priority-mix", "urgent:1"), ("--priority-mix", "high"), ("--priority-mix", "high:"), ("--priority-mix", "low:-1"),
+                          ("--priority-mix", "high:0"), ("--qps", "2"), ("--priority", "5")):
+        refused([*spray, option, value], 2, option)
+    for option, value in (("--threads", "2"), ("--slice-size", "65536"), ("--read-share", "1"), ("--priority-mix", "low:1")):
+        refused([*write, option, value], 2, f"{option}: not of --mode write")
     refused(["--", "--config", config, "--mode", "write"], 2, "--peer")
     refused(["--", "--config", config, "--peer", "here"], 2, "--peer")
     refused(["--", "--config", "/nonexistent.toml"], 2, "/nonexistent.toml")
@@ -339,7 +360,8 @@ def hostile_peer():
     pair = Pair()
     head = lambda size, qps, rails=1, mode=1: struct.pack(">IHBBIIIIBB", 0x526F7654, 1, mode, 0, size, qps, 16, 4096, 0, rails)
     for hostile in (b"GET / HTTP/1.0\r\n\r\n" + bytes(64), head(1 << 31, 1), head(64, 100000), head(64, 1, 0), head(64, 1, 200),
-                    head(64, 1, 1, 77), head(0xFFFFFFFF, 0xFFFFFFFF), head(64, 1) + bytes(28) + struct.pack(">II", 0xFFFFFFFF, 0)):
+                    head(64, 1, 1, 77), head(0xFFFFFFFF, 0xFFFFFFFF), head(64, 1) + bytes(28) + struct.pack(">II", 0xFFFFFFFF, 0),
+                    head(64, 65, 0, 5), head(1 << 26, 64, 0, 5), head(64, 1, 0, 5) + bytes(8) + b"\xff" * 256 + b"nonsense" * 8):
         with socket.create_connection(("127.0.0.1", pair.port), 5) as peer:
             peer.sendall(hostile)
             peer.settimeout(8)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo, shorter than its default, and what it says when a host dies."""
+import json
+import os
+import pathlib
+import signal
+import xml.etree.ElementTree
+
+from harness import BUILD, CORES, ROOT, SCRATCH, Process, check, once, unique
+
+SPRAY = ROOT / "apps" / "demos" / "spray"
+
+
+def demo(*options):
+    process = Process([SPRAY, *options], env={"ROVE_BUILD_DIR": str(BUILD)})
+    os.sched_setaffinity(process.pid, CORES)    # it gives its hosts a core each
+    return process
+
+
+def spray():
+    out, picture = SCRATCH / f"{unique()}.json", SCRATCH / f"{unique()}.svg"
+    run = demo("--seconds", "3", "--json", out, "--svg", picture).succeed(40)
+    check("every byte right" in run.out() and "rail 1 dies" in run.out() and "path 7" in run.out(), run.story())
+    said = json.loads(out.read_text())
+    well, lossy, whole, dead, back = said["phases"]
+    for phase in said["phases"]:
+        check(phase["rails_gbps"]["rove0"] > 0, str(phase))
+    check(min(well["rails_gbps"]["rove1"], back["rails_gbps"]["rove1"]) > 2 * dead["rails_gbps"]["rove1"], str(said["phases"]))
+    check(said["spray"]["errors"] == said["free"]["errors"] == 0 and said["tcp_gbps"] > 0, str(said))
+    svg = xml.etree.ElementTree.parse(picture)
+    text = " ".join(svg.getroot().itertext())
+    check(all(what in text for _, what in said["events"]) and len(said["events"]) == 4, text)
+    check(len(svg.findall(".//{*}polyline")) == 3, "three lines")
+
+
+def host_dies():
+    run = demo("--seconds", "4", "--json", SCRATCH / "none", "--svg", SCRATCH / "none")
+    run.wait_for(lambda: "loses" in run.out(), 20, "its first event")
+    children = pathlib.Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGKILL)
+    check(run.wait(30) == 1 and "rove: FAIL" in run.out(), run.story())
+    check(not (SCRATCH / "none").exists(), "results of a demo that failed")
+
+
+once("demo/spray", spray)
+once("demo/host-dies", host_dies)
