@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds rove and runs its tests; see tests/run.
 
-Unit tests run three times: as released; all of them under ASan and UBSan; those of meson's suite `threads` under TSan.
+Unit tests run under ASan and UBSan; those of meson's suite `threads` also under TSan, those of `optimized` also as released.
 Then the fuzz target (tests/fuzz/run) for a short time, and the system tests (tests/system/test_*.py) one by one.
 """
 import argparse
@@ -122,16 +122,17 @@ def run_gtest(meson_test, kind, results):
             results.add(name, outcome, took, detail)
 
 
-def run_unit(kind, results):
+def run_unit(kind, results, suite=None):
+    """Builds and runs the unit tests, those of `suite` if it is given."""
     directory = pathlib.Path(f"{BUILD}-{kind}") if kind else BUILD
     # meson setup alone is enough to list the tests; only their programs are built with sanitizers.
     if kind:
         build(directory, SANITIZERS[kind], ["build.ninja"])
     tests = introspect(directory, "tests")
-    if kind == "tsan":
-        tests = [test for test in tests if "threads" in suites(test)]
-    if kind and tests:
-        build(directory, SANITIZERS[kind], sorted({os.path.relpath(test["cmd"][0], directory) for test in tests}))
+    if suite:
+        tests = [test for test in tests if suite in suites(test)]
+    if tests:
+        build(directory, SANITIZERS.get(kind), sorted({os.path.relpath(test["cmd"][0], directory) for test in tests}))
     workers = 1 if kind == "tsan" else os.cpu_count()
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         list(pool.map(lambda test: run_gtest(test, kind, results), tests))
@@ -200,12 +201,13 @@ def main():
     started = time.monotonic()
     build(BUILD)
     if both or options.unit:
-        for kind in [""] if options.quick else ["", "asan"]:
-            run_unit(kind, results)
+        run_unit("", results, None if options.quick else "optimized")
+        if not options.quick:
+            run_unit("asan", results)
         # Each takes one core.
         with concurrent.futures.ThreadPoolExecutor() as pool:
             jobs = [pool.submit(run_fuzz, results, 5 if options.quick else 30)]
-            jobs += [] if options.quick else [pool.submit(run_unit, "tsan", results)]
+            jobs += [] if options.quick else [pool.submit(run_unit, "tsan", results, "threads")]
         for job in jobs:
             job.result()
     if both or options.system:
