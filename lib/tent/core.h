@@ -98,7 +98,9 @@ class Core {
   private:
     bool round(uint64_t now_ns);
     void release(Slice& slice);
-    void finish(Task& task);
+    void finish(Task& leader);
+    void finish_one(Task& task);
+    bool is_canceled(const Slice& slice) const;
 
     const ::rove::tent::Config config_;
     uint64_t instance_ = 0;

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "tent/telemetry.h"
+#include "tent/transports/io_uring/file.h"
+#include "tent/transports/io_uring/io_uring_backend.h"
 #include "tent/transports/rdma/rdma_backend.h"
 #include "tent/transports/shm/shm_backend.h"
 #include "tent/transports/tcp/tcp_backend.h"
@@ -72,6 +74,11 @@ Status Engine::open() {
         return {Code::kNotImplemented, "key 'metrics.enabled': only DPDK's telemetry is there so far"};
     Status status = open_transports();
     if (!status.ok()) return status;
+    if (config.enable_io_uring) {
+        auto io_uring = std::make_unique<IoUringBackend>(core_);
+        io_uring_ = io_uring.get();
+        backend(Transport::kIoUring) = std::move(io_uring);
+    }
     if (config.enable_shm) backend(Transport::kShm) = std::make_unique<ShmBackend>(core_, machine_);
     if (config.enable_tcp) {
         backend(Transport::kTcp) = std::make_unique<TcpBackend>(core_);
@@ -83,7 +90,7 @@ Status Engine::open() {
     host_ = config.rpc_server_hostname.empty() ? own_address() : config.rpc_server_hostname;
     const std::string address = host_ + ":" + std::to_string(server_.port());
     name_ = address;  // as p2p has it: whoever knows the name can ask us
-    peers_.set_local(name_, address);
+    peers_.set_local(name_, address, machine_);
     background_.start([this] { peers_.tidy(); });
     show_in_telemetry(*this);
     return {};
@@ -141,10 +148,15 @@ Status Engine::open_segment(const std::string& name, uint64_t* handle) {
         *handle = Peers::kLocal;
         return {};
     }
+    if (name.starts_with(kFileScheme)) {
+        Status status;
+        if (io_uring_ != nullptr) core_.with_lock([&] { status = io_uring_->start(); });
+        return status.ok() ? peers_.open(name, "", handle) : status;
+    }
     const size_t colon = name.rfind(':');
     if (colon == std::string::npos || colon == 0 || name.find_first_not_of("0123456789", colon + 1) != std::string::npos ||
         colon + 1 == name.size()) {
-        return {Code::kInvalidArgument, "segment '" + name + "': HOST:PORT of its engine is allowed (metadata_type p2p)"};
+        return {Code::kInvalidArgument, "segment '" + name + "': HOST:PORT of its engine (metadata_type p2p) and file:///PATH are allowed"};
     }
     return peers_.open(name, name, handle);
 }
@@ -157,9 +169,16 @@ Status Engine::segment_info(uint64_t handle, std::shared_ptr<const SegmentDesc>*
     return status;
 }
 
+Status Engine::find_process(uint64_t handle, std::shared_ptr<Peer>* out) {
+    Status status = peers_.find(handle, out);
+    if (status.ok() && (*out)->is_file())
+        return {Code::kInvalidArgument, "segment '" + (*out)->name() + "' is a file, not a process"};
+    return status;
+}
+
 Status Engine::probe(uint64_t handle) {
     std::shared_ptr<Peer> peer;
-    Status status = peers_.find(handle, &peer);
+    Status status = find_process(handle, &peer);
     if (!status.ok()) return status;
     if (peer->control().call(MessageType::kProbe, Json::object(), kProbeNs)) return {};
     return {Code::kRpcServiceError, "segment '" + peer->name() + "': no answer within " + std::to_string(kProbeNs / 1'000'000) +
@@ -247,7 +266,7 @@ Status Engine::notify(uint64_t handle, const NotificationText& notification) {
                                             " are allowed"};
     }
     std::shared_ptr<Peer> peer;
-    Status status = peers_.find(handle, &peer);
+    Status status = find_process(handle, &peer);
     if (!status.ok()) return status;
     const Json body{{"name", notification.name}, {"message", notification.message}};
     if (is_ok(peer->control().call(MessageType::kNotify, body, kNotifyNs))) return {};

@@ -27,6 +27,7 @@ class Peer {
     Peer& operator=(const Peer&) = delete;
 
     const std::string& name() const { return name_; }
+    bool is_file() const { return control_.address().empty(); }  // there is no process to ask
     ControlClient& control() { return control_; }
 
     // Any thread. Not null once the peer was opened.

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "tent/transports/io_uring/file.h"
+
 namespace rove::tent {
 
 namespace {
@@ -21,12 +23,20 @@ bool same_devices(const SegmentDesc& a, const SegmentDesc& b) {
 
 }  // namespace
 
-void Peers::set_local(std::string name, std::string address) {
+void Peers::set_local(std::string name, std::string address, std::string machine) {
+    machine_ = std::move(machine);
     const std::lock_guard lock(mutex_);
     handles_.assign(1, std::make_shared<Peer>(std::move(name), std::move(address)));
 }
 
 Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
+    if (peer.is_file()) {
+        SegmentDesc segment;
+        segment.machine = machine_;
+        Status status = describe_file(peer.name(), &segment);
+        if (status.ok()) *out = std::make_shared<const SegmentDesc>(std::move(segment));
+        return status;
+    }
     const auto answer = peer.control().call(MessageType::kDescribe, Json::object(), kOpenNs);
     if (!answer) return {Code::kRpcServiceError, "segment '" + peer.name() + "': no answer from " + peer.control().address()};
     auto segment = parse_segment(*answer);
@@ -44,7 +54,7 @@ Status Peers::connect(const std::shared_ptr<Peer>& peer) {
     Status status = describe(*peer, &segment);
     if (!status.ok()) return status;
     peer->set_segment(std::move(segment));
-    lease(peer);
+    if (!peer->is_file()) lease(peer);
     core_.with_lock([&] {
         const uint64_t now_ns = monotonic_ns();
         for (size_t i = 0; i < kTransports; ++i)

@@ -22,9 +22,10 @@ class Peers {
 
     Peers(Core& core, ControlServer& server) : core_(core), server_(server) {}
 
-    // Our own segment, at `address`.
-    void set_local(std::string name, std::string address);
-    // A handle. kRpcServiceError: nobody answers at `address`, or not as they must.
+    // Our own segment, at `address`, and our machine.
+    void set_local(std::string name, std::string address, std::string machine);
+    // A handle. kRpcServiceError: nobody answers at `address`, or not as they must. Files ("file://...") have no address;
+    // kInvalidArgument: describe_file() refuses.
     Status open(const std::string& name, const std::string& address, uint64_t* handle);
     // kInvalidEntry: no such handle. Requests under way go on.
     Status close(uint64_t handle);
@@ -47,6 +48,7 @@ class Peers {
 
     Core& core_;
     ControlServer& server_;
+    std::string machine_;
     mutable std::shared_mutex mutex_;
     std::vector<std::shared_ptr<Peer>> handles_;  // null: closed
     std::vector<std::shared_ptr<Peer>> closing_;

@@ -50,9 +50,10 @@ void verify_there(rove::tent::TransferEngine& engine, const Remote& remote, uint
 rove::tent::Request request(const Options& options, rove::tent::Request::OpCode opcode, void* source, const Remote& remote,
                             uint64_t offset, size_t length);
 
-// Scenarios of tent_errors.cc.
+// Scenarios of other files.
 int cancel(const Options& options);
 int errors(const Options& options);
+int files(const Options& options);
 int qos(const Options& options);
 int two_peers(const Options& options);
 

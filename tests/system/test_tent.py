@@ -186,6 +186,7 @@ def python_sample():
     sample(["python3", ROOT / "tests" / "system" / "tent_sample.py"], {"PYTHONPATH": str(module), "LD_PRELOAD": str(BUILD / "lib" / "verbs" / "librove-verbs.so")})
 
 
+once("tent/files", lambda: Process([program("tent_check"), "files"]).succeed(20), quick=True)
 once("tent/sample/c", lambda: sample([program("tent_sample_c")]), quick=True)
 once("tent/sample/c++", lambda: sample([program("tent_sample_cc")]), quick=True)
 once("tent/sample/python", python_sample, quick=True)
