@@ -59,7 +59,7 @@ struct Override {
 struct Config {
     MetadataType metadata_type = MetadataType::kP2p;
     std::string metadata_servers;        // "host:port,..."; needed for etcd and redis
-    std::string local_segment_name;      // empty: made from the address (p2p) or at random
+    std::string local_segment_name;      // of etcd and redis; empty: made up
     std::string rpc_server_hostname;     // empty: found
     uint16_t rpc_server_port = 0;        // 0: any that is free
     bool merge_requests = true;          // neighbours of one submit become one request (T-14)

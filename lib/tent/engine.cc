@@ -28,6 +28,13 @@ std::string boot_id() {
     return id;
 }
 
+std::string made_up_name() {
+    std::random_device random;
+    std::string name = "segment_noname_";
+    for (int i = 0; i < 8; ++i) name += static_cast<char>('a' + random() % 26);
+    return name;
+}
+
 bool is_ok(const std::optional<Json>& answer) {
     bool ok = false;
     return answer && get(*answer, "ok", &ok) && ok;
@@ -45,7 +52,8 @@ Engine::Engine(const ::rove::tent::Config& config)
                   if (rdma_ != nullptr) rdma_->passive().forget(instance);
                   tcp_server_.forget(instance);
               }),
-      peers_(core_, server_),
+      names_(config.metadata_type == MetadataType::kP2p ? nullptr : std::make_unique<Names>(MetadataStore::create(config))),
+      peers_(core_, server_, names_.get()),
       background_(core_),
       tcp_server_(memory_) {}
 
@@ -68,8 +76,6 @@ Status Engine::open() {
         core_.jobs().add([this, announcement = std::move(announcement)] { announce(announcement); });
     };
     const ::rove::tent::Config& config = core_.config();
-    if (config.metadata_type != MetadataType::kP2p)
-        return {Code::kNotImplemented, "key 'metadata_type': only \"p2p\" is there so far"};
     if (config.metrics.enabled)
         return {Code::kNotImplemented, "key 'metrics.enabled': only DPDK's telemetry is there so far"};
     Status status = open_transports();
@@ -90,6 +96,11 @@ Status Engine::open() {
     host_ = config.rpc_server_hostname.empty() ? own_address() : config.rpc_server_hostname;
     const std::string address = host_ + ":" + std::to_string(server_.port());
     name_ = address;  // as p2p has it: whoever knows the name can ask us
+    if (names_ != nullptr) {
+        name_ = config.local_segment_name.empty() ? made_up_name() : config.local_segment_name;
+        status = names_->publish(name_, address);
+        if (!status.ok()) return status;
+    }
     peers_.set_local(name_, address, machine_);
     background_.start([this] { peers_.tidy(); });
     show_in_telemetry(*this);
@@ -126,6 +137,7 @@ Status Engine::open_transports() {
 Engine::~Engine() {
     hide_from_telemetry(*this);
     background_.stop();
+    names_.reset();
     server_.stop();
     core_.jobs().stop();
     peers_.clear();  // from here on we change no memory of others, and the next line sees to ours
@@ -151,14 +163,15 @@ Status Engine::open_segment(const std::string& name, uint64_t* handle) {
     if (name.starts_with(kFileScheme)) {
         Status status;
         if (io_uring_ != nullptr) core_.with_lock([&] { status = io_uring_->start(); });
-        return status.ok() ? peers_.open(name, "", handle) : status;
+        return status.ok() ? peers_.open(name, handle) : status;
     }
+    if (names_ != nullptr) return peers_.open(name, handle);
     const size_t colon = name.rfind(':');
     if (colon == std::string::npos || colon == 0 || name.find_first_not_of("0123456789", colon + 1) != std::string::npos ||
         colon + 1 == name.size()) {
         return {Code::kInvalidArgument, "segment '" + name + "': HOST:PORT of its engine (metadata_type p2p) and file:///PATH are allowed"};
     }
-    return peers_.open(name, name, handle);
+    return peers_.open(name, handle);
 }
 
 Status Engine::segment_info(uint64_t handle, std::shared_ptr<const SegmentDesc>* out) {

@@ -17,6 +17,7 @@
 #include "tent/control/server.h"
 #include "tent/core.h"
 #include "tent/memory.h"
+#include "tent/metadata/names.h"
 #include "tent/peers.h"
 #include "tent/slicing.h"
 #include "tent/status.h"
@@ -123,6 +124,7 @@ class Engine {
 
     Core core_;
     ControlServer server_;
+    std::unique_ptr<Names> names_;  // null with p2p
     Peers peers_;
     Background background_;
     RdmaBackend* rdma_ = nullptr;  // of core_.backends(), as is

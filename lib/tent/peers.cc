@@ -44,7 +44,18 @@ Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
         return {Code::kRpcServiceError, "segment '" + peer.name() + "': " + peer.control().address() +
                                             " describes itself in a way that is not understood"};
     }
+    // An address that a store has from a process which is no more may be another's now.
+    if (names_ != nullptr && segment->name != peer.name()) {
+        return {Code::kRpcServiceError, "segment '" + peer.name() + "': " + peer.control().address() + " is now segment '" +
+                                            segment->name + "'"};
+    }
     *out = std::make_shared<const SegmentDesc>(std::move(*segment));
+    return {};
+}
+
+Status Peers::address_of(const std::string& name, std::string* address) {
+    if (names_ != nullptr && !name.starts_with(kFileScheme)) return names_->find(name, address);
+    *address = name.starts_with(kFileScheme) ? "" : name;
     return {};
 }
 
@@ -63,7 +74,7 @@ Status Peers::connect(const std::shared_ptr<Peer>& peer) {
     return {};
 }
 
-Status Peers::open(const std::string& name, const std::string& address, uint64_t* handle) {
+Status Peers::open(const std::string& name, uint64_t* handle) {
     const std::lock_guard opening(opening_);
     std::shared_ptr<Peer> peer;
     {
@@ -72,8 +83,11 @@ Status Peers::open(const std::string& name, const std::string& address, uint64_t
             if (one != nullptr && one->name() == name && !one->gone.load()) peer = one;
     }
     if (peer == nullptr || peer->segment() == nullptr) {
-        if (peer == nullptr) peer = std::make_shared<Peer>(name, address);
-        Status status = connect(peer);
+        std::string address;
+        Status status = peer == nullptr ? address_of(name, &address) : Status{};
+        if (!status.ok()) return status;
+        if (peer == nullptr) peer = std::make_shared<Peer>(name, std::move(address));
+        status = connect(peer);
         if (!status.ok()) return status;
     }
     const std::lock_guard lock(mutex_);
@@ -113,6 +127,9 @@ Status Peers::find(uint64_t handle, std::shared_ptr<Peer>* out) {
     const uint64_t now_ns = monotonic_ns();
     if (now_ns - peer.asked_ns < kAgainNs) return gone;
     peer.asked_ns = now_ns;
+    std::string address;
+    if (!address_of(peer.name(), &address).ok()) return gone;
+    peer.control().set_address(std::move(address));
     std::shared_ptr<const SegmentDesc> segment;
     if (!peer.control().call(MessageType::kProbe, Json::object(), kAskNs) || !describe(peer, &segment).ok()) return gone;
     if (!same_devices(*segment, *peer.segment())) {

@@ -12,6 +12,7 @@
 
 #include "tent/control/server.h"
 #include "tent/core.h"
+#include "tent/metadata/names.h"
 #include "tent/peer.h"
 
 namespace rove::tent {
@@ -20,13 +21,13 @@ class Peers {
   public:
     static constexpr uint64_t kLocal = 0;  // the handle of our own segment
 
-    Peers(Core& core, ControlServer& server) : core_(core), server_(server) {}
+    // `names`: null if a segment's name is its address.
+    Peers(Core& core, ControlServer& server, Names* names) : core_(core), server_(server), names_(names) {}
 
     // Our own segment, at `address`, and our machine.
     void set_local(std::string name, std::string address, std::string machine);
-    // A handle. kRpcServiceError: nobody answers at `address`, or not as they must. Files ("file://...") have no address;
-    // kInvalidArgument: describe_file() refuses.
-    Status open(const std::string& name, const std::string& address, uint64_t* handle);
+    // A handle. kRpcServiceError: nobody answers there, or not as they must; kInvalidArgument: no such name or file; kMetadataError.
+    Status open(const std::string& name, uint64_t* handle);
     // kInvalidEntry: no such handle. Requests under way go on.
     Status close(uint64_t handle);
     // The peer of a handle, with its process there as far as we know; asks again if it had gone. kInvalidEntry: no such handle;
@@ -41,6 +42,7 @@ class Peers {
     void clear();
 
   private:
+    Status address_of(const std::string& name, std::string* address);
     Status connect(const std::shared_ptr<Peer>& peer);
     Status describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out);
     void lease(const std::shared_ptr<Peer>& peer);
@@ -48,6 +50,7 @@ class Peers {
 
     Core& core_;
     ControlServer& server_;
+    Names* const names_;
     std::string machine_;
     mutable std::shared_mutex mutex_;
     std::vector<std::shared_ptr<Peer>> handles_;  // null: closed

@@ -54,6 +54,7 @@ rove::tent::Request request(const Options& options, rove::tent::Request::OpCode 
 int cancel(const Options& options);
 int errors(const Options& options);
 int files(const Options& options);
+int names(const Options& options);
 int qos(const Options& options);
 int two_peers(const Options& options);
 

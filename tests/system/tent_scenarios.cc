@@ -184,6 +184,7 @@ constexpr Scenario kAll[] = {
     {"cancel", "a request that is cancelled under way", cancel},
     {"errors", "what is refused, and how", errors},
     {"files", "WRITEs and READs of a file, and what is refused", files},
+    {"names", "segments by name, and a store that ends", names},
     {"qos", "HIGH requests alone and beside LOW ones", qos},
     {"two-peers", "requests to two peers", two_peers},
     {"stream", "WRITEs and READs that go on for some time", stream},

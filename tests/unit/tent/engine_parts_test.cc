@@ -4,6 +4,7 @@
 
 #include "tent/control/frame.h"
 #include "tent/memory.h"
+#include "tent/metadata/store.h"
 #include "tent/segment.h"
 #include "tent/task.h"
 #include "tent/transports/rdma/connection.h"
@@ -115,6 +116,18 @@ TEST(Endpoint, IsChecked) {
     EXPECT_FALSE(parse_endpoint(changed));
     changed["qpns"] = Json::array({1, 2});
     EXPECT_FALSE(parse_endpoint(changed));
+}
+
+TEST(Base64, AsRfc4648Has) {
+    const std::pair<std::string, std::string> vectors[] = {{"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}};
+    for (const auto& [bytes, text] : vectors) {
+        EXPECT_EQ(base64_encode(bytes), text);
+        EXPECT_EQ(base64_decode(text), bytes);
+    }
+    const std::string bytes("\xFF\0\x80~", 4);
+    EXPECT_EQ(base64_decode(base64_encode(bytes)), bytes);
+    EXPECT_FALSE(base64_decode("Zg="));
+    EXPECT_FALSE(base64_decode("Z*=="));
 }
 
 TEST(SlicePool, GivesAllOrNothing) {
