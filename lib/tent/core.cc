@@ -78,6 +78,11 @@ void Core::done(Slice& slice) {
     TransportCounters& counters = transports[static_cast<size_t>(task.selection.transport)];
     ++counters.slices;
     (task.direction == Direction::kRead ? counters.read_bytes : counters.write_bytes) += slice.length;
+    if (slots_ != nullptr) {
+        SlotCounters& slot = slot_counters[slots_->current_slot()];
+        ++slot.slices;
+        slot.bytes += slice.length;
+    }
     const uint64_t end = slice.remote + slice.length;
     for (Task* part = slice.part; part != nullptr && part->target < end; part = part->next_part) {
         const uint64_t bytes = std::min(part->target + part->bytes, end) - std::max(part->target, slice.remote);

@@ -9,6 +9,8 @@
 #include <random>
 #include <utility>
 
+#include "tent/metadata/names.h"
+#include "tent/metrics.h"
 #include "tent/telemetry.h"
 #include "tent/transports/io_uring/file.h"
 #include "tent/transports/io_uring/io_uring_backend.h"
@@ -76,8 +78,7 @@ Status Engine::open() {
         core_.jobs().add([this, announcement = std::move(announcement)] { announce(announcement); });
     };
     const ::rove::tent::Config& config = core_.config();
-    if (config.metrics.enabled)
-        return {Code::kNotImplemented, "key 'metrics.enabled': only DPDK's telemetry is there so far"};
+    remove_stale_memory();
     Status status = open_transports();
     if (!status.ok()) return status;
     if (config.enable_io_uring) {
@@ -104,7 +105,8 @@ Status Engine::open() {
     peers_.set_local(name_, address, machine_);
     background_.start([this] { peers_.tidy(); });
     show_in_telemetry(*this);
-    return {};
+    if (config.metrics.enabled) status = Metrics::start(config.metrics, *this, &metrics_);
+    return status;
 }
 
 Status Engine::open_transports() {
@@ -135,6 +137,7 @@ Status Engine::open_transports() {
 }
 
 Engine::~Engine() {
+    metrics_.reset();
     hide_from_telemetry(*this);
     background_.stop();
     names_.reset();

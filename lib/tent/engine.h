@@ -17,7 +17,6 @@
 #include "tent/control/server.h"
 #include "tent/core.h"
 #include "tent/memory.h"
-#include "tent/metadata/names.h"
 #include "tent/peers.h"
 #include "tent/slicing.h"
 #include "tent/status.h"
@@ -26,6 +25,7 @@
 namespace rove::tent {
 
 class IoUringBackend;
+class Metrics;
 class RdmaBackend;
 
 struct TransferRequest {
@@ -142,6 +142,8 @@ class Engine {
     std::mutex batch_mutex_;
     std::vector<std::unique_ptr<Batch>> all_batches_;
     std::vector<Batch*> free_batches_;
+
+    std::unique_ptr<Metrics> metrics_;
 
     std::mutex notification_mutex_;
     std::deque<NotificationText> notifications_;

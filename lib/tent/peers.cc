@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "tent/metadata/names.h"
 #include "tent/transports/io_uring/file.h"
 
 namespace rove::tent {

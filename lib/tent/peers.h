@@ -12,10 +12,11 @@
 
 #include "tent/control/server.h"
 #include "tent/core.h"
-#include "tent/metadata/names.h"
 #include "tent/peer.h"
 
 namespace rove::tent {
+
+class Names;
 
 class Peers {
   public:

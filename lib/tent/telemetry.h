@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engines of this process in DPDK's telemetry: /tent/devices, rails, priorities, transports.
+// The engines of this process in DPDK's telemetry: /tent/devices and the other tables of figures.h.
 #pragma once
 
 namespace rove::tent {

@@ -19,7 +19,7 @@ struct Options {
     uint64_t seed = 1;
     double seconds = 60;
     std::vector<size_t> sizes{1 << 20};
-    size_t depth = 4, rounds = 8;
+    size_t depth = 4, rounds = 8, offset = 0;
     int priority = 0, hint = 0;
     bool read_only = false, tolerate = false, lazy = false;
 };
@@ -55,6 +55,7 @@ int cancel(const Options& options);
 int errors(const Options& options);
 int files(const Options& options);
 int names(const Options& options);
+int obey(const Options& options);
 int qos(const Options& options);
 int two_peers(const Options& options);
 

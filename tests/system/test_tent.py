@@ -36,8 +36,9 @@ class Engines:
                               self.pair[0], SERVER_CORE)
         self.target.wait_for(self.target.json, 20, "its memory")
 
-    def start(self, scenario, *options):
-        return Process([program("tent_check"), scenario, "--peer", f"127.0.0.1:{self.port}", *options], self.pair[1], CLIENT_CORE)
+    def start(self, scenario, *options, config=None):
+        command = [program("tent_check"), scenario, "--peer", f"127.0.0.1:{self.port}", *options]
+        return Process(command, config or self.pair[1], CLIENT_CORE)
 
     def run(self, scenario, *options, timeout=50):
         process = self.start(scenario, *options)
