@@ -111,7 +111,7 @@ struct Settings {
 
 class TransferEngine {
   public:
-    // With the file that MC_TENT_CONF names, if any.
+    // With the file that MC_TENT_CONF names, if any. Other variables stand for single keys, for all constructors (config/tent/engine.toml).
     TransferEngine();
     explicit TransferEngine(const std::string& config_path);
     explicit TransferEngine(const Settings& settings);

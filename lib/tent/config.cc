@@ -88,7 +88,7 @@ void read_rdma(Table table, RdmaConfig& rdma) {
     table.uint("rail_error_threshold", rdma.rails.error_threshold, 1, 1'000'000);
     seconds(table, "rail_error_window_secs", rdma.rails.error_window_ns, 0.001, 86'400);
     seconds(table, "rail_cooldown_secs", rdma.rails.cooldown_ns, 0.001, 3'600);
-    table.uint("num_lanes", rdma.num_lanes, 1, 256);
+    table.uint("num_lanes", rdma.num_lanes, 1, kMaxLanes);
     table.uint("max_timeout_ns", rdma.max_timeout_ns, 1'000'000, 3'600'000'000'000);
     if (auto workers = table.table("workers")) {
         workers->uint("block_size", rdma.block_size, 4'096, uint64_t{1} << 30);

@@ -37,12 +37,13 @@ def low_beside_high(strict):
 
     try:
         before = done(low), done(high)
-        low.wait_for(lambda: shared(low)["rotations"] > 40, 20, "some rounds of slots")
+        begun = shared(low)["rotations"]
+        low.wait_for(lambda: shared(low)["rotations"] > begun + 15, 20, "some rounds of slots")
         after = done(low), done(high)
         grown = [{slot: b[slot] - a[slot] for slot in b} for a, b in zip(before, after)]
         check(all(grown[1].values()), f"HIGH was kept out of a slot: {grown}")
-        # What was posted when a slot ended is done in the next one; HIGH never pauses for an interval.
-        check(grown[0]["2"] > 10 * (grown[0]["0"] + grown[0]["1"]), f"LOW went on in slots of others: {grown}")
+        # What was posted when a slot ended is done in the next one. Without `strict`, LOW may go on while HIGH is not scheduled.
+        check(grown[0]["2"] > (grown[0]["0"] + grown[0]["1"] if strict else 0), f"LOW went on in slots of others: {grown}")
         first, second = sorted((low, high), key=lambda process: shared(process)["rotating"])
         check([shared(process)["rotating"] for process in (first, second)] == [0, 1], "one process rotates the slots")
         # The one of HIGH is killed, whichever it is: the other goes on. Slots of a LOW that is alone are its own, unless strict.

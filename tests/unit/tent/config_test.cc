@@ -359,7 +359,7 @@ TEST(TentConfig, OverridesAreCheckedLikeTheFile) {
     const Status status = Config::load("", bad, &config);
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_EQ(status.message(),
-              "configuration:1: key 'transports.rdma.num_lanes': got 'many', allowed an integer 1..256");
+              "configuration:1: key 'transports.rdma.num_lanes': got 'many', allowed an integer 1..64");
 }
 
 }  // namespace

@@ -103,7 +103,8 @@ TEST(Message, HostileJsonIsNoObject) {
 
 TEST(Endpoint, IsChecked) {
     Endpoint endpoint;
-    endpoint.qpns = {1, 2, 0xFFFFFF};
+    endpoint.qpns = {1, 2, 0xFFFFFF, 4, 5, 6};  // two lanes
+    endpoint.psns = {0, 0, 0, 0, 0, 0};
     const Json good = to_json(endpoint);
     ASSERT_TRUE(parse_endpoint(good));
     for (const auto& [key, value] : good.items()) {
@@ -112,9 +113,13 @@ TEST(Endpoint, IsChecked) {
         EXPECT_FALSE(parse_endpoint(changed)) << "without " << key;
     }
     Json changed = good;
-    changed["qpns"] = Json::array({1, 2, 0x1000000});
+    changed["qpns"] = Json::array({1, 2, 0x1000000, 4, 5, 6});
     EXPECT_FALSE(parse_endpoint(changed));
-    changed["qpns"] = Json::array({1, 2});
+    changed["qpns"] = Json::array({1, 2, 3});
+    EXPECT_FALSE(parse_endpoint(changed)) << "another number of PSNs";
+    changed["psns"] = changed["qpns"] = Json::array({1, 2});
+    EXPECT_FALSE(parse_endpoint(changed)) << "not of all priorities";
+    changed["psns"] = changed["qpns"] = Json(std::vector<int>(kPriorities * (kMaxLanes + 1), 1));
     EXPECT_FALSE(parse_endpoint(changed));
 }
 
