@@ -92,16 +92,15 @@ Status Engine::open() {
         const std::string error = tcp_server_.start(config.rpc_server_hostname);
         if (!error.empty()) return {Code::kRpcServiceError, "key 'rpc_server_hostname': " + error};
     }
+    // Before anybody asks for it.
+    if (names_ != nullptr) name_ = config.local_segment_name.empty() ? made_up_name() : config.local_segment_name;
     const std::string error = server_.start(config.rpc_server_hostname, config.rpc_server_port);
     if (!error.empty()) return {Code::kRpcServiceError, error};
     host_ = config.rpc_server_hostname.empty() ? own_address() : config.rpc_server_hostname;
     const std::string address = host_ + ":" + std::to_string(server_.port());
-    name_ = address;  // as p2p has it: whoever knows the name can ask us
-    if (names_ != nullptr) {
-        name_ = config.local_segment_name.empty() ? made_up_name() : config.local_segment_name;
-        status = names_->publish(name_, address);
-        if (!status.ok()) return status;
-    }
+    if (names_ == nullptr) name_ = address;  // as p2p has it: whoever knows the name can ask us
+    if (names_ != nullptr) status = names_->publish(name_, address);
+    if (!status.ok()) return status;
     peers_.set_local(name_, address, machine_);
     background_.start([this] { peers_.tidy(); });
     show_in_telemetry(*this);

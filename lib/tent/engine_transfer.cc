@@ -172,7 +172,8 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
     }
     uint64_t total = 0;
     if (status.ok()) {
-        if (core_.config().merge_requests) merge_neighbours(tasks);
+        // Not so much that slices become larger than a block.
+        if (core_.config().merge_requests) merge_neighbours(tasks, kMaxSlicesPerRequest * core_.config().rdma.block_size);
         for (const Task& task : tasks)
             if (!task.is_led) total += plan(task).count;
     }
@@ -201,7 +202,8 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
         if (announcement != nullptr) {
             task.announcement = announcement;
             auto& targets = announcement->targets;
-            if (!task.peer->is_file() && std::find(targets.begin(), targets.end(), task.peer) == targets.end()) targets.push_back(task.peer);
+            const bool is_told = std::find(targets.begin(), targets.end(), task.peer) != targets.end();
+            if (!is_told && !task.peer->is_file()) targets.push_back(task.peer);
         }
         task.state.store(TransferState::kPending);
         core_.begin(task);

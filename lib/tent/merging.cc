@@ -24,15 +24,22 @@ bool is_continued(const Task& one, const Task& by) {
 
 }  // namespace
 
-void merge_neighbours(std::span<Task> tasks) {
+void merge_neighbours(std::span<Task> tasks, uint64_t most_bytes) {
     thread_local std::vector<Task*> order;  // keeps its memory
     order.clear();
     for (Task& task : tasks) order.push_back(&task);
     if (!std::is_sorted(order.begin(), order.end(), goes_before)) std::sort(order.begin(), order.end(), goes_before);
-    for (size_t i = 1; i < order.size(); ++i) {
-        if (!is_continued(*order[i - 1], *order[i])) continue;
-        order[i - 1]->next_part = order[i];
-        order[i]->is_led = true;
+    Task* before = nullptr;
+    uint64_t bytes = 0;  // of the leader that `before` is of
+    for (Task* task : order) {
+        bytes += task->bytes;
+        if (before == nullptr || !is_continued(*before, *task) || bytes > most_bytes) {
+            bytes = task->bytes;
+        } else {
+            before->next_part = task;
+            task->is_led = true;
+        }
+        before = task;
     }
 }
 

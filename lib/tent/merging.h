@@ -13,9 +13,9 @@
 namespace rove::tent {
 
 // Links those of `tasks` that lie next to each other, here and at the peer, and are alike in all that decides how they
-// travel: direction, priority, hint, policy, devices, transport, and the registered buffers. Tasks must be as prepare()
-// leaves them.
-void merge_neighbours(std::span<Task> tasks);
+// travel: direction, priority, hint, policy, devices, transport, and the registered buffers; up to `most_bytes` in one.
+// Tasks must be as prepare() leaves them.
+void merge_neighbours(std::span<Task> tasks, uint64_t most_bytes);
 
 // All bytes that a leader carries.
 uint64_t carried_bytes(const Task& leader);

@@ -61,6 +61,8 @@ def names(kind):
     check(first.wait(5) == 0, first.story())
     store.server.kill(signal.SIGKILL)
     opens.succeed(20)
+    late = store.start("target", "d")
+    check(late.wait(10) == 1 and f"MetadataError: {kind} 127.0.0.1:{store.port}: " in late.err(), late.story())
 
 
 for _kind in ("etcd", "redis"):

@@ -16,7 +16,7 @@
 namespace rove::tent {
 namespace {
 
-constexpr size_t kBlock = 65536, kSmall = 4096, kBytes = 1 << 20;
+constexpr size_t kBlock = 65536, kSmall = 4096, kBytes = 48 << 20;
 
 class MergingTest : public testing::Test {
   protected:
@@ -89,6 +89,12 @@ TEST_F(MergingTest, NeighboursTravelAsOneInAnyOrder) {
     for (size_t i = 0; i < 32; ++i) requests.push_back(request((i * 5 % 32) * kSmall));
     EXPECT_EQ(carry(requests), 32 * kSmall / kBlock);
     EXPECT_EQ(carry({request(0, 100), request(100, 200'000), request(200'100, 1)}), 3u) << "not where slices begin";
+}
+
+TEST_F(MergingTest, SlicesStayABlock) {
+    start("true");
+    constexpr size_t kMost = 512 * kBlock;
+    EXPECT_EQ(carry({request(0, kMost - kSmall), request(kMost - kSmall, kSmall), request(kMost, kSmall)}), 512u + 1);
 }
 
 TEST_F(MergingTest, IsSwitchedOff) {

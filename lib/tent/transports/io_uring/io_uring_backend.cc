@@ -25,7 +25,7 @@ IoUringBackend::~IoUringBackend() {
 
 Status IoUringBackend::start() {
     if (started_) return {};
-    const int result = io_uring_queue_init(kDeep, &ring_, IORING_SETUP_CLAMP);
+    const int result = io_uring_queue_init(kDeep, &ring_, 0);
     if (result < 0) return {Code::kInternalError, std::string("transport io_uring: ") + std::strerror(-result)};
     started_ = true;
     return {};
