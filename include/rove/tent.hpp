@@ -52,7 +52,7 @@ struct Request {
     OpCode opcode = READ;      // READ: from the target to `source`
     void* source = nullptr;    // local memory, within one registered buffer
     SegmentID target_id = 0;   // of openSegment()
-    uint64_t target_offset = 0;  // the address in the owner's process, or the offset in a file
+    uint64_t target_offset = 0;  // the address in the owner's process, or the offset in the file
     size_t length = 0;
     int priority = PRIO_HIGH;
     std::string policy_name;   // takes this policy; empty: the first that matches
@@ -111,7 +111,7 @@ struct Settings {
 
 class TransferEngine {
   public:
-    // With the file that MC_TENT_CONF names, if any.
+    // With the file that MC_TENT_CONF names, if any. Other variables stand for single keys, for all constructors (config/tent/engine.toml).
     TransferEngine();
     explicit TransferEngine(const std::string& config_path);
     explicit TransferEngine(const Settings& settings);
@@ -130,7 +130,9 @@ class TransferEngine {
     // {"nics": [{"name", "numa_node", "bandwidth_gbps", "up"}]}
     std::string getLocalTopologyString() const;
 
-    // "" or our own name: handle 0. kInvalidArgument: not a name; kRpcServiceError: its process does not answer.
+    // "" or our own name: handle 0. "file:///PATH": a file or block device of this machine, from offset 0 to the end that it has now;
+    // getSegmentInfo(), and a request beyond, look again. kInvalidArgument: not a name, or a file that cannot be opened;
+    // kRpcServiceError: its process does not answer; kInternalError: the kernel has no io_uring for us.
     Status openSegment(SegmentID& handle, const std::string& name);
     Status closeSegment(SegmentID handle);
     Status getSegmentInfo(SegmentID handle, SegmentInfo& info);

@@ -88,7 +88,7 @@ void read_rdma(Table table, RdmaConfig& rdma) {
     table.uint("rail_error_threshold", rdma.rails.error_threshold, 1, 1'000'000);
     seconds(table, "rail_error_window_secs", rdma.rails.error_window_ns, 0.001, 86'400);
     seconds(table, "rail_cooldown_secs", rdma.rails.cooldown_ns, 0.001, 3'600);
-    table.uint("num_lanes", rdma.num_lanes, 1, 256);
+    table.uint("num_lanes", rdma.num_lanes, 1, kMaxLanes);
     table.uint("max_timeout_ns", rdma.max_timeout_ns, 1'000'000, 3'600'000'000'000);
     if (auto workers = table.table("workers")) {
         workers->uint("block_size", rdma.block_size, 4'096, uint64_t{1} << 30);
@@ -203,6 +203,8 @@ void read_all(Table& table, Config& config) {
     if (config.metadata_type != MetadataType::kP2p) table.require("metadata_servers", servers_allowed);
     config.metadata_servers = table.string("metadata_servers", servers_allowed).value_or("");
     config.local_segment_name = table.string("local_segment_name", "a name").value_or("");
+    if (config.metadata_type == MetadataType::kP2p && !config.local_segment_name.empty())
+        table.refuse(table.node("local_segment_name"), "local_segment_name", "with etcd or redis only: p2p names a segment HOST:PORT");
     config.rpc_server_hostname = table.string("rpc_server_hostname", "a host name or address").value_or("");
     table.uint("rpc_server_port", config.rpc_server_port, 0, 65'535);
     table.boolean("merge_requests", config.merge_requests);

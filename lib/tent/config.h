@@ -29,6 +29,8 @@ struct EndpointConfig {
     uint8_t send_retry_count = 7, send_rnr_count = 7, min_rnr_timer = 12;
 };
 
+inline constexpr uint32_t kMaxLanes = 64;
+
 // [transports.rdma]
 struct RdmaConfig {
     bool enable = true;
@@ -38,7 +40,7 @@ struct RdmaConfig {
     RailConfig rails;
     EndpointConfig endpoint;
     int gid_index = -1;                        // device.gid_index; -1: the first that suits
-    uint32_t num_lanes = 6;                    // QPs of a connection
+    uint32_t num_lanes = 1;                    // QPs of a connection for each priority
     uint64_t max_timeout_ns = 10'000'000'000;  // of a slice since it was submitted, all attempts together
     uint64_t block_size = 65'536;  // workers.block_size: bytes; the least slice of a request that is cut (T-1)
     uint32_t max_retry_count = 8;  // workers.max_retry_count: of a slice
@@ -59,7 +61,7 @@ struct Override {
 struct Config {
     MetadataType metadata_type = MetadataType::kP2p;
     std::string metadata_servers;        // "host:port,..."; needed for etcd and redis
-    std::string local_segment_name;      // empty: made from the address (p2p) or at random
+    std::string local_segment_name;      // of etcd and redis; empty: made up
     std::string rpc_server_hostname;     // empty: found
     uint16_t rpc_server_port = 0;        // 0: any that is free
     bool merge_requests = true;          // neighbours of one submit become one request (T-14)

@@ -61,9 +61,16 @@ uint8_t Core::allowed(uint64_t now_ns) const {
 bool Core::is_wanted(Slice& slice, uint64_t now_ns) {
     Task& task = *slice.task;
     if (now_ns >= task.deadline_ns && !task.failed) task.timed_out = true;
-    if (!task.failed && !task.timed_out && !task.canceled.load(std::memory_order_relaxed)) return true;
+    if (!task.failed && !task.timed_out && !is_canceled(slice)) return true;
     release(slice);
     return false;
+}
+
+bool Core::is_canceled(const Slice& slice) const {
+    const uint64_t end = slice.remote + slice.length;
+    for (const Task* part = slice.part; part != nullptr && part->target < end; part = part->next_part)
+        if (!part->canceled.load(std::memory_order_relaxed)) return false;
+    return true;
 }
 
 void Core::done(Slice& slice) {
@@ -71,7 +78,16 @@ void Core::done(Slice& slice) {
     TransportCounters& counters = transports[static_cast<size_t>(task.selection.transport)];
     ++counters.slices;
     (task.direction == Direction::kRead ? counters.read_bytes : counters.write_bytes) += slice.length;
-    task.transferred.store(task.transferred.load(std::memory_order_relaxed) + slice.length, std::memory_order_relaxed);
+    if (slots_ != nullptr) {
+        SlotCounters& slot = slot_counters[slots_->current_slot()];
+        ++slot.slices;
+        slot.bytes += slice.length;
+    }
+    const uint64_t end = slice.remote + slice.length;
+    for (Task* part = slice.part; part != nullptr && part->target < end; part = part->next_part) {
+        const uint64_t bytes = std::min(part->target + part->bytes, end) - std::max(part->target, slice.remote);
+        part->transferred.store(part->transferred.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+    }
     release(slice);
 }
 
@@ -124,7 +140,16 @@ void Core::release(Slice& slice) {
     if (--task.slices_left == 0 && task.fences == 0) finish(task);
 }
 
-void Core::finish(Task& task) {
+void Core::finish(Task& leader) {
+    for (Task *part = &leader, *next; part != nullptr; part = next) {
+        next = part->next_part;  // all parts are of one batch, which lasts until the last of them is final
+        part->failed = leader.failed;
+        part->timed_out = leader.timed_out;
+        finish_one(*part);
+    }
+}
+
+void Core::finish_one(Task& task) {
     PriorityCounters& counters = priorities[index(task.priority)];
     const bool whole = task.transferred.load(std::memory_order_relaxed) == task.bytes;
     TransferState state = TransferState::kCompleted;

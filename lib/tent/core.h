@@ -36,6 +36,10 @@ struct PriorityCounters {
     uint64_t failed = 0, timed_out = 0, canceled = 0;
 };
 
+struct SlotCounters {
+    uint64_t slices = 0, bytes = 0;  // that were done in it
+};
+
 class Core {
   public:
     // So many may be under way at once, in all requests: what is too much is refused, so a queue is never full.
@@ -89,6 +93,7 @@ class Core {
 
     std::array<TransportCounters, kTransports> transports{};
     std::array<PriorityCounters, kPriorities> priorities{};
+    std::array<SlotCounters, kPriorities> slot_counters{};  // as many slots as priorities
 
     // Called when a batch that was freed has nothing under way any more.
     std::function<void(Batch&)> recycle;
@@ -98,7 +103,9 @@ class Core {
   private:
     bool round(uint64_t now_ns);
     void release(Slice& slice);
-    void finish(Task& task);
+    void finish(Task& leader);
+    void finish_one(Task& task);
+    bool is_canceled(const Slice& slice) const;
 
     const ::rove::tent::Config config_;
     uint64_t instance_ = 0;

@@ -9,7 +9,11 @@
 #include <random>
 #include <utility>
 
+#include "tent/metadata/names.h"
+#include "tent/metrics.h"
 #include "tent/telemetry.h"
+#include "tent/transports/io_uring/file.h"
+#include "tent/transports/io_uring/io_uring_backend.h"
 #include "tent/transports/rdma/rdma_backend.h"
 #include "tent/transports/shm/shm_backend.h"
 #include "tent/transports/tcp/tcp_backend.h"
@@ -24,6 +28,13 @@ std::string boot_id() {
     std::string id;
     std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
     return id;
+}
+
+std::string made_up_name() {
+    std::random_device random;
+    std::string name = "segment_noname_";
+    for (int i = 0; i < 8; ++i) name += static_cast<char>('a' + random() % 26);
+    return name;
 }
 
 bool is_ok(const std::optional<Json>& answer) {
@@ -43,7 +54,8 @@ Engine::Engine(const ::rove::tent::Config& config)
                   if (rdma_ != nullptr) rdma_->passive().forget(instance);
                   tcp_server_.forget(instance);
               }),
-      peers_(core_, server_),
+      names_(config.metadata_type == MetadataType::kP2p ? nullptr : std::make_unique<Names>(MetadataStore::create(config))),
+      peers_(core_, server_, names_.get()),
       background_(core_),
       tcp_server_(memory_) {}
 
@@ -66,27 +78,34 @@ Status Engine::open() {
         core_.jobs().add([this, announcement = std::move(announcement)] { announce(announcement); });
     };
     const ::rove::tent::Config& config = core_.config();
-    if (config.metadata_type != MetadataType::kP2p)
-        return {Code::kNotImplemented, "key 'metadata_type': only \"p2p\" is there so far"};
-    if (config.metrics.enabled)
-        return {Code::kNotImplemented, "key 'metrics.enabled': only DPDK's telemetry is there so far"};
+    remove_stale_memory();
     Status status = open_transports();
     if (!status.ok()) return status;
+    if (config.enable_io_uring) {
+        auto io_uring = std::make_unique<IoUringBackend>(core_);
+        io_uring_ = io_uring.get();
+        backend(Transport::kIoUring) = std::move(io_uring);
+    }
     if (config.enable_shm) backend(Transport::kShm) = std::make_unique<ShmBackend>(core_, machine_);
     if (config.enable_tcp) {
         backend(Transport::kTcp) = std::make_unique<TcpBackend>(core_);
         const std::string error = tcp_server_.start(config.rpc_server_hostname);
         if (!error.empty()) return {Code::kRpcServiceError, "key 'rpc_server_hostname': " + error};
     }
+    // Before anybody asks for it.
+    if (names_ != nullptr) name_ = config.local_segment_name.empty() ? made_up_name() : config.local_segment_name;
     const std::string error = server_.start(config.rpc_server_hostname, config.rpc_server_port);
     if (!error.empty()) return {Code::kRpcServiceError, error};
     host_ = config.rpc_server_hostname.empty() ? own_address() : config.rpc_server_hostname;
     const std::string address = host_ + ":" + std::to_string(server_.port());
-    name_ = address;  // as p2p has it: whoever knows the name can ask us
-    peers_.set_local(name_, address);
+    if (names_ == nullptr) name_ = address;  // as p2p has it: whoever knows the name can ask us
+    if (names_ != nullptr) status = names_->publish(name_, address);
+    if (!status.ok()) return status;
+    peers_.set_local(name_, address, machine_);
     background_.start([this] { peers_.tidy(); });
     show_in_telemetry(*this);
-    return {};
+    if (config.metrics.enabled) status = Metrics::start(config.metrics, *this, &metrics_);
+    return status;
 }
 
 Status Engine::open_transports() {
@@ -117,8 +136,10 @@ Status Engine::open_transports() {
 }
 
 Engine::~Engine() {
+    metrics_.reset();
     hide_from_telemetry(*this);
     background_.stop();
+    names_.reset();
     server_.stop();
     core_.jobs().stop();
     peers_.clear();  // from here on we change no memory of others, and the next line sees to ours
@@ -141,12 +162,18 @@ Status Engine::open_segment(const std::string& name, uint64_t* handle) {
         *handle = Peers::kLocal;
         return {};
     }
+    if (name.starts_with(kFileScheme)) {
+        Status status;
+        if (io_uring_ != nullptr) core_.with_lock([&] { status = io_uring_->start(); });
+        return status.ok() ? peers_.open(name, handle) : status;
+    }
+    if (names_ != nullptr) return peers_.open(name, handle);
     const size_t colon = name.rfind(':');
     if (colon == std::string::npos || colon == 0 || name.find_first_not_of("0123456789", colon + 1) != std::string::npos ||
         colon + 1 == name.size()) {
-        return {Code::kInvalidArgument, "segment '" + name + "': HOST:PORT of its engine is allowed (metadata_type p2p)"};
+        return {Code::kInvalidArgument, "segment '" + name + "': HOST:PORT of its engine (metadata_type p2p) and file:///PATH are allowed"};
     }
-    return peers_.open(name, name, handle);
+    return peers_.open(name, handle);
 }
 
 Status Engine::segment_info(uint64_t handle, std::shared_ptr<const SegmentDesc>* out) {
@@ -157,9 +184,16 @@ Status Engine::segment_info(uint64_t handle, std::shared_ptr<const SegmentDesc>*
     return status;
 }
 
+Status Engine::find_process(uint64_t handle, std::shared_ptr<Peer>* out) {
+    Status status = peers_.find(handle, out);
+    if (status.ok() && (*out)->is_file())
+        return {Code::kInvalidArgument, "segment '" + (*out)->name() + "' is a file, not a process"};
+    return status;
+}
+
 Status Engine::probe(uint64_t handle) {
     std::shared_ptr<Peer> peer;
-    Status status = peers_.find(handle, &peer);
+    Status status = find_process(handle, &peer);
     if (!status.ok()) return status;
     if (peer->control().call(MessageType::kProbe, Json::object(), kProbeNs)) return {};
     return {Code::kRpcServiceError, "segment '" + peer->name() + "': no answer within " + std::to_string(kProbeNs / 1'000'000) +
@@ -247,7 +281,7 @@ Status Engine::notify(uint64_t handle, const NotificationText& notification) {
                                             " are allowed"};
     }
     std::shared_ptr<Peer> peer;
-    Status status = peers_.find(handle, &peer);
+    Status status = find_process(handle, &peer);
     if (!status.ok()) return status;
     const Json body{{"name", notification.name}, {"message", notification.message}};
     if (is_ok(peer->control().call(MessageType::kNotify, body, kNotifyNs))) return {};

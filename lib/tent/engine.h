@@ -18,11 +18,14 @@
 #include "tent/core.h"
 #include "tent/memory.h"
 #include "tent/peers.h"
+#include "tent/slicing.h"
 #include "tent/status.h"
 #include "tent/transports/tcp/tcp_server.h"
 
 namespace rove::tent {
 
+class IoUringBackend;
+class Metrics;
 class RdmaBackend;
 
 struct TransferRequest {
@@ -106,6 +109,7 @@ class Engine {
     Status open();
     Status open_transports();
     Json answer(MessageType type, const Json& body);
+    Status find_process(uint64_t handle, std::shared_ptr<Peer>* out);
     Json describe() const;
     Json close_connection(const Json& body);
     bool receive(const Json& body);
@@ -113,15 +117,18 @@ class Engine {
 
     Status add_memory(std::shared_ptr<LocalBuffer> buffer);
     Batch* find_batch(uint64_t id) const;
-    Status prepare(const TransferRequest& request, uint64_t now_ns, Task* task, uint64_t* slices);
+    Status prepare(const TransferRequest& request, uint64_t now_ns, Task* task);
+    SlicePlan plan(const Task& leader) const;
     void announce(const std::shared_ptr<Announcement>& announcement);
     bool can_carry(Transport transport, const SelectionContext& context) const;
 
     Core core_;
     ControlServer server_;
+    std::unique_ptr<Names> names_;  // null with p2p
     Peers peers_;
     Background background_;
-    RdmaBackend* rdma_ = nullptr;  // of core_.backends()
+    RdmaBackend* rdma_ = nullptr;  // of core_.backends(), as is
+    IoUringBackend* io_uring_ = nullptr;
     std::string name_, host_, machine_;
 
     std::map<uint64_t, uint32_t> leases_;  // of processes that hold connections to us; the control server's thread's
@@ -135,6 +142,8 @@ class Engine {
     std::mutex batch_mutex_;
     std::vector<std::unique_ptr<Batch>> all_batches_;
     std::vector<Batch*> free_batches_;
+
+    std::unique_ptr<Metrics> metrics_;
 
     std::mutex notification_mutex_;
     std::deque<NotificationText> notifications_;

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tent/engine.h"
-#include "tent/slicing.h"
+#include "tent/merging.h"
 
 namespace rove::tent {
 
@@ -79,7 +79,12 @@ Status Engine::free_batch(uint64_t id) {
     return {};
 }
 
-Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* task, uint64_t* slices) {
+SlicePlan Engine::plan(const Task& leader) const {
+    const uint64_t bytes = carried_bytes(leader);
+    return plan_slices(bytes, max_slices(bytes), core_.config().rdma.block_size);
+}
+
+Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* task) {
     const auto priority = to_priority(request.priority);
     if (!priority) {
         return {Code::kInvalidArgument, "priority " + std::to_string(request.priority) +
@@ -116,7 +121,11 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
     }
     task->direction = request.direction;
     task->priority = *priority;
+    task->source = static_cast<uint8_t*>(request.source);
+    task->target = request.target_offset;
     task->bytes = request.length;
+    task->next_part = nullptr;
+    task->is_led = false;
     task->deadline_ns = now_ns + core_.config().rdma.max_timeout_ns;
     task->failovers = task->slices_left = task->fences = 0;
     task->failed = task->timed_out = false;
@@ -124,6 +133,7 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
     task->transferred.store(0);
     Question& context = task->context;
     context = {};
+    context.segment_type = task->peer->is_file() ? SegmentType::kFile : SegmentType::kMemory;
     context.same_machine = task->segment->machine == machine_;
     context.bytes = request.length;
     context.priority = *priority;
@@ -136,7 +146,6 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
     context.policy_name = task->selection.policy != nullptr && !context.policy_name.empty()
                               ? std::string_view(task->selection.policy->name)
                               : std::string_view();
-    *slices = plan_slices(request.length, max_slices(request.length), core_.config().rdma.block_size).count;
     return status;
 }
 
@@ -156,13 +165,17 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
     }
     const uint64_t now_ns = monotonic_ns();
     const std::span<Task> tasks(batch->tasks.get() + first, requests.size());
-    uint64_t total = 0;
     Status status;
     for (size_t i = 0; i < requests.size() && status.ok(); ++i) {
-        uint64_t slices = 0;
-        status = prepare(requests[i], now_ns, &tasks[i], &slices);
+        status = prepare(requests[i], now_ns, &tasks[i]);
         tasks[i].batch = batch;
-        total += slices;
+    }
+    uint64_t total = 0;
+    if (status.ok()) {
+        // Not so much that slices become larger than a block.
+        if (core_.config().merge_requests) merge_neighbours(tasks, kMaxSlicesPerRequest * core_.config().rdma.block_size);
+        for (const Task& task : tasks)
+            if (!task.is_led) total += plan(task).count;
     }
     Slice* slice = status.ok() && total != 0 ? core_.pool().take(total) : nullptr;
     if (status.ok() && slice == nullptr && total != 0) {
@@ -185,26 +198,32 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
         announcement->tasks_left = static_cast<uint32_t>(requests.size());
     }
     batch->unfinished.fetch_add(static_cast<uint32_t>(requests.size()));
-    thread_local std::vector<Queued*> queued;  // keeps its memory
-    for (size_t i = 0; i < requests.size(); ++i) {
-        Task& task = tasks[i];
+    for (Task& task : tasks) {
         if (announcement != nullptr) {
             task.announcement = announcement;
             auto& targets = announcement->targets;
-            if (std::find(targets.begin(), targets.end(), task.peer) == targets.end()) targets.push_back(task.peer);
+            const bool is_told = std::find(targets.begin(), targets.end(), task.peer) != targets.end();
+            if (!is_told && !task.peer->is_file()) targets.push_back(task.peer);
         }
-        const SlicePlan plan = plan_slices(task.bytes, max_slices(task.bytes), core_.config().rdma.block_size);
-        task.slices_left = plan.count;
         task.state.store(TransferState::kPending);
         core_.begin(task);
+    }
+    thread_local std::vector<Queued*> queued;  // keeps its memory
+    for (Task& task : tasks) {
+        if (task.is_led) continue;
+        const SlicePlan plan = this->plan(task);
+        task.slices_left = plan.count;
         queued.clear();
+        Task* part = &task;
         for (uint32_t j = 0; j < plan.count; ++j) {
             Slice* next = static_cast<Slice*>(slice->next);
             slice->task = &task;
             slice->priority = task.priority;
-            slice->local = static_cast<uint8_t*>(requests[i].source) + plan.offset(j);
-            slice->remote = requests[i].target_offset + plan.offset(j);
+            slice->local = task.source + plan.offset(j);
+            slice->remote = task.target + plan.offset(j);
             slice->length = plan.bytes(j);
+            while (part->target + part->bytes <= slice->remote) part = part->next_part;
+            slice->part = part;
             slice->attempts = 0;
             slice->waits_for_device = false;
             queued.push_back(slice);

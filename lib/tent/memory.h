@@ -53,4 +53,7 @@ struct SharedMemory {
     void destroy();
 };
 
+// Removes what processes that were killed have left in /dev/shm.
+void remove_stale_memory();
+
 }  // namespace rove::tent

@@ -21,12 +21,15 @@ namespace rove::tent {
 
 class Peer {
   public:
-    Peer(std::string name, std::string address) : name_(std::move(name)), control_(std::move(address)) {}
+    // A file has no address: there is no process to ask.
+    Peer(std::string name, std::string address)
+        : name_(std::move(name)), is_file_(address.empty()), control_(std::move(address)) {}
     ~Peer() { set_lease(-1); }
     Peer(const Peer&) = delete;
     Peer& operator=(const Peer&) = delete;
 
     const std::string& name() const { return name_; }
+    bool is_file() const { return is_file_; }
     ControlClient& control() { return control_; }
 
     // Any thread. Not null once the peer was opened.
@@ -63,6 +66,7 @@ class Peer {
 
   private:
     const std::string name_;
+    const bool is_file_;
     ControlClient control_;
     mutable std::mutex mutex_;
     std::shared_ptr<const SegmentDesc> segment_;

@@ -6,6 +6,9 @@
 
 #include <algorithm>
 
+#include "tent/metadata/names.h"
+#include "tent/transports/io_uring/file.h"
+
 namespace rove::tent {
 
 namespace {
@@ -21,12 +24,20 @@ bool same_devices(const SegmentDesc& a, const SegmentDesc& b) {
 
 }  // namespace
 
-void Peers::set_local(std::string name, std::string address) {
+void Peers::set_local(std::string name, std::string address, std::string machine) {
+    machine_ = std::move(machine);
     const std::lock_guard lock(mutex_);
     handles_.assign(1, std::make_shared<Peer>(std::move(name), std::move(address)));
 }
 
 Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
+    if (peer.is_file()) {
+        SegmentDesc segment;
+        segment.machine = machine_;
+        Status status = describe_file(peer.name(), &segment);
+        if (status.ok()) *out = std::make_shared<const SegmentDesc>(std::move(segment));
+        return status;
+    }
     const auto answer = peer.control().call(MessageType::kDescribe, Json::object(), kOpenNs);
     if (!answer) return {Code::kRpcServiceError, "segment '" + peer.name() + "': no answer from " + peer.control().address()};
     auto segment = parse_segment(*answer);
@@ -34,7 +45,18 @@ Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
         return {Code::kRpcServiceError, "segment '" + peer.name() + "': " + peer.control().address() +
                                             " describes itself in a way that is not understood"};
     }
+    // An address that a store has from a process which is no more may be another's now.
+    if (names_ != nullptr && segment->name != peer.name()) {
+        return {Code::kRpcServiceError, "segment '" + peer.name() + "': " + peer.control().address() + " is now segment '" +
+                                            segment->name + "'"};
+    }
     *out = std::make_shared<const SegmentDesc>(std::move(*segment));
+    return {};
+}
+
+Status Peers::address_of(const std::string& name, std::string* address) {
+    if (names_ != nullptr && !name.starts_with(kFileScheme)) return names_->find(name, address);
+    *address = name.starts_with(kFileScheme) ? "" : name;
     return {};
 }
 
@@ -44,7 +66,7 @@ Status Peers::connect(const std::shared_ptr<Peer>& peer) {
     Status status = describe(*peer, &segment);
     if (!status.ok()) return status;
     peer->set_segment(std::move(segment));
-    lease(peer);
+    if (!peer->is_file()) lease(peer);
     core_.with_lock([&] {
         const uint64_t now_ns = monotonic_ns();
         for (size_t i = 0; i < kTransports; ++i)
@@ -53,7 +75,7 @@ Status Peers::connect(const std::shared_ptr<Peer>& peer) {
     return {};
 }
 
-Status Peers::open(const std::string& name, const std::string& address, uint64_t* handle) {
+Status Peers::open(const std::string& name, uint64_t* handle) {
     const std::lock_guard opening(opening_);
     std::shared_ptr<Peer> peer;
     {
@@ -62,8 +84,11 @@ Status Peers::open(const std::string& name, const std::string& address, uint64_t
             if (one != nullptr && one->name() == name && !one->gone.load()) peer = one;
     }
     if (peer == nullptr || peer->segment() == nullptr) {
-        if (peer == nullptr) peer = std::make_shared<Peer>(name, address);
-        Status status = connect(peer);
+        std::string address;
+        Status status = peer == nullptr ? address_of(name, &address) : Status{};
+        if (!status.ok()) return status;
+        if (peer == nullptr) peer = std::make_shared<Peer>(name, std::move(address));
+        status = connect(peer);
         if (!status.ok()) return status;
     }
     const std::lock_guard lock(mutex_);
@@ -103,6 +128,9 @@ Status Peers::find(uint64_t handle, std::shared_ptr<Peer>* out) {
     const uint64_t now_ns = monotonic_ns();
     if (now_ns - peer.asked_ns < kAgainNs) return gone;
     peer.asked_ns = now_ns;
+    std::string address;
+    if (!address_of(peer.name(), &address).ok()) return gone;
+    peer.control().set_address(std::move(address));
     std::shared_ptr<const SegmentDesc> segment;
     if (!peer.control().call(MessageType::kProbe, Json::object(), kAskNs) || !describe(peer, &segment).ok()) return gone;
     if (!same_devices(*segment, *peer.segment())) {

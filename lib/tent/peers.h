@@ -16,16 +16,19 @@
 
 namespace rove::tent {
 
+class Names;
+
 class Peers {
   public:
     static constexpr uint64_t kLocal = 0;  // the handle of our own segment
 
-    Peers(Core& core, ControlServer& server) : core_(core), server_(server) {}
+    // `names`: null if a segment's name is its address.
+    Peers(Core& core, ControlServer& server, Names* names) : core_(core), server_(server), names_(names) {}
 
-    // Our own segment, at `address`.
-    void set_local(std::string name, std::string address);
-    // A handle. kRpcServiceError: nobody answers at `address`, or not as they must.
-    Status open(const std::string& name, const std::string& address, uint64_t* handle);
+    // Our own segment, at `address`, and our machine.
+    void set_local(std::string name, std::string address, std::string machine);
+    // A handle. kRpcServiceError: nobody answers there, or not as they must; kInvalidArgument: no such name or file; kMetadataError.
+    Status open(const std::string& name, uint64_t* handle);
     // kInvalidEntry: no such handle. Requests under way go on.
     Status close(uint64_t handle);
     // The peer of a handle, with its process there as far as we know; asks again if it had gone. kInvalidEntry: no such handle;
@@ -40,6 +43,7 @@ class Peers {
     void clear();
 
   private:
+    Status address_of(const std::string& name, std::string* address);
     Status connect(const std::shared_ptr<Peer>& peer);
     Status describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out);
     void lease(const std::shared_ptr<Peer>& peer);
@@ -47,6 +51,8 @@ class Peers {
 
     Core& core_;
     ControlServer& server_;
+    Names* const names_;
+    std::string machine_;
     mutable std::shared_mutex mutex_;
     std::vector<std::shared_ptr<Peer>> handles_;  // null: closed
     std::vector<std::shared_ptr<Peer>> closing_;

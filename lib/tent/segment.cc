@@ -49,7 +49,7 @@ Json to_json(const SegmentDesc& segment) {
                            {"shm_offset", buffer.shm_offset}});
     }
     return {{"name", segment.name},
-            {"type", segment.kind == SegmentKind::kFile ? "file" : "memory"},
+            {"type", "memory"},
             {"instance", segment.instance},
             {"machine_id", segment.machine},
             {"pid", segment.pid},

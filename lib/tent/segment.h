@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,6 +32,8 @@ struct DeviceDesc {
     uint32_t mtu = 1024;  // largest path MTU
 };
 
+class OpenFile;  // transports/io_uring/file.h
+
 enum class SegmentKind : uint8_t { kMemory, kFile };
 
 struct SegmentDesc {
@@ -42,8 +45,7 @@ struct SegmentDesc {
     std::string data_address;    // host:port of the tcp transport, "" without
     std::vector<DeviceDesc> devices;
     std::vector<BufferDesc> buffers;  // by address
-    std::string path;                 // of a file
-    uint64_t file_length = 0;
+    std::shared_ptr<const OpenFile> file;  // of a file, which we have open ourselves: it does not travel
 
     // The buffer that holds all of [address, address + length), or null.
     const BufferDesc* find(uint64_t address, uint64_t length) const;

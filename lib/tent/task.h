@@ -30,6 +30,7 @@ enum class Direction : uint8_t { kRead, kWrite };
 
 struct Slice : Queued {
     Task* task = nullptr;
+    Task* part = nullptr;  // the first request of which it has bytes: `task`, or one that was merged into that
     uint8_t* local = nullptr;
     uint64_t remote = 0;  // the peer's address, or the offset in a file
     uint64_t length = 0;
@@ -63,6 +64,8 @@ struct Task {
     Batch* batch = nullptr;
     Direction direction = Direction::kRead;
     Priority priority = Priority::kHigh;
+    uint8_t* source = nullptr;
+    uint64_t target = 0;  // the peer's address, or the offset in a file
     uint64_t bytes = 0;
     uint64_t deadline_ns = 0;
     std::shared_ptr<LocalBuffer> local;
@@ -70,6 +73,9 @@ struct Task {
     const BufferDesc* remote = nullptr;  // of `segment`
     std::shared_ptr<Peer> peer;
     std::shared_ptr<Announcement> announcement;
+
+    Task* next_part = nullptr;  // merged (merging.h): the request that continues this one
+    bool is_led = false;        // it continues another
 
     Question context;
     Selection selection;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engines of this process in DPDK's telemetry: /tent/devices, rails, priorities, transports, policies, slots.
+// The engines of this process in DPDK's telemetry: the tables of figures.h, such as /tent/devices; /tent/policies.
 #pragma once
 
 namespace rove::tent {

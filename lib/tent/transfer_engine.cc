@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "tent/engine.h"
+#include "tent/environment.h"
 #include "tent/transports/rdma/rdma_backend.h"
 
 namespace rove::tent {
@@ -58,8 +59,11 @@ TransferEngine::TransferEngine(const Settings& settings) {
     if (file.empty() && named != nullptr) file = named;
     std::vector<Override> overrides;
     for (const auto& [key, value] : settings.values) overrides.push_back({key, value});
+    std::string variables;
+    for (Override& one : environment_overrides(&variables)) overrides.push_back(std::move(one));
     ::rove::tent::Config config;
     start_ = ::rove::tent::Config::load(file, overrides, &config);
+    if (!start_.ok() && !variables.empty()) start_ = {start_.code(), start_.message() + "; keys were set by" + variables};
     if (start_.ok()) start_ = Engine::start(config, &engine_);
 }
 

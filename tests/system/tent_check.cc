@@ -153,6 +153,7 @@ int main(int argc, char** argv) {
         command->add_option("--sizes", options.sizes, "bytes of a request")->delimiter(',');
         command->add_option("--depth", options.depth, "requests of a batch, or under way");
         command->add_option("--rounds", options.rounds, "batches of each kind");
+        command->add_option("--offset", options.offset, "of all requests, into the target's memory");
         command->add_option("--priority", options.priority, "0, 1, 2");
         command->add_option("--hint", options.hint, "transport_hint");
         command->add_flag("--read-only", options.read_only, "the target lets others only read");

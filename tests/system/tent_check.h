@@ -19,7 +19,7 @@ struct Options {
     uint64_t seed = 1;
     double seconds = 60;
     std::vector<size_t> sizes{1 << 20};
-    size_t depth = 4, rounds = 8;
+    size_t depth = 4, rounds = 8, offset = 0;
     int priority = 0, hint = 0;
     bool read_only = false, tolerate = false, lazy = false;
 };
@@ -50,9 +50,12 @@ void verify_there(rove::tent::TransferEngine& engine, const Remote& remote, uint
 rove::tent::Request request(const Options& options, rove::tent::Request::OpCode opcode, void* source, const Remote& remote,
                             uint64_t offset, size_t length);
 
-// Scenarios of tent_errors.cc.
+// Scenarios of other files.
 int cancel(const Options& options);
 int errors(const Options& options);
+int files(const Options& options);
+int names(const Options& options);
+int obey(const Options& options);
 int qos(const Options& options);
 int two_peers(const Options& options);
 

@@ -23,7 +23,7 @@ Request request(const Options& options, Request::OpCode opcode, void* source, co
     one.opcode = opcode;
     one.source = source;
     one.target_id = remote.segment;
-    one.target_offset = remote.address + offset;
+    one.target_offset = remote.address + options.offset + offset;
     one.length = length;
     one.priority = options.priority;
     one.transport_hint = static_cast<TransportType>(options.hint);
@@ -183,6 +183,9 @@ int stream(const Options& options) {
 constexpr Scenario kAll[] = {
     {"cancel", "a request that is cancelled under way", cancel},
     {"errors", "what is refused, and how", errors},
+    {"files", "WRITEs and READs of a file, and what is refused", files},
+    {"names", "segments by name, and a store that ends", names},
+    {"obey", "what the lines of standard input say", obey},
     {"qos", "HIGH requests alone and beside LOW ones", qos},
     {"two-peers", "requests to two peers", two_peers},
     {"stream", "WRITEs and READs that go on for some time", stream},

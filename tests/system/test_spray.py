@@ -87,7 +87,7 @@ def prompt_shows():
         check(list(policies) == ["bulk", "default/memory", "default/file"] and policies["bulk"]["transports"] == "rdma, tcp" and
               policies["bulk"]["priority"] == "low" and policies["default/memory"]["transports"].endswith("rdma, shm, tcp"), str(policies))
         slots = prompt.json("show tent slots")
-        check(slots["slots"]["rotations"] > 0 and slots["high"]["may_send"] == 1 and set(slots) == {"slots", "high", "medium", "low"}, str(slots))
+        check(slots["all"]["rotations"] > 0 and slots["all"]["high_may_send"] == 1 and set(slots) == {"0", "1", "2", "all"}, str(slots))
         ways, transports = prompt.json("show tent rails"), prompt.json("show tent transports")
         check(sum(one["write_bytes"] for one in ways.values()) > 0 and transports["rdma"]["slices"] > 0, f"{ways} {transports}")
         for what, word in (("devices", "ewma_bytes_per_s"), ("rails", "window_bytes"), ("policy", "bulk"), ("queues", "completed_requests"),

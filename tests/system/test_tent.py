@@ -36,8 +36,9 @@ class Engines:
                               self.pair[0], SERVER_CORE)
         self.target.wait_for(self.target.json, 20, "its memory")
 
-    def start(self, scenario, *options):
-        return Process([program("tent_check"), scenario, "--peer", f"127.0.0.1:{self.port}", *options], self.pair[1], CLIENT_CORE)
+    def start(self, scenario, *options, config=None):
+        command = [program("tent_check"), scenario, "--peer", f"127.0.0.1:{self.port}", *options]
+        return Process(command, config or self.pair[1], CLIENT_CORE)
 
     def run(self, scenario, *options, timeout=50):
         process = self.start(scenario, *options)
@@ -151,6 +152,22 @@ def dead_peer():
     check(dead["after"] > 0, f"its second life: {dead}")
 
 
+def lanes():
+    """Several QPs of each priority, asked for by a variable of the original; both ends have them, and bytes are right."""
+    engines = Engines(memif_pair())
+    command = [program("tent_check"), "stream", "--peer", f"127.0.0.1:{engines.port}", "--seconds", "0.5"]
+    initiator = Process(command, engines.pair[1], CLIENT_CORE, env={"MC_NUM_QP_PER_EP": "3"})
+    initiator.wait_for(initiator.json, 20, "start")
+    initiator.wait_for(lambda: transports(initiator)["rdma"]["slices"] > 0, 10, "use of the rail")
+    numbers = [telemetry(process.pid, "/rove/qps") for process in (initiator, engines.target)]
+    check([len(qps) for qps in numbers] == [9, 9], f"3 priorities, 3 lanes: {numbers}")
+    sent = [telemetry(initiator.pid, f"/rove/qp,{qp}") for qp in numbers[0]]
+    check(sum(qp["sq_posted"] > 10 for qp in sent) == 3, f"HIGH is to use its 3 QPs: {sent}")
+    initiator.succeed(10)
+    wrong = Process(command, engines.pair[1], CLIENT_CORE, env={"MC_MTU": "77"})
+    check(wrong.wait(10) == 1 and "path_mtu" in wrong.err() and "keys were set by MC_MTU" in wrong.err(), wrong.story())
+
+
 def cancelled():
     engines = Engines(memif_pair(impair={"rate_mbps": 200, "queue_packets": 1024}))
     engines.run("cancel", "--sizes", "16777216")
@@ -186,9 +203,11 @@ def python_sample():
     sample(["python3", ROOT / "tests" / "system" / "tent_sample.py"], {"PYTHONPATH": str(module), "LD_PRELOAD": str(BUILD / "lib" / "verbs" / "librove-verbs.so")})
 
 
+once("tent/files", lambda: Process([program("tent_check"), "files"]).succeed(20), quick=True)
 once("tent/sample/c", lambda: sample([program("tent_sample_c")]), quick=True)
 once("tent/sample/c++", lambda: sample([program("tent_sample_cc")]), quick=True)
 once("tent/sample/python", python_sample, quick=True)
+once("tent/lanes", lanes)
 once("tent/cancel", cancelled)
 once("tent/errors", refused, quick=True)
 once("tent/errors/read-only", refused, "--read-only")

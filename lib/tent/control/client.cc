@@ -11,6 +11,19 @@ ControlClient::~ControlClient() {
     for (const int fd : idle_) close(fd);
 }
 
+std::string ControlClient::address() const {
+    const std::lock_guard lock(mutex_);
+    return address_;
+}
+
+void ControlClient::set_address(std::string address) {
+    const std::lock_guard lock(mutex_);
+    if (address == address_) return;
+    address_ = std::move(address);
+    for (const int fd : idle_) close(fd);
+    idle_.clear();
+}
+
 std::optional<Json> ControlClient::exchange(int fd, MessageType type, const Json& body, uint64_t deadline_ns) {
     uint32_t sequence;
     {
@@ -30,8 +43,10 @@ std::optional<Json> ControlClient::exchange(int fd, MessageType type, const Json
 std::optional<Json> ControlClient::call(MessageType type, const Json& body, uint64_t timeout_ns) {
     const uint64_t deadline_ns = monotonic_ns() + timeout_ns;
     int fd = -1;
+    std::string address;
     {
         const std::lock_guard lock(mutex_);
+        address = address_;
         while (!idle_.empty() && fd < 0) {
             fd = idle_.back();
             idle_.pop_back();
@@ -43,7 +58,7 @@ std::optional<Json> ControlClient::call(MessageType type, const Json& body, uint
             }
         }
     }
-    if (fd < 0) fd = connect_to(address_, deadline_ns);
+    if (fd < 0) fd = connect_to(address, deadline_ns);
     if (fd < 0) return std::nullopt;
     std::optional<Json> answer = exchange(fd, type, body, deadline_ns);
     if (!answer) {
@@ -51,7 +66,11 @@ std::optional<Json> ControlClient::call(MessageType type, const Json& body, uint
         return answer;
     }
     const std::lock_guard lock(mutex_);
-    idle_.push_back(fd);
+    if (address == address_) {
+        idle_.push_back(fd);
+    } else {
+        close(fd);
+    }
     return answer;
 }
 

@@ -20,7 +20,9 @@ class ControlClient {
     ControlClient(const ControlClient&) = delete;
     ControlClient& operator=(const ControlClient&) = delete;
 
-    const std::string& address() const { return address_; }
+    std::string address() const;
+    // The process is elsewhere now. Calls under way go on.
+    void set_address(std::string address);
 
     // Sends and waits for the answer, at most `timeout_ns`. Nothing: the peer cannot be reached, or did not answer as it must.
     // Any thread.
@@ -29,8 +31,8 @@ class ControlClient {
   private:
     std::optional<Json> exchange(int fd, MessageType type, const Json& body, uint64_t deadline_ns);
 
-    const std::string address_;  // host:port
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
+    std::string address_;  // host:port
     std::vector<int> idle_;
     uint32_t sequence_ = 0;
 };

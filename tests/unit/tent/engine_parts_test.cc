@@ -4,6 +4,7 @@
 
 #include "tent/control/frame.h"
 #include "tent/memory.h"
+#include "tent/metadata/store.h"
 #include "tent/segment.h"
 #include "tent/task.h"
 #include "tent/transports/rdma/connection.h"
@@ -102,7 +103,8 @@ TEST(Message, HostileJsonIsNoObject) {
 
 TEST(Endpoint, IsChecked) {
     Endpoint endpoint;
-    endpoint.qpns = {1, 2, 0xFFFFFF};
+    endpoint.qpns = {1, 2, 0xFFFFFF, 4, 5, 6};  // two lanes
+    endpoint.psns = {0, 0, 0, 0, 0, 0};
     const Json good = to_json(endpoint);
     ASSERT_TRUE(parse_endpoint(good));
     for (const auto& [key, value] : good.items()) {
@@ -111,10 +113,26 @@ TEST(Endpoint, IsChecked) {
         EXPECT_FALSE(parse_endpoint(changed)) << "without " << key;
     }
     Json changed = good;
-    changed["qpns"] = Json::array({1, 2, 0x1000000});
+    changed["qpns"] = Json::array({1, 2, 0x1000000, 4, 5, 6});
     EXPECT_FALSE(parse_endpoint(changed));
-    changed["qpns"] = Json::array({1, 2});
+    changed["qpns"] = Json::array({1, 2, 3});
+    EXPECT_FALSE(parse_endpoint(changed)) << "another number of PSNs";
+    changed["psns"] = changed["qpns"] = Json::array({1, 2});
+    EXPECT_FALSE(parse_endpoint(changed)) << "not of all priorities";
+    changed["psns"] = changed["qpns"] = Json(std::vector<int>(kPriorities * (kMaxLanes + 1), 1));
     EXPECT_FALSE(parse_endpoint(changed));
+}
+
+TEST(Base64, AsRfc4648Has) {
+    const std::pair<std::string, std::string> vectors[] = {{"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}};
+    for (const auto& [bytes, text] : vectors) {
+        EXPECT_EQ(base64_encode(bytes), text);
+        EXPECT_EQ(base64_decode(text), bytes);
+    }
+    const std::string bytes("\xFF\0\x80~", 4);
+    EXPECT_EQ(base64_decode(base64_encode(bytes)), bytes);
+    EXPECT_FALSE(base64_decode("Zg="));
+    EXPECT_FALSE(base64_decode("Z*=="));
 }
 
 TEST(SlicePool, GivesAllOrNothing) {

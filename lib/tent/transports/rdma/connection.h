@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The QPs of a rail, a local device and a device of a peer: one for each priority, so that neither the datapath's rings (service
-// levels) nor the QP's order makes HIGH wait for LOW.
+// levels) nor the QP's order makes HIGH wait for LOW. num_lanes of each: QPs are the workers' in turn, so with as many lanes as a port
+// has workers a single rail keeps all of them busy.
 //
 // A connection has an active end, whose QPs READ and WRITE, and a passive end, whose QPs only answer. When anything goes wrong on a
 // rail, its connection is closed and never used again: the next one has new QPs.
@@ -18,6 +19,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "tent/config.h"
 #include "tent/segment.h"
@@ -29,7 +31,7 @@ namespace rove::tent {
 struct Endpoint {
     std::array<uint8_t, 16> gid{};
     uint32_t mtu = 1024;
-    std::array<uint32_t, kPriorities> qpns{}, psns{};
+    std::vector<uint32_t> qpns, psns;  // of lane 0 by priority, then of lane 1 ...
     uint64_t probe_address = 0;  // of a word that may be read
     uint32_t probe_rkey = 0;
 };
@@ -39,7 +41,7 @@ std::optional<Endpoint> parse_endpoint(const Json& object);
 class Connection {
   public:
     // Creates the QPs. Null: the device has no room for them.
-    static std::unique_ptr<Connection> create(const VerbsDevice& device, const EndpointConfig& config);
+    static std::unique_ptr<Connection> create(const VerbsDevice& device, const EndpointConfig& config, uint32_t lanes);
     ~Connection() { destroy(); }
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;
@@ -50,18 +52,23 @@ class Connection {
     // When this returns, nothing is sent, received or reported for these QPs any more.
     void destroy();
 
-    ibv_qp* qp(Priority priority) const { return qps_[index(priority)]; }
+    // Of the next lane.
+    ibv_qp* qp(Priority priority) {
+        if ((turn_ += kPriorities) >= qps_.size()) turn_ = 0;
+        return qps_[turn_ + index(priority)];
+    }
     const Endpoint& remote() const { return remote_; }
 
   private:
     Connection(const VerbsDevice& device, const EndpointConfig& config) : device_(device), config_(config) {}
-    int to_rtr(ibv_qp* qp, uint8_t priority);
-    int to_rts(ibv_qp* qp, uint8_t priority);
+    int to_rtr(size_t which);
+    int to_rts(size_t which);
 
     const VerbsDevice& device_;
     const EndpointConfig& config_;
-    std::array<ibv_qp*, kPriorities> qps_{};
-    std::array<uint32_t, kPriorities> psns_{};
+    std::vector<ibv_qp*> qps_;  // as Endpoint::qpns
+    std::vector<uint32_t> psns_;
+    size_t turn_ = 0;  // the first QP of the lane whose turn it was
     Endpoint remote_;
 };
 

@@ -25,15 +25,15 @@ Json PassiveConnections::connect(const Json& request) {
     ConnectionName name;
     std::string device_name;
     const Json empty = Json::object();
-    const auto endpoint = parse_endpoint(request.contains("endpoint") && request["endpoint"].is_object()
-                                             ? request["endpoint"]
-                                             : empty);
+    const auto endpoint =
+        parse_endpoint(request.contains("endpoint") && request["endpoint"].is_object() ? request["endpoint"] : empty);
     if (!name.parse(request) || !get(request, "device", &device_name) || !endpoint)
         return refusal("a field is missing or out of range");
-    const auto device = std::find_if(devices_.begin(), devices_.end(),
-                                     [&](const auto& one) { return one->name() == device_name; });
+    const auto device =
+        std::find_if(devices_.begin(), devices_.end(), [&](const auto& one) { return one->name() == device_name; });
     if (device == devices_.end()) return refusal("no device '" + device_name + "'");
-    std::unique_ptr<Connection> connection = Connection::create(**device, config_);
+    std::unique_ptr<Connection> connection =
+        Connection::create(**device, config_, static_cast<uint32_t>(endpoint->qpns.size() / kPriorities));
     if (connection == nullptr) return refusal("no room for QPs");
     const int error = connection->connect(*endpoint, false);
     if (error != 0) return refusal(std::strerror(error));

@@ -184,7 +184,7 @@ void RdmaChannel::connect(Rail& rail, std::vector<Task*> fenced) {
         }
         std::unique_ptr<Connection> connection;
         if (!closing_ && !peer_.gone.load())
-            connection = Connection::create(*backend_.devices()[rail.local], core_.config().rdma.endpoint);
+            connection = Connection::create(*backend_.devices()[rail.local], core_.config().rdma.endpoint, core_.config().rdma.num_lanes);
         if (connection != nullptr) {
             Json request = name.to_json();
             request["device"] = remote;

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The transport between memory and files of this machine, by the kernel's io_uring. One ring an engine; what a file has
+// under way belongs to its channel. Buffered: the kernel's page cache is asked first, and nothing has to be aligned.
+// Units: bytes.
+#pragma once
+
+#include <liburing.h>
+
+#include <vector>
+
+#include "tent/backend.h"
+#include "tent/core.h"
+
+namespace rove::tent {
+
+class FileChannel : public Channel {
+  public:
+    explicit FileChannel(Core& core);
+
+    bool available(const BufferDesc&) const override { return true; }
+    void abandon(uint64_t) override {}  // a file's process is the kernel
+    bool idle() const override { return out_ == 0; }
+
+  private:
+    friend class IoUringBackend;
+    size_t out_ = 0;  // slices with the kernel
+};
+
+class IoUringBackend : public Backend {
+  public:
+    explicit IoUringBackend(Core& core) : core_(core) {}
+    ~IoUringBackend() override;
+
+    // Makes the ring, when a file is opened for the first time. kInternalError: the kernel refuses.
+    Status start();
+
+    std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
+    // Waits for what is under way: the kernel reads and writes the program's memory.
+    void forget(Channel& channel) override;
+    bool progress(uint64_t now_ns) override;
+    uint64_t next_deadline(uint64_t) const override { return kNever; }
+
+  private:
+    static constexpr unsigned kDeep = 64;  // slices with the kernel at once, of all files
+
+    bool dispatch(FileChannel& channel, uint8_t allowed, uint64_t now_ns);
+    bool reap(uint64_t now_ns);
+
+    Core& core_;
+    io_uring ring_{};
+    bool started_ = false;
+    unsigned out_ = 0;  // slices with the kernel
+    std::vector<FileChannel*> channels_;
+    size_t first_ = 0;  // whose turn it is
+};
+
+}  // namespace rove::tent

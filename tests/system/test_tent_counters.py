@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Slots between two real processes, as telemetry shows them; figures for Prometheus; what a killed process leaves behind."""
+import pathlib
+import re
+import time
+import urllib.request
+
+from harness import SERVER_CORE, Process, check, free_port, memif_pair, once, program, telemetry, unique
+from test_tent import Engines, rails
+
+SHM = pathlib.Path("/dev/shm")
+
+
+def low_beside_high(strict):
+    """Bulk at LOW by one process, small requests at HIGH by another, each with a port of its own to the target."""
+    (target, bulk), (second, small) = memif_pair(), memif_pair()
+    target["device"].append(second["device"][0])
+    target["device"][1]["port"] = target["device"][1]["port"].replace("net_memif0", "net_memif1")
+    for config, address in ((target, "10.1.0.1/24"), (small, "10.1.0.2/24")):
+        config["device"][-1]["addresses"] = [address]
+    slots = f"/rove-test-{unique()}"
+    options = ("--set", f"transports/rdma/shared_quota_shm_path={slots}", "transports/rdma/slot_rotation_interval_ms=100",
+               f"transports/rdma/strict_slots={str(strict).lower()}", "transports/shm/enable=false",
+               # Promoted or not, LOW is LOW to the gate (T-11): were it not, this would show it.
+               "transports/rdma/priority_promotion_timeout_us=1000", "--seconds", "30")
+    engines = Engines([target, bulk])
+    low = engines.start("stream", "--priority", "2", "--sizes", "4194304", "--depth", "2", *options)
+    high = engines.start("stream", "--priority", "0", "--sizes", "4096", "--depth", "1", "--offset", "16777216", *options, config=small)
+    for process in (low, high):
+        process.wait_for(process.json, 20, "start")
+
+    def done(process):
+        return {name: row["slices"] for name, row in telemetry(process.pid, "/tent/slots").items() if name != "all"}
+
+    def shared(process):
+        return telemetry(process.pid, "/tent/slots")["all"]
+
+    try:
+        before = done(low), done(high)
+        begun = shared(low)["rotations"]
+        low.wait_for(lambda: shared(low)["rotations"] > begun + 15, 20, "some rounds of slots")
+        after = done(low), done(high)
+        grown = [{slot: b[slot] - a[slot] for slot in b} for a, b in zip(before, after)]
+        check(all(grown[1].values()), f"HIGH was kept out of a slot: {grown}")
+        # What was posted when a slot ended is done in the next one. Without `strict`, LOW may go on while HIGH is not scheduled.
+        check(grown[0]["2"] > (grown[0]["0"] + grown[0]["1"] if strict else 0), f"LOW went on in slots of others: {grown}")
+        first, second = sorted((low, high), key=lambda process: shared(process)["rotating"])
+        check([shared(process)["rotating"] for process in (first, second)] == [0, 1], "one process rotates the slots")
+        # The one of HIGH is killed, whichever it is: the other goes on. Slots of a LOW that is alone are its own, unless strict.
+        high.kill()
+        before, rotations = done(low), shared(low)["rotations"]
+        low.wait_for(lambda: shared(low)["rotations"] > rotations + 12, 20, "slots to go on")
+        check(shared(low)["rotating"] == 1, "nobody took over")
+        check(shared(low)["takeovers"] == (second is high), f"{shared(low)}")
+        alone = {slot: count - before[slot] for slot, count in done(low).items()}
+        check(alone["2"] > 0 and (alone["0"] + alone["1"] > alone["2"]) != strict, f"LOW alone: {alone}")
+    finally:
+        (SHM / slots[1:]).unlink(missing_ok=True)
+
+
+def scrape(port):
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+    values = re.findall(r'^(tent_\w+)\{(\w+)="([^"]*)"\} (\S+)$', text, re.M)
+    return text, {(name, label, of): float(value) for name, label, of, value in values}
+
+
+def prometheus():
+    engines, port, slots = Engines(rails()), free_port(), f"/rove-test-{unique()}"
+    options = ("--set", "metrics/enabled=true", f"metrics/http_port={port}")
+    try:
+        initiator = engines.start("stream", "--sizes", "1048576", "--seconds", "30", *options, f"transports/rdma/shared_quota_shm_path={slots}")
+        initiator.wait_for(initiator.json, 20, "start")
+        wanted = [("tent_device_completed_bytes_total", "device", "rove1"),
+                  ("tent_rail_write_bytes_total", "rail", f"127.0.0.1:{engines.port}/rove0-rove0"),
+                  ("tent_priority_completed_requests_total", "priority", "high"), ("tent_slot_bytes_total", "slot", "2"),
+                  ("tent_transport_read_bytes_total", "transport", "rdma")]
+        initiator.wait_for(lambda: all(scrape(port)[1].get(one, 0) > 0 for one in wanted), 10, "figures")
+        text, first = scrape(port)
+        check("# TYPE tent_device_completed_bytes_total counter" in text and "# TYPE tent_device_inflight_bytes gauge" in text, text)
+        initiator.wait_for(lambda: scrape(port)[1][wanted[-1]] > first[wanted[-1]], 10, "growth")
+        other = engines.start("target", *options)
+        check(other.wait(10) == 1 and "nobody can listen on 127.0.0.1" in other.err(), other.story())
+    finally:
+        (SHM / slots[1:]).unlink(missing_ok=True)
+
+
+def memory_of(process):
+    return {path.name for path in SHM.glob(f"rove-tent-{process.pid}-*")}
+
+
+def stale_memory():
+    def target():
+        process = Process([program("tent_check"), "target", "--bytes", "4096"], core=SERVER_CORE)
+        process.wait_for(process.json, 20, "its memory")
+        return process
+
+    dies, lives = target(), target()
+    left = memory_of(dies)
+    dies.kill()
+    check(left and memory_of(dies) == left, "a process that is killed leaves its memory behind")
+    target()
+    check(not memory_of(dies), f"{left} is still there")
+    check(memory_of(lives), "memory of a living process was removed")
+
+
+once("tent/slots/two-processes", low_beside_high, False)
+once("tent/slots/strict", low_beside_high, True)
+once("tent/metrics/prometheus", prometheus)
+once("tent/memory/stale", stale_memory, quick=True)

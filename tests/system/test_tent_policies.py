@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The policies of config/tent/policies.toml, one by one: which transports and ports the bytes really took."""
+import os
+import subprocess
+import time
+import types
+
+from harness import CLIENT_CORE, ROOT, SCRATCH, Process, Skip, check, device_arguments, device_string, once, program, shipped, telemetry, unique
+from test_tent import QUICK_TIMEOUT, Engines, impair
+
+POLICIES = ROOT / "config" / "tent" / "policies.toml"
+HIGH, MEDIUM, LOW = 0, 1, 2
+BULK = 104857600
+COMPLETED = {"code": "Ok", "state": 4}
+
+
+def four_rails():
+    """One port more than the policies name."""
+    name, pair = f"rove-test-{unique()}", []
+    for config, end in ((shipped("two-rails-a"), 1), (shipped("two-rails-b"), 2)):
+        driver, arguments = device_arguments(config["device"][0]["port"])
+        config["device"] = [{"port": device_string(f"net_memif{i}", {**arguments, "socket": f"{name}-{i}"}),
+                             "addresses": [f"10.0.{i}.{end}/24"], "mtu": 4096} for i in range(4)]
+        pair.append(config)
+    return pair
+
+
+class Initiator:
+    def __init__(self, engines, *options, other_machine=False, peer=None):
+        command = [program("tent_check"), "obey", "--config", POLICIES, "--peer", peer or f"127.0.0.1:{engines.port}", *QUICK_TIMEOUT,
+                   *options]
+        if other_machine:  # to the engine, a machine is its boot
+            boot = SCRATCH / unique()
+            boot.write_text("another machine's\n")
+            command = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"', boot, *command]
+        self.process = Process(command, engines.pair[1], CLIENT_CORE, stdin=True)
+        self.process.wait_for(self.process.json, 20, "start")
+
+    def tables(self):
+        answer = {}
+        for table in ("transports", "devices"):
+            answer |= {name: row for name, row in telemetry(self.process.pid, f"/tent/{table}").items()}
+        return {name: row.get("completed_bytes", row.get("read_bytes", 0) + row.get("write_bytes", 0)) for name, row in answer.items()}
+
+    def ask(self, *words):
+        """What became of it, and the transports and devices that carried bytes of it."""
+        before, answers = self.tables(), len(self.process.json())
+        self.process.child.stdin.write((" ".join(map(str, words)) + "\n").encode())
+        self.process.child.stdin.flush()
+        self.process.wait_for(lambda: len(self.process.json()) > answers, 30, "answer")
+        after = self.tables()
+        return self.process.json()[-1], {name for name in after if after[name] != before[name]}
+
+    def expect(self, carriers, *words, answer=COMPLETED):
+        got, used = self.ask(*words)
+        check(got == answer, f"{words}: {got} instead of {answer}")
+        ports = {name for name in used if name.startswith("rove")}
+        check(used - ports == carriers, f"{words}: carried by {used} instead of {carriers}")
+        check(("rdma" in carriers) == bool(ports), f"{words}: ports {ports}, transports {used - ports}")
+        return ports
+
+    def end(self):
+        self.process.child.stdin.close()
+        self.process.succeed(10)
+
+
+def same_machine():
+    engines = Engines(four_rails(), "--bytes", str(BULK))
+    initiator = Initiator(engines)
+    initiator.expect({"shm"}, HIGH, 1 << 20)                            # NVLink is not there
+    initiator.expect({"rdma"}, MEDIUM, 1 << 20)
+    initiator.expect({"rdma"}, LOW, BULK)
+    initiator.expect({"rdma"}, LOW, 65536)                              # none matches: the default order
+    # A hint goes before the policy's order, and may be refused.
+    initiator.expect({"tcp"}, MEDIUM, 65536, 7)
+    initiator.expect(set(), MEDIUM, 65536, 4, answer={"code": "InvalidArgument", "state": 0})
+    # By name, whatever else the policy asks for.
+    ports = set().union(*(initiator.expect({"rdma"}, MEDIUM, size, 0, "high_priority_remote") for size in (64, 65536, 8 << 20)))
+    check(ports == {"rove0", "rove1", "rove2"}, f"took {ports}")
+    initiator.end()
+    strict = Initiator(engines, "--set", "strict=true")
+    strict.expect(set(), LOW, 65536, answer={"code": "InvalidArgument", "state": 0})
+    strict.end()
+    engines.target.stop()
+
+
+def other_machine():
+    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
+        raise Skip("needs root for a mount namespace")
+    engines = Engines(four_rails(), "--bytes", str(BULK))
+    initiator = Initiator(engines, other_machine=True)
+    ports = set().union(*(initiator.expect({"rdma"}, HIGH, size) for size in (64, 4096, 65536, 65536, 8 << 20)))
+    check(ports == {"rove0", "rove1", "rove2"}, f"took {ports}")
+    used = initiator.expect({"rdma"}, MEDIUM, 32 << 20)
+    check("rove3" in used, f"no policy keeps rove3 from MEDIUM, which took {used}")
+    # All ports die under way: the next transport of the policy's list, if it has one.
+    for device in ("rove0", "rove1", "rove2", "rove3"):
+        impair(engines, initiator.process, device, "down=true")
+    answer, used = initiator.ask(LOW, BULK)
+    check(answer == COMPLETED and "tcp" in used, f"{answer}, by {used}")
+    answer, used = initiator.ask(HIGH, 65536)
+    check(answer != COMPLETED and not used, f"{answer}, by {used}")
+    for device in ("rove0", "rove1", "rove2", "rove3"):
+        impair(engines, initiator.process, device, "down=false")
+    deadline = time.monotonic() + 10
+    while initiator.ask(HIGH, 65536)[0] != COMPLETED:
+        check(time.monotonic() < deadline, "the ports are back, and are not used")
+    initiator.end()
+    engines.target.stop()
+
+
+def file():
+    path = SCRATCH / unique()
+    path.write_bytes(bytes(1 << 20))
+    initiator = Initiator(types.SimpleNamespace(pair=four_rails()), peer=f"file://{path}")
+    for priority in (HIGH, MEDIUM, LOW):
+        initiator.expect({"io_uring"}, priority, 1 << 20)               # GDS is not there
+    initiator.end()
+
+
+once("tent/policies/same-machine", same_machine)
+once("tent/policies/other-machine", other_machine)
+once("tent/policies/file", file)
