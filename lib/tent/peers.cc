@@ -61,7 +61,7 @@ Status Peers::open(const std::string& name, const std::string& address, uint64_t
         for (const auto& one : handles_)
             if (one != nullptr && one->name() == name && !one->gone.load()) peer = one;
     }
-    if (peer == nullptr || peer->segment() == nullptr) {
+    if (peer == nullptr || !peer->known()) {
         if (peer == nullptr) peer = std::make_shared<Peer>(name, address);
         Status status = connect(peer);
         if (!status.ok()) return status;
@@ -94,10 +94,10 @@ Status Peers::find(uint64_t handle, std::shared_ptr<Peer>* out) {
         if (handle < handles_.size()) *out = handles_[handle];
     }
     if (*out == nullptr) return {Code::kInvalidEntry, "segment handle " + std::to_string(handle) + " is not open"};
-    if (!(*out)->gone.load() && (*out)->segment() != nullptr) return {};
+    if (!(*out)->gone.load(std::memory_order_relaxed) && (*out)->known()) return {};
     const std::lock_guard opening(opening_);
     Peer& peer = **out;
-    if (peer.segment() == nullptr) return connect(*out);
+    if (!peer.known()) return connect(*out);
     if (!peer.gone.load()) return {};
     const Status gone{Code::kRpcServiceError, "segment '" + peer.name() + "': its process has gone"};
     const uint64_t now_ns = monotonic_ns();
