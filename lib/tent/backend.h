@@ -52,6 +52,10 @@ class Backend {
 
     // Moves what can be moved. Returns whether anything did.
     virtual bool progress(uint64_t now_ns) = 0;
+    // Something was queued: moves what can be moved without looking for what has come.
+    virtual bool dispatch(uint64_t now_ns) { return progress(now_ns); }
+    // Before a round: nothing has come and nothing waits, so that progress() would move nothing.
+    virtual bool quiet() { return false; }
     // When it must be called again though nobody submits or polls; kNever: not.
     virtual uint64_t next_deadline(uint64_t now_ns) const = 0;
 };

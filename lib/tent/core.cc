@@ -3,6 +3,7 @@
 #include "tent/core.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace rove::tent {
@@ -11,7 +12,24 @@ void Core::try_drive() {
     drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     if (waiting_.load(std::memory_order_relaxed) != 0) return;
     std::unique_lock lock(drive_, std::try_to_lock);
-    if (lock.owns_lock()) round(monotonic_ns());
+    if (!lock.owns_lock()) return;
+    // Most looks find nothing: for them not even the clock is read, and some are taken at a call, which costs more than they do.
+    // Whoever drives so seldom that this matters has the background thread.
+    const auto quiet = [](const auto& backend) { return backend == nullptr || backend->quiet(); };
+    for (uint32_t i = 0; i < kLooks; ++i) {
+        if (++polls_ % kQuickPolls != 0 && std::all_of(backends_.begin(), backends_.end(), quiet)) continue;
+        round(monotonic_ns());
+        return;
+    }
+}
+
+void Core::try_dispatch(uint32_t transports, uint64_t now_ns) {
+    if (waiting_.load(std::memory_order_relaxed) != 0) return;
+    std::unique_lock lock(drive_, std::try_to_lock);
+    if (!lock.owns_lock()) return;
+    now_ns = std::max(now_ns, rounded_ns_);  // somebody may have read the clock after us
+    for (; transports != 0; transports &= transports - 1)
+        backends_[static_cast<size_t>(std::countr_zero(transports))]->dispatch(now_ns);
 }
 
 void Core::with_lock(const std::function<void()>& work) {
@@ -33,6 +51,7 @@ bool Core::background_round(uint64_t* deadline_ns) {
 }
 
 bool Core::round(uint64_t now_ns) {
+    rounded_ns_ = now_ns;
     bool moved = false;
     for (const auto& backend : backends_)
         if (backend != nullptr) moved |= backend->progress(now_ns);
@@ -43,10 +62,10 @@ bool Core::round(uint64_t now_ns) {
     return moved;
 }
 
-void Core::begin(Task& task) {
+void Core::begin(Task& task, uint64_t now_ns) {
     unfinished_.fetch_add(1, std::memory_order_relaxed);
     task.peer->tasks.fetch_add(1, std::memory_order_relaxed);
-    if (slots_ != nullptr) slots_->add_pending(task.priority, task.bytes, monotonic_ns());
+    if (slots_ != nullptr) slots_->add_pending(task.priority, task.bytes, now_ns);
 }
 
 uint8_t Core::allowed(uint64_t now_ns) const {
@@ -177,7 +196,7 @@ void Core::finish_one(Task& task) {
     task.state.store(state, std::memory_order_release);
     if (announcement != nullptr && state == TransferState::kCompleted && --announcement->tasks_left == 0)
         announce(announcement);
-    if (batch.unfinished.fetch_sub(1) == 1 && batch.freed.load()) recycle(batch);
+    if (batch.users.fetch_sub(1) == 1) recycle(batch);
 }
 
 }  // namespace rove::tent

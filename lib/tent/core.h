@@ -64,6 +64,9 @@ class Core {
     // --- the drive lock ---
     // A round, if nobody else makes one.
     void try_drive();
+    // Slices were queued for `transports` (bits 1 << id) by `now_ns`: they go, unless somebody else makes a round. Completions are not
+    // looked for: what is submitted in a row shall go out together.
+    void try_dispatch(uint32_t transports, uint64_t now_ns);
     // Runs `work` with the lock.
     void with_lock(const std::function<void()>& work);
     // A round of the background thread. Returns whether anything moved; `*deadline_ns`: when there is work again.
@@ -72,7 +75,7 @@ class Core {
     uint64_t unfinished() const { return unfinished_.load(std::memory_order_relaxed); }  // tasks
 
     // A task is about to be queued. Any thread.
-    void begin(Task& task);
+    void begin(Task& task, uint64_t now_ns);
 
     // --- with the drive lock ---
     // Bit (1 << priority): whether it may be posted now (slots).
@@ -101,6 +104,9 @@ class Core {
     std::function<void(std::shared_ptr<Announcement>)> announce;
 
   private:
+    static constexpr uint32_t kLooks = 4;       // that try_drive() takes at most, until one finds something
+    static constexpr uint32_t kQuickPolls = 8;  // the last of so many looks that find nothing is a whole round
+
     bool round(uint64_t now_ns);
     void release(Slice& slice);
     void finish(Task& leader);
@@ -119,6 +125,8 @@ class Core {
     std::mutex drive_;
     std::atomic<uint32_t> waiting_{0};  // for the lock: those who only poll leave it to them
     std::atomic<uint64_t> drives_{0}, unfinished_{0};
+    uint64_t rounded_ns_ = 0;
+    uint32_t polls_ = 0;
     // Slices that were given back in this round.
     Slice* freed_first_ = nullptr;
     Slice* freed_last_ = nullptr;

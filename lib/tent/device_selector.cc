@@ -34,7 +34,7 @@ class DeviceSelector::Jitter {
   public:
     Jitter(uint64_t call, double range) : random_(mix(call)), range_(range) {}
     double next() {
-        random_ = random_ * 0x5851F42D4C957F2D + 1;  // Knuth's MMIX generator; its upper bits are used
+        random_ = std::rotr(random_, 7);  // odd, so that each of 64 candidates sees other bits in front
         return static_cast<double>(static_cast<int64_t>((random_ >> 32) * kJitterSteps >> 32)) * range_;
     }
 
@@ -79,7 +79,7 @@ DeviceSelector::DeviceSelector(std::vector<Device> devices, const SelectorConfig
                                                            Jitter& jitter) const {
     const State& state = states_[device];
     const auto bytes = static_cast<int64_t>(state.inflight.value.load(kRelaxed) + slice_bytes);
-    return static_cast<double>(bytes) / state.ewma.load(kRelaxed) * config_.numa_penalties[ranks[device]] +
+    return static_cast<double>(bytes) * state.s_per_byte.load(kRelaxed) * config_.numa_penalties[ranks[device]] +
            jitter.next();
 }
 
@@ -213,9 +213,8 @@ void DeviceSelector::complete(uint8_t device, uint64_t bytes, const PostMark& ma
     const double old = state.ewma.load(kRelaxed);
     const double learned = old + weight * (observed - old);
     const double nominal = state.nominal.load(kRelaxed);
-    state.ewma.store(std::clamp(learned, config_.ewma_min_bandwidth_multiplier * nominal,
-                                config_.ewma_max_bandwidth_multiplier * nominal),
-                     kRelaxed);
+    state.set_ewma(std::clamp(learned, config_.ewma_min_bandwidth_multiplier * nominal,
+                              config_.ewma_max_bandwidth_multiplier * nominal));
 }
 
 void DeviceSelector::release(uint8_t device, uint64_t bytes) {
@@ -227,9 +226,9 @@ void DeviceSelector::charge(uint8_t device, uint64_t bytes) {
     states_[device].inflight.value.fetch_add(bytes, kRelaxed);
 }
 
-void DeviceSelector::move(uint8_t from, uint8_t to, uint64_t bytes) {
-    charge(to, bytes);
-    release(from, bytes);
+void DeviceSelector::State::set_ewma(double bytes_per_s) {
+    ewma.store(bytes_per_s, kRelaxed);
+    s_per_byte.store(1 / bytes_per_s, kRelaxed);
 }
 
 void DeviceSelector::set_up(uint8_t device, bool up) {
@@ -238,7 +237,7 @@ void DeviceSelector::set_up(uint8_t device, bool up) {
         up_.fetch_and(~bit, kRelaxed);
         return;
     }
-    states_[device].ewma.store(states_[device].nominal.load(kRelaxed), kRelaxed);
+    states_[device].set_ewma(states_[device].nominal.load(kRelaxed));
     up_.fetch_or(bit, kRelaxed);
 }
 
@@ -247,12 +246,7 @@ void DeviceSelector::set_bandwidth(uint8_t device, double bytes_per_s) {
     const bool valid = gbps >= config_.min_bandwidth_gbps && gbps <= config_.max_bandwidth_gbps;
     const double nominal = valid ? bytes_per_s : config_.default_bandwidth_gbps * kBytesPerGigabit;
     states_[device].nominal.store(nominal, kRelaxed);
-    states_[device].ewma.store(nominal, kRelaxed);
-}
-
-double DeviceSelector::predicted_s(uint8_t device, uint64_t bytes) const {
-    const State& state = states_[device];
-    return static_cast<double>(state.inflight.value.load(kRelaxed) + bytes) / state.ewma.load(kRelaxed);
+    states_[device].set_ewma(nominal);
 }
 
 std::vector<DeviceLoad> DeviceSelector::load() const {

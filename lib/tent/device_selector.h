@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses a device for every slice (T-2 ... T-9). Units: bytes, bytes per second, nanoseconds of CLOCK_MONOTONIC.
 //
-// 1. A slice is charged to its device when it is chosen and until complete() or release(), by its true length; move()
-//    takes the charge along. Inflight is 0 when nothing is under way, in every mode (T-4).
+// 1. A slice is charged to its device when it is chosen and until complete() or release(), by its true length. Inflight is 0 when nothing is under way, in every mode (T-4).
 // 2. Smart: the score of a device is (inflight + slice) / learned bandwidth x penalty of its rank. One slice goes to
 // the
 //    least score. Of many, a device has a share in proportion to 1 / score. Every 100th call, of either kind, is a
@@ -92,11 +91,6 @@ class DeviceSelector {
     void release(uint8_t device, uint64_t bytes);
     // It is tried on a device that allocate() did not choose: again after release(), or elsewhere.
     void charge(uint8_t device, uint64_t bytes);
-    void move(uint8_t from, uint8_t to, uint64_t bytes);
-
-    // When a slice that is chosen now would be through, without the penalty of a rank. A slice that waits in the engine
-    // for `from` is better off at `to`, and is worth a move(), if predicted_s(to, bytes) < predicted_s(from, 0).
-    double predicted_s(uint8_t device, uint64_t bytes) const;
 
     // Link changes. A device that is down is not chosen; up again it starts from its link's bandwidth.
     void set_up(uint8_t device, bool up);
@@ -117,6 +111,8 @@ class DeviceSelector {
     struct State {
         Line inflight, completed;
         alignas(64) std::atomic<double> ewma{0};
+        std::atomic<double> s_per_byte{0};  // 1 / ewma: multiplied by for every slice and device
+        void set_ewma(double bytes_per_s);
         std::atomic<double> nominal{0};  // changes with the link only
     };
     struct Candidates;

@@ -58,6 +58,7 @@ uint64_t Engine::allocate_batch(size_t capacity) {
     }
     batch->limit = static_cast<uint32_t>(capacity);
     batch->submitted.store(0);
+    batch->users.store(1);
     batch->freed.store(false);
     const uint64_t id = batch->id.load() + kBatches;  // another one each time, never 0
     batch->id.store(id);
@@ -72,10 +73,8 @@ Batch* Engine::find_batch(uint64_t id) const {
 Status Engine::free_batch(uint64_t id) {
     Batch* batch = find_batch(id);
     if (batch == nullptr) return bad_batch(id);
-    core_.with_lock([&] {
-        batch->freed.store(true);
-        if (batch->unfinished.load() == 0) core_.recycle(*batch);
-    });
+    if (batch->freed.exchange(true)) return bad_batch(id);  // by another thread
+    if (batch->users.fetch_sub(1) == 1) core_.recycle(*batch);
     return {};
 }
 
@@ -104,7 +103,7 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
     if (!status.ok()) return status;
     task->segment = task->peer->segment();
     task->remote = task->segment->find(request.target_offset, request.length);
-    if (task->remote == nullptr || task->peer->stale.exchange(false)) {
+    if (task->remote == nullptr || (task->peer->stale.load(std::memory_order_relaxed) && task->peer->stale.exchange(false))) {
         status = peers_.refresh(task->peer);
         if (!status.ok()) return status;
         task->segment = task->peer->segment();
@@ -129,8 +128,8 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
     task->deadline_ns = now_ns + core_.config().rdma.max_timeout_ns;
     task->failovers = task->slices_left = task->fences = 0;
     task->failed = task->timed_out = false;
-    task->canceled.store(false);
-    task->transferred.store(0);
+    task->canceled.store(false, std::memory_order_relaxed);
+    task->transferred.store(0, std::memory_order_relaxed);
     Question& context = task->context;
     context = {};
     context.segment_type = task->peer->is_file() ? SegmentType::kFile : SegmentType::kMemory;
@@ -197,7 +196,8 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
         announcement->message = notification->message;
         announcement->tasks_left = static_cast<uint32_t>(requests.size());
     }
-    batch->unfinished.fetch_add(static_cast<uint32_t>(requests.size()));
+    batch->users.fetch_add(static_cast<uint32_t>(requests.size()));
+    uint32_t transports = 0;
     for (Task& task : tasks) {
         if (announcement != nullptr) {
             task.announcement = announcement;
@@ -205,8 +205,9 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
             const bool is_told = std::find(targets.begin(), targets.end(), task.peer) != targets.end();
             if (!is_told && !task.peer->is_file()) targets.push_back(task.peer);
         }
-        task.state.store(TransferState::kPending);
-        core_.begin(task);
+        task.state.store(TransferState::kPending, std::memory_order_relaxed);
+        core_.begin(task, now_ns);
+        transports |= 1u << static_cast<unsigned>(task.selection.transport);
     }
     thread_local std::vector<Queued*> queued;  // keeps its memory
     for (Task& task : tasks) {
@@ -235,7 +236,7 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
     }
     batch->submitted.store(first + static_cast<uint32_t>(requests.size()), std::memory_order_release);
     background_.wake();
-    core_.try_drive();
+    core_.try_dispatch(transports, now_ns);
     return {};
 }
 
@@ -275,7 +276,7 @@ Status Engine::task_status(uint64_t id, size_t task, TaskStatus* out) {
 Status Engine::overall_status(uint64_t id, TaskStatus* out) {
     const Batch* batch = find_batch(id);
     if (batch == nullptr) return bad_batch(id);
-    if (batch->unfinished.load() != 0) core_.try_drive();
+    if (batch->users.load() > 1) core_.try_drive();
     // The worst, once all are final.
     constexpr TransferState kFromWorst[] = {TransferState::kFailed, TransferState::kTimeout, TransferState::kCanceled,
                                             TransferState::kInvalid, TransferState::kCompleted};

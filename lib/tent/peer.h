@@ -32,7 +32,7 @@ class Peer {
     bool is_file() const { return is_file_; }
     ControlClient& control() { return control_; }
 
-    // Any thread. Not null once the peer was opened.
+    // Any thread. Not null once it is known.
     std::shared_ptr<const SegmentDesc> segment() const {
         const std::lock_guard lock(mutex_);
         return segment_;
@@ -40,7 +40,9 @@ class Peer {
     void set_segment(std::shared_ptr<const SegmentDesc> segment) {
         const std::lock_guard lock(mutex_);
         segment_ = std::move(segment);
+        known_.store(true);
     }
+    bool known() const { return known_.load(std::memory_order_acquire); }
 
     // Ends the connection that tells us and the peer that the other lives, and takes another one (-1: none).
     void set_lease(int fd) {
@@ -70,6 +72,7 @@ class Peer {
     ControlClient control_;
     mutable std::mutex mutex_;
     std::shared_ptr<const SegmentDesc> segment_;
+    std::atomic<bool> known_{false};
     int lease_ = -1;
     std::array<std::unique_ptr<Channel>, kTransports> channels_;
 };

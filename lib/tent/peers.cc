@@ -83,7 +83,7 @@ Status Peers::open(const std::string& name, uint64_t* handle) {
         for (const auto& one : handles_)
             if (one != nullptr && one->name() == name && !one->gone.load()) peer = one;
     }
-    if (peer == nullptr || peer->segment() == nullptr) {
+    if (peer == nullptr || !peer->known()) {
         std::string address;
         Status status = peer == nullptr ? address_of(name, &address) : Status{};
         if (!status.ok()) return status;
@@ -119,10 +119,10 @@ Status Peers::find(uint64_t handle, std::shared_ptr<Peer>* out) {
         if (handle < handles_.size()) *out = handles_[handle];
     }
     if (*out == nullptr) return {Code::kInvalidEntry, "segment handle " + std::to_string(handle) + " is not open"};
-    if (!(*out)->gone.load() && (*out)->segment() != nullptr) return {};
+    if (!(*out)->gone.load(std::memory_order_relaxed) && (*out)->known()) return {};
     const std::lock_guard opening(opening_);
     Peer& peer = **out;
-    if (peer.segment() == nullptr) return connect(*out);
+    if (!peer.known()) return connect(*out);
     if (!peer.gone.load()) return {};
     const Status gone{Code::kRpcServiceError, "segment '" + peer.name() + "': its process has gone"};
     const uint64_t now_ns = monotonic_ns();

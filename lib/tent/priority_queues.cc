@@ -45,6 +45,7 @@ Status PriorityQueues::submit(std::span<Queued* const> batch, uint64_t now_ns) {
     }
     for (uint8_t priority = 0; priority < kPriorities; ++priority) {
         const uint32_t wanted = chains[priority].count;
+        if (wanted == 0) continue;
         const int64_t room = arrivals_[priority].room.fetch_sub(wanted, std::memory_order_relaxed);
         if (room >= wanted) continue;
         // Another batch may meanwhile be refused for room that this one gives back.
@@ -82,6 +83,7 @@ void PriorityQueues::collect(uint8_t priority) {
     while (in_order != nullptr) {
         Queued* const next = in_order->next;
         levels_[priority][priority].append(in_order);
+        ++listed_;
         in_order = next;
     }
 }
@@ -99,16 +101,24 @@ Queued* PriorityQueues::pop(uint8_t allowed, uint64_t now_ns) {
         if (next == nullptr) continue;
         served_ns_[level] = now_ns;
         Queued* entry = next->take_first();
+        --listed_;
         arrivals_[index(entry->priority)].room.fetch_add(1, std::memory_order_relaxed);
         return entry;
     }
     return nullptr;
 }
 
+bool PriorityQueues::empty() const {
+    return listed_ == 0 && std::all_of(arrivals_.begin(), arrivals_.end(), [](const Arrivals& arrivals) {
+               return arrivals.newest.load(std::memory_order_relaxed) == nullptr;
+           });
+}
+
 void PriorityQueues::requeue(Queued* entry, uint64_t now_ns) {
     const uint8_t priority = index(entry->priority);
     arrivals_[priority].room.fetch_sub(1, std::memory_order_relaxed);
     collect(priority);  // what was submitted before stays in front
+    ++listed_;
     append(entry, priority, now_ns);
 }
 

@@ -54,6 +54,7 @@ class PriorityQueues {
     Queued* pop(uint8_t allowed, uint64_t now_ns);
     // Puts back an entry, at the end of the queue of its own priority, whether there is room or not.
     void requeue(Queued* entry, uint64_t now_ns);
+    bool empty() const;
     // Promotes what has waited too long. Does nothing before kPromotionCheckNs have passed since it last did.
     void promote(uint64_t now_ns);
 
@@ -84,6 +85,7 @@ class PriorityQueues {
     std::array<std::array<List, kPriorities>, kPriorities> levels_;  // by level, then by own priority
     std::array<uint64_t, kPriorities> served_ns_{};                  // when something of a level was last taken
     uint64_t checked_ns_ = 0;
+    size_t listed_ = 0;  // entries in levels_
     std::array<std::atomic<uint64_t>, kPriorities> promoted_{};
     std::atomic<uint64_t> rejected_{0};
 };

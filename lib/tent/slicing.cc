@@ -14,6 +14,7 @@ constexpr uint64_t divide_up(uint64_t value, uint64_t by) {
 
 SlicePlan plan_slices(uint64_t length, uint32_t max_slices, uint64_t block_size) {
     if (length == 0) return {};
+    if (length <= block_size) return {.length = length, .block = block_size, .count = 1};  // spares the divisions
     const uint64_t block = divide_up(divide_up(length, max_slices), block_size) * block_size;
     auto count = static_cast<uint32_t>(divide_up(length, block));
     const uint64_t tail = length - (count - 1) * block;

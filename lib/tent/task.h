@@ -96,8 +96,8 @@ struct Batch {
     uint32_t limit = 0;     // tasks that the program asked for
     std::mutex submitting;                // one submit at a time
     std::atomic<uint32_t> submitted{0};   // tasks
-    std::atomic<uint32_t> unfinished{0};  // tasks
-    std::atomic<bool> freed{false};       // by the program; goes when nothing is under way
+    std::atomic<uint32_t> users{0};       // the program, and tasks under way: the last of them recycles it
+    std::atomic<bool> freed{false};       // by the program
 };
 
 // Slices that nobody uses. The lock is taken once for many.

@@ -130,7 +130,8 @@ TEST(DeviceSelector, T4_ChargesTrueLengthsOnTheDeviceThatIsUsed) {
         EXPECT_EQ(inflight(selector, 0), expected[0]);
         EXPECT_EQ(inflight(selector, 1), expected[1]);
         const uint8_t other = 1 - chosen[3];
-        selector.move(chosen[3], other, bytes[3]);
+        selector.release(chosen[3], bytes[3]);
+        selector.charge(other, bytes[3]);
         chosen[3] = other;
         for (size_t i = 0; i < 4; ++i) selector.complete(chosen[i], bytes[i], {}, 1'000);
         EXPECT_EQ(inflight(selector, 0), 0u);
@@ -163,7 +164,8 @@ TEST(DeviceSelector, T4_InflightIsZeroAgainAfterWhateverThreadsDid) {
                             break;
                         case 1: {
                             const auto other = static_cast<uint8_t>(random() % 4);
-                            selector.move(chosen[i], other, bytes[i]);
+                            selector.charge(other, bytes[i]);
+                            selector.release(chosen[i], bytes[i]);
                             selector.release(other, bytes[i]);
                             break;
                         }

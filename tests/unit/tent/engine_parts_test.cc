@@ -20,6 +20,17 @@ TEST(Window, GrowsWhileInTimeAndUsed) {
     EXPECT_EQ(window.bytes(), Window::kMost);
 }
 
+TEST(Window, KeepsLessUnderWayWhereHigherPrioritiesWaitForIt) {
+    Window alone, shared;
+    const uint64_t took = (Window::kSharedTargetNs + Window::kTargetNs) / 2;
+    for (uint64_t now = took; now < 100 * took; now += took) {
+        alone.completed(65536, alone.bytes(), now - took, now);
+        shared.completed(65536, shared.bytes(), now - took, now, Window::kSharedTargetNs);
+    }
+    EXPECT_GT(alone.bytes(), Window::kFirst);
+    EXPECT_EQ(shared.bytes(), Window::kLeast);
+}
+
 TEST(Window, ShrinksOnceARoundTrip) {
     Window window;
     const uint64_t now = 10 * Window::kTargetNs;

@@ -127,20 +127,25 @@ class World {
             rail.posted.push_back(slice);
         }
     }
+    double predicted_s(uint8_t id, uint64_t bytes) const {
+        const DeviceLoad load = selector_.load()[id];
+        return static_cast<double>(load.inflight_bytes + bytes) / load.ewma_bandwidth;
+    }
     // A rail with room takes over what another would send later.
     void steal(uint8_t to) {
         while (rails_[to].waiting.empty() && rails_[to].posted_bytes < load_.posted_per_rail) {
             uint8_t from = to;
             for (uint8_t i = 0; i < rails_.size(); ++i)
                 if (!rails_[i].waiting.empty() &&
-                    (from == to || selector_.predicted_s(i, 0) > selector_.predicted_s(from, 0)))
+                    (from == to || predicted_s(i, 0) > predicted_s(from, 0)))
                     from = i;
             if (from == to) return;
             const Slice slice = rails_[from].waiting.back();
-            if (selector_.predicted_s(to, slice.bytes) >= selector_.predicted_s(from, 0)) return;
+            if (predicted_s(to, slice.bytes) >= predicted_s(from, 0)) return;
             rails_[from].waiting.pop_back();
             rails_[to].waiting.push_back(slice);
-            selector_.move(from, to, slice.bytes);
+            selector_.charge(to, slice.bytes);
+            selector_.release(from, slice.bytes);
         }
     }
     // One step of a rail. The first `qps` slices share the rate.

@@ -2,6 +2,7 @@
 // See io_uring_backend.h.
 #include "tent/transports/io_uring/io_uring_backend.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "tent/peer.h"
@@ -46,17 +47,22 @@ void IoUringBackend::forget(Channel& channel) {
     std::erase(channels_, &static_cast<FileChannel&>(channel));
 }
 
+bool IoUringBackend::quiet() {
+    return std::all_of(channels_.begin(), channels_.end(),
+                       [](const FileChannel* channel) { return channel->idle() && channel->queues.empty(); });
+}
+
 bool IoUringBackend::progress(uint64_t now_ns) {
     if (channels_.empty()) return false;
     bool moved = out_ != 0 && reap(now_ns);
     const uint8_t allowed = core_.allowed(now_ns);
     for (size_t i = 0; i < channels_.size(); ++i)
-        moved |= dispatch(*channels_[(first_ + i) % channels_.size()], allowed, now_ns);
+        moved |= begin(*channels_[(first_ + i) % channels_.size()], allowed, now_ns);
     first_ = (first_ + 1) % channels_.size();
     return moved;
 }
 
-bool IoUringBackend::dispatch(FileChannel& channel, uint8_t allowed, uint64_t now_ns) {
+bool IoUringBackend::begin(FileChannel& channel, uint8_t allowed, uint64_t now_ns) {
     channel.queues.promote(now_ns);
     uint64_t begun = 0;
     while (out_ < kDeep && begun < kRoundBytes) {

@@ -38,12 +38,13 @@ class IoUringBackend : public Backend {
     // Waits for what is under way: the kernel reads and writes the program's memory.
     void forget(Channel& channel) override;
     bool progress(uint64_t now_ns) override;
+    bool quiet() override;
     uint64_t next_deadline(uint64_t) const override { return kNever; }
 
   private:
     static constexpr unsigned kDeep = 64;  // slices with the kernel at once, of all files
 
-    bool dispatch(FileChannel& channel, uint8_t allowed, uint64_t now_ns);
+    bool begin(FileChannel& channel, uint8_t allowed, uint64_t now_ns);
     bool reap(uint64_t now_ns);
 
     Core& core_;

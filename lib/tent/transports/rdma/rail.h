@@ -53,6 +53,7 @@ struct Rail {
     Slice* newest = nullptr;
     std::array<uint64_t, kPriorities> posted_bytes{};  // by priority
     std::array<uint32_t, kPriorities> posted{};        // by priority, with probes
+    std::array<uint64_t, kPriorities> posted_ns{};       // by priority: when last
     Window window;
     // Chosen for this rail when it had no room: goes next.
     Slice* parked = nullptr;
@@ -68,6 +69,13 @@ struct Rail {
         for (uint8_t i = 0; i <= index(priority); ++i) bytes += posted_bytes[i];
         return bytes;
     }
+    // How long slices of this priority may be under way.
+    uint64_t target_ns(Priority priority, uint64_t now_ns) const {
+        constexpr uint64_t kSharedNs = 20'000'000;  // since a higher one was posted: several times between two of a steady flow
+        for (uint8_t i = 0; i < index(priority); ++i)
+            if (now_ns - posted_ns[i] < kSharedNs) return Window::kSharedTargetNs;
+        return Window::kTargetNs;
+    }
     bool is_idle() const { return oldest == nullptr && probes_posted == 0; }
 
     void append(Slice& slice) {
@@ -78,6 +86,7 @@ struct Rail {
         newest = &slice;
         posted_bytes[index(slice.priority)] += slice.length;
         ++posted[index(slice.priority)];
+        posted_ns[index(slice.priority)] = slice.mark.post_ns;
     }
 
     void remove(Slice& slice) {

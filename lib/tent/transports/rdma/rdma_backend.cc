@@ -12,7 +12,6 @@ namespace {
 
 constexpr uint64_t kLookNs = 1'000'000;  // between two looks at rails and links
 constexpr uint64_t kDeafNs = 2'000'000;  // a pause between two polls that is counted as not having listened
-constexpr int kPolled = 64;              // completions taken at once
 constexpr uint8_t kOnlyHigh = 1 << index(Priority::kHigh);
 
 std::vector<Device> describe_all(const std::vector<std::unique_ptr<VerbsDevice>>& devices) {
@@ -89,13 +88,20 @@ void RdmaBackend::forget(Channel& channel) {
 bool RdmaBackend::progress(uint64_t now_ns) {
     if (polled_ns_ != 0 && now_ns - polled_ns_ > kDeafNs) deaf_ns_ += now_ns - polled_ns_;
     polled_ns_ = now_ns;
-    bool moved = false;
-    if (!channels_.empty())
-        for (const auto& device : devices_) moved |= poll(*device, now_ns);
+    if (completed_ == 0) poll();
+    const bool moved = completed_ != 0;
+    for (int i = 0; i < completed_; ++i) completed(completions_[i], now_ns);
+    completed_ = 0;
     if (now_ns - looked_ns_ >= kLookNs) look_after(now_ns);
-    if (channels_.empty()) return moved;
-    // HIGH of all peers first.
+    return dispatch(now_ns) || moved;
+}
+
+bool RdmaBackend::dispatch(uint64_t now_ns) {
+    if (!wants()) return false;
     const uint8_t allowed = core_.allowed(now_ns);
+    if (channels_.size() == 1) return channels_.front()->dispatch(allowed, now_ns);
+    bool moved = false;
+    // HIGH of all peers first.
     for (const uint8_t which : {static_cast<uint8_t>(allowed & kOnlyHigh), allowed})
         for (size_t i = 0; i < channels_.size(); ++i)
             moved |= channels_[(first_ + i) % channels_.size()]->dispatch(which, now_ns);
@@ -103,11 +109,22 @@ bool RdmaBackend::progress(uint64_t now_ns) {
     return moved;
 }
 
-bool RdmaBackend::poll(VerbsDevice& device, uint64_t now_ns) {
-    ibv_wc wcs[kPolled];
-    const int found = ibv_poll_cq(device.cq(), kPolled, wcs);
-    for (int i = 0; i < found; ++i) completed(wcs[i], now_ns);
-    return found > 0;
+bool RdmaBackend::quiet() {
+    if (completed_ == 0) poll();
+    return completed_ == 0 && !wants();
+}
+
+bool RdmaBackend::wants() const {
+    return std::any_of(channels_.begin(), channels_.end(), [](const RdmaChannel* channel) { return channel->wants(); });
+}
+
+// Devices in turn: one that is busy has not all the room.
+void RdmaBackend::poll() {
+    if (channels_.empty()) return;
+    for (size_t i = 0; i < devices_.size() && completed_ < kPolled; ++i) {
+        if (++first_device_ >= devices_.size()) first_device_ = 0;
+        completed_ += std::max(0, ibv_poll_cq(devices_[first_device_]->cq(), kPolled - completed_, completions_ + completed_));
+    }
 }
 
 void RdmaBackend::completed(const ibv_wc& wc, uint64_t now_ns) {

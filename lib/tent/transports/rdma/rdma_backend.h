@@ -27,6 +27,8 @@ class RdmaBackend : public Backend {
     std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
     void forget(Channel& channel) override;
     bool progress(uint64_t now_ns) override;
+    bool dispatch(uint64_t now_ns) override;
+    bool quiet() override;
     uint64_t next_deadline(uint64_t now_ns) const override;
 
     const std::vector<std::unique_ptr<VerbsDevice>>& devices() const { return devices_; }
@@ -45,9 +47,11 @@ class RdmaBackend : public Backend {
 
   private:
     static constexpr uint64_t kProbe = uint64_t{1} << 63;
+    static constexpr int kPolled = 64;  // completions taken at once
 
     RdmaBackend(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices, Ranks ranks);
-    bool poll(VerbsDevice& device, uint64_t now_ns);
+    bool wants() const;
+    void poll();
     void completed(const ibv_wc& wc, uint64_t now_ns);
     void look_after(uint64_t now_ns);
 
@@ -58,6 +62,9 @@ class RdmaBackend : public Backend {
     std::vector<RdmaChannel*> channels_;
     std::vector<Rail*> rails_;  // by id; null: free
     std::array<uint64_t, DeviceSelector::kMaxDevices> bandwidths_{};
+    ibv_wc completions_[kPolled];  // taken and not yet looked at
+    int completed_ = 0;
+    size_t first_device_ = 0;  // whose turn it is
     size_t first_ = 0;  // channel whose turn it is
     uint64_t polled_ns_ = 0, looked_ns_ = 0, deaf_ns_ = 0;
 };

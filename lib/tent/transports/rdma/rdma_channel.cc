@@ -89,6 +89,11 @@ Slice* RdmaChannel::next(uint8_t allowed, uint64_t now_ns) {
     return static_cast<Slice*>(queues.pop(allowed, now_ns));
 }
 
+bool RdmaChannel::wants() const {
+    return !queues.empty() || std::any_of(held_.begin(), held_.end(), [](const Slice* slice) { return slice != nullptr; }) ||
+           std::any_of(rails_.begin(), rails_.end(), [](const auto& rail) { return rail->parked != nullptr; });
+}
+
 bool RdmaChannel::dispatch(uint8_t allowed, uint64_t now_ns) {
     queues.promote(now_ns);
     uint32_t taken = 0;
@@ -189,7 +194,8 @@ bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
 void RdmaChannel::completed(Slice& slice, uint64_t now_ns) {
     Rail& rail = *slice.rail;
     if (core_.config().rdma.selector.enable_smart_scheduling)
-        rail.window.completed(slice.length, rail.posted_up_to(slice.priority), slice.mark.post_ns, now_ns);
+        rail.window.completed(slice.length, rail.posted_up_to(slice.priority), slice.mark.post_ns, now_ns,
+                              rail.target_ns(slice.priority, now_ns));
     rail.remove(slice);
     backend_.selector().complete(slice.device, slice.length, slice.mark, now_ns);
     ++rail.counters.slices;

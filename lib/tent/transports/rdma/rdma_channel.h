@@ -37,6 +37,8 @@ class RdmaChannel : public Channel {
     void shut_down() override { closing_ = true; }
     bool idle() const override;
 
+    // Whether slices wait, here or in the queues.
+    bool wants() const;
     // Posts what has room, of priorities in `allowed`. Returns whether anything was.
     bool dispatch(uint8_t allowed, uint64_t now_ns);
     // Silence, probes, connections. `deaf_ns`: how long nobody has polled.

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace rove::tent {
@@ -82,6 +83,10 @@ std::unique_ptr<Channel> ShmBackend::open(Peer& peer, uint64_t) {
 
 void ShmBackend::forget(Channel& channel) {
     std::erase(channels_, &static_cast<ShmChannel&>(channel));
+}
+
+bool ShmBackend::quiet() {
+    return std::all_of(channels_.begin(), channels_.end(), [](const ShmChannel* channel) { return channel->queues.empty(); });
 }
 
 bool ShmBackend::progress(uint64_t now_ns) {

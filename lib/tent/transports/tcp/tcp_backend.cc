@@ -165,6 +165,11 @@ void TcpBackend::forget(Channel& channel) {
     std::erase(channels_, &static_cast<TcpChannel&>(channel));
 }
 
+bool TcpBackend::quiet() {
+    return std::all_of(channels_.begin(), channels_.end(),
+                       [](const TcpChannel* channel) { return channel->idle() && channel->queues.empty(); });
+}
+
 bool TcpBackend::progress(uint64_t now_ns) {
     bool moved = false;
     for (TcpChannel* channel : channels_) moved |= channel->progress(core_.allowed(now_ns), now_ns);

@@ -67,6 +67,7 @@ class TcpBackend : public Backend {
     std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
     void forget(Channel& channel) override;
     bool progress(uint64_t now_ns) override;
+    bool quiet() override;
     uint64_t next_deadline(uint64_t) const override { return kNever; }
 
   private:
