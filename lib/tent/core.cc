@@ -27,9 +27,9 @@ void Core::try_dispatch(uint32_t transports, uint64_t now_ns) {
     if (waiting_.load(std::memory_order_relaxed) != 0) return;
     std::unique_lock lock(drive_, std::try_to_lock);
     if (!lock.owns_lock()) return;
-    now_ns = std::max(now_ns, rounded_ns_);  // somebody may have read the clock after us
+    latest_ns_ = std::max(now_ns, latest_ns_);  // somebody may have read the clock after us
     for (; transports != 0; transports &= transports - 1)
-        backends_[static_cast<size_t>(std::countr_zero(transports))]->dispatch(now_ns);
+        backends_[static_cast<size_t>(std::countr_zero(transports))]->dispatch(latest_ns_);
 }
 
 void Core::with_lock(const std::function<void()>& work) {
@@ -37,6 +37,7 @@ void Core::with_lock(const std::function<void()>& work) {
     const std::lock_guard lock(drive_);
     waiting_.fetch_sub(1, std::memory_order_relaxed);
     work();
+    latest_ns_ = monotonic_ns();
 }
 
 bool Core::background_round(uint64_t* deadline_ns) {
@@ -51,7 +52,7 @@ bool Core::background_round(uint64_t* deadline_ns) {
 }
 
 bool Core::round(uint64_t now_ns) {
-    rounded_ns_ = now_ns;
+    latest_ns_ = now_ns;
     bool moved = false;
     for (const auto& backend : backends_)
         if (backend != nullptr) moved |= backend->progress(now_ns);
@@ -63,7 +64,7 @@ bool Core::round(uint64_t now_ns) {
 }
 
 void Core::begin(Task& task, uint64_t now_ns) {
-    unfinished_.fetch_add(1, std::memory_order_relaxed);
+    unfinished_.fetch_add(1);  // in order with what Background::wake() looks at
     task.peer->tasks.fetch_add(1, std::memory_order_relaxed);
     if (slots_ != nullptr) slots_->add_pending(task.priority, task.bytes, now_ns);
 }

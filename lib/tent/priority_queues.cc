@@ -139,7 +139,8 @@ void PriorityQueues::promote_level(uint8_t level, uint64_t now_ns) {
     if (now_ns - served_ns_[level] < config_.promotion_timeout_ns) return;
     for (uint8_t priority = level; priority < kPriorities; ++priority) {
         List& list = levels_[level][priority];
-        while (list.first != nullptr && now_ns - list.first->since_ns >= config_.promotion_timeout_ns) {
+        // A submitter may have read the clock after us.
+        while (list.first != nullptr && now_ns >= list.first->since_ns + config_.promotion_timeout_ns) {
             append(list.take_first(), level - 1, now_ns);
             promoted_[priority].fetch_add(1, std::memory_order_relaxed);
         }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tent/control/frame.h"
+#include "tent/core.h"
 #include "tent/memory.h"
 #include "tent/metadata/store.h"
 #include "tent/segment.h"
@@ -42,6 +43,47 @@ TEST(Window, ShrinksOnceARoundTrip) {
     EXPECT_EQ(window.bytes(), once) << "it was posted before the cut";
     for (uint64_t i = 1; i < 100; ++i) window.completed(65536, once, i * now, (i + 1) * now);
     EXPECT_EQ(window.bytes(), Window::kLeast);
+}
+
+// Nothing ever comes.
+class QuietBackend : public Backend {
+  public:
+    std::unique_ptr<Channel> open(Peer&, uint64_t) override { return nullptr; }
+    void forget(Channel&) override {}
+    bool progress(uint64_t now_ns) override {
+        ++rounds;
+        last_ns = now_ns;
+        return false;
+    }
+    bool quiet() override { return true; }
+    uint64_t next_deadline(uint64_t) const override { return kNever; }
+
+    uint32_t rounds = 0;
+    uint64_t last_ns = 0;
+};
+
+struct CoreTest : testing::Test {
+    CoreTest() { core.backends()[0].reset(backend); }
+    Core core{::rove::tent::Config{}};
+    QuietBackend* backend = new QuietBackend;
+};
+
+TEST_F(CoreTest, WhatIsDueIsDoneThoughPollsFindNothing) {
+    for (int i = 0; i < 8; ++i) core.try_drive();
+    EXPECT_GE(backend->rounds, 4u);
+    EXPECT_LT(backend->rounds, 8u) << "most need no clock";
+}
+
+TEST_F(CoreTest, ADispatchIsNotBeforeWhatOthersDid) {
+    const uint64_t submit_ns = monotonic_ns();
+    uint64_t revived_ns = submit_ns;
+    core.with_lock([&] {
+        while (revived_ns == submit_ns) revived_ns = monotonic_ns();
+    });
+    core.try_dispatch(1, submit_ns);
+    EXPECT_GE(backend->last_ns, revived_ns);
+    core.try_dispatch(1, submit_ns + 1'000'000'000);
+    EXPECT_EQ(backend->last_ns, submit_ns + 1'000'000'000);
 }
 
 SegmentDesc sample() {

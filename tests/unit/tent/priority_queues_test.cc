@@ -86,6 +86,8 @@ TEST(PriorityQueues, T11_EntriesPastTheTimeoutArePromotedAndNoOthers) {
     Entry old_low(kLow, 1), old_medium(kMedium, 2), young_low(kLow, 3), young_medium(kMedium, 4), high(kHigh, 5);
     ASSERT_TRUE(submit(queues, {&old_low, &old_medium}, 100 * kMs).ok());
     ASSERT_TRUE(submit(queues, {&young_low, &young_medium}, 105 * kMs).ok());
+    queues.promote(99 * kMs);  // by a clock that was read before the submitter's
+    EXPECT_EQ(queues.promoted(kLow) + queues.promoted(kMedium), 0u);
     queues.promote(109 * kMs);
     EXPECT_EQ(queues.promoted(kLow) + queues.promoted(kMedium), 0u);
     queues.promote(110 * kMs);  // both levels at one check

@@ -89,12 +89,13 @@ void RdmaChannel::look_after(uint64_t now_ns, uint64_t deaf_ns) {
 
 uint64_t RdmaChannel::next_deadline(uint64_t now_ns) const {
     constexpr uint64_t kSoonNs = 2'000'000;
+    uint64_t deadline_ns = kNever;
     for (const auto& rail : rails_) {
         if (!rail->is_idle() || rail->state == Rail::State::kProbing) return now_ns + kSoonNs;
         if (rail->state == Rail::State::kClosed && !closing_ && !peer_.gone.load(std::memory_order_relaxed))
-            return std::max(now_ns + kSoonNs, rail->retry_ns);
+            deadline_ns = std::min(deadline_ns, std::max(now_ns + kSoonNs, rail->retry_ns));
     }
-    return kNever;
+    return deadline_ns;
 }
 
 void RdmaChannel::send_probe(Rail& rail, uint64_t now_ns) {

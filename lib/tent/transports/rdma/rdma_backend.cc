@@ -11,7 +11,7 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kLookNs = 1'000'000;  // between two looks at rails and links
-constexpr uint64_t kDeafNs = 2'000'000;  // a pause between two polls that is counted as not having listened
+constexpr uint64_t kDeafNs = 2'000'000;  // what a pause between two polls has more than this is counted as not having listened
 constexpr uint8_t kOnlyHigh = 1 << index(Priority::kHigh);
 
 std::vector<Device> describe_all(const std::vector<std::unique_ptr<VerbsDevice>>& devices) {
@@ -86,7 +86,7 @@ void RdmaBackend::forget(Channel& channel) {
 }
 
 bool RdmaBackend::progress(uint64_t now_ns) {
-    if (polled_ns_ != 0 && now_ns - polled_ns_ > kDeafNs) deaf_ns_ += now_ns - polled_ns_;
+    if (polled_ns_ != 0 && now_ns - polled_ns_ > kDeafNs) deaf_ns_ += now_ns - polled_ns_ - kDeafNs;
     polled_ns_ = now_ns;
     if (completed_ == 0) poll();
     const bool moved = completed_ != 0;
