@@ -11,7 +11,7 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kLookNs = 1'000'000;  // between two looks at rails and links
-constexpr uint64_t kDeafNs = 2'000'000;  // what a pause between two polls has more than this is counted as not having listened
+constexpr uint64_t kDeafNs = 2'000'000;  // what a pause between polls has more than this counts as not having listened
 constexpr uint8_t kOnlyHigh = 1 << index(Priority::kHigh);
 
 std::vector<Device> describe_all(const std::vector<std::unique_ptr<VerbsDevice>>& devices) {
