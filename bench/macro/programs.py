@@ -151,10 +151,14 @@ class Rove:
 
     def __init__(self, rove_run, qp_scale, configs):
         self.rove_run, self.qp_scale, self.configs = rove_run, qp_scale, configs
+        self.ucx = Ucx(self.run, "127.0.0.1", UCX_TLS="rc_verbs,ud_verbs,self", UCX_NET_DEVICES="rove0:1", UCX_IB_GID_INDEX="1")
+
+    def run(self, server, client, port, env=None):
+        under = [[self.rove_run, "--config", config, "--", *command] for config, command in zip(self.configs, (server, client))]
+        return pair(*under, lambda process: tcp_listens(process, port), env)
 
     def pair(self, command, port):
-        under = [[self.rove_run, "--config", config, "--", *command] for config in self.configs]
-        return pair(under[0], under[1] + self.to_server(command), lambda process: tcp_listens(process, port))
+        return self.run(command, command + self.to_server(command), port)
 
     def to_server(self, command):
         """The out-of-band TCP connection goes over lo: perftest takes an address, ours --host."""
@@ -190,12 +194,41 @@ class Rove:
         return Sample(float(ends[1]["gbps"]), float(ends[1]["seconds"])), Sample(memory, seconds)
 
 
+class Ucx:
+    """ucx_perftest between two ends: `pair(server, client, port, env)` runs them, `address` is the server's."""
+
+    def __init__(self, pair, address, **env):
+        self.pair, self.address, self.env = pair, address, env
+
+    def run(self, test, size, iterations, column):
+        port = next(tcp_ports)
+        started_at = time.monotonic()
+        _, client = self.pair(["ucx_perftest", "-p", port],
+                              ["ucx_perftest", self.address, "-p", port, "-f", "-t", test, "-s", size,
+                               "-n", iterations, "-w", max(10, iterations // 10)], port, self.env)
+        rows = [line.split() for line in client.splitlines() if re.match(r" *\d+ ", line)]
+        if not rows:
+            raise Failed(f"no result of ucx_perftest: {tail(client)}")
+        return Sample(float(rows[-1][column]), min(1.0, time.monotonic() - started_at))
+
+    def goodput(self, test, size, iterations):
+        sample = self.run(test, size, iterations, 5)  # MB/s overall, of 2^20 bytes
+        sample.value *= 2**20 * 8 / 1e9
+        return sample
+
+    def latency(self, test, size, iterations):
+        sample = self.run(test, size, iterations, 1)  # us, the median of half round trips
+        sample.value *= 1000
+        return sample
+
+
 class Kernel:
     """Kernel TCP between two network namespaces joined by a veth, as UCX and iperf3 use it."""
     ADDRESSES = "10.254.7.1", "10.254.7.2"
 
     def __init__(self, tcp_pingpong):
         self.tcp_pingpong = tcp_pingpong
+        self.ucx = Ucx(self.pair, self.ADDRESSES[0], UCX_TLS="tcp,self")
         self.spaces = [f"rove-bench-{end}-{os.getpid()}" for end in "ab"]
         self.links = [f"rvb{end}{os.getpid() % 1000000}" for end in "ab"]
 
@@ -233,27 +266,6 @@ class Kernel:
         command = [self.tcp_pingpong, "--port", port, "--size", size, "--seconds", seconds]
         _, client = self.pair(command, [*command, "--host", self.ADDRESSES[0]], port)
         return Sample(float(fields(client, "tcp_pingpong")["median_ns"]), seconds)
-
-    def ucx(self, test, size, iterations, column):
-        port = next(tcp_ports)
-        started_at = time.monotonic()
-        _, client = self.pair(["ucx_perftest", "-p", port],
-                              ["ucx_perftest", self.ADDRESSES[0], "-p", port, "-f", "-t", test, "-s", size,
-                               "-n", iterations, "-w", max(10, iterations // 10)], port, env={"UCX_TLS": "tcp,self"})
-        rows = [line.split() for line in client.splitlines() if re.match(r" *\d+ ", line)]
-        if not rows:
-            raise Failed(f"no result of ucx_perftest: {tail(client)}")
-        return Sample(float(rows[-1][column]), min(1.0, time.monotonic() - started_at))
-
-    def ucx_goodput(self, test, size, iterations):
-        sample = self.ucx(test, size, iterations, 5)  # MB/s overall, of 2^20 bytes
-        sample.value *= 2**20 * 8 / 1e9
-        return sample
-
-    def ucx_latency(self, test, size, iterations):
-        sample = self.ucx(test, size, iterations, 1)  # us, the median of half round trips
-        sample.value *= 1000
-        return sample
 
 
 def ip(*args):
