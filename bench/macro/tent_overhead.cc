@@ -17,6 +17,7 @@
 #include <cstdio>
 #include <memory>
 #include <rove/tent.hpp>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>

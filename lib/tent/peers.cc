@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "tent/metadata/names.h"
 #include "tent/transports/io_uring/file.h"

@@ -3,6 +3,7 @@
 #include "tent/segment.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 namespace rove::tent {
 

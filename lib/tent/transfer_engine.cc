@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "tent/engine.h"
 #include "tent/environment.h"

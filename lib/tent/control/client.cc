@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 namespace rove::tent {
 
 ControlClient::~ControlClient() {

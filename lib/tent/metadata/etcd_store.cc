@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 
 #include "tent/control/frame.h"
 #include "tent/metadata/store.h"

@@ -2,6 +2,8 @@
 // See names.h.
 #include "tent/metadata/names.h"
 
+#include <nlohmann/json.hpp>
+
 #include "tent/control/client.h"
 #include "tent/segment.h"
 

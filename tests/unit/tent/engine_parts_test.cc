@@ -2,6 +2,8 @@
 // The engine's parts that need neither ports nor peers: windows, descriptors and messages from elsewhere, pools, lookups.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tent/control/frame.h"
 #include "tent/core.h"
 #include "tent/memory.h"

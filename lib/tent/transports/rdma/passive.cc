@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 namespace rove::tent {
 
@@ -14,6 +15,10 @@ Json refusal(const std::string& error) {
 }
 
 }  // namespace
+
+Json ConnectionName::to_json() const {
+    return {{"instance", instance}, {"rail", rail}, {"number", number}};
+}
 
 bool ConnectionName::parse(const Json& object) {
     constexpr size_t kMaxName = 256;

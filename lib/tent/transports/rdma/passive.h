@@ -21,7 +21,7 @@ struct ConnectionName {
     std::string rail;
     uint64_t number = 0;
 
-    Json to_json() const { return {{"instance", instance}, {"rail", rail}, {"number", number}}; }
+    Json to_json() const;
     bool parse(const Json& object);
 };
 

@@ -2,6 +2,7 @@
 // The rails of a channel: silence, probes, connecting again. See rdma_channel.h, notes 3 and 4.
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "tent/transports/rdma/rdma_backend.h"
 

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "tent/transports/rdma/passive.h"
