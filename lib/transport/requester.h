@@ -480,8 +480,10 @@ SendWqe* RequesterLogic<S>::answered_by(Psn psn, bool (SendWqe::*kind)() const) 
     if (qp_.state == IBV_QPS_ERR) return nullptr;
     if (on_its_way && r_.una == psn && any_begun() && (oldest().*kind)()) return &oldest();
     ++core_.counters[Counter::kDropResponse];
-    hear();                                     // perhaps what was asked for twice: the peer is not silent
-    if (outstanding()) r_.probe_deadline = core_.now_ns + probe_ns();
+    if (outstanding()) {                        // perhaps what was asked for twice: the peer is not silent
+        hear();
+        r_.probe_deadline = core_.now_ns + probe_ns();
+    }
     if (on_its_way && r_.una < psn && any_begun() && oldest().awaits_response() && !rewound_here()) rewind();
     return nullptr;
 }
