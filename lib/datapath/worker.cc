@@ -13,6 +13,9 @@ namespace rove::datapath {
 
 namespace {
 constexpr unsigned kHandOverFrames = 1024;  // frames on their way to another worker: a few bursts of each
+// How long posts alone may keep a worker from what came in. Beyond the shortest timer (1 ms), each would send again what
+// the peer has long acknowledged.
+constexpr uint64_t kUnheardNs = 50'000;
 }  // namespace
 
 WorkerCore::WorkerCore(const Shared& shared, uint16_t index, unsigned lcore, rte_mempool* pool)
@@ -75,6 +78,7 @@ void WorkerCore::send_posted(transport::QueuePair& qp) {
     const LcoreScope lcore(lcore_);
     now_ns_ = shared_.clock.now_ns();
     sink_.set_now(now_ns_);
+    if (now_ns_ - received_ns_ > kUnheardNs) receive();
     engine_.doorbell(qp);
     transmit();
 }
@@ -108,6 +112,7 @@ std::string WorkerCore::impair(uint16_t port, std::optional<uint32_t> path, std:
 }
 
 uint32_t WorkerCore::receive() {
+    received_ns_ = now_ns_;
     uint32_t received = 0;
     rte_mbuf* mbufs[kRxBurst];
     for (PortQueue& from : ports_) {

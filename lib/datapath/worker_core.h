@@ -64,7 +64,7 @@ class WorkerCore {
     uint32_t round();
     // A round by the background thread, because the application makes none.
     uint32_t rescue_round();
-    // Work was posted to `qp`: sends what can be sent, without looking at what came in. A program that is known to poll
+    // Work was posted to `qp`: sends what can be sent, and looks at what came in only after a long run of posts. A program that is known to poll
     // after it posts may post several requests one by one: the first goes out at once, the others as a burst.
     void send_posted(transport::QueuePair& qp);
     // When there is work again though nothing comes in.
@@ -111,6 +111,7 @@ class WorkerCore {
     const uint16_t index_;
     const unsigned lcore_;
     uint64_t now_ns_ = 0;
+    uint64_t received_ns_ = 0;  // when it last looked at what came in
     uint32_t posts_ = 0;  // since the last round
     uint32_t trust_ = 0;  // rounds that followed several posts, since one of them was left to the background thread
     PortCounters counters_;
