@@ -87,6 +87,14 @@ struct Core {
     std::unique_ptr<MultipathShared> multipath{};   // made with the first QP in mp mode
     ActiveList active[3]{};                 // by QueuePair::priority
     uint64_t now_ns = 0;
+    bool refused = false;                   // ready() was false since this was last cleared
+
+    // Whether the sink takes one more packet. When it does not, it may a moment later, so whoever stopped is remembered.
+    bool ready() {
+        if (sink.ready()) return true;
+        refused = true;
+        return false;
+    }
 
     void activate(QueuePair& qp) {
         if (qp.active) return;

@@ -339,7 +339,7 @@ bool Engine<S>::receive_departed(const wire::ParsedFrame& frame, uint16_t port) 
     const wire::Op op = wire::op_of(bth.opcode);
     const bool write_or_send = op < wire::Op::kReadRequest || op > wire::Op::kFetchAdd;
     const wire::Mpeth& mp = frame.headers.mp;
-    if (!write_or_send || !core_.sink.ready()) return false;
+    if (!write_or_send || !core_.ready()) return false;
     ++core_.counters[Counter::kRxDuplicate];
     ++core_.counters[Counter::kTxAcks];
     wire::Headers h;
@@ -364,7 +364,7 @@ template <class S>
 void Engine<S>::notify_congestion(QueuePair& qp) {
     ++core_.counters[Counter::kRxCe];
     uint64_t& last = qp.responder.last_cnp_ns;
-    if ((last != 0 && core_.now_ns - last < core_.config.dcqcn.cnp_interval_ns) || !core_.sink.ready()) return;
+    if ((last != 0 && core_.now_ns - last < core_.config.dcqcn.cnp_interval_ns) || !core_.ready()) return;
     last = core_.now_ns;
     wire::Headers h;
     h.bth.opcode = wire::kOpcodeCnp;
@@ -386,7 +386,7 @@ uint32_t Engine<S>::transmit_qp(QueuePair& qp, uint32_t budget) {
         packets += responder.send_acks();
         if (packets < budget) packets += responder.transmit(budget - packets);
         if (packets < budget) packets += requester.transmit(budget - packets);
-        if (responder.owes() && core_.sink.ready()) packets += responder.send_acks();  // of an answer that failed
+        if (responder.owes() && core_.ready()) packets += responder.send_acks();  // of an answer that failed
         return packets;
     }
     ResponderLogic<S> responder(core_, qp);
@@ -405,15 +405,16 @@ uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
     uint32_t packets = 0;
     for (ActiveList& list : core_.active) {
         while (list.head != nullptr && packets < budget) {
-            if (!core_.sink.ready()) return packets;
+            if (!core_.ready()) return packets;
             QueuePair& qp = *list.head;
             const uint32_t turn = std::min(core_.config.quantum_packets, budget - packets);
             list.pop();
             qp.active = false;
+            core_.refused = false;
             const uint32_t sent = transmit_qp(qp, turn);
             packets += sent;
             // A full turn, or a full sink: there may be more. (The QP may have activated itself meanwhile.)
-            if (sent >= turn || !core_.sink.ready()) core_.activate(qp);
+            if (sent >= turn || core_.refused) core_.activate(qp);
         }
     }
     return packets;

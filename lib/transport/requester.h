@@ -106,7 +106,7 @@ uint32_t RequesterLogic<S>::transmit(uint32_t budget) {
             core_.deadlines.schedule(qp_, qp_.congestion.next_send_ns());
             break;
         }
-        if (!core_.sink.ready()) break;
+        if (!core_.ready()) break;
         SendWqe& wqe = qp_.sq.at(r_.next_wqe);
         if (r_.next_packet == 0) {
             const Begin what = begin(wqe);
@@ -588,7 +588,7 @@ void RequesterLogic<S>::probe() {
         rewind();
         return;
     }
-    if (!core_.sink.ready()) return;
+    if (!core_.ready()) return;
     if (!emit(wqe, static_cast<uint32_t>(r_.una - Psn(wqe.first_psn)), r_.una, true)) {
         rewind();                               // its memory has gone: the request fails in its turn
         return;

@@ -38,7 +38,7 @@ class ResponderLogic {
     uint32_t transmit(uint32_t budget);
     // The QP goes: an ACK that waits goes before it.
     void settle() {
-        if (s_.ack_due && s_.job_head == s_.job_tail && core_.sink.ready()) send_ack();
+        if (s_.ack_due && s_.job_head == s_.job_tail && core_.ready()) send_ack();
     }
 
   private:
@@ -347,7 +347,7 @@ void ResponderLogic<S>::receive_uc(const wire::ParsedFrame& frame) {
 template <class S>
 uint32_t ResponderLogic<S>::transmit(uint32_t budget) {
     uint32_t packets = 0;
-    while (s_.job_head != s_.job_tail && packets < budget && core_.sink.ready()) {
+    while (s_.job_head != s_.job_tail && packets < budget && core_.ready()) {
         ResponderJob& next = job(s_.job_head);
         if (!next.is_atomic && qp_.congestion.limited() && qp_.congestion.next_send_ns() > core_.now_ns) {
             core_.deadlines.schedule(qp_, qp_.congestion.next_send_ns());
@@ -372,7 +372,7 @@ uint32_t ResponderLogic<S>::transmit(uint32_t budget) {
         core_.deadlines.schedule(qp_, s_.ack_not_before);
         return packets;
     }
-    if (s_.ack_due && s_.job_head == s_.job_tail && packets < budget && core_.sink.ready()) {
+    if (s_.ack_due && s_.job_head == s_.job_tail && packets < budget && core_.ready()) {
         if (s_.ack_not_before != 0) s_.ping_pong = false;
         send_ack();
         ++packets;

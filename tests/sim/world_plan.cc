@@ -96,6 +96,7 @@ void World::draw_network() {
             link.bytes_per_s = random_.pick(100'000'000ull, 1'000'000'000ull, 12'500'000'000ull);
             link.room_packets = random_.chance(0.7) ? static_cast<uint32_t>(random_.between(1, 40)) : 0;
         }
+        link.refuse = random_.pick(0.0, 0.0, 0.01, 0.2);
         if (multipath_ && random_.chance(0.6)) {
             link.lanes.resize(random_.between(1, 8));
             for (Lane& lane : link.lanes) lane.delay_ns = random_.chance(0.5) ? 0 : random_.below(4 * link.delay_ns);

@@ -152,7 +152,7 @@ std::string World::describe() const {
         const Impairment& link = net_->egress[host];
         const transport::Config& config = configs_[host];
         out << "  host " << host << ": loss " << link.loss << " corrupt " << link.corrupt << " reorder " << link.reorder
-            << " delay " << link.delay_ns << " room " << link.room_packets << "; lanes";
+            << " delay " << link.delay_ns << " room " << link.room_packets << " refuse " << link.refuse << "; lanes";
         for (const Lane& lane : link.lanes) out << " +" << lane.delay_ns << '/' << lane.loss;
         out << "; window " << config.paths.max_window << " inferred " << config.paths.infer_losses << " explore "
             << config.paths.explore << " RTO "

@@ -18,7 +18,7 @@ namespace rove::transport {
 // Asks the QP `remote_qpn` at the end of `path`. The answer, if there is one, comes to qp.hello.answer.
 template <class S>
 void ask_hello(Core<S>& core, QueuePair& qp, const Path& path, uint32_t remote_qpn, uint32_t nonce) {
-    if (!core.sink.ready()) return;
+    if (!core.ready()) return;
     qp.hello.nonce = nonce;
     wire::Headers h;
     h.bth.opcode = wire::kOpcodeHello;
@@ -47,7 +47,7 @@ void receive_hello(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame)
         qp.hello.promised = frame.flow.src;
     }
     const bool unicast = (frame.flow.dst_mac[0] & 1) == 0;
-    if (!unicast || !core.sink.ready()) return;  // it asks again
+    if (!unicast || !core.ready()) return;  // it asks again
     Path back;
     back.flow = frame.flow;
     back.flow.traffic_class = static_cast<uint8_t>(back.flow.traffic_class & ~3u);

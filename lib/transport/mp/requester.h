@@ -92,11 +92,11 @@ template <class S>
 uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
     uint32_t packets = 0;
     if ((qp_.state != IBV_QPS_RTS && qp_.state != IBV_QPS_SQD) || r_.rnr_until > core_.now_ns) budget = 0;
-    if (mp_.probing && packets < budget && core_.sink.ready()) {
+    if (mp_.probing && packets < budget && core_.ready()) {
         probe();
         ++packets;
     }
-    while (packets < budget && core_.sink.ready() && qp_.state != IBV_QPS_ERR) {
+    while (packets < budget && core_.ready() && qp_.state != IBV_QPS_ERR) {
         const bool more = next_is_ready();
         if (qp_.state == IBV_QPS_ERR) return packets;
         Departure departure;

@@ -366,7 +366,7 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
     if (qp_.state == IBV_QPS_ERR) return 0;
     uint32_t packets = 0;
     uint32_t at = s_.job_head;
-    while (s_.job_head != s_.job_tail && packets < budget && core_.sink.ready()) {
+    while (s_.job_head != s_.job_tail && packets < budget && core_.ready()) {
         Departure departure;
         if (!shared_.paths.next(mp_.responses, mp_.responses.nxt != mp_.response_end, core_.now_ns, departure)) break;
         if (departure.psn < job(at).first) at = s_.job_head;
@@ -446,7 +446,7 @@ uint32_t MpResponderLogic<S>::send_acks() {
         ++shared_.counters.acks_sent[static_cast<size_t>(mp_.owed[at].entry.kind)];
         return mp_.owed[at++];
     };
-    while (at != mp_.owed_count && core_.sink.ready()) {
+    while (at != mp_.owed_count && core_.ready()) {
         const OwedAck& first = take();
         std::array<uint8_t, Multipath::kMaxOwed * wire::kMpAckEntryBytes> more;
         uint32_t count = 0;

@@ -243,6 +243,21 @@ TEST_F(RcVerbs, unsignaled_requests_complete_silently) {
     EXPECT_EQ(qa->sq.room(), 128u);
 }
 
+// The port takes a frame between our two looks at it. Who was told that it is full has nothing under way that would wake it.
+TEST_F(RcVerbs, who_found_the_port_full_goes_on_though_it_is_not_any_more) {
+    connect();
+    for (int refused = 1; refused <= 8; ++refused) {
+        int asked = 0;
+        a.sink.room = b.sink.room = [&] { return ++asked != refused; };
+        post(write(1, 0, 3000, 0));
+        post(fetch_add(2, 0, 0, 1));
+        net.pump();
+        net.pump();
+        ASSERT_TRUE(run());
+        EXPECT_THAT(ids(sent()), ElementsAre(1, 2)) << "refused at " << refused;
+    }
+}
+
 TEST_F(RcVerbs, sq_sig_all) {
     QpOptions options;
     options.sq_sig_all = true;

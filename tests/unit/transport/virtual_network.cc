@@ -43,13 +43,13 @@ Network::Network(uint64_t seed, const std::vector<transport::Config>& hosts)
 }
 
 bool Network::has_room(uint32_t from) {
-    if (egress[from].room_packets == 0) return true;
     auto& ring = departures_[from];
     while (!ring.empty() && ring.front() <= now_) ring.pop_front();
-    if (ring.size() < egress[from].room_packets) return true;
+    const bool full = egress[from].room_packets != 0 && ring.size() >= egress[from].room_packets;
+    if (!full && !random_.chance(egress[from].refuse)) return true;
     if (!wake_pending_[from]) {
         wake_pending_[from] = true;
-        at(ring.front(), [this, from] { wake_pending_[from] = false; });
+        at(full ? ring.front() : now_ + 1'000, [this, from] { wake_pending_[from] = false; });
     }
     return false;
 }

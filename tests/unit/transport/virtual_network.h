@@ -25,6 +25,7 @@ struct Impairment {
     uint64_t reorder_ns = 20'000;  // a reordered packet is late by up to this
     uint64_t bytes_per_s = 0;      // 0 = no limit
     uint32_t room_packets = 0;     // what the sender's ring holds until the wire takes it; 0 = any number
+    double refuse = 0;             // how often the ring is found full, and has room again when asked once more
     std::vector<Lane> lanes;       // none: one without faults
     std::vector<std::pair<uint64_t, uint64_t>> down;  // [from, to): everything sent is lost
 };
