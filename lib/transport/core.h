@@ -36,7 +36,9 @@ struct Config {
     uint32_t window_packets = 256;          // a QP's packets on their way; more overruns a port's rings, less starves it
     uint32_t ack_interval_packets = 32;     // AckReq at least this often, so that the window moves
     uint32_t quantum_packets = 32;          // a QP's turn among the active ones
-    uint64_t min_timeout_ns = 1'000'000;    // floor of the verbs' timeout: a shared-mode peer may be off its core that long
+    // Floor of the verbs' timeout, as NICs have one: a shared-mode peer may be off its core, and a virtual machine off its
+    // host's, for 10 ms. What is lost is sent again long before.
+    uint64_t min_timeout_ns = 16'000'000;
     uint64_t min_probe_ns = 1'000'000;      // tail loss probe: not before
     DcqcnConfig dcqcn;
     // Of mp:

@@ -22,7 +22,7 @@ test("loss/pingpong/srq", lambda: pingpong("srq", "-e -c -n 50", impair=LOSS), t
 
 
 def rc(impair, options):
-    lines = verified(memif_link(impair=impair), "--timeout", "10", *options.split(), timeout=100)
+    lines = verified(memif_link(impair=impair), *options.split(), timeout=100)
     check(all(line["lost"] == 0 for line in lines), str(lines))
 
 

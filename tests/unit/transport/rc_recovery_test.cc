@@ -246,7 +246,7 @@ TEST_F(RcRecovery, sequence_numbers_wrap) {
     }
 }
 
-// Timeouts: 4.096 us * 2^timeout each, retry_cnt repetitions, then RETRY_EXC (IBTA 9.9.2.4.1).
+// Timeouts: 4.096 us * 2^timeout each, or a floor, retry_cnt repetitions, then RETRY_EXC (IBTA 9.9.2.4.1).
 TEST_F(RcRecovery, an_unreachable_peer_is_given_up_in_time) {
     for (const auto& [code, retries] : {std::pair{12, 0}, {12, 3}, {14, 7}, {10, 5}}) {
         QpOptions options;
@@ -254,7 +254,7 @@ TEST_F(RcRecovery, an_unreachable_peer_is_given_up_in_time) {
         options.retry_cnt = static_cast<uint8_t>(retries);
         connect(options);
         net.filter = [](const Observed& p) { return p.from == 0 ? Verdict::kDrop : Verdict::kPass; };
-        const uint64_t start = net.now(), unit = 4096ull << code;
+        const uint64_t start = net.now(), unit = std::max<uint64_t>(4096ull << code, Config{}.min_timeout_ns);
         ASSERT_TRUE(a.post_recv(*qa, 90, {ma.sge(0, 100)}));
         ASSERT_TRUE(a.post_recv(*qa, 91, {ma.sge(0, 100)}));
         post(write(1, 0, 100, 0));
