@@ -67,6 +67,7 @@ uint32_t PacketSink::flush() {
         else
             tx.moved_ns = now_ns_;
     }
+    deliver();
     return sent;
 }
 

@@ -51,7 +51,7 @@ class PacketSink {
         }
         queue(queues_[path.port], mbuf);
     }
-    void notify(transport::CompletionQueue& cq) { listener_.notify(cq); }
+    void notify(transport::CompletionQueue& cq) { notified_.push_back(&cq); }
     void event(ibv_event_type event, transport::QueuePair& qp) { listener_.event(event, qp); }
     void event(ibv_event_type event, transport::CompletionQueue& cq) { listener_.event(event, cq); }
     void event(ibv_event_type event, transport::SharedRecvQueue& srq) { listener_.event(event, srq); }
@@ -61,8 +61,15 @@ class PacketSink {
     rte_mbuf* take() { return ready() ? spare_[--spare_count_] : nullptr; }
     void send_raw(uint16_t port, rte_mbuf* mbuf) { queue(queues_[port], mbuf); }
 
-    // End of a round: what is queued goes to the ports. Returns the frames that they took.
+    // End of a round: what is queued goes to the ports, and who sleeps is woken. Returns the frames that the ports took.
     uint32_t flush();
+    // Wakes who waits for completions. Not sooner: on our core he would run at once, while frames that came together with
+    // his are still to be looked at and the lock is ours. A reply may come right before the acknowledgement of what it
+    // answers, and programs rely on finding that, as they do with NICs, whose acknowledgements come first.
+    void deliver() {
+        for (transport::CompletionQueue* cq : notified_) listener_.notify(*cq);
+        notified_.clear();
+    }
     // Takes the frames that we sent to ourselves.
     uint16_t take_loopback(rte_mbuf** out, uint16_t count);
     void set_now(uint64_t now_ns) { now_ns_ = now_ns; }
@@ -95,6 +102,7 @@ class PacketSink {
     uint16_t loopback_head_ = 0, loopback_count_ = 0;
     std::array<rte_mbuf*, kBurst> spare_;
     std::vector<TxQueue> queues_;  // by DPDK port id
+    std::vector<transport::CompletionQueue*> notified_;
     std::array<rte_mbuf*, kLoopback> loopback_;
 };
 

@@ -73,6 +73,7 @@ uint32_t WorkerCore::rescue_round() {
 void WorkerCore::send_posted(transport::QueuePair& qp) {
     if (++posts_ % PacketSink::kBurst != 1 && trust_ == kTrusted) {
         engine_.doorbell(qp);
+        sink_.deliver();
         if (posts_ % PacketSink::kBurst != 0) return;
     }
     const LcoreScope lcore(lcore_);
@@ -260,6 +261,7 @@ uint16_t Worker::index() const {
 void Worker::set_state(transport::QueuePair& qp, ibv_qp_state state) {
     const LcoreScope lcore(core_->lcore());
     core_->engine().set_state(qp, state, core_->now_ns());
+    core_->deliver();
 }
 
 void Worker::start_receiving(transport::QueuePair& qp, uint32_t rq_psn, bool multipath) {
@@ -284,10 +286,12 @@ void Worker::ask_multipath(transport::QueuePair& qp, const transport::Path& path
 void Worker::remove(transport::QueuePair& qp) {
     core_->take_doorbells();  // none may be left that leads to it
     core_->engine().remove(qp);
+    core_->deliver();
 }
 
 void Worker::flush(transport::QueuePair& qp) {
     core_->engine().flush(qp);
+    core_->deliver();
 }
 
 }  // namespace rove::datapath

@@ -85,6 +85,9 @@ class WorkerCore {
     // A question to the peer of `qp`: Engine::ask_multipath().
     void ask_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn, uint32_t nonce);
 
+    // After a control call: wakes who waits for completions that it made.
+    void deliver() { sink_.deliver(); }
+
     transport::Engine<PacketSink>& engine() { return engine_; }
     PortCounters& counters() { return counters_; }
     uint16_t index() const { return index_; }
