@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames: whom they are for, and whether he may have them.
+#pragma once
+
+#include "transport/engine.h"
+
+namespace rove::transport {
+
+template <class S>
+bool Engine<S>::receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns) {
+    core_.now_ns = now_ns;
+    if (qp != nullptr && qp->port == port && expects_middle(frame, *qp)) {
+        if (!receive_connected(frame, *qp)) return false;
+        ++core_.counters[Counter::kRxPackets];
+        core_.counters[Counter::kRxBytes] += frame.payload_bytes;
+        if (frame.ce() && qp->multipath == nullptr) notify_congestion(*qp);
+        return true;
+    }
+    if (!frame.verified && !wire::verify(frame)) return false;
+    receive_verified(frame, qp, port);
+    return true;
+}
+
+// What most packets of large messages are: in order, in the middle, from and to where all before them were.
+template <class S>
+bool Engine<S>::expects_middle(const wire::ParsedFrame& frame, QueuePair& qp) {
+    const wire::Bth& bth = frame.headers.bth;
+    if (qp.type != IBV_QPT_RC || !qp.may_receive() || wire::service_of(bth.opcode) != qp.service()) return false;
+    if (bth.pkey != qp.pkey || !wire::same(frame.flow.src, qp.path.flow.dst)) return false;
+    const wire::Op op = wire::op_of(bth.opcode);
+    if (qp.multipath != nullptr) {
+        if (op == wire::Op::kWriteMiddle && !frame.headers.mp.response)
+            return MpResponderLogic<S>(core_, qp).expects_middle(frame);
+        return op == wire::Op::kReadResponseMiddle && frame.headers.mp.response && qp.state != IBV_QPS_RTR &&
+               qp.state != IBV_QPS_SQE && MpRequesterLogic<S>(core_, qp).expects_middle(frame);
+    }
+    if (ResponderLogic<S>(core_, qp).expects_middle(frame, op)) return true;
+    return (qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD) && RequesterLogic<S>(core_, qp).expects_middle(frame, op);
+}
+
+template <class S>
+void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port) {
+    const wire::Bth& bth = frame.headers.bth;
+    if (qp == nullptr) {
+        if (bth.dest_qpn == wire::kMulticastQpn) {
+            receive_multicast(frame, port);
+        } else if (!receive_departed(frame, port)) {
+            ++core_.counters[Counter::kDropUnknownQp];
+        }
+        return;
+    }
+    if (qp->port != port) {
+        ++core_.counters[Counter::kDropPort];
+        return;
+    }
+    if (bth.opcode == wire::kOpcodeHello) {
+        receive_hello(core_, *qp, frame);
+        return;
+    }
+    if (!qp->may_receive()) {
+        ++core_.counters[Counter::kDropQpState];
+        return;
+    }
+    if (bth.opcode == wire::kOpcodeCnp) {
+        if (!qp->is_connected() || !wire::same(frame.flow.src, qp->path.flow.dst)) {
+            ++core_.counters[Counter::kDropSource];
+            return;
+        }
+        ++core_.counters[Counter::kRxCnp];
+        qp->congestion.on_cnp(core_.config.dcqcn, core_.now_ns);
+        return;
+    }
+    // IBTA 10.9.1: the same partition, and at least one full member.
+    if (((bth.pkey ^ qp->pkey) & 0x7FFF) != 0 || ((bth.pkey | qp->pkey) & 0x8000) == 0) {
+        ++core_.counters[Counter::kDropPkey];
+        return;
+    }
+    if (wire::service_of(bth.opcode) != qp->service()) {
+        ++core_.counters[Counter::kDropService];
+        return;
+    }
+    if (qp->type == IBV_QPT_UD) {
+        ++core_.counters[Counter::kRxPackets];
+        core_.counters[Counter::kRxBytes] += frame.payload_bytes;
+        receive_datagram(core_, *qp, frame);
+        return;
+    }
+    if (!wire::same(frame.flow.src, qp->path.flow.dst)) {
+        ++core_.counters[Counter::kDropSource];
+        return;
+    }
+    ++core_.counters[Counter::kRxPackets];
+    core_.counters[Counter::kRxBytes] += frame.payload_bytes;
+    if (frame.ce() && qp->multipath == nullptr) notify_congestion(*qp);
+    receive_connected(frame, *qp);
+}
+
+// False: the frame was not verified, and is damaged.
+template <class S>
+bool Engine<S>::receive_connected(const wire::ParsedFrame& frame, QueuePair& qp) {
+    if (qp.multipath != nullptr) return receive_multipath(frame, qp);
+    ResponderLogic<S> responder(core_, qp);
+    if (qp.type == IBV_QPT_UC) {
+        responder.receive_uc(frame);
+        return true;
+    }
+    const wire::Op op = wire::op_of(frame.headers.bth.opcode);
+    switch (op) {
+        case wire::Op::kAck:
+        case wire::Op::kAtomicAck:
+        case wire::Op::kReadResponseFirst:
+        case wire::Op::kReadResponseMiddle:
+        case wire::Op::kReadResponseLast:
+        case wire::Op::kReadResponseOnly: {
+            if (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) {
+                ++core_.counters[Counter::kDropQpState];
+                return true;
+            }
+            RequesterLogic<S> requester(core_, qp);
+            if (op == wire::Op::kAck) {
+                requester.receive_ack(frame.headers);
+            } else if (op == wire::Op::kAtomicAck) {
+                requester.receive_atomic_response(frame.headers);
+            } else if (!requester.receive_read_response(frame)) {
+                return false;
+            }
+            core_.activate(qp);
+            return true;
+        }
+        default:
+            if (!responder.receive_rc(frame)) return false;
+            if (responder.owes()) core_.activate(qp);
+            return true;
+    }
+}
+
+// As receive_connected(), of a QP in mp mode.
+template <class S>
+bool Engine<S>::receive_multipath(const wire::ParsedFrame& frame, QueuePair& qp) {
+    const wire::Headers& h = frame.headers;
+    const wire::Op op = wire::op_of(h.bth.opcode);
+    if (op == wire::Op::kAck) {
+        receive_multipath_ack(frame, qp);
+        core_.activate(qp);
+        return true;
+    }
+    if (frame.ce()) ++core_.counters[Counter::kRxCe];
+    MpResponderLogic<S> responder(core_, qp);
+    const bool response = op >= wire::Op::kReadResponseFirst && op <= wire::Op::kAtomicAck;
+    if (h.mp.response != response) {
+        ++core_.counters[Counter::kDropResponse];
+        return true;
+    }
+    if (!response) return responder.receive_request(frame, op);
+    if (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) {
+        ++core_.counters[Counter::kDropQpState];
+        return true;
+    }
+    wire::MpAck kind;
+    if (!MpRequesterLogic<S>(core_, qp).receive_response(frame, op, &kind)) return false;
+    responder.owe(h, frame.ce(), kind);
+    return true;
+}
+
+template <class S>
+void Engine<S>::receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair& qp) {
+    const wire::Mpaeth& ack = frame.headers.mp_ack;
+    Multipath& mp = *qp.multipath;
+    if (frame.payload_bytes != ack.more * wire::kMpAckEntryBytes) {
+        ++core_.counters[Counter::kDropLength];
+        return;
+    }
+    const bool responses = ack.entry.response;
+    if (!responses && qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) {
+        ++core_.counters[Counter::kDropQpState];
+        return;
+    }
+    ++core_.counters[Counter::kRxAcks];
+    Paths& paths = core_.multipath->paths;
+    SendStream& stream = responses ? mp.responses : mp.requests;
+    const auto take = [&](const wire::MpAckEntry& entry) {
+        ++core_.multipath->counters.acks_received[static_cast<size_t>(entry.kind)];
+        return paths.acknowledge(stream, entry, core_.now_ns);
+    };
+    bool known = take(ack.entry);
+    for (uint32_t i = 0; i < ack.more; ++i) {
+        const wire::MpAckEntry entry = wire::parse_ack_entry(frame.payload + i * wire::kMpAckEntryBytes);
+        known |= entry.response == responses && entry.kind != wire::MpAck::kErr && take(entry);
+    }
+    if (!known) {
+        ++core_.counters[Counter::kDropResponse];
+        return;
+    }
+    const bool moved = paths.advance(stream, Psn(ack.aack_psn), core_.now_ns);
+    if (responses) {
+        MpResponderLogic<S>(core_, qp).drop_jobs();
+        return;
+    }
+    MpRequesterLogic<S> requester(core_, qp);
+    if (moved) {
+        requester.progress();
+        requester.heard();
+    } else if (ack.entry.kind == wire::MpAck::kAck && !mp.requests.outstanding()) {
+        requester.heard_again();
+    }
+    if (ack.entry.kind == wire::MpAck::kErr && qp.state != IBV_QPS_ERR) requester.take_error(ack.entry, ack.syndrome);
+}
+
+template <class S>
+void Engine<S>::receive_multicast(const wire::ParsedFrame& frame, uint16_t port) {
+    bool found = false;
+    for (const auto& attachment : core_.qps.attachments()) {
+        if (attachment.group != frame.flow.dst || attachment.qp->port != port) continue;
+        found = true;
+        receive_verified(frame, attachment.qp, port);
+    }
+    if (!found) ++core_.counters[Counter::kDropMulticast];
+}
+
+// A repetition of what a QP that is gone has received is acknowledged once more. READs and atomics cannot be answered.
+template <class S>
+bool Engine<S>::receive_departed(const wire::ParsedFrame& frame, uint16_t port) {
+    const wire::Bth& bth = frame.headers.bth;
+    const Departed* gone = core_.departed.find(bth.dest_qpn);
+    if (gone == nullptr || gone->port != port || !wire::same(frame.flow.src, gone->path.flow.dst) ||
+        wire::service_of(bth.opcode) != (gone->multipath ? wire::Service::kMp : wire::Service::kRc) ||
+        Psn(bth.psn) >= gone->epsn) {
+        return false;
+    }
+    const wire::Op op = wire::op_of(bth.opcode);
+    const bool write_or_send = op < wire::Op::kReadRequest || op > wire::Op::kFetchAdd;
+    const wire::Mpeth& mp = frame.headers.mp;
+    if (!write_or_send || !core_.ready()) return false;
+    ++core_.counters[Counter::kRxDuplicate];
+    ++core_.counters[Counter::kTxAcks];
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(wire::Service::kRc, wire::Op::kAck);
+    h.bth.pkey = gone->pkey;
+    h.bth.dest_qpn = gone->remote_qpn;
+    h.bth.psn = gone->epsn.previous().value();
+    h.aeth = {wire::kSyndromeAck, gone->msn};
+    if (gone->multipath) {
+        h.bth.opcode = wire::opcode(wire::Service::kMp, wire::Op::kAck);
+        h.mp_ack = {.entry = {.kind = wire::MpAck::kAck, .ece = frame.ce(), .retx = mp.retx, .response = false,
+                              .psn = bth.psn, .vp = frame.headers.vp},
+                    .syndrome = 0, .aack_psn = gone->epsn.value(), .more = 0};
+        h.vp = frame.headers.vp;
+    }
+    core_.send(gone->path, h, {}, 0);
+    return true;
+}
+
+// DCQCN's notification point: at most one CNP per QP and interval (annex A17.9.3; the CNP's 16 bytes are reserved, zero).
+template <class S>
+void Engine<S>::notify_congestion(QueuePair& qp) {
+    ++core_.counters[Counter::kRxCe];
+    uint64_t& last = qp.responder.last_cnp_ns;
+    if ((last != 0 && core_.now_ns - last < core_.config.dcqcn.cnp_interval_ns) || !core_.ready()) return;
+    last = core_.now_ns;
+    wire::Headers h;
+    h.bth.opcode = wire::kOpcodeCnp;
+    h.bth.becn = true;
+    h.bth.pkey = qp.pkey;
+    h.bth.dest_qpn = qp.remote_qpn;
+    core_.send(qp.path, h, {}, 0);              // the opcode's headers include the reserved bytes
+    ++core_.counters[Counter::kTxCnp];
+}
+
+}  // namespace rove::transport

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The requester of RC: ACKs, NAKs and responses.
+#pragma once
+
+#include "transport/requester.h"
+
+namespace rove::transport {
+
+template <class S>
+void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
+    const Psn psn(headers.bth.psn);
+    const uint8_t syndrome = headers.aeth.syndrome;
+    const uint8_t kind = syndrome >> 5;
+    // An ACK may repeat the PSN before `una`; everything else names a packet that is on its way.
+    if (psn >= r_.max_psn || psn < r_.una.previous() || kind == 2 || kind > 3) {
+        ++core_.counters[Counter::kDropResponse];
+        return;
+    }
+    if (kind == 0) {
+        ++core_.counters[Counter::kRxAcks];
+        acknowledge(psn + 1);
+        if (r_.probed && qp_.state != IBV_QPS_ERR) {
+            // Nothing behind the probe has arrived, and what was sent before it would have.
+            if (psn == r_.probe_psn && r_.una == psn + 1 && outstanding()) rewind();
+            r_.probed = false;
+        }
+        // A READ or atomic before the acknowledged packet without its response: the response was lost.
+        if (qp_.state != IBV_QPS_ERR && any_begun() && psn >= r_.una && oldest().awaits_response() &&
+            !rewound_here()) {
+            rewind();
+        }
+        return;
+    }
+    if (psn < r_.una) {
+        ++core_.counters[Counter::kDropResponse];
+        return;
+    }
+    acknowledge(psn);
+    if (qp_.state == IBV_QPS_ERR) return;
+    const bool here = r_.una == psn;            // false: a response before it is missing
+    if (kind == 1 && here) {
+        ++core_.counters[Counter::kRxNakRnr];
+        if (r_.rnr_until > core_.now_ns) return;            // said already
+        if (qp_.rnr_retry != 7 && r_.rnr_retries_left-- == 0) {
+            fail(IBV_WC_RNR_RETRY_EXC_ERR);
+            return;
+        }
+        r_.retries_left = qp_.retry_cnt;        // somebody answers
+        rewind();
+        r_.rnr_until = core_.now_ns + rnr_timer_ns(syndrome & 0x1F);
+        r_.ack_deadline = r_.probe_deadline = kNever;       // the peer is alive
+        core_.deadlines.schedule(qp_, r_.rnr_until);
+        return;
+    }
+    if (kind == 3 && here && syndrome != wire::kSyndromeNakSequence) {
+        ++core_.counters[Counter::kRxNakError];
+        switch (syndrome) {
+            case wire::kSyndromeNakRemoteAccess: fail(IBV_WC_REM_ACCESS_ERR); break;
+            case wire::kSyndromeNakRemoteOperation: fail(IBV_WC_REM_OP_ERR); break;
+            default: fail(IBV_WC_REM_INV_REQ_ERR); break;
+        }
+        return;
+    }
+    ++core_.counters[Counter::kRxNakSequence];
+    // One rewind per place: a repeated NAK says nothing new, and a lost retransmission is the timer's.
+    if (!rewound_here()) rewind();
+}
+
+// The request that a response with this PSN answers: the oldest, if it is of that kind and nothing before it is missing.
+// Null otherwise; what is missing is asked for again.
+template <class S>
+SendWqe* RequesterLogic<S>::answered_by(Psn psn, bool (SendWqe::*kind)() const) {
+    const bool on_its_way = psn >= r_.una && psn < r_.max_psn;
+    if (on_its_way) acknowledge(psn);           // a response acknowledges what was before it
+    if (qp_.state == IBV_QPS_ERR) return nullptr;
+    if (on_its_way && r_.una == psn && any_begun() && (oldest().*kind)()) return &oldest();
+    ++core_.counters[Counter::kDropResponse];
+    if (outstanding()) {                        // perhaps what was asked for twice: the peer is not silent
+        hear();
+        r_.probe_deadline = core_.now_ns + probe_ns();
+    }
+    if (on_its_way && r_.una < psn && any_begun() && oldest().awaits_response() && !rewound_here()) rewind();
+    return nullptr;
+}
+
+// The response packet at `una` was placed; `last` ends its request.
+template <class S>
+void RequesterLogic<S>::take_response(bool last) {
+    ++r_.una;
+    if (last) {
+        core_.complete_send(qp_, qp_.sq.consumed(), IBV_WC_SUCCESS);
+        acknowledge(r_.una);                    // local operations behind it
+    }
+    if (r_.una > r_.next_psn) resume_at_una();
+    progress();
+}
+
+template <class S>
+bool RequesterLogic<S>::expects_middle(const wire::ParsedFrame& frame, wire::Op op) {
+    const Psn psn(frame.headers.bth.psn);
+    if (op != wire::Op::kReadResponseMiddle || psn != r_.una || !(psn < r_.max_psn) || !any_begun()) return false;
+    const SendWqe& wqe = oldest();
+    return wqe.is_read() && frame.payload_bytes == qp_.mtu && psn + 1 < Psn(wqe.first_psn) + wqe.packets;
+}
+
+template <class S>
+bool RequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
+    const Psn psn(frame.headers.bth.psn);
+    SendWqe* wqe = answered_by(psn, &SendWqe::is_read);
+    if (wqe == nullptr) return true;
+    const auto packet = static_cast<uint32_t>(psn - Psn(wqe->first_psn));
+    const uint32_t offset = packet * qp_.mtu;
+    if (frame.payload_bytes != std::min(qp_.mtu, wqe->length - offset)) {
+        fail(IBV_WC_BAD_RESP_ERR);
+        return true;
+    }
+    wire::PayloadReader payload(frame);
+    const ibv_wc_status status = core_.scatter(wqe->sges(), wqe->num_sge, offset, payload, frame.payload_bytes, qp_.pd);
+    if (status != IBV_WC_SUCCESS) {
+        fail(status);
+        return true;
+    }
+    if (!payload.intact()) return false;
+    const bool last = packet + 1 == wqe->packets;
+    if ((last || (packet + 1) % read_chunk() == 0) && r_.reads_outstanding != 0) --r_.reads_outstanding;
+    take_response(last);
+    return true;
+}
+
+template <class S>
+void RequesterLogic<S>::receive_atomic_response(const wire::Headers& headers) {
+    SendWqe* wqe = answered_by(Psn(headers.bth.psn), &SendWqe::is_atomic);
+    if (wqe == nullptr) return;
+    BytesReader original{reinterpret_cast<const uint8_t*>(&headers.atomic_original)};
+    const ibv_wc_status status = core_.scatter(wqe->sges(), wqe->num_sge, 0, original, sizeof headers.atomic_original, qp_.pd);
+    if (status != IBV_WC_SUCCESS) {
+        fail(status);
+        return;
+    }
+    if (r_.reads_outstanding != 0) --r_.reads_outstanding;
+    take_response(true);
+}
+
+}  // namespace rove::transport
