@@ -36,6 +36,12 @@ class DriveLock {
     // Whether a control call waits. Relaxed: it is a hint, the exchange decides; seen late it costs the waiter a round.
     bool wanted() const { return waiters_.load(std::memory_order_relaxed) != 0; }
 
+    // For good: drivers stay away, as for a control call that waits for ever; control calls go on as before. A driver
+    // that looked before may still get in.
+    void keep_out() { waiters_.fetch_add(1, std::memory_order_relaxed); }
+    // Whether somebody is inside. Relaxed: to wait with, not to rely on.
+    bool held() const { return held_.load(std::memory_order_relaxed); }
+
   private:
     static constexpr uint32_t kSpinsBeforeYield = 64;  // about 1 us, a typical round
     std::atomic<bool> held_{false};

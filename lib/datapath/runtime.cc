@@ -33,6 +33,7 @@ constexpr uint32_t kFailuresBeforeYield = 8;  // tries; the driver may be preemp
 // to a peer that runs, so that a ping-pong never pays for the system call.
 constexpr uint32_t kEmptyRoundsBeforeYield = 1024;
 constexpr uint32_t kPostTries = 256;          // about 3 us, several rounds of whoever drives
+constexpr uint64_t kLetGoNs = 500'000'000;    // a preempted holder of a worker gets the core back before that
 constexpr uint64_t kLingerNs = 50'000'000;    // a peer that shares our core gets several time slices to read
 constexpr uint64_t kRestartNs = 500'000'000;  // a started memif client gets so long to shake hands
 
@@ -58,7 +59,7 @@ int poll_until_stopped(void* argument) {
 Runtime::Runtime(const Config& config, Listener& listener)
     : config_(config), listener_(listener), background_(std::make_unique<Background>(*this)) {}
 
-std::unique_ptr<Runtime> Runtime::start(const Config& config, Listener& listener, std::string* error) {
+Runtime* Runtime::start(const Config& config, Listener& listener, std::string* error) {
     if (eal_used.test_and_set()) {
         *error = config.file + ": DPDK's EAL was already started in this process, and starts only once";
         return nullptr;
@@ -80,10 +81,14 @@ std::unique_ptr<Runtime> Runtime::start(const Config& config, Listener& listener
     });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     *error = opened.get_future().get();
-    return error->empty() ? std::move(runtime) : nullptr;
+    if (error->empty()) return runtime.release();
+    runtime->eal_thread_.join();
+    return nullptr;
 }
 
-Runtime::~Runtime() {
+Runtime::~Runtime() = default;
+
+void Runtime::stop() {
     background_->stop();
     eal_thread_.join();
 }
@@ -135,6 +140,18 @@ void Runtime::launch() {
     }
 }
 
+// Whether those who are inside of workers leave them. Not so the thread that runs exit() in a signal's handler, if the
+// signal came in the midst of a round or a control call.
+bool Runtime::workers_let_go() {
+    for (const auto& worker : workers_) {
+        for (const uint64_t until_ns = now_ns() + kLetGoNs; worker->lock().held();) {
+            if (now_ns() > until_ns) return false;
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
+    return true;
+}
+
 // A program ends as soon as its own last completion is in. The ACK that the peer still waits for may stand in a ring
 // that both share and that ends with us (a NIC would have sent it), so the ports stay open until the peer had time to
 // read it.
@@ -155,12 +172,19 @@ void Runtime::linger() {
 void Runtime::close() {
     if (!eal_started_) return;
     rte_eal_mp_wait_lcore();
-    linger();
-    stop_telemetry();
-    silence_interrupts();
-    capture_.reset();
-    for (const auto& port : ports_) port->close();
-    workers_.clear();
+    for (const auto& worker : workers_) worker->lock().keep_out();
+    // If not, nothing may be touched, and the peers see what they see of a killed process.
+    if (workers_let_go()) {
+        linger();
+        stop_telemetry();
+        silence_interrupts();
+        const std::lock_guard control(port_control_);
+        // A driver that was not kept out either ends its round before this, or begins it after this and finds that no
+        // port is ready.
+        const Pause pause(*this);
+        capture_.reset();
+        for (const auto& port : ports_) port->close();
+    }
     leave_eal();
 }
 

@@ -44,9 +44,14 @@ class Runtime {
   public:
     // Reads the configuration, initialises EAL in a thread of its own (the caller's affinity stays as it is), opens the
     // ports and starts the workers. On failure returns null and says why in `*error` (file, key, value, what is
-    // allowed). Once per process: EAL cannot be started again.
-    static std::unique_ptr<Runtime> start(const Config& config, Listener& listener, std::string* error);
-    ~Runtime();
+    // allowed). Once per process: EAL cannot be started again. Never destroyed: see stop().
+    static Runtime* start(const Config& config, Listener& listener, std::string* error);
+    ~Runtime();  // of one that did not start
+
+    // At process exit: sends what the peers still wait for, then closes the ports and removes EAL's files. Application
+    // threads may be inside of any call, and make more until the process has ended: everything stays in memory, but
+    // nothing moves any more. Control calls still change what they are told to, and end.
+    void stop();
 
     const std::vector<std::unique_ptr<Device>>& devices() const { return devices_; }
     transport::QueuePairTable& queue_pairs() { return queue_pairs_; }
@@ -112,6 +117,7 @@ class Runtime {
     Runtime(const Config& config, Listener& listener);
     std::string open();  // "" or what went wrong; on EAL's main thread, as are the others
     void launch();
+    bool workers_let_go();
     void linger();
     void close();
 

@@ -89,11 +89,7 @@ void Process::closed(Context& context) {
 }
 
 void Process::stop() {
-    if (pid_ == getpid()) {
-        runtime_.reset();
-    } else {
-        (void)runtime_.release();
-    }
+    if (pid_ == getpid()) runtime_->stop();
 }
 
 void Process::notify(transport::CompletionQueue& queue) {

@@ -25,7 +25,8 @@ class Process final : public datapath::Listener {
     void opened(Context& context);
     void closed(Context& context);
 
-    // Stops the datapath. At process exit, after the program's own destructors.
+    // Stops the datapath. At process exit, after the program's own destructors: its threads may go on, and a library's
+    // destructor may still destroy verbs objects.
     void stop();
 
     void notify(transport::CompletionQueue& cq) override;
@@ -38,7 +39,7 @@ class Process final : public datapath::Listener {
     std::string start();
 
     std::once_flag once_;
-    std::unique_ptr<datapath::Runtime> runtime_;
+    datapath::Runtime* runtime_ = nullptr;
     std::vector<std::unique_ptr<Device>> devices_;
     int pid_ = 0;  // a forked child has no workers to stop
     std::mutex contexts_mutex_;
