@@ -21,11 +21,12 @@ namespace rove::datapath {
 namespace {
 
 constexpr int kAskAgainMs = 50;  // between two questions for the same neighbour
-// HELLO: the first question may meet a peer that sleeps for half a millisecond; each later one waits twice as long.
-constexpr uint64_t kFirstHelloNs = 2'000'000;
-constexpr int kHellos = 7;
+// HELLO: the first question may meet a peer that sleeps for half a millisecond; each later one waits twice as long, but
+// no longer than a rail that has come back may take to be used again (T-19: 50 ms, of both ends' questions together).
+constexpr uint64_t kFirstHelloNs = 2'000'000, kLastHelloNs = 16'000'000;
+constexpr uint64_t kStrangerNs = 250'000'000;    // then it is a standard endpoint
+constexpr uint64_t kPatienceNs = 1'000'000'000;  // many stalls of a shared core; TENT waits 3 s for a peer
 constexpr uint64_t kConnectNs = 3'000'000'000;
-constexpr uint64_t kSilentNs = 60'000'000'000;
 
 std::optional<wire::Gid> address_of(const std::optional<std::string>& text) {
     return text ? parse_address(*text) : std::nullopt;
@@ -91,60 +92,68 @@ int Device::resolve(const wire::Flow& flow, transport::Path& path, int timeout_m
     return 0;
 }
 
-std::optional<bool> Device::agree_on_multipath(transport::QueuePair& qp, const transport::Path& path,
-                                               uint32_t remote_qpn) {
+int Device::agree_on_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn,
+                               bool& multipath) {
     using Hello = transport::HelloState;
+    multipath = false;
     const transport::Mode mode = runtime_.config().transport.mode;
-    if (mode == transport::Mode::kRc || path.loopback) return false;
+    if (mode == transport::Mode::kRc || path.loopback) return 0;
     const wire::Gid& peer = path.flow.dst;
     Worker& worker = runtime_.worker_of(qp);
-    const auto promised = [&] {
+    bool promised = false;
+    {
         const Worker::Hold hold(worker);
         qp.hello.answer = Hello::Answer::kNone;  // an earlier attempt may have asked somebody else
-        return qp.hello.has_promised(remote_qpn, peer);
-    };
-    // Who was silent, which may be a dead rail's other end, is taken for a standard endpoint where that may be.
-    if (promised() || mode == transport::Mode::kMp || !was_silent(peer)) {
+        qp.hello.peers = &hello_peers_;
+        promised = qp.hello.has_promised(remote_qpn, peer);
+    }
+    const std::optional<bool> known = hello_peers_.speaks_mp(peer, runtime_.now_ns());
+    const bool must_answer = mode == transport::Mode::kMp || known == true;
+    if (promised || must_answer || !known) {
         std::random_device random;
         const uint32_t nonce = random() | 1;  // 0: nothing asked
         transport::Path way = path;
-        uint64_t wait_ns = kFirstHelloNs;
         // A peer that was just started may not have its end of the port yet.
         const uint64_t connected_by_ns = runtime_.now_ns() + kConnectNs;
         while (!dpdk_port_.ready() && runtime_.now_ns() < connected_by_ns)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        for (int asked = 0; asked < kHellos && qp.hello.answer == Hello::Answer::kNone; ++asked, wait_ns *= 2) {
+        const uint64_t begun_ns = runtime_.now_ns();
+        for (uint64_t wait_ns = kFirstHelloNs; qp.hello.answer == Hello::Answer::kNone;
+             wait_ns = std::min(2 * wait_ns, kLastHelloNs)) {
             // Each over another path: one may be dead.
             way.flow.udp_src = static_cast<uint16_t>(transport::kFirstVp | (random() & 0x3FFF));
             way.headers = wire::make_template(way.flow);
+            const uint64_t asked_ns = runtime_.now_ns();
             {
                 const Worker::Hold hold(worker);
+                // Who was promised mp needs no answer.
+                const bool patient = must_answer && !qp.hello.has_promised(remote_qpn, peer);
+                if (asked_ns - begun_ns >= (patient ? kPatienceNs : kStrangerNs)) break;
                 worker.ask_multipath(qp, way, remote_qpn, nonce);
             }
-            const uint64_t until_ns = runtime_.now_ns() + wait_ns;
-            while (qp.hello.answer == Hello::Answer::kNone && runtime_.now_ns() < until_ns) {
+            while (qp.hello.answer == Hello::Answer::kNone && runtime_.now_ns() < asked_ns + wait_ns) {
                 runtime_.progress();
-                sched_yield();
+                if (wait_ns < kLastHelloNs) {
+                    sched_yield();
+                } else {  // whoever is silent for so long is no reason to keep a core busy
+                    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                }
             }
         }
-        if (qp.hello.answer == Hello::Answer::kNone) {
-            const std::lock_guard lock(silent_mutex_);
-            silent_until_ns_[peer] = runtime_.now_ns() + kSilentNs;
-        }
+        if (qp.hello.answer == Hello::Answer::kNone) hello_peers_.was_silent(peer, runtime_.now_ns());
     }
     const Worker::Hold hold(worker);
     const Hello::Answer answer = qp.hello.answer;
-    const bool agreed = answer == Hello::Answer::kNone ? qp.hello.has_promised(remote_qpn, peer)
-                                                       : answer == Hello::Answer::kYes;
-    if (!agreed && mode == transport::Mode::kMp) return std::nullopt;
-    qp.hello.choice = agreed ? Hello::Choice::kMp : Hello::Choice::kRc;
-    return agreed;
-}
-
-bool Device::was_silent(const wire::Gid& peer) {
-    const std::lock_guard lock(silent_mutex_);
-    const auto found = silent_until_ns_.find(peer);
-    return found != silent_until_ns_.end() && runtime_.now_ns() < found->second;
+    promised = qp.hello.has_promised(remote_qpn, peer);
+    multipath = answer == Hello::Answer::kYes || (answer == Hello::Answer::kNone && promised);
+    if (answer != Hello::Answer::kNone || promised) {
+        hello_peers_.said(peer, multipath);
+    } else if (must_answer) {
+        return ETIMEDOUT;
+    }
+    if (!multipath && mode == transport::Mode::kMp) return EPROTONOSUPPORT;
+    qp.hello.choice = multipath ? Hello::Choice::kMp : Hello::Choice::kRc;
+    return 0;
 }
 
 void Device::renew(transport::Path& path, const wire::Gid& neighbour) {

@@ -3,13 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "transport/mp/hello_peers.h"
 #include "transport/queue_pair.h"
 #include "wire/frame.h"
 
@@ -44,9 +43,11 @@ class Device {
     int resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms = 3000);
 
     // Whether `qp`, an RC QP that is about to be connected to `remote_qpn` over `path`, shall speak mp: by the
-    // configuration, and if both ends say so. Asks the peer, for at most about 250 ms; one that never answered is not
-    // asked again for a minute. Nothing: the configuration demands mp, and the peer does not agree. As resolve().
-    std::optional<bool> agree_on_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn);
+    // configuration, and if both ends say so. Asks the peer for at most about 250 ms, and then takes it for a standard
+    // endpoint, without a question for the next minute. But a peer that spoke mp before (hello.h, note 5), or that must
+    // by our configuration, is asked for about 1 s. Returns 0, ETIMEDOUT (such a peer was silent) or EPROTONOSUPPORT
+    // (the configuration demands mp, and the peer refuses). As resolve().
+    int agree_on_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn, bool& multipath);
 
     // UDP source port of a connected QP: the flow label rule of annex A17.9.2 / rdma-core's
     // rdma_flow_label_to_udp_sport, so 0xC000..0xFFFF.
@@ -54,6 +55,7 @@ class Device {
 
     // Of lib/datapath.
     Neighbours& neighbours() { return *neighbours_; }
+    transport::HelloPeers& hello_peers() { return hello_peers_; }
     bool on_vlan(const std::optional<uint16_t>& tci) const {
         return vlan_ ? tci && (*tci & 0xFFF) == *vlan_ : !tci || (*tci & 0xFFF) == 0;
     }
@@ -63,8 +65,6 @@ class Device {
     void renew(transport::Path& path, const wire::Gid& neighbour);
 
   private:
-    bool was_silent(const wire::Gid& peer);
-
     Runtime& runtime_;
     const Port& dpdk_port_;
     std::string name_;
@@ -74,8 +74,7 @@ class Device {
     uint32_t max_mtu_ = 4096;
     std::optional<uint16_t> vlan_;  // VID
     std::unique_ptr<Neighbours> neighbours_;
-    std::mutex silent_mutex_;
-    std::map<wire::Gid, uint64_t> silent_until_ns_;  // peers that did not answer HELLO
+    transport::HelloPeers hello_peers_;
 };
 
 }  // namespace rove::datapath

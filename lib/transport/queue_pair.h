@@ -129,6 +129,8 @@ struct Responder {
     }
 };
 
+class HelloPeers;
+
 // What was said with the peer about mp before RTR (mp/hello.h).
 struct HelloState {
     enum class Answer : uint8_t { kNone, kYes, kNo };
@@ -136,6 +138,7 @@ struct HelloState {
     uint32_t nonce = 0;                                 // of our question
     std::atomic<Answer> answer = Answer::kNone;         // to it; read by the thread that waits
     Choice choice = Choice::kOpen;                      // ours
+    HelloPeers* peers = nullptr;                        // where its device keeps who speaks mp; null: nowhere
     // Whom we told that we will speak it, while it was open.
     uint32_t promised_qpn = 0;
     wire::Gid promised{};

@@ -122,9 +122,8 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
     const bool connects = after == IBV_QPS_RTR && before == IBV_QPS_INIT;
     bool multipath = false;
     if (connects && t.type == IBV_QPT_RC) {
-        const auto agreed = qp.owner->owner->port->agree_on_multipath(t, *path, merged.dest_qp_num);
-        if (!agreed) return EPROTONOSUPPORT;
-        multipath = *agreed;
+        const int error = qp.owner->owner->port->agree_on_multipath(t, *path, merged.dest_qp_num, multipath);
+        if (error != 0) return error;
     }
 
     datapath::Worker::Hold hold(worker);

@@ -108,6 +108,29 @@ def silent_death():
     check(result["failed"] == 0 and result["timeout"] == 0 and one > 0, note)
 
 
+def mp_again():
+    """The QPs of a rail that died are made anew while it is dead, and speak mp when it is back."""
+    engines = Engines(rails({"rate_mbps": 1000, "queue_packets": 2048}))
+    initiator = engines.start("stream", "--seconds", "30", "--sizes", "1048576", "--depth", "4", *QUICK_TIMEOUT)
+
+    def rail():
+        return next(values for name, values in telemetry(initiator.pid, "/tent/rails").items() if name.endswith("rove1_rove1"))
+
+    initiator.wait_for(lambda: initiator.json() and rail()["slices"] > 50, 20, "use of both rails")
+    impair(engines, initiator, "rove1", "down=true")
+    initiator.wait_for(lambda: rail()["silences"] + rail()["errors"] > 0, 5, "the death to be noticed")
+    time.sleep(0.7)  # a stranger's silence means rc after a quarter of a second, at each end
+    impair(engines, initiator, "rove1", "down=false")
+    before = rail()["slices"]
+    initiator.wait_for(lambda: rail()["slices"] > before, 5, "the rail to be taken again")
+
+    def modes(process):
+        return [(telemetry(process.pid, f"/rove/qp,{qp}") or {}).get("mode") for qp in telemetry(process.pid, "/rove/qps")]
+
+    for process in (initiator, engines.target):
+        process.wait_for(lambda: modes(process) == ["mp"] * 6, 3, "mp on both rails, in all three priorities")
+
+
 def transports(process):
     return telemetry(process.pid, "/tent/transports")
 
@@ -215,3 +238,4 @@ once("tent/qos/one-process", high_beside_low)
 once("tent/hint/tcp", lambda: moved(memif_pair(), "--hint", "7", "--sizes", "1,65536,8388608", "--rounds", "3"))
 once("tent/hint/shm", lambda: moved(memif_pair(), "--hint", "3", "--sizes", "1,65536,8388608", "--rounds", "3"))
 test("tent/rails/silent-death", silent_death, modes=("rc",))
+once("tent/rails/mp-again", mp_again)

@@ -8,9 +8,14 @@
 //    end that has waited long enough then takes rc; if the other was only slow, it asks later and is told so.
 // 3. Left over is an end that said yes and then loses every answer to its own question. It remembers what it promised.
 // 4. Nobody who cannot read the question can answer it: the nonce.
+// 5. A peer whose last word was that it speaks mp, in an answer or a question of its own, is no standard endpoint. When it is
+//    silent, a rail is dead or a process stands still, and a QP that took rc would have to keep it when that is over. So the
+//    connection fails, and whoever wants it tries again. But only time tells such a peer from a standard endpoint that took its
+//    address: after ten minutes without an answer (HelloPeers::kForgetNs) it is a stranger again.
 #pragma once
 
 #include "transport/core.h"
+#include "transport/mp/hello_peers.h"
 #include "wire/frame.h"
 
 namespace rove::transport {
@@ -45,6 +50,11 @@ void receive_hello(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame)
     if (yes && open) {
         qp.hello.promised_qpn = hello.qpn;
         qp.hello.promised = frame.flow.src;
+    }
+    // Too late for this QP: its peer was silent for too long. The next one will know.
+    if (mp && qp.hello.choice == HelloState::Choice::kRc && qp.hello.peers != nullptr && hello.qpn == qp.remote_qpn &&
+        wire::same(frame.flow.src, qp.path.flow.dst)) {
+        qp.hello.peers->said(frame.flow.src, true);
     }
     const bool unicast = (frame.flow.dst_mac[0] & 1) == 0;
     if (!unicast || !core.ready()) return;  // it asks again

@@ -2,6 +2,9 @@
 // HELLO: two QPs agree on mp, whatever is lost and whoever asks first.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
+#include "transport/mp/hello_peers.h"
 #include "transport/virtual_network.h"
 
 namespace rove::test {
@@ -9,6 +12,7 @@ namespace {
 
 using Answer = transport::HelloState::Answer;
 using Choice = transport::HelloState::Choice;
+using transport::HelloPeers;
 using transport::Mode;
 
 transport::Config with(Mode mode) {
@@ -98,6 +102,22 @@ TEST_P(HelloTest, ResetForgetsWhatWasSaid) {
     EXPECT_FALSE(b.hello.has_promised(a.qpn, net.host(0).gid()));
 }
 
+TEST_P(HelloTest, AQuestionThatComesTooLateMakesThePeerKnown) {
+    HelloPeers peers;
+    QueuePair& a = made(0);
+    QueuePair& b = made(1);
+    b.hello.choice = Choice::kRc;
+    b.hello.peers = &peers;
+    b.path = net.host(1).path_to(net.host(0));
+    b.remote_qpn = a.qpn + 1;
+    ask(0, a, b);
+    EXPECT_FALSE(peers.speaks_mp(net.host(0).gid(), net.now())) << "of a stranger to this QP";
+    b.remote_qpn = a.qpn;
+    ask(0, a, b);
+    EXPECT_EQ(peers.speaks_mp(net.host(0).gid(), net.now()), true);
+    EXPECT_EQ(a.hello.answer, Answer::kNo);
+}
+
 TEST(Hello, WhoIsConfiguredForRcDeclines) {
     Network net(1, 2, with(Mode::kRc));
     QueuePair& a = net.host(0).create({});
@@ -105,6 +125,56 @@ TEST(Hello, WhoIsConfiguredForRcDeclines) {
     net.host(0).engine.ask_multipath(a, net.host(0).path_to(net.host(1)), b.qpn, 5);
     net.run_for(100'000);
     EXPECT_EQ(a.hello.answer, Answer::kNo);
+}
+
+wire::Gid numbered(uint32_t number) {
+    wire::Gid gid{};
+    std::memcpy(gid.data(), &number, sizeof(number));
+    return gid;
+}
+
+TEST(HelloPeers, AStrangersSilenceIsRcForAWhile) {
+    HelloPeers peers;
+    const wire::Gid peer = numbered(1);
+    EXPECT_EQ(peers.speaks_mp(peer, 0), std::nullopt);
+    peers.was_silent(peer, 5);
+    EXPECT_EQ(peers.speaks_mp(peer, 5), false);
+    EXPECT_EQ(peers.speaks_mp(peer, 5 + HelloPeers::kRcNs), std::nullopt) << "ask it again";
+    peers.said(peer, true);
+    EXPECT_EQ(peers.speaks_mp(peer, 5), true);
+}
+
+TEST(HelloPeers, WhoSpokeMpIsForgottenOnlyAfterALongSilence) {
+    HelloPeers peers;
+    const wire::Gid peer = numbered(1);
+    constexpr uint64_t kLater = 1'000 * HelloPeers::kForgetNs;  // without a question: no silence
+    peers.said(peer, true);
+    peers.was_silent(peer, kLater);
+    peers.was_silent(peer, kLater + HelloPeers::kForgetNs - 1);
+    EXPECT_EQ(peers.speaks_mp(peer, kLater + HelloPeers::kForgetNs - 1), true);
+    EXPECT_EQ(peers.speaks_mp(peer, kLater + HelloPeers::kForgetNs), std::nullopt);
+    peers.said(peer, true);
+    EXPECT_EQ(peers.speaks_mp(peer, kLater + HelloPeers::kForgetNs), true) << "it is back";
+}
+
+TEST(HelloPeers, ALastWordOfRcMakesAStranger) {
+    HelloPeers peers;
+    const wire::Gid peer = numbered(1);
+    peers.said(peer, true);
+    peers.said(peer, false);
+    EXPECT_EQ(peers.speaks_mp(peer, 0), std::nullopt);
+    peers.was_silent(peer, 0);
+    EXPECT_EQ(peers.speaks_mp(peer, 0), false);
+}
+
+TEST(HelloPeers, TooManyPushOutWhoIsSilent) {
+    HelloPeers peers;
+    peers.said(numbered(0), true);
+    for (uint32_t i = 1; i <= HelloPeers::kMaxPeers + 9; ++i) peers.was_silent(numbered(i), i);
+    EXPECT_EQ(peers.speaks_mp(numbered(0), 0), true);
+    uint32_t known = 0;
+    for (uint32_t i = 0; i <= HelloPeers::kMaxPeers + 9; ++i) known += peers.speaks_mp(numbered(i), 0).has_value();
+    EXPECT_EQ(known, HelloPeers::kMaxPeers);
 }
 
 }  // namespace

@@ -137,6 +137,28 @@ TEST_F(VerbsTest, APeerThatDoesNotSpeakMpGetsRc) {
     }
 }
 
+// A dead rail, or a process that stands still: not a standard endpoint, however often it is asked.
+TEST_F(VerbsTest, TheSilenceOfAPeerThatSpokeMpIsATimeout) {
+    ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
+    ibv_qp* qp = ibv_create_qp(pd_, &init);
+    ibv_qp_attr attr = attr_for(IBV_QPS_INIT, 0);
+    ASSERT_EQ(ibv_modify_qp(qp, &attr, kInitMask), 0);
+    attr = attr_for(IBV_QPS_RTR, 0x1234);
+    attr.ah_attr.grh.dgid.raw[15] = 2;
+    wire::Gid peer;
+    std::memcpy(peer.data(), attr.ah_attr.grh.dgid.raw, peer.size());
+    transport::HelloPeers& peers = from(context_).owner->port->hello_peers();
+    peers.said(peer, true);
+    for (int i = 0; i < 2; ++i) {
+        const auto asked = std::chrono::steady_clock::now();
+        EXPECT_EQ(ibv_modify_qp(qp, &attr, kRtrMask), ETIMEDOUT);
+        EXPECT_GT(std::chrono::steady_clock::now() - asked, std::chrono::milliseconds(900));
+        EXPECT_EQ(qp->state, IBV_QPS_INIT);
+    }
+    peers.said(peer, false);  // for the other tests
+    ASSERT_EQ(ibv_destroy_qp(qp), 0);
+}
+
 TEST_F(VerbsTest, MulticastGroupsAreForDatagrams) {
     ibv_gid group{}, unicast{};
     const uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 239, 1, 2, 3};

@@ -15,7 +15,9 @@ constexpr uint64_t kSuspiciousNs = 8'000'000;   // then the peer is asked over i
 constexpr uint64_t kAllSilentNs = 150'000'000;  // a process may be off its core for some time slices of others
 constexpr uint64_t kTimesExpected = 4;          // what a slice may take over its predicted time
 constexpr uint64_t kProbeNs = 10'000'000;       // between two probes of a connection that is not yet known to work
-constexpr uint64_t kRetryNs = 5'000'000, kMaxRetryNs = 640'000'000;  // between attempts to connect, doubling
+// Between the beginnings of attempts to connect, doubling. One over a dead rail in mp mode takes a second, all of which it asks the
+// peer's device: the next one follows at once, since the rail may come back in between (T-19).
+constexpr uint64_t kRetryNs = 5'000'000, kMaxRetryNs = 640'000'000;
 constexpr uint64_t kHopeNs = 100'000'000;       // so long slices wait for a rail that was up
 constexpr uint64_t kFirstHopeNs = 3'000'000'000;  // ... and for the first one to come up
 constexpr uint64_t kCallNs = 2'000'000'000;     // of the control plane
@@ -171,6 +173,7 @@ void RdmaChannel::connect(Rail& rail, std::vector<Task*> fenced) {
     rail.state = Rail::State::kConnecting;
     const ConnectionName before{core_.instance(), rail.name, rail.number};
     rail.number = core_.next_number();
+    rail.retry_ns = monotonic_ns() + std::min(kRetryNs << std::min(rail.refusals, 7u), kMaxRetryNs);
     ++rail.counters.connects;
     ++jobs_;
     const ConnectionName name{core_.instance(), rail.name, rail.number};
@@ -211,7 +214,7 @@ void RdmaChannel::connected(Rail& rail, std::unique_ptr<Connection> connection) 
         return;
     }
     rail.state = Rail::State::kClosed;
-    rail.retry_ns = now_ns + std::min(kRetryNs << std::min(rail.refusals, 7u), kMaxRetryNs);
+    rail.retry_ns = std::max(rail.retry_ns, now_ns + kRetryNs);
     ++rail.refusals;
 }
 
