@@ -65,7 +65,7 @@ class Side:
         route = GlobalRoute(dgid=_gid(self.remote["gid"]), sgid_index=GID_INDEX, hop_limit=64)
         attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
         self.qp.to_rtr(attr)
-        attr.sq_psn, attr.timeout, attr.retry_cnt, attr.rnr_retry = psn, 12, 3, 1
+        attr.sq_psn, attr.timeout, attr.retry_cnt, attr.rnr_retry = psn, 14, 7, 7
         self.qp.to_rts(attr)
         control.barrier()
 
