@@ -61,11 +61,11 @@ class Side:
         attr.dest_qp_num = self.remote["qpn"]
         attr.rq_psn = self.remote["psn"]
         attr.max_dest_rd_atomic = attr.max_rd_atomic = 4
-        attr.min_rnr_timer = 1
+        attr.min_rnr_timer = 20   # 10 ms: longer than a peer is off its core
         route = GlobalRoute(dgid=_gid(self.remote["gid"]), sgid_index=GID_INDEX, hop_limit=64)
         attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
         self.qp.to_rtr(attr)
-        attr.sq_psn, attr.timeout, attr.retry_cnt, attr.rnr_retry = psn, 14, 7, 7
+        attr.sq_psn, attr.timeout, attr.retry_cnt, attr.rnr_retry = psn, 14, 7, 6
         self.qp.to_rts(attr)
         control.barrier()
 
