@@ -16,6 +16,8 @@ void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
         ++core_.counters[Counter::kDropResponse];
         return;
     }
+    // The backoff is for READs, whose probes ask for all their data (note 3). Of other requests a probe is one packet.
+    if (psn >= r_.una && any_begun() && !oldest().awaits_response()) r_.probes = 0;
     if (kind == 0) {
         ++core_.counters[Counter::kRxAcks];
         acknowledge(psn + 1);
