@@ -64,8 +64,9 @@ class WorkerCore {
     uint32_t round();
     // A round by the background thread, because the application makes none.
     uint32_t rescue_round();
-    // Work was posted to `qp`: sends what can be sent, and looks at what came in only after a long run of posts. A program that is known to poll
-    // after it posts may post several requests one by one: the first goes out at once, the others as a burst.
+    // Work was posted to `qp`: sends what can be sent, and looks at what came in only after a long run of posts. A
+    // program that is known to poll after it posts may post several requests one by one: the first goes out at once, the
+    // others as a burst.
     void send_posted(transport::QueuePair& qp);
     // When there is work again though nothing comes in.
     uint64_t next_deadline() const;

@@ -115,15 +115,24 @@ TEST_F(ConnectedTest, AResetQueuePairConnectsAgain) {
     EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
 }
 
-// A standard endpoint drops HELLO.
-TEST_F(VerbsTest, APeerThatDoesNotSpeakMpGetsRc) {
-    for (const bool is_known : {false, true}) {
+// The peer drops HELLO.
+struct SilentPeerTest : VerbsTest {
+    // An RC QP in INIT, and what would take it to RTR with that peer.
+    ibv_qp* create(ibv_qp_attr& rtr) {
         ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
         ibv_qp* qp = ibv_create_qp(pd_, &init);
-        ibv_qp_attr attr = attr_for(IBV_QPS_INIT, 0);
-        ASSERT_EQ(ibv_modify_qp(qp, &attr, kInitMask), 0);
-        attr = attr_for(IBV_QPS_RTR, 0x1234);
-        attr.ah_attr.grh.dgid.raw[15] = 2;
+        rtr = attr_for(IBV_QPS_INIT, 0);
+        EXPECT_EQ(ibv_modify_qp(qp, &rtr, kInitMask), 0);
+        rtr = attr_for(IBV_QPS_RTR, 0x1234);
+        rtr.ah_attr.grh.dgid.raw[15] = 2;
+        return qp;
+    }
+};
+
+TEST_F(SilentPeerTest, APeerThatDoesNotSpeakMpGetsRc) {
+    for (const bool is_known : {false, true}) {
+        ibv_qp_attr attr;
+        ibv_qp* qp = create(attr);
         const auto asked = std::chrono::steady_clock::now();
         ASSERT_EQ(ibv_modify_qp(qp, &attr, kRtrMask), 0);
         const auto waited = std::chrono::steady_clock::now() - asked;
@@ -138,13 +147,9 @@ TEST_F(VerbsTest, APeerThatDoesNotSpeakMpGetsRc) {
 }
 
 // A dead rail, or a process that stands still: not a standard endpoint, however often it is asked.
-TEST_F(VerbsTest, TheSilenceOfAPeerThatSpokeMpIsATimeout) {
-    ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
-    ibv_qp* qp = ibv_create_qp(pd_, &init);
-    ibv_qp_attr attr = attr_for(IBV_QPS_INIT, 0);
-    ASSERT_EQ(ibv_modify_qp(qp, &attr, kInitMask), 0);
-    attr = attr_for(IBV_QPS_RTR, 0x1234);
-    attr.ah_attr.grh.dgid.raw[15] = 2;
+TEST_F(SilentPeerTest, TheSilenceOfAPeerThatSpokeMpIsATimeout) {
+    ibv_qp_attr attr;
+    ibv_qp* qp = create(attr);
     wire::Gid peer;
     std::memcpy(peer.data(), attr.ah_attr.grh.dgid.raw, peer.size());
     transport::HelloPeers& peers = from(context_).owner->port->hello_peers();
