@@ -28,10 +28,10 @@ void PacketSink::add_port(const Port& port, uint16_t queue) {
 bool PacketSink::make_room() {
     if (full_ != 0)
         for (TxQueue& tx : queues_)
-            if (tx.count == kBurst) push(tx);
+            if (tx.full()) push(tx);
     if (spare_count_ == 0) {
-        if (rte_pktmbuf_alloc_bulk(pool_, spare_.data(), kBurst) == 0)
-            spare_count_ = kBurst;
+        if (rte_pktmbuf_alloc_bulk(pool_, spare_.data(), kSpare) == 0)
+            spare_count_ = kSpare;
         else
             ++counters_[PortCounter::kTxNoMbuf];
     }
@@ -39,7 +39,7 @@ bool PacketSink::make_room() {
 }
 
 uint32_t PacketSink::push(TxQueue& tx) {
-    const bool was_full = tx.count == kBurst;
+    const bool was_full = tx.full();
     uint16_t sent = 0;
     if (tx.port->ready()) [[likely]]
         sent = rte_eth_tx_burst(tx.port->id(), tx.queue, tx.frames.data(), tx.count);
@@ -55,7 +55,9 @@ uint32_t PacketSink::push(TxQueue& tx) {
     }
     tx.count = static_cast<uint16_t>(tx.count - sent);
     std::copy_n(tx.frames.begin() + sent, tx.count, tx.frames.begin());
-    if (was_full && tx.count != kBurst) --full_;
+    tx.bytes = 0;
+    for (uint16_t i = 0; i < tx.count; ++i) tx.bytes += tx.frames[i]->data_len;
+    if (was_full && !tx.full()) --full_;
     return taken;
 }
 

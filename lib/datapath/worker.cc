@@ -13,6 +13,7 @@ namespace rove::datapath {
 
 namespace {
 constexpr unsigned kHandOverFrames = 1024;  // frames on their way to another worker: a few bursts of each
+constexpr uint32_t kPostsTogether = 8;     // posts that wait for each other: WorkerCore::send_posted()
 // How long posts alone may keep a worker from what came in. Beyond the shortest timer (1 ms), each would send again what
 // the peer has long acknowledged.
 constexpr uint64_t kUnheardNs = 50'000;
@@ -71,10 +72,10 @@ uint32_t WorkerCore::rescue_round() {
 }
 
 void WorkerCore::send_posted(transport::QueuePair& qp) {
-    if (++posts_ % PacketSink::kBurst != 1 && trust_ == kTrusted) {
+    if (++posts_ % kPostsTogether != 1 && trust_ == kTrusted) {
         engine_.doorbell(qp);
         sink_.deliver();
-        if (posts_ % PacketSink::kBurst != 0) return;
+        if (posts_ % kPostsTogether != 0) return;
     }
     const LcoreScope lcore(lcore_);
     now_ns_ = shared_.clock.now_ns();

@@ -244,8 +244,12 @@ struct Core {
             out[0] = {wqe.inline_data() + offset, bytes};
             return 1;
         }
-        int segments = 0;
         const ibv_sge* sges = wqe.sges();
+        if (wqe.num_sge == 1) [[likely]] {
+            out[0] = {memory.translate(sges->lkey, sges->addr + offset, bytes, 0, pd), bytes};
+            return out[0].data != nullptr ? 1 : -1;
+        }
+        int segments = 0;
         for (uint32_t i = 0; i < wqe.num_sge && bytes != 0; ++i) {
             if (offset >= sges[i].length) {
                 offset -= sges[i].length;

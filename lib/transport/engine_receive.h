@@ -6,10 +6,13 @@
 
 namespace rove::transport {
 
+inline constexpr uint16_t kFullMember = 0x8000;    // of a P_Key, IBTA 10.9.2
+
 template <class S>
 bool Engine<S>::receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns) {
     core_.now_ns = now_ns;
-    if (qp != nullptr && qp->port == port && expects_middle(frame, *qp)) {
+    if (qp != nullptr && comes_from_peer(frame, *qp, port)) [[likely]] {
+        if (!frame.verified && !expects_middle(frame, *qp) && !wire::verify(frame)) return false;
         if (!receive_connected(frame, *qp)) return false;
         ++core_.counters[Counter::kRxPackets];
         core_.counters[Counter::kRxBytes] += frame.payload_bytes;
@@ -21,21 +24,27 @@ bool Engine<S>::receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, 
     return true;
 }
 
+// What most packets are: for an RC QP that may receive, of its kind, from its peer, a full member of its partition.
+template <class S>
+bool Engine<S>::comes_from_peer(const wire::ParsedFrame& frame, const QueuePair& qp, uint16_t port) {
+    const wire::Bth& bth = frame.headers.bth;
+    return qp.type == IBV_QPT_RC && qp.port == port && qp.may_receive() && wire::service_of(bth.opcode) == qp.service() &&
+           bth.opcode != wire::kOpcodeHello && bth.pkey == (qp.pkey | kFullMember) && wire::same(frame.flow.src, qp.path.flow.dst);
+}
+
 // What most packets of large messages are: in order, in the middle, from and to where all before them were.
 template <class S>
 bool Engine<S>::expects_middle(const wire::ParsedFrame& frame, QueuePair& qp) {
-    const wire::Bth& bth = frame.headers.bth;
-    if (qp.type != IBV_QPT_RC || !qp.may_receive() || wire::service_of(bth.opcode) != qp.service()) return false;
-    if (bth.pkey != qp.pkey || !wire::same(frame.flow.src, qp.path.flow.dst)) return false;
-    const wire::Op op = wire::op_of(bth.opcode);
+    const wire::Op op = wire::op_of(frame.headers.bth.opcode);
+    if (!is_middle(op)) return false;
     if (qp.multipath != nullptr) {
         if (op == wire::Op::kWriteMiddle && !frame.headers.mp.response)
             return MpResponderLogic<S>(core_, qp).expects_middle(frame);
         return op == wire::Op::kReadResponseMiddle && frame.headers.mp.response && qp.state != IBV_QPS_RTR &&
                qp.state != IBV_QPS_SQE && MpRequesterLogic<S>(core_, qp).expects_middle(frame);
     }
-    if (ResponderLogic<S>(core_, qp).expects_middle(frame, op)) return true;
-    return (qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD) && RequesterLogic<S>(core_, qp).expects_middle(frame, op);
+    if (op != wire::Op::kReadResponseMiddle) return ResponderLogic<S>(core_, qp).expects_middle(frame, op);
+    return (qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD) && RequesterLogic<S>(core_, qp).expects_middle(frame);
 }
 
 template <class S>
@@ -71,7 +80,7 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
         return;
     }
     // IBTA 10.9.1: the same partition, and at least one full member.
-    if (((bth.pkey ^ qp->pkey) & 0x7FFF) != 0 || ((bth.pkey | qp->pkey) & 0x8000) == 0) {
+    if (((bth.pkey ^ qp->pkey) & ~kFullMember) != 0 || ((bth.pkey | qp->pkey) & kFullMember) == 0) {
         ++core_.counters[Counter::kDropPkey];
         return;
     }

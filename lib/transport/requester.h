@@ -34,7 +34,7 @@ class RequesterLogic {
     }
     void receive_ack(const wire::Headers& headers);
     // As ResponderLogic's: whether the frame is the next in the middle of the oldest READ's data, and its reception.
-    bool expects_middle(const wire::ParsedFrame& frame, wire::Op op);
+    bool expects_middle(const wire::ParsedFrame& frame);
     bool receive_read_response(const wire::ParsedFrame& frame);
     void receive_atomic_response(const wire::Headers& headers);
     void expire();

@@ -98,9 +98,9 @@ void RequesterLogic<S>::take_response(bool last) {
 }
 
 template <class S>
-bool RequesterLogic<S>::expects_middle(const wire::ParsedFrame& frame, wire::Op op) {
+bool RequesterLogic<S>::expects_middle(const wire::ParsedFrame& frame) {
     const Psn psn(frame.headers.bth.psn);
-    if (op != wire::Op::kReadResponseMiddle || psn != r_.una || !(psn < r_.max_psn) || !any_begun()) return false;
+    if (psn != r_.una || !(psn < r_.max_psn) || !any_begun()) return false;
     const SendWqe& wqe = oldest();
     return wqe.is_read() && frame.payload_bytes == qp_.mtu && psn + 1 < Psn(wqe.first_psn) + wqe.packets;
 }

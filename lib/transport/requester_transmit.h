@@ -68,7 +68,7 @@ auto RequesterLogic<S>::begin(SendWqe& wqe) -> Begin {
     }
     if (wqe.awaits_response() && r_.reads_outstanding >= qp_.max_rd_atomic) return Begin::kWait;
     wqe.first_psn = r_.next_psn.value();
-    wqe.packets = wqe.is_atomic() || wqe.length == 0 ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
+    wqe.packets = wqe.is_atomic() || wqe.length <= qp_.mtu ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
     if (r_.next_wqe == r_.begun_wqe) ++r_.begun_wqe;
     return Begin::kSend;
 }

@@ -177,26 +177,28 @@ auto ResponderLogic<S>::execute_write(const wire::ParsedFrame& frame, wire::Op o
     if (is_first(op) != (s_.message == Responder::Message::kNone)) return Result::kInvalidRequest;
     if (!is_first(op) && s_.message != Responder::Message::kWrite) return Result::kInvalidRequest;
     if (!payload_fits(frame, op)) return Result::kInvalidRequest;
+    const auto translate = [&](uint64_t va, uint32_t bytes) {
+        return core_.memory.translate(s_.write_rkey, va, bytes, IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_);
+    };
+    uint8_t* target = nullptr;
     if (is_first(op)) {
         if ((qp_.access & IBV_ACCESS_REMOTE_WRITE) == 0) return Result::kInvalidRequest;
         s_.offset = 0;
         s_.write_va = h.reth.va;
         s_.write_rkey = h.reth.rkey;
         s_.write_length = h.reth.length;
-        if (core_.memory.translate(s_.write_rkey, s_.write_va, s_.write_length, IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_) ==
-            nullptr) {
-            return Result::kAccess;
-        }
+        target = translate(s_.write_va, s_.write_length);
+        if (target == nullptr) return Result::kAccess;
     }
     const uint32_t left = s_.write_length - s_.offset;
     if (is_last(op) ? frame.payload_bytes != left : frame.payload_bytes >= left) return Result::kInvalidRequest;
     if (has_immediate(op) && !s_.has_receive && core_.take_receive(qp_) != Core<S>::Taken::kYes) {
         return Result::kNoReceive;
     }
-    // Once more for every packet: the region may have gone since the first.
-    uint8_t* target = core_.memory.translate(s_.write_rkey, s_.write_va + s_.offset, frame.payload_bytes,
-                                             IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_);
-    if (target == nullptr) return Result::kAccess;
+    if (!is_first(op)) {                        // once more: the region may have gone since the first packet
+        target = translate(s_.write_va + s_.offset, frame.payload_bytes);
+        if (target == nullptr) return Result::kAccess;
+    }
     wire::PayloadReader payload(frame);
     payload.read(target, frame.payload_bytes);
     if (!payload.intact()) return Result::kDamaged;

@@ -27,6 +27,9 @@ inline wire::Op send_op(uint8_t opcode, bool first, bool last) {
 inline bool is_send(wire::Op op) {
     return op <= wire::Op::kSendOnlyImm || op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv;
 }
+inline bool is_middle(wire::Op op) {
+    return op == wire::Op::kSendMiddle || op == wire::Op::kWriteMiddle || op == wire::Op::kReadResponseMiddle;
+}
 inline bool is_only(wire::Op op) {
     using wire::Op;
     return op == Op::kSendOnly || op == Op::kSendOnlyImm || op == Op::kSendOnlyInv || op == Op::kWriteOnly ||

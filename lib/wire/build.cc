@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "wire/copy.h"
 #include "wire/crc32.h"
 #include "wire/frame.h"
 #include "wire/icrc.h"
@@ -17,6 +18,13 @@ namespace {
 constexpr uint32_t kSmallPayload = 128;
 
 constexpr uint32_t pad_of(uint32_t payload_bytes) { return -payload_bytes & 3; }
+
+uint32_t total_bytes(std::span<const Segment> payload) {
+    if (payload.size() == 1) [[likely]] return payload.front().bytes;
+    uint32_t bytes = 0;
+    for (const Segment& segment : payload) bytes += segment.bytes;
+    return bytes;
+}
 
 // Copies in blocks, the last one overlapping. An IPv4 template has 42 or 46 bytes, an IPv6 one 62 or 66; what the second
 // block writes behind 62 is overwritten by the BTH.
@@ -59,7 +67,7 @@ FlowTemplate make_template(const Flow& flow) {
         l3[ipv4::kProtocol] = kProtocolUdp;
         std::memcpy(l3 + ipv4::kSrc, flow.src.data() + 12, 4);
         std::memcpy(l3 + ipv4::kDst, flow.dst.data() + 12, 4);
-        made.ipv4_checksum = sum_ipv4_header(l3);
+        made.ipv4_checksum = fold_checksum(sum_ipv4_header(l3));
     } else {
         const uint32_t label = flow.flow_label & 0xFFFFF;
         store_be32(l3 + ipv6::kVersionClassLabel, 6u << 28 | uint32_t{flow.traffic_class} << 20 | label);
@@ -80,8 +88,7 @@ size_t frame_bytes(const FlowTemplate& flow, uint8_t opcode, uint32_t payload_by
 
 size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload) {
     const OpcodeInfo& info = opcode_info(headers.bth.opcode);
-    uint32_t payload_bytes = 0;
-    for (const Segment& segment : payload) payload_bytes += segment.bytes;
+    const uint32_t payload_bytes = total_bytes(payload);
     const uint32_t pad = pad_of(payload_bytes);
 
     copy_template(out, flow);
@@ -93,7 +100,8 @@ size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& header
     if (flow.size - flow.l3_offset == kIpv4Bytes + kUdpBytes) {
         const uint16_t length = big_endian(static_cast<uint16_t>(kIpv4Bytes + udp_bytes));
         store(l3 + ipv4::kLength, length);
-        store(l3 + ipv4::kChecksum, static_cast<uint16_t>(~fold_checksum(uint64_t{flow.ipv4_checksum} + length)));
+        const uint32_t sum = uint32_t{flow.ipv4_checksum} + length;
+        store(l3 + ipv4::kChecksum, static_cast<uint16_t>(~((sum & 0xFFFF) + (sum >> 16))));
     } else {
         store_be16(l3 + ipv6::kLength, static_cast<uint16_t>(udp_bytes));
     }
@@ -104,9 +112,11 @@ size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& header
     uint32_t crc;
     if (payload_bytes <= kSmallPayload) {
         for (const Segment& segment : payload) {
-            at = std::copy_n(static_cast<const uint8_t*>(segment.data), segment.bytes, at);
+            copy(at, segment.data, segment.bytes);
+            at += segment.bytes;
         }
-        at = std::fill_n(at, pad, uint8_t{0});
+        store(at, uint32_t{0});  // the pad, and what the ICRC overwrites
+        at += pad;
         crc = icrc(l3, static_cast<size_t>(at - l3));
     } else {
         crc = icrc_copy(l3, static_cast<size_t>(at - l3), at, payload.front().data, payload.front().bytes);

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "wire/byte_order.h"
+
 namespace rove::wire {
 
 // memcpy in pieces that glibc copies with vector loads: above 2112 bytes (with FSRM) it takes `rep movsb`, which on Zen 3 is
@@ -16,6 +18,12 @@ inline void copy(void* to, const void* from, size_t bytes) {
     constexpr size_t kPiece = 2048;
     auto* target = static_cast<uint8_t*>(to);
     auto* source = static_cast<const uint8_t*>(from);
+    if (bytes - 8 <= 8) {  // 8 to 16 bytes, for which a call of memcpy costs more than the copy
+        const uint64_t first = load<uint64_t>(source), last = load<uint64_t>(source + bytes - 8);
+        store(target, first);
+        store(target + bytes - 8, last);
+        return;
+    }
     while (bytes > kPiece) {
         std::memcpy(target, source, kPiece);
         target += kPiece;

@@ -40,11 +40,12 @@ constexpr uint16_t fold_checksum(uint64_t sum) {
     return static_cast<uint16_t>(sum);
 }
 
-// Of the 20 bytes of an IPv4 header; 0xFFFF if its checksum is right.
-inline uint16_t sum_ipv4_header(const uint8_t* l3) {
-    uint64_t sum = 0;
-    for (size_t at = 0; at < kIpv4Bytes; at += 4) sum += load<uint32_t>(l3 + at);
-    return fold_checksum(sum);
+// Of the 20 bytes of an IPv4 header, not folded.
+inline uint64_t sum_ipv4_header(const uint8_t* l3) {
+    const uint64_t a = load<uint64_t>(l3), b = load<uint64_t>(l3 + 8);
+    return (a & 0xFFFFFFFF) + (a >> 32) + (b & 0xFFFFFFFF) + (b >> 32) + load<uint32_t>(l3 + 16);
 }
+// Right when the sum folds to 0xFFFF. To fold is to take the remainder modulo that, and a header is not all zeros.
+inline bool ipv4_checksum_ok(const uint8_t* l3) { return sum_ipv4_header(l3) % 0xFFFF == 0; }
 
 }  // namespace rove::wire

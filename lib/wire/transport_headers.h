@@ -55,9 +55,12 @@ inline void emit_mpeth(uint8_t* at, const Mpeth& mp) {
     store_be32(at + 4, mp.ipsn & kMask24);
 }
 
+// What few packets carry: so that the others pay for one test.
+inline constexpr uint16_t kRareExtensions = kHasMpeth | kHasMpaeth | kHasHello | kHasDeth | kHasAtomicEth;
+
 // Reads what stands behind BTH. Returns the byte after it. Multi-path: MPETH or MPAETH stands first.
 inline const uint8_t* parse_extensions(const uint8_t* at, uint16_t extensions, Headers& out) {
-    if (extensions & (kHasMpeth | kHasMpaeth | kHasHello)) [[unlikely]] {
+    if (extensions & kRareExtensions) [[unlikely]] {
         if (extensions & kHasMpeth) {
             parse_mpeth(at, out.mp);
             at += 8;
@@ -68,7 +71,7 @@ inline const uint8_t* parse_extensions(const uint8_t* at, uint16_t extensions, H
                           .aack_psn = second & kMask24,
                           .more = static_cast<uint8_t>(third)};
             at += 12;
-        } else {
+        } else if (extensions & kHasHello) {
             out.hello = {.version = at[0],
                          .answer = (at[1] & 1) != 0,
                          .mp = (at[1] & 2) != 0,
@@ -76,37 +79,33 @@ inline const uint8_t* parse_extensions(const uint8_t* at, uint16_t extensions, H
                          .nonce = load_be32(at + 8)};
             at += 12;
         }
-    }
-    if (extensions & kHasDeth) {
-        out.deth = {.qkey = load_be32(at), .src_qpn = load_be32(at + 4) & kMask24};
-        at += 8;
+        if (extensions & kHasDeth) {
+            out.deth = {.qkey = load_be32(at), .src_qpn = load_be32(at + 4) & kMask24};
+            at += 8;
+        }
+        if (extensions & kHasAtomicEth) {
+            out.atomic = {.va = load_be64(at),
+                          .rkey = load_be32(at + 8),
+                          .swap_or_add = load_be64(at + 12),
+                          .compare = load_be64(at + 20)};
+            at += 28;
+        }
     }
     if (extensions & kHasReth) {
         out.reth = {.va = load_be64(at), .rkey = load_be32(at + 8), .length = load_be32(at + 12)};
         at += 16;
     }
-    if (extensions & kHasAtomicEth) {
-        out.atomic = {.va = load_be64(at),
-                      .rkey = load_be32(at + 8),
-                      .swap_or_add = load_be64(at + 12),
-                      .compare = load_be64(at + 20)};
-        at += 28;
-    }
     if (extensions & kHasAeth) {
         const uint32_t aeth = load_be32(at);
         out.aeth = {.syndrome = static_cast<uint8_t>(aeth >> 24), .msn = aeth & kMask24};
         at += 4;
+        if (extensions & kHasAtomicAckEth) {
+            out.atomic_original = load_be64(at);
+            at += 8;
+        }
     }
-    if (extensions & kHasAtomicAckEth) {
-        out.atomic_original = load_be64(at);
-        at += 8;
-    }
-    if (extensions & kHasImmediate) {
-        out.immediate = load_be32(at);
-        at += 4;
-    }
-    if (extensions & kHasIeth) {
-        out.invalidate_rkey = load_be32(at);
+    if (extensions & (kHasImmediate | kHasIeth)) {
+        (extensions & kHasImmediate ? out.immediate : out.invalidate_rkey) = load_be32(at);
         at += 4;
     }
     return at;
@@ -114,7 +113,7 @@ inline const uint8_t* parse_extensions(const uint8_t* at, uint16_t extensions, H
 
 // Writes what stands behind BTH. Returns the byte after it.
 inline uint8_t* emit_extensions(uint8_t* at, uint16_t extensions, const Headers& headers) {
-    if (extensions & (kHasMpeth | kHasMpaeth | kHasHello)) [[unlikely]] {
+    if (extensions & kRareExtensions) [[unlikely]] {
         if (extensions & kHasMpeth) {
             emit_mpeth(at, headers.mp);
             at += 8;
@@ -124,18 +123,25 @@ inline uint8_t* emit_extensions(uint8_t* at, uint16_t extensions, const Headers&
             store_be32(at + 4, uint32_t{ack.syndrome} << 24 | (ack.aack_psn & kMask24));
             store_be32(at + 8, uint32_t{ack.entry.vp} << 16 | ack.more);
             at += 12;
-        } else {
+        } else if (extensions & kHasHello) {
             const Hello& hello = headers.hello;
             store_be32(at, uint32_t{hello.version} << 24 | uint32_t{hello.mp} << 17 | uint32_t{hello.answer} << 16);
             store_be32(at + 4, hello.qpn & kMask24);
             store_be32(at + 8, hello.nonce);
             at += 12;
         }
-    }
-    if (extensions & kHasDeth) {
-        store_be32(at, headers.deth.qkey);
-        store_be32(at + 4, headers.deth.src_qpn & kMask24);
-        at += 8;
+        if (extensions & kHasDeth) {
+            store_be32(at, headers.deth.qkey);
+            store_be32(at + 4, headers.deth.src_qpn & kMask24);
+            at += 8;
+        }
+        if (extensions & kHasAtomicEth) {
+            store_be64(at, headers.atomic.va);
+            store_be32(at + 8, headers.atomic.rkey);
+            store_be64(at + 12, headers.atomic.swap_or_add);
+            store_be64(at + 20, headers.atomic.compare);
+            at += 28;
+        }
     }
     if (extensions & kHasReth) {
         store_be64(at, headers.reth.va);
@@ -143,27 +149,16 @@ inline uint8_t* emit_extensions(uint8_t* at, uint16_t extensions, const Headers&
         store_be32(at + 12, headers.reth.length);
         at += 16;
     }
-    if (extensions & kHasAtomicEth) {
-        store_be64(at, headers.atomic.va);
-        store_be32(at + 8, headers.atomic.rkey);
-        store_be64(at + 12, headers.atomic.swap_or_add);
-        store_be64(at + 20, headers.atomic.compare);
-        at += 28;
-    }
     if (extensions & kHasAeth) {
         store_be32(at, uint32_t{headers.aeth.syndrome} << 24 | (headers.aeth.msn & kMask24));
         at += 4;
+        if (extensions & kHasAtomicAckEth) {
+            store_be64(at, headers.atomic_original);
+            at += 8;
+        }
     }
-    if (extensions & kHasAtomicAckEth) {
-        store_be64(at, headers.atomic_original);
-        at += 8;
-    }
-    if (extensions & kHasImmediate) {
-        store_be32(at, headers.immediate);
-        at += 4;
-    }
-    if (extensions & kHasIeth) {
-        store_be32(at, headers.invalidate_rkey);
+    if (extensions & (kHasImmediate | kHasIeth)) {
+        store_be32(at, extensions & kHasImmediate ? headers.immediate : headers.invalidate_rkey);
         at += 4;
     }
     return at;

@@ -56,7 +56,7 @@ void seal(std::vector<uint8_t>& frame) {
     store<uint16_t>(&frame[l3 + ip + udp::kChecksum], 0);
     if (v4) {
         store<uint16_t>(&frame[l3 + ipv4::kChecksum], 0);
-        store(&frame[l3 + ipv4::kChecksum], static_cast<uint16_t>(~sum_ipv4_header(&frame[l3])));
+        store(&frame[l3 + ipv4::kChecksum], static_cast<uint16_t>(~fold_checksum(sum_ipv4_header(&frame[l3]))));
     }
     store(&frame[l3 + length - kIcrcBytes], icrc(&frame[l3], length - kIcrcBytes));
 }
