@@ -303,7 +303,7 @@ struct Core {
             taken = wqe.length < min_length ? Taken::kTooShort : Taken::kYes;
             if (taken == Taken::kYes) {
                 responder.receive = wqe;
-                std::memcpy(responder.receive_sges.get(), wqe.sges(), wqe.num_sge * sizeof(ibv_sge));
+                wire::copy(responder.receive_sges.get(), wqe.sges(), wqe.num_sge * sizeof(ibv_sge));
                 responder.has_receive = true;
                 ring.consume_to(index + 1);
                 if (srq != nullptr) {
