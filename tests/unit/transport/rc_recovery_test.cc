@@ -6,6 +6,7 @@ namespace rove::test {
 namespace {
 
 using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 
@@ -63,6 +64,26 @@ TEST_F(RcRecovery, a_lost_tail_does_not_wait_for_the_timeout) {
     succeeds(1);
     EXPECT_EQ(a.counter(Counter::kTimeouts), 0u);
     EXPECT_EQ(a.counter(Counter::kTailProbes), 1u);
+}
+
+// A probe of a WRITE is one packet: where it is answered, the next loss is not found later than the one before.
+TEST_F(RcRecovery, each_lost_write_is_found_as_soon_as_the_first) {
+    connect();
+    net.filter = [last = uint32_t{0}](const Observed& p) mutable {
+        const bool first = p.op() == Op::kWriteOnly && p.headers.bth.psn > last;
+        if (first) last = p.headers.bth.psn;
+        return first ? Verdict::kDrop : Verdict::kPass;
+    };
+    std::vector<uint64_t> took;
+    for (uint64_t i = 0; i < 8; ++i) {
+        const uint64_t start = net.now();
+        post(write(i, 0, 100, 0));
+        succeeds(1);
+        took.push_back(net.now() - start);
+    }
+    EXPECT_THAT(took, Each(took[0]));
+    EXPECT_EQ(a.counter(Counter::kTailProbes), 8u);
+    EXPECT_EQ(a.counter(Counter::kTimeouts), 0u);
 }
 
 // A probe brings all the data of a READ again. Where the answers are slow and not lost, that must end soon.
