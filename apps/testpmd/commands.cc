@@ -184,7 +184,7 @@ void fill_commands() {
     });
     show("show qp", "all queue pairs", [](Prompt& p, const Words&) { return all_qps(p.app().runtime()); });
     show("show qp <number>", "one queue pair", of_qp<datapath::report_qp>);
-    show("show paths <number>", "what a QP in mp mode has under way, by virtual path", of_qp<datapath::report_paths>);
+    show("show paths <number>", "the latest packets of a QP in mp mode, by virtual path", of_qp<datapath::report_paths>);
     show("show reorder", "QPs in mp mode: retransmissions, order, memory",
          [](Prompt& p, const Words&) { return datapath::report_multipath(p.app().runtime()); });
     show("show worker", "the transport's counters that are not 0",

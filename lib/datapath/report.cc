@@ -145,6 +145,7 @@ Report report_multipath(Runtime& runtime) {
         one["resent_early"] = paths.resent_early;
         one["resent_timeout"] = paths.resent_timeout;
         one["resent_inferred"] = paths.resent_inferred;
+        one["marked_acks"] = paths.marked_acks;
         one["slow_acks"] = paths.slow_acks;
         one["probes"] = paths.probes;
         one["explored"] = paths.explored;

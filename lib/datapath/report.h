@@ -33,7 +33,8 @@ Report report_multipath(Runtime& runtime);  // what QPs in mp mode share
 Report report_qps(Runtime& runtime, uint32_t first, size_t most);
 // Of one QP; null if there is none.
 Report report_qp(Runtime& runtime, uint32_t qpn);
-// In mp mode: what is on its way, by stream ("requests", "responses") and virtual path; and each packet of it.
+// In mp mode, by stream ("requests", "responses"): what became of the latest packets by virtual path, as
+// transport::PathTally; and each packet on its way.
 Report report_paths(Runtime& runtime, uint32_t qpn);
 Report report_packets(Runtime& runtime, uint32_t qpn);
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reports of queue pairs.
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -8,6 +7,7 @@
 #include "datapath/report.h"
 #include "datapath/runtime.h"
 #include "datapath/worker_core.h"
+#include "transport/paths/path_tally.h"
 
 namespace rove::datapath {
 
@@ -110,21 +110,14 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
 
 Report report_paths(Runtime& runtime, uint32_t qpn) {
     return each_stream(runtime, qpn, [](const transport::Paths& paths, const transport::SendStream& stream) {
-        struct Path {
-            uint32_t on_their_way = 0, acknowledged = 0, lost = 0, retransmitted = 0, acks_to_use = 0;
-        };
-        std::map<uint16_t, Path> all;
-        paths.for_each(stream, [&](transport::Psn, const transport::PacketRecord& packet) {
-            Path& path = all[packet.vp];
-            ++(packet.acked ? path.acknowledged : packet.lost ? path.lost : path.on_their_way);
-            path.retransmitted += packet.retransmitted;
-        });
-        for (uint32_t i = 0; i < stream.clock_count; ++i)
-            ++all[stream.clocks[(stream.clock_head + i) % transport::SendStream::kClocks].vp].acks_to_use;
         Report table = Report::object();
-        for (const auto& [vp, path] : all)
-            table[std::to_string(vp)] = {{"on_their_way", path.on_their_way},
+        for (const auto& [vp, path] : tally(paths, stream))
+            table[std::to_string(vp)] = {{"state", path.state()},
+                                         {"packets", path.packets},
+                                         {"on_their_way", path.on_their_way},
                                          {"acknowledged", path.acknowledged},
+                                         {"to_send_again", path.to_send_again},
+                                         {"marked", path.marked},
                                          {"lost", path.lost},
                                          {"retransmitted", path.retransmitted},
                                          {"acks_to_use", path.acks_to_use}};
@@ -136,6 +129,7 @@ Report report_packets(Runtime& runtime, uint32_t qpn) {
     return each_stream(runtime, qpn, [](const transport::Paths& paths, const transport::SendStream& stream) {
         Report table = Report::object();
         paths.for_each(stream, [&](transport::Psn psn, const transport::PacketRecord& packet) {
+            if (psn < stream.una) return;
             table[std::to_string(psn.value())] = {{"path", packet.vp},
                                                   {"state", packet.acked  ? "acknowledged"
                                                             : packet.lost ? "lost"

@@ -261,7 +261,13 @@ def every_command():
             check(set(paths) == ({"requests", "responses"} if mode == "mp" else set()), str(paths))
             check("una_psn" in prompt.say(f"dump {qpn}"), "dump")
             if mode == "mp":
-                wait_until(lambda: prompt.json(f"show paths {qpn}")["requests"], 5, "packets under way")
+                requests = lambda: prompt.json(f"show paths {qpn}")["requests"].values()
+                wait_until(lambda: any(path["state"] == "good" for path in requests()), 5, "a good path")
+                for harm, state, column in (("mark=1", "congested", "marked"), ("mark=0,loss=0.3", "lossy", "lost")):
+                    telemetry(pair.target.pid, f"/rove/impair,rove0,all,{harm}")
+                    wait_until(lambda: any(path["state"] == state and path["packets"] and path[column] for path in requests()), 5, f"path {state}")
+                telemetry(pair.target.pid, "/rove/impair,rove0,all,loss=0")
+                check(prompt.json("show reorder")["worker0"]["marked_acks"] > 0, "marked_acks")
                 check("new_packets" in prompt.say("show reorder") and prompt.json("show reorder")["worker0"]["new_packets"] > 0, "show reorder")
             prompt.say("clear stats")
             check("goodput_gbps" in (text := prompt.say("stop")) and re.search(r"errors +0\n", text), text)

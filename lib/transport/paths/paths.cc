@@ -46,7 +46,7 @@ uint64_t Paths::draw() {  // splitmix64
 void Paths::start(SendStream& stream, Psn first) {
     release(stream);
     stream = {};
-    stream.una = stream.oldest = stream.nxt = stream.ooh = stream.retx = stream.recovery = first;
+    stream.una = stream.oldest = stream.nxt = stream.recorded = stream.ooh = stream.retx = stream.recovery = first;
     restart(stream);
 }
 
@@ -60,14 +60,15 @@ void Paths::restart(SendStream& stream) {
 void Paths::acquire(SendStream& stream) {
     if (free_rings_.empty()) {
         rings_.push_back(std::make_unique<PacketRecord[]>(config_.max_window));
-        free_rings_.push_back(rings_.back().get());
+        free_rings_.push_back({rings_.back().get(), nullptr});
     }
-    stream.records = free_rings_.back();
+    stream.records = free_rings_.back().records;
+    if (free_rings_.back().user != &stream) stream.recorded = stream.nxt;
     free_rings_.pop_back();
 }
 
 void Paths::release(SendStream& stream) {
-    if (stream.records != nullptr) free_rings_.push_back(stream.records);
+    if (stream.records != nullptr) free_rings_.push_back({stream.records, &stream});
     stream.records = nullptr;
 }
 
@@ -152,7 +153,7 @@ void Paths::sent(SendStream& stream, const Departure& departure, uint64_t now_ns
     PacketRecord& packet = record(stream, departure.psn);
     if (!departure.again) {
         packet = {};
-        ++stream.nxt;
+        if (++stream.nxt - stream.recorded > static_cast<int32_t>(config_.max_window)) ++stream.recorded;
         ++counters_.new_packets;
     } else {
         if (packet.lost) {
@@ -165,6 +166,7 @@ void Paths::sent(SendStream& stream, const Departure& departure, uint64_t now_ns
         }
         if (departure.psn == stream.retx) ++stream.retx;
         packet.retransmitted = true;
+        packet.marked = false;
     }
     packet.order = stream.order++;
     packet.sent = ticks(now_ns);
@@ -190,6 +192,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         return false;
     }
     stream.heard_ns = now_ns;
+    counters_.marked_acks += entry.ece;
     const bool nack = entry.kind == wire::MpAck::kNack || entry.kind == wire::MpAck::kErr;
     if (psn >= stream.una) {
         PacketRecord& packet = record(stream, psn);
@@ -218,10 +221,12 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
             while (stream.oldest < stream.nxt && record(stream, stream.oldest).acked) ++stream.oldest;
             if (packet.lost) {
                 packet.lost = false;
+                packet.lost_vp = 0;
                 --stream.lost;
             }
         }
         if (recorded) {  // it has arrived, taken or not
+            packet.marked = entry.ece;
             if (static_cast<int32_t>(packet.sent - stream.latest_sent) > 0 || stream.latest_sent == 0)
                 stream.latest_sent = packet.sent;
             if (config_.infer_losses && (stream.oldest < psn || packet.retransmitted)) infer(stream, psn, packet);
@@ -289,6 +294,7 @@ void Paths::mark_overdue(SendStream& stream) {
 void Paths::mark_lost(SendStream& stream, PacketRecord& packet, uint64_t& cause) {
     if (packet.lost) return;
     packet.lost = true;
+    packet.lost_vp = packet.vp;
     ++stream.lost;
     ++cause;
 }
@@ -398,6 +404,7 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
     // receiver expects it, so if it was acknowledged, that was withdrawn, and the message about it was lost.
     ++(stream.backoff == 1 ? counters_.resent_early : counters_.resent_timeout);
     retract(stream, stream.una);
+    record(stream, stream.una).lost_vp = record(stream, stream.una).vp;
     if (stream.backoff > 1) {  // MP-11
         for (Psn at = stream.una; at < stream.nxt; ++at) {
             PacketRecord& packet = record(stream, at);

@@ -34,6 +34,7 @@ namespace rove::transport {
 struct PathsCounters {
     uint64_t new_packets = 0;
     uint64_t resent_nack = 0, resent_early = 0, resent_timeout = 0, resent_inferred = 0;  // by cause
+    uint64_t marked_acks = 0;                                                             // MP-1
     uint64_t slow_acks = 0;                                                               // MP-4
     uint64_t probes = 0;                                                                  // MP-5
     uint64_t explored = 0;                                                                // BX-4
@@ -76,10 +77,11 @@ class Paths {
     uint64_t sync_delay_ns(const SendStream& stream) const;
     // Distinct paths of the packets on their way. Slow: for telemetry.
     uint32_t paths_in_use(const SendStream& stream) const;
-    // Calls `visit(Psn, const PacketRecord&)` for each packet from the oldest unacknowledged to the newest: for telemetry.
+    // Calls `visit(Psn, const PacketRecord&)` for the latest packets of a stream that is not idle, oldest first; those before
+    // `una` are done. max_window at most, fewer after a pause in which another stream used the records. For telemetry.
     void for_each(const SendStream& stream, auto&& visit) const {
         if (stream.records == nullptr) return;
-        for (Psn psn = stream.una; psn < stream.nxt; ++psn) visit(psn, record(stream, psn));
+        for (Psn psn = stream.recorded; psn < stream.nxt; ++psn) visit(psn, record(stream, psn));
     }
 
     const PathsConfig& config() const { return config_; }
@@ -114,8 +116,12 @@ class Paths {
     const PathsConfig config_;
     uint64_t random_;
     PathsCounters counters_;
+    struct FreeRing {
+        PacketRecord* records;
+        const SendStream* user;  // the last one: what it finds is still its own
+    };
     std::vector<std::unique_ptr<PacketRecord[]>> rings_;  // as many as streams were ever busy at once
-    std::vector<PacketRecord*> free_rings_;
+    std::vector<FreeRing> free_rings_;
 };
 
 }  // namespace rove::transport

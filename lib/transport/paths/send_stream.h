@@ -34,12 +34,14 @@ struct PathsConfig {
 // Null if usable; else the member that is not, and what it may be.
 const char* invalid(const PathsConfig& config);
 
-// A packet on its way.
+// A packet on its way, or of late.
 struct PacketRecord {
-    uint32_t order;  // of its latest transmission among all of the stream
-    uint32_t sent;   // when, in units of 64 ns
-    uint16_t vp;     // which way
+    uint32_t order;    // of its latest transmission among all of the stream
+    uint32_t sent;     // when, in units of 64 ns
+    uint16_t vp;       // which way
+    uint16_t lost_vp;  // which way it took when it was lost; 0: it was not. For telemetry
     bool acked : 1;
+    bool marked : 1;  // ... and met congestion. For telemetry
     bool lost : 1;  // known to be, and not sent again yet
     bool retransmitted : 1;
 };
@@ -57,6 +59,7 @@ struct SendStream {
     Psn una;                      // the oldest packet that is not acknowledged in order (AACK)
     Psn oldest;                   // ... or at all; una or later
     Psn nxt;                      // the next new one
+    Psn recorded;                 // the oldest of which there is a record; una or earlier
     Psn ooh;                      // MP-4: one past the highest that was acknowledged
     Psn retx, recovery;           // MP-9: the next to be sent again, and where that ends
     uint32_t recovery_order = 0;  // of the first transmission since then

@@ -69,6 +69,7 @@ TEST_F(PathsTest, MP1_WindowGrowsByOneInAWindowAndShrinksByHalfAPacketPerMark) {
     now += kRtt;
     ack(left[0], left[0].psn + 1, true);
     EXPECT_EQ(stream.cwnd_fixed, grown - kOne / 2);
+    EXPECT_EQ(paths.counters().marked_acks, 1u);
 }
 
 TEST_F(PathsTest, MP1_FloorIsOnePacketAndCeilingTheConfiguredWindow) {

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/paths/path_tally.h"
+
+namespace rove::transport {
+
+const char* PathTally::state() const {
+    if (acknowledged == 0 && acks_to_use == 0) return lost == 0 ? "unknown" : "dead";
+    return lost != 0 ? "lossy" : marked != 0 ? "congested" : "good";
+}
+
+std::map<uint16_t, PathTally> tally(const Paths& paths, const SendStream& stream) {
+    std::map<uint16_t, PathTally> all;
+    paths.for_each(stream, [&](Psn psn, const PacketRecord& packet) {
+        PathTally& path = all[packet.vp];
+        ++path.packets;
+        ++(psn < stream.una || packet.acked ? path.acknowledged : packet.lost ? path.to_send_again : path.on_their_way);
+        path.marked += packet.marked;
+        path.retransmitted += packet.retransmitted;
+        if (packet.lost_vp != 0) ++all[packet.lost_vp].lost;
+    });
+    for (uint32_t i = 0; i < stream.clock_count; ++i)
+        ++all[stream.clocks[(stream.clock_head + i) % SendStream::kClocks].vp].acks_to_use;
+    return all;
+}
+
+}  // namespace rove::transport
