@@ -12,12 +12,14 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <vector>
 
 #include "prompt.h"
+#include "table.h"
 #include "tent_report.h"
 
 namespace rove::testpmd {
@@ -108,6 +110,30 @@ Report all_qps(Runtime& runtime) {
     return table;
 }
 
+Report all_impairments(Runtime& runtime) {
+    Report all = Report::object();
+    for (const auto& device : runtime.devices()) all[device->name()] = datapath::report_impairments(runtime, *device);
+    return all;
+}
+
+// Reports that count from the last `clear stats` on.
+using Counters = Report (*)(Runtime&);
+constexpr std::array<Counters, 6> kCounters = {datapath::report_ports,     datapath::report_xstats,
+                                               datapath::report_workers,   datapath::report_drops,
+                                               datapath::report_multipath, all_impairments};
+std::map<Counters, Report> cleared;  // what they were then
+
+template <Counters kReport>
+Report counted(Prompt& p, const Words&) {
+    return difference(kReport(p.app().runtime()), cleared[kReport]);
+}
+
+std::string clear_stats(Prompt& p, const Words&) {
+    for (const Counters report : kCounters) cleared[report] = report(p.app().runtime());
+    p.app().clear();
+    return {};
+}
+
 std::string set_impair(Prompt& p, const Words& words) {
     Runtime& runtime = p.app().runtime();
     const datapath::Device* device = datapath::find_device(runtime, words[2]);
@@ -172,25 +198,16 @@ void fill_commands() {
         [](Prompt&, const Words&) { return std::fputs(list_commands().c_str(), stdout), std::string(); });
     show("show port info", "addresses and link of each port",
          [](Prompt& p, const Words&) { return datapath::report_devices(p.app().runtime()); });
-    show("show port stats", "frames and bytes",
-         [](Prompt& p, const Words&) { return datapath::report_ports(p.app().runtime()); });
-    show("show port xstats", "the driver's own counters that are not 0",
-         [](Prompt& p, const Words&) { return datapath::report_xstats(p.app().runtime()); });
-    show("show port impair", "what befalls received frames, by path", [](Prompt& p, const Words&) {
-        Report all = Report::object();
-        for (const auto& device : p.app().runtime().devices())
-            all[device->name()] = datapath::report_impairments(p.app().runtime(), *device);
-        return all;
-    });
+    show("show port stats", "frames and bytes", counted<datapath::report_ports>);
+    show("show port xstats", "the driver's own counters that are not 0", counted<datapath::report_xstats>);
+    show("show port impair", "what befalls received frames, by path", counted<all_impairments>);
     show("show qp", "all queue pairs", [](Prompt& p, const Words&) { return all_qps(p.app().runtime()); });
     show("show qp <number>", "one queue pair", of_qp<datapath::report_qp>);
-    show("show paths <number>", "the latest packets of a QP in mp mode, by virtual path", of_qp<datapath::report_paths>);
-    show("show reorder", "QPs in mp mode: retransmissions, order, memory",
-         [](Prompt& p, const Words&) { return datapath::report_multipath(p.app().runtime()); });
-    show("show worker", "the transport's counters that are not 0",
-         [](Prompt& p, const Words&) { return datapath::report_workers(p.app().runtime()); });
-    show("show drops", "frames dropped, by reason",
-         [](Prompt& p, const Words&) { return datapath::report_drops(p.app().runtime()); });
+    show("show paths <number>", "the latest packets of a QP in mp mode, by virtual path",
+         of_qp<datapath::report_paths>);
+    show("show reorder", "QPs in mp mode: retransmissions, order, memory", counted<datapath::report_multipath>);
+    show("show worker", "the transport's counters that are not 0", counted<datapath::report_workers>);
+    show("show drops", "frames dropped, by reason", counted<datapath::report_drops>);
     show("show neighbours", "who is known",
          [](Prompt& p, const Words&) { return datapath::report_neighbours(p.app().runtime()); });
     const auto show_tent = [](const char* what, const char* command, const char* help) {
@@ -207,7 +224,7 @@ void fill_commands() {
     add("set impair <port> <path> <changes>", "e.g. set impair rove0 all loss=0.01,delay_us=50", set_impair);
     add("set transport mode#mtu#timeout#retries <value>", "of QPs that are made by the next start", set_transport);
     add("port stop#start <number>", "as if its cable were pulled", switch_port);
-    add("clear stats", "count from here", [](Prompt& p, const Words&) { return p.app().clear(), std::string(); });
+    add("clear stats", "all that is shown, and the present run, counts from here", clear_stats);
     add("dump <number>", "all of a QP: its state, and each packet under way", [](Prompt& p, const Words& words) {
         const std::optional<uint32_t> qpn = number(words[1]);
         const Report qp = qpn ? datapath::report_qp(p.app().runtime(), *qpn) : Report();

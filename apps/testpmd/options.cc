@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -99,10 +100,11 @@ Options parse(int argc, char** argv) {
 
     CLI::App app{kAbout, "rove-testpmd EAL-ARGUMENTS --"};
     Plan& p = o.plan;
+    const CLI::Validator number(  // CLI::Range lets it through
+        [](std::string& text) { return std::isnan(std::strtod(text.c_str(), nullptr)) ? "not a number" : ""; }, "");
     const std::map<std::string, Mode> modes{{"target", Mode::kTarget}, {"write", Mode::kWrite},
                                             {"read", Mode::kRead},     {"send", Mode::kSend},
                                             {"atomic", Mode::kAtomic}, {"spray", Mode::kSpray}};
-    bool size_given = false;
     app.add_option("--config", o.config, "ports and transport; default ./rove.toml, then /etc/rove/rove.toml")
         ->type_name("FILE");
     app.add_option_function<std::string>(
@@ -116,40 +118,39 @@ Options parse(int argc, char** argv) {
     auto* gid_index =
         app.add_option("--gid-index", o.gid_index, "of the ports' addresses; default 1: the first that is configured")
             ->check(CLI::Range(0, 255));
-    app.add_option_function<uint32_t>(
-           "--size",
-           [&](uint32_t size) {
-               p.size = size;
-               size_given = true;
-           },
-           "bytes a message, or a block of spray; default 65536, of atomics 8")
-        ->type_name("BYTES");
+    auto* size = app.add_option("--size", p.size, "bytes a message, or a block of spray; default 65536, of atomics 8")
+                     ->type_name("BYTES");
     auto* qps = app.add_option("--qps", p.qps, "queue pairs; default 1");
-    app.add_option("--depth", p.depth, "requests under way a QP, or a thread; default 16");
-    app.add_option("--batch", o.batch, "requests posted together, as one list or batch; default 1");
+    auto* depth = app.add_option("--depth", p.depth, "requests under way a QP, or a thread; default 16");
+    auto* batch = app.add_option("--batch", o.batch, "requests posted together, as one list or batch; default 1");
     auto* mtu = app.add_option("--mtu", p.mtu, "path MTU of new QPs; default 4096, or what the ports allow");
-    app.add_option("--duration", o.duration_s, "how long a run lasts; default until stop or Ctrl-C")
-        ->check(CLI::Range(0.001, 1e6))
-        ->type_name("SECONDS");
-    app.add_option("--count", o.count, "requests of a run, instead or if that is earlier")->check(CLI::PositiveNumber);
-    app.add_option("--rate", o.rate_gbps, "offer so much, and no more. Latency then counts from when a request was due")
-        ->check(CLI::Range(1e-6, 1e4))
-        ->type_name("GBPS");
+    auto* duration = app.add_option("--duration", o.duration_s, "how long a run lasts; default until stop or Ctrl-C")
+                         ->check(CLI::Range(0.001, 1e6))
+                         ->check(number)
+                         ->type_name("SECONDS");
+    auto* count = app.add_option("--count", o.count, "requests of a run, instead or if that is earlier")
+                      ->check(CLI::Range(int64_t{1}, INT64_MAX));
+    auto* rate = app.add_option("--rate", o.rate_gbps,
+                                "offer so much, and no more. Latency then counts from when a request was due")
+                     ->check(CLI::Range(1e-6, 1e4))
+                     ->check(number)
+                     ->type_name("GBPS");
     auto* service_level = app.add_option_function<unsigned>(
         "--priority", [&](unsigned level) { p.service_level = static_cast<uint8_t>(level); },
         "service level; with the default configuration 5 to 7 go first, 1 last");
     service_level->check(CLI::Range(0, 7));
-    app.add_flag("--verify", p.verify,
-                 "every byte of every message. What is written is read back: latency is of both,\n"
-                 "with spray of the WRITE alone");
+    auto* verify = app.add_flag("--verify", p.verify,
+                                "every byte of every message. What is written is read back: latency is of both,\n"
+                                "with spray of the WRITE alone");
     app.add_option("--stats-period", o.stats_period_s, "a table of ports, impaired paths and priorities so often")
         ->check(CLI::Range(1, 86400))
         ->type_name("SECONDS");
     const std::string spray = "spray";
-    app.add_option("--tent", o.tent, "the engine's configuration, of both ends; config/tent/engine.toml has all keys")
-        ->check(CLI::ExistingFile)
-        ->type_name("FILE")
-        ->group(spray);
+    auto* tent = app.add_option("--tent", o.tent,
+                                "the engine's configuration, of both ends; config/tent/engine.toml has all keys")
+                     ->check(CLI::ExistingFile)
+                     ->type_name("FILE")
+                     ->group(spray);
     std::vector<CLI::Option*> of_spray;
     of_spray.push_back(app.add_option("--threads", p.qps, "that submit, each --depth requests; default 1"));
     uint32_t slice_size = 0;
@@ -160,6 +161,7 @@ Options parse(int argc, char** argv) {
     of_spray.push_back(priorities->type_name("MIX"));
     of_spray.push_back(app.add_option("--read-share", o.read_share, "of requests that are READs, 0 to 1; default 0")
                            ->check(CLI::Range(0.0, 1.0))
+                           ->check(number)
                            ->type_name("SHARE"));
     for (CLI::Option* option : of_spray) option->group(spray);
     app.add_option("--json", o.json, "a line of JSON for each run")->type_name("FILE");
@@ -167,8 +169,8 @@ Options parse(int argc, char** argv) {
         ->type_name("FILE");
     app.add_option("--cmdline-file", o.cmdline_file, "commands for the prompt, executed first")->type_name("FILE");
     app.add_flag("--interactive", o.interactive, "a prompt; try help, ? and the tabulator. Runs begin by start");
-    app.add_flag("--auto-start", o.auto_start,
-                 "with --interactive or --cmdline-file: begin a run at once nevertheless");
+    auto* auto_start = app.add_flag("--auto-start", o.auto_start,
+                                    "with --interactive or --cmdline-file: begin a run at once nevertheless");
     try {
         std::vector<std::string> words(std::reverse_iterator(argv + argc), std::reverse_iterator(argv + first));
         app.parse(words);
@@ -177,8 +179,17 @@ Options parse(int argc, char** argv) {
     } catch (const CLI::ParseError& error) {
         refuse(error.what());
     }
-    if (p.mode == Mode::kAtomic && !size_given) p.size = 8;
-    for (const CLI::Option* option : p.mode == Mode::kSpray ? std::vector{qps, service_level} : of_spray)
+    if (p.mode == Mode::kAtomic && size->count() == 0) p.size = 8;
+    std::vector<CLI::Option*> foreign = of_spray;
+    if (p.mode == Mode::kSpray)
+        foreign = {qps, service_level};
+    else if (p.mode == Mode::kTarget)  // the initiator says
+        for (CLI::Option* option :
+             {size, qps, depth, batch, mtu, duration, count, rate, service_level, verify, auto_start})
+            foreign.push_back(option);
+    else
+        foreign.push_back(tent);
+    for (const CLI::Option* option : foreign)
         if (option->count() != 0) refuse(option->get_name() + ": not of --mode " + to_string(p.mode));
     if (priorities->count() != 0)
         if (const std::string wrong = parse_mix(mix, o.priorities); !wrong.empty()) refuse("--priority-mix: " + wrong);

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <random>
 
+#include "wire/frame.h"
+
 namespace rove::testpmd {
 
 namespace {
@@ -28,6 +30,12 @@ ibv_mtu to_enum(uint32_t mtu) {
 void modify(ibv_qp* qp, ibv_qp_attr& attributes, int mask, const char* state) {
     if (const int error = ibv_modify_qp(qp, &attributes, mask | IBV_QP_STATE); error != 0)
         fail(std::string("QP to ") + state, error);
+}
+
+bool is_ipv4(const ibv_gid& gid) {
+    wire::Gid bytes;
+    std::memcpy(bytes.data(), gid.raw, sizeof gid.raw);
+    return wire::is_ipv4_mapped(bytes);
 }
 
 // splitmix64
@@ -136,6 +144,9 @@ void Session::connect(const Introduction& theirs) {
     if (theirs.rails.size() != rails())
         throw Failure(std::to_string(rails()) + " ports here, " + std::to_string(theirs.rails.size()) + " at the peer");
     if (theirs.qps.size() != qps_.size()) throw Failure("the peer has another number of QPs");
+    for (size_t i = 0; i < rails(); ++i)
+        if (is_ipv4(theirs.rails[i].gid) != is_ipv4(mine_.rails[i].gid))
+            throw Failure("--gid-index: IPv4 at one end, IPv6 at the other");
     theirs_ = theirs;
     plan_.mtu = std::min(plan_.mtu, theirs.plan.mtu);
     for (uint32_t q = 0; q < plan_.qps; ++q) connect(q);

@@ -17,7 +17,7 @@ std::string to_text(const Report& report);
 // Percentiles in microseconds.
 Report latency_us(const Histogram& latency);
 
-// Numbers of `now` less those of `before`, wherever both have them; the rest of `now`. What has begun anew, as the
+// Unsigned numbers of `now`, which are counters, less those of `before`, wherever both have them; the rest of `now`. What has begun anew, as the
 // counters of a memif whose peer went, counts from 0.
 Report difference(const Report& now, const Report& before);
 

@@ -118,10 +118,16 @@ bool start_eal(const Config& config, std::string* error) {
     for (std::string& arg : copies) argv.push_back(arg.data());
     argv.push_back(nullptr);
     rte_openlog_stream(stderr);  // the default would also write to syslog
-    if (rte_eal_init(static_cast<int>(argv.size() - 1), argv.data()) < 0) {
+    const int taken = rte_eal_init(static_cast<int>(argv.size() - 1), argv.data());
+    if (taken < 0) {
         std::string line;
         for (const std::string& arg : args) line += " " + arg;
         *error = config.file + ": DPDK's EAL did not start (" + rte_strerror(rte_errno) + ") with:" + line;
+        return false;
+    }
+    if (const char* rest = argv[static_cast<size_t>(taken) + 1]; rest != nullptr) {  // EAL itself ignores it
+        *error = config.file + ": '" + rest + "' is no option of DPDK's EAL";
+        leave_eal();
         return false;
     }
     // A memif client complains at every attempt while its peer is not there.

@@ -34,6 +34,11 @@ Report each_worker(Runtime& runtime, auto&& fill) {
     return all;
 }
 
+// What goes up and down: signed, so that nobody takes it for a counter and shows a difference.
+int64_t level(uint64_t value) {
+    return static_cast<int64_t>(value);
+}
+
 // Of counters named by to_string(), those from `first` on.
 template <class Name>
 void add_counters(Report& one, const auto& values, size_t first = 0) {
@@ -114,14 +119,14 @@ Report report_impairments(Runtime& runtime, const Device& device) {
         Report& one = all[i + 1 < paths.size() ? std::to_string(i) : "device"] = Report::object();
         for (const auto& [key, value] : texts(paths[i].settings)) one[key] = value;
         add_counters<ImpairCounter>(one, paths[i].counters.values);
-        one["waiting"] = paths[i].waiting;
+        one["waiting"] = level(paths[i].waiting);
     }
     return all;
 }
 
 Report report_workers(Runtime& runtime) {
     return each_worker(runtime, [](WorkerCore& core, Report& one) {
-        one["lcore"] = core.lcore();
+        one["lcore"] = level(core.lcore());
         add_counters<transport::Counter>(one, core.engine().counters().values);
     });
 }
@@ -153,12 +158,12 @@ Report report_multipath(Runtime& runtime) {
         one["unused_acks"] = paths.unused;
         one["restarts"] = paths.restarts;
         one["stale_acks"] = paths.stale_acks;
-        one["record_bytes"] = shared->paths.record_bytes();
-        one["held_packets"] = shared->held_now();
-        one["held_packets_peak"] = shared->held_peak();
+        one["record_bytes"] = level(shared->paths.record_bytes());
+        one["held_packets"] = level(shared->held_now());
+        one["held_packets_peak"] = level(shared->held_peak());
         const transport::ReorderUsage& reorder = shared->reorder.usage();
-        one["reorder_bytes"] = reorder.bytes;
-        one["reorder_bytes_peak"] = reorder.peak_bytes;
+        one["reorder_bytes"] = level(reorder.bytes);
+        one["reorder_bytes_peak"] = level(reorder.peak_bytes);
         one["reorder_exhausted"] = reorder.exhausted;
         const transport::MultipathCounters& counters = shared->counters;
         static constexpr const char* kKinds[] = {"ack", "sack", "nack", "err"};

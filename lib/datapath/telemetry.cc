@@ -48,7 +48,7 @@ void fill_dict(rte_tel_data* to, const Report& from) {
     rte_tel_data_start_dict(to);
     for (const auto& [key, value] : from.items()) {
         const char* name = key.c_str();
-        if (value.is_number_unsigned()) {
+        if (value.is_number_integer() && value >= 0) {
             rte_tel_data_add_dict_u64(to, name, value.get<uint64_t>());
         } else if (value.is_number()) {
             rte_tel_data_add_dict_int(to, name, value.get<int>());

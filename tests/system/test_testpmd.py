@@ -79,6 +79,18 @@ for name in ("write", "read", "send"):
 test("testpmd/verify/atomic", verified, "atomic", "--qps", "2")
 
 
+def gid_index():
+    """IPv6 at both ends by --gid-index; at one end only, both say what is wrong."""
+    pair = Pair(target_options=["--gid-index", "2"])
+    pair.initiator("--gid-index", "2", "--mode", "write", "--verify", "--count", "50").succeed(20)
+    run = pair.initiator("--mode", "write", "--count", "50")
+    check(run.wait(20) == 1 and "--gid-index: IPv4 at one end, IPv6 at the other" in run.err(), run.story())
+    pair.initiator("--gid-index", "2", "--mode", "read", "--count", "50").succeed(20)
+
+
+once("testpmd/gid-index", gid_index)
+
+
 def impaired():
     """Over config/impaired-*.toml's paths but the dead one, in mp: what is lost is sent again, and is counted by cause."""
     configs = memif_pair()
@@ -132,22 +144,28 @@ def wrong_options():
     config = write_toml(memif_pair()[0])
     write = ["--", "--config", config, "--mode", "write", "--peer", "127.0.0.1"]
     for option, value in (("--size", "0"), ("--qps", "0"), ("--qps", "1025"), ("--depth", "0"), ("--batch", "17"), ("--mtu", "1500"),
-                          ("--priority", "8"), ("--rate", "0"), ("--duration", "-1"), ("--count", "0"), ("--stats-period", "0"),
+                          ("--priority", "8"), ("--rate", "0"), ("--rate", "nan"), ("--duration", "-1"), ("--duration", "nan"),
+                          ("--count", "0"), ("--count", "-5"), ("--stats-period", "0"),
                           ("--tcp-port", "70000"), ("--gid-index", "-1"), ("--nonsense", "1"), ("--cmdline-file", "/nonexistent")):
         refused([*write, option, value], 2, option.strip("-"))
     refused([*write, "--size", "1000000", "--depth", "1000"], 2, "512 MiB")
     refused(["--", "--config", config, "--mode", "fly"], 2, "--mode", "fly")
     spray = ["--", "--config", config, "--mode", "spray", "--peer", "127.0.0.1"]
-    for option, value in (("--threads", "0"), ("--threads", "65"), ("--slice-size", "1"), ("--read-share", "2"), ("--tent", "/nonexistent"),
+    for option, value in (("--threads", "0"), ("--threads", "65"), ("--slice-size", "1"), ("--read-share", "2"), ("--read-share", "nan"), ("--tent", "/nonexistent"),
                           ("--priority-mix", "urgent:1"), ("--priority-mix", "high"), ("--priority-mix", "high:"), ("--priority-mix", "low:-1"),
                           ("--priority-mix", "high:0"), ("--qps", "2"), ("--priority", "5")):
         refused([*spray, option, value], 2, option)
-    for option, value in (("--threads", "2"), ("--slice-size", "65536"), ("--read-share", "1"), ("--priority-mix", "low:1")):
+    of_spray = (("--threads", "2"), ("--slice-size", "65536"), ("--read-share", "1"), ("--priority-mix", "low:1"))
+    for option, value in (*of_spray, ("--tent", config)):
         refused([*write, option, value], 2, f"{option}: not of --mode write")
+    for option, *value in (*of_spray, ("--size", "8"), ("--qps", "2"), ("--depth", "2"), ("--batch", "2"), ("--mtu", "1024"), ("--duration", "1"),
+                           ("--count", "1"), ("--rate", "1"), ("--priority", "1"), ("--verify",), ("--auto-start",)):
+        refused(["--", "--config", config, option, *value], 2, f"{option}: not of --mode target")
     refused(["--", "--config", config, "--mode", "write"], 2, "--peer")
     refused(["--", "--config", config, "--peer", "here"], 2, "--peer")
     refused(["--", "--config", "/nonexistent.toml"], 2, "/nonexistent.toml")
     refused(["--no-such-eal-option", "--", "--config", config], 1, "no-such-eal-option", "EAL did not start")
+    refused(["nonsense", "--", "--config", config], 1, "'nonsense' is no option of DPDK's EAL")
     refused(["--", "--config", config, "--gid-index", "200"], 1, "--gid-index")
     refused(["--", "--config", config, "--json", "/nonexistent/x"], 1, "--json")
     refused(["--", "--config", config, "--pcap", "/nonexistent/x"], 1, "--pcap")
@@ -271,6 +289,10 @@ def every_command():
                 check("new_packets" in prompt.say("show reorder") and prompt.json("show reorder")["worker0"]["new_packets"] > 0, "show reorder")
             prompt.say("clear stats")
             check("goodput_gbps" in (text := prompt.say("stop")) and re.search(r"errors +0\n", text), text)
+            check(prompt.json("show worker")["worker0"]["tx_packets"] > 0, "nothing is shown to have been sent")
+            prompt.say("clear stats")
+            workers, ports = prompt.json("show worker")["worker0"], prompt.json("show port stats")["rove0"]
+            check(workers["tx_packets"] == 0 and "lcore" in workers and ports["tx_frames"] < 10, f"after clear stats: {workers} {ports}")
         for thing in ("port info", "port stats", "port xstats", "port impair", "qp", "reorder", "worker", "drops", "neighbours"):
             check(prompt.say(f"show {thing}") != "" and isinstance(prompt.json(f"show {thing}"), dict), thing)
         check("10.0.0.1" in prompt.say("show neighbours"), "neighbours")
