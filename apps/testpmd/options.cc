@@ -168,7 +168,7 @@ Options parse(int argc, char** argv) {
     app.add_option("--pcap", o.pcap, "what all ports send and receive, as pcapng (tools/wireshark/rove.lua shows it)")
         ->type_name("FILE");
     app.add_option("--cmdline-file", o.cmdline_file, "commands for the prompt, executed first")->type_name("FILE");
-    app.add_flag("--interactive", o.interactive, "a prompt; try help, ? and the tabulator. Runs begin by start");
+    app.add_flag("-i,--interactive", o.interactive, "a prompt; try help, ? and the tabulator. Runs begin by start");
     auto* auto_start = app.add_flag("--auto-start", o.auto_start,
                                     "with --interactive or --cmdline-file: begin a run at once nevertheless");
     try {

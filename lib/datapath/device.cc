@@ -58,6 +58,10 @@ bool Device::link_up() const {
     return !dpdk_port_.has_carrier() || dpdk_port_.ready();
 }
 
+bool Device::ready() const {
+    return dpdk_port_.ready();
+}
+
 bool Device::receives(const wire::Flow& flow) const {
     if (!on_vlan(flow.vlan)) return false;
     if (!wire::same(flow.dst_mac, mac_) && !is_multicast(flow.dst_mac)) return false;

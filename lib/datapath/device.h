@@ -35,6 +35,8 @@ class Device {
     // Of ports with a carrier. Ports between processes (memif, vhost, virtio-user) are up whether or not the peer runs:
     // a server must be able to open its device before the client exists.
     bool link_up() const;
+    // Whether frames can be sent now: it is not stopped, and a memif's peer is there.
+    bool ready() const;
 
     // Completes `flow` (dst and src GID, traffic class, hop limit, flow label and udp_src are set; a VLAN's PCP in
     // flow.vlan) with MACs and VLAN, resolving the destination by ARP or ND for at most `timeout_ms`, and builds

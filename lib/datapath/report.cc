@@ -65,6 +65,7 @@ Report report_devices(Runtime& runtime) {
         one["mac"] = to_string(device.mac());
         one["mtu"] = device.max_mtu();
         one["link_up"] = uint64_t{device.link_up()};
+        one["ready"] = uint64_t{device.ready()};
         Report& gids = one["gids"] = Report::array();
         for (const wire::Gid& gid : device.gids()) gids.push_back(to_string(gid));
     });

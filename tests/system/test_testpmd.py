@@ -314,7 +314,7 @@ once("testpmd/prompt", every_command, timeout=60)
 def port_stop():
     """The port stops for a while under load: the run goes on afterwards, nothing is wrong."""
     pair = Pair()
-    prompt = Terminal(pair.arguments("--mode", "write", "--verify", "--interactive", "--size", "8192", "--auto-start"))
+    prompt = Terminal(pair.arguments("--mode", "write", "--verify", "-i", "--size", "8192", "--auto-start"))
     try:
         sent = lambda: prompt.json("show worker")["worker0"]["rx_packets"]
         wait_until(lambda: sent() > 100, 10, "traffic")
@@ -323,8 +323,10 @@ def port_stop():
         before = sent()
         time.sleep(0.2)
         check(sent() == before, "a stopped port receives")
+        check(prompt.json("show port info")["rove0"]["ready"] == 0, "show port info of a stopped port")
         prompt.say("port start 0")
         wait_until(lambda: sent() > before + 100, 10, "traffic again")
+        check(prompt.json("show port info")["rove0"]["ready"] == 1, "show port info of a started port")
         text = prompt.say("stop")
         check(re.search(r"errors +0\n", text) and "failure" not in text, text)
         prompt.send("\x03")
