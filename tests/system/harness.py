@@ -273,6 +273,7 @@ class Link:
     netns: tuple = (None, None)
     server_host: str = "127.0.0.1"
     build: pathlib.Path = BUILD
+    env: dict = dataclasses.field(default_factory=dict)
 
 
 def memif_link(**changes):
@@ -293,13 +294,13 @@ def run_pair(link, server, client, port_option="-p", timeout=50, settle=None):
 
 
 def start_server(link, arguments, port, port_option="-p"):
-    server = Process([*arguments, port_option, port], link.configs[0], SERVER_CORE, link.netns[0], build=link.build)
+    server = Process([*arguments, port_option, port], link.configs[0], SERVER_CORE, link.netns[0], link.env, link.build)
     server.wait_listening(port)
     return server
 
 
 def start_client(link, arguments, port, port_option="-p"):
-    return Process([*arguments, port_option, port, link.server_host], link.configs[1], CLIENT_CORE, link.netns[1], build=link.build)
+    return Process([*arguments, port_option, port, link.server_host], link.configs[1], CLIENT_CORE, link.netns[1], link.env, link.build)
 
 
 def program(name, build=BUILD):

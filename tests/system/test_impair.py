@@ -10,7 +10,7 @@ DELAY_US = 200
 
 def delay(tool, crossings):
     """Each direction delays; `crossings` of them make what the tool calls the latency. A late wake-up would show in the minimum too."""
-    ((_, _, least, *_),) = perftest(memif_link(impair={"delay_us": DELAY_US}), tool, ["-n", "500"])
+    ((_, _, least, *_),) = perftest(memif_link(impair={"delay_us": DELAY_US}), tool, ["-n", "500"], figures=True)
     check(crossings * DELAY_US <= least < crossings * (DELAY_US + 50), f"{tool}: at least {least} us")
 
 
@@ -20,7 +20,7 @@ test("impair/delay/ib_read_lat", delay, "ib_read_lat", 2)       # the target sle
 
 def rate(mbps):
     ((_, _, _, average, _),) = perftest(memif_link(impair={"rate_mbps": mbps, "queue_packets": 1024}), "ib_write_bw",
-                                        ["--report_gbits", "-s", "65536", "-n", "1000"])
+                                        ["--report_gbits", "-s", "65536", "-n", "1000"], figures=True)
     check(0.3 * mbps / 1000 < average <= mbps / 1000, f"{average} Gb/s through {mbps} Mb/s")    # how much of it, is the transport's
 
 

@@ -2,32 +2,35 @@
 """Debian's perftest, unmodified, between two processes over memif. It moves data but does not verify it (test_verified.py does)."""
 import re
 
-from harness import Failure, check, memif_link, once, run_pair, test
+from harness import Failure, check, memif_link, once, program, run_pair, test
 
 BANDWIDTH = ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw")
 LATENCY = ("ib_write_lat", "ib_read_lat", "ib_send_lat", "ib_atomic_lat")
 # perftest asks cpufreq how fast the CPU is unless told not to (-F).
 COMMON = ("-F",)
+HASTY = {"LD_PRELOAD": str(program("libhasty_clock.so"))}
 
 
 def rows(output):
-    """The table: one row of numbers per message size."""
+    """The table: one row of numbers per message size. (perftest's t_stdev is not a number where latencies vary by 46 ms.)"""
     table = []
     for line in output.splitlines():
         words = line.split()
-        if len(words) >= 4 and all(re.fullmatch(r"[0-9.]+", word) for word in words):
+        if len(words) >= 4 and all(re.fullmatch(r"[0-9.]+|-?nan", word) for word in words):
             table.append([float(word) for word in words])
     return table
 
 
-def perftest(link, tool, options, timeout=50, sizes=1):
+def perftest(link, tool, options, timeout=50, sizes=1, figures=False):
+    """The table's rows; their numbers are true only with `figures`, which take long."""
     command = [tool, *COMMON, *options]
+    link.env = {} if figures else HASTY
     _, client = run_pair(link, command, command, timeout=timeout)
     table = rows(client.out())
     if len(table) < sizes:
         raise Failure(f"{len(table)} rows, not {sizes}\n{client.story()}")
     for row in table:
-        check(row[3] > 0, f"a row says 0\n{client.story()}")
+        check(row[-1] > 0, f"a row says 0\n{client.story()}")
     return table
 
 
@@ -56,7 +59,7 @@ INLINE = ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat")
 
 all_tools("default", "", BANDWIDTH + LATENCY)
 all_tools("all-sizes", "-a -n 20", MOVERS[:3], few=None, sizes=23)              # 2 B .. 8 MiB
-all_tools("all-sizes", "-a -n 20", MOVERS[3:], few=None, sizes=23, register=once)   # they take 12 s each
+all_tools("all-sizes", "-a -n 20", MOVERS[3:], few=None, sizes=23, register=once)   # 23 times there and back
 for mtu in (256, 512, 1024, 2048, 4096):
     all_tools(f"mtu-{mtu}", f"-m {mtu}", MOVERS[:3], few=500)
 all_tools("both-ways", "-b", BANDWIDTH)
