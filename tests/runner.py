@@ -134,7 +134,7 @@ def run_unit(kind, results, suite=None):
     # meson setup alone is enough to list the tests; only their programs are built with sanitizers.
     if kind:
         build(directory, SANITIZERS[kind], ["build.ninja"])
-    tests = introspect(directory, "tests")
+    tests = sorted(introspect(directory, "tests"), key=lambda test: -test["priority"])   # the longest first, beside all others
     if suite:
         tests = [test for test in tests if suite in suites(test)]
     if tests:
