@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+// Precompiled: what nearly every file of the engine includes.
+#include <nlohmann/json.hpp>
+
+#include "tent/engine.h"
