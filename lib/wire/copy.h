@@ -30,7 +30,7 @@ inline void copy(void* to, const void* from, size_t bytes) {
         source += kPiece;
         bytes -= kPiece;
     }
-    std::memcpy(target, source, bytes);
+    if (bytes != 0) std::memcpy(target, source, bytes);  // which takes no null
 }
 
 }  // namespace rove::wire
