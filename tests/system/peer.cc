@@ -188,7 +188,7 @@ void to_rtr(ibv_qp* qp, const Device& device, const QpOptions& options, const Qp
     modify(qp, attributes, mask, "RTR");
 }
 
-void to_rts(ibv_qp* qp, const QpOptions& options, uint32_t local_psn) {
+int try_rts(ibv_qp* qp, const QpOptions& options, uint32_t local_psn) {
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_RTS;
     attributes.sq_psn = local_psn;
@@ -200,7 +200,11 @@ void to_rts(ibv_qp* qp, const QpOptions& options, uint32_t local_psn) {
         attributes.max_rd_atomic = options.rd_atomic;
         mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     }
-    modify(qp, attributes, mask, "RTS");
+    return ibv_modify_qp(qp, &attributes, mask);
+}
+
+void to_rts(ibv_qp* qp, const QpOptions& options, uint32_t local_psn) {
+    if (const int error = try_rts(qp, options, local_psn)) fail("ibv_modify_qp to RTS: %s", strerror(error));
 }
 
 ibv_ah* create_ah(const Device& device, const QpOptions& options, const QpAddress& remote) {

@@ -77,6 +77,7 @@ struct QpAddress {
 ibv_qp* create_qp(const Device& device, ibv_cq* cq, const QpOptions& options);
 void to_init(ibv_qp* qp, const QpOptions& options);
 void to_rtr(ibv_qp* qp, const Device& device, const QpOptions& options, const QpAddress& remote);
+int try_rts(ibv_qp* qp, const QpOptions& options, uint32_t local_psn);  // 0 or an errno
 void to_rts(ibv_qp* qp, const QpOptions& options, uint32_t local_psn);
 ibv_ah* create_ah(const Device& device, const QpOptions& options, const QpAddress& remote);
 

@@ -26,6 +26,13 @@ constexpr size_t kTotal = offset_of(kBlocks);
 constexpr uint32_t kReceives = 64, kReceiveBytes = kBlock / kReceives;
 constexpr uint32_t kPeerQpn = 0x123456, kPsn = 0xFFFF00;
 
+ibv_qp_state state_of(ibv_qp* qp) {
+    ibv_qp_attr attributes;
+    ibv_qp_init_attr init;
+    if (ibv_query_qp(qp, &attributes, IBV_QP_STATE, &init) != 0) fail("ibv_query_qp");
+    return attributes.qp_state;
+}
+
 struct Victim {
     peer::Device device;
     std::vector<uint8_t> memory = std::vector<uint8_t>(kTotal);
@@ -60,13 +67,16 @@ struct Victim {
     }
 
     void revive(ibv_qp* qp, const peer::QpOptions& options) {
-        ibv_qp_attr attributes{};
-        attributes.qp_state = IBV_QPS_RESET;
-        if (ibv_modify_qp(qp, &attributes, IBV_QP_STATE) != 0) fail("ibv_modify_qp to RESET");
-        peer::to_init(qp, options);
-        for (uint32_t slot = 0; slot < kReceives; ++slot) post_receive(qp, slot);
-        peer::to_rtr(qp, device, options, attacker);
-        peer::to_rts(qp, options, kPsn);
+        do {
+            ibv_qp_attr attributes{};
+            attributes.qp_state = IBV_QPS_RESET;
+            if (ibv_modify_qp(qp, &attributes, IBV_QP_STATE) != 0) fail("ibv_modify_qp to RESET");
+            peer::to_init(qp, options);
+            for (uint32_t slot = 0; slot < kReceives; ++slot) post_receive(qp, slot);
+            peer::to_rtr(qp, device, options, attacker);
+            const int error = peer::try_rts(qp, options, kPsn);
+            if (error != 0 && state_of(qp) != IBV_QPS_ERR) fail("ibv_modify_qp to RTS: %s", std::strerror(error));
+        } while (state_of(qp) == IBV_QPS_ERR);  // a packet ended it, perhaps before it could send
     }
 
     // Completions free receives; they are posted again.
@@ -101,13 +111,6 @@ struct Victim {
         return all;
     }();
 };
-
-ibv_qp_state state_of(ibv_qp* qp) {
-    ibv_qp_attr attributes;
-    ibv_qp_init_attr init;
-    if (ibv_query_qp(qp, &attributes, IBV_QP_STATE, &init) != 0) fail("ibv_query_qp");
-    return attributes.qp_state;
-}
 
 }  // namespace
 
