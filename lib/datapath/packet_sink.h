@@ -44,15 +44,16 @@ class PacketSink {
     void send(const transport::Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload) {
         rte_mbuf* mbuf = spare_[--spare_count_];
         auto* frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
-        const size_t bytes = wire::build_frame(frame, path.headers, headers, payload);
-        mbuf->data_len = static_cast<uint16_t>(bytes);
-        mbuf->pkt_len = static_cast<uint32_t>(bytes);
+        const wire::Built built = wire::build_unsealed(frame, path.headers, headers, payload);
+        mbuf->data_len = built.bytes;
+        mbuf->pkt_len = built.bytes;
         if (path.loopback) [[unlikely]] {
+            if (built.l3_offset != 0) wire::seal(frame, built);
             loopback_[(loopback_head_ + loopback_count_++) % kLoopback] = mbuf;
             mbuf->port = path.port;
             return;
         }
-        queue(queues_[path.port], mbuf);
+        queue(queues_[path.port], mbuf, built.l3_offset);
     }
     void notify(transport::CompletionQueue& cq) { notified_.push_back(&cq); }
     void event(ibv_event_type event, transport::QueuePair& qp) { listener_.event(event, qp); }
@@ -62,7 +63,7 @@ class PacketSink {
     // Neighbour discovery: an empty mbuf, or null, and a finished one for a port. A full queue drops it: they are
     // repeated.
     rte_mbuf* take() { return ready() ? spare_[--spare_count_] : nullptr; }
-    void send_raw(uint16_t port, rte_mbuf* mbuf) { queue(queues_[port], mbuf); }
+    void send_raw(uint16_t port, rte_mbuf* mbuf) { queue(queues_[port], mbuf, 0); }
 
     // End of a round: what is queued goes to the ports, and who sleeps is woken. Returns the frames that the ports took.
     uint32_t flush();
@@ -83,12 +84,15 @@ class PacketSink {
         const Port* port = nullptr;
         uint16_t queue = 0;
         uint16_t count = 0;
+        uint16_t sealed = 0;  // the first ones have their ICRC
         uint32_t bytes = 0;
         uint64_t moved_ns = 0;  // when the port last took a frame, or had none to take
         std::array<rte_mbuf*, kBurst> frames;
+        std::array<uint8_t, kBurst> l3_offsets;  // as wire::Built's
         bool full() const { return count == kBurst || bytes >= kBurstBytes; }
     };
-    void queue(TxQueue& tx, rte_mbuf* mbuf) {
+    void queue(TxQueue& tx, rte_mbuf* mbuf, uint8_t l3_offset) {
+        tx.l3_offsets[tx.count] = l3_offset;
         tx.frames[tx.count++] = mbuf;
         tx.bytes += mbuf->data_len;
         if (tx.full()) {

@@ -146,28 +146,45 @@ uint32_t WorkerCore::receive() {
 void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortQueue& from) {
     constexpr uint16_t kAhead = 4;  // frames whose headers are on their way into L1
     for (uint16_t i = 0; i < std::min(count, kAhead); ++i) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void*));
-    uint16_t finished = 0;
-    wire::ParsedFrame frame;
+    // First the sums of all small frames: one after the other, what each waits for overlaps.
     for (uint16_t i = 0; i < count; ++i) {
         if (i + kAhead < count) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i + kAhead], void*));
+        read_frame(mbufs[i], from.frames[i], *from.device);
+    }
+    uint16_t finished = 0;
+    for (uint16_t i = 0; i < count; ++i) {
         // Frames that went elsewhere leave the burst; the others are freed together.
-        if (take_frame(mbufs[i], frame, from)) mbufs[finished++] = mbufs[i];
+        if (take_frame(mbufs[i], from.frames[i], from)) mbufs[finished++] = mbufs[i];
     }
     rte_pktmbuf_free_bulk(mbufs, finished);
 }
 
-bool WorkerCore::take_frame(rte_mbuf* mbuf, wire::ParsedFrame& frame, PortQueue& from) {
-    if (mbuf->nb_segs != 1 && rte_pktmbuf_linearize(mbuf) != 0) [[unlikely]] {
+void WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Device& device) {
+    if (mbuf->nb_segs != 1 && rte_pktmbuf_linearize(mbuf) != 0) [[unlikely]]
+        return;
+    const std::span<const uint8_t> bytes(rte_pktmbuf_mtod(mbuf, const uint8_t*), mbuf->data_len);
+    bool again;
+    read.error = wire::parse_headers(bytes, read.parsed, read.flow, &again);
+    if (read.error != wire::ParseError::kNone) [[unlikely]] {
+        read.flow.known = false;  // nobody asks whose it was
+        return;
+    }
+    if (!again) read.ours = device.receives(read.parsed.flow);
+    if (read.parsed.payload_bytes <= wire::kSmallPayload) wire::verify(read.parsed);
+}
+
+bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortQueue& from) {
+    if (mbuf->nb_segs != 1) [[unlikely]] {
         ++counters_[PortCounter::kRxSegments];
         return true;
     }
-    const wire::ParseError error = wire::parse_headers({rte_pktmbuf_mtod(mbuf, const uint8_t*), mbuf->data_len}, frame);
-    if (error != wire::ParseError::kNone) [[unlikely]] {
-        ++counters_.parse[static_cast<size_t>(error)];
-        return error != wire::ParseError::kNotRoce || discover(mbuf, from);
+    if (read.error != wire::ParseError::kNone) [[unlikely]] {
+        ++counters_.parse[static_cast<size_t>(read.error)];
+        return read.error != wire::ParseError::kNotRoce || discover(mbuf, from);
     }
-    if (!from.device->receives(frame.flow)) [[unlikely]] {
-        if (!wire::verify(frame))
+    wire::ParsedFrame& frame = read.parsed;
+    if (!read.ours) [[unlikely]] {
+        if (!frame.verified && !wire::verify(frame))
             ++counters_.parse[static_cast<size_t>(wire::ParseError::kIcrc)];
         else
             ++counters_[from.device->on_vlan(frame.flow.vlan) ? PortCounter::kRxNotOurs : PortCounter::kRxVlan];

@@ -96,17 +96,27 @@ class WorkerCore {
     uint64_t now_ns() const { return shared_.clock.now_ns(); }
 
   private:
+    // A place in a burst: the frame there, and what is known since the one before it.
+    struct Frame {
+        wire::ParseError error;
+        bool ours = false;  // addressed to the device
+        wire::KnownFlow flow;
+        wire::ParsedFrame parsed;
+    };
     struct PortQueue {
         Device* device = nullptr;
         const Port* port = nullptr;
         uint16_t queue = 0;
         bool polled = false;                     // false too when the port has fewer queues than there are workers
         std::unique_ptr<Impairment> impairment;  // null: none asked for
+        std::array<Frame, kRxBurst> frames;
     };
     uint32_t receive();
     void take_frames(rte_mbuf** mbufs, uint16_t count, PortQueue& from);
-    // Returns false if the mbuf went elsewhere: to another worker, or back as an answer. `frame` is room for its headers.
-    bool take_frame(rte_mbuf* mbuf, wire::ParsedFrame& frame, PortQueue& from);
+    // Parses it, and verifies it if it is small.
+    static void read_frame(rte_mbuf* mbuf, Frame& read, const Device& device);
+    // Returns false if the mbuf went elsewhere: to another worker, or back as an answer.
+    bool take_frame(rte_mbuf* mbuf, Frame& read, PortQueue& from);
     // A frame that is not RoCE; returns as take_frame().
     bool discover(rte_mbuf* mbuf, PortQueue& from);
     uint32_t transmit();

@@ -13,10 +13,6 @@
 namespace rove::wire {
 namespace {
 
-// Bytes up to which one CRC over the finished packet is faster than one over the headers, continued in the copy of the
-// payload (Zen 3: 28 ns instead of 38 at 8 bytes, 35 instead of 40 at 128, no difference at 256).
-constexpr uint32_t kSmallPayload = 128;
-
 constexpr uint32_t pad_of(uint32_t payload_bytes) { return -payload_bytes & 3; }
 
 uint32_t total_bytes(std::span<const Segment> payload) {
@@ -87,6 +83,18 @@ size_t frame_bytes(const FlowTemplate& flow, uint8_t opcode, uint32_t payload_by
 }
 
 size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload) {
+    const Built built = build_unsealed(out, flow, headers, payload);
+    if (built.l3_offset != 0) seal(out, built);
+    return built.bytes;
+}
+
+void seal(uint8_t* frame, Built built) {
+    const size_t summed = built.bytes - kIcrcBytes - size_t{built.l3_offset};
+    const uint8_t* const l3 = frame + built.l3_offset;
+    store(frame + built.bytes - kIcrcBytes, icrc(l3, summed));
+}
+
+Built build_unsealed(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload) {
     const OpcodeInfo& info = opcode_info(headers.bth.opcode);
     const uint32_t payload_bytes = total_bytes(payload);
     const uint32_t pad = pad_of(payload_bytes);
@@ -109,28 +117,24 @@ size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& header
     emit_bth(bth, headers.bth, pad);
     uint8_t* at = emit_extensions(bth + kBthBytes, info.extensions, headers);
     if (headers.bth.opcode == kOpcodeCnp) at = std::fill_n(at, info.header_bytes - kBthBytes, uint8_t{0});  // reserved
-    uint32_t crc;
     if (payload_bytes <= kSmallPayload) {
         for (const Segment& segment : payload) {
             copy(at, segment.data, segment.bytes);
             at += segment.bytes;
         }
         store(at, uint32_t{0});  // the pad, and what the ICRC overwrites
-        at += pad;
-        crc = icrc(l3, static_cast<size_t>(at - l3));
-    } else {
-        crc = icrc_copy(l3, static_cast<size_t>(at - l3), at, payload.front().data, payload.front().bytes);
-        at += payload.front().bytes;
-        for (const Segment& segment : payload.subspan(1)) {
-            crc = crc32_copy(crc, at, segment.data, segment.bytes);
-            at += segment.bytes;
-        }
-        const uint8_t* const padding = at;
-        at = std::fill_n(at, pad, uint8_t{0});
-        crc = crc32(crc, padding, pad);
+        return {static_cast<uint16_t>(at + pad + kIcrcBytes - out), flow.l3_offset};
     }
-    store(at, crc);
-    return static_cast<size_t>(at + kIcrcBytes - out);
+    uint32_t crc = icrc_copy(l3, static_cast<size_t>(at - l3), at, payload.front().data, payload.front().bytes);
+    at += payload.front().bytes;
+    for (const Segment& segment : payload.subspan(1)) {
+        crc = crc32_copy(crc, at, segment.data, segment.bytes);
+        at += segment.bytes;
+    }
+    const uint8_t* const padding = at;
+    at = std::fill_n(at, pad, uint8_t{0});
+    store(at, crc32(crc, padding, pad));
+    return {static_cast<uint16_t>(at + kIcrcBytes - out), 0};
 }
 
 }  // namespace rove::wire

@@ -75,6 +75,17 @@ struct ParsedFrame {
 // Never reads outside `frame`. `out` is meaningful only for kNone.
 ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out);
 
+// What the Ethernet, IPv4 and UDP headers of the last frames from one place to another have in common: all but lengths,
+// checksum, identification and source port. Kept beside the ParsedFrame whose flow was read from them, which nobody
+// else writes to.
+struct KnownFlow {
+    std::array<uint64_t, 5> words{};
+    bool known = false;
+};
+// As above. Of a frame whose headers are `flow`'s, only what is not in common is looked at, and the rest of out.flow is
+// as it was; `*again` says so. That is nearly every frame: header prediction (V. Jacobson, 1990).
+ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow, bool* again);
+
 // Whether the ICRC is right; remembered in `frame`.
 bool verify(ParsedFrame& frame);
 
@@ -122,5 +133,18 @@ size_t frame_bytes(const FlowTemplate& flow, uint8_t opcode, uint32_t payload_by
 // Writes a whole frame to `out`, which has room for frame_bytes(). Copies the payload from `payload` while computing
 // the ICRC over it. headers.bth.pad_count is ignored: it follows from the payload. Returns the bytes written.
 size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload);
+
+// Payload up to which one sum over the finished packet is faster than one over the headers, continued in the copy of
+// the payload (Zen 3: 28 ns instead of 38 at 8 bytes, 35 instead of 40 at 128, no difference at 256).
+inline constexpr uint32_t kSmallPayload = 128;
+
+struct Built {
+    uint16_t bytes;
+    uint8_t l3_offset;  // where seal() shall begin; 0: the ICRC is there
+};
+// As build_frame(), but a packet with a small payload is left without its ICRC. A burst of them is sealed together:
+// what one sum waits for, its own steps and the bytes just written, overlaps with the others'.
+Built build_unsealed(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload);
+void seal(uint8_t* frame, Built built);
 
 }  // namespace rove::wire

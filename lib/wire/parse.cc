@@ -141,27 +141,40 @@ void parse_flow(const uint8_t* frame, const Layers& layers, Flow& flow) {
     }
 }
 
-}  // namespace
+constexpr size_t kUsualBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes;
+// Of what KnownFlow keeps: the bytes that must be the same.
+constexpr std::array<uint64_t, 5> kCommon{UINT64_MAX, UINT64_MAX,
+                                          0xFFFF'FFFF'0000'0000,   // not IPv4's length and identification
+                                          0xFFFF'FFFF'FFFF'0000,   // not its checksum
+                                          0x0000'FFFF'0000'FFFF};  // not UDP's source port and length
 
-const char* to_string(ParseError error) {
-    switch (error) {
-        case ParseError::kNone: return "none";
-        case ParseError::kNotRoce: return "not_roce";
-        case ParseError::kTruncated: return "truncated";
-        case ParseError::kIpHeader: return "ip_header";
-        case ParseError::kUdp: return "udp";
-        case ParseError::kBthVersion: return "bth_version";
-        case ParseError::kOpcode: return "opcode";
-        case ParseError::kPadding: return "padding";
-        case ParseError::kIcrc: return "icrc";
-    }
-    return "unknown";
+void remember(std::span<const uint8_t> frame, const Layers& layers, KnownFlow& flow) {
+    const bool usual = layers.l3 == frame.data() + kEthernetBytes && layers.l4 == layers.l3 + kIpv4Bytes &&
+                       load<uint16_t>(layers.l4 + udp::kChecksum) == 0;
+    if (!usual) return;
+    for (size_t i = 0; i < flow.words.size(); ++i) flow.words[i] = load<uint64_t>(frame.data() + 8 * i) & kCommon[i];
+    flow.known = true;
 }
 
-ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out) {
-    Layers layers{};
-    if (const ParseError error = find_layers(frame, layers, out.flow.vlan); error != ParseError::kNone) return error;
+// As find_layers(), for a frame whose headers are `flow`'s. False: they are not, or something is wrong with the rest.
+bool find_again(std::span<const uint8_t> frame, const KnownFlow& flow, Layers& out) {
+    if (frame.size() < kUsualBytes) return false;
+    const uint8_t* const l3 = frame.data() + kEthernetBytes;
+    const uint8_t* const l4 = l3 + kIpv4Bytes;
+    uint64_t differ = load<uint16_t>(l4 + udp::kChecksum);
+    for (size_t i = 0; i < flow.words.size(); ++i)
+        differ |= (load<uint64_t>(frame.data() + 8 * i) & kCommon[i]) ^ flow.words[i];
+    const size_t length = load_be16(l3 + ipv4::kLength), udp_bytes = load_be16(l4 + udp::kLength);
+    if (differ != 0 || length > frame.size() - kEthernetBytes || length < kIpv4Bytes + kMinUdpBytes ||
+        udp_bytes != length - kIpv4Bytes || !ipv4_checksum_ok(l3)) {
+        return false;
+    }
+    out = {l3, l4, udp_bytes};
+    return true;
+}
 
+// BTH and what follows it; and where the payload is.
+ParseError parse_transport(const Layers& layers, ParsedFrame& out) {
     const uint8_t* const bth = layers.l4 + kUdpBytes;
     const size_t bth_bytes = layers.udp_bytes - kUdpBytes - kIcrcBytes;  // BTH up to the ICRC
     parse_bth(bth, out.headers.bth);
@@ -174,7 +187,6 @@ ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out) {
     if (padded_bytes % 4 || pad > padded_bytes) return ParseError::kPadding;
     if (!(info.extensions & kHasPayload) && padded_bytes) return ParseError::kPadding;
 
-    parse_flow(frame.data(), layers, out.flow);
     parse_extensions(bth + kBthBytes, info.extensions, out.headers);
     out.headers.vp = out.flow.udp_src;
     out.l3 = layers.l3;
@@ -182,6 +194,54 @@ ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out) {
     out.payload_bytes = static_cast<uint32_t>(padded_bytes - pad);
     out.verified = false;
     return ParseError::kNone;
+}
+
+}  // namespace
+
+const char* to_string(ParseError error) {
+    switch (error) {
+        case ParseError::kNone:
+            return "none";
+        case ParseError::kNotRoce:
+            return "not_roce";
+        case ParseError::kTruncated:
+            return "truncated";
+        case ParseError::kIpHeader:
+            return "ip_header";
+        case ParseError::kUdp:
+            return "udp";
+        case ParseError::kBthVersion:
+            return "bth_version";
+        case ParseError::kOpcode:
+            return "opcode";
+        case ParseError::kPadding:
+            return "padding";
+        case ParseError::kIcrc:
+            return "icrc";
+    }
+    return "unknown";
+}
+
+ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out) {
+    Layers layers{};
+    if (const ParseError error = find_layers(frame, layers, out.flow.vlan); error != ParseError::kNone) return error;
+    parse_flow(frame.data(), layers, out.flow);
+    return parse_transport(layers, out);
+}
+
+ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow, bool* again) {
+    Layers layers{};
+    *again = flow.known && find_again(frame, flow, layers);
+    if (*again) [[likely]] {
+        out.flow.udp_src = load_be16(layers.l4 + udp::kSrcPort);
+        out.flow.ipv4_id = load_be16(layers.l3 + ipv4::kId);
+        return parse_transport(layers, out);
+    }
+    flow.known = false;
+    if (const ParseError error = find_layers(frame, layers, out.flow.vlan); error != ParseError::kNone) return error;
+    parse_flow(frame.data(), layers, out.flow);
+    remember(frame, layers, flow);
+    return parse_transport(layers, out);
 }
 
 bool verify(ParsedFrame& frame) {
