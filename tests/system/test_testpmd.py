@@ -148,12 +148,18 @@ def wrong_options():
                           ("--count", "0"), ("--count", "-5"), ("--stats-period", "0"),
                           ("--tcp-port", "70000"), ("--gid-index", "-1"), ("--nonsense", "1"), ("--cmdline-file", "/nonexistent")):
         refused([*write, option, value], 2, option.strip("-"))
+    for option in ("--json", "--pcap", "--cmdline-file", "--priority-mix"):
+        refused([*write, option, ""], 2, f"{option}: is empty")
+        refused([*write, f"{option}=", "--verify"], 2, f"{option}: is empty")
+    for option in ("--config", "--mode", "--peer", "--size", "--rate", "--tent"):
+        refused(["--", option, ""], 2, option)
     refused([*write, "--size", "1000000", "--depth", "1000"], 2, "512 MiB")
     refused(["--", "--config", config, "--mode", "fly"], 2, "--mode", "fly")
     spray = ["--", "--config", config, "--mode", "spray", "--peer", "127.0.0.1"]
     for option, value in (("--threads", "0"), ("--threads", "65"), ("--slice-size", "1"), ("--read-share", "2"), ("--read-share", "nan"), ("--tent", "/nonexistent"),
                           ("--priority-mix", "urgent:1"), ("--priority-mix", "high"), ("--priority-mix", "high:"), ("--priority-mix", "low:-1"),
-                          ("--priority-mix", "high:0"), ("--qps", "2"), ("--priority", "5")):
+                          ("--priority-mix", "high:0"), ("--priority-mix", "high:1,"), ("--priority-mix", "high:1,,low:1"),
+                          ("--priority-mix", ",high:1"), ("--qps", "2"), ("--priority", "5")):
         refused([*spray, option, value], 2, option)
     of_spray = (("--threads", "2"), ("--slice-size", "65536"), ("--read-share", "1"), ("--priority-mix", "low:1"))
     for option, value in (*of_spray, ("--tent", config)):
