@@ -10,6 +10,7 @@
 #include "app.h"
 #include "options.h"
 #include "prompt.h"
+#include "segment.h"
 
 namespace {
 
@@ -18,6 +19,7 @@ using namespace rove::testpmd;
 volatile sig_atomic_t signalled = 0;
 
 int run(Options& options) {
+    if (!options.tent.empty()) check_configuration(options);
     App app(options);
     std::optional<Prompt> prompt;
     if (options.interactive || !options.cmdline_file.empty()) prompt.emplace(app);

@@ -178,6 +178,11 @@ def wrong_options():
     bad = SCRATCH / f"{unique()}.toml"
     bad.write_text('[[device]]\nport = "net_null0"\naddresses = ["10.0.0.1/24"]\nmtu = 7\n')
     refused(["--", "--config", bad], 1, "device[0].mtu", f"{bad}:4")
+    for wrong, word in (("[policy", ""), ("\nnonsense = 1", "nonsense"), ("\ntransports.rdma.workers.block_size = 1", "block_size")):
+        tent = SCRATCH / f"{unique()}.toml"
+        tent.write_text(wrong)
+        for arguments in (spray, ["--", "--config", config]):
+            refused([*arguments, "--tent", tent], 1, f"--tent: {tent}:{1 + wrong.count(chr(10))}", word)
     help = Process([TESTPMD, "--help"]).succeed(10).out()
     check(all(word in help for word in ("--verify", "--stats-period", "--cmdline-file", "EAL")), help)
 
