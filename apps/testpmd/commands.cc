@@ -243,8 +243,7 @@ void run(void* result, cmdline*, void* data) {
         std::memcpy(&value, word, sizeof value);
         words.push_back(command.words[i] == kNumber ? std::to_string(value) : word);
     }
-    if (const std::string wrong = command.action(*prompt, words); !wrong.empty()) std::printf("%s\n", wrong.c_str());
-    std::fflush(stdout);
+    prompt->set_wrong(command.action(*prompt, words));
 }
 
 // Makes what DPDK's parser wants of the syntax.
@@ -293,7 +292,9 @@ std::string explain(const std::string& line) {
     for (const Command& command : commands)
         if (command.words.front() == first && !command.syntax.ends_with("--json"))
             possible += "  " + command.syntax + "\n";
-    return "not a command: '" + line + "'; possible:\n" + (possible.empty() ? list_commands() : possible);
+    std::string text = "not a command; possible:\n" + (possible.empty() ? list_commands() : possible);
+    text.pop_back();  // what is said of a wrong command ends without a new line
+    return text;
 }
 
 }  // namespace rove::testpmd

@@ -27,7 +27,12 @@ int run(Options& options) {
         if (options.plan.mode != Mode::kTarget)
             if (const std::string wrong = app.start(); !wrong.empty()) throw Failure(wrong);
     }
-    if (!options.cmdline_file.empty()) prompt->execute_file(options.cmdline_file);
+    if (!options.cmdline_file.empty()) {
+        if (const std::string wrong = prompt->execute_file(options.cmdline_file); !wrong.empty()) {
+            app.stop();
+            throw Failure("--cmdline-file: " + wrong);
+        }
+    }
     if (options.interactive && !prompt->quit()) prompt->open();
     // Without a prompt an initiator is done when its run is.
     const auto over = [&] {

@@ -419,11 +419,19 @@ once("testpmd/hostile-peer", hostile_peer)
 
 
 def command_file():
+    """Commands of a file; the first that is wrong or fails is named, and ends the program and the run that was begun."""
     pair = Pair()
     commands = SCRATCH / f"{unique()}.cmds"
-    commands.write_text("# first a look\nshow port info --json\nset transport mode rc\nstart   # now\nnonsense\n")
+    commands.write_text("# first a look\nshow port info --json\n\nset transport mode rc\nstart   # now\n")
     run = pair.initiator("--mode", "read", "--verify", "--count", "50", "--cmdline-file", commands).succeed(20)
-    check('"rove0":{' in run.out() and "not a command: 'nonsense'" in run.out() and re.search(r"errors +0\n", run.out()), run.story())
+    check('"rove0":{' in run.out() and re.search(r"errors +0\n", run.out()), run.story())
+    for wrong, why in (("nonsense # no", "not a command; possible:"), ("set impair rove9 all loss=1", "possible: rove0"), ("start", "it is running")):
+        commands.write_text(f"start\n{wrong}\nshow port info --json\n")
+        run = pair.initiator("--mode", "write", "--verify", "--cmdline-file", commands)
+        check(run.wait(20) == 1, run.story())
+        lines = [line for line in run.err().splitlines() if f"--cmdline-file: {commands}:2: '{wrong.partition('#')[0]}': " in line]
+        check(len(lines) == 1 and why in lines[0], run.story())
+        check('"rove0":{' not in run.out() and re.search(r"errors +0\n", run.out()), run.story())
     pair.end()
 
 
