@@ -203,7 +203,7 @@ void fill_commands() {
     show("show port impair", "what befalls received frames, by path", counted<all_impairments>);
     show("show qp", "all queue pairs", [](Prompt& p, const Words&) { return all_qps(p.app().runtime()); });
     show("show qp <number>", "one queue pair", of_qp<datapath::report_qp>);
-    show("show paths <number>", "the latest packets of a QP in mp mode, by virtual path",
+    show("show paths <number>", "the latest packets of a QP by virtual path; in rc mode, its only path",
          of_qp<datapath::report_paths>);
     show("show reorder", "QPs in mp mode: retransmissions, order, memory", counted<datapath::report_multipath>);
     show("show worker", "the transport's counters that are not 0", counted<datapath::report_workers>);

@@ -41,15 +41,37 @@ Report with_qp(Runtime& runtime, uint32_t qpn, auto&& fill) {
 }
 
 // Calls `fill(Paths, SendStream)` for both streams of a QP in mp mode, for the value under their names.
-Report each_stream(Runtime& runtime, uint32_t qpn, auto&& fill) {
-    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp) {
-        Report all = Report::object();
-        if (qp.multipath == nullptr) return all;
-        const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
-        all["requests"] = fill(paths, qp.multipath->requests);
-        all["responses"] = fill(paths, qp.multipath->responses);
-        return all;
-    });
+Report each_stream(Runtime& runtime, const transport::QueuePair& qp, auto&& fill) {
+    Report all = Report::object();
+    if (qp.multipath == nullptr) return all;
+    const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
+    all["requests"] = fill(paths, qp.multipath->requests);
+    all["responses"] = fill(paths, qp.multipath->responses);
+    return all;
+}
+
+Report of_path(const transport::PathTally& path) {
+    return {{"state", path.state()},
+            {"packets", path.packets},
+            {"on_their_way", path.on_their_way},
+            {"acknowledged", path.acknowledged},
+            {"to_send_again", path.to_send_again},
+            {"marked", path.marked},
+            {"lost", path.lost},
+            {"retransmitted", path.retransmitted},
+            {"acks_to_use", path.acks_to_use}};
+}
+
+// In rc mode nothing is kept of a packet, so the states are those that the requester is in: "lossy" and "dead" end with
+// its next progress.
+Report of_single_path(const transport::QueuePair& qp) {
+    const transport::Requester& requester = qp.requester;
+    return {{"state", requester.retries_left < qp.retry_cnt ? "dead"
+                      : requester.rewound                   ? "lossy"
+                      : qp.congestion.limited()             ? "congested"
+                      : qp.sq.consumed() == 0               ? "unknown"
+                                                            : "good"},
+            {"on_their_way", static_cast<uint32_t>(requester.max_psn - requester.una)}};
 }
 
 }  // namespace
@@ -109,24 +131,19 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
 }
 
 Report report_paths(Runtime& runtime, uint32_t qpn) {
-    return each_stream(runtime, qpn, [](const transport::Paths& paths, const transport::SendStream& stream) {
-        Report table = Report::object();
-        for (const auto& [vp, path] : tally(paths, stream))
-            table[std::to_string(vp)] = {{"state", path.state()},
-                                         {"packets", path.packets},
-                                         {"on_their_way", path.on_their_way},
-                                         {"acknowledged", path.acknowledged},
-                                         {"to_send_again", path.to_send_again},
-                                         {"marked", path.marked},
-                                         {"lost", path.lost},
-                                         {"retransmitted", path.retransmitted},
-                                         {"acks_to_use", path.acks_to_use}};
-        return table;
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp) {
+        if (qp.multipath == nullptr && qp.type == IBV_QPT_RC && qp.remote_qpn != 0)
+            return Report{{"requests", {{std::to_string(qp.path.flow.udp_src), of_single_path(qp)}}}};
+        return each_stream(runtime, qp, [](const transport::Paths& paths, const transport::SendStream& stream) {
+            Report table = Report::object();
+            for (const auto& [vp, path] : tally(paths, stream)) table[std::to_string(vp)] = of_path(path);
+            return table;
+        });
     });
 }
 
 Report report_packets(Runtime& runtime, uint32_t qpn) {
-    return each_stream(runtime, qpn, [](const transport::Paths& paths, const transport::SendStream& stream) {
+    const auto under_way = [](const transport::Paths& paths, const transport::SendStream& stream) {
         Report table = Report::object();
         paths.for_each(stream, [&](transport::Psn psn, const transport::PacketRecord& packet) {
             if (psn < stream.una) return;
@@ -138,7 +155,9 @@ Report report_packets(Runtime& runtime, uint32_t qpn) {
                                                   {"transmission", packet.order}};
         });
         return table;
-    });
+    };
+    return with_qp(runtime, qpn,
+                   [&](const transport::QueuePair& qp) { return each_stream(runtime, qp, under_way); });
 }
 
 }  // namespace rove::datapath

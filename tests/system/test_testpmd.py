@@ -277,6 +277,7 @@ def every_command():
                                 ("set transport mtu 7", "4096"), ("set transport timeout 32", "31"), ("set transport retries 8", "7"),
                                 ("port stop 1", "possible: 0"), ("stop", "nothing is running")):
             check(possible in (text := prompt.say(wrong)), f"{wrong}: {text}")
+        check(prompt.say("set transport timeout 17") == "", "set transport")  # 4 s until a QP gives up: longer than a path is down here
         for mode in ("rc", "mp"):
             check(prompt.say(f"set transport mode {mode}") == "", "set transport")
             check(prompt.say("start") == "", "start")
@@ -287,7 +288,7 @@ def every_command():
             check(prompt.json(f"show qp {qpn}")["mode"] == mode, "show qp")
             check("remote_gid" in prompt.say(f"show qp {qpn}") and qpn in prompt.say("show qp"), "show qp as a table")
             paths = prompt.json(f"show paths {qpn}")
-            check(set(paths) == ({"requests", "responses"} if mode == "mp" else set()), str(paths))
+            check(set(paths) == ({"requests", "responses"} if mode == "mp" else {"requests"}), str(paths))
             check("una_psn" in prompt.say(f"dump {qpn}"), "dump")
             if mode == "mp":
                 requests = lambda: prompt.json(f"show paths {qpn}")["requests"].values()
@@ -298,6 +299,16 @@ def every_command():
                 telemetry(pair.target.pid, "/rove/impair,rove0,all,loss=0")
                 check(prompt.json("show reorder")["worker0"]["marked_acks"] > 0, "marked_acks")
                 check("new_packets" in prompt.say("show reorder") and prompt.json("show reorder")["worker0"]["new_packets"] > 0, "show reorder")
+            else:
+                (port, path), = paths["requests"].items()
+                check(int(port) == prompt.json(f"show qp {qpn}")["udp_src"] and "on_their_way" in path, str(paths))
+                state = lambda: prompt.json(f"show paths {qpn}")["requests"][port]["state"]
+                wait_until(lambda: state() == "good", 5, "a good path")
+                telemetry(pair.target.pid, "/rove/impair,rove0,all,down=true")
+                wait_until(lambda: state() == "dead", 5, "a dead path")
+                telemetry(pair.target.pid, "/rove/impair,rove0,all,down=false")
+                wait_until(lambda: state() != "dead", 5, "life on the path")
+                check(re.search(rf"^ +{port}$", text := prompt.say(f"show paths {qpn}"), re.M), text)
             prompt.say("clear stats")
             check("goodput_gbps" in (text := prompt.say("stop")) and re.search(r"errors +0\n", text), text)
             check(prompt.json("show worker")["worker0"]["tx_packets"] > 0, "nothing is shown to have been sent")
