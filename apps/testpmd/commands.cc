@@ -30,6 +30,7 @@ using datapath::Runtime;
 
 constexpr size_t kMaxWords = 6;
 constexpr const char* kNumber = "<number>";
+constexpr const char* kUnlisted = "the same";  // help of a command that is another one's second spelling
 
 using Words = std::vector<std::string>;
 // Returns "" or what is wrong.
@@ -180,10 +181,14 @@ std::string switch_port(Prompt& p, const Words& words) {
     return {};
 }
 
+bool is_listed(const Command& command) {
+    return command.help != kUnlisted && !command.syntax.ends_with("--json");
+}
+
 std::string list_commands() {
     std::string text;
     for (const Command& command : commands) {
-        if (command.syntax.ends_with("--json")) continue;
+        if (!is_listed(command)) continue;
         text += "  " + command.syntax + std::string(command.syntax.size() < 44 ? 44 - command.syntax.size() : 1, ' ') +
                 command.help + "\n";
     }
@@ -196,10 +201,14 @@ void fill_commands() {
     add("quit", "end the program", [](Prompt& p, const Words&) { return p.set_quit(), std::string(); });
     add("help", "this list",
         [](Prompt&, const Words&) { return std::fputs(list_commands().c_str(), stdout), std::string(); });
-    show("show port info", "addresses and link of each port",
-         [](Prompt& p, const Words&) { return datapath::report_devices(p.app().runtime()); });
-    show("show port stats", "frames and bytes", counted<datapath::report_ports>);
-    show("show port xstats", "the driver's own counters that are not 0", counted<datapath::report_xstats>);
+    const auto show_ports = [](const std::string& syntax, const char* help, const Make& make) {
+        show(syntax, help, make);
+        show(syntax + " all", kUnlisted, make);  // as dpdk-testpmd has it
+    };
+    show_ports("show port info", "addresses and link of each port",
+               [](Prompt& p, const Words&) { return datapath::report_devices(p.app().runtime()); });
+    show_ports("show port stats", "frames and bytes", counted<datapath::report_ports>);
+    show_ports("show port xstats", "the driver's own counters that are not 0", counted<datapath::report_xstats>);
     show("show port impair", "what befalls received frames, by path", counted<all_impairments>);
     show("show qp", "all queue pairs", [](Prompt& p, const Words&) { return all_qps(p.app().runtime()); });
     show("show qp <number>", "one queue pair", of_qp<datapath::report_qp>);
@@ -290,8 +299,7 @@ std::string explain(const std::string& line) {
     std::string first, possible;
     words >> first;
     for (const Command& command : commands)
-        if (command.words.front() == first && !command.syntax.ends_with("--json"))
-            possible += "  " + command.syntax + "\n";
+        if (command.words.front() == first && is_listed(command)) possible += "  " + command.syntax + "\n";
     std::string text = "not a command; possible:\n" + (possible.empty() ? list_commands() : possible);
     text.pop_back();  // what is said of a wrong command ends without a new line
     return text;

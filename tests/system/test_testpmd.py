@@ -318,6 +318,9 @@ def every_command():
         for thing in ("port info", "port stats", "port xstats", "port impair", "qp", "reorder", "worker", "drops", "neighbours"):
             check(prompt.say(f"show {thing}") != "" and isinstance(prompt.json(f"show {thing}"), dict), thing)
         check("10.0.0.1" in prompt.say("show neighbours"), "neighbours")
+        for thing in ("info", "stats", "xstats"):
+            check(set(prompt.json(f"show port {thing} all")) == {"rove0"} and prompt.say(f"show port {thing} all") != "", thing)
+        check(not re.search("show port [a-z]+ all", text := prompt.say("help")), text)
         check(prompt.say("set impair rove0 all loss=0.25,delay_us=7") == "", "set impair")
         impaired = prompt.json("show port impair")["rove0"]["device"]
         check((impaired["loss"], impaired["delay_us"]) == ("0.25", "7"), str(impaired))
