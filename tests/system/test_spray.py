@@ -62,6 +62,25 @@ def options():
     pair.end()
 
 
+def priority_mix():
+    """Requests of a priority go by QPs of that priority."""
+    pair = Pair(rails())
+    prompt = Terminal(pair.arguments(*SPRAY, "-i", "--auto-start", "--priority-mix", "medium:1,low:1", "--threads", "1"))
+    posted = lambda: [sum(qp["sq_posted"] for qp in prompt.json("show qp").values() if qp["priority"] == priority) for priority in range(3)]
+    try:
+        wait_until(lambda: min(posted()[1:]) > 200, 20, "requests of both priorities")
+        high, medium, low = posted()
+        check(10 * high < min(medium, low), f"{high} of HIGH: more than the engine's own probes")    # which are HIGH
+        queues = prompt.json("show tent queues")
+        check([queues[name]["completed_requests"] > 0 for name in ("high", "medium", "low")] == [False, True, True], str(queues))
+        check(re.search(r"errors +0\n", text := prompt.say("stop")), text)
+        prompt.send("quit\n")
+        check((status := prompt.wait()) == 0, f"quit: status {status}")
+        pair.end()
+    finally:
+        prompt.close()
+
+
 def af_xdp():
     """Two namespaces over veth."""
     with TwoNamespaces(2300) as namespaces:
@@ -201,6 +220,7 @@ def port_stop():
 
 test("testpmd/spray/two-rails", two_rails, quick=True)
 once("testpmd/spray/options", options)
+once("testpmd/spray/priority-mix", priority_mix)
 once("testpmd/spray/af_xdp", af_xdp)
 once("testpmd/spray/prompt", prompt_shows)
 once("testpmd/spray/every-frame", every_frame)

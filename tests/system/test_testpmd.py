@@ -133,6 +133,36 @@ def options():
 test("testpmd/options", options, modes=("mp",))
 
 
+def priority():
+    """--priority is the service level of the QPs of both ends: the worker's ring that they wait in, and on a VLAN the PCP of all their frames."""
+    from test_dissector import dissect
+    configs = memif_pair()
+    for config in configs:
+        config["device"][0]["vlan"] = 100
+    pair, captures = Pair(configs), {}
+    for level, ring in ((5, 0), (1, 2)):
+        captures[level] = SCRATCH / f"{unique()}.pcapng"
+        prompt = Terminal(pair.arguments("--mode", "write", "--priority", level, "--pcap", captures[level], "-i", "--auto-start", "--size", "4096",
+                                         "--rate", "0.005"))
+        try:
+            wait_until(lambda: prompt.json("show worker")["worker0"]["rx_packets"] > 10, 10, "traffic")
+            (here,), (qpn,) = prompt.json("show qp").values(), telemetry(pair.target.pid, "/rove/qps")
+            there = telemetry(pair.target.pid, f"/rove/qp,{qpn}")
+            check((here["priority"], there["priority"]) == (ring, ring), f"--priority {level}: {here} {there}")
+            check(re.search(r"errors +0\n", text := prompt.say("stop")), text)
+            prompt.send("quit\n")
+            check((status := prompt.wait()) == 0, f"quit: status {status}")
+        finally:
+            prompt.close()
+    pair.end()
+    for level, capture in captures.items():
+        seen = {(packet["eth"]["eth.dst"], packet["vlan"]["vlan.priority"]) for packet in dissect(capture) if "udp" in packet}
+        check(len(seen) == 2 and {pcp for _, pcp in seen} == {str(level)}, f"--priority {level}: {seen}")
+
+
+test("testpmd/priority", priority)
+
+
 def refused(arguments, status, *words):
     run = Process([TESTPMD, *arguments])
     check(run.wait(20) == status, run.story())
