@@ -142,7 +142,7 @@ Options parse(int argc, char** argv) {
     auto* verify = app.add_flag("--verify", p.verify,
                                 "every byte of every message. What is written is read back: latency is of both,\n"
                                 "with spray of the WRITE alone");
-    app.add_option("--stats-period", o.stats_period_s, "a table of ports, impaired paths and priorities so often")
+    app.add_option("--stats-period", o.stats_period_s, "a table of ports, their paths and priorities so often")
         ->check(CLI::Range(1, 86400))
         ->type_name("SECONDS");
     const std::string spray = "spray";

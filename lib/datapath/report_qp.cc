@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reports of queue pairs.
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "datapath/address.h"
 #include "datapath/report.h"
@@ -142,6 +147,38 @@ Report report_paths(Runtime& runtime, uint32_t qpn) {
     });
 }
 
+Report report_port_paths(Runtime& runtime, size_t most) {
+    std::map<uint16_t, std::map<uint16_t, transport::PathTally>> ports;  // virtual paths of each
+    {
+        const Runtime::Pause pause(runtime);
+        runtime.queue_pairs().for_each([&](const transport::QueuePair& qp) {
+            if (qp.multipath == nullptr) return;
+            const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
+            for (const transport::SendStream* stream : {&qp.multipath->requests, &qp.multipath->responses})
+                for (const auto& [vp, path] : tally(paths, *stream)) ports[qp.port][vp].add(path);
+        });
+    }
+    Report all = Report::object();
+    for (const auto& device : runtime.devices()) {
+        Report& table = all[device->name()] = Report::object();
+        const auto& paths = ports[device->port()];
+        std::vector<std::pair<uint16_t, transport::PathTally>> sorted(paths.begin(), paths.end());
+        std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+            return std::tuple(a.second.lost, a.second.marked, a.second.packets) >
+                   std::tuple(b.second.lost, b.second.marked, b.second.packets);
+        });
+        transport::PathTally others;
+        for (size_t i = 0; i < sorted.size(); ++i) {
+            if (i < most)
+                table[std::to_string(sorted[i].first)] = of_path(sorted[i].second);
+            else
+                others.add(sorted[i].second);
+        }
+        if (sorted.size() > most) table["others (" + std::to_string(sorted.size() - most) + ")"] = of_path(others);
+    }
+    return all;
+}
+
 Report report_packets(Runtime& runtime, uint32_t qpn) {
     const auto under_way = [](const transport::Paths& paths, const transport::SendStream& stream) {
         Report table = Report::object();
@@ -156,8 +193,7 @@ Report report_packets(Runtime& runtime, uint32_t qpn) {
         });
         return table;
     };
-    return with_qp(runtime, qpn,
-                   [&](const transport::QueuePair& qp) { return each_stream(runtime, qp, under_way); });
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp) { return each_stream(runtime, qp, under_way); });
 }
 
 }  // namespace rove::datapath

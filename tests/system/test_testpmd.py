@@ -9,6 +9,7 @@ import select
 import signal
 import time
 
+import harness
 from harness import (BUILD, CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Process, Skip, check, free_port, memif_pair, once,
                      shipped, telemetry, test, unique, write_toml)
 
@@ -131,6 +132,27 @@ def options():
 
 
 test("testpmd/options", options, modes=("mp",))
+
+
+def path_table():
+    """--stats-period has a line for each path of a port, those that lose first, and not too many of them; in rc mode none."""
+    pair = Pair(memif_pair(impair={"loss": 0.05}))
+    run = pair.initiator("--mode", "write", "--duration", "1.5", "--stats-period", "1", "--size", "8192", "--qps", "16").succeed(20)
+    pair.end()
+    head, *lines = (run.out().partition("by path, from rove0\n")[2].partition("impaired paths to rove0\n")[0] or "none").splitlines()
+    if harness.mode == "rc":
+        check(head == "none", run.story())
+        return
+    names, rows = head.split(), [re.fullmatch(r"  (\d+|others \(\d+\)) +(.*)", line) for line in lines]
+    check(len(rows) == 9 and all(rows), run.story())
+    *paths, others = [dict(zip(names, row[2].split())) for row in rows]
+    check(all(49152 <= int(row[1]) for row in rows[:-1]) and rows[-1][1].startswith("others"), run.story())
+    lost = [int(path["lost"]) for path in paths]
+    check(lost == sorted(lost, reverse=True) and lost[0] > 0 and paths[0]["state"] in ("lossy", "dead"), run.story())
+    check(0 < sum(int(path["packets"]) for path in (*paths, others)) <= 16 * 256, run.story())
+
+
+test("testpmd/path-table", path_table)
 
 
 def priority():

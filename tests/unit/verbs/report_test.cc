@@ -68,6 +68,7 @@ TEST_F(ReportTest, QueuePairs) {
     EXPECT_EQ(paths.begin().key(), qp["udp_src"].dump());
     EXPECT_EQ(paths.front()["state"], "unknown");
     EXPECT_EQ(paths.front()["on_their_way"], 0u);
+    EXPECT_EQ(datapath::report_port_paths(runtime(), 8), Report({{"rove0", Report::object()}}));  // none in mp mode
     for (const auto report : {datapath::report_qp, datapath::report_paths, datapath::report_packets})
         EXPECT_TRUE(report(runtime(), 0xFFFFFF).is_null());
 }
