@@ -28,7 +28,7 @@ namespace {
 
 using datapath::Runtime;
 
-constexpr size_t kMaxWords = 6;
+constexpr size_t kMaxWords = 6, kSyntaxWidth = 46;
 constexpr const char* kNumber = "<number>";
 constexpr const char* kUnlisted = "the same";  // help of a command that is another one's second spelling
 
@@ -189,8 +189,9 @@ std::string list_commands() {
     std::string text;
     for (const Command& command : commands) {
         if (!is_listed(command)) continue;
-        text += "  " + command.syntax + std::string(command.syntax.size() < 44 ? 44 - command.syntax.size() : 1, ' ') +
-                command.help + "\n";
+        std::string syntax = command.syntax;
+        if (syntax.size() < kSyntaxWidth) syntax.resize(kSyntaxWidth, ' ');
+        text += "  " + syntax + "  " + command.help + "\n";
     }
     return text + "  every show also with --json\n";
 }

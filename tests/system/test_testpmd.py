@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """rove-testpmd: each mode with verification, options, the prompt through a pseudo-terminal, and every way to end."""
+import itertools
 import json
 import os
 import pathlib
@@ -10,7 +11,7 @@ import signal
 import time
 
 import harness
-from harness import (BUILD, CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Process, Skip, check, free_port, memif_pair, once,
+from harness import (BUILD, CLIENT_CORE, ROOT, SCRATCH, SERVER_CORE, STOPPED, Process, Skip, check, free_port, memif_pair, once,
                      shipped, telemetry, test, unique, write_toml)
 
 TESTPMD = BUILD / "apps" / "rove-testpmd"
@@ -118,7 +119,8 @@ def options():
                          "--mtu", "1024", "--json", out, "--depth", "32").succeed(20)
     said = result(out)
     check(2 < said["seconds"] < 4 and 0.05 < said["goodput_gbps"] < 0.21, str(said))
-    check(run.out().count("tx_frames_per_s") == 2, run.story())
+    check(run.out().count("tx_frames_per_s") == 2 and said["depth"] == 32, run.story())
+    check(said["packets_per_s"] > 4 * said["messages_per_s"], f"--mtu: {said}")
     run = pair.initiator("--mode", "send", "--count", "20", "--size", "1000", "--pcap", capture).succeed(20)
     pair.end()
     try:
@@ -222,9 +224,16 @@ def wrong_options():
     refused(["--", "--config", config, "--mode", "write"], 2, "--peer")
     refused(["--", "--config", config, "--peer", "here"], 2, "--peer")
     refused(["--", "--config", "/nonexistent.toml"], 2, "/nonexistent.toml")
+    if not pathlib.Path("/etc/rove/rove.toml").exists():
+        refused(["--"], 2, "no --config, and neither ./rove.toml")
+    default = SCRATCH / "rove.toml"  # where a Process runs
+    config.rename(default)
+    refused(["--", "--gid-index", "200"], 1, "--gid-index")
+    default.rename(config)
     refused(["--no-such-eal-option", "--", "--config", config], 1, "no-such-eal-option", "EAL did not start")
     refused(["nonsense", "--", "--config", config], 1, "'nonsense' is no option of DPDK's EAL")
     refused(["--", "--config", config, "--gid-index", "200"], 1, "--gid-index")
+    refused(["--log-level=lib.eal:debug", "--", "--config", config, "--gid-index", "200"], 1, "EAL: Detected NUMA nodes")
     refused(["--", "--config", config, "--json", "/nonexistent/x"], 1, "--json")
     refused(["--", "--config", config, "--pcap", "/nonexistent/x"], 1, "--pcap")
     bad = SCRATCH / f"{unique()}.toml"
@@ -237,6 +246,9 @@ def wrong_options():
             refused([*arguments, "--tent", tent], 1, f"--tent: {tent}:{1 + wrong.count(chr(10))}", word)
     help = Process([TESTPMD, "--help"]).succeed(10).out()
     check(all(word in help for word in ("--verify", "--stats-period", "--cmdline-file", "EAL")), help)
+    tests = "".join(path.read_text() for path in (ROOT / "tests" / "system").glob("test_*.py"))
+    untested = {option for option in re.findall("--[a-z][a-z-]+", help) if f'"{option}"' not in tests}
+    check(not untested, f"no test uses {untested}")
 
 
 once("testpmd/wrong-options", wrong_options, quick=True)
@@ -250,8 +262,7 @@ class Terminal:
         if self.pid == 0:
             os.sched_setaffinity(0, {CLIENT_CORE})
             os.execv(arguments[0], [str(argument) for argument in arguments])
-        self.seen = ""
-        self.status = None
+        self.seen, self.said = "", []
         self.until("rove> ")
 
     def until(self, what, timeout=20):
@@ -273,12 +284,23 @@ class Terminal:
     def say(self, line):
         """What a command prints."""
         self.send(line + "\n")
+        self.said.append(line)
         answer = self.until("rove> ")
         return re.sub(r"\x1b\[[0-9]*[A-Za-z]", "", answer).replace("\r", "").partition("\n")[2]
 
     def json(self, line):
         text = self.say(line + " --json")
         return json.loads(text)
+
+    def unsaid(self):
+        """The commands of `help` that nobody has said; of `#` any word, of a show with and without --json."""
+        forms = []
+        for syntax in re.findall(r"^  (\S.*?)  ", self.say("help"), re.M):
+            words = [["<.*>"] if word.startswith("<") else word.split("#") for word in syntax.split()]
+            for choice in itertools.product(*words):
+                form = " ".join(choice)
+                forms += [form, form + " --json"] if form.startswith("show") else [form]
+        return [form for form in forms if not any(re.fullmatch(form.replace("<.*>", r"[^ -]\S*"), line) for line in self.said)]
 
     def wait(self, timeout=STOPPED):
         deadline = time.monotonic() + timeout
@@ -327,9 +349,10 @@ def every_command():
                                 ("set impair rove9 all loss=1", "rove0"), ("set impair rove0 7 loss=1", "allowed all"),
                                 ("set impair rove0 all loss=2", "allowed"), ("set transport mode tcp", "auto, rc, mp"),
                                 ("set transport mtu 7", "4096"), ("set transport timeout 32", "31"), ("set transport retries 8", "7"),
-                                ("port stop 1", "possible: 0"), ("stop", "nothing is running")):
+                                ("port stop 1", "possible: 0"), ("port start 1", "possible: 0"), ("stop", "nothing is running")):
             check(possible in (text := prompt.say(wrong)), f"{wrong}: {text}")
-        check(prompt.say("set transport timeout 17") == "", "set transport")  # 4 s until a QP gives up: longer than a path is down here
+        for thing in ("timeout 17", "retries 6"):  # after 4 s a QP gives up: longer than a path is down here
+            check(prompt.say(f"set transport {thing}") == "", thing)
         for mode in ("rc", "mp"):
             check(prompt.say(f"set transport mode {mode}") == "", "set transport")
             check(prompt.say("start") == "", "start")
@@ -356,8 +379,11 @@ def every_command():
                 check(int(port) == prompt.json(f"show qp {qpn}")["udp_src"] and "on_their_way" in path, str(paths))
                 state = lambda: prompt.json(f"show paths {qpn}")["requests"][port]["state"]
                 wait_until(lambda: state() == "good", 5, "a good path")
+                wait_until(lambda: prompt.json(f"show qp {qpn}")["retries_left"] == 6, 5, "retries that were set")
+                begun = time.monotonic()
                 telemetry(pair.target.pid, "/rove/impair,rove0,all,down=true")
                 wait_until(lambda: state() == "dead", 5, "a dead path")
+                check(time.monotonic() - begun > 0.3, "an earlier timeout than was set")
                 telemetry(pair.target.pid, "/rove/impair,rove0,all,down=false")
                 wait_until(lambda: state() != "dead", 5, "life on the path")
                 check(re.search(rf"^ +{port}$", text := prompt.say(f"show paths {qpn}"), re.M), text)
@@ -378,6 +404,8 @@ def every_command():
         check((impaired["loss"], impaired["delay_us"]) == ("0.25", "7"), str(impaired))
         for thing in ("mtu 1024", "timeout 12", "retries 3"):
             check(prompt.say(f"set transport {thing}") == "", thing)
+        unsaid = [form for form in prompt.unsaid() if not form.startswith("show tent")]     # those are testpmd/spray/prompt's
+        check(unsaid == ["quit"], f"never said: {unsaid}")
         prompt.send("quit\n")
         check((status := prompt.wait()) == 0, f"quit: status {status}")
         pair.end()
