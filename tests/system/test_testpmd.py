@@ -388,8 +388,8 @@ def every_command():
                 wait_until(lambda: state() != "dead", 5, "life on the path")
                 check(re.search(rf"^ +{port}$", text := prompt.say(f"show paths {qpn}"), re.M), text)
             prompt.say("clear stats")
+            wait_until(lambda: prompt.json("show worker")["worker0"]["tx_packets"] > 0, 5, "traffic after clear stats")
             check("goodput_gbps" in (text := prompt.say("stop")) and re.search(r"errors +0\n", text), text)
-            check(prompt.json("show worker")["worker0"]["tx_packets"] > 0, "nothing is shown to have been sent")
             prompt.say("clear stats")
             workers, ports = prompt.json("show worker")["worker0"], prompt.json("show port stats")["rove0"]
             check(workers["tx_packets"] == 0 and "lcore" in workers and ports["tx_frames"] < 10, f"after clear stats: {workers} {ports}")
