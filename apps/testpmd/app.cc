@@ -18,6 +18,7 @@ namespace rove::testpmd {
 namespace {
 
 constexpr uint64_t kLookNs = 1'000'000;       // between looks at sockets, prompt and signals while there is traffic
+constexpr size_t kPathsShown = 8;             // of each port; the rest are summed
 constexpr int kSleepMs = 20;                  // without traffic
 constexpr uint64_t kDrainNs = 4'000'000'000;  // a run that is stopped may take so long for what is under way
 
@@ -56,7 +57,7 @@ Report App::snapshot() {
                   {"workers", datapath::report_workers(*runtime_)},
                   {"multipath", datapath::report_multipath(*runtime_)}};
     for (const auto& device : runtime_->devices())
-        all["paths"][device->name()] = datapath::report_impairments(*runtime_, *device);
+        all["impaired"][device->name()] = datapath::report_impairments(*runtime_, *device);
     return all;
 }
 
@@ -216,8 +217,12 @@ void App::show_stats(uint64_t now_ns) {
     if (isatty(STDOUT_FILENO) && !options_.interactive)
         std::fputs("\x1b[2J\x1b[H", stdout);  // clears, as dpdk-testpmd does
     std::printf("ports, the last %.1f s\n%s", seconds, to_text(ports).c_str());
-    for (const auto& [name, paths] : since["paths"].items())
-        if (!paths.empty()) std::printf("paths to %s\n%s", name.c_str(), to_text(paths).c_str());
+    const auto print = [](const char* what, const Report& by_port) {
+        for (const auto& [name, table] : by_port.items())
+            if (!table.empty()) std::printf("%s %s\n%s", what, name.c_str(), to_text(table).c_str());
+    };
+    print("latest packets in mp mode by path, from", datapath::report_port_paths(*runtime_, kPathsShown));
+    print("impaired paths to", since["impaired"]);
     if (run_ != nullptr && run_->initiates()) {
         const uint64_t messages = run_->messages();
         const double gbps = static_cast<double>(messages - last_messages_) * run_->plan().size * 8e-9 / seconds;

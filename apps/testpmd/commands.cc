@@ -28,8 +28,9 @@ namespace {
 
 using datapath::Runtime;
 
-constexpr size_t kMaxWords = 6;
+constexpr size_t kMaxWords = 6, kSyntaxWidth = 46;
 constexpr const char* kNumber = "<number>";
+constexpr const char* kUnlisted = "the same";  // help of a command that is another one's second spelling
 
 using Words = std::vector<std::string>;
 // Returns "" or what is wrong.
@@ -180,12 +181,17 @@ std::string switch_port(Prompt& p, const Words& words) {
     return {};
 }
 
+bool is_listed(const Command& command) {
+    return command.help != kUnlisted && !command.syntax.ends_with("--json");
+}
+
 std::string list_commands() {
     std::string text;
     for (const Command& command : commands) {
-        if (command.syntax.ends_with("--json")) continue;
-        text += "  " + command.syntax + std::string(command.syntax.size() < 44 ? 44 - command.syntax.size() : 1, ' ') +
-                command.help + "\n";
+        if (!is_listed(command)) continue;
+        std::string syntax = command.syntax;
+        if (syntax.size() < kSyntaxWidth) syntax.resize(kSyntaxWidth, ' ');
+        text += "  " + syntax + "  " + command.help + "\n";
     }
     return text + "  every show also with --json\n";
 }
@@ -196,14 +202,18 @@ void fill_commands() {
     add("quit", "end the program", [](Prompt& p, const Words&) { return p.set_quit(), std::string(); });
     add("help", "this list",
         [](Prompt&, const Words&) { return std::fputs(list_commands().c_str(), stdout), std::string(); });
-    show("show port info", "addresses and link of each port",
-         [](Prompt& p, const Words&) { return datapath::report_devices(p.app().runtime()); });
-    show("show port stats", "frames and bytes", counted<datapath::report_ports>);
-    show("show port xstats", "the driver's own counters that are not 0", counted<datapath::report_xstats>);
+    const auto show_ports = [](const std::string& syntax, const char* help, const Make& make) {
+        show(syntax, help, make);
+        show(syntax + " all", kUnlisted, make);  // as dpdk-testpmd has it
+    };
+    show_ports("show port info", "addresses and link of each port",
+               [](Prompt& p, const Words&) { return datapath::report_devices(p.app().runtime()); });
+    show_ports("show port stats", "frames and bytes", counted<datapath::report_ports>);
+    show_ports("show port xstats", "the driver's own counters that are not 0", counted<datapath::report_xstats>);
     show("show port impair", "what befalls received frames, by path", counted<all_impairments>);
     show("show qp", "all queue pairs", [](Prompt& p, const Words&) { return all_qps(p.app().runtime()); });
     show("show qp <number>", "one queue pair", of_qp<datapath::report_qp>);
-    show("show paths <number>", "the latest packets of a QP in mp mode, by virtual path",
+    show("show paths <number>", "the latest packets of a QP by virtual path; in rc mode, its only path",
          of_qp<datapath::report_paths>);
     show("show reorder", "QPs in mp mode: retransmissions, order, memory", counted<datapath::report_multipath>);
     show("show worker", "the transport's counters that are not 0", counted<datapath::report_workers>);
@@ -243,8 +253,7 @@ void run(void* result, cmdline*, void* data) {
         std::memcpy(&value, word, sizeof value);
         words.push_back(command.words[i] == kNumber ? std::to_string(value) : word);
     }
-    if (const std::string wrong = command.action(*prompt, words); !wrong.empty()) std::printf("%s\n", wrong.c_str());
-    std::fflush(stdout);
+    prompt->set_wrong(command.action(*prompt, words));
 }
 
 // Makes what DPDK's parser wants of the syntax.
@@ -291,9 +300,10 @@ std::string explain(const std::string& line) {
     std::string first, possible;
     words >> first;
     for (const Command& command : commands)
-        if (command.words.front() == first && !command.syntax.ends_with("--json"))
-            possible += "  " + command.syntax + "\n";
-    return "not a command: '" + line + "'; possible:\n" + (possible.empty() ? list_commands() : possible);
+        if (command.words.front() == first && is_listed(command)) possible += "  " + command.syntax + "\n";
+    std::string text = "not a command; possible:\n" + (possible.empty() ? list_commands() : possible);
+    text.pop_back();  // what is said of a wrong command ends without a new line
+    return text;
 }
 
 }  // namespace rove::testpmd

@@ -10,6 +10,7 @@
 #include "app.h"
 #include "options.h"
 #include "prompt.h"
+#include "segment.h"
 
 namespace {
 
@@ -18,6 +19,7 @@ using namespace rove::testpmd;
 volatile sig_atomic_t signalled = 0;
 
 int run(Options& options) {
+    if (!options.tent.empty()) check_configuration(options);
     App app(options);
     std::optional<Prompt> prompt;
     if (options.interactive || !options.cmdline_file.empty()) prompt.emplace(app);
@@ -25,7 +27,12 @@ int run(Options& options) {
         if (options.plan.mode != Mode::kTarget)
             if (const std::string wrong = app.start(); !wrong.empty()) throw Failure(wrong);
     }
-    if (!options.cmdline_file.empty()) prompt->execute_file(options.cmdline_file);
+    if (!options.cmdline_file.empty()) {
+        if (const std::string wrong = prompt->execute_file(options.cmdline_file); !wrong.empty()) {
+            app.stop();
+            throw Failure("--cmdline-file: " + wrong);
+        }
+    }
     if (options.interactive && !prompt->quit()) prompt->open();
     // Without a prompt an initiator is done when its run is.
     const auto over = [&] {

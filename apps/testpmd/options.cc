@@ -50,7 +50,7 @@ void find_config(std::string& config) {
 // "high:20,low:80": weights, of which 0 is none.
 std::string parse_mix(const std::string& text, std::array<double, 3>& shares) {
     shares = {};
-    std::istringstream parts(text);
+    std::istringstream parts(text + ",");  // so that the part behind a last comma is one too
     double sum = 0;
     for (std::string part; std::getline(parts, part, ',');) {
         const auto* found =
@@ -142,7 +142,7 @@ Options parse(int argc, char** argv) {
     auto* verify = app.add_flag("--verify", p.verify,
                                 "every byte of every message. What is written is read back: latency is of both,\n"
                                 "with spray of the WRITE alone");
-    app.add_option("--stats-period", o.stats_period_s, "a table of ports, impaired paths and priorities so often")
+    app.add_option("--stats-period", o.stats_period_s, "a table of ports, their paths and priorities so often")
         ->check(CLI::Range(1, 86400))
         ->type_name("SECONDS");
     const std::string spray = "spray";
@@ -171,8 +171,12 @@ Options parse(int argc, char** argv) {
     app.add_flag("-i,--interactive", o.interactive, "a prompt; try help, ? and the tabulator. Runs begin by start");
     auto* auto_start = app.add_flag("--auto-start", o.auto_start,
                                     "with --interactive or --cmdline-file: begin a run at once nevertheless");
+    const CLI::Validator filled([](std::string& text) { return text.empty() ? "is empty" : ""; }, "");
+    for (CLI::Option* option : app.get_options()) option->check(filled);
     try {
         std::vector<std::string> words(std::reverse_iterator(argv + argc), std::reverse_iterator(argv + first));
+        for (const std::string& word : words)  // CLI11 takes the next word for what is behind its =
+            if (word.starts_with("--") && word.ends_with('=')) refuse(word.substr(0, word.size() - 1) + ": is empty");
         app.parse(words);
     } catch (const CLI::CallForHelp& help) {
         std::exit(app.exit(help));

@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -28,7 +29,9 @@ int write_char(rdline*, char c) {
 }
 
 void validate(rdline* editor, const char* line, unsigned) {
-    static_cast<Prompt*>(rdline_get_opaque(editor))->execute(line);
+    const std::string wrong = static_cast<Prompt*>(rdline_get_opaque(editor))->execute(line);
+    if (!wrong.empty()) std::printf("%s\n", wrong.c_str());
+    std::fflush(stdout);
 }
 
 }  // namespace
@@ -43,18 +46,26 @@ Prompt::~Prompt() {
     cmdline_free(parser_);
 }
 
-void Prompt::execute_file(const std::string& file) {
+std::string Prompt::execute_file(const std::string& file) {
     std::ifstream lines(file);
-    for (std::string line; !quit_ && std::getline(lines, line);) execute(line.substr(0, line.find('#')));
+    size_t number = 1;
+    for (std::string line; !quit_ && std::getline(lines, line); ++number) {
+        line.erase(std::min(line.find('#'), line.size()));
+        if (const std::string wrong = execute(line); !wrong.empty())
+            return file + ":" + std::to_string(number) + ": '" + line + "': " + wrong;
+    }
+    return {};
 }
 
-void Prompt::execute(const std::string& line) {
+std::string Prompt::execute(const std::string& line) {
     std::string text = line;
     while (!text.empty() && (text.back() == '\n' || text.back() == ' ' || text.back() == '\r')) text.pop_back();
-    if (text.find_first_not_of(' ') == std::string::npos) return;
+    if (text.find_first_not_of(' ') == std::string::npos) return {};
     std::fflush(stdout);
-    if (cmdline_parse(parser_, (text + "\n").c_str()) < 0) std::fputs(explain(text).c_str(), stdout);
+    wrong_.clear();
+    const bool is_command = cmdline_parse(parser_, (text + "\n").c_str()) >= 0;
     std::fflush(stdout);
+    return is_command ? wrong_ : explain(text);
 }
 
 void Prompt::open() {

@@ -5,6 +5,7 @@
 #include <termios.h>
 
 #include <string>
+#include <utility>
 
 #include "app.h"
 
@@ -20,15 +21,18 @@ class Prompt {
     Prompt(const Prompt&) = delete;
     Prompt& operator=(const Prompt&) = delete;
 
-    // The commands of a file, a line each; what is behind # is left out.
-    void execute_file(const std::string& file);
-    void execute(const std::string& line);
+    // The commands of a file, a line each; what is behind # is left out. Ends at the first that is wrong or fails, for
+    // what follows relies on it; returns which and why, or "".
+    std::string execute_file(const std::string& file);
+    // Returns "" or what is wrong.
+    std::string execute(const std::string& line);
     // Takes the terminal, or whatever stdin is, and shows itself.
     void open();
     // What has come on stdin, if anything.
     void poll();
     bool quit() const { return quit_; }
     void set_quit() { quit_ = true; }
+    void set_wrong(std::string why) { wrong_ = std::move(why); }  // with the command that is being executed
     App& app() { return app_; }
 
   private:
@@ -37,6 +41,7 @@ class Prompt {
     rdline* editor_ = nullptr;
     termios before_{};
     bool is_terminal_ = false, quit_ = false;
+    std::string wrong_;
 };
 
 }  // namespace rove::testpmd

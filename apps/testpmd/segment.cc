@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "segment.h"
 
+#include "tent/config.h"
+
 namespace rove::testpmd {
 
 namespace {
@@ -18,6 +20,14 @@ Segment::Segment(const Options& options, const Connection& connection, size_t by
     : memory_(bytes), engine_(settings(options, connection)) {
     require(engine_.startStatus(), "engine");
     require(engine_.registerLocalMemory(memory_.data(), memory_.size()), "memory");
+}
+
+void check_configuration(const Options& options) {
+    std::vector<tent::Override> overrides;
+    for (const auto& [key, value] : options.tent_keys) overrides.push_back({key, value});
+    tent::Config ignored;
+    const tent::Status status = tent::Config::load(options.tent, overrides, &ignored);
+    if (!status.ok()) throw Failure("--tent: " + status.message());
 }
 
 void require(const tent::Status& status, const char* what) {

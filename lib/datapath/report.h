@@ -33,9 +33,14 @@ Report report_multipath(Runtime& runtime);  // what QPs in mp mode share
 Report report_qps(Runtime& runtime, uint32_t first, size_t most);
 // Of one QP; null if there is none.
 Report report_qp(Runtime& runtime, uint32_t qpn);
-// In mp mode, by stream ("requests", "responses"): what became of the latest packets by virtual path, as
-// transport::PathTally; and each packet on its way.
+// By stream ("requests", "responses") and UDP source port. In mp mode: what became of the latest packets by virtual
+// path, as transport::PathTally. In rc mode: of the requests, the state of their only path and how many packets are on
+// their way.
 Report report_paths(Runtime& runtime, uint32_t qpn);
+// By device, of all its QPs in mp mode together: the `most` paths that lost most, then have most marks, then packets;
+// and what the others sum up to, under "others" and how many they are.
+Report report_port_paths(Runtime& runtime, size_t most);
+// In mp mode, by stream: each packet on its way.
 Report report_packets(Runtime& runtime, uint32_t qpn);
 
 // The device called `name`, or null; and the names of all, with a blank before each.

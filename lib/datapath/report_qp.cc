@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reports of queue pairs.
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "datapath/address.h"
 #include "datapath/report.h"
@@ -41,15 +46,37 @@ Report with_qp(Runtime& runtime, uint32_t qpn, auto&& fill) {
 }
 
 // Calls `fill(Paths, SendStream)` for both streams of a QP in mp mode, for the value under their names.
-Report each_stream(Runtime& runtime, uint32_t qpn, auto&& fill) {
-    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp) {
-        Report all = Report::object();
-        if (qp.multipath == nullptr) return all;
-        const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
-        all["requests"] = fill(paths, qp.multipath->requests);
-        all["responses"] = fill(paths, qp.multipath->responses);
-        return all;
-    });
+Report each_stream(Runtime& runtime, const transport::QueuePair& qp, auto&& fill) {
+    Report all = Report::object();
+    if (qp.multipath == nullptr) return all;
+    const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
+    all["requests"] = fill(paths, qp.multipath->requests);
+    all["responses"] = fill(paths, qp.multipath->responses);
+    return all;
+}
+
+Report of_path(const transport::PathTally& path) {
+    return {{"state", path.state()},
+            {"packets", path.packets},
+            {"on_their_way", path.on_their_way},
+            {"acknowledged", path.acknowledged},
+            {"to_send_again", path.to_send_again},
+            {"marked", path.marked},
+            {"lost", path.lost},
+            {"retransmitted", path.retransmitted},
+            {"acks_to_use", path.acks_to_use}};
+}
+
+// In rc mode nothing is kept of a packet, so the states are those that the requester is in: "lossy" and "dead" end with
+// its next progress.
+Report of_single_path(const transport::QueuePair& qp) {
+    const transport::Requester& requester = qp.requester;
+    return {{"state", requester.retries_left < qp.retry_cnt ? "dead"
+                      : requester.rewound                   ? "lossy"
+                      : qp.congestion.limited()             ? "congested"
+                      : qp.sq.consumed() == 0               ? "unknown"
+                                                            : "good"},
+            {"on_their_way", static_cast<uint32_t>(requester.max_psn - requester.una)}};
 }
 
 }  // namespace
@@ -109,24 +136,51 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
 }
 
 Report report_paths(Runtime& runtime, uint32_t qpn) {
-    return each_stream(runtime, qpn, [](const transport::Paths& paths, const transport::SendStream& stream) {
-        Report table = Report::object();
-        for (const auto& [vp, path] : tally(paths, stream))
-            table[std::to_string(vp)] = {{"state", path.state()},
-                                         {"packets", path.packets},
-                                         {"on_their_way", path.on_their_way},
-                                         {"acknowledged", path.acknowledged},
-                                         {"to_send_again", path.to_send_again},
-                                         {"marked", path.marked},
-                                         {"lost", path.lost},
-                                         {"retransmitted", path.retransmitted},
-                                         {"acks_to_use", path.acks_to_use}};
-        return table;
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp) {
+        if (qp.multipath == nullptr && qp.type == IBV_QPT_RC && qp.remote_qpn != 0)
+            return Report{{"requests", {{std::to_string(qp.path.flow.udp_src), of_single_path(qp)}}}};
+        return each_stream(runtime, qp, [](const transport::Paths& paths, const transport::SendStream& stream) {
+            Report table = Report::object();
+            for (const auto& [vp, path] : tally(paths, stream)) table[std::to_string(vp)] = of_path(path);
+            return table;
+        });
     });
 }
 
+Report report_port_paths(Runtime& runtime, size_t most) {
+    std::map<uint16_t, std::map<uint16_t, transport::PathTally>> ports;  // virtual paths of each
+    {
+        const Runtime::Pause pause(runtime);
+        runtime.queue_pairs().for_each([&](const transport::QueuePair& qp) {
+            if (qp.multipath == nullptr) return;
+            const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
+            for (const transport::SendStream* stream : {&qp.multipath->requests, &qp.multipath->responses})
+                for (const auto& [vp, path] : tally(paths, *stream)) ports[qp.port][vp].add(path);
+        });
+    }
+    Report all = Report::object();
+    for (const auto& device : runtime.devices()) {
+        Report& table = all[device->name()] = Report::object();
+        const auto& paths = ports[device->port()];
+        std::vector<std::pair<uint16_t, transport::PathTally>> sorted(paths.begin(), paths.end());
+        std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
+            return std::tuple(a.second.lost, a.second.marked, a.second.packets) >
+                   std::tuple(b.second.lost, b.second.marked, b.second.packets);
+        });
+        transport::PathTally others;
+        for (size_t i = 0; i < sorted.size(); ++i) {
+            if (i < most)
+                table[std::to_string(sorted[i].first)] = of_path(sorted[i].second);
+            else
+                others.add(sorted[i].second);
+        }
+        if (sorted.size() > most) table["others (" + std::to_string(sorted.size() - most) + ")"] = of_path(others);
+    }
+    return all;
+}
+
 Report report_packets(Runtime& runtime, uint32_t qpn) {
-    return each_stream(runtime, qpn, [](const transport::Paths& paths, const transport::SendStream& stream) {
+    const auto under_way = [](const transport::Paths& paths, const transport::SendStream& stream) {
         Report table = Report::object();
         paths.for_each(stream, [&](transport::Psn psn, const transport::PacketRecord& packet) {
             if (psn < stream.una) return;
@@ -138,7 +192,8 @@ Report report_packets(Runtime& runtime, uint32_t qpn) {
                                                   {"transmission", packet.order}};
         });
         return table;
-    });
+    };
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp) { return each_stream(runtime, qp, under_way); });
 }
 
 }  // namespace rove::datapath

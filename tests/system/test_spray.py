@@ -54,12 +54,32 @@ def options():
     tent.write_text('[[policy]]\nname = "one"\nsegment_type = "memory"\ndevices = ["rove1"]\ntransports = ["rdma"]\n')
     pair, out = Pair(rails()), SCRATCH / f"{unique()}.json"
     run = pair.initiator("--mode", "spray", "--verify", "--rate", "0.2", "--duration", "1.2", "--size", "65536", "--stats-period", "1",
-                         "--priority-mix", "medium:1", "--read-share", "1", "--tent", tent, "--mtu", "1024", "--json", out).succeed(20)
+                         "--priority-mix", "medium:1", "--read-share", "1", "--tent", tent, "--mtu", "1024", "--slice-size", "16384", "--json", out).succeed(20)
     said = result(out)
+    check(said["transports"]["rdma"]["slices"] >= 3 * said["messages"], f"--slice-size: {said}")
     check(said["errors"] == 0 and 0.05 < said["goodput_gbps"] < 0.21, str(said))
     check(said["ports"]["rove1"]["share"] > 0.9, f"the policy names rove1: {said}")
     check(re.search(r"^ +medium$", run.out(), re.M) and "p99_us" in run.out(), run.story())
     pair.end()
+
+
+def priority_mix():
+    """Requests of a priority go by QPs of that priority."""
+    pair = Pair(rails())
+    prompt = Terminal(pair.arguments(*SPRAY, "-i", "--auto-start", "--priority-mix", "medium:1,low:1", "--threads", "1"))
+    posted = lambda: [sum(qp["sq_posted"] for qp in prompt.json("show qp").values() if qp["priority"] == priority) for priority in range(3)]
+    try:
+        wait_until(lambda: min(posted()[1:]) > 200, 20, "requests of both priorities")
+        high, medium, low = posted()
+        check(10 * high < min(medium, low), f"{high} of HIGH: more than the engine's own probes")    # which are HIGH
+        queues = prompt.json("show tent queues")
+        check([queues[name]["completed_requests"] > 0 for name in ("high", "medium", "low")] == [False, True, True], str(queues))
+        check(re.search(r"errors +0\n", text := prompt.say("stop")), text)
+        prompt.send("quit\n")
+        check((status := prompt.wait()) == 0, f"quit: status {status}")
+        pair.end()
+    finally:
+        prompt.close()
 
 
 def af_xdp():
@@ -93,6 +113,7 @@ def prompt_shows():
         for what, word in (("devices", "ewma_bytes_per_s"), ("rails", "window_bytes"), ("policy", "bulk"), ("queues", "completed_requests"),
                            ("slots", "rotations"), ("transports", "rdma")):
             check(word in (text := prompt.say(f"show tent {what}")), text)
+        check(not (unsaid := [form for form in prompt.unsaid() if form.startswith("show tent")]), f"never said: {unsaid}")
         check(re.search(r"errors +0\n", text := prompt.say("stop")), text)
         check("none" in (text := prompt.say("show tent devices")), text)
         for thing in ("mtu 1024", "timeout 12", "retries 3", "mode rc"):
@@ -201,6 +222,7 @@ def port_stop():
 
 test("testpmd/spray/two-rails", two_rails, quick=True)
 once("testpmd/spray/options", options)
+once("testpmd/spray/priority-mix", priority_mix)
 once("testpmd/spray/af_xdp", af_xdp)
 once("testpmd/spray/prompt", prompt_shows)
 once("testpmd/spray/every-frame", every_frame)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """rove-testpmd: each mode with verification, options, the prompt through a pseudo-terminal, and every way to end."""
+import itertools
 import json
 import os
 import pathlib
@@ -9,7 +10,8 @@ import select
 import signal
 import time
 
-from harness import (BUILD, CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Process, Skip, check, free_port, memif_pair, once,
+import harness
+from harness import (BUILD, CLIENT_CORE, ROOT, SCRATCH, SERVER_CORE, STOPPED, Process, Skip, check, free_port, memif_pair, once,
                      shipped, telemetry, test, unique, write_toml)
 
 TESTPMD = BUILD / "apps" / "rove-testpmd"
@@ -117,7 +119,8 @@ def options():
                          "--mtu", "1024", "--json", out, "--depth", "32").succeed(20)
     said = result(out)
     check(2 < said["seconds"] < 4 and 0.05 < said["goodput_gbps"] < 0.21, str(said))
-    check(run.out().count("tx_frames_per_s") == 2, run.story())
+    check(run.out().count("tx_frames_per_s") == 2 and said["depth"] == 32, run.story())
+    check(said["packets_per_s"] > 4 * said["messages_per_s"], f"--mtu: {said}")
     run = pair.initiator("--mode", "send", "--count", "20", "--size", "1000", "--pcap", capture).succeed(20)
     pair.end()
     try:
@@ -131,6 +134,57 @@ def options():
 
 
 test("testpmd/options", options, modes=("mp",))
+
+
+def path_table():
+    """--stats-period has a line for each path of a port, those that lose first, and not too many of them; in rc mode none."""
+    pair = Pair(memif_pair(impair={"loss": 0.05}))
+    run = pair.initiator("--mode", "write", "--duration", "1.5", "--stats-period", "1", "--size", "8192", "--qps", "16").succeed(20)
+    pair.end()
+    head, *lines = (run.out().partition("by path, from rove0\n")[2].partition("impaired paths to rove0\n")[0] or "none").splitlines()
+    if harness.mode == "rc":
+        check(head == "none", run.story())
+        return
+    names, rows = head.split(), [re.fullmatch(r"  (\d+|others \(\d+\)) +(.*)", line) for line in lines]
+    check(len(rows) == 9 and all(rows), run.story())
+    *paths, others = [dict(zip(names, row[2].split())) for row in rows]
+    check(all(49152 <= int(row[1]) for row in rows[:-1]) and rows[-1][1].startswith("others"), run.story())
+    lost = [int(path["lost"]) for path in paths]
+    check(lost == sorted(lost, reverse=True) and lost[0] > 0 and paths[0]["state"] in ("lossy", "dead"), run.story())
+    check(0 < sum(int(path["packets"]) for path in (*paths, others)) <= 16 * 256, run.story())
+
+
+test("testpmd/path-table", path_table)
+
+
+def priority():
+    """--priority is the service level of the QPs of both ends: the worker's ring that they wait in, and on a VLAN the PCP of all their frames."""
+    from test_dissector import dissect
+    configs = memif_pair()
+    for config in configs:
+        config["device"][0]["vlan"] = 100
+    pair, captures = Pair(configs), {}
+    for level, ring in ((5, 0), (1, 2)):
+        captures[level] = SCRATCH / f"{unique()}.pcapng"
+        prompt = Terminal(pair.arguments("--mode", "write", "--priority", level, "--pcap", captures[level], "-i", "--auto-start", "--size", "4096",
+                                         "--rate", "0.005"))
+        try:
+            wait_until(lambda: prompt.json("show worker")["worker0"]["rx_packets"] > 10, 10, "traffic")
+            (here,), (qpn,) = prompt.json("show qp").values(), telemetry(pair.target.pid, "/rove/qps")
+            there = telemetry(pair.target.pid, f"/rove/qp,{qpn}")
+            check((here["priority"], there["priority"]) == (ring, ring), f"--priority {level}: {here} {there}")
+            check(re.search(r"errors +0\n", text := prompt.say("stop")), text)
+            prompt.send("quit\n")
+            check((status := prompt.wait()) == 0, f"quit: status {status}")
+        finally:
+            prompt.close()
+    pair.end()
+    for level, capture in captures.items():
+        seen = {(packet["eth"]["eth.dst"], packet["vlan"]["vlan.priority"]) for packet in dissect(capture) if "udp" in packet}
+        check(len(seen) == 2 and {pcp for _, pcp in seen} == {str(level)}, f"--priority {level}: {seen}")
+
+
+test("testpmd/priority", priority)
 
 
 def refused(arguments, status, *words):
@@ -148,12 +202,18 @@ def wrong_options():
                           ("--count", "0"), ("--count", "-5"), ("--stats-period", "0"),
                           ("--tcp-port", "70000"), ("--gid-index", "-1"), ("--nonsense", "1"), ("--cmdline-file", "/nonexistent")):
         refused([*write, option, value], 2, option.strip("-"))
+    for option in ("--json", "--pcap", "--cmdline-file", "--priority-mix"):
+        refused([*write, option, ""], 2, f"{option}: is empty")
+        refused([*write, f"{option}=", "--verify"], 2, f"{option}: is empty")
+    for option in ("--config", "--mode", "--peer", "--size", "--rate", "--tent"):
+        refused(["--", option, ""], 2, option)
     refused([*write, "--size", "1000000", "--depth", "1000"], 2, "512 MiB")
     refused(["--", "--config", config, "--mode", "fly"], 2, "--mode", "fly")
     spray = ["--", "--config", config, "--mode", "spray", "--peer", "127.0.0.1"]
     for option, value in (("--threads", "0"), ("--threads", "65"), ("--slice-size", "1"), ("--read-share", "2"), ("--read-share", "nan"), ("--tent", "/nonexistent"),
                           ("--priority-mix", "urgent:1"), ("--priority-mix", "high"), ("--priority-mix", "high:"), ("--priority-mix", "low:-1"),
-                          ("--priority-mix", "high:0"), ("--qps", "2"), ("--priority", "5")):
+                          ("--priority-mix", "high:0"), ("--priority-mix", "high:1,"), ("--priority-mix", "high:1,,low:1"),
+                          ("--priority-mix", ",high:1"), ("--qps", "2"), ("--priority", "5")):
         refused([*spray, option, value], 2, option)
     of_spray = (("--threads", "2"), ("--slice-size", "65536"), ("--read-share", "1"), ("--priority-mix", "low:1"))
     for option, value in (*of_spray, ("--tent", config)):
@@ -164,16 +224,31 @@ def wrong_options():
     refused(["--", "--config", config, "--mode", "write"], 2, "--peer")
     refused(["--", "--config", config, "--peer", "here"], 2, "--peer")
     refused(["--", "--config", "/nonexistent.toml"], 2, "/nonexistent.toml")
+    if not pathlib.Path("/etc/rove/rove.toml").exists():
+        refused(["--"], 2, "no --config, and neither ./rove.toml")
+    default = SCRATCH / "rove.toml"  # where a Process runs
+    config.rename(default)
+    refused(["--", "--gid-index", "200"], 1, "--gid-index")
+    default.rename(config)
     refused(["--no-such-eal-option", "--", "--config", config], 1, "no-such-eal-option", "EAL did not start")
     refused(["nonsense", "--", "--config", config], 1, "'nonsense' is no option of DPDK's EAL")
     refused(["--", "--config", config, "--gid-index", "200"], 1, "--gid-index")
+    refused(["--log-level=lib.eal:debug", "--", "--config", config, "--gid-index", "200"], 1, "EAL: Detected NUMA nodes")
     refused(["--", "--config", config, "--json", "/nonexistent/x"], 1, "--json")
     refused(["--", "--config", config, "--pcap", "/nonexistent/x"], 1, "--pcap")
     bad = SCRATCH / f"{unique()}.toml"
     bad.write_text('[[device]]\nport = "net_null0"\naddresses = ["10.0.0.1/24"]\nmtu = 7\n')
     refused(["--", "--config", bad], 1, "device[0].mtu", f"{bad}:4")
+    for wrong, word in (("[policy", ""), ("\nnonsense = 1", "nonsense"), ("\ntransports.rdma.workers.block_size = 1", "block_size")):
+        tent = SCRATCH / f"{unique()}.toml"
+        tent.write_text(wrong)
+        for arguments in (spray, ["--", "--config", config]):
+            refused([*arguments, "--tent", tent], 1, f"--tent: {tent}:{1 + wrong.count(chr(10))}", word)
     help = Process([TESTPMD, "--help"]).succeed(10).out()
     check(all(word in help for word in ("--verify", "--stats-period", "--cmdline-file", "EAL")), help)
+    tests = "".join(path.read_text() for path in (ROOT / "tests" / "system").glob("test_*.py"))
+    untested = {option for option in re.findall("--[a-z][a-z-]+", help) if f'"{option}"' not in tests}
+    check(not untested, f"no test uses {untested}")
 
 
 once("testpmd/wrong-options", wrong_options, quick=True)
@@ -187,8 +262,7 @@ class Terminal:
         if self.pid == 0:
             os.sched_setaffinity(0, {CLIENT_CORE})
             os.execv(arguments[0], [str(argument) for argument in arguments])
-        self.seen = ""
-        self.status = None
+        self.seen, self.said = "", []
         self.until("rove> ")
 
     def until(self, what, timeout=20):
@@ -210,12 +284,23 @@ class Terminal:
     def say(self, line):
         """What a command prints."""
         self.send(line + "\n")
+        self.said.append(line)
         answer = self.until("rove> ")
         return re.sub(r"\x1b\[[0-9]*[A-Za-z]", "", answer).replace("\r", "").partition("\n")[2]
 
     def json(self, line):
         text = self.say(line + " --json")
         return json.loads(text)
+
+    def unsaid(self):
+        """The commands of `help` that nobody has said; of `#` any word, of a show with and without --json."""
+        forms = []
+        for syntax in re.findall(r"^  (\S.*?)  ", self.say("help"), re.M):
+            words = [["<.*>"] if word.startswith("<") else word.split("#") for word in syntax.split()]
+            for choice in itertools.product(*words):
+                form = " ".join(choice)
+                forms += [form, form + " --json"] if form.startswith("show") else [form]
+        return [form for form in forms if not any(re.fullmatch(form.replace("<.*>", r"[^ -]\S*"), line) for line in self.said)]
 
     def wait(self, timeout=STOPPED):
         deadline = time.monotonic() + timeout
@@ -264,8 +349,10 @@ def every_command():
                                 ("set impair rove9 all loss=1", "rove0"), ("set impair rove0 7 loss=1", "allowed all"),
                                 ("set impair rove0 all loss=2", "allowed"), ("set transport mode tcp", "auto, rc, mp"),
                                 ("set transport mtu 7", "4096"), ("set transport timeout 32", "31"), ("set transport retries 8", "7"),
-                                ("port stop 1", "possible: 0"), ("stop", "nothing is running")):
+                                ("port stop 1", "possible: 0"), ("port start 1", "possible: 0"), ("stop", "nothing is running")):
             check(possible in (text := prompt.say(wrong)), f"{wrong}: {text}")
+        for thing in ("timeout 17", "retries 6"):  # after 4 s a QP gives up: longer than a path is down here
+            check(prompt.say(f"set transport {thing}") == "", thing)
         for mode in ("rc", "mp"):
             check(prompt.say(f"set transport mode {mode}") == "", "set transport")
             check(prompt.say("start") == "", "start")
@@ -276,7 +363,7 @@ def every_command():
             check(prompt.json(f"show qp {qpn}")["mode"] == mode, "show qp")
             check("remote_gid" in prompt.say(f"show qp {qpn}") and qpn in prompt.say("show qp"), "show qp as a table")
             paths = prompt.json(f"show paths {qpn}")
-            check(set(paths) == ({"requests", "responses"} if mode == "mp" else set()), str(paths))
+            check(set(paths) == ({"requests", "responses"} if mode == "mp" else {"requests"}), str(paths))
             check("una_psn" in prompt.say(f"dump {qpn}"), "dump")
             if mode == "mp":
                 requests = lambda: prompt.json(f"show paths {qpn}")["requests"].values()
@@ -287,20 +374,38 @@ def every_command():
                 telemetry(pair.target.pid, "/rove/impair,rove0,all,loss=0")
                 check(prompt.json("show reorder")["worker0"]["marked_acks"] > 0, "marked_acks")
                 check("new_packets" in prompt.say("show reorder") and prompt.json("show reorder")["worker0"]["new_packets"] > 0, "show reorder")
+            else:
+                (port, path), = paths["requests"].items()
+                check(int(port) == prompt.json(f"show qp {qpn}")["udp_src"] and "on_their_way" in path, str(paths))
+                state = lambda: prompt.json(f"show paths {qpn}")["requests"][port]["state"]
+                wait_until(lambda: state() == "good", 5, "a good path")
+                wait_until(lambda: prompt.json(f"show qp {qpn}")["retries_left"] == 6, 5, "retries that were set")
+                begun = time.monotonic()
+                telemetry(pair.target.pid, "/rove/impair,rove0,all,down=true")
+                wait_until(lambda: state() == "dead", 5, "a dead path")
+                check(time.monotonic() - begun > 0.3, "an earlier timeout than was set")
+                telemetry(pair.target.pid, "/rove/impair,rove0,all,down=false")
+                wait_until(lambda: state() != "dead", 5, "life on the path")
+                check(re.search(rf"^ +{port}$", text := prompt.say(f"show paths {qpn}"), re.M), text)
             prompt.say("clear stats")
+            wait_until(lambda: prompt.json("show worker")["worker0"]["tx_packets"] > 0, 5, "traffic after clear stats")
             check("goodput_gbps" in (text := prompt.say("stop")) and re.search(r"errors +0\n", text), text)
-            check(prompt.json("show worker")["worker0"]["tx_packets"] > 0, "nothing is shown to have been sent")
             prompt.say("clear stats")
             workers, ports = prompt.json("show worker")["worker0"], prompt.json("show port stats")["rove0"]
             check(workers["tx_packets"] == 0 and "lcore" in workers and ports["tx_frames"] < 10, f"after clear stats: {workers} {ports}")
         for thing in ("port info", "port stats", "port xstats", "port impair", "qp", "reorder", "worker", "drops", "neighbours"):
             check(prompt.say(f"show {thing}") != "" and isinstance(prompt.json(f"show {thing}"), dict), thing)
         check("10.0.0.1" in prompt.say("show neighbours"), "neighbours")
+        for thing in ("info", "stats", "xstats"):
+            check(set(prompt.json(f"show port {thing} all")) == {"rove0"} and prompt.say(f"show port {thing} all") != "", thing)
+        check(not re.search("show port [a-z]+ all", text := prompt.say("help")), text)
         check(prompt.say("set impair rove0 all loss=0.25,delay_us=7") == "", "set impair")
         impaired = prompt.json("show port impair")["rove0"]["device"]
         check((impaired["loss"], impaired["delay_us"]) == ("0.25", "7"), str(impaired))
         for thing in ("mtu 1024", "timeout 12", "retries 3"):
             check(prompt.say(f"set transport {thing}") == "", thing)
+        unsaid = [form for form in prompt.unsaid() if not form.startswith("show tent")]     # those are testpmd/spray/prompt's
+        check(unsaid == ["quit"], f"never said: {unsaid}")
         prompt.send("quit\n")
         check((status := prompt.wait()) == 0, f"quit: status {status}")
         pair.end()
@@ -314,8 +419,10 @@ once("testpmd/prompt", every_command, timeout=60)
 def port_stop():
     """The port stops for a while under load: the run goes on afterwards, nothing is wrong."""
     pair = Pair()
-    prompt = Terminal(pair.arguments("--mode", "write", "--verify", "-i", "--size", "8192", "--auto-start"))
+    prompt = Terminal(pair.arguments("--mode", "write", "--verify", "-i", "--size", "8192"))
     try:
+        prompt.say("set transport timeout 17")  # QPs wait for 4 s, not for 0.5 s, of which a busy machine takes its part
+        check(prompt.say("start") == "", "start")
         sent = lambda: prompt.json("show worker")["worker0"]["rx_packets"]
         wait_until(lambda: sent() > 100, 10, "traffic")
         prompt.say("port stop 0")
@@ -408,11 +515,19 @@ once("testpmd/hostile-peer", hostile_peer)
 
 
 def command_file():
+    """Commands of a file; the first that is wrong or fails is named, and ends the program and the run that was begun."""
     pair = Pair()
     commands = SCRATCH / f"{unique()}.cmds"
-    commands.write_text("# first a look\nshow port info --json\nset transport mode rc\nstart   # now\nnonsense\n")
+    commands.write_text("# first a look\nshow port info --json\n\nset transport mode rc\nstart   # now\n")
     run = pair.initiator("--mode", "read", "--verify", "--count", "50", "--cmdline-file", commands).succeed(20)
-    check('"rove0":{' in run.out() and "not a command: 'nonsense'" in run.out() and re.search(r"errors +0\n", run.out()), run.story())
+    check('"rove0":{' in run.out() and re.search(r"errors +0\n", run.out()), run.story())
+    for wrong, why in (("nonsense # no", "not a command; possible:"), ("set impair rove9 all loss=1", "possible: rove0"), ("start", "it is running")):
+        commands.write_text(f"start\n{wrong}\nshow port info --json\n")
+        run = pair.initiator("--mode", "write", "--verify", "--cmdline-file", commands)
+        check(run.wait(20) == 1, run.story())
+        lines = [line for line in run.err().splitlines() if f"--cmdline-file: {commands}:2: '{wrong.partition('#')[0]}': " in line]
+        check(len(lines) == 1 and why in lines[0], run.story())
+        check('"rove0":{' not in run.out() and re.search(r"errors +0\n", run.out()), run.story())
     pair.end()
 
 

@@ -3,6 +3,17 @@
 
 namespace rove::transport {
 
+void PathTally::add(const PathTally& other) {
+    packets += other.packets;
+    on_their_way += other.on_their_way;
+    acknowledged += other.acknowledged;
+    to_send_again += other.to_send_again;
+    marked += other.marked;
+    lost += other.lost;
+    retransmitted += other.retransmitted;
+    acks_to_use += other.acks_to_use;
+}
+
 const char* PathTally::state() const {
     if (acknowledged == 0 && acks_to_use == 0) return lost == 0 ? "unknown" : "dead";
     return lost != 0 ? "lossy" : marked != 0 ? "congested" : "good";

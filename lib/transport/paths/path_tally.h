@@ -19,6 +19,8 @@ struct PathTally {
     uint32_t retransmitted = 0;
     uint32_t acks_to_use = 0;  // MP-3: so many ACKs from here may let packets out
 
+    void add(const PathTally& other);
+
     // "good", "congested" (marks), "lossy", "dead" (losses, and nothing has come back), "unknown".
     const char* state() const;
 };

@@ -63,7 +63,12 @@ TEST_F(ReportTest, QueuePairs) {
     EXPECT_EQ(qp["state"], "RTS");
     EXPECT_EQ(qp["mode"], "rc");
     EXPECT_EQ(qp["remote_qpn"], b_->qp_num);
-    EXPECT_EQ(datapath::report_paths(runtime(), a_->qp_num), Report::object());
+    const Report paths = datapath::report_paths(runtime(), a_->qp_num)["requests"];
+    ASSERT_EQ(paths.size(), 1u) << paths;
+    EXPECT_EQ(paths.begin().key(), qp["udp_src"].dump());
+    EXPECT_EQ(paths.front()["state"], "unknown");
+    EXPECT_EQ(paths.front()["on_their_way"], 0u);
+    EXPECT_EQ(datapath::report_port_paths(runtime(), 8), Report({{"rove0", Report::object()}}));  // none in mp mode
     for (const auto report : {datapath::report_qp, datapath::report_paths, datapath::report_packets})
         EXPECT_TRUE(report(runtime(), 0xFFFFFF).is_null());
 }
