@@ -62,6 +62,10 @@ bool Device::ready() const {
     return dpdk_port_.ready();
 }
 
+uint16_t Device::queues() const {
+    return dpdk_port_.queues();
+}
+
 bool Device::receives(const wire::Flow& flow) const {
     if (!on_vlan(flow.vlan)) return false;
     if (!wire::same(flow.dst_mac, mac_) && !is_multicast(flow.dst_mac)) return false;

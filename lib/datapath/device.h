@@ -38,6 +38,8 @@ class Device {
     // Whether frames can be sent now: it is not stopped, and a memif's peer is there.
     bool ready() const;
 
+    uint16_t queues() const;  // of its port
+
     // Completes `flow` (dst and src GID, traffic class, hop limit, flow label and udp_src are set; a VLAN's PCP in
     // flow.vlan) with MACs and VLAN, resolving the destination by ARP or ND for at most `timeout_ms`, and builds
     // `path`. Multicast and own addresses need no resolution. Returns 0, EINVAL (families differ, source not ours) or

@@ -29,6 +29,13 @@ bool is_pci(const std::string& port) {
            address.find(':') != std::string::npos;
 }
 
+// A memif server of 22.11 that has more queues than its client takes rings that are not there for the client's first. So
+// that only ends with as many meet, the number is the interface's id, which both must have.
+std::string eal_device(const DeviceConfig& device) {
+    const bool memif = device.port.rfind("net_memif", 0) == 0, has_id = device.port.find(",id=") != std::string::npos;
+    return memif && !has_id && device.queues > 1 ? device.port + ",id=" + std::to_string(device.queues) : device.port;
+}
+
 uint64_t pool_megabytes(const Config& config) {
     const uint64_t mbuf = sizeof(rte_mbuf) + RTE_PKTMBUF_HEADROOM + frame_room_bytes(largest_mtu(config)) + 128;
     return (config.workers * kPoolMbufs * mbuf >> 20) + 1;
@@ -102,7 +109,7 @@ std::vector<std::string> eal_arguments(const Config& config, const std::vector<u
     bool pci = false;
     for (const DeviceConfig& device : config.devices) {
         pci |= is_pci(device.port);
-        args.insert(args.end(), {is_pci(device.port) ? "--allow" : "--vdev", device.port});
+        args.insert(args.end(), {is_pci(device.port) ? "--allow" : "--vdev", eal_device(device)});
     }
     if (!pci) args.push_back("--no-pci");
     args.insert(args.end(), config.eal_args.begin(), config.eal_args.end());

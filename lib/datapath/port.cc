@@ -36,7 +36,13 @@ bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& poo
     peer_to_peer_ =
         driver == "net_memif" || driver == "net_vhost" || driver == "net_virtio_user" || driver == "net_ring";
 
-    queues_ = static_cast<uint16_t>(std::min<size_t>({pools.size(), info.max_rx_queues, info.max_tx_queues}));
+    const size_t most = std::min(info.max_rx_queues, info.max_tx_queues);
+    if (config.queues > most) {
+        *error = "port '" + config.port + "': got queues = " + std::to_string(config.queues) + ", allowed 1.." +
+                 std::to_string(most);
+        return false;
+    }
+    queues_ = config.queues != 0 ? config.queues : static_cast<uint16_t>(peer_to_peer_ ? 1 : std::min(pools.size(), most));
     rte_eth_conf conf{};
     if (queues_ > 1 && (info.flow_type_rss_offloads & kRssWanted) != 0) {
         conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
@@ -58,7 +64,8 @@ bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& poo
     if (const int result = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &rx_descriptors, &tx_descriptors); result != 0)
         return failed("rte_eth_dev_adjust_nb_rx_tx_desc", result);
     for (uint16_t queue = 0; queue < queues_; ++queue) {
-        if (const int result = rte_eth_rx_queue_setup(id_, queue, rx_descriptors, SOCKET_ID_ANY, nullptr, pools[queue]);
+        rte_mempool* pool = pools[queue % pools.size()];  // of the worker that polls it
+        if (const int result = rte_eth_rx_queue_setup(id_, queue, rx_descriptors, SOCKET_ID_ANY, nullptr, pool);
             result != 0)
             return failed("rte_eth_rx_queue_setup (a frame of the port may be larger than what mtu needs)", result);
         if (const int result = rte_eth_tx_queue_setup(id_, queue, tx_descriptors, SOCKET_ID_ANY, nullptr); result != 0)

@@ -47,6 +47,7 @@ CASES = {
     "mtu-type": (device, 'mtu = "4096"', "device[0].mtu"),
     "mtu-range": (device, "mtu = 8192", "device[0].mtu"),
     "mtu-not-a-power": (device, "mtu = 1500", "device[0].mtu"),
+    "queues-range": (device, "queues = 65", "device[0].queues"),
     "vlan-range": (device, "vlan = 4095", "device[0].vlan"),
     "mac": (device, 'mac = "02:00:00:00:00"', "device[0].mac"),
     "mac-multicast": (device, 'mac = "01:00:5e:00:00:01"', "device[0].mac"),
