@@ -168,6 +168,8 @@ bool start_eal(const Config& config, std::string* error) {
     }
     // A memif client complains at every attempt while its peer is not there.
     rte_log_set_level_pattern("pmd.net.memif*", RTE_LOG_CRIT);
+    // And a tap at every start, of secondary processes that there are not.
+    rte_log_set_level_pattern("pmd.net.tap*", RTE_LOG_CRIT);
     sweep_runtime_directories();
     return true;
 }
