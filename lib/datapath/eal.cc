@@ -125,8 +125,8 @@ std::vector<std::string> eal_arguments(const Config& config, const std::vector<u
                                        bool avx512) {
     std::vector<std::string> args{"rove", "--file-prefix", "rove-" + std::to_string(getpid())};
     args.insert(args.end(), {"--log-level", "*:error"});
-    if (hugepages)
-        args.push_back("--in-memory");
+    if (hugepages)  // virtio-user can tell its peer of 8 files, and without the second argument each page is one
+        args.insert(args.end(), {"--in-memory", "--single-file-segments"});
     else  // EAL 22.11 refuses --in-memory beside --no-huge; without shared configuration nothing is left on disk either
         args.insert(args.end(), {"--no-huge", "--no-shconf", "-m", std::to_string(heap_megabytes(config))});
     std::string lcores = "0@(" + joined(cpus) + ")";
