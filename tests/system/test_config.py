@@ -113,6 +113,8 @@ def shipped_are_accepted(name):
 
 
 for path in sorted((ROOT / "config").glob("*.toml")):
+    if path.stem == "vhost-b":  # waits for vhost-a: test_vhost.py
+        continue
     once(f"config/shipped/{path.stem}", shipped_are_accepted, path.name)
 
 
