@@ -172,6 +172,22 @@ void Device::renew(transport::Path& path, const wire::Gid& neighbour) {
     }
 }
 
+void Device::keep(transport::Path& path) {
+    const std::lock_guard lock(handles_mutex_);
+    handles_.insert(&path);
+    renew(path, neighbours_->next_hop(path.flow.dst));  // it may have moved since the path was resolved
+}
+
+void Device::forget(transport::Path& path) {
+    const std::lock_guard lock(handles_mutex_);
+    handles_.erase(&path);
+}
+
+void Device::renew_handles(const wire::Gid& neighbour) {
+    const std::lock_guard lock(handles_mutex_);
+    for (transport::Path* path : handles_) renew(*path, neighbour);
+}
+
 uint16_t Device::udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn) {
     if (flow_label == 0) {
         uint64_t mixed = static_cast<uint64_t>(local_qpn) * remote_qpn;

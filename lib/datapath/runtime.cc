@@ -350,6 +350,7 @@ void Runtime::housekeeping() {
             queue_pairs_.for_each([&](transport::QueuePair& qp) {
                 if (qp.is_connected() && qp.port == device.port()) device.renew(qp.path, neighbour);
             });
+            device.renew_handles(neighbour);
         }
     }
 }
