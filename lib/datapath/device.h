@@ -48,7 +48,8 @@ class Device {
     // EHOSTUNREACH. Must not be called from a worker or inside a Runtime::Pause.
     int resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms = 3000);
 
-    // The resolved path of an address handle, which is renewed when the neighbour moves, until it is forgotten. Any thread.
+    // The resolved path of an address handle, which is renewed when the neighbour moves, until it is forgotten. Any
+    // thread.
     void keep(transport::Path& path);
     void forget(transport::Path& path);
 

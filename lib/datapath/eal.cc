@@ -41,15 +41,15 @@ std::string argument(const std::string& port, const std::string& name) {
     return {};
 }
 
-// A memif server of 22.11 that has more queues than its client takes rings that are not there for the client's first. So
-// that only ends with as many meet, the number is the interface's id, which both must have.
+// A memif server of 22.11 that has more queues than its client takes rings that are not there for the client's first.
+// So that only ends with as many meet, the number is the interface's id, which both must have.
 std::string eal_device(const DeviceConfig& device) {
     const bool memif = device.port.rfind("net_memif", 0) == 0, has_id = !argument(device.port, "id").empty();
     return memif && !has_id && device.queues > 1 ? device.port + ",id=" + std::to_string(device.queues) : device.port;
 }
 
-// The socket that a vhost or virtio-user port has made stays when its process is killed, and DPDK does not make it again.
-// Nobody listens there: whoever connects is refused.
+// The socket that a vhost or virtio-user port has made stays when its process is killed, and DPDK does not make it
+// again. Nobody listens there: whoever connects is refused.
 void remove_stale_socket(const std::string& port) {
     std::string path;
     if (port.rfind("net_vhost", 0) == 0 && argument(port, "client") != "1") path = argument(port, "iface");

@@ -23,8 +23,9 @@ namespace {
 constexpr uint16_t kDescriptors = 1024;  // where the port does not set them itself; memif has its rsize
 constexpr uint64_t kRssWanted = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
 
-// The kernel tells net_tap of frames by a signal to the process, and the driver reads only after its handler ran. In the
-// program's threads it would interrupt calls, and never run if all of them block it. So the calling thread takes it.
+// The kernel tells net_tap of frames by a signal to the process, and the driver reads only after its handler ran. In
+// the program's threads it would interrupt calls, and never run if all of them block it. So the calling thread takes
+// it.
 void take_tap_signals() {
     sigset_t taken;
     sigemptyset(&taken);
@@ -65,7 +66,8 @@ bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& poo
                  std::to_string(most);
         return false;
     }
-    queues_ = config.queues != 0 ? config.queues : static_cast<uint16_t>(peer_to_peer_ ? 1 : std::min(pools.size(), most));
+    queues_ =
+        config.queues != 0 ? config.queues : static_cast<uint16_t>(peer_to_peer_ ? 1 : std::min(pools.size(), most));
     rte_eth_conf conf{};
     if (queues_ > 1 && (info.flow_type_rss_offloads & kRssWanted) != 0) {
         conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
@@ -95,9 +97,11 @@ bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& poo
             return failed("rte_eth_tx_queue_setup", result);
     }
     if (driver == "net_tap") take_tap_signals();
-    // Ports between processes invent one. A tap's is that of the kernel's end: a bridge would keep our frames to itself.
+    // Ports between processes invent one. A tap's is that of the kernel's end: a bridge would keep our frames to
+    // itself.
     rte_ether_addr mac{};
-    if (!peer_to_peer_ && driver != "net_tap" && rte_eth_macaddr_get(id_, &mac) == 0) std::memcpy(mac_.data(), mac.addr_bytes, mac_.size());
+    if (!peer_to_peer_ && driver != "net_tap" && rte_eth_macaddr_get(id_, &mac) == 0)
+        std::memcpy(mac_.data(), mac.addr_bytes, mac_.size());
     return true;
 }
 

@@ -17,8 +17,8 @@ namespace rove::datapath {
 class Port {
   public:
     // Configures the port that EAL made for `config`. Without config.queues it gets a queue pair for each of `pools`, a
-    // worker's each, where it has as many; but one, if the peer's process must have the same number. A tap's signals come to
-    // the calling thread from then on. Returns false and says why.
+    // worker's each, where it has as many; but one, if the peer's process must have the same number. A tap's signals
+    // come to the calling thread from then on. Returns false and says why.
     bool open(const DeviceConfig& config, const std::vector<rte_mempool*>& pools, std::string* error);
     // Starts it, or tries: a memif client whose server is not there yet stays stopped until restart().
     void start();

@@ -58,7 +58,8 @@ class Runtime {
     transport::QueuePairTable& queue_pairs() { return queue_pairs_; }
     transport::MemoryTable& memory() { return memory_; }
 
-    // The worker that shall own a new QP of this device, for QueuePair::worker: each in turn that has a TX queue of its own.
+    // The worker that shall own a new QP of this device, for QueuePair::worker: each in turn that has a TX queue of its
+    // own.
     uint16_t choose_worker(const Device& device);
     Worker& worker_of(const transport::QueuePair& qp) { return *workers_[qp.worker]; }
 

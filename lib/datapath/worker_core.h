@@ -97,8 +97,8 @@ class WorkerCore {
     uint64_t now_ns() const { return shared_.clock.now_ns(); }
 
   private:
-    // Of its queues we poll each whose number, modulo the workers, is our index. We send by that of our index; without one we
-    // have no QPs there.
+    // Of its queues we poll each whose number, modulo the workers, is our index. We send by that of our index; without
+    // one we have no QPs there.
     struct PortUse {
         Device* device = nullptr;
         const Port* port = nullptr;              // null: another kind of DPDK port has this id

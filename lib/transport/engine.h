@@ -51,9 +51,10 @@ class Engine {
            uint16_t worker = 0)
         : core_{config, qps, memory, departed, sink, worker} {}
 
-    // A packet for a QP of this engine (or for a multicast group: for its members among them), parsed. `qp` is what the table's find() gave for it, so
-    // that the driver can look first who owns the QP. Null: counted and dropped. A frame that is not verified is verified
-    // before anything else is done, or while its payload is copied. False: its ICRC is wrong.
+    // A packet for a QP of this engine (or for a multicast group: for its members among them), parsed. `qp` is what the
+    // table's find() gave for it, so that the driver can look first who owns the QP. Null: counted and dropped. A frame
+    // that is not verified is verified before anything else is done, or while its payload is copied. False: its ICRC is
+    // wrong.
     bool receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns);
 
     // Work was posted to `qp`'s send queue.

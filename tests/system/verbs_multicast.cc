@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UD QPs of one process that are members of a group: each gets every message, whole. The side without HOST has the members; the
-// other sends. Sizes in bytes.
+// UD QPs of one process that are members of a group: each gets every message, whole. The side without HOST has the
+// members; the other sends. Sizes in bytes.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -40,7 +40,8 @@ ibv_wc next_completion(ibv_cq* cq) {
     int found;
     while ((found = ibv_poll_cq(cq, 1, &wc)) == 0)
         if (peer::now_s() > deadline) fail("no completion");
-    if (found < 0 || wc.status != IBV_WC_SUCCESS) fail("completion: %s", found < 0 ? "none" : ibv_wc_status_str(wc.status));
+    if (found < 0 || wc.status != IBV_WC_SUCCESS)
+        fail("completion: %s", found < 0 ? "none" : ibv_wc_status_str(wc.status));
     return wc;
 }
 
@@ -62,7 +63,8 @@ void receive(const peer::Device& device, const std::vector<ibv_qp*>& members, ib
         const uint64_t message = wc.wr_id % kMessages;  // a member's receives are filled in turn
         const uint8_t* data = memory + wc.wr_id * kSlot + kGrhBytes;
         if (wc.byte_len != kSlot || peer::first_difference(data, kBytes, message) != kBytes)
-            fail("message %d of member %d is damaged", static_cast<int>(message), static_cast<int>(wc.wr_id / kMessages));
+            fail("message %d of member %d is damaged", static_cast<int>(message),
+                 static_cast<int>(wc.wr_id / kMessages));
     }
     control.barrier();
     for (ibv_qp* member : members)

@@ -133,7 +133,8 @@ struct Buffer {
 
 class Host {
   public:
-    Host(uint32_t index, const transport::Config& config) : index_(index), engine(config, qps, memory, departed, sink) {}
+    Host(uint32_t index, const transport::Config& config)
+        : index_(index), engine(config, qps, memory, departed, sink) {}
     ~Host() {
         for (auto& qp : queue_pairs_) destroy(*qp);
         for (auto& buffer : buffers_) {

@@ -230,7 +230,8 @@ TEST_F(RcRecovery, any_worker_acknowledges_for_a_destroyed_qp) {
     connect();
     transport::Engine<TestSink> other(transport::Config{}, b.qps, b.memory, b.departed, b.sink, 1);
     std::vector<uint8_t> last;
-    a.sink.transmit = [&, transmit = a.sink.transmit](const Path& path, const wire::Headers& headers, std::vector<uint8_t>&& bytes) {
+    a.sink.transmit = [&, transmit = a.sink.transmit](const Path& path, const wire::Headers& headers,
+                                                      std::vector<uint8_t>&& bytes) {
         last = bytes;
         transmit(path, headers, std::move(bytes));
     };
