@@ -140,9 +140,10 @@ struct Side {
     CompletionQueue cq;
     QueuePairTable qps;
     MemoryTable table;
+    DepartedTable departed;
     QueuePair qp;
     Sink sink;
-    Engine<Sink> engine{Config{}, qps, table, sink};
+    Engine<Sink> engine{Config{}, qps, table, departed, sink};
 };
 
 // The peer's packets of kRound requests; then both sides start over, outside the timing.

@@ -30,6 +30,7 @@ struct DeviceConfig {
     std::string port;                    // EAL: "net_memif0,role=server,..." (a vdev) or a PCI address
     std::vector<std::string> addresses;  // "10.0.0.1/24", "fd00::1/64"
     std::optional<std::string> gateway_ipv4, gateway_ipv6;
+    uint16_t queues = 0;  // RX and TX queues of the port; 0: as Port::open() says
     uint32_t mtu = 4096;  // largest RoCE path MTU to offer: 256, 512, 1024, 2048, 4096
     std::optional<wire::MacAddress>
         mac;                       // default: the port's own, or derived from the first address for virtual ports

@@ -62,6 +62,10 @@ bool Device::ready() const {
     return dpdk_port_.ready();
 }
 
+uint16_t Device::queues() const {
+    return dpdk_port_.queues();
+}
+
 bool Device::receives(const wire::Flow& flow) const {
     if (!on_vlan(flow.vlan)) return false;
     if (!wire::same(flow.dst_mac, mac_) && !is_multicast(flow.dst_mac)) return false;
@@ -166,6 +170,22 @@ void Device::renew(transport::Path& path, const wire::Gid& neighbour) {
         path.flow.dst_mac = *mac;
         path.headers = wire::make_template(path.flow);
     }
+}
+
+void Device::keep(transport::Path& path) {
+    const std::lock_guard lock(handles_mutex_);
+    handles_.insert(&path);
+    renew(path, neighbours_->next_hop(path.flow.dst));  // it may have moved since the path was resolved
+}
+
+void Device::forget(transport::Path& path) {
+    const std::lock_guard lock(handles_mutex_);
+    handles_.erase(&path);
+}
+
+void Device::renew_handles(const wire::Gid& neighbour) {
+    const std::lock_guard lock(handles_mutex_);
+    for (transport::Path* path : handles_) renew(*path, neighbour);
 }
 
 uint16_t Device::udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn) {

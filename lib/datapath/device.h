@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "transport/mp/hello_peers.h"
@@ -38,11 +40,18 @@ class Device {
     // Whether frames can be sent now: it is not stopped, and a memif's peer is there.
     bool ready() const;
 
+    uint16_t queues() const;  // of its port
+
     // Completes `flow` (dst and src GID, traffic class, hop limit, flow label and udp_src are set; a VLAN's PCP in
     // flow.vlan) with MACs and VLAN, resolving the destination by ARP or ND for at most `timeout_ms`, and builds
     // `path`. Multicast and own addresses need no resolution. Returns 0, EINVAL (families differ, source not ours) or
     // EHOSTUNREACH. Must not be called from a worker or inside a Runtime::Pause.
     int resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms = 3000);
+
+    // The resolved path of an address handle, which is renewed when the neighbour moves, until it is forgotten. Any
+    // thread.
+    void keep(transport::Path& path);
+    void forget(transport::Path& path);
 
     // Whether `qp`, an RC QP that is about to be connected to `remote_qpn` over `path`, shall speak mp: by the
     // configuration, and if both ends say so. Asks the peer for at most about 250 ms, and then takes it for a standard
@@ -63,8 +72,9 @@ class Device {
     }
     // Whether a RoCE frame with these headers is meant for us: our VLAN, MAC and one of our addresses, or a group's.
     bool receives(const wire::Flow& flow) const;
-    // Puts the MAC of `flow`'s next hop into the path again, if it is `neighbour`. Only while no worker runs.
+    // Puts the MAC of the path's next hop into it again, if that is `neighbour`. Only while no worker runs.
     void renew(transport::Path& path, const wire::Gid& neighbour);
+    void renew_handles(const wire::Gid& neighbour);  // the same, of all address handles
 
   private:
     Runtime& runtime_;
@@ -77,6 +87,8 @@ class Device {
     std::optional<uint16_t> vlan_;  // VID
     std::unique_ptr<Neighbours> neighbours_;
     transport::HelloPeers hello_peers_;
+    std::mutex handles_mutex_;
+    std::unordered_set<transport::Path*> handles_;
 };
 
 }  // namespace rove::datapath

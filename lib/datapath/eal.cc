@@ -8,13 +8,17 @@
 #include <rte_mbuf.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 namespace rove::datapath {
 
@@ -27,6 +31,37 @@ bool is_pci(const std::string& port) {
     const std::string address = port.substr(0, port.find(','));
     return address.find_first_not_of("0123456789abcdefABCDEF:.") == std::string::npos &&
            address.find(':') != std::string::npos;
+}
+
+// The value of an argument of a vdev, "" without.
+std::string argument(const std::string& port, const std::string& name) {
+    std::istringstream words(port);
+    for (std::string word; std::getline(words, word, ',');)
+        if (word.rfind(name, 0) == 0 && word[name.size()] == '=') return word.substr(name.size() + 1);
+    return {};
+}
+
+// A memif server of 22.11 that has more queues than its client takes rings that are not there for the client's first.
+// So that only ends with as many meet, the number is the interface's id, which both must have.
+std::string eal_device(const DeviceConfig& device) {
+    const bool memif = device.port.rfind("net_memif", 0) == 0, has_id = !argument(device.port, "id").empty();
+    return memif && !has_id && device.queues > 1 ? device.port + ",id=" + std::to_string(device.queues) : device.port;
+}
+
+// The socket that a vhost or virtio-user port has made stays when its process is killed, and DPDK does not make it
+// again. Nobody listens there: whoever connects is refused.
+void remove_stale_socket(const std::string& port) {
+    std::string path;
+    if (port.rfind("net_vhost", 0) == 0 && argument(port, "client") != "1") path = argument(port, "iface");
+    if (port.rfind("net_virtio_user", 0) == 0 && argument(port, "server") == "1") path = argument(port, "path");
+    sockaddr_un address{};
+    if (path.empty() || path.size() >= sizeof address.sun_path) return;
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, path.size());
+    const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno == ECONNREFUSED)
+        unlink(path.c_str());
+    close(probe);
 }
 
 uint64_t pool_megabytes(const Config& config) {
@@ -90,8 +125,8 @@ std::vector<std::string> eal_arguments(const Config& config, const std::vector<u
                                        bool avx512) {
     std::vector<std::string> args{"rove", "--file-prefix", "rove-" + std::to_string(getpid())};
     args.insert(args.end(), {"--log-level", "*:error"});
-    if (hugepages)
-        args.push_back("--in-memory");
+    if (hugepages)  // virtio-user can tell its peer of 8 files, and without the second argument each page is one
+        args.insert(args.end(), {"--in-memory", "--single-file-segments"});
     else  // EAL 22.11 refuses --in-memory beside --no-huge; without shared configuration nothing is left on disk either
         args.insert(args.end(), {"--no-huge", "--no-shconf", "-m", std::to_string(heap_megabytes(config))});
     std::string lcores = "0@(" + joined(cpus) + ")";
@@ -102,7 +137,7 @@ std::vector<std::string> eal_arguments(const Config& config, const std::vector<u
     bool pci = false;
     for (const DeviceConfig& device : config.devices) {
         pci |= is_pci(device.port);
-        args.insert(args.end(), {is_pci(device.port) ? "--allow" : "--vdev", device.port});
+        args.insert(args.end(), {is_pci(device.port) ? "--allow" : "--vdev", eal_device(device)});
     }
     if (!pci) args.push_back("--no-pci");
     args.insert(args.end(), config.eal_args.begin(), config.eal_args.end());
@@ -117,6 +152,7 @@ bool start_eal(const Config& config, std::string* error) {
     std::vector<char*> argv;
     for (std::string& arg : copies) argv.push_back(arg.data());
     argv.push_back(nullptr);
+    for (const DeviceConfig& device : config.devices) remove_stale_socket(device.port);
     rte_openlog_stream(stderr);  // the default would also write to syslog
     const int taken = rte_eal_init(static_cast<int>(argv.size() - 1), argv.data());
     if (taken < 0) {
@@ -132,6 +168,8 @@ bool start_eal(const Config& config, std::string* error) {
     }
     // A memif client complains at every attempt while its peer is not there.
     rte_log_set_level_pattern("pmd.net.memif*", RTE_LOG_CRIT);
+    // And a tap at every start, of secondary processes that there are not.
+    rte_log_set_level_pattern("pmd.net.tap*", RTE_LOG_CRIT);
     sweep_runtime_directories();
     return true;
 }

@@ -2,11 +2,16 @@
 // Port set-up. What DPDK 22.11's drivers need is said where it is done.
 #include "datapath/port.h"
 
+#include <fcntl.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string_view>
 
 #include "datapath/eal.h"
@@ -17,6 +22,25 @@ namespace {
 
 constexpr uint16_t kDescriptors = 1024;  // where the port does not set them itself; memif has its rsize
 constexpr uint64_t kRssWanted = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
+
+// The kernel tells net_tap of frames by a signal to the process, and the driver reads only after its handler ran. In
+// the program's threads it would interrupt calls, and never run if all of them block it. So the calling thread takes
+// it.
+void take_tap_signals() {
+    sigset_t taken;
+    sigemptyset(&taken);
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
+        if (std::filesystem::read_symlink(entry.path(), ignored) != "/dev/net/tun") continue;
+        const int fd = std::atoi(entry.path().filename().c_str());
+        const int signal = fcntl(fd, F_GETSIG);
+        if (signal <= 0) continue;  // not net_tap's, which has chosen one
+        const f_owner_ex here{F_OWNER_TID, gettid()};
+        fcntl(fd, F_SETOWN_EX, &here);
+        sigaddset(&taken, signal);
+    }
+    pthread_sigmask(SIG_UNBLOCK, &taken, nullptr);
+}
 
 }  // namespace
 
@@ -36,7 +60,14 @@ bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& poo
     peer_to_peer_ =
         driver == "net_memif" || driver == "net_vhost" || driver == "net_virtio_user" || driver == "net_ring";
 
-    queues_ = static_cast<uint16_t>(std::min<size_t>({pools.size(), info.max_rx_queues, info.max_tx_queues}));
+    const size_t most = std::min(info.max_rx_queues, info.max_tx_queues);
+    if (config.queues > most) {
+        *error = "port '" + config.port + "': got queues = " + std::to_string(config.queues) + ", allowed 1.." +
+                 std::to_string(most);
+        return false;
+    }
+    queues_ =
+        config.queues != 0 ? config.queues : static_cast<uint16_t>(peer_to_peer_ ? 1 : std::min(pools.size(), most));
     rte_eth_conf conf{};
     if (queues_ > 1 && (info.flow_type_rss_offloads & kRssWanted) != 0) {
         conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
@@ -58,14 +89,19 @@ bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& poo
     if (const int result = rte_eth_dev_adjust_nb_rx_tx_desc(id_, &rx_descriptors, &tx_descriptors); result != 0)
         return failed("rte_eth_dev_adjust_nb_rx_tx_desc", result);
     for (uint16_t queue = 0; queue < queues_; ++queue) {
-        if (const int result = rte_eth_rx_queue_setup(id_, queue, rx_descriptors, SOCKET_ID_ANY, nullptr, pools[queue]);
+        rte_mempool* pool = pools[queue % pools.size()];  // of the worker that polls it
+        if (const int result = rte_eth_rx_queue_setup(id_, queue, rx_descriptors, SOCKET_ID_ANY, nullptr, pool);
             result != 0)
             return failed("rte_eth_rx_queue_setup (a frame of the port may be larger than what mtu needs)", result);
         if (const int result = rte_eth_tx_queue_setup(id_, queue, tx_descriptors, SOCKET_ID_ANY, nullptr); result != 0)
             return failed("rte_eth_tx_queue_setup", result);
     }
+    if (driver == "net_tap") take_tap_signals();
+    // Ports between processes invent one. A tap's is that of the kernel's end: a bridge would keep our frames to
+    // itself.
     rte_ether_addr mac{};
-    if (!peer_to_peer_ && rte_eth_macaddr_get(id_, &mac) == 0) std::memcpy(mac_.data(), mac.addr_bytes, mac_.size());
+    if (!peer_to_peer_ && driver != "net_tap" && rte_eth_macaddr_get(id_, &mac) == 0)
+        std::memcpy(mac_.data(), mac.addr_bytes, mac_.size());
     return true;
 }
 

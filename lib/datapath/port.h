@@ -16,8 +16,9 @@ namespace rove::datapath {
 
 class Port {
   public:
-    // Configures the port that EAL made for `config`, with a queue pair for each of `pools` where the port has as many.
-    // Returns false and says why.
+    // Configures the port that EAL made for `config`. Without config.queues it gets a queue pair for each of `pools`, a
+    // worker's each, where it has as many; but one, if the peer's process must have the same number. A tap's signals
+    // come to the calling thread from then on. Returns false and says why.
     bool open(const DeviceConfig& config, const std::vector<rte_mempool*>& pools, std::string* error);
     // Starts it, or tries: a memif client whose server is not there yet stays stopped until restart().
     void start();
@@ -28,7 +29,7 @@ class Port {
 
     uint16_t id() const { return id_; }
     uint16_t queues() const { return queues_; }
-    const wire::MacAddress& mac() const { return mac_; }  // the port's own; zero for virtual ports that invent one
+    const wire::MacAddress& mac() const { return mac_; }  // the port's own; zero if it has none for us
     // Whether a frame can be sent. Workers read it; written while they are paused or by the housekeeping thread.
     bool ready() const { return ready_.load(std::memory_order_relaxed); }
     // Ports between processes have no carrier: their link is up whether or not the peer runs.

@@ -98,7 +98,7 @@ std::string Runtime::open() {
     if (!start_eal(config_, &error)) return error;
     eal_started_ = true;
     clock_.start();
-    const WorkerCore::Shared shared{clock_, config_.transport, queue_pairs_, memory_, listener_};
+    const WorkerCore::Shared shared{clock_, config_.transport, queue_pairs_, memory_, departed_, listener_};
     for (uint16_t index = 0; index < config_.workers; ++index) {
         const std::string name = "rove-" + std::to_string(index);
         pools_.push_back(rte_pktmbuf_pool_create(name.c_str(), kPoolMbufs, kPoolCacheMbufs, 0,
@@ -188,8 +188,8 @@ void Runtime::close() {
     leave_eal();
 }
 
-uint16_t Runtime::choose_worker(const Device&) {
-    return static_cast<uint16_t>(next_worker_++ % workers_.size());
+uint16_t Runtime::choose_worker(const Device& device) {
+    return static_cast<uint16_t>(next_worker_++ % std::min<size_t>(workers_.size(), device.queues()));
 }
 
 Runtime::Pause::Pause(Runtime& runtime) : runtime_(runtime) {
@@ -350,6 +350,7 @@ void Runtime::housekeeping() {
             queue_pairs_.for_each([&](transport::QueuePair& qp) {
                 if (qp.is_connected() && qp.port == device.port()) device.renew(qp.path, neighbour);
             });
+            device.renew_handles(neighbour);
         }
     }
 }

@@ -17,6 +17,7 @@
 #include "datapath/config.h"
 #include "datapath/device.h"
 #include "datapath/worker.h"
+#include "transport/departed.h"
 #include "transport/memory.h"
 #include "transport/queue_pair.h"
 
@@ -57,7 +58,8 @@ class Runtime {
     transport::QueuePairTable& queue_pairs() { return queue_pairs_; }
     transport::MemoryTable& memory() { return memory_; }
 
-    // The worker that shall own a new QP of this device, for QueuePair::worker: each in turn.
+    // The worker that shall own a new QP of this device, for QueuePair::worker: each in turn that has a TX queue of its
+    // own.
     uint16_t choose_worker(const Device& device);
     Worker& worker_of(const transport::QueuePair& qp) { return *workers_[qp.worker]; }
 
@@ -133,6 +135,7 @@ class Runtime {
     std::vector<std::unique_ptr<Worker>> workers_;
     transport::QueuePairTable queue_pairs_;
     transport::MemoryTable memory_;
+    transport::DepartedTable departed_;
     size_t next_worker_ = 0;
     std::list<std::tuple<Runtime*, Background*, size_t>> lcore_arguments_;
     std::mutex port_control_;

@@ -24,7 +24,7 @@ WorkerCore::WorkerCore(const Shared& shared, uint16_t index, unsigned lcore, rte
       index_(index),
       lcore_(lcore),
       sink_(pool, shared.listener, counters_),
-      engine_(shared.config, shared.queue_pairs, shared.memory, sink_) {}
+      engine_(shared.config, shared.queue_pairs, shared.memory, shared.departed, sink_, index) {}
 
 WorkerCore::~WorkerCore() {
     for (rte_ring* ring : doorbells_) rte_ring_free(ring);
@@ -47,13 +47,11 @@ bool WorkerCore::init() {
 
 void WorkerCore::add_device(Device& device, const Port& port, const ImpairConfig& impair) {
     if (ports_.size() <= port.id()) ports_.resize(port.id() + 1u);
-    PortQueue& added = ports_[port.id()];
+    PortUse& added = ports_[port.id()];
     added.device = &device;
     added.port = &port;
-    added.queue = static_cast<uint16_t>(index_ % port.queues());
-    added.polled = index_ < port.queues();
     if (!impair.none()) added.impairment = std::make_unique<Impairment>(impair, shelf_, sink_.pool());
-    sink_.add_port(port, added.queue);
+    sink_.add_port(port, index_);
 }
 
 uint32_t WorkerCore::round() {
@@ -94,7 +92,7 @@ uint32_t WorkerCore::transmit() {
 
 uint64_t WorkerCore::next_deadline() const {
     uint64_t deadline_ns = engine_.next_deadline();
-    for (const PortQueue& port : ports_)
+    for (const PortUse& port : ports_)
         if (port.impairment != nullptr) deadline_ns = std::min(deadline_ns, port.impairment->next_deadline());
     return deadline_ns;
 }
@@ -117,33 +115,36 @@ uint32_t WorkerCore::receive() {
     received_ns_ = now_ns_;
     uint32_t received = 0;
     rte_mbuf* mbufs[kRxBurst];
-    for (PortQueue& from : ports_) {
-        if (!from.polled) continue;
-        const uint16_t count =
-            from.port->ready() ? rte_eth_rx_burst(from.port->id(), from.queue, mbufs, kRxBurst) : uint16_t{0};
-        std::span<rte_mbuf*> frames(mbufs, count);
-        // By the clock after they came: were we preempted since the round began, delays are not the shorter for it.
-        if (from.impairment != nullptr) [[unlikely]]
-            frames = from.impairment->run(frames, now_ns());
-        received += std::max<uint32_t>(count, static_cast<uint32_t>(frames.size()));
-        if (frames.empty()) continue;
-        take_frames(frames.data(), static_cast<uint16_t>(frames.size()), from);
+    const auto workers = static_cast<uint16_t>(workers_->size());
+    for (PortUse& from : ports_) {
+        if (from.port == nullptr) continue;
+        for (uint16_t queue = index_; queue < from.port->queues(); queue = static_cast<uint16_t>(queue + workers)) {
+            const uint16_t count =
+                from.port->ready() ? rte_eth_rx_burst(from.port->id(), queue, mbufs, kRxBurst) : uint16_t{0};
+            std::span<rte_mbuf*> frames(mbufs, count);
+            // By the clock after they came: were we preempted since the round began, delays are not the shorter for it.
+            if (from.impairment != nullptr) [[unlikely]]
+                frames = from.impairment->run(frames, now_ns());
+            received += std::max<uint32_t>(count, static_cast<uint32_t>(frames.size()));
+            if (frames.empty()) continue;
+            take_frames(frames.data(), static_cast<uint16_t>(frames.size()), from);
+        }
     }
     if (const uint16_t count = sink_.take_loopback(mbufs, kRxBurst); count != 0) {
         received += count;
         for (uint16_t i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port]);
     }
     // Only other workers put frames there.
-    if (workers_->size() > 1) {
+    if (workers > 1) {
         const unsigned count =
             rte_ring_sc_dequeue_burst(handed_over_, reinterpret_cast<void**>(mbufs), kRxBurst, nullptr);
         received += count;
-        for (unsigned i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port]);
+        for (unsigned i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], true);
     }
     return received;
 }
 
-void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortQueue& from) {
+void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, bool handed_over) {
     constexpr uint16_t kAhead = 4;  // frames whose headers are on their way into L1
     for (uint16_t i = 0; i < std::min(count, kAhead); ++i) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void*));
     // First the sums of all small frames: one after the other, what each waits for overlaps.
@@ -154,7 +155,7 @@ void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortQueue& from) 
     uint16_t finished = 0;
     for (uint16_t i = 0; i < count; ++i) {
         // Frames that went elsewhere leave the burst; the others are freed together.
-        if (take_frame(mbufs[i], from.frames[i], from)) mbufs[finished++] = mbufs[i];
+        if (take_frame(mbufs[i], from.frames[i], from, handed_over)) mbufs[finished++] = mbufs[i];
     }
     rte_pktmbuf_free_bulk(mbufs, finished);
 }
@@ -173,7 +174,7 @@ void WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Device& device) {
     if (read.parsed.payload_bytes <= wire::kSmallPayload) wire::verify(read.parsed);
 }
 
-bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortQueue& from) {
+bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from, bool handed_over) {
     if (mbuf->nb_segs != 1) [[unlikely]] {
         ++counters_[PortCounter::kRxSegments];
         return true;
@@ -192,18 +193,38 @@ bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortQueue& from) {
     }
     transport::QueuePair* qp = shared_.queue_pairs.find(frame.headers.bth.dest_qpn);
     if (qp != nullptr && qp->worker != index_) [[unlikely]] {
-        mbuf->port = from.port->id();
-        ++counters_[PortCounter::kRxHandedOver];
-        if (rte_ring_mp_enqueue((*workers_)[qp->worker]->core().handed_over_, mbuf) == 0) return false;
-        ++counters_[PortCounter::kRxHandOverFull];
-        return true;
+        hand_over(mbuf, from.port->id(), qp->worker);
+        return false;
     }
     if (!engine_.receive(frame, qp, from.port->id(), now_ns_)) [[unlikely]]
         ++counters_.parse[static_cast<size_t>(wire::ParseError::kIcrc)];
+    else if (qp == nullptr && !handed_over && frame.headers.bth.dest_qpn == wire::kMulticastQpn) [[unlikely]]
+        hand_over_copies(mbuf, from.port->id(), frame.flow.dst);
     return true;
 }
 
-bool WorkerCore::discover(rte_mbuf* mbuf, PortQueue& from) {
+void WorkerCore::hand_over(rte_mbuf* mbuf, uint16_t port, uint16_t worker) {
+    mbuf->port = port;
+    if (rte_ring_mp_enqueue((*workers_)[worker]->core().handed_over_, mbuf) == 0) {
+        ++counters_[PortCounter::kRxHandedOver];
+        return;
+    }
+    ++counters_[PortCounter::kRxHandOverFull];
+    rte_pktmbuf_free(mbuf);
+}
+
+void WorkerCore::hand_over_copies(rte_mbuf* mbuf, uint16_t port, const wire::Gid& group) {
+    for (uint16_t worker = 0; worker < workers_->size(); ++worker) {
+        const auto& members = shared_.queue_pairs.attachments();
+        if (worker == index_ || std::none_of(members.begin(), members.end(), [&](const auto& member) {
+                return member.group == group && member.qp->worker == worker;
+            }))
+            continue;
+        if (rte_mbuf* copy = rte_pktmbuf_copy(mbuf, sink_.pool(), 0, UINT32_MAX)) hand_over(copy, port, worker);
+    }
+}
+
+bool WorkerCore::discover(rte_mbuf* mbuf, PortUse& from) {
     const std::span<uint8_t> room(rte_pktmbuf_mtod(mbuf, uint8_t*), mbuf->data_len + rte_pktmbuf_tailroom(mbuf));
     if (room.size() < kMaxDiscoveryBytes) return true;
     const size_t answer = from.device->neighbours().handle(room, mbuf->data_len);

@@ -48,6 +48,7 @@ class WorkerCore {
         const transport::Config& config;
         transport::QueuePairTable& queue_pairs;
         transport::MemoryTable& memory;
+        transport::DepartedTable& departed;
         Listener& listener;
     };
     WorkerCore(const Shared& shared, uint16_t index, unsigned lcore, rte_mempool* pool);
@@ -103,22 +104,27 @@ class WorkerCore {
         wire::KnownFlow flow;
         wire::ParsedFrame parsed;
     };
-    struct PortQueue {
+    // Of its queues we poll each whose number, modulo the workers, is our index. We send by that of our index; without
+    // one we have no QPs there.
+    struct PortUse {
         Device* device = nullptr;
-        const Port* port = nullptr;
-        uint16_t queue = 0;
-        bool polled = false;                     // false too when the port has fewer queues than there are workers
+        const Port* port = nullptr;              // null: another kind of DPDK port has this id
         std::unique_ptr<Impairment> impairment;  // null: none asked for
         std::array<Frame, kRxBurst> frames;
     };
     uint32_t receive();
-    void take_frames(rte_mbuf** mbufs, uint16_t count, PortQueue& from);
+    // `handed_over`: by another worker, to which the port gave them.
+    void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, bool handed_over = false);
     // Parses it, and verifies it if it is small.
     static void read_frame(rte_mbuf* mbuf, Frame& read, const Device& device);
     // Returns false if the mbuf went elsewhere: to another worker, or back as an answer.
-    bool take_frame(rte_mbuf* mbuf, Frame& read, PortQueue& from);
+    bool take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from, bool handed_over);
     // A frame that is not RoCE; returns as take_frame().
-    bool discover(rte_mbuf* mbuf, PortQueue& from);
+    bool discover(rte_mbuf* mbuf, PortUse& from);
+    // Gives a frame from `port` to another worker, or frees it.
+    void hand_over(rte_mbuf* mbuf, uint16_t port, uint16_t worker);
+    // Gives a copy of a frame to `group` to each other worker that has members of it.
+    void hand_over_copies(rte_mbuf* mbuf, uint16_t port, const wire::Gid& group);
     uint32_t transmit();
 
     Shared shared_;
@@ -132,7 +138,7 @@ class WorkerCore {
     PacketSink sink_;
     transport::Engine<PacketSink> engine_;
     Shelf shelf_;                   // of all ports' impairments
-    std::vector<PortQueue> ports_;  // by DPDK port id
+    std::vector<PortUse> ports_;    // by DPDK port id
     std::array<rte_ring*, kPriorities> doorbells_{};
     rte_ring* handed_over_ = nullptr;  // frames for our QPs that came to another worker
     const std::vector<std::unique_ptr<Worker>>* workers_ = nullptr;

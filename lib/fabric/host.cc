@@ -36,7 +36,7 @@ Host::Host(World& world, uint32_t index, Tables& tables, const HostConfig& confi
     : Node(world, index),
       tables_(tables),
       ring_packets_(config.ring_packets),
-      engine_(config.transport, tables.qps, tables.memory, *this),
+      engine_(config.transport, tables.qps, tables.memory, tables.departed, *this),
       timer_event_(Event::of<&Host::expire>(*this)) {}
 
 transport::QueuePair& Host::create_qp(const QpConfig& config, Consumer& consumer) {

@@ -25,6 +25,7 @@ class Consumer {
 struct Tables {
     transport::QueuePairTable qps;
     transport::MemoryTable memory;
+    transport::DepartedTable departed;
 };
 
 struct HostConfig {

@@ -82,10 +82,11 @@ struct Core {
     Config config;
     QueuePairTable& qps;
     MemoryTable& memory;
+    DepartedTable& departed;
     S& sink;
+    uint16_t worker = 0;                    // whose QPs these are, as in QueuePair::worker
     Counters counters{};
     DeadlineHeap deadlines{};
-    DepartedTable departed{};
     std::unique_ptr<MultipathShared> multipath{};   // made with the first QP in mp mode
     ActiveList active[3]{};                 // by QueuePair::priority
     uint64_t now_ns = 0;

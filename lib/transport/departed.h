@@ -23,6 +23,7 @@ struct Departed {
     bool multipath = false;
 };
 
+// Of all workers: whoever receives the repetition answers. Written by control calls while no worker runs.
 class DepartedTable {
   public:
     // Control call: the QP is destroyed or reset.

@@ -46,12 +46,15 @@ concept Sink = requires(S sink, const Path& path, const wire::Headers& headers, 
 template <class S>
 class Engine {
   public:
-    Engine(const Config& config, QueuePairTable& qps, MemoryTable& memory, S& sink)
-        : core_{config, qps, memory, sink} {}
+    // Of the workers that share the tables, it is `worker`.
+    Engine(const Config& config, QueuePairTable& qps, MemoryTable& memory, DepartedTable& departed, S& sink,
+           uint16_t worker = 0)
+        : core_{config, qps, memory, departed, sink, worker} {}
 
-    // A packet for a QP of this engine (or for a multicast group), parsed. `qp` is what the table's find() gave for it, so
-    // that the driver can look first who owns the QP. Null: counted and dropped. A frame that is not verified is verified
-    // before anything else is done, or while its payload is copied. False: its ICRC is wrong.
+    // A packet for a QP of this engine (or for a multicast group: for its members among them), parsed. `qp` is what the
+    // table's find() gave for it, so that the driver can look first who owns the QP. Null: counted and dropped. A frame
+    // that is not verified is verified before anything else is done, or while its payload is copied. False: its ICRC is
+    // wrong.
     bool receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns);
 
     // Work was posted to `qp`'s send queue.

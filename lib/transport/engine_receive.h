@@ -221,7 +221,7 @@ void Engine<S>::receive_multicast(const wire::ParsedFrame& frame, uint16_t port)
     for (const auto& attachment : core_.qps.attachments()) {
         if (attachment.group != frame.flow.dst || attachment.qp->port != port) continue;
         found = true;
-        receive_verified(frame, attachment.qp, port);
+        if (attachment.qp->worker == core_.worker) receive_verified(frame, attachment.qp, port);
     }
     if (!found) ++core_.counters[Counter::kDropMulticast];
 }

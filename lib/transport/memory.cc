@@ -61,8 +61,9 @@ bool MemoryTable::bind(Region& window, uint32_t rkey, uint32_t lkey, uint64_t io
 bool MemoryTable::invalidate(uint32_t rkey, const QueuePair& qp) {
     Region* window = find(rkey);
     if (window == nullptr || !window->is_window || window->window_qp != &qp) return false;
+    // window_qp stays: another worker that has just found the window valid shall not take it for a region of
+    // everybody's.
     window->valid = false;
-    window->window_qp = nullptr;
     std::atomic_ref(window->parent->windows).fetch_sub(1, std::memory_order_relaxed);
     window->parent = nullptr;
     return true;

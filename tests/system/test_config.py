@@ -47,6 +47,7 @@ CASES = {
     "mtu-type": (device, 'mtu = "4096"', "device[0].mtu"),
     "mtu-range": (device, "mtu = 8192", "device[0].mtu"),
     "mtu-not-a-power": (device, "mtu = 1500", "device[0].mtu"),
+    "queues-range": (device, "queues = 65", "device[0].queues"),
     "vlan-range": (device, "vlan = 4095", "device[0].vlan"),
     "mac": (device, 'mac = "02:00:00:00:00"', "device[0].mac"),
     "mac-multicast": (device, 'mac = "01:00:5e:00:00:01"', "device[0].mac"),
@@ -112,6 +113,8 @@ def shipped_are_accepted(name):
 
 
 for path in sorted((ROOT / "config").glob("*.toml")):
+    if path.stem == "vhost-b":  # waits for vhost-a: test_vhost.py
+        continue
     once(f"config/shipped/{path.stem}", shipped_are_accepted, path.name)
 
 

@@ -73,6 +73,7 @@ port = "net_memif0,role=server"
 addresses = ["10.0.0.1/24", "fd00::1/64"]
 gateway_ipv4 = "10.0.0.254"
 gateway_ipv6 = "fd00::fe"
+queues = 2
 mtu = 1024
 mac = "02:00:00:00:00:01"
 vlan = 7
@@ -137,6 +138,7 @@ delay_us = 7
     const DeviceConfig& device = config->devices[0];
     EXPECT_EQ(device.port, "net_memif0,role=server");
     EXPECT_EQ(device.addresses.size(), 2u);
+    EXPECT_EQ(device.queues, 2u);
     EXPECT_EQ(device.gateway_ipv4, "10.0.0.254");
     EXPECT_EQ(device.gateway_ipv6, "fd00::fe");
     EXPECT_EQ(device.mtu, 1024u);

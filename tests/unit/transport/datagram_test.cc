@@ -163,6 +163,15 @@ TEST_F(Ud, multicast_reaches_those_that_joined) {
     EXPECT_THAT(ids(b.poll(*other.b.recv_cq)), ElementsAre(2));
     EXPECT_EQ(mb.bytes(40, 100), ma.bytes(0, 100));
     EXPECT_EQ(mb.bytes(2040, 100), ma.bytes(0, 100));
+
+    // Of several workers, each serves its own members; a member of another one is no reason to count a drop.
+    b.qps.detach(group, *qb);
+    other.b.worker = 1;
+    ASSERT_TRUE(b.post_recv(other.b, 3, {mb.sge(4000, 1000)}));
+    post(s);
+    ASSERT_TRUE(run());
+    EXPECT_THAT(b.poll(*other.b.recv_cq), IsEmpty());
+    EXPECT_EQ(b.counter(Counter::kDropMulticast), 1u);
 }
 
 }  // namespace

@@ -133,7 +133,8 @@ struct Buffer {
 
 class Host {
   public:
-    Host(uint32_t index, const transport::Config& config) : index_(index), engine(config, qps, memory, sink) {}
+    Host(uint32_t index, const transport::Config& config)
+        : index_(index), engine(config, qps, memory, departed, sink) {}
     ~Host() {
         for (auto& qp : queue_pairs_) destroy(*qp);
         for (auto& buffer : buffers_) {
@@ -320,6 +321,7 @@ class Host {
   public:
     transport::QueuePairTable qps;
     transport::MemoryTable memory;
+    transport::DepartedTable departed;
     TestSink sink;
     transport::Engine<TestSink> engine;
     std::array<uint64_t, 16> parse_errors{};  // by wire::ParseError

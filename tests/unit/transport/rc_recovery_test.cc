@@ -225,6 +225,25 @@ TEST_F(RcRecovery, what_a_destroyed_qp_had_received_is_acknowledged_again) {
     EXPECT_GT(b.counter(Counter::kDropUnknownQp), 0u);
 }
 
+// RSS may bring the repetition to another worker than the one that owned the QP.
+TEST_F(RcRecovery, any_worker_acknowledges_for_a_destroyed_qp) {
+    connect();
+    transport::Engine<TestSink> other(transport::Config{}, b.qps, b.memory, b.departed, b.sink, 1);
+    std::vector<uint8_t> last;
+    a.sink.transmit = [&, transmit = a.sink.transmit](const Path& path, const wire::Headers& headers,
+                                                      std::vector<uint8_t>&& bytes) {
+        last = bytes;
+        transmit(path, headers, std::move(bytes));
+    };
+    post(write(1, 0, 3000, 0));
+    succeeds(1);
+    b.destroy(*qb);
+    wire::ParsedFrame frame;
+    ASSERT_EQ(wire::parse_frame(last, frame), wire::ParseError::kNone);
+    EXPECT_TRUE(other.receive(frame, b.qps.find(frame.headers.bth.dest_qpn), 0, net.now()));
+    EXPECT_EQ(other.counters()[Counter::kTxAcks], 1u);
+}
+
 // Its payload is verified while it is copied to where it belongs: nothing but these bytes may know of it.
 TEST_F(RcRecovery, a_damaged_packet_in_the_middle_of_a_message_is_a_lost_packet) {
     for (const Op damaged : {Op::kWriteMiddle, Op::kSendMiddle, Op::kReadResponseMiddle}) {

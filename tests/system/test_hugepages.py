@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hugepages, reserved for the time of the test: rove uses them, and nothing of them stays behind, however a process ends."""
+import contextlib
+import os
+import pathlib
+import re
+import time
+
+from harness import (STOPPED, Skip, check, free_port, memif_link, once, program, start_client, start_server, stop_all, verified)
+from test_vhost import vhost_link
+
+COUNT = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
+FREE = COUNT.with_name("free_hugepages")
+PAGES = 160     # 320 MiB; each process looks for 71 MiB, and takes about 43
+
+
+def number(path):
+    return int(path.read_text())
+
+
+@contextlib.contextmanager
+def reserved():
+    """Yields the pages that are free when nobody here has any."""
+    if not COUNT.exists() or os.geteuid() != 0:
+        raise Skip("needs hugepages of 2 MiB, and root to reserve them")
+    before = number(COUNT)
+    try:
+        try:
+            COUNT.write_text(str(before + PAGES))
+        except OSError as error:
+            raise Skip(f"hugepages cannot be reserved: {error}") from None
+        if number(COUNT) < before + PAGES:
+            raise Skip(f"{number(COUNT) - before} of {PAGES} hugepages could be reserved")
+        yield number(FREE)
+    finally:
+        stop_all()
+        with contextlib.suppress(OSError):
+            COUNT.write_text(str(before))
+
+
+def hugetlb_kilobytes(process):
+    smaps = pathlib.Path(f"/proc/{process.pid}/smaps").read_text()
+    return sum(int(amount) for amount in re.findall(r"^(?:Private|Shared)_Hugetlb: +(\d+) kB", smaps, re.M))
+
+
+def check_given_back(free):
+    """No page is in use, so no file is left in any hugetlbfs either."""
+    deadline = time.monotonic() + STOPPED
+    while number(FREE) < free:
+        check(time.monotonic() < deadline, f"{free - number(FREE)} hugepages are still in use")
+        time.sleep(0.05)
+
+
+def used():
+    with reserved() as free:
+        link, port = memif_link(), free_port()
+        command = [program("verbs_check"), "--rounds", "50"]
+        server = start_server(link, command, port, "--port")
+        check(hugetlb_kilobytes(server) > 0, server.story())
+        client = start_client(link, command, port, "--port")
+        client.succeed(40)
+        server.succeed(STOPPED)
+        check_given_back(free)
+        doomed = start_server(link, command, free_port(), "--port")
+        check(number(FREE) < free, "a killed process would have nothing to leave behind")
+        doomed.kill()
+        check_given_back(free)
+
+
+def vhost():
+    """virtio-user tells its peer of all its memory, which must be in few files."""
+    with reserved() as free:
+        verified(vhost_link(), "--rounds", "2")
+        check_given_back(free)
+
+
+once("hugepages/used", used, timeout=90)
+once("hugepages/vhost", vhost, timeout=60)

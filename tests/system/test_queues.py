@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ports with several queues and processes with several workers: frames come to workers that do not own their QP, and are handed over."""
+import time
+
+from harness import (CLIENT_CORE, SERVER_CORE, STOPPED, check, free_port, memif_link, once, program, start_client, start_server, telemetry,
+                     run_pair, test)
+
+
+def two_workers(queues):
+    """The server has two workers, one on each core; the client is one that naps."""
+    link = memif_link()
+    for config in link.configs:
+        (device,) = config["device"]
+        device["queues"] = queues
+    link.configs[0]["runtime"] = {"progress": "dedicated", "lcores": [str(SERVER_CORE), str(CLIENT_CORE)]}
+    return link
+
+
+def transfer(link, *options, timeout=80):
+    """verbs_check, both ends asleep while they wait: of two lcores that poll, each has a core. Returns the server's lines and its last
+    /rove/drops before the end. Whoever shares a core with a lcore may be off it for long: a timeout of a second."""
+    command = [program("verbs_check"), "--events", "--timeout", "18", *options]
+    port = free_port()
+    server = start_server(link, command, port, "--port")
+    client = start_client(link, command, port, "--port")
+    drops, deadline = {}, time.monotonic() + timeout
+    while client.child.poll() is None and time.monotonic() < deadline:
+        try:
+            drops = telemetry(server.pid, "/rove/drops")
+        except OSError:  # it has not begun, or has ended
+            pass
+        time.sleep(0.05)
+    check(client.child.poll() == 0, f"{client.story()}\n{server.story()}")
+    server.succeed(STOPPED)
+    lines = server.json()
+    check(lines and all(line["operations"] > 0 for line in lines), server.story())
+    return lines, drops
+
+
+def handed_over(options, lost=False):
+    """The client sends all by one queue, to QPs of both workers."""
+    lines, drops = transfer(two_workers(queues=2), "--qps", "4", *options.split())
+    check(lost or all(line["lost"] == 0 for line in lines), str(lines))
+    check(drops["worker0"]["rx_handed_over"] > 100, str(drops))
+    check(drops["worker1"]["rx_handed_over"] == 0, f"the client has sent by its second queue: {drops}")
+
+
+def one_queue():
+    """A port with one queue: QPs belong to the worker that has it, and nothing is handed over."""
+    _, drops = transfer(two_workers(queues=1), "--qps", "4", "--rounds", "2")
+    check(all(worker["rx_handed_over"] == 0 for worker in drops.values()), str(drops))
+
+
+def multicast():
+    """Members of a group belong to both workers, and one of them is given the frames."""
+    command = [program("verbs_multicast")]
+    run_pair(two_workers(queues=2), command, command, "--port")
+
+
+def other_number():
+    """A memif has as many queues at both ends, or no link: net_memif 22.11 would use rings that are not there."""
+    link = two_workers(queues=2)
+    link.configs[1]["device"][0]["queues"] = 1
+    port = free_port()
+    server = start_server(link, [program("verbs_check"), "--events"], port, "--port")
+    client = start_client(link, [program("verbs_check"), "--events"], port, "--port")
+    check(client.wait(30) == 1 and "No route to host" in client.err(), client.story())
+    devices = telemetry(server.pid, "/rove/devices")
+    check(devices["rove0"]["ready"] == 0, str(devices))
+
+
+test("queues/handed-over", handed_over, "--rounds 6", timeout=100)
+test("queues/handed-over/srq", handed_over, "--srq --verbs send,send_imm,write_imm --rounds 12", timeout=100)
+once("queues/handed-over/uc", handed_over, "--transport uc --verbs send,send_imm,write,write_imm --depth 2 --rounds 12", timeout=100)
+once("queues/handed-over/ud", handed_over, "--transport ud --verbs send,send_imm --sizes 64,1024 --rounds 200", timeout=100)
+test("queues/fewer-than-workers", one_queue, timeout=100)
+once("queues/multicast", multicast)
+once("queues/other-number", other_number)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tap devices (config/tap.toml) in a network namespace: the kernel pings rove, and a bridge joins the taps of two rove processes."""
+import os
+import pathlib
+import subprocess
+
+from harness import (STOPPED, Failure, Link, Skip, check, device_arguments, device_string, free_port, ip, once, program, shipped,
+                     start_client, start_server, stop_all, test, unique)
+
+
+class Bridge:
+    """A namespace with a bridge, 10.0.1.254, and the configurations of two processes that have taps in it."""
+
+    def __enter__(self):
+        if not pathlib.Path("/dev/net/tun").exists():
+            raise Skip("needs /dev/net/tun")
+        if os.geteuid() != 0:
+            raise Skip("needs root for a network namespace and taps")
+        self.netns = f"rove-tap-{unique()}"
+        try:
+            ip("netns", "add", self.netns)
+            ip("link", "add", "bridge", "type", "bridge", netns=self.netns)
+        except Failure as failure:
+            self.__exit__()
+            raise Skip(str(failure)) from None
+        for device in ("lo", "bridge"):
+            ip("link", "set", device, "up", netns=self.netns)
+        ip("addr", "add", "10.0.1.254/24", "dev", "bridge", netns=self.netns)
+        ip("addr", "add", "fd01::fe/64", "dev", "bridge", "nodad", netns=self.netns)
+        return self
+
+    def __exit__(self, *_):
+        stop_all()
+        subprocess.run(["ip", "netns", "del", self.netns], capture_output=True)
+
+    def link(self, **device_changes):
+        configs = []
+        for number in (1, 2):
+            config = shipped("tap")
+            (device,) = config["device"]
+            driver, arguments = device_arguments(device["port"])
+            device["port"] = device_string(driver, {**arguments, "iface": f"tap{number}"})
+            device["addresses"] = [f"10.0.1.{number}/24", f"fd01::{number}/64"]
+            device.update(device_changes)
+            configs.append(config)
+        return Link(configs, (self.netns, self.netns))
+
+    def join(self, process, number):
+        """The tap is there once its process has opened its port."""
+        name = f"tap{number}"
+
+        def joined():
+            return subprocess.run(["ip", "-n", self.netns, "link", "set", name, "master", "bridge"], capture_output=True).returncode == 0
+
+        process.wait_for(joined, 20, name)
+
+    def run_pair(self, command, port_option):
+        link, port = self.link(), free_port(self.netns)
+        server = start_server(link, command, port, port_option)
+        self.join(server, 1)
+        client = start_client(link, command, port, port_option)
+        self.join(client, 2)
+        try:
+            client.succeed(60)
+            server.succeed(STOPPED)
+        except Failure as failure:
+            raise Failure(f"{failure}\n--- server\n{server.story()}\n--- client\n{client.story()}") from None
+        return client
+
+
+def ping():
+    with Bridge() as bridge:
+        link = bridge.link()
+        server = start_server(link, ["ib_write_bw", "-F"], free_port(bridge.netns))
+        bridge.join(server, 1)
+        for address in ("10.0.1.1", "fd01::1"):
+            done = subprocess.run(["ip", "netns", "exec", bridge.netns, "ping", "-c", "5", "-i", "0.2", "-W", "2", "-s", "1400", address],
+                                  capture_output=True, text=True, timeout=30)
+            check(" 0% packet loss" in done.stdout, f"{done.stdout}{done.stderr}\n{server.story()}")
+
+
+def pingpong(options):
+    with Bridge() as bridge:
+        client = bridge.run_pair(["ibv_rc_pingpong", "-g", "1", "-c", *options.split()], "-p")
+        check("invalid data" not in client.out() and "iters in" in client.out(), client.story())
+
+
+def moves(options):
+    with Bridge() as bridge:
+        bridge.run_pair([program("verbs_check"), "--mtu", "1024", "--sizes", "0,1,64,1000,4097,65537", "--rounds", "2", *options.split()],
+                        "--port")
+
+
+once("tap/ping", ping, timeout=90)
+test("tap/pingpong", pingpong, "", timeout=90)
+test("tap/pingpong/events", pingpong, "-e -n 200", timeout=90)
+test("tap/verified", moves, "", timeout=90)
+test("tap/verified/ipv6", moves, "--gid-index 2 --both --qps 2 --depth 4", timeout=90)
