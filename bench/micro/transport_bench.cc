@@ -42,7 +42,7 @@ struct Sink {
 struct Side {
     explicit Side(bool build, bool multipath = false) {
         sink.build = build;
-        cq.init(1024);
+        cq.init(1024, {.one_producer = true, .never_armed = true});
         region = {.iova = reinterpret_cast<uint64_t>(memory.data()),
                   .length = memory.size(),
                   .host = memory.data(),

@@ -126,8 +126,9 @@ uint32_t WorkerCore::receive() {
             if (from.impairment != nullptr) [[unlikely]]
                 frames = from.impairment->run(frames, now_ns());
             received += std::max<uint32_t>(count, static_cast<uint32_t>(frames.size()));
-            if (frames.empty()) continue;
-            take_frames(frames.data(), static_cast<uint16_t>(frames.size()), from);
+            // An impairment gives more than the port: what waited, and what it doubled.
+            for (; !frames.empty(); frames = frames.subspan(std::min<size_t>(frames.size(), kRxBurst)))
+                take_frames(frames.data(), static_cast<uint16_t>(std::min<size_t>(frames.size(), kRxBurst)), from);
         }
     }
     if (const uint16_t count = sink_.take_loopback(mbufs, kRxBurst); count != 0) {

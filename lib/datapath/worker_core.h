@@ -113,7 +113,7 @@ class WorkerCore {
         std::array<Frame, kRxBurst> frames;
     };
     uint32_t receive();
-    // `handed_over`: by another worker, to which the port gave them.
+    // At most kRxBurst. `handed_over`: by another worker, to which the port gave them.
     void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, bool handed_over = false);
     // Parses it, and verifies it if it is small.
     static void read_frame(rte_mbuf* mbuf, Frame& read, const Device& device);

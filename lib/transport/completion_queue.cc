@@ -17,7 +17,8 @@ uint32_t size_for(uint32_t entries) {
 
 }  // namespace
 
-bool CompletionQueue::init(uint32_t entries) {
+bool CompletionQueue::init(uint32_t entries, CompletionQueueUse use) {
+    use_ = use;
     const uint32_t size = size_for(entries);
     ring_.reset(new (std::nothrow) Entry[size]());
     mask_ = size - 1;
@@ -39,15 +40,30 @@ bool CompletionQueue::resize(uint32_t entries) {
     return true;
 }
 
-bool CompletionQueue::push(const ibv_wc& wc, bool solicited, bool* notify) {
-    uint32_t tail = tail_.load(std::memory_order_relaxed);
+// The next entry to write. False: there is none.
+bool CompletionQueue::take_tail(uint32_t& tail) {
+    tail = tail_.load(std::memory_order_relaxed);
     do {
         // The acquire pairs with poll()'s release of head_: the entry was read before it is written again.
         // Signed: another worker and the poller may have moved both past our `tail`; the exchange then fails.
         if (static_cast<int32_t>(tail - head_.load(std::memory_order_acquire)) > static_cast<int32_t>(mask_)) return false;
+        if (use_.one_producer) {
+            tail_.store(tail + 1, std::memory_order_relaxed);
+            return true;
+        }
     } while (!tail_.compare_exchange_weak(tail, tail + 1, std::memory_order_relaxed));
+    return true;
+}
+
+bool CompletionQueue::push(const ibv_wc& wc, bool solicited, bool* notify) {
+    uint32_t tail;
+    if (!take_tail(tail)) return false;
     Entry& entry = ring_[tail & mask_];
     entry.wc = wc;
+    if (use_.never_armed) {
+        entry.sequence.store(tail + 1, std::memory_order_release);
+        return true;
+    }
     // Sequentially consistent against arm(): either this sees the arming, or the poll that follows the arming sees the entry.
     entry.sequence.exchange(tail + 1, std::memory_order_seq_cst);
     const auto armed = static_cast<Arm>(armed_.load(std::memory_order_seq_cst));

@@ -11,12 +11,18 @@
 
 namespace rove::transport {
 
+// What a queue is spared by who uses it: locked operations, 4 to 10 ns each a completion.
+struct CompletionQueueUse {
+    bool one_producer = false;  // one worker at a time pushes, and its lock orders them
+    bool never_armed = false;
+};
+
 class CompletionQueue {
   public:
     enum class Arm : uint8_t { kNone, kSolicited, kAny };
 
     // Room for at least `entries` completions. Returns false without memory.
-    bool init(uint32_t entries);
+    bool init(uint32_t entries, CompletionQueueUse use = {});
     // Keeps what is queued; false if `entries` is fewer than that or without memory. Only while no worker runs.
     bool resize(uint32_t entries);
 
@@ -41,8 +47,11 @@ class CompletionQueue {
         std::atomic<uint32_t> sequence;                 // tail value + 1 once written; stale otherwise
         ibv_wc wc;
     };
+    bool take_tail(uint32_t& tail);
+
     std::unique_ptr<Entry[]> ring_;
     uint32_t mask_ = 0;
+    CompletionQueueUse use_;
     alignas(64) std::atomic<uint32_t> tail_{0};         // next entry to write
     alignas(64) std::atomic<uint32_t> head_{0};         // next entry to read
     alignas(64) std::atomic<uint8_t> armed_{0};

@@ -17,12 +17,16 @@ int make_cq(ibv_context* context, uint32_t entries, void* cq_context, ibv_comp_c
     if (entries == 0 || entries > static_cast<uint32_t>(kMaxCqe)) return EINVAL;
     if (vector >= static_cast<uint32_t>(context->num_comp_vectors)) return EINVAL;
     auto cq = std::unique_ptr<Cq>(new (std::nothrow) Cq{});
-    if (cq == nullptr || !cq->queue.init(entries)) return ENOMEM;
+    if (cq == nullptr) return ENOMEM;
+    cq->runtime = from(context).runtime;
+    // Without a channel, arming it leads to nothing.
+    if (!cq->queue.init(entries,
+                        {.one_producer = cq->runtime->workers().size() == 1, .never_armed = channel == nullptr}))
+        return ENOMEM;
     cq->context = context;
     cq->channel = channel;
     cq->cq_context = cq_context;
     cq->cqe = static_cast<int>(cq->queue.capacity());
-    cq->runtime = from(context).runtime;
     cq->queue.owner = cq.get();
     init_acks(*cq);
     set_poll_functions(*cq);

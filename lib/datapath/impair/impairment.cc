@@ -13,6 +13,7 @@ Impairment::Impairment(const ImpairConfig& config, Shelf& shelf, rte_mempool* po
     for (const PathSettings& path : config.paths)
         paths_.emplace_back(path, config.seed + paths_.size() + 1, shelf, pool);
     paths_.emplace_back(config.device, config.seed, shelf, pool);
+    find_next();
 }
 
 ImpairedPath& Impairment::path_of(const rte_mbuf& mbuf) {
@@ -24,21 +25,18 @@ ImpairedPath& Impairment::path_of(const rte_mbuf& mbuf) {
 
 std::span<rte_mbuf*> Impairment::run(std::span<rte_mbuf*> arrived, uint64_t now_ns) {
     out_.clear();
-    while (out_.size() < kBurst) {
-        ImpairedPath& next =
-            *std::min_element(paths_.begin(), paths_.end(),
-                              [](const ImpairedPath& a, const ImpairedPath& b) { return a.due_ns() < b.due_ns(); });
-        if (next.due_ns() > now_ns) break;
-        out_.push_back(next.take(now_ns));
+    while (next_->due_ns() <= now_ns && out_.size() < kBurst) {
+        out_.push_back(next_->take(now_ns));
+        find_next();
     }
     for (rte_mbuf* mbuf : arrived) path_of(*mbuf).arrive(mbuf, now_ns, out_);
+    if (!arrived.empty()) find_next();
     return out_;
 }
 
-uint64_t Impairment::next_deadline() const {
-    uint64_t deadline_ns = UINT64_MAX;
-    for (const ImpairedPath& path : paths_) deadline_ns = std::min(deadline_ns, path.due_ns());
-    return deadline_ns;
+void Impairment::find_next() {
+    next_ = &*std::min_element(paths_.begin(), paths_.end(),
+                               [](const ImpairedPath& a, const ImpairedPath& b) { return a.due_ns() < b.due_ns(); });
 }
 
 void Impairment::change(std::optional<uint32_t> path, std::string_view changes, uint64_t now_ns) {
@@ -48,6 +46,7 @@ void Impairment::change(std::optional<uint32_t> path, std::string_view changes, 
         datapath::change(settings, changes);
         paths_[index].set(settings, now_ns);
     }
+    find_next();
 }
 
 }  // namespace rove::datapath

@@ -24,7 +24,7 @@ class Impairment {
     // A round: what waited long enough, the earliest first, then what need not wait of `arrived`. Valid until the next
     // call.
     std::span<rte_mbuf*> run(std::span<rte_mbuf*> arrived, uint64_t now_ns);
-    uint64_t next_deadline() const;  // UINT64_MAX: nothing waits
+    uint64_t next_deadline() const { return next_->due_ns(); }  // UINT64_MAX: nothing waits
 
     // Of one path, or of all and of the device. `changes` as for change(), and found good.
     void change(std::optional<uint32_t> path, std::string_view changes, uint64_t now_ns);
@@ -33,8 +33,10 @@ class Impairment {
 
   private:
     ImpairedPath& path_of(const rte_mbuf& mbuf);
+    void find_next();
 
     std::deque<ImpairedPath> paths_;
+    ImpairedPath* next_ = nullptr;  // out of which a frame comes next
     std::vector<rte_mbuf*> out_;
 };
 

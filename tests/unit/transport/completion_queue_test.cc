@@ -31,9 +31,15 @@ std::vector<uint64_t> poll_all(CompletionQueue& cq, int batch = 3) {
     return ids;
 }
 
-TEST(CompletionQueue, first_in_first_out_over_many_rounds) {
+class EitherUse : public testing::TestWithParam<bool> {
+  protected:
+    const CompletionQueueUse use{.one_producer = GetParam(), .never_armed = GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(CompletionQueue, EitherUse, testing::Bool());
+
+TEST_P(EitherUse, first_in_first_out_over_many_rounds) {
     CompletionQueue cq;
-    ASSERT_TRUE(cq.init(5));
+    ASSERT_TRUE(cq.init(5, use));
     EXPECT_GT(cq.capacity(), 5u);
     uint64_t next = 0;
     for (int round = 0; round < 100; ++round) {
@@ -48,9 +54,9 @@ TEST(CompletionQueue, first_in_first_out_over_many_rounds) {
     }
 }
 
-TEST(CompletionQueue, full_is_an_overrun_and_loses_only_the_newest) {
+TEST_P(EitherUse, full_is_an_overrun_and_loses_only_the_newest) {
     CompletionQueue cq;
-    ASSERT_TRUE(cq.init(3));
+    ASSERT_TRUE(cq.init(3, use));
     for (uint64_t i = 0; i < cq.capacity(); ++i) ASSERT_TRUE(push(cq, completion(i)));
     EXPECT_FALSE(push(cq, completion(99)));
     EXPECT_EQ(poll_all(cq), (std::vector<uint64_t>{0, 1, 2, 3}));
@@ -119,6 +125,23 @@ TEST(CompletionQueue, forget_drops_one_queue_pairs_completions) {
         if (i % 2 == 0) cq.forget(1);
         EXPECT_EQ(poll_all(cq).size(), i % 2);
     }
+}
+
+TEST(CompletionQueue, one_worker_and_a_polling_thread) {
+    constexpr uint64_t kCompletions = 200'000;
+    CompletionQueue cq;
+    ASSERT_TRUE(cq.init(20, {.one_producer = true, .never_armed = true}));
+    std::thread worker([&] {
+        for (uint64_t i = 0; i < kCompletions; ++i)
+            while (!push(cq, completion(i))) std::this_thread::yield();
+    });
+    uint64_t next = 0;
+    while (next < kCompletions) {
+        const std::vector<uint64_t> ids = poll_all(cq, 5);
+        for (const uint64_t id : ids) EXPECT_EQ(id, next++);
+        if (ids.empty()) std::this_thread::yield();
+    }
+    worker.join();
 }
 
 // Two workers produce, one thread polls. The ring has room for everything at any moment, so no push may fail.
