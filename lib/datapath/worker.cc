@@ -218,7 +218,7 @@ void WorkerCore::hand_over_copies(rte_mbuf* mbuf, uint16_t port, const wire::Gid
     for (uint16_t worker = 0; worker < workers_->size(); ++worker) {
         const auto& members = shared_.queue_pairs.attachments();
         if (worker == index_ || std::none_of(members.begin(), members.end(), [&](const auto& member) {
-                return member.group == group && member.qp->worker == worker;
+                return member.group == group && member.qp->port == port && member.qp->worker == worker;
             }))
             continue;
         if (rte_mbuf* copy = rte_pktmbuf_copy(mbuf, sink_.pool(), 0, UINT32_MAX)) hand_over(copy, port, worker);
