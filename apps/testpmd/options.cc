@@ -176,7 +176,8 @@ Options parse(int argc, char** argv) {
     try {
         std::vector<std::string> words(std::reverse_iterator(argv + argc), std::reverse_iterator(argv + first));
         for (const std::string& word : words)  // CLI11 takes the next word for what is behind its =
-            if (word.starts_with("--") && word.ends_with('=')) refuse(word.substr(0, word.size() - 1) + ": is empty");
+            if (word.starts_with("--") && word.find('=') == word.size() - 1)
+                refuse(word.substr(0, word.size() - 1) + ": is empty");
         app.parse(words);
     } catch (const CLI::CallForHelp& help) {
         std::exit(app.exit(help));

@@ -58,7 +58,7 @@ void remove_stale_socket(const std::string& port) {
     if (path.empty() || path.size() >= sizeof address.sun_path) return;
     address.sun_family = AF_UNIX;
     path.copy(address.sun_path, path.size());
-    const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno == ECONNREFUSED)
         unlink(path.c_str());
     close(probe);

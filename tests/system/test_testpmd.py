@@ -236,6 +236,7 @@ def wrong_options():
     refused(["--log-level=lib.eal:debug", "--", "--config", config, "--gid-index", "200"], 1, "EAL: Detected NUMA nodes")
     refused(["--", "--config", config, "--json", "/nonexistent/x"], 1, "--json")
     refused(["--", "--config", config, "--pcap", "/nonexistent/x"], 1, "--pcap")
+    refused(["--", "--config", config, "--pcap=/nonexistent/x="], 1, "--pcap")  # not empty
     bad = SCRATCH / f"{unique()}.toml"
     bad.write_text('[[device]]\nport = "net_null0"\naddresses = ["10.0.0.1/24"]\nmtu = 7\n')
     refused(["--", "--config", bad], 1, "device[0].mtu", f"{bad}:4")
