@@ -172,10 +172,14 @@ void Device::renew(transport::Path& path, const wire::Gid& neighbour) {
     }
 }
 
+void Device::renew(transport::Path& path) {
+    renew(path, neighbours_->next_hop(path.flow.dst));
+}
+
 void Device::keep(transport::Path& path) {
     const std::lock_guard lock(handles_mutex_);
     handles_.insert(&path);
-    renew(path, neighbours_->next_hop(path.flow.dst));  // it may have moved since the path was resolved
+    renew(path);
 }
 
 void Device::forget(transport::Path& path) {

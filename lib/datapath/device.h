@@ -74,6 +74,8 @@ class Device {
     bool receives(const wire::Flow& flow) const;
     // Puts the MAC of the path's next hop into it again, if that is `neighbour`. Only while no worker runs.
     void renew(transport::Path& path, const wire::Gid& neighbour);
+    // The same, of a path that was resolved before it could be renewed. Only while no worker reads it.
+    void renew(transport::Path& path);
     void renew_handles(const wire::Gid& neighbour);  // the same, of all address handles
 
   private:

@@ -130,7 +130,10 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
     // An error may have overtaken us while the path was being resolved.
     if (t.state != before) return EINVAL;
     apply(t, merged, mask);
-    if (path) t.path = *path;
+    if (path) {
+        t.path = *path;
+        qp.owner->owner->port->renew(t.path);  // the neighbour may have moved while the peer was asked
+    }
     if (connects) {
         t.priority = qp.runtime->config().priorities[merged.ah_attr.sl];
         worker.start_receiving(t, has(IBV_QP_RQ_PSN) ? attr->rq_psn & transport::Psn::kMask : 0, multipath);
