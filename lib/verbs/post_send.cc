@@ -60,8 +60,8 @@ int fill(const QueuePair& qp, const ibv_send_wr& wr, SendWqe& wqe) {
         return fill_bind(wqe, wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
     }
     if (qp.type == IBV_QPT_UD) {
-        if (wr.wr.ud.ah == nullptr) return EINVAL;
-        wqe.path = &from(wr.wr.ud.ah).path;
+        wqe.path = wr.wr.ud.ah != nullptr ? &from(wr.wr.ud.ah).path : nullptr;
+        if (!is_addressed(qp, wqe.path)) return EINVAL;
         wqe.remote_qpn = wr.wr.ud.remote_qpn;
         wqe.remote_qkey = effective_qkey(qp, wr.wr.ud.remote_qkey);
     } else if (wqe.is_atomic()) {

@@ -14,7 +14,7 @@ using transport::SendWqe;
 void finish_current(Qp& qp) {
     if (qp.wr_current == nullptr) return;
     const SendWqe& wqe = *qp.wr_current;
-    const bool addressed = qp.transport.type != IBV_QPT_UD || wqe.path != nullptr;
+    const bool addressed = qp.transport.type != IBV_QPT_UD || is_addressed(qp.transport, wqe.path);
     if (qp.wr_error == 0 && (!addressed || check_request(wqe) != 0)) qp.wr_error = EINVAL;
 }
 

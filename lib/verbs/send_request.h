@@ -56,6 +56,11 @@ inline int fill_bind(transport::SendWqe& wqe, ibv_mw* mw, uint32_t rkey, const i
     return 0;
 }
 
+// Whether a UD request says where to, by an address handle of the QP's own device.
+inline bool is_addressed(const transport::QueuePair& qp, const transport::Path* path) {
+    return path != nullptr && path->port == qp.port;
+}
+
 // What can only be judged when a request has all its parts. Returns 0 or EINVAL.
 inline int check_request(const transport::SendWqe& wqe) {
     if (wqe.is_atomic()) return wqe.length == sizeof(uint64_t) && !wqe.is_inline() ? 0 : EINVAL;

@@ -70,6 +70,12 @@ TEST_F(PostTest, OpcodesByType) {
     ibv_send_wr unaddressed = request(IBV_WR_SEND, 8);
     unaddressed.wr.ud.ah = nullptr;
     refused(ud, unaddressed);
+    ibv_ah_attr address = own_address();
+    ibv_send_wr elsewhere = unaddressed;
+    elsewhere.wr.ud.ah = ibv_create_ah(pd_, &address);
+    ++from(elsewhere.wr.ud.ah).path.port;  // as if of another device
+    refused(ud, elsewhere);
+    EXPECT_EQ(ibv_destroy_ah(elsewhere.wr.ud.ah), 0);
     init = init_attr(IBV_QPT_UC);
     ibv_qp* uc = ibv_create_qp(pd_, &init);
     refused(uc, request(IBV_WR_SEND, 8));  // still in RESET
