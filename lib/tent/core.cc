@@ -64,8 +64,8 @@ bool Core::round(uint64_t now_ns) {
 }
 
 void Core::begin(Task& task, uint64_t now_ns) {
-    unfinished_.fetch_add(1);  // in order with what Background::wake() looks at
-    task.peer->tasks.fetch_add(1, std::memory_order_relaxed);
+    tasks_.begin();  // in order with what Background::wake() looks at
+    task.peer->tasks.begin();
     if (slots_ != nullptr) slots_->add_pending(task.priority, task.bytes, now_ns);
 }
 
@@ -187,11 +187,11 @@ void Core::finish_one(Task& task) {
         counters.bytes += task.bytes;
     }
     if (slots_ != nullptr) slots_->remove_pending(task.priority, task.bytes, monotonic_ns());
-    unfinished_.fetch_sub(1, std::memory_order_relaxed);
-    task.peer->tasks.fetch_sub(1, std::memory_order_relaxed);
+    tasks_.finish();
+    task.peer->tasks.finish();
+    if (task.peer->is_file()) task.segment.reset();
     task.peer.reset();
     task.local.reset();
-    task.segment.reset();
     const std::shared_ptr<Announcement> announcement = std::move(task.announcement);
     Batch& batch = *task.batch;
     task.state.store(state, std::memory_order_release);

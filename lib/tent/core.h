@@ -72,7 +72,7 @@ class Core {
     // A round of the background thread. Returns whether anything moved; `*deadline_ns`: when there is work again.
     bool background_round(uint64_t* deadline_ns);
     uint64_t drives() const { return drives_.load(std::memory_order_relaxed); }  // by the program's threads
-    uint64_t unfinished() const { return unfinished_.load(); }  // tasks
+    uint64_t unfinished() const { return tasks_.unfinished(); }
 
     // A task is about to be queued. Any thread.
     void begin(Task& task, uint64_t now_ns);
@@ -124,7 +124,8 @@ class Core {
 
     std::mutex drive_;
     std::atomic<uint32_t> waiting_{0};  // for the lock: those who only poll leave it to them
-    std::atomic<uint64_t> drives_{0}, unfinished_{0};
+    std::atomic<uint64_t> drives_{0};
+    TaskCount tasks_;
     uint64_t latest_ns_ = 0;  // nothing was stamped later with the lock
     uint32_t polls_ = 0;
     // Slices that were given back in this round.

@@ -87,7 +87,7 @@ Status Engine::open() {
         io_uring_ = io_uring.get();
         backend(Transport::kIoUring) = std::move(io_uring);
     }
-    if (config.enable_shm) backend(Transport::kShm) = std::make_unique<ShmBackend>(core_, machine_);
+    if (config.enable_shm) backend(Transport::kShm) = std::make_unique<ShmBackend>(core_);
     if (config.enable_tcp) {
         backend(Transport::kTcp) = std::make_unique<TcpBackend>(core_);
         const std::string error = tcp_server_.start(config.rpc_server_hostname);

@@ -57,24 +57,24 @@ uint64_t Engine::allocate_batch(size_t capacity) {
         batch->capacity = static_cast<uint32_t>(capacity);
     }
     batch->limit = static_cast<uint32_t>(capacity);
-    batch->submitted.store(0);
-    batch->users.store(1);
-    batch->freed.store(false);
-    const uint64_t id = batch->id.load() + kBatches;  // another one each time, never 0
-    batch->id.store(id);
+    batch->submitted.store(0, std::memory_order_relaxed);
+    batch->users.store(Batch::kProgram, std::memory_order_relaxed);
+    const uint64_t id = batch->id.load(std::memory_order_relaxed) + kBatches;  // another one each time, never 0
+    batch->id.store(id, std::memory_order_release);
     return id;
 }
 
 Batch* Engine::find_batch(uint64_t id) const {
     Batch* batch = batches_[id % kBatches].load();
-    return batch != nullptr && batch->id.load() == id && !batch->freed.load() ? batch : nullptr;
+    return batch != nullptr && batch->id.load() == id && (batch->users.load() & Batch::kProgram) != 0 ? batch : nullptr;
 }
 
 Status Engine::free_batch(uint64_t id) {
     Batch* batch = find_batch(id);
     if (batch == nullptr) return bad_batch(id);
-    if (batch->freed.exchange(true)) return bad_batch(id);  // by another thread
-    if (batch->users.fetch_sub(1) == 1) core_.recycle(*batch);
+    const uint32_t users = batch->users.fetch_and(~Batch::kProgram);
+    if ((users & Batch::kProgram) == 0) return bad_batch(id);  // by another thread
+    if (users == Batch::kProgram) core_.recycle(*batch);
     return {};
 }
 
@@ -101,7 +101,7 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
     }
     Status status = peers_.find(request.target, &task->peer);
     if (!status.ok()) return status;
-    task->segment = task->peer->segment();
+    if (!task->peer->is_current(task->segment)) task->segment = task->peer->segment();
     task->remote = task->segment->find(request.target_offset, request.length);
     if (task->remote == nullptr || (task->peer->stale.load(std::memory_order_relaxed) && task->peer->stale.exchange(false))) {
         status = peers_.refresh(task->peer);
@@ -133,7 +133,7 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
     Question& context = task->context;
     context = {};
     context.segment_type = task->peer->is_file() ? SegmentType::kFile : SegmentType::kMemory;
-    context.same_machine = task->segment->machine == machine_;
+    context.same_machine = task->segment->same_machine;
     context.bytes = request.length;
     context.priority = *priority;
     context.hint = static_cast<Transport>(request.transport_hint);
@@ -172,7 +172,8 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
     uint64_t total = 0;
     if (status.ok()) {
         // Not so much that slices become larger than a block.
-        if (core_.config().merge_requests) merge_neighbours(tasks, kMaxSlicesPerRequest * core_.config().rdma.block_size);
+        if (core_.config().merge_requests && tasks.size() > 1)
+            merge_neighbours(tasks, kMaxSlicesPerRequest * core_.config().rdma.block_size);
         for (const Task& task : tasks)
             if (!task.is_led) total += plan(task).count;
     }
@@ -276,7 +277,7 @@ Status Engine::task_status(uint64_t id, size_t task, TaskStatus* out) {
 Status Engine::overall_status(uint64_t id, TaskStatus* out) {
     const Batch* batch = find_batch(id);
     if (batch == nullptr) return bad_batch(id);
-    if (batch->users.load() > 1) core_.try_drive();
+    if (batch->users.load() != Batch::kProgram) core_.try_drive();
     // The worst, once all are final.
     constexpr TransferState kFromWorst[] = {TransferState::kFailed, TransferState::kTimeout, TransferState::kCanceled,
                                             TransferState::kInvalid, TransferState::kCompleted};

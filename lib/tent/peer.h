@@ -19,6 +19,21 @@
 
 namespace rove::tent {
 
+// How many have begun, which any thread counts, and how many are finished, which the holder of the drive lock does, without a locked
+// operation.
+class TaskCount {
+  public:
+    void begin() { begun_.fetch_add(1); }
+    void finish() { finished_.store(finished_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+    uint64_t unfinished() const {
+        const uint64_t finished = finished_.load();  // first: never more than have begun
+        return begun_.load() - finished;
+    }
+
+  private:
+    std::atomic<uint64_t> begun_{0}, finished_{0};
+};
+
 class Peer {
   public:
     // A file has no address: there is no process to ask.
@@ -40,7 +55,12 @@ class Peer {
     void set_segment(std::shared_ptr<const SegmentDesc> segment) {
         const std::lock_guard lock(mutex_);
         segment_ = std::move(segment);
+        current_.store(segment_.get());
         known_.store(true);
+    }
+    // Whether segment() would be this one: spares the lock. Whoever has it keeps another one from its place in memory.
+    bool is_current(const std::shared_ptr<const SegmentDesc>& segment) const {
+        return segment != nullptr && segment.get() == current_.load(std::memory_order_acquire);
     }
     bool known() const { return known_.load(std::memory_order_acquire); }
 
@@ -62,7 +82,7 @@ class Peer {
     std::atomic<bool> gone{false};
     // It refused an access that its descriptor allows: what we know is out of date.
     std::atomic<bool> stale{false};
-    std::atomic<uint32_t> tasks{0};    // under way
+    TaskCount tasks;  // under way
     std::atomic<uint32_t> handles{0};  // given to the program and not closed
     uint64_t asked_ns = 0;             // when its process was last looked for (Peers)
 
@@ -72,6 +92,7 @@ class Peer {
     ControlClient control_;
     mutable std::mutex mutex_;
     std::shared_ptr<const SegmentDesc> segment_;
+    std::atomic<const SegmentDesc*> current_{nullptr};  // `segment_`
     std::atomic<bool> known_{false};
     int lease_ = -1;
     std::array<std::unique_ptr<Channel>, kTransports> channels_;

@@ -35,6 +35,7 @@ Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
     if (peer.is_file()) {
         SegmentDesc segment;
         segment.machine = machine_;
+        segment.same_machine = true;
         Status status = describe_file(peer.name(), &segment);
         if (status.ok()) *out = std::make_shared<const SegmentDesc>(std::move(segment));
         return status;
@@ -51,6 +52,7 @@ Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
         return {Code::kRpcServiceError, "segment '" + peer.name() + "': " + peer.control().address() + " is now segment '" +
                                             segment->name + "'"};
     }
+    segment->same_machine = segment->machine == machine_;
     *out = std::make_shared<const SegmentDesc>(std::move(*segment));
     return {};
 }
@@ -195,7 +197,7 @@ void Peers::tidy() {
         closing = closing_;
     }
     for (const auto& peer : closing) {
-        if (peer->tasks.load() != 0) continue;
+        if (peer->tasks.unfinished() != 0) continue;
         bool idle = true;
         core_.with_lock([&] {
             for (size_t i = 0; i < kTransports; ++i) {

@@ -19,9 +19,7 @@ Queued* PriorityQueues::List::take_first() {
     return entry;
 }
 
-PriorityQueues::PriorityQueues(const QueueConfig& config) : config_(config) {
-    for (Arrivals& arrivals : arrivals_) arrivals.room.store(config.capacity, std::memory_order_relaxed);
-}
+PriorityQueues::PriorityQueues(const QueueConfig& config) : config_(config) {}
 
 Status PriorityQueues::submit(std::span<Queued* const> batch, uint64_t now_ns) {
     struct Chain {
@@ -46,11 +44,12 @@ Status PriorityQueues::submit(std::span<Queued* const> batch, uint64_t now_ns) {
     for (uint8_t priority = 0; priority < kPriorities; ++priority) {
         const uint32_t wanted = chains[priority].count;
         if (wanted == 0) continue;
-        const int64_t room = arrivals_[priority].room.fetch_sub(wanted, std::memory_order_relaxed);
+        const int64_t before = arrivals_[priority].submitted.fetch_add(wanted, std::memory_order_relaxed);
+        const int64_t room = config_.capacity - (before - taken_[priority].load(std::memory_order_relaxed));
         if (room >= wanted) continue;
         // Another batch may meanwhile be refused for room that this one gives back.
         for (uint8_t undo = 0; undo <= priority; ++undo)
-            arrivals_[undo].room.fetch_add(chains[undo].count, std::memory_order_relaxed);
+            arrivals_[undo].submitted.fetch_sub(chains[undo].count, std::memory_order_relaxed);
         rejected_.fetch_add(1, std::memory_order_relaxed);
         return {Code::kTooManyRequests, "the queue of priority " + std::string(name(static_cast<Priority>(priority))) +
                                             " has room for " + std::to_string(std::max<int64_t>(room, 0)) + " of " +
@@ -102,7 +101,7 @@ Queued* PriorityQueues::pop(uint8_t allowed, uint64_t now_ns) {
         served_ns_[level] = now_ns;
         Queued* entry = next->take_first();
         --listed_;
-        arrivals_[index(entry->priority)].room.fetch_add(1, std::memory_order_relaxed);
+        count_taken(index(entry->priority), 1);
         return entry;
     }
     return nullptr;
@@ -116,7 +115,7 @@ bool PriorityQueues::empty() const {
 
 void PriorityQueues::requeue(Queued* entry, uint64_t now_ns) {
     const uint8_t priority = index(entry->priority);
-    arrivals_[priority].room.fetch_sub(1, std::memory_order_relaxed);
+    count_taken(priority, -1);
     collect(priority);  // what was submitted before stays in front
     ++listed_;
     append(entry, priority, now_ns);
@@ -147,9 +146,15 @@ void PriorityQueues::promote_level(uint8_t level, uint64_t now_ns) {
     }
 }
 
+void PriorityQueues::count_taken(uint8_t priority, int64_t by) {
+    std::atomic<int64_t>& taken = taken_[priority];
+    taken.store(taken.load(std::memory_order_relaxed) + by, std::memory_order_relaxed);
+}
+
 uint32_t PriorityQueues::depth(Priority priority) const {
-    const int64_t free = arrivals_[index(priority)].room.load(std::memory_order_relaxed);
-    return static_cast<uint32_t>(config_.capacity - free);
+    const int64_t taken = taken_[index(priority)].load(std::memory_order_relaxed);
+    const int64_t submitted = arrivals_[index(priority)].submitted.load(std::memory_order_relaxed);
+    return static_cast<uint32_t>(submitted - taken);
 }
 
 uint64_t PriorityQueues::promoted(Priority priority) const {

@@ -73,10 +73,11 @@ class PriorityQueues {
     // What submitters share, by priority.
     struct alignas(64) Arrivals {
         std::atomic<Queued*> newest{nullptr};
-        std::atomic<int64_t> room{0};  // entries; negative after requeue() into a full queue
+        std::atomic<int64_t> submitted{0};  // entries
     };
 
     void collect(uint8_t priority);
+    void count_taken(uint8_t priority, int64_t by);
     void append(Queued* entry, uint8_t level, uint64_t now_ns);
     void promote_level(uint8_t level, uint64_t now_ns);
 
@@ -86,6 +87,8 @@ class PriorityQueues {
     std::array<uint64_t, kPriorities> served_ns_{};                  // when something of a level was last taken
     uint64_t checked_ns_ = 0;
     size_t listed_ = 0;  // entries in levels_
+    // Entries, by own priority: taken, less those put back. The worker's alone, so that no locked operation counts them.
+    std::array<std::atomic<int64_t>, kPriorities> taken_{};
     std::array<std::atomic<uint64_t>, kPriorities> promoted_{};
     std::atomic<uint64_t> rejected_{0};
 };

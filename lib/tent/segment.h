@@ -41,6 +41,7 @@ struct SegmentDesc {
     std::string name;
     uint64_t instance = 0;       // of the process: another after a restart
     std::string machine;         // boot id: equal on the same machine
+    bool same_machine = false;   // as ours: does not travel
     uint32_t pid = 0;            // on that machine
     std::string data_address;    // host:port of the tcp transport, "" without
     std::vector<DeviceDesc> devices;

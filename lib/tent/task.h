@@ -28,7 +28,7 @@ struct Task;
 
 enum class Direction : uint8_t { kRead, kWrite };
 
-struct Slice : Queued {
+struct alignas(64) Slice : Queued {
     Task* task = nullptr;
     Task* part = nullptr;  // the first request of which it has bytes: `task`, or one that was merged into that
     uint8_t* local = nullptr;
@@ -60,44 +60,44 @@ struct Announcement {
     uint32_t tasks_left = 0;  // until all are complete
 };
 
-struct Task {
+// What a completion needs comes first, in two cache lines: the data of the requests under way has driven them out of the near caches.
+struct alignas(64) Task {
     Batch* batch = nullptr;
+    std::atomic<TransferState> state{TransferState::kInitial};
     Direction direction = Direction::kRead;
     Priority priority = Priority::kHigh;
-    uint8_t* source = nullptr;
-    uint64_t target = 0;  // the peer's address, or the offset in a file
-    uint64_t bytes = 0;
-    uint64_t deadline_ns = 0;
-    std::shared_ptr<LocalBuffer> local;
-    std::shared_ptr<const SegmentDesc> segment;
-    const BufferDesc* remote = nullptr;  // of `segment`
-    std::shared_ptr<Peer> peer;
-    std::shared_ptr<Announcement> announcement;
-
-    Task* next_part = nullptr;  // merged (merging.h): the request that continues this one
-    bool is_led = false;        // it continues another
-
-    Question context;
-    Selection selection;
-    uint32_t failovers = 0;  // transports that it was moved away from
-
+    std::atomic<bool> canceled{false};
+    bool failed = false, timed_out = false;
+    bool is_led = false;  // it continues another (next_part)
     uint32_t slices_left = 0;
     uint32_t fences = 0;  // connections that must be closed at the peer before this is reported complete (rdma/connection.h)
-    bool failed = false, timed_out = false;
-    std::atomic<bool> canceled{false};
-    std::atomic<TransferState> state{TransferState::kInitial};
+    uint64_t target = 0;  // the peer's address, or the offset in a file
+    uint64_t bytes = 0;
     std::atomic<uint64_t> transferred{0};
+    uint64_t deadline_ns = 0;
+    Task* next_part = nullptr;  // merged (merging.h): the request that continues this one
+
+    std::shared_ptr<LocalBuffer> local;
+    std::shared_ptr<Peer> peer;
+    std::shared_ptr<Announcement> announcement;
+    Selection selection;
+
+    uint8_t* source = nullptr;
+    std::shared_ptr<const SegmentDesc> segment;  // stays, unless it is a file's: most often the next request needs it again
+    const BufferDesc* remote = nullptr;          // of `segment`
+    Question context;
+    uint32_t failovers = 0;  // transports that it was moved away from
 };
 
-struct Batch {
+struct alignas(64) Batch {
     std::atomic<uint64_t> id{0};
     std::unique_ptr<Task[]> tasks;
-    uint32_t capacity = 0;  // of `tasks`
-    uint32_t limit = 0;     // tasks that the program asked for
-    std::mutex submitting;                // one submit at a time
+    uint32_t capacity = 0;                // of `tasks`
+    uint32_t limit = 0;                   // tasks that the program asked for
     std::atomic<uint32_t> submitted{0};   // tasks
-    std::atomic<uint32_t> users{0};       // the program, and tasks under way: the last of them recycles it
-    std::atomic<bool> freed{false};       // by the program
+    std::atomic<uint32_t> users{0};       // kProgram, and the number of tasks under way: the last of them recycles it
+    std::mutex submitting;                // one submit at a time
+    static constexpr uint32_t kProgram = 1u << 31;  // the program has not freed it
 };
 
 // Slices that nobody uses. The lock is taken once for many.

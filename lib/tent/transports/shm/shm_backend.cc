@@ -75,7 +75,7 @@ void ShmChannel::abandon(uint64_t now_ns) {
 }
 
 std::unique_ptr<Channel> ShmBackend::open(Peer& peer, uint64_t) {
-    if (peer.segment()->machine != machine_ || peer.is_file()) return nullptr;
+    if (!peer.segment()->same_machine || peer.is_file()) return nullptr;
     auto channel = std::make_unique<ShmChannel>(core_, peer);
     channels_.push_back(channel.get());
     return channel;

@@ -38,7 +38,7 @@ class ShmChannel : public Channel {
 
 class ShmBackend : public Backend {
   public:
-    ShmBackend(Core& core, std::string machine) : core_(core), machine_(std::move(machine)) {}
+    explicit ShmBackend(Core& core) : core_(core) {}
 
     std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
     void forget(Channel& channel) override;
@@ -48,7 +48,6 @@ class ShmBackend : public Backend {
 
   private:
     Core& core_;
-    const std::string machine_;
     std::vector<ShmChannel*> channels_;
 };
 
