@@ -71,10 +71,7 @@ Status Engine::open() {
     std::random_device random;
     core_.set_instance(uint64_t{random()} << 31 | random());  // fits what JSON readers elsewhere take for a number
     machine_ = boot_id();
-    core_.recycle = [this](Batch& batch) {
-        const std::lock_guard lock(batch_mutex_);
-        free_batches_.push_back(&batch);
-    };
+    core_.recycle = [this](Batch& batch) { recycle(batch); };
     core_.announce = [this](std::shared_ptr<Announcement> announcement) {
         core_.jobs().add([this, announcement = std::move(announcement)] { announce(announcement); });
     };

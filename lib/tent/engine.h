@@ -117,6 +117,9 @@ class Engine {
 
     Status add_memory(std::shared_ptr<LocalBuffer> buffer);
     Batch* find_batch(uint64_t id) const;
+    Batch* take_free_batch();  // null: there is none
+    Batch* new_batch();        // null: there are kBatches
+    void recycle(Batch& batch);
     Status prepare(const TransferRequest& request, uint64_t now_ns, Task* task);
     SlicePlan plan(const Task& leader) const;
     void announce(const std::shared_ptr<Announcement>& announcement);
@@ -139,9 +142,12 @@ class Engine {
     std::map<void*, SharedMemory> allocated_;
 
     std::array<std::atomic<Batch*>, kBatches> batches_{};
-    std::mutex batch_mutex_;
+    std::mutex batch_mutex_;  // for new ones
     std::vector<std::unique_ptr<Batch>> all_batches_;
-    std::vector<Batch*> free_batches_;
+    // Slot + 1 of the batch that was recycled last, and above it how often that has changed: whoever takes it sees that nobody else has.
+    std::atomic<uint64_t> free_batches_{0};
+    static constexpr uint64_t kSlotMask = 0xFFFF, kChange = kSlotMask + 1;
+    static_assert(kBatches <= kSlotMask);
 
     std::unique_ptr<Metrics> metrics_;
 

@@ -36,22 +36,40 @@ std::string range(uint64_t start, uint64_t length) {
 
 }  // namespace
 
+Batch* Engine::take_free_batch() {
+    uint64_t free = free_batches_.load(std::memory_order_acquire);
+    while ((free & kSlotMask) != 0) {
+        Batch* batch = batches_[(free & kSlotMask) - 1].load(std::memory_order_relaxed);
+        const uint64_t next = batch->next_free.load(std::memory_order_relaxed);
+        if (free_batches_.compare_exchange_weak(free, ((free & ~kSlotMask) + kChange) | next, std::memory_order_acquire)) return batch;
+    }
+    return nullptr;
+}
+
+Batch* Engine::new_batch() {
+    const std::lock_guard lock(batch_mutex_);
+    if (all_batches_.size() == kBatches) return nullptr;
+    const auto slot = static_cast<uint32_t>(all_batches_.size());
+    Batch* batch = all_batches_.emplace_back(std::make_unique<Batch>()).get();
+    batch->slot = slot;
+    batch->id.store(slot);
+    batches_[slot].store(batch);
+    return batch;
+}
+
+void Engine::recycle(Batch& batch) {
+    uint64_t free = free_batches_.load(std::memory_order_relaxed), with;
+    do {
+        batch.next_free.store(static_cast<uint32_t>(free & kSlotMask), std::memory_order_relaxed);
+        with = ((free & ~kSlotMask) + kChange) | (batch.slot + 1);
+    } while (!free_batches_.compare_exchange_weak(free, with, std::memory_order_release, std::memory_order_relaxed));
+}
+
 uint64_t Engine::allocate_batch(size_t capacity) {
     if (capacity == 0 || capacity > kMaxBatchTasks) return 0;
-    const std::lock_guard lock(batch_mutex_);
-    Batch* batch;
-    uint64_t slot;
-    if (!free_batches_.empty()) {
-        batch = free_batches_.back();
-        free_batches_.pop_back();
-        slot = batch->id.load() % kBatches;
-    } else {
-        if (all_batches_.size() == kBatches) return 0;
-        slot = all_batches_.size();
-        batch = all_batches_.emplace_back(std::make_unique<Batch>()).get();
-        batch->id.store(slot);
-        batches_[slot].store(batch);
-    }
+    Batch* batch = take_free_batch();
+    if (batch == nullptr) batch = new_batch();
+    if (batch == nullptr) return 0;
     if (batch->capacity < capacity) {
         batch->tasks = std::make_unique<Task[]>(capacity);
         batch->capacity = static_cast<uint32_t>(capacity);

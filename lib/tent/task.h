@@ -96,6 +96,8 @@ struct alignas(64) Batch {
     uint32_t limit = 0;                   // tasks that the program asked for
     std::atomic<uint32_t> submitted{0};   // tasks
     std::atomic<uint32_t> users{0};       // kProgram, and the number of tasks under way: the last of them recycles it
+    uint32_t slot = 0;                    // in the engine's table
+    std::atomic<uint32_t> next_free{0};   // slot + 1 of the next one that nobody uses; 0: none
     std::mutex submitting;                // one submit at a time
     static constexpr uint32_t kProgram = 1u << 31;  // the program has not freed it
 };
