@@ -173,7 +173,7 @@ TEST_P(Mutations, KnownFlowChangesNothing) {
     for (int round = 0; round < 400; ++round) {
         for (Frame frame : frames) {
             for (unsigned change = random() % 3; change; --change)
-                frame[random() % 66] ^= static_cast<uint8_t>(1u << random() % 8);
+                frame[random() % std::min<size_t>(frame.size(), 66)] ^= static_cast<uint8_t>(1u << random() % 8);
             if (random() % 2 && frame[12] == 8) fix_ipv4_checksum(frame);
             if (random() % 4 == 0) frame.resize(random() % frame.size());
             const auto copy = std::make_unique<uint8_t[]>(frame.size());
