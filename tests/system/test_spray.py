@@ -44,8 +44,9 @@ def two_rails():
     check(high["reads"] + high["writes"] < low["reads"] + low["writes"], str(said))
     check(0.2 < (high["reads"] + low["reads"]) / 301 < 0.6 and 0 < high["p50_us"] <= high["p99_us"] <= high["most_us"], str(said))
     for rail in ("rove0", "rove1"):
-        check(said["ports"][rail]["share"] > 0.05 and said["ports"][rail]["tx_frames"] == theirs["ports"][rail]["rx_frames"],
-              f"{said}\n{theirs}")
+        # The target looks later: a packet that it had sent again, because we were off our core, has had its ACK by then.
+        later = theirs["ports"][rail]["rx_frames"] - said["ports"][rail]["tx_frames"]
+        check(said["ports"][rail]["share"] > 0.05 and 0 <= later <= 4, f"{said}\n{theirs}")
 
 
 def options():
