@@ -200,24 +200,15 @@ ParseError parse_transport(const Layers& layers, ParsedFrame& out) {
 
 const char* to_string(ParseError error) {
     switch (error) {
-        case ParseError::kNone:
-            return "none";
-        case ParseError::kNotRoce:
-            return "not_roce";
-        case ParseError::kTruncated:
-            return "truncated";
-        case ParseError::kIpHeader:
-            return "ip_header";
-        case ParseError::kUdp:
-            return "udp";
-        case ParseError::kBthVersion:
-            return "bth_version";
-        case ParseError::kOpcode:
-            return "opcode";
-        case ParseError::kPadding:
-            return "padding";
-        case ParseError::kIcrc:
-            return "icrc";
+        case ParseError::kNone: return "none";
+        case ParseError::kNotRoce: return "not_roce";
+        case ParseError::kTruncated: return "truncated";
+        case ParseError::kIpHeader: return "ip_header";
+        case ParseError::kUdp: return "udp";
+        case ParseError::kBthVersion: return "bth_version";
+        case ParseError::kOpcode: return "opcode";
+        case ParseError::kPadding: return "padding";
+        case ParseError::kIcrc: return "icrc";
     }
     return "unknown";
 }
