@@ -4,14 +4,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <mutex>
 #include <utility>
 
 namespace rove::tent {
 
 void Core::try_drive() {
     drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    if (waiting_.load(std::memory_order_relaxed) != 0) return;
-    std::unique_lock lock(drive_, std::try_to_lock);
+    const std::unique_lock lock(drive_, std::try_to_lock);
     if (!lock.owns_lock()) return;
     // Most looks find nothing: for them not even the clock is read, and some are taken at a call, which costs more than they do.
     // Whoever drives so seldom that this matters has the background thread.
@@ -24,8 +24,7 @@ void Core::try_drive() {
 }
 
 void Core::try_dispatch(uint32_t transports, uint64_t now_ns) {
-    if (waiting_.load(std::memory_order_relaxed) != 0) return;
-    std::unique_lock lock(drive_, std::try_to_lock);
+    const std::unique_lock lock(drive_, std::try_to_lock);
     if (!lock.owns_lock()) return;
     latest_ns_ = std::max(now_ns, latest_ns_);  // somebody may have read the clock after us
     for (; transports != 0; transports &= transports - 1)
@@ -33,9 +32,7 @@ void Core::try_dispatch(uint32_t transports, uint64_t now_ns) {
 }
 
 void Core::with_lock(const std::function<void()>& work) {
-    waiting_.fetch_add(1, std::memory_order_relaxed);
     const std::lock_guard lock(drive_);
-    waiting_.fetch_sub(1, std::memory_order_relaxed);
     work();
     latest_ns_ = monotonic_ns();
 }
@@ -66,6 +63,7 @@ bool Core::round(uint64_t now_ns) {
 void Core::begin(Task& task, uint64_t now_ns) {
     tasks_.begin();  // in order with what Background::wake() looks at
     task.peer->tasks.begin();
+    task.local->tasks.begin();
     if (slots_ != nullptr) slots_->add_pending(task.priority, task.bytes, now_ns);
 }
 
@@ -189,9 +187,11 @@ void Core::finish_one(Task& task) {
     if (slots_ != nullptr) slots_->remove_pending(task.priority, task.bytes, monotonic_ns());
     tasks_.finish();
     task.peer->tasks.finish();
-    if (task.peer->is_file()) task.segment.reset();
-    task.peer.reset();
-    task.local.reset();
+    task.local->tasks.finish();
+    if (task.peer->is_file()) {  // which is open while somebody knows it
+        task.segment.reset();
+        task.peer.reset();
+    }
     const std::shared_ptr<Announcement> announcement = std::move(task.announcement);
     Batch& batch = *task.batch;
     task.state.store(state, std::memory_order_release);

@@ -12,10 +12,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "datapath/drive_lock.h"
 #include "tent/backend.h"
 #include "tent/config.h"
 #include "tent/control/jobs.h"
@@ -122,8 +122,7 @@ class Core {
     std::optional<TransportSelector> selector_;
     std::array<std::unique_ptr<Backend>, kTransports> backends_;
 
-    std::mutex drive_;
-    std::atomic<uint32_t> waiting_{0};  // for the lock: those who only poll leave it to them
+    datapath::DriveLock drive_;
     std::atomic<uint64_t> drives_{0};
     TaskCount tasks_;
     uint64_t latest_ns_ = 0;  // nothing was stamped later with the lock

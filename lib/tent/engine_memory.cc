@@ -68,8 +68,7 @@ Status Engine::unregister_memory(void* address, uint64_t length) {
     const std::lock_guard lock(registering_);
     auto buffer = memory_.exact(reinterpret_cast<uint64_t>(address), length);
     if (buffer == nullptr) return {Code::kAddressNotRegistered, "memory " + place(address, length) + " is not registered"};
-    constexpr long kTableAndUs = 2;
-    if (buffer->registrations == 1 && buffer.use_count() > kTableAndUs)
+    if (buffer->registrations == 1 && buffer->is_used())
         return {Code::kInvalidArgument, "memory " + place(address, length) + " is used by requests under way"};
     if (--buffer->registrations != 0) return {};
     memory_.remove(*buffer);

@@ -112,13 +112,18 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
     const auto source = reinterpret_cast<uint64_t>(request.source);
     if (request.length == 0 || request.length > kMaxRequestBytes)
         return {Code::kInvalidArgument, "length " + std::to_string(request.length) + ": 1 to 2^45 bytes are allowed"};
-    task->local = memory_.find(source, request.length);
+    if (task->memory_change != memory_.change() || task->local == nullptr || !task->local->holds(source, request.length))
+        task->local = memory_.find(source, request.length, &task->memory_change);
     if (task->local == nullptr) {
         return {Code::kAddressNotRegistered, "source " + range(source, request.length) +
                                                  ": not within one registered buffer"};
     }
-    Status status = peers_.find(request.target, &task->peer);
-    if (!status.ok()) return status;
+    Status status;
+    if (task->peers_change != peers_.change() || task->peer == nullptr || task->handle != request.target || !task->peer->is_there()) {
+        status = peers_.find(request.target, &task->peer, &task->peers_change);
+        if (!status.ok()) return status;
+        task->handle = request.target;
+    }
     if (!task->peer->is_current(task->segment)) task->segment = task->peer->segment();
     task->remote = task->segment->find(request.target_offset, request.length);
     if (task->remote == nullptr || (task->peer->stale.load(std::memory_order_relaxed) && task->peer->stale.exchange(false))) {

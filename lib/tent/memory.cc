@@ -23,13 +23,13 @@ constexpr const char* kPrefix = "rove-tent-";
 
 }  // namespace
 
-std::shared_ptr<LocalBuffer> LocalMemory::find(uint64_t address, uint64_t length) const {
+std::shared_ptr<LocalBuffer> LocalMemory::find(uint64_t address, uint64_t length, uint64_t* change) const {
     const std::shared_lock lock(mutex_);
+    if (change != nullptr) *change = change_.load(std::memory_order_relaxed);
     // As SegmentDesc::find(): the first that is looked at holds it, unless buffers overlap.
     for (auto at = buffers_.upper_bound(address); at != buffers_.begin();) {
         --at;
-        const LocalBuffer& buffer = *at->second;
-        if (length <= buffer.length && address - buffer.address <= buffer.length - length) return at->second;
+        if (at->second->holds(address, length)) return at->second;
     }
     return nullptr;
 }
@@ -45,6 +45,7 @@ void LocalMemory::add(std::shared_ptr<LocalBuffer> buffer) {
     const std::lock_guard lock(mutex_);
     const uint64_t address = buffer->address;
     buffers_.emplace(address, std::move(buffer));
+    change_.fetch_add(1);
 }
 
 void LocalMemory::remove(const LocalBuffer& buffer) {
@@ -52,6 +53,7 @@ void LocalMemory::remove(const LocalBuffer& buffer) {
     for (auto [at, end] = buffers_.equal_range(buffer.address); at != end; ++at) {
         if (at->second.get() != &buffer) continue;
         buffers_.erase(at);
+        change_.fetch_add(1);
         return;
     }
 }

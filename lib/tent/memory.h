@@ -4,6 +4,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "tent/status.h"
+#include "tent/task_count.h"
 
 namespace rove::tent {
 
@@ -24,13 +26,22 @@ struct LocalBuffer {
     std::string shm;               // name of the shared memory behind it, "" if it is not
     uint64_t shm_offset = 0;
     uint32_t registrations = 1;  // of the same address and length
+    TaskCount tasks;
+    std::atomic<uint32_t> served{0};  // requests of peers that are being answered by tcp
+
+    bool holds(uint64_t start, uint64_t bytes) const {
+        return bytes <= length && start - address <= length - bytes;
+    }
+    bool is_used() const { return tasks.unfinished() != 0 || served.load() != 0; }
 };
 
 // Any thread: lookups share the lock. Registering is the engine's, which serialises it.
 class LocalMemory {
   public:
-    // The buffer that holds all of [address, address + length), or null.
-    std::shared_ptr<LocalBuffer> find(uint64_t address, uint64_t length) const;
+    // The buffer that holds all of [address, address + length), or null. `*change` is change() when it did.
+    std::shared_ptr<LocalBuffer> find(uint64_t address, uint64_t length, uint64_t* change = nullptr) const;
+    // Another number after each registration and its end: while it is the same, what was found is there.
+    uint64_t change() const { return change_.load(std::memory_order_acquire); }
     // The buffer of exactly this place, or null.
     std::shared_ptr<LocalBuffer> exact(uint64_t address, uint64_t length) const;
     void add(std::shared_ptr<LocalBuffer> buffer);
@@ -39,6 +50,7 @@ class LocalMemory {
 
   private:
     mutable std::shared_mutex mutex_;
+    std::atomic<uint64_t> change_{1};
     std::multimap<uint64_t, std::shared_ptr<LocalBuffer>> buffers_;  // by address
 };
 

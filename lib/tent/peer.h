@@ -15,24 +15,10 @@
 #include "tent/backend.h"
 #include "tent/control/client.h"
 #include "tent/segment.h"
+#include "tent/task_count.h"
 #include "tent/types.h"
 
 namespace rove::tent {
-
-// How many have begun, which any thread counts, and how many are finished, which the holder of the drive lock does, without a locked
-// operation.
-class TaskCount {
-  public:
-    void begin() { begun_.fetch_add(1); }
-    void finish() { finished_.store(finished_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
-    uint64_t unfinished() const {
-        const uint64_t finished = finished_.load();  // first: never more than have begun
-        return begun_.load() - finished;
-    }
-
-  private:
-    std::atomic<uint64_t> begun_{0}, finished_{0};
-};
 
 class Peer {
   public:
@@ -63,6 +49,8 @@ class Peer {
         return segment != nullptr && segment.get() == current_.load(std::memory_order_acquire);
     }
     bool known() const { return known_.load(std::memory_order_acquire); }
+    // Its process, as far as we know.
+    bool is_there() const { return known() && !gone.load(std::memory_order_relaxed); }
 
     // Ends the connection that tells us and the peer that the other lives, and takes another one (-1: none).
     void set_lease(int fd) {
@@ -72,6 +60,10 @@ class Peer {
             ::close(lease_);
         }
         lease_ = fd;
+    }
+    bool has_lease() const {
+        const std::lock_guard lock(mutex_);
+        return lease_ >= 0;
     }
 
     // Null if the transport does not reach it. Set while the peer is opened.

@@ -103,6 +103,7 @@ Status Peers::open(const std::string& name, uint64_t* handle) {
     *handle = static_cast<uint64_t>(std::find(handles_.begin() + 1, handles_.end(), nullptr) - handles_.begin());
     if (*handle == handles_.size()) handles_.push_back(nullptr);
     handles_[*handle] = std::move(peer);
+    change_.fetch_add(1);
     return {};
 }
 
@@ -113,16 +114,18 @@ Status Peers::close(uint64_t handle) {
     if (handle == kLocal) return {};
     if (handles_[handle]->handles.fetch_sub(1) == 1) closing_.push_back(handles_[handle]);
     handles_[handle] = nullptr;
+    change_.fetch_add(1);
     return {};
 }
 
-Status Peers::find(uint64_t handle, std::shared_ptr<Peer>* out) {
+Status Peers::find(uint64_t handle, std::shared_ptr<Peer>* out, uint64_t* change) {
     {
         const std::shared_lock lock(mutex_);
-        if (handle < handles_.size()) *out = handles_[handle];
+        *out = handle < handles_.size() ? handles_[handle] : nullptr;
+        if (change != nullptr) *change = change_.load(std::memory_order_relaxed);
     }
     if (*out == nullptr) return {Code::kInvalidEntry, "segment handle " + std::to_string(handle) + " is not open"};
-    if (!(*out)->gone.load(std::memory_order_relaxed) && (*out)->known()) return {};
+    if ((*out)->is_there()) return {};
     const std::lock_guard opening(opening_);
     Peer& peer = **out;
     if (!peer.known()) return connect(*out);
@@ -177,6 +180,7 @@ void Peers::lease(const std::shared_ptr<Peer>& peer) {
 }
 
 void Peers::lost(const std::shared_ptr<Peer>& peer) {
+    if (!peer->has_lease()) return;  // we ended it
     const auto answer = peer->control().call(MessageType::kProbe, Json::object(), kAskNs);
     uint64_t instance = 0;
     if (answer && get(*answer, "instance", &instance) && instance == peer->segment()->instance) {

@@ -2,6 +2,7 @@
 // The segments that the program has opened, by handle: finding their owners, noticing that they have gone or are back.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,9 +32,11 @@ class Peers {
     Status open(const std::string& name, uint64_t* handle);
     // kInvalidEntry: no such handle. Requests under way go on.
     Status close(uint64_t handle);
-    // The peer of a handle, with its process there as far as we know; asks again if it had gone. kInvalidEntry: no such handle;
-    // kRpcServiceError: it has gone.
-    Status find(uint64_t handle, std::shared_ptr<Peer>* out);
+    // The peer of a handle, with its process there as far as we know; asks again if it had gone. `*change` is change() when it did.
+    // kInvalidEntry: no such handle; kRpcServiceError: it has gone.
+    Status find(uint64_t handle, std::shared_ptr<Peer>* out, uint64_t* change = nullptr);
+    // Another number after a handle was opened or closed: while it is the same, handles mean what they did.
+    uint64_t change() const { return change_.load(std::memory_order_acquire); }
     // Fetches what it publishes anew: something was not in what we knew.
     Status refresh(const std::shared_ptr<Peer>& peer);
     // Ends what is closed and idle. The background thread calls it every now and then.
@@ -54,6 +57,7 @@ class Peers {
     Names* const names_;
     std::string machine_;
     mutable std::shared_mutex mutex_;
+    std::atomic<uint64_t> change_{1};
     std::vector<std::shared_ptr<Peer>> handles_;  // null: closed
     std::vector<std::shared_ptr<Peer>> closing_;
     std::mutex opening_;  // what asks peers; never with mutex_ held

@@ -77,16 +77,19 @@ struct alignas(64) Task {
     uint64_t deadline_ns = 0;
     Task* next_part = nullptr;  // merged (merging.h): the request that continues this one
 
+    // These stay when it is finished: most often the next request needs them again.
     std::shared_ptr<LocalBuffer> local;
     std::shared_ptr<Peer> peer;
     std::shared_ptr<Announcement> announcement;
     Selection selection;
 
     uint8_t* source = nullptr;
-    std::shared_ptr<const SegmentDesc> segment;  // stays, unless it is a file's: most often the next request needs it again
+    std::shared_ptr<const SegmentDesc> segment;  // stays, too
     const BufferDesc* remote = nullptr;          // of `segment`
     Question context;
     uint32_t failovers = 0;  // transports that it was moved away from
+    uint64_t handle = 0;     // whose `peer` is
+    uint64_t memory_change = 0, peers_change = 0;  // as of LocalMemory and Peers when `local` and `peer` were found
 };
 
 struct alignas(64) Batch {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of several threads: who has one, has it alone, until it is freed and all of it is final.
+// Batches of several threads: who has one, has it alone, until it is freed and all of it is final. And what a place keeps of the
+// request before: no memory or segment that is no more.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -42,6 +43,19 @@ class BatchesTest : public testing::Test {
                                       .length = kSmall,
                                       .transport_hint = static_cast<int>(Transport::kShm)};
         ASSERT_TRUE(engine_->submit(batch, {&request, 1}, nullptr).ok());
+    }
+    // A request of its own batch, which is the same place each time: what became of it, or of its submission.
+    Status copy(const void* from, uint64_t target, void* to) {
+        const TransferRequest request{.direction = Direction::kWrite,
+                                      .source = const_cast<void*>(from),
+                                      .target = target,
+                                      .target_offset = reinterpret_cast<uint64_t>(to),
+                                      .length = kSmall};
+        const uint64_t batch = engine_->allocate_batch(1);
+        Status status = engine_->submit(batch, {&request, 1}, nullptr);
+        if (status.ok()) EXPECT_EQ(wait(batch), TransferState::kCompleted);
+        EXPECT_TRUE(engine_->free_batch(batch).ok());
+        return status;
     }
     TransferState wait(uint64_t batch) {
         TaskStatus status;
@@ -102,6 +116,53 @@ TEST_F(BatchesTest, FreedUnderWayItIsNotGivenAgainBefore) {
     EXPECT_EQ(wait(other), TransferState::kCompleted);
     EXPECT_EQ(engine_->allocate_batch(1) % 16384, under_way % 16384) << "complete, it is given again, as another one";
     EXPECT_EQ(engine_->free_batch(under_way).code(), Code::kInvalidArgument);
+}
+
+TEST_F(BatchesTest, MemoryThatIsNoLongerRegisteredIsRefused) {
+    static uint8_t memory[kSmall];
+    for (int i = 0; i < 2; ++i) {
+        ASSERT_TRUE(engine_->register_memory(memory, sizeof(memory), {}).ok());
+        EXPECT_TRUE(copy(memory, 0, there(0)).ok());
+        EXPECT_TRUE(engine_->unregister_memory(memory, sizeof(memory)).ok());
+        EXPECT_EQ(copy(memory, 0, there(0)).code(), Code::kAddressNotRegistered);
+    }
+    ASSERT_TRUE(engine_->register_memory(memory, sizeof(memory), {}).ok());
+    uint64_t under_way = 0;
+    engine_->core().with_lock([&] {
+        const TransferRequest request{.direction = Direction::kWrite,
+                                      .source = memory,
+                                      .target_offset = reinterpret_cast<uint64_t>(there(0)),
+                                      .length = kSmall};
+        under_way = engine_->allocate_batch(1);
+        ASSERT_TRUE(engine_->submit(under_way, {&request, 1}, nullptr).ok());
+        EXPECT_EQ(engine_->unregister_memory(memory, sizeof(memory)).code(), Code::kInvalidArgument);
+    });
+    EXPECT_EQ(wait(under_way), TransferState::kCompleted);
+    EXPECT_TRUE(engine_->unregister_memory(memory, sizeof(memory)).ok());
+}
+
+TEST_F(BatchesTest, AHandleThatWasClosedIsRefusedAndMeansAnotherLater) {
+    std::unique_ptr<Engine> others[2];
+    void* memories[2];
+    for (int i = 0; i < 2; ++i) {
+        Config config;
+        const std::vector<Override> overrides{{"transports/rdma/enable", "false"}, {"rpc_server_hostname", "127.0.0.1"}};
+        ASSERT_TRUE(Config::load("", overrides, &config).ok());
+        ASSERT_TRUE(Engine::start(config, &others[i]).ok());
+        ASSERT_TRUE(others[i]->allocate_memory(kSmall, {}, &memories[i]).ok());
+    }
+    std::memset(here(0), 1, kSmall);
+    uint64_t first = 0, second = 0;
+    ASSERT_TRUE(engine_->open_segment(others[0]->segment_name(), &first).ok());
+    EXPECT_TRUE(copy(here(0), first, memories[0]).ok());
+    EXPECT_EQ(std::memcmp(memories[0], here(0), kSmall), 0);
+    ASSERT_TRUE(engine_->close_segment(first).ok());
+    EXPECT_EQ(copy(here(0), first, memories[0]).code(), Code::kInvalidEntry);
+    ASSERT_TRUE(engine_->open_segment(others[1]->segment_name(), &second).ok());
+    ASSERT_EQ(second, first);
+    EXPECT_EQ(copy(here(0), second, memories[0]).code(), Code::kAddressNotRegistered);
+    EXPECT_TRUE(copy(here(0), second, memories[1]).ok());
+    EXPECT_EQ(std::memcmp(memories[1], here(0), kSmall), 0);
 }
 
 }  // namespace

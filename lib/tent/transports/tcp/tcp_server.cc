@@ -123,6 +123,15 @@ bool TcpServer::answer(Connection& connection, const TcpRequest& request) {
                      (is_write && buffer->permission != Permission::kGlobalReadWrite);
     // What was to be written to where it must not has to be read from the connection; it ends instead.
     if (answer.refused != 0) return send_all(connection.fd, &answer, sizeof(answer), deadline_ns) && !is_write;
+    buffer->served.fetch_add(1);
+    const bool answered = carry(connection, request, deadline_ns);
+    buffer->served.fetch_sub(1);
+    return answered;
+}
+
+bool TcpServer::carry(Connection& connection, const TcpRequest& request, uint64_t deadline_ns) {
+    const bool is_write = request.operation == TcpRequest::kWrite;
+    const TcpAnswer answer{};
     auto* memory = reinterpret_cast<uint8_t*>(request.address);
     if (is_write && !receive(connection, memory, request.length)) return false;
     if (!send_all(connection.fd, &answer, sizeof(answer), deadline_ns)) return false;

@@ -70,6 +70,7 @@ class TcpServer {
     void serve(Connection& connection);
     bool greet(Connection& connection);
     bool answer(Connection& connection, const TcpRequest& request);
+    bool carry(Connection& connection, const TcpRequest& request, uint64_t deadline_ns);
     bool receive(Connection& connection, uint8_t* to, uint64_t length);
     void reap();
 
