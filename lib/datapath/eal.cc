@@ -24,6 +24,11 @@ namespace rove::datapath {
 
 namespace {
 
+// What a worker has at hand beside the rings of its ports: an Impairment's shelf, frames for other workers, the pool's
+// cache, bursts.
+constexpr uint32_t kWorkerMbufs = 4095;
+constexpr uint32_t kLeastPoolMbufs = 8191;  // what memif, which needs none of ours for its rings, was measured with
+
 namespace fs = std::filesystem;
 
 // A PCI address is "0000:03:00.0" or "03:00.0", perhaps with ",devargs".
@@ -64,9 +69,16 @@ void remove_stale_socket(const std::string& port) {
     close(probe);
 }
 
+// The mbufs that a driver keeps of a queue pair that one worker has: its RX ring is filled, its TX ring gives back late.
+uint32_t queue_mbufs(const std::string& port) {
+    if (port.rfind("net_memif", 0) == 0) return 0;        // copies into rings of its own
+    if (port.rfind("net_af_xdp", 0) == 0) return 2 * 2048;  // XSK_RING_{CONS,PROD}__DEFAULT_NUM_DESCS
+    return 2 * kDescriptors;
+}
+
 uint64_t pool_megabytes(const Config& config) {
     const uint64_t mbuf = sizeof(rte_mbuf) + RTE_PKTMBUF_HEADROOM + frame_room_bytes(largest_mtu(config)) + 128;
-    return (config.workers * kPoolMbufs * mbuf >> 20) + 1;
+    return (config.workers * pool_mbufs(config) * mbuf >> 20) + 1;
 }
 
 uint64_t heap_megabytes(const Config& config) {
@@ -119,6 +131,15 @@ uint32_t largest_mtu(const Config& config) {
     uint32_t mtu = 256;
     for (const DeviceConfig& device : config.devices) mtu = std::max(mtu, device.mtu);
     return mtu;
+}
+
+uint32_t pool_mbufs(const Config& config) {
+    uint32_t mbufs = kWorkerMbufs;
+    for (const DeviceConfig& device : config.devices) {
+        const uint32_t polled = (std::max<uint32_t>(device.queues, 1) + config.workers - 1) / config.workers;
+        mbufs += polled * queue_mbufs(device.port);
+    }
+    return std::max(mbufs, kLeastPoolMbufs);
 }
 
 std::vector<std::string> eal_arguments(const Config& config, const std::vector<unsigned>& cpus, bool hugepages,

@@ -9,8 +9,7 @@
 
 namespace rove::datapath {
 
-inline constexpr uint32_t kPoolMbufs =
-    8191;  // per worker; 2^13 - 1 suits rte_ring, 4096 alone would starve AF_XDP's fill ring
+inline constexpr uint16_t kDescriptors = 1024;  // of a port's ring, where the port does not set it itself; memif has its rsize
 inline constexpr uint32_t kPoolCacheMbufs =
     512;  // RTE_MEMPOOL_CACHE_MAX_SIZE: a port's whole ring fits, so that the pool's ring rests
 
@@ -22,6 +21,9 @@ constexpr uint32_t frame_room_bytes(uint32_t mtu) {
 }
 
 uint32_t largest_mtu(const Config& config);
+
+// The mbufs of a worker's pool: so many that the rings of its ports, all full, leave enough to go on with.
+uint32_t pool_mbufs(const Config& config);
 
 // The EAL command line for `config`, program name first. `cpus` are those the process may run on.
 std::vector<std::string> eal_arguments(const Config& config, const std::vector<unsigned>& cpus, bool hugepages,

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <rte_dev.h>
+#include <rte_eal.h>
 #include <rte_errno.h>
 #include <signal.h>
 #include <unistd.h>
@@ -20,7 +21,6 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr uint16_t kDescriptors = 1024;  // where the port does not set them itself; memif has its rsize
 constexpr uint64_t kRssWanted = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
 
 // The kernel tells net_tap of frames by a signal to the process, and the driver reads only after its handler ran. In
@@ -60,7 +60,9 @@ bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& poo
     peer_to_peer_ =
         driver == "net_memif" || driver == "net_vhost" || driver == "net_virtio_user" || driver == "net_ring";
 
-    const size_t most = std::min(info.max_rx_queues, info.max_tx_queues);
+    size_t most = std::min(info.max_rx_queues, info.max_tx_queues);
+    // net_tap 22.11 offers more, but at its start writes two files a queue where there is room for RTE_MP_MAX_FD_NUM.
+    if (driver == "net_tap") most = std::min<size_t>(most, RTE_MP_MAX_FD_NUM / 2);
     if (config.queues > most) {
         *error = "port '" + config.port + "': got queues = " + std::to_string(config.queues) + ", allowed 1.." +
                  std::to_string(most);

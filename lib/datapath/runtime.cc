@@ -99,13 +99,14 @@ std::string Runtime::open() {
     eal_started_ = true;
     clock_.start();
     const WorkerCore::Shared shared{clock_, config_.transport, queue_pairs_, memory_, departed_, listener_};
+    const uint32_t mbufs = pool_mbufs(config_);
     for (uint16_t index = 0; index < config_.workers; ++index) {
         const std::string name = "rove-" + std::to_string(index);
-        pools_.push_back(rte_pktmbuf_pool_create(name.c_str(), kPoolMbufs, kPoolCacheMbufs, 0,
+        pools_.push_back(rte_pktmbuf_pool_create(name.c_str(), mbufs, kPoolCacheMbufs, 0,
                                                  frame_room_bytes(largest_mtu(config_)) + RTE_PKTMBUF_HEADROOM,
                                                  SOCKET_ID_ANY));
         if (pools_.back() == nullptr)
-            return config_.file + ": no memory for " + std::to_string(kPoolMbufs) +
+            return config_.file + ": no memory for " + std::to_string(mbufs) +
                    " packets a worker; allowed: more by EAL's -m";
         // Shared progress: whoever drives is EAL's main lcore, 0. Dedicated: lcores 1, 2, ... as eal_arguments()
         // numbers them.

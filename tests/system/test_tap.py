@@ -4,7 +4,7 @@ import os
 import pathlib
 import subprocess
 
-from harness import (STOPPED, Failure, Link, Skip, check, device_arguments, device_string, free_port, ip, once, program, shipped,
+from harness import (SERVER_CORE, STOPPED, Failure, Link, Process, Skip, check, device_arguments, device_string, free_port, ip, once, program, shipped,
                      start_client, start_server, stop_all, test, unique)
 
 
@@ -91,6 +91,32 @@ def moves(options):
                         "--port")
 
 
+def devices(taps, queues):
+    """What ibv_devices says with so many taps."""
+    with Bridge() as bridge:
+        config = shipped("tap")
+        (device,) = config["device"]
+        config["device"] = [{**device, "port": f"net_tap{number},iface=tap{number}", "addresses": [f"10.0.{number}.1/24"], "queues": queues}
+                            for number in range(taps)]
+        process = Process(["ibv_devices"], config, SERVER_CORE, bridge.netns)
+        status = process.wait(20)
+        return status, process.out(), process.err()
+
+
+def queues():
+    """RX rings of 12 x 1024 mbufs: more than a worker's pool has for ports with one queue."""
+    status, out, err = devices(taps=3, queues=4)
+    check(status == 0 and "rove2" in out, f"{out}{err}")
+
+
+def too_many_queues():
+    """net_tap 22.11 would write beyond an array, and the process would be killed for it."""
+    status, _, err = devices(taps=1, queues=5)
+    check(status > 0 and "got queues = 5, allowed 1..4" in err, f"{status} {err}")
+
+
+once("tap/queues", queues)
+once("tap/queues/too-many", too_many_queues)
 once("tap/ping", ping, timeout=90)
 test("tap/pingpong", pingpong, "", timeout=90)
 test("tap/pingpong/events", pingpong, "-e -n 200", timeout=90)
