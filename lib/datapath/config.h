@@ -41,7 +41,7 @@ struct DeviceConfig {
 
 struct Config {
     std::string file;
-    std::vector<std::string> eal_args;  // passed on; --no-huge and --in-memory by default when there are no hugepages
+    std::vector<std::string> eal_args;  // passed on, behind those of eal_arguments()
     Progress progress = Progress::kShared;
     uint32_t workers = 1;             // dedicated: lcores; shared: always 1
     std::vector<std::string> lcores;  // dedicated: CPU of each worker

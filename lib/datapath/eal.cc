@@ -2,17 +2,21 @@
 // EAL arguments and start.
 #include "datapath/eal.h"
 
+#include <fcntl.h>
+#include <linux/memfd.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
 #include <rte_log.h>
 #include <rte_mbuf.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -86,16 +90,25 @@ uint64_t heap_megabytes(const Config& config) {
     return pool_megabytes(config) * 5 / 4 + 64;
 }
 
-uint64_t free_hugepage_megabytes() {
-    uint64_t megabytes = 0;
+// Whether this process gets so much of hugepages: it takes them, as EAL would, and gives them back. Those that are free may
+// not be for us (a container's limit), and EAL that cannot have them has failed for good: it starts only once in a process.
+bool hugepages_suffice(uint64_t megabytes) {
+    uint64_t taken = 0;
+    std::vector<int> files;
     std::error_code ignored;
     for (const auto& size : fs::directory_iterator("/sys/kernel/mm/hugepages", ignored)) {
         const std::string name = size.path().filename();  // hugepages-2048kB
-        uint64_t pages = 0;
-        std::ifstream(size.path() / "free_hugepages") >> pages;
-        if (name.rfind("hugepages-", 0) == 0) megabytes += pages * std::strtoull(name.c_str() + 10, nullptr, 10) / 1024;
+        const uint64_t page = name.rfind("hugepages-", 0) == 0 ? std::strtoull(name.c_str() + 10, nullptr, 10) << 10 : 0;
+        uint64_t free = 0;
+        std::ifstream(size.path() / "free_hugepages") >> free;
+        if (page == 0 || free == 0 || taken >= megabytes << 20) continue;
+        const uint64_t bytes = std::min(free, ((megabytes << 20) - taken + page - 1) / page) * page;
+        const auto size_flag = static_cast<unsigned>(std::countr_zero(page)) << MFD_HUGE_SHIFT;
+        files.push_back(memfd_create("rove-probe", MFD_CLOEXEC | MFD_HUGETLB | size_flag));
+        if (fallocate(files.back(), 0, 0, static_cast<off_t>(bytes)) == 0) taken += bytes;
     }
-    return megabytes;
+    for (const int file : files) close(file);
+    return taken >= megabytes << 20;
 }
 
 std::vector<unsigned> allowed_cpus() {
@@ -166,7 +179,7 @@ std::vector<std::string> eal_arguments(const Config& config, const std::vector<u
 }
 
 bool start_eal(const Config& config, std::string* error) {
-    const bool hugepages = free_hugepage_megabytes() >= pool_megabytes(config) + 32;
+    const bool hugepages = hugepages_suffice(pool_megabytes(config) + 32);
     const std::vector<std::string> args =
         eal_arguments(config, allowed_cpus(), hugepages, __builtin_cpu_supports("avx512f") != 0);
     std::vector<std::string> copies = args;  // EAL permutes and may write to them
@@ -180,6 +193,7 @@ bool start_eal(const Config& config, std::string* error) {
         std::string line;
         for (const std::string& arg : args) line += " " + arg;
         *error = config.file + ": DPDK's EAL did not start (" + rte_strerror(rte_errno) + ") with:" + line;
+        leave_eal();
         return false;
     }
     if (const char* rest = argv[static_cast<size_t>(taken) + 1]; rest != nullptr) {  // EAL itself ignores it

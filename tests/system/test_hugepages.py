@@ -4,9 +4,11 @@ import contextlib
 import os
 import pathlib
 import re
+import subprocess
 import time
 
-from harness import (STOPPED, Skip, check, free_port, memif_link, once, program, start_client, start_server, stop_all, verified)
+from harness import (ROVE_RUN, SCRATCH, STOPPED, Skip, check, free_port, memif_link, once, program, start_client, start_server, stop_all,
+                     verified, write_toml)
 from test_vhost import vhost_link
 
 COUNT = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
@@ -74,5 +76,23 @@ def vhost():
         check_given_back(free)
 
 
+def withheld():
+    """Hugepages that are free, but not for us: /sys has some, and none is given. A start without them."""
+    if not FREE.exists() or os.geteuid() != 0:
+        raise Skip("needs hugepages of 2 MiB in /sys, and root to cover a file there")
+    if number(FREE) != 0:
+        raise Skip("this machine has free hugepages")
+    many = SCRATCH / "free_hugepages"
+    many.write_text("1000\n")
+    covered = ["unshare", "--mount", "sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh", str(many), str(FREE)]
+    command = [str(ROVE_RUN), "--config", str(write_toml(memif_link().configs[0])), "--", "ibv_devices"]
+    told = subprocess.run([*covered, "cat", str(FREE)], capture_output=True, text=True, timeout=20)
+    if told.stdout != "1000\n":
+        raise Skip(f"no mount namespace: {told.stderr}")
+    done = subprocess.run([*covered, *command], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+    check(done.returncode == 0 and "rove0" in done.stdout, f"{done.stdout}{done.stderr}")
+
+
 once("hugepages/used", used, timeout=90)
+once("hugepages/withheld", withheld)
 once("hugepages/vhost", vhost, timeout=60)
