@@ -95,7 +95,7 @@ int init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh
     attr->port_num = port;
     attr->is_global = 1;
     wire::Gid src{}, dst{};
-    if ((wc->wc_flags & IBV_WC_GRH) == 0 || !read_network_header(*grh, src, dst, attr->grh)) {
+    if (port != 1 || (wc->wc_flags & IBV_WC_GRH) == 0 || !read_network_header(*grh, src, dst, attr->grh)) {
         errno = EINVAL;
         return -1;
     }

@@ -56,9 +56,11 @@ int populate(void* address, size_t length, bool writable) {
     return EFAULT;
 }
 
-// EINVAL for rights that contradict each other or that do not exist; optional ones may be ignored (man ibv_reg_mr).
+// EINVAL for rights that contradict each other or that do not exist, EOPNOTSUPP for on-demand paging; optional ones may be
+// ignored (man ibv_reg_mr).
 int check_access(unsigned access) {
     access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+    if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
     if ((access & ~kSupportedAccess) != 0) return EINVAL;
     if ((access & kNeedsLocalWrite) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
     return 0;
@@ -141,8 +143,11 @@ int rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* address, size_t length
             region.iova = reinterpret_cast<uintptr_t>(address);
         }
         if (change_pd) region.pd = pd;
+        if ((new_access & IBV_ACCESS_ZERO_BASED) != 0)
+            region.iova = 0;
+        else if ((region.access & IBV_ACCESS_ZERO_BASED) != 0)
+            region.iova = reinterpret_cast<uintptr_t>(region.host);
         region.access = static_cast<int>(new_access);
-        if ((new_access & IBV_ACCESS_ZERO_BASED) != 0) region.iova = 0;
     }
     if (change_range) {
         mr.addr = address;

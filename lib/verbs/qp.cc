@@ -22,7 +22,7 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
     if (attr.qp_type != IBV_QPT_RC && attr.qp_type != IBV_QPT_UC && attr.qp_type != IBV_QPT_UD) return EOPNOTSUPP;
     if (pd == nullptr || attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
     if (attr.send_cq->context != pd->context || attr.recv_cq->context != pd->context) return EINVAL;
-    if (attr.srq != nullptr && attr.srq->context != pd->context) return EINVAL;
+    if (attr.srq != nullptr && (attr.srq->context != pd->context || attr.qp_type == IBV_QPT_UC)) return EINVAL;
     const ibv_qp_cap& cap = attr.cap;
     if (cap.max_send_wr > transport::kMaxWorkRequests || cap.max_send_sge > transport::kMaxSge) return EINVAL;
     if (cap.max_recv_wr > transport::kMaxWorkRequests || cap.max_recv_sge > transport::kMaxSge) return EINVAL;

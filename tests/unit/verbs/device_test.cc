@@ -110,6 +110,22 @@ TEST_F(VerbsTest, AddressHandles) {
     EXPECT_EQ(errno, EINVAL);
 }
 
+TEST_F(VerbsTest, AddressesFromCompletions) {
+    ibv_wc wc{.wc_flags = IBV_WC_GRH};
+    ibv_grh grh{};
+    const uint8_t ipv4[20] = {0x45, 8, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0, 10, 9, 0, 7, 10, 9, 0, 1};
+    std::memcpy(reinterpret_cast<uint8_t*>(&grh) + 20, ipv4, sizeof ipv4);
+    ibv_ah_attr attr;
+    ASSERT_EQ(ibv_init_ah_from_wc(context_, 1, &wc, &grh, &attr), 0);
+    EXPECT_EQ(attr.port_num, 1);
+    EXPECT_EQ(attr.grh.sgid_index, kGidIndex);
+    EXPECT_EQ(attr.grh.dgid.raw[15], 7);
+    EXPECT_EQ(attr.grh.traffic_class, 8);
+    EXPECT_EQ(ibv_init_ah_from_wc(context_, 2, &wc, &grh, &attr), -1) << "there is one port";
+    wc.wc_flags = 0;
+    EXPECT_EQ(ibv_init_ah_from_wc(context_, 1, &wc, &grh, &attr), -1);
+}
+
 TEST_F(VerbsTest, SharedReceiveQueueArguments) {
     ibv_srq_init_attr attr{.srq_context = nullptr, .attr = {.max_wr = 8, .max_sge = 2, .srq_limit = 0}};
     ibv_srq* srq = ibv_create_srq(pd_, &attr);

@@ -20,6 +20,7 @@ TEST_F(VerbsTest, RightsThatNeedLocalWrite) {
     ASSERT_NE(mr, nullptr);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
     EXPECT_EQ(ibv_reg_mr(pd_, buffer_.data(), kPage, IBV_ACCESS_ON_DEMAND), nullptr);
+    EXPECT_EQ(errno, EOPNOTSUPP);
     EXPECT_EQ(ibv_reg_mr(pd_, buffer_.data(), 0, 0), nullptr);
     EXPECT_EQ(errno, EINVAL);
 }
@@ -59,6 +60,30 @@ TEST_F(VerbsTest, Reregistering) {
     EXPECT_EQ(mr->pd, other);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
     EXPECT_EQ(ibv_dealloc_pd(other), 0);
+}
+
+TEST_F(ConnectedTest, ARegionThatIsNoLongerZeroBasedHasAddresses) {
+    ibv_mr* mr = ibv_reg_mr(pd_, buffer_.data() + kPage, kPage, kAllAccess | IBV_ACCESS_ZERO_BASED);
+    ASSERT_NE(mr, nullptr);
+    const auto write_to = [&](uint64_t address) {
+        buffer_[0] = static_cast<uint8_t>(buffer_[0] + 1);
+        ibv_sge source = sge(0, 16);
+        ibv_send_wr write{}, *bad;
+        write.sg_list = &source;
+        write.num_sge = 1;
+        write.opcode = IBV_WR_RDMA_WRITE;
+        write.send_flags = IBV_SEND_SIGNALED;
+        write.wr.rdma = {.remote_addr = address, .rkey = mr->rkey};
+        EXPECT_EQ(ibv_post_send(a_, &write, &bad), 0);
+        return wait(cq_).status;
+    };
+    EXPECT_EQ(write_to(0), IBV_WC_SUCCESS);
+    EXPECT_EQ(buffer_[kPage], buffer_[0]);
+    EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kAllAccess), 0);
+    EXPECT_EQ(write_to(reinterpret_cast<uintptr_t>(mr->addr)), IBV_WC_SUCCESS);
+    EXPECT_EQ(buffer_[kPage], buffer_[0]);
+    EXPECT_EQ(write_to(0), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
 }
 
 TEST_F(ConnectedTest, WindowsAreBoundUsedAndInvalidated) {
