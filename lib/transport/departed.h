@@ -4,6 +4,11 @@
 // A program ends as soon as its own last completion is in. If the ACK of its peer's last request was lost, nobody would
 // answer the repetition, and the peer's request would fail although it was executed (a NIC has the same hole). So what a QP
 // acknowledged is acknowledged again for a while after it was destroyed.
+//
+// Not so READs and atomics. Verbs promises nothing of a QP that is destroyed, and a program cannot fall into this hole by
+// them: it is told of a SEND, but not of a READ or an atomic, so it learns that its peer needs no more of these from the peer,
+// which says so when it has the answer. And to execute a READ again would be wrong: whoever destroys a QP has taken back
+// what it gave its peer to see, and may have put other things there.
 #pragma once
 
 #include <deque>
@@ -21,6 +26,7 @@ struct Departed {
     Psn epsn;                               // all before it was received
     uint32_t msn = 0;
     bool multipath = false;
+    uint64_t since_ns = 0;
 };
 
 // Of all workers: whoever receives the repetition answers. Written by control calls while no worker runs.
@@ -29,12 +35,14 @@ class DepartedTable {
     // Control call: the QP is destroyed or reset.
     void insert(const QueuePair& qp, uint64_t now_ns) {
         while (!order_.empty() && (order_.front().second + kRememberNs < now_ns || order_.size() >= kMost)) {
-            entries_.erase(order_.front().first);
+            const auto [qpn, since_ns] = order_.front();
+            const auto entry = entries_.find(qpn);  // a QP that was reset and is destroyed later stands in the order twice
+            if (entry != entries_.end() && entry->second.since_ns == since_ns) entries_.erase(entry);
             order_.pop_front();
         }
         const bool multipath = qp.multipath != nullptr;
         const Psn epsn = multipath ? qp.multipath->requests_in.expected : qp.responder.epsn;
-        entries_[qp.qpn] = {qp.path, qp.remote_qpn, qp.pkey, qp.port, epsn, qp.responder.msn, multipath};
+        entries_[qp.qpn] = {qp.path, qp.remote_qpn, qp.pkey, qp.port, epsn, qp.responder.msn, multipath, now_ns};
         order_.emplace_back(qp.qpn, now_ns);
     }
     const Departed* find(uint32_t qpn) const {

@@ -226,7 +226,7 @@ void Engine<S>::receive_multicast(const wire::ParsedFrame& frame, uint16_t port)
     if (!found) ++core_.counters[Counter::kDropMulticast];
 }
 
-// A repetition of what a QP that is gone has received is acknowledged once more. READs and atomics cannot be answered.
+// A repetition of what a QP that is gone has received is acknowledged once more. READs and atomics are not answered: departed.h.
 template <class S>
 bool Engine<S>::receive_departed(const wire::ParsedFrame& frame, uint16_t port) {
     const wire::Bth& bth = frame.headers.bth;

@@ -225,6 +225,24 @@ TEST_F(RcRecovery, what_a_destroyed_qp_had_received_is_acknowledged_again) {
     EXPECT_GT(b.counter(Counter::kDropUnknownQp), 0u);
 }
 
+// departed.h says why: its memory is no longer the peer's to see.
+TEST_F(RcRecovery, a_read_of_a_destroyed_qp_is_not_repeated) {
+    for (const bool atomic : {false, true}) {
+        QpOptions impatient;
+        impatient.timeout = 8;
+        impatient.retry_cnt = 1;
+        connect(impatient);
+        lose(0, [](const Observed& p) { return p.op() == Op::kReadResponseOnly || p.op() == Op::kAtomicAck; });
+        post(atomic ? fetch_add(1, 0, 0, 1) : read(1, 0, 100, 0));
+        net.run_for(100'000);
+        b.destroy(*qb);
+        const uint64_t answered = b.counter(Counter::kTxPackets);
+        ASSERT_TRUE(run());
+        EXPECT_EQ(statuses(sent()), std::vector{IBV_WC_RETRY_EXC_ERR});
+        EXPECT_EQ(b.counter(Counter::kTxPackets), answered);
+    }
+}
+
 // RSS may bring the repetition to another worker than the one that owned the QP.
 TEST_F(RcRecovery, any_worker_acknowledges_for_a_destroyed_qp) {
     connect();

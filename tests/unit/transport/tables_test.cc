@@ -6,6 +6,7 @@
 #include <string>
 
 #include "transport/counters.h"
+#include "transport/departed.h"
 #include "transport/queue_pair.h"
 
 namespace rove::transport {
@@ -47,6 +48,24 @@ TEST(QueuePairTable, a_number_that_was_used_comes_back_with_another_generation) 
         table.remove(qp);
         ASSERT_EQ(table.find(qp.qpn), nullptr);
     }
+}
+
+TEST(DepartedTable, remembers_a_queue_pair_for_a_second_from_its_end) {
+    constexpr uint64_t kMs = 1'000'000;
+    DepartedTable table;
+    QueuePair a, b;
+    a.qpn = 2;
+    b.qpn = 3;
+    table.insert(a, 1 * kMs);
+    a.responder.msn = 7;
+    table.insert(a, 900 * kMs);  // reset before, destroyed now
+    table.insert(b, 1500 * kMs);
+    const Departed* gone = table.find(a.qpn);
+    ASSERT_NE(gone, nullptr);
+    EXPECT_EQ(gone->msn, 7u);
+    table.insert(b, 1950 * kMs);
+    EXPECT_EQ(table.find(a.qpn), nullptr);
+    EXPECT_NE(table.find(b.qpn), nullptr);
 }
 
 TEST(QueuePairTable, multicast_attachments) {
