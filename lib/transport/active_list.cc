@@ -9,6 +9,7 @@ void ActiveList::remove(QueuePair& qp) {
         if (at != &qp) continue;
         (previous == nullptr ? head : previous->next_active) = qp.next_active;
         if (tail == &qp) tail = previous;
+        if (previous == nullptr) rest = 0;
         return;
     }
 }

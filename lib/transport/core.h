@@ -64,6 +64,7 @@ struct BytesReader {
 struct ActiveList {
     QueuePair* head = nullptr;
     QueuePair* tail = nullptr;
+    uint32_t rest = 0;                      // packets left of the head's turn that was cut short; 0: a whole one
 
     void push(QueuePair& qp) {
         qp.next_active = nullptr;
@@ -73,6 +74,14 @@ struct ActiveList {
     void pop() {
         head = head->next_active;
         if (head == nullptr) tail = nullptr;
+        rest = 0;
+    }
+    void resume(QueuePair& qp, uint32_t packets) {
+        qp.active = true;
+        qp.next_active = head;
+        head = &qp;
+        if (tail == nullptr) tail = &qp;
+        rest = packets;
     }
     void remove(QueuePair& qp);
 };

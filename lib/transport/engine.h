@@ -151,14 +151,22 @@ uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
         while (list.head != nullptr && packets < budget) {
             if (!core_.ready()) return packets;
             QueuePair& qp = *list.head;
-            const uint32_t turn = std::min(core_.config.quantum_packets, budget - packets);
+            const uint32_t turn = list.rest != 0 ? list.rest : core_.config.quantum_packets;
+            const uint32_t allowed = std::min(turn, budget - packets);
             list.pop();
             qp.active = false;
             core_.refused = false;
-            const uint32_t sent = transmit_qp(qp, turn);
+            const uint32_t sent = transmit_qp(qp, allowed);
             packets += sent;
-            // A full turn, or a full sink: there may be more. (The QP may have activated itself meanwhile.)
-            if (sent >= turn || core_.refused) core_.activate(qp);
+            if (sent < allowed && !core_.refused) continue;
+            // There may be more. Who was cut short by the budget or a full sink goes on with his turn: behind thousands of
+            // others the rest of his message, and with it the request for an ACK, would come after its timeout. In mp each
+            // packet is acknowledged. (The QP may have activated itself meanwhile.)
+            if (sent < turn && qp.multipath == nullptr && !qp.active) {
+                list.resume(qp, turn - sent);
+            } else {
+                core_.activate(qp);
+            }
         }
     }
     return packets;

@@ -258,6 +258,29 @@ TEST_F(RcVerbs, who_found_the_port_full_goes_on_though_it_is_not_any_more) {
     }
 }
 
+// A message of which a part has left, and none that asks for an ACK, must not wait for the turns of all others: it would time
+// out, again and again without being sent, behind thousands of them.
+TEST_F(RcVerbs, a_turn_that_was_cut_short_goes_on_before_the_next) {
+    QpOptions options;
+    std::vector<QueuePair*> qps;
+    for (int i = 0; i < 5; ++i) qps.push_back(&test::connect(net, a, b, options, options).a);
+    for (const bool full_sink : {false, true}) {
+        const size_t before = net.trace.size();
+        int asked = 0;
+        if (full_sink) a.sink.room = [&] { return ++asked % 7 != 0; };
+        for (QueuePair* qp : qps) ASSERT_TRUE(a.post(*qp, write(1, 0, 40 * 1024, 0)));
+        while (a.engine.transmit(net.now(), full_sink ? 1000 : 5) > 0) {
+        }
+        std::vector<uint32_t> turns;
+        for (size_t i = before; i < net.trace.size(); ++i) {
+            const uint32_t to = net.trace[i].headers.bth.dest_qpn;
+            if (turns.empty() || turns.back() != to) turns.push_back(to);
+        }
+        EXPECT_EQ(turns.size(), 10u) << "each 32 packets, then each 8";
+        ASSERT_TRUE(run());
+    }
+}
+
 TEST_F(RcVerbs, sq_sig_all) {
     QpOptions options;
     options.sq_sig_all = true;
