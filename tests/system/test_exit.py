@@ -2,7 +2,7 @@
 """Processes that end while their threads are inside of verbs calls."""
 import pathlib
 
-from harness import STOPPED, check, free_port, memif_link, once, program, start_client, start_server
+from harness import STOPPED, check, free_port, memif_link, program, start_client, start_server, test
 
 LEFT = 7  # the exit status that verbs_leaver has chosen
 
@@ -20,6 +20,6 @@ def leave(progress, guests, *options):
     host.succeed(STOPPED)
 
 
-once("exit/threads-at-work", leave, "shared", 2, quick=True)
-once("exit/threads-at-work/dedicated", leave, "dedicated", 1)
-once("exit/in-a-signal-handler", leave, "shared", 2, "--by-signal")
+test("exit/threads-at-work", leave, "shared", 2, quick=True)
+test("exit/threads-at-work/dedicated", leave, "dedicated", 1)
+test("exit/in-a-signal-handler", leave, "shared", 2, "--by-signal")

@@ -3,7 +3,7 @@
 import time
 
 from harness import (SERVER_CORE, Failure, Process, check, free_port, memif_link, once, program, run_pair, start_client, test, verified)
-from test_perftest import over_memif
+from test_perftest import COMBINED, iterations, over_memif
 from test_pingpong import pingpong
 
 LOSS = {"loss": 0.01, "seed": 7}
@@ -13,10 +13,8 @@ for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw", "ib_writ
     test(f"loss/{tool}", lambda tool: over_memif(tool, "-n 500", impair=LOSS), tool, timeout=90)
 for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
     test(f"loss/{tool}/all-sizes", lambda tool: over_memif(tool, "-a -n 20", sizes=23, timeout=150, impair=LOSS), tool, timeout=160)
-for label, tool, options in (("both-ways", "ib_write_bw", "-b"), ("16-qps", "ib_read_bw", "-q 16"), ("events", "ib_send_bw", "-e"),
-                             ("inline", "ib_send_lat", "-I 64 -s 64"), ("post-list", "ib_write_bw", "-l 10"),
-                             ("srq", "ib_send_bw", "--use-srq"), ("mtu-256", "ib_write_bw", "-m 256")):
-    test(f"loss/{tool}/{label}", lambda tool, options: over_memif(tool, f"{options} -n 500", impair=LOSS), tool, options, timeout=90)
+for label, tool, options in (*COMBINED, ("mtu-256", "ib_write_bw", "-m 256")):
+    test(f"loss/{tool}/{label}", lambda tool, options: over_memif(tool, options + iterations(tool, 500), impair=LOSS), tool, options, timeout=90)
 test("loss/pingpong/rc", lambda: pingpong("rc", "-c -n 500", impair=LOSS), timeout=90)
 test("loss/pingpong/srq", lambda: pingpong("srq", "-e -c -n 50", impair=LOSS), timeout=90)
 

@@ -68,11 +68,22 @@ MOVERS = tuple(tool for tool in BANDWIDTH + LATENCY if "atomic" not in tool)    
 EVENTS = tuple(tool for tool in BANDWIDTH + LATENCY if "write" not in tool)     # write has no completion to sleep on
 INLINE = ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat")
 
+# All options of each tool in few runs, for links where one run for each would take long. -e is alone: perftest polls at most 16
+# completions after an event, and then waits for the next even if there are more.
+COMBINED = (("both-ways-16-qps-post-list", "ib_write_bw", "-b -q 16 -l 10"), ("both-ways-4-qps-post-list", "ib_read_bw", "-b -q 4 -l 10"),
+            ("both-ways-16-qps-post-list", "ib_atomic_bw", "-b -q 16 -l 10"), ("both-ways-4-qps-post-list", "ib_send_bw", "-b -q 4 -l 10"),
+            ("events", "ib_send_bw", "-e"), ("events", "ib_read_bw", "-e"), ("events", "ib_atomic_bw", "-e"),
+            ("events", "ib_read_lat", "-e"), ("events", "ib_atomic_lat", "-e -A CMP_AND_SWAP"),
+            ("events-inline-srq", "ib_send_lat", "-e -I 64 -s 64 --use-srq"), ("inline", "ib_write_lat", "-I 64 -s 64"),
+            ("inline-srq", "ib_send_bw", "-I 64 -s 64 --use-srq -q 4"))
+
 all_tools("default", "", BANDWIDTH + LATENCY)
 all_tools("all-sizes", "-a -n 20", MOVERS[:3], few=None, sizes=23)              # 2 B .. 8 MiB
-all_tools("all-sizes", "-a -n 20", MOVERS[3:], few=None, sizes=23, register=once)   # 23 times there and back
+all_tools("all-sizes", "-a -n 5", MOVERS[3:], few=None, sizes=23)
 for mtu in (256, 512, 1024, 2048, 4096):
     all_tools(f"mtu-{mtu}", f"-m {mtu}", MOVERS[:3], few=500)
+all_tools("mtu-256", "-m 256 -s 20000", MOVERS[3:], few=200)
+all_tools("mtu-256", "-m 256", ("ib_atomic_bw", "ib_atomic_lat"), few=200)
 all_tools("both-ways", "-b", BANDWIDTH)
 all_tools("16-qps", "-q 16", BANDWIDTH)
 all_tools("16-qps-both-ways", "-q 16 -b", BANDWIDTH)
@@ -95,4 +106,4 @@ all_tools("one-outstanding", "-o 1", ("ib_read_bw", "ib_atomic_bw"))
 all_tools("dedicated", "", ("ib_write_bw", "ib_read_bw", "ib_send_lat", "ib_write_lat"), few=100, progress="dedicated")
 
 for tool in ("ib_write_bw", "ib_send_bw"):
-    test(f"perftest/{tool}/duration", over_memif, tool, "-D 3")
+    test(f"perftest/{tool}/duration", over_memif, tool, "-D 1")

@@ -86,7 +86,7 @@ def rate(result, begun, first, last):
 def silent_death():
     """One of two shaped rails stops carrying anything, without a word; later it comes back."""
     engines = Engines(rails({"rate_mbps": 1000, "queue_packets": 2048}))
-    initiator = engines.start("stream", "--seconds", "6", "--sizes", "1048576", "--depth", "4", *QUICK_TIMEOUT)
+    initiator = engines.start("stream", "--seconds", "4", "--sizes", "1048576", "--depth", "4", *QUICK_TIMEOUT)
     begun = initiator.wait_for(initiator.json, 20, "start")[0]["begun"]
 
     def rail():
@@ -138,7 +138,7 @@ def transports(process):
 def all_ports_dead():
     """The only rail dies: tcp takes over, and no request fails. It comes back, and is used again."""
     engines = Engines(memif_pair(impair={"rate_mbps": 2000, "queue_packets": 1024}))
-    initiator = engines.start("stream", "--seconds", "5", "--sizes", "1048576", "--depth", "2", "--set", "transports/shm/enable=false",
+    initiator = engines.start("stream", "--seconds", "3", "--sizes", "1048576", "--depth", "2", "--set", "transports/shm/enable=false",
                               *QUICK_TIMEOUT)
     initiator.wait_for(initiator.json, 20, "start")
     time.sleep(0.5)
@@ -210,8 +210,8 @@ def high_beside_low():
     check(beside["low_bytes"] > 0 and beside["p50_us"] < 6 * alone["p50_us"] + 1000, f"{alone}\n{beside}")
 
 
-test("tent/rails/all-dead", all_ports_dead, modes=("rc",))
-test("tent/peers/dead", dead_peer, modes=("rc",))
+test("tent/rails/all-dead", all_ports_dead)
+test("tent/peers/dead", dead_peer)
 def sample(command, env=None):
     """A sample of the documents. It needs no device: the segment is its own."""
     process = Process(command, env=env)
@@ -231,11 +231,11 @@ once("tent/sample/c", lambda: sample([program("tent_sample_c")]), quick=True)
 once("tent/sample/c++", lambda: sample([program("tent_sample_cc")]), quick=True)
 once("tent/sample/python", python_sample, quick=True)
 once("tent/lanes", lanes)
-once("tent/cancel", cancelled)
+test("tent/cancel", cancelled)
 once("tent/errors", refused, quick=True)
 once("tent/errors/read-only", refused, "--read-only")
 once("tent/qos/one-process", high_beside_low)
 once("tent/hint/tcp", lambda: moved(memif_pair(), "--hint", "7", "--sizes", "1,65536,8388608", "--rounds", "3"))
 once("tent/hint/shm", lambda: moved(memif_pair(), "--hint", "3", "--sizes", "1,65536,8388608", "--rounds", "3"))
-test("tent/rails/silent-death", silent_death, modes=("rc",))
+test("tent/rails/silent-death", silent_death)
 once("tent/rails/mp-again", mp_again)

@@ -488,7 +488,7 @@ def peer_dies():
     clean(run)
 
 
-once("testpmd/peer-dies", peer_dies)
+test("testpmd/peer-dies", peer_dies)
 
 
 def hostile_peer():

@@ -38,8 +38,8 @@ test("verified/rc/dedicated", with_changes, "--both --qps 2 --sizes 0,1,64,4097,
 test("verified/rc/dedicated/events", with_changes, "--events --rounds 2", {"progress": "dedicated"})
 test("verified/rc/1000-qps", rc, "--qps 1000 --depth 4 --sizes 64,1500,8192 --rounds 3", timeout=120)
 test("verified/rc/1000-qps/both-ways", rc, "--qps 1000 --depth 2 --sizes 4000 --both --rounds 3", timeout=120)
-once("verified/uc", unreliable, "uc", "--sizes 0,1,64,4096,4097,65537 --verbs send,send_imm,write,write_imm", quick=True)
-once("verified/ud", unreliable, "ud", "--sizes 0,1,64,1000,1024,4096 --verbs send,send_imm --mtu 4096", quick=True)
+test("verified/uc", unreliable, "uc", "--sizes 0,1,64,4096,4097,65537 --verbs send,send_imm,write,write_imm", quick=True)
+test("verified/ud", unreliable, "ud", "--sizes 0,1,64,1000,1024,4096 --verbs send,send_imm --mtu 4096", quick=True)
 once("verified/ud/16-qps/events", unreliable, "ud", "--sizes 100,1024 --verbs send,send_imm --qps 16 --events")
 
 

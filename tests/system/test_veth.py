@@ -7,7 +7,7 @@ import time
 
 from harness import (SERVER_CORE, Failure, Process, Skip, TwoNamespaces, check, device_arguments, device_string, free_port, once, shipped,
                      start_server, test, verified, with_changes)
-from test_perftest import perftest
+from test_perftest import COMBINED, iterations, perftest
 from test_pingpong import run_pair
 
 PORTS = {"af_packet": 4096, "af_xdp": 2048}     # path MTU
@@ -33,6 +33,19 @@ def veth(port, body, *arguments, **changes):
 def movers(link, port, gid):
     for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat", "ib_atomic_bw", "ib_atomic_lat"):
         perftest(link, tool, ["-x", gid, "-n", "500"], timeout=40)
+
+
+def combined(link, port):
+    """In rc nothing holds back 16 QPs that overrun the port: a timeout of half a second, as for a thousand."""
+    several = [(tool, options) for label, tool, options in COMBINED if "both-ways" in label or "srq" in label]
+    for at, (tool, options) in enumerate(several):
+        perftest(link, tool, ["-u", "17", "-x", str(1 + at % 2), *(options + iterations(tool, 200)).split()], timeout=40)
+
+
+def unreliable(link, port):
+    """Few small messages: perftest waits for ever for one that is lost."""
+    for tool, options in (("ib_write_lat", "-c UC -x 1"), ("ib_send_bw", "-c UC -x 2"), ("ib_send_bw", "-c UD -x 1"), ("ib_send_lat", "-c UD -x 2")):
+        perftest(link, tool, f"{options} -s 1000 -n 50".split(), timeout=40)
 
 
 def one_tool(link, port, tool, options):
@@ -74,6 +87,8 @@ def ping(link, port):
 for port in PORTS:
     test(f"veth/{port}/perftest/ipv4", veth, port, movers, "1", timeout=300)
     test(f"veth/{port}/perftest/ipv6", veth, port, movers, "2", timeout=300)
+    test(f"veth/{port}/perftest/combined", veth, port, combined, timeout=300)
+    once(f"veth/{port}/perftest/unreliable", veth, port, unreliable, timeout=100)
     test(f"veth/{port}/verified/ipv4", veth, port, all_verbs, "", timeout=100, quick=port == "af_packet")
     test(f"veth/{port}/verified/ipv6", veth, port, all_verbs, "--gid-index 2 --qps 4 --both --depth 4", timeout=100)
     once(f"veth/{port}/verified/uc", veth, port, all_verbs, "--transport uc --verbs send,send_imm,write,write_imm --depth 2", timeout=100)
@@ -81,7 +96,7 @@ for port in PORTS:
     test(f"veth/{port}/verified/1000-qps", veth, port, thousand_qps, timeout=120)
     test(f"veth/{port}/pingpong", veth, port, examples, timeout=150)
     once(f"veth/{port}/ping", veth, port, ping, timeout=60)
-    test(f"veth/{port}/all-sizes", veth, port, one_tool, "ib_write_bw", "-a -n 50", timeout=90)
+    test(f"veth/{port}/all-sizes", veth, port, one_tool, "ib_write_bw", "-a -n 10", timeout=90)
     for mtu in (256, 1024, PORTS[port]):
         test(f"veth/{port}/mtu-{mtu}", veth, port, one_tool, "ib_send_bw", f"-m {mtu} -n 200", timeout=90)
 

@@ -69,6 +69,7 @@ class MpResponderLogic {
 
     enum class Early : uint8_t { kPlace, kHold, kDrop };
 
+    void wake_responses();
     void take_early(const wire::ParsedFrame& frame, wire::Op op);
     Early judge_early(const wire::Headers& headers, wire::Op op) const;
     bool release_held(Psn psn);
@@ -112,6 +113,7 @@ bool MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
             return true;
         case Arrival::kDuplicate:
             ++core_.counters[Counter::kRxDuplicate];
+            wake_responses();
             owe(h, frame.ce(), psn < stream.expected ? wire::MpAck::kAck : wire::MpAck::kSack);
             return true;
         default:
@@ -125,11 +127,7 @@ bool MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
         refuse(h, frame.ce(), result);
         return true;
     }
-    if (mp_.responses.backoff == Multipath::kSilence && mp_.responses.outstanding()) {
-        mp_.responses.backoff = 0;
-        mp_.responses.timer_ns = core_.now_ns;
-        core_.deadlines.schedule(qp_, core_.now_ns);
-    }
+    wake_responses();
     ++shared_.counters.degrees[0];
     // Owed before what follows it, so that errors of held packets are told after it.
     const bool another_waits = s_.ack_not_before != 0;
@@ -165,6 +163,15 @@ auto MpResponderLogic<S>::judge_early(const wire::Headers& h, wire::Op op) const
     const Region* region = core_.memory.find(h.reth.rkey);
     const bool relaxed = region != nullptr && (region->access & IBV_ACCESS_RELAXED_ORDERING) != 0;
     return relaxed ? Early::kPlace : Early::kHold;
+}
+
+// The requester is there after all: it asks for something, or whether we are.
+template <class S>
+void MpResponderLogic<S>::wake_responses() {
+    if (mp_.responses.backoff != Multipath::kSilence || !mp_.responses.outstanding()) return;
+    mp_.responses.backoff = 0;
+    mp_.responses.timer_ns = core_.now_ns;
+    core_.deadlines.schedule(qp_, core_.now_ns);
 }
 
 template <class S>

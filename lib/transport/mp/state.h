@@ -41,8 +41,8 @@ struct OwedAck {
 
 struct Multipath {
     static constexpr uint32_t kMaxOwed = 32;  // an RX burst
-    // Expirations without an answer after which responses are not sent again before another request comes. Eight
-    // seconds with the least RTO: a requester with the usual timeouts has given up.
+    // Expirations without an answer after which responses are not sent again before a request comes, new or not. Eight
+    // seconds with the least RTO: a requester with the usual timeouts has given up, one with longer ones asks again.
     static constexpr uint8_t kSilence = 255;
 
     SendStream requests, responses;           // what we send

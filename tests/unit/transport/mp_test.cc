@@ -390,6 +390,33 @@ TEST_F(Multipath, ResponsesWithoutAnswerAreSentForALimitedTimeAndAgainWithTheNex
     EXPECT_EQ(ma.bytes(0, 4096), mb.bytes(0, 4096));
 }
 
+struct UsualRto : Multipath {
+    static Config usual() {
+        Config config = make_config();
+        config.paths.min_rto_ns = transport::PathsConfig().min_rto_ns;
+        return config;
+    }
+    UsualRto() : Multipath(usual()) {}
+};
+
+// MP-11: retry_cnt is the requester's alone, so the responder's patience must not decide how long a READ may take.
+TEST_F(UsualRto, MP11_AReadOutlastsAnOutageThatItsTimeoutsAllow) {
+    qa->timeout = 20;  // 4.3 s, and seven retries
+    qa->retry_cnt = 7;
+    net.filter = [&](const Observed& p) { return p.headers.mp.response ? Verdict::kDrop : Verdict::kPass; };
+    post(read(1, 0, 4096, 0));
+    net.pump();
+    settle();
+    ASSERT_FALSE(qa->multipath->requests.outstanding()) << "the request has arrived";
+    net.filter = [](const Observed&) { return Verdict::kDrop; };
+    net.run_for(20 * kSecond);
+    EXPECT_TRUE(sent().empty());
+    net.filter = nullptr;
+    ASSERT_TRUE(run());
+    expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_READ);
+    EXPECT_EQ(ma.bytes(0, 4096), mb.bytes(0, 4096));
+}
+
 // A packet that continues the message in progress is placed while it is verified; nothing that it says may count before.
 TEST_F(Multipath, DamageToAPacketInTheMiddleIsNotAnError) {
     net.filter = [&](const Observed& p) {
