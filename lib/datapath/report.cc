@@ -148,6 +148,7 @@ Report report_multipath(Runtime& runtime) {
         const transport::PathsCounters& paths = shared->paths.counters();
         one["new_packets"] = paths.new_packets;
         one["resent_nack"] = paths.resent_nack;
+        one["resent_rnr"] = paths.resent_rnr;
         one["resent_early"] = paths.resent_early;
         one["resent_timeout"] = paths.resent_timeout;
         one["resent_inferred"] = paths.resent_inferred;

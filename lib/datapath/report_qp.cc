@@ -81,6 +81,36 @@ Report of_single_path(const transport::QueuePair& qp) {
 
 }  // namespace
 
+Report report_balance(Runtime& runtime) {
+    using transport::Counter;
+    uint64_t sent = 0, acknowledged = 0, lost = 0, abandoned = 0, in_flight = 0;
+    const Runtime::Pause pause(runtime);
+    for (const auto& worker : runtime.workers()) {
+        const auto& engine = worker->core().engine();
+        const transport::Counters& counters = engine.counters();
+        sent += counters[Counter::kPsnsSent];
+        acknowledged += counters[Counter::kPsnsAcknowledged];
+        lost += counters[Counter::kPsnsLost];
+        abandoned += counters[Counter::kPsnsAbandoned];
+        if (engine.multipath() == nullptr) continue;
+        acknowledged += engine.multipath()->paths.counters().acknowledged;
+        abandoned += engine.multipath()->paths.counters().abandoned;
+    }
+    runtime.queue_pairs().for_each([&](const transport::QueuePair& qp) {
+        if (qp.multipath != nullptr) {
+            const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
+            in_flight += paths.in_flight(qp.multipath->requests) + paths.in_flight(qp.multipath->responses);
+        } else if (qp.type == IBV_QPT_RC) {
+            in_flight += static_cast<uint32_t>(qp.requester.max_psn - qp.requester.una);
+        }
+    });
+    return {{"sent", sent},
+            {"acknowledged", acknowledged},
+            {"lost", lost},
+            {"abandoned", abandoned},
+            {"in_flight", in_flight}};
+}
+
 Report report_qps(Runtime& runtime, uint32_t first, size_t most) {
     Report all = Report::array();
     const Runtime::Pause pause(runtime);

@@ -186,6 +186,12 @@ struct Core {
         enter_error(qp);
     }
 
+    // rc: nobody waits for what is on its way any more.
+    void abandon(Requester& r) {
+        counters[Counter::kPsnsAbandoned] += static_cast<uint32_t>(r.max_psn - r.una);
+        r.una = r.next_psn = r.max_psn;
+    }
+
     void flush_sends(QueuePair& qp) {
         uint32_t index = qp.sq.consumed();
         const uint32_t end = qp.sq.available_until();
@@ -193,7 +199,7 @@ struct Core {
         Requester& r = qp.requester;
         r.next_wqe = r.begun_wqe = end;
         r.next_packet = 0;
-        r.una = r.next_psn = r.max_psn;
+        abandon(r);
         r.reads_outstanding = 0;
         r.failed = r.draining = false;
         r.ack_deadline = r.probe_deadline = kNever;
@@ -326,6 +332,13 @@ struct Core {
         if (srq != nullptr) srq->consumer_lock.clear(std::memory_order_release);
         if (limit_reached) sink.event(IBV_EVENT_SRQ_LIMIT_REACHED, *srq);
         return taken;
+    }
+
+    // mp: a packet that will be acknowledged went out.
+    void count_sent(bool again) {
+        ++counters[Counter::kPsnsSent];
+        counters[Counter::kPsnsLost] += again;
+        counters[Counter::kRetransmittedPackets] += again;
     }
 
     void send(const Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload, uint32_t bytes) {

@@ -22,8 +22,17 @@ const char* to_string(Counter counter) {
         case Counter::kRxCe: return "rx_ce";
         case Counter::kRxDuplicate: return "rx_duplicate";
         case Counter::kRetransmittedPackets: return "retransmitted_packets";
+        case Counter::kResentNack: return "resent_nack";
+        case Counter::kResentRnr: return "resent_rnr";
+        case Counter::kResentInferred: return "resent_inferred";
+        case Counter::kResentEarly: return "resent_early";
+        case Counter::kResentTimeout: return "resent_timeout";
         case Counter::kTimeouts: return "timeouts";
         case Counter::kTailProbes: return "tail_probes";
+        case Counter::kPsnsSent: return "psns_sent";
+        case Counter::kPsnsAcknowledged: return "psns_acknowledged";
+        case Counter::kPsnsLost: return "psns_lost";
+        case Counter::kPsnsAbandoned: return "psns_abandoned";
         case Counter::kDelayedPackets: return "delayed_packets";
         case Counter::kLocalErrors: return "local_errors";
         case Counter::kCqOverruns: return "cq_overruns";

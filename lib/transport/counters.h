@@ -10,7 +10,7 @@ namespace rove::transport {
 
 // When a value is added, name it in to_string() too.
 enum class Counter : uint8_t {
-    kRxPackets,             // RoCEv2 packets that reached a QP
+    kRxPackets,             // RoCEv2 packets that reached a QP, or the memory of one that is gone
     kRxBytes,               // payload bytes of them
     kTxPackets,
     kTxBytes,
@@ -27,8 +27,17 @@ enum class Counter : uint8_t {
     kRxCe,                  // data packets that carried Congestion Experienced
     kRxDuplicate,           // requests seen before: acknowledged or replayed, not executed
     kRetransmittedPackets,
+    kResentNack,            // rc: of these, by cause; mp's are PathsCounters
+    kResentRnr,
+    kResentInferred,        // an answer to something later came
+    kResentEarly,           // tail probes, and READs that they ask for again
+    kResentTimeout,
     kTimeouts,
     kTailProbes,
+    kPsnsSent,              // by RC QPs; of a READ in rc mode those that it asks for, as for the next three
+    kPsnsAcknowledged,      // rc; mp's are PathsCounters, as for what is abandoned
+    kPsnsLost,              // sent again
+    kPsnsAbandoned,         // on their way when the QP was flushed
     kDelayedPackets,        // mp: waited at the sender for what is before them (MP-12, EU-7)
     kLocalErrors,           // work requests that failed on this side
     kCqOverruns,

@@ -275,6 +275,7 @@ void Engine<S>::remove(QueuePair& qp) {
             stop_multipath(*qp.multipath);
             qp.multipath.reset();
         } else {
+            core_.abandon(qp.requester);
             ResponderLogic<S>(core_, qp).settle();
             if (qp.responder.msn != 0) core_.departed.insert(qp, core_.now_ns);
         }

@@ -240,6 +240,8 @@ bool Engine<S>::receive_departed(const wire::ParsedFrame& frame, uint16_t port) 
     const bool write_or_send = op < wire::Op::kReadRequest || op > wire::Op::kFetchAdd;
     const wire::Mpeth& mp = frame.headers.mp;
     if (!write_or_send || !core_.ready()) return false;
+    ++core_.counters[Counter::kRxPackets];
+    core_.counters[Counter::kRxBytes] += frame.payload_bytes;
     ++core_.counters[Counter::kRxDuplicate];
     ++core_.counters[Counter::kTxAcks];
     wire::Headers h;

@@ -13,6 +13,7 @@
 
 #include "transport/completion_queue.h"
 #include "transport/congestion/dcqcn.h"
+#include "transport/counters.h"
 #include "transport/mp/state.h"
 #include "transport/psn.h"
 #include "transport/work_queue.h"
@@ -42,6 +43,7 @@ struct Requester {
     Psn una;                        // oldest PSN not acknowledged
     Psn rewound_to;                 // `una` at the last rewind; NAKs and gaps at the same place do not rewind again
     bool rewound = false;           // since the last progress
+    Counter cause = Counter::kResentTimeout;    // of the last rewind
     bool failed = false;            // the request at next_wqe cannot be sent; it completes with `failure` in its turn
     ibv_wc_status failure = IBV_WC_SUCCESS;
     bool draining = false;          // SQD entered, IBV_EVENT_SQ_DRAINED not yet raised

@@ -70,6 +70,7 @@ class RequesterLogic {
     bool send_datagram(SendWqe& wqe);
     bool want_ack(const SendWqe& wqe, bool last);
     void sent(Psn first, uint32_t psns);
+    void count_again(Counter cause, uint32_t psns);
     void complete_unacknowledged();
     void execute_local(SendWqe& wqe);
     bool acknowledge(Psn end);
@@ -77,7 +78,7 @@ class RequesterLogic {
     void hear();
     void restart_timers();
     void resume_at_una();
-    void rewind();
+    void rewind(Counter cause);
     void fail(ibv_wc_status status);
     void fail_if_oldest();
     void probe();
@@ -112,6 +113,7 @@ bool RequesterLogic<S>::acknowledge(Psn end) {
         core_.complete_send(qp_, index++, IBV_WC_SUCCESS);
     }
     if (r_.una == before && index == first) return false;
+    core_.counters[Counter::kPsnsAcknowledged] += static_cast<uint32_t>(r_.una - before);
     if (r_.una > r_.next_psn || static_cast<int32_t>(index - r_.next_wqe) > 0) resume_at_una();
     progress();
     return true;
@@ -168,8 +170,9 @@ void RequesterLogic<S>::resume_at_una() {
 }
 
 template <class S>
-void RequesterLogic<S>::rewind() {
+void RequesterLogic<S>::rewind(Counter cause) {
     r_.rewound = true;
+    r_.cause = cause;
     r_.rewound_to = r_.una;
     r_.failed = false;                          // found again when its turn comes
     resume_at_una();
@@ -209,7 +212,7 @@ void RequesterLogic<S>::expire() {
         }
         --r_.retries_left;
         r_.flight_probed = true;
-        rewind();
+        rewind(Counter::kResentTimeout);
         restart_timers();
     } else if (r_.probe_deadline <= now) {
         probe();
@@ -233,17 +236,17 @@ void RequesterLogic<S>::probe() {
     SendWqe& wqe = oldest();
     // A READ's or atomic's answer is missing: ask again.
     if (wqe.awaits_response() || wqe.packets == 0) {
-        rewind();
+        rewind(Counter::kResentEarly);
         return;
     }
     if (!core_.ready()) return;
     if (!emit(wqe, static_cast<uint32_t>(r_.una - Psn(wqe.first_psn)), r_.una, true)) {
-        rewind();                               // its memory has gone: the request fails in its turn
+        rewind(Counter::kResentEarly);          // its memory has gone: the request fails in its turn
         return;
     }
     r_.probed = true;
     r_.probe_psn = r_.una;
-    ++core_.counters[Counter::kRetransmittedPackets];
+    count_again(Counter::kResentEarly, 1);
 }
 
 template <class S>

@@ -23,13 +23,13 @@ void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
         acknowledge(psn + 1);
         if (r_.probed && qp_.state != IBV_QPS_ERR) {
             // Nothing behind the probe has arrived, and what was sent before it would have.
-            if (psn == r_.probe_psn && r_.una == psn + 1 && outstanding()) rewind();
+            if (psn == r_.probe_psn && r_.una == psn + 1 && outstanding()) rewind(Counter::kResentInferred);
             r_.probed = false;
         }
         // A READ or atomic before the acknowledged packet without its response: the response was lost.
         if (qp_.state != IBV_QPS_ERR && any_begun() && psn >= r_.una && oldest().awaits_response() &&
             !rewound_here()) {
-            rewind();
+            rewind(Counter::kResentInferred);
         }
         return;
     }
@@ -48,7 +48,7 @@ void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
             return;
         }
         r_.retries_left = qp_.retry_cnt;        // somebody answers
-        rewind();
+        rewind(Counter::kResentRnr);
         r_.rnr_until = core_.now_ns + rnr_timer_ns(syndrome & 0x1F);
         r_.ack_deadline = r_.probe_deadline = kNever;       // the peer is alive
         core_.deadlines.schedule(qp_, r_.rnr_until);
@@ -65,7 +65,7 @@ void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
     }
     ++core_.counters[Counter::kRxNakSequence];
     // One rewind per place: a repeated NAK says nothing new, and a lost retransmission is the timer's.
-    if (!rewound_here()) rewind();
+    if (!rewound_here()) rewind(Counter::kResentNack);
 }
 
 // The request that a response with this PSN answers: the oldest, if it is of that kind and nothing before it is missing.
@@ -81,7 +81,7 @@ SendWqe* RequesterLogic<S>::answered_by(Psn psn, bool (SendWqe::*kind)() const) 
         hear();
         r_.probe_deadline = core_.now_ns + probe_ns();
     }
-    if (on_its_way && r_.una < psn && any_begun() && oldest().awaits_response() && !rewound_here()) rewind();
+    if (on_its_way && r_.una < psn && any_begun() && oldest().awaits_response() && !rewound_here()) rewind(Counter::kResentInferred);
     return nullptr;
 }
 
@@ -89,6 +89,7 @@ SendWqe* RequesterLogic<S>::answered_by(Psn psn, bool (SendWqe::*kind)() const) 
 template <class S>
 void RequesterLogic<S>::take_response(bool last) {
     ++r_.una;
+    ++core_.counters[Counter::kPsnsAcknowledged];
     if (last) {
         core_.complete_send(qp_, qp_.sq.consumed(), IBV_WC_SUCCESS);
         acknowledge(r_.una);                    // local operations behind it

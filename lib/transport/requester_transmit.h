@@ -181,16 +181,26 @@ bool RequesterLogic<S>::send_datagram(SendWqe& wqe) {
 template <class S>
 void RequesterLogic<S>::sent(Psn first, uint32_t psns) {
     r_.next_psn = first + psns;
-    if (r_.next_psn > r_.max_psn) {
-        r_.max_psn = r_.next_psn;
-    } else {
-        ++core_.counters[Counter::kRetransmittedPackets];
-    }
     if (qp_.type != IBV_QPT_RC) {
-        r_.una = r_.max_psn;
+        r_.una = r_.max_psn = r_.next_psn;
         return;
     }
+    if (r_.next_psn > r_.max_psn) {
+        r_.max_psn = r_.next_psn;
+        core_.counters[Counter::kPsnsSent] += psns;
+    } else {
+        count_again(r_.cause, psns);
+    }
     if (r_.ack_deadline == kNever) restart_timers();
+}
+
+// A packet went out once more, for `psns` that are taken as lost.
+template <class S>
+void RequesterLogic<S>::count_again(Counter cause, uint32_t psns) {
+    ++core_.counters[cause];
+    ++core_.counters[Counter::kRetransmittedPackets];
+    core_.counters[Counter::kPsnsSent] += psns;
+    core_.counters[Counter::kPsnsLost] += psns;
 }
 
 // UC and UD: done when sent.

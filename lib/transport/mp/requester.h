@@ -113,9 +113,8 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
         }
         ++packets;
         paths_.sent(mp_.requests, departure, core_.now_ns);
-        if (!fresh) {
-            ++core_.counters[Counter::kRetransmittedPackets];
-        } else {
+        core_.count_sent(departure.again);
+        if (fresh) {
             core_.counters[Counter::kDelayedPackets] += mp_.delayed;
             mp_.delayed = false;
             if (++r_.next_packet == wqe->packets) {

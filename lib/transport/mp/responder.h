@@ -417,7 +417,7 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
                 .ipsn = packet};
         h.vp = departure.vp;
         core_.send(qp_.path, h, {&segment, bytes != 0 ? 1u : 0u}, bytes);
-        core_.counters[Counter::kRetransmittedPackets] += departure.again;
+        core_.count_sent(departure.again);
         shared_.paths.sent(mp_.responses, departure, core_.now_ns);
         ++packets;
     }

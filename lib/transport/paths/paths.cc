@@ -207,7 +207,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
             // MP-9. A packet that was held and could not be taken in its turn is no longer acknowledged.
             if ((recorded && !repeated) || packet.acked) {
                 if (entry.kind == wire::MpAck::kErr) stream.backoff = 0;  // it is no loss that it waits for
-                ++counters_.resent_nack;
+                ++(entry.kind == wire::MpAck::kErr ? counters_.resent_rnr : counters_.resent_nack);
                 if (entry.kind == wire::MpAck::kNack && !config_.infer_losses &&
                     (!stream.recovering || is_repeated_in_vain(stream, packet)))
                     recover(stream);
@@ -217,6 +217,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
             stream.inflate += config_.count_acks;
         } else {
             packet.acked = true;
+            ++counters_.acknowledged;
             ++stream.inflate;  // MP-2
             while (stream.oldest < stream.nxt && record(stream, stream.oldest).acked) ++stream.oldest;
             if (packet.lost) {
@@ -308,6 +309,7 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
         const PacketRecord& packet = record(stream, stream.una);
         stream.inflate -= config_.count_acks || packet.acked;  // MP-2
         stream.lost -= packet.lost;
+        counters_.acknowledged += !packet.acked;
     }
     if (stream.oldest < stream.una) stream.oldest = stream.una;
     if (stream.ooh < stream.una) stream.ooh = stream.una;
@@ -330,6 +332,7 @@ void Paths::retract(SendStream& stream, Psn psn) {
     PacketRecord& packet = record(stream, psn);
     if (packet.acked) {
         packet.acked = false;
+        --counters_.acknowledged;
         --stream.inflate;
         if (psn < stream.oldest) stream.oldest = psn;
     }
@@ -422,6 +425,12 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
 uint64_t Paths::sync_delay_ns(const SendStream& stream) const {
     const double window = stream.cwnd_fixed / static_cast<double>(kOne);
     return static_cast<uint64_t>(config_.sync_alpha * config_.delta * static_cast<double>(stream.srtt_ns) / window);
+}
+
+uint32_t Paths::in_flight(const SendStream& stream) const {
+    uint32_t packets = 0;
+    for (Psn at = stream.una; at < stream.nxt; ++at) packets += !record(stream, at).acked;
+    return packets;
 }
 
 uint32_t Paths::paths_in_use(const SendStream& stream) const {

@@ -33,11 +33,13 @@ namespace rove::transport {
 // Free-running, of all streams of a worker.
 struct PathsCounters {
     uint64_t new_packets = 0;
-    uint64_t resent_nack = 0, resent_early = 0, resent_timeout = 0, resent_inferred = 0;  // by cause
-    uint64_t marked_acks = 0;                                                             // MP-1
-    uint64_t slow_acks = 0;                                                               // MP-4
-    uint64_t probes = 0;                                                                  // MP-5
-    uint64_t explored = 0;                                                                // BX-4
+    uint64_t resent_nack = 0, resent_rnr = 0, resent_early = 0, resent_timeout = 0, resent_inferred = 0;  // by cause
+    uint64_t acknowledged = 0;  // packets, in order or not
+    uint64_t abandoned = 0;     // ... not acknowledged when their stream was stopped
+    uint64_t marked_acks = 0;   // MP-1
+    uint64_t slow_acks = 0;     // MP-4
+    uint64_t probes = 0;        // MP-5
+    uint64_t explored = 0;      // BX-4
     uint64_t bursts = 0;      // MP-6: burst timers that fired
     uint64_t unused = 0;      // MP-7: ACKs that found nothing to send
     uint64_t restarts = 0;    // MP-8
@@ -56,7 +58,10 @@ class Paths {
     Paths(const PathsConfig& config, uint64_t seed) : config_(config), random_(seed) {}
 
     void start(SendStream& stream, Psn first);
-    void stop(SendStream& stream) { release(stream); }
+    void stop(SendStream& stream) {
+        counters_.abandoned += in_flight(stream);
+        release(stream);
+    }
 
     // What may leave now, in `departure`; `more`: there is a new packet. False: nothing. The packet counts only once it was
     // sent(). Looking is also what applies the rules of time and of unused ACKs (MP-5 to MP-8).
@@ -77,6 +82,8 @@ class Paths {
     uint64_t sync_delay_ns(const SendStream& stream) const;
     // Distinct paths of the packets on their way. Slow: for telemetry.
     uint32_t paths_in_use(const SendStream& stream) const;
+    // Packets that are not acknowledged. Slow.
+    uint32_t in_flight(const SendStream& stream) const;
     // Calls `visit(Psn, const PacketRecord&)` for the latest packets of a stream that is not idle, oldest first; those before
     // `una` are done. max_window at most, fewer after a pause in which another stream used the records. For telemetry.
     void for_each(const SendStream& stream, auto&& visit) const {

@@ -137,10 +137,22 @@ class Host {
         : index_(index), engine(config, qps, memory, departed, sink) {}
     ~Host() {
         for (auto& qp : queue_pairs_) destroy(*qp);
+        expect_balance();
         for (auto& buffer : buffers_) {
             EXPECT_TRUE(buffer->guards_intact());
             memory.remove(buffer->region);
         }
+    }
+
+    // Without QPs: all that was sent is acknowledged, was sent again, or was abandoned.
+    void expect_balance() const {
+        uint64_t acknowledged = counter(Counter::kPsnsAcknowledged), abandoned = counter(Counter::kPsnsAbandoned);
+        if (engine.multipath() != nullptr) {
+            acknowledged += engine.multipath()->paths.counters().acknowledged;
+            abandoned += engine.multipath()->paths.counters().abandoned;
+        }
+        EXPECT_EQ(counter(Counter::kPsnsSent), acknowledged + counter(Counter::kPsnsLost) + abandoned)
+            << acknowledged << " acknowledged, " << abandoned << " abandoned";
     }
 
     uint32_t index() const { return index_; }

@@ -210,6 +210,7 @@ TEST_F(RcRecovery, what_a_destroyed_qp_had_received_is_acknowledged_again) {
     b.destroy(*qb);
     succeeds(1);
     EXPECT_EQ(a.counter(Counter::kTimeouts), 0u);
+    EXPECT_EQ(b.counter(Counter::kRxPackets), 4u) << "the repetition, too";
 
     QpOptions impatient;
     impatient.timeout = 8;
