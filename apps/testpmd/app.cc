@@ -55,7 +55,8 @@ App::~App() = default;
 Report App::snapshot() {
     Report all = {{"ports", datapath::report_ports(*runtime_)},
                   {"workers", datapath::report_workers(*runtime_)},
-                  {"multipath", datapath::report_multipath(*runtime_)}};
+                  {"multipath", datapath::report_multipath(*runtime_)},
+                  {"balance", datapath::report_balance(*runtime_)}};
     for (const auto& device : runtime_->devices())
         all["impaired"][device->name()] = datapath::report_impairments(*runtime_, *device);
     return all;
@@ -172,7 +173,6 @@ Report App::summary(const Report& now) const {
     const Report &workers = since["workers"], &multipath = since["multipath"];
     const double seconds = static_cast<double>(runtime_->now_ns() - started_ns_) * 1e-9;
     const uint64_t messages = run_->messages();
-    const auto packets = static_cast<double>(sum(workers, "tx_packets") + sum(workers, "rx_packets"));
     Report report = {{"mode", to_string(plan.mode)},
                      {"end", run_->initiates() ? "initiator" : "target"},
                      {"size", plan.size},
@@ -183,13 +183,22 @@ Report App::summary(const Report& now) const {
                      {"messages", messages},
                      {"goodput_gbps", static_cast<double>(messages) * plan.size * 8e-9 / seconds},
                      {"messages_per_s", static_cast<double>(messages) / seconds},
-                     {"packets_per_s", packets / seconds}};
+                     {"packets_per_s",
+                      static_cast<double>(sum(workers, "tx_packets") + sum(workers, "rx_packets")) / seconds}};
     report.update(run_->report(seconds));
-    report["retransmissions"] = {
-        {"packets", sum(workers, "retransmitted_packets")}, {"timeouts", sum(workers, "timeouts")},
-        {"tail_probes", sum(workers, "tail_probes")},       {"nack", sum(multipath, "resent_nack")},
-        {"inferred", sum(multipath, "resent_inferred")},    {"early", sum(multipath, "resent_early")},
-        {"timeout", sum(multipath, "resent_timeout")}};
+    const Report& balance = since["balance"];
+    report["packets"] = {
+        {"sent", number(balance, "sent") + number(at_start_["balance"], "in_flight")},
+        {"acknowledged", number(balance, "acknowledged")},
+        {"lost", number(balance, "lost")},
+        {"in_flight", number(now["balance"], "in_flight") + number(balance, "abandoned")}};
+    Report& resent = report["retransmissions"] = {{"packets", sum(workers, "retransmitted_packets")},
+                                                  {"timeouts", sum(workers, "timeouts")},
+                                                  {"tail_probes", sum(workers, "tail_probes")}};
+    for (const char* cause : {"nack", "rnr", "inferred", "early", "timeout"}) {
+        const std::string name = std::string("resent_") + cause;
+        resent[cause] = sum(workers, name.c_str()) + sum(multipath, name.c_str());
+    }
     Report& degrees = report["out_of_order_degree"] = Report::object();  // packets, by the least degree of each class
     for (const Report& worker : multipath)
         for (const auto& [name, value] : worker.items())

@@ -28,6 +28,7 @@ class App {
     std::string start();
     std::string stop();
     bool running() const { return run_ != nullptr; }
+    bool has_engine() const { return running() && run_->plan().mode == Mode::kSpray; }
     void clear();
 
     // A turn of traffic, and now and then of all else; sleeps, for a little, when there is no traffic. Input on stdin

@@ -222,7 +222,8 @@ void fill_commands() {
          [](Prompt& p, const Words&) { return datapath::report_neighbours(p.app().runtime()); });
     const auto show_tent = [](const char* what, const char* command, const char* help) {
         show(
-            std::string("show tent ") + what, help, [=](Prompt&, const Words&) { return report_tent(command); },
+            std::string("show tent ") + what, help,
+            [=](Prompt& p, const Words&) { return p.app().has_engine() ? report_tent(command) : Report(); },
             [](Prompt&, const Words&) { return std::string("no engine; a run of --mode spray has one"); });
     };
     show_tent("devices", "devices", "ports as the engine sees them: learned bandwidth, bytes under way");

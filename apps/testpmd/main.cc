@@ -19,8 +19,8 @@ using namespace rove::testpmd;
 volatile sig_atomic_t signalled = 0;
 
 int run(Options& options) {
-    if (!options.tent.empty()) check_configuration(options);
     App app(options);
+    if (!options.tent.empty()) try_engine(options);
     std::optional<Prompt> prompt;
     if (options.interactive || !options.cmdline_file.empty()) prompt.emplace(app);
     if (!prompt || options.auto_start) {

@@ -50,6 +50,7 @@ void find_config(std::string& config) {
 // "high:20,low:80": weights, of which 0 is none.
 std::string parse_mix(const std::string& text, std::array<double, 3>& shares) {
     shares = {};
+    std::array<bool, 3> given{};
     std::istringstream parts(text + ",");  // so that the part behind a last comma is one too
     double sum = 0;
     for (std::string part; std::getline(parts, part, ',');) {
@@ -60,7 +61,10 @@ std::string parse_mix(const std::string& text, std::array<double, 3>& shares) {
         const double share = std::strtod(number, &end);
         if (found == kPriorities.end() || end == number || *end != '\0' || !(share >= 0 && share <= 1e6))
             return "'" + part + "': high, medium or low, a colon and a share of 0 or more are expected";
-        sum += shares[static_cast<size_t>(found - kPriorities.begin())] = share;
+        const auto priority = static_cast<size_t>(found - kPriorities.begin());
+        if (given[priority]) return "'" + part + "': " + *found + " has a share already";
+        given[priority] = true;
+        sum += shares[priority] = share;
     }
     return sum > 0 ? "" : "'" + text + "': at least one share is more than 0";
 }
@@ -113,17 +117,18 @@ Options parse(int argc, char** argv) {
            "send, atomic: fetch-and-add) or through the engine (spray); default target")
         ->check(CLI::IsMember({"target", "write", "read", "send", "atomic", "spray"}))
         ->type_name("MODE");
-    app.add_option("--peer", o.peer, "host of the target, for the TCP connection by which QPs find each other");
+    app.add_option("--peer", o.peer, "the target's, for the TCP connection by which QPs find each other")
+        ->type_name("HOST");
     app.add_option("--tcp-port", o.tcp_port, "of that connection; default 18600")->check(CLI::Range(1, 65535));
     auto* gid_index =
         app.add_option("--gid-index", o.gid_index, "of the ports' addresses; default 1: the first that is configured")
             ->check(CLI::Range(0, 255));
     auto* size = app.add_option("--size", p.size, "bytes a message, or a block of spray; default 65536, of atomics 8")
                      ->type_name("BYTES");
-    auto* qps = app.add_option("--qps", p.qps, "queue pairs; default 1");
-    auto* depth = app.add_option("--depth", p.depth, "requests under way a QP, or a thread; default 16");
-    auto* batch = app.add_option("--batch", o.batch, "requests posted together, as one list or batch; default 1");
-    auto* mtu = app.add_option("--mtu", p.mtu, "path MTU of new QPs; default 4096, or what the ports allow");
+    auto* qps = app.add_option("--qps", p.qps, "queue pairs, 1 to 1024; default 1");
+    auto* depth = app.add_option("--depth", p.depth, "requests under way a QP, or a thread, 1 to 1024; default 16");
+    auto* batch = app.add_option("--batch", o.batch, "requests posted together, as one list or batch, 1 to --depth; default 1");
+    auto* mtu = app.add_option("--mtu", p.mtu, "path MTU of new QPs: 256, 512, ... 4096; default 4096, or what the ports allow");
     auto* duration = app.add_option("--duration", o.duration_s, "how long a run lasts; default until stop or Ctrl-C")
                          ->check(CLI::Range(0.001, 1e6))
                          ->check(number)
@@ -152,7 +157,7 @@ Options parse(int argc, char** argv) {
                      ->type_name("FILE")
                      ->group(spray);
     std::vector<CLI::Option*> of_spray;
-    of_spray.push_back(app.add_option("--threads", p.qps, "that submit, each --depth requests; default 1"));
+    of_spray.push_back(app.add_option("--threads", p.qps, "that submit, each --depth requests, 1 to 64; default 1"));
     uint32_t slice_size = 0;
     auto* slice = app.add_option("--slice-size", slice_size, "the least that a block is cut into; default 65536");
     of_spray.push_back(slice->check(CLI::Range(4096, 1 << 30))->type_name("BYTES"));

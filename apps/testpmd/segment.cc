@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "segment.h"
 
-#include "tent/config.h"
-
 namespace rove::testpmd {
 
 namespace {
@@ -22,11 +20,9 @@ Segment::Segment(const Options& options, const Connection& connection, size_t by
     require(engine_.registerLocalMemory(memory_.data(), memory_.size()), "memory");
 }
 
-void check_configuration(const Options& options) {
-    std::vector<tent::Override> overrides;
-    for (const auto& [key, value] : options.tent_keys) overrides.push_back({key, value});
-    tent::Config ignored;
-    const tent::Status status = tent::Config::load(options.tent, overrides, &ignored);
+void try_engine(const Options& options) {
+    const tent::TransferEngine engine(tent::Settings{options.tent, options.tent_keys});
+    const tent::Status status = engine.startStatus();
     if (!status.ok()) throw Failure("--tent: " + status.message());
 }
 

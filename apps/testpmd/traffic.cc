@@ -20,9 +20,9 @@ void poll_all(const Session& session, Take&& take) {
         const int count = ibv_poll_cq(session.cq(rail), kReaped, completions.data());
         for (int i = 0; i < count; ++i) {
             const ibv_wc& wc = completions[static_cast<size_t>(i)];
+            take(wc);
             if (wc.status != IBV_WC_SUCCESS)
                 throw Failure("QP " + std::to_string(wc.qp_num) + ": " + ibv_wc_status_str(wc.status));
-            take(wc);
         }
     }
 }
@@ -126,6 +126,10 @@ void Initiator::reap(uint64_t now_ns) {
     poll_all(session_, [&](const ibv_wc& wc) {
         const auto q = static_cast<uint32_t>(wc.wr_id);
         Queue& queue = queues_[q];
+        if (wc.status != IBV_WC_SUCCESS) {
+            ++failed_;
+            return;
+        }
         const uint64_t begun_ns = queue.begun_ns[queue.completed % plan_.depth];
         latency_.record(now_ns > begun_ns ? now_ns - begun_ns : 0);
         if (plan_.verify) check(q, queue.completed);
@@ -155,7 +159,15 @@ void Initiator::settle() {
 }
 
 Report Initiator::report(double) const {
-    return {{"qps", plan_.qps}, {"latency_us", latency_us(latency_)}};
+    uint64_t under_way = 0;
+    for (const Queue& queue : queues_) under_way += queue.posted - queue.completed;
+    return {{"qps", plan_.qps},
+            {"requests",
+             {{"submitted", posted_},
+              {"completed", completed_},
+              {"failed", failed_},
+              {"under_way", under_way - failed_}}},
+            {"latency_us", latency_us(latency_)}};
 }
 
 Responder::Responder(const std::vector<Rail>& rails, const Options& options, Connection connection,
@@ -181,6 +193,7 @@ void Responder::poll(uint64_t) {
 
 void Responder::reap() {
     poll_all(session_, [&](const ibv_wc& wc) {
+        if (wc.status != IBV_WC_SUCCESS) return;
         const auto q = static_cast<uint32_t>(wc.wr_id);
         const uint64_t message = received_[q]++;
         const auto slot = static_cast<uint32_t>(message % (2 * plan_.depth));

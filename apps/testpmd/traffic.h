@@ -51,7 +51,7 @@ class Initiator : public Run {
     std::vector<ibv_sge> pieces_;
     Histogram latency_;
     uint64_t started_ns_ = 0;
-    uint64_t posted_ = 0, completed_ = 0, cleared_ = 0, errors_ = 0;
+    uint64_t posted_ = 0, completed_ = 0, failed_ = 0, cleared_ = 0, errors_ = 0;
     double interval_ns_;  // between two requests; 0: no rate
     uint32_t next_ = 0;   // QP to look at first
     bool stopping_ = false, finished_ = false;

@@ -60,7 +60,18 @@ def leaves_nothing(process):
 
 def result(path):
     (line,) = pathlib.Path(path).read_text().splitlines()
-    return json.loads(line)
+    return balanced(json.loads(line))
+
+
+def balanced(said):
+    """sent = acknowledged + lost + in flight, of packets and of requests; each is counted by itself."""
+    packets = said["packets"]
+    check(packets["sent"] == packets["acknowledged"] + packets["lost"] + packets["in_flight"], str(said))
+    if requests := said.get("requests"):
+        check(requests["submitted"] == requests["completed"] + requests["failed"] + requests["under_way"] > 0, str(said))
+    if said["retransmissions"]["packets"]:
+        check(sum(said["retransmissions"][cause] for cause in ("nack", "rnr", "inferred", "early", "timeout")), f"no cause: {said}")
+    return said
 
 
 def verified(mode, *options, count=400, pair=None):
@@ -71,6 +82,7 @@ def verified(mode, *options, count=400, pair=None):
     pair.end()
     said = result(out)
     check((said["errors"], said["messages"], said["verified"]) == (0, count, "every byte"), str(said))
+    check(said["requests"] == {"submitted": count, "completed": count, "failed": 0, "under_way": 0} and said["packets"]["in_flight"] == 0, str(said))
     check(0 < said["latency_us"]["p50"] <= said["latency_us"]["p99"] <= said["latency_us"]["most"], str(said))
     check(said["ports"]["rove0"]["share"] == 1 and said["ports"]["rove0"]["tx_frames"] > 0, str(said))
     return said, target_out
@@ -108,6 +120,20 @@ def impaired():
 
 
 test("testpmd/impaired", impaired, modes=("mp",))
+
+
+def causes(mode):
+    """Packets that are lost are sent again; the result says why, and in rc mode each of them has one reason."""
+    target_out = SCRATCH / f"{unique()}.json"
+    said, _ = verified(mode, "--size", "20000", count=200, pair=Pair(memif_pair(impair={"loss": 0.02}), ["--json", target_out]))
+    resent = [end["retransmissions"] for end in (said, result(target_out))]
+    for one in resent:
+        check(harness.mode == "mp" or one["packets"] == sum(one[cause] for cause in ("nack", "rnr", "inferred", "early", "timeout")), str(one))
+    check(sum(one["packets"] for one in resent) > 0 and sum(one["nack"] + one["inferred"] for one in resent) > 0, str(resent))
+
+
+for name in ("send", "read"):
+    test(f"testpmd/causes/{name}", causes, name)
 
 
 def options():
@@ -213,6 +239,7 @@ def wrong_options():
     for option, value in (("--threads", "0"), ("--threads", "65"), ("--slice-size", "1"), ("--read-share", "2"), ("--read-share", "nan"), ("--tent", "/nonexistent"),
                           ("--priority-mix", "urgent:1"), ("--priority-mix", "high"), ("--priority-mix", "high:"), ("--priority-mix", "low:-1"),
                           ("--priority-mix", "high:0"), ("--priority-mix", "high:1,"), ("--priority-mix", "high:1,,low:1"),
+                          ("--priority-mix", "high:1,low:2,high:0"),
                           ("--priority-mix", ",high:1"), ("--qps", "2"), ("--priority", "5")):
         refused([*spray, option, value], 2, option)
     of_spray = (("--threads", "2"), ("--slice-size", "65536"), ("--read-share", "1"), ("--priority-mix", "low:1"))
@@ -240,7 +267,8 @@ def wrong_options():
     bad = SCRATCH / f"{unique()}.toml"
     bad.write_text('[[device]]\nport = "net_null0"\naddresses = ["10.0.0.1/24"]\nmtu = 7\n')
     refused(["--", "--config", bad], 1, "device[0].mtu", f"{bad}:4")
-    for wrong, word in (("[policy", ""), ("\nnonsense = 1", "nonsense"), ("\ntransports.rdma.workers.block_size = 1", "block_size")):
+    for wrong, word in (("[policy", ""), ("\nnonsense = 1", "nonsense"), ("\ntransports.rdma.workers.block_size = 1", "block_size"),
+                        ('[[policy]]\nname = "a"\nsegment_type = "memory"\ntransports = ["rdma"]\ndevices = ["rove1"]', 'got "rove1", allowed rove0')):
         tent = SCRATCH / f"{unique()}.toml"
         tent.write_text(wrong)
         for arguments in (spray, ["--", "--config", config]):
@@ -418,9 +446,9 @@ once("testpmd/prompt", every_command, timeout=60)
 
 
 def port_stop():
-    """The port stops for a while under load: the run goes on afterwards, nothing is wrong."""
-    pair = Pair()
-    prompt = Terminal(pair.arguments("--mode", "write", "--verify", "-i", "--size", "8192"))
+    """The port stops for a while under load: the run goes on afterwards, nothing is wrong, and all packets are accounted for."""
+    pair, out = Pair(), SCRATCH / f"{unique()}.json"
+    prompt = Terminal(pair.arguments("--mode", "write", "--verify", "-i", "--size", "8192", "--json", out))
     try:
         prompt.say("set transport timeout 17")  # QPs wait for 4 s, not for 0.5 s, of which a busy machine takes its part
         check(prompt.say("start") == "", "start")
@@ -437,6 +465,8 @@ def port_stop():
         check(prompt.json("show port info")["rove0"]["ready"] == 1, "show port info of a started port")
         text = prompt.say("stop")
         check(re.search(r"errors +0\n", text) and "failure" not in text, text)
+        said = result(out)
+        check(said["packets"]["lost"] > 0 == said["packets"]["in_flight"] == said["requests"]["under_way"], str(said))
         prompt.send("\x03")
         check((status := prompt.wait()) == 0, f"Ctrl-C: status {status}")
         pair.end()
@@ -459,33 +489,64 @@ def wait_for_traffic(process):
 
 
 def ends(how):
-    """A signal in the middle of a run: it stops, settles with the target, and says what was done."""
-    pair = Pair()
-    run = pair.initiator("--mode", "write", "--verify")
+    """A signal in the middle of a run: it stops, settles with the target, and says what was done. What it sent has come to the target:
+    messages, packets, and by the ports' own counters frames."""
+    out, target_out = SCRATCH / f"{unique()}.json", SCRATCH / f"{unique()}.json"
+    pair = Pair(target_options=["--json", target_out])
+    run = pair.initiator("--mode", "send", "--verify", "--size", "20000", "--json", out)
     wait_for_traffic(run)
     run.child.send_signal(how)
     check(run.wait(STOPPED) == 0 and re.search(r"errors +0\n", run.out()), run.story())
     clean(run)
     pair.end()
+    said, theirs = result(out), result(target_out)
+    requests, packets = said["requests"], said["packets"]
+    check(theirs["messages"] == requests["submitted"] == requests["completed"], f"{said}\n{theirs}")
+    check(packets["acknowledged"] == 5 * requests["completed"] and packets["in_flight"] == 0, str(said))
+    # Neighbours and HELLO take a few frames before the run or in it; so does an ACK that ends it.
+    for sent, arrived in ((packets["sent"], said["ports"]["rove0"]["tx_frames"]),
+                          (said["ports"]["rove0"]["tx_frames"], theirs["ports"]["rove0"]["rx_frames"])):
+        check(abs(sent - arrived) <= 4, f"{said}\n{theirs}")
 
 
-once("testpmd/ctrl-c", ends, signal.SIGINT)
-once("testpmd/sigterm", ends, signal.SIGTERM)
+for name, how in (("ctrl-c", signal.SIGINT), ("sigterm", signal.SIGTERM)):
+    test(f"testpmd/{name}", ends, how)
+
+
+def peer_is_silent():
+    """A target that stops answers nothing, and its TCP connection stands: the QP gives up, and what was in flight is said to be."""
+    pair, out = Pair(), SCRATCH / f"{unique()}.json"
+    run = pair.initiator("--mode", "write", "--json", out)
+    wait_for_traffic(run)
+    pair.target.child.send_signal(signal.SIGSTOP)
+    check(run.wait(10) == 1 and "transport retry counter exceeded" in run.err(), run.story())
+    pair.target.child.send_signal(signal.SIGCONT)
+    leaves_nothing(run)
+    said = result(out)
+    check(said["packets"]["in_flight"] > 0 and said["requests"]["failed"] == 1 and said["retransmissions"]["timeout"] > 0, str(said))
+    pair.initiator("--mode", "send", "--verify", "--count", "50").succeed(20)
+    pair.end()
+
+
+test("testpmd/peer-is-silent", peer_is_silent)
 
 
 def peer_dies():
     """kill -9 of the target: the initiator says so and ends; of an initiator: the target serves the next."""
-    pair = Pair()
+    pair, out = Pair(), SCRATCH / f"{unique()}.json"
     run = pair.initiator("--mode", "send")
     wait_for_traffic(run)
     run.kill()
     pair.target.wait_for(lambda: "gone" in pair.target.err(), 10, "word of the peer's death")
     pair.initiator("--mode", "send", "--verify", "--count", "50").succeed(20)
-    run = pair.initiator("--mode", "read")
+    run = pair.initiator("--mode", "read", "--json", out)
     wait_for_traffic(run)
     pair.target.kill()
     check(run.wait(STOPPED + 3) == 1 and "gone" in run.err(), run.story())
     clean(run)
+    pair.no_sockets()
+    said = result(out)
+    check(said["failure"] == "the peer is gone" and said["requests"]["completed"] > 0, str(said))
 
 
 test("testpmd/peer-dies", peer_dies)
