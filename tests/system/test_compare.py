@@ -1,11 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/compare without hardware: published figures beside rove, both ends here and apart. What it and the scripts for NICs refuse."""
+"""bench/compare without hardware: published figures beside rove, both ends here and apart; and with what stands for hardware. What it and
+the scripts for NICs refuse."""
 import json
+import os
+import shutil
 
-from harness import BUILD, CLIENT_CORE, ROOT, SCRATCH, SERVER_CORE, Process, check, memif_pair, once, unique, write_toml
+from harness import BUILD, CLIENT_CORE, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, Skip, check, memif_pair, once, unique, write_toml
 
 COMPARE = ROOT / "bench" / "compare"
-QUICK = ("--device", "none0", "--rounds", "1", "--only", "32 B", "--build", BUILD)
+ONE_ROW = ("--rounds", "1", "--only", "32 B", "--build", BUILD)
+QUICK = ("--device", "none0", *ONE_ROW)
+NIC = "mlx5_0"
+# perftest on this "NIC" is perftest on another rove device, which gets the words that were meant for the NIC.
+STAND_IN = """#!/bin/bash
+echo "{end} $*" >> {log}
+words=("$@")
+for i in "${{!words[@]}}"; do
+    [[ "${{words[i]}}" != {nic} ]] || exec {rove_run} --config {config} -- {tool} "${{words[@]:0:i}}" rove0 "${{words[@]:i+1}}"
+done
+exec {tool} "$@"
+"""
+
+
+class Nic:
+    """Makes processes of a "host" that has a device NIC, in mount namespaces of their own."""
+
+    def __init__(self):
+        if os.geteuid() != 0:
+            raise Skip("needs root")
+        self.sys = SCRATCH / unique()
+        (self.sys / "infiniband" / NIC).mkdir(parents=True)
+        self.log = SCRATCH / f"{unique()}.log"
+        self.configs = [write_toml(config) for config in memif_pair()]
+
+    def compare(self, *options, end=None, core=CLIENT_CORE):
+        """`end`: 0 serves, 1 does not; None: both are here, and the last word of the client's command tells it."""
+        tools = SCRATCH / unique()
+        tools.mkdir()
+        config = self.configs[end] if end is not None else f'$([[ "${{@: -1}}" == 127.0.0.1 ]] && echo {self.configs[1]} || echo {self.configs[0]})'
+        tool = tools / "ib_send_lat"
+        tool.write_text(STAND_IN.format(end=end, log=self.log, nic=NIC, rove_run=ROVE_RUN, config=config, tool=shutil.which(tool.name)))
+        tool.chmod(0o755)
+        command = ["unshare", "--mount", "sh", "-c", f'mount --bind {self.sys} /sys/class && exec "$@"', "sh", COMPARE, "--device", NIC, "--gid-index", "1"]
+        return Process([*command, *ONE_ROW, *options], core=core, env={"PATH": f"{tools}:{os.environ['PATH']}"})
+
+    def commands(self):
+        """The end and the words of each run of perftest."""
+        return [line.split() for line in self.log.read_text().splitlines()]
 
 
 def published():
@@ -26,6 +67,41 @@ def two_hosts():
     check("SEND 32 B" in client.out(), client.story())
 
 
+def compared(run, out):
+    (row,) = json.loads(out.read_text())
+    check(row["failed"] is None and row["source"] is None and "no hardware" not in run.err(), run.story())
+    check(row["ours"] > 0 and row["reference"] > 0 and row["ratio"] == row["ours"] / row["reference"] and row["samples"] == [1, 1], str(row))
+
+
+def hardware():
+    """The same commands on the NIC and on rove, both ends here; a NIC that fails is a row that failed."""
+    nic, out = Nic(), SCRATCH / f"{unique()}.json"
+    configs = [write_toml(config) for config in memif_pair()]
+    run = nic.compare("--rove", *configs, "--json", out).succeed(40)
+    compared(run, out)
+    theirs, ours = ([command for command in nic.commands() if device in command] for device in (NIC, "rove0"))
+    check(len(theirs) == len(ours) == 2, str(nic.commands()))
+    for on_nic, on_rove in zip(theirs, ours):
+        device, port = on_nic.index("-d"), on_nic.index("-p")
+        check(on_nic[device + 1:device + 4] == [NIC, "-x", "1"] and "-x" not in on_rove, f"{on_nic} {on_rove}")
+        check(on_nic[:device] == on_rove[:device] and on_nic[port + 2:] == on_rove[on_rove.index("-p") + 2:], f"{on_nic} {on_rove}")
+    nic.configs = [SCRATCH / "nonexistent.toml"] * 2
+    run = nic.compare("--rove", *configs, "--json", out)
+    (row,) = json.loads(out.read_text()) if (status := run.wait(40)) == 1 else (None,)
+    check(status == 1 and row["failed"].startswith(NIC) and row["ours"] > 0, run.story())
+
+
+def hardware_of_two_hosts():
+    nic, out = Nic(), SCRATCH / f"{unique()}.json"
+    served, peer = (write_toml(config) for config in memif_pair())
+    server = nic.compare("--serve", "--rove", served, end=0, core=SERVER_CORE)
+    client = nic.compare("--peer", "127.0.0.1", "--rove", peer, "--json", out, end=1).succeed(40)
+    server.succeed(10)
+    compared(client, out)
+    check({(command[0], device) for command in nic.commands() for device in (NIC, "rove0") if device in command} ==
+          {(end, device) for end in "01" for device in (NIC, "rove0")}, str(nic.commands()))
+
+
 def refused():
     for wrong, what in ((("--only", "no such row"), "no row has"), (("--rove", "a.toml"), "wanted two"),
                         (("--rove", "a.toml", "b.toml"), "no file a.toml"), (("--peer", "h", "--rove", "a.toml", "b.toml"), "wanted one")):
@@ -41,4 +117,6 @@ def refused():
 
 once("compare/published", published)
 once("compare/two-hosts", two_hosts)
+once("compare/hardware", hardware)
+once("compare/hardware-of-two-hosts", hardware_of_two_hosts)
 once("compare/refused", refused)
