@@ -88,6 +88,13 @@ std::string App::stop() {
     return {};
 }
 
+void App::end() {
+    if (running() && !run_->initiates())
+        finish("told to end before the peer was done");
+    else
+        stop();
+}
+
 void App::clear() {
     at_start_ = at_last_stats_ = snapshot();
     started_ns_ = stats_ns_ = runtime_->now_ns();

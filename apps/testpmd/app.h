@@ -27,6 +27,8 @@ class App {
     // Both return "" or why not.
     std::string start();
     std::string stop();
+    // Of either end: the run that goes on, if one does, ends with the program.
+    void end();
     bool running() const { return run_ != nullptr; }
     bool has_engine() const { return running() && run_->plan().mode == Mode::kSpray; }
     void clear();

@@ -29,7 +29,7 @@ int run(Options& options) {
     }
     if (!options.cmdline_file.empty()) {
         if (const std::string wrong = prompt->execute_file(options.cmdline_file); !wrong.empty()) {
-            app.stop();
+            app.end();
             throw Failure("--cmdline-file: " + wrong);
         }
     }
@@ -41,7 +41,7 @@ int run(Options& options) {
     };
     while (!over())
         if (app.turn() && options.interactive) prompt->poll();
-    app.stop();
+    app.end();
     return app.failed() ? 1 : 0;
 }
 

@@ -8,6 +8,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import time
 
 import harness
@@ -183,6 +184,23 @@ def path_table():
 test("testpmd/path-table", path_table)
 
 
+def refreshed_table():
+    """On a terminal --stats-period draws its table over the one before."""
+    pair, clear = Pair(), "\x1b[2J\x1b[H"
+    screen = Terminal(pair.arguments("--mode", "write", "--rate", "0.1", "--size", "4096", "--stats-period", "1"), clear)
+    try:
+        table = screen.until(clear)
+        check(all(word in table for word in ("ports, the last 1.0 s", "rove0", "tx_frames_per_s", "since the start", "p99.99")), table)
+        screen.send("\x03")     # a signal: the terminal is as it was
+        check((status := screen.wait()) == 0, f"Ctrl-C: status {status}")
+        pair.end()
+    finally:
+        screen.close()
+
+
+once("testpmd/refreshed-table", refreshed_table)
+
+
 def priority():
     """--priority is the service level of the QPs of both ends: the worker's ring that they wait in, and on a VLAN the PCP of all their frames."""
     from test_dissector import dissect
@@ -262,6 +280,9 @@ def wrong_options():
     refused(["--", "--config", config, "--gid-index", "200"], 1, "--gid-index")
     refused(["--log-level=lib.eal:debug", "--", "--config", config, "--gid-index", "200"], 1, "EAL: Detected NUMA nodes")
     refused(["--", "--config", config, "--json", "/nonexistent/x"], 1, "--json")
+    refused([*write[:-1], "no such host", "--count", "1"], 1, "peer no such host")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused(["--", "--config", config, "--tcp-port", taken.getsockname()[1]], 1, f"TCP port {taken.getsockname()[1]}")
     refused(["--", "--config", config, "--pcap", "/nonexistent/x"], 1, "--pcap")
     refused(["--", "--config", config, "--pcap=/nonexistent/x="], 1, "--pcap")  # not empty
     bad = SCRATCH / f"{unique()}.toml"
@@ -284,15 +305,15 @@ once("testpmd/wrong-options", wrong_options, quick=True)
 
 
 class Terminal:
-    """rove-testpmd with a prompt, on a pseudo-terminal."""
+    """rove-testpmd on a pseudo-terminal, mostly with a prompt; `first` is what it shows then."""
 
-    def __init__(self, arguments):
+    def __init__(self, arguments, first="rove> "):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.sched_setaffinity(0, {CLIENT_CORE})
             os.execv(arguments[0], [str(argument) for argument in arguments])
         self.seen, self.said = "", []
-        self.until("rove> ")
+        self.until(first)
 
     def until(self, what, timeout=20):
         """Reads to the first `what` behind what was read before, and returns the text before it."""
@@ -531,6 +552,26 @@ def peer_is_silent():
 test("testpmd/peer-is-silent", peer_is_silent)
 
 
+def target_is_told(how, *mode):
+    """A signal to the target in the middle of a run: both ends end at once, and say what they have done so far."""
+    out, target_out = SCRATCH / f"{unique()}.json", SCRATCH / f"{unique()}.json"
+    pair = Pair(target_options=["--json", target_out])
+    run = pair.initiator(*mode, "--json", out)
+    wait_for_traffic(run)
+    pair.target.child.send_signal(how)
+    check(pair.target.wait(STOPPED) == 0 and "told to end" in pair.target.err(), pair.target.story())
+    check(run.wait(STOPPED) == 1 and "the peer is gone" in run.err(), run.story())
+    for process in (pair.target, run):
+        leaves_nothing(process)
+    pair.no_sockets()
+    said, theirs = result(out), result(target_out)
+    check(said["requests"]["completed"] > 0 and theirs["failure"].startswith("told to end"), f"{said}\n{theirs}")
+
+
+test("testpmd/target-is-told/ctrl-c", target_is_told, signal.SIGINT, "--mode", "read")
+once("testpmd/target-is-told/sigterm", target_is_told, signal.SIGTERM, "--mode", "spray", "--read-share", "0.5")
+
+
 def peer_dies():
     """kill -9 of the target: the initiator says so and ends; of an initiator: the target serves the next."""
     pair, out = Pair(), SCRATCH / f"{unique()}.json"
@@ -554,7 +595,6 @@ test("testpmd/peer-dies", peer_dies)
 
 def hostile_peer():
     """What is not rove-testpmd, or asks for too much, is refused, and the target goes on."""
-    import socket
     import struct
     pair = Pair()
     head = lambda size, qps, rails=1, mode=1: struct.pack(">IHBBIIIIBB", 0x526F7654, 1, mode, 0, size, qps, 16, 4096, 0, rails)
