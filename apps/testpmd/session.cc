@@ -95,7 +95,7 @@ std::vector<Rail> open_rails(int gid_index) {
         ibv_port_attr port{};
         if (ibv_query_gid(rail.context.get(), 1, gid_index, &rail.gid) != 0)
             throw Failure("--gid-index: " + name + " has no GID " + std::to_string(gid_index));
-        if (ibv_query_port(rail.context.get(), 1, &port) == 0) rail.max_mtu = 128u << port.max_mtu;
+        if (ibv_query_port(rail.context.get(), 1, &port) == 0) rail.max_mtu = 128u << port.active_mtu;
     }
     if (rails.empty()) throw Failure("the ports could not be opened");
     return rails;

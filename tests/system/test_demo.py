@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo, shorter than its default, and what it says when a host dies."""
+"""The demo, shorter than its default, what it says when a host dies, and what is made of its hosts: bench/soak. And the one with perftest."""
 import json
 import os
 import pathlib
+import re
 import signal
 import xml.etree.ElementTree
 
@@ -42,5 +43,20 @@ def host_dies():
     check(not (SCRATCH / "none").exists(), "results of a demo that failed")
 
 
+def perftest():
+    run = Process([ROOT / "apps" / "demos" / "perftest"], env={"ROVE_BUILD_DIR": str(BUILD)})
+    os.sched_setaffinity(run.pid, CORES)
+    check(re.search(r"rove: PASS  WRITE [\d.]+ Gb/s  READ [\d.]+ Gb/s  SEND latency [\d.]+ us", run.succeed(60).out()), run.story())
+
+
+def soak():
+    """Too short to say anything of memory: that it runs, and what it needs is there."""
+    run = Process([ROOT / "bench" / "soak", "4", "--seed", "5"], env={"ROVE_BUILD_DIR": str(BUILD)})
+    os.sched_setaffinity(run.pid, CORES)
+    check("every byte right" in run.succeed(30).out(), run.story())
+
+
 once("demo/spray", spray)
+once("demo/perftest", perftest)
+once("demo/soak", soak)
 once("demo/host-dies", host_dies)

@@ -12,7 +12,7 @@ import socket
 import time
 
 import harness
-from harness import (BUILD, CLIENT_CORE, ROOT, SCRATCH, SERVER_CORE, STOPPED, Process, Skip, check, free_port, memif_pair, once,
+from harness import (BUILD, CLIENT_CORE, ROOT, SCRATCH, SERVER_CORE, STOPPED, Process, Skip, TwoNamespaces, check, free_port, memif_pair, once,
                      shipped, telemetry, test, unique, write_toml)
 
 TESTPMD = BUILD / "apps" / "rove-testpmd"
@@ -229,6 +229,28 @@ def priority():
 
 
 test("testpmd/priority", priority)
+
+
+def live_interface():
+    """As hardware.md has it: scripts/prepare-af-xdp of a kernel interface, config/af_xdp-nic.toml on it, and what the script says to undo it."""
+    with TwoNamespaces(1500) as namespaces:
+        state = lambda name: [(name, key, Process(["cat", f"/sys/class/net/data/{key}"], netns=name).succeed(5).out().strip())
+                              for key in ("mtu", "napi_defer_hard_irqs", "gro_flush_timeout")]
+        before = [state(name) for name in namespaces.names]
+        prepared = [Process([ROOT / "scripts" / "prepare-af-xdp", "data"], netns=name).succeed(10).out() for name in namespaces.names]
+        check(all("data is ready: iface=data,start_queue=0,queue_count=1" in text for text in prepared), str(prepared))
+        configs = [shipped("af_xdp-nic"), shipped("af_xdp-nic")]
+        for end, config in enumerate(configs, start=1):
+            (device,) = config["device"]
+            device["port"] = device["port"].replace("iface=eth1", "iface=data")
+            device["addresses"] = [f"192.168.10.{end}/24"]
+        verified("write", "--size", "20000", pair=Pair(configs, netns=namespaces.names, host="192.0.2.1"))
+        for name, text in zip(namespaces.names, prepared):
+            Process(["sh", "-ec", text.partition("To undo:\n")[2]], netns=name).succeed(5)
+        check(before == [state(name) for name in namespaces.names], f"not undone: {before}")
+
+
+once("testpmd/live-interface", live_interface)
 
 
 def refused(arguments, status, *words):
