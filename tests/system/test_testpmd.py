@@ -405,8 +405,8 @@ def wait_until(condition, timeout, what):
 
 
 def every_command():
-    pair = Pair()
-    prompt = Terminal(pair.arguments("--mode", "write", "--verify", "--interactive", "--size", "8192"))
+    pair, out = Pair(), SCRATCH / f"{unique()}.json"
+    prompt = Terminal(pair.arguments("--mode", "write", "--verify", "--interactive", "--size", "8192", "--json", out))
     try:
         text = prompt.say("help")
         check(all(word in text for word in ("show paths <number>", "port stop#start", "dump <number>")), text)
@@ -462,6 +462,8 @@ def every_command():
             prompt.say("clear stats")
             wait_until(lambda: prompt.json("show worker")["worker0"]["tx_packets"] > 0, 5, "traffic after clear stats")
             check("goodput_gbps" in (text := prompt.say("stop")) and re.search(r"errors +0\n", text), text)
+            said = balanced(json.loads(out.read_text().splitlines()[-1]))
+            check(said["messages"] < said["requests"]["completed"] and said["packets"]["in_flight"] == 0, f"cleared on the way: {said}")
             prompt.say("clear stats")
             workers, ports = prompt.json("show worker")["worker0"], prompt.json("show port stats")["rove0"]
             check(workers["tx_packets"] == 0 and "lcore" in workers and ports["tx_frames"] < 10, f"after clear stats: {workers} {ports}")
@@ -486,6 +488,35 @@ def every_command():
 
 
 once("testpmd/prompt", every_command, timeout=60)
+
+
+def prompt_of_target():
+    """A target has the same prompt; its peers start and stop."""
+    configs, port = [write_toml(config) for config in memif_pair()], free_port()
+    prompt = Terminal([TESTPMD, "--", "--config", configs[0], "--tcp-port", port, "-i"])
+    run = lambda *mode: Process([TESTPMD, "--", "--config", configs[1], "--tcp-port", port, "--peer", "127.0.0.1", *mode], core=SERVER_CORE)
+    try:
+        check("its peers start" in prompt.say("start") and "nothing is running" in prompt.say("stop"), "a target without a peer")
+        check("an initiator chooses" in prompt.say("set transport mtu 1024"), "set transport mtu")
+        sender = run("--mode", "send", "--size", "4096", "--rate", "0.1")
+        wait_until(lambda: [qp["rq_consumed"] > 10 for qp in prompt.json("show qp").values()] == [True], 10, "messages")
+        check("the peer stops" in prompt.say("stop"), "stop")
+        (qpn,) = prompt.json("show qp")
+        check("una_psn" in prompt.say(f"dump {qpn}") and prompt.json("show reorder")["worker0"]["degree_0"] > 10, "dump, show reorder")
+        sender.child.send_signal(signal.SIGTERM)
+        check(sender.wait(STOPPED) == 0, sender.story())
+        prompt.until("goodput_gbps")
+        sprayer = run("--mode", "spray")
+        wait_until(lambda: "no engine" not in prompt.say("show tent devices"), 10, "engine")
+        check(list(prompt.json("show tent devices")) == ["rove0"], "show tent devices")
+        prompt.send("quit\n")
+        check((status := prompt.wait()) == 0, f"quit: status {status}")
+        check(sprayer.wait(STOPPED) == 1 and "the peer is gone" in sprayer.err(), sprayer.story())
+    finally:
+        prompt.close()
+
+
+test("testpmd/prompt-of-target", prompt_of_target, modes=("mp",))
 
 
 def port_stop():
