@@ -8,8 +8,8 @@ import time
 
 from harness import (SCRATCH, STOPPED, TwoNamespaces, check, once, telemetry, test, unique)
 from test_tent import rails
-from test_testpmd import Pair, Terminal, clean, leaves_nothing, result, wait_for_traffic, wait_until
 from test_veth import configs
+from testpmd import Pair, Terminal, clean, leaves_nothing, result, wait_for_traffic, wait_until
 
 SPRAY = ("--mode", "spray", "--size", "300000", "--slice-size", "65536")
 BY_QP = ("drop_sequence", "drop_early_sync", "drop_response", "drop_length", "drop_no_receive", "drop_overload")   # counted as received, too
