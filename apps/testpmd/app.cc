@@ -180,25 +180,24 @@ Report App::summary(const Report& now) const {
     const Report &workers = since["workers"], &multipath = since["multipath"];
     const double seconds = static_cast<double>(runtime_->now_ns() - started_ns_) * 1e-9;
     const uint64_t messages = run_->messages();
-    Report report = {{"mode", to_string(plan.mode)},
-                     {"end", run_->initiates() ? "initiator" : "target"},
-                     {"size", plan.size},
-                     {"depth", plan.depth},
-                     {"verified", plan.verify ? "every byte" : "no"},
-                     {"errors", run_->errors()},
-                     {"seconds", seconds},
-                     {"messages", messages},
-                     {"goodput_gbps", static_cast<double>(messages) * plan.size * 8e-9 / seconds},
-                     {"messages_per_s", static_cast<double>(messages) / seconds},
-                     {"packets_per_s",
-                      static_cast<double>(sum(workers, "tx_packets") + sum(workers, "rx_packets")) / seconds}};
+    Report report = {
+        {"mode", to_string(plan.mode)},
+        {"end", run_->initiates() ? "initiator" : "target"},
+        {"size", plan.size},
+        {"depth", plan.depth},
+        {"verified", plan.verify ? "every byte" : "no"},
+        {"errors", run_->errors()},
+        {"seconds", seconds},
+        {"messages", messages},
+        {"goodput_gbps", static_cast<double>(messages) * plan.size * 8e-9 / seconds},
+        {"messages_per_s", static_cast<double>(messages) / seconds},
+        {"packets_per_s", static_cast<double>(sum(workers, "tx_packets") + sum(workers, "rx_packets")) / seconds}};
     report.update(run_->report(seconds));
     const Report& balance = since["balance"];
-    report["packets"] = {
-        {"sent", number(balance, "sent") + number(at_start_["balance"], "in_flight")},
-        {"acknowledged", number(balance, "acknowledged")},
-        {"lost", number(balance, "lost")},
-        {"in_flight", number(now["balance"], "in_flight") + number(balance, "abandoned")}};
+    report["packets"] = {{"sent", number(balance, "sent") + number(at_start_["balance"], "in_flight")},
+                         {"acknowledged", number(balance, "acknowledged")},
+                         {"lost", number(balance, "lost")},
+                         {"in_flight", number(now["balance"], "in_flight") + number(balance, "abandoned")}};
     Report& resent = report["retransmissions"] = {{"packets", sum(workers, "retransmitted_packets")},
                                                   {"timeouts", sum(workers, "timeouts")},
                                                   {"tail_probes", sum(workers, "tail_probes")}};

@@ -127,8 +127,10 @@ Options parse(int argc, char** argv) {
                      ->type_name("BYTES");
     auto* qps = app.add_option("--qps", p.qps, "queue pairs, 1 to 1024; default 1");
     auto* depth = app.add_option("--depth", p.depth, "requests under way a QP, or a thread, 1 to 1024; default 16");
-    auto* batch = app.add_option("--batch", o.batch, "requests posted together, as one list or batch, 1 to --depth; default 1");
-    auto* mtu = app.add_option("--mtu", p.mtu, "path MTU of new QPs: 256, 512, ... 4096; default 4096, or what the ports allow");
+    auto* batch =
+        app.add_option("--batch", o.batch, "requests posted together, as one list or batch, 1 to --depth; default 1");
+    auto* mtu = app.add_option("--mtu", p.mtu,
+                               "path MTU of new QPs: 256, 512, ... 4096; default 4096, or what the ports allow");
     auto* duration = app.add_option("--duration", o.duration_s, "how long a run lasts; default until stop or Ctrl-C")
                          ->check(CLI::Range(0.001, 1e6))
                          ->check(number)

@@ -24,8 +24,8 @@ class Segment {
     tent::TransferEngine engine_;
 };
 
-// Throws a Failure if the engine does not start with its configuration on the ports that are open, so that a program need
-// not wait for a run to learn it.
+// Throws a Failure if the engine does not start with its configuration on the ports that are open, so that a program
+// need not wait for a run to learn it.
 void try_engine(const Options& options);
 
 // Throws what the engine says, if it is not that all is well.

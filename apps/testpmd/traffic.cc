@@ -161,13 +161,11 @@ void Initiator::settle() {
 Report Initiator::report(double) const {
     uint64_t under_way = 0;
     for (const Queue& queue : queues_) under_way += queue.posted - queue.completed;
-    return {{"qps", plan_.qps},
-            {"requests",
-             {{"submitted", posted_},
-              {"completed", completed_},
-              {"failed", failed_},
-              {"under_way", under_way - failed_}}},
-            {"latency_us", latency_us(latency_)}};
+    return {
+        {"qps", plan_.qps},
+        {"requests",
+         {{"submitted", posted_}, {"completed", completed_}, {"failed", failed_}, {"under_way", under_way - failed_}}},
+        {"latency_us", latency_us(latency_)}};
 }
 
 Responder::Responder(const std::vector<Rail>& rails, const Options& options, Connection connection,

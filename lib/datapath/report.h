@@ -29,9 +29,9 @@ Report report_workers(Runtime& runtime);    // the transport's counters
 Report report_drops(Runtime& runtime);      // frames dropped, by reason
 Report report_multipath(Runtime& runtime);  // what QPs in mp mode share
 
-// Of all RC QPs together, packets that are to be acknowledged; of READs in rc mode those that they ask for. Of those that
-// were "sent", some were "acknowledged", some "lost" and sent again, some "abandoned" when their QP ended, and the others
-// are "in_flight". Each is counted by itself.
+// Of all RC QPs together, packets that are to be acknowledged; of READs in rc mode those that they ask for. Of those
+// that were "sent", some were "acknowledged", some "lost" and sent again, some "abandoned" when their QP ended, and the
+// others are "in_flight". Each is counted by itself.
 Report report_balance(Runtime& runtime);
 
 // Numbers of QPs, at most `most`, from the index `first` of the table on.
