@@ -17,19 +17,34 @@ namespace rove::datapath {
 
 namespace {
 
+// librte_eal's own function of this name.
+template <class Function>
+Function* next(const char* name) {
+    return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
 // One registration: what the driver gave us. EAL's argument is the registration's address.
 struct Registration {
+    const rte_intr_handle* handle;
     rte_intr_callback_fn function;
     void* argument;
+    bool silenced = false;  // EAL no longer knows it
     rte_intr_unregister_callback_fn released = nullptr;
     bool releasing = false;  // EAL was told to call release() later; under port_control()
 };
 
 class Registrations {
   public:
-    Registration& add(rte_intr_callback_fn function, void* argument) {
+    Registration& add(const rte_intr_handle* handle, rte_intr_callback_fn function, void* argument) {
         const std::lock_guard lock(mutex_);
-        return all_.emplace_back(Registration{function, argument});
+        return all_.emplace_back(Registration{handle, function, argument});
+    }
+    std::vector<Registration*> all() {
+        const std::lock_guard lock(mutex_);
+        std::vector<Registration*> all;
+        for (Registration& one : all_)
+            if (!one.releasing) all.push_back(&one);
+        return all;
     }
     // Drivers may say "any argument" by -1.
     std::vector<Registration*> find(rte_intr_callback_fn function, const void* argument) {
@@ -83,10 +98,9 @@ void release(rte_intr_handle* handle, void* argument) {
     registrations().remove(registration);
 }
 
-// librte_eal's own function of this name.
-template <class Function>
-Function* next(const char* name) {
-    return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+int unregister(Registration& registration) {
+    static auto* const original = next<decltype(rte_intr_callback_unregister)>("rte_intr_callback_unregister");
+    return registration.silenced ? 1 : original(registration.handle, call, &registration);
 }
 
 }  // namespace
@@ -97,8 +111,15 @@ void guard_interrupts(Runtime& runtime) {
 }
 
 void silence_interrupts() {
-    const std::lock_guard lock(guard_mutex);
-    silenced = true;
+    {
+        const std::lock_guard lock(guard_mutex);
+        silenced = true;
+    }
+    for (Registration* registration : registrations().all()) {
+        int result;
+        while ((result = unregister(*registration)) == -EAGAIN) rte_pause();
+        registration->silenced = result > 0;
+    }
 }
 
 }  // namespace rove::datapath
@@ -110,18 +131,17 @@ extern "C" {
 __attribute__((visibility("default"))) int rte_intr_callback_register(const rte_intr_handle* handle,
                                                                       rte_intr_callback_fn function, void* argument) {
     static auto* const original = next<decltype(rte_intr_callback_register)>("rte_intr_callback_register");
-    Registration& registration = registrations().add(function, argument);
+    Registration& registration = registrations().add(handle, function, argument);
     const int result = original(handle, call, &registration);
     if (result < 0) registrations().remove(&registration);
     return result;
 }
 
-__attribute__((visibility("default"))) int rte_intr_callback_unregister(const rte_intr_handle* handle,
+__attribute__((visibility("default"))) int rte_intr_callback_unregister(const rte_intr_handle*,
                                                                         rte_intr_callback_fn function, void* argument) {
-    static auto* const original = next<decltype(rte_intr_callback_unregister)>("rte_intr_callback_unregister");
     int removed = 0;
     for (Registration* registration : registrations().find(function, argument)) {
-        const int result = original(handle, call, registration);
+        const int result = unregister(*registration);
         if (result < 0 && removed == 0) return result;
         if (result > 0) registrations().remove(registration);
         removed += result > 0 ? result : 0;
@@ -145,6 +165,11 @@ __attribute__((visibility("default"))) int rte_intr_callback_unregister_pending(
     int marked = 0;
     for (Registration* registration : registrations().find(function, argument)) {
         registration->released = released;
+        if (registration->silenced) {
+            release(const_cast<rte_intr_handle*>(handle), registration);
+            ++marked;
+            continue;
+        }
         registration->releasing = true;  // release() removes it
         const int result = original(handle, call, registration, release);
         if (result <= 0) registration->releasing = false;

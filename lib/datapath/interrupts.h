@@ -15,8 +15,8 @@ class Runtime;
 
 // Callbacks pause the workers of `runtime` from now on. Before, they run as EAL calls them.
 void guard_interrupts(Runtime& runtime);
-// No callback runs from now on, and none does when this returns: what they work on may go away. net_memif of 22.11
-// leaves its listener registered when its port is closed.
+// No callback runs from now on, and none does when this returns: what they work on may go away. EAL forgets them all:
+// net_memif of 22.11 leaves its listener registered when its port is closed, and EAL's thread panics over a file that was.
 void silence_interrupts();
 
 }  // namespace rove::datapath

@@ -113,34 +113,55 @@ class Engine {
     void receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair& qp);
     void notify_congestion(QueuePair& qp);
     void stop_multipath(Multipath& mp);
-    // Returns the packets sent; `*more` whether the QP had its turn cut short by the budget.
+    // Returns the packets sent.
     uint32_t transmit_qp(QueuePair& qp, uint32_t budget);
+    static uint32_t share_turn(QueuePair& qp, auto& requester, auto& responder, uint32_t requests, uint32_t packets, uint32_t budget);
 
     Core<S> core_;
 };
 
+// Requests and answers share the turn, and whichever found no room goes first the next time: behind the answers to a peer that
+// reads all the time, our own requests would time out unsent.
 template <class S>
 uint32_t Engine<S>::transmit_qp(QueuePair& qp, uint32_t budget) {
     if (qp.type != IBV_QPT_RC) return RequesterLogic<S>(core_, qp).transmit(budget);
     if (qp.multipath != nullptr) {
         MpResponderLogic<S> responder(core_, qp);
         MpRequesterLogic<S> requester(core_, qp);
-        uint32_t packets = 0;
-        if (requester.can_send() && qp.responder.accompany(core_.now_ns)) packets = requester.transmit(budget - 1);
-        packets += responder.send_acks();
-        if (packets < budget) packets += responder.transmit(budget - packets);
-        if (packets < budget) packets += requester.transmit(budget - packets);
+        uint32_t requests = 0;
+        if (qp.requests_first) {
+            requests = requester.transmit((budget + 1) / 2);
+        } else if (requester.can_send() && qp.responder.accompany(core_.now_ns)) {
+            requests = requester.transmit(budget - 1);
+        }
+        uint32_t packets = requests + responder.send_acks();
+        packets += share_turn(qp, requester, responder, requests, packets, budget);
         if (responder.owes() && core_.ready()) packets += responder.send_acks();  // of an answer that failed
         return packets;
     }
     ResponderLogic<S> responder(core_, qp);
     RequesterLogic<S> requester(core_, qp);
-    uint32_t packets = 0;
-    if (requester.can_send() && qp.responder.accompany(core_.now_ns) && !responder.has_jobs())
-        packets = requester.transmit(budget - 1);
-    packets += responder.transmit(budget - packets);
-    if (packets < budget) packets += requester.transmit(budget - packets);
-    return packets;
+    uint32_t requests = 0;
+    if (qp.requests_first) {
+        requests = requester.transmit((budget + 1) / 2);
+    } else if (requester.can_send() && qp.responder.accompany(core_.now_ns) && !responder.has_jobs()) {
+        requests = requester.transmit(budget - 1);
+    }
+    return requests + share_turn(qp, requester, responder, requests, requests, budget);
+}
+
+// The rest of a turn of which `packets` are sent, `requests` of them requests. Returns the packets sent.
+template <class S>
+uint32_t Engine<S>::share_turn(QueuePair& qp, auto& requester, auto& responder, uint32_t requests, uint32_t packets,
+                               uint32_t budget) {
+    uint32_t left = budget - std::min(packets, budget);
+    const uint32_t all = left;
+    left -= responder.transmit(requester.can_send() ? (left + 1) / 2 : left);
+    const uint32_t more = left != 0 ? requester.transmit(left) : 0;
+    left -= more;
+    if (left != 0) left -= responder.transmit(left);
+    qp.requests_first = requests + more == 0 && requester.can_send();
+    return all - left;
 }
 
 template <class S>

@@ -195,6 +195,7 @@ struct QueuePair {
 
     // The engine's scheduling.
     bool active = false;                                // in an active list
+    bool requests_first = false;                        // in its next turn: in the last one they found no room
     QueuePair* next_active = nullptr;
     uint64_t deadline = kNever;                         // under which it stands in the heap
     uint32_t heap_index = UINT32_MAX;                   // UINT32_MAX = not in it

@@ -70,7 +70,7 @@ INLINE = ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat")
 
 # All options of each tool in few runs, for links where one run for each would take long. -e is alone: perftest polls at most 16
 # completions after an event, and then waits for the next even if there are more.
-COMBINED = (("both-ways-16-qps-post-list", "ib_write_bw", "-b -q 16 -l 10"), ("both-ways-4-qps-post-list", "ib_read_bw", "-b -q 4 -l 10"),
+COMBINED = (("both-ways-16-qps-post-list", "ib_write_bw", "-b -q 16 -l 10"), ("both-ways-16-qps-post-list", "ib_read_bw", "-b -q 16 -l 10"),
             ("both-ways-16-qps-post-list", "ib_atomic_bw", "-b -q 16 -l 10"), ("both-ways-4-qps-post-list", "ib_send_bw", "-b -q 4 -l 10"),
             ("events", "ib_send_bw", "-e"), ("events", "ib_read_bw", "-e"), ("events", "ib_atomic_bw", "-e"),
             ("events", "ib_read_lat", "-e"), ("events", "ib_atomic_lat", "-e -A CMP_AND_SWAP"),

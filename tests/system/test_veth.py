@@ -36,10 +36,9 @@ def movers(link, port, gid):
 
 
 def combined(link, port):
-    """In rc nothing holds back 16 QPs that overrun the port: a timeout of half a second, as for a thousand."""
     several = [(tool, options) for label, tool, options in COMBINED if "both-ways" in label or "srq" in label]
     for at, (tool, options) in enumerate(several):
-        perftest(link, tool, ["-u", "17", "-x", str(1 + at % 2), *(options + iterations(tool, 200)).split()], timeout=40)
+        perftest(link, tool, ["-x", str(1 + at % 2), *(options + iterations(tool, 200)).split()], timeout=40)
 
 
 def unreliable(link, port):
