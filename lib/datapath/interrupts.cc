@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interposed rte_intr_callback_* functions.
+#define ALLOW_INTERNAL_API  // of drivers, as whose functions ours stand in
 #include "datapath/interrupts.h"
 
 #include <dlfcn.h>
 #include <rte_interrupts.h>
 #include <rte_pause.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <list>
@@ -31,7 +33,17 @@ struct Registration {
     bool silenced = false;  // EAL no longer knows it
     rte_intr_unregister_callback_fn released = nullptr;
     bool releasing = false;  // EAL was told to call release() later; under port_control()
+    int file = -1;
+    ino_t inode = 0;  // of `file` then
 };
+
+// Of a file; 0: it is closed.
+ino_t inode_of(int file) {
+    struct stat found;
+    return fstat(file, &found) == 0 ? found.st_ino : 0;
+}
+
+thread_local std::vector<Registration*>* made = nullptr;  // by the callback that runs
 
 class Registrations {
   public:
@@ -57,6 +69,7 @@ class Registrations {
         return found;
     }
     void remove(Registration* registration) {
+        if (made != nullptr) std::erase(*made, registration);
         const std::lock_guard lock(mutex_);
         all_.remove_if([&](const Registration& one) { return &one == registration; });
     }
@@ -75,19 +88,38 @@ std::mutex guard_mutex;      // held while a driver's callback runs
 Runtime* guarded = nullptr;  // under guard_mutex, as is:
 bool silenced = false;
 
+void call(void* argument);
+
+// Runs the driver's callback. When a peer comes and goes at once, net_memif of 22.11 closes the connection that it has just
+// registered, and frees what its callback would be given: EAL's thread would panic over the file.
+void run(const Registration& registration) {
+    static auto* const unregister = next<decltype(rte_intr_callback_unregister)>("rte_intr_callback_unregister");
+    std::vector<Registration*> registered;
+    made = &registered;
+    registration.function(registration.argument);
+    made = nullptr;
+    for (Registration* one : registered) {
+        if (inode_of(one->file) == one->inode) continue;
+        rte_intr_handle* const handle = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);  // the driver's is gone
+        rte_intr_fd_set(handle, one->file);
+        if (unregister(handle, call, one) > 0) registrations().remove(one);
+        rte_intr_instance_free(handle);
+    }
+}
+
 void call(void* argument) {
     const auto* registration = static_cast<Registration*>(argument);
     const std::lock_guard lock(guard_mutex);
     if (silenced) return;
     if (guarded == nullptr) {
-        registration->function(registration->argument);
+        run(*registration);
         return;
     }
     {
         const std::lock_guard control(guarded->port_control());
         if (registration->releasing) return;  // a restart of the port went before us: it is gone for the driver
         const Runtime::Pause pause(*guarded);
-        registration->function(registration->argument);
+        run(*registration);
     }
     guarded->ports_changed();
 }
@@ -132,8 +164,14 @@ __attribute__((visibility("default"))) int rte_intr_callback_register(const rte_
                                                                       rte_intr_callback_fn function, void* argument) {
     static auto* const original = next<decltype(rte_intr_callback_register)>("rte_intr_callback_register");
     Registration& registration = registrations().add(handle, function, argument);
+    registration.file = rte_intr_fd_get(handle);
+    registration.inode = inode_of(registration.file);
     const int result = original(handle, call, &registration);
-    if (result < 0) registrations().remove(&registration);
+    if (result < 0) {
+        registrations().remove(&registration);
+    } else if (made != nullptr) {
+        made->push_back(&registration);
+    }
     return result;
 }
 

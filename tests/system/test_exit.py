@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that end while their threads are inside of verbs calls."""
+"""Processes that end while their threads are inside of verbs calls; peers that are gone as soon as they come."""
 import pathlib
+import socket
 
-from harness import STOPPED, check, free_port, memif_link, program, start_client, start_server, test
+from harness import STOPPED, check, device_arguments, free_port, memif_link, once, program, start_client, start_server, test
 
 LEFT = 7  # the exit status that verbs_leaver has chosen
 
@@ -23,3 +24,19 @@ def leave(progress, guests, *options):
 test("exit/threads-at-work", leave, "shared", 2, quick=True)
 test("exit/threads-at-work/dedicated", leave, "dedicated", 1)
 test("exit/in-a-signal-handler", leave, "shared", 2, "--by-signal")
+
+
+def fleeting_peers():
+    """Who connects to the memif and leaves at once does no harm."""
+    link = memif_link()
+    port = free_port()
+    server = start_server(link, ["ib_send_lat", "-F", "-n", "100"], port)
+    _, arguments = device_arguments(link.configs[0]["device"][0]["port"])
+    for _ in range(300):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+            peer.connect("\0" + arguments["socket"])
+    start_client(link, ["ib_send_lat", "-F", "-n", "100"], port).succeed(20)
+    server.succeed(10)
+
+
+once("exit/fleeting-peers", fleeting_peers)
