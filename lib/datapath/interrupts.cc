@@ -90,10 +90,14 @@ bool silenced = false;
 
 void call(void* argument);
 
+int unregister(const rte_intr_handle* handle, Registration& registration) {
+    static auto* const original = next<decltype(rte_intr_callback_unregister)>("rte_intr_callback_unregister");
+    return original(handle, call, &registration);
+}
+
 // Runs the driver's callback. When a peer comes and goes at once, net_memif of 22.11 closes the connection that it has just
 // registered, and frees what its callback would be given: EAL's thread would panic over the file.
 void run(const Registration& registration) {
-    static auto* const unregister = next<decltype(rte_intr_callback_unregister)>("rte_intr_callback_unregister");
     std::vector<Registration*> registered;
     made = &registered;
     registration.function(registration.argument);
@@ -102,7 +106,7 @@ void run(const Registration& registration) {
         if (inode_of(one->file) == one->inode) continue;
         rte_intr_handle* const handle = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);  // the driver's is gone
         rte_intr_fd_set(handle, one->file);
-        if (unregister(handle, call, one) > 0) registrations().remove(one);
+        if (unregister(handle, *one) > 0) registrations().remove(one);
         rte_intr_instance_free(handle);
     }
 }
@@ -130,11 +134,6 @@ void release(rte_intr_handle* handle, void* argument) {
     registrations().remove(registration);
 }
 
-int unregister(Registration& registration) {
-    static auto* const original = next<decltype(rte_intr_callback_unregister)>("rte_intr_callback_unregister");
-    return registration.silenced ? 1 : original(registration.handle, call, &registration);
-}
-
 }  // namespace
 
 void guard_interrupts(Runtime& runtime) {
@@ -149,7 +148,7 @@ void silence_interrupts() {
     }
     for (Registration* registration : registrations().all()) {
         int result;
-        while ((result = unregister(*registration)) == -EAGAIN) rte_pause();
+        while ((result = unregister(registration->handle, *registration)) == -EAGAIN) rte_pause();
         registration->silenced = result > 0;
     }
 }
@@ -179,7 +178,7 @@ __attribute__((visibility("default"))) int rte_intr_callback_unregister(const rt
                                                                         rte_intr_callback_fn function, void* argument) {
     int removed = 0;
     for (Registration* registration : registrations().find(function, argument)) {
-        const int result = unregister(*registration);
+        const int result = registration->silenced ? 1 : unregister(registration->handle, *registration);
         if (result < 0 && removed == 0) return result;
         if (result > 0) registrations().remove(registration);
         removed += result > 0 ? result : 0;
