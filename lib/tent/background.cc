@@ -11,6 +11,8 @@
 
 #include <algorithm>
 
+#include "tent/clock.h"
+
 namespace rove::tent {
 
 namespace {
@@ -21,7 +23,7 @@ constexpr uint64_t kWatchNapNs = 4'000'000;
 constexpr uint64_t kFirstNapNs = 20'000;     // the shortest sleep that is worth its two system calls
 constexpr uint64_t kLastNapNs = 500'000;     // something is under way and nothing moves
 constexpr uint64_t kTidyNs = 100'000'000;
-constexpr uint64_t kDriving = 32;            // calls in a watch nap: fewer, and the program does not drive
+constexpr uint64_t kDrivingNs = 125'000;     // between two calls, on the average: longer, and the program does not drive
 
 }  // namespace
 
@@ -55,7 +57,7 @@ void Background::nap(uint64_t ns, bool until_woken) {
 void Background::run() {
     prctl(PR_SET_NAME, "rove-tent");
     prctl(PR_SET_TIMERSLACK, 1);  // ns; the default of 50 us would double our shorter naps
-    uint64_t tidied_ns = monotonic_ns(), nap_ns = kFirstNapNs, drives = core_.drives();
+    uint64_t tidied_ns = monotonic_ns(), looked_ns = tidied_ns, nap_ns = kFirstNapNs, drives = core_.drives();
     while (!stop_.load()) {
         const uint64_t now_ns = monotonic_ns();
         if (now_ns - tidied_ns >= kTidyNs) {
@@ -63,24 +65,29 @@ void Background::run() {
             tidy_();
         }
         const uint64_t seen = core_.drives();
-        if (seen - drives >= kDriving) {
-            drives = seen;
+        const bool driven = (seen - drives) * kDrivingNs >= now_ns - looked_ns;
+        drives = seen;
+        looked_ns = now_ns;
+        if (driven) {
             nap_ns = kFirstNapNs;
             nap(kWatchNapNs, false);
             continue;
         }
-        drives = seen;
         uint64_t deadline_ns = kNever;
         const bool moved = core_.background_round(&deadline_ns);
-        if (core_.unfinished() != 0) {
+        if (core_.unfinished() == 0) {
+            asleep_.store(1, std::memory_order_seq_cst);
+            const uint64_t until_ns = std::min(deadline_ns, now_ns + kTidyNs);
+            if (core_.unfinished() == 0 && until_ns > now_ns && !stop_.load()) nap(until_ns - now_ns, true);
+            asleep_.store(0, std::memory_order_seq_cst);
+            // Whoever submitted has posted it, too. We may have taken its core: it shall have time to show that it drives.
+            drives = core_.drives();
+            looked_ns = monotonic_ns();
+            nap_ns = kFirstNapNs;
+        } else {
             nap_ns = moved ? kFirstNapNs : std::min(nap_ns * 2, kLastNapNs);
-            nap(nap_ns, false);
-            continue;
         }
-        asleep_.store(1, std::memory_order_seq_cst);
-        const uint64_t until_ns = std::min(deadline_ns, now_ns + kTidyNs);
-        if (core_.unfinished() == 0 && until_ns > now_ns && !stop_.load()) nap(until_ns - now_ns, true);
-        asleep_.store(0, std::memory_order_seq_cst);
+        if (core_.unfinished() != 0) nap(nap_ns, false);
     }
 }
 

@@ -4,8 +4,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <mutex>
 #include <utility>
+
+#include "tent/clock.h"
 
 namespace rove::tent {
 
@@ -23,10 +24,8 @@ void Core::try_drive() {
     }
 }
 
-void Core::try_dispatch(uint32_t transports, uint64_t now_ns) {
-    const std::unique_lock lock(drive_, std::try_to_lock);
-    if (!lock.owns_lock()) return;
-    latest_ns_ = std::max(now_ns, latest_ns_);  // somebody may have read the clock after us
+void Core::dispatch(uint32_t transports, uint64_t now_ns) {
+    latest_ns_ = std::max(now_ns, latest_ns_);
     for (; transports != 0; transports &= transports - 1)
         backends_[static_cast<size_t>(std::countr_zero(transports))]->dispatch(latest_ns_);
 }
@@ -34,7 +33,7 @@ void Core::try_dispatch(uint32_t transports, uint64_t now_ns) {
 void Core::with_lock(const std::function<void()>& work) {
     const std::lock_guard lock(drive_);
     work();
-    latest_ns_ = monotonic_ns();
+    latest_ns_ = std::max(monotonic_ns(), latest_ns_);
 }
 
 bool Core::background_round(uint64_t* deadline_ns) {
@@ -49,7 +48,7 @@ bool Core::background_round(uint64_t* deadline_ns) {
 }
 
 bool Core::round(uint64_t now_ns) {
-    latest_ns_ = now_ns;
+    latest_ns_ = now_ns = std::max(now_ns, latest_ns_);  // another thread's clock may be ahead of ours
     bool moved = false;
     for (const auto& backend : backends_)
         if (backend != nullptr) moved |= backend->progress(now_ns);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -64,9 +65,11 @@ class Core {
     // --- the drive lock ---
     // A round, if nobody else makes one.
     void try_drive();
-    // Slices were queued for `transports` (bits 1 << id) by `now_ns`: they go, unless somebody else makes a round. Completions are not
-    // looked for: what is submitted in a row shall go out together.
-    void try_dispatch(uint32_t transports, uint64_t now_ns);
+    // For a submitter, who then queues without atomics and calls dispatch(): unless somebody else makes a round.
+    std::unique_lock<datapath::DriveLock> try_lock() { return {drive_, std::try_to_lock}; }
+    // With the lock: slices were queued for `transports` (bits 1 << id) by `now_ns`, and go. Completions are not looked for: what is
+    // submitted in a row shall go out together.
+    void dispatch(uint32_t transports, uint64_t now_ns);
     // Runs `work` with the lock.
     void with_lock(const std::function<void()>& work);
     // A round of the background thread. Returns whether anything moved; `*deadline_ns`: when there is work again.
@@ -105,7 +108,7 @@ class Core {
 
   private:
     static constexpr uint32_t kLooks = 4;       // that try_drive() takes at most, until one finds something
-    static constexpr uint32_t kQuickPolls = 8;  // the last of so many looks that find nothing is a whole round
+    static constexpr uint32_t kQuickPolls = 32;  // the last of so many looks that find nothing is a whole round
 
     bool round(uint64_t now_ns);
     void release(Slice& slice);

@@ -2,6 +2,7 @@
 // The choice, the charge and the estimate; see device_selector.h for why it is as it is.
 #include "tent/device_selector.h"
 
+#include <algorithm>
 #include <bit>
 #include <cassert>
 #include <cstdio>
@@ -108,6 +109,11 @@ Status DeviceSelector::allocate(std::span<const uint64_t> slice_bytes, int numa_
         return no_such_node(numa_node);
     if (config_.enable_priority_filtering)
         eligible = filter_devices(eligible, priority, now_ns, config_.local_rotation_interval_ns);
+    if (std::has_single_bit(eligible)) {  // nothing to choose
+        std::fill(devices_out.begin(), devices_out.end(), static_cast<uint8_t>(std::countr_zero(eligible)));
+        charge_all(slice_bytes, devices_out);
+        return {};
+    }
     const uint8_t* ranks =
         numa_node < 0 || ranks_.empty() ? any_node_.data() : ranks_[static_cast<size_t>(numa_node)].data();
 

@@ -2,6 +2,7 @@
 // Batches: from a request to slices in a queue, and what became of them.
 #include <algorithm>
 
+#include "tent/clock.h"
 #include "tent/engine.h"
 #include "tent/merging.h"
 
@@ -233,12 +234,12 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
         core_.begin(task, now_ns);
         transports |= 1u << static_cast<unsigned>(task.selection.transport);
     }
-    thread_local std::vector<Queued*> queued;  // keeps its memory
+    std::unique_lock drive = core_.try_lock();
     for (Task& task : tasks) {
         if (task.is_led) continue;
         const SlicePlan plan = this->plan(task);
         task.slices_left = plan.count;
-        queued.clear();
+        Chain chain;
         Task* part = &task;
         for (uint32_t j = 0; j < plan.count; ++j) {
             Slice* next = static_cast<Slice*>(slice->next);
@@ -251,16 +252,18 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
             slice->part = part;
             slice->attempts = 0;
             slice->waits_for_device = false;
-            queued.push_back(slice);
+            chain.add(slice, now_ns);
             slice = next;
         }
-        Channel& channel = *task.peer->channel(task.selection.transport);
-        // From here on the task is the driver's. A queue has room for all slices there are.
-        (void)channel.queues.submit(queued, now_ns);
+        PriorityQueues& queues = task.peer->channel(task.selection.transport)->queues;
+        drive.owns_lock() ? queues.put(task.priority, chain) : queues.submit(task.priority, chain);  // it is the driver's now
     }
     batch->submitted.store(first + static_cast<uint32_t>(requests.size()), std::memory_order_release);
+    if (drive.owns_lock()) {
+        core_.dispatch(transports, now_ns);
+        drive.unlock();  // who wakes may take our core, and wants the lock
+    }
     background_.wake();
-    core_.try_dispatch(transports, now_ns);
     return {};
 }
 
@@ -311,6 +314,7 @@ Status Engine::overall_status(uint64_t id, TaskStatus* out) {
     for (uint32_t i = 0; i < count; ++i) {
         const TransferState state = batch->tasks[i].state.load(std::memory_order_acquire);
         out->transferred += batch->tasks[i].transferred.load(std::memory_order_relaxed);
+        if (state == TransferState::kCompleted) continue;
         pending |= !is_final(state);
         worst = std::min<size_t>(worst, static_cast<size_t>(std::find(kFromWorst, std::end(kFromWorst) - 1, state) - kFromWorst));
     }

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "tent/clock.h"
 #include "tent/engine.h"
 #include "tent/transports/rdma/rdma_backend.h"
 
@@ -57,7 +58,7 @@ std::vector<FigureRow> read_priorities(Engine& engine) {
     std::array<uint64_t, kPriorities> waiting{}, promoted{};
     for (const auto& peer : engine.peers().all()) {
         for (size_t i = 0; i < kTransports; ++i) {
-            const Channel* channel = peer->channel(static_cast<Transport>(i));
+            Channel* channel = peer->channel(static_cast<Transport>(i));
             for (uint8_t p = 0; channel != nullptr && p < kPriorities; ++p) {
                 waiting[p] += channel->queues.depth(static_cast<Priority>(p));
                 promoted[p] += channel->queues.promoted(static_cast<Priority>(p));

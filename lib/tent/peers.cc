@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "tent/clock.h"
 #include "tent/metadata/names.h"
 #include "tent/transports/io_uring/file.h"
 

@@ -2,11 +2,10 @@
 // The three queues of a worker (T-10, T-11): any thread submits, the worker takes HIGH before MEDIUM before LOW.
 // Units: nanoseconds of CLOCK_MONOTONIC.
 //
-// 1. A submitter links its batch and puts it, of each priority, in front of what is there already: one
-// compare-and-swap.
+// 1. A submitter links what it has of one priority and puts it in front of what is there already: one compare-and-swap.
 //    The worker takes all at once and turns it round. (An rte_ring would do, but its enqueuers wait for each other: one
-//    that lost its core holds up all.) Room is counted apart: a batch reserves it at all priorities that it needs, or
-//    gives it back and is refused whole.
+//    that lost its core holds up all.) There is always room: it is counted once, by the pool of slices (task.h), which
+//    refuses a batch whole.
 // 2. The worker has lists of its own, by level and by priority. Promotion moves entries between those, so it needs no
 //    atomics; an entry keeps its priority, for the gate of the slots.
 // 3. Waiting too long is: not having been taken for priority_promotion_timeout_us, while nothing of the same level was
@@ -17,9 +16,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <span>
 
-#include "tent/status.h"
 #include "tent/types.h"
 
 namespace rove::tent {
@@ -31,9 +28,21 @@ struct Queued {
     Priority priority = Priority::kHigh;
 };
 
+// Entries of one priority that are submitted together.
+struct Chain {
+    Queued* newest = nullptr;
+    Queued* oldest = nullptr;
+
+    void add(Queued* entry, uint64_t now_ns) {
+        entry->since_ns = now_ns;
+        entry->next = newest;
+        newest = entry;
+        if (oldest == nullptr) oldest = entry;
+    }
+};
+
 struct QueueConfig {
     uint64_t promotion_timeout_ns = 10'000'000;  // priority_promotion_timeout_us; 0: never
-    uint32_t capacity = 8192;                    // entries of each priority
 };
 
 class PriorityQueues {
@@ -44,24 +53,27 @@ class PriorityQueues {
     PriorityQueues(const PriorityQueues&) = delete;
     PriorityQueues& operator=(const PriorityQueues&) = delete;
 
-    // Any thread. All entries, each in the queue of its own priority, or none: kTooManyRequests. kInvalidArgument: a
-    // priority that does not exist, or more entries of one priority than a queue has room for when empty.
-    Status submit(std::span<Queued* const> batch, uint64_t now_ns);
+    // Any thread. `chain` is not empty.
+    void submit(Priority priority, const Chain& chain);
 
     // The following are the worker's only.
+    // As submit(), for a submitter that is the worker.
+    void put(Priority priority, const Chain& chain);
     // Takes the entry that goes first, of those whose own priority has its bit (1 << priority) in `allowed`; null:
     // none.
     Queued* pop(uint8_t allowed, uint64_t now_ns);
-    // Puts back an entry, at the end of the queue of its own priority, whether there is room or not.
+    // Puts back an entry, at the end of the queue of its own priority.
     void requeue(Queued* entry, uint64_t now_ns);
-    bool empty() const;
+    bool empty() const {
+        for (const auto& newest : newest_)
+            if (newest.load(std::memory_order_relaxed) != nullptr) return false;
+        return listed_ == 0;
+    }
     // Promotes what has waited too long. Does nothing before kPromotionCheckNs have passed since it last did.
     void promote(uint64_t now_ns);
 
-    // Any thread.
-    uint32_t depth(Priority priority) const;     // entries waiting, by own priority
-    uint64_t promoted(Priority priority) const;  // promotions of entries of this priority
-    uint64_t rejected() const { return rejected_.load(std::memory_order_relaxed); }  // batches
+    uint32_t depth(Priority priority);        // entries waiting, by own priority
+    uint64_t promoted(Priority priority) const { return promoted_[index(priority)]; }  // promotions of its entries
 
   private:
     struct List {
@@ -70,27 +82,19 @@ class PriorityQueues {
         void append(Queued* entry);
         Queued* take_first();
     };
-    // What submitters share, by priority.
-    struct alignas(64) Arrivals {
-        std::atomic<Queued*> newest{nullptr};
-        std::atomic<int64_t> submitted{0};  // entries
-    };
-
     void collect(uint8_t priority);
-    void count_taken(uint8_t priority, int64_t by);
+    void list(uint8_t priority, Queued* newest);
     void append(Queued* entry, uint8_t level, uint64_t now_ns);
     void promote_level(uint8_t level, uint64_t now_ns);
 
     QueueConfig config_;
-    std::array<Arrivals, kPriorities> arrivals_;
+    // What submitters write, by priority. One cache line for all: the worker looks at it all the time.
+    alignas(64) std::array<std::atomic<Queued*>, kPriorities> newest_{};
+    alignas(64) uint64_t checked_ns_ = 0;
+    size_t listed_ = 0;  // entries in levels_
     std::array<std::array<List, kPriorities>, kPriorities> levels_;  // by level, then by own priority
     std::array<uint64_t, kPriorities> served_ns_{};                  // when something of a level was last taken
-    uint64_t checked_ns_ = 0;
-    size_t listed_ = 0;  // entries in levels_
-    // Entries, by own priority: taken, less those put back. The worker's alone, so that no locked operation counts them.
-    std::array<std::atomic<int64_t>, kPriorities> taken_{};
-    std::array<std::atomic<uint64_t>, kPriorities> promoted_{};
-    std::atomic<uint64_t> rejected_{0};
+    std::array<uint64_t, kPriorities> promoted_{};
 };
 
 }  // namespace rove::tent

@@ -40,8 +40,13 @@ const char* name(Code code) {
     return "unknown code";
 }
 
+const std::string& Status::message() const {
+    static const std::string none;
+    return message_ == nullptr ? none : *message_;
+}
+
 std::string Status::to_string() const {
-    return message_.empty() ? name(code_) : std::string(name(code_)) + ": " + message_;
+    return message().empty() ? name(code_) : std::string(name(code_)) + ": " + message();
 }
 
 const char* name(TransferState state) {

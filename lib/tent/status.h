@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -28,20 +29,20 @@ enum class Code : int {
 };
 const char* name(Code code);  // "InvalidArgument"
 
-// A code and, unless it is kOk, what is wrong with which value, for the reader of a log.
+// A code and, unless it is kOk, what is wrong with which value, for the reader of a log. Nearly all are kOk, and cost nothing.
 class [[nodiscard]] Status {
   public:
     Status() = default;
-    Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+    Status(Code code, std::string message) : code_(code), message_(std::make_shared<const std::string>(std::move(message))) {}
 
     bool ok() const { return code_ == Code::kOk; }
     Code code() const { return code_; }
-    const std::string& message() const { return message_; }
+    const std::string& message() const;
     std::string to_string() const;  // "InvalidArgument: message"
 
   private:
     Code code_ = Code::kOk;
-    std::string message_;
+    std::shared_ptr<const std::string> message_;
 };
 
 // Of a task, and of a batch as a whole.

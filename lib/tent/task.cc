@@ -2,12 +2,14 @@
 // See task.h.
 #include "tent/task.h"
 
+#include <mutex>
+
 namespace rove::tent {
 
 SlicePool::SlicePool(size_t limit) : limit_((limit + kChunk - 1) / kChunk * kChunk), chunks_(limit_ / kChunk) {}
 
 Slice* SlicePool::take(size_t count) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(lock_);
     if (count == 0 || free_count_ + (limit_ - made_) < count) return nullptr;
     while (free_count_ < count) {
         auto& chunk = chunks_[made_ / kChunk];
@@ -31,7 +33,7 @@ Slice* SlicePool::take(size_t count) {
 void SlicePool::give(Slice* first, Slice* last) {
     size_t count = 1;
     for (const Slice* one = first; one != last; one = static_cast<const Slice*>(one->next)) ++count;
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(lock_);
     last->next = free_;
     free_ = first;
     free_count_ += count;

@@ -9,10 +9,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "datapath/spin_lock.h"
 #include "tent/device_selector.h"
 #include "tent/memory.h"
 #include "tent/priority_queues.h"
@@ -101,7 +101,7 @@ struct alignas(64) Batch {
     std::atomic<uint32_t> users{0};       // kProgram, and the number of tasks under way: the last of them recycles it
     uint32_t slot = 0;                    // in the engine's table
     std::atomic<uint32_t> next_free{0};   // slot + 1 of the next one that nobody uses; 0: none
-    std::mutex submitting;                // one submit at a time
+    datapath::SpinLock submitting;        // one submit at a time
     static constexpr uint32_t kProgram = 1u << 31;  // the program has not freed it
 };
 
@@ -123,7 +123,7 @@ class SlicePool {
 
     const size_t limit_;  // a multiple of kChunk
     std::vector<std::unique_ptr<Slice[]>> chunks_;
-    std::mutex mutex_;
+    datapath::SpinLock lock_;
     Slice* free_ = nullptr;
     size_t free_count_ = 0, made_ = 0;
 };

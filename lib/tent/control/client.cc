@@ -7,6 +7,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tent/clock.h"
+
 namespace rove::tent {
 
 ControlClient::~ControlClient() {

@@ -7,7 +7,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +14,8 @@
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
+
+#include "tent/clock.h"
 
 namespace rove::tent {
 
@@ -91,12 +92,6 @@ bool get(const Json& object, const char* key, bool* value) {
 const Json* get_array(const Json& object, const char* key, size_t limit) {
     const Json* field = find(object, key);
     return field != nullptr && field->is_array() && field->size() <= limit ? field : nullptr;
-}
-
-uint64_t monotonic_ns() {
-    timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
 bool send_all(int fd, const void* data, size_t bytes, uint64_t deadline_ns) {

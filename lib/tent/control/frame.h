@@ -52,8 +52,6 @@ bool get(const Json& object, const char* key, bool* value);
 // The array of this name, null if there is none or it is longer than `limit`.
 const Json* get_array(const Json& object, const char* key, size_t limit);
 
-uint64_t monotonic_ns();
-
 // Blocking, until `deadline_ns`. False: the connection ended, or it is late.
 bool send_all(int fd, const void* data, size_t bytes, uint64_t deadline_ns);
 bool receive_all(int fd, void* data, size_t bytes, uint64_t deadline_ns);

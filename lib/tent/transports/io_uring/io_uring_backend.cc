@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tent/clock.h"
 #include "tent/peer.h"
 #include "tent/transports/io_uring/file.h"
 
@@ -18,7 +19,7 @@ constexpr uint64_t kRoundBytes =
 }  // namespace
 
 FileChannel::FileChannel(Core& core)
-    : Channel({.promotion_timeout_ns = core.config().rdma.queues.promotion_timeout_ns, .capacity = Core::kMaxSlices}) {}
+    : Channel(core.config().rdma.queues) {}
 
 IoUringBackend::~IoUringBackend() {
     if (started_) io_uring_queue_exit(&ring_);

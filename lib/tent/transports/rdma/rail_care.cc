@@ -4,6 +4,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "tent/clock.h"
 #include "tent/transports/rdma/rdma_backend.h"
 
 namespace rove::tent {

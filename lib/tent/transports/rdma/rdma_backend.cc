@@ -115,7 +115,9 @@ bool RdmaBackend::quiet() {
 }
 
 bool RdmaBackend::wants() const {
-    return std::any_of(channels_.begin(), channels_.end(), [](const RdmaChannel* channel) { return channel->wants(); });
+    for (const RdmaChannel* channel : channels_)
+        if (channel->wants()) return true;
+    return false;
 }
 
 // Devices in turn: one that is busy has not all the room.

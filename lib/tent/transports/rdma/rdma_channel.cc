@@ -20,7 +20,7 @@ uint8_t bit(Priority priority) {
 }  // namespace
 
 RdmaChannel::RdmaChannel(RdmaBackend& backend, Core& core, Peer& peer, uint64_t now_ns)
-    : Channel({.promotion_timeout_ns = core.config().rdma.queues.promotion_timeout_ns, .capacity = Core::kMaxSlices}),
+    : Channel(core.config().rdma.queues),
       backend_(backend),
       core_(core),
       peer_(peer),
@@ -90,8 +90,12 @@ Slice* RdmaChannel::next(uint8_t allowed, uint64_t now_ns) {
 }
 
 bool RdmaChannel::wants() const {
-    return !queues.empty() || std::any_of(held_.begin(), held_.end(), [](const Slice* slice) { return slice != nullptr; }) ||
-           std::any_of(rails_.begin(), rails_.end(), [](const auto& rail) { return rail->parked != nullptr; });
+    if (!queues.empty()) return true;
+    for (const Slice* slice : held_)
+        if (slice != nullptr) return true;
+    for (const auto& rail : rails_)
+        if (rail->parked != nullptr) return true;
+    return false;
 }
 
 bool RdmaChannel::dispatch(uint8_t allowed, uint64_t now_ns) {
@@ -182,13 +186,13 @@ bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
     wr.send_flags = IBV_SEND_SIGNALED;
     wr.wr.rdma.remote_addr = slice.remote;
     wr.wr.rdma.rkey = task.remote->rkeys[rail.remote];
+    ibv_send_wr* bad = nullptr;
+    if (ibv_post_send(rail.connection->qp(slice.priority), &wr, &bad) != 0) return false;
+    // It is on its way: what is written down now costs it no time.
     slice.mark = backend_.selector().post(slice.device, now_ns);
     if (rail.is_idle()) rail.heard_ns = now_ns;
     rail.append(slice);
-    ibv_send_wr* bad = nullptr;
-    if (ibv_post_send(rail.connection->qp(slice.priority), &wr, &bad) == 0) return true;
-    rail.remove(slice);
-    return false;
+    return true;
 }
 
 void RdmaChannel::completed(Slice& slice, uint64_t now_ns) {

@@ -19,7 +19,7 @@ constexpr uint64_t kRoundBytes = 1 << 20;  // copied before others have their tu
 }  // namespace
 
 ShmChannel::ShmChannel(Core& core, Peer&)
-    : Channel({.promotion_timeout_ns = core.config().rdma.queues.promotion_timeout_ns, .capacity = Core::kMaxSlices}),
+    : Channel(core.config().rdma.queues),
       core_(core) {}
 
 ShmChannel::~ShmChannel() {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tent/clock.h"
 #include "tent/transports/rdma/passive.h"
 #include "tent/transports/tcp/tcp_server.h"
 
@@ -22,7 +23,7 @@ constexpr uint64_t kCallNs = 2'000'000'000;
 }  // namespace
 
 TcpChannel::TcpChannel(Core& core, Peer& peer)
-    : Channel({.promotion_timeout_ns = core.config().rdma.queues.promotion_timeout_ns, .capacity = Core::kMaxSlices}),
+    : Channel(core.config().rdma.queues),
       core_(core),
       peer_(peer),
       lanes_(kLanes) {}

@@ -13,6 +13,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tent/clock.h"
+
 namespace rove::tent {
 
 namespace {

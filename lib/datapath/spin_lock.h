@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lock for posting and polling: taken once per call, hardly ever contended, one atomic exchange when it is not.
+// A lock for a few instructions, once per call: hardly ever contended, and one atomic exchange when it is not.
 #pragma once
 
 #include <sched.h>
 
 #include <atomic>
 
-namespace rove::verbs {
+namespace rove::datapath {
 
 class SpinLock {
   public:
@@ -26,4 +26,4 @@ class SpinLock {
     std::atomic_flag flag_ = ATOMIC_FLAG_INIT;
 };
 
-}  // namespace rove::verbs
+}  // namespace rove::datapath
