@@ -3,6 +3,8 @@
 // it has ended.
 #include "point.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -46,7 +48,10 @@ class Worker {
     bool all_have_times() {
         return std::all_of(streams_.begin(), streams_.end(), [](Stream& one) { return !one.times_ns().empty(); });
     }
+    static constexpr uint64_t kSlackNs = 50'000;  // the kernel's: so much later it may wake us
+
     void sample(uint64_t now);
+    void nap(uint64_t now);
 
     const Phases phases_;
     std::atomic<bool>& stop_;
@@ -65,6 +70,17 @@ void Worker::sample(uint64_t now) {
     sampled_ns_ = now;
     for (size_t i = 0; i < streams_.size(); ++i)
         samples_.push_back({now, streams_[i].work().class_index, numbers_[i], streams_[i].arrived()});
+}
+
+// While nothing is under way in an open loop, the core is another process's: who waits for work does not poll.
+void Worker::nap(uint64_t now) {
+    uint64_t due_ns = UINT64_MAX;
+    for (const Stream& stream : streams_) due_ns = std::min(due_ns, stream.due_ns());
+    if (sampling_) due_ns = std::min(due_ns, sampled_ns_ + Timeline::kStepNs);
+    if (due_ns <= now + kSlackNs) return;
+    const uint64_t until = due_ns - kSlackNs;
+    const timespec time{static_cast<time_t>(until / 1'000'000'000), static_cast<long>(until % 1'000'000'000)};
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, nullptr);
 }
 
 void Worker::run() {
@@ -92,6 +108,7 @@ void Worker::run() {
             idle &= stream.idle();
         }
         sample(now);
+        nap(now);
         if (phase == Phase::kDrain && idle) return;  // the engine lets no request live for ever
         if (stop_.load(std::memory_order_relaxed)) return;
     }

@@ -42,6 +42,8 @@ class Stream {
     // Submits what is due, if `submit`, and looks at what is under way. False: it has failed, error() says how.
     bool step(bool submit);
     bool idle() const { return running_ == 0; }
+    // When something is to be done: now, unless an open loop waits for what comes next.
+    uint64_t due_ns() const { return running_ == 0 && work_.rate > 0 ? next_ns_ : 0; }
     // Times of batches that are submitted from now on are kept, and others are not.
     void record(bool on) { recording_ = on; }
 

@@ -12,14 +12,17 @@ namespace rove::tent {
 
 void Core::try_drive() {
     drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    const std::unique_lock lock(drive_, std::try_to_lock);
+    std::unique_lock lock(drive_, std::try_to_lock);
     if (!lock.owns_lock()) return;
     // Most looks find nothing: for them not even the clock is read, and some are taken at a call, which costs more than they do.
     // Whoever drives so seldom that this matters has the background thread.
     const auto quiet = [](const auto& backend) { return backend == nullptr || backend->quiet(); };
     for (uint32_t i = 0; i < kLooks; ++i) {
         if (++polls_ % kQuickPolls != 0 && std::all_of(backends_.begin(), backends_.end(), quiet)) continue;
-        round(monotonic_ns());
+        const uint64_t now_ns = monotonic_ns();
+        round(now_ns);
+        lock.unlock();
+        if (slots_ != nullptr) slots_->make_way(now_ns);
         return;
     }
 }

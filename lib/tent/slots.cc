@@ -21,6 +21,8 @@ constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
 constexpr uint64_t kSecond = 1'000'000'000;
 constexpr uint64_t kPatienceNs = 5'000'000;  // how often the thread looks whether it is to stop, or to take over
 constexpr uint64_t kReapNs = 50'000'000;     // how long the bytes of a dead process keep lower priorities out
+constexpr int64_t kLatelyNs = 100'000'000;   // since a process wanted something: it may want it again at any time
+constexpr uint64_t kKeptNs = 200'000;        // the core, before it is left to others
 constexpr int32_t kSlots = 3;
 
 uint64_t monotonic_ns() {
@@ -88,6 +90,27 @@ bool Slots::can_send(Priority priority, uint64_t now_ns) const {
     return true;
 }
 
+void Slots::make_way(uint64_t now_ns) {
+    if (now_ns - left_ns_.load(kRelaxed) < kKeptNs || !is_in_the_way(now_ns)) return;
+    const timespec shortest{0, 1};
+    nanosleep(&shortest, nullptr);
+    left_ns_.store(monotonic_ns(), kRelaxed);
+}
+
+bool Slots::is_in_the_way(uint64_t now_ns) const {
+    const int core = sched_getcpu();
+    uint8_t ours = 0;  // the highest that we have under way
+    while (ours + 1 < kPriorities && own_->pending[ours].load(kRelaxed) == 0) ++ours;
+    const uint32_t used = std::min(shared_->used.load(std::memory_order_acquire), SharedSlots::kProcesses);
+    for (uint32_t i = 0; i < used; ++i) {
+        const ProcessEntry& process = shared_->processes[i];
+        if (&process == own_ || process.pid.load(std::memory_order_acquire) == 0 || process.core.load(kRelaxed) != core) continue;
+        for (uint8_t higher = 0; higher < ours; ++higher)
+            if (static_cast<int64_t>(now_ns - process.wanted_ns[higher].load(kRelaxed)) < kLatelyNs) return true;
+    }
+    return false;
+}
+
 void Slots::add_pending(Priority priority, uint64_t bytes, uint64_t now_ns) {
     own_->pending[index(priority)].fetch_add(bytes, kRelaxed);
     touch(priority, now_ns);
@@ -99,7 +122,9 @@ void Slots::remove_pending(Priority priority, uint64_t bytes, uint64_t now_ns) {
 }
 
 void Slots::touch(Priority priority, uint64_t now_ns) {
-    if (priority != Priority::kLow) own_->wanted_ns[index(priority)].store(now_ns, kRelaxed);
+    if (priority == Priority::kLow) return;
+    own_->wanted_ns[index(priority)].store(now_ns, kRelaxed);
+    own_->core.store(sched_getcpu(), kRelaxed);
 }
 
 // Modulo: the memory is others' too, and what they may have written must not become an index.

@@ -11,6 +11,10 @@
 // after,
 //    so that a pause between two requests of a closed loop does not let a burst in, a slot is open to lower priorities
 //    too: it is not wasted. `strict` keeps to the documented slots.
+// 4. Slots say what may be sent, not who has the core. On a core that processes share, a thread that polls for LOW would
+//    keep it for a time slice of the scheduler's, a millisecond and more, before another's HIGH is even submitted. So
+//    while a process has lately wanted something higher on this core, it leaves it now and then (make_way()). It sleeps,
+//    for the shortest time there is: what sched_yield() gives, others get only if they are of the same session or cgroup.
 #pragma once
 
 #include <atomic>
@@ -50,6 +54,9 @@ class Slots {
     void add_pending(Priority priority, uint64_t bytes, uint64_t now_ns);
     void remove_pending(Priority priority, uint64_t bytes, uint64_t now_ns);
 
+    // For who drives, often, with no lock held: leaves the core to others for a moment if one of them may be waiting for it.
+    void make_way(uint64_t now_ns);
+
     uint32_t current_slot() const;                                               // 0..2
     bool rotating() const { return rotating_.load(std::memory_order_relaxed); }  // whether this process is the rotator
     uint64_t rotations() const;  // slots begun by any process since the memory was made
@@ -58,12 +65,14 @@ class Slots {
   private:
     Slots(const SlotConfig& config, SharedSlots* shared, ProcessEntry* own);
     void touch(Priority priority, uint64_t now_ns);
+    bool is_in_the_way(uint64_t now_ns) const;
     void run();
     void rotate();
 
     SlotConfig config_;
     SharedSlots* shared_;
     ProcessEntry* own_;
+    std::atomic<uint64_t> left_ns_{0};  // when the core was last left to others
     std::atomic<bool> stop_{false}, rotating_{false};
     std::thread thread_;
 };

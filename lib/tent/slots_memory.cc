@@ -100,6 +100,7 @@ ProcessEntry* take_entry(SharedSlots& shared) {
         entry.pid.store(0, kRelaxed);
         for (auto& bytes : entry.pending) bytes.store(0, kRelaxed);
         for (auto& when : entry.wanted_ns) when.store(0, kRelaxed);
+        entry.core.store(-1, kRelaxed);
         entry.started.store(start_time(getpid()).value_or(0), kRelaxed);
         entry.pid.store(getpid(), std::memory_order_release);
         if (i >= entries(shared)) shared.used.store(i + 1, std::memory_order_release);

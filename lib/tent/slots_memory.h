@@ -18,11 +18,12 @@ struct alignas(64) ProcessEntry {
     std::atomic<uint64_t> started{0};  // start time of the process, clock ticks since boot: a pid may be used again
     std::array<std::atomic<uint64_t>, kPriorities> pending{};        // bytes under way, by priority
     std::array<std::atomic<uint64_t>, kPriorities - 1> wanted_ns{};  // HIGH, MEDIUM: when there last were any
+    std::atomic<int32_t> core{-1};                                   // on which that was
 };
 
 struct SharedSlots {
     static constexpr uint64_t kMagic = 0x53544F4C53564F52;  // "ROVSLOTS"
-    static constexpr int32_t kVersion = 1;
+    static constexpr int32_t kVersion = 2;
     static constexpr uint32_t kProcesses = 64;
 
     // As documented.

@@ -4,7 +4,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -249,12 +251,12 @@ TEST_F(SlotsTest, T12_AnotherIntervalIsRefusedWhileAProcessLives) {
 TEST_F(SlotsTest, T12_AnotherVersionOrSomethingElseIsRefusedAndSaysWhatToRemove) {
     std::vector<uint8_t> bytes(4096);
     const uint64_t magic = SharedSlots::kMagic;
-    const int32_t version = 2;
+    const int32_t version = SharedSlots::kVersion + 1;
     std::memcpy(bytes.data(), &magic, sizeof(magic));
     std::memcpy(bytes.data() + sizeof(magic), &version, sizeof(version));
     leave_behind(bytes);
     EXPECT_EQ(refused(config()), "shared_quota_shm_path: " + path_ +
-                                     " has version 2, this program has 1; remove /dev/shm" + path_ +
+                                     " has version 3, this program has 2; remove /dev/shm" + path_ +
                                      " if no other program needs it, or choose another path");
     bytes.assign(100, 0xAB);
     leave_behind(bytes);
@@ -262,7 +264,7 @@ TEST_F(SlotsTest, T12_AnotherVersionOrSomethingElseIsRefusedAndSaysWhatToRemove)
     // Our own magic, but less than we would read.
     bytes.assign(16, 0);
     std::memcpy(bytes.data(), &magic, sizeof(magic));
-    bytes[8] = 1;
+    bytes[8] = SharedSlots::kVersion;
     leave_behind(bytes);
     EXPECT_NE(refused(config()).find("is cut off"), std::string::npos);
 }
@@ -344,6 +346,46 @@ TEST_F(SlotsTest, T13_BytesOfAKilledProcessKeepNobodyOut) {
     EXPECT_EQ(open_to(*slots, 0), "h");
     other.kill();
     EXPECT_TRUE(soon(500, [&] { return open_to(*slots, 0) == "hml"; }));
+}
+
+// What HIGH of a process waits for that shares a core with one that polls for LOW.
+TEST_F(SlotsTest, T13_ACoreIsLeftToAProcessThatMayWantItForMore) {
+    const auto ours = join(config()), theirs = join(config());
+    cpu_set_t before, one;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+    const auto move_to = [&](int core) {
+        CPU_ZERO(&one);
+        CPU_SET(static_cast<size_t>(core), &one);
+        ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    };
+    const auto sleeps = [&](uint64_t at) {
+        rusage usage{};
+        getrusage(RUSAGE_THREAD, &usage);
+        const long count = usage.ru_nvcsw;
+        ours->make_way(at);
+        getrusage(RUSAGE_THREAD, &usage);
+        return usage.ru_nvcsw != count;
+    };
+    int here = -1, elsewhere = -1;
+    for (int core = 0; core < CPU_SETSIZE; ++core)
+        if (CPU_ISSET(static_cast<size_t>(core), &before)) (here < 0 ? here : elsewhere) = core;
+    move_to(here);
+    ours->add_pending(kLow, 4096, now());
+    EXPECT_FALSE(sleeps(now())) << "nobody wants more";
+    theirs->add_pending(kMedium, 4096, now());
+    theirs->remove_pending(kMedium, 4096, now());
+    EXPECT_TRUE(sleeps(now())) << "lately somebody did";
+    EXPECT_FALSE(sleeps(now())) << "not all the time";
+    EXPECT_TRUE(sleeps(now() + kMs));
+    EXPECT_FALSE(sleeps(now() + 1'000 * kMs)) << "that was long ago";
+    if (elsewhere >= 0) {
+        move_to(elsewhere);
+        EXPECT_FALSE(sleeps(now() + kMs)) << "on another core";
+        move_to(here);
+    }
+    ours->add_pending(kMedium, 4096, now());
+    EXPECT_FALSE(sleeps(now() + kMs)) << "we want as much";
+    EXPECT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
 }  // namespace
