@@ -2,6 +2,8 @@
 // See core.h.
 #include "tent/core.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -12,8 +14,13 @@ namespace rove::tent {
 
 void Core::try_drive() {
     drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    thread_local uint32_t failures = 0;
     std::unique_lock lock(drive_, std::try_to_lock);
-    if (!lock.owns_lock()) return;
+    if (!lock.owns_lock()) {
+        // Whoever drives may be waiting for our core, perhaps since we woke up on it.
+        if (++failures % kFailuresBeforeYield == 0) sched_yield();
+        return;
+    }
     // Most looks find nothing: for them not even the clock is read, and some are taken at a call, which costs more than they do.
     // Whoever drives so seldom that this matters has the background thread.
     const auto quiet = [](const auto& backend) { return backend == nullptr || backend->quiet(); };

@@ -107,6 +107,7 @@ class Core {
     std::function<void(std::shared_ptr<Announcement>)> announce;
 
   private:
+    static constexpr uint32_t kFailuresBeforeYield = 16;
     static constexpr uint32_t kLooks = 4;       // that try_drive() takes at most, until one finds something
     static constexpr uint32_t kQuickPolls = 32;  // the last of so many looks that find nothing is a whole round
 

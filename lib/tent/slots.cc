@@ -91,24 +91,31 @@ bool Slots::can_send(Priority priority, uint64_t now_ns) const {
 }
 
 void Slots::make_way(uint64_t now_ns) {
-    if (now_ns - left_ns_.load(kRelaxed) < kKeptNs || !is_in_the_way(now_ns)) return;
-    const timespec shortest{0, 1};
+    uint8_t ours = 0;  // the highest that we have under way
+    while (ours + 1 < kPriorities && own_->pending[ours].load(kRelaxed) == 0) ++ours;
+    const Need need = others_need(ours, now_ns);
+    if (need == Need::kNone) return;
+    // In a slot that is not ours we can do nothing with the core.
+    const bool useless = need == Need::kNow && ours > current_slot();
+    if (!useless && now_ns - left_ns_.load(kRelaxed) < kKeptNs) return;
+    const timespec shortest{0, 1};  // with the timer slack that most threads have, 50 us
     nanosleep(&shortest, nullptr);
     left_ns_.store(monotonic_ns(), kRelaxed);
 }
 
-bool Slots::is_in_the_way(uint64_t now_ns) const {
+Slots::Need Slots::others_need(uint8_t ours, uint64_t now_ns) const {
+    Need need = Need::kNone;
     const int core = sched_getcpu();
-    uint8_t ours = 0;  // the highest that we have under way
-    while (ours + 1 < kPriorities && own_->pending[ours].load(kRelaxed) == 0) ++ours;
     const uint32_t used = std::min(shared_->used.load(std::memory_order_acquire), SharedSlots::kProcesses);
     for (uint32_t i = 0; i < used; ++i) {
         const ProcessEntry& process = shared_->processes[i];
         if (&process == own_ || process.pid.load(std::memory_order_acquire) == 0 || process.core.load(kRelaxed) != core) continue;
-        for (uint8_t higher = 0; higher < ours; ++higher)
-            if (static_cast<int64_t>(now_ns - process.wanted_ns[higher].load(kRelaxed)) < kLatelyNs) return true;
+        for (uint8_t higher = 0; higher < ours; ++higher) {
+            if (process.pending[higher].load(kRelaxed) > 0) return Need::kNow;
+            if (static_cast<int64_t>(now_ns - process.wanted_ns[higher].load(kRelaxed)) < kLatelyNs) need = Need::kLately;
+        }
     }
-    return false;
+    return need;
 }
 
 void Slots::add_pending(Priority priority, uint64_t bytes, uint64_t now_ns) {

@@ -12,9 +12,10 @@
 //    so that a pause between two requests of a closed loop does not let a burst in, a slot is open to lower priorities
 //    too: it is not wasted. `strict` keeps to the documented slots.
 // 4. Slots say what may be sent, not who has the core. On a core that processes share, a thread that polls for LOW would
-//    keep it for a time slice of the scheduler's, a millisecond and more, before another's HIGH is even submitted. So
-//    while a process has lately wanted something higher on this core, it leaves it now and then (make_way()). It sleeps,
-//    for the shortest time there is: what sched_yield() gives, others get only if they are of the same session or cgroup.
+//    keep it for a time slice of the scheduler's, a millisecond and more, before another's HIGH is even submitted. So it
+//    leaves it (make_way()): now and then while a process has lately wanted something higher on this core, and whenever
+//    one wants it now, in a slot that is not ours. It sleeps, for the shortest time there is: what sched_yield() gives,
+//    others get only if they are of the same session or cgroup.
 #pragma once
 
 #include <atomic>
@@ -65,7 +66,9 @@ class Slots {
   private:
     Slots(const SlotConfig& config, SharedSlots* shared, ProcessEntry* own);
     void touch(Priority priority, uint64_t now_ns);
-    bool is_in_the_way(uint64_t now_ns) const;
+    // What other processes want of our core, of a higher priority than `ours`.
+    enum class Need : uint8_t { kNone, kLately, kNow };
+    Need others_need(uint8_t ours, uint64_t now_ns) const;
     void run();
     void rotate();
 

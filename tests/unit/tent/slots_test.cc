@@ -378,12 +378,15 @@ TEST_F(SlotsTest, T13_ACoreIsLeftToAProcessThatMayWantItForMore) {
     EXPECT_FALSE(sleeps(now())) << "not all the time";
     EXPECT_TRUE(sleeps(now() + kMs));
     EXPECT_FALSE(sleeps(now() + 1'000 * kMs)) << "that was long ago";
+    theirs->add_pending(kHigh, 4096, now());
+    EXPECT_TRUE(within(*ours, 0, [&] { return sleeps(now()) && sleeps(now()); })) << "in their slot, all the time";
+    theirs->remove_pending(kHigh, 4096, now());
     if (elsewhere >= 0) {
         move_to(elsewhere);
         EXPECT_FALSE(sleeps(now() + kMs)) << "on another core";
         move_to(here);
     }
-    ours->add_pending(kMedium, 4096, now());
+    ours->add_pending(kHigh, 4096, now());
     EXPECT_FALSE(sleeps(now() + kMs)) << "we want as much";
     EXPECT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
 }
