@@ -108,9 +108,9 @@ void Worker::run() {
             idle &= stream.idle();
         }
         sample(now);
-        nap(now);
         if (phase == Phase::kDrain && idle) return;  // the engine lets no request live for ever
         if (stop_.load(std::memory_order_relaxed)) return;
+        if (phase != Phase::kDrain) nap(now);
     }
 }
 

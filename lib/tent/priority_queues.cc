@@ -50,7 +50,7 @@ void PriorityQueues::list(uint8_t priority, Queued* newest) {
     while (in_order != nullptr) {
         Queued* const next = in_order->next;
         levels_[priority][priority].append(in_order);
-        ++listed_;
+        ++listed_[priority];
         in_order = next;
     }
 }
@@ -68,7 +68,7 @@ Queued* PriorityQueues::pop(uint8_t allowed, uint64_t now_ns) {
         if (next == nullptr) continue;
         served_ns_[level] = now_ns;
         Queued* entry = next->take_first();
-        --listed_;
+        --listed_[index(entry->priority)];
         return entry;
     }
     return nullptr;
@@ -77,7 +77,7 @@ Queued* PriorityQueues::pop(uint8_t allowed, uint64_t now_ns) {
 void PriorityQueues::requeue(Queued* entry, uint64_t now_ns) {
     const uint8_t priority = index(entry->priority);
     collect(priority);  // what was submitted before stays in front
-    ++listed_;
+    ++listed_[priority];
     append(entry, priority, now_ns);
 }
 
@@ -108,10 +108,7 @@ void PriorityQueues::promote_level(uint8_t level, uint64_t now_ns) {
 
 uint32_t PriorityQueues::depth(Priority priority) {
     collect(index(priority));
-    uint32_t entries = 0;
-    for (const auto& level : levels_)
-        for (const Queued* entry = level[index(priority)].first; entry != nullptr; entry = entry->next) ++entries;
-    return entries;
+    return listed_[index(priority)];
 }
 
 }  // namespace rove::tent

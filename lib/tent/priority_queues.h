@@ -67,7 +67,7 @@ class PriorityQueues {
     bool empty() const {
         for (const auto& newest : newest_)
             if (newest.load(std::memory_order_relaxed) != nullptr) return false;
-        return listed_ == 0;
+        return (listed_[0] | listed_[1] | listed_[2]) == 0;
     }
     // Promotes what has waited too long. Does nothing before kPromotionCheckNs have passed since it last did.
     void promote(uint64_t now_ns);
@@ -91,7 +91,7 @@ class PriorityQueues {
     // What submitters write, by priority. One cache line for all: the worker looks at it all the time.
     alignas(64) std::array<std::atomic<Queued*>, kPriorities> newest_{};
     alignas(64) uint64_t checked_ns_ = 0;
-    size_t listed_ = 0;  // entries in levels_
+    std::array<uint32_t, kPriorities> listed_{};  // entries in levels_, by own priority
     std::array<std::array<List, kPriorities>, kPriorities> levels_;  // by level, then by own priority
     std::array<uint64_t, kPriorities> served_ns_{};                  // when something of a level was last taken
     std::array<uint64_t, kPriorities> promoted_{};

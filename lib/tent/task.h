@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -101,7 +102,7 @@ struct alignas(64) Batch {
     std::atomic<uint32_t> users{0};       // kProgram, and the number of tasks under way: the last of them recycles it
     uint32_t slot = 0;                    // in the engine's table
     std::atomic<uint32_t> next_free{0};   // slot + 1 of the next one that nobody uses; 0: none
-    datapath::SpinLock submitting;        // one submit at a time
+    std::mutex submitting;                // one submit at a time; held while a stale segment is fetched: seconds
     static constexpr uint32_t kProgram = 1u << 31;  // the program has not freed it
 };
 
