@@ -192,7 +192,9 @@ void Engine<S>::receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair&
         return paths.acknowledge(stream, entry, core_.now_ns);
     };
     bool known = take(ack.entry);
-    for (uint32_t i = 0; i < ack.more; ++i) {
+    const uint32_t next = paths.acknowledge_next(stream, frame.payload, ack.more, responses, core_.now_ns);
+    core_.multipath->counters.acks_received[static_cast<size_t>(wire::MpAck::kAck)] += next;
+    for (uint32_t i = next; i < ack.more; ++i) {
         const wire::MpAckEntry entry = wire::parse_ack_entry(frame.payload + i * wire::kMpAckEntryBytes);
         known |= entry.response == responses && entry.kind != wire::MpAck::kErr && take(entry);
     }

@@ -70,7 +70,7 @@ class MpRequesterLogic {
     uint32_t response_packets(const SendWqe& wqe) const {
         return wqe.is_atomic() || wqe.length == 0 ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
     }
-    bool next_is_ready();
+    bool next_is_ready(uint32_t end);
     bool must_wait(const SendWqe& wqe);
     void probe();
     void execute_local(SendWqe& wqe);
@@ -96,8 +96,9 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
         probe();
         ++packets;
     }
+    const uint32_t end = limit();
     while (packets < budget && core_.ready() && qp_.state != IBV_QPS_ERR) {
-        const bool more = next_is_ready();
+        const bool more = next_is_ready(end);
         if (qp_.state == IBV_QPS_ERR) return packets;
         Departure departure;
         if (!paths_.next(mp_.requests, more, core_.now_ns, departure)) break;
@@ -141,10 +142,10 @@ void MpRequesterLogic<S>::probe() {
     emit(*find(last), {.psn = last, .vp = vp, .again = true});
 }
 
-// Whether there is a packet never sent that may go now. Executes local operations on the way.
+// Whether there is a packet never sent, of the requests before `end`, that may go now. Executes local operations on the way.
 template <class S>
-bool MpRequesterLogic<S>::next_is_ready() {
-    while (!r_.failed && r_.next_wqe != limit()) {
+bool MpRequesterLogic<S>::next_is_ready(uint32_t end) {
+    while (!r_.failed && r_.next_wqe != end) {
         SendWqe& wqe = qp_.sq.at(r_.next_wqe);
         if (r_.next_packet == 0) {
             const uint32_t reads = mp_.read_tail - mp_.read_head;
@@ -205,7 +206,7 @@ void MpRequesterLogic<S>::execute_local(SendWqe& wqe) {
 template <class S>
 void MpRequesterLogic<S>::begin(SendWqe& wqe) {
     wqe.first_psn = mp_.requests.nxt.value();
-    wqe.packets = wqe.awaits_response() || wqe.length == 0 ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
+    wqe.packets = wqe.awaits_response() || wqe.length <= qp_.mtu ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
     r_.begun_wqe = r_.next_wqe + 1;
     if (wqe.awaits_response()) {
         wqe.first_response() = mp_.next_response.value();

@@ -7,22 +7,6 @@
 
 namespace rove::transport {
 
-namespace {
-
-constexpr uint32_t kOne = 1u << 16;      // a packet, fixed
-constexpr uint8_t kUsesPerAck = 2;       // MP-6
-constexpr uint8_t kMaxBackoff = 5;       // 32 ms with the default floor: less than the verbs' usual timeout
-constexpr uint32_t kIdleRoundTrips = 3;  // MP-8
-// BX-4: of max_window, the window below which it is done. What is lost on a dead path is known after some two round trips;
-// so long the rest must be able to go on.
-constexpr uint32_t kExploreShare = 4;
-
-uint32_t ticks(uint64_t ns) {
-    return static_cast<uint32_t>(ns >> 6);
-}
-
-}  // namespace
-
 const char* invalid(const PathsConfig& config) {
     if (!std::has_single_bit(config.max_window) || config.max_window < 16 || config.max_window > 4096)
         return "max_window: a power of two from 16 to 4096 packets";
@@ -72,59 +56,6 @@ void Paths::release(SendStream& stream) {
     stream.records = nullptr;
 }
 
-bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departure& departure) {
-    // MP-8
-    if (!stream.outstanding() && more && stream.heard_ns != 0 &&
-        now_ns - stream.heard_ns > kIdleRoundTrips * stream.srtt_ns) {
-        restart(stream);
-        stream.heard_ns = 0;
-        ++counters_.restarts;
-    }
-    stream.starved = false;
-    if (!choose(stream, more, departure)) {
-        pass_clocks(stream, more, now_ns);
-        return false;
-    }
-    if (stream.clock_count != 0) {
-        const SendStream::Clock& clock = stream.clocks[stream.clock_head % SendStream::kClocks];
-        departure.vp = clock.vp;
-        if (stream.grown && clock.uses != 0 && !departure.again) {  // BX-4
-            departure.vp = random_vp();
-            stream.grown = false;
-            ++counters_.explored;
-        }
-        if (now_ns >= stream.probe_ns) {  // MP-5
-            stream.probe_ns = now_ns + stream.srtt_ns;
-            if (draw() % 1000 < config_.probe_permille) {
-                departure.vp = random_vp();
-                ++counters_.probes;
-            }
-        }
-        return true;
-    }
-    if (stream.credits != 0) {
-        departure.vp = random_vp();
-        return true;
-    }
-    // MP-6: the burst timer's. Not while nothing comes back at all: then it is the other timer's.
-    stream.starved = true;
-    if (stream.burst_ns == 0 && stream.backoff == 0)
-        stream.burst_ns = now_ns + (stream.srtt_ns != 0 ? stream.srtt_ns / 2 : config_.min_rto_ns);
-    return false;
-}
-
-// Which packet, if a path were there.
-bool Paths::choose(SendStream& stream, bool more, Departure& departure) const {
-    departure.again = true;
-    if ((stream.lost != 0 || stream.recovering) && find_again(stream, departure.psn)) return true;
-    if (stream.awnd() <= 0) return false;
-    if (!more || stream.nxt - stream.una == static_cast<int32_t>(config_.max_window))
-        return find_early(stream, departure.psn);
-    departure.again = false;
-    departure.psn = stream.nxt;
-    return true;
-}
-
 // ACKs that may let nothing out. Without a window they are spent; without data they are kept (note 3), and paid for.
 void Paths::pass_clocks(SendStream& stream, bool more, uint64_t now_ns) {
     if (stream.awnd() <= 0) {
@@ -148,79 +79,64 @@ void Paths::shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed) 
         stream.cwnd_fixed = std::max(stream.cwnd_fixed - std::min(by_fixed, stream.cwnd_fixed), floor_fixed);
 }
 
-void Paths::sent(SendStream& stream, const Departure& departure, uint64_t now_ns) {
-    if (stream.records == nullptr) acquire(stream);
-    PacketRecord& packet = record(stream, departure.psn);
-    if (!departure.again) {
-        packet = {};
-        if (++stream.nxt - stream.recorded > static_cast<int32_t>(config_.max_window)) ++stream.recorded;
-        ++counters_.new_packets;
-    } else {
-        if (packet.lost) {
-            packet.lost = false;
-            --stream.lost;
-        } else if (stream.recovering && departure.psn == stream.retx) {
-            ++counters_.resent_nack;
-        } else {
-            ++counters_.resent_early;
-        }
-        if (departure.psn == stream.retx) ++stream.retx;
-        packet.retransmitted = true;
-        packet.marked = false;
-    }
-    packet.order = stream.order++;
-    packet.sent = ticks(now_ns);
-    packet.vp = departure.vp;
-    if (stream.timer_ns == 0) restart_timer(stream, now_ns);
-    stream.burst_ns = 0;
-    if (stream.clock_count == 0) {
-        --stream.credits;
-        return;
-    }
-    // MP-6: a second packet only where there is more window than ACKs to clock it out.
-    SendStream::Clock& clock = stream.clocks[stream.clock_head % SendStream::kClocks];
-    if (++clock.uses == kUsesPerAck || stream.awnd() < static_cast<int32_t>(stream.clock_count)) {
-        ++stream.clock_head;
-        --stream.clock_count;
+// MP-9. The packet was not taken: it goes again.
+void Paths::refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recorded, uint64_t age_ns) {
+    const Psn psn(entry.psn);
+    const PacketRecord& packet = record(stream, psn);
+    // What the network repeated is refused again, and each time it would be sent again.
+    const bool repeated = entry.kind == wire::MpAck::kNack && entry.retx && age_ns < stream.srtt_ns / 2;
+    // A packet that was held and could not be taken in its turn is no longer acknowledged.
+    if ((!recorded || repeated) && !packet.acked) return;
+    if (entry.kind == wire::MpAck::kErr) stream.backoff = 0;  // it is no loss that it waits for
+    ++(entry.kind == wire::MpAck::kErr ? counters_.resent_rnr : counters_.resent_nack);
+    if (entry.kind == wire::MpAck::kNack && !config_.infer_losses &&
+        (!stream.recovering || is_repeated_in_vain(stream, packet)))
+        recover(stream);
+    retract(stream, psn);
+}
+
+// MP-1: each ACK by 1/cwnd. A window's worth of them in one step.
+void Paths::grow(SendStream& stream, uint32_t acks) {
+    const uint32_t most = config_.max_window << 16;
+    while (acks != 0 && stream.cwnd_fixed < most && !config_.fixed_window) {
+        const uint32_t before = stream.cwnd(), step = std::min(acks, before);
+        const auto by = static_cast<uint32_t>((uint64_t{step} << 32) / stream.cwnd_fixed);
+        stream.cwnd_fixed = std::min(stream.cwnd_fixed + by, most);
+        stream.grown |= config_.explore && stream.cwnd() > before && before < config_.max_window / kExploreShare;
+        acks -= step;
     }
 }
 
 bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint64_t now_ns) {
     const Psn psn(entry.psn);
-    if (psn >= stream.nxt || stream.nxt - psn > static_cast<int32_t>(2 * config_.max_window)) {
+    if (psn >= stream.nxt || stream.nxt - psn > static_cast<int32_t>(2 * config_.max_window)) [[unlikely]] {
         ++counters_.stale_acks;
         return false;
     }
     stream.heard_ns = now_ns;
     counters_.marked_acks += entry.ece;
-    const bool nack = entry.kind == wire::MpAck::kNack || entry.kind == wire::MpAck::kErr;
-    if (psn >= stream.una) {
+    const bool nack = entry.kind >= wire::MpAck::kNack;
+    if (psn >= stream.una) [[likely]] {
         PacketRecord& packet = record(stream, psn);
         // An echo of ReTx belongs to the latest transmission, which the record describes; without it to the first.
         const bool recorded = entry.retx == packet.retransmitted && entry.vp == packet.vp;
-        const uint64_t age_ns = uint64_t{ticks(now_ns) - packet.sent} << 6;
+        const uint32_t age = ticks(now_ns) - packet.sent;
         if (recorded && !packet.retransmitted && !packet.acked)
-            stream.srtt_ns = stream.srtt_ns == 0 ? std::max<uint64_t>(age_ns, 64) : (7 * stream.srtt_ns + age_ns) / 8;
-        if (nack) {
-            // What the network repeated is refused again, and each time it would be sent again.
-            const bool repeated = entry.kind == wire::MpAck::kNack && entry.retx && age_ns < stream.srtt_ns / 2;
-            // MP-9. A packet that was held and could not be taken in its turn is no longer acknowledged.
-            if ((recorded && !repeated) || packet.acked) {
-                if (entry.kind == wire::MpAck::kErr) stream.backoff = 0;  // it is no loss that it waits for
-                ++(entry.kind == wire::MpAck::kErr ? counters_.resent_rnr : counters_.resent_nack);
-                if (entry.kind == wire::MpAck::kNack && !config_.infer_losses &&
-                    (!stream.recovering || is_repeated_in_vain(stream, packet)))
-                    recover(stream);
-                retract(stream, psn);
-            }
-        } else if (packet.acked) {
+            measure(stream, age);
+        if (nack) [[unlikely]] {
+            refuse(stream, entry, recorded, uint64_t{age} << 6);
+        } else if (packet.acked) [[unlikely]] {
             stream.inflate += config_.count_acks;
         } else {
             packet.acked = true;
             ++counters_.acknowledged;
             ++stream.inflate;  // MP-2
-            while (stream.oldest < stream.nxt && record(stream, stream.oldest).acked) ++stream.oldest;
-            if (packet.lost) {
+            if (psn == stream.oldest) {
+                do {
+                    ++stream.oldest;
+                } while (stream.oldest < stream.nxt && record(stream, stream.oldest).acked);
+            }
+            if (packet.lost) [[unlikely]] {
                 packet.lost = false;
                 packet.lost_vp = 0;
                 --stream.lost;
@@ -228,8 +144,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         }
         if (recorded) {  // it has arrived, taken or not
             packet.marked = entry.ece;
-            if (static_cast<int32_t>(packet.sent - stream.latest_sent) > 0 || stream.latest_sent == 0)
-                stream.latest_sent = packet.sent;
+            arrived(stream, packet);
             if (config_.infer_losses && (stream.oldest < psn || packet.retransmitted)) infer(stream, psn, packet);
         }
     }
@@ -245,14 +160,10 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
     // MP-1
     if (entry.ece) {
         shrink(stream, kOne / 2, kOne);
-    } else if (!nack && !config_.fixed_window && stream.cwnd_fixed < config_.max_window << 16) {
-        const uint32_t before = stream.cwnd();
-        stream.cwnd_fixed = std::min(stream.cwnd_fixed + static_cast<uint32_t>((uint64_t{1} << 32) / stream.cwnd_fixed),
-                                     config_.max_window << 16);
-        stream.grown |= config_.explore && stream.cwnd() > before && before < config_.max_window / kExploreShare;
+    } else if (!nack) {
+        grow(stream, 1);
     }
-    if (stream.clock_count < SendStream::kClocks)
-        stream.clocks[(stream.clock_head + stream.clock_count++) % SendStream::kClocks] = {entry.vp, 0, false};
+    add_clock(stream, entry.vp);
     return true;
 }
 

@@ -22,6 +22,7 @@
 //    Over 8 paths of 0.5 Gb/s that is 3.5 instead of 1.2 Gb/s.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -72,6 +73,9 @@ class Paths {
     // One entry of an acknowledgement. False: it is of no packet that was sent. A NACK or error of a packet that was
     // acknowledged before takes that back: it was held, and could not be taken in its turn.
     bool acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint64_t now_ns);
+    // As acknowledge() for each of `count` entries as on the wire, as long as they say what most do: that the next packet
+    // has arrived, and nothing else. Returns how many it took.
+    uint32_t acknowledge_next(SendStream& stream, const uint8_t* entries, uint32_t count, bool response, uint64_t now_ns);
     // All before `aack` are in order at the receiver. False: it is not ahead, or of packets never sent.
     bool advance(SendStream& stream, Psn aack, uint64_t now_ns);
 
@@ -96,6 +100,15 @@ class Paths {
     size_t record_bytes() const { return rings_.size() * config_.max_window * sizeof(PacketRecord); }
 
   private:
+    static constexpr uint32_t kOne = 1u << 16;      // a packet, fixed
+    static constexpr uint8_t kUsesPerAck = 2;       // MP-6
+    static constexpr uint8_t kMaxBackoff = 5;       // 32 ms with the default floor: less than the verbs' usual timeout
+    static constexpr uint32_t kIdleRoundTrips = 3;  // MP-8
+    // BX-4: of max_window, the window below which it is done. What is lost on a dead path is known after some two round
+    // trips; so long the rest must be able to go on.
+    static constexpr uint32_t kExploreShare = 4;
+
+    static uint32_t ticks(uint64_t ns) { return static_cast<uint32_t>(ns >> 6); }
     PacketRecord& record(const SendStream& stream, Psn psn) const {
         return stream.records[psn.value() & (config_.max_window - 1)];
     }
@@ -103,6 +116,20 @@ class Paths {
     uint16_t random_vp() { return static_cast<uint16_t>(config_.first_vp + draw() % config_.vps); }
     uint64_t draw();
     void restart(SendStream& stream);
+    // Of a packet that was sent once: how long ago, in ticks, when its ACK comes.
+    static void measure(SendStream& stream, uint32_t age) {
+        const uint64_t age_ns = uint64_t{age} << 6;
+        stream.srtt_ns = stream.srtt_ns == 0 ? std::max<uint64_t>(age_ns, 64) : (7 * stream.srtt_ns + age_ns) / 8;
+    }
+    static void arrived(SendStream& stream, const PacketRecord& packet) {
+        if (static_cast<int32_t>(packet.sent - stream.latest_sent) > 0 || stream.latest_sent == 0)
+            stream.latest_sent = packet.sent;
+    }
+    static void add_clock(SendStream& stream, uint16_t vp) {
+        if (stream.clock_count < SendStream::kClocks)
+            stream.clocks[(stream.clock_head + stream.clock_count++) % SendStream::kClocks] = {vp, 0, false};
+    }
+    void grow(SendStream& stream, uint32_t acks);
     void shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed);
     void mark_lost(SendStream& stream, PacketRecord& packet, uint64_t& cause);
     void recover(SendStream& stream);
@@ -111,6 +138,7 @@ class Paths {
     void infer(SendStream& stream, Psn psn, const PacketRecord& arrived);
     void mark_overdue(SendStream& stream);
     bool choose(SendStream& stream, bool more, Departure& departure) const;
+    void refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recorded, uint64_t age_ns);
     bool find_again(SendStream& stream, Psn& psn) const;
     bool find_recovery(SendStream& stream, Psn& psn) const;
     bool find_early(const SendStream& stream, Psn& psn) const;
@@ -132,3 +160,5 @@ class Paths {
 };
 
 }  // namespace rove::transport
+
+#include "transport/paths/per_packet.h"
