@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <new>
 
 namespace rove::transport {
@@ -25,19 +26,19 @@ bool CompletionQueue::init(uint32_t entries, CompletionQueueUse use) {
     return ring_ != nullptr;
 }
 
-bool CompletionQueue::resize(uint32_t entries) {
+int CompletionQueue::resize(uint32_t entries) {
     const uint32_t head = head_.load(std::memory_order_relaxed), tail = tail_.load(std::memory_order_relaxed);
     const uint32_t size = size_for(entries);
-    if (entries < tail - head) return false;
+    if (entries < tail - head) return EINVAL;
     std::unique_ptr<Entry[]> ring(new (std::nothrow) Entry[size]());
-    if (ring == nullptr) return false;
+    if (ring == nullptr) return ENOMEM;
     for (uint32_t i = head; i != tail; ++i) {
         ring[i & (size - 1)].wc = ring_[i & mask_].wc;
         ring[i & (size - 1)].sequence.store(i + 1, std::memory_order_relaxed);
     }
     ring_ = std::move(ring);
     mask_ = size - 1;
-    return true;
+    return 0;
 }
 
 // The next entry to write. False: there is none.

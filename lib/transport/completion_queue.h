@@ -23,8 +23,8 @@ class CompletionQueue {
 
     // Room for at least `entries` completions. Returns false without memory.
     bool init(uint32_t entries, CompletionQueueUse use = {});
-    // Keeps what is queued; false if `entries` is fewer than that or without memory. Only while no worker runs.
-    bool resize(uint32_t entries);
+    // Keeps what is queued. Returns 0, EINVAL if `entries` is fewer than that, or ENOMEM. Only while no worker runs.
+    int resize(uint32_t entries);
 
     // Worker. Returns false when the ring is full: the completion is lost and the CQ is overrun (an async error).
     // `*notify` becomes true when the CQ was armed for this completion: the caller then owes an event to its channel.

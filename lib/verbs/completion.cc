@@ -85,7 +85,7 @@ int resize_cq(ibv_cq* handle, int entries) {
     if (entries <= 0 || entries > kMaxCqe) return EINVAL;
     datapath::Runtime::Pause pause(*cq.runtime);
     std::lock_guard guard(cq.lock);
-    if (!cq.queue.resize(static_cast<uint32_t>(entries))) return EINVAL;
+    if (const int error = cq.queue.resize(static_cast<uint32_t>(entries)); error != 0) return error;
     handle->cqe = static_cast<int>(cq.queue.capacity());
     return 0;
 }
