@@ -193,6 +193,7 @@ void Engine<S>::receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair&
     };
     bool known = take(ack.entry);
     const uint32_t next = paths.acknowledge_next(stream, frame.payload, ack.more, responses, core_.now_ns);
+    known |= next != 0;
     core_.multipath->counters.acks_received[static_cast<size_t>(wire::MpAck::kAck)] += next;
     for (uint32_t i = next; i < ack.more; ++i) {
         const wire::MpAckEntry entry = wire::parse_ack_entry(frame.payload + i * wire::kMpAckEntryBytes);
