@@ -92,6 +92,33 @@ TEST_F(Batching, BX3_AcksOfABurstShareAPacketAndEachCounts) {
     expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
 }
 
+TEST_F(Batching, BX3_EachEntryOfAFrameStandsForItself) {
+    post(write(1, 0, 8 * 1024, 0));
+    b.sink.room = [] { return false; };
+    net.pump();
+    settle();
+    const transport::SendStream& stream = qa->multipath->requests;
+    ASSERT_EQ(stream.nxt - stream.una, 8);
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(wire::Service::kMp, Op::kAck);
+    h.bth.dest_qpn = qa->qpn;
+    h.mp_ack = {.entry = {.kind = MpAck::kAck, .ece = false, .retx = false, .response = false,
+                          .psn = (stream.nxt + 5).value(), .vp = 0xC000},  // never sent
+                .syndrome = 0, .aack_psn = stream.nxt.value(), .more = 8};
+    h.vp = 0xC000;
+    std::vector<uint8_t> entries(8 * wire::kMpAckEntryBytes);
+    for (uint32_t i = 0; i < 8; ++i) {
+        const transport::Psn psn = stream.una + i;
+        wire::emit_ack_entry(entries.data() + i * wire::kMpAckEntryBytes,
+                             {.kind = MpAck::kAck, .ece = false, .retx = false, .response = false, .psn = psn.value(),
+                              .vp = stream.records[psn.value() % 256].vp});
+    }
+    net.inject(a.index(), qb->path, h, entries);
+    EXPECT_EQ(stream.una, stream.nxt);
+    expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+    EXPECT_EQ(a.engine.multipath()->counters.acks_received[0], 9u);
+}
+
 TEST_F(Multipath, EU6_CompletionsOnlyWhenEverythingBeforeIsInOrder) {
     receive(1, 0, 4096);
     receive(2, 8192, 4096);
