@@ -20,7 +20,7 @@ TARGET = "tests/sim/worlds_test"
 TIMEOUT_S = 240     # a world that never ends is found too
 
 REQUESTER, RESPONDER = "lib/transport/mp/requester.h", "lib/transport/mp/responder.h"
-PATHS, HYBRID = "lib/transport/paths/paths.cc", "lib/transport/reorder/hybrid_bitmap.h"
+HYBRID = "lib/transport/reorder/hybrid_bitmap.h"
 # What is wrong: the file, what stands there, and the bug.
 MUTANTS = {
     "every other retransmission is skipped": (
@@ -71,8 +71,6 @@ MUTANTS = {
         "        payload.read(target, frame.payload_bytes);\n        if (false) return Result::kDamaged;"),
     "a damaged packet index is believed": (
         RESPONDER, "uint64_t{h.mp.ipsn} * qp_.mtu == s_.offset", "true"),
-    "every repeated NACK sends again": (
-        PATHS, "if ((recorded && !repeated) || packet.acked) {", "if (recorded || packet.acked) {"),
     "rings of a grown bitmap do not join": (
         HYBRID, "            m.head = static_cast<uint16_t>(slots(m.circular));\n", ""),
 }

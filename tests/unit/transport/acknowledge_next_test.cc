@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Paths::acknowledge_next() against what it stands for.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+#include "transport/paths/paths.h"
+#include "wire/ack_entry.h"
+
+namespace rove::transport {
+namespace {
+
+constexpr uint64_t kRtt = 12'800;  // ns; a multiple of the record's 64
+using wire::MpAck;
+
+// Random entries, most of them for the next packet: acknowledge_next() and acknowledge() leave the same behind.
+TEST(AcknowledgeNext, IsAcknowledgeOfEach) {
+    uint32_t quick = 0;
+    for (uint32_t seed = 1; seed <= 300; ++seed) {
+        std::mt19937 random(seed);
+        PathsConfig config;
+        config.max_window = 64;
+        config.initial_window = 32;
+        config.fixed_window = true;  // else a sum of many 1/cwnd differs in its last bits
+        config.min_rto_ns = 4 * kRtt;
+        Paths one(config, seed), other(config, seed);
+        SendStream a, b;
+        one.start(a, Psn(0xFFFFF0 + seed));
+        other.start(b, Psn(0xFFFFF0 + seed));
+        uint64_t now = 1'000'000;
+        for (int round = 0; round < 60; ++round) {
+            Departure d, e;
+            // Else what has expired is acknowledged before it left again.
+            for (bool left = random() % 4 != 0; left;) {
+                const bool more = random() % 20 != 0;
+                left = one.next(a, more, now, d);
+                ASSERT_EQ(other.next(b, more, now, e), left) << "seed " << seed;
+                if (!left) break;
+                ASSERT_TRUE(d.psn == e.psn && d.vp == e.vp && d.again == e.again) << "seed " << seed;
+                one.sent(a, d, now);
+                other.sent(b, e, now);
+                now += random() % 200;
+            }
+            now += random() % (4 * kRtt);
+            if (a.outstanding()) {
+                std::vector<uint8_t> wire;
+                Psn psn = a.oldest;
+                for (uint32_t i = random() % 40; i > 0; --i, ++psn) {
+                    if (random() % 30 == 0) psn = psn + random() % 5;
+                    if (random() % 50 == 0) psn = a.una + random() % 64;
+                    const PacketRecord& packet = a.records[psn.value() % config.max_window];
+                    wire::MpAckEntry entry{.kind = MpAck::kAck, .ece = random() % 40 == 0, .retx = packet.retransmitted,
+                                           .response = false, .psn = psn.value(), .vp = packet.vp};
+                    if (random() % 40 == 0) entry.kind = static_cast<MpAck>(random() % 3);
+                    if (random() % 40 == 0) entry.vp ^= 1;
+                    if (random() % 40 == 0) entry.retx = !entry.retx;
+                    wire.resize(wire.size() + wire::kMpAckEntryBytes);
+                    wire::emit_ack_entry(wire.data() + wire.size() - wire::kMpAckEntryBytes, entry);
+                }
+                const auto count = static_cast<uint32_t>(wire.size() / wire::kMpAckEntryBytes);
+                const uint32_t taken = other.acknowledge_next(b, wire.data(), count, false, now);
+                quick += taken;
+                for (uint32_t i = 0; i < count; ++i) {
+                    const auto entry = wire::parse_ack_entry(wire.data() + i * wire::kMpAckEntryBytes);
+                    const bool known = one.acknowledge(a, entry, now);
+                    if (i >= taken) ASSERT_EQ(other.acknowledge(b, entry, now), known);
+                }
+                const Psn aack = random() % 4 != 0 ? a.oldest : a.una;
+                one.advance(a, aack, now);
+                other.advance(b, aack, now);
+            }
+            if (random() % 8 == 0) now += 100 * kRtt;
+            if (one.deadline(a) <= now) one.expire(a, now);
+            if (other.deadline(b) <= now) other.expire(b, now);
+            ASSERT_TRUE(a.una == b.una && a.oldest == b.oldest && a.nxt == b.nxt && a.ooh == b.ooh) << "seed " << seed;
+            ASSERT_TRUE(a.inflate == b.inflate && a.lost == b.lost && a.srtt_ns == b.srtt_ns) << "seed " << seed;
+            ASSERT_TRUE(a.latest_sent == b.latest_sent && a.heard_ns == b.heard_ns) << "seed " << seed;
+            ASSERT_TRUE(a.timer_ns == b.timer_ns && a.cwnd_fixed == b.cwnd_fixed) << "seed " << seed;
+            ASSERT_EQ(a.clock_count, b.clock_count) << "seed " << seed;
+            for (uint32_t i = 0; i < a.clock_count; ++i)
+                ASSERT_EQ(a.clocks[(a.clock_head + i) % 64].vp, b.clocks[(b.clock_head + i) % 64].vp) << "seed " << seed;
+            ASSERT_EQ(one.counters().acknowledged, other.counters().acknowledged) << "seed " << seed;
+            ASSERT_EQ(one.in_flight(a), other.in_flight(b)) << "seed " << seed;
+        }
+    }
+    EXPECT_GT(quick, 10'000u);
+}
+
+}  // namespace
+}  // namespace rove::transport
