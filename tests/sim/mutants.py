@@ -28,9 +28,9 @@ MUTANTS = {
         "if ((fresh || departure.psn.value() % 2 == 0) && !emit(*wqe, departure)) {"),
     "a retransmission carries the packet before": (
         REQUESTER, "const uint32_t offset = packet * qp_.mtu;",
-        "const uint32_t offset = (packet - (packet != 0 && departure.kind == Departure::Kind::kAgain)) * qp_.mtu;"),
+        "const uint32_t offset = (packet - (packet != 0 && departure.again)) * qp_.mtu;"),
     "a retransmission has lost its Last bit": (
-        REQUESTER, ".last = last && ", ".last = departure.kind == Departure::Kind::kNew && last && "),
+        REQUESTER, ".last = last && ", ".last = !departure.again && last && "),
     "a request completes one packet early": (
         REQUESTER, "> mp_.requests.una) break;", "> mp_.requests.una + 1) break;"),
     "a READ completes one packet early": (
