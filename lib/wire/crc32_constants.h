@@ -44,6 +44,13 @@ constexpr uint64_t barrett() {
     return reflect(quotient, 64);
 }
 
+// The CRC's register, 0 before, after 4 bytes of ones.
+constexpr uint32_t after_ones() {
+    uint32_t crc = 0xFFFFFFFF;
+    for (int i = 0; i < 32; ++i) crc = crc >> 1 ^ (crc & 1 ? static_cast<uint32_t>(reflect(kPolynomial, 32)) : 0);
+    return crc;
+}
+
 inline constexpr uint64_t kTo96 = power(96), kBarrett = barrett();
 
 }  // namespace rove::wire::crc32_constants

@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #include "wire/crc32_constants.h"
 #include "wire/crc32_dispatch.h"
@@ -40,11 +41,6 @@ ROVE_INLINE __m128i move128(__m128i x) {
 
 ROVE_INLINE __m128i step(__m128i state, __m128i next) { return _mm_xor_si128(move128<kStateBytes>(state), next); }
 
-// The state that four neighbours are together.
-ROVE_INLINE __m128i merge_lanes(__m128i a, __m128i b, __m128i c, __m128i d) {
-    return _mm_xor_si128(_mm_xor_si128(move128<48>(a), move128<32>(b)), step(c, d));
-}
-
 ROVE_INLINE uint32_t reduce(__m128i x) {
     const __m128i to96 = _mm_cvtsi64_si128(static_cast<int64_t>(crc32_constants::kTo96));
     const __m128i barrett = _mm_set_epi64x(static_cast<int64_t>(crc32_constants::kReflectedG),
@@ -68,7 +64,8 @@ ROVE_INLINE __m128i append_tail(__m128i state, const uint8_t* end, size_t rest) 
 }
 
 // Vector: Type, kBytes, load, store, add, broadcast, multiply_low and _high (of the halves of each lane), widen (16
-// bytes to the lowest lane, zeros above), and narrow (the state that the lanes are together).
+// bytes to the lowest lane, zeros above), and narrow (the state that the lanes are together). One of 64 bytes also has
+// load_end (the vector's last bytes, as many as asked, up to `end`; zeros before them), and either (or).
 template <class Vector, size_t bytes>
 ROVE_INLINE typename Vector::Type move(typename Vector::Type x) {
     constexpr auto by = crc32_constants::shift(bytes);
@@ -97,11 +94,11 @@ ROVE_INLINE typename Vector::Type take(const Cursor& at, size_t offset) {
     return next;
 }
 
-// Takes whole vectors, two of them at least, of which the first 16 bytes are to be added to `head`. Gives the state.
+// Takes whole vectors, one of them at least, of which the first is to be added to `head`. Gives the state.
 template <class Vector, bool copy>
-ROVE_INLINE __m128i append_wide(__m128i head, Cursor& at) {
+ROVE_INLINE __m128i append_wide(typename Vector::Type head, Cursor& at) {
     constexpr size_t kWidth = Vector::kBytes, kBlock = 4 * kWidth;
-    auto x = Vector::add(take<Vector, copy>(at, 0), Vector::widen(head));
+    auto x = Vector::add(take<Vector, copy>(at, 0), head);
     if (at.bytes >= kBlock) {
         auto x1 = take<Vector, copy>(at, kWidth);
         auto x2 = take<Vector, copy>(at, 2 * kWidth);
@@ -173,7 +170,7 @@ ROVE_INLINE uint32_t crc32_any(uint32_t crc, const void* from, size_t bytes, voi
     const __m128i head = _mm_cvtsi32_si128(static_cast<int>(~crc));
     __m128i state;
     if (bytes >= 2 * Vector::kBytes) {
-        state = append_wide<Vector, copy>(head, at);
+        state = append_wide<Vector, copy>(Vector::widen(head), at);
     } else {
         const __m128i first = load128(at.src);
         if constexpr (copy) store128(at.dst, first);
@@ -187,7 +184,7 @@ ROVE_INLINE uint32_t crc32_any(uint32_t crc, const void* from, size_t bytes, voi
 // register's start value into 0, and from 0 leading zeros change nothing: with the other 4 and zeros before them, the
 // headers are a whole number of states.
 template <class Vector>
-ROVE_INLINE __m128i icrc_state(const uint8_t* l3, size_t bytes) {
+ROVE_INLINE __m128i icrc_state_by_16(const uint8_t* l3, size_t bytes) {
     const __m128i udp_bth_ones = _mm_setr_epi8(0, 0, -1, -1, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0);
     __m128i state;
     size_t headers;
@@ -207,17 +204,72 @@ ROVE_INLINE __m128i icrc_state(const uint8_t* l3, size_t bytes) {
         state = step(state, _mm_or_si128(load128(l3 + 44), udp_bth_ones));
     }
     Cursor at{l3 + headers, bytes - headers, nullptr};
-    if (at.bytes >= 2 * Vector::kBytes) state = append_wide<Vector, false>(move128<kStateBytes>(state), at);
+    if (at.bytes >= 2 * Vector::kBytes) state = append_wide<Vector, false>(Vector::widen(move128<kStateBytes>(state)), at);
     return append_rest<false>(state, at);
+}
+
+// The same with vectors of 64 bytes: the first ends so that whole ones follow, and nearly all packets' headers are in
+// it. What is not taken as it stands is loaded from images in which the IP header begins behind 64 bytes of zeros.
+struct HeaderImages {
+    size_t bytes;               // IP, UDP and BTH
+    uint8_t ones[3 * 64];
+    uint8_t start[3 * 64];      // the register after the 8 bytes of ones: it is added to the first 4 bytes
+
+    constexpr HeaderImages(size_t header_bytes, uint8_t first, std::initializer_list<uint8_t> variant)
+        : bytes(header_bytes), ones{}, start{} {
+        ones[64] = first;
+        for (const uint8_t at : variant) ones[64 + at] = 0xFF;
+        for (int i = 0; i < 4; ++i) start[64 + i] = static_cast<uint8_t>(crc32_constants::after_ones() >> 8 * i);
+    }
+};
+constexpr HeaderImages kIpv4Images(kIpv4Bytes + kUdpBytes + kBthBytes, 0, {1, 8, 10, 11, 26, 27, 32});
+constexpr HeaderImages kIpv6Images(kIpv6Bytes + kUdpBytes + kBthBytes, 0x0F, {1, 2, 3, 7, 46, 47, 52});
+
+// Takes the headers, or all if that is not much more: so many bytes that whole vectors are left. Gives the vector that
+// those follow.
+template <class Vector>
+ROVE_INLINE typename Vector::Type append_headers(Cursor& at) {
+    const HeaderImages& images = at.src[0] >> 4 == 4 ? kIpv4Images : kIpv6Images;
+    const size_t first = (at.bytes - 1) % Vector::kBytes + 1;
+    auto x = Vector::either(Vector::load_end(at.src + first, first), Vector::load(images.ones + first));
+    x = Vector::add(x, Vector::load(images.start + first));
+    advance<false>(at, first);
+    if (first < images.bytes && at.bytes != 0) {
+        const auto next = Vector::either(Vector::load(at.src), Vector::load(images.ones + Vector::kBytes + first));
+        x = Vector::add(move<Vector, Vector::kBytes>(x), next);
+        advance<false>(at, Vector::kBytes);
+    }
+    return x;
+}
+
+template <class Vector>
+ROVE_INLINE __m128i icrc_state(const uint8_t* l3, size_t bytes) {
+    if constexpr (Vector::kBytes == 64) {
+        Cursor at{l3, bytes, nullptr};
+        const auto x = append_headers<Vector>(at);
+        return at.bytes == 0 ? Vector::narrow(x) : append_wide<Vector, false>(move<Vector, Vector::kBytes>(x), at);
+    } else {
+        return icrc_state_by_16<Vector>(l3, bytes);
+    }
 }
 
 // Goes on with the headers' state, without reducing it first: 8 ns.
 template <class Vector>
 ROVE_INLINE uint32_t icrc_copy_any(const uint8_t* l3, size_t header_bytes, void* to, const void* from, size_t bytes) {
-    const __m128i state = icrc_state<Vector>(l3, header_bytes);
-    if (bytes < 2 * Vector::kBytes) return crc32_any<Vector, true>(~reduce(state), from, bytes, to);
+    if (bytes < 2 * Vector::kBytes)
+        return crc32_any<Vector, true>(~reduce(icrc_state<Vector>(l3, header_bytes)), from, bytes, to);
+    typename Vector::Type head;
+    if constexpr (Vector::kBytes == 64) {
+        Cursor headers{l3, header_bytes, nullptr};
+        head = append_headers<Vector>(headers);
+        for (; headers.bytes != 0; advance<false>(headers, Vector::kBytes))
+            head = Vector::add(move<Vector, Vector::kBytes>(head), Vector::load(headers.src));
+        head = move<Vector, Vector::kBytes>(head);
+    } else {
+        head = Vector::widen(move128<kStateBytes>(icrc_state<Vector>(l3, header_bytes)));
+    }
     Cursor at{static_cast<const uint8_t*>(from), bytes, static_cast<uint8_t*>(to)};
-    const __m128i wide = append_wide<Vector, true>(move128<kStateBytes>(state), at);
+    const __m128i wide = append_wide<Vector, true>(head, at);
     return ~reduce(append_rest<true>(wide, at));
 }
 

@@ -75,15 +75,15 @@ struct ParsedFrame {
 // Never reads outside `frame`. `out` is meaningful only for kNone.
 ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out);
 
-// What the Ethernet, IPv4 and UDP headers of the last frames from one place to another have in common: all but lengths,
-// checksum, identification and source port. Kept beside the ParsedFrame whose flow was read from them, which nobody
-// else writes to.
+// The Ethernet, IPv4 and UDP headers and BTH of the last frame. Kept beside the ParsedFrame that was read from it, whose
+// flow and headers nobody else writes to.
 struct KnownFlow {
-    std::array<uint64_t, 5> words{};
+    std::array<uint64_t, 7> words{};
     bool known = false;
 };
-// As above. Of a frame whose headers are `flow`'s, only what is not in common is looked at, and the rest of out.flow is
-// as it was; `*again` says so. That is nearly every frame: header prediction (V. Jacobson, 1990).
+// As above; `*again`: the frame's flow is that of the last, but for identification and source port. What is equal to
+// the last frame's is not looked at again, and in nearly every frame of a burst that is all but the source port, AckReq
+// and PSN: header prediction (V. Jacobson, 1990).
 ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow, bool* again);
 
 // Whether the ICRC is right; remembered in `frame`.

@@ -141,36 +141,65 @@ void parse_flow(const uint8_t* frame, const Layers& layers, Flow& flow) {
     }
 }
 
-constexpr size_t kUsualBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes;
-// Of what KnownFlow keeps: the bytes that must be the same.
-constexpr std::array<uint64_t, 5> kCommon{UINT64_MAX, UINT64_MAX,
-                                          0xFFFF'FFFF'0000'0000,   // not IPv4's length and identification
-                                          0xFFFF'FFFF'FFFF'0000,   // not its checksum
-                                          0x0000'FFFF'0000'FFFF};  // not UDP's source port and length
+// The usual frame's Ethernet, IPv4 and UDP headers and BTH, as KnownFlow keeps them: in words, the last one overlapping.
+constexpr size_t kUsualBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes + kBthBytes;
+using UsualWords = decltype(KnownFlow::words);
+constexpr size_t word_offset(size_t i) { return i < kUsualBytes / 8 ? 8 * i : kUsualBytes - 8; }
+constexpr UsualWords kOfFlow{UINT64_MAX, UINT64_MAX,
+                             0xFFFF'FFFF'0000'0000,  // not IPv4's length and identification
+                             0xFFFF'FFFF'FFFF'0000,  // not its checksum
+                             0x0000'FFFF'0000'FFFF,  // not UDP's source port and length
+                             0x0000'0000'0000'FFFF,  // not BTH
+                             0};
+constexpr UsualWords kOfKind{UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX,
+                             0xFFFF'FFFF'0000'FFFF,  // not UDP's source port
+                             UINT64_MAX,
+                             0x0000'0000'FFFF'FFFF};  // not BTH's AckReq and PSN
 
-void remember(std::span<const uint8_t> frame, const Layers& layers, KnownFlow& flow) {
-    const bool usual = layers.l3 == frame.data() + kEthernetBytes && layers.l4 == layers.l3 + kIpv4Bytes &&
-                       load<uint16_t>(layers.l4 + udp::kChecksum) == 0;
-    if (!usual) return;
-    for (size_t i = 0; i < flow.words.size(); ++i) flow.words[i] = load<uint64_t>(frame.data() + 8 * i) & kCommon[i];
+// Whether the headers are the known ones, as far as `mask` says.
+bool are_same(const uint8_t* frame, const KnownFlow& flow, const UsualWords& mask) {
+    uint64_t differ = 0;
+    for (size_t i = 0; i < mask.size(); ++i)
+        differ |= (load<uint64_t>(frame + word_offset(i)) ^ flow.words[i]) & mask[i];
+    return differ == 0;
+}
+
+void remember(const uint8_t* frame, KnownFlow& flow) {
+    for (size_t i = 0; i < flow.words.size(); ++i) flow.words[i] = load<uint64_t>(frame + word_offset(i));
     flow.known = true;
 }
 
-// As find_layers(), for a frame whose headers are `flow`'s. False: they are not, or something is wrong with the rest.
-bool find_again(std::span<const uint8_t> frame, const KnownFlow& flow, Layers& out) {
-    if (frame.size() < kUsualBytes) return false;
+bool is_usual(const uint8_t* frame, const Layers& layers) {
+    return layers.l3 == frame + kEthernetBytes && layers.l4 == layers.l3 + kIpv4Bytes &&
+           load<uint16_t>(layers.l4 + udp::kChecksum) == 0;
+}
+
+// As find_layers(), for a frame of a known flow. False: something is wrong with the rest.
+bool find_again(std::span<const uint8_t> frame, Layers& out) {
     const uint8_t* const l3 = frame.data() + kEthernetBytes;
     const uint8_t* const l4 = l3 + kIpv4Bytes;
-    uint64_t differ = load<uint16_t>(l4 + udp::kChecksum);
-    for (size_t i = 0; i < flow.words.size(); ++i)
-        differ |= (load<uint64_t>(frame.data() + 8 * i) & kCommon[i]) ^ flow.words[i];
     const size_t length = load_be16(l3 + ipv4::kLength), udp_bytes = load_be16(l4 + udp::kLength);
-    if (differ != 0 || length > frame.size() - kEthernetBytes || length < kIpv4Bytes + kMinUdpBytes ||
+    if (length > frame.size() - kEthernetBytes || length < kIpv4Bytes + kMinUdpBytes ||
         udp_bytes != length - kIpv4Bytes || !ipv4_checksum_ok(l3)) {
         return false;
     }
     out = {l3, l4, udp_bytes};
     return true;
+}
+
+// A frame whose headers are those that `out` was read from, but for source port, AckReq, PSN, and what follows BTH.
+void parse_alike(const uint8_t* frame, ParsedFrame& out) {
+    const uint8_t* const l3 = frame + kEthernetBytes;
+    const uint8_t* const l4 = l3 + kIpv4Bytes;
+    const uint8_t* const bth = l4 + kUdpBytes;
+    const OpcodeInfo& info = opcode_info(out.headers.bth.opcode);
+    out.flow.udp_src = load_be16(l4 + udp::kSrcPort);
+    parse_psn(bth, out.headers.bth);
+    parse_extensions(bth + kBthBytes, info.extensions, out.headers);
+    out.headers.vp = out.flow.udp_src;
+    out.l3 = l3;
+    out.payload = bth + info.header_bytes;
+    out.verified = false;
 }
 
 // BTH and what follows it; and where the payload is.
@@ -221,18 +250,29 @@ ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out) {
 }
 
 ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow, bool* again) {
+    *again = false;
     Layers layers{};
-    *again = flow.known && find_again(frame, flow, layers);
-    if (*again) [[likely]] {
-        out.flow.udp_src = load_be16(layers.l4 + udp::kSrcPort);
-        out.flow.ipv4_id = load_be16(layers.l3 + ipv4::kId);
-        return parse_transport(layers, out);
+    if (flow.known && frame.size() >= kUsualBytes) [[likely]] {
+        const uint8_t* const at = frame.data();
+        if (are_same(at, flow, kOfKind) && load_be16(at + kEthernetBytes + ipv4::kLength) <= frame.size() - kEthernetBytes)
+            [[likely]] {
+            *again = true;
+            parse_alike(at, out);
+            return ParseError::kNone;
+        }
+        *again = are_same(at, flow, kOfFlow) && find_again(frame, layers);
     }
     flow.known = false;
-    if (const ParseError error = find_layers(frame, layers, out.flow.vlan); error != ParseError::kNone) return error;
-    parse_flow(frame.data(), layers, out.flow);
-    remember(frame, layers, flow);
-    return parse_transport(layers, out);
+    if (*again) {
+        out.flow.udp_src = load_be16(layers.l4 + udp::kSrcPort);
+        out.flow.ipv4_id = load_be16(layers.l3 + ipv4::kId);
+    } else {
+        if (const ParseError error = find_layers(frame, layers, out.flow.vlan); error != ParseError::kNone) return error;
+        parse_flow(frame.data(), layers, out.flow);
+    }
+    const ParseError error = parse_transport(layers, out);
+    if (error == ParseError::kNone && is_usual(frame.data(), layers)) remember(frame.data(), flow);
+    return error;
 }
 
 bool verify(ParsedFrame& frame) {
@@ -247,7 +287,7 @@ ParseError parse_frame(std::span<const uint8_t> frame, ParsedFrame& out) {
 }
 
 std::optional<Transit> find_transit(std::span<const uint8_t> frame) {
-    Layers layers;
+    Layers layers{};
     std::optional<uint16_t> vlan;
     if (find_layers(frame, layers, vlan) != ParseError::kNone) return std::nullopt;
     return Transit{static_cast<size_t>(layers.l3 - frame.data()), load_be16(layers.l4 + udp::kSrcPort)};
@@ -262,7 +302,8 @@ void PayloadReader::read_and_sum(void* to, uint32_t bytes) {
 
 bool PayloadReader::sum_is_right() const {
     const size_t pad = frame_.headers.bth.pad_count;
-    return crc32(crc_, at_, pad) == load<uint32_t>(at_ + pad);
+    const uint32_t sum = pad == 0 ? crc_ : crc32(crc_, at_, pad);
+    return sum == load<uint32_t>(at_ + pad);
 }
 
 }  // namespace rove::wire

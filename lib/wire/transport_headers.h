@@ -14,9 +14,14 @@ namespace rove::wire {
 inline constexpr uint32_t kMask24 = 0xFFFFFF;
 
 // BTH, in bits: opcode 8, SE 1, M 1, Pad 2, TVer 4, P_Key 16; F 1, B 1, reserved 6, DestQP 24; A 1, reserved 7, PSN 24.
+inline void parse_psn(const uint8_t* at, Bth& bth) {
+    const uint32_t psn = load_be32(at + 8);
+    bth.ack_req = psn >> 31;
+    bth.psn = psn & kMask24;
+}
 inline void parse_bth(const uint8_t* at, Bth& bth) {
     const uint8_t flags = at[1];
-    const uint32_t qpn = load_be32(at + 4), psn = load_be32(at + 8);
+    const uint32_t qpn = load_be32(at + 4);
     bth.opcode = at[0];
     bth.solicited = flags & 0x80;
     bth.mig_req = flags & 0x40;
@@ -26,8 +31,7 @@ inline void parse_bth(const uint8_t* at, Bth& bth) {
     bth.fecn = qpn >> 31;
     bth.becn = qpn >> 30 & 1;
     bth.dest_qpn = qpn & kMask24;
-    bth.ack_req = psn >> 31;
-    bth.psn = psn & kMask24;
+    parse_psn(at, bth);
 }
 
 // `pad` stands for bth.pad_count.

@@ -29,7 +29,17 @@ struct Emulated512 {
         return each([&](int i) { return _mm_clmulepi64_si128(a.lane[i], b.lane[i], 0x11); });
     }
     ROVE_INLINE Type widen(__m128i x) { return {x, _mm_setzero_si128(), _mm_setzero_si128(), _mm_setzero_si128()}; }
-    ROVE_INLINE __m128i narrow(Type x) { return merge_lanes(x.lane[0], x.lane[1], x.lane[2], x.lane[3]); }
+    ROVE_INLINE Type load_end(const uint8_t* end, size_t bytes) {
+        uint8_t all[kBytes] = {};
+        std::memcpy(all + kBytes - bytes, end - bytes, bytes);
+        return load(all);
+    }
+    ROVE_INLINE Type either(Type a, Type b) {
+        return each([&](int i) { return _mm_or_si128(a.lane[i], b.lane[i]); });
+    }
+    ROVE_INLINE __m128i narrow(Type x) {
+        return _mm_xor_si128(_mm_xor_si128(move128<48>(x.lane[0]), move128<32>(x.lane[1])), step(x.lane[2], x.lane[3]));
+    }
 };
 
 }  // namespace

@@ -163,6 +163,14 @@ TEST_P(Mutations, NeverReadOutside) {
     EXPECT_GT(accepted, 0u);
 }
 
+Frame rebuilt(const ParsedFrame& parsed) {
+    const FlowTemplate flow = make_template(parsed.flow);
+    Frame frame(frame_bytes(flow, parsed.headers.bth.opcode, parsed.payload_bytes));
+    const Segment segment{parsed.payload, parsed.payload_bytes};
+    build_frame(frame.data(), flow, parsed.headers, {&segment, 1});
+    return frame;
+}
+
 // With what is known of the frame before, right or changed, each is read as it is without.
 TEST_P(Mutations, KnownFlowChangesNothing) {
     const auto frames = test::read_pcap(std::string(ROVE_TEST_DATA) + "/" + GetParam() + ".pcap");
@@ -171,7 +179,8 @@ TEST_P(Mutations, KnownFlowChangesNothing) {
     KnownFlow flow;
     size_t again_count = 0;
     for (int round = 0; round < 400; ++round) {
-        for (Frame frame : frames) {
+        for (size_t next = 0; next < frames.size(); next += random() % 4 == 0) {    // most again: the same but for a bit
+            Frame frame = frames[next];
             for (unsigned change = random() % 3; change; --change)
                 frame[random() % std::min<size_t>(frame.size(), 66)] ^= static_cast<uint8_t>(1u << random() % 8);
             if (random() % 2 && frame[12] == 8) fix_ipv4_checksum(frame);
@@ -189,7 +198,7 @@ TEST_P(Mutations, KnownFlowChangesNothing) {
             ASSERT_EQ(kept.flow.vlan, fresh.flow.vlan);
             ASSERT_EQ(kept.payload, fresh.payload);
             ASSERT_EQ(kept.payload_bytes, fresh.payload_bytes);
-            ASSERT_EQ(kept.headers.bth.psn, fresh.headers.bth.psn);
+            ASSERT_EQ(rebuilt(kept), rebuilt(fresh));
             ASSERT_EQ(kept.headers.vp, fresh.headers.vp);
             ASSERT_EQ(verify(kept), verify(fresh));
         }
