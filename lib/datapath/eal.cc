@@ -10,6 +10,7 @@
 #include <rte_mbuf.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -18,11 +19,13 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
 namespace rove::datapath {
 
@@ -34,6 +37,7 @@ constexpr uint32_t kWorkerMbufs = 4095;
 constexpr uint32_t kLeastPoolMbufs = 8191;  // what memif, which needs none of ours for its rings, was measured with
 
 namespace fs = std::filesystem;
+using namespace std::chrono_literals;
 
 // A PCI address is "0000:03:00.0" or "03:00.0", perhaps with ",devargs".
 bool is_pci(const std::string& port) {
@@ -90,18 +94,29 @@ uint64_t heap_megabytes(const Config& config) {
     return pool_megabytes(config) * 5 / 4 + 64;
 }
 
-// Whether this process gets so much of hugepages: it takes them, as EAL would, and gives them back. Those that are free may
-// not be for us (a container's limit), and EAL that cannot have them has failed for good: it starts only once in a process.
-bool hugepages_suffice(uint64_t megabytes) {
-    uint64_t taken = 0;
-    std::vector<int> files;
+struct Hugepages {
+    uint64_t page_bytes, free;
+};
+std::vector<Hugepages> free_hugepages() {
+    std::vector<Hugepages> found;
     std::error_code ignored;
     for (const auto& size : fs::directory_iterator("/sys/kernel/mm/hugepages", ignored)) {
         const std::string name = size.path().filename();  // hugepages-2048kB
         const uint64_t page = name.rfind("hugepages-", 0) == 0 ? std::strtoull(name.c_str() + 10, nullptr, 10) << 10 : 0;
         uint64_t free = 0;
         std::ifstream(size.path() / "free_hugepages") >> free;
-        if (page == 0 || free == 0 || taken >= megabytes << 20) continue;
+        if (page != 0 && free != 0) found.push_back({page, free});
+    }
+    return found;
+}
+
+// Whether this process gets so much of hugepages: it takes them, as EAL would, and gives them back. Those that are free may
+// not be for us (a container's limit), and EAL that cannot have them has failed for good: it starts only once in a process.
+bool hugepages_suffice(uint64_t megabytes) {
+    uint64_t taken = 0;
+    std::vector<int> files;
+    for (const auto& [page, free] : free_hugepages()) {
+        if (taken >= megabytes << 20) break;
         const uint64_t bytes = std::min(free, ((megabytes << 20) - taken + page - 1) / page) * page;
         const auto size_flag = static_cast<unsigned>(std::countr_zero(page)) << MFD_HUGE_SHIFT;
         files.push_back(memfd_create("rove-probe", MFD_CLOEXEC | MFD_HUGETLB | size_flag));
@@ -123,7 +138,10 @@ std::vector<unsigned> allowed_cpus() {
 
 std::string joined(const std::vector<unsigned>& cpus) {
     std::string list;
-    for (const unsigned cpu : cpus) list += (list.empty() ? "" : ",") + std::to_string(cpu);
+    for (const unsigned cpu : cpus) {
+        if (!list.empty()) list += ',';
+        list += std::to_string(cpu);
+    }
     return list;
 }
 
@@ -139,6 +157,18 @@ void sweep_runtime_directories() {
 }
 
 }  // namespace
+
+// A file that all processes of a machine share, network namespaces or not, and nobody else locks.
+HugepageTurn::HugepageTurn() {
+    if (free_hugepages().empty()) return;
+    file_ = ::open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    for (auto waited = 0ms; flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && waited < 2s; waited += 10ms)
+        std::this_thread::sleep_for(10ms);
+}
+
+HugepageTurn::~HugepageTurn() {
+    if (file_ >= 0) close(file_);
+}
 
 uint32_t largest_mtu(const Config& config) {
     uint32_t mtu = 256;
@@ -164,7 +194,8 @@ std::vector<std::string> eal_arguments(const Config& config, const std::vector<u
     else  // EAL 22.11 refuses --in-memory beside --no-huge; without shared configuration nothing is left on disk either
         args.insert(args.end(), {"--no-huge", "--no-shconf", "-m", std::to_string(heap_megabytes(config))});
     std::string lcores = "0@(" + joined(cpus) + ")";
-    for (size_t i = 0; i < config.lcores.size(); ++i) lcores += "," + std::to_string(i + 1) + "@" + config.lcores[i];
+    for (size_t i = 0; i < config.lcores.size(); ++i)
+        lcores.append(",").append(std::to_string(i + 1)).append("@").append(config.lcores[i]);
     args.insert(args.end(), {"--lcores", lcores, "--main-lcore", "0"});
     // DPDK 22.11 keeps to 256-bit vectors unless told otherwise.
     if (avx512) args.push_back("--force-max-simd-bitwidth=512");

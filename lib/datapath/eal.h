@@ -29,6 +29,20 @@ uint32_t pool_mbufs(const Config& config);
 std::vector<std::string> eal_arguments(const Config& config, const std::vector<unsigned>& cpus, bool hugepages,
                                        bool avx512);
 
+// Held from the look at the free hugepages until the pools have theirs, if there are any: of two processes that start
+// together, the second would count what the first is about to take. The wait ends after a while: who holds it may be
+// waiting for us, as a virtio-user port does for its peer.
+class HugepageTurn {
+  public:
+    HugepageTurn();
+    ~HugepageTurn();
+    HugepageTurn(const HugepageTurn&) = delete;
+    HugepageTurn& operator=(const HugepageTurn&) = delete;
+
+  private:
+    int file_ = -1;
+};
+
 // In the calling thread, which becomes EAL's main lcore: prepares logging and calls rte_eal_init. Returns false and
 // says why.
 bool start_eal(const Config& config, std::string* error);

@@ -95,6 +95,7 @@ void Runtime::stop() {
 
 std::string Runtime::open() {
     std::string error;
+    const HugepageTurn turn;
     if (!start_eal(config_, &error)) return error;
     eal_started_ = true;
     clock_.start();

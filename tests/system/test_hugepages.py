@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hugepages, reserved for the time of the test: rove uses them, and nothing of them stays behind, however a process ends."""
 import contextlib
+import fcntl
 import os
 import pathlib
 import re
@@ -93,6 +94,23 @@ def withheld():
     check(done.returncode == 0 and "rove0" in done.stdout, f"{done.stdout}{done.stderr}")
 
 
+def by_turns():
+    """Of two processes that start together, the second does not count the pages that the first is about to take."""
+    command = [str(ROVE_RUN), "--config", str(write_toml(memif_link().configs[0])), "--", "ibv_devices"]
+    with reserved(), open("/proc/meminfo") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        waiting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        time.sleep(1)
+        check(hugetlb_kilobytes(waiting) == 0 and waiting.poll() is None, "it did not wait for its turn")
+        fcntl.flock(turn, fcntl.LOCK_UN)
+        told = waiting.communicate(timeout=20)[0]
+        check(waiting.returncode == 0 and "rove0" in told, told)
+        fcntl.flock(turn, fcntl.LOCK_EX)    # whoever keeps it keeps nobody from starting
+        told = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        check(told.returncode == 0 and "rove0" in told.stdout, told.stderr)
+
+
 once("hugepages/used", used, timeout=90)
+once("hugepages/by-turns", by_turns)
 once("hugepages/withheld", withheld)
 once("hugepages/vhost", vhost, timeout=60)
