@@ -111,6 +111,7 @@ class Engine {
     bool receive_connected(const wire::ParsedFrame& frame, QueuePair& qp);
     bool receive_multipath(const wire::ParsedFrame& frame, QueuePair& qp);
     void receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair& qp);
+    void note_received(const wire::ParsedFrame& frame, QueuePair& qp);
     void notify_congestion(QueuePair& qp);
     void stop_multipath(Multipath& mp);
     // Returns the packets sent.

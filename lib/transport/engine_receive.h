@@ -14,9 +14,7 @@ bool Engine<S>::receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, 
     if (qp != nullptr && comes_from_peer(frame, *qp, port)) [[likely]] {
         if (!frame.verified && !expects_middle(frame, *qp) && !wire::verify(frame)) return false;
         if (!receive_connected(frame, *qp)) return false;
-        ++core_.counters[Counter::kRxPackets];
-        core_.counters[Counter::kRxBytes] += frame.payload_bytes;
-        if (frame.ce() && qp->multipath == nullptr) notify_congestion(*qp);
+        note_received(frame, *qp);
         return true;
     }
     if (!frame.verified && !wire::verify(frame)) return false;
@@ -98,10 +96,20 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
         ++core_.counters[Counter::kDropSource];
         return;
     }
+    receive_connected(frame, *qp);
+    note_received(frame, *qp);
+}
+
+// What the first packet from the peer also means: to a QP that may not send yet, that the connection is there.
+template <class S>
+void Engine<S>::note_received(const wire::ParsedFrame& frame, QueuePair& qp) {
     ++core_.counters[Counter::kRxPackets];
     core_.counters[Counter::kRxBytes] += frame.payload_bytes;
-    if (frame.ce() && qp->multipath == nullptr) notify_congestion(*qp);
-    receive_connected(frame, *qp);
+    if (frame.ce() && qp.multipath == nullptr) notify_congestion(qp);
+    if (qp.state == IBV_QPS_RTR && !qp.responder.established) [[unlikely]] {
+        qp.responder.established = true;
+        core_.sink.event(IBV_EVENT_COMM_EST, qp);
+    }
 }
 
 // False: the frame was not verified, and is damaged.

@@ -112,6 +112,7 @@ struct Responder {
     uint32_t write_rkey = 0;
     uint32_t write_length = 0;
     bool has_receive = false;       // `receive` holds a request taken for the message in progress
+    bool established = false;       // IBV_EVENT_COMM_EST was raised
     uint64_t last_cnp_ns = 0;
     RecvWqe receive;                // copied from the RQ or SRQ; its SGEs are in `receive_sges`
     std::unique_ptr<ibv_sge[]> receive_sges;

@@ -112,7 +112,7 @@ TEST_F(States, sqd_of_an_idle_queue_drains_at_once_and_still_receives) {
     EXPECT_THAT(ids(sent()), ElementsAre(2));
 }
 
-TEST_F(States, rtr_receives_and_does_not_send) {
+TEST_F(States, rtr_receives_and_says_once_that_the_connection_is_there) {
     QpOptions options;
     QueuePair& left = a.create(options);
     QueuePair& right = b.create(options);
@@ -126,10 +126,13 @@ TEST_F(States, rtr_receives_and_does_not_send) {
     b.engine.set_state(right, IBV_QPS_INIT, net.now());
     transport::Engine<TestSink>::start_receiving(right, 100);
     b.engine.set_state(right, IBV_QPS_RTR, net.now());
+    EXPECT_EQ(b.sink.count(IBV_EVENT_COMM_EST, qb), 0);
     post(write(1, 0, 3000, 0));
     post(read(2, 10000, 3000, 0));
     ASSERT_TRUE(run());
     EXPECT_THAT(ids(sent()), ElementsAre(1, 2));
+    EXPECT_EQ(b.sink.count(IBV_EVENT_COMM_EST, qb), 1);
+    EXPECT_EQ(a.sink.count(IBV_EVENT_COMM_EST, qa), 0);
 }
 
 TEST_F(States, a_destroyed_queue_pairs_late_packets_find_nobody) {
