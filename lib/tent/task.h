@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "datapath/spin_lock.h"
+#include "transport/spin_lock.h"
 #include "tent/device_selector.h"
 #include "tent/memory.h"
 #include "tent/priority_queues.h"
@@ -124,7 +124,7 @@ class SlicePool {
 
     const size_t limit_;  // a multiple of kChunk
     std::vector<std::unique_ptr<Slice[]>> chunks_;
-    datapath::SpinLock lock_;
+    transport::SpinLock lock_;
     Slice* free_ = nullptr;
     size_t free_count_ = 0, made_ = 0;
 };

@@ -213,7 +213,10 @@ struct Core {
         if (qp.responder.has_receive) complete_receive(qp, wc, false);
         if (qp.srq != nullptr) return;
         uint32_t index = qp.rq.consumed();
+        // Who posts reads the state before he unlocks: if we do not see what he posted, he sees ERR, and asks for another flush.
+        qp.rq.posting.lock();
         const uint32_t end = qp.rq.available_until();
+        qp.rq.posting.unlock();
         for (; index != end; ++index) {
             wc.wr_id = qp.rq.at(index).wr_id;
             wc.qp_num = qp.qpn;
@@ -309,7 +312,7 @@ struct Core {
         SharedRecvQueue* srq = qp.srq;
         RecvQueue& ring = srq != nullptr ? srq->ring : qp.rq;
         if (srq != nullptr) {
-            while (srq->consumer_lock.test_and_set(std::memory_order_acquire)) {}
+            srq->taking.lock();
         }
         const uint32_t index = ring.consumed();
         Taken taken = Taken::kNone;
@@ -329,7 +332,7 @@ struct Core {
                 }
             }
         }
-        if (srq != nullptr) srq->consumer_lock.clear(std::memory_order_release);
+        if (srq != nullptr) srq->taking.unlock();
         if (limit_reached) sink.event(IBV_EVENT_SRQ_LIMIT_REACHED, *srq);
         return taken;
     }

@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <memory>
 
+#include "transport/spin_lock.h"
+
 namespace rove::transport {
 
 struct Path;
@@ -112,6 +114,7 @@ struct SendQueue : SlotRing {
 };
 
 struct RecvQueue : SlotRing {
+    SpinLock posting;               // held by who posts, and for the look at what was posted before it is flushed
     bool init(uint32_t max_wr, uint32_t max_sge);
     RecvWqe& at(uint32_t index) const { return *static_cast<RecvWqe*>(slot(index)); }
 };
@@ -121,7 +124,7 @@ struct RecvQueue : SlotRing {
 struct SharedRecvQueue {
     RecvQueue ring;
     uint32_t max_sge = 0;
-    std::atomic_flag consumer_lock = ATOMIC_FLAG_INIT;  // held for one copy; contended only between workers
+    SpinLock taking;                                    // held for one copy; contended only between workers
     std::atomic<uint32_t> limit{0};                     // armed limit, 0 = not armed (ibv_modify_srq)
     void* owner = nullptr;                              // verbs' object, for async events
 };

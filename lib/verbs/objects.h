@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "datapath/runtime.h"
-#include "datapath/spin_lock.h"
 #include "transport/completion_queue.h"
 #include "transport/memory.h"
 #include "transport/queue_pair.h"
+#include "transport/spin_lock.h"
 #include "transport/work_queue.h"
 #include "verbs/event_queue.h"
 
@@ -62,9 +62,9 @@ struct Mr : ibv_mr {
 struct Cq : ibv_cq_ex {
     transport::CompletionQueue queue;
     datapath::Runtime* runtime = nullptr;
-    datapath::SpinLock lock;              // pollers
+    transport::SpinLock lock;             // pollers
     uint32_t busy_polls = 0;              // polls since the last progress
-    datapath::SpinLock current_lock;      // from ibv_start_poll to ibv_end_poll
+    transport::SpinLock current_lock;     // from ibv_start_poll to ibv_end_poll
     ibv_wc current{};                     // what the ibv_wc_read_* functions read
     std::atomic<uint32_t> references{0};  // send and receive sides of QPs
     uint32_t comp_events_delivered = 0;   // under the channel's lock
@@ -73,7 +73,6 @@ struct Cq : ibv_cq_ex {
 
 struct Srq : ibv_srq {
     transport::SharedRecvQueue queue;
-    datapath::SpinLock lock;  // posters
     uint32_t max_wr = 0;
     std::atomic<uint32_t> references{0};  // QPs
     uint32_t events_delivered = 0;        // under the context's event lock
@@ -87,7 +86,7 @@ struct Qp : ibv_qp_ex {
     transport::QueuePair transport;
     Context* owner = nullptr;
     datapath::Runtime* runtime = nullptr;
-    datapath::SpinLock send_lock, recv_lock;
+    transport::SpinLock send_lock;
 
     // Between ibv_wr_start and ibv_wr_complete, under send_lock.
     bool has_wr_api = false;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // ibv_post_recv and ibv_post_srq_recv.
-#include <atomic>
 #include <mutex>
 
 #include "verbs/objects.h"
@@ -25,7 +24,7 @@ int fill(const ibv_recv_wr& wr, uint32_t max_sge, transport::RecvWqe& wqe) {
     return 0;
 }
 
-// Under the poster's lock. Returns 0, EINVAL or ENOMEM.
+// Under ring.posting. Returns 0, EINVAL or ENOMEM.
 int fill_list(transport::RecvQueue& ring, uint32_t max_sge, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     const uint32_t first = ring.produced();
     const uint32_t room = ring.room();
@@ -53,13 +52,13 @@ int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
         return EINVAL;
     }
     int error;
+    bool failed;
     {
-        std::lock_guard guard(qp.recv_lock);
+        std::lock_guard guard(t.rq.posting);
         error = fill_list(t.rq, t.max_recv_sge, wr, bad_wr);
+        failed = t.state == IBV_QPS_ERR;
     }
-    // Either the worker that enters the error state sees what was published, or this sees the error state.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (t.state == IBV_QPS_ERR) {
+    if (failed) {
         datapath::Worker& worker = qp.runtime->worker_of(t);
         datapath::Worker::Hold hold(worker);
         worker.flush(t);
@@ -69,7 +68,7 @@ int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
 
 int post_srq_recv(ibv_srq* handle, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     Srq& srq = from(handle);
-    std::lock_guard guard(srq.lock);
+    std::lock_guard guard(srq.queue.ring.posting);
     return fill_list(srq.queue.ring, srq.queue.max_sge, wr, bad_wr);
 }
 

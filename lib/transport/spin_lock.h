@@ -6,7 +6,7 @@
 
 #include <atomic>
 
-namespace rove::datapath {
+namespace rove::transport {
 
 class SpinLock {
   public:
@@ -26,4 +26,4 @@ class SpinLock {
     std::atomic_flag flag_ = ATOMIC_FLAG_INIT;
 };
 
-}  // namespace rove::datapath
+}  // namespace rove::transport
