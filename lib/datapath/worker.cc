@@ -167,8 +167,7 @@ void WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Device& device) {
     const std::span<const uint8_t> bytes(rte_pktmbuf_mtod(mbuf, const uint8_t*), mbuf->data_len);
     bool again;
     read.error = wire::parse_headers(bytes, read.parsed, read.flow, &again);
-    if (read.error != wire::ParseError::kNone) [[unlikely]]
-        return;
+    if (read.error != wire::ParseError::kNone) [[unlikely]] return;
     if (!again) read.ours = device.receives(read.parsed.flow);
     if (read.parsed.payload_bytes <= wire::kSmallPayload) wire::verify(read.parsed);
 }

@@ -311,9 +311,7 @@ struct Core {
         Responder& responder = qp.responder;
         SharedRecvQueue* srq = qp.srq;
         RecvQueue& ring = srq != nullptr ? srq->ring : qp.rq;
-        if (srq != nullptr) {
-            srq->taking.lock();
-        }
+        if (srq != nullptr) srq->taking.lock();
         const uint32_t index = ring.consumed();
         Taken taken = Taken::kNone;
         bool limit_reached = false;

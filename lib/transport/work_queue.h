@@ -96,16 +96,19 @@ class SlotRing {
         consumed_.store(0, std::memory_order_relaxed);
     }
 
+    // Held by who posts; by who flushes receives, for the look at what was posted. In the line that posting writes to anyway.
+    alignas(64) SpinLock posting;
+
   private:
     struct Free {
         void operator()(uint8_t* p) const { std::free(p); }
     };
-    std::unique_ptr<uint8_t[], Free> memory_;
+    std::atomic<uint32_t> produced_{0};
+    alignas(64) std::atomic<uint32_t> consumed_{0};
+    alignas(64) std::unique_ptr<uint8_t[], Free> memory_;
     size_t slot_bytes_ = 0;
     uint32_t mask_ = 0;
     uint32_t limit_ = 0;            // what was asked for; capacity() is the next power of two
-    alignas(64) std::atomic<uint32_t> produced_{0};
-    alignas(64) std::atomic<uint32_t> consumed_{0};
 };
 
 struct SendQueue : SlotRing {
@@ -114,7 +117,6 @@ struct SendQueue : SlotRing {
 };
 
 struct RecvQueue : SlotRing {
-    SpinLock posting;               // held by who posts, and for the look at what was posted before it is flushed
     bool init(uint32_t max_wr, uint32_t max_sge);
     RecvWqe& at(uint32_t index) const { return *static_cast<RecvWqe*>(slot(index)); }
 };

@@ -86,9 +86,8 @@ struct Qp : ibv_qp_ex {
     transport::QueuePair transport;
     Context* owner = nullptr;
     datapath::Runtime* runtime = nullptr;
-    transport::SpinLock send_lock;
 
-    // Between ibv_wr_start and ibv_wr_complete, under send_lock.
+    // Between ibv_wr_start and ibv_wr_complete, under the send queue's lock.
     bool has_wr_api = false;
     int wr_error = 0;         // of the first request that was refused
     uint32_t wr_pending = 0;  // requests built and not published

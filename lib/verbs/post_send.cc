@@ -84,7 +84,7 @@ int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     QueuePair& t = qp.transport;
     int error = 0;
     {
-        std::lock_guard guard(qp.send_lock);
+        std::lock_guard guard(t.sq.posting);
         const uint32_t first = t.sq.produced();
         const uint32_t room = t.sq.room();
         uint32_t count = 0;

@@ -162,7 +162,7 @@ void wr_set_inline_data(ibv_qp_ex* qp, void* addr, size_t length) {
 
 void wr_start(ibv_qp_ex* handle) {
     Qp& qp = from(handle);
-    qp.send_lock.lock();
+    qp.transport.sq.posting.lock();
     qp.wr_error = 0;
     qp.wr_pending = 0;
     qp.wr_current = nullptr;
@@ -173,13 +173,13 @@ int wr_complete(ibv_qp_ex* handle) {
     finish_current(qp);
     const int error = qp.wr_error;
     if (error == 0) qp.transport.sq.publish(qp.wr_pending);
-    qp.send_lock.unlock();
+    qp.transport.sq.posting.unlock();
     if (error == 0) qp.runtime->post(qp.transport);
     return error;
 }
 
 void wr_abort(ibv_qp_ex* qp) {
-    from(qp).send_lock.unlock();
+    from(qp).transport.sq.posting.unlock();
 }
 
 }  // namespace
