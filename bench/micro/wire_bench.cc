@@ -21,7 +21,7 @@ Flow make_flow(bool v6) {
 
 Headers write_only() {
     Headers headers;
-    headers.bth = {.opcode = opcode(Service::kRc, Op::kWriteOnly), .dest_qpn = 17, .ack_req = true};
+    headers.bth = {.opcode = opcode(Service::kRc, Op::kWriteOnly), .ack_req = true, .dest_qpn = 17};
     headers.reth = {.va = 0x7F0000001000, .rkey = 0x1234, .length = 8};
     return headers;
 }

@@ -116,9 +116,9 @@ class WorkerCore {
     // At most kRxBurst. `handed_over`: by another worker, to which the port gave them.
     void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, bool handed_over = false);
     // Parses it, and verifies it if it is small.
-    static void read_frame(rte_mbuf* mbuf, Frame& read, const Device& device);
+    [[gnu::always_inline]] static inline void read_frame(rte_mbuf* mbuf, Frame& read, const Device& device);
     // Returns false if the mbuf went elsewhere: to another worker, or back as an answer.
-    bool take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from, bool handed_over);
+    [[gnu::always_inline]] inline bool take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from, bool handed_over);
     // A frame that is not RoCE; returns as take_frame().
     bool discover(rte_mbuf* mbuf, PortUse& from);
     // Gives a frame from `port` to another worker, or frees it.

@@ -127,7 +127,7 @@ struct Core {
     // a program may post again as soon as it has polled it.
     void complete_send(QueuePair& qp, uint32_t index, ibv_wc_status status) {
         const SendWqe& wqe = qp.sq.at(index);
-        if (status == IBV_WC_SUCCESS && (wqe.send_flags & IBV_SEND_SIGNALED) == 0) {
+        if (status == IBV_WC_SUCCESS && !wqe.is_signaled()) {
             qp.sq.consume_to(index + 1);
             return;
         }
@@ -173,7 +173,7 @@ struct Core {
             wc.wc_flags = IBV_WC_WITH_INV;
             wc.invalidated_rkey = headers.invalidate_rkey;
         }
-        complete_receive(qp, wc, headers.bth.solicited);
+        complete_receive(qp, wc, headers.bth.solicited());
     }
 
     // The receive that is held fails, and the QP with it.
@@ -240,6 +240,12 @@ struct Core {
     template <class Source>
     ibv_wc_status scatter(const ibv_sge* sges, uint32_t count, uint32_t offset, Source& source, uint32_t bytes,
                           const void* pd) {
+        if (count == 1 && uint64_t{offset} + bytes <= sges->length) [[likely]] {
+            uint8_t* target = memory.translate(sges->lkey, sges->addr + offset, bytes, IBV_ACCESS_LOCAL_WRITE, pd);
+            if (target == nullptr) return IBV_WC_LOC_PROT_ERR;
+            source.read(target, bytes);
+            return IBV_WC_SUCCESS;
+        }
         for (uint32_t i = 0; i < count && bytes != 0; ++i) {
             if (offset >= sges[i].length) {
                 offset -= sges[i].length;
@@ -257,7 +263,7 @@ struct Core {
 
     // Describes bytes [offset, offset + bytes) of a request's data in `out`, which has room for kMaxSge. Returns the
     // segments, or -1 when an lkey, its bounds or its protection domain do not hold.
-    int gather(SendWqe& wqe, uint32_t offset, uint32_t bytes, const void* pd, wire::Segment* out) {
+    [[gnu::always_inline]] int gather(SendWqe& wqe, uint32_t offset, uint32_t bytes, const void* pd, wire::Segment* out) {
         if (bytes == 0) return 0;
         if (wqe.is_inline()) {
             out[0] = {wqe.inline_data() + offset, bytes};
@@ -268,14 +274,18 @@ struct Core {
             out[0] = {memory.translate(sges->lkey, sges->addr + offset, bytes, 0, pd), bytes};
             return out[0].data != nullptr ? 1 : -1;
         }
+        return gather_many(wqe, offset, bytes, pd, out);
+    }
+
+    [[gnu::noinline]] int gather_many(SendWqe& wqe, uint32_t offset, uint32_t bytes, const void* pd, wire::Segment* out) {
         int segments = 0;
         for (uint32_t i = 0; i < wqe.num_sge && bytes != 0; ++i) {
-            if (offset >= sges[i].length) {
-                offset -= sges[i].length;
+            if (offset >= wqe.sges()[i].length) {
+                offset -= wqe.sges()[i].length;
                 continue;
             }
-            const uint32_t part = std::min(sges[i].length - offset, bytes);
-            const uint8_t* source = memory.translate(sges[i].lkey, sges[i].addr + offset, part, 0, pd);
+            const uint32_t part = std::min(wqe.sges()[i].length - offset, bytes);
+            const uint8_t* source = memory.translate(wqe.sges()[i].lkey, wqe.sges()[i].addr + offset, part, 0, pd);
             if (source == nullptr) return -1;
             out[segments++] = {source, part};
             bytes -= part;
@@ -338,8 +348,9 @@ struct Core {
     // mp: a packet that will be acknowledged went out.
     void count_sent(bool again) {
         ++counters[Counter::kPsnsSent];
-        counters[Counter::kPsnsLost] += again;
-        counters[Counter::kRetransmittedPackets] += again;
+        if (!again) [[likely]] return;
+        ++counters[Counter::kPsnsLost];
+        ++counters[Counter::kRetransmittedPackets];
     }
 
     void send(const Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload, uint32_t bytes) {

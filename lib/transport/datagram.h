@@ -50,7 +50,7 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
         wc.imm_data = htobe32(h.immediate);
     }
     const bool failed = wc.status != IBV_WC_SUCCESS;
-    core.complete_receive(qp, wc, h.bth.solicited);
+    core.complete_receive(qp, wc, h.bth.solicited());
     if (failed) core.enter_error(qp);
 }
 

@@ -108,11 +108,11 @@ class Engine {
     void receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port);
     void receive_multicast(const wire::ParsedFrame& frame, uint16_t port);
     bool receive_departed(const wire::ParsedFrame& frame, uint16_t port);
-    bool receive_connected(const wire::ParsedFrame& frame, QueuePair& qp);
+    [[gnu::always_inline]] inline bool receive_connected(const wire::ParsedFrame& frame, QueuePair& qp);
     bool receive_multipath(const wire::ParsedFrame& frame, QueuePair& qp);
     void receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair& qp);
-    void note_received(const wire::ParsedFrame& frame, QueuePair& qp);
-    void notify_congestion(QueuePair& qp);
+    [[gnu::always_inline]] inline void note_received(const wire::ParsedFrame& frame, QueuePair& qp);
+    [[gnu::noinline]] void notify_congestion(QueuePair& qp);
     void stop_multipath(Multipath& mp);
     // Returns the packets sent.
     uint32_t transmit_qp(QueuePair& qp, uint32_t budget);

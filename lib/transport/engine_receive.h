@@ -36,9 +36,9 @@ bool Engine<S>::expects_middle(const wire::ParsedFrame& frame, QueuePair& qp) {
     const wire::Op op = wire::op_of(frame.headers.bth.opcode);
     if (!is_middle(op)) return false;
     if (qp.multipath != nullptr) {
-        if (op == wire::Op::kWriteMiddle && !frame.headers.mp.response)
+        if (op == wire::Op::kWriteMiddle && !frame.headers.mp.response())
             return MpResponderLogic<S>(core_, qp).expects_middle(frame);
-        return op == wire::Op::kReadResponseMiddle && frame.headers.mp.response && qp.state != IBV_QPS_RTR &&
+        return op == wire::Op::kReadResponseMiddle && frame.headers.mp.response() && qp.state != IBV_QPS_RTR &&
                qp.state != IBV_QPS_SQE && MpRequesterLogic<S>(core_, qp).expects_middle(frame);
     }
     if (op != wire::Op::kReadResponseMiddle) return ResponderLogic<S>(core_, qp).expects_middle(frame, op);
@@ -105,7 +105,7 @@ template <class S>
 void Engine<S>::note_received(const wire::ParsedFrame& frame, QueuePair& qp) {
     ++core_.counters[Counter::kRxPackets];
     core_.counters[Counter::kRxBytes] += frame.payload_bytes;
-    if (frame.ce() && qp.multipath == nullptr) notify_congestion(qp);
+    if (frame.ce() && qp.multipath == nullptr) [[unlikely]] notify_congestion(qp);
     if (qp.state == IBV_QPS_RTR && !qp.responder.established) [[unlikely]] {
         qp.responder.established = true;
         core_.sink.event(IBV_EVENT_COMM_EST, qp);
@@ -164,7 +164,7 @@ bool Engine<S>::receive_multipath(const wire::ParsedFrame& frame, QueuePair& qp)
     if (frame.ce()) ++core_.counters[Counter::kRxCe];
     MpResponderLogic<S> responder(core_, qp);
     const bool response = op >= wire::Op::kReadResponseFirst && op <= wire::Op::kAtomicAck;
-    if (h.mp.response != response) {
+    if (h.mp.response() != response) {
         ++core_.counters[Counter::kDropResponse];
         return true;
     }
@@ -263,7 +263,7 @@ bool Engine<S>::receive_departed(const wire::ParsedFrame& frame, uint16_t port) 
     h.aeth = {wire::kSyndromeAck, gone->msn};
     if (gone->multipath) {
         h.bth.opcode = wire::opcode(wire::Service::kMp, wire::Op::kAck);
-        h.mp_ack = {.entry = {.kind = wire::MpAck::kAck, .ece = frame.ce(), .retx = mp.retx, .response = false,
+        h.mp_ack = {.entry = {.kind = wire::MpAck::kAck, .ece = frame.ce(), .retx = mp.retx(), .response = false,
                               .psn = bth.psn, .vp = frame.headers.vp},
                     .syndrome = 0, .aack_psn = gone->epsn.value(), .more = 0};
         h.vp = frame.headers.vp;
@@ -281,7 +281,7 @@ void Engine<S>::notify_congestion(QueuePair& qp) {
     last = core_.now_ns;
     wire::Headers h;
     h.bth.opcode = wire::kOpcodeCnp;
-    h.bth.becn = true;
+    h.bth.ecn = wire::Bth::kBecn;
     h.bth.pkey = qp.pkey;
     h.bth.dest_qpn = qp.remote_qpn;
     core_.send(qp.path, h, {}, 0);              // the opcode's headers include the reserved bytes

@@ -58,8 +58,8 @@ class MemoryTable {
         const Region* region = find(key);
         if (region == nullptr || region->pd != pd || (region->access & access) != access) return nullptr;
         if (region->window_qp != nullptr && region->window_qp != qp) return nullptr;
-        const uint64_t offset = iova - region->iova;
-        if (iova < region->iova || offset > region->length || length > region->length - offset) return nullptr;
+        const uint64_t offset = iova - region->iova;  // of an address before the region, beyond any length
+        if (offset > region->length || length > region->length - offset) return nullptr;
         return region->host + offset;
     }
 

@@ -63,13 +63,13 @@ class RequesterLogic {
         return qp_.max_rd_atomic < 2 ? UINT32_MAX : std::max(core_.config.window_packets / 2, 1u);
     }
 
-    Begin begin(SendWqe& wqe);
-    bool emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req);
+    [[gnu::always_inline]] inline Begin begin(SendWqe& wqe);
+    [[gnu::always_inline]] inline bool emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req);
     void emit_read(const SendWqe& wqe);
     void emit_atomic(const SendWqe& wqe);
     bool send_datagram(SendWqe& wqe);
-    bool want_ack(const SendWqe& wqe, bool last);
-    void sent(Psn first, uint32_t psns);
+    [[gnu::always_inline]] inline bool want_ack(const SendWqe& wqe, bool last);
+    [[gnu::always_inline]] inline void sent(Psn first, uint32_t psns);
     void count_again(Counter cause, uint32_t psns);
     void complete_unacknowledged();
     void execute_local(SendWqe& wqe);
@@ -110,9 +110,11 @@ bool RequesterLogic<S>::acknowledge(Psn end) {
             break;
         }
         if (begin + wqe.packets > r_.una) r_.una = begin + wqe.packets;
-        core_.complete_send(qp_, index++, IBV_WC_SUCCESS);
+        if (wqe.is_signaled()) core_.complete_send(qp_, index, IBV_WC_SUCCESS);
+        ++index;
     }
     if (r_.una == before && index == first) return false;
+    qp_.sq.consume_to(index);
     core_.counters[Counter::kPsnsAcknowledged] += static_cast<uint32_t>(r_.una - before);
     if (r_.una > r_.next_psn || static_cast<int32_t>(index - r_.next_wqe) > 0) resume_at_una();
     progress();

@@ -97,7 +97,7 @@ bool RequesterLogic<S>::emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_re
     wire::Headers h;
     h.bth.opcode = wire::opcode(qp_.type == IBV_QPT_RC ? wire::Service::kRc : wire::Service::kUc,
                                 send_op(wqe.opcode, first, last));
-    h.bth.solicited = last && (wqe.send_flags & IBV_SEND_SOLICITED) != 0;
+    if (last) h.bth.flags |= solicited_flag(wqe);
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.ack_req = ack_req;
@@ -165,7 +165,7 @@ bool RequesterLogic<S>::send_datagram(SendWqe& wqe) {
     }
     wire::Headers h;
     h.bth.opcode = wire::opcode(wire::Service::kUd, send_op(wqe.opcode, true, true));
-    h.bth.solicited = (wqe.send_flags & IBV_SEND_SOLICITED) != 0;
+    h.bth.flags |= solicited_flag(wqe);
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = wqe.remote_qpn;
     h.bth.psn = r_.next_psn.value();

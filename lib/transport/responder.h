@@ -31,7 +31,7 @@ class ResponderLogic {
     // byte of it, and nobody may look there yet: it can be verified while it is copied.
     bool expects_middle(const wire::ParsedFrame& frame, wire::Op op) const;
     // False: an unverified frame was damaged, and nothing has changed but the memory of the message in progress.
-    bool receive_rc(const wire::ParsedFrame& frame);
+    [[gnu::always_inline]] inline bool receive_rc(const wire::ParsedFrame& frame);
     void receive_uc(const wire::ParsedFrame& frame);
     bool has_jobs() const { return s_.job_head != s_.job_tail; }
     bool owes() const { return has_jobs() || s_.ack_due; }
@@ -50,9 +50,9 @@ class ResponderLogic {
     bool jobs_full() const { return job_count() == s_.jobs.size(); }
     ResponderJob& job(uint32_t index) { return s_.jobs[index & (s_.jobs.size() - 1)]; }
 
-    Result execute(const wire::ParsedFrame& frame, wire::Op op);
-    Result execute_send(const wire::ParsedFrame& frame, wire::Op op);
-    Result execute_write(const wire::ParsedFrame& frame, wire::Op op);
+    [[gnu::always_inline]] inline Result execute(const wire::ParsedFrame& frame, wire::Op op);
+    [[gnu::always_inline]] inline Result execute_send(const wire::ParsedFrame& frame, wire::Op op);
+    [[gnu::always_inline]] inline Result execute_write(const wire::ParsedFrame& frame, wire::Op op);
     Result execute_read(const wire::Headers& headers);
     Result execute_atomic(const wire::Headers& headers, wire::Op op);
     bool payload_fits(const wire::ParsedFrame& frame, wire::Op op) const;
@@ -131,6 +131,9 @@ auto ResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op) -> 
         case wire::Op::kReadRequest: return execute_read(frame.headers);
         case wire::Op::kCompareSwap:
         case wire::Op::kFetchAdd: return execute_atomic(frame.headers, op);
+        // Of their own: with what they are known in advance, half is left of a small message's instructions.
+        case wire::Op::kSendOnly: return execute_send(frame, wire::Op::kSendOnly);
+        case wire::Op::kWriteOnly: return execute_write(frame, wire::Op::kWriteOnly);
         default: return is_send(op) ? execute_send(frame, op) : execute_write(frame, op);
     }
 }

@@ -4,6 +4,10 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
+#include <initializer_list>
+
+#include "transport/work_queue.h"
 #include "wire/headers.h"
 
 namespace rove::transport {
@@ -11,41 +15,66 @@ namespace rove::transport {
 // Of a request with the ibv_wr_opcode `opcode`: its first packet, its last, both, or neither.
 inline wire::Op send_op(uint8_t opcode, bool first, bool last) {
     using wire::Op;
-    if (opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM) {
-        const bool imm = opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-        if (last) return first ? (imm ? Op::kWriteOnlyImm : Op::kWriteOnly) : (imm ? Op::kWriteLastImm : Op::kWriteLast);
-        return first ? Op::kWriteFirst : Op::kWriteMiddle;
-    }
-    if (!last) return first ? Op::kSendFirst : Op::kSendMiddle;
-    switch (opcode) {
-        case IBV_WR_SEND_WITH_IMM: return first ? Op::kSendOnlyImm : Op::kSendLastImm;
-        case IBV_WR_SEND_WITH_INV: return first ? Op::kSendOnlyInv : Op::kSendLastInv;
-        default: return first ? Op::kSendOnly : Op::kSendLast;
-    }
+    static constexpr auto kOps = [] {
+        std::array<std::array<Op, 4>, IBV_WR_SEND_WITH_INV + 1> ops{};  // by opcode; middle, last, first, only
+        ops[IBV_WR_RDMA_WRITE] = {Op::kWriteMiddle, Op::kWriteLast, Op::kWriteFirst, Op::kWriteOnly};
+        ops[IBV_WR_RDMA_WRITE_WITH_IMM] = {Op::kWriteMiddle, Op::kWriteLastImm, Op::kWriteFirst, Op::kWriteOnlyImm};
+        ops[IBV_WR_SEND] = {Op::kSendMiddle, Op::kSendLast, Op::kSendFirst, Op::kSendOnly};
+        ops[IBV_WR_SEND_WITH_IMM] = {Op::kSendMiddle, Op::kSendLastImm, Op::kSendFirst, Op::kSendOnlyImm};
+        ops[IBV_WR_SEND_WITH_INV] = {Op::kSendMiddle, Op::kSendLastInv, Op::kSendFirst, Op::kSendOnlyInv};
+        return ops;
+    }();
+    return kOps[opcode][2u * first + last];
 }
 
+// BTH's flag of a request that shall wake a receiver that waits for solicited completions only.
+inline uint8_t solicited_flag(const SendWqe& wqe) {
+    return (wqe.send_flags & IBV_SEND_SOLICITED) != 0 ? wire::Bth::kSolicited : 0;
+}
+
+// A set of operations, a bit each: to ask is one instruction.
+class OpSet {
+  public:
+    constexpr OpSet(std::initializer_list<wire::Op> ops) {
+        for (const wire::Op op : ops) bits_ |= 1u << static_cast<uint8_t>(op);
+    }
+    constexpr bool has(wire::Op op) const { return bits_ >> (static_cast<uint8_t>(op) & 31) & 1; }
+
+  private:
+    uint32_t bits_ = 0;
+};
+
 inline bool is_send(wire::Op op) {
-    return op <= wire::Op::kSendOnlyImm || op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv;
+    using enum wire::Op;
+    static constexpr OpSet kSends{kSendFirst, kSendMiddle,  kSendLast,    kSendLastImm, kSendOnly,
+                                  kSendOnlyImm, kSendLastInv, kSendOnlyInv};
+    return kSends.has(op);
 }
 inline bool is_middle(wire::Op op) {
-    return op == wire::Op::kSendMiddle || op == wire::Op::kWriteMiddle || op == wire::Op::kReadResponseMiddle;
+    using enum wire::Op;
+    static constexpr OpSet kMiddles{kSendMiddle, kWriteMiddle, kReadResponseMiddle};
+    return kMiddles.has(op);
 }
 inline bool is_only(wire::Op op) {
-    using wire::Op;
-    return op == Op::kSendOnly || op == Op::kSendOnlyImm || op == Op::kSendOnlyInv || op == Op::kWriteOnly ||
-           op == Op::kWriteOnlyImm;
+    using enum wire::Op;
+    static constexpr OpSet kOnlies{kSendOnly, kSendOnlyImm, kSendOnlyInv, kWriteOnly, kWriteOnlyImm};
+    return kOnlies.has(op);
 }
 inline bool is_first(wire::Op op) {
-    return op == wire::Op::kSendFirst || op == wire::Op::kWriteFirst || is_only(op);
+    using enum wire::Op;
+    static constexpr OpSet kFirsts{kSendFirst, kWriteFirst, kSendOnly, kSendOnlyImm, kSendOnlyInv, kWriteOnly, kWriteOnlyImm};
+    return kFirsts.has(op);
 }
 inline bool is_last(wire::Op op) {
-    using wire::Op;
-    return is_only(op) || op == Op::kSendLast || op == Op::kSendLastImm || op == Op::kSendLastInv ||
-           op == Op::kWriteLast || op == Op::kWriteLastImm;
+    using enum wire::Op;
+    static constexpr OpSet kLasts{kSendLast, kSendLastImm, kSendLastInv, kWriteLast, kWriteLastImm,
+                                  kSendOnly, kSendOnlyImm, kSendOnlyInv, kWriteOnly, kWriteOnlyImm};
+    return kLasts.has(op);
 }
 inline bool has_immediate(wire::Op op) {
-    using wire::Op;
-    return op == Op::kSendOnlyImm || op == Op::kSendLastImm || op == Op::kWriteOnlyImm || op == Op::kWriteLastImm;
+    using enum wire::Op;
+    static constexpr OpSet kImmediates{kSendOnlyImm, kSendLastImm, kWriteOnlyImm, kWriteLastImm};
+    return kImmediates.has(op);
 }
 
 }  // namespace rove::transport

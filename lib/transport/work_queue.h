@@ -54,6 +54,7 @@ struct alignas(64) SendWqe {
     ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
     uint8_t* inline_data() { return reinterpret_cast<uint8_t*>(this + 1); }
     bool is_inline() const { return (send_flags & IBV_SEND_INLINE) != 0; }
+    bool is_signaled() const { return (send_flags & IBV_SEND_SIGNALED) != 0; }
     bool is_write() const { return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM; }
     bool is_read() const { return opcode == IBV_WR_RDMA_READ; }
     bool is_atomic() const { return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD; }

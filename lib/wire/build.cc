@@ -13,6 +13,20 @@
 namespace rove::wire {
 namespace {
 
+// Beyond kSmallPayload: copies the payload while summing it, and writes pad and ICRC. Returns the byte after them.
+[[gnu::noinline]] uint8_t* append_summed(const uint8_t* l3, uint8_t* at, std::span<const Segment> payload, uint32_t pad) {
+    uint32_t crc = icrc_copy(l3, static_cast<size_t>(at - l3), at, payload.front().data, payload.front().bytes);
+    at += payload.front().bytes;
+    for (const Segment& segment : payload.subspan(1)) {
+        crc = crc32_copy(crc, at, segment.data, segment.bytes);
+        at += segment.bytes;
+    }
+    const uint8_t* const padding = at;
+    at = std::fill_n(at, pad, uint8_t{0});
+    store(at, crc32(crc, padding, pad));
+    return at + kIcrcBytes;
+}
+
 constexpr uint32_t pad_of(uint32_t payload_bytes) { return -payload_bytes & 3; }
 
 uint32_t total_bytes(std::span<const Segment> payload) {
@@ -24,11 +38,11 @@ uint32_t total_bytes(std::span<const Segment> payload) {
 
 // Copies in blocks, the last one overlapping. An IPv4 template has 42 or 46 bytes, an IPv6 one 62 or 66; what the second
 // block writes behind 62 is overwritten by the BTH.
-void copy_template(uint8_t* out, const FlowTemplate& flow) {
+void copy_template(uint8_t* out, const FlowTemplate& flow, size_t size) {
     const uint8_t* const from = flow.bytes.data();
     std::memcpy(out, from, 32);
-    if (flow.size > 48) std::memcpy(out + 32, from + 32, 32);
-    std::memcpy(out + flow.size - 16, from + flow.size - 16, 16);
+    if (size > 48) std::memcpy(out + 32, from + 32, 32);
+    std::memcpy(out + size - 16, from + size - 16, 16);
 }
 
 }  // namespace
@@ -99,13 +113,15 @@ Built build_unsealed(uint8_t* out, const FlowTemplate& flow, const Headers& head
     const uint32_t payload_bytes = total_bytes(payload);
     const uint32_t pad = pad_of(payload_bytes);
 
-    copy_template(out, flow);
-    uint8_t* const l3 = out + flow.l3_offset;
-    uint8_t* const bth = out + flow.size;
+    // Read once: the compiler takes each byte written to `out` for one of theirs.
+    const uint8_t l3_offset = flow.l3_offset, size = flow.size;
+    copy_template(out, flow, size);
+    uint8_t* const l3 = out + l3_offset;
+    uint8_t* const bth = out + size;
     const size_t udp_bytes = kUdpBytes + info.header_bytes + payload_bytes + pad + kIcrcBytes;
     store_be16(bth - kUdpBytes + udp::kLength, static_cast<uint16_t>(udp_bytes));
     if (info.extensions & (kHasMpeth | kHasMpaeth)) store_be16(bth - kUdpBytes + udp::kSrcPort, headers.vp);
-    if (flow.size - flow.l3_offset == kIpv4Bytes + kUdpBytes) {
+    if (size - l3_offset == kIpv4Bytes + kUdpBytes) [[likely]] {
         const uint16_t length = big_endian(static_cast<uint16_t>(kIpv4Bytes + udp_bytes));
         store(l3 + ipv4::kLength, length);
         const uint32_t sum = uint32_t{flow.ipv4_checksum} + length;
@@ -116,25 +132,15 @@ Built build_unsealed(uint8_t* out, const FlowTemplate& flow, const Headers& head
 
     emit_bth(bth, headers.bth, pad);
     uint8_t* at = emit_extensions(bth + kBthBytes, info.extensions, headers);
-    if (headers.bth.opcode == kOpcodeCnp) at = std::fill_n(at, info.header_bytes - kBthBytes, uint8_t{0});  // reserved
     if (payload_bytes <= kSmallPayload) {
         for (const Segment& segment : payload) {
             copy(at, segment.data, segment.bytes);
             at += segment.bytes;
         }
         store(at, uint32_t{0});  // the pad, and what the ICRC overwrites
-        return {static_cast<uint16_t>(at + pad + kIcrcBytes - out), flow.l3_offset};
+        return {static_cast<uint16_t>(at + pad + kIcrcBytes - out), l3_offset};
     }
-    uint32_t crc = icrc_copy(l3, static_cast<size_t>(at - l3), at, payload.front().data, payload.front().bytes);
-    at += payload.front().bytes;
-    for (const Segment& segment : payload.subspan(1)) {
-        crc = crc32_copy(crc, at, segment.data, segment.bytes);
-        at += segment.bytes;
-    }
-    const uint8_t* const padding = at;
-    at = std::fill_n(at, pad, uint8_t{0});
-    store(at, crc32(crc, padding, pad));
-    return {static_cast<uint16_t>(at + kIcrcBytes - out), 0};
+    return {static_cast<uint16_t>(append_summed(l3, at, payload, pad) - out), 0};
 }
 
 }  // namespace rove::wire

@@ -96,7 +96,7 @@ ParseError parse_frame(std::span<const uint8_t> frame, ParsedFrame& out);
 class PayloadReader {
   public:
     explicit PayloadReader(const ParsedFrame& frame) : frame_(frame), at_(frame.payload) {}
-    void read(void* to, uint32_t bytes) {
+    [[gnu::always_inline]] void read(void* to, uint32_t bytes) {
         frame_.verified ? copy(to, at_, bytes) : read_and_sum(to, bytes);
         at_ += bytes;
     }
@@ -131,7 +131,7 @@ struct Segment {
 size_t frame_bytes(const FlowTemplate& flow, uint8_t opcode, uint32_t payload_bytes);
 
 // Writes a whole frame to `out`, which has room for frame_bytes(). Copies the payload from `payload` while computing
-// the ICRC over it. headers.bth.pad_count is ignored: it follows from the payload. Returns the bytes written.
+// the ICRC over it. headers.bth.pad_count() is ignored: it follows from the payload. Returns the bytes written.
 size_t build_frame(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload);
 
 // Payload up to which one sum over the finished packet is faster than one over the headers, continued in the copy of

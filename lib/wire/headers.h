@@ -52,17 +52,22 @@ constexpr Service service_of(uint8_t opcode) { return static_cast<Service>(opcod
 constexpr Op op_of(uint8_t opcode) { return static_cast<Op>(opcode & 0x1F); }
 
 struct Bth {
+    static constexpr uint8_t kSolicited = 0x80;
+    static constexpr uint8_t kMigReq = 0x40;            // a hardware RC peer rejects packets without it
+    static constexpr uint8_t kPad = 0x30;
+    static constexpr uint8_t kFecn = 0x80, kBecn = 0x40;
+
     uint8_t opcode = 0;
-    bool solicited = false;
-    bool mig_req = true;                                // a hardware RC peer rejects packets without it
-    uint8_t pad_count = 0;                              // 0..3 bytes after the payload
-    uint8_t version = 0;                                // TVer, 0
+    uint8_t flags = kMigReq;                            // SE 1, M 1, Pad 2, TVer 4
     uint16_t pkey = kDefaultPkey;
-    bool fecn = false;
-    bool becn = false;
-    uint32_t dest_qpn = 0;
+    uint8_t ecn = 0;                                    // kFecn | kBecn
     bool ack_req = false;
+    uint32_t dest_qpn = 0;
     uint32_t psn = 0;
+
+    bool solicited() const { return (flags & kSolicited) != 0; }
+    uint32_t pad_count() const { return flags >> 4 & 3; }   // bytes after the payload
+    uint32_t version() const { return flags & 0xF; }        // 0
 };
 
 struct Deth {
@@ -99,13 +104,21 @@ struct Aeth {
 
 // Multi-path data packets (MP-RDMA fig. 3, Eunomia 3.2.1).
 struct Mpeth {
-    bool retx;                                          // a retransmission
-    bool sync;                                          // the operation carries the synchronise flag
-    bool last;                                          // nothing is queued behind this packet
-    bool response;                                      // of the response stream
-    bool early;                                         // a WRITE that may be in memory before its turn
+    static constexpr uint8_t kRetx = 0x80;              // a retransmission
+    static constexpr uint8_t kSync = 0x40;              // the operation carries the synchronise flag
+    static constexpr uint8_t kLast = 0x20;              // nothing is queued behind this packet
+    static constexpr uint8_t kResponse = 0x10;          // of the response stream
+    static constexpr uint8_t kEarly = 0x08;             // a WRITE that may be in memory before its turn
+
+    uint8_t flags;                                      // of these
     uint32_t msn;                                       // messages before this one that take a receive request
     uint32_t ipsn;                                      // index of the packet in its message
+
+    bool retx() const { return (flags & kRetx) != 0; }
+    bool sync() const { return (flags & kSync) != 0; }
+    bool last() const { return (flags & kLast) != 0; }
+    bool response() const { return (flags & kResponse) != 0; }
+    bool early() const { return (flags & kEarly) != 0; }
 };
 
 // Multi-path acknowledgement of one data packet, and cumulatively of all before `aack_psn`.
@@ -166,12 +179,13 @@ enum Extension : uint16_t {
     kHasMpeth = 256,
     kHasMpaeth = 512,
     kHasHello = 1024,
+    kHasReserved = 2048,                                // the 16 bytes of a CNP
 };
 
 struct OpcodeInfo {
     uint16_t extensions = 0;                            // Extension bits
     bool known = false;
-    uint8_t header_bytes = 0;                           // BTH, the extended headers, and the 16 reserved bytes of a CNP
+    uint8_t header_bytes = 0;                           // BTH and the extended headers
 };
 
 // Describes all 256 opcodes; `known` is false for those that IBTA reserves or that rove does not speak (RD, XRC).

@@ -6,7 +6,6 @@ namespace rove::wire {
 namespace {
 
 constexpr uint8_t kBthBytes = 12;
-constexpr uint8_t kCnpReservedBytes = 16;
 
 constexpr uint8_t extension_bytes(uint16_t extensions) {
     uint8_t bytes = 0;
@@ -20,6 +19,7 @@ constexpr uint8_t extension_bytes(uint16_t extensions) {
     if (extensions & kHasMpeth) bytes += 8;
     if (extensions & kHasMpaeth) bytes += 12;
     if (extensions & kHasHello) bytes += 12;
+    if (extensions & kHasReserved) bytes += 16;
     return bytes;
 }
 
@@ -58,7 +58,7 @@ constexpr std::array<OpcodeInfo, 256> make_table() {
     add(Service::kRc, Op::kSendOnlyInv, kHasIeth | kHasPayload);
     add(Service::kUd, Op::kSendOnly, kHasDeth | kHasPayload);
     add(Service::kUd, Op::kSendOnlyImm, kHasDeth | kHasImmediate | kHasPayload);
-    table[kOpcodeCnp] = {.extensions = 0, .known = true, .header_bytes = kBthBytes + kCnpReservedBytes};
+    add_opcode(kOpcodeCnp, kHasReserved);
     // Multi-path: RC's, with MPETH, and RETH in every packet of a WRITE. Its acknowledgement is one of its own.
     for (uint8_t op = 0; op < 0x20; ++op) {
         const OpcodeInfo& rc = table[opcode(Service::kRc, static_cast<Op>(op))];

@@ -208,11 +208,11 @@ ParseError parse_transport(const Layers& layers, ParsedFrame& out) {
     const size_t bth_bytes = layers.udp_bytes - kUdpBytes - kIcrcBytes;  // BTH up to the ICRC
     parse_bth(bth, out.headers.bth);
     const OpcodeInfo& info = opcode_info(out.headers.bth.opcode);
-    if (out.headers.bth.version != 0) return ParseError::kBthVersion;
+    if (out.headers.bth.version() != 0) return ParseError::kBthVersion;
     if (!info.known) return ParseError::kOpcode;
     if (bth_bytes < info.header_bytes) return ParseError::kTruncated;
     const size_t padded_bytes = bth_bytes - info.header_bytes;
-    const size_t pad = out.headers.bth.pad_count;
+    const size_t pad = out.headers.bth.pad_count();
     if (padded_bytes % 4 || pad > padded_bytes) return ParseError::kPadding;
     if (!(info.extensions & kHasPayload) && padded_bytes) return ParseError::kPadding;
 
@@ -276,7 +276,7 @@ ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, Known
 }
 
 bool verify(ParsedFrame& frame) {
-    const uint8_t* const end = frame.payload + frame.payload_bytes + frame.headers.bth.pad_count;
+    const uint8_t* const end = frame.payload + frame.payload_bytes + frame.headers.bth.pad_count();
     frame.verified = icrc(frame.l3, static_cast<size_t>(end - frame.l3)) == load<uint32_t>(end);
     return frame.verified;
 }
@@ -301,7 +301,7 @@ void PayloadReader::read_and_sum(void* to, uint32_t bytes) {
 }
 
 bool PayloadReader::sum_is_right() const {
-    const size_t pad = frame_.headers.bth.pad_count;
+    const size_t pad = frame_.headers.bth.pad_count();
     const uint32_t sum = pad == 0 ? crc_ : crc32(crc_, at_, pad);
     return sum == load<uint32_t>(at_ + pad);
 }

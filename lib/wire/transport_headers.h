@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "wire/ack_entry.h"
 #include "wire/byte_order.h"
@@ -20,47 +21,37 @@ inline void parse_psn(const uint8_t* at, Bth& bth) {
     bth.psn = psn & kMask24;
 }
 inline void parse_bth(const uint8_t* at, Bth& bth) {
-    const uint8_t flags = at[1];
-    const uint32_t qpn = load_be32(at + 4);
     bth.opcode = at[0];
-    bth.solicited = flags & 0x80;
-    bth.mig_req = flags & 0x40;
-    bth.pad_count = flags >> 4 & 3;
-    bth.version = flags & 0xF;
+    bth.flags = at[1];
     bth.pkey = load_be16(at + 2);
-    bth.fecn = qpn >> 31;
-    bth.becn = qpn >> 30 & 1;
-    bth.dest_qpn = qpn & kMask24;
+    bth.ecn = at[4] & (Bth::kFecn | Bth::kBecn);
+    bth.dest_qpn = load_be32(at + 4) & kMask24;
     parse_psn(at, bth);
 }
 
-// `pad` stands for bth.pad_count.
+// `pad` stands for bth.pad_count().
 inline void emit_bth(uint8_t* at, const Bth& bth, uint32_t pad) {
-    const uint32_t flags = bth.solicited << 7 | bth.mig_req << 6 | pad << 4 | (bth.version & 0xF);
+    const uint32_t flags = (bth.flags & ~uint32_t{Bth::kPad}) | pad << 4;
     store_be32(at, uint32_t{bth.opcode} << 24 | flags << 16 | bth.pkey);
-    store_be32(at + 4, uint32_t{bth.fecn} << 31 | uint32_t{bth.becn} << 30 | (bth.dest_qpn & kMask24));
+    store_be32(at + 4, uint32_t{bth.ecn} << 24 | (bth.dest_qpn & kMask24));
     store_be32(at + 8, uint32_t{bth.ack_req} << 31 | (bth.psn & kMask24));
 }
 
 // MPETH, in bits: ReTx 1, Sync 1, Last 1, Resp 1, Early 1, reserved 3, MSN 24; reserved 8, iPSN 24.
 inline void parse_mpeth(const uint8_t* at, Mpeth& mp) {
-    const uint32_t first = load_be32(at);
-    mp = {.retx = (first >> 31 & 1) != 0,
-          .sync = (first >> 30 & 1) != 0,
-          .last = (first >> 29 & 1) != 0,
-          .response = (first >> 28 & 1) != 0,
-          .early = (first >> 27 & 1) != 0,
-          .msn = first & kMask24,
+    constexpr uint8_t kKnown = Mpeth::kRetx | Mpeth::kSync | Mpeth::kLast | Mpeth::kResponse | Mpeth::kEarly;
+    mp = {.flags = static_cast<uint8_t>(at[0] & kKnown),
+          .msn = load_be32(at) & kMask24,
           .ipsn = load_be32(at + 4) & kMask24};
 }
 inline void emit_mpeth(uint8_t* at, const Mpeth& mp) {
-    store_be32(at, uint32_t{mp.retx} << 31 | uint32_t{mp.sync} << 30 | uint32_t{mp.last} << 29 |
-                       uint32_t{mp.response} << 28 | uint32_t{mp.early} << 27 | (mp.msn & kMask24));
+    store_be32(at, uint32_t{mp.flags} << 24 | (mp.msn & kMask24));
     store_be32(at + 4, mp.ipsn & kMask24);
 }
 
 // What few packets carry: so that the others pay for one test.
-inline constexpr uint16_t kRareExtensions = kHasMpeth | kHasMpaeth | kHasHello | kHasDeth | kHasAtomicEth;
+inline constexpr uint16_t kRareExtensions =
+    kHasMpeth | kHasMpaeth | kHasHello | kHasReserved | kHasDeth | kHasAtomicEth;
 
 // Reads what stands behind BTH. Returns the byte after it. Multi-path: MPETH or MPAETH stands first.
 inline const uint8_t* parse_extensions(const uint8_t* at, uint16_t extensions, Headers& out) {
@@ -133,6 +124,9 @@ inline uint8_t* emit_extensions(uint8_t* at, uint16_t extensions, const Headers&
             store_be32(at + 4, hello.qpn & kMask24);
             store_be32(at + 8, hello.nonce);
             at += 12;
+        } else if (extensions & kHasReserved) {
+            std::memset(at, 0, 16);
+            at += 16;
         }
         if (extensions & kHasDeth) {
             store_be32(at, headers.deth.qkey);

@@ -59,9 +59,9 @@ MUTANTS = {
     "a last packet is placed early": (
         RESPONDER, "(in_progress && !is_last(op))", "in_progress"),
     "a receiver set to hold believes the sender": (
-        RESPONDER, "h.mp.early && core_.config.ordering != Ordering::kReceiverHold", "h.mp.early"),
+        RESPONDER, "h.mp.early() && core_.config.ordering != Ordering::kReceiverHold", "h.mp.early()"),
     "an early Sync packet is placed": (
-        RESPONDER, "if (h.mp.sync && !in_progress) return", "if (h.mp.sync && !in_progress && false) return"),
+        RESPONDER, "if (h.mp.sync() && !in_progress) return", "if (h.mp.sync() && !in_progress && false) return"),
     "an early SEND does not wait for its turn": (
         RESPONDER, "slot = is_send(op) || has_immediate(op) ? Slot::kTailWithCompletion : Slot::kTail;", "slot = Slot::kReceived;"),
     "a held packet that is refused is kept": (

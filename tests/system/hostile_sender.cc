@@ -139,8 +139,7 @@ class Mutator {
         // The responder's next PSN: what it was when the QP was last revived, or a little later.
         headers.bth.psn = chance(80) ? (options_.psn + below(8)) & 0xFFFFFF : static_cast<uint32_t>(below(1 << 24));
         headers.bth.pkey = chance(95) ? kDefaultPkey : static_cast<uint16_t>(random_());
-        headers.bth.version = 0;
-        headers.bth.solicited = chance(50);
+        headers.bth.flags = Bth::kMigReq | (chance(50) ? Bth::kSolicited : 0);
         headers.bth.ack_req = chance(50);
         uint32_t bytes = 0;
         if (opcode_info(headers.bth.opcode).extensions & kHasPayload)

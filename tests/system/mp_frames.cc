@@ -43,7 +43,7 @@ Headers headers(uint8_t opcode) {
     h.bth.psn = 1000u + opcode;
     h.reth = {.va = 0x1122334455667788, .rkey = 0xABCD, .length = 64};
     h.aeth = {.syndrome = kSyndromeAck, .msn = 77};
-    h.mp = {.retx = true, .sync = false, .last = true, .response = false, .early = true, .msn = 5, .ipsn = 9};
+    h.mp = {.flags = Mpeth::kRetx | Mpeth::kLast | Mpeth::kEarly, .msn = 5, .ipsn = 9};
     h.mp_ack = {.entry = {.kind = MpAck::kSack, .ece = true, .retx = false, .response = true, .psn = 500, .vp = 0xC001},
                 .syndrome = kSyndromeNakRemoteAccess,
                 .aack_psn = 499,

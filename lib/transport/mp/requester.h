@@ -70,12 +70,12 @@ class MpRequesterLogic {
     uint32_t response_packets(const SendWqe& wqe) const {
         return wqe.is_atomic() || wqe.length == 0 ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
     }
-    bool next_is_ready(uint32_t end);
-    bool must_wait(const SendWqe& wqe);
+    [[gnu::always_inline]] inline bool next_is_ready(uint32_t end);
+    [[gnu::always_inline]] inline bool must_wait(const SendWqe& wqe);
     void probe();
     void execute_local(SendWqe& wqe);
-    void begin(SendWqe& wqe);
-    bool emit(SendWqe& wqe, const Departure& departure);
+    [[gnu::always_inline]] inline void begin(SendWqe& wqe);
+    [[gnu::always_inline]] inline bool emit(SendWqe& wqe, const Departure& departure);
     SendWqe* find(Psn psn);
     SendWqe* find_reader(Psn psn);
     void restart_timer();
@@ -116,8 +116,10 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
         paths_.sent(mp_.requests, departure, core_.now_ns);
         core_.count_sent(departure.again);
         if (fresh) {
-            core_.counters[Counter::kDelayedPackets] += mp_.delayed;
-            mp_.delayed = false;
+            if (mp_.delayed) [[unlikely]] {
+                ++core_.counters[Counter::kDelayedPackets];
+                mp_.delayed = false;
+            }
             if (++r_.next_packet == wqe->packets) {
                 ++r_.next_wqe;
                 r_.next_packet = 0;
@@ -245,17 +247,16 @@ bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure) {
         h.immediate = h.invalidate_rkey = wqe.immediate;
     }
     h.bth.opcode = wire::opcode(wire::Service::kMp, op);
-    h.bth.solicited = last && (wqe.send_flags & IBV_SEND_SOLICITED) != 0;
+    if (last) h.bth.flags |= solicited_flag(wqe);
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.psn = departure.psn.value();
-    h.mp = {.retx = departure.again,
-            .sync = (wqe.send_flags & ROVE_SEND_SYNC) != 0,
-            .last = last && &wqe == &qp_.sq.at(qp_.sq.available_until() - 1),
-            .response = false,
-            .early = core_.config.ordering != Ordering::kReceiverHold,
-            .msn = wqe.awaits_response() ? 0 : wqe.msn,
-            .ipsn = packet};
+    uint8_t flags = 0;
+    if (departure.again) flags |= wire::Mpeth::kRetx;
+    if ((wqe.send_flags & ROVE_SEND_SYNC) != 0) flags |= wire::Mpeth::kSync;
+    if (last && &wqe == &qp_.sq.at(qp_.sq.available_until() - 1)) flags |= wire::Mpeth::kLast;
+    if (core_.config.ordering != Ordering::kReceiverHold) flags |= wire::Mpeth::kEarly;
+    h.mp = {.flags = flags, .msn = wqe.awaits_response() ? 0 : wqe.msn, .ipsn = packet};
     h.vp = departure.vp;
     core_.send(qp_.path, h, {segments, static_cast<size_t>(count)}, bytes);
     return true;
@@ -286,19 +287,20 @@ SendWqe* MpRequesterLogic<S>::find_reader(Psn psn) {
 
 template <class S>
 void MpRequesterLogic<S>::progress() {
-    bool moved = false;
-    while (any_begun() && qp_.sq.consumed() != r_.next_wqe) {
-        SendWqe& wqe = oldest();
+    uint32_t at = qp_.sq.consumed();
+    while (at != r_.begun_wqe && at != r_.next_wqe) {
+        SendWqe& wqe = qp_.sq.at(at);
         if (Psn(wqe.first_psn) + wqe.packets > mp_.requests.una) break;
         if (wqe.awaits_response()) {
             if (Psn(wqe.first_response()) + response_packets(wqe) > mp_.responses_in.expected) break;
             ++mp_.read_head;
         }
-        core_.complete_send(qp_, qp_.sq.consumed(), IBV_WC_SUCCESS);
-        moved = true;
+        if (wqe.is_signaled()) core_.complete_send(qp_, at, IBV_WC_SUCCESS);
+        ++at;
     }
-    if (!moved) return;
-    if (r_.failed && qp_.sq.consumed() == r_.next_wqe) {
+    if (at == qp_.sq.consumed()) return;
+    qp_.sq.consume_to(at);
+    if (r_.failed && at == r_.next_wqe) {
         fail(r_.failure);
         return;
     }
@@ -405,11 +407,11 @@ bool MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame, wire:
     heard();
     if (arrival == Arrival::kOutOfOrder) {
         core_.multipath->count_early(psn - stream.expected, mp_.responses_in_degree);
-        reorder.track(stream, psn, Slot::kReceived, frame.headers.mp.last);
+        reorder.track(stream, psn, Slot::kReceived, frame.headers.mp.last());
         return true;
     }
     ++core_.multipath->counters.degrees[0];
-    reorder.advance(stream, frame.headers.mp.last, [](Psn, Slot) { return true; });
+    reorder.advance(stream, frame.headers.mp.last(), [](Psn, Slot) { return true; });
     progress();
     return true;
 }

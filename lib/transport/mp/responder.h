@@ -32,7 +32,7 @@ class MpResponderLogic {
     // Whether a packet from the middle of a WRITE is the next, and lies behind the one before it.
     bool expects_middle(const wire::ParsedFrame& frame) const;
     // False: the frame was not verified, and is damaged.
-    bool receive_request(const wire::ParsedFrame& frame, wire::Op op);
+    [[gnu::always_inline]] inline bool receive_request(const wire::ParsedFrame& frame, wire::Op op);
     // Answers.
     uint32_t transmit(uint32_t budget);
     // All before responses.una has arrived.
@@ -73,9 +73,9 @@ class MpResponderLogic {
     void take_early(const wire::ParsedFrame& frame, wire::Op op);
     Early judge_early(const wire::Headers& headers, wire::Op op) const;
     bool release_held(Psn psn);
-    Result execute(const wire::ParsedFrame& frame, wire::Op op);
+    [[gnu::always_inline]] inline Result execute(const wire::ParsedFrame& frame, wire::Op op);
     Result place_send(const wire::ParsedFrame& frame, wire::Op op);
-    Result place_write(const wire::ParsedFrame& frame, wire::Op op);
+    [[gnu::always_inline]] inline Result place_write(const wire::ParsedFrame& frame, wire::Op op);
     Result execute_read(const wire::Headers& headers);
     Result execute_atomic(const wire::Headers& headers, wire::Op op);
     void finish_message(const wire::Headers& headers, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes) {
@@ -139,11 +139,11 @@ bool MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
         s_.received_ns = core_.now_ns;
     }
     if (result == Result::kBadInvalidate) {
-        shared_.reorder.advance(stream, h.mp.last, [](Psn, Slot) { return false; });
+        shared_.reorder.advance(stream, h.mp.last(), [](Psn, Slot) { return false; });
         core_.fail_receive(qp_, IBV_WC_REM_INV_REQ_ERR);
         return true;
     }
-    shared_.reorder.advance(stream, h.mp.last, [&](Psn tail, Slot) { return release_held(tail); });
+    shared_.reorder.advance(stream, h.mp.last(), [&](Psn tail, Slot) { return release_held(tail); });
     if (stream.expected != psn + 1) s_.message = Responder::Message::kNone;  // its next packet is here already
     return true;
 }
@@ -152,8 +152,8 @@ bool MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
 template <class S>
 auto MpResponderLogic<S>::judge_early(const wire::Headers& h, wire::Op op) const -> Early {
     const bool in_progress = Psn(h.bth.psn - h.mp.ipsn) <= mp_.requests_in.expected;
-    const bool unordered = h.mp.early && core_.config.ordering != Ordering::kReceiverHold;
-    if (h.mp.sync && !in_progress) return unordered ? Early::kDrop : Early::kHold;  // MP-12
+    const bool unordered = h.mp.early() && core_.config.ordering != Ordering::kReceiverHold;
+    if (h.mp.sync() && !in_progress) return unordered ? Early::kDrop : Early::kHold;  // MP-12
     if (is_response_request(op) || has_immediate(op)) return Early::kHold;
     if (is_send(op)) {
         const bool known = in_progress && h.mp.msn == mp_.msn_in && s_.has_receive;
@@ -193,7 +193,7 @@ void MpResponderLogic<S>::take_early(const wire::ParsedFrame& frame, wire::Op op
     }
     if (taken) {
         shared_.count_early(Psn(h.bth.psn) - mp_.requests_in.expected, mp_.requests_in_degree);
-        shared_.reorder.track(mp_.requests_in, Psn(h.bth.psn), slot, h.mp.last);
+        shared_.reorder.track(mp_.requests_in, Psn(h.bth.psn), slot, h.mp.last());
     } else {
         ++core_.counters[what == Early::kDrop ? Counter::kDropEarlySync : Counter::kDropSequence];
     }
@@ -409,12 +409,10 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
         h.bth.dest_qpn = qp_.remote_qpn;
         h.bth.psn = departure.psn.value();
         h.aeth = {wire::kSyndromeAck, 0};
-        h.mp = {.retx = departure.again,
-                .sync = false,
-                .last = departure.psn + 1 == mp_.response_end,
-                .response = true,
-                .msn = 0,
-                .ipsn = packet};
+        uint8_t flags = wire::Mpeth::kResponse;
+        if (departure.again) flags |= wire::Mpeth::kRetx;
+        if (departure.psn + 1 == mp_.response_end) flags |= wire::Mpeth::kLast;
+        h.mp = {.flags = flags, .msn = 0, .ipsn = packet};
         h.vp = departure.vp;
         core_.send(qp_.path, h, {&segment, bytes != 0 ? 1u : 0u}, bytes);
         core_.count_sent(departure.again);
@@ -433,7 +431,7 @@ void MpResponderLogic<S>::owe(const wire::Headers& h, bool ce, wire::MpAck kind,
         --mp_.owed_count;
     }
     mp_.owed[mp_.owed_count++] = {
-        {.kind = kind, .ece = ce, .retx = h.mp.retx, .response = h.mp.response, .psn = h.bth.psn, .vp = h.vp},
+        {.kind = kind, .ece = ce, .retx = h.mp.retx(), .response = h.mp.response(), .psn = h.bth.psn, .vp = h.vp},
         syndrome};
     s_.ack_not_before = 0;
     core_.activate(qp_);

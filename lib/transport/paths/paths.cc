@@ -122,7 +122,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         const bool recorded = entry.retx == packet.retransmitted && entry.vp == packet.vp;
         const uint32_t age = ticks(now_ns) - packet.sent;
         if (recorded && !packet.retransmitted && !packet.acked)
-            measure(stream, age);
+            measure(stream.srtt_ns, age);
         if (nack) [[unlikely]] {
             refuse(stream, entry, recorded, uint64_t{age} << 6);
         } else if (packet.acked) [[unlikely]] {

@@ -117,9 +117,9 @@ class Paths {
     uint64_t draw();
     void restart(SendStream& stream);
     // Of a packet that was sent once: how long ago, in ticks, when its ACK comes.
-    static void measure(SendStream& stream, uint32_t age) {
+    static void measure(uint64_t& srtt_ns, uint32_t age) {
         const uint64_t age_ns = uint64_t{age} << 6;
-        stream.srtt_ns = stream.srtt_ns == 0 ? std::max<uint64_t>(age_ns, 64) : (7 * stream.srtt_ns + age_ns) / 8;
+        srtt_ns = srtt_ns == 0 ? std::max<uint64_t>(age_ns, 64) : (7 * srtt_ns + age_ns) / 8;
     }
     static void arrived(SendStream& stream, const PacketRecord& packet) {
         if (static_cast<int32_t>(packet.sent - stream.latest_sent) > 0 || stream.latest_sent == 0)

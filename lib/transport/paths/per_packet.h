@@ -106,6 +106,7 @@ inline uint32_t Paths::acknowledge_next(SendStream& stream, const uint8_t* entri
     const uint32_t most = std::min(count, static_cast<uint32_t>(stream.nxt - stream.oldest)), now = ticks(now_ns);
     const PacketRecord* packet = nullptr;
     uint32_t taken = 0;
+    uint64_t srtt_ns = stream.srtt_ns;
     for (; taken != most; ++taken) {
         const uint8_t* const at = entries + taken * wire::kMpAckEntryBytes;
         const Psn psn = stream.oldest + taken;
@@ -115,12 +116,13 @@ inline uint32_t Paths::acknowledge_next(SendStream& stream, const uint8_t* entri
         PacketRecord& next = record(stream, psn);
         if (wire::load_be32(at) != wire::ack_entry_word(expected) || next.vp != vp || next.retransmitted) break;
         next.acked = true;
-        measure(stream, now - next.sent);
+        measure(srtt_ns, now - next.sent);
         add_clock(stream, vp);
         packet = &next;
     }
     if (taken == 0) return 0;
     counters_.acknowledged += taken;
+    stream.srtt_ns = srtt_ns;
     stream.heard_ns = now_ns;
     stream.oldest = stream.ooh = stream.oldest + taken;
     stream.inflate += taken;  // MP-2

@@ -37,7 +37,7 @@ TEST_F(Congestion, marks_are_answered_at_most_once_per_interval) {
         if (p.is_cnp()) {
             times.push_back(p.time);
             EXPECT_EQ(p.from, 1u);
-            EXPECT_TRUE(p.headers.bth.becn);
+            EXPECT_EQ(p.headers.bth.ecn, wire::Bth::kBecn);
             EXPECT_EQ(p.headers.bth.dest_qpn, qa->qpn);
         }
     }

@@ -120,11 +120,11 @@ class Target {
         const transport::Psn out = (response ? mp.responses : mp.requests).una;
         h.bth.opcode = wire::opcode(wire::Service::kMp, op);
         h.bth.psn = (in + (random_.chance(0.5) ? 0 : near)).value();
-        h.mp = {.retx = random_.chance(0.5),
-                .sync = random_.chance(0.1),
-                .last = random_.chance(0.5),
-                .response = response != 0,
-                .early = random_.chance(0.5),
+        using wire::Mpeth;
+        const auto maybe = [&](uint8_t flag, double p) { return random_.chance(p) ? flag : uint8_t{0}; };
+        h.mp = {.flags = static_cast<uint8_t>(maybe(Mpeth::kRetx, 0.5) | maybe(Mpeth::kSync, 0.1) |
+                                              maybe(Mpeth::kLast, 0.5) | maybe(Mpeth::kEarly, 0.5) |
+                                              (response != 0 ? Mpeth::kResponse : 0)),
                 .msn = random_.chance(0.7) ? mp.msn_in : near,
                 .ipsn = random_.chance(0.7) ? uint32_t{op == wire::Op::kWriteMiddle} : near << random_.below(19)};
         h.reth.length = random_.pick(4u, 256u, 1000u, 1024u, 4096u);

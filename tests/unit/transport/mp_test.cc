@@ -240,7 +240,7 @@ TEST_F(Optimistic, MP12_ASynchroniseOperationLeavesLaterAndAllItsPacketsSayWhatI
     ASSERT_TRUE(run());
     std::vector<std::pair<uint64_t, bool>> packets;
     for (const Observed& p : net.trace) {
-        if (p.from == a.index()) packets.emplace_back(p.time - net.trace[0].time, p.headers.mp.sync);
+        if (p.from == a.index()) packets.emplace_back(p.time - net.trace[0].time, p.headers.mp.sync());
     }
     const std::pair<uint64_t, bool> before{0, false}, after{delay, true};
     EXPECT_EQ(packets, (std::vector{before, before, before, before, after, after}));
@@ -356,7 +356,7 @@ TEST_F(Multipath, AtomicsExecuteOnceAndInOrderWhateverIsLost) {
 }
 
 TEST_F(Multipath, ReadDataIsSprayedReorderedAndRecoveredLikeWrites) {
-    lose(2, [](const Observed& p) { return p.headers.mp.response && p.op() == Op::kReadResponseMiddle; });
+    lose(2, [](const Observed& p) { return p.headers.mp.response() && p.op() == Op::kReadResponseMiddle; });
     post(read(1, 0, 16 * 1024, 32 * 1024));
     ASSERT_TRUE(run());
     expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_READ);
@@ -409,7 +409,7 @@ TEST_F(Multipath, APeerThatIsGoneIsGivenUp) {
 // MP-11: a requester that has gone says nothing; one that is still there asks for something else.
 TEST_F(Multipath, ResponsesWithoutAnswerAreSentForALimitedTimeAndAgainWithTheNextRequest) {
     qa->timeout = 0;  // waits for ever
-    net.filter = [&](const Observed& p) { return p.headers.mp.response ? Verdict::kDrop : Verdict::kPass; };
+    net.filter = [&](const Observed& p) { return p.headers.mp.response() ? Verdict::kDrop : Verdict::kPass; };
     post(read(1, 0, 4096, 0));
     ASSERT_TRUE(run());  // comes to rest
     EXPECT_GT(packets(b, Op::kReadResponseFirst), 100u);
@@ -434,7 +434,7 @@ struct UsualRto : Multipath {
 TEST_F(UsualRto, MP11_AReadOutlastsAnOutageThatItsTimeoutsAllow) {
     qa->timeout = 20;  // 4.3 s, and seven retries
     qa->retry_cnt = 7;
-    net.filter = [&](const Observed& p) { return p.headers.mp.response ? Verdict::kDrop : Verdict::kPass; };
+    net.filter = [&](const Observed& p) { return p.headers.mp.response() ? Verdict::kDrop : Verdict::kPass; };
     post(read(1, 0, 4096, 0));
     net.pump();
     settle();
@@ -480,7 +480,7 @@ TEST_F(Multipath, DamageToAPacketInTheMiddleIsNotAnError) {
 TEST_F(Multipath, AnAnswerThatIsLateIsNotAPeerThatIsGone) {
     qa->timeout = 12;  // 17 ms
     qa->retry_cnt = 1;
-    net.filter = [&](const Observed& p) { return p.headers.mp.response ? Verdict::kDrop : Verdict::kPass; };
+    net.filter = [&](const Observed& p) { return p.headers.mp.response() ? Verdict::kDrop : Verdict::kPass; };
     post(read(1, 0, 2048, 0));
     net.pump();
     net.run_for(300 * kMillisecond);
@@ -491,7 +491,7 @@ TEST_F(Multipath, AnAnswerThatIsLateIsNotAPeerThatIsGone) {
     expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_READ);
     // Now it acknowledges, and is gone.
     net.filter = [&](const Observed& p) {
-        const bool gone = p.from == b.index() && (p.headers.mp.response || packets(b, Op::kAck) > acks_before_ + 1);
+        const bool gone = p.from == b.index() && (p.headers.mp.response() || packets(b, Op::kAck) > acks_before_ + 1);
         return gone ? Verdict::kDrop : Verdict::kPass;
     };
     acks_before_ = packets(b, Op::kAck);

@@ -41,8 +41,8 @@ inline Flow flow(bool v6, bool vlan) {
 // Every field distinct, so that a swap shows.
 inline Headers headers(uint8_t opcode) {
     Headers made;
-    made.bth = {.opcode = opcode, .solicited = true, .mig_req = true, .pkey = 0x8001, .becn = true,
-                .dest_qpn = 0x123456, .ack_req = true, .psn = 0xFEDCBA};
+    made.bth = {.opcode = opcode, .flags = Bth::kSolicited | Bth::kMigReq, .pkey = 0x8001, .ecn = Bth::kBecn,
+                .ack_req = true, .dest_qpn = 0x123456, .psn = 0xFEDCBA};
     made.deth = {.qkey = 0x11223344, .src_qpn = 0x556677};
     made.reth = {.va = 0x0102030405060708, .rkey = 0x11121314, .length = 0x21222324};
     made.atomic = {.va = 0x3132333435363738, .rkey = 0x41424344, .swap_or_add = 0x5152535455565758,
@@ -51,7 +51,7 @@ inline Headers headers(uint8_t opcode) {
     made.atomic_original = 0x8182838485868788;
     made.immediate = 0x91929394;
     made.invalidate_rkey = 0xA1A2A3A4;
-    made.mp = {.retx = true, .sync = true, .last = true, .response = false, .early = true, .msn = 0xB1B2B3, .ipsn = 0xC1C2C3};
+    made.mp = {.flags = Mpeth::kRetx | Mpeth::kSync | Mpeth::kLast | Mpeth::kEarly, .msn = 0xB1B2B3, .ipsn = 0xC1C2C3};
     made.mp_ack = {.entry = {.kind = MpAck::kNack, .ece = true, .retx = false, .response = true, .psn = 0xD1D2D3,
                              .vp = 0xD4D5},
                    .syndrome = kSyndromeNakRemoteOperation, .aack_psn = 0xE1E2E3, .more = 0xE4};
