@@ -41,39 +41,6 @@ int CompletionQueue::resize(uint32_t entries) {
     return 0;
 }
 
-// The next entry to write. False: there is none.
-bool CompletionQueue::take_tail(uint32_t& tail) {
-    tail = tail_.load(std::memory_order_relaxed);
-    do {
-        // The acquire pairs with poll()'s release of head_: the entry was read before it is written again.
-        // Signed: another worker and the poller may have moved both past our `tail`; the exchange then fails.
-        if (static_cast<int32_t>(tail - head_.load(std::memory_order_acquire)) > static_cast<int32_t>(mask_)) return false;
-        if (use_.one_producer) {
-            tail_.store(tail + 1, std::memory_order_relaxed);
-            return true;
-        }
-    } while (!tail_.compare_exchange_weak(tail, tail + 1, std::memory_order_relaxed));
-    return true;
-}
-
-bool CompletionQueue::push(const ibv_wc& wc, bool solicited, bool* notify) {
-    uint32_t tail;
-    if (!take_tail(tail)) return false;
-    Entry& entry = ring_[tail & mask_];
-    entry.wc = wc;
-    if (use_.never_armed) {
-        entry.sequence.store(tail + 1, std::memory_order_release);
-        return true;
-    }
-    // Sequentially consistent against arm(): either this sees the arming, or the poll that follows the arming sees the entry.
-    entry.sequence.exchange(tail + 1, std::memory_order_seq_cst);
-    const auto armed = static_cast<Arm>(armed_.load(std::memory_order_seq_cst));
-    if (armed == Arm::kNone || (armed == Arm::kSolicited && !solicited && wc.status == IBV_WC_SUCCESS)) return true;
-    // One event per arming, whichever worker gets here first.
-    *notify = armed_.exchange(static_cast<uint8_t>(Arm::kNone), std::memory_order_acq_rel) != 0;
-    return true;
-}
-
 int CompletionQueue::poll(ibv_wc* out, int count) {
     uint32_t head = head_.load(std::memory_order_relaxed);
     int taken = 0;

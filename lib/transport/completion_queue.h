@@ -26,7 +26,8 @@ class CompletionQueue {
     // Keeps what is queued. Returns 0, EINVAL if `entries` is fewer than that, or ENOMEM. Only while no worker runs.
     int resize(uint32_t entries);
 
-    // Worker. Returns false when the ring is full: the completion is lost and the CQ is overrun (an async error).
+    // Worker. Inline: a completion is then written where it stays, and not first elsewhere, field by field, from where
+    // a copy would wait for all of them. Returns false when the ring is full: the completion is lost and the CQ is overrun (an async error).
     // `*notify` becomes true when the CQ was armed for this completion: the caller then owes an event to its channel.
     bool push(const ibv_wc& wc, bool solicited, bool* notify);
 
@@ -56,5 +57,38 @@ class CompletionQueue {
     alignas(64) std::atomic<uint32_t> head_{0};         // next entry to read
     alignas(64) std::atomic<uint8_t> armed_{0};
 };
+
+// The next entry to write. False: there is none.
+inline bool CompletionQueue::take_tail(uint32_t& tail) {
+    tail = tail_.load(std::memory_order_relaxed);
+    do {
+        // The acquire pairs with poll()'s release of head_: the entry was read before it is written again.
+        // Signed: another worker and the poller may have moved both past our `tail`; the exchange then fails.
+        if (static_cast<int32_t>(tail - head_.load(std::memory_order_acquire)) > static_cast<int32_t>(mask_)) return false;
+        if (use_.one_producer) {
+            tail_.store(tail + 1, std::memory_order_relaxed);
+            return true;
+        }
+    } while (!tail_.compare_exchange_weak(tail, tail + 1, std::memory_order_relaxed));
+    return true;
+}
+
+inline bool CompletionQueue::push(const ibv_wc& wc, bool solicited, bool* notify) {
+    uint32_t tail;
+    if (!take_tail(tail)) return false;
+    Entry& entry = ring_[tail & mask_];
+    entry.wc = wc;
+    if (use_.never_armed) {
+        entry.sequence.store(tail + 1, std::memory_order_release);
+        return true;
+    }
+    // Sequentially consistent against arm(): either this sees the arming, or the poll that follows the arming sees the entry.
+    entry.sequence.exchange(tail + 1, std::memory_order_seq_cst);
+    const auto armed = static_cast<Arm>(armed_.load(std::memory_order_seq_cst));
+    if (armed == Arm::kNone || (armed == Arm::kSolicited && !solicited && wc.status == IBV_WC_SUCCESS)) return true;
+    // One event per arming, whichever worker gets here first.
+    *notify = armed_.exchange(static_cast<uint8_t>(Arm::kNone), std::memory_order_acq_rel) != 0;
+    return true;
+}
 
 }  // namespace rove::transport

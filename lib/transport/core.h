@@ -114,7 +114,7 @@ struct Core {
         active[qp.priority].push(qp);
     }
 
-    void complete(CompletionQueue* cq, const ibv_wc& wc, bool solicited) {
+    [[gnu::always_inline]] void complete(CompletionQueue* cq, const ibv_wc& wc, bool solicited) {
         bool notify = false;
         if (!cq->push(wc, solicited, &notify)) {
             ++counters[Counter::kCqOverruns];
@@ -152,7 +152,7 @@ struct Core {
     }
 
     // Completes the receive that the message in progress holds.
-    void complete_receive(QueuePair& qp, ibv_wc& wc, bool solicited) {
+    [[gnu::always_inline]] void complete_receive(QueuePair& qp, ibv_wc& wc, bool solicited) {
         wc.wr_id = qp.responder.receive.wr_id;
         wc.qp_num = qp.qpn;
         qp.responder.has_receive = false;
@@ -238,7 +238,7 @@ struct Core {
 
     // Reads `bytes` from `source` (a wire::PayloadReader, or the like) to offset `offset` of a scatter list.
     template <class Source>
-    ibv_wc_status scatter(const ibv_sge* sges, uint32_t count, uint32_t offset, Source& source, uint32_t bytes,
+    [[gnu::always_inline]] ibv_wc_status scatter(const ibv_sge* sges, uint32_t count, uint32_t offset, Source& source, uint32_t bytes,
                           const void* pd) {
         if (count == 1 && uint64_t{offset} + bytes <= sges->length) [[likely]] {
             uint8_t* target = memory.translate(sges->lkey, sges->addr + offset, bytes, IBV_ACCESS_LOCAL_WRITE, pd);
@@ -246,6 +246,12 @@ struct Core {
             source.read(target, bytes);
             return IBV_WC_SUCCESS;
         }
+        return scatter_many(sges, count, offset, source, bytes, pd);
+    }
+
+    template <class Source>
+    [[gnu::noinline]] ibv_wc_status scatter_many(const ibv_sge* sges, uint32_t count, uint32_t offset, Source& source,
+                                                 uint32_t bytes, const void* pd) {
         for (uint32_t i = 0; i < count && bytes != 0; ++i) {
             if (offset >= sges[i].length) {
                 offset -= sges[i].length;

@@ -141,12 +141,12 @@ bool Engine<S>::receive_connected(const wire::ParsedFrame& frame, QueuePair& qp)
             } else if (!requester.receive_read_response(frame)) {
                 return false;
             }
-            core_.activate(qp);
+            if (requester.has_work()) core_.activate(qp);
             return true;
         }
         default:
             if (!responder.receive_rc(frame)) return false;
-            if (responder.owes()) core_.activate(qp);
+            if (responder.can_send()) core_.activate(qp);
             return true;
     }
 }

@@ -51,8 +51,8 @@ class MemoryTable {
 
     // The host address of [iova, iova + length), or null if key, bounds, protection domain or rights (all of `access`) fail.
     // A zero-length access is not checked (IBTA 9.7.4.1.5) and gives a non-null pointer that nobody may follow.
-    uint8_t* translate(uint32_t key, uint64_t iova, uint64_t length, int access, const void* pd,
-                       const QueuePair* qp = nullptr) const {
+    [[gnu::always_inline]] uint8_t* translate(uint32_t key, uint64_t iova, uint64_t length, int access, const void* pd,
+                                              const QueuePair* qp = nullptr) const {
         static uint8_t nothing;
         if (length == 0) return &nothing;
         const Region* region = find(key);

@@ -32,6 +32,8 @@ class RequesterLogic {
     bool can_send() const {
         return qp_.state == IBV_QPS_RTS && r_.next_wqe != limit() && r_.rnr_until <= core_.now_ns && window_open();
     }
+    // Whether there is anything to send: not that it may be sent now.
+    bool has_work() const { return r_.next_wqe != limit() || r_.failed; }
     void receive_ack(const wire::Headers& headers);
     // As ResponderLogic's: whether the frame is the next in the middle of the oldest READ's data, and its reception.
     bool expects_middle(const wire::ParsedFrame& frame);
@@ -152,6 +154,7 @@ void RequesterLogic<S>::restart_timers() {
     r_.heard_ns = core_.now_ns;
     if (!outstanding()) {
         r_.ack_deadline = r_.probe_deadline = kNever;
+        if (r_.rnr_until == 0 && !qp_.responder.owes()) core_.deadlines.remove(qp_);
         return;
     }
     const uint64_t timeout = timeout_ns();

@@ -34,7 +34,8 @@ class ResponderLogic {
     [[gnu::always_inline]] inline bool receive_rc(const wire::ParsedFrame& frame);
     void receive_uc(const wire::ParsedFrame& frame);
     bool has_jobs() const { return s_.job_head != s_.job_tail; }
-    bool owes() const { return has_jobs() || s_.ack_due; }
+    // Whether there is an answer that need not wait.
+    bool can_send() const { return has_jobs() || (s_.ack_due && s_.ack_not_before <= core_.now_ns); }
     uint32_t transmit(uint32_t budget);
     // The QP goes: an ACK that waits goes before it.
     void settle() {
@@ -117,7 +118,10 @@ bool ResponderLogic<S>::receive_rc(const wire::ParsedFrame& frame) {
             const bool wait = s_.ping_pong && !s_.ack_due;
             s_.ping_pong = wait;
             owe_ack(psn, wire::kSyndromeAck);
-            if (wait) s_.ack_not_before = core_.now_ns + kAckWaitNs;
+            if (wait) {
+                s_.ack_not_before = core_.now_ns + kAckWaitNs;
+                core_.deadlines.schedule(qp_, s_.ack_not_before);
+            }
         }
         if (is_last(op)) s_.received_ns = core_.now_ns;
     }
