@@ -30,7 +30,7 @@ MUTANTS = {
         REQUESTER, "const uint32_t offset = packet * qp_.mtu;",
         "const uint32_t offset = (packet - (packet != 0 && departure.again)) * qp_.mtu;"),
     "a retransmission has lost its Last bit": (
-        REQUESTER, ".last = last && ", ".last = !departure.again && last && "),
+        REQUESTER, "if (last && &wqe ==", "if (last && !departure.again && &wqe =="),
     "a request completes one packet early": (
         REQUESTER, "> mp_.requests.una) break;", "> mp_.requests.una + 1) break;"),
     "a READ completes one packet early": (

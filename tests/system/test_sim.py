@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-sim: what it lists, refuses and writes. Its figures take a minute and are no tests."""
+"""rove-sim: what it lists, refuses and writes. Its figures take a minute and are no tests; nor are planted bugs, but that
+they can be planted is one."""
 import json
 import pathlib
+import runpy
 import subprocess
 import tempfile
 import xml.etree.ElementTree
 
-from harness import BUILD, check, once
+from harness import BUILD, ROOT, check, once
 
 QUICK = "eu-memory"
 KEYS = {"figure", "metric", "unit", "paper", "ours", "bar", "holds"}
@@ -50,6 +52,11 @@ def writes(figure):
         check(len(list(xml.etree.ElementTree.fromstring(texts[3]))) > 10, "an empty figure")
 
 
+def mutants_have_their_place():
+    for name, (file, before, _) in runpy.run_path(str(ROOT / "tests" / "sim" / "mutants.py"))["MUTANTS"].items():
+        check((ROOT / file).read_text().count(before) == 1, f"{name}: its place is not in {file}")
+
+
 once("sim/list", lists, quick=True)
 once("sim/refused/no-figure", refuses, "which FIGURE")
 once("sim/refused/unknown-figure", refuses, "no figure 'mp-fig99'", "mp-fig99")
@@ -57,3 +64,4 @@ once("sim/refused/unknown-option", refuses, "--fast", QUICK, "--fast")
 once("sim/refused/seed", refuses, "--seed", QUICK, "--seed", "one")
 once("sim/writes", writes, QUICK, quick=True)
 once("sim/unwritable", lambda: check(sim(QUICK, "--json", "/nowhere/x").returncode == 1, "status"))
+once("sim/mutants", mutants_have_their_place)
