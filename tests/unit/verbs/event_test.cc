@@ -116,6 +116,33 @@ TEST_F(EventTest, SharedReceiveQueueLimit) {
     EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
+TEST_F(EventTest, FirstPacketBeforeReadyToSend) {
+    ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
+    ibv_qp* c = ibv_create_qp(pd_, &init);
+    ibv_qp* d = ibv_create_qp(pd_, &init);
+    connect(c, d->qp_num);
+    ibv_qp_attr attr = attr_for(IBV_QPS_INIT, c->qp_num);
+    ASSERT_EQ(ibv_modify_qp(d, &attr, kInitMask), 0);
+    attr = attr_for(IBV_QPS_RTR, c->qp_num);
+    ASSERT_EQ(ibv_modify_qp(d, &attr, kRtrMask), 0);
+    for (int i = 0; i < 2; ++i) {
+        ibv_send_wr wr{}, *bad;
+        wr.opcode = IBV_WR_RDMA_WRITE;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        ASSERT_EQ(ibv_post_send(c, &wr, &bad), 0);
+        EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
+    }
+    ASSERT_TRUE(is_readable(context_->async_fd, 1000));
+    ibv_async_event event;
+    ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+    EXPECT_EQ(event.event_type, IBV_EVENT_COMM_EST);
+    EXPECT_EQ(event.element.qp, d);
+    ibv_ack_async_event(&event);
+    EXPECT_FALSE(is_readable(context_->async_fd, 0)) << "once";
+    EXPECT_EQ(ibv_destroy_qp(c), 0);
+    EXPECT_EQ(ibv_destroy_qp(d), 0);
+}
+
 TEST_F(EventTest, ExtendedPolling) {
     ibv_cq_init_attr_ex attr{.cqe = 16, .wc_flags = IBV_WC_STANDARD_FLAGS};
     ibv_cq_ex* cq = ibv_create_cq_ex(context_, &attr);
