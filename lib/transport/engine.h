@@ -104,7 +104,7 @@ class Engine {
 
   private:
     static bool comes_from_peer(const wire::ParsedFrame& frame, const QueuePair& qp, uint16_t port);
-    bool expects_middle(const wire::ParsedFrame& frame, QueuePair& qp);
+    [[gnu::always_inline]] inline bool expects_middle(const wire::ParsedFrame& frame, QueuePair& qp);
     void receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port);
     void receive_multicast(const wire::ParsedFrame& frame, uint16_t port);
     bool receive_departed(const wire::ParsedFrame& frame, uint16_t port);

@@ -36,8 +36,8 @@ class RequesterLogic {
     bool has_work() const { return r_.next_wqe != limit() || r_.failed; }
     void receive_ack(const wire::Headers& headers);
     // As ResponderLogic's: whether the frame is the next in the middle of the oldest READ's data, and its reception.
-    bool expects_middle(const wire::ParsedFrame& frame);
-    bool receive_read_response(const wire::ParsedFrame& frame);
+    [[gnu::always_inline]] inline bool expects_middle(const wire::ParsedFrame& frame);
+    [[gnu::always_inline]] inline bool receive_read_response(const wire::ParsedFrame& frame);
     void receive_atomic_response(const wire::Headers& headers);
     void expire();
     void enter_drain();
@@ -84,7 +84,11 @@ class RequesterLogic {
     void fail(ibv_wc_status status);
     void fail_if_oldest();
     void probe();
-    SendWqe* answered_by(Psn psn, bool (SendWqe::*kind)() const);
+    [[gnu::always_inline]] inline SendWqe* answered_by(Psn psn, bool (SendWqe::*kind)() const);
+    bool is_answered_by(Psn psn, bool (SendWqe::*kind)() const) {
+        return psn == r_.una && psn < r_.max_psn && any_begun() && (oldest().*kind)();
+    }
+    void drop_response(Psn psn);
     void take_response(bool last);
     void check_drained();
     SendWqe& oldest() { return qp_.sq.at(qp_.sq.consumed()); }

@@ -72,17 +72,26 @@ void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
 // Null otherwise; what is missing is asked for again.
 template <class S>
 SendWqe* RequesterLogic<S>::answered_by(Psn psn, bool (SendWqe::*kind)() const) {
-    const bool on_its_way = psn >= r_.una && psn < r_.max_psn;
-    if (on_its_way) acknowledge(psn);           // a response acknowledges what was before it
-    if (qp_.state == IBV_QPS_ERR) return nullptr;
-    if (on_its_way && r_.una == psn && any_begun() && (oldest().*kind)()) return &oldest();
+    if (is_answered_by(psn, kind)) [[likely]] return &oldest();
+    if (psn >= r_.una && psn < r_.max_psn) {    // a response acknowledges what was before it
+        acknowledge(psn);
+        if (qp_.state == IBV_QPS_ERR) return nullptr;
+        if (is_answered_by(psn, kind)) return &oldest();
+    }
+    drop_response(psn);
+    return nullptr;
+}
+
+// Of something else than the oldest request.
+template <class S>
+void RequesterLogic<S>::drop_response(Psn psn) {
     ++core_.counters[Counter::kDropResponse];
     if (outstanding()) {                        // perhaps what was asked for twice: the peer is not silent
         hear();
         r_.probe_deadline = core_.now_ns + probe_ns();
     }
-    if (on_its_way && r_.una < psn && any_begun() && oldest().awaits_response() && !rewound_here()) rewind(Counter::kResentInferred);
-    return nullptr;
+    const bool later = psn > r_.una && psn < r_.max_psn;
+    if (later && any_begun() && oldest().awaits_response() && !rewound_here()) rewind(Counter::kResentInferred);
 }
 
 // The response packet at `una` was placed; `last` ends its request.

@@ -63,7 +63,7 @@ class ResponderLogic {
     void push_atomic(Psn psn, uint64_t original);
     void owe_ack(Psn psn, uint8_t syndrome);
     void refuse(Result result, Psn psn);
-    bool send_read_packet(ResponderJob& job);
+    [[gnu::always_inline]] inline bool send_read_packet(ResponderJob& job);
     void send_ack();
 
     Core<S>& core_;
@@ -135,8 +135,10 @@ auto ResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op) -> 
         case wire::Op::kReadRequest: return execute_read(frame.headers);
         case wire::Op::kCompareSwap:
         case wire::Op::kFetchAdd: return execute_atomic(frame.headers, op);
-        // Of their own: with what they are known in advance, half is left of a small message's instructions.
+        // What most packets are, each compiled by itself: most of what is asked of an operation is then known.
+        case wire::Op::kSendMiddle: return execute_send(frame, wire::Op::kSendMiddle);
         case wire::Op::kSendOnly: return execute_send(frame, wire::Op::kSendOnly);
+        case wire::Op::kWriteMiddle: return execute_write(frame, wire::Op::kWriteMiddle);
         case wire::Op::kWriteOnly: return execute_write(frame, wire::Op::kWriteOnly);
         default: return is_send(op) ? execute_send(frame, op) : execute_write(frame, op);
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames out: the template of a flow, and a packet from it.
-#include <algorithm>
 #include <cstring>
 
 #include "wire/copy.h"
@@ -21,9 +20,11 @@ namespace {
         crc = crc32_copy(crc, at, segment.data, segment.bytes);
         at += segment.bytes;
     }
-    const uint8_t* const padding = at;
-    at = std::fill_n(at, pad, uint8_t{0});
-    store(at, crc32(crc, padding, pad));
+    if (pad != 0) {
+        crc = crc32(crc, std::memset(at, 0, pad), pad);
+        at += pad;
+    }
+    store(at, crc);
     return at + kIcrcBytes;
 }
 
