@@ -26,8 +26,8 @@ class CompletionQueue {
     // Keeps what is queued. Returns 0, EINVAL if `entries` is fewer than that, or ENOMEM. Only while no worker runs.
     int resize(uint32_t entries);
 
-    // Worker. Inline: a completion is then written where it stays, and not first elsewhere, field by field, from where
-    // a copy would wait for all of them. Returns false when the ring is full: the completion is lost and the CQ is overrun (an async error).
+    // Worker. Returns false when the ring is full: the completion is lost and the CQ is overrun (an async error).
+    // Inline, so that `wc` is written where it stays: a copy of it would wait for its fields, written one by one.
     // `*notify` becomes true when the CQ was armed for this completion: the caller then owes an event to its channel.
     bool push(const ibv_wc& wc, bool solicited, bool* notify);
 

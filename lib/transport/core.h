@@ -238,8 +238,8 @@ struct Core {
 
     // Reads `bytes` from `source` (a wire::PayloadReader, or the like) to offset `offset` of a scatter list.
     template <class Source>
-    [[gnu::always_inline]] ibv_wc_status scatter(const ibv_sge* sges, uint32_t count, uint32_t offset, Source& source, uint32_t bytes,
-                          const void* pd) {
+    [[gnu::always_inline]] ibv_wc_status scatter(const ibv_sge* sges, uint32_t count, uint32_t offset, Source& source,
+                                                 uint32_t bytes, const void* pd) {
         if (count == 1 && uint64_t{offset} + bytes <= sges->length) [[likely]] {
             uint8_t* target = memory.translate(sges->lkey, sges->addr + offset, bytes, IBV_ACCESS_LOCAL_WRITE, pd);
             if (target == nullptr) return IBV_WC_LOC_PROT_ERR;
@@ -284,14 +284,15 @@ struct Core {
     }
 
     [[gnu::noinline]] int gather_many(SendWqe& wqe, uint32_t offset, uint32_t bytes, const void* pd, wire::Segment* out) {
+        const ibv_sge* sges = wqe.sges();
         int segments = 0;
         for (uint32_t i = 0; i < wqe.num_sge && bytes != 0; ++i) {
-            if (offset >= wqe.sges()[i].length) {
-                offset -= wqe.sges()[i].length;
+            if (offset >= sges[i].length) {
+                offset -= sges[i].length;
                 continue;
             }
-            const uint32_t part = std::min(wqe.sges()[i].length - offset, bytes);
-            const uint8_t* source = memory.translate(wqe.sges()[i].lkey, wqe.sges()[i].addr + offset, part, 0, pd);
+            const uint32_t part = std::min(sges[i].length - offset, bytes);
+            const uint8_t* source = memory.translate(sges[i].lkey, sges[i].addr + offset, part, 0, pd);
             if (source == nullptr) return -1;
             out[segments++] = {source, part};
             bytes -= part;

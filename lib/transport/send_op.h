@@ -46,8 +46,8 @@ class OpSet {
 
 inline bool is_send(wire::Op op) {
     using enum wire::Op;
-    static constexpr OpSet kSends{kSendFirst, kSendMiddle,  kSendLast,    kSendLastImm, kSendOnly,
-                                  kSendOnlyImm, kSendLastInv, kSendOnlyInv};
+    static constexpr OpSet kSends{kSendFirst, kSendMiddle,  kSendLast,    kSendLastImm,
+                                  kSendOnly,  kSendOnlyImm, kSendLastInv, kSendOnlyInv};
     return kSends.has(op);
 }
 inline bool is_middle(wire::Op op) {
@@ -62,7 +62,8 @@ inline bool is_only(wire::Op op) {
 }
 inline bool is_first(wire::Op op) {
     using enum wire::Op;
-    static constexpr OpSet kFirsts{kSendFirst, kWriteFirst, kSendOnly, kSendOnlyImm, kSendOnlyInv, kWriteOnly, kWriteOnlyImm};
+    static constexpr OpSet kFirsts{kSendFirst,   kWriteFirst, kSendOnly,    kSendOnlyImm,
+                                   kSendOnlyInv, kWriteOnly,  kWriteOnlyImm};
     return kFirsts.has(op);
 }
 inline bool is_last(wire::Op op) {

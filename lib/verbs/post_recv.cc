@@ -25,7 +25,8 @@ int fill(const ibv_recv_wr& wr, uint32_t max_sge, transport::RecvWqe& wqe) {
 }
 
 // Under ring.posting. Returns 0, EINVAL or ENOMEM.
-[[gnu::always_inline]] inline int fill_list(transport::RecvQueue& ring, uint32_t max_sge, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+[[gnu::always_inline]] inline int fill_list(transport::RecvQueue& ring, uint32_t max_sge, ibv_recv_wr* wr,
+                                            ibv_recv_wr** bad_wr) {
     const uint32_t first = ring.produced();
     const uint32_t room = ring.room();
     uint32_t count = 0;

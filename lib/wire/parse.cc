@@ -225,6 +225,25 @@ ParseError parse_transport(const Layers& layers, ParsedFrame& out) {
     return ParseError::kNone;
 }
 
+// A frame that is not quite like the last. Of its own, so that the others need not save the registers that it uses.
+[[gnu::noinline]] ParseError parse_unlike(std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow,
+                                          bool* again) {
+    Layers layers{};
+    *again = flow.known && frame.size() >= kUsualBytes && are_same(frame.data(), flow, kOfFlow) &&
+             find_again(frame, layers);
+    flow.known = false;
+    if (*again) {
+        out.flow.udp_src = load_be16(layers.l4 + udp::kSrcPort);
+        out.flow.ipv4_id = load_be16(layers.l3 + ipv4::kId);
+    } else {
+        if (const ParseError error = find_layers(frame, layers, out.flow.vlan); error != ParseError::kNone) return error;
+        parse_flow(frame.data(), layers, out.flow);
+    }
+    const ParseError error = parse_transport(layers, out);
+    if (error == ParseError::kNone && is_usual(frame.data(), layers)) remember(frame.data(), flow);
+    return error;
+}
+
 }  // namespace
 
 const char* to_string(ParseError error) {
@@ -247,23 +266,6 @@ ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out) {
     if (const ParseError error = find_layers(frame, layers, out.flow.vlan); error != ParseError::kNone) return error;
     parse_flow(frame.data(), layers, out.flow);
     return parse_transport(layers, out);
-}
-
-// A frame that is not quite like the last. Of its own, so that the others need not save the registers that it uses.
-[[gnu::noinline]] static ParseError parse_unlike(std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow, bool* again) {
-    Layers layers{};
-    *again = flow.known && frame.size() >= kUsualBytes && are_same(frame.data(), flow, kOfFlow) && find_again(frame, layers);
-    flow.known = false;
-    if (*again) {
-        out.flow.udp_src = load_be16(layers.l4 + udp::kSrcPort);
-        out.flow.ipv4_id = load_be16(layers.l3 + ipv4::kId);
-    } else {
-        if (const ParseError error = find_layers(frame, layers, out.flow.vlan); error != ParseError::kNone) return error;
-        parse_flow(frame.data(), layers, out.flow);
-    }
-    const ParseError error = parse_transport(layers, out);
-    if (error == ParseError::kNone && is_usual(frame.data(), layers)) remember(frame.data(), flow);
-    return error;
 }
 
 ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow, bool* again) {
