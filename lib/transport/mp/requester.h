@@ -287,7 +287,8 @@ SendWqe* MpRequesterLogic<S>::find_reader(Psn psn) {
 
 template <class S>
 void MpRequesterLogic<S>::progress() {
-    uint32_t at = qp_.sq.consumed();
+    const uint32_t first = qp_.sq.consumed();
+    uint32_t at = first;
     while (at != r_.begun_wqe && at != r_.next_wqe) {
         SendWqe& wqe = qp_.sq.at(at);
         if (Psn(wqe.first_psn) + wqe.packets > mp_.requests.una) break;
@@ -298,7 +299,7 @@ void MpRequesterLogic<S>::progress() {
         if (wqe.is_signaled()) core_.complete_send(qp_, at, IBV_WC_SUCCESS);
         ++at;
     }
-    if (at == qp_.sq.consumed()) return;
+    if (at == first) return;
     qp_.sq.consume_to(at);
     if (r_.failed && at == r_.next_wqe) {
         fail(r_.failure);

@@ -8,6 +8,7 @@
 namespace rove::test {
 namespace {
 
+using testing::ElementsAre;
 using wire::MpAck;
 
 struct Multipath : Pair {
@@ -387,6 +388,31 @@ TEST_F(Multipath, ErrorsAreThoseOfTheOldestRequest) {
     EXPECT_EQ(statuses(wcs), (std::vector{IBV_WC_SUCCESS, IBV_WC_REM_ACCESS_ERR}));
     EXPECT_TRUE(arrived(0, 512, 0));
     EXPECT_EQ(qb->state, IBV_QPS_ERR);
+}
+
+TEST_F(Multipath, ALocalProtectionErrorWaitsForItsTurn) {
+    post(write(1, 0, 5000, 0));
+    post(read(2, 20000, 5000, 0));
+    Send bad = write(3, 0, 100, 0);
+    bad.sges[0].lkey ^= 0x100;
+    post(bad);
+    post(write(4, 0, 100, 0));
+    ASSERT_TRUE(run());
+    const auto wcs = sent();
+    EXPECT_THAT(ids(wcs), ElementsAre(1, 2, 3, 4));
+    EXPECT_THAT(statuses(wcs),
+                ElementsAre(IBV_WC_SUCCESS, IBV_WC_SUCCESS, IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR));
+    EXPECT_EQ(qa->state, IBV_QPS_ERR);
+}
+
+TEST_F(Multipath, SqdSaysWhenWhatWasBegunIsDone) {
+    post(write(1, 0, 5000, 0));
+    net.pump();
+    a.engine.set_state(*qa, IBV_QPS_SQD, net.now());
+    EXPECT_EQ(a.sink.count(IBV_EVENT_SQ_DRAINED, qa), 0) << "the request is on its way";
+    ASSERT_TRUE(run());
+    EXPECT_THAT(ids(sent()), ElementsAre(1));
+    EXPECT_EQ(a.sink.count(IBV_EVENT_SQ_DRAINED, qa), 1);
 }
 
 TEST_F(Multipath, AMissingReceiveIsWaitedFor) {
