@@ -65,7 +65,7 @@ BENCHMARK(BuildFrame)->ArgNames({"bytes", "v6"})->ArgsProduct({{8, 64, 128, 256,
 BENCHMARK(ParseFrame)->ArgNames({"bytes", "v6"})->ArgsProduct({{8, 64, 128, 256, 1024, 4096}, {0, 1}});
 
 const Crc32Kernel& kernel(int64_t index) {
-    static const Crc32Kernel* const kernels[] = {&kCrc32Portable, &kCrc32Sse, &kCrc32Avx2, &kCrc32Avx512};
+    static const Crc32Kernel* const kernels[] = {&kCrc32Portable, &kCrc32Sse, &kCrc32Avx2, &kCrc32Avx512, &kCrc32Gfni};
     return *kernels[index];
 }
 
@@ -77,7 +77,7 @@ void Crc32(benchmark::State& state) {
     for (auto _ : state) benchmark::DoNotOptimize(value = crc.crc32(value, data.data(), data.size()));
     state.SetBytesProcessed(state.iterations() * state.range(1));
 }
-BENCHMARK(Crc32)->ArgNames({"kernel", "bytes"})->ArgsProduct({{0, 1, 2, 3}, {8, 28, 64, 76, 256, 1024, 4096}});
+BENCHMARK(Crc32)->ArgNames({"kernel", "bytes"})->ArgsProduct({{0, 1, 2, 3, 4}, {8, 28, 64, 76, 256, 1024, 4096}});
 
 // Block after block of 4096 bytes through two buffers of `set` bytes. Kernel -1 is memcpy.
 // Source and target begin a page, `shift` bytes apart: glibc's memcpy (rep movsb) is many times slower on Zen 3 where
@@ -106,7 +106,7 @@ void Copy(benchmark::State& state) {
 }
 BENCHMARK(Copy)
     ->ArgNames({"kernel", "set", "shift"})
-    ->ArgsProduct({{-1, 0, 1, 2, 3}, {8 << 10, 192 << 10, 6 << 20, 64 << 20}, {0, 16}});
+    ->ArgsProduct({{-1, 0, 1, 2, 3, 4}, {8 << 10, 192 << 10, 6 << 20, 64 << 20}, {0, 16}});
 
 }  // namespace
 }  // namespace rove::wire

@@ -1,36 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // CRC-32 and ICRC with 512-bit VPCLMULQDQ. Compiled with -mavx512f and kin, -mpclmul -mvpclmulqdq.
-#include "wire/crc32_kernel.h"
+#include "wire/crc32_vector512.h"
 
 namespace rove::wire {
-namespace {
-
-struct Vector512 {
-    using Type = __m512i;
-    static constexpr size_t kBytes = 64;
-    ROVE_INLINE Type load(const uint8_t* at) { return _mm512_loadu_si512(at); }
-    ROVE_INLINE void store(uint8_t* at, Type x) { _mm512_storeu_si512(at, x); }
-    ROVE_INLINE Type add(Type a, Type b) { return _mm512_xor_si512(a, b); }
-    ROVE_INLINE Type broadcast(__m128i x) { return _mm512_broadcast_i32x4(x); }
-    ROVE_INLINE Type multiply_low(Type a, Type b) { return _mm512_clmulepi64_epi128(a, b, 0x00); }
-    ROVE_INLINE Type multiply_high(Type a, Type b) { return _mm512_clmulepi64_epi128(a, b, 0x11); }
-    ROVE_INLINE Type widen(__m128i x) { return _mm512_zextsi128_si512(x); }
-    ROVE_INLINE Type load_end(const uint8_t* end, size_t bytes) {
-        return _mm512_maskz_loadu_epi8(~__mmask64{0} << (kBytes - bytes), end - kBytes);
-    }
-    ROVE_INLINE Type either(Type a, Type b) { return _mm512_or_si512(a, b); }
-    // Each lane but the last moves by its own distance, in one multiplication.
-    ROVE_INLINE __m128i narrow(Type x) {
-        constexpr auto by = [](size_t bytes) { return crc32_constants::shift(bytes); };
-        const __m512i k = _mm512_set_epi64(0, 0, by(16).high, by(16).low, by(32).high, by(32).low, by(48).high, by(48).low);
-        const __m512i moved = add(multiply_low(x, k), multiply_high(x, k));
-        const __m512i lanes = _mm512_mask_mov_epi64(moved, 0xC0, x);
-        const __m256i pair = _mm256_xor_si256(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64(lanes, 1));
-        return _mm_xor_si128(_mm256_castsi256_si128(pair), _mm256_extracti128_si256(pair, 1));
-    }
-};
-
-}  // namespace
 
 constinit const Crc32Kernel kCrc32Avx512 = make_kernel<Vector512>();
 

@@ -5,8 +5,10 @@
 // (bit-reflected, as the CRC is defined). G is the CRC's polynomial, of degree 32.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace rove::wire::crc32_constants {
 
@@ -19,10 +21,12 @@ constexpr uint64_t reflect(uint64_t value, int bits) {
     return reflected;
 }
 
+constexpr uint32_t times_x(uint32_t value) { return value << 1 ^ (value >> 31 ? kPolynomial : 0); }
+
 // x^n mod G, reflected, and shifted by the one bit that a carry-less product of reflected factors lacks.
 constexpr uint64_t power(size_t n) {
     uint32_t value = 1;
-    for (size_t i = 0; i < n; ++i) value = value << 1 ^ (value >> 31 ? kPolynomial : 0);
+    for (size_t i = 0; i < n; ++i) value = times_x(value);
     return reflect(value, 32) << 1;
 }
 
@@ -49,6 +53,30 @@ constexpr uint32_t after_ones() {
     uint32_t crc = 0xFFFFFFFF;
     for (int i = 0; i < 32; ++i) crc = crc >> 1 ^ (crc & 1 ? static_cast<uint32_t>(reflect(kPolynomial, 32)) : 0);
     return crc;
+}
+
+// Moves any byte of the message `bytes`[0] further from its end, without carry-less multiplication. The 8 bits of a byte
+// at each of four distances, `bytes`[1] to [4], are a basis of the 32 bits that a CRC keeps: so the byte at `bytes`[0] is
+// the sum of one byte at each of the four, and each of these is a linear map of its bits. Gives the maps as GFNI's affine
+// instruction takes them: byte 7 - i has the bits whose sum is bit i.
+constexpr std::array<uint64_t, 4> byte_maps(std::array<size_t, 5> bytes) {
+    std::array<uint64_t, 32> rows{};                        // x^r: of the 32 bits of the basis, then of the 8 to be moved
+    for (int at = 0; at < 5; ++at) {
+        uint32_t bit = 1;
+        for (size_t n = 0; n < 8 * bytes[at]; ++n) bit = times_x(bit);
+        for (int b = 7; b >= 0; --b, bit = times_x(bit))
+            for (int r = 0; r < 32; ++r) rows[r] |= uint64_t{bit >> r & 1} << ((at + 4) % 5 * 8 + b);
+    }
+    for (int column = 0; column < 32; ++column) {           // Gauss
+        int pivot = column;
+        while ((rows[pivot] >> column & 1) == 0) ++pivot;   // beyond the last: no basis, and no constant expression
+        std::swap(rows[pivot], rows[column]);
+        for (int r = 0; r < 32; ++r)
+            if (r != column && (rows[r] >> column & 1)) rows[r] ^= rows[column];
+    }
+    std::array<uint64_t, 4> maps{};
+    for (int to = 0; to < 32; ++to) maps[to / 8] |= (rows[to] >> 32 & 0xFF) << 8 * (7 - to % 8);
+    return maps;
 }
 
 inline constexpr uint64_t kTo96 = power(96), kBarrett = barrett();

@@ -15,7 +15,7 @@ struct Crc32Kernel {
     uint32_t (*icrc_copy)(const uint8_t* l3, size_t header_bytes, void* dst, const void* src, size_t bytes);
 };
 
-extern const Crc32Kernel kCrc32Portable, kCrc32Sse, kCrc32Avx2, kCrc32Avx512;
+extern const Crc32Kernel kCrc32Portable, kCrc32Sse, kCrc32Avx2, kCrc32Avx512, kCrc32Gfni;
 
 // Whether this machine can run it.
 bool supported(const Crc32Kernel& kernel);

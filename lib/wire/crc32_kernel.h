@@ -28,6 +28,7 @@ namespace rove::wire {
 namespace {
 
 constexpr size_t kStateBytes = 16;
+constexpr size_t kMappedFrom = 1536;    // bytes from which on maps, whose 8 sums end in one, are worth while
 
 ROVE_INLINE __m128i load128(const uint8_t* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); }
 ROVE_INLINE void store128(uint8_t* at, __m128i value) { _mm_storeu_si128(reinterpret_cast<__m128i*>(at), value); }
@@ -94,6 +95,31 @@ ROVE_INLINE typename Vector::Type take(const Cursor& at, size_t offset) {
     return next;
 }
 
+// Takes blocks of 8 vectors, which follow the 8 in `x`. Each vector in turn is replaced by images of its bytes in what
+// is 4, 6, 7 and 8 vectors behind it, the last of which comes in (crc32_constants::byte_maps(); most other choices give
+// no basis, or wait for each other).
+template <class Vector, bool copy>
+ROVE_INLINE void append_mapped(typename Vector::Type (&x)[8], Cursor& at) {
+    constexpr size_t kWidth = Vector::kBytes, kBlock = 8 * kWidth;
+    constexpr auto maps = crc32_constants::byte_maps({8 * kWidth, 4 * kWidth, 2 * kWidth, kWidth, 0});
+    const auto to4 = Vector::repeat(maps[0]), to6 = Vector::repeat(maps[1]), to7 = Vector::repeat(maps[2]),
+               to8 = Vector::repeat(maps[3]);
+    for (; at.bytes >= kBlock; advance<copy>(at, kBlock)) {
+#pragma GCC unroll 8
+        for (size_t i = 0; i < 8; ++i) {
+            const auto oldest = x[i];
+            const auto add_to = [&](size_t behind, auto map) {
+                auto& to = x[(i + behind) % 8];
+                to = Vector::add(to, Vector::map_bytes(oldest, map));
+            };
+            add_to(4, to4);
+            add_to(6, to6);
+            add_to(7, to7);
+            x[i] = Vector::add(Vector::map_bytes(oldest, to8), take<Vector, copy>(at, i * kWidth));
+        }
+    }
+}
+
 // Takes whole vectors, one of them at least, of which the first is to be added to `head`. Gives the state.
 template <class Vector, bool copy>
 ROVE_INLINE __m128i append_wide(typename Vector::Type head, Cursor& at) {
@@ -104,6 +130,18 @@ ROVE_INLINE __m128i append_wide(typename Vector::Type head, Cursor& at) {
         auto x2 = take<Vector, copy>(at, 2 * kWidth);
         auto x3 = take<Vector, copy>(at, 3 * kWidth);
         advance<copy>(at, kBlock);
+        if constexpr (requires { Vector::map_bytes; }) {
+            if (at.bytes >= kMappedFrom) {
+                typename Vector::Type all[8] = {x, x1, x2, x3};
+                for (size_t i = 0; i < 4; ++i) all[4 + i] = take<Vector, copy>(at, i * kWidth);
+                advance<copy>(at, kBlock);
+                append_mapped<Vector, copy>(all, at);
+                x = Vector::add(move<Vector, kBlock>(all[0]), all[4]);
+                x1 = Vector::add(move<Vector, kBlock>(all[1]), all[5]);
+                x2 = Vector::add(move<Vector, kBlock>(all[2]), all[6]);
+                x3 = Vector::add(move<Vector, kBlock>(all[3]), all[7]);
+            }
+        }
         for (; at.bytes >= kBlock; advance<copy>(at, kBlock)) {
             x = Vector::add(move<Vector, kBlock>(x), take<Vector, copy>(at, 0));
             x1 = Vector::add(move<Vector, kBlock>(x1), take<Vector, copy>(at, kWidth));

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel of crc32_avx512.cc for machines without AVX-512. Compiled with -msse4.2 -mpclmul.
+// The kernels of crc32_avx512.cc and crc32_gfni.cc for machines without AVX-512. Compiled with -msse4.2 -mpclmul.
+#include <bit>
+
 #include "wire/crc32_kernel.h"
 #include "reference.h"
 
@@ -42,8 +44,24 @@ struct Emulated512 {
     }
 };
 
+struct EmulatedMapped512 : Emulated512 {
+    ROVE_INLINE uint64_t repeat(uint64_t value) { return value; }
+    // Bit i of a byte becomes the sum of the bits that byte 7 - i of the map has.
+    static Type map_bytes(Type x, uint64_t map) {
+        uint8_t bytes[kBytes];
+        store(bytes, x);
+        for (uint8_t& byte : bytes) {
+            uint8_t mapped = 0;
+            for (int i = 0; i < 8; ++i) mapped |= (std::popcount(map >> 8 * (7 - i) & byte) & 1) << i;
+            byte = mapped;
+        }
+        return load(bytes);
+    }
+};
+
 }  // namespace
 
 const Crc32Kernel reference::kCrc32Emulated512 = make_kernel<Emulated512>();
+const Crc32Kernel reference::kCrc32EmulatedGfni = make_kernel<EmulatedMapped512>();
 
 }  // namespace rove::wire

@@ -39,6 +39,6 @@ inline uint32_t icrc(std::span<const uint8_t> packet) {
 }
 
 // The 512-bit kernel with each vector in four registers of 128 bits: all of it but its instructions.
-extern const Crc32Kernel kCrc32Emulated512;
+extern const Crc32Kernel kCrc32Emulated512, kCrc32EmulatedGfni;
 
 }  // namespace rove::wire::reference
