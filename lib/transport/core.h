@@ -51,14 +51,19 @@ struct Config {
 
 inline constexpr uint32_t kHeaderBytes = 74;    // what a packet adds to its payload on the wire: Ethernet to RETH, ICRC
 
-// A source for Core::scatter: bytes of our own.
+// A source for Core::scatter: bytes that need no verification.
 struct BytesReader {
     const uint8_t* at;
     void read(void* to, uint32_t bytes) {
-        std::memcpy(to, at, bytes);
+        wire::copy(to, at, bytes);
         at += bytes;
     }
 };
+
+// What became of a frame that is perhaps what most packets of large messages are: the next, from the middle of the
+// message in progress. Where its payload belongs is known without trusting a byte of it, and nobody may look there yet:
+// it is verified while it is copied. kOther: nothing has changed. kDamaged: nothing but that memory has.
+enum class Middle : uint8_t { kOther, kDamaged, kTaken };
 
 // QPs that have something to send, in turn.
 struct ActiveList {
@@ -236,7 +241,7 @@ struct Core {
         if (qp.responder.ack_due) activate(qp);
     }
 
-    // Reads `bytes` from `source` (a wire::PayloadReader, or the like) to offset `offset` of a scatter list.
+    // Reads `bytes` from `source` (a wire::VerifyingReader, or a BytesReader) to offset `offset` of a scatter list.
     template <class Source>
     [[gnu::always_inline]] ibv_wc_status scatter(const ibv_sge* sges, uint32_t count, uint32_t offset, Source& source,
                                                  uint32_t bytes, const void* pd) {

@@ -36,7 +36,7 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
     BytesReader source{grh};
     wc.status = core.scatter(sges, responder.receive.num_sge, 0, source, kGrhBytes, qp.pd);
     if (wc.status == IBV_WC_SUCCESS) {
-        wire::PayloadReader payload(frame);
+        BytesReader payload{frame.payload};
         wc.status = core.scatter(sges, responder.receive.num_sge, kGrhBytes, payload, frame.payload_bytes, qp.pd);
     }
     wc.opcode = IBV_WC_RECV;

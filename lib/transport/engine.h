@@ -104,12 +104,13 @@ class Engine {
 
   private:
     static bool comes_from_peer(const wire::ParsedFrame& frame, const QueuePair& qp, uint16_t port);
-    [[gnu::always_inline]] inline bool expects_middle(const wire::ParsedFrame& frame, QueuePair& qp);
+    [[gnu::always_inline]] inline Middle receive_middle(const wire::ParsedFrame& frame, QueuePair& qp);
     void receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port);
     void receive_multicast(const wire::ParsedFrame& frame, uint16_t port);
     bool receive_departed(const wire::ParsedFrame& frame, uint16_t port);
-    [[gnu::always_inline]] inline bool receive_connected(const wire::ParsedFrame& frame, QueuePair& qp);
-    bool receive_multipath(const wire::ParsedFrame& frame, QueuePair& qp);
+    [[gnu::always_inline]] inline void receive_connected(const wire::ParsedFrame& frame, QueuePair& qp);
+    void receive_multipath(const wire::ParsedFrame& frame, QueuePair& qp);
+    Middle receive_multipath_middle(const wire::ParsedFrame& frame, QueuePair& qp, wire::Op op);
     void receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair& qp);
     [[gnu::always_inline]] inline void note_received(const wire::ParsedFrame& frame, QueuePair& qp);
     [[gnu::noinline]] void notify_congestion(QueuePair& qp);

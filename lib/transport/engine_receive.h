@@ -12,8 +12,12 @@ template <class S>
 bool Engine<S>::receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns) {
     core_.now_ns = now_ns;
     if (qp != nullptr && comes_from_peer(frame, *qp, port)) [[likely]] {
-        if (!frame.verified && !expects_middle(frame, *qp) && !wire::verify(frame)) return false;
-        if (!receive_connected(frame, *qp)) return false;
+        const Middle middle = frame.verified ? Middle::kOther : receive_middle(frame, *qp);
+        if (middle == Middle::kDamaged) return false;
+        if (middle == Middle::kOther) {
+            if (!frame.verified && !wire::verify(frame)) return false;
+            receive_connected(frame, *qp);
+        }
         note_received(frame, *qp);
         return true;
     }
@@ -30,19 +34,23 @@ bool Engine<S>::comes_from_peer(const wire::ParsedFrame& frame, const QueuePair&
            bth.opcode != wire::kOpcodeHello && bth.pkey == (qp.pkey | kFullMember) && wire::same(frame.flow.src, qp.path.flow.dst);
 }
 
-// What most packets of large messages are: in order, in the middle, from and to where all before them were.
 template <class S>
-bool Engine<S>::expects_middle(const wire::ParsedFrame& frame, QueuePair& qp) {
+Middle Engine<S>::receive_middle(const wire::ParsedFrame& frame, QueuePair& qp) {
     const wire::Op op = wire::op_of(frame.headers.bth.opcode);
-    if (!is_middle(op)) return false;
-    if (qp.multipath != nullptr) {
-        if (op == wire::Op::kWriteMiddle && !frame.headers.mp.response())
-            return MpResponderLogic<S>(core_, qp).expects_middle(frame);
-        return op == wire::Op::kReadResponseMiddle && frame.headers.mp.response() && qp.state != IBV_QPS_RTR &&
-               qp.state != IBV_QPS_SQE && MpRequesterLogic<S>(core_, qp).expects_middle(frame);
+    if (!is_middle(op) || frame.payload_bytes != qp.mtu) return Middle::kOther;
+    const bool response = op == wire::Op::kReadResponseMiddle;
+    if (response && qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) return Middle::kOther;
+    if (qp.multipath != nullptr) return receive_multipath_middle(frame, qp, op);
+    if (response) {
+        RequesterLogic<S> requester(core_, qp);
+        const Middle middle = requester.receive_middle(frame);
+        if (requester.has_work()) core_.activate(qp);
+        return middle;
     }
-    if (op != wire::Op::kReadResponseMiddle) return ResponderLogic<S>(core_, qp).expects_middle(frame, op);
-    return (qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD) && RequesterLogic<S>(core_, qp).expects_middle(frame);
+    ResponderLogic<S> responder(core_, qp);
+    const Middle middle = responder.receive_middle(frame, op);
+    if (responder.can_send()) core_.activate(qp);
+    return middle;
 }
 
 template <class S>
@@ -112,15 +120,11 @@ void Engine<S>::note_received(const wire::ParsedFrame& frame, QueuePair& qp) {
     }
 }
 
-// False: the frame was not verified, and is damaged.
 template <class S>
-bool Engine<S>::receive_connected(const wire::ParsedFrame& frame, QueuePair& qp) {
+void Engine<S>::receive_connected(const wire::ParsedFrame& frame, QueuePair& qp) {
     if (qp.multipath != nullptr) return receive_multipath(frame, qp);
     ResponderLogic<S> responder(core_, qp);
-    if (qp.type == IBV_QPT_UC) {
-        responder.receive_uc(frame);
-        return true;
-    }
+    if (qp.type == IBV_QPT_UC) return responder.receive_uc(frame);
     const wire::Op op = wire::op_of(frame.headers.bth.opcode);
     switch (op) {
         case wire::Op::kAck:
@@ -131,52 +135,62 @@ bool Engine<S>::receive_connected(const wire::ParsedFrame& frame, QueuePair& qp)
         case wire::Op::kReadResponseOnly: {
             if (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) {
                 ++core_.counters[Counter::kDropQpState];
-                return true;
+                return;
             }
             RequesterLogic<S> requester(core_, qp);
             if (op == wire::Op::kAck) {
                 requester.receive_ack(frame.headers);
             } else if (op == wire::Op::kAtomicAck) {
                 requester.receive_atomic_response(frame.headers);
-            } else if (!requester.receive_read_response(frame)) {
-                return false;
+            } else {
+                requester.receive_read_response(frame);
             }
             if (requester.has_work()) core_.activate(qp);
-            return true;
+            return;
         }
         default:
-            if (!responder.receive_rc(frame)) return false;
+            responder.receive_rc(frame);
             if (responder.can_send()) core_.activate(qp);
-            return true;
     }
 }
 
 // As receive_connected(), of a QP in mp mode.
 template <class S>
-bool Engine<S>::receive_multipath(const wire::ParsedFrame& frame, QueuePair& qp) {
+void Engine<S>::receive_multipath(const wire::ParsedFrame& frame, QueuePair& qp) {
     const wire::Headers& h = frame.headers;
     const wire::Op op = wire::op_of(h.bth.opcode);
     if (op == wire::Op::kAck) {
         receive_multipath_ack(frame, qp);
         core_.activate(qp);
-        return true;
+        return;
     }
     if (frame.ce()) ++core_.counters[Counter::kRxCe];
     MpResponderLogic<S> responder(core_, qp);
     const bool response = op >= wire::Op::kReadResponseFirst && op <= wire::Op::kAtomicAck;
     if (h.mp.response() != response) {
         ++core_.counters[Counter::kDropResponse];
-        return true;
+        return;
     }
     if (!response) return responder.receive_request(frame, op);
     if (qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) {
         ++core_.counters[Counter::kDropQpState];
-        return true;
+        return;
     }
-    wire::MpAck kind;
-    if (!MpRequesterLogic<S>(core_, qp).receive_response(frame, op, &kind)) return false;
-    responder.owe(h, frame.ce(), kind);
-    return true;
+    responder.owe(h, frame.ce(), MpRequesterLogic<S>(core_, qp).receive_response(frame, op));
+}
+
+// As receive_middle(). SENDs are verified first.
+template <class S>
+Middle Engine<S>::receive_multipath_middle(const wire::ParsedFrame& frame, QueuePair& qp, wire::Op op) {
+    const bool response = op == wire::Op::kReadResponseMiddle;
+    if (op == wire::Op::kSendMiddle || frame.headers.mp.response() != response) return Middle::kOther;
+    MpResponderLogic<S> responder(core_, qp);
+    const Middle middle =
+        response ? MpRequesterLogic<S>(core_, qp).receive_middle(frame) : responder.receive_middle(frame);
+    if (middle != Middle::kTaken) return middle;
+    if (frame.ce()) ++core_.counters[Counter::kRxCe];
+    if (response) responder.owe(frame.headers, frame.ce(), wire::MpAck::kAck);
+    return middle;
 }
 
 template <class S>

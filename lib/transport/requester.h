@@ -35,9 +35,9 @@ class RequesterLogic {
     // Whether there is anything to send: not that it may be sent now.
     bool has_work() const { return r_.next_wqe != limit() || r_.failed; }
     void receive_ack(const wire::Headers& headers);
-    // As ResponderLogic's: whether the frame is the next in the middle of the oldest READ's data, and its reception.
-    [[gnu::always_inline]] inline bool expects_middle(const wire::ParsedFrame& frame);
-    [[gnu::always_inline]] inline bool receive_read_response(const wire::ParsedFrame& frame);
+    // Of the path MTU, and READ data.
+    [[gnu::always_inline]] inline Middle receive_middle(const wire::ParsedFrame& frame);
+    void receive_read_response(const wire::ParsedFrame& frame);
     void receive_atomic_response(const wire::Headers& headers);
     void expire();
     void enter_drain();
@@ -89,6 +89,7 @@ class RequesterLogic {
         return psn == r_.una && psn < r_.max_psn && any_begun() && (oldest().*kind)();
     }
     void drop_response(Psn psn);
+    void end_part(uint32_t packet, bool last);
     void take_response(bool last);
     void check_drained();
     SendWqe& oldest() { return qp_.sq.at(qp_.sq.consumed()); }

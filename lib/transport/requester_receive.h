@@ -108,35 +108,55 @@ void RequesterLogic<S>::take_response(bool last) {
 }
 
 template <class S>
-bool RequesterLogic<S>::expects_middle(const wire::ParsedFrame& frame) {
+Middle RequesterLogic<S>::receive_middle(const wire::ParsedFrame& frame) {
     const Psn psn(frame.headers.bth.psn);
-    if (psn != r_.una || !(psn < r_.max_psn) || !any_begun()) return false;
-    const SendWqe& wqe = oldest();
-    return wqe.is_read() && frame.payload_bytes == qp_.mtu && psn + 1 < Psn(wqe.first_psn) + wqe.packets;
+    if (psn != r_.una || !(psn < r_.max_psn) || !any_begun()) return Middle::kOther;
+    SendWqe& wqe = oldest();
+    const auto packet = static_cast<uint32_t>(psn - Psn(wqe.first_psn));
+    if (!wqe.is_read() || packet + 1 >= wqe.packets) return Middle::kOther;
+    wire::VerifyingReader payload(frame);
+    if (core_.scatter(wqe.sges(), wqe.num_sge, packet * qp_.mtu, payload, qp_.mtu, qp_.pd) != IBV_WC_SUCCESS) {
+        return Middle::kOther;
+    }
+    if (!payload.intact()) return Middle::kDamaged;
+    end_part(packet, false);
+    ++r_.una;
+    ++core_.counters[Counter::kPsnsAcknowledged];
+    if (r_.una > r_.next_psn) resume_at_una();
+    // Of a burst, the first says all that there is to say to the timers.
+    if (r_.heard_ns != core_.now_ns || r_.una > r_.flight_end || r_.rewound || r_.failed ||
+        r_.retries_left != qp_.retry_cnt || r_.rnr_retries_left != qp_.rnr_retry) {
+        progress();
+    }
+    return Middle::kTaken;
+}
+
+// Packet number `packet` of the oldest READ is here; perhaps it is the last that one READ request asked for (design note 2).
+template <class S>
+void RequesterLogic<S>::end_part(uint32_t packet, bool last) {
+    if ((last || (packet + 1) % read_chunk() == 0) && r_.reads_outstanding != 0) --r_.reads_outstanding;
 }
 
 template <class S>
-bool RequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
+void RequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
     const Psn psn(frame.headers.bth.psn);
     SendWqe* wqe = answered_by(psn, &SendWqe::is_read);
-    if (wqe == nullptr) return true;
+    if (wqe == nullptr) return;
     const auto packet = static_cast<uint32_t>(psn - Psn(wqe->first_psn));
     const uint32_t offset = packet * qp_.mtu;
     if (frame.payload_bytes != std::min(qp_.mtu, wqe->length - offset)) {
         fail(IBV_WC_BAD_RESP_ERR);
-        return true;
+        return;
     }
-    wire::PayloadReader payload(frame);
+    BytesReader payload{frame.payload};
     const ibv_wc_status status = core_.scatter(wqe->sges(), wqe->num_sge, offset, payload, frame.payload_bytes, qp_.pd);
     if (status != IBV_WC_SUCCESS) {
         fail(status);
-        return true;
+        return;
     }
-    if (!payload.intact()) return false;
     const bool last = packet + 1 == wqe->packets;
-    if ((last || (packet + 1) % read_chunk() == 0) && r_.reads_outstanding != 0) --r_.reads_outstanding;
+    end_part(packet, last);
     take_response(last);
-    return true;
 }
 
 template <class S>

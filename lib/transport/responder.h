@@ -27,11 +27,9 @@ class ResponderLogic {
   public:
     ResponderLogic(Core<S>& core, QueuePair& qp) : core_(core), qp_(qp), s_(qp.responder) {}
 
-    // Whether the frame is the next packet in the middle of a message. Where its payload belongs is known without trusting a
-    // byte of it, and nobody may look there yet: it can be verified while it is copied.
-    bool expects_middle(const wire::ParsedFrame& frame, wire::Op op) const;
-    // False: an unverified frame was damaged, and nothing has changed but the memory of the message in progress.
-    [[gnu::always_inline]] inline bool receive_rc(const wire::ParsedFrame& frame);
+    // Of the path MTU, and `op` of a SEND or WRITE.
+    [[gnu::always_inline]] inline Middle receive_middle(const wire::ParsedFrame& frame, wire::Op op);
+    void receive_rc(const wire::ParsedFrame& frame);
     void receive_uc(const wire::ParsedFrame& frame);
     bool has_jobs() const { return s_.job_head != s_.job_tail; }
     // Whether there is an answer that need not wait.
@@ -44,13 +42,15 @@ class ResponderLogic {
 
   private:
     // What became of a packet: taken, or the NAK that it earns.
-    enum class Result : uint8_t { kTaken, kDamaged, kNoReceive, kInvalidRequest, kAccess, kOperation, kLength, kBadInvalidate };
+    enum class Result : uint8_t { kTaken, kNoReceive, kInvalidRequest, kAccess, kOperation, kLength, kBadInvalidate };
 
     uint32_t response_packets(uint32_t bytes) const { return bytes == 0 ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu; }
     uint32_t job_count() const { return s_.job_tail - s_.job_head; }
     bool jobs_full() const { return job_count() == s_.jobs.size(); }
     ResponderJob& job(uint32_t index) { return s_.jobs[index & (s_.jobs.size() - 1)]; }
 
+    [[gnu::always_inline]] inline void forget_nak();
+    [[gnu::always_inline]] inline void go_on(Psn psn, bool acknowledge);
     [[gnu::always_inline]] inline Result execute(const wire::ParsedFrame& frame, wire::Op op);
     [[gnu::always_inline]] inline Result execute_send(const wire::ParsedFrame& frame, wire::Op op);
     [[gnu::always_inline]] inline Result execute_write(const wire::ParsedFrame& frame, wire::Op op);
@@ -72,16 +72,32 @@ class ResponderLogic {
 };
 
 template <class S>
-bool ResponderLogic<S>::expects_middle(const wire::ParsedFrame& frame, wire::Op op) const {
-    if (Psn(frame.headers.bth.psn) != s_.epsn || frame.payload_bytes != qp_.mtu) return false;
-    if (op == wire::Op::kWriteMiddle)
-        return s_.message == Responder::Message::kWrite && s_.write_length - s_.offset > qp_.mtu;
-    return op == wire::Op::kSendMiddle && s_.message == Responder::Message::kSend &&
-           s_.receive.length - s_.offset >= qp_.mtu;
+Middle ResponderLogic<S>::receive_middle(const wire::ParsedFrame& frame, wire::Op op) {
+    const wire::Bth& bth = frame.headers.bth;
+    if (Psn(bth.psn) != s_.epsn) return Middle::kOther;
+    wire::VerifyingReader payload(frame);
+    if (op == wire::Op::kWriteMiddle) {
+        if (s_.message != Responder::Message::kWrite || s_.write_length - s_.offset <= qp_.mtu) return Middle::kOther;
+        uint8_t* target = core_.memory.translate(s_.write_rkey, s_.write_va + s_.offset, qp_.mtu, IBV_ACCESS_REMOTE_WRITE,
+                                                 qp_.pd, &qp_);
+        if (target == nullptr) return Middle::kOther;
+        payload.read(target, qp_.mtu);
+    } else {
+        if (s_.message != Responder::Message::kSend || s_.receive.length - s_.offset < qp_.mtu) return Middle::kOther;
+        if (core_.scatter(s_.receive_sges.get(), s_.receive.num_sge, s_.offset, payload, qp_.mtu, qp_.pd) !=
+            IBV_WC_SUCCESS) {
+            return Middle::kOther;
+        }
+    }
+    if (!payload.intact()) return Middle::kDamaged;
+    s_.offset += qp_.mtu;
+    forget_nak();
+    go_on(Psn(bth.psn), bth.ack_req);
+    return Middle::kTaken;
 }
 
 template <class S>
-bool ResponderLogic<S>::receive_rc(const wire::ParsedFrame& frame) {
+void ResponderLogic<S>::receive_rc(const wire::ParsedFrame& frame) {
     const wire::Headers& h = frame.headers;
     const wire::Op op = wire::op_of(h.bth.opcode);
     const Psn psn(h.bth.psn);
@@ -94,39 +110,47 @@ bool ResponderLogic<S>::receive_rc(const wire::ParsedFrame& frame) {
             s_.nak_sent = true;
             owe_ack(s_.epsn, wire::kSyndromeNakSequence);
         }
-        return true;
+        return;
     }
     if (ahead < 0) {
         ++core_.counters[Counter::kRxDuplicate];
         repeat(h, op);
-        return true;
+        return;
     }
     const Result result = execute(frame, op);
-    if (result == Result::kDamaged) return false;
-    if (s_.nak_sent) {
-        s_.nak_sent = false;
-        if (s_.ack_syndrome == wire::kSyndromeNakSequence) s_.ack_due = false;      // not sent yet, no longer true
-    }
+    forget_nak();
     if (result != Result::kTaken && result != Result::kBadInvalidate) {
         refuse(result, psn);
-        return true;
+        return;
     }
     if (op != wire::Op::kReadRequest) {
-        s_.epsn = psn + 1;
-        if (h.bth.ack_req && op != wire::Op::kCompareSwap && op != wire::Op::kFetchAdd) {
-            // Only one waits: a second says that the peer sends on without an answer.
-            const bool wait = s_.ping_pong && !s_.ack_due;
-            s_.ping_pong = wait;
-            owe_ack(psn, wire::kSyndromeAck);
-            if (wait) {
-                s_.ack_not_before = core_.now_ns + kAckWaitNs;
-                core_.deadlines.schedule(qp_, s_.ack_not_before);
-            }
-        }
+        go_on(psn, h.bth.ack_req && op != wire::Op::kCompareSwap && op != wire::Op::kFetchAdd);
         if (is_last(op)) s_.received_ns = core_.now_ns;
     }
     if (result == Result::kBadInvalidate) core_.fail_receive(qp_, IBV_WC_REM_INV_REQ_ERR);
-    return true;
+}
+
+// The expected packet is here.
+template <class S>
+void ResponderLogic<S>::forget_nak() {
+    if (!s_.nak_sent) return;
+    s_.nak_sent = false;
+    if (s_.ack_syndrome == wire::kSyndromeNakSequence) s_.ack_due = false;  // not sent yet, no longer true
+}
+
+// It was taken.
+template <class S>
+void ResponderLogic<S>::go_on(Psn psn, bool acknowledge) {
+    s_.epsn = psn + 1;
+    if (!acknowledge) return;
+    // Only one waits: a second says that the peer sends on without an answer.
+    const bool wait = s_.ping_pong && !s_.ack_due;
+    s_.ping_pong = wait;
+    owe_ack(psn, wire::kSyndromeAck);
+    if (wait) {
+        s_.ack_not_before = core_.now_ns + kAckWaitNs;
+        core_.deadlines.schedule(qp_, s_.ack_not_before);
+    }
 }
 
 template <class S>
@@ -136,9 +160,7 @@ auto ResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op) -> 
         case wire::Op::kCompareSwap:
         case wire::Op::kFetchAdd: return execute_atomic(frame.headers, op);
         // What most packets are, each compiled by itself: most of what is asked of an operation is then known.
-        case wire::Op::kSendMiddle: return execute_send(frame, wire::Op::kSendMiddle);
         case wire::Op::kSendOnly: return execute_send(frame, wire::Op::kSendOnly);
-        case wire::Op::kWriteMiddle: return execute_write(frame, wire::Op::kWriteMiddle);
         case wire::Op::kWriteOnly: return execute_write(frame, wire::Op::kWriteOnly);
         default: return is_send(op) ? execute_send(frame, op) : execute_write(frame, op);
     }
@@ -162,12 +184,11 @@ auto ResponderLogic<S>::execute_send(const wire::ParsedFrame& frame, wire::Op op
         s_.offset = 0;
     }
     if (frame.payload_bytes > s_.receive.length - s_.offset) return Result::kLength;
-    wire::PayloadReader payload(frame);
+    BytesReader payload{frame.payload};
     if (core_.scatter(s_.receive_sges.get(), s_.receive.num_sge, s_.offset, payload, frame.payload_bytes, qp_.pd) !=
         IBV_WC_SUCCESS) {
         return Result::kOperation;
     }
-    if (!payload.intact()) return Result::kDamaged;
     s_.offset += frame.payload_bytes;
     s_.message = Responder::Message::kSend;
     if (!is_last(op)) return Result::kTaken;
@@ -208,9 +229,7 @@ auto ResponderLogic<S>::execute_write(const wire::ParsedFrame& frame, wire::Op o
         target = translate(s_.write_va + s_.offset, frame.payload_bytes);
         if (target == nullptr) return Result::kAccess;
     }
-    wire::PayloadReader payload(frame);
-    payload.read(target, frame.payload_bytes);
-    if (!payload.intact()) return Result::kDamaged;
+    wire::copy(target, frame.payload, frame.payload_bytes);
     s_.offset += frame.payload_bytes;
     s_.message = is_last(op) ? Responder::Message::kNone : Responder::Message::kWrite;
     if (!is_last(op)) return Result::kTaken;

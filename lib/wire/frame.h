@@ -92,21 +92,15 @@ bool verify(ParsedFrame& frame);
 // parse_headers() and verify().
 ParseError parse_frame(std::span<const uint8_t> frame, ParsedFrame& out);
 
-// Copies a frame's payload out, front to back, and verifies the ICRC in the same pass if that has not been done.
-class PayloadReader {
+// Copies a frame's payload out, front to back, and verifies the ICRC in the same pass.
+class VerifyingReader {
   public:
-    explicit PayloadReader(const ParsedFrame& frame) : frame_(frame), at_(frame.payload) {}
-    [[gnu::always_inline]] void read(void* to, uint32_t bytes) {
-        frame_.verified ? copy(to, at_, bytes) : read_and_sum(to, bytes);
-        at_ += bytes;
-    }
+    explicit VerifyingReader(const ParsedFrame& frame) : frame_(frame), at_(frame.payload) {}
+    void read(void* to, uint32_t bytes);
     // After the whole payload, not empty, was read: whether it is what was sent.
-    bool intact() const { return frame_.verified || sum_is_right(); }
+    bool intact() const;
 
   private:
-    void read_and_sum(void* to, uint32_t bytes);
-    bool sum_is_right() const;
-
     const ParsedFrame& frame_;
     const uint8_t* at_;
     uint32_t crc_ = 0;

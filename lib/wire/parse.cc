@@ -297,14 +297,15 @@ std::optional<Transit> find_transit(std::span<const uint8_t> frame) {
     return Transit{static_cast<size_t>(layers.l3 - frame.data()), load_be16(layers.l4 + udp::kSrcPort)};
 }
 
-void PayloadReader::read_and_sum(void* to, uint32_t bytes) {
+void VerifyingReader::read(void* to, uint32_t bytes) {
     if (at_ == frame_.payload)
         crc_ = icrc_copy(frame_.l3, static_cast<size_t>(at_ - frame_.l3), to, at_, bytes);
     else
         crc_ = crc32_copy(crc_, to, at_, bytes);
+    at_ += bytes;
 }
 
-bool PayloadReader::sum_is_right() const {
+bool VerifyingReader::intact() const {
     const size_t pad = frame_.headers.bth.pad_count();
     const uint32_t sum = pad == 0 ? crc_ : crc32(crc_, at_, pad);
     return sum == load<uint32_t>(at_ + pad);

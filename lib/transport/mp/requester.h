@@ -44,10 +44,10 @@ class MpRequesterLogic {
     void heard_again() {
         if (r_.probes < kMostProbes) restart_timer();
     }
-    // Whether a packet from the middle of READ data is the next.
-    bool expects_middle(const wire::ParsedFrame& frame);
-    // False: the frame was not verified, and is damaged. `*kind`: what its acknowledgement says.
-    bool receive_response(const wire::ParsedFrame& frame, wire::Op op, wire::MpAck* kind);
+    // Of the path MTU, and READ data.
+    [[gnu::always_inline]] inline Middle receive_middle(const wire::ParsedFrame& frame);
+    // Gives what its acknowledgement says.
+    wire::MpAck receive_response(const wire::ParsedFrame& frame, wire::Op op);
     void expire();
     uint64_t next_deadline() const {
         uint64_t deadline =
@@ -78,6 +78,7 @@ class MpRequesterLogic {
     [[gnu::always_inline]] inline bool emit(SendWqe& wqe, const Departure& departure);
     SendWqe* find(Psn psn);
     SendWqe* find_reader(Psn psn);
+    void take_in_order(const wire::ParsedFrame& frame);
     void restart_timer();
     void fail(ibv_wc_status status);
 
@@ -361,31 +362,36 @@ void MpRequesterLogic<S>::take_error(const wire::MpAckEntry& entry, uint8_t synd
 }
 
 template <class S>
-bool MpRequesterLogic<S>::expects_middle(const wire::ParsedFrame& frame) {
-    if (Psn(frame.headers.bth.psn) != mp_.responses_in.expected) return false;
-    SendWqe* wqe = find_reader(mp_.responses_in.expected);
-    return wqe != nullptr && wqe->is_read() && frame.payload_bytes == qp_.mtu &&
-           mp_.responses_in.expected + 1 < Psn(wqe->first_response()) + response_packets(*wqe);
+Middle MpRequesterLogic<S>::receive_middle(const wire::ParsedFrame& frame) {
+    const Psn psn(frame.headers.bth.psn);
+    if (psn != mp_.responses_in.expected) return Middle::kOther;
+    SendWqe* wqe = find_reader(psn);
+    if (wqe == nullptr || !wqe->is_read()) return Middle::kOther;
+    const auto packet = static_cast<uint32_t>(psn - Psn(wqe->first_response()));
+    if (packet + 1 >= response_packets(*wqe)) return Middle::kOther;
+    wire::VerifyingReader payload(frame);
+    if (core_.scatter(wqe->sges(), wqe->num_sge, packet * qp_.mtu, payload, qp_.mtu, qp_.pd) != IBV_WC_SUCCESS)
+        return Middle::kOther;
+    if (!payload.intact()) return Middle::kDamaged;
+    take_in_order(frame);
+    return Middle::kTaken;
 }
 
 template <class S>
-bool MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame, wire::Op op, wire::MpAck* kind) {
+wire::MpAck MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame, wire::Op op) {
     Reorder& reorder = core_.multipath->reorder;
     ReorderStream& stream = mp_.responses_in;
     const Psn psn(frame.headers.bth.psn);
     const Arrival arrival = reorder.classify(stream, psn);
-    *kind = arrival == Arrival::kOutOfOrder  ? wire::MpAck::kSack
-            : arrival == Arrival::kInOrder   ? wire::MpAck::kAck
-            : arrival != Arrival::kDuplicate ? wire::MpAck::kNack
-            : psn < stream.expected          ? wire::MpAck::kAck
-                                             : wire::MpAck::kSack;
-    if (arrival == Arrival::kDuplicate) ++core_.counters[Counter::kRxDuplicate];
-    if (arrival != Arrival::kInOrder && arrival != Arrival::kOutOfOrder) return true;
+    if (arrival == Arrival::kDuplicate) {
+        ++core_.counters[Counter::kRxDuplicate];
+        return psn < stream.expected ? wire::MpAck::kAck : wire::MpAck::kSack;
+    }
+    if (arrival != Arrival::kInOrder && arrival != Arrival::kOutOfOrder) return wire::MpAck::kNack;
     SendWqe* wqe = find_reader(psn);
     if (wqe == nullptr || wqe->is_atomic() != (op == wire::Op::kAtomicAck)) {
         ++core_.counters[Counter::kDropResponse];
-        *kind = wire::MpAck::kNack;
-        return true;
+        return wire::MpAck::kNack;
     }
     const uint32_t offset = static_cast<uint32_t>(psn - Psn(wqe->first_response())) * qp_.mtu;
     ibv_wc_status status = IBV_WC_SUCCESS;
@@ -395,26 +401,31 @@ bool MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame, wire:
     } else if (frame.payload_bytes != std::min(qp_.mtu, wqe->length - offset)) {
         status = IBV_WC_BAD_RESP_ERR;
     } else if (frame.payload_bytes != 0) {
-        wire::PayloadReader payload(frame);
+        BytesReader payload{frame.payload};
         status = core_.scatter(wqe->sges(), wqe->num_sge, offset, payload, frame.payload_bytes, qp_.pd);
-        if (status == IBV_WC_SUCCESS && !payload.intact()) return false;
     }
     if (status != IBV_WC_SUCCESS) {
         // In its turn: requests before it may still be waiting for their answers.
         if (arrival == Arrival::kInOrder && wqe == &oldest()) fail(status);
-        *kind = wire::MpAck::kNack;
-        return true;
+        return wire::MpAck::kNack;
     }
-    heard();
     if (arrival == Arrival::kOutOfOrder) {
+        heard();
         core_.multipath->count_early(psn - stream.expected, mp_.responses_in_degree);
         reorder.track(stream, psn, Slot::kReceived, frame.headers.mp.last());
-        return true;
+        return wire::MpAck::kSack;
     }
+    take_in_order(frame);
+    return wire::MpAck::kAck;
+}
+
+// The expected response packet is in its place.
+template <class S>
+void MpRequesterLogic<S>::take_in_order(const wire::ParsedFrame& frame) {
+    heard();
     ++core_.multipath->counters.degrees[0];
-    reorder.advance(stream, frame.headers.mp.last(), [](Psn, Slot) { return true; });
+    core_.multipath->reorder.advance(mp_.responses_in, frame.headers.mp.last(), [](Psn, Slot) { return true; });
     progress();
-    return true;
 }
 
 template <class S>

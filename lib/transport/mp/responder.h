@@ -29,10 +29,9 @@ class MpResponderLogic {
     MpResponderLogic(Core<S>& core, QueuePair& qp)
         : core_(core), qp_(qp), s_(qp.responder), mp_(*qp.multipath), shared_(*core.multipath) {}
 
-    // Whether a packet from the middle of a WRITE is the next, and lies behind the one before it.
-    bool expects_middle(const wire::ParsedFrame& frame) const;
-    // False: the frame was not verified, and is damaged.
-    [[gnu::always_inline]] inline bool receive_request(const wire::ParsedFrame& frame, wire::Op op);
+    // Of the path MTU, and of a WRITE; it lies behind the one before it, too.
+    [[gnu::always_inline]] inline Middle receive_middle(const wire::ParsedFrame& frame);
+    void receive_request(const wire::ParsedFrame& frame, wire::Op op);
     // Answers.
     uint32_t transmit(uint32_t budget);
     // All before responses.una has arrived.
@@ -50,7 +49,6 @@ class MpResponderLogic {
   private:
     enum class Result : uint8_t {
         kTaken,
-        kDamaged,
         kNoReceive,
         kInvalidRequest,
         kAccess,
@@ -73,6 +71,9 @@ class MpResponderLogic {
     void take_early(const wire::ParsedFrame& frame, wire::Op op);
     Early judge_early(const wire::Headers& headers, wire::Op op) const;
     bool release_held(Psn psn);
+    [[gnu::always_inline]] inline void take_in_order(const wire::ParsedFrame& frame, wire::Op op);
+    [[gnu::always_inline]] inline void acknowledge(const wire::ParsedFrame& frame, wire::Op op);
+    void go_on_behind(const wire::ParsedFrame& frame);
     [[gnu::always_inline]] inline Result execute(const wire::ParsedFrame& frame, wire::Op op);
     Result place_send(const wire::ParsedFrame& frame, wire::Op op);
     [[gnu::always_inline]] inline Result place_write(const wire::ParsedFrame& frame, wire::Op op);
@@ -93,59 +94,86 @@ class MpResponderLogic {
 };
 
 template <class S>
-bool MpResponderLogic<S>::expects_middle(const wire::ParsedFrame& frame) const {
+Middle MpResponderLogic<S>::receive_middle(const wire::ParsedFrame& frame) {
     const wire::Headers& h = frame.headers;
-    return Psn(h.bth.psn) == mp_.requests_in.expected && frame.payload_bytes == qp_.mtu &&
-           s_.message == Responder::Message::kWrite && h.reth.va == s_.write_va && h.reth.rkey == s_.write_rkey &&
-           h.reth.length == s_.write_length && s_.write_length > qp_.mtu && uint64_t{h.mp.ipsn} * qp_.mtu == s_.offset;
+    if (Psn(h.bth.psn) != mp_.requests_in.expected || s_.message != Responder::Message::kWrite ||
+        h.reth.va != s_.write_va || h.reth.rkey != s_.write_rkey || h.reth.length != s_.write_length ||
+        s_.write_length <= qp_.mtu || uint64_t{h.mp.ipsn} * qp_.mtu != s_.offset ||
+        (qp_.access & IBV_ACCESS_REMOTE_WRITE) == 0) {
+        return Middle::kOther;
+    }
+    uint8_t* target =
+        core_.memory.translate(h.reth.rkey, h.reth.va, h.reth.length, IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_);
+    if (target == nullptr) return Middle::kOther;
+    wire::VerifyingReader payload(frame);
+    payload.read(target, qp_.mtu);
+    if (!payload.intact()) return Middle::kDamaged;
+    go_on_behind(frame);
+    take_in_order(frame, wire::Op::kWriteMiddle);
+    return Middle::kTaken;
 }
 
 template <class S>
-bool MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::Op op) {
+void MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::Op op) {
     const wire::Headers& h = frame.headers;
     const Psn psn(h.bth.psn);
-    ReorderStream& stream = mp_.requests_in;
-    switch (shared_.reorder.classify(stream, psn)) {
+    switch (shared_.reorder.classify(mp_.requests_in, psn)) {
         case Arrival::kInOrder:
             break;
         case Arrival::kOutOfOrder:
-            take_early(frame, op);
-            return true;
+            return take_early(frame, op);
         case Arrival::kDuplicate:
             ++core_.counters[Counter::kRxDuplicate];
             wake_responses();
-            owe(h, frame.ce(), psn < stream.expected ? wire::MpAck::kAck : wire::MpAck::kSack);
-            return true;
+            return owe(h, frame.ce(), psn < mp_.requests_in.expected ? wire::MpAck::kAck : wire::MpAck::kSack);
         default:
             ++core_.counters[Counter::kDropSequence];
-            owe(h, frame.ce(), wire::MpAck::kNack);
-            return true;
+            return owe(h, frame.ce(), wire::MpAck::kNack);
     }
     const Result result = execute(frame, op);
-    if (result == Result::kDamaged) return false;
-    if (result != Result::kTaken && result != Result::kBadInvalidate) {
+    if (result == Result::kBadInvalidate) {
+        acknowledge(frame, op);
+        shared_.reorder.advance(mp_.requests_in, h.mp.last(), [](Psn, Slot) { return false; });
+        core_.fail_receive(qp_, IBV_WC_REM_INV_REQ_ERR);
+    } else if (result == Result::kTaken) {
+        take_in_order(frame, op);
+    } else {
         refuse(h, frame.ce(), result);
-        return true;
     }
+}
+
+// The expected packet has taken effect, and so do those now that follow it.
+template <class S>
+void MpResponderLogic<S>::take_in_order(const wire::ParsedFrame& frame, wire::Op op) {
+    const wire::Headers& h = frame.headers;
+    ReorderStream& stream = mp_.requests_in;
+    acknowledge(frame, op);
+    shared_.reorder.advance(stream, h.mp.last(), [&](Psn tail, Slot) { return release_held(tail); });
+    if (stream.expected != Psn(h.bth.psn) + 1) s_.message = Responder::Message::kNone;  // its next packet is here already
+}
+
+// Of the expected packet. Before what follows it takes effect, so that errors of held packets are told after it.
+template <class S>
+void MpResponderLogic<S>::acknowledge(const wire::ParsedFrame& frame, wire::Op op) {
     wake_responses();
     ++shared_.counters.degrees[0];
-    // Owed before what follows it, so that errors of held packets are told after it.
     const bool another_waits = s_.ack_not_before != 0;
-    owe(h, frame.ce(), wire::MpAck::kAck);
-    if (is_last(op)) {
-        // Only one waits: a second says that the peer sends on without an answer.
-        s_.ping_pong = s_.ping_pong && !another_waits;
-        if (s_.ping_pong) s_.ack_not_before = core_.now_ns + kAckWaitNs;
-        s_.received_ns = core_.now_ns;
-    }
-    if (result == Result::kBadInvalidate) {
-        shared_.reorder.advance(stream, h.mp.last(), [](Psn, Slot) { return false; });
-        core_.fail_receive(qp_, IBV_WC_REM_INV_REQ_ERR);
-        return true;
-    }
-    shared_.reorder.advance(stream, h.mp.last(), [&](Psn tail, Slot) { return release_held(tail); });
-    if (stream.expected != psn + 1) s_.message = Responder::Message::kNone;  // its next packet is here already
-    return true;
+    owe(frame.headers, frame.ce(), wire::MpAck::kAck);
+    if (!is_last(op)) return;
+    // Only one waits: a second says that the peer sends on without an answer.
+    s_.ping_pong = s_.ping_pong && !another_waits;
+    if (s_.ping_pong) s_.ack_not_before = core_.now_ns + kAckWaitNs;
+    s_.received_ns = core_.now_ns;
+}
+
+// Where a WRITE goes on, if its next packet comes next: receive_middle().
+template <class S>
+void MpResponderLogic<S>::go_on_behind(const wire::ParsedFrame& frame) {
+    const wire::Headers& h = frame.headers;
+    s_.offset = h.mp.ipsn * qp_.mtu + frame.payload_bytes;
+    s_.write_va = h.reth.va + frame.payload_bytes;
+    s_.write_rkey = h.reth.rkey;
+    s_.write_length = h.reth.length - frame.payload_bytes;
 }
 
 // EU-7: whether its data may be in memory before its turn.
@@ -243,12 +271,8 @@ auto MpResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op) -
         if (result != Result::kTaken) return result;
         if (has_immediate(op))
             finish_message(h, op, IBV_WC_RECV_RDMA_WITH_IMM, h.mp.ipsn * qp_.mtu + frame.payload_bytes);
-        // Where the message goes on, if its next packet comes next: expects_middle().
         s_.message = is_last(op) ? Responder::Message::kNone : Responder::Message::kWrite;
-        s_.offset = h.mp.ipsn * qp_.mtu + frame.payload_bytes;
-        s_.write_va = h.reth.va + frame.payload_bytes;
-        s_.write_rkey = h.reth.rkey;
-        s_.write_length = h.reth.length - frame.payload_bytes;
+        go_on_behind(frame);
         return result;
     }
     if (h.mp.msn != mp_.msn_in) return Result::kInvalidRequest;
@@ -273,12 +297,12 @@ auto MpResponderLogic<S>::place_send(const wire::ParsedFrame& frame, wire::Op op
     const uint64_t offset = uint64_t{ipsn} * qp_.mtu;
     if (offset + frame.payload_bytes > s_.receive.length) return Result::kLength;
     if (frame.payload_bytes == 0) return Result::kTaken;
-    wire::PayloadReader payload(frame);
+    BytesReader payload{frame.payload};
     if (core_.scatter(s_.receive_sges.get(), s_.receive.num_sge, static_cast<uint32_t>(offset), payload,
                       frame.payload_bytes, qp_.pd) != IBV_WC_SUCCESS) {
         return Result::kOperation;
     }
-    return payload.intact() ? Result::kTaken : Result::kDamaged;
+    return Result::kTaken;
 }
 
 // RETH says where this packet goes, and how much of the message is left from here on.
@@ -292,11 +316,7 @@ auto MpResponderLogic<S>::place_write(const wire::ParsedFrame& frame, wire::Op o
     if (uint64_t{frame.headers.mp.ipsn} * qp_.mtu + reth.length > kMaxMessageBytes) return Result::kInvalidRequest;
     uint8_t* target = core_.memory.translate(reth.rkey, reth.va, reth.length, IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_);
     if (target == nullptr) return Result::kAccess;
-    if (frame.payload_bytes != 0) {
-        wire::PayloadReader payload(frame);
-        payload.read(target, frame.payload_bytes);
-        if (!payload.intact()) return Result::kDamaged;
-    }
+    wire::copy(target, frame.payload, frame.payload_bytes);
     return Result::kTaken;
 }
 
