@@ -370,6 +370,21 @@ struct Core {
         counters[Counter::kTxBytes] += bytes;
         sink.send(path, headers, payload);
     }
+
+    // Sends packets that follow each other: at most `count`, one at least, for which ready() was true. `headers` are the
+    // first's, and `each(headers)` is called before each; `data` is theirs, of `bytes` each. Returns how many.
+    [[gnu::always_inline]] uint32_t send_run(const Path& path, wire::Headers& headers, const void* data, uint32_t bytes,
+                                             uint32_t count, auto&& each) {
+        wire::Segment segment{data, bytes};
+        uint32_t sent = 0;
+        do {
+            each(headers);
+            send(path, headers, {&segment, 1}, bytes);
+            segment.data = static_cast<const uint8_t*>(segment.data) + bytes;
+            headers.bth.psn = (headers.bth.psn + 1) & Psn::kMask;
+        } while (++sent != count && ready());
+        return sent;
+    }
 };
 
 }  // namespace rove::transport

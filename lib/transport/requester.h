@@ -52,6 +52,11 @@ class RequesterLogic {
 
     bool window_open() const { return r_.next_psn - r_.una < static_cast<int32_t>(core_.config.window_packets); }
     uint32_t limit() const { return qp_.state == IBV_QPS_SQD ? r_.drain_wqe : qp_.sq.available_until(); }
+    // Whether an ACK of packet `psn` keeps the window moving.
+    bool window_wants_ack(Psn psn) const {
+        return r_.since_ack_req + 1u >= core_.config.ack_interval_packets ||
+               psn - r_.una + 1 >= static_cast<int32_t>(core_.config.window_packets);
+    }
     bool outstanding() const { return r_.una != r_.max_psn; }
     uint64_t timeout_ns() const {
         if (qp_.timeout == 0) return kNever;
@@ -66,6 +71,7 @@ class RequesterLogic {
     }
 
     [[gnu::always_inline]] inline Begin begin(SendWqe& wqe);
+    [[gnu::always_inline]] inline uint32_t emit_middles(SendWqe& wqe, uint32_t budget);
     [[gnu::always_inline]] inline bool emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req);
     void emit_read(const SendWqe& wqe);
     void emit_atomic(const SendWqe& wqe);

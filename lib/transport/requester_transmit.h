@@ -25,8 +25,11 @@ uint32_t RequesterLogic<S>::transmit(uint32_t budget) {
             const Begin what = begin(wqe);
             if (what == Begin::kWait) break;
             if (what == Begin::kDone) continue;
-        } else if (wqe.is_read() && r_.reads_outstanding >= qp_.max_rd_atomic) {
-            break;                              // design note 2: each part counts
+        } else if (wqe.is_read()) {
+            if (r_.reads_outstanding >= qp_.max_rd_atomic) break;   // design note 2: each part counts
+        } else if (const uint32_t middles = emit_middles(wqe, budget - packets); middles != 0) {
+            packets += middles;
+            continue;
         }
         ++packets;
         if (qp_.type == IBV_QPT_UD) {
@@ -77,8 +80,35 @@ template <class S>
 bool RequesterLogic<S>::want_ack(const SendWqe& wqe, bool last) {
     return (last && ((wqe.send_flags & (IBV_SEND_SIGNALED | IBV_SEND_SOLICITED)) != 0 ||
                      r_.next_wqe + 1 == qp_.sq.available_until())) ||
-           r_.since_ack_req + 1u >= core_.config.ack_interval_packets ||
-           r_.next_psn - r_.una + 1 >= static_cast<int32_t>(core_.config.window_packets);
+           window_wants_ack(r_.next_psn);
+}
+
+// Packets from the middle of a SEND or WRITE: what is the same for all is looked up once. Returns how many; 0: the next one
+// is the last, or to be looked at alone.
+template <class S>
+uint32_t RequesterLogic<S>::emit_middles(SendWqe& wqe, uint32_t budget) {
+    const bool reliable = qp_.type == IBV_QPT_RC;
+    uint32_t count = std::min(budget, wqe.packets - 1 - r_.next_packet);
+    if (reliable) {
+        count = std::min(count, core_.config.window_packets - static_cast<uint32_t>(r_.next_psn - r_.una));
+        if (r_.next_psn < r_.max_psn) count = std::min(count, static_cast<uint32_t>(r_.max_psn - r_.next_psn));
+    }
+    if (count == 0 || wqe.num_sge > 1 || qp_.congestion.limited()) return 0;
+    wire::Segment data;
+    if (core_.gather(wqe, r_.next_packet * qp_.mtu, count * qp_.mtu, qp_.pd, &data) != 1) return 0;
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(reliable ? wire::Service::kRc : wire::Service::kUc, send_op(wqe.opcode, false, false));
+    h.bth.pkey = qp_.pkey;
+    h.bth.dest_qpn = qp_.remote_qpn;
+    h.bth.psn = r_.next_psn.value();
+    count = core_.send_run(qp_.path, h, data.data, qp_.mtu, count, [&](wire::Headers& next) {
+        const bool ack_req = reliable && window_wants_ack(Psn(next.bth.psn));
+        next.bth.ack_req = ack_req;
+        r_.since_ack_req = ack_req ? 0 : static_cast<uint16_t>(r_.since_ack_req + 1);
+    });
+    r_.next_packet += count;
+    sent(r_.next_psn, count);
+    return count;
 }
 
 // Packet number `packet` of a SEND or WRITE. False: its data may not be read; the request fails in its turn.

@@ -63,6 +63,7 @@ class ResponderLogic {
     void push_atomic(Psn psn, uint64_t original);
     void owe_ack(Psn psn, uint8_t syndrome);
     void refuse(Result result, Psn psn);
+    [[gnu::always_inline]] inline uint32_t send_read_middles(ResponderJob& job, uint32_t budget);
     [[gnu::always_inline]] inline bool send_read_packet(ResponderJob& job);
     void send_ack();
 
@@ -393,6 +394,9 @@ uint32_t ResponderLogic<S>::transmit(uint32_t budget) {
             h.atomic_original = next.original;
             core_.send(qp_.path, h, {}, 0);
             ++s_.job_head;
+        } else if (const uint32_t middles = send_read_middles(next, budget - packets); middles != 0) {
+            packets += middles;
+            continue;
         } else if (!send_read_packet(next)) {
             return packets;
         }
@@ -407,6 +411,26 @@ uint32_t ResponderLogic<S>::transmit(uint32_t budget) {
         send_ack();
         ++packets;
     }
+    return packets;
+}
+
+// Packets from the middle of READ data; 0: the next one is its first or last, or to be looked at alone.
+template <class S>
+uint32_t ResponderLogic<S>::send_read_middles(ResponderJob& job, uint32_t budget) {
+    if (!job.started || job.left <= qp_.mtu || qp_.congestion.limited()) return 0;
+    const uint32_t most = std::min(budget, (job.left - 1) / qp_.mtu);
+    const uint8_t* source =
+        core_.memory.translate(job.rkey, job.va, most * qp_.mtu, IBV_ACCESS_REMOTE_READ, qp_.pd, &qp_);
+    if (source == nullptr) return 0;
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(wire::Service::kRc, wire::Op::kReadResponseMiddle);
+    h.bth.pkey = qp_.pkey;
+    h.bth.dest_qpn = qp_.remote_qpn;
+    h.bth.psn = job.next.value();
+    const uint32_t packets = core_.send_run(qp_.path, h, source, qp_.mtu, most, [](wire::Headers&) {});
+    job.va += uint64_t{packets} * qp_.mtu;
+    job.left -= packets * qp_.mtu;
+    job.next = job.next + packets;
     return packets;
 }
 
