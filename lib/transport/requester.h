@@ -71,7 +71,7 @@ class RequesterLogic {
     }
 
     [[gnu::always_inline]] inline Begin begin(SendWqe& wqe);
-    [[gnu::always_inline]] inline uint32_t emit_middles(SendWqe& wqe, uint32_t budget);
+    [[gnu::noinline]] uint32_t emit_middles(SendWqe& wqe, uint32_t budget);
     [[gnu::always_inline]] inline bool emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req);
     void emit_read(const SendWqe& wqe);
     void emit_atomic(const SendWqe& wqe);

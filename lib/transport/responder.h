@@ -29,7 +29,7 @@ class ResponderLogic {
 
     // Of the path MTU, and `op` of a SEND or WRITE.
     [[gnu::always_inline]] inline Middle receive_middle(const wire::ParsedFrame& frame, wire::Op op);
-    void receive_rc(const wire::ParsedFrame& frame);
+    [[gnu::always_inline]] inline void receive_rc(const wire::ParsedFrame& frame);
     void receive_uc(const wire::ParsedFrame& frame);
     bool has_jobs() const { return s_.job_head != s_.job_tail; }
     // Whether there is an answer that need not wait.
@@ -63,7 +63,7 @@ class ResponderLogic {
     void push_atomic(Psn psn, uint64_t original);
     void owe_ack(Psn psn, uint8_t syndrome);
     void refuse(Result result, Psn psn);
-    [[gnu::always_inline]] inline uint32_t send_read_middles(ResponderJob& job, uint32_t budget);
+    [[gnu::noinline]] uint32_t send_read_middles(ResponderJob& job, uint32_t budget);
     [[gnu::always_inline]] inline bool send_read_packet(ResponderJob& job);
     void send_ack();
 

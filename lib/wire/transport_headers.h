@@ -53,8 +53,8 @@ inline void emit_mpeth(uint8_t* at, const Mpeth& mp) {
 inline constexpr uint16_t kRareExtensions =
     kHasMpeth | kHasMpaeth | kHasHello | kHasReserved | kHasDeth | kHasAtomicEth;
 
-// Reads what stands behind BTH. Returns the byte after it. Multi-path: MPETH or MPAETH stands first.
-inline const uint8_t* parse_extensions(const uint8_t* at, uint16_t extensions, Headers& out) {
+// Reads what stands behind BTH. Multi-path: MPETH or MPAETH stands first.
+inline void parse_extensions(const uint8_t* at, uint16_t extensions, Headers& out) {
     if (extensions & kRareExtensions) [[unlikely]] {
         if (extensions & kHasMpeth) {
             parse_mpeth(at, out.mp);
@@ -93,17 +93,10 @@ inline const uint8_t* parse_extensions(const uint8_t* at, uint16_t extensions, H
     if (extensions & kHasAeth) {
         const uint32_t aeth = load_be32(at);
         out.aeth = {.syndrome = static_cast<uint8_t>(aeth >> 24), .msn = aeth & kMask24};
-        at += 4;
-        if (extensions & kHasAtomicAckEth) {
-            out.atomic_original = load_be64(at);
-            at += 8;
-        }
+        if (extensions & kHasAtomicAckEth) out.atomic_original = load_be64(at + 4);
     }
-    if (extensions & (kHasImmediate | kHasIeth)) {
+    if (extensions & (kHasImmediate | kHasIeth))
         (extensions & kHasImmediate ? out.immediate : out.invalidate_rkey) = load_be32(at);
-        at += 4;
-    }
-    return at;
 }
 
 // Writes what stands behind BTH. Returns the byte after it.
