@@ -37,6 +37,19 @@ MUTANTS = {
         REQUESTER, "> mp_.responses_in.expected) break;", "> mp_.responses_in.expected + 1) break;"),
     "a fence is ignored": (
         REQUESTER, "if ((wqe.send_flags & IBV_SEND_FENCE) != 0 && reads != 0) return false;", ""),
+    "who waits for completions is not told of signaled ones": (
+        REQUESTER, "if (at == first) return;", "if (at == qp_.sq.consumed()) return;"),
+    "a request that fails at home does not wait for its turn": (
+        REQUESTER, "if (!fresh || qp_.sq.consumed() == r_.next_wqe) fail(r_.failure);", "fail(r_.failure);"),
+    "a READ that fails at home does not wait for its turn": (
+        REQUESTER, "if (arrival == Arrival::kInOrder && wqe == &oldest()) fail(status);", "fail(status);"),
+    "behind a request that fails at home goes the next": (
+        REQUESTER, "            r_.failure = IBV_WC_LOC_PROT_ERR;\n            if (!fresh",
+        "            r_.failure = IBV_WC_LOC_PROT_ERR, ++r_.next_wqe;\n            if (!fresh"),
+    "a paused send queue goes on": (
+        REQUESTER, "return qp_.state == IBV_QPS_SQD ? r_.drain_wqe : qp_.sq", "return qp_.sq"),
+    "a send queue is said to have drained early": (
+        REQUESTER, "qp_.state == IBV_QPS_SQD && !any_begun()", "qp_.state == IBV_QPS_SQD"),
     "a WRITE_IMM is not counted": (
         REQUESTER, "if (wqe.opcode != IBV_WR_RDMA_WRITE) mp_.msn_out", "if (!wqe.is_write()) mp_.msn_out"),
     "sender-delay does not wait": (

@@ -15,7 +15,9 @@
 //    last completion, and not beyond it: data never holds kUntouched, so each byte says whether it was written.
 //    Over many paths, the message at that point may have holes, and WRITEs beyond it are there as far as the ordering
 //    of the two ends allows. What it promises is also looked at in memory while the world runs.
-// 4. UC and UD may lose messages, never mix them: a message says in its first bytes which one it is.
+// 4. In a reliable world a connection may be doomed: one of its ends posts a request that fails at home. Only its two
+//    directions are looked at as in a failing world.
+// 5. UC and UD may lose messages, never mix them: a message says in its first bytes which one it is.
 #pragma once
 
 #include <optional>
@@ -59,15 +61,24 @@ struct PlannedSend {
     uint32_t flags = 0;
     uint32_t immediate = 0;
     std::vector<Range> local;   // source, or destination of a response
-    std::vector<uint8_t> data;  // carried, or what the response must bring
+    std::vector<uint8_t> data;  // carried, or what the response must bring; if it fails at home, what it may
     size_t remote = 0;
     bool fresh = true;  // nobody else touches the remote range
     bool shared_counter = false;
     uint64_t compare_add = 0, swap = 0;
-    std::optional<ibv_wc_status> poison;                                            // fails with this, by design
-    bool bad_lkey = false, bad_rkey = false, beyond_end = false, too_long = false;  // of a poisoned request
-    bool placed = false;                                                            // a WRITE: all of it was seen
+    std::optional<ibv_wc_status> poison;                          // fails with this, by design
+    bool bad_rkey = false, beyond_end = false, too_long = false;  // of a poisoned request
+    bool bad_lkey = false, narrow = false;                        // ... of one that fails at home
+    bool placed = false;                                          // a WRITE: all of it was seen
 
+    bool fails_at_home() const { return poison == IBV_WC_LOC_PROT_ERR; }
+    // ... before its last packet is made, and then nothing behind it is begun.
+    bool stops_sending() const { return fails_at_home() && !is_read() && !is_atomic(); }
+    uint32_t bytes() const {
+        uint32_t sum = 0;
+        for (const Range& piece : local) sum += piece.bytes;
+        return sum;
+    }
     bool signaled() const { return (flags & IBV_SEND_SIGNALED) != 0; }
     bool is_sync() const { return (flags & ROVE_SEND_SYNC) != 0; }
     bool is_message() const {
@@ -108,6 +119,9 @@ struct Direction {
     QueuePair* qp = nullptr;    // sends
     QueuePair* peer = nullptr;  // receives
     QpOptions options;
+    bool reliable = false;  // nothing may fail
+    bool doomed = false;    // a request fails at home
+    Region narrow;          // ends within that request's memory; without length: not there
     Promise promise = Promise::kInOrder;
     Path path;                    // UD
     ReceivePool* pool = nullptr;  // at `to`
@@ -123,7 +137,9 @@ struct Direction {
     size_t delivered = 0;       // messages received with success
     size_t receives_ended = 0;  // own queue: completed in any way
     size_t writes_checked = 0;
-    bool send_failed = false, receive_failed = false;  // a completion that was not a success was seen
+    int drains = 0;                                       // how often the send queue was paused
+    std::optional<std::pair<size_t, size_t>> drained_at;  // `ended` and `delivered` since it has drained
+    bool send_failed = false, receive_failed = false;     // a completion that was not a success was seen
     bool broken() const { return send_failed || receive_failed; }
     std::vector<bool> message_seen;  // UC, UD
 };
@@ -149,6 +165,7 @@ class World {
     void plan_rc(Direction& d, PlannedSend& send);
     void plan_datagram(Direction& d, PlannedSend& send, size_t index);
     void plan_poison(Direction& d);
+    void plan_failure_at_home(Direction& d);
     void plan_receives();
     uint32_t draw_bytes(const Direction& d);
     std::vector<uint8_t> draw_data(size_t bytes);
@@ -156,6 +173,7 @@ class World {
 
     // world_run.cc
     void tick(uint32_t host);
+    void pause_or_resume(Direction& d);
     void post_sends(Direction& d);
     void post_receives(ReceivePool& pool);
     void poll(uint32_t host);
@@ -168,6 +186,7 @@ class World {
     void on_datagram(Direction& d, const ibv_wc& wc, PlannedReceive& receive);
     void check_visible(Direction& d);
     void check_writes_before(Direction& d, size_t end);
+    void check_failure(const Direction& d, size_t index, ibv_wc_status status);
     void check_response(Direction& d, const PlannedSend& send);
     void settle_rc(Direction& d);
     void settle_unreliable(Direction& d);
@@ -177,16 +196,18 @@ class World {
                     const std::vector<uint8_t>& data) const;
     Applied settle(const Direction& d, Arena& arena, const std::vector<Range>& pieces,
                    const std::vector<uint8_t>& data) const;
+    void settle_events(const Direction& d);
     void settle_memory();
 
     uint64_t seed_;
     bool multipath_;
     Random random_;
-    bool reliable_ = true;          // RC must succeed
+    bool reliable_ = true;          // RC must succeed, but for doomed connections
     bool clean_ = false;            // nothing is lost or late
     bool in_order_ = false;         // no duplication and reordering: UC and UD keep order
     double eagerness_ = 1;          // chance that a tick posts a send
     double receive_eagerness_ = 1;  // ... a receive
+    double pause_eagerness_ = 0;    // ... pauses a send queue
     uint64_t tick_ns_ = 0;
     transport::Config configs_[2];
     bool relaxed_[2] = {};  // the arena was registered with IBV_ACCESS_RELAXED_ORDERING

@@ -43,10 +43,20 @@ World::World(uint64_t seed, bool multipath) : seed_(seed), multipath_(multipath)
         arena.region.pd = arena.host;
         arena.host->memory.insert(arena.region);
     }
+    for (Direction& d : directions_) {
+        if (d.narrow.length == 0) continue;
+        const uint64_t length = d.narrow.length;
+        d.narrow = d.from->region;
+        d.narrow.length = length;
+        d.from->host->memory.insert(d.narrow);
+    }
 }
 
 World::~World() {
-    for (Direction& d : directions_) d.from->host->destroy(*d.qp);
+    for (Direction& d : directions_) {
+        d.from->host->destroy(*d.qp);
+        if (d.narrow.length != 0) d.from->host->memory.remove(d.narrow);
+    }
     for (Arena& arena : arenas_) arena.host->memory.remove(arena.region);
 }
 
@@ -125,6 +135,7 @@ void World::draw_network() {
     tick_ns_ = random_.pick(1'000u, 20'000u, 200'000u);
     eagerness_ = random_.pick(0.1, 0.5, 1.0);
     receive_eagerness_ = random_.pick(0.05, 0.5, 1.0, 1.0);
+    if (random_.chance(0.15)) pause_eagerness_ = random_.pick(0.02, 0.2);
 }
 
 void World::draw_queue_pairs() {
@@ -146,6 +157,8 @@ void World::draw_queue_pairs() {
         const ibv_qp_type type = random_.chance(0.8) ? IBV_QPT_RC : random_.chance(0.5) ? IBV_QPT_UC : IBV_QPT_UD;
         const bool ipv6 = random_.chance(0.3);
         const uint32_t mtu = 256u << random_.below(5);
+        const bool fails = reliable_ && type == IBV_QPT_RC && random_.chance(0.08);
+        const uint64_t failing = random_.below(2);
         QpOptions options[2];
         for (uint32_t i = 0; i < 2; ++i) {
             QpOptions& o = options[i];
@@ -169,7 +182,7 @@ void World::draw_queue_pairs() {
             const bool shared = shared_cq[i] != nullptr;
             o.send_cq = shared ? shared_cq[i] : &net_->host(i).completion_queue(kCompletions);
             o.recv_cq = shared ? shared_cq[i] : &net_->host(i).completion_queue(kCompletions);
-            if (type == IBV_QPT_RC) o.srq = srq[i];
+            if (type == IBV_QPT_RC && !fails) o.srq = srq[i];
         }
         // The requester may have as many READs outstanding as the responder keeps.
         options[1].max_rd_atomic = options[0].max_rd_atomic;
@@ -185,9 +198,11 @@ void World::draw_queue_pairs() {
             d.qp = qps[i];
             d.peer = qps[1 - i];
             d.options = options[i];
+            d.reliable = reliable_ && !fails;
+            d.doomed = fails && i == failing;
             d.promise = type == IBV_QPT_RC ? promise(i) : Promise::kNone;
             d.path = net_->host(i).path_to(net_->host(1 - i), ipv6);
-            if (type == IBV_QPT_RC && srq[1 - i] != nullptr) {
+            if (options[1 - i].srq != nullptr) {
                 d.pool = srq_pool[1 - i];
                 continue;
             }
@@ -258,7 +273,7 @@ uint32_t World::draw_bytes(const Direction& d) {
 }
 
 void World::plan(Direction& d) {
-    if (d.type == IBV_QPT_RC && reliable_) {
+    if (d.type == IBV_QPT_RC && d.reliable) {
         d.hot = d.to->allocate(kHotBytes, random_);
         d.hot_model = draw_data(kHotBytes);
         d.to->set(d.hot, d.hot_model);
@@ -290,10 +305,11 @@ void World::plan(Direction& d) {
             send.flags |= IBV_SEND_INLINE;
         d.sends.push_back(std::move(send));
     }
+    if (d.doomed) plan_failure_at_home(d);
     if (!reliable_ && d.type == IBV_QPT_RC && random_.chance(0.4) && !d.sends.empty()) plan_poison(d);
     if (!d.sends.empty()) d.sends.back().flags |= IBV_SEND_SIGNALED;
     for (size_t i = 0; i < d.sends.size(); ++i) {
-        if (d.sends[i].is_message() && !d.sends[i].poison) d.messages.push_back(i);
+        if (d.sends[i].is_message() && (!d.sends[i].poison || d.sends[i].fails_at_home())) d.messages.push_back(i);
     }
     d.message_seen.assign(d.sends.size(), false);
 }
@@ -309,7 +325,7 @@ void World::plan_rc(Direction& d, PlannedSend& send) {
                               : IBV_WR_ATOMIC_CMP_AND_SWP;
     if (send.is_atomic()) {
         send.local = draw_pieces(*d.from, 8, 3);
-        if (reliable_ && send.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD && random_.chance(0.5)) {
+        if (d.reliable && send.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD && random_.chance(0.5)) {
             send.shared_counter = true;
             send.fresh = false;
             send.remote = counters_[d.to->host->index()];
@@ -331,7 +347,7 @@ void World::plan_rc(Direction& d, PlannedSend& send) {
     }
     const uint32_t bytes = draw_bytes(d);
     send.local = draw_pieces(*d.from, bytes, 5);
-    const bool hot = reliable_ && !send.is_send() && bytes != 0 && bytes < kHotBytes / 2 && random_.chance(0.3);
+    const bool hot = d.reliable && !send.is_send() && bytes != 0 && bytes < kHotBytes / 2 && random_.chance(0.3);
     if (hot) {
         send.fresh = false;
         const size_t at = random_.below(kHotBytes - bytes);
@@ -382,14 +398,39 @@ void World::plan_datagram(Direction& d, PlannedSend& send, size_t index) {
     }
 }
 
-// Turns the last request into one that must fail.
+// Turns one of the requests into one whose local memory is not there, or not all of it.
+void World::plan_failure_at_home(Direction& d) {
+    const size_t first = random_.below(d.sends.size() + 1);
+    const auto found = std::find_if(d.sends.begin() + static_cast<ptrdiff_t>(first), d.sends.end(),
+                                    [](const PlannedSend& send) { return send.bytes() != 0; });
+    d.doomed = found != d.sends.end();
+    if (!d.doomed) return;
+    PlannedSend& send = *found;
+    send.flags &= ~static_cast<uint32_t>(IBV_SEND_INLINE);
+    send.poison = IBV_WC_LOC_PROT_ERR;
+    uint32_t usable = 0;
+    if (send.local.size() == 1 && random_.chance(0.7)) {
+        usable = static_cast<uint32_t>(random_.below(send.bytes()));
+        send.narrow = true;
+        d.narrow.length = send.local[0].offset + usable;
+    } else {
+        send.bad_lkey = true;
+    }
+    if (!send.is_atomic()) send.data.resize(usable / d.options.mtu * d.options.mtu);
+}
+
+// Turns a request, most often the last one, into one that must fail.
 void World::plan_poison(Direction& d) {
+    if (random_.chance(0.2)) {
+        plan_failure_at_home(d);
+        return;
+    }
     PlannedSend& send = d.sends.back();
     send = {};
     send.flags = IBV_SEND_SIGNALED;
     send.local = {{d.from->allocate(1000, random_), 1000}};
     send.remote = d.to->allocate(1000, random_, 8);
-    switch (random_.below(5)) {
+    switch (random_.below(4)) {
         case 0:
             send.opcode = IBV_WR_RDMA_WRITE;
             send.poison = IBV_WC_REM_ACCESS_ERR;
@@ -401,11 +442,6 @@ void World::plan_poison(Direction& d) {
             send.beyond_end = true;
             break;
         case 2:
-            send.opcode = IBV_WR_RDMA_WRITE;
-            send.poison = IBV_WC_LOC_PROT_ERR;
-            send.bad_lkey = true;
-            break;
-        case 3:
             send.opcode = IBV_WR_SEND;
             send.poison = IBV_WC_REM_OP_ERR;
             send.too_long = true;
@@ -429,8 +465,7 @@ void World::plan_receives() {
             if (d.pool != &pool) continue;
             grh = d.type == IBV_QPT_UD;
             for (size_t i : d.messages) {
-                const auto bytes = static_cast<uint32_t>(d.sends[i].data.size());
-                sizes.push_back(d.sends[i].is_send() ? bytes : 0);
+                sizes.push_back(d.sends[i].is_send() ? d.sends[i].bytes() : 0);
                 most = std::max(most, sizes.back());
             }
             if (!d.sends.empty() && d.sends.back().too_long) sizes.push_back(d.sends.back().local[0].bytes / 2);

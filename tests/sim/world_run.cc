@@ -22,6 +22,7 @@ void World::run() {
     if (!net_->run(net_->now() + kHorizon)) ADD_FAILURE() << "no rest after the end:\n" << describe();
     for (uint32_t host = 0; host < 2; ++host) poll(host);
     for (Direction& d : directions_) {
+        settle_events(d);
         if (d.type == IBV_QPT_RC) {
             settle_rc(d);
         } else {
@@ -50,7 +51,7 @@ void World::run() {
 
 bool World::finished() const {
     for (const Direction& d : directions_) {
-        if (d.ended != d.sends.size()) return false;
+        if (d.ended != d.sends.size() || d.qp->state == IBV_QPS_SQD) return false;
         if (d.type != IBV_QPT_RC) continue;
         if (d.delivered == d.messages.size() && !d.broken()) continue;
         if (!d.broken() || d.receives_ended != d.pool->receives.size()) return false;
@@ -75,11 +76,30 @@ void World::tick(uint32_t host) {
         if (d.type == IBV_QPT_RC && (d.broken() || reverse.broken()) && random_.chance(0.3)) {
             d.from->host->engine.set_state(*d.qp, IBV_QPS_ERR, net_->now());
         }
+        if (pause_eagerness_ != 0) pause_or_resume(d);
         post_sends(d);
     }
     // Ever slower, so that a stuck world is found in little time.
     const uint64_t elapsed = net_->now() - kStart;
     net_->at(net_->now() + random_.between(1, tick_ns_ + elapsed / 64), [this, host] { tick(host); });
+}
+
+// A program pauses its send queue, and goes on some time after it has drained; it posts all the while.
+void World::pause_or_resume(Direction& d) {
+    Host& host = *d.from->host;
+    if (d.qp->state == IBV_QPS_RTS && d.ended != d.sends.size() && random_.chance(pause_eagerness_)) {
+        ++d.drains;
+        host.engine.set_state(*d.qp, IBV_QPS_SQD, net_->now());
+    }
+    if (d.qp->state != IBV_QPS_SQD || host.sink.count(IBV_EVENT_SQ_DRAINED, d.qp) != d.drains) return;
+    poll(0);
+    poll(1);
+    const std::pair now(d.ended, d.type == IBV_QPT_RC ? d.delivered : 0);  // others complete what is on its way
+    EXPECT_EQ(d.drained_at.value_or(now), now) << "direction " << d.index << ": drained, and then there was more";
+    d.drained_at = now;
+    if (!random_.chance(0.3)) return;
+    d.drained_at.reset();
+    host.engine.set_state(*d.qp, IBV_QPS_RTS, net_->now());
 }
 
 void World::post_sends(Direction& d) {
@@ -94,6 +114,7 @@ void World::post_sends(Direction& d) {
             if ((planned.flags & IBV_SEND_INLINE) != 0)
                 sge.addr = reinterpret_cast<uint64_t>(d.from->memory.data() + piece.offset);
             if (planned.bad_lkey) sge.lkey = kNobodysKey;
+            if (planned.narrow) sge.lkey = d.narrow.key;
             send.sges.push_back(sge);
         }
         send.immediate = planned.immediate;
