@@ -116,7 +116,7 @@ void World::draw_network() {
         if (clean_) continue;
         for (Lane& lane : link.lanes) {
             lane.loss = random_.pick(0.0, 0.0, 0.02, 0.2);
-            if (link.lanes.size() >= 4 && random_.chance(0.05)) lane.loss = 1;
+            if (link.lanes.size() >= 4 && random_.chance(0.05) && &lane != &link.lanes[0]) lane.loss = 1;
         }
         link.loss = random_.pick(0.0, 0.005, 0.02, 0.05, 0.2);
         // One READ of 4000 loses its request or its first response eight times in a row at 0.2, and then it may fail.
