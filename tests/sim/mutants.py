@@ -80,10 +80,10 @@ MUTANTS = {
     "a held packet that is refused is kept": (
         RESPONDER, "    shared_.release(packet);\n    return taken;", "    if (taken) shared_.release(packet);\n    return taken;"),
     "damage is not seen": (
-        RESPONDER, "        payload.read(target, frame.payload_bytes);\n        if (!payload.intact()) return Result::kDamaged;",
-        "        payload.read(target, frame.payload_bytes);\n        if (false) return Result::kDamaged;"),
-    "a damaged packet index is believed": (
-        RESPONDER, "uint64_t{h.mp.ipsn} * qp_.mtu == s_.offset", "true"),
+        RESPONDER, "    payload.read(target, qp_.mtu);\n    if (!payload.intact()) return Middle::kDamaged;",
+        "    payload.read(target, qp_.mtu);"),
+    "damage to READ data is not seen": (
+        REQUESTER, "    if (!payload.intact()) return Middle::kDamaged;\n    take_in_order", "    take_in_order"),
     "rings of a grown bitmap do not join": (
         HYBRID, "            m.head = static_cast<uint16_t>(slots(m.circular));\n", ""),
 }
