@@ -155,10 +155,15 @@ void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, bo
     }
     uint16_t finished = 0;
     for (uint16_t i = 0; i < count; ++i) {
-        // Frames that went elsewhere leave the burst; the others are freed together.
-        if (take_frame(mbufs[i], from.frames[i], from, handed_over)) mbufs[finished++] = mbufs[i];
+        // Frames that went elsewhere leave the burst; the others are freed together. As rte_pktmbuf_free_bulk() does, in
+        // half the instructions, since nearly all have one segment and are of one pool.
+        if (!take_frame(mbufs[i], from.frames[i], from, handed_over)) continue;
+        if (mbufs[i]->nb_segs != 1 || mbufs[i]->pool != sink_.pool()) [[unlikely]]
+            rte_pktmbuf_free(mbufs[i]);
+        else if (rte_mbuf* const free = rte_pktmbuf_prefree_seg(mbufs[i]); free != nullptr) [[likely]]
+            mbufs[finished++] = free;
     }
-    rte_pktmbuf_free_bulk(mbufs, finished);
+    if (finished != 0) rte_mempool_put_bulk(sink_.pool(), reinterpret_cast<void**>(mbufs), finished);
 }
 
 void WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Device& device) {
