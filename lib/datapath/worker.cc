@@ -155,8 +155,8 @@ void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, bo
     }
     uint16_t finished = 0;
     for (uint16_t i = 0; i < count; ++i) {
-        // Frames that went elsewhere leave the burst; the others are freed together. As rte_pktmbuf_free_bulk() does, in
-        // half the instructions, since nearly all have one segment and are of one pool.
+        // Frames that went elsewhere leave the burst; the others are freed together. As rte_pktmbuf_free_bulk() does,
+        // in half the instructions, since nearly all have one segment and are of one pool.
         if (!take_frame(mbufs[i], from.frames[i], from, handed_over)) continue;
         if (mbufs[i]->nb_segs != 1 || mbufs[i]->pool != sink_.pool()) [[unlikely]]
             rte_pktmbuf_free(mbufs[i]);

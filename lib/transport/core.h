@@ -371,8 +371,8 @@ struct Core {
         sink.send(path, headers, payload);
     }
 
-    // Sends packets that follow each other: at most `count`, one at least, for which ready() was true. `headers` are the
-    // first's, and `each(headers)` is called before each; `data` is theirs, of `bytes` each. Returns how many.
+    // Sends packets that follow each other: at most `count`, one at least, for which ready() was true. `headers` are
+    // the first's, and `each(headers)` is called before each; `data` is theirs, of `bytes` each. Returns how many.
     [[gnu::always_inline]] uint32_t send_run(const Path& path, wire::Headers& headers, const void* data, uint32_t bytes,
                                              uint32_t count, auto&& each) {
         wire::Segment segment{data, bytes};

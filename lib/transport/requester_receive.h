@@ -131,7 +131,8 @@ Middle RequesterLogic<S>::receive_middle(const wire::ParsedFrame& frame) {
     return Middle::kTaken;
 }
 
-// Packet number `packet` of the oldest READ is here; perhaps it is the last that one READ request asked for (design note 2).
+// Packet number `packet` of the oldest READ is here; perhaps it is the last that one READ request asked for (design
+// note 2).
 template <class S>
 void RequesterLogic<S>::end_part(uint32_t packet, bool last) {
     if ((last || (packet + 1) % read_chunk() == 0) && r_.reads_outstanding != 0) --r_.reads_outstanding;

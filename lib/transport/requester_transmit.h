@@ -26,7 +26,7 @@ uint32_t RequesterLogic<S>::transmit(uint32_t budget) {
             if (what == Begin::kWait) break;
             if (what == Begin::kDone) continue;
         } else if (wqe.is_read()) {
-            if (r_.reads_outstanding >= qp_.max_rd_atomic) break;   // design note 2: each part counts
+            if (r_.reads_outstanding >= qp_.max_rd_atomic) break;  // design note 2: each part counts
         } else if (const uint32_t middles = emit_middles(wqe, budget - packets); middles != 0) {
             packets += middles;
             continue;
@@ -83,8 +83,8 @@ bool RequesterLogic<S>::want_ack(const SendWqe& wqe, bool last) {
            window_wants_ack(r_.next_psn);
 }
 
-// Packets from the middle of a SEND or WRITE: what is the same for all is looked up once. Returns how many; 0: the next one
-// is the last, or to be looked at alone.
+// Packets from the middle of a SEND or WRITE: what is the same for all is looked up once. Returns how many; 0: the next
+// one is the last, or to be looked at alone.
 template <class S>
 uint32_t RequesterLogic<S>::emit_middles(SendWqe& wqe, uint32_t budget) {
     const bool reliable = qp_.type == IBV_QPT_RC;

@@ -79,8 +79,8 @@ Middle ResponderLogic<S>::receive_middle(const wire::ParsedFrame& frame, wire::O
     wire::VerifyingReader payload(frame);
     if (op == wire::Op::kWriteMiddle) {
         if (s_.message != Responder::Message::kWrite || s_.write_length - s_.offset <= qp_.mtu) return Middle::kOther;
-        uint8_t* target = core_.memory.translate(s_.write_rkey, s_.write_va + s_.offset, qp_.mtu, IBV_ACCESS_REMOTE_WRITE,
-                                                 qp_.pd, &qp_);
+        uint8_t* target = core_.memory.translate(s_.write_rkey, s_.write_va + s_.offset, qp_.mtu,
+                                                 IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_);
         if (target == nullptr) return Middle::kOther;
         payload.read(target, qp_.mtu);
     } else {

@@ -21,7 +21,9 @@ constexpr uint64_t reflect(uint64_t value, int bits) {
     return reflected;
 }
 
-constexpr uint32_t times_x(uint32_t value) { return value << 1 ^ (value >> 31 ? kPolynomial : 0); }
+constexpr uint32_t times_x(uint32_t value) {
+    return value << 1 ^ (value >> 31 ? kPolynomial : 0);
+}
 
 // x^n mod G, reflected, and shifted by the one bit that a carry-less product of reflected factors lacks.
 constexpr uint64_t power(size_t n) {
@@ -55,21 +57,21 @@ constexpr uint32_t after_ones() {
     return crc;
 }
 
-// Moves any byte of the message `bytes`[0] further from its end, without carry-less multiplication. The 8 bits of a byte
-// at each of four distances, `bytes`[1] to [4], are a basis of the 32 bits that a CRC keeps: so the byte at `bytes`[0] is
-// the sum of one byte at each of the four, and each of these is a linear map of its bits. Gives the maps as GFNI's affine
-// instruction takes them: byte 7 - i has the bits whose sum is bit i.
+// Moves any byte of the message `bytes`[0] further from its end, without carry-less multiplication. The 8 bits of a
+// byte at each of four distances, `bytes`[1] to [4], are a basis of the 32 bits that a CRC keeps: so the byte at
+// `bytes`[0] is the sum of one byte at each of the four, and each of these is a linear map of its bits. Gives the maps
+// as GFNI's affine instruction takes them: byte 7 - i has the bits whose sum is bit i.
 constexpr std::array<uint64_t, 4> byte_maps(std::array<size_t, 5> bytes) {
-    std::array<uint64_t, 32> rows{};                        // x^r: of the 32 bits of the basis, then of the 8 to be moved
+    std::array<uint64_t, 32> rows{};  // x^r: of the 32 bits of the basis, then of the 8 to be moved
     for (int at = 0; at < 5; ++at) {
         uint32_t bit = 1;
         for (size_t n = 0; n < 8 * bytes[at]; ++n) bit = times_x(bit);
         for (int b = 7; b >= 0; --b, bit = times_x(bit))
             for (int r = 0; r < 32; ++r) rows[r] |= uint64_t{bit >> r & 1} << ((at + 4) % 5 * 8 + b);
     }
-    for (int column = 0; column < 32; ++column) {           // Gauss
+    for (int column = 0; column < 32; ++column) {  // Gauss
         int pivot = column;
-        while ((rows[pivot] >> column & 1) == 0) ++pivot;   // beyond the last: no basis, and no constant expression
+        while ((rows[pivot] >> column & 1) == 0) ++pivot;  // beyond the last: no basis, and no constant expression
         std::swap(rows[pivot], rows[column]);
         for (int r = 0; r < 32; ++r)
             if (r != column && (rows[r] >> column & 1)) rows[r] ^= rows[column];

@@ -9,6 +9,7 @@
 // 2. Wide: vectors hold several states side by side, each for every n-th 16 bytes of the message.
 // 3. A tail of fewer than 16 bytes moves the state by that many bytes.
 // 4. reduce() takes the 128 bits to the 32 of the CRC: one multiplication to 96 bits, then Barrett's two.
+// 5. What is moved by multiplying can also be moved by linear maps of bytes: append_mapped().
 #pragma once
 
 #include <immintrin.h>
@@ -28,7 +29,7 @@ namespace rove::wire {
 namespace {
 
 constexpr size_t kStateBytes = 16;
-constexpr size_t kMappedFrom = 1536;    // bytes from which on maps, whose 8 sums end in one, are worth while
+constexpr size_t kMappedFrom = 1536;  // bytes from which on maps, whose 8 sums end in one, are worth while
 
 ROVE_INLINE __m128i load128(const uint8_t* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); }
 ROVE_INLINE void store128(uint8_t* at, __m128i value) { _mm_storeu_si128(reinterpret_cast<__m128i*>(at), value); }

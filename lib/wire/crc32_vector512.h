@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector of the two kernels with AVX-512. Internal to lib/wire; in an unnamed namespace for crc32_kernel.h's reason.
+// The vector of the two kernels with AVX-512. Internal to lib/wire; in an unnamed namespace for crc32_kernel.h's
+// reason.
 #pragma once
 
 #include "wire/crc32_kernel.h"
@@ -24,7 +25,8 @@ struct Vector512 {
     // Each lane but the last moves by its own distance, in one multiplication.
     ROVE_INLINE __m128i narrow(Type x) {
         constexpr auto by = [](size_t bytes) { return crc32_constants::shift(bytes); };
-        const __m512i k = _mm512_set_epi64(0, 0, by(16).high, by(16).low, by(32).high, by(32).low, by(48).high, by(48).low);
+        const __m512i k =
+            _mm512_set_epi64(0, 0, by(16).high, by(16).low, by(32).high, by(32).low, by(48).high, by(48).low);
         const __m512i moved = add(multiply_low(x, k), multiply_high(x, k));
         const __m512i lanes = _mm512_mask_mov_epi64(moved, 0xC0, x);
         const __m256i pair = _mm256_xor_si256(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64(lanes, 1));

@@ -149,7 +149,8 @@ void MpResponderLogic<S>::take_in_order(const wire::ParsedFrame& frame, wire::Op
     ReorderStream& stream = mp_.requests_in;
     acknowledge(frame, op);
     shared_.reorder.advance(stream, h.mp.last(), [&](Psn tail, Slot) { return release_held(tail); });
-    if (stream.expected != Psn(h.bth.psn) + 1) s_.message = Responder::Message::kNone;  // its next packet is here already
+    if (stream.expected != Psn(h.bth.psn) + 1)
+        s_.message = Responder::Message::kNone;  // its next packet is here already
 }
 
 // Of the expected packet. Before what follows it takes effect, so that errors of held packets are told after it.

@@ -22,8 +22,8 @@ struct Named {
 class Kernels : public testing::TestWithParam<Named> {
   protected:
     void SetUp() override {
-        // A kernel's instructions end the process on a CPU that lacks them, and rove, too, chooses one that the CPU has at
-        // start. The portable kernel always runs; in CI only those with AVX-512 may not.
+        // A kernel's instructions end the process on a CPU that lacks them, and rove, too, chooses one that the CPU has
+        // at start. The portable kernel always runs; in CI only those with AVX-512 may not.
         if (!supported(kernel_)) GTEST_SKIP() << "this machine lacks the instructions";
     }
     // `bytes` random bytes, nothing readable after them that a sanitizer would not see.

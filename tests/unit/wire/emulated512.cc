@@ -2,8 +2,8 @@
 // The kernels of crc32_avx512.cc and crc32_gfni.cc for machines without AVX-512. Compiled with -msse4.2 -mpclmul.
 #include <bit>
 
-#include "wire/crc32_kernel.h"
 #include "reference.h"
+#include "wire/crc32_kernel.h"
 
 namespace rove::wire {
 namespace {
