@@ -82,8 +82,8 @@ struct KnownFlow {
     bool known = false;
 };
 // As above; `*again`: the frame's flow is that of the last, but for identification and source port. What is equal to
-// the last frame's is not looked at again, and in nearly every frame of a burst that is all but the source port, AckReq
-// and PSN: header prediction (V. Jacobson, 1990).
+// the last frame's is not looked at again, and in nearly every frame of a burst that is all but the source port, DestQP,
+// AckReq and PSN: header prediction (V. Jacobson, 1990).
 ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow, bool* again);
 
 // Whether the ICRC is right; remembered in `frame`.

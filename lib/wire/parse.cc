@@ -153,8 +153,8 @@ constexpr UsualWords kOfFlow{UINT64_MAX, UINT64_MAX,
                              0};
 constexpr UsualWords kOfKind{UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX,
                              0xFFFF'FFFF'0000'FFFF,  // not UDP's source port
-                             UINT64_MAX,
-                             0x0000'0000'FFFF'FFFF};  // not BTH's AckReq and PSN
+                             0x00FF'FFFF'FFFF'FFFF,
+                             0x0000'0000'0000'00FF};  // not BTH's DestQP, AckReq and PSN
 
 // Whether the headers are the known ones, as far as `mask` says.
 bool are_same(const uint8_t* frame, const KnownFlow& flow, const UsualWords& mask) {
@@ -187,14 +187,15 @@ bool find_again(std::span<const uint8_t> frame, Layers& out) {
     return true;
 }
 
-// A frame whose headers are those that `out` was read from, but for source port, AckReq, PSN, and what follows BTH.
+// A frame whose headers are those that `out` was read from, but for source port, DestQP, AckReq, PSN, and what follows
+// BTH.
 void parse_alike(const uint8_t* frame, ParsedFrame& out) {
     const uint8_t* const l3 = frame + kEthernetBytes;
     const uint8_t* const l4 = l3 + kIpv4Bytes;
     const uint8_t* const bth = l4 + kUdpBytes;
     const OpcodeInfo& info = opcode_info(out.headers.bth.opcode);
     out.flow.udp_src = load_be16(l4 + udp::kSrcPort);
-    parse_psn(bth, out.headers.bth);
+    parse_qpn_and_psn(bth, out.headers.bth);
     parse_extensions(bth + kBthBytes, info.extensions, out.headers);
     out.headers.vp = out.flow.udp_src;
     out.l3 = l3;

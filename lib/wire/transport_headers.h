@@ -15,8 +15,9 @@ namespace rove::wire {
 inline constexpr uint32_t kMask24 = 0xFFFFFF;
 
 // BTH, in bits: opcode 8, SE 1, M 1, Pad 2, TVer 4, P_Key 16; F 1, B 1, reserved 6, DestQP 24; A 1, reserved 7, PSN 24.
-inline void parse_psn(const uint8_t* at, Bth& bth) {
+inline void parse_qpn_and_psn(const uint8_t* at, Bth& bth) {
     const uint32_t psn = load_be32(at + 8);
+    bth.dest_qpn = load_be32(at + 4) & kMask24;
     bth.ack_req = psn >> 31;
     bth.psn = psn & kMask24;
 }
@@ -25,8 +26,7 @@ inline void parse_bth(const uint8_t* at, Bth& bth) {
     bth.flags = at[1];
     bth.pkey = load_be16(at + 2);
     bth.ecn = at[4] & (Bth::kFecn | Bth::kBecn);
-    bth.dest_qpn = load_be32(at + 4) & kMask24;
-    parse_psn(at, bth);
+    parse_qpn_and_psn(at, bth);
 }
 
 // `pad` stands for bth.pad_count().
