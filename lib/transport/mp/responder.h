@@ -31,7 +31,7 @@ class MpResponderLogic {
 
     // Of the path MTU, and of a WRITE; it lies behind the one before it, too.
     [[gnu::always_inline]] inline Middle receive_middle(const wire::ParsedFrame& frame);
-    void receive_request(const wire::ParsedFrame& frame, wire::Op op);
+    [[gnu::always_inline]] inline void receive_request(const wire::ParsedFrame& frame, wire::Op op);
     // Answers.
     uint32_t transmit(uint32_t budget);
     // All before responses.una has arrived.
