@@ -44,12 +44,12 @@ Middle Engine<S>::receive_middle(const wire::ParsedFrame& frame, QueuePair& qp) 
     if (response) {
         RequesterLogic<S> requester(core_, qp);
         const Middle middle = requester.receive_middle(frame);
-        if (requester.has_work()) core_.activate(qp);
+        if (middle == Middle::kTaken && requester.has_work()) core_.activate(qp);
         return middle;
     }
     ResponderLogic<S> responder(core_, qp);
     const Middle middle = responder.receive_middle(frame, op);
-    if (responder.can_send()) core_.activate(qp);
+    if (middle == Middle::kTaken && responder.can_send()) core_.activate(qp);
     return middle;
 }
 

@@ -58,9 +58,10 @@ class RequesterLogic {
                psn - r_.una + 1 >= static_cast<int32_t>(core_.config.window_packets);
     }
     bool outstanding() const { return r_.una != r_.max_psn; }
-    uint64_t timeout_ns() const {
+    // The verbs' timeout from now.
+    uint64_t next_ack_deadline() const {
         if (qp_.timeout == 0) return kNever;
-        return std::max<uint64_t>(4096ull << qp_.timeout, core_.config.min_timeout_ns);
+        return core_.now_ns + std::max<uint64_t>(4096ull << qp_.timeout, core_.config.min_timeout_ns);
     }
     uint64_t probe_ns() const {
         return std::max(core_.config.min_probe_ns, 2 * r_.silence_ns) << std::min<uint8_t>(r_.probes, 10);
@@ -77,8 +78,8 @@ class RequesterLogic {
     void emit_atomic(const SendWqe& wqe);
     bool send_datagram(SendWqe& wqe);
     [[gnu::always_inline]] inline bool want_ack(const SendWqe& wqe, bool last);
-    [[gnu::always_inline]] inline void sent(Psn first, uint32_t psns);
-    void count_again(Counter cause, uint32_t psns);
+    [[gnu::always_inline]] inline void sent(Psn first, uint32_t psns, uint32_t packets = 1);
+    void count_again(Counter cause, uint32_t psns, uint32_t packets);
     void complete_unacknowledged();
     void execute_local(SendWqe& wqe);
     bool acknowledge(Psn end);
@@ -168,8 +169,7 @@ void RequesterLogic<S>::restart_timers() {
         if (r_.rnr_until == 0 && !qp_.responder.owes()) core_.deadlines.remove(qp_);
         return;
     }
-    const uint64_t timeout = timeout_ns();
-    r_.ack_deadline = timeout == kNever ? kNever : core_.now_ns + timeout;
+    r_.ack_deadline = next_ack_deadline();
     r_.probe_deadline = core_.now_ns + probe_ns();
     core_.deadlines.schedule(qp_, next_deadline());
 }
@@ -262,7 +262,7 @@ void RequesterLogic<S>::probe() {
     }
     r_.probed = true;
     r_.probe_psn = r_.una;
-    count_again(Counter::kResentEarly, 1);
+    count_again(Counter::kResentEarly, 1, 1);
 }
 
 template <class S>

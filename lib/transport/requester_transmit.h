@@ -107,7 +107,7 @@ uint32_t RequesterLogic<S>::emit_middles(SendWqe& wqe, uint32_t budget) {
         r_.since_ack_req = ack_req ? 0 : static_cast<uint16_t>(r_.since_ack_req + 1);
     });
     r_.next_packet += count;
-    sent(r_.next_psn, count);
+    sent(r_.next_psn, count, count);
     return count;
 }
 
@@ -207,9 +207,9 @@ bool RequesterLogic<S>::send_datagram(SendWqe& wqe) {
     return true;
 }
 
-// Packets [first, first + psns) went out.
+// What is or asks for the packets [first, first + psns) went out, in so many packets.
 template <class S>
-void RequesterLogic<S>::sent(Psn first, uint32_t psns) {
+void RequesterLogic<S>::sent(Psn first, uint32_t psns, uint32_t packets) {
     r_.next_psn = first + psns;
     if (qp_.type != IBV_QPT_RC) {
         r_.una = r_.max_psn = r_.next_psn;
@@ -219,16 +219,16 @@ void RequesterLogic<S>::sent(Psn first, uint32_t psns) {
         r_.max_psn = r_.next_psn;
         core_.counters[Counter::kPsnsSent] += psns;
     } else {
-        count_again(r_.cause, psns);
+        count_again(r_.cause, psns, packets);
     }
     if (r_.ack_deadline == kNever) restart_timers();
 }
 
-// A packet went out once more, for `psns` that are taken as lost.
+// Packets went out once more, for `psns` that are taken as lost.
 template <class S>
-void RequesterLogic<S>::count_again(Counter cause, uint32_t psns) {
-    ++core_.counters[cause];
-    ++core_.counters[Counter::kRetransmittedPackets];
+void RequesterLogic<S>::count_again(Counter cause, uint32_t psns, uint32_t packets) {
+    core_.counters[cause] += packets;
+    core_.counters[Counter::kRetransmittedPackets] += packets;
     core_.counters[Counter::kPsnsSent] += psns;
     core_.counters[Counter::kPsnsLost] += psns;
 }

@@ -288,6 +288,20 @@ TEST_F(RcRecovery, a_damaged_packet_in_the_middle_of_a_message_is_a_lost_packet)
     }
 }
 
+TEST_F(RcRecovery, each_packet_that_goes_out_again_is_counted) {
+    connect();
+    net.filter = [seen = 0](const Observed& p) mutable {
+        return p.op() == Op::kWriteMiddle && seen++ == 3 ? Verdict::kDrop : Verdict::kPass;
+    };
+    post(write(1, 0, 30 * 1024, 0));
+    succeeds(1);
+    const uint64_t again = a.counter(Counter::kRetransmittedPackets);
+    EXPECT_GT(again, 1u);
+    EXPECT_EQ(again, a.counter(Counter::kPsnsLost));
+    EXPECT_EQ(again, a.counter(Counter::kResentNack));
+    EXPECT_EQ(a.counter(Counter::kTxPackets), 30 + again);
+}
+
 TEST_F(RcRecovery, sequence_numbers_wrap) {
     QpOptions from, to;
     from.psn = 0xFFFFF0;
