@@ -62,7 +62,7 @@ struct BytesReader {
 
 // What became of a frame that is perhaps what most packets of large messages are: the next, from the middle of the
 // message in progress. Where its payload belongs is known without trusting a byte of it, and nobody may look there yet:
-// it is verified while it is copied. kOther: nothing has changed. kDamaged: nothing but that memory has.
+// it is verified while it is copied. Unless it was taken, nothing but that memory has changed.
 enum class Middle : uint8_t { kOther, kDamaged, kTaken };
 
 // QPs that have something to send, in turn.
