@@ -12,6 +12,10 @@
 namespace rove::wire {
 namespace {
 
+constexpr uint32_t pad_of(uint32_t payload_bytes) {
+    return -payload_bytes & 3;
+}
+
 // Beyond kSmallPayload: copies the payload while summing it, and writes pad and ICRC. Returns the byte after them.
 [[gnu::noinline]] uint8_t* append_summed(const uint8_t* l3, uint8_t* at, std::span<const Segment> payload, uint32_t pad) {
     uint32_t crc = icrc_copy(l3, static_cast<size_t>(at - l3), at, payload.front().data, payload.front().bytes);
@@ -28,7 +32,11 @@ namespace {
     return at + kIcrcBytes;
 }
 
-constexpr uint32_t pad_of(uint32_t payload_bytes) { return -payload_bytes & 3; }
+// As above, of one segment. Called last, so that frames with a small payload save no registers for it.
+[[gnu::noinline]] Built append_summed(uint8_t* out, Built frame, uint8_t* at, Segment payload) {
+    append_summed(out + frame.l3_offset, at, {&payload, 1}, pad_of(payload.bytes));
+    return {frame.bytes, 0};
+}
 
 uint32_t total_bytes(std::span<const Segment> payload) {
     if (payload.size() == 1) [[likely]] return payload.front().bytes;
@@ -37,13 +45,39 @@ uint32_t total_bytes(std::span<const Segment> payload) {
     return bytes;
 }
 
-// Copies in blocks, the last one overlapping. An IPv4 template has 42 or 46 bytes, an IPv6 one 62 or 66; what the second
-// block writes behind 62 is overwritten by the BTH.
-void copy_template(uint8_t* out, const FlowTemplate& flow, size_t size) {
-    const uint8_t* const from = flow.bytes.data();
+// Copies what frames have in common, 42 to 78 bytes, in blocks of which the last one overlaps.
+void copy_start(uint8_t* out, const uint8_t* from, size_t size) {
     std::memcpy(out, from, 32);
-    if (size > 48) std::memcpy(out + 32, from + 32, 32);
+    if (size >= 48) std::memcpy(out + 32, from + 32, 16);
+    if (size >= 64) std::memcpy(out + 48, from + 48, 16);
     std::memcpy(out + size - 16, from + size - 16, 16);
+}
+
+// The port that a multi-path packet leaves from says which path it takes.
+void set_path(uint8_t* bth, uint16_t extensions, const Headers& headers) {
+    if (extensions & (kHasMpeth | kHasMpaeth)) store_be16(bth - kUdpBytes + udp::kSrcPort, headers.vp);
+}
+
+// Writes Ethernet header to BTH; set_path() comes next.
+void write_start(uint8_t* out, const FlowTemplate& flow, const Headers& headers, const OpcodeInfo& info,
+                 uint32_t payload_bytes) {
+    // Read once: the compiler takes each byte written to `out` for one of theirs.
+    const uint8_t l3_offset = flow.l3_offset, size = flow.size;
+    copy_start(out, flow.bytes.data(), size);
+    uint8_t* const l3 = out + l3_offset;
+    uint8_t* const bth = out + size;
+    const uint32_t pad = pad_of(payload_bytes);
+    const size_t udp_bytes = kUdpBytes + info.header_bytes + payload_bytes + pad + kIcrcBytes;
+    store_be16(bth - kUdpBytes + udp::kLength, static_cast<uint16_t>(udp_bytes));
+    if (size - l3_offset == kIpv4Bytes + kUdpBytes) [[likely]] {
+        const uint16_t length = big_endian(static_cast<uint16_t>(kIpv4Bytes + udp_bytes));
+        store(l3 + ipv4::kLength, length);
+        const uint32_t sum = uint32_t{flow.ipv4_checksum} + length;
+        store(l3 + ipv4::kChecksum, static_cast<uint16_t>(~((sum & 0xFFFF) + (sum >> 16))));
+    } else {
+        store_be16(l3 + ipv6::kLength, static_cast<uint16_t>(udp_bytes));
+    }
+    emit_bth(bth, headers.bth, pad);
 }
 
 }  // namespace
@@ -109,30 +143,20 @@ void seal(uint8_t* frame, Built built) {
     store(frame + built.bytes - kIcrcBytes, icrc(l3, summed));
 }
 
+void seal(std::span<const Unsealed> frames) {
+    icrc_each(
+        frames.size(), [&](size_t i) { return frames[i]; },
+        [&](size_t i, uint32_t sum) { store(frames[i].l3 + frames[i].bytes, sum); });
+}
+
 Built build_unsealed(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload) {
     const OpcodeInfo& info = opcode_info(headers.bth.opcode);
-    const uint32_t payload_bytes = total_bytes(payload);
-    const uint32_t pad = pad_of(payload_bytes);
-
-    // Read once: the compiler takes each byte written to `out` for one of theirs.
     const uint8_t l3_offset = flow.l3_offset, size = flow.size;
-    copy_template(out, flow, size);
-    uint8_t* const l3 = out + l3_offset;
-    uint8_t* const bth = out + size;
-    const size_t udp_bytes = kUdpBytes + info.header_bytes + payload_bytes + pad + kIcrcBytes;
-    store_be16(bth - kUdpBytes + udp::kLength, static_cast<uint16_t>(udp_bytes));
-    if (info.extensions & (kHasMpeth | kHasMpaeth)) store_be16(bth - kUdpBytes + udp::kSrcPort, headers.vp);
-    if (size - l3_offset == kIpv4Bytes + kUdpBytes) [[likely]] {
-        const uint16_t length = big_endian(static_cast<uint16_t>(kIpv4Bytes + udp_bytes));
-        store(l3 + ipv4::kLength, length);
-        const uint32_t sum = uint32_t{flow.ipv4_checksum} + length;
-        store(l3 + ipv4::kChecksum, static_cast<uint16_t>(~((sum & 0xFFFF) + (sum >> 16))));
-    } else {
-        store_be16(l3 + ipv6::kLength, static_cast<uint16_t>(udp_bytes));
-    }
-
-    emit_bth(bth, headers.bth, pad);
-    uint8_t* at = emit_extensions(bth + kBthBytes, info.extensions, headers);
+    const uint32_t payload_bytes = total_bytes(payload);
+    write_start(out, flow, headers, info, payload_bytes);
+    set_path(out + size, info.extensions, headers);
+    uint8_t* at = emit_extensions(out + size + kBthBytes, info.extensions, headers);
+    const uint32_t pad = pad_of(payload_bytes);
     if (payload_bytes <= kSmallPayload) {
         for (const Segment& segment : payload) {
             copy(at, segment.data, segment.bytes);
@@ -141,7 +165,31 @@ Built build_unsealed(uint8_t* out, const FlowTemplate& flow, const Headers& head
         store(at, uint32_t{0});  // the pad, and what the ICRC overwrites
         return {static_cast<uint16_t>(at + pad + kIcrcBytes - out), l3_offset};
     }
-    return {static_cast<uint16_t>(append_summed(l3, at, payload, pad) - out), 0};
+    return {static_cast<uint16_t>(append_summed(out + l3_offset, at, payload, pad) - out), 0};
+}
+
+FrameSeries::FrameSeries(const FlowTemplate& flow, const Headers& headers, uint32_t payload_bytes)
+    : payload_bytes_(payload_bytes),
+      extensions_(opcode_info(headers.bth.opcode).extensions),
+      frame_bytes_(static_cast<uint16_t>(wire::frame_bytes(flow, headers.bth.opcode, payload_bytes))),
+      size_(static_cast<uint8_t>(flow.size + kBthBytes)),
+      l3_offset_(flow.l3_offset) {
+    write_start(start_.data(), flow, headers, opcode_info(headers.bth.opcode), payload_bytes);
+}
+
+Built FrameSeries::build_unsealed(uint8_t* out, const Headers& headers, const void* payload) const {
+    const uint32_t payload_bytes = payload_bytes_;
+    const uint16_t extensions = extensions_;
+    const Built built{frame_bytes_, l3_offset_};
+    uint8_t* const bth = out + size_ - kBthBytes;
+    copy_start(out, start_.data(), size_);
+    emit_psn(bth, headers.bth);
+    set_path(bth, extensions, headers);
+    uint8_t* const at = emit_extensions(bth + kBthBytes, extensions, headers);
+    if (payload_bytes > kSmallPayload) return append_summed(out, built, at, {payload, payload_bytes});
+    store(at + payload_bytes, uint32_t{0});  // the pad, and what the ICRC overwrites
+    copy(at, payload, payload_bytes);
+    return built;
 }
 
 }  // namespace rove::wire

@@ -13,7 +13,7 @@ namespace rove::wire {
 void copy_pieces(void* to, const void* from, size_t bytes);
 
 // memcpy, but for what its call costs and what it does to large pieces.
-inline void copy(void* to, const void* from, size_t bytes) {
+[[gnu::always_inline]] inline void copy(void* to, const void* from, size_t bytes) {
     if (bytes - 8 > 8) return copy_pieces(to, from, bytes);
     auto* target = static_cast<uint8_t*>(to);
     auto* source = static_cast<const uint8_t*>(from);

@@ -38,6 +38,18 @@ bool agrees(const Crc32Kernel& kernel) {
         *l3 = version;
         const uint32_t crc = good.icrc(l3, kPacket);
         if (kernel.icrc(l3, kPacket) != crc) return false;
+        std::array<uint8_t, 4 * 128> headers;
+        const uint8_t* four[4];
+        uint32_t sums[4];
+        for (size_t i = 0; i < 4; ++i) {
+            uint8_t* const packet = &headers[128 * i];
+            std::memcpy(packet, l3 - 14 + i, 128);
+            packet[14] = version;
+            four[i] = packet + 14;
+        }
+        kernel.icrc_four(four, 100, sums);
+        for (size_t i = 0; i < 4; ++i)
+            if (sums[i] != good.icrc(four[i], 100)) return false;
         if (kernel.icrc_copy(l3, 76, copy.data(), l3 + 76, kPacket - 76) != crc) return false;
         if (std::memcmp(copy.data(), l3 + 76, kPacket - 76) != 0) return false;
     }

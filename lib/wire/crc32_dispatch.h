@@ -12,6 +12,7 @@ struct Crc32Kernel {
     uint32_t (*crc32)(uint32_t crc, const void* data, size_t bytes);
     uint32_t (*crc32_copy)(uint32_t crc, void* dst, const void* src, size_t bytes);
     uint32_t (*icrc)(const uint8_t* l3, size_t bytes);
+    void (*icrc_four)(const uint8_t* const (&l3)[4], size_t bytes, uint32_t (&sums)[4]);
     uint32_t (*icrc_copy)(const uint8_t* l3, size_t header_bytes, void* dst, const void* src, size_t bytes);
 };
 

@@ -67,7 +67,8 @@ ROVE_INLINE __m128i append_tail(__m128i state, const uint8_t* end, size_t rest) 
 
 // Vector: Type, kBytes, load, store, add, broadcast, multiply_low and _high (of the halves of each lane), widen (16
 // bytes to the lowest lane, zeros above), and narrow (the state that the lanes are together). One of 64 bytes also has
-// load_end (the vector's last bytes, as many as asked, up to `end`; zeros before them), and either (or).
+// load_end (the vector's last bytes, as many as asked, up to `end`; zeros before them), either (or), and reduce4
+// (reduce() of what narrow() gives, for four vectors).
 template <class Vector, size_t bytes>
 ROVE_INLINE typename Vector::Type move(typename Vector::Type x) {
     constexpr auto by = crc32_constants::shift(bytes);
@@ -263,12 +264,14 @@ struct HeaderImages {
 };
 constexpr HeaderImages kIpv4Images(kIpv4Bytes + kUdpBytes + kBthBytes, 0, {1, 8, 10, 11, 26, 27, 32});
 constexpr HeaderImages kIpv6Images(kIpv6Bytes + kUdpBytes + kBthBytes, 0x0F, {1, 2, 3, 7, 46, 47, 52});
+ROVE_INLINE const HeaderImages& images_of(const uint8_t* l3) {
+    return l3[0] >> 4 == 4 ? kIpv4Images : kIpv6Images;
+}
 
 // Takes the headers, or all if that is not much more: so many bytes that whole vectors are left. Gives the vector that
 // those follow.
 template <class Vector>
-ROVE_INLINE typename Vector::Type append_headers(Cursor& at) {
-    const HeaderImages& images = at.src[0] >> 4 == 4 ? kIpv4Images : kIpv6Images;
+ROVE_INLINE typename Vector::Type append_headers(const HeaderImages& images, Cursor& at) {
     const size_t first = (at.bytes - 1) % Vector::kBytes + 1;
     auto x = Vector::either(Vector::load_end(at.src + first, first), Vector::load(images.ones + first));
     x = Vector::add(x, Vector::load(images.start + first));
@@ -285,7 +288,7 @@ template <class Vector>
 ROVE_INLINE __m128i icrc_state(const uint8_t* l3, size_t bytes) {
     if constexpr (Vector::kBytes == 64) {
         Cursor at{l3, bytes, nullptr};
-        const auto x = append_headers<Vector>(at);
+        const auto x = append_headers<Vector>(images_of(l3), at);
         return at.bytes == 0 ? Vector::narrow(x) : append_wide<Vector, false>(move<Vector, Vector::kBytes>(x), at);
     } else {
         return icrc_state_by_16<Vector>(l3, bytes);
@@ -300,7 +303,7 @@ ROVE_INLINE uint32_t icrc_copy_any(const uint8_t* l3, size_t header_bytes, void*
     typename Vector::Type head;
     if constexpr (Vector::kBytes == 64) {
         Cursor headers{l3, header_bytes, nullptr};
-        head = append_headers<Vector>(headers);
+        head = append_headers<Vector>(images_of(l3), headers);
         for (; headers.bytes != 0; advance<false>(headers, Vector::kBytes))
             head = Vector::add(move<Vector, Vector::kBytes>(head), Vector::load(headers.src));
         head = move<Vector, Vector::kBytes>(head);
@@ -312,19 +315,43 @@ ROVE_INLINE uint32_t icrc_copy_any(const uint8_t* l3, size_t header_bytes, void*
     return ~reduce(append_rest<true>(wide, at));
 }
 
+// Side by side, what each sum waits for overlaps, and the last steps are taken for all at once.
+template <class Vector>
+ROVE_INLINE void icrc_four(const uint8_t* const (&l3)[4], size_t bytes, uint32_t (&sums)[4]) {
+    if constexpr (Vector::kBytes == 64) {
+        typename Vector::Type x[4];
+        const HeaderImages& images = images_of(l3[0]);
+        size_t at = 0;
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; ++i) {
+            Cursor headers{l3[i], bytes, nullptr};
+            x[i] = append_headers<Vector>(images, headers);
+            at = bytes - headers.bytes;
+        }
+        for (; at != bytes; at += Vector::kBytes) {
+#pragma GCC unroll 4
+            for (int i = 0; i < 4; ++i)
+                x[i] = Vector::add(move<Vector, Vector::kBytes>(x[i]), Vector::load(l3[i] + at));
+        }
+        Vector::reduce4(x, sums);
+        for (uint32_t& sum : sums) sum = ~sum;
+    } else {
+        for (int i = 0; i < 4; ++i) sums[i] = ~reduce(icrc_state<Vector>(l3[i], bytes));
+    }
+}
+
 // The kernel of this file's instruction set.
 template <class Vector>
 constexpr Crc32Kernel make_kernel() {
-    return {.crc32 = [](uint32_t crc, const void* data, size_t bytes) {
-                return crc32_any<Vector, false>(crc, data, bytes, nullptr);
-            },
-            .crc32_copy = [](uint32_t crc, void* dst, const void* src, size_t bytes) {
-                return crc32_any<Vector, true>(crc, src, bytes, dst);
-            },
+    return {.crc32 = [](uint32_t crc, const void* data,
+                        size_t bytes) { return crc32_any<Vector, false>(crc, data, bytes, nullptr); },
+            .crc32_copy = [](uint32_t crc, void* dst, const void* src,
+                             size_t bytes) { return crc32_any<Vector, true>(crc, src, bytes, dst); },
             .icrc = [](const uint8_t* l3, size_t bytes) { return ~reduce(icrc_state<Vector>(l3, bytes)); },
-            .icrc_copy = [](const uint8_t* l3, size_t header_bytes, void* dst, const void* src, size_t bytes) {
-                return icrc_copy_any<Vector>(l3, header_bytes, dst, src, bytes);
-            }};
+            .icrc_four = [](const uint8_t* const(&l3)[4], size_t bytes,
+                            uint32_t(&sums)[4]) { icrc_four<Vector>(l3, bytes, sums); },
+            .icrc_copy = [](const uint8_t* l3, size_t header_bytes, void* dst, const void* src,
+                            size_t bytes) { return icrc_copy_any<Vector>(l3, header_bytes, dst, src, bytes); }};
 }
 
 }  // namespace

@@ -45,9 +45,16 @@ uint32_t icrc_copy_isal(const uint8_t* l3, size_t header_bytes, void* dst, const
     return crc32_copy_isal(icrc_isal(l3, header_bytes), dst, src, bytes);
 }
 
+void icrc_four_isal(const uint8_t* const (&l3)[4], size_t bytes, uint32_t (&sums)[4]) {
+    for (int i = 0; i < 4; ++i) sums[i] = icrc_isal(l3[i], bytes);
+}
+
 }  // namespace
 
-constinit const Crc32Kernel kCrc32Portable = {
-    .crc32 = crc32_isal, .crc32_copy = crc32_copy_isal, .icrc = icrc_isal, .icrc_copy = icrc_copy_isal};
+constinit const Crc32Kernel kCrc32Portable = {.crc32 = crc32_isal,
+                                              .crc32_copy = crc32_copy_isal,
+                                              .icrc = icrc_isal,
+                                              .icrc_four = icrc_four_isal,
+                                              .icrc_copy = icrc_copy_isal};
 
 }  // namespace rove::wire

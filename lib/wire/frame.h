@@ -88,6 +88,7 @@ ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, Known
 
 // Whether the ICRC is right; remembered in `frame`.
 bool verify(ParsedFrame& frame);
+void verify(std::span<ParsedFrame* const> frames);
 
 // parse_headers() and verify().
 ParseError parse_frame(std::span<const uint8_t> frame, ParsedFrame& out);
@@ -140,5 +141,27 @@ struct Built {
 // what one sum waits for, its own steps and the bytes just written, overlaps with the others'.
 Built build_unsealed(uint8_t* out, const FlowTemplate& flow, const Headers& headers, std::span<const Segment> payload);
 void seal(uint8_t* frame, Built built);
+struct Unsealed {
+    uint8_t* l3;     // the IP header
+    uint32_t bytes;  // up to the ICRC
+};
+void seal(std::span<const Unsealed> frames);
+
+// Frames that are alike: of one flow, one BTH but for AckReq and PSN, and one size of payload. What they have in common
+// is written once.
+class FrameSeries {
+  public:
+    FrameSeries(const FlowTemplate& flow, const Headers& headers, uint32_t payload_bytes);
+    // As the function. Of `headers`, AckReq, PSN, VP and what follows BTH are looked at.
+    Built build_unsealed(uint8_t* out, const Headers& headers, const void* payload) const;
+
+  private:
+    std::array<uint8_t, FlowTemplate::kMaxBytes + 12> start_;  // Ethernet header to BTH
+    uint32_t payload_bytes_;
+    uint16_t extensions_;  // as OpcodeInfo's
+    uint16_t frame_bytes_;
+    uint8_t size_;  // of `start_`
+    uint8_t l3_offset_;
+};
 
 }  // namespace rove::wire

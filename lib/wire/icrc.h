@@ -11,6 +11,31 @@ namespace rove::wire {
 // The 14 bytes before `l3` can be read. The result can be continued with crc32() and crc32_copy().
 inline uint32_t icrc(const uint8_t* l3, size_t bytes) { return crc32_kernel.icrc(l3, bytes); }
 
+// icrc() of `count` packets: gives what `covered(i)` says, {l3, bytes} as above, to `take(i, sum)`. Packets of one
+// length and IP version that follow each other are summed by fours.
+inline void icrc_each(size_t count, auto&& covered, auto&& take) {
+    for (size_t i = 0; i < count;) {
+        const auto [l3, bytes] = covered(i);
+        if (count - i >= 4) {
+            const uint8_t* four[4] = {l3};
+            bool alike = true;
+            for (size_t k = 1; k < 4; ++k) {
+                const auto [next_l3, next_bytes] = covered(i + k);
+                four[k] = next_l3;
+                alike &= next_bytes == bytes && (*next_l3 ^ *l3) >> 4 == 0;
+            }
+            if (alike) {
+                uint32_t sums[4];
+                crc32_kernel.icrc_four(four, bytes, sums);
+                for (size_t k = 0; k < 4; ++k) take(i + k, sums[k]);
+                i += 4;
+                continue;
+            }
+        }
+        take(i++, icrc(l3, bytes));
+    }
+}
+
 // icrc() of a packet's headers, as above, continued by crc32_copy() of what follows them.
 inline uint32_t icrc_copy(const uint8_t* l3, size_t header_bytes, void* dst, const void* src, size_t bytes) {
     return crc32_kernel.icrc_copy(l3, header_bytes, dst, src, bytes);

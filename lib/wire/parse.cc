@@ -281,9 +281,25 @@ ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, Known
 }
 
 bool verify(ParsedFrame& frame) {
-    const uint8_t* const end = frame.payload + frame.payload_bytes + frame.headers.bth.pad_count();
-    frame.verified = icrc(frame.l3, static_cast<size_t>(end - frame.l3)) == load<uint32_t>(end);
+    ParsedFrame* const frames[] = {&frame};
+    verify(frames);
     return frame.verified;
+}
+
+void verify(std::span<ParsedFrame* const> frames) {
+    struct Covered {
+        const uint8_t* l3;
+        size_t bytes;
+    };
+    const auto covered = [&](size_t i) {
+        const ParsedFrame& frame = *frames[i];
+        const uint8_t* const end = frame.payload + frame.payload_bytes + frame.headers.bth.pad_count();
+        return Covered{frame.l3, static_cast<size_t>(end - frame.l3)};
+    };
+    icrc_each(frames.size(), covered, [&](size_t i, uint32_t sum) {
+        const auto [l3, bytes] = covered(i);
+        frames[i]->verified = sum == load<uint32_t>(l3 + bytes);
+    });
 }
 
 ParseError parse_frame(std::span<const uint8_t> frame, ParsedFrame& out) {

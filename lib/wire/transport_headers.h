@@ -29,12 +29,15 @@ inline void parse_bth(const uint8_t* at, Bth& bth) {
     parse_qpn_and_psn(at, bth);
 }
 
+inline void emit_psn(uint8_t* at, const Bth& bth) {
+    store_be32(at + 8, uint32_t{bth.ack_req} << 31 | (bth.psn & kMask24));
+}
 // `pad` stands for bth.pad_count().
 inline void emit_bth(uint8_t* at, const Bth& bth, uint32_t pad) {
     const uint32_t flags = (bth.flags & ~uint32_t{Bth::kPad}) | pad << 4;
     store_be32(at, uint32_t{bth.opcode} << 24 | flags << 16 | bth.pkey);
     store_be32(at + 4, uint32_t{bth.ecn} << 24 | (bth.dest_qpn & kMask24));
-    store_be32(at + 8, uint32_t{bth.ack_req} << 31 | (bth.psn & kMask24));
+    emit_psn(at, bth);
 }
 
 // MPETH, in bits: ReTx 1, Sync 1, Last 1, Resp 1, Early 1, reserved 3, MSN 24; reserved 8, iPSN 24.

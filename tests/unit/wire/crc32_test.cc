@@ -91,6 +91,25 @@ TEST_P(Kernels, Icrc) {
     }
 }
 
+TEST_P(Kernels, IcrcOfFour) {
+    constexpr size_t kBefore = 14;
+    for (const uint8_t version : {0x45, 0x60}) {
+        for (size_t bytes = version == 0x45 ? 40 : 60; bytes <= 400; bytes += 4) {
+            std::vector<uint8_t> packets[4];
+            const uint8_t* l3[4];
+            for (int i = 0; i < 4; ++i) {
+                packets[i] = random(kBefore + bytes);
+                packets[i][kBefore] = version;
+                l3[i] = packets[i].data() + kBefore;
+            }
+            uint32_t sums[4];
+            kernel_.icrc_four(l3, bytes, sums);
+            for (int i = 0; i < 4; ++i)
+                EXPECT_EQ(sums[i], reference::icrc(std::span(packets[i]).subspan(kBefore))) << bytes;
+        }
+    }
+}
+
 TEST_P(Kernels, IcrcContinuesInACopy) {
     constexpr size_t kBefore = 14;
     for (const size_t headers : {40, 44, 56, 60, 64, 68, 88, 104, 140}) {

@@ -42,6 +42,9 @@ struct Emulated512 {
     ROVE_INLINE __m128i narrow(Type x) {
         return _mm_xor_si128(_mm_xor_si128(move128<48>(x.lane[0]), move128<32>(x.lane[1])), step(x.lane[2], x.lane[3]));
     }
+    ROVE_INLINE void reduce4(const Type (&x)[4], uint32_t (&crc)[4]) {
+        for (int i = 0; i < 4; ++i) crc[i] = reduce(narrow(x[i]));
+    }
 };
 
 struct EmulatedMapped512 : Emulated512 {

@@ -133,6 +133,37 @@ TEST_P(RoundTrip, EveryOpcodeAndSize) {
     }
 }
 
+// The frames of a series are those that are built one by one.
+TEST_P(RoundTrip, Series) {
+    const FlowTemplate flow = make_template(flow_);
+    for (int opcode = 0; opcode < 256; ++opcode) {
+        const OpcodeInfo& info = opcode_info(static_cast<uint8_t>(opcode));
+        if (!info.known) continue;
+        for (const uint32_t size : {0u, 1u, 8u, 64u, 127u, 128u, 129u, 1023u, 4096u}) {
+            if (size != 0 && !(info.extensions & kHasPayload)) break;
+            SCOPED_TRACE(testing::Message() << "opcode " << opcode << ", " << size << " bytes");
+            Headers headers = samples::headers(static_cast<uint8_t>(opcode));
+            const FrameSeries series(flow, headers, size);
+            for (int i = 0; i < 3; ++i) {
+                const auto payload = samples::random_bytes(size);
+                samples::Frame made(frame_bytes(flow, static_cast<uint8_t>(opcode), size));
+                const Built built = series.build_unsealed(made.data(), headers, payload.data());
+                EXPECT_EQ(built.bytes, made.size());
+                if (built.l3_offset != 0) seal(made.data(), built);
+                EXPECT_EQ(made, samples::frame(flow_, headers, payload));
+                headers.bth.psn += 0x10203;
+                headers.bth.ack_req = !headers.bth.ack_req;
+                headers.vp ^= 0x1234;
+                headers.mp.msn ^= 0x321;
+                headers.mp.flags ^= Mpeth::kLast;
+                headers.reth.va += 0x123456789;
+                headers.reth.rkey += 77;
+                headers.immediate = ~headers.immediate;
+            }
+        }
+    }
+}
+
 TEST_P(RoundTrip, GathersSegments) {
     const auto payload = samples::random_bytes(1000);
     const Headers headers = samples::headers(opcode(Service::kRc, Op::kWriteLast));
@@ -179,6 +210,43 @@ TEST_P(RoundTrip, SwitchesMayChangeEcnAndHops) {
 INSTANTIATE_TEST_SUITE_P(Flows, RoundTrip, testing::Combine(testing::Bool(), testing::Bool()), [](const auto& info) {
     return std::string(std::get<0>(info.param) ? "ipv6" : "ipv4") + (std::get<1>(info.param) ? "_vlan" : "");
 });
+
+// Sums are taken by fours where frames are of one length and IP version: each is judged by itself all the same.
+TEST(Bursts, AreSealedAndVerifiedAsOneByOne) {
+    struct Kind {
+        bool v6;
+        uint32_t bytes;
+    };
+    const std::vector<Kind> kinds{{false, 8}, {false, 8}, {false, 8}, {false, 8},  {false, 8}, {false, 8},
+                                  {true, 8},  {true, 8},  {true, 8},  {false, 28}, {true, 8},  {true, 8},
+                                  {true, 8},  {true, 8},  {true, 8},  {false, 0}};
+    std::vector<samples::Frame> frames, good;
+    std::vector<Unsealed> unsealed;
+    for (const auto& [v6, bytes] : kinds) {
+        const Flow flow = samples::flow(v6, false);
+        const Headers headers = samples::headers(opcode(Service::kRc, Op::kSendOnly));
+        const auto payload = samples::random_bytes(bytes);
+        const Segment segment{payload.data(), bytes};
+        samples::Frame& frame = frames.emplace_back(frame_bytes(make_template(flow), headers.bth.opcode, bytes));
+        const Built built = build_unsealed(frame.data(), make_template(flow), headers, {&segment, 1});
+        unsealed.push_back({frame.data() + built.l3_offset, uint32_t{built.bytes} - built.l3_offset - 4u});
+        good.push_back(samples::frame(flow, headers, payload));
+    }
+    seal(unsealed);
+    EXPECT_EQ(frames, good);
+    for (size_t bad = 0; bad <= frames.size(); ++bad) {
+        if (bad != frames.size()) frames[bad].back() ^= 1;
+        std::vector<ParsedFrame> parsed(frames.size());
+        std::vector<ParsedFrame*> all;
+        for (size_t i = 0; i < frames.size(); ++i) {
+            ASSERT_EQ(parse_headers(frames[i], parsed[i]), ParseError::kNone);
+            all.push_back(&parsed[i]);
+        }
+        verify(all);
+        for (size_t i = 0; i < frames.size(); ++i) EXPECT_EQ(parsed[i].verified, i != bad) << i << ", bad " << bad;
+        if (bad != frames.size()) frames[bad].back() ^= 1;
+    }
+}
 
 TEST(Opcodes, Known) {
     size_t known = 0;
