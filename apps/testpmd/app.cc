@@ -21,6 +21,7 @@ constexpr uint64_t kLookNs = 1'000'000;       // between looks at sockets, promp
 constexpr size_t kPathsShown = 8;             // of each port; the rest are summed
 constexpr int kSleepMs = 20;                  // without traffic
 constexpr uint64_t kDrainNs = 4'000'000'000;  // a run that is stopped may take so long for what is under way
+constexpr int kGoneMs = 1000;                  // by which a failed request may precede the end of the connection
 
 double share(uint64_t part, uint64_t whole) {
     return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
@@ -125,7 +126,8 @@ void App::round() {
         run_->poll(runtime_->now_ns());
         if (run_->done()) finish({});
     } catch (const Failure& failure) {
-        finish(run_->connection().readable() ? "the peer is gone" : failure.what());
+        // A peer that ends takes down its QPs first: requests fail before its connection does.
+        finish(run_->connection().readable(kGoneMs) ? "the peer is gone" : failure.what());
     }
 }
 

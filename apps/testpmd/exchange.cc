@@ -102,9 +102,9 @@ std::string Connection::own_address() const {
     return text.data();
 }
 
-bool Connection::readable() const {
+bool Connection::readable(int wait_ms) const {
     pollfd one{fd_, POLLIN, 0};
-    return poll(&one, 1, 0) != 0;
+    return poll(&one, 1, wait_ms) != 0;
 }
 
 void Connection::write(const void* data, size_t bytes) {

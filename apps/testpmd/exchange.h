@@ -57,8 +57,8 @@ class Connection {
     int fd() const { return fd_; }
     // Of this end, as the peer sees it; empty unless it is IPv4.
     std::string own_address() const;
-    // Whether a message, or the end, is there to be received.
-    bool readable() const;
+    // Whether a message, or the end, is there to be received, or comes within `wait_ms`.
+    bool readable(int wait_ms = 0) const;
 
     void send(const Introduction& mine);
     void send_refusal(const std::string& why);
