@@ -32,6 +32,23 @@ struct Sink {
         count += keep;
         benchmark::DoNotOptimize(frame);
     }
+    struct Series {
+        Sink& sink;
+        wire::FrameSeries series;
+        void send(const wire::Headers& headers, const void* payload) {
+            uint8_t* frame = sink.frames[sink.count].data();
+            if (sink.build) {
+                const wire::Built built = series.build_unsealed(frame, headers, payload);
+                if (built.l3_offset != 0) wire::seal(frame, built);
+                sink.bytes[sink.count] = built.bytes;
+            }
+            sink.count += sink.keep;
+            benchmark::DoNotOptimize(frame);
+        }
+    };
+    Series series(const Path& path, const wire::Headers& headers, uint32_t bytes) {
+        return {*this, {path.headers, headers, bytes}};
+    }
     void notify(CompletionQueue&) {}
     void event(ibv_event_type, QueuePair&) {}
     void event(ibv_event_type, CompletionQueue&) {}

@@ -84,7 +84,7 @@ void Background::share() {
         const uint64_t now_ns = runtime_.now_ns();
         housekeep(now_ns);
         const uint32_t calls = calls_.load(std::memory_order_relaxed);
-        if (taken_over_.exchange(false, std::memory_order_seq_cst)) {
+        if (taken_over_.load(std::memory_order_relaxed) && taken_over_.exchange(false, std::memory_order_seq_cst)) {
             watching = false;
             idle_since_ns = window_ns = now_ns;
             nap_ns = kFirstNapNs;

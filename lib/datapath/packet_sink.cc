@@ -40,11 +40,8 @@ bool PacketSink::make_room() {
 
 uint32_t PacketSink::push(TxQueue& tx) {
     const bool was_full = tx.full();
-    for (; tx.sealed < tx.count; ++tx.sealed) {
-        rte_mbuf* const mbuf = tx.frames[tx.sealed];
-        if (const uint8_t l3_offset = tx.l3_offsets[tx.sealed]; l3_offset != 0)
-            wire::seal(rte_pktmbuf_mtod(mbuf, uint8_t*), {mbuf->data_len, l3_offset});
-    }
+    wire::seal({tx.unsealed.data(), tx.unsealed_count});
+    tx.unsealed_count = 0;
     uint16_t sent = 0;
     if (tx.port->ready()) [[likely]]
         sent = rte_eth_tx_burst(tx.port->id(), tx.queue, tx.frames.data(), tx.count);
@@ -58,7 +55,7 @@ uint32_t PacketSink::push(TxQueue& tx) {
         rte_pktmbuf_free_bulk(tx.frames.data(), tx.count);
         sent = tx.count;
     }
-    tx.sealed = tx.count = static_cast<uint16_t>(tx.count - sent);
+    tx.count = static_cast<uint16_t>(tx.count - sent);
     std::copy_n(tx.frames.begin() + sent, tx.count, tx.frames.begin());
     tx.bytes = 0;
     for (uint16_t i = 0; i < tx.count; ++i) tx.bytes += tx.frames[i]->data_len;

@@ -22,6 +22,8 @@
 namespace rove::datapath {
 
 class PacketSink {
+    struct TxQueue;
+
   public:
     // Frames handed to a port at once: so many, or so many bytes. 8 frames of 4 KiB stay in L1 or nearly so between being
     // built and being sent: 1 MiB WRITEs over memif ran at 5.6-6.4 GB/s with 4 or 8, at 5.1-5.3 with 16 or 32. Of small
@@ -42,18 +44,28 @@ class PacketSink {
     // transport::Sink.
     bool ready() { return full_ == 0 && spare_count_ != 0 && loopback_count_ < kLoopback ? true : make_room(); }
     void send(const transport::Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload) {
-        rte_mbuf* mbuf = spare_[--spare_count_];
-        auto* frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
-        const wire::Built built = wire::build_unsealed(frame, path.headers, headers, payload);
-        mbuf->data_len = built.bytes;
-        mbuf->pkt_len = built.bytes;
-        if (path.loopback) [[unlikely]] {
-            if (built.l3_offset != 0) wire::seal(frame, built);
-            loopback_[(loopback_head_ + loopback_count_++) % kLoopback] = mbuf;
-            mbuf->port = path.port;
-            return;
+        rte_mbuf* const mbuf = spare_[--spare_count_];
+        auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
+        finish(path, queues_[path.port], mbuf, wire::build_unsealed(frame, path.headers, headers, payload));
+    }
+    class Series {
+      public:
+        Series(PacketSink& sink, const transport::Path& path, const wire::Headers& headers, uint32_t bytes)
+            : sink_(sink), path_(path), tx_(sink.queues_[path.port]), frames_(path.headers, headers, bytes) {}
+        void send(const wire::Headers& headers, const void* payload) {
+            rte_mbuf* const mbuf = sink_.spare_[--sink_.spare_count_];
+            auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
+            sink_.finish(path_, tx_, mbuf, frames_.build_unsealed(frame, headers, payload));
         }
-        queue(queues_[path.port], mbuf, built.l3_offset);
+
+      private:
+        PacketSink& sink_;
+        const transport::Path& path_;
+        TxQueue& tx_;
+        const wire::FrameSeries frames_;
+    };
+    Series series(const transport::Path& path, const wire::Headers& headers, uint32_t bytes) {
+        return {*this, path, headers, bytes};
     }
     void notify(transport::CompletionQueue& cq) { notified_.push_back(&cq); }
     void event(ibv_event_type event, transport::QueuePair& qp) { listener_.event(event, qp); }
@@ -63,7 +75,7 @@ class PacketSink {
     // Neighbour discovery: an empty mbuf, or null, and a finished one for a port. A full queue drops it: they are
     // repeated.
     rte_mbuf* take() { return ready() ? spare_[--spare_count_] : nullptr; }
-    void send_raw(uint16_t port, rte_mbuf* mbuf) { queue(queues_[port], mbuf, 0); }
+    void send_raw(uint16_t port, rte_mbuf* mbuf) { queue(queues_[port], mbuf, {mbuf->data_len, 0}); }
 
     // End of a round: what is queued goes to the ports, and who sleeps is woken. Returns the frames that the ports took.
     uint32_t flush();
@@ -84,17 +96,31 @@ class PacketSink {
         const Port* port = nullptr;
         uint16_t queue = 0;
         uint16_t count = 0;
-        uint16_t sealed = 0;  // the first ones have their ICRC
+        uint16_t unsealed_count = 0;
         uint32_t bytes = 0;
         uint64_t moved_ns = 0;  // when the port last took a frame, or had none to take
         std::array<rte_mbuf*, kBurst> frames;
-        std::array<uint8_t, kBurst> l3_offsets;  // as wire::Built's
+        std::array<wire::Unsealed, kBurst> unsealed;  // those of the frames that have no ICRC yet
         bool full() const { return count == kBurst || bytes >= kBurstBytes; }
     };
-    void queue(TxQueue& tx, rte_mbuf* mbuf, uint8_t l3_offset) {
-        tx.l3_offsets[tx.count] = l3_offset;
+    void finish(const transport::Path& path, TxQueue& tx, rte_mbuf* mbuf, wire::Built built) {
+        mbuf->data_len = built.bytes;
+        mbuf->pkt_len = built.bytes;
+        if (path.loopback) [[unlikely]] {
+            if (built.l3_offset != 0) wire::seal(rte_pktmbuf_mtod(mbuf, uint8_t*), built);
+            loopback_[(loopback_head_ + loopback_count_++) % kLoopback] = mbuf;
+            mbuf->port = path.port;
+            return;
+        }
+        queue(tx, mbuf, built);
+    }
+    void queue(TxQueue& tx, rte_mbuf* mbuf, wire::Built built) {
         tx.frames[tx.count++] = mbuf;
-        tx.bytes += mbuf->data_len;
+        if (built.l3_offset != 0) {
+            tx.unsealed[tx.unsealed_count++] = {rte_pktmbuf_mtod_offset(mbuf, uint8_t*, built.l3_offset),
+                                                built.bytes - built.l3_offset - uint32_t{wire::kIcrcBytes}};
+        }
+        tx.bytes += built.bytes;
         if (tx.full()) {
             ++full_;
             push(tx);

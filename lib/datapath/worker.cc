@@ -148,11 +148,14 @@ uint32_t WorkerCore::receive() {
 void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, bool handed_over) {
     constexpr uint16_t kAhead = 4;  // frames whose headers are on their way into L1
     for (uint16_t i = 0; i < std::min(count, kAhead); ++i) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void*));
-    // First the sums of all small frames: one after the other, what each waits for overlaps.
+    wire::ParsedFrame* small[kRxBurst];
+    uint16_t small_count = 0;
     for (uint16_t i = 0; i < count; ++i) {
         if (i + kAhead < count) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i + kAhead], void*));
-        read_frame(mbufs[i], from.frames[i], *from.device);
+        Frame& read = from.frames[i];
+        if (read_frame(mbufs[i], read, *from.device)) small[small_count++] = &read.parsed;
     }
+    wire::verify({small, small_count});
     uint16_t finished = 0;
     for (uint16_t i = 0; i < count; ++i) {
         // Frames that went elsewhere leave the burst; the others are freed together. As rte_pktmbuf_free_bulk() does,
@@ -166,15 +169,16 @@ void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, bo
     if (finished != 0) rte_mempool_put_bulk(sink_.pool(), reinterpret_cast<void**>(mbufs), finished);
 }
 
-void WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Device& device) {
+bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Device& device) {
     if (mbuf->nb_segs != 1 && rte_pktmbuf_linearize(mbuf) != 0) [[unlikely]]
-        return;
+        return false;
     const std::span<const uint8_t> bytes(rte_pktmbuf_mtod(mbuf, const uint8_t*), mbuf->data_len);
     bool again;
     read.error = wire::parse_headers(bytes, read.parsed, read.flow, &again);
-    if (read.error != wire::ParseError::kNone) [[unlikely]] return;
+    if (read.error != wire::ParseError::kNone) [[unlikely]]
+        return false;
     if (!again) read.ours = device.receives(read.parsed.flow);
-    if (read.parsed.payload_bytes <= wire::kSmallPayload) wire::verify(read.parsed);
+    return read.parsed.payload_bytes <= wire::kSmallPayload;
 }
 
 bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from, bool handed_over) {

@@ -115,8 +115,8 @@ class WorkerCore {
     uint32_t receive();
     // At most kRxBurst. `handed_over`: by another worker, to which the port gave them.
     void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, bool handed_over = false);
-    // Parses it, and verifies it if it is small.
-    [[gnu::always_inline]] static inline void read_frame(rte_mbuf* mbuf, Frame& read, const Device& device);
+    // Parses it. True: it is small, and to be verified now; others are while they are copied.
+    [[gnu::always_inline]] static inline bool read_frame(rte_mbuf* mbuf, Frame& read, const Device& device);
     // Returns false if the mbuf went elsewhere: to another worker, or back as an answer.
     [[gnu::always_inline]] inline bool take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from, bool handed_over);
     // A frame that is not RoCE; returns as take_frame().

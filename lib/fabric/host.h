@@ -81,6 +81,16 @@ class Host final : public Node {
     // The engine's sink.
     bool ready();
     void send(const transport::Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload);
+    struct Series {  // nothing to share: most frames are never built
+        Host& host;
+        const transport::Path& path;
+        uint32_t bytes;
+        void send(const wire::Headers& headers, const void* payload) {
+            const wire::Segment segment{payload, bytes};
+            host.send(path, headers, {&segment, 1});
+        }
+    };
+    Series series(const transport::Path& path, const wire::Headers&, uint32_t bytes) { return {*this, path, bytes}; }
     void notify(transport::CompletionQueue& cq) { notified_.push_back(&cq); }
     void event(ibv_event_type, transport::QueuePair&) {}
     void event(ibv_event_type, transport::CompletionQueue&) {}

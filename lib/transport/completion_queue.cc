@@ -53,11 +53,6 @@ int CompletionQueue::poll(ibv_wc* out, int count) {
     return taken;
 }
 
-bool CompletionQueue::empty() const {
-    const uint32_t head = head_.load(std::memory_order_relaxed);
-    return ring_[head & mask_].sequence.load(std::memory_order_acquire) != head + 1;
-}
-
 void CompletionQueue::forget(uint32_t qpn) {
     const uint32_t head = head_.load(std::memory_order_relaxed), tail = tail_.load(std::memory_order_relaxed);
     uint32_t kept = head;

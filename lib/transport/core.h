@@ -119,9 +119,10 @@ struct Core {
         active[qp.priority].push(qp);
     }
 
-    [[gnu::always_inline]] void complete(CompletionQueue* cq, const ibv_wc& wc, bool solicited) {
+    // `write` as of CompletionQueue::push().
+    [[gnu::always_inline]] void complete(CompletionQueue* cq, bool solicited, auto&& write) {
         bool notify = false;
-        if (!cq->push(wc, solicited, &notify)) {
+        if (!cq->push(solicited, &notify, write)) {
             ++counters[Counter::kCqOverruns];
             sink.event(IBV_EVENT_CQ_ERR, *cq);
         }
@@ -136,58 +137,58 @@ struct Core {
             qp.sq.consume_to(index + 1);
             return;
         }
-        ibv_wc wc{};
-        wc.wr_id = wqe.wr_id;
-        wc.status = status;
-        wc.qp_num = qp.qpn;
-        wc.byte_len = wqe.length;
-        switch (wqe.opcode) {
-            case IBV_WR_RDMA_WRITE:
-            case IBV_WR_RDMA_WRITE_WITH_IMM: wc.opcode = IBV_WC_RDMA_WRITE; break;
-            case IBV_WR_RDMA_READ: wc.opcode = IBV_WC_RDMA_READ; break;
-            case IBV_WR_ATOMIC_CMP_AND_SWP: wc.opcode = IBV_WC_COMP_SWAP; break;
-            case IBV_WR_ATOMIC_FETCH_AND_ADD: wc.opcode = IBV_WC_FETCH_ADD; break;
-            case IBV_WR_LOCAL_INV: wc.opcode = IBV_WC_LOCAL_INV; break;
-            case IBV_WR_BIND_MW: wc.opcode = IBV_WC_BIND_MW; break;
-            default: wc.opcode = IBV_WC_SEND; break;
-        }
         if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR) ++counters[Counter::kLocalErrors];
-        qp.sq.consume_to(index + 1);
-        complete(qp.send_cq, wc, false);
+        const uint64_t wr_id = wqe.wr_id;
+        const uint32_t length = wqe.length;
+        const ibv_wc_opcode opcode = completion_opcode(wqe.opcode);
+        qp.sq.consume_to(index + 1);  // and the request may be overwritten
+        complete(qp.send_cq, false, [&](ibv_wc& wc) {
+            wc.wr_id = wr_id;
+            wc.status = status;
+            wc.qp_num = qp.qpn;
+            wc.byte_len = length;
+            wc.opcode = opcode;
+        });
     }
 
     // Completes the receive that the message in progress holds.
-    [[gnu::always_inline]] void complete_receive(QueuePair& qp, ibv_wc& wc, bool solicited) {
-        wc.wr_id = qp.responder.receive.wr_id;
-        wc.qp_num = qp.qpn;
+    [[gnu::always_inline]] void complete_receive(QueuePair& qp, bool solicited, auto&& write) {
         qp.responder.has_receive = false;
-        complete(qp.recv_cq, wc, solicited);
+        complete(qp.recv_cq, solicited, [&](ibv_wc& wc) {
+            wc.wr_id = qp.responder.receive.wr_id;
+            wc.qp_num = qp.qpn;
+            write(wc);
+        });
     }
 
     // A SEND or WRITE with immediate was received whole; `headers` and `op` are its last packet's.
     void complete_message(QueuePair& qp, const wire::Headers& headers, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes) {
-        ibv_wc wc{};
-        wc.status = IBV_WC_SUCCESS;
-        wc.opcode = opcode;
-        wc.byte_len = bytes;
-        wc.src_qp = qp.remote_qpn;
-        if (has_immediate(op)) {
-            wc.wc_flags = IBV_WC_WITH_IMM;
-            wc.imm_data = htobe32(headers.immediate);
-        } else if (op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) {
-            wc.wc_flags = IBV_WC_WITH_INV;
-            wc.invalidated_rkey = headers.invalidate_rkey;
-        }
-        complete_receive(qp, wc, headers.bth.solicited());
+        complete_receive(qp, headers.bth.solicited(), [&](ibv_wc& wc) {
+            wc.opcode = opcode;
+            wc.byte_len = bytes;
+            wc.src_qp = qp.remote_qpn;
+            if (has_immediate(op)) {
+                wc.wc_flags = IBV_WC_WITH_IMM;
+                wc.imm_data = htobe32(headers.immediate);
+            } else if (op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) {
+                wc.wc_flags = IBV_WC_WITH_INV;
+                wc.invalidated_rkey = headers.invalidate_rkey;
+            }
+        });
+    }
+
+    // Of a receive: what its completion says, for complete().
+    static auto failed_receive(ibv_wc_status status) {
+        return [status](ibv_wc& wc) {
+            wc.status = status;
+            wc.opcode = IBV_WC_RECV;
+        };
     }
 
     // The receive that is held fails, and the QP with it.
     void fail_receive(QueuePair& qp, ibv_wc_status status) {
-        ibv_wc wc{};
-        wc.status = status;
-        wc.opcode = IBV_WC_RECV;
         ++counters[Counter::kLocalErrors];
-        if (qp.responder.has_receive) complete_receive(qp, wc, true);
+        if (qp.responder.has_receive) complete_receive(qp, true, failed_receive(status));
         enter_error(qp);
     }
 
@@ -212,10 +213,8 @@ struct Core {
     }
 
     void flush_receives(QueuePair& qp) {
-        ibv_wc wc{};
-        wc.status = IBV_WC_WR_FLUSH_ERR;
-        wc.opcode = IBV_WC_RECV;
-        if (qp.responder.has_receive) complete_receive(qp, wc, false);
+        const auto flushed = failed_receive(IBV_WC_WR_FLUSH_ERR);
+        if (qp.responder.has_receive) complete_receive(qp, false, flushed);
         if (qp.srq != nullptr) return;
         uint32_t index = qp.rq.consumed();
         // Who posts reads the state before he unlocks: if we do not see what he posted, he sees ERR, and asks for another flush.
@@ -223,10 +222,13 @@ struct Core {
         const uint32_t end = qp.rq.available_until();
         qp.rq.posting.unlock();
         for (; index != end; ++index) {
-            wc.wr_id = qp.rq.at(index).wr_id;
-            wc.qp_num = qp.qpn;
+            const uint64_t wr_id = qp.rq.at(index).wr_id;
             qp.rq.consume_to(index + 1);
-            complete(qp.recv_cq, wc, false);
+            complete(qp.recv_cq, false, [&](ibv_wc& wc) {
+                wc.wr_id = wr_id;
+                wc.qp_num = qp.qpn;
+                flushed(wc);
+            });
         }
     }
 
@@ -371,18 +373,21 @@ struct Core {
         sink.send(path, headers, payload);
     }
 
-    // Sends packets that follow each other: at most `count`, one at least, for which ready() was true. `headers` are
-    // the first's, and `each(headers)` is called before each; `data` is theirs, of `bytes` each. Returns how many.
-    [[gnu::always_inline]] uint32_t send_run(const Path& path, wire::Headers& headers, const void* data, uint32_t bytes,
-                                             uint32_t count, auto&& each) {
-        wire::Segment segment{data, bytes};
+    // Sends packets that follow each other and are alike: at most `count`, of `bytes` of payload. `headers` have the
+    // BTH of the first. Before each, `next(headers)` sets AckReq, VP and what follows BTH, and says where the payload
+    // is; null: here the run ends. Returns how many.
+    [[gnu::always_inline]] uint32_t send_run(const Path& path, wire::Headers& headers, uint32_t bytes, uint32_t count,
+                                             auto&& next) {
+        auto series = sink.series(path, headers, bytes);
         uint32_t sent = 0;
-        do {
-            each(headers);
-            send(path, headers, {&segment, 1}, bytes);
-            segment.data = static_cast<const uint8_t*>(segment.data) + bytes;
+        for (; sent != count && ready(); ++sent) {
+            const void* const payload = next(headers);
+            if (payload == nullptr) break;
+            series.send(headers, payload);
             headers.bth.psn = (headers.bth.psn + 1) & Psn::kMask;
-        } while (++sent != count && ready());
+        }
+        counters[Counter::kTxPackets] += sent;
+        counters[Counter::kTxBytes] += uint64_t{sent} * bytes;
         return sent;
     }
 };

@@ -32,26 +32,26 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
 
     Responder& responder = qp.responder;
     const ibv_sge* sges = responder.receive_sges.get();
-    ibv_wc wc{};
     BytesReader source{grh};
-    wc.status = core.scatter(sges, responder.receive.num_sge, 0, source, kGrhBytes, qp.pd);
-    if (wc.status == IBV_WC_SUCCESS) {
+    ibv_wc_status status = core.scatter(sges, responder.receive.num_sge, 0, source, kGrhBytes, qp.pd);
+    if (status == IBV_WC_SUCCESS) {
         BytesReader payload{frame.payload};
-        wc.status = core.scatter(sges, responder.receive.num_sge, kGrhBytes, payload, frame.payload_bytes, qp.pd);
+        status = core.scatter(sges, responder.receive.num_sge, kGrhBytes, payload, frame.payload_bytes, qp.pd);
     }
-    wc.opcode = IBV_WC_RECV;
-    wc.byte_len = kGrhBytes + frame.payload_bytes;
-    wc.src_qp = h.deth.src_qpn;
-    wc.wc_flags = IBV_WC_GRH;
-    // RoCE frames carry no service level. What the GRH's room holds stands there, and UCX goes by it.
-    wc.sl = ipv4 ? kSlIpv4 : kSlIpv6;
-    if (op == wire::Op::kSendOnlyImm) {
-        wc.wc_flags |= IBV_WC_WITH_IMM;
-        wc.imm_data = htobe32(h.immediate);
-    }
-    const bool failed = wc.status != IBV_WC_SUCCESS;
-    core.complete_receive(qp, wc, h.bth.solicited());
-    if (failed) core.enter_error(qp);
+    core.complete_receive(qp, h.bth.solicited(), [&](ibv_wc& wc) {
+        wc.status = status;
+        wc.opcode = IBV_WC_RECV;
+        wc.byte_len = kGrhBytes + frame.payload_bytes;
+        wc.src_qp = h.deth.src_qpn;
+        wc.wc_flags = IBV_WC_GRH;
+        // RoCE frames carry no service level. What the GRH's room holds stands there, and UCX goes by it.
+        wc.sl = ipv4 ? kSlIpv4 : kSlIpv6;
+        if (op == wire::Op::kSendOnlyImm) {
+            wc.wc_flags |= IBV_WC_WITH_IMM;
+            wc.imm_data = htobe32(h.immediate);
+        }
+    });
+    if (status != IBV_WC_SUCCESS) core.enter_error(qp);
 }
 
 }  // namespace rove::transport

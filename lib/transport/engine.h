@@ -31,10 +31,14 @@ namespace rove::transport {
 template <class S>
 concept Sink = requires(S sink, const Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload,
                         CompletionQueue& cq, QueuePair& qp, SharedRecvQueue& srq, ibv_event_type event) {
-    // Whether one more packet can be taken. False: the engine stops, and goes on at the next transmit().
+    // Whether one more packet can be taken. False: the engine stops, and goes on at the next transmit(). True: until
+    // the next packet.
     { sink.ready() } -> std::same_as<bool>;
     // Takes a packet; ready() was true. The payload is copied before the call returns.
     { sink.send(path, headers, payload) } -> std::same_as<void>;
+    // For the packets of a run (Core::send_run()), as send() of each: of one path and size, and with the BTH of
+    // `headers` but for AckReq and PSN.
+    { sink.series(path, headers, uint32_t{}).send(headers, static_cast<const void*>(nullptr)) } -> std::same_as<void>;
     // A CQ that was armed has a completion: its channel gets an event.
     { sink.notify(cq) } -> std::same_as<void>;
     // Asynchronous events, as ibv_get_async_event gives them.

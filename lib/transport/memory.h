@@ -26,6 +26,12 @@ struct Region {
     const QueuePair* window_qp = nullptr;   // the QP a type 2 window is bound to; null for a region
     Region* parent = nullptr;       // a bound window's region
     uint32_t windows = 0;           // bound to this region; through std::atomic_ref while workers run
+
+    // The host address of [first, first + bytes), or null if that is not all in it.
+    uint8_t* at(uint64_t first, uint64_t bytes) const {
+        const uint64_t offset = first - iova;  // of an address before the region, beyond any length
+        return offset <= length && bytes <= length - offset ? host + offset : nullptr;
+    }
 };
 
 // Keys: index << 8 | generation, so that a stale key of a reused index does not match.
@@ -49,18 +55,22 @@ class MemoryTable {
         return region != nullptr && region->key == key && region->valid ? region : nullptr;
     }
 
+    // The region of a key, or null if key, protection domain or rights (all of `access`) fail.
+    [[gnu::always_inline]] const Region* open(uint32_t key, int access, const void* pd,
+                                              const QueuePair* qp = nullptr) const {
+        const Region* region = find(key);
+        if (region == nullptr || region->pd != pd || (region->access & access) != access) return nullptr;
+        return region->window_qp == nullptr || region->window_qp == qp ? region : nullptr;
+    }
+
     // The host address of [iova, iova + length), or null if key, bounds, protection domain or rights (all of `access`) fail.
     // A zero-length access is not checked (IBTA 9.7.4.1.5) and gives a non-null pointer that nobody may follow.
     [[gnu::always_inline]] uint8_t* translate(uint32_t key, uint64_t iova, uint64_t length, int access, const void* pd,
                                               const QueuePair* qp = nullptr) const {
         static uint8_t nothing;
         if (length == 0) return &nothing;
-        const Region* region = find(key);
-        if (region == nullptr || region->pd != pd || (region->access & access) != access) return nullptr;
-        if (region->window_qp != nullptr && region->window_qp != qp) return nullptr;
-        const uint64_t offset = iova - region->iova;  // of an address before the region, beyond any length
-        if (offset > region->length || length > region->length - offset) return nullptr;
-        return region->host + offset;
+        const Region* region = open(key, access, pd, qp);
+        return region != nullptr ? region->at(iova, length) : nullptr;
     }
 
   private:

@@ -16,6 +16,7 @@
 //    silence is a peak that fades, and probes stay as far apart as they had to go until a flight was answered without one.
 #pragma once
 
+#include "transport/alike.h"
 #include "transport/core.h"
 #include "transport/rnr_timer.h"
 #include "transport/send_op.h"
@@ -73,6 +74,7 @@ class RequesterLogic {
 
     [[gnu::always_inline]] inline Begin begin(SendWqe& wqe);
     [[gnu::noinline]] uint32_t emit_middles(SendWqe& wqe, uint32_t budget);
+    [[gnu::noinline]] uint32_t emit_alike(uint32_t end, uint32_t budget);
     [[gnu::always_inline]] inline bool emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req);
     void emit_read(const SendWqe& wqe);
     void emit_atomic(const SendWqe& wqe);
@@ -91,8 +93,10 @@ class RequesterLogic {
     void fail(ibv_wc_status status);
     void fail_if_oldest();
     void probe();
-    [[gnu::always_inline]] inline SendWqe* answered_by(Psn psn, bool (SendWqe::*kind)() const);
-    bool is_answered_by(Psn psn, bool (SendWqe::*kind)() const) {
+    template <bool (SendWqe::*kind)() const>
+    SendWqe* answered_by(Psn psn);
+    template <bool (SendWqe::*kind)() const>
+    bool is_answered_by(Psn psn) {
         return psn == r_.una && psn < r_.max_psn && any_begun() && (oldest().*kind)();
     }
     void drop_response(Psn psn);
@@ -113,20 +117,22 @@ class RequesterLogic {
 template <class S>
 bool RequesterLogic<S>::acknowledge(Psn end) {
     const Psn before = r_.una;
+    Psn done = before;
     uint32_t index = qp_.sq.consumed();
     const uint32_t first = index;
     while (index != r_.begun_wqe) {
         SendWqe& wqe = qp_.sq.at(index);
-        const Psn begin(wqe.first_psn);
-        if (wqe.awaits_response() && begin < end) break;
-        if (begin + wqe.packets > end) {
-            if (end > r_.una) r_.una = end;
+        const int32_t acknowledged = end - Psn(wqe.first_psn);
+        if (acknowledged > 0 && wqe.awaits_response()) break;
+        if (acknowledged < static_cast<int32_t>(wqe.packets)) {
+            r_.una = std::max(r_.una, end);
             break;
         }
-        if (begin + wqe.packets > r_.una) r_.una = begin + wqe.packets;
+        done = Psn(wqe.first_psn) + wqe.packets;
         if (wqe.is_signaled()) core_.complete_send(qp_, index, IBV_WC_SUCCESS);
         ++index;
     }
+    r_.una = std::max(r_.una, done);
     if (r_.una == before && index == first) return false;
     qp_.sq.consume_to(index);
     core_.counters[Counter::kPsnsAcknowledged] += static_cast<uint32_t>(r_.una - before);

@@ -71,12 +71,14 @@ void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
 // The request that a response with this PSN answers: the oldest, if it is of that kind and nothing before it is missing.
 // Null otherwise; what is missing is asked for again.
 template <class S>
-SendWqe* RequesterLogic<S>::answered_by(Psn psn, bool (SendWqe::*kind)() const) {
-    if (is_answered_by(psn, kind)) [[likely]] return &oldest();
+template <bool (SendWqe::*kind)() const>
+SendWqe* RequesterLogic<S>::answered_by(Psn psn) {
+    if (is_answered_by<kind>(psn)) [[likely]]
+        return &oldest();
     if (psn >= r_.una && psn < r_.max_psn) {    // a response acknowledges what was before it
         acknowledge(psn);
         if (qp_.state == IBV_QPS_ERR) return nullptr;
-        if (is_answered_by(psn, kind)) return &oldest();
+        if (is_answered_by<kind>(psn)) return &oldest();
     }
     drop_response(psn);
     return nullptr;
@@ -141,7 +143,7 @@ void RequesterLogic<S>::end_part(uint32_t packet, bool last) {
 template <class S>
 void RequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
     const Psn psn(frame.headers.bth.psn);
-    SendWqe* wqe = answered_by(psn, &SendWqe::is_read);
+    SendWqe* wqe = answered_by<&SendWqe::is_read>(psn);
     if (wqe == nullptr) return;
     const auto packet = static_cast<uint32_t>(psn - Psn(wqe->first_psn));
     const uint32_t offset = packet * qp_.mtu;
@@ -162,7 +164,7 @@ void RequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
 
 template <class S>
 void RequesterLogic<S>::receive_atomic_response(const wire::Headers& headers) {
-    SendWqe* wqe = answered_by(Psn(headers.bth.psn), &SendWqe::is_atomic);
+    SendWqe* wqe = answered_by<&SendWqe::is_atomic>(Psn(headers.bth.psn));
     if (wqe == nullptr) return;
     BytesReader original{reinterpret_cast<const uint8_t*>(&headers.atomic_original)};
     const ibv_wc_status status = core_.scatter(wqe->sges(), wqe->num_sge, 0, original, sizeof headers.atomic_original, qp_.pd);

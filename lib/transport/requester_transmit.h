@@ -22,6 +22,12 @@ uint32_t RequesterLogic<S>::transmit(uint32_t budget) {
         if (!core_.ready()) break;
         SendWqe& wqe = qp_.sq.at(r_.next_wqe);
         if (r_.next_packet == 0) {
+            if (end - r_.next_wqe > 1 && wqe.is_plain()) {
+                if (const uint32_t alike = emit_alike(end, budget - packets); alike != 0) {
+                    packets += alike;
+                    continue;
+                }
+            }
             const Begin what = begin(wqe);
             if (what == Begin::kWait) break;
             if (what == Begin::kDone) continue;
@@ -101,13 +107,48 @@ uint32_t RequesterLogic<S>::emit_middles(SendWqe& wqe, uint32_t budget) {
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.psn = r_.next_psn.value();
-    count = core_.send_run(qp_.path, h, data.data, qp_.mtu, count, [&](wire::Headers& next) {
-        const bool ack_req = reliable && window_wants_ack(Psn(next.bth.psn));
-        next.bth.ack_req = ack_req;
-        r_.since_ack_req = ack_req ? 0 : static_cast<uint16_t>(r_.since_ack_req + 1);
+    const auto* at = static_cast<const uint8_t*>(data.data) - qp_.mtu;
+    count = core_.send_run(qp_.path, h, qp_.mtu, count, [&](wire::Headers& next) {
+        next.bth.ack_req = reliable && window_wants_ack(Psn(next.bth.psn));
+        r_.since_ack_req = next.bth.ack_req ? 0 : static_cast<uint16_t>(r_.since_ack_req + 1);
+        return at += qp_.mtu;
     });
     r_.next_packet += count;
     sent(r_.next_psn, count, count);
+    return count;
+}
+
+// RC: requests that are alike, from the next one on. Returns how many; 0: the next one is to be looked at alone.
+template <class S>
+uint32_t RequesterLogic<S>::emit_alike(uint32_t end, uint32_t budget) {
+    Alike alike;
+    if (qp_.type != IBV_QPT_RC || r_.next_wqe != r_.begun_wqe || qp_.congestion.limited()) return 0;
+    if (!alike.begin(qp_, r_.next_wqe, core_.memory)) return 0;
+    const Psn psn = r_.next_psn;
+    wire::Headers h;
+    Alike::fill(qp_, qp_.sq.at(r_.next_wqe), psn, h);
+    // As want_ack(), of locals: to the compiler each store of the packet could be one to what they are copies of.
+    const uint32_t window_ends = r_.next_wqe + core_.config.window_packets - static_cast<uint32_t>(psn - r_.una);
+    const uint32_t posted = qp_.sq.available_until(), interval = core_.config.ack_interval_packets;
+    uint32_t index = r_.next_wqe, since = r_.since_ack_req;
+    const uint32_t most = std::min({end - index, budget, window_ends - index});
+    const uint32_t count = core_.send_run(qp_.path, h, alike.length(), most, [&](wire::Headers& next) -> const void* {
+        SendWqe& wqe = qp_.sq.at(index);
+        const void* const data = alike.data(wqe);
+        if (data == nullptr) return nullptr;
+        wqe.first_psn = next.bth.psn;
+        wqe.packets = 1;
+        ++index;
+        next.bth.ack_req = (wqe.send_flags & (IBV_SEND_SIGNALED | IBV_SEND_SOLICITED)) != 0 || index == posted ||
+                           index == window_ends || ++since >= interval;
+        if (next.bth.ack_req) since = 0;
+        alike.fill_behind(wqe, next);
+        return data;
+    });
+    if (count == 0) return 0;
+    r_.next_wqe = r_.begun_wqe = index;
+    r_.since_ack_req = static_cast<uint16_t>(since);
+    sent(psn, count, count);
     return count;
 }
 
@@ -143,7 +184,9 @@ bool RequesterLogic<S>::emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_re
 template <class S>
 void RequesterLogic<S>::emit_read(const SendWqe& wqe) {
     const uint32_t chunk = read_chunk();
-    const uint32_t end = wqe.packets - r_.next_packet / chunk * chunk > chunk ? (r_.next_packet / chunk + 1) * chunk : wqe.packets;
+    uint32_t end = wqe.packets;
+    if (end > chunk) [[unlikely]]
+        end = std::min(end, (r_.next_packet / chunk + 1) * chunk);  // for few READs: a division
     const uint32_t offset = r_.next_packet * qp_.mtu;
     const uint32_t length = end == wqe.packets ? wqe.length - offset : end * qp_.mtu - offset;
     wire::Headers h;

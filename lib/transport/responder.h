@@ -44,7 +44,7 @@ class ResponderLogic {
     // What became of a packet: taken, or the NAK that it earns.
     enum class Result : uint8_t { kTaken, kNoReceive, kInvalidRequest, kAccess, kOperation, kLength, kBadInvalidate };
 
-    uint32_t response_packets(uint32_t bytes) const { return bytes == 0 ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu; }
+    uint32_t response_packets(uint32_t bytes) const { return bytes <= qp_.mtu ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu; }
     uint32_t job_count() const { return s_.job_tail - s_.job_head; }
     bool jobs_full() const { return job_count() == s_.jobs.size(); }
     ResponderJob& job(uint32_t index) { return s_.jobs[index & (s_.jobs.size() - 1)]; }
@@ -427,7 +427,8 @@ uint32_t ResponderLogic<S>::send_read_middles(ResponderJob& job, uint32_t budget
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.psn = job.next.value();
-    const uint32_t packets = core_.send_run(qp_.path, h, source, qp_.mtu, most, [](wire::Headers&) {});
+    const uint8_t* at = source - qp_.mtu;
+    const uint32_t packets = core_.send_run(qp_.path, h, qp_.mtu, most, [&](wire::Headers&) { return at += qp_.mtu; });
     job.va += uint64_t{packets} * qp_.mtu;
     job.left -= packets * qp_.mtu;
     job.next = job.next + packets;

@@ -27,6 +27,27 @@ inline wire::Op send_op(uint8_t opcode, bool first, bool last) {
     return kOps[opcode][2u * first + last];
 }
 
+// Of a request with the ibv_wr_opcode `opcode`: what its completion says.
+inline ibv_wc_opcode completion_opcode(uint8_t opcode) {
+    switch (opcode) {
+        case IBV_WR_RDMA_WRITE:
+        case IBV_WR_RDMA_WRITE_WITH_IMM:
+            return IBV_WC_RDMA_WRITE;
+        case IBV_WR_RDMA_READ:
+            return IBV_WC_RDMA_READ;
+        case IBV_WR_ATOMIC_CMP_AND_SWP:
+            return IBV_WC_COMP_SWAP;
+        case IBV_WR_ATOMIC_FETCH_AND_ADD:
+            return IBV_WC_FETCH_ADD;
+        case IBV_WR_LOCAL_INV:
+            return IBV_WC_LOCAL_INV;
+        case IBV_WR_BIND_MW:
+            return IBV_WC_BIND_MW;
+        default:
+            return IBV_WC_SEND;
+    }
+}
+
 // BTH's flag of a request that shall wake a receiver that waits for solicited completions only.
 inline uint8_t solicited_flag(const SendWqe& wqe) {
     return (wqe.send_flags & IBV_SEND_SOLICITED) != 0 ? wire::Bth::kSolicited : 0;

@@ -60,6 +60,17 @@ struct alignas(64) SendWqe {
     bool is_atomic() const { return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD; }
     bool is_local() const { return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW; }
     bool awaits_response() const { return is_read() || is_atomic(); }
+    // A SEND or WRITE, not fenced, of data in one place.
+    bool is_plain() const {
+        return !awaits_response() && !is_local() && (send_flags & IBV_SEND_FENCE) == 0 && length != 0 &&
+               (num_sge == 1 || is_inline());
+    }
+    // Operation, flags and SGEs, but not whether it is signaled: equal for requests that are sent alike.
+    uint32_t kind() const {
+        constexpr uint32_t kCompared = 0xFF'FFFF & ~(uint32_t{IBV_SEND_SIGNALED} << 8);
+        return (uint32_t{opcode} | uint32_t{send_flags} << 8 | uint32_t{num_sge} << 16 | uint32_t{bind_access} << 24) &
+               kCompared;  // all four: one load
+    }
 };
 
 struct RecvWqe {

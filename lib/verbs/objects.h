@@ -63,7 +63,7 @@ struct Cq : ibv_cq_ex {
     transport::CompletionQueue queue;
     datapath::Runtime* runtime = nullptr;
     transport::SpinLock lock;             // pollers
-    uint32_t busy_polls = 0;              // polls since the last progress
+    std::atomic<uint32_t> busy_polls{0};  // in a row, that found something and did not drive; a hint, so relaxed
     transport::SpinLock current_lock;     // from ibv_start_poll to ibv_end_poll
     ibv_wc current{};                     // what the ibv_wc_read_* functions read
     std::atomic<uint32_t> references{0};  // send and receive sides of QPs

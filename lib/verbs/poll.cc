@@ -14,11 +14,12 @@ namespace {
 // nothing.
 constexpr uint32_t kBusyPollsPerProgress = 8;
 
-int poll_locked(Cq& cq, int count, ibv_wc* wc, bool* progress_due) {
-    const int found = cq.queue.poll(wc, count);
-    *progress_due = found == 0 || ++cq.busy_polls >= kBusyPollsPerProgress;
-    if (*progress_due) cq.busy_polls = 0;
-    return found;
+int take(Cq& cq, int count, ibv_wc* wc) {
+    // Who does not drive shares the queue's tail with the worker, and has no stores to wait for.
+    const bool drives = cq.runtime->config().progress == datapath::Progress::kShared;
+    if (drives && cq.queue.empty()) return 0;
+    const std::lock_guard guard(cq.lock);
+    return cq.queue.poll(wc, count);
 }
 
 // One at a time: what a program does not look at stays for its next poll.
@@ -47,17 +48,12 @@ void end_poll(ibv_cq_ex* cq) {
 
 int poll_cq(ibv_cq* handle, int count, ibv_wc* wc) {
     Cq& cq = from(handle);
-    bool progress_due;
-    cq.lock.lock();
-    int found = poll_locked(cq, count, wc, &progress_due);
-    cq.lock.unlock();
-    if (!progress_due) return found;
+    const int found = take(cq, count, wc);
+    const uint32_t busy = found != 0 ? (cq.busy_polls.load(std::memory_order_relaxed) + 1) % kBusyPollsPerProgress : 0;
+    cq.busy_polls.store(busy, std::memory_order_relaxed);
+    if (busy != 0) return found;
     cq.runtime->progress();
-    if (found != 0) return found;
-    cq.lock.lock();
-    found = cq.queue.poll(wc, count);
-    cq.lock.unlock();
-    return found;
+    return found != 0 ? found : take(cq, count, wc);
 }
 
 void set_poll_functions(ibv_cq_ex& cq) {

@@ -20,7 +20,7 @@ TARGET = "tests/sim/worlds_test"
 TIMEOUT_S = 240     # a world that never ends is found too
 
 REQUESTER, RESPONDER = "lib/transport/mp/requester.h", "lib/transport/mp/responder.h"
-HYBRID = "lib/transport/reorder/hybrid_bitmap.h"
+ALIKE, HYBRID = "lib/transport/alike.h", "lib/transport/reorder/hybrid_bitmap.h"
 # What is wrong: the file, what stands there, and the bug.
 MUTANTS = {
     "every other retransmission is skipped": (
@@ -32,7 +32,7 @@ MUTANTS = {
     "a retransmission has lost its Last bit": (
         REQUESTER, "if (last && &wqe ==", "if (last && !departure.again && &wqe =="),
     "a request completes one packet early": (
-        REQUESTER, "> mp_.requests.una) break;", "> mp_.requests.una + 1) break;"),
+        REQUESTER, "< static_cast<int32_t>(wqe.packets)) break;", "< static_cast<int32_t>(wqe.packets) - 1) break;"),
     "a READ completes one packet early": (
         REQUESTER, "> mp_.responses_in.expected) break;", "> mp_.responses_in.expected + 1) break;"),
     "a fence is ignored": (
@@ -52,6 +52,14 @@ MUTANTS = {
         REQUESTER, "qp_.state == IBV_QPS_SQD && !any_begun()", "qp_.state == IBV_QPS_SQD"),
     "a WRITE_IMM is not counted": (
         REQUESTER, "if (wqe.opcode != IBV_WR_RDMA_WRITE) mp_.msn_out", "if (!wqe.is_write()) mp_.msn_out"),
+    "a SEND of a run is not counted": (
+        REQUESTER, "(mp_.msn_out + messages)", "(mp_.msn_out + messages / 2)"),
+    "a run is not begun": (
+        REQUESTER, "r_.next_wqe = r_.begun_wqe = index;", "r_.next_wqe = index;"),
+    "a run goes on with a request of another length": (
+        ALIKE, "wqe.kind() != kind_ || wqe.length != length_", "wqe.kind() != kind_"),
+    "a run goes beyond its region": (
+        ALIKE, "region_->at(sge.addr, length_)", "region_->host + (sge.addr - region_->iova)"),
     "sender-delay does not wait": (
         REQUESTER, "return sync || (wqe.is_write() &&", "return sync && (wqe.is_write() &&"),
     "responses to a dead peer are sent for ever": (

@@ -162,7 +162,7 @@ class World {
     Promise promise(uint32_t from) const;
     void draw_queue_pairs();
     void plan(Direction& d);
-    void plan_rc(Direction& d, PlannedSend& send);
+    void plan_rc(Direction& d, PlannedSend& send, const PlannedSend* like);
     void plan_datagram(Direction& d, PlannedSend& send, size_t index);
     void plan_poison(Direction& d);
     void plan_failure_at_home(Direction& d);

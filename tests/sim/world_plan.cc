@@ -279,17 +279,20 @@ void World::plan(Direction& d) {
         d.to->set(d.hot, d.hot_model);
     }
     const uint64_t count = random_.chance(0.1) ? 0 : random_.between(1, 40);
+    const double alike = random_.chance(0.3) ? 0.7 : 0;  // requests that are as the one before, as in a program's lists
     bool read_since_fence = false;
     for (size_t i = 0; i < count; ++i) {
         if (d.to->memory.size() > kEnoughBytes) break;
         PlannedSend send;
-        send.flags = random_.chance(0.6) ? IBV_SEND_SIGNALED : 0;
+        const PlannedSend* like = !d.sends.empty() && random_.chance(alike) ? &d.sends.back() : nullptr;
         if (random_.chance(0.15)) send.flags |= IBV_SEND_FENCE;
         if (random_.chance(0.1)) send.flags |= IBV_SEND_SOLICITED;
         if (random_.chance(0.1)) send.flags |= ROVE_SEND_SYNC;
+        if (like != nullptr) send.flags = like->flags & ~static_cast<uint32_t>(IBV_SEND_SIGNALED | IBV_SEND_INLINE);
+        if (random_.chance(0.6)) send.flags |= IBV_SEND_SIGNALED;
         send.immediate = static_cast<uint32_t>(random_.next());
         if (d.type == IBV_QPT_RC) {
-            plan_rc(d, send);
+            plan_rc(d, send, like);
         } else {
             plan_datagram(d, send, i);
         }
@@ -314,7 +317,7 @@ void World::plan(Direction& d) {
     d.message_seen.assign(d.sends.size(), false);
 }
 
-void World::plan_rc(Direction& d, PlannedSend& send) {
+void World::plan_rc(Direction& d, PlannedSend& send, const PlannedSend* like) {
     const uint64_t what = random_.below(100);
     send.opcode = what < 25   ? IBV_WR_SEND
                   : what < 35 ? IBV_WR_SEND_WITH_IMM
@@ -323,6 +326,7 @@ void World::plan_rc(Direction& d, PlannedSend& send) {
                   : what < 85 ? IBV_WR_RDMA_READ
                   : what < 93 ? IBV_WR_ATOMIC_FETCH_AND_ADD
                               : IBV_WR_ATOMIC_CMP_AND_SWP;
+    if (like != nullptr) send.opcode = like->opcode;
     if (send.is_atomic()) {
         send.local = draw_pieces(*d.from, 8, 3);
         if (d.reliable && send.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD && random_.chance(0.5)) {
@@ -345,8 +349,8 @@ void World::plan_rc(Direction& d, PlannedSend& send) {
                                                                       : original + 1;
         return;
     }
-    const uint32_t bytes = draw_bytes(d);
-    send.local = draw_pieces(*d.from, bytes, 5);
+    const uint32_t bytes = like != nullptr ? like->bytes() : draw_bytes(d);
+    send.local = draw_pieces(*d.from, bytes, like != nullptr ? 1 : 5);
     const bool hot = d.reliable && !send.is_send() && bytes != 0 && bytes < kHotBytes / 2 && random_.chance(0.3);
     if (hot) {
         send.fresh = false;

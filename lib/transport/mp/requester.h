@@ -12,6 +12,7 @@
 #pragma once
 
 #include "rove/verbs.h"
+#include "transport/alike.h"
 #include "transport/core.h"
 #include "transport/mp/state.h"
 #include "transport/rnr_timer.h"
@@ -68,7 +69,7 @@ class MpRequesterLogic {
         return any_begun() && psn >= Psn(oldest().first_psn) && psn < Psn(oldest().first_psn) + oldest().packets;
     }
     uint32_t response_packets(const SendWqe& wqe) const {
-        return wqe.is_atomic() || wqe.length == 0 ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
+        return wqe.is_atomic() || wqe.length <= qp_.mtu ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
     }
     [[gnu::always_inline]] inline bool next_is_ready(uint32_t end);
     [[gnu::always_inline]] inline bool must_wait(const SendWqe& wqe);
@@ -76,6 +77,7 @@ class MpRequesterLogic {
     void execute_local(SendWqe& wqe);
     [[gnu::always_inline]] inline void begin(SendWqe& wqe);
     [[gnu::always_inline]] inline bool emit(SendWqe& wqe, const Departure& departure);
+    [[gnu::noinline]] uint32_t emit_alike(uint32_t end, uint32_t budget);
     SendWqe* find(Psn psn);
     SendWqe* find_reader(Psn psn);
     void take_in_order(const wire::ParsedFrame& frame);
@@ -99,6 +101,12 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
     }
     const uint32_t end = limit();
     while (packets < budget && core_.ready() && qp_.state != IBV_QPS_ERR) {
+        if (end - r_.next_wqe > 1 && qp_.sq.at(r_.next_wqe).is_plain()) {
+            if (const uint32_t alike = emit_alike(end, budget - packets); alike != 0) {
+                packets += alike;
+                continue;
+            }
+        }
         const bool more = next_is_ready(end);
         if (qp_.state == IBV_QPS_ERR) return packets;
         Departure departure;
@@ -221,6 +229,40 @@ void MpRequesterLogic<S>::begin(SendWqe& wqe) {
     if (wqe.opcode != IBV_WR_RDMA_WRITE) mp_.msn_out = (mp_.msn_out + 1) & Psn::kMask;
 }
 
+// As RequesterLogic::emit_alike().
+template <class S>
+uint32_t MpRequesterLogic<S>::emit_alike(uint32_t end, uint32_t budget) {
+    Alike alike;
+    if (r_.failed || r_.next_packet != 0 || core_.config.ordering != Ordering::kReceiverHold) return 0;
+    const uint32_t room = paths_.room(mp_.requests);
+    if (room == 0 || !alike.begin(qp_, r_.next_wqe, core_.memory)) return 0;
+    const SendWqe& first = qp_.sq.at(r_.next_wqe);
+    wire::Headers h;
+    Alike::fill(qp_, first, mp_.requests.nxt, h);
+    h.mp = {.flags = (first.send_flags & ROVE_SEND_SYNC) != 0 ? wire::Mpeth::kSync : uint8_t{0}, .msn = 0, .ipsn = 0};
+    const uint32_t posted = qp_.sq.available_until(), messages = first.opcode != IBV_WR_RDMA_WRITE;
+    uint32_t index = r_.next_wqe;
+    const uint32_t most = std::min({end - index, budget, room});
+    const uint32_t count = core_.send_run(qp_.path, h, alike.length(), most, [&](wire::Headers& next) -> const void* {
+        SendWqe& wqe = qp_.sq.at(index);
+        const void* const data = alike.data(wqe);
+        if (data == nullptr || !paths_.depart(mp_.requests, core_.now_ns, next.vp)) return nullptr;
+        wqe.first_psn = next.bth.psn;
+        wqe.packets = 1;
+        wqe.msn = next.mp.msn = mp_.msn_out;
+        mp_.msn_out = (mp_.msn_out + messages) & Psn::kMask;
+        if (++index == posted) next.mp.flags |= wire::Mpeth::kLast;
+        alike.fill_behind(wqe, next);
+        return data;
+    });
+    if (count == 0) return 0;
+    r_.next_wqe = r_.begun_wqe = index;
+    mp_.ended_ns = core_.now_ns;
+    core_.counters[Counter::kPsnsSent] += count;
+    if (r_.ack_deadline == kNever) restart_timer();
+    return count;
+}
+
 // The packet `departure.psn` of `wqe`. False: its data may not be read.
 template <class S>
 bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure) {
@@ -289,10 +331,11 @@ SendWqe* MpRequesterLogic<S>::find_reader(Psn psn) {
 template <class S>
 void MpRequesterLogic<S>::progress() {
     const uint32_t first = qp_.sq.consumed();
+    const Psn una = mp_.requests.una;
     uint32_t at = first;
     while (at != r_.begun_wqe && at != r_.next_wqe) {
         SendWqe& wqe = qp_.sq.at(at);
-        if (Psn(wqe.first_psn) + wqe.packets > mp_.requests.una) break;
+        if (una - Psn(wqe.first_psn) < static_cast<int32_t>(wqe.packets)) break;
         if (wqe.awaits_response()) {
             if (Psn(wqe.first_response()) + response_packets(wqe) > mp_.responses_in.expected) break;
             ++mp_.read_head;

@@ -37,7 +37,8 @@ class MpResponderLogic {
     // All before responses.una has arrived.
     void drop_jobs();
 
-    void owe(const wire::Headers& headers, bool ce, wire::MpAck kind, uint8_t syndrome = 0);
+    [[gnu::always_inline]] inline void owe(const wire::Headers& headers, bool ce, wire::MpAck kind,
+                                           uint8_t syndrome = 0);
     bool owes() const { return mp_.owed_count != 0; }
     uint32_t send_acks();
     // The QP goes: an ACK that waits goes before it.
@@ -61,16 +62,23 @@ class MpResponderLogic {
     static bool is_response_request(wire::Op op) {
         return op == wire::Op::kReadRequest || op == wire::Op::kCompareSwap || op == wire::Op::kFetchAdd;
     }
-    uint32_t response_packets(uint32_t bytes) const { return bytes == 0 ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu; }
+    uint32_t response_packets(uint32_t bytes) const { return bytes <= qp_.mtu ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu; }
     bool jobs_full() const { return s_.job_tail - s_.job_head == s_.jobs.size(); }
     ResponderJob& job(uint32_t index) { return s_.jobs[index & (s_.jobs.size() - 1)]; }
 
     enum class Early : uint8_t { kPlace, kHold, kDrop };
 
-    void wake_responses();
+    // The requester is there after all: it asks for something, or whether we are.
+    void wake_responses() {
+        if (mp_.responses.backoff == Multipath::kSilence && mp_.responses.outstanding()) [[unlikely]]
+            resume_responses();
+    }
+    [[gnu::noinline]] void resume_responses();
+    [[gnu::noinline]] void forget_oldest();
     void take_early(const wire::ParsedFrame& frame, wire::Op op);
     Early judge_early(const wire::Headers& headers, wire::Op op) const;
     bool release_held(Psn psn);
+    [[gnu::always_inline]] inline void receive_expected(const wire::ParsedFrame& frame, wire::Op op);
     [[gnu::always_inline]] inline void take_in_order(const wire::ParsedFrame& frame, wire::Op op);
     [[gnu::always_inline]] inline void acknowledge(const wire::ParsedFrame& frame, wire::Op op);
     void go_on_behind(const wire::ParsedFrame& frame);
@@ -130,13 +138,21 @@ void MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
             ++core_.counters[Counter::kDropSequence];
             return owe(h, frame.ce(), wire::MpAck::kNack);
     }
+    // What most packets are, compiled by itself: most of what is asked of an operation is then known.
+    if (op == wire::Op::kWriteOnly) return receive_expected(frame, wire::Op::kWriteOnly);
+    receive_expected(frame, op);
+}
+
+template <class S>
+void MpResponderLogic<S>::receive_expected(const wire::ParsedFrame& frame, wire::Op op) {
+    const wire::Headers& h = frame.headers;
     const Result result = execute(frame, op);
-    if (result == Result::kBadInvalidate) {
+    if (result == Result::kTaken) [[likely]] {
+        take_in_order(frame, op);
+    } else if (result == Result::kBadInvalidate) {
         acknowledge(frame, op);
         shared_.reorder.advance(mp_.requests_in, h.mp.last(), [](Psn, Slot) { return false; });
         core_.fail_receive(qp_, IBV_WC_REM_INV_REQ_ERR);
-    } else if (result == Result::kTaken) {
-        take_in_order(frame, op);
     } else {
         refuse(h, frame.ce(), result);
     }
@@ -194,10 +210,8 @@ auto MpResponderLogic<S>::judge_early(const wire::Headers& h, wire::Op op) const
     return relaxed ? Early::kPlace : Early::kHold;
 }
 
-// The requester is there after all: it asks for something, or whether we are.
 template <class S>
-void MpResponderLogic<S>::wake_responses() {
-    if (mp_.responses.backoff != Multipath::kSilence || !mp_.responses.outstanding()) return;
+void MpResponderLogic<S>::resume_responses() {
     mp_.responses.backoff = 0;
     mp_.responses.timer_ns = core_.now_ns;
     core_.deadlines.schedule(qp_, core_.now_ns);
@@ -273,7 +287,7 @@ auto MpResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op) -
         if (has_immediate(op))
             finish_message(h, op, IBV_WC_RECV_RDMA_WITH_IMM, h.mp.ipsn * qp_.mtu + frame.payload_bytes);
         s_.message = is_last(op) ? Responder::Message::kNone : Responder::Message::kWrite;
-        go_on_behind(frame);
+        if (!is_last(op)) go_on_behind(frame);
         return result;
     }
     if (h.mp.msn != mp_.msn_in) return Result::kInvalidRequest;
@@ -446,17 +460,21 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
 // EU-4: one for every data packet.
 template <class S>
 void MpResponderLogic<S>::owe(const wire::Headers& h, bool ce, wire::MpAck kind, uint8_t syndrome) {
-    if (mp_.owed_count == Multipath::kMaxOwed) {
-        // The port takes nothing: as if the network had lost the oldest.
-        std::copy(mp_.owed.begin() + 1, mp_.owed.end(), mp_.owed.begin());
-        --mp_.owed_count;
-    }
+    if (mp_.owed_count == Multipath::kMaxOwed) [[unlikely]]
+        forget_oldest();
     mp_.owed[mp_.owed_count++] = {
         {.kind = kind, .ece = ce, .retx = h.mp.retx(), .response = h.mp.response(), .psn = h.bth.psn, .vp = h.vp},
         syndrome};
     s_.ack_not_before = 0;
     core_.activate(qp_);
     if (mp_.owed_count == Multipath::kMaxOwed) send_acks();
+}
+
+// The port takes nothing: as if the network had lost the oldest.
+template <class S>
+void MpResponderLogic<S>::forget_oldest() {
+    std::copy(mp_.owed.begin() + 1, mp_.owed.end(), mp_.owed.begin());
+    --mp_.owed_count;
 }
 
 // BX-3: consecutive entries of one stream share a packet. Errors go alone: only MPAETH has room for the syndrome.

@@ -167,6 +167,14 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
     return true;
 }
 
+bool Paths::depart_by_rules(SendStream& stream, uint64_t now_ns, uint16_t& vp) {
+    Departure departure;
+    if (!next(stream, true, now_ns, departure)) return false;
+    sent(stream, departure, now_ns);
+    vp = departure.vp;
+    return true;
+}
+
 void Paths::recover(SendStream& stream) {
     stream.recovering = true;
     stream.recovery = stream.nxt;
@@ -216,12 +224,17 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
         if (config_.infer_losses && aack == stream.una && stream.outstanding()) mark_overdue(stream);
         return false;
     }
-    for (; stream.una < aack; ++stream.una) {
-        const PacketRecord& packet = record(stream, stream.una);
-        stream.inflate -= config_.count_acks || packet.acked;  // MP-2
-        stream.lost -= packet.lost;
-        counters_.acknowledged += !packet.acked;
+    const auto packets = static_cast<uint32_t>(aack - stream.una);
+    uint32_t acked = 0, lost = 0;
+    for (Psn at = stream.una; at != aack; ++at) {
+        const PacketRecord& packet = record(stream, at);
+        acked += packet.acked;
+        lost += packet.lost;
     }
+    stream.una = aack;
+    stream.inflate -= config_.count_acks ? packets : acked;  // MP-2
+    stream.lost -= lost;
+    counters_.acknowledged += packets - acked;
     if (stream.oldest < stream.una) stream.oldest = stream.una;
     if (stream.ooh < stream.una) stream.ooh = stream.una;
     if (stream.retx < stream.una) stream.retx = stream.una;

@@ -4,6 +4,7 @@
 //
 // Use, for a stream of a QP:
 //   next() says what may leave now; build it, and tell sent(). Until there is nothing.
+//   New packets in a row, room() of them at most, may be asked of depart() instead.
 //   Every entry of an acknowledgement goes to acknowledge(), then its AACK to advance(); then next() again.
 //   expire() when deadline() has passed; then next() again.
 //
@@ -67,6 +68,14 @@ class Paths {
     // What may leave now, in `departure`; `more`: there is a new packet. False: nothing. The packet counts only once it was
     // sent(). Looking is also what applies the rules of time and of unused ACKs (MP-5 to MP-8).
     bool next(SendStream& stream, bool more, uint64_t now_ns, Departure& departure);
+    // next() and sent() of the stream's next new packet, for those of a run: of room(), and no more. `vp`: its path. Does
+    // at once what applies to most of them: that an ACK clocks it out, and no rule of time or chance has a say.
+    bool depart(SendStream& stream, uint64_t now_ns, uint16_t& vp);
+    // New packets for which next() is asked in a row before it may name one that was sent before. 0: also without a window.
+    uint32_t room(const SendStream& stream) const {
+        if (stream.lost != 0 || stream.recovering || stream.awnd() <= 0) return 0;
+        return config_.max_window - static_cast<uint32_t>(stream.nxt - stream.una);
+    }
     // It left.
     void sent(SendStream& stream, const Departure& departure, uint64_t now_ns);
 
@@ -138,6 +147,7 @@ class Paths {
     void infer(SendStream& stream, Psn psn, const PacketRecord& arrived);
     void mark_overdue(SendStream& stream);
     bool choose(SendStream& stream, bool more, Departure& departure) const;
+    bool depart_by_rules(SendStream& stream, uint64_t now_ns, uint16_t& vp);
     void refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recorded, uint64_t age_ns);
     bool find_again(SendStream& stream, Psn& psn) const;
     bool find_recovery(SendStream& stream, Psn& psn) const;

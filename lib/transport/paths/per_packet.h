@@ -100,6 +100,33 @@ inline void Paths::sent(SendStream& stream, const Departure& departure, uint64_t
     }
 }
 
+inline bool Paths::depart(SendStream& stream, uint64_t now_ns, uint16_t& vp) {
+    const int32_t window = stream.awnd();
+    if (stream.clock_count == 0 || window <= 0 || stream.grown || now_ns >= stream.probe_ns || stream.timer_ns == 0)
+        [[unlikely]] {
+        return depart_by_rules(stream, now_ns, vp);
+    }
+    SendStream::Clock& clock = stream.clocks[stream.clock_head % SendStream::kClocks];
+    vp = clock.vp;
+    record(stream, stream.nxt) = {.order = stream.order++,
+                                  .sent = ticks(now_ns),
+                                  .vp = vp,
+                                  .lost_vp = 0,
+                                  .acked = false,
+                                  .marked = false,
+                                  .lost = false,
+                                  .retransmitted = false};
+    if (++stream.nxt - stream.recorded > static_cast<int32_t>(config_.max_window)) ++stream.recorded;
+    ++counters_.new_packets;
+    stream.starved = false;
+    stream.burst_ns = 0;
+    if (++clock.uses == kUsesPerAck || window - 1 < static_cast<int32_t>(stream.clock_count)) {  // MP-6
+        ++stream.clock_head;
+        --stream.clock_count;
+    }
+    return true;
+}
+
 inline uint32_t Paths::acknowledge_next(SendStream& stream, const uint8_t* entries, uint32_t count, bool response,
                                         uint64_t now_ns) {
     if (stream.oldest != stream.ooh || stream.lost != 0) return 0;

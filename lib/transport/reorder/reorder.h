@@ -69,13 +69,11 @@ class Reorder {
     // bool visit(Psn, Slot) for the tails among the latter, in PSN order. False means that the packet cannot be taken
     // after all: it becomes the expected one, as if it had not come. The visitor must not use the stream.
     template <class Visit>
-    void advance(ReorderStream& stream, bool last, Visit&& visit) {
-        if (!stream.out_of_order) [[likely]] {
+    [[gnu::always_inline]] void advance(ReorderStream& stream, bool last, Visit&& visit) {
+        if (stream.out_of_order || last) [[unlikely]]
+            advance_with_bitmap(stream, last, visit);
+        else
             ++stream.expected;
-            if (last) with(bitmaps_, [&](auto& bitmaps) { bitmaps.settle(stream); });
-            return;
-        }
-        with(bitmaps_, [&](auto& bitmaps) { bitmaps.advance(stream, last, visit); });
     }
 
     bool is_received(const ReorderStream& stream, Psn psn) const {
@@ -98,6 +96,16 @@ class Reorder {
     }
 
   private:
+    template <class Visit>
+    [[gnu::noinline]] void advance_with_bitmap(ReorderStream& stream, bool last, Visit& visit) {
+        if (stream.out_of_order) {
+            with(bitmaps_, [&](auto& bitmaps) { bitmaps.advance(stream, last, visit); });
+        } else {
+            ++stream.expected;
+            with(bitmaps_, [&](auto& bitmaps) { bitmaps.settle(stream); });
+        }
+    }
+
     std::variant<HybridBitmaps, StaticBitmaps> bitmaps_;
 };
 

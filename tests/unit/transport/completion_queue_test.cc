@@ -19,7 +19,7 @@ ibv_wc completion(uint64_t wr_id, ibv_wc_status status = IBV_WC_SUCCESS, uint32_
 
 bool push(CompletionQueue& cq, const ibv_wc& wc, bool solicited = false, bool* notify = nullptr) {
     bool ignored = false;
-    return cq.push(wc, solicited, notify != nullptr ? notify : &ignored);
+    return cq.push(solicited, notify != nullptr ? notify : &ignored, [&](ibv_wc& written) { written = wc; });
 }
 
 std::vector<uint64_t> poll_all(CompletionQueue& cq, int batch = 3) {
@@ -158,7 +158,7 @@ TEST(CompletionQueue, workers_and_a_polling_thread) {
             for (uint64_t i = 0; i < kEach; ++i) {
                 while (i - polled[worker].load(std::memory_order_acquire) >= kAhead) std::this_thread::yield();
                 bool notify = false;
-                if (!cq.push(completion(i, IBV_WC_SUCCESS, worker), false, &notify)) ADD_FAILURE() << "false overrun";
+                if (!push(cq, completion(i, IBV_WC_SUCCESS, worker), false, &notify)) ADD_FAILURE() << "false overrun";
                 if (notify) events.fetch_add(1);
             }
         });

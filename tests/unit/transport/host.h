@@ -39,6 +39,7 @@ struct TestSink {
     };
     std::vector<Event> events;
     std::vector<const CompletionQueue*> notified;
+    uint64_t in_series = 0;  // packets
 
     bool ready() { return room(); }
     void send(const Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload) {
@@ -47,6 +48,24 @@ struct TestSink {
         std::vector<uint8_t> frame(wire::frame_bytes(path.headers, headers.bth.opcode, bytes));
         EXPECT_EQ(wire::build_frame(frame.data(), path.headers, headers, payload), frame.size());
         transmit(path, headers, std::move(frame));
+    }
+    struct Series {
+        TestSink& sink;
+        const Path& path;
+        wire::FrameSeries frames;
+        size_t bytes;
+        void send(const wire::Headers& headers, const void* payload) {
+            std::vector<uint8_t> frame(bytes);
+            const wire::Built built = frames.build_unsealed(frame.data(), headers, payload);
+            EXPECT_EQ(built.bytes, bytes);
+            if (built.l3_offset != 0) wire::seal(frame.data(), built);
+            ++sink.in_series;
+            sink.transmit(path, headers, std::move(frame));
+        }
+    };
+    Series series(const Path& path, const wire::Headers& headers, uint32_t bytes) {
+        return {
+            *this, path, {path.headers, headers, bytes}, wire::frame_bytes(path.headers, headers.bth.opcode, bytes)};
     }
     void notify(CompletionQueue& cq) { notified.push_back(&cq); }
     void event(ibv_event_type type, QueuePair& qp) { events.push_back({type, &qp}); }

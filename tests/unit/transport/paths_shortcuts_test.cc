@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paths::acknowledge_next() against what it stands for.
+// Paths::depart() and acknowledge_next() against what they stand for.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -14,9 +15,10 @@ namespace {
 constexpr uint64_t kRtt = 12'800;  // ns; a multiple of the record's 64
 using wire::MpAck;
 
-// Random entries, most of them for the next packet: acknowledge_next() and acknowledge() leave the same behind.
-TEST(AcknowledgeNext, IsAcknowledgeOfEach) {
-    uint32_t quick = 0;
+// Random runs of new packets, and random entries, most of them for the next packet: depart() leaves what next() and
+// sent() do, acknowledge_next() what acknowledge() does.
+TEST(PathsShortcuts, LeaveTheSameBehind) {
+    uint32_t quick = 0, departed = 0;
     for (uint32_t seed = 1; seed <= 300; ++seed) {
         std::mt19937 random(seed);
         PathsConfig config;
@@ -34,6 +36,19 @@ TEST(AcknowledgeNext, IsAcknowledgeOfEach) {
             // Else what has expired is acknowledged before it left again.
             for (bool left = random() % 4 != 0; left;) {
                 const bool more = random() % 20 != 0;
+                if (more && random() % 4 != 0) {
+                    uint32_t run = std::min<uint32_t>(random() % 40, other.room(b));
+                    for (; run != 0 && left; --run, ++departed) {
+                        uint16_t vp = 0;
+                        left = one.next(a, true, now, d);
+                        ASSERT_EQ(other.depart(b, now, vp), left) << "seed " << seed;
+                        if (!left) break;
+                        ASSERT_TRUE(!d.again && d.vp == vp) << "seed " << seed;
+                        one.sent(a, d, now);
+                        ASSERT_EQ(a.nxt, b.nxt) << "seed " << seed;
+                    }
+                    if (!left) break;
+                }
                 left = one.next(a, more, now, d);
                 ASSERT_EQ(other.next(b, more, now, e), left) << "seed " << seed;
                 if (!left) break;
@@ -64,7 +79,9 @@ TEST(AcknowledgeNext, IsAcknowledgeOfEach) {
                 for (uint32_t i = 0; i < count; ++i) {
                     const auto entry = wire::parse_ack_entry(wire.data() + i * wire::kMpAckEntryBytes);
                     const bool known = one.acknowledge(a, entry, now);
-                    if (i >= taken) ASSERT_EQ(other.acknowledge(b, entry, now), known);
+                    if (i >= taken) {
+                        ASSERT_EQ(other.acknowledge(b, entry, now), known);
+                    }
                 }
                 const Psn aack = random() % 4 != 0 ? a.oldest : a.una;
                 one.advance(a, aack, now);
@@ -77,6 +94,9 @@ TEST(AcknowledgeNext, IsAcknowledgeOfEach) {
             ASSERT_TRUE(a.inflate == b.inflate && a.lost == b.lost && a.srtt_ns == b.srtt_ns) << "seed " << seed;
             ASSERT_TRUE(a.latest_sent == b.latest_sent && a.heard_ns == b.heard_ns) << "seed " << seed;
             ASSERT_TRUE(a.timer_ns == b.timer_ns && a.cwnd_fixed == b.cwnd_fixed) << "seed " << seed;
+            ASSERT_TRUE(a.burst_ns == b.burst_ns && a.starved == b.starved && a.credits == b.credits)
+                << "seed " << seed;
+            ASSERT_TRUE(a.order == b.order && a.recorded == b.recorded && a.probe_ns == b.probe_ns) << "seed " << seed;
             ASSERT_EQ(a.clock_count, b.clock_count) << "seed " << seed;
             for (uint32_t i = 0; i < a.clock_count; ++i)
                 ASSERT_EQ(a.clocks[(a.clock_head + i) % 64].vp, b.clocks[(b.clock_head + i) % 64].vp) << "seed " << seed;
@@ -85,6 +105,7 @@ TEST(AcknowledgeNext, IsAcknowledgeOfEach) {
         }
     }
     EXPECT_GT(quick, 10'000u);
+    EXPECT_GT(departed, 10'000u);
 }
 
 }  // namespace
