@@ -13,7 +13,9 @@ namespace rove::datapath {
 
 namespace {
 constexpr unsigned kHandOverFrames = 1024;  // frames on their way to another worker: a few bursts of each
-constexpr uint32_t kPostsTogether = 8;     // posts that wait for each other: WorkerCore::send_posted()
+// Posts that wait for each other (WorkerCore::send_posted()): small ones fill a TX burst. 8 B WRITEs posted one by one
+// over memif between two Sapphire Rapids cores: 5.3 M/s with 8, 9.0 with 32.
+constexpr uint32_t kPostsTogether = PacketSink::kBurst;
 // How long posts alone may keep a worker from what came in. Beyond the shortest timer (1 ms), each would send again what
 // the peer has long acknowledged.
 constexpr uint64_t kUnheardNs = 50'000;
@@ -112,6 +114,7 @@ std::string WorkerCore::impair(uint16_t port, std::optional<uint32_t> path, std:
 }
 
 uint32_t WorkerCore::receive() {
+    static_assert(Impairment::kBurst >= 2 * kRxBurst, "frames that wait would become ever more");
     received_ns_ = now_ns_;
     uint32_t received = 0;
     rte_mbuf* mbufs[kRxBurst];

@@ -252,12 +252,12 @@ TEST_F(ImpairTest, ShelfIsBoundedForAllPathsTogether) {
 
 TEST_F(ImpairTest, OneRoundGivesNoMoreThanABurst) {
     start({.delay_us = 1});
-    arrive(0, 100);
+    arrive(0, Impairment::kBurst + 36);
     run({}, 1'000'000);
     EXPECT_EQ(out_.size(), Impairment::kBurst);
     EXPECT_LE(stage_->next_deadline(), 1'000'000u);
     drain();
-    EXPECT_EQ(out_.size(), 100u);
+    EXPECT_EQ(out_.size(), Impairment::kBurst + 36);
 }
 
 TEST_F(ImpairTest, PathsAreUdpSourcePortModuloPaths) {
