@@ -54,7 +54,7 @@ inline constexpr uint32_t kHeaderBytes = 74;    // what a packet adds to its pay
 // A source for Core::scatter: bytes that need no verification.
 struct BytesReader {
     const uint8_t* at;
-    void read(void* to, uint32_t bytes) {
+    [[gnu::always_inline]] void read(void* to, uint32_t bytes) {
         wire::copy(to, at, bytes);
         at += bytes;
     }

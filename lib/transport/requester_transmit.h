@@ -2,6 +2,8 @@
 // The requester of RC, UC and UD: work requests into packets.
 #pragma once
 
+#include <utility>
+
 #include "transport/requester.h"
 
 namespace rove::transport {
@@ -107,11 +109,11 @@ uint32_t RequesterLogic<S>::emit_middles(SendWqe& wqe, uint32_t budget) {
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.psn = r_.next_psn.value();
-    const auto* at = static_cast<const uint8_t*>(data.data) - qp_.mtu;
+    const auto* at = static_cast<const uint8_t*>(data.data);
     count = core_.send_run(qp_.path, h, qp_.mtu, count, [&](wire::Headers& next) {
         next.bth.ack_req = reliable && window_wants_ack(Psn(next.bth.psn));
         r_.since_ack_req = next.bth.ack_req ? 0 : static_cast<uint16_t>(r_.since_ack_req + 1);
-        return at += qp_.mtu;
+        return std::exchange(at, at + qp_.mtu);
     });
     r_.next_packet += count;
     sent(r_.next_psn, count, count);

@@ -17,6 +17,8 @@
 //    acknowledged and fails at the receiver.
 #pragma once
 
+#include <utility>
+
 #include "transport/core.h"
 #include "transport/send_op.h"
 
@@ -52,6 +54,7 @@ class ResponderLogic {
     [[gnu::always_inline]] inline void forget_nak();
     [[gnu::always_inline]] inline void go_on(Psn psn, bool acknowledge);
     [[gnu::always_inline]] inline Result execute(const wire::ParsedFrame& frame, wire::Op op);
+    [[gnu::always_inline]] inline bool execute_small_send(const wire::ParsedFrame& frame);
     [[gnu::always_inline]] inline Result execute_send(const wire::ParsedFrame& frame, wire::Op op);
     [[gnu::always_inline]] inline Result execute_write(const wire::ParsedFrame& frame, wire::Op op);
     Result execute_read(const wire::Headers& headers);
@@ -160,9 +163,11 @@ auto ResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op) -> 
         case wire::Op::kReadRequest: return execute_read(frame.headers);
         case wire::Op::kCompareSwap:
         case wire::Op::kFetchAdd: return execute_atomic(frame.headers, op);
-        // What most packets are, each compiled by itself: most of what is asked of an operation is then known.
-        case wire::Op::kSendOnly: return execute_send(frame, wire::Op::kSendOnly);
+        // What most packets are, compiled by itself: most of what is asked of an operation is then known.
         case wire::Op::kWriteOnly: return execute_write(frame, wire::Op::kWriteOnly);
+        case wire::Op::kSendOnly:
+            if (execute_small_send(frame)) return Result::kTaken;
+            [[fallthrough]];
         default: return is_send(op) ? execute_send(frame, op) : execute_write(frame, op);
     }
 }
@@ -172,6 +177,31 @@ template <class S>
 bool ResponderLogic<S>::payload_fits(const wire::ParsedFrame& frame, wire::Op op) const {
     if (!is_last(op)) return frame.payload_bytes == qp_.mtu;
     return frame.payload_bytes <= qp_.mtu && (is_only(op) || frame.payload_bytes != 0);
+}
+
+// A SEND of one packet, without immediate, to a QP with receives of its own: the receive is used where it lies. False
+// where anything is out of the ordinary; nothing but the receive's memory has changed then.
+template <class S>
+bool ResponderLogic<S>::execute_small_send(const wire::ParsedFrame& frame) {
+    if (s_.message != Responder::Message::kNone || s_.has_receive || qp_.srq != nullptr) return false;
+    const uint32_t index = qp_.rq.consumed(), bytes = frame.payload_bytes;
+    if (index == qp_.rq.available_until() || bytes > qp_.mtu) return false;
+    RecvWqe& wqe = qp_.rq.at(index);
+    BytesReader payload{frame.payload};
+    if (bytes > wqe.length || core_.scatter(wqe.sges(), wqe.num_sge, 0, payload, bytes, qp_.pd) != IBV_WC_SUCCESS) {
+        return false;
+    }
+    const uint64_t wr_id = wqe.wr_id;
+    qp_.rq.consume_to(index + 1);
+    s_.msn = (s_.msn + 1) & Psn::kMask;
+    core_.complete(qp_.recv_cq, frame.headers.bth.solicited(), [&](ibv_wc& wc) {
+        wc.wr_id = wr_id;
+        wc.opcode = IBV_WC_RECV;
+        wc.byte_len = bytes;
+        wc.qp_num = qp_.qpn;
+        wc.src_qp = qp_.remote_qpn;
+    });
+    return true;
 }
 
 template <class S>
@@ -419,16 +449,15 @@ template <class S>
 uint32_t ResponderLogic<S>::send_read_middles(ResponderJob& job, uint32_t budget) {
     if (!job.started || job.left <= qp_.mtu || qp_.congestion.limited()) return 0;
     const uint32_t most = std::min(budget, (job.left - 1) / qp_.mtu);
-    const uint8_t* source =
-        core_.memory.translate(job.rkey, job.va, most * qp_.mtu, IBV_ACCESS_REMOTE_READ, qp_.pd, &qp_);
-    if (source == nullptr) return 0;
+    const uint8_t* at = core_.memory.translate(job.rkey, job.va, most * qp_.mtu, IBV_ACCESS_REMOTE_READ, qp_.pd, &qp_);
+    if (at == nullptr) return 0;
     wire::Headers h;
     h.bth.opcode = wire::opcode(wire::Service::kRc, wire::Op::kReadResponseMiddle);
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.psn = job.next.value();
-    const uint8_t* at = source - qp_.mtu;
-    const uint32_t packets = core_.send_run(qp_.path, h, qp_.mtu, most, [&](wire::Headers&) { return at += qp_.mtu; });
+    const uint32_t packets =
+        core_.send_run(qp_.path, h, qp_.mtu, most, [&](wire::Headers&) { return std::exchange(at, at + qp_.mtu); });
     job.va += uint64_t{packets} * qp_.mtu;
     job.left -= packets * qp_.mtu;
     job.next = job.next + packets;
