@@ -17,7 +17,7 @@ namespace rove::datapath {
 
 class Impairment {
   public:
-    static constexpr size_t kBurst = 128;  // frames that waited, a round: what a port gives at once, all doubled
+    static constexpr size_t kBurst = 64;  // frames that waited, a round: what a port gives at once, all doubled
 
     Impairment(const ImpairConfig& config, Shelf& shelf, rte_mempool* pool);
 
