@@ -23,6 +23,7 @@ void PacketSink::add_port(const Port& port, uint16_t queue) {
     if (queues_.size() <= port.id()) queues_.resize(port.id() + 1u);
     queues_[port.id()].port = &port;
     queues_[port.id()].queue = queue;
+    queues_[port.id()].ring = {port.id(), queue, MemifRing::Use::kTransmit};
 }
 
 bool PacketSink::make_room() {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "datapath/counters.h"
+#include "datapath/memif_ring.h"
 #include "datapath/port.h"
 #include "datapath/runtime.h"
 #include "transport/queue_pair.h"
@@ -72,6 +73,12 @@ class PacketSink {
     void event(ibv_event_type event, transport::CompletionQueue& cq) { listener_.event(event, cq); }
     void event(ibv_event_type event, transport::SharedRecvQueue& srq) { listener_.event(event, srq); }
 
+    // Frames came to `port`, few, and answers will follow: of a memif, the lines that they go to are asked for.
+    void expect(uint16_t port) {
+        static constexpr uint16_t kAnswers = 2;  // an acknowledgement, and what the program says
+        if (MemifRing& ring = queues_[port].ring; ring.find()) ring.fetch_to_write(kAnswers);
+    }
+
     // Neighbour discovery: an empty mbuf, or null, and a finished one for a port. A full queue drops it: they are
     // repeated.
     rte_mbuf* take() { return ready() ? spare_[--spare_count_] : nullptr; }
@@ -95,6 +102,7 @@ class PacketSink {
     struct TxQueue {
         const Port* port = nullptr;
         uint16_t queue = 0;
+        MemifRing ring;
         uint16_t count = 0;
         uint16_t unsealed_count = 0;
         uint32_t bytes = 0;

@@ -116,6 +116,7 @@ std::string Runtime::open() {
         if (!core->init()) return config_.file + ": no memory for the rings of a worker; allowed: more by EAL's -m";
         workers_.push_back(std::make_unique<Worker>(std::move(core)));
     }
+    for (const auto& worker : workers_) worker->core().set_siblings(&workers_);
     for (const DeviceConfig& config : config_.devices) {
         ports_.push_back(std::make_unique<Port>());
         if (!ports_.back()->open(config, pools_, &error)) return config_.file + ": " + error;
@@ -123,7 +124,6 @@ std::string Runtime::open() {
         devices_.push_back(std::make_unique<Device>(*this, config, name, *ports_.back()));
         for (const auto& worker : workers_) worker->core().add_device(*devices_.back(), *ports_.back(), config.impair);
     }
-    for (const auto& worker : workers_) worker->core().set_siblings(&workers_);
     return {};
 }
 

@@ -52,6 +52,8 @@ void WorkerCore::add_device(Device& device, const Port& port, const ImpairConfig
     PortUse& added = ports_[port.id()];
     added.device = &device;
     added.port = &port;
+    for (size_t queue = index_; queue < port.queues(); queue += workers_->size())
+        added.queues.emplace_back(port.id(), static_cast<uint16_t>(queue));
     if (!impair.none()) added.impairment = std::make_unique<Impairment>(impair, shelf_, sink_.pool());
     sink_.add_port(port, index_);
 }
@@ -118,12 +120,14 @@ uint32_t WorkerCore::receive() {
     received_ns_ = now_ns_;
     uint32_t received = 0;
     rte_mbuf* mbufs[kRxBurst];
-    const auto workers = static_cast<uint16_t>(workers_->size());
     for (PortUse& from : ports_) {
         if (from.port == nullptr) continue;
-        for (uint16_t queue = index_; queue < from.port->queues(); queue = static_cast<uint16_t>(queue + workers)) {
-            const uint16_t count =
-                from.port->ready() ? rte_eth_rx_burst(from.port->id(), queue, mbufs, kRxBurst) : uint16_t{0};
+        for (RxQueue& queue : from.queues) {
+            uint16_t count = 0;
+            if (from.port->ready() && queue.look()) {
+                if (queue.surprised()) sink_.expect(from.port->id());
+                count = queue.burst(mbufs);
+            }
             std::span<rte_mbuf*> frames(mbufs, count);
             // By the clock after they came: were we preempted since the round began, delays are not the shorter for it.
             if (from.impairment != nullptr) [[unlikely]]
@@ -131,24 +135,25 @@ uint32_t WorkerCore::receive() {
             received += std::max<uint32_t>(count, static_cast<uint32_t>(frames.size()));
             // An impairment gives more than the port: what waited, and what it doubled.
             for (; !frames.empty(); frames = frames.subspan(std::min<size_t>(frames.size(), kRxBurst)))
-                take_frames(frames.data(), static_cast<uint16_t>(std::min<size_t>(frames.size(), kRxBurst)), from);
+                take_frames(frames.data(), static_cast<uint16_t>(std::min<size_t>(frames.size(), kRxBurst)), from,
+                            &queue);
         }
     }
     if (const uint16_t count = sink_.take_loopback(mbufs, kRxBurst); count != 0) {
         received += count;
-        for (uint16_t i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port]);
+        for (uint16_t i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], nullptr);
     }
     // Only other workers put frames there.
-    if (workers > 1) {
+    if (workers_->size() > 1) {
         const unsigned count =
             rte_ring_sc_dequeue_burst(handed_over_, reinterpret_cast<void**>(mbufs), kRxBurst, nullptr);
         received += count;
-        for (unsigned i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], true);
+        for (unsigned i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], nullptr, true);
     }
     return received;
 }
 
-void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, bool handed_over) {
+void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, RxQueue* queue, bool handed_over) {
     constexpr uint16_t kAhead = 4;  // frames whose headers are on their way into L1
     for (uint16_t i = 0; i < std::min(count, kAhead); ++i) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void*));
     wire::ParsedFrame* small[kRxBurst];
@@ -163,6 +168,7 @@ void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, bo
     for (uint16_t i = 0; i < count; ++i) {
         // Frames that went elsewhere leave the burst; the others are freed together. As rte_pktmbuf_free_bulk() does,
         // in half the instructions, since nearly all have one segment and are of one pool.
+        if (queue != nullptr) queue->fetch_next();
         if (!take_frame(mbufs[i], from.frames[i], from, handed_over)) continue;
         if (mbufs[i]->nb_segs != 1 || mbufs[i]->pool != sink_.pool()) [[unlikely]]
             rte_pktmbuf_free(mbufs[i]);

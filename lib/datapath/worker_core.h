@@ -18,6 +18,7 @@
 #include "datapath/impair/impairment.h"
 #include "datapath/neighbour.h"
 #include "datapath/packet_sink.h"
+#include "datapath/rx_queue.h"
 #include "datapath/worker.h"
 #include "transport/engine.h"
 
@@ -38,9 +39,7 @@ class LcoreScope {
 
 class WorkerCore {
   public:
-    // Frames taken from a port at once. 8 or 16 were slower; 64 gave rc's 8 B SENDs 8 %, but took 5 % of mp's 8 B WRITEs and
-    // 10 % of large ones over many QPs.
-    static constexpr uint16_t kRxBurst = 32;
+    static constexpr uint16_t kRxBurst = RxQueue::kBurst;
     static constexpr uint32_t kTransmitBudget = 64;  // packets a round may send before it looks at what came in
     static constexpr unsigned kPriorities = 3;       // HIGH, MEDIUM, LOW
     static constexpr uint32_t kTrusted = 32;         // rounds after which posts may wait for the next
@@ -111,12 +110,13 @@ class WorkerCore {
     struct PortUse {
         Device* device = nullptr;
         const Port* port = nullptr;              // null: another kind of DPDK port has this id
+        std::vector<RxQueue> queues;             // that we poll
         std::unique_ptr<Impairment> impairment;  // null: none asked for
         std::array<Frame, kRxBurst> frames;
     };
     uint32_t receive();
-    // At most kRxBurst. `handed_over`: by another worker, to which the port gave them.
-    void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, bool handed_over = false);
+    // At most kRxBurst; of `queue`, or, null, of another worker (`handed_over`) or our own.
+    void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, RxQueue* queue, bool handed_over = false);
     // Parses it. True: it is small, and to be verified now; others are while they are copied.
     [[gnu::always_inline]] static inline bool read_frame(rte_mbuf* mbuf, Frame& read, const Device& device);
     // Returns false if the mbuf went elsewhere: to another worker, or back as an answer.
