@@ -121,7 +121,7 @@ def two_rails(directory, impair=()):
         # "auto" would take what does not answer, as a dead rail, for an endpoint that knows only standard RoCEv2.
         lines = ["[transport]", 'mode = "mp"']
         for rail in range(2):
-            lines += ["[[device]]", f'port = "net_memif{rail},role={role},socket={directory.name}-{rail},rsize=9,bsize=4352"',
+            lines += ["[[device]]", f'port = "net_memif{rail},role={role},socket={directory.name}-{rail},rsize=8,bsize=4352"',
                       f'addresses = ["10.0.{rail}.{end}/24"]', "mtu = 4096", *(["[device.impair]", *impair] if impair else [])]
         configs.append(directory / f"{role}.toml")
         configs[-1].write_text("\n".join(lines) + "\n")

@@ -204,13 +204,6 @@ struct QueuePair {
     uint32_t heap_index = UINT32_MAX;                   // among the deadlines; UINT32_MAX = it has none
     std::atomic<bool> doorbell{false};                  // rung and not yet taken by the worker
 
-    // To be called before the first look at a QP that may be in no cache, as one of thousands in turn is: all its lines are
-    // fetched at once, and not one after the other.
-    void prefetch() const {
-        const auto* const bytes = reinterpret_cast<const char*>(this);
-        for (size_t line = 0; line < sizeof(QueuePair); line += 64) __builtin_prefetch(bytes + line);
-    }
-
     // Of the packets that it speaks.
     wire::Service service() const {
         if (type == IBV_QPT_RC) return multipath != nullptr ? wire::Service::kMp : wire::Service::kRc;

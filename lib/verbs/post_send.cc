@@ -82,7 +82,6 @@ int fill(const QueuePair& qp, const ibv_send_wr& wr, SendWqe& wqe) {
 int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
     Qp& qp = from(handle);
     QueuePair& t = qp.transport;
-    t.prefetch();
     int error = 0;
     {
         std::lock_guard guard(t.sq.posting);
