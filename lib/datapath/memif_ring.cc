@@ -37,7 +37,8 @@ MemifRing::MemifRing(uint16_t port, uint16_t queue, Use use) : port_(port), queu
 }
 
 bool MemifRing::meet(Ring* ring) {
-    if (driver_->port != port_ || driver_->log2_slots > kMostLog2Slots || ring->cookie != kCookie) {
+    if (driver_->port != port_ || driver_->region != 0 || driver_->log2_slots > kMostLog2Slots ||
+        ring->cookie != kCookie) {
         regions_ = nullptr;
         return false;
     }

@@ -31,12 +31,12 @@ class MemifRing {
     // Looks for the ring where it is now. False: there is none, and nothing else may be called.
     bool find() {
         if (regions_ == nullptr) return false;
-        const auto& calls = rte_eth_fp_ops[port_];
-        driver_ = static_cast<Queue*>((use_ == Use::kReceive ? calls.rxq : calls.txq).data[queue_]);
-        if (driver_ == nullptr) return false;
-        Region* const region = regions_[driver_->region];
+        // First: while the port is stopped, ethdev's tables lead to something else than the driver's queues.
+        const Region* const region = regions_[0];
         if (region == nullptr || region->address == nullptr) return false;
         region_ = region->address;
+        const auto& calls = rte_eth_fp_ops[port_];
+        driver_ = static_cast<Queue*>((use_ == Use::kReceive ? calls.rxq : calls.txq).data[queue_]);
         auto* const ring = reinterpret_cast<Ring*>(region_ + driver_->ring_offset);
         return ring == ring_ || meet(ring);
     }
@@ -50,7 +50,7 @@ class MemifRing {
     bool owes_buffers() const { return !to_server() && static_cast<uint16_t>(ring_->head - next()) != slots(); }
     // RX: asks for the slot that is `ahead` of the next, to read.
     void fetch(uint16_t ahead) {
-        if (ahead == 0 || begins_line(ahead)) rte_prefetch0(&ring_->descriptors[slot(ahead)]);
+        if (ahead == 0 || begins_line(ahead)) rte_prefetch0(descriptors() + slot(ahead));
         const uint8_t* const frame = buffer(ahead);
         rte_prefetch0(frame);
         rte_prefetch0(frame + RTE_CACHE_LINE_SIZE);
@@ -59,7 +59,7 @@ class MemifRing {
     void fetch_to_write(uint16_t count) {
         rte_prefetch0(to_server() ? &ring_->tail : &ring_->head);
         for (uint16_t ahead = 0; ahead < count; ++ahead) {
-            if (ahead == 0 || begins_line(ahead)) prefetch_to_write(&ring_->descriptors[slot(ahead)]);
+            if (ahead == 0 || begins_line(ahead)) prefetch_to_write(descriptors() + slot(ahead));
             const uint8_t* const frame = buffer(ahead);
             prefetch_to_write(frame);
             prefetch_to_write(frame + RTE_CACHE_LINE_SIZE);
@@ -81,8 +81,7 @@ class MemifRing {
     struct Ring {
         alignas(RTE_CACHE_LINE_SIZE) uint32_t cookie;
         uint16_t flags, head;
-        alignas(RTE_CACHE_LINE_SIZE) uint16_t tail;
-        alignas(RTE_CACHE_LINE_SIZE) Descriptor descriptors[2];  // or more: slots()
+        alignas(RTE_CACHE_LINE_SIZE) uint16_t tail;  // the descriptors follow
     };
     static constexpr uint32_t kDescriptorsPerLine = RTE_CACHE_LINE_SIZE / sizeof(Descriptor);
     // The driver's.
@@ -93,7 +92,7 @@ class MemifRing {
         rte_mempool* pool;
         void* device;
         int to_client;  // the ring's kind: 0, the client fills it (C2S), or 1, the server does (S2C)
-        uint16_t region, port;
+        uint16_t region, port;  // region 0 has all rings
         uint32_t ring_offset;
         uint16_t last_head, last_tail;
         rte_mbuf** mbufs;
@@ -105,6 +104,7 @@ class MemifRing {
     static void prefetch_to_write(const void* line) { __builtin_prefetch(line, 1); }
 
     bool to_server() const { return driver_->to_client == 0; }
+    const Descriptor* descriptors() const { return reinterpret_cast<const Descriptor*>(ring_ + 1); }
     uint32_t slots() const { return 1u << driver_->log2_slots; }
     uint16_t next() const {
         if (use_ == Use::kTransmit) return to_server() ? ring_->head : ring_->tail;
@@ -116,8 +116,8 @@ class MemifRing {
     bool meet(Ring* ring);
     // Where the buffers are. Those of a ring that is not zero-copy lie side by side, and stay.
     void learn() {
-        first_buffer_ = ring_->descriptors[0].offset;
-        buffer_spacing_ = ring_->descriptors[1].offset - first_buffer_;
+        first_buffer_ = descriptors()[0].offset;
+        buffer_spacing_ = descriptors()[1].offset - first_buffer_;
     }
 
     Region* const* regions_ = nullptr;  // of the port; null: not a memif that we know
