@@ -91,7 +91,7 @@ class MemifRing {
     struct Queue {
         rte_mempool* pool;
         void* device;
-        int to_client;  // the ring's kind: 0, the client fills it (C2S), or 1, the server does (S2C)
+        int to_client;          // the ring's kind: 0, the client fills it (C2S), or 1, the server does (S2C)
         uint16_t region, port;  // region 0 has all rings
         uint32_t ring_offset;
         uint16_t last_head, last_tail;
