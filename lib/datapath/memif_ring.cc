@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a memif's rings are found.
+// How a memif's rings are found, and what is seldom done with them.
 #include "datapath/memif_ring.h"
 
 #include <rte_version.h>
@@ -34,6 +34,16 @@ MemifRing::MemifRing(uint16_t port, uint16_t queue, Use use) : port_(port), queu
         return;
     const auto* const device = reinterpret_cast<const EthDevice*>(rte_eth_dev_allocated(name.data()));
     if (device != nullptr) regions_ = static_cast<Region* const*>(device->process_private);
+}
+
+void MemifRing::hand_over(uint16_t count) {
+    for (; count != 0; --count) {
+        const auto back = static_cast<uint16_t>(-count);
+        const uint8_t* const frame = buffer(back);
+        rte_cldemote(frame);
+        rte_cldemote(frame + RTE_CACHE_LINE_SIZE);
+        rte_cldemote(descriptors() + slot(back));
+    }
 }
 
 bool MemifRing::meet(Ring* ring) {

@@ -5,7 +5,8 @@
 // driver meets them one after the other, and has nothing by which to ask for them sooner, or to ask whether there are
 // frames (rte_eth_rx_queue_count). Its call for nothing is not free either: a client's stores to the ring, and the
 // server waits for that line when it sends. So we look at the ring ourselves. Frames still come and go by the driver
-// alone: all that is done here is to read indices and to prefetch, so a wrong guess costs time, never a frame.
+// alone: all that is done here is to read indices and to say which lines are wanted where, so a wrong guess costs time,
+// never a frame.
 //
 // Layout: the memif protocol's, version 2.0, and of the driver's own objects what leads to the ring. Those are known of
 // 22.11 only: with another DPDK, or another driver, find() is false, and all is as without this. The ring is unmapped
@@ -65,6 +66,10 @@ class MemifRing {
             prefetch_to_write(frame + RTE_CACHE_LINE_SIZE);
         }
     }
+    // TX: of the `count` frames sent last, moves the descriptors and the buffers' first lines to the cache that the
+    // cores share. The peer gets them sooner from there than from this core's own: half round trip of 8 B WRITEs 590 ->
+    // 490 ns (Sapphire Rapids; CPUs without the instruction ignore it).
+    void hand_over(uint16_t count);
     // Where the frame lies, or will lie, that is `ahead` of the next; a guess, if the driver is zero-copy.
     const uint8_t* buffer(uint16_t ahead) {
         const uint32_t at = slot(ahead);

@@ -33,6 +33,7 @@ class PacketSink {
     static constexpr uint32_t kBurstBytes = 8 * 4096;
     static constexpr uint16_t kSpare = 8;  // mbufs taken from the pool at once
     static constexpr uint16_t kLoopback = 256;  // frames to ourselves on their way
+    static constexpr uint16_t kAnswers = 2;     // an acknowledgement, and what the program says
 
     PacketSink(rte_mempool* pool, Listener& listener, PortCounters& counters)
         : pool_(pool), listener_(listener), counters_(counters) {}
@@ -73,10 +74,12 @@ class PacketSink {
     void event(ibv_event_type event, transport::CompletionQueue& cq) { listener_.event(event, cq); }
     void event(ibv_event_type event, transport::SharedRecvQueue& srq) { listener_.event(event, srq); }
 
-    // Frames came to `port`, few, and answers will follow: of a memif, the lines that they go to are asked for.
-    void expect(uint16_t port) {
-        static constexpr uint16_t kAnswers = 2;  // an acknowledgement, and what the program says
-        if (MemifRing& ring = queues_[port].ring; ring.find()) ring.fetch_to_write(kAnswers);
+    // Frames came to `port`; `surprised`: after a time without. Then they are few, and the answers are waited for: of a
+    // memif, the lines that those go to are asked for, and handed over when they are sent.
+    void expect(uint16_t port, bool surprised) {
+        TxQueue& tx = queues_[port];
+        tx.awaited = surprised;
+        if (surprised && tx.ring.find()) tx.ring.fetch_to_write(kAnswers);
     }
 
     // Neighbour discovery: an empty mbuf, or null, and a finished one for a port. A full queue drops it: they are
@@ -103,6 +106,7 @@ class PacketSink {
         const Port* port = nullptr;
         uint16_t queue = 0;
         MemifRing ring;
+        bool awaited = false;  // by the peer: what is sent next
         uint16_t count = 0;
         uint16_t unsealed_count = 0;
         uint32_t bytes = 0;

@@ -125,7 +125,7 @@ uint32_t WorkerCore::receive() {
         for (RxQueue& queue : from.queues) {
             uint16_t count = 0;
             if (from.port->ready() && queue.look()) {
-                if (queue.surprised()) sink_.expect(from.port->id());
+                sink_.expect(from.port->id(), queue.surprised());
                 count = queue.burst(mbufs);
             }
             std::span<rte_mbuf*> frames(mbufs, count);

@@ -113,6 +113,8 @@ class MemifRingTest : public testing::Test {
             if (accepted != 0) expect_frame(goes_to, sent);
             ASSERT_EQ(accepted, std::min<uint32_t>(count, kSlots - (sent - taken)));
             sent += accepted;
+            tx.hand_over(std::min<uint16_t>(accepted, 2));
+            if (accepted != 0) expect_frame(tx.buffer(static_cast<uint16_t>(-1)), sent - 1);
             ASSERT_EQ(rx.filled(), sent - taken);
             for (uint16_t ahead = 0; ahead < rx.filled(); ++ahead) expect_frame(rx.buffer(ahead), taken + ahead);
             ASSERT_EQ(queue.look(), sent != taken);
