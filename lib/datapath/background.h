@@ -2,11 +2,12 @@
 // Progress while the application is elsewhere, and housekeeping. Runs on EAL's main thread. Units: nanoseconds.
 //
 // With shared progress there are two states:
-//   watching  the application drives the worker itself (it calls in often): we sleep and look again every kWatchNapNs.
-//   driving   it does not: we poll. While packets move we poll on; after kIdleNs without any we sleep, longer each
-//   time, but
-//             never past the transport's next deadline. As soon as the application calls often again, we leave it the
-//             worker.
+//
+//     watching  the application drives the worker itself, it calls in often: we sleep for kWatchNapNs or more, and look
+//     driving   it does not: we poll. While packets move we poll on; after kIdleNs without any we sleep, longer each
+//               time, but never past the transport's next deadline. When the application calls often again, we leave
+//               it the worker
+//
 // So of two threads of a process never both spin, and an idle process costs a short round per nap.
 // With dedicated lcores only the housekeeping is done.
 #pragma once
