@@ -85,7 +85,14 @@ class RequesterLogic {
     void complete_unacknowledged();
     void execute_local(SendWqe& wqe);
     bool acknowledge(Psn end);
-    void progress();
+    // `una` moved. Of a burst, the first has most often said all that there is to say.
+    void progress() {
+        if (r_.heard_ns != core_.now_ns || r_.ack_deadline != next_ack_deadline() || r_.una >= r_.flight_end ||
+            r_.rewound || r_.failed || r_.retries_left != qp_.retry_cnt || r_.rnr_retries_left != qp_.rnr_retry) {
+            note_progress();
+        }
+    }
+    void note_progress();
     void hear();
     void restart_timers();
     void resume_at_una();
@@ -142,7 +149,7 @@ bool RequesterLogic<S>::acknowledge(Psn end) {
 }
 
 template <class S>
-void RequesterLogic<S>::progress() {
+void RequesterLogic<S>::note_progress() {
     r_.retries_left = qp_.retry_cnt;
     r_.rnr_retries_left = qp_.rnr_retry;
     r_.rewound = false;

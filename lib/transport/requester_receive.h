@@ -125,11 +125,7 @@ Middle RequesterLogic<S>::receive_middle(const wire::ParsedFrame& frame) {
     ++r_.una;
     ++core_.counters[Counter::kPsnsAcknowledged];
     if (r_.una > r_.next_psn) resume_at_una();
-    // Of a burst, the first has most often said all that there is to say to the timers.
-    if (r_.heard_ns != core_.now_ns || r_.ack_deadline != next_ack_deadline() || r_.una >= r_.flight_end ||
-        r_.rewound || r_.failed || r_.retries_left != qp_.retry_cnt || r_.rnr_retries_left != qp_.rnr_retry) {
-        progress();
-    }
+    progress();
     return Middle::kTaken;
 }
 

@@ -36,7 +36,7 @@ class ResponderLogic {
     bool has_jobs() const { return s_.job_head != s_.job_tail; }
     // Whether there is an answer that need not wait.
     bool can_send() const { return has_jobs() || (s_.ack_due && s_.ack_not_before <= core_.now_ns); }
-    uint32_t transmit(uint32_t budget);
+    uint32_t transmit(uint32_t budget) { return s_.owes() ? send_answers(budget) : 0; }
     // The QP goes: an ACK that waits goes before it.
     void settle() {
         if (s_.ack_due && s_.job_head == s_.job_tail && core_.ready()) send_ack();
@@ -66,6 +66,7 @@ class ResponderLogic {
     void push_atomic(Psn psn, uint64_t original);
     void owe_ack(Psn psn, uint8_t syndrome);
     void refuse(Result result, Psn psn);
+    uint32_t send_answers(uint32_t budget);
     [[gnu::noinline]] uint32_t send_read_middles(ResponderJob& job, uint32_t budget);
     [[gnu::always_inline]] inline bool send_read_packet(ResponderJob& job);
     void send_ack();
@@ -406,7 +407,7 @@ void ResponderLogic<S>::receive_uc(const wire::ParsedFrame& frame) {
 }
 
 template <class S>
-uint32_t ResponderLogic<S>::transmit(uint32_t budget) {
+uint32_t ResponderLogic<S>::send_answers(uint32_t budget) {
     uint32_t packets = 0;
     while (s_.job_head != s_.job_tail && packets < budget && core_.ready()) {
         ResponderJob& next = job(s_.job_head);
