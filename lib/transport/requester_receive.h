@@ -103,7 +103,7 @@ void RequesterLogic<S>::take_response(bool last) {
     ++core_.counters[Counter::kPsnsAcknowledged];
     if (last) {
         core_.complete_send(qp_, qp_.sq.consumed(), IBV_WC_SUCCESS);
-        acknowledge(r_.una);                    // local operations behind it
+        if (any_begun() && oldest().packets == 0) acknowledge(r_.una);  // local operations behind it
     }
     if (r_.una > r_.next_psn) resume_at_una();
     progress();
