@@ -28,6 +28,7 @@ constexpr uint64_t kFirstNapNs = 20'000;          // the shortest sleep that is 
 constexpr uint64_t kLastNapNs = 500'000;          // an idle process then costs under 1 % of a core
 constexpr uint64_t kWindowNs = 20'000;            // in which kBusyCalls mean that the application polls
 constexpr uint32_t kBusyCalls = 16;               // calls; also in a watch nap: fewer, and it no longer polls
+constexpr uint64_t kRecentNs = 1'000'000;         // nor does it if its last look at the ports is longer ago
 constexpr uint64_t kHousekeepingNs = 50'000'000;  // carriers and lost peers of ports whose driver calls nobody
 
 }  // namespace
@@ -78,6 +79,14 @@ void Background::run() {
     }
 }
 
+bool Background::driven_since(uint64_t time_ns) {
+    Worker& worker = *runtime_.workers().front();
+    if (!worker.lock().try_lock()) return true;
+    const uint64_t received_ns = worker.core().received_ns();
+    worker.lock().unlock();
+    return received_ns > time_ns;
+}
+
 void Background::share() {
     Worker& worker = *runtime_.workers().front();
     bool watching = false;
@@ -92,7 +101,7 @@ void Background::share() {
             idle_since_ns = window_ns = now_ns;
             nap_ns = kFirstNapNs;
         } else {
-            const bool busy = calls - seen >= kBusyCalls;
+            const bool busy = calls - seen >= kBusyCalls && (!watching || driven_since(now_ns - kRecentNs));
             if (watching && !busy) idle_since_ns = now_ns;
             if (busy && !watching) watching_since_ns = now_ns;
             watching = busy;

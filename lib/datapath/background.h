@@ -37,6 +37,7 @@ class Background {
 
   private:
     void share();
+    bool driven_since(uint64_t time_ns);
     void nap(uint64_t ns);
     void housekeep(uint64_t now_ns);
 

@@ -48,7 +48,7 @@ uint32_t PacketSink::push(TxQueue& tx) {
         sent = rte_eth_tx_burst(tx.port->id(), tx.queue, tx.frames.data(), tx.count);
     const uint32_t taken = sent;
     // Not of many: the peer reads some while others are on their way, and this would only take time.
-    if (tx.awaited && sent <= kAnswers && tx.ring.find()) tx.ring.hand_over(sent);
+    if (tx.awaited && sent != 0 && sent <= kAnswers && tx.ring.find()) tx.ring.hand_over(sent);
     if (sent != 0) {
         tx.moved_ns = now_ns_;
     } else if (const bool down = !tx.port->ready();

@@ -20,12 +20,12 @@ class RxQueue {
 
     // Whether there is something to take, as far as can be seen. What comes first is asked for.
     bool look() {
-        if (!ring_.find()) return true;
-        waiting_ = ring_.filled();
+        const bool found = ring_.find();
+        waiting_ = found ? ring_.filled() : uint16_t{0};
         surprised_ = waiting_ != 0 && fetched_ == 0;
         if (surprised_)
             for (; fetched_ < std::min(waiting_, kFirst); ++fetched_) ring_.fetch(fetched_);
-        return waiting_ != 0 || ring_.owes_buffers();
+        return waiting_ != 0 || !found || ring_.owes_buffers();
     }
     // After look(): frames came after a time without.
     bool surprised() const { return surprised_; }
@@ -36,7 +36,7 @@ class RxQueue {
         fetched_ = 0;
         return count;
     }
-    // For each frame of a burst, while it is worked on: asks for a frame of the next.
+    // For each frame of a burst, while it is worked on, in the round of its look(): asks for a frame of the next.
     void fetch_next() {
         if (fetched_ < waiting_) ring_.fetch(fetched_++);
     }

@@ -124,7 +124,8 @@ uint32_t WorkerCore::receive() {
         if (from.port == nullptr) continue;
         for (RxQueue& queue : from.queues) {
             uint16_t count = 0;
-            if (from.port->ready() && queue.look()) {
+            const bool ready = from.port->ready();
+            if (ready && queue.look()) {
                 sink_.expect(from.port->id(), queue.surprised());
                 count = queue.burst(mbufs);
             }
@@ -136,7 +137,7 @@ uint32_t WorkerCore::receive() {
             // An impairment gives more than the port: what waited, and what it doubled.
             for (; !frames.empty(); frames = frames.subspan(std::min<size_t>(frames.size(), kRxBurst)))
                 take_frames(frames.data(), static_cast<uint16_t>(std::min<size_t>(frames.size(), kRxBurst)), from,
-                            &queue);
+                            ready ? &queue : nullptr);
         }
     }
     if (const uint16_t count = sink_.take_loopback(mbufs, kRxBurst); count != 0) {

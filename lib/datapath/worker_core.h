@@ -96,6 +96,8 @@ class WorkerCore {
     uint16_t index() const { return index_; }
     unsigned lcore() const { return lcore_; }
     uint64_t now_ns() const { return shared_.clock.now_ns(); }
+    // When it last looked at what came in.
+    uint64_t received_ns() const { return received_ns_; }
 
   private:
     // A place in a burst: the frame there, and what is known since the one before it.
@@ -133,7 +135,7 @@ class WorkerCore {
     const uint16_t index_;
     const unsigned lcore_;
     uint64_t now_ns_ = 0;
-    uint64_t received_ns_ = 0;  // when it last looked at what came in
+    uint64_t received_ns_ = 0;
     uint32_t posts_ = 0;  // since the last round
     uint32_t trust_ = 0;  // rounds that followed several posts, since one of them was left to the background thread
     PortCounters counters_;

@@ -17,7 +17,11 @@ void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
         return;
     }
     // The backoff is for READs, whose probes ask for all their data (note 3). Of other requests a probe is one packet.
-    if (psn >= r_.una && any_begun() && !oldest().awaits_response()) r_.probes = 0;
+    if (r_.probes != 0 && psn >= r_.una && any_begun() && !oldest().awaits_response()) {
+        r_.probes = 0;
+        r_.probe_deadline = core_.now_ns + probe_ns();  // sooner than it was
+        core_.deadlines.schedule(qp_, r_.probe_deadline);
+    }
     if (kind == 0) {
         ++core_.counters[Counter::kRxAcks];
         acknowledge(psn + 1);

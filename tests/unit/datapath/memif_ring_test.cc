@@ -164,6 +164,26 @@ TEST_F(MemifRingTest, SeesWhatTheDriverDoes) {
     EXPECT_FALSE(client.find());
 }
 
+// The peer goes while it is known that there are more frames, the next of which lies in the first slot.
+TEST_F(MemifRingTest, ForgetsWhatWasThere) {
+    connect();
+    RxQueue queue(kServer, 0);
+    std::array<rte_mbuf*, RxQueue::kBurst> mbufs;
+    uint32_t taken = 0;
+    for (const uint16_t more : {uint16_t{RxQueue::kBurst}, uint16_t{RxQueue::kBurst + 8}}) {
+        ASSERT_EQ(send(kClient, taken, more), more);
+        ASSERT_TRUE(queue.look());
+        ASSERT_EQ(queue.burst(mbufs.data()), RxQueue::kBurst);
+        rte_pktmbuf_free_bulk(mbufs.data(), RxQueue::kBurst);
+        taken += RxQueue::kBurst;
+    }
+    ASSERT_EQ(taken, kSlots);
+    disconnect();
+    EXPECT_TRUE(queue.look());
+    EXPECT_FALSE(queue.surprised());
+    queue.fetch_next();  // crashes if it looks there
+}
+
 TEST_F(MemifRingTest, KnowsNothingOfOtherDrivers) {
     ASSERT_EQ(rte_eth_dev_start(kNull), 0);
     EXPECT_FALSE(MemifRing().find());
