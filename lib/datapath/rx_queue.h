@@ -34,7 +34,16 @@ class RxQueue {
         const uint16_t count = rte_eth_rx_burst(port_, queue_, mbufs, kBurst);
         waiting_ = static_cast<uint16_t>(std::min(waiting_ - std::min(count, waiting_), int{kBurst}));
         fetched_ = 0;
+        read_ = std::min<uint16_t>(static_cast<uint16_t>(read_ + count), kHandedBack);
         return count;
+    }
+    // In a round that had nothing to do, and in which the port is ready: of a memif, hands back what was emptied last,
+    // for the peer to write to. Half round trip of 8 B WRITEs 510 -> 470 ns; with more than a few frames, programs that
+    // post one by one were slower.
+    void idle() {
+        if (read_ == 0) return;
+        if (ring_.find()) ring_.hand_over(read_);
+        read_ = 0;
     }
     // For each frame of a burst, while it is worked on, in the round of its look(): asks for a frame of the next.
     void fetch_next() {
@@ -42,11 +51,13 @@ class RxQueue {
     }
 
   private:
+    static constexpr uint16_t kHandedBack = 2;  // at most
     static constexpr uint16_t kFirst = 4;  // of a burst that came unawaited: the core has room for few lines at a time
 
     uint16_t port_, queue_;
     MemifRing ring_;
     uint16_t waiting_ = 0, fetched_ = 0;  // of the next burst: known to be there, and of these asked for
+    uint16_t read_ = 0;                   // since the last idle()
     bool surprised_ = false;
 };
 

@@ -65,7 +65,12 @@ uint32_t WorkerCore::round() {
     now_ns_ = shared_.clock.now_ns();
     sink_.set_now(now_ns_);
     const uint32_t received = receive();
-    return received + transmit();
+    const uint32_t moved = received + transmit();
+    if (moved != 0) return moved;
+    for (PortUse& use : ports_)
+        if (use.port != nullptr && use.port->ready())
+            for (RxQueue& queue : use.queues) queue.idle();
+    return 0;
 }
 
 uint32_t WorkerCore::rescue_round() {
