@@ -33,7 +33,8 @@ class PacketSink {
     static constexpr uint32_t kBurstBytes = 8 * 4096;
     static constexpr uint16_t kSpare = 8;  // mbufs taken from the pool at once
     static constexpr uint16_t kLoopback = 256;  // frames to ourselves on their way
-    static constexpr uint16_t kAnswers = 2;     // an acknowledgement, and what the program says
+    static constexpr uint16_t kAnswers = 2;     // that are awaited: an acknowledgement, and what the program says
+    static constexpr uint32_t kAnswerBytes = 128;
 
     PacketSink(rte_mempool* pool, Listener& listener, PortCounters& counters)
         : pool_(pool), listener_(listener), counters_(counters) {}
@@ -79,7 +80,9 @@ class PacketSink {
     void expect(uint16_t port, bool surprised) {
         TxQueue& tx = queues_[port];
         tx.awaited = surprised;
-        if (surprised && tx.ring.find()) tx.ring.fetch_to_write(kAnswers);
+        if (!surprised || !tx.ring.find()) return;
+        tx.ring.fetch_room();
+        for (uint16_t ahead = 0; ahead < kAnswers; ++ahead) tx.ring.fetch_to_write(ahead, kAnswerBytes);
     }
 
     // Neighbour discovery: an empty mbuf, or null, and a finished one for a port. A full queue drops it: they are
@@ -107,6 +110,7 @@ class PacketSink {
         uint16_t queue = 0;
         MemifRing ring;
         bool awaited = false;  // by the peer: what is sent next
+        uint16_t room = 0;     // of the ring, when the first of the frames came
         uint16_t count = 0;
         uint16_t unsealed_count = 0;
         uint32_t bytes = 0;
@@ -127,6 +131,9 @@ class PacketSink {
         queue(tx, mbuf, built);
     }
     void queue(TxQueue& tx, rte_mbuf* mbuf, wire::Built built) {
+        // Written when the burst is full: until then the peer's lines have time to come.
+        if (tx.count == 0) tx.room = tx.port->ready() && tx.ring.find() ? tx.ring.room() : uint16_t{0};
+        if (tx.count < tx.room) tx.ring.fetch_to_write(tx.count, built.bytes);
         tx.frames[tx.count++] = mbuf;
         if (built.l3_offset != 0) {
             tx.unsealed[tx.unsealed_count++] = {rte_pktmbuf_mtod_offset(mbuf, uint8_t*, built.l3_offset),

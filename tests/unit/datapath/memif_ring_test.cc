@@ -109,9 +109,12 @@ class MemifRingTest : public testing::Test {
             ASSERT_TRUE(rx.find());
             const uint8_t* const goes_to = tx.buffer(0);
             const auto count = static_cast<uint16_t>(1 + random() % kSlots);
+            const uint16_t room = tx.room();
+            ASSERT_EQ(room, kSlots - (sent - taken));
+            for (uint16_t ahead = 0; ahead < room; ++ahead) tx.fetch_to_write(ahead, kFrameBytes);
             const uint16_t accepted = send(from, sent, count);
             if (accepted != 0) expect_frame(goes_to, sent);
-            ASSERT_EQ(accepted, std::min<uint32_t>(count, kSlots - (sent - taken)));
+            ASSERT_EQ(accepted, std::min(count, room));
             sent += accepted;
             tx.hand_over(std::min<uint16_t>(accepted, 2));
             if (accepted != 0) expect_frame(tx.buffer(static_cast<uint16_t>(-1)), sent - 1);
@@ -125,6 +128,7 @@ class MemifRingTest : public testing::Test {
                 queue.fetch_next();
                 expect_frame(rte_pktmbuf_mtod(mbufs[i], const uint8_t*), taken++);
             }
+            queue.idle();
             rte_pktmbuf_free_bulk(mbufs.data(), got);
         }
         while (queue.look()) {
@@ -182,6 +186,7 @@ TEST_F(MemifRingTest, ForgetsWhatWasThere) {
     EXPECT_TRUE(queue.look());
     EXPECT_FALSE(queue.surprised());
     queue.fetch_next();  // crashes if it looks there
+    queue.idle();
 }
 
 TEST_F(MemifRingTest, KnowsNothingOfOtherDrivers) {
@@ -194,6 +199,7 @@ TEST_F(MemifRingTest, KnowsNothingOfOtherDrivers) {
     EXPECT_FALSE(queue.surprised());
     EXPECT_EQ(queue.burst(mbufs.data()), RxQueue::kBurst);
     queue.fetch_next();
+    queue.idle();
     rte_pktmbuf_free_bulk(mbufs.data(), RxQueue::kBurst);
     rte_eth_dev_stop(kNull);
 }
