@@ -56,22 +56,23 @@ void Paths::release(SendStream& stream) {
     stream.records = nullptr;
 }
 
-// ACKs that may let nothing out. Without a window they are spent; without data they are kept (note 3), and paid for.
+// ACKs that may let nothing out. Without a window they are spent; without data they are kept (note 3).
 void Paths::pass_clocks(SendStream& stream, bool more, uint64_t now_ns) {
-    if (stream.awnd() <= 0) {
-        stream.clock_count = 0;
-        return;
+    const bool window = stream.awnd() > 0;
+    if (window && more) return;
+    stream.satisfied = window;
+    if (window) {
+        stream.burst_ns = 0;
+        if (now_ns - stream.heard_ns <= kIdleRoundTrips * stream.srtt_ns) return;
+        lose_clocks(stream, stream.clock_count);
     }
-    if (more) return;
-    stream.burst_ns = 0;
-    for (uint32_t i = 0; i < stream.clock_count; ++i) {
-        SendStream::Clock& clock = stream.clocks[(stream.clock_head + i) % SendStream::kClocks];
-        if (clock.charged) continue;
-        clock.charged = true;
-        ++counters_.unused;
-        shrink(stream, kOne, floor_fixed());  // MP-7
-    }
-    if (now_ns - stream.heard_ns > kIdleRoundTrips * stream.srtt_ns) stream.clock_count = 0;
+    stream.clock_count = 0;
+}
+
+// MP-7
+void Paths::lose_clocks(SendStream& stream, uint32_t count) {
+    counters_.unused += count;
+    shrink(stream, count * kOne, floor_fixed());
 }
 
 void Paths::shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed) {
@@ -97,6 +98,7 @@ void Paths::refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recor
 
 // MP-1: each ACK by 1/cwnd. A window's worth of them in one step.
 void Paths::grow(SendStream& stream, uint32_t acks) {
+    if (stream.satisfied) return;
     const uint32_t most = config_.max_window << 16;
     while (acks != 0 && stream.cwnd_fixed < most && !config_.fixed_window) {
         const uint32_t before = stream.cwnd(), step = std::min(acks, before);
@@ -225,10 +227,10 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
         return false;
     }
     const auto packets = static_cast<uint32_t>(aack - stream.una);
-    uint32_t acked = 0, lost = 0;
-    for (Psn at = stream.una; at != aack; ++at) {
+    uint32_t acked = packets, lost = 0;
+    for (Psn at = stream.oldest; at < aack; ++at) {
         const PacketRecord& packet = record(stream, at);
-        acked += packet.acked;
+        acked -= !packet.acked;
         lost += packet.lost;
     }
     stream.una = aack;

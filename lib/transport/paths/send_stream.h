@@ -52,7 +52,6 @@ struct SendStream {
     struct Clock {
         uint16_t vp;
         uint8_t uses;  // packets that it let out; MP-6: two at most
-        bool charged;  // MP-7 was applied for it
     };
     static constexpr uint32_t kClocks = 64;  // two RX bursts of ACKs; what does not fit is left to the burst timer
 
@@ -64,9 +63,10 @@ struct SendStream {
     Psn retx, recovery;           // MP-9: the next to be sent again, and where that ends
     uint32_t recovery_order = 0;  // of the first transmission since then
     bool recovering = false;
-    bool grown = false;    // BX-4: by a packet, which is to take a random path
-    bool starved = false;  // there was something to send, and a window, and no ACK to clock it out
-    uint8_t backoff = 0;   // times the timer has fired since the last progress
+    bool grown = false;      // BX-4: by a packet, which is to take a random path
+    bool starved = false;    // there was something to send, and a window, and no ACK to clock it out
+    bool satisfied = false;  // there was a window, and nothing to send: it need not grow
+    uint8_t backoff = 0;     // times the timer has fired since the last progress
     uint32_t cwnd_fixed = 0;
     uint32_t inflate = 0;  // MP-2: acknowledged packets behind una
     uint32_t lost = 0;     // records of which that is known, and which were not sent again

@@ -89,7 +89,7 @@ TEST_F(Batching, BX3_AcksOfABurstShareAPacketAndEachCounts) {
     ASSERT_EQ(packets(b, Op::kAck), 1u);
     EXPECT_EQ(net.trace.back().headers.mp_ack.more, 7);
     EXPECT_EQ(qa->multipath->requests.una, qa->multipath->requests.nxt);
-    EXPECT_EQ(a.engine.multipath()->paths.counters().unused, 8u);
+    EXPECT_EQ(a.engine.multipath()->paths.counters().acknowledged, 8u);
     expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
 }
 

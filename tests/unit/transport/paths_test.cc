@@ -280,7 +280,7 @@ TEST_F(PathsTest, BX4_WhatAWindowGrowsByTakesARandomPathWhileItIsSmall) {
     }
 }
 
-TEST_F(PathsTest, MP7_WindowThatIsNotUsedShrinksToTheInitialOne) {
+TEST_F(PathsTest, MP7_AcksThatFindNothingToSendWaitForIt) {
     for (int round = 0; round < 20; ++round) {
         const auto left = send();
         now += kRtt;
@@ -291,19 +291,49 @@ TEST_F(PathsTest, MP7_WindowThatIsNotUsedShrinksToTheInitialOne) {
     auto left = send();
     now += kRtt;
     ack(left[0]);
+    const uint32_t before = stream.cwnd_fixed;
     send(0);
-    EXPECT_EQ(stream.cwnd(), grown - 1);
-    send(0);  // once per ACK
-    EXPECT_EQ(stream.cwnd(), grown - 1);
-    for (size_t i = 1; i < left.size(); ++i) {
-        ack(left[i]);
-        send(0);
-    }
-    EXPECT_EQ(stream.cwnd(), paths.config().initial_window);
+    for (size_t i = 1; i < left.size(); ++i) ack(left[i]);
+    send(0);
+    EXPECT_EQ(stream.cwnd_fixed, before);  // the program has what it needs
+    EXPECT_EQ(paths.counters().unused, 0u);
     // Note 3: what is posted now goes where ACKs came from.
-    const auto next = send(1);
-    ASSERT_EQ(next.size(), 1u);
+    now += kRtt;
+    std::set<uint16_t> acked;
+    for (const Departure& d : left) acked.insert(d.vp);
+    left = send(grown);
+    ASSERT_EQ(left.size(), grown);
+    for (const Departure& d : left) EXPECT_TRUE(acked.contains(d.vp));
     EXPECT_EQ(stream.burst_ns, 0u);
+    // It was too little again: the window goes on growing.
+    now += kRtt;
+    for (const Departure& d : left) ack(d);
+    EXPECT_NEAR(stream.cwnd_fixed, before + kOne, kOne / 8);
+    // Unused for three round trips they are lost, and the window shrinks to the initial one at most.
+    now += 3 * kRtt + 64;
+    send(0);
+    EXPECT_EQ(paths.counters().unused, left.size());
+    EXPECT_EQ(stream.cwnd(), paths.config().initial_window);
+    EXPECT_EQ(stream.clock_count, 0u);
+}
+
+TEST_F(PathsTest, MP7_AcksThatAreTooManyToKeepAreLost) {
+    std::vector<Departure> left;
+    while (left.size() < 100) {
+        left = send();
+        now += kRtt;
+        for (const Departure& d : left) ack(d);
+    }
+    left = send();
+    now += kRtt;
+    ack(left[0]);
+    send(0);
+    const uint32_t before = stream.cwnd_fixed, kept = SendStream::kClocks;
+    ASSERT_EQ(stream.clock_count, 1u);
+    for (size_t i = 1; i < left.size(); ++i) ack(left[i]);
+    EXPECT_EQ(stream.clock_count, kept);
+    EXPECT_EQ(paths.counters().unused, left.size() - kept);
+    EXPECT_EQ(stream.cwnd_fixed, before - paths.counters().unused * kOne);
 }
 
 TEST_F(PathsTest, MP8_RestartsAfterThreeIdleRoundTrips) {
