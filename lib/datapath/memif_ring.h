@@ -74,8 +74,7 @@ class MemifRing {
     }
     // Of the `count` frames sent or received last, moves the descriptors and the buffers' first lines to the cache that
     // the cores share. The peer gets them sooner from there than from this core's own: half round trip of 8 B WRITEs
-    // 590
-    // -> 490 ns (Sapphire Rapids; CPUs without the instruction ignore it).
+    // 590 -> 490 ns (Sapphire Rapids; CPUs without the instruction ignore it).
     void hand_over(uint16_t count);
     // Where the frame lies, or will lie, that is `ahead` of the next; a guess, if the driver is zero-copy.
     const uint8_t* buffer(uint16_t ahead) {
