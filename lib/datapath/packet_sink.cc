@@ -46,7 +46,7 @@ uint32_t PacketSink::push(TxQueue& tx) {
     uint16_t sent = 0;
     if (tx.port->ready()) [[likely]]
         sent = rte_eth_tx_burst(tx.port->id(), tx.queue, tx.frames.data(), tx.count);
-    tx.room = 0;  // to be asked anew; and until the next round the ring may be unmapped
+    tx.room = 0;  // to be asked anew
     const uint32_t taken = sent;
     // Not of many: the peer reads some while others are on their way, and this would only take time.
     if (tx.awaited && sent != 0 && sent <= kAnswers && tx.ring.find()) tx.ring.hand_over(sent);

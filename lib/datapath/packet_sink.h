@@ -90,7 +90,8 @@ class PacketSink {
     rte_mbuf* take() { return ready() ? spare_[--spare_count_] : nullptr; }
     void send_raw(uint16_t port, rte_mbuf* mbuf) { queue(queues_[port], mbuf, {mbuf->data_len, 0}); }
 
-    // End of a round: what is queued goes to the ports, and who sleeps is woken. Returns the frames that the ports took.
+    // Before the drive lock is given up: what is queued goes to the ports, and who sleeps is woken. Returns the frames that
+    // the ports took. None of those that stay counts on a ring: it may be unmapped until the next round.
     uint32_t flush();
     // Wakes who waits for completions. Not sooner: on our core he would run at once, while frames that came together with
     // his are still to be looked at and the lock is ours. A reply may come right before the acknowledgement of what it

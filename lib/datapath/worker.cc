@@ -303,7 +303,7 @@ void WorkerCore::announce(Device& device) {
     const LcoreScope lcore(lcore_);
     for (const Speaker& speaker : device.neighbours().speakers()) {
         rte_mbuf* mbuf = sink_.take();
-        if (mbuf == nullptr) return;
+        if (mbuf == nullptr) break;
         const size_t bytes = build_announce(rte_pktmbuf_mtod(mbuf, uint8_t*), speaker);
         mbuf->data_len = static_cast<uint16_t>(bytes);
         mbuf->pkt_len = static_cast<uint32_t>(bytes);
@@ -322,7 +322,7 @@ uint16_t Worker::index() const {
 void Worker::set_state(transport::QueuePair& qp, ibv_qp_state state) {
     const LcoreScope lcore(core_->lcore());
     core_->engine().set_state(qp, state, core_->now_ns());
-    core_->deliver();
+    core_->flush();
 }
 
 void Worker::start_receiving(transport::QueuePair& qp, uint32_t rq_psn, bool multipath) {
@@ -345,14 +345,16 @@ void Worker::ask_multipath(transport::QueuePair& qp, const transport::Path& path
 }
 
 void Worker::remove(transport::QueuePair& qp) {
+    const LcoreScope lcore(core_->lcore());
     core_->take_doorbells();  // none may be left that leads to it
     core_->engine().remove(qp);
-    core_->deliver();
+    core_->flush();
 }
 
 void Worker::flush(transport::QueuePair& qp) {
+    const LcoreScope lcore(core_->lcore());
     core_->engine().flush(qp);
-    core_->deliver();
+    core_->flush();
 }
 
 }  // namespace rove::datapath

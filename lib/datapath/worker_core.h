@@ -88,8 +88,8 @@ class WorkerCore {
     // A question to the peer of `qp`: Engine::ask_multipath().
     void ask_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn, uint32_t nonce);
 
-    // After a control call: wakes who waits for completions that it made.
-    void deliver() { sink_.deliver(); }
+    // After a control call, as the worker's lcore: sends what it made, and wakes who waits for its completions.
+    void flush() { sink_.flush(); }
 
     transport::Engine<PacketSink>& engine() { return engine_; }
     PortCounters& counters() { return counters_; }
