@@ -4,11 +4,10 @@
 //
 // DESIGN NOTES
 // 1. The request stream numbers requests: a READ or atomic takes one PSN there, and its answer's packets take the next
-// ones
-//    of the response stream. Both ends count them alike, since such requests are executed in order.
+//    ones of the response stream. Both ends count them alike, since such requests are executed in order.
 // 2. Nothing goes back: a packet that is lost is made again from its work request, which is found by its PSN.
 // 3. Recovery is class Paths' and knows no end; the verbs' timeout and retry count only decide when the peer is given
-// up.
+//    up.
 #pragma once
 
 #include "rove/verbs.h"

@@ -4,17 +4,15 @@
 //
 // DESIGN NOTES
 // 1. Early packets of the message in progress are placed at once, all but its last, for which a program may poll
-// (EU-7).
-//    Everything else that is early is held and takes effect in its turn: also the middle of later WRITEs, which EU-7
-//    would place. They may overwrite what an earlier one, still on its way, is about to write, and verbs promises that
-//    the later one stays. IBV_ACCESS_RELAXED_ORDERING gives that up, and so do both ends together (Ordering). And SENDs
-//    take their receive requests in order, one at a time, so a shared receive queue needs no more of them than in rc.
+//    (EU-7). Everything else that is early is held and takes effect in its turn: also the middle of later WRITEs, which
+//    EU-7 would place. They may overwrite what an earlier one, still on its way, is about to write, and verbs promises
+//    that the later one stays. IBV_ACCESS_RELAXED_ORDERING gives that up, and so do both ends together (Ordering). And
+//    SENDs take their receive requests in order, one at a time, so a shared receive queue needs no more of them than in
+//    rc.
 // 2. Every packet tells by itself where it belongs (RETH, or MSN and iPSN), so there is no state of a message in
-// progress but the
-//    receive that it holds. What a packet says wrongly harms only memory that its sender may write.
+//    progress but the receive that it holds. What a packet says wrongly harms only memory that its sender may write.
 // 3. An early packet that cannot be taken is refused (NACK), whatever the reason: it comes again, and when it is its
-// turn the error is
-//    told as such. Errors are so always those of the oldest request.
+//    turn the error is told as such. Errors are so always those of the oldest request.
 #pragma once
 
 #include "transport/core.h"

@@ -39,6 +39,7 @@ void Paths::restart(SendStream& stream) {
     stream.cwnd_fixed = floor_fixed();
     stream.credits = config_.initial_window;
     stream.clock_count = 0;
+    stream.satisfied = false;
 }
 
 void Paths::acquire(SendStream& stream) {
@@ -59,8 +60,8 @@ void Paths::release(SendStream& stream) {
 // ACKs that may let nothing out. Without a window they are spent; without data they are kept (note 3).
 void Paths::pass_clocks(SendStream& stream, bool more, uint64_t now_ns) {
     const bool window = stream.awnd() > 0;
+    stream.satisfied = window && !more;
     if (window && more) return;
-    stream.satisfied = window;
     if (window) {
         stream.burst_ns = 0;
         if (now_ns - stream.heard_ns <= kIdleRoundTrips * stream.srtt_ns) return;
@@ -98,7 +99,7 @@ void Paths::refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recor
 
 // MP-1: each ACK by 1/cwnd. A window's worth of them in one step.
 void Paths::grow(SendStream& stream, uint32_t acks) {
-    if (stream.satisfied) return;
+    if (stream.satisfied && stream.cwnd_fixed >= floor_fixed()) return;
     const uint32_t most = config_.max_window << 16;
     while (acks != 0 && stream.cwnd_fixed < most && !config_.fixed_window) {
         const uint32_t before = stream.cwnd(), step = std::min(acks, before);
@@ -344,6 +345,7 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
     // As at the start (MP-3), however small the window: that nothing came back may mean that most paths are dead, and
     // one that is not must be found.
     stream.credits = std::max(stream.credits, std::min(stream.lost, config_.initial_window));
+    if (now_ns - stream.heard_ns > kIdleRoundTrips * stream.srtt_ns) stream.clock_count = 0;
     stream.recovering = false;
     restart_timer(stream, now_ns);
 }

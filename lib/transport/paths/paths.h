@@ -16,11 +16,12 @@
 //    PathsConfig::count_acks, for figures of MP-RDMA's paper). And a loss is known when a
 //    later packet of the same path is acknowledged (BX-1), or any that was sent two round trips later.
 // 3. Use it or lose it (MP-7): a NIC finds what is posted when an ACK comes; here the program posts because it came. So the
-//    ACKs that found nothing to send are kept, and what is posted within three round trips goes out where they came from.
-//    Only those that are lost, because nothing was posted or they were too many to keep, narrow the window, down to the
-//    initial one: with less a program that waits for each message would be worse off than after a long pause (MP-8). In
-//    return a window that is not full does not grow. To shrink by each ACK that had to wait kept the window at 64 packets
-//    where 96 were needed, and cost a tenth of the rate of 8 B WRITEs and a quarter of SENDs'.
+//    ACKs that found nothing to send are kept, and what is posted within three round trips of the last one goes out where
+//    they came from. Only those that are lost, because nothing was posted or they were too many to keep, narrow the
+//    window, down to the initial one: with less a program that waits for each message would be worse off than after a
+//    long pause (MP-8). In return a window above that which is not full does not grow. To shrink by each ACK that had to
+//    wait kept the window at 64 packets where 96 were needed, and cost a tenth of the rate of 8 B WRITEs and a quarter of
+//    SENDs'.
 // 4. MP-RDMA sends the packet by which a window has grown where the ACK came from. So busy paths get busier, and one that
 //    has run empty by chance is found again only by a probe, one in a hundred round trips. BX-4: it takes a random path.
 //    Over 8 paths of 0.5 Gb/s that is 3.5 instead of 1.2 Gb/s.
@@ -45,10 +46,10 @@ struct PathsCounters {
     uint64_t slow_acks = 0;     // MP-4
     uint64_t probes = 0;        // MP-5
     uint64_t explored = 0;      // BX-4
-    uint64_t bursts = 0;      // MP-6: burst timers that fired
-    uint64_t unused = 0;      // MP-7: ACKs that were lost, for nothing was there to send
-    uint64_t restarts = 0;    // MP-8
-    uint64_t stale_acks = 0;  // of packets that are no longer or were never on their way
+    uint64_t bursts = 0;        // MP-6: burst timers that fired
+    uint64_t unused = 0;        // MP-7: ACKs that were lost, for nothing was there to send
+    uint64_t restarts = 0;      // MP-8
+    uint64_t stale_acks = 0;    // of packets that are no longer or were never on their way
 };
 
 struct Departure {
@@ -140,7 +141,7 @@ class Paths {
     void add_clock(SendStream& stream, uint16_t vp) {
         if (stream.clock_count < SendStream::kClocks)
             stream.clocks[(stream.clock_head + stream.clock_count++) % SendStream::kClocks] = {vp, 0};
-        else if (stream.satisfied)
+        else if (stream.satisfied && stream.cwnd() > kUsesPerAck * SendStream::kClocks)
             lose_clocks(stream, 1);
     }
     void grow(SendStream& stream, uint32_t acks);

@@ -53,7 +53,7 @@ struct SendStream {
         uint16_t vp;
         uint8_t uses;  // packets that it let out; MP-6: two at most
     };
-    static constexpr uint32_t kClocks = 64;  // two RX bursts of ACKs; what does not fit is left to the burst timer
+    static constexpr uint32_t kClocks = 64;  // two RX bursts of ACKs. What does not fit: MP-6's timer, MP-7
 
     Psn una;                      // the oldest packet that is not acknowledged in order (AACK)
     Psn oldest;                   // ... or at all; una or later

@@ -317,9 +317,57 @@ TEST_F(PathsTest, MP7_AcksThatFindNothingToSendWaitForIt) {
     EXPECT_EQ(stream.clock_count, 0u);
 }
 
-TEST_F(PathsTest, MP7_AcksThatAreTooManyToKeepAreLost) {
+// A program that waits for each message, after congestion.
+TEST_F(PathsTest, MP7_AWindowBelowTheInitialOneGrowsThoughItIsNotFull) {
+    for (int round = 0; round < 12; ++round) {
+        const auto left = send();
+        now += kRtt;
+        for (const Departure& d : left) ack(d, d.psn + 1, true);
+    }
+    ASSERT_LE(stream.cwnd(), 2u);
+    for (int message = 0; message < 200; ++message) {
+        const auto left = send(1);
+        ASSERT_EQ(left.size(), 1u);
+        now += kRtt;
+        ack(left[0]);
+        send(0);
+    }
+    EXPECT_EQ(stream.cwnd(), paths.config().initial_window);
+}
+
+// More than ever fits into a window's records is to be sent: that the window has room does not mean that it suffices.
+TEST_F(PathsTest, MP7_AFullRingOfRecordsIsNotSatisfied) {
+    Departure d;
+    const auto left = send(4);
+    EXPECT_FALSE(paths.next(stream, false, now, d));
+    EXPECT_TRUE(stream.satisfied);
+    now += kRtt;
+    for (size_t i = 1; i < left.size(); ++i) sack(left[i]);
+    for (;;) {
+        const auto more = send();
+        if (more.empty()) break;
+        now += kRtt / 4;
+        for (const Departure& m : more)
+            if (!m.again) sack(m);
+        if (stream.nxt - stream.una == static_cast<int32_t>(paths.config().max_window)) break;
+    }
+    ASSERT_EQ(stream.nxt - stream.una, static_cast<int32_t>(paths.config().max_window));
+    send();
+    EXPECT_FALSE(stream.satisfied);
+}
+
+struct Wide : PathsTest {
+    static PathsConfig with() {
+        PathsConfig config = make_config();
+        config.max_window = 256;
+        return config;
+    }
+    Wide() : PathsTest(with()) {}
+};
+
+TEST_F(Wide, MP7_AcksThatAreTooManyToKeepAreLost) {
     std::vector<Departure> left;
-    while (left.size() < 100) {
+    while (stream.cwnd() < 140) {
         left = send();
         now += kRtt;
         for (const Departure& d : left) ack(d);
@@ -332,8 +380,11 @@ TEST_F(PathsTest, MP7_AcksThatAreTooManyToKeepAreLost) {
     ASSERT_EQ(stream.clock_count, 1u);
     for (size_t i = 1; i < left.size(); ++i) ack(left[i]);
     EXPECT_EQ(stream.clock_count, kept);
-    EXPECT_EQ(paths.counters().unused, left.size() - kept);
-    EXPECT_EQ(stream.cwnd_fixed, before - paths.counters().unused * kOne);
+    // Those kept let out 128, so that window is not taken.
+    const auto unused = static_cast<uint32_t>(paths.counters().unused);
+    EXPECT_EQ(stream.cwnd_fixed, before - unused * kOne);
+    EXPECT_EQ(stream.cwnd(), 2 * kept);
+    EXPECT_LT(unused, left.size() - kept);
 }
 
 TEST_F(PathsTest, MP8_RestartsAfterThreeIdleRoundTrips) {
@@ -448,6 +499,20 @@ TEST_F(PathsTest, MP11_TimeoutSendsAllAgainAndBacksOff) {
     }
     ack({.psn = left[0].psn, .vp = 0xC000, .again = true}, left[1].psn);
     EXPECT_EQ(stream.backoff, 0);
+}
+
+// The ACKs kept from better times say nothing of the paths now: the repetition takes a random one.
+TEST_F(PathsTest, MP11_ATimeoutForgetsAcksThatWereKept) {
+    const auto left = send();
+    now += kRtt;
+    for (const Departure& d : left) ack(d);
+    ASSERT_EQ(send(1).size(), 1u);
+    send(0);
+    ASSERT_NE(stream.clock_count, 0u);
+    now = paths.deadline(stream);
+    paths.expire(stream, now);
+    EXPECT_EQ(stream.clock_count, 0u);
+    EXPECT_EQ(send(0).size(), 1u);
 }
 
 TEST_F(PathsTest, MP12_SynchroniseWaitsForTheToleratedReordering) {
