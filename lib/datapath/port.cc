@@ -57,6 +57,7 @@ bool Port::open(const DeviceConfig& config, const std::vector<rte_mempool*>& poo
     const std::string_view driver = info.driver_name;
     memif_client_ = driver == "net_memif" && config.port.find("role=server") == std::string::npos &&
                     config.port.find("role=master") == std::string::npos;
+    if (driver == "net_af_packet" || driver == "net_af_xdp") carrier_.watch(info.if_index);
     peer_to_peer_ =
         driver == "net_memif" || driver == "net_vhost" || driver == "net_virtio_user" || driver == "net_ring";
 
@@ -133,7 +134,8 @@ void Port::stop() {
 
 bool Port::poll_link() {
     rte_eth_link link{};
-    const bool up = started_ && !held_.load(std::memory_order_relaxed) && rte_eth_link_get_nowait(id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+    const bool up = started_ && !held_.load(std::memory_order_relaxed) && rte_eth_link_get_nowait(id_, &link) == 0 &&
+                    link.link_status == RTE_ETH_LINK_UP && !carrier_.lost();
     return ready_.exchange(up, std::memory_order_relaxed) != up;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/carrier.h"
 #include "datapath/config.h"
 #include "wire/frame.h"
 
@@ -50,6 +51,7 @@ class Port {
     uint16_t queues_ = 0;
     bool peer_to_peer_ = false;
     bool memif_client_ = false;
+    Carrier carrier_;
     // Both relaxed: written, and read again where it counts, under Runtime::port_control().
     std::atomic<bool> started_{false}, held_{false};
     wire::MacAddress mac_{};

@@ -13,9 +13,13 @@ for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw", "ib_writ
     test(f"loss/{tool}", lambda tool: over_memif(tool, "-n 500", impair=LOSS), tool, timeout=90)
 for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
     test(f"loss/{tool}/all-sizes", lambda tool: over_memif(tool, "-a -n 20", sizes=23, timeout=150, impair=LOSS), tool, timeout=160)
-for label, tool, options in (*COMBINED, ("mtu-256", "ib_write_bw", "-m 256")):
+for tool in ("ib_write_lat", "ib_read_lat", "ib_send_lat"):
+    test(f"loss/{tool}/all-sizes", lambda tool: over_memif(tool, "-a -n 5 -x 2", sizes=23, timeout=150, impair=LOSS), tool, timeout=160)
+MTUS = [(f"mtu-{mtu}", f"ib_{verb}_bw", f"-m {mtu}") for mtu in (256, 512, 1024, 2048) for verb in ("write", "read", "send")]
+for label, tool, options in (*COMBINED, *MTUS):
     test(f"loss/{tool}/{label}", lambda tool, options: over_memif(tool, options + iterations(tool, 500), impair=LOSS), tool, options, timeout=90)
 test("loss/pingpong/rc", lambda: pingpong("rc", "-c -n 500", impair=LOSS), timeout=90)
+test("loss/pingpong/rc/ipv6/events", lambda: pingpong("rc", "-g 2 -e -c -n 50", impair=LOSS), timeout=90)
 test("loss/pingpong/srq", lambda: pingpong("srq", "-e -c -n 50", impair=LOSS), timeout=90)
 
 
@@ -45,14 +49,15 @@ TIMEOUT, RETRIES = 14, 3
 BOUND = 4 * 4.096e-6 * 2**TIMEOUT * (RETRIES + 1)
 
 
-def peer_killed(link, second_survives):
-    """kill -9 of the target: the survivor, one end of the link, sees errors in time, and then runs a whole check with a new peer."""
+def peer_killed(link, second_survives, verbs="write,send,read"):
+    """kill -9 of the target, during the first of `verbs`: the survivor, one end of the link, sees errors in time, and then runs a whole
+    check with a new peer."""
     if not second_survives:
         link.configs.reverse()
-    port = free_port()
-    command = [program("verbs_check"), "--timeout", TIMEOUT, "--retry", RETRIES]
+    port = free_port(link.netns[0])
+    command = [program("verbs_check"), "--timeout", TIMEOUT, "--retry", RETRIES, "--mtu", 2048, "--verbs", verbs]
     # Without waiting: a port may open only when both ends are there.
-    target = Process([*command, "--peer-dies", "--port", port], link.configs[0], SERVER_CORE)
+    target = Process([*command, "--peer-dies", "--port", port], link.configs[0], SERVER_CORE, link.netns[0])
     survivor = start_client(link, [*command, "--peer-dies"], port, "--port")
     survivor.wait_for(lambda: any(line.get("running") for line in survivor.json()), 20, "traffic")
     time.sleep(0.3)
@@ -63,14 +68,15 @@ def peer_killed(link, second_survives):
     check(death["good"] > 0, f"nothing was moved before: {death}")
     took = death["error_at"] - killed_at
     check(took < BOUND + 0.5, f"{took:.2f} s until the error, at most {BOUND:.2f} allowed")
-    newcomer = Process([*command, "--port", port], link.configs[0], SERVER_CORE)
+    newcomer = Process([*command, "--port", port], link.configs[0], SERVER_CORE, link.netns[0])
     survivor.succeed(40)
     newcomer.succeed(10)
 
 
-def memif_peer_killed(client_survives):
-    peer_killed(memif_link(), client_survives)
+def memif_peer_killed(client_survives, verbs):
+    peer_killed(memif_link(), client_survives, verbs)
 
 
-test("peer-killed/memif-client-survives", memif_peer_killed, True, quick=True)
-test("peer-killed/memif-server-survives", memif_peer_killed, False)
+test("peer-killed/memif-client-survives", memif_peer_killed, True, "write,read", quick=True)
+test("peer-killed/memif-client-survives/read", memif_peer_killed, True, "read,faa")
+test("peer-killed/memif-server-survives", memif_peer_killed, False, "send,write")

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ports over a veth pair between two namespaces: AF_PACKET (path MTU up to 4096) and AF_XDP (up to 2048), IPv4 and IPv6; the
-kernel pings rove; dropped link. Needs root."""
-import re
+kernel pings rove; a cable that is pulled out; a peer that is killed. Needs root."""
 import subprocess
 import time
 
-from harness import (SERVER_CORE, Failure, Process, Skip, TwoNamespaces, check, device_arguments, device_string, free_port, once, shipped,
-                     start_server, test, verified, with_changes)
-from test_perftest import COMBINED, iterations, perftest
-from test_pingpong import run_pair
+from harness import (STOPPED, Process, TwoNamespaces, check, device_arguments, device_string, free_port, ip, once, program, run_pair, shipped,
+                     start_client, start_server, test, verified, with_changes)
+from test_loss import peer_killed
+from test_perftest import COMBINED, MOVERS, iterations, perftest
+from test_pingpong import devices, devinfo
 
 PORTS = {"af_packet": 4096, "af_xdp": 2048}     # path MTU
 
@@ -47,10 +47,6 @@ def unreliable(link, port):
         perftest(link, tool, f"{options} -s 1000 -n 50".split(), timeout=40)
 
 
-def one_tool(link, port, tool, options):
-    perftest(link, tool, options.split(), timeout=60)
-
-
 def all_verbs(link, port, options):
     lines = verified(link, "--mtu", PORTS[port], "--sizes", "0,1,64,1000,4097,65537", "--rounds", "2", *options.split(), timeout=80)
     check(all(line["lost"] == 0 for line in lines), str(lines))
@@ -63,10 +59,53 @@ def thousand_qps(link, port):
     check(all(line["lost"] == 0 for line in lines), str(lines))
 
 
-def examples(link, port):
+def examples(link, port, options):
     for service in ("rc", "uc", "ud", "srq"):
-        command = [f"ibv_{service}_pingpong", "-g", "1", "-c", "-n", "200"]
+        command = [f"ibv_{service}_pingpong", "-c", "-n", "200", *options.split()]
         run_pair(link, command, command)
+
+
+def listed(link, port):
+    devices(link.configs[0], link.netns[0])
+    devinfo(link.configs[0], link.netns[0], PORTS[port])
+
+
+def all_sizes(link, port):
+    for at, tool in enumerate(MOVERS):
+        perftest(link, tool, ["-a", "-n", "5", "-x", str(1 + at % 2)], timeout=60, sizes=23)
+
+
+def mtus(link, port):
+    for mtu in (256, 512, 1024, 2048, 4096):
+        if mtu > PORTS[port]:
+            continue
+        for at, tool in enumerate(MOVERS):
+            perftest(link, tool, ["-m", str(mtu), "-n", "50", "-x", str(1 + at % 2)], timeout=40)
+
+
+def killed(link, port, verbs):
+    peer_killed(link, True, verbs)
+
+
+def pulled_out(link, port):
+    """Programs are told of a cable that is pulled out and put back, and what was on its way arrives."""
+    watch = Process(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0"], link.configs[0], netns=link.netns[0])
+    watch.wait_for(lambda: "async event FD" in watch.out(), 20, "its start")
+    for state, event in (("down", "PORT_ERR"), ("up", "PORT_ACTIVE")) * 2:
+        seen = watch.out().count(event)
+        ip("link", "set", "data", state, netns=link.netns[1])
+        watch.wait_for(lambda: watch.out().count(event) == seen + 1, 5, event)
+    watch.stop()
+    control = free_port(link.netns[0])
+    command = [program("verbs_check"), "--mtu", PORTS[port], "--timeout", "17", "--sizes", "100000", "--rounds", "100"]
+    server = start_server(link, command, control, "--port")
+    client = start_client(link, command, control, "--port")
+    client.wait_for(client.json, 20, "a verb that is done")
+    ip("link", "set", "data", "down", netns=link.netns[1])
+    time.sleep(0.3)
+    ip("link", "set", "data", "up", netns=link.netns[1])
+    client.succeed(40)
+    server.succeed(STOPPED)
 
 
 def ping(link, port):
@@ -93,11 +132,15 @@ for port in PORTS:
     once(f"veth/{port}/verified/uc", veth, port, all_verbs, "--transport uc --verbs send,send_imm,write,write_imm --depth 2", timeout=100)
     once(f"veth/{port}/verified/ud", veth, port, all_verbs, "--transport ud --verbs send,send_imm", timeout=100)
     test(f"veth/{port}/verified/1000-qps", veth, port, thousand_qps, timeout=120)
-    test(f"veth/{port}/pingpong", veth, port, examples, timeout=150)
+    test(f"veth/{port}/pingpong", veth, port, examples, "-g 1", timeout=150)
+    once(f"veth/{port}/pingpong/ipv6/events", veth, port, examples, "-g 2 -e", timeout=150)
+    once(f"veth/{port}/devices", veth, port, listed, timeout=60)
     once(f"veth/{port}/ping", veth, port, ping, timeout=60)
-    test(f"veth/{port}/all-sizes", veth, port, one_tool, "ib_write_bw", "-a -n 10", timeout=90)
-    for mtu in (256, 1024, PORTS[port]):
-        test(f"veth/{port}/mtu-{mtu}", veth, port, one_tool, "ib_send_bw", f"-m {mtu} -n 200", timeout=90)
+    test(f"veth/{port}/all-sizes", veth, port, all_sizes, timeout=200)
+    test(f"veth/{port}/mtus", veth, port, mtus, timeout=200, modes=("rc",))
+    test(f"veth/{port}/peer-killed", veth, port, killed, "write,send", timeout=90)
+    once(f"veth/{port}/peer-killed/read", veth, port, killed, "read,faa", timeout=90)
+    test(f"veth/{port}/pulled-out", veth, port, pulled_out, timeout=90)
 
 
 def lossy(port):

@@ -55,6 +55,12 @@ constexpr Verb kVerbs[] = {
     {"cas", IBV_WR_ATOMIC_CMP_AND_SWP, false, false, true},
 };
 
+const Verb& verb_named(const std::string& name) {
+    const Verb* verb = std::find_if(std::begin(kVerbs), std::end(kVerbs), [&](const Verb& v) { return v.name == name; });
+    if (verb == std::end(kVerbs)) fail("no verb '%s'", name.c_str());
+    return *verb;
+}
+
 // What a process tells its peer once.
 struct Hello {
     uint64_t source_va, sink_va;
@@ -150,11 +156,17 @@ class Check {
         std::fflush(stdout);
     }
 
-    // Keeps WRITEs outstanding until the peer dies; then every request must complete in error.
-    void run_until_death() {
+    // The target of run_until_death().
+    void serve_until_death(const Verb& verb) {
+        if (verb.receives) post_receives(options_.sizes[0]);  // what comes after these is told to wait
+        pause();
+    }
+
+    // Keeps requests outstanding until the peer dies; then every one must complete in error.
+    void run_until_death(const Verb& verb) {
         uint32_t size = options_.sizes[0];
         uint64_t posted = 0, good = 0;
-        for (uint32_t i = 0; i < options_.depth; ++i, ++posted) post(kVerbs[2], 0, 0, size, i, 1);
+        for (uint32_t i = 0; i < options_.depth; ++i, ++posted) post(verb, 0, 0, size, i, 1);
         std::printf("{\"running\": true}\n");
         std::fflush(stdout);
         ibv_wc wc;
@@ -162,7 +174,7 @@ class Check {
             next_completion(wc);
             if (wc.status != IBV_WC_SUCCESS) break;
             ++good;
-            post(kVerbs[2], 0, 0, size, posted++ % options_.depth, 1);
+            post(verb, 0, 0, size, posted++ % options_.depth, 1);
         }
         const double error_at = peer::now_s();
         const ibv_wc_status first = wc.status;
@@ -171,7 +183,7 @@ class Check {
             next_completion(wc);
             if (wc.status != IBV_WC_WR_FLUSH_ERR) fail("after the error: %s", ibv_wc_status_str(wc.status));
         }
-        post(kVerbs[2], 0, 0, size, 0, 1);
+        post(verb, 0, 0, size, 0, 1);
         next_completion(wc);
         if (wc.status != IBV_WC_WR_FLUSH_ERR) fail("posted to a QP in error: %s", ibv_wc_status_str(wc.status));
         std::printf("{\"died\": true, \"status\": \"%s\", \"error_at\": %.6f, \"good\": %" PRIu64 ", \"flushed\": %" PRIu64 "}\n",
@@ -456,22 +468,22 @@ int main(int argc, char** argv) {
     app.add_flag("--both", options.both, "both sides initiate at once");
     app.add_flag("--late", options.late, "receives are posted after the messages were sent: RNR");
     app.add_flag("--lossy", options.lossy, "unreliable transports may lose messages");
-    app.add_flag("--peer-dies", options.peer_dies, "the listening side is killed: see the errors, then meet a new one");
+    app.add_flag("--peer-dies", options.peer_dies, "the listening side is killed in the first of --verbs: see the errors, then meet a new one");
     CLI11_PARSE(app, argc, argv);
 
     Check check(options);
     check.connect();
-    if (options.peer_dies && !options.server()) {
-        check.run_until_death();
+    if (options.peer_dies) {
+        const Verb& verb = verb_named(options.verbs.front());
+        if (options.server()) check.serve_until_death(verb);
+        check.run_until_death(verb);
         check.disconnect();
         check.connect();
-    } else if (options.peer_dies) {
-        pause();        // to be killed here
     }
     for (const std::string& name : options.verbs) {
-        const Verb* verb = std::find_if(std::begin(kVerbs), std::end(kVerbs), [&](const Verb& v) { return v.name == name; });
-        if (verb == std::end(kVerbs) || (verb->rc_only && options.transport != "rc")) fail("no verb '%s'", name.c_str());
-        check.run(*verb);
+        const Verb& verb = verb_named(name);
+        if (verb.rc_only && options.transport != "rc") fail("'%s' needs RC", name.c_str());
+        check.run(verb);
     }
     check.disconnect();
     return 0;
