@@ -42,6 +42,8 @@ class CompletionQueue {
     // still being written. After arm(), what push() did not notify of is seen: it stores the tail before its exchange.
     bool empty() const { return tail_.load(std::memory_order_acquire) == head_.load(std::memory_order_relaxed); }
     uint32_t capacity() const { return mask_ + 1; }
+    // Whether a loss is the first one: the overrun is told once. Any worker.
+    bool overruns() { return !overrun_.exchange(true, std::memory_order_relaxed); }
     // Drops the completions of a QP that is being destroyed. Only while no worker runs.
     void forget(uint32_t qpn);
 
@@ -57,6 +59,7 @@ class CompletionQueue {
     std::unique_ptr<Entry[]> ring_;
     uint32_t mask_ = 0;
     CompletionQueueUse use_;
+    std::atomic<bool> overrun_{false};
     alignas(64) std::atomic<uint32_t> tail_{0};         // next entry to write
     alignas(64) std::atomic<uint32_t> head_{0};         // next entry to read
     alignas(64) std::atomic<uint8_t> armed_{0};

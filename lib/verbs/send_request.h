@@ -24,7 +24,11 @@ constexpr uint32_t legal_opcodes(ibv_qp_type type) {
 }
 
 inline bool is_legal(const transport::QueuePair& qp, uint32_t opcode) {
-    return opcode < 32 && (legal_opcodes(qp.type) >> opcode & 1) != 0;
+    // With max_rd_atomic 0 these would wait for ever.
+    constexpr uint32_t kAwaiting =
+        1u << IBV_WR_RDMA_READ | 1u << IBV_WR_ATOMIC_CMP_AND_SWP | 1u << IBV_WR_ATOMIC_FETCH_AND_ADD;
+    const uint32_t legal = legal_opcodes(qp.type) & ~(qp.max_rd_atomic == 0 ? kAwaiting : 0);
+    return opcode < 32 && (legal >> opcode & 1) != 0;
 }
 
 // Whether requests may be posted (IBTA 10.3.1): from RTS on, errors and drains included.

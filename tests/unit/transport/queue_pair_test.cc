@@ -209,8 +209,8 @@ TEST_F(Completions, an_overrun_is_told) {
     connect(options, {});
     for (uint64_t i = 0; i < 10; ++i) post(write(i, 0, 10, 0));
     ASSERT_TRUE(run());
-    EXPECT_GE(a.sink.count(IBV_EVENT_CQ_ERR, options.send_cq), 1);
-    EXPECT_GT(a.counter(Counter::kCqOverruns), 0u);
+    EXPECT_EQ(a.sink.count(IBV_EVENT_CQ_ERR, options.send_cq), 1);
+    EXPECT_GT(a.counter(Counter::kCqOverruns), 1u);
     std::vector<uint64_t> first(options.send_cq->capacity());
     std::iota(first.begin(), first.end(), 0);
     EXPECT_EQ(ids(sent()), first);

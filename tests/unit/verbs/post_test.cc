@@ -49,6 +49,9 @@ TEST_F(PostTest, RequestsThatNoQueuePairTakes) {
     refused(a_, wr);
     refused(a_, request(IBV_WR_ATOMIC_FETCH_AND_ADD, 4));
     refused(a_, request(IBV_WR_RDMA_WRITE, (1u << 30) + 1));
+    from(a_).transport.max_rd_atomic = 0;
+    refused(a_, request(IBV_WR_RDMA_READ, 8));
+    refused(a_, request(IBV_WR_ATOMIC_CMP_AND_SWP, 8));
 }
 
 // MP-12
