@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 #include <string_view>
 
 #include "config/table.h"
@@ -47,6 +48,7 @@ void read_dcqcn(Table table, transport::DcqcnConfig& dcqcn) {
     table.uint("additive_bytes_per_s", dcqcn.additive_bytes_per_s, 1, kMostRate);
     table.uint("hyper_bytes_per_s", dcqcn.hyper_bytes_per_s, 1, kMostRate);
     table.uint("fast_recovery_steps", dcqcn.fast_recovery_steps, 1, 100);
+    table.require_together("", invalid(dcqcn));
     table.refuse_unknown();
 }
 
@@ -161,10 +163,13 @@ DeviceConfig read_device(Table table) {
     device.addresses = table.strings("addresses", kAddressAllowed);
     if (device.addresses.empty() || device.addresses.size() > 64)
         table.refuse(table.node("addresses"), "addresses", std::string("1 to 64 ") + kAddressAllowed);
+    std::set<wire::Gid> known;
     for (const std::string& address : device.addresses) {
         const auto subnet = parse_subnet(address);
         if (!subnet || is_multicast(subnet->address) || subnet->address == wire::Gid{})
             table.refuse(table.node("addresses"), "addresses", kAddressAllowed);
+        if (!known.insert(subnet->address).second)
+            table.refuse(table.node("addresses"), "addresses", "each address once");
     }
     device.gateway_ipv4 = read_gateway(table, "gateway_ipv4", true);
     device.gateway_ipv6 = read_gateway(table, "gateway_ipv6", false);
@@ -192,7 +197,13 @@ std::optional<Config> Config::load(const std::string& file, std::string* error) 
         if (auto runtime = table.table("runtime")) read_runtime(*runtime, config);
         if (auto transport = table.table("transport")) read_transport(*transport, config);
         table.require("device", "one or more tables [[device]]");
-        for (Table& device : table.tables("device")) config.devices.push_back(read_device(device));
+        std::set<std::string> ports;
+        for (Table& device : table.tables("device")) {
+            config.devices.push_back(read_device(device));
+            const std::string& port = config.devices.back().port;
+            if (!ports.insert(port.substr(0, port.find(','))).second)
+                device.refuse(device.node("port"), "port", "a port that no other device has");
+        }
         table.refuse_unknown();
         return config;
     } catch (const config::Refused& refused) {

@@ -8,6 +8,14 @@ constexpr uint32_t kOne = 1u << 16;             // 1.0 in 16.16
 constexpr uint32_t kG = kOne / 256;             // the paper's g = 1/256
 }  // namespace
 
+const char* invalid(const DcqcnConfig& config) {
+    if (config.min_rate_bytes_per_s > config.line_rate_bytes_per_s)
+        return "min_rate_bytes_per_s: at most line_rate_bytes_per_s";
+    if (config.additive_bytes_per_s > config.line_rate_bytes_per_s)
+        return "additive_bytes_per_s: at most line_rate_bytes_per_s";
+    return nullptr;
+}
+
 void Dcqcn::on_cnp(const DcqcnConfig& config, uint64_t now_ns) {
     if (!limited_) {
         limited_ = true;

@@ -20,6 +20,9 @@ struct DcqcnConfig {
     uint32_t fast_recovery_steps = 5;                   // paper: F
 };
 
+// Null if usable; else the member that is not, and what it may be.
+const char* invalid(const DcqcnConfig& config);
+
 class Dcqcn {
   public:
     bool limited() const { return limited_; }

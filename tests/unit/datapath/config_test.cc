@@ -211,6 +211,14 @@ TEST_F(ConfigTest, RefusesValuesOutOfRange) {
     refused(kPaths + "[[device.impair.path]]\nindex = 1\n", 9, "device[0].impair.path[1].index", "one table only");
     refused("[[device]]\nport = \"x\"\naddresses = [\"10.0.0.1/33\"]\n", 3, "device[0].addresses", "10.0.0.1/33");
     refused("[[device]]\nport = \"x\"\naddresses = []\n", 3, "device[0].addresses", "1 to 64");
+    refused("[[device]]\nport = \"x\"\naddresses = [\"fd00::1/64\", \"fd00:0::1\"]\n", 3, "device[0].addresses",
+            "each address once");
+    refused(std::string(kDevice) + "[[device]]\nport = \"net_null0,size=64\"\naddresses = [\"10.0.0.9\"]\n", 5,
+            "device[1].port", "no other device");
+    const std::string dcqcn = std::string("[transport.dcqcn]\nline_rate_bytes_per_s = 1_000_000\n");
+    refused(dcqcn + kDevice, 1, "transport.dcqcn.min_rate_bytes_per_s", "at most line_rate_bytes_per_s");
+    refused(dcqcn + "min_rate_bytes_per_s = 1_000\nadditive_bytes_per_s = 1_000_001\n" + kDevice, 4,
+            "transport.dcqcn.additive_bytes_per_s", "at most line_rate_bytes_per_s");
     refused(std::string("[transport]\nwindow_packets = 0\n") + kDevice, 2, "transport.window_packets", "1..65536");
     refused(std::string("[runtime]\nprogress = \"both\"\n") + kDevice, 2, "runtime.progress",
             "\"shared\" or \"dedicated\"");

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <random>
 
+#include "datapath/device.h"
+
 namespace rove::datapath {
 namespace {
 
@@ -252,6 +254,15 @@ TEST(AddressTest, TextForms) {
     EXPECT_EQ(to_string(solicited_node_group(kA6)), "ff02::1:ff00:1");
     EXPECT_EQ(derived_mac(kA4), derived_mac(kA4));
     EXPECT_NE(derived_mac(kA4), derived_mac(kB4));
+}
+
+// IBTA's rule, values by hand: the flow label's low 14 bits and its high 6, of a product of the QPNs folded to 20 bits.
+TEST(AddressTest, UdpSourcePorts) {
+    EXPECT_EQ(Device::udp_source_port(1, 7, 9), 0xC001);
+    EXPECT_EQ(Device::udp_source_port(0xFFFFF, 7, 9), 0xC000 | (0x3FFF ^ 0x3F));
+    EXPECT_EQ(Device::udp_source_port(0, 0x11, 0x12), 0xC132);
+    EXPECT_EQ(Device::udp_source_port(0, 0x12345, 0x6789A), 0xFA58);
+    EXPECT_EQ(Device::udp_source_port(0, 0x6789A, 0x12345), 0xFA58) << "both ends alike";
 }
 
 }  // namespace
