@@ -34,7 +34,7 @@ uint32_t RequesterLogic<S>::transmit(uint32_t budget) {
             if (what == Begin::kWait) break;
             if (what == Begin::kDone) continue;
         } else if (wqe.is_read()) {
-            if (r_.reads_outstanding >= qp_.max_rd_atomic) break;  // design note 2: each part counts
+            if (read_waits(wqe)) break;  // each part counts
         } else if (const uint32_t middles = emit_middles(wqe, budget - packets); middles != 0) {
             packets += middles;
             continue;
@@ -77,7 +77,8 @@ auto RequesterLogic<S>::begin(SendWqe& wqe) -> Begin {
         execute_local(wqe);
         return Begin::kDone;
     }
-    if (wqe.awaits_response() && r_.reads_outstanding >= qp_.max_rd_atomic) return Begin::kWait;
+    if (wqe.is_read() && read_waits(wqe)) return Begin::kWait;
+    if (wqe.is_atomic() && r_.reads_outstanding >= qp_.max_rd_atomic) return Begin::kWait;
     wqe.first_psn = r_.next_psn.value();
     wqe.packets = wqe.is_atomic() || wqe.length <= qp_.mtu ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
     if (r_.next_wqe == r_.begun_wqe) ++r_.begun_wqe;

@@ -484,6 +484,27 @@ TEST_F(RcRecovery, a_large_read_keeps_max_rd_atomic_too) {
     EXPECT_EQ(ma.bytes(0, 120000), mb.bytes(0, 120000));
 }
 
+// Nothing holds the responder back but what it was asked for.
+TEST_F(RcRecovery, reads_ask_for_no_more_than_the_window) {
+    QpOptions options;
+    options.mtu = 256;
+    options.max_rd_atomic = 16;
+    connect(options);
+    uint32_t asked = 0, answered = 0, most = 0;
+    net.filter = [&](const Observed& p) {
+        if (p.op() == Op::kReadRequest) asked += (p.headers.reth.length + 255) / 256;
+        answered += p.is_response();
+        most = std::max(most, asked - answered);
+        return Verdict::kPass;
+    };
+    for (uint64_t i = 0; i < 4; ++i) post(read(i, 0, 119999, 0));
+    succeeds(4);
+    EXPECT_EQ(ma.bytes(0, 119999), mb.bytes(0, 119999));
+    const uint32_t window = Config{}.window_packets;
+    EXPECT_LE(most, window);
+    EXPECT_GT(most, window / 2);
+}
+
 TEST_F(RcRecovery, a_fence_waits_for_reads_and_atomics) {
     connect();
     set_word(mb, 0, 7);
