@@ -63,6 +63,29 @@ def death_and_return():
 test("impair/death-and-return", death_and_return, quick=True, modes=("rc",))
 
 
+def congested():
+    """DCQCN: the target's CE marks come back as CNPs, which cut the sender's rate."""
+    link = memif_link(impair={"mark": 0.01})
+    command = [program("verbs_check"), "--verbs", "write,read", "--sizes", "65536", "--rounds", "200"]
+    port = free_port()
+    server = start_server(link, command, port, "--port")
+    client = start_client(link, command, port, "--port")
+
+    def counted(process, counter):
+        return ((telemetry(process.pid, "/rove/workers") or {}).get("worker0") or {}).get(counter, 0)
+
+    client.wait_for(lambda: counted(server, "rx_ce") > 0 and counted(server, "tx_cnp") > 0, 20, "CNPs sent")
+    client.wait_for(lambda: counted(client, "rx_cnp") > 0, 20, "CNPs received")
+    (qpn,) = telemetry(client.pid, "/rove/qps")
+    client.wait_for(lambda: telemetry(client.pid, f"/rove/qp,{qpn}")["rate_limited"], 20, "limit of the rate")
+    client.succeed(40)
+    server.succeed(STOPPED)
+    check(all(line["lost"] == 0 for line in server.json()), server.story())
+
+
+test("impair/congested", congested, modes=("rc",))
+
+
 def shipped_paths():
     """config/impaired-*.toml in mp: a path that dies under way and one that loses 5 % do not keep the others from carrying on."""
     link = memif_link()
