@@ -2,6 +2,7 @@
 // Memory regions: rights, ranges, and what the manual says of wrong ones.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "fixture.h"
@@ -10,6 +11,42 @@ namespace rove::verbs {
 namespace {
 
 constexpr size_t kPage = 4096;
+
+class MemoryTest : public ConnectedTest {
+  protected:
+    uint64_t address(size_t offset) const { return reinterpret_cast<uintptr_t>(buffer_.data()) + offset; }
+    ibv_wc run(ibv_qp* qp, ibv_send_wr wr) const {
+        ibv_send_wr* bad;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        EXPECT_EQ(ibv_post_send(qp, &wr, &bad), 0);
+        return wait(cq_);
+    }
+    // A WRITE or READ by a. After an error both queue pairs are connected anew.
+    ibv_wc_status move(ibv_wr_opcode opcode, ibv_sge local, uint64_t remote, uint32_t rkey) const {
+        ibv_send_wr wr{};
+        wr.sg_list = &local;
+        wr.num_sge = 1;
+        wr.opcode = opcode;
+        wr.wr.rdma = {.remote_addr = remote, .rkey = rkey};
+        const ibv_wc_status status = run(a_, wr).status;
+        if (status != IBV_WC_SUCCESS) reconnect();
+        return status;
+    }
+    void reconnect() const {
+        ibv_qp_attr reset{};
+        reset.qp_state = IBV_QPS_RESET;
+        for (ibv_qp* qp : {a_, b_}) EXPECT_EQ(ibv_modify_qp(qp, &reset, IBV_QP_STATE), 0);
+        connect(a_, b_->qp_num);
+        connect(b_, a_->qp_num);
+    }
+    void fill(size_t offset, size_t bytes) {
+        for (size_t i = 0; i < bytes; ++i) buffer_[offset + i] = ++last_;
+    }
+    bool alike(size_t left, size_t right, size_t bytes) const {
+        return std::equal(&buffer_[left], &buffer_[left + bytes], &buffer_[right]);
+    }
+    uint8_t last_ = 0;
+};
 
 TEST_F(VerbsTest, RightsThatNeedLocalWrite) {
     for (int access : {IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_ATOMIC}) {
@@ -62,67 +99,199 @@ TEST_F(VerbsTest, Reregistering) {
     EXPECT_EQ(ibv_dealloc_pd(other), 0);
 }
 
-TEST_F(ConnectedTest, ARegionThatIsNoLongerZeroBasedHasAddresses) {
+TEST_F(MemoryTest, ARegionThatIsNoLongerZeroBasedHasAddresses) {
     ibv_mr* mr = ibv_reg_mr(pd_, buffer_.data() + kPage, kPage, kAllAccess | IBV_ACCESS_ZERO_BASED);
     ASSERT_NE(mr, nullptr);
-    const auto write_to = [&](uint64_t address) {
-        buffer_[0] = static_cast<uint8_t>(buffer_[0] + 1);
-        ibv_sge source = sge(0, 16);
-        ibv_send_wr write{}, *bad;
-        write.sg_list = &source;
-        write.num_sge = 1;
-        write.opcode = IBV_WR_RDMA_WRITE;
-        write.send_flags = IBV_SEND_SIGNALED;
-        write.wr.rdma = {.remote_addr = address, .rkey = mr->rkey};
-        EXPECT_EQ(ibv_post_send(a_, &write, &bad), 0);
-        return wait(cq_).status;
-    };
-    EXPECT_EQ(write_to(0), IBV_WC_SUCCESS);
-    EXPECT_EQ(buffer_[kPage], buffer_[0]);
+    EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), 0, mr->rkey), IBV_WC_SUCCESS);
     EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kAllAccess), 0);
-    EXPECT_EQ(write_to(reinterpret_cast<uintptr_t>(mr->addr)), IBV_WC_SUCCESS);
-    EXPECT_EQ(buffer_[kPage], buffer_[0]);
-    EXPECT_EQ(write_to(0), IBV_WC_REM_ACCESS_ERR);
+    fill(0, 16);
+    EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), address(kPage), mr->rkey), IBV_WC_SUCCESS);
+    EXPECT_TRUE(alike(kPage, 0, 16));
+    EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), 0, mr->rkey), IBV_WC_REM_ACCESS_ERR);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
 }
 
-TEST_F(ConnectedTest, WindowsAreBoundUsedAndInvalidated) {
+TEST_F(MemoryTest, ARegionIsReachedByItsIovaOnly) {
+    constexpr uint64_t kHigh = 0x7000'0000'0000, kLast = -uint64_t{kPage};
+    uint8_t* memory = buffer_.data() + kPage;
+    const std::pair<ibv_mr*, uint64_t> regions[] = {
+        {ibv_reg_mr_iova(pd_, memory, kPage, kHigh, kAllAccess), kHigh},
+        {ibv_reg_mr_iova2(pd_, memory, kPage, kLast, kAllAccess), kLast},
+        {ibv_reg_mr(pd_, memory, kPage, kAllAccess | IBV_ACCESS_ZERO_BASED), 0}};
+    for (const auto& [mr, iova] : regions) {
+        ASSERT_NE(mr, nullptr);
+        EXPECT_EQ(mr->addr, memory);
+        for (const size_t offset : {size_t{0}, size_t{100}, kPage - 16}) {
+            fill(0, 16);
+            EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), iova + offset, mr->rkey), IBV_WC_SUCCESS);
+            EXPECT_TRUE(alike(kPage + offset, 0, 16)) << std::hex << iova << " + " << offset;
+            fill(kPage + offset, 16);
+            EXPECT_EQ(move(IBV_WR_RDMA_READ, sge(0, 16), iova + offset, mr->rkey), IBV_WC_SUCCESS);
+            EXPECT_TRUE(alike(0, kPage + offset, 16)) << std::hex << iova << " + " << offset;
+            fill(kPage + offset, 16);
+            const ibv_sge local{.addr = iova + offset, .length = 16, .lkey = mr->lkey};
+            EXPECT_EQ(move(IBV_WR_RDMA_WRITE, local, address(0), mr_->rkey), IBV_WC_SUCCESS);
+            EXPECT_TRUE(alike(0, kPage + offset, 16)) << std::hex << iova << " + " << offset;
+        }
+        for (const uint64_t wrong : {iova + kPage - 15, iova - 1, address(kPage)}) {
+            EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), wrong, mr->rkey), IBV_WC_REM_ACCESS_ERR);
+            EXPECT_EQ(move(IBV_WR_RDMA_READ, sge(0, 16), wrong, mr->rkey), IBV_WC_REM_ACCESS_ERR);
+            const ibv_sge local{.addr = wrong, .length = 16, .lkey = mr->lkey};
+            EXPECT_EQ(move(IBV_WR_RDMA_WRITE, local, address(0), mr_->rkey), IBV_WC_LOC_PROT_ERR);
+            EXPECT_EQ(move(IBV_WR_RDMA_READ, local, address(0), mr_->rkey), IBV_WC_LOC_PROT_ERR);
+        }
+        EXPECT_EQ(ibv_dereg_mr(mr), 0);
+    }
+}
+
+TEST_F(MemoryTest, AReregisteredRegionIsWhereAndForWhomItWasPut) {
+    ibv_mr* mr = ibv_reg_mr(pd_, buffer_.data() + kPage, kPage, kAllAccess);
+    fill(0, 16);
+    fill(kPage, 16);
+    EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, buffer_.data() + 2 * kPage, 64, 0), 0);
+    EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), address(2 * kPage + 48), mr->rkey), IBV_WC_SUCCESS);
+    EXPECT_TRUE(alike(2 * kPage + 48, 0, 16));
+    EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), address(2 * kPage + 49), mr->rkey), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), address(kPage), mr->rkey), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_FALSE(alike(kPage, 0, 16));
+
+    EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_REMOTE_READ), 0);
+    const ibv_sge local{.addr = address(2 * kPage), .length = 16, .lkey = mr->lkey};
+    EXPECT_EQ(move(IBV_WR_RDMA_READ, sge(0, 16), local.addr, mr->rkey), IBV_WC_SUCCESS);
+    EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), local.addr, mr->rkey), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(move(IBV_WR_RDMA_READ, local, address(0), mr_->rkey), IBV_WC_LOC_PROT_ERR);
+    EXPECT_EQ(move(IBV_WR_RDMA_WRITE, local, address(0), mr_->rkey), IBV_WC_SUCCESS) << "the local side may read";
+
+    ibv_pd* other = ibv_alloc_pd(context_);
+    EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, other, nullptr, 0, 0), 0);
+    EXPECT_EQ(move(IBV_WR_RDMA_READ, sge(0, 16), local.addr, mr->rkey), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(move(IBV_WR_RDMA_WRITE, local, address(0), mr_->rkey), IBV_WC_LOC_PROT_ERR);
+
+    EXPECT_EQ(ibv_rereg_mr(mr, IBV_REREG_MR_FLAGS_SUPPORTED, pd_, buffer_.data() + kPage, kPage, kAllAccess), 0);
+    EXPECT_EQ(ibv_dealloc_pd(other), 0);
+    EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), address(kPage), mr->rkey), IBV_WC_SUCCESS);
+    EXPECT_TRUE(alike(kPage, 0, 16));
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+// IBV_REREG_MR_ERR_INPUT: "Old MR is valid".
+TEST_F(MemoryTest, ARegionStaysWhatItWasWhenItsReregistrationFails) {
+    uint8_t* memory = buffer_.data() + kPage;
+    ibv_mr* mr = ibv_reg_mr(pd_, memory, kPage, kAllAccess);
+    void* gone = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(gone, kPage);
+    ibv_pd* other = ibv_alloc_pd(context_);
+    const auto refused = [&](int flags, ibv_pd* pd, void* to, int access, int error) {
+        EXPECT_EQ(ibv_rereg_mr(mr, flags, pd, to, kPage, access), IBV_REREG_MR_ERR_INPUT);
+        EXPECT_EQ(errno, error);
+        EXPECT_EQ(mr->addr, memory);
+        EXPECT_EQ(mr->pd, pd_);
+        fill(0, 16);
+        EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), address(kPage), mr->rkey), IBV_WC_SUCCESS);
+        EXPECT_TRUE(alike(kPage, 0, 16));
+    };
+    constexpr int kAll = IBV_REREG_MR_FLAGS_SUPPORTED;
+    refused(0, other, buffer_.data(), 0, EINVAL);
+    refused(kAll | (kAll + 1), other, buffer_.data(), 0, EINVAL);
+    refused(kAll, other, gone, IBV_ACCESS_REMOTE_READ, EFAULT);
+    refused(kAll, other, buffer_.data(), IBV_ACCESS_REMOTE_WRITE, EINVAL);
+    refused(kAll, nullptr, buffer_.data(), IBV_ACCESS_REMOTE_READ, EINVAL);
+    EXPECT_EQ(ibv_dealloc_pd(other), 0);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+class WindowTest : public MemoryTest {
+  protected:
+    void SetUp() override {
+        MemoryTest::SetUp();
+        region_ = ibv_reg_mr(pd_, buffer_.data() + kPage, kPage, kAllAccess | IBV_ACCESS_MW_BIND);
+        window_ = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
+    }
+    void TearDown() override {
+        EXPECT_EQ(ibv_dealloc_mw(window_), 0);
+        EXPECT_EQ(ibv_dereg_mr(region_), 0);
+        MemoryTest::TearDown();
+    }
+    // The first 64 bytes of the region, to b.
+    ibv_wc bind(unsigned access, ibv_mr* region) {
+        ibv_send_wr wr{};
+        wr.opcode = IBV_WR_BIND_MW;
+        wr.bind_mw = {.mw = window_,
+                      .rkey = rkey_ = ibv_inc_rkey(rkey_ == 0 ? window_->rkey : rkey_),
+                      .bind_info = {.mr = region, .addr = address(kPage), .length = 64, .mw_access_flags = access}};
+        return run(b_, wr);
+    }
+    ibv_wc_status write_to(uint32_t rkey, uint64_t remote) {
+        fill(0, 16);
+        return move(IBV_WR_RDMA_WRITE, sge(0, 16), remote, rkey);
+    }
+    ibv_mr* region_ = nullptr;
+    ibv_mw* window_ = nullptr;
+    uint32_t rkey_ = 0;
+};
+
+constexpr unsigned kReadWrite = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+
+TEST_F(WindowTest, ALocalInvalidationEndsIt) {
+    ASSERT_EQ(bind(kReadWrite, region_).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(write_to(rkey_, address(kPage + 48)), IBV_WC_SUCCESS);
+    EXPECT_TRUE(alike(kPage + 48, 0, 16));
+    EXPECT_EQ(write_to(rkey_, address(kPage + 49)), IBV_WC_REM_ACCESS_ERR) << "one byte past the window";
+    fill(kPage + 48, 16);
+    EXPECT_EQ(move(IBV_WR_RDMA_READ, sge(0, 16), address(kPage + 48), rkey_), IBV_WC_SUCCESS);
+    EXPECT_TRUE(alike(0, kPage + 48, 16));
+    EXPECT_EQ(ibv_dereg_mr(region_), EBUSY);
+    EXPECT_EQ(ibv_rereg_mr(region_, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0), IBV_REREG_MR_ERR_INPUT);
+
+    ibv_send_wr wr{};
+    wr.opcode = IBV_WR_LOCAL_INV;
+    wr.invalidate_rkey = rkey_;
+    const ibv_wc invalidated = run(b_, wr);
+    EXPECT_EQ(invalidated.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(invalidated.opcode, IBV_WC_LOCAL_INV);
+    const uint32_t old = rkey_;
+    EXPECT_EQ(write_to(old, address(kPage)), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_FALSE(alike(kPage, 0, 16));
+
+    ASSERT_EQ(bind(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED, region_).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(write_to(rkey_, 48), IBV_WC_SUCCESS);
+    EXPECT_TRUE(alike(kPage + 48, 0, 16));
+    EXPECT_EQ(move(IBV_WR_RDMA_READ, sge(32, 16), 48, rkey_), IBV_WC_REM_ACCESS_ERR) << "a right it has not";
+    EXPECT_EQ(write_to(old, 0), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(WindowTest, ASendWithInvalidateEndsItAndSaysSo) {
+    ASSERT_EQ(bind(kReadWrite, region_).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(write_to(rkey_, address(kPage)), IBV_WC_SUCCESS);
+    ibv_recv_wr recv{}, *bad_recv;
+    ASSERT_EQ(ibv_post_recv(b_, &recv, &bad_recv), 0);
+    ibv_send_wr wr{};
+    wr.opcode = IBV_WR_SEND_WITH_INV;
+    wr.invalidate_rkey = rkey_;
+    ibv_wc received = run(a_, wr), sent = wait(cq_);
+    if (received.opcode != IBV_WC_RECV) std::swap(received, sent);
+    EXPECT_EQ(sent.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(sent.opcode, IBV_WC_SEND);
+    EXPECT_EQ(received.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(received.opcode, IBV_WC_RECV);
+    EXPECT_EQ(received.wc_flags, static_cast<unsigned>(IBV_WC_WITH_INV));
+    EXPECT_EQ(received.invalidated_rkey, rkey_);
+    EXPECT_EQ(write_to(rkey_, address(kPage)), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(WindowTest, BindingsThatMayNotBe) {
     EXPECT_EQ(ibv_alloc_mw(pd_, IBV_MW_TYPE_1), nullptr);
     EXPECT_EQ(errno, EOPNOTSUPP);
-    ibv_mw* mw = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
-    ASSERT_NE(mw, nullptr);
-    const uint32_t rkey = ibv_inc_rkey(mw->rkey);
-    ibv_send_wr bind{}, *bad;
-    bind.opcode = IBV_WR_BIND_MW;
-    bind.send_flags = IBV_SEND_SIGNALED;
-    bind.bind_mw = {.mw = mw,
-                    .rkey = rkey,
-                    .bind_info = {.mr = mr_,
-                                  .addr = reinterpret_cast<uintptr_t>(buffer_.data()) + kPage,
-                                  .length = 16,
-                                  .mw_access_flags = IBV_ACCESS_REMOTE_WRITE}};
-    ASSERT_EQ(ibv_post_send(b_, &bind, &bad), 0);
-    const ibv_wc bound = wait(cq_);
-    EXPECT_EQ(bound.status, IBV_WC_SUCCESS);
-    EXPECT_EQ(bound.opcode, IBV_WC_BIND_MW);
-    EXPECT_EQ(ibv_dereg_mr(mr_), EBUSY);
-
-    buffer_[0] = 42;
-    ibv_sge source = sge(0, 16);
-    ibv_send_wr write{};
-    write.sg_list = &source;
-    write.num_sge = 1;
-    write.opcode = IBV_WR_RDMA_WRITE;
-    write.send_flags = IBV_SEND_SIGNALED;
-    write.wr.rdma = {.remote_addr = bind.bind_mw.bind_info.addr, .rkey = rkey};
-    ASSERT_EQ(ibv_post_send(a_, &write, &bad), 0);
-    EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
-    EXPECT_EQ(buffer_[kPage], 42);
-
-    write.wr.rdma.remote_addr += 1;  // one byte past the window
-    ASSERT_EQ(ibv_post_send(a_, &write, &bad), 0);
-    EXPECT_EQ(wait(cq_).status, IBV_WC_REM_ACCESS_ERR);
-    EXPECT_EQ(ibv_dealloc_mw(mw), 0);
+    EXPECT_EQ(bind(kReadWrite, region_).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(bind(kReadWrite, region_).status, IBV_WC_MW_BIND_ERR) << "it is bound";
+    reconnect();
+    EXPECT_EQ(ibv_dealloc_mw(window_), 0);
+    window_ = ibv_alloc_mw(pd_, IBV_MW_TYPE_2);
+    rkey_ = 0;
+    ibv_mr* unbindable = ibv_reg_mr(pd_, buffer_.data() + kPage, kPage, kAllAccess);
+    EXPECT_EQ(bind(kReadWrite, unbindable).status, IBV_WC_MW_BIND_ERR);
+    reconnect();
+    EXPECT_EQ(ibv_dereg_mr(unbindable), 0) << "nothing is bound to it";
 }
 
 }  // namespace
