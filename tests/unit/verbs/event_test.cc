@@ -3,9 +3,11 @@
 #include <poll.h>
 
 #include <cerrno>
+#include <chrono>
 
 #include "fixture.h"
 #include "verbs/event_queue.h"
+#include "verbs/objects.h"
 
 namespace rove::verbs {
 namespace {
@@ -88,32 +90,193 @@ TEST_F(EventTest, SolicitedOnly) {
     EXPECT_TRUE(is_readable(channel_->fd, 1000));  // and is dropped, not taken, when the CQ goes
 }
 
-TEST_F(EventTest, SharedReceiveQueueLimit) {
+TEST_F(EventTest, ASharedReceiveQueueSaysOncePerArmingThatItRunsLow) {
     ibv_srq_init_attr attr{.srq_context = nullptr, .attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0}};
     ibv_srq* srq = ibv_create_srq(pd_, &attr);
     ibv_qp_init_attr init = init_attr(IBV_QPT_RC, srq);
     ibv_qp* c = ibv_create_qp(pd_, &init);
-    ibv_qp* d = ibv_create_qp(pd_, &init);
-    connect(c, d->qp_num);
-    connect(d, c->qp_num);
-    ibv_recv_wr recv{}, *bad_recv;
-    for (int i = 0; i < 2; ++i) ASSERT_EQ(ibv_post_srq_recv(srq, &recv, &bad_recv), 0);
-    ibv_srq_attr limit{.max_wr = 0, .max_sge = 0, .srq_limit = 2};
-    ASSERT_EQ(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), 0);
-    ibv_send_wr wr{}, *bad;
-    wr.opcode = IBV_WR_SEND;
-    ASSERT_EQ(ibv_post_send(c, &wr, &bad), 0);
-    EXPECT_EQ(wait(cq_).opcode, IBV_WC_RECV);
-    ASSERT_TRUE(is_readable(context_->async_fd, 1000));
-    ibv_async_event event;
-    ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
-    EXPECT_EQ(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
-    EXPECT_EQ(event.element.srq, srq);
-    ibv_ack_async_event(&event);
+    connect(c, c->qp_num);  // to itself
+    const auto post = [&](int count) {
+        ibv_recv_wr recv{}, *bad;
+        for (int i = 0; i < count; ++i) ASSERT_EQ(ibv_post_srq_recv(srq, &recv, &bad), 0);
+    };
+    const auto take = [&](int count) {
+        ibv_send_wr wr{}, *bad;
+        wr.opcode = IBV_WR_SEND;
+        for (int i = 0; i < count; ++i) {
+            ASSERT_EQ(ibv_post_send(c, &wr, &bad), 0);
+            ASSERT_EQ(wait(cq_).opcode, IBV_WC_RECV);
+        }
+    };
+    const auto limit = [&] {
+        ibv_srq_attr now{};
+        EXPECT_EQ(ibv_query_srq(srq, &now), 0);
+        EXPECT_EQ(now.max_wr, 8u);
+        EXPECT_EQ(now.max_sge, 1u);
+        return now.srq_limit;
+    };
+    post(8);
+    for (const uint32_t armed : {3u, 2u}) {  // the second time with 5 again
+        ibv_srq_attr arm{.max_wr = 0, .max_sge = 0, .srq_limit = armed};
+        ASSERT_EQ(ibv_modify_srq(srq, &arm, IBV_SRQ_LIMIT), 0);
+        take(armed == 3 ? 5 : 3);
+        EXPECT_FALSE(is_readable(context_->async_fd, 0)) << "as many as the limit are left";
+        EXPECT_EQ(limit(), armed);
+        take(1);
+        ASSERT_TRUE(is_readable(context_->async_fd, 1000));
+        ibv_async_event event;
+        ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+        EXPECT_EQ(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+        EXPECT_EQ(event.element.srq, srq);
+        ibv_ack_async_event(&event);
+        EXPECT_EQ(limit(), 0u);
+        take(1);
+        post(3);
+        take(3);
+        EXPECT_FALSE(is_readable(context_->async_fd, 0)) << "it was not armed again";
+        post(4);
+    }
     EXPECT_EQ(ibv_destroy_srq(srq), EBUSY);
     EXPECT_EQ(ibv_destroy_qp(c), 0);
-    EXPECT_EQ(ibv_destroy_qp(d), 0);
     EXPECT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+class DrainTest : public EventTest {
+  protected:
+    ibv_send_wr request(ibv_wr_opcode opcode, uint64_t id) const {
+        ibv_send_wr wr{};
+        wr.wr_id = id;
+        wr.opcode = opcode;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        return wr;
+    }
+    // A SEND that waits for a receive of b's.
+    void send_and_wait() {
+        ibv_qp_attr patient{};
+        patient.qp_state = IBV_QPS_SQD;
+        patient.rnr_retry = 7;
+        ASSERT_EQ(ibv_modify_qp(a_, &patient, IBV_QP_STATE), 0);
+        ASSERT_EQ(ibv_modify_qp(a_, &patient, IBV_QP_STATE | IBV_QP_RNR_RETRY), 0);
+        patient.qp_state = IBV_QPS_RTS;
+        ASSERT_EQ(ibv_modify_qp(a_, &patient, IBV_QP_STATE), 0);
+        ibv_send_wr wr = request(IBV_WR_SEND, 1), *bad;
+        ASSERT_EQ(ibv_post_send(a_, &wr, &bad), 0);
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+        ibv_wc wc;
+        while (!has_begun() && std::chrono::steady_clock::now() < end) ASSERT_EQ(ibv_poll_cq(cq_, 1, &wc), 0);
+        ASSERT_TRUE(has_begun());
+    }
+    // What has not is not waited for.
+    bool has_begun() const {
+        const datapath::Runtime::Pause pause(*from(a_).runtime);
+        return from(a_).transport.requester.begun_wqe != from(a_).transport.sq.consumed();
+    }
+    void drain(int mask, uint8_t notify) {
+        ibv_qp_attr attr{};
+        attr.qp_state = IBV_QPS_SQD;
+        attr.en_sqd_async_notify = notify;
+        ASSERT_EQ(ibv_modify_qp(a_, &attr, IBV_QP_STATE | mask), 0);
+    }
+    bool is_draining() const {
+        ibv_qp_attr attr;
+        ibv_qp_init_attr init;
+        EXPECT_EQ(ibv_query_qp(a_, &attr, IBV_QP_STATE, &init), 0);
+        EXPECT_EQ(attr.qp_state, IBV_QPS_SQD);
+        return attr.sq_draining != 0;
+    }
+    // The event is pushed by who also clears sq_draining.
+    bool has_event() const { return is_readable(context_->async_fd, 0); }
+};
+
+TEST_F(DrainTest, WhoAsksIsToldWhenWhatWasBegunIsDone) {
+    send_and_wait();
+    drain(IBV_QP_EN_SQD_ASYNC_NOTIFY, 1);
+    ibv_send_wr late = request(IBV_WR_RDMA_WRITE, 2), *bad;
+    ASSERT_EQ(ibv_post_send(a_, &late, &bad), 0);
+    ibv_wc wc;
+    for (int i = 0; i < 1000; ++i) ASSERT_EQ(ibv_poll_cq(cq_, 1, &wc), 0);
+    EXPECT_TRUE(is_draining());
+    EXPECT_FALSE(has_event());
+    ibv_recv_wr recv{}, *bad_recv;
+    ASSERT_EQ(ibv_post_recv(b_, &recv, &bad_recv), 0);
+    wc = wait(cq_);
+    EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(wc.wr_id, 1u);
+    EXPECT_FALSE(is_draining());
+    ASSERT_TRUE(has_event());
+    ibv_async_event event;
+    ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+    EXPECT_EQ(event.event_type, IBV_EVENT_SQ_DRAINED);
+    EXPECT_EQ(event.element.qp, a_);
+    ibv_ack_async_event(&event);
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RTS;
+    ASSERT_EQ(ibv_modify_qp(a_, &attr, IBV_QP_STATE), 0);
+    EXPECT_EQ(wait(cq_).wr_id, 2u);
+    EXPECT_FALSE(has_event()) << "once";
+}
+
+TEST_F(DrainTest, WhoDoesNotAskIsNotTold) {
+    for (const int mask : {0, int{IBV_QP_EN_SQD_ASYNC_NOTIFY}}) {
+        send_and_wait();
+        drain(mask, mask == 0 ? 1 : 0);
+        ibv_recv_wr recv{}, *bad_recv;
+        ASSERT_EQ(ibv_post_recv(b_, &recv, &bad_recv), 0);
+        EXPECT_EQ(wait(cq_).wr_id, 1u);
+        EXPECT_FALSE(is_draining());
+        EXPECT_FALSE(has_event());
+        ibv_qp_attr attr{};
+        attr.qp_state = IBV_QPS_RTS;
+        ASSERT_EQ(ibv_modify_qp(a_, &attr, IBV_QP_STATE), 0);
+    }
+    drain(IBV_QP_EN_SQD_ASYNC_NOTIFY, 1);
+    EXPECT_FALSE(is_draining());
+    EXPECT_TRUE(has_event()) << "an idle queue is drained at once";
+}
+
+TEST_F(EventTest, ResizingKeepsWhatIsQueued) {
+    ibv_cq* cq = ibv_create_cq(context_, 16, nullptr, nullptr, 0);
+    ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
+    init.send_cq = cq;
+    ibv_qp* c = ibv_create_qp(pd_, &init);
+    connect(c, c->qp_num);  // to itself
+    uint64_t posted = 0, polled = 0;
+    const auto complete = [&](int count) {
+        ibv_send_wr wr{}, *bad;
+        wr.opcode = IBV_WR_RDMA_WRITE;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        for (int i = 0; i < count; ++i) {
+            wr.wr_id = posted++;
+            ASSERT_EQ(ibv_post_send(c, &wr, &bad), 0);
+        }
+        // Seen without a poll of the CQ itself.
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+        ibv_wc wc;
+        while (from(c).transport.sq.room() != 8 && std::chrono::steady_clock::now() < end) ibv_poll_cq(cq_, 1, &wc);
+    };
+    const auto poll = [&](int count) {
+        for (int i = 0; i < count; ++i) EXPECT_EQ(wait(cq).wr_id, polled++);
+    };
+    for (int round = 0; round < 4; ++round) {  // so that the next ones go around the end of the ring
+        complete(7);
+        poll(7);
+    }
+    complete(8);
+    const int before = cq->cqe;
+    EXPECT_EQ(ibv_resize_cq(cq, 7), EINVAL);
+    EXPECT_EQ(cq->cqe, before);
+    ASSERT_EQ(ibv_resize_cq(cq, 8), 0);
+    EXPECT_GE(cq->cqe, 8);
+    EXPECT_LT(cq->cqe, before);
+    poll(3);
+    ASSERT_EQ(ibv_resize_cq(cq, 100), 0);
+    EXPECT_GE(cq->cqe, 100);
+    complete(8);
+    poll(13);
+    ibv_wc wc;
+    EXPECT_EQ(ibv_poll_cq(cq, 1, &wc), 0);
+    EXPECT_EQ(ibv_destroy_qp(c), 0);
+    EXPECT_EQ(ibv_destroy_cq(cq), 0);
 }
 
 TEST_F(EventTest, FirstPacketBeforeReadyToSend) {
