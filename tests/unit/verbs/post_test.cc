@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Posting: what is refused and where a list stops, by both ways of posting.
+// Posting: what is refused and where a list stops.
 #include <cerrno>
 #include <chrono>
 
@@ -169,81 +169,6 @@ TEST_F(PostTest, DrainedQueuesWait) {
     attr.qp_state = IBV_QPS_RTS;
     ASSERT_EQ(ibv_modify_qp(a_, &attr, IBV_QP_STATE), 0);
     EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
-}
-
-class WrApiTest : public PostTest {
-  protected:
-    void SetUp() override {
-        PostTest::SetUp();
-        ibv_qp_init_attr basic = init_attr(IBV_QPT_RC);
-        ibv_qp_init_attr_ex attr{.send_cq = cq_,
-                                 .recv_cq = cq_,
-                                 .cap = basic.cap,
-                                 .qp_type = IBV_QPT_RC,
-                                 .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-                                 .pd = pd_,
-                                 .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ};
-        qp_ = ibv_create_qp_ex(context_, &attr);
-        ex_ = ibv_qp_to_qp_ex(qp_);
-        ibv_qp_attr reset{};
-        reset.qp_state = IBV_QPS_RESET;
-        ASSERT_EQ(ibv_modify_qp(b_, &reset, IBV_QP_STATE), 0);
-        connect(qp_, b_->qp_num);
-        connect(b_, qp_->qp_num);
-        ex_->wr_flags = IBV_SEND_SIGNALED;
-    }
-    void TearDown() override {
-        EXPECT_EQ(ibv_destroy_qp(qp_), 0);
-        PostTest::TearDown();
-    }
-    ibv_qp* qp_ = nullptr;
-    ibv_qp_ex* ex_ = nullptr;
-};
-
-TEST_F(WrApiTest, ABatchCompletesInOrder) {
-    buffer_[0] = 3;
-    const ibv_sge source = sge(0, 8);
-    ibv_wr_start(ex_);
-    for (uint64_t id = 0; id < 3; ++id) {
-        ex_->wr_id = id;
-        ibv_wr_rdma_write(ex_, mr_->rkey, source.addr + 8192 + id * 8);
-        ibv_wr_set_sge(ex_, source.lkey, source.addr, source.length);
-    }
-    ASSERT_EQ(ibv_wr_complete(ex_), 0);
-    for (uint64_t id = 0; id < 3; ++id) {
-        const ibv_wc wc = wait(cq_);
-        EXPECT_EQ(wc.wr_id, id);
-        EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
-        EXPECT_EQ(buffer_[8192 + id * 8], 3);
-    }
-}
-
-TEST_F(WrApiTest, ABadRequestUndoesTheBatch) {
-    const ibv_sge source = sge(0, 8);
-    ibv_wr_start(ex_);
-    ibv_wr_rdma_write(ex_, mr_->rkey, source.addr + 8192);
-    ibv_wr_set_sge(ex_, source.lkey, source.addr, source.length);
-    ibv_wr_atomic_fetch_add(ex_, mr_->rkey, source.addr, 1);
-    ibv_wr_set_sge(ex_, source.lkey, source.addr, 4);
-    EXPECT_EQ(ibv_wr_complete(ex_), EINVAL);
-    ibv_wc wc;
-    for (int i = 0; i < 1000; ++i) ASSERT_EQ(ibv_poll_cq(cq_, 1, &wc), 0);
-}
-
-TEST_F(WrApiTest, AFullQueueIsOutOfMemoryAndAnAbortLeavesNothing) {
-    const ibv_sge source = sge(0, 8);
-    ibv_wr_start(ex_);
-    for (int i = 0; i < 9; ++i) {
-        ibv_wr_rdma_write(ex_, mr_->rkey, source.addr + 8192);
-        ibv_wr_set_sge(ex_, source.lkey, source.addr, source.length);
-    }
-    EXPECT_EQ(ibv_wr_complete(ex_), ENOMEM);
-    ibv_wr_start(ex_);
-    ibv_wr_rdma_write(ex_, mr_->rkey, source.addr + 8192);
-    ibv_wr_set_inline_data(ex_, buffer_.data(), 8);
-    ibv_wr_abort(ex_);
-    ibv_wc wc;
-    for (int i = 0; i < 1000; ++i) ASSERT_EQ(ibv_poll_cq(cq_, 1, &wc), 0);
 }
 
 }  // namespace
