@@ -84,18 +84,75 @@ TEST_F(VerbsTest, ModifyRefusesWrongValuesAndChangesNothing) {
     EXPECT_EQ(ibv_destroy_qp(qp), 0);
 }
 
-TEST_F(ConnectedTest, QuerySaysWhatWasSet) {
-    ibv_qp_attr attr;
-    ibv_qp_init_attr init;
-    ASSERT_EQ(ibv_query_qp(a_, &attr, IBV_QP_STATE, &init), 0);
-    EXPECT_EQ(attr.qp_state, IBV_QPS_RTS);
-    EXPECT_EQ(attr.dest_qp_num, b_->qp_num);
-    EXPECT_EQ(attr.path_mtu, IBV_MTU_1024);
-    EXPECT_EQ(attr.timeout, 14);
-    EXPECT_EQ(attr.max_rd_atomic, 4);
-    EXPECT_EQ(attr.qp_access_flags, static_cast<unsigned>(kAllAccess));
-    EXPECT_EQ(init.cap.max_send_wr, 8u);
-    EXPECT_EQ(init.send_cq, cq_);
+TEST_F(VerbsTest, QueryGivesBackWhatEachChangeSet) {
+    ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
+    ibv_qp* qp = ibv_create_qp(pd_, &init);
+    ibv_qp_attr set{}, got;
+    const auto modify = [&](int mask) {
+        ASSERT_EQ(ibv_modify_qp(qp, &set, mask), 0);
+        ASSERT_EQ(ibv_query_qp(qp, &got, mask, &init), 0);
+        EXPECT_EQ(got.qp_state, set.qp_state);
+        EXPECT_EQ(got.port_num, 1);
+        EXPECT_EQ(got.qp_access_flags, set.qp_access_flags);
+        EXPECT_EQ(got.path_mtu, set.path_mtu);
+        EXPECT_EQ(got.dest_qp_num, set.dest_qp_num);
+        EXPECT_EQ(got.rq_psn, set.rq_psn);
+        EXPECT_EQ(got.sq_psn, set.sq_psn);
+        EXPECT_EQ(got.max_dest_rd_atomic, set.max_dest_rd_atomic);
+        EXPECT_EQ(got.max_rd_atomic, set.max_rd_atomic);
+        EXPECT_EQ(got.min_rnr_timer, set.min_rnr_timer);
+        EXPECT_EQ(got.timeout, set.timeout);
+        EXPECT_EQ(got.retry_cnt, set.retry_cnt);
+        EXPECT_EQ(got.rnr_retry, set.rnr_retry);
+        EXPECT_EQ(std::memcmp(&got.ah_attr.grh.dgid, &set.ah_attr.grh.dgid, sizeof(ibv_gid)), 0);
+        EXPECT_EQ(got.ah_attr.grh.flow_label, set.ah_attr.grh.flow_label);
+        EXPECT_EQ(got.ah_attr.grh.sgid_index, set.ah_attr.grh.sgid_index);
+        EXPECT_EQ(got.ah_attr.grh.hop_limit, set.ah_attr.grh.hop_limit);
+        EXPECT_EQ(got.ah_attr.grh.traffic_class, set.ah_attr.grh.traffic_class);
+        EXPECT_EQ(got.ah_attr.sl, set.ah_attr.sl);
+        EXPECT_EQ(init.cap.max_send_wr, 8u);
+        EXPECT_EQ(init.send_cq, cq_);
+    };
+    set.qp_state = IBV_QPS_INIT;
+    set.port_num = 1;
+    set.qp_access_flags = IBV_ACCESS_REMOTE_READ;
+    modify(kInitMask);
+    set.qp_state = IBV_QPS_RTR;
+    set.path_mtu = IBV_MTU_2048;
+    set.dest_qp_num = qp->qp_num;
+    set.rq_psn = 0xABCDEF;
+    set.max_dest_rd_atomic = 5;
+    set.min_rnr_timer = 31;
+    set.ah_attr = own_address();
+    set.ah_attr.grh.traffic_class = 0xB8;
+    set.ah_attr.grh.flow_label = 0xFEDCB;
+    set.ah_attr.grh.hop_limit = 3;
+    set.ah_attr.sl = 7;
+    modify(kRtrMask);
+    set.qp_state = IBV_QPS_RTS;
+    set.sq_psn = 0xFFFFFF;
+    set.timeout = 31;
+    set.retry_cnt = 7;
+    set.rnr_retry = 6;
+    set.max_rd_atomic = 9;
+    modify(kRtsMask);
+    set.min_rnr_timer = 2;
+    set.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    modify(IBV_QP_MIN_RNR_TIMER | IBV_QP_ACCESS_FLAGS);
+    set.qp_state = IBV_QPS_SQD;
+    modify(IBV_QP_STATE);
+    set.timeout = 1;
+    set.retry_cnt = 2;
+    set.rnr_retry = 3;
+    set.max_rd_atomic = 4;
+    set.max_dest_rd_atomic = 6;
+    set.ah_attr.sl = 1;
+    set.ah_attr.grh.hop_limit = 8;
+    modify(IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
+           IBV_QP_AV);
+    set.qp_state = IBV_QPS_ERR;
+    modify(IBV_QP_STATE);
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
 }
 
 TEST_F(ConnectedTest, CurrentStateMustBeRight) {
