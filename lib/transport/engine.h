@@ -217,9 +217,10 @@ void Engine<S>::start_receiving(QueuePair& qp, uint32_t rq_psn) {
     Responder& s = qp.responder;
     s.epsn = Psn(rq_psn);
     if (qp.type != IBV_QPT_RC) return;
-    s.jobs.assign(std::bit_ceil(std::max<uint32_t>(2 * qp.max_dest_rd_atomic, 1)), {});
-    s.atomics.assign(std::max<uint32_t>(qp.max_dest_rd_atomic, 1), {});
+    s.jobs.clear();
+    s.atomics.clear();
     s.job_head = s.job_tail = s.next_atomic = 0;
+    s.make_room(qp.max_dest_rd_atomic);
 }
 
 template <class S>
@@ -252,7 +253,7 @@ void Engine<S>::start_multipath_sending(QueuePair& qp, uint32_t sq_psn) {
     core_.multipath->paths.start(mp.requests, Psn(sq_psn));
     core_.multipath->reorder.start(mp.responses_in, Psn(sq_psn));
     mp.next_response = Psn(sq_psn);
-    mp.reads.assign(std::max<uint32_t>(qp.max_rd_atomic, 1), 0);
+    mp.make_room(qp.max_rd_atomic);
 }
 
 template <class S>

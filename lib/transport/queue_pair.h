@@ -116,12 +116,14 @@ struct Responder {
     uint64_t last_cnp_ns = 0;
     RecvWqe receive;                // copied from the RQ or SRQ; its SGEs are in `receive_sges`
     std::unique_ptr<ibv_sge[]> receive_sges;
-    // Ring of jobs [job_head, job_tail); its size is a power of two, at least twice max_dest_rd_atomic; allocated when the
-    // QP goes to RTR.
+    // Ring of jobs [job_head, job_tail); its size is a power of two, at least twice max_dest_rd_atomic (make_room).
     std::vector<ResponderJob> jobs;
     uint32_t job_head = 0, job_tail = 0;
     std::vector<AtomicResult> atomics;
     uint32_t next_atomic = 0;
+
+    // For `requests` READs and atomics at a time, at RTR and when the program wants more. What is there stays.
+    void make_room(uint32_t requests);
 
     // Of rc: whether there is an answer to send, now or when it has waited.
     bool owes() const { return job_head != job_tail || ack_due; }

@@ -165,7 +165,7 @@ bool MpRequesterLogic<S>::next_is_ready(uint32_t end) {
                 if (qp_.state == IBV_QPS_ERR) return false;
                 continue;
             }
-            if (wqe.awaits_response() && reads == qp_.max_rd_atomic) return false;
+            if (wqe.awaits_response() && reads >= qp_.max_rd_atomic) return false;
         }
         if (!must_wait(wqe)) return true;
         mp_.delayed = true;

@@ -59,11 +59,20 @@ struct Multipath {
     HeldList held;
     uint32_t owed_count = 0;
     std::array<OwedAck, kMaxOwed> owed;
-    // Requester: SQ indices of the READs and atomics whose answers are not complete, [read_head, read_tail).
+    // Requester: SQ indices of the READs and atomics whose answers are not complete, [read_head, read_tail). A power of
+    // two, so that the indices may wrap.
     std::vector<uint32_t> reads;
     uint32_t read_head = 0, read_tail = 0;
 
-    uint32_t& read(uint32_t index) { return reads[index % reads.size()]; }
+    uint32_t& read(uint32_t index) { return reads[index & (reads.size() - 1)]; }
+    // For `requests` at a time, at RTS and when the program wants more.
+    void make_room(uint32_t requests) {
+        const uint32_t size = std::bit_ceil(std::max<uint32_t>(requests, 1));
+        if (size <= reads.size()) return;
+        std::vector<uint32_t> larger(size);
+        for (uint32_t i = read_head; i != read_tail; ++i) larger[i & (size - 1)] = read(i);
+        reads = std::move(larger);
+    }
 };
 
 // Free-running, of all QPs of a worker.

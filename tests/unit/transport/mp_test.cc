@@ -369,6 +369,33 @@ TEST_F(Multipath, ReadDataIsSprayedReorderedAndRecoveredLikeWrites) {
     EXPECT_GE(paths.size(), 12u);
 }
 
+struct Reads : Multipath {
+    // Eight, of which one answer is lost so that those behind it wait.
+    void read_all() {
+        ma.fill(1);
+        lose(1, [](const Observed& p) { return p.headers.mp.response() && p.op() == Op::kReadResponseOnly; });
+        for (uint64_t i = 0; i < 8; ++i) post(read(i, 1024 * i, 1000, 1024 * (7 - i)));
+        ASSERT_TRUE(run());
+        EXPECT_EQ(sent().size(), 8u);
+        for (uint64_t i = 0; i < 8; ++i) EXPECT_EQ(ma.bytes(1024 * i, 1000), mb.bytes(1024 * (7 - i), 1000)) << i;
+    }
+};
+
+TEST_F(Reads, TheirCountMayWrapWhateverTheMostAtATimeIs) {
+    connect(QpOptions{.max_rd_atomic = 3, .multipath = true});
+    qa->multipath->read_head = qa->multipath->read_tail = UINT32_MAX - 1;
+    read_all();
+}
+
+TEST_F(Reads, MoreAtATimeThanWhenTheConnectionWasMade) {
+    connect(QpOptions{.max_rd_atomic = 1, .multipath = true});
+    qa->max_rd_atomic = qb->max_dest_rd_atomic = 8;
+    qa->multipath->make_room(8);
+    qb->responder.make_room(8);
+    read_all();
+    EXPECT_EQ(qb->responder.jobs.size(), 16u);
+}
+
 TEST_F(Multipath, RequestsLeaveThoughThePeerReadsAllTheTime) {
     read_beside_a_reader({.multipath = true});
 }

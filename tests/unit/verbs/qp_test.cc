@@ -155,6 +155,37 @@ TEST_F(VerbsTest, QueryGivesBackWhatEachChangeSet) {
     EXPECT_EQ(ibv_destroy_qp(qp), 0);
 }
 
+// Room for the READs that may be outstanding, on both sides, was made when it was connected.
+TEST_F(VerbsTest, MoreReadsAtATimeAfterAChange) {
+    ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
+    ibv_qp* qp = ibv_create_qp(pd_, &init);
+    const auto modify = [&](ibv_qp_state state, uint8_t reads, int mask) {
+        ibv_qp_attr attr = attr_for(state, qp->qp_num);  // itself
+        attr.max_rd_atomic = attr.max_dest_rd_atomic = reads;
+        ASSERT_EQ(ibv_modify_qp(qp, &attr, mask), 0);
+    };
+    modify(IBV_QPS_INIT, 1, kInitMask);
+    modify(IBV_QPS_RTR, 1, kRtrMask);
+    modify(IBV_QPS_RTS, 1, kRtsMask);
+    modify(IBV_QPS_SQD, 1, IBV_QP_STATE);
+    modify(IBV_QPS_SQD, 8, IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC);
+    modify(IBV_QPS_RTS, 8, IBV_QP_STATE);
+    ibv_sge targets[8];
+    ibv_send_wr wrs[8]{}, *bad;
+    for (size_t i = 0; i < 8; ++i) {
+        targets[i] = sge(i * 4096, 4096);
+        wrs[i].next = i < 7 ? &wrs[i + 1] : nullptr;
+        wrs[i].sg_list = &targets[i];
+        wrs[i].num_sge = 1;
+        wrs[i].opcode = IBV_WR_RDMA_READ;
+        wrs[i].send_flags = IBV_SEND_SIGNALED;
+        wrs[i].wr.rdma = {.remote_addr = targets[i].addr + 32768, .rkey = mr_->rkey};
+    }
+    ASSERT_EQ(ibv_post_send(qp, wrs, &bad), 0);
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+}
+
 TEST_F(ConnectedTest, CurrentStateMustBeRight) {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_SQD;
