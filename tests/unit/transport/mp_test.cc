@@ -432,6 +432,36 @@ TEST_F(Multipath, ALocalProtectionErrorWaitsForItsTurn) {
     EXPECT_EQ(qa->state, IBV_QPS_ERR);
 }
 
+TEST_F(Multipath, ASendWithInvalidateTakesAWindowAway) {
+    transport::Region window;
+    b.bind_window(window, mb, *qb);
+    Send w = write(1, 0, 5000, 0);
+    w.rkey = window.key;
+    post(w);
+    receive(5, 8000, 5000);
+    Send s = send(2, 0, 5000);
+    s.opcode = IBV_WR_SEND_WITH_INV;
+    s.immediate = window.key;
+    delay(2);  // of the WRITE, which needs the window that the SEND ends
+    post(s);
+    net.run_for(kMillisecond);
+    EXPECT_TRUE(window.valid);
+    net.filter = nullptr;
+    net.release();
+    ASSERT_TRUE(run());
+    EXPECT_THAT(statuses(sent()), ElementsAre(IBV_WC_SUCCESS, IBV_WC_SUCCESS));
+    EXPECT_TRUE(arrived(0, 5000, 0));
+    const auto got = received();
+    ASSERT_EQ(got.size(), 1u);
+    EXPECT_EQ(got[0].wc_flags, static_cast<unsigned>(IBV_WC_WITH_INV));
+    EXPECT_EQ(got[0].invalidated_rkey, window.key);
+    EXPECT_FALSE(window.valid);
+    post(w);
+    ASSERT_TRUE(run());
+    expect_sent(IBV_WC_REM_ACCESS_ERR);
+    b.memory.remove(window);
+}
+
 TEST_F(Multipath, SqdSaysWhenWhatWasBegunIsDone) {
     post(write(1, 0, 5000, 0));
     net.pump();
