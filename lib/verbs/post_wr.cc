@@ -105,7 +105,7 @@ void wr_bind_mw(ibv_qp_ex* handle, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_
 void wr_set_ud_addr(ibv_qp_ex* handle, ibv_ah* ah, uint32_t remote_qpn, uint32_t remote_qkey) {
     Qp& qp = from(handle);
     SendWqe& wqe = *qp.wr_current;
-    wqe.path = &from(ah).path;
+    wqe.path = ah != nullptr ? &from(ah).path : nullptr;
     wqe.remote_qpn = remote_qpn;
     wqe.remote_qkey = effective_qkey(qp.transport, remote_qkey);
 }

@@ -193,6 +193,11 @@ TEST_F(WrApiTest, Datagrams) {
     ibv_wr_send(ud_);
     ibv_wr_set_inline_data(ud_, &buffer_[7], 20);
     EXPECT_EQ(ibv_wr_complete(ud_), EINVAL) << "to whom?";
+    start(ud_);
+    ibv_wr_send(ud_);
+    ibv_wr_set_inline_data(ud_, &buffer_[7], 20);
+    ibv_wr_set_ud_addr(ud_, nullptr, ud_->qp_base.qp_num, 0x1234);
+    EXPECT_EQ(ibv_wr_complete(ud_), EINVAL);
     EXPECT_EQ(ibv_destroy_ah(ah), 0);
 }
 
