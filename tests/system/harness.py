@@ -314,6 +314,15 @@ def verified(link, *options, timeout=50):
     return server.json()
 
 
+def covering(file, over):
+    """Words that run a command for which `file` is in the place of `over`."""
+    command = ["unshare", "--mount", "sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh", str(file), str(over)]
+    told = subprocess.run([*command, "true"], capture_output=True, text=True, timeout=20)
+    if told.returncode != 0:
+        raise Skip(f"no mount namespace: {told.stderr.strip()}")
+    return command
+
+
 # --- namespaces ------------------------------------------------------------------------------------------------------
 
 def ip(*arguments, netns=None):

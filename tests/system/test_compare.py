@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 
-from harness import BUILD, CLIENT_CORE, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, Skip, check, memif_pair, once, unique, write_toml
+from harness import BUILD, CLIENT_CORE, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, Skip, check, covering, memif_pair, once, unique, write_toml
 
 COMPARE = ROOT / "bench" / "compare"
 ONE_ROW = ("--rounds", "1", "--only", "32 B", "--build", BUILD)
@@ -41,7 +41,7 @@ class Nic:
         tool = tools / "ib_send_lat"
         tool.write_text(STAND_IN.format(end=end, log=self.log, nic=NIC, rove_run=ROVE_RUN, config=config, tool=shutil.which(tool.name)))
         tool.chmod(0o755)
-        command = ["unshare", "--mount", "sh", "-c", f'mount --bind {self.sys} /sys/class && exec "$@"', "sh", COMPARE, "--device", NIC, "--gid-index", "1"]
+        command = [*covering(self.sys, "/sys/class"), COMPARE, "--device", NIC, "--gid-index", "1"]
         return Process([*command, *ONE_ROW, *options], core=core, env={"PATH": f"{tools}:{os.environ['PATH']}"})
 
     def commands(self):

@@ -54,6 +54,10 @@ def iterations(tool, few):
     return "" if few is None else f" -n {few if tool.endswith('_bw') else few // 4}"
 
 
+def only_rc(*arguments, **options):
+    test(*arguments, modes=("rc",), **options)
+
+
 def all_tools(label, options, tools, few=1000, sizes=1, register=test, **changes):
     for tool in tools:
         register(f"perftest/{tool}/{label}", over_memif_with, tool, options + iterations(tool, few), sizes, changes,
@@ -77,6 +81,11 @@ COMBINED = (("both-ways-16-qps-post-list", "ib_write_bw", "-b -q 16 -l 10"), ("b
             ("events-inline-srq", "ib_send_lat", "-e -I 64 -s 64 --use-srq"), ("inline", "ib_write_lat", "-I 64 -s 64"),
             ("inline-srq", "ib_send_bw", "-I 64 -s 64 --use-srq -q 4"))
 
+# What one more option does to QPs in mp, these tell.
+for label, tool, options in COMBINED:
+    if label != "events":
+        test(f"perftest/{tool}/{label}", over_memif_with, tool, options + iterations(tool, 1000), 1, {}, modes=("mp",))
+
 all_tools("default", "", BANDWIDTH + LATENCY)
 all_tools("all-sizes", "-a -n 20", MOVERS[:3], few=None, sizes=23)              # 2 B .. 8 MiB
 all_tools("all-sizes", "-a -n 5", MOVERS[3:], few=None, sizes=23)
@@ -85,16 +94,16 @@ for mtu in (256, 512, 1024, 2048, 4096):
 all_tools("mtu-256", "-m 256 -s 20000", MOVERS[3:], few=200)
 all_tools("mtu-256", "-m 256", ("ib_atomic_bw", "ib_atomic_lat"), few=200)
 all_tools("both-ways", "-b", BANDWIDTH)
-all_tools("16-qps", "-q 16", BANDWIDTH)
-all_tools("16-qps-both-ways", "-q 16 -b", BANDWIDTH)
+all_tools("16-qps", "-q 16", BANDWIDTH, register=only_rc)
+all_tools("16-qps-both-ways", "-q 16 -b", BANDWIDTH, register=only_rc)
 all_tools("events", "-e", EVENTS)
-all_tools("inline", "-I 64 -s 64", INLINE)
+all_tools("inline", "-I 64 -s 64", INLINE, register=only_rc)
 # -n must be a multiple of -l.
-all_tools("post-list", "-l 16", BANDWIDTH, few=1600)
+all_tools("post-list", "-l 16", BANDWIDTH, few=1600, register=only_rc)
 all_tools("post-list-small", "-l 32 -s 8 -Q 32", ("ib_write_bw", "ib_send_bw", "ib_read_bw"), few=20000)
-all_tools("receive-list", "--recv_post_list=16 -l 16", ("ib_send_bw",), few=1600)
-all_tools("srq", "--use-srq", ("ib_send_bw", "ib_send_lat"))
-all_tools("srq-16-qps", "--use-srq -q 16", ("ib_send_bw",))
+all_tools("receive-list", "--recv_post_list=16 -l 16", ("ib_send_bw",), few=1600, register=only_rc)
+all_tools("srq", "--use-srq", ("ib_send_bw", "ib_send_lat"), register=only_rc)
+all_tools("srq-16-qps", "--use-srq -q 16", ("ib_send_bw",), register=only_rc)
 all_tools("uc", "-c UC", INLINE, register=once)
 all_tools("uc-all-sizes", "-c UC -a -n 5", INLINE, few=None, sizes=23, register=once)
 all_tools("uc-mtu-256", "-c UC -m 256 -s 20000", INLINE, few=200, register=once)
@@ -110,10 +119,10 @@ all_tools("ud-srq", "-c UD -s 1024 --use-srq", ("ib_send_bw", "ib_send_lat"), re
 all_tools("ud-16-qps", "-c UD -s 1024 -q 16", ("ib_send_bw",), register=once)
 all_tools("ud-both-ways-post-list", "-c UD -s 1024 -b -l 10", ("ib_send_bw",), register=once)
 all_tools("multicast", "-c UD -g -x 2 -s 1024", ("ib_send_bw", "ib_send_lat"), register=once)
-all_tools("compare-and-swap", "-A CMP_AND_SWAP", ("ib_atomic_bw", "ib_atomic_lat"))
+all_tools("compare-and-swap", "-A CMP_AND_SWAP", ("ib_atomic_bw", "ib_atomic_lat"), register=only_rc)
 all_tools("ipv6", "-x 2", BANDWIDTH + LATENCY)
-all_tools("service-level", "-S 5", ("ib_write_bw", "ib_send_lat"))
-all_tools("one-outstanding", "-o 1", ("ib_read_bw", "ib_atomic_bw"))
+all_tools("service-level", "-S 5", ("ib_write_bw", "ib_send_lat"), register=only_rc)
+all_tools("one-outstanding", "-o 1", ("ib_read_bw", "ib_atomic_bw"), register=only_rc)
 all_tools("dedicated", "", ("ib_write_bw", "ib_read_bw", "ib_send_lat", "ib_write_lat"), few=100, progress="dedicated")
 
 for tool in ("ib_write_bw", "ib_send_bw"):
