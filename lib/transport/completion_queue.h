@@ -42,8 +42,8 @@ class CompletionQueue {
     // still being written. After arm(), what push() did not notify of is seen: it stores the tail before its exchange.
     bool empty() const { return tail_.load(std::memory_order_acquire) == head_.load(std::memory_order_relaxed); }
     uint32_t capacity() const { return mask_ + 1; }
-    // Whether a loss is the first one: the overrun is told once. Any worker.
-    bool overruns() { return !overrun_.exchange(true, std::memory_order_relaxed); }
+    // Whether the loss of a completion is the first: the overrun is told once. Any worker.
+    bool first_loss() { return !overrun_.exchange(true, std::memory_order_relaxed); }
     // Drops the completions of a QP that is being destroyed. Only while no worker runs.
     void forget(uint32_t qpn);
 

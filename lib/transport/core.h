@@ -124,7 +124,7 @@ struct Core {
         bool notify = false;
         if (!cq->push(solicited, &notify, write)) {
             ++counters[Counter::kCqOverruns];
-            if (cq->overruns()) sink.event(IBV_EVENT_CQ_ERR, *cq);
+            if (cq->first_loss()) sink.event(IBV_EVENT_CQ_ERR, *cq);
         }
         if (notify) sink.notify(*cq);
     }

@@ -64,7 +64,7 @@ void Paths::pass_clocks(SendStream& stream, bool more, uint64_t now_ns) {
     if (window && more) return;
     if (window) {
         stream.burst_ns = 0;
-        if (now_ns - stream.heard_ns <= kIdleRoundTrips * stream.srtt_ns) return;
+        if (!is_silent(stream, now_ns)) return;
         lose_clocks(stream, stream.clock_count);
     }
     stream.clock_count = 0;
@@ -345,7 +345,7 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
     // As at the start (MP-3), however small the window: that nothing came back may mean that most paths are dead, and
     // one that is not must be found.
     stream.credits = std::max(stream.credits, std::min(stream.lost, config_.initial_window));
-    if (now_ns - stream.heard_ns > kIdleRoundTrips * stream.srtt_ns) stream.clock_count = 0;
+    if (is_silent(stream, now_ns)) stream.clock_count = 0;
     stream.recovering = false;
     restart_timer(stream, now_ns);
 }

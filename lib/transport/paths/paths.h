@@ -129,6 +129,9 @@ class Paths {
     uint16_t random_vp() { return static_cast<uint16_t>(config_.first_vp + draw() % config_.vps); }
     uint64_t draw();
     void restart(SendStream& stream);
+    static bool is_silent(const SendStream& stream, uint64_t now_ns) {
+        return now_ns - stream.heard_ns > kIdleRoundTrips * stream.srtt_ns;
+    }
     // Of a packet that was sent once: how long ago, in ticks, when its ACK comes.
     static void measure(uint64_t& srtt_ns, uint32_t age) {
         const uint64_t age_ns = uint64_t{age} << 6;

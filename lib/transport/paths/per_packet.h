@@ -24,8 +24,7 @@ inline bool Paths::choose(SendStream& stream, bool more, Departure& departure) c
 
 inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departure& departure) {
     // MP-8
-    if (!stream.outstanding() && more && stream.heard_ns != 0 &&
-        now_ns - stream.heard_ns > kIdleRoundTrips * stream.srtt_ns) {
+    if (!stream.outstanding() && more && stream.heard_ns != 0 && is_silent(stream, now_ns)) {
         restart(stream);
         stream.heard_ns = 0;
         ++counters_.restarts;

@@ -1,65 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP-RDMA's sender, rule by rule.
-#include "transport/paths/paths.h"
-
-#include <gtest/gtest.h>
-
+// MP-RDMA's sender, rule by rule: window, clocks and paths. What is lost is in paths_recovery_test.cc.
 #include <algorithm>
 #include <map>
 #include <set>
 #include <vector>
 
+#include "paths_sender.h"
 #include "wire/ack_entry.h"
 
 namespace rove::transport {
 namespace {
-
-constexpr uint64_t kRtt = 12'800;  // ns; a multiple of the record's 64
-constexpr uint32_t kOne = 1u << 16;
-using wire::MpAck;
-
-struct PathsTest : testing::Test {
-    explicit PathsTest(PathsConfig config = make_config()) : paths(config, 7) { paths.start(stream, Psn(0xFFFFF0)); }
-    static PathsConfig make_config() {
-        PathsConfig config;
-        config.initial_window = 8;
-        config.max_window = 128;
-        config.probe_permille = 0;
-        config.explore = false;
-        return config;
-    }
-
-    // Everything that may leave now.
-    std::vector<Departure> send(uint32_t more = 1000) {
-        std::vector<Departure> left;
-        Departure d;
-        while (paths.next(stream, more != 0, now, d)) {
-            paths.sent(stream, d, now);
-            more -= !d.again;
-            left.push_back(d);
-        }
-        return left;
-    }
-    // An ACK whose receiver expects `aack`.
-    void ack(const Departure& d, Psn aack, bool ece = false, MpAck kind = MpAck::kAck) {
-        EXPECT_TRUE(paths.acknowledge(stream,
-                                      {.kind = kind,
-                                       .ece = ece,
-                                       .retx = d.again,
-                                       .response = false,
-                                       .psn = d.psn.value(),
-                                       .vp = d.vp},
-                                      now));
-        paths.advance(stream, aack, now);
-    }
-    void ack(const Departure& d) { ack(d, d.psn + 1); }
-    void sack(const Departure& d, bool ece = false) { ack(d, stream.una, ece, MpAck::kSack); }
-    void nack(const Departure& d) { ack(d, stream.una, false, MpAck::kNack); }
-
-    SendStream stream;
-    Paths paths;
-    uint64_t now = 1'000'000;
-};
 
 TEST_F(PathsTest, MP1_WindowGrowsByOneInAWindowAndShrinksByHalfAPacketPerMark) {
     auto left = send();
@@ -398,219 +348,12 @@ TEST_F(PathsTest, MP8_RestartsAfterThreeIdleRoundTrips) {
     EXPECT_EQ(paths.counters().restarts, 1u);
 }
 
-struct Recovering : PathsTest {
-    static PathsConfig with(PathsConfig::Recovery recovery) {
-        PathsConfig config = make_config();
-        config.infer_losses = false;
-        config.recovery = recovery;
-        return config;
-    }
-    explicit Recovering(PathsConfig::Recovery recovery = PathsConfig::Recovery::kSelectiveRepeat)
-        : PathsTest(with(recovery)) {}
-    // Of eight packets the first and the fourth are lost, the last is refused.
-    std::vector<Psn> sent_again() {
-        const auto left = send();
-        now += kRtt;
-        std::vector<Psn> again;
-        for (const int i : {1, 2, 4, 5, 6}) sack(left[i]);
-        nack(left[7]);
-        EXPECT_TRUE(stream.recovering);
-        EXPECT_EQ(stream.recovery, stream.nxt);
-        for (const Departure& d : send()) {
-            if (d.again) again.push_back(d.psn);
-        }
-        return again;
-    }
-    const Psn first{0xFFFFF0};
-};
-struct GoingBack : Recovering {
-    GoingBack() : Recovering(PathsConfig::Recovery::kGoBackN) {}
-};
-
-TEST_F(Recovering, MP9_SelectiveRepeatSkipsWhatWasSacked) {
-    EXPECT_EQ(sent_again(), (std::vector<Psn>{first, first + 3, first + 7}));
-    paths.advance(stream, first + 8, now);
-    EXPECT_FALSE(stream.recovering);
-}
-
-TEST_F(GoingBack, MP9_GoBackNDoesNot) {
-    const auto again = sent_again();
-    const std::set<uint32_t> expected{0, 1, 2, 3, 4, 5};
-    for (const uint32_t i : expected) EXPECT_EQ(std::ranges::count(again, first + i), 1) << i;
-}
-
-// What is refused for being too far ahead is so until the oldest has come, whose repetition may be lost, too.
-TEST_F(Recovering, MP9_ARepetitionThatIsLostIsNoticedByTheNextRefusal) {
-    ASSERT_EQ(sent_again().back(), first + 7);
-    const auto repeat_the_refused = [&] {
-        now += 2 * kRtt;
-        nack({first + 7, stream.records[(first + 7).value() % 128].vp, true});
-        return send(0);
-    };
-    auto again = repeat_the_refused();  // it left together with the repetition of the first
-    ASSERT_EQ(again.size(), 1u);
-    EXPECT_EQ(again[0].psn, first + 7);
-    again = repeat_the_refused();  // it left two round trips later
-    ASSERT_EQ(again.size(), 1u);
-    EXPECT_EQ(again[0].psn, first);
-}
-
-TEST_F(PathsTest, MP10_TheTailIsSentAgainBeforeTheTimeout) {
-    const auto left = send(3);
-    now += kRtt;
-    ack(left[0]);
-    ack(left[1]);
-    EXPECT_TRUE(send(0).empty());
-    now = paths.deadline(stream);
-    EXPECT_LE(now, 1'000'000 + kRtt + paths.config().min_rto_ns);
-    paths.expire(stream, now);
-    const auto again = send(0);
-    ASSERT_EQ(again.size(), 1u);
-    EXPECT_TRUE(again[0].again);
-    EXPECT_EQ(again[0].psn, left[2].psn);
-}
-
-TEST_F(PathsTest, MP10_UnusedWindowRepeatsWhatIsOverdue) {
-    const auto left = send(2);
-    now += 2 * kRtt;
-    const auto later = send(2);
-    now += kRtt;
-    sack(left[1]);  // srtt is three
-    EXPECT_TRUE(send(0).empty());
-    stream.srtt_ns = kRtt;
-    sack(later[0]);
-    const auto again = send(0);
-    ASSERT_EQ(again.size(), 1u);
-    EXPECT_EQ(again[0].psn, left[0].psn);
-}
-
-TEST_F(PathsTest, MP11_TimeoutSendsAllAgainAndBacksOff) {
-    const auto left = send(5);
-    uint64_t last = now, waited = 0;
-    for (int fired = 1; fired <= 4; ++fired) {
-        now = paths.deadline(stream);
-        EXPECT_GE(now - last, 2 * waited);
-        waited = now - last;
-        last = now;
-        paths.expire(stream, now);
-        EXPECT_EQ(stream.backoff, fired);
-        const auto again = send(0);
-        EXPECT_EQ(again.size(), fired == 1 ? 1u : 5u);  // however small the window
-    }
-    ack({.psn = left[0].psn, .vp = 0xC000, .again = true}, left[1].psn);
-    EXPECT_EQ(stream.backoff, 0);
-}
-
-// The ACKs kept from better times say nothing of the paths now: the repetition takes a random one.
-TEST_F(PathsTest, MP11_ATimeoutForgetsAcksThatWereKept) {
-    const auto left = send();
-    now += kRtt;
-    for (const Departure& d : left) ack(d);
-    ASSERT_EQ(send(1).size(), 1u);
-    send(0);
-    ASSERT_NE(stream.clock_count, 0u);
-    now = paths.deadline(stream);
-    paths.expire(stream, now);
-    EXPECT_EQ(stream.clock_count, 0u);
-    EXPECT_EQ(send(0).size(), 1u);
-}
-
 TEST_F(PathsTest, MP12_SynchroniseWaitsForTheToleratedReordering) {
     const auto left = send();
     now += kRtt;
     ack(left[0]);
     const double expected = 32.0 * kRtt / (stream.cwnd_fixed / 65536.0);
     EXPECT_NEAR(static_cast<double>(paths.sync_delay_ns(stream)), expected, 1);
-}
-
-TEST_F(PathsTest, BX1_ALaterPacketOfTheSamePathTellsOfALoss) {
-    const auto first = send();
-    now += kRtt;
-    sack(first[2]);
-    sack(first[5]);
-    const auto second = send();
-    ASSERT_EQ(second.size(), 2u);
-    now += kRtt / 4;
-    sack(first[6]);
-    stream.clocks[stream.clock_head % SendStream::kClocks].vp = first[2].vp;
-    const auto third = send();  // behind second[0], by the same path
-    ASSERT_EQ(third.size(), 1u);
-    ASSERT_EQ(third[0].vp, second[0].vp);
-    now += kRtt * 3 / 4;
-    sack(second[1]);  // by another: nothing is told
-    EXPECT_EQ(stream.lost, 0u);
-    now += kRtt / 4;
-    sack(third[0]);
-    EXPECT_EQ(stream.lost, 1u);
-    EXPECT_EQ(paths.counters().resent_inferred, 1u);
-    const auto again = send();
-    ASSERT_FALSE(again.empty());
-    EXPECT_TRUE(again[0].again);
-    EXPECT_EQ(again[0].psn, second[0].psn);
-}
-
-TEST_F(PathsTest, BX1_APathWithoutAnyAckIsOverdueAfterTwoRoundTrips) {
-    auto ring = send();
-    const Departure dead = ring[0];
-    ring.erase(ring.begin());
-    for (int round = 0; round < 4 && stream.lost == 0 && paths.counters().resent_inferred == 0; ++round) {
-        now += kRtt;
-        std::vector<Departure> again;
-        for (const Departure& d : ring) {
-            sack(d);
-            for (const Departure& next : send()) again.push_back(next);
-        }
-        ring = again;
-    }
-    EXPECT_EQ(paths.counters().resent_inferred, 1u);
-    EXPECT_TRUE(
-        std::ranges::any_of(ring, [&](const Departure& d) { return d.again && d.psn == dead.psn; }));
-    EXPECT_LE(now, 1'000'000 + 4 * kRtt);
-}
-
-// A packet that was refused has arrived, too: without this, a receiver that takes nothing more before the missing
-// packet comes would hear of it after the timeout only.
-TEST_F(PathsTest, BX1_RefusalsTellOfALossAsWell) {
-    const auto left = send();
-    for (int round = 0; round < 4; ++round) {
-        now += kRtt;
-        for (size_t i = 1; i < left.size(); ++i) {
-            const bool again = round != 0;
-            nack({left[i].psn, stream.records[left[i].psn.value() % 128].vp, again});
-        }
-        for (const Departure& d : send(0)) {
-            if (d.psn == left[0].psn) return;
-        }
-    }
-    FAIL() << "the first packet was not repeated";
-}
-
-// The network repeats a packet, and the receiver refuses both.
-TEST_F(PathsTest, MP9_ANackThatComesTooSoonForWhatWasRepeatedIsNotOfIt) {
-    const auto left = send(3);
-    now += kRtt;
-    sack(left[1]);
-    nack(left[0]);
-    const auto again = send(0);
-    ASSERT_EQ(again.size(), 1u);
-    ASSERT_EQ(again[0].psn, left[0].psn);
-    now += kRtt / 4;
-    nack(again[0]);
-    EXPECT_TRUE(send(0).empty());
-    now += kRtt;
-    nack(again[0]);
-    EXPECT_EQ(send(0).size(), 1u);
-}
-
-TEST_F(PathsTest, ANackTakesASackBack) {
-    const auto left = send(3);
-    now += kRtt;
-    sack(left[1]);
-    nack(left[1]);
-    EXPECT_EQ(stream.inflate, 0u);
-    const auto again = send(0);
-    ASSERT_EQ(again.size(), 1u);
-    EXPECT_EQ(again[0].psn, left[1].psn);
 }
 
 TEST_F(PathsTest, AcksOfWhatWasNeverSentAreRefused) {
