@@ -4,9 +4,9 @@
 // Each frame is three lines that the other core wrote last: the ring's index, a descriptor and a buffer. DPDK 22.11's
 // driver meets them one after the other, and has nothing by which to ask for them sooner, or to ask whether there are
 // frames (rte_eth_rx_queue_count). Its call for nothing is not free either: a client's stores to the ring, and the
-// server waits for that line when it sends. So we look at the ring ourselves. Frames still come and go by the driver
-// alone: all that is done here is to read indices and to say which lines are wanted where, so a wrong guess costs time,
-// never a frame.
+// server waits for that line when it sends. So we look at the ring ourselves. Frames come and go by the driver, but for
+// send_past_caches(): else all that is done here is to read indices and to say which lines are wanted where, so a wrong
+// guess costs time, never a frame.
 //
 // Layout: the memif protocol's, version 2.0, and of the driver's own objects what leads to the ring. Those are known of
 // 22.11 only: with another DPDK, or another driver, find() is false, and all is as without this. The ring is unmapped
@@ -76,6 +76,10 @@ class MemifRing {
     // the cores share. The peer gets them sooner from there than from this core's own: half round trip of 8 B WRITEs
     // 590 -> 490 ns (Sapphire Rapids; CPUs without the instruction ignore it).
     void hand_over(uint16_t count);
+    // TX: sends what of `frames` the ring takes, as the driver does, but by stores that go past the caches, and does
+    // not wake a peer that sleeps. Ends at a frame that is not for this way: of several segments or larger than its
+    // buffer, or the buffer is none of region 0, as of zero-copy. Returns how many frames were sent and freed.
+    uint16_t send_past_caches(rte_mbuf* const* frames, uint16_t count);
     // Where the frame lies, or will lie, that is `ahead` of the next; a guess, if the driver is zero-copy.
     const uint8_t* buffer(uint16_t ahead) {
         const uint32_t at = slot(ahead);
@@ -98,6 +102,7 @@ class MemifRing {
     // The driver's.
     struct Region {
         uint8_t* address;
+        uint32_t bytes;
     };
     struct Queue {
         rte_mempool* pool;
@@ -123,7 +128,7 @@ class MemifRing {
     }
 
     bool to_server() const { return driver_->to_client == 0; }
-    const Descriptor* descriptors() const { return reinterpret_cast<const Descriptor*>(ring_ + 1); }
+    Descriptor* descriptors() const { return reinterpret_cast<Descriptor*>(ring_ + 1); }
     uint32_t slots() const { return 1u << driver_->log2_slots; }
     uint16_t next() const {
         if (use_ == Use::kTransmit) return to_server() ? ring_->head : ring_->tail;
@@ -135,6 +140,8 @@ class MemifRing {
     }
     uint32_t slot(uint16_t ahead) const { return static_cast<uint16_t>(next() + ahead) & (slots() - 1); }
     bool begins_line(uint16_t ahead) const { return slot(ahead) % kDescriptorsPerLine == 0; }
+    // TX: the buffer of a slot if it takes `bytes`, whole lines; else null.
+    uint8_t* buffer_for(const Descriptor& descriptor, uint32_t bytes) const;
     // A ring that was not there before: whether it is one.
     bool meet(Ring* ring);
     // Where the buffers are. Those of a ring that is not zero-copy lie side by side, and stay.

@@ -14,7 +14,7 @@ constexpr uint64_t kStalledNs = 20'000'000;
 
 PacketSink::~PacketSink() {
     rte_pktmbuf_free_bulk(spare_.data(), spare_count_);
-    for (TxQueue& tx : queues_) rte_pktmbuf_free_bulk(tx.frames.data(), tx.count);
+    for (Outgoing& tx : queues_) rte_pktmbuf_free_bulk(tx.frames.data(), tx.count);
     std::array<rte_mbuf*, kLoopback> left;
     rte_pktmbuf_free_bulk(left.data(), take_loopback(left.data(), kLoopback));
 }
@@ -22,13 +22,12 @@ PacketSink::~PacketSink() {
 void PacketSink::add_port(const Port& port, uint16_t queue) {
     if (queues_.size() <= port.id()) queues_.resize(port.id() + 1u);
     queues_[port.id()].port = &port;
-    queues_[port.id()].queue = queue;
-    queues_[port.id()].ring = {port.id(), queue, MemifRing::Use::kTransmit};
+    queues_[port.id()].queue = {port.id(), queue};
 }
 
 bool PacketSink::make_room() {
     if (full_ != 0)
-        for (TxQueue& tx : queues_)
+        for (Outgoing& tx : queues_)
             if (tx.full()) push(tx);
     if (spare_count_ == 0) {
         if (rte_pktmbuf_alloc_bulk(pool_, spare_.data(), kSpare) == 0)
@@ -39,17 +38,17 @@ bool PacketSink::make_room() {
     return full_ == 0 && spare_count_ != 0 && loopback_count_ < kLoopback;
 }
 
-uint32_t PacketSink::push(TxQueue& tx) {
+uint32_t PacketSink::push(Outgoing& tx) {
     const bool was_full = tx.full();
     wire::seal({tx.unsealed.data(), tx.unsealed_count});
     tx.unsealed_count = 0;
     uint16_t sent = 0;
     if (tx.port->ready()) [[likely]]
-        sent = rte_eth_tx_burst(tx.port->id(), tx.queue, tx.frames.data(), tx.count);
+        sent = tx.queue.burst(tx.frames.data(), tx.count, tx.bytes);
     tx.room = 0;  // to be asked anew
     const uint32_t taken = sent;
     // Not of many: the peer reads some while others are on their way, and this would only take time.
-    if (tx.awaited && sent != 0 && sent <= kAnswers && tx.ring.find()) tx.ring.hand_over(sent);
+    if (tx.awaited && sent != 0 && sent <= kAnswers && tx.queue.ring().find()) tx.queue.ring().hand_over(sent);
     if (sent != 0) {
         tx.moved_ns = now_ns_;
     } else if (const bool down = !tx.port->ready();
@@ -69,7 +68,7 @@ uint32_t PacketSink::push(TxQueue& tx) {
 
 uint32_t PacketSink::flush() {
     uint32_t sent = 0;
-    for (TxQueue& tx : queues_) {
+    for (Outgoing& tx : queues_) {
         if (tx.count != 0)
             sent += push(tx);
         else

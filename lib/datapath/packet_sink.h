@@ -14,16 +14,16 @@
 #include <vector>
 
 #include "datapath/counters.h"
-#include "datapath/memif_ring.h"
 #include "datapath/port.h"
 #include "datapath/runtime.h"
+#include "datapath/tx_queue.h"
 #include "transport/queue_pair.h"
 #include "wire/frame.h"
 
 namespace rove::datapath {
 
 class PacketSink {
-    struct TxQueue;
+    struct Outgoing;
 
   public:
     // Frames handed to a port at once: so many, or so many bytes. 8 frames of 4 KiB stay in L1 or nearly so between being
@@ -64,7 +64,7 @@ class PacketSink {
       private:
         PacketSink& sink_;
         const transport::Path& path_;
-        TxQueue& tx_;
+        Outgoing& tx_;
         const wire::FrameSeries frames_;
     };
     Series series(const transport::Path& path, const wire::Headers& headers, uint32_t bytes) {
@@ -78,11 +78,11 @@ class PacketSink {
     // Frames came to `port`; `surprised`: after a time without. Then they are few, and the answers are waited for: of a
     // memif, the lines that those go to are asked for, and handed over when they are sent.
     void expect(uint16_t port, bool surprised) {
-        TxQueue& tx = queues_[port];
+        Outgoing& tx = queues_[port];
         tx.awaited = surprised;
-        if (!surprised || !tx.ring.find()) return;
-        tx.ring.fetch_room();
-        for (uint16_t ahead = 0; ahead < kAnswers; ++ahead) tx.ring.fetch_to_write(ahead, kAnswerBytes);
+        if (!surprised || !tx.queue.ring().find()) return;
+        tx.queue.ring().fetch_room();
+        for (uint16_t ahead = 0; ahead < kAnswers; ++ahead) tx.queue.fetch(ahead, kAnswerBytes);
     }
 
     // Neighbour discovery: an empty mbuf, or null, and a finished one for a port. A full queue drops it: they are
@@ -106,10 +106,9 @@ class PacketSink {
     rte_mempool* pool() const { return pool_; }
 
   private:
-    struct TxQueue {
+    struct Outgoing {  // the frames that wait for a port's TX queue
         const Port* port = nullptr;
-        uint16_t queue = 0;
-        MemifRing ring;
+        TxQueue queue;
         bool awaited = false;  // by the peer: what is sent next
         uint16_t room = 0;     // of the ring, when the first of the frames came
         uint16_t count = 0;
@@ -120,7 +119,7 @@ class PacketSink {
         std::array<wire::Unsealed, kBurst> unsealed;  // those of the frames that have no ICRC yet
         bool full() const { return count == kBurst || bytes >= kBurstBytes; }
     };
-    void finish(const transport::Path& path, TxQueue& tx, rte_mbuf* mbuf, wire::Built built) {
+    void finish(const transport::Path& path, Outgoing& tx, rte_mbuf* mbuf, wire::Built built) {
         mbuf->data_len = built.bytes;
         mbuf->pkt_len = built.bytes;
         if (path.loopback) [[unlikely]] {
@@ -131,10 +130,10 @@ class PacketSink {
         }
         queue(tx, mbuf, built);
     }
-    void queue(TxQueue& tx, rte_mbuf* mbuf, wire::Built built) {
+    void queue(Outgoing& tx, rte_mbuf* mbuf, wire::Built built) {
         // Written when the burst is full: until then the peer's lines have time to come.
-        if (tx.count == 0) tx.room = tx.port->ready() && tx.ring.find() ? tx.ring.room() : uint16_t{0};
-        if (tx.count < tx.room) tx.ring.fetch_to_write(tx.count, built.bytes);
+        if (tx.count == 0) tx.room = tx.port->ready() && tx.queue.ring().find() ? tx.queue.ring().room() : uint16_t{0};
+        if (tx.count < tx.room) tx.queue.fetch(tx.count, built.bytes);
         tx.frames[tx.count++] = mbuf;
         if (built.l3_offset != 0) {
             tx.unsealed[tx.unsealed_count++] = {rte_pktmbuf_mtod_offset(mbuf, uint8_t*, built.l3_offset),
@@ -147,7 +146,7 @@ class PacketSink {
         }
     }
     bool make_room();
-    uint32_t push(TxQueue& tx);
+    uint32_t push(Outgoing& tx);
 
     rte_mempool* pool_;
     Listener& listener_;
@@ -157,7 +156,7 @@ class PacketSink {
     uint16_t spare_count_ = 0;
     uint16_t loopback_head_ = 0, loopback_count_ = 0;
     std::array<rte_mbuf*, kSpare> spare_;
-    std::vector<TxQueue> queues_;  // by DPDK port id
+    std::vector<Outgoing> queues_;  // by DPDK port id
     std::vector<transport::CompletionQueue*> notified_;
     std::array<rte_mbuf*, kLoopback> loopback_;
 };

@@ -14,16 +14,18 @@
 #include <vector>
 
 #include "datapath/rx_queue.h"
+#include "datapath/tx_queue.h"
 
 namespace rove::datapath {
 namespace {
 
 constexpr uint16_t kServer = 0, kClient = 1, kNull = 2;
 constexpr uint16_t kFrameBytes = 82;
-constexpr uint32_t kSlots = 64;  // rsize=6
+constexpr uint32_t kSlots = 64;          // rsize=6
+constexpr uint32_t kBufferBytes = 2048;  // bsize=2048
 
 rte_mempool* pool() {
-    static rte_mempool* const pool = rte_pktmbuf_pool_create("memif_ring_test", 4095, 0, 0, 2048, SOCKET_ID_ANY);
+    static rte_mempool* const pool = rte_pktmbuf_pool_create("memif_ring_test", 4095, 0, 0, 4096, SOCKET_ID_ANY);
     return pool;
 }
 
@@ -95,6 +97,30 @@ class MemifRingTest : public testing::Test {
     }
     static void expect_frame(const uint8_t* bytes, uint32_t number) {
         ASSERT_EQ(std::vector<uint8_t>(bytes, bytes + kFrameBytes), frame(number));
+    }
+    // A frame of any length, that of its number.
+    static uint16_t frame_bytes(uint32_t number) {
+        return static_cast<uint16_t>(60 + number * 7919 % (kBufferBytes - 59));
+    }
+    static rte_mbuf* make_frame(uint32_t number) {
+        rte_mbuf* const mbuf = rte_pktmbuf_alloc(pool());
+        uint8_t* const bytes = reinterpret_cast<uint8_t*>(rte_pktmbuf_append(mbuf, frame_bytes(number)));
+        for (uint32_t i = 0; i < mbuf->data_len; ++i) bytes[i] = static_cast<uint8_t>(number * 31 + i * 7 + i / 256);
+        return mbuf;
+    }
+    // A burst, of which the first is `number`. Returns how many.
+    static uint16_t take(RxQueue& queue, uint32_t number) {
+        std::array<rte_mbuf*, RxQueue::kBurst> mbufs;
+        const uint16_t got = queue.look() ? queue.burst(mbufs.data()) : uint16_t{0};
+        for (uint16_t i = 0; i < got; ++i) {
+            rte_mbuf* const wanted = make_frame(number + i);
+            EXPECT_EQ(mbufs[i]->pkt_len, wanted->pkt_len);
+            EXPECT_EQ(std::memcmp(rte_pktmbuf_mtod(mbufs[i], void*), rte_pktmbuf_mtod(wanted, void*), wanted->data_len),
+                      0);
+            rte_pktmbuf_free(wanted);
+        }
+        rte_pktmbuf_free_bulk(mbufs.data(), got);
+        return got;
     }
 
     // Sends and takes as many frames as let every index go round: each is seen as soon as it is there, where it is said
@@ -202,6 +228,136 @@ TEST_F(MemifRingTest, KnowsNothingOfOtherDrivers) {
     queue.idle();
     rte_pktmbuf_free_bulk(mbufs.data(), RxQueue::kBurst);
     rte_eth_dev_stop(kNull);
+}
+
+// Of any length, by the driver and beside it in turns: the peer's driver gets each, and ours counts each.
+TEST_F(MemifRingTest, SendsAsTheDriverDoes) {
+    connect();
+    for (const auto& [from, to] : {std::pair{kClient, kServer}, std::pair{kServer, kClient}}) {
+        MemifRing ring(from, 0, MemifRing::Use::kTransmit);
+        TxQueue tx(from, 0);
+        RxQueue rx(to, 0);
+        std::array<rte_mbuf*, RxQueue::kBurst> none;
+        rx.burst(none.data());  // gives buffers, as a client
+        rte_eth_stats before, after;
+        ASSERT_EQ(rte_eth_stats_get(from, &before), 0);
+        std::mt19937 random(from);
+        uint32_t sent = 0, taken = 0;
+        uint64_t bytes = 0;
+        while (taken < 70'000) {
+            ASSERT_TRUE(ring.find());
+            const auto count = static_cast<uint16_t>(1 + random() % kSlots);
+            const auto room = static_cast<uint16_t>(kSlots - (sent - taken));
+            std::array<rte_mbuf*, kSlots> frames;
+            uint32_t together = 0;
+            for (uint16_t i = 0; i < count; ++i) together += (frames[i] = make_frame(sent + i))->data_len;
+            uint16_t accepted = 0;
+            switch (random() % 3) {
+                case 0:
+                    accepted = rte_eth_tx_burst(from, 0, frames.data(), count);
+                    break;
+                case 1:
+                    accepted = ring.send_past_caches(frames.data(), count);
+                    break;
+                default:
+                    accepted = tx.burst(frames.data(), count, together);
+            }
+            ASSERT_EQ(accepted, std::min(count, room));
+            rte_pktmbuf_free_bulk(frames.data() + accepted, count - accepted);
+            for (uint16_t i = 0; i < accepted; ++i) bytes += frame_bytes(sent++);
+            for (uint16_t bursts = random() % 4; bursts != 0; --bursts) taken += take(rx, taken);
+        }
+        while (const uint16_t got = take(rx, taken)) taken += got;
+        EXPECT_EQ(taken, sent);
+        ASSERT_EQ(rte_eth_stats_get(from, &after), 0);
+        EXPECT_EQ(after.opackets - before.opackets, sent);
+        EXPECT_EQ(after.obytes - before.obytes, bytes);
+        EXPECT_EQ(rte_mempool_in_use_count(pool()), 0u);
+    }
+    disconnect();
+}
+
+TEST_F(MemifRingTest, LeavesToTheDriverWhatIsNotForItsWay) {
+    connect();
+    MemifRing ring(kClient, 0, MemifRing::Use::kTransmit);
+    ASSERT_TRUE(ring.find());
+    std::array<rte_mbuf*, 4> frames;
+    const auto expect_taken = [&] {
+        std::array<rte_mbuf*, RxQueue::kBurst> mbufs;
+        ASSERT_EQ(rte_eth_rx_burst(kServer, 0, mbufs.data(), RxQueue::kBurst), frames.size());
+        for (size_t i = 0; i < frames.size(); ++i) {
+            EXPECT_EQ(mbufs[i]->pkt_len, i == 1 ? kBufferBytes + 100 : frame_bytes(static_cast<uint32_t>(i)));
+            rte_pktmbuf_free(mbufs[i]);
+        }
+    };
+    const auto make = [&] {
+        for (size_t i = 0; i < frames.size(); ++i) frames[i] = make_frame(static_cast<uint32_t>(i));
+    };
+    make();
+    frames[1]->data_len = frames[1]->pkt_len = kBufferBytes + 100;  // takes two slots
+    ASSERT_EQ(ring.send_past_caches(frames.data(), frames.size()), 1);
+    ASSERT_EQ(rte_eth_tx_burst(kClient, 0, frames.data() + 1, 3), 3);
+    expect_taken();
+    make();
+    frames[1]->data_len = frames[1]->pkt_len = kBufferBytes;
+    rte_mbuf* const second = rte_pktmbuf_alloc(pool());
+    ASSERT_NE(rte_pktmbuf_append(second, 100), nullptr);
+    ASSERT_EQ(rte_pktmbuf_chain(frames[1], second), 0);
+    ASSERT_EQ(ring.send_past_caches(frames.data(), frames.size()), 1);
+    ASSERT_EQ(rte_eth_tx_burst(kClient, 0, frames.data() + 1, 3), 3);
+    expect_taken();
+    // A capture wants to see every frame.
+    const auto* const capture = rte_eth_add_tx_callback(
+        kClient, 0, [](uint16_t, uint16_t, rte_mbuf**, uint16_t count, void*) { return count; }, nullptr);
+    ASSERT_NE(capture, nullptr);
+    make();
+    EXPECT_EQ(ring.send_past_caches(frames.data(), frames.size()), 0);
+    ASSERT_EQ(rte_eth_remove_tx_callback(kClient, 0, capture), 0);
+    rte_pktmbuf_free_bulk(frames.data(), frames.size());
+    disconnect();
+}
+
+// A server's peer writes to the descriptors what he likes.
+TEST_F(MemifRingTest, WritesNowhereButInBuffers) {
+    connect();
+    RxQueue rx(kClient, 0);
+    std::array<rte_mbuf*, RxQueue::kBurst> none;
+    ASSERT_EQ(rx.burst(none.data()), 0);  // gives buffers
+    MemifRing ring(kServer, 0, MemifRing::Use::kTransmit);
+    ASSERT_TRUE(ring.find());
+    struct Descriptor {
+        uint16_t flags, region;
+        uint32_t length, offset, metadata;
+    };
+    // The region: a ring each way, of a header of 128 bytes and the descriptors; then the buffers of the client's.
+    constexpr uint32_t kRingBytes = 128 + kSlots * sizeof(Descriptor);
+    constexpr uint32_t kRegionBytes = 2 * (kRingBytes + kSlots * kBufferBytes);
+    uint8_t* const region = const_cast<uint8_t*>(ring.buffer(0)) - 2 * kRingBytes - kSlots * kBufferBytes;
+    Descriptor& descriptor = *reinterpret_cast<Descriptor*>(region + kRingBytes + 128);
+    const Descriptor good = descriptor;
+    ASSERT_EQ(region + good.offset, ring.buffer(0));
+    ASSERT_EQ(good.length, kBufferBytes);
+    std::array<rte_mbuf*, 1> frames = {make_frame(0)};
+    frames[0]->data_len = frames[0]->pkt_len = 1000;  // 16 lines, the last not full
+    const std::vector<uint8_t> before(region, region + kRegionBytes);
+    const auto with = [&](uint16_t in, uint32_t length, uint32_t offset) {
+        descriptor.region = in;
+        descriptor.length = length;
+        descriptor.offset = offset;
+        const uint16_t sent = ring.send_past_caches(frames.data(), 1);
+        descriptor = good;
+        return sent;
+    };
+    EXPECT_EQ(with(1, good.length, good.offset), 0);
+    EXPECT_EQ(with(0, 1023, good.offset), 0);
+    EXPECT_EQ(with(0, 0, good.offset), 0);
+    EXPECT_EQ(with(0, good.length, good.offset + 8), 0);
+    for (const uint32_t offset :
+         {kRegionBytes - 1023, kRegionBytes - 960, kRegionBytes, uint32_t{0} - 1024, UINT32_MAX})
+        EXPECT_EQ(with(0, good.length, offset), 0);
+    EXPECT_EQ(std::vector<uint8_t>(region, region + kRegionBytes), before);
+    EXPECT_EQ(with(0, 1024, kRegionBytes - 1024), 1);
+    disconnect();
 }
 
 }  // namespace
