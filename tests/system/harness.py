@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import pathlib
+import select
 import signal
 import socket
 import subprocess
@@ -217,10 +218,12 @@ class Process:
 
     def wait(self, timeout):
         """Exit status; a process that takes longer fails the test."""
-        try:
-            status = self.child.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise Failure(f"{self.name} is not done after {timeout:.0f} s\n{self.story()}") from None
+        if self.child.poll() is None:
+            # Popen.wait(timeout) looks every 50 ms.
+            with open(os.pidfd_open(self.pid), "rb", buffering=0) as ended:
+                if not select.select([ended], [], [], timeout)[0]:
+                    raise Failure(f"{self.name} is not done after {timeout:.0f} s\n{self.story()}")
+        status = self.child.wait()
         _running.remove(self)
         return status
 
@@ -280,10 +283,10 @@ def memif_link(**changes):
     return Link(memif_pair(**changes))
 
 
-def run_pair(link, server, client, port_option="-p", timeout=50, settle=None):
-    """Starts `server`, waits until it listens, runs `client HOST`; both must succeed. Returns both processes."""
+def run_pair(link, server, client, port_option="-p", timeout=50, at_once=False):
+    """Starts `server`, waits until it listens, if the client does not, runs `client HOST`; both must succeed. Returns both processes."""
     port = free_port(link.netns[0])
-    listening = start_server(link, server, port, port_option)
+    listening = start_server(link, server, port, port_option, not at_once)
     connecting = start_client(link, client, port, port_option)
     try:
         connecting.succeed(timeout)
@@ -293,9 +296,10 @@ def run_pair(link, server, client, port_option="-p", timeout=50, settle=None):
     return listening, connecting
 
 
-def start_server(link, arguments, port, port_option="-p"):
+def start_server(link, arguments, port, port_option="-p", wait=True):
     server = Process([*arguments, port_option, port], link.configs[0], SERVER_CORE, link.netns[0], link.env, link.build)
-    server.wait_listening(port)
+    if wait:
+        server.wait_listening(port)
     return server
 
 
