@@ -213,7 +213,7 @@ def main():
             run_unit("asan", results)
         # Each takes one core.
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            jobs = [pool.submit(run_fuzz, results, 5 if options.quick else 30)]
+            jobs = [pool.submit(run_fuzz, results, 5 if options.quick else 20)]
             jobs += [] if options.quick else [pool.submit(run_unit, "tsan", results, "threads")]
         for job in jobs:
             job.result()
