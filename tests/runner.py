@@ -219,7 +219,8 @@ def main():
             job.result()
     if both or options.system:
         if not options.quick:
-            build(pathlib.Path(f"{BUILD}-asan"), SANITIZERS["asan"], ["apps/rove-run", "lib/verbs/librove-verbs.so", "tests/system/verbs_victim"])
+            build(pathlib.Path(f"{BUILD}-asan"), SANITIZERS["asan"], ["apps/rove-run", "lib/verbs/librove-verbs.so", "tests/system/verbs_victim",
+                                                                              "tests/conformance/conformance"])
         run_system(results, options)
     print(f"in {time.monotonic() - started:.0f} s")
     print(f"{results.passed} passed, {results.failed} failed, {results.skipped} skipped")

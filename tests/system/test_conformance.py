@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tests/conformance, each case a test: over a memif pair, with RC QPs in rc and in mp mode; and each theme under ASan and UBSan.
+
+The cases of a theme run at once, when the first of them is asked for.
+"""
+import re
+import subprocess
+
+from harness import BUILD, SANITIZED_BUILD, Process, Skip, check, memif_pair, test, write_toml
+import harness
+
+CASES = {build: build / "tests" / "conformance" / "conformance" for build in (BUILD, SANITIZED_BUILD)}
+THEME_LIMIT = 110   # seconds
+VERDICT = re.compile(r"(PASS|FAIL|SKIP) (\S+)  \S+ s(?:  (.*))?")
+# An instrumented program finds a preloaded library in front of its run-time, which is how it must be here. The library hands
+# faults of a program's own memory on to the handler that was there before, which is ASan's.
+SANITIZERS = {"ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0:exitcode=99:allow_user_segv_handler=1",
+              "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99"}
+_verdicts = {}
+
+
+def names():
+    listed = subprocess.run([str(CASES[BUILD]), "--list"], capture_output=True, text=True, timeout=20)
+    return listed.stdout.split()
+
+
+def verdicts(theme, build=BUILD):
+    """The outcome and the reason of each case of `theme`, by name."""
+    key = (theme, harness.mode, build)
+    if key not in _verdicts:
+        first, second = memif_pair()
+        command = [CASES[build], "--filter", f"^{theme}/", "--peer-env", f"ROVE_CONFIG={write_toml(second)}",
+                   "--limit", 20 if build == BUILD else 60]
+        process = Process(command, first, build=build, env=SANITIZERS if build != BUILD else None)
+        process.wait(THEME_LIMIT)
+        _verdicts[key] = {name: (outcome, detail or "") for outcome, name, detail in VERDICT.findall(process.out())}, process
+    return _verdicts[key]
+
+
+def case(name):
+    found, process = verdicts(name.split("/")[0])
+    check(name in found, f"no verdict\n{process.story()}")
+    outcome, detail = found[name]
+    if outcome == "SKIP":
+        raise Skip(detail)
+    check(outcome == "PASS", detail)
+
+
+def sanitized(theme):
+    if not CASES[SANITIZED_BUILD].exists():
+        raise Skip("no sanitizer build: run tests/run without --system or --quick first")
+    found, process = verdicts(theme, SANITIZED_BUILD)
+    failed = [f"{name}: {detail}" for name, (outcome, detail) in found.items() if outcome == "FAIL"]
+    check(found and not failed, "\n".join(failed) + "\n" + process.story())
+    check("runtime error" not in process.err() and "Sanitizer" not in process.err(), process.story())
+
+
+for name in names():
+    test(f"conformance/{name}", case, name, timeout=THEME_LIMIT + 10)
+for theme in sorted({name.split("/")[0] for name in names()}):
+    test(f"conformance/asan/{theme}", sanitized, theme, timeout=THEME_LIMIT + 10)
