@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices: contexts and what a device can do.
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -13,12 +15,43 @@ namespace rove::verbs {
 
 namespace {
 
+// What libibverbs keeps behind verbs_context::priv: a few flags, then the provider's operations. All calls that look
+// there are exported by us instead (preload/symbols.def). If a release newer than that table has one more, it finds an
+// operation that refuses, wherever it looks. (Null is what a call that returns a pointer then gives, and 0 one that
+// returns an errno value: that one would look successful, hence the line.)
+void* refuse_unknown_operation() {
+    static std::atomic_flag told = ATOMIC_FLAG_INIT;
+    if (!told.test_and_set())
+        std::fprintf(stderr, "rove: a call of libibverbs that rove does not know did nothing, whatever it returned\n");
+    return fail<void>(EOPNOTSUPP);
+}
+
+constexpr size_t kPrivateWords = 512;  // rdma-core 44 uses 80, its HEAD of August 2026 97
+
+verbs_ex_private* unknown_operations() {
+    static const auto words = [] {
+        std::array<void* (*)(), kPrivateWords> filled;
+        filled.fill(refuse_unknown_operation);
+        return filled;
+    }();
+    return reinterpret_cast<verbs_ex_private*>(const_cast<void* (**)()>(words.data()));
+}
+
+// The form in which a context holds an operation that returns an errno value.
+template <auto Function>
+struct Operation;
+template <class... Arguments, int (*Function)(Arguments...)>
+struct Operation<Function> {
+    static int call(Arguments... arguments) { return with_errno(Function(arguments...)); }
+};
+
 void set_operations(Context& context) {
     // Where a member stays null, the inline function of <infiniband/verbs.h> answers EOPNOTSUPP.
     context.sz = sizeof(verbs_context);
-    context.query_port = query_port;
-    context.query_device_ex = query_device_ex;
-    context.query_rt_values = query_rt_values;
+    context.priv = unknown_operations();
+    context.query_port = Operation<query_port>::call;
+    context.query_device_ex = Operation<query_device_ex>::call;
+    context.query_rt_values = Operation<query_rt_values>::call;
     context.create_cq_ex = create_cq_ex;
     context.create_qp_ex = create_qp_ex;
     context.create_srq_ex = create_srq_ex;
@@ -29,7 +62,7 @@ void set_operations(Context& context) {
     ops.post_recv = post_recv;
     ops.post_srq_recv = post_srq_recv;
     ops.alloc_mw = alloc_mw;
-    ops.dealloc_mw = dealloc_mw;
+    ops.dealloc_mw = Operation<dealloc_mw>::call;
 }
 
 }  // namespace
@@ -60,6 +93,10 @@ int close_device(ibv_context* handle) {
     // A program that closes before it destroys what it made leaves objects that point here.
     if (context.children.load() == 0) delete &context;
     return 0;
+}
+
+__be64 device_guid(ibv_device* device) {
+    return from(device).guid;
 }
 
 int query_device(ibv_context* handle, ibv_device_attr* attr) {

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -152,6 +153,11 @@ template <class T>
 T* fail(int error) {
     errno = error;
     return nullptr;
+}
+// For the calls that return an errno value: also sets errno, as a call does that the kernel refuses.
+inline int with_errno(int error) {
+    if (error != 0) errno = error;
+    return error;
 }
 
 }  // namespace rove::verbs

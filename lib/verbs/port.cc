@@ -15,6 +15,8 @@ namespace {
 
 constexpr uint8_t kPhysicalLinkUp = 5, kPhysicalDisabled = 3;  // IBTA 14.2.5.6, PortPhysicalState
 constexpr uint8_t kWidth4x = 2, kSpeedEdr = 32;  // together 100 Gb/s; a virtual port has no rate of its own
+constexpr uint64_t kSpeed = 1000;                // the same in 100 Mb/s
+constexpr int kSysfsRoceV2 = 1;                  // enum ibv_gid_type_sysfs
 constexpr uint32_t kCapCm = 1u << 16, kCapIpBasedGids = 1u << 26;  // IBTA 14.2.5.6, CapabilityMask
 
 ibv_mtu mtu_code(uint32_t bytes) {
@@ -79,6 +81,19 @@ ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t cou
         query_gid_ex(context, 1, static_cast<uint32_t>(i), entry, size);
     }
     return static_cast<ssize_t>(found);
+}
+
+int query_port_speed(ibv_context*, uint32_t port, uint64_t* speed) {
+    if (port != 1) return EINVAL;
+    *speed = kSpeed;
+    return 0;
+}
+
+int query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type) {
+    ibv_gid gid;
+    if (query_gid(context, port, static_cast<int>(index), &gid) != 0) return -1;
+    *type = kSysfsRoceV2;
+    return 0;
 }
 
 int query_pkey(ibv_context*, uint8_t port, int index, __be16* pkey) {

@@ -138,6 +138,15 @@ int query_qp(ibv_qp* handle, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr
     return 0;
 }
 
+int query_qp_data_in_order(const ibv_qp*, ibv_wr_opcode, uint32_t) {
+    // No promise: a retransmission writes bytes again that were written before.
+    return 0;
+}
+
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) {
+    return from(qp).has_wr_api ? &from(qp) : nullptr;
+}
+
 int destroy_qp(ibv_qp* handle) {
     Qp& qp = from(handle);
     if (qp.multicast_groups.load() != 0) return EBUSY;

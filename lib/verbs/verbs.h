@@ -24,6 +24,7 @@ inline constexpr uint32_t kQkeyOfQp = 1u << 31;  // IBTA 10.2.5: a Q_Key with th
 // device.cc
 ibv_context* open_device(ibv_device* device);
 int close_device(ibv_context* context);
+__be64 device_guid(ibv_device* device);
 int query_device(ibv_context* context, ibv_device_attr* attr);
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
                     size_t size);
@@ -36,6 +37,9 @@ int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_en
 ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t count, size_t size);  // or -errno
 int query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey);                       // -1 and errno
 int get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey);  // -1 if there is none
+int query_port_speed(ibv_context* context, uint32_t port, uint64_t* speed);  // in 100 Mb/s
+// `*type` is of rdma-core's enum ibv_gid_type_sysfs.
+int query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type);  // -1 and errno
 
 // memory.cc
 ibv_pd* alloc_pd(ibv_context* context);
@@ -86,6 +90,8 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr);
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr);
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask);
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr);
+int query_qp_data_in_order(const ibv_qp* qp, ibv_wr_opcode opcode, uint32_t flags);  // not an errno value
+ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
 int destroy_qp(ibv_qp* qp);
 int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid);
 int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exported device calls: rove's devices behind those that the real library finds.
+// The exported calls that make and take lists of devices: rove's behind those that the real library finds.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -44,7 +44,7 @@ ibv_device** merge(ibv_device** found, int found_count, int* count) {
     const size_t total = static_cast<size_t>(found_count) + ours.size();
     auto* merged = static_cast<MergedList*>(std::calloc(1, sizeof(MergedList) + (total + 1) * sizeof(ibv_device*)));
     if (merged == nullptr) {
-        if (found != nullptr) ROVE_REAL(ibv_free_device_list, found);
+        if (found != nullptr) ROVE_REAL(ibv_free_device_list)(found);
         return fail<ibv_device*>(ENOMEM);
     }
     merged->real = found;
@@ -65,12 +65,13 @@ using namespace rove::verbs;
 extern "C" {
 
 ibv_device** ibv_get_device_list(int* num_devices) {
+    const int errno_before = errno;
     int count = 0;
-    ibv_device** found = ROVE_REAL(ibv_get_device_list, &count);
+    ibv_device** found = ROVE_REAL(ibv_get_device_list)(&count);
     const int reason = errno;
     ibv_device** list =
         is_dpdk_driver(__builtin_return_address(0)) ? found : merge(found, found != nullptr ? count : 0, &count);
-    if (list == nullptr) errno = reason;  // why the real library found none
+    errno = list != nullptr ? errno_before : reason;  // why the real library found none
     if (num_devices != nullptr) *num_devices = list != nullptr ? count : 0;
     return list;
 }
@@ -78,32 +79,17 @@ ibv_device** ibv_get_device_list(int* num_devices) {
 void ibv_free_device_list(ibv_device** list) {
     {
         std::lock_guard guard(lists_mutex);
-        if (lists().erase(list) == 0) return ROVE_REAL(ibv_free_device_list, list);
+        if (lists().erase(list) == 0) return ROVE_REAL(ibv_free_device_list)(list);
     }
     auto* merged = reinterpret_cast<MergedList*>(reinterpret_cast<uint8_t*>(list) - offsetof(MergedList, devices));
-    if (merged->real != nullptr) ROVE_REAL(ibv_free_device_list, merged->real);
+    if (merged->real != nullptr) ROVE_REAL(ibv_free_device_list)(merged->real);
     std::free(merged);
 }
 
-const char* ibv_get_device_name(ibv_device* device) {
-    return Process::instance().owns(device) ? device->name : ROVE_REAL(ibv_get_device_name, device);
-}
-
-__be64 ibv_get_device_guid(ibv_device* device) {
-    return Process::instance().owns(device) ? from(device).guid : ROVE_REAL(ibv_get_device_guid, device);
-}
-
-int ibv_get_device_index(ibv_device* device) {
-    // -1: the kernel, which would number it, does not know the device.
-    return Process::instance().owns(device) ? -1 : ROVE_REAL(ibv_get_device_index, device);
-}
-
-ibv_context* ibv_open_device(ibv_device* device) {
-    return Process::instance().owns(device) ? open_device(device) : ROVE_REAL(ibv_open_device, device);
-}
-
-int ibv_close_device(ibv_context* context) {
-    return is_ours(context) ? close_device(context) : ROVE_REAL(ibv_close_device, context);
+ibv_context* ibv_import_device(int cmd_fd) {
+    // The real library would look for the device among those of its list, and ours are not of its making.
+    if (cmd_fd < 0) return fail<ibv_context>(EOPNOTSUPP);  // the cmd_fd of our contexts
+    return ROVE_REAL(ibv_import_device)(cmd_fd);
 }
 
 }  // extern "C"

@@ -4,6 +4,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "verbs/process.h"
 #include "verbs/verbs.h"
 
 namespace rove::verbs {
@@ -13,19 +14,23 @@ inline bool is_ours(const ibv_context* context) {
     return context->ops.poll_cq == &poll_cq;
 }
 
+inline bool is_ours(const ibv_device* device) {
+    return Process::instance().owns(device);
+}
+
 template <class Object>
 bool is_ours(const Object* object) {
     return is_ours(object->context);
 }
 
 // Events of ports name no object, and acknowledging them does nothing in either library.
-inline bool is_ours(const ibv_async_event& event) {
-    switch (event.event_type) {
+inline bool is_ours(const ibv_async_event* event) {
+    switch (event->event_type) {
         case IBV_EVENT_CQ_ERR:
-            return is_ours(event.element.cq);
+            return is_ours(event->element.cq);
         case IBV_EVENT_SRQ_ERR:
         case IBV_EVENT_SRQ_LIMIT_REACHED:
-            return is_ours(event.element.srq);
+            return is_ours(event->element.srq);
         case IBV_EVENT_WQ_FATAL:
             return false;
         case IBV_EVENT_QP_FATAL:
@@ -36,7 +41,7 @@ inline bool is_ours(const ibv_async_event& event) {
         case IBV_EVENT_PATH_MIG:
         case IBV_EVENT_PATH_MIG_ERR:
         case IBV_EVENT_QP_LAST_WQE_REACHED:
-            return is_ours(event.element.qp);
+            return is_ours(event->element.qp);
         default:
             return false;
     }

@@ -7,7 +7,7 @@
 namespace rove::verbs {
 
 // The next definition of `name` after ours; of several versions, the default one. librove-verbs.so itself needs
-// libibverbs, so there always is one.
+// libibverbs, so there is one, unless the installed release is older than the call.
 template <class Function>
 Function real_function(const char* name) {
     return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
@@ -15,9 +15,10 @@ Function real_function(const char* name) {
 
 }  // namespace rove::verbs
 
-// Calls the real function; looked up once.
-#define ROVE_REAL(name, ...)                                                         \
-    ([&] {                                                                           \
-        static const auto real = rove::verbs::real_function<decltype(&name)>(#name); \
-        return real(__VA_ARGS__);                                                    \
+// The real function that is exported as `name` and has the type of `declaration`; looked up once.
+#define ROVE_REAL_AS(name, declaration)                                                    \
+    ([] {                                                                                  \
+        static const auto real = rove::verbs::real_function<decltype(&declaration)>(name); \
+        return real;                                                                       \
     }())
+#define ROVE_REAL(name) ROVE_REAL_AS(#name, name)

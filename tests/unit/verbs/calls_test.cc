@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that rdma-core 44 does not have, calls that rove refuses, and what calls leave in errno.
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "fixture.h"
+
+struct ibv_buf;
+struct ibv_comp_cntr;
+struct ibv_dmah;
+
+namespace rove::verbs {
+namespace {
+
+// As in rdma-core 65, whatever the installed headers say.
+struct MrInitAttr {
+    size_t length;
+    int access;
+    uint64_t comp_mask, iova;
+    void* addr;
+    int fd;
+    uint64_t fd_offset;
+    ibv_dmah* dmah;
+};
+extern "C" {
+ibv_dmah* alloc_dmah(ibv_context*, void*) asm("ibv_alloc_dmah");
+ibv_mr* reg_mr_ex(ibv_pd*, MrInitAttr*) asm("ibv_reg_mr_ex");
+int query_port_speed(ibv_context*, uint32_t, uint64_t*) asm("ibv_query_port_speed");
+void* alloc_buf(ibv_pd*, size_t, ibv_buf**) asm("ibv_alloc_buf");
+ibv_mr* reg_buf_mr(ibv_pd*, ibv_buf*, void*, size_t, int) asm("ibv_reg_buf_mr");
+int query_comp_cntr_caps(ibv_context*, void*, size_t) asm("_ibv_query_comp_cntr_caps");
+ibv_comp_cntr* create_comp_cntr(ibv_context*, void*) asm("ibv_create_comp_cntr");
+int qp_attach_comp_cntr(ibv_qp*, ibv_comp_cntr*, void*) asm("ibv_qp_attach_comp_cntr");
+}
+
+// What `call` leaves in errno.
+template <class Call>
+int errno_after(Call call) {
+    errno = 0;
+    call();
+    return errno;
+}
+
+TEST_F(VerbsTest, CallsOfNewerLibrariesAreRefused) {
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(alloc_dmah(context_, nullptr), nullptr); }), EOPNOTSUPP);
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(alloc_buf(pd_, 4096, nullptr), nullptr); }), EOPNOTSUPP);
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_buf_mr(pd_, nullptr, nullptr, 1, 0), nullptr); }), EOPNOTSUPP);
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(create_comp_cntr(context_, nullptr), nullptr); }), EOPNOTSUPP);
+    EXPECT_EQ(query_comp_cntr_caps(context_, nullptr, 0), EOPNOTSUPP);
+    ibv_qp_init_attr attr = init_attr(IBV_QPT_RC);
+    ibv_qp* qp = ibv_create_qp(pd_, &attr);
+    EXPECT_EQ(qp_attach_comp_cntr(qp, nullptr, nullptr), EOPNOTSUPP);
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+}
+
+TEST_F(VerbsTest, PortSpeedIsThatOfThePort) {
+    uint64_t speed = 0;
+    EXPECT_EQ(query_port_speed(context_, 1, &speed), 0);
+    EXPECT_EQ(speed, 1000u) << "100 Gb/s, as ibv_query_port's width and speed say";
+    EXPECT_EQ(query_port_speed(context_, 2, &speed), EINVAL);
+}
+
+TEST_F(VerbsTest, RegisteringByAttributes) {
+    MrInitAttr attr{.length = 4096, .access = IBV_ACCESS_LOCAL_WRITE, .comp_mask = 2, .addr = buffer_.data()};
+    ibv_mr* mr = reg_mr_ex(pd_, &attr);
+    ASSERT_NE(mr, nullptr);
+    EXPECT_EQ(mr->addr, buffer_.data());
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+    attr.comp_mask = 0;  // no address
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EINVAL);
+    attr.comp_mask = 2 | 16;  // a DMA handle
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EOPNOTSUPP);
+}
+
+TEST_F(VerbsTest, AnOperationThatNobodyKnowsDoesNotCrash) {
+    // What a call does that a later libibverbs has, and rove does not export.
+    const auto* operations = reinterpret_cast<void* (*const*)(void*)>(verbs_get_ctx(context_)->priv);
+    ASSERT_NE(operations, nullptr);
+    for (const int index : {0, 3, 97, 511})
+        EXPECT_EQ(errno_after([&] { EXPECT_EQ(operations[index](context_), nullptr); }), EOPNOTSUPP);
+}
+
+TEST_F(VerbsTest, NothingIsImported) {
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_import_device(context_->cmd_fd), nullptr); }), EOPNOTSUPP);
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_import_pd(context_, pd_->handle), nullptr); }), EOPNOTSUPP);
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_import_mr(pd_, mr_->handle), nullptr); }), EOPNOTSUPP);
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_import_dm(context_, 1), nullptr); }), EOPNOTSUPP);
+    ibv_unimport_mr(mr_);
+    ibv_unimport_pd(pd_);
+    int pipe_ends[2];
+    ASSERT_EQ(pipe(pipe_ends), 0);
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_import_device(pipe_ends[0]), nullptr); }), EINVAL);
+    close(pipe_ends[0]);
+    close(pipe_ends[1]);
+}
+
+TEST_F(VerbsTest, CallsThatReturnAnErrorAlsoLeaveItInErrno) {
+    ibv_port_attr port;
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_query_port(context_, 2, &port), EINVAL); }), EINVAL);
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_resize_cq(cq_, 0), EINVAL); }), EINVAL);
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_dealloc_pd(pd_), EBUSY); }), EBUSY);
+    ibv_gid_entry entry;
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_query_gid_ex(context_, 1, 99, &entry, 0), EINVAL); }), EINVAL);
+    ibv_qp_init_attr attr = init_attr(IBV_QPT_RC);
+    ibv_qp* qp = ibv_create_qp(pd_, &attr);
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_destroy_cq(cq_), EBUSY); }), EBUSY);
+    ibv_qp_attr to = attr_for(IBV_QPS_INIT, 0);
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_modify_qp(qp, &to, IBV_QP_STATE), EINVAL); }), EINVAL);
+    EXPECT_EQ(ibv_modify_qp(qp, &to, kInitMask), 0);
+    to = attr_for(IBV_QPS_RTR, 1);
+    to.ah_attr.grh.dgid.raw[15] = 99;  // an address that nobody has
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_modify_qp(qp, &to, kRtrMask), EHOSTUNREACH); }), EHOSTUNREACH);
+    ibv_gid group{};
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_attach_mcast(qp, &group, 0), EINVAL); }), EINVAL);
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+}
+
+TEST_F(VerbsTest, AListOfDevicesLeavesErrnoAlone) {
+    // The real library, which finds no kernel with RDMA, sets ENOSYS.
+    EXPECT_EQ(errno_after([] { ibv_free_device_list(ibv_get_device_list(nullptr)); }), 0);
+}
+
+}  // namespace
+}  // namespace rove::verbs
