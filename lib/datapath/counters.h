@@ -22,6 +22,7 @@ enum class PortCounter : uint8_t {
     kTxLinkDown,      // dropped: the port has no peer or no carrier
     kTxStalled,       // dropped: the port took nothing for long while others wait
     kTxNoMbuf,        // refusals of work while the pool was empty; nothing is lost by it
+    kLoopbackNoMbuf,  // dropped while the pool was empty: a datagram's copy to our own members of its group
     kCount,
 };
 
@@ -43,6 +44,8 @@ constexpr const char* to_string(PortCounter counter) {
             return "tx_drop_stalled";
         case PortCounter::kTxNoMbuf:
             return "tx_no_mbuf";
+        case PortCounter::kLoopbackNoMbuf:
+            return "loopback_drop_no_mbuf";
         case PortCounter::kCount:
             break;
     }

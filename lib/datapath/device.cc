@@ -66,12 +66,17 @@ uint16_t Device::queues() const {
     return dpdk_port_.queues();
 }
 
-bool Device::receives(const wire::Flow& flow) const {
+bool Device::receives(const wire::Flow& flow, bool from_port) const {
     if (!on_vlan(flow.vlan)) return false;
-    if (!wire::same(flow.dst_mac, mac_) && !is_multicast(flow.dst_mac)) return false;
-    for (const wire::Gid& gid : gids_)
-        if (wire::same(gid, flow.dst)) return true;
-    return is_multicast(flow.dst);
+    const auto owns = [this](const wire::Gid& address) {
+        return std::any_of(gids_.begin(), gids_.end(), [&](const wire::Gid& own) { return wire::same(own, address); });
+    };
+    // What we have sent does not come back by the port, unless the network returns it; whoever else uses our addresses
+    // forges them. No group sends anything.
+    if (from_port && (wire::same(flow.src_mac, mac_) || owns(flow.src))) return false;
+    if (is_multicast(flow.src_mac) || is_multicast(flow.src)) return false;
+    if (wire::same(flow.dst_mac, mac_)) return owns(flow.dst);
+    return is_multicast(flow.dst) && wire::same(flow.dst_mac, multicast_mac(flow.dst));
 }
 
 int Device::resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms) {
@@ -82,9 +87,10 @@ int Device::resolve(const wire::Flow& flow, transport::Path& path, int timeout_m
     if (vlan_) path.flow.vlan = static_cast<uint16_t>((flow.vlan.value_or(0) & 0xE000) | *vlan_);
     path.port = port_;
     path.loopback = neighbours_->owns(flow.dst);
+    path.multicast = is_multicast(flow.dst);
     if (path.loopback) {
         path.flow.dst_mac = mac_;
-    } else if (is_multicast(flow.dst)) {
+    } else if (path.multicast) {
         path.flow.dst_mac = multicast_mac(flow.dst);
     } else {
         const wire::Gid neighbour = neighbours_->next_hop(flow.dst);

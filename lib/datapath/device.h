@@ -70,8 +70,10 @@ class Device {
     bool on_vlan(const std::optional<uint16_t>& tci) const {
         return vlan_ ? tci && (*tci & 0xFFF) == *vlan_ : !tci || (*tci & 0xFFF) == 0;
     }
-    // Whether a RoCE frame with these headers is meant for us: our VLAN, MAC and one of our addresses, or a group's.
-    bool receives(const wire::Flow& flow) const;
+    // Whether a RoCE frame with these headers is meant for us: our VLAN, and our MAC with one of our addresses, or a group's
+    // with that group's. And whether its source may be true: our own addresses are those of frames to ourselves, and never of
+    // frames `from_port`.
+    bool receives(const wire::Flow& flow, bool from_port) const;
     // Puts the MAC of the path's next hop into it again, if that is `neighbour`. Only while no worker runs.
     void renew(transport::Path& path, const wire::Gid& neighbour);
     // The same, of a path that was resolved before it could be renewed. Only while no worker reads it.

@@ -38,6 +38,14 @@ bool PacketSink::make_room() {
     return full_ == 0 && spare_count_ != 0 && loopback_count_ < kLoopback;
 }
 
+void PacketSink::loop_back_copy(const transport::Path& path, rte_mbuf* mbuf) {
+    if (groups_.find(path.port, path.flow.dst) == nullptr) return;
+    if (rte_mbuf* const copy = rte_pktmbuf_copy(mbuf, pool_, 0, UINT32_MAX); copy != nullptr)
+        loop_back(path, copy);
+    else
+        ++counters_[PortCounter::kLoopbackNoMbuf];
+}
+
 uint32_t PacketSink::push(Outgoing& tx) {
     const bool was_full = tx.full();
     wire::seal({tx.unsealed.data(), tx.unsealed_count});

@@ -36,8 +36,8 @@ class PacketSink {
     static constexpr uint16_t kAnswers = 2;     // that are awaited: an acknowledgement, and what the program says
     static constexpr uint32_t kAnswerBytes = 128;
 
-    PacketSink(rte_mempool* pool, Listener& listener, PortCounters& counters)
-        : pool_(pool), listener_(listener), counters_(counters) {}
+    PacketSink(rte_mempool* pool, Listener& listener, PortCounters& counters, const transport::MulticastGroups& groups)
+        : pool_(pool), listener_(listener), counters_(counters), groups_(groups) {}
     ~PacketSink();
     PacketSink(const PacketSink&) = delete;
     PacketSink& operator=(const PacketSink&) = delete;
@@ -122,14 +122,21 @@ class PacketSink {
     void finish(const transport::Path& path, Outgoing& tx, rte_mbuf* mbuf, wire::Built built) {
         mbuf->data_len = built.bytes;
         mbuf->pkt_len = built.bytes;
-        if (path.loopback) [[unlikely]] {
+        if (path.loopback || path.multicast) [[unlikely]] {
             if (built.l3_offset != 0) wire::seal(rte_pktmbuf_mtod(mbuf, uint8_t*), built);
-            loopback_[(loopback_head_ + loopback_count_++) % kLoopback] = mbuf;
-            mbuf->port = path.port;
-            return;
+            built.l3_offset = 0;
+            if (path.loopback) return loop_back(path, mbuf);
+            loop_back_copy(path, mbuf);
         }
         queue(tx, mbuf, built);
     }
+    // The frame is finished.
+    void loop_back(const transport::Path& path, rte_mbuf* mbuf) {
+        loopback_[(loopback_head_ + loopback_count_++) % kLoopback] = mbuf;
+        mbuf->port = path.port;
+    }
+    // A datagram to a group that QPs of the device have joined comes to them too (IBTA 10.5.2).
+    void loop_back_copy(const transport::Path& path, rte_mbuf* mbuf);
     void queue(Outgoing& tx, rte_mbuf* mbuf, wire::Built built) {
         // Written when the burst is full: until then the peer's lines have time to come.
         if (tx.count == 0) tx.room = tx.port->ready() && tx.queue.ring().find() ? tx.queue.ring().room() : uint16_t{0};
@@ -151,6 +158,7 @@ class PacketSink {
     rte_mempool* pool_;
     Listener& listener_;
     PortCounters& counters_;
+    const transport::MulticastGroups& groups_;
     uint64_t now_ns_ = 0;
     uint16_t full_ = 0;  // TX queues that are full
     uint16_t spare_count_ = 0;

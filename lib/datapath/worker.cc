@@ -25,7 +25,7 @@ WorkerCore::WorkerCore(const Shared& shared, uint16_t index, unsigned lcore, rte
     : shared_(shared),
       index_(index),
       lcore_(lcore),
-      sink_(pool, shared.listener, counters_),
+      sink_(pool, shared.listener, counters_, shared.queue_pairs.groups()),
       engine_(shared.config, shared.queue_pairs, shared.memory, shared.departed, sink_, index) {}
 
 WorkerCore::~WorkerCore() {
@@ -142,24 +142,26 @@ uint32_t WorkerCore::receive() {
             // An impairment gives more than the port: what waited, and what it doubled.
             for (; !frames.empty(); frames = frames.subspan(std::min<size_t>(frames.size(), kRxBurst)))
                 take_frames(frames.data(), static_cast<uint16_t>(std::min<size_t>(frames.size(), kRxBurst)), from,
-                            ready ? &queue : nullptr);
+                            ready ? &queue : nullptr, Origin::kPort);
         }
     }
     if (const uint16_t count = sink_.take_loopback(mbufs, kRxBurst); count != 0) {
         received += count;
-        for (uint16_t i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], nullptr);
+        for (uint16_t i = 0; i < count; ++i)
+            take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], nullptr, Origin::kLoopback);
     }
     // Only other workers put frames there.
     if (workers_->size() > 1) {
         const unsigned count =
             rte_ring_sc_dequeue_burst(handed_over_, reinterpret_cast<void**>(mbufs), kRxBurst, nullptr);
         received += count;
-        for (unsigned i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], nullptr, true);
+        for (unsigned i = 0; i < count; ++i)
+            take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], nullptr, Origin::kWorker);
     }
     return received;
 }
 
-void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, RxQueue* queue, bool handed_over) {
+void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, RxQueue* queue, Origin origin) {
     constexpr uint16_t kAhead = 4;  // frames whose headers are on their way into L1
     for (uint16_t i = 0; i < std::min(count, kAhead); ++i) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void*));
     wire::ParsedFrame* small[kRxBurst];
@@ -167,7 +169,7 @@ void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Rx
     for (uint16_t i = 0; i < count; ++i) {
         if (i + kAhead < count) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i + kAhead], void*));
         Frame& read = from.frames[i];
-        if (read_frame(mbufs[i], read, *from.device)) small[small_count++] = &read.parsed;
+        if (read_frame(mbufs[i], read, *from.device, origin)) small[small_count++] = &read.parsed;
     }
     wire::verify({small, small_count});
     uint16_t finished = 0;
@@ -175,7 +177,7 @@ void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Rx
         // Frames that went elsewhere leave the burst; the others are freed together. As rte_pktmbuf_free_bulk() does,
         // in half the instructions, since nearly all have one segment and are of one pool.
         if (queue != nullptr) queue->fetch_next();
-        if (!take_frame(mbufs[i], from.frames[i], from, handed_over)) continue;
+        if (!take_frame(mbufs[i], from.frames[i], from)) continue;
         if (mbufs[i]->nb_segs != 1 || mbufs[i]->pool != sink_.pool()) [[unlikely]]
             rte_pktmbuf_free(mbufs[i]);
         else if (rte_mbuf* const free = rte_pktmbuf_prefree_seg(mbufs[i]); free != nullptr) [[likely]]
@@ -184,7 +186,7 @@ void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Rx
     if (finished != 0) rte_mempool_put_bulk(sink_.pool(), reinterpret_cast<void**>(mbufs), finished);
 }
 
-bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Device& device) {
+bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Device& device, Origin origin) {
     if (mbuf->nb_segs != 1 && rte_pktmbuf_linearize(mbuf) != 0) [[unlikely]]
         return false;
     const std::span<const uint8_t> bytes(rte_pktmbuf_mtod(mbuf, const uint8_t*), mbuf->data_len);
@@ -192,11 +194,14 @@ bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Device& device) {
     read.error = wire::parse_headers(bytes, read.parsed, read.flow, &again);
     if (read.error != wire::ParseError::kNone) [[unlikely]]
         return false;
-    if (!again) read.ours = device.receives(read.parsed.flow);
+    if (!again || read.origin != origin) {
+        read.origin = origin;
+        read.ours = device.receives(read.parsed.flow, origin == Origin::kPort);
+    }
     return read.parsed.payload_bytes <= wire::kSmallPayload;
 }
 
-bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from, bool handed_over) {
+bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from) {
     if (mbuf->nb_segs != 1) [[unlikely]] {
         ++counters_[PortCounter::kRxSegments];
         return true;
@@ -220,7 +225,7 @@ bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from, bool han
     }
     if (!engine_.receive(frame, qp, from.port->id(), now_ns_)) [[unlikely]]
         ++counters_.parse[static_cast<size_t>(wire::ParseError::kIcrc)];
-    else if (qp == nullptr && !handed_over && frame.headers.bth.dest_qpn == wire::kMulticastQpn) [[unlikely]]
+    else if (qp == nullptr && read.origin != Origin::kWorker && frame.headers.bth.dest_qpn == wire::kMulticastQpn) [[unlikely]]
         hand_over_copies(mbuf, from.port->id(), frame.flow.dst);
     return true;
 }
@@ -236,12 +241,10 @@ void WorkerCore::hand_over(rte_mbuf* mbuf, uint16_t port, uint16_t worker) {
 }
 
 void WorkerCore::hand_over_copies(rte_mbuf* mbuf, uint16_t port, const wire::Gid& group) {
+    const transport::MulticastGroup* const joined = shared_.queue_pairs.groups().find(port, group);
+    if (joined == nullptr) return;
     for (uint16_t worker = 0; worker < workers_->size(); ++worker) {
-        const auto& members = shared_.queue_pairs.attachments();
-        if (worker == index_ || std::none_of(members.begin(), members.end(), [&](const auto& member) {
-                return member.group == group && member.qp->port == port && member.qp->worker == worker;
-            }))
-            continue;
+        if (worker == index_ || joined->members(worker).empty()) continue;
         if (rte_mbuf* copy = rte_pktmbuf_copy(mbuf, sink_.pool(), 0, UINT32_MAX)) hand_over(copy, port, worker);
     }
 }

@@ -100,10 +100,13 @@ class WorkerCore {
     uint64_t received_ns() const { return received_ns_; }
 
   private:
+    // Where frames come from. What another worker hands over was looked at there: it may be one that we sent to ourselves.
+    enum class Origin : uint8_t { kPort, kLoopback, kWorker };
     // A place in a burst: the frame there, and what is known since the one before it.
     struct Frame {
         wire::ParseError error;
-        bool ours = false;  // addressed to the device
+        Origin origin = Origin::kPort;
+        bool ours = false;  // addressed to the device, if it comes from `origin`
         wire::KnownFlow flow;
         wire::ParsedFrame parsed;
     };
@@ -117,12 +120,13 @@ class WorkerCore {
         std::array<Frame, kRxBurst> frames;
     };
     uint32_t receive();
-    // At most kRxBurst; of `queue`, or, null, of another worker (`handed_over`) or our own.
-    void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, RxQueue* queue, bool handed_over = false);
+    // At most kRxBurst; `queue`: where those of a port were, null for others.
+    void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, RxQueue* queue, Origin origin);
     // Parses it. True: it is small, and to be verified now; others are while they are copied.
-    [[gnu::always_inline]] static inline bool read_frame(rte_mbuf* mbuf, Frame& read, const Device& device);
+    [[gnu::always_inline]] static inline bool read_frame(rte_mbuf* mbuf, Frame& read, const Device& device,
+                                                            Origin origin);
     // Returns false if the mbuf went elsewhere: to another worker, or back as an answer.
-    [[gnu::always_inline]] inline bool take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from, bool handed_over);
+    [[gnu::always_inline]] inline bool take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from);
     // A frame that is not RoCE; returns as take_frame().
     bool discover(rte_mbuf* mbuf, PortUse& from);
     // Gives a frame from `port` to another worker, or frees it.

@@ -242,13 +242,22 @@ void Engine<S>::receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair&
 
 template <class S>
 void Engine<S>::receive_multicast(const wire::ParsedFrame& frame, uint16_t port) {
-    bool found = false;
-    for (const auto& attachment : core_.qps.attachments()) {
-        if (attachment.group != frame.flow.dst || attachment.qp->port != port) continue;
-        found = true;
-        if (attachment.qp->worker == core_.worker) receive_verified(frame, attachment.qp, port);
+    if (wire::service_of(frame.headers.bth.opcode) != wire::Service::kUd) {
+        ++core_.counters[Counter::kDropService];
+        return;
     }
-    if (!found) ++core_.counters[Counter::kDropMulticast];
+    const MulticastGroup* const group = core_.qps.groups().find(port, frame.flow.dst);
+    if (group == nullptr) {
+        ++core_.counters[Counter::kDropMulticast];
+        return;
+    }
+    for (QueuePair* const member : group->members(core_.worker)) {
+        // A QP that has joined the group to which it sends gets its own datagrams too, as on NICs, unless it has asked for
+        // the opposite. Only frames that we have sent bear our own MAC: the driver lets in no others.
+        const bool own = frame.headers.deth.src_qpn == member->qpn && wire::same(frame.flow.src_mac, member->mac);
+        if (own && member->blocks_own_multicast) continue;
+        receive_verified(frame, member, port);
+    }
 }
 
 // A repetition of what a QP that is gone has received is acknowledged once more. READs and atomics are not answered: departed.h.

@@ -40,17 +40,8 @@ bool QueuePairTable::insert(QueuePair& qp) {
 }
 
 void QueuePairTable::remove(QueuePair& qp) {
-    std::erase_if(attachments_, [&](const Attachment& a) { return a.qp == &qp; });
+    if (qp.type == IBV_QPT_UD) groups_.remove(qp);
     entries_[qp.qpn & (kEntries - 1)] = nullptr;
-}
-
-void QueuePairTable::attach(const wire::Gid& group, QueuePair& qp) {
-    const auto same = [&](const Attachment& a) { return a.qp == &qp && a.group == group; };
-    if (std::none_of(attachments_.begin(), attachments_.end(), same)) attachments_.push_back({group, &qp});
-}
-
-bool QueuePairTable::detach(const wire::Gid& group, QueuePair& qp) {
-    return std::erase_if(attachments_, [&](const Attachment& a) { return a.qp == &qp && a.group == group; }) != 0;
 }
 
 }  // namespace rove::transport

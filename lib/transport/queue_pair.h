@@ -15,6 +15,7 @@
 #include "transport/congestion/dcqcn.h"
 #include "transport/counters.h"
 #include "transport/mp/state.h"
+#include "transport/multicast.h"
 #include "transport/psn.h"
 #include "transport/work_queue.h"
 #include "wire/frame.h"
@@ -31,6 +32,7 @@ struct Path {
     wire::FlowTemplate headers;
     uint16_t port = 0;                                  // the device's port, as in QueuePair::port
     bool loopback = false;                              // the destination is the device itself
+    bool multicast = false;                             // ... a group, which QPs of the device may have joined too
 };
 
 // Requester half. Go-back-N always resumes at `una`, so what is on its way is described by two positions and no packet list.
@@ -165,6 +167,8 @@ struct QueuePair {
     ibv_qp_type type = IBV_QPT_RC;
     bool sq_sig_all = false;
     uint16_t port = 0;
+    wire::MacAddress mac{};                             // of its device
+    bool blocks_own_multicast = false;                  // IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
     uint16_t worker = 0;
     uint8_t priority = 1;                               // doorbell ring and transmit order: 0 HIGH, 1 MEDIUM, 2 LOW
     const void* pd = nullptr;
@@ -239,20 +243,14 @@ class QueuePairTable {
             if (qp != nullptr) visit(*qp);
     }
 
-    // Multicast: UD QPs by group.
-    struct Attachment {
-        wire::Gid group;
-        QueuePair* qp;
-    };
-    void attach(const wire::Gid& group, QueuePair& qp);             // no effect if attached
-    bool detach(const wire::Gid& group, QueuePair& qp);             // false if it was not
-    const std::vector<Attachment>& attachments() const { return attachments_; }
+    MulticastGroups& groups() { return groups_; }
+    const MulticastGroups& groups() const { return groups_; }
 
   private:
     std::vector<QueuePair*> entries_;
     std::vector<uint8_t> generations_;
     uint32_t next_ = kFirst;
-    std::vector<Attachment> attachments_;
+    MulticastGroups groups_;
 };
 
 }  // namespace rove::transport

@@ -44,6 +44,7 @@ bool set_up(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr& attr) {
     t.max_recv_sge = t.srq != nullptr ? t.srq->max_sge : cap.max_recv_sge;
     t.max_inline = cap.max_inline_data;
     t.port = qp.owner->owner->port->port();
+    t.mac = qp.owner->owner->port->mac();
     t.responder.receive_sges.reset(new (std::nothrow) ibv_sge[t.max_recv_sge]);
     return t.responder.receive_sges != nullptr && t.sq.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) &&
            t.rq.init(t.srq != nullptr ? 0 : cap.max_recv_wr, cap.max_recv_sge);
@@ -190,9 +191,7 @@ int attach_mcast(ibv_qp* handle, const ibv_gid* gid, uint16_t) {
     std::memcpy(group.data(), gid->raw, group.size());
     datapath::Runtime::Pause pause(*qp.runtime);
     transport::QueuePairTable& table = qp.runtime->queue_pairs();
-    const size_t before = table.attachments().size();
-    table.attach(group, qp.transport);
-    qp.multicast_groups.fetch_add(static_cast<uint32_t>(table.attachments().size() - before));
+    if (table.groups().attach(group, qp.transport)) qp.multicast_groups.fetch_add(1);
     return 0;
 }
 
@@ -201,7 +200,7 @@ int detach_mcast(ibv_qp* handle, const ibv_gid* gid, uint16_t) {
     wire::Gid group;
     std::memcpy(group.data(), gid->raw, group.size());
     datapath::Runtime::Pause pause(*qp.runtime);
-    if (!qp.runtime->queue_pairs().detach(group, qp.transport)) return EINVAL;
+    if (!qp.runtime->queue_pairs().groups().detach(group, qp.transport)) return EINVAL;
     qp.multicast_groups.fetch_sub(1);
     return 0;
 }

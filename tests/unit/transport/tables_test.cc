@@ -68,22 +68,37 @@ TEST(DepartedTable, remembers_a_queue_pair_for_a_second_from_its_end) {
     EXPECT_NE(table.find(b.qpn), nullptr);
 }
 
-TEST(QueuePairTable, multicast_attachments) {
+TEST(QueuePairTable, MulticastGroups) {
     QueuePairTable table;
-    QueuePair a, b;
-    ASSERT_TRUE(table.insert(a) && table.insert(b));
+    QueuePair a, b, elsewhere;
+    for (QueuePair* qp : {&a, &b, &elsewhere}) {
+        qp->type = IBV_QPT_UD;
+        ASSERT_TRUE(table.insert(*qp));
+    }
+    b.worker = 2;
+    elsewhere.port = 1;
+    MulticastGroups& groups = table.groups();
     const wire::Gid group{0xFF, 0x0E, 1}, other{0xFF, 0x0E, 2};
-    table.attach(group, a);
-    table.attach(group, a);
-    table.attach(group, b);
-    table.attach(other, a);
-    EXPECT_EQ(table.attachments().size(), 3u);
-    EXPECT_FALSE(table.detach(other, b));
-    EXPECT_TRUE(table.detach(group, a));
-    EXPECT_FALSE(table.detach(group, a));
+    EXPECT_TRUE(groups.attach(group, a));
+    EXPECT_FALSE(groups.attach(group, a)) << "a QP joins once";
+    EXPECT_TRUE(groups.attach(group, b));
+    EXPECT_TRUE(groups.attach(other, a));
+    EXPECT_TRUE(groups.attach(group, elsewhere));
+    EXPECT_EQ(groups.size(), 3u) << "groups of different ports have nothing in common";
+    ASSERT_NE(groups.find(0, group), nullptr);
+    EXPECT_EQ(groups.find(0, group)->members(0), std::vector<QueuePair*>{&a});
+    EXPECT_TRUE(groups.find(0, group)->members(1).empty());
+    EXPECT_EQ(groups.find(0, group)->members(2), std::vector<QueuePair*>{&b});
+    EXPECT_TRUE(groups.find(0, group)->members(9).empty());
+    EXPECT_EQ(groups.find(1, other), nullptr);
+    EXPECT_FALSE(groups.detach(other, b));
+    EXPECT_TRUE(groups.detach(group, a));
+    EXPECT_FALSE(groups.detach(group, a));
     table.remove(a);
-    ASSERT_EQ(table.attachments().size(), 1u);
-    EXPECT_EQ(table.attachments()[0].qp, &b);
+    EXPECT_EQ(groups.find(0, other), nullptr);
+    table.remove(elsewhere);
+    EXPECT_EQ(groups.size(), 1u);
+    EXPECT_EQ(groups.find(0, group)->members(2), std::vector<QueuePair*>{&b});
 }
 
 }  // namespace
