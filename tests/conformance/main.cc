@@ -154,7 +154,9 @@ class Runners {
         Verdict verdict = processes_[0]->finish(deadline, false);
         if (pair) {
             const Verdict second = processes_[1]->finish(std::max(deadline, now() + 1), which.kind == Kind::kDoomed);
-            if (second.outcome > verdict.outcome || (verdict.detail == "the other process has gone" && second.outcome == Outcome::kFailed))
+            // A process that has gone is the reason for what the other one sees.
+            const bool cause = verdict.detail.ends_with("has gone") || second.detail.starts_with("its process");
+            if (second.outcome > verdict.outcome || (second.outcome == Outcome::kFailed && cause))
                 verdict = {second.outcome, "second process: " + second.detail};
         }
         if (verdict.outcome == Outcome::kFailed || which.kind == Kind::kAlone || which.kind == Kind::kDoomed) stop();

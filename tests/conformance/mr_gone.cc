@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registered memory that the program unmaps, protects or cuts off before it deregisters it.
+//
+// A NIC has pinned the pages and goes on with them, so a request may succeed. A device that copies through the program's own
+// mapping cannot: IBTA then names a remote access error for the requester and a local protection error for the memory's owner.
+// Both are right here; that the owner dies, hangs, or loses other connections is not.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <functional>
+
+#include "verbs.h"
+
+using namespace conformance;
+
+namespace {
+
+enum class How { kUnmapped, kProtected, kTruncated };
+
+// 16 KiB registered memory that can be taken away.
+struct Vanishing {
+    explicit Vanishing(ibv_pd* pd) {
+        file = memfd_create("vanishing", 0);
+        EXPECT(ftruncate(file, kBytes) == 0);
+        data = static_cast<uint8_t*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+        EXPECT(data != MAP_FAILED);
+        std::memset(data, 1, kBytes);
+        mr = make_mr(pd, data, kBytes);
+    }
+    ~Vanishing() {
+        if (!unmapped) munmap(data, kBytes);
+        close(file);
+    }
+    void vanish(How how) {
+        if (how == How::kUnmapped) {
+            EXPECT(munmap(data, kBytes) == 0);
+            unmapped = true;
+        }
+        if (how == How::kProtected) EXPECT(mprotect(data, kBytes, PROT_NONE) == 0);
+        if (how == How::kTruncated) EXPECT(ftruncate(file, 0) == 0);
+    }
+    uint64_t address() const { return reinterpret_cast<uintptr_t>(data); }
+
+    static constexpr size_t kBytes = 16384;
+    int file;
+    uint8_t* data;
+    bool unmapped = false;
+    Owned<ibv_mr> mr;
+};
+
+void expect_either(ibv_wc_status got, ibv_wc_status error) {
+    EXPECT(got == IBV_WC_SUCCESS || got == error, "got '%s', not '%s'", ibv_wc_status_str(got), ibv_wc_status_str(error));
+}
+
+// After all that, another connection moves data.
+void others_go_on(Ends& ends) {
+    fill(ends.local.at(), 5000, 11);
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 5000)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    succeeded(ends.send_cq);
+    EXPECT(matches(ends.remote.at(), 5000, 11));
+}
+
+// A peer in another process makes requests of `opcode` to memory that its owner has taken away.
+void by_a_peer(Peer& peer, How how, ibv_wr_opcode opcode) {
+    Half half(peer);
+    if (!peer.first) {
+        Vanishing memory(half.pd);
+        if (opcode == IBV_WR_SEND) post_recv(half.qp, {{memory.address(), Vanishing::kBytes, memory.mr->lkey}});
+        memory.vanish(how);
+        peer.exchange(Address{{}, 0, memory.mr->rkey, memory.address()});
+        peer.barrier();         // the request is done
+        if (opcode == IBV_WR_SEND) expect_either(next(half.recv_cq).status, IBV_WC_LOC_PROT_ERR);
+        Ends ends;
+        others_go_on(ends);
+        EXPECT_OK(memory.mr.destroy());
+        peer.barrier();
+        return;
+    }
+    const Address target = peer.exchange(Address{});
+    const bool send = opcode == IBV_WR_SEND;
+    post(half.qp, {.opcode = opcode, .sges = {half.memory.sge(0, 10000)}, .to = target.address, .rkey = target.rkey});
+    // A receive that cannot be written is the responder's own failure (IBTA 9.7.5.2.6), a key that is dead is an access error.
+    expect_either(next(half.send_cq).status, send ? IBV_WC_REM_OP_ERR : IBV_WC_REM_ACCESS_ERR);
+    peer.barrier();
+    peer.barrier();
+}
+
+// The requester's own memory: what it sends, or where a READ's data goes.
+void own_memory(How how, ibv_wr_opcode opcode) {
+    Ends ends, others;
+    Vanishing memory(ends.pd);
+    if (opcode == IBV_WR_SEND) post_recv(ends.b, {ends.remote.sge(0, 65536)});
+    memory.vanish(how);
+    post(ends.a, {.opcode = opcode, .sges = {{memory.address(), 10000, memory.mr->lkey}}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    expect_either(next(ends.send_cq).status, IBV_WC_LOC_PROT_ERR);
+    others_go_on(others);
+    EXPECT_OK(memory.mr.destroy());
+}
+
+}  // namespace
+
+PAIR(mr_gone, peer_writes_to_unmapped_memory) { by_a_peer(peer, How::kUnmapped, IBV_WR_RDMA_WRITE); }
+PAIR(mr_gone, peer_reads_unmapped_memory) { by_a_peer(peer, How::kUnmapped, IBV_WR_RDMA_READ); }
+PAIR(mr_gone, peer_sends_to_unmapped_memory) { by_a_peer(peer, How::kUnmapped, IBV_WR_SEND); }
+PAIR(mr_gone, peer_adds_to_unmapped_memory) {
+    Half half(peer);
+    if (!peer.first) {
+        Vanishing memory(half.pd);
+        memory.vanish(How::kUnmapped);
+        peer.exchange(Address{{}, 0, memory.mr->rkey, memory.address()});
+        peer.barrier();
+        return;
+    }
+    const Address target = peer.exchange(Address{});
+    post(half.qp, {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .sges = {half.memory.sge(0, 8)}, .to = target.address, .rkey = target.rkey, .compare_add = 1});
+    expect_either(next(half.send_cq).status, IBV_WC_REM_ACCESS_ERR);
+    peer.barrier();
+}
+PAIR(mr_gone, peer_writes_to_protected_memory) { by_a_peer(peer, How::kProtected, IBV_WR_RDMA_WRITE); }
+PAIR(mr_gone, peer_reads_protected_memory) { by_a_peer(peer, How::kProtected, IBV_WR_RDMA_READ); }
+PAIR(mr_gone, peer_sends_to_protected_memory) { by_a_peer(peer, How::kProtected, IBV_WR_SEND); }
+PAIR(mr_gone, peer_writes_to_truncated_memory) { by_a_peer(peer, How::kTruncated, IBV_WR_RDMA_WRITE); }
+PAIR(mr_gone, peer_reads_truncated_memory) { by_a_peer(peer, How::kTruncated, IBV_WR_RDMA_READ); }
+PAIR(mr_gone, peer_sends_to_truncated_memory) { by_a_peer(peer, How::kTruncated, IBV_WR_SEND); }
+CASE(mr_gone, write_from_unmapped_memory) { own_memory(How::kUnmapped, IBV_WR_RDMA_WRITE); }
+CASE(mr_gone, read_into_unmapped_memory) { own_memory(How::kUnmapped, IBV_WR_RDMA_READ); }
+CASE(mr_gone, send_from_truncated_memory) { own_memory(How::kTruncated, IBV_WR_SEND); }
+CASE(mr_gone, read_into_protected_memory) { own_memory(How::kProtected, IBV_WR_RDMA_READ); }
+
+// Only a part has gone: the rest of the region may live, but what is left of the request must not be invented.
+CASE(mr_gone, write_to_memory_that_has_gone_in_part) {
+    Ends ends, others;
+    Vanishing memory(ends.pd);
+    EXPECT(munmap(memory.data + 8192, 4096) == 0);
+    fill(ends.local.at(), 16384, 5);
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 16384)}, .to = memory.address(), .rkey = memory.mr->rkey});
+    expect_either(next(ends.send_cq).status, IBV_WC_REM_ACCESS_ERR);
+    others_go_on(others);
+    EXPECT_OK(memory.mr.destroy());
+}
+
+// An inline request copies at posting: the program's own fault, if any, not the device's. The source may go at once.
+CASE(mr_gone, inline_source_may_go_after_posting) {
+    Ends ends;
+    {
+        Memory source(4096);
+        fill(source.at(), 60, 3);
+        post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                      .sges = {{reinterpret_cast<uintptr_t>(source.at()), 60, 0}},
+                      .to = ends.remote.address(),
+                      .rkey = ends.remote.rkey(),
+                      .flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED});
+    }
+    succeeded(ends.send_cq);
+    EXPECT(matches(ends.remote.at(), 60, 3));
+}
