@@ -51,7 +51,7 @@ Outcome run(uint64_t seed, const Scenario& scenario, uint32_t delta, uint32_t sl
             const wire::Bth& bth = packet.frame.headers.bth;
             const transport::QueuePair& qp = flow.receiver();
             if (bth.dest_qpn != qp.qpn) continue;
-            const int32_t ahead = transport::Psn(bth.psn) - qp.multipath->requests_in.expected;
+            const int32_t ahead = transport::Psn(bth.psn) - qp.mp()->requests_in.expected;
             ++packets[std::min<size_t>(static_cast<size_t>(std::max(ahead, 0)), packets.size() - 1)];
         }
     };

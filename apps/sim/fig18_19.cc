@@ -49,7 +49,7 @@ class Permutation {
                 if (headers.bth.dest_qpn != qp.qpn) continue;
                 const transport::Psn first(headers.bth.psn - headers.mp.ipsn);
                 all.emplace(qp.qpn, first.value());
-                if (first > qp.multipath->requests_in.expected) early.emplace(qp.qpn, first.value());
+                if (first > qp.mp()->requests_in.expected) early.emplace(qp.qpn, first.value());
             }
         };
         run();

@@ -69,7 +69,7 @@ struct Side {
         qp.send_cq = qp.recv_cq = &cq;
         qp.sq.init(256, 1, 0);
         qp.rq.init(256, 1);
-        qp.responder.receive_sges = std::make_unique<ibv_sge[]>(1);
+        qp.slot.sges = std::make_unique<ibv_sge[]>(1);
         qps.insert(qp);
         qp.access = static_cast<uint32_t>(region.access);
         engine.set_state(qp, IBV_QPS_INIT, 1);
@@ -78,14 +78,9 @@ struct Side {
         qp.max_rd_atomic = qp.max_dest_rd_atomic = kBatch;
         qp.path.flow.src = qp.path.flow.dst = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 0, 0, 1};
         qp.path.headers = wire::make_template(qp.path.flow);
-        if (multipath) {
-            engine.start_multipath(qp);
-            engine.start_multipath_receiving(qp, 0);
-        }
-        Engine<Sink>::start_receiving(qp, 0);
+        engine.start_receiving(qp, 0, multipath);
         engine.set_state(qp, IBV_QPS_RTR, 1);
-        if (multipath) engine.start_multipath_sending(qp, 0);
-        Engine<Sink>::start_sending(qp, 0);
+        engine.start_sending(qp, 0);
         engine.set_state(qp, IBV_QPS_RTS, 1);
     }
     ~Side() {
@@ -145,9 +140,9 @@ struct Side {
     void start_over() {
         engine.set_state(qp, IBV_QPS_RESET, now);
         engine.set_state(qp, IBV_QPS_INIT, now);
-        Engine<Sink>::start_receiving(qp, 0);
+        engine.start_receiving(qp, 0);
         engine.set_state(qp, IBV_QPS_RTR, now);
-        Engine<Sink>::start_sending(qp, 0);
+        engine.start_sending(qp, 0);
         engine.set_state(qp, IBV_QPS_RTS, now);
     }
 
@@ -157,10 +152,10 @@ struct Side {
     CompletionQueue cq;
     QueuePairTable qps;
     MemoryTable table;
-    DepartedTable departed;
+    TimeWaitTable time_wait;
     QueuePair qp;
     Sink sink;
-    Engine<Sink> engine{Config{}, qps, table, departed, sink};
+    Engine<Sink> engine{Config{}, qps, table, time_wait, sink};
 };
 
 // The peer's packets of kRound requests; then both sides start over, outside the timing.

@@ -48,10 +48,10 @@ Report with_qp(Runtime& runtime, uint32_t qpn, auto&& fill) {
 // Calls `fill(Paths, SendStream)` for both streams of a QP in mp mode, for the value under their names.
 Report each_stream(Runtime& runtime, const transport::QueuePair& qp, auto&& fill) {
     Report all = Report::object();
-    if (qp.multipath == nullptr) return all;
+    if (qp.mp() == nullptr) return all;
     const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
-    all["requests"] = fill(paths, qp.multipath->requests);
-    all["responses"] = fill(paths, qp.multipath->responses);
+    all["requests"] = fill(paths, qp.mp()->requests);
+    all["responses"] = fill(paths, qp.mp()->responses);
     return all;
 }
 
@@ -69,11 +69,11 @@ Report of_path(const transport::PathTally& path) {
 
 // In rc mode nothing is kept of a packet, so the states are those that the requester is in: "lossy" and "dead" end with
 // its next progress.
-Report of_single_path(const transport::QueuePair& qp) {
-    const transport::Requester& requester = qp.requester;
-    return {{"state", requester.retries_left < qp.retry_cnt ? "dead"
+Report of_single_path(const transport::QueuePair& qp, const transport::Rc& rc) {
+    const transport::RcRequester& requester = rc.requester;
+    return {{"state", requester.retry.retries_left < qp.retry_cnt ? "dead"
                       : requester.rewound                   ? "lossy"
-                      : qp.congestion.limited()             ? "congested"
+                      : rc.congestion.rate.limited()       ? "congested"
                       : qp.sq.consumed() == 0               ? "unknown"
                                                             : "good"},
             {"on_their_way", static_cast<uint32_t>(requester.max_psn - requester.una)}};
@@ -97,11 +97,11 @@ Report report_balance(Runtime& runtime) {
         abandoned += engine.multipath()->paths.counters().abandoned;
     }
     runtime.queue_pairs().for_each([&](const transport::QueuePair& qp) {
-        if (qp.multipath != nullptr) {
+        if (const transport::Mp* mp = qp.mp()) {
             const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
-            in_flight += paths.in_flight(qp.multipath->requests) + paths.in_flight(qp.multipath->responses);
-        } else if (qp.type == IBV_QPT_RC) {
-            in_flight += static_cast<uint32_t>(qp.requester.max_psn - qp.requester.una);
+            in_flight += paths.in_flight(mp->requests) + paths.in_flight(mp->responses);
+        } else if (const transport::Rc* rc = qp.rc()) {
+            in_flight += static_cast<uint32_t>(rc->requester.max_psn - rc->requester.una);
         }
     });
     return {{"sent", sent},
@@ -143,7 +143,7 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
         one["sq_completed"] = qp.sq.consumed();
         one["rq_posted"] = qp.rq.produced();
         one["rq_consumed"] = qp.rq.consumed();
-        if (const transport::Multipath* mp = qp.multipath.get()) {
+        if (const transport::Mp* mp = qp.mp()) {
             const transport::MultipathShared& shared = *runtime.worker_of(qp).core().engine().multipath();
             one["mode"] = "mp";
             one["requests"] = of_stream(shared.paths, mp->requests);
@@ -153,22 +153,24 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
             return one;
         }
         one["mode"] = "rc";
-        one["next_psn"] = qp.requester.next_psn.value();
-        one["una_psn"] = qp.requester.una.value();
-        one["expected_psn"] = qp.responder.epsn.value();
-        one["msn"] = qp.responder.msn;
-        one["silence_ns"] = qp.requester.silence_ns;
-        one["retries_left"] = qp.requester.retries_left;
-        one["rate_limited"] = uint64_t{qp.congestion.limited()};
-        one["rate_bytes_per_s"] = qp.congestion.rate_bytes_per_s();
+        const transport::Rc nothing;                        // of what is not connected, or has no such state
+        const transport::Rc& rc = qp.rc() != nullptr ? *qp.rc() : nothing;
+        one["next_psn"] = qp.next_psn();
+        one["una_psn"] = rc.requester.una.value();
+        one["expected_psn"] = qp.expected_psn();
+        one["msn"] = rc.responder.msn;
+        one["silence_ns"] = rc.requester.silence_ns;
+        one["retries_left"] = rc.requester.retry.retries_left;
+        one["rate_limited"] = uint64_t{rc.congestion.rate.limited()};
+        one["rate_bytes_per_s"] = rc.congestion.rate.rate_bytes_per_s();
         return one;
     });
 }
 
 Report report_paths(Runtime& runtime, uint32_t qpn) {
     return with_qp(runtime, qpn, [&](const transport::QueuePair& qp) {
-        if (qp.multipath == nullptr && qp.type == IBV_QPT_RC && qp.remote_qpn != 0)
-            return Report{{"requests", {{std::to_string(qp.path.flow.udp_src), of_single_path(qp)}}}};
+        if (const transport::Rc* rc = qp.rc())
+            return Report{{"requests", {{std::to_string(qp.path.flow.udp_src), of_single_path(qp, *rc)}}}};
         return each_stream(runtime, qp, [](const transport::Paths& paths, const transport::SendStream& stream) {
             Report table = Report::object();
             for (const auto& [vp, path] : tally(paths, stream)) table[std::to_string(vp)] = of_path(path);
@@ -182,9 +184,10 @@ Report report_port_paths(Runtime& runtime, size_t most) {
     {
         const Runtime::Pause pause(runtime);
         runtime.queue_pairs().for_each([&](const transport::QueuePair& qp) {
-            if (qp.multipath == nullptr) return;
+            const transport::Mp* mp = qp.mp();
+            if (mp == nullptr) return;
             const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
-            for (const transport::SendStream* stream : {&qp.multipath->requests, &qp.multipath->responses})
+            for (const transport::SendStream* stream : {&mp->requests, &mp->responses})
                 for (const auto& [vp, path] : tally(paths, *stream)) ports[qp.port][vp].add(path);
         });
     }

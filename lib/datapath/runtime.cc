@@ -99,7 +99,7 @@ std::string Runtime::open() {
     if (!start_eal(config_, &error)) return error;
     eal_started_ = true;
     clock_.start();
-    const WorkerCore::Shared shared{clock_, config_.transport, queue_pairs_, memory_, departed_, listener_};
+    const WorkerCore::Shared shared{clock_, config_.transport, queue_pairs_, memory_, time_wait_, listener_};
     const uint32_t mbufs = pool_mbufs(config_);
     for (uint16_t index = 0; index < config_.workers; ++index) {
         const std::string name = "rove-" + std::to_string(index);

@@ -17,7 +17,7 @@
 #include "datapath/config.h"
 #include "datapath/device.h"
 #include "datapath/worker.h"
-#include "transport/departed.h"
+#include "transport/time_wait.h"
 #include "transport/memory.h"
 #include "transport/queue_pair.h"
 
@@ -135,7 +135,7 @@ class Runtime {
     std::vector<std::unique_ptr<Worker>> workers_;
     transport::QueuePairTable queue_pairs_;
     transport::MemoryTable memory_;
-    transport::DepartedTable departed_;
+    transport::TimeWaitTable time_wait_;
     size_t next_worker_ = 0;
     std::list<std::tuple<Runtime*, Background*, size_t>> lcore_arguments_;
     std::mutex port_control_;

@@ -26,7 +26,7 @@ WorkerCore::WorkerCore(const Shared& shared, uint16_t index, unsigned lcore, rte
       index_(index),
       lcore_(lcore),
       sink_(pool, shared.listener, counters_, shared.queue_pairs.groups()),
-      engine_(shared.config, shared.queue_pairs, shared.memory, shared.departed, sink_, index) {}
+      engine_(shared.config, shared.queue_pairs, shared.memory, shared.time_wait, sink_, index) {}
 
 WorkerCore::~WorkerCore() {
     for (rte_ring* ring : doorbells_) rte_ring_free(ring);
@@ -329,17 +329,11 @@ void Worker::set_state(transport::QueuePair& qp, ibv_qp_state state) {
 }
 
 void Worker::start_receiving(transport::QueuePair& qp, uint32_t rq_psn, bool multipath) {
-    Engine& engine = core_->engine();
-    engine.start_receiving(qp, rq_psn);
-    if (!multipath) return;
-    engine.start_multipath(qp);
-    engine.start_multipath_receiving(qp, rq_psn);
+    core_->engine().start_receiving(qp, rq_psn, multipath);
 }
 
 void Worker::start_sending(transport::QueuePair& qp, uint32_t sq_psn) {
-    Engine& engine = core_->engine();
-    engine.start_sending(qp, sq_psn);
-    if (qp.multipath != nullptr) engine.start_multipath_sending(qp, sq_psn);
+    core_->engine().start_sending(qp, sq_psn);
 }
 
 void Worker::ask_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn,

@@ -49,7 +49,7 @@ class WorkerCore {
         const transport::Config& config;
         transport::QueuePairTable& queue_pairs;
         transport::MemoryTable& memory;
-        transport::DepartedTable& departed;
+        transport::TimeWaitTable& time_wait;
         Listener& listener;
     };
     WorkerCore(const Shared& shared, uint16_t index, unsigned lcore, rte_mempool* pool);

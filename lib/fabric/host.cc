@@ -36,7 +36,7 @@ Host::Host(World& world, uint32_t index, Tables& tables, const HostConfig& confi
     : Node(world, index),
       tables_(tables),
       ring_packets_(config.ring_packets),
-      engine_(config.transport, tables.qps, tables.memory, tables.departed, *this),
+      engine_(config.transport, tables.qps, tables.memory, tables.time_wait, *this),
       timer_event_(Event::of<&Host::expire>(*this)) {}
 
 transport::QueuePair& Host::create_qp(const QpConfig& config, Consumer& consumer) {
@@ -47,7 +47,7 @@ transport::QueuePair& Host::create_qp(const QpConfig& config, Consumer& consumer
     qp.pd = &tables_;
     qp.send_cq = qp.recv_cq = &cq;
     qp.max_send_sge = qp.max_recv_sge = 1;
-    qp.responder.receive_sges = std::make_unique<ibv_sge[]>(1);
+    qp.slot.sges = std::make_unique<ibv_sge[]>(1);
     cq.owner = &consumer;
     if (!cq.init(2 * config.depth) || !qp.sq.init(config.depth, 1, 0) || !qp.rq.init(1, 1) || !tables_.qps.insert(qp)) {
         throw std::runtime_error("fabric: no memory or no number for one more QP");
@@ -67,16 +67,11 @@ void Host::connect(transport::QueuePair& qp, const QpConfig& config, const Host&
     qp.path.headers = wire::make_template(qp.path.flow);
     qp.path.port = qp.port;
     qp.max_dest_rd_atomic = qp.max_rd_atomic = kReads;
-    engine_.start_receiving(qp, config.psn);
-    if (config.multipath) {
-        engine_.start_multipath(qp);
-        engine_.start_multipath_receiving(qp, config.psn);
-    }
+    engine_.start_receiving(qp, config.psn, config.multipath);
     engine_.set_state(qp, IBV_QPS_RTR, engine_now());
     qp.timeout = config.timeout;
     qp.retry_cnt = config.retry_cnt;
     engine_.start_sending(qp, config.psn);
-    if (config.multipath) engine_.start_multipath_sending(qp, config.psn);
     engine_.set_state(qp, IBV_QPS_RTS, engine_now());
 }
 

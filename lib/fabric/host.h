@@ -25,7 +25,7 @@ class Consumer {
 struct Tables {
     transport::QueuePairTable qps;
     transport::MemoryTable memory;
-    transport::DepartedTable departed;
+    transport::TimeWaitTable time_wait;
 };
 
 struct HostConfig {

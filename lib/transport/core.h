@@ -10,13 +10,14 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "transport/counters.h"
 #include "transport/deadline_heap.h"
-#include "transport/departed.h"
 #include "transport/memory.h"
 #include "transport/queue_pair.h"
 #include "transport/send_op.h"
+#include "transport/time_wait.h"
 #include "wire/frame.h"
 
 namespace rove::transport {
@@ -60,10 +61,10 @@ struct BytesReader {
     }
 };
 
-// What became of a frame that is perhaps what most packets of large messages are: the next, from the middle of the
-// message in progress. Where its payload belongs is known without trusting a byte of it, and nobody may look there yet:
-// it is verified while it is copied. Unless it was taken, nothing but that memory has changed.
-enum class Middle : uint8_t { kOther, kDamaged, kTaken };
+// What became of a frame that may be what most packets of large messages are: the next one, from the middle of the message in
+// progress. Where its payload belongs is known without trusting a byte of it, and no program may look there yet, so it is
+// verified while it is copied to its place. Unless it was taken, nothing but that memory has changed.
+enum class InPlace : uint8_t { kOther, kDamaged, kTaken };
 
 // QPs that have something to send, in turn.
 struct ActiveList {
@@ -96,7 +97,7 @@ struct Core {
     Config config;
     QueuePairTable& qps;
     MemoryTable& memory;
-    DepartedTable& departed;
+    TimeWaitTable& time_wait;
     S& sink;
     uint16_t worker = 0;                    // whose QPs these are, as in QueuePair::worker
     Counters counters{};
@@ -153,27 +154,11 @@ struct Core {
 
     // Completes the receive that the message in progress holds.
     [[gnu::always_inline]] void complete_receive(QueuePair& qp, bool solicited, auto&& write) {
-        qp.responder.has_receive = false;
+        qp.slot.taken = false;
         complete(qp.recv_cq, solicited, [&](ibv_wc& wc) {
-            wc.wr_id = qp.responder.receive.wr_id;
+            wc.wr_id = qp.slot.wqe.wr_id;
             wc.qp_num = qp.qpn;
             write(wc);
-        });
-    }
-
-    // A SEND or WRITE with immediate was received whole; `headers` and `op` are its last packet's.
-    void complete_message(QueuePair& qp, const wire::Headers& headers, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes) {
-        complete_receive(qp, headers.bth.solicited(), [&](ibv_wc& wc) {
-            wc.opcode = opcode;
-            wc.byte_len = bytes;
-            wc.src_qp = qp.remote_qpn;
-            if (has_immediate(op)) {
-                wc.wc_flags = IBV_WC_WITH_IMM;
-                wc.imm_data = htobe32(headers.immediate);
-            } else if (op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) {
-                wc.wc_flags = IBV_WC_WITH_INV;
-                wc.invalidated_rkey = headers.invalidate_rkey;
-            }
         });
     }
 
@@ -185,36 +170,60 @@ struct Core {
         };
     }
 
-    // The receive that is held fails, and the QP with it.
+    // The receive that is held fails, unless it is flushed with the others, and the QP with it.
     void fail_receive(QueuePair& qp, ibv_wc_status status) {
-        ++counters[Counter::kLocalErrors];
-        if (qp.responder.has_receive) complete_receive(qp, true, failed_receive(status));
+        if (status != IBV_WC_WR_FLUSH_ERR) {
+            ++counters[Counter::kLocalErrors];
+            if (qp.slot.taken) complete_receive(qp, true, failed_receive(status));
+        }
         enter_error(qp);
     }
 
-    // rc: nobody waits for what is on its way any more.
-    void abandon(Requester& r) {
+    // Nobody waits for what is on its way any more.
+    void abandon(Rc& rc) {
+        RcRequester& r = rc.requester;
         counters[Counter::kPsnsAbandoned] += static_cast<uint32_t>(r.max_psn - r.una);
         r.una = r.next_psn = r.max_psn;
     }
+
+    // What was posted to send is flushed: nothing of it goes out or is waited for.
+    void stop_sending(Rc& rc) {
+        abandon(rc);
+        rc.requester.reads_outstanding = 0;
+        rc.requester.probe_deadline = kNever;
+        stop(rc.requester.retry);
+    }
+    void stop_sending(Mp& mp) { stop(mp.retry); }
+    void stop_sending(Uc&) {}
+    void stop_sending(Ud&) {}
+    static void stop(RetryTimer& retry) {
+        retry.ack_deadline = kNever;
+        retry.rnr_until = 0;
+    }
+
+    // No message goes on. What the responder still has to answer, an ACK or the NAK that says why, goes out.
+    void stop_receiving(QueuePair& qp, Rc& rc) {
+        rc.responder.message.kind = MessageInProgress::Kind::kNone;
+        if (rc.responder.ack_due) activate(qp);
+    }
+    void stop_receiving(QueuePair&, Mp& mp) { mp.next_write.known = false; }
+    void stop_receiving(QueuePair&, Uc& uc) { uc.message.kind = MessageInProgress::Kind::kNone; }
+    void stop_receiving(QueuePair&, Ud&) {}
 
     void flush_sends(QueuePair& qp) {
         uint32_t index = qp.sq.consumed();
         const uint32_t end = qp.sq.available_until();
         for (; index != end; ++index) complete_send(qp, index, IBV_WC_WR_FLUSH_ERR);
-        Requester& r = qp.requester;
-        r.next_wqe = r.begun_wqe = end;
-        r.next_packet = 0;
-        abandon(r);
-        r.reads_outstanding = 0;
-        r.failed = r.draining = false;
-        r.ack_deadline = r.probe_deadline = kNever;
-        r.rnr_until = 0;
+        SendPosition& position = qp.position;
+        position.next_wqe = position.begun_wqe = end;
+        position.next_packet = 0;
+        position.failed = position.draining = false;
+        qp.visit([&](auto& protocol) { stop_sending(protocol); });
     }
 
     void flush_receives(QueuePair& qp) {
         const auto flushed = failed_receive(IBV_WC_WR_FLUSH_ERR);
-        if (qp.responder.has_receive) complete_receive(qp, false, flushed);
+        if (qp.slot.taken) complete_receive(qp, false, flushed);
         if (qp.srq != nullptr) return;
         uint32_t index = qp.rq.consumed();
         // Who posts reads the state before he unlocks: if we do not see what he posted, he sees ERR, and asks for another flush.
@@ -232,15 +241,14 @@ struct Core {
         }
     }
 
-    // Everything posted is flushed (IBTA 10.3.1.5). What the responder still owes, an ACK or the NAK that says why, goes out.
+    // Everything posted is flushed (IBTA 10.3.1.5).
     void enter_error(QueuePair& qp) {
         if (qp.state == IBV_QPS_ERR) return;
         qp.state = IBV_QPS_ERR;
         flush_sends(qp);
         flush_receives(qp);
-        qp.responder.message = Responder::Message::kNone;
         if (qp.srq != nullptr) sink.event(IBV_EVENT_QP_LAST_WQE_REACHED, qp);
-        if (qp.responder.ack_due) activate(qp);
+        qp.visit([&](auto& protocol) { stop_receiving(qp, protocol); });
     }
 
     // Reads `bytes` from `source` (a wire::VerifyingReader, or a BytesReader) to offset `offset` of a scatter list.
@@ -308,31 +316,11 @@ struct Core {
         return segments;
     }
 
-    enum class Atomic : uint8_t { kInvalid, kAccess, kDone };
-    // Executes a compare-and-swap or fetch-and-add that the peer asks for; `*original`: the word before.
-    Atomic execute_atomic(QueuePair& qp, const wire::Headers& headers, wire::Op op, uint64_t* original) {
-        if ((qp.access & IBV_ACCESS_REMOTE_ATOMIC) == 0 || qp.max_dest_rd_atomic == 0) return Atomic::kInvalid;
-        const wire::AtomicEth& request = headers.atomic;
-        if (request.va % 8 != 0) return Atomic::kInvalid;
-        uint8_t* target = memory.translate(request.rkey, request.va, 8, IBV_ACCESS_REMOTE_ATOMIC, qp.pd, &qp);
-        if (target == nullptr) return Atomic::kAccess;
-        // A zero-based or offset region can make an aligned iova an unaligned address.
-        if (reinterpret_cast<uintptr_t>(target) % 8 != 0) return Atomic::kInvalid;
-        std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(target));
-        if (op == wire::Op::kFetchAdd) {
-            *original = word.fetch_add(request.swap_or_add);
-        } else {
-            *original = request.compare;
-            word.compare_exchange_strong(*original, request.swap_or_add);
-        }
-        return Atomic::kDone;
-    }
-
-    // Takes the next receive request of the QP or its SRQ into qp.responder.
+    // Takes the next receive request of the QP or its SRQ into qp.slot.
     enum class Taken : uint8_t { kNone, kTooShort, kYes };
     // With `min_length`, one that is shorter stays where it is (UD drops the packet instead).
     Taken take_receive(QueuePair& qp, uint32_t min_length = 0) {
-        Responder& responder = qp.responder;
+        ReceiveSlot& slot = qp.slot;
         SharedRecvQueue* srq = qp.srq;
         RecvQueue& ring = srq != nullptr ? srq->ring : qp.rq;
         if (srq != nullptr) srq->taking.lock();
@@ -343,9 +331,9 @@ struct Core {
             RecvWqe& wqe = ring.at(index);
             taken = wqe.length < min_length ? Taken::kTooShort : Taken::kYes;
             if (taken == Taken::kYes) {
-                responder.receive = wqe;
-                wire::copy(responder.receive_sges.get(), wqe.sges(), wqe.num_sge * sizeof(ibv_sge));
-                responder.has_receive = true;
+                slot.wqe = wqe;
+                wire::copy(slot.sges.get(), wqe.sges(), wqe.num_sge * sizeof(ibv_sge));
+                slot.taken = true;
                 ring.consume_to(index + 1);
                 if (srq != nullptr) {
                     const uint32_t limit = srq->limit.load(std::memory_order_relaxed);
@@ -357,6 +345,70 @@ struct Core {
         if (srq != nullptr) srq->taking.unlock();
         if (limit_reached) sink.event(IBV_EVENT_SRQ_LIMIT_REACHED, *srq);
         return taken;
+    }
+
+    // A local operation at the head of what is to be sent: bind or invalidate. False: the request fails in its turn.
+    bool execute_local(QueuePair& qp, SendWqe& wqe) {
+        const bool bind = wqe.opcode == IBV_WR_BIND_MW;
+        const bool done =
+            bind ? memory.bind(*wqe.window, wqe.immediate, wqe.rkey, wqe.remote_addr, wqe.swap, wqe.bind_access, qp)
+                 : memory.invalidate(wqe.immediate, qp);
+        if (!done) qp.position.fail(bind ? IBV_WC_MW_BIND_ERR : IBV_WC_LOC_PROT_ERR);
+        return done;
+    }
+
+    // SQD: what has begun is sent to its end, and nothing else begins.
+    void enter_drain(QueuePair& qp) {
+        qp.position.draining = true;
+        qp.position.drain_wqe = qp.position.begun_wqe;
+        check_drained(qp);
+    }
+    void check_drained(QueuePair& qp) {
+        SendPosition& position = qp.position;
+        if (!position.draining || qp.state != IBV_QPS_SQD || qp.sq.consumed() != position.begun_wqe) return;
+        position.draining = false;
+        sink.event(IBV_EVENT_SQ_DRAINED, qp);
+    }
+
+    // rc, uc: packet number `packet` of a SEND or WRITE goes out. Gives the bytes of its payload, or that they may not be read.
+    static constexpr uint32_t kNotReadable = UINT32_MAX;
+    [[gnu::always_inline]] uint32_t send_packet(QueuePair& qp, wire::Service service, SendWqe& wqe, uint32_t packet, Psn psn,
+                                                bool ack_req) {
+        const uint32_t offset = packet * qp.mtu;
+        const bool last = packet + 1 == wqe.packets;
+        const uint32_t bytes = std::min(qp.mtu, wqe.length - offset);
+        wire::Segment segments[kMaxSge];
+        const int count = gather(wqe, offset, bytes, qp.pd, segments);
+        if (count < 0) return kNotReadable;
+        wire::Headers h;
+        h.bth.opcode = wire::opcode(service, send_op(wqe.opcode, packet == 0, last));
+        if (last) h.bth.flags |= solicited_flag(wqe);
+        h.bth.pkey = qp.pkey;
+        h.bth.dest_qpn = qp.remote_qpn;
+        h.bth.ack_req = ack_req;
+        h.bth.psn = psn.value();
+        h.reth = {wqe.remote_addr, wqe.rkey, wqe.length};
+        h.immediate = h.invalidate_rkey = wqe.immediate;
+        send(qp.path, h, {segments, static_cast<size_t>(count)}, bytes);
+        return bytes;
+    }
+
+    // rc, uc: `count` packets from the middle of a SEND or WRITE of one SGE, of which `packet` is the first. What is the same
+    // for all is looked up once; `set` sets AckReq. Gives how many went out; 0: the next one is to be looked at alone.
+    [[gnu::always_inline]] uint32_t send_middles(QueuePair& qp, wire::Service service, SendWqe& wqe, uint32_t packet, Psn psn,
+                                                 uint32_t count, auto&& set) {
+        wire::Segment data;
+        if (gather(wqe, packet * qp.mtu, count * qp.mtu, qp.pd, &data) != 1) return 0;
+        wire::Headers h;
+        h.bth.opcode = wire::opcode(service, send_op(wqe.opcode, false, false));
+        h.bth.pkey = qp.pkey;
+        h.bth.dest_qpn = qp.remote_qpn;
+        h.bth.psn = psn.value();
+        const auto* at = static_cast<const uint8_t*>(data.data);
+        return send_run(qp.path, h, qp.mtu, count, [&](wire::Headers& next) {
+            set(next);
+            return std::exchange(at, at + qp.mtu);
+        });
     }
 
     // mp: a packet that will be acknowledged went out.

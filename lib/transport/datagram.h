@@ -30,13 +30,13 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
     const bool ipv4 = wire::is_ipv4_mapped(frame.flow.src);
     std::memcpy(grh + (ipv4 ? 20 : 0), frame.l3, ipv4 ? 20 : 40);
 
-    Responder& responder = qp.responder;
-    const ibv_sge* sges = responder.receive_sges.get();
+    const ibv_sge* sges = qp.slot.sges.get();
+    const uint32_t num_sge = qp.slot.wqe.num_sge;
     BytesReader source{grh};
-    ibv_wc_status status = core.scatter(sges, responder.receive.num_sge, 0, source, kGrhBytes, qp.pd);
+    ibv_wc_status status = core.scatter(sges, num_sge, 0, source, kGrhBytes, qp.pd);
     if (status == IBV_WC_SUCCESS) {
         BytesReader payload{frame.payload};
-        status = core.scatter(sges, responder.receive.num_sge, kGrhBytes, payload, frame.payload_bytes, qp.pd);
+        status = core.scatter(sges, num_sge, kGrhBytes, payload, frame.payload_bytes, qp.pd);
     }
     core.complete_receive(qp, h.bth.solicited(), [&](ibv_wc& wc) {
         wc.status = status;

@@ -23,6 +23,7 @@
 #include "transport/mp/responder.h"
 #include "transport/requester.h"
 #include "transport/responder.h"
+#include "transport/unreliable.h"
 #include "wire/frame.h"
 
 namespace rove::transport {
@@ -51,9 +52,9 @@ template <class S>
 class Engine {
   public:
     // Of the workers that share the tables, it is `worker`.
-    Engine(const Config& config, QueuePairTable& qps, MemoryTable& memory, DepartedTable& departed, S& sink,
+    Engine(const Config& config, QueuePairTable& qps, MemoryTable& memory, TimeWaitTable& time_wait, S& sink,
            uint16_t worker = 0)
-        : core_{config, qps, memory, departed, sink, worker} {}
+        : core_{config, qps, memory, time_wait, sink, worker} {}
 
     // A packet for a QP of this engine (or for a multicast group: for its members among them), parsed. `qp` is what the
     // table's find() gave for it, so that the driver can look first who owns the QP. Null: counted and dropped. A frame
@@ -84,19 +85,16 @@ class Engine {
     // Enters `state`; attributes in `qp` were set before, and start_receiving/start_sending called for RTR/RTS.
     // ERR flushes. RESET empties all queues and drops the QP's completions.
     void set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns);
-    static void start_receiving(QueuePair& qp, uint32_t rq_psn);    // before RTR; reads max_dest_rd_atomic
-    static void start_sending(QueuePair& qp, uint32_t sq_psn);      // before RTS; reads the retry counts
+    // Before RTR: chooses what the QP speaks; for RC QPs, `multipath` says whether that is mp. May allocate.
+    void start_receiving(QueuePair& qp, uint32_t rq_psn, bool multipath = false);
+    void start_sending(QueuePair& qp, uint32_t sq_psn);             // before RTS; reads the retry counts
     // Asks the peer of an RC QP whether it will speak mp, as this end would; the answer comes to qp.hello.answer.
     void ask_multipath(QueuePair& qp, const Path& path, uint32_t remote_qpn, uint32_t nonce) {
         ask_hello(core_, qp, path, remote_qpn, nonce);
     }
     // What RC QPs that are connected from now on shall speak.
     void set_mode(Mode mode) { core_.config.mode = mode; }
-    // An RC QP that shall speak mp: before start_receiving(). Then, beside these, the streams. May allocate.
-    void start_multipath(QueuePair& qp);
-    void start_multipath_receiving(QueuePair& qp, uint32_t rq_psn);
-    void start_multipath_sending(QueuePair& qp, uint32_t sq_psn);
-    // Forgets the QP: nothing of it remains in lists and timers. What it has received is remembered (departed.h).
+    // Forgets the QP: nothing of it remains in lists and timers. What it has received is remembered (time_wait.h).
     void remove(QueuePair& qp);
     // Completes with FLUSH_ERR what was posted to a QP in ERR (or, sends only, SQE).
     void flush(QueuePair& qp);
@@ -108,20 +106,41 @@ class Engine {
 
   private:
     static bool comes_from_peer(const wire::ParsedFrame& frame, const QueuePair& qp, uint16_t port);
-    [[gnu::always_inline]] inline Middle receive_middle(const wire::ParsedFrame& frame, QueuePair& qp);
     void receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port);
     void receive_multicast(const wire::ParsedFrame& frame, uint16_t port);
-    bool receive_departed(const wire::ParsedFrame& frame, uint16_t port);
-    [[gnu::always_inline]] inline void receive_connected(const wire::ParsedFrame& frame, QueuePair& qp);
-    void receive_multipath(const wire::ParsedFrame& frame, QueuePair& qp);
-    Middle receive_multipath_middle(const wire::ParsedFrame& frame, QueuePair& qp, wire::Op op);
-    void receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair& qp);
+    bool receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t port);
+    [[gnu::always_inline]] inline InPlace receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp);
+    void receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp);
     [[gnu::always_inline]] inline void note_received(const wire::ParsedFrame& frame, QueuePair& qp);
-    [[gnu::noinline]] void notify_congestion(QueuePair& qp);
-    void stop_multipath(Multipath& mp);
-    // Returns the packets sent.
-    uint32_t transmit_qp(QueuePair& qp, uint32_t budget);
+    [[gnu::noinline]] void notify_congestion(QueuePair& qp, Congestion& congestion);
+    // Of what a QP speaks, by protocol: a packet, a turn, a deadline, the end.
+    [[gnu::always_inline]] inline InPlace receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc, wire::Op op);
+    InPlace receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp, wire::Op op);
+    [[gnu::always_inline]] inline void receive(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc);
+    void receive(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp);
+    void receive(const wire::ParsedFrame& frame, QueuePair& qp, Uc& uc) { receive_unreliable(core_, qp, uc, frame); }
+    void receive(const wire::ParsedFrame& frame, QueuePair& qp, Ud&) { receive_datagram(core_, qp, frame); }
+    uint32_t transmit(QueuePair& qp, Rc& rc, uint32_t budget);      // gives the packets sent
+    uint32_t transmit(QueuePair& qp, Mp& mp, uint32_t budget);
+    uint32_t transmit(QueuePair& qp, Uc& uc, uint32_t budget) {
+        return UnreliableRequesterLogic<S, Uc>(core_, qp, uc).transmit(budget);
+    }
+    uint32_t transmit(QueuePair& qp, Ud& ud, uint32_t budget) {
+        return UnreliableRequesterLogic<S, Ud>(core_, qp, ud).transmit(budget);
+    }
     static uint32_t share_turn(QueuePair& qp, auto& requester, auto& responder, uint32_t requests, uint32_t packets, uint32_t budget);
+    void expire(QueuePair& qp, Rc& rc);
+    void expire(QueuePair& qp, Mp& mp);
+    void expire(QueuePair&, Uc&) {}
+    void expire(QueuePair&, Ud&) {}
+    static void start_sending(QueuePair& qp, Rc& rc, Psn psn);
+    void start_sending(QueuePair& qp, Mp& mp, Psn psn);
+    static void start_sending(QueuePair&, Uc& uc, Psn psn) { uc.next_psn = psn; }
+    static void start_sending(QueuePair&, Ud& ud, Psn psn) { ud.next_psn = psn; }
+    void finish(QueuePair& qp, Rc& rc);
+    void finish(QueuePair& qp, Mp& mp);
+    void finish(QueuePair&, Uc&) {}
+    void finish(QueuePair&, Ud&) {}
 
     Core<S> core_;
 };
@@ -129,31 +148,32 @@ class Engine {
 // Requests and answers share the turn, and whichever found no room goes first the next time: behind the answers to a peer that
 // reads all the time, our own requests would time out unsent.
 template <class S>
-uint32_t Engine<S>::transmit_qp(QueuePair& qp, uint32_t budget) {
-    if (qp.type != IBV_QPT_RC) return RequesterLogic<S>(core_, qp).transmit(budget);
-    if (qp.multipath != nullptr) {
-        MpResponderLogic<S> responder(core_, qp);
-        MpRequesterLogic<S> requester(core_, qp);
-        uint32_t requests = 0;
-        if (qp.requests_first) {
-            requests = requester.transmit((budget + 1) / 2);
-        } else if (requester.can_send() && qp.responder.accompany(core_.now_ns)) {
-            requests = requester.transmit(budget - 1);
-        }
-        uint32_t packets = requests + responder.send_acks();
-        packets += share_turn(qp, requester, responder, requests, packets, budget);
-        if (responder.owes() && core_.ready()) packets += responder.send_acks();  // of an answer that failed
-        return packets;
-    }
-    ResponderLogic<S> responder(core_, qp);
-    RequesterLogic<S> requester(core_, qp);
+uint32_t Engine<S>::transmit(QueuePair& qp, Rc& rc, uint32_t budget) {
+    RcResponderLogic<S> responder(core_, qp, rc);
+    RcRequesterLogic<S> requester(core_, qp, rc);
     uint32_t requests = 0;
     if (qp.requests_first) {
         requests = requester.transmit((budget + 1) / 2);
-    } else if (requester.can_send() && qp.responder.accompany(core_.now_ns) && !responder.has_jobs()) {
+    } else if (requester.can_send() && rc.responder.delay.piggyback(core_.now_ns) && !responder.has_jobs()) {
         requests = requester.transmit(budget - 1);
     }
     return requests + share_turn(qp, requester, responder, requests, requests, budget);
+}
+
+template <class S>
+uint32_t Engine<S>::transmit(QueuePair& qp, Mp& mp, uint32_t budget) {
+    MpResponderLogic<S> responder(core_, qp, mp);
+    MpRequesterLogic<S> requester(core_, qp, mp);
+    uint32_t requests = 0;
+    if (qp.requests_first) {
+        requests = requester.transmit((budget + 1) / 2);
+    } else if (requester.can_send() && mp.delay.piggyback(core_.now_ns)) {
+        requests = requester.transmit(budget - 1);
+    }
+    uint32_t packets = requests + responder.send_acks();
+    packets += share_turn(qp, requester, responder, requests, packets, budget);
+    if (responder.has_acks() && core_.ready()) packets += responder.send_acks();  // of an answer that failed
+    return packets;
 }
 
 // The rest of a turn of which `packets` are sent, `requests` of them requests. Returns the packets sent.
@@ -183,13 +203,14 @@ uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
             list.pop();
             qp.active = false;
             core_.refused = false;
-            const uint32_t sent = transmit_qp(qp, allowed);
+            uint32_t sent = 0;
+            qp.visit([&](auto& protocol) { sent = transmit(qp, protocol, allowed); });
             packets += sent;
             if (sent < allowed && !core_.refused) continue;
             // There may be more. Who was cut short by the budget or a full sink goes on with his turn: behind thousands of
             // others the rest of his message, and with it the request for an ACK, would come after its timeout. In mp each
             // packet is acknowledged. (The QP may have activated itself meanwhile.)
-            if (sent < turn && qp.multipath == nullptr && !qp.active) {
+            if (sent < turn && qp.mp() == nullptr && !qp.active) {
                 list.resume(qp, turn - sent);
             } else {
                 core_.activate(qp);
@@ -203,57 +224,64 @@ template <class S>
 void Engine<S>::expire(uint64_t now_ns) {
     core_.now_ns = now_ns;
     while (QueuePair* qp = core_.deadlines.pop(now_ns)) {
-        if (qp->multipath != nullptr) {
-            if (qp->may_receive()) MpRequesterLogic<S>(core_, *qp).expire();
-        } else if (qp->type == IBV_QPT_RC && (qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD)) {
-            RequesterLogic<S>(core_, *qp).expire();
-        }
+        qp->visit([&](auto& protocol) { expire(*qp, protocol); });
         core_.activate(*qp);                    // its wait for the RNR timer or the pacer may be over
     }
 }
 
 template <class S>
-void Engine<S>::start_receiving(QueuePair& qp, uint32_t rq_psn) {
-    Responder& s = qp.responder;
-    s.epsn = Psn(rq_psn);
-    if (qp.type != IBV_QPT_RC) return;
-    s.jobs.clear();
-    s.atomics.clear();
-    s.job_head = s.job_tail = s.next_atomic = 0;
-    s.make_room(qp.max_dest_rd_atomic);
+void Engine<S>::expire(QueuePair& qp, Rc& rc) {
+    if (qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD) RcRequesterLogic<S>(core_, qp, rc).expire();
+}
+
+template <class S>
+void Engine<S>::expire(QueuePair& qp, Mp& mp) {
+    if (qp.may_receive()) MpRequesterLogic<S>(core_, qp, mp).expire();
+}
+
+template <class S>
+void Engine<S>::start_receiving(QueuePair& qp, uint32_t rq_psn, bool multipath) {
+    const Psn psn(rq_psn);
+    if (qp.type == IBV_QPT_UD) {
+        qp.protocol.template emplace<Ud>();
+    } else if (qp.type == IBV_QPT_UC) {
+        qp.protocol.template emplace<Uc>().epsn = psn;
+    } else if (!multipath) {
+        qp.protocol.template emplace<Rc>().responder.epsn = psn;
+    } else {
+        if (core_.multipath == nullptr) {
+            core_.multipath =
+                std::make_unique<MultipathShared>(core_.config.paths, core_.config.reorder, core_.config.seed);
+        }
+        Mp& mp = *qp.protocol.template emplace<std::unique_ptr<Mp>>(std::make_unique<Mp>());
+        core_.multipath->reorder.start(mp.requests_in, psn);
+        core_.multipath->paths.start(mp.responses, psn);
+        mp.response_end = psn;
+    }
+    qp.make_room();
 }
 
 template <class S>
 void Engine<S>::start_sending(QueuePair& qp, uint32_t sq_psn) {
-    Requester& r = qp.requester;
-    r.next_psn = r.max_psn = r.una = r.flight_end = Psn(sq_psn);
-    r.retries_left = qp.retry_cnt;
-    r.rnr_retries_left = qp.rnr_retry;
+    qp.make_room();
+    qp.visit([&](auto& protocol) { start_sending(qp, protocol, Psn(sq_psn)); });
 }
 
 template <class S>
-void Engine<S>::start_multipath(QueuePair& qp) {
-    if (core_.multipath == nullptr) {
-        core_.multipath = std::make_unique<MultipathShared>(core_.config.paths, core_.config.reorder, core_.config.seed);
-    }
-    qp.multipath = std::make_unique<Multipath>();
+void Engine<S>::start_sending(QueuePair& qp, Rc& rc, Psn psn) {
+    RcRequester& r = rc.requester;
+    r.next_psn = r.max_psn = r.una = r.flight_end = psn;
+    r.retry.retries_left = qp.retry_cnt;
+    r.retry.rnr_retries_left = qp.rnr_retry;
 }
 
 template <class S>
-void Engine<S>::start_multipath_receiving(QueuePair& qp, uint32_t rq_psn) {
-    Multipath& mp = *qp.multipath;
-    core_.multipath->reorder.start(mp.requests_in, Psn(rq_psn));
-    core_.multipath->paths.start(mp.responses, Psn(rq_psn));
-    mp.response_end = Psn(rq_psn);
-}
-
-template <class S>
-void Engine<S>::start_multipath_sending(QueuePair& qp, uint32_t sq_psn) {
-    Multipath& mp = *qp.multipath;
-    core_.multipath->paths.start(mp.requests, Psn(sq_psn));
-    core_.multipath->reorder.start(mp.responses_in, Psn(sq_psn));
-    mp.next_response = Psn(sq_psn);
-    mp.make_room(qp.max_rd_atomic);
+void Engine<S>::start_sending(QueuePair& qp, Mp& mp, Psn psn) {
+    core_.multipath->paths.start(mp.requests, psn);
+    core_.multipath->reorder.start(mp.responses_in, psn);
+    mp.next_response = psn;
+    mp.retry.retries_left = qp.retry_cnt;
+    mp.retry.rnr_retries_left = qp.rnr_retry;
 }
 
 template <class S>
@@ -269,45 +297,45 @@ void Engine<S>::set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns) {
         remove(qp);
         qp.sq.reset();
         qp.rq.reset();
-        qp.requester = {};
-        qp.congestion = {};
+        qp.position = {};
+        qp.slot.taken = false;
+        qp.established = false;
+        qp.requests_first = false;
         qp.hello.reset();
-        std::unique_ptr<ibv_sge[]> sges = std::move(qp.responder.receive_sges);
-        qp.responder = {};
-        qp.responder.receive_sges = std::move(sges);
+        qp.protocol.template emplace<std::monostate>();
         qp.send_cq->forget(qp.qpn);
         qp.recv_cq->forget(qp.qpn);
     } else if (state == IBV_QPS_SQD && before == IBV_QPS_RTS) {
-        RequesterLogic<S>(core_, qp).enter_drain();
+        core_.enter_drain(qp);
     } else if (state == IBV_QPS_RTS) {
-        qp.requester.draining = false;
+        qp.position.draining = false;
         core_.activate(qp);
     }
 }
 
 template <class S>
-void Engine<S>::stop_multipath(Multipath& mp) {
-    core_.multipath->paths.stop(mp.requests);
-    core_.multipath->paths.stop(mp.responses);
-    core_.multipath->reorder.stop(mp.requests_in);
-    core_.multipath->reorder.stop(mp.responses_in);
-    core_.multipath->release_all(mp.held);
+void Engine<S>::finish(QueuePair& qp, Rc& rc) {
+    core_.abandon(rc);
+    RcResponderLogic<S>(core_, qp, rc).flush_ack();
+    if (rc.responder.msn != 0) core_.time_wait.insert(qp, core_.now_ns);
+}
+
+template <class S>
+void Engine<S>::finish(QueuePair& qp, Mp& mp) {
+    MpResponderLogic<S>(core_, qp, mp).flush_ack();
+    core_.time_wait.insert(qp, core_.now_ns);
+    MultipathShared& shared = *core_.multipath;
+    shared.paths.stop(mp.requests);
+    shared.paths.stop(mp.responses);
+    shared.reorder.stop(mp.requests_in);
+    shared.reorder.stop(mp.responses_in);
+    shared.release_all(mp.held);
 }
 
 template <class S>
 void Engine<S>::remove(QueuePair& qp) {
-    if (qp.type == IBV_QPT_RC) {
-        if (qp.multipath != nullptr) {
-            MpResponderLogic<S>(core_, qp).settle();
-            core_.departed.insert(qp, core_.now_ns);
-            stop_multipath(*qp.multipath);
-            qp.multipath.reset();
-        } else {
-            core_.abandon(qp.requester);
-            ResponderLogic<S>(core_, qp).settle();
-            if (qp.responder.msn != 0) core_.departed.insert(qp, core_.now_ns);
-        }
-    }
+    qp.visit([&](auto& protocol) { finish(qp, protocol); });
+    qp.protocol.template emplace<std::monostate>();
     core_.deadlines.remove(qp);
     if (qp.active) core_.active[qp.priority].remove(qp);
     qp.active = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames: whom they are for, and whether he may have them.
+// Frames: which QP they are for, and whether it may have them.
 #pragma once
 
 #include "transport/engine.h"
@@ -12,11 +12,14 @@ template <class S>
 bool Engine<S>::receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns) {
     core_.now_ns = now_ns;
     if (qp != nullptr && comes_from_peer(frame, *qp, port)) [[likely]] {
-        const Middle middle = frame.verified ? Middle::kOther : receive_middle(frame, *qp);
-        if (middle == Middle::kDamaged) return false;
-        if (middle == Middle::kOther) {
+        const InPlace placed = frame.verified ? InPlace::kOther : receive_in_place(frame, *qp);
+        if (placed == InPlace::kDamaged) return false;
+        if (placed == InPlace::kOther) {
             if (!frame.verified && !wire::verify(frame)) return false;
-            receive_connected(frame, *qp);
+            if (Rc* const rc = qp->rc(); rc != nullptr) [[likely]]
+                receive(frame, *qp, *rc);
+            else
+                receive(frame, *qp, *qp->mp());
         }
         note_received(frame, *qp);
         return true;
@@ -35,22 +38,27 @@ bool Engine<S>::comes_from_peer(const wire::ParsedFrame& frame, const QueuePair&
 }
 
 template <class S>
-Middle Engine<S>::receive_middle(const wire::ParsedFrame& frame, QueuePair& qp) {
+InPlace Engine<S>::receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp) {
     const wire::Op op = wire::op_of(frame.headers.bth.opcode);
-    if (!is_middle(op) || frame.payload_bytes != qp.mtu) return Middle::kOther;
+    if (!is_middle(op) || frame.payload_bytes != qp.mtu) return InPlace::kOther;
     const bool response = op == wire::Op::kReadResponseMiddle;
-    if (response && qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) return Middle::kOther;
-    if (qp.multipath != nullptr) return receive_multipath_middle(frame, qp, op);
-    if (response) {
-        RequesterLogic<S> requester(core_, qp);
-        const Middle middle = requester.receive_middle(frame);
-        if (middle == Middle::kTaken && requester.has_work()) core_.activate(qp);
-        return middle;
+    if (response && qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) return InPlace::kOther;
+    if (Rc* const rc = qp.rc(); rc != nullptr) [[likely]] return receive_in_place(frame, qp, *rc, op);
+    return receive_in_place(frame, qp, *qp.mp(), op);
+}
+
+template <class S>
+InPlace Engine<S>::receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc, wire::Op op) {
+    if (op == wire::Op::kReadResponseMiddle) {
+        RcRequesterLogic<S> requester(core_, qp, rc);
+        const InPlace placed = requester.receive_in_place(frame);
+        if (placed == InPlace::kTaken && requester.has_work()) core_.activate(qp);
+        return placed;
     }
-    ResponderLogic<S> responder(core_, qp);
-    const Middle middle = responder.receive_middle(frame, op);
-    if (middle == Middle::kTaken && responder.can_send()) core_.activate(qp);
-    return middle;
+    RcResponderLogic<S> responder(core_, qp, rc);
+    const InPlace placed = responder.receive_in_place(frame, op);
+    if (placed == InPlace::kTaken && responder.can_send()) core_.activate(qp);
+    return placed;
 }
 
 template <class S>
@@ -59,7 +67,7 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
     if (qp == nullptr) {
         if (bth.dest_qpn == wire::kMulticastQpn) {
             receive_multicast(frame, port);
-        } else if (!receive_departed(frame, port)) {
+        } else if (!receive_in_time_wait(frame, port)) {
             ++core_.counters[Counter::kDropUnknownQp];
         }
         return;
@@ -82,7 +90,7 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
             return;
         }
         ++core_.counters[Counter::kRxCnp];
-        qp->congestion.on_cnp(core_.config.dcqcn, core_.now_ns);
+        if (Congestion* congestion = qp->congestion()) congestion->rate.on_cnp(core_.config.dcqcn, core_.now_ns);
         return;
     }
     // IBTA 10.9.1: the same partition, and at least one full member.
@@ -94,17 +102,11 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
         ++core_.counters[Counter::kDropService];
         return;
     }
-    if (qp->type == IBV_QPT_UD) {
-        ++core_.counters[Counter::kRxPackets];
-        core_.counters[Counter::kRxBytes] += frame.payload_bytes;
-        receive_datagram(core_, *qp, frame);
-        return;
-    }
-    if (!wire::same(frame.flow.src, qp->path.flow.dst)) {
+    if (qp->is_connected() && !wire::same(frame.flow.src, qp->path.flow.dst)) {
         ++core_.counters[Counter::kDropSource];
         return;
     }
-    receive_connected(frame, *qp);
+    qp->visit([&](auto& protocol) { receive(frame, *qp, protocol); });
     note_received(frame, *qp);
 }
 
@@ -113,18 +115,16 @@ template <class S>
 void Engine<S>::note_received(const wire::ParsedFrame& frame, QueuePair& qp) {
     ++core_.counters[Counter::kRxPackets];
     core_.counters[Counter::kRxBytes] += frame.payload_bytes;
-    if (frame.ce() && qp.multipath == nullptr) [[unlikely]] notify_congestion(qp);
-    if (qp.state == IBV_QPS_RTR && !qp.responder.established) [[unlikely]] {
-        qp.responder.established = true;
+    if (frame.ce()) [[unlikely]]
+        if (Congestion* congestion = qp.congestion()) notify_congestion(qp, *congestion);
+    if (qp.state == IBV_QPS_RTR && !qp.established && qp.is_connected()) [[unlikely]] {
+        qp.established = true;
         core_.sink.event(IBV_EVENT_COMM_EST, qp);
     }
 }
 
 template <class S>
-void Engine<S>::receive_connected(const wire::ParsedFrame& frame, QueuePair& qp) {
-    if (qp.multipath != nullptr) return receive_multipath(frame, qp);
-    ResponderLogic<S> responder(core_, qp);
-    if (qp.type == IBV_QPT_UC) return responder.receive_uc(frame);
+void Engine<S>::receive(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc) {
     const wire::Op op = wire::op_of(frame.headers.bth.opcode);
     switch (op) {
         case wire::Op::kAck:
@@ -137,7 +137,7 @@ void Engine<S>::receive_connected(const wire::ParsedFrame& frame, QueuePair& qp)
                 ++core_.counters[Counter::kDropQpState];
                 return;
             }
-            RequesterLogic<S> requester(core_, qp);
+            RcRequesterLogic<S> requester(core_, qp, rc);
             if (op == wire::Op::kAck) {
                 requester.receive_ack(frame.headers);
             } else if (op == wire::Op::kAtomicAck) {
@@ -148,24 +148,25 @@ void Engine<S>::receive_connected(const wire::ParsedFrame& frame, QueuePair& qp)
             if (requester.has_work()) core_.activate(qp);
             return;
         }
-        default:
-            responder.receive_rc(frame);
+        default: {
+            RcResponderLogic<S> responder(core_, qp, rc);
+            responder.receive(frame);
             if (responder.can_send()) core_.activate(qp);
+        }
     }
 }
 
-// As receive_connected(), of a QP in mp mode.
 template <class S>
-void Engine<S>::receive_multipath(const wire::ParsedFrame& frame, QueuePair& qp) {
+void Engine<S>::receive(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp) {
     const wire::Headers& h = frame.headers;
     const wire::Op op = wire::op_of(h.bth.opcode);
     if (op == wire::Op::kAck) {
-        receive_multipath_ack(frame, qp);
+        receive_multipath_ack(frame, qp, mp);
         core_.activate(qp);
         return;
     }
     if (frame.ce()) ++core_.counters[Counter::kRxCe];
-    MpResponderLogic<S> responder(core_, qp);
+    MpResponderLogic<S> responder(core_, qp, mp);
     const bool response = op >= wire::Op::kReadResponseFirst && op <= wire::Op::kAtomicAck;
     if (h.mp.response() != response) {
         ++core_.counters[Counter::kDropResponse];
@@ -176,27 +177,26 @@ void Engine<S>::receive_multipath(const wire::ParsedFrame& frame, QueuePair& qp)
         ++core_.counters[Counter::kDropQpState];
         return;
     }
-    responder.owe(h, frame.ce(), MpRequesterLogic<S>(core_, qp).receive_response(frame, op));
+    responder.queue_ack(h, frame.ce(), MpRequesterLogic<S>(core_, qp, mp).receive_response(frame, op));
 }
 
-// As receive_middle(). SENDs are verified first.
+// SENDs are verified first.
 template <class S>
-Middle Engine<S>::receive_multipath_middle(const wire::ParsedFrame& frame, QueuePair& qp, wire::Op op) {
+InPlace Engine<S>::receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp, wire::Op op) {
     const bool response = op == wire::Op::kReadResponseMiddle;
-    if (op == wire::Op::kSendMiddle || frame.headers.mp.response() != response) return Middle::kOther;
-    MpResponderLogic<S> responder(core_, qp);
-    const Middle middle =
-        response ? MpRequesterLogic<S>(core_, qp).receive_middle(frame) : responder.receive_middle(frame);
-    if (middle != Middle::kTaken) return middle;
+    if (op == wire::Op::kSendMiddle || frame.headers.mp.response() != response) return InPlace::kOther;
+    MpResponderLogic<S> responder(core_, qp, mp);
+    const InPlace placed =
+        response ? MpRequesterLogic<S>(core_, qp, mp).receive_in_place(frame) : responder.receive_in_place(frame);
+    if (placed != InPlace::kTaken) return placed;
     if (frame.ce()) ++core_.counters[Counter::kRxCe];
-    if (response) responder.owe(frame.headers, frame.ce(), wire::MpAck::kAck);
-    return middle;
+    if (response) responder.queue_ack(frame.headers, frame.ce(), wire::MpAck::kAck);
+    return placed;
 }
 
 template <class S>
-void Engine<S>::receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair& qp) {
+void Engine<S>::receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp) {
     const wire::Mpaeth& ack = frame.headers.mp_ack;
-    Multipath& mp = *qp.multipath;
     if (frame.payload_bytes != ack.more * wire::kMpAckEntryBytes) {
         ++core_.counters[Counter::kDropLength];
         return;
@@ -227,15 +227,15 @@ void Engine<S>::receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair&
     }
     const bool moved = paths.advance(stream, Psn(ack.aack_psn), core_.now_ns);
     if (responses) {
-        MpResponderLogic<S>(core_, qp).drop_jobs();
+        MpResponderLogic<S>(core_, qp, mp).drop_jobs();
         return;
     }
-    MpRequesterLogic<S> requester(core_, qp);
+    MpRequesterLogic<S> requester(core_, qp, mp);
     if (moved) {
         requester.progress();
-        requester.heard();
+        requester.note_alive();
     } else if (ack.entry.kind == wire::MpAck::kAck && !mp.requests.outstanding()) {
-        requester.heard_again();
+        requester.note_repeated_ack();
     }
     if (ack.entry.kind == wire::MpAck::kErr && qp.state != IBV_QPS_ERR) requester.take_error(ack.entry, ack.syndrome);
 }
@@ -260,11 +260,11 @@ void Engine<S>::receive_multicast(const wire::ParsedFrame& frame, uint16_t port)
     }
 }
 
-// A repetition of what a QP that is gone has received is acknowledged once more. READs and atomics are not answered: departed.h.
+// A repetition of what a QP that is gone has received is acknowledged once more. READs and atomics are not answered: time_wait.h.
 template <class S>
-bool Engine<S>::receive_departed(const wire::ParsedFrame& frame, uint16_t port) {
+bool Engine<S>::receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t port) {
     const wire::Bth& bth = frame.headers.bth;
-    const Departed* gone = core_.departed.find(bth.dest_qpn);
+    const TimeWait* gone = core_.time_wait.find(bth.dest_qpn);
     if (gone == nullptr || gone->port != port || !wire::same(frame.flow.src, gone->path.flow.dst) ||
         wire::service_of(bth.opcode) != (gone->multipath ? wire::Service::kMp : wire::Service::kRc) ||
         Psn(bth.psn) >= gone->epsn) {
@@ -297,9 +297,9 @@ bool Engine<S>::receive_departed(const wire::ParsedFrame& frame, uint16_t port) 
 
 // DCQCN's notification point: at most one CNP per QP and interval (annex A17.9.3; the CNP's 16 bytes are reserved, zero).
 template <class S>
-void Engine<S>::notify_congestion(QueuePair& qp) {
+void Engine<S>::notify_congestion(QueuePair& qp, Congestion& congestion) {
     ++core_.counters[Counter::kRxCe];
-    uint64_t& last = qp.responder.last_cnp_ns;
+    uint64_t& last = congestion.last_cnp_ns;
     if ((last != 0 && core_.now_ns - last < core_.config.dcqcn.cnp_interval_ns) || !core_.ready()) return;
     last = core_.now_ns;
     wire::Headers h;

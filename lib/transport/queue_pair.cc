@@ -2,25 +2,29 @@
 #include "transport/queue_pair.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace rove::transport {
 
-void Responder::make_room(uint32_t requests) {
-    const uint32_t size = std::bit_ceil(std::max<uint32_t>(2 * requests, 1));
-    if (size > jobs.size()) {
-        std::vector<ResponderJob> larger(size);
-        for (uint32_t i = job_head; i != job_tail; ++i) larger[i & (size - 1)] = jobs[i & (jobs.size() - 1)];
-        jobs = std::move(larger);
-    }
-    const uint32_t kept = std::max<uint32_t>(requests, 1);
-    if (kept > atomics.size()) {
-        // The oldest first: it is the first to be overwritten.
-        if (!atomics.empty()) {
-            std::rotate(atomics.begin(), atomics.begin() + next_atomic % atomics.size(), atomics.end());
-        }
-        next_atomic = static_cast<uint32_t>(atomics.size());
-        atomics.resize(kept);
+uint32_t QueuePair::next_psn() const {
+    if (const Rc* rc = this->rc(); rc != nullptr) return rc->requester.next_psn.value();
+    if (const Mp* mp = this->mp(); mp != nullptr) return mp->requests.nxt.value();
+    if (const Uc* uc = std::get_if<Uc>(&protocol); uc != nullptr) return uc->next_psn.value();
+    if (const Ud* ud = std::get_if<Ud>(&protocol); ud != nullptr) return ud->next_psn.value();
+    return 0;
+}
+
+uint32_t QueuePair::expected_psn() const {
+    if (const Rc* rc = this->rc(); rc != nullptr) return rc->responder.epsn.value();
+    if (const Mp* mp = this->mp(); mp != nullptr) return mp->requests_in.expected.value();
+    if (const Uc* uc = std::get_if<Uc>(&protocol); uc != nullptr) return uc->epsn.value();
+    return 0;
+}
+
+void QueuePair::make_room() {
+    if (Rc* rc = this->rc(); rc != nullptr) rc->responder.make_room(max_dest_rd_atomic);
+    if (Mp* mp = this->mp(); mp != nullptr) {
+        mp->jobs.make_room(2 * max_dest_rd_atomic);
+        mp->reads.make_room(max_rd_atomic);
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue pair's state. It belongs to one worker; control calls change it only while they hold that worker.
+// A queue pair: what identifies it, its attributes, its queues, its place among the worker's, and what it speaks. It belongs to one worker; control calls change it only while they hold that worker.
 // Units: times in nanoseconds of the worker's clock (0 = not set), sizes in bytes, packets where named.
 #pragma once
 
@@ -9,20 +9,20 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <variant>
 #include <vector>
 
 #include "transport/completion_queue.h"
-#include "transport/congestion/dcqcn.h"
-#include "transport/counters.h"
 #include "transport/mp/state.h"
 #include "transport/multicast.h"
 #include "transport/psn.h"
+#include "transport/queue_state.h"
+#include "transport/rc_state.h"
 #include "transport/work_queue.h"
 #include "wire/frame.h"
 
 namespace rove::transport {
 
-inline constexpr uint64_t kNever = UINT64_MAX;
 inline constexpr uint32_t kMaxMessageBytes = 1u << 31;       // IBTA 9.4.1
 inline constexpr uint32_t kMaxRdAtomic = 128;           // requests, both ways; what ConnectX devices offer
 
@@ -33,110 +33,6 @@ struct Path {
     uint16_t port = 0;                                  // the device's port, as in QueuePair::port
     bool loopback = false;                              // the destination is the device itself
     bool multicast = false;                             // ... a group, which QPs of the device may have joined too
-};
-
-// Requester half. Go-back-N always resumes at `una`, so what is on its way is described by two positions and no packet list.
-struct Requester {
-    uint32_t next_wqe = 0;          // SQ index of the request to send from next
-    uint32_t next_packet = 0;       // packets of it already sent
-    uint32_t begun_wqe = 0;         // one past the last request of which a packet was ever sent
-    Psn next_psn;                   // of the next packet to send
-    Psn max_psn;                    // one past the highest PSN ever sent
-    Psn una;                        // oldest PSN not acknowledged
-    Psn rewound_to;                 // `una` at the last rewind; NAKs and gaps at the same place do not rewind again
-    bool rewound = false;           // since the last progress
-    Counter cause = Counter::kResentTimeout;    // of the last rewind
-    bool failed = false;            // the request at next_wqe cannot be sent; it completes with `failure` in its turn
-    ibv_wc_status failure = IBV_WC_SUCCESS;
-    bool draining = false;          // SQD entered, IBV_EVENT_SQ_DRAINED not yet raised
-    uint32_t drain_wqe = 0;         // SQD: requests from here on are not begun
-    uint8_t retries_left = 0;
-    uint8_t rnr_retries_left = 0;
-    uint16_t reads_outstanding = 0; // READ and atomic request packets without all their responses
-    uint16_t since_ack_req = 0;     // packets sent since the last with AckReq
-    uint8_t probes = 0;             // tail probes since the last progress
-    bool probed = false;            // the packet `probe_psn` was sent as a probe, and no ACK has come since
-    Psn probe_psn;
-    uint64_t ack_deadline = kNever; // the verbs' timeout
-    uint64_t probe_deadline = kNever;
-    uint64_t rnr_until = 0;         // nothing is sent before this
-    uint64_t heard_ns = 0;          // since when the peer is silent
-    uint64_t silence_ns = 0;        // how long it is usually silent, at most, with packets under way
-    uint64_t flight_silence_ns = 0; // the same of the present flight, which ends when a packet behind `flight_end` is answered
-    Psn flight_end;
-    bool flight_probed = false;     // a probe was sent during it
-};
-
-// What a responder owes: a READ's data, or an atomic's (possibly replayed) answer.
-struct ResponderJob {
-    uint64_t va = 0;                // READ: of the next byte to send
-    uint32_t rkey = 0;
-    uint32_t left = 0;              // READ: bytes not yet sent
-    Psn first;                      // first PSN of the response
-    Psn next;                       // PSN of the next packet
-    Psn end;                        // one past the last
-    uint32_t msn = 0;
-    bool is_atomic = false;
-    bool started = false;           // READ: a packet was sent
-    uint64_t original = 0;          // atomic: the value found
-};
-
-// The result of an executed atomic, kept so that a repeated request is answered and not executed again (IBTA 9.4.5).
-struct AtomicResult {
-    Psn psn;
-    bool valid = false;
-    uint64_t original = 0;
-};
-
-// The ACK of a message that the program answers with one of its own waits for that one, so that a peer that has its
-// completion also has the answer, and need not be woken for it.
-// A program that spins on memory answers within this, even when the thread that received shares its core.
-inline constexpr uint64_t kAnswerNs = 500'000;
-// How long an ACK waits: longer than that thread keeps the core after the last packet (50 us), and little against a peer's
-// probe (1 ms). With 20 us, ib_write_lat lost its rhythm in 5 % of its rounds, at 1.6 ms each.
-inline constexpr uint64_t kAckWaitNs = 200'000;
-
-struct Responder {
-    enum class Message : uint8_t { kNone, kSend, kWrite };
-
-    Psn epsn;                       // expected
-    uint32_t msn = 0;
-    Message message = Message::kNone;   // in progress: a First was taken, its Last not
-    bool nak_sent = false;          // a sequence NAK was sent for epsn
-    bool ack_due = false;
-    bool ping_pong = false;         // the program answers a message with one of its own: ACKs wait for that one
-    uint64_t ack_not_before = 0;    // the ACK that is due waits until then for a request to go with
-    uint64_t received_ns = 0;       // when the last message was complete
-    uint8_t ack_syndrome = wire::kSyndromeAck;
-    Psn ack_psn;
-    uint32_t offset = 0;            // bytes of the message in progress already placed
-    uint64_t write_va = 0;          // WRITE in progress
-    uint32_t write_rkey = 0;
-    uint32_t write_length = 0;
-    bool has_receive = false;       // `receive` holds a request taken for the message in progress
-    bool established = false;       // IBV_EVENT_COMM_EST was raised
-    uint64_t last_cnp_ns = 0;
-    RecvWqe receive;                // copied from the RQ or SRQ; its SGEs are in `receive_sges`
-    std::unique_ptr<ibv_sge[]> receive_sges;
-    // Ring of jobs [job_head, job_tail); its size is a power of two, at least twice max_dest_rd_atomic (make_room).
-    std::vector<ResponderJob> jobs;
-    uint32_t job_head = 0, job_tail = 0;
-    std::vector<AtomicResult> atomics;
-    uint32_t next_atomic = 0;
-
-    // For `requests` READs and atomics at a time, at RTR and when the program wants more. What is there stays.
-    void make_room(uint32_t requests);
-
-    // Of rc: whether there is an answer to send, now or when it has waited.
-    bool owes() const { return job_head != job_tail || ack_due; }
-
-    // A request is about to go out: so is the ACK that waited for one. True: the request is an answer, and the ACK goes
-    // behind it, since a peer may look away when it has the ACK.
-    bool accompany(uint64_t now_ns) {
-        ping_pong = received_ns != 0 && now_ns - received_ns < kAnswerNs;
-        received_ns = ack_not_before = 0;
-        return ping_pong;
-    }
 };
 
 class HelloPeers;
@@ -197,11 +93,12 @@ struct QueuePair {
     uint8_t min_rnr_timer = 0;                          // code, IBTA table 45
     Path path;                                          // connected types
 
-    Requester requester;
-    Responder responder;
-    Dcqcn congestion;
+    SendPosition position;                              // in `sq`
+    ReceiveSlot slot;                                   // of the message in progress
+    bool established = false;                           // IBV_EVENT_COMM_EST was raised
     HelloState hello;
-    std::unique_ptr<Multipath> multipath;               // null: rc. Chosen before RTR (Engine::start_multipath)
+    // Nothing before RTR. Made by Engine::start_receiving(), unmade by RESET.
+    std::variant<std::monostate, Rc, std::unique_ptr<Mp>, Uc, Ud> protocol;
 
     // The engine's scheduling.
     bool active = false;                                // in an active list
@@ -210,11 +107,43 @@ struct QueuePair {
     uint32_t heap_index = UINT32_MAX;                   // among the deadlines; UINT32_MAX = it has none
     std::atomic<bool> doorbell{false};                  // rung and not yet taken by the worker
 
-    // Of the packets that it speaks.
-    wire::Service service() const {
-        if (type == IBV_QPT_RC) return multipath != nullptr ? wire::Service::kMp : wire::Service::kRc;
-        return type == IBV_QPT_UC ? wire::Service::kUc : wire::Service::kUd;
+    // What it speaks; null where it speaks something else, or nothing yet.
+    Rc* rc() { return std::get_if<Rc>(&protocol); }
+    const Rc* rc() const { return std::get_if<Rc>(&protocol); }
+    Mp* mp() {
+        auto* mp = std::get_if<std::unique_ptr<Mp>>(&protocol);
+        return mp != nullptr ? mp->get() : nullptr;
     }
+    const Mp* mp() const {
+        const auto* mp = std::get_if<std::unique_ptr<Mp>>(&protocol);
+        return mp != nullptr ? mp->get() : nullptr;
+    }
+    Uc* uc() { return std::get_if<Uc>(&protocol); }
+    Ud* ud() { return std::get_if<Ud>(&protocol); }
+    // DCQCN's state; null where it speaks a protocol with another congestion control, or none.
+    Congestion* congestion() {
+        if (Rc* rc = this->rc()) return &rc->congestion;
+        Uc* uc = this->uc();
+        return uc != nullptr ? &uc->congestion : nullptr;
+    }
+    // Calls `with` with the Rc, Mp, Uc or Ud that it speaks, if any.
+    [[gnu::always_inline]] void visit(auto&& with) {
+        if (Rc* const rc = this->rc(); rc != nullptr) [[likely]] return with(*rc);
+        if (Mp* const mp = this->mp(); mp != nullptr) return with(*mp);
+        if (Uc* const uc = this->uc(); uc != nullptr) return with(*uc);
+        if (Ud* const ud = this->ud(); ud != nullptr) return with(*ud);
+    }
+    // Of the packets that it understands. Before RTR: of none.
+    wire::Service service() const {
+        static constexpr wire::Service kServices[] = {wire::Service::kCnp, wire::Service::kRc, wire::Service::kMp,
+                                                      wire::Service::kUc, wire::Service::kUd};
+        return kServices[protocol.index()];
+    }
+    // PSN of the next request that is sent, and of the one that is expected (ibv_query_qp).
+    uint32_t next_psn() const;
+    uint32_t expected_psn() const;
+    // For as many READs and atomics at a time as max_rd_atomic and max_dest_rd_atomic say by now.
+    void make_room();
     bool is_connected() const { return type == IBV_QPT_RC || type == IBV_QPT_UC; }
     bool may_receive() const {
         const ibv_qp_state now = state.load(std::memory_order_relaxed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The requester of RC, UC and UD: turns work requests into packets, follows ACKs and responses, recovers.
+// The requester of RC: turns work requests into packets, follows ACKs and responses, recovers.
 // Units: nanoseconds, bytes, packets.
 //
 // DESIGN NOTES
@@ -18,7 +18,7 @@
 //    silence is a peak that fades, and probes stay as far apart as they had to go until a flight was answered without one.
 #pragma once
 
-#include "transport/alike.h"
+#include "transport/burst.h"
 #include "transport/core.h"
 #include "transport/rnr_timer.h"
 #include "transport/send_op.h"
@@ -26,27 +26,27 @@
 namespace rove::transport {
 
 template <class S>
-class RequesterLogic {
+class RcRequesterLogic {
   public:
-    RequesterLogic(Core<S>& core, QueuePair& qp) : core_(core), qp_(qp), r_(qp.requester) {}
+    RcRequesterLogic(Core<S>& core, QueuePair& qp, Rc& rc)
+        : core_(core), qp_(qp), rc_(rc), r_(rc.requester), p_(qp.position), retry_(rc.requester.retry), congestion_(rc.congestion.rate) {}
 
     uint32_t transmit(uint32_t budget);
     // Whether transmit() would find a request that nothing but a fence can hold back.
     bool can_send() const {
-        return qp_.state == IBV_QPS_RTS && r_.next_wqe != limit() && r_.rnr_until <= core_.now_ns && window_open();
+        return qp_.state == IBV_QPS_RTS && p_.next_wqe != limit() && retry_.rnr_until <= core_.now_ns && window_open();
     }
     // Whether there is anything to send: not that it may be sent now.
-    bool has_work() const { return r_.next_wqe != limit() || r_.failed; }
+    bool has_work() const { return p_.next_wqe != limit() || p_.failed; }
     void receive_ack(const wire::Headers& headers);
     // Of the path MTU, and READ data.
-    [[gnu::always_inline]] inline Middle receive_middle(const wire::ParsedFrame& frame);
+    [[gnu::always_inline]] inline InPlace receive_in_place(const wire::ParsedFrame& frame);
     void receive_read_response(const wire::ParsedFrame& frame);
     void receive_atomic_response(const wire::Headers& headers);
     void expire();
-    void enter_drain();
     uint64_t next_deadline() const {
-        uint64_t deadline = std::min(r_.ack_deadline, r_.probe_deadline);
-        if (r_.rnr_until != 0) deadline = std::min(deadline, r_.rnr_until);
+        uint64_t deadline = std::min(retry_.ack_deadline, r_.probe_deadline);
+        if (retry_.rnr_until != 0) deadline = std::min(deadline, retry_.rnr_until);
         return deadline;
     }
 
@@ -54,13 +54,12 @@ class RequesterLogic {
     enum class Begin : uint8_t { kSend, kWait, kDone };
 
     bool window_open() const { return r_.next_psn - r_.una < static_cast<int32_t>(core_.config.window_packets); }
-    uint32_t limit() const { return qp_.state == IBV_QPS_SQD ? r_.drain_wqe : qp_.sq.available_until(); }
+    uint32_t limit() const { return qp_.state == IBV_QPS_SQD ? p_.drain_wqe : qp_.sq.available_until(); }
     // Whether an ACK of packet `psn` keeps the window moving.
-    bool window_wants_ack(Psn psn) const {
+    bool ack_req_for_window(Psn psn) const {
         return r_.since_ack_req + 1u >= core_.config.ack_interval_packets ||
                psn - r_.una + 1 >= static_cast<int32_t>(core_.config.window_packets);
     }
-    bool outstanding() const { return r_.una != r_.max_psn; }
     // The verbs' timeout from now.
     uint64_t next_ack_deadline() const {
         if (qp_.timeout == 0) return kNever;
@@ -83,32 +82,30 @@ class RequesterLogic {
         if (r_.reads_outstanding >= qp_.max_rd_atomic) return true;
         const uint32_t psns = wqe.length <= qp_.mtu
                                   ? 1
-                                  : std::min((wqe.length + qp_.mtu - 1) / qp_.mtu - r_.next_packet, read_chunk());
+                                  : std::min((wqe.length + qp_.mtu - 1) / qp_.mtu - p_.next_packet, read_chunk());
         return static_cast<uint32_t>(r_.next_psn - r_.una) + psns > read_window();
     }
 
     [[gnu::always_inline]] inline Begin begin(SendWqe& wqe);
     [[gnu::noinline]] uint32_t emit_middles(SendWqe& wqe, uint32_t budget);
-    [[gnu::noinline]] uint32_t emit_alike(uint32_t end, uint32_t budget);
+    [[gnu::noinline]] uint32_t emit_burst(uint32_t end, uint32_t budget);
     [[gnu::always_inline]] inline bool emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req);
     void emit_read(const SendWqe& wqe);
     void emit_atomic(const SendWqe& wqe);
-    bool send_datagram(SendWqe& wqe);
-    [[gnu::always_inline]] inline bool want_ack(const SendWqe& wqe, bool last);
+    [[gnu::always_inline]] inline bool needs_ack_req(const SendWqe& wqe, bool last);
     [[gnu::always_inline]] inline void sent(Psn first, uint32_t psns, uint32_t packets = 1);
     void count_again(Counter cause, uint32_t psns, uint32_t packets);
-    void complete_unacknowledged();
     void execute_local(SendWqe& wqe);
     bool acknowledge(Psn end);
     // `una` moved. Of a burst, the first has most often said all that there is to say.
     void progress() {
-        if (r_.heard_ns != core_.now_ns || r_.ack_deadline != next_ack_deadline() || r_.una >= r_.flight_end ||
-            r_.rewound || r_.failed || r_.retries_left != qp_.retry_cnt || r_.rnr_retries_left != qp_.rnr_retry) {
+        if (r_.alive_ns != core_.now_ns || retry_.ack_deadline != next_ack_deadline() || r_.una >= r_.flight_end ||
+            r_.rewound || p_.failed || retry_.retries_left != qp_.retry_cnt || retry_.rnr_retries_left != qp_.rnr_retry) {
             note_progress();
         }
     }
     void note_progress();
-    void hear();
+    void note_alive();
     void restart_timers();
     void resume_at_una();
     void rewind(Counter cause);
@@ -124,25 +121,28 @@ class RequesterLogic {
     void drop_response(Psn psn);
     void end_part(uint32_t packet, bool last);
     void take_response(bool last);
-    void check_drained();
     SendWqe& oldest() { return qp_.sq.at(qp_.sq.consumed()); }
     bool rewound_here() const { return r_.rewound && r_.rewound_to == r_.una; }
-    bool any_begun() const { return qp_.sq.consumed() != r_.begun_wqe; }
+    bool any_begun() const { return qp_.sq.consumed() != p_.begun_wqe; }
 
     Core<S>& core_;
     QueuePair& qp_;
-    Requester& r_;
+    Rc& rc_;
+    RcRequester& r_;
+    SendPosition& p_;
+    RetryTimer& retry_;
+    Dcqcn& congestion_;
 };
 
 // All packets before `end` are acknowledged; completes the requests that this ends. Stops at a READ or atomic whose
 // response is missing. Returns whether anything moved.
 template <class S>
-bool RequesterLogic<S>::acknowledge(Psn end) {
+bool RcRequesterLogic<S>::acknowledge(Psn end) {
     const Psn before = r_.una;
     Psn done = before;
     uint32_t index = qp_.sq.consumed();
     const uint32_t first = index;
-    while (index != r_.begun_wqe) {
+    while (index != p_.begun_wqe) {
         SendWqe& wqe = qp_.sq.at(index);
         const int32_t acknowledged = end - Psn(wqe.first_psn);
         if (acknowledged > 0 && wqe.awaits_response()) break;
@@ -158,17 +158,17 @@ bool RequesterLogic<S>::acknowledge(Psn end) {
     if (r_.una == before && index == first) return false;
     qp_.sq.consume_to(index);
     core_.counters[Counter::kPsnsAcknowledged] += static_cast<uint32_t>(r_.una - before);
-    if (r_.una > r_.next_psn || static_cast<int32_t>(index - r_.next_wqe) > 0) resume_at_una();
+    if (r_.una > r_.next_psn || static_cast<int32_t>(index - p_.next_wqe) > 0) resume_at_una();
     progress();
     return true;
 }
 
 template <class S>
-void RequesterLogic<S>::note_progress() {
-    r_.retries_left = qp_.retry_cnt;
-    r_.rnr_retries_left = qp_.rnr_retry;
+void RcRequesterLogic<S>::note_progress() {
+    retry_.retries_left = qp_.retry_cnt;
+    retry_.rnr_retries_left = qp_.rnr_retry;
     r_.rewound = false;
-    hear();
+    note_alive();
     if (r_.una > r_.flight_end) {
         if (!r_.flight_probed) {                // Karn: what was asked for twice tells no time
             r_.silence_ns = std::max(r_.flight_silence_ns, (7 * r_.silence_ns + r_.flight_silence_ns) / 8);
@@ -179,82 +179,76 @@ void RequesterLogic<S>::note_progress() {
         r_.flight_probed = false;
     }
     restart_timers();
-    if (r_.failed) fail_if_oldest();
-    check_drained();
+    if (p_.failed) fail_if_oldest();
+    core_.check_drained(qp_);
 }
 
 template <class S>
-void RequesterLogic<S>::hear() {
-    r_.flight_silence_ns = std::max(r_.flight_silence_ns, core_.now_ns - r_.heard_ns);
-    r_.heard_ns = core_.now_ns;
+void RcRequesterLogic<S>::note_alive() {
+    r_.flight_silence_ns = std::max(r_.flight_silence_ns, core_.now_ns - r_.alive_ns);
+    r_.alive_ns = core_.now_ns;
 }
 
 template <class S>
-void RequesterLogic<S>::restart_timers() {
-    r_.heard_ns = core_.now_ns;
-    if (!outstanding()) {
-        r_.ack_deadline = r_.probe_deadline = kNever;
-        if (r_.rnr_until == 0 && !qp_.responder.owes()) core_.deadlines.remove(qp_);
+void RcRequesterLogic<S>::restart_timers() {
+    r_.alive_ns = core_.now_ns;
+    if (!r_.outstanding()) {
+        retry_.ack_deadline = r_.probe_deadline = kNever;
+        if (retry_.rnr_until == 0 && !rc_.responder.has_answers()) core_.deadlines.remove(qp_);
         return;
     }
-    r_.ack_deadline = next_ack_deadline();
+    retry_.ack_deadline = next_ack_deadline();
     r_.probe_deadline = core_.now_ns + probe_ns();
     core_.deadlines.schedule(qp_, next_deadline());
 }
 
 // The next packet to send is the one at `una`.
 template <class S>
-void RequesterLogic<S>::resume_at_una() {
-    r_.next_wqe = qp_.sq.consumed();
-    r_.next_packet = 0;
+void RcRequesterLogic<S>::resume_at_una() {
+    p_.next_wqe = qp_.sq.consumed();
+    p_.next_packet = 0;
     r_.next_psn = r_.una;
     r_.reads_outstanding = 0;
     // A begun request is somewhere in its packets; one that never began starts at `una` by itself.
-    if (any_begun()) r_.next_packet = static_cast<uint32_t>(r_.una - Psn(oldest().first_psn));
+    if (any_begun()) p_.next_packet = static_cast<uint32_t>(r_.una - Psn(oldest().first_psn));
 }
 
 template <class S>
-void RequesterLogic<S>::rewind(Counter cause) {
+void RcRequesterLogic<S>::rewind(Counter cause) {
     r_.rewound = true;
     r_.cause = cause;
     r_.rewound_to = r_.una;
-    r_.failed = false;                          // found again when its turn comes
+    p_.failed = false;                          // found again when its turn comes
     resume_at_una();
     core_.activate(qp_);
 }
 
-// The oldest request ends with `status`, and the QP with it (RC), or its send queue (UC, UD).
+// The oldest request ends with `status`, and the QP with it.
 template <class S>
-void RequesterLogic<S>::fail(ibv_wc_status status) {
-    const uint32_t index = qp_.sq.consumed();
-    core_.complete_send(qp_, index, status);
-    if (qp_.type == IBV_QPT_RC) {
-        core_.enter_error(qp_);
-    } else {
-        qp_.state = IBV_QPS_SQE;
-        core_.flush_sends(qp_);
-    }
+void RcRequesterLogic<S>::fail(ibv_wc_status status) {
+    core_.complete_send(qp_, qp_.sq.consumed(), status);
+    core_.enter_error(qp_);
 }
 
 template <class S>
-void RequesterLogic<S>::fail_if_oldest() {
-    if (r_.failed && qp_.sq.consumed() == r_.next_wqe) fail(r_.failure);
+void RcRequesterLogic<S>::fail_if_oldest() {
+    if (p_.failed && qp_.sq.consumed() == p_.next_wqe) fail(p_.failure);
 }
 
 template <class S>
-void RequesterLogic<S>::expire() {
+void RcRequesterLogic<S>::expire() {
     const uint64_t now = core_.now_ns;
-    if (r_.rnr_until != 0 && r_.rnr_until <= now) {
-        r_.rnr_until = 0;
+    if (retry_.rnr_until != 0 && retry_.rnr_until <= now) {
+        retry_.rnr_until = 0;
         r_.rewound = false;                     // a sequence NAK now says that the first packet of this attempt was lost
     }
-    if (r_.ack_deadline <= now) {
+    if (retry_.ack_deadline <= now) {
         ++core_.counters[Counter::kTimeouts];
-        if (r_.retries_left == 0) {
+        if (retry_.retries_left == 0) {
             fail(IBV_WC_RETRY_EXC_ERR);
             return;
         }
-        --r_.retries_left;
+        --retry_.retries_left;
         r_.flight_probed = true;
         rewind(Counter::kResentTimeout);
         restart_timers();
@@ -266,7 +260,7 @@ void RequesterLogic<S>::expire() {
 
 // Design note 3.
 template <class S>
-void RequesterLogic<S>::probe() {
+void RcRequesterLogic<S>::probe() {
     const uint64_t late_ns = core_.now_ns - r_.probe_deadline;
     if (late_ns > core_.config.min_probe_ns / 2) {              // we were away: what came meanwhile is still to be read
         r_.probe_deadline = core_.now_ns + core_.config.min_probe_ns / 2;
@@ -291,20 +285,6 @@ void RequesterLogic<S>::probe() {
     r_.probed = true;
     r_.probe_psn = r_.una;
     count_again(Counter::kResentEarly, 1, 1);
-}
-
-template <class S>
-void RequesterLogic<S>::enter_drain() {
-    r_.draining = true;
-    r_.drain_wqe = r_.begun_wqe;
-    check_drained();
-}
-
-template <class S>
-void RequesterLogic<S>::check_drained() {
-    if (!r_.draining || qp_.state != IBV_QPS_SQD || any_begun()) return;
-    r_.draining = false;
-    core_.sink.event(IBV_EVENT_SQ_DRAINED, qp_);
 }
 
 }  // namespace rove::transport

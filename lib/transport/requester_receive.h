@@ -7,7 +7,7 @@
 namespace rove::transport {
 
 template <class S>
-void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
+void RcRequesterLogic<S>::receive_ack(const wire::Headers& headers) {
     const Psn psn(headers.bth.psn);
     const uint8_t syndrome = headers.aeth.syndrome;
     const uint8_t kind = syndrome >> 5;
@@ -27,7 +27,7 @@ void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
         acknowledge(psn + 1);
         if (r_.probed && qp_.state != IBV_QPS_ERR) {
             // Nothing behind the probe has arrived, and what was sent before it would have.
-            if (psn == r_.probe_psn && r_.una == psn + 1 && outstanding()) rewind(Counter::kResentInferred);
+            if (psn == r_.probe_psn && r_.una == psn + 1 && r_.outstanding()) rewind(Counter::kResentInferred);
             r_.probed = false;
         }
         // A READ or atomic before the acknowledged packet without its response: the response was lost.
@@ -46,16 +46,16 @@ void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
     const bool here = r_.una == psn;            // false: a response before it is missing
     if (kind == 1 && here) {
         ++core_.counters[Counter::kRxNakRnr];
-        if (r_.rnr_until > core_.now_ns) return;            // said already
-        if (qp_.rnr_retry != 7 && r_.rnr_retries_left-- == 0) {
+        if (retry_.rnr_until > core_.now_ns) return;            // said already
+        if (qp_.rnr_retry != 7 && retry_.rnr_retries_left-- == 0) {
             fail(IBV_WC_RNR_RETRY_EXC_ERR);
             return;
         }
-        r_.retries_left = qp_.retry_cnt;        // somebody answers
+        retry_.retries_left = qp_.retry_cnt;        // somebody answers
         rewind(Counter::kResentRnr);
-        r_.rnr_until = core_.now_ns + rnr_timer_ns(syndrome & 0x1F);
-        r_.ack_deadline = r_.probe_deadline = kNever;       // the peer is alive
-        core_.deadlines.schedule(qp_, r_.rnr_until);
+        retry_.rnr_until = core_.now_ns + rnr_timer_ns(syndrome & 0x1F);
+        retry_.ack_deadline = r_.probe_deadline = kNever;       // the peer is alive
+        core_.deadlines.schedule(qp_, retry_.rnr_until);
         return;
     }
     if (kind == 3 && here && syndrome != wire::kSyndromeNakSequence) {
@@ -76,7 +76,7 @@ void RequesterLogic<S>::receive_ack(const wire::Headers& headers) {
 // Null otherwise; what is missing is asked for again.
 template <class S>
 template <bool (SendWqe::*kind)() const>
-SendWqe* RequesterLogic<S>::answered_by(Psn psn) {
+SendWqe* RcRequesterLogic<S>::answered_by(Psn psn) {
     if (is_answered_by<kind>(psn)) [[likely]]
         return &oldest();
     if (psn >= r_.una && psn < r_.max_psn) {    // a response acknowledges what was before it
@@ -90,10 +90,10 @@ SendWqe* RequesterLogic<S>::answered_by(Psn psn) {
 
 // Of something else than the oldest request.
 template <class S>
-void RequesterLogic<S>::drop_response(Psn psn) {
+void RcRequesterLogic<S>::drop_response(Psn psn) {
     ++core_.counters[Counter::kDropResponse];
-    if (outstanding()) {                        // perhaps what was asked for twice: the peer is not silent
-        hear();
+    if (r_.outstanding()) {                     // the answer to what was asked for twice, say: the peer is not silent
+        note_alive();
         r_.probe_deadline = core_.now_ns + probe_ns();
     }
     const bool later = psn > r_.una && psn < r_.max_psn;
@@ -102,7 +102,7 @@ void RequesterLogic<S>::drop_response(Psn psn) {
 
 // The response packet at `una` was placed; `last` ends its request.
 template <class S>
-void RequesterLogic<S>::take_response(bool last) {
+void RcRequesterLogic<S>::take_response(bool last) {
     ++r_.una;
     ++core_.counters[Counter::kPsnsAcknowledged];
     if (last) {
@@ -114,34 +114,34 @@ void RequesterLogic<S>::take_response(bool last) {
 }
 
 template <class S>
-Middle RequesterLogic<S>::receive_middle(const wire::ParsedFrame& frame) {
+InPlace RcRequesterLogic<S>::receive_in_place(const wire::ParsedFrame& frame) {
     const Psn psn(frame.headers.bth.psn);
-    if (psn != r_.una || !(psn < r_.max_psn) || !any_begun()) return Middle::kOther;
+    if (psn != r_.una || !(psn < r_.max_psn) || !any_begun()) return InPlace::kOther;
     SendWqe& wqe = oldest();
     const auto packet = static_cast<uint32_t>(psn - Psn(wqe.first_psn));
-    if (!wqe.is_read() || packet + 1 >= wqe.packets) return Middle::kOther;
+    if (!wqe.is_read() || packet + 1 >= wqe.packets) return InPlace::kOther;
     wire::VerifyingReader payload(frame);
     if (core_.scatter(wqe.sges(), wqe.num_sge, packet * qp_.mtu, payload, qp_.mtu, qp_.pd) != IBV_WC_SUCCESS) {
-        return Middle::kOther;
+        return InPlace::kOther;
     }
-    if (!payload.intact()) return Middle::kDamaged;
+    if (!payload.intact()) return InPlace::kDamaged;
     end_part(packet, false);
     ++r_.una;
     ++core_.counters[Counter::kPsnsAcknowledged];
     if (r_.una > r_.next_psn) resume_at_una();
     progress();
-    return Middle::kTaken;
+    return InPlace::kTaken;
 }
 
 // Packet number `packet` of the oldest READ is here; perhaps it is the last that one READ request asked for (design
 // note 2).
 template <class S>
-void RequesterLogic<S>::end_part(uint32_t packet, bool last) {
+void RcRequesterLogic<S>::end_part(uint32_t packet, bool last) {
     if ((last || (packet + 1) % read_chunk() == 0) && r_.reads_outstanding != 0) --r_.reads_outstanding;
 }
 
 template <class S>
-void RequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
+void RcRequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
     const Psn psn(frame.headers.bth.psn);
     SendWqe* wqe = answered_by<&SendWqe::is_read>(psn);
     if (wqe == nullptr) return;
@@ -163,7 +163,7 @@ void RequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
 }
 
 template <class S>
-void RequesterLogic<S>::receive_atomic_response(const wire::Headers& headers) {
+void RcRequesterLogic<S>::receive_atomic_response(const wire::Headers& headers) {
     SendWqe* wqe = answered_by<&SendWqe::is_atomic>(Psn(headers.bth.psn));
     if (wqe == nullptr) return;
     BytesReader original{reinterpret_cast<const uint8_t*>(&headers.atomic_original)};

@@ -33,7 +33,6 @@ struct alignas(64) SendWqe {
     union {
         uint64_t swap = 0;          // atomics
         uint32_t remote_qpn;        // UD
-        uint32_t msn;               // mp: of a SEND or WRITE, as in MPETH; set with first_psn
     };
     union {
         uint32_t rkey = 0;          // RDMA and atomics
@@ -47,9 +46,9 @@ struct alignas(64) SendWqe {
     uint8_t send_flags = 0;         // ibv_send_flags, ROVE_SEND_SYNC; SIGNALED already includes sq_sig_all
     uint8_t num_sge = 0;            // 0 with inline data
     uint8_t bind_access = 0;        // BIND_MW: IBV_ACCESS_REMOTE_* | IBV_ACCESS_ZERO_BASED
-
-    // mp: the PSN of the first packet that answers a READ or atomic, in the response stream.
-    uint32_t& first_response() { return immediate; }
+    uint32_t mp_msn = 0;            // mp: of a SEND or WRITE, as in MPETH; set with first_psn
+    uint32_t mp_first_response = 0; // mp: of a READ or atomic, the PSN of the first packet that answers it, in the response
+                                    // stream; set with first_psn
 
     ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
     uint8_t* inline_data() { return reinterpret_cast<uint8_t*>(this + 1); }

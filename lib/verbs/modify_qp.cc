@@ -69,11 +69,11 @@ void apply(transport::QueuePair& t, const ibv_qp_attr& kept, int mask) {
     if (has(IBV_QP_MIN_RNR_TIMER)) t.min_rnr_timer = kept.min_rnr_timer;
     if (has(IBV_QP_MAX_QP_RD_ATOMIC)) {
         t.max_rd_atomic = kept.max_rd_atomic;
-        if (t.multipath != nullptr) t.multipath->make_room(t.max_rd_atomic);
+        t.make_room();
     }
     if (has(IBV_QP_MAX_DEST_RD_ATOMIC)) {
         t.max_dest_rd_atomic = kept.max_dest_rd_atomic;
-        t.responder.make_room(t.max_dest_rd_atomic);
+        t.make_room();
     }
 }
 

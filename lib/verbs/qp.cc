@@ -45,8 +45,8 @@ bool set_up(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr& attr) {
     t.max_inline = cap.max_inline_data;
     t.port = qp.owner->owner->port->port();
     t.mac = qp.owner->owner->port->mac();
-    t.responder.receive_sges.reset(new (std::nothrow) ibv_sge[t.max_recv_sge]);
-    return t.responder.receive_sges != nullptr && t.sq.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) &&
+    t.slot.sges.reset(new (std::nothrow) ibv_sge[t.max_recv_sge]);
+    return t.slot.sges != nullptr && t.sq.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) &&
            t.rq.init(t.srq != nullptr ? 0 : cap.max_recv_wr, cap.max_recv_sge);
 }
 
@@ -130,9 +130,9 @@ int query_qp(ibv_qp* handle, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr
     const transport::QueuePair& t = qp.transport;
     *attr = qp.attr;
     attr->qp_state = attr->cur_qp_state = handle->state = t.state;
-    attr->sq_psn = t.requester.next_psn.value();
-    attr->rq_psn = t.responder.epsn.value();
-    attr->sq_draining = t.requester.draining;
+    attr->sq_psn = t.next_psn();
+    attr->rq_psn = t.expected_psn();
+    attr->sq_draining = t.position.draining;
     attr->path_mig_state = IBV_MIG_MIGRATED;
     attr->cap = qp.init_attr.cap;
     *init_attr = qp.init_attr;

@@ -20,7 +20,7 @@ TARGET = "tests/sim/worlds_test"
 TIMEOUT_S = 240     # a world that never ends is found too
 
 REQUESTER, RESPONDER = "lib/transport/mp/requester.h", "lib/transport/mp/responder.h"
-ALIKE, HYBRID = "lib/transport/alike.h", "lib/transport/reorder/hybrid_bitmap.h"
+CORE, BURST, HYBRID = "lib/transport/core.h", "lib/transport/burst.h", "lib/transport/reorder/hybrid_bitmap.h"
 # What is wrong: the file, what stands there, and the bug.
 MUTANTS = {
     "every other retransmission is skipped": (
@@ -40,37 +40,37 @@ MUTANTS = {
     "who waits for completions is not told of signaled ones": (
         REQUESTER, "if (at == first) return;", "if (at == qp_.sq.consumed()) return;"),
     "a request that fails at home does not wait for its turn": (
-        REQUESTER, "if (!fresh || qp_.sq.consumed() == r_.next_wqe) fail(r_.failure);", "fail(r_.failure);"),
+        REQUESTER, "if (!fresh || qp_.sq.consumed() == p_.next_wqe) fail(p_.failure);", "fail(p_.failure);"),
     "a READ that fails at home does not wait for its turn": (
         REQUESTER, "if (arrival == Arrival::kInOrder && wqe == &oldest()) fail(status);", "fail(status);"),
     "behind a request that fails at home goes the next": (
-        REQUESTER, "            r_.failure = IBV_WC_LOC_PROT_ERR;\n            if (!fresh",
-        "            r_.failure = IBV_WC_LOC_PROT_ERR, ++r_.next_wqe;\n            if (!fresh"),
+        REQUESTER, "            p_.fail(IBV_WC_LOC_PROT_ERR);\n            if (!fresh",
+        "            p_.fail(IBV_WC_LOC_PROT_ERR), ++p_.next_wqe;\n            if (!fresh"),
     "a paused send queue goes on": (
-        REQUESTER, "return qp_.state == IBV_QPS_SQD ? r_.drain_wqe : qp_.sq", "return qp_.sq"),
+        REQUESTER, "return qp_.state == IBV_QPS_SQD ? p_.drain_wqe : qp_.sq", "return qp_.sq"),
     "a send queue is said to have drained early": (
-        REQUESTER, "qp_.state == IBV_QPS_SQD && !any_begun()", "qp_.state == IBV_QPS_SQD"),
+        CORE, "qp.state != IBV_QPS_SQD || qp.sq.consumed() != position.begun_wqe", "qp.state != IBV_QPS_SQD"),
     "a WRITE_IMM is not counted": (
         REQUESTER, "if (wqe.opcode != IBV_WR_RDMA_WRITE) mp_.msn_out", "if (!wqe.is_write()) mp_.msn_out"),
     "a SEND of a run is not counted": (
         REQUESTER, "(mp_.msn_out + messages)", "(mp_.msn_out + messages / 2)"),
     "a run is not begun": (
-        REQUESTER, "r_.next_wqe = r_.begun_wqe = index;", "r_.next_wqe = index;"),
+        REQUESTER, "p_.next_wqe = p_.begun_wqe = index;", "p_.next_wqe = index;"),
     "a run goes on with a request of another length": (
-        ALIKE, "wqe.kind() != kind_ || wqe.length != length_", "wqe.kind() != kind_"),
+        BURST, "wqe.kind() != kind_ || wqe.length != length_", "wqe.kind() != kind_"),
     "a run goes beyond its region": (
-        ALIKE, "region_->at(sge.addr, length_)", "region_->host + (sge.addr - region_->iova)"),
+        BURST, "region_->at(sge.addr, length_)", "region_->host + (sge.addr - region_->iova)"),
     "sender-delay does not wait": (
         REQUESTER, "return sync || (wqe.is_write() &&", "return sync && (wqe.is_write() &&"),
     "responses to a dead peer are sent for ever": (
-        REQUESTER, "if (mp_.responses.backoff == Multipath::kSilence)", "if (false)"),
+        REQUESTER, "if (mp_.responses.backoff == Mp::kSilence)", "if (false)"),
     "the cumulative ACK is one too high": (
         RESPONDER, "mp_.requests_in).expected.value(),", "mp_.requests_in).expected.value() + (first.entry.kind == wire::MpAck::kSack),"),
     "an atomic executes twice": (
         RESPONDER, "            ++core_.counters[Counter::kRxDuplicate];\n",
         "            ++core_.counters[Counter::kRxDuplicate];\n"
-        "            if (op == wire::Op::kFetchAdd && execute_atomic(h, op) == Result::kTaken)\n"
-        "                --s_.job_tail, mp_.response_end = mp_.response_end.previous();\n"),
+        "            if (op == wire::Op::kFetchAdd && execute_atomic(h, op) == Outcome::kDone)\n"
+        "                --mp_.jobs.tail, mp_.response_end = mp_.response_end.previous();\n"),
     "a duplicate WRITE is placed again": (
         RESPONDER, "            ++core_.counters[Counter::kRxDuplicate];\n",
         "            ++core_.counters[Counter::kRxDuplicate];\n"
@@ -88,10 +88,10 @@ MUTANTS = {
     "a held packet that is refused is kept": (
         RESPONDER, "    shared_.release(packet);\n    return taken;", "    if (taken) shared_.release(packet);\n    return taken;"),
     "damage is not seen": (
-        RESPONDER, "    payload.read(target, qp_.mtu);\n    if (!payload.intact()) return Middle::kDamaged;",
+        RESPONDER, "    payload.read(target, qp_.mtu);\n    if (!payload.intact()) return InPlace::kDamaged;",
         "    payload.read(target, qp_.mtu);"),
     "damage to READ data is not seen": (
-        REQUESTER, "    if (!payload.intact()) return Middle::kDamaged;\n    take_in_order", "    take_in_order"),
+        REQUESTER, "    if (!payload.intact()) return InPlace::kDamaged;\n    take_in_order", "    take_in_order"),
     "rings of a grown bitmap do not join": (
         HYBRID, "            m.head = static_cast<uint16_t>(slots(m.circular));\n", ""),
 }

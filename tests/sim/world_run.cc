@@ -187,10 +187,13 @@ std::string World::describe() const {
                                        : " UD")
             << ": " << d.sends.size() << " sends, " << d.posted << " posted, " << d.ended << " ended, " << d.succeeded
             << " succeeded; " << d.messages.size() << " messages, " << d.pool->posted << " receives posted, "
-            << d.delivered << " delivered; states " << d.qp->state << ' ' << d.peer->state << "; una "
-            << d.qp->requester.una.value() << " next " << d.qp->requester.next_psn.value() << " max "
-            << d.qp->requester.max_psn.value() << " epsn " << d.peer->responder.epsn.value() << " reads "
-            << d.qp->requester.reads_outstanding << '\n';
+            << d.delivered << " delivered; states " << d.qp->state << ' ' << d.peer->state << "; next "
+            << d.qp->next_psn() << " epsn " << d.peer->expected_psn();
+        if (const transport::Rc* rc = d.qp->rc()) {
+            out << " una " << rc->requester.una.value() << " max " << rc->requester.max_psn.value() << " reads "
+                << rc->requester.reads_outstanding;
+        }
+        out << '\n';
     }
     return out.str();
 }

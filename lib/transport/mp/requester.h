@@ -11,7 +11,7 @@
 #pragma once
 
 #include "rove/verbs.h"
-#include "transport/alike.h"
+#include "transport/burst.h"
 #include "transport/core.h"
 #include "transport/mp/state.h"
 #include "transport/rnr_timer.h"
@@ -22,46 +22,48 @@ namespace rove::transport {
 template <class S>
 class MpRequesterLogic {
   public:
-    MpRequesterLogic(Core<S>& core, QueuePair& qp)
-        : core_(core), qp_(qp), r_(qp.requester), mp_(*qp.multipath), paths_(core.multipath->paths) {}
+    MpRequesterLogic(Core<S>& core, QueuePair& qp, Mp& mp)
+        : core_(core), qp_(qp), mp_(mp), p_(qp.position), retry_(mp.retry), paths_(core.multipath->paths) {}
 
     uint32_t transmit(uint32_t budget);
     // Whether transmit() would find a request that nothing but order can hold back.
     bool can_send() const {
-        return qp_.state == IBV_QPS_RTS && r_.next_wqe != limit() && r_.rnr_until <= core_.now_ns &&
+        return qp_.state == IBV_QPS_RTS && p_.next_wqe != limit() && retry_.rnr_until <= core_.now_ns &&
                mp_.requests.awnd() > 0;
     }
     // An acknowledged request packet; `aack` was applied to the stream.
     void take_error(const wire::MpAckEntry& entry, uint8_t syndrome);
     // Completes the requests that are complete.
     void progress();
-    void heard() {  // the peer is alive: something was acknowledged
-        r_.rnr_retries_left = qp_.rnr_retry;
-        r_.probes = 0;
+    // Something was acknowledged.
+    void note_alive() {
+        retry_.rnr_retries_left = qp_.rnr_retry;
+        mp_.probes = 0;
         restart_timer();
     }
-    // It said so when it was asked, and may have too much to do to answer a READ at once. Not for ever.
-    void heard_again() {
-        if (r_.probes < kMostProbes) restart_timer();
+    // The peer acknowledged once more what it had acknowledged: it may have too much to do to answer a READ at once. That is
+    // believed for a while, not for ever.
+    void note_repeated_ack() {
+        if (mp_.probes < kMostProbes) restart_timer();
     }
     // Of the path MTU, and READ data.
-    [[gnu::always_inline]] inline Middle receive_middle(const wire::ParsedFrame& frame);
+    [[gnu::always_inline]] inline InPlace receive_in_place(const wire::ParsedFrame& frame);
     // Gives what its acknowledgement says.
     wire::MpAck receive_response(const wire::ParsedFrame& frame, wire::Op op);
     void expire();
     uint64_t next_deadline() const {
         uint64_t deadline =
-            std::min({r_.ack_deadline, mp_.sync_ns, paths_.deadline(mp_.requests), paths_.deadline(mp_.responses)});
-        const uint64_t ack_ns = qp_.responder.ack_not_before;
+            std::min({retry_.ack_deadline, mp_.sync_ns, paths_.deadline(mp_.requests), paths_.deadline(mp_.responses)});
+        const uint64_t ack_ns = mp_.delay.not_before;
         if (ack_ns > core_.now_ns) deadline = std::min(deadline, ack_ns);
-        return r_.rnr_until != 0 ? std::min(deadline, r_.rnr_until) : deadline;
+        return retry_.rnr_until != 0 ? std::min(deadline, retry_.rnr_until) : deadline;
     }
 
   private:
     static constexpr uint8_t kMostProbes = 100;
 
-    uint32_t limit() const { return qp_.state == IBV_QPS_SQD ? r_.drain_wqe : qp_.sq.available_until(); }
-    bool any_begun() const { return qp_.sq.consumed() != r_.begun_wqe; }
+    uint32_t limit() const { return qp_.state == IBV_QPS_SQD ? p_.drain_wqe : qp_.sq.available_until(); }
+    bool any_begun() const { return qp_.sq.consumed() != p_.begun_wqe; }
     SendWqe& oldest() { return qp_.sq.at(qp_.sq.consumed()); }
     bool is_begun(Psn psn) { return any_begun() && psn >= Psn(oldest().first_psn); }
     bool is_oldest(Psn psn) {
@@ -76,7 +78,7 @@ class MpRequesterLogic {
     void execute_local(SendWqe& wqe);
     [[gnu::always_inline]] inline void begin(SendWqe& wqe);
     [[gnu::always_inline]] inline bool emit(SendWqe& wqe, const Departure& departure);
-    [[gnu::noinline]] uint32_t emit_alike(uint32_t end, uint32_t budget);
+    [[gnu::noinline]] uint32_t emit_burst(uint32_t end, uint32_t budget);
     SendWqe* find(Psn psn);
     SendWqe* find_reader(Psn psn);
     void take_in_order(const wire::ParsedFrame& frame);
@@ -85,24 +87,25 @@ class MpRequesterLogic {
 
     Core<S>& core_;
     QueuePair& qp_;
-    Requester& r_;
-    Multipath& mp_;
+    Mp& mp_;
+    SendPosition& p_;
+    RetryTimer& retry_;
     Paths& paths_;
 };
 
 template <class S>
 uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
     uint32_t packets = 0;
-    if ((qp_.state != IBV_QPS_RTS && qp_.state != IBV_QPS_SQD) || r_.rnr_until > core_.now_ns) budget = 0;
+    if ((qp_.state != IBV_QPS_RTS && qp_.state != IBV_QPS_SQD) || retry_.rnr_until > core_.now_ns) budget = 0;
     if (mp_.probing && packets < budget && core_.ready()) {
         probe();
         ++packets;
     }
     const uint32_t end = limit();
     while (packets < budget && core_.ready() && qp_.state != IBV_QPS_ERR) {
-        if (end - r_.next_wqe > 1 && qp_.sq.at(r_.next_wqe).is_plain()) {
-            if (const uint32_t alike = emit_alike(end, budget - packets); alike != 0) {
-                packets += alike;
+        if (end - p_.next_wqe > 1 && qp_.sq.at(p_.next_wqe).is_plain()) {
+            if (const uint32_t sent = emit_burst(end, budget - packets); sent != 0) {
+                packets += sent;
                 continue;
             }
         }
@@ -111,13 +114,12 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
         Departure departure;
         if (!paths_.next(mp_.requests, more, core_.now_ns, departure)) break;
         const bool fresh = !departure.again;
-        SendWqe* wqe = fresh ? &qp_.sq.at(r_.next_wqe) : find(departure.psn);
-        if (fresh && r_.next_packet == 0) begin(*wqe);
+        SendWqe* wqe = fresh ? &qp_.sq.at(p_.next_wqe) : find(departure.psn);
+        if (fresh && p_.next_packet == 0) begin(*wqe);
         if (!emit(*wqe, departure)) {
             // Its memory has gone. What was begun before it completes first; nothing else is begun.
-            r_.failed = true;
-            r_.failure = IBV_WC_LOC_PROT_ERR;
-            if (!fresh || qp_.sq.consumed() == r_.next_wqe) fail(r_.failure);
+            p_.fail(IBV_WC_LOC_PROT_ERR);
+            if (!fresh || qp_.sq.consumed() == p_.next_wqe) fail(p_.failure);
             break;
         }
         ++packets;
@@ -128,13 +130,13 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
                 ++core_.counters[Counter::kDelayedPackets];
                 mp_.delayed = false;
             }
-            if (++r_.next_packet == wqe->packets) {
-                ++r_.next_wqe;
-                r_.next_packet = 0;
+            if (++p_.next_packet == wqe->packets) {
+                ++p_.next_wqe;
+                p_.next_packet = 0;
                 mp_.ended_ns = core_.now_ns;
             }
         }
-        if (r_.ack_deadline == kNever) restart_timer();
+        if (retry_.ack_deadline == kNever) restart_timer();
     }
     if (qp_.state != IBV_QPS_ERR) core_.deadlines.schedule(qp_, next_deadline());
     return packets;
@@ -146,19 +148,19 @@ void MpRequesterLogic<S>::probe() {
     mp_.probing = false;
     const Psn last = mp_.requests.una.previous();
     if (!is_begun(last) || mp_.requests.outstanding()) return;
-    ++r_.probes;
+    ++mp_.probes;
     ++core_.counters[Counter::kTailProbes];
-    const auto vp = static_cast<uint16_t>(kFirstVp | (qp_.path.flow.udp_src + r_.probes));  // one may be dead
+    const auto vp = static_cast<uint16_t>(kFirstVp | (qp_.path.flow.udp_src + mp_.probes));  // one may be dead
     emit(*find(last), {.psn = last, .vp = vp, .again = true});
 }
 
 // Whether there is a packet never sent, of the requests before `end`, that may go now. Executes local operations on the way.
 template <class S>
 bool MpRequesterLogic<S>::next_is_ready(uint32_t end) {
-    while (!r_.failed && r_.next_wqe != end) {
-        SendWqe& wqe = qp_.sq.at(r_.next_wqe);
-        if (r_.next_packet == 0) {
-            const uint32_t reads = mp_.read_tail - mp_.read_head;
+    while (!p_.failed && p_.next_wqe != end) {
+        SendWqe& wqe = qp_.sq.at(p_.next_wqe);
+        if (p_.next_packet == 0) {
+            const uint32_t reads = mp_.reads.size();
             if ((wqe.send_flags & IBV_SEND_FENCE) != 0 && reads != 0) return false;
             if (wqe.is_local()) {
                 execute_local(wqe);
@@ -179,12 +181,12 @@ template <class S>
 bool MpRequesterLogic<S>::must_wait(const SendWqe& wqe) {
     mp_.sync_ns = kNever;
     if (!mp_.requests.outstanding()) return false;
-    const bool sync = r_.next_packet == 0 && (wqe.send_flags & ROVE_SEND_SYNC) != 0;
+    const bool sync = p_.next_packet == 0 && (wqe.send_flags & ROVE_SEND_SYNC) != 0;
     switch (core_.config.ordering) {
         case Ordering::kReceiverHold:
             return false;
         case Ordering::kSenderDelay:
-            return sync || (wqe.is_write() && uint64_t{r_.next_packet + 1} * qp_.mtu >= wqe.length);
+            return sync || (wqe.is_write() && uint64_t{p_.next_packet + 1} * qp_.mtu >= wqe.length);
         case Ordering::kOptimistic:
             break;
     }
@@ -199,17 +201,11 @@ template <class S>
 void MpRequesterLogic<S>::execute_local(SendWqe& wqe) {
     wqe.first_psn = mp_.requests.nxt.value();
     wqe.packets = 0;
-    const bool bind = wqe.opcode == IBV_WR_BIND_MW;
-    const bool done =
-        bind ? core_.memory.bind(*wqe.window, wqe.immediate, wqe.rkey, wqe.remote_addr, wqe.swap, wqe.bind_access, qp_)
-             : core_.memory.invalidate(wqe.immediate, qp_);
-    if (!done) {
-        r_.failed = true;
-        r_.failure = bind ? IBV_WC_MW_BIND_ERR : IBV_WC_LOC_PROT_ERR;
-        if (qp_.sq.consumed() == r_.next_wqe) fail(r_.failure);
+    if (!core_.execute_local(qp_, wqe)) {
+        if (qp_.sq.consumed() == p_.next_wqe) fail(p_.failure);
         return;
     }
-    r_.begun_wqe = ++r_.next_wqe;
+    p_.begun_wqe = ++p_.next_wqe;
     progress();
 }
 
@@ -217,48 +213,48 @@ template <class S>
 void MpRequesterLogic<S>::begin(SendWqe& wqe) {
     wqe.first_psn = mp_.requests.nxt.value();
     wqe.packets = wqe.awaits_response() || wqe.length <= qp_.mtu ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
-    r_.begun_wqe = r_.next_wqe + 1;
+    p_.begun_wqe = p_.next_wqe + 1;
     if (wqe.awaits_response()) {
-        wqe.first_response() = mp_.next_response.value();
+        wqe.mp_first_response = mp_.next_response.value();
         mp_.next_response = mp_.next_response + response_packets(wqe);
-        mp_.read(mp_.read_tail++) = r_.next_wqe;
+        mp_.reads.push(p_.next_wqe);
         return;
     }
-    wqe.msn = mp_.msn_out;
+    wqe.mp_msn = mp_.msn_out;
     if (wqe.opcode != IBV_WR_RDMA_WRITE) mp_.msn_out = (mp_.msn_out + 1) & Psn::kMask;
 }
 
-// As RequesterLogic::emit_alike().
+// As RequesterLogic::emit_burst().
 template <class S>
-uint32_t MpRequesterLogic<S>::emit_alike(uint32_t end, uint32_t budget) {
-    Alike alike;
-    if (r_.failed || r_.next_packet != 0 || core_.config.ordering != Ordering::kReceiverHold) return 0;
+uint32_t MpRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
+    Burst burst;
+    if (p_.failed || p_.next_packet != 0 || core_.config.ordering != Ordering::kReceiverHold) return 0;
     const uint32_t room = paths_.room(mp_.requests);
-    if (room == 0 || !alike.begin(qp_, r_.next_wqe, core_.memory)) return 0;
-    const SendWqe& first = qp_.sq.at(r_.next_wqe);
+    if (room == 0 || !burst.begin(qp_, p_.next_wqe, core_.memory)) return 0;
+    const SendWqe& first = qp_.sq.at(p_.next_wqe);
     wire::Headers h;
-    Alike::fill(qp_, first, mp_.requests.nxt, h);
+    Burst::fill(qp_, first, mp_.requests.nxt, h);
     h.mp = {.flags = (first.send_flags & ROVE_SEND_SYNC) != 0 ? wire::Mpeth::kSync : uint8_t{0}, .msn = 0, .ipsn = 0};
     const uint32_t posted = qp_.sq.available_until(), messages = first.opcode != IBV_WR_RDMA_WRITE;
-    uint32_t index = r_.next_wqe;
+    uint32_t index = p_.next_wqe;
     const uint32_t most = std::min({end - index, budget, room});
-    const uint32_t count = core_.send_run(qp_.path, h, alike.length(), most, [&](wire::Headers& next) -> const void* {
+    const uint32_t count = core_.send_run(qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
         SendWqe& wqe = qp_.sq.at(index);
-        const void* const data = alike.data(wqe);
+        const void* const data = burst.data(wqe);
         if (data == nullptr || !paths_.depart(mp_.requests, core_.now_ns, next.vp)) return nullptr;
         wqe.first_psn = next.bth.psn;
         wqe.packets = 1;
-        wqe.msn = next.mp.msn = mp_.msn_out;
+        wqe.mp_msn = next.mp.msn = mp_.msn_out;
         mp_.msn_out = (mp_.msn_out + messages) & Psn::kMask;
         if (++index == posted) next.mp.flags |= wire::Mpeth::kLast;
-        alike.fill_behind(wqe, next);
+        burst.fill_behind(wqe, next);
         return data;
     });
     if (count == 0) return 0;
-    r_.next_wqe = r_.begun_wqe = index;
+    p_.next_wqe = p_.begun_wqe = index;
     mp_.ended_ns = core_.now_ns;
     core_.counters[Counter::kPsnsSent] += count;
-    if (r_.ack_deadline == kNever) restart_timer();
+    if (retry_.ack_deadline == kNever) restart_timer();
     return count;
 }
 
@@ -298,7 +294,7 @@ bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure) {
     if ((wqe.send_flags & ROVE_SEND_SYNC) != 0) flags |= wire::Mpeth::kSync;
     if (last && &wqe == &qp_.sq.at(qp_.sq.available_until() - 1)) flags |= wire::Mpeth::kLast;
     if (core_.config.ordering != Ordering::kReceiverHold) flags |= wire::Mpeth::kEarly;
-    h.mp = {.flags = flags, .msn = wqe.awaits_response() ? 0 : wqe.msn, .ipsn = packet};
+    h.mp = {.flags = flags, .msn = wqe.awaits_response() ? 0 : wqe.mp_msn, .ipsn = packet};
     h.vp = departure.vp;
     core_.send(qp_.path, h, {segments, static_cast<size_t>(count)}, bytes);
     return true;
@@ -307,7 +303,7 @@ bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure) {
 // The request that has the packet `psn`, which is on its way. Binary search: their first PSNs ascend.
 template <class S>
 SendWqe* MpRequesterLogic<S>::find(Psn psn) {
-    uint32_t low = qp_.sq.consumed(), high = r_.begun_wqe;
+    uint32_t low = qp_.sq.consumed(), high = p_.begun_wqe;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
         (Psn(qp_.sq.at(middle).first_psn) <= psn ? low : high) = middle;
@@ -318,9 +314,9 @@ SendWqe* MpRequesterLogic<S>::find(Psn psn) {
 // The READ or atomic that the response packet `psn` answers; null: none.
 template <class S>
 SendWqe* MpRequesterLogic<S>::find_reader(Psn psn) {
-    for (uint32_t at = mp_.read_head; at != mp_.read_tail; ++at) {
-        SendWqe& wqe = qp_.sq.at(mp_.read(at));
-        const Psn first(wqe.first_response());
+    for (uint32_t at = mp_.reads.head; at != mp_.reads.tail; ++at) {
+        SendWqe& wqe = qp_.sq.at(mp_.reads.at(at));
+        const Psn first(wqe.mp_first_response);
         if (psn < first) return nullptr;
         if (psn < first + response_packets(wqe)) return &wqe;
     }
@@ -332,34 +328,31 @@ void MpRequesterLogic<S>::progress() {
     const uint32_t first = qp_.sq.consumed();
     const Psn una = mp_.requests.una;
     uint32_t at = first;
-    while (at != r_.begun_wqe && at != r_.next_wqe) {
+    while (at != p_.begun_wqe && at != p_.next_wqe) {
         SendWqe& wqe = qp_.sq.at(at);
         if (una - Psn(wqe.first_psn) < static_cast<int32_t>(wqe.packets)) break;
         if (wqe.awaits_response()) {
-            if (Psn(wqe.first_response()) + response_packets(wqe) > mp_.responses_in.expected) break;
-            ++mp_.read_head;
+            if (Psn(wqe.mp_first_response) + response_packets(wqe) > mp_.responses_in.expected) break;
+            ++mp_.reads.head;
         }
         if (wqe.is_signaled()) core_.complete_send(qp_, at, IBV_WC_SUCCESS);
         ++at;
     }
     if (at == first) return;
     qp_.sq.consume_to(at);
-    if (r_.failed && at == r_.next_wqe) {
-        fail(r_.failure);
+    if (p_.failed && at == p_.next_wqe) {
+        fail(p_.failure);
         return;
     }
-    if (r_.draining && qp_.state == IBV_QPS_SQD && !any_begun()) {
-        r_.draining = false;
-        core_.sink.event(IBV_EVENT_SQ_DRAINED, qp_);
-    }
+    core_.check_drained(qp_);
 }
 
 template <class S>
 void MpRequesterLogic<S>::restart_timer() {
-    r_.retries_left = qp_.retry_cnt;
-    r_.ack_deadline = kNever;
+    retry_.retries_left = qp_.retry_cnt;
+    retry_.ack_deadline = kNever;
     if (qp_.timeout != 0 && any_begun())
-        r_.ack_deadline = core_.now_ns + std::max<uint64_t>(4096ull << qp_.timeout, core_.config.min_timeout_ns);
+        retry_.ack_deadline = core_.now_ns + std::max<uint64_t>(4096ull << qp_.timeout, core_.config.min_timeout_ns);
 }
 
 template <class S>
@@ -374,14 +367,14 @@ void MpRequesterLogic<S>::take_error(const wire::MpAckEntry& entry, uint8_t synd
     if (syndrome >> 5 == 1) {
         if (psn < mp_.requests.una || psn >= mp_.requests.nxt) return;
         ++core_.counters[Counter::kRxNakRnr];
-        if (r_.rnr_until > core_.now_ns) return;  // said already
-        if (qp_.rnr_retry != 7 && is_oldest(psn) && r_.rnr_retries_left-- == 0) {
+        if (retry_.rnr_until > core_.now_ns) return;  // said already
+        if (qp_.rnr_retry != 7 && is_oldest(psn) && retry_.rnr_retries_left-- == 0) {
             fail(IBV_WC_RNR_RETRY_EXC_ERR);
             return;
         }
         restart_timer();  // somebody answers
-        r_.rnr_until = core_.now_ns + rnr_timer_ns(syndrome & 0x1F);
-        core_.deadlines.schedule(qp_, r_.rnr_until);
+        retry_.rnr_until = core_.now_ns + rnr_timer_ns(syndrome & 0x1F);
+        core_.deadlines.schedule(qp_, retry_.rnr_until);
         return;
     }
     // Only the oldest can have failed: what was before it is complete by the AACK that came with this.
@@ -404,19 +397,19 @@ void MpRequesterLogic<S>::take_error(const wire::MpAckEntry& entry, uint8_t synd
 }
 
 template <class S>
-Middle MpRequesterLogic<S>::receive_middle(const wire::ParsedFrame& frame) {
+InPlace MpRequesterLogic<S>::receive_in_place(const wire::ParsedFrame& frame) {
     const Psn psn(frame.headers.bth.psn);
-    if (psn != mp_.responses_in.expected) return Middle::kOther;
+    if (psn != mp_.responses_in.expected) return InPlace::kOther;
     SendWqe* wqe = find_reader(psn);
-    if (wqe == nullptr || !wqe->is_read()) return Middle::kOther;
-    const auto packet = static_cast<uint32_t>(psn - Psn(wqe->first_response()));
-    if (packet + 1 >= response_packets(*wqe)) return Middle::kOther;
+    if (wqe == nullptr || !wqe->is_read()) return InPlace::kOther;
+    const auto packet = static_cast<uint32_t>(psn - Psn(wqe->mp_first_response));
+    if (packet + 1 >= response_packets(*wqe)) return InPlace::kOther;
     wire::VerifyingReader payload(frame);
     if (core_.scatter(wqe->sges(), wqe->num_sge, packet * qp_.mtu, payload, qp_.mtu, qp_.pd) != IBV_WC_SUCCESS)
-        return Middle::kOther;
-    if (!payload.intact()) return Middle::kDamaged;
+        return InPlace::kOther;
+    if (!payload.intact()) return InPlace::kDamaged;
     take_in_order(frame);
-    return Middle::kTaken;
+    return InPlace::kTaken;
 }
 
 template <class S>
@@ -435,7 +428,7 @@ wire::MpAck MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame
         ++core_.counters[Counter::kDropResponse];
         return wire::MpAck::kNack;
     }
-    const uint32_t offset = static_cast<uint32_t>(psn - Psn(wqe->first_response())) * qp_.mtu;
+    const uint32_t offset = static_cast<uint32_t>(psn - Psn(wqe->mp_first_response)) * qp_.mtu;
     ibv_wc_status status = IBV_WC_SUCCESS;
     if (wqe->is_atomic()) {
         BytesReader original{reinterpret_cast<const uint8_t*>(&frame.headers.atomic_original)};
@@ -452,7 +445,7 @@ wire::MpAck MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame
         return wire::MpAck::kNack;
     }
     if (arrival == Arrival::kOutOfOrder) {
-        heard();
+        note_alive();
         core_.multipath->count_early(psn - stream.expected, mp_.responses_in_degree);
         reorder.track(stream, psn, Slot::kReceived, frame.headers.mp.last());
         return wire::MpAck::kSack;
@@ -464,7 +457,7 @@ wire::MpAck MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame
 // The expected response packet is in its place.
 template <class S>
 void MpRequesterLogic<S>::take_in_order(const wire::ParsedFrame& frame) {
-    heard();
+    note_alive();
     ++core_.multipath->counters.degrees[0];
     core_.multipath->reorder.advance(mp_.responses_in, frame.headers.mp.last(), [](Psn, Slot) { return true; });
     progress();
@@ -472,31 +465,31 @@ void MpRequesterLogic<S>::take_in_order(const wire::ParsedFrame& frame) {
 
 template <class S>
 void MpRequesterLogic<S>::expire() {
-    if (r_.rnr_until != 0 && r_.rnr_until <= core_.now_ns) {
-        r_.rnr_until = 0;
+    if (retry_.rnr_until != 0 && retry_.rnr_until <= core_.now_ns) {
+        retry_.rnr_until = 0;
         mp_.requests.credits = std::max(mp_.requests.credits, std::max(mp_.requests.lost, 1u));
     }
     if (mp_.sync_ns <= core_.now_ns) mp_.sync_ns = kNever;
-    if (r_.ack_deadline <= core_.now_ns) {
+    if (retry_.ack_deadline <= core_.now_ns) {
         if (!any_begun()) {
-            r_.ack_deadline = kNever;
+            retry_.ack_deadline = kNever;
         } else {
             ++core_.counters[Counter::kTimeouts];
-            if (r_.retries_left == 0) {
+            if (retry_.retries_left == 0) {
                 fail(IBV_WC_RETRY_EXC_ERR);
                 return;
             }
-            const uint8_t left = --r_.retries_left;
+            const uint8_t left = --retry_.retries_left;
             restart_timer();
-            r_.retries_left = left;
+            retry_.retries_left = left;
             mp_.probing = !mp_.requests.outstanding();
             if (mp_.requests.timer_ns != 0)
                 mp_.requests.timer_ns = core_.now_ns;  // a retry is one, whatever the backoff
         }
     }
     paths_.expire(mp_.requests, core_.now_ns);
-    // Nobody has to say that a peer which waits for responses has gone.
-    if (mp_.responses.backoff == Multipath::kSilence) mp_.responses.timer_ns = mp_.responses.burst_ns = 0;
+    // A requester that has gone acknowledges no response any more, and nothing else says that it has gone.
+    if (mp_.responses.backoff == Mp::kSilence) mp_.responses.timer_ns = mp_.responses.burst_ns = 0;
     paths_.expire(mp_.responses, core_.now_ns);
     core_.deadlines.schedule(qp_, next_deadline());
 }

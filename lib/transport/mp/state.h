@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a QP in mp mode has beside what every RC QP has, and what such QPs share within a worker.
+// What a QP has that speaks mp, and what such QPs share within a worker.
 // Units: packets, bytes.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "transport/paths/paths.h"
+#include "transport/queue_state.h"
 #include "transport/reorder/reorder.h"
 #include "wire/ack_entry.h"
 #include "wire/frame.h"
@@ -34,45 +35,55 @@ struct HeldList {
 };
 
 // What a packet earned, to be sent to its sender (EU-4).
-struct OwedAck {
+struct QueuedAck {
     wire::MpAckEntry entry;
     uint8_t syndrome;
 };
 
-struct Multipath {
-    static constexpr uint32_t kMaxOwed = 32;  // an RX burst
+struct MpJob : Job {
+    Psn request;                              // PSN of the READ or atomic that it answers
+};
+
+// Where a WRITE goes on if the packet that comes next is its next one: what that packet's headers must say then.
+struct NextWritePacket {
+    bool known = false;
+    uint32_t offset = 0;                      // in the message
+    uint64_t va = 0;
+    uint32_t rkey = 0;
+    uint32_t left = 0;                        // bytes of the message from here on
+};
+
+struct Mp {
+    static constexpr uint32_t kMaxAcks = 32;  // an RX burst
     // Expirations without an answer after which responses are not sent again before a request comes, new or not. Eight
     // seconds with the least RTO: a requester with the usual timeouts has given up, one with longer ones asks again.
     static constexpr uint8_t kSilence = 255;
 
+    // Both halves: each sends one stream and receives the other's.
     SendStream requests, responses;           // what we send
     ReorderStream requests_in, responses_in;  // what we receive
     uint32_t requests_in_degree = 0, responses_in_degree = 0;  // the most that a packet of them was ahead
+
+    // Requester.
+    RetryTimer retry;
+    uint8_t probes = 0;                       // since something was acknowledged
+    bool probing = false;                     // the last request goes once more, to see whether the peer is there
+    bool delayed = false;                     // the next packet has waited for what is before it
     uint32_t msn_out = 0;                     // messages begun that take a receive request at the peer
-    uint32_t msn_in = 0;                      // ... taken here, to their end
     uint64_t ended_ns = 0;                    // when the last packet of a request left; MP-12 counts from there
     uint64_t sync_ns = UINT64_MAX;            // when the next one may, if it waits for that (MP-12)
-    bool probing = false;                     // the last request goes once more, to hear whether the peer is there
-    bool delayed = false;                     // the next packet has waited for what is before it
-    Psn next_response;                        // requester: of the next READ or atomic
-    Psn response_end;                         // responder: one past the last that the jobs have
-    HeldList held;
-    uint32_t owed_count = 0;
-    std::array<OwedAck, kMaxOwed> owed;
-    // Requester: SQ indices of the READs and atomics whose answers are not complete, [read_head, read_tail). A power of
-    // two, so that the indices may wrap.
-    std::vector<uint32_t> reads;
-    uint32_t read_head = 0, read_tail = 0;
+    Psn next_response;                        // of the next READ or atomic
+    Ring<uint32_t> reads;                     // SQ indices of the READs and atomics whose answers are not complete
 
-    uint32_t& read(uint32_t index) { return reads[index & (reads.size() - 1)]; }
-    // For `requests` at a time, at RTS and when the program wants more.
-    void make_room(uint32_t requests) {
-        const uint32_t size = std::bit_ceil(std::max<uint32_t>(requests, 1));
-        if (size <= reads.size()) return;
-        std::vector<uint32_t> larger(size);
-        for (uint32_t i = read_head; i != read_tail; ++i) larger[i & (size - 1)] = read(i);
-        reads = std::move(larger);
-    }
+    // Responder.
+    uint32_t msn_in = 0;                      // messages that took a receive request, to their end
+    Psn response_end;                         // one past the last that the jobs have
+    NextWritePacket next_write;
+    HeldList held;
+    Ring<MpJob> jobs;                         // in the order of their responses
+    DelayedAck delay;
+    uint32_t ack_count = 0;
+    std::array<QueuedAck, kMaxAcks> acks;
 };
 
 // Free-running, of all QPs of a worker.

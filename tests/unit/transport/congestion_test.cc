@@ -53,8 +53,8 @@ TEST_F(Congestion, a_cnp_cuts_the_rate_and_the_wire_shows_it) {
     cnp.bth.opcode = wire::kOpcodeCnp;
     cnp.bth.dest_qpn = qa->qpn;
     for (int i = 0; i < 10; ++i) net.inject(0, b.path_to(a), cnp, {});
-    EXPECT_TRUE(qa->congestion.limited());
-    const uint64_t rate = qa->congestion.rate_bytes_per_s();
+    EXPECT_TRUE(qa->congestion()->rate.limited());
+    const uint64_t rate = qa->congestion()->rate.rate_bytes_per_s();
     EXPECT_LT(rate, 200'000'000u) << "ten cuts by about half each, from 12.5 GB/s";
     const uint64_t start = net.now();
     net.run_for(50 * kMicrosecond);
@@ -68,13 +68,13 @@ TEST_F(Congestion, the_rate_recovers) {
     cnp.bth.dest_qpn = qa->qpn;
     net.inject(0, b.path_to(a), cnp, {});
     net.inject(0, b.path_to(a), cnp, {});
-    uint64_t last = qa->congestion.rate_bytes_per_s();
+    uint64_t last = qa->congestion()->rate.rate_bytes_per_s();
     for (int step = 0; step < 5; ++step) {
         for (uint64_t i = 0; i < 10; ++i) post(write(i, 0, 100000, 0));
         ASSERT_TRUE(run());
         EXPECT_EQ(sent().size(), 10u);
-        EXPECT_GE(qa->congestion.rate_bytes_per_s(), last);
-        last = qa->congestion.rate_bytes_per_s();
+        EXPECT_GE(qa->congestion()->rate.rate_bytes_per_s(), last);
+        last = qa->congestion()->rate.rate_bytes_per_s();
     }
     EXPECT_GT(last, 6'000'000'000u);
 }
@@ -85,7 +85,7 @@ TEST_F(Congestion, read_data_is_paced_too) {
     cnp.bth.opcode = wire::kOpcodeCnp;
     cnp.bth.dest_qpn = qb->qpn;
     for (int i = 0; i < 10; ++i) net.inject(1, a.path_to(b), cnp, {});
-    const uint64_t rate = qb->congestion.rate_bytes_per_s();
+    const uint64_t rate = qb->congestion()->rate.rate_bytes_per_s();
     post(read(1, 0, 100000, 0));
     const uint64_t start = net.now();
     net.run_for(50 * kMicrosecond);

@@ -153,7 +153,7 @@ struct Buffer {
 class Host {
   public:
     Host(uint32_t index, const transport::Config& config)
-        : index_(index), engine(config, qps, memory, departed, sink) {}
+        : index_(index), engine(config, qps, memory, time_wait, sink) {}
     ~Host() {
         for (auto& qp : queue_pairs_) destroy(*qp);
         expect_balance();
@@ -243,7 +243,7 @@ class Host {
         qp.max_send_sge = options.max_sge;
         qp.max_recv_sge = options.srq != nullptr ? options.srq->max_sge : options.max_sge;
         qp.max_inline = options.max_inline;
-        qp.responder.receive_sges = std::make_unique<ibv_sge[]>(qp.max_recv_sge);
+        qp.slot.sges = std::make_unique<ibv_sge[]>(qp.max_recv_sge);
         EXPECT_TRUE(qp.sq.init(options.depth, options.max_sge, options.max_inline));
         EXPECT_TRUE(qp.rq.init(options.srq != nullptr ? 1 : options.depth, options.max_sge));
         EXPECT_TRUE(qps.insert(qp));
@@ -262,18 +262,13 @@ class Host {
         qp.remote_qpn = peer;
         qp.max_dest_rd_atomic = options.max_rd_atomic;
         qp.min_rnr_timer = options.min_rnr_timer;
-        transport::Engine<TestSink>::start_receiving(qp, peer_psn);
-        if (options.multipath) {
-            engine.start_multipath(qp);
-            engine.start_multipath_receiving(qp, peer_psn);
-        }
+        engine.start_receiving(qp, peer_psn, options.multipath);
         engine.set_state(qp, IBV_QPS_RTR, now);
         qp.max_rd_atomic = options.max_rd_atomic;
         qp.timeout = options.timeout;
         qp.retry_cnt = options.retry_cnt;
         qp.rnr_retry = options.rnr_retry;
-        transport::Engine<TestSink>::start_sending(qp, options.psn);
-        if (options.multipath) engine.start_multipath_sending(qp, options.psn);
+        engine.start_sending(qp, options.psn);
         engine.set_state(qp, IBV_QPS_RTS, now);
     }
 
@@ -352,7 +347,7 @@ class Host {
   public:
     transport::QueuePairTable qps;
     transport::MemoryTable memory;
-    transport::DepartedTable departed;
+    transport::TimeWaitTable time_wait;
     TestSink sink;
     transport::Engine<TestSink> engine;
     std::array<uint64_t, 16> parse_errors{};  // by wire::ParseError

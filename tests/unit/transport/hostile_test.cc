@@ -93,8 +93,12 @@ class Target {
         std::swap(flow.src_mac, flow.dst_mac);
         QueuePair& qp = *qps_[i];
         h.bth.dest_qpn = qp.qpn;
-        if (qp.multipath != nullptr) speak_multipath(h, *qp.multipath);
-        if (qp.multipath == nullptr) h.bth.psn = random_.chance(0.5) ? qp.responder.epsn.value() : qp.requester.una.value();
+        if (qp.mp() != nullptr) {
+            speak_multipath(h, *qp.mp());
+        } else {
+            const transport::Rc* rc = qp.rc();
+            h.bth.psn = rc == nullptr || random_.chance(0.5) ? qp.expected_psn() : rc->requester.una.value();
+        }
         const Region& region = regions_[random_.below(regions_.size())];
         h.reth.rkey = h.atomic.rkey = region.key;
         h.reth.va = h.atomic.va = (region.iova + random_.below(region.length)) & ~7ull;
@@ -113,7 +117,7 @@ class Target {
         deliver(frame);
     }
     // Makes mp of an RC packet, near what the QP expects.
-    void speak_multipath(wire::Headers& h, const transport::Multipath& mp) {
+    void speak_multipath(wire::Headers& h, const transport::Mp& mp) {
         const uint32_t near = static_cast<uint32_t>(random_.below(64)), response = random_.chance(0.3);
         const wire::Op op = wire::op_of(h.bth.opcode);
         const transport::Psn in = (response ? mp.responses_in : mp.requests_in).expected;

@@ -67,7 +67,7 @@ TEST_F(Multipath, EveryAcknowledgementAndEveryPlaceOutOfOrderIsCounted) {
     EXPECT_EQ(receiver.degrees, (std::array<uint64_t, 14>{2, 1, 2, 1}));
     EXPECT_EQ(receiver.acks_sent, (std::array<uint64_t, 4>{2, 4, 0, 0}));
     EXPECT_EQ(a.engine.multipath()->counters.acks_received, receiver.acks_sent);
-    EXPECT_EQ(qb->multipath->requests_in_degree, 4u);
+    EXPECT_EQ(qb->mp()->requests_in_degree, 4u);
 }
 
 struct Batching : Multipath {
@@ -88,7 +88,7 @@ TEST_F(Batching, BX3_AcksOfABurstShareAPacketAndEachCounts) {
     ASSERT_TRUE(run());
     ASSERT_EQ(packets(b, Op::kAck), 1u);
     EXPECT_EQ(net.trace.back().headers.mp_ack.more, 7);
-    EXPECT_EQ(qa->multipath->requests.una, qa->multipath->requests.nxt);
+    EXPECT_EQ(qa->mp()->requests.una, qa->mp()->requests.nxt);
     EXPECT_EQ(a.engine.multipath()->paths.counters().acknowledged, 8u);
     expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
 }
@@ -98,7 +98,7 @@ TEST_F(Batching, BX3_EachEntryOfAFrameStandsForItself) {
     b.sink.room = [] { return false; };
     net.pump();
     settle();
-    const transport::SendStream& stream = qa->multipath->requests;
+    const transport::SendStream& stream = qa->mp()->requests;
     ASSERT_EQ(stream.nxt - stream.una, 8);
     wire::Headers h;
     h.bth.opcode = wire::opcode(wire::Service::kMp, Op::kAck);
@@ -235,7 +235,7 @@ TEST_F(Optimistic, MP12_ASynchroniseOperationLeavesLaterAndAllItsPacketsSayWhatI
     post(write(2, 0, 4 * 1024, 0));
     post(sync(write(3, 8192, 2 * 1024, 8192)));
     net.pump();
-    const uint64_t delay = a.engine.multipath()->paths.sync_delay_ns(qa->multipath->requests);
+    const uint64_t delay = a.engine.multipath()->paths.sync_delay_ns(qa->mp()->requests);
     ASSERT_GT(delay, 0u);
     ASSERT_LT(delay, 4 * kMicrosecond);
     ASSERT_TRUE(run());
@@ -383,17 +383,17 @@ struct Reads : Multipath {
 
 TEST_F(Reads, TheirCountMayWrapWhateverTheMostAtATimeIs) {
     connect(QpOptions{.max_rd_atomic = 3, .multipath = true});
-    qa->multipath->read_head = qa->multipath->read_tail = UINT32_MAX - 1;
+    qa->mp()->reads.head = qa->mp()->reads.tail = UINT32_MAX - 1;
     read_all();
 }
 
 TEST_F(Reads, MoreAtATimeThanWhenTheConnectionWasMade) {
     connect(QpOptions{.max_rd_atomic = 1, .multipath = true});
     qa->max_rd_atomic = qb->max_dest_rd_atomic = 8;
-    qa->multipath->make_room(8);
-    qb->responder.make_room(8);
+    qa->make_room();
+    qb->make_room();
     read_all();
-    EXPECT_EQ(qb->responder.jobs.size(), 16u);
+    EXPECT_EQ(qb->mp()->jobs.slots.size(), 16u);
 }
 
 TEST_F(Multipath, RequestsLeaveThoughThePeerReadsAllTheTime) {
@@ -521,7 +521,7 @@ TEST_F(UsualRto, MP11_AReadOutlastsAnOutageThatItsTimeoutsAllow) {
     post(read(1, 0, 4096, 0));
     net.pump();
     settle();
-    ASSERT_FALSE(qa->multipath->requests.outstanding()) << "the request has arrived";
+    ASSERT_FALSE(qa->mp()->requests.outstanding()) << "the request has arrived";
     net.filter = [](const Observed&) { return Verdict::kDrop; };
     net.run_for(20 * kSecond);
     EXPECT_TRUE(sent().empty());
@@ -550,7 +550,7 @@ TEST_F(Multipath, DamageToAPacketInTheMiddleIsNotAnError) {
         frame[path.headers.size + bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
         net.deliver(b, frame);
         ASSERT_EQ(qb->state, IBV_QPS_RTS) << "bit " << bit;
-        ASSERT_EQ(qb->multipath->requests_in.expected, transport::Psn(h.bth.psn)) << "bit " << bit;
+        ASSERT_EQ(qb->mp()->requests_in.expected, transport::Psn(h.bth.psn)) << "bit " << bit;
     }
     net.filter = nullptr;
     net.release();
@@ -590,7 +590,7 @@ TEST_F(Multipath, ModesDoNotMix) {
     wire::Headers h;
     h.bth.opcode = wire::opcode(wire::Service::kRc, Op::kWriteOnly);
     h.bth.dest_qpn = qb->qpn;
-    h.bth.psn = qb->multipath->requests_in.expected.value();
+    h.bth.psn = qb->mp()->requests_in.expected.value();
     h.reth = {mb.address(), mb.key(), 4};
     net.inject(1, a.path_to(b), h, {9, 9, 9, 9});
     EXPECT_EQ(b.counter(Counter::kDropService), 1u);

@@ -124,7 +124,7 @@ TEST_F(States, rtr_receives_and_says_once_that_the_connection_is_there) {
     right.access = kAllAccess;
     right.max_dest_rd_atomic = 4;
     b.engine.set_state(right, IBV_QPS_INIT, net.now());
-    transport::Engine<TestSink>::start_receiving(right, 100);
+    b.engine.start_receiving(right, 100);
     b.engine.set_state(right, IBV_QPS_RTR, net.now());
     EXPECT_EQ(b.sink.count(IBV_EVENT_COMM_EST, qb), 0);
     post(write(1, 0, 3000, 0));

@@ -222,7 +222,7 @@ struct RcHostile : Pair {
         wire::Headers h;
         h.bth.opcode = wire::opcode(wire::Service::kRc, op);
         h.bth.dest_qpn = qb->qpn;
-        h.bth.psn = qb->responder.epsn.value();
+        h.bth.psn = qb->expected_psn();
         h.bth.ack_req = true;
         h.reth = {mb.address(), mb.key(), 100};
         h.atomic = {mb.address(), mb.key(), 1, 0};

@@ -226,7 +226,7 @@ TEST_F(RcRecovery, what_a_destroyed_qp_had_received_is_acknowledged_again) {
     EXPECT_GT(b.counter(Counter::kDropUnknownQp), 0u);
 }
 
-// departed.h says why: its memory is no longer the peer's to see.
+// time_wait.h says why: its memory is no longer the peer's to see.
 TEST_F(RcRecovery, a_read_of_a_destroyed_qp_is_not_repeated) {
     for (const bool atomic : {false, true}) {
         QpOptions impatient;
@@ -247,7 +247,7 @@ TEST_F(RcRecovery, a_read_of_a_destroyed_qp_is_not_repeated) {
 // RSS may bring the repetition to another worker than the one that owned the QP.
 TEST_F(RcRecovery, any_worker_acknowledges_for_a_destroyed_qp) {
     connect();
-    transport::Engine<TestSink> other(transport::Config{}, b.qps, b.memory, b.departed, b.sink, 1);
+    transport::Engine<TestSink> other(transport::Config{}, b.qps, b.memory, b.time_wait, b.sink, 1);
     std::vector<uint8_t> last;
     a.sink.transmit = [&, transmit = a.sink.transmit](const Path& path, const wire::Headers& headers,
                                                       std::vector<uint8_t>&& bytes) {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "transport/counters.h"
-#include "transport/departed.h"
+#include "transport/time_wait.h"
 #include "transport/queue_pair.h"
 
 namespace rove::transport {
@@ -50,17 +50,17 @@ TEST(QueuePairTable, a_number_that_was_used_comes_back_with_another_generation) 
     }
 }
 
-TEST(DepartedTable, remembers_a_queue_pair_for_a_second_from_its_end) {
+TEST(TimeWaitTable, remembers_a_queue_pair_for_a_second_from_its_end) {
     constexpr uint64_t kMs = 1'000'000;
-    DepartedTable table;
+    TimeWaitTable table;
     QueuePair a, b;
     a.qpn = 2;
     b.qpn = 3;
     table.insert(a, 1 * kMs);
-    a.responder.msn = 7;
+    a.protocol.emplace<Rc>().responder.msn = 7;
     table.insert(a, 900 * kMs);  // reset before, destroyed now
     table.insert(b, 1500 * kMs);
-    const Departed* gone = table.find(a.qpn);
+    const TimeWait* gone = table.find(a.qpn);
     ASSERT_NE(gone, nullptr);
     EXPECT_EQ(gone->msn, 7u);
     table.insert(b, 1950 * kMs);

@@ -169,7 +169,7 @@ class DrainTest : public EventTest {
     // What has not is not waited for.
     bool has_begun() const {
         const datapath::Runtime::Pause pause(*from(a_).runtime);
-        return from(a_).transport.requester.begun_wqe != from(a_).transport.sq.consumed();
+        return from(a_).transport.position.begun_wqe != from(a_).transport.sq.consumed();
     }
     void drain(int mask, uint8_t notify) {
         ibv_qp_attr attr{};

@@ -234,7 +234,7 @@ TEST_F(SilentPeerTest, APeerThatDoesNotSpeakMpGetsRc) {
         const auto asked = std::chrono::steady_clock::now();
         ASSERT_EQ(ibv_modify_qp(qp, &attr, kRtrMask), 0);
         const auto waited = std::chrono::steady_clock::now() - asked;
-        EXPECT_EQ(from(qp).transport.multipath, nullptr);
+        EXPECT_EQ(from(qp).transport.mp(), nullptr);
         if (is_known) {
             EXPECT_LT(waited, std::chrono::milliseconds(200));  // it is not asked again
         } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests of one packet each that differ in nothing but place, as a program posts them in lists: what is the same for
-// all is looked up once. Units: bytes.
+// A burst of requests of one packet each that differ in nothing but place, as a program posts them in lists: what is the same
+// for all is looked up once. Units: bytes.
 #pragma once
 
 #include "transport/memory.h"
@@ -9,7 +9,7 @@
 
 namespace rove::transport {
 
-class Alike {
+class Burst {
   public:
     // Of the requests in `qp`'s send queue from `index` on, two at least, of which the first is_plain(). False: they go
     // one by one.

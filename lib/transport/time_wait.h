@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// RC QPs that are gone, and what they had received: RC's TIME_WAIT.
+// RC's TIME_WAIT: QPs that were destroyed or reset, and what they had received.
 //
 // A program ends as soon as its own last completion is in. If the ACK of its peer's last request was lost, nobody would
 // answer the repetition, and the peer's request would fail although it was executed (a NIC has the same hole). So what a QP
@@ -18,7 +18,7 @@
 
 namespace rove::transport {
 
-struct Departed {
+struct TimeWait {
     Path path;
     uint32_t remote_qpn = 0;
     uint16_t pkey = 0;
@@ -29,10 +29,10 @@ struct Departed {
     uint64_t since_ns = 0;
 };
 
-// Of all workers: whoever receives the repetition answers. Written by control calls while no worker runs.
-class DepartedTable {
+// One for all workers, since any of them may receive the repetition. Written by control calls while no worker runs.
+class TimeWaitTable {
   public:
-    // Control call: the QP is destroyed or reset.
+    // Control call: the QP, which speaks rc or mp, is destroyed or reset.
     void insert(const QueuePair& qp, uint64_t now_ns) {
         while (!order_.empty() && (order_.front().second + kRememberNs < now_ns || order_.size() >= kMost)) {
             const auto [qpn, since_ns] = order_.front();
@@ -40,12 +40,18 @@ class DepartedTable {
             if (entry != entries_.end() && entry->second.since_ns == since_ns) entries_.erase(entry);
             order_.pop_front();
         }
-        const bool multipath = qp.multipath != nullptr;
-        const Psn epsn = multipath ? qp.multipath->requests_in.expected : qp.responder.epsn;
-        entries_[qp.qpn] = {qp.path, qp.remote_qpn, qp.pkey, qp.port, epsn, qp.responder.msn, multipath, now_ns};
+        const Rc* rc = qp.rc();
+        entries_[qp.qpn] = {.path = qp.path,
+                            .remote_qpn = qp.remote_qpn,
+                            .pkey = qp.pkey,
+                            .port = qp.port,
+                            .epsn = Psn(qp.expected_psn()),
+                            .msn = rc != nullptr ? rc->responder.msn : 0,
+                            .multipath = qp.mp() != nullptr,
+                            .since_ns = now_ns};
         order_.emplace_back(qp.qpn, now_ns);
     }
-    const Departed* find(uint32_t qpn) const {
+    const TimeWait* find(uint32_t qpn) const {
         const auto found = entries_.find(qpn);
         return found == entries_.end() ? nullptr : &found->second;
     }
@@ -53,7 +59,7 @@ class DepartedTable {
   private:
     static constexpr uint64_t kRememberNs = 1'000'000'000;  // many tail probes; a timeout of the verbs' usual 67 ms or less
     static constexpr size_t kMost = 1 << 16;
-    std::unordered_map<uint32_t, Departed> entries_;
+    std::unordered_map<uint32_t, TimeWait> entries_;
     std::deque<std::pair<uint32_t, uint64_t>> order_;       // QPN, time
 };
 

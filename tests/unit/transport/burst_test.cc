@@ -9,8 +9,8 @@ using ::testing::ElementsAre;
 
 constexpr size_t kEach = 40;  // bytes
 
-struct Alike : Pair, ::testing::WithParamInterface<bool> {
-    Alike() { connect({.depth = 512, .multipath = GetParam()}); }
+struct Burst : Pair, ::testing::WithParamInterface<bool> {
+    Burst() { connect({.depth = 512, .multipath = GetParam()}); }
     // One of a list of WRITEs, to where nothing else goes.
     Send nth(size_t i, uint32_t flags = 0) const {
         Send s = write(i, i * kEach, kEach, 2 * i * kEach);
@@ -19,9 +19,9 @@ struct Alike : Pair, ::testing::WithParamInterface<bool> {
     }
     bool arrived(size_t i) { return mb.bytes(2 * i * kEach, kEach) == ma.bytes(i * kEach, kEach); }
 };
-INSTANTIATE_TEST_SUITE_P(Mode, Alike, ::testing::Bool(), [](const auto& info) { return info.param ? "mp" : "rc"; });
+INSTANTIATE_TEST_SUITE_P(Mode, Burst, ::testing::Bool(), [](const auto& info) { return info.param ? "mp" : "rc"; });
 
-TEST_P(Alike, AreEachAPacketAndCompleteInOrder) {
+TEST_P(Burst, AreEachAPacketAndCompleteInOrder) {
     const auto between = mb.bytes(kEach, kEach);
     for (size_t i = 0; i < 100; ++i) post(nth(i, i % 3 == 2 ? IBV_SEND_SIGNALED : 0));
     post(nth(100, IBV_SEND_SIGNALED));
@@ -36,7 +36,7 @@ TEST_P(Alike, AreEachAPacketAndCompleteInOrder) {
     EXPECT_GT(a.sink.in_series, 90u);  // one that is left over goes alone
 }
 
-TEST_P(Alike, GoBeyondTheWindow) {
+TEST_P(Burst, GoBeyondTheWindow) {
     for (size_t i = 0; i < 500; ++i) post(nth(i, i == 499 ? IBV_SEND_SIGNALED : 0));
     ASSERT_TRUE(run());
     EXPECT_THAT(ids(sent()), ElementsAre(499));
@@ -44,7 +44,7 @@ TEST_P(Alike, GoBeyondTheWindow) {
     EXPECT_EQ(packets(a, Op::kWriteOnly), 500u);
 }
 
-TEST_P(Alike, InlineAndWithImmediate) {
+TEST_P(Burst, InlineAndWithImmediate) {
     for (size_t i = 0; i < 9; ++i) receive(i, 0, 0);
     for (size_t i = 0; i < 9; ++i) {
         Send s = write_imm(i, i * kEach, kEach, 2 * i * kEach, static_cast<uint32_t>(1000 + i));
@@ -62,7 +62,7 @@ TEST_P(Alike, InlineAndWithImmediate) {
     }
 }
 
-TEST_P(Alike, OfTwoRegionsAndLengths) {
+TEST_P(Burst, OfTwoRegionsAndLengths) {
     Buffer& other = a.buffer(4096);
     other.fill(7);
     for (size_t i = 0; i < 8; ++i) {
@@ -82,7 +82,7 @@ TEST_P(Alike, OfTwoRegionsAndLengths) {
     EXPECT_EQ(mb.bytes((2 * 7 * kEach) + kEach / 2, kEach / 2), rest);
 }
 
-TEST_P(Alike, OneWhoseDataMayNotBeReadFailsInItsTurn) {
+TEST_P(Burst, OneWhoseDataMayNotBeReadFailsInItsTurn) {
     for (const bool key : {true, false}) {
         SCOPED_TRACE(key ? "key" : "bounds");
         connect({.depth = 512, .multipath = GetParam()});
@@ -100,7 +100,7 @@ TEST_P(Alike, OneWhoseDataMayNotBeReadFailsInItsTurn) {
     }
 }
 
-TEST_P(Alike, AreSentAgain) {
+TEST_P(Burst, AreSentAgain) {
     net.egress[0].loss = 0.1;
     for (size_t i = 0; i < 400; ++i) post(nth(i, IBV_SEND_SIGNALED));
     ASSERT_TRUE(run());
@@ -109,7 +109,7 @@ TEST_P(Alike, AreSentAgain) {
 }
 
 // So that the window moves; in mp each packet is acknowledged.
-TEST_F(Pair, AlikeRequestsAskForAcknowledgements) {
+TEST_F(Pair, RequestsOfABurstAskForAcknowledgements) {
     connect();
     for (size_t i = 0; i < 100; ++i) {
         Send s = write(i, i * kEach, kEach, i * kEach);
@@ -127,7 +127,7 @@ TEST_F(Pair, AlikeRequestsAskForAcknowledgements) {
 }
 
 // At the end of a window nothing else would ask.
-TEST(AlikeInASmallWindow, TheLastAsksForAnAcknowledgement) {
+TEST(BurstInASmallWindow, TheLastAsksForAnAcknowledgement) {
     struct Small : Pair {
         Small() : Pair(Config{.window_packets = 8}) { connect(); }
         void TestBody() override {}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Executes requests of a peer: rights, bounds, receive requests, memory, completions. In which order packets may take effect
+// is the business of the responders of rc, uc and mp, who all use this. Units: bytes.
+#pragma once
+
+#include "transport/core.h"
+#include "transport/outcome.h"
+#include "transport/send_op.h"
+
+namespace rove::transport {
+
+template <class S>
+class Executor {
+  public:
+    Executor(Core<S>& core, QueuePair& qp) : core_(core), qp_(qp), slot_(qp.slot) {}
+
+    // The packets of the answer to a READ of so many bytes, and of a message.
+    uint32_t packets(uint32_t bytes) const { return bytes <= qp_.mtu ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu; }
+
+    // IBTA 9.7.4.1.6: all but the last packet are of the path MTU; the last is not empty; none is longer.
+    [[gnu::always_inline]] bool payload_fits(const wire::ParsedFrame& frame, wire::Op op) const {
+        if (!is_last(op)) return frame.payload_bytes == qp_.mtu;
+        return frame.payload_bytes <= qp_.mtu && (is_only(op) || frame.payload_bytes != 0);
+    }
+    // The message gets a receive request, if it has none. One may be held: taken for a message that never ended.
+    [[gnu::always_inline]] Outcome take_receive() {
+        if (slot_.taken || core_.take_receive(qp_) == Core<S>::Taken::kYes) return Outcome::kDone;
+        return Outcome::kNoReceive;
+    }
+    // The payload of a SEND's packet, at `offset` of the receive request that is held.
+    [[gnu::always_inline]] Outcome place_send(const wire::ParsedFrame& frame, uint64_t offset) {
+        if (offset + frame.payload_bytes > slot_.wqe.length) return Outcome::kTooLong;
+        BytesReader payload{frame.payload};
+        const ibv_wc_status status = core_.scatter(slot_.sges.get(), slot_.wqe.num_sge, static_cast<uint32_t>(offset), payload,
+                                                   frame.payload_bytes, qp_.pd);
+        return status == IBV_WC_SUCCESS ? Outcome::kDone : Outcome::kLocalProtection;
+    }
+    // The last packet of a SEND of `bytes` is in its place.
+    [[gnu::always_inline]] Outcome finish_send(const wire::Headers& headers, wire::Op op, uint32_t bytes) {
+        if ((op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) &&
+            !core_.memory.invalidate(headers.invalidate_rkey, qp_)) {
+            return Outcome::kBadInvalidate;
+        }
+        complete_message(headers, op, IBV_WC_RECV, bytes);
+        return Outcome::kDone;
+    }
+    bool may_write() const { return (qp_.access & IBV_ACCESS_REMOTE_WRITE) != 0; }
+    // Where `bytes` of a WRITE go; null: they may not.
+    [[gnu::always_inline]] uint8_t* write_target(uint32_t rkey, uint64_t va, uint32_t bytes) const {
+        return core_.memory.translate(rkey, va, bytes, IBV_ACCESS_REMOTE_WRITE, qp_.pd, &qp_);
+    }
+    // The last packet of a WRITE of `bytes` is in its place; one with immediate has taken its receive request.
+    [[gnu::always_inline]] void finish_write(const wire::Headers& headers, wire::Op op, uint32_t bytes) {
+        if (has_immediate(op)) complete_message(headers, op, IBV_WC_RECV_RDMA_WITH_IMM, bytes);
+    }
+    // Where a READ's data lies; null: the peer may not have it.
+    const uint8_t* read_source(uint32_t rkey, uint64_t va, uint32_t bytes) const {
+        return core_.memory.translate(rkey, va, bytes, IBV_ACCESS_REMOTE_READ, qp_.pd, &qp_);
+    }
+    Outcome check_read(const wire::Reth& reth) const {
+        if ((qp_.access & IBV_ACCESS_REMOTE_READ) == 0) return Outcome::kInvalidRequest;
+        if (reth.length > kMaxMessageBytes || qp_.max_dest_rd_atomic == 0) return Outcome::kInvalidRequest;
+        return read_source(reth.rkey, reth.va, reth.length) != nullptr ? Outcome::kDone : Outcome::kRemoteAccess;
+    }
+    // A compare-and-swap or fetch-and-add; `original`: the word before.
+    Outcome execute_atomic(const wire::AtomicEth& request, wire::Op op, uint64_t& original) {
+        if ((qp_.access & IBV_ACCESS_REMOTE_ATOMIC) == 0 || qp_.max_dest_rd_atomic == 0) return Outcome::kInvalidRequest;
+        if (request.va % 8 != 0) return Outcome::kInvalidRequest;
+        uint8_t* target = core_.memory.translate(request.rkey, request.va, 8, IBV_ACCESS_REMOTE_ATOMIC, qp_.pd, &qp_);
+        if (target == nullptr) return Outcome::kRemoteAccess;
+        // A zero-based or offset region can make an aligned iova an unaligned address.
+        if (reinterpret_cast<uintptr_t>(target) % 8 != 0) return Outcome::kInvalidRequest;
+        std::atomic_ref<uint64_t> word(*reinterpret_cast<uint64_t*>(target));
+        if (op == wire::Op::kFetchAdd) {
+            original = word.fetch_add(request.swap_or_add);
+        } else {
+            original = request.compare;
+            word.compare_exchange_strong(original, request.swap_or_add);
+        }
+        return Outcome::kDone;
+    }
+    // What an outcome means for the QP and its receive request. The answer to the peer is the responder's.
+    void apply(const Consequence& consequence) {
+        if (consequence.has_event) core_.sink.event(consequence.event, qp_);
+        core_.fail_receive(qp_, consequence.receive);
+    }
+
+  private:
+    // A SEND or WRITE with immediate was received whole; `headers` and `op` are its last packet's.
+    void complete_message(const wire::Headers& headers, wire::Op op, ibv_wc_opcode opcode, uint32_t bytes) {
+        core_.complete_receive(qp_, headers.bth.solicited(), [&](ibv_wc& wc) {
+            wc.opcode = opcode;
+            wc.byte_len = bytes;
+            wc.src_qp = qp_.remote_qpn;
+            if (has_immediate(op)) {
+                wc.wc_flags = IBV_WC_WITH_IMM;
+                wc.imm_data = htobe32(headers.immediate);
+            } else if (op == wire::Op::kSendLastInv || op == wire::Op::kSendOnlyInv) {
+                wc.wc_flags = IBV_WC_WITH_INV;
+                wc.invalidated_rkey = headers.invalidate_rkey;
+            }
+        });
+    }
+
+    Core<S>& core_;
+    QueuePair& qp_;
+    ReceiveSlot& slot_;
+};
+
+}  // namespace rove::transport

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of a request that a responder executes, and what follows from each outcome: the NAK, the asynchronous event,
+// the completion of the receive request, and the QP's state. One table for rc, mp and uc, after IBTA's "Responder error
+// behavior" (9.9.3, table 59 of release 1.3; classes A to J).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "wire/headers.h"
+
+namespace rove::transport {
+
+enum class Outcome : uint8_t {
+    kDone,
+    kBusy,              // mp: an answer has no room yet; the request comes again
+    kNoReceive,         // no receive request is posted
+    kInvalidRequest,    // sequence, opcode, length, alignment or rights of the QP
+    kRemoteAccess,      // key, bounds, protection domain or rights of the memory that the request names
+    kTooLong,           // a SEND does not fit its receive request
+    kLocalProtection,   // the memory of the receive request
+    kBadInvalidate,     // a SEND with invalidate names what cannot be invalidated
+    kCount,
+};
+
+struct Consequence {
+    uint8_t syndrome;               // of the answer; an RNR NAK also has the timer's code
+    bool is_error;                  // rc, mp: the QP enters ERR
+    bool has_event;
+    ibv_event_type event;
+    ibv_wc_status receive;          // of the receive request that the message has taken
+    bool uc_is_error;               // uc: the QP enters ERR; otherwise the message is dropped in silence (9.8.3)
+};
+
+// By Outcome.
+inline constexpr std::array<Consequence, static_cast<size_t>(Outcome::kCount)> kConsequences{{
+    {wire::kSyndromeAck, false, false, {}, IBV_WC_SUCCESS, false},
+    // An answer of mp's own (NACK), not of IBTA.
+    {wire::kSyndromeNakSequence, false, false, {}, IBV_WC_SUCCESS, false},
+    // 9.7.5.2.8, class B: RNR NAK, and the QP goes on. UC: 9.8.3.2, the message is dropped.
+    {wire::kSyndromeRnrNak, false, false, {}, IBV_WC_SUCCESS, false},
+    // Class C: NAK invalid request, an affiliated event (11.6.3.2).
+    {wire::kSyndromeNakInvalidRequest, true, true, IBV_EVENT_QP_REQ_ERR, IBV_WC_WR_FLUSH_ERR, false},
+    // Class C: NAK remote access error, an affiliated event (11.6.3.2).
+    {wire::kSyndromeNakRemoteAccess, true, true, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR, false},
+    // As Linux rxe: NAK remote operational error.
+    {wire::kSyndromeNakRemoteOperation, true, false, {}, IBV_WC_LOC_LEN_ERR, true},
+    // Class A: NAK remote operational error; the completion says what is wrong here (11.6.2).
+    {wire::kSyndromeNakRemoteOperation, true, false, {}, IBV_WC_LOC_PROT_ERR, true},
+    // Class J: the request was received and is acknowledged; the receive fails, and with it the QP.
+    {wire::kSyndromeAck, true, false, {}, IBV_WC_REM_INV_REQ_ERR, false},
+}};
+
+constexpr const Consequence& consequence_of(Outcome outcome) { return kConsequences[static_cast<size_t>(outcome)]; }
+
+}  // namespace rove::transport

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a queue pair has that speaks RC as IBTA defines it, and what one has that speaks UC or UD.
+// Units: nanoseconds of the worker's clock (0 = not set), bytes, packets.
+#pragma once
+
+#include <cstdint>
+
+#include "transport/congestion/dcqcn.h"
+#include "transport/counters.h"
+#include "transport/queue_state.h"
+
+namespace rove::transport {
+
+// Go-back-N always resumes at `una`, so what is on its way is described by two positions and no packet list.
+struct RcRequester {
+    Psn next_psn;                   // of the next packet to send
+    Psn max_psn;                    // one past the highest PSN ever sent
+    Psn una;                        // oldest PSN not acknowledged
+    Psn rewound_to;                 // `una` at the last rewind; NAKs and gaps at the same place do not rewind again
+    bool rewound = false;           // since the last progress
+    Counter cause = Counter::kResentTimeout;    // of the last rewind
+    RetryTimer retry;
+    uint16_t reads_outstanding = 0; // READ and atomic request packets without all their responses
+    uint16_t since_ack_req = 0;     // packets sent since the last with AckReq
+    uint8_t probes = 0;             // tail probes since the last progress
+    bool probed = false;            // the packet `probe_psn` was sent as a probe, and no ACK has come since
+    Psn probe_psn;
+    uint64_t probe_deadline = kNever;
+    uint64_t alive_ns = 0;          // when the peer last showed that it is there
+    uint64_t silence_ns = 0;        // how long it is usually silent, at most, with packets under way
+    uint64_t flight_silence_ns = 0; // the same of the present flight, which ends when a packet behind `flight_end` is answered
+    Psn flight_end;
+    bool flight_probed = false;     // a probe was sent during it
+
+    bool outstanding() const { return una != max_psn; }
+};
+
+struct RcJob : Job {
+    Psn next;                       // PSN of the next packet
+    uint32_t msn = 0;
+    uint32_t sent = 0;              // READ: bytes already sent
+    bool started = false;           // READ: a packet was sent
+
+    uint32_t left() const { return bytes - sent; }
+};
+
+struct RcResponder {
+    Psn epsn;                       // expected
+    uint32_t msn = 0;
+    MessageInProgress message;
+    bool nak_sent = false;          // a sequence NAK was sent for epsn
+    bool ack_due = false;
+    uint8_t ack_syndrome = wire::kSyndromeAck;
+    Psn ack_psn;
+    DelayedAck delay;
+    Ring<RcJob> jobs;               // in the order of their responses; note 2 of responder.h says how many
+    AtomicReplay atomics;
+
+    // Whether there is an answer to send, now or when it has waited.
+    bool has_answers() const { return !jobs.empty() || ack_due; }
+    void make_room(uint32_t requests) {
+        jobs.make_room(2 * requests);
+        atomics.make_room(requests);
+    }
+};
+
+// DCQCN, both its ends.
+struct Congestion {
+    Dcqcn rate;
+    uint64_t last_cnp_ns = 0;       // when we last told the peer
+};
+
+struct Rc {
+    RcRequester requester;
+    RcResponder responder;
+    Congestion congestion;
+};
+
+struct Uc {
+    Psn next_psn;                   // of the next packet to send
+    Psn epsn;                       // expected
+    MessageInProgress message;
+    Congestion congestion;
+};
+
+struct Ud {
+    Psn next_psn;                   // of the next packet to send
+};
+
+}  // namespace rove::transport
