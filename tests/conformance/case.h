@@ -3,7 +3,7 @@
 //
 // CASE(theme, rule)   runs in one process, in which a device may be open already; both ends of a connection are in it.
 // PAIR(theme, rule)   runs in two processes at once; `peer` connects them, and peer.first tells them apart.
-// DOOMED(theme, rule) is a PAIR whose second process ends itself by SIGKILL.
+// DOOMED(theme, rule) is a PAIR whose second process is killed by SIGKILL, and in which no verbs function was called before.
 // ALONE(theme, rule)  runs in a process of its own, in which no verbs function was called before.
 //
 // A case fails by an exception (EXPECT, fail()), or when it leaves objects that cannot be destroyed, or when its process dies or hangs.

@@ -103,7 +103,7 @@ class Process {
         const Order order{index};
         (void)!send(control_, &order, sizeof(order), MSG_NOSIGNAL);
     }
-    // `doomed`: it is killed by itself, which is right.
+    // `doomed`: that it is killed is right.
     Verdict finish(double deadline, bool doomed) {
         pollfd both[2] = {{control_, POLLIN, 0}, {ended_, POLLIN, 0}};
         while (true) {
@@ -145,7 +145,7 @@ class Runners {
     Verdict run(size_t index, double limit) {
         const Case& which = cases()[index];
         const bool pair = which.kind == Kind::kPair || which.kind == Kind::kDoomed;
-        if (which.kind == Kind::kAlone) stop();
+        if (which.kind == Kind::kAlone || which.kind == Kind::kDoomed) stop();
         start(0);
         if (pair) start(1);
         const double deadline = now() + limit;
