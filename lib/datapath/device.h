@@ -27,7 +27,8 @@ class Device {
     Device(Runtime& runtime, const DeviceConfig& config, std::string name, const Port& port);
     ~Device();
 
-    const std::string& name() const { return name_; }  // "rove0"
+    const std::string& name() const { return name_; }
+    static std::string name_of(size_t index) { return "rove" + std::to_string(index); }  // of the one that many-th
     uint16_t port() const { return port_; }            // DPDK port id
     const wire::MacAddress& mac() const { return mac_; }
     // The GID table: 0 the IPv6 link-local address made from the MAC, then each configured IPv4 (::ffff:a.b.c.d) and

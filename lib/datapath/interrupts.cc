@@ -4,9 +4,11 @@
 #include "datapath/interrupts.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <rte_interrupts.h>
 #include <rte_pause.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <list>
@@ -67,6 +69,13 @@ class Registrations {
                 (argument == reinterpret_cast<void*>(-1) || one.argument == argument))
                 found.push_back(&one);
         return found;
+    }
+    // In a forked child, where another thread may have held the lock: then they stay open.
+    void close_files() {
+        if (!mutex_.try_lock()) return;
+        for (const Registration& one : all_)
+            if (one.file >= 0 && inode_of(one.file) == one.inode) close(one.file);
+        mutex_.unlock();
     }
     void remove(Registration* registration) {
         if (made != nullptr) std::erase(*made, registration);
@@ -153,6 +162,10 @@ void silence_interrupts() {
     }
 }
 
+void close_interrupt_files() {
+    registrations().close_files();
+}
+
 }  // namespace rove::datapath
 
 using namespace rove::datapath;
@@ -165,6 +178,8 @@ __attribute__((visibility("default"))) int rte_intr_callback_register(const rte_
     Registration& registration = registrations().add(handle, function, argument);
     registration.file = rte_intr_fd_get(handle);
     registration.inode = inode_of(registration.file);
+    // A program that the process starts has no use for it, and would keep the peer from seeing our end.
+    if (registration.file >= 0) fcntl(registration.file, F_SETFD, FD_CLOEXEC);
     const int result = original(handle, call, &registration);
     if (result < 0) {
         registrations().remove(&registration);

@@ -93,6 +93,11 @@ void Runtime::stop() {
     eal_thread_.join();
 }
 
+void Runtime::after_fork_in_child() {
+    in_forked_child_ = true;
+    close_interrupt_files();
+}
+
 std::string Runtime::open() {
     std::string error;
     const HugepageTurn turn;
@@ -120,8 +125,7 @@ std::string Runtime::open() {
     for (const DeviceConfig& config : config_.devices) {
         ports_.push_back(std::make_unique<Port>());
         if (!ports_.back()->open(config, pools_, &error)) return config_.file + ": " + error;
-        const std::string name = "rove" + std::to_string(devices_.size());
-        devices_.push_back(std::make_unique<Device>(*this, config, name, *ports_.back()));
+        devices_.push_back(std::make_unique<Device>(*this, config, Device::name_of(devices_.size()), *ports_.back()));
         for (const auto& worker : workers_) worker->core().add_device(*devices_.back(), *ports_.back(), config.impair);
     }
     return {};

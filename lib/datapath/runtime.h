@@ -54,6 +54,11 @@ class Runtime {
     // nothing moves any more. Control calls still change what they are told to, and end.
     void stop();
 
+    // In a child that inherited the datapath. It must not be used from then on: the ports' rings and the packet pool are
+    // shared with the parent, and the workers' locks may be held for ever.
+    void after_fork_in_child();
+    bool in_forked_child() const { return in_forked_child_; }
+
     const std::vector<std::unique_ptr<Device>>& devices() const { return devices_; }
     transport::QueuePairTable& queue_pairs() { return queue_pairs_; }
     transport::MemoryTable& memory() { return memory_; }
@@ -126,6 +131,7 @@ class Runtime {
     Config config_;  // transport.mode: changed while no worker runs
     Listener& listener_;
     Clock clock_;
+    bool in_forked_child_ = false;
     bool eal_started_ = false;
     std::vector<rte_mempool*> pools_;           // one a worker
     std::vector<std::unique_ptr<Port>> ports_;  // as devices_

@@ -48,13 +48,13 @@ bool read_network_header(const ibv_grh& grh, wire::Gid& src, wire::Gid& dst, ibv
 
 int check_address(const Context& context, const ibv_ah_attr& attr) {
     const bool valid = attr.is_global != 0 && attr.port_num == 1 && attr.sl < datapath::kServiceLevels &&
-                       attr.grh.sgid_index < context.owner->port->gids().size();
+                       attr.grh.sgid_index < context.interface->gids().size();
     return valid ? 0 : EINVAL;
 }
 
 int resolve_path(const Context& context, const ibv_ah_attr& attr, uint16_t udp_source_port, uint8_t ecn,
                  transport::Path& path) {
-    datapath::Device& port = *context.owner->port;
+    datapath::Device& port = *context.interface;
     wire::Flow flow;
     flow.src = port.gids()[attr.grh.sgid_index];
     std::memcpy(flow.dst.data(), attr.grh.dgid.raw, flow.dst.size());
@@ -74,7 +74,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
     const uint16_t udp_source_port = datapath::Device::udp_source_port(attr->grh.flow_label & kFlowLabelMask, 0, 0);
     const int error = resolve_path(context, *attr, udp_source_port, wire::kEcnNotEct, ah->path);
     if (error != 0) return fail<ibv_ah>(error);
-    context.owner->port->keep(ah->path);
+    context.interface->keep(ah->path);
     ah->context = pd->context;
     ah->pd = pd;
     from(pd).references.fetch_add(1);
@@ -83,14 +83,14 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
 
 int destroy_ah(ibv_ah* handle) {
     Ah& ah = from(handle);
-    from(ah.context).owner->port->forget(ah.path);
+    from(ah.context).interface->forget(ah.path);
     from(ah.pd).references.fetch_sub(1);
     delete &ah;
     return 0;
 }
 
 int init_ah_from_wc(ibv_context* context, uint8_t port, ibv_wc* wc, ibv_grh* grh, ibv_ah_attr* attr) {
-    const auto& gids = from(context).owner->port->gids();
+    const auto& gids = from(context).interface->gids();
     *attr = {};
     attr->port_num = port;
     attr->is_global = 1;

@@ -8,7 +8,7 @@
 #include <ctime>
 #include <new>
 
-#include "verbs/process.h"
+#include "verbs/provider.h"
 #include "verbs/verbs.h"
 
 namespace rove::verbs {
@@ -67,44 +67,49 @@ void set_operations(Context& context) {
 
 }  // namespace
 
-ibv_context* open_device(ibv_device* device) {
+ibv_context* open_device(ibv_device* handle) {
+    Device& device = from(handle);
+    if (!device.provider->start()) return fail<ibv_context>(ENODEV);
     auto* context = new (std::nothrow) Context{};
     if (context == nullptr) return fail<ibv_context>(ENOMEM);
     if (context->async_events.fd() < 0) {
         delete context;
         return fail<ibv_context>(EMFILE);
     }
-    context->owner = &from(device);
-    context->runtime = context->owner->runtime;
-    context->context.device = device;
+    context->device = &device;
+    context->interface = device.interface;
+    context->runtime = device.runtime;
+    context->context.device = handle;
     context->context.cmd_fd = -1;
     context->context.async_fd = context->async_events.fd();
     context->context.num_comp_vectors = 1;
     context->context.abi_compat = __VERBS_ABI_IS_EXTENDED;
     pthread_mutex_init(&context->context.mutex, nullptr);
     set_operations(*context);
-    Process::instance().opened(*context);
+    device.provider->opened(*context);
     return &context->context;
 }
 
 int close_device(ibv_context* handle) {
     Context& context = from(handle);
-    Process::instance().closed(context);
+    context.device->provider->closed(context);
     // A program that closes before it destroys what it made leaves objects that point here.
     if (context.children.load() == 0) delete &context;
     return 0;
 }
 
-__be64 device_guid(ibv_device* device) {
-    return from(device).guid;
+__be64 device_guid(ibv_device* handle) {
+    // It is made of the MAC, which of some ports only the driver knows.
+    Device& device = from(handle);
+    if (device.guid == 0) device.provider->start();
+    return device.guid;
 }
 
 int query_device(ibv_context* handle, ibv_device_attr* attr) {
-    const Context& context = from(handle);
     *attr = {};
     std::snprintf(attr->fw_ver, sizeof(attr->fw_ver), "rove");
-    attr->node_guid = context.owner->guid;
-    attr->sys_image_guid = context.owner->guid;
+    attr->node_guid = from(handle->device).guid;
+    attr->sys_image_guid = from(handle->device).guid;
     attr->max_mr_size = UINT64_MAX;
     attr->page_size_cap = 4096;
     attr->max_qp = kMaxQps;

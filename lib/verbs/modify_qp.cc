@@ -25,9 +25,9 @@ bool are_values_valid(const Qp& qp, const ibv_qp_attr& attr, int mask) {
     if (has(IBV_QP_PKEY_INDEX) && attr.pkey_index != 0) return false;
     if (has(IBV_QP_PORT) && attr.port_num != 1) return false;
     if (has(IBV_QP_ACCESS_FLAGS) && (attr.qp_access_flags & ~kKnownAccess) != 0) return false;
-    if (has(IBV_QP_AV) && check_address(*qp.owner, attr.ah_attr) != 0) return false;
+    if (has(IBV_QP_AV) && check_address(*qp.context, attr.ah_attr) != 0) return false;
     if (has(IBV_QP_PATH_MTU) && (attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096 ||
-                                 mtu_bytes(attr.path_mtu) > qp.owner->owner->port->max_mtu())) {
+                                 mtu_bytes(attr.path_mtu) > qp.context->interface->max_mtu())) {
         return false;
     }
     if (has(IBV_QP_TIMEOUT) && attr.timeout > kMaxTimeout) return false;
@@ -95,7 +95,7 @@ int resolve(const Qp& qp, const ibv_qp_attr& merged, transport::Path& path) {
     const uint16_t udp_source_port = datapath::Device::udp_source_port(merged.ah_attr.grh.flow_label & 0xFFFFF,
                                                                        qp.transport.qpn, merged.dest_qp_num);
     // DCQCN needs to hear of congestion: packets say that their transport reacts to ECN marks (RFC 3168).
-    return resolve_path(*qp.owner, merged.ah_attr, udp_source_port, wire::kEcnEct0, path);
+    return resolve_path(*qp.context, merged.ah_attr, udp_source_port, wire::kEcnEct0, path);
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
     const bool connects = after == IBV_QPS_RTR && before == IBV_QPS_INIT;
     bool multipath = false;
     if (connects && t.type == IBV_QPT_RC) {
-        const int error = qp.owner->owner->port->agree_on_multipath(t, *path, merged.dest_qp_num, multipath);
+        const int error = qp.context->interface->agree_on_multipath(t, *path, merged.dest_qp_num, multipath);
         if (error != 0) return error;
     }
 
@@ -138,7 +138,7 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
     apply(t, merged, mask);
     if (path) {
         t.path = *path;
-        qp.owner->owner->port->renew(t.path);  // the neighbour may have moved while the peer was asked
+        qp.context->interface->renew(t.path);  // the neighbour may have moved while the peer was asked
     }
     if (connects) {
         t.priority = qp.runtime->config().priorities[merged.ah_attr.sl];

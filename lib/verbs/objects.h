@@ -24,17 +24,22 @@
 
 namespace rove::verbs {
 
+class Provider;
+
 // Vendor helpers (mlx5dv_is_supported and its kind) look behind struct ibv_device for libibverbs' private fields; the
-// zeros of `provider` tell them that no provider of theirs drives this device.
+// zeros of `libibverbs_fields` tell them that no provider of theirs drives this device.
 struct Device : ibv_device {
-    std::array<void*, 16> provider{};
-    datapath::Device* port = nullptr;
+    std::array<void*, 16> libibverbs_fields{};
+    Provider* provider = nullptr;
+    __be64 guid = 0;  // EUI-64 of the MAC; zero until the datapath runs if the driver must be asked for it
+    // Once the datapath runs:
+    datapath::Device* interface = nullptr;
     datapath::Runtime* runtime = nullptr;
-    __be64 guid = 0;  // EUI-64 of the MAC
 };
 
 struct Context : verbs_context {
-    Device* owner = nullptr;
+    Device* device = nullptr;
+    datapath::Device* interface = nullptr;
     datapath::Runtime* runtime = nullptr;
     EventQueue<ibv_async_event> async_events;
     std::atomic<uint32_t> children{0};  // PDs, CQs, channels
@@ -85,7 +90,7 @@ struct Ah : ibv_ah {
 
 struct Qp : ibv_qp_ex {
     transport::QueuePair transport;
-    Context* owner = nullptr;
+    Context* context = nullptr;
     datapath::Runtime* runtime = nullptr;
 
     // Between ibv_wr_start and ibv_wr_complete, under the send queue's lock.

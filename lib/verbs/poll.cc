@@ -25,6 +25,8 @@ int take(Cq& cq, int count, ibv_wc* wc) {
 // One at a time: what a program does not look at stays for its next poll.
 int next_poll(ibv_cq_ex* handle) {
     Cq& cq = from(handle);
+    if (cq.runtime->in_forked_child()) [[unlikely]]
+        return ENOENT;
     if (poll_cq(as_ibv(cq), 1, &cq.current) == 0) return ENOENT;
     cq.wr_id = cq.current.wr_id;
     cq.status = cq.current.status;
@@ -34,6 +36,8 @@ int next_poll(ibv_cq_ex* handle) {
 int start_poll(ibv_cq_ex* handle, ibv_poll_cq_attr* attr) {
     if (attr->comp_mask != 0) return EINVAL;
     Cq& cq = from(handle);
+    if (cq.runtime->in_forked_child()) [[unlikely]]
+        return ENOENT;
     cq.current_lock.lock();
     const int error = next_poll(handle);
     if (error != 0) cq.current_lock.unlock();

@@ -27,7 +27,7 @@ ibv_mtu mtu_code(uint32_t bytes) {
 
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t size) {
     if (port != 1) return EINVAL;
-    const datapath::Device& device = *from(context).owner->port;
+    const datapath::Device& device = *from(context).interface;
     const bool up = device.link_up();
     ibv_port_attr full{};
     full.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
@@ -61,7 +61,7 @@ int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
 }
 
 int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry, size_t size) {
-    const auto& gids = from(context).owner->port->gids();
+    const auto& gids = from(context).interface->gids();
     if (port != 1 || index >= gids.size()) return EINVAL;
     ibv_gid_entry full{};
     std::memcpy(full.gid.raw, gids[index].data(), sizeof(full.gid.raw));
@@ -74,7 +74,7 @@ int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_en
 }
 
 ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t count, size_t size) {
-    const size_t found = from(context).owner->port->gids().size();
+    const size_t found = from(context).interface->gids().size();
     if (count < found) return -EINVAL;
     for (size_t i = 0; i < found; ++i) {
         auto* entry = reinterpret_cast<ibv_gid_entry*>(reinterpret_cast<uint8_t*>(entries) + i * size);

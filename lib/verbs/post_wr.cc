@@ -162,14 +162,17 @@ void wr_set_inline_data(ibv_qp_ex* qp, void* addr, size_t length) {
 
 void wr_start(ibv_qp_ex* handle) {
     Qp& qp = from(handle);
-    qp.transport.sq.posting.lock();
-    qp.wr_error = 0;
+    const bool inherited = qp.runtime->in_forked_child();
+    if (!inherited) qp.transport.sq.posting.lock();
+    qp.wr_error = inherited ? ENODEV : 0;
     qp.wr_pending = 0;
     qp.wr_current = nullptr;
 }
 
 int wr_complete(ibv_qp_ex* handle) {
     Qp& qp = from(handle);
+    if (qp.runtime->in_forked_child()) [[unlikely]]
+        return with_errno(ENODEV);
     finish_current(qp);
     const int error = qp.wr_error;
     if (error == 0) qp.transport.sq.publish(qp.wr_pending);
@@ -179,7 +182,7 @@ int wr_complete(ibv_qp_ex* handle) {
 }
 
 void wr_abort(ibv_qp_ex* qp) {
-    from(qp).transport.sq.posting.unlock();
+    if (!from(qp).runtime->in_forked_child()) from(qp).transport.sq.posting.unlock();
 }
 
 }  // namespace

@@ -43,8 +43,8 @@ bool set_up(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr& attr) {
     t.max_send_sge = cap.max_send_sge;
     t.max_recv_sge = t.srq != nullptr ? t.srq->max_sge : cap.max_recv_sge;
     t.max_inline = cap.max_inline_data;
-    t.port = qp.owner->owner->port->port();
-    t.mac = qp.owner->owner->port->mac();
+    t.port = qp.context->interface->port();
+    t.mac = qp.context->interface->mac();
     t.slot.sges.reset(new (std::nothrow) ibv_sge[t.max_recv_sge]);
     return t.slot.sges != nullptr && t.sq.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) &&
            t.rq.init(t.srq != nullptr ? 0 : cap.max_recv_wr, cap.max_recv_sge);
@@ -78,12 +78,12 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api) {
     if (attr.srq != nullptr) attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
     auto qp = std::unique_ptr<Qp>(new (std::nothrow) Qp{});
     if (qp == nullptr) return fail<ibv_qp>(ENOMEM);
-    qp->owner = &context_of(*pd);
-    qp->runtime = qp->owner->runtime;
+    qp->context = &context_of(*pd);
+    qp->runtime = qp->context->runtime;
     if (!set_up(*qp, pd, attr)) return fail<ibv_qp>(ENOMEM);
     {
         datapath::Runtime::Pause pause(*qp->runtime);
-        qp->transport.worker = qp->runtime->choose_worker(*qp->owner->owner->port);
+        qp->transport.worker = qp->runtime->choose_worker(*qp->context->interface);
         if (!qp->runtime->queue_pairs().insert(qp->transport)) return fail<ibv_qp>(ENOMEM);
     }
     fill_public(*qp, pd, attr);
@@ -163,7 +163,7 @@ int destroy_qp(ibv_qp* handle) {
             cq->queue.forget(qp.transport.qpn);
         }
     }
-    qp.owner->async_events.drop([&](const ibv_async_event& event) {
+    qp.context->async_events.drop([&](const ibv_async_event& event) {
         switch (event.event_type) {
             case IBV_EVENT_CQ_ERR:
             case IBV_EVENT_SRQ_ERR:

@@ -107,7 +107,7 @@ for name, (function, *arguments) in CASES.items():
 
 def shipped_are_accepted(name):
     """Everything of config/ must at least parse: what is wrong with it, if anything, is that the port does not exist here."""
-    run = Process(["ibv_devices"], ROOT / "config" / name, SERVER_CORE)
+    run = Process(["ibv_devinfo"], ROOT / "config" / name, SERVER_CORE)
     run.wait(30)
     check("allowed" not in run.err() and "parse" not in run.err(), run.story())
 
@@ -139,7 +139,7 @@ def eal_argument():
     """--eal reaches EAL: a bad argument stops it, and the error shows the argument."""
     config = memif_pair()[0]
     from harness import write_toml
-    done = subprocess.run([str(ROVE_RUN), "--config", str(write_toml(config)), "--eal", "--no-such-eal-option", "--", "ibv_devices"],
+    done = subprocess.run([str(ROVE_RUN), "--config", str(write_toml(config)), "--eal", "--no-such-eal-option", "--", "ibv_devinfo"],
                           capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
     check("no-such-eal-option" in done.stderr, f"{done.stdout}{done.stderr}")
 
@@ -156,7 +156,7 @@ def installed():
     (rove_run_there,) = destination.rglob("rove-run")
     from harness import write_toml
     environment = {key: value for key, value in os.environ.items() if not key.startswith("ROVE_")}
-    listing = subprocess.run([str(rove_run_there), "--config", str(write_toml(memif_pair()[0])), "--", "ibv_devices"],
+    listing = subprocess.run([str(rove_run_there), "--config", str(write_toml(memif_pair()[0])), "--", "ibv_devinfo"],
                              capture_output=True, text=True, timeout=30, env=environment)
     check("rove0" in listing.stdout, f"{listing.stdout}{listing.stderr}")
     packages = list(destination.rglob("rove*.pc"))

@@ -85,14 +85,14 @@ def withheld():
         raise Skip("this machine has free hugepages")
     many = SCRATCH / "free_hugepages"
     many.write_text("1000\n")
-    command = [str(ROVE_RUN), "--config", str(write_toml(memif_link().configs[0])), "--", "ibv_devices"]
+    command = [str(ROVE_RUN), "--config", str(write_toml(memif_link().configs[0])), "--", "ibv_devinfo"]
     done = subprocess.run([*covering(many, FREE), *command], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
     check(done.returncode == 0 and "rove0" in done.stdout, f"{done.stdout}{done.stderr}")
 
 
 def by_turns():
     """Of two processes that start together, the second does not count the pages that the first is about to take."""
-    command = [str(ROVE_RUN), "--config", str(write_toml(memif_link().configs[0])), "--", "ibv_devices"]
+    command = [str(ROVE_RUN), "--config", str(write_toml(memif_link().configs[0])), "--", "ibv_devinfo"]
     with reserved(), open("/proc/meminfo") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         waiting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

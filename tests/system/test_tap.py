@@ -92,13 +92,13 @@ def moves(options):
 
 
 def devices(taps, queues):
-    """What ibv_devices says with so many taps."""
+    """What ibv_devinfo says with so many taps."""
     with Bridge() as bridge:
         config = shipped("tap")
         (device,) = config["device"]
         config["device"] = [{**device, "port": f"net_tap{number},iface=tap{number}", "addresses": [f"10.0.{number}.1/24"], "queues": queues}
                             for number in range(taps)]
-        process = Process(["ibv_devices"], config, SERVER_CORE, bridge.netns)
+        process = Process(["ibv_devinfo"], config, SERVER_CORE, bridge.netns)
         status = process.wait(20)
         return status, process.out(), process.err()
 

@@ -8,8 +8,8 @@
 #include <set>
 
 #include "verbs/preload/ownership.h"
+#include "verbs/preload/provider.h"
 #include "verbs/preload/real.h"
-#include "verbs/process.h"
 
 #undef ibv_get_device_list
 
@@ -23,8 +23,7 @@ struct MergedList {
     ibv_device* devices[];
 };
 
-std::mutex lists_mutex;
-std::set<ibv_device**>& lists() {
+std::set<ibv_device**>& lists() {                      // under fork_mutex()
     static auto& lists = *new std::set<ibv_device**>;  // not destroyed before the last program's destructor
     return lists;
 }
@@ -36,7 +35,7 @@ bool is_dpdk_driver(void* caller) {
 }
 
 ibv_device** merge(ibv_device** found, int found_count, int* count) {
-    const auto ours = Process::instance().devices();
+    const auto ours = provider().devices();
     if (ours.empty()) {
         *count = found_count;
         return found;
@@ -50,7 +49,7 @@ ibv_device** merge(ibv_device** found, int found_count, int* count) {
     merged->real = found;
     for (int i = 0; i < found_count; ++i) merged->devices[i] = found[i];
     for (size_t i = 0; i < ours.size(); ++i) merged->devices[static_cast<size_t>(found_count) + i] = ours[i].get();
-    std::lock_guard guard(lists_mutex);
+    std::lock_guard guard(fork_mutex());
     lists().insert(merged->devices);
     *count = static_cast<int>(total);
     return merged->devices;
@@ -78,7 +77,7 @@ ibv_device** ibv_get_device_list(int* num_devices) {
 
 void ibv_free_device_list(ibv_device** list) {
     {
-        std::lock_guard guard(lists_mutex);
+        std::lock_guard guard(fork_mutex());
         if (lists().erase(list) == 0) return ROVE_REAL(ibv_free_device_list)(list);
     }
     auto* merged = reinterpret_cast<MergedList*>(reinterpret_cast<uint8_t*>(list) - offsetof(MergedList, devices));

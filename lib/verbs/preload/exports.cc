@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exported calls of symbols.def: on our objects to lib/verbs, on others to the real library. (Those that are inline
 // in <infiniband/verbs.h> reach us through the context's operations instead.)
+#include <type_traits>
+
 #include "verbs/objects.h"
 #include "verbs/preload/newer_calls.h"
 #include "verbs/preload/ownership.h"
@@ -50,6 +52,16 @@ extern "C" {
 
 // A private call of rdma-core, in no installed header; ibv_devinfo uses it.
 int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type);
+
+// What a call returns on our objects, by what its failures look like: so does it answer in a forked child
+// (inherited.h).
+#define RETURNS_ERRNO(call) with_errno(provider().is_forked_child() ? ENODEV : call)
+#define RETURNS_MINUS_ONE(call) (provider().is_forked_child() ? (errno = ENODEV, -1) : call)
+#define RETURNS_MINUS_ERRNO(call) (provider().is_forked_child() ? -ENODEV : call)
+#define RETURNS_POINTER(call) \
+    (provider().is_forked_child() ? fail<std::remove_pointer_t<decltype(call)>>(ENODEV) : call)
+#define RETURNS_NOTHING(call) (provider().is_forked_child() ? ignore() : call)
+#define ALWAYS(call) call
 
 #define ROVE_CALL(version, result, name, parameters, arguments, ours) \
     result name parameters {                                          \

@@ -4,18 +4,19 @@
 
 #include <infiniband/verbs.h>
 
-#include "verbs/process.h"
+#include "verbs/inherited.h"
+#include "verbs/preload/provider.h"
 #include "verbs/verbs.h"
 
 namespace rove::verbs {
 
-// Every object names its context, and only our contexts poll with our function.
+// Every object names its context, and only our contexts poll with our functions.
 inline bool is_ours(const ibv_context* context) {
-    return context->ops.poll_cq == &poll_cq;
+    return context->ops.poll_cq == &poll_cq || context->ops.poll_cq == &poll_inherited;
 }
 
 inline bool is_ours(const ibv_device* device) {
-    return Process::instance().owns(device);
+    return provider().owns(device);
 }
 
 template <class Object>

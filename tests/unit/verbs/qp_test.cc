@@ -250,7 +250,7 @@ TEST_F(SilentPeerTest, TheSilenceOfAPeerThatSpokeMpIsATimeout) {
     ibv_qp* qp = create(attr);
     wire::Gid peer;
     std::memcpy(peer.data(), attr.ah_attr.grh.dgid.raw, peer.size());
-    transport::HelloPeers& peers = from(context_).owner->port->hello_peers();
+    transport::HelloPeers& peers = from(context_).interface->hello_peers();
     peers.said(peer, true);
     for (int i = 0; i < 2; ++i) {
         const auto asked = std::chrono::steady_clock::now();

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// See provider.h.
+#include "verbs/preload/provider.h"
+
+#include <pthread.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
+namespace rove::verbs {
+
+namespace {
+
+// Never destroyed: programs may call verbs from their last destructors. stop() ends what must end.
+std::atomic<Provider*> made{nullptr};
+
+std::optional<datapath::Config> configuration() {
+    const char* file = std::getenv("ROVE_CONFIG");
+    if (file == nullptr) return std::nullopt;
+    std::string error;
+    std::optional<datapath::Config> config = datapath::Config::load(file, &error);
+    if (!config) {
+        std::fprintf(stderr, "rove: %s\n", error.c_str());
+        return std::nullopt;
+    }
+    if (const char* extra = std::getenv("ROVE_EAL")) {
+        std::istringstream words(extra);
+        for (std::string word; words >> word;) config->eal_args.push_back(word);
+    }
+    return config;
+}
+
+void before_fork() {
+    fork_mutex().lock();
+    if (Provider* provider = made.load()) provider->before_fork();
+}
+
+void after_fork_in_parent() {
+    if (Provider* provider = made.load()) provider->after_fork_in_parent();
+    fork_mutex().unlock();
+}
+
+void after_fork_in_child() {
+    if (Provider* provider = made.load()) provider->after_fork_in_child();
+    fork_mutex().unlock();
+}
+
+__attribute__((constructor)) void watch_forks() {
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+// A destructor of the library, and not an atexit handler: it runs after the static destructors of the program, which
+// may still destroy verbs objects.
+__attribute__((destructor)) void stop_at_exit() {
+    if (Provider* provider = made.load()) provider->stop();
+}
+
+}  // namespace
+
+std::mutex& fork_mutex() {
+    static constinit std::mutex mutex;
+    return mutex;
+}
+
+Provider& provider() {
+    if (Provider* provider = made.load(std::memory_order_acquire)) return *provider;
+    const std::lock_guard guard(fork_mutex());
+    if (made.load(std::memory_order_relaxed) == nullptr)
+        made.store(new Provider(configuration()), std::memory_order_release);
+    return *made.load(std::memory_order_relaxed);
+}
+
+}  // namespace rove::verbs

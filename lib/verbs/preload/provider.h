@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The provider of this process.
+#pragma once
+
+#include <mutex>
+
+#include "verbs/provider.h"
+
+namespace rove::verbs {
+
+// Of the devices that ROVE_CONFIG describes, with ROVE_EAL's further EAL arguments; made when it is first asked for.
+// One line on stderr says what is wrong with the configuration.
+Provider& provider();
+
+// For what a forked child must find whole: nobody forks while it is held.
+std::mutex& fork_mutex();
+
+}  // namespace rove::verbs

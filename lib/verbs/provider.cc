@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// See provider.h.
+#include "verbs/provider.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "datapath/port.h"
+#include "verbs/inherited.h"
+
+namespace rove::verbs {
+
+namespace {
+
+// The EUI-64 of a MAC with the universal/local bit turned over (RFC 4291, appendix A), as RoCE devices' GUIDs are made.
+__be64 guid_of(const wire::MacAddress& mac) {
+    const uint8_t bytes[8] = {static_cast<uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xFF, 0xFE, mac[3], mac[4], mac[5]};
+    __be64 guid;
+    std::memcpy(&guid, bytes, sizeof(guid));
+    return guid;
+}
+
+std::unique_ptr<Device> make_device(Provider& provider, const std::string& name, const datapath::DeviceConfig& config) {
+    auto device = std::make_unique<Device>();
+    device->node_type = IBV_NODE_CA;
+    device->transport_type = IBV_TRANSPORT_IB;
+    std::snprintf(device->name, sizeof(device->name), "%s", name.c_str());
+    // UCX passes over a device without a character device at /dev/infiniband/<dev_name>; there is none, but it only
+    // looks.
+    std::snprintf(device->dev_name, sizeof(device->dev_name), "../null");
+    // Nothing lies there: programs that read attributes from sysfs find none, as with a device that lacks them.
+    std::snprintf(device->dev_path, sizeof(device->dev_path), "/sys/class/infiniband_verbs/%s", name.c_str());
+    std::snprintf(device->ibdev_path, sizeof(device->ibdev_path), "/sys/class/infiniband/%s", name.c_str());
+    device->provider = &provider;
+    if (const auto mac = datapath::mac_before_start(config)) device->guid = guid_of(*mac);
+    return device;
+}
+
+void push(Context& context, const ibv_async_event& event) {
+    context.async_events.push(event);
+}
+
+}  // namespace
+
+Provider::Provider(std::optional<datapath::Config> config) : config_(std::move(config)) {
+    if (!config_) return;
+    for (size_t i = 0; i < config_->devices.size(); ++i)
+        devices_.push_back(make_device(*this, datapath::Device::name_of(i), config_->devices[i]));
+}
+
+std::span<const std::unique_ptr<Device>> Provider::devices() const {
+    const State state = state_.load(std::memory_order_relaxed);
+    if (state == State::kFailed || state == State::kForkedChild) return {};
+    return devices_;
+}
+
+bool Provider::owns(const ibv_device* device) const {
+    return std::any_of(devices_.begin(), devices_.end(), [&](const auto& ours) { return ours.get() == device; });
+}
+
+std::string Provider::run() {
+    std::string error;
+    runtime_ = datapath::Runtime::start(*config_, *this, &error);
+    if (runtime_ == nullptr) return error;
+    pid_ = getpid();
+    for (size_t i = 0; i < devices_.size(); ++i) {
+        devices_[i]->interface = runtime_->devices()[i].get();
+        devices_[i]->runtime = runtime_;
+        devices_[i]->guid = guid_of(devices_[i]->interface->mac());
+    }
+    return {};
+}
+
+bool Provider::start() {
+    State state = State::kIdle;
+    if (state_.compare_exchange_strong(state, State::kStarting)) {
+        const std::string error = run();
+        if (!error.empty()) std::fprintf(stderr, "rove: %s\n", error.c_str());
+        state_.store(error.empty() ? State::kRunning : State::kFailed);
+        state_.notify_all();
+    }
+    state_.wait(State::kStarting);
+    return state_.load() == State::kRunning;
+}
+
+void Provider::after_fork_in_child() {
+    if (state_.load() != State::kIdle) {
+        state_.store(State::kForkedChild);
+        for (Context* context : contexts_) disable(*context);
+        if (runtime_ != nullptr) runtime_->after_fork_in_child();
+    }
+    contexts_mutex_.unlock();
+}
+
+void Provider::opened(Context& context) {
+    std::lock_guard guard(contexts_mutex_);
+    contexts_.push_back(&context);
+}
+
+void Provider::closed(Context& context) {
+    std::lock_guard guard(contexts_mutex_);
+    std::erase(contexts_, &context);
+}
+
+void Provider::stop() {
+    if (state_.load() == State::kRunning && pid_ == getpid()) runtime_->stop();
+}
+
+void Provider::notify(transport::CompletionQueue& queue) {
+    Cq& cq = *static_cast<Cq*>(queue.owner);
+    if (cq.channel != nullptr) from(cq.channel).events.push(&cq);
+}
+
+void Provider::event(ibv_event_type type, transport::QueuePair& queue_pair) {
+    Qp& qp = *static_cast<Qp*>(queue_pair.owner);
+    if (type == IBV_EVENT_SQ_DRAINED && !qp.notify_drained.exchange(false)) return;
+    push(*qp.context, {.element = {.qp = &qp.qp_base}, .event_type = type});
+}
+
+void Provider::event(ibv_event_type type, transport::CompletionQueue& queue) {
+    Cq& cq = *static_cast<Cq*>(queue.owner);
+    push(from(cq.context), {.element = {.cq = as_ibv(cq)}, .event_type = type});
+}
+
+void Provider::event(ibv_event_type type, transport::SharedRecvQueue& queue) {
+    Srq& srq = *static_cast<Srq*>(queue.owner);
+    push(from(srq.context), {.element = {.srq = &srq}, .event_type = type});
+}
+
+void Provider::port_event(ibv_event_type type, const datapath::Device& interface) {
+    std::lock_guard guard(contexts_mutex_);
+    for (Context* context : contexts_) {
+        if (context->interface == &interface) push(*context, {.element = {.port_num = 1}, .event_type = type});
+    }
+}
+
+}  // namespace rove::verbs

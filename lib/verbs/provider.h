@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The devices of a configuration and the datapath behind them, which starts when the first device is opened and stops
+// when the process exits. Its events reach the objects that they belong to here.
+//
+// A forked child inherits the memory of the datapath, but none of its threads, and what it shares with the parent (the
+// ports' rings, the packet pool) must not be touched by two. So in the child of a process whose datapath had started
+// there are no devices, and every call on an inherited object fails at once. A child that forked before may open the
+// devices itself.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "verbs/objects.h"
+
+namespace rove::verbs {
+
+class Provider final : public datapath::Listener {
+  public:
+    // Without a configuration there are no devices.
+    explicit Provider(std::optional<datapath::Config> config);
+
+    // Those that can be opened: none once the datapath failed to start, and none in a forked child.
+    std::span<const std::unique_ptr<Device>> devices() const;
+    bool owns(const ibv_device* device) const;
+
+    // Starts the datapath unless it runs; any thread. False if it cannot run here: it failed to start, now or before
+    // (one line on stderr said why), or this is a forked child.
+    bool start();
+    // At process exit, after the program's own destructors: its threads may go on, and a library's destructor may still
+    // destroy verbs objects.
+    void stop();
+
+    void opened(Context& context);
+    void closed(Context& context);
+
+    // For pthread_atfork().
+    void before_fork() { contexts_mutex_.lock(); }
+    void after_fork_in_parent() { contexts_mutex_.unlock(); }
+    void after_fork_in_child();
+    // Whether this is a child that must leave alone what its parent had.
+    bool is_forked_child() const { return state_.load(std::memory_order_relaxed) == State::kForkedChild; }
+
+    void notify(transport::CompletionQueue& cq) override;
+    void event(ibv_event_type event, transport::QueuePair& qp) override;
+    void event(ibv_event_type event, transport::CompletionQueue& cq) override;
+    void event(ibv_event_type event, transport::SharedRecvQueue& srq) override;
+    void port_event(ibv_event_type event, const datapath::Device& interface) override;
+
+  private:
+    enum class State : int { kIdle, kStarting, kRunning, kFailed, kForkedChild };
+
+    std::string run();
+
+    const std::optional<datapath::Config> config_;
+    std::vector<std::unique_ptr<Device>> devices_;
+    // kStarting is left with release, after what start() wrote. Not a mutex: one that is held during a fork would stay
+    // held in the child.
+    std::atomic<State> state_{State::kIdle};
+    datapath::Runtime* runtime_ = nullptr;
+    pid_t pid_ = 0;  // that started it; a child made without fork() runs no handlers
+    std::mutex contexts_mutex_;
+    std::vector<Context*> contexts_;  // that exist, for port events and forks
+};
+
+}  // namespace rove::verbs

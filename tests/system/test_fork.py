@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that fork: children of a parent with objects, of one that only listed devices, and Python's multiprocessing."""
+import pathlib
+import signal
+
+from harness import CLIENT_CORE, SERVER_CORE, Process, check, memif_link, memif_pair, once
+
+PYTHON = pathlib.Path(__file__).with_name("multiprocessing_forks.py")
+
+
+def forker(case, progress):
+    Process([program(), case], memif_pair(progress=progress)[0], SERVER_CORE).succeed(60)
+
+
+def program():
+    from harness import program as path
+    return path("verbs_forker")
+
+
+for progress in ("shared", "dedicated"):
+    once(f"fork/with-objects/{progress}", forker, "with-objects", progress, quick=True)
+    once(f"fork/after-list/{progress}", forker, "after-list", progress)
+
+
+def child_outlives():
+    """A child that lives on keeps nothing of its killed parent's port: the next process takes the parent's place."""
+    config = memif_link().configs[0]
+    parent = Process([program(), "orphan"], config, SERVER_CORE)
+    check(parent.wait(20) == -signal.SIGKILL, parent.story())
+    Process([program(), "move"], config, CLIENT_CORE).succeed(30)
+
+
+once("fork/child-outlives", child_outlives)
+
+
+def python(case):
+    process = Process(["/usr/bin/python3", PYTHON, case], memif_pair()[0], SERVER_CORE)
+    process.succeed(60)
+    check("OK" in process.out() and "Traceback" not in process.err(), process.story())
+
+
+once("fork/multiprocessing/after-list", python, "after-list", quick=True)
+once("fork/multiprocessing/with-objects", python, "with-objects", quick=True)
