@@ -46,6 +46,13 @@ def case(name):
     check(outcome == "PASS", detail)
 
 
+def lossy(name):
+    """One case over a network that loses, doubles and reorders."""
+    first, second = memif_pair(impair={"loss": 0.05, "reorder": 0.02, "duplicate": 0.02})
+    process = Process([CASES[BUILD], "--filter", f"^{name}$", "--peer-env", f"ROVE_CONFIG={write_toml(second)}"], first)
+    check(process.wait(40) == 0, process.story())
+
+
 def sanitized(theme):
     if not CASES[SANITIZED_BUILD].exists():
         raise Skip("no sanitizer build: run tests/run without --system or --quick first")
@@ -57,5 +64,6 @@ def sanitized(theme):
 
 for name in names():
     test(f"conformance/{name}", case, name, timeout=THEME_LIMIT + 10)
+test("conformance/lossy/uc", lossy, "uc/what_arrives_is_whole_and_in_order")
 for theme in sorted({name.split("/")[0] for name in names()}):
     test(f"conformance/asan/{theme}", sanitized, theme, timeout=THEME_LIMIT + 10)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's python3-pyverbs under rove-run: data, error statuses on both ends, and the errno of bad arguments."""
+"""Debian's python3-pyverbs under rove-run: data, error statuses on both ends, and the errno of bad arguments; and rdma-core's own tests."""
 import pathlib
 
-from harness import CLIENT_CORE, SERVER_CORE, Process, check, free_port, memif_link, test
+from harness import CLIENT_CORE, ROOT, SERVER_CORE, Process, Skip, check, free_port, memif_link, memif_pair, test, write_toml
 
 PEER = pathlib.Path(__file__).with_name("pyverbs_peer.py")
 
@@ -18,3 +18,14 @@ def pyverbs():
 
 
 test("pyverbs", pyverbs, timeout=90, quick=True)
+
+
+def rdma_core():
+    suite = Process([ROOT / "tests" / "pyverbs" / "run", "--config", write_toml(memif_pair()[0])])
+    status = suite.wait(200)
+    if status == 77:
+        raise Skip(suite.out().strip())
+    check(status == 0, suite.story())
+
+
+test("pyverbs/rdma-core", rdma_core, timeout=220)
