@@ -21,6 +21,7 @@ enum class PortCounter : uint8_t {
     kRxHandOverFull,  // dropped: that worker's ring was full
     kTxLinkDown,      // dropped: the port has no peer or no carrier
     kTxStalled,       // dropped: the port took nothing for long while others wait
+    kTxTooLong,       // dropped: an mbuf does not hold it; a fault of rove's
     kTxNoMbuf,        // refusals of work while the pool was empty; nothing is lost by it
     kLoopbackNoMbuf,  // dropped while the pool was empty: a datagram's copy to our own members of its group
     kCount,
@@ -42,6 +43,8 @@ constexpr const char* to_string(PortCounter counter) {
             return "tx_drop_link_down";
         case PortCounter::kTxStalled:
             return "tx_drop_stalled";
+        case PortCounter::kTxTooLong:
+            return "tx_drop_too_long";
         case PortCounter::kTxNoMbuf:
             return "tx_no_mbuf";
         case PortCounter::kLoopbackNoMbuf:

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "datapath/config.h"
+#include "wire/frame.h"
 
 namespace rove::datapath {
 
@@ -13,11 +14,10 @@ inline constexpr uint16_t kDescriptors = 1024;  // of a port's ring, where the p
 inline constexpr uint32_t kPoolCacheMbufs =
     512;  // RTE_MEMPOOL_CACHE_MAX_SIZE: a port's whole ring fits, so that the pool's ring rests
 
-// Room for a frame in an mbuf: Ethernet + VLAN + IPv6 + UDP (66), BTH + MPETH + RETH + ImmDt (40), pad and ICRC (7),
-// rounded up to 256 bytes. AF_XDP takes another 256 of it (XDP_PACKET_HEADROOM) and has none of the frames that a larger MTU
+// Room for a frame in an mbuf, rounded up to 256 bytes. AF_XDP takes another 256 of it (XDP_PACKET_HEADROOM) and has none of the frames that a larger MTU
 // makes.
 constexpr uint32_t frame_room_bytes(uint32_t mtu) {
-    return (mtu + 113 + 255) / 256 * 256 + (mtu <= 2048 ? 256 : 0);
+    return (mtu + wire::kMaxOverheadBytes + 255) / 256 * 256 + (mtu <= 2048 ? 256 : 0);
 }
 
 uint32_t largest_mtu(const Config& config);

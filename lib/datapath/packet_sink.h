@@ -47,6 +47,9 @@ class PacketSink {
     // transport::Sink.
     bool ready() { return full_ == 0 && spare_count_ != 0 && loopback_count_ < kLoopback ? true : make_room(); }
     void send(const transport::Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload) {
+        uint64_t bytes = 0;
+        for (const wire::Segment& segment : payload) bytes += segment.bytes;
+        if (!fits(bytes)) [[unlikely]] return drop_too_long();
         rte_mbuf* const mbuf = spare_[--spare_count_];
         auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
         finish(path, queues_[path.port], mbuf, wire::build_unsealed(frame, path.headers, headers, payload));
@@ -54,8 +57,13 @@ class PacketSink {
     class Series {
       public:
         Series(PacketSink& sink, const transport::Path& path, const wire::Headers& headers, uint32_t bytes)
-            : sink_(sink), path_(path), tx_(sink.queues_[path.port]), frames_(path.headers, headers, bytes) {}
+            : sink_(sink),
+              path_(path),
+              tx_(sink.queues_[path.port]),
+              bytes_(bytes),
+              frames_(path.headers, headers, bytes) {}
         void send(const wire::Headers& headers, const void* payload) {
+            if (!sink_.fits(bytes_)) [[unlikely]] return sink_.drop_too_long();
             rte_mbuf* const mbuf = sink_.spare_[--sink_.spare_count_];
             auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
             sink_.finish(path_, tx_, mbuf, frames_.build_unsealed(frame, headers, payload));
@@ -65,6 +73,7 @@ class PacketSink {
         PacketSink& sink_;
         const transport::Path& path_;
         Outgoing& tx_;
+        const uint32_t bytes_;  // of each payload
         const wire::FrameSeries frames_;
     };
     Series series(const transport::Path& path, const wire::Headers& headers, uint32_t bytes) {
@@ -119,6 +128,12 @@ class PacketSink {
         std::array<wire::Unsealed, kBurst> unsealed;  // those of the frames that have no ICRC yet
         bool full() const { return count == kBurst || bytes >= kBurstBytes; }
     };
+    // Whether a frame with so much payload can be built in an mbuf. The transport never asks for one that cannot: this is
+    // the bound that holds if it errs, for the memory behind an mbuf is another mbuf. Only while ready().
+    bool fits(uint64_t payload_bytes) const {
+        return payload_bytes + wire::kMaxOverheadBytes <= rte_pktmbuf_tailroom(spare_[spare_count_ - 1u]);
+    }
+    void drop_too_long() { ++counters_[PortCounter::kTxTooLong]; }
     void finish(const transport::Path& path, Outgoing& tx, rte_mbuf* mbuf, wire::Built built) {
         mbuf->data_len = built.bytes;
         mbuf->pkt_len = built.bytes;

@@ -46,7 +46,7 @@ transport::QueuePair& Host::create_qp(const QpConfig& config, Consumer& consumer
     qp.port = static_cast<uint16_t>(index());
     qp.pd = &tables_;
     qp.send_cq = qp.recv_cq = &cq;
-    qp.max_send_sge = qp.max_recv_sge = 1;
+    qp.max_recv_sge = 1;
     qp.slot.sges = std::make_unique<ibv_sge[]>(1);
     cq.owner = &consumer;
     if (!cq.init(2 * config.depth) || !qp.sq.init(config.depth, 1, 0) || !qp.rq.init(1, 1) || !tables_.qps.insert(qp)) {

@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -34,8 +35,13 @@ class CompletionQueue {
 
     // Application, under the CQ's lock. Returns the completions copied to `out`, at most `count`.
     int poll(ibv_wc* out, int count);
+    // For the next completion, or the next that is solicited or failed. Between two events the wider wish holds,
+    // whichever came last (IBTA 11.4.2.2).
     void arm(bool solicited_only) {
-        armed_.store(static_cast<uint8_t>(solicited_only ? Arm::kSolicited : Arm::kAny), std::memory_order_seq_cst);
+        uint8_t armed = armed_.load(std::memory_order_relaxed);
+        const auto wish = static_cast<uint8_t>(solicited_only ? Arm::kSolicited : Arm::kAny);
+        while (!armed_.compare_exchange_weak(armed, std::max(armed, wish), std::memory_order_seq_cst)) {
+        }
     }
     // Any thread, without the lock: a locked operation waits for all stores before it, and those of a thread that
     // drives a worker go to a port's ring that another core has (50 ns a poll). False may be said of an entry that is

@@ -72,7 +72,7 @@ struct QueuePair {
     CompletionQueue* send_cq = nullptr;
     CompletionQueue* recv_cq = nullptr;
     SharedRecvQueue* srq = nullptr;
-    uint32_t max_send_sge = 0, max_recv_sge = 0, max_inline = 0;
+    uint32_t max_recv_sge = 0;
     SendQueue sq;
     RecvQueue rq;
 

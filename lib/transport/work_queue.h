@@ -102,6 +102,10 @@ class SlotRing {
     uint32_t consumed() const { return consumed_.load(std::memory_order_relaxed); }
     void consume_to(uint32_t index) { consumed_.store(index, std::memory_order_release); }
 
+    // Moves what waits to a ring of another size. Only while nobody posts and nobody takes. Returns 0, EINVAL if more
+    // than `count` wait, or ENOMEM.
+    int resize(uint32_t count);
+
     void reset() {
         produced_.store(0, std::memory_order_relaxed);
         consumed_.store(0, std::memory_order_relaxed);

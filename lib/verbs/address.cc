@@ -70,7 +70,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
     const Context& context = context_of(*pd);
     if (check_address(context, *attr) != 0) return fail<ibv_ah>(EINVAL);
     auto ah = std::unique_ptr<Ah>(new (std::nothrow) Ah{});
-    if (ah == nullptr) return fail<ibv_ah>(ENOMEM);
+    if (ah == nullptr || !(ah->place = context.device->ahs.take())) return fail<ibv_ah>(ENOMEM);
     const uint16_t udp_source_port = datapath::Device::udp_source_port(attr->grh.flow_label & kFlowLabelMask, 0, 0);
     const int error = resolve_path(context, *attr, udp_source_port, wire::kEcnNotEct, ah->path);
     if (error != 0) return fail<ibv_ah>(error);

@@ -16,8 +16,9 @@ int make_cq(ibv_context* context, uint32_t entries, void* cq_context, ibv_comp_c
             Cq** out) {
     if (entries == 0 || entries > static_cast<uint32_t>(kMaxCqe)) return EINVAL;
     if (vector >= static_cast<uint32_t>(context->num_comp_vectors)) return EINVAL;
+    if (channel != nullptr && channel->context != context) return EINVAL;
     auto cq = std::unique_ptr<Cq>(new (std::nothrow) Cq{});
-    if (cq == nullptr) return ENOMEM;
+    if (cq == nullptr || !(cq->place = from(context).device->cqs.take())) return ENOMEM;
     cq->runtime = from(context).runtime;
     // Without a channel, arming it leads to nothing.
     if (!cq->queue.init(entries,

@@ -115,7 +115,8 @@ int query_device(ibv_context* handle, ibv_device_attr* attr) {
     attr->max_qp = kMaxQps;
     attr->max_qp_wr = transport::kMaxWorkRequests;
     attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
-                             IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SHUTDOWN_PORT | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+                             IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SHUTDOWN_PORT | IBV_DEVICE_SRQ_RESIZE |
+                             IBV_DEVICE_MEM_WINDOW_TYPE_2B;
     attr->max_sge = transport::kMaxSge;
     attr->max_sge_rd = transport::kMaxSge;
     attr->max_cq = kMaxCqs;
@@ -130,8 +131,8 @@ int query_device(ibv_context* handle, ibv_device_attr* attr) {
     attr->max_mcast_grp = kMaxQps;
     attr->max_mcast_qp_attach = kMaxQps;
     attr->max_total_mcast_qp_attach = kMaxQps;
-    attr->max_ah = 1 << 20;
-    attr->max_srq = 1 << 16;
+    attr->max_ah = kMaxAhs;
+    attr->max_srq = kMaxSrqs;
     attr->max_srq_wr = transport::kMaxWorkRequests;
     attr->max_srq_sge = transport::kMaxSge;
     attr->max_pkeys = 1;

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events behind a file descriptor, as completion channels and contexts have them: readable in poll and epoll exactly
 // while events wait. Pushed by workers, taken by the application.
+//
+// DESIGN NOTES
+// 1. Whoever waits in pop() must behave as a thread in read() does: a signal whose handler was installed with
+//    SA_RESTART does not end the wait, another one does (signal(7)). The kernel restarts a blocking read and never a
+//    poll, so the wait is a read.
+// 2. That read is not of the program's descriptor. A token that it took there would be missing until its thread got the
+//    lock, and drop(), which takes tokens under the lock, would wait for it in vain. So threads that wait read from a
+//    second descriptor, into which push() writes one token for each of them. A token that a signal left there only wakes
+//    the next thread, which finds nothing and waits again.
 #pragma once
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -20,6 +28,7 @@ class EventQueue {
     EventQueue() : fd_(eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)) {}
     ~EventQueue() {
         if (fd_ >= 0) ::close(fd_);
+        if (wake_fd_ >= 0) ::close(wake_fd_);
     }
     EventQueue(const EventQueue&) = delete;
     EventQueue& operator=(const EventQueue&) = delete;
@@ -28,12 +37,19 @@ class EventQueue {
 
     void push(const Event& event) {
         std::lock_guard guard(mutex_);
-        events_.push_back(event);
-        eventfd_write(fd_, 1);
+        add(event);
+    }
+
+    // Instead of the waiting events that `replaces(event)` names: for what happens however long nobody reads.
+    template <class Predicate>
+    void push_instead(const Event& event, Predicate replaces) {
+        std::lock_guard guard(mutex_);
+        remove(replaces);
+        add(event);
     }
 
     // Takes the oldest event; waits for one unless the descriptor is O_NONBLOCK. `delivered(event)` runs before anybody
-    // can see that the event is gone from the queue. Returns 0 or errno (EAGAIN, EINTR).
+    // can see that the event is gone from the queue. Returns 0 or errno (EAGAIN, EINTR, EMFILE).
     template <class Delivered>
     int pop(Event* event, Delivered delivered) {
         for (;;) {
@@ -46,10 +62,18 @@ class EventQueue {
                     delivered(*event);
                     return 0;
                 }
+                if ((fcntl(fd_, F_GETFL) & O_NONBLOCK) != 0) return EAGAIN;
+                if (wake_fd_ < 0 && (wake_fd_ = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)) < 0) return errno;
+                ++waiting_;
             }
-            if ((fcntl(fd_, F_GETFL) & O_NONBLOCK) != 0) return EAGAIN;
-            pollfd readable{.fd = fd_, .events = POLLIN, .revents = 0};
-            if (poll(&readable, 1, -1) < 0) return errno;
+            eventfd_t one;
+            const int error = eventfd_read(wake_fd_, &one) < 0 ? errno : 0;
+            {
+                std::lock_guard guard(mutex_);
+                --waiting_;
+                if (error == 0) --wakes_;
+            }
+            if (error != 0) return error;
         }
     }
 
@@ -57,11 +81,23 @@ class EventQueue {
     template <class Predicate>
     void drop(Predicate belongs) {
         std::lock_guard guard(mutex_);
-        const size_t count = std::erase_if(events_, belongs);
-        for (size_t i = 0; i < count; ++i) take_token();
+        remove(belongs);
     }
 
   private:
+    void add(const Event& event) {
+        events_.push_back(event);
+        eventfd_write(fd_, 1);
+        if (wakes_ < waiting_) {
+            ++wakes_;
+            eventfd_write(wake_fd_, 1);
+        }
+    }
+    template <class Predicate>
+    void remove(Predicate belongs) {
+        const size_t count = std::erase_if(events_, belongs);
+        for (size_t i = 0; i < count; ++i) take_token();
+    }
     // The descriptor counts as many tokens as events wait: both change under the lock, so this never blocks.
     void take_token() {
         eventfd_t one;
@@ -69,6 +105,9 @@ class EventQueue {
     }
 
     const int fd_;
+    int wake_fd_ = -1;      // made by the first thread that waits; design note 2
+    uint32_t waiting_ = 0;  // threads in pop() that read wake_fd_, are about to or have just done so
+    uint32_t wakes_ = 0;    // tokens written to it that no such thread has counted as read
     std::mutex mutex_;
     std::deque<Event> events_;
 };

@@ -14,7 +14,11 @@ namespace {
 
 constexpr uint8_t kMaxTimeout = 31, kMaxRetry = 7, kMaxRnrTimer = 31;  // 5, 3 and 5 bits: IBTA 9.7.6.1.3, 9.7.5.2.8
 constexpr unsigned kRemoteAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-constexpr unsigned kKnownAccess = kRemoteAccess | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+constexpr unsigned kFlush = 1u << 8 | 1u << 9;  // IBV_ACCESS_FLUSH_GLOBAL, _PERSISTENT, of rdma-core 46 and later
+// What only means something for memory is taken, as NICs do: programs give a QP the flags of their regions.
+constexpr unsigned kKnownAccess = kRemoteAccess | kFlush | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND |
+                                  IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB |
+                                  IBV_ACCESS_OPTIONAL_RANGE;
 
 constexpr uint32_t mtu_bytes(ibv_mtu mtu) {
     return 128u << mtu;
@@ -136,6 +140,10 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
     // An error may have overtaken us while the path was being resolved.
     if (t.state != before) return EINVAL;
     apply(t, merged, mask);
+    if (has(IBV_QP_MAX_QP_RD_ATOMIC)) {
+        std::lock_guard posting(t.sq.posting);
+        qp.send_rules.allow_responses(merged.max_rd_atomic != 0);
+    }
     if (path) {
         t.path = *path;
         qp.context->interface->renew(t.path);  // the neighbour may have moved while the peer was asked

@@ -21,6 +21,9 @@
 #include "transport/spin_lock.h"
 #include "transport/work_queue.h"
 #include "verbs/event_queue.h"
+#include "verbs/object_count.h"
+#include "verbs/send_rules.h"
+#include "verbs/verbs.h"
 
 namespace rove::verbs {
 
@@ -35,6 +38,7 @@ struct Device : ibv_device {
     // Once the datapath runs:
     datapath::Device* interface = nullptr;
     datapath::Runtime* runtime = nullptr;
+    ObjectCount qps{kMaxQps}, cqs{kMaxCqs}, srqs{kMaxSrqs}, ahs{kMaxAhs};
 };
 
 struct Context : verbs_context {
@@ -66,6 +70,7 @@ struct Mr : ibv_mr {
 };
 
 struct Cq : ibv_cq_ex {
+    ObjectCount::Place place;
     transport::CompletionQueue queue;
     datapath::Runtime* runtime = nullptr;
     transport::SpinLock lock;             // pollers
@@ -78,20 +83,25 @@ struct Cq : ibv_cq_ex {
 };
 
 struct Srq : ibv_srq {
+    ObjectCount::Place place;
     transport::SharedRecvQueue queue;
-    uint32_t max_wr = 0;
+    std::mutex control;   // modify, query
+    uint32_t max_wr = 0;  // under it
     std::atomic<uint32_t> references{0};  // QPs
     uint32_t events_delivered = 0;        // under the context's event lock
 };
 
 struct Ah : ibv_ah {
+    ObjectCount::Place place;
     transport::Path path;
 };
 
 struct Qp : ibv_qp_ex {
+    ObjectCount::Place place;
     transport::QueuePair transport;
     Context* context = nullptr;
     datapath::Runtime* runtime = nullptr;
+    SendRules send_rules;  // under the send queue's lock
 
     // Between ibv_wr_start and ibv_wr_complete, under the send queue's lock.
     bool has_wr_api = false;

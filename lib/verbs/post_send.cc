@@ -13,11 +13,11 @@ using transport::QueuePair;
 using transport::SendWqe;
 
 // Copies the data itself behind the request. Returns false if it is more than the QP was made for.
-bool copy_inline(const QueuePair& qp, const ibv_send_wr& wr, SendWqe& wqe) {
+bool copy_inline(const SendRules& rules, const ibv_send_wr& wr, SendWqe& wqe) {
     uint32_t length = 0;
     for (int i = 0; i < wr.num_sge; ++i) {
         const ibv_sge& sge = wr.sg_list[i];
-        if (sge.length > qp.max_inline - length) return false;
+        if (sge.length > rules.max_inline() - length) return false;
         std::memcpy(wqe.inline_data() + length, reinterpret_cast<const void*>(sge.addr), sge.length);
         length += sge.length;
     }
@@ -26,8 +26,8 @@ bool copy_inline(const QueuePair& qp, const ibv_send_wr& wr, SendWqe& wqe) {
     return true;
 }
 
-// Returns false if their sum is more than 32 bits hold.
-bool copy_sges(const ibv_send_wr& wr, SendWqe& wqe) {
+// Returns false if their sum is more than a message of the QP may have.
+bool copy_sges(const SendRules& rules, const ibv_send_wr& wr, SendWqe& wqe) {
     uint64_t length = 0;
     for (int i = 0; i < wr.num_sge; ++i) {
         wqe.sges()[i] = wr.sg_list[i];
@@ -35,16 +35,17 @@ bool copy_sges(const ibv_send_wr& wr, SendWqe& wqe) {
     }
     wqe.num_sge = static_cast<uint8_t>(wr.num_sge);
     wqe.length = static_cast<uint32_t>(length);
-    return length <= kMaxMessageBytes;
+    return length <= rules.max_bytes();
 }
 
 // Returns 0 or EINVAL.
-int fill(const QueuePair& qp, const ibv_send_wr& wr, SendWqe& wqe) {
-    if (!is_legal(qp, wr.opcode)) return EINVAL;
-    if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > qp.max_send_sge) return EINVAL;
+int fill(const Qp& qp, const ibv_send_wr& wr, SendWqe& wqe) {
+    const SendRules& rules = qp.send_rules;
+    if (!rules.takes_opcode(wr.opcode)) return EINVAL;
+    if (wr.num_sge < 0 || static_cast<uint32_t>(wr.num_sge) > rules.max_sge()) return EINVAL;
     wqe.wr_id = wr.wr_id;
     wqe.opcode = static_cast<uint8_t>(wr.opcode);
-    wqe.send_flags = effective_flags(qp, wr.send_flags);
+    wqe.send_flags = effective_flags(qp.transport, wr.send_flags);
     switch (wr.opcode) {
         case IBV_WR_SEND_WITH_INV:
         case IBV_WR_LOCAL_INV:
@@ -59,11 +60,11 @@ int fill(const QueuePair& qp, const ibv_send_wr& wr, SendWqe& wqe) {
         wqe.length = 0;
         return fill_bind(wqe, wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
     }
-    if (qp.type == IBV_QPT_UD) {
-        wqe.path = wr.wr.ud.ah != nullptr ? &from(wr.wr.ud.ah).path : nullptr;
-        if (!is_addressed(qp, wqe.path)) return EINVAL;
+    if (rules.is_addressed()) {
+        if (!may_address(qp, wr.wr.ud.ah)) return EINVAL;
+        wqe.path = &from(wr.wr.ud.ah).path;
         wqe.remote_qpn = wr.wr.ud.remote_qpn;
-        wqe.remote_qkey = effective_qkey(qp, wr.wr.ud.remote_qkey);
+        wqe.remote_qkey = effective_qkey(qp.transport, wr.wr.ud.remote_qkey);
     } else if (wqe.is_atomic()) {
         wqe.remote_addr = wr.wr.atomic.remote_addr;
         wqe.rkey = wr.wr.atomic.rkey;
@@ -73,8 +74,8 @@ int fill(const QueuePair& qp, const ibv_send_wr& wr, SendWqe& wqe) {
         wqe.remote_addr = wr.wr.rdma.remote_addr;
         wqe.rkey = wr.wr.rdma.rkey;
     }
-    const bool copied = wqe.is_inline() ? copy_inline(qp, wr, wqe) : copy_sges(wr, wqe);
-    return copied ? check_request(wqe) : EINVAL;
+    const bool copied = wqe.is_inline() ? copy_inline(rules, wr, wqe) : copy_sges(rules, wr, wqe);
+    return copied ? check_request(rules, wqe) : EINVAL;
 }
 
 }  // namespace
@@ -90,7 +91,7 @@ int post_send(ibv_qp* handle, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
         uint32_t count = 0;
         if (!may_post_send(t)) error = EINVAL;
         for (; wr != nullptr && error == 0; wr = wr->next) {
-            error = count == room ? ENOMEM : fill(t, *wr, t.sq.at(first + count));
+            error = count == room ? ENOMEM : fill(qp, *wr, t.sq.at(first + count));
             if (error != 0) break;
             ++count;
         }

@@ -14,8 +14,8 @@ using transport::SendWqe;
 void finish_current(Qp& qp) {
     if (qp.wr_current == nullptr) return;
     const SendWqe& wqe = *qp.wr_current;
-    const bool addressed = qp.transport.type != IBV_QPT_UD || is_addressed(qp.transport, wqe.path);
-    if (qp.wr_error == 0 && (!addressed || check_request(wqe) != 0)) qp.wr_error = EINVAL;
+    const bool addressed = !qp.send_rules.is_addressed() || wqe.path != nullptr;
+    if (qp.wr_error == 0 && (!addressed || check_request(qp.send_rules, wqe) != 0)) qp.wr_error = EINVAL;
 }
 
 // Where a refused request writes its parts. Never sent.
@@ -30,7 +30,7 @@ SendWqe& begin(Qp& qp, ibv_wr_opcode opcode) {
     finish_current(qp);
     transport::QueuePair& t = qp.transport;
     if (qp.wr_error == 0) {
-        if (!may_post_send(t) || !is_legal(t, opcode)) {
+        if (!may_post_send(t) || !qp.send_rules.takes_opcode(opcode)) {
             qp.wr_error = EINVAL;
         } else if (qp.wr_pending == t.sq.room()) {
             qp.wr_error = ENOMEM;
@@ -105,7 +105,7 @@ void wr_bind_mw(ibv_qp_ex* handle, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_
 void wr_set_ud_addr(ibv_qp_ex* handle, ibv_ah* ah, uint32_t remote_qpn, uint32_t remote_qkey) {
     Qp& qp = from(handle);
     SendWqe& wqe = *qp.wr_current;
-    wqe.path = ah != nullptr ? &from(ah).path : nullptr;
+    wqe.path = may_address(qp, ah) ? &from(ah).path : nullptr;
     wqe.remote_qpn = remote_qpn;
     wqe.remote_qkey = effective_qkey(qp.transport, remote_qkey);
 }
@@ -114,7 +114,7 @@ void wr_set_sge_list(ibv_qp_ex* handle, size_t count, const ibv_sge* sges) {
     Qp& qp = from(handle);
     SendWqe& wqe = *qp.wr_current;
     uint64_t length = 0;
-    if (count > qp.transport.max_send_sge) {
+    if (count > qp.send_rules.max_sge()) {
         qp.wr_error = EINVAL;
         return;
     }
@@ -124,13 +124,13 @@ void wr_set_sge_list(ibv_qp_ex* handle, size_t count, const ibv_sge* sges) {
     }
     wqe.num_sge = static_cast<uint8_t>(count);
     wqe.length = static_cast<uint32_t>(length);
-    if (length > kMaxMessageBytes) qp.wr_error = EINVAL;
+    if (length > qp.send_rules.max_bytes()) qp.wr_error = EINVAL;
 }
 
 void wr_set_sge(ibv_qp_ex* handle, uint32_t lkey, uint64_t addr, uint32_t length) {
     Qp& qp = from(handle);
     SendWqe& wqe = *qp.wr_current;
-    if (qp.transport.max_send_sge == 0) {
+    if (qp.send_rules.max_sge() == 0) {
         qp.wr_error = EINVAL;
         return;
     }
@@ -144,7 +144,7 @@ void wr_set_inline_data_list(ibv_qp_ex* handle, size_t count, const ibv_data_buf
     SendWqe& wqe = *qp.wr_current;
     size_t length = 0;
     for (size_t i = 0; i < count; ++i) {
-        if (buffers[i].length > qp.transport.max_inline - length) {
+        if (buffers[i].length > qp.send_rules.max_inline() - length) {
             qp.wr_error = EINVAL;
             return;
         }

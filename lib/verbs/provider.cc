@@ -133,7 +133,12 @@ void Provider::event(ibv_event_type type, transport::SharedRecvQueue& queue) {
 void Provider::port_event(ibv_event_type type, const datapath::Device& interface) {
     std::lock_guard guard(contexts_mutex_);
     for (Context* context : contexts_) {
-        if (context->interface == &interface) push(*context, {.element = {.port_num = 1}, .event_type = type});
+        if (context->interface != &interface) continue;
+        // Of each kind the last one waits: a link that flaps while nobody reads must not fill the memory, and the order
+        // of what is left still says how it is now.
+        context->async_events.push_instead(
+            {.element = {.port_num = 1}, .event_type = type},
+            [type](const ibv_async_event& waiting) { return waiting.event_type == type; });
     }
 }
 

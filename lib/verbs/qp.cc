@@ -25,7 +25,11 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
     if (attr.srq != nullptr && (attr.srq->context != pd->context || attr.qp_type == IBV_QPT_UC)) return EINVAL;
     const ibv_qp_cap& cap = attr.cap;
     if (cap.max_send_wr > transport::kMaxWorkRequests || cap.max_send_sge > transport::kMaxSge) return EINVAL;
-    if (cap.max_recv_wr > transport::kMaxWorkRequests || cap.max_recv_sge > transport::kMaxSge) return EINVAL;
+    // With an SRQ, what is said of a receive queue is ignored (man ibv_create_qp).
+    const bool receives = attr.srq == nullptr;
+    if (receives && (cap.max_recv_wr > transport::kMaxWorkRequests || cap.max_recv_sge > transport::kMaxSge)) {
+        return EINVAL;
+    }
     return cap.max_inline_data > transport::kMaxInlineBytes ? EINVAL : 0;
 }
 
@@ -40,11 +44,10 @@ bool set_up(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr& attr) {
     t.send_cq = &from(attr.send_cq).queue;
     t.recv_cq = &from(attr.recv_cq).queue;
     t.srq = attr.srq != nullptr ? &from(attr.srq).queue : nullptr;
-    t.max_send_sge = cap.max_send_sge;
     t.max_recv_sge = t.srq != nullptr ? t.srq->max_sge : cap.max_recv_sge;
-    t.max_inline = cap.max_inline_data;
     t.port = qp.context->interface->port();
     t.mac = qp.context->interface->mac();
+    qp.send_rules = SendRules(attr.qp_type, cap, qp.context->interface->max_mtu());
     t.slot.sges.reset(new (std::nothrow) ibv_sge[t.max_recv_sge]);
     return t.slot.sges != nullptr && t.sq.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) &&
            t.rq.init(t.srq != nullptr ? 0 : cap.max_recv_wr, cap.max_recv_sge);
@@ -80,7 +83,8 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api) {
     if (qp == nullptr) return fail<ibv_qp>(ENOMEM);
     qp->context = &context_of(*pd);
     qp->runtime = qp->context->runtime;
-    if (!set_up(*qp, pd, attr)) return fail<ibv_qp>(ENOMEM);
+    qp->place = qp->context->device->qps.take();
+    if (!qp->place || !set_up(*qp, pd, attr)) return fail<ibv_qp>(ENOMEM);
     {
         datapath::Runtime::Pause pause(*qp->runtime);
         qp->transport.worker = qp->runtime->choose_worker(*qp->context->interface);

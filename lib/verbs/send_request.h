@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ibv_post_send and the ibv_wr_* calls share: which requests a QP takes.
+// What ibv_post_send and the ibv_wr_* calls share: how a request is checked against its QP's rules (send_rules.h).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -11,25 +11,6 @@
 #include "verbs/verbs.h"
 
 namespace rove::verbs {
-
-// Opcodes by QP type (IBTA table 38), as bits.
-constexpr uint32_t legal_opcodes(ibv_qp_type type) {
-    constexpr auto bit = [](ibv_wr_opcode opcode) { return 1u << opcode; };
-    constexpr uint32_t ud = bit(IBV_WR_SEND) | bit(IBV_WR_SEND_WITH_IMM);
-    constexpr uint32_t uc = ud | bit(IBV_WR_RDMA_WRITE) | bit(IBV_WR_RDMA_WRITE_WITH_IMM);
-    constexpr uint32_t rc = uc | bit(IBV_WR_RDMA_READ) | bit(IBV_WR_ATOMIC_CMP_AND_SWP) |
-                            bit(IBV_WR_ATOMIC_FETCH_AND_ADD) | bit(IBV_WR_SEND_WITH_INV) | bit(IBV_WR_LOCAL_INV) |
-                            bit(IBV_WR_BIND_MW);
-    return type == IBV_QPT_RC ? rc : type == IBV_QPT_UC ? uc : ud;
-}
-
-inline bool is_legal(const transport::QueuePair& qp, uint32_t opcode) {
-    // With max_rd_atomic 0 these would wait for ever.
-    constexpr uint32_t kAwaiting =
-        1u << IBV_WR_RDMA_READ | 1u << IBV_WR_ATOMIC_CMP_AND_SWP | 1u << IBV_WR_ATOMIC_FETCH_AND_ADD;
-    const uint32_t legal = legal_opcodes(qp.type) & ~(qp.max_rd_atomic == 0 ? kAwaiting : 0);
-    return opcode < 32 && (legal >> opcode & 1) != 0;
-}
 
 // Whether requests may be posted (IBTA 10.3.1): from RTS on, errors and drains included.
 inline bool may_post_send(const transport::QueuePair& qp) {
@@ -60,16 +41,17 @@ inline int fill_bind(transport::SendWqe& wqe, ibv_mw* mw, uint32_t rkey, const i
     return 0;
 }
 
-// Whether a UD request says where to, by an address handle of the QP's own device.
-inline bool is_addressed(const transport::QueuePair& qp, const transport::Path* path) {
-    return path != nullptr && path->port == qp.port;
+// Whether a request of a UD QP may go to `ah`: one of the QP's own protection domain, and so of its device (IBTA
+// 11.2.2.1 has protection errors of an address handle found when the request is processed; here they are found sooner).
+inline bool may_address(const Qp& qp, const ibv_ah* ah) {
+    return ah != nullptr && ah->pd == qp.qp_base.pd;
 }
 
 // What can only be judged when a request has all its parts. Returns 0 or EINVAL.
-inline int check_request(const transport::SendWqe& wqe) {
+inline int check_request(const SendRules& rules, const transport::SendWqe& wqe) {
     if (wqe.is_atomic()) return wqe.length == sizeof(uint64_t) && !wqe.is_inline() ? 0 : EINVAL;
     if (wqe.is_read() && wqe.is_inline()) return EINVAL;
-    return wqe.length <= kMaxMessageBytes ? 0 : EINVAL;
+    return wqe.length <= rules.max_bytes() ? 0 : EINVAL;
 }
 
 }  // namespace rove::verbs

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared receive queues.
 #include <memory>
+#include <mutex>
 #include <new>
 
 #include "verbs/event_ack.h"
@@ -15,7 +16,10 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
         return fail<ibv_srq>(EINVAL);
     }
     auto srq = std::unique_ptr<Srq>(new (std::nothrow) Srq{});
-    if (srq == nullptr || !srq->queue.ring.init(wanted.max_wr, wanted.max_sge)) return fail<ibv_srq>(ENOMEM);
+    if (srq == nullptr || !(srq->place = context_of(*pd).device->srqs.take()) ||
+        !srq->queue.ring.init(wanted.max_wr, wanted.max_sge)) {
+        return fail<ibv_srq>(ENOMEM);
+    }
     srq->context = pd->context;
     srq->srq_context = attr->srq_context;
     srq->pd = pd;
@@ -39,17 +43,36 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
 
 int modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int mask) {
     Srq& srq = from(handle);
-    // IBV_SRQ_MAX_WR asks for a resize, which IBV_DEVICE_SRQ_RESIZE would have offered.
-    if ((mask & ~IBV_SRQ_LIMIT) != 0) return EINVAL;
-    if ((mask & IBV_SRQ_LIMIT) != 0) {
-        if (attr->srq_limit > srq.max_wr) return EINVAL;
-        srq.queue.limit.store(attr->srq_limit);
+    transport::SharedRecvQueue& queue = srq.queue;
+    const bool resizes = (mask & IBV_SRQ_MAX_WR) != 0, arms = (mask & IBV_SRQ_LIMIT) != 0;
+    if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
+    std::lock_guard guard(srq.control);
+    const uint32_t max_wr = resizes ? attr->max_wr : srq.max_wr;
+    if (max_wr == 0 || max_wr > transport::kMaxWorkRequests) return EINVAL;
+    if ((arms ? attr->srq_limit : queue.limit.load()) > max_wr) return EINVAL;
+
+    bool is_low;
+    {
+        // Nobody posts and no worker takes meanwhile.
+        std::lock_guard posting(queue.ring.posting);
+        std::lock_guard taking(queue.taking);
+        if (resizes) {
+            if (const int error = queue.ring.resize(max_wr); error != 0) return error;
+            srq.max_wr = max_wr;
+        }
+        // As when a receive is taken: fewer than the limit are there, which is said once.
+        is_low = arms && queue.ring.produced() - queue.ring.consumed() < attr->srq_limit;
+        if (arms) queue.limit.store(is_low ? 0 : attr->srq_limit);
+    }
+    if (is_low) {
+        from(srq.context).async_events.push({.element = {.srq = &srq}, .event_type = IBV_EVENT_SRQ_LIMIT_REACHED});
     }
     return 0;
 }
 
 int query_srq(ibv_srq* handle, ibv_srq_attr* attr) {
-    const Srq& srq = from(handle);
+    Srq& srq = from(handle);
+    std::lock_guard guard(srq.control);
     *attr = {.max_wr = srq.max_wr, .max_sge = srq.queue.max_sge, .srq_limit = srq.queue.limit.load()};
     return 0;
 }

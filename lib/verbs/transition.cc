@@ -64,7 +64,9 @@ constexpr uint8_t type_bit(ibv_qp_type type) {
 
 bool is_transition_allowed(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) {
     mask &= ~IBV_QP_STATE;
-    // From everywhere, with nothing but perhaps the current state.
+    // With nothing but perhaps the current state: RESET from everywhere, ERR from everywhere but RESET, where nothing
+    // is posted that could be flushed (IBTA 10.3.1.1; ib_core's table).
+    if (from == IBV_QPS_RESET && to == IBV_QPS_ERR) return false;
     if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return (mask & ~IBV_QP_CUR_STATE) == 0;
     return std::any_of(kTransitions.begin(), kTransitions.end(), [&](const Transition& t) {
         return t.from == from && t.to == to && (t.types & type_bit(type)) != 0 && (mask & t.required) == t.required &&

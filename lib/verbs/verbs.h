@@ -17,6 +17,8 @@ struct Qp;
 inline constexpr int kMaxQps = 65'000;   // 16-bit index of QueuePairTable, less what is reserved
 inline constexpr int kMaxCqe = 1 << 22;  // entries of one CQ
 inline constexpr int kMaxCqs = 1 << 16;
+inline constexpr int kMaxSrqs = 1 << 16;
+inline constexpr int kMaxAhs = 1 << 20;
 inline constexpr uint32_t kMaxMessageBytes =
     1u << 30;                                    // half of IBTA's 2^31: 2^22 PSNs at MTU 256, well inside a serial half
 inline constexpr uint32_t kQkeyOfQp = 1u << 31;  // IBTA 10.2.5: a Q_Key with this bit set means the QP's own

@@ -117,6 +117,10 @@ struct FlowTemplate {
 };
 FlowTemplate make_template(const Flow& flow);
 
+// The most that a frame has beside its payload: Ethernet, VLAN, IPv6 and UDP, then BTH, MPETH, RETH and ImmDt (40), then
+// pad and ICRC (7).
+inline constexpr uint32_t kMaxOverheadBytes = FlowTemplate::kMaxBytes + 40 + 7;
+
 struct Segment {
     const void* data;
     uint32_t bytes;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds of a worker whose port has a full burst of frames each time.
+// Rounds of a worker whose port has a full burst of frames each time, and the sink that its frames leave through.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <vector>
+
+#include "datapath/packet_sink.h"
+#include "datapath/port.h"
 #include "datapath/runtime.h"
 #include "datapath/worker_core.h"
 
@@ -17,10 +21,12 @@ class NobodyListens : public Listener {
     void port_event(ibv_event_type, const Device&) override {}
 };
 
-// Twins beside what the port gave, or what has waited: more than a port gives at once.
-TEST(WorkerTest, TakesAllThatAnImpairmentGives) {
-    static NobodyListens listener;
-    static Runtime* runtime;  // never destroyed
+NobodyListens listener;
+
+// Started once in the process, and never destroyed.
+Runtime* started() {
+    static Runtime* runtime;
+    if (runtime != nullptr) return runtime;
     Config config;
     config.file = "worker_test";
     DeviceConfig device;
@@ -30,7 +36,58 @@ TEST(WorkerTest, TakesAllThatAnImpairmentGives) {
     config.devices.push_back(device);
     std::string error;
     runtime = Runtime::start(config, listener, &error);
-    ASSERT_NE(runtime, nullptr) << error;
+    EXPECT_NE(runtime, nullptr) << error;
+    return runtime;
+}
+
+// Whoever asks for it: behind an mbuf lies another. D1: a datagram of 70 000 bytes was built over 30 of them.
+TEST(WorkerTest, AFrameThatDoesNotFitItsBufferIsNotBuilt) {
+    ASSERT_NE(started(), nullptr);
+    constexpr uint32_t kRoom = 2048;
+    rte_mempool* pool =
+        rte_pktmbuf_pool_create("sink", 63, 0, 0, RTE_PKTMBUF_HEADROOM + kRoom, static_cast<int>(rte_socket_id()));
+    ASSERT_NE(pool, nullptr);
+    PortCounters counters;
+    const Port port;
+    transport::Path path;
+    path.headers = wire::make_template(path.flow);
+    path.port = port.id();
+    path.loopback = true;
+    const std::vector<uint8_t> data(70'000, 0xAA);
+    const auto sent = [&](uint32_t bytes, bool in_series) {
+        PacketSink sink(pool, listener, counters);
+        sink.add_port(port, 0);
+        wire::Headers headers;
+        headers.bth.opcode = wire::opcode(wire::Service::kUd, wire::Op::kSendOnly);
+        EXPECT_TRUE(sink.ready());
+        if (in_series) {
+            sink.series(path, headers, bytes).send(headers, data.data());
+        } else {
+            const wire::Segment halves[] = {{data.data(), bytes / 2}, {data.data() + bytes / 2, bytes - bytes / 2}};
+            sink.send(path, headers, halves);
+        }
+        std::array<rte_mbuf*, PacketSink::kLoopback> frames;
+        const uint16_t count = sink.take_loopback(frames.data(), PacketSink::kLoopback);
+        rte_pktmbuf_free_bulk(frames.data(), count);
+        return count == 1;
+    };
+    for (const bool in_series : {false, true}) {
+        EXPECT_TRUE(sent(1024, in_series));
+        EXPECT_TRUE(sent(kRoom - wire::kMaxOverheadBytes, in_series));
+        const uint64_t before = counters[PortCounter::kTxTooLong];
+        EXPECT_FALSE(sent(kRoom - wire::kMaxOverheadBytes + 1, in_series));
+        EXPECT_FALSE(sent(kRoom * 2, in_series));
+        EXPECT_FALSE(sent(65'536, in_series));
+        EXPECT_FALSE(sent(70'000, in_series));
+        EXPECT_EQ(counters[PortCounter::kTxTooLong], before + 4);
+    }
+    rte_mempool_free(pool);
+}
+
+// Twins beside what the port gave, or what has waited: more than a port gives at once.
+TEST(WorkerTest, TakesAllThatAnImpairmentGives) {
+    Runtime* const runtime = started();
+    ASSERT_NE(runtime, nullptr);
     for (const char* changes : {"duplicate=1", "delay_us=100"}) {
         EXPECT_EQ(runtime->impair(*runtime->devices()[0], std::nullopt, changes), "");
         Worker& worker = *runtime->workers()[0];

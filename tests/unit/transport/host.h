@@ -240,9 +240,7 @@ class Host {
         qp.send_cq = options.send_cq != nullptr ? options.send_cq : &completion_queue(options.depth * 2);
         qp.recv_cq = options.recv_cq != nullptr ? options.recv_cq : &completion_queue(options.depth * 2);
         qp.srq = options.srq;
-        qp.max_send_sge = options.max_sge;
         qp.max_recv_sge = options.srq != nullptr ? options.srq->max_sge : options.max_sge;
-        qp.max_inline = options.max_inline;
         qp.slot.sges = std::make_unique<ibv_sge[]>(qp.max_recv_sge);
         EXPECT_TRUE(qp.sq.init(options.depth, options.max_sge, options.max_inline));
         EXPECT_TRUE(qp.rq.init(options.srq != nullptr ? 1 : options.depth, options.max_sge));

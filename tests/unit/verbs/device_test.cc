@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "fixture.h"
+#include "verbs/objects.h"
 
 namespace rove::verbs {
 namespace {
@@ -63,6 +64,45 @@ TEST_F(VerbsTest, CompletionQueueArguments) {
     ibv_cq_init_attr_ex attr{.cqe = 16, .wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP};
     EXPECT_EQ(ibv_create_cq_ex(context_, &attr), nullptr);
     EXPECT_EQ(errno, EOPNOTSUPP);
+}
+
+TEST_F(VerbsTest, AChannelOfAnotherContextIsRefused) {
+    ibv_context* other = ibv_open_device(context_->device);
+    ibv_comp_channel* channel = ibv_create_comp_channel(other);
+    EXPECT_EQ(ibv_create_cq(context_, 16, nullptr, channel, 0), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    ibv_cq_init_attr_ex attr{.cqe = 16, .channel = channel};
+    EXPECT_EQ(ibv_create_cq_ex(context_, &attr), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+    EXPECT_EQ(ibv_close_device(other), 0);
+}
+
+// As many as ibv_query_device says, and then ENOMEM. All but the last one are only counted here.
+TEST_F(VerbsTest, LimitsOfTheDeviceAreKept) {
+    ibv_device_attr limits;
+    ASSERT_EQ(ibv_query_device(context_, &limits), 0);
+    Device& device = from(context_->device);
+    const auto check = [](ObjectCount& count, int limit, auto create, auto destroy) {
+        std::vector<ObjectCount::Place> others;
+        while (count.taken() + 1 < static_cast<uint32_t>(limit)) others.push_back(count.take());
+        auto* last = create();
+        ASSERT_NE(last, nullptr);
+        errno = 0;
+        EXPECT_EQ(create(), nullptr);
+        EXPECT_EQ(errno, ENOMEM);
+        EXPECT_EQ(destroy(last), 0);
+        last = create();
+        EXPECT_NE(last, nullptr) << "its place was given back";
+        EXPECT_EQ(destroy(last), 0);
+    };
+    check(device.cqs, limits.max_cq, [&] { return ibv_create_cq(context_, 1, nullptr, nullptr, 0); }, ibv_destroy_cq);
+    ibv_srq_init_attr shared{.srq_context = nullptr, .attr = {.max_wr = 1, .max_sge = 1, .srq_limit = 0}};
+    check(device.srqs, limits.max_srq, [&] { return ibv_create_srq(pd_, &shared); }, ibv_destroy_srq);
+    ibv_ah_attr address = own_address();
+    check(device.ahs, limits.max_ah, [&] { return ibv_create_ah(pd_, &address); }, ibv_destroy_ah);
+    ibv_qp_init_attr init = init_attr(IBV_QPT_UD);
+    check(device.qps, limits.max_qp, [&] { return ibv_create_qp(pd_, &init); }, ibv_destroy_qp);
 }
 
 TEST_F(VerbsTest, ObjectsInUseAreBusy) {
@@ -130,9 +170,11 @@ TEST_F(VerbsTest, SharedReceiveQueueArguments) {
     ibv_srq_init_attr attr{.srq_context = nullptr, .attr = {.max_wr = 8, .max_sge = 2, .srq_limit = 0}};
     ibv_srq* srq = ibv_create_srq(pd_, &attr);
     ASSERT_NE(srq, nullptr);
-    ibv_srq_attr set{.max_wr = 16, .max_sge = 0, .srq_limit = 9};
-    EXPECT_EQ(ibv_modify_srq(srq, &set, IBV_SRQ_MAX_WR), EINVAL);
+    ibv_srq_attr set{.max_wr = 0, .max_sge = 0, .srq_limit = 9};
     EXPECT_EQ(ibv_modify_srq(srq, &set, IBV_SRQ_LIMIT), EINVAL);
+    EXPECT_EQ(ibv_modify_srq(srq, &set, 1 << 5), EINVAL);
+    ibv_recv_wr recv{}, *bad;
+    for (int i = 0; i < 4; ++i) ASSERT_EQ(ibv_post_srq_recv(srq, &recv, &bad), 0);
     set.srq_limit = 4;
     EXPECT_EQ(ibv_modify_srq(srq, &set, IBV_SRQ_LIMIT), 0);
     EXPECT_EQ(ibv_query_srq(srq, &set), 0);

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Completion channels, asynchronous events, and the extended CQ.
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <thread>
 
 #include "fixture.h"
 #include "verbs/event_queue.h"
 #include "verbs/objects.h"
+#include "verbs/provider.h"
 
 namespace rove::verbs {
 namespace {
@@ -29,6 +34,116 @@ TEST(EventQueue, IsReadableExactlyWhileEventsWait) {
     EXPECT_EQ(queue.pop(&event, [](int) {}), 0);
     EXPECT_EQ(event, 3);
     EXPECT_FALSE(is_readable(queue.fd(), 0));
+}
+
+TEST(EventQueue, EveryThreadThatWaitsGetsAnEvent) {
+    EventQueue<int> queue;
+    std::atomic<int> sum{0};
+    std::vector<std::thread> waiting;
+    for (int i = 0; i < 4; ++i) {
+        waiting.emplace_back([&] {
+            for (int round = 0; round < 500; ++round) {
+                int event = 0;
+                ASSERT_EQ(queue.pop(&event, [](int) {}), 0);
+                sum += event;
+            }
+        });
+    }
+    int pushed = 0;
+    for (int event = 1; event <= 2000; ++event) {
+        queue.push(event);
+        pushed += event;
+        if (event % 100 == 0) usleep(1000);  // so that they wait
+    }
+    for (std::thread& thread : waiting) thread.join();
+    EXPECT_EQ(sum, pushed);
+    EXPECT_FALSE(is_readable(queue.fd(), 0));
+}
+
+// Sends signals to the thread that made it for a tenth of a second, then does `last`.
+class Signals {
+  public:
+    Signals(int flags, auto last) {
+        struct sigaction action {};
+        action.sa_handler = [](int) {};
+        action.sa_flags = flags;
+        sigaction(SIGUSR1, &action, nullptr);
+        thread_ = std::thread([target = pthread_self(), last] {
+            for (int i = 0; i < 20; ++i) {
+                usleep(5000);
+                pthread_kill(target, SIGUSR1);
+            }
+            last();
+        });
+    }
+    ~Signals() {
+        thread_.join();
+        signal(SIGUSR1, SIG_DFL);
+    }
+
+  private:
+    std::thread thread_;
+};
+
+// signal(7): as read() does.
+TEST_F(VerbsTest, WaitingForAnEventGoesOnAfterASignalThatRestarts) {
+    Cq& cq = from(cq_);
+    ibv_comp_channel* channel = ibv_create_comp_channel(context_);
+    ibv_cq* got = nullptr;
+    void* cq_context = nullptr;
+    {
+        const Signals signals(SA_RESTART, [&] { from(channel).events.push(&cq); });
+        EXPECT_EQ(ibv_get_cq_event(channel, &got, &cq_context), 0);
+        EXPECT_EQ(got, cq_);
+    }
+    ibv_ack_cq_events(got, 1);
+    ibv_async_event event;
+    {
+        const Signals signals(SA_RESTART, [&] {
+            from(context_->device).provider->port_event(IBV_EVENT_PORT_ACTIVE, *from(context_).interface);
+        });
+        EXPECT_EQ(ibv_get_async_event(context_, &event), 0);
+        EXPECT_EQ(event.event_type, IBV_EVENT_PORT_ACTIVE);
+    }
+    ibv_ack_async_event(&event);
+    EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
+TEST_F(VerbsTest, WaitingForAnEventEndsWithASignalThatDoesNotRestart) {
+    ibv_comp_channel* channel = ibv_create_comp_channel(context_);
+    ibv_cq* got = nullptr;
+    void* cq_context = nullptr;
+    ibv_async_event event;
+    {
+        const Signals signals(0, [] {});
+        EXPECT_EQ(ibv_get_cq_event(channel, &got, &cq_context), -1);
+        EXPECT_EQ(errno, EINTR);
+    }
+    {
+        const Signals signals(0, [] {});
+        EXPECT_EQ(ibv_get_async_event(context_, &event), -1);
+        EXPECT_EQ(errno, EINTR);
+    }
+    EXPECT_EQ(ibv_destroy_comp_channel(channel), 0);
+}
+
+// D21
+TEST_F(VerbsTest, PortEventsThatNobodyReadsDoNotPileUp) {
+    Provider& provider = *from(context_->device).provider;
+    const datapath::Device& port = *from(context_).interface;
+    for (int i = 0; i < 10'000; ++i) {
+        provider.port_event(IBV_EVENT_PORT_ERR, port);
+        provider.port_event(IBV_EVENT_PORT_ACTIVE, port);
+    }
+    provider.port_event(IBV_EVENT_PORT_ERR, port);
+    for (const ibv_event_type type : {IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR}) {
+        ASSERT_TRUE(is_readable(context_->async_fd, 0));
+        ibv_async_event event;
+        ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+        EXPECT_EQ(event.event_type, type) << "the last one says how it is now";
+        ibv_ack_async_event(&event);
+    }
+    EXPECT_FALSE(is_readable(context_->async_fd, 0));
 }
 
 class EventTest : public VerbsTest {
@@ -88,6 +203,103 @@ TEST_F(EventTest, SolicitedOnly) {
     EXPECT_FALSE(is_readable(channel_->fd, 0));
     send(IBV_SEND_SOLICITED);
     EXPECT_TRUE(is_readable(channel_->fd, 1000));  // and is dropped, not taken, when the CQ goes
+}
+
+// IBTA 11.4.2.2
+TEST_F(EventTest, ArmingForSolicitedDoesNotUndoArmingForAny) {
+    ASSERT_EQ(ibv_req_notify_cq(events_cq_, 0), 0);
+    ASSERT_EQ(ibv_req_notify_cq(events_cq_, 1), 0);
+    send(0);
+    EXPECT_TRUE(is_readable(channel_->fd, 1000));
+}
+
+// D17
+TEST_F(EventTest, ASharedReceiveQueueThatIsLowWhenItIsArmedSaysSoAtOnce) {
+    ibv_srq_init_attr attr{.srq_context = nullptr, .attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0}};
+    ibv_srq* srq = ibv_create_srq(pd_, &attr);
+    ibv_recv_wr recv{}, *bad;
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(ibv_post_srq_recv(srq, &recv, &bad), 0);
+    ibv_srq_attr arm{.max_wr = 0, .max_sge = 0, .srq_limit = 3};
+    ASSERT_EQ(ibv_modify_srq(srq, &arm, IBV_SRQ_LIMIT), 0);
+    EXPECT_FALSE(is_readable(context_->async_fd, 0)) << "not below it";
+    arm.srq_limit = 4;
+    ASSERT_EQ(ibv_modify_srq(srq, &arm, IBV_SRQ_LIMIT), 0);
+    ASSERT_TRUE(is_readable(context_->async_fd, 0));
+    ibv_async_event event;
+    ASSERT_EQ(ibv_get_async_event(context_, &event), 0);
+    EXPECT_EQ(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
+    EXPECT_EQ(event.element.srq, srq);
+    ibv_ack_async_event(&event);
+    ASSERT_EQ(ibv_query_srq(srq, &arm), 0);
+    EXPECT_EQ(arm.srq_limit, 0u) << "armed once, told once";
+    EXPECT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+TEST_F(EventTest, AResizedSharedReceiveQueueKeepsWhatIsPosted) {
+    ibv_device_attr device;
+    ASSERT_EQ(ibv_query_device(context_, &device), 0);
+    EXPECT_NE(device.device_cap_flags & IBV_DEVICE_SRQ_RESIZE, 0u);
+    ibv_srq_init_attr attr{.srq_context = nullptr, .attr = {.max_wr = 8, .max_sge = 2, .srq_limit = 0}};
+    ibv_srq* srq = ibv_create_srq(pd_, &attr);
+    ibv_qp_init_attr init = init_attr(IBV_QPT_RC, srq);
+    ibv_qp* c = ibv_create_qp(pd_, &init);
+    connect(c, c->qp_num);  // to itself
+    uint64_t posted = 0, taken = 0;
+    const auto post = [&](int count) {
+        for (int i = 0; i < count; ++i) {
+            ibv_sge targets[] = {sge(4096 + posted * 16, 4), sge(8192 + posted * 16, 4)};
+            ibv_recv_wr recv{}, *bad;
+            recv.wr_id = posted++;
+            recv.sg_list = targets;
+            recv.num_sge = 2;
+            ASSERT_EQ(ibv_post_srq_recv(srq, &recv, &bad), 0);
+        }
+    };
+    const auto take = [&](int count) {
+        ibv_send_wr wr{}, *bad;
+        ibv_sge source = sge(0, 8);
+        wr.opcode = IBV_WR_SEND;
+        wr.sg_list = &source;
+        wr.num_sge = 1;
+        for (int i = 0; i < count; ++i, ++taken) {
+            for (size_t byte = 0; byte < 8; ++byte) buffer_[byte] = static_cast<uint8_t>(taken + byte);
+            ASSERT_EQ(ibv_post_send(c, &wr, &bad), 0);
+            const ibv_wc wc = wait(cq_);
+            EXPECT_EQ(wc.wr_id, taken);
+            for (size_t byte = 0; byte < 8; ++byte) {
+                EXPECT_EQ(buffer_[(byte < 4 ? 4096 : 8188) + taken * 16 + byte], static_cast<uint8_t>(taken + byte));
+            }
+        }
+    };
+    const auto resize = [&](uint32_t max_wr, int mask = IBV_SRQ_MAX_WR, uint32_t limit = 0) {
+        ibv_srq_attr set{.max_wr = max_wr, .max_sge = 0, .srq_limit = limit};
+        return ibv_modify_srq(srq, &set, mask);
+    };
+    post(8);
+    take(5);
+    post(4);  // around the end of the ring
+    EXPECT_EQ(resize(6), EINVAL) << "7 wait";
+    EXPECT_EQ(resize(0), EINVAL);
+    EXPECT_EQ(resize(static_cast<uint32_t>(device.max_srq_wr) + 1), EINVAL);
+    ASSERT_EQ(resize(7), 0);
+    ibv_recv_wr recv{}, *bad;
+    EXPECT_EQ(ibv_post_srq_recv(srq, &recv, &bad), ENOMEM);
+    take(2);
+    ASSERT_EQ(resize(100), 0);
+    post(60);
+    take(3);
+    EXPECT_EQ(resize(63, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, 64), EINVAL) << "the limit is more";
+    ibv_srq_attr now{};
+    ASSERT_EQ(ibv_query_srq(srq, &now), 0);
+    EXPECT_EQ(now.max_wr, 100u) << "all of it or nothing";
+    EXPECT_EQ(resize(64, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT, 10), 0);
+    EXPECT_EQ(resize(9), EINVAL) << "less than the limit that is armed";
+    ASSERT_EQ(ibv_query_srq(srq, &now), 0);
+    EXPECT_EQ(now.max_wr, 64u);
+    EXPECT_EQ(now.srq_limit, 10u);
+    take(50);
+    EXPECT_EQ(ibv_destroy_qp(c), 0);
+    EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
 TEST_F(EventTest, ASharedReceiveQueueSaysOncePerArmingThatItRunsLow) {

@@ -49,9 +49,33 @@ TEST_F(PostTest, RequestsThatNoQueuePairTakes) {
     refused(a_, wr);
     refused(a_, request(IBV_WR_ATOMIC_FETCH_AND_ADD, 4));
     refused(a_, request(IBV_WR_RDMA_WRITE, (1u << 30) + 1));
-    from(a_).transport.max_rd_atomic = 0;
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_SQD;
+    ASSERT_EQ(ibv_modify_qp(a_, &attr, IBV_QP_STATE), 0);
+    ASSERT_EQ(ibv_modify_qp(a_, &attr, IBV_QP_MAX_QP_RD_ATOMIC), 0);  // to 0
     refused(a_, request(IBV_WR_RDMA_READ, 8));
     refused(a_, request(IBV_WR_ATOMIC_CMP_AND_SWP, 8));
+}
+
+TEST_F(PostTest, LengthsWhoseSumWraps) {
+    ibv_sge halves[2] = {sge(0, 1u << 31), sge(0, 1u << 31)};
+    ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, 8);
+    wr.sg_list = halves;
+    wr.num_sge = 2;
+    refused(a_, wr);
+    wr.send_flags |= IBV_SEND_INLINE;
+    refused(a_, wr);
+    ibv_recv_wr first{}, second{}, *bad = nullptr;
+    first.next = &second;
+    second.sg_list = halves;
+    second.num_sge = 2;
+    EXPECT_EQ(ibv_post_recv(b_, &first, &bad), EINVAL);
+    EXPECT_EQ(bad, &second);
+    EXPECT_EQ(from(b_).transport.rq.produced(), 1u) << "what came before it is taken";
+    second.sg_list = nullptr;
+    second.num_sge = -1;
+    EXPECT_EQ(ibv_post_recv(b_, &second, &bad), EINVAL);
+    EXPECT_EQ(bad, &second);
 }
 
 // MP-12
@@ -73,17 +97,85 @@ TEST_F(PostTest, OpcodesByType) {
     ibv_send_wr unaddressed = request(IBV_WR_SEND, 8);
     unaddressed.wr.ud.ah = nullptr;
     refused(ud, unaddressed);
-    ibv_ah_attr address = own_address();
-    ibv_send_wr elsewhere = unaddressed;
-    elsewhere.wr.ud.ah = ibv_create_ah(pd_, &address);
-    ++from(elsewhere.wr.ud.ah).path.port;  // as if of another device
-    refused(ud, elsewhere);
-    EXPECT_EQ(ibv_destroy_ah(elsewhere.wr.ud.ah), 0);
     init = init_attr(IBV_QPT_UC);
     ibv_qp* uc = ibv_create_qp(pd_, &init);
     refused(uc, request(IBV_WR_SEND, 8));  // still in RESET
     EXPECT_EQ(ibv_destroy_qp(ud), 0);
     EXPECT_EQ(ibv_destroy_qp(uc), 0);
+}
+
+// IBTA 11.2.2.1. A PD is of one context, so this also keeps out what belongs to another device.
+TEST_F(PostTest, AnAddressHandleOfAnotherProtectionDomain) {
+    ibv_qp_init_attr init = init_attr(IBV_QPT_UD);
+    ibv_qp* ud = ibv_create_qp(pd_, &init);
+    start_ud(ud);
+    ibv_pd* other = ibv_alloc_pd(context_);
+    ibv_ah_attr address = own_address();
+    ibv_ah* ah = ibv_create_ah(other, &address);
+    ibv_send_wr wr = request(IBV_WR_SEND, 8);
+    wr.wr.ud = {.ah = ah, .remote_qpn = ud->qp_num, .remote_qkey = 0x1234};
+    refused(ud, wr);
+    EXPECT_EQ(ibv_destroy_ah(ah), 0);
+    EXPECT_EQ(ibv_dealloc_pd(other), 0);
+    EXPECT_EQ(ibv_destroy_qp(ud), 0);
+}
+
+// D1
+TEST_F(PostTest, ADatagramIsOnePacket) {
+    ibv_qp_init_attr init = init_attr(IBV_QPT_UD);
+    ibv_qp* ud = ibv_create_qp(pd_, &init);
+    start_ud(ud);
+    ibv_ah_attr address = own_address();
+    ibv_ah* ah = ibv_create_ah(pd_, &address);
+    ibv_port_attr port;
+    ASSERT_EQ(ibv_query_port(context_, 1, &port), 0);
+    const uint32_t mtu = 128u << port.active_mtu;
+    const auto send = [&](uint32_t length) {
+        ibv_send_wr wr = request(IBV_WR_SEND, length);
+        wr.wr.ud = {.ah = ah, .remote_qpn = ud->qp_num, .remote_qkey = 0x1234};
+        return ibv_post_send(ud, &wr, &bad_);
+    };
+    ibv_sge target = sge(8192, 40 + mtu);
+    ibv_recv_wr recv{}, *bad_recv;
+    recv.sg_list = &target;
+    recv.num_sge = 1;
+    for (const uint32_t length : {mtu + 1, 6000u, 70'000u, 1u << 31}) {
+        EXPECT_EQ(send(length), EINVAL) << length;
+        ASSERT_EQ(ibv_post_recv(ud, &recv, &bad_recv), 0);
+        ASSERT_EQ(send(mtu), 0);
+        for (int i = 0; i < 2; ++i) {
+            const ibv_wc wc = wait(cq_);
+            EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
+            if (wc.opcode == IBV_WC_RECV) EXPECT_EQ(wc.byte_len, 40 + mtu);
+        }
+    }
+    EXPECT_EQ(ibv_destroy_ah(ah), 0);
+    EXPECT_EQ(ibv_destroy_qp(ud), 0);
+}
+
+TEST_F(PostTest, ReceivesOfAQueuePairThatHasASharedQueueOrIsReset) {
+    ibv_srq_init_attr shared{.srq_context = nullptr, .attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0}};
+    ibv_srq* srq = ibv_create_srq(pd_, &shared);
+    ibv_qp_init_attr init = init_attr(IBV_QPT_RC, srq);
+    ibv_qp* with_srq = ibv_create_qp(pd_, &init);
+    connect(with_srq, with_srq->qp_num);
+    init = init_attr(IBV_QPT_RC);
+    ibv_qp* reset = ibv_create_qp(pd_, &init);
+    ibv_recv_wr wr{}, *bad;
+    for (ibv_qp* qp : {with_srq, reset}) {
+        bad = nullptr;
+        EXPECT_EQ(ibv_post_recv(qp, &wr, &bad), EINVAL);
+        EXPECT_EQ(bad, &wr);
+    }
+    ibv_sge sges[2] = {sge(0, 8), sge(8, 8)};
+    wr.sg_list = sges;
+    wr.num_sge = 2;  // made for one
+    bad = nullptr;
+    EXPECT_EQ(ibv_post_srq_recv(srq, &wr, &bad), EINVAL);
+    EXPECT_EQ(bad, &wr);
+    EXPECT_EQ(ibv_destroy_qp(with_srq), 0);
+    EXPECT_EQ(ibv_destroy_qp(reset), 0);
+    EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
 TEST_F(PostTest, AListIsTakenUpToTheBadRequest) {

@@ -35,6 +35,55 @@ TEST_F(VerbsTest, CreationArguments) {
     EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
+// man ibv_create_qp: the SRQ's capacity is what counts.
+TEST_F(VerbsTest, ReceiveCapabilitiesBesideASharedQueueAreIgnored) {
+    ibv_srq_init_attr shared{.srq_context = nullptr, .attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0}};
+    ibv_srq* srq = ibv_create_srq(pd_, &shared);
+    ibv_qp_init_attr attr = init_attr(IBV_QPT_RC, srq);
+    attr.cap.max_recv_wr = attr.cap.max_recv_sge = 1'000'000;
+    ibv_qp* qp = ibv_create_qp(pd_, &attr);
+    ASSERT_NE(qp, nullptr);
+    EXPECT_EQ(attr.cap.max_recv_wr, 0u);
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    EXPECT_EQ(ibv_destroy_srq(srq), 0);
+}
+
+// Programs give a queue pair the flags of their regions; NICs take them.
+TEST_F(VerbsTest, AccessFlagsThatOnlyMeanMemoryAreTaken) {
+    constexpr unsigned kFlushGlobal = 1u << 8, kFlushPersistent = 1u << 9;
+    for (const unsigned flag :
+         {unsigned{IBV_ACCESS_RELAXED_ORDERING}, unsigned{IBV_ACCESS_ZERO_BASED}, unsigned{IBV_ACCESS_ON_DEMAND},
+          unsigned{IBV_ACCESS_HUGETLB}, unsigned{IBV_ACCESS_MW_BIND}, kFlushGlobal, kFlushPersistent, 1u << 29}) {
+        ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
+        ibv_qp* qp = ibv_create_qp(pd_, &init);
+        ibv_qp_attr attr = attr_for(IBV_QPS_INIT, 0);
+        attr.qp_access_flags |= flag;
+        EXPECT_EQ(ibv_modify_qp(qp, &attr, kInitMask), 0) << flag;
+        attr.qp_access_flags = kAllAccess | 1u << 30;
+        EXPECT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_ACCESS_FLAGS), EINVAL) << "no flag that there is";
+        EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    }
+}
+
+TEST_F(VerbsTest, TypesThatAreNotOffered) {
+    for (const ibv_qp_type type : {IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV, IBV_QPT_DRIVER}) {
+        ibv_qp_init_attr attr = init_attr(type);
+        EXPECT_EQ(ibv_create_qp(pd_, &attr), nullptr);
+        EXPECT_EQ(errno, EOPNOTSUPP) << type;
+    }
+}
+
+// D18
+TEST_F(VerbsTest, AResetQueuePairDoesNotFail) {
+    ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
+    ibv_qp* qp = ibv_create_qp(pd_, &init);
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_ERR;
+    EXPECT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), EINVAL);
+    EXPECT_EQ(qp->state, IBV_QPS_RESET);
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+}
+
 TEST_F(VerbsTest, ExtendedCreation) {
     ibv_qp_init_attr basic = init_attr(IBV_QPT_RC);
     ibv_qp_init_attr_ex attr{.send_cq = cq_,

@@ -198,6 +198,31 @@ TEST_F(WrApiTest, Datagrams) {
     ibv_wr_set_inline_data(ud_, &buffer_[7], 20);
     ibv_wr_set_ud_addr(ud_, nullptr, ud_->qp_base.qp_num, 0x1234);
     EXPECT_EQ(ibv_wr_complete(ud_), EINVAL);
+    start(ud_);
+    ibv_wr_send(ud_);
+    ibv_wr_set_sge(ud_, mr_->lkey, address(0), 4097);
+    ibv_wr_set_ud_addr(ud_, ah, ud_->qp_base.qp_num, 0x1234);
+    EXPECT_EQ(ibv_wr_complete(ud_), EINVAL) << "more than the MTU";
+    const ibv_sge parts[] = {sge(0, 4096), sge(0, 1)};
+    start(ud_);
+    ibv_wr_send(ud_);
+    ibv_wr_set_sge_list(ud_, 2, parts);
+    ibv_wr_set_ud_addr(ud_, ah, ud_->qp_base.qp_num, 0x1234);
+    EXPECT_EQ(ibv_wr_complete(ud_), EINVAL);
+    start(ud_);
+    ibv_wr_rdma_write(ud_, mr_->rkey, address(0));
+    ibv_wr_set_sge(ud_, mr_->lkey, address(0), 8);
+    ibv_wr_set_ud_addr(ud_, ah, ud_->qp_base.qp_num, 0x1234);
+    EXPECT_EQ(ibv_wr_complete(ud_), EINVAL) << "no datagram";
+    ibv_pd* other = ibv_alloc_pd(context_);
+    ibv_ah* foreign = ibv_create_ah(other, &own);
+    start(ud_);
+    ibv_wr_send(ud_);
+    ibv_wr_set_sge(ud_, mr_->lkey, address(0), 8);
+    ibv_wr_set_ud_addr(ud_, foreign, ud_->qp_base.qp_num, 0x1234);
+    EXPECT_EQ(ibv_wr_complete(ud_), EINVAL) << "of another protection domain";
+    EXPECT_EQ(ibv_destroy_ah(foreign), 0);
+    EXPECT_EQ(ibv_dealloc_pd(other), 0);
     EXPECT_EQ(ibv_destroy_ah(ah), 0);
 }
 
