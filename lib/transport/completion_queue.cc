@@ -34,6 +34,7 @@ int CompletionQueue::resize(uint32_t entries) {
     if (ring == nullptr) return ENOMEM;
     for (uint32_t i = head; i != tail; ++i) {
         ring[i & (size - 1)].wc = ring_[i & mask_].wc;
+        ring[i & (size - 1)].pushed_ns = ring_[i & mask_].pushed_ns;
         ring[i & (size - 1)].sequence.store(i + 1, std::memory_order_relaxed);
     }
     ring_ = std::move(ring);
@@ -41,13 +42,14 @@ int CompletionQueue::resize(uint32_t entries) {
     return 0;
 }
 
-int CompletionQueue::poll(ibv_wc* out, int count) {
+int CompletionQueue::poll(ibv_wc* out, int count, uint64_t* times_ns) {
     uint32_t head = head_.load(std::memory_order_relaxed);
     int taken = 0;
     for (; taken < count; ++taken, ++head) {
         const Entry& entry = ring_[head & mask_];
         if (entry.sequence.load(std::memory_order_acquire) != head + 1) break;      // pairs with push()
         out[taken] = entry.wc;
+        if (times_ns != nullptr) times_ns[taken] = entry.pushed_ns;
     }
     if (taken != 0) head_.store(head, std::memory_order_release);
     return taken;
@@ -59,6 +61,7 @@ void CompletionQueue::forget(uint32_t qpn) {
     for (uint32_t i = head; i != tail; ++i) {
         if (ring_[i & mask_].wc.qp_num == qpn) continue;
         ring_[kept & mask_].wc = ring_[i & mask_].wc;
+        ring_[kept & mask_].pushed_ns = ring_[i & mask_].pushed_ns;
         ++kept;
     }
     for (uint32_t i = kept; i != tail; ++i) ring_[i & mask_].sequence.store(0, std::memory_order_relaxed);

@@ -16,6 +16,7 @@ namespace rove::transport {
 struct CompletionQueueUse {
     bool one_producer = false;  // one worker at a time pushes, and its lock orders them
     bool never_armed = false;
+    bool ignores_overrun = false;  // what is lost is not told (IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN)
 };
 
 class CompletionQueue {
@@ -31,10 +32,12 @@ class CompletionQueue {
     // written one by one (8 ns). Returns false when the ring is full: the completion is lost and the CQ is overrun (an
     // async error). `*notify` becomes true when the CQ was armed for this completion: the caller then owes an event to
     // its channel.
-    bool push(bool solicited, bool* notify, auto&& write);
+    // `now_ns` is kept with the completion.
+    bool push(bool solicited, bool* notify, auto&& write, uint64_t now_ns = 0);
 
-    // Application, under the CQ's lock. Returns the completions copied to `out`, at most `count`.
-    int poll(ibv_wc* out, int count);
+    // Application, under the CQ's lock. Returns the completions copied to `out`, at most `count`; unless null, `times_ns`
+    // gets when each was pushed.
+    int poll(ibv_wc* out, int count, uint64_t* times_ns = nullptr);
     // For the next completion, or the next that is solicited or failed. Between two events the wider wish holds,
     // whichever came last (IBTA 11.4.2.2).
     void arm(bool solicited_only) {
@@ -48,8 +51,8 @@ class CompletionQueue {
     // still being written. After arm(), what push() did not notify of is seen: it stores the tail before its exchange.
     bool empty() const { return tail_.load(std::memory_order_acquire) == head_.load(std::memory_order_relaxed); }
     uint32_t capacity() const { return mask_ + 1; }
-    // Whether the loss of a completion is the first: the overrun is told once. Any worker.
-    bool first_loss() { return !overrun_.exchange(true, std::memory_order_relaxed); }
+    // Whether the loss of a completion is the first: the overrun is told once, if at all. Any worker.
+    bool first_loss() { return !use_.ignores_overrun && !overrun_.exchange(true, std::memory_order_relaxed); }
     // Drops the completions of a QP that is being destroyed. Only while no worker runs.
     void forget(uint32_t qpn);
 
@@ -59,7 +62,9 @@ class CompletionQueue {
     struct alignas(64) Entry {
         std::atomic<uint32_t> sequence;                 // tail value + 1 once written; stale otherwise
         ibv_wc wc;
+        uint64_t pushed_ns;
     };
+    static_assert(sizeof(Entry) == 64, "one cache line");
     bool take_tail(uint32_t& tail);
 
     std::unique_ptr<Entry[]> ring_;
@@ -86,12 +91,13 @@ inline bool CompletionQueue::take_tail(uint32_t& tail) {
     return true;
 }
 
-inline bool CompletionQueue::push(bool solicited, bool* notify, auto&& write) {
+inline bool CompletionQueue::push(bool solicited, bool* notify, auto&& write, uint64_t now_ns) {
     uint32_t tail;
     if (!take_tail(tail)) return false;
     Entry& entry = ring_[tail & mask_];
     entry.wc = {};
     write(entry.wc);
+    entry.pushed_ns = now_ns;
     if (use_.never_armed) {
         entry.sequence.store(tail + 1, std::memory_order_release);
         return true;

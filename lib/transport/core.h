@@ -123,7 +123,7 @@ struct Core {
     // `write` as of CompletionQueue::push().
     [[gnu::always_inline]] void complete(CompletionQueue* cq, bool solicited, auto&& write) {
         bool notify = false;
-        if (!cq->push(solicited, &notify, write)) {
+        if (!cq->push(solicited, &notify, write, now_ns)) {
             ++counters[Counter::kCqOverruns];
             if (cq->first_loss()) sink.event(IBV_EVENT_CQ_ERR, *cq);
         }

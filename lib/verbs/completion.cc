@@ -13,7 +13,7 @@ namespace {
 
 // Returns 0 or errno.
 int make_cq(ibv_context* context, uint32_t entries, void* cq_context, ibv_comp_channel* channel, uint32_t vector,
-            Cq** out) {
+            bool ignores_overrun, Cq** out) {
     if (entries == 0 || entries > static_cast<uint32_t>(kMaxCqe)) return EINVAL;
     if (vector >= static_cast<uint32_t>(context->num_comp_vectors)) return EINVAL;
     if (channel != nullptr && channel->context != context) return EINVAL;
@@ -21,9 +21,11 @@ int make_cq(ibv_context* context, uint32_t entries, void* cq_context, ibv_comp_c
     if (cq == nullptr || !(cq->place = from(context).device->cqs.take())) return ENOMEM;
     cq->runtime = from(context).runtime;
     // Without a channel, arming it leads to nothing.
-    if (!cq->queue.init(entries,
-                        {.one_producer = cq->runtime->workers().size() == 1, .never_armed = channel == nullptr}))
+    if (!cq->queue.init(entries, {.one_producer = cq->runtime->workers().size() == 1,
+                                  .never_armed = channel == nullptr,
+                                  .ignores_overrun = ignores_overrun})) {
         return ENOMEM;
+    }
     cq->context = context;
     cq->channel = channel;
     cq->cq_context = cq_context;
@@ -64,20 +66,23 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_
     if (entries < 0 || vector < 0) return fail<ibv_cq>(EINVAL);
     Cq* cq = nullptr;
     const int error =
-        make_cq(context, static_cast<uint32_t>(entries), cq_context, channel, static_cast<uint32_t>(vector), &cq);
+        make_cq(context, static_cast<uint32_t>(entries), cq_context, channel, static_cast<uint32_t>(vector), false, &cq);
     return error == 0 ? as_ibv(*cq) : fail<ibv_cq>(error);
 }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
-    // IGNORE_OVERRUN is not ours to promise; a single-threaded CQ is one that merely does not need its lock.
-    const bool has_flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
-    if ((attr->comp_mask & ~static_cast<uint32_t>(IBV_CQ_INIT_ATTR_MASK_FLAGS)) != 0 ||
-        (has_flags && (attr->flags & ~static_cast<uint32_t>(IBV_CREATE_CQ_ATTR_SINGLE_THREADED)) != 0) ||
-        (attr->wc_flags & ~static_cast<uint64_t>(IBV_WC_STANDARD_FLAGS)) != 0) {
+    constexpr uint64_t kFields = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                                 IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+    // A single-threaded CQ is one that merely does not need its lock.
+    constexpr uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+    const uint32_t flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attr->flags : 0;
+    if ((attr->comp_mask & ~static_cast<uint32_t>(IBV_CQ_INIT_ATTR_MASK_FLAGS)) != 0 || (flags & ~kFlags) != 0 ||
+        (attr->wc_flags & ~kFields) != 0) {
         return fail<ibv_cq_ex>(EOPNOTSUPP);
     }
     Cq* cq = nullptr;
-    const int error = make_cq(context, attr->cqe, attr->cq_context, attr->channel, attr->comp_vector, &cq);
+    const int error = make_cq(context, attr->cqe, attr->cq_context, attr->channel, attr->comp_vector,
+                              (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0, &cq);
     return error == 0 ? cq : fail<ibv_cq_ex>(error);
 }
 
@@ -89,6 +94,12 @@ int resize_cq(ibv_cq* handle, int entries) {
     if (const int error = cq.queue.resize(static_cast<uint32_t>(entries)); error != 0) return error;
     handle->cqe = static_cast<int>(cq.queue.capacity());
     return 0;
+}
+
+int modify_cq(ibv_cq*, ibv_modify_cq_attr* attr) {
+    // Moderation is taken and changes nothing: there is no interrupt to spare, and an event that is not delayed breaks
+    // no promise.
+    return attr->attr_mask == IBV_CQ_ATTR_MODERATE ? 0 : EINVAL;
 }
 
 int destroy_cq(ibv_cq* handle) {

@@ -53,6 +53,7 @@ void set_operations(Context& context) {
     context.query_device_ex = Operation<query_device_ex>::call;
     context.query_rt_values = Operation<query_rt_values>::call;
     context.create_cq_ex = create_cq_ex;
+    context.modify_cq = Operation<modify_cq>::call;
     context.create_qp_ex = create_qp_ex;
     context.create_srq_ex = create_srq_ex;
     ibv_context_ops& ops = context.context.ops;
@@ -146,14 +147,19 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input*, ibv_
     query_device(context, &full.orig_attr);
     full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
     full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt;
+    full.completion_timestamp_mask = UINT64_MAX;
+    full.hca_core_clock = kClockKilohertz;
+    full.cq_mod_caps = {.max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX};
     std::memset(attr, 0, size);
     std::memcpy(attr, &full, std::min(size, sizeof(full)));
     return 0;
 }
 
-int query_rt_values(ibv_context*, ibv_values_ex* values) {
+int query_rt_values(ibv_context* context, ibv_values_ex* values) {
     if ((values->comp_mask & ~static_cast<uint32_t>(IBV_VALUES_MASK_RAW_CLOCK)) != 0) return EINVAL;
-    return clock_gettime(CLOCK_MONOTONIC, &values->raw_clock) == 0 ? 0 : errno;
+    // All in tv_nsec, as other devices have their ticks there: a program may compare that alone with a timestamp.
+    values->raw_clock = {.tv_sec = 0, .tv_nsec = static_cast<long>(from(context).runtime->now_ns())};
+    return 0;
 }
 
 }  // namespace rove::verbs

@@ -91,6 +91,7 @@ void enter_reset(Qp& qp) {
     if (&recv_cq != &send_cq) recv_guard.lock();
     qp.runtime->worker_of(qp.transport).set_state(qp.transport, IBV_QPS_RESET);
     qp.attr = {};
+    qp.refuses_multipath = false;
 }
 
 // Resolves the path of a connected QP. Both ends' QPNs are in the source port's hash, so the attributes must be merged
@@ -131,7 +132,7 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
 
     const bool connects = after == IBV_QPS_RTR && before == IBV_QPS_INIT;
     bool multipath = false;
-    if (connects && t.type == IBV_QPT_RC) {
+    if (connects && t.type == IBV_QPT_RC && !qp.refuses_multipath) {
         const int error = qp.context->interface->agree_on_multipath(t, *path, merged.dest_qp_num, multipath);
         if (error != 0) return error;
     }

@@ -77,6 +77,7 @@ struct Cq : ibv_cq_ex {
     std::atomic<uint32_t> busy_polls{0};  // in a row, that found something and did not drive; a hint, so relaxed
     transport::SpinLock current_lock;     // from ibv_start_poll to ibv_end_poll
     ibv_wc current{};                     // what the ibv_wc_read_* functions read
+    uint64_t current_ns = 0;              // when it was pushed, by the clock of the runtime
     std::atomic<uint32_t> references{0};  // send and receive sides of QPs
     uint32_t comp_events_delivered = 0;   // under the channel's lock
     uint32_t async_events_delivered = 0;  // under the context's event lock
@@ -112,6 +113,7 @@ struct Qp : ibv_qp_ex {
     std::mutex control;  // modify, query
     ibv_qp_attr attr{};  // as last set
     ibv_qp_init_attr init_attr{};
+    bool refuses_multipath = false;  // by ibv_set_ece; until RESET
     std::atomic<bool> notify_drained{false};  // en_sqd_async_notify
     std::atomic<uint32_t> multicast_groups{0};
     uint32_t events_delivered = 0;  // under the context's event lock

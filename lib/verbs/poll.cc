@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Polling a CQ: ibv_poll_cq and the extended ibv_start_poll family. With shared progress this is also what drives the
 // datapath.
+#include <ctime>
 #include <mutex>
 
 #include "verbs/objects.h"
@@ -14,12 +15,21 @@ namespace {
 // nothing.
 constexpr uint32_t kBusyPollsPerProgress = 8;
 
-int take(Cq& cq, int count, ibv_wc* wc) {
+int take(Cq& cq, int count, ibv_wc* wc, uint64_t* times_ns) {
     // Who does not drive shares the queue's tail with the worker, and has no stores to wait for.
     const bool drives = cq.runtime->config().progress == datapath::Progress::kShared;
     if (drives && cq.queue.empty()) return 0;
     const std::lock_guard guard(cq.lock);
-    return cq.queue.poll(wc, count);
+    return cq.queue.poll(wc, count, times_ns);
+}
+
+[[gnu::always_inline]] inline int poll(Cq& cq, int count, ibv_wc* wc, uint64_t* times_ns) {
+    const int found = take(cq, count, wc, times_ns);
+    const uint32_t busy = found != 0 ? (cq.busy_polls.load(std::memory_order_relaxed) + 1) % kBusyPollsPerProgress : 0;
+    cq.busy_polls.store(busy, std::memory_order_relaxed);
+    if (busy != 0) return found;
+    cq.runtime->progress();
+    return found != 0 ? found : take(cq, count, wc, times_ns);
 }
 
 // One at a time: what a program does not look at stays for its next poll.
@@ -27,7 +37,7 @@ int next_poll(ibv_cq_ex* handle) {
     Cq& cq = from(handle);
     if (cq.runtime->in_forked_child()) [[unlikely]]
         return ENOENT;
-    if (poll_cq(as_ibv(cq), 1, &cq.current) == 0) return ENOENT;
+    if (poll(cq, 1, &cq.current, &cq.current_ns) == 0) return ENOENT;
     cq.wr_id = cq.current.wr_id;
     cq.status = cq.current.status;
     return 0;
@@ -48,16 +58,19 @@ void end_poll(ibv_cq_ex* cq) {
     from(cq).current_lock.unlock();
 }
 
+// What the current completion's time is by the clock on the wall.
+uint64_t read_wallclock_ns(ibv_cq_ex* handle) {
+    const Cq& cq = from(handle);
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME, &now);
+    const uint64_t age_ns = cq.runtime->now_ns() - cq.current_ns;
+    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec) - age_ns;
+}
+
 }  // namespace
 
 int poll_cq(ibv_cq* handle, int count, ibv_wc* wc) {
-    Cq& cq = from(handle);
-    const int found = take(cq, count, wc);
-    const uint32_t busy = found != 0 ? (cq.busy_polls.load(std::memory_order_relaxed) + 1) % kBusyPollsPerProgress : 0;
-    cq.busy_polls.store(busy, std::memory_order_relaxed);
-    if (busy != 0) return found;
-    cq.runtime->progress();
-    return found != 0 ? found : take(cq, count, wc);
+    return poll(from(handle), count, wc, nullptr);
 }
 
 void set_poll_functions(ibv_cq_ex& cq) {
@@ -73,6 +86,8 @@ void set_poll_functions(ibv_cq_ex& cq) {
     cq.read_wc_flags = [](ibv_cq_ex* cq) { return from(cq).current.wc_flags; };
     cq.read_slid = [](ibv_cq_ex* cq) { return static_cast<uint32_t>(from(cq).current.slid); };
     cq.read_sl = [](ibv_cq_ex* cq) { return from(cq).current.sl; };
+    cq.read_completion_ts = [](ibv_cq_ex* cq) { return from(cq).current_ns; };
+    cq.read_completion_wallclock_ns = read_wallclock_ns;
     cq.read_dlid_path_bits = [](ibv_cq_ex* cq) { return from(cq).current.dlid_path_bits; };
 }
 

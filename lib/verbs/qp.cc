@@ -75,13 +75,14 @@ bool is_multicast(const ibv_gid& gid) {
     return address[0] == 0xFF || (wire::is_ipv4_mapped(address) && address[12] >> 4 == 0xE);
 }
 
-ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api) {
+ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api, bool blocks_own_multicast) {
     const int error = check(pd, attr);
     if (error != 0) return fail<ibv_qp>(error);
     if (attr.srq != nullptr) attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
     auto qp = std::unique_ptr<Qp>(new (std::nothrow) Qp{});
     if (qp == nullptr) return fail<ibv_qp>(ENOMEM);
     qp->context = &context_of(*pd);
+    qp->transport.blocks_own_multicast = blocks_own_multicast;
     qp->runtime = qp->context->runtime;
     qp->place = qp->context->device->qps.take();
     if (!qp->place || !set_up(*qp, pd, attr)) return fail<ibv_qp>(ENOMEM);
@@ -104,7 +105,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api) {
 }  // namespace
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
-    return create(pd, *attr, false);
+    return create(pd, *attr, false, false);
 }
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
@@ -112,7 +113,8 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
     const auto has = [&](uint32_t bit) { return (attr->comp_mask & bit) != 0; };
     if ((attr->comp_mask & ~kKnown) != 0) return fail<ibv_qp>(EOPNOTSUPP);
     if (!has(IBV_QP_INIT_ATTR_PD) || attr->pd->context != context) return fail<ibv_qp>(EINVAL);
-    if (has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr->create_flags != 0) return fail<ibv_qp>(EOPNOTSUPP);
+    const uint32_t flags = has(IBV_QP_INIT_ATTR_CREATE_FLAGS) ? attr->create_flags : 0;
+    if ((flags & ~uint32_t{IBV_QP_CREATE_BLOCK_SELF_MCAST_LB}) != 0) return fail<ibv_qp>(EOPNOTSUPP);
     const bool with_wr_api = has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
     if (with_wr_api && (attr->send_ops_flags & ~kSendOps) != 0) return fail<ibv_qp>(EOPNOTSUPP);
     ibv_qp_init_attr basic{.qp_context = attr->qp_context,
@@ -122,7 +124,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
                            .cap = attr->cap,
                            .qp_type = attr->qp_type,
                            .sq_sig_all = attr->sq_sig_all};
-    ibv_qp* qp = create(attr->pd, basic, with_wr_api);
+    ibv_qp* qp = create(attr->pd, basic, with_wr_api, flags != 0);
     attr->cap = basic.cap;
     return qp;
 }
@@ -144,7 +146,8 @@ int query_qp(ibv_qp* handle, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr
 }
 
 int query_qp_data_in_order(const ibv_qp*, ibv_wr_opcode, uint32_t) {
-    // No promise: a retransmission writes bytes again that were written before.
+    // No promise. Packets are placed in order by rc, but the bytes of one are copied with memcpy, which may write its
+    // last ones first.
     return 0;
 }
 

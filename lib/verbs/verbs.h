@@ -21,6 +21,10 @@ inline constexpr int kMaxSrqs = 1 << 16;
 inline constexpr int kMaxAhs = 1 << 20;
 inline constexpr uint32_t kMaxMessageBytes =
     1u << 30;                                    // half of IBTA's 2^31: 2^22 PSNs at MTU 256, well inside a serial half
+// Who made the device, as NICs say it with an IEEE OUI: "rov" with the bit of locally administered ones set.
+inline constexpr uint32_t kVendorId = 0x726F76;
+inline constexpr uint32_t kEceMultipath = 1;     // option of ibv_query_ece and ibv_set_ece: the QP may speak mp
+inline constexpr uint32_t kClockKilohertz = 1'000'000;  // of raw clock values and completion timestamps: nanoseconds
 inline constexpr uint32_t kQkeyOfQp = 1u << 31;  // IBTA 10.2.5: a Q_Key with this bit set means the QP's own
 
 // device.cc
@@ -62,6 +66,7 @@ int destroy_comp_channel(ibv_comp_channel* channel);
 ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel, int vector);
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);
 int resize_cq(ibv_cq* cq, int entries);
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);
 int destroy_cq(ibv_cq* cq);
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context);  // -1 and errno
 void ack_cq_events(ibv_cq* cq, unsigned count);
@@ -97,6 +102,10 @@ ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
 int destroy_qp(ibv_qp* qp);
 int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid);
 int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid);
+
+// ece.cc
+int query_ece(ibv_qp* qp, ibv_ece* ece);
+int set_ece(ibv_qp* qp, ibv_ece* ece);
 
 // post_send.cc, post_wr.cc, post_recv.cc
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);

@@ -48,6 +48,7 @@ TEST(WorkerTest, AFrameThatDoesNotFitItsBufferIsNotBuilt) {
         rte_pktmbuf_pool_create("sink", 63, 0, 0, RTE_PKTMBUF_HEADROOM + kRoom, static_cast<int>(rte_socket_id()));
     ASSERT_NE(pool, nullptr);
     PortCounters counters;
+    const transport::MulticastGroups groups;
     const Port port;
     transport::Path path;
     path.headers = wire::make_template(path.flow);
@@ -55,7 +56,7 @@ TEST(WorkerTest, AFrameThatDoesNotFitItsBufferIsNotBuilt) {
     path.loopback = true;
     const std::vector<uint8_t> data(70'000, 0xAA);
     const auto sent = [&](uint32_t bytes, bool in_series) {
-        PacketSink sink(pool, listener, counters);
+        PacketSink sink(pool, listener, counters, groups);
         sink.add_port(port, 0);
         wire::Headers headers;
         headers.bth.opcode = wire::opcode(wire::Service::kUd, wire::Op::kSendOnly);

@@ -64,6 +64,57 @@ TEST_P(EitherUse, full_is_an_overrun_and_loses_only_the_newest) {
     EXPECT_EQ(poll_all(cq), std::vector<uint64_t>{4});
 }
 
+TEST(CompletionQueue, says_when_each_completion_was_pushed) {
+    CompletionQueue cq;
+    ASSERT_TRUE(cq.init(5));
+    bool notify;
+    const auto push_at = [&](uint64_t now_ns, uint32_t qpn) {
+        ASSERT_TRUE(cq.push(false, &notify, [&](ibv_wc& wc) { wc.qp_num = qpn; }, now_ns));
+    };
+    push_at(10, 1);
+    push_at(20, 2);
+    push_at(30, 1);
+    push_at(40, 2);
+    ibv_wc wc[4];
+    uint64_t times[4];
+    EXPECT_EQ(cq.poll(wc, 1, times), 1);
+    EXPECT_EQ(times[0], 10u);
+    cq.forget(1);
+    ASSERT_EQ(cq.resize(20), 0);
+    EXPECT_EQ(cq.poll(wc, 4, times), 2);
+    EXPECT_EQ(times[0], 20u);
+    EXPECT_EQ(times[1], 40u);
+}
+
+TEST(CompletionQueue, an_overrun_is_told_once_or_not_at_all) {
+    CompletionQueue told, ignored;
+    ASSERT_TRUE(told.init(1));
+    ASSERT_TRUE(ignored.init(1, {.ignores_overrun = true}));
+    EXPECT_TRUE(told.first_loss());
+    EXPECT_FALSE(told.first_loss());
+    EXPECT_FALSE(ignored.first_loss());
+}
+
+// IBTA 11.4.2.2: of two arms the wider holds, until there is an event.
+TEST(CompletionQueue, arming_for_solicited_does_not_undo_arming_for_any) {
+    CompletionQueue cq;
+    ASSERT_TRUE(cq.init(16));
+    bool notify = false;
+    cq.arm(false);
+    cq.arm(true);
+    push(cq, completion(0), false, &notify);
+    EXPECT_TRUE(notify);
+    notify = false;
+    cq.arm(true);
+    cq.arm(false);
+    push(cq, completion(1), false, &notify);
+    EXPECT_TRUE(notify);
+    notify = false;
+    cq.arm(true);
+    push(cq, completion(2), false, &notify);
+    EXPECT_FALSE(notify) << "the event ended what was armed before";
+}
+
 TEST(CompletionQueue, notifies_once_per_arming) {
     CompletionQueue cq;
     ASSERT_TRUE(cq.init(16));

@@ -262,6 +262,60 @@ TEST_F(ConnectedTest, AResetQueuePairConnectsAgain) {
     EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
 }
 
+TEST_F(VerbsTest, CreationFlags) {
+    ibv_qp_init_attr basic = init_attr(IBV_QPT_UD);
+    ibv_qp_init_attr_ex attr{.send_cq = cq_,
+                             .recv_cq = cq_,
+                             .cap = basic.cap,
+                             .qp_type = IBV_QPT_UD,
+                             .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS,
+                             .pd = pd_,
+                             .create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB};
+    ibv_qp* qp = ibv_create_qp_ex(context_, &attr);
+    ASSERT_NE(qp, nullptr);
+    EXPECT_TRUE(from(qp).transport.blocks_own_multicast);
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    for (const auto flag : {IBV_QP_CREATE_SCATTER_FCS, IBV_QP_CREATE_CVLAN_STRIPPING, IBV_QP_CREATE_SOURCE_QPN,
+                            IBV_QP_CREATE_PCI_WRITE_END_PADDING}) {
+        attr.create_flags = flag;
+        EXPECT_EQ(ibv_create_qp_ex(context_, &attr), nullptr);
+        EXPECT_EQ(errno, EOPNOTSUPP);
+    }
+}
+
+TEST_F(VerbsTest, ConnectionOptions) {
+    ibv_qp_init_attr init = init_attr(IBV_QPT_RC);
+    ibv_qp* qp = ibv_create_qp(pd_, &init);
+    ibv_ece ece{};
+    ASSERT_EQ(ibv_query_ece(qp, &ece), 0);
+    EXPECT_EQ(ece.vendor_id, kVendorId);
+    EXPECT_EQ(ece.options, kEceMultipath) << "the configuration leaves it open";
+    EXPECT_EQ(ece.comp_mask, 0u);
+    ece.options |= 1u << 9;  // of a later release
+    ASSERT_EQ(ibv_set_ece(qp, &ece), 0);
+    EXPECT_EQ(ece.options, kEceMultipath) << "what was accepted";
+    ece.options = 0;
+    ASSERT_EQ(ibv_set_ece(qp, &ece), 0);
+    ASSERT_EQ(ibv_query_ece(qp, &ece), 0);
+    EXPECT_EQ(ece.options, 0u);
+    ibv_ece wrong{.vendor_id = 0x15b3, .options = 0, .comp_mask = 0};
+    EXPECT_EQ(ibv_set_ece(qp, &wrong), EINVAL);
+    wrong = {.vendor_id = kVendorId, .options = 0, .comp_mask = 1};
+    EXPECT_EQ(ibv_set_ece(qp, &wrong), EINVAL);
+    connect(qp, qp->qp_num);
+    EXPECT_EQ(ibv_set_ece(qp, &ece), EINVAL) << "it is connected";
+    ibv_qp_attr attr{};
+    ASSERT_EQ(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);  // RESET
+    ASSERT_EQ(ibv_query_ece(qp, &ece), 0);
+    EXPECT_EQ(ece.options, kEceMultipath);
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+    init = init_attr(IBV_QPT_UD);
+    ibv_qp* ud = ibv_create_qp(pd_, &init);
+    ASSERT_EQ(ibv_query_ece(ud, &ece), 0);
+    EXPECT_EQ(ece.options, 0u);
+    EXPECT_EQ(ibv_destroy_qp(ud), 0);
+}
+
 // The peer drops HELLO.
 struct SilentPeerTest : VerbsTest {
     // An RC QP in INIT, and what would take it to RTR with that peer.
@@ -291,6 +345,24 @@ TEST_F(SilentPeerTest, APeerThatDoesNotSpeakMpGetsRc) {
         }
         ASSERT_EQ(ibv_destroy_qp(qp), 0);
     }
+}
+
+// What the programs have agreed on by ECE need not be asked, not even of one that spoke mp.
+TEST_F(SilentPeerTest, AConnectionWithoutTheOptionIsRcAtOnce) {
+    ibv_qp_attr attr;
+    ibv_qp* qp = create(attr);
+    wire::Gid peer;
+    std::memcpy(peer.data(), attr.ah_attr.grh.dgid.raw, peer.size());
+    transport::HelloPeers& peers = from(context_).interface->hello_peers();
+    peers.said(peer, true);
+    ibv_ece ece{.vendor_id = kVendorId, .options = 0, .comp_mask = 0};
+    ASSERT_EQ(ibv_set_ece(qp, &ece), 0);
+    const auto asked = std::chrono::steady_clock::now();
+    EXPECT_EQ(ibv_modify_qp(qp, &attr, kRtrMask), 0);
+    EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::milliseconds(200));
+    EXPECT_EQ(from(qp).transport.service(), wire::Service::kRc);
+    peers.said(peer, false);  // for the other tests
+    ASSERT_EQ(ibv_destroy_qp(qp), 0);
 }
 
 // A dead rail, or a process that stands still: not a standard endpoint, however often it is asked.

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Enhanced connection establishment: options of a QP that two programs, or their connection managers, exchange before
+// they connect. rove has one, whether the QP may speak mp. A QP that may still asks its peer (transport/mp/hello.h): an
+// option that somebody set is no proof of what the other end speaks. One that may not asks nobody.
+#include <mutex>
+
+#include "verbs/objects.h"
+#include "verbs/verbs.h"
+
+namespace rove::verbs {
+
+namespace {
+
+bool speaks_multipath(const Qp& qp) {
+    return qp.transport.type == IBV_QPT_RC && qp.runtime->config().transport.mode != transport::Mode::kRc;
+}
+
+}  // namespace
+
+int query_ece(ibv_qp* handle, ibv_ece* ece) {
+    Qp& qp = from(handle);
+    std::lock_guard guard(qp.control);
+    *ece = {.vendor_id = kVendorId,
+            .options = speaks_multipath(qp) && !qp.refuses_multipath ? kEceMultipath : 0,
+            .comp_mask = 0};
+    return 0;
+}
+
+int set_ece(ibv_qp* handle, ibv_ece* ece) {
+    using Choice = transport::HelloState::Choice;
+    Qp& qp = from(handle);
+    transport::QueuePair& t = qp.transport;
+    if (ece->comp_mask != 0 || ece->vendor_id != kVendorId) return EINVAL;
+    std::lock_guard guard(qp.control);
+    const datapath::Worker::Hold hold(qp.runtime->worker_of(t));
+    // Later, what it speaks is decided.
+    if (t.state != IBV_QPS_RESET && t.state != IBV_QPS_INIT) return EINVAL;
+    const bool accepted = speaks_multipath(qp) && (ece->options & kEceMultipath) != 0;
+    const bool must = speaks_multipath(qp) && (qp.runtime->config().transport.mode == transport::Mode::kMp ||
+                                               t.hello.promised_qpn != 0);  // a peer has asked, and was told yes
+    if (must && !accepted) return EINVAL;
+    qp.refuses_multipath = !accepted;
+    t.hello.choice = accepted ? Choice::kOpen : Choice::kRc;
+    ece->options = accepted ? kEceMultipath : 0;
+    return 0;
+}
+
+}  // namespace rove::verbs
