@@ -146,7 +146,9 @@ TEST_F(PostTest, ADatagramIsOnePacket) {
         for (int i = 0; i < 2; ++i) {
             const ibv_wc wc = wait(cq_);
             EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
-            if (wc.opcode == IBV_WC_RECV) EXPECT_EQ(wc.byte_len, 40 + mtu);
+            if (wc.opcode == IBV_WC_RECV) {
+                EXPECT_EQ(wc.byte_len, 40 + mtu);
+            }
         }
     }
     EXPECT_EQ(ibv_destroy_ah(ah), 0);
