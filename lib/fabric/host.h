@@ -12,7 +12,7 @@
 namespace rove::fabric {
 
 // Who is told of a CQ's completions.
-class Consumer {
+class Consumer : public transport::Owner {
   public:
     virtual void complete(const ibv_wc& wc) = 0;  // may post more
 

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "transport/owner.h"
+
 namespace rove::transport {
 
 // What a queue is spared by who uses it: locked operations, 4 to 10 ns each a completion.
@@ -56,7 +58,7 @@ class CompletionQueue {
     // Drops the completions of a QP that is being destroyed. Only while no worker runs.
     void forget(uint32_t qpn);
 
-    void* owner = nullptr;                              // verbs' object
+    Owner* owner = nullptr;
 
   private:
     struct alignas(64) Entry {

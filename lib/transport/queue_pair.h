@@ -15,6 +15,7 @@
 #include "transport/completion_queue.h"
 #include "transport/mp/state.h"
 #include "transport/multicast.h"
+#include "transport/owner.h"
 #include "transport/psn.h"
 #include "transport/queue_state.h"
 #include "transport/rc_state.h"
@@ -68,7 +69,7 @@ struct QueuePair {
     uint16_t worker = 0;
     uint8_t priority = 1;                               // doorbell ring and transmit order: 0 HIGH, 1 MEDIUM, 2 LOW
     const void* pd = nullptr;
-    void* owner = nullptr;                              // verbs' object
+    Owner* owner = nullptr;
     CompletionQueue* send_cq = nullptr;
     CompletionQueue* recv_cq = nullptr;
     SharedRecvQueue* srq = nullptr;

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "transport/owner.h"
 #include "transport/spin_lock.h"
 
 namespace rove::transport {
@@ -143,7 +144,7 @@ struct SharedRecvQueue {
     uint32_t max_sge = 0;
     SpinLock taking;                                    // held for one copy; contended only between workers
     std::atomic<uint32_t> limit{0};                     // armed limit, 0 = not armed (ibv_modify_srq)
-    void* owner = nullptr;                              // verbs' object, for async events
+    Owner* owner = nullptr;                             // for async events
 };
 
 }  // namespace rove::transport

@@ -77,14 +77,14 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
     context.interface->keep(ah->path);
     ah->context = pd->context;
     ah->pd = pd;
-    from(pd).references.fetch_add(1);
+    retain(pd);
     return ah.release();
 }
 
 int destroy_ah(ibv_ah* handle) {
     Ah& ah = from(handle);
     from(ah.context).interface->forget(ah.path);
-    from(ah.pd).references.fetch_sub(1);
+    release(ah.pd);
     delete &ah;
     return 0;
 }

@@ -33,7 +33,7 @@ int make_cq(ibv_context* context, uint32_t entries, void* cq_context, ibv_comp_c
     cq->queue.owner = cq.get();
     init_acks(*cq);
     set_poll_functions(*cq);
-    from(context).children.fetch_add(1);
+    retain(from(context));
     if (channel != nullptr) {
         from(channel).references.fetch_add(1);
         ++channel->refcnt;
@@ -50,15 +50,16 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) {
     if (channel->events.fd() < 0) return fail<ibv_comp_channel>(EMFILE);
     channel->context = context;
     channel->fd = channel->events.fd();
-    from(context).children.fetch_add(1);
+    retain(from(context));
     return channel.release();
 }
 
 int destroy_comp_channel(ibv_comp_channel* handle) {
     Channel& channel = from(handle);
     if (channel.references.load() != 0) return EBUSY;
-    from(channel.context).children.fetch_sub(1);
+    Context& context = from(channel.context);
     delete &channel;
+    release(context);
     return 0;
 }
 
@@ -75,15 +76,23 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
                                  IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
     // A single-threaded CQ is one that merely does not need its lock.
     constexpr uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+    constexpr uint32_t kKnown = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
     const uint32_t flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attr->flags : 0;
-    if ((attr->comp_mask & ~static_cast<uint32_t>(IBV_CQ_INIT_ATTR_MASK_FLAGS)) != 0 || (flags & ~kFlags) != 0 ||
-        (attr->wc_flags & ~kFields) != 0) {
+    if ((attr->comp_mask & ~kKnown) != 0 || (flags & ~kFlags) != 0 || (attr->wc_flags & ~kFields) != 0) {
         return fail<ibv_cq_ex>(EOPNOTSUPP);
+    }
+    ibv_pd* const parent = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 ? attr->parent_domain : nullptr;
+    if ((attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0 &&
+        (parent == nullptr || parent->context != context || &from(parent) == parent)) {
+        return fail<ibv_cq_ex>(EINVAL);
     }
     Cq* cq = nullptr;
     const int error = make_cq(context, attr->cqe, attr->cq_context, attr->channel, attr->comp_vector,
                               (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0, &cq);
-    return error == 0 ? cq : fail<ibv_cq_ex>(error);
+    if (error != 0) return fail<ibv_cq_ex>(error);
+    cq->parent_domain = parent;
+    if (parent != nullptr) retain(parent);
+    return cq;
 }
 
 int resize_cq(ibv_cq* handle, int entries) {
@@ -116,8 +125,9 @@ int destroy_cq(ibv_cq* handle) {
         --cq.channel->refcnt;
         from(cq.channel).references.fetch_sub(1);
     }
-    context.children.fetch_sub(1);
+    if (cq.parent_domain != nullptr) release(cq.parent_domain);
     delete &cq;
+    release(context);
     return 0;
 }
 

@@ -26,6 +26,9 @@ void* refuse_unknown_operation() {
     return fail<void>(EOPNOTSUPP);
 }
 
+// With kVendorId: programs print both, and look up by them how to tune a device.
+constexpr uint32_t kVendorPartId = 1;
+
 constexpr size_t kPrivateWords = 512;  // rdma-core 44 uses 80, its HEAD of August 2026 97
 
 verbs_ex_private* unknown_operations() {
@@ -52,6 +55,9 @@ void set_operations(Context& context) {
     context.query_port = Operation<query_port>::call;
     context.query_device_ex = Operation<query_device_ex>::call;
     context.query_rt_values = Operation<query_rt_values>::call;
+    context.alloc_td = alloc_td;
+    context.dealloc_td = Operation<dealloc_td>::call;
+    context.alloc_parent_domain = alloc_parent_domain;
     context.create_cq_ex = create_cq_ex;
     context.modify_cq = Operation<modify_cq>::call;
     context.create_qp_ex = create_qp_ex;
@@ -91,11 +97,17 @@ ibv_context* open_device(ibv_device* handle) {
     return &context->context;
 }
 
-int close_device(ibv_context* handle) {
-    Context& context = from(handle);
+void release(Context& context) {
+    if (context.references.fetch_sub(1) != 1) return;
     context.device->provider->closed(context);
-    // A program that closes before it destroys what it made leaves objects that point here.
-    if (context.children.load() == 0) delete &context;
+    delete &context;
+}
+
+int close_device(ibv_context* handle) {
+    // A program that closes before it destroys what it made leaves objects that point here, until the last is destroyed.
+    Context& context = from(handle);
+    context.async_events.close();
+    release(context);
     return 0;
 }
 
@@ -110,6 +122,8 @@ int query_device(ibv_context* handle, ibv_device_attr* attr) {
     *attr = {};
     std::snprintf(attr->fw_ver, sizeof(attr->fw_ver), "rove");
     attr->node_guid = from(handle->device).guid;
+    attr->vendor_id = kVendorId;
+    attr->vendor_part_id = kVendorPartId;
     attr->sys_image_guid = from(handle->device).guid;
     attr->max_mr_size = UINT64_MAX;
     attr->page_size_cap = 4096;
@@ -124,7 +138,7 @@ int query_device(ibv_context* handle, ibv_device_attr* attr) {
     attr->max_cqe = kMaxCqe;
     attr->max_mr = transport::MemoryTable::kMaxRegions;
     attr->max_mw = transport::MemoryTable::kMaxRegions;
-    attr->max_pd = 1 << 16;
+    attr->max_pd = kMaxPds;
     attr->max_qp_rd_atom = transport::kMaxRdAtomic;
     attr->max_qp_init_rd_atom = transport::kMaxRdAtomic;
     attr->max_res_rd_atom = kMaxQps * static_cast<int>(transport::kMaxRdAtomic);

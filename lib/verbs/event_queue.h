@@ -77,6 +77,14 @@ class EventQueue {
         }
     }
 
+    // Closes the descriptor. Events that come from now on are lost.
+    void close() {
+        std::lock_guard guard(mutex_);
+        ::close(fd_);
+        fd_ = -1;
+        events_.clear();
+    }
+
     // Removes the waiting events of an object that goes away.
     template <class Predicate>
     void drop(Predicate belongs) {
@@ -86,6 +94,7 @@ class EventQueue {
 
   private:
     void add(const Event& event) {
+        if (fd_ < 0) return;
         events_.push_back(event);
         eventfd_write(fd_, 1);
         if (wakes_ < waiting_) {
@@ -104,7 +113,7 @@ class EventQueue {
         eventfd_read(fd_, &one);
     }
 
-    const int fd_;
+    int fd_;  // -1 after close()
     int wake_fd_ = -1;      // made by the first thread that waits; design note 2
     uint32_t waiting_ = 0;  // threads in pop() that read wake_fd_, are about to or have just done so
     uint32_t wakes_ = 0;    // tokens written to it that no such thread has counted as read

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Protection domains and memory regions.
+// Memory regions.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -73,22 +73,6 @@ int check_range(void* address, size_t length, unsigned access) {
 
 }  // namespace
 
-ibv_pd* alloc_pd(ibv_context* context) {
-    auto* pd = new (std::nothrow) Pd{};
-    if (pd == nullptr) return fail<ibv_pd>(ENOMEM);
-    pd->context = context;
-    from(context).children.fetch_add(1);
-    return pd;
-}
-
-int dealloc_pd(ibv_pd* handle) {
-    Pd& pd = from(handle);
-    if (pd.references.load() != 0) return EBUSY;
-    context_of(pd).children.fetch_sub(1);
-    delete &pd;
-    return 0;
-}
-
 ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned access) {
     int error = check_access(access);
     if (error == 0) error = check_range(address, length, access);
@@ -100,7 +84,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned
                   .length = length,
                   .host = static_cast<uint8_t*>(address),
                   .access = static_cast<int>(access),
-                  .pd = pd};
+                  .pd = &from(pd)};
     datapath::Runtime& runtime = *context_of(*pd).runtime;
     {
         datapath::Runtime::Pause pause(runtime);
@@ -111,7 +95,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned
     mr->addr = address;
     mr->length = length;
     mr->handle = mr->lkey = mr->rkey = mr->region.key;
-    from(pd).references.fetch_add(1);
+    retain(pd);
     return mr.release();
 }
 
@@ -142,7 +126,7 @@ int rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* address, size_t length
             region.length = length;
             region.iova = reinterpret_cast<uintptr_t>(address);
         }
-        if (change_pd) region.pd = pd;
+        if (change_pd) region.pd = &from(pd);
         if ((new_access & IBV_ACCESS_ZERO_BASED) != 0)
             region.iova = 0;
         else if ((region.access & IBV_ACCESS_ZERO_BASED) != 0)
@@ -154,8 +138,8 @@ int rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* address, size_t length
         mr.length = length;
     }
     if (change_pd && pd != mr.pd) {
-        from(mr.pd).references.fetch_sub(1);
-        from(pd).references.fetch_add(1);
+        release(mr.pd);
+        retain(pd);
         mr.pd = pd;
     }
     return 0;
@@ -169,7 +153,7 @@ int dereg_mr(ibv_mr* handle) {
         if (mr.region.windows != 0) return EBUSY;
         runtime.memory().remove(mr.region);
     }
-    from(mr.pd).references.fetch_sub(1);
+    release(mr.pd);
     delete &mr;
     return 0;
 }

@@ -15,7 +15,7 @@ ibv_mw* alloc_mw(ibv_pd* handle, ibv_mw_type type) {
     Pd& pd = from(handle);
     auto mw = std::unique_ptr<Mw>(new (std::nothrow) Mw{});
     if (mw == nullptr) return fail<ibv_mw>(ENOMEM);
-    mw->region.pd = handle;
+    mw->region.pd = &pd;
     mw->region.is_window = true;
     mw->region.valid = false;
     datapath::Runtime& runtime = *context_of(pd).runtime;
@@ -28,7 +28,7 @@ ibv_mw* alloc_mw(ibv_pd* handle, ibv_mw_type type) {
     mw->pd = handle;
     mw->rkey = mw->handle = mw->region.key;
     mw->type = type;
-    pd.references.fetch_add(1);
+    retain(handle);
     return mw.release();
 }
 
@@ -42,7 +42,7 @@ int dealloc_mw(ibv_mw* handle) {
         runtime.memory().remove(mw.region);
         std::erase(pd.windows, &mw);
     }
-    pd.references.fetch_sub(1);
+    release(mw.pd);
     delete &mw;
     return 0;
 }

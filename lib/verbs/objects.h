@@ -34,6 +34,7 @@ class Provider;
 struct Device : ibv_device {
     std::array<void*, 16> libibverbs_fields{};
     Provider* provider = nullptr;
+    ObjectCount pds{kMaxPds};
     __be64 guid = 0;  // EUI-64 of the MAC; zero until the datapath runs if the driver must be asked for it
     // Once the datapath runs:
     datapath::Device* interface = nullptr;
@@ -46,7 +47,7 @@ struct Context : verbs_context {
     datapath::Device* interface = nullptr;
     datapath::Runtime* runtime = nullptr;
     EventQueue<ibv_async_event> async_events;
-    std::atomic<uint32_t> children{0};  // PDs, CQs, channels
+    std::atomic<uint32_t> references{1};  // of PDs, TDs, CQs and channels, and one while it is open
 };
 
 struct Cq;
@@ -60,16 +61,25 @@ struct Mw : ibv_mw {
     transport::Region region;
 };
 
+struct Td : ibv_td {
+    std::atomic<uint32_t> references{0};  // of parent domains
+};
+
+// A protection domain, or a parent domain: a protection domain under another name, with a thread domain perhaps.
 struct Pd : ibv_pd {
-    std::atomic<uint32_t> references{0};  // MRs, MWs, QPs, SRQs, AHs
-    std::vector<Mw*> windows;             // under a Runtime::Pause
+    ObjectCount::Place place;
+    Pd* protection = this;        // the protection domain itself
+    Td* thread_domain = nullptr;  // of a parent domain, or null
+    std::atomic<uint32_t> references{
+        0};                    // of MRs, MWs, QPs, SRQs, AHs and CQs and parent domains that were given this one
+    std::vector<Mw*> windows;  // under a Runtime::Pause
 };
 
 struct Mr : ibv_mr {
     transport::Region region;
 };
 
-struct Cq : ibv_cq_ex {
+struct Cq : ibv_cq_ex, transport::Owner {
     ObjectCount::Place place;
     transport::CompletionQueue queue;
     datapath::Runtime* runtime = nullptr;
@@ -77,17 +87,18 @@ struct Cq : ibv_cq_ex {
     std::atomic<uint32_t> busy_polls{0};  // in a row, that found something and did not drive; a hint, so relaxed
     transport::SpinLock current_lock;     // from ibv_start_poll to ibv_end_poll
     ibv_wc current{};                     // what the ibv_wc_read_* functions read
+    ibv_pd* parent_domain = nullptr;      // that it was given, or null
     uint64_t current_ns = 0;              // when it was pushed, by the clock of the runtime
     std::atomic<uint32_t> references{0};  // send and receive sides of QPs
     uint32_t comp_events_delivered = 0;   // under the channel's lock
     uint32_t async_events_delivered = 0;  // under the context's event lock
 };
 
-struct Srq : ibv_srq {
+struct Srq : ibv_srq, transport::Owner {
     ObjectCount::Place place;
     transport::SharedRecvQueue queue;
-    std::mutex control;   // modify, query
-    uint32_t max_wr = 0;  // under it
+    std::mutex control;                   // modify, query
+    uint32_t max_wr = 0;                  // under it
     std::atomic<uint32_t> references{0};  // QPs
     uint32_t events_delivered = 0;        // under the context's event lock
 };
@@ -97,7 +108,7 @@ struct Ah : ibv_ah {
     transport::Path path;
 };
 
-struct Qp : ibv_qp_ex {
+struct Qp : ibv_qp_ex, transport::Owner {
     ObjectCount::Place place;
     transport::QueuePair transport;
     Context* context = nullptr;
@@ -113,7 +124,7 @@ struct Qp : ibv_qp_ex {
     std::mutex control;  // modify, query
     ibv_qp_attr attr{};  // as last set
     ibv_qp_init_attr init_attr{};
-    bool refuses_multipath = false;  // by ibv_set_ece; until RESET
+    bool refuses_multipath = false;           // by ibv_set_ece; until RESET
     std::atomic<bool> notify_drained{false};  // en_sqd_async_notify
     std::atomic<uint32_t> multicast_groups{0};
     uint32_t events_delivered = 0;  // under the context's event lock
@@ -130,8 +141,12 @@ inline Device& from(ibv_device* device) {
 inline Channel& from(ibv_comp_channel* channel) {
     return *static_cast<Channel*>(channel);
 }
+// What a parent domain stands for, if it is one.
 inline Pd& from(ibv_pd* pd) {
-    return *static_cast<Pd*>(pd);
+    return *static_cast<Pd*>(pd)->protection;
+}
+inline Td& from(ibv_td* td) {
+    return *static_cast<Td*>(td);
 }
 inline Mr& from(ibv_mr* mr) {
     return *static_cast<Mr*>(mr);
@@ -164,6 +179,18 @@ inline ibv_cq* as_ibv(Cq& cq) {
 inline Context& context_of(const ibv_pd& pd) {
     return from(pd.context);
 }
+
+// An object that was given `pd`, a parent domain perhaps, keeps it from being deallocated.
+inline void retain(ibv_pd* pd) {
+    static_cast<Pd*>(pd)->references.fetch_add(1);
+}
+inline void release(ibv_pd* pd) {
+    static_cast<Pd*>(pd)->references.fetch_sub(1);
+}
+inline void retain(Context& context) {
+    context.references.fetch_add(1);
+}
+void release(Context& context);  // the last one deletes it
 
 // For the calls that return a pointer: sets errno, returns null.
 template <class T>

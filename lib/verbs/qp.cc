@@ -39,7 +39,7 @@ bool set_up(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr& attr) {
     const ibv_qp_cap& cap = attr.cap;
     t.type = attr.qp_type;
     t.sq_sig_all = attr.sq_sig_all != 0;
-    t.pd = pd;
+    t.pd = &from(pd);
     t.owner = &qp;
     t.send_cq = &from(attr.send_cq).queue;
     t.recv_cq = &from(attr.recv_cq).queue;
@@ -95,7 +95,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api, bool blocks
     qp->init_attr = attr;
     qp->has_wr_api = with_wr_api;
     set_wr_functions(*qp);
-    from(pd).references.fetch_add(1);
+    retain(pd);
     from(attr.send_cq).references.fetch_add(1);
     from(attr.recv_cq).references.fetch_add(1);
     if (attr.srq != nullptr) from(attr.srq).references.fetch_add(1);
@@ -186,7 +186,7 @@ int destroy_qp(ibv_qp* handle) {
     send_cq.references.fetch_sub(1);
     recv_cq.references.fetch_sub(1);
     if (handle->srq != nullptr) from(handle->srq).references.fetch_sub(1);
-    from(handle->pd).references.fetch_sub(1);
+    release(handle->pd);
     delete &qp;
     return 0;
 }

@@ -30,7 +30,7 @@ inline uint8_t effective_flags(const transport::QueuePair& qp, unsigned flags) {
 inline int fill_bind(transport::SendWqe& wqe, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info& info) {
     constexpr unsigned kAllowed =
         IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
-    if (mw == nullptr || mw->type != IBV_MW_TYPE_2 || info.mr == nullptr || info.mr->pd != mw->pd) return EINVAL;
+    if (mw == nullptr || mw->type != IBV_MW_TYPE_2 || info.mr == nullptr || &from(info.mr->pd) != &from(mw->pd)) return EINVAL;
     if ((info.mw_access_flags & ~kAllowed) != 0) return EINVAL;
     wqe.window = &from(mw).region;
     wqe.immediate = rkey;

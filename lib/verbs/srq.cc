@@ -27,7 +27,7 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
     srq->queue.max_sge = wanted.max_sge;
     srq->queue.owner = srq.get();
     init_acks(*srq);
-    from(pd).references.fetch_add(1);
+    retain(pd);
     return srq.release();
 }
 
@@ -85,7 +85,7 @@ int destroy_srq(ibv_srq* handle) {
                event.element.srq == handle;
     });
     wait_acknowledged(srq, srq.events_completed, srq.events_delivered);
-    from(srq.pd).references.fetch_sub(1);
+    release(srq.pd);
     delete &srq;
     return 0;
 }

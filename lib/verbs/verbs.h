@@ -19,6 +19,7 @@ inline constexpr int kMaxCqe = 1 << 22;  // entries of one CQ
 inline constexpr int kMaxCqs = 1 << 16;
 inline constexpr int kMaxSrqs = 1 << 16;
 inline constexpr int kMaxAhs = 1 << 20;
+inline constexpr int kMaxPds = 1 << 16;
 inline constexpr uint32_t kMaxMessageBytes =
     1u << 30;                                    // half of IBTA's 2^31: 2^22 PSNs at MTU 256, well inside a serial half
 // Who made the device, as NICs say it with an IEEE OUI: "rov" with the bit of locally administered ones set.
@@ -53,6 +54,11 @@ int dealloc_pd(ibv_pd* pd);
 ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned access);
 int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t length, int access);  // ibv_rereg_mr_err_code
 int dereg_mr(ibv_mr* mr);
+
+// domain.cc
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr);
+int dealloc_td(ibv_td* td);
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr);
 
 // memory_window.cc
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
