@@ -130,6 +130,7 @@ void Background::share() {
         } else {
             rte_pause();
         }
+        if (runtime_.is_crowded()) runtime_.yield();
     }
 }
 

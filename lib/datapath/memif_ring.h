@@ -58,10 +58,14 @@ class MemifRing {
         rte_prefetch0(frame + RTE_CACHE_LINE_SIZE);
     }
     // TX: asks for the index that room() reads.
-    void fetch_room() const { rte_prefetch0(&emptied()); }
+    void fetch_room() const { rte_prefetch0(&emptied_index()); }
+    // TX: slots that the peer has emptied so far, modulo 2^16.
+    uint16_t emptied() const { return __atomic_load_n(&emptied_index(), __ATOMIC_ACQUIRE); }
+    // TX: slots that the peer has not emptied.
+    uint32_t unread() const { return slots() - room(); }
     // TX: slots that the peer has emptied.
     uint16_t room() const {
-        const auto room = static_cast<uint16_t>(__atomic_load_n(&emptied(), __ATOMIC_ACQUIRE) - next());
+        const auto room = static_cast<uint16_t>(emptied() - next());
         return static_cast<uint16_t>(to_server() ? room + slots() : room);
     }
     // TX: asks for the slot that is `ahead` of the next, to write a frame of `bytes`. One that the peer has not emptied
@@ -135,7 +139,7 @@ class MemifRing {
         return to_server() ? driver_->last_head : driver_->last_tail;
     }
     // TX: the peer's index.
-    const uint16_t& emptied() const {
+    const uint16_t& emptied_index() const {
         return to_server() ? ring_->tail : ring_->head;
     }
     uint32_t slot(uint16_t ahead) const { return static_cast<uint16_t>(next() + ahead) & (slots() - 1); }

@@ -55,6 +55,7 @@ uint32_t PacketSink::push(Outgoing& tx) {
         sent = tx.queue.burst(tx.frames.data(), tx.count, tx.bytes);
     tx.room = 0;  // to be asked anew
     const uint32_t taken = sent;
+    tx.taken += sent;
     // Not of many: the peer reads some while others are on their way, and this would only take time.
     if (tx.awaited && sent != 0 && sent <= kAnswers && tx.queue.ring().find()) tx.queue.ring().hand_over(sent);
     if (sent != 0) {
@@ -84,6 +85,19 @@ uint32_t PacketSink::flush() {
     }
     deliver();
     return sent;
+}
+
+bool PacketSink::is_stalled() {
+    bool waits = false, moves = false;
+    for (Outgoing& tx : queues_) {
+        if (tx.port == nullptr || !tx.port->ready()) continue;
+        const bool memif = tx.queue.ring().find();
+        const uint64_t progress = memif ? tx.queue.ring().emptied() : tx.taken;
+        moves |= progress != tx.progress;
+        waits |= tx.count != 0 || (memif && tx.queue.ring().unread() != 0);
+        tx.progress = progress;
+    }
+    return waits && !moves;
 }
 
 uint16_t PacketSink::take_loopback(rte_mbuf** out, uint16_t count) {

@@ -111,6 +111,9 @@ class PacketSink {
     }
     // Takes the frames that we sent to ourselves.
     uint16_t take_loopback(rte_mbuf** out, uint16_t count);
+    // Whether, since this was last asked, no port has got rid of a frame, and one has frames: those that its TX queue has
+    // not taken, and of a memif those in the ring that the peer has not read.
+    bool is_stalled();
     void set_now(uint64_t now_ns) { now_ns_ = now_ns; }
     rte_mempool* pool() const { return pool_; }
 
@@ -124,6 +127,8 @@ class PacketSink {
         uint16_t unsealed_count = 0;
         uint32_t bytes = 0;
         uint64_t moved_ns = 0;  // when the port last took a frame, or had none to take
+        uint64_t taken = 0;     // frames that the port has taken
+        uint64_t progress = 0;  // when is_stalled() last looked: a memif's peer had emptied so many slots, or `taken`
         std::array<rte_mbuf*, kBurst> frames;
         std::array<wire::Unsealed, kBurst> unsealed;  // those of the frames that have no ICRC yet
         bool full() const { return count == kBurst || bytes >= kBurstBytes; }

@@ -39,6 +39,12 @@ constexpr uint64_t kRestartNs = 500'000'000;  // a started memif client gets so 
 
 std::atomic_flag eal_used = ATOMIC_FLAG_INIT;
 
+uint32_t allowed_cores() {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return std::max(std::thread::hardware_concurrency(), 1u);
+    return static_cast<uint32_t>(CPU_COUNT(&allowed));
+}
+
 int poll_until_stopped(void* argument) {
     const auto& [runtime, background, index] = *static_cast<const std::tuple<Runtime*, Background*, size_t>*>(argument);
     Worker& worker = *runtime->workers()[index];
@@ -57,7 +63,10 @@ int poll_until_stopped(void* argument) {
 }  // namespace
 
 Runtime::Runtime(const Config& config, Listener& listener)
-    : config_(config), listener_(listener), background_(std::make_unique<Background>(*this)) {}
+    : config_(config),
+      listener_(listener),
+      cores_(allowed_cores()),
+      background_(std::make_unique<Background>(*this)) {}
 
 Runtime* Runtime::start(const Config& config, Listener& listener, std::string* error) {
     if (eal_used.test_and_set()) {
@@ -220,8 +229,10 @@ void Runtime::post(transport::QueuePair& qp) {
     }
     worker.core().ring_doorbell(qp);
     // Whoever drives may have looked at the doorbells before we rang. It takes ours in its next round, or we do after
-    // it; if neither happens soon, the background thread is told.
-    for (uint32_t tries = 0; tries < kPostTries; ++tries) {
+    // it; if neither happens soon, the background thread is told. Of more threads than cores, it may not be running.
+    const bool crowded = is_crowded();
+    if (crowded) yield();
+    for (uint32_t tries = 0; tries < (crowded ? 1 : kPostTries); ++tries) {
         if (!qp.doorbell.load(std::memory_order_relaxed)) return;
         if (worker.lock().try_lock()) {
             worker.core().send_posted(qp);
@@ -239,19 +250,25 @@ void Runtime::progress() {
     background_->called();
     Worker& worker = *workers_.front();
     if (!worker.lock().try_lock()) {
-        if (++failures < kFailuresBeforeYield) return rte_pause();
+        if (++failures < kFailuresBeforeYield && !is_crowded()) return rte_pause();
         failures = 0;
-        sched_yield();
+        yield();
         return;
     }
     const uint32_t moved = worker.core().round();
     worker.lock().unlock();
     failures = 0;
     empty_rounds = moved == 0 ? empty_rounds + 1 : 0;
-    if (empty_rounds == kEmptyRoundsBeforeYield) {
+    if (empty_rounds == kEmptyRoundsBeforeYield || (moved == 0 && is_crowded())) {
         empty_rounds = 0;
-        sched_yield();
+        yield();
     }
+}
+
+void Runtime::yield() {
+    yielding_.fetch_add(1, std::memory_order_relaxed);
+    sched_yield();
+    yielding_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Runtime::hand_over() {

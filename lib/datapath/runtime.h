@@ -3,6 +3,7 @@
 // and worker.h. Units: nanoseconds, bytes.
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -85,6 +86,10 @@ class Runtime {
     void post(transport::QueuePair& qp);
     // ibv_poll_cq found its CQ empty (or every so often when not): with shared progress, drives the workers once.
     void progress();
+    // Whether threads that want to make progress wait for a core: then it is better to give up one's own than to spin.
+    bool is_crowded() const { return yielding_.load(std::memory_order_relaxed) >= cores_; }
+    // Gives up the core to whoever else wants it.
+    void yield();
     // The application is about to sleep (armed a CQ, reads a channel): with shared progress the background thread takes
     // over now.
     void hand_over();
@@ -143,6 +148,8 @@ class Runtime {
     transport::MemoryTable memory_;
     transport::TimeWaitTable time_wait_;
     size_t next_worker_ = 0;
+    const uint32_t cores_;                   // that this process may use
+    std::atomic<uint32_t> yielding_{0};      // threads inside of yield(). Relaxed: a hint
     std::list<std::tuple<Runtime*, Background*, size_t>> lcore_arguments_;
     std::mutex port_control_;
     std::unique_ptr<Background> background_;

@@ -29,21 +29,12 @@ WorkerCore::WorkerCore(const Shared& shared, uint16_t index, unsigned lcore, rte
       engine_(shared.config, shared.queue_pairs, shared.memory, shared.time_wait, sink_, index) {}
 
 WorkerCore::~WorkerCore() {
-    for (rte_ring* ring : doorbells_) rte_ring_free(ring);
     rte_ring_free(handed_over_);
 }
 
 bool WorkerCore::init() {
-    static constexpr const char* kNames[kPriorities] = {"high", "medium", "low"};
-    for (unsigned priority = 0; priority < kPriorities; ++priority) {
-        const std::string name = "rove-" + std::string(kNames[priority]) + "-" + std::to_string(index_);
-        // Every QP stands in it at most once, and there are fewer than kEntries: it cannot overflow.
-        doorbells_[priority] =
-            rte_ring_create(name.c_str(), transport::QueuePairTable::kEntries, SOCKET_ID_ANY, RING_F_SC_DEQ);
-        if (doorbells_[priority] == nullptr) return false;
-    }
     handed_over_ = rte_ring_create(("rove-frames-" + std::to_string(index_)).c_str(), kHandOverFrames, SOCKET_ID_ANY,
-                                   RING_F_SC_DEQ);
+                                   RING_F_MP_RTS_ENQ | RING_F_SC_DEQ);  // a preempted producer keeps no other
     return handed_over_ != nullptr;
 }
 
@@ -58,12 +49,18 @@ void WorkerCore::add_device(Device& device, const Port& port, const ImpairConfig
     sink_.add_port(port, index_);
 }
 
+void WorkerCore::begin_round() {
+    now_ns_ = shared_.clock.now_ns();
+    protocol_ns_ = protocol_clock_.begin_round(now_ns_, [this] { return sink_.is_stalled(); });
+    engine_.set_behind(now_ns_ - protocol_ns_);
+    sink_.set_now(now_ns_);
+}
+
 uint32_t WorkerCore::round() {
     const LcoreScope lcore(lcore_);
     if (posts_ > 1 && trust_ < kTrusted) ++trust_;
     posts_ = 0;
-    now_ns_ = shared_.clock.now_ns();
-    sink_.set_now(now_ns_);
+    begin_round();
     const uint32_t received = receive();
     const uint32_t moved = received + transmit();
     if (moved != 0) return moved;
@@ -85,8 +82,7 @@ void WorkerCore::send_posted(transport::QueuePair& qp) {
         if (posts_ % kPostsTogether != 0) return;
     }
     const LcoreScope lcore(lcore_);
-    now_ns_ = shared_.clock.now_ns();
-    sink_.set_now(now_ns_);
+    begin_round();
     if (now_ns_ - received_ns_ > kUnheardNs) receive();
     engine_.doorbell(qp);
     transmit();
@@ -94,13 +90,13 @@ void WorkerCore::send_posted(transport::QueuePair& qp) {
 
 uint32_t WorkerCore::transmit() {
     take_doorbells();
-    if (engine_.next_deadline() <= now_ns_) engine_.expire(now_ns_);
-    if (engine_.has_active()) engine_.transmit(now_ns_, kTransmitBudget);
+    if (engine_.next_deadline() <= protocol_ns_) engine_.expire(protocol_ns_);
+    if (engine_.has_active()) engine_.transmit(protocol_ns_, kTransmitBudget);
     return sink_.flush();
 }
 
 uint64_t WorkerCore::next_deadline() const {
-    uint64_t deadline_ns = engine_.next_deadline();
+    uint64_t deadline_ns = protocol_clock_.real(engine_.next_deadline(), now_ns_);
     for (const PortUse& port : ports_)
         if (port.impairment != nullptr) deadline_ns = std::min(deadline_ns, port.impairment->next_deadline());
     return deadline_ns;
@@ -223,7 +219,7 @@ bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from) {
         hand_over(mbuf, from.port->id(), qp->worker);
         return false;
     }
-    if (!engine_.receive(frame, qp, from.port->id(), now_ns_)) [[unlikely]]
+    if (!engine_.receive(frame, qp, from.port->id(), protocol_ns_)) [[unlikely]]
         ++counters_.parse[static_cast<size_t>(wire::ParseError::kIcrc)];
     else if (qp == nullptr && read.origin != Origin::kWorker && frame.headers.bth.dest_qpn == wire::kMulticastQpn) [[unlikely]]
         hand_over_copies(mbuf, from.port->id(), frame.flow.dst);
@@ -232,7 +228,7 @@ bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from) {
 
 void WorkerCore::hand_over(rte_mbuf* mbuf, uint16_t port, uint16_t worker) {
     mbuf->port = port;
-    if (rte_ring_mp_enqueue((*workers_)[worker]->core().handed_over_, mbuf) == 0) {
+    if (rte_ring_enqueue((*workers_)[worker]->core().handed_over_, mbuf) == 0) {
         ++counters_[PortCounter::kRxHandedOver];
         return;
     }
@@ -264,20 +260,15 @@ void WorkerCore::ring_doorbell(transport::QueuePair& qp) {
     // The exchange pairs with the one in take_doorbells(): whoever finds `true` knows that the worker's exchange comes
     // later and that it sees, by acquire, the work published before this release.
     if (!qp.doorbell.exchange(true, std::memory_order_acq_rel))
-        rte_ring_mp_enqueue(doorbells_[std::min<unsigned>(qp.priority, kPriorities - 1)], &qp);
+        doorbells_[std::min<unsigned>(qp.priority, kPriorities - 1)].add(qp);
 }
 
 void WorkerCore::take_doorbells() {
-    constexpr unsigned kBurst = 32;
-    void* rung[kBurst];
-    for (rte_ring* ring : doorbells_) {
-        while (const unsigned count = rte_ring_sc_dequeue_burst(ring, rung, kBurst, nullptr)) {
-            for (unsigned i = 0; i < count; ++i) {
-                auto& qp = *static_cast<transport::QueuePair*>(rung[i]);
-                qp.doorbell.exchange(false, std::memory_order_acq_rel);
-                engine_.doorbell(qp);
-            }
-        }
+    for (Doorbells& rung : doorbells_) {
+        rung.take_all([this](transport::QueuePair& qp) {
+            qp.doorbell.exchange(false, std::memory_order_acq_rel);
+            engine_.doorbell(qp);
+        });
     }
 }
 
@@ -324,7 +315,8 @@ uint16_t Worker::index() const {
 
 void Worker::set_state(transport::QueuePair& qp, ibv_qp_state state) {
     const LcoreScope lcore(core_->lcore());
-    core_->engine().set_state(qp, state, core_->now_ns());
+    core_->take_doorbells();  // one that was rung before the QP is reset says nothing of what is posted after
+    core_->engine().set_state(qp, state, core_->protocol_ns());
     core_->flush();
 }
 

@@ -15,9 +15,11 @@
 #include "datapath/clock.h"
 #include "datapath/counters.h"
 #include "datapath/device.h"
+#include "datapath/doorbells.h"
 #include "datapath/impair/impairment.h"
 #include "datapath/neighbour.h"
 #include "datapath/packet_sink.h"
+#include "datapath/protocol_clock.h"
 #include "datapath/rx_queue.h"
 #include "datapath/worker.h"
 #include "transport/engine.h"
@@ -57,7 +59,7 @@ class WorkerCore {
     WorkerCore(const WorkerCore&) = delete;
     WorkerCore& operator=(const WorkerCore&) = delete;
 
-    // Makes the rings. False without memory.
+    // Makes the ring of frames from other workers. False without memory.
     bool init();
     void add_device(Device& device, const Port& port, const ImpairConfig& impair);
     void set_siblings(const std::vector<std::unique_ptr<Worker>>* workers) { workers_ = workers; }
@@ -77,7 +79,7 @@ class WorkerCore {
     const Impairment* impairment(uint16_t port) const { return ports_[port].impairment.get(); }
     std::string impair(uint16_t port, std::optional<uint32_t> path, std::string_view changes);
 
-    // Any thread: `qp`'s doorbell was rung. Lock-free; a QP stands at most once in a ring.
+    // Any thread: `qp`'s doorbell was rung. Lock-free; a QP is in a list at most once.
     void ring_doorbell(transport::QueuePair& qp);
     // Takes all doorbells, so that a QP can be removed.
     void take_doorbells();
@@ -96,6 +98,8 @@ class WorkerCore {
     uint16_t index() const { return index_; }
     unsigned lcore() const { return lcore_; }
     uint64_t now_ns() const { return shared_.clock.now_ns(); }
+    // As the engine has it.
+    uint64_t protocol_ns() const { return protocol_clock_.at(now_ns()); }
     // When it last looked at what came in.
     uint64_t received_ns() const { return received_ns_; }
 
@@ -134,11 +138,15 @@ class WorkerCore {
     // Gives a copy of a frame to `group` to each other worker that has members of it.
     void hand_over_copies(rte_mbuf* mbuf, uint16_t port, const wire::Gid& group);
     uint32_t transmit();
+    // Looks at the clock.
+    void begin_round();
 
     Shared shared_;
     const uint16_t index_;
     const unsigned lcore_;
-    uint64_t now_ns_ = 0;
+    ProtocolClock protocol_clock_;
+    uint64_t now_ns_ = 0;       // when the round began
+    uint64_t protocol_ns_ = 0;  // ... as the engine has it
     uint64_t received_ns_ = 0;
     uint32_t posts_ = 0;  // since the last round
     uint32_t trust_ = 0;  // rounds that followed several posts, since one of them was left to the background thread
@@ -147,7 +155,7 @@ class WorkerCore {
     transport::Engine<PacketSink> engine_;
     Shelf shelf_;                   // of all ports' impairments
     std::vector<PortUse> ports_;    // by DPDK port id
-    std::array<rte_ring*, kPriorities> doorbells_{};
+    std::array<Doorbells, kPriorities> doorbells_;
     rte_ring* handed_over_ = nullptr;  // frames for our QPs that came to another worker
     const std::vector<std::unique_ptr<Worker>>* workers_ = nullptr;
 };

@@ -105,6 +105,7 @@ struct Core {
     std::unique_ptr<MultipathShared> multipath{};   // made with the first QP in mp mode
     ActiveList active[3]{};                 // by QueuePair::priority
     uint64_t now_ns = 0;
+    uint64_t behind_ns = 0;                 // how far that is behind a clock that does not stand still
     bool refused = false;                   // ready() was false since this was last cleared
 
     // Whether the sink takes one more packet. When it does not, it may a moment later, so whoever stopped is remembered.
@@ -123,7 +124,7 @@ struct Core {
     // `write` as of CompletionQueue::push().
     [[gnu::always_inline]] void complete(CompletionQueue* cq, bool solicited, auto&& write) {
         bool notify = false;
-        if (!cq->push(solicited, &notify, write, now_ns)) {
+        if (!cq->push(solicited, &notify, write, now_ns + behind_ns)) {
             ++counters[Counter::kCqOverruns];
             if (cq->first_loss()) sink.event(IBV_EVENT_CQ_ERR, *cq);
         }

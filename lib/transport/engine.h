@@ -9,7 +9,7 @@
 //   3. calls expire() when next_deadline() has passed,
 //   4. calls transmit() after any of these, and again whenever the sink has room, until it returns 0.
 //
-// Units: nanoseconds of the driver's monotonic clock; bytes; packets.
+// Units: nanoseconds of the driver's monotonic clock, which may stand still while no answer could come; bytes; packets.
 #pragma once
 
 #include <bit>
@@ -80,6 +80,9 @@ class Engine {
     // Runs the timers that have passed.
     void expire(uint64_t now_ns);
     uint64_t next_deadline() const { return core_.deadlines.earliest(); }
+
+    // How far the driver's clock is behind one that does not stand still: the times of completions are by that one.
+    void set_behind(uint64_t behind_ns) { core_.behind_ns = behind_ns; }
 
     // Control calls; the driver makes sure that none of the above runs meanwhile.
     // Enters `state`; attributes in `qp` were set before, and start_receiving/start_sending called for RTR/RTS.

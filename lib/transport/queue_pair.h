@@ -107,6 +107,7 @@ struct QueuePair {
     QueuePair* next_active = nullptr;
     uint32_t heap_index = UINT32_MAX;                   // among the deadlines; UINT32_MAX = it has none
     std::atomic<bool> doorbell{false};                  // rung and not yet taken by the worker
+    QueuePair* next_rung = nullptr;                     // in the driver's list of those
 
     // What it speaks; null where it speaks something else, or nothing yet.
     Rc* rc() { return std::get_if<Rc>(&protocol); }

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// The time that a worker's protocol sees: it stands still while no answer could come. Units: nanoseconds.
+//
+// Timeouts measure a peer's silence. But on a host whose threads outnumber its cores nobody is silent, and still nothing
+// comes for tens or hundreds of milliseconds: this process is off its core, and what arrived waits to be read; or the peer
+// is, and what we sent waits in a ring that both share. Counted as silence, that ended clean connections: with 16 QPs both
+// ways over memif on two busy cores, a QP whose peer was off its core for 316 ms had spent four of its seven retries,
+// and was sending whole windows again into a ring that was full.
+//
+//     away     rounds came further apart than kMostStepNs: only so much of that time counts
+//     stalled  frames lie at a port, and in kLookNs nobody took one: the time does not count, up to kGoneNs in a row.
+//              Beyond that the peer counts as gone (stopped by a debugger, say), and the timeouts run
+//
+// So a timer runs late by what was not counted, and never early. Nothing that the protocol measures contains it either.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace rove::datapath {
+
+class ProtocolClock {
+  public:
+    static constexpr uint64_t kLookNs = 100'000;        // a part of the shortest timers
+    static constexpr uint64_t kMostStepNs = 1'000'000;  // twice the longest nap of the background thread
+    static constexpr uint64_t kGoneNs = 2'000'000'000;
+
+    // The protocol's time, for a round that begins at `real_ns`; it never goes back. `is_stalled()`: whether, since it was
+    // last asked, no port has got rid of a frame, and one has frames. Asked every kLookNs.
+    uint64_t begin_round(uint64_t real_ns, auto&& is_stalled) {
+        if (real_ns - looked_ns_ >= kLookNs) [[unlikely]]
+            look(real_ns, is_stalled());
+        return at(real_ns);
+    }
+    // The protocol's time at `real_ns`, which is not before the last round.
+    uint64_t at(uint64_t real_ns) const { return stands_ ? stood_ns_ : real_ns - uncounted_ns_; }
+    // When it will be `protocol_ns` if it does not stand still from `real_ns` on; UINT64_MAX stays what it is.
+    uint64_t real(uint64_t protocol_ns, uint64_t real_ns) const {
+        const uint64_t behind_ns = real_ns - at(real_ns);
+        return protocol_ns > UINT64_MAX - behind_ns ? UINT64_MAX : protocol_ns + behind_ns;
+    }
+
+  private:
+    void look(uint64_t real_ns, bool stalled) {
+        const uint64_t step_ns = std::min(real_ns - looked_ns_, kMostStepNs);
+        // The last time that was given out lies before the end of that step.
+        uncounted_ns_ = stands_ ? real_ns - stood_ns_ : uncounted_ns_ + (real_ns - looked_ns_ - step_ns);
+        looked_ns_ = real_ns;
+        stalled_ns_ = stalled ? stalled_ns_ + step_ns : 0;
+        stood_ns_ = real_ns - uncounted_ns_;
+        stands_ = stalled && stalled_ns_ < kGoneNs;
+    }
+
+    uint64_t looked_ns_ = 0;
+    uint64_t uncounted_ns_ = 0;  // since the start
+    uint64_t stalled_ns_ = 0;    // how long it has been so
+    bool stands_ = false;
+    uint64_t stood_ns_ = 0;      // the protocol's time while it stands
+};
+
+}  // namespace rove::datapath

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which time counts for the protocol.
+#include "datapath/protocol_clock.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+namespace rove::datapath {
+namespace {
+
+constexpr uint64_t kLook = ProtocolClock::kLookNs, kStep = ProtocolClock::kMostStepNs, kGone = ProtocolClock::kGoneNs;
+constexpr uint64_t kMs = 1'000'000;
+
+class ProtocolClockTest : public testing::Test {
+  protected:
+    // Rounds every 10 us for `ns`. Returns how long that was for the protocol.
+    uint64_t pass(uint64_t ns, bool stalled = false) {
+        const uint64_t before = now_;
+        for (const uint64_t end = real_ + ns; real_ < end;) round(10'000, stalled);
+        return now_ - before;
+    }
+    uint64_t round(uint64_t after_ns, bool stalled = false) {
+        real_ += after_ns;
+        const uint64_t now = clock_.begin_round(real_, [&] { return stalled; });
+        EXPECT_GE(now, now_);  // never backwards
+        EXPECT_EQ(now, clock_.at(real_));
+        return std::exchange(now_, now);
+    }
+
+    ProtocolClock clock_;
+    uint64_t real_ = kMs, now_ = 0;
+};
+
+TEST_F(ProtocolClockTest, RunsWhileRoundsAreMadeAndFramesLeave) {
+    round(0);
+    EXPECT_EQ(pass(100 * kMs), 100 * kMs);
+}
+
+TEST_F(ProtocolClockTest, CountsLittleOfTheTimeInWhichNoRoundIsMade) {
+    round(0);
+    pass(kMs);
+    const uint64_t before = now_;
+    round(300 * kMs);
+    EXPECT_LE(now_ - before, kStep);
+    EXPECT_EQ(pass(kMs), kMs);
+}
+
+TEST_F(ProtocolClockTest, StandsStillWhileFramesLieAtThePort) {
+    round(0);
+    pass(kMs);
+    EXPECT_LE(pass(500 * kMs, true), 2 * kLook);
+    EXPECT_GE(pass(kMs), kMs - 2 * kLook);
+}
+
+TEST_F(ProtocolClockTest, RunsAgainWhenThePeerIsGone) {
+    round(0);
+    EXPECT_LE(pass(kGone - kMs, true), 2 * kLook);
+    EXPECT_GE(pass(600 * kMs, true), 600 * kMs - 2 * kMs);
+    // And anew after the next sign of life.
+    pass(kMs);
+    EXPECT_LE(pass(500 * kMs, true), 2 * kLook);
+}
+
+TEST_F(ProtocolClockTest, BeingAwayIsNoPartOfAStall) {
+    round(0);
+    for (int i = 0; i < 100; ++i) round(100 * kMs, true);  // ten seconds, in which we looked 100 times
+    const uint64_t before = now_;
+    round(100 * kMs, true);
+    EXPECT_EQ(now_, before);
+}
+
+// A thread that gets its core for a moment only must still see its timers expire.
+TEST_F(ProtocolClockTest, GoesOnWithRoundsThatAreFarApart) {
+    round(0);
+    const uint64_t before = now_;
+    for (int i = 0; i < 100; ++i) round(50 * kMs);
+    EXPECT_EQ(now_ - before, 100 * kStep);
+}
+
+TEST_F(ProtocolClockTest, SaysWhenADeadlineWillBe) {
+    round(0);
+    pass(kMs);
+    round(300 * kMs);
+    const uint64_t due = clock_.real(now_ + 5 * kMs, real_);
+    EXPECT_EQ(due, real_ + 5 * kMs);
+    pass(5 * kMs);
+    EXPECT_EQ(clock_.at(due), now_);
+    EXPECT_EQ(clock_.real(UINT64_MAX, real_), UINT64_MAX);
+}
+
+}  // namespace
+}  // namespace rove::datapath
