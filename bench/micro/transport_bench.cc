@@ -150,8 +150,8 @@ struct Side {
     std::vector<uint8_t> memory = std::vector<uint8_t>(65536, 0x5A);
     Region region;
     CompletionQueue cq;
-    QueuePairTable qps;
-    MemoryTable table;
+    QueuePairTable qps{Secret::of(1)};
+    MemoryTable table{Secret::of(2)};
     TimeWaitTable time_wait;
     QueuePair qp;
     Sink sink;

@@ -143,7 +143,7 @@ int Device::agree_on_multipath(transport::QueuePair& qp, const transport::Path& 
                 // Who was promised mp needs no answer.
                 const bool patient = must_answer && !qp.hello.has_promised(remote_qpn, peer);
                 if (asked_ns - begun_ns >= (patient ? kPatienceNs : kStrangerNs)) break;
-                worker.ask_multipath(qp, way, remote_qpn, nonce);
+                worker.ask_multipath(hold, qp, way, remote_qpn, nonce);
             }
             while (qp.hello.answer == Hello::Answer::kNone && runtime_.now_ns() < asked_ns + wait_ns) {
                 runtime_.progress();
@@ -170,7 +170,8 @@ int Device::agree_on_multipath(transport::QueuePair& qp, const transport::Path& 
     return 0;
 }
 
-void Device::renew(transport::Path& path, const wire::Gid& neighbour) {
+// Of a path that nobody reads meanwhile.
+void Device::renew_unread(transport::Path& path, const wire::Gid& neighbour) {
     if (path.loopback || is_multicast(path.flow.dst) || neighbours_->next_hop(path.flow.dst) != neighbour) return;
     if (const auto mac = neighbours_->lookup(neighbour)) {
         path.flow.dst_mac = *mac;
@@ -178,14 +179,18 @@ void Device::renew(transport::Path& path, const wire::Gid& neighbour) {
     }
 }
 
-void Device::renew(transport::Path& path) {
-    renew(path, neighbours_->next_hop(path.flow.dst));
+void Device::renew(const transport::Held&, transport::Path& path, const wire::Gid& neighbour) {
+    renew_unread(path, neighbour);
+}
+
+void Device::renew(const transport::Held&, transport::Path& path) {
+    renew_unread(path, neighbours_->next_hop(path.flow.dst));
 }
 
 void Device::keep(transport::Path& path) {
     const std::lock_guard lock(handles_mutex_);
     handles_.insert(&path);
-    renew(path);
+    renew_unread(path, neighbours_->next_hop(path.flow.dst));
 }
 
 void Device::forget(transport::Path& path) {
@@ -193,9 +198,9 @@ void Device::forget(transport::Path& path) {
     handles_.erase(&path);
 }
 
-void Device::renew_handles(const wire::Gid& neighbour) {
+void Device::renew_handles(const transport::Paused&, const wire::Gid& neighbour) {
     const std::lock_guard lock(handles_mutex_);
-    for (transport::Path* path : handles_) renew(*path, neighbour);
+    for (transport::Path* path : handles_) renew_unread(*path, neighbour);
 }
 
 uint16_t Device::udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn) {

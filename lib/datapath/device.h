@@ -75,13 +75,16 @@ class Device {
     // with that group's. And whether its source may be true: our own addresses are those of frames to ourselves, and never of
     // frames `from_port`.
     bool receives(const wire::Flow& flow, bool from_port) const;
-    // Puts the MAC of the path's next hop into it again, if that is `neighbour`. Only while no worker runs.
-    void renew(transport::Path& path, const wire::Gid& neighbour);
-    // The same, of a path that was resolved before it could be renewed. Only while no worker reads it.
-    void renew(transport::Path& path);
-    void renew_handles(const wire::Gid& neighbour);  // the same, of all address handles
+    // Puts the MAC of the path's next hop into it again, if that is `neighbour`. While the workers that read it stand
+    // still.
+    void renew(const transport::Held&, transport::Path& path, const wire::Gid& neighbour);
+    // The same, of a path that was resolved before it could be renewed.
+    void renew(const transport::Held&, transport::Path& path);
+    void renew_handles(const transport::Paused&, const wire::Gid& neighbour);  // the same, of all address handles
 
   private:
+    void renew_unread(transport::Path& path, const wire::Gid& neighbour);
+
     Runtime& runtime_;
     const Port& dpdk_port_;
     std::string name_;

@@ -96,7 +96,7 @@ Report report_balance(Runtime& runtime) {
         acknowledged += engine.multipath()->paths.counters().acknowledged;
         abandoned += engine.multipath()->paths.counters().abandoned;
     }
-    runtime.queue_pairs().for_each([&](const transport::QueuePair& qp) {
+    runtime.queue_pairs().for_each(pause, [&](const transport::QueuePair& qp) {
         if (const transport::Mp* mp = qp.mp()) {
             const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
             in_flight += paths.in_flight(mp->requests) + paths.in_flight(mp->responses);
@@ -114,7 +114,7 @@ Report report_balance(Runtime& runtime) {
 Report report_qps(Runtime& runtime, uint32_t first, size_t most) {
     Report all = Report::array();
     const Runtime::Pause pause(runtime);
-    runtime.queue_pairs().for_each([&](const transport::QueuePair& qp) {
+    runtime.queue_pairs().for_each(pause, [&](const transport::QueuePair& qp) {
         const uint32_t index = qp.qpn & (transport::QueuePairTable::kEntries - 1);
         if (index >= first && all.size() < most) all.push_back(qp.qpn);
     });
@@ -183,7 +183,7 @@ Report report_port_paths(Runtime& runtime, size_t most) {
     std::map<uint16_t, std::map<uint16_t, transport::PathTally>> ports;  // virtual paths of each
     {
         const Runtime::Pause pause(runtime);
-        runtime.queue_pairs().for_each([&](const transport::QueuePair& qp) {
+        runtime.queue_pairs().for_each(pause, [&](const transport::QueuePair& qp) {
             const transport::Mp* mp = qp.mp();
             if (mp == nullptr) return;
             const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;

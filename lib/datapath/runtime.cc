@@ -53,8 +53,10 @@ int poll_until_stopped(void* argument) {
             rte_pause();
             continue;
         }
-        do worker.core().round();
-        while (!worker.lock().wanted() && !background->stopped());
+        do {
+            worker.core().round();
+            worker.lock().end_round();
+        } while (!worker.lock().wanted() && !background->stopped());
         worker.lock().unlock();
     }
     return 0;
@@ -65,6 +67,9 @@ int poll_until_stopped(void* argument) {
 Runtime::Runtime(const Config& config, Listener& listener)
     : config_(config),
       listener_(listener),
+      grace_period_(*this),
+      queue_pairs_(transport::Secret::random()),
+      memory_(transport::Secret::random(), grace_period_),
       cores_(allowed_cores()),
       background_(std::make_unique<Background>(*this)) {}
 
@@ -204,7 +209,7 @@ void Runtime::close() {
 }
 
 uint16_t Runtime::choose_worker(const Device& device) {
-    return static_cast<uint16_t>(next_worker_++ % std::min<size_t>(workers_.size(), device.queues()));
+    return static_cast<uint16_t>(next_worker_.fetch_add(1, std::memory_order_relaxed) % std::min<size_t>(workers_.size(), device.queues()));
 }
 
 Runtime::Pause::Pause(Runtime& runtime) : runtime_(runtime) {
@@ -213,6 +218,19 @@ Runtime::Pause::Pause(Runtime& runtime) : runtime_(runtime) {
 
 Runtime::Pause::~Pause() {
     for (const auto& worker : runtime_.workers_) worker->lock().unlock();
+}
+
+// Whoever is in a round may share our core, so spinning alone would wait for its time slice to end.
+void Runtime::Rounds::wait() {
+    constexpr uint32_t kSpinsBeforeYield = 64;  // about 1 us
+    std::vector<uint32_t> asked;
+    for (const auto& worker : runtime_.workers_) asked.push_back(worker->lock().ask());
+    for (size_t i = 0; i < asked.size(); ++i) {
+        for (uint32_t spins = 0; !runtime_.workers_[i]->lock().has_ended(asked[i]);) {
+            if (++spins % kSpinsBeforeYield == 0) sched_yield();
+            rte_pause();
+        }
+    }
 }
 
 void Runtime::post(transport::QueuePair& qp) {
@@ -370,10 +388,10 @@ void Runtime::housekeeping() {
         }
         for (const wire::Gid& neighbour : device.neighbours().take_moved()) {
             const Pause pause(*this);
-            queue_pairs_.for_each([&](transport::QueuePair& qp) {
-                if (qp.is_connected() && qp.port == device.port()) device.renew(qp.path, neighbour);
+            queue_pairs_.for_each(pause, [&](transport::QueuePair& qp) {
+                if (qp.is_connected() && qp.port == device.port()) device.renew(pause, qp.path, neighbour);
             });
-            device.renew_handles(neighbour);
+            device.renew_handles(pause, neighbour);
         }
     }
 }

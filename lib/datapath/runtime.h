@@ -20,7 +20,8 @@
 #include "datapath/worker.h"
 #include "transport/time_wait.h"
 #include "transport/memory.h"
-#include "transport/queue_pair.h"
+#include "transport/qp_table.h"
+#include "transport/standstill.h"
 
 struct rte_mempool;
 
@@ -69,17 +70,19 @@ class Runtime {
     uint16_t choose_worker(const Device& device);
     Worker& worker_of(const transport::QueuePair& qp) { return *workers_[qp.worker]; }
 
-    // No worker runs while this lives. For control calls that touch what workers read (QP table, keys, CQ resize).
-    class Pause {
+    // No worker runs while this lives. For what workers read and what cannot be changed under their eyes.
+    class Pause final : public transport::Paused {
       public:
         explicit Pause(Runtime& runtime);
         ~Pause();
-        Pause(const Pause&) = delete;
-        Pause& operator=(const Pause&) = delete;
 
       private:
         Runtime& runtime_;
     };
+
+    // Ends when each worker has ended the round that it is in now. Must not be waited for on a worker, or by who holds
+    // one.
+    transport::GracePeriod& grace_period() { return grace_period_; }
 
     // ibv_post_send, after publishing to qp.sq: hands the work to the worker through the ring of the QP's priority and,
     // with shared progress, drives the worker if nobody else does.
@@ -126,6 +129,15 @@ class Runtime {
     std::mutex& port_control() { return port_control_; }
 
   private:
+    class Rounds final : public transport::GracePeriod {
+      public:
+        explicit Rounds(Runtime& runtime) : runtime_(runtime) {}
+        void wait() override;
+
+      private:
+        Runtime& runtime_;
+    };
+
     Runtime(const Config& config, Listener& listener);
     std::string open();  // "" or what went wrong; on EAL's main thread, as are the others
     void launch();
@@ -144,10 +156,11 @@ class Runtime {
     std::unique_ptr<Capture> capture_;
     std::vector<std::unique_ptr<Device>> devices_;
     std::vector<std::unique_ptr<Worker>> workers_;
+    Rounds grace_period_;
     transport::QueuePairTable queue_pairs_;
     transport::MemoryTable memory_;
     transport::TimeWaitTable time_wait_;
-    size_t next_worker_ = 0;
+    std::atomic<size_t> next_worker_{0};
     const uint32_t cores_;                   // that this process may use
     std::atomic<uint32_t> yielding_{0};      // threads inside of yield(). Relaxed: a hint
     std::list<std::tuple<Runtime*, Background*, size_t>> lcore_arguments_;

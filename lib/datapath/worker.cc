@@ -313,34 +313,34 @@ uint16_t Worker::index() const {
     return core_->index();
 }
 
-void Worker::set_state(transport::QueuePair& qp, ibv_qp_state state) {
+void Worker::set_state(const transport::Held&, transport::QueuePair& qp, ibv_qp_state state) {
     const LcoreScope lcore(core_->lcore());
     core_->take_doorbells();  // one that was rung before the QP is reset says nothing of what is posted after
     core_->engine().set_state(qp, state, core_->protocol_ns());
     core_->flush();
 }
 
-void Worker::start_receiving(transport::QueuePair& qp, uint32_t rq_psn, bool multipath) {
+void Worker::start_receiving(const transport::Held&, transport::QueuePair& qp, uint32_t rq_psn, bool multipath) {
     core_->engine().start_receiving(qp, rq_psn, multipath);
 }
 
-void Worker::start_sending(transport::QueuePair& qp, uint32_t sq_psn) {
+void Worker::start_sending(const transport::Held&, transport::QueuePair& qp, uint32_t sq_psn) {
     core_->engine().start_sending(qp, sq_psn);
 }
 
-void Worker::ask_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn,
-                           uint32_t nonce) {
+void Worker::ask_multipath(const transport::Held&, transport::QueuePair& qp, const transport::Path& path,
+                           uint32_t remote_qpn, uint32_t nonce) {
     core_->ask_multipath(qp, path, remote_qpn, nonce);
 }
 
-void Worker::remove(transport::QueuePair& qp) {
+void Worker::remove(const transport::Held&, transport::QueuePair& qp) {
     const LcoreScope lcore(core_->lcore());
     core_->take_doorbells();  // none may be left that leads to it
     core_->engine().remove(qp);
     core_->flush();
 }
 
-void Worker::flush(transport::QueuePair& qp) {
+void Worker::flush(const transport::Held&, transport::QueuePair& qp) {
     const LcoreScope lcore(core_->lcore());
     core_->engine().flush(qp);
     core_->flush();

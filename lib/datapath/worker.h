@@ -10,6 +10,7 @@
 
 #include "datapath/drive_lock.h"
 #include "transport/engine.h"
+#include "transport/standstill.h"
 
 namespace rove::datapath {
 
@@ -24,27 +25,26 @@ class Worker {
     ~Worker();
 
     // Makes the calling thread the worker while it lives. Control calls only; must not nest.
-    class Hold {
+    class Hold final : public transport::Held {
       public:
         explicit Hold(Worker& worker) : worker_(worker) { worker_.lock_.lock(); }
         ~Hold() { worker_.lock_.unlock(); }
-        Hold(const Hold&) = delete;
-        Hold& operator=(const Hold&) = delete;
 
       private:
         Worker& worker_;
     };
 
-    // Only inside a Hold, a Runtime::Pause, or on the worker. Non-inline so that verbs needs not see PacketSink:
-    // state changes and removal go through these.
-    void set_state(transport::QueuePair& qp, ibv_qp_state state);
+    // While this worker stands still. Non-inline so that verbs needs not see PacketSink: state changes and removal go
+    // through these.
+    void set_state(const transport::Held&, transport::QueuePair& qp, ibv_qp_state state);
     // Before RTR and RTS: where the PSNs start; and whether an RC QP speaks mp.
-    void start_receiving(transport::QueuePair& qp, uint32_t rq_psn, bool multipath);
-    void start_sending(transport::QueuePair& qp, uint32_t sq_psn);
+    void start_receiving(const transport::Held&, transport::QueuePair& qp, uint32_t rq_psn, bool multipath);
+    void start_sending(const transport::Held&, transport::QueuePair& qp, uint32_t sq_psn);
     // Engine::ask_multipath().
-    void ask_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn, uint32_t nonce);
-    void remove(transport::QueuePair& qp);
-    void flush(transport::QueuePair& qp);
+    void ask_multipath(const transport::Held&, transport::QueuePair& qp, const transport::Path& path,
+                       uint32_t remote_qpn, uint32_t nonce);
+    void remove(const transport::Held&, transport::QueuePair& qp);
+    void flush(const transport::Held&, transport::QueuePair& qp);
 
     uint16_t index() const;  // as in QueuePair::worker
 

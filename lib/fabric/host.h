@@ -23,8 +23,8 @@ class Consumer : public transport::Owner {
 // Tables that all hosts of a network share, as the devices of one process do: a QP number or a key means the same
 // everywhere, and a QP is told from another host's by its port, which is its host's number.
 struct Tables {
-    transport::QueuePairTable qps;
-    transport::MemoryTable memory;
+    transport::QueuePairTable qps{transport::Secret::of(1)};
+    transport::MemoryTable memory{transport::Secret::of(2)};
     transport::TimeWaitTable time_wait;
 };
 

@@ -26,7 +26,7 @@ bool CompletionQueue::init(uint32_t entries, CompletionQueueUse use) {
     return ring_ != nullptr;
 }
 
-int CompletionQueue::resize(uint32_t entries) {
+int CompletionQueue::resize(const Paused&, uint32_t entries) {
     const uint32_t head = head_.load(std::memory_order_relaxed), tail = tail_.load(std::memory_order_relaxed);
     const uint32_t size = size_for(entries);
     if (entries < tail - head) return EINVAL;
@@ -35,7 +35,8 @@ int CompletionQueue::resize(uint32_t entries) {
     for (uint32_t i = head; i != tail; ++i) {
         ring[i & (size - 1)].wc = ring_[i & mask_].wc;
         ring[i & (size - 1)].pushed_ns = ring_[i & mask_].pushed_ns;
-        ring[i & (size - 1)].sequence.store(i + 1, std::memory_order_relaxed);
+        ring[i & (size - 1)].sequence.store(ring_[i & mask_].sequence.load(std::memory_order_relaxed),
+                                            std::memory_order_relaxed);
     }
     ring_ = std::move(ring);
     mask_ = size - 1;
@@ -43,29 +44,39 @@ int CompletionQueue::resize(uint32_t entries) {
 }
 
 int CompletionQueue::poll(ibv_wc* out, int count, uint64_t* times_ns) {
-    uint32_t head = head_.load(std::memory_order_relaxed);
+    const uint32_t first = head_.load(std::memory_order_relaxed);
+    uint32_t head = first;
     int taken = 0;
-    for (; taken < count; ++taken, ++head) {
+    for (; taken < count; ++head) {
         const Entry& entry = ring_[head & mask_];
-        if (entry.sequence.load(std::memory_order_acquire) != head + 1) break;      // pairs with push()
-        out[taken] = entry.wc;
-        if (times_ns != nullptr) times_ns[taken] = entry.pushed_ns;
+        const uint32_t sequence = entry.sequence.load(std::memory_order_acquire);   // pairs with push()
+        if (sequence == head + 1) [[likely]] {
+            if (times_ns != nullptr) times_ns[taken] = entry.pushed_ns;
+            out[taken++] = entry.wc;
+        } else if (sequence != ((head + 1) ^ kDropped)) {
+            break;
+        }
     }
-    if (taken != 0) head_.store(head, std::memory_order_release);
+    if (head != first) head_.store(head, std::memory_order_release);
     return taken;
 }
 
+// Workers may add completions of other QPs meanwhile: an entry that is still being written is none of this one's.
 void CompletionQueue::forget(uint32_t qpn) {
-    const uint32_t head = head_.load(std::memory_order_relaxed), tail = tail_.load(std::memory_order_relaxed);
-    uint32_t kept = head;
+    const uint32_t head = head_.load(std::memory_order_relaxed), tail = tail_.load(std::memory_order_acquire);
+    bool only_dropped = true;
+    uint32_t next = head;
     for (uint32_t i = head; i != tail; ++i) {
-        if (ring_[i & mask_].wc.qp_num == qpn) continue;
-        ring_[kept & mask_].wc = ring_[i & mask_].wc;
-        ring_[kept & mask_].pushed_ns = ring_[i & mask_].pushed_ns;
-        ++kept;
+        Entry& entry = ring_[i & mask_];
+        uint32_t sequence = entry.sequence.load(std::memory_order_acquire);         // pairs with push()
+        if (sequence == i + 1 && entry.wc.qp_num == qpn) {
+            sequence ^= kDropped;
+            entry.sequence.store(sequence, std::memory_order_relaxed);
+        }
+        only_dropped &= sequence == ((i + 1) ^ kDropped);
+        if (only_dropped) next = i + 1;
     }
-    for (uint32_t i = kept; i != tail; ++i) ring_[i & mask_].sequence.store(0, std::memory_order_relaxed);
-    tail_.store(kept, std::memory_order_relaxed);
+    head_.store(next, std::memory_order_release);
 }
 
 }  // namespace rove::transport

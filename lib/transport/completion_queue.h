@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "transport/owner.h"
+#include "transport/standstill.h"
 
 namespace rove::transport {
 
@@ -27,8 +28,8 @@ class CompletionQueue {
 
     // Room for at least `entries` completions. Returns false without memory.
     bool init(uint32_t entries, CompletionQueueUse use = {});
-    // Keeps what is queued. Returns 0, EINVAL if `entries` is fewer than that, or ENOMEM. Only while no worker runs.
-    int resize(uint32_t entries);
+    // Keeps what is queued. Returns 0, EINVAL if `entries` is fewer than that, or ENOMEM. Under the CQ's lock.
+    int resize(const Paused&, uint32_t entries);
 
     // Worker. `write` fills in an ibv_wc that is all zeros, where it stays: a copy would wait for fields that were
     // written one by one (8 ns). Returns false when the ring is full: the completion is lost and the CQ is overrun (an
@@ -55,12 +56,15 @@ class CompletionQueue {
     uint32_t capacity() const { return mask_ + 1; }
     // Whether the loss of a completion is the first: the overrun is told once, if at all. Any worker.
     bool first_loss() { return !use_.ignores_overrun && !overrun_.exchange(true, std::memory_order_relaxed); }
-    // Drops the completions of a QP that is being destroyed. Only while no worker runs.
+    // Drops the completions of a QP of which none comes any more. Under the CQ's lock, as poll().
     void forget(uint32_t qpn);
 
     Owner* owner = nullptr;
 
   private:
+    // Turned over in the sequence of an entry that was dropped: rings are too small for another to have that.
+    static constexpr uint32_t kDropped = 1u << 31;
+
     struct alignas(64) Entry {
         std::atomic<uint32_t> sequence;                 // tail value + 1 once written; stale otherwise
         ibv_wc wc;

@@ -15,6 +15,7 @@
 #include "transport/counters.h"
 #include "transport/deadline_heap.h"
 #include "transport/memory.h"
+#include "transport/qp_table.h"
 #include "transport/queue_pair.h"
 #include "transport/send_op.h"
 #include "transport/time_wait.h"
@@ -60,6 +61,16 @@ struct BytesReader {
         at += bytes;
     }
 };
+
+// What a BIND_MW asks for.
+inline MemoryTable::Bind bind_of(const SendWqe& wqe) {
+    return {.window = wqe.window,
+            .rkey = wqe.immediate,
+            .lkey = wqe.rkey,
+            .iova = wqe.remote_addr,
+            .length = wqe.swap,
+            .access = wqe.bind_access};
+}
 
 // What became of a frame that may be what most packets of large messages are: the next one, from the middle of the message in
 // progress. Where its payload belongs is known without trusting a byte of it, and no program may look there yet, so it is
@@ -351,9 +362,7 @@ struct Core {
     // A local operation at the head of what is to be sent: bind or invalidate. False: the request fails in its turn.
     bool execute_local(QueuePair& qp, SendWqe& wqe) {
         const bool bind = wqe.opcode == IBV_WR_BIND_MW;
-        const bool done =
-            bind ? memory.bind(*wqe.window, wqe.immediate, wqe.rkey, wqe.remote_addr, wqe.swap, wqe.bind_access, qp)
-                 : memory.invalidate(wqe.immediate, qp);
+        const bool done = bind ? memory.bind(bind_of(wqe), qp) : memory.invalidate(wqe.immediate, qp);
         if (!done) qp.position.fail(bind ? IBV_WC_MW_BIND_ERR : IBV_WC_LOC_PROT_ERR);
         return done;
     }

@@ -264,8 +264,8 @@ void Engine<S>::receive_multicast(const wire::ParsedFrame& frame, uint16_t port)
 template <class S>
 bool Engine<S>::receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t port) {
     const wire::Bth& bth = frame.headers.bth;
-    const TimeWait* gone = core_.time_wait.find(bth.dest_qpn);
-    if (gone == nullptr || gone->port != port || !wire::same(frame.flow.src, gone->path.flow.dst) ||
+    const std::optional<TimeWait> gone = core_.time_wait.find(bth.dest_qpn);
+    if (!gone || gone->port != port || !wire::same(frame.flow.src, gone->path.flow.dst) ||
         wire::service_of(bth.opcode) != (gone->multipath ? wire::Service::kMp : wire::Service::kRc) ||
         Psn(bth.psn) >= gone->epsn) {
         return false;

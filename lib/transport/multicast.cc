@@ -26,12 +26,4 @@ bool MulticastGroups::detach(const wire::Gid& group, QueuePair& qp) {
     return true;
 }
 
-void MulticastGroups::remove(QueuePair& qp) {
-    for (auto at = groups_.begin(); at != groups_.end();) {
-        MulticastGroup& group = at->second;
-        if (qp.worker < group.by_worker_.size()) group.count_ -= std::erase(group.by_worker_[qp.worker], &qp);
-        at = group.count_ == 0 ? groups_.erase(at) : std::next(at);
-    }
-}
-
 }  // namespace rove::transport

@@ -29,15 +29,13 @@ class MulticastGroup {
     size_t count_ = 0;
 };
 
-// Written by control calls while no worker runs.
+// Written by control calls while no worker runs (QueuePairTable::groups()).
 class MulticastGroups {
   public:
     // False: the QP is a member already.
     bool attach(const wire::Gid& group, QueuePair& qp);
     // False: the QP is no member.
     bool detach(const wire::Gid& group, QueuePair& qp);
-    // Detaches the QP from all groups.
-    void remove(QueuePair& qp);
     // Null: nobody has joined.
     const MulticastGroup* find(uint16_t port, const wire::Gid& group) const {
         const auto found = groups_.find(Key{group, port});

@@ -28,24 +28,4 @@ void QueuePair::make_room() {
     }
 }
 
-QueuePairTable::QueuePairTable() : entries_(kEntries, nullptr), generations_(kEntries, 0) {}
-
-bool QueuePairTable::insert(QueuePair& qp) {
-    for (uint32_t tried = 0; tried < kEntries - kFirst; ++tried) {
-        const uint32_t index = next_;
-        // The last index is left out: with generation 255 it would be the multicast QPN.
-        next_ = next_ + 1 == kEntries - 1 ? kFirst : next_ + 1;
-        if (entries_[index] != nullptr) continue;
-        qp.qpn = static_cast<uint32_t>(generations_[index]++) << 16 | index;
-        entries_[index] = &qp;
-        return true;
-    }
-    return false;
-}
-
-void QueuePairTable::remove(QueuePair& qp) {
-    if (qp.type == IBV_QPT_UD) groups_.remove(qp);
-    entries_[qp.qpn & (kEntries - 1)] = nullptr;
-}
-
 }  // namespace rove::transport

@@ -14,7 +14,6 @@
 
 #include "transport/completion_queue.h"
 #include "transport/mp/state.h"
-#include "transport/multicast.h"
 #include "transport/owner.h"
 #include "transport/psn.h"
 #include "transport/queue_state.h"
@@ -151,37 +150,6 @@ struct QueuePair {
         const ibv_qp_state now = state.load(std::memory_order_relaxed);
         return now >= IBV_QPS_RTR && now <= IBV_QPS_SQE;        // RTR, RTS, SQD, SQE
     }
-};
-
-// All QPs of the process by number: low 16 bits index, high 8 bits a generation, so that late packets of a destroyed QP do
-// not find its successor. Written by control calls while no worker runs.
-class QueuePairTable {
-  public:
-    static constexpr uint32_t kEntries = 1u << 16;
-    static constexpr uint32_t kFirst = 16;              // 0 and 1 are special, IBTA 3.5.3; the rest reserved for ours
-
-    QueuePairTable();
-    // Gives `qp` a number. Returns false when all are taken.
-    bool insert(QueuePair& qp);
-    void remove(QueuePair& qp);
-    QueuePair* find(uint32_t qpn) const {
-        QueuePair* qp = entries_[qpn & (kEntries - 1)];
-        return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
-    }
-    // Calls `visit(QueuePair&)` for each. Only while no worker runs, or none of those that are touched.
-    void for_each(auto&& visit) const {
-        for (QueuePair* qp : entries_)
-            if (qp != nullptr) visit(*qp);
-    }
-
-    MulticastGroups& groups() { return groups_; }
-    const MulticastGroups& groups() const { return groups_; }
-
-  private:
-    std::vector<QueuePair*> entries_;
-    std::vector<uint8_t> generations_;
-    uint32_t next_ = kFirst;
-    MulticastGroups groups_;
 };
 
 }  // namespace rove::transport

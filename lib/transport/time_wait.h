@@ -12,9 +12,12 @@
 #pragma once
 
 #include <deque>
+#include <mutex>
+#include <optional>
 #include <unordered_map>
 
 #include "transport/queue_pair.h"
+#include "transport/spin_lock.h"
 
 namespace rove::transport {
 
@@ -29,11 +32,12 @@ struct TimeWait {
     uint64_t since_ns = 0;
 };
 
-// One for all workers, since any of them may receive the repetition. Written by control calls while no worker runs.
+// One for all workers, since any of them may receive the repetition. Any thread.
 class TimeWaitTable {
   public:
     // Control call: the QP, which speaks rc or mp, is destroyed or reset.
     void insert(const QueuePair& qp, uint64_t now_ns) {
+        const std::lock_guard lock(lock_);
         while (!order_.empty() && (order_.front().second + kRememberNs < now_ns || order_.size() >= kMost)) {
             const auto [qpn, since_ns] = order_.front();
             const auto entry = entries_.find(qpn);  // a QP that was reset and is destroyed later stands in the order twice
@@ -51,14 +55,17 @@ class TimeWaitTable {
                             .since_ns = now_ns};
         order_.emplace_back(qp.qpn, now_ns);
     }
-    const TimeWait* find(uint32_t qpn) const {
+    std::optional<TimeWait> find(uint32_t qpn) const {
+        const std::lock_guard lock(lock_);
         const auto found = entries_.find(qpn);
-        return found == entries_.end() ? nullptr : &found->second;
+        if (found == entries_.end()) return std::nullopt;
+        return found->second;
     }
 
   private:
     static constexpr uint64_t kRememberNs = 1'000'000'000;  // many tail probes; a timeout of the verbs' usual 67 ms or less
     static constexpr size_t kMost = 1 << 16;
+    mutable SpinLock lock_;                 // of control calls, and of frames for nobody
     std::unordered_map<uint32_t, TimeWait> entries_;
     std::deque<std::pair<uint32_t, uint64_t>> order_;       // QPN, time
 };

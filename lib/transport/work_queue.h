@@ -16,7 +16,6 @@
 namespace rove::transport {
 
 struct Path;
-struct Region;
 
 inline constexpr uint32_t kMaxSge = 32;
 inline constexpr uint32_t kMaxInlineBytes = 1024;
@@ -29,7 +28,7 @@ struct alignas(64) SendWqe {
     union {
         uint64_t compare_add = 0;   // atomics
         const Path* path;           // UD: where to; owned by the address handle, which outlives the request
-        Region* window;             // BIND_MW: `remote_addr`, `swap` bytes of region `rkey`; the new key in `immediate`
+        uint32_t window;            // BIND_MW: its key. `remote_addr`, `swap` bytes of region `rkey`; new key in `immediate`
     };
     union {
         uint64_t swap = 0;          // atomics

@@ -69,6 +69,7 @@ void set_operations(Context& context) {
     ops.post_recv = post_recv;
     ops.post_srq_recv = post_srq_recv;
     ops.alloc_mw = alloc_mw;
+    ops.bind_mw = Operation<bind_mw>::call;
     ops.dealloc_mw = Operation<dealloc_mw>::call;
 }
 

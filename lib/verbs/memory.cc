@@ -80,21 +80,17 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned
 
     auto mr = std::unique_ptr<Mr>(new (std::nothrow) Mr{});
     if (mr == nullptr) return fail<ibv_mr>(ENOMEM);
-    mr->region = {.iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova,
-                  .length = length,
-                  .host = static_cast<uint8_t*>(address),
-                  .access = static_cast<int>(access),
-                  .pd = &from(pd)};
-    datapath::Runtime& runtime = *context_of(*pd).runtime;
-    {
-        datapath::Runtime::Pause pause(runtime);
-        if (!runtime.memory().insert(mr->region)) return fail<ibv_mr>(ENOMEM);
-    }
+    mr->region.reset(new (std::nothrow) transport::Region{.iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova,
+                                                          .length = length,
+                                                          .host = static_cast<uint8_t*>(address),
+                                                          .access = static_cast<int>(access),
+                                                          .pd = &from(pd)});
+    if (mr->region == nullptr || !context_of(*pd).runtime->memory().insert(*mr->region)) return fail<ibv_mr>(ENOMEM);
     mr->context = pd->context;
     mr->pd = pd;
     mr->addr = address;
     mr->length = length;
-    mr->handle = mr->lkey = mr->rkey = mr->region.key;
+    mr->handle = mr->lkey = mr->rkey = mr->region->key;
     retain(pd);
     return mr.release();
 }
@@ -104,7 +100,7 @@ int rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* address, size_t length
     const bool change_range = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
     const bool change_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
     const bool change_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
-    const unsigned new_access = change_access ? static_cast<unsigned>(access) : static_cast<unsigned>(mr.region.access);
+    const unsigned new_access = change_access ? static_cast<unsigned>(access) : static_cast<unsigned>(mr.region->access);
     const auto input_error = [](int error) {
         errno = error;
         return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
@@ -117,22 +113,21 @@ int rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* address, size_t length
     }
     if (error != 0) return input_error(error);
 
-    {
-        datapath::Runtime::Pause pause(*from(mr.context).runtime);
-        transport::Region& region = mr.region;
-        if (region.windows != 0) return input_error(EBUSY);
-        if (change_range) {
-            region.host = static_cast<uint8_t*>(address);
-            region.length = length;
-            region.iova = reinterpret_cast<uintptr_t>(address);
-        }
-        if (change_pd) region.pd = &from(pd);
-        if ((new_access & IBV_ACCESS_ZERO_BASED) != 0)
-            region.iova = 0;
-        else if ((region.access & IBV_ACCESS_ZERO_BASED) != 0)
-            region.iova = reinterpret_cast<uintptr_t>(region.host);
-        region.access = static_cast<int>(new_access);
-    }
+    // Another region under the same key: workers see one or the other.
+    const transport::Region& before = *mr.region;
+    std::unique_ptr<transport::Region> region(
+        new (std::nothrow) transport::Region{.iova = before.iova,
+                                             .length = change_range ? length : before.length,
+                                             .host = change_range ? static_cast<uint8_t*>(address) : before.host,
+                                             .access = static_cast<int>(new_access),
+                                             .pd = change_pd ? &from(pd) : before.pd});
+    if (region == nullptr) return input_error(ENOMEM);
+    if ((new_access & IBV_ACCESS_ZERO_BASED) != 0)
+        region->iova = 0;
+    else if (change_range || (before.access & IBV_ACCESS_ZERO_BASED) != 0)
+        region->iova = reinterpret_cast<uintptr_t>(region->host);
+    if (!from(mr.context).runtime->memory().replace(*mr.region, *region)) return input_error(EBUSY);
+    mr.region = std::move(region);
     if (change_range) {
         mr.addr = address;
         mr.length = length;
@@ -147,12 +142,7 @@ int rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* address, size_t length
 
 int dereg_mr(ibv_mr* handle) {
     Mr& mr = from(handle);
-    datapath::Runtime& runtime = *from(mr.context).runtime;
-    {
-        datapath::Runtime::Pause pause(runtime);
-        if (mr.region.windows != 0) return EBUSY;
-        runtime.memory().remove(mr.region);
-    }
+    if (!from(mr.context).runtime->memory().remove(*mr.region)) return EBUSY;
     release(mr.pd);
     delete &mr;
     return 0;

@@ -1,32 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory windows of type 2 (2B in IBTA's words: bound to a QP). Binding is a work request, see post_send.cc.
+// Memory windows. Those of type 2 are 2B in IBTA's words: bound to a QP, by a work request of ibv_post_send; those of
+// type 1 to their PD, by ibv_bind_mw.
 #include <algorithm>
 #include <memory>
 #include <mutex>
 #include <new>
 
 #include "verbs/objects.h"
+#include "verbs/send_request.h"
 #include "verbs/verbs.h"
 
 namespace rove::verbs {
 
 ibv_mw* alloc_mw(ibv_pd* handle, ibv_mw_type type) {
-    if (type != IBV_MW_TYPE_2) return fail<ibv_mw>(EOPNOTSUPP);
+    if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail<ibv_mw>(EINVAL);
     Pd& pd = from(handle);
-    auto mw = std::unique_ptr<Mw>(new (std::nothrow) Mw{});
-    if (mw == nullptr) return fail<ibv_mw>(ENOMEM);
-    mw->region.pd = &pd;
-    mw->region.is_window = true;
-    mw->region.valid = false;
-    datapath::Runtime& runtime = *context_of(pd).runtime;
+    auto mw = std::unique_ptr<Mw>(new (std::nothrow) Mw(pd, type));
+    if (mw == nullptr || !context_of(pd).runtime->memory().insert(mw->window)) return fail<ibv_mw>(ENOMEM);
     {
-        datapath::Runtime::Pause pause(runtime);
-        if (!runtime.memory().insert(mw->region)) return fail<ibv_mw>(ENOMEM);
+        const std::lock_guard guard(pd.windows_mutex);
         pd.windows.push_back(mw.get());
     }
     mw->context = pd.context;
     mw->pd = handle;
-    mw->rkey = mw->handle = mw->region.key;
+    mw->rkey = mw->handle = mw->window.key;
     mw->type = type;
     retain(handle);
     return mw.release();
@@ -35,24 +32,43 @@ ibv_mw* alloc_mw(ibv_pd* handle, ibv_mw_type type) {
 int dealloc_mw(ibv_mw* handle) {
     Mw& mw = from(handle);
     Pd& pd = from(mw.pd);
-    datapath::Runtime& runtime = *from(mw.context).runtime;
     {
-        datapath::Runtime::Pause pause(runtime);
-        if (mw.region.valid) runtime.memory().invalidate(mw.region.key, *mw.region.window_qp);
-        runtime.memory().remove(mw.region);
+        const std::lock_guard guard(pd.windows_mutex);
         std::erase(pd.windows, &mw);
     }
+    from(mw.context).runtime->memory().remove(mw.window);
     release(mw.pd);
     delete &mw;
     return 0;
 }
 
-void unbind_windows(Qp& qp) {
-    for (Mw* mw : from(qp.qp_base.pd).windows) {
-        if (mw->region.valid && mw->region.window_qp == &qp.transport) {
-            qp.runtime->memory().invalidate(mw->region.key, qp.transport);
-        }
+int bind_mw(ibv_qp* handle, ibv_mw* mw, ibv_mw_bind* bind) {
+    Qp& qp = from(handle);
+    transport::QueuePair& t = qp.transport;
+    if (!qp.send_rules.takes_opcode(IBV_WR_BIND_MW)) return EINVAL;
+    const uint32_t rkey = ibv_inc_rkey(mw->rkey);
+    {
+        const std::lock_guard guard(t.sq.posting);
+        if (!may_post_send(t)) return EINVAL;
+        if (t.sq.room() == 0) return ENOMEM;
+        transport::SendWqe& wqe = t.sq.at(t.sq.produced());
+        if (const int error = fill_bind(wqe, mw, IBV_MW_TYPE_1, rkey, bind->bind_info); error != 0) return error;
+        wqe.wr_id = bind->wr_id;
+        wqe.opcode = IBV_WR_BIND_MW;
+        wqe.send_flags = effective_flags(t, bind->send_flags);
+        wqe.num_sge = 0;
+        wqe.length = 0;
+        t.sq.publish(1);
     }
+    mw->rkey = rkey;
+    qp.runtime->post(t);
+    return 0;
+}
+
+void unbind_windows(Qp& qp) {
+    Pd& pd = from(qp.qp_base.pd);
+    const std::lock_guard guard(pd.windows_mutex);
+    for (Mw* mw : pd.windows) qp.runtime->memory().unbind(mw->window, qp.transport);
 }
 
 }  // namespace rove::verbs

@@ -83,13 +83,14 @@ void apply(transport::QueuePair& t, const ibv_qp_attr& kept, int mask) {
 
 void enter_reset(Qp& qp) {
     // Takes the completions of the QP out of its CQs, which nobody may poll meanwhile.
-    datapath::Runtime::Pause pause(*qp.runtime);
+    datapath::Worker& worker = qp.runtime->worker_of(qp.transport);
+    const datapath::Worker::Hold hold(worker);
     Cq& send_cq = from(qp.qp_base.send_cq);
     Cq& recv_cq = from(qp.qp_base.recv_cq);
     std::lock_guard send_guard(send_cq.lock);
     std::unique_lock recv_guard(recv_cq.lock, std::defer_lock);
     if (&recv_cq != &send_cq) recv_guard.lock();
-    qp.runtime->worker_of(qp.transport).set_state(qp.transport, IBV_QPS_RESET);
+    worker.set_state(hold, qp.transport, IBV_QPS_RESET);
     qp.attr = {};
     qp.refuses_multipath = false;
 }
@@ -147,19 +148,19 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
     }
     if (path) {
         t.path = *path;
-        qp.context->interface->renew(t.path);  // the neighbour may have moved while the peer was asked
+        qp.context->interface->renew(hold, t.path);  // the neighbour may have moved while the peer was asked
     }
     if (connects) {
         t.priority = qp.runtime->config().priorities[merged.ah_attr.sl];
-        worker.start_receiving(t, has(IBV_QP_RQ_PSN) ? attr->rq_psn & transport::Psn::kMask : 0, multipath);
+        worker.start_receiving(hold, t, has(IBV_QP_RQ_PSN) ? attr->rq_psn & transport::Psn::kMask : 0, multipath);
     }
     if (after == IBV_QPS_RTS && before == IBV_QPS_RTR) {
-        worker.start_sending(t, attr->sq_psn & transport::Psn::kMask);
+        worker.start_sending(hold, t, attr->sq_psn & transport::Psn::kMask);
     }
     if (after == IBV_QPS_SQD && before == IBV_QPS_RTS) {
         qp.notify_drained = has(IBV_QP_EN_SQD_ASYNC_NOTIFY) && attr->en_sqd_async_notify != 0;
     }
-    if (after != before) worker.set_state(t, after);
+    if (after != before) worker.set_state(hold, t, after);
     qp.attr = merged;
     handle->state = after;
     return 0;

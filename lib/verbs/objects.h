@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -57,8 +58,12 @@ struct Channel : ibv_comp_channel {
     std::atomic<uint32_t> references{0};  // CQs
 };
 
+struct Pd;
+
 struct Mw : ibv_mw {
-    transport::Region region;
+    Mw(const Pd& pd, ibv_mw_type type) : ibv_mw{}, window(type, &pd) {}
+
+    transport::Window window;
 };
 
 struct Td : ibv_td {
@@ -71,12 +76,13 @@ struct Pd : ibv_pd {
     Pd* protection = this;        // the protection domain itself
     Td* thread_domain = nullptr;  // of a parent domain, or null
     std::atomic<uint32_t> references{
-        0};                    // of MRs, MWs, QPs, SRQs, AHs and CQs and parent domains that were given this one
-    std::vector<Mw*> windows;  // under a Runtime::Pause
+        0};  // of MRs, MWs, QPs, SRQs, AHs and CQs and parent domains that were given this one
+    std::mutex windows_mutex;
+    std::vector<Mw*> windows;
 };
 
 struct Mr : ibv_mr {
-    transport::Region region;
+    std::unique_ptr<transport::Region> region;  // the one that is published
 };
 
 struct Cq : ibv_cq_ex, transport::Owner {

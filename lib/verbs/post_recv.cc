@@ -62,7 +62,7 @@ int post_recv(ibv_qp* handle, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     if (failed) {
         datapath::Worker& worker = qp.runtime->worker_of(t);
         datapath::Worker::Hold hold(worker);
-        worker.flush(t);
+        worker.flush(hold, t);
     }
     return error;
 }

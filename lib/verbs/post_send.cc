@@ -58,7 +58,7 @@ int fill(const Qp& qp, const ibv_send_wr& wr, SendWqe& wqe) {
     if (wr.opcode == IBV_WR_BIND_MW) {
         wqe.num_sge = 0;
         wqe.length = 0;
-        return fill_bind(wqe, wr.bind_mw.mw, wr.bind_mw.rkey, wr.bind_mw.bind_info);
+        return fill_bind(wqe, wr.bind_mw.mw, IBV_MW_TYPE_2, wr.bind_mw.rkey, wr.bind_mw.bind_info);
     }
     if (rules.is_addressed()) {
         if (!may_address(qp, wr.wr.ud.ah)) return EINVAL;

@@ -98,7 +98,7 @@ void wr_local_inv(ibv_qp_ex* qp, uint32_t rkey) {
 void wr_bind_mw(ibv_qp_ex* handle, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info* info) {
     Qp& qp = from(handle);
     SendWqe& wqe = begin(qp, IBV_WR_BIND_MW);
-    const int error = fill_bind(wqe, mw, rkey, *info);
+    const int error = fill_bind(wqe, mw, IBV_MW_TYPE_2, rkey, *info);
     if (qp.wr_error == 0) qp.wr_error = error;
 }
 

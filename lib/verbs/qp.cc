@@ -86,11 +86,8 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api, bool blocks
     qp->runtime = qp->context->runtime;
     qp->place = qp->context->device->qps.take();
     if (!qp->place || !set_up(*qp, pd, attr)) return fail<ibv_qp>(ENOMEM);
-    {
-        datapath::Runtime::Pause pause(*qp->runtime);
-        qp->transport.worker = qp->runtime->choose_worker(*qp->context->interface);
-        if (!qp->runtime->queue_pairs().insert(qp->transport)) return fail<ibv_qp>(ENOMEM);
-    }
+    qp->transport.worker = qp->runtime->choose_worker(*qp->context->interface);
+    if (!qp->runtime->queue_pairs().insert(qp->transport)) return fail<ibv_qp>(ENOMEM);
     fill_public(*qp, pd, attr);
     qp->init_attr = attr;
     qp->has_wr_api = with_wr_api;
@@ -161,15 +158,17 @@ int destroy_qp(ibv_qp* handle) {
     Cq& send_cq = from(handle->send_cq);
     Cq& recv_cq = from(handle->recv_cq);
     {
-        datapath::Runtime::Pause pause(*qp.runtime);
-        qp.runtime->worker_of(qp.transport).remove(qp.transport);
+        datapath::Worker& worker = qp.runtime->worker_of(qp.transport);
+        const datapath::Worker::Hold hold(worker);
         qp.runtime->queue_pairs().remove(qp.transport);
-        unbind_windows(qp);
-        for (Cq* cq : {&send_cq, &recv_cq}) {
-            std::lock_guard guard(cq->lock);
-            cq->queue.forget(qp.transport.qpn);
-        }
+        worker.remove(hold, qp.transport);
     }
+    unbind_windows(qp);
+    for (Cq* cq : {&send_cq, &recv_cq}) {
+        std::lock_guard guard(cq->lock);
+        cq->queue.forget(qp.transport.qpn);
+    }
+    qp.runtime->grace_period().wait();  // another worker may look whose QP this is
     qp.context->async_events.drop([&](const ibv_async_event& event) {
         switch (event.event_type) {
             case IBV_EVENT_CQ_ERR:
@@ -196,9 +195,9 @@ int attach_mcast(ibv_qp* handle, const ibv_gid* gid, uint16_t) {
     if (handle->qp_type != IBV_QPT_UD || !is_multicast(*gid)) return EINVAL;
     wire::Gid group;
     std::memcpy(group.data(), gid->raw, group.size());
-    datapath::Runtime::Pause pause(*qp.runtime);
+    const datapath::Runtime::Pause pause(*qp.runtime);
     transport::QueuePairTable& table = qp.runtime->queue_pairs();
-    if (table.groups().attach(group, qp.transport)) qp.multicast_groups.fetch_add(1);
+    if (table.groups(pause).attach(group, qp.transport)) qp.multicast_groups.fetch_add(1);
     return 0;
 }
 
@@ -206,8 +205,8 @@ int detach_mcast(ibv_qp* handle, const ibv_gid* gid, uint16_t) {
     Qp& qp = from(handle);
     wire::Gid group;
     std::memcpy(group.data(), gid->raw, group.size());
-    datapath::Runtime::Pause pause(*qp.runtime);
-    if (!qp.runtime->queue_pairs().groups().detach(group, qp.transport)) return EINVAL;
+    const datapath::Runtime::Pause pause(*qp.runtime);
+    if (!qp.runtime->queue_pairs().groups(pause).detach(group, qp.transport)) return EINVAL;
     qp.multicast_groups.fetch_sub(1);
     return 0;
 }

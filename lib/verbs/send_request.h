@@ -26,18 +26,23 @@ inline uint8_t effective_flags(const transport::QueuePair& qp, unsigned flags) {
     return static_cast<uint8_t>(flags | (qp.sq_sig_all ? IBV_SEND_SIGNALED : 0));
 }
 
-// A bind request. Returns 0, or EINVAL when it can be seen to be wrong without looking at the region.
-inline int fill_bind(transport::SendWqe& wqe, ibv_mw* mw, uint32_t rkey, const ibv_mw_bind_info& info) {
-    constexpr unsigned kAllowed =
+// A bind request. Returns 0, or EINVAL when it can be seen to be wrong without looking at the region. Rights to the
+// region at home are not a window's to give, and are ignored.
+inline int fill_bind(transport::SendWqe& wqe, ibv_mw* mw, ibv_mw_type type, uint32_t rkey,
+                     const ibv_mw_bind_info& info) {
+    constexpr unsigned kGiven =
         IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
-    if (mw == nullptr || mw->type != IBV_MW_TYPE_2 || info.mr == nullptr || &from(info.mr->pd) != &from(mw->pd)) return EINVAL;
-    if ((info.mw_access_flags & ~kAllowed) != 0) return EINVAL;
-    wqe.window = &from(mw).region;
+    constexpr unsigned kIgnored = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND | IBV_ACCESS_OPTIONAL_RANGE;
+    const bool unbinds = type == IBV_MW_TYPE_1 && info.length == 0;
+    if (mw == nullptr || mw->type != type) return EINVAL;
+    if (!unbinds && (info.mr == nullptr || &from(info.mr->pd) != &from(mw->pd))) return EINVAL;
+    if ((info.mw_access_flags & ~(kGiven | kIgnored)) != 0) return EINVAL;
+    wqe.window = from(mw).window.key;
     wqe.immediate = rkey;
-    wqe.rkey = info.mr->lkey;
+    wqe.rkey = unbinds ? 0 : info.mr->lkey;
     wqe.remote_addr = info.addr;
     wqe.swap = info.length;
-    wqe.bind_access = static_cast<uint8_t>(info.mw_access_flags);
+    wqe.bind_access = static_cast<uint8_t>(info.mw_access_flags & kGiven);
     return 0;
 }
 

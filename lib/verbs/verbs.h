@@ -8,13 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "transport/qp_table.h"
+
 namespace rove::verbs {
 
 struct Context;
 struct Qp;
 
 // Limits, as ibv_query_device reports them.
-inline constexpr int kMaxQps = 65'000;   // 16-bit index of QueuePairTable, less what is reserved
+inline constexpr int kMaxQps = transport::QueuePairTable::kCapacity;
 inline constexpr int kMaxCqe = 1 << 22;  // entries of one CQ
 inline constexpr int kMaxCqs = 1 << 16;
 inline constexpr int kMaxSrqs = 1 << 16;
@@ -63,7 +65,8 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
 // memory_window.cc
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
 int dealloc_mw(ibv_mw* mw);
-// Ends the bindings to a QP that goes away. Inside a Runtime::Pause.
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);  // type 1
+// Ends the bindings to a QP that is gone for the workers.
 void unbind_windows(Qp& qp);
 
 // completion.cc, poll.cc

@@ -45,9 +45,10 @@ World::World(uint64_t seed, bool multipath) : seed_(seed), multipath_(multipath)
     }
     for (Direction& d : directions_) {
         if (d.narrow.length == 0) continue;
-        const uint64_t length = d.narrow.length;
-        d.narrow = d.from->region;
-        d.narrow.length = length;
+        d.narrow.iova = d.from->region.iova;
+        d.narrow.host = d.from->region.host;
+        d.narrow.access = d.from->region.access;
+        d.narrow.pd = d.from->region.pd;
         d.from->host->memory.insert(d.narrow);
     }
 }

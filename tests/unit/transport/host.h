@@ -22,6 +22,7 @@ using transport::Counter;
 using transport::Path;
 using transport::QueuePair;
 using transport::Region;
+using transport::Window;
 using transport::SharedRecvQueue;
 
 inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
@@ -207,14 +208,16 @@ class Host {
         return *buffers_.back();
     }
 
-    // A type 2 window over the whole of `buffer`, bound to `qp`. The caller removes it.
-    void bind_window(Region& window, const Buffer& buffer, const QueuePair& qp) {
-        window.pd = qp.pd;
-        window.is_window = true;
-        window.valid = false;
+    // A window of type 2 over the whole of `buffer`, bound to `qp`. The caller removes it.
+    void bind_window(Window& window, const Buffer& buffer, const QueuePair& qp) {
         ASSERT_TRUE(memory.insert(window));
-        ASSERT_TRUE(
-            memory.bind(window, window.key ^ 0x55, buffer.key(), buffer.address(), buffer.size, kRemoteAccess, qp));
+        ASSERT_TRUE(memory.bind({.window = window.key,
+                                 .rkey = window.key ^ 0x55,
+                                 .lkey = buffer.key(),
+                                 .iova = buffer.address(),
+                                 .length = buffer.size,
+                                 .access = kRemoteAccess},
+                                qp));
     }
 
     CompletionQueue& completion_queue(uint32_t entries) {
@@ -343,8 +346,8 @@ class Host {
     uint32_t index_;
 
   public:
-    transport::QueuePairTable qps;
-    transport::MemoryTable memory;
+    transport::QueuePairTable qps{transport::Secret::of(1)};
+    transport::MemoryTable memory{transport::Secret::of(2)};
     transport::TimeWaitTable time_wait;
     TestSink sink;
     transport::Engine<TestSink> engine;

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <deque>
 #include <set>
+#include <vector>
 
 #include "transport/queue_pair.h"
 
@@ -11,7 +14,7 @@ namespace rove::transport {
 namespace {
 
 struct MemoryTest : ::testing::Test {
-    MemoryTable table;
+    MemoryTable table{Secret::random()};
     uint8_t bytes[1000];
     int pd = 0, other_pd = 0;
     Region region{.iova = 0x10000,
@@ -59,59 +62,162 @@ TEST_F(MemoryTest, nothing_is_checked_for_no_bytes) {
     EXPECT_NE(table.translate(0x1234, 0, 0, IBV_ACCESS_REMOTE_WRITE, &pd), nullptr);
 }
 
-TEST_F(MemoryTest, a_window_serves_its_queue_pair_only) {
+struct WindowTest : MemoryTest {
+    WindowTest() {
+        mine.pd = another.pd = &pd;
+        region.access |= IBV_ACCESS_MW_BIND;
+        EXPECT_TRUE(table.insert(region) && table.insert(window) && table.insert(old_kind));
+    }
+    bool bind(Window& which, uint32_t rkey, uint32_t lkey, uint64_t length, const QueuePair& qp, int access = IBV_ACCESS_REMOTE_READ) {
+        return table.bind({which.key, rkey, lkey, 0x10010, length, access}, qp);
+    }
+
     QueuePair mine, another;
-    mine.pd = another.pd = &pd;
-    region.access |= IBV_ACCESS_MW_BIND;
-    ASSERT_TRUE(table.insert(region));
-    Region window{.pd = &pd, .is_window = true, .valid = false};
-    ASSERT_TRUE(table.insert(window));
+    Window window{IBV_MW_TYPE_2, &pd}, old_kind{IBV_MW_TYPE_1, &pd};
+};
+
+TEST_F(WindowTest, serves_its_queue_pair_only) {
     EXPECT_EQ(table.find(window.key), nullptr) << "not bound";
     const uint32_t key = window.key ^ 0x33;
-    const auto bind = [&](uint32_t rkey, uint32_t lkey, uint64_t length) {
-        return table.bind(window, rkey, lkey, 0x10010, length, IBV_ACCESS_REMOTE_READ, mine);
-    };
-    EXPECT_FALSE(bind(key, region.key, 985)) << "beyond the region";
-    EXPECT_FALSE(bind(key + 256, region.key, 100)) << "another index";
-    EXPECT_FALSE(bind(key, region.key + 1, 100)) << "no such region";
-    ASSERT_TRUE(bind(key, region.key, 100));
-    EXPECT_FALSE(bind(key, region.key, 100)) << "bound already";
-    EXPECT_EQ(region.windows, 1u);
+    EXPECT_FALSE(bind(window, key, region.key, 985, mine)) << "beyond the region";
+    EXPECT_FALSE(bind(window, key, region.key + 1, 100, mine)) << "no such region";
+    EXPECT_FALSE(bind(window, key, region.key, 0, mine)) << "nothing";
+    EXPECT_FALSE(bind(window, key, window.key, 100, mine)) << "no region";
+    ASSERT_TRUE(bind(window, key, region.key, 100, mine));
+    EXPECT_FALSE(bind(window, key, region.key, 100, mine)) << "bound already";
+    EXPECT_EQ(window.rkey(), key);
+    EXPECT_EQ(region.windows, 1);
+    EXPECT_FALSE(table.remove(region)) << "a window is bound to it";
     EXPECT_EQ(table.translate(key, 0x10010, 8, IBV_ACCESS_REMOTE_READ, &pd, &mine), bytes + 0x10);
     EXPECT_EQ(table.translate(key, 0x1000F, 8, IBV_ACCESS_REMOTE_READ, &pd, &mine), nullptr);
     EXPECT_EQ(table.translate(key, 0x10010, 101, IBV_ACCESS_REMOTE_READ, &pd, &mine), nullptr);
     EXPECT_EQ(table.translate(key, 0x10010, 8, IBV_ACCESS_REMOTE_WRITE, &pd, &mine), nullptr);
     EXPECT_EQ(table.translate(key, 0x10010, 8, 0, &pd, &another), nullptr);
     EXPECT_EQ(table.translate(key, 0x10010, 8, 0, &pd), nullptr);
+    EXPECT_EQ(table.translate(key ^ 1, 0x10010, 8, 0, &pd, &mine), nullptr);
+    EXPECT_EQ(table.open(key, 0, &pd), nullptr) << "for no local access";
     EXPECT_FALSE(table.invalidate(key, another));
     EXPECT_FALSE(table.invalidate(region.key, mine)) << "a region is no window";
     EXPECT_TRUE(table.invalidate(key, mine));
     EXPECT_FALSE(table.invalidate(key, mine));
-    EXPECT_EQ(region.windows, 0u);
+    EXPECT_EQ(region.windows, 0);
     EXPECT_EQ(table.translate(key, 0x10010, 8, 0, &pd, &mine), nullptr);
+    EXPECT_TRUE(table.remove(region));
+    EXPECT_FALSE(bind(window, key, region.key, 100, mine));
 }
 
-TEST_F(MemoryTest, old_keys_find_nothing) {
-    std::set<uint32_t> seen;
-    for (int i = 0; i < 200; ++i) {
+// IBTA 10.6.7.2.2: the consumer owns the low byte, and nothing else.
+TEST_F(WindowTest, only_the_low_byte_of_a_bind_counts) {
+    ASSERT_TRUE(bind(window, 0xABCDEF33, region.key, 100, mine));
+    EXPECT_EQ(window.rkey(), (window.key & ~0xFFu) | 0x33);
+    EXPECT_NE(table.translate(window.rkey(), 0x10010, 8, 0, &pd, &mine), nullptr);
+}
+
+TEST_F(WindowTest, of_type_1_serves_its_domain_and_is_bound_again) {
+    ASSERT_TRUE(bind(old_kind, 1, region.key, 100, mine));
+    const uint32_t first = old_kind.rkey();
+    for (const QueuePair* qp : {&mine, &another})
+        EXPECT_EQ(table.translate(first, 0x10010, 8, IBV_ACCESS_REMOTE_READ, &pd, qp), bytes + 0x10);
+    EXPECT_EQ(table.translate(first, 0x10010, 8, 0, &other_pd, &mine), nullptr);
+    EXPECT_FALSE(table.invalidate(first, mine)) << "only a bind ends it";
+    ASSERT_TRUE(bind(old_kind, 2, region.key, 50, another));
+    EXPECT_EQ(region.windows, 1);
+    EXPECT_EQ(table.translate(first, 0x10010, 8, 0, &pd, &mine), nullptr);
+    EXPECT_NE(table.translate(old_kind.rkey(), 0x10010, 50, 0, &pd, &mine), nullptr);
+    ASSERT_TRUE(bind(old_kind, 3, 0, 0, another)) << "to nothing";
+    EXPECT_EQ(region.windows, 0);
+    EXPECT_EQ(table.translate(old_kind.rkey(), 0x10010, 8, 0, &pd, &mine), nullptr);
+    EXPECT_TRUE(bind(old_kind, 4, region.key, 50, another));
+    EXPECT_TRUE(table.remove(old_kind));
+    EXPECT_EQ(region.windows, 0);
+}
+
+TEST_F(MemoryTest, another_region_under_the_same_key) {
+    ASSERT_TRUE(table.insert(region));
+    Region next{.iova = 0, .length = 10, .host = bytes, .access = 0, .pd = &other_pd};
+    ASSERT_TRUE(table.replace(region, next));
+    EXPECT_EQ(next.key, region.key);
+    EXPECT_EQ(table.find(next.key), &next);
+    EXPECT_TRUE(table.remove(next));
+    EXPECT_EQ(table.find(next.key), nullptr);
+}
+
+TEST_F(MemoryTest, all_regions_that_hold_an_address_die_with_it) {
+    Region other{.iova = 0, .length = 500, .host = bytes, .pd = &pd}, apart{.iova = 0, .length = 500, .host = bytes + 500, .pd = &pd};
+    ASSERT_TRUE(table.insert(region) && table.insert(other) && table.insert(apart));
+    EXPECT_NE(table.invalidate_at(bytes + 499), 0u);
+    EXPECT_EQ(table.translate(region.key, 0x10000, 1, 0, &pd), nullptr);
+    EXPECT_EQ(table.translate(other.key, 0, 1, 0, &pd), nullptr);
+    EXPECT_NE(table.translate(apart.key, 0, 1, 0, &pd), nullptr);
+    EXPECT_EQ(table.invalidate_at(bytes + 1000), 0u);
+}
+
+TEST_F(MemoryTest, old_keys_find_nothing_until_all_others_were_used) {
+    constexpr uint32_t kTimes = 100'000;
+    std::vector<bool> tags(MemoryTable::kTags);
+    for (uint32_t i = 0; i < kTimes; ++i) {
         ASSERT_TRUE(table.insert(region));
-        EXPECT_TRUE(seen.insert(region.key).second) << "key given twice";
-        for (uint32_t key : seen) EXPECT_EQ(table.find(key), key == region.key ? &region : nullptr);
+        ASSERT_FALSE(tags[region.key >> 8]) << "given twice after " << i;
+        tags[region.key >> 8] = true;
+        ASSERT_EQ(table.find(region.key), &region);
         table.remove(region);
-        if (seen.size() > 200) break;  // generations have 8 bits
+        ASSERT_EQ(table.find(region.key), nullptr);
+    }
+    const Secret secret = Secret::random();
+    std::vector<bool> seen(MemoryTable::kTags);
+    for (uint32_t i = 0; i < MemoryTable::kTags; i += i < 1000 ? 1 : 97) {
+        const uint32_t tag = secret.permute24(i);
+        ASSERT_LT(tag, MemoryTable::kTags);
+        ASSERT_FALSE(seen[tag]);
+        seen[tag] = true;
     }
 }
 
 TEST_F(MemoryTest, many_regions_have_keys_of_their_own) {
-    std::vector<Region> regions(5000, region);
+    std::deque<Region> regions;
     std::set<uint32_t> keys;
-    for (Region& r : regions) {
+    for (int i = 0; i < 5000; ++i) {
+        Region& r = regions.emplace_back();
         ASSERT_TRUE(table.insert(r));
         keys.insert(r.key);
     }
     EXPECT_EQ(keys.size(), regions.size());
     EXPECT_EQ(keys.count(0), 0u);
     for (Region& r : regions) EXPECT_EQ(table.find(r.key), &r);
+    for (size_t i = 0; i < regions.size(); i += 2) table.remove(regions[i]);
+    for (size_t i = 0; i < regions.size(); ++i)
+        EXPECT_EQ(table.find(regions[i].key), i % 2 == 0 ? nullptr : &regions[i]);
+}
+
+// A peer that knows addresses and QPNs, but no key: 2^32 keys, of which each region has one, and each window 256, for it
+// cannot know the consumer's byte, but may.
+TEST_F(MemoryTest, keys_are_not_guessed) {
+    std::set<uint32_t> first;
+    for (int process = 0; process < 3; ++process) {
+        MemoryTable another(Secret::random());
+        ASSERT_TRUE(another.insert(region));
+        first.insert(region.key);
+    }
+    EXPECT_EQ(first.size(), 3u);
+
+    constexpr uint32_t kRegions = 1000, kTries = 2'000'000;
+    std::deque<Region> regions;
+    std::vector<uint32_t> keys;
+    for (uint32_t i = 0; i < kRegions; ++i) {
+        ASSERT_TRUE(table.insert(regions.emplace_back()));
+        keys.push_back(regions.back().key);
+    }
+    // What is known of the keys so far: their neighbours, and their differences.
+    uint32_t hits = 0;
+    for (uint32_t i = 1; i < kRegions; ++i) {
+        const uint32_t next = keys[i] + (keys[i] - keys[i - 1]), beside = keys[i] + 0x100;
+        for (const uint32_t guess : {next, beside, next ^ 1}) hits += table.find(guess) != nullptr;
+    }
+    for (uint32_t i = 0; i < kTries; ++i) hits += table.find(0x100 + i * 2147u) != nullptr;
+    EXPECT_LE(hits, 10u) << "expected 0.5";
+    const double one = 4294967296.0 / 2;
+    std::printf("expected tries to hit a key: %.2g with one region, %.2g with %u; to hit a tag of 24 bits: %.2g, %.2g\n", one,
+                4294967296.0 / (kRegions + 1), kRegions, MemoryTable::kTags / 2.0, MemoryTable::kTags / (kRegions + 1.0));
 }
 
 }  // namespace

@@ -433,19 +433,19 @@ TEST_F(Multipath, ALocalProtectionErrorWaitsForItsTurn) {
 }
 
 TEST_F(Multipath, ASendWithInvalidateTakesAWindowAway) {
-    transport::Region window;
+    transport::Window window(IBV_MW_TYPE_2, qb->pd);
     b.bind_window(window, mb, *qb);
     Send w = write(1, 0, 5000, 0);
-    w.rkey = window.key;
+    w.rkey = window.rkey();
     post(w);
     receive(5, 8000, 5000);
     Send s = send(2, 0, 5000);
     s.opcode = IBV_WR_SEND_WITH_INV;
-    s.immediate = window.key;
+    s.immediate = window.rkey();
     delay(2);  // of the WRITE, which needs the window that the SEND ends
     post(s);
     net.run_for(kMillisecond);
-    EXPECT_TRUE(window.valid);
+    EXPECT_TRUE(window.is_bound());
     net.filter = nullptr;
     net.release();
     ASSERT_TRUE(run());
@@ -454,8 +454,8 @@ TEST_F(Multipath, ASendWithInvalidateTakesAWindowAway) {
     const auto got = received();
     ASSERT_EQ(got.size(), 1u);
     EXPECT_EQ(got[0].wc_flags, static_cast<unsigned>(IBV_WC_WITH_INV));
-    EXPECT_EQ(got[0].invalidated_rkey, window.key);
-    EXPECT_FALSE(window.valid);
+    EXPECT_EQ(got[0].invalidated_rkey, window.rkey());
+    EXPECT_FALSE(window.is_bound());
     post(w);
     ASSERT_TRUE(run());
     expect_sent(IBV_WC_REM_ACCESS_ERR);

@@ -344,15 +344,15 @@ TEST_F(RcVerbs, solicited_event_flag_reaches_the_receiver) {
 
 TEST_F(RcVerbs, send_with_invalidate_takes_a_window_away) {
     connect();
-    Region window;
+    Window window(IBV_MW_TYPE_2, qb->pd);
     b.bind_window(window, mb, *qb);
     Send w = write(1, 0, 100, 0);
-    w.rkey = window.key;
+    w.rkey = window.rkey();
     post(w);
     receive(5, 0, 100);
     Send s = send(2, 0, 100);
     s.opcode = IBV_WR_SEND_WITH_INV;
-    s.immediate = window.key;
+    s.immediate = window.rkey();
     post(s);
     ASSERT_TRUE(run());
     EXPECT_THAT(statuses(sent()), ElementsAre(IBV_WC_SUCCESS, IBV_WC_SUCCESS));
@@ -360,8 +360,8 @@ TEST_F(RcVerbs, send_with_invalidate_takes_a_window_away) {
     ASSERT_EQ(got.size(), 1u);
     EXPECT_EQ(got[0].status, IBV_WC_SUCCESS);
     EXPECT_EQ(got[0].wc_flags, static_cast<unsigned>(IBV_WC_WITH_INV));
-    EXPECT_EQ(got[0].invalidated_rkey, window.key);
-    EXPECT_FALSE(window.valid);
+    EXPECT_EQ(got[0].invalidated_rkey, window.rkey());
+    EXPECT_FALSE(window.is_bound());
     w.wr_id = 3;
     post(w);
     ASSERT_TRUE(run());
@@ -371,16 +371,16 @@ TEST_F(RcVerbs, send_with_invalidate_takes_a_window_away) {
 
 TEST_F(RcVerbs, local_invalidate_in_its_turn) {
     connect();
-    Region window;
+    Window window(IBV_MW_TYPE_2, qa->pd);
     a.bind_window(window, ma, *qa);
     post(write(1, 0, 5000, 0));
     Send inv{.wr_id = 2, .opcode = IBV_WR_LOCAL_INV};
-    inv.immediate = window.key;
+    inv.immediate = window.rkey();
     post(inv);
     post(write(3, 0, 5000, 0));
     ASSERT_TRUE(run());
     EXPECT_THAT(ids(sent()), ElementsAre(1, 2, 3));
-    EXPECT_FALSE(window.valid);
+    EXPECT_FALSE(window.is_bound());
     a.memory.remove(window);
 }
 

@@ -279,9 +279,72 @@ TEST_F(WindowTest, ASendWithInvalidateEndsItAndSaysSo) {
     EXPECT_EQ(write_to(rkey_, address(kPage)), IBV_WC_REM_ACCESS_ERR);
 }
 
+// IBTA 10.6.7.2.2: the index is the window's, whatever a bind says.
+TEST_F(WindowTest, OnlyTheLowByteOfABindCounts) {
+    rkey_ = 0xFFFFFF00 ^ window_->rkey;
+    ASSERT_EQ(bind(kReadWrite, region_).status, IBV_WC_SUCCESS);
+    const uint32_t bound = (window_->rkey & ~0xFFu) | (rkey_ & 0xFF);
+    EXPECT_EQ(write_to(bound, address(kPage)), IBV_WC_SUCCESS);
+}
+
+TEST_F(WindowTest, RightsAtHomeAreIgnored) {
+    ASSERT_EQ(bind(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, region_).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(move(IBV_WR_RDMA_READ, sge(0, 16), address(kPage), rkey_), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_to(rkey_, address(kPage)), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(WindowTest, AfterABindErrorOtherQueuePairsGoOn) {
+    ibv_qp_init_attr attr = init_attr(IBV_QPT_RC);
+    ibv_qp* c = ibv_create_qp(pd_, &attr);
+    ibv_qp* d = ibv_create_qp(pd_, &attr);
+    connect(c, d->qp_num);
+    connect(d, c->qp_num);
+    ibv_mr* unbindable = ibv_reg_mr(pd_, buffer_.data() + kPage, kPage, kAllAccess);
+    EXPECT_EQ(bind(kReadWrite, unbindable).status, IBV_WC_MW_BIND_ERR);
+    std::swap(c, a_);
+    std::swap(d, b_);
+    EXPECT_EQ(bind(kReadWrite, region_).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(write_to(rkey_, address(kPage)), IBV_WC_SUCCESS);
+    EXPECT_EQ(ibv_destroy_qp(c), 0);
+    EXPECT_EQ(ibv_destroy_qp(d), 0);
+    EXPECT_EQ(ibv_dereg_mr(unbindable), 0);
+}
+
+TEST_F(WindowTest, OfType1IsBoundToADomain) {
+    ibv_mw* window = ibv_alloc_mw(pd_, IBV_MW_TYPE_1);
+    ASSERT_NE(window, nullptr);
+    const auto bind = [&](uint64_t at, uint64_t length, ibv_wc_status expected = IBV_WC_SUCCESS) {
+        ibv_mw_bind request{.wr_id = 17,
+                            .send_flags = IBV_SEND_SIGNALED,
+                            .bind_info = {.mr = length != 0 ? region_ : nullptr,
+                                          .addr = at,
+                                          .length = length,
+                                          .mw_access_flags = kReadWrite}};
+        const uint32_t before = window->rkey;
+        ASSERT_EQ(ibv_bind_mw(b_, window, &request), 0);
+        EXPECT_EQ(window->rkey, ibv_inc_rkey(before));
+        const ibv_wc wc = wait(cq_);
+        EXPECT_EQ(wc.status, expected);
+        EXPECT_EQ(wc.wr_id, 17u);
+        EXPECT_EQ(wc.opcode, IBV_WC_BIND_MW);
+    };
+    bind(address(kPage), 64);
+    EXPECT_EQ(write_to(window->rkey, address(kPage + 48)), IBV_WC_SUCCESS);
+    const uint32_t old = window->rkey;
+    bind(address(kPage + 64), 64);  // again, without an end between
+    EXPECT_EQ(write_to(window->rkey, address(kPage + 64)), IBV_WC_SUCCESS);
+    EXPECT_EQ(write_to(old, address(kPage)), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(ibv_dereg_mr(region_), EBUSY);
+    bind(0, 0);
+    EXPECT_EQ(write_to(window->rkey, address(kPage + 64)), IBV_WC_REM_ACCESS_ERR);
+    ibv_mw_bind wrong{.bind_info = {.mr = region_, .addr = address(kPage), .length = 8}};
+    EXPECT_EQ(ibv_bind_mw(b_, window_, &wrong), EINVAL) << "of type 2";
+    EXPECT_EQ(ibv_dealloc_mw(window), 0);
+}
+
 TEST_F(WindowTest, BindingsThatMayNotBe) {
-    EXPECT_EQ(ibv_alloc_mw(pd_, IBV_MW_TYPE_1), nullptr);
-    EXPECT_EQ(errno, EOPNOTSUPP);
+    EXPECT_EQ(ibv_alloc_mw(pd_, static_cast<ibv_mw_type>(3)), nullptr);
+    EXPECT_EQ(errno, EINVAL);
     EXPECT_EQ(bind(kReadWrite, region_).status, IBV_WC_SUCCESS);
     EXPECT_EQ(bind(kReadWrite, region_).status, IBV_WC_MW_BIND_ERR) << "it is bound";
     reconnect();

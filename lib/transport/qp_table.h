@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// All QPs of a process by number. Control calls change it while workers look QPs up: a slot is one pointer that is
+// stored with release and loaded with acquire order. Whoever takes a QP out waits for a grace period before its memory
+// goes.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "transport/multicast.h"
+#include "transport/queue_pair.h"
+#include "transport/secret.h"
+#include "transport/standstill.h"
+
+namespace rove::transport {
+
+// A number is an index (low 16 bits) and a generation (high 8 bits). The first index and the step from one to the next
+// are random, and so is each index's first generation. An index comes again when all others had their turn, with the
+// next generation, so that late packets of a destroyed QP do not find its successor.
+class QueuePairTable {
+  public:
+    static constexpr uint32_t kEntries = 1u << 16;
+    static constexpr uint32_t kFirst = 16;  // 0 and 1 are special, IBTA 3.5.3; the rest reserved for ours
+    // The last index is left out: with generation 255 it would be the multicast QPN.
+    static constexpr uint32_t kCapacity = kEntries - 1 - kFirst;
+
+    explicit QueuePairTable(const Secret& secret);
+    // Gives `qp` a number and publishes it: all else that workers read of it is set. False when all numbers are taken.
+    bool insert(QueuePair& qp);
+    // Takes it out of sight.
+    void remove(QueuePair& qp);
+    QueuePair* find(uint32_t qpn) const {
+        QueuePair* qp = entries_[qpn & (kEntries - 1)].load(std::memory_order_acquire);  // pairs with insert()
+        return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
+    }
+    // Calls `visit(QueuePair&)` for each. QPs are only destroyed by who holds their worker.
+    void for_each(const Paused&, auto&& visit) const {
+        for (const auto& entry : entries_)
+            if (QueuePair* qp = entry.load(std::memory_order_acquire)) visit(*qp);
+    }
+
+    // A QP leaves its groups before it is removed.
+    MulticastGroups& groups(const Paused&) { return groups_; }
+    const MulticastGroups& groups() const { return groups_; }
+
+  private:
+    std::vector<std::atomic<QueuePair*>> entries_;
+    std::mutex mutex_;  // among control calls, for what follows
+    std::vector<uint8_t> generations_;
+    uint32_t next_, step_;
+    MulticastGroups groups_;
+};
+
+}  // namespace rove::transport

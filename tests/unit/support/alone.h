@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The proof of a test with one thread that no worker runs.
+#pragma once
+
+#include "transport/standstill.h"
+
+namespace rove::test {
+
+struct Alone final : transport::Paused {};
+
+}  // namespace rove::test
