@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices: contexts and what a device can do.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -80,7 +82,9 @@ ibv_context* open_device(ibv_device* handle) {
     if (!device.provider->start()) return fail<ibv_context>(ENODEV);
     auto* context = new (std::nothrow) Context{};
     if (context == nullptr) return fail<ibv_context>(ENOMEM);
-    if (context->async_events.fd() < 0) {
+    // A program duplicates this to give the context to another process, which preload/device_list.cc then refuses.
+    context->context.cmd_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (context->async_events.fd() < 0 || context->context.cmd_fd < 0) {
         delete context;
         return fail<ibv_context>(EMFILE);
     }
@@ -88,7 +92,6 @@ ibv_context* open_device(ibv_device* handle) {
     context->interface = device.interface;
     context->runtime = device.runtime;
     context->context.device = handle;
-    context->context.cmd_fd = -1;
     context->context.async_fd = context->async_events.fd();
     context->context.num_comp_vectors = 1;
     context->context.abi_compat = __VERBS_ABI_IS_EXTENDED;

@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -49,6 +50,11 @@ struct Context : verbs_context {
     datapath::Runtime* runtime = nullptr;
     EventQueue<ibv_async_event> async_events;
     std::atomic<uint32_t> references{1};  // of PDs, TDs, CQs and channels, and one while it is open
+
+    Context() : verbs_context{} { context.cmd_fd = -1; }
+    ~Context() {
+        if (context.cmd_fd >= 0) close(context.cmd_fd);
+    }
 };
 
 struct Cq;

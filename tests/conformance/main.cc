@@ -67,7 +67,8 @@ Verdict run_body(const Case& which, Peer& peer) {
 
 class Process {
   public:
-    Process(int channel, int other_channel, bool first, const std::vector<std::string>& environment) {
+    // `not_ours`: descriptors that the child must not hold: the one that reads from them waits for the last holder to close them.
+    Process(int channel, std::initializer_list<int> not_ours, bool first, const std::vector<std::string>& environment) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) std::abort();
         std::fflush(stdout);
@@ -79,7 +80,7 @@ class Process {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             if (getppid() != parent) _exit(1);
             close(pair[0]);
-            close(other_channel);
+            for (int file : not_ours) close(file);
             for (const std::string& setting : environment) putenv(const_cast<char*>(setting.c_str()));
             serve(pair[1], channel, first);
         }
@@ -99,6 +100,7 @@ class Process {
     Process(const Process&) = delete;
     Process& operator=(const Process&) = delete;
 
+    int control() const { return control_; }
     void begin(size_t index) {
         const Order order{index};
         (void)!send(control_, &order, sizeof(order), MSG_NOSIGNAL);
@@ -171,7 +173,9 @@ class Runners {
     void start(int which) {
         if (processes_[which] != nullptr) return;
         if (channel_[0] < 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel_) != 0) std::abort();
-        processes_[which] = std::make_unique<Process>(channel_[which], channel_[1 - which], which == 0, environments_[which]);
+        const int control = which == 1 ? processes_[0]->control() : -1;
+        processes_[which] = std::make_unique<Process>(channel_[which], std::initializer_list<int>{channel_[1 - which], control}, which == 0,
+                                                      environments_[which]);
         // Each has its end; with ours closed, one sees that the other has gone.
         if (which == 1) close_channel();
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exported calls that make and take lists of devices: rove's behind those that the real library finds.
 #include <dlfcn.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -86,8 +88,11 @@ void ibv_free_device_list(ibv_device** list) {
 }
 
 ibv_context* ibv_import_device(int cmd_fd) {
-    // The real library would look for the device among those of its list, and ours are not of its making.
-    if (cmd_fd < 0) return fail<ibv_context>(EOPNOTSUPP);  // the cmd_fd of our contexts
+    // The real library would look for the device among those of its list, and ours are not of its making. The cmd_fd of
+    // our contexts is /dev/null (device.cc).
+    struct stat file;
+    if (fstat(cmd_fd, &file) != 0) return nullptr;
+    if (S_ISCHR(file.st_mode) && file.st_rdev == makedev(1, 3)) return fail<ibv_context>(EOPNOTSUPP);
     return ROVE_REAL(ibv_import_device)(cmd_fd);
 }
 
