@@ -145,6 +145,8 @@ CASE(srq, too_many_sges_are_refused) {
 CASE(srq, modify_sets_the_limit) {
     Owned<ibv_pd> pd = make_pd();
     Owned<ibv_srq> srq = make_srq(pd);
+    Buffer memory(pd, 4096);
+    for (int i = 0; i < 20; ++i) post_recv(srq, {memory.sge(0, 8)});       // so that the limit is not reached at once
     ibv_srq_attr attr{0, 0, 10};
     EXPECT_OK(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT));
     EXPECT_OK(ibv_query_srq(srq, &attr));
