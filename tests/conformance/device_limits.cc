@@ -19,8 +19,8 @@ int open_files() {
     return count;
 }
 
-// Limits of real devices may be in the millions: only what can be counted in a second is.
-constexpr int kCountable = 1 << 17;
+// Limits of real devices may be in the millions: only what can be made in a few seconds is.
+constexpr int kCountable = 1 << 20;
 
 // Makes objects until it is refused; there must be `limit` of them.
 template <typename Make>
