@@ -167,7 +167,8 @@ ALONE(fork, beside_threads_that_move_data) {
 
 ALONE(fork, a_child_that_execs_is_free) {
     Ends ends;
-    const int status = in_child([] { execl("/bin/true", "true", static_cast<char*>(nullptr)); });
+    char* const no_environment[] = {nullptr};       // so that nothing is preloaded
+    const int status = in_child([&] { execle("/bin/true", "true", static_cast<char*>(nullptr), no_environment); });
     EXPECT(status == 0, "%d", status);
     moves_data(ends, 1);
 }

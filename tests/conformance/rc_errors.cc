@@ -151,3 +151,29 @@ PAIR(rc_errors, a_peer_in_error_is_noticed) {
     next_is(half.send_cq, IBV_WC_RETRY_EXC_ERR, 15);
     peer.barrier();
 }
+
+// 0.3 s of silence are less than 8 x 67 ms: the connection goes on where it was. (A NIC answers for its program meanwhile.)
+PAIR(rc_errors, a_peer_that_stands_still_for_a_while_is_awaited) {
+    Half half(peer, {.timeout = 14, .retry = 7});
+    const pid_t pid = peer.exchange(getpid());
+    if (!peer.first) {
+        peer.barrier();
+        EXPECT(matches(half.memory.at(), 30000, 19));
+        peer.barrier();
+        return;
+    }
+    for (uint32_t i = 0; i < 20; ++i) {
+        if (i == 10) {
+            EXPECT(kill(pid, SIGSTOP) == 0);
+            post(half.qp, {.opcode = IBV_WR_RDMA_WRITE, .sges = {half.memory.sge(0, 30000)}, .to = half.theirs.address, .rkey = half.theirs.rkey});
+            sleep_for(0.3);
+            EXPECT(kill(pid, SIGCONT) == 0);
+            succeeded(half.send_cq);
+        }
+        fill(half.memory.at(), 30000, i);
+        post(half.qp, {.opcode = IBV_WR_RDMA_WRITE, .sges = {half.memory.sge(0, 30000)}, .to = half.theirs.address, .rkey = half.theirs.rkey});
+        succeeded(half.send_cq);
+    }
+    peer.barrier();
+    peer.barrier();
+}
