@@ -310,6 +310,22 @@ struct Core {
         return gather_many(wqe, offset, bytes, pd, out);
     }
 
+    // The packet of an ATOMIC WRITE or a FLUSH but for its BTH, MPETH and path. `out`: room for kMaxSge. Returns the
+    // segments of its payload, or -1 as gather() does.
+    int fill_empty_answered(SendWqe& wqe, const void* pd, wire::Headers& h, wire::Op& op, wire::Segment* out) {
+        h.reth = {wqe.remote_addr, wqe.rkey, wqe.length};
+        if (wqe.is_flush()) {
+            op = wire::Op::kFlush;
+            h.feth = {.placement = static_cast<uint8_t>(wqe.immediate & 0xF),
+                      .selectivity = static_cast<uint8_t>(wqe.immediate >> 4)};
+            return 0;
+        }
+        op = wire::Op::kAtomicWrite;
+        if (wqe.num_sge != 0 || wqe.is_inline()) return gather(wqe, 0, kAtomicWriteBytes, pd, out);
+        out[0] = {&wqe.compare_add, kAtomicWriteBytes};
+        return 1;
+    }
+
     [[gnu::noinline]] int gather_many(SendWqe& wqe, uint32_t offset, uint32_t bytes, const void* pd, wire::Segment* out) {
         const ibv_sge* sges = wqe.sges();
         int segments = 0;

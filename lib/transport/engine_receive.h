@@ -271,7 +271,7 @@ bool Engine<S>::receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t po
         return false;
     }
     const wire::Op op = wire::op_of(bth.opcode);
-    const bool write_or_send = op < wire::Op::kReadRequest || op > wire::Op::kFetchAdd;
+    const bool write_or_send = (op < wire::Op::kReadRequest || op > wire::Op::kFetchAdd) && !asks_for_response(op);
     const wire::Mpeth& mp = frame.headers.mp;
     if (!write_or_send || !core_.ready()) return false;
     ++core_.counters[Counter::kRxPackets];

@@ -79,6 +79,39 @@ class Executor {
         }
         return Outcome::kDone;
     }
+    // A word that is written whole. Its bytes are as the peer's memory had them.
+    Outcome execute_atomic_write(const wire::ParsedFrame& frame) {
+        const wire::Reth& reth = frame.headers.reth;
+        if (!may_write() || qp_.max_dest_rd_atomic == 0) return Outcome::kInvalidRequest;
+        if (reth.length != kAtomicWriteBytes || frame.payload_bytes != kAtomicWriteBytes || reth.va % 8 != 0)
+            return Outcome::kInvalidRequest;
+        uint8_t* target = write_target(reth.rkey, reth.va, kAtomicWriteBytes);
+        if (target == nullptr) return Outcome::kRemoteAccess;
+        if (reinterpret_cast<uintptr_t>(target) % 8 != 0) return Outcome::kInvalidRequest;
+        uint64_t word;
+        std::memcpy(&word, frame.payload, sizeof(word));
+        std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(target)).store(word, std::memory_order_release);
+        return Outcome::kDone;
+    }
+    // Where the WRITEs before it went, all see by now: nothing is left to be done but to say so.
+    Outcome execute_flush(const wire::Headers& headers) const {
+        const wire::Feth& feth = headers.feth;
+        const wire::Reth& reth = headers.reth;
+        const int needed = (feth.placement & kFlushGlobal ? kAccessFlushGlobal : 0) |
+                           (feth.placement & kFlushPersistent ? kAccessFlushPersistent : 0);
+        if (needed == 0 || (qp_.access & static_cast<uint32_t>(needed)) != static_cast<uint32_t>(needed) ||
+            feth.placement > (kFlushGlobal | kFlushPersistent) || feth.selectivity > kFlushRegion ||
+            qp_.max_dest_rd_atomic == 0) {
+            return Outcome::kInvalidRequest;
+        }
+        const bool granted =
+            feth.selectivity == kFlushRegion
+                ? core_.memory.grants(reth.rkey, needed, qp_.pd)
+                : core_.memory.translate(reth.rkey, reth.va, reth.length, needed, qp_.pd, &qp_) != nullptr;
+        if (!granted) return Outcome::kRemoteAccess;
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        return Outcome::kDone;
+    }
     // What an outcome means for the QP and its receive request. The answer to the peer is the responder's.
     void apply(const Consequence& consequence) {
         if (consequence.has_event) core_.sink.event(consequence.event, qp_);

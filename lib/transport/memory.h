@@ -136,6 +136,12 @@ class MemoryTable {
         return region != nullptr && !region->is_window && allows(*region, key, access, pd) ? region : nullptr;
     }
 
+    // Whether all of the region that a peer names by its key may be used so, whatever its bounds. No window is one.
+    bool grants(uint32_t key, int access, const void* pd) const {
+        const Region* region = open(key, access, pd);
+        return region != nullptr && !region->is_window;
+    }
+
     // The host address of [iova, iova + length), or null if key, bounds, protection domain or rights (all of `access`) fail.
     // A zero-length access is not checked (IBTA 9.7.4.1.5) and gives a non-null pointer that nobody may follow. `qp`: whose
     // peer wants it; null for a local access.

@@ -92,6 +92,7 @@ class RcRequesterLogic {
     [[gnu::always_inline]] inline bool emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req);
     void emit_read(const SendWqe& wqe);
     void emit_atomic(const SendWqe& wqe);
+    [[gnu::noinline]] bool emit_empty_answered(SendWqe& wqe);
     [[gnu::always_inline]] inline bool needs_ack_req(const SendWqe& wqe, bool last);
     [[gnu::always_inline]] inline void sent(Psn first, uint32_t psns, uint32_t packets = 1);
     void count_again(Counter cause, uint32_t psns, uint32_t packets);

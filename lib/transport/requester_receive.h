@@ -143,16 +143,19 @@ void RcRequesterLogic<S>::end_part(uint32_t packet, bool last) {
 template <class S>
 void RcRequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
     const Psn psn(frame.headers.bth.psn);
-    SendWqe* wqe = answered_by<&SendWqe::is_read>(psn);
+    SendWqe* wqe = answered_by<&SendWqe::awaits_read_response>(psn);
     if (wqe == nullptr) return;
     const auto packet = static_cast<uint32_t>(psn - Psn(wqe->first_psn));
     const uint32_t offset = packet * qp_.mtu;
-    if (frame.payload_bytes != std::min(qp_.mtu, wqe->length - offset)) {
+    if (frame.payload_bytes != std::min(qp_.mtu, wqe->response_bytes() - offset)) {
         fail(IBV_WC_BAD_RESP_ERR);
         return;
     }
-    BytesReader payload{frame.payload};
-    const ibv_wc_status status = core_.scatter(wqe->sges(), wqe->num_sge, offset, payload, frame.payload_bytes, qp_.pd);
+    ibv_wc_status status = IBV_WC_SUCCESS;
+    if (frame.payload_bytes != 0) {
+        BytesReader payload{frame.payload};
+        status = core_.scatter(wqe->sges(), wqe->num_sge, offset, payload, frame.payload_bytes, qp_.pd);
+    }
     if (status != IBV_WC_SUCCESS) {
         fail(status);
         return;

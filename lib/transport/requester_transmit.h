@@ -45,6 +45,10 @@ uint32_t RcRequesterLogic<S>::transmit(uint32_t budget) {
             emit_atomic(wqe);
             continue;
         }
+        if (wqe.awaits_empty_response()) {
+            if (!emit_empty_answered(wqe)) break;
+            continue;
+        }
         const bool last = p_.next_packet + 1 == wqe.packets;
         const Psn psn = r_.next_psn;
         if (!emit(wqe, p_.next_packet, psn, needs_ack_req(wqe, last))) break;
@@ -69,9 +73,10 @@ auto RcRequesterLogic<S>::begin(SendWqe& wqe) -> Begin {
         return Begin::kDone;
     }
     if (wqe.is_read() && read_waits(wqe)) return Begin::kWait;
-    if (wqe.is_atomic() && r_.reads_outstanding >= qp_.max_rd_atomic) return Begin::kWait;
+    const bool is_single = wqe.is_atomic() || wqe.awaits_empty_response();
+    if (is_single && r_.reads_outstanding >= qp_.max_rd_atomic) return Begin::kWait;
     wqe.first_psn = r_.next_psn.value();
-    wqe.packets = wqe.is_atomic() || wqe.length <= qp_.mtu ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
+    wqe.packets = is_single || wqe.length <= qp_.mtu ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
     if (p_.next_wqe == p_.begun_wqe) ++p_.begun_wqe;
     return Begin::kSend;
 }
@@ -192,6 +197,31 @@ void RcRequesterLogic<S>::emit_atomic(const SendWqe& wqe) {
     const Psn first = r_.next_psn;
     ++p_.next_wqe;
     sent(first, 1);
+}
+
+// ATOMIC WRITE and FLUSH. False: as emit().
+template <class S>
+bool RcRequesterLogic<S>::emit_empty_answered(SendWqe& wqe) {
+    wire::Segment segments[kMaxSge];
+    wire::Headers h;
+    wire::Op op;
+    const int count = core_.fill_empty_answered(wqe, qp_.pd, h, op, segments);
+    if (count < 0) {
+        p_.fail(IBV_WC_LOC_PROT_ERR);
+        return false;
+    }
+    h.bth.opcode = wire::opcode(wire::Service::kRc, op);
+    h.bth.pkey = qp_.pkey;
+    h.bth.dest_qpn = qp_.remote_qpn;
+    h.bth.ack_req = true;
+    h.bth.psn = r_.next_psn.value();
+    core_.send(qp_.path, h, {segments, static_cast<size_t>(count)}, count != 0 ? kAtomicWriteBytes : 0);
+    ++r_.reads_outstanding;
+    r_.since_ack_req = 0;
+    const Psn first = r_.next_psn;
+    ++p_.next_wqe;
+    sent(first, 1);
+    return true;
 }
 
 // What is or asks for the packets [first, first + psns) went out, in so many packets.

@@ -49,6 +49,7 @@ class RcResponderLogic {
     [[gnu::always_inline]] inline bool execute_small_send(const wire::ParsedFrame& frame);
     Outcome execute_read(const wire::Headers& headers);
     Outcome execute_atomic(const wire::Headers& headers, wire::Op op);
+    Outcome execute_empty_answered(const wire::ParsedFrame& frame, wire::Op op);
     void repeat(const wire::Headers& headers, wire::Op op);
     bool drop_jobs_from(Psn psn);
     void push_read(Psn first, const wire::Reth& reth);
@@ -120,7 +121,7 @@ void RcResponderLogic<S>::receive(const wire::ParsedFrame& frame) {
         return;
     }
     if (op != wire::Op::kReadRequest) {
-        go_on(psn, h.bth.ack_req && op != wire::Op::kCompareSwap && op != wire::Op::kFetchAdd);
+        go_on(psn, h.bth.ack_req && !asks_for_response(op));
         if (is_last(op)) s_.delay.received_ns = core_.now_ns;
     }
     if (outcome == Outcome::kBadInvalidate) executor_.apply(consequence_of(outcome));
@@ -156,6 +157,8 @@ Outcome RcResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op
         case wire::Op::kReadRequest: return execute_read(frame.headers);
         case wire::Op::kCompareSwap:
         case wire::Op::kFetchAdd: return execute_atomic(frame.headers, op);
+        case wire::Op::kFlush:
+        case wire::Op::kAtomicWrite: return execute_empty_answered(frame, op);
         // What most packets are, compiled by itself: most of what is asked of an operation is then known.
         case wire::Op::kWriteOnly: return count_message(receiver.execute_write(frame, wire::Op::kWriteOnly), op);
         case wire::Op::kSendOnly:
@@ -220,6 +223,18 @@ Outcome RcResponderLogic<S>::execute_atomic(const wire::Headers& h, wire::Op op)
     return Outcome::kDone;
 }
 
+// FLUSH and ATOMIC WRITE: the answer is a READ response without data.
+template <class S>
+Outcome RcResponderLogic<S>::execute_empty_answered(const wire::ParsedFrame& frame, wire::Op op) {
+    if (s_.message.kind != MessageInProgress::Kind::kNone || s_.jobs.full()) return Outcome::kInvalidRequest;
+    const Outcome outcome =
+        op == wire::Op::kFlush ? executor_.execute_flush(frame.headers) : executor_.execute_atomic_write(frame);
+    if (outcome != Outcome::kDone) return outcome;
+    s_.msn = (s_.msn + 1) & Psn::kMask;
+    push_read(s_.epsn, {});
+    return Outcome::kDone;
+}
+
 template <class S>
 void RcResponderLogic<S>::push_read(Psn first, const wire::Reth& reth) {
     RcJob job;
@@ -272,6 +287,9 @@ void RcResponderLogic<S>::repeat(const wire::Headers& h, wire::Op op) {
             return;
         }
         push_read(psn, h.reth);
+    } else if (op == wire::Op::kFlush || op == wire::Op::kAtomicWrite) {
+        // It was done, and is not done again: something may have been written there since.
+        if (drop_jobs_from(psn)) push_read(psn, {});
     } else if (op == wire::Op::kCompareSwap || op == wire::Op::kFetchAdd) {
         const uint64_t* original = s_.atomics.find(psn);
         if (original == nullptr) {

@@ -39,6 +39,10 @@ inline ibv_wc_opcode completion_opcode(uint8_t opcode) {
             return IBV_WC_COMP_SWAP;
         case IBV_WR_ATOMIC_FETCH_AND_ADD:
             return IBV_WC_FETCH_ADD;
+        case kWrFlush:
+            return kWcFlush;
+        case kWrAtomicWrite:
+            return kWcAtomicWrite;
         case IBV_WR_LOCAL_INV:
             return IBV_WC_LOCAL_INV;
         case IBV_WR_BIND_MW:
@@ -65,6 +69,12 @@ class OpSet {
     uint32_t bits_ = 0;
 };
 
+// Answered in the order of requests, by a response of their own.
+inline bool asks_for_response(wire::Op op) {
+    using enum wire::Op;
+    static constexpr OpSet kAsking{kReadRequest, kCompareSwap, kFetchAdd, kFlush, kAtomicWrite};
+    return kAsking.has(op);
+}
 inline bool is_send(wire::Op op) {
     using enum wire::Op;
     static constexpr OpSet kSends{kSendFirst, kSendMiddle,  kSendLast,    kSendLastImm,

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "transport/extended_verbs.h"
 #include "transport/owner.h"
 #include "transport/spin_lock.h"
 
@@ -26,7 +27,7 @@ struct alignas(64) SendWqe {
     uint64_t wr_id = 0;
     uint64_t remote_addr = 0;       // RDMA and atomics
     union {
-        uint64_t compare_add = 0;   // atomics
+        uint64_t compare_add = 0;   // atomics; ATOMIC_WRITE without an SGE: the word, as it is in memory
         const Path* path;           // UD: where to; owned by the address handle, which outlives the request
         uint32_t window;            // BIND_MW: its key. `remote_addr`, `swap` bytes of region `rkey`; new key in `immediate`
     };
@@ -38,7 +39,8 @@ struct alignas(64) SendWqe {
         uint32_t rkey = 0;          // RDMA and atomics
         uint32_t remote_qkey;       // UD
     };
-    uint32_t immediate = 0;         // host order; the rkey to invalidate for SEND_WITH_INV and LOCAL_INV
+    uint32_t immediate = 0;         // host order; the rkey to invalidate for SEND_WITH_INV and LOCAL_INV; of FLUSH,
+                                    // kFlushGlobal | kFlushPersistent, and from bit 4 on kFlushRange or kFlushRegion
     uint32_t length = 0;            // of the whole message
     uint32_t first_psn = 0;         // set by the requester when it first sends
     uint32_t packets = 0;           // PSNs the message takes; set with first_psn
@@ -58,7 +60,13 @@ struct alignas(64) SendWqe {
     bool is_read() const { return opcode == IBV_WR_RDMA_READ; }
     bool is_atomic() const { return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD; }
     bool is_local() const { return opcode == IBV_WR_LOCAL_INV || opcode == IBV_WR_BIND_MW; }
-    bool awaits_response() const { return is_read() || is_atomic(); }
+    bool is_atomic_write() const { return opcode == kWrAtomicWrite; }
+    bool is_flush() const { return opcode == kWrFlush; }
+    // Answered by a READ response without data.
+    bool awaits_empty_response() const { return is_atomic_write() || is_flush(); }
+    bool awaits_read_response() const { return is_read() || awaits_empty_response(); }
+    bool awaits_response() const { return awaits_read_response() || is_atomic(); }
+    uint32_t response_bytes() const { return is_read() ? length : 0; }  // of data, in READ responses
     // A SEND or WRITE, not fenced, of data in one place.
     bool is_plain() const {
         return !awaits_response() && !is_local() && (send_flags & IBV_SEND_FENCE) == 0 && length != 0 &&

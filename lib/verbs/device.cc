@@ -163,7 +163,8 @@ int query_device(ibv_context* handle, ibv_device_attr* attr) {
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input*, ibv_device_attr_ex* attr, size_t size) {
     ibv_device_attr_ex full{};
     query_device(context, &full.orig_attr);
-    full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
+    full.device_cap_flags_ex =
+        full.orig_attr.device_cap_flags | transport::kDeviceFlushGlobal | transport::kDeviceAtomicWrite;
     full.phys_port_cnt_ex = full.orig_attr.phys_port_cnt;
     full.completion_timestamp_mask = UINT64_MAX;
     full.hca_core_clock = kClockKilohertz;

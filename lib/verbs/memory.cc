@@ -17,7 +17,7 @@ namespace {
 
 constexpr unsigned kSupportedAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                       IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-                                      IBV_ACCESS_HUGETLB;
+                                      IBV_ACCESS_HUGETLB | transport::kAccessFlushGlobal;
 constexpr unsigned kNeedsLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 // Whether mappings with the right permission cover [begin, end). For kernels and mappings where populating is not

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint8_t kMaxTimeout = 31, kMaxRetry = 7, kMaxRnrTimer = 31;  // 5, 3 and 5 bits: IBTA 9.7.6.1.3, 9.7.5.2.8
 constexpr unsigned kRemoteAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-constexpr unsigned kFlush = 1u << 8 | 1u << 9;  // IBV_ACCESS_FLUSH_GLOBAL, _PERSISTENT, of rdma-core 46 and later
+constexpr unsigned kFlush = transport::kAccessFlushGlobal | transport::kAccessFlushPersistent;
 // What only means something for memory is taken, as NICs do: programs give a QP the flags of their regions.
 constexpr unsigned kKnownAccess = kRemoteAccess | kFlush | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND |
                                   IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB |
@@ -64,7 +64,7 @@ void remember(ibv_qp_attr& kept, const ibv_qp_attr& attr, int mask) {
 void apply(transport::QueuePair& t, const ibv_qp_attr& kept, int mask) {
     const auto has = [mask](int bit) { return (mask & bit) != 0; };
     if (has(IBV_QP_QKEY)) t.qkey = kept.qkey;
-    if (has(IBV_QP_ACCESS_FLAGS)) t.access = kept.qp_access_flags & kRemoteAccess;
+    if (has(IBV_QP_ACCESS_FLAGS)) t.access = kept.qp_access_flags & (kRemoteAccess | kFlush);
     if (has(IBV_QP_PATH_MTU)) t.mtu = mtu_bytes(kept.path_mtu);
     if (has(IBV_QP_DEST_QPN)) t.remote_qpn = kept.dest_qp_num & 0xFFFFFF;
     if (has(IBV_QP_TIMEOUT)) t.timeout = kept.timeout;

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <vector>
 
 #include "datapath/runtime.h"
@@ -120,7 +121,15 @@ struct Ah : ibv_ah {
     transport::Path path;
 };
 
-struct Qp : ibv_qp_ex, transport::Owner {
+// Programs built against rdma-core 45 or later call ibv_wr_flush() through a member that an older ibv_qp_ex ends before.
+struct QpExWithFlush : ibv_qp_ex {
+    void (*wr_flush)(ibv_qp_ex*, uint32_t rkey, uint64_t remote_addr, size_t length, uint8_t placement,
+                     uint8_t selectivity);
+};
+template <class QpEx>
+concept HasFlush = requires(QpEx qp) { qp.wr_flush; };
+
+struct Qp : std::conditional_t<HasFlush<ibv_qp_ex>, ibv_qp_ex, QpExWithFlush>, transport::Owner {
     ObjectCount::Place place;
     transport::QueuePair transport;
     Context* context = nullptr;

@@ -46,7 +46,9 @@ int fill(const Qp& qp, const ibv_send_wr& wr, SendWqe& wqe) {
     wqe.wr_id = wr.wr_id;
     wqe.opcode = static_cast<uint8_t>(wr.opcode);
     wqe.send_flags = effective_flags(qp.transport, wr.send_flags);
-    switch (wr.opcode) {
+    switch (static_cast<unsigned>(wr.opcode)) {
+        case transport::kWrFlush:
+            return EINVAL;  // an ibv_send_wr has no room for its arguments: ibv_wr_flush()
         case IBV_WR_SEND_WITH_INV:
         case IBV_WR_LOCAL_INV:
             wqe.immediate = wr.invalidate_rkey;

@@ -79,6 +79,28 @@ void wr_atomic_fetch_add(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, uin
     wqe.compare_add = add;
 }
 
+void wr_atomic_write(ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, const void* word) {
+    SendWqe& wqe = begin(from(qp), static_cast<ibv_wr_opcode>(transport::kWrAtomicWrite));
+    set_target(wqe, rkey, remote_addr);
+    std::memcpy(&wqe.compare_add, word, transport::kAtomicWriteBytes);
+    wqe.length = transport::kAtomicWriteBytes;
+}
+
+void wr_flush(ibv_qp_ex* handle, uint32_t rkey, uint64_t remote_addr, size_t length, uint8_t placement,
+              uint8_t selectivity) {
+    constexpr uint8_t kPlacements = transport::kFlushGlobal | transport::kFlushPersistent;
+    Qp& qp = from(handle);
+    SendWqe& wqe = begin(qp, static_cast<ibv_wr_opcode>(transport::kWrFlush));
+    set_target(wqe, rkey, remote_addr);
+    if (placement == 0 || (placement & ~kPlacements) != 0 || selectivity > transport::kFlushRegion ||
+        length > qp.send_rules.max_bytes()) {
+        qp.wr_error = EINVAL;
+        return;
+    }
+    wqe.length = static_cast<uint32_t>(length);
+    wqe.immediate = uint32_t{selectivity} << 4 | placement;
+}
+
 void wr_send(ibv_qp_ex* qp) {
     begin(from(qp), IBV_WR_SEND);
 }
@@ -193,6 +215,8 @@ void set_wr_functions(ibv_qp_ex& qp) {
     qp.wr_rdma_read = wr_rdma_read;
     qp.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
     qp.wr_atomic_fetch_add = wr_atomic_fetch_add;
+    qp.wr_atomic_write = wr_atomic_write;
+    from(&qp).wr_flush = wr_flush;
     qp.wr_send = wr_send;
     qp.wr_send_imm = wr_send_imm;
     qp.wr_send_inv = wr_send_inv;

@@ -49,13 +49,14 @@ inline int fill_bind(transport::SendWqe& wqe, ibv_mw* mw, ibv_mw_type type, uint
 // Whether a request of a UD QP may go to `ah`: one of the QP's own protection domain, and so of its device (IBTA
 // 11.2.2.1 has protection errors of an address handle found when the request is processed; here they are found sooner).
 inline bool may_address(const Qp& qp, const ibv_ah* ah) {
-    return ah != nullptr && ah->pd == qp.qp_base.pd;
+    return ah != nullptr && &from(ah->pd) == &from(qp.qp_base.pd);
 }
 
 // What can only be judged when a request has all its parts. Returns 0 or EINVAL.
 inline int check_request(const SendRules& rules, const transport::SendWqe& wqe) {
     if (wqe.is_atomic()) return wqe.length == sizeof(uint64_t) && !wqe.is_inline() ? 0 : EINVAL;
     if (wqe.is_read() && wqe.is_inline()) return EINVAL;
+    if (wqe.is_atomic_write() && wqe.length != transport::kAtomicWriteBytes) return EINVAL;
     return wqe.length <= rules.max_bytes() ? 0 : EINVAL;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "transport/extended_verbs.h"
 #include "verbs/verbs.h"
 
 namespace rove::verbs {
@@ -14,8 +15,9 @@ constexpr uint32_t bit(ibv_wr_opcode opcode) {
     return 1u << opcode;
 }
 
-constexpr uint32_t kAwaitResponse =
-    bit(IBV_WR_RDMA_READ) | bit(IBV_WR_ATOMIC_CMP_AND_SWP) | bit(IBV_WR_ATOMIC_FETCH_AND_ADD);
+constexpr uint32_t kAwaitResponse = bit(IBV_WR_RDMA_READ) | bit(IBV_WR_ATOMIC_CMP_AND_SWP) |
+                                    bit(IBV_WR_ATOMIC_FETCH_AND_ADD) | 1u << transport::kWrFlush |
+                                    1u << transport::kWrAtomicWrite;
 
 // IBTA table 38.
 constexpr uint32_t opcodes_of(ibv_qp_type type) {

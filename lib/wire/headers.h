@@ -42,6 +42,8 @@ enum class Op : uint8_t {
     kFetchAdd = 0x14,
     kSendLastInv = 0x16,
     kSendOnlyInv = 0x17,
+    kFlush = 0x1C,
+    kAtomicWrite = 0x1D,
 };
 
 inline constexpr uint8_t kOpcodeCnp = 0x81;             // annex A17.9.3
@@ -86,6 +88,12 @@ struct AtomicEth {
     uint32_t rkey;
     uint64_t swap_or_add;
     uint64_t compare;
+};
+
+// What a FLUSH makes sure of, and for which memory.
+struct Feth {
+    uint8_t placement;                                  // bits: 1 seen by all, 2 survives a loss of power
+    uint8_t selectivity;                                // 0: what RETH names, 1: the whole region of its key
 };
 
 // AETH syndrome, IBTA 9.7.5.2.1: bits 6:5 say ACK, RNR NAK or NAK; bits 4:0 the credit count, timer code or NAK code.
@@ -156,6 +164,7 @@ struct Headers {
     Deth deth;
     Reth reth;
     AtomicEth atomic;
+    Feth feth;
     Aeth aeth;
     uint64_t atomic_original;                           // AtomicAckETH
     uint32_t immediate;                                 // ImmDt, host order of the 32 bits on the wire
@@ -180,6 +189,7 @@ enum Extension : uint16_t {
     kHasMpaeth = 512,
     kHasHello = 1024,
     kHasReserved = 2048,                                // the 16 bytes of a CNP
+    kHasFeth = 4096,
 };
 
 struct OpcodeInfo {

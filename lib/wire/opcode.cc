@@ -20,6 +20,7 @@ constexpr uint8_t extension_bytes(uint16_t extensions) {
     if (extensions & kHasMpaeth) bytes += 12;
     if (extensions & kHasHello) bytes += 12;
     if (extensions & kHasReserved) bytes += 16;
+    if (extensions & kHasFeth) bytes += 4;
     return bytes;
 }
 
@@ -54,6 +55,8 @@ constexpr std::array<OpcodeInfo, 256> make_table() {
     add(Service::kRc, Op::kAtomicAck, kHasAeth | kHasAtomicAckEth);
     add(Service::kRc, Op::kCompareSwap, kHasAtomicEth);
     add(Service::kRc, Op::kFetchAdd, kHasAtomicEth);
+    add(Service::kRc, Op::kFlush, kHasFeth | kHasReth);
+    add(Service::kRc, Op::kAtomicWrite, kHasReth | kHasPayload);
     add(Service::kRc, Op::kSendLastInv, kHasIeth | kHasPayload);
     add(Service::kRc, Op::kSendOnlyInv, kHasIeth | kHasPayload);
     add(Service::kUd, Op::kSendOnly, kHasDeth | kHasPayload);

@@ -54,7 +54,16 @@ inline void emit_mpeth(uint8_t* at, const Mpeth& mp) {
 
 // What few packets carry: so that the others pay for one test.
 inline constexpr uint16_t kRareExtensions =
-    kHasMpeth | kHasMpaeth | kHasHello | kHasReserved | kHasDeth | kHasAtomicEth;
+    kHasMpeth | kHasMpaeth | kHasHello | kHasReserved | kHasDeth | kHasAtomicEth | kHasFeth;
+
+// FETH, in bits: reserved 26, selectivity 2, placement 4.
+inline void parse_feth(const uint8_t* at, Feth& feth) {
+    const uint32_t bits = load_be32(at);
+    feth = {.placement = static_cast<uint8_t>(bits & 0xF), .selectivity = static_cast<uint8_t>(bits >> 4 & 3)};
+}
+inline void emit_feth(uint8_t* at, const Feth& feth) {
+    store_be32(at, uint32_t{feth.selectivity & 3u} << 4 | (feth.placement & 0xFu));
+}
 
 // Reads what stands behind BTH. Multi-path: MPETH or MPAETH stands first.
 inline void parse_extensions(const uint8_t* at, uint16_t extensions, Headers& out) {
@@ -87,6 +96,10 @@ inline void parse_extensions(const uint8_t* at, uint16_t extensions, Headers& ou
                           .swap_or_add = load_be64(at + 12),
                           .compare = load_be64(at + 20)};
             at += 28;
+        }
+        if (extensions & kHasFeth) {
+            parse_feth(at, out.feth);
+            at += 4;
         }
     }
     if (extensions & kHasReth) {
@@ -135,6 +148,10 @@ inline uint8_t* emit_extensions(uint8_t* at, uint16_t extensions, const Headers&
             store_be64(at + 12, headers.atomic.swap_or_add);
             store_be64(at + 20, headers.atomic.compare);
             at += 28;
+        }
+        if (extensions & kHasFeth) {
+            emit_feth(at, headers.feth);
+            at += 4;
         }
     }
     if (extensions & kHasReth) {

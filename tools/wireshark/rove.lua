@@ -17,6 +17,7 @@ local OPERATIONS = {
     [0x0C] = "READ Request", [0x0D] = "READ Response First", [0x0E] = "READ Response Middle",
     [0x0F] = "READ Response Last", [0x10] = "READ Response Only", [0x12] = "ATOMIC Acknowledge",
     [0x13] = "CmpSwap", [0x14] = "FetchAdd", [0x16] = "SEND Last Invalidate", [0x17] = "SEND Only Invalidate",
+    [0x1C] = "FLUSH", [0x1D] = "ATOMIC WRITE",
 }
 -- Every packet of a WRITE has RETH: to RC these are WRITEs of one packet.
 local AS_RC = { [0x07] = 0x0A, [0x08] = 0x0A, [0x09] = 0x0B }

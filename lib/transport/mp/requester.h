@@ -70,7 +70,8 @@ class MpRequesterLogic {
         return any_begun() && psn >= Psn(oldest().first_psn) && psn < Psn(oldest().first_psn) + oldest().packets;
     }
     uint32_t response_packets(const SendWqe& wqe) const {
-        return wqe.is_atomic() || wqe.length <= qp_.mtu ? 1 : (wqe.length + qp_.mtu - 1) / qp_.mtu;
+        const uint32_t bytes = wqe.response_bytes();
+        return bytes <= qp_.mtu ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu;
     }
     [[gnu::always_inline]] inline bool next_is_ready(uint32_t end);
     [[gnu::always_inline]] inline bool must_wait(const SendWqe& wqe);
@@ -275,6 +276,10 @@ bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure) {
         const bool swap = wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
         op = swap ? wire::Op::kCompareSwap : wire::Op::kFetchAdd;
         h.atomic = {wqe.remote_addr, wqe.rkey, swap ? wqe.swap : wqe.compare_add, swap ? wqe.compare_add : 0};
+    } else if (wqe.awaits_empty_response()) {
+        count = core_.fill_empty_answered(wqe, qp_.pd, h, op, segments);
+        if (count < 0) return false;
+        bytes = count != 0 ? kAtomicWriteBytes : 0;
     } else {
         const uint32_t offset = packet * qp_.mtu;
         bytes = std::min(qp_.mtu, wqe.length - offset);
@@ -433,7 +438,7 @@ wire::MpAck MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame
     if (wqe->is_atomic()) {
         BytesReader original{reinterpret_cast<const uint8_t*>(&frame.headers.atomic_original)};
         status = core_.scatter(wqe->sges(), wqe->num_sge, 0, original, sizeof frame.headers.atomic_original, qp_.pd);
-    } else if (frame.payload_bytes != std::min(qp_.mtu, wqe->length - offset)) {
+    } else if (frame.payload_bytes != std::min(qp_.mtu, wqe->response_bytes() - offset)) {
         status = IBV_WC_BAD_RESP_ERR;
     } else if (frame.payload_bytes != 0) {
         BytesReader payload{frame.payload};

@@ -44,9 +44,6 @@ class MpResponderLogic {
     }
 
   private:
-    static bool is_response_request(wire::Op op) {
-        return op == wire::Op::kReadRequest || op == wire::Op::kCompareSwap || op == wire::Op::kFetchAdd;
-    }
     enum class Early : uint8_t { kPlace, kHold, kDrop };
 
     // The requester is there after all: it asks for something, or whether we are.
@@ -68,6 +65,7 @@ class MpResponderLogic {
     [[gnu::always_inline]] inline Outcome place_write(const wire::ParsedFrame& frame, wire::Op op);
     Outcome execute_read(const wire::Headers& headers);
     Outcome execute_atomic(const wire::Headers& headers, wire::Op op);
+    Outcome execute_empty_answered(const wire::ParsedFrame& frame, wire::Op op);
     void push_job(MpJob& job, uint32_t packets, const wire::Headers& request);
     // Tells what became of a packet in its turn that was not taken.
     void refuse(const wire::Headers& headers, bool ce, Outcome outcome);
@@ -177,7 +175,7 @@ auto MpResponderLogic<S>::judge_early(const wire::Headers& h, wire::Op op) const
     const bool in_progress = Psn(h.bth.psn - h.mp.ipsn) <= mp_.requests_in.expected;
     const bool unordered = h.mp.early() && core_.config.ordering != Ordering::kReceiverHold;
     if (h.mp.sync() && !in_progress) return unordered ? Early::kDrop : Early::kHold;  // MP-12
-    if (is_response_request(op) || has_immediate(op)) return Early::kHold;
+    if (asks_for_response(op) || has_immediate(op)) return Early::kHold;
     if (is_send(op)) {
         const bool known = in_progress && h.mp.msn == mp_.msn_in && qp_.slot.taken;
         return known && !is_last(op) ? Early::kPlace : Early::kHold;
@@ -251,6 +249,9 @@ Outcome MpResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op
         case wire::Op::kCompareSwap:
         case wire::Op::kFetchAdd:
             return execute_atomic(frame.headers, op);
+        case wire::Op::kFlush:
+        case wire::Op::kAtomicWrite:
+            return execute_empty_answered(frame, op);
         default:
             break;
     }
@@ -321,6 +322,18 @@ Outcome MpResponderLogic<S>::execute_atomic(const wire::Headers& h, wire::Op op)
     const Outcome outcome = executor_.execute_atomic(h.atomic, op, job.original);
     if (outcome == Outcome::kDone) push_job(job, 1, h);
     return outcome;
+}
+
+// FLUSH and ATOMIC WRITE: the answer is a READ response without data.
+template <class S>
+Outcome MpResponderLogic<S>::execute_empty_answered(const wire::ParsedFrame& frame, wire::Op op) {
+    if (mp_.jobs.full()) return Outcome::kBusy;
+    const Outcome outcome =
+        op == wire::Op::kFlush ? executor_.execute_flush(frame.headers) : executor_.execute_atomic_write(frame);
+    if (outcome != Outcome::kDone) return outcome;
+    MpJob job;
+    push_job(job, 1, frame.headers);
+    return Outcome::kDone;
 }
 
 // Its response takes the next PSNs of the response stream.

@@ -117,6 +117,14 @@ TEST_F(PostTest, AnAddressHandleOfAnotherProtectionDomain) {
     refused(ud, wr);
     EXPECT_EQ(ibv_destroy_ah(ah), 0);
     EXPECT_EQ(ibv_dealloc_pd(other), 0);
+    ibv_parent_domain_init_attr parent_attr{.pd = pd_};
+    ibv_pd* parent = ibv_alloc_parent_domain(context_, &parent_attr);
+    ASSERT_NE(parent, nullptr);
+    wr.wr.ud.ah = ibv_create_ah(parent, &address);
+    EXPECT_EQ(ibv_post_send(ud, &wr, &bad_), 0) << "the same by another name";
+    EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(ibv_destroy_ah(wr.wr.ud.ah), 0);
+    EXPECT_EQ(ibv_dealloc_pd(parent), 0);
     EXPECT_EQ(ibv_destroy_qp(ud), 0);
 }
 

@@ -62,6 +62,10 @@ void expect_equal(const Headers& a, const Headers& b, uint16_t extensions) {
         EXPECT_EQ(a.atomic.swap_or_add, b.atomic.swap_or_add);
         EXPECT_EQ(a.atomic.compare, b.atomic.compare);
     }
+    if (extensions & kHasFeth) {
+        EXPECT_EQ(a.feth.placement, b.feth.placement);
+        EXPECT_EQ(a.feth.selectivity, b.feth.selectivity);
+    }
     if (extensions & kHasAeth) {
         EXPECT_EQ(a.aeth.syndrome, b.aeth.syndrome);
         EXPECT_EQ(a.aeth.msn, b.aeth.msn);
@@ -251,7 +255,7 @@ TEST(Bursts, AreSealedAndVerifiedAsOneByOne) {
 TEST(Opcodes, Known) {
     size_t known = 0;
     for (const OpcodeInfo& info : opcode_table()) known += info.known;
-    EXPECT_EQ(known, 23u + 12u + 2u + 1u + 23u + 1u);  // RC, UC, UD, CNP, multi-path, HELLO
+    EXPECT_EQ(known, 25u + 12u + 2u + 1u + 25u + 1u);  // RC, UC, UD, CNP, multi-path, HELLO
     EXPECT_FALSE(opcode_info(0x15).known);          // reserved
     EXPECT_FALSE(opcode_info(0x2C).known);          // UC has no READ
     EXPECT_FALSE(opcode_info(0x44).known);          // RD

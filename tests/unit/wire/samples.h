@@ -48,6 +48,7 @@ inline Headers headers(uint8_t opcode) {
     made.atomic = {.va = 0x3132333435363738, .rkey = 0x41424344, .swap_or_add = 0x5152535455565758,
                    .compare = 0x6162636465666768};
     made.aeth = {.syndrome = kSyndromeNakRemoteAccess, .msn = 0x717273};
+    made.feth = {.placement = 3, .selectivity = 1};
     made.atomic_original = 0x8182838485868788;
     made.immediate = 0x91929394;
     made.invalidate_rkey = 0xA1A2A3A4;
