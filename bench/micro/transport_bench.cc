@@ -49,6 +49,7 @@ struct Sink {
     Series series(const Path& path, const wire::Headers& headers, uint32_t bytes) {
         return {*this, {path.headers, headers, bytes}};
     }
+    void suspect(const Path&) {}
     void notify(CompletionQueue&) {}
     void event(ibv_event_type, QueuePair&) {}
     void event(ibv_event_type, CompletionQueue&) {}

@@ -48,6 +48,14 @@ Device::Device(Runtime& runtime, const DeviceConfig& config, std::string name, c
     for (const Subnet& subnet : own) gids_.push_back(subnet.address);
     neighbours_ = std::make_unique<Neighbours>(mac_, vlan_, own, address_of(config.gateway_ipv4),
                                                address_of(config.gateway_ipv6));
+    // Reports come from a configured address of their family, or none (RFC 3376 4.2.13), and from the link-local one.
+    Speaker ipv4{mac_, wire::Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF}, vlan_};
+    for (const wire::Gid& gid : gids_)
+        if (wire::is_ipv4_mapped(gid) && ipv4.address[12] == 0) ipv4.address = gid;
+    memberships_ = std::make_unique<Memberships>(ipv4, Speaker{mac_, gids_.front(), vlan_}, std::random_device{}());
+    // Questions for our IPv6 addresses come to these groups: RFC 4861 7.2.1.
+    for (const wire::Gid& gid : gids_)
+        if (!wire::is_ipv4_mapped(gid)) memberships_->join(solicited_node_group(gid), runtime_.now_ns());
     for (const NeighbourConfig& neighbour : config.neighbours)
         neighbours_->add_static(neighbour.address, neighbour.mac);
 }
@@ -88,19 +96,21 @@ int Device::resolve(const wire::Flow& flow, transport::Path& path, int timeout_m
     path.port = port_;
     path.loopback = neighbours_->owns(flow.dst);
     path.multicast = is_multicast(flow.dst);
+    path.next_hop = nullptr;
     if (path.loopback) {
         path.flow.dst_mac = mac_;
     } else if (path.multicast) {
         path.flow.dst_mac = multicast_mac(flow.dst);
     } else {
         const wire::Gid neighbour = neighbours_->next_hop(flow.dst);
-        auto mac = neighbours_->lookup(neighbour);
-        for (int waited = 0; !mac && waited < timeout_ms; waited += kAskAgainMs) {
+        path.next_hop = neighbours_->use(neighbour, runtime_.now_ns());
+        for (int waited = 0; path.next_hop == nullptr && waited < timeout_ms; waited += kAskAgainMs) {
             runtime_.solicit(*this, neighbour);
-            mac = runtime_.wait_for_neighbour(*this, neighbour, std::min(kAskAgainMs, timeout_ms - waited));
+            runtime_.wait_for_neighbour(*this, neighbour, std::min(kAskAgainMs, timeout_ms - waited));
+            path.next_hop = neighbours_->use(neighbour, runtime_.now_ns());
         }
-        if (!mac) return EHOSTUNREACH;
-        path.flow.dst_mac = *mac;
+        if (path.next_hop == nullptr) return EHOSTUNREACH;
+        path.flow.dst_mac = path.next_hop->mac();
     }
     path.headers = wire::make_template(path.flow);
     return 0;
@@ -111,21 +121,24 @@ int Device::agree_on_multipath(transport::QueuePair& qp, const transport::Path& 
     using Hello = transport::HelloState;
     multipath = false;
     const transport::Mode mode = runtime_.config().transport.mode;
-    if (mode == transport::Mode::kRc || path.loopback) return 0;
-    const wire::Gid& peer = path.flow.dst;
+    const Hello::Party peer{remote_qpn, path.flow.dst};
     Worker& worker = runtime_.worker_of(qp);
+    std::random_device random;
+    const uint32_t nonce = random() | 1;  // 0: nothing asked
+    const auto has_confirmed = [&] {
+        const Hello::Promise* const promise = qp.hello.promised(peer);
+        return promise != nullptr && promise->confirmed;
+    };
     bool promised = false;
     {
         const Worker::Hold hold(worker);
-        qp.hello.answer = Hello::Answer::kNone;  // an earlier attempt may have asked somebody else
-        qp.hello.peers = &hello_peers_;
-        promised = qp.hello.has_promised(remote_qpn, peer);
+        qp.hello.begin(peer, &hello_peers_, nonce);
+        promised = qp.hello.promised(peer) != nullptr;
     }
-    const std::optional<bool> known = hello_peers_.speaks_mp(peer, runtime_.now_ns());
+    if (mode == transport::Mode::kRc || path.loopback) return 0;
+    const std::optional<bool> known = hello_peers_.speaks_mp(peer.gid, runtime_.now_ns());
     const bool must_answer = mode == transport::Mode::kMp || known == true;
     if (promised || must_answer || !known) {
-        std::random_device random;
-        const uint32_t nonce = random() | 1;  // 0: nothing asked
         transport::Path way = path;
         // A peer that was just started may not have its end of the port yet.
         const uint64_t connected_by_ns = runtime_.now_ns() + kConnectNs;
@@ -140,8 +153,8 @@ int Device::agree_on_multipath(transport::QueuePair& qp, const transport::Path& 
             const uint64_t asked_ns = runtime_.now_ns();
             {
                 const Worker::Hold hold(worker);
-                // Who was promised mp needs no answer.
-                const bool patient = must_answer && !qp.hello.has_promised(remote_qpn, peer);
+                // Who was promised mp, and confirmed it, needs no answer.
+                const bool patient = (must_answer || qp.hello.promised(peer) != nullptr) && !has_confirmed();
                 if (asked_ns - begun_ns >= (patient ? kPatienceNs : kStrangerNs)) break;
                 worker.ask_multipath(hold, qp, way, remote_qpn, nonce);
             }
@@ -154,53 +167,33 @@ int Device::agree_on_multipath(transport::QueuePair& qp, const transport::Path& 
                 }
             }
         }
-        if (qp.hello.answer == Hello::Answer::kNone) hello_peers_.was_silent(peer, runtime_.now_ns());
+        if (qp.hello.answer == Hello::Answer::kNone) hello_peers_.was_silent(peer.gid, runtime_.now_ns());
     }
     const Worker::Hold hold(worker);
     const Hello::Answer answer = qp.hello.answer;
-    promised = qp.hello.has_promised(remote_qpn, peer);
-    multipath = answer == Hello::Answer::kYes || (answer == Hello::Answer::kNone && promised);
-    if (answer != Hello::Answer::kNone || promised) {
-        hello_peers_.said(peer, multipath);
+    const bool confirmed = has_confirmed();
+    multipath = answer == Hello::Answer::kYes || (answer == Hello::Answer::kNone && confirmed);
+    int error = 0;
+    if (answer != Hello::Answer::kNone || confirmed) {
+        hello_peers_.said(peer.gid, multipath);
     } else if (must_answer) {
-        return ETIMEDOUT;
+        error = ETIMEDOUT;
     }
-    if (!multipath && mode == transport::Mode::kMp) return EPROTONOSUPPORT;
+    if (error == 0 && !multipath && mode == transport::Mode::kMp) error = EPROTONOSUPPORT;
+    if (error != 0) {
+        qp.hello.has_peer = false;  // the next attempt may be to connect it to another
+        return error;
+    }
     qp.hello.choice = multipath ? Hello::Choice::kMp : Hello::Choice::kRc;
     return 0;
 }
 
-// Of a path that nobody reads meanwhile.
-void Device::renew_unread(transport::Path& path, const wire::Gid& neighbour) {
-    if (path.loopback || is_multicast(path.flow.dst) || neighbours_->next_hop(path.flow.dst) != neighbour) return;
-    if (const auto mac = neighbours_->lookup(neighbour)) {
-        path.flow.dst_mac = *mac;
-        path.headers = wire::make_template(path.flow);
-    }
+void Device::join(const wire::Gid& group) {
+    memberships_->join(group, runtime_.now_ns());
 }
 
-void Device::renew(const transport::Held&, transport::Path& path, const wire::Gid& neighbour) {
-    renew_unread(path, neighbour);
-}
-
-void Device::renew(const transport::Held&, transport::Path& path) {
-    renew_unread(path, neighbours_->next_hop(path.flow.dst));
-}
-
-void Device::keep(transport::Path& path) {
-    const std::lock_guard lock(handles_mutex_);
-    handles_.insert(&path);
-    renew_unread(path, neighbours_->next_hop(path.flow.dst));
-}
-
-void Device::forget(transport::Path& path) {
-    const std::lock_guard lock(handles_mutex_);
-    handles_.erase(&path);
-}
-
-void Device::renew_handles(const transport::Paused&, const wire::Gid& neighbour) {
-    const std::lock_guard lock(handles_mutex_);
-    for (transport::Path* path : handles_) renew_unread(*path, neighbour);
+void Device::leave(const wire::Gid& group) {
+    memberships_->leave(group, runtime_.now_ns());
 }
 
 uint16_t Device::udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn) {

@@ -2,21 +2,21 @@
 // A verbs device is a DPDK port with addresses. Units: bytes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
+#include "datapath/membership.h"
+#include "datapath/neighbour.h"
 #include "transport/mp/hello_peers.h"
 #include "transport/queue_pair.h"
 #include "wire/frame.h"
 
 namespace rove::datapath {
 
-class Neighbours;
 class Port;
 class Runtime;
 struct DeviceConfig;
@@ -49,10 +49,9 @@ class Device {
     // EHOSTUNREACH. Must not be called from a worker or inside a Runtime::Pause.
     int resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms = 3000);
 
-    // The resolved path of an address handle, which is renewed when the neighbour moves, until it is forgotten. Any
-    // thread.
-    void keep(transport::Path& path);
-    void forget(transport::Path& path);
+    // A QP has joined a multicast group, or left it: the link is told. Any thread, but no worker.
+    void join(const wire::Gid& group);
+    void leave(const wire::Gid& group);
 
     // Whether `qp`, an RC QP that is about to be connected to `remote_qpn` over `path`, shall speak mp: by the
     // configuration, and if both ends say so. Asks the peer for at most about 250 ms, and then takes it for a standard
@@ -75,16 +74,11 @@ class Device {
     // with that group's. And whether its source may be true: our own addresses are those of frames to ourselves, and never of
     // frames `from_port`.
     bool receives(const wire::Flow& flow, bool from_port) const;
-    // Puts the MAC of the path's next hop into it again, if that is `neighbour`. While the workers that read it stand
-    // still.
-    void renew(const transport::Held&, transport::Path& path, const wire::Gid& neighbour);
-    // The same, of a path that was resolved before it could be renewed.
-    void renew(const transport::Held&, transport::Path& path);
-    void renew_handles(const transport::Paused&, const wire::Gid& neighbour);  // the same, of all address handles
+    Memberships& memberships() { return *memberships_; }
+    // When a worker shall send what neighbours are asked, or multicast groups reported.
+    uint64_t due_ns() const { return std::min(neighbours_->due_ns(), memberships_->due_ns()); }
 
   private:
-    void renew_unread(transport::Path& path, const wire::Gid& neighbour);
-
     Runtime& runtime_;
     const Port& dpdk_port_;
     std::string name_;
@@ -94,9 +88,8 @@ class Device {
     uint32_t max_mtu_ = 4096;
     std::optional<uint16_t> vlan_;  // VID
     std::unique_ptr<Neighbours> neighbours_;
+    std::unique_ptr<Memberships> memberships_;
     transport::HelloPeers hello_peers_;
-    std::mutex handles_mutex_;
-    std::unordered_set<transport::Path*> handles_;
 };
 
 }  // namespace rove::datapath

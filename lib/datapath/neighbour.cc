@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
 
 namespace rove::datapath {
 
@@ -20,6 +19,12 @@ const char* to_string(NeighbourCounter counter) {
             return "advertises_unsolicited";
         case NeighbourCounter::kMoved:
             return "moved";
+        case NeighbourCounter::kProbes:
+            return "probes";
+        case NeighbourCounter::kSilent:
+            return "silent";
+        case NeighbourCounter::kForgotten:
+            return "forgotten";
         case NeighbourCounter::kConflicts:
             return "conflicts";
         case NeighbourCounter::kTableFull:
@@ -36,11 +41,18 @@ const char* to_string(NeighbourCounter counter) {
 
 Neighbours::Neighbours(const wire::MacAddress& mac, std::optional<uint16_t> vlan, std::vector<Subnet> own,
                        std::optional<wire::Gid> gateway_ipv4, std::optional<wire::Gid> gateway_ipv6)
-    : mac_(mac), vlan_(vlan), own_(std::move(own)), gateway_ipv4_(gateway_ipv4), gateway_ipv6_(gateway_ipv6) {}
+    : mac_(mac),
+      vlan_(vlan),
+      own_(std::move(own)),
+      gateway_ipv4_(gateway_ipv4),
+      gateway_ipv6_(gateway_ipv6),
+      random_(std::random_device{}()) {}
 
 void Neighbours::add_static(const wire::Gid& address, const wire::MacAddress& mac) {
     const std::lock_guard lock(mutex_);
-    entries_[address] = {mac, true};
+    Known& entry = table_[address];
+    entry.mac = mac;
+    entry.fixed = true;
 }
 
 bool Neighbours::owns(const wire::Gid& address) const {
@@ -64,56 +76,139 @@ wire::Gid Neighbours::next_hop(const wire::Gid& address) const {
 
 std::optional<wire::MacAddress> Neighbours::lookup(const wire::Gid& neighbour) {
     const std::lock_guard lock(mutex_);
-    const auto entry = entries_.find(neighbour);
-    return entry == entries_.end() ? std::nullopt : entry->second.mac;
+    const auto entry = table_.find(neighbour);
+    return entry == table_.end() ? std::nullopt : entry->second.mac;
 }
 
-size_t Neighbours::ask(const wire::Gid& neighbour, uint8_t* out) {
+void Neighbours::schedule(Table::iterator entry, uint64_t ns) {
+    Known& known = entry->second;
+    if (known.due_ns != kNever) schedule_.erase({known.due_ns, entry->first});
+    known.due_ns = ns;
+    schedule_.insert({ns, entry->first});
+    due_ns_.store(schedule_.begin()->first, std::memory_order_relaxed);
+}
+
+void Neighbours::erase(Table::iterator entry) {
+    schedule_.erase({entry->second.due_ns, entry->first});
+    table_.erase(entry);
+    due_ns_.store(schedule_.empty() ? kNever : schedule_.begin()->first, std::memory_order_relaxed);
+}
+
+bool Neighbours::is_usable(const wire::Gid& neighbour) const {
+    const auto entry = table_.find(neighbour);
+    return entry != table_.end() && entry->second.mac && !entry->second.is_silent();
+}
+
+const transport::NextHop* Neighbours::use(const wire::Gid& neighbour, uint64_t now_ns) {
     const std::lock_guard lock(mutex_);
-    if (entries_.size() >= kMaxEntries && !entries_.contains(neighbour)) {
-        // Our own question goes before what strangers made us remember.
-        const auto victim =
-            std::find_if(entries_.begin(), entries_.end(), [](const auto& e) { return !e.second.fixed; });
-        if (victim == entries_.end()) return 0;
-        entries_.erase(victim);
-    }
-    entries_.try_emplace(neighbour);
+    if (!is_usable(neighbour)) return nullptr;
+    const auto entry = table_.find(neighbour);
+    Known& known = entry->second;
+    if (known.next_hop == nullptr) known.next_hop = std::make_unique<transport::NextHop>(*known.mac);
+    const bool fresh = known.confirmed_ns != 0 && now_ns - known.confirmed_ns < kReachableNs;
+    if (!known.fixed && !fresh && known.questions == 0) schedule_before(entry, now_ns);
+    return known.next_hop.get();
+}
+
+size_t Neighbours::question_for(const wire::Gid& neighbour, const std::optional<wire::MacAddress>& known,
+                                uint8_t* out) const {
     // The question comes from our address on the neighbour's subnet, or from any of its family.
     const Subnet* from = subnet_of(neighbour);
     for (const Subnet& own : own_)
         if (from == nullptr && wire::is_ipv4_mapped(own.address) == wire::is_ipv4_mapped(neighbour)) from = &own;
-    return from == nullptr ? 0 : build_solicit(out, speaker(from->address), neighbour);
+    return from == nullptr ? 0 : build_solicit(out, speaker(from->address), neighbour, known);
 }
 
-std::optional<wire::MacAddress> Neighbours::wait(const wire::Gid& neighbour, int timeout_ms) {
+size_t Neighbours::ask(const wire::Gid& neighbour, uint8_t* out, uint64_t now_ns) {
+    const std::lock_guard lock(mutex_);
+    auto entry = table_.find(neighbour);
+    if (entry == table_.end()) {
+        // Our own question goes before what strangers made us remember: what would be forgotten next, if nobody uses it.
+        if (table_.size() >= kMaxEntries) {
+            const auto victim = std::find_if(schedule_.begin(), schedule_.end(), [this](const auto& due) {
+                return table_.find(due.second)->second.next_hop == nullptr;
+            });
+            if (victim != schedule_.end()) erase(table_.find(victim->second));
+        }
+        entry = table_.try_emplace(neighbour).first;
+        schedule(entry, now_ns + kForgetNs);
+    }
+    entry->second.asked_ns = now_ns;
+    return question_for(neighbour, std::nullopt, out);
+}
+
+bool Neighbours::wait(const wire::Gid& neighbour, int timeout_ms) {
     std::unique_lock lock(mutex_);
-    const auto known = [&] {
-        const auto entry = entries_.find(neighbour);
-        return entry != entries_.end() && entry->second.mac;
-    };
-    if (!learnt_.wait_for(lock, std::chrono::milliseconds(timeout_ms), known)) return std::nullopt;
-    return entries_.find(neighbour)->second.mac;
+    return learnt_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] { return is_usable(neighbour); });
 }
 
-void Neighbours::learn(const wire::Gid& address, const wire::MacAddress& mac, bool may_add) {
-    const auto entry = entries_.find(address);
-    if (entry == entries_.end()) {
+void Neighbours::suspect(const wire::Gid& neighbour, uint64_t now_ns) {
+    const std::lock_guard lock(mutex_);
+    const auto entry = table_.find(neighbour);
+    if (entry == table_.end() || entry->second.fixed || entry->second.next_hop == nullptr) return;
+    const Known& known = entry->second;
+    const bool confirmed = known.confirmed_ns != 0 && now_ns - known.confirmed_ns < kConfirmedNs;
+    if (known.questions == 0 ? !confirmed : known.is_silent() && now_ns - known.asked_ns >= kAgainNs)
+        schedule_before(entry, now_ns);
+}
+
+size_t Neighbours::next_question(uint8_t* out, uint64_t now_ns) {
+    const std::lock_guard lock(mutex_);
+    while (!schedule_.empty() && schedule_.begin()->first <= now_ns) {
+        const auto entry = table_.find(schedule_.begin()->second);
+        Known& known = entry->second;
+        if (known.next_hop == nullptr) {
+            count(NeighbourCounter::kForgotten);
+            erase(entry);
+            continue;
+        }
+        uint64_t wait_ns = kUnicastWaitNs;
+        if (known.questions != 0) wait_ns = std::min(kFirstWaitNs << (known.questions - 1), kLastWaitNs);
+        const bool first = known.questions == 0;
+        if (!known.is_silent() && ++known.questions == kQuestions) count(NeighbourCounter::kSilent);
+        if (known.is_silent()) wait_ns = kSilentNs;
+        known.asked_ns = now_ns;
+        schedule(entry, now_ns + wait_ns);
+        count(NeighbourCounter::kProbes);
+        if (const size_t bytes = question_for(entry->first, first ? known.mac : std::nullopt, out); bytes != 0)
+            return bytes;
+    }
+    return 0;
+}
+
+void Neighbours::learn(const wire::Gid& address, const wire::MacAddress& mac, bool may_add, bool answer,
+                       uint64_t now_ns) {
+    auto entry = table_.find(address);
+    if (entry == table_.end()) {
         if (!may_add || !on_link(address)) return;
-        if (entries_.size() >= kMaxEntries) return count(NeighbourCounter::kTableFull);
-        entries_[address] = {mac, false};
-        return;
+        if (table_.size() >= kMaxEntries) return count(NeighbourCounter::kTableFull);
+        entry = table_.try_emplace(address).first;
+        entry->second.mac = mac;
+        return schedule(entry, now_ns + kForgetNs);
     }
-    if (entry->second.fixed || entry->second.mac == mac) return;
-    if (entry->second.mac) {
-        count(NeighbourCounter::kMoved);
-        if (moved_.size() < kMaxEntries && std::find(moved_.begin(), moved_.end(), address) == moved_.end())
-            moved_.push_back(address);
+    Known& known = entry->second;
+    if (known.fixed) return;
+    const bool resolved = !known.mac, changed = known.mac != mac, was_silent = known.is_silent();
+    if (changed && !resolved) count(NeighbourCounter::kMoved);
+    known.mac = mac;
+    if (changed && known.next_hop != nullptr) known.next_hop->set(mac);
+    if (answer || resolved) {
+        known.confirmed_ns = now_ns;
+        known.questions = 0;
+        // Spread, so that neighbours that were met together are not asked together: RFC 4861 6.3.4.
+        const uint64_t next_ns = kReachableNs / 2 + random_() % kReachableNs;
+        schedule(entry, now_ns + (known.next_hop != nullptr ? next_ns : kForgetNs));
+    } else if (changed) {  // so it is said; packets follow at once, and it is asked soon
+        known.confirmed_ns = 0;
+        if (was_silent) known.questions = 0;
+        if (known.questions == 0) schedule_before(entry, now_ns + kDelayNs);
+    } else if (was_silent && known.next_hop != nullptr && now_ns - known.asked_ns >= kAgainNs) {
+        schedule_before(entry, now_ns);  // it speaks: perhaps it answers too
     }
-    entry->second.mac = mac;
     learnt_.notify_all();
 }
 
-size_t Neighbours::handle(std::span<uint8_t> room, size_t frame_bytes) {
+size_t Neighbours::handle(std::span<uint8_t> room, size_t frame_bytes, uint64_t now_ns) {
     const Discovery frame = parse_discovery(room.first(frame_bytes));
     const std::lock_guard lock(mutex_);
     const bool our_vlan =
@@ -134,14 +229,19 @@ size_t Neighbours::handle(std::span<uint8_t> room, size_t frame_bytes) {
     switch (frame.kind) {
         case Discovery::Kind::kSolicit:
             if (!owns(frame.target)) break;
-            if (frame.mac) learn(frame.sender, *frame.mac, true);
+            if (frame.mac) learn(frame.sender, *frame.mac, true, false, now_ns);
             count(NeighbourCounter::kSolicitsAnswered);
             return build_advertise(room.data(), speaker(frame.target), frame.frame_src, frame.sender);
         case Discovery::Kind::kAdvertise:
             if (!frame.mac) break;
-            count(entries_.contains(frame.target) ? NeighbourCounter::kAdvertisesTaken
-                                                  : NeighbourCounter::kAdvertisesUnsolicited);
-            learn(frame.target, *frame.mac, false);
+            {
+                const auto entry = table_.find(frame.target);
+                const bool known = entry != table_.end();
+                count(known ? NeighbourCounter::kAdvertisesTaken : NeighbourCounter::kAdvertisesUnsolicited);
+                // To us alone, and we have asked. Answers bear nothing of the question, so this is all that can be told.
+                const bool answer = known && frame.frame_dst == mac_ && entry->second.asked_ns > entry->second.confirmed_ns;
+                learn(frame.target, *frame.mac, false, answer, now_ns);
+            }
             return 0;
         case Discovery::Kind::kEcho:
             if (!owns(frame.receiver)) break;
@@ -160,14 +260,12 @@ std::vector<Speaker> Neighbours::speakers() const {
     return all;
 }
 
-std::vector<wire::Gid> Neighbours::take_moved() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(moved_, {});
-}
-
 std::map<wire::Gid, Neighbours::Entry> Neighbours::entries() const {
     const std::lock_guard lock(mutex_);
-    return entries_;
+    std::map<wire::Gid, Entry> all;
+    for (const auto& [address, known] : table_)
+        all[address] = {known.mac, known.fixed, known.next_hop != nullptr, known.is_silent()};
+    return all;
 }
 
 std::array<uint64_t, static_cast<size_t>(NeighbourCounter::kCount)> Neighbours::counters() const {

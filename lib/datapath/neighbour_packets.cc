@@ -6,59 +6,20 @@
 #include <cstring>
 
 #include "datapath/address.h"
-#include "wire/byte_order.h"
+#include "datapath/link_frames.h"
 
 namespace rove::datapath {
 
 namespace {
 
-using wire::load_be16;
-using wire::store_be16;
+using namespace link;
 
-constexpr uint16_t kEtherTypeArp = 0x0806, kEtherTypeIpv4 = 0x0800, kEtherTypeIpv6 = 0x86DD, kEtherTypeVlan = 0x8100;
-constexpr size_t kArpBytes = 28, kIpv4Bytes = 20, kIpv6Bytes = 40, kEchoBytes = 8, kNeighbourBytes = 24,
-                 kOptionBytes = 8;
-constexpr uint8_t kProtocolIcmp = 1, kProtocolIcmpv6 = 58;
+constexpr size_t kArpBytes = 28, kEchoBytes = 8, kNeighbourBytes = 24, kOptionBytes = 8;
 constexpr uint8_t kEchoReply = 0, kEchoRequest = 8, kEchoRequest6 = 128, kEchoReply6 = 129, kSolicit6 = 135,
                   kAdvertise6 = 136;
 constexpr uint8_t kSourceLinkAddress = 1, kTargetLinkAddress = 2;  // ND options
 constexpr uint8_t kFlagSolicited = 0x40, kFlagOverride = 0x20;     // ND advertisement
 constexpr uint8_t kDiscoveryHopLimit = 255;                        // RFC 4861: proof that no router passed it on
-
-uint32_t sum_words(const uint8_t* bytes, size_t count, uint32_t sum = 0) {
-    for (size_t i = 0; i + 1 < count; i += 2) sum += load_be16(bytes + i);
-    if (count % 2 != 0) sum += static_cast<uint32_t>(bytes[count - 1]) << 8;
-    return sum;
-}
-
-uint16_t fold(uint32_t sum) {
-    while (sum >> 16 != 0) sum = (sum & 0xFFFF) + (sum >> 16);
-    return static_cast<uint16_t>(sum);
-}
-
-// Of an ICMPv6 message behind `ip`: pseudo header and message.
-uint16_t sum_icmpv6(const uint8_t* ip, size_t message_bytes) {
-    const uint32_t pseudo = sum_words(ip + 8, 32, static_cast<uint32_t>(message_bytes) + kProtocolIcmpv6);
-    return fold(sum_words(ip + kIpv6Bytes, message_bytes, pseudo));
-}
-
-wire::Gid mapped(const uint8_t* ipv4) {
-    wire::Gid gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
-    std::copy_n(ipv4, 4, gid.begin() + 12);
-    return gid;
-}
-
-wire::Gid gid_at(const uint8_t* ipv6) {
-    wire::Gid gid;
-    std::copy_n(ipv6, 16, gid.begin());
-    return gid;
-}
-
-wire::MacAddress mac_at(const uint8_t* bytes) {
-    wire::MacAddress mac;
-    std::copy_n(bytes, 6, mac.begin());
-    return mac;
-}
 
 bool is_host(const wire::MacAddress& mac) {
     return !is_multicast(mac) && mac != wire::MacAddress{};
@@ -117,7 +78,7 @@ void parse_ipv6(std::span<const uint8_t> ip, Discovery& found) {
     if (ip.size() < kIpv6Bytes || ip[0] >> 4 != 6 || ip[6] != kProtocolIcmpv6) return;
     found.kind = Discovery::Kind::kMalformed;
     const size_t message = load_be16(&ip[4]);
-    if (message < kEchoBytes || message > ip.size() - kIpv6Bytes || sum_icmpv6(ip.data(), message) != 0xFFFF) return;
+    if (message < kEchoBytes || message > ip.size() - kIpv6Bytes || sum_icmpv6(ip.data(), ip.data() + kIpv6Bytes, message) != 0xFFFF) return;
     const uint8_t type = ip[kIpv6Bytes];
     found.sender = gid_at(&ip[8]);
     found.receiver = gid_at(&ip[24]);
@@ -140,23 +101,9 @@ void parse_ipv6(std::span<const uint8_t> ip, Discovery& found) {
     found.kind = type == kSolicit6 ? Discovery::Kind::kSolicit : Discovery::Kind::kAdvertise;
 }
 
-// Writes Ethernet (and VLAN) and returns where the next header goes.
-uint8_t* put_ethernet(uint8_t* out, const wire::MacAddress& dst, const Speaker& from, uint16_t ether_type) {
-    std::copy_n(dst.data(), 6, out);
-    std::copy_n(from.mac.data(), 6, out + 6);
-    out += 12;
-    if (from.vlan) {
-        store_be16(out, kEtherTypeVlan);
-        store_be16(out + 2, *from.vlan);
-        out += 4;
-    }
-    store_be16(out, ether_type);
-    return out + 2;
-}
-
 size_t put_arp(uint8_t* out, uint16_t operation, const Speaker& from, const wire::MacAddress& frame_dst,
                const wire::MacAddress& to_mac, const wire::Gid& to) {
-    uint8_t* arp = put_ethernet(out, frame_dst, from, kEtherTypeArp);
+    uint8_t* arp = put_ethernet(out, frame_dst, from.mac, from.vlan, kEtherTypeArp);
     static constexpr uint8_t kEthernetIpv4[6] = {0, 1, 8, 0, 6, 4};
     std::copy_n(kEthernetIpv4, 6, arp);
     store_be16(arp + 6, operation);
@@ -169,7 +116,7 @@ size_t put_arp(uint8_t* out, uint16_t operation, const Speaker& from, const wire
 
 size_t put_neighbour(uint8_t* out, uint8_t type, uint8_t flags, const Speaker& from, const wire::MacAddress& frame_dst,
                      const wire::Gid& to, const wire::Gid& target) {
-    uint8_t* ip = put_ethernet(out, frame_dst, from, kEtherTypeIpv6);
+    uint8_t* ip = put_ethernet(out, frame_dst, from.mac, from.vlan, kEtherTypeIpv6);
     constexpr size_t kMessage = kNeighbourBytes + kOptionBytes;
     std::memset(ip, 0, kIpv6Bytes + kMessage);
     ip[0] = 0x60;
@@ -185,7 +132,7 @@ size_t put_neighbour(uint8_t* out, uint8_t type, uint8_t flags, const Speaker& f
     message[24] = type == kSolicit6 ? kSourceLinkAddress : kTargetLinkAddress;
     message[25] = 1;
     std::copy_n(from.mac.data(), 6, message + 26);
-    store_be16(message + 2, static_cast<uint16_t>(~sum_icmpv6(ip, kMessage)));
+    store_be16(message + 2, static_cast<uint16_t>(~sum_icmpv6(ip, message, kMessage)));
     return static_cast<size_t>(message + kMessage - out);
 }
 
@@ -221,8 +168,10 @@ Discovery parse_discovery(std::span<const uint8_t> frame) {
     return found;
 }
 
-size_t build_solicit(uint8_t* out, const Speaker& from, const wire::Gid& target) {
-    if (wire::is_ipv4_mapped(target)) return put_arp(out, 1, from, kBroadcast, {}, target);
+size_t build_solicit(uint8_t* out, const Speaker& from, const wire::Gid& target,
+                     const std::optional<wire::MacAddress>& known) {
+    if (wire::is_ipv4_mapped(target)) return put_arp(out, 1, from, known.value_or(kBroadcast), {}, target);
+    if (known) return put_neighbour(out, kSolicit6, 0, from, *known, target, target);
     const wire::Gid group = solicited_node_group(target);
     return put_neighbour(out, kSolicit6, 0, from, multicast_mac(group), group, target);
 }
@@ -260,7 +209,7 @@ size_t turn_echo(std::span<uint8_t> frame, const Discovery& echo, const Speaker&
         uint8_t* icmp = ip + kIpv6Bytes;
         icmp[0] = kEchoReply6;
         store_be16(icmp + 2, 0);
-        store_be16(icmp + 2, static_cast<uint16_t>(~sum_icmpv6(ip, echo.ip_bytes - kIpv6Bytes)));
+        store_be16(icmp + 2, static_cast<uint16_t>(~sum_icmpv6(ip, icmp, echo.ip_bytes - kIpv6Bytes)));
     }
     return echo.ip_offset + echo.ip_bytes;
 }

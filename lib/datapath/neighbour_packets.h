@@ -35,8 +35,9 @@ struct Speaker {
 };
 
 // All write to `out`, which has room for kMaxDiscoveryBytes, and return the bytes written.
-// ARP request or neighbour solicitation for `target`.
-size_t build_solicit(uint8_t* out, const Speaker& from, const wire::Gid& target);
+// ARP request or neighbour solicitation for `target`, to all; or, if its MAC is `known`, to it alone: is it still there?
+size_t build_solicit(uint8_t* out, const Speaker& from, const wire::Gid& target,
+                     const std::optional<wire::MacAddress>& known = std::nullopt);
 // ARP reply or solicited neighbour advertisement of `from` to the one who asked.
 size_t build_advertise(uint8_t* out, const Speaker& from, const wire::MacAddress& to_mac, const wire::Gid& to);
 // Gratuitous ARP or unsolicited advertisement to all: so that peers who knew another MAC learn this one.

@@ -11,6 +11,7 @@
 
 #include <array>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "datapath/counters.h"
@@ -79,6 +80,11 @@ class PacketSink {
     Series series(const transport::Path& path, const wire::Headers& headers, uint32_t bytes) {
         return {*this, path, headers, bytes};
     }
+    void suspect(const transport::Path& path) {
+        if (path.next_hop == nullptr || suspect_count_ == suspects_.size()) return;  // the others will be suspected again
+        if (suspect_count_ != 0 && wire::same(suspects_[suspect_count_ - 1].peer, path.flow.dst)) return;
+        suspects_[suspect_count_++] = {path.port, path.flow.dst};
+    }
     void notify(transport::CompletionQueue& cq) { notified_.push_back(&cq); }
     void event(ibv_event_type event, transport::QueuePair& qp) { listener_.event(event, qp); }
     void event(ibv_event_type event, transport::CompletionQueue& cq) { listener_.event(event, cq); }
@@ -93,6 +99,14 @@ class PacketSink {
         tx.queue.ring().fetch_room();
         for (uint16_t ahead = 0; ahead < kAnswers; ++ahead) tx.queue.fetch(ahead, kAnswerBytes);
     }
+
+    bool has_suspects() const { return suspect_count_ != 0; }
+    // The peers that the engine has suspected since the last call, perhaps several times the same.
+    struct Suspect {
+        uint16_t port;
+        wire::Gid peer;
+    };
+    std::span<const Suspect> take_suspects() { return {suspects_.data(), std::exchange(suspect_count_, 0)}; }
 
     // Neighbour discovery: an empty mbuf, or null, and a finished one for a port. A full queue drops it: they are
     // repeated.
@@ -142,11 +156,15 @@ class PacketSink {
     void finish(const transport::Path& path, Outgoing& tx, rte_mbuf* mbuf, wire::Built built) {
         mbuf->data_len = built.bytes;
         mbuf->pkt_len = built.bytes;
-        if (path.loopback || path.multicast) [[unlikely]] {
-            if (built.l3_offset != 0) wire::seal(rte_pktmbuf_mtod(mbuf, uint8_t*), built);
-            built.l3_offset = 0;
-            if (path.loopback) return loop_back(path, mbuf);
-            loop_back_copy(path, mbuf);
+        if (path.next_hop == nullptr) [[unlikely]] {
+            if (path.loopback || path.multicast) {
+                if (built.l3_offset != 0) wire::seal(rte_pktmbuf_mtod(mbuf, uint8_t*), built);
+                built.l3_offset = 0;
+                if (path.loopback) return loop_back(path, mbuf);
+                loop_back_copy(path, mbuf);
+            }
+        } else {
+            path.next_hop->write(rte_pktmbuf_mtod(mbuf, uint8_t*));
         }
         queue(tx, mbuf, built);
     }
@@ -186,6 +204,8 @@ class PacketSink {
     std::array<rte_mbuf*, kSpare> spare_;
     std::vector<Outgoing> queues_;  // by DPDK port id
     std::vector<transport::CompletionQueue*> notified_;
+    size_t suspect_count_ = 0;
+    std::array<Suspect, 8> suspects_;
     std::array<rte_mbuf*, kLoopback> loopback_;
 };
 

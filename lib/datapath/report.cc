@@ -108,7 +108,7 @@ Report report_neighbours(Runtime& runtime) {
         for (const auto& [address, entry] : device.neighbours().entries()) {
             if (table.size() == kMaxNeighbours) break;
             table.push_back(to_string(address) + " " + (entry.mac ? to_string(*entry.mac) : "incomplete") +
-                            (entry.fixed ? " static" : ""));
+                            (entry.fixed ? " static" : entry.silent ? " silent" : entry.used ? " used" : ""));
         }
     });
 }

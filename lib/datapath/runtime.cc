@@ -299,16 +299,17 @@ void Runtime::solicit(Device& device, const wire::Gid& neighbour) {
     worker.core().solicit(device, neighbour);
 }
 
-std::optional<wire::MacAddress> Runtime::wait_for_neighbour(Device& device, const wire::Gid& neighbour,
-                                                            int timeout_ms) {
-    if (config_.progress == Progress::kDedicated) return device.neighbours().wait(neighbour, timeout_ms);
+void Runtime::wait_for_neighbour(Device& device, const wire::Gid& neighbour, int timeout_ms) {
+    if (config_.progress == Progress::kDedicated) {
+        device.neighbours().wait(neighbour, timeout_ms);
+        return;
+    }
     const uint64_t until_ns = now_ns() + static_cast<uint64_t>(timeout_ms) * 1'000'000;
     do {
         progress();
-        if (const auto mac = device.neighbours().wait(neighbour, 0)) return mac;
+        if (device.neighbours().wait(neighbour, 0)) return;
         sched_yield();
     } while (now_ns() < until_ns);
-    return std::nullopt;
 }
 
 std::string Runtime::impair(const Device& device, std::optional<uint32_t> path, std::string_view changes) {
@@ -385,13 +386,6 @@ void Runtime::housekeeping() {
                 const Worker::Hold hold(*workers_.front());
                 workers_.front()->core().announce(device);
             }
-        }
-        for (const wire::Gid& neighbour : device.neighbours().take_moved()) {
-            const Pause pause(*this);
-            queue_pairs_.for_each(pause, [&](transport::QueuePair& qp) {
-                if (qp.is_connected() && qp.port == device.port()) device.renew(pause, qp.path, neighbour);
-            });
-            device.renew_handles(pause, neighbour);
         }
     }
 }

@@ -121,8 +121,8 @@ class Runtime {
     const std::vector<std::unique_ptr<Worker>>& workers() const { return workers_; }
     // Asks who `neighbour` is; waits for the answer, driving the workers meanwhile if that is ours to do.
     void solicit(Device& device, const wire::Gid& neighbour);
-    std::optional<wire::MacAddress> wait_for_neighbour(Device& device, const wire::Gid& neighbour, int timeout_ms);
-    // Every kHousekeepingNs or so, on EAL's main thread: link states, restarts, neighbours that moved.
+    void wait_for_neighbour(Device& device, const wire::Gid& neighbour, int timeout_ms);
+    // Every kHousekeepingNs or so, on EAL's main thread: link states and restarts.
     void housekeeping();
     void ports_changed();  // any thread: do so soon
     // Held by the interrupt thread in a driver's callback and by a restart of a port: both change the driver's state.

@@ -19,6 +19,8 @@ constexpr uint32_t kPostsTogether = PacketSink::kBurst;
 // How long posts alone may keep a worker from what came in. Beyond the shortest timer (1 ms), each would send again what
 // the peer has long acknowledged.
 constexpr uint64_t kUnheardNs = 50'000;
+// Suspects are looked up so often at most: a peer that repeats itself must not cost a lock a packet.
+constexpr uint64_t kSuspectNs = 1'000'000;
 }  // namespace
 
 WorkerCore::WorkerCore(const Shared& shared, uint16_t index, unsigned lcore, rte_mempool* pool)
@@ -91,14 +93,27 @@ void WorkerCore::send_posted(transport::QueuePair& qp) {
 uint32_t WorkerCore::transmit() {
     take_doorbells();
     if (engine_.next_deadline() <= protocol_ns_) engine_.expire(protocol_ns_);
+    if (sink_.has_suspects() && now_ns_ - suspected_ns_ >= kSuspectNs) [[unlikely]] {
+        suspected_ns_ = now_ns_;
+        for (const PacketSink::Suspect& suspect : sink_.take_suspects()) {
+            Neighbours& neighbours = ports_[suspect.port].device->neighbours();
+            neighbours.suspect(neighbours.next_hop(suspect.peer), now_ns_);
+        }
+    }
+    if (index_ == 0)
+        for (PortUse& use : ports_)
+            if (is_due(use)) [[unlikely]] send_due(use);
     if (engine_.has_active()) engine_.transmit(protocol_ns_, kTransmitBudget);
     return sink_.flush();
 }
 
 uint64_t WorkerCore::next_deadline() const {
     uint64_t deadline_ns = protocol_clock_.real(engine_.next_deadline(), now_ns_);
-    for (const PortUse& port : ports_)
+    for (const PortUse& port : ports_) {
         if (port.impairment != nullptr) deadline_ns = std::min(deadline_ns, port.impairment->next_deadline());
+        if (index_ == 0 && port.port != nullptr && port.port->ready())
+            deadline_ns = std::min(deadline_ns, port.device->due_ns());
+    }
     return deadline_ns;
 }
 
@@ -248,7 +263,8 @@ void WorkerCore::hand_over_copies(rte_mbuf* mbuf, uint16_t port, const wire::Gid
 bool WorkerCore::discover(rte_mbuf* mbuf, PortUse& from) {
     const std::span<uint8_t> room(rte_pktmbuf_mtod(mbuf, uint8_t*), mbuf->data_len + rte_pktmbuf_tailroom(mbuf));
     if (room.size() < kMaxDiscoveryBytes) return true;
-    const size_t answer = from.device->neighbours().handle(room, mbuf->data_len);
+    if (from.device->memberships().take(room.first(mbuf->data_len), now_ns_)) return true;
+    const size_t answer = from.device->neighbours().handle(room, mbuf->data_len, now_ns_);
     if (answer == 0 || !sink_.ready()) return true;
     mbuf->data_len = static_cast<uint16_t>(answer);
     mbuf->pkt_len = static_cast<uint32_t>(answer);
@@ -276,7 +292,7 @@ void WorkerCore::solicit(Device& device, const wire::Gid& neighbour) {
     const LcoreScope lcore(lcore_);
     rte_mbuf* mbuf = sink_.take();
     if (mbuf == nullptr) return;
-    const size_t bytes = device.neighbours().ask(neighbour, rte_pktmbuf_mtod(mbuf, uint8_t*));
+    const size_t bytes = device.neighbours().ask(neighbour, rte_pktmbuf_mtod(mbuf, uint8_t*), now_ns());
     mbuf->data_len = static_cast<uint16_t>(bytes);
     mbuf->pkt_len = static_cast<uint32_t>(bytes);
     if (bytes == 0)
@@ -293,8 +309,25 @@ void WorkerCore::ask_multipath(transport::QueuePair& qp, const transport::Path& 
     sink_.flush();
 }
 
+// Questions for neighbours and reports of groups, as far as there is room: the rest is due the next time.
+void WorkerCore::send_due(PortUse& use) {
+    while (rte_mbuf* const mbuf = sink_.take()) {
+        auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
+        size_t bytes = use.device->neighbours().next_question(frame, now_ns_);
+        if (bytes == 0) bytes = use.device->memberships().next_report(frame, now_ns_);
+        if (bytes == 0) {
+            rte_pktmbuf_free(mbuf);
+            return;
+        }
+        mbuf->data_len = static_cast<uint16_t>(bytes);
+        mbuf->pkt_len = static_cast<uint32_t>(bytes);
+        sink_.send_raw(use.port->id(), mbuf);
+    }
+}
+
 void WorkerCore::announce(Device& device) {
     const LcoreScope lcore(lcore_);
+    device.memberships().report_all(now_ns());
     for (const Speaker& speaker : device.neighbours().speakers()) {
         rte_mbuf* mbuf = sink_.take();
         if (mbuf == nullptr) break;

@@ -91,6 +91,7 @@ class Host final : public Node {
         }
     };
     Series series(const transport::Path& path, const wire::Headers&, uint32_t bytes) { return {*this, path, bytes}; }
+    void suspect(const transport::Path&) {}
     void notify(transport::CompletionQueue& cq) { notified_.push_back(&cq); }
     void event(ibv_event_type, transport::QueuePair&) {}
     void event(ibv_event_type, transport::CompletionQueue&) {}

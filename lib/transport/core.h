@@ -51,6 +51,9 @@ struct Config {
     uint64_t seed = 1;                      // of the random paths
 };
 
+// A neighbour is suspected of having moved after so many probes without an answer, of which each waits twice as long as the
+// one before: with the first of them after 1 ms, a peer that was off its core for a few milliseconds is not.
+inline constexpr uint8_t kSuspectProbes = 3;
 inline constexpr uint32_t kHeaderBytes = 74;    // what a packet adds to its payload on the wire: Ethernet to RETH, ICRC
 
 // A source for Core::scatter: bytes that need no verification.
@@ -435,6 +438,12 @@ struct Core {
             set(next);
             return std::exchange(at, at + qp.mtu);
         });
+    }
+
+    // A request came again: perhaps the answer to it does not arrive where the peer is by now.
+    void note_duplicate(const QueuePair& qp) {
+        ++counters[Counter::kRxDuplicate];
+        sink.suspect(qp.path);
     }
 
     // mp: a packet that will be acknowledged went out.

@@ -40,6 +40,9 @@ concept Sink = requires(S sink, const Path& path, const wire::Headers& headers, 
     // For the packets of a run (Core::send_run()), as send() of each: of one path and size, and with the BTH of
     // `headers` but for AckReq and PSN.
     { sink.series(path, headers, uint32_t{}).send(headers, static_cast<const void*>(nullptr)) } -> std::same_as<void>;
+    // Requests on `path` have been unanswered for long, or come again as if they had been: perhaps its neighbour has another
+    // MAC now, and should be asked.
+    { sink.suspect(path) } -> std::same_as<void>;
     // A CQ that was armed has a completion: its channel gets an event.
     { sink.notify(cq) } -> std::same_as<void>;
     // Asynchronous events, as ibv_get_async_event gives them.

@@ -84,18 +84,23 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
         ++core_.counters[Counter::kDropQpState];
         return;
     }
+    // IBTA 10.9.1: the same partition, and at least one full member.
+    if (((bth.pkey ^ qp->pkey) & ~kFullMember) != 0 || ((bth.pkey | qp->pkey) & kFullMember) == 0) {
+        ++core_.counters[Counter::kDropPkey];
+        return;
+    }
     if (bth.opcode == wire::kOpcodeCnp) {
         if (!qp->is_connected() || !wire::same(frame.flow.src, qp->path.flow.dst)) {
             ++core_.counters[Counter::kDropSource];
             return;
         }
+        // To whom may not have sent anything nobody can say that it sends too much. (The PSN says nothing: annex A17.9.3.)
+        if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD) {
+            ++core_.counters[Counter::kDropQpState];
+            return;
+        }
         ++core_.counters[Counter::kRxCnp];
         if (Congestion* congestion = qp->congestion()) congestion->rate.on_cnp(core_.config.dcqcn, core_.now_ns);
-        return;
-    }
-    // IBTA 10.9.1: the same partition, and at least one full member.
-    if (((bth.pkey ^ qp->pkey) & ~kFullMember) != 0 || ((bth.pkey | qp->pkey) & kFullMember) == 0) {
-        ++core_.counters[Counter::kDropPkey];
         return;
     }
     if (wire::service_of(bth.opcode) != qp->service()) {

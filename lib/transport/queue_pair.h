@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <variant>
 #include <vector>
@@ -26,10 +27,40 @@ namespace rove::transport {
 inline constexpr uint32_t kMaxMessageBytes = 1u << 31;       // IBTA 9.4.1
 inline constexpr uint32_t kMaxRdAtomic = 128;           // requests, both ways; what ConnectX devices offer
 
+// The MAC that frames to a neighbour go to. It may change at any time, so it is written into each frame, and whoever sends
+// need not be told. (An ICRC does not cover MACs.) The datapath's table of neighbours keeps it for as long as it has paths.
+class NextHop {
+  public:
+    explicit NextHop(const wire::MacAddress& mac) { set(mac); }
+    // Relaxed, as is reading: no other data belongs to it.
+    void set(const wire::MacAddress& mac) {
+        uint64_t bytes = 0;
+        std::memcpy(&bytes, mac.data(), mac.size());
+        mac_.store(bytes, std::memory_order_relaxed);
+    }
+    wire::MacAddress mac() const {
+        wire::MacAddress mac;
+        write(mac.data());
+        return mac;
+    }
+    // To the first six bytes of a frame.
+    void write(uint8_t* frame) const {
+        const uint64_t bytes = mac_.load(std::memory_order_relaxed);
+        const auto low = static_cast<uint32_t>(bytes);
+        const auto high = static_cast<uint16_t>(bytes >> 32);
+        std::memcpy(frame, &low, sizeof low);
+        std::memcpy(frame + sizeof low, &high, sizeof high);
+    }
+
+  private:
+    std::atomic<uint64_t> mac_;
+};
+
 // Where a QP's or an address handle's packets go. Filled by the datapath when the address is resolved.
 struct Path {
     wire::Flow flow;
     wire::FlowTemplate headers;
+    const NextHop* next_hop = nullptr;                  // whose MAC frames get; null: the one in `headers`
     uint16_t port = 0;                                  // the device's port, as in QueuePair::port
     bool loopback = false;                              // the destination is the device itself
     bool multicast = false;                             // ... a group, which QPs of the device may have joined too
@@ -41,19 +72,69 @@ class HelloPeers;
 struct HelloState {
     enum class Answer : uint8_t { kNone, kYes, kNo };
     enum class Choice : uint8_t { kOpen, kRc, kMp };
-    uint32_t nonce = 0;                                 // of our question
+    struct Party {
+        uint32_t qpn = 0;
+        wire::Gid gid{};
+        bool operator==(const Party&) const = default;
+    };
+    // So many parties can be told yes before the QP knows its peer. More are not answered: the promise to one must not be
+    // pushed out by what others say.
+    static constexpr size_t kPromises = 4;
+
+    uint32_t nonce = 0;                                 // of our question; 0: none
     std::atomic<Answer> answer = Answer::kNone;         // to it; read by the thread that waits
     Choice choice = Choice::kOpen;                      // ours
     HelloPeers* peers = nullptr;                        // where its device keeps who speaks mp; null: nowhere
-    // Whom we told that we will speak it, while it was open.
-    uint32_t promised_qpn = 0;
-    wire::Gid promised{};
+    bool has_peer = false;                              // while the QP is being connected and asks, and from then on
+    Party peer;                                         // ... whom
+    uint64_t answered_ns = 0;                           // when a question was answered last
+    uint64_t asked_back_ns = 0;                         // ... when one that came too late was answered by a question
+    // To whom we said that we will speak it, while it was open. Whoever can write a frame can ask in somebody's name, so a
+    // promise counts when its party has answered a question in return.
+    struct Promise {
+        Party party;
+        uint32_t nonce = 0;                             // of that question; 0: none was asked
+        bool confirmed = false;
+    };
+    std::array<Promise, kPromises> promises{};
+    size_t promise_count = 0;
 
-    bool has_promised(uint32_t qpn, const wire::Gid& peer) const { return qpn == promised_qpn && peer == promised; }
+    // Null: nothing was promised.
+    Promise* promised(const Party& party) {
+        for (size_t i = 0; i < promise_count; ++i)
+            if (promises[i].party == party) return &promises[i];
+        return nullptr;
+    }
+    // Whether there is anybody who relies on this QP's speaking mp.
+    bool has_confirmed() const {
+        for (size_t i = 0; i < promise_count; ++i)
+            if (promises[i].confirmed) return true;
+        return false;
+    }
+    // Null: there is no room. For the peer there always is.
+    Promise* promise(const Party& party) {
+        if (Promise* const earlier = promised(party)) return earlier;
+        const bool is_peer = has_peer && party == peer;
+        if (promise_count == kPromises && !is_peer) return nullptr;
+        Promise& made = promises[promise_count == kPromises ? 0 : promise_count++];
+        made = {.party = party};
+        return &made;
+    }
+    // The QP is about to be connected to `party`.
+    void begin(const Party& party, HelloPeers* known, uint32_t question) {
+        nonce = question;
+        answer = Answer::kNone;                         // an earlier attempt may have asked somebody else
+        peers = known;
+        peer = party;
+        has_peer = true;
+    }
     void reset() {
-        nonce = promised_qpn = 0;
+        nonce = 0;
         answer = Answer::kNone;
         choice = Choice::kOpen;
+        has_peer = false;
+        answered_ns = asked_back_ns = 0;
+        promise_count = 0;
     }
 };
 

@@ -245,6 +245,7 @@ void RcRequesterLogic<S>::expire() {
     }
     if (retry_.ack_deadline <= now) {
         ++core_.counters[Counter::kTimeouts];
+        core_.sink.suspect(qp_.path);
         if (retry_.retries_left == 0) {
             fail(IBV_WC_RETRY_EXC_ERR);
             return;
@@ -268,6 +269,7 @@ void RcRequesterLogic<S>::probe() {
         return;
     }
     if (r_.probes < 255) ++r_.probes;
+    if (r_.probes >= kSuspectProbes) core_.sink.suspect(qp_.path);
     r_.flight_probed = true;
     r_.probe_deadline = core_.now_ns + probe_ns();
     if (r_.next_psn != r_.max_psn || !any_begun()) return;      // already sending again

@@ -110,7 +110,7 @@ void RcResponderLogic<S>::receive(const wire::ParsedFrame& frame) {
         return;
     }
     if (ahead < 0) {
-        ++core_.counters[Counter::kRxDuplicate];
+        core_.note_duplicate(qp_);
         repeat(h, op);
         return;
     }

@@ -74,7 +74,6 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
     const uint16_t udp_source_port = datapath::Device::udp_source_port(attr->grh.flow_label & kFlowLabelMask, 0, 0);
     const int error = resolve_path(context, *attr, udp_source_port, wire::kEcnNotEct, ah->path);
     if (error != 0) return fail<ibv_ah>(error);
-    context.interface->keep(ah->path);
     ah->context = pd->context;
     ah->pd = pd;
     retain(pd);
@@ -83,7 +82,6 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
 
 int destroy_ah(ibv_ah* handle) {
     Ah& ah = from(handle);
-    from(ah.context).interface->forget(ah.path);
     release(ah.pd);
     delete &ah;
     return 0;

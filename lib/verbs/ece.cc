@@ -37,7 +37,7 @@ int set_ece(ibv_qp* handle, ibv_ece* ece) {
     if (t.state != IBV_QPS_RESET && t.state != IBV_QPS_INIT) return EINVAL;
     const bool accepted = speaks_multipath(qp) && (ece->options & kEceMultipath) != 0;
     const bool must = speaks_multipath(qp) && (qp.runtime->config().transport.mode == transport::Mode::kMp ||
-                                               t.hello.promised_qpn != 0);  // a peer has asked, and was told yes
+                                               t.hello.has_confirmed());  // a peer has asked, and was told yes
     if (must && !accepted) return EINVAL;
     qp.refuses_multipath = !accepted;
     t.hello.choice = accepted ? Choice::kOpen : Choice::kRc;

@@ -146,10 +146,7 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
         std::lock_guard posting(t.sq.posting);
         qp.send_rules.allow_responses(merged.max_rd_atomic != 0);
     }
-    if (path) {
-        t.path = *path;
-        qp.context->interface->renew(hold, t.path);  // the neighbour may have moved while the peer was asked
-    }
+    if (path) t.path = *path;
     if (connects) {
         t.priority = qp.runtime->config().priorities[merged.ah_attr.sl];
         worker.start_receiving(hold, t, has(IBV_QP_RQ_PSN) ? attr->rq_psn & transport::Psn::kMask : 0, multipath);

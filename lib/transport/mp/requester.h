@@ -480,6 +480,7 @@ void MpRequesterLogic<S>::expire() {
             retry_.ack_deadline = kNever;
         } else {
             ++core_.counters[Counter::kTimeouts];
+            core_.sink.suspect(qp_.path);
             if (retry_.retries_left == 0) {
                 fail(IBV_WC_RETRY_EXC_ERR);
                 return;
@@ -493,9 +494,11 @@ void MpRequesterLogic<S>::expire() {
         }
     }
     paths_.expire(mp_.requests, core_.now_ns);
+    if (mp_.requests.backoff >= kSuspectProbes) core_.sink.suspect(qp_.path);
     // A requester that has gone acknowledges no response any more, and nothing else says that it has gone.
     if (mp_.responses.backoff == Mp::kSilence) mp_.responses.timer_ns = mp_.responses.burst_ns = 0;
     paths_.expire(mp_.responses, core_.now_ns);
+    if (mp_.responses.backoff >= kSuspectProbes) core_.sink.suspect(qp_.path);
     core_.deadlines.schedule(qp_, next_deadline());
 }
 

@@ -106,7 +106,7 @@ void MpResponderLogic<S>::receive_request(const wire::ParsedFrame& frame, wire::
         case Arrival::kOutOfOrder:
             return take_early(frame, op);
         case Arrival::kDuplicate:
-            ++core_.counters[Counter::kRxDuplicate];
+            core_.note_duplicate(qp_);
             wake_responses();
             return queue_ack(h, frame.ce(), psn < mp_.requests_in.expected ? wire::MpAck::kAck : wire::MpAck::kSack);
         default:

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <random>
 
 #include "datapath/device.h"
@@ -34,11 +35,45 @@ class NeighbourTest : public testing::TestWithParam<bool> {
     // A's question for B.
     Frame question() {
         Frame frame;
-        frame.size = a_.ask(b(), frame.bytes.data());
+        frame.size = a_.ask(b(), frame.bytes.data(), now_);
         EXPECT_GT(frame.size, 0u);
         return frame;
     }
-    static void give(Neighbours& to, Frame& frame) { frame.size = to.handle(frame.bytes, frame.size); }
+    void give(Neighbours& to, Frame& frame) { frame.size = to.handle(frame.bytes, frame.size, now_); }
+    // A resolves B, for a path.
+    const transport::NextHop* used() {
+        Frame frame = question();
+        ++now_;
+        give(b_, frame);
+        give(a_, frame);
+        const transport::NextHop* const next_hop = a_.use(b(), now_);
+        EXPECT_NE(next_hop, nullptr);
+        EXPECT_EQ(next_hop->mac(), kMacB);
+        return next_hop;
+    }
+    struct Asked {
+        uint64_t ns;
+        bool all;  // and not only who is known
+    };
+    // What A asks until `end`; `answer`: those questions that this says yes to are answered by `who`.
+    std::vector<Asked> run_until(uint64_t end, Neighbours& who, const std::function<bool(const Asked&)>& answer) {
+        std::vector<Asked> asked;
+        while (a_.due_ns() <= end) {
+            now_ = std::max(now_, a_.due_ns());
+            Frame frame;
+            frame.size = a_.next_question(frame.bytes.data(), now_);
+            if (frame.size == 0) continue;
+            const Asked one{now_, is_multicast(parse_discovery(std::span(frame.bytes).first(frame.size)).frame_dst)};
+            asked.push_back(one);
+            now_ += 1000;
+            if (!answer(one)) continue;
+            give(who, frame);
+            if (frame.size != 0) give(a_, frame);
+        }
+        now_ = std::max(now_, end);
+        return asked;
+    }
+    uint64_t now_ = 1'000'000'000;
 };
 
 INSTANTIATE_TEST_SUITE_P(Families, NeighbourTest, testing::Bool(),
@@ -53,14 +88,14 @@ TEST_P(NeighbourTest, QuestionAndAnswer) {
     give(a_, frame);
     EXPECT_EQ(frame.size, 0u);
     EXPECT_EQ(a_.lookup(b()), kMacB);
-    EXPECT_EQ(a_.wait(b(), 0), kMacB);
+    EXPECT_TRUE(a_.wait(b(), 0));
     EXPECT_EQ(count(b_, NeighbourCounter::kSolicitsAnswered), 1u);
     EXPECT_EQ(count(a_, NeighbourCounter::kAdvertisesTaken), 1u);
 }
 
 TEST_P(NeighbourTest, QuestionForSomebodyElseIsLeftAlone) {
     Frame frame;
-    frame.size = a_.ask(GetParam() ? *parse_address("fd00::3") : *parse_address("10.0.0.3"), frame.bytes.data());
+    frame.size = a_.ask(GetParam() ? *parse_address("fd00::3") : *parse_address("10.0.0.3"), frame.bytes.data(), now_);
     give(b_, frame);
     EXPECT_EQ(frame.size, 0u);
     EXPECT_FALSE(b_.lookup(a())) << "nor is the one remembered who did not ask us";
@@ -74,17 +109,96 @@ TEST_P(NeighbourTest, UnsolicitedAnswerMakesNoEntry) {
     EXPECT_EQ(count(a_, NeighbourCounter::kAdvertisesUnsolicited), 1u);
 }
 
-TEST_P(NeighbourTest, MovedNeighbourIsReportedOnce) {
-    Frame frame = question();
-    give(b_, frame);
-    give(a_, frame);
+TEST_P(NeighbourTest, PathsFollowANeighbourThatMoves) {
+    const transport::NextHop* const next_hop = used();
+    Frame frame;
     for (int i = 0; i < 3; ++i) {
         frame.size = build_announce(frame.bytes.data(), {kMacC, b(), {}});
         give(a_, frame);
     }
     EXPECT_EQ(a_.lookup(b()), kMacC);
-    EXPECT_EQ(a_.take_moved(), std::vector<wire::Gid>{b()});
-    EXPECT_TRUE(a_.take_moved().empty());
+    EXPECT_EQ(next_hop->mac(), kMacC);
+    EXPECT_EQ(a_.use(b(), now_), next_hop);
+    EXPECT_EQ(count(a_, NeighbourCounter::kMoved), 1u);
+}
+
+// D25: each change of a neighbour that alternates is one store, and we do not ask more often for it.
+TEST_P(NeighbourTest, ANeighbourThatAlternatesCostsNothingElse) {
+    const transport::NextHop* const next_hop = used();
+    size_t questions = 0;
+    for (int i = 0; i < 10'000; ++i) {
+        Frame frame;
+        frame.size = build_announce(frame.bytes.data(), {i % 2 == 0 ? kMacC : kMacB, b(), {}});
+        give(a_, frame);
+        EXPECT_EQ(next_hop->mac(), i % 2 == 0 ? kMacC : kMacB);
+        questions += run_until(now_ + 1'000'000, b_, [](const Asked&) { return true; }).size();
+    }
+    EXPECT_LE(questions, 4u) << "in ten seconds";
+}
+
+// D19: a neighbour that is silent is asked at its old MAC, then all are; and who has taken its place answers.
+TEST_P(NeighbourTest, ASuspectIsFoundAtItsNewPlace) {
+    const transport::NextHop* const next_hop = used();
+    Neighbours moved(kMacC, {}, {*parse_subnet("10.0.0.2/24"), *parse_subnet("fd00::2/64")}, {}, {});
+    now_ += Neighbours::kConfirmedNs;
+    const uint64_t begun = now_;
+    a_.suspect(b(), now_);
+    const auto asked = run_until(now_ + 1'000'000'000, moved, [](const Asked& one) { return one.all; });
+    ASSERT_EQ(asked.size(), 2u);
+    EXPECT_FALSE(asked[0].all);
+    EXPECT_TRUE(asked[1].all);
+    EXPECT_EQ(asked[0].ns, begun);
+    EXPECT_LE(asked[1].ns, begun + 10'000'000) << "less than the shortest timeout of a request";
+    EXPECT_EQ(next_hop->mac(), kMacC);
+}
+
+TEST_P(NeighbourTest, ASuspectThatAnswersStays) {
+    const transport::NextHop* const next_hop = used();
+    a_.suspect(b(), now_);
+    EXPECT_TRUE(run_until(now_ + 1'000'000, b_, [](const Asked&) { return true; }).empty()) << "it has just answered";
+    now_ += Neighbours::kConfirmedNs;
+    for (int i = 0; i < 1000; ++i) a_.suspect(b(), now_);
+    const auto asked = run_until(now_ + 50'000'000, b_, [](const Asked&) { return true; });
+    ASSERT_EQ(asked.size(), 1u);
+    EXPECT_FALSE(asked[0].all);
+    EXPECT_EQ(next_hop->mac(), kMacB);
+}
+
+TEST_P(NeighbourTest, UsedNeighboursAreAskedNowAndThen) {
+    used();
+    const uint64_t begun = now_;
+    const auto asked = run_until(now_ + 10 * Neighbours::kReachableNs, b_, [](const Asked&) { return true; });
+    EXPECT_GE(asked.size(), 6u);
+    EXPECT_LE(asked.size(), 21u);
+    EXPECT_GE(asked.front().ns, begun + Neighbours::kReachableNs / 2);
+    for (const Asked& one : asked) EXPECT_FALSE(one.all);
+}
+
+TEST_P(NeighbourTest, WhoIsGoneIsAskedAtABoundedRateAndFoundWhenItIsBack) {
+    const transport::NextHop* const next_hop = used();
+    now_ += Neighbours::kConfirmedNs;
+    for (int i = 0; i < 100; ++i) {
+        a_.suspect(b(), now_);
+        run_until(now_ + 100'000'000, b_, [](const Asked&) { return false; });
+    }
+    EXPECT_LE(count(a_, NeighbourCounter::kProbes), Neighbours::kQuestions + 10u) << "in ten seconds";
+    EXPECT_EQ(count(a_, NeighbourCounter::kSilent), 1u);
+    EXPECT_EQ(a_.use(b(), now_), nullptr) << "who connects now waits for an answer";
+    a_.suspect(b(), now_ += Neighbours::kAgainNs);
+    run_until(now_ + 1'000'000, b_, [](const Asked&) { return true; });
+    EXPECT_EQ(a_.use(b(), now_), next_hop);
+}
+
+TEST_P(NeighbourTest, WhoIsNotUsedIsForgotten) {
+    Frame frame = question();
+    give(b_, frame);
+    give(a_, frame);
+    EXPECT_EQ(b_.entries().size(), 1u);
+    EXPECT_TRUE(run_until(now_ + 2 * Neighbours::kForgetNs, b_, [](const Asked&) { return true; }).empty());
+    EXPECT_TRUE(a_.entries().empty());
+    EXPECT_EQ(b_.next_question(frame.bytes.data(), now_), 0u);
+    EXPECT_TRUE(b_.entries().empty()) << "nor whom a stranger's question told of";
+    EXPECT_EQ(b_.due_ns(), Neighbours::kNever);
 }
 
 TEST_P(NeighbourTest, StaticEntryStays) {
@@ -93,7 +207,11 @@ TEST_P(NeighbourTest, StaticEntryStays) {
     frame.size = build_announce(frame.bytes.data(), {kMacC, b(), {}});
     give(a_, frame);
     EXPECT_EQ(a_.lookup(b()), kMacB);
-    EXPECT_TRUE(a_.take_moved().empty());
+    const transport::NextHop* const next_hop = a_.use(b(), now_);
+    ASSERT_NE(next_hop, nullptr);
+    a_.suspect(b(), now_);
+    EXPECT_TRUE(run_until(now_ + 10 * Neighbours::kForgetNs, b_, [](const Asked&) { return true; }).empty());
+    EXPECT_EQ(next_hop->mac(), kMacB);
 }
 
 TEST_P(NeighbourTest, SomebodyWithOurAddressIsCounted) {
@@ -131,9 +249,26 @@ TEST_P(NeighbourTest, TableIsBounded) {
     EXPECT_EQ(table.entries().size(), Neighbours::kMaxEntries);
     EXPECT_EQ(count(table, NeighbourCounter::kTableFull), 1000u);
     // Our own question still finds room.
-    EXPECT_GT(table.ask(GetParam() ? *parse_address("fd00::ffff:1") : *parse_address("10.201.0.1"), frame.bytes.data()),
+    EXPECT_GT(table.ask(GetParam() ? *parse_address("fd00::ffff:1") : *parse_address("10.201.0.1"), frame.bytes.data(), now_),
               0u);
     EXPECT_EQ(table.entries().size(), Neighbours::kMaxEntries);
+    EXPECT_EQ(table.next_question(frame.bytes.data(), now_ + 2 * Neighbours::kForgetNs), 0u);
+    EXPECT_TRUE(table.entries().empty()) << "strangers do not stay";
+}
+
+// Neither strangers nor our own questions push out a neighbour that a path uses.
+TEST_P(NeighbourTest, UsedEntriesStayInAFullTable) {
+    const transport::NextHop* const next_hop = used();
+    Frame frame;
+    for (uint32_t i = 0; i < 2 * Neighbours::kMaxEntries; ++i) {
+        wire::Gid stranger = b();
+        stranger[14] = static_cast<uint8_t>(1 + (i >> 8) % 255);
+        stranger[13] = GetParam() ? static_cast<uint8_t>(i >> 16) : stranger[13];
+        stranger[15] = static_cast<uint8_t>(i);
+        a_.ask(stranger, frame.bytes.data(), now_);
+    }
+    EXPECT_EQ(a_.use(b(), now_), next_hop);
+    EXPECT_LE(a_.entries().size(), Neighbours::kMaxEntries + 1);
 }
 
 TEST_P(NeighbourTest, StrangerFromAnotherSubnetIsAnsweredAndForgotten) {

@@ -46,6 +46,25 @@ TEST_F(Congestion, marks_are_answered_at_most_once_per_interval) {
     EXPECT_EQ(a.counter(Counter::kRxCnp), times.size());
 }
 
+// D23: of another partition, or of another peer, or to a QP that cannot have sent anything.
+TEST_F(Congestion, ACnpThatCannotBeTrueChangesNothing) {
+    connect();
+    wire::Headers cnp;
+    cnp.bth.opcode = wire::kOpcodeCnp;
+    cnp.bth.dest_qpn = qa->qpn;
+    cnp.bth.pkey = 0x9234;
+    net.inject(0, b.path_to(a), cnp, {});
+    EXPECT_EQ(a.counter(Counter::kDropPkey), 1u);
+    cnp.bth.pkey = wire::kDefaultPkey;
+    net.inject(0, b.path_to(a, true), cnp, {});
+    EXPECT_EQ(a.counter(Counter::kDropSource), 1u);
+    qa->state = IBV_QPS_RTR;
+    net.inject(0, b.path_to(a), cnp, {});
+    qa->state = IBV_QPS_RTS;
+    EXPECT_EQ(a.counter(Counter::kDropQpState), 1u);
+    EXPECT_EQ(a.counter(Counter::kRxCnp), 0u);
+}
+
 TEST_F(Congestion, a_cnp_cuts_the_rate_and_the_wire_shows_it) {
     connect();
     for (uint64_t i = 0; i < 100; ++i) post(write(i, 0, 100000, 0));

@@ -21,6 +21,8 @@ transport::Config with(Mode mode) {
     return config;
 }
 
+constexpr wire::Gid kStranger{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 0, 0, 77};
+
 class HelloTest : public testing::TestWithParam<Mode> {
   protected:
     QueuePair& made(uint32_t host, ibv_qp_type type = IBV_QPT_RC) {
@@ -28,11 +30,41 @@ class HelloTest : public testing::TestWithParam<Mode> {
         options.type = type;
         return net.host(host).create(options);
     }
-    void ask(uint32_t from, QueuePair& qp, const QueuePair& about, uint32_t nonce = 77) {
+    transport::HelloState::Party party(uint32_t host, const QueuePair& qp) { return {qp.qpn, net.host(host).gid()}; }
+    bool has_promised(QueuePair& qp, const transport::HelloState::Party& to) { return qp.hello.promised(to) != nullptr; }
+    bool confirmed(QueuePair& qp, const transport::HelloState::Party& to) {
+        return has_promised(qp, to) && qp.hello.promised(to)->confirmed;
+    }
+    // As one that is about to be connected does.
+    void ask(uint32_t from, QueuePair& qp, const QueuePair& about, uint32_t nonce = 77, HelloPeers* peers = nullptr) {
         const Path path = net.host(from).path_to(net.host(1 - from));
+        qp.hello.begin(party(1 - from, about), peers, nonce);
         net.host(from).engine.ask_multipath(qp, path, about.qpn, nonce);
         net.run_for(100'000);
     }
+    // Somebody writes a HELLO to `to`, a QP of host 1, in the name of `from`, which may be at no address that we know.
+    void forge(const QueuePair& to, const transport::HelloState::Party& from, bool answer = false, uint32_t nonce = 5) {
+        Path path = net.host(0).path_to(net.host(1));
+        path.flow.src = from.gid;
+        path.headers = wire::make_template(path.flow);
+        wire::Headers h;
+        h.bth.opcode = wire::kOpcodeHello;
+        h.bth.dest_qpn = to.qpn;
+        h.hello = {.version = wire::kMpVersion, .answer = answer, .mp = true, .qpn = from.qpn, .nonce = nonce};
+        net.inject(1, path, h, {});
+        net.run_for(100'000);
+    }
+    // Of host 1 to a QP of host 0, which is a standard endpoint: silent.
+    QueuePair& connected_to(const QueuePair& peer, ibv_qp_state state = IBV_QPS_RTS) {
+        QueuePair& qp = made(1);
+        net.host(1).bring_up(qp, {}, net.host(1).path_to(net.host(0)), peer.qpn, 1, net.now());
+        qp.hello.begin(party(0, peer), &peers_, 78);
+        qp.hello.choice = Choice::kRc;
+        peers_.was_silent(net.host(0).gid(), net.now());
+        if (state == IBV_QPS_ERR) net.host(1).engine.set_state(qp, IBV_QPS_ERR, net.now());
+        return qp;
+    }
+    HelloPeers peers_;
     Network net{1, 2, with(GetParam())};
 };
 
@@ -44,12 +76,13 @@ TEST_P(HelloTest, TwoThatCanAgree) {
     QueuePair& b = made(1);
     ask(0, a, b);
     EXPECT_EQ(a.hello.answer, Answer::kYes);
-    EXPECT_TRUE(b.hello.has_promised(a.qpn, net.host(0).gid()));
-    EXPECT_FALSE(b.hello.has_promised(a.qpn + 1, net.host(0).gid()));
+    EXPECT_TRUE(confirmed(b, party(0, a)));
+    EXPECT_FALSE(has_promised(b, {a.qpn + 1, net.host(0).gid()}));
     EXPECT_EQ(b.hello.answer, Answer::kNone);
+    EXPECT_EQ(net.trace.size(), 4u) << "a question, its answer, and the same in return";
     ask(1, b, a);
     EXPECT_EQ(b.hello.answer, Answer::kYes);
-    EXPECT_EQ(net.trace.size(), 4u);
+    EXPECT_EQ(net.trace.size(), 6u);
 }
 
 TEST_P(HelloTest, WhoHasChosenSaysWhat) {
@@ -58,23 +91,16 @@ TEST_P(HelloTest, WhoHasChosenSaysWhat) {
     b.hello.choice = Choice::kRc;
     ask(0, a, b);
     EXPECT_EQ(a.hello.answer, Answer::kNo);
-    EXPECT_FALSE(b.hello.has_promised(a.qpn, net.host(0).gid()));
+    EXPECT_FALSE(has_promised(b, party(0, a)));
     b.hello.choice = Choice::kMp;
     ask(0, a, b);
     EXPECT_EQ(a.hello.answer, Answer::kYes);
 }
 
-TEST_P(HelloTest, OnlyRcQpsSpeakIt) {
-    QueuePair& a = made(0);
-    QueuePair& b = made(1, IBV_QPT_UC);
-    ask(0, a, b);
-    EXPECT_EQ(a.hello.answer, Answer::kNo);
-}
-
 TEST_P(HelloTest, AnAnswerNobodyAskedForIsDropped) {
     QueuePair& a = made(0);
     QueuePair& b = made(1);
-    net.filter = [&](const Observed& p) { return p.from == 1 ? Verdict::kHold : Verdict::kPass; };
+    net.filter = [&](const Observed& p) { return p.from == 1 && p.headers.hello.answer ? Verdict::kHold : Verdict::kPass; };
     ask(0, a, b, 77);
     a.hello.nonce = 78;  // a later question
     net.release();
@@ -99,29 +125,106 @@ TEST_P(HelloTest, ResetForgetsWhatWasSaid) {
     net.host(0).engine.set_state(a, IBV_QPS_RESET, net.now());
     net.host(1).engine.set_state(b, IBV_QPS_RESET, net.now());
     EXPECT_EQ(a.hello.answer, Answer::kNone);
-    EXPECT_FALSE(b.hello.has_promised(a.qpn, net.host(0).gid()));
+    EXPECT_FALSE(has_promised(b, party(0, a)));
 }
 
-TEST_P(HelloTest, AQuestionThatComesTooLateMakesThePeerKnown) {
-    HelloPeers peers;
+// Whoever looks for QP numbers finds those that are not connected yet, and no others.
+TEST_P(HelloTest, AQpThatDoesNotTakePartIsLikeNone) {
+    QueuePair& a = made(0);
+    QueuePair& ud = made(1, IBV_QPT_UD);
+    QueuePair& uc = made(1, IBV_QPT_UC);
+    for (const QueuePair* qp : {&ud, &uc, &connected_to(a, IBV_QPS_ERR)}) forge(*qp, party(0, a));
+    QueuePair& connected = connected_to(a);
+    forge(connected, {a.qpn + 1, net.host(0).gid()});
+    forge(connected, {a.qpn, kStranger});
+    QueuePair& refusing = connected_to(a);  // as ibv_set_ece() has it: it never asked anybody
+    refusing.hello.has_peer = false;
+    forge(refusing, {a.qpn, kStranger});
+    EXPECT_TRUE(net.trace.empty());
+    EXPECT_EQ(net.host(1).counter(Counter::kDropQpState), 3u);
+    EXPECT_EQ(net.host(1).counter(Counter::kDropSource), 3u);
+}
+
+// Nor does any number of them take away what was promised to the peer.
+TEST_P(HelloTest, ForgedQuestionsLeavePromisesAlone) {
     QueuePair& a = made(0);
     QueuePair& b = made(1);
-    b.hello.choice = Choice::kRc;
-    b.hello.peers = &peers;
-    b.path = net.host(1).path_to(net.host(0));
-    b.remote_qpn = a.qpn + 1;
     ask(0, a, b);
-    EXPECT_FALSE(peers.speaks_mp(net.host(0).gid(), net.now())) << "of a stranger to this QP";
-    b.remote_qpn = a.qpn;
+    ASSERT_TRUE(confirmed(b, party(0, a)));
+    for (uint32_t stranger = 1; stranger < 100; ++stranger) forge(b, {stranger, kStranger});
+    EXPECT_TRUE(confirmed(b, party(0, a)));
+    EXPECT_EQ(b.hello.promise_count, transport::HelloState::kPromises);
+    EXPECT_FALSE(confirmed(b, {1, kStranger})) << "nobody answers in the stranger's name";
+}
+
+TEST_P(HelloTest, ThePeerFindsRoomAmongStrangers) {
+    QueuePair& a = made(0);
+    QueuePair& b = made(1);
+    for (uint32_t stranger = 1; stranger < 10; ++stranger) forge(b, {stranger, kStranger});
     ask(0, a, b);
-    EXPECT_EQ(peers.speaks_mp(net.host(0).gid(), net.now()), true);
+    EXPECT_EQ(a.hello.answer, Answer::kNone) << "any of those may be the peer";
+    b.hello.begin(party(0, a), nullptr, 78);
+    ask(0, a, b);
+    EXPECT_EQ(a.hello.answer, Answer::kYes);
+}
+
+// As above, with a peer that is a standard endpoint: there is nobody to confirm what was asked in its name.
+TEST_P(HelloTest, APromiseToASilentPeerIsNotConfirmed) {
+    QueuePair& b = made(1);
+    const transport::HelloState::Party standard{0x1234, net.host(0).gid()};
+    forge(b, standard);
+    EXPECT_TRUE(has_promised(b, standard));
+    EXPECT_FALSE(confirmed(b, standard));
+    const uint32_t nonce = b.hello.promised(standard)->nonce;
+    for (uint32_t guess = 1; guess < 1000; guess += 2)
+        if (guess != nonce) forge(b, standard, true, guess);
+    EXPECT_FALSE(confirmed(b, standard));
+}
+
+TEST_P(HelloTest, AFloodIsAnsweredAtABoundedRate) {
+    QueuePair& a = made(0);
+    QueuePair& b = made(1);
+    const Path path = net.host(0).path_to(net.host(1));
+    for (int i = 0; i < 1000; ++i) net.host(0).engine.ask_multipath(a, path, b.qpn, 77);
+    net.run_for(1'000'000);
+    uint64_t answers = 0;
+    for (const Observed& packet : net.trace) answers += packet.from == 1 && packet.headers.hello.answer;
+    EXPECT_LE(answers, 2u);
+}
+
+TEST_P(HelloTest, AQuestionThatComesTooLateIsAnsweredByOne) {
+    QueuePair& a = made(0);
+    QueuePair& b = connected_to(a);
+    EXPECT_EQ(peers_.speaks_mp(net.host(0).gid(), net.now()), false);
+    ask(0, a, b);
     EXPECT_EQ(a.hello.answer, Answer::kNo);
+    EXPECT_EQ(peers_.speaks_mp(net.host(0).gid(), net.now()), std::nullopt) << "it is no standard endpoint: ask it again";
+    ASSERT_EQ(net.trace.size(), 4u);
+    EXPECT_FALSE(has_promised(a, party(1, b))) << "b only asks whether anybody is there";
+}
+
+// D7: one forged HELLO made the peer unreachable for ten minutes.
+TEST_P(HelloTest, AForgedQuestionChangesNoBelief) {
+    QueuePair& a = made(0);
+    QueuePair& b = connected_to(a);
+    const transport::HelloState::Party peer = party(0, a);
+    net.host(0).destroy(a);  // a standard endpoint says nothing
+    for (int i = 0; i < 100; ++i) forge(b, peer);
+    EXPECT_EQ(peers_.speaks_mp(peer.gid, net.now()), false);
+    uint32_t questions = 0;
+    for (const Observed& packet : net.trace) questions += !packet.headers.hello.answer;
+    EXPECT_EQ(questions, 1u) << "it is not asked back each time";
+    forge(b, peer, true, 79);
+    EXPECT_EQ(peers_.speaks_mp(peer.gid, net.now()), false) << "an answer to no question";
+    forge(b, peer, true, 78);
+    EXPECT_EQ(peers_.speaks_mp(peer.gid, net.now()), true) << "an answer to ours, which came too late";
 }
 
 TEST(Hello, WhoIsConfiguredForRcDeclines) {
     Network net(1, 2, with(Mode::kRc));
     QueuePair& a = net.host(0).create({});
     QueuePair& b = net.host(1).create({});
+    a.hello.begin({b.qpn, net.host(1).gid()}, nullptr, 5);
     net.host(0).engine.ask_multipath(a, net.host(0).path_to(net.host(1)), b.qpn, 5);
     net.run_for(100'000);
     EXPECT_EQ(a.hello.answer, Answer::kNo);

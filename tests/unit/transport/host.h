@@ -40,6 +40,7 @@ struct TestSink {
     };
     std::vector<Event> events;
     std::vector<const CompletionQueue*> notified;
+    std::vector<wire::Gid> suspected;  // peers
     uint64_t in_series = 0;  // packets
 
     bool ready() { return room(); }
@@ -68,6 +69,7 @@ struct TestSink {
         return {
             *this, path, {path.headers, headers, bytes}, wire::frame_bytes(path.headers, headers.bth.opcode, bytes)};
     }
+    void suspect(const Path& path) { suspected.push_back(path.flow.dst); }
     void notify(CompletionQueue& cq) { notified.push_back(&cq); }
     void event(ibv_event_type type, QueuePair& qp) { events.push_back({type, &qp}); }
     void event(ibv_event_type type, CompletionQueue& cq) { events.push_back({type, &cq}); }

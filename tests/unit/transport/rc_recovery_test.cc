@@ -533,5 +533,27 @@ TEST_F(RcRecovery, a_repetition_that_was_overtaken_is_not_an_excess_request) {
     succeeds(10);
 }
 
+// A neighbour that has moved without a word is found by either end: who asks gets no answers, who answers gets the same questions
+// again. Long before the timeout, of 67 ms here.
+TEST_F(RcRecovery, ASilentPeersNeighbourIsSuspectedBeforeTheTimeout) {
+    connect();
+    post(write(1, 0, 100, 0));
+    net.filter = [](const Observed& p) { return p.from == 1 ? Verdict::kDrop : Verdict::kPass; };
+    net.run_for(20 * kMillisecond);
+    EXPECT_EQ(a.counter(Counter::kTimeouts), 0u);
+    EXPECT_THAT(a.sink.suspected, Contains(b.gid()));
+    EXPECT_THAT(b.sink.suspected, Contains(a.gid()));
+    net.filter = nullptr;
+    succeeds(1);
+}
+
+TEST_F(RcRecovery, APeerThatAnswersIsNotSuspected) {
+    connect();
+    for (uint64_t i = 0; i < 20; ++i) post(write(i, 0, 4000, 0));
+    succeeds(20);
+    EXPECT_TRUE(a.sink.suspected.empty());
+    EXPECT_TRUE(b.sink.suspected.empty());
+}
+
 }  // namespace
 }  // namespace rove::test
