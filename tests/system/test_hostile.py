@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A million mutated golden captures at live QPs: no crash, no sanitizer report, no wrong byte, everything counted by reason."""
-from harness import (BUILD, CLIENT_CORE, ROOT, SANITIZED_BUILD, SERVER_CORE, Process, Skip, check, device_arguments, memif_pair, program, telemetry,
-                     once)
+"""Hostile packets at live QPs: no crash, no sanitizer report, no wrong byte, everything counted by reason, and few bytes in answer.
+ROVE_HOSTILE_PACKETS=10000000 makes it so many packets a test, ROVE_GUESS_SECONDS=600 lets keys be guessed for so long."""
+import os
+
+from harness import (BUILD, CLIENT_CORE, ROOT, SANITIZED_BUILD, SERVER_CORE, STOPPED, Failure, Link, Process, Skip, check, device_arguments,
+                     device_string, free_port, memif_pair, once, program, start_client, start_server, telemetry, test)
+
+PACKETS = int(os.environ.get("ROVE_HOSTILE_PACKETS", "0"))
+GUESS_SECONDS = int(os.environ.get("ROVE_GUESS_SECONDS", "5"))
 
 ATTACKER_MAC = "02:00:00:00:66:66"
 VICTIM_MAC = "02:00:00:00:11:11"
@@ -40,7 +46,8 @@ def counters(pid):
     return found
 
 
-def storm(family, count, build, seed):
+def victim_of(family, build=BUILD, *options):
+    """The victim, what it says of itself, and the words by which a sender finds it."""
     if build != BUILD and not program("verbs_victim", build).exists():
         raise Skip("no sanitizer build: run tests/run without --system or --quick first")
     index, address = ADDRESSES[family]
@@ -51,25 +58,43 @@ def storm(family, count, build, seed):
     _, arguments = device_arguments(device["port"])
     # An instrumented program finds a preloaded library in front of its run-time, which is how it must be here.
     env = {"ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0:exitcode=99", "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99"}
-    victim = Process([program("verbs_victim", build), gid(address), "--gid-index", index], config, SERVER_CORE, env=env, build=build, stdin=True)
+    victim = Process([program("verbs_victim", build), gid(address), "--gid-index", index, *options], config, SERVER_CORE, env=env, build=build,
+                     stdin=True)
     (target,) = victim.wait_for(victim.json, 30, "its addresses")
-    before = counters(victim.pid)
     captures = sorted((ROOT / "tests" / "data").glob("*.pcap"))
-    sender = Process([program("hostile_sender"), *captures, "--socket", "@" + arguments["socket"], "--count", count, "--seed", seed,
-                      "--src-mac", ATTACKER_MAC, "--dst-mac", VICTIM_MAC, "--src-gid", gid(address), "--dst-gid", target["gid"],
-                      "--rc-qpn", target["rc_qpn"], "--ud-qpn", target["ud_qpn"], "--psn", target["psn"], "--qkey", target["qkey"],
-                      "--block", target["block"], "--keys", ",".join(map(str, target["keys"])), "--vas", ",".join(map(str, target["vas"]))],
-                     core=CLIENT_CORE)
-    sender.succeed(150)
+    return victim, [program("hostile_sender"), *captures, "--socket", "@" + arguments["socket"],
+                    "--src-mac", ATTACKER_MAC, "--dst-mac", VICTIM_MAC, "--src-gid", gid(address), "--dst-gid", target["gid"],
+                    "--rc-qpn", target["rc_qpn"], "--ud-qpn", target["ud_qpn"], "--psn", target["psn"], "--qkey", target["qkey"],
+                    "--block", target["block"], "--keys", ",".join(map(str, target["keys"])), "--vas", ",".join(map(str, target["vas"]))]
+
+
+def attacked(victim, sender_command, timeout):
+    """What the sender says, what the victim says at its end, and by how much its counters have grown."""
+    before = counters(victim.pid)
+    sender = Process(sender_command, core=CLIENT_CORE)
+    sender.succeed(timeout)
     check(victim.child.poll() is None, f"the victim is gone\n{victim.story()}")
     after = counters(victim.pid)
     victim.child.stdin.close()
     victim.succeed(20)
     check("runtime error" not in victim.err() and "Sanitizer" not in victim.err(), victim.story())
-
-    (sent,) = sender.json()
-    end = victim.json()[-1]
     grown = {name: after[name] - before.get(name, 0) for name in after if after[name] != before.get(name, 0)}
+    (sent,) = sender.json()
+    return sent, victim.json()[-1], grown
+
+
+def amplification(sent):
+    """Bytes that the victim has sent for each hostile byte."""
+    ratio = sent["received_bytes"] / sent["sent_bytes"]
+    print(f"{sent['sent']} hostile packets, {sent['sent_bytes']} bytes; {sent['received_bytes']} bytes in answer: {ratio:.2f} times")
+    return ratio
+
+
+def storm(family, count, build, seed):
+    count = max(count, PACKETS)
+    victim, command = victim_of(family, build)
+    sent, end, grown = attacked(victim, [*command, "--count", count, "--seed", seed], 150 + count / 5000)
+    amplification(sent)     # by READs, which a peer that has the keys may make
     drops = {name: value for name, value in grown.items() if "drop" in name}
     check(end["completions"] > 0 and sent["received"] > 0, f"nothing got through to the QP: {end} {sent} {grown}")
     # Damaged bytes are half of what was sent, and each is counted under its reason.
@@ -83,7 +108,64 @@ def storm(family, count, build, seed):
     check(count <= accounted <= count * 1.001, f"{accounted} frames accounted for, {count} sent: {grown}")
 
 
+def keyless(family, count):
+    """Who has no keys gets less than he sends."""
+    count = max(count, PACKETS)
+    victim, command = victim_of(family)
+    sent, _, grown = attacked(victim, [*command, "--count", count, "--seed", 4, "--keyless"], 150 + count / 5000)
+    check(amplification(sent) <= 1, f"{sent} {grown}")
+
+
+def guessed(unreliable):
+    """A peer that knows all but the key. Of RC each try ends the QP, so that the victim's reconnecting bounds the rate; of UC none does."""
+    victim, command = victim_of("ipv4", BUILD, *(["--unreliable"] if unreliable else []))
+    sent, end, grown = attacked(victim, [*command, "--guess", GUESS_SECONDS, "--seed", 5, *(["--unreliable"] if unreliable else [])],
+                                GUESS_SECONDS + 60)
+    at_qp = grown.get("/rove/workers/worker0/rx_packets", 0)
+    tries = at_qp if unreliable else grown.get("/rove/workers/worker0/tx_nak_error", 0)
+    # Of the keys that the four-billion numbers are, one opens the block for writing.
+    print(f"{sent['sent']} WRITEs in {GUESS_SECONDS} s, {tries} keys tried ({tries / GUESS_SECONDS:.0f}/s), expected tries to a hit: {2 ** 32}")
+    check(tries > 0, f"no key was tried: {sent} {end} {grown}")
+    # A hit is a WRITE of 8 bytes that was executed: the first block would no longer be what it was.
+    check(end["written"] == 0, f"{end['written']} bytes were written by a guessed key")
+
+
+def between(count):
+    """A pair that moves verified data, and who reads and forges on the way."""
+    count = max(count, PACKETS)
+    pair = memif_pair()
+    sockets = []
+    for number, config in enumerate(pair):
+        (device,) = config["device"]
+        driver, arguments = device_arguments(device["port"])
+        arguments.update(role="server", socket=f"{arguments['socket']}-{number}")
+        sockets.append("@" + arguments["socket"])
+        device["port"] = device_string(driver, arguments)
+    link, port = Link(pair), free_port()
+    command = [program("verbs_check"), "--mtu", "1024", "--timeout", "17", "--sizes", "0,1,64,1000,4097,65537", "--qps", "2", "--both",
+               "--rounds", str(max(2, count // 5000))]
+    server = start_server(link, command, port, "--port")
+    forger = Process([program("hostile_between"), *sockets, "--count", count], core=CLIENT_CORE, stdin=True)
+    client = start_client(link, command, port, "--port")
+    forger.wait_for(forger.json, 30, "both peers")
+    try:
+        client.succeed(100 + count / 1000)
+        server.succeed(STOPPED)
+    except Failure as failure:
+        raise Failure(f"{failure}\n--- server\n{server.story()}\n--- client\n{client.story()}") from None
+    forger.child.stdin.close()
+    forger.succeed(10)
+    end = forger.json()[-1]
+    print(end)
+    check(end["hostile"] >= min(count, 20_000), f"the pair was done before it was attacked: {end}")
+
+
 for family in ADDRESSES:
-    once(f"hostile/{family}", storm, family, 1_000_000, BUILD, 1, timeout=200)
-    once(f"hostile/{family}/asan", storm, family, 1_000_000, SANITIZED_BUILD, 2, timeout=200)
+    once(f"hostile/{family}", storm, family, 1_000_000, BUILD, 1, timeout=200 + PACKETS / 2000)
+    once(f"hostile/{family}/asan", storm, family, 1_000_000, SANITIZED_BUILD, 2, timeout=200 + PACKETS / 2000)
 once("hostile/quick", storm, "ipv4", 50_000, BUILD, 3, quick=True)
+for family in ADDRESSES:
+    once(f"hostile/keyless/{family}", keyless, family, 200_000, timeout=200 + PACKETS / 2000)
+for service in ("rc", "uc"):
+    once(f"hostile/keys/{service}", guessed, service == "uc", timeout=120 + GUESS_SECONDS)
+test("hostile/between", between, 100_000, timeout=150 + PACKETS / 500)

@@ -42,7 +42,7 @@ struct Victim {
     peer::QpOptions rc_options, ud_options;
     peer::QpAddress attacker;
 
-    explicit Victim(int gid_index) : device("", gid_index) {
+    Victim(int gid_index, bool unreliable) : device("", gid_index) {
         peer::fill(memory.data(), kTotal, 1);
         const int access[] = {IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
                               IBV_ACCESS_REMOTE_READ, IBV_ACCESS_LOCAL_WRITE, 0, IBV_ACCESS_LOCAL_WRITE};
@@ -55,6 +55,7 @@ struct Victim {
         if (cq == nullptr) fail("ibv_create_cq");
         rc_options.depth = ud_options.depth = kReceives;
         ud_options.type = IBV_QPT_UD;
+        if (unreliable) rc_options.type = IBV_QPT_UC;
         rc = peer::create_qp(device, cq, rc_options);
         ud = peer::create_qp(device, cq, ud_options);
     }
@@ -116,13 +117,15 @@ struct Victim {
 
 int main(int argc, char** argv) {
     int gid_index = 1;
+    bool unreliable = false;
     std::string attacker;
     CLI::App app{"Target of hostile packets"};
     app.add_option("attacker", attacker, "IPv4-mapped GID of the attacker, 32 hex digits")->required();
     app.add_option("--gid-index", gid_index);
+    app.add_flag("--unreliable", unreliable, "a UC QP in place of the RC one");
     CLI11_PARSE(app, argc, argv);
 
-    Victim victim(gid_index);
+    Victim victim(gid_index, unreliable);
     victim.attacker = {kPeerQpn, kPsn, {}};
     for (int i = 0; i < 16; ++i) victim.attacker.gid.raw[i] = static_cast<uint8_t>(std::stoul(attacker.substr(2 * static_cast<size_t>(i), 2), nullptr, 16));
     victim.revive(victim.rc, victim.rc_options);
@@ -159,6 +162,9 @@ int main(int argc, char** argv) {
         if (poll(&input, 1, 0) != 0) break;     // closed
     }
     victim.verify();
-    std::printf("{\"completions\": %" PRIu64 ", \"revivals\": %" PRIu64 "}\n", completions, revivals);
+    // Only of the block that the network may write.
+    uint64_t written = 0;
+    for (size_t at = offset_of(kWritable); at < offset_of(kWritable) + kBlock; ++at) written += victim.memory[at] != victim.expected[at];
+    std::printf("{\"completions\": %" PRIu64 ", \"revivals\": %" PRIu64 ", \"written\": %" PRIu64 "}\n", completions, revivals, written);
     return 0;
 }
