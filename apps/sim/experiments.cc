@@ -20,6 +20,7 @@ std::span<const Experiment> experiments() {
         Experiment{"mp-fig19", "goodput by the part of synchronise messages", fig19},
         Experiment{"eu-memory", "Eunomia Fig. 9c, 9d, 10 and Table 1: bytes of reorder tracking", memory},
         Experiment{"bx1", "losses inferred by path, on and off: Fig. 11a and incast", bx1},
+        Experiment{"tail", "single messages under loss: MP-10", tail},
     };
     return kAll;
 }

@@ -19,5 +19,6 @@ Report fig18(uint64_t seed);
 Report fig19(uint64_t seed);
 Report memory(uint64_t seed);
 Report bx1(uint64_t seed);
+Report tail(uint64_t seed);
 
 }  // namespace rove::sim

@@ -13,6 +13,8 @@
 // would
 //   take a quarter of the delay that is measured; elsewhere the ring is a network's usual one.
 // - RED for ACKs: they are marked like data, which says nothing to anybody.
+// - The path that ACKs take. Theirs is the VP of the packet that they acknowledge, and the switches' hash takes that, from
+//   the other side, to another path.
 #pragma once
 
 #include <deque>
@@ -30,7 +32,7 @@ inline constexpr Time kBaseRtt = 12 * kMicrosecond;  // between the racks
 inline constexpr Red kRed{1.0, 20'000, 20'000};
 inline constexpr uint32_t kPaths = 4;
 
-// What MP-RDMA has, and nothing that is rove's own (BX-1, BX-3).
+// MP-RDMA's rules over rove's sender: without BX-1, BX-3 and BX-4, but with what paths.h says in its notes 2, 3 and 5.
 transport::Config mp_rdma(uint32_t mtu = kMtu);
 // IRN (SIGCOMM'18): selective repeat, and a window of one bandwidth-delay product instead of congestion control.
 transport::Config irn();

@@ -152,12 +152,16 @@ Report report_multipath(Runtime& runtime) {
         one["resent_early"] = paths.resent_early;
         one["resent_timeout"] = paths.resent_timeout;
         one["resent_inferred"] = paths.resent_inferred;
+        one["tail_probes"] = paths.tail_probes;
+        one["false_alarms"] = paths.false_alarms;
         one["marked_acks"] = paths.marked_acks;
         one["slow_acks"] = paths.slow_acks;
         one["probes"] = paths.probes;
         one["explored"] = paths.explored;
         one["bursts"] = paths.bursts;
         one["unused_acks"] = paths.unused;
+        one["surplus_acks"] = paths.surplus;
+        one["waits_for_records"] = paths.no_records;
         one["restarts"] = paths.restarts;
         one["stale_acks"] = paths.stale_acks;
         one["record_bytes"] = level(shared->paths.record_bytes());

@@ -28,6 +28,8 @@ Report of_stream(const transport::Paths& paths, const transport::SendStream& str
             {"lost", stream.lost},
             {"paths", paths.paths_in_use(stream)},
             {"srtt_ns", stream.srtt_ns},
+            {"rttvar_ns", stream.rttvar_ns},
+            {"patience", stream.patience},
             {"timeouts_in_a_row", stream.backoff}};
 }
 
@@ -36,6 +38,17 @@ Report of_stream(const transport::Reorder& reorder, const transport::ReorderStre
             {"out_of_order_degree", reorder.degree(stream)},
             {"out_of_order_degree_peak", peak_degree},
             {"reorder_bytes", reorder.bytes(stream)}};
+}
+
+// What a QP in mp mode takes beyond one in rc mode: its state, the records of its streams while packets of them are on their
+// way, and what is reordered. Held packets are not in it: their memory is the worker's, for all QPs.
+uint64_t multipath_bytes(const transport::MultipathShared& shared, const transport::Mp& mp) {
+    uint64_t bytes = sizeof(transport::Mp) - sizeof(transport::Rc);
+    for (const transport::SendStream* stream : {&mp.requests, &mp.responses})
+        bytes += stream->records != nullptr ? shared.paths.ring_bytes() : 0;
+    for (const transport::ReorderStream* stream : {&mp.requests_in, &mp.responses_in})
+        bytes += shared.reorder.bytes(*stream) - transport::kReorderStreamBytes;
+    return bytes;
 }
 
 // Calls `fill(QueuePair)` while no worker runs; null if there is no such QP.
@@ -146,6 +159,7 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
         if (const transport::Mp* mp = qp.mp()) {
             const transport::MultipathShared& shared = *runtime.worker_of(qp).core().engine().multipath();
             one["mode"] = "mp";
+            one["multipath_bytes"] = multipath_bytes(shared, *mp);
             one["requests"] = of_stream(shared.paths, mp->requests);
             one["responses"] = of_stream(shared.paths, mp->responses);
             one["requests_in"] = of_stream(shared.reorder, mp->requests_in, mp->requests_in_degree);

@@ -468,7 +468,7 @@ uint32_t MpResponderLogic<S>::send_acks() {
                     .syndrome = first.syndrome,
                     .aack_psn = (first.entry.response ? mp_.responses_in : mp_.requests_in).expected.value(),
                     .more = static_cast<uint8_t>(count)};
-        h.vp = first.entry.vp;  // back the way that works: the one the data packet came
+        h.vp = first.entry.vp;  // that of the data packet: the same path, if the network hashes both directions alike
         switch (first.entry.kind) {
             case wire::MpAck::kErr:
                 ++core_.counters[first.syndrome >> 5 == 1 ? Counter::kTxNakRnr : Counter::kTxNakError];

@@ -29,7 +29,10 @@ uint64_t Paths::draw() {  // splitmix64
 
 void Paths::start(SendStream& stream, Psn first) {
     release(stream);
+    streams_ += !stream.started;
     stream = {};
+    stream.started = true;
+    if (rings_.size() < std::min(streams_, kMostRings)) add_ring();
     stream.una = stream.oldest = stream.nxt = stream.recorded = stream.ooh = stream.retx = stream.recovery = first;
     restart(stream);
 }
@@ -42,14 +45,22 @@ void Paths::restart(SendStream& stream) {
     stream.satisfied = false;
 }
 
-void Paths::acquire(SendStream& stream) {
+void Paths::add_ring() {
+    rings_.push_back(std::make_unique<PacketRecord[]>(ring_records()));
+    free_rings_.reserve(rings_.size());
+    free_rings_.push_back({rings_.back().get(), nullptr});
+}
+
+bool Paths::acquire(SendStream& stream) {
     if (free_rings_.empty()) {
-        rings_.push_back(std::make_unique<PacketRecord[]>(config_.max_window));
-        free_rings_.push_back({rings_.back().get(), nullptr});
+        ++counters_.no_records;
+        return false;
     }
     stream.records = free_rings_.back().records;
     if (free_rings_.back().user != &stream) stream.recorded = stream.nxt;
     free_rings_.pop_back();
+    std::fill_n(lost_bits(stream), (config_.max_window + 63) / 64, uint64_t{0});
+    return true;
 }
 
 void Paths::release(SendStream& stream) {
@@ -116,22 +127,28 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         ++counters_.stale_acks;
         return false;
     }
-    stream.heard_ns = now_ns;
+    stream.last_ack_ns = now_ns;
+    stream.tail_probes = 0;
     counters_.marked_acks += entry.ece;
     const bool nack = entry.kind >= wire::MpAck::kNack;
+    if (!nack && !entry.retx && stream.records != nullptr && psn >= stream.recorded && record(stream, psn).retransmitted)
+        [[unlikely]] {
+        note_false_alarm(stream, record(stream, psn), now_ns);
+    }
     if (psn >= stream.una) [[likely]] {
         PacketRecord& packet = record(stream, psn);
         // An echo of ReTx belongs to the latest transmission, which the record describes; without it to the first.
         const bool recorded = entry.retx == packet.retransmitted && entry.vp == packet.vp;
         const uint32_t age = ticks(now_ns) - packet.sent;
         if (recorded && !packet.retransmitted && !packet.acked)
-            measure(stream.srtt_ns, age);
+            measure(stream.srtt_ns, stream.rttvar_ns, age);
+        bool fresh = nack;  // it says something new
         if (nack) [[unlikely]] {
             refuse(stream, entry, recorded, uint64_t{age} << 6);
-        } else if (packet.acked) [[unlikely]] {
+        } else if (packet.acked || packet.withdrawn) [[unlikely]] {
             stream.inflate += config_.count_acks;
         } else {
-            packet.acked = true;
+            fresh = packet.acked = true;
             ++counters_.acknowledged;
             ++stream.inflate;  // MP-2
             if (psn == stream.oldest) {
@@ -140,15 +157,16 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
                 } while (stream.oldest < stream.nxt && record(stream, stream.oldest).acked);
             }
             if (packet.lost) [[unlikely]] {
-                packet.lost = false;
+                set_lost(stream, psn, packet, false);
                 packet.lost_vp = 0;
-                --stream.lost;
             }
+            if (recorded && entry.retx) [[unlikely]]
+                note_real_loss(stream);
         }
         if (recorded) {  // it has arrived, taken or not
             packet.marked = entry.ece;
             arrived(stream, packet);
-            if (config_.infer_losses && (stream.oldest < psn || packet.retransmitted)) infer(stream, psn, packet);
+            if (fresh && config_.infer_losses && (stream.oldest < psn || packet.retransmitted)) infer(stream, packet);
         }
     }
     if (psn < stream.una && !nack) stream.inflate += config_.count_acks;
@@ -192,63 +210,173 @@ bool Paths::is_repeated_in_vain(const SendStream& stream, const PacketRecord& re
            static_cast<int32_t>(refused.sent - oldest.sent) > static_cast<int32_t>(ticks(stream.srtt_ns));
 }
 
-// BX-1: what left by the same path before a packet that has arrived has not been overtaken: it is gone.
-void Paths::infer(SendStream& stream, Psn psn, const PacketRecord& arrived) {
-    const Psn end = arrived.retransmitted ? stream.nxt : psn;
-    for (Psn at = stream.oldest; at < end; ++at) {
-        PacketRecord& packet = record(stream, at);
-        if (packet.vp == arrived.vp && !packet.acked && !packet.lost &&
-            static_cast<int32_t>(packet.order - arrived.order) < 0)
-            mark_lost(stream, packet, counters_.resent_inferred);
+// BX-1: what left by the same path before a packet that has arrived has not been overtaken: it is gone. What left before a
+// packet that had arrived was found then, unless it was to be waited for (note 5).
+void Paths::infer(SendStream& stream, const PacketRecord& arrived) {
+    if (stream.patience == kMostPatience) return;
+    const uint32_t mask = config_.max_window - 1;
+    const uint32_t wait = stream.patience == 0 ? 0 : ticks(stream.srtt_ns / 4) << (stream.patience - 1);
+    uint32_t order = arrived.order;
+    uint16_t at = arrived.before;
+    for (uint32_t step = 0; step < kMostSteps; ++step) {
+        const Psn psn = stream.recorded + ((at - stream.recorded.value()) & mask);
+        PacketRecord& packet = stream.records[at];
+        // The record may describe another transmission by now.
+        if (psn >= stream.nxt || static_cast<int32_t>(packet.order - order) >= 0) return;
+        order = packet.order;
+        at = packet.before;
+        if (packet.vp != arrived.vp) continue;
+        if (psn < stream.una || packet.acked) {
+            if (wait == 0) return;
+        } else if (arrived.sent - packet.sent >= wait) {
+            mark_lost(stream, psn, packet, counters_.resent_inferred);
+        }
     }
 }
 
 // The oldest packets, when something that left two round trips later has arrived: a path without any ACK tells nothing.
-void Paths::mark_overdue(SendStream& stream) {
-    const auto patience = static_cast<int32_t>(ticks(2 * stream.srtt_ns) + 1);
-    for (Psn at = stream.oldest; at < stream.nxt; ++at) {
+void Paths::mark_overdue(SendStream& stream, uint64_t now_ns) {
+    if (now_ns < stream.scan_ns || stream.patience == kMostPatience) return;
+    const auto wait = static_cast<int32_t>((ticks(2 * stream.srtt_ns) << stream.patience) + 1);
+    uint32_t steps = 0;
+    for (Psn at = stream.oldest; at < stream.nxt; ++at, ++steps) {
         PacketRecord& packet = record(stream, at);
         if (packet.acked || packet.lost) continue;
-        if (static_cast<int32_t>(stream.latest_sent - packet.sent) <= patience) return;
-        mark_lost(stream, packet, counters_.resent_inferred);
+        if (static_cast<int32_t>(stream.latest_sent - packet.sent) > wait)
+            mark_lost(stream, at, packet, counters_.resent_inferred);
+        else if (!packet.retransmitted)
+            break;  // those behind it left later
     }
+    if (steps > kMostSteps) stream.scan_ns = now_ns + stream.srtt_ns / 8;
 }
 
-void Paths::mark_lost(SendStream& stream, PacketRecord& packet, uint64_t& cause) {
+// MP-10: window, and nothing new to fill it with. The packets are sent again that are overdue (note 5), as many as the window
+// has room for. False: none is.
+bool Paths::mark_early(SendStream& stream, uint64_t now_ns) {
+    stream.early_ns = 0;
+    if (stream.srtt_ns == 0 || stream.latest_sent == 0) return false;
+    if (now_ns < stream.scan_ns) {
+        if (stream.oldest != stream.ooh) stream.early_ns = stream.scan_ns;
+        return false;
+    }
+    const auto wait = static_cast<int32_t>(ticks(early_wait_ns(stream)) + 1);
+    const uint32_t now = ticks(now_ns), before = stream.lost;
+    int32_t room = stream.awnd();
+    uint32_t steps = 0;
+    for (Psn at = stream.oldest; at < stream.nxt && room > 0; ++at, ++steps) {
+        PacketRecord& packet = record(stream, at);
+        if (packet.acked || packet.lost) continue;
+        const bool passed = static_cast<int32_t>(stream.latest_sent - packet.sent) >= 0;
+        const int32_t left = wait - static_cast<int32_t>(now - packet.sent);
+        if (passed && left <= 0) {
+            mark_lost(stream, at, packet, counters_.resent_early);
+            --room;
+            continue;
+        }
+        const uint64_t due_ns = now_ns + (static_cast<uint64_t>(std::max(left, 1)) << 6);
+        if (passed && (stream.early_ns == 0 || due_ns < stream.early_ns)) stream.early_ns = due_ns;
+        if (!packet.retransmitted) break;  // those behind it left later
+    }
+    if (steps > kMostSteps) stream.scan_ns = now_ns + stream.srtt_ns / 8;
+    lend_credits(stream);
+    return stream.lost != before;
+}
+
+// MP-10: nothing comes back at all. At first as much again as the window has room for, which is all of a short message's
+// end; then less, for the receiver may be busy with other things. One packet always: a full window may have been lost.
+void Paths::probe_tail(SendStream& stream) {
+    const auto room = static_cast<uint32_t>(std::max(stream.awnd(), 1));
+    uint32_t most = std::max(room >> 2 * stream.tail_probes, 1u);
+    ++counters_.tail_probes;
+    if (++stream.tail_probes > 1) stream.clock_count = 0;  // their paths may be what has failed
+    uint32_t steps = 0;
+    for (Psn at = stream.oldest; at < stream.nxt && most != 0 && steps < kMostSteps; ++at, ++steps) {
+        PacketRecord& packet = record(stream, at);
+        if (packet.acked) continue;
+        mark_lost(stream, at, packet, counters_.resent_early);
+        --most;
+    }
+    lend_credits(stream);
+}
+
+// What is lost need not wait for an ACK to clock it out. Not more: what is left of it would take new packets to random
+// paths, bad ones too.
+void Paths::lend_credits(SendStream& stream) {
+    if (stream.lost > stream.clock_count)
+        stream.credits = std::max(stream.credits, stream.lost - stream.clock_count);
+}
+
+void Paths::note_false_alarm(SendStream& stream, PacketRecord& packet, uint64_t now_ns) {
+    if (packet.false_alarm) return;
+    packet.false_alarm = true;
+    ++counters_.false_alarms;
+    stream.real_losses = 0;
+    if (now_ns - stream.false_alarm_ns <= stream.srtt_ns) return;
+    stream.false_alarm_ns = now_ns;
+    if (stream.patience != kMostPatience) ++stream.patience;
+}
+
+void Paths::note_real_loss(SendStream& stream) {
+    if (stream.patience == 0 || ++stream.real_losses < kRealLosses) return;
+    stream.real_losses = 0;
+    --stream.patience;
+}
+
+void Paths::set_lost(SendStream& stream, Psn psn, PacketRecord& packet, bool lost) {
+    packet.lost = lost;
+    stream.lost += lost ? 1 : -1;
+    const uint32_t index = psn.value() & (config_.max_window - 1);
+    lost_bits(stream)[index / 64] ^= uint64_t{1} << index % 64;
+}
+
+// There is one.
+Psn Paths::first_lost(const SendStream& stream) const {
+    const uint32_t mask = config_.max_window - 1, from = stream.una.value() & mask, words = (config_.max_window + 63) / 64;
+    const uint64_t* const bits = lost_bits(stream);
+    uint32_t word = from / 64;
+    uint64_t found = bits[word] & ~uint64_t{0} << from % 64;
+    while (found == 0) {
+        word = word + 1 == words ? 0 : word + 1;
+        found = bits[word];
+    }
+    const uint32_t index = word * 64 + static_cast<uint32_t>(std::countr_zero(found));
+    return stream.una + ((index - from) & mask);
+}
+
+void Paths::mark_lost(SendStream& stream, Psn psn, PacketRecord& packet, uint64_t& cause) {
     if (packet.lost) return;
-    packet.lost = true;
+    set_lost(stream, psn, packet, true);
     packet.lost_vp = packet.vp;
-    ++stream.lost;
     ++cause;
 }
 
 bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
     if (aack <= stream.una || aack > stream.nxt) {
-        if (config_.infer_losses && aack == stream.una && stream.outstanding()) mark_overdue(stream);
+        if (config_.infer_losses && aack == stream.una && stream.outstanding()) mark_overdue(stream, now_ns);
         return false;
     }
     const auto packets = static_cast<uint32_t>(aack - stream.una);
-    uint32_t acked = packets, lost = 0;
+    uint32_t acked = packets;
     for (Psn at = stream.oldest; at < aack; ++at) {
-        const PacketRecord& packet = record(stream, at);
+        PacketRecord& packet = record(stream, at);
         acked -= !packet.acked;
-        lost += packet.lost;
+        if (packet.lost) [[unlikely]]
+            set_lost(stream, at, packet, false);
     }
     stream.una = aack;
     stream.inflate -= config_.count_acks ? packets : acked;  // MP-2
-    stream.lost -= lost;
     counters_.acknowledged += packets - acked;
     if (stream.oldest < stream.una) stream.oldest = stream.una;
     if (stream.ooh < stream.una) stream.ooh = stream.una;
     if (stream.retx < stream.una) stream.retx = stream.una;
     if (stream.una >= stream.recovery) stream.recovering = false;  // MP-9
     stream.backoff = 0;
-    stream.heard_ns = now_ns;
+    stream.last_ack_ns = now_ns;
     if (stream.outstanding()) {
         restart_timer(stream, now_ns);
-        if (config_.infer_losses) mark_overdue(stream);
+        if (config_.infer_losses) mark_overdue(stream, now_ns);
     } else {
-        stream.timer_ns = 0;
+        stream.timer_ns = stream.early_ns = 0;
         release(stream);
     }
     return true;
@@ -259,25 +387,20 @@ void Paths::retract(SendStream& stream, Psn psn) {
     PacketRecord& packet = record(stream, psn);
     if (packet.acked) {
         packet.acked = false;
+        packet.withdrawn = true;
         --counters_.acknowledged;
         --stream.inflate;
         if (psn < stream.oldest) stream.oldest = psn;
     }
-    if (!packet.lost) {
-        packet.lost = true;
-        ++stream.lost;
-    }
+    if (!packet.lost) set_lost(stream, psn, packet, true);
 }
 
 // The lowest first: what was refused for being too far ahead is refused again until that has arrived.
 bool Paths::find_again(SendStream& stream, Psn& psn) const {
     const bool recovery = find_recovery(stream, psn);
     if (stream.lost == 0) return recovery;
-    for (Psn at = stream.oldest; !recovery || at < psn; ++at) {
-        if (!record(stream, at).lost) continue;
-        psn = at;
-        break;
-    }
+    const Psn lost = first_lost(stream);
+    if (!recovery || lost < psn) psn = lost;
     return true;
 }
 
@@ -293,16 +416,6 @@ bool Paths::find_recovery(SendStream& stream, Psn& psn) const {
     return stream.retx < stream.recovery;
 }
 
-// MP-10: window, and nothing new to fill it with. Only what is older than a round trip and came back from nobody.
-bool Paths::find_early(const SendStream& stream, Psn& psn) const {
-    for (psn = stream.oldest; psn < stream.nxt; ++psn) {
-        const PacketRecord& packet = record(stream, psn);
-        if (packet.acked) continue;
-        return static_cast<int32_t>(stream.latest_sent - packet.sent) > static_cast<int32_t>(ticks(stream.srtt_ns));
-    }
-    return false;
-}
-
 // MP-11
 uint64_t Paths::rto_ns(const SendStream& stream) const {
     return std::max(4 * stream.srtt_ns, config_.min_rto_ns) << std::min(stream.backoff, kMaxBackoff);
@@ -316,7 +429,8 @@ uint64_t Paths::deadline(const SendStream& stream) const {
     uint64_t deadline = UINT64_MAX;
     if (stream.timer_ns != 0) deadline = stream.timer_ns;
     if (stream.burst_ns != 0) deadline = std::min(deadline, stream.burst_ns);
-    return deadline;
+    if (stream.early_ns != 0 && stream.timer_ns != 0) deadline = std::min(deadline, stream.early_ns);
+    return std::min(deadline, tail_deadline(stream));
 }
 
 void Paths::expire(SendStream& stream, uint64_t now_ns) {
@@ -328,6 +442,8 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
             stream.credits = std::max(stream.credits, 1u);
         }
     }
+    if (stream.early_ns <= now_ns) stream.early_ns = 0;  // next() looks
+    if (tail_deadline(stream) <= now_ns) probe_tail(stream);
     if (stream.timer_ns == 0 || stream.timer_ns > now_ns) return;
     if (stream.backoff < 255) ++stream.backoff;
     // MP-10: the first time the oldest alone: most often only the tail of a message is missing, or its ACK. The
@@ -338,7 +454,7 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
     if (stream.backoff > 1) {  // MP-11
         for (Psn at = stream.una; at < stream.nxt; ++at) {
             PacketRecord& packet = record(stream, at);
-            if (!packet.acked) mark_lost(stream, packet, counters_.resent_timeout);
+            if (!packet.acked) mark_lost(stream, at, packet, counters_.resent_timeout);
         }
         shrink(stream, stream.cwnd_fixed / 2, kOne);
     }

@@ -25,10 +25,23 @@
 // 4. MP-RDMA sends the packet by which a window has grown where the ACK came from. So busy paths get busier, and one that
 //    has run empty by chance is found again only by a probe, one in a hundred round trips. BX-4: it takes a random path.
 //    Over 8 paths of 0.5 Gb/s that is 3.5 instead of 1.2 Gb/s.
+// 5. The end of a message has nothing behind it whose ACK would tell of its loss, so MP-10 repeats it by time, as RACK-TLP
+//    (RFC 8985) does: a packet behind which a later one was acknowledged is overdue after srtt and four deviations, or a
+//    quarter of it; one of which nothing is known when no ACK has come for srtt and four deviations, or twice the srtt (the tail
+//    timer). Every such wait, and
+//    BX-1, trusts that packets of one path keep their order and that paths are about equally long. Where the network sprays
+//    packets itself, rehashes, or a receiver stands still for a while, they repeat what was only late. The receiver's echo
+//    of ReTx tells: an ACK without it, of a packet that was repeated, belongs to the first transmission, so the repetition
+//    was a false alarm. Each one, once in a round trip, doubles the waits of the stream (`patience`) and lets BX-1 wait for
+//    part of a round trip; at kMostPatience BX-1 is off. kRealLosses repetitions in a row that were needed halve the waits.
+// 6. What a peer can provoke with an acknowledgement costs a bounded time: BX-1 follows the packets of one path (kMostSteps
+//    at most, through PacketRecord::before), lost packets stand in a bit set, and a search for overdue packets that has
+//    looked at more than kMostSteps records is not repeated for an eighth of a round trip.
 #pragma once
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "transport/paths/send_stream.h"
@@ -40,6 +53,8 @@ namespace rove::transport {
 struct PathsCounters {
     uint64_t new_packets = 0;
     uint64_t resent_nack = 0, resent_rnr = 0, resent_early = 0, resent_timeout = 0, resent_inferred = 0;  // by cause
+    uint64_t tail_probes = 0;   // MP-10: tail timers that fired
+    uint64_t false_alarms = 0;  // note 5: packets that were sent again, and whose first transmission had arrived
     uint64_t acknowledged = 0;  // packets, in order or not
     uint64_t abandoned = 0;     // ... not acknowledged when their stream was stopped
     uint64_t marked_acks = 0;   // MP-1
@@ -48,6 +63,8 @@ struct PathsCounters {
     uint64_t explored = 0;      // BX-4
     uint64_t bursts = 0;        // MP-6: burst timers that fired
     uint64_t unused = 0;        // MP-7: ACKs that were lost, for nothing was there to send
+    uint64_t surplus = 0;       // ... and ACKs that were lost because too many others were kept already
+    uint64_t no_records = 0;    // times that a stream had to wait, for too many others were busy
     uint64_t restarts = 0;      // MP-8
     uint64_t stale_acks = 0;    // of packets that are no longer or were never on their way
 };
@@ -63,10 +80,13 @@ class Paths {
   public:
     Paths(const PathsConfig& config, uint64_t seed) : config_(config), random_(seed) {}
 
+    // May allocate: the records of a stream more that can be busy.
     void start(SendStream& stream, Psn first);
     void stop(SendStream& stream) {
         counters_.abandoned += in_flight(stream);
         release(stream);
+        streams_ -= stream.started;
+        stream.started = false;
     }
 
     // What may leave now, in `departure`; `more`: there is a new packet. False: nothing. The packet counts only once it was
@@ -110,13 +130,21 @@ class Paths {
 
     const PathsConfig& config() const { return config_; }
     const PathsCounters& counters() const { return counters_; }
-    size_t record_bytes() const { return rings_.size() * config_.max_window * sizeof(PacketRecord); }
+    size_t record_bytes() const { return rings_.size() * ring_bytes(); }
+    // Of one stream while it is busy: its records, and what is beside them.
+    size_t ring_bytes() const { return ring_records() * sizeof(PacketRecord); }
 
   private:
     static constexpr uint32_t kOne = 1u << 16;      // a packet, fixed
     static constexpr uint8_t kUsesPerAck = 2;       // MP-6
     static constexpr uint8_t kMaxBackoff = 5;       // 32 ms with the default floor: less than the verbs' usual timeout
     static constexpr uint32_t kIdleRoundTrips = 3;  // MP-8
+    static constexpr uint8_t kTailProbes = 4;       // MP-10: then it is MP-11's timer
+    static constexpr uint8_t kMostPatience = 5;     // note 5
+    static constexpr uint8_t kRealLosses = 16;      // ... RFC 8985 section 6.2.4 takes as many recoveries
+    static constexpr uint32_t kMostSteps = 64;      // note 6
+    static constexpr size_t kMostRings = 4096;      // streams of a worker that can be busy at once: 19 MB
+    static constexpr uint64_t kRecordsWaitNs = 100'000;
     // BX-4: of max_window, the window below which it is done. What is lost on a dead path is known after some two round
     // trips; so long the rest must be able to go on.
     static constexpr uint32_t kExploreShare = 4;
@@ -130,42 +158,95 @@ class Paths {
     uint64_t draw();
     void restart(SendStream& stream);
     static bool is_silent(const SendStream& stream, uint64_t now_ns) {
-        return now_ns - stream.heard_ns > kIdleRoundTrips * stream.srtt_ns;
+        return now_ns - stream.last_ack_ns > kIdleRoundTrips * stream.srtt_ns;
     }
-    // Of a packet that was sent once: how long ago, in ticks, when its ACK comes.
-    static void measure(uint64_t& srtt_ns, uint32_t age) {
-        const uint64_t age_ns = uint64_t{age} << 6;
-        srtt_ns = srtt_ns == 0 ? std::max<uint64_t>(age_ns, 64) : (7 * srtt_ns + age_ns) / 8;
+    // Of a packet that was sent once: how long ago, in ticks, when its ACK comes. The weights are RFC 6298's.
+    static void measure(uint64_t& srtt_ns, uint64_t& rttvar_ns, uint32_t age) {
+        const uint64_t age_ns = std::max<uint64_t>(uint64_t{age} << 6, 64);
+        if (srtt_ns == 0) [[unlikely]] {
+            srtt_ns = age_ns;
+            rttvar_ns = age_ns / 2;
+            return;
+        }
+        rttvar_ns = (3 * rttvar_ns + (age_ns > srtt_ns ? age_ns - srtt_ns : srtt_ns - age_ns)) / 4;
+        srtt_ns = (7 * srtt_ns + age_ns) / 8;
     }
     static void arrived(SendStream& stream, const PacketRecord& packet) {
         if (static_cast<int32_t>(packet.sent - stream.latest_sent) > 0 || stream.latest_sent == 0)
             stream.latest_sent = packet.sent;
     }
     void add_clock(SendStream& stream, uint16_t vp) {
-        if (stream.clock_count < SendStream::kClocks)
+        if (stream.clock_count < SendStream::kClocks) [[likely]]
             stream.clocks[(stream.clock_head + stream.clock_count++) % SendStream::kClocks] = {vp, 0};
         else if (stream.satisfied && stream.cwnd() > kUsesPerAck * SendStream::kClocks)
             lose_clocks(stream, 1);
+        else
+            ++counters_.surplus;
     }
+    // The first ACK to use has let a packet out, `window` being what was left before. MP-6: it lets out a second one only
+    // where there is more window than ACKs.
+    static void use_clock(SendStream& stream, SendStream::Clock& clock, int32_t window) {
+        if (++clock.uses != kUsesPerAck && window >= static_cast<int32_t>(stream.clock_count)) return;
+        ++stream.clock_head;
+        --stream.clock_count;
+    }
+    // Beside the records in their ring: for each bucket of paths the record of its latest packet (BX-1); and a bit for each
+    // record, whether it is lost.
+    size_t ring_records() const {
+        return config_.max_window + (config_.max_window * sizeof(uint16_t) + config_.max_window / 8 + 15) / 16;
+    }
+    uint16_t* latest_of_buckets(const SendStream& stream) const {
+        return reinterpret_cast<uint16_t*>(stream.records + config_.max_window);
+    }
+    uint64_t* lost_bits(const SendStream& stream) const {
+        return reinterpret_cast<uint64_t*>(latest_of_buckets(stream) + config_.max_window);
+    }
+    // The record of `psn` says that it was sent by `vp`. Returns the one before it on a path of its bucket.
+    uint16_t link(const SendStream& stream, Psn psn, uint16_t vp) const {
+        const uint32_t mask = config_.max_window - 1;
+        return std::exchange(latest_of_buckets(stream)[vp & mask], static_cast<uint16_t>(psn.value() & mask));
+    }
+    void set_lost(SendStream& stream, Psn psn, PacketRecord& packet, bool lost);
+    Psn first_lost(const SendStream& stream) const;
     void grow(SendStream& stream, uint32_t acks);
     void shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed);
-    void mark_lost(SendStream& stream, PacketRecord& packet, uint64_t& cause);
+    void mark_lost(SendStream& stream, Psn psn, PacketRecord& packet, uint64_t& cause);
     void recover(SendStream& stream);
     bool is_repeated_in_vain(const SendStream& stream, const PacketRecord& refused) const;
     void retract(SendStream& stream, Psn psn);
-    void infer(SendStream& stream, Psn psn, const PacketRecord& arrived);
-    void mark_overdue(SendStream& stream);
-    bool choose(SendStream& stream, bool more, Departure& departure) const;
+    void infer(SendStream& stream, const PacketRecord& arrived);
+    void mark_overdue(SendStream& stream, uint64_t now_ns);
+    bool mark_early(SendStream& stream, uint64_t now_ns);
+    void probe_tail(SendStream& stream);
+    static void lend_credits(SendStream& stream);
+    // How long is waited, as note 5 says.
+    static uint64_t early_wait_ns(const SendStream& stream) {
+        return (stream.srtt_ns + std::max(4 * stream.rttvar_ns, stream.srtt_ns / 4)) << stream.patience;
+    }
+    static uint64_t tail_wait_ns(const SendStream& stream) {
+        const uint32_t backoff = stream.tail_probes > 1 ? stream.tail_probes - 1u : 0;
+        return std::max(2 * stream.srtt_ns, stream.srtt_ns + 4 * stream.rttvar_ns) << (stream.patience + backoff);
+    }
+    // When the tail timer fires; UINT64_MAX: it does not run.
+    uint64_t tail_deadline(const SendStream& stream) const {
+        if (stream.timer_ns == 0 || stream.srtt_ns == 0 || stream.lost != 0 || stream.tail_probes == kTailProbes)
+            return UINT64_MAX;
+        return std::max(stream.sent_ns, stream.last_ack_ns) + tail_wait_ns(stream);
+    }
+    void note_false_alarm(SendStream& stream, PacketRecord& packet, uint64_t now_ns);
+    static void note_real_loss(SendStream& stream);
+    bool choose(SendStream& stream, bool more, uint64_t now_ns, Departure& departure);
     bool depart_by_rules(SendStream& stream, uint64_t now_ns, uint16_t& vp);
     void refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recorded, uint64_t age_ns);
     bool find_again(SendStream& stream, Psn& psn) const;
     bool find_recovery(SendStream& stream, Psn& psn) const;
-    bool find_early(const SendStream& stream, Psn& psn) const;
     void pass_clocks(SendStream& stream, bool more, uint64_t now_ns);
     void lose_clocks(SendStream& stream, uint32_t count);
     void restart_timer(SendStream& stream, uint64_t now_ns);
     uint64_t rto_ns(const SendStream& stream) const;
-    void acquire(SendStream& stream);
+    // False: there are no records for it now.
+    bool acquire(SendStream& stream);
+    void add_ring();
     void release(SendStream& stream);
 
     const PathsConfig config_;
@@ -175,7 +256,8 @@ class Paths {
         PacketRecord* records;
         const SendStream* user;  // the last one: what it finds is still its own
     };
-    std::vector<std::unique_ptr<PacketRecord[]>> rings_;  // as many as streams were ever busy at once
+    size_t streams_ = 0;                                  // started
+    std::vector<std::unique_ptr<PacketRecord[]>> rings_;  // as many as streams were ever started at once, but kMostRings
     std::vector<FreeRing> free_rings_;
 };
 

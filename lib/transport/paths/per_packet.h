@@ -11,12 +11,15 @@
 namespace rove::transport {
 
 // Which packet, if a path were there.
-inline bool Paths::choose(SendStream& stream, bool more, Departure& departure) const {
+inline bool Paths::choose(SendStream& stream, bool more, uint64_t now_ns, Departure& departure) {
     departure.again = true;
     if ((stream.lost != 0 || stream.recovering) && find_again(stream, departure.psn)) return true;
     if (stream.awnd() <= 0) return false;
-    if (!more || stream.nxt - stream.una == static_cast<int32_t>(config_.max_window))
-        return find_early(stream, departure.psn);
+    if (!more || stream.nxt - stream.una == static_cast<int32_t>(config_.max_window)) {
+        if (!stream.outstanding() || !mark_early(stream, now_ns)) return false;
+        departure.psn = first_lost(stream);
+        return true;
+    }
     departure.again = false;
     departure.psn = stream.nxt;
     return true;
@@ -24,14 +27,18 @@ inline bool Paths::choose(SendStream& stream, bool more, Departure& departure) c
 
 inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departure& departure) {
     // MP-8
-    if (!stream.outstanding() && more && stream.heard_ns != 0 && is_silent(stream, now_ns)) {
+    if (!stream.outstanding() && more && stream.last_ack_ns != 0 && is_silent(stream, now_ns)) {
         restart(stream);
-        stream.heard_ns = 0;
+        stream.last_ack_ns = 0;
         ++counters_.restarts;
     }
     stream.starved = false;
-    if (!choose(stream, more, departure)) {
+    if (!choose(stream, more, now_ns, departure)) {
         pass_clocks(stream, more, now_ns);
+        return false;
+    }
+    if (stream.records == nullptr && !acquire(stream)) [[unlikely]] {
+        stream.burst_ns = now_ns + kRecordsWaitNs;
         return false;
     }
     if (stream.clock_count != 0) {
@@ -63,40 +70,32 @@ inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departur
 }
 
 inline void Paths::sent(SendStream& stream, const Departure& departure, uint64_t now_ns) {
-    if (stream.records == nullptr) acquire(stream);
     PacketRecord& packet = record(stream, departure.psn);
     if (!departure.again) {
         packet = {};
         if (++stream.nxt - stream.recorded > static_cast<int32_t>(config_.max_window)) ++stream.recorded;
         ++counters_.new_packets;
     } else {
-        if (packet.lost) {
-            packet.lost = false;
-            --stream.lost;
-        } else if (stream.recovering && departure.psn == stream.retx) {
+        if (packet.lost)
+            set_lost(stream, departure.psn, packet, false);
+        else
             ++counters_.resent_nack;
-        } else {
-            ++counters_.resent_early;
-        }
         if (departure.psn == stream.retx) ++stream.retx;
         packet.retransmitted = true;
-        packet.marked = false;
+        packet.marked = packet.withdrawn = false;
     }
+    packet.before = link(stream, departure.psn, departure.vp);
     packet.order = stream.order++;
     packet.sent = ticks(now_ns);
     packet.vp = departure.vp;
+    stream.sent_ns = now_ns;
     if (stream.timer_ns == 0) restart_timer(stream, now_ns);
     stream.burst_ns = 0;
     if (stream.clock_count == 0) {
         --stream.credits;
         return;
     }
-    // MP-6: a second packet only where there is more window than ACKs to clock it out.
-    SendStream::Clock& clock = stream.clocks[stream.clock_head % SendStream::kClocks];
-    if (++clock.uses == kUsesPerAck || stream.awnd() < static_cast<int32_t>(stream.clock_count)) {
-        ++stream.clock_head;
-        --stream.clock_count;
-    }
+    use_clock(stream, stream.clocks[stream.clock_head % SendStream::kClocks], stream.awnd());
 }
 
 inline bool Paths::depart(SendStream& stream, uint64_t now_ns, uint16_t& vp) {
@@ -111,18 +110,19 @@ inline bool Paths::depart(SendStream& stream, uint64_t now_ns, uint16_t& vp) {
                                   .sent = ticks(now_ns),
                                   .vp = vp,
                                   .lost_vp = 0,
+                                  .before = link(stream, stream.nxt, vp),
                                   .acked = false,
                                   .marked = false,
                                   .lost = false,
-                                  .retransmitted = false};
+                                  .retransmitted = false,
+                                  .withdrawn = false,
+                                  .false_alarm = false};
     if (++stream.nxt - stream.recorded > static_cast<int32_t>(config_.max_window)) ++stream.recorded;
     ++counters_.new_packets;
     stream.starved = false;
     stream.burst_ns = 0;
-    if (++clock.uses == kUsesPerAck || window - 1 < static_cast<int32_t>(stream.clock_count)) {  // MP-6
-        ++stream.clock_head;
-        --stream.clock_count;
-    }
+    stream.sent_ns = now_ns;
+    use_clock(stream, clock, window - 1);
     return true;
 }
 
@@ -132,7 +132,7 @@ inline uint32_t Paths::acknowledge_next(SendStream& stream, const uint8_t* entri
     const uint32_t most = std::min(count, static_cast<uint32_t>(stream.nxt - stream.oldest)), now = ticks(now_ns);
     const PacketRecord* packet = nullptr;
     uint32_t taken = 0;
-    uint64_t srtt_ns = stream.srtt_ns;
+    uint64_t srtt_ns = stream.srtt_ns, rttvar_ns = stream.rttvar_ns;
     for (; taken != most; ++taken) {
         const uint8_t* const at = entries + taken * wire::kMpAckEntryBytes;
         const Psn psn = stream.oldest + taken;
@@ -142,14 +142,16 @@ inline uint32_t Paths::acknowledge_next(SendStream& stream, const uint8_t* entri
         PacketRecord& next = record(stream, psn);
         if (wire::load_be32(at) != wire::ack_entry_word(expected) || next.vp != vp || next.retransmitted) break;
         next.acked = true;
-        measure(srtt_ns, now - next.sent);
+        measure(srtt_ns, rttvar_ns, now - next.sent);
         add_clock(stream, vp);
         packet = &next;
     }
     if (taken == 0) return 0;
     counters_.acknowledged += taken;
     stream.srtt_ns = srtt_ns;
-    stream.heard_ns = now_ns;
+    stream.rttvar_ns = rttvar_ns;
+    stream.last_ack_ns = now_ns;
+    stream.tail_probes = 0;
     stream.oldest = stream.ooh = stream.oldest + taken;
     stream.inflate += taken;  // MP-2
     arrived(stream, *packet);

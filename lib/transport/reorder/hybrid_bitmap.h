@@ -39,7 +39,7 @@ class HybridBitmaps {
     template <class Visit>
     void advance(ReorderStream& stream, bool last, Visit& visit);
     // In order, and Last has passed: EU-3.
-    void settle(ReorderStream& stream) {
+    void release_in_order(ReorderStream& stream) {
         if (has_memory(stream)) release(stream);
     }
     void release(ReorderStream& stream);

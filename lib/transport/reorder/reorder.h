@@ -66,7 +66,7 @@ class Reorder {
         with(bitmaps_, [&](auto& bitmaps) { bitmaps.track(stream, psn, slot, last); });
     }
     // The expected packet was taken: it and the tracked packets that now follow it without a hole are in order. Calls
-    // bool visit(Psn, Slot) for the tails among the latter, in PSN order. False means that the packet cannot be taken
+    // bool visit(Psn, Slot) for those among the latter that were held, in PSN order. False means that the packet cannot be taken
     // after all: it becomes the expected one, as if it had not come. The visitor must not use the stream.
     template <class Visit>
     [[gnu::always_inline]] void advance(ReorderStream& stream, bool last, Visit&& visit) {
@@ -102,7 +102,7 @@ class Reorder {
             with(bitmaps_, [&](auto& bitmaps) { bitmaps.advance(stream, last, visit); });
         } else {
             ++stream.expected;
-            with(bitmaps_, [&](auto& bitmaps) { bitmaps.settle(stream); });
+            with(bitmaps_, [&](auto& bitmaps) { bitmaps.release_in_order(stream); });
         }
     }
 

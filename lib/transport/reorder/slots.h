@@ -9,12 +9,15 @@
 
 namespace rove::transport {
 
-// EU-2. The upper bit says "tail": take_run() relies on it.
+// EU-2, MP-RDMA's four states of a slot, of which the last two say more here: a packet that was held (EU-7), of which the
+// receiver is told when its turn comes (Reorder::advance()). That is the tail of a message, and whatever else may not be in
+// memory early, such as the middle of a later WRITE. A packet that was placed at once is kReceived, also if it is a tail:
+// its receiver needs not to be told. The upper bit says "held": take_run() relies on it.
 enum class Slot : uint8_t {
     kEmpty,
-    kReceived,
-    kTail,                // last packet of its message
-    kTailWithCompletion,  // last packet of a message that completes at the receiver
+    kReceived,            // placed
+    kTail,                // held
+    kTailWithCompletion,  // held, of a SEND or with an immediate: its message may complete at the receiver
 };
 
 using SlotWord = uint32_t;
@@ -34,7 +37,7 @@ struct Run {
 };
 
 // Takes the packets that follow each other without a hole from slot `from`, whose PSN is `first`, to the end of the
-// word at most, and empties their slots. Calls bool visit(Psn, Slot) for the tails among them. False refuses the
+// word at most, and empties their slots. Calls bool visit(Psn, Slot) for those that were held. False refuses the
 // packet: its slot is emptied too, and the run ends before it.
 template <class Visit>
 Run take_run(SlotWord& word, uint32_t from, Psn first, Visit& visit) {
@@ -44,8 +47,8 @@ Run take_run(SlotWord& word, uint32_t from, Psn first, Visit& visit) {
     Run run{static_cast<uint32_t>(std::countr_zero(holes)) / 2, false};
     uint32_t emptied = run.packets;
     const auto mask = [](uint32_t count) { return static_cast<SlotWord>((uint64_t{1} << 2 * count) - 1); };
-    for (SlotWord tails = slots & ~kLower & mask(run.packets); tails != 0; tails &= tails - 1) {
-        const uint32_t index = static_cast<uint32_t>(std::countr_zero(tails)) / 2;
+    for (SlotWord held = slots & ~kLower & mask(run.packets); held != 0; held &= held - 1) {
+        const uint32_t index = static_cast<uint32_t>(std::countr_zero(held)) / 2;
         if (visit(first + index, slot_at(slots, index))) continue;
         run = {index, true};
         emptied = index + 1;

@@ -35,7 +35,7 @@ class StaticBitmaps {
     }
     template <class Visit>
     void advance(ReorderStream& stream, bool last, Visit& visit);
-    void settle(ReorderStream&) {}
+    void release_in_order(ReorderStream&) {}
     void release(ReorderStream& stream);
 
     Psn highest(const ReorderStream& stream) const { return bitmaps_[stream.memory].highest; }

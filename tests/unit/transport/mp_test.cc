@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // QPs in mp mode, rule by rule: what is placed, held, acknowledged and completed when packets overtake each other.
+#include <optional>
 #include <set>
 
 #include "rove/verbs.h"
@@ -24,10 +25,14 @@ struct Multipath : Pair {
         connect(QpOptions{.multipath = true});
     }
 
-    // Holds back the `nth` packet that a sends, until release().
+    // Holds back the `nth` packet that a sends, until release(); its repetitions (MP-10) are lost.
     void delay(size_t nth) {
-        net.filter = [this, nth, seen = size_t{0}](const Observed& p) mutable {
-            return p.from == a.index() && p.op() != Op::kAck && seen++ == nth ? Verdict::kHold : Verdict::kPass;
+        net.filter = [this, nth, seen = size_t{0}, held = std::optional<uint32_t>()](const Observed& p) mutable {
+            if (p.from != a.index() || p.op() == Op::kAck) return Verdict::kPass;
+            if (held == p.headers.bth.psn) return Verdict::kDrop;
+            if (seen++ != nth) return Verdict::kPass;
+            held = p.headers.bth.psn;
+            return Verdict::kHold;
         };
     }
     void settle() { net.run_for(100 * kMicrosecond); }
@@ -257,6 +262,7 @@ TEST_F(Optimistic, MP12_ASynchroniseOperationThatIsEarlyIsDroppedAndNacked) {
     EXPECT_EQ(b.counter(Counter::kDropEarlySync), 1u);
     EXPECT_EQ(acks(b), std::vector{MpAck::kNack});
     EXPECT_FALSE(arrived(2048, 8, 1024));
+    net.filter = nullptr;
     ASSERT_TRUE(run());
     EXPECT_TRUE(arrived(0, 512, 0));
     EXPECT_TRUE(arrived(2048, 8, 1024));

@@ -157,6 +157,20 @@ TEST_F(PathsTest, MP4_RetransmissionsAreNotSlow) {
     stream.nxt = left.back().psn + 1;
 }
 
+// The receiver's out-of-order degree may be delta: what is further behind came by a slow path.
+TEST_F(PathsTest, MP4_APacketThatIsDeltaBehindIsNotSlow) {
+    const auto left = send(8);
+    const auto delta = static_cast<int32_t>(paths.config().delta);
+    for (const int32_t behind : {delta, delta + 1}) {
+        stream.ooh = left[0].psn + behind + 1;  // the highest one acknowledged is `behind` after it
+        stream.nxt = stream.ooh;
+        const uint64_t before = paths.counters().slow_acks;
+        paths.acknowledge(stream, {.kind = MpAck::kSack, .psn = left[0].psn.value(), .vp = left[0].vp}, now);
+        EXPECT_EQ(paths.counters().slow_acks - before, behind > delta) << behind;
+    }
+    stream.nxt = left.back().psn + 1;
+}
+
 struct Probing : PathsTest {
     static PathsConfig always() {
         PathsConfig config = make_config();
@@ -165,6 +179,25 @@ struct Probing : PathsTest {
     }
     Probing() : PathsTest(always()) {}
 };
+
+struct ProbingAsInThePaper : PathsTest {
+    static PathsConfig one_percent() {
+        PathsConfig config = make_config();
+        config.probe_permille = PathsConfig{}.probe_permille;
+        return config;
+    }
+    ProbingAsInThePaper() : PathsTest(one_percent()) {}
+};
+
+TEST_F(ProbingAsInThePaper, MP5_OneRoundTripInAHundred) {
+    constexpr int kRounds = 20'000;
+    for (int round = 0; round < kRounds; ++round) {
+        const auto left = send();
+        now += kRtt + 64;
+        for (const Departure& d : left) ack(d);
+    }
+    EXPECT_NEAR(static_cast<double>(paths.counters().probes), kRounds / 100, 45);  // three standard deviations
+}
 
 TEST_F(Probing, MP5_OnceInARoundTrip) {
     auto left = send();
@@ -208,6 +241,7 @@ TEST_F(PathsTest, MP6_AnAckLetsOutTwoAtMostAndTheTimerTheRest) {
 
 TEST_F(PathsTest, BX4_WhatAWindowGrowsByTakesARandomPathWhileItIsSmall) {
     PathsConfig config = paths.config();
+    paths.stop(stream);
     for (const bool explore : {false, true}) {
         config.explore = explore;
         Paths exploring(config, 1);
@@ -306,18 +340,21 @@ TEST_F(PathsTest, MP7_AFullRingOfRecordsIsNotSatisfied) {
     EXPECT_FALSE(stream.satisfied);
 }
 
+template <uint32_t kWindow>
 struct Wide : PathsTest {
     static PathsConfig with() {
         PathsConfig config = make_config();
-        config.max_window = 256;
+        config.max_window = kWindow;
         return config;
     }
     Wide() : PathsTest(with()) {}
 };
+using DefaultWindow = Wide<256>;
+using VeryWide = Wide<1024>;
 
-TEST_F(Wide, MP7_AcksThatAreTooManyToKeepAreLost) {
+TEST_F(VeryWide, MP7_AcksThatAreTooManyToKeepAreLost) {
     std::vector<Departure> left;
-    while (stream.cwnd() < 140) {
+    while (stream.cwnd() < 560) {
         left = send();
         now += kRtt;
         for (const Departure& d : left) ack(d);
@@ -330,11 +367,51 @@ TEST_F(Wide, MP7_AcksThatAreTooManyToKeepAreLost) {
     ASSERT_EQ(stream.clock_count, 1u);
     for (size_t i = 1; i < left.size(); ++i) ack(left[i]);
     EXPECT_EQ(stream.clock_count, kept);
-    // Those kept let out 128, so that window is not taken.
+    // Those kept let out twice as many, so that window is not taken.
     const auto unused = static_cast<uint32_t>(paths.counters().unused);
     EXPECT_EQ(stream.cwnd_fixed, before - unused * kOne);
     EXPECT_EQ(stream.cwnd(), 2 * kept);
     EXPECT_LT(unused, left.size() - kept);
+}
+
+// BX-3: a whole window may be acknowledged at once, with data waiting.
+TEST_F(DefaultWindow, MP3_AWindowThatIsAcknowledgedAtOnceClocksOutAnother) {
+    std::vector<Departure> left;
+    while (stream.cwnd() < 200) {
+        left = send();
+        now += kRtt;
+        for (const Departure& d : left) ack(d);
+    }
+    left = send();
+    ASSERT_GE(left.size(), 199u);
+    now += kRtt;
+    std::set<uint16_t> acked;
+    for (const Departure& d : left) {
+        ack(d);
+        acked.insert(d.vp);
+    }
+    const auto next = send();
+    EXPECT_GE(next.size(), left.size());
+    for (const Departure& d : next) EXPECT_TRUE(acked.contains(d.vp));
+    EXPECT_EQ(paths.counters().bursts, 0u);
+    EXPECT_EQ(paths.counters().surplus, 0u);
+}
+
+// Beyond what is kept, none is lost without being counted.
+TEST_F(VeryWide, MP3_AcksThatAreTooManyToKeepAreCounted) {
+    std::vector<Departure> left;
+    while (stream.cwnd() < 400) {
+        left = send();
+        now += kRtt;
+        for (const Departure& d : left) ack(d);
+    }
+    const uint64_t before = paths.counters().surplus;
+    left = send();
+    ASSERT_GE(left.size(), 2 * SendStream::kClocks - 120);
+    now += kRtt;
+    for (const Departure& d : left) ack(d);
+    EXPECT_EQ(paths.counters().surplus - before, left.size() - SendStream::kClocks);
+    EXPECT_EQ(stream.clock_count, SendStream::kClocks);
 }
 
 TEST_F(PathsTest, MP8_RestartsAfterThreeIdleRoundTrips) {
@@ -346,6 +423,76 @@ TEST_F(PathsTest, MP8_RestartsAfterThreeIdleRoundTrips) {
     left = send();
     EXPECT_EQ(left.size(), 8u);
     EXPECT_EQ(paths.counters().restarts, 1u);
+}
+
+TEST_F(PathsTest, MP8_NotAfterFewer) {
+    const auto left = send(4);
+    now += kRtt;
+    for (const Departure& d : left) ack(d, d.psn + 1, true);
+    now += 3 * kRtt;
+    EXPECT_EQ(send().size(), 6u);
+    EXPECT_EQ(paths.counters().restarts, 0u);
+}
+
+// RFC 6298: an eighth of each new measurement, a quarter of its deviation.
+TEST_F(PathsTest, TheRoundTripIsSmoothedAsInRfc6298) {
+    auto one = send(1);
+    now += 1280;
+    ack(one[0]);
+    EXPECT_EQ(stream.srtt_ns, 1280u);
+    EXPECT_EQ(stream.rttvar_ns, 640u);
+    one = send(1);
+    now += 2304;
+    ack(one[0]);
+    EXPECT_EQ(stream.rttvar_ns, (3 * 640u + 1024) / 4);
+    EXPECT_EQ(stream.srtt_ns, (7 * 1280u + 2304) / 8);
+}
+
+struct Crowded : testing::Test {
+    static PathsConfig with() {
+        PathsConfig config = PathsTest::make_config();
+        config.max_window = 16;
+        return config;
+    }
+    Paths paths{with(), 1};
+};
+
+// What a busy stream needs is there since it was started.
+TEST_F(Crowded, NothingIsAllocatedWhenAllStreamsAreBusyAtOnce) {
+    std::vector<SendStream> streams(50);
+    for (SendStream& stream : streams) paths.start(stream, Psn(1));
+    const size_t bytes = paths.record_bytes();
+    EXPECT_EQ(bytes, streams.size() * paths.ring_bytes());
+    Departure d;
+    for (SendStream& stream : streams) {
+        ASSERT_TRUE(paths.next(stream, true, 1000, d));
+        paths.sent(stream, d, 1000);
+    }
+    EXPECT_EQ(paths.record_bytes(), bytes);
+    for (SendStream& stream : streams) paths.stop(stream);
+    for (SendStream& stream : streams) paths.start(stream, Psn(1));
+    EXPECT_EQ(paths.record_bytes(), bytes);
+}
+
+TEST_F(Crowded, AStreamBeyondTheMostThatMayBeBusyWaitsAndIsCounted) {
+    constexpr size_t kMost = 4096;
+    std::vector<SendStream> streams(kMost + 1);
+    for (SendStream& stream : streams) paths.start(stream, Psn(1));
+    EXPECT_EQ(paths.record_bytes(), kMost * paths.ring_bytes());
+    Departure d;
+    for (size_t i = 0; i < kMost; ++i) {
+        ASSERT_TRUE(paths.next(streams[i], true, 1000, d));
+        paths.sent(streams[i], d, 1000);
+    }
+    EXPECT_FALSE(paths.next(streams[kMost], true, 1000, d));
+    EXPECT_EQ(paths.counters().no_records, 1u);
+    const uint64_t again = paths.deadline(streams[kMost]);
+    EXPECT_LT(again, 1'000'000u);
+    ASSERT_TRUE(paths.advance(streams[7], Psn(2), 2000));  // one of the others is done
+    paths.expire(streams[kMost], again);
+    EXPECT_TRUE(paths.next(streams[kMost], true, again, d));
+    paths.sent(streams[kMost], d, again);
+    EXPECT_EQ(streams[kMost].nxt, Psn(2));
 }
 
 TEST_F(PathsTest, MP12_SynchroniseWaitsForTheToleratedReordering) {

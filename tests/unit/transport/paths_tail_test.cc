@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// MP-RDMA's sender: the end of a message, behind which nothing tells of its loss (MP-10), and repetitions that were not
+// needed. Rule by rule; how long messages take over a modelled network is `rove-sim tail`.
+#include <algorithm>
+#include <set>
+
+#include "paths_sender.h"
+
+namespace rove::transport {
+namespace {
+
+std::vector<Psn> psns(const std::vector<Departure>& departures) {
+    std::vector<Psn> all;
+    for (const Departure& d : departures) all.push_back(d.psn);
+    return all;
+}
+
+// With BX-1, and without it, as in the paper.
+struct Tail : testing::TestWithParam<bool> {
+    struct Sender : PathsTest {
+        explicit Sender(bool infer_losses) : PathsTest(with(infer_losses)) {
+            // The round trip is known, and does not vary.
+            for (int round = 0; round < 40; ++round) {
+                const auto left = send(1);
+                now += kRtt;
+                ack(left[0]);
+                send(0);
+            }
+        }
+        static PathsConfig with(bool infer_losses) {
+            PathsConfig config = make_config();
+            config.infer_losses = infer_losses;
+            return config;
+        }
+        void TestBody() override {}
+        // The next timer fires. What is sent then.
+        std::vector<Departure> fire() {
+            now = paths.deadline(stream);
+            paths.expire(stream, now);
+            return send(0);
+        }
+    };
+    Sender sender{GetParam()};
+    SendStream& stream = sender.stream;
+    uint64_t& now = sender.now;
+};
+
+INSTANTIATE_TEST_SUITE_P(Both, Tail, testing::Bool(), [](const auto& test) {
+    return test.param ? "WithInference" : "AsInThePaper";
+});
+
+TEST_P(Tail, MP10_ALostMessageOfOnePacketIsSentAgainWithinThreeRoundTrips) {
+    const uint64_t start = now;
+    const auto left = sender.send(1);
+    sender.send(0);
+    EXPECT_EQ(psns(sender.fire()), psns(left));
+    EXPECT_GE(now - start, 2 * kRtt);
+    EXPECT_LE(now - start, 3 * kRtt);
+    EXPECT_EQ(stream.backoff, 0);
+    EXPECT_EQ(sender.paths.counters().tail_probes, 1u);
+}
+
+TEST_P(Tail, MP10_AllOfALostTailIsSentAgainAtOnce) {
+    const auto left = sender.send(6);
+    now += kRtt;
+    sender.ack(left[0]);
+    sender.ack(left[1]);
+    // What left together with an acknowledged packet is overdue after somewhat more than a round trip.
+    ASSERT_TRUE(sender.send(0).empty());
+    const auto again = sender.fire();
+    EXPECT_EQ(psns(again), (std::vector<Psn>{left[2].psn, left[3].psn, left[4].psn, left[5].psn}));
+    EXPECT_LE(now, 1'000'000 + 40 * kRtt + 3 * kRtt / 2);
+}
+
+// Repeated, they are lost again but for one, which tells of the others: they need no round trip each.
+TEST_P(Tail, MP10_WhatWasRepeatedInVainIsSentAgainTogether) {
+    const auto left = sender.send(4);
+    ASSERT_EQ(sender.fire().size(), 4u);
+    now += kRtt;
+    sender.sack({left[3].psn, stream.records[left[3].psn.value() % 128].vp, true});
+    auto again = sender.send(0);  // by BX-1, what left by the same path
+    EXPECT_TRUE(GetParam() || again.empty()) << "not before it may have come by a slower path";
+    const uint64_t before = now;
+    if (again.size() != 3) std::ranges::copy(sender.fire(), std::back_inserter(again));
+    std::ranges::sort(again, {}, &Departure::psn);
+    EXPECT_EQ(psns(again), (std::vector<Psn>{left[0].psn, left[1].psn, left[2].psn}));
+    EXPECT_LE(now - before, kRtt / 2);
+}
+
+TEST_P(Tail, MP10_WhatWasRepeatedLessThanARoundTripAgoIsNot) {
+    const auto left = sender.send(3);
+    now += kRtt;
+    sender.sack(left[1]);
+    ASSERT_EQ(sender.fire().size(), 2u);  // the first and the third
+    now += kRtt / 4;
+    sender.sack({left[2].psn, stream.records[left[2].psn.value() % 128].vp, true});
+    EXPECT_TRUE(sender.send(0).empty());
+    now += kRtt / 2;
+    EXPECT_TRUE(sender.send(0).empty());
+}
+
+TEST_P(Tail, MP10_RepeatsAsMuchAsTheWindowAllowsAndOnePacketAlways) {
+    const auto left = sender.send();  // a full window
+    EXPECT_EQ(left.size(), 8u);
+    EXPECT_EQ(psns(sender.fire()), std::vector<Psn>{left[0].psn});
+}
+
+// RFC 8985: a peer that does not answer at all is not flooded.
+TEST_P(Tail, MP10_TheTailTimerBacksOffAndEndsWithTheTimeout) {
+    sender.send(1);
+    uint64_t last = now;
+    std::vector<uint64_t> waits;
+    while (stream.backoff == 0) {
+        EXPECT_LE(sender.fire().size(), 1u);
+        waits.push_back(now - last);
+        last = now;
+    }
+    ASSERT_EQ(waits.size(), 5u);
+    EXPECT_EQ(waits[1], waits[0]);
+    EXPECT_EQ(waits[2], 2 * waits[0]);
+    EXPECT_EQ(waits[3], 4 * waits[0]);
+    EXPECT_EQ(now - (1'000'000 + 40 * kRtt), sender.paths.config().min_rto_ns);
+}
+
+// Not while ACKs come: then later packets tell.
+TEST_P(Tail, MP10_AnyAckRestartsTheTailTimer) {
+    const auto left = sender.send();
+    for (int i = 7; i > 0; --i) {
+        now += kRtt;
+        sender.sack(left[i]);
+        EXPECT_GE(sender.paths.deadline(stream), now + kRtt / 4);
+    }
+    EXPECT_EQ(sender.paths.counters().tail_probes, 0u);
+}
+
+TEST_P(Tail, MP10_ATimeNotYetMeasuredIsNotUsed) {
+    SendStream fresh;
+    sender.paths.start(fresh, Psn(5));
+    Departure d;
+    ASSERT_TRUE(sender.paths.next(fresh, true, now, d));
+    sender.paths.sent(fresh, d, now);
+    EXPECT_EQ(sender.paths.deadline(fresh), now + sender.paths.config().min_rto_ns);
+    sender.paths.stop(fresh);
+}
+
+// Note 5 of paths.h.
+TEST_P(Tail, MP10_AFalseAlarmDoublesTheWait) {
+    const uint64_t wait = [&] {
+        const uint64_t start = now;
+        sender.send(1);
+        const auto again = sender.fire();
+        EXPECT_EQ(again.size(), 1u);
+        return now - start;
+    }();
+    const Departure first{stream.una, stream.records[stream.una.value() % 128].vp, false};
+    now += kRtt / 4;
+    sender.ack(first);  // of the first transmission
+    EXPECT_EQ(sender.paths.counters().false_alarms, 1u);
+    EXPECT_EQ(stream.patience, 1);
+    const uint64_t start = now;
+    sender.send(1);
+    sender.fire();
+    EXPECT_GE(now - start, 2 * wait - 2 * kRtt / 8);
+    EXPECT_LE(now - start, 2 * wait + 2 * kRtt / 8);
+}
+
+struct FalseAlarms : PathsTest {
+    // A packet of which its sender believes that it is lost, though it comes later.
+    void repeat_one(bool was_lost) {
+        const auto left = send(2);
+        for (const Departure& d : left) by[d.psn.value() % 128] = d.vp;
+        now += kRtt;
+        PacketRecord& first = stream.records[left[0].psn.value() % 128];
+        PacketRecord& second = stream.records[left[1].psn.value() % 128];
+        second.vp = first.vp;  // the same path
+        second.before = static_cast<uint16_t>(left[0].psn.value() % 128);
+        sack({left[1].psn, first.vp, false});
+        inferred = stream.lost != 0;
+        while (!stream.records[left[0].psn.value() % 128].retransmitted) {
+            send(0);
+            if (stream.records[left[0].psn.value() % 128].retransmitted) break;
+            now = paths.deadline(stream);
+            paths.expire(stream, now);
+        }
+        now += kRtt;
+        const Departure again{left[0].psn, stream.records[left[0].psn.value() % 128].vp, true};
+        ack(was_lost ? again : left[0], left[1].psn + 1);
+        send(0);
+        now += 2 * kRtt;
+    }
+    bool inferred = false;
+    std::array<uint16_t, 128> by{};
+};
+
+// In-network spraying: packets of one path overtake each other.
+TEST_F(FalseAlarms, BX1_FalseAlarmsTurnTheInferenceOffForTheStream) {
+    repeat_one(false);
+    EXPECT_TRUE(inferred);
+    int needed = 1;
+    while (inferred && needed < 20) {
+        repeat_one(false);
+        ++needed;
+    }
+    EXPECT_FALSE(inferred);
+    EXPECT_LE(needed, 3);
+    while (stream.patience < 5) repeat_one(false);
+    repeat_one(false);
+    EXPECT_FALSE(inferred);
+    EXPECT_EQ(stream.patience, 5);
+    EXPECT_GE(paths.counters().false_alarms, 5u);
+}
+
+TEST_F(FalseAlarms, BX1_RealLossesTurnItOnAgain) {
+    while (stream.patience < 5) repeat_one(false);
+    for (int i = 0; i < 16 * 5; ++i) {
+        EXPECT_NE(stream.patience, 0) << i;
+        repeat_one(true);
+    }
+    EXPECT_EQ(stream.patience, 0);
+    repeat_one(true);
+    EXPECT_TRUE(inferred);
+}
+
+TEST_F(FalseAlarms, BX1_OneRoundTripIsOneFalseAlarm) {
+    const auto left = send(6);
+    now += kRtt;
+    for (const Departure& d : left) {
+        PacketRecord& packet = stream.records[d.psn.value() % 128];
+        packet.retransmitted = true;
+    }
+    for (const Departure& d : left) ack(d);
+    EXPECT_EQ(paths.counters().false_alarms, 6u);
+    EXPECT_EQ(stream.patience, 1);
+}
+
+// The copy that was repeated came first; the network also doubles what comes late.
+TEST_F(FalseAlarms, BX1_AFirstTransmissionThatComesBehindItsRepetitionIsOneToo) {
+    const auto left = send(3);
+    now += kRtt;
+    sack(left[1]);
+    sack(left[2]);
+    PacketRecord& first = stream.records[left[0].psn.value() % 128];
+    first.retransmitted = true;
+    sack({left[0].psn, first.vp, true});
+    EXPECT_EQ(paths.counters().false_alarms, 0u);
+    sack(left[0]);
+    sack(left[0]);
+    EXPECT_EQ(paths.counters().false_alarms, 1u);
+}
+
+// A held packet that was refused is not there: an ACK of it that the network repeats says nothing.
+TEST_F(PathsTest, EU4_ASackThatWasTakenBackIsNotBelievedUntilThePacketWasSentAgain) {
+    const auto left = send(3);
+    now += kRtt;
+    sack(left[1]);
+    nack(left[1]);
+    sack(left[1]);
+    EXPECT_EQ(stream.inflate, 0u);
+    const auto again = send(0);
+    ASSERT_EQ(again.size(), 1u);
+    now += kRtt;
+    sack(again[0]);
+    EXPECT_EQ(stream.inflate, 1u);
+}
+
+}  // namespace
+}  // namespace rove::transport
