@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Plants bugs in mp mode, one at a time, and says which random world finds each: tests/sim/mutants.py [NAME...]
+"""Plants bugs, one at a time, and says what finds each: tests/sim/mutants.py [--directory DIR] [PART-OF-A-NAME...]
+
+Those of mp mode, below, have to be found by random worlds; those in unit_mutants.py by unit tests. Works on a copy of the tree
+and one build directory. Fails when a bug is found by nothing, or its place in the code is not there any more.
 
 Not here: what the sender's timer mends, as an acknowledgement of a packet that was not kept. It costs time, not a promise.
-Works on a copy of the tree. Fails when a bug is found by no world, or its place in the code is not there any more.
 """
+import argparse
+import contextlib
+import filecmp
 import os
 import pathlib
 import re
@@ -15,8 +20,11 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "sim"))
+from unit_mutants import UNIT_MUTANTS  # noqa: E402
+
 SEEDS = 3000
-TARGET = "tests/sim/worlds_test"
+WORLDS = "tests/sim/worlds_test"
 TIMEOUT_S = 240     # a world that never ends is found too
 
 REQUESTER, RESPONDER = "lib/transport/mp/requester.h", "lib/transport/mp/responder.h"
@@ -67,13 +75,13 @@ MUTANTS = {
     "the cumulative ACK is one too high": (
         RESPONDER, "mp_.requests_in).expected.value(),", "mp_.requests_in).expected.value() + (first.entry.kind == wire::MpAck::kSack),"),
     "an atomic executes twice": (
-        RESPONDER, "            ++core_.counters[Counter::kRxDuplicate];\n",
-        "            ++core_.counters[Counter::kRxDuplicate];\n"
+        RESPONDER, "            core_.note_duplicate(qp_);\n",
+        "            core_.note_duplicate(qp_);\n"
         "            if (op == wire::Op::kFetchAdd && execute_atomic(h, op) == Outcome::kDone)\n"
         "                --mp_.jobs.tail, mp_.response_end = mp_.response_end.previous();\n"),
     "a duplicate WRITE is placed again": (
-        RESPONDER, "            ++core_.counters[Counter::kRxDuplicate];\n",
-        "            ++core_.counters[Counter::kRxDuplicate];\n"
+        RESPONDER, "            core_.note_duplicate(qp_);\n",
+        "            core_.note_duplicate(qp_);\n"
         "            if (op == wire::Op::kWriteOnly) (void)place_write(frame, op);\n"),
     "the middle of later WRITEs is placed early": (
         RESPONDER, "return relaxed ? Early::kPlace", "return relaxed || !is_last(op) ? Early::kPlace"),
@@ -97,7 +105,9 @@ MUTANTS = {
 }
 
 
-def first_failure(program):
+
+
+def worlds_failure(program):
     """The seed of the first world that fails, or what else ended the run; None if all passed."""
     started = time.monotonic()
     with subprocess.Popen(["timeout", str(TIMEOUT_S), program, "--gtest_filter=*many_paths"], text=True, errors="replace",
@@ -110,39 +120,99 @@ def first_failure(program):
     return {0: None, 124: "a world that does not end"}.get(run.returncode, "a crash")
 
 
+def unit_failure(program):
+    """The first unit test that fails, or what else ended the run; None if all passed."""
+    run = subprocess.run(["timeout", str(TIMEOUT_S), program, "--gtest_fail_fast"], text=True, errors="replace",
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if failed := re.search(r"\[  FAILED  \] ([^ ,]+)", run.stdout):
+        return failed[1]
+    return {0: None, 124: "a test that does not end"}.get(run.returncode, "a crash")
+
+
+class Tree:
+    """A copy of the tree, in which one bug at a time is planted, and its build."""
+
+    def __init__(self, directory):
+        self.tree, self.build = pathlib.Path(directory, "tree"), pathlib.Path(directory, "build")
+        # What is the same stays as it is: a file that was last compiled with a bug in it is newer than what came of that.
+        shutil.copytree(ROOT, self.tree, ignore=shutil.ignore_patterns(".git", "build", "build-*", "__pycache__"), dirs_exist_ok=True,
+                        copy_function=self.copy_if_changed)
+        if not (self.build / "build.ninja").exists():
+            subprocess.run(["meson", "setup", self.build, self.tree, "-Dtests=enabled", "-Dbench=disabled", "--buildtype=plain",
+                            "-Doptimization=1"], check=True, stdout=subprocess.DEVNULL)
+        self.world_commands = None
+
+    @staticmethod
+    def copy_if_changed(source, copy):
+        if not os.path.exists(copy) or not filecmp.cmp(source, copy, shallow=False):
+            shutil.copyfile(source, copy)
+            shutil.copymode(source, copy)
+
+    def make(self, program):
+        subprocess.run(["ninja", "-C", self.build, "-j2", program], check=True, stdout=subprocess.DEVNULL)
+
+    def make_worlds_again(self):
+        """The engine is compiled in one place, and no bug changes a type: nothing else is compiled again."""
+        if self.world_commands is None:
+            commands = subprocess.run(["ninja", "-C", self.build, "-t", "commands", WORLDS], check=True, text=True,
+                                      stdout=subprocess.PIPE).stdout.splitlines()
+            self.world_commands = [line for line in commands
+                                   if " -c " not in line or "virtual_network.cc" in line or "paths/paths.cc" in line]
+        for command in self.world_commands:
+            subprocess.run(command, shell=True, cwd=self.build, check=True, stdout=subprocess.DEVNULL)
+
+    def failure(self, program):
+        return (worlds_failure if program == WORLDS else unit_failure)(self.build / program)
+
+    def try_out(self, program, file, before, after):
+        """What finds the bug; None: nothing does."""
+        path = self.tree / file
+        source = path.read_text()
+        path.write_text(source.replace(before, after))
+        try:
+            if program == WORLDS:
+                self.make_worlds_again()
+            else:
+                self.make(program)
+            return self.failure(program)
+        except subprocess.CalledProcessError:
+            return "DOES NOT COMPILE"
+        finally:
+            path.write_text(source)
+
+
 def main():
-    names = sys.argv[1:] or list(MUTANTS)
-    missed = []
-    with tempfile.TemporaryDirectory() as directory:
-        tree, build = pathlib.Path(directory, "tree"), pathlib.Path(directory, "build")
-        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".git", "build", "build-*"))
-        subprocess.run(["meson", "setup", build, tree, "-Dtests=enabled", "-Dbench=disabled", "--buildtype=plain", "-Doptimization=1"],
-                       check=True, stdout=subprocess.DEVNULL)
-        subprocess.run(["ninja", "-C", build, TARGET], check=True, stdout=subprocess.DEVNULL)
-        commands = subprocess.run(["ninja", "-C", build, "-t", "commands", TARGET], check=True, text=True,
-                                  stdout=subprocess.PIPE).stdout.splitlines()
-        # The engine is compiled in one place, and no bug changes a type: nothing else is compiled again.
-        again = [line for line in commands if " -c " not in line or "virtual_network.cc" in line or "paths/paths.cc" in line]
-        for name in [None, *names]:
-            if name:
-                file, before, after = MUTANTS[name]
-                source = (tree / file).read_text()
-                if source.count(before) != 1:
-                    missed.append(name)
-                    print(f"{name}: its place is not in {file}", flush=True)
-                    continue
-                (tree / file).write_text(source.replace(before, after))
-                for command in again:
-                    subprocess.run(command, shell=True, cwd=build, check=True, stdout=subprocess.DEVNULL)
-            found = first_failure(build / TARGET)
-            if name:
-                (tree / file).write_text(source)
-                print(f"{name}: {found or 'NOT FOUND'}", flush=True)
-                if not found:
-                    missed.append(name)
-            elif found:
-                sys.exit(f"without any planted bug: {found}")
-    print(f"{len(names) - len(missed)} of {len(names)} found")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="those whose name contains one of these; without: all")
+    parser.add_argument("--directory", help="where to work, kept for the next time; without: a temporary one")
+    parser.add_argument("--list", action="store_true", help="shows what there is")
+    options = parser.parse_args()
+    planted = {(program, name): mutant for program, mutants in {WORLDS: MUTANTS, **UNIT_MUTANTS}.items()
+               for name, mutant in mutants.items()
+               if not options.names or any(part in name or part in mutant[0] for part in options.names)}
+    if options.list:
+        for (program, name), mutant in planted.items():
+            print(f"{program.split('/')[-1]:24} {mutant[0]:40} {name}")
+        return
+    missed = [name for (_, name), (file, before, _) in planted.items() if (ROOT / file).read_text().count(before) != 1]
+    for name in missed:
+        print(f"{name}: its place is not there")
+    with contextlib.ExitStack() as stack:
+        tree = Tree(options.directory or stack.enter_context(tempfile.TemporaryDirectory()))
+        last = None
+        for (program, name), mutant in planted.items():
+            if name in missed:
+                continue
+            if program != last:
+                tree.make(program)
+                if found := tree.failure(program):
+                    sys.exit(f"without any planted bug: {program}: {found}")
+                last = program
+            found = tree.try_out(program, *mutant)
+            print(f"{name}: {found or 'NOT FOUND'}", flush=True)
+            if not found or found == "DOES NOT COMPILE":
+                missed.append(name)
+    print(f"{len(planted) - len(missed)} of {len(planted)} found")
     sys.exit(1 if missed else 0)
 
 

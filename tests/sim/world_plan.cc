@@ -122,6 +122,11 @@ void World::draw_network() {
         link.loss = random_.pick(0.0, 0.005, 0.02, 0.05, 0.2);
         // One READ of 4000 loses its request or its first response eight times in a row at 0.2, and then it may fail.
         if (reliable_ && !multipath_) link.loss = std::min(link.loss, 0.1);
+        if (random_.chance(0.15)) {
+            link.bursts = {.begin = 0.002, .end = random_.pick(0.5, 0.1), .loss = 0.9};
+            link.loss = std::min(link.loss, 0.02);
+        }
+        if (random_.chance(0.5)) link.lane_hash = static_cast<uint32_t>(random_.between(1, 1 << 16));
         link.corrupt = random_.pick(0.0, 0.0, 0.01, 0.05);
         link.mark_ce = random_.pick(0.0, 0.0, 0.02, 0.3);
         if (in_order_) continue;
@@ -132,6 +137,14 @@ void World::draw_network() {
     if (!reliable_ && !clean_ && random_.chance(0.5)) {
         const uint64_t begin = net_->now() + random_.below(3'000'000);
         net_->egress[random_.below(2)].down.push_back({begin, begin + random_.pick(500'000ull, 1'000'000'000ull)});
+    }
+    // Paths that go dark and return, but one.
+    if (!clean_ && random_.chance(0.3)) {
+        Impairment& link = net_->egress[random_.below(2)];
+        for (size_t i = 1; i < link.lanes.size(); ++i) {
+            const uint64_t begin = net_->now() + random_.below(2'000'000);
+            if (random_.chance(0.5)) link.lanes[i].dark.push_back({begin, begin + random_.below(10'000'000)});
+        }
     }
     tick_ns_ = random_.pick(1'000u, 20'000u, 200'000u);
     eagerness_ = random_.pick(0.1, 0.5, 1.0);

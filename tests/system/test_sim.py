@@ -53,7 +53,9 @@ def writes(figure):
 
 
 def mutants_have_their_place():
-    for name, (file, before, _) in runpy.run_path(str(ROOT / "tests" / "sim" / "mutants.py"))["MUTANTS"].items():
+    planted = runpy.run_path(str(ROOT / "tests" / "sim" / "mutants.py"))
+    for name, (file, before, _) in [*planted["MUTANTS"].items(),
+                                    *(mutant for mutants in planted["UNIT_MUTANTS"].values() for mutant in mutants.items())]:
         check((ROOT / file).read_text().count(before) == 1, f"{name}: its place is not in {file}")
 
 

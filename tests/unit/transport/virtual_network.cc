@@ -31,7 +31,8 @@ void mark_ce(std::vector<uint8_t>& frame) {
 }
 
 Network::Network(uint64_t seed, const std::vector<transport::Config>& hosts)
-    : egress(hosts.size()), random_(seed), departures_(hosts.size()), wake_pending_(hosts.size()) {
+    : egress(hosts.size()), random_(seed), departures_(hosts.size()), wake_pending_(hosts.size()),
+      in_burst_(hosts.size()), stalled_until_(hosts.size()) {
     for (uint32_t i = 0; i < hosts.size(); ++i) {
         hosts_.push_back(std::make_unique<Host>(i, hosts[i]));
         hosts_[i]->sink.room = [this, i] { return has_room(i); };
@@ -96,11 +97,20 @@ void Network::carry(uint32_t from, const wire::MacAddress& to, std::vector<uint8
         if (now_ >= begin && now_ < end) return;
     }
     if (link.loss > 0 && random_.chance(link.loss)) return;
+    if (link.bursts.begin > 0) {
+        in_burst_[from] = random_.chance(in_burst_[from] ? 1 - link.bursts.end : link.bursts.begin);
+        if (in_burst_[from] && random_.chance(link.bursts.loss)) return;
+    }
     if (link.mark_ce > 0 && random_.chance(link.mark_ce)) mark_ce(frame);
     if (!link.lanes.empty()) {
         const size_t l3 = frame[12] == 0x81 ? 18 : 14, udp = l3 + (frame[l3] >> 4 == 6 ? 40 : 20);
-        const Lane& lane = link.lanes[(frame[udp] << 8 | frame[udp + 1]) % link.lanes.size()];
+        uint32_t port = static_cast<uint32_t>(frame[udp] << 8 | frame[udp + 1]);
+        if (link.lane_hash != 0) port = (port ^ link.lane_hash) * 2654435761u >> 16;
+        const Lane& lane = link.lanes[port % link.lanes.size()];
         if (random_.chance(lane.loss)) return;
+        for (const auto& [begin, end] : lane.dark) {
+            if (now_ >= begin && now_ < end) return;
+        }
         time += lane.delay_ns;
     }
     time += link.delay_ns;
@@ -123,6 +133,11 @@ void Network::schedule(const wire::MacAddress& to, uint64_t time, const std::vec
     }
 }
 
+void Network::stall(uint32_t host, uint64_t time) {
+    stalled_until_[host] = std::max(time, stalled_until_[host]);
+    at(time, [] {});  // then it looks what there is to send
+}
+
 void Network::at(uint64_t time, std::function<void()> action) {
     events_.insert({std::max(time, now_), Event{0, {}, std::move(action)}});
 }
@@ -139,8 +154,10 @@ bool Network::run(uint64_t horizon, const std::function<bool()>& done) {
         uint64_t next = events_.empty() ? transport::kNever : events_.begin()->first;
         Host* timer = nullptr;
         for (auto& host : hosts_) {
-            if (host->engine.next_deadline() < next) {
-                next = host->engine.next_deadline();
+            uint64_t deadline = host->engine.next_deadline();
+            if (deadline != transport::kNever) deadline = std::max(deadline, stalled_until_[host->index()]);
+            if (deadline < next) {
+                next = deadline;
                 timer = host.get();
             }
         }
@@ -161,6 +178,9 @@ bool Network::run(uint64_t horizon, const std::function<bool()>& done) {
         if (event.action) {
             event.action();
             pump();
+        } else if (is_stalled(event.host)) {
+            const uint64_t until = stalled_until_[event.host];
+            events_.insert({until, std::move(event)});
         } else {
             deliver(*hosts_[event.host], event.frame);
             pump(*hosts_[event.host]);

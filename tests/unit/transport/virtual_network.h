@@ -16,6 +16,12 @@ namespace rove::test {
 struct Lane {
     uint64_t delay_ns = 0;  // more than the impairment's
     double loss = 0;
+    std::vector<std::pair<uint64_t, uint64_t>> dark{};  // [from, to): everything on it is lost
+};
+
+// Losses in bursts (Gilbert-Elliott): a packet may begin one, which the packets in it end by chance.
+struct Bursts {
+    double begin = 0, end = 1, loss = 0;  // `loss` is that of packets within
 };
 
 // What happens to the packets that a host sends.
@@ -27,6 +33,8 @@ struct Impairment {
     uint32_t room_packets = 0;     // what the sender's ring holds until the wire takes it; 0 = any number
     double refuse = 0;             // how often the ring is found full, and has room again when asked once more
     std::vector<Lane> lanes;       // none: one without faults
+    uint32_t lane_hash = 0;        // 0: a lane is the port modulo their number; else another choice for each value
+    Bursts bursts;
     std::vector<std::pair<uint64_t, uint64_t>> down;  // [from, to): everything sent is lost
 };
 
@@ -72,7 +80,8 @@ class Network {
     // Lets a host send what it has to. Done after every event; a test calls it after posting.
     void pump(Host& host);
     void pump() {
-        for (auto& host : hosts_) pump(*host);
+        for (auto& host : hosts_)
+            if (!is_stalled(host->index())) pump(*host);
     }
     // Runs until nothing can happen any more, `done` says so, or `horizon` (absolute). True unless the horizon was met.
     bool run(uint64_t horizon = 60'000'000'000, const std::function<bool()>& done = nullptr);
@@ -83,6 +92,9 @@ class Network {
     }
     // Puts the packets that the filter held back on the wire, oldest first (or newest first).
     void release(bool reversed = false);
+    // From now until `time` a host stands still: it takes nothing in and sends nothing. What comes waits, and keeps its order.
+    void stall(uint32_t host, uint64_t time);
+    bool is_stalled(uint32_t host) const { return now_ < stalled_until_[host]; }
     // Gives a host a frame that no host has sent.
     void inject(uint32_t to, const Path& path, const wire::Headers& headers, const std::vector<uint8_t>& payload);
     void deliver(Host& host, std::span<const uint8_t> frame);
@@ -109,6 +121,8 @@ class Network {
     std::multimap<uint64_t, Event> events_;         // in order of time, then of insertion
     std::vector<std::deque<uint64_t>> departures_;  // by host: when each packet in its ring leaves
     std::vector<bool> wake_pending_;
+    std::vector<bool> in_burst_;
+    std::vector<uint64_t> stalled_until_;
     std::vector<Held> held_;
 };
 
