@@ -157,8 +157,8 @@ class Rove:
         under = [[self.rove_run, "--config", config, "--", *command] for config, command in zip(self.configs, (server, client))]
         return pair(*under, lambda process: tcp_listens(process, port), env)
 
-    def pair(self, command, port):
-        return self.run(command, command + self.to_server(command), port)
+    def pair(self, command, port, clients=()):
+        return self.run(command, command + self.to_server(command) + list(clients), port)
 
     def to_server(self, command):
         """The out-of-band TCP connection goes over lo: perftest takes an address, ours --host."""
@@ -183,6 +183,16 @@ class Rove:
         # Columns 2-5: minimum, maximum, typical (the median), average; half round trips in us.
         row = self.perftest(program, "-s", size, "-n", iterations)
         return Sample(row[4] * 1000, row[1] * 2 * row[5] / 1e6)
+
+    def beside_registrations(self, rate, size, seconds=1.0):
+        """Goodput over one QP beside so many registrations and deregistrations a second."""
+        port = next(tcp_ports)
+        common = ["--qps", 1, "--size", size, "--seconds", seconds, "--port", port, "--device", "rove0"]
+        _, client = self.pair([self.qp_scale, *common], port, ["--registrations", rate])
+        end = fields(client, "qp_scale")
+        if float(end["registrations_per_s"]) < 0.9 * rate:
+            raise Failed(f"only {end['registrations_per_s']} registrations a second")
+        return Sample(float(end["gbps"]), float(end["seconds"]))
 
     def scale(self, qps, size, seconds=1.0):
         """Goodput over `qps` QPs; also the larger of both ends' resident bytes per QP."""

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Goodput of RDMA WRITE over N RC QPs in turn, and what an idle QP costs in memory. Plain libibverbs.
 //
-//     qp_scale [--host SERVER_ADDRESS] --qps N --size BYTES [--seconds S] [--port TCP_PORT] [--device NAME]
+//     qp_scale [--host SERVER_ADDRESS] --qps N --size BYTES [--seconds S] [--port TCP_PORT] [--device NAME] [--registrations RATE]
 //
 // Without --host it is the server: the target of the WRITEs, blocked in a TCP read as perftest's server is. Sizes are
 // bytes, gbps counts payload. At the end the server checks every byte of its buffer, and a tag that each QP has
-// written. perftest is no use here: it takes a buffer and a deep send queue per QP, 10 000 times 1 MiB and more.
+// written. With --registrations the client has a second thread, which registers a page and deregisters it again, so many
+// times a second. perftest is no use here: it takes a buffer and a deep send queue per QP, 10 000 times 1 MiB and more.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <sys/socket.h>
@@ -13,6 +14,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
@@ -21,6 +23,7 @@
 #include <fstream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -38,6 +41,7 @@ struct Options {
     uint32_t qps = 1;
     size_t size = 1 << 20;
     double seconds = 2;
+    uint32_t registrations = 0;  // a second
     uint16_t port = 18700;
     bool client() const { return !host.empty(); }
     size_t buffer_bytes() const { return std::max(size, kBufferBytes / size * size); }
@@ -129,6 +133,40 @@ uint8_t pattern(size_t offset) {
     return static_cast<uint8_t>(offset * 131 + (offset >> 8) * 7 + 1);
 }
 
+// Registers and deregisters a page beside the WRITEs, while it lives. Says at its end how often.
+class Registrar {
+  public:
+    Registrar(ibv_pd* pd, uint32_t rate) : pd_(pd), rate_(rate) {
+        if (rate != 0) thread_ = std::thread([this] { run(); });
+    }
+    ~Registrar() {
+        stop_ = true;
+        if (thread_.joinable()) thread_.join();
+    }
+    Registrar(const Registrar&) = delete;
+    Registrar& operator=(const Registrar&) = delete;
+
+    uint64_t count() const { return count_; }
+
+  private:
+    void run() {
+        alignas(4096) static char page[4096];
+        for (const auto start = Clock::now(); !stop_; usleep(500)) {
+            const std::chrono::duration<double> passed = Clock::now() - start;
+            for (const auto due = static_cast<uint64_t>(passed.count() * rate_); count_ < due; ++count_) {
+                ibv_mr* mr = ibv_reg_mr(pd_, page, sizeof page, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+                if (mr == nullptr || ibv_dereg_mr(mr) != 0) return;  // the rate says so
+            }
+        }
+    }
+
+    ibv_pd* pd_;
+    uint32_t rate_;
+    std::atomic<bool> stop_{false};
+    std::atomic<uint64_t> count_{0};
+    std::thread thread_;
+};
+
 class Node {
   public:
     explicit Node(const Options& options)
@@ -182,6 +220,7 @@ class Node {
     // WRITEs for the given time, the QPs in turn, then one tag over every QP.
     void write_all() {
         const size_t slots = buffer_.size() / options_.size;
+        const Registrar registrar(pd_, options_.registrations);
         const auto start = Clock::now();
         const auto end = start + std::chrono::duration<double>(options_.seconds);
         uint64_t posted = 0, completed = 0;
@@ -192,13 +231,14 @@ class Node {
             completed += poll();
         }
         const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+        const double registrations = static_cast<double>(registrar.count()) / seconds;
 
         for (uint64_t i = 0, done = 0; done < options_.qps; done += poll())
             for (; i < options_.qps && has_room(i, done); ++i)
                 post_write(i, tags_mr_, i * sizeof tags_[0], sizeof tags_[0], peer_.tags_address, peer_.tags_rkey);
-        std::printf("qp_scale qps=%u size=%zu messages=%lu seconds=%.3f gbps=%.3f rss_bytes_per_qp=%.0f\n",
+        std::printf("qp_scale qps=%u size=%zu messages=%lu seconds=%.3f gbps=%.3f rss_bytes_per_qp=%.0f registrations_per_s=%.0f\n",
                     options_.qps, options_.size, completed, seconds,
-                    static_cast<double>(completed * options_.size) * 8 / 1e9 / seconds, bytes_per_qp_);
+                    static_cast<double>(completed * options_.size) * 8 / 1e9 / seconds, bytes_per_qp_, registrations);
     }
 
     void verify() const {
@@ -346,6 +386,7 @@ int main(int argc, char** argv) try {
     app.add_option("--qps", options.qps, "RC QPs")->check(CLI::Range(1, 1 << 14));
     app.add_option("--size", options.size, "message, bytes")->check(CLI::Range(1, 1 << 30));
     app.add_option("--seconds", options.seconds, "how long to write")->check(CLI::Range(0.1, 3600.0));
+    app.add_option("--registrations", options.registrations, "registrations a second beside the WRITEs; default none");
     app.add_option("--port", options.port, "TCP port");
     app.add_option("--device", options.device, "RDMA device; without it the first");
     CLI11_PARSE(app, argc, argv);

@@ -51,7 +51,7 @@ class PacketSink {
         uint64_t bytes = 0;
         for (const wire::Segment& segment : payload) bytes += segment.bytes;
         if (!fits(bytes)) [[unlikely]] return drop_too_long();
-        rte_mbuf* const mbuf = spare_[--spare_count_];
+        rte_mbuf* const mbuf = next_spare();
         auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
         finish(path, queues_[path.port], mbuf, wire::build_unsealed(frame, path.headers, headers, payload));
     }
@@ -65,7 +65,7 @@ class PacketSink {
               frames_(path.headers, headers, bytes) {}
         void send(const wire::Headers& headers, const void* payload) {
             if (!sink_.fits(bytes_)) [[unlikely]] return sink_.drop_too_long();
-            rte_mbuf* const mbuf = sink_.spare_[--sink_.spare_count_];
+            rte_mbuf* const mbuf = sink_.next_spare();
             auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
             sink_.finish(path_, tx_, mbuf, frames_.build_unsealed(frame, headers, payload));
         }
@@ -150,10 +150,13 @@ class PacketSink {
     // Whether a frame with so much payload can be built in an mbuf. The transport never asks for one that cannot: this is
     // the bound that holds if it errs, for the memory behind an mbuf is another mbuf. Only while ready().
     bool fits(uint64_t payload_bytes) const {
-        return payload_bytes + wire::kMaxOverheadBytes <= rte_pktmbuf_tailroom(spare_[spare_count_ - 1u]);
+        return payload_bytes + wire::kMaxOverheadBytes <= rte_pktmbuf_tailroom(next_spare());
     }
     void drop_too_long() { ++counters_[PortCounter::kTxTooLong]; }
+    // Stays spare until its frame is built: the program's memory may turn out to have gone (fault_guard.h).
+    rte_mbuf* next_spare() const { return spare_[spare_count_ - 1u]; }
     void finish(const transport::Path& path, Outgoing& tx, rte_mbuf* mbuf, wire::Built built) {
+        --spare_count_;
         mbuf->data_len = built.bytes;
         mbuf->pkt_len = built.bytes;
         if (path.next_hop == nullptr) [[unlikely]] {

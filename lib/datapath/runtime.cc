@@ -18,6 +18,7 @@
 #include "datapath/background.h"
 #include "datapath/capture.h"
 #include "datapath/eal.h"
+#include "datapath/fault_guard.h"
 #include "datapath/interrupts.h"
 #include "datapath/neighbour.h"
 #include "datapath/port.h"
@@ -82,6 +83,7 @@ Runtime* Runtime::start(const Config& config, Listener& listener, std::string* e
     // The thread, and those that EAL starts from it, shall take none of the application's signals.
     sigset_t all, before;
     sigfillset(&all);
+    for (const int signal : {SIGSEGV, SIGBUS}) sigdelset(&all, signal);  // of its own faults
     pthread_sigmask(SIG_SETMASK, &all, &before);
     std::promise<std::string> opened;
     runtime->eal_thread_ = std::thread([&opened, self = runtime.get()] {
@@ -365,7 +367,12 @@ void Runtime::ports_changed() {
     background_->look_after_ports();
 }
 
+void Runtime::guard_memory() {
+    FaultGuard::install();
+}
+
 void Runtime::housekeeping() {
+    if (memory_.in_use()) guard_memory();  // the program may have set a handler of its own
     for (size_t i = 0; i < ports_.size(); ++i) {
         Port& port = *ports_[i];
         Device& device = *devices_[i];

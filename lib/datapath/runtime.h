@@ -64,6 +64,8 @@ class Runtime {
     const std::vector<std::unique_ptr<Device>>& devices() const { return devices_; }
     transport::QueuePairTable& queue_pairs() { return queue_pairs_; }
     transport::MemoryTable& memory() { return memory_; }
+    // At each registration: the faults of memory that has gone come to us (fault_guard.h).
+    static void guard_memory();
 
     // The worker that shall own a new QP of this device, for QueuePair::worker: each in turn that has a TX queue of its
     // own.

@@ -28,6 +28,7 @@ WorkerCore::WorkerCore(const Shared& shared, uint16_t index, unsigned lcore, rte
       index_(index),
       lcore_(lcore),
       sink_(pool, shared.listener, counters_, shared.queue_pairs.groups()),
+      guard_(shared.memory),
       engine_(shared.config, shared.queue_pairs, shared.memory, shared.time_wait, sink_, index) {}
 
 WorkerCore::~WorkerCore() {
@@ -92,6 +93,12 @@ void WorkerCore::send_posted(transport::QueuePair& qp) {
 
 uint32_t WorkerCore::transmit() {
     take_doorbells();
+    if (engine_.next_deadline() <= protocol_ns_ || engine_.has_active())
+        guard_.run([this] { run_engine(); }, [this] { engine_.recover_transmit(); });
+    return sink_.flush();
+}
+
+void WorkerCore::run_engine() {
     if (engine_.next_deadline() <= protocol_ns_) engine_.expire(protocol_ns_);
     if (sink_.has_suspects() && now_ns_ - suspected_ns_ >= kSuspectNs) [[unlikely]] {
         suspected_ns_ = now_ns_;
@@ -104,7 +111,6 @@ uint32_t WorkerCore::transmit() {
         for (PortUse& use : ports_)
             if (is_due(use)) [[unlikely]] send_due(use);
     if (engine_.has_active()) engine_.transmit(protocol_ns_, kTransmitBudget);
-    return sink_.flush();
 }
 
 uint64_t WorkerCore::next_deadline() const {
@@ -183,18 +189,34 @@ void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Rx
         if (read_frame(mbufs[i], read, *from.device, origin)) small[small_count++] = &read.parsed;
     }
     wire::verify({small, small_count});
-    uint16_t finished = 0;
-    for (uint16_t i = 0; i < count; ++i) {
-        // Frames that went elsewhere leave the burst; the others are freed together. As rte_pktmbuf_free_bulk() does,
-        // in half the instructions, since nearly all have one segment and are of one pool.
-        if (queue != nullptr) queue->fetch_next();
-        if (!take_frame(mbufs[i], from.frames[i], from)) continue;
-        if (mbufs[i]->nb_segs != 1 || mbufs[i]->pool != sink_.pool()) [[unlikely]]
-            rte_pktmbuf_free(mbufs[i]);
-        else if (rte_mbuf* const free = rte_pktmbuf_prefree_seg(mbufs[i]); free != nullptr) [[likely]]
-            mbufs[finished++] = free;
+    ReadFrames frames{mbufs, count, from, queue};
+    guard_.run([&] { take_read(frames); }, [&] { recover(frames); });
+    if (frames.finished != 0) rte_mempool_put_bulk(sink_.pool(), reinterpret_cast<void**>(mbufs), frames.finished);
+}
+
+// From frames.next on, so that it can be called again when a fault has left it.
+void WorkerCore::take_read(ReadFrames& frames) {
+    while (frames.next < frames.count) {
+        if (frames.queue != nullptr) frames.queue->fetch_next();
+        const bool stays = take_frame(frames.mbufs[frames.next], frames.from.frames[frames.next], frames.from);
+        finish_frame(frames, stays);
     }
-    if (finished != 0) rte_mempool_put_bulk(sink_.pool(), reinterpret_cast<void**>(mbufs), finished);
+}
+
+// Frames that went elsewhere leave the burst; the others are freed together. As rte_pktmbuf_free_bulk() does, in half the
+// instructions, since nearly all have one segment and are of one pool.
+void WorkerCore::finish_frame(ReadFrames& frames, bool stays) {
+    rte_mbuf* const mbuf = frames.mbufs[frames.next++];
+    if (!stays) return;
+    if (mbuf->nb_segs != 1 || mbuf->pool != sink_.pool()) [[unlikely]]
+        rte_pktmbuf_free(mbuf);
+    else if (rte_mbuf* const free = rte_pktmbuf_prefree_seg(mbuf); free != nullptr) [[likely]]
+        frames.mbufs[frames.finished++] = free;
+}
+
+void WorkerCore::recover(ReadFrames& frames) {
+    const wire::ParsedFrame& frame = frames.from.frames[frames.next].parsed;
+    if (!engine_.recover_receive(frame, shared_.queue_pairs.find(frame.headers.bth.dest_qpn))) finish_frame(frames, true);
 }
 
 bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Device& device, Origin origin) {

@@ -16,6 +16,7 @@
 #include "datapath/counters.h"
 #include "datapath/device.h"
 #include "datapath/doorbells.h"
+#include "datapath/fault_guard.h"
 #include "datapath/impair/impairment.h"
 #include "datapath/neighbour.h"
 #include "datapath/packet_sink.h"
@@ -145,6 +146,19 @@ class WorkerCore {
         return use.port != nullptr && use.device->due_ns() <= now_ns_ && use.port->ready();
     }
     void send_due(PortUse& use);
+    [[gnu::noinline]] void run_engine();
+    // A burst whose headers were read.
+    struct ReadFrames {
+        rte_mbuf** const mbufs;
+        const uint16_t count;
+        PortUse& from;
+        RxQueue* const queue;
+        uint16_t next = 0;
+        uint16_t finished = 0;  // before it, to be freed
+    };
+    [[gnu::noinline]] void take_read(ReadFrames& frames);
+    [[gnu::always_inline]] inline void finish_frame(ReadFrames& frames, bool stays);
+    void recover(ReadFrames& frames);
 
     Shared shared_;
     const uint16_t index_;
@@ -158,6 +172,7 @@ class WorkerCore {
     uint32_t trust_ = 0;  // rounds that followed several posts, since one of them was left to the background thread
     PortCounters counters_;
     PacketSink sink_;
+    FaultGuard guard_;
     transport::Engine<PacketSink> engine_;
     Shelf shelf_;                   // of all ports' impairments
     std::vector<PortUse> ports_;    // by DPDK port id

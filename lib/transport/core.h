@@ -80,6 +80,9 @@ inline MemoryTable::Bind bind_of(const SendWqe& wqe) {
 // verified while it is copied to its place. Unless it was taken, nothing but that memory has changed.
 enum class InPlace : uint8_t { kOther, kDamaged, kTaken };
 
+// Whose packets follow each other: requests, or the data of a READ.
+enum class RunOf : uint8_t { kNone, kRequests, kAnswers };
+
 // QPs that have something to send, in turn.
 struct ActiveList {
     QueuePair* head = nullptr;
@@ -121,6 +124,13 @@ struct Core {
     uint64_t now_ns = 0;
     uint64_t behind_ns = 0;                 // how far that is behind a clock that does not stand still
     bool refused = false;                   // ready() was false since this was last cleared
+    // What recover.h must know of a step that was left in an access to the program's memory.
+    QueuePair* turn = nullptr;              // whose turn or deadline it is; null: a packet is received
+    bool expiring = false;                  // its deadline
+    RunOf run = RunOf::kNone;                   // of packets that are being sent
+    uint32_t run_packets = 0;               // of them, with the one that is being built
+    HeldPacket* released = nullptr;         // mp: that has its effect now
+    QueuePair* member = nullptr;            // of a multicast group, that gets a datagram
 
     // Whether the sink takes one more packet. When it does not, it may a moment later, so whoever stopped is remembered.
     bool ready() {
@@ -434,7 +444,7 @@ struct Core {
         h.bth.dest_qpn = qp.remote_qpn;
         h.bth.psn = psn.value();
         const auto* at = static_cast<const uint8_t*>(data.data);
-        return send_run(qp.path, h, qp.mtu, count, [&](wire::Headers& next) {
+        return send_run(RunOf::kRequests, qp.path, h, qp.mtu, count, [&](wire::Headers& next) {
             set(next);
             return std::exchange(at, at + qp.mtu);
         });
@@ -463,16 +473,19 @@ struct Core {
     // Sends packets that follow each other and are alike: at most `count`, of `bytes` of payload. `headers` have the
     // BTH of the first. Before each, `next(headers)` sets AckReq, VP and what follows BTH, and says where the payload
     // is; null: here the run ends. Returns how many.
-    [[gnu::always_inline]] uint32_t send_run(const Path& path, wire::Headers& headers, uint32_t bytes, uint32_t count,
-                                             auto&& next) {
+    [[gnu::always_inline]] uint32_t send_run(RunOf whose, const Path& path, wire::Headers& headers, uint32_t bytes,
+                                             uint32_t count, auto&& next) {
         auto series = sink.series(path, headers, bytes);
+        run = whose;
         uint32_t sent = 0;
         for (; sent != count && ready(); ++sent) {
             const void* const payload = next(headers);
             if (payload == nullptr) break;
+            run_packets = sent + 1;
             series.send(headers, payload);
             headers.bth.psn = (headers.bth.psn + 1) & Psn::kMask;
         }
+        run = RunOf::kNone;
         counters[Counter::kTxPackets] += sent;
         counters[Counter::kTxBytes] += uint64_t{sent} * bytes;
         return sent;

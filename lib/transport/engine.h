@@ -86,6 +86,10 @@ class Engine {
 
     // How far the driver's clock is behind one that does not stand still: the times of completions are by that one.
     void set_behind(uint64_t behind_ns) { core_.behind_ns = behind_ns; }
+    // receive(), or transmit() or expire(), was left in an access to a program's memory that has gone, whose region is no
+    // longer valid (recover.h). Then the call is made again. False: the frame is done with.
+    bool recover_receive(const wire::ParsedFrame& frame, QueuePair* qp);
+    void recover_transmit();
 
     // Control calls; the driver makes sure that none of the above runs meanwhile.
     // Enters `state`; attributes in `qp` were set before, and start_receiving/start_sending called for RTR/RTS.
@@ -126,6 +130,12 @@ class Engine {
     void receive(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp);
     void receive(const wire::ParsedFrame& frame, QueuePair& qp, Uc& uc) { receive_unreliable(core_, qp, uc, frame); }
     void receive(const wire::ParsedFrame& frame, QueuePair& qp, Ud&) { receive_datagram(core_, qp, frame); }
+    void recover(QueuePair& qp, Rc& rc, uint32_t packets);
+    void recover(QueuePair& qp, Mp& mp, uint32_t packets);
+    void recover(QueuePair& qp, Uc& uc, uint32_t packets) {
+        UnreliableRequesterLogic<S, Uc>(core_, qp, uc).recover(packets != 0 ? packets - 1 : 0);
+    }
+    void recover(QueuePair&, Ud&, uint32_t) {}
     uint32_t transmit(QueuePair& qp, Rc& rc, uint32_t budget);      // gives the packets sent
     uint32_t transmit(QueuePair& qp, Mp& mp, uint32_t budget);
     uint32_t transmit(QueuePair& qp, Uc& uc, uint32_t budget) {
@@ -209,8 +219,10 @@ uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
             list.pop();
             qp.active = false;
             core_.refused = false;
+            core_.turn = &qp;
             uint32_t sent = 0;
             qp.visit([&](auto& protocol) { sent = transmit(qp, protocol, allowed); });
+            core_.turn = nullptr;
             packets += sent;
             if (sent < allowed && !core_.refused) continue;
             // There may be more. Who was cut short by the budget or a full sink goes on with his turn: behind thousands of
@@ -230,7 +242,11 @@ template <class S>
 void Engine<S>::expire(uint64_t now_ns) {
     core_.now_ns = now_ns;
     while (QueuePair* qp = core_.deadlines.pop(now_ns)) {
+        core_.turn = qp;
+        core_.expiring = true;
         qp->visit([&](auto& protocol) { expire(*qp, protocol); });
+        core_.turn = nullptr;
+        core_.expiring = false;
         core_.activate(*qp);                    // its wait for the RNR timer or the pacer may be over
     }
 }
@@ -355,5 +371,6 @@ void Engine<S>::flush(QueuePair& qp) {
 
 }  // namespace rove::transport
 
-// Its other part.
+// Its other parts.
 #include "transport/engine_receive.h"
+#include "transport/recover.h"

@@ -40,13 +40,14 @@ struct Region {
     const void* pd = nullptr;
     uint32_t key = 0;         // lkey and rkey; set by MemoryTable. Of a window: the tag counts
     bool is_window = false;   // it is a Window; of the above, `key` and `pd` count
+    bool is_null = false;     // null MR: what is written to it is gone, and what is read from it is zeros
     std::atomic<bool> valid{true};        // false: its memory has gone; so it stays until it is deregistered
     std::atomic<int32_t> windows{0};      // bound to it; kLeaving: none may be bound any more
 
     static constexpr int32_t kLeaving = -1;
 
     // The host address of [first, first + bytes), or null if that is not all in it.
-    uint8_t* at(uint64_t first, uint64_t bytes) const {
+    [[gnu::always_inline]] uint8_t* at(uint64_t first, uint64_t bytes) const {
         const uint64_t offset = first - iova;  // of an address before the region, beyond any length
         return offset <= length && bytes <= length - offset ? host + offset : nullptr;
     }
@@ -97,6 +98,11 @@ class MemoryTable {
     MemoryTable(const MemoryTable&) = delete;
     MemoryTable& operator=(const MemoryTable&) = delete;
 
+    // Whether there are regions or windows. Any thread.
+    bool in_use() {
+        const std::lock_guard lock(mutex_);
+        return count_ != 0;
+    }
     // Gives `region` a key and publishes it. Returns false when all keys are in use, or without memory.
     bool insert(Region& region);
     // Takes it out. When this returns, no worker uses it. False, and nothing changed, while windows are bound to it.
@@ -130,10 +136,12 @@ class MemoryTable {
         return region->key == key && region->valid.load(std::memory_order_relaxed) ? region : nullptr;
     }
 
-    // The region of a key, or null if key, protection domain or rights (all of `access`) fail; or of a window's.
+    // The region of a key, or null if key, protection domain or rights (all of `access`) fail; or of a window's, or a null
+    // MR's.
     [[gnu::always_inline]] const Region* open(uint32_t key, int access, const void* pd) const {
         const Region* region = find_tag(key);
-        return region != nullptr && !region->is_window && allows(*region, key, access, pd) ? region : nullptr;
+        if (region == nullptr || region->is_window || region->is_null) return nullptr;
+        return allows(*region, key, access, pd) ? region : nullptr;
     }
 
     // Whether all of the region that a peer names by its key may be used so, whatever its bounds. No window is one.
@@ -154,7 +162,14 @@ class MemoryTable {
         if (region->is_window) [[unlikely]] {
             return region->pd == pd ? static_cast<const Window*>(region)->translate(key, iova, length, access, qp) : nullptr;
         }
-        return allows(*region, key, access, pd) ? region->at(iova, length) : nullptr;
+        if (!allows(*region, key, access, pd)) return nullptr;
+        uint8_t* const at = region->at(iova, length);
+        return at != nullptr || !region->is_null ? at : nowhere(length, access);
+    }
+    // The host address of a range of the region `lkey` for the program itself, or null.
+    uint8_t* locate(uint32_t lkey, uint64_t iova, uint64_t length, int access, const void* pd) {
+        const std::lock_guard lock(mutex_);  // the region stays
+        return translate(lkey, iova, length, access, pd);
     }
 
     // The regions in which `address` of the process lies are dead from now on: its memory has gone. Returns the key of
@@ -184,6 +199,8 @@ class MemoryTable {
                 return region;
         }
     }
+    // For a null MR: zeros to read, and what nobody reads to write to. Null for more than a burst of packets takes.
+    static uint8_t* nowhere(uint64_t length, int access);
     static Places* make_places(uint32_t count);
     bool make_room();
     std::atomic<Region*>& place_of(const Region& region);

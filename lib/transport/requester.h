@@ -44,6 +44,8 @@ class RcRequesterLogic {
     void receive_read_response(const wire::ParsedFrame& frame);
     void receive_atomic_response(const wire::Headers& headers);
     void expire();
+    // recover.h; `packets` of a run went out.
+    void recover(uint32_t packets);
     uint64_t next_deadline() const {
         uint64_t deadline = std::min(retry_.ack_deadline, r_.probe_deadline);
         if (retry_.rnr_until != 0) deadline = std::min(deadline, retry_.rnr_until);

@@ -120,7 +120,7 @@ uint32_t RcRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
     const uint32_t posted = qp_.sq.available_until(), interval = core_.config.ack_interval_packets;
     uint32_t index = p_.next_wqe, since = r_.since_ack_req;
     const uint32_t most = std::min({end - index, budget, window_ends - index});
-    const uint32_t count = core_.send_run(qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
+    const uint32_t count = core_.send_run(RunOf::kRequests, qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
         SendWqe& wqe = qp_.sq.at(index);
         const void* const data = burst.data(wqe);
         if (data == nullptr) return nullptr;
@@ -222,6 +222,20 @@ bool RcRequesterLogic<S>::emit_empty_answered(SendWqe& wqe) {
     ++p_.next_wqe;
     sent(first, 1);
     return true;
+}
+
+// The turn was left in an access to memory that has gone.
+template <class S>
+void RcRequesterLogic<S>::recover(uint32_t packets) {
+    if (packets != 0) {
+        if (p_.next_packet == 0)
+            p_.next_wqe = p_.begun_wqe = p_.next_wqe + packets;
+        else
+            p_.next_packet += packets;
+        sent(r_.next_psn, packets, packets);
+    }
+    if (core_.expiring) rewind(Counter::kResentEarly);  // as if the probe had not been readable
+    core_.deadlines.schedule(qp_, next_deadline());
 }
 
 // What is or asks for the packets [first, first + psns) went out, in so many packets.

@@ -36,6 +36,12 @@ class RcResponderLogic {
     // Whether there is an answer that need not wait.
     bool can_send() const { return has_jobs() || (s_.ack_due && s_.delay.not_before <= core_.now_ns); }
     uint32_t transmit(uint32_t budget) { return s_.has_answers() ? send_answers(budget) : 0; }
+    // recover.h; `packets` of a run went out.
+    void recover(uint32_t packets) {
+        RcJob& job = s_.jobs.front();
+        job.sent += packets * qp_.mtu;
+        job.next = job.next + packets;
+    }
     // The QP goes: an ACK that waits goes before it.
     void flush_ack() {
         if (s_.ack_due && s_.jobs.empty() && core_.ready()) send_ack();
@@ -362,7 +368,7 @@ uint32_t RcResponderLogic<S>::send_read_middles(RcJob& job, uint32_t budget) {
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.psn = job.next.value();
     const uint32_t packets =
-        core_.send_run(qp_.path, h, qp_.mtu, most, [&](wire::Headers&) { return std::exchange(at, at + qp_.mtu); });
+        core_.send_run(RunOf::kAnswers, qp_.path, h, qp_.mtu, most, [&](wire::Headers&) { return std::exchange(at, at + qp_.mtu); });
     job.sent += packets * qp_.mtu;
     job.next = job.next + packets;
     return packets;

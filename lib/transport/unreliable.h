@@ -37,6 +37,9 @@ class UnreliableRequesterLogic {
         return packets;
     }
 
+    // recover.h; `packets` of a run went out.
+    void recover(uint32_t packets) { advance(packets); }
+
   private:
     bool is_paced() const {
         if constexpr (std::is_same_v<Protocol, Uc>) {

@@ -63,6 +63,8 @@ void set_operations(Context& context) {
     context.create_cq_ex = create_cq_ex;
     context.modify_cq = Operation<modify_cq>::call;
     context.create_qp_ex = create_qp_ex;
+    context.advise_mr = Operation<advise_mr>::call;
+    context.alloc_null_mr = alloc_null_mr;
     context.create_srq_ex = create_srq_ex;
     ibv_context_ops& ops = context.context.ops;
     ops.poll_cq = poll_cq;
@@ -169,6 +171,13 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input*, ibv_
     full.completion_timestamp_mask = UINT64_MAX;
     full.hca_core_clock = kClockKilohertz;
     full.cq_mod_caps = {.max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX};
+    constexpr uint32_t kDatagrams = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
+    constexpr uint32_t kWrites = kDatagrams | IBV_ODP_SUPPORT_WRITE;
+    full.odp_caps = {.general_caps = IBV_ODP_SUPPORT,
+                     .per_transport_caps = {.rc_odp_caps = kWrites | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC |
+                                                           IBV_ODP_SUPPORT_SRQ_RECV,
+                                            .uc_odp_caps = kWrites,
+                                            .ud_odp_caps = kDatagrams | IBV_ODP_SUPPORT_SRQ_RECV}};
     std::memset(attr, 0, size);
     std::memcpy(attr, &full, std::min(size, sizeof(full)));
     return 0;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory regions.
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
 #include <new>
+#include <span>
 
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
@@ -17,7 +20,7 @@ namespace {
 
 constexpr unsigned kSupportedAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                       IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-                                      IBV_ACCESS_HUGETLB | transport::kAccessFlushGlobal;
+                                      IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND | transport::kAccessFlushGlobal;
 constexpr unsigned kNeedsLocalWrite = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 // Whether mappings with the right permission cover [begin, end). For kernels and mappings where populating is not
@@ -56,18 +59,20 @@ int populate(void* address, size_t length, bool writable) {
     return EFAULT;
 }
 
-// EINVAL for rights that contradict each other or that do not exist, EOPNOTSUPP for on-demand paging; optional ones may be
-// ignored (man ibv_reg_mr).
+// EINVAL for rights that contradict each other or that do not exist; optional ones may be ignored (man ibv_reg_mr).
 int check_access(unsigned access) {
     access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
-    if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
     if ((access & ~kSupportedAccess) != 0) return EINVAL;
     if ((access & kNeedsLocalWrite) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
     return 0;
 }
 
 int check_range(void* address, size_t length, unsigned access) {
+    // All of the address space: implicit on-demand paging, which is not offered.
+    if ((access & IBV_ACCESS_ON_DEMAND) != 0 && address == nullptr && length == SIZE_MAX) return EOPNOTSUPP;
     if (length == 0 || reinterpret_cast<uintptr_t>(address) + length < length) return EINVAL;
+    // Whatever is not there when it is used is as memory that has gone.
+    if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
     return populate(address, length, (access & IBV_ACCESS_LOCAL_WRITE) != 0);
 }
 
@@ -78,6 +83,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t length, uint64_t iova, unsigned
     if (error == 0) error = check_range(address, length, access);
     if (error != 0) return fail<ibv_mr>(error);
 
+    datapath::Runtime::guard_memory();
     auto mr = std::unique_ptr<Mr>(new (std::nothrow) Mr{});
     if (mr == nullptr) return fail<ibv_mr>(ENOMEM);
     mr->region.reset(new (std::nothrow) transport::Region{.iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova,
@@ -106,6 +112,8 @@ int rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* address, size_t length
         return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
     };
     if (flags == 0 || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return input_error(EINVAL);
+    if (change_range && (address == nullptr || length == 0)) return input_error(EINVAL);
+    if (!change_access && access != 0) return input_error(EINVAL);
     if (change_pd && (pd == nullptr || pd->context != mr.context)) return input_error(EINVAL);
     int error = check_access(new_access);
     if (error == 0 && (change_range || change_access)) {
@@ -143,8 +151,61 @@ int rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* address, size_t length
 int dereg_mr(ibv_mr* handle) {
     Mr& mr = from(handle);
     if (!from(mr.context).runtime->memory().remove(*mr.region)) return EBUSY;
+    if (mr.mapping != nullptr) munmap(mr.mapping, mr.mapping_bytes);
     release(mr.pd);
     delete &mr;
+    return 0;
+}
+
+ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) {
+    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    const uint64_t skipped = offset % page;
+    if (length == 0 || length + skipped < length || offset + length < length) return fail<ibv_mr>(EINVAL);
+    struct statfs file {};
+    if (fstatfs(fd, &file) != 0) return nullptr;
+    if (file.f_type != DMA_BUF_MAGIC) return fail<ibv_mr>(EINVAL);
+    // A dma-buf is a file of its own kind; the kernel takes no other.
+    const int protection = PROT_READ | ((access & IBV_ACCESS_LOCAL_WRITE) != 0 ? PROT_WRITE : 0);
+    void* const mapping = mmap(nullptr, length + skipped, protection, MAP_SHARED, fd, static_cast<off_t>(offset - skipped));
+    if (mapping == MAP_FAILED) return nullptr;  // with the errno of a buffer that a CPU cannot map
+    ibv_mr* mr = reg_mr(pd, static_cast<uint8_t*>(mapping) + skipped, length, iova, static_cast<unsigned>(access));
+    if (mr == nullptr) {
+        const int error = errno;
+        munmap(mapping, length + skipped);
+        return fail<ibv_mr>(error);
+    }
+    from(mr).mapping = mapping;
+    from(mr).mapping_bytes = length + skipped;
+    mr->addr = reinterpret_cast<void*>(static_cast<uintptr_t>(offset));
+    return mr;
+}
+
+ibv_mr* alloc_null_mr(ibv_pd* pd) {
+    auto mr = std::unique_ptr<Mr>(new (std::nothrow) Mr{});
+    if (mr == nullptr) return fail<ibv_mr>(ENOMEM);
+    mr->region.reset(new (std::nothrow) transport::Region{.access = IBV_ACCESS_LOCAL_WRITE, .pd = &from(pd), .is_null = true});
+    if (mr->region == nullptr || !context_of(*pd).runtime->memory().insert(*mr->region)) return fail<ibv_mr>(ENOMEM);
+    mr->context = pd->context;
+    mr->pd = pd;
+    mr->handle = mr->lkey = mr->rkey = mr->region->key;
+    retain(pd);
+    return mr.release();
+}
+
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, uint32_t flags, ibv_sge* list, uint32_t count) {
+    if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE &&
+        advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) {
+        return EOPNOTSUPP;
+    }
+    if ((flags & ~static_cast<uint32_t>(IBV_ADVISE_MR_FLAG_FLUSH)) != 0 || count == 0) return EINVAL;
+    const bool writes = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+    transport::MemoryTable& memory = context_of(*pd).runtime->memory();
+    for (const ibv_sge& sge : std::span(list, count)) {
+        uint8_t* at = memory.locate(sge.lkey, sge.addr, sge.length, writes ? IBV_ACCESS_LOCAL_WRITE : 0, &from(pd));
+        if (at == nullptr) return EFAULT;
+        if (sge.length == 0 || advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) continue;
+        if (populate(at, sge.length, writes) != 0) return EFAULT;
+    }
     return 0;
 }
 

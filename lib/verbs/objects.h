@@ -90,6 +90,8 @@ struct Pd : ibv_pd {
 
 struct Mr : ibv_mr {
     std::unique_ptr<transport::Region> region;  // the one that is published
+    void* mapping = nullptr;                    // of a dma-buf, that goes with the MR
+    size_t mapping_bytes = 0;
 };
 
 struct Cq : ibv_cq_ex, transport::Owner {

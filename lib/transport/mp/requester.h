@@ -51,6 +51,8 @@ class MpRequesterLogic {
     // Gives what its acknowledgement says.
     wire::MpAck receive_response(const wire::ParsedFrame& frame, wire::Op op);
     void expire();
+    // recover.h; `packets` of a run departed.
+    void recover(uint32_t packets);
     uint64_t next_deadline() const {
         uint64_t deadline =
             std::min({retry_.ack_deadline, mp_.sync_ns, paths_.deadline(mp_.requests), paths_.deadline(mp_.responses)});
@@ -239,7 +241,7 @@ uint32_t MpRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
     const uint32_t posted = qp_.sq.available_until(), messages = first.opcode != IBV_WR_RDMA_WRITE;
     uint32_t index = p_.next_wqe;
     const uint32_t most = std::min({end - index, budget, room});
-    const uint32_t count = core_.send_run(qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
+    const uint32_t count = core_.send_run(RunOf::kRequests, qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
         SendWqe& wqe = qp_.sq.at(index);
         const void* const data = burst.data(wqe);
         if (data == nullptr || !paths_.depart(mp_.requests, core_.now_ns, next.vp)) return nullptr;
@@ -257,6 +259,19 @@ uint32_t MpRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
     core_.counters[Counter::kPsnsSent] += count;
     if (retry_.ack_deadline == kNever) restart_timer();
     return count;
+}
+
+// The turn was left in an access to memory that has gone. What had departed has departed, also the packet that was not
+// built: it is found to be lost, and fails when it is built again.
+template <class S>
+void MpRequesterLogic<S>::recover(uint32_t packets) {
+    if (packets != 0) {
+        p_.next_wqe = p_.begun_wqe = p_.next_wqe + packets;
+        mp_.ended_ns = core_.now_ns;
+        core_.counters[Counter::kPsnsSent] += packets;
+        if (retry_.ack_deadline == kNever) restart_timer();
+    }
+    core_.deadlines.schedule(qp_, next_deadline());
 }
 
 // The packet `departure.psn` of `wqe`. False: its data may not be read.

@@ -37,6 +37,14 @@ class MpResponderLogic {
                                                  uint8_t syndrome = 0);
     bool has_acks() const { return mp_.ack_count != 0; }
     uint32_t send_acks();
+    // recover.h; the held packet whose effect was left half done.
+    void recover(HeldPacket* packet) {
+        const bool sends = is_send(wire::op_of(packet->headers.bth.opcode));
+        const Consequence& consequence = consequence_of(sends ? Outcome::kLocalProtection : Outcome::kRemoteAccess);
+        queue_ack(packet->headers, false, wire::MpAck::kErr, consequence.syndrome);
+        executor_.apply(consequence);
+        shared_.release(packet);
+    }
     // The QP goes: an ACK that waits goes before it.
     void flush_ack() {
         mp_.delay.not_before = 0;
@@ -230,7 +238,9 @@ bool MpResponderLogic<S>::release_held(Psn psn) {
     frame.payload = packet->payload.data();
     frame.payload_bytes = packet->payload_bytes;
     frame.verified = true;
+    core_.released = packet;
     const Outcome outcome = execute(frame, wire::op_of(frame.headers.bth.opcode));
+    core_.released = nullptr;
     const bool taken = outcome == Outcome::kDone;
     // Its expected PSN is only now this one's; refuse() tells so by the entry's own PSN.
     if (outcome == Outcome::kBadInvalidate)

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory regions: rights, ranges, and what the manual says of wrong ones.
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "fixture.h"
 
@@ -56,7 +58,7 @@ TEST_F(VerbsTest, RightsThatNeedLocalWrite) {
     ibv_mr* mr = ibv_reg_mr(pd_, buffer_.data(), kPage, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING);
     ASSERT_NE(mr, nullptr);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
-    EXPECT_EQ(ibv_reg_mr(pd_, buffer_.data(), kPage, IBV_ACCESS_ON_DEMAND), nullptr);
+    EXPECT_EQ(ibv_reg_mr(pd_, nullptr, SIZE_MAX, IBV_ACCESS_ON_DEMAND), nullptr) << "implicit";
     EXPECT_EQ(errno, EOPNOTSUPP);
     EXPECT_EQ(ibv_reg_mr(pd_, buffer_.data(), 0, 0), nullptr);
     EXPECT_EQ(errno, EINVAL);
@@ -192,12 +194,70 @@ TEST_F(MemoryTest, ARegionStaysWhatItWasWhenItsReregistrationFails) {
     };
     constexpr int kAll = IBV_REREG_MR_FLAGS_SUPPORTED;
     refused(0, other, buffer_.data(), 0, EINVAL);
+    refused(IBV_REREG_MR_CHANGE_PD, other, nullptr, IBV_ACCESS_REMOTE_READ, EINVAL);
+    refused(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, nullptr, 0, EINVAL);
     refused(kAll | (kAll + 1), other, buffer_.data(), 0, EINVAL);
     refused(kAll, other, gone, IBV_ACCESS_REMOTE_READ, EFAULT);
     refused(kAll, other, buffer_.data(), IBV_ACCESS_REMOTE_WRITE, EINVAL);
     refused(kAll, nullptr, buffer_.data(), IBV_ACCESS_REMOTE_READ, EINVAL);
     EXPECT_EQ(ibv_dealloc_pd(other), 0);
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+TEST_F(MemoryTest, OnDemandPagesComeWhenTheyAreUsed) {
+    auto* memory = static_cast<uint8_t*>(
+        mmap(nullptr, 4 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    const auto resident = [&] {
+        unsigned char pages[4];
+        EXPECT_EQ(mincore(memory, 4 * kPage, pages), 0);
+        return (pages[0] & 1) + (pages[1] & 1) + (pages[2] & 1) + (pages[3] & 1);
+    };
+    ibv_mr* mr = ibv_reg_mr(pd_, memory, 4 * kPage, kAllAccess | IBV_ACCESS_ON_DEMAND);
+    ASSERT_NE(mr, nullptr);
+    EXPECT_EQ(resident(), 0);
+    const auto at = reinterpret_cast<uintptr_t>(memory);
+    fill(0, 16);
+    EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), at + kPage, mr->rkey), IBV_WC_SUCCESS);
+    EXPECT_EQ(std::memcmp(memory + kPage, buffer_.data(), 16), 0);
+    EXPECT_EQ(resident(), 1);
+    ibv_sge range{.addr = at, .length = 3 * kPage, .lkey = mr->lkey};
+    EXPECT_EQ(ibv_advise_mr(pd_, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH, &range, 1), 0);
+    EXPECT_EQ(resident(), 3);
+    range.length = 5 * kPage;
+    EXPECT_EQ(ibv_advise_mr(pd_, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &range, 1), EFAULT);
+    EXPECT_EQ(ibv_advise_mr(pd_, IBV_ADVISE_MR_ADVICE_PREFETCH, 2, &range, 1), EINVAL);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+    munmap(memory, 4 * kPage);
+    // What is not there is as memory that has gone.
+    mr = ibv_reg_mr(pd_, memory, kPage, kAllAccess | IBV_ACCESS_ON_DEMAND);
+    ASSERT_NE(mr, nullptr);
+    EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), at, mr->rkey), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+    ibv_device_attr_ex attr{};
+    ASSERT_EQ(ibv_query_device_ex(context_, nullptr, &attr), 0);
+    EXPECT_EQ(attr.odp_caps.general_caps, uint64_t{IBV_ODP_SUPPORT});
+}
+
+TEST_F(MemoryTest, ANullRegionGivesZerosAndForgets) {
+    ibv_mr* mr = ibv_alloc_null_mr(pd_);
+    ASSERT_NE(mr, nullptr);
+    ibv_sge nowhere{.addr = 0x12345, .length = 6000, .lkey = mr->lkey};
+    fill(0, 6000);
+    EXPECT_EQ(move(IBV_WR_RDMA_READ, nowhere, address(0), mr_->rkey), IBV_WC_SUCCESS);
+    EXPECT_EQ(move(IBV_WR_RDMA_WRITE, nowhere, address(0), mr_->rkey), IBV_WC_SUCCESS);
+    EXPECT_EQ(std::count(buffer_.begin(), buffer_.begin() + 6000, 0), 6000);
+    EXPECT_EQ(move(IBV_WR_RDMA_WRITE, sge(0, 16), 0, mr->rkey), IBV_WC_REM_ACCESS_ERR) << "not for a peer";
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+
+TEST_F(MemoryTest, AFileThatIsNoDmaBuf) {
+    const int fd = memfd_create("file", 0);
+    ASSERT_EQ(ftruncate(fd, kPage), 0);
+    EXPECT_EQ(ibv_reg_dmabuf_mr(pd_, 0, kPage, 0, fd, kAllAccess), nullptr);
+    EXPECT_EQ(errno, EINVAL);
+    close(fd);
+    EXPECT_EQ(ibv_reg_dmabuf_mr(pd_, 0, kPage, 0, fd, kAllAccess), nullptr);
+    EXPECT_EQ(errno, EBADF);
 }
 
 class WindowTest : public MemoryTest {
