@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
     setenv("ROVE_CONFIG", config.c_str(), 1);
     if (!eal.empty()) setenv("ROVE_EAL", eal.c_str(), 1);
     prepend_preload(find_library().string());
-    mkdir("/dev/infiniband", 0755);     // UCX looks for it (lib/verbs/process.cc); it may exist, or not be ours to make
+    mkdir("/dev/infiniband", 0755);     // UCX looks for it (lib/verbs/provider.cc); it may exist, or not be ours to make
 
     std::vector<char*> arguments;
     for (std::string& word : command) arguments.push_back(word.data());

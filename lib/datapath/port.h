@@ -6,7 +6,6 @@
 #include <rte_mempool.h>
 
 #include <atomic>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,9 +59,5 @@ class Port {
     // taken.
     std::atomic<bool> ready_{false};
 };
-
-// The MAC that a device will have, if that can be known without its driver: it is configured, derived (ports between
-// processes, taps), or that of a kernel's interface.
-std::optional<wire::MacAddress> mac_before_start(const DeviceConfig& config);
 
 }  // namespace rove::datapath

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "datapath/port.h"
+#include "datapath/port_name.h"
 #include "verbs/inherited.h"
 
 namespace rove::verbs {

@@ -69,6 +69,27 @@ TEST_F(DomainTest, AParentDomainIsItsProtectionDomain) {
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
 }
 
+TEST_F(DomainTest, AnAddressHandleOfTheSameProtectionDomain) {
+    ibv_qp_init_attr init = init_attr(IBV_QPT_UD);
+    ibv_qp* qp = ibv_create_qp(parent_, &init);
+    start_ud(qp);
+    ibv_ah_attr address = own_address();
+    for (ibv_pd* pd : {pd_, parent_}) {
+        ibv_ah* ah = ibv_create_ah(pd, &address);
+        ibv_sge data = sge(0, 16);
+        ibv_send_wr wr{}, *bad;
+        wr.opcode = IBV_WR_SEND;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        wr.sg_list = &data;
+        wr.num_sge = 1;
+        wr.wr.ud = {.ah = ah, .remote_qpn = qp->qp_num, .remote_qkey = 0x1234};
+        EXPECT_EQ(ibv_post_send(qp, &wr, &bad), 0);
+        EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
+        EXPECT_EQ(ibv_destroy_ah(ah), 0);
+    }
+    EXPECT_EQ(ibv_destroy_qp(qp), 0);
+}
+
 TEST_F(DomainTest, EveryKindOfObjectTakesAParentDomain) {
     ibv_ah_attr address = own_address();
     ibv_ah* ah = ibv_create_ah(parent_, &address);
