@@ -10,9 +10,7 @@ struct Datagrams {
     Ends ends{QpOptions{.type = IBV_QPT_UD}};
     Owned<ibv_ah> ah = make_ah(ends.pd);
 
-    Work to_b(uint32_t bytes) {
-        return {.sges = {ends.local.sge(0, bytes)}, .ah = ah, .qpn = ends.b->qp_num};
-    }
+    Work to_b(uint32_t bytes) { return {.sges = {ends.local.sge(0, bytes)}, .ah = ah, .qpn = ends.b->qp_num}; }
 };
 
 }  // namespace
@@ -40,7 +38,8 @@ CASE(ah, an_answer_finds_its_way) {
     post_recv(t.ends.b, {t.ends.remote.sge(0, 1000)});
     post(t.ends.a, t.to_b(100));
     ibv_wc wc = succeeded(t.ends.peer_recv_cq);
-    Owned<ibv_ah> back = OWN(ibv_create_ah_from_wc(t.ends.pd, &wc, reinterpret_cast<ibv_grh*>(t.ends.remote.at()), device().port));
+    Owned<ibv_ah> back =
+        OWN(ibv_create_ah_from_wc(t.ends.pd, &wc, reinterpret_cast<ibv_grh*>(t.ends.remote.at()), device().port));
     post_recv(t.ends.a, {t.ends.local.sge(2000, 1000)});
     fill(t.ends.remote.at(2000), 50, 7);
     post(t.ends.b, {.sges = {t.ends.remote.sge(2000, 50)}, .ah = back, .qpn = wc.src_qp});
@@ -54,7 +53,8 @@ CASE(ah, init_from_wc_names_the_sender) {
     post(t.ends.a, t.to_b(100));
     ibv_wc wc = succeeded(t.ends.peer_recv_cq);
     ibv_ah_attr attr;
-    EXPECT(ibv_init_ah_from_wc(device().context, device().port, &wc, reinterpret_cast<ibv_grh*>(t.ends.remote.at()), &attr) == 0);
+    EXPECT(ibv_init_ah_from_wc(device().context, device().port, &wc, reinterpret_cast<ibv_grh*>(t.ends.remote.at()),
+                               &attr) == 0);
     EXPECT(attr.is_global == 1 && attr.port_num == device().port);
     EXPECT(std::memcmp(&attr.grh.dgid, &device().gid, sizeof(ibv_gid)) == 0, "the sender's GID");
 }

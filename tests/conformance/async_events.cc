@@ -15,10 +15,12 @@ namespace {
 struct Private {
     Owned<ibv_context> context{open_device().context};
     Owned<ibv_pd> pd = OWN(ibv_alloc_pd(context));
-    Owned<ibv_cq> send_cq = OWN(ibv_create_cq(context, 64, nullptr, nullptr, 0)), recv_cq = OWN(ibv_create_cq(context, 64, nullptr, nullptr, 0));
+    Owned<ibv_cq> send_cq = OWN(ibv_create_cq(context, 64, nullptr, nullptr, 0)),
+                  recv_cq = OWN(ibv_create_cq(context, 64, nullptr, nullptr, 0));
     Buffer memory{pd, 8192};
     Owned<ibv_srq> srq = make_srq(pd);
-    Owned<ibv_qp> a = make_qp(pd, send_cq, recv_cq), b = make_qp(pd, send_cq, recv_cq), with_srq = make_qp(pd, send_cq, recv_cq, {.srq = srq});
+    Owned<ibv_qp> a = make_qp(pd, send_cq, recv_cq), b = make_qp(pd, send_cq, recv_cq),
+                  with_srq = make_qp(pd, send_cq, recv_cq, {.srq = srq});
 };
 
 }  // namespace
@@ -48,7 +50,10 @@ CASE(async_events, communication_established_in_rtr) {
     to_rtr(t.a, {}, device().gid, t.b->qp_num);
     to_rtr(t.b, {}, device().gid, t.a->qp_num);
     to_rts(t.a, {});
-    post(t.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {t.memory.sge(0, 8)}, .to = t.memory.address(4096), .rkey = t.memory.rkey()});
+    post(t.a, {.opcode = IBV_WR_RDMA_WRITE,
+               .sges = {t.memory.sge(0, 8)},
+               .to = t.memory.address(4096),
+               .rkey = t.memory.rkey()});
     succeeded(t.send_cq);
     EXPECT(event_comes(t.context, IBV_EVENT_COMM_EST, t.b));
 }
@@ -57,7 +62,10 @@ CASE(async_events, communication_established_in_rtr) {
 CASE(async_events, an_access_error_is_an_event_of_the_responder) {
     Private t;
     connect(t.a, t.b, {});
-    post(t.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {t.memory.sge(0, 8)}, .to = t.memory.address(), .rkey = t.memory.rkey() ^ 0x5a5a5a});
+    post(t.a, {.opcode = IBV_WR_RDMA_WRITE,
+               .sges = {t.memory.sge(0, 8)},
+               .to = t.memory.address(),
+               .rkey = t.memory.rkey() ^ 0x5a5a5a});
     next_is(t.send_cq, IBV_WC_REM_ACCESS_ERR);
     EXPECT(event_comes(t.context, IBV_EVENT_QP_ACCESS_ERR, t.b));
     EXPECT(state_of(t.b) == IBV_QPS_ERR);
@@ -70,7 +78,7 @@ CASE(async_events, drained_in_sqd) {
     attr.qp_state = IBV_QPS_SQD;
     attr.en_sqd_async_notify = 1;
     const int error = modify(t.a, attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY);
-    if (error != 0) skip("no SQD: %s", strerror(error));        // Soft-RoCE before Linux 6.4, mlx5
+    if (error != 0) skip("no SQD: %s", strerror(error));  // Soft-RoCE before Linux 6.4, mlx5
     EXPECT(event_comes(t.context, IBV_EVENT_SQ_DRAINED, t.a));
 }
 

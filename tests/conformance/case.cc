@@ -38,7 +38,8 @@ bool Peer::has_input() const {
 }
 
 void Peer::send(const void* data, size_t bytes) {
-    if (::send(fd_, data, bytes, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes)) throw Failure("the other process has gone");
+    if (::send(fd_, data, bytes, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes))
+        throw Failure("the other process has gone");
 }
 
 void Peer::receive(void* data, size_t bytes) {
@@ -83,10 +84,13 @@ void expect_error(const char* file, int line, const char* call, int got, int exp
     if (got == expected) return;
     const std::string wanted = expected == 0 ? "success" : std::strerror(expected);
     throw Failure(place(file, line) + call + ": expected " + wanted + ", got " +
-                  (got == 0 ? "success" : got < 0 ? std::to_string(got) + " (errno: " + std::strerror(errno) + ")" : std::strerror(got)));
+                  (got == 0  ? "success"
+                   : got < 0 ? std::to_string(got) + " (errno: " + std::strerror(errno) + ")"
+                             : std::strerror(got)));
 }
 
-void expect_refused(const char* file, int line, const char* call, const void* got, std::initializer_list<int> expected) {
+void expect_refused(const char* file, int line, const char* call, const void* got,
+                    std::initializer_list<int> expected) {
     const int reason = errno;
     if (got == nullptr) {
         for (int error : expected) {

@@ -3,10 +3,11 @@
 //
 // CASE(theme, rule)   runs in one process, in which a device may be open already; both ends of a connection are in it.
 // PAIR(theme, rule)   runs in two processes at once; `peer` connects them, and peer.first tells them apart.
-// DOOMED(theme, rule) is a PAIR whose second process is killed by SIGKILL, and in which no verbs function was called before.
-// ALONE(theme, rule)  runs in a process of its own, in which no verbs function was called before.
+// DOOMED(theme, rule) is a PAIR whose second process is killed by SIGKILL, and in which no verbs function was called
+// before. ALONE(theme, rule)  runs in a process of its own, in which no verbs function was called before.
 //
-// A case fails by an exception (EXPECT, fail()), or when it leaves objects that cannot be destroyed, or when its process dies or hangs.
+// A case fails by an exception (EXPECT, fail()), or when it leaves objects that cannot be destroyed, or when its
+// process dies or hangs.
 #pragma once
 
 #include <cstdint>
@@ -73,10 +74,10 @@ struct Registered {
 
 }  // namespace conformance
 
-#define CONFORMANCE_CASE(theme, rule, kind)                                                                      \
-    static void theme##_##rule(conformance::Peer& peer);                                                         \
-    static const conformance::Registered registered_##theme##_##rule(#theme, #rule, conformance::Kind::kind,     \
-                                                                     theme##_##rule);                            \
+#define CONFORMANCE_CASE(theme, rule, kind)                                                                  \
+    static void theme##_##rule(conformance::Peer& peer);                                                     \
+    static const conformance::Registered registered_##theme##_##rule(#theme, #rule, conformance::Kind::kind, \
+                                                                     theme##_##rule);                        \
     static void theme##_##rule([[maybe_unused]] conformance::Peer& peer)
 #define CASE(theme, rule) CONFORMANCE_CASE(theme, rule, kOne)
 #define PAIR(theme, rule) CONFORMANCE_CASE(theme, rule, kPair)
@@ -84,15 +85,16 @@ struct Registered {
 #define ALONE(theme, rule) CONFORMANCE_CASE(theme, rule, kAlone)
 
 // EXPECT(condition, "format", ...) fails with the line, the condition and what the format adds.
-#define EXPECT(condition, ...)                                                                                   \
-    do {                                                                                                         \
-        if (!(condition)) conformance::fail_at(__FILE__, __LINE__, #condition __VA_OPT__(, ) __VA_ARGS__);           \
+#define EXPECT(condition, ...)                                                                             \
+    do {                                                                                                   \
+        if (!(condition)) conformance::fail_at(__FILE__, __LINE__, #condition __VA_OPT__(, ) __VA_ARGS__); \
     } while (0)
 // For calls that return 0 or an errno value.
 #define EXPECT_ERROR(call, expected) conformance::expect_error(__FILE__, __LINE__, #call, (call), (expected))
 #define EXPECT_OK(call) EXPECT_ERROR(call, 0)
 // For calls that return NULL, and say why in errno.
-#define EXPECT_REFUSED(call, ...) conformance::expect_refused(__FILE__, __LINE__, #call, (errno = 0, (call)), {__VA_ARGS__})
+#define EXPECT_REFUSED(call, ...) \
+    conformance::expect_refused(__FILE__, __LINE__, #call, (errno = 0, (call)), {__VA_ARGS__})
 
 namespace conformance {
 [[noreturn]] void fail_at(const char* file, int line, const char* condition, const char* format, ...)

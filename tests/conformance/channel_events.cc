@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion channels: `man ibv_create_comp_channel`, ibv_req_notify_cq, ibv_get_cq_event; IBTA 11.4.2.2 (Request Completion Notification).
+// Completion channels: `man ibv_create_comp_channel`, ibv_req_notify_cq, ibv_get_cq_event; IBTA 11.4.2.2 (Request
+// Completion Notification).
 #include <fcntl.h>
 #include <poll.h>
 
@@ -22,7 +23,11 @@ struct Armed {
 
     Armed() { connect(a, b, {}); }
     void write(unsigned flags = IBV_SEND_SIGNALED) {
-        post(a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey(), .flags = flags});
+        post(a, {.opcode = IBV_WR_RDMA_WRITE,
+                 .sges = {ends.local.sge(0, 8)},
+                 .to = ends.remote.address(),
+                 .rkey = ends.remote.rkey(),
+                 .flags = flags});
     }
     void send(unsigned flags) {
         post_recv(b, {ends.remote.sge(0, 100)});
@@ -99,8 +104,12 @@ CASE(channel_events, solicited_write_with_immediate_gives_an_event) {
     Armed t;
     EXPECT_OK(ibv_req_notify_cq(t.recv_cq, 1));
     post_recv(t.b, {});
-    post(t.a, {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .sges = {t.ends.local.sge(0, 8)}, .to = t.ends.remote.address(), .rkey = t.ends.remote.rkey(),
-               .flags = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED, .imm = 1});
+    post(t.a, {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+               .sges = {t.ends.local.sge(0, 8)},
+               .to = t.ends.remote.address(),
+               .rkey = t.ends.remote.rkey(),
+               .flags = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED,
+               .imm = 1});
     t.event_of(t.recv_cq);
 }
 
@@ -108,7 +117,10 @@ CASE(channel_events, solicited_write_with_immediate_gives_an_event) {
 CASE(channel_events, armed_for_solicited_takes_an_error) {
     Armed t;
     EXPECT_OK(ibv_req_notify_cq(t.send_cq, 1));
-    post(t.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {t.ends.local.sge(0, 8)}, .to = t.ends.remote.address(), .rkey = t.ends.remote.rkey() ^ 0x5a5a5a});
+    post(t.a, {.opcode = IBV_WR_RDMA_WRITE,
+               .sges = {t.ends.local.sge(0, 8)},
+               .to = t.ends.remote.address(),
+               .rkey = t.ends.remote.rkey() ^ 0x5a5a5a});
     t.event_of(t.send_cq);
     next_is(t.send_cq, IBV_WC_REM_ACCESS_ERR);
 }
@@ -170,10 +182,14 @@ CASE(channel_events, destroy_waits_for_the_acknowledgement) {
     Owned<ibv_comp_channel> channel = make_channel();
     ibv_cq* cq = make_cq(64, channel).release();
     {
-        Owned<ibv_qp> a = make_qp(ends.pd, cq, ends.recv_cq), b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
+        Owned<ibv_qp> a = make_qp(ends.pd, cq, ends.recv_cq),
+                      b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
         connect(a, b, {});
         EXPECT_OK(ibv_req_notify_cq(cq, 0));
-        post(a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+        post(a, {.opcode = IBV_WR_RDMA_WRITE,
+                 .sges = {ends.local.sge(0, 8)},
+                 .to = ends.remote.address(),
+                 .rkey = ends.remote.rkey()});
         ibv_cq* got;
         void* context;
         EXPECT(ibv_get_cq_event(channel, &got, &context) == 0);
@@ -203,7 +219,7 @@ CASE(channel_events, events_may_be_acknowledged_together) {
         EXPECT(ibv_get_cq_event(t.channel, &got, &context) == 0);
         succeeded(t.send_cq);
     }
-    ibv_ack_cq_events(t.send_cq, 5);        // its destruction does not wait
+    ibv_ack_cq_events(t.send_cq, 5);  // its destruction does not wait
 }
 
 CASE(channel_events, busy_with_a_cq) {
@@ -219,10 +235,14 @@ CASE(channel_events, a_destroyed_cq_leaves_no_event) {
     Armed t;
     {
         Owned<ibv_cq> cq = make_cq(64, t.channel);
-        Owned<ibv_qp> a = make_qp(t.ends.pd, cq, t.ends.recv_cq), b = make_qp(t.ends.pd, t.ends.peer_send_cq, t.ends.peer_recv_cq);
+        Owned<ibv_qp> a = make_qp(t.ends.pd, cq, t.ends.recv_cq),
+                      b = make_qp(t.ends.pd, t.ends.peer_send_cq, t.ends.peer_recv_cq);
         connect(a, b, {});
         EXPECT_OK(ibv_req_notify_cq(cq, 0));
-        post(a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {t.ends.local.sge(0, 8)}, .to = t.ends.remote.address(), .rkey = t.ends.remote.rkey()});
+        post(a, {.opcode = IBV_WR_RDMA_WRITE,
+                 .sges = {t.ends.local.sge(0, 8)},
+                 .to = t.ends.remote.address(),
+                 .rkey = t.ends.remote.rkey()});
         succeeded(cq);
         EXPECT(t.readable(3));
     }

@@ -44,7 +44,8 @@ CASE(cq_create, channel_of_another_context_is_refused) {
     if (made != nullptr) {
         EXPECT(std::strncmp(ibv_get_device_name(device().context->device), "rove", 4) != 0, "rove refuses it");
         EXPECT_OK(ibv_destroy_cq(made));
-    } else EXPECT(errno == EINVAL, "%s", strerror(errno));
+    } else
+        EXPECT(errno == EINVAL, "%s", strerror(errno));
 }
 
 CASE(cq_create, busy_with_a_queue_pair) {

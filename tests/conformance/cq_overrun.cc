@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CQ that is full: IBTA 10.8.2 and 11.6.3.1 (CQ overrun is an affiliated error of the CQ; the QPs that lose completions cannot go on).
+// A CQ that is full: IBTA 10.8.2 and 11.6.3.1 (CQ overrun is an affiliated error of the CQ; the QPs that lose
+// completions cannot go on).
 #include "verbs.h"
 
 using namespace conformance;
@@ -28,7 +29,11 @@ struct Overrun {
         EXPECT(cq->cqe < 1024, "%d entries", cq->cqe);
         const int requests = cq->cqe + 40;
         for (int i = 0; i < requests; ++i)
-            post(a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {memory.sge(0, 8)}, .to = memory.address(4096), .rkey = memory.rkey(), .id = static_cast<uint64_t>(i)});
+            post(a, {.opcode = IBV_WR_RDMA_WRITE,
+                     .sges = {memory.sge(0, 8)},
+                     .to = memory.address(4096),
+                     .rkey = memory.rkey(),
+                     .id = static_cast<uint64_t>(i)});
     }
 };
 
@@ -52,7 +57,10 @@ CASE(cq_overrun, other_cqs_go_on) {
     EXPECT(event_comes(overrun.context, IBV_EVENT_CQ_ERR, overrun.cq));
     Ends& ends = overrun.ends;
     fill(ends.local.at(), 1000, 1);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 1000)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 1000)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     succeeded(ends.send_cq);
     EXPECT(matches(ends.remote.at(), 1000, 1));
 }
@@ -61,12 +69,17 @@ CASE(cq_overrun, other_cqs_go_on) {
 CASE(cq_overrun, a_full_cq_has_all_completions) {
     Ends ends;
     Owned<ibv_cq> cq = make_cq(16);
-    Owned<ibv_qp> a = make_qp(ends.pd, cq, ends.recv_cq, {.send_wr = 1024}), b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
+    Owned<ibv_qp> a = make_qp(ends.pd, cq, ends.recv_cq, {.send_wr = 1024}),
+                  b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
     connect(a, b, {});
     drop_events(device().context);
     const int entries = cq->cqe;
     for (int i = 0; i < entries; ++i)
-        post(a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey(), .id = static_cast<uint64_t>(i)});
+        post(a, {.opcode = IBV_WR_RDMA_WRITE,
+                 .sges = {ends.local.sge(0, 8)},
+                 .to = ends.remote.address(),
+                 .rkey = ends.remote.rkey(),
+                 .id = static_cast<uint64_t>(i)});
     sleep_for(0.1);
     for (int i = 0; i < entries; ++i) EXPECT(succeeded(cq).wr_id == static_cast<uint64_t>(i));
     EXPECT(state_of(a) == IBV_QPS_RTS);

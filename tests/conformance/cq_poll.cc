@@ -7,7 +7,12 @@ using namespace conformance;
 namespace {
 
 Work write_to(Ends& ends, uint64_t id, unsigned flags = IBV_SEND_SIGNALED) {
-    return {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey(), .flags = flags, .id = id};
+    return {.opcode = IBV_WR_RDMA_WRITE,
+            .sges = {ends.local.sge(0, 8)},
+            .to = ends.remote.address(),
+            .rkey = ends.remote.rkey(),
+            .flags = flags,
+            .id = id};
 }
 
 Owned<ibv_cq_ex> make_cq_ex(uint64_t flags = IBV_WC_STANDARD_FLAGS) {
@@ -66,13 +71,19 @@ CASE(cq_poll, a_send_completion_names_its_request) {
 
 CASE(cq_poll, every_opcode_is_named) {
     Ends ends;
-    const std::pair<ibv_wr_opcode, ibv_wc_opcode> opcodes[] = {
-        {IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE}, {IBV_WR_RDMA_READ, IBV_WC_RDMA_READ}, {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WC_FETCH_ADD},
-        {IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WC_COMP_SWAP}, {IBV_WR_SEND, IBV_WC_SEND}, {IBV_WR_SEND_WITH_IMM, IBV_WC_SEND},
-        {IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WC_RDMA_WRITE}};
+    const std::pair<ibv_wr_opcode, ibv_wc_opcode> opcodes[] = {{IBV_WR_RDMA_WRITE, IBV_WC_RDMA_WRITE},
+                                                               {IBV_WR_RDMA_READ, IBV_WC_RDMA_READ},
+                                                               {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WC_FETCH_ADD},
+                                                               {IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WC_COMP_SWAP},
+                                                               {IBV_WR_SEND, IBV_WC_SEND},
+                                                               {IBV_WR_SEND_WITH_IMM, IBV_WC_SEND},
+                                                               {IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WC_RDMA_WRITE}};
     for (int i = 0; i < 3; ++i) post_recv(ends.b, {ends.remote.sge(4096, 64)});
     for (const auto& [request, completion] : opcodes) {
-        post(ends.a, {.opcode = request, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+        post(ends.a, {.opcode = request,
+                      .sges = {ends.local.sge(0, 8)},
+                      .to = ends.remote.address(),
+                      .rkey = ends.remote.rkey()});
         const ibv_wc wc = succeeded(ends.send_cq);
         EXPECT(wc.opcode == completion, "request %d gives %d", request, wc.opcode);
     }
@@ -86,15 +97,23 @@ CASE(cq_poll, a_receive_completion_has_length_and_qp) {
     post_recv(ends.b, {ends.remote.sge(0, 1000)}, 77);
     post(ends.a, {.sges = {ends.local.sge(0, 123)}});
     const ibv_wc wc = succeeded(ends.peer_recv_cq);
-    EXPECT(wc.wr_id == 77 && wc.byte_len == 123 && wc.qp_num == ends.b->qp_num && wc.opcode == IBV_WC_RECV && wc.wc_flags == 0);
+    EXPECT(wc.wr_id == 77 && wc.byte_len == 123 && wc.qp_num == ends.b->qp_num && wc.opcode == IBV_WC_RECV &&
+           wc.wc_flags == 0);
 }
 
 // `man ibv_poll_cq`: byte_len of READs and atomics: what was written locally.
 CASE(cq_poll, a_read_completion_has_its_length) {
     Ends ends;
-    post(ends.a, {.opcode = IBV_WR_RDMA_READ, .sges = {ends.local.sge(0, 3000)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_READ,
+                  .sges = {ends.local.sge(0, 3000)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     EXPECT(succeeded(ends.send_cq).byte_len == 3000);
-    post(ends.a, {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey(), .compare_add = 1});
+    post(ends.a, {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+                  .sges = {ends.local.sge(0, 8)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey(),
+                  .compare_add = 1});
     EXPECT(succeeded(ends.send_cq).byte_len == 8);
 }
 
@@ -128,7 +147,8 @@ CASE(cq_poll, failures_are_reported_though_unsignaled) {
     stays_empty(ends.send_cq);
 }
 
-// `man ibv_post_send`: a signaled completion frees those before it: a ring goes round for ever with one in four signaled.
+// `man ibv_post_send`: a signaled completion frees those before it: a ring goes round for ever with one in four
+// signaled.
 CASE(cq_poll, unsignaled_requests_free_their_places) {
     Ends ends({.send_wr = 8});
     for (uint64_t i = 0; i < 400; ++i) {
@@ -165,7 +185,8 @@ CASE(cq_poll, start_poll_of_an_empty_cq_is_ENOENT) {
 CASE(cq_poll, extended_poll_walks_the_completions) {
     Owned<ibv_cq_ex> cq = make_cq_ex();
     Ends ends;
-    Owned<ibv_qp> a = make_qp(ends.pd, ibv_cq_ex_to_cq(cq), ends.recv_cq), b = make_qp(ends.pd, ends.peer_send_cq, ibv_cq_ex_to_cq(cq));
+    Owned<ibv_qp> a = make_qp(ends.pd, ibv_cq_ex_to_cq(cq), ends.recv_cq),
+                  b = make_qp(ends.pd, ends.peer_send_cq, ibv_cq_ex_to_cq(cq));
     connect(a, b, {});
     post_recv(b, {ends.remote.sge(0, 100)}, 50);
     post(a, {.opcode = IBV_WR_SEND_WITH_IMM, .sges = {ends.local.sge(0, 33)}, .imm = 0xabcd1234, .id = 40});
@@ -190,7 +211,8 @@ CASE(cq_poll, extended_poll_walks_the_completions) {
 CASE(cq_poll, next_poll_ends_with_ENOENT) {
     Owned<ibv_cq_ex> cq = make_cq_ex();
     Ends ends;
-    Owned<ibv_qp> a = make_qp(ends.pd, ibv_cq_ex_to_cq(cq), ends.recv_cq), b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
+    Owned<ibv_qp> a = make_qp(ends.pd, ibv_cq_ex_to_cq(cq), ends.recv_cq),
+                  b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
     connect(a, b, {});
     for (uint64_t i = 0; i < 5; ++i) post(a, write_to(ends, i));
     sleep_for(0.05);
@@ -207,7 +229,8 @@ CASE(cq_poll, next_poll_ends_with_ENOENT) {
 CASE(cq_poll, completion_timestamps_grow) {
     Owned<ibv_cq_ex> cq = make_cq_ex(uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP);
     Ends ends;
-    Owned<ibv_qp> a = make_qp(ends.pd, ibv_cq_ex_to_cq(cq), ends.recv_cq), b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
+    Owned<ibv_qp> a = make_qp(ends.pd, ibv_cq_ex_to_cq(cq), ends.recv_cq),
+                  b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
     connect(a, b, {});
     uint64_t last = 0;
     for (int i = 0; i < 3; ++i) {

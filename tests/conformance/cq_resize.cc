@@ -10,7 +10,11 @@ CASE(cq_resize, grown_cq_keeps_its_completions) {
     Owned<ibv_qp> a = make_qp(ends.pd, cq, ends.recv_cq), b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
     connect(a, b, {});
     auto write = [&](uint64_t id) {
-        post(a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey(), .id = id});
+        post(a, {.opcode = IBV_WR_RDMA_WRITE,
+                 .sges = {ends.local.sge(0, 8)},
+                 .to = ends.remote.address(),
+                 .rkey = ends.remote.rkey(),
+                 .id = id});
     };
     for (uint64_t id = 0; id < 4; ++id) write(id);
     sleep_for(0.05);
@@ -27,14 +31,24 @@ CASE(cq_resize, grown_cq_keeps_its_completions) {
 CASE(cq_resize, below_its_completions_is_refused) {
     Ends ends;
     for (int i = 0; i < 20; ++i)
-        post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey(), .id = static_cast<uint64_t>(i)});
-    EXPECT(poll_until([&] { ibv_wc wc; ibv_poll_cq(ends.peer_send_cq, 1, &wc); return state_of(ends.a) == IBV_QPS_RTS; }));
+        post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                      .sges = {ends.local.sge(0, 8)},
+                      .to = ends.remote.address(),
+                      .rkey = ends.remote.rkey(),
+                      .id = static_cast<uint64_t>(i)});
+    EXPECT(poll_until([&] {
+        ibv_wc wc;
+        ibv_poll_cq(ends.peer_send_cq, 1, &wc);
+        return state_of(ends.a) == IBV_QPS_RTS;
+    }));
     sleep_for(0.1);
     const int error = ibv_resize_cq(ends.send_cq, 2);
     if (error == EOPNOTSUPP || error == ENOSYS) skip("not offered");
     // A device may round up to more than there are, as it may at creation.
-    if (error == 0) EXPECT(ends.send_cq->cqe >= 20, "%d entries for 20 completions", ends.send_cq->cqe);
-    else EXPECT(error == EINVAL, "%s", strerror(error));
+    if (error == 0)
+        EXPECT(ends.send_cq->cqe >= 20, "%d entries for 20 completions", ends.send_cq->cqe);
+    else
+        EXPECT(error == EINVAL, "%s", strerror(error));
     for (uint64_t i = 0; i < 20; ++i) EXPECT(succeeded(ends.send_cq).wr_id == i);
 }
 

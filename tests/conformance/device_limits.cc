@@ -69,7 +69,8 @@ CASE(device_limits, device_list_leaves_errno_alone) {
     EXPECT(after == 0, "errno is %s", strerror(after));
 }
 
-// `man ibv_get_device_list`: "Client code should open all the devices it intends to use before calling ibv_free_device_list()".
+// `man ibv_get_device_list`: "Client code should open all the devices it intends to use before calling
+// ibv_free_device_list()".
 CASE(device_limits, device_stays_open_after_the_list_is_freed) {
     const Device opened = open_device();
     Owned<ibv_context> context(opened.context);
@@ -85,13 +86,15 @@ CASE(device_limits, device_guid_is_node_guid) {
 }
 
 CASE(device_limits, device_is_a_channel_adapter) {
-    EXPECT(device().context->device->node_type == IBV_NODE_CA, "%s", ibv_node_type_str(device().context->device->node_type));
+    EXPECT(device().context->device->node_type == IBV_NODE_CA, "%s",
+           ibv_node_type_str(device().context->device->node_type));
     EXPECT(device().context->device->transport_type == IBV_TRANSPORT_IB);
     EXPECT(device().context->num_comp_vectors >= 1);
     EXPECT(device().context->async_fd >= 0);
 }
 
-// Programs print them and choose by them; 0 is no vendor. (Soft-RoCE has part 0 and a vendor of its own since Linux 5.9.)
+// Programs print them and choose by them; 0 is no vendor. (Soft-RoCE has part 0 and a vendor of its own since
+// Linux 5.9.)
 CASE(device_limits, vendor_is_named) {
     EXPECT(device().attr.vendor_id != 0);
     const ibv_device_attr first = device().attr;
@@ -102,8 +105,18 @@ CASE(device_limits, vendor_is_named) {
 
 CASE(device_limits, every_limit_is_positive) {
     const ibv_device_attr& attr = device().attr;
-    const int limits[] = {attr.max_qp,  attr.max_qp_wr, attr.max_sge, attr.max_cq,     attr.max_cqe,   attr.max_mr,
-                          attr.max_pd,  attr.max_ah,    attr.max_srq, attr.max_srq_wr, attr.max_srq_sge, attr.max_qp_rd_atom,
+    const int limits[] = {attr.max_qp,
+                          attr.max_qp_wr,
+                          attr.max_sge,
+                          attr.max_cq,
+                          attr.max_cqe,
+                          attr.max_mr,
+                          attr.max_pd,
+                          attr.max_ah,
+                          attr.max_srq,
+                          attr.max_srq_wr,
+                          attr.max_srq_sge,
+                          attr.max_qp_rd_atom,
                           attr.max_qp_init_rd_atom};
     for (size_t i = 0; i < std::size(limits); ++i) EXPECT(limits[i] > 0, "limit %zu is %d", i, limits[i]);
     EXPECT(attr.max_mr_size > 0 && attr.page_size_cap != 0 && attr.max_pkeys > 0 && attr.phys_port_cnt >= 1);
@@ -177,7 +190,8 @@ CASE(device_limits, max_ah_is_kept) {
 }
 
 CASE(device_limits, max_cq_is_kept) {
-    limit_is_kept(device().attr.max_cq, [&] { return Owned<ibv_cq>(ibv_create_cq(device().context, 1, nullptr, nullptr, 0)); });
+    limit_is_kept(device().attr.max_cq,
+                  [&] { return Owned<ibv_cq>(ibv_create_cq(device().context, 1, nullptr, nullptr, 0)); });
 }
 
 CASE(device_limits, max_srq_is_kept) {

@@ -6,12 +6,12 @@ using namespace conformance;
 
 namespace {
 
-constexpr uint32_t kWanted = 220;       // what UCX asks for
+constexpr uint32_t kWanted = 220;  // what UCX asks for
 
 struct Inline {
     Ends ends{QpOptions{.inline_bytes = kWanted}};
     uint32_t limit;
-    std::vector<uint8_t> bytes;         // not registered
+    std::vector<uint8_t> bytes;  // not registered
 
     Inline() {
         ibv_qp_attr attr;
@@ -22,9 +22,14 @@ struct Inline {
         bytes.resize(limit + 1);
         fill(bytes.data(), bytes.size(), 4);
     }
-    ibv_sge sge(size_t offset, uint32_t length) { return {reinterpret_cast<uintptr_t>(bytes.data() + offset), length, 0}; }
+    ibv_sge sge(size_t offset, uint32_t length) {
+        return {reinterpret_cast<uintptr_t>(bytes.data() + offset), length, 0};
+    }
     Work write(std::vector<ibv_sge> sges) {
-        return {.opcode = IBV_WR_RDMA_WRITE, .sges = std::move(sges), .to = ends.remote.address(), .rkey = ends.remote.rkey(),
+        return {.opcode = IBV_WR_RDMA_WRITE,
+                .sges = std::move(sges),
+                .to = ends.remote.address(),
+                .rkey = ends.remote.rkey(),
                 .flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED};
     }
 };
@@ -34,7 +39,7 @@ struct Inline {
 CASE(inline, as_much_as_was_promised_is_taken) {
     Inline t;
     post(t.ends.a, t.write({t.sge(0, t.limit)}));
-    std::fill(t.bytes.begin(), t.bytes.end(), 0);       // copied already
+    std::fill(t.bytes.begin(), t.bytes.end(), 0);  // copied already
     succeeded(t.ends.send_cq);
     EXPECT(matches(t.ends.remote.at(), t.limit, 4));
 }
@@ -43,7 +48,7 @@ CASE(inline, one_byte_more_is_refused) {
     Inline t;
     const int error = try_post(t.ends.a, t.write({t.sge(0, t.limit + 1)}));
     EXPECT(error == EINVAL || error == ENOMEM, "%s", strerror(error));
-    post(t.ends.a, t.write({t.sge(0, 8)}));             // and the QP goes on
+    post(t.ends.a, t.write({t.sge(0, 8)}));  // and the QP goes on
     succeeded(t.ends.send_cq);
 }
 
@@ -81,7 +86,10 @@ CASE(inline, datagrams_carry_it) {
     uint8_t bytes[64];
     fill(bytes, 64, 9);
     post_recv(ends.b, {ends.remote.sge(0, 1000)});
-    post(ends.a, {.sges = {{reinterpret_cast<uintptr_t>(bytes), 64, 0}}, .flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED, .ah = ah, .qpn = ends.b->qp_num});
+    post(ends.a, {.sges = {{reinterpret_cast<uintptr_t>(bytes), 64, 0}},
+                  .flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED,
+                  .ah = ah,
+                  .qpn = ends.b->qp_num});
     EXPECT(succeeded(ends.peer_recv_cq).byte_len == 40 + 64);
     EXPECT(matches(ends.remote.at(40), 64, 9));
 }
@@ -90,8 +98,13 @@ CASE(inline, datagrams_carry_it) {
 CASE(inline, a_read_is_refused_or_reads) {
     Inline t;
     fill(t.ends.remote.at(), 8, 2);
-    const int error = try_post(t.ends.a, {.opcode = IBV_WR_RDMA_READ, .sges = {t.ends.local.sge(0, 8)}, .to = t.ends.remote.address(),
-                                          .rkey = t.ends.remote.rkey(), .flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED});
-    if (error != 0) EXPECT(error == EINVAL, "%s", strerror(error));
-    else if (next(t.ends.send_cq).status == IBV_WC_SUCCESS) EXPECT(matches(t.ends.local.at(), 8, 2));
+    const int error = try_post(t.ends.a, {.opcode = IBV_WR_RDMA_READ,
+                                          .sges = {t.ends.local.sge(0, 8)},
+                                          .to = t.ends.remote.address(),
+                                          .rkey = t.ends.remote.rkey(),
+                                          .flags = IBV_SEND_INLINE | IBV_SEND_SIGNALED});
+    if (error != 0)
+        EXPECT(error == EINVAL, "%s", strerror(error));
+    else if (next(t.ends.send_cq).status == IBV_WC_SUCCESS)
+        EXPECT(matches(t.ends.local.at(), 8, 2));
 }

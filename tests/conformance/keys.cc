@@ -83,7 +83,8 @@ CASE(keys, qp_numbers_are_of_24_bits_and_unique) {
     std::set<uint32_t> numbers;
     for (int i = 0; i < 200; ++i) {
         qps.push_back(make_qp(pd, cq, cq));
-        EXPECT(qps.back()->qp_num > 1 && qps.back()->qp_num < 0xffffff, "QP number %#x", qps.back()->qp_num);   // 0, 1: IBTA 3.5.10
+        EXPECT(qps.back()->qp_num > 1 && qps.back()->qp_num < 0xffffff, "QP number %#x",
+               qps.back()->qp_num);  // 0, 1: IBTA 3.5.10
         numbers.insert(qps.back()->qp_num);
     }
     EXPECT(numbers.size() == 200);

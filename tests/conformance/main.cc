@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // conformance: tries the rules of verbs on a device; one line for each case: PASS, FAIL or SKIP, its name, and why.
 //
-// This process makes no verbs calls. The cases of a theme run one after the other in a process that it forks (and in a second one,
-// for a PAIR); a case that fails costs its process, so that it cannot spoil the next one.
+// This process makes no verbs calls. The cases of a theme run one after the other in a process that it forks (and in a
+// second one, for a PAIR); a case that fails costs its process, so that it cannot spoil the next one.
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -33,7 +33,7 @@ struct Verdict {
 
 // What the parent sends to a process that runs cases, and the answer's header; the detail's text follows it.
 struct Order {
-    size_t index;       // of cases()
+    size_t index;  // of cases()
 };
 
 Verdict run_body(const Case& which, Peer& peer) {
@@ -57,7 +57,7 @@ Verdict run_body(const Case& which, Peer& peer) {
     peer.first = first;
     for (Order order; recv(control, &order, sizeof(order), 0) == sizeof(order);) {
         const Verdict verdict = run_body(cases()[order.index], peer);
-        if (verdict.outcome == Outcome::kFailed) shutdown(channel, SHUT_RDWR);      // the other process need not wait
+        if (verdict.outcome == Outcome::kFailed) shutdown(channel, SHUT_RDWR);  // the other process need not wait
         std::string answer(1, static_cast<char>(verdict.outcome));
         answer += verdict.detail;
         if (send(control, answer.data(), answer.size(), MSG_NOSIGNAL) < 0) break;
@@ -67,7 +67,8 @@ Verdict run_body(const Case& which, Peer& peer) {
 
 class Process {
   public:
-    // `not_ours`: descriptors that the child must not hold: the one that reads from them waits for the last holder to close them.
+    // `not_ours`: descriptors that the child must not hold: the one that reads from them waits for the last holder to
+    // close them.
     Process(int channel, std::initializer_list<int> not_ours, bool first, const std::vector<std::string>& environment) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) std::abort();
@@ -92,8 +93,8 @@ class Process {
     ~Process() {
         close(control_);
         pollfd ended{ended_, POLLIN, 0};
-        if (alive_ && poll(&ended, 1, 3000) == 1) alive_ = false;      // it ends by itself
-        kill(-pid_, SIGKILL);       // and what it forked
+        if (alive_ && poll(&ended, 1, 3000) == 1) alive_ = false;  // it ends by itself
+        kill(-pid_, SIGKILL);                                      // and what it forked
         waitpid(pid_, nullptr, 0);
         close(ended_);
     }
@@ -117,7 +118,8 @@ class Process {
             if ((both[0].revents & POLLIN) != 0) {
                 char answer[2000];
                 const ssize_t got = recv(control_, answer, sizeof(answer), 0);
-                if (got > 0) return {static_cast<Outcome>(answer[0]), std::string(answer + 1, static_cast<size_t>(got - 1))};
+                if (got > 0)
+                    return {static_cast<Outcome>(answer[0]), std::string(answer + 1, static_cast<size_t>(got - 1))};
             }
             if (both[1].revents != 0 || both[0].revents != 0) {
                 siginfo_t info{};
@@ -174,8 +176,9 @@ class Runners {
         if (processes_[which] != nullptr) return;
         if (channel_[0] < 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, channel_) != 0) std::abort();
         const int control = which == 1 ? processes_[0]->control() : -1;
-        processes_[which] = std::make_unique<Process>(channel_[which], std::initializer_list<int>{channel_[1 - which], control}, which == 0,
-                                                      environments_[which]);
+        processes_[which] =
+            std::make_unique<Process>(channel_[which], std::initializer_list<int>{channel_[1 - which], control},
+                                      which == 0, environments_[which]);
         // Each has its end; with ours closed, one sees that the other has gone.
         if (which == 1) close_channel();
     }
@@ -202,8 +205,8 @@ int run_all(const std::vector<size_t>& chosen, Runners& runners, double limit) {
         const Verdict verdict = runners.run(index, limit);
         static constexpr const char* kWords[] = {"PASS", "SKIP", "FAIL"};
         ++counts[static_cast<int>(verdict.outcome)];
-        std::printf("%s %s  %.2f s%s%s\n", kWords[static_cast<int>(verdict.outcome)], cases()[index].name().c_str(), now() - begun,
-                    verdict.detail.empty() ? "" : "  ", verdict.detail.c_str());
+        std::printf("%s %s  %.2f s%s%s\n", kWords[static_cast<int>(verdict.outcome)], cases()[index].name().c_str(),
+                    now() - begun, verdict.detail.empty() ? "" : "  ", verdict.detail.c_str());
         std::fflush(stdout);
     }
     std::printf("in %.0f s: %d passed, %d failed, %d skipped\n", now() - started, counts[0], counts[2], counts[1]);
@@ -226,7 +229,8 @@ int main(int argc, char** argv) {
     app.add_option("--device", settings.device, "default: the first device");
     app.add_option("--port", settings.port, "default 1");
     app.add_option("--gid-index", settings.gid_index, "default: the first RoCE v2 GID of an IPv4 address");
-    app.add_option("--peer-env", peer_environment, "NAME=VALUE: for the environment of the second process of a pair")->expected(1);
+    app.add_option("--peer-env", peer_environment, "NAME=VALUE: for the environment of the second process of a pair")
+        ->expected(1);
     app.add_option("--limit", limit, "seconds that a case may take; default 20");
     CLI11_PARSE(app, argc, argv);
 

@@ -13,7 +13,11 @@ namespace {
 ibv_wc_status remote_status(ibv_wr_opcode opcode, unsigned access) {
     Ends ends;
     Buffer target(ends.pd, 4096, access);
-    post(ends.a, {.opcode = opcode, .sges = {ends.local.sge(0, 8)}, .to = target.address(), .rkey = target.rkey(), .compare_add = 1});
+    post(ends.a, {.opcode = opcode,
+                  .sges = {ends.local.sge(0, 8)},
+                  .to = target.address(),
+                  .rkey = target.rkey(),
+                  .compare_add = 1});
     const ibv_wc_status status = next(ends.send_cq).status;
     if (status != IBV_WC_SUCCESS) EXPECT(all_bytes(target.at(), 4096, 0), "memory changed");
     return status;
@@ -23,18 +27,21 @@ ibv_wc_status remote_status(ibv_wr_opcode opcode, unsigned access) {
 
 CASE(mr_access, remote_write_needs_the_flag) {
     EXPECT(remote_status(IBV_WR_RDMA_WRITE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) == IBV_WC_SUCCESS);
-    EXPECT(remote_status(IBV_WR_RDMA_WRITE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC) == IBV_WC_REM_ACCESS_ERR);
+    EXPECT(remote_status(IBV_WR_RDMA_WRITE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                                                IBV_ACCESS_REMOTE_ATOMIC) == IBV_WC_REM_ACCESS_ERR);
 }
 
 CASE(mr_access, remote_read_needs_the_flag) {
     EXPECT(remote_status(IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ) == IBV_WC_SUCCESS);
-    EXPECT(remote_status(IBV_WR_RDMA_READ, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) == IBV_WC_REM_ACCESS_ERR);
+    EXPECT(remote_status(IBV_WR_RDMA_READ, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                               IBV_ACCESS_REMOTE_ATOMIC) == IBV_WC_REM_ACCESS_ERR);
 }
 
 CASE(mr_access, remote_atomic_needs_the_flag) {
-    EXPECT(remote_status(IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC) == IBV_WC_SUCCESS);
-    EXPECT(remote_status(IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ) ==
-           IBV_WC_REM_ACCESS_ERR);
+    EXPECT(remote_status(IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC) ==
+           IBV_WC_SUCCESS);
+    EXPECT(remote_status(IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                                          IBV_ACCESS_REMOTE_READ) == IBV_WC_REM_ACCESS_ERR);
 }
 
 // IBTA 10.6.3.1: reading one's own memory needs no flag, writing it does.
@@ -42,7 +49,10 @@ CASE(mr_access, local_read_needs_no_flag) {
     Ends ends;
     Buffer source(ends.pd, 4096, 0);
     fill(source.at(), 100, 1);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {source.sge(0, 100)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {source.sge(0, 100)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     succeeded(ends.send_cq);
     EXPECT(matches(ends.remote.at(), 100, 1));
 }
@@ -50,12 +60,16 @@ CASE(mr_access, local_read_needs_no_flag) {
 CASE(mr_access, read_response_needs_local_write) {
     Ends ends;
     Buffer target(ends.pd, 4096, IBV_ACCESS_REMOTE_READ);
-    post(ends.a, {.opcode = IBV_WR_RDMA_READ, .sges = {target.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_READ,
+                  .sges = {target.sge(0, 8)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     next_is(ends.send_cq, IBV_WC_LOC_PROT_ERR);
     EXPECT(state_of(ends.a) == IBV_QPS_ERR);
 }
 
-// The responder's receive buffer; the requester is told that the responder could not do it (IBTA 9.7.5.2.6: remote operation).
+// The responder's receive buffer; the requester is told that the responder could not do it (IBTA 9.7.5.2.6: remote
+// operation).
 CASE(mr_access, receive_needs_local_write) {
     Ends ends;
     Buffer target(ends.pd, 4096, 0);
@@ -67,7 +81,8 @@ CASE(mr_access, receive_needs_local_write) {
     EXPECT(all_bytes(target.at(), 4096, 0));
 }
 
-// `man ibv_reg_mr`: "If IBV_ACCESS_REMOTE_WRITE or IBV_ACCESS_REMOTE_ATOMIC is set, then IBV_ACCESS_LOCAL_WRITE must be set too".
+// `man ibv_reg_mr`: "If IBV_ACCESS_REMOTE_WRITE or IBV_ACCESS_REMOTE_ATOMIC is set, then IBV_ACCESS_LOCAL_WRITE must be
+// set too".
 CASE(mr_access, remote_write_without_local_write_is_refused) {
     Owned<ibv_pd> pd = make_pd();
     Memory memory(4096);
@@ -94,7 +109,7 @@ CASE(mr_access, an_mr_says_what_it_is) {
     Memory memory(8192);
     Owned<ibv_mr> mr = make_mr(pd, memory.at(100), 5000);
     EXPECT(mr->addr == memory.at(100) && mr->length == 5000 && mr->pd == pd && mr->context == pd->context);
-    Owned<ibv_mr> same = make_mr(pd, memory.at(100), 5000);     // the same memory twice, with other keys
+    Owned<ibv_mr> same = make_mr(pd, memory.at(100), 5000);  // the same memory twice, with other keys
     EXPECT(same->lkey != mr->lkey && same->rkey != mr->rkey);
 }
 
@@ -113,12 +128,14 @@ CASE(mr_access, memory_that_is_not_there_is_refused) {
     EXPECT_REFUSED(ibv_reg_mr(pd, nullptr, 4096, kAllAccess), EFAULT);
 }
 
-// ib_core looks for overflow first (EINVAL), other ways end at pages that are not there (EFAULT) or are too many (ENOMEM).
+// ib_core looks for overflow first (EINVAL), other ways end at pages that are not there (EFAULT) or are too many
+// (ENOMEM).
 CASE(mr_access, a_length_that_wraps_is_refused) {
     Owned<ibv_pd> pd = make_pd();
     Memory memory(8192);
     EXPECT_REFUSED(ibv_reg_mr(pd, memory.at(), SIZE_MAX, kAllAccess), EINVAL, EFAULT, ENOMEM);
-    EXPECT_REFUSED(ibv_reg_mr(pd, memory.at(4096), size_t{0} - reinterpret_cast<uintptr_t>(memory.at()), kAllAccess), EINVAL, EFAULT, ENOMEM);
+    EXPECT_REFUSED(ibv_reg_mr(pd, memory.at(4096), size_t{0} - reinterpret_cast<uintptr_t>(memory.at()), kAllAccess),
+                   EINVAL, EFAULT, ENOMEM);
 }
 
 CASE(mr_access, a_read_only_mapping_can_be_read) {
@@ -129,7 +146,10 @@ CASE(mr_access, a_read_only_mapping_can_be_read) {
     EXPECT(mapping != MAP_FAILED);
     {
         Owned<ibv_mr> mr = make_mr(ends.pd, mapping, 8192, IBV_ACCESS_REMOTE_READ);
-        post(ends.a, {.opcode = IBV_WR_RDMA_READ, .sges = {ends.local.sge(0, 5)}, .to = reinterpret_cast<uintptr_t>(mapping), .rkey = mr->rkey});
+        post(ends.a, {.opcode = IBV_WR_RDMA_READ,
+                      .sges = {ends.local.sge(0, 5)},
+                      .to = reinterpret_cast<uintptr_t>(mapping),
+                      .rkey = mr->rkey});
         succeeded(ends.send_cq);
         EXPECT(std::memcmp(ends.local.at(), "hello", 5) == 0);
         EXPECT_REFUSED(ibv_reg_mr(ends.pd, mapping, 8192, kAllAccess), EFAULT, EACCES);
@@ -141,14 +161,17 @@ CASE(mr_access, a_read_only_mapping_can_be_read) {
 CASE(mr_access, iova_names_the_memory) {
     Ends ends;
     Memory memory(32768);
-    const uint64_t iova = 0 - uint64_t{65536};      // its end is just below 2^64
+    const uint64_t iova = 0 - uint64_t{65536};  // its end is just below 2^64
     Owned<ibv_mr> mr = OWN(ibv_reg_mr_iova(ends.pd, memory.at(), 32768, iova, kAllAccess));
     fill(ends.local.at(), 100, 5);
     post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 100)}, .to = iova + 32668, .rkey = mr->rkey});
     succeeded(ends.send_cq);
     EXPECT(matches(memory.at(32668), 100, 5) && all_bytes(memory.at(), 32668, 0));
     // And in scatter/gather elements of its own process.
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {{iova + 32668, 100, mr->lkey}}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {{iova + 32668, 100, mr->lkey}},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     succeeded(ends.send_cq);
     EXPECT(matches(ends.remote.at(), 100, 5));
 }

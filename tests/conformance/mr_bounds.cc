@@ -9,7 +9,7 @@ using namespace conformance;
 
 namespace {
 
-constexpr size_t kSize = 12288;     // of the region; a page beside it on each side stays 0
+constexpr size_t kSize = 12288;  // of the region; a page beside it on each side stays 0
 
 // A region in the middle of five pages, so that a byte written outside is seen.
 struct Framed {
@@ -39,7 +39,8 @@ CASE(mr_bounds, the_whole_region_can_be_written) {
 CASE(mr_bounds, the_last_byte_can_be_written) {
     Framed f;
     EXPECT(f.run(IBV_WR_RDMA_WRITE, f.address(kSize - 1), 1) == IBV_WC_SUCCESS);
-    EXPECT(matches(f.memory.at(4096 + kSize - 1), 1, 7) && f.memory.at()[4096 + kSize] == 0 && f.memory.at()[4096 + kSize - 2] == 0);
+    EXPECT(matches(f.memory.at(4096 + kSize - 1), 1, 7) && f.memory.at()[4096 + kSize] == 0 &&
+           f.memory.at()[4096 + kSize - 2] == 0);
 }
 
 // The RETH names the whole length, so not even the part that fits is written.
@@ -86,7 +87,10 @@ CASE(mr_bounds, write_of_no_bytes_needs_no_key) {
 
 CASE(mr_bounds, sge_past_the_end_is_a_local_protection_error) {
     Ends ends;
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(65535, 2)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(65535, 2)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     next_is(ends.send_cq, IBV_WC_LOC_PROT_ERR);
     EXPECT(all_bytes(ends.remote.at(), 65536, 0));
     EXPECT(state_of(ends.a) == IBV_QPS_ERR);
@@ -116,7 +120,10 @@ CASE(mr_bounds, one_bad_sge_spoils_the_request) {
 
 CASE(mr_bounds, unknown_rkey_is_a_remote_access_error) {
     Ends ends;
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey() ^ 0x5a5a5a});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 8)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey() ^ 0x5a5a5a});
     next_is(ends.send_cq, IBV_WC_REM_ACCESS_ERR);
 }
 
@@ -124,7 +131,10 @@ CASE(mr_bounds, lkey_of_another_pd_is_a_local_protection_error) {
     Ends ends;
     Owned<ibv_pd> other = make_pd();
     Buffer buffer(other, 4096);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {buffer.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {buffer.sge(0, 8)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     next_is(ends.send_cq, IBV_WC_LOC_PROT_ERR);
 }
 
@@ -132,7 +142,8 @@ CASE(mr_bounds, rkey_of_another_pd_is_a_remote_access_error) {
     Ends ends;
     Owned<ibv_pd> other = make_pd();
     Buffer buffer(other, 4096);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = buffer.address(), .rkey = buffer.rkey()});
+    post(ends.a,
+         {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = buffer.address(), .rkey = buffer.rkey()});
     next_is(ends.send_cq, IBV_WC_REM_ACCESS_ERR);
     EXPECT(all_bytes(buffer.at(), 4096, 0));
 }
@@ -143,7 +154,10 @@ CASE(mr_bounds, a_deregistered_rkey_is_dead) {
     Owned<ibv_mr> mr = make_mr(ends.pd, memory.at(), 4096);
     const uint32_t rkey = mr->rkey;
     EXPECT_OK(mr.destroy());
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = reinterpret_cast<uintptr_t>(memory.at()), .rkey = rkey});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 8)},
+                  .to = reinterpret_cast<uintptr_t>(memory.at()),
+                  .rkey = rkey});
     next_is(ends.send_cq, IBV_WC_REM_ACCESS_ERR);
 }
 
@@ -153,7 +167,10 @@ CASE(mr_bounds, a_deregistered_lkey_is_dead) {
     Owned<ibv_mr> mr = make_mr(ends.pd, memory.at(), 4096);
     const uint32_t lkey = mr->lkey;
     EXPECT_OK(mr.destroy());
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {{reinterpret_cast<uintptr_t>(memory.at()), 8, lkey}}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {{reinterpret_cast<uintptr_t>(memory.at()), 8, lkey}},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     next_is(ends.send_cq, IBV_WC_LOC_PROT_ERR);
 }
 
@@ -163,11 +180,17 @@ CASE(mr_bounds, regions_may_overlap) {
     Owned<ibv_mr> all = make_mr(ends.pd, memory.at(), 8192);
     Owned<ibv_mr> half = make_mr(ends.pd, memory.at(4096), 4096, IBV_ACCESS_REMOTE_READ);
     fill(ends.local.at(), 64, 4);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 64)}, .to = reinterpret_cast<uintptr_t>(memory.at(4090)), .rkey = all->rkey});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 64)},
+                  .to = reinterpret_cast<uintptr_t>(memory.at(4090)),
+                  .rkey = all->rkey});
     succeeded(ends.send_cq);
     EXPECT(matches(memory.at(4090), 64, 4));
-    EXPECT_OK(half.destroy());      // the other one still holds
-    post(ends.a, {.opcode = IBV_WR_RDMA_READ, .sges = {ends.local.sge(1000, 64)}, .to = reinterpret_cast<uintptr_t>(memory.at(4090)), .rkey = all->rkey});
+    EXPECT_OK(half.destroy());  // the other one still holds
+    post(ends.a, {.opcode = IBV_WR_RDMA_READ,
+                  .sges = {ends.local.sge(1000, 64)},
+                  .to = reinterpret_cast<uintptr_t>(memory.at(4090)),
+                  .rkey = all->rkey});
     succeeded(ends.send_cq);
     EXPECT(matches(ends.local.at(1000), 64, 4));
 }
@@ -179,18 +202,22 @@ CASE(mr_bounds, a_region_of_3_gib_is_whole) {
     EXPECT(ftruncate(file, kPiece) == 0);
     {
         Memory address_space(kBytes);
-        for (size_t at = 0; at < kBytes; at += kPiece)      // the same 64 MiB, 48 times
-            EXPECT(mmap(address_space.at(at), kPiece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) != MAP_FAILED);
+        for (size_t at = 0; at < kBytes; at += kPiece)  // the same 64 MiB, 48 times
+            EXPECT(mmap(address_space.at(at), kPiece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) !=
+                   MAP_FAILED);
         Owned<ibv_mr> mr = make_mr(ends.pd, address_space.at(), kBytes);
         const uint64_t end = reinterpret_cast<uintptr_t>(address_space.at()) + kBytes;
         fill(ends.local.at(), 4096, 8);
-        post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 4096)}, .to = end - 4096, .rkey = mr->rkey});
+        post(ends.a,
+             {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 4096)}, .to = end - 4096, .rkey = mr->rkey});
         succeeded(ends.send_cq);
         EXPECT(matches(address_space.at(kBytes - 4096), 4096, 8) && address_space.at()[kBytes - 4097] == 0);
-        post(ends.a, {.opcode = IBV_WR_RDMA_READ, .sges = {ends.local.sge(8192, 4096)}, .to = end - 4096, .rkey = mr->rkey});
+        post(ends.a,
+             {.opcode = IBV_WR_RDMA_READ, .sges = {ends.local.sge(8192, 4096)}, .to = end - 4096, .rkey = mr->rkey});
         succeeded(ends.send_cq);
         EXPECT(matches(ends.local.at(8192), 4096, 8));
-        post(ends.a, {.opcode = IBV_WR_RDMA_READ, .sges = {ends.local.sge(8192, 4096)}, .to = end - 4095, .rkey = mr->rkey});
+        post(ends.a,
+             {.opcode = IBV_WR_RDMA_READ, .sges = {ends.local.sge(8192, 4096)}, .to = end - 4095, .rkey = mr->rkey});
         next_is(ends.send_cq, IBV_WC_REM_ACCESS_ERR);
     }
     close(file);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registered memory that the program unmaps, protects or cuts off before it deregisters it.
 //
-// A NIC has pinned the pages and goes on with them, so a request may succeed. A device that copies through the program's own
-// mapping cannot: IBTA then names a remote access error for the requester and a local protection error for the memory's owner.
-// Both are right here; that the owner dies, hangs, or loses other connections is not.
+// A NIC has pinned the pages and goes on with them, so a request may succeed. A device that copies through the
+// program's own mapping cannot: IBTA then names a remote access error for the requester and a local protection error
+// for the memory's owner. Both are right here; that the owner dies, hangs, or loses other connections is not.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -49,13 +49,17 @@ struct Vanishing {
 };
 
 void expect_either(ibv_wc_status got, ibv_wc_status error) {
-    EXPECT(got == IBV_WC_SUCCESS || got == error, "got '%s', not '%s'", ibv_wc_status_str(got), ibv_wc_status_str(error));
+    EXPECT(got == IBV_WC_SUCCESS || got == error, "got '%s', not '%s'", ibv_wc_status_str(got),
+           ibv_wc_status_str(error));
 }
 
 // After all that, another connection moves data.
 void others_go_on(Ends& ends) {
     fill(ends.local.at(), 5000, 11);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 5000)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 5000)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     succeeded(ends.send_cq);
     EXPECT(matches(ends.remote.at(), 5000, 11));
 }
@@ -68,7 +72,7 @@ void by_a_peer(Peer& peer, How how, ibv_wr_opcode opcode) {
         if (opcode == IBV_WR_SEND) post_recv(half.qp, {{memory.address(), Vanishing::kBytes, memory.mr->lkey}});
         memory.vanish(how);
         peer.exchange(Address{{}, 0, memory.mr->rkey, memory.address()});
-        peer.barrier();         // the request is done
+        peer.barrier();  // the request is done
         if (opcode == IBV_WR_SEND) expect_either(next(half.recv_cq).status, IBV_WC_LOC_PROT_ERR);
         Ends ends;
         others_go_on(ends);
@@ -79,7 +83,8 @@ void by_a_peer(Peer& peer, How how, ibv_wr_opcode opcode) {
     const Address target = peer.exchange(Address{});
     const bool send = opcode == IBV_WR_SEND;
     post(half.qp, {.opcode = opcode, .sges = {half.memory.sge(0, 10000)}, .to = target.address, .rkey = target.rkey});
-    // A receive that cannot be written is the responder's own failure (IBTA 9.7.5.2.6), a key that is dead is an access error.
+    // A receive that cannot be written is the responder's own failure (IBTA 9.7.5.2.6), a key that is dead is an access
+    // error.
     expect_either(next(half.send_cq).status, send ? IBV_WC_REM_OP_ERR : IBV_WC_REM_ACCESS_ERR);
     peer.barrier();
     peer.barrier();
@@ -91,7 +96,10 @@ void own_memory(How how, ibv_wr_opcode opcode) {
     Vanishing memory(ends.pd);
     if (opcode == IBV_WR_SEND) post_recv(ends.b, {ends.remote.sge(0, 65536)});
     memory.vanish(how);
-    post(ends.a, {.opcode = opcode, .sges = {{memory.address(), 10000, memory.mr->lkey}}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = opcode,
+                  .sges = {{memory.address(), 10000, memory.mr->lkey}},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     expect_either(next(ends.send_cq).status, IBV_WC_LOC_PROT_ERR);
     others_go_on(others);
     EXPECT_OK(memory.mr.destroy());
@@ -99,9 +107,15 @@ void own_memory(How how, ibv_wr_opcode opcode) {
 
 }  // namespace
 
-PAIR(mr_gone, peer_writes_to_unmapped_memory) { by_a_peer(peer, How::kUnmapped, IBV_WR_RDMA_WRITE); }
-PAIR(mr_gone, peer_reads_unmapped_memory) { by_a_peer(peer, How::kUnmapped, IBV_WR_RDMA_READ); }
-PAIR(mr_gone, peer_sends_to_unmapped_memory) { by_a_peer(peer, How::kUnmapped, IBV_WR_SEND); }
+PAIR(mr_gone, peer_writes_to_unmapped_memory) {
+    by_a_peer(peer, How::kUnmapped, IBV_WR_RDMA_WRITE);
+}
+PAIR(mr_gone, peer_reads_unmapped_memory) {
+    by_a_peer(peer, How::kUnmapped, IBV_WR_RDMA_READ);
+}
+PAIR(mr_gone, peer_sends_to_unmapped_memory) {
+    by_a_peer(peer, How::kUnmapped, IBV_WR_SEND);
+}
 PAIR(mr_gone, peer_adds_to_unmapped_memory) {
     Half half(peer);
     if (!peer.first) {
@@ -112,20 +126,44 @@ PAIR(mr_gone, peer_adds_to_unmapped_memory) {
         return;
     }
     const Address target = peer.exchange(Address{});
-    post(half.qp, {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .sges = {half.memory.sge(0, 8)}, .to = target.address, .rkey = target.rkey, .compare_add = 1});
+    post(half.qp, {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+                   .sges = {half.memory.sge(0, 8)},
+                   .to = target.address,
+                   .rkey = target.rkey,
+                   .compare_add = 1});
     expect_either(next(half.send_cq).status, IBV_WC_REM_ACCESS_ERR);
     peer.barrier();
 }
-PAIR(mr_gone, peer_writes_to_protected_memory) { by_a_peer(peer, How::kProtected, IBV_WR_RDMA_WRITE); }
-PAIR(mr_gone, peer_reads_protected_memory) { by_a_peer(peer, How::kProtected, IBV_WR_RDMA_READ); }
-PAIR(mr_gone, peer_sends_to_protected_memory) { by_a_peer(peer, How::kProtected, IBV_WR_SEND); }
-PAIR(mr_gone, peer_writes_to_truncated_memory) { by_a_peer(peer, How::kTruncated, IBV_WR_RDMA_WRITE); }
-PAIR(mr_gone, peer_reads_truncated_memory) { by_a_peer(peer, How::kTruncated, IBV_WR_RDMA_READ); }
-PAIR(mr_gone, peer_sends_to_truncated_memory) { by_a_peer(peer, How::kTruncated, IBV_WR_SEND); }
-CASE(mr_gone, write_from_unmapped_memory) { own_memory(How::kUnmapped, IBV_WR_RDMA_WRITE); }
-CASE(mr_gone, read_into_unmapped_memory) { own_memory(How::kUnmapped, IBV_WR_RDMA_READ); }
-CASE(mr_gone, send_from_truncated_memory) { own_memory(How::kTruncated, IBV_WR_SEND); }
-CASE(mr_gone, read_into_protected_memory) { own_memory(How::kProtected, IBV_WR_RDMA_READ); }
+PAIR(mr_gone, peer_writes_to_protected_memory) {
+    by_a_peer(peer, How::kProtected, IBV_WR_RDMA_WRITE);
+}
+PAIR(mr_gone, peer_reads_protected_memory) {
+    by_a_peer(peer, How::kProtected, IBV_WR_RDMA_READ);
+}
+PAIR(mr_gone, peer_sends_to_protected_memory) {
+    by_a_peer(peer, How::kProtected, IBV_WR_SEND);
+}
+PAIR(mr_gone, peer_writes_to_truncated_memory) {
+    by_a_peer(peer, How::kTruncated, IBV_WR_RDMA_WRITE);
+}
+PAIR(mr_gone, peer_reads_truncated_memory) {
+    by_a_peer(peer, How::kTruncated, IBV_WR_RDMA_READ);
+}
+PAIR(mr_gone, peer_sends_to_truncated_memory) {
+    by_a_peer(peer, How::kTruncated, IBV_WR_SEND);
+}
+CASE(mr_gone, write_from_unmapped_memory) {
+    own_memory(How::kUnmapped, IBV_WR_RDMA_WRITE);
+}
+CASE(mr_gone, read_into_unmapped_memory) {
+    own_memory(How::kUnmapped, IBV_WR_RDMA_READ);
+}
+CASE(mr_gone, send_from_truncated_memory) {
+    own_memory(How::kTruncated, IBV_WR_SEND);
+}
+CASE(mr_gone, read_into_protected_memory) {
+    own_memory(How::kProtected, IBV_WR_RDMA_READ);
+}
 
 // Only a part has gone: the rest of the region may live, but what is left of the request must not be invented.
 CASE(mr_gone, write_to_memory_that_has_gone_in_part) {
@@ -133,7 +171,10 @@ CASE(mr_gone, write_to_memory_that_has_gone_in_part) {
     Vanishing memory(ends.pd);
     EXPECT(munmap(memory.data + 8192, 4096) == 0);
     fill(ends.local.at(), 16384, 5);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 16384)}, .to = memory.address(), .rkey = memory.mr->rkey});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 16384)},
+                  .to = memory.address(),
+                  .rkey = memory.mr->rkey});
     expect_either(next(ends.send_cq).status, IBV_WC_REM_ACCESS_ERR);
     others_go_on(others);
     EXPECT_OK(memory.mr.destroy());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ibv_rereg_mr: `man ibv_rereg_mr`. 0, or an enum ibv_rereg_mr_err_code; IBV_REREG_MR_ERR_INPUT leaves the old region valid.
-// Not every device has the call; it then fails as a command that is not known does.
+// ibv_rereg_mr: `man ibv_rereg_mr`. 0, or an enum ibv_rereg_mr_err_code; IBV_REREG_MR_ERR_INPUT leaves the old region
+// valid. Not every device has the call; it then fails as a command that is not known does.
 #include "verbs.h"
 
 using namespace conformance;
@@ -14,10 +14,14 @@ bool writable(ibv_pd* pd, const void* to, uint32_t rkey) {
     connect(a, b, {});
     Buffer source(pd, 4096);
     fill(source.at(), 8, 9);
-    post(a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {source.sge(0, 8)}, .to = reinterpret_cast<uintptr_t>(to), .rkey = rkey});
+    post(
+        a,
+        {.opcode = IBV_WR_RDMA_WRITE, .sges = {source.sge(0, 8)}, .to = reinterpret_cast<uintptr_t>(to), .rkey = rkey});
     const ibv_wc_status status = next(cq).status;
-    if (status == IBV_WC_SUCCESS) EXPECT(matches(static_cast<const uint8_t*>(to), 8, 9));
-    else EXPECT(status == IBV_WC_REM_ACCESS_ERR, "%s", ibv_wc_status_str(status));
+    if (status == IBV_WC_SUCCESS)
+        EXPECT(matches(static_cast<const uint8_t*>(to), 8, 9));
+    else
+        EXPECT(status == IBV_WC_REM_ACCESS_ERR, "%s", ibv_wc_status_str(status));
     return status == IBV_WC_SUCCESS;
 }
 
@@ -49,7 +53,7 @@ CASE(mr_rereg, pd_moves_the_region) {
     EXPECT(mr->pd == other);
     EXPECT(!writable(pd, memory.at(), mr->rkey));
     EXPECT(writable(other, memory.at(), mr->rkey));
-    EXPECT_OK(pd.destroy());        // nothing is left in it
+    EXPECT_OK(pd.destroy());  // nothing is left in it
 }
 
 CASE(mr_rereg, access_changes_what_is_allowed) {

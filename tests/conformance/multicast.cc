@@ -38,7 +38,9 @@ struct Group {
         EXPECT_OK(ibv_detach_mcast(qp, &gid, 0));
         std::erase(attached, qp);
     }
-    Work to_all(uint32_t bytes, uint32_t qkey = kQkey) { return {.sges = {ends.local.sge(0, bytes)}, .ah = ah, .qpn = kEverybody, .qkey = qkey}; }
+    Work to_all(uint32_t bytes, uint32_t qkey = kQkey) {
+        return {.sges = {ends.local.sge(0, bytes)}, .ah = ah, .qpn = kEverybody, .qkey = qkey};
+    }
 };
 
 }  // namespace

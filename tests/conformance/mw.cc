@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory windows: `man ibv_alloc_mw`, ibv_bind_mw, IBTA 10.6.7. Type 2 windows are bound by a request of the QP that they then belong to.
+// Memory windows: `man ibv_alloc_mw`, ibv_bind_mw, IBTA 10.6.7. Type 2 windows are bound by a request of the QP that
+// they then belong to.
 #include "verbs.h"
 
 using namespace conformance;
@@ -16,7 +17,8 @@ struct Windowed {
         if (made == nullptr) skip("no windows of type 2: %s", strerror(errno));
         mw = Owned<ibv_mw>(made);
     }
-    // Binds the window to `length` bytes at `offset`, by b, whose memory it is; returns the status. `key`: bind_mw.rkey.
+    // Binds the window to `length` bytes at `offset`, by b, whose memory it is; returns the status. `key`:
+    // bind_mw.rkey.
     ibv_wc_status bind(uint32_t key, size_t offset, uint64_t length, unsigned access) {
         ibv_send_wr wr{}, *bad;
         wr.wr_id = 5;
@@ -35,10 +37,13 @@ struct Windowed {
         EXPECT(status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
         return key;
     }
-    ibv_wc_status write(uint32_t key, size_t offset, uint32_t length) { return request(IBV_WR_RDMA_WRITE, key, offset, length); }
+    ibv_wc_status write(uint32_t key, size_t offset, uint32_t length) {
+        return request(IBV_WR_RDMA_WRITE, key, offset, length);
+    }
     ibv_wc_status request(ibv_wr_opcode opcode, uint32_t key, size_t offset, uint32_t length) {
         fill(ends.local.at(), 16384, 21);
-        post(ends.a, {.opcode = opcode, .sges = {ends.local.sge(0, length)}, .to = target.address(offset), .rkey = key});
+        post(ends.a,
+             {.opcode = opcode, .sges = {ends.local.sge(0, length)}, .to = target.address(offset), .rkey = key});
         return next(ends.send_cq).status;
     }
 };
@@ -95,12 +100,16 @@ CASE(mw, after_a_bind_error_other_qps_go_on) {
     EXPECT(w.bind(ibv_inc_rkey(w.mw->rkey), 0, 4096, IBV_ACCESS_REMOTE_READ) == IBV_WC_MW_BIND_ERR);
     Ends others;
     fill(others.local.at(), 100, 2);
-    post(others.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {others.local.sge(0, 100)}, .to = others.remote.address(), .rkey = others.remote.rkey()});
+    post(others.a, {.opcode = IBV_WR_RDMA_WRITE,
+                    .sges = {others.local.sge(0, 100)},
+                    .to = others.remote.address(),
+                    .rkey = others.remote.rkey()});
     succeeded(others.send_cq);
     EXPECT(matches(others.remote.at(), 100, 2));
 }
 
-// `man ibv_bind_mw`, IBTA 10.6.7.2.2: of the key only the lowest 8 bits are the consumer's; the index is the window's own.
+// `man ibv_bind_mw`, IBTA 10.6.7.2.2: of the key only the lowest 8 bits are the consumer's; the index is the window's
+// own.
 CASE(mw, of_the_key_only_the_consumers_8_bits_count) {
     Windowed w;
     const uint32_t index = w.mw->rkey & ~0xffu;
@@ -117,7 +126,8 @@ CASE(mw, local_write_among_its_flags_is_ignored) {
 
 // IBTA 10.6.7.2.2 (type 2B): the window belongs to the QP that bound it.
 CASE(mw, window_of_type_2_belongs_to_its_qp) {
-    if ((device().attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2A) != 0) skip("its windows belong to QP numbers only");
+    if ((device().attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2A) != 0)
+        skip("its windows belong to QP numbers only");
     Windowed w;
     const uint32_t key = w.bound(0, 4096);
     Owned<ibv_cq> cq = make_cq(), other_cq = make_cq();
@@ -147,19 +157,21 @@ CASE(mw, send_with_invalidate_ends_a_window) {
     post(w.ends.a, {.opcode = IBV_WR_SEND_WITH_INV, .sges = {w.ends.local.sge(0, 10)}, .imm = key});
     succeeded(w.ends.send_cq);
     const ibv_wc wc = succeeded(w.ends.peer_recv_cq);
-    EXPECT((wc.wc_flags & IBV_WC_WITH_INV) != 0 && wc.invalidated_rkey == key, "flags %#x, key %#x", wc.wc_flags, wc.invalidated_rkey);
+    EXPECT((wc.wc_flags & IBV_WC_WITH_INV) != 0 && wc.invalidated_rkey == key, "flags %#x, key %#x", wc.wc_flags,
+           wc.invalidated_rkey);
     EXPECT(w.write(key, 0, 8) == IBV_WC_REM_ACCESS_ERR);
 }
 
-// IBTA 9.9.6.3, C9-185.. (error class of an invalidate that cannot be done): the responder NAKs a remote access error and its
-// receive fails. A device that has acknowledged the SEND already (Soft-RoCE) reports it at the responder alone.
+// IBTA 9.9.6.3, C9-185.. (error class of an invalidate that cannot be done): the responder NAKs a remote access error
+// and its receive fails. A device that has acknowledged the SEND already (Soft-RoCE) reports it at the responder alone.
 CASE(mw, send_with_invalidate_of_a_bad_key_fails_the_receive) {
     Windowed w;
     post_recv(w.ends.b, {w.ends.remote.sge(0, 100)});
     post(w.ends.a, {.opcode = IBV_WR_SEND_WITH_INV, .sges = {w.ends.local.sge(0, 10)}, .imm = w.mw->rkey ^ 0x123400});
     const ibv_wc receive = next(w.ends.peer_recv_cq), sent = next(w.ends.send_cq);
     EXPECT(receive.status != IBV_WC_SUCCESS);
-    EXPECT(sent.status == IBV_WC_REM_ACCESS_ERR || sent.status == IBV_WC_REM_OP_ERR || sent.status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(sent.status));
+    EXPECT(sent.status == IBV_WC_REM_ACCESS_ERR || sent.status == IBV_WC_REM_OP_ERR || sent.status == IBV_WC_SUCCESS,
+           "%s", ibv_wc_status_str(sent.status));
     EXPECT(state_of(w.ends.b) == IBV_QPS_ERR);
 }
 
@@ -199,13 +211,15 @@ CASE(mw, window_of_type_1_is_bound_by_ibv_bind_mw) {
     const ibv_wc wc = succeeded(ends.peer_send_cq);
     EXPECT(wc.wr_id == 9 && wc.opcode == IBV_WC_BIND_MW);
     fill(ends.local.at(), 100, 6);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 100)}, .to = target.address(4096), .rkey = mw->rkey});
+    post(ends.a,
+         {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 100)}, .to = target.address(4096), .rkey = mw->rkey});
     succeeded(ends.send_cq);
     EXPECT(matches(target.at(4096), 100, 6));
     const uint32_t old = mw->rkey;
     bind.bind_info.length = 0;
     EXPECT_OK(ibv_bind_mw(ends.b, mw, &bind));
     succeeded(ends.peer_send_cq);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 100)}, .to = target.address(4096), .rkey = old});
+    post(ends.a,
+         {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 100)}, .to = target.address(4096), .rkey = old});
     next_is(ends.send_cq, IBV_WC_REM_ACCESS_ERR);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device need not offer. It works as its manual page says, or is refused with an errno that says so; it never crashes.
+// What a device need not offer. It works as its manual page says, or is refused with an errno that says so; it never
+// crashes.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -74,10 +75,16 @@ CASE(optional, null_mr_reads_zeros_and_drops_writes) {
     if (made == nullptr) not_offered("ibv_alloc_null_mr");
     Owned<ibv_mr> mr(made);
     std::memset(ends.remote.at(), 0xff, 100);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {{0x1000, 100, mr->lkey}}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {{0x1000, 100, mr->lkey}},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     succeeded(ends.send_cq);
     EXPECT(all_bytes(ends.remote.at(), 100, 0));
-    post(ends.a, {.opcode = IBV_WR_RDMA_READ, .sges = {{0x1000, 100, mr->lkey}}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_READ,
+                  .sges = {{0x1000, 100, mr->lkey}},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     succeeded(ends.send_cq);
 }
 
@@ -86,7 +93,7 @@ CASE(optional, advise_mr_is_taken_or_refused) {
     ibv_sge sge = ends.local.sge(0, 4096);
     const int error = ibv_advise_mr(ends.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1);
     if (error == EOPNOTSUPP) skip("not offered");
-    EXPECT(error == 0 || error == EINVAL, "%s", strerror(error));      // EINVAL: of regions without on-demand paging
+    EXPECT(error == 0 || error == EINVAL, "%s", strerror(error));  // EINVAL: of regions without on-demand paging
 }
 
 // `man ibv_reg_dmabuf_mr`: a file that is no dma-buf.
@@ -110,7 +117,10 @@ CASE(optional, on_demand_memory_is_reached) {
     if (made == nullptr) not_offered("ibv_reg_mr(ON_DEMAND)");
     Owned<ibv_mr> mr(made);
     fill(ends.local.at(), 5000, 3);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 5000)}, .to = reinterpret_cast<uintptr_t>(memory.at(500000)), .rkey = mr->rkey});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 5000)},
+                  .to = reinterpret_cast<uintptr_t>(memory.at(500000)),
+                  .rkey = mr->rkey});
     succeeded(ends.send_cq);
     EXPECT(matches(memory.at(500000), 5000, 3));
 }
@@ -121,7 +131,8 @@ CASE(optional, device_memory_is_offered_or_refused) {
     errno = 0;
     ibv_dm* dm = ibv_alloc_dm(device().context, &attr);
     if (dm == nullptr) {
-        EXPECT(errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == ENOMEM || errno == EPERM, "%s", strerror(errno));
+        EXPECT(errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == ENOMEM || errno == EPERM, "%s",
+               strerror(errno));
         return;
     }
     EXPECT_OK(ibv_free_dm(dm));
@@ -161,8 +172,10 @@ CASE(optional, flow_steering_is_offered_or_refused) {
     attr.port = device().port;
     errno = 0;
     ibv_flow* flow = ibv_create_flow(ends.b, &attr);
-    if (flow == nullptr) EXPECT(errno != 0);
-    else EXPECT_OK(ibv_destroy_flow(flow));
+    if (flow == nullptr)
+        EXPECT(errno != 0);
+    else
+        EXPECT_OK(ibv_destroy_flow(flow));
 }
 
 CASE(optional, work_queues_are_offered_or_refused) {
@@ -176,16 +189,20 @@ CASE(optional, work_queues_are_offered_or_refused) {
     attr.cq = cq;
     errno = 0;
     ibv_wq* wq = ibv_create_wq(device().context, &attr);
-    if (wq == nullptr) EXPECT(errno != 0);
-    else EXPECT_OK(ibv_destroy_wq(wq));
+    if (wq == nullptr)
+        EXPECT(errno != 0);
+    else
+        EXPECT_OK(ibv_destroy_wq(wq));
 }
 
 CASE(optional, counters_are_offered_or_refused) {
     ibv_counters_init_attr attr{};
     errno = 0;
     ibv_counters* counters = ibv_create_counters(device().context, &attr);
-    if (counters == nullptr) EXPECT(errno != 0);
-    else EXPECT_OK(ibv_destroy_counters(counters));
+    if (counters == nullptr)
+        EXPECT(errno != 0);
+    else
+        EXPECT_OK(ibv_destroy_counters(counters));
 }
 
 // What newer releases of libibverbs look for behind a context must be there (verbs_context::priv).

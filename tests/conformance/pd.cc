@@ -39,7 +39,8 @@ CASE(pd, busy_with_a_window) {
     EXPECT_ERROR(ibv_dealloc_pd(pd), EBUSY);
 }
 
-// A QP of another PD cannot be addressed by an AH: IBTA 10.2.2.2. Posting refuses it, or the request completes in error.
+// A QP of another PD cannot be addressed by an AH: IBTA 10.2.2.2. Posting refuses it, or the request completes in
+// error.
 CASE(pd, address_handle_of_another_pd_is_refused) {
     Ends ends({.type = IBV_QPT_UD});
     Owned<ibv_pd> other = make_pd();
@@ -48,8 +49,10 @@ CASE(pd, address_handle_of_another_pd_is_refused) {
     const int error = try_post(ends.a, {.sges = {ends.local.sge(0, 100)}, .ah = ah, .qpn = ends.b->qp_num});
     if (error == 0) {
         const ibv_wc wc = next(ends.send_cq);
-        EXPECT(wc.status == IBV_WC_LOC_QP_OP_ERR || wc.status == IBV_WC_LOC_PROT_ERR, "%s", ibv_wc_status_str(wc.status));
-    } else EXPECT(error == EINVAL, "%s", strerror(error));
+        EXPECT(wc.status == IBV_WC_LOC_QP_OP_ERR || wc.status == IBV_WC_LOC_PROT_ERR, "%s",
+               ibv_wc_status_str(wc.status));
+    } else
+        EXPECT(error == EINVAL, "%s", strerror(error));
     stays_empty(ends.peer_recv_cq);
 }
 

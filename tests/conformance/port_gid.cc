@@ -26,7 +26,8 @@ CASE(port_gid, link_layer_is_named) {
 CASE(port_gid, port_out_of_range_is_refused) {
     ibv_port_attr attr;
     EXPECT_ERROR(ibv_query_port(device().context, 0, &attr), EINVAL);
-    EXPECT_ERROR(ibv_query_port(device().context, static_cast<uint8_t>(device().attr.phys_port_cnt + 1), &attr), EINVAL);
+    EXPECT_ERROR(ibv_query_port(device().context, static_cast<uint8_t>(device().attr.phys_port_cnt + 1), &attr),
+                 EINVAL);
 }
 
 // `man ibv_query_gid`: -1 on error.
@@ -42,7 +43,7 @@ CASE(port_gid, gid_ex_agrees_with_gid) {
         ibv_gid gid;
         ibv_gid_entry entry;
         const int error = ibv_query_gid_ex(device().context, device().port, static_cast<uint32_t>(i), &entry, 0);
-        if (error == ENODATA) continue;     // an empty place
+        if (error == ENODATA) continue;  // an empty place
         EXPECT(error == 0, "%s", strerror(error));
         EXPECT(ibv_query_gid(device().context, device().port, i, &gid) == 0);
         EXPECT(std::memcmp(&gid, &entry.gid, sizeof(gid)) == 0);
@@ -63,7 +64,8 @@ CASE(port_gid, gid_table_has_the_same_entries) {
     EXPECT(count > 0, "%zd", count);
     for (ssize_t i = 0; i < count; ++i) {
         ibv_gid gid;
-        EXPECT(ibv_query_gid(device().context, static_cast<uint8_t>(table[i].port_num), static_cast<int>(table[i].gid_index), &gid) == 0);
+        EXPECT(ibv_query_gid(device().context, static_cast<uint8_t>(table[i].port_num),
+                             static_cast<int>(table[i].gid_index), &gid) == 0);
         EXPECT(std::memcmp(&gid, &table[i].gid, sizeof(gid)) == 0);
     }
 }

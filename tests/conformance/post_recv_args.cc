@@ -20,7 +20,9 @@ CASE(post_recv_args, a_full_queue_is_ENOMEM) {
     EXPECT_OK(ibv_query_qp(ends.b, &attr, IBV_QP_CAP, &init));
     uint32_t posted = 0;
     int error = 0;
-    while (posted < 4 * init.cap.max_recv_wr && (error = try_post_recv(ends.b, {ends.remote.sge(posted * 8, 8)}, posted)) == 0) ++posted;
+    while (posted < 4 * init.cap.max_recv_wr &&
+           (error = try_post_recv(ends.b, {ends.remote.sge(posted * 8, 8)}, posted)) == 0)
+        ++posted;
     EXPECT(posted >= init.cap.max_recv_wr);
     EXPECT(error == ENOMEM, "%s", strerror(error));
     // They are used in their order, and their places are free again.
@@ -36,7 +38,8 @@ CASE(post_recv_args, bad_wr_is_the_first_that_was_not_posted) {
     Ends ends;
     ibv_sge good = ends.remote.sge(0, 64);
     std::vector<ibv_sge> many(200, good);
-    ibv_recv_wr wrs[3] = {{0, &wrs[1], &good, 1}, {1, &wrs[2], many.data(), 200}, {2, nullptr, &good, 1}}, *bad = nullptr;
+    ibv_recv_wr wrs[3] = {{0, &wrs[1], &good, 1}, {1, &wrs[2], many.data(), 200}, {2, nullptr, &good, 1}},
+                *bad = nullptr;
     EXPECT(ibv_post_recv(ends.b, wrs, &bad) != 0);
     EXPECT(bad == &wrs[1]);
     post(ends.a, {.sges = {ends.local.sge(0, 8)}});

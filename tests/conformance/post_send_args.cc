@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ibv_post_send refuses: its manual page. On an error the first request that was not posted is *bad_wr; those before it are posted.
+// What ibv_post_send refuses: its manual page. On an error the first request that was not posted is *bad_wr; those
+// before it are posted.
 #include "verbs.h"
 
 using namespace conformance;
@@ -7,7 +8,10 @@ using namespace conformance;
 namespace {
 
 Work write_of(Ends& ends, uint32_t bytes = 8) {
-    return {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, bytes)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()};
+    return {.opcode = IBV_WR_RDMA_WRITE,
+            .sges = {ends.local.sge(0, bytes)},
+            .to = ends.remote.address(),
+            .rkey = ends.remote.rkey()};
 }
 
 }  // namespace
@@ -35,7 +39,8 @@ CASE(post_send_args, opcodes_of_other_types_are_refused) {
         EXPECT_ERROR(try_post(uc.a, work), EINVAL);
     }
     Owned<ibv_ah> ah = make_ah(ud.pd);
-    for (ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
+    for (ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ,
+                                 IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
         Work work = write_of(ud);
         work.opcode = opcode;
         work.ah = ah;
@@ -118,8 +123,10 @@ CASE(post_send_args, more_than_max_msg_sz_is_refused) {
     Work work = write_of(ends);
     work.sges = {half, half};
     const int error = try_post(ends.a, work);
-    if (error == 0) next_is(ends.send_cq, IBV_WC_LOC_LEN_ERR);
-    else EXPECT(error == EINVAL, "%s", strerror(error));
+    if (error == 0)
+        next_is(ends.send_cq, IBV_WC_LOC_LEN_ERR);
+    else
+        EXPECT(error == EINVAL, "%s", strerror(error));
     EXPECT(all_bytes(ends.remote.at(), 65536, 0));
 }
 
@@ -127,7 +134,8 @@ CASE(post_send_args, more_than_max_msg_sz_is_refused) {
 CASE(post_send_args, lengths_whose_sum_wraps_are_refused) {
     Ends ends;
     Work work = write_of(ends);
-    work.sges = {{ends.local.address(), 0x80000000, ends.local.lkey()}, {ends.local.address(), 0x80000008, ends.local.lkey()}};
+    work.sges = {{ends.local.address(), 0x80000000, ends.local.lkey()},
+                 {ends.local.address(), 0x80000008, ends.local.lkey()}};
     const int error = try_post(ends.a, work);
     if (error == 0) EXPECT(next(ends.send_cq).status != IBV_WC_SUCCESS);
     EXPECT(all_bytes(ends.remote.at(), 65536, 0));
@@ -137,10 +145,16 @@ CASE(post_send_args, lengths_whose_sum_wraps_are_refused) {
 CASE(post_send_args, an_atomic_is_of_8_bytes) {
     Ends ends;
     std::memset(ends.local.at(), 0x5c, 64);
-    Work work{.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .sges = {ends.local.sge(0, 4)}, .to = ends.remote.address(), .rkey = ends.remote.rkey(), .compare_add = 1};
+    Work work{.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+              .sges = {ends.local.sge(0, 4)},
+              .to = ends.remote.address(),
+              .rkey = ends.remote.rkey(),
+              .compare_add = 1};
     const int error = try_post(ends.a, work);
-    if (error == 0) EXPECT(next(ends.send_cq).status == IBV_WC_LOC_LEN_ERR);
-    else EXPECT(error == EINVAL, "%s", strerror(error));
+    if (error == 0)
+        EXPECT(next(ends.send_cq).status == IBV_WC_LOC_LEN_ERR);
+    else
+        EXPECT(error == EINVAL, "%s", strerror(error));
     EXPECT(all_bytes(ends.local.at(4), 60, 0x5c));
 }
 

@@ -19,7 +19,10 @@ ALONE(process, exit_while_threads_post_and_poll) {
             Ends& ends = *new Ends;
             for (int i = 0; i < 3; ++i) {
                 std::thread([&ends, i] {
-                    const Work work{.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 4096)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()};
+                    const Work work{.opcode = IBV_WR_RDMA_WRITE,
+                                    .sges = {ends.local.sge(0, 4096)},
+                                    .to = ends.remote.address(),
+                                    .rkey = ends.remote.rkey()};
                     ibv_wc wc[16];
                     while (true) {
                         ibv_send_wr wr = request(work), *bad;
@@ -46,7 +49,10 @@ ALONE(process, privileges_may_be_dropped_after_opening) {
     EXPECT(setgroups(0, nullptr) == 0 && setgid(kNobody) == 0 && setuid(kNobody) == 0);
     Ends ends;
     fill(ends.local.at(), 5000, 1);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 5000)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 5000)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     succeeded(ends.send_cq);
     EXPECT(matches(ends.remote.at(), 5000, 1));
 }
@@ -56,13 +62,16 @@ DOOMED(process, a_server_serves_clients_that_come_and_go) {
     constexpr int kClients = 4;
     if (!peer.first) {
         for (int i = 0; i < kClients; ++i) {
-            const pid_t client = fork();        // no device is open here
+            const pid_t client = fork();  // no device is open here
             if (client == 0) {
                 alarm(15);
                 try {
                     Half half(peer);
                     for (int k = 0; k < 20; ++k) {
-                        post(half.qp, {.opcode = IBV_WR_RDMA_WRITE, .sges = {half.memory.sge(0, 5000)}, .to = half.theirs.address, .rkey = half.theirs.rkey});
+                        post(half.qp, {.opcode = IBV_WR_RDMA_WRITE,
+                                       .sges = {half.memory.sge(0, 5000)},
+                                       .to = half.theirs.address,
+                                       .rkey = half.theirs.rkey});
                         succeeded(half.send_cq);
                     }
                     peer.barrier();
@@ -75,7 +84,8 @@ DOOMED(process, a_server_serves_clients_that_come_and_go) {
             }
             int status;
             waitpid(client, &status, 0);
-            if (!(i % 2 == 1 ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : WIFEXITED(status) && WEXITSTATUS(status) == 0))
+            if (!(i % 2 == 1 ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
+                             : WIFEXITED(status) && WEXITSTATUS(status) == 0))
                 fail("client %d: status %#x", i, status);
         }
         raise(SIGKILL);
@@ -92,7 +102,7 @@ ALONE(process, an_end_without_cleaning_up) {
     if (child == 0) {
         alarm(10);
         Ends& ends = *new Ends;
-        post(ends.a, {.sges = {ends.local.sge(0, 100)}});       // waits for a receive for ever
+        post(ends.a, {.sges = {ends.local.sge(0, 100)}});  // waits for a receive for ever
         std::exit(7);
     }
     int status;

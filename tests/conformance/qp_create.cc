@@ -28,8 +28,8 @@ CASE(qp_create, capacities_are_at_least_those_asked_for) {
         ibv_qp_init_attr attr = parts.attr(type);
         attr.cap = {17, 33, 3, 2, 40};
         Owned<ibv_qp> qp = OWN(ibv_create_qp(parts.pd, &attr));
-        EXPECT(attr.cap.max_send_wr >= 17 && attr.cap.max_recv_wr >= 33 && attr.cap.max_send_sge >= 3 && attr.cap.max_recv_sge >= 2 &&
-               attr.cap.max_inline_data >= 40);
+        EXPECT(attr.cap.max_send_wr >= 17 && attr.cap.max_recv_wr >= 33 && attr.cap.max_send_sge >= 3 &&
+               attr.cap.max_recv_sge >= 2 && attr.cap.max_inline_data >= 40);
         EXPECT(qp->qp_type == type && qp->pd == parts.pd && qp->send_cq == parts.cq && qp->state == IBV_QPS_RESET);
         EXPECT(state_of(qp) == IBV_QPS_RESET);
     }
@@ -41,8 +41,10 @@ CASE(qp_create, max_qp_wr_is_kept) {
     attr.cap.max_send_wr = attr.cap.max_recv_wr = static_cast<uint32_t>(device().attr.max_qp_wr);
     // A device may have room for so many only without anything else in a request (`man ibv_query_device`: "maximum").
     ibv_qp* made = ibv_create_qp(parts.pd, &attr);
-    if (made != nullptr) EXPECT_OK(ibv_destroy_qp(made));
-    else EXPECT(errno == ENOMEM, "%s", strerror(errno));
+    if (made != nullptr)
+        EXPECT_OK(ibv_destroy_qp(made));
+    else
+        EXPECT(errno == ENOMEM, "%s", strerror(errno));
     attr = parts.attr();
     attr.cap.max_send_wr = static_cast<uint32_t>(device().attr.max_qp_wr) + 1;
     EXPECT_REFUSED(ibv_create_qp(parts.pd, &attr), EINVAL, ENOMEM);
@@ -66,8 +68,8 @@ CASE(qp_create, max_sge_is_kept) {
 
 CASE(qp_create, huge_capacities_are_refused) {
     Parts parts;
-    for (uint32_t ibv_qp_cap::*member : {&ibv_qp_cap::max_send_wr, &ibv_qp_cap::max_recv_wr, &ibv_qp_cap::max_send_sge, &ibv_qp_cap::max_recv_sge,
-                                         &ibv_qp_cap::max_inline_data}) {
+    for (uint32_t ibv_qp_cap::*member : {&ibv_qp_cap::max_send_wr, &ibv_qp_cap::max_recv_wr, &ibv_qp_cap::max_send_sge,
+                                         &ibv_qp_cap::max_recv_sge, &ibv_qp_cap::max_inline_data}) {
         ibv_qp_init_attr attr = parts.attr();
         attr.cap.*member = UINT32_MAX;
         EXPECT_REFUSED(ibv_create_qp(parts.pd, &attr), EINVAL, ENOMEM);
@@ -108,13 +110,16 @@ CASE(qp_create, raw_packet_is_offered_or_refused_plainly) {
     ibv_qp_init_attr attr = parts.attr(IBV_QPT_RAW_PACKET);
     errno = 0;
     ibv_qp* made = ibv_create_qp(parts.pd, &attr);
-    if (made != nullptr) EXPECT_OK(ibv_destroy_qp(made));
-    else EXPECT(errno == EOPNOTSUPP || errno == EINVAL || errno == EPERM || errno == ENOSYS, "%s", strerror(errno));
+    if (made != nullptr)
+        EXPECT_OK(ibv_destroy_qp(made));
+    else
+        EXPECT(errno == EOPNOTSUPP || errno == EINVAL || errno == EPERM || errno == ENOSYS, "%s", strerror(errno));
 }
 
 CASE(qp_create, extended_create_takes_what_plain_create_does) {
     Parts parts;
-    Owned<ibv_qp> qp = make_qp(parts.pd, parts.cq, parts.cq, {.send_ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE});
+    Owned<ibv_qp> qp =
+        make_qp(parts.pd, parts.cq, parts.cq, {.send_ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE});
     EXPECT(ibv_qp_to_qp_ex(qp) != nullptr);
     Owned<ibv_qp> plain = make_qp(parts.pd, parts.cq, parts.cq);
     EXPECT(ibv_qp_to_qp_ex(plain) == nullptr, "only a QP made with send_ops_flags has it");
@@ -165,16 +170,24 @@ CASE(qp_create, destroy_with_requests_under_way) {
     Ends ends;
     for (int i = 0; i < 8; ++i) {
         Buffer memory(ends.pd, 65536);
-        Owned<ibv_qp> a = make_qp(ends.pd, ends.send_cq, ends.recv_cq), b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
+        Owned<ibv_qp> a = make_qp(ends.pd, ends.send_cq, ends.recv_cq),
+                      b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
         connect(a, b, {});
         for (int k = 0; k < 16; ++k)
-            post(a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 65536)}, .to = memory.address(), .rkey = memory.rkey()});
+            post(a, {.opcode = IBV_WR_RDMA_WRITE,
+                     .sges = {ends.local.sge(0, 65536)},
+                     .to = memory.address(),
+                     .rkey = memory.rkey()});
         for (int k = 0; k < 8; ++k) post_recv(a, {memory.sge(0, 100)});
     }
     ibv_wc wc;
     while (ibv_poll_cq(ends.send_cq, 1, &wc) == 1) continue;
     fill(ends.local.at(), 100, 3);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 100)}, .to = ends.remote.address(), .rkey = ends.remote.rkey(), .id = 99});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 100)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey(),
+                  .id = 99});
     while (succeeded(ends.send_cq).wr_id != 99) continue;
     EXPECT(matches(ends.remote.at(), 100, 3));
 }

@@ -143,7 +143,8 @@ CASE(qp_transitions, attributes_of_other_transitions_are_refused) {
     EXPECT_ERROR(modify(t.qp, init_attr(t.options), init_mask(IBV_QPT_RC) | IBV_QP_SQ_PSN), EINVAL);
     EXPECT_ERROR(modify(t.qp, init_attr(t.options), init_mask(IBV_QPT_RC) | IBV_QP_QKEY), EINVAL);
     t.up_to(IBV_QPS_INIT);
-    EXPECT_ERROR(modify(t.qp, rtr_attr(t.options, device().gid, t.qp->qp_num), rtr_mask(IBV_QPT_RC) | IBV_QP_RETRY_CNT), EINVAL);
+    EXPECT_ERROR(modify(t.qp, rtr_attr(t.options, device().gid, t.qp->qp_num), rtr_mask(IBV_QPT_RC) | IBV_QP_RETRY_CNT),
+                 EINVAL);
     One uc(IBV_QPT_UC);
     uc.up_to(IBV_QPS_INIT);
     EXPECT_ERROR(modify(uc.qp, rtr_attr(uc.options, device().gid, uc.qp->qp_num), rtr_mask(IBV_QPT_RC)), EINVAL);
@@ -152,14 +153,16 @@ CASE(qp_transitions, attributes_of_other_transitions_are_refused) {
 CASE(qp_transitions, init_refuses_a_bad_port_or_pkey) {
     One t;
     EXPECT_ERROR(t.init([](ibv_qp_attr& a) { a.port_num = 0; }), EINVAL);
-    EXPECT_ERROR(t.init([](ibv_qp_attr& a) { a.port_num = static_cast<uint8_t>(device().attr.phys_port_cnt + 1); }), EINVAL);
+    EXPECT_ERROR(t.init([](ibv_qp_attr& a) { a.port_num = static_cast<uint8_t>(device().attr.phys_port_cnt + 1); }),
+                 EINVAL);
     EXPECT_ERROR(t.init([](ibv_qp_attr& a) { a.pkey_index = device().port_attr.pkey_tbl_len; }), EINVAL);
     EXPECT(state_of(t.qp) == IBV_QPS_RESET);
 }
 
 // Programs give a QP the flags that they give their regions: those that concern only memory are no business of the QP.
 CASE(qp_transitions, init_takes_flags_that_are_of_regions) {
-    for (unsigned flag : {unsigned{IBV_ACCESS_RELAXED_ORDERING}, 1u << 21, unsigned{IBV_ACCESS_ZERO_BASED}, unsigned{IBV_ACCESS_HUGETLB}, unsigned{IBV_ACCESS_MW_BIND}}) {
+    for (unsigned flag : {unsigned{IBV_ACCESS_RELAXED_ORDERING}, 1u << 21, unsigned{IBV_ACCESS_ZERO_BASED},
+                          unsigned{IBV_ACCESS_HUGETLB}, unsigned{IBV_ACCESS_MW_BIND}}) {
         One t;
         ibv_qp_attr attr = init_attr(t.options);
         attr.qp_access_flags = kAllAccess | flag;
@@ -178,7 +181,8 @@ CASE(qp_transitions, init_may_be_repeated_with_other_attributes) {
     EXPECT_OK(modify(t.qp, attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS));
     ibv_qp_init_attr init;
     EXPECT_OK(ibv_query_qp(t.qp, &attr, IBV_QP_ACCESS_FLAGS, &init));
-    EXPECT((attr.qp_access_flags & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)) == IBV_ACCESS_REMOTE_READ, "%#x", attr.qp_access_flags);
+    EXPECT((attr.qp_access_flags & (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE)) == IBV_ACCESS_REMOTE_READ, "%#x",
+           attr.qp_access_flags);
 }
 
 CASE(qp_transitions, rtr_refuses_what_is_out_of_range) {
@@ -187,7 +191,9 @@ CASE(qp_transitions, rtr_refuses_what_is_out_of_range) {
     EXPECT_ERROR(t.rtr([](ibv_qp_attr& a) { a.path_mtu = static_cast<ibv_mtu>(0); }), EINVAL);
     EXPECT_ERROR(t.rtr([](ibv_qp_attr& a) { a.path_mtu = static_cast<ibv_mtu>(6); }), EINVAL);
     EXPECT_ERROR(t.rtr([](ibv_qp_attr& a) { a.ah_attr.grh.sgid_index = 255; }), EINVAL);
-    EXPECT_ERROR(t.rtr([](ibv_qp_attr& a) { a.ah_attr.port_num = static_cast<uint8_t>(device().attr.phys_port_cnt + 1); }), EINVAL);
+    EXPECT_ERROR(
+        t.rtr([](ibv_qp_attr& a) { a.ah_attr.port_num = static_cast<uint8_t>(device().attr.phys_port_cnt + 1); }),
+        EINVAL);
     EXPECT(state_of(t.qp) == IBV_QPS_INIT);
 }
 
@@ -210,10 +216,16 @@ CASE(qp_transitions, rd_atomic_limits_are_kept) {
     One t;
     t.up_to(IBV_QPS_INIT);
     if (device().attr.max_qp_rd_atom < 255)
-        EXPECT_ERROR(t.rtr([](ibv_qp_attr& a) { a.max_dest_rd_atomic = static_cast<uint8_t>(device().attr.max_qp_rd_atom + 1); }), EINVAL);
+        EXPECT_ERROR(t.rtr([](ibv_qp_attr& a) {
+            a.max_dest_rd_atomic = static_cast<uint8_t>(device().attr.max_qp_rd_atom + 1);
+        }),
+                     EINVAL);
     EXPECT_OK(t.rtr([](ibv_qp_attr&) {}));
     if (device().attr.max_qp_init_rd_atom < 255)
-        EXPECT_ERROR(t.rts([](ibv_qp_attr& a) { a.max_rd_atomic = static_cast<uint8_t>(device().attr.max_qp_init_rd_atom + 1); }), EINVAL);
+        EXPECT_ERROR(t.rts([](ibv_qp_attr& a) {
+            a.max_rd_atomic = static_cast<uint8_t>(device().attr.max_qp_init_rd_atom + 1);
+        }),
+                     EINVAL);
     EXPECT_OK(t.rts([](ibv_qp_attr&) {}));
 }
 
@@ -249,7 +261,10 @@ CASE(qp_transitions, unknown_attributes_are_refused) {
 
 CASE(qp_transitions, rights_can_be_changed_in_rts) {
     Ends ends;
-    const Work write{.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()};
+    const Work write{.opcode = IBV_WR_RDMA_WRITE,
+                     .sges = {ends.local.sge(0, 8)},
+                     .to = ends.remote.address(),
+                     .rkey = ends.remote.rkey()};
     post(ends.a, write);
     succeeded(ends.send_cq);
     ibv_qp_attr attr{};
@@ -264,12 +279,18 @@ CASE(qp_transitions, rights_can_be_changed_in_rts) {
 // A QP that begins again has forgotten everything, and takes part in a new connection.
 CASE(qp_transitions, a_qp_that_failed_works_again_after_reset) {
     Ends ends;
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey() ^ 0x5a5a5a});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 8)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey() ^ 0x5a5a5a});
     next_is(ends.send_cq, IBV_WC_REM_ACCESS_ERR);
     for (ibv_qp* qp : {static_cast<ibv_qp*>(ends.a), static_cast<ibv_qp*>(ends.b)}) to_state(qp, IBV_QPS_RESET);
     connect(ends.a, ends.b, {.psn = 0x7ff});
     fill(ends.local.at(), 9000, 5);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 9000)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 9000)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     succeeded(ends.send_cq);
     EXPECT(matches(ends.remote.at(), 9000, 5));
 }
@@ -322,7 +343,10 @@ CASE(qp_transitions, a_qp_may_be_connected_to_itself) {
     Buffer memory(t.pd, 65536);
     t.up_to(IBV_QPS_RTS);
     fill(memory.at(), 10000, 1);
-    post(t.qp, {.opcode = IBV_WR_RDMA_WRITE, .sges = {memory.sge(0, 10000)}, .to = memory.address(32768), .rkey = memory.rkey()});
+    post(t.qp, {.opcode = IBV_WR_RDMA_WRITE,
+                .sges = {memory.sge(0, 10000)},
+                .to = memory.address(32768),
+                .rkey = memory.rkey()});
     succeeded(t.cq);
     EXPECT(matches(memory.at(32768), 10000, 1));
 }

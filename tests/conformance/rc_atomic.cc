@@ -17,10 +17,19 @@ struct Counter {
         if (device().attr.atomic_cap == IBV_ATOMIC_NONE) skip("no atomics");
     }
     Work add(uint64_t amount, size_t offset = 64) {
-        return {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(offset), .rkey = ends.remote.rkey(), .compare_add = amount};
+        return {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+                .sges = {ends.local.sge(0, 8)},
+                .to = ends.remote.address(offset),
+                .rkey = ends.remote.rkey(),
+                .compare_add = amount};
     }
     Work swap(uint64_t compare, uint64_t with) {
-        return {.opcode = IBV_WR_ATOMIC_CMP_AND_SWP, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(64), .rkey = ends.remote.rkey(), .compare_add = compare, .swap = with};
+        return {.opcode = IBV_WR_ATOMIC_CMP_AND_SWP,
+                .sges = {ends.local.sge(0, 8)},
+                .to = ends.remote.address(64),
+                .rkey = ends.remote.rkey(),
+                .compare_add = compare,
+                .swap = with};
     }
 };
 
@@ -81,7 +90,11 @@ CASE(rc_atomic, two_qps_count_together) {
         Owned<ibv_qp> a = make_qp(t.ends.pd, cq, cq), b = make_qp(t.ends.pd, other, other);
         connect(a, b, {});
         for (uint64_t i = 0; i < kEach; ++i) {
-            post(a, {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .sges = {local.sge(0, 8)}, .to = t.ends.remote.address(64), .rkey = t.ends.remote.rkey(), .compare_add = 1});
+            post(a, {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+                     .sges = {local.sge(0, 8)},
+                     .to = t.ends.remote.address(64),
+                     .rkey = t.ends.remote.rkey(),
+                     .compare_add = 1});
             succeeded(cq);
         }
     };
@@ -108,7 +121,11 @@ PAIR(rc_atomic, two_processes_count_together) {
     if (device().attr.atomic_cap == IBV_ATOMIC_NONE) skip("no atomics");
     Half half(peer);
     for (int i = 0; i < 300; ++i) {
-        post(half.qp, {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .sges = {half.memory.sge(8, 8)}, .to = half.theirs.address, .rkey = half.theirs.rkey, .compare_add = 2});
+        post(half.qp, {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+                       .sges = {half.memory.sge(8, 8)},
+                       .to = half.theirs.address,
+                       .rkey = half.theirs.rkey,
+                       .compare_add = 2});
         succeeded(half.send_cq);
         EXPECT(*reinterpret_cast<uint64_t*>(half.memory.at(8)) == static_cast<uint64_t>(2 * i));
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What becomes of an RC connection when its peer is not there, or refuses: IBTA 9.7.6, 9.9, 10.3.1.6.
-#include <csignal>
-
 #include <unistd.h>
+
+#include <csignal>
 
 #include "verbs.h"
 
@@ -14,7 +14,12 @@ namespace {
 constexpr QpOptions kImpatient{.timeout = 12, .retry = 1};
 
 Work write_of(Ends& ends, uint64_t id = 1, unsigned flags = IBV_SEND_SIGNALED) {
-    return {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey(), .flags = flags, .id = id};
+    return {.opcode = IBV_WR_RDMA_WRITE,
+            .sges = {ends.local.sge(0, 8)},
+            .to = ends.remote.address(),
+            .rkey = ends.remote.rkey(),
+            .flags = flags,
+            .id = id};
 }
 
 }  // namespace
@@ -51,7 +56,8 @@ CASE(rc_errors, timeout_0_does_not_give_up) {
 // A peer that comes back in time is found again: nothing was lost for good.
 CASE(rc_errors, a_peer_that_comes_late_is_reached) {
     Ends ends;
-    Owned<ibv_qp> a = make_qp(ends.pd, ends.send_cq, ends.recv_cq), b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
+    Owned<ibv_qp> a = make_qp(ends.pd, ends.send_cq, ends.recv_cq),
+                  b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
     bring_up(a, {}, device().gid, b->qp_num);
     fill(ends.local.at(), 8, 6);
     post(a, write_of(ends));
@@ -63,8 +69,9 @@ CASE(rc_errors, a_peer_that_comes_late_is_reached) {
 
 // IBTA 9.9.2.4.1 and 9.7.5.2: a request that the responder's QP may not do.
 CASE(rc_errors, an_access_the_qp_does_not_allow) {
-    const std::pair<ibv_wr_opcode, unsigned> requests[] = {
-        {IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE}, {IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ}, {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_REMOTE_ATOMIC}};
+    const std::pair<ibv_wr_opcode, unsigned> requests[] = {{IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE},
+                                                           {IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ},
+                                                           {IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_REMOTE_ATOMIC}};
     for (const auto& [opcode, right] : requests) {
         Ends ends({.access = kAllAccess & ~right});
         Work work = write_of(ends);
@@ -72,7 +79,8 @@ CASE(rc_errors, an_access_the_qp_does_not_allow) {
         post(ends.a, work);
         const ibv_wc_status status = next(ends.send_cq).status;
         // Invalid request by IBTA (the operation is not supported by the QP); rxe and mlx5 say access for some.
-        EXPECT(status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_REM_ACCESS_ERR, "opcode %d: %s", opcode, ibv_wc_status_str(status));
+        EXPECT(status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_REM_ACCESS_ERR, "opcode %d: %s", opcode,
+               ibv_wc_status_str(status));
         EXPECT(all_bytes(ends.remote.at(), 64, 0));
     }
 }
@@ -83,7 +91,10 @@ CASE(rc_errors, other_connections_go_on) {
     for (uint64_t i = 0; i < 5; ++i) post(ends.a, write_of(ends, i));
     for (uint32_t i = 0; i < 100; ++i) {
         fill(others.local.at(), 2000, i);
-        post(others.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {others.local.sge(0, 2000)}, .to = others.remote.address(), .rkey = others.remote.rkey()});
+        post(others.a, {.opcode = IBV_WR_RDMA_WRITE,
+                        .sges = {others.local.sge(0, 2000)},
+                        .to = others.remote.address(),
+                        .rkey = others.remote.rkey()});
         succeeded(others.send_cq);
         EXPECT(matches(others.remote.at(), 2000, i));
     }
@@ -109,10 +120,14 @@ CASE(rc_errors, a_stranger_is_not_answered) {
     Owned<ibv_qp> stranger = make_qp(ends.pd, ends.send_cq, ends.recv_cq);
     bring_up(stranger, {.psn = 0x500000, .timeout = 12, .retry = 1}, device().gid, ends.b->qp_num);
     fill(ends.local.at(), 8, 9);
-    post(stranger, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey(), .id = 5});
+    post(stranger, {.opcode = IBV_WR_RDMA_WRITE,
+                    .sges = {ends.local.sge(0, 8)},
+                    .to = ends.remote.address(),
+                    .rkey = ends.remote.rkey(),
+                    .id = 5});
     next_is(ends.send_cq, IBV_WC_RETRY_EXC_ERR, 15);
     EXPECT(all_bytes(ends.remote.at(), 8, 0));
-    post(ends.a, write_of(ends));           // and does no harm
+    post(ends.a, write_of(ends));  // and does no harm
     succeeded(ends.send_cq);
     EXPECT(matches(ends.remote.at(), 8, 9));
 }
@@ -125,12 +140,19 @@ DOOMED(rc_errors, a_killed_peer_is_noticed) {
         sleep_for(30);
         fail("nobody killed us");
     }
-    post(half.qp, {.opcode = IBV_WR_RDMA_WRITE, .sges = {half.memory.sge(0, 8)}, .to = half.theirs.address, .rkey = half.theirs.rkey});
+    post(half.qp, {.opcode = IBV_WR_RDMA_WRITE,
+                   .sges = {half.memory.sge(0, 8)},
+                   .to = half.theirs.address,
+                   .rkey = half.theirs.rkey});
     succeeded(half.send_cq);
     EXPECT(kill(pid, SIGKILL) == 0);
     sleep_for(0.05);
     for (uint64_t i = 0; i < 3; ++i)
-        post(half.qp, {.opcode = IBV_WR_RDMA_WRITE, .sges = {half.memory.sge(0, 8)}, .to = half.theirs.address, .rkey = half.theirs.rkey, .id = i});
+        post(half.qp, {.opcode = IBV_WR_RDMA_WRITE,
+                       .sges = {half.memory.sge(0, 8)},
+                       .to = half.theirs.address,
+                       .rkey = half.theirs.rkey,
+                       .id = i});
     EXPECT(next_is(half.send_cq, IBV_WC_RETRY_EXC_ERR, 15).wr_id == 0);
     EXPECT(next_is(half.send_cq, IBV_WC_WR_FLUSH_ERR).wr_id == 1);
     EXPECT(next_is(half.send_cq, IBV_WC_WR_FLUSH_ERR).wr_id == 2);
@@ -147,12 +169,16 @@ PAIR(rc_errors, a_peer_in_error_is_noticed) {
         return;
     }
     peer.barrier();
-    post(half.qp, {.opcode = IBV_WR_RDMA_WRITE, .sges = {half.memory.sge(0, 8)}, .to = half.theirs.address, .rkey = half.theirs.rkey});
+    post(half.qp, {.opcode = IBV_WR_RDMA_WRITE,
+                   .sges = {half.memory.sge(0, 8)},
+                   .to = half.theirs.address,
+                   .rkey = half.theirs.rkey});
     next_is(half.send_cq, IBV_WC_RETRY_EXC_ERR, 15);
     peer.barrier();
 }
 
-// 0.3 s of silence are less than 8 x 67 ms: the connection goes on where it was. (A NIC answers for its program meanwhile.)
+// 0.3 s of silence are less than 8 x 67 ms: the connection goes on where it was. (A NIC answers for its program
+// meanwhile.)
 PAIR(rc_errors, a_peer_that_stands_still_for_a_while_is_awaited) {
     Half half(peer, {.timeout = 14, .retry = 7});
     const pid_t pid = peer.exchange(getpid());
@@ -165,13 +191,19 @@ PAIR(rc_errors, a_peer_that_stands_still_for_a_while_is_awaited) {
     for (uint32_t i = 0; i < 20; ++i) {
         if (i == 10) {
             EXPECT(kill(pid, SIGSTOP) == 0);
-            post(half.qp, {.opcode = IBV_WR_RDMA_WRITE, .sges = {half.memory.sge(0, 30000)}, .to = half.theirs.address, .rkey = half.theirs.rkey});
+            post(half.qp, {.opcode = IBV_WR_RDMA_WRITE,
+                           .sges = {half.memory.sge(0, 30000)},
+                           .to = half.theirs.address,
+                           .rkey = half.theirs.rkey});
             sleep_for(0.3);
             EXPECT(kill(pid, SIGCONT) == 0);
             succeeded(half.send_cq);
         }
         fill(half.memory.at(), 30000, i);
-        post(half.qp, {.opcode = IBV_WR_RDMA_WRITE, .sges = {half.memory.sge(0, 30000)}, .to = half.theirs.address, .rkey = half.theirs.rkey});
+        post(half.qp, {.opcode = IBV_WR_RDMA_WRITE,
+                       .sges = {half.memory.sge(0, 30000)},
+                       .to = half.theirs.address,
+                       .rkey = half.theirs.rkey});
         succeeded(half.send_cq);
     }
     peer.barrier();

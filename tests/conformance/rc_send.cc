@@ -33,8 +33,10 @@ CASE(rc_send, receives_are_used_in_order) {
 CASE(rc_send, gathered_and_scattered) {
     Ends ends;
     fill(ends.local.at(), 9000, 3);
-    post_recv(ends.b, {ends.remote.sge(0, 1), ends.remote.sge(1, 4095), ends.remote.sge(20000, 0), ends.remote.sge(30000, 8000)});
-    post(ends.a, {.sges = {ends.local.sge(0, 3), ends.local.sge(3, 4000), ends.local.sge(0, 0), ends.local.sge(4003, 4997)}});
+    post_recv(ends.b, {ends.remote.sge(0, 1), ends.remote.sge(1, 4095), ends.remote.sge(20000, 0),
+                       ends.remote.sge(30000, 8000)});
+    post(ends.a,
+         {.sges = {ends.local.sge(0, 3), ends.local.sge(3, 4000), ends.local.sge(0, 0), ends.local.sge(4003, 4997)}});
     EXPECT(succeeded(ends.peer_recv_cq).byte_len == 9000);
     std::vector<uint8_t> joined(ends.remote.at(), ends.remote.at(4096));
     joined.insert(joined.end(), ends.remote.at(30000), ends.remote.at(30000 + 9000 - 4096));
@@ -51,8 +53,8 @@ CASE(rc_send, immediate_data_is_not_part_of_the_length) {
     EXPECT(wc.byte_len == 10 && (wc.wc_flags & IBV_WC_WITH_IMM) != 0 && be32toh(wc.imm_data) == 0xdeadbeef);
 }
 
-// IBTA 9.7.5.2.. table 58: the responder's receive is too short: local length error there, invalid request at the requester.
-// (Soft-RoCE answers with a remote operational error instead.)
+// IBTA 9.7.5.2.. table 58: the responder's receive is too short: local length error there, invalid request at the
+// requester. (Soft-RoCE answers with a remote operational error instead.)
 CASE(rc_send, longer_than_its_receive_is_an_invalid_request) {
     Ends ends;
     post_recv(ends.b, {ends.remote.sge(0, 1000)});
@@ -60,8 +62,10 @@ CASE(rc_send, longer_than_its_receive_is_an_invalid_request) {
     post(ends.a, {.sges = {ends.local.sge(0, 4000)}});
     next_is(ends.peer_recv_cq, IBV_WC_LOC_LEN_ERR);
     const ibv_wc_status status = next(ends.send_cq).status;
-    if (std::strncmp(ibv_get_device_name(device().context->device), "rxe", 3) == 0) EXPECT(status == IBV_WC_REM_OP_ERR || status == IBV_WC_REM_INV_REQ_ERR);
-    else EXPECT(status == IBV_WC_REM_INV_REQ_ERR, "%s", ibv_wc_status_str(status));
+    if (std::strncmp(ibv_get_device_name(device().context->device), "rxe", 3) == 0)
+        EXPECT(status == IBV_WC_REM_OP_ERR || status == IBV_WC_REM_INV_REQ_ERR);
+    else
+        EXPECT(status == IBV_WC_REM_INV_REQ_ERR, "%s", ibv_wc_status_str(status));
     EXPECT(all_bytes(ends.remote.at(1000), 4000, 0), "memory behind the receive");
     EXPECT(state_of(ends.a) == IBV_QPS_ERR && state_of(ends.b) == IBV_QPS_ERR);
 }

@@ -13,9 +13,13 @@ CASE(rc_write, every_size_and_alignment_arrives_whole) {
         for (size_t offset : {size_t{0}, size_t{1}, size_t{3}, size_t{4093}}) {
             std::memset(ends.remote.at(), 0, 65536);
             fill(ends.local.at(offset), bytes, bytes + static_cast<uint32_t>(offset));
-            post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(offset, bytes)}, .to = ends.remote.address(offset + 2), .rkey = ends.remote.rkey()});
+            post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                          .sges = {ends.local.sge(offset, bytes)},
+                          .to = ends.remote.address(offset + 2),
+                          .rkey = ends.remote.rkey()});
             succeeded(ends.send_cq);
-            EXPECT(matches(ends.remote.at(offset + 2), bytes, bytes + static_cast<uint32_t>(offset)), "%u bytes at %zu", bytes, offset);
+            EXPECT(matches(ends.remote.at(offset + 2), bytes, bytes + static_cast<uint32_t>(offset)), "%u bytes at %zu",
+                   bytes, offset);
             EXPECT(ends.remote.at()[offset + 1] == 0 && ends.remote.at()[offset + 2 + bytes] == 0);
         }
     }
@@ -25,7 +29,10 @@ CASE(rc_write, at_every_path_mtu) {
     for (int mtu = IBV_MTU_256; mtu <= device().port_attr.active_mtu; ++mtu) {
         Ends ends({.mtu = static_cast<ibv_mtu>(mtu)});
         fill(ends.local.at(), 30000, static_cast<uint32_t>(mtu));
-        post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 30000)}, .to = ends.remote.address(1), .rkey = ends.remote.rkey()});
+        post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                      .sges = {ends.local.sge(0, 30000)},
+                      .to = ends.remote.address(1),
+                      .rkey = ends.remote.rkey()});
         succeeded(ends.send_cq);
         EXPECT(matches(ends.remote.at(1), 30000, static_cast<uint32_t>(mtu)));
     }
@@ -48,7 +55,10 @@ CASE(rc_write, by_every_gid) {
             to_rts(qp, {});
         }
         fill(source.at(), 4096, static_cast<uint32_t>(index));
-        post(a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {source.sge(0, 4096)}, .to = target.address(), .rkey = target.rkey()});
+        post(a, {.opcode = IBV_WR_RDMA_WRITE,
+                 .sges = {source.sge(0, 4096)},
+                 .to = target.address(),
+                 .rkey = target.rkey()});
         succeeded(cq);
         EXPECT(matches(target.at(), 4096, static_cast<uint32_t>(index)), "GID %d", index);
     }
@@ -57,8 +67,11 @@ CASE(rc_write, by_every_gid) {
 CASE(rc_write, gathered_from_elements) {
     Ends ends;
     fill(ends.local.at(), 10000, 1);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 1), ends.local.sge(1, 2047), ends.local.sge(2048, 3), ends.local.sge(2051, 7949)},
-                  .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a,
+         {.opcode = IBV_WR_RDMA_WRITE,
+          .sges = {ends.local.sge(0, 1), ends.local.sge(1, 2047), ends.local.sge(2048, 3), ends.local.sge(2051, 7949)},
+          .to = ends.remote.address(),
+          .rkey = ends.remote.rkey()});
     succeeded(ends.send_cq);
     EXPECT(matches(ends.remote.at(), 10000, 1));
 }
@@ -68,13 +81,19 @@ CASE(rc_write, later_writes_win) {
     Ends ends;
     for (uint32_t i = 0; i < 40; ++i) {
         fill(ends.local.at(), 1000, i);
-        post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 1000)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+        post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                      .sges = {ends.local.sge(0, 1000)},
+                      .to = ends.remote.address(),
+                      .rkey = ends.remote.rkey()});
         succeeded(ends.send_cq);
     }
     EXPECT(matches(ends.remote.at(), 1000, 39));
     for (uint8_t i = 0; i < 60; ++i) {
         ends.local.at()[i] = i;
-        post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(i, 1)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+        post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                      .sges = {ends.local.sge(i, 1)},
+                      .to = ends.remote.address(),
+                      .rkey = ends.remote.rkey()});
     }
     for (int i = 0; i < 60; ++i) succeeded(ends.send_cq);
     EXPECT(ends.remote.at()[0] == 59);
@@ -84,19 +103,29 @@ CASE(rc_write, immediate_data_takes_a_receive) {
     Ends ends;
     post_recv(ends.b, {ends.remote.sge(40000, 100)}, 7);
     fill(ends.local.at(), 3000, 1);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .sges = {ends.local.sge(0, 3000)}, .to = ends.remote.address(), .rkey = ends.remote.rkey(), .imm = 42});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                  .sges = {ends.local.sge(0, 3000)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey(),
+                  .imm = 42});
     succeeded(ends.send_cq);
     const ibv_wc wc = succeeded(ends.peer_recv_cq);
-    EXPECT(wc.wr_id == 7 && wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.byte_len == 3000 && be32toh(wc.imm_data) == 42);
+    EXPECT(wc.wr_id == 7 && wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.byte_len == 3000 &&
+           be32toh(wc.imm_data) == 42);
     EXPECT(matches(ends.remote.at(), 3000, 1));
     EXPECT(all_bytes(ends.remote.at(40000), 100, 0), "the receive's own memory is not used");
 }
 
-// A message with a bad key fails at the responder's first packet; its receive is completed in error or flushed, never successfully.
+// A message with a bad key fails at the responder's first packet; its receive is completed in error or flushed, never
+// successfully.
 CASE(rc_write, immediate_with_a_bad_key_fails_the_receive) {
     Ends ends;
     post_recv(ends.b, {ends.remote.sge(40000, 100)}, 7);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .sges = {ends.local.sge(0, 100)}, .to = ends.remote.address(), .rkey = ends.remote.rkey() ^ 0x5a5a5a, .imm = 42});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                  .sges = {ends.local.sge(0, 100)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey() ^ 0x5a5a5a,
+                  .imm = 42});
     next_is(ends.send_cq, IBV_WC_REM_ACCESS_ERR);
     const ibv_wc wc = next(ends.peer_recv_cq);
     EXPECT(wc.wr_id == 7 && wc.status != IBV_WC_SUCCESS, "%s", ibv_wc_status_str(wc.status));
@@ -108,19 +137,22 @@ CASE(rc_write, a_message_of_1_gib_arrives) {
     constexpr uint32_t kBytes = 1u << 30;
     constexpr size_t kPiece = 16u << 20;
     if (device().port_attr.max_msg_sz < kBytes) skip("max_msg_sz is %u", device().port_attr.max_msg_sz);
-    Memory source(kBytes), target(kBytes);      // each 16 MiB, 64 times: little memory
+    Memory source(kBytes), target(kBytes);  // each 16 MiB, 64 times: little memory
     const int files[2] = {memfd_create("source", 0), memfd_create("target", 0)};
     Memory* memories[2] = {&source, &target};
     for (int i = 0; i < 2; ++i) {
         EXPECT(ftruncate(files[i], kPiece) == 0);
         for (size_t at = 0; at < kBytes; at += kPiece)
-            EXPECT(mmap(memories[i]->at(at), kPiece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, files[i], 0) != MAP_FAILED);
+            EXPECT(mmap(memories[i]->at(at), kPiece, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, files[i], 0) !=
+                   MAP_FAILED);
         close(files[i]);
     }
     fill(source.at(), kPiece, 1);
     Owned<ibv_mr> from = make_mr(ends.pd, source.at(), kBytes), to = make_mr(ends.pd, target.at(), kBytes);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {{reinterpret_cast<uintptr_t>(source.at()), kBytes, from->lkey}},
-                  .to = reinterpret_cast<uintptr_t>(target.at()), .rkey = to->rkey});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {{reinterpret_cast<uintptr_t>(source.at()), kBytes, from->lkey}},
+                  .to = reinterpret_cast<uintptr_t>(target.at()),
+                  .rkey = to->rkey});
     succeeded(ends.send_cq, 55);
     EXPECT(matches(target.at(), kPiece, 1));
 }
@@ -128,7 +160,10 @@ CASE(rc_write, a_message_of_1_gib_arrives) {
 PAIR(rc_write, to_another_process) {
     Half half(peer);
     fill(half.memory.at(), 20000, peer.first ? 1 : 2);
-    post(half.qp, {.opcode = IBV_WR_RDMA_WRITE, .sges = {half.memory.sge(0, 20000)}, .to = half.theirs.address + 30000, .rkey = half.theirs.rkey});
+    post(half.qp, {.opcode = IBV_WR_RDMA_WRITE,
+                   .sges = {half.memory.sge(0, 20000)},
+                   .to = half.theirs.address + 30000,
+                   .rkey = half.theirs.rkey});
     succeeded(half.send_cq);
     peer.barrier();
     EXPECT(matches(half.memory.at(30000), 20000, peer.first ? 2 : 1));
@@ -147,9 +182,15 @@ PAIR(rc_write, a_target_that_computes_is_served) {
     }
     for (uint32_t i = 0; i < 200; ++i) {
         fill(half.memory.at(), 64, i);
-        post(half.qp, {.opcode = IBV_WR_RDMA_WRITE, .sges = {half.memory.sge(0, 64)}, .to = half.theirs.address, .rkey = half.theirs.rkey});
+        post(half.qp, {.opcode = IBV_WR_RDMA_WRITE,
+                       .sges = {half.memory.sge(0, 64)},
+                       .to = half.theirs.address,
+                       .rkey = half.theirs.rkey});
         succeeded(half.send_cq);
-        post(half.qp, {.opcode = IBV_WR_RDMA_READ, .sges = {half.memory.sge(1000, 64)}, .to = half.theirs.address, .rkey = half.theirs.rkey});
+        post(half.qp, {.opcode = IBV_WR_RDMA_READ,
+                       .sges = {half.memory.sge(1000, 64)},
+                       .to = half.theirs.address,
+                       .rkey = half.theirs.rkey});
         succeeded(half.send_cq);
         EXPECT(matches(half.memory.at(1000), 64, i));
     }

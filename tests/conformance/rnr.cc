@@ -37,7 +37,7 @@ CASE(rnr, retry_7_waits_for_ever) {
 // The retries are counted for a message, not for a connection.
 CASE(rnr, progress_renews_the_retries) {
     Ends ends({.rnr_retry = 3, .min_rnr_timer = 20});
-    for (uint32_t i = 0; i < 8; ++i) {     // each waits for a timer of 10 ms; all together for more than 3
+    for (uint32_t i = 0; i < 8; ++i) {  // each waits for a timer of 10 ms; all together for more than 3
         fill(ends.local.at(), 100, i);
         post(ends.a, {.sges = {ends.local.sge(0, 100)}});
         sleep_for(0.0005);
@@ -50,13 +50,19 @@ CASE(rnr, progress_renews_the_retries) {
 
 CASE(rnr, a_write_with_immediate_needs_a_receive) {
     Ends ends({.rnr_retry = 0});
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+                  .sges = {ends.local.sge(0, 8)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     next_is(ends.send_cq, IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
 CASE(rnr, a_plain_write_needs_none) {
     Ends ends({.rnr_retry = 0});
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 8)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     succeeded(ends.send_cq);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocking calls and signals: ibv_get_cq_event and ibv_get_async_event are read() of a file, and go on or end as that does
+// Blocking calls and signals: ibv_get_cq_event and ibv_get_async_event are read() of a file, and go on or end as that
+// does
 // (`man 7 signal`): with SA_RESTART they go on, without they end with EINTR.
 #include <pthread.h>
 #include <sys/time.h>
@@ -20,7 +21,7 @@ std::atomic<int> ticks;
 struct Timer {
     explicit Timer(int flags) {
         ticks = 0;
-        struct sigaction action{};
+        struct sigaction action {};
         action.sa_handler = [](int) { ++ticks; };
         action.sa_flags = flags;
         sigaction(SIGALRM, &action, &old);
@@ -55,7 +56,10 @@ CASE(signals, get_cq_event_goes_on_with_SA_RESTART) {
     Owned<ibv_qp> a = make_qp(ends.pd, cq, ends.recv_cq), b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
     connect(a, b, {});
     EXPECT_OK(ibv_req_notify_cq(cq, 0));
-    const Work work{.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()};
+    const Work work{.opcode = IBV_WR_RDMA_WRITE,
+                    .sges = {ends.local.sge(0, 8)},
+                    .to = ends.remote.address(),
+                    .rkey = ends.remote.rkey()};
     std::thread later = quiet_thread([&] {
         sleep_for(0.3);
         ibv_send_wr wr = request(work), *bad;
@@ -100,7 +104,7 @@ CASE(signals, get_async_event_goes_on_with_SA_RESTART) {
         sleep_for(0.3);
         ibv_qp_attr attr{};
         attr.qp_state = IBV_QPS_ERR;
-        ibv_modify_qp(qp, &attr, IBV_QP_STATE);     // IBV_EVENT_QP_LAST_WQE_REACHED
+        ibv_modify_qp(qp, &attr, IBV_QP_STATE);  // IBV_EVENT_QP_LAST_WQE_REACHED
     });
     int got;
     ibv_async_event event;
@@ -113,7 +117,8 @@ CASE(signals, get_async_event_goes_on_with_SA_RESTART) {
     later.join();
     EXPECT(got == 0, "%s", strerror(reason));
     ibv_ack_async_event(&event);
-    EXPECT(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED && ticks >= 3, "event %d, %d signals", event.event_type, ticks.load());
+    EXPECT(event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED && ticks >= 3, "event %d, %d signals", event.event_type,
+           ticks.load());
 }
 
 CASE(signals, get_async_event_ends_without_SA_RESTART) {
@@ -131,7 +136,10 @@ CASE(signals, data_moves_under_a_timer) {
     Timer timer(0);
     for (uint32_t i = 0; i < 200; ++i) {
         fill(ends.local.at(), 20000, i);
-        post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 20000)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+        post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                      .sges = {ends.local.sge(0, 20000)},
+                      .to = ends.remote.address(),
+                      .rkey = ends.remote.rkey()});
         succeeded(ends.send_cq);
         EXPECT(matches(ends.remote.at(), 20000, i));
     }

@@ -12,7 +12,12 @@ struct Drained {
     Ends ends;
 
     Work write(uint64_t id, unsigned flags = IBV_SEND_SIGNALED) {
-        return {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 64)}, .to = ends.remote.address(), .rkey = ends.remote.rkey(), .flags = flags, .id = id};
+        return {.opcode = IBV_WR_RDMA_WRITE,
+                .sges = {ends.local.sge(0, 64)},
+                .to = ends.remote.address(),
+                .rkey = ends.remote.rkey(),
+                .flags = flags,
+                .id = id};
     }
     void to_sqd(bool notify = true) {
         drop_events(device().context);
@@ -80,7 +85,10 @@ CASE(sqd, the_responder_goes_on) {
     t.to_sqd();
     EXPECT(t.drained());
     fill(t.ends.remote.at(), 2000, 1);
-    post(t.ends.b, {.opcode = IBV_WR_RDMA_WRITE, .sges = {t.ends.remote.sge(0, 2000)}, .to = t.ends.local.address(), .rkey = t.ends.local.rkey()});
+    post(t.ends.b, {.opcode = IBV_WR_RDMA_WRITE,
+                    .sges = {t.ends.remote.sge(0, 2000)},
+                    .to = t.ends.local.address(),
+                    .rkey = t.ends.local.rkey()});
     succeeded(t.ends.peer_send_cq);
     EXPECT(matches(t.ends.local.at(), 2000, 1));
 }

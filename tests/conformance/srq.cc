@@ -15,7 +15,8 @@ struct Shared {
     Owned<ibv_cq> cq = make_cq(), other_cq = make_cq();
     Owned<ibv_qp> senders[2], receivers[2];
 
-    explicit Shared(ibv_pd* pd = nullptr, ibv_qp_type type = IBV_QPT_RC) : srq(make_srq(pd != nullptr ? pd : static_cast<ibv_pd*>(ends.pd))) {
+    explicit Shared(ibv_pd* pd = nullptr, ibv_qp_type type = IBV_QPT_RC)
+        : srq(make_srq(pd != nullptr ? pd : static_cast<ibv_pd*>(ends.pd))) {
         for (int i = 0; i < 2; ++i) {
             senders[i] = make_qp(ends.pd, ends.send_cq, ends.recv_cq, {.type = type});
             receivers[i] = make_qp(ends.pd, other_cq, cq, {.type = type, .srq = srq});
@@ -146,7 +147,7 @@ CASE(srq, modify_sets_the_limit) {
     Owned<ibv_pd> pd = make_pd();
     Owned<ibv_srq> srq = make_srq(pd);
     Buffer memory(pd, 4096);
-    for (int i = 0; i < 20; ++i) post_recv(srq, {memory.sge(0, 8)});       // so that the limit is not reached at once
+    for (int i = 0; i < 20; ++i) post_recv(srq, {memory.sge(0, 8)});  // so that the limit is not reached at once
     ibv_srq_attr attr{0, 0, 10};
     EXPECT_OK(ibv_modify_srq(srq, &attr, IBV_SRQ_LIMIT));
     EXPECT_OK(ibv_query_srq(srq, &attr));
@@ -162,7 +163,8 @@ CASE(srq, modify_resizes) {
     for (uint32_t i = 0; i < 40; ++i) post_recv(t.srq, {t.ends.remote.sge(i * 1000, 1000)}, i);
     ibv_srq_attr attr{500, 0, 0};
     const int error = ibv_modify_srq(t.srq, &attr, IBV_SRQ_MAX_WR);
-    if ((device().attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE) == 0 && error != 0) skip("not offered: %s", strerror(error));
+    if ((device().attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE) == 0 && error != 0)
+        skip("not offered: %s", strerror(error));
     EXPECT(error == 0, "%s", strerror(error));
     EXPECT_OK(ibv_query_srq(t.srq, &attr));
     EXPECT(attr.max_wr >= 500);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every verb is thread-safe (`man ibv_create_qp` and libibverbs' README): many threads on one object, and on objects of their own.
+// Every verb is thread-safe (`man ibv_create_qp` and libibverbs' README): many threads on one object, and on objects of
+// their own.
 #include <atomic>
 #include <functional>
 #include <mutex>
@@ -36,7 +37,10 @@ struct Own {
     Buffer local, remote;
     Owned<ibv_qp> a, b;
 
-    explicit Own(ibv_pd* pd) : local(pd, 8192), remote(pd, 8192), a(make_qp(pd, cq, cq)), b(make_qp(pd, peer_cq, peer_cq)) { connect(a, b, {}); }
+    explicit Own(ibv_pd* pd)
+        : local(pd, 8192), remote(pd, 8192), a(make_qp(pd, cq, cq)), b(make_qp(pd, peer_cq, peer_cq)) {
+        connect(a, b, {});
+    }
     void round(ibv_wr_opcode opcode, uint32_t seed, double patience = 10) {
         fill(opcode == IBV_WR_RDMA_READ ? remote.at() : local.at(), 2000, seed);
         post(a, {.opcode = opcode, .sges = {local.sge(0, 2000)}, .to = remote.address(), .rkey = remote.rkey()});
@@ -51,7 +55,8 @@ CASE(threads, each_with_its_own_connection) {
     Owned<ibv_pd> pd = make_pd();
     in_threads(4, [&](int thread) {
         Own own(pd);
-        for (uint32_t i = 0; i < 200; ++i) own.round(i % 2 != 0 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, static_cast<uint32_t>(thread) * 1000 + i);
+        for (uint32_t i = 0; i < 200; ++i)
+            own.round(i % 2 != 0 ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, static_cast<uint32_t>(thread) * 1000 + i);
     });
 }
 
@@ -69,14 +74,19 @@ CASE(threads, many_more_than_cores) {
 CASE(threads, one_send_queue) {
     Ends ends({.send_wr = 512});
     Owned<ibv_cq> cq = make_cq(1024);
-    Owned<ibv_qp> a = make_qp(ends.pd, cq, cq, {.send_wr = 512}), b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
+    Owned<ibv_qp> a = make_qp(ends.pd, cq, cq, {.send_wr = 512}),
+                  b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
     connect(a, b, {});
     constexpr uint64_t kThreads = 4, kEach = 100;
     std::memset(ends.local.at(), 0x11, 8);
     in_threads(kThreads, [&](int thread) {
         for (uint64_t i = 0; i < kEach; ++i) {
             const uint64_t id = static_cast<uint64_t>(thread) * kEach + i;
-            post(a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(id * 8), .rkey = ends.remote.rkey(), .id = id});
+            post(a, {.opcode = IBV_WR_RDMA_WRITE,
+                     .sges = {ends.local.sge(0, 8)},
+                     .to = ends.remote.address(id * 8),
+                     .rkey = ends.remote.rkey(),
+                     .id = id});
         }
     });
     std::vector<bool> seen(kThreads * kEach);
@@ -101,7 +111,11 @@ CASE(threads, one_completion_queue_polled_by_several) {
             EXPECT(now() < end, "%lu of %lu", done.load(), kRequests);
             if (thread == 0 && posted < kRequests && posted - done < 50) {
                 const uint64_t id = posted++;
-                post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 8)}, .to = ends.remote.address(), .rkey = ends.remote.rkey(), .id = id});
+                post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                              .sges = {ends.local.sge(0, 8)},
+                              .to = ends.remote.address(),
+                              .rkey = ends.remote.rkey(),
+                              .id = id});
             }
             ibv_wc wc[4];
             const int got = ibv_poll_cq(ends.send_cq, 4, wc);
@@ -148,7 +162,9 @@ CASE(threads, that_register_beside_traffic) {
 CASE(threads, one_receive_queue) {
     Ends ends({.recv_wr = 256});
     in_threads(4, [&](int thread) {
-        for (uint64_t i = 0; i < 50; ++i) post_recv(ends.b, {ends.remote.sge(static_cast<size_t>(thread) * 10000, 100)}, static_cast<uint64_t>(thread) * 50 + i);
+        for (uint64_t i = 0; i < 50; ++i)
+            post_recv(ends.b, {ends.remote.sge(static_cast<size_t>(thread) * 10000, 100)},
+                      static_cast<uint64_t>(thread) * 50 + i);
     });
     std::vector<bool> seen(200);
     for (int i = 0; i < 200; ++i) {

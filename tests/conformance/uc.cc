@@ -11,7 +11,10 @@ constexpr QpOptions kUc{.type = IBV_QPT_UC};
 CASE(uc, sends_and_writes_arrive) {
     Ends ends(kUc);
     fill(ends.local.at(), 20000, 1);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 20000)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 20000)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     post_recv(ends.b, {ends.remote.sge(32768, 30000)});
     post(ends.a, {.opcode = IBV_WR_SEND_WITH_IMM, .sges = {ends.local.sge(0, 20000)}, .imm = 9});
     succeeded(ends.send_cq);
@@ -23,9 +26,15 @@ CASE(uc, sends_and_writes_arrive) {
 
 CASE(uc, a_write_with_a_bad_key_is_dropped) {
     Ends ends(kUc);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 5000)}, .to = ends.remote.address(), .rkey = ends.remote.rkey() ^ 0x5a5a5a});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 5000)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey() ^ 0x5a5a5a});
     succeeded(ends.send_cq);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(0, 5000)}, .to = ends.remote.address(65536 - 8), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 5000)},
+                  .to = ends.remote.address(65536 - 8),
+                  .rkey = ends.remote.rkey()});
     succeeded(ends.send_cq);
     fill(ends.local.at(), 100, 3);
     post_recv(ends.b, {ends.remote.sge(0, 100)});
@@ -58,12 +67,16 @@ CASE(uc, a_send_longer_than_its_receive_is_dropped) {
     sleep_for(0.05);
     EXPECT(all_bytes(ends.remote.at(1000), 8000, 0));
     ibv_wc wc;
-    if (ibv_poll_cq(ends.peer_recv_cq, 1, &wc) == 1) EXPECT(wc.status == IBV_WC_LOC_LEN_ERR, "%s", ibv_wc_status_str(wc.status));
+    if (ibv_poll_cq(ends.peer_recv_cq, 1, &wc) == 1)
+        EXPECT(wc.status == IBV_WC_LOC_LEN_ERR, "%s", ibv_wc_status_str(wc.status));
 }
 
 CASE(uc, local_errors_are_reported) {
     Ends ends(kUc);
-    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {ends.local.sge(65535, 2)}, .to = ends.remote.address(), .rkey = ends.remote.rkey()});
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(65535, 2)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey()});
     next_is(ends.send_cq, IBV_WC_LOC_PROT_ERR);
     // IBTA 10.3.1.7: the send queue alone is in error (SQE), or the whole QP on devices without that state.
     const ibv_qp_state state = state_of(ends.a);
@@ -84,7 +97,7 @@ PAIR(uc, to_another_process) {
     fill(half.memory.at(), 20000, peer.first ? 1 : 2);
     post_recv(half.qp, {half.memory.sge(30000, 30000)});
     peer.barrier();
-    sleep_for(0.05);        // a link that has just come up
+    sleep_for(0.05);  // a link that has just come up
     post(half.qp, {.sges = {half.memory.sge(0, 20000)}});
     succeeded(half.send_cq);
     EXPECT(succeeded(half.recv_cq).byte_len == 20000);
@@ -115,7 +128,8 @@ PAIR(uc, what_arrives_is_whole_and_in_order) {
     while (!peer.has_input()) {
         ibv_wc wc;
         if (ibv_poll_cq(half.recv_cq, 1, &wc) != 1) continue;
-        EXPECT(wc.status == IBV_WC_SUCCESS && wc.byte_len == kBytes, "%s, %u bytes", ibv_wc_status_str(wc.status), wc.byte_len);
+        EXPECT(wc.status == IBV_WC_SUCCESS && wc.byte_len == kBytes, "%s, %u bytes", ibv_wc_status_str(wc.status),
+               wc.byte_len);
         uint32_t number;
         std::memcpy(&number, half.memory.at(wc.wr_id * 4096), 4);
         EXPECT(number > last && number <= kMessages, "message %u after %u", number, last);

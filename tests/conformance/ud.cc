@@ -62,10 +62,11 @@ CASE(ud, longer_than_the_mtu_is_never_sent) {
         if (error == 0) {
             const ibv_wc_status status = next(one.ends.send_cq).status;
             EXPECT(status == IBV_WC_LOC_LEN_ERR || status == IBV_WC_SUCCESS, "%s", ibv_wc_status_str(status));
-        } else EXPECT(error == EINVAL || error == EMSGSIZE, "%s", strerror(error));
+        } else
+            EXPECT(error == EINVAL || error == EMSGSIZE, "%s", strerror(error));
         stays_empty(one.ends.peer_recv_cq, 0.02);
     }
-    post_recv(t.ends.b, {t.ends.remote.sge(0, 8192)});      // and everything works
+    post_recv(t.ends.b, {t.ends.remote.sge(0, 8192)});  // and everything works
     fill(t.ends.local.at(), 500, 2);
     post(t.ends.a, t.to_b(500));
     succeeded(t.ends.peer_recv_cq);
@@ -110,7 +111,8 @@ CASE(ud, a_receive_that_is_too_short_is_not_overrun) {
     succeeded(t.ends.send_cq);
     sleep_for(0.05);
     ibv_wc wc;
-    if (ibv_poll_cq(t.ends.peer_recv_cq, 1, &wc) == 1) EXPECT(wc.status == IBV_WC_LOC_LEN_ERR, "%s", ibv_wc_status_str(wc.status));
+    if (ibv_poll_cq(t.ends.peer_recv_cq, 1, &wc) == 1)
+        EXPECT(wc.status == IBV_WC_LOC_LEN_ERR, "%s", ibv_wc_status_str(wc.status));
     EXPECT(all_bytes(t.ends.remote.at(100), 4096, 0));
 }
 

@@ -20,10 +20,11 @@ double now() {
 }
 
 void sleep_for(double seconds) {
-    for (const double end = now() + seconds;;) {    // a signal may come
+    for (const double end = now() + seconds;;) {  // a signal may come
         const double left = end - now();
         if (left <= 0) return;
-        timespec time{static_cast<time_t>(left), static_cast<long>((left - static_cast<double>(static_cast<time_t>(left))) * 1e9)};
+        timespec time{static_cast<time_t>(left),
+                      static_cast<long>((left - static_cast<double>(static_cast<time_t>(left))) * 1e9)};
         nanosleep(&time, nullptr);
     }
 }
@@ -37,7 +38,9 @@ int choose_gid(ibv_context* context, uint8_t port, int count) {
     int chosen = -1;
     for (int i = 0; i < count; ++i) {
         ibv_gid_entry entry;
-        if (ibv_query_gid_ex(context, port, static_cast<uint32_t>(i), &entry, 0) != 0 || entry.gid_type != IBV_GID_TYPE_ROCE_V2) continue;
+        if (ibv_query_gid_ex(context, port, static_cast<uint32_t>(i), &entry, 0) != 0 ||
+            entry.gid_type != IBV_GID_TYPE_ROCE_V2)
+            continue;
         static constexpr uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
         if (std::memcmp(entry.gid.raw, kMapped, sizeof(kMapped)) == 0) return i;
         if (chosen < 0) chosen = i;
@@ -67,7 +70,8 @@ Device open_device() {
     EXPECT_OK(ibv_query_device(device.context, &device.attr));
     EXPECT_OK(ibv_query_port(device.context, device.port, &device.port_attr));
     device.gid_index = static_cast<uint8_t>(
-        settings.gid_index >= 0 ? settings.gid_index : choose_gid(device.context, device.port, device.port_attr.gid_tbl_len));
+        settings.gid_index >= 0 ? settings.gid_index
+                                : choose_gid(device.context, device.port, device.port_attr.gid_tbl_len));
     EXPECT(ibv_query_gid(device.context, device.port, device.gid_index, &device.gid) == 0);
     return device;
 }
@@ -88,9 +92,13 @@ void note_leftover(int error) {
     leftovers() += std::string(leftovers().empty() ? "" : ", ") + std::strerror(error < 0 ? errno : error);
 }
 
-Owned<ibv_pd> make_pd() { return OWN(ibv_alloc_pd(device().context)); }
+Owned<ibv_pd> make_pd() {
+    return OWN(ibv_alloc_pd(device().context));
+}
 
-Owned<ibv_comp_channel> make_channel() { return OWN(ibv_create_comp_channel(device().context)); }
+Owned<ibv_comp_channel> make_channel() {
+    return OWN(ibv_create_comp_channel(device().context));
+}
 
 Owned<ibv_cq> make_cq(int entries, ibv_comp_channel* channel, void* context) {
     return OWN(ibv_create_cq(device().context, entries, context, channel, 0));
@@ -120,7 +128,9 @@ Owned<ibv_ah> make_ah(ibv_pd* pd, const ibv_gid& gid) {
     return OWN(ibv_create_ah(pd, &attr));
 }
 
-Owned<ibv_ah> make_ah(ibv_pd* pd) { return make_ah(pd, device().gid); }
+Owned<ibv_ah> make_ah(ibv_pd* pd) {
+    return make_ah(pd, device().gid);
+}
 
 Memory::Memory(size_t bytes) : bytes_(bytes) {
     void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -128,7 +138,9 @@ Memory::Memory(size_t bytes) : bytes_(bytes) {
     data_ = static_cast<uint8_t*>(data);
 }
 
-Memory::~Memory() { munmap(data_, bytes_); }
+Memory::~Memory() {
+    munmap(data_, bytes_);
+}
 
 namespace {
 uint8_t pattern(size_t place, uint32_t seed) {
@@ -159,8 +171,8 @@ Owned<ibv_qp> make_qp(ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_cq, const QpOpti
     attr.send_cq = send_cq;
     attr.recv_cq = recv_cq;
     attr.srq = options.srq;
-    attr.cap = {options.send_wr, options.srq != nullptr ? 0 : options.recv_wr, options.send_sge, options.srq != nullptr ? 0 : options.recv_sge,
-                options.inline_bytes};
+    attr.cap = {options.send_wr, options.srq != nullptr ? 0 : options.recv_wr, options.send_sge,
+                options.srq != nullptr ? 0 : options.recv_sge, options.inline_bytes};
     attr.qp_type = options.type;
     attr.sq_sig_all = options.sq_sig_all;
     attr.pd = pd;
@@ -171,7 +183,7 @@ Owned<ibv_qp> make_qp(ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_cq, const QpOpti
         return OWN(ibv_create_qp_ex(pd->context, &attr));
     }
     ibv_qp_init_attr plain{};
-    std::memcpy(&plain, &attr, sizeof(plain));      // the extended one begins as the plain one
+    std::memcpy(&plain, &attr, sizeof(plain));  // the extended one begins as the plain one
     return OWN(ibv_create_qp(pd, &plain));
 }
 
@@ -220,18 +232,25 @@ int rtr_mask(ibv_qp_type type) {
 
 int rts_mask(ibv_qp_type type) {
     const int all = IBV_QP_STATE | IBV_QP_SQ_PSN;
-    return type == IBV_QPT_RC ? all | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : all;
+    return type == IBV_QPT_RC ? all | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
+                              : all;
 }
 
-int modify(ibv_qp* qp, ibv_qp_attr attr, int mask) { return ibv_modify_qp(qp, &attr, mask); }
+int modify(ibv_qp* qp, ibv_qp_attr attr, int mask) {
+    return ibv_modify_qp(qp, &attr, mask);
+}
 
-void to_init(ibv_qp* qp, const QpOptions& options) { EXPECT_OK(modify(qp, init_attr(options), init_mask(qp->qp_type))); }
+void to_init(ibv_qp* qp, const QpOptions& options) {
+    EXPECT_OK(modify(qp, init_attr(options), init_mask(qp->qp_type)));
+}
 
 void to_rtr(ibv_qp* qp, const QpOptions& options, const ibv_gid& gid, uint32_t qpn) {
     EXPECT_OK(modify(qp, rtr_attr(options, gid, qpn), rtr_mask(qp->qp_type)));
 }
 
-void to_rts(ibv_qp* qp, const QpOptions& options) { EXPECT_OK(modify(qp, rts_attr(options), rts_mask(qp->qp_type))); }
+void to_rts(ibv_qp* qp, const QpOptions& options) {
+    EXPECT_OK(modify(qp, rts_attr(options), rts_mask(qp->qp_type)));
+}
 
 void bring_up(ibv_qp* qp, const QpOptions& options, const ibv_gid& gid, uint32_t qpn) {
     to_init(qp, options);
@@ -276,7 +295,11 @@ Ends::Ends(const QpOptions& options)
 }
 
 Half::Half(Peer& peer, const QpOptions& options)
-    : pd(make_pd()), send_cq(make_cq()), recv_cq(make_cq()), memory(pd, 65536), qp(make_qp(pd, send_cq, recv_cq, options)) {
+    : pd(make_pd()),
+      send_cq(make_cq()),
+      recv_cq(make_cq()),
+      memory(pd, 65536),
+      qp(make_qp(pd, send_cq, recv_cq, options)) {
     to_init(qp, options);
     theirs = peer.exchange(Address{device().gid, qp->qp_num, memory.rkey(), memory.address()});
     to_rtr(qp, options, theirs.gid, theirs.qpn);
@@ -293,8 +316,10 @@ ibv_send_wr request(const Work& work) {
     wr.num_sge = static_cast<int>(work.sges.size());
     wr.opcode = work.opcode;
     wr.send_flags = work.flags;
-    if (work.opcode == IBV_WR_SEND_WITH_INV || work.opcode == IBV_WR_LOCAL_INV) wr.invalidate_rkey = work.imm;
-    else wr.imm_data = htonl(work.imm);
+    if (work.opcode == IBV_WR_SEND_WITH_INV || work.opcode == IBV_WR_LOCAL_INV)
+        wr.invalidate_rkey = work.imm;
+    else
+        wr.imm_data = htonl(work.imm);
     if (work.ah != nullptr) {
         wr.wr.ud.ah = work.ah;
         wr.wr.ud.remote_qpn = work.qpn;
@@ -318,7 +343,9 @@ int try_post(ibv_qp* qp, const Work& work) {
     return error;
 }
 
-void post(ibv_qp* qp, const Work& work) { EXPECT_OK(try_post(qp, work)); }
+void post(ibv_qp* qp, const Work& work) {
+    EXPECT_OK(try_post(qp, work));
+}
 
 int try_post_recv(ibv_qp* qp, std::vector<ibv_sge> sges, uint64_t id) {
     ibv_recv_wr wr{id, nullptr, sges.data(), static_cast<int>(sges.size())}, *bad = nullptr;
@@ -327,7 +354,9 @@ int try_post_recv(ibv_qp* qp, std::vector<ibv_sge> sges, uint64_t id) {
     return error;
 }
 
-void post_recv(ibv_qp* qp, std::vector<ibv_sge> sges, uint64_t id) { EXPECT_OK(try_post_recv(qp, std::move(sges), id)); }
+void post_recv(ibv_qp* qp, std::vector<ibv_sge> sges, uint64_t id) {
+    EXPECT_OK(try_post_recv(qp, std::move(sges), id));
+}
 
 void post_recv(ibv_srq* srq, std::vector<ibv_sge> sges, uint64_t id) {
     ibv_recv_wr wr{id, nullptr, sges.data(), static_cast<int>(sges.size())}, *bad = nullptr;
@@ -346,7 +375,8 @@ ibv_wc next(ibv_cq* cq, double patience) {
 
 ibv_wc next_is(ibv_cq* cq, ibv_wc_status status, double patience) {
     const ibv_wc wc = next(cq, patience);
-    if (wc.status != status) fail("expected a completion with '%s', got '%s'", ibv_wc_status_str(status), ibv_wc_status_str(wc.status));
+    if (wc.status != status)
+        fail("expected a completion with '%s', got '%s'", ibv_wc_status_str(status), ibv_wc_status_str(wc.status));
     return wc;
 }
 
@@ -354,7 +384,8 @@ void stays_empty(ibv_cq* cq, double seconds) {
     ibv_wc wc;
     for (const double end = now() + seconds; now() < end;) {
         const int got = ibv_poll_cq(cq, 1, &wc);
-        if (got != 0) fail("expected no completion, got %d: '%s'", got, got > 0 ? ibv_wc_status_str(wc.status) : "an error");
+        if (got != 0)
+            fail("expected no completion, got %d: '%s'", got, got > 0 ? ibv_wc_status_str(wc.status) : "an error");
     }
 }
 

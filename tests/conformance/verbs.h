@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cases share: the device under test, objects that are destroyed at the end of a scope, connected QPs, and waiting.
-// Everything goes through <infiniband/verbs.h>. Times are in seconds.
+// What the cases share: the device under test, objects that are destroyed at the end of a scope, connected QPs, and
+// waiting. Everything goes through <infiniband/verbs.h>. Times are in seconds.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -18,9 +18,9 @@ namespace conformance {
 
 // What the command line says of the device under test.
 struct Settings {
-    std::string device;     // empty: the first one
+    std::string device;  // empty: the first one
     uint8_t port = 1;
-    int gid_index = -1;     // negative: the first RoCE v2 GID of an IPv4 address, else the first GID
+    int gid_index = -1;  // negative: the first RoCE v2 GID of an IPv4 address, else the first GID
 };
 extern Settings settings;
 
@@ -32,9 +32,9 @@ struct Device {
     ibv_device_attr attr;
     ibv_port_attr port_attr;
 };
-ibv_device* find_device(ibv_device** list);     // NULL if it is not there
-Device open_device();                           // the caller closes it
-Device& device();                               // of this process: opened by the first call, never closed
+ibv_device* find_device(ibv_device** list);  // NULL if it is not there
+Device open_device();                        // the caller closes it
+Device& device();                            // of this process: opened by the first call, never closed
 
 inline constexpr unsigned kAllAccess =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -45,16 +45,36 @@ void sleep_for(double seconds);
 
 // --- objects ---------------------------------------------------------------------------------------------------------
 
-inline int destroy(ibv_context* object) { return ibv_close_device(object); }
-inline int destroy(ibv_pd* object) { return ibv_dealloc_pd(object); }
-inline int destroy(ibv_mr* object) { return ibv_dereg_mr(object); }
-inline int destroy(ibv_mw* object) { return ibv_dealloc_mw(object); }
-inline int destroy(ibv_cq* object) { return ibv_destroy_cq(object); }
-inline int destroy(ibv_cq_ex* object) { return ibv_destroy_cq(ibv_cq_ex_to_cq(object)); }
-inline int destroy(ibv_comp_channel* object) { return ibv_destroy_comp_channel(object); }
-inline int destroy(ibv_srq* object) { return ibv_destroy_srq(object); }
-inline int destroy(ibv_qp* object) { return ibv_destroy_qp(object); }
-inline int destroy(ibv_ah* object) { return ibv_destroy_ah(object); }
+inline int destroy(ibv_context* object) {
+    return ibv_close_device(object);
+}
+inline int destroy(ibv_pd* object) {
+    return ibv_dealloc_pd(object);
+}
+inline int destroy(ibv_mr* object) {
+    return ibv_dereg_mr(object);
+}
+inline int destroy(ibv_mw* object) {
+    return ibv_dealloc_mw(object);
+}
+inline int destroy(ibv_cq* object) {
+    return ibv_destroy_cq(object);
+}
+inline int destroy(ibv_cq_ex* object) {
+    return ibv_destroy_cq(ibv_cq_ex_to_cq(object));
+}
+inline int destroy(ibv_comp_channel* object) {
+    return ibv_destroy_comp_channel(object);
+}
+inline int destroy(ibv_srq* object) {
+    return ibv_destroy_srq(object);
+}
+inline int destroy(ibv_qp* object) {
+    return ibv_destroy_qp(object);
+}
+inline int destroy(ibv_ah* object) {
+    return ibv_destroy_ah(object);
+}
 
 // What the destructors could not destroy while a case ran.
 std::string& leftovers();
@@ -103,7 +123,7 @@ Owned<ibv_srq> make_srq(ibv_pd* pd, uint32_t requests = 64, uint32_t sges = 4);
 Owned<ibv_mr> make_mr(ibv_pd* pd, void* address, size_t bytes, unsigned access = kAllAccess);
 ibv_ah_attr address_of(const ibv_gid& gid);
 Owned<ibv_ah> make_ah(ibv_pd* pd, const ibv_gid& gid);
-Owned<ibv_ah> make_ah(ibv_pd* pd);              // our own address
+Owned<ibv_ah> make_ah(ibv_pd* pd);  // our own address
 
 // Pages of our own, zeroed.
 class Memory {
@@ -129,7 +149,8 @@ bool all_bytes(const uint8_t* data, size_t bytes, uint8_t value);
 // Registered memory.
 class Buffer {
   public:
-    Buffer(ibv_pd* pd, size_t bytes, unsigned access = kAllAccess) : memory_(bytes), mr(make_mr(pd, memory_.at(), bytes, access)) {}
+    Buffer(ibv_pd* pd, size_t bytes, unsigned access = kAllAccess)
+        : memory_(bytes), mr(make_mr(pd, memory_.at(), bytes, access)) {}
 
     uint8_t* at(size_t offset = 0) const { return memory_.at(offset); }
     uint64_t address(size_t offset = 0) const { return reinterpret_cast<uintptr_t>(at(offset)); }
@@ -154,12 +175,12 @@ struct QpOptions {
     int sq_sig_all = 0;
     unsigned access = kAllAccess;
     ibv_mtu mtu = IBV_MTU_1024;
-    uint32_t psn = 0x000111;                // of both directions
-    uint8_t timeout = 14, retry = 7;        // 67 ms
-    uint8_t rnr_retry = 7, min_rnr_timer = 12;      // for ever; 0.64 ms
+    uint32_t psn = 0x000111;                    // of both directions
+    uint8_t timeout = 14, retry = 7;            // 67 ms
+    uint8_t rnr_retry = 7, min_rnr_timer = 12;  // for ever; 0.64 ms
     uint8_t rd_atomic = 8;
     uint8_t sl = 0;
-    uint64_t send_ops = 0;                  // IBV_QP_EX_WITH_...: made by ibv_create_qp_ex
+    uint64_t send_ops = 0;  // IBV_QP_EX_WITH_...: made by ibv_create_qp_ex
 };
 
 // Where a QP is, for the other side.
@@ -195,7 +216,7 @@ struct Ends {
     Owned<ibv_pd> pd;
     Owned<ibv_cq> send_cq, recv_cq, peer_send_cq, peer_recv_cq;
     Buffer local, remote;
-    Owned<ibv_qp> a, b;             // a has send_cq, recv_cq and `local`; b the others
+    Owned<ibv_qp> a, b;  // a has send_cq, recv_cq and `local`; b the others
 };
 
 // This process's half of a connection with the other process of a PAIR.
@@ -214,16 +235,16 @@ struct Half {
 struct Work {
     ibv_wr_opcode opcode = IBV_WR_SEND;
     std::vector<ibv_sge> sges;
-    uint64_t to = 0;                        // remote address
+    uint64_t to = 0;  // remote address
     uint32_t rkey = 0;
     unsigned flags = IBV_SEND_SIGNALED;
-    uint32_t imm = 0;                       // host order; or the key that a SEND with invalidate ends
+    uint32_t imm = 0;  // host order; or the key that a SEND with invalidate ends
     uint64_t compare_add = 0, swap = 0;
     ibv_ah* ah = nullptr;
     uint32_t qpn = 0, qkey = kQkey;
     uint64_t id = 1;
 };
-ibv_send_wr request(const Work& work);      // points into `work`
+ibv_send_wr request(const Work& work);  // points into `work`
 int try_post(ibv_qp* qp, const Work& work);
 void post(ibv_qp* qp, const Work& work);
 void post_recv(ibv_qp* qp, std::vector<ibv_sge> sges, uint64_t id = 1);
@@ -234,7 +255,9 @@ void post_recv(ibv_srq* srq, std::vector<ibv_sge> sges, uint64_t id = 1);
 ibv_wc next(ibv_cq* cq, double patience = 4);
 // The same, and fails if its status is another.
 ibv_wc next_is(ibv_cq* cq, ibv_wc_status status, double patience = 4);
-inline ibv_wc succeeded(ibv_cq* cq, double patience = 4) { return next_is(cq, IBV_WC_SUCCESS, patience); }
+inline ibv_wc succeeded(ibv_cq* cq, double patience = 4) {
+    return next_is(cq, IBV_WC_SUCCESS, patience);
+}
 void stays_empty(ibv_cq* cq, double seconds = 0.05);
 // Polls `cq`, so that a device that needs its program's help makes progress, until `done()`.
 template <typename Done>

@@ -8,14 +8,17 @@ using namespace conformance;
 
 namespace {
 
-constexpr uint64_t kRcOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-                            IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+constexpr uint64_t kRcOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+                            IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+                            IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
 struct Extended {
     Ends ends;
     ibv_qp_ex* qp;
 
-    explicit Extended(QpOptions options = {.send_ops = kRcOps}) : ends(options), qp(ibv_qp_to_qp_ex(ends.a)) { EXPECT(qp != nullptr); }
+    explicit Extended(QpOptions options = {.send_ops = kRcOps}) : ends(options), qp(ibv_qp_to_qp_ex(ends.a)) {
+        EXPECT(qp != nullptr);
+    }
     // One signaled request that `build` makes.
     void one(const std::function<void()>& build, uint64_t id = 3) {
         ibv_wr_start(qp);
@@ -139,7 +142,11 @@ CASE(wr_api, abort_posts_nothing) {
     ibv_wr_abort(t.qp);
     stays_empty(t.ends.send_cq);
     EXPECT(all_bytes(t.ends.remote.at(), 8, 0));
-    post(t.ends.a, {.opcode = IBV_WR_RDMA_WRITE, .sges = {t.ends.local.sge(0, 8)}, .to = t.ends.remote.address(), .rkey = t.ends.remote.rkey(), .id = 2});
+    post(t.ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                    .sges = {t.ends.local.sge(0, 8)},
+                    .to = t.ends.remote.address(),
+                    .rkey = t.ends.remote.rkey(),
+                    .id = 2});
     EXPECT(succeeded(t.ends.send_cq).wr_id == 2);
 }
 
