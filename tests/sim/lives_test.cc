@@ -279,11 +279,14 @@ class Lives {
         for (int i = 0; i < 2; ++i) {
             Side& side = life.sides[i];
             const Side& peer = life.sides[1 - i];
-            if (tries == 0) side.qp->hello.reset();
+            if (tries == 0) {
+                side.nonce = static_cast<uint32_t>(random_.between(1, UINT32_MAX));
+                side.qp->hello.reset();
+                side.qp->hello.begin({peer.qp->qpn, peer.host->gid()}, nullptr, side.nonce);
+            }
             if (side.qp->hello.answer != transport::HelloState::Answer::kNone) continue;
             answered = false;
             if (net_->is_stalled(life.hosts[i])) continue;
-            if (side.nonce == 0) side.nonce = static_cast<uint32_t>(random_.between(1, UINT32_MAX));
             side.host->engine.ask_multipath(*side.qp, side.host->path_to(*peer.host), peer.qp->qpn, side.nonce);
         }
         if (!answered) {
