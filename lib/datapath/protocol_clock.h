@@ -32,15 +32,15 @@ class ProtocolClock {
             look(real_ns, is_stalled());
         return at(real_ns);
     }
-    // The protocol's time at `real_ns`, which is not before the last round.
-    uint64_t at(uint64_t real_ns) const { return stands_ ? stood_ns_ : real_ns - uncounted_ns_; }
-    // When it will be `protocol_ns` if it does not stand still from `real_ns` on; UINT64_MAX stays what it is.
+    // When it will be `protocol_ns` if it does not stand still from `real_ns` on, when the last round began; UINT64_MAX stays
+    // what it is.
     uint64_t real(uint64_t protocol_ns, uint64_t real_ns) const {
         const uint64_t behind_ns = real_ns - at(real_ns);
         return protocol_ns > UINT64_MAX - behind_ns ? UINT64_MAX : protocol_ns + behind_ns;
     }
 
   private:
+    uint64_t at(uint64_t real_ns) const { return stands_ ? stood_ns_ : real_ns - uncounted_ns_; }
     void look(uint64_t real_ns, bool stalled) {
         const uint64_t step_ns = std::min(real_ns - looked_ns_, kMostStepNs);
         // The last time that was given out lies before the end of that step.

@@ -99,8 +99,11 @@ class WorkerCore {
     uint16_t index() const { return index_; }
     unsigned lcore() const { return lcore_; }
     uint64_t now_ns() const { return shared_.clock.now_ns(); }
-    // As the engine has it.
-    uint64_t protocol_ns() const { return protocol_clock_.at(now_ns()); }
+    // The engine's time, for a control call.
+    uint64_t protocol_ns() {
+        begin_round();  // else it could lie behind that of the next round
+        return protocol_ns_;
+    }
     // When it last looked at what came in.
     uint64_t received_ns() const { return received_ns_; }
 
