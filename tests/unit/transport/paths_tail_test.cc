@@ -143,6 +143,17 @@ TEST_P(Tail, MP10_ATimeNotYetMeasuredIsNotUsed) {
     sender.paths.stop(fresh);
 }
 
+// Which of its transmissions an ACK is for may be known by its echo; the first one's age no longer is.
+TEST_P(Tail, RepetitionsAreNotMeasured) {
+    sender.send(1);
+    const auto again = sender.fire();
+    ASSERT_EQ(again.size(), 1u);
+    const uint64_t before = stream.srtt_ns;
+    now += 5 * kRtt;
+    sender.ack(again[0]);
+    EXPECT_EQ(stream.srtt_ns, before);
+}
+
 // Note 5 of paths.h.
 TEST_P(Tail, MP10_AFalseAlarmDoublesTheWait) {
     const uint64_t wait = [&] {
