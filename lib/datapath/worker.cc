@@ -375,6 +375,10 @@ void Worker::set_state(const transport::Held&, transport::QueuePair& qp, ibv_qp_
     core_->flush();
 }
 
+void Worker::set_priority(const transport::Held&, transport::QueuePair& qp, uint8_t priority) {
+    core_->engine().set_priority(qp, priority);
+}
+
 void Worker::start_receiving(const transport::Held&, transport::QueuePair& qp, uint32_t rq_psn, bool multipath) {
     core_->engine().start_receiving(qp, rq_psn, multipath);
 }

@@ -37,6 +37,7 @@ class Worker {
     // While this worker stands still. Non-inline so that verbs needs not see PacketSink: state changes and removal go
     // through these.
     void set_state(const transport::Held&, transport::QueuePair& qp, ibv_qp_state state);
+    void set_priority(const transport::Held&, transport::QueuePair& qp, uint8_t priority);
     // Before RTR and RTS: where the PSNs start; and whether an RC QP speaks mp.
     void start_receiving(const transport::Held&, transport::QueuePair& qp, uint32_t rq_psn, bool multipath);
     void start_sending(const transport::Held&, transport::QueuePair& qp, uint32_t sq_psn);

@@ -44,7 +44,7 @@ transport::QueuePair& Host::create_qp(const QpConfig& config, Consumer& consumer
     transport::QueuePair& qp = *queue_pairs_.emplace_back(std::make_unique<transport::QueuePair>());
     qp.type = IBV_QPT_RC;
     qp.port = static_cast<uint16_t>(index());
-    qp.pd = &tables_;
+    qp.pd = qp.recv_pd = &tables_;
     qp.send_cq = qp.recv_cq = &cq;
     qp.max_recv_sge = 1;
     qp.slot.sges = std::make_unique<ibv_sge[]>(1);

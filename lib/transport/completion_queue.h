@@ -33,7 +33,7 @@ class CompletionQueue {
 
     // Worker. `write` fills in an ibv_wc that is all zeros, where it stays: a copy would wait for fields that were
     // written one by one (8 ns). Returns false when the ring is full: the completion is lost and the CQ is overrun (an
-    // async error). `*notify` becomes true when the CQ was armed for this completion: the caller then owes an event to
+    // async error). `*notify` becomes true when the CQ was armed for this completion: the caller then sends an event to
     // its channel.
     // `now_ns` is kept with the completion.
     bool push(bool solicited, bool* notify, auto&& write, uint64_t now_ns = 0);
@@ -56,6 +56,7 @@ class CompletionQueue {
     uint32_t capacity() const { return mask_ + 1; }
     // Whether the loss of a completion is the first: the overrun is told once, if at all. Any worker.
     bool first_loss() { return !use_.ignores_overrun && !overrun_.exchange(true, std::memory_order_relaxed); }
+    bool is_overrun() const { return overrun_.load(std::memory_order_relaxed); }
     // Drops the completions of a QP of which none comes any more. Under the CQ's lock, as poll().
     void forget(uint32_t qpn);
 

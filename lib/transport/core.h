@@ -33,6 +33,15 @@ enum class Ordering : uint8_t {
     kOptimistic,    // nothing but ROVE_SEND_SYNC; MP-RDMA 3.4
 };
 
+// mp: the port from which an acknowledgement leaves, and so its way through the network.
+enum class AckPath : uint8_t {
+    // That of the first data packet that it acknowledges. Where switches hash source and destination symmetrically it goes back
+    // the way that the data came, which works; with other hashes it goes another way, that of no other packet.
+    kAsData,
+    kRandom,        // drawn for each
+    kOne,           // the connection's own
+};
+
 struct Config {
     Mode mode = Mode::kAuto;
     uint32_t window_packets = 256;          // a QP's packets on their way; more overruns a port's rings, less starves it
@@ -48,6 +57,7 @@ struct Config {
     ReorderConfig reorder;
     Ordering ordering = Ordering::kReceiverHold;
     bool batch_acks = true;                 // BX-3
+    AckPath ack_path = AckPath::kAsData;
     uint64_t seed = 1;                      // of the random paths
 };
 
@@ -121,18 +131,20 @@ struct Core {
     DeadlineHeap deadlines{};
     std::unique_ptr<MultipathShared> multipath{};   // made with the first QP in mp mode
     ActiveList active[3]{};                 // by QueuePair::priority
+    uint32_t passed_over[3]{};              // packets of higher classes that left while the class had something to send
     uint64_t now_ns = 0;
     uint64_t behind_ns = 0;                 // how far that is behind a clock that does not stand still
     bool refused = false;                   // ready() was false since this was last cleared
+    bool overrun = false;                   // a completion was lost, and the QPs of its CQ are still to enter ERR
     // What recover.h must know of a step that was left in an access to the program's memory.
     QueuePair* turn = nullptr;              // whose turn or deadline it is; null: a packet is received
     bool expiring = false;                  // its deadline
     RunOf run = RunOf::kNone;                   // of packets that are being sent
     uint32_t run_packets = 0;               // of them, with the one that is being built
-    HeldPacket* released = nullptr;         // mp: that has its effect now
+    const HeldPacket* released = nullptr;         // mp: that has its effect now
     QueuePair* member = nullptr;            // of a multicast group, that gets a datagram
 
-    // Whether the sink takes one more packet. When it does not, it may a moment later, so whoever stopped is remembered.
+    // Whether the sink takes one more packet. When it does not, it may a moment later: the QP whose turn this ends gets another.
     bool ready() {
         if (sink.ready()) return true;
         refused = true;
@@ -151,6 +163,7 @@ struct Core {
         if (!cq->push(solicited, &notify, write, now_ns + behind_ns)) {
             ++counters[Counter::kCqOverruns];
             if (cq->first_loss()) sink.event(IBV_EVENT_CQ_ERR, *cq);
+            overrun = true;
         }
         if (notify) sink.notify(*cq);
     }
@@ -187,7 +200,7 @@ struct Core {
         });
     }
 
-    // Of a receive: what its completion says, for complete().
+    // What the completion of a receive that failed says; for complete().
     static auto failed_receive(ibv_wc_status status) {
         return [status](ibv_wc& wc) {
             wc.status = status;
@@ -251,7 +264,8 @@ struct Core {
         if (qp.slot.taken) complete_receive(qp, false, flushed);
         if (qp.srq != nullptr) return;
         uint32_t index = qp.rq.consumed();
-        // Who posts reads the state before he unlocks: if we do not see what he posted, he sees ERR, and asks for another flush.
+        // The posting thread reads the state before it unlocks: if we do not see what it posted, it sees ERR, and asks for another
+        // flush.
         qp.rq.posting.lock();
         const uint32_t end = qp.rq.available_until();
         qp.rq.posting.unlock();
@@ -274,6 +288,19 @@ struct Core {
         flush_receives(qp);
         if (qp.srq != nullptr) sink.event(IBV_EVENT_QP_LAST_WQE_REACHED, qp);
         qp.visit([&](auto& protocol) { stop_receiving(qp, protocol); });
+    }
+
+    // IBTA 11.6.3.1, 11.6.3.2: a QP whose completions cannot be reported is in error. Called from outside of the engine's other
+    // work, which is in the middle of a QP when a completion is lost. QPs of other workers follow with their own next completion.
+    [[gnu::noinline]] void fail_overrun() {
+        overrun = false;
+        qps.for_each_of(worker, [&](QueuePair& qp) {
+            if (!qp.send_cq->is_overrun() && !qp.recv_cq->is_overrun()) return;
+            if (qp.state < IBV_QPS_INIT || qp.state == IBV_QPS_ERR) return;
+            sink.event(IBV_EVENT_QP_FATAL, qp);
+            enter_error(qp);
+        });
+        overrun = false;                    // what was flushed found no room either
     }
 
     // Reads `bytes` from `source` (a wire::VerifyingReader, or a BytesReader) to offset `offset` of a scatter list.
@@ -392,8 +419,13 @@ struct Core {
     bool execute_local(QueuePair& qp, SendWqe& wqe) {
         const bool bind = wqe.opcode == IBV_WR_BIND_MW;
         const bool done = bind ? memory.bind(bind_of(wqe), qp) : memory.invalidate(wqe.immediate, qp);
-        if (!done) qp.position.fail(bind ? IBV_WC_MW_BIND_ERR : IBV_WC_LOC_PROT_ERR);
+        if (!done) qp.position.fail(qp.position.next_wqe, bind ? IBV_WC_MW_BIND_ERR : IBV_WC_LOC_PROT_ERR);
         return done;
+    }
+
+    RetryPolicy retry_policy(const QueuePair& qp) const {
+        return {.timeout_ns = qp.timeout == 0 ? 0 : std::max<uint64_t>(4096ull << qp.timeout, config.min_timeout_ns),
+                .retries = qp.retry_cnt};
     }
 
     // SQD: what has begun is sent to its end, and nothing else begins.

@@ -41,6 +41,7 @@ const char* to_string(Counter counter) {
         case Counter::kDropService: return "drop_service";
         case Counter::kDropPort: return "drop_port";
         case Counter::kDropSource: return "drop_source";
+        case Counter::kDropDestination: return "drop_destination";
         case Counter::kDropPkey: return "drop_pkey";
         case Counter::kDropQkey: return "drop_qkey";
         case Counter::kDropSequence: return "drop_sequence";

@@ -47,6 +47,7 @@ enum class Counter : uint8_t {
     kDropService,           // opcode of another transport service than the QP's
     kDropPort,              // QP of another port
     kDropSource,            // connected QP, packet from another address than the peer's
+    kDropDestination,       // connected QP, packet to another address than its own; or a multicast address with a QP's number
     kDropPkey,
     kDropQkey,
     kDropSequence,          // request ahead of the expected PSN

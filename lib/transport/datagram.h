@@ -34,10 +34,10 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
     const ibv_sge* sges = qp.slot.sges.get();
     const uint32_t num_sge = qp.slot.wqe.num_sge;
     BytesReader source{grh};
-    ibv_wc_status status = core.scatter(sges, num_sge, 0, source, kGrhBytes, qp.pd);
+    ibv_wc_status status = core.scatter(sges, num_sge, 0, source, kGrhBytes, qp.recv_pd);
     if (status == IBV_WC_SUCCESS) {
         BytesReader payload{frame.payload};
-        status = core.scatter(sges, num_sge, kGrhBytes, payload, frame.payload_bytes, qp.pd);
+        status = core.scatter(sges, num_sge, kGrhBytes, payload, frame.payload_bytes, qp.recv_pd);
     }
     core.complete_receive(qp, h.bth.solicited(), [&](ibv_wc& wc) {
         wc.status = status;

@@ -15,6 +15,7 @@
 #include <bit>
 #include <concepts>
 #include <span>
+#include <utility>
 
 #include "transport/core.h"
 #include "transport/datagram.h"
@@ -65,11 +66,11 @@ class Engine {
     // wrong.
     bool receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns);
 
-    // Work was posted to `qp`'s send queue.
+    // Work was posted to `qp`'s send queue. It may have been reset since.
     void doorbell(QueuePair& qp) {
         if (qp.state == IBV_QPS_ERR || qp.state == IBV_QPS_SQE) {
             flush(qp);
-        } else {
+        } else if (qp.state != IBV_QPS_RESET) {
             core_.activate(qp);
         }
     }
@@ -95,6 +96,12 @@ class Engine {
     // Enters `state`; attributes in `qp` were set before, and start_receiving/start_sending called for RTR/RTS.
     // ERR flushes. RESET empties all queues and drops the QP's completions.
     void set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns);
+    // 0 HIGH, 1 MEDIUM, 2 LOW. Also of a QP that is waiting for its turn.
+    void set_priority(QueuePair& qp, uint8_t priority) {
+        if (qp.active) core_.active[qp.priority].remove(qp);
+        qp.priority = priority;
+        if (std::exchange(qp.active, false)) core_.activate(qp);
+    }
     // Before RTR: chooses what the QP speaks; for RC QPs, `multipath` says whether that is mp. May allocate.
     void start_receiving(QueuePair& qp, uint32_t rq_psn, bool multipath = false);
     void start_sending(QueuePair& qp, uint32_t sq_psn);             // before RTS; reads the retry counts
@@ -115,6 +122,10 @@ class Engine {
     const Config& config() const { return core_.config; }
 
   private:
+    static constexpr uint32_t kClasses = 3;
+    // One in so many packets, at least, are those of a class that has something to send, for each class below the highest.
+    static constexpr uint32_t kLeastShare = 8;
+
     static bool comes_from_peer(const wire::ParsedFrame& frame, const QueuePair& qp, uint16_t port);
     void receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port);
     void receive_multicast(const wire::ParsedFrame& frame, uint16_t port);
@@ -123,6 +134,7 @@ class Engine {
     void receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp);
     [[gnu::always_inline]] inline void note_received(const wire::ParsedFrame& frame, QueuePair& qp);
     [[gnu::noinline]] void notify_congestion(QueuePair& qp, Congestion& congestion);
+    [[gnu::noinline]] void send_cnp(QueuePair& qp, Congestion& congestion);
     // Of what a QP speaks, by protocol: a packet, a turn, a deadline, the end.
     [[gnu::always_inline]] inline InPlace receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc, wire::Op op);
     InPlace receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp, wire::Op op);
@@ -139,17 +151,20 @@ class Engine {
     uint32_t transmit(QueuePair& qp, Rc& rc, uint32_t budget);      // gives the packets sent
     uint32_t transmit(QueuePair& qp, Mp& mp, uint32_t budget);
     uint32_t transmit(QueuePair& qp, Uc& uc, uint32_t budget) {
+        if (uc.congestion.cnp_due) [[unlikely]] send_cnp(qp, uc.congestion);
         return UnreliableRequesterLogic<S, Uc>(core_, qp, uc).transmit(budget);
     }
     uint32_t transmit(QueuePair& qp, Ud& ud, uint32_t budget) {
         return UnreliableRequesterLogic<S, Ud>(core_, qp, ud).transmit(budget);
     }
+    [[gnu::always_inline]] inline uint32_t next_class();
+    [[gnu::always_inline]] inline void pass_over(uint32_t level, uint32_t sent);
     static uint32_t share_turn(QueuePair& qp, auto& requester, auto& responder, uint32_t requests, uint32_t packets, uint32_t budget);
     void expire(QueuePair& qp, Rc& rc);
     void expire(QueuePair& qp, Mp& mp);
     void expire(QueuePair&, Uc&) {}
     void expire(QueuePair&, Ud&) {}
-    static void start_sending(QueuePair& qp, Rc& rc, Psn psn);
+    void start_sending(QueuePair& qp, Rc& rc, Psn psn);
     void start_sending(QueuePair& qp, Mp& mp, Psn psn);
     static void start_sending(QueuePair&, Uc& uc, Psn psn) { uc.next_psn = psn; }
     static void start_sending(QueuePair&, Ud& ud, Psn psn) { ud.next_psn = psn; }
@@ -167,6 +182,7 @@ template <class S>
 uint32_t Engine<S>::transmit(QueuePair& qp, Rc& rc, uint32_t budget) {
     RcResponderLogic<S> responder(core_, qp, rc);
     RcRequesterLogic<S> requester(core_, qp, rc);
+    if (rc.congestion.cnp_due) [[unlikely]] send_cnp(qp, rc.congestion);
     uint32_t requests = 0;
     if (qp.requests_first) {
         requests = requester.transmit((budget + 1) / 2);
@@ -209,33 +225,60 @@ uint32_t Engine<S>::share_turn(QueuePair& qp, auto& requester, auto& responder, 
 template <class S>
 uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
     core_.now_ns = now_ns;
+    if (core_.overrun) [[unlikely]] core_.fail_overrun();
     uint32_t packets = 0;
-    for (ActiveList& list : core_.active) {
-        while (list.head != nullptr && packets < budget) {
-            if (!core_.ready()) return packets;
-            QueuePair& qp = *list.head;
-            const uint32_t turn = list.rest != 0 ? list.rest : core_.config.quantum_packets;
-            const uint32_t allowed = std::min(turn, budget - packets);
-            list.pop();
-            qp.active = false;
-            core_.refused = false;
-            core_.turn = &qp;
-            uint32_t sent = 0;
-            qp.visit([&](auto& protocol) { sent = transmit(qp, protocol, allowed); });
-            core_.turn = nullptr;
-            packets += sent;
-            if (sent < allowed && !core_.refused) continue;
-            // There may be more. Who was cut short by the budget or a full sink goes on with his turn: behind thousands of
-            // others the rest of his message, and with it the request for an ACK, would come after its timeout. In mp each
-            // packet is acknowledged. (The QP may have activated itself meanwhile.)
-            if (sent < turn && qp.mp() == nullptr && !qp.active) {
-                list.resume(qp, turn - sent);
-            } else {
-                core_.activate(qp);
-            }
+    while (packets < budget && core_.ready()) {
+        const uint32_t level = next_class();
+        if (level == kClasses) break;
+        ActiveList& list = core_.active[level];
+        QueuePair& qp = *list.head;
+        const uint32_t turn = list.rest != 0 ? list.rest : core_.config.quantum_packets;
+        const uint32_t allowed = std::min(turn, budget - packets);
+        list.pop();
+        qp.active = false;
+        core_.refused = false;
+        core_.turn = &qp;
+        uint32_t sent = 0;
+        qp.visit([&](auto& protocol) { sent = transmit(qp, protocol, allowed); });
+        core_.turn = nullptr;
+        packets += sent;
+        pass_over(level, sent);
+        if (sent < allowed && !core_.refused) continue;
+        // There may be more. A QP that was cut short by the budget or a full sink goes on with its turn: behind thousands of
+        // others the rest of its message, and with it the request for an ACK, would come after its timeout. In mp each
+        // packet is acknowledged. (The QP may have activated itself meanwhile.)
+        if (sent < turn && qp.mp() == nullptr && !qp.active) {
+            list.resume(qp, turn - sent);
+        } else {
+            core_.activate(qp);
         }
     }
     return packets;
+}
+
+// The class whose turn is next: the highest, but a lower one after so many packets of higher ones that it would have less than
+// its share (README). Without that, a class that fills the port would keep lower ones from acknowledging what they receive,
+// and their peers would give them up. kClasses: none has anything to send.
+template <class S>
+uint32_t Engine<S>::next_class() {
+    uint32_t level = kClasses;
+    for (uint32_t c = kClasses; c-- != 0;) {
+        if (core_.active[c].head == nullptr) {
+            core_.passed_over[c] = 0;
+            continue;
+        }
+        level = c;
+        if (core_.passed_over[c] >= (kLeastShare - 1) * core_.config.quantum_packets) return c;
+    }
+    return level;
+}
+
+// `sent` packets of class `level` left.
+template <class S>
+void Engine<S>::pass_over(uint32_t level, uint32_t sent) {
+    uint32_t& own = core_.passed_over[level];
+    own -= std::min(own, (kLeastShare - 1) * sent);
+    for (uint32_t c = level + 1; c != kClasses; ++c) core_.passed_over[c] += sent;
 }
 
 template <class S>
@@ -279,6 +322,9 @@ void Engine<S>::start_receiving(QueuePair& qp, uint32_t rq_psn, bool multipath) 
         core_.multipath->reorder.start(mp.requests_in, psn);
         core_.multipath->paths.start(mp.responses, psn);
         mp.response_end = psn;
+        const ReorderConfig& reorder = core_.config.reorder;
+        mp.held.make_room(reorder.kind == ReorderConfig::Kind::kEunomia ? reorder.cap_slots : reorder.static_slots);
+        mp.held.peer = MultipathShared::peer_of(qp.path.flow.dst);
     }
     qp.make_room();
 }
@@ -293,6 +339,8 @@ template <class S>
 void Engine<S>::start_sending(QueuePair& qp, Rc& rc, Psn psn) {
     RcRequester& r = rc.requester;
     r.next_psn = r.max_psn = r.una = r.flight_end = psn;
+    r.resumed_at = psn.previous();           // nowhere yet
+    r.window_packets = core_.config.window_packets;
     r.retry.retries_left = qp.retry_cnt;
     r.retry.rnr_retries_left = qp.rnr_retry;
 }
@@ -329,6 +377,7 @@ void Engine<S>::set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns) {
         qp.recv_cq->forget(qp.qpn);
     } else if (state == IBV_QPS_SQD && before == IBV_QPS_RTS) {
         core_.enter_drain(qp);
+        if (Rc* const rc = qp.rc()) RcRequesterLogic<S>(core_, qp, *rc).ask_for_ack();
     } else if (state == IBV_QPS_RTS) {
         qp.position.draining = false;
         core_.activate(qp);

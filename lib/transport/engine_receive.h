@@ -34,7 +34,8 @@ template <class S>
 bool Engine<S>::comes_from_peer(const wire::ParsedFrame& frame, const QueuePair& qp, uint16_t port) {
     const wire::Bth& bth = frame.headers.bth;
     return qp.type == IBV_QPT_RC && qp.port == port && qp.may_receive() && wire::service_of(bth.opcode) == qp.service() &&
-           bth.opcode != wire::kOpcodeHello && bth.pkey == (qp.pkey | kFullMember) && wire::same(frame.flow.src, qp.path.flow.dst);
+           bth.opcode != wire::kOpcodeHello && bth.pkey == (qp.pkey | kFullMember) &&
+           wire::same(frame.flow.src, qp.path.flow.dst) && wire::same(frame.flow.dst, qp.path.flow.src);
 }
 
 template <class S>
@@ -76,6 +77,12 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
         ++core_.counters[Counter::kDropPort];
         return;
     }
+    // IBTA 9.6.1.2.2: a multicast DGID goes with the multicast QPN only, and the GID of a connected QP's end is the one it
+    // connected with.
+    if (bth.dest_qpn != wire::kMulticastQpn && wire::is_multicast(frame.flow.dst)) {
+        ++core_.counters[Counter::kDropDestination];
+        return;
+    }
     if (bth.opcode == wire::kOpcodeHello) {
         receive_hello(core_, *qp, frame);
         return;
@@ -94,6 +101,10 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
             ++core_.counters[Counter::kDropSource];
             return;
         }
+        if (!wire::same(frame.flow.dst, qp->path.flow.src)) {
+            ++core_.counters[Counter::kDropDestination];
+            return;
+        }
         // To whom may not have sent anything nobody can say that it sends too much. (The PSN says nothing: annex A17.9.3.)
         if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD) {
             ++core_.counters[Counter::kDropQpState];
@@ -109,6 +120,10 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
     }
     if (qp->is_connected() && !wire::same(frame.flow.src, qp->path.flow.dst)) {
         ++core_.counters[Counter::kDropSource];
+        return;
+    }
+    if (qp->is_connected() && !wire::same(frame.flow.dst, qp->path.flow.src)) {
+        ++core_.counters[Counter::kDropDestination];
         return;
     }
     qp->visit([&](auto& protocol) { receive(frame, *qp, protocol); });
@@ -241,6 +256,8 @@ void Engine<S>::receive_multipath_ack(const wire::ParsedFrame& frame, QueuePair&
         requester.note_alive();
     } else if (ack.entry.kind == wire::MpAck::kAck && !mp.requests.outstanding()) {
         requester.note_repeated_ack();
+    } else {
+        requester.note_answer();
     }
     if (ack.entry.kind == wire::MpAck::kErr && qp.state != IBV_QPS_ERR) requester.take_error(ack.entry, ack.syndrome);
 }
@@ -274,6 +291,7 @@ bool Engine<S>::receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t po
     const wire::Bth& bth = frame.headers.bth;
     const std::optional<TimeWait> gone = core_.time_wait.find(bth.dest_qpn);
     if (!gone || gone->port != port || !wire::same(frame.flow.src, gone->path.flow.dst) ||
+        !wire::same(frame.flow.dst, gone->path.flow.src) ||
         wire::service_of(bth.opcode) != (gone->multipath ? wire::Service::kMp : wire::Service::kRc) ||
         Psn(bth.psn) >= gone->epsn) {
         return false;
@@ -308,8 +326,17 @@ template <class S>
 void Engine<S>::notify_congestion(QueuePair& qp, Congestion& congestion) {
     ++core_.counters[Counter::kRxCe];
     uint64_t& last = congestion.last_cnp_ns;
-    if ((last != 0 && core_.now_ns - last < core_.config.dcqcn.cnp_interval_ns) || !core_.ready()) return;
+    if (last != 0 && core_.now_ns - last < core_.config.dcqcn.cnp_interval_ns) return;
     last = core_.now_ns;
+    congestion.cnp_due = true;
+    if (core_.ready()) return send_cnp(qp, congestion);
+    core_.activate(qp);
+}
+
+template <class S>
+void Engine<S>::send_cnp(QueuePair& qp, Congestion& congestion) {
+    if (!core_.ready()) return core_.activate(qp);
+    congestion.cnp_due = false;
     wire::Headers h;
     h.bth.opcode = wire::kOpcodeCnp;
     h.bth.ecn = wire::Bth::kBecn;

@@ -32,7 +32,7 @@ class Executor {
         if (offset + frame.payload_bytes > slot_.wqe.length) return Outcome::kTooLong;
         BytesReader payload{frame.payload};
         const ibv_wc_status status = core_.scatter(slot_.sges.get(), slot_.wqe.num_sge, static_cast<uint32_t>(offset), payload,
-                                                   frame.payload_bytes, qp_.pd);
+                                                   frame.payload_bytes, qp_.recv_pd);
         return status == IBV_WC_SUCCESS ? Outcome::kDone : Outcome::kLocalProtection;
     }
     // The last packet of a SEND of `bytes` is in its place.
@@ -44,6 +44,8 @@ class Executor {
         complete_message(headers, op, IBV_WC_RECV, bytes);
         return Outcome::kDone;
     }
+    // IBTA 9.4.1; and both ends must be able to tell its packets from those before and after (half of the PSNs are "before").
+    bool is_length_valid(uint32_t bytes) const { return bytes <= kMaxMessageBytes && packets(bytes) <= kMaxMessagePackets; }
     bool may_write() const { return (qp_.access & IBV_ACCESS_REMOTE_WRITE) != 0; }
     // Where `bytes` of a WRITE go; null: they may not.
     [[gnu::always_inline]] uint8_t* write_target(uint32_t rkey, uint64_t va, uint32_t bytes) const {
@@ -59,7 +61,7 @@ class Executor {
     }
     Outcome check_read(const wire::Reth& reth) const {
         if ((qp_.access & IBV_ACCESS_REMOTE_READ) == 0) return Outcome::kInvalidRequest;
-        if (reth.length > kMaxMessageBytes || qp_.max_dest_rd_atomic == 0) return Outcome::kInvalidRequest;
+        if (!is_length_valid(reth.length) || qp_.max_dest_rd_atomic == 0) return Outcome::kInvalidRequest;
         return read_source(reth.rkey, reth.va, reth.length) != nullptr ? Outcome::kDone : Outcome::kRemoteAccess;
     }
     // A compare-and-swap or fetch-and-add; `original`: the word before.

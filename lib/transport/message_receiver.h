@@ -44,23 +44,21 @@ Outcome MessageReceiver<S>::execute_write(const wire::ParsedFrame& frame, wire::
     if (is_first(op) != (m_.kind == Kind::kNone)) return Outcome::kInvalidRequest;
     if (!is_first(op) && m_.kind != Kind::kWrite) return Outcome::kInvalidRequest;
     if (!executor_.payload_fits(frame, op)) return Outcome::kInvalidRequest;
-    uint8_t* target = nullptr;
     if (is_first(op)) {
-        if (!executor_.may_write()) return Outcome::kInvalidRequest;
+        if (!executor_.may_write() || !executor_.is_length_valid(h.reth.length)) return Outcome::kInvalidRequest;
         m_.offset = 0;
         m_.write_va = h.reth.va;
         m_.write_rkey = h.reth.rkey;
         m_.write_length = h.reth.length;
-        target = executor_.write_target(m_.write_rkey, m_.write_va, m_.write_length);
-        if (target == nullptr) return Outcome::kRemoteAccess;
     }
     const uint32_t left = m_.write_length - m_.offset;
     if (is_last(op) ? frame.payload_bytes != left : frame.payload_bytes >= left) return Outcome::kInvalidRequest;
+    // Before the key is looked at: if it is wrong, the receive fails with the request.
     if (has_immediate(op) && executor_.take_receive() != Outcome::kDone) return Outcome::kNoReceive;
-    if (!is_first(op)) {                        // once more: the region may have gone since the first packet
-        target = executor_.write_target(m_.write_rkey, m_.write_va + m_.offset, frame.payload_bytes);
-        if (target == nullptr) return Outcome::kRemoteAccess;
-    }
+    // Of the first packet, the whole message; of the others once more, since the region may have gone meanwhile.
+    uint8_t* const target = executor_.write_target(m_.write_rkey, m_.write_va + m_.offset,
+                                                   is_first(op) ? m_.write_length : frame.payload_bytes);
+    if (target == nullptr) return Outcome::kRemoteAccess;
     wire::copy(target, frame.payload, frame.payload_bytes);
     m_.offset += frame.payload_bytes;
     m_.kind = is_last(op) ? Kind::kNone : Kind::kWrite;

@@ -44,13 +44,14 @@ inline constexpr std::array<Consequence, static_cast<size_t>(Outcome::kCount)> k
     {wire::kSyndromeRnrNak, false, false, {}, IBV_WC_SUCCESS, false},
     // Class C: NAK invalid request, an affiliated event (11.6.3.2).
     {wire::kSyndromeNakInvalidRequest, true, true, IBV_EVENT_QP_REQ_ERR, IBV_WC_WR_FLUSH_ERR, false},
-    // Class C: NAK remote access error, an affiliated event (11.6.3.2).
-    {wire::kSyndromeNakRemoteAccess, true, true, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR, false},
-    // As Linux rxe: NAK remote operational error.
-    {wire::kSyndromeNakRemoteOperation, true, false, {}, IBV_WC_LOC_LEN_ERR, true},
+    // Class C: NAK remote access error, an affiliated event (11.6.3.2). The receive that a WRITE's immediate has taken fails as
+    // 11.6.2 says of "local access error".
+    {wire::kSyndromeNakRemoteAccess, true, true, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_LOC_ACCESS_ERR, false},
+    // Class C, too: NAK invalid request; the receive says why, so there is no event (11.6.2, "local length error").
+    {wire::kSyndromeNakInvalidRequest, true, false, {}, IBV_WC_LOC_LEN_ERR, true},
     // Class A: NAK remote operational error; the completion says what is wrong here (11.6.2).
     {wire::kSyndromeNakRemoteOperation, true, false, {}, IBV_WC_LOC_PROT_ERR, true},
-    // Class J: the request was received and is acknowledged; the receive fails, and with it the QP.
+    // Class J: the message was received whole and is acknowledged; its receive fails, and with it the QP.
     {wire::kSyndromeAck, true, false, {}, IBV_WC_REM_INV_REQ_ERR, false},
 }};
 

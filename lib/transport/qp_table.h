@@ -42,6 +42,11 @@ class QueuePairTable {
         for (const auto& entry : entries_)
             if (QueuePair* qp = entry.load(std::memory_order_acquire)) visit(*qp);
     }
+    // The same for the QPs of `worker`, during a round of it: none of them is destroyed before that has ended.
+    void for_each_of(uint16_t worker, auto&& visit) const {
+        for (const auto& entry : entries_)
+            if (QueuePair* qp = entry.load(std::memory_order_acquire); qp != nullptr && qp->worker == worker) visit(*qp);
+    }
 
     // A QP leaves its groups before it is removed.
     MulticastGroups& groups(const Paused&) { return groups_; }

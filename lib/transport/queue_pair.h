@@ -25,6 +25,7 @@
 namespace rove::transport {
 
 inline constexpr uint32_t kMaxMessageBytes = 1u << 31;       // IBTA 9.4.1
+inline constexpr uint32_t kMaxMessagePackets = 1u << 22;    // half of those by which Psn tells before from after
 inline constexpr uint32_t kMaxRdAtomic = 128;           // requests, both ways; what ConnectX devices offer
 
 // The MAC that frames to a neighbour go to. It may change at any time, so it is written into each frame, and whoever sends
@@ -146,9 +147,11 @@ struct QueuePair {
     uint16_t port = 0;
     wire::MacAddress mac{};                             // of its device
     bool blocks_own_multicast = false;                  // IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
+    uint32_t port_mtu = kMaxMtu;                        // largest payload of a packet on that port, bytes
     uint16_t worker = 0;
     uint8_t priority = 1;                               // doorbell ring and transmit order: 0 HIGH, 1 MEDIUM, 2 LOW
     const void* pd = nullptr;
+    const void* recv_pd = nullptr;                      // of the receive requests: the SRQ's, or `pd`
     Owner* owner = nullptr;
     CompletionQueue* send_cq = nullptr;
     CompletionQueue* recv_cq = nullptr;

@@ -18,29 +18,60 @@
 namespace rove::transport {
 
 inline constexpr uint64_t kNever = UINT64_MAX;
+inline constexpr uint32_t kMaxMtu = 4096;       // bytes; IBTA 9.4.1
 
 // Where a requester stands in its send queue. The indices are the queue's.
 struct SendPosition {
     uint32_t next_wqe = 0;          // the request to send from next
     uint32_t next_packet = 0;       // packets of it already sent
     uint32_t begun_wqe = 0;         // one past the last request of which a packet was ever sent
-    bool failed = false;            // the request at next_wqe cannot be sent; it completes with `failure` in its turn
+    bool failed = false;            // the request `failed_wqe` cannot be sent; it completes with `failure` in its turn, and
+    uint32_t failed_wqe = 0;        // no other begins
     ibv_wc_status failure = IBV_WC_SUCCESS;
     bool draining = false;          // SQD entered, IBV_EVENT_SQ_DRAINED not yet raised
     uint32_t drain_wqe = 0;         // SQD: requests from here on are not begun
 
-    void fail(ibv_wc_status status) {
+    void fail(uint32_t wqe, ibv_wc_status status) {
+        if (failed && static_cast<int32_t>(wqe - failed_wqe) >= 0) return;  // an earlier one ends the QP before
         failed = true;
+        failed_wqe = wqe;
         failure = status;
     }
 };
 
+// What the program wants to be done about a peer that does not answer.
+struct RetryPolicy {
+    uint64_t timeout_ns;            // 0: it is waited for as long as it takes
+    uint8_t retries;                // retry_cnt
+};
+
 // When a peer that does not answer, or that has no receive request, is given up: timeout, retry_cnt and rnr_retry of verbs.
+//
+// A peer that is slow is not dead. Only silence is counted: any valid answer starts the timeouts anew, though it may say nothing new,
+// for the peer may be busy with what it has. But one that answers and never goes on is given up as well, if later: a path may
+// lose every packet of one size, say.
 struct RetryTimer {
-    uint64_t ack_deadline = kNever; // of the timeout
+    static constexpr uint64_t kPatience = 16;   // of a peer that only repeats itself, in times of a silent one's
+
+    uint64_t ack_deadline = kNever; // of the timeout; kNever: nothing is awaited
     uint64_t rnr_until = 0;         // nothing is sent before this; 0: the peer did not say that it has no receive request
+    uint64_t progress_ns = 0;       // when something new was acknowledged, or when something was sent after all was
     uint8_t retries_left = 0;
     uint8_t rnr_retries_left = 0;
+
+    // The next timeout, from now: up to four times what the program says when it has passed before, as IBTA 9.9.2.1.1 allows.
+    uint64_t next(const RetryPolicy& policy, uint64_t now_ns) const {
+        if (policy.timeout_ns == 0) return kNever;
+        return now_ns + (policy.timeout_ns << std::clamp(policy.retries - retries_left, 0, 2));
+    }
+    // The peer answered. True: the timeout starts anew.
+    bool note_answer(const RetryPolicy& policy, uint64_t now_ns) {
+        if (ack_deadline == kNever) return false;
+        if (now_ns - progress_ns > kPatience * (policy.retries + 1u) * policy.timeout_ns) return false;
+        retries_left = policy.retries;
+        ack_deadline = next(policy, now_ns);
+        return true;
+    }
 };
 
 // The receive request that the message in progress has taken: a copy, since the slots of a queue are freed in order.

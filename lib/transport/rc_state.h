@@ -18,8 +18,18 @@ struct RcRequester {
     Psn una;                        // oldest PSN not acknowledged
     Psn rewound_to;                 // `una` at the last rewind; NAKs and gaps at the same place do not rewind again
     bool rewound = false;           // since the last progress
+    Psn resumed_at;                 // where sending last went on at `una`: a READ request may start there
     Counter cause = Counter::kResentTimeout;    // of the last rewind
     RetryTimer retry;
+    // Packets that may be on their way. One after a timeout, until something new is acknowledged: a peer that is only slow
+    // shall not get all that it has still to read once more.
+    uint32_t window_packets = 1;
+    struct Undo {                   // where sending was when the timeout passed
+        uint32_t next_wqe = 0, next_packet = 0;
+        Psn next_psn;
+        bool valid = false;
+    };
+    Undo undo;
     uint16_t reads_outstanding = 0; // READ and atomic request packets without all their responses
     uint16_t since_ack_req = 0;     // packets sent since the last with AckReq
     uint8_t probes = 0;             // tail probes since the last progress
@@ -48,7 +58,7 @@ struct RcResponder {
     Psn epsn;                       // expected
     uint32_t msn = 0;
     MessageInProgress message;
-    bool nak_sent = false;          // a sequence NAK was sent for epsn
+    bool nak_sent = false;          // a sequence or RNR NAK was sent for epsn: no other before it comes
     bool ack_due = false;
     uint8_t ack_syndrome = wire::kSyndromeAck;
     Psn ack_psn;
@@ -68,6 +78,7 @@ struct RcResponder {
 struct Congestion {
     Dcqcn rate;
     uint64_t last_cnp_ns = 0;       // when we last told the peer
+    bool cnp_due = false;           // ... and could not, since the port took nothing
 };
 
 struct Rc {

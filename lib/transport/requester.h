@@ -16,6 +16,9 @@
 //    acknowledges all that it has; if not, its own ACK says that what was sent behind it is gone too. Probes do not count as
 //    retries. For a READ, the probe asks for all its data again. Too early, it lengthens the queue that was slow: so the usual
 //    silence is a peak that fades, and probes stay as far apart as they had to go until a flight was answered without one.
+// 4. A peer that is slow is not dead (RetryTimer). Each timeout repeats one packet, not the window, and so does what is inferred from a
+//    probe, whose answer may have been that to an earlier packet. When an answer shows that the rest
+//    has arrived as well, sending goes on where it was; otherwise the window doubles with each round that is acknowledged.
 #pragma once
 
 #include "transport/burst.h"
@@ -44,6 +47,12 @@ class RcRequesterLogic {
     void receive_read_response(const wire::ParsedFrame& frame);
     void receive_atomic_response(const wire::Headers& headers);
     void expire();
+    // The program waits until all that was sent is acknowledged (SQD), and the last packet may not have asked for that.
+    void ask_for_ack() {
+        if (!r_.outstanding() || r_.next_psn != r_.max_psn || r_.since_ack_req == 0) return;
+        r_.probe_deadline = core_.now_ns;
+        core_.deadlines.schedule(qp_, r_.probe_deadline);
+    }
     // recover.h; `packets` of a run went out.
     void recover(uint32_t packets);
     uint64_t next_deadline() const {
@@ -55,18 +64,14 @@ class RcRequesterLogic {
   private:
     enum class Begin : uint8_t { kSend, kWait, kDone };
 
-    bool window_open() const { return r_.next_psn - r_.una < static_cast<int32_t>(core_.config.window_packets); }
+    bool window_open() const { return r_.next_psn - r_.una < static_cast<int32_t>(r_.window_packets); }
     uint32_t limit() const { return qp_.state == IBV_QPS_SQD ? p_.drain_wqe : qp_.sq.available_until(); }
     // Whether an ACK of packet `psn` keeps the window moving.
     bool ack_req_for_window(Psn psn) const {
         return r_.since_ack_req + 1u >= core_.config.ack_interval_packets ||
-               psn - r_.una + 1 >= static_cast<int32_t>(core_.config.window_packets);
+               psn - r_.una + 1 >= static_cast<int32_t>(r_.window_packets);
     }
-    // The verbs' timeout from now.
-    uint64_t next_ack_deadline() const {
-        if (qp_.timeout == 0) return kNever;
-        return core_.now_ns + std::max<uint64_t>(4096ull << qp_.timeout, core_.config.min_timeout_ns);
-    }
+    uint64_t next_ack_deadline() const { return retry_.next(core_.retry_policy(qp_), core_.now_ns); }
     uint64_t probe_ns() const {
         return std::max(core_.config.min_probe_ns, 2 * r_.silence_ns) << std::min<uint8_t>(r_.probes, 10);
     }
@@ -102,16 +107,23 @@ class RcRequesterLogic {
     bool acknowledge(Psn end);
     // `una` moved. Of a burst, the first has most often said all that there is to say.
     void progress() {
+        if (r_.window_packets != core_.config.window_packets) [[unlikely]] open_window();
         if (r_.alive_ns != core_.now_ns || retry_.ack_deadline != next_ack_deadline() || r_.una >= r_.flight_end ||
             r_.rewound || p_.failed || retry_.retries_left != qp_.retry_cnt || retry_.rnr_retries_left != qp_.rnr_retry) {
             note_progress();
         }
     }
     void note_progress();
+    void open_window() {
+        if (r_.una >= r_.next_psn) r_.window_packets = std::min(2 * r_.window_packets, core_.config.window_packets);
+    }
+    void go_on();
     void note_alive();
+    void note_answer();
     void restart_timers();
     void resume_at_una();
     void rewind(Counter cause);
+    void rewind_carefully(Counter cause);
     void fail(ibv_wc_status status);
     void fail_if_oldest();
     void probe();
@@ -122,7 +134,17 @@ class RcRequesterLogic {
         return psn == r_.una && psn < r_.max_psn && any_begun() && (oldest().*kind)();
     }
     void drop_response(Psn psn);
-    void end_part(uint32_t packet, bool last);
+    // Whether a packet of READ data may be what `op` says, at this place among those that READ requests asked for.
+    struct Part {
+        bool begins, may_begin, ends;       // only First or Only; also them; Last or Only
+        bool is(wire::Op op) const {
+            using enum wire::Op;
+            const bool first = op == kReadResponseFirst || op == kReadResponseOnly;
+            const bool last = op == kReadResponseLast || op == kReadResponseOnly;
+            return last == ends && (first ? may_begin : !begins);
+        }
+    };
+    [[gnu::always_inline]] inline Part part_at(const SendWqe& wqe, uint32_t packet, Psn psn) const;
     void take_response(bool last);
     SendWqe& oldest() { return qp_.sq.at(qp_.sq.consumed()); }
     bool rewound_here() const { return r_.rewound && r_.rewound_to == r_.una; }
@@ -161,7 +183,7 @@ bool RcRequesterLogic<S>::acknowledge(Psn end) {
     if (r_.una == before && index == first) return false;
     qp_.sq.consume_to(index);
     core_.counters[Counter::kPsnsAcknowledged] += static_cast<uint32_t>(r_.una - before);
-    if (r_.una > r_.next_psn || static_cast<int32_t>(index - p_.next_wqe) > 0) resume_at_una();
+    if (r_.una > r_.next_psn || static_cast<int32_t>(index - p_.next_wqe) > 0) go_on();
     progress();
     return true;
 }
@@ -171,6 +193,7 @@ void RcRequesterLogic<S>::note_progress() {
     retry_.retries_left = qp_.retry_cnt;
     retry_.rnr_retries_left = qp_.rnr_retry;
     r_.rewound = false;
+    retry_.progress_ns = core_.now_ns;
     note_alive();
     if (r_.una > r_.flight_end) {
         if (!r_.flight_probed) {                // Karn: what was asked for twice tells no time
@@ -192,6 +215,13 @@ void RcRequesterLogic<S>::note_alive() {
     r_.alive_ns = core_.now_ns;
 }
 
+// Any valid answer, though it may say nothing new.
+template <class S>
+void RcRequesterLogic<S>::note_answer() {
+    note_alive();
+    if (r_.outstanding() && retry_.note_answer(core_.retry_policy(qp_), core_.now_ns)) core_.deadlines.schedule(qp_, next_deadline());
+}
+
 template <class S>
 void RcRequesterLogic<S>::restart_timers() {
     r_.alive_ns = core_.now_ns;
@@ -210,20 +240,47 @@ template <class S>
 void RcRequesterLogic<S>::resume_at_una() {
     p_.next_wqe = qp_.sq.consumed();
     p_.next_packet = 0;
-    r_.next_psn = r_.una;
+    r_.next_psn = r_.resumed_at = r_.una;
     r_.reads_outstanding = 0;
     // A begun request is somewhere in its packets; one that never began starts at `una` by itself.
     if (any_begun()) p_.next_packet = static_cast<uint32_t>(r_.una - Psn(oldest().first_psn));
 }
 
+// `una` is beyond what was to be sent next: more has arrived than was repeated. So after a timeout what was on its way has not been
+// lost, but the peer was slow (F-RTO, RFC 5682): it is not sent again.
+template <class S>
+void RcRequesterLogic<S>::go_on() {
+    if (r_.undo.valid && r_.una <= r_.undo.next_psn) {
+        p_.next_wqe = r_.undo.next_wqe;
+        p_.next_packet = r_.undo.next_packet;
+        r_.next_psn = r_.undo.next_psn;
+        p_.failed = false;
+    } else {
+        resume_at_una();
+    }
+    r_.undo.valid = false;
+    r_.window_packets = core_.config.window_packets;
+}
+
 template <class S>
 void RcRequesterLogic<S>::rewind(Counter cause) {
+    r_.undo.valid = false;
     r_.rewound = true;
     r_.cause = cause;
     r_.rewound_to = r_.una;
     p_.failed = false;                          // found again when its turn comes
     resume_at_una();
     core_.activate(qp_);
+}
+
+// What was sent has perhaps only not been read yet: one packet first (design note 4).
+template <class S>
+void RcRequesterLogic<S>::rewind_carefully(Counter cause) {
+    RcRequester::Undo undo = r_.undo;
+    if (!undo.valid) undo = {p_.next_wqe, p_.next_packet, r_.next_psn, r_.reads_outstanding == 0};
+    r_.window_packets = 1;
+    rewind(cause);
+    r_.undo = undo;
 }
 
 // The oldest request ends with `status`, and the QP with it.
@@ -235,7 +292,7 @@ void RcRequesterLogic<S>::fail(ibv_wc_status status) {
 
 template <class S>
 void RcRequesterLogic<S>::fail_if_oldest() {
-    if (p_.failed && qp_.sq.consumed() == p_.next_wqe) fail(p_.failure);
+    if (p_.failed && qp_.sq.consumed() == p_.failed_wqe) fail(p_.failure);
 }
 
 template <class S>
@@ -254,7 +311,7 @@ void RcRequesterLogic<S>::expire() {
         }
         --retry_.retries_left;
         r_.flight_probed = true;
-        rewind(Counter::kResentTimeout);
+        rewind_carefully(Counter::kResentTimeout);
         restart_timers();
     } else if (r_.probe_deadline <= now) {
         probe();
@@ -282,7 +339,10 @@ void RcRequesterLogic<S>::probe() {
         rewind(Counter::kResentEarly);
         return;
     }
-    if (!core_.ready()) return;
+    if (!core_.ready()) {
+        r_.probe_deadline = core_.now_ns + core_.config.min_probe_ns / 16;
+        return;
+    }
     if (!emit(wqe, static_cast<uint32_t>(r_.una - Psn(wqe.first_psn)), r_.una, true)) {
         rewind(Counter::kResentEarly);          // its memory has gone: the request fails in its turn
         return;

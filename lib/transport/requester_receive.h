@@ -16,18 +16,19 @@ void RcRequesterLogic<S>::receive_ack(const wire::Headers& headers) {
         ++core_.counters[Counter::kDropResponse];
         return;
     }
-    // The backoff is for READs, whose probes ask for all their data (note 3). Of other requests a probe is one packet.
+    // The backoff is for READs, whose probes ask for all their data (note 3). Of other requests a probe is one packet, and they
+    // come sooner again when answers come without: those of a slow peer may all be far apart.
     if (r_.probes != 0 && psn >= r_.una && any_begun() && !oldest().awaits_response()) {
-        r_.probes = 0;
+        if (!r_.probed || r_.probes == 1) --r_.probes;
         r_.probe_deadline = core_.now_ns + probe_ns();  // sooner than it was
         core_.deadlines.schedule(qp_, r_.probe_deadline);
     }
     if (kind == 0) {
         ++core_.counters[Counter::kRxAcks];
-        acknowledge(psn + 1);
+        if (!acknowledge(psn + 1)) note_answer();
         if (r_.probed && qp_.state != IBV_QPS_ERR) {
             // Nothing behind the probe has arrived, and what was sent before it would have.
-            if (psn == r_.probe_psn && r_.una == psn + 1 && r_.outstanding()) rewind(Counter::kResentInferred);
+            if (psn == r_.probe_psn && r_.una == psn + 1 && r_.outstanding()) rewind_carefully(Counter::kResentInferred);
             r_.probed = false;
         }
         // A READ or atomic before the acknowledged packet without its response: the response was lost.
@@ -41,7 +42,7 @@ void RcRequesterLogic<S>::receive_ack(const wire::Headers& headers) {
         ++core_.counters[Counter::kDropResponse];
         return;
     }
-    acknowledge(psn);
+    if (!acknowledge(psn)) note_answer();
     if (qp_.state == IBV_QPS_ERR) return;
     const bool here = r_.una == psn;            // false: a response before it is missing
     if (kind == 1 && here) {
@@ -93,8 +94,8 @@ template <class S>
 void RcRequesterLogic<S>::drop_response(Psn psn) {
     ++core_.counters[Counter::kDropResponse];
     if (r_.outstanding()) {                     // the answer to what was asked for twice, say: the peer is not silent
-        note_alive();
         r_.probe_deadline = core_.now_ns + probe_ns();
+        note_answer();
     }
     const bool later = psn > r_.una && psn < r_.max_psn;
     if (later && any_begun() && oldest().awaits_response() && !rewound_here()) rewind(Counter::kResentInferred);
@@ -119,13 +120,12 @@ InPlace RcRequesterLogic<S>::receive_in_place(const wire::ParsedFrame& frame) {
     if (psn != r_.una || !(psn < r_.max_psn) || !any_begun()) return InPlace::kOther;
     SendWqe& wqe = oldest();
     const auto packet = static_cast<uint32_t>(psn - Psn(wqe.first_psn));
-    if (!wqe.is_read() || packet + 1 >= wqe.packets) return InPlace::kOther;
+    if (!wqe.is_read() || !part_at(wqe, packet, psn).is(wire::Op::kReadResponseMiddle)) return InPlace::kOther;
     wire::VerifyingReader payload(frame);
     if (core_.scatter(wqe.sges(), wqe.num_sge, packet * qp_.mtu, payload, qp_.mtu, qp_.pd) != IBV_WC_SUCCESS) {
         return InPlace::kOther;
     }
     if (!payload.intact()) return InPlace::kDamaged;
-    end_part(packet, false);
     ++r_.una;
     ++core_.counters[Counter::kPsnsAcknowledged];
     if (r_.una > r_.next_psn) resume_at_una();
@@ -133,11 +133,16 @@ InPlace RcRequesterLogic<S>::receive_in_place(const wire::ParsedFrame& frame) {
     return InPlace::kTaken;
 }
 
-// Packet number `packet` of the oldest READ is here; perhaps it is the last that one READ request asked for (design
-// note 2).
+// Packet number `packet` of the READ `wqe`. Its data is asked for in parts (design note 2); and once more, from where an answer
+// was missing. Such a repetition begins with First or Only at a standard responder, with Middle or Last at Linux rxe.
 template <class S>
-void RcRequesterLogic<S>::end_part(uint32_t packet, bool last) {
-    if ((last || (packet + 1) % read_chunk() == 0) && r_.reads_outstanding != 0) --r_.reads_outstanding;
+auto RcRequesterLogic<S>::part_at(const SendWqe& wqe, uint32_t packet, Psn psn) const -> Part {
+    const uint32_t chunk = read_chunk(), within = packet % chunk;
+    const bool repeated = psn == r_.resumed_at;
+    // What begins a part that was asked for once can only be its first packet.
+    return {.begins = within == 0 && !repeated,
+            .may_begin = within == 0 || repeated,
+            .ends = within + 1 == chunk || packet + 1 == wqe.packets};
 }
 
 template <class S>
@@ -147,7 +152,11 @@ void RcRequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) 
     if (wqe == nullptr) return;
     const auto packet = static_cast<uint32_t>(psn - Psn(wqe->first_psn));
     const uint32_t offset = packet * qp_.mtu;
-    if (frame.payload_bytes != std::min(qp_.mtu, wqe->response_bytes() - offset)) {
+    const wire::Op op = wire::op_of(frame.headers.bth.opcode);
+    const Part part = part_at(*wqe, packet, psn);
+    const bool has_aeth = op != wire::Op::kReadResponseMiddle;
+    if (frame.payload_bytes != std::min(qp_.mtu, wqe->response_bytes() - offset) || !part.is(op) ||
+        (has_aeth && frame.headers.aeth.syndrome >> 5 != 0)) {
         fail(IBV_WC_BAD_RESP_ERR);
         return;
     }
@@ -160,15 +169,18 @@ void RcRequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) 
         fail(status);
         return;
     }
-    const bool last = packet + 1 == wqe->packets;
-    end_part(packet, last);
-    take_response(last);
+    if (part.ends && r_.reads_outstanding != 0) --r_.reads_outstanding;
+    take_response(packet + 1 == wqe->packets);
 }
 
 template <class S>
 void RcRequesterLogic<S>::receive_atomic_response(const wire::Headers& headers) {
     SendWqe* wqe = answered_by<&SendWqe::is_atomic>(Psn(headers.bth.psn));
     if (wqe == nullptr) return;
+    if (headers.aeth.syndrome >> 5 != 0) {
+        fail(IBV_WC_BAD_RESP_ERR);
+        return;
+    }
     BytesReader original{reinterpret_cast<const uint8_t*>(&headers.atomic_original)};
     const ibv_wc_status status = core_.scatter(wqe->sges(), wqe->num_sge, 0, original, sizeof headers.atomic_original, qp_.pd);
     if (status != IBV_WC_SUCCESS) {

@@ -83,8 +83,7 @@ auto RcRequesterLogic<S>::begin(SendWqe& wqe) -> Begin {
 
 template <class S>
 bool RcRequesterLogic<S>::needs_ack_req(const SendWqe& wqe, bool last) {
-    return (last && ((wqe.send_flags & (IBV_SEND_SIGNALED | IBV_SEND_SOLICITED)) != 0 ||
-                     p_.next_wqe + 1 == qp_.sq.available_until())) ||
+    return (last && ((wqe.send_flags & (IBV_SEND_SIGNALED | IBV_SEND_SOLICITED)) != 0 || p_.next_wqe + 1 == limit())) ||
            ack_req_for_window(r_.next_psn);
 }
 
@@ -93,7 +92,7 @@ bool RcRequesterLogic<S>::needs_ack_req(const SendWqe& wqe, bool last) {
 template <class S>
 uint32_t RcRequesterLogic<S>::emit_middles(SendWqe& wqe, uint32_t budget) {
     uint32_t count = std::min(budget, wqe.packets - 1 - p_.next_packet);
-    count = std::min(count, core_.config.window_packets - static_cast<uint32_t>(r_.next_psn - r_.una));
+    count = std::min(count, r_.window_packets - static_cast<uint32_t>(r_.next_psn - r_.una));
     if (r_.next_psn < r_.max_psn) count = std::min(count, static_cast<uint32_t>(r_.max_psn - r_.next_psn));
     if (count == 0 || wqe.num_sge > 1 || congestion_.limited()) return 0;
     count = core_.send_middles(qp_, wire::Service::kRc, wqe, p_.next_packet, r_.next_psn, count, [&](wire::Headers& next) {
@@ -116,8 +115,8 @@ uint32_t RcRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
     wire::Headers h;
     Burst::fill(qp_, qp_.sq.at(p_.next_wqe), psn, h);
     // As needs_ack_req(), of locals: to the compiler each store of the packet could be one to what they are copies of.
-    const uint32_t window_ends = p_.next_wqe + core_.config.window_packets - static_cast<uint32_t>(psn - r_.una);
-    const uint32_t posted = qp_.sq.available_until(), interval = core_.config.ack_interval_packets;
+    const uint32_t window_ends = p_.next_wqe + r_.window_packets - static_cast<uint32_t>(psn - r_.una);
+    const uint32_t posted = limit(), interval = core_.config.ack_interval_packets;
     uint32_t index = p_.next_wqe, since = r_.since_ack_req;
     const uint32_t most = std::min({end - index, budget, window_ends - index});
     const uint32_t count = core_.send_run(RunOf::kRequests, qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
@@ -145,7 +144,7 @@ template <class S>
 bool RcRequesterLogic<S>::emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req) {
     const uint32_t bytes = core_.send_packet(qp_, wire::Service::kRc, wqe, packet, psn, ack_req);
     if (bytes == Core<S>::kNotReadable) {
-        p_.fail(IBV_WC_LOC_PROT_ERR);
+        p_.fail(p_.next_wqe, IBV_WC_LOC_PROT_ERR);
         return false;
     }
     r_.since_ack_req = ack_req ? 0 : static_cast<uint16_t>(r_.since_ack_req + 1);
@@ -207,7 +206,7 @@ bool RcRequesterLogic<S>::emit_empty_answered(SendWqe& wqe) {
     wire::Op op;
     const int count = core_.fill_empty_answered(wqe, qp_.pd, h, op, segments);
     if (count < 0) {
-        p_.fail(IBV_WC_LOC_PROT_ERR);
+        p_.fail(p_.next_wqe, IBV_WC_LOC_PROT_ERR);
         return false;
     }
     h.bth.opcode = wire::opcode(wire::Service::kRc, op);
@@ -248,7 +247,10 @@ void RcRequesterLogic<S>::sent(Psn first, uint32_t psns, uint32_t packets) {
     } else {
         count_again(r_.cause, psns, packets);
     }
-    if (retry_.ack_deadline == kNever) restart_timers();
+    if (retry_.ack_deadline == kNever) {
+        retry_.progress_ns = core_.now_ns;
+        restart_timers();
+    }
 }
 
 // Packets went out once more, for `psns` that are taken as lost.

@@ -12,9 +12,6 @@
 //    in the same burst (RFC 1122's delayed ACK, with Linux TCP's pingpong rule). It saves the peer a round, and more: a peer
 //    that polls its CQ for the ACK and then spins on memory, as ib_write_lat does, drives its worker only while it polls,
 //    and finds the answer in memory when the ACK ends its poll. An ACK that waited in vain ends the mode.
-// 4. As Linux rxe does: after an RNR NAK the packets behind it still provoke one sequence NAK; a SEND longer than its
-//    receive is NAKed as a remote operational error; a SEND with invalidate of what cannot be invalidated is
-//    acknowledged and fails at the receiver.
 #pragma once
 
 #include <utility>
@@ -88,7 +85,7 @@ InPlace RcResponderLogic<S>::receive_in_place(const wire::ParsedFrame& frame, wi
     } else {
         const ReceiveSlot& slot = qp_.slot;
         if (m.kind != MessageInProgress::Kind::kSend || slot.wqe.length - m.offset < qp_.mtu) return InPlace::kOther;
-        if (core_.scatter(slot.sges.get(), slot.wqe.num_sge, m.offset, payload, qp_.mtu, qp_.pd) != IBV_WC_SUCCESS) {
+        if (core_.scatter(slot.sges.get(), slot.wqe.num_sge, m.offset, payload, qp_.mtu, qp_.recv_pd) != IBV_WC_SUCCESS) {
             return InPlace::kOther;
         }
     }
@@ -107,9 +104,7 @@ void RcResponderLogic<S>::receive(const wire::ParsedFrame& frame) {
     const int32_t ahead = psn - s_.epsn;
     if (ahead > 0) {
         ++core_.counters[Counter::kDropSequence];
-        // An RNR NAK not yet sent is not replaced: it is what makes the requester wait.
-        const bool rnr_due = s_.ack_due && s_.ack_syndrome >> 5 == 1;
-        if (!s_.nak_sent && !rnr_due) {
+        if (!s_.nak_sent) {
             s_.nak_sent = true;
             queue_ack(s_.epsn, wire::kSyndromeNakSequence);
         }
@@ -183,7 +178,7 @@ bool RcResponderLogic<S>::execute_small_send(const wire::ParsedFrame& frame) {
     if (index == qp_.rq.available_until() || bytes > qp_.mtu) return false;
     RecvWqe& wqe = qp_.rq.at(index);
     BytesReader payload{frame.payload};
-    if (bytes > wqe.length || core_.scatter(wqe.sges(), wqe.num_sge, 0, payload, bytes, qp_.pd) != IBV_WC_SUCCESS) {
+    if (bytes > wqe.length || core_.scatter(wqe.sges(), wqe.num_sge, 0, payload, bytes, qp_.recv_pd) != IBV_WC_SUCCESS) {
         return false;
     }
     const uint64_t wr_id = wqe.wr_id;
@@ -313,6 +308,9 @@ template <class S>
 void RcResponderLogic<S>::refuse(Outcome outcome, Psn psn) {
     const Consequence& consequence = consequence_of(outcome);
     queue_ack(psn, outcome == Outcome::kNoReceive ? consequence.syndrome | qp_.min_rnr_timer : consequence.syndrome);
+    // IBTA 9.7.5.2.8: until this packet comes again, what is behind it is dropped in silence. A sequence NAK would make the
+    // requester go back before its RNR timer has passed.
+    s_.nak_sent = outcome == Outcome::kNoReceive;
     if (consequence.is_error) executor_.apply(consequence);
 }
 
@@ -385,8 +383,7 @@ bool RcResponderLogic<S>::send_read_packet(RcJob& job) {
     }
     const bool last = bytes == job.left();
     using wire::Op;
-    const Op op = last ? (job.started ? Op::kReadResponseLast : Op::kReadResponseOnly)
-                       : (job.started ? Op::kReadResponseMiddle : Op::kReadResponseFirst);
+    const Op op = read_response_op(!job.started, last);
     wire::Headers h;
     h.bth.opcode = wire::opcode(wire::Service::kRc, op);
     h.bth.pkey = qp_.pkey;

@@ -27,6 +27,13 @@ inline wire::Op send_op(uint8_t opcode, bool first, bool last) {
     return kOps[opcode][2u * first + last];
 }
 
+// Of a packet of READ data: the first that one request asked for, the last, both, or neither.
+inline wire::Op read_response_op(bool first, bool last) {
+    using enum wire::Op;
+    if (last) return first ? kReadResponseOnly : kReadResponseLast;
+    return first ? kReadResponseFirst : kReadResponseMiddle;
+}
+
 // Of a request with the ibv_wr_opcode `opcode`: what its completion says.
 inline ibv_wc_opcode completion_opcode(uint8_t opcode) {
     switch (opcode) {

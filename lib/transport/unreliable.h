@@ -79,7 +79,7 @@ class UnreliableRequesterLogic {
             const uint32_t bytes =
                 core_.send_packet(qp_, wire::Service::kUc, wqe, p_.next_packet, s_.next_psn, false);
             if (bytes == Core<S>::kNotReadable) {
-                p_.fail(IBV_WC_LOC_PROT_ERR);
+                p_.fail(p_.next_wqe, IBV_WC_LOC_PROT_ERR);
                 return 0;
             }
             if (rate.limited()) rate.on_sent(core_.config.dcqcn, bytes + kHeaderBytes, core_.now_ns);
@@ -88,10 +88,14 @@ class UnreliableRequesterLogic {
     }
 
     uint32_t send_datagram(SendWqe& wqe) {
+        if (wqe.length > qp_.port_mtu) {            // a datagram is one packet (IBTA 9.8.4)
+            p_.fail(p_.next_wqe, IBV_WC_LOC_LEN_ERR);
+            return 0;
+        }
         wire::Segment segments[kMaxSge];
         const int count = core_.gather(wqe, 0, wqe.length, qp_.pd, segments);
         if (count < 0) {
-            p_.fail(IBV_WC_LOC_PROT_ERR);
+            p_.fail(p_.next_wqe, IBV_WC_LOC_PROT_ERR);
             return 0;
         }
         wire::Headers h;

@@ -149,6 +149,7 @@ struct RecvQueue : SlotRing {
 struct SharedRecvQueue {
     RecvQueue ring;
     uint32_t max_sge = 0;
+    const void* pd = nullptr;                           // of its requests, whoever takes them
     SpinLock taking;                                    // held for one copy; contended only between workers
     std::atomic<uint32_t> limit{0};                     // armed limit, 0 = not armed (ibv_modify_srq)
     Owner* owner = nullptr;                             // for async events

@@ -148,7 +148,7 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
     }
     if (path) t.path = *path;
     if (connects) {
-        t.priority = qp.runtime->config().priorities[merged.ah_attr.sl];
+        worker.set_priority(hold, t, qp.runtime->config().priorities[merged.ah_attr.sl]);
         worker.start_receiving(hold, t, has(IBV_QP_RQ_PSN) ? attr->rq_psn & transport::Psn::kMask : 0, multipath);
     }
     if (after == IBV_QPS_RTS && before == IBV_QPS_RTR) {

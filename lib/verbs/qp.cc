@@ -46,8 +46,10 @@ bool set_up(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr& attr) {
     t.recv_cq = &from(attr.recv_cq).queue;
     t.srq = attr.srq != nullptr ? &from(attr.srq).queue : nullptr;
     t.max_recv_sge = t.srq != nullptr ? t.srq->max_sge : cap.max_recv_sge;
+    t.recv_pd = attr.srq != nullptr ? attr.srq->pd : pd;
     t.port = qp.context->interface->port();
     t.mac = qp.context->interface->mac();
+    t.port_mtu = qp.context->interface->max_mtu();
     qp.send_rules = SendRules(attr.qp_type, cap, qp.context->interface->max_mtu());
     t.slot.sges.reset(new (std::nothrow) ibv_sge[t.max_recv_sge]);
     return t.slot.sges != nullptr && t.sq.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) &&

@@ -19,6 +19,8 @@ using MacAddress = std::array<uint8_t, 6>;
 using Gid = std::array<uint8_t, 16>;                    // an IPv6 address, or ::ffff:a.b.c.d for IPv4
 
 bool is_ipv4_mapped(const Gid& gid);
+// 224.0.0.0/4 or ff00::/8.
+inline bool is_multicast(const Gid& gid) { return gid[0] == 0xFF || (gid[12] >> 4 == 0xE && is_ipv4_mapped(gid)); }
 // As a == b, which is a call of memcmp.
 inline bool same(const Gid& a, const Gid& b) {
     const auto [a0, a1] = std::bit_cast<std::array<uint64_t, 2>>(a);

@@ -249,6 +249,7 @@ class Lives {
             }
             // Where receive buffers are of the queue's own domain, the queue pair's may be another one.
             if (o.srq == nullptr || srq_has_pd<SharedRecvQueue>()) side.qp->pd = &side;
+            if (o.srq == nullptr) side.qp->recv_pd = &side;
             plan(life, i);
         }
         life.end_ns = net_->now() + random_.below(3'000'000);

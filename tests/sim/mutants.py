@@ -35,8 +35,8 @@ MUTANTS = {
         REQUESTER, "if (!emit(*wqe, departure)) {",
         "if ((fresh || departure.psn.value() % 2 == 0) && !emit(*wqe, departure)) {"),
     "a retransmission carries the packet before": (
-        REQUESTER, "const uint32_t offset = packet * qp_.mtu;",
-        "const uint32_t offset = (packet - (packet != 0 && departure.again)) * qp_.mtu;"),
+        REQUESTER, "const uint32_t offset = packet * qp_.mtu;\n        bytes",
+        "const uint32_t offset = (packet - (packet != 0 && departure.again)) * qp_.mtu;\n        bytes"),
     "a retransmission has lost its Last bit": (
         REQUESTER, "if (last && &wqe ==", "if (last && !departure.again && &wqe =="),
     "a request completes one packet early": (
@@ -48,12 +48,14 @@ MUTANTS = {
     "who waits for completions is not told of signaled ones": (
         REQUESTER, "if (at == first) return;", "if (at == qp_.sq.consumed()) return;"),
     "a request that fails at home does not wait for its turn": (
-        REQUESTER, "if (!fresh || qp_.sq.consumed() == p_.next_wqe) fail(p_.failure);", "fail(p_.failure);"),
+        REQUESTER, "            if (qp_.sq.consumed() == p_.failed_wqe) fail(p_.failure);\n            if (fresh", "            fail(p_.failure);\n            if (fresh"),
+    "a request that cannot be sent again fails as another": (
+        REQUESTER, "fresh ? p_.next_wqe : index_of(departure.psn);\n            p_.fail(", "fresh ? p_.next_wqe : qp_.sq.consumed();\n            p_.fail("),
     "a READ that fails at home does not wait for its turn": (
         REQUESTER, "if (arrival == Arrival::kInOrder && wqe == &oldest()) fail(status);", "fail(status);"),
     "behind a request that fails at home goes the next": (
-        REQUESTER, "            p_.fail(IBV_WC_LOC_PROT_ERR);\n            if (!fresh",
-        "            p_.fail(IBV_WC_LOC_PROT_ERR), ++p_.next_wqe;\n            if (!fresh"),
+        REQUESTER, "            p_.fail(index, IBV_WC_LOC_PROT_ERR);\n",
+        "            p_.fail(index, IBV_WC_LOC_PROT_ERR), p_.next_wqe += fresh;\n"),
     "a paused send queue goes on": (
         REQUESTER, "return qp_.state == IBV_QPS_SQD ? p_.drain_wqe : qp_.sq", "return qp_.sq"),
     "a send queue is said to have drained early": (
@@ -94,7 +96,7 @@ MUTANTS = {
     "an early SEND does not wait for its turn": (
         RESPONDER, "slot = is_send(op) || has_immediate(op) ? Slot::kTailWithCompletion : Slot::kTail;", "slot = Slot::kReceived;"),
     "a held packet that is refused is kept": (
-        RESPONDER, "    shared_.release(packet);\n    return taken;", "    if (taken) shared_.release(packet);\n    return taken;"),
+        RESPONDER, "    shared_.release(mp_.held, psn);\n    return taken;", "    if (taken) shared_.release(mp_.held, psn);\n    return taken;"),
     "damage is not seen": (
         RESPONDER, "    payload.read(target, qp_.mtu);\n    if (!payload.intact()) return InPlace::kDamaged;",
         "    payload.read(target, qp_.mtu);"),

@@ -146,6 +146,16 @@ void World::draw_network() {
             if (random_.chance(0.5)) link.lanes[i].dark.push_back({begin, begin + random_.below(10'000'000)});
         }
     }
+    // A host that stands still is slow, not dead: nothing may fail for it.
+    if (reliable_ && random_.chance(0.1)) {
+        uint64_t begin = net_->now();
+        for (uint64_t stalls = random_.between(1, 3); stalls != 0; --stalls) {
+            begin += random_.below(2'000'000);
+            const uint64_t end = begin + random_.between(20'000'000, 400'000'000);
+            net_->egress[random_.below(2)].stalls.push_back({begin, end});
+            begin = end;
+        }
+    }
     tick_ns_ = random_.pick(1'000u, 20'000u, 200'000u);
     eagerness_ = random_.pick(0.1, 0.5, 1.0);
     receive_eagerness_ = random_.pick(0.05, 0.5, 1.0, 1.0);
@@ -461,7 +471,7 @@ void World::plan_poison(Direction& d) {
             break;
         case 2:
             send.opcode = IBV_WR_SEND;
-            send.poison = IBV_WC_REM_OP_ERR;
+            send.poison = IBV_WC_REM_INV_REQ_ERR;
             send.too_long = true;
             break;
         default:

@@ -189,7 +189,7 @@ def errors(context, pd, control, client):
     control.barrier()
     if client:
         side.post(e.IBV_WR_SEND, 101)
-        side.expect(e.IBV_WC_REM_OP_ERR)      # as rxe answers (tests/data/rc_nak)
+        side.expect(e.IBV_WC_REM_INV_REQ_ERR)
     else:
         side.expect(e.IBV_WC_LOC_LEN_ERR)
     control.barrier()

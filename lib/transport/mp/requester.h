@@ -38,9 +38,12 @@ class MpRequesterLogic {
     // Something was acknowledged.
     void note_alive() {
         retry_.rnr_retries_left = qp_.rnr_retry;
+        retry_.progress_ns = core_.now_ns;
         mp_.probes = 0;
         restart_timer();
     }
+    // A valid answer that says nothing new.
+    void note_answer() { retry_.note_answer(core_.retry_policy(qp_), core_.now_ns); }
     // The peer acknowledged once more what it had acknowledged: it may have too much to do to answer a READ at once. That is
     // believed for a while, not for ever.
     void note_repeated_ack() {
@@ -82,9 +85,13 @@ class MpRequesterLogic {
     [[gnu::always_inline]] inline void begin(SendWqe& wqe);
     [[gnu::always_inline]] inline bool emit(SendWqe& wqe, const Departure& departure);
     [[gnu::noinline]] uint32_t emit_burst(uint32_t end, uint32_t budget);
-    SendWqe* find(Psn psn);
+    uint32_t index_of(Psn psn);
     SendWqe* find_reader(Psn psn);
     void take_in_order(const wire::ParsedFrame& frame);
+    void begin_waiting() {
+        retry_.progress_ns = core_.now_ns;
+        restart_timer();
+    }
     void restart_timer();
     void fail(ibv_wc_status status);
 
@@ -117,13 +124,15 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
         Departure departure;
         if (!paths_.next(mp_.requests, more, core_.now_ns, departure)) break;
         const bool fresh = !departure.again;
-        SendWqe* wqe = fresh ? &qp_.sq.at(p_.next_wqe) : find(departure.psn);
+        SendWqe* wqe = &qp_.sq.at(fresh ? p_.next_wqe : index_of(departure.psn));
         if (fresh && p_.next_packet == 0) begin(*wqe);
         if (!emit(*wqe, departure)) {
-            // Its memory has gone. What was begun before it completes first; nothing else is begun.
-            p_.fail(IBV_WC_LOC_PROT_ERR);
-            if (!fresh || qp_.sq.consumed() == p_.next_wqe) fail(p_.failure);
-            break;
+            // Its memory has gone. What was posted before it completes first; nothing else is begun.
+            const uint32_t index = fresh ? p_.next_wqe : index_of(departure.psn);
+            p_.fail(index, IBV_WC_LOC_PROT_ERR);
+            if (qp_.sq.consumed() == p_.failed_wqe) fail(p_.failure);
+            if (fresh || qp_.state == IBV_QPS_ERR) break;
+            // As if the network had lost it: packets of requests before it may still have to go again.
         }
         ++packets;
         paths_.sent(mp_.requests, departure, core_.now_ns);
@@ -139,7 +148,7 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
                 mp_.ended_ns = core_.now_ns;
             }
         }
-        if (retry_.ack_deadline == kNever) restart_timer();
+        if (retry_.ack_deadline == kNever) begin_waiting();
     }
     if (qp_.state != IBV_QPS_ERR) core_.deadlines.schedule(qp_, next_deadline());
     return packets;
@@ -154,7 +163,7 @@ void MpRequesterLogic<S>::probe() {
     ++mp_.probes;
     ++core_.counters[Counter::kTailProbes];
     const auto vp = static_cast<uint16_t>(kFirstVp | (qp_.path.flow.udp_src + mp_.probes));  // one may be dead
-    emit(*find(last), {.psn = last, .vp = vp, .again = true});
+    emit(qp_.sq.at(index_of(last)), {.psn = last, .vp = vp, .again = true});
 }
 
 // Whether there is a packet never sent, of the requests before `end`, that may go now. Executes local operations on the way.
@@ -205,7 +214,7 @@ void MpRequesterLogic<S>::execute_local(SendWqe& wqe) {
     wqe.first_psn = mp_.requests.nxt.value();
     wqe.packets = 0;
     if (!core_.execute_local(qp_, wqe)) {
-        if (qp_.sq.consumed() == p_.next_wqe) fail(p_.failure);
+        if (qp_.sq.consumed() == p_.failed_wqe) fail(p_.failure);
         return;
     }
     p_.begun_wqe = ++p_.next_wqe;
@@ -257,7 +266,7 @@ uint32_t MpRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
     p_.next_wqe = p_.begun_wqe = index;
     mp_.ended_ns = core_.now_ns;
     core_.counters[Counter::kPsnsSent] += count;
-    if (retry_.ack_deadline == kNever) restart_timer();
+    if (retry_.ack_deadline == kNever) begin_waiting();
     return count;
 }
 
@@ -320,15 +329,15 @@ bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure) {
     return true;
 }
 
-// The request that has the packet `psn`, which is on its way. Binary search: their first PSNs ascend.
+// SQ index of the request that has the packet `psn`, which is on its way. Binary search: their first PSNs ascend.
 template <class S>
-SendWqe* MpRequesterLogic<S>::find(Psn psn) {
+uint32_t MpRequesterLogic<S>::index_of(Psn psn) {
     uint32_t low = qp_.sq.consumed(), high = p_.begun_wqe;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
         (Psn(qp_.sq.at(middle).first_psn) <= psn ? low : high) = middle;
     }
-    return &qp_.sq.at(low);
+    return low;
 }
 
 // The READ or atomic that the response packet `psn` answers; null: none.
@@ -360,7 +369,7 @@ void MpRequesterLogic<S>::progress() {
     }
     if (at == first) return;
     qp_.sq.consume_to(at);
-    if (p_.failed && at == p_.next_wqe) {
+    if (p_.failed && at == p_.failed_wqe) {
         fail(p_.failure);
         return;
     }
@@ -370,9 +379,7 @@ void MpRequesterLogic<S>::progress() {
 template <class S>
 void MpRequesterLogic<S>::restart_timer() {
     retry_.retries_left = qp_.retry_cnt;
-    retry_.ack_deadline = kNever;
-    if (qp_.timeout != 0 && any_begun())
-        retry_.ack_deadline = core_.now_ns + std::max<uint64_t>(4096ull << qp_.timeout, core_.config.min_timeout_ns);
+    retry_.ack_deadline = any_begun() ? retry_.next(core_.retry_policy(qp_), core_.now_ns) : kNever;
 }
 
 template <class S>
@@ -423,7 +430,7 @@ InPlace MpRequesterLogic<S>::receive_in_place(const wire::ParsedFrame& frame) {
     SendWqe* wqe = find_reader(psn);
     if (wqe == nullptr || !wqe->is_read()) return InPlace::kOther;
     const auto packet = static_cast<uint32_t>(psn - Psn(wqe->mp_first_response));
-    if (packet + 1 >= response_packets(*wqe)) return InPlace::kOther;
+    if (packet == 0 || packet + 1 >= response_packets(*wqe)) return InPlace::kOther;
     wire::VerifyingReader payload(frame);
     if (core_.scatter(wqe->sges(), wqe->num_sge, packet * qp_.mtu, payload, qp_.mtu, qp_.pd) != IBV_WC_SUCCESS)
         return InPlace::kOther;
@@ -448,12 +455,14 @@ wire::MpAck MpRequesterLogic<S>::receive_response(const wire::ParsedFrame& frame
         ++core_.counters[Counter::kDropResponse];
         return wire::MpAck::kNack;
     }
-    const uint32_t offset = static_cast<uint32_t>(psn - Psn(wqe->mp_first_response)) * qp_.mtu;
+    const auto packet = static_cast<uint32_t>(psn - Psn(wqe->mp_first_response));
+    const uint32_t offset = packet * qp_.mtu;
     ibv_wc_status status = IBV_WC_SUCCESS;
     if (wqe->is_atomic()) {
         BytesReader original{reinterpret_cast<const uint8_t*>(&frame.headers.atomic_original)};
         status = core_.scatter(wqe->sges(), wqe->num_sge, 0, original, sizeof frame.headers.atomic_original, qp_.pd);
-    } else if (frame.payload_bytes != std::min(qp_.mtu, wqe->response_bytes() - offset)) {
+    } else if (frame.payload_bytes != std::min(qp_.mtu, wqe->response_bytes() - offset) ||
+               op != read_response_op(packet == 0, packet + 1 == response_packets(*wqe))) {
         status = IBV_WC_BAD_RESP_ERR;
     } else if (frame.payload_bytes != 0) {
         BytesReader payload{frame.payload};
@@ -500,9 +509,8 @@ void MpRequesterLogic<S>::expire() {
                 fail(IBV_WC_RETRY_EXC_ERR);
                 return;
             }
-            const uint8_t left = --retry_.retries_left;
-            restart_timer();
-            retry_.retries_left = left;
+            --retry_.retries_left;
+            retry_.ack_deadline = retry_.next(core_.retry_policy(qp_), core_.now_ns);
             mp_.probing = !mp_.requests.outstanding();
             if (mp_.requests.timer_ns != 0)
                 mp_.requests.timer_ns = core_.now_ns;  // a retry is one, whatever the backoff

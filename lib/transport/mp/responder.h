@@ -38,12 +38,12 @@ class MpResponderLogic {
     bool has_acks() const { return mp_.ack_count != 0; }
     uint32_t send_acks();
     // recover.h; the held packet whose effect was left half done.
-    void recover(HeldPacket* packet) {
+    void recover(const HeldPacket* packet) {
         const bool sends = is_send(wire::op_of(packet->headers.bth.opcode));
         const Consequence& consequence = consequence_of(sends ? Outcome::kLocalProtection : Outcome::kRemoteAccess);
         queue_ack(packet->headers, false, wire::MpAck::kErr, consequence.syndrome);
         executor_.apply(consequence);
-        shared_.release(packet);
+        shared_.release(mp_.held, Psn(packet->headers.bth.psn));
     }
     // The QP goes: an ACK that waits goes before it.
     void flush_ack() {
@@ -77,6 +77,15 @@ class MpResponderLogic {
     void push_job(MpJob& job, uint32_t packets, const wire::Headers& request);
     // Tells what became of a packet in its turn that was not taken.
     void refuse(const wire::Headers& headers, bool ce, Outcome outcome);
+
+    uint16_t ack_path(uint16_t of_data) {
+        switch (core_.config.ack_path) {
+            case AckPath::kAsData: return of_data;
+            case AckPath::kRandom: return shared_.paths.random_vp();
+            case AckPath::kOne: break;
+        }
+        return qp_.path.flow.udp_src;
+    }
 
     Core<S>& core_;
     QueuePair& qp_;
@@ -230,9 +239,8 @@ void MpResponderLogic<S>::take_early(const wire::ParsedFrame& frame, wire::Op op
 // The held packet's turn has come. False: it cannot be taken, and was told so.
 template <class S>
 bool MpResponderLogic<S>::release_held(Psn psn) {
-    HeldPacket* packet = mp_.held.head;
-    if (qp_.state == IBV_QPS_ERR || packet == nullptr || Psn(packet->headers.bth.psn) != psn) return false;
-    shared_.take_first(mp_.held);
+    const HeldPacket* packet = shared_.find(mp_.held, psn);
+    if (qp_.state == IBV_QPS_ERR || packet == nullptr) return false;
     wire::ParsedFrame frame;
     frame.headers = packet->headers;
     frame.payload = packet->payload.data();
@@ -247,7 +255,7 @@ bool MpResponderLogic<S>::release_held(Psn psn) {
         executor_.apply(consequence_of(outcome));
     else if (!taken)
         refuse(frame.headers, false, outcome);
-    shared_.release(packet);
+    shared_.release(mp_.held, psn);
     return taken;
 }
 
@@ -304,7 +312,8 @@ Outcome MpResponderLogic<S>::place_write(const wire::ParsedFrame& frame, wire::O
     const bool fits = is_last(op) ? frame.payload_bytes == reth.length && frame.payload_bytes <= qp_.mtu
                                   : frame.payload_bytes == qp_.mtu && reth.length > qp_.mtu;
     if (!fits || is_first(op) != (frame.headers.mp.ipsn == 0)) return Outcome::kInvalidRequest;
-    if (uint64_t{frame.headers.mp.ipsn} * qp_.mtu + reth.length > kMaxMessageBytes) return Outcome::kInvalidRequest;
+    const uint64_t bytes = uint64_t{frame.headers.mp.ipsn} * qp_.mtu + reth.length;
+    if (bytes > kMaxMessageBytes || !executor_.is_length_valid(static_cast<uint32_t>(bytes))) return Outcome::kInvalidRequest;
     uint8_t* target = executor_.write_target(reth.rkey, reth.va, reth.length);
     if (target == nullptr) return Outcome::kRemoteAccess;
     wire::copy(target, frame.payload, frame.payload_bytes);
@@ -407,8 +416,7 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
                 refuse(request, false, Outcome::kRemoteAccess);
                 break;
             }
-            op = last ? (first ? Op::kReadResponseOnly : Op::kReadResponseLast)
-                      : (first ? Op::kReadResponseFirst : Op::kReadResponseMiddle);
+            op = read_response_op(first, last);
         }
         h.bth.opcode = wire::opcode(wire::Service::kMp, op);
         h.bth.pkey = qp_.pkey;
@@ -478,7 +486,7 @@ uint32_t MpResponderLogic<S>::send_acks() {
                     .syndrome = first.syndrome,
                     .aack_psn = (first.entry.response ? mp_.responses_in : mp_.requests_in).expected.value(),
                     .more = static_cast<uint8_t>(count)};
-        h.vp = first.entry.vp;  // that of the data packet: the same path, if the network hashes both directions alike
+        h.vp = ack_path(first.entry.vp);
         switch (first.entry.kind) {
             case wire::MpAck::kErr:
                 ++core_.counters[first.syndrome >> 5 == 1 ? Counter::kTxNakRnr : Counter::kTxNakError];

@@ -8,7 +8,7 @@
 #include <bit>
 #include <cstring>
 #include <memory>
-#include <vector>
+#include <utility>
 
 #include "transport/paths/paths.h"
 #include "transport/queue_state.h"
@@ -18,20 +18,30 @@
 
 namespace rove::transport {
 
-inline constexpr uint32_t kMaxMtu = 4096;
-
 // A request that came before its turn and may not take effect yet (EU-7).
 struct HeldPacket {
-    HeldPacket* next;
+    uint16_t next_free;
     wire::Headers headers;
     uint32_t payload_bytes;
     std::array<uint8_t, kMaxMtu> payload;
 };
 
-// By PSN.
-struct HeldList {
-    HeldPacket* head = nullptr;
-    HeldPacket* tail = nullptr;
+// Those of a QP, by PSN: no two that the reorder window lets in have the same place.
+struct HeldPackets {
+    static constexpr uint16_t kNone = UINT16_MAX;
+
+    std::unique_ptr<uint16_t[]> at;           // index of the packet in the worker's pool; kNone: none
+    uint32_t mask = 0;
+    uint32_t count = 0;
+    uint8_t peer = 0;                         // MultipathShared::peer_of()
+
+    // For a window of `packets` ahead of the expected one.
+    void make_room(uint32_t packets) {
+        mask = std::bit_ceil(packets + 1) - 1;
+        at = std::make_unique<uint16_t[]>(mask + 1);
+        std::fill_n(at.get(), mask + 1, kNone);
+    }
+    uint16_t& of(Psn psn) { return at[psn.value() & mask]; }
 };
 
 // What a packet earned, to be sent to its sender (EU-4).
@@ -79,7 +89,7 @@ struct Mp {
     uint32_t msn_in = 0;                      // messages that took a receive request, to their end
     Psn response_end;                         // one past the last that the jobs have
     NextWritePacket next_write;
-    HeldList held;
+    HeldPackets held;
     Ring<MpJob> jobs;                         // in the order of their responses
     DelayedAck delay;
     uint32_t ack_count = 0;
@@ -96,45 +106,60 @@ struct MultipathCounters {
 // Of one worker; made with its first QP in mp mode.
 class MultipathShared {
   public:
-    static constexpr uint32_t kHeldPackets = 512;  // 2 MiB: two full windows of single-packet messages
+    static constexpr uint16_t kHeldPackets = 512;  // 2 MiB: two full windows of single-packet messages
 
     MultipathShared(const PathsConfig& paths_config, const ReorderConfig& reorder_config, uint64_t seed)
         : paths(paths_config, seed), reorder(reorder_config), held_(std::make_unique<HeldPacket[]>(kHeldPackets)) {
-        for (uint32_t i = 0; i < kHeldPackets; ++i) release(&held_[i]);
+        for (uint16_t i = 0; i < kHeldPackets; ++i) {
+            held_[i].next_free = free_;
+            free_ = i;
+        }
     }
 
-    // Keeps a verified packet in `list`. False: there is no room.
-    bool hold(HeldList& list, const wire::ParsedFrame& frame) {
-        if (free_ == nullptr || frame.payload_bytes > kMaxMtu) return false;
-        HeldPacket* packet = free_;
-        free_ = packet->next;
-        ++held_now_;
-        held_peak_ = std::max(held_peak_, held_now_);
-        packet->headers = frame.headers;
-        packet->payload_bytes = frame.payload_bytes;
-        std::memcpy(packet->payload.data(), frame.payload, frame.payload_bytes);
+    // QPs of one peer share a share.
+    static uint8_t peer_of(const wire::Gid& peer) {
+        uint32_t hash = 0;
+        for (const uint8_t byte : peer) hash = hash * 31 + byte;
+        return static_cast<uint8_t>(hash % kPeers);
+    }
+
+    // Keeps a verified packet of a QP. False: there is no room for it. Neither a QP nor a peer has more of the pool than it
+    // leaves free, so that whoever comes next always finds some: alone, half of the pool; beside one that holds all that it
+    // may, a quarter.
+    bool hold(HeldPackets& held, const wire::ParsedFrame& frame) {
+        const uint32_t left = kHeldPackets - held_now_;
+        if (held.count >= left || by_peer_[held.peer] >= left || frame.payload_bytes > kMaxMtu) return false;
         const Psn psn(frame.headers.bth.psn);
-        HeldPacket** at = &list.head;
-        if (list.tail != nullptr && Psn(list.tail->headers.bth.psn) < psn) at = &list.tail->next;  // as most come
-        while (*at != nullptr && Psn((*at)->headers.bth.psn) < psn) at = &(*at)->next;
-        packet->next = *at;
-        *at = packet;
-        if (packet->next == nullptr) list.tail = packet;
+        release(held, psn);                   // one that was refused with its QP
+        uint16_t& place = held.of(psn);
+        place = free_;
+        HeldPacket& packet = held_[free_];
+        free_ = packet.next_free;
+        ++held.count;
+        ++by_peer_[held.peer];
+        held_peak_ = std::max(held_peak_, ++held_now_);
+        packet.headers = frame.headers;
+        packet.payload_bytes = frame.payload_bytes;
+        std::memcpy(packet.payload.data(), frame.payload, frame.payload_bytes);
         return true;
     }
-    HeldPacket* take_first(HeldList& list) {
-        HeldPacket* packet = list.head;
-        list.head = packet->next;
-        if (list.head == nullptr) list.tail = nullptr;
-        return packet;
+    // The packet with this PSN; null: it is not held. It goes with release().
+    const HeldPacket* find(HeldPackets& held, Psn psn) const {
+        const uint16_t index = held.of(psn);
+        if (index == HeldPackets::kNone || Psn(held_[index].headers.bth.psn) != psn) return nullptr;
+        return &held_[index];
     }
-    void release(HeldPacket* packet) {
-        packet->next = free_;
-        free_ = packet;
-        if (held_now_ != 0) --held_now_;
+    void release(HeldPackets& held, Psn psn) {
+        uint16_t& place = held.of(psn);
+        if (place == HeldPackets::kNone) return;
+        held_[place].next_free = free_;
+        free_ = std::exchange(place, HeldPackets::kNone);
+        --held.count;
+        --by_peer_[held.peer];
+        --held_now_;
     }
-    void release_all(HeldList& list) {
-        while (list.head != nullptr) release(take_first(list));
+    void release_all(HeldPackets& held) {
+        for (uint32_t i = 0; held.count != 0 && i <= held.mask; ++i) release(held, Psn(i));
     }
     uint32_t held_now() const { return held_now_; }
     uint32_t held_peak() const { return held_peak_; }
@@ -151,8 +176,11 @@ class MultipathShared {
     MultipathCounters counters;
 
   private:
+    static constexpr uint32_t kPeers = 64;
+
     std::unique_ptr<HeldPacket[]> held_;
-    HeldPacket* free_ = nullptr;
+    uint16_t free_ = HeldPackets::kNone;
+    std::array<uint16_t, kPeers> by_peer_{};  // packets held, by peer_of()
     uint32_t held_now_ = 0, held_peak_ = 0;
 };
 

@@ -115,6 +115,7 @@ class Paths {
     uint64_t deadline(const SendStream& stream) const;  // UINT64_MAX: none
     void expire(SendStream& stream, uint64_t now_ns);
 
+    uint16_t random_vp() { return static_cast<uint16_t>(config_.first_vp + draw() % config_.vps); }
     // MP-12: how long an operation with the synchronise flag waits after the one before it.
     uint64_t sync_delay_ns(const SendStream& stream) const;
     // Distinct paths of the packets on their way. Slow: for telemetry.
@@ -154,7 +155,6 @@ class Paths {
         return stream.records[psn.value() & (config_.max_window - 1)];
     }
     uint32_t floor_fixed() const { return config_.initial_window << 16; }
-    uint16_t random_vp() { return static_cast<uint16_t>(config_.first_vp + draw() % config_.vps); }
     uint64_t draw();
     void restart(SendStream& stream);
     static bool is_silent(const SendStream& stream, uint64_t now_ns) {

@@ -177,5 +177,59 @@ TEST_F(Ud, multicast_reaches_those_that_joined) {
     EXPECT_EQ(b.counter(Counter::kDropMulticast), 1u);
 }
 
+// What does not fit one packet is never built, whoever posted it.
+TEST_F(Pair, a_datagram_longer_than_the_ports_mtu_is_not_sent) {
+    QpOptions options;
+    options.type = IBV_QPT_UD;
+    connect(options);
+    qa->port_mtu = 1024;
+    const Path path = a.path_to(b);
+    net.trace.clear();
+    for (const size_t bytes : {1024u, 1025u, 70'000u}) {
+        Send s = send(bytes, 0, bytes);
+        s.path = &path;
+        s.remote_qpn = qb->qpn;
+        s.remote_qkey = options.qkey;
+        post(s);
+        ASSERT_TRUE(run());
+        const auto wcs = sent();
+        ASSERT_EQ(wcs.size(), 1u);
+        EXPECT_EQ(wcs[0].status, bytes == 1024 ? IBV_WC_SUCCESS : IBV_WC_LOC_LEN_ERR) << bytes;
+        EXPECT_EQ(qa->state, bytes == 1024 ? IBV_QPS_RTS : IBV_QPS_SQE);
+        a.engine.set_state(*qa, IBV_QPS_RTS, net.now());
+    }
+    EXPECT_EQ(net.trace.size(), 1u);
+}
+
+// The receives of an SRQ are of its protection domain, not of the QP's that takes them.
+TEST_F(Pair, receives_of_a_shared_queue_are_of_its_protection_domain) {
+    for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
+        for (const bool multipath : {false, true}) {
+            if (multipath && type != IBV_QPT_RC) continue;
+            Buffer& shared = b.buffer(65536, kAllAccess, &type);
+            SharedRecvQueue& srq = b.shared_recv_queue(16, 1, &type);
+            QpOptions plain, sharing;
+            plain.type = sharing.type = type;
+            plain.multipath = sharing.multipath = multipath;
+            sharing.srq = &srq;
+            connect(plain, sharing);
+            const Path path = a.path_to(b);
+            ASSERT_TRUE(b.post_recv(srq.ring, 1, {shared.sge(0, 10'000)}));
+            ASSERT_TRUE(b.post_recv(srq.ring, 2, {mb.sge(0, 10'000)}));     // of the QP's
+            Send s = send(1, 0, type == IBV_QPT_UD ? 1000 : 8000);
+            s.path = &path;
+            s.remote_qpn = qb->qpn;
+            s.remote_qkey = plain.qkey;
+            post(s);
+            ASSERT_TRUE(run());
+            EXPECT_THAT(statuses(received()), ElementsAre(IBV_WC_SUCCESS)) << type;
+            EXPECT_EQ(shared.bytes(type == IBV_QPT_UD ? 40 : 0, s.sges[0].length), ma.bytes(0, s.sges[0].length));
+            post(s);
+            ASSERT_TRUE(run());
+            EXPECT_THAT(statuses(received()), ElementsAre(IBV_WC_LOC_PROT_ERR)) << type;
+        }
+    }
+}
+
 }  // namespace
 }  // namespace rove::test

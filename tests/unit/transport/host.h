@@ -228,10 +228,11 @@ class Host {
         return *completion_queues_.back();
     }
 
-    SharedRecvQueue& shared_recv_queue(uint32_t entries, uint32_t max_sge) {
+    SharedRecvQueue& shared_recv_queue(uint32_t entries, uint32_t max_sge, const void* pd = nullptr) {
         srqs_.push_back(std::make_unique<SharedRecvQueue>());
         EXPECT_TRUE(srqs_.back()->ring.init(entries, max_sge));
         srqs_.back()->max_sge = max_sge;
+        srqs_.back()->pd = pd == nullptr ? this : pd;
         return *srqs_.back();
     }
 
@@ -245,6 +246,7 @@ class Host {
         qp.send_cq = options.send_cq != nullptr ? options.send_cq : &completion_queue(options.depth * 2);
         qp.recv_cq = options.recv_cq != nullptr ? options.recv_cq : &completion_queue(options.depth * 2);
         qp.srq = options.srq;
+        qp.recv_pd = options.srq != nullptr ? options.srq->pd : this;
         qp.max_recv_sge = options.srq != nullptr ? options.srq->max_sge : options.max_sge;
         qp.slot.sges = std::make_unique<ibv_sge[]>(qp.max_recv_sge);
         EXPECT_TRUE(qp.sq.init(options.depth, options.max_sge, options.max_inline));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // QPs in mp mode, rule by rule: what is placed, held, acknowledged and completed when packets overtake each other.
+#include <map>
 #include <optional>
 #include <set>
 
@@ -493,6 +494,99 @@ TEST_F(Multipath, APeerThatIsGoneIsGivenUp) {
     post(write(1, 0, 512, 0));
     ASSERT_TRUE(run());
     expect_sent(IBV_WC_RETRY_EXC_ERR);
+}
+
+// A request that has to go again, and whose memory has gone, fails in its turn; what was posted before it is not touched.
+TEST_F(Multipath, AFailureAtHomeIsThatOfItsOwnRequest) {
+    Buffer& gone = a.buffer(4096);
+    size_t seen = 0;
+    net.filter = [&](const Observed& p) {
+        // The first transmissions of both requests are lost, and then the first one's for a while.
+        if (p.from != 0 || p.op() == Op::kAck) return Verdict::kPass;
+        ++seen;
+        return seen <= 2 || p.headers.reth.va == mb.address(0) ? Verdict::kDrop : Verdict::kPass;
+    };
+    post(write(1, 0, 100, 0));
+    Send second = write(2, 0, 0, 2048);
+    second.sges = {gone.sge(0, 100)};
+    post(second);
+    net.run_for(kMicrosecond);
+    a.memory.remove(gone.region);
+    net.run_for(100 * kMillisecond);
+    EXPECT_TRUE(sent().empty()) << "the first one has not arrived";
+    net.filter = nullptr;
+    ASSERT_TRUE(run());
+    const auto wcs = sent();
+    EXPECT_THAT(ids(wcs), ElementsAre(1, 2));
+    EXPECT_THAT(statuses(wcs), ElementsAre(IBV_WC_SUCCESS, IBV_WC_LOC_PROT_ERR));
+    EXPECT_TRUE(arrived(0, 100, 0));
+    EXPECT_TRUE(a.memory.insert(gone.region));
+}
+
+// No QP and no peer takes all the room for packets that came early.
+TEST_F(Multipath, WhatIsHeldForOneLeavesRoomForOthers) {
+    std::vector<Connection> greedy;
+    for (int i = 0; i < 8; ++i) greedy.push_back(test::connect(net, a, b, QpOptions{.multipath = true}, QpOptions{.multipath = true}));
+    net.filter = [&](const Observed& p) {
+        const bool first = p.op() == Op::kWriteOnly && p.headers.bth.psn == 100 && p.headers.bth.dest_qpn != qb->qpn;
+        return p.from == 0 && first ? Verdict::kDrop : Verdict::kPass;
+    };
+    for (uint64_t i = 0; i < 100; ++i)
+        for (Connection& c : greedy) ASSERT_TRUE(a.post(c.a, write(i, 0, 64, 0)));
+    net.run_for(20 * kMillisecond);
+    const transport::MultipathShared& shared = *b.engine.multipath();
+    EXPECT_GE(shared.held_now(), 200u);
+    EXPECT_LE(shared.held_now(), transport::MultipathShared::kHeldPackets / 2u) << "one peer has half of the room at most";
+    net.filter = nullptr;
+    ASSERT_TRUE(run());
+    EXPECT_EQ(shared.held_now(), 0u);
+    for (Connection& c : greedy) EXPECT_EQ(a.poll(*c.a.send_cq).size(), 100u);
+}
+
+TEST_F(Multipath, AnAnswerToAReadMustBeWhatItsPlaceSays) {
+    net.filter = [](const Observed& p) { return p.is_response() ? Verdict::kDrop : Verdict::kPass; };
+    post(read(1, 0, 3000, 0));
+    net.run_for(100 * kMicrosecond);
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(wire::Service::kMp, Op::kReadResponseLast);
+    h.bth.dest_qpn = qa->qpn;
+    h.bth.psn = 100;
+    h.mp = {.flags = wire::Mpeth::kResponse, .msn = 0, .ipsn = 0};
+    const auto before = ma.bytes(0, ma.size);
+    net.inject(0, b.path_to(a), h, std::vector<uint8_t>(1024, 0x77));
+    ASSERT_TRUE(run());
+    expect_sent(IBV_WC_BAD_RESP_ERR);
+    EXPECT_EQ(ma.bytes(0, ma.size), before);
+}
+
+// Which way acknowledgements go is the configuration's to say.
+TEST(MultipathAckPath, IsAsConfigured) {
+    using transport::AckPath;
+    for (const AckPath way : {AckPath::kAsData, AckPath::kRandom, AckPath::kOne}) {
+        Config config;
+        config.ack_path = way;
+        config.batch_acks = false;
+        Network net(1, 2, config);
+        Buffer &from = net.host(0).buffer(65536), &to = net.host(1).buffer(65536);
+        const QpOptions options{.multipath = true};
+        Connection made = test::connect(net, net.host(0), net.host(1), options, options);
+        Send s{.wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .sges = {from.sge(0, 50 * 1024)}};
+        s.remote_addr = to.address(0);
+        s.rkey = to.key();
+        ASSERT_TRUE(net.host(0).post(made.a, s));
+        ASSERT_TRUE(net.run());
+        std::map<uint32_t, uint16_t> data;
+        std::set<uint16_t> ways;
+        size_t as_data = 0;
+        for (const Observed& p : net.trace) {
+            if (p.from == 0) data[p.headers.bth.psn] = p.headers.vp;
+            if (p.from != 1) continue;
+            ways.insert(p.headers.vp);
+            as_data += p.headers.vp == data[p.headers.bth.psn];
+        }
+        EXPECT_EQ(as_data == 50, way == AckPath::kAsData);
+        EXPECT_EQ(ways.size() == 1, way == AckPath::kOne);
+    }
 }
 
 // MP-11: a requester that has gone says nothing; one that is still there asks for something else.

@@ -2,6 +2,8 @@
 // States, drains and flushes; shared receive queues; completion queue events.
 #include <numeric>
 
+#include <map>
+
 #include "transport/pair.h"
 
 namespace rove::test {
@@ -112,6 +114,51 @@ TEST_F(States, sqd_of_an_idle_queue_drains_at_once_and_still_receives) {
     EXPECT_THAT(ids(sent()), ElementsAre(2));
 }
 
+// What was posted last and not signaled asked for no ACK, since others were posted behind it.
+TEST_F(States, sqd_asks_for_the_acknowledgement_that_it_waits_for) {
+    Config config;
+    config.ack_interval_packets = 64;
+    Network quiet(1, 2, config);
+    Host &x = quiet.host(0), &y = quiet.host(1);
+    Buffer &from = x.buffer(65536), &to = y.buffer(65536);
+    Connection made = test::connect(quiet, x, y, {}, {});
+    quiet.egress[0].bytes_per_s = 100'000'000;
+    quiet.egress[0].room_packets = 1;
+    for (uint64_t i = 0; i < 8; ++i) {
+        Send s{.wr_id = i, .opcode = IBV_WR_RDMA_WRITE, .sges = {from.sge(0, 1000)}, .flags = 0};
+        s.remote_addr = to.address(0);
+        s.rkey = to.key();
+        ASSERT_TRUE(x.post(made.a, s));
+    }
+    quiet.pump();
+    quiet.run_for(25 * kMicrosecond);
+    ASSERT_LT(made.a.position.begun_wqe, 8u);
+    ASSERT_GT(made.a.position.begun_wqe, 0u);
+    const uint64_t begun = quiet.now();
+    x.engine.set_state(made.a, IBV_QPS_SQD, quiet.now());
+    ASSERT_TRUE(quiet.run(quiet.now() + kSecond, [&] { return x.sink.count(IBV_EVENT_SQ_DRAINED, &made.a) == 1; }));
+    EXPECT_EQ(x.sink.count(IBV_EVENT_SQ_DRAINED, &made.a), 1);
+    EXPECT_LT(quiet.now() - begun, 200 * kMicrosecond) << "not by a tail probe";
+}
+
+// A doorbell may be rung before a reset and taken after it, and the priority may change while the QP waits for its turn.
+TEST_F(States, what_is_left_of_a_queue_pair_that_is_reset_is_in_no_list) {
+    connect();
+    a.engine.set_state(*qa, IBV_QPS_RESET, net.now());
+    a.engine.doorbell(*qa);
+    EXPECT_FALSE(a.engine.has_active());
+    a.sink.room = [] { return false; };
+    connect();
+    post(write(1, 0, 100, 0));
+    ASSERT_TRUE(a.engine.has_active());
+    a.engine.set_priority(*qa, 2);
+    EXPECT_TRUE(a.engine.has_active());
+    a.engine.set_priority(*qa, 0);
+    a.destroy(*qa);
+    EXPECT_FALSE(a.engine.has_active());
+    a.sink.room = [] { return true; };
+}
+
 TEST_F(States, rtr_receives_and_says_once_that_the_connection_is_there) {
     QpOptions options;
     QueuePair& left = a.create(options);
@@ -214,6 +261,24 @@ TEST_F(Completions, an_overrun_is_told) {
     std::vector<uint64_t> first(options.send_cq->capacity());
     std::iota(first.begin(), first.end(), 0);
     EXPECT_EQ(ids(sent()), first);
+    // Nobody can say any more what became of its requests (IBTA 11.6.3.2, local work queue catastrophic error).
+    EXPECT_EQ(qa->state, IBV_QPS_ERR);
+    EXPECT_EQ(a.sink.count(IBV_EVENT_QP_FATAL, qa), 1);
+}
+
+// Others whose completions go elsewhere go on; those that share the queue do not.
+TEST_F(Completions, an_overrun_ends_the_queue_pairs_that_share_the_queue) {
+    QpOptions options;
+    options.send_cq = &a.completion_queue(4);
+    QpOptions receives;
+    receives.recv_cq = options.send_cq;
+    connect(options, {});
+    Connection sharing = test::connect(net, a, b, receives, {}), other = test::connect(net, a, b, {}, {});
+    for (uint64_t i = 0; i < 10; ++i) post(write(i, 0, 10, 0));
+    ASSERT_TRUE(run());
+    EXPECT_EQ(qa->state, IBV_QPS_ERR);
+    EXPECT_EQ(sharing.a.state, IBV_QPS_ERR);
+    EXPECT_EQ(other.a.state, IBV_QPS_RTS);
 }
 
 TEST_F(Completions, armed_queues_get_one_event) {
@@ -222,6 +287,64 @@ TEST_F(Completions, armed_queues_get_one_event) {
     for (uint64_t i = 0; i < 10; ++i) post(write(i, 0, 10, 0));
     ASSERT_TRUE(run());
     EXPECT_THAT(a.sink.notified, ElementsAre(qa->send_cq));
+}
+
+struct Priorities : Pair {};
+
+// A class that fills the port leaves lower ones their share: an eighth of the packets, so that what they have to answer is
+// answered long before their peers give them up.
+TEST_F(Priorities, lower_classes_keep_a_share_of_a_port_that_a_higher_one_fills) {
+    connect();
+    Connection medium = test::connect(net, a, b, {}, {}), low = test::connect(net, a, b, {}, {});
+    a.engine.set_priority(*qa, 0);
+    a.engine.set_priority(medium.a, 1);
+    a.engine.set_priority(low.a, 2);
+    net.egress[0].bytes_per_s = 100'000'000;
+    net.egress[0].room_packets = 32;
+    net.egress[0].refuse = 0;
+    for (uint64_t i = 0; i < 100; ++i) {
+        for (QueuePair* qp : {qa, &medium.a, &low.a}) ASSERT_TRUE(a.post(*qp, write(i, 0, 100'000, 0)));
+    }
+    net.trace.clear();
+    net.run_for(20 * kMillisecond);
+    std::map<uint32_t, size_t> packets;
+    for (const Observed& p : net.trace)
+        if (p.from == 0) ++packets[p.headers.bth.dest_qpn];
+    const double all = static_cast<double>(packets[qb->qpn] + packets[medium.b.qpn] + packets[low.b.qpn]);
+    EXPECT_NEAR(packets[medium.b.qpn] / all, 0.125, 0.04);
+    EXPECT_NEAR(packets[low.b.qpn] / all, 0.125, 0.04);
+    EXPECT_GT(packets[qb->qpn] / all, 0.7);
+}
+
+TEST_F(Priorities, answers_of_a_low_class_leave_beside_a_high_one_that_fills_the_port) {
+    constexpr int kHigh = 8;
+    std::vector<Connection> high;
+    for (int i = 0; i < kHigh; ++i) high.push_back(test::connect(net, a, b, {.timeout = 18}, {.timeout = 18}));
+    connect({.timeout = 10, .retry_cnt = 1}, {.timeout = 10, .retry_cnt = 1});
+    for (Connection& c : high) a.engine.set_priority(c.a, 0);
+    a.engine.set_priority(*qa, 2);
+    net.egress[0].bytes_per_s = 100'000'000;
+    net.egress[0].room_packets = 64;
+    const uint64_t until = net.now() + 300 * kMillisecond;
+    Send back{.wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .sges = {mb.sge(0, 64)}};
+    back.remote_addr = ma.address(100'000);
+    back.rkey = ma.key();
+    uint64_t done = 0;
+    ASSERT_TRUE(b.post(*qb, back));
+    while (net.now() < until && qb->state == IBV_QPS_RTS) {
+        for (Connection& c : high)
+            while (a.post(c.a, write(7, 0, 60'000, 0))) {
+            }
+        net.run_for(50 * kMicrosecond);
+        for (Connection& c : high) a.poll(*c.a.send_cq);
+        for (const ibv_wc& wc : b.poll(*qb->send_cq)) {
+            ASSERT_EQ(wc.status, IBV_WC_SUCCESS) << "after " << done;
+            ++done;
+            ASSERT_TRUE(b.post(*qb, back));
+        }
+    }
+    EXPECT_EQ(qb->state, IBV_QPS_RTS);
+    EXPECT_GT(done, 50u);
 }
 
 }  // namespace

@@ -111,12 +111,81 @@ TEST_F(RcErrors, a_send_longer_than_its_receive) {
     receive(6, 8000, 2000);
     post(send(1, 0, 3000));
     ASSERT_TRUE(run());
-    expect_sent(IBV_WC_REM_OP_ERR);
+    expect_sent(IBV_WC_REM_INV_REQ_ERR);
     const auto got = received();
     EXPECT_THAT(ids(got), ElementsAre(5, 6));
     EXPECT_THAT(statuses(got), ElementsAre(IBV_WC_LOC_LEN_ERR, IBV_WC_WR_FLUSH_ERR));
-    EXPECT_THAT(syndromes(b), Contains(0x63));
+    EXPECT_THAT(syndromes(b), Contains(0x61));
     EXPECT_EQ(mb.bytes(2000, 3000), beyond);
+}
+
+// IBTA 11.6.2, local access error: the receive that the immediate has taken is not just flushed.
+TEST_F(RcErrors, the_receive_of_an_immediate_fails_with_its_write) {
+    for (const bool multipath : {false, true}) {
+        for (const size_t bytes : {100u, 5000u}) {
+            QpOptions options;
+            options.multipath = multipath;
+            connect(options);
+            receive(5, 0, 0);
+            receive(6, 0, 0);
+            Send s = write_imm(1, 0, bytes, 0, 7);
+            if (bytes == 100) {
+                s.rkey ^= 0x100;
+                post(s);
+                ASSERT_TRUE(run());
+                expect_sent(IBV_WC_REM_ACCESS_ERR);
+                EXPECT_THAT(statuses(received()), ElementsAre(IBV_WC_LOC_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR));
+            } else {
+                post(s);
+                ASSERT_TRUE(run());
+                expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+                EXPECT_THAT(statuses(received()), ElementsAre(IBV_WC_SUCCESS));
+            }
+        }
+    }
+}
+
+// IBTA 9.7.5.2.8: the packets behind it provoke no sequence NAK, so the requester does not come back before its RNR timer.
+TEST_F(RcErrors, after_an_rnr_nak_the_responder_is_silent_until_the_packet_comes_again) {
+    QpOptions options;
+    options.min_rnr_timer = 14;     // 1.28 ms
+    connect(options);
+    net.trace.clear();
+    post(send(1, 0, 8000));
+    post(write(2, 0, 8000, 0));
+    net.run_for(kMillisecond);
+    EXPECT_THAT(syndromes(b), ElementsAre(wire::kSyndromeRnrNak | 14));
+    receive(5, 0, 8000);
+    ASSERT_TRUE(run());
+    EXPECT_THAT(statuses(sent()), ElementsAre(IBV_WC_SUCCESS, IBV_WC_SUCCESS));
+    EXPECT_THAT(syndromes(b), Not(Contains(wire::kSyndromeNakSequence)));
+    EXPECT_EQ(a.counter(Counter::kResentNack), 0u);
+}
+
+// After a bind that fails, the QP is in error, and no other.
+TEST_F(RcErrors, a_bind_that_fails_ends_one_queue_pair) {
+    connect();
+    Connection other = test::connect(net, a, b, {}, {});
+    transport::Window window(IBV_MW_TYPE_2, qa->pd);
+    ASSERT_TRUE(a.memory.insert(window));
+    transport::SendWqe& wqe = qa->sq.at(qa->sq.produced());
+    wqe = {};
+    wqe.wr_id = 1;
+    wqe.opcode = IBV_WR_BIND_MW;
+    wqe.send_flags = IBV_SEND_SIGNALED;
+    wqe.window = window.key;
+    wqe.immediate = window.key;
+    wqe.rkey = 0xBAD00;             // no region
+    wqe.swap = 100;
+    qa->sq.publish(1);
+    a.engine.doorbell(*qa);
+    ASSERT_TRUE(run());
+    EXPECT_THAT(statuses(sent()), ElementsAre(IBV_WC_MW_BIND_ERR));
+    EXPECT_EQ(qa->state, IBV_QPS_ERR);
+    ASSERT_TRUE(a.post(other.a, write(2, 0, 1000, 0)));
+    ASSERT_TRUE(run());
+    EXPECT_THAT(statuses(a.poll(*other.a.send_cq)), ElementsAre(IBV_WC_SUCCESS));
+    a.memory.remove(window);
 }
 
 TEST_F(RcErrors, a_receive_into_memory_that_is_not_writable) {
@@ -297,6 +366,76 @@ TEST_F(RcHostile, huge_read) {
     inject(h, 0);
     EXPECT_EQ(qb->state, IBV_QPS_ERR);
     EXPECT_EQ(packets(b, Op::kReadResponseFirst), 0u);
+}
+// Half of the PSNs are "before": an answer or a message that takes more of them cannot be told from what was before.
+TEST_F(RcHostile, more_packets_than_psns_tell_apart) {
+    for (const Op op : {Op::kWriteFirst, Op::kReadRequest}) {
+        QpOptions options;
+        options.mtu = 256;
+        connect(options);
+        Region huge;                // nobody looks at its memory
+        huge.iova = 0;
+        huge.length = uint64_t{1} << 40;
+        huge.host = mb.data();
+        huge.access = kRemoteAccess;
+        huge.pd = qb->pd;
+        ASSERT_TRUE(b.memory.insert(huge));
+        b.sink.room = [] { return false; };
+        wire::Headers h = request(op);
+        h.reth = {0, huge.key, (1u << 30) + 256};
+        inject(h, op == Op::kWriteFirst ? 256 : 0);
+        EXPECT_EQ(qb->state, IBV_QPS_ERR) << static_cast<int>(op);
+        EXPECT_EQ(b.sink.count(IBV_EVENT_QP_REQ_ERR, qb), 1);
+        b.sink.room = [] { return true; };
+        b.memory.remove(huge);
+    }
+}
+// IBTA 9.6.1.2.2.
+TEST_F(RcHostile, a_packet_to_another_address_of_the_host) {
+    const auto before = mb.bytes(0, mb.size);
+    Path path = a.path_to(b);
+    path.flow.dst = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 0, 7, 7};
+    path.headers = wire::make_template(path.flow);
+    net.inject(1, path, request(Op::kWriteOnly), std::vector<uint8_t>(100, 0x77));
+    path.flow.dst = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 224, 0, 0, 7};
+    path.headers = wire::make_template(path.flow);
+    net.inject(1, path, request(Op::kWriteOnly), std::vector<uint8_t>(100, 0x77));
+    wire::Headers cnp;
+    cnp.bth.opcode = wire::kOpcodeCnp;
+    cnp.bth.dest_qpn = qb->qpn;
+    net.inject(1, path, cnp, {});
+    EXPECT_EQ(b.counter(Counter::kDropDestination), 3u);
+    EXPECT_EQ(b.counter(Counter::kRxCnp), 0u);
+    EXPECT_EQ(qb->state, IBV_QPS_RTS);
+    EXPECT_EQ(mb.bytes(0, mb.size), before);
+}
+// First, Middle, Last; and an AETH that acknowledges.
+TEST_F(RcHostile, answers_to_a_read_in_another_order) {
+    struct Wrong {
+        Op op;
+        uint8_t syndrome;
+        size_t bytes;
+    };
+    for (const Wrong& wrong : {Wrong{Op::kReadResponseMiddle, 0, 1024}, Wrong{Op::kReadResponseLast, 0, 1024},
+                               Wrong{Op::kReadResponseOnly, 0, 1024}, Wrong{Op::kReadResponseFirst, 0x60, 1024}}) {
+        connect();
+        net.filter = [](const Observed& p) { return p.is_response() ? Verdict::kDrop : Verdict::kPass; };
+        post(read(1, 0, 3000, 0));
+        net.run_for(100 * kMicrosecond);
+        const auto before = ma.bytes(0, ma.size);
+        wire::Headers h;
+        h.bth.opcode = wire::opcode(wire::Service::kRc, wrong.op);
+        h.bth.dest_qpn = qa->qpn;
+        h.bth.psn = 100;
+        h.aeth = {wrong.syndrome, 1};
+        net.inject(0, b.path_to(a), h, std::vector<uint8_t>(wrong.bytes, 0x77));
+        net.filter = nullptr;
+        ASSERT_TRUE(run());
+        const auto wcs = sent();
+        ASSERT_EQ(wcs.size(), 1u);
+        EXPECT_EQ(wcs[0].status, IBV_WC_BAD_RESP_ERR) << static_cast<int>(wrong.op);
+        EXPECT_EQ(ma.bytes(0, ma.size), before);
+    }
 }
 TEST_F(RcHostile, more_reads_than_agreed) {
     b.sink.room = [] { return false; };

@@ -36,6 +36,7 @@ struct Impairment {
     uint32_t lane_hash = 0;        // 0: a lane is the port modulo their number; else another choice for each value
     Bursts bursts;
     std::vector<std::pair<uint64_t, uint64_t>> down;  // [from, to): everything sent is lost
+    std::vector<std::pair<uint64_t, uint64_t>> stalls;  // [from, to): what is sent arrives at `to`; the receiver stands still
 };
 
 // A packet as a test sees it when it is sent.
@@ -117,13 +118,13 @@ class Network {
 
     Random random_;
     uint64_t now_ = 1'000'000;
-    std::vector<std::unique_ptr<Host>> hosts_;
     std::multimap<uint64_t, Event> events_;         // in order of time, then of insertion
     std::vector<std::deque<uint64_t>> departures_;  // by host: when each packet in its ring leaves
     std::vector<bool> wake_pending_;
     std::vector<bool> in_burst_;
     std::vector<uint64_t> stalled_until_;
     std::vector<Held> held_;
+    std::vector<std::unique_ptr<Host>> hosts_;      // the last: they may send when they go
 };
 
 // Sets Congestion Experienced and mends the IPv4 checksum.

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// A peer that is slow, not dead: nothing is lost, so no QP may die, and little may be sent twice.
+#include "transport/pair.h"
+
+namespace rove::test {
+namespace {
+
+struct SlowPeer : Pair, ::testing::WithParamInterface<bool> {
+    static constexpr size_t kBytes = 100'000;
+
+    void connect_with(uint8_t timeout) {
+        connect({.timeout = timeout, .retry_cnt = 7, .multipath = GetParam()});
+    }
+    // Keeps a's send queue busy with WRITEs until `until`; each is 98 packets.
+    void write_until(uint64_t until) {
+        while (net.now() < until && qa->state == IBV_QPS_RTS) {
+            while (outstanding_ < 8) {
+                post(write(posted_++, 0, kBytes, 0));
+                ++outstanding_;
+            }
+            net.run_for(200 * kMicrosecond);
+            take();
+        }
+        ASSERT_TRUE(run());
+        take();
+    }
+    void take() {
+        for (const ibv_wc& wc : sent()) {
+            EXPECT_EQ(wc.status, IBV_WC_SUCCESS) << "request " << wc.wr_id << " at " << net.now() / kMillisecond << " ms";
+            --outstanding_;
+            ++completed_;
+        }
+    }
+    void expect_few_repetitions(uint64_t percent) {
+        EXPECT_EQ(qa->state, IBV_QPS_RTS);
+        EXPECT_EQ(completed_, posted_);
+        const uint64_t sent = a.counter(Counter::kPsnsSent), again = a.counter(Counter::kRetransmittedPackets);
+        EXPECT_LT(again * 100, percent * sent) << again << " of " << sent << " packets were sent again, " << a.counter(Counter::kTimeouts)
+                                    << " timeouts; " << a.counter(Counter::kResentTimeout) << " after timeouts, " << a.counter(Counter::kResentEarly)
+            << " as probes, " << a.counter(Counter::kResentInferred) << " inferred";
+    }
+    uint64_t posted_ = 0, completed_ = 0, outstanding_ = 0;
+};
+
+INSTANTIATE_TEST_SUITE_P(Mode, SlowPeer, ::testing::Bool(), [](const auto& info) { return info.param ? "mp" : "rc"; });
+
+// It stands still again and again, for 0.1 to 1.6 s; the timeout is perftest's.
+TEST_P(SlowPeer, stands_still_again_and_again) {
+    net.keep_trace = false;
+    connect_with(14);
+    net.egress[0].bytes_per_s = 100'000'000;
+    for (uint64_t i = 0, at = net.now(); i < 6; ++i) {
+        at += 300 * kMillisecond;
+        const uint64_t end = at + (i % 2 == 0 ? 100 : 300 * i) * kMillisecond;
+        net.egress[0].stalls.emplace_back(at, end);
+        at = end;
+    }
+    write_until(net.now() + 6 * kSecond);
+    expect_few_repetitions(5);
+}
+
+// What it has not read yet takes it many timeouts.
+TEST_P(SlowPeer, reads_slowly) {
+    net.keep_trace = false;
+    connect_with(8);            // 16 ms, the floor
+    net.egress[0].bytes_per_s = 2'000'000;      // a window: 136 ms
+    write_until(net.now() + 3 * kSecond);
+    expect_few_repetitions(8);  // rc: some two tail probes for each answer, which are all farther apart than it expects
+}
+
+struct Repeats : Pair {};
+
+// As a Linux guest does: it acknowledges the packet before, hundreds of times, and the rest when it gets to it.
+TEST_F(Repeats, a_peer_that_only_repeats_its_last_acknowledgement_is_alive) {
+    connect({.timeout = 14, .retry_cnt = 7});
+    post(write(1, 0, 100, 0));
+    ASSERT_TRUE(run());
+    expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+    net.filter = [](const Observed& p) { return p.from == 0 ? Verdict::kDrop : Verdict::kPass; };
+    post(write(2, 0, 100'000, 0));
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(wire::Service::kRc, Op::kAck);
+    h.bth.dest_qpn = qa->qpn;
+    h.bth.psn = 100;
+    h.aeth = {wire::kSyndromeAck, 1};
+    net.run_for(kMillisecond);
+    const uint64_t before = a.counter(Counter::kRetransmittedPackets);
+    for (int i = 0; i < 300; ++i) {
+        net.inject(0, b.path_to(a), h, {});
+        net.run_for(10 * kMillisecond);
+    }
+    EXPECT_EQ(qa->state, IBV_QPS_RTS) << "after three seconds";
+    EXPECT_EQ(a.counter(Counter::kTimeouts), 0u) << "it was never silent for a timeout";
+    EXPECT_LT(a.counter(Counter::kRetransmittedPackets) - before, 98u) << "less than the window once more";
+    net.filter = nullptr;
+    ASSERT_TRUE(run());
+    expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+}
+
+// But not for ever: what is asked for may never come through.
+TEST_F(Repeats, it_is_given_up_in_the_end) {
+    connect({.timeout = 8, .retry_cnt = 1});
+    net.filter = [](const Observed& p) { return p.from == 0 ? Verdict::kDrop : Verdict::kPass; };
+    post(write(2, 0, 100, 0));
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(wire::Service::kRc, Op::kAck);
+    h.bth.dest_qpn = qa->qpn;
+    h.bth.psn = 99;
+    h.aeth = {wire::kSyndromeAck, 0};
+    for (int i = 0; i < 500 && qa->state == IBV_QPS_RTS; ++i) {
+        net.inject(0, b.path_to(a), h, {});
+        net.run_for(10 * kMillisecond);
+    }
+    expect_sent(IBV_WC_RETRY_EXC_ERR);
+}
+
+// A peer that is really silent is found out within what IBTA allows: a timeout may take four times as long as it says.
+TEST_F(Repeats, silence_is_counted) {
+    connect({.timeout = 14, .retry_cnt = 7});
+    net.filter = [](const Observed&) { return Verdict::kDrop; };
+    const uint64_t begun = net.now();
+    post(write(1, 0, 100'000, 0));
+    ASSERT_TRUE(run());
+    expect_sent(IBV_WC_RETRY_EXC_ERR);
+    const uint64_t timeout_ns = 4096ull << 14;
+    EXPECT_GE(net.now() - begun, 8 * timeout_ns);
+    EXPECT_LE(net.now() - begun, 4 * 8 * timeout_ns);
+    EXPECT_LT(a.counter(Counter::kRetransmittedPackets), 40u) << "not the window eight times";
+}
+
+}  // namespace
+}  // namespace rove::test
