@@ -61,11 +61,11 @@ struct Side {
     explicit Side(bool build, bool multipath = false) {
         sink.build = build;
         cq.init(1024, {.one_producer = true, .never_armed = true});
-        region = {.iova = reinterpret_cast<uint64_t>(memory.data()),
-                  .length = memory.size(),
-                  .host = memory.data(),
-                  .access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                            IBV_ACCESS_REMOTE_ATOMIC};
+        region.iova = reinterpret_cast<uint64_t>(memory.data());
+        region.length = memory.size();
+        region.host = memory.data();
+        region.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                        IBV_ACCESS_REMOTE_ATOMIC;
         table.insert(region);
         qp.send_cq = qp.recv_cq = &cq;
         qp.sq.init(256, 1, 0);

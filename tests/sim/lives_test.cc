@@ -199,17 +199,9 @@ class Lives {
 
     void open_shared(SharedReceives& shared, Host& host) {
         shared.queue = &host.shared_recv_queue(kDepth, 1);
-        const void* pd = srq_has_pd<SharedRecvQueue>() ? static_cast<const void*>(&shared.pd) : &host;
-        shared.memory.open(host, size_t{kDepth} * kMostBytes, pd);
-        set_pd(*shared.queue, pd);
+        shared.memory.open(host, size_t{kDepth} * kMostBytes, &shared.pd);
+        shared.queue->pd = &shared.pd;
         for (uint32_t i = 0; i < kDepth; ++i) shared.free.push_back(i);
-    }
-    static void set_pd(auto& queue, const void* pd) {
-        if constexpr (requires { queue.pd = pd; }) queue.pd = pd;
-    }
-    template <class Queue>
-    static constexpr bool srq_has_pd() {
-        return requires(Queue & queue) { queue.pd; };
     }
 
     // A new life; of the queue pairs of `former`, if given.
@@ -247,8 +239,8 @@ class Lives {
             } else {
                 side.qp = &side.host->create(o);
             }
-            // Where receive buffers are of the queue's own domain, the queue pair's may be another one.
-            if (o.srq == nullptr || srq_has_pd<SharedRecvQueue>()) side.qp->pd = &side;
+            // Receive buffers are of the queue's own domain; the queue pair's may be another one.
+            side.qp->pd = &side;
             if (o.srq == nullptr) side.qp->recv_pd = &side;
             plan(life, i);
         }

@@ -126,10 +126,9 @@ class Dice {
             default: flow.src[15] = static_cast<uint8_t>(100 + below(100)); flow.src_mac[5] = static_cast<uint8_t>(random_()); break;
         }
     }
-    // A group's MAC or a group's address, never what a connected QP takes. (Not both, which go together: of those the engine has to
-    // compare a connected QP's own address, IBTA 9.6.1.)
+    // A group's MAC, a group's address, or both: never what a connected QP takes (IBTA 9.6.1).
     void forge_group(Flow& flow) {
-        const uint64_t what = below(2);
+        const uint64_t what = below(3);
         if (what != 1) flow.dst_mac = {0x01, 0x00, 0x5E, 1, 2, 3};
         if (what != 0) {
             if (is_ipv4_mapped(flow.dst))
