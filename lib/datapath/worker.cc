@@ -49,7 +49,7 @@ void WorkerCore::add_device(Device& device, const Port& port, const ImpairConfig
     for (size_t queue = index_; queue < port.queues(); queue += workers_->size())
         added.queues.emplace_back(port.id(), static_cast<uint16_t>(queue));
     if (!impair.none()) added.impairment = std::make_unique<Impairment>(impair, shelf_, sink_.pool());
-    sink_.add_port(port, index_);
+    if (index_ < port.queues()) sink_.add_port(port, index_);
 }
 
 void WorkerCore::begin_round() {

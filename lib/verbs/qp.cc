@@ -46,7 +46,7 @@ bool set_up(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr& attr) {
     t.recv_cq = &from(attr.recv_cq).queue;
     t.srq = attr.srq != nullptr ? &from(attr.srq).queue : nullptr;
     t.max_recv_sge = t.srq != nullptr ? t.srq->max_sge : cap.max_recv_sge;
-    t.recv_pd = attr.srq != nullptr ? attr.srq->pd : pd;
+    t.recv_pd = attr.srq != nullptr ? &from(attr.srq->pd) : &from(pd);
     t.port = qp.context->interface->port();
     t.mac = qp.context->interface->mac();
     t.port_mtu = qp.context->interface->max_mtu();

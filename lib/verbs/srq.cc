@@ -25,7 +25,7 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
     srq->pd = pd;
     srq->max_wr = wanted.max_wr;
     srq->queue.max_sge = wanted.max_sge;
-    srq->queue.pd = pd;
+    srq->queue.pd = &from(pd);
     srq->queue.owner = srq.get();
     init_acks(*srq);
     retain(pd);

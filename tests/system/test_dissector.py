@@ -44,7 +44,7 @@ def every_packet():
     cut = ours[-3:]
     check(all("rove.short" in str(packet) and "rove.psn" not in packet for packet in cut), str(cut))
     by_opcode = {int(packet["rove.opcode"][0], 16): packet for packet in ours[:-3]}
-    check(len(by_opcode) == len(ours) - 3 == 24, f"{len(by_opcode)} opcodes")
+    check(len(by_opcode) == len(ours) - 3 == 26, f"{len(by_opcode)} opcodes")
     for opcode, packet in by_opcode.items():
         expect(packet, rove__psn=[str(1000 + opcode)], rove__dest_qp=["0x123456"], rove__vp=[str(0xC123)])
         check(packet["rove.icrc"] == [packet.get("infiniband.invariant.crc", packet["rove.icrc"])[0]], str(packet))

@@ -66,6 +66,10 @@ class Network {
     explicit Network(uint64_t seed = 1, uint32_t hosts = 2, const transport::Config& config = {})
         : Network(seed, std::vector<transport::Config>(hosts, config)) {}
     Network(uint64_t seed, const std::vector<transport::Config>& hosts);
+    // What hosts send when they go reaches nobody.
+    ~Network() {
+        for (auto& host : hosts_) host->sink.transmit = [](const Path&, const wire::Headers&, std::vector<uint8_t>&&) {};
+    }
 
     Host& host(uint32_t index) { return *hosts_[index]; }
     uint64_t now() const { return now_; }
@@ -124,7 +128,7 @@ class Network {
     std::vector<bool> in_burst_;
     std::vector<uint64_t> stalled_until_;
     std::vector<Held> held_;
-    std::vector<std::unique_ptr<Host>> hosts_;      // the last: they may send when they go
+    std::vector<std::unique_ptr<Host>> hosts_;      // the last: they ask for room when they go
 };
 
 // Sets Congestion Experienced and mends the IPv4 checksum.
