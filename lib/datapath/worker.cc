@@ -93,13 +93,6 @@ void WorkerCore::send_posted(transport::QueuePair& qp) {
 
 uint32_t WorkerCore::transmit() {
     take_doorbells();
-    if (engine_.next_deadline() <= protocol_ns_ || engine_.has_active())
-        guard_.run([this] { run_engine(); }, [this] { engine_.recover_transmit(); });
-    return sink_.flush();
-}
-
-void WorkerCore::run_engine() {
-    if (engine_.next_deadline() <= protocol_ns_) engine_.expire(protocol_ns_);
     if (sink_.has_suspects() && now_ns_ - suspected_ns_ >= kSuspectNs) [[unlikely]] {
         suspected_ns_ = now_ns_;
         for (const PacketSink::Suspect& suspect : sink_.take_suspects()) {
@@ -110,6 +103,13 @@ void WorkerCore::run_engine() {
     if (index_ == 0)
         for (PortUse& use : ports_)
             if (is_due(use)) [[unlikely]] send_due(use);
+    if (engine_.next_deadline() <= protocol_ns_ || engine_.has_active())
+        guard_.run([this] { run_engine(); }, [this] { engine_.recover_transmit(); });
+    return sink_.flush();
+}
+
+void WorkerCore::run_engine() {
+    if (engine_.next_deadline() <= protocol_ns_) engine_.expire(protocol_ns_);
     if (engine_.has_active()) engine_.transmit(protocol_ns_, kTransmitBudget);
 }
 
