@@ -81,7 +81,8 @@ int main(int argc, char** argv) {
     setenv("ROVE_CONFIG", config.c_str(), 1);
     if (!eal.empty()) setenv("ROVE_EAL", eal.c_str(), 1);
     prepend_preload(find_library().string());
-    mkdir("/dev/infiniband", 0755);     // UCX looks for it (lib/verbs/provider.cc); it may exist, or not be ours to make
+    // UCX looks for it (lib/verbs/provider.cc). It may exist already, or not be ours to make.
+    mkdir("/dev/infiniband", 0755);
 
     std::vector<char*> arguments;
     for (std::string& word : command) arguments.push_back(word.data());
