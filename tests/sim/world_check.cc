@@ -285,6 +285,8 @@ void World::settle_rc(Direction& d) {
         const bool must = i < d.succeeded;
         SCOPED_TRACE("direction " + std::to_string(d.index) + " request " + std::to_string(i));
         const bool delivered = !send.is_message() || message++ < d.delivered;
+        // A requester that is told to slow down asks for a READ in pieces: those within the region may have come.
+        if (send.beyond_end) scatter_to_shadow(*d.from, send.local, gathered(*d.from, send.local, kWithin));
         if ((send.poison && !send.fails_at_home()) || send.shared_counter || !send.fresh) continue;
         Applied found{.any = true, .all = true, .end = true};
         if (send.is_send()) {

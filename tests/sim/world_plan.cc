@@ -123,7 +123,7 @@ void World::draw_network() {
         // One READ of 4000 loses its request or its first response eight times in a row at 0.2, and then it may fail.
         if (reliable_ && !multipath_) link.loss = std::min(link.loss, 0.1);
         if (random_.chance(0.15)) {
-            link.bursts = {.begin = 0.002, .end = random_.pick(0.5, 0.1), .loss = 0.9};
+            link.bursts = {.begin = 0.002, .loss = 0.9, .mean_ns = random_.pick(1'000u, 20'000u, 500'000u)};
             link.loss = std::min(link.loss, 0.02);
         }
         if (random_.chance(0.5)) link.lane_hash = static_cast<uint32_t>(random_.between(1, 1 << 16));

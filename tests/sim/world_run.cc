@@ -118,7 +118,7 @@ void World::post_sends(Direction& d) {
             send.sges.push_back(sge);
         }
         send.immediate = planned.immediate;
-        send.remote_addr = d.to->region.iova + (planned.beyond_end ? d.to->memory.size() - 500 : planned.remote);
+        send.remote_addr = d.to->region.iova + (planned.beyond_end ? d.to->memory.size() - kWithin : planned.remote);
         send.rkey = planned.bad_rkey ? kNobodysKey : d.to->region.key;
         send.compare_add = planned.compare_add;
         send.swap = planned.swap;

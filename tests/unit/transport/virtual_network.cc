@@ -32,7 +32,7 @@ void mark_ce(std::vector<uint8_t>& frame) {
 
 Network::Network(uint64_t seed, const std::vector<transport::Config>& hosts)
     : egress(hosts.size()), random_(seed), departures_(hosts.size()), wake_pending_(hosts.size()),
-      in_burst_(hosts.size()), stalled_until_(hosts.size()) {
+      burst_until_(hosts.size()), stalled_until_(hosts.size()) {
     for (uint32_t i = 0; i < hosts.size(); ++i) {
         hosts_.push_back(std::make_unique<Host>(i, hosts[i]));
         hosts_[i]->sink.room = [this, i] { return has_room(i); };
@@ -98,8 +98,9 @@ void Network::carry(uint32_t from, const wire::MacAddress& to, std::vector<uint8
     }
     if (link.loss > 0 && random_.chance(link.loss)) return;
     if (link.bursts.begin > 0) {
-        in_burst_[from] = random_.chance(in_burst_[from] ? 1 - link.bursts.end : link.bursts.begin);
-        if (in_burst_[from] && random_.chance(link.bursts.loss)) return;
+        if (now_ >= burst_until_[from] && random_.chance(link.bursts.begin))
+            burst_until_[from] = now_ + random_.between(1, 2 * link.bursts.mean_ns);
+        if (now_ < burst_until_[from] && random_.chance(link.bursts.loss)) return;
     }
     if (link.mark_ce > 0 && random_.chance(link.mark_ce)) mark_ce(frame);
     if (!link.lanes.empty()) {

@@ -19,9 +19,10 @@ struct Lane {
     std::vector<std::pair<uint64_t, uint64_t>> dark{};  // [from, to): everything on it is lost
 };
 
-// Losses in bursts (Gilbert-Elliott): a packet may begin one, which the packets in it end by chance.
+// Losses in bursts: a packet may begin one. Time ends it, not packets: what is repeated after a timeout is beyond it.
 struct Bursts {
-    double begin = 0, end = 1, loss = 0;  // `loss` is that of packets within
+    double begin = 0, loss = 0;  // `loss` is that of packets within
+    uint64_t mean_ns = 0;        // of their lengths
 };
 
 // What happens to the packets that a host sends.
@@ -125,7 +126,7 @@ class Network {
     std::multimap<uint64_t, Event> events_;         // in order of time, then of insertion
     std::vector<std::deque<uint64_t>> departures_;  // by host: when each packet in its ring leaves
     std::vector<bool> wake_pending_;
-    std::vector<bool> in_burst_;
+    std::vector<uint64_t> burst_until_;
     std::vector<uint64_t> stalled_until_;
     std::vector<Held> held_;
     std::vector<std::unique_ptr<Host>> hosts_;      // the last: they ask for room when they go
