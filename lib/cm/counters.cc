@@ -22,7 +22,6 @@ const char* to_string(Counter counter) {
         case Counter::kDropClass: return "drop_class";
         case Counter::kDropMethod: return "drop_method";
         case Counter::kDropAttribute: return "drop_attribute";
-        case Counter::kDropField: return "drop_field";
         case Counter::kDropUnknownId: return "drop_unknown_id";
         case Counter::kDropSource: return "drop_source";
         case Counter::kDropQpn: return "drop_qpn";

@@ -28,7 +28,6 @@ enum class Counter : uint8_t {
     kDropClass,
     kDropMethod,
     kDropAttribute,         // LAP and APR of unknown connections, and what there is not
-    kDropField,
     kDropUnknownId,         // an answer to nothing that we sent
     kDropSource,            // the ids of a connection, and another address than its peer's
     kDropQpn,               // DREQ: the ids of a connection, and another QP than its own

@@ -249,7 +249,6 @@ enum class ParseError : uint8_t {
     kClass,                                         // of another management class than communication management
     kMethod,                                        // not SEND, nor the query for ClassPortInfo
     kAttribute,                                     // no message that there is
-    kField,                                         // a length that is larger than its field
 };
 const char* to_string(ParseError error);
 

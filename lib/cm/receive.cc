@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+// What received MADs do. Anybody may have sent them: each is told by the address that it came from, and by numbers that only
+// the peer was told. What does not fit is counted and has no effect; notes 3 and 4 of cm.cc.
+#include <algorithm>
+
+#include "cm/impl.h"
+
+namespace rove::cm {
+
+namespace {
+
+Counter drop_reason(ParseError error) {
+    switch (error) {
+        case ParseError::kLength: return Counter::kDropLength;
+        case ParseError::kVersion: return Counter::kDropVersion;
+        case ParseError::kClass: return Counter::kDropClass;
+        case ParseError::kMethod: return Counter::kDropMethod;
+        default: return Counter::kDropAttribute;
+    }
+}
+
+// The addresses that the program sees are those that packets have. Only within a host may they be others, as 127.0.0.1 is.
+bool agrees(const CmaHeader& addresses, const wire::Flow& back) {
+    return back.src == back.dst || (addresses.src == back.dst && addresses.dst == back.src);
+}
+
+}  // namespace
+
+void Cm::Impl::receive(uint64_t now_ns, const Path& from, uint8_t max_mtu, std::span<const uint8_t> mad) {
+    ++counters_[Counter::kReceived];
+    Message message;
+    if (const ParseError error = parse(mad, message); error != ParseError::kNone) return drop(drop_reason(error));
+    const Received in{now_ns, from, max_mtu, message.transaction_id};
+    std::visit([&](const auto& body) { on(in, body); }, message.body);
+}
+
+bool Cm::Impl::is_peer(const Received& in, const Connection& c) const {
+    return in.from.flow.dst == c.path.flow.dst && in.from.flow.src == c.path.flow.src;
+}
+
+Connection* Cm::Impl::match(const Received& in, uint32_t local_comm_id, uint32_t remote_comm_id) {
+    Connection* const c = find_by_comm_id(local_comm_id);
+    if (c == nullptr || c->sidr || c->remote_comm_id != remote_comm_id) {
+        drop(Counter::kDropUnknownId);
+        return nullptr;
+    }
+    if (!is_peer(in, *c)) {
+        drop(Counter::kDropSource);
+        return nullptr;
+    }
+    return c;
+}
+
+// ---- Requests.
+
+void Cm::Impl::reject_request(const Received& in, const Req& req, RejReason reason) {
+    ++counters_[Counter::kRejectedByUs];
+    answer(in, Rej{.remote_comm_id = req.local_comm_id, .answered = Answered::kReq, .reason = reason});
+}
+
+void Cm::Impl::on_duplicate(const Received& in, Connection& c, const Req& req) {
+    ++counters_[Counter::kDuplicates];
+    switch (c.state) {
+        case State::kReqReceived: return send(c.path, make_mra(c, config_.service_timeout, {}));
+        case State::kRepSent: return send(c.path, *c.mad);
+        case State::kTimeWait: return reject_request(in, req, RejReason::kStaleConnection);
+        case State::kClosed:
+            if (c.mad) send(c.path, *c.mad);
+            return;
+        default: return;  // an old one: the peer has the REP
+    }
+}
+
+RejReason Cm::Impl::check(const Received& in, const Req& req, const Listener& listener,
+                          const std::optional<CmaHeader>& addresses) const {
+    const wire::Flow& back = in.from.flow;
+    if (req.service != TransportService::kRc && req.service != TransportService::kUc) return RejReason::kInvalidTransportType;
+    if (req.primary.remote_gid != back.src || req.primary.local_gid != back.dst) return RejReason::kInvalidGid;
+    if (req.path_mtu < 1 || req.path_mtu > in.max_mtu) return RejReason::kInvalidMtu;
+    if (!listener.listen.cma_header) return RejReason::kNone;
+    if (!addresses) return RejReason::kConsumerDefined;  // as Linux
+    return agrees(*addresses, back) ? RejReason::kNone : RejReason::kInvalidGid;
+}
+
+void Cm::Impl::on(const Received& in, const Req& req) {
+    const wire::Gid& source = in.from.flow.dst;
+    const RemoteName name{source, req.ca_guid, req.local_comm_id, false};
+    if (const auto found = by_remote_name_.find(name); found != by_remote_name_.end()) return on_duplicate(in, *found->second, req);
+    Listener* const listener = listener_for(req.service_id, in.from.flow.src);
+    if (listener == nullptr) return reject_request(in, req, RejReason::kInvalidServiceId);
+    std::optional<CmaHeader> addresses;
+    if (listener->listen.cma_header) addresses = parse_cma_header(req.private_data);
+    if (const RejReason reason = check(in, req, *listener, addresses); reason != RejReason::kNone)
+        return reject_request(in, req, reason);
+    const RemoteQp qp{source, req.qpn};
+    if (const auto found = by_remote_qp_.find(qp); found != by_remote_qp_.end()) {
+        probe(in.now_ns, *found->second);
+        return reject_request(in, req, RejReason::kStaleConnection);
+    }
+    if (!has_room(*listener, source)) return drop(Counter::kDropBacklog);  // the peer asks again
+    Connection* const c = open(State::kReqReceived, in.from, nullptr);
+    if (c == nullptr) return drop(Counter::kDropTable);
+    enter_backlog(*listener, *c);
+    c->transaction_id = in.transaction_id;
+    c->service_id = req.service_id;
+    c->remote_comm_id = req.local_comm_id;
+    c->remote_name = name;
+    by_remote_name_.emplace(name, c);
+    c->remote_qp = qp;
+    by_remote_qp_.emplace(qp, c);
+    // For the REP, what the peer is prepared for, and no more than we are.
+    c->longest = std::min(std::max(req.local_response_timeout, config_.first_timeout), config_.response_timeout);
+    c->retries = std::min(req.max_cm_retries, config_.max_retries);
+    ++counters_[Counter::kConnectionsReceived];
+    deliver(*c, {.kind = EventKind::kConnectRequest,
+                 .listener = listener->id,
+                 .listener_context = listener->context,
+                 .req = &req,
+                 .addresses = addresses ? &*addresses : nullptr,
+                 .private_data = std::span(req.private_data).subspan(addresses ? CmaHeader::kBytes : 0)});
+}
+
+void Cm::Impl::on(const Received& in, const SidrReq& req) {
+    const wire::Gid& source = in.from.flow.dst;
+    const RemoteName name{source, 0, req.request_id, true};
+    if (const auto found = by_remote_name_.find(name); found != by_remote_name_.end()) {
+        ++counters_[Counter::kDuplicates];
+        const Connection& c = *found->second;
+        if (c.mad) send(c.path, *c.mad);
+        return;
+    }
+    Listener* const listener = listener_for(req.service_id, in.from.flow.src);
+    std::optional<CmaHeader> addresses;
+    if (listener != nullptr && listener->listen.cma_header) addresses = parse_cma_header(req.private_data);
+    const bool valid = listener != nullptr && (!listener->listen.cma_header || (addresses && agrees(*addresses, in.from.flow)));
+    if (!valid)
+        return answer(in, SidrRep{.request_id = req.request_id,
+                                  .status = listener == nullptr ? SidrStatus::kUnsupported : SidrStatus::kReject,
+                                  .service_id = req.service_id});
+    if (!has_room(*listener, source)) return drop(Counter::kDropBacklog);
+    Connection* const c = open(State::kSidrReqReceived, in.from, nullptr);
+    if (c == nullptr) return drop(Counter::kDropTable);
+    enter_backlog(*listener, *c);
+    c->sidr = true;
+    c->transaction_id = in.transaction_id;
+    c->service_id = req.service_id;
+    c->remote_comm_id = req.request_id;
+    c->remote_name = name;
+    by_remote_name_.emplace(name, c);
+    deliver(*c, {.kind = EventKind::kSidrRequest,
+                 .listener = listener->id,
+                 .listener_context = listener->context,
+                 .sidr_req = &req,
+                 .addresses = addresses ? &*addresses : nullptr,
+                 .private_data = std::span(req.private_data).subspan(addresses ? CmaHeader::kBytes : 0)});
+}
+
+// ---- Answers.
+
+void Cm::Impl::on(const Received& in, const Rep& rep) {
+    Connection* const c = find_by_comm_id(rep.remote_comm_id);
+    const bool is_known = c != nullptr && !c->sidr && is_peer(in, *c) &&
+                          (c->state == State::kReqSent ? in.transaction_id == c->transaction_id
+                                                       : c->remote_comm_id == rep.local_comm_id);
+    if (!is_known) {
+        // The request was given up, or this host has restarted: the peer need not repeat the REP. An id that exists is answered
+        // as one that does not, so that nobody learns which do.
+        drop(Counter::kDropUnknownId);
+        return answer(in, Rej{.local_comm_id = rep.remote_comm_id, .remote_comm_id = rep.local_comm_id, .answered = Answered::kRep,
+                              .reason = RejReason::kInvalidCommId});
+    }
+    if (c->state != State::kReqSent) {
+        ++counters_[Counter::kDuplicates];
+        if (c->state == State::kRepReceived) return send(c->path, make_mra(*c, config_.service_timeout, {}));
+        if ((c->state == State::kEstablished || c->state == State::kClosed) && c->mad) send(c->path, *c->mad);
+        return;
+    }
+    c->remote_comm_id = rep.local_comm_id;
+    const RemoteQp qp{in.from.flow.dst, rep.qpn};
+    if (const auto found = by_remote_qp_.find(qp); found != by_remote_qp_.end()) {
+        probe(in.now_ns, *found->second);
+        c->state = State::kRepReceived;
+        reject(in.now_ns, *c, {.reason = RejReason::kStaleConnection});
+        return deliver(*c, EventKind::kRejected, RejReason::kStaleConnection);
+    }
+    c->remote_qp = qp;
+    by_remote_qp_.emplace(qp, c);
+    c->state = State::kRepReceived;
+    c->mad.reset();
+    set_deadline(*c, Connection::kNever);
+    deliver(*c, {.kind = EventKind::kConnectResponse, .rep = &rep, .private_data = rep.private_data});
+}
+
+void Cm::Impl::on(const Received& in, const Rtu& rtu) {
+    Connection* const c = match(in, rtu.remote_comm_id, rtu.local_comm_id);
+    if (c == nullptr) return;
+    if (c->state == State::kRepSent) {
+        c->state = State::kEstablished;
+        c->mad.reset();
+        set_deadline(*c, Connection::kNever);
+        ++counters_[Counter::kEstablished];
+        return deliver(*c, {.kind = EventKind::kEstablished, .private_data = rtu.private_data});
+    }
+    ++counters_[Counter::kDuplicates];
+    // The peer takes it for established, and we have given up.
+    if (c->state == State::kClosed && c->mad) send(c->path, *c->mad);
+}
+
+void Cm::Impl::on(const Received& in, const Rej& rej) {
+    Connection* c = nullptr;
+    if (rej.remote_comm_id == 0 && rej.reason == RejReason::kTimeout && rej.ari_bytes >= sizeof(uint64_t)) {
+        // The peer has given up a REQ, and never had our id.
+        const auto found = by_remote_name_.find({in.from.flow.dst, wire::load_be64(rej.ari.data()), rej.local_comm_id, false});
+        if (found != by_remote_name_.end() && is_peer(in, *found->second)) c = found->second;
+        if (c == nullptr) return drop(Counter::kDropUnknownId);
+    } else if (c = find_by_comm_id(rej.remote_comm_id); c != nullptr && c->state == State::kReqSent) {
+        if (!is_peer(in, *c)) return drop(Counter::kDropSource);
+        if (in.transaction_id != c->transaction_id) return drop(Counter::kDropUnknownId);
+    } else if (c = match(in, rej.remote_comm_id, rej.local_comm_id); c == nullptr) {
+        return;
+    }
+    Event event{.kind = EventKind::kRejected, .reason = rej.reason, .rej = &rej, .private_data = rej.private_data};
+    switch (c->state) {
+        case State::kReqSent: close_for_good(*c); break;
+        case State::kReqReceived:
+        case State::kRepSent:
+        case State::kRepReceived: close(in.now_ns, *c, {}); break;  // late duplicates are known
+        case State::kEstablished:
+        case State::kDreqSent:
+            event.kind = EventKind::kDisconnected;
+            enter_time_wait(in.now_ns, *c, {});
+            break;
+        default: return drop(Counter::kDropState);
+    }
+    ++counters_[Counter::kRejectedByPeer];
+    deliver(*c, event);
+}
+
+void Cm::Impl::on(const Received& in, const Mra& mra) {
+    Connection* const c = find_by_comm_id(mra.remote_comm_id);
+    if (c == nullptr) return drop(Counter::kDropUnknownId);
+    if (!is_peer(in, *c)) return drop(Counter::kDropSource);
+    if (c->state == State::kReqSent ? in.transaction_id != c->transaction_id : c->remote_comm_id != mra.local_comm_id)
+        return drop(Counter::kDropUnknownId);
+    const bool waits = (c->state == State::kReqSent && mra.answered == Answered::kReq) ||
+                       (c->state == State::kRepSent && mra.answered == Answered::kRep);
+    if (!waits || c->extensions == kMaxExtensions) return drop(Counter::kDropState);
+    ++c->extensions;
+    c->timeout = c->longest;
+    set_deadline(*c, in.now_ns + timeout_ns(std::min(mra.service_timeout, kLongestService)) + timeout_ns(c->longest));
+}
+
+void Cm::Impl::on(const Received& in, const Dreq& dreq) {
+    Connection* const c = find_by_comm_id(dreq.remote_comm_id);
+    // The peer shall not wait for a connection that is gone. Again an id that exists is answered as one that does not.
+    if (c == nullptr || c->sidr || c->remote_comm_id != dreq.local_comm_id) {
+        drop(Counter::kDropUnknownId);
+        return answer(in, Drep{.local_comm_id = dreq.remote_comm_id, .remote_comm_id = dreq.local_comm_id});
+    }
+    if (!is_peer(in, *c)) return drop(Counter::kDropSource);
+    if (dreq.remote_qpn != c->local_qpn) return drop(Counter::kDropQpn);  // or a question: note 3 of cm.cc
+    switch (c->state) {
+        case State::kRepSent:
+        case State::kRepReceived:
+        case State::kEstablished:
+        case State::kDreqSent: break;
+        case State::kTimeWait:
+            ++counters_[Counter::kDuplicates];
+            return send(c->path, make_drep(*c, in.transaction_id));
+        case State::kClosed: return send(c->path, make_drep(*c, in.transaction_id));
+        default: return drop(Counter::kDropState);
+    }
+    send(c->path, make_drep(*c, in.transaction_id));
+    enter_time_wait(in.now_ns, *c, {});
+    deliver(*c, {.kind = EventKind::kDisconnected, .private_data = dreq.private_data});
+}
+
+void Cm::Impl::on(const Received& in, const Drep& drep) {
+    Connection* const c = match(in, drep.remote_comm_id, drep.local_comm_id);
+    if (c == nullptr) return;
+    const bool lost = c->state == State::kEstablished && c->probed_ns;  // the peer does not know it: note 3 of cm.cc
+    if (c->state != State::kDreqSent && !lost) return drop(Counter::kDropState);
+    enter_time_wait(in.now_ns, *c, {});
+    deliver(*c, {.kind = EventKind::kDisconnected, .reason = lost ? RejReason::kStaleConnection : RejReason::kNone,
+                 .private_data = drep.private_data});
+}
+
+void Cm::Impl::on(const Received& in, const SidrRep& rep) {
+    Connection* const c = find_by_comm_id(rep.request_id);
+    if (c == nullptr || c->state != State::kSidrReqSent || in.transaction_id != c->transaction_id)
+        return drop(Counter::kDropUnknownId);
+    if (!is_peer(in, *c)) return drop(Counter::kDropSource);
+    close_for_good(*c);
+    deliver(*c, {.kind = EventKind::kSidrResponse, .sidr_rep = &rep, .private_data = rep.private_data});
+}
+
+// ---- What is refused.
+
+// Alternate paths: status 2 says that they are not supported.
+void Cm::Impl::on(const Received& in, const Lap& lap) {
+    const Connection* const c = match(in, lap.remote_comm_id, lap.local_comm_id);
+    if (c == nullptr) return;
+    send(c->path, build({in.transaction_id, Apr{.local_comm_id = c->local_comm_id, .remote_comm_id = *c->remote_comm_id, .status = 2}}));
+}
+
+void Cm::Impl::on(const Received&, const Apr&) { drop(Counter::kDropAttribute); }
+
+void Cm::Impl::on(const Received& in, const ClassPortInfo& info) {
+    if (info.response) return drop(Counter::kDropAttribute);
+    answer(in, ClassPortInfo{.response = true});
+}
+
+}  // namespace rove::cm
