@@ -13,6 +13,7 @@ import version_script  # noqa: E402
 TABLE = (ROOT / "lib" / "verbs" / "preload" / "symbols.def").read_text()
 EXPORTED = {name: version for version, name in version_script.calls(TABLE)}
 NOT_EXPORTED = set(re.findall(r"^ROVE_NOT_EXPORTED\((\w+),", TABLE, re.MULTILINE))
+HOOKS = set(re.findall(r"^ROVE_HOOK\((\w+)\)", TABLE, re.MULTILINE))
 NAME = r"(?:_?ibv|mult|mbps)_\w+"
 
 
@@ -41,7 +42,9 @@ def complete():
 def versions():
     """The library exports what the table says and nothing else; the default versions are those of libibverbs."""
     ours = {name: version for name, version, default in symbols(BUILD / "lib" / "verbs" / "librove-verbs.so") if default or not version}
-    named = {name: "PRIVATE" if version == "" else version for name, version in ours.items() if not name.startswith("rte_intr_callback_")}
+    check(all(ours.get(name) == "" for name in HOOKS), f"hooks: {HOOKS} are not all exported without a version")
+    named = {name: "PRIVATE" if version == "" else version for name, version in ours.items()
+             if name not in HOOKS and not name.startswith("rte_intr_callback_")}
     check(named == EXPORTED, f"differ: {sorted(set(named.items()) ^ set(EXPORTED.items()))}")
     theirs = {name: version for name, version, default in symbols(installed()) if default and not version.startswith("PRIVATE")}
     wrong = {name for name in EXPORTED.keys() & theirs.keys() if EXPORTED[name] not in (theirs[name], "PRIVATE")}

@@ -81,6 +81,7 @@ int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* 
 
 #define ROVE_OWN_CALL(version, name)
 #define ROVE_NOT_EXPORTED(name, reason)
+#define ROVE_HOOK(name)
 
 #include "verbs/preload/symbols.def"
 

@@ -3,8 +3,8 @@
 """version_script.py symbols.def: the linker's version script of librove-verbs.so.
 
 Each exported call stands in the node of its default version, so that dlvsym() finds it. C++ names are local. What is in no
-node is exported without a version, which any version matches: the calls of rdma-core's private node, and DPDK's
-rte_intr_callback_* (lib/datapath/interrupts.cc).
+node is exported without a version, which any version matches: the calls of rdma-core's private node, hooks of the C
+library, and DPDK's rte_intr_callback_* (lib/datapath/interrupts.cc).
 """
 import re
 import sys
