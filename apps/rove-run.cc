@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "datapath/config.h"
+#include "program_file.h"
 
 namespace {
 
@@ -52,10 +53,19 @@ fs::path find_library() {
            candidates[1].lexically_normal().string() + " exists");
 }
 
-void prepend_preload(const std::string& library) {
+// Behind what is there: a sanitizer's runtime and allocators must come first, and need not see libibverbs.
+void append_to_preload(const std::string& library) {
     const char* present = std::getenv("LD_PRELOAD");
-    const std::string value = present != nullptr && *present != '\0' ? library + ":" + present : library;
+    const std::string value = present != nullptr && *present != '\0' ? present + (":" + library) : library;
     setenv("LD_PRELOAD", value.c_str(), 1);
+    // A program of gcc's -fsanitize=address names the runtime, which then comes behind us, and refuses to run. It need
+    // not: no function of the allocator is ours. What the user says about it comes last, and decides.
+    const char* options = std::getenv("ASAN_OPTIONS");
+    setenv("ASAN_OPTIONS",
+           (std::string("verify_asan_link_order=0") + (options != nullptr ? ":" : "") +
+            (options != nullptr ? options : ""))
+               .c_str(),
+           1);
 }
 
 }  // namespace
@@ -80,7 +90,9 @@ int main(int argc, char** argv) {
     if (!rove::datapath::Config::load(config.string(), &error)) refuse(error);
     setenv("ROVE_CONFIG", config.c_str(), 1);
     if (!eal.empty()) setenv("ROVE_EAL", eal.c_str(), 1);
-    prepend_preload(find_library().string());
+    const auto [why, refuses] = rove::why_not_preloaded(rove::find_program(command[0]));
+    if (!why.empty()) std::fprintf(stderr, "rove-run: %s: it has no rove devices\n", why.c_str());
+    if (!refuses) append_to_preload(find_library().string());
     // UCX looks for it (lib/verbs/provider.cc). It may exist already, or not be ours to make.
     mkdir("/dev/infiniband", 0755);
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways in: programs that are not linked with libibverbs find rove's devices too."""
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 
-from harness import ROOT, SCRATCH, SERVER_CORE, Process, check, memif_pair, once
+from harness import ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, Skip, check, memif_pair, once, write_toml
 
 SOURCES = ROOT / "tests" / "system"
 
@@ -67,3 +69,125 @@ once("doors/dlsym default", finds, "default")
 once("doors/nccl", finds, "nccl", quick=True)
 once("doors/runpath", by_runpath, quick=True)
 once("doors/ctypes", python_ctypes, "libibverbs.so.1", quick=True)
+
+
+# --- other preloaded libraries, and programs into which nothing is preloaded
+
+OPENED = [{"devices": 1, "opened": True}]
+WARNING = "it has no rove devices"
+
+
+def beside(library, seen):
+    """rove beside a library of LD_PRELOAD, which must have come first: `seen` in the process's memory map is not enough."""
+    process = Process([compiled("doors_count.c", "-libverbs")], memif_pair()[0], SERVER_CORE,
+                      env={"LD_PRELOAD": library, "LD_DEBUG": "bindings"}).succeed(20)
+    check(process.json() == OPENED, process.story())
+    bound = re.search(r"binding file \S*doors_count \[0\] to (\S+) \[0\]: normal symbol `malloc'", process.err())
+    check(bound is not None and seen in bound[1], f"malloc is {bound and bound[1]}'s")
+
+
+def sanitized(preload):
+    program = compiled("doors_count.c", "-fsanitize=address", "-libverbs", name="doors_sanitized")
+    runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    process = Process([program], memif_pair()[0], SERVER_CORE, env={"LD_PRELOAD": runtime} if preload else {"ASAN_OPTIONS": "detect_leaks=1"}).succeed(30)
+    check(process.json() == OPENED, process.story())
+    broken = SCRATCH / "broken.c"
+    broken.write_text("#include <stdlib.h>\nint main(int n, char** v) { volatile char* p = malloc(10); p[9 + n] = 1; return p[0]; }\n")
+    process = Process([compiled(broken, "-fsanitize=address")], memif_pair()[0], SERVER_CORE, env={"LD_PRELOAD": runtime} if preload else None)
+    check(process.wait(20) != 0 and "heap-buffer-overflow" in process.err(), "ASan does not see an overflow\n" + process.story())
+
+
+def source(text, *flags, **options):
+    file = SCRATCH / "small.c"
+    file.write_text(text)
+    return compiled(file, *flags, **options)
+
+
+EMPTY = "int main(void) { return 0; }\n"
+
+
+def warns(program, *words):
+    process = Process([program] if isinstance(program, (str, pathlib.Path)) else program, memif_pair()[0], SERVER_CORE)
+    check(process.wait(20) == 0, process.story())
+    lines = process.err().splitlines()
+    check(len(lines) == 1 and lines[0].startswith("rove-run: ") and WARNING in lines[0] and all(word in lines[0] for word in words),
+          f"expected one line with {words}\n" + process.story())
+
+
+def silent(program):
+    """No line: rove's devices are there."""
+    process = Process(program, memif_pair()[0], SERVER_CORE)
+    check(process.wait(20) == 0, process.story())
+    check(process.err() == "", process.story())
+
+
+def static():
+    warns(source(EMPTY, "-static", name="static"), "statically linked")
+    warns(source(EMPTY, "-static-pie", name="static_pie"), "statically linked")
+    script = SCRATCH / "script-of-a-static-program"
+    script.write_text(f"#!{SCRATCH}/static -x\n")
+    script.chmod(0o755)
+    warns(script, "interpreter", "statically linked")
+
+
+def musl():
+    if shutil.which("musl-gcc") is None:
+        raise Skip("no musl-gcc")
+    warns(source(EMPTY, compiler="musl-gcc", name="for_musl"), "another C library", "ld-musl")
+
+
+def as_nobody(program):
+    return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(ROVE_RUN), "--config", str(memif_pair_file()), "--", str(program)]
+
+
+def memif_pair_file():
+    file = write_toml(memif_pair()[0])
+    for folder in (SCRATCH, file):
+        folder.chmod(0o755)
+    return file
+
+
+def privileged():
+    """Programs that gain privileges are not preloaded; those that only could are."""
+    if os.geteuid() != 0:
+        raise Skip("needs root")
+    program = compiled("doors_count.c", "-libverbs", name="with_privileges")
+
+    def run(expected, *before):
+        process = Process([*before, *as_nobody(program)], None, SERVER_CORE)
+        process.wait(20)
+        lines = process.err().splitlines()
+        if expected:
+            check(len(lines) == 1 and expected in lines[0] and WARNING in lines[0], f"expected a line with '{expected}'\n" + process.story())
+        else:
+            check(lines == [], "a false alarm\n" + process.story())
+        check((process.json() != OPENED) == bool(expected), "the line is wrong\n" + process.story())
+
+    run("")
+    program.chmod(0o4755)
+    silent([program])   # root gains nothing
+    run("set-user-ID")
+    run("", "setpriv", "--no-new-privs")
+    program.chmod(0o755)
+    os.setxattr(program, "security.capability", CAP_NET_RAW)
+    silent([program])
+    run("file capabilities")
+
+
+def no_false_alarm():
+    silent([compiled("doors_count.c", "-libverbs")])
+    loader = re.search(r"\S+/ld-linux\S+", subprocess.run(["ldd", "/bin/true"], capture_output=True, text=True, check=True).stdout)[0]
+    for program in (["sh", "-c", "true"], [loader, compiled("doors_count.c", "-libverbs")], ["python3", "-c", "0"], ["ldd", "/bin/true"]):
+        silent(program)
+
+
+CAP_NET_RAW = bytes([1, 0, 0, 2]) + (1 << 13).to_bytes(4, "little") + bytes(12)   # vfs_cap_data: version 2, effective
+
+for _name, _library in (("jemalloc", "libjemalloc.so.2"), ("tcmalloc", "libtcmalloc_minimal.so.4")):
+    once(f"doors/beside {_name}", beside, _library, _name)
+once("doors/beside asan", sanitized, True)
+once("doors/asan program", sanitized, False)
+once("doors/static program", static)
+once("doors/musl program", musl)
+once("doors/privileged program", privileged)
+once("doors/no false alarm", no_false_alarm, quick=True)
