@@ -183,7 +183,7 @@ atexit.register(stop_all)
 class Process:
     """A program on one core, under rove-run if it is given a configuration; its output goes to files."""
 
-    def __init__(self, arguments, config=None, core=CLIENT_CORE, netns=None, env=None, build=BUILD, stdin=False):
+    def __init__(self, arguments, config=None, core=CLIENT_CORE, netns=None, env=None, build=BUILD, stdin=False, outlives_test=False):
         arguments = [str(argument) for argument in arguments]
         self.name = pathlib.Path(arguments[0]).name
         command = ["ip", "netns", "exec", netns] if netns else []
@@ -199,7 +199,10 @@ class Process:
                 env={**os.environ, **(env or {})}, cwd=SCRATCH, start_new_session=True,
                 preexec_fn=lambda: os.sched_setaffinity(0, {core}))
         self.pid = self.child.pid
-        _running.append(self)
+        if outlives_test:       # whoever started it stops it
+            atexit.register(self.stop)
+        else:
+            _running.append(self)
 
     def out(self):
         return self.output.read_text(errors="replace")
@@ -224,7 +227,8 @@ class Process:
                 if not select.select([ended], [], [], timeout)[0]:
                     raise Failure(f"{self.name} is not done after {timeout:.0f} s\n{self.story()}")
         status = self.child.wait()
-        _running.remove(self)
+        if self in _running:
+            _running.remove(self)
         return status
 
     def succeed(self, timeout):

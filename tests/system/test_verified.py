@@ -43,6 +43,15 @@ test("verified/ud", unreliable, "ud", "--sizes 0,1,64,1000,1024,4096 --verbs sen
 once("verified/ud/16-qps/events", unreliable, "ud", "--sizes 100,1024 --verbs send,send_imm --qps 16 --events")
 
 
+def refused():
+    command = [program("verbs_refused")]
+    _, client = run_pair(memif_link(), command, command, "--port")
+    check(len(client.json()) == 8, client.story())
+
+
+test("verified/rc/refused", refused)
+
+
 def churn(rate, seconds):
     command = [program("verbs_churn"), "--rate", rate, "--seconds", seconds]
     sides = run_pair(memif_link(), command, command, "--port", timeout=2 * seconds + 30)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rove and the Linux kernel's RoCE (rdma_rxe) in a QEMU guest (tests/guest), over a tap: both directions, IPv4 and IPv6, loss on either
+side. The kernel is emulated, and silent for half a second at times: timeouts are long and messages few."""
+import re
+import sys
+
+from harness import CLIENT_CORE, ROOT, STOPPED, Failure, Process, check, free_port, once, program, with_changes
+
+sys.path.insert(0, str(ROOT / "tests" / "guest"))
+
+from guest import GUEST, HOST, guest  # noqa: E402
+from test_veth import configs  # noqa: E402
+
+FAMILIES = {"ipv4": "1", "ipv6": "2"}       # the GID's index on both sides
+ADDRESSES = {"ipv4": ("10.0.0.1", "10.0.0.2"), "ipv6": ("fd00::1", "fd00::2")}
+# What the test's name says of rove; the guest does the other.
+DIRECTIONS = ("initiates", "responds")
+TIMEOUT = "18"                              # of a QP, 1.07 s
+
+
+def config(**changes):
+    return with_changes(configs("af_packet")[0], **changes)
+
+
+def rove(arguments, **changes):
+    return Process(arguments, config(**changes), CLIENT_CORE, guest().netns)
+
+
+def both(direction, command, port_option="-p", timeout=60, listens=True, **changes):
+    """The same command on both sides: a server, and a client with the server's address behind it. rove is the client if it `initiates`.
+    With `listens` the client starts when the server listens. Returns rove's process and the guest's."""
+    machine, port = guest(), free_port(guest().netns)
+    command = [*command, port_option, port]
+    if direction == "initiates":
+        server = machine.process(command)
+        if listens:
+            machine.wait_listening(port)
+        client = rove([*command, GUEST], **changes)
+    else:
+        server = rove(command, **changes)
+        if listens:
+            server.wait_listening(port)
+        client = machine.process([*command, HOST])
+    try:
+        client.succeed(timeout)
+        server.succeed(STOPPED)
+    except Failure as failure:
+        raise Failure(f"{str(failure).splitlines()[0]}\n--- server\n{server.story()}\n--- client\n{client.story()}") from None
+    return (client, server) if direction == "initiates" else (server, client)
+
+
+def verified(direction, family, mtu, *options, timeout=TIMEOUT, **changes):
+    command = [program("verbs_check"), "--gid-index", FAMILIES[family], "--mtu", mtu, "--rounds", "2", "--depth", "4", "--timeout", timeout, *options]
+    ours, theirs = both(direction, command, "--port", listens=False, **changes)
+    check(ours.json() and len(ours.json()) == len(theirs.json()), f"{ours.story()}\n{theirs.story()}")
+    return ours, theirs
+
+
+def boots():
+    check("ACTIVE" in guest().run("rdma", "link"), guest().machine.story())
+
+
+def ping():
+    """The kernel pings rove, at either address."""
+    server = rove(["ib_write_bw", "-F"])
+    server.wait_listening(18515)
+    for ours, _ in ADDRESSES.values():
+        answered = guest().run("ping", "-c", "3", "-i", "0.2", "-W", "5", "-s", "1400", ours)
+        check(" 0% packet loss" in answered, answered)
+    server.stop()
+
+
+def refused(direction, family, mtu):
+    ours, theirs = both(direction, [program("verbs_refused"), "--gid-index", FAMILIES[family], "--mtu", mtu], "--port", listens=False)
+    asked = (ours if direction == "initiates" else theirs).json()
+    check(len(asked) == 8, f"{ours.story()}\n{theirs.story()}")
+
+
+# --- loss ------------------------------------------------------------------------------------------------------------
+
+LOSES = ("tc qdisc replace dev data root netem loss {0}%", "ip link set ifb0 mtu 4300 up", "tc qdisc replace dev ifb0 root netem loss {0}%",
+         "tc qdisc add dev data handle ffff: ingress",
+         "tc filter add dev data parent ffff: protocol all matchall action mirred egress redirect dev ifb0")
+LOSES_NO_MORE = ("tc qdisc del dev data root", "tc qdisc del dev data ingress", "tc qdisc del dev ifb0 root")
+LOSSY = ["--sizes", "64,1000,4097,20000,20000"]
+
+
+def netem(direction, family, mtu):
+    """3 % of the packets, from the guest and to it."""
+    guest().run("sh", "-ec", "\n".join(LOSES).format(3))
+    try:
+        verified(direction, family, mtu, *LOSSY, timeout="16")
+        told = guest().run("tc", "-s", "qdisc", "show")
+    finally:
+        guest().run("sh", "-c", "\n".join((*LOSES_NO_MORE, "true")))
+    lost = [int(number) for number in re.findall(r"netem.*?\(dropped (\d+)", told, re.S)]
+    check(len(lost) == 2 and all(lost), f"netem lost nothing\n{told}")
+
+
+def impaired(direction, family, mtu):
+    verified(direction, family, mtu, *LOSSY, timeout="16", impair={"loss": 0.03, "seed": 5})
+
+
+# --- programs of Debian ----------------------------------------------------------------------------------------------
+
+def pingpong(service, direction, family):
+    command = [f"ibv_{service}_pingpong", "-g", FAMILIES[family], "-c", "-n", "50"] + (["-m", "1024"] if service != "ud" else [])
+    ours, theirs = both(direction, command)
+    for one in (ours, theirs):
+        check("invalid data" not in one.out() and "iters in" in one.out(), one.story())
+
+
+def perftest(tool, direction, family, *options):
+    ours, theirs = both(direction, [tool, "-F", "-x", FAMILIES[family], "-u", TIMEOUT, *options])
+    client = ours if direction == "initiates" else theirs       # the server of a latency test has no table
+    check(re.search(r"^ *\d+ +\d+ +[\d.]+", client.out(), re.M), client.story())
+
+
+def hello():
+    """rove asks the kernel whether it speaks mp: the question arrives, the kernel goes on, and the connection is rc."""
+    machine = guest()
+    # A HELLO is opcode 0xDF of the BTH, the first byte behind the UDP header.
+    dump = machine.process(["timeout", "20", "tcpdump", "-i", "data", "-c", "1", "-n", "udp dst port 4791 and udp[8] = 0xdf"])
+    dump.wait_for(lambda: "listening on" in dump.out(), 20, "its start")
+    verified("initiates", "ipv4", "1024", "--sizes", "1,5000")
+    dump.succeed(20)
+    check("10.0.0.1" in dump.out(), dump.story())
+    verified("responds", "ipv6", "1024", "--sizes", "1,5000")
+
+
+def kernel_log():
+    """After all of this, the kernel has nothing to complain of."""
+    log = guest().run("dmesg")
+    bad = [line for line in log.splitlines() if re.search(r"BUG|WARNING|Oops|Call Trace|lockup|rcu.*stall|general protection", line)]
+    check("rdma_rxe" in log and not bad, "\n".join(bad or log.splitlines()[-20:]))
+
+
+SIZES = ["--sizes", "0,1,7,64,1000,4097,30000"]
+VERBS = {"send": "send,send_imm", "write": "write,write_imm", "read": "read", "atomic": "faa,cas"}
+BOOTED = 160        # seconds: whichever test is first boots the guest
+
+once("guest/boot", boots, timeout=240)
+once("guest/ping", ping, timeout=BOOTED)
+for family in FAMILIES:
+    for at, direction in enumerate(DIRECTIONS):
+        # Each verb in each direction over each family, and every MTU with each of these.
+        mtu, other = ("1024", "4096") if (family == "ipv4") == (at == 0) else ("4096", "1024")
+        for verb, verbs in VERBS.items():
+            once(f"guest/rc/{verb}/{family}/{direction}", verified, direction, family, mtu, "--verbs", verbs, *SIZES, timeout=BOOTED)
+        once(f"guest/uc/{family}/{direction}", verified, direction, family, other, "--transport", "uc", "--verbs", "send,send_imm,write,write_imm",
+             "--lossy", "--sizes", "1,1000,4097", timeout=BOOTED)
+        once(f"guest/ud/{family}/{direction}", verified, direction, family, mtu, "--transport", "ud", "--verbs", "send,send_imm", "--lossy", "--sizes",
+             f"0,1,64,{mtu}", timeout=BOOTED)
+for at, direction in enumerate(DIRECTIONS):
+    family, other = ("ipv4", "ipv6") if at == 0 else ("ipv6", "ipv4")
+    once(f"guest/rc/rnr/{direction}", verified, direction, family, "1024", "--late", "--verbs", "send,send_imm,write_imm", "--sizes", "1,1000,4097",
+         timeout=BOOTED)
+    once(f"guest/rc/refused/{direction}", refused, direction, other, "1024", timeout=BOOTED)
+    once(f"guest/loss/netem/{direction}", netem, direction, family, "1024", timeout=BOOTED)
+    once(f"guest/loss/impair/{direction}", impaired, direction, other, "4096", timeout=BOOTED)
+once("guest/rc/both-at-once", verified, "initiates", "ipv4", "1024", "--both", "--qps", "2", "--sizes", "1,1000,20000", timeout=BOOTED)
+once("guest/rc/events-srq", verified, "responds", "ipv6", "4096", "--events", "--srq", "--qps", "2", "--verbs", "send,write_imm", "--sizes", "1,1000,4097",
+     timeout=BOOTED)
+once("guest/rc/inline-sge", verified, "initiates", "ipv6", "1024", "--inline", "64", "--sge", "3", "--sizes", "1,64,5000", timeout=BOOTED)
+once("guest/hello", hello, timeout=BOOTED)
+for at, service in enumerate(("rc", "uc", "ud", "srq")):
+    once(f"guest/pingpong/{service}", pingpong, service, DIRECTIONS[at % 2], tuple(FAMILIES)[at // 2], timeout=BOOTED)
+for at, (tool, options) in enumerate((("ib_write_bw", "-s 65536 -n 50 -m 4096"), ("ib_read_bw", "-s 65536 -n 50 -m 1024"), ("ib_send_bw", "-s 16384 -n 50 -q 4"),
+                                      ("ib_write_lat", "-n 100"), ("ib_send_lat", "-n 100 -e"), ("ib_atomic_lat", "-n 50"))):
+    once(f"guest/perftest/{tool}", perftest, tool, DIRECTIONS[at % 2], tuple(FAMILIES)[at // 2 % 2], *options.split(), timeout=BOOTED)
+once("guest/kernel-log", kernel_log, timeout=BOOTED)
