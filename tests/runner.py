@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds rove and runs its tests; see tests/run.
 
-Unit tests run under ASan and UBSan; those of meson's suite `threads` also under TSan, those of `optimized` also as released.
-Then the fuzz target (tests/fuzz/run) for a short time, and the system tests (tests/system/test_*.py) one by one.
+Unit tests run under ASan and UBSan; those of meson's suite `threads` also under TSan, those of `optimized` also as
+released. Then the fuzz target (tests/fuzz/run) for a short time, and the system tests (tests/system/test_*.py) one by
+one.
 """
 import argparse
 import concurrent.futures
@@ -55,7 +56,9 @@ def build(directory, sanitize=None, targets=()):
     if sanitize:
         # By clang a test file takes 20 s, by gcc 33, and 51 with -O2 -g; reports still name their lines.
         environment |= {"CC": "clang", "CXX": "clang++"}
-        options += ["-Dbuildtype=debugoptimized", "-Doptimization=1", "-Dcpp_args=-g1", f"-Db_sanitize={sanitize}", "-Dbench=disabled"]
+        options += [
+            "-Dbuildtype=debugoptimized", "-Doptimization=1", "-Dcpp_args=-g1", f"-Db_sanitize={sanitize}",
+            "-Dbench=disabled"]
     steps = []
     if not (directory / "build.ninja").exists():
         steps.append(["meson", "setup", directory, ROOT, *([] if sanitize else ["-Dbench=disabled"]), *options])
@@ -74,13 +77,16 @@ def build(directory, sanitize=None, targets=()):
 
 
 def introspect(directory, what):
-    return json.loads(run(["meson", "introspect", f"--{what}", directory], capture_output=True, text=True, check=True).stdout)
+    return json.loads(
+        run(["meson", "introspect", f"--{what}", directory], capture_output=True, text=True, check=True).stdout)
 
 
 def by_default(directory):
-    """What is built by default. ninja alone, with meson 1.0, adds the programs of unit tests, which run_unit() builds as it needs them."""
-    return sorted(os.path.relpath(file, directory) for target in introspect(directory, "targets") if target["build_by_default"]
-                  for file in target["filename"])
+    """What is built by default. ninja alone, with meson 1.0, adds the programs of unit tests, which run_unit() builds
+    as it needs them."""
+    return sorted(
+        os.path.relpath(file, directory) for target in introspect(directory, "targets") if target["build_by_default"]
+        for file in target["filename"])
 
 
 def suites(meson_test):
@@ -119,7 +125,8 @@ def run_gtest(meson_test, kind, results):
             failures = "\n".join(failure["failure"] for failure in case.get("failures", []))
             skipped = case.get("result") == "SKIPPED" or case["status"] == "NOTRUN"
             outcome = "failed" if failures else "skipped" if skipped else "passed"
-            counted.append((f"{prefix}/{suite}.{case['name']}", outcome, float(case["time"].rstrip("s")), failures or "by the test"))
+            counted.append((f"{prefix}/{suite}.{case['name']}", outcome, float(case["time"].rstrip("s")), failures or
+                            "by the test"))
         if status != 0 and not any(outcome == "failed" for _, outcome, _, _ in counted):
             tail = "\n".join(output.splitlines()[-40:])
             counted.append((f"{prefix}/exit", "failed", seconds, f"status {status}\n{tail}"))
@@ -134,7 +141,8 @@ def run_unit(kind, results, suite=None):
     # meson setup alone is enough to list the tests; only their programs are built with sanitizers.
     if kind:
         build(directory, SANITIZERS[kind], ["build.ninja"])
-    tests = sorted(introspect(directory, "tests"), key=lambda test: -test["priority"])   # the longest first, beside all others
+    tests = sorted(introspect(directory, "tests"),
+                   key=lambda test: -test["priority"])  # the longest first, beside all others
     if suite:
         tests = [test for test in tests if suite in suites(test)]
     if tests:
@@ -171,7 +179,8 @@ def run_system(results, options):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))   # so that processes are ended and namespaces deleted
     for module in sorted((ROOT / "tests" / "system").glob("test_*.py")):
         __import__(module.stem)
-    for mode, test in [(mode, test) for mode in ("auto", *harness.BOTH) for test in harness.TESTS if mode in test.modes]:
+    for mode, test in [(mode, test) for mode in ("auto", *harness.BOTH) for test in harness.TESTS
+                       if mode in test.modes]:
         harness.mode = mode
         name = f"system/{mode}/{test.name}"
         if not results.wants(name) or (options.quick and not test.quick):
@@ -219,8 +228,9 @@ def main():
             job.result()
     if both or options.system:
         if not options.quick:
-            build(pathlib.Path(f"{BUILD}-asan"), SANITIZERS["asan"], ["apps/rove-run", "lib/verbs/librove-verbs.so", "tests/system/verbs_victim",
-                                                                              "tests/conformance/conformance"])
+            build(pathlib.Path(f"{BUILD}-asan"), SANITIZERS["asan"], [
+                "apps/rove-run", "lib/verbs/librove-verbs.so", "tests/system/verbs_victim",
+                "tests/conformance/conformance"])
         run_system(results, options)
     print(f"in {time.monotonic() - started:.0f} s")
     print(f"{results.passed} passed, {results.failed} failed, {results.skipped} skipped")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hosts of the demo and of bench/soak: rove-testpmd processes, each on a core of its own, joined by two rails, seen and changed through
-DPDK's telemetry while they run."""
+"""Hosts of the demo and of bench/soak: rove-testpmd processes, each on a core of its own, joined by two rails, seen and
+changed through DPDK's telemetry while they run."""
 import contextlib
 import json
 import os
@@ -13,7 +13,7 @@ import time
 BUILD = pathlib.Path(os.environ["ROVE_BUILD_DIR"])
 CORES = sorted(os.sched_getaffinity(0))
 PATIENCE_S = 15
-RUNTIME = pathlib.Path("/var/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", "/tmp")) / "dpdk"    # EAL's
+RUNTIME = pathlib.Path("/var/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", "/tmp")) / "dpdk"  # EAL's
 
 
 class Failed(Exception):
@@ -33,8 +33,8 @@ class Host:
         self.log = config.with_suffix(f".{core}.log")
         command = [BUILD / "apps" / "rove-testpmd", "--", "--config", config, *options]
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                            preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+            self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log, preexec_fn=lambda: os.sched_setaffinity(0, {core}))
         self.telemetry = None
 
     def __enter__(self):
@@ -114,15 +114,17 @@ class Host:
 
 
 def two_rails(directory, impair=()):
-    """Configurations of two hosts that meet over two memifs; `impair`: lines of each port's [device.impair]. Frames are impaired when
-    they are received, so each end sees to one direction."""
+    """Configurations of two hosts that meet over two memifs; `impair`: lines of each port's [device.impair]. Frames are
+    impaired when they are received, so each end sees to one direction."""
     configs = []
     for end, role in enumerate(("server", "client"), start=1):
         # "auto" would take what does not answer, as a dead rail, for an endpoint that knows only standard RoCEv2.
         lines = ["[transport]", 'mode = "mp"']
         for rail in range(2):
-            lines += ["[[device]]", f'port = "net_memif{rail},role={role},socket={directory.name}-{rail},rsize=8,bsize=4352"',
-                      f'addresses = ["10.0.{rail}.{end}/24"]', "mtu = 4096", *(["[device.impair]", *impair] if impair else [])]
+            lines += [
+                "[[device]]", f'port = "net_memif{rail},role={role},socket={directory.name}-{rail},rsize=8,bsize=4352"',
+                f'addresses = ["10.0.{rail}.{end}/24"]', "mtu = 4096",
+                *(["[device.impair]", *impair] if impair else [])]
         configs.append(directory / f"{role}.toml")
         configs[-1].write_text("\n".join(lines) + "\n")
     return configs
@@ -130,13 +132,13 @@ def two_rails(directory, impair=()):
 
 @contextlib.contextmanager
 def spraying(configs, *options):
-    """Target and initiator while they spray, every byte compared; and a dictionary for what the initiator says at the end of the `with`
-    statement: all requests complete, every byte right."""
+    """Target and initiator while they spray, every byte compared; and a dictionary for what the initiator says at the
+    end of the `with` statement: all requests complete, every byte right."""
     port, out, said = free_port(), configs[1].with_suffix(".json"), {}
     with Host(configs[0], CORES[0], "--tcp-port", port) as target:
         target.wait_for(lambda: target.ask("/rove/ports"), "ports of the target")
-        with Host(configs[1], CORES[-1], "--tcp-port", port, "--peer", "127.0.0.1", "--mode", "spray", "--verify", "--json", out,
-                  *options) as initiator:
+        with Host(configs[1], CORES[-1], "--tcp-port", port, "--peer", "127.0.0.1", "--mode", "spray", "--verify",
+                  "--json", out, *options) as initiator:
             initiator.wait_for(lambda: sum(initiator.rails().values()) > 0, "bytes on the rails")
             try:
                 yield target, initiator, said
@@ -160,7 +162,8 @@ def iperf3(seconds):
     server = subprocess.Popen(on(CORES[0], "-s", "-1"), stdout=subprocess.DEVNULL)
     try:
         time.sleep(0.3)
-        client = subprocess.run(on(CORES[-1], "-c", "127.0.0.1", "-t", str(seconds), "-J"), capture_output=True, text=True)
+        client = subprocess.run(on(CORES[-1], "-c", "127.0.0.1", "-t", str(seconds), "-J"), capture_output=True,
+                                text=True)
         if client.returncode != 0:
             raise Failed(f"iperf3: {client.stdout[-300:]}{client.stderr[-300:]}")
         server.wait(PATIENCE_S)

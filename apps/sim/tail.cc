@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MP-10, of which no paper has a figure: how long single messages take when the network loses packets, and nothing that is
-// sent behind them tells of it.
+// MP-10, of which no paper has a figure: how long single messages take when the network loses packets, and nothing that
+// is sent behind them tells of it.
 #include <algorithm>
 
 #include "experiments.h"
@@ -51,7 +51,8 @@ Outcome run(uint64_t seed, const transport::Config& transport, uint32_t packets,
 
 Report tail(uint64_t seed) {
     Report report;
-    report.plot = {"Single messages under loss: 99.9th percentile of completion", "packets", "base round trips", {}, {}};
+    report.plot = {
+        "Single messages under loss: 99.9th percentile of completion", "packets", "base round trips", {}, {}};
     for (const bool paper : {false, true}) {
         const std::string mode = paper ? "as in the paper" : "rove";
         const transport::Config transport = paper ? mp_rdma() : transport::Config{};
@@ -64,19 +65,20 @@ Report tail(uint64_t seed) {
                 curve.points.emplace_back(packets, outcome.tail);
                 repeated = std::max(repeated, outcome.repeated);
                 false_alarms += outcome.false_alarms;
-                report.measures.push_back({mode + format(", loss %g %%", loss) + format(", %.0f packets", packets), "RTT",
-                                           outcome.tail, std::nullopt, "below 10", outcome.tail < kMostRtts});
+                report.measures.push_back({mode + format(", loss %g %%", loss) + format(", %.0f packets", packets),
+                                           "RTT", outcome.tail, std::nullopt, "below 10", outcome.tail < kMostRtts});
             }
-            report.measures.push_back({mode + format(", loss %g %%: sent again for each lost, most", loss), "packets", repeated});
+            report.measures.push_back(
+                {mode + format(", loss %g %%: sent again for each lost, most", loss), "packets", repeated});
             report.measures.push_back(
                 {mode + format(", loss %g %%: false alarms", loss), "packets", static_cast<double>(false_alarms)});
             report.plot.curves.push_back(curve);
         }
     }
     report.notes = {
-        "One message at a time, 10 000 of each size, over four paths that all lose packets, data and acknowledgements alike. "
-        "The 99.9th percentile of the time from posting to completion, in base round trips of 12 us. 64 packets take 2.3 of "
-        "them to be sent.",
+        "One message at a time, 10 000 of each size, over four paths that all lose packets, data and acknowledgements "
+        "alike. The 99.9th percentile of the time from posting to completion, in base round trips of 12 us. 64 packets "
+        "take 2.3 of them to be sent.",
         "rove: its default configuration. As in the paper: without BX-1, BX-3 and BX-4, as in the figures of MP-RDMA.",
     };
     return report;

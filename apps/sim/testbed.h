@@ -13,8 +13,8 @@
 // would
 //   take a quarter of the delay that is measured; elsewhere the ring is a network's usual one.
 // - RED for ACKs: they are marked like data, which says nothing to anybody.
-// - The path that ACKs take. Theirs is the VP of the packet that they acknowledge, and the switches' hash takes that, from
-//   the other side, to another path.
+// - The path that ACKs take. Theirs is the VP of the packet that they acknowledge, and the switches' hash takes that,
+//   from the other side, to another path.
 #pragma once
 
 #include <deque>

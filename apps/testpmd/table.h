@@ -17,8 +17,8 @@ std::string to_text(const Report& report);
 // Percentiles in microseconds.
 Report latency_us(const Histogram& latency);
 
-// Counters (unsigned numbers) of `now` less those of `before`, wherever both have them; the rest of `now`. What has begun
-// anew, as the counters of a memif whose peer went, counts from 0.
+// Counters (unsigned numbers) of `now` less those of `before`, wherever both have them; the rest of `now`. What has
+// begun anew, as the counters of a memif whose peer went, counts from 0.
 Report difference(const Report& now, const Report& before);
 
 }  // namespace rove::testpmd

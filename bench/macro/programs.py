@@ -151,10 +151,12 @@ class Rove:
 
     def __init__(self, rove_run, qp_scale, configs):
         self.rove_run, self.qp_scale, self.configs = rove_run, qp_scale, configs
-        self.ucx = Ucx(self.run, "127.0.0.1", UCX_TLS="rc_verbs,ud_verbs,self", UCX_NET_DEVICES="rove0:1", UCX_IB_GID_INDEX="1")
+        self.ucx = Ucx(self.run, "127.0.0.1", UCX_TLS="rc_verbs,ud_verbs,self", UCX_NET_DEVICES="rove0:1",
+                       UCX_IB_GID_INDEX="1")
 
     def run(self, server, client, port, env=None):
-        under = [[self.rove_run, "--config", config, "--", *command] for config, command in zip(self.configs, (server, client))]
+        under = [[self.rove_run, "--config", config, "--", *command]
+                 for config, command in zip(self.configs, (server, client))]
         return pair(*under, lambda process: tcp_listens(process, port), env)
 
     def pair(self, command, port, clients=()):

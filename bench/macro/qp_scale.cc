@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Goodput of RDMA WRITE over N RC QPs in turn, and what an idle QP costs in memory. Plain libibverbs.
 //
-//     qp_scale [--host SERVER_ADDRESS] --qps N --size BYTES [--seconds S] [--port TCP_PORT] [--device NAME] [--registrations RATE]
+//     qp_scale [--host SERVER_ADDRESS] --qps N --size BYTES [--seconds S] [--port TCP_PORT] [--device NAME]
+//     [--registrations RATE]
 //
 // Without --host it is the server: the target of the WRITEs, blocked in a TCP read as perftest's server is. Sizes are
 // bytes, gbps counts payload. At the end the server checks every byte of its buffer, and a tag that each QP has
-// written. With --registrations the client has a second thread, which registers a page and deregisters it again, so many
-// times a second. perftest is no use here: it takes a buffer and a deep send queue per QP, 10 000 times 1 MiB and more.
+// written. With --registrations the client has a second thread, which registers a page and deregisters it again, so
+// many times a second. perftest is no use here: it takes a buffer and a deep send queue per QP, 10 000 times 1 MiB and
+// more.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <sys/socket.h>
@@ -236,9 +238,11 @@ class Node {
         for (uint64_t i = 0, done = 0; done < options_.qps; done += poll())
             for (; i < options_.qps && has_room(i, done); ++i)
                 post_write(i, tags_mr_, i * sizeof tags_[0], sizeof tags_[0], peer_.tags_address, peer_.tags_rkey);
-        std::printf("qp_scale qps=%u size=%zu messages=%lu seconds=%.3f gbps=%.3f rss_bytes_per_qp=%.0f registrations_per_s=%.0f\n",
-                    options_.qps, options_.size, completed, seconds,
-                    static_cast<double>(completed * options_.size) * 8 / 1e9 / seconds, bytes_per_qp_, registrations);
+        std::printf(
+            "qp_scale qps=%u size=%zu messages=%lu seconds=%.3f gbps=%.3f rss_bytes_per_qp=%.0f "
+            "registrations_per_s=%.0f\n",
+            options_.qps, options_.size, completed, seconds,
+            static_cast<double>(completed * options_.size) * 8 / 1e9 / seconds, bytes_per_qp_, registrations);
     }
 
     void verify() const {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-tebench between processes over shaped rails: a target on core 0, initiators on core 1. Rates of rails are in Mb/s of
-frames and are shaped by the impairment stage of the process that receives, so at both ends. Times in seconds.
+"""rove-tebench between processes over shaped rails: a target on core 0, initiators on core 1. Rates of rails are in
+Mb/s of frames and are shaped by the impairment stage of the process that receives, so at both ends. Times in seconds.
 """
 import bisect
 import csv
@@ -29,7 +29,8 @@ def scratch_file(name):
 
 
 def rails(rates, initiators=1):
-    """Configurations of a target and of each initiator, which have as many rails as `rates` (0: not shaped) of their own."""
+    """Configurations of a target and of each initiator, which have as many rails as `rates` (0: not shaped) of their
+    own."""
     ends = [harness.shipped("two-rails-a"), *(harness.shipped("two-rails-b") for _ in range(initiators))]
     target, sockets = {**ends[0], "device": []}, f"rove-bench-{harness.unique()}"
     for i, initiator in enumerate(ends[1:]):
@@ -37,7 +38,8 @@ def rails(rates, initiators=1):
         initiator["device"] = initiator["device"][:len(rates)]
         for j, rate in enumerate(rates):
             index = len(target["device"])
-            for device, name, host in ((devices[j], f"net_memif{index}", 1), (initiator["device"][j], f"net_memif{j}", 2)):
+            for device, name, host in ((devices[j], f"net_memif{index}", 1),
+                                       (initiator["device"][j], f"net_memif{j}", 2)):
                 _, arguments = harness.device_arguments(device["port"])
                 device["port"] = harness.device_string(name, {**arguments, "socket": f"{sockets}-{index}"})
                 device["addresses"] = [f"10.0.{index}.{host}/24"]
@@ -86,9 +88,10 @@ class Tebench:
         self.open = []
 
     def command(self, config, *options):
-        return [self.build / "apps" / "rove-run", "--config", harness.write_toml(config), "--", self.build / "apps" / "rove-tebench",
-                "--total_buffer_size", "256M",
-                "--set", "rpc_server_hostname=127.0.0.1", *self.engine, *options]
+        return [
+            self.build / "apps" / "rove-run", "--config",
+            harness.write_toml(config), "--", self.build / "apps" / "rove-tebench", "--total_buffer_size", "256M",
+            "--set", "rpc_server_hostname=127.0.0.1", *self.engine, *options]
 
     def enter(self, context):
         self.open.append(context)
@@ -145,14 +148,17 @@ def rate(samples, begin, end):
 
 
 def seconds_until(samples, since, least_rate, until, settled=0.05, step=0.002):
-    """From `since` until the time from which on at least so much arrives, up to every later time that is `settled` away or more."""
+    """From `since` until the time from which on at least so much arrives, up to every later time that is `settled` away
+    or more."""
     begin = since
     while begin + settled < until:
         ends = [begin + settled + i * 0.01 for i in range(int((until - begin - settled) / 0.01) + 1)]
         if all(rate(samples, begin, end) >= least_rate for end in ends):
             return begin - since
         begin += step
-    raise Failed(f"{rate(samples, since, until) / 1e6:.0f} MB/s: not {least_rate / 1e6:.0f} MB/s for good in {until - since:.1f} s")
+    raise Failed(
+        f"{rate(samples, since, until) / 1e6:.0f} MB/s: "
+        f"not {least_rate / 1e6:.0f} MB/s for good in {until - since:.1f} s")
 
 
 def longest_pause(samples, begin, end):

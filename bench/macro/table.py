@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of ratios: rows (measures), samples of both sides taken in turn until enough are comparable, text and JSON."""
+"""A table of ratios: rows (measures), samples of both sides taken in turn until enough are comparable, text and
+JSON."""
 import json
 import statistics
 import sys
@@ -22,7 +23,8 @@ class Measure:
     at_most: float | None = None
 
     def goal(self):
-        bounds = [f"{sign} {bound:.3g}" for sign, bound in ((">=", self.at_least), ("<=", self.at_most)) if bound is not None]
+        bounds = [
+            f"{sign} {bound:.3g}" for sign, bound in ((">=", self.at_least), ("<=", self.at_most)) if bound is not None]
         return " and ".join(bounds)
 
     def holds(self, ratio):
@@ -104,7 +106,8 @@ def print_table(rows):
 
 
 def write(rows, file):
-    """Prints the table, and writes the JSON file, if any. Returns the exit status: 0, when all ran and every goal holds."""
+    """Prints the table, and writes the JSON file, if any. Returns the exit status: 0, when all ran and every goal
+    holds."""
     print_table(rows)
     if file:
         file.write_text(json.dumps(rows, indent=2) + "\n")

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the TENT engine costs on top of verbs: WRITEs of one process to another, through the engine and by ibv_post_send() and
-// ibv_poll_cq(), in turns of kTurnNs, so that both meet the machine in the same states.
+// What the TENT engine costs on top of verbs: WRITEs of one process to another, through the engine and by
+// ibv_post_send() and ibv_poll_cq(), in turns of kTurnNs, so that both meet the machine in the same states.
 //
 //     tent_overhead --port TCP_PORT                                    the target
 //     tent_overhead --peer HOST:TCP_PORT [--size BYTES] [--outstanding N] [--seconds S]
 //
-// Both sides use one port, the same memory, MTU and QP attributes (the engine's own Connection), no order between WRITEs, a completion
-// for each, and as many outstanding, each at a place of its own. A verbs turn posts again what it polled; an engine turn asks for the
-// status of its batches one after the other. A WRITE's time is all of it, with what the API asks for before and after: outstanding
-// divided by the rate. Rates per second, times in us; the ratio and the difference are medians over pairs of turns.
+// Both sides use one port, the same memory, MTU and QP attributes (the engine's own Connection), no order between
+// WRITEs, a completion for each, and as many outstanding, each at a place of its own. A verbs turn posts again what it
+// polled; an engine turn asks for the status of its batches one after the other. A WRITE's time is all of it, with what
+// the API asks for before and after: outstanding divided by the rate. Rates per second, times in us; the ratio and the
+// difference are medians over pairs of turns.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -31,7 +32,8 @@ namespace {
 using namespace rove::tent;
 
 constexpr size_t kMemoryBytes = 64 << 20;
-constexpr uint64_t kTurnNs = 100'000'000;  // thousands of WRITEs; short beside the seconds for which the machine stays the same
+// thousands of WRITEs; short beside the seconds for which the machine stays the same
+constexpr uint64_t kTurnNs = 100'000'000;
 constexpr int kBatch = 32;                // completions polled at once
 constexpr uint64_t kPatienceNs = 10'000'000'000;
 
@@ -92,9 +94,11 @@ class Node {
             rates[0].push_back(engine);
             rates[1].push_back(verbs);
         } while (monotonic_ns() < until);
-        std::printf("tent_overhead size=%zu outstanding=%zu pairs=%zu engine_rate=%.0f verbs_rate=%.0f ratio=%.3f added_us=%.3f\n",
-                    options_.size, options_.outstanding, ratios.size(), median(rates[0]), median(rates[1]), median(ratios),
-                    median(added_us));
+        std::printf(
+            "tent_overhead size=%zu outstanding=%zu pairs=%zu engine_rate=%.0f verbs_rate=%.0f ratio=%.3f "
+            "added_us=%.3f\n",
+            options_.size, options_.outstanding, ratios.size(), median(rates[0]), median(rates[1]), median(ratios),
+            median(added_us));
         check(engine_.sendNotification(target_, {"done", ""}));
     }
 
@@ -123,7 +127,8 @@ class Node {
     // The name of the segment of whoever has greeted us, once our connection is theirs; "" when it is done.
     std::string meet() {
         std::vector<Notification> come;
-        for (const uint64_t until = monotonic_ns() + kPatienceNs; come.empty() && (options_.peer.empty() || monotonic_ns() < until);) {
+        for (const uint64_t until = monotonic_ns() + kPatienceNs;
+             come.empty() && (options_.peer.empty() || monotonic_ns() < until);) {
             usleep(1000);
             check(engine_.receiveNotification(come));
         }
@@ -131,7 +136,8 @@ class Node {
         if (come[0].name == "done") return "";
         const Json hello = Json::parse(come[0].msg);
         const auto endpoint = parse_endpoint(hello.at("endpoint"));
-        if (!endpoint || connection_->connect(*endpoint, !options_.peer.empty()) != 0) throw std::runtime_error("cannot connect");
+        if (!endpoint || connection_->connect(*endpoint, !options_.peer.empty()) != 0)
+            throw std::runtime_error("cannot connect");
         remote_ = hello.at("address");
         rkey_ = hello.at("rkey");
         return hello.at("from");
@@ -201,7 +207,8 @@ class Node {
         wr.send_flags = IBV_SEND_SIGNALED;
         wr.wr.rdma.remote_addr = remote_ + place * options_.size;
         wr.wr.rdma.rkey = rkey_;
-        if (ibv_post_send(connection_->qp(Priority::kHigh), &wr, &bad) != 0) throw std::runtime_error("ibv_post_send failed");
+        if (ibv_post_send(connection_->qp(Priority::kHigh), &wr, &bad) != 0)
+            throw std::runtime_error("ibv_post_send failed");
     }
 
     const Options& options_;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nanoseconds per packet of the transport's requester and responder, without I/O. Argument 0: payload bytes; argument
 // 1: 0 = headers and pointers only, 1 = frames are built when sent and parsed when received, ICRC included. Only the
-// ratios within one run mean much on a machine that does other things too.
-// Loopback: WRITEs between two QPs, a packet's cost at both ends together, frames and acknowledgements included. Argument
-// 1: 0 = rc, 1 = mp.
+// ratios within one run mean much on a machine that does other things too. Loopback: WRITEs between two QPs, a packet's
+// cost at both ends together, frames and acknowledgements included. Argument 1: 0 = rc, 1 = mp.
 #include <benchmark/benchmark.h>
 
 #include <cstring>

@@ -2,8 +2,8 @@
 /*
  * The TENT engine for C programs; <rove/tent.hpp> says what the calls mean. Link with librove-tent.
  *
- * Calls return 0, or a code (enum tent_code); then tent_last_error() has the text. Structs must be zero-initialised: fields that are
- * added later mean what they mean when they are 0. Lengths are bytes. Any thread.
+ * Calls return 0, or a code (enum tent_code); then tent_last_error() has the text. Structs must be zero-initialised:
+ * fields that are added later mean what they mean when they are 0. Lengths are bytes. Any thread.
  */
 #ifndef ROVE_TENT_H
 #define ROVE_TENT_H

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The TENT engine for C++ programs: one-sided transfers between the memory of processes (and files), cut into slices and sprayed over
-// all ports, with priorities, policies and failover. C programs include <rove/tent.h>. Link with librove-tent.
+// The TENT engine for C++ programs: one-sided transfers between the memory of processes (and files), cut into slices
+// and sprayed over all ports, with priorities, policies and failover. C programs include <rove/tent.h>. Link with
+// librove-tent.
 //
 // All calls may be made by any thread. Calls that return a Status return what is wrong in words too. Lengths are bytes.
 #pragma once
@@ -101,7 +102,8 @@ struct NicLoadStats {
     double ewma_bandwidth_bps = 0;  // bytes per second, as learned
 };
 
-// A configuration file (TOML; "": none) and keys that replace or add to it: set("transports/rdma/enable_smart_scheduling", "false").
+// A configuration file (TOML; "": none) and keys that replace or add to it:
+// set("transports/rdma/enable_smart_scheduling", "false").
 struct Settings {
     std::string file;
     std::vector<std::pair<std::string, std::string>> values;
@@ -111,7 +113,8 @@ struct Settings {
 
 class TransferEngine {
   public:
-    // With the file that MC_TENT_CONF names, if any. Other variables stand for single keys, for all constructors (config/tent/engine.toml).
+    // With the file that MC_TENT_CONF names, if any. Other variables stand for single keys, for all constructors
+    // (config/tent/engine.toml).
     TransferEngine();
     explicit TransferEngine(const std::string& config_path);
     explicit TransferEngine(const Settings& settings);
@@ -130,9 +133,10 @@ class TransferEngine {
     // {"nics": [{"name", "numa_node", "bandwidth_gbps", "up"}]}
     std::string getLocalTopologyString() const;
 
-    // "" or our own name: handle 0. "file:///PATH": a file or block device of this machine, from offset 0 to the end that it has now;
-    // getSegmentInfo(), and a request beyond, look again. kInvalidArgument: not a name, or a file that cannot be opened;
-    // kRpcServiceError: its process does not answer; kInternalError: the kernel has no io_uring for us.
+    // "" or our own name: handle 0. "file:///PATH": a file or block device of this machine, from offset 0 to the end
+    // that it has now; getSegmentInfo(), and a request beyond, look again. kInvalidArgument: not a name, or a file that
+    // cannot be opened; kRpcServiceError: its process does not answer; kInternalError: the kernel has no io_uring for
+    // us.
     Status openSegment(SegmentID& handle, const std::string& name);
     Status closeSegment(SegmentID handle);
     Status getSegmentInfo(SegmentID handle, SegmentInfo& info);
@@ -143,8 +147,8 @@ class TransferEngine {
     Status allocateLocalMemory(void** addr, size_t size, const Location& location = kWildcardLocation);
     Status allocateLocalMemory(void** addr, size_t size, const MemoryOptions& options);
     Status freeLocalMemory(void* addr);
-    // Registering the same range again counts; it is unregistered as often. kInvalidArgument: not a range, used by requests that are
-    // under way (unregistering), or registered with another permission. kRdmaError: a device refuses.
+    // Registering the same range again counts; it is unregistered as often. kInvalidArgument: not a range, used by
+    // requests that are under way (unregistering), or registered with another permission. kRdmaError: a device refuses.
     Status registerLocalMemory(void* addr, size_t size, Permission permission = Permission::kGlobalReadWrite);
     Status registerLocalMemory(void* addr, size_t size, const MemoryOptions& options);
     // All or none.
@@ -160,9 +164,9 @@ class TransferEngine {
     // When requests of it are under way, it goes with the last of them.
     Status freeBatch(BatchID batch);
 
-    // Takes all requests or none. kInvalidArgument: a field, a range, the batch, or a transport_hint that is not available;
-    // kAddressNotRegistered: not within one registered buffer, here or there; kInvalidEntry: no such segment handle;
-    // kTooManyRequests: the batch, or the engine, has no room; kRpcServiceError: the peer's process has gone;
+    // Takes all requests or none. kInvalidArgument: a field, a range, the batch, or a transport_hint that is not
+    // available; kAddressNotRegistered: not within one registered buffer, here or there; kInvalidEntry: no such segment
+    // handle; kTooManyRequests: the batch, or the engine, has no room; kRpcServiceError: the peer's process has gone;
     // kDeviceNotFound: no transport can carry it now.
     Status submitTransfer(BatchID batch, std::span<const Request> requests);
     Status submitTransfer(BatchID batch, std::initializer_list<Request> requests) {
@@ -176,8 +180,8 @@ class TransferEngine {
     // What is not on its way yet is dropped; if that was anything, the task ends as CANCELED.
     Status cancelTransfer(BatchID batch, size_t task);
 
-    // COMPLETED: it is in the target's memory (WRITE) or in ours (READ), and nothing of it changes either any more. FAILED, TIMEOUT,
-    // CANCELED: any part may have been carried. These calls also make progress.
+    // COMPLETED: it is in the target's memory (WRITE) or in ours (READ), and nothing of it changes either any more.
+    // FAILED, TIMEOUT, CANCELED: any part may have been carried. These calls also make progress.
     Status getTransferStatus(BatchID batch, size_t task, TransferStatus& status);
     Status getTransferStatus(BatchID batch, std::vector<TransferStatus>& list);
     // The worst of all tasks, once none is under way.

@@ -70,9 +70,9 @@ class Device {
     bool on_vlan(const std::optional<uint16_t>& tci) const {
         return vlan_ ? tci && (*tci & 0xFFF) == *vlan_ : !tci || (*tci & 0xFFF) == 0;
     }
-    // Whether a RoCE frame with these headers is meant for us: our VLAN, and our MAC with one of our addresses, or a group's
-    // with that group's. And whether its source may be true: our own addresses are those of frames to ourselves, and never of
-    // frames `from_port`.
+    // Whether a RoCE frame with these headers is meant for us: our VLAN, and our MAC with one of our addresses, or a
+    // group's with that group's. And whether its source may be true: our own addresses are those of frames to
+    // ourselves, and never of frames `from_port`.
     bool receives(const wire::Flow& flow, bool from_port) const;
     Memberships& memberships() { return *memberships_; }
     // When a worker shall send what neighbours are asked, or multicast groups reported.

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// QPs whose doorbell was rung and that their worker has not looked at: a list that any thread adds to and the worker takes.
+// QPs whose doorbell was rung and that their worker has not looked at: a list that any thread adds to and the worker
+// takes.
 //
-// Lock-free, so a thread that is preempted while it rings delays the requests of its own QP only. In DPDK's ring of several
-// producers each waits, spinning, until those that reserved a slot before it have filled theirs: with 128 threads on two
-// cores nearly all of the time went there.
+// Lock-free, so a thread that is preempted while it rings delays the requests of its own QP only. In DPDK's ring of
+// several producers each waits, spinning, until those that reserved a slot before it have filled theirs: with 128
+// threads on two cores nearly all of the time went there.
 #pragma once
 
 #include <atomic>
@@ -23,8 +24,8 @@ class Doorbells {
         while (!latest_.compare_exchange_weak(latest, &qp, std::memory_order_release, std::memory_order_relaxed));
     }
 
-    // The worker: calls `visit(QueuePair&)` for each, in the order in which they were added. They are no longer in the list:
-    // as soon as its flag is cleared, one may be added again.
+    // The worker: calls `visit(QueuePair&)` for each, in the order in which they were added. They are no longer in the
+    // list: as soon as its flag is cleared, one may be added again.
     void take_all(auto&& visit) {
         if (latest_.load(std::memory_order_relaxed) == nullptr) return;
         transport::QueuePair* next = latest_.exchange(nullptr, std::memory_order_acquire);

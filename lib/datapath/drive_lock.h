@@ -35,8 +35,8 @@ class DriveLock {
     }
 
     // A grace period (transport/standstill.h): ask(), then wait until has_ended() says so of what ask() gave. Who holds
-    // the lock answers at the end of its round. If nobody holds it, nobody is in a round, and whoever comes next sees by
-    // the lock's own order what was done before.
+    // the lock answers at the end of its round. If nobody holds it, nobody is in a round, and whoever comes next sees
+    // by the lock's own order what was done before.
     uint32_t ask() { return asked_.fetch_add(1, std::memory_order_acq_rel) + 1; }
     bool has_ended(uint32_t asked) {
         if (static_cast<int32_t>(answered_.load(std::memory_order_acquire) - asked) >= 0) return true;

@@ -77,7 +77,8 @@ void remove_stale_socket(const std::string& port) {
     close(probe);
 }
 
-// The mbufs that a driver keeps of a queue pair that one worker has: its RX ring is filled, its TX ring gives back late.
+// The mbufs that a driver keeps of a queue pair that one worker has: its RX ring is filled, its TX ring gives back
+// late.
 uint32_t queue_mbufs(const std::string& port) {
     if (port.rfind("net_memif", 0) == 0) return 0;        // copies into rings of its own
     if (port.rfind("net_af_xdp", 0) == 0) return 2 * 2048;  // XSK_RING_{CONS,PROD}__DEFAULT_NUM_DESCS
@@ -102,7 +103,8 @@ std::vector<Hugepages> free_hugepages() {
     std::error_code ignored;
     for (const auto& size : fs::directory_iterator("/sys/kernel/mm/hugepages", ignored)) {
         const std::string name = size.path().filename();  // hugepages-2048kB
-        const uint64_t page = name.rfind("hugepages-", 0) == 0 ? std::strtoull(name.c_str() + 10, nullptr, 10) << 10 : 0;
+        const uint64_t page =
+            name.rfind("hugepages-", 0) == 0 ? std::strtoull(name.c_str() + 10, nullptr, 10) << 10 : 0;
         uint64_t free = 0;
         std::ifstream(size.path() / "free_hugepages") >> free;
         if (page != 0 && free != 0) found.push_back({page, free});
@@ -110,8 +112,9 @@ std::vector<Hugepages> free_hugepages() {
     return found;
 }
 
-// Whether this process gets so much of hugepages: it takes them, as EAL would, and gives them back. Those that are free may
-// not be for us (a container's limit), and EAL that cannot have them has failed for good: it starts only once in a process.
+// Whether this process gets so much of hugepages: it takes them, as EAL would, and gives them back. Those that are free
+// may not be for us (a container's limit), and EAL that cannot have them has failed for good: it starts only once in a
+// process.
 bool hugepages_suffice(uint64_t megabytes) {
     uint64_t taken = 0;
     std::vector<int> files;

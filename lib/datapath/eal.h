@@ -10,12 +10,13 @@
 
 namespace rove::datapath {
 
-inline constexpr uint16_t kDescriptors = 1024;  // of a port's ring, where the port does not set it itself; memif has its rsize
+// of a port's ring, where the port does not set it itself; memif has its rsize
+inline constexpr uint16_t kDescriptors = 1024;
 inline constexpr uint32_t kPoolCacheMbufs =
     512;  // RTE_MEMPOOL_CACHE_MAX_SIZE: a port's whole ring fits, so that the pool's ring rests
 
-// Room for a frame in an mbuf, rounded up to 256 bytes. AF_XDP takes another 256 of it (XDP_PACKET_HEADROOM) and has none of the frames that a larger MTU
-// makes.
+// Room for a frame in an mbuf, rounded up to 256 bytes. AF_XDP takes another 256 of it (XDP_PACKET_HEADROOM) and has
+// none of the frames that a larger MTU makes.
 constexpr uint32_t frame_room_bytes(uint32_t mtu) {
     return (mtu + wire::kMaxOverheadBytes + 255) / 256 * 256 + (mtu <= 2048 ? 256 : 0);
 }

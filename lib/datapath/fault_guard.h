@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registered memory that has gone. A NIC's pages stay as long as they are registered; a worker copies through the
-// program's own mapping, and the program may unmap it, protect it, or truncate the file behind it, while a peer reads or
-// writes it. The worker's access then faults. A handler for SIGSEGV and SIGBUS marks the region as dead, and goes back
-// to where the worker's burst began, which does what it did once more: now the region's key is refused, as a wrong one
-// would be.
+// program's own mapping, and the program may unmap it, protect it, or truncate the file behind it, while a peer reads
+// or writes it. The worker's access then faults. A handler for SIGSEGV and SIGBUS marks the region as dead, and goes
+// back to where the worker's burst began, which does what it did once more: now the region's key is refused, as a wrong
+// one would be.
 //
 // DESIGN NOTES
-// 1. The handler acts only if this thread is inside of a FaultGuard, and if the address that faulted lies in a registered
-//    region. Everything else goes to the handler that the program had, or ends the process as without us.
+// 1. The handler acts only if this thread is inside of a FaultGuard, and if the address that faulted lies in a
+//    registered region. Everything else goes to the handler that the program had, or ends the process as without us.
 // 2. What was left half done was left at an access to the program's memory. No lock is held there, and no object lives
-//    on the stack that has a destructor with an effect; what the copy was for is written down before it or changes after
-//    it. See Engine::recover().
+//    on the stack that has a destructor with an effect; what the copy was for is written down before it or changes
+//    after it. See Engine::recover().
 // 3. A copy costs nothing more; a burst a _setjmp (some 5 ns).
 // 4. A program may install a handler after us (UCX and Java do). Ours is put in front again, with theirs behind it. If
 //    theirs in its turn calls what it found when it was installed, that is ours: the same fault, deeper in the stack,

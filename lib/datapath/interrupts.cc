@@ -104,8 +104,8 @@ int unregister(const rte_intr_handle* handle, Registration& registration) {
     return original(handle, call, &registration);
 }
 
-// Runs the driver's callback. When a peer comes and goes at once, net_memif of 22.11 closes the connection that it has just
-// registered, and frees what its callback would be given: EAL's thread would panic over the file.
+// Runs the driver's callback. When a peer comes and goes at once, net_memif of 22.11 closes the connection that it has
+// just registered, and frees what its callback would be given: EAL's thread would panic over the file.
 void run(const Registration& registration) {
     std::vector<Registration*> registered;
     made = &registered;

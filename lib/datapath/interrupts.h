@@ -16,7 +16,8 @@ class Runtime;
 // Callbacks pause the workers of `runtime` from now on. Before, they run as EAL calls them.
 void guard_interrupts(Runtime& runtime);
 // No callback runs from now on, and none does when this returns: what they work on may go away. EAL forgets them all:
-// net_memif of 22.11 leaves its listener registered when its port is closed, and EAL's thread panics over a file that was.
+// net_memif of 22.11 leaves its listener registered when its port is closed, and EAL's thread panics over a file that
+// was.
 void silence_interrupts();
 // In a forked child: closes its copies of the files that callbacks are registered for. As long as one of net_memif's
 // sockets is open anywhere, the peer does not see that we are gone.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What frames of ARP, ICMP, ND, IGMP and MLD have in common: numbers, checksums (RFC 1071), and where an address stands.
-// Units: bytes.
+// What frames of ARP, ICMP, ND, IGMP and MLD have in common: numbers, checksums (RFC 1071), and where an address
+// stands. Units: bytes.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,8 @@ namespace rove::datapath::link {
 using wire::load_be16;
 using wire::store_be16;
 
-inline constexpr uint16_t kEtherTypeArp = 0x0806, kEtherTypeIpv4 = 0x0800, kEtherTypeIpv6 = 0x86DD, kEtherTypeVlan = 0x8100;
+inline constexpr uint16_t kEtherTypeArp = 0x0806, kEtherTypeIpv4 = 0x0800, kEtherTypeIpv6 = 0x86DD,
+                          kEtherTypeVlan = 0x8100;
 inline constexpr size_t kEthernetBytes = 14, kVlanTagBytes = 4, kIpv4Bytes = 20, kIpv6Bytes = 40;
 inline constexpr uint8_t kProtocolIcmp = 1, kProtocolIgmp = 2, kProtocolIcmpv6 = 58, kHopByHop = 0;
 

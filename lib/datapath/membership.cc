@@ -67,7 +67,8 @@ bool Memberships::take(std::span<const uint8_t> frame, uint64_t now_ns) {
     const std::lock_guard lock(mutex_);
     Family& family = families_[query->ipv6 ? 1 : 0];
     const std::optional<uint16_t>& vlan = family.speaker.vlan;
-    if (vlan ? !query->vlan || (*query->vlan & 0xFFF) != *vlan : query->vlan && (*query->vlan & 0xFFF) != 0) return true;
+    if (vlan ? !query->vlan || (*query->vlan & 0xFFF) != *vlan : query->vlan && (*query->vlan & 0xFFF) != 0)
+        return true;
     if (query->older) family.older_until_ns = now_ns + kOlderRouterNs;
     const uint64_t within_ns = without_margin(query->max_response_ns);
     if (!query->group) {
@@ -130,9 +131,11 @@ size_t Memberships::next_report(uint8_t* out, uint64_t now_ns) {
         }
         if (count == kMaxRecords) break;
         records[count++] = take_record(at, now_ns);
-        if (now_ns < families_[family].older_until_ns) return build_older_report(out, families_[family].speaker, records[0]);
+        if (now_ns < families_[family].older_until_ns)
+            return build_older_report(out, families_[family].speaker, records[0]);
     }
-    if (count != 0) return build_report(out, families_[family_of(records[0].group)].speaker, std::span(records).first(count));
+    if (count != 0)
+        return build_report(out, families_[family_of(records[0].group)].speaker, std::span(records).first(count));
     due_ns_.store(due_ns, std::memory_order_relaxed);
     return 0;
 }

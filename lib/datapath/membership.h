@@ -4,10 +4,12 @@
 // IGMPv2 and MLDv1 while a router that knows no better is there. Units: nanoseconds, bytes.
 //
 // DESIGN NOTES
-// 1. A group is reported once, however many QPs have joined it, and each change twice, since reports are lost as any frame.
-// 2. Nothing is sent from here: whoever drives looks at due_ns() and takes frames by next_report(). So virtual time will do.
-// 3. Anybody on the link can ask. A query costs a lookup and moves one time; and a group, or all together, is reported at most
-//    every kLeastAnswerNs in answer to any number of them.
+// 1. A group is reported once, however many QPs have joined it, and each change twice, since reports are lost as any
+//    frame.
+// 2. Nothing is sent from here: whoever drives looks at due_ns() and takes frames by next_report(). So virtual time
+//    will do.
+// 3. Anybody on the link can ask. A query costs a lookup and moves one time; and a group, or all together, is reported
+//    at most every kLeastAnswerNs in answer to any number of them.
 // 4. We join with all sources, so an answer to a question for some sources names the group as a whole.
 #pragma once
 
@@ -46,7 +48,8 @@ class Memberships {
     // True: the frame is a query, and was taken.
     bool take(std::span<const uint8_t> frame, uint64_t now_ns);
 
-    // When next_report() has something to say; kNever: not without any of the above. Relaxed: who comes late comes again.
+    // When next_report() has something to say; kNever: not without any of the above. Relaxed: who comes late comes
+    // again.
     uint64_t due_ns() const { return due_ns_.load(std::memory_order_relaxed); }
     // Writes a report that is due to `out`, which has room for kMaxReportBytes. Returns its bytes, 0: none is.
     size_t next_report(uint8_t* out, uint64_t now_ns);

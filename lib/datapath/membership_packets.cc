@@ -31,7 +31,8 @@ const wire::Gid kAllNodes6{0xFF, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
 const wire::Gid kAllRouters6{0xFF, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2};
 const wire::Gid kMldv2Routers{0xFF, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x16};
 
-// A response code with a mantissa of `bits` bits beside a hidden one, and three of exponent (RFC 3376 4.1.1, RFC 3810 5.1.3).
+// A response code with a mantissa of `bits` bits beside a hidden one, and three of exponent (RFC 3376 4.1.1, RFC 3810
+// 5.1.3).
 uint64_t decode(uint32_t code, unsigned bits) {
     if (code < 1u << (bits + 3)) return code;
     return uint64_t{(code & ((1u << bits) - 1)) | 1u << bits} << ((code >> bits & 7) + 3);

@@ -123,7 +123,8 @@ size_t Neighbours::ask(const wire::Gid& neighbour, uint8_t* out, uint64_t now_ns
     const std::lock_guard lock(mutex_);
     auto entry = table_.find(neighbour);
     if (entry == table_.end()) {
-        // Our own question goes before what strangers made us remember: what would be forgotten next, if nobody uses it.
+        // Our own question goes before what strangers made us remember: what would be forgotten next, if nobody uses
+        // it.
         if (table_.size() >= kMaxEntries) {
             const auto victim = std::find_if(schedule_.begin(), schedule_.end(), [this](const auto& due) {
                 return table_.find(due.second)->second.next_hop == nullptr;
@@ -238,8 +239,10 @@ size_t Neighbours::handle(std::span<uint8_t> room, size_t frame_bytes, uint64_t 
                 const auto entry = table_.find(frame.target);
                 const bool known = entry != table_.end();
                 count(known ? NeighbourCounter::kAdvertisesTaken : NeighbourCounter::kAdvertisesUnsolicited);
-                // To us alone, and we have asked. Answers bear nothing of the question, so this is all that can be told.
-                const bool answer = known && frame.frame_dst == mac_ && entry->second.asked_ns > entry->second.confirmed_ns;
+                // To us alone, and we have asked. Answers bear nothing of the question, so this is all that can be
+                // told.
+                const bool answer =
+                    known && frame.frame_dst == mac_ && entry->second.asked_ns > entry->second.confirmed_ns;
                 learn(frame.target, *frame.mac, false, answer, now_ns);
             }
             return 0;

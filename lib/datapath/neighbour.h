@@ -3,15 +3,15 @@
 // Units: nanoseconds, bytes.
 //
 // DESIGN NOTES
-// 1. A table under a mutex: it is asked when a path is resolved and written when a discovery frame arrives, never for a RoCE
-//    packet. What senders read is an entry's NextHop, which holds the MAC and is changed in place: no path has to be found
-//    and renewed, and a neighbour that alternates between MACs stops nobody.
-// 2. What strangers may do: a request to us makes an entry for its sender if it is on our link and there is room, and the entry
-//    is forgotten after kForgetNs if no path uses it. An answer only fills an entry that is being resolved, or renews
-//    one that is known. No stranger removes an entry, or makes us send more than a frame for one of his.
-// 3. Neighbours that paths use are probed as RFC 4861 7.3 says, roughly: every kReachableNs, or at once when an answer to
-//    requests is overdue (suspect()), or soon after one was said to have moved; first at the MAC that is known, then by
-//    asking all. Otherwise than there, packets go on to the old MAC meanwhile, the questions follow each other in
+// 1. A table under a mutex: it is asked when a path is resolved and written when a discovery frame arrives, never for a
+//    RoCE packet. What senders read is an entry's NextHop, which holds the MAC and is changed in place: no path has to
+//    be found and renewed, and a neighbour that alternates between MACs stops nobody.
+// 2. What strangers may do: a request to us makes an entry for its sender if it is on our link and there is room, and
+//    the entry is forgotten after kForgetNs if no path uses it. An answer only fills an entry that is being resolved,
+//    or renews one that is known. No stranger removes an entry, or makes us send more than a frame for one of his.
+// 3. Neighbours that paths use are probed as RFC 4861 7.3 says, roughly: every kReachableNs, or at once when an answer
+//    to requests is overdue (suspect()), or soon after one was said to have moved; first at the MAC that is known, then
+//    by asking all. Otherwise than there, packets go on to the old MAC meanwhile, the questions follow each other in
 //    milliseconds, since a connection waits, and who is silent is asked again each minute, or when he is suspected.
 // 4. Nothing is sent from here: whoever drives looks at due_ns() and takes questions by next_question().
 #pragma once
@@ -58,15 +58,18 @@ const char* to_string(NeighbourCounter counter);
 
 class Neighbours {
   public:
-    // Of entries that strangers add; our own questions find room beyond. About 800 KiB; a subnet of a /20 all talking to us.
+    // Of entries that strangers add; our own questions find room beyond. About 800 KiB; a subnet of a /20 all talking
+    // to us.
     static constexpr size_t kMaxEntries = 4096;
     static constexpr uint64_t kNever = UINT64_MAX;
     static constexpr uint64_t kReachableNs = 30'000'000'000;    // RFC 4861 10: REACHABLE_TIME
     static constexpr uint64_t kDelayNs = 5'000'000'000;         // RFC 4861 10: DELAY_FIRST_PROBE_TIME
     static constexpr uint64_t kForgetNs = 60'000'000'000;       // as Linux's gc_stale_time
     static constexpr uint64_t kConfirmedNs = 100'000'000;       // so long after an answer nobody is suspected
-    static constexpr uint64_t kUnicastWaitNs = 5'000'000;       // of the first question; a host answers within a millisecond
-    static constexpr uint64_t kFirstWaitNs = 20'000'000, kLastWaitNs = 1'000'000'000;  // of the second, each doubled; at most
+    // of the first question; a host answers within a millisecond
+    static constexpr uint64_t kUnicastWaitNs = 5'000'000;
+    // of the second, each doubled; at most
+    static constexpr uint64_t kFirstWaitNs = 20'000'000, kLastWaitNs = 1'000'000'000;
     static constexpr uint8_t kQuestions = 8;                    // without an answer: it is silent. 2.3 s
     static constexpr uint64_t kSilentNs = 60'000'000'000;       // until the next
     static constexpr uint64_t kAgainNs = 1'000'000'000;         // ... if it is suspected, or speaks
@@ -88,7 +91,8 @@ class Neighbours {
     // Requests to `neighbour`, or to whom it routes to, are not answered.
     void suspect(const wire::Gid& neighbour, uint64_t now_ns);
 
-    // When next_question() has something to do; kNever: not without any of the others. Relaxed: who comes late comes again.
+    // When next_question() has something to do; kNever: not without any of the others. Relaxed: who comes late comes
+    // again.
     uint64_t due_ns() const { return due_ns_.load(std::memory_order_relaxed); }
     // Writes a question that is due to `out` (kMaxDiscoveryBytes). Returns its bytes, 0: none is.
     size_t next_question(uint8_t* out, uint64_t now_ns);

@@ -78,7 +78,9 @@ void parse_ipv6(std::span<const uint8_t> ip, Discovery& found) {
     if (ip.size() < kIpv6Bytes || ip[0] >> 4 != 6 || ip[6] != kProtocolIcmpv6) return;
     found.kind = Discovery::Kind::kMalformed;
     const size_t message = load_be16(&ip[4]);
-    if (message < kEchoBytes || message > ip.size() - kIpv6Bytes || sum_icmpv6(ip.data(), ip.data() + kIpv6Bytes, message) != 0xFFFF) return;
+    if (message < kEchoBytes || message > ip.size() - kIpv6Bytes ||
+        sum_icmpv6(ip.data(), ip.data() + kIpv6Bytes, message) != 0xFFFF)
+        return;
     const uint8_t type = ip[kIpv6Bytes];
     found.sender = gid_at(&ip[8]);
     found.receiver = gid_at(&ip[24]);

@@ -34,8 +34,8 @@ struct Speaker {
     std::optional<uint16_t> vlan;  // VID
 };
 
-// All write to `out`, which has room for kMaxDiscoveryBytes, and return the bytes written.
-// ARP request or neighbour solicitation for `target`, to all; or, if its MAC is `known`, to it alone: is it still there?
+// All write to `out`, which has room for kMaxDiscoveryBytes, and return the bytes written. ARP request or neighbour
+// solicitation for `target`, to all; or, if its MAC is `known`, to it alone: is it still there?
 size_t build_solicit(uint8_t* out, const Speaker& from, const wire::Gid& target,
                      const std::optional<wire::MacAddress>& known = std::nullopt);
 // ARP reply or solicited neighbour advertisement of `from` to the one who asked.

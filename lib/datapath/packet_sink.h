@@ -27,9 +27,9 @@ class PacketSink {
     struct Outgoing;
 
   public:
-    // Frames handed to a port at once: so many, or so many bytes. 8 frames of 4 KiB stay in L1 or nearly so between being
-    // built and being sent: 1 MiB WRITEs over memif ran at 5.6-6.4 GB/s with 4 or 8, at 5.1-5.3 with 16 or 32. Of small
-    // ones, a memif with its peer on a far core takes 32 at the cost of few more cache misses than 8.
+    // Frames handed to a port at once: so many, or so many bytes. 8 frames of 4 KiB stay in L1 or nearly so between
+    // being built and being sent: 1 MiB WRITEs over memif ran at 5.6-6.4 GB/s with 4 or 8, at 5.1-5.3 with 16 or 32. Of
+    // small ones, a memif with its peer on a far core takes 32 at the cost of few more cache misses than 8.
     static constexpr uint16_t kBurst = 32;
     static constexpr uint32_t kBurstBytes = 8 * 4096;
     static constexpr uint16_t kSpare = 8;  // mbufs taken from the pool at once
@@ -81,7 +81,8 @@ class PacketSink {
         return {*this, path, headers, bytes};
     }
     void suspect(const transport::Path& path) {
-        if (path.next_hop == nullptr || suspect_count_ == suspects_.size()) return;  // the others will be suspected again
+        // the others will be suspected again
+        if (path.next_hop == nullptr || suspect_count_ == suspects_.size()) return;
         if (suspect_count_ != 0 && wire::same(suspects_[suspect_count_ - 1].peer, path.flow.dst)) return;
         suspects_[suspect_count_++] = {path.port, path.flow.dst};
     }
@@ -113,20 +114,20 @@ class PacketSink {
     rte_mbuf* take() { return ready() ? spare_[--spare_count_] : nullptr; }
     void send_raw(uint16_t port, rte_mbuf* mbuf) { queue(queues_[port], mbuf, {mbuf->data_len, 0}); }
 
-    // Before the drive lock is given up: what is queued goes to the ports, and who sleeps is woken. Returns the frames that
-    // the ports took. None of those that stay counts on a ring: it may be unmapped until the next round.
+    // Before the drive lock is given up: what is queued goes to the ports, and who sleeps is woken. Returns the frames
+    // that the ports took. None of those that stay counts on a ring: it may be unmapped until the next round.
     uint32_t flush();
-    // Wakes who waits for completions. Not sooner: on our core he would run at once, while frames that came together with
-    // his are still to be looked at and the lock is ours. A reply may come right before the acknowledgement of what it
-    // answers, and programs rely on finding that, as they do with NICs, whose acknowledgements come first.
+    // Wakes who waits for completions. Not sooner: on our core he would run at once, while frames that came together
+    // with his are still to be looked at and the lock is ours. A reply may come right before the acknowledgement of
+    // what it answers, and programs rely on finding that, as they do with NICs, whose acknowledgements come first.
     void deliver() {
         for (transport::CompletionQueue* cq : notified_) listener_.notify(*cq);
         notified_.clear();
     }
     // Takes the frames that we sent to ourselves.
     uint16_t take_loopback(rte_mbuf** out, uint16_t count);
-    // Whether, since this was last asked, no port has got rid of a frame, and one has frames: those that its TX queue has
-    // not taken, and of a memif those in the ring that the peer has not read.
+    // Whether, since this was last asked, no port has got rid of a frame, and one has frames: those that its TX queue
+    // has not taken, and of a memif those in the ring that the peer has not read.
     bool is_stalled();
     void set_now(uint64_t now_ns) { now_ns_ = now_ns; }
     rte_mempool* pool() const { return pool_; }
@@ -147,8 +148,8 @@ class PacketSink {
         std::array<wire::Unsealed, kBurst> unsealed;  // those of the frames that have no ICRC yet
         bool full() const { return count == kBurst || bytes >= kBurstBytes; }
     };
-    // Whether a frame with so much payload can be built in an mbuf. The transport never asks for one that cannot: this is
-    // the bound that holds if it errs, for the memory behind an mbuf is another mbuf. Only while ready().
+    // Whether a frame with so much payload can be built in an mbuf. The transport never asks for one that cannot: this
+    // is the bound that holds if it errs, for the memory behind an mbuf is another mbuf. Only while ready().
     bool fits(uint64_t payload_bytes) const {
         return payload_bytes + wire::kMaxOverheadBytes <= rte_pktmbuf_tailroom(next_spare());
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The time that a worker's protocol sees: it stands still while no answer could come. Units: nanoseconds.
 //
-// Timeouts measure a peer's silence. But on a host whose threads outnumber its cores nobody is silent, and still nothing
-// comes for tens or hundreds of milliseconds: this process is off its core, and what arrived waits to be read; or the peer
-// is, and what we sent waits in a ring that both share. Counted as silence, that ended clean connections: with 16 QPs both
-// ways over memif on two busy cores, a QP whose peer was off its core for 316 ms had spent four of its seven retries,
-// and was sending whole windows again into a ring that was full.
+// Timeouts measure a peer's silence. But on a host whose threads outnumber its cores nobody is silent, and still
+// nothing comes for tens or hundreds of milliseconds: this process is off its core, and what arrived waits to be read;
+// or the peer is, and what we sent waits in a ring that both share. Counted as silence, that ended clean connections:
+// with 16 QPs both ways over memif on two busy cores, a QP whose peer was off its core for 316 ms had spent four of its
+// seven retries, and was sending whole windows again into a ring that was full.
 //
 //     away     rounds came further apart than kMostStepNs: only so much of that time counts
 //     stalled  frames lie at a port, and in kLookNs nobody took one: the time does not count, up to kGoneNs in a row.
@@ -25,15 +25,15 @@ class ProtocolClock {
     static constexpr uint64_t kMostStepNs = 1'000'000;  // twice the longest nap of the background thread
     static constexpr uint64_t kGoneNs = 2'000'000'000;
 
-    // The protocol's time, for a round that begins at `real_ns`; it never goes back. `is_stalled()`: whether, since it was
-    // last asked, no port has got rid of a frame, and one has frames. Asked every kLookNs.
+    // The protocol's time, for a round that begins at `real_ns`; it never goes back. `is_stalled()`: whether, since it
+    // was last asked, no port has got rid of a frame, and one has frames. Asked every kLookNs.
     uint64_t begin_round(uint64_t real_ns, auto&& is_stalled) {
         if (real_ns - looked_ns_ >= kLookNs) [[unlikely]]
             look(real_ns, is_stalled());
         return at(real_ns);
     }
-    // When it will be `protocol_ns` if it does not stand still from `real_ns` on, when the last round began; UINT64_MAX stays
-    // what it is.
+    // When it will be `protocol_ns` if it does not stand still from `real_ns` on, when the last round began; UINT64_MAX
+    // stays what it is.
     uint64_t real(uint64_t protocol_ns, uint64_t real_ns) const {
         const uint64_t behind_ns = real_ns - at(real_ns);
         return protocol_ns > UINT64_MAX - behind_ns ? UINT64_MAX : protocol_ns + behind_ns;

@@ -40,8 +40,8 @@ Report of_stream(const transport::Reorder& reorder, const transport::ReorderStre
             {"reorder_bytes", reorder.bytes(stream)}};
 }
 
-// What a QP in mp mode takes beyond one in rc mode: its state, the records of its streams while packets of them are on their
-// way, and what is reordered. Held packets are not in it: their memory is the worker's, for all QPs.
+// What a QP in mp mode takes beyond one in rc mode: its state, the records of its streams while packets of them are on
+// their way, and what is reordered. Held packets are not in it: their memory is the worker's, for all QPs.
 uint64_t multipath_bytes(const transport::MultipathShared& shared, const transport::Mp& mp) {
     uint64_t bytes = sizeof(transport::Mp) - sizeof(transport::Rc);
     for (const transport::SendStream* stream : {&mp.requests, &mp.responses})

@@ -211,7 +211,8 @@ void Runtime::close() {
 }
 
 uint16_t Runtime::choose_worker(const Device& device) {
-    return static_cast<uint16_t>(next_worker_.fetch_add(1, std::memory_order_relaxed) % std::min<size_t>(workers_.size(), device.queues()));
+    return static_cast<uint16_t>(next_worker_.fetch_add(1, std::memory_order_relaxed) %
+                                 std::min<size_t>(workers_.size(), device.queues()));
 }
 
 Runtime::Pause::Pause(Runtime& runtime) : runtime_(runtime) {

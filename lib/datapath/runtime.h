@@ -56,8 +56,8 @@ class Runtime {
     // nothing moves any more. Control calls still change what they are told to, and end.
     void stop();
 
-    // In a child that inherited the datapath. It must not be used from then on: the ports' rings and the packet pool are
-    // shared with the parent, and the workers' locks may be held for ever.
+    // In a child that inherited the datapath. It must not be used from then on: the ports' rings and the packet pool
+    // are shared with the parent, and the workers' locks may be held for ever.
     void after_fork_in_child();
     bool in_forked_child() const { return in_forked_child_; }
 

@@ -16,8 +16,8 @@ constexpr unsigned kHandOverFrames = 1024;  // frames on their way to another wo
 // Posts that wait for each other (WorkerCore::send_posted()): small ones fill a TX burst. 8 B WRITEs posted one by one
 // over memif between two Sapphire Rapids cores: 5.3 M/s with 8, 9.0 with 32.
 constexpr uint32_t kPostsTogether = PacketSink::kBurst;
-// How long posts alone may keep a worker from what came in. Beyond the shortest timer (1 ms), each would send again what
-// the peer has long acknowledged.
+// How long posts alone may keep a worker from what came in. Beyond the shortest timer (1 ms), each would send again
+// what the peer has long acknowledged.
 constexpr uint64_t kUnheardNs = 50'000;
 // Suspects are looked up so often at most: a peer that repeats itself must not cost a lock a packet.
 constexpr uint64_t kSuspectNs = 1'000'000;
@@ -203,8 +203,8 @@ void WorkerCore::take_read(ReadFrames& frames) {
     }
 }
 
-// Frames that went elsewhere leave the burst; the others are freed together. As rte_pktmbuf_free_bulk() does, in half the
-// instructions, since nearly all have one segment and are of one pool.
+// Frames that went elsewhere leave the burst; the others are freed together. As rte_pktmbuf_free_bulk() does, in half
+// the instructions, since nearly all have one segment and are of one pool.
 void WorkerCore::finish_frame(ReadFrames& frames, bool stays) {
     rte_mbuf* const mbuf = frames.mbufs[frames.next++];
     if (!stays) return;
@@ -216,7 +216,8 @@ void WorkerCore::finish_frame(ReadFrames& frames, bool stays) {
 
 void WorkerCore::recover(ReadFrames& frames) {
     const wire::ParsedFrame& frame = frames.from.frames[frames.next].parsed;
-    if (!engine_.recover_receive(frame, shared_.queue_pairs.find(frame.headers.bth.dest_qpn))) finish_frame(frames, true);
+    if (!engine_.recover_receive(frame, shared_.queue_pairs.find(frame.headers.bth.dest_qpn)))
+        finish_frame(frames, true);
 }
 
 bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Device& device, Origin origin) {
@@ -258,7 +259,8 @@ bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from) {
     }
     if (!engine_.receive(frame, qp, from.port->id(), protocol_ns_)) [[unlikely]]
         ++counters_.parse[static_cast<size_t>(wire::ParseError::kIcrc)];
-    else if (qp == nullptr && read.origin != Origin::kWorker && frame.headers.bth.dest_qpn == wire::kMulticastQpn) [[unlikely]]
+    else if (qp == nullptr && read.origin != Origin::kWorker && frame.headers.bth.dest_qpn == wire::kMulticastQpn)
+        [[unlikely]]
         hand_over_copies(mbuf, from.port->id(), frame.flow.dst);
     return true;
 }

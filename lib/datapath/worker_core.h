@@ -70,8 +70,8 @@ class WorkerCore {
     // A round by the background thread, because the application makes none.
     uint32_t rescue_round();
     // Work was posted to `qp`: sends what can be sent, and looks at what came in only after a long run of posts. A
-    // program that is known to poll after it posts may post several requests one by one: the first goes out at once, the
-    // others as a burst.
+    // program that is known to poll after it posts may post several requests one by one: the first goes out at once,
+    // the others as a burst.
     void send_posted(transport::QueuePair& qp);
     // When there is work again though nothing comes in.
     uint64_t next_deadline() const;
@@ -108,7 +108,8 @@ class WorkerCore {
     uint64_t received_ns() const { return received_ns_; }
 
   private:
-    // Where frames come from. What another worker hands over was looked at there: it may be one that we sent to ourselves.
+    // Where frames come from. What another worker hands over was looked at there: it may be one that we sent to
+    // ourselves.
     enum class Origin : uint8_t { kPort, kLoopback, kWorker };
     // A place in a burst: the frame there, and what is known since the one before it.
     struct Frame {

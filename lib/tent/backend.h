@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a transport has to do. One Backend a transport and engine; one Channel for each peer that it may reach, where slices wait
-// until the transport has room for them. Except where said, calls come with the drive lock held (core.h).
+// What a transport has to do. One Backend a transport and engine; one Channel for each peer that it may reach, where
+// slices wait until the transport has room for them. Except where said, calls come with the drive lock held (core.h).
 #pragma once
 
 #include <cstdint>

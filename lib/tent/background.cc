@@ -17,13 +17,14 @@ namespace rove::tent {
 
 namespace {
 
-// How long completions may wait when the program stops driving. Each end of a nap takes the core from a program that does: at
-// 500 us that cost it a tenth of its throughput where cores are few.
+// How long completions may wait when the program stops driving. Each end of a nap takes the core from a program that
+// does: at 500 us that cost it a tenth of its throughput where cores are few.
 constexpr uint64_t kWatchNapNs = 4'000'000;
 constexpr uint64_t kFirstNapNs = 20'000;     // the shortest sleep that is worth its two system calls
 constexpr uint64_t kLastNapNs = 500'000;     // something is under way and nothing moves
 constexpr uint64_t kTidyNs = 100'000'000;
-constexpr uint64_t kDrivingNs = 125'000;     // between two calls, on the average: longer, and the program does not drive
+// between two calls, on the average: longer, and the program does not drive
+constexpr uint64_t kDrivingNs = 125'000;
 
 }  // namespace
 
@@ -51,7 +52,8 @@ void Background::wake() {
 
 void Background::nap(uint64_t ns, bool until_woken) {
     const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAIT_PRIVATE, until_woken ? 1 : 0, &time, nullptr, 0);
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAIT_PRIVATE, until_woken ? 1 : 0, &time, nullptr,
+            0);
 }
 
 void Background::run() {
@@ -80,7 +82,8 @@ void Background::run() {
             const uint64_t until_ns = std::min(deadline_ns, now_ns + kTidyNs);
             if (core_.unfinished() == 0 && until_ns > now_ns && !stop_.load()) nap(until_ns - now_ns, true);
             asleep_.store(0, std::memory_order_seq_cst);
-            // Whoever submitted has posted it, too. We may have taken its core: it shall have time to show that it drives.
+            // Whoever submitted has posted it, too. We may have taken its core: it shall have time to show that it
+            // drives.
             drives = core_.drives();
             looked_ns = monotonic_ns();
             nap_ns = kFirstNapNs;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Progress while the program does not ask for any: failover, time-outs and completions go on. Units: nanoseconds.
 //
-// While the program drives often, this thread only looks every kWatchNapNs whether it still does. When it does not, and something is
-// under way, it drives, with naps between rounds in which nothing moved. When nothing is under way it sleeps until something is.
+// While the program drives often, this thread only looks every kWatchNapNs whether it still does. When it does not, and
+// something is under way, it drives, with naps between rounds in which nothing moved. When nothing is under way it
+// sleeps until something is.
 #pragma once
 
 #include <atomic>
@@ -33,8 +34,8 @@ class Background {
     std::function<void()> tidy_;
     std::thread thread_;
     std::atomic<bool> stop_{false};
-    // 0 awake, 1 asleep until there is work; the futex. wake() exchanges it after the work was published, nap() after it announced
-    // its sleep looks for work again: one of both sees the other.
+    // 0 awake, 1 asleep until there is work; the futex. wake() exchanges it after the work was published, nap() after
+    // it announced its sleep looks for work again: one of both sees the other.
     std::atomic<uint32_t> asleep_{0};
 };
 

@@ -148,7 +148,8 @@ int tent_probe_peer_alive(tent_engine_t engine, tent_segment_id_t handle) {
 }
 
 int tent_allocate_memory(tent_engine_t engine, void** address, size_t size, const char* location) {
-    return finish(of(engine)->allocateLocalMemory(address, size, Location(location != nullptr ? location : kWildcardLocation)));
+    return finish(
+        of(engine)->allocateLocalMemory(address, size, Location(location != nullptr ? location : kWildcardLocation)));
 }
 
 int tent_allocate_memory_ex(tent_engine_t engine, void** address, size_t size, const tent_memory_options_t* options) {

@@ -33,7 +33,8 @@ uint64_t Reading::renew(uint64_t now_ticks) {
     told_ns = after(std::min(passed, kStepTicks));
     const bool interrupted = rte_rdtsc() - now_ticks > kReadTicks;
     if (!interrupted && passed >= kStepTicks) {
-        if (ticks != 0) ns_per_tick = static_cast<uint64_t>((static_cast<unsigned __int128>(now_ns - ns) << kShift) / passed);
+        if (ticks != 0)
+            ns_per_tick = static_cast<uint64_t>((static_cast<unsigned __int128>(now_ns - ns) << kShift) / passed);
         ticks = now_ticks;
         ns = now_ns;
     }

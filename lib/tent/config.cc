@@ -204,7 +204,8 @@ void read_all(Table& table, Config& config) {
     config.metadata_servers = table.string("metadata_servers", servers_allowed).value_or("");
     config.local_segment_name = table.string("local_segment_name", "a name").value_or("");
     if (config.metadata_type == MetadataType::kP2p && !config.local_segment_name.empty())
-        table.refuse(table.node("local_segment_name"), "local_segment_name", "with etcd or redis only: p2p names a segment HOST:PORT");
+        table.refuse(table.node("local_segment_name"), "local_segment_name",
+                     "with etcd or redis only: p2p names a segment HOST:PORT");
     config.rpc_server_hostname = table.string("rpc_server_hostname", "a host name or address").value_or("");
     table.uint("rpc_server_port", config.rpc_server_port, 0, 65'535);
     table.boolean("merge_requests", config.merge_requests);

@@ -21,8 +21,8 @@ void Core::try_drive() {
         if (++failures % kFailuresBeforeYield == 0) sched_yield();
         return;
     }
-    // Most looks find nothing: for them not even the clock is read, and some are taken at a call, which costs more than they do.
-    // Whoever drives so seldom that this matters has the background thread.
+    // Most looks find nothing: for them not even the clock is read, and some are taken at a call, which costs more than
+    // they do. Whoever drives so seldom that this matters has the background thread.
     const auto quiet = [](const auto& backend) { return backend == nullptr || backend->quiet(); };
     for (uint32_t i = 0; i < kLooks; ++i) {
         if (++polls_ % kQuickPolls != 0 && std::all_of(backends_.begin(), backends_.end(), quiet)) continue;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What happens to tasks and slices once they are queued, and whose turn it is to make progress.
 //
-// The drive lock. Whoever holds it is the engine: it takes slices from queues, posts, polls, retries, finishes tasks. A program's
-// thread takes it for one round at a time in submitTransfer() and getTransferStatus(), unless another has it; the background thread
-// (background.h) does while the program is elsewhere. Nothing that may block is done with it: that is for jobs, which take it to
-// bring back what came of it.
+// The drive lock. Whoever holds it is the engine: it takes slices from queues, posts, polls, retries, finishes tasks. A
+// program's thread takes it for one round at a time in submitTransfer() and getTransferStatus(), unless another has it;
+// the background thread (background.h) does while the program is elsewhere. Nothing that may block is done with it:
+// that is for jobs, which take it to bring back what came of it.
 #pragma once
 
 #include <array>
@@ -67,8 +67,8 @@ class Core {
     void try_drive();
     // For a submitter, who then queues without atomics and calls dispatch(): unless somebody else makes a round.
     std::unique_lock<datapath::DriveLock> try_lock() { return {drive_, std::try_to_lock}; }
-    // With the lock: slices were queued for `transports` (bits 1 << id) by `now_ns`, and go. Completions are not looked for: what is
-    // submitted in a row shall go out together.
+    // With the lock: slices were queued for `transports` (bits 1 << id) by `now_ns`, and go. Completions are not looked
+    // for: what is submitted in a row shall go out together.
     void dispatch(uint32_t transports, uint64_t now_ns);
     // Runs `work` with the lock.
     void with_lock(const std::function<void()>& work);
@@ -93,7 +93,8 @@ class Core {
     void retry(Slice& slice, uint64_t now_ns);
     // It is tried by another transport than the one of `from`.
     void move_elsewhere(Slice& slice, Transport from, uint64_t now_ns);
-    // Something of the task may still change the peer's memory, until drop_fence(). `closed`: it is sure that it does not any more.
+    // Something of the task may still change the peer's memory, until drop_fence(). `closed`: it is sure that it does
+    // not any more.
     void add_fence(Task& task) { ++task.fences; }
     void drop_fence(Task& task, bool closed);
 

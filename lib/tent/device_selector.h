@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses a device for every slice (T-2 ... T-9). Units: bytes, bytes per second, nanoseconds of CLOCK_MONOTONIC.
 //
-// 1. A slice is charged to its device when it is chosen and until complete() or release(), by its true length. Inflight is 0 when nothing is under way, in every mode (T-4).
+// 1. A slice is charged to its device when it is chosen and until complete() or release(), by its true length. Inflight
+//    is 0 when nothing is under way, in every mode (T-4).
 // 2. Smart: the score of a device is (inflight + slice) / learned bandwidth x penalty of its rank. One slice goes to
 // the
 //    least score. Of many, a device has a share in proportion to 1 / score. Every 100th call, of either kind, is a

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting and stopping, segments, and the answers of the control plane. Memory: engine_memory.cc; transfers: engine_transfer.cc.
+// Starting and stopping, segments, and the answers of the control plane. Memory: engine_memory.cc; transfers:
+// engine_transfer.cc.
 #include "tent/engine.h"
 
 #include <unistd.h>
@@ -47,15 +48,17 @@ bool is_ok(const std::optional<Json>& answer) {
 
 Engine::Engine(const ::rove::tent::Config& config)
     : core_(config),
-      server_(core_.jobs(), [this](MessageType type, const Json& body) { return answer(type, body); },
-              [this](const Json& lease) {
-                  uint64_t instance = 0;
-                  if (!get(lease, "instance", &instance) || --leases_[instance] != 0) return;
-                  leases_.erase(instance);
-                  if (rdma_ != nullptr) rdma_->passive().forget(instance);
-                  tcp_server_.forget(instance);
-              }),
-      names_(config.metadata_type == MetadataType::kP2p ? nullptr : std::make_unique<Names>(MetadataStore::create(config))),
+      server_(
+          core_.jobs(), [this](MessageType type, const Json& body) { return answer(type, body); },
+          [this](const Json& lease) {
+              uint64_t instance = 0;
+              if (!get(lease, "instance", &instance) || --leases_[instance] != 0) return;
+              leases_.erase(instance);
+              if (rdma_ != nullptr) rdma_->passive().forget(instance);
+              tcp_server_.forget(instance);
+          }),
+      names_(config.metadata_type == MetadataType::kP2p ? nullptr
+                                                        : std::make_unique<Names>(MetadataStore::create(config))),
       peers_(core_, server_, names_.get()),
       background_(core_),
       tcp_server_(memory_) {}
@@ -167,9 +170,10 @@ Status Engine::open_segment(const std::string& name, uint64_t* handle) {
     }
     if (names_ != nullptr) return peers_.open(name, handle);
     const size_t colon = name.rfind(':');
-    if (colon == std::string::npos || colon == 0 || name.find_first_not_of("0123456789", colon + 1) != std::string::npos ||
-        colon + 1 == name.size()) {
-        return {Code::kInvalidArgument, "segment '" + name + "': HOST:PORT of its engine (metadata_type p2p) and file:///PATH are allowed"};
+    if (colon == std::string::npos || colon == 0 ||
+        name.find_first_not_of("0123456789", colon + 1) != std::string::npos || colon + 1 == name.size()) {
+        return {Code::kInvalidArgument,
+                "segment '" + name + "': HOST:PORT of its engine (metadata_type p2p) and file:///PATH are allowed"};
     }
     return peers_.open(name, handle);
 }
@@ -194,8 +198,8 @@ Status Engine::probe(uint64_t handle) {
     Status status = find_process(handle, &peer);
     if (!status.ok()) return status;
     if (peer->control().call(MessageType::kProbe, Json::object(), kProbeNs)) return {};
-    return {Code::kRpcServiceError, "segment '" + peer->name() + "': no answer within " + std::to_string(kProbeNs / 1'000'000) +
-                                        " ms"};
+    return {Code::kRpcServiceError,
+            "segment '" + peer->name() + "': no answer within " + std::to_string(kProbeNs / 1'000'000) + " ms"};
 }
 
 Json Engine::describe() const {

@@ -144,7 +144,8 @@ class Engine {
     std::array<std::atomic<Batch*>, kBatches> batches_{};
     std::mutex batch_mutex_;  // for new ones
     std::vector<std::unique_ptr<Batch>> all_batches_;
-    // Slot + 1 of the batch that was recycled last, and above it how often that has changed: whoever takes it sees that nobody else has.
+    // Slot + 1 of the batch that was recycled last, and above it how often that has changed: whoever takes it sees that
+    // nobody else has.
     std::atomic<uint64_t> free_batches_{0};
     static constexpr uint64_t kSlotMask = 0xFFFF, kChange = kSlotMask + 1;
     static_assert(kBatches <= kSlotMask);

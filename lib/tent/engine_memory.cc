@@ -19,7 +19,8 @@ Status parse_location(const std::string& location, int* node) {
         const auto [at, error] = std::from_chars(location.data() + 4, end, *node);
         if (error == std::errc{} && at == end && *node >= 0) return {};
     }
-    return {Code::kInvalidArgument, "location '" + location.substr(0, kMaxLocation) + "': \"*\" and \"cpu:N\" are allowed"};
+    return {Code::kInvalidArgument,
+            "location '" + location.substr(0, kMaxLocation) + "': \"*\" and \"cpu:N\" are allowed"};
 }
 
 std::string place(void* address, uint64_t length) {
@@ -57,7 +58,8 @@ Status Engine::register_memory(void* address, uint64_t length, const MemorySetti
     const std::lock_guard lock(registering_);
     if (const auto known = memory_.exact(start, length)) {
         if (known->permission != settings.permission)
-            return {Code::kInvalidArgument, "memory " + place(address, length) + " is registered with another permission"};
+            return {Code::kInvalidArgument,
+                    "memory " + place(address, length) + " is registered with another permission"};
         ++known->registrations;
         return {};
     }
@@ -67,7 +69,8 @@ Status Engine::register_memory(void* address, uint64_t length, const MemorySetti
 Status Engine::unregister_memory(void* address, uint64_t length) {
     const std::lock_guard lock(registering_);
     auto buffer = memory_.exact(reinterpret_cast<uint64_t>(address), length);
-    if (buffer == nullptr) return {Code::kAddressNotRegistered, "memory " + place(address, length) + " is not registered"};
+    if (buffer == nullptr)
+        return {Code::kAddressNotRegistered, "memory " + place(address, length) + " is not registered"};
     if (buffer->registrations == 1 && buffer->is_used())
         return {Code::kInvalidArgument, "memory " + place(address, length) + " is used by requests under way"};
     if (--buffer->registrations != 0) return {};

@@ -10,8 +10,8 @@ namespace rove::tent {
 
 namespace {
 
-// The documented 64 slices of a READ and 32 of a WRITE make slices of 2 MiB out of 64 MiB: HIGH would wait for one that was just
-// posted, and a rail that slows down would have megabytes in flight. T-1 leaves the number open.
+// The documented 64 slices of a READ and 32 of a WRITE make slices of 2 MiB out of 64 MiB: HIGH would wait for one that
+// was just posted, and a rail that slows down would have megabytes in flight. T-1 leaves the number open.
 constexpr uint32_t kMaxSlicesPerRequest = 512;
 constexpr uint64_t kMaxSliceBytes = uint64_t{1} << 30;  // half of what one work request may carry (IBTA 9.7.7)
 constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 45;
@@ -42,7 +42,9 @@ Batch* Engine::take_free_batch() {
     while ((free & kSlotMask) != 0) {
         Batch* batch = batches_[(free & kSlotMask) - 1].load(std::memory_order_relaxed);
         const uint64_t next = batch->next_free.load(std::memory_order_relaxed);
-        if (free_batches_.compare_exchange_weak(free, ((free & ~kSlotMask) + kChange) | next, std::memory_order_acquire)) return batch;
+        if (free_batches_.compare_exchange_weak(free, ((free & ~kSlotMask) + kChange) | next,
+                                                std::memory_order_acquire))
+            return batch;
     }
     return nullptr;
 }
@@ -109,25 +111,29 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
                                             ": 0 (high), 1 (medium) and 2 (low) are allowed"};
     }
     if (request.transport_hint < 0 || request.transport_hint >= kTransports)
-        return {Code::kInvalidArgument, "transport_hint " + std::to_string(request.transport_hint) + ": no such transport"};
+        return {Code::kInvalidArgument,
+                "transport_hint " + std::to_string(request.transport_hint) + ": no such transport"};
     const auto source = reinterpret_cast<uint64_t>(request.source);
     if (request.length == 0 || request.length > kMaxRequestBytes)
         return {Code::kInvalidArgument, "length " + std::to_string(request.length) + ": 1 to 2^45 bytes are allowed"};
-    if (task->memory_change != memory_.change() || task->local == nullptr || !task->local->holds(source, request.length))
+    if (task->memory_change != memory_.change() || task->local == nullptr ||
+        !task->local->holds(source, request.length))
         task->local = memory_.find(source, request.length, &task->memory_change);
     if (task->local == nullptr) {
         return {Code::kAddressNotRegistered, "source " + range(source, request.length) +
                                                  ": not within one registered buffer"};
     }
     Status status;
-    if (task->peers_change != peers_.change() || task->peer == nullptr || task->handle != request.target || !task->peer->is_there()) {
+    if (task->peers_change != peers_.change() || task->peer == nullptr || task->handle != request.target ||
+        !task->peer->is_there()) {
         status = peers_.find(request.target, &task->peer, &task->peers_change);
         if (!status.ok()) return status;
         task->handle = request.target;
     }
     if (!task->peer->is_current(task->segment)) task->segment = task->peer->segment();
     task->remote = task->segment->find(request.target_offset, request.length);
-    if (task->remote == nullptr || (task->peer->stale.load(std::memory_order_relaxed) && task->peer->stale.exchange(false))) {
+    if (task->remote == nullptr ||
+        (task->peer->stale.load(std::memory_order_relaxed) && task->peer->stale.exchange(false))) {
         status = peers_.refresh(task->peer);
         if (!status.ok()) return status;
         task->segment = task->peer->segment();
@@ -256,7 +262,8 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
             slice = next;
         }
         PriorityQueues& queues = task.peer->channel(task.selection.transport)->queues;
-        drive.owns_lock() ? queues.put(task.priority, chain) : queues.submit(task.priority, chain);  // it is the driver's now
+        // it is the driver's now
+        drive.owns_lock() ? queues.put(task.priority, chain) : queues.submit(task.priority, chain);
     }
     batch->submitted.store(first + static_cast<uint32_t>(requests.size()), std::memory_order_release);
     if (drive.owns_lock()) {
@@ -316,7 +323,8 @@ Status Engine::overall_status(uint64_t id, TaskStatus* out) {
         out->transferred += batch->tasks[i].transferred.load(std::memory_order_relaxed);
         if (state == TransferState::kCompleted) continue;
         pending |= !is_final(state);
-        worst = std::min<size_t>(worst, static_cast<size_t>(std::find(kFromWorst, std::end(kFromWorst) - 1, state) - kFromWorst));
+        worst = std::min<size_t>(
+            worst, static_cast<size_t>(std::find(kFromWorst, std::end(kFromWorst) - 1, state) - kFromWorst));
     }
     out->state = pending ? TransferState::kPending : kFromWorst[worst];
     return {};

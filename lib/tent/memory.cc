@@ -99,7 +99,8 @@ void remove_stale_memory() {
     for (const auto& file : std::filesystem::directory_iterator("/dev/shm", error)) {
         const std::string name = file.path().filename();
         if (!name.starts_with(kPrefix)) continue;
-        // Of a process that begins, or of another container on this /dev/shm, which may have no such pid: both must be so.
+        // Of a process that begins, or of another container on this /dev/shm, which may have no such pid: both must be
+        // so.
         const int owner = std::atoi(name.c_str() + std::strlen(kPrefix));
         if (owner <= 0 || kill(owner, 0) == 0 || errno != ESRCH) continue;
         const int fd = shm_open(("/" + name).c_str(), O_RDONLY | O_CLOEXEC, 0);

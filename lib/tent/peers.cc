@@ -42,7 +42,8 @@ Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
         return status;
     }
     const auto answer = peer.control().call(MessageType::kDescribe, Json::object(), kOpenNs);
-    if (!answer) return {Code::kRpcServiceError, "segment '" + peer.name() + "': no answer from " + peer.control().address()};
+    if (!answer)
+        return {Code::kRpcServiceError, "segment '" + peer.name() + "': no answer from " + peer.control().address()};
     auto segment = parse_segment(*answer);
     if (!segment) {
         return {Code::kRpcServiceError, "segment '" + peer.name() + "': " + peer.control().address() +
@@ -50,8 +51,8 @@ Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
     }
     // An address that a store has from a process which is no more may be another's now.
     if (names_ != nullptr && segment->name != peer.name()) {
-        return {Code::kRpcServiceError, "segment '" + peer.name() + "': " + peer.control().address() + " is now segment '" +
-                                            segment->name + "'"};
+        return {Code::kRpcServiceError, "segment '" + peer.name() + "': " + peer.control().address() +
+                                            " is now segment '" + segment->name + "'"};
     }
     segment->same_machine = segment->machine == machine_;
     *out = std::make_shared<const SegmentDesc>(std::move(*segment));
@@ -139,7 +140,8 @@ Status Peers::find(uint64_t handle, std::shared_ptr<Peer>* out, uint64_t* change
     if (!address_of(peer.name(), &address).ok()) return gone;
     peer.control().set_address(std::move(address));
     std::shared_ptr<const SegmentDesc> segment;
-    if (!peer.control().call(MessageType::kProbe, Json::object(), kAskNs) || !describe(peer, &segment).ok()) return gone;
+    if (!peer.control().call(MessageType::kProbe, Json::object(), kAskNs) || !describe(peer, &segment).ok())
+        return gone;
     if (!same_devices(*segment, *peer.segment())) {
         return {Code::kNeedsRefreshCache,
                 "segment '" + peer.name() + "': its process was started again with other devices; close and open it"};

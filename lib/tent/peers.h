@@ -28,12 +28,13 @@ class Peers {
 
     // Our own segment, at `address`, and our machine.
     void set_local(std::string name, std::string address, std::string machine);
-    // A handle. kRpcServiceError: nobody answers there, or not as they must; kInvalidArgument: no such name or file; kMetadataError.
+    // A handle. kRpcServiceError: nobody answers there, or not as they must; kInvalidArgument: no such name or file;
+    // kMetadataError.
     Status open(const std::string& name, uint64_t* handle);
     // kInvalidEntry: no such handle. Requests under way go on.
     Status close(uint64_t handle);
-    // The peer of a handle, with its process there as far as we know; asks again if it had gone. `*change` is change() when it did.
-    // kInvalidEntry: no such handle; kRpcServiceError: it has gone.
+    // The peer of a handle, with its process there as far as we know; asks again if it had gone. `*change` is change()
+    // when it did. kInvalidEntry: no such handle; kRpcServiceError: it has gone.
     Status find(uint64_t handle, std::shared_ptr<Peer>* out, uint64_t* change = nullptr);
     // Another number after a handle was opened or closed: while it is the same, handles mean what they did.
     uint64_t change() const { return change_.load(std::memory_order_acquire); }

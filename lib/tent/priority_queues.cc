@@ -21,8 +21,8 @@ PriorityQueues::PriorityQueues(const QueueConfig& config) : config_(config) {}
 void PriorityQueues::submit(Priority priority, const Chain& chain) {
     std::atomic<Queued*>& newest = newest_[index(priority)];
     chain.oldest->next = newest.load(std::memory_order_relaxed);
-    // Release pairs with the acquire in collect(): the worker sees the entries as they were submitted. Entries leave all
-    // at once, so that a pointer that is still there is still the newest.
+    // Release pairs with the acquire in collect(): the worker sees the entries as they were submitted. Entries leave
+    // all at once, so that a pointer that is still there is still the newest.
     while (!newest.compare_exchange_weak(chain.oldest->next, chain.newest, std::memory_order_release,
                                          std::memory_order_relaxed)) {
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a peer publishes of itself: its devices, and the memory that others may read and write. Travels as JSON; what comes from the
-// network is checked. Units: bytes.
+// What a peer publishes of itself: its devices, and the memory that others may read and write. Travels as JSON; what
+// comes from the network is checked. Units: bytes.
 #pragma once
 
 #include <array>

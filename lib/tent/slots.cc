@@ -109,10 +109,12 @@ Slots::Need Slots::others_need(uint8_t ours, uint64_t now_ns) const {
     const uint32_t used = std::min(shared_->used.load(std::memory_order_acquire), SharedSlots::kProcesses);
     for (uint32_t i = 0; i < used; ++i) {
         const ProcessEntry& process = shared_->processes[i];
-        if (&process == own_ || process.pid.load(std::memory_order_acquire) == 0 || process.core.load(kRelaxed) != core) continue;
+        if (&process == own_ || process.pid.load(std::memory_order_acquire) == 0 || process.core.load(kRelaxed) != core)
+            continue;
         for (uint8_t higher = 0; higher < ours; ++higher) {
             if (process.pending[higher].load(kRelaxed) > 0) return Need::kNow;
-            if (static_cast<int64_t>(now_ns - process.wanted_ns[higher].load(kRelaxed)) < kLatelyNs) need = Need::kLately;
+            if (static_cast<int64_t>(now_ns - process.wanted_ns[higher].load(kRelaxed)) < kLatelyNs)
+                need = Need::kLately;
         }
     }
     return need;

@@ -11,11 +11,11 @@
 // after,
 //    so that a pause between two requests of a closed loop does not let a burst in, a slot is open to lower priorities
 //    too: it is not wasted. `strict` keeps to the documented slots.
-// 4. Slots say what may be sent, not who has the core. On a core that processes share, a thread that polls for LOW would
-//    keep it for a time slice of the scheduler's, a millisecond and more, before another's HIGH is even submitted. So it
-//    leaves it (make_way()): now and then while a process has lately wanted something higher on this core, and whenever
-//    one wants it now, in a slot that is not ours. It sleeps, for the shortest time there is: what sched_yield() gives,
-//    others get only if they are of the same session or cgroup.
+// 4. Slots say what may be sent, not who has the core. On a core that processes share, a thread that polls for LOW
+//    would keep it for a time slice of the scheduler's, a millisecond and more, before another's HIGH is even
+//    submitted. So it leaves it (make_way()): now and then while a process has lately wanted something higher on this
+//    core, and whenever one wants it now, in a slot that is not ours. It sleeps, for the shortest time there is: what
+//    sched_yield() gives, others get only if they are of the same session or cgroup.
 #pragma once
 
 #include <atomic>
@@ -55,7 +55,8 @@ class Slots {
     void add_pending(Priority priority, uint64_t bytes, uint64_t now_ns);
     void remove_pending(Priority priority, uint64_t bytes, uint64_t now_ns);
 
-    // For who drives, often, with no lock held: leaves the core to others for a moment if one of them may be waiting for it.
+    // For who drives, often, with no lock held: leaves the core to others for a moment if one of them may be waiting
+    // for it.
     void make_way(uint64_t now_ns);
 
     uint32_t current_slot() const;                                               // 0..2

@@ -29,11 +29,13 @@ enum class Code : int {
 };
 const char* name(Code code);  // "InvalidArgument"
 
-// A code and, unless it is kOk, what is wrong with which value, for the reader of a log. Nearly all are kOk, and cost nothing.
+// A code and, unless it is kOk, what is wrong with which value, for the reader of a log. Nearly all are kOk, and cost
+// nothing.
 class [[nodiscard]] Status {
   public:
     Status() = default;
-    Status(Code code, std::string message) : code_(code), message_(std::make_shared<const std::string>(std::move(message))) {}
+    Status(Code code, std::string message)
+        : code_(code), message_(std::make_shared<const std::string>(std::move(message))) {}
 
     bool ok() const { return code_ == Code::kOk; }
     Code code() const { return code_; }

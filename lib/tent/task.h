@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A request under way (Task), its parts (Slice), and what was submitted together (Batch). All of it comes from pools: the way from
-// submit to completion allocates nothing. Units: bytes, nanoseconds of CLOCK_MONOTONIC.
+// A request under way (Task), its parts (Slice), and what was submitted together (Batch). All of it comes from pools:
+// the way from submit to completion allocates nothing. Units: bytes, nanoseconds of CLOCK_MONOTONIC.
 //
-// Who may touch what: a submitter fills slices and tasks before it queues them; from then on they belong to the holder of the drive
-// lock (engine.h). Others read a task's `state` and `transferred` only, and set `canceled`.
+// Who may touch what: a submitter fills slices and tasks before it queues them; from then on they belong to the holder
+// of the drive lock (engine.h). Others read a task's `state` and `transferred` only, and set `canceled`.
 #pragma once
 
 #include <atomic>
@@ -61,7 +61,8 @@ struct Announcement {
     uint32_t tasks_left = 0;  // until all are complete
 };
 
-// What a completion needs comes first, in two cache lines: the data of the requests under way has driven them out of the near caches.
+// What a completion needs comes first, in two cache lines: the data of the requests under way has driven them out of
+// the near caches.
 struct alignas(64) Task {
     Batch* batch = nullptr;
     std::atomic<TransferState> state{TransferState::kInitial};
@@ -71,7 +72,8 @@ struct alignas(64) Task {
     bool failed = false, timed_out = false;
     bool is_led = false;  // it continues another (next_part)
     uint32_t slices_left = 0;
-    uint32_t fences = 0;  // connections that must be closed at the peer before this is reported complete (rdma/connection.h)
+    // connections that must be closed at the peer before this is reported complete (rdma/connection.h)
+    uint32_t fences = 0;
     uint64_t target = 0;  // the peer's address, or the offset in a file
     uint64_t bytes = 0;
     std::atomic<uint64_t> transferred{0};
@@ -117,7 +119,9 @@ class SlicePool {
     void give(Slice* first, Slice* last);
     // By Slice::index of one that was taken.
     Slice& at(uint32_t index) { return chunks_[index / kChunk][index % kChunk]; }
-    bool is_index(uint32_t index) const { return index / kChunk < limit_ / kChunk && chunks_[index / kChunk] != nullptr; }
+    bool is_index(uint32_t index) const {
+        return index / kChunk < limit_ / kChunk && chunks_[index / kChunk] != nullptr;
+    }
 
   private:
     static constexpr size_t kChunk = 1024;

@@ -7,8 +7,8 @@
 
 namespace rove::tent {
 
-// How many have begun, which any thread counts, and how many are finished, which the holder of the drive lock does, without a locked
-// operation.
+// How many have begun, which any thread counts, and how many are finished, which the holder of the drive lock does,
+// without a locked operation.
 class TaskCount {
   public:
     void begin() { begun_.fetch_add(1); }

@@ -64,7 +64,8 @@ TransferEngine::TransferEngine(const Settings& settings) {
     for (Override& one : environment_overrides(&variables)) overrides.push_back(std::move(one));
     ::rove::tent::Config config;
     start_ = ::rove::tent::Config::load(file, overrides, &config);
-    if (!start_.ok() && !variables.empty()) start_ = {start_.code(), start_.message() + "; keys were set by" + variables};
+    if (!start_.ok() && !variables.empty())
+        start_ = {start_.code(), start_.message() + "; keys were set by" + variables};
     if (start_.ok()) start_ = Engine::start(config, &engine_);
 }
 
@@ -149,8 +150,8 @@ Status TransferEngine::registerLocalMemory(const std::vector<void*>& addrs, cons
 Status TransferEngine::registerLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes,
                                            const MemoryOptions& options) {
     if (addrs.size() != sizes.size()) {
-        return {Code::kInvalidArgument, std::to_string(addrs.size()) + " addresses and " + std::to_string(sizes.size()) +
-                                            " sizes: as many are allowed"};
+        return {Code::kInvalidArgument, std::to_string(addrs.size()) + " addresses and " +
+                                            std::to_string(sizes.size()) + " sizes: as many are allowed"};
     }
     for (size_t i = 0; i < addrs.size(); ++i) {
         Status status = registerLocalMemory(addrs[i], sizes[i], options);
@@ -188,7 +189,8 @@ Status TransferEngine::submitTransfer(BatchID batch, std::span<const Request> re
     return engine_ == nullptr ? start_ : submit(*engine_, batch, requests, nullptr);
 }
 
-Status TransferEngine::submitTransfer(BatchID batch, std::span<const Request> requests, const Notification& notification) {
+Status TransferEngine::submitTransfer(BatchID batch, std::span<const Request> requests,
+                                      const Notification& notification) {
     return engine_ == nullptr ? start_ : submit(*engine_, batch, requests, &notification);
 }
 

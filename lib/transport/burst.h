@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A burst of requests of one packet each that differ in nothing but place, as a program posts them in lists: what is the same
-// for all is looked up once. Units: bytes.
+// A burst of requests of one packet each that differ in nothing but place, as a program posts them in lists: what is
+// the same for all is looked up once. Units: bytes.
 #pragma once
 
 #include "transport/memory.h"

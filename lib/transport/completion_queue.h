@@ -38,8 +38,8 @@ class CompletionQueue {
     // `now_ns` is kept with the completion.
     bool push(bool solicited, bool* notify, auto&& write, uint64_t now_ns = 0);
 
-    // Application, under the CQ's lock. Returns the completions copied to `out`, at most `count`; unless null, `times_ns`
-    // gets when each was pushed.
+    // Application, under the CQ's lock. Returns the completions copied to `out`, at most `count`; unless null,
+    // `times_ns` gets when each was pushed.
     int poll(ibv_wc* out, int count, uint64_t* times_ns = nullptr);
     // For the next completion, or the next that is solicited or failed. Between two events the wider wish holds,
     // whichever came last (IBTA 11.4.2.2).
@@ -89,7 +89,8 @@ inline bool CompletionQueue::take_tail(uint32_t& tail) {
     do {
         // The acquire pairs with poll()'s release of head_: the entry was read before it is written again.
         // Signed: another worker and the poller may have moved both past our `tail`; the exchange then fails.
-        if (static_cast<int32_t>(tail - head_.load(std::memory_order_acquire)) > static_cast<int32_t>(mask_)) return false;
+        if (static_cast<int32_t>(tail - head_.load(std::memory_order_acquire)) > static_cast<int32_t>(mask_))
+            return false;
         if (use_.one_producer) {
             tail_.store(tail + 1, std::memory_order_relaxed);
             return true;
@@ -109,7 +110,8 @@ inline bool CompletionQueue::push(bool solicited, bool* notify, auto&& write, ui
         entry.sequence.store(tail + 1, std::memory_order_release);
         return true;
     }
-    // Sequentially consistent against arm(): either this sees the arming, or the poll that follows the arming sees the entry.
+    // Sequentially consistent against arm(): either this sees the arming, or the poll that follows the arming sees the
+    // entry.
     const bool failed = entry.wc.status != IBV_WC_SUCCESS;  // before it is seen, and taken
     entry.sequence.exchange(tail + 1, std::memory_order_seq_cst);
     const auto armed = static_cast<Arm>(armed_.load(std::memory_order_seq_cst));

@@ -35,8 +35,9 @@ enum class Ordering : uint8_t {
 
 // mp: the port from which an acknowledgement leaves, and so its way through the network.
 enum class AckPath : uint8_t {
-    // That of the first data packet that it acknowledges. Where switches hash source and destination symmetrically it goes back
-    // the way that the data came, which works; with other hashes it goes another way, that of no other packet.
+    // That of the first data packet that it acknowledges. Where switches hash source and destination symmetrically it
+    // goes back the way that the data came, which works; with other hashes it goes another way, that of no other
+    // packet.
     kAsData,
     kRandom,        // drawn for each
     kOne,           // the connection's own
@@ -44,11 +45,12 @@ enum class AckPath : uint8_t {
 
 struct Config {
     Mode mode = Mode::kAuto;
-    uint32_t window_packets = 256;          // a QP's packets on their way; more overruns a port's rings, less starves it
+    // a QP's packets on their way; more overruns a port's rings, less starves it
+    uint32_t window_packets = 256;
     uint32_t ack_interval_packets = 32;     // AckReq at least this often, so that the window moves
     uint32_t quantum_packets = 32;          // a QP's turn among the active ones
-    // Floor of the verbs' timeout, as NICs have one: a shared-mode peer may be off its core, and a virtual machine off its
-    // host's, for 10 ms. What is lost is sent again long before.
+    // Floor of the verbs' timeout, as NICs have one: a shared-mode peer may be off its core, and a virtual machine off
+    // its host's, for 10 ms. What is lost is sent again long before.
     uint64_t min_timeout_ns = 16'000'000;
     uint64_t min_probe_ns = 1'000'000;      // tail loss probe: not before
     DcqcnConfig dcqcn;
@@ -61,8 +63,8 @@ struct Config {
     uint64_t seed = 1;                      // of the random paths
 };
 
-// A neighbour is suspected of having moved after so many probes without an answer, of which each waits twice as long as the
-// one before: with the first of them after 1 ms, a peer that was off its core for a few milliseconds is not.
+// A neighbour is suspected of having moved after so many probes without an answer, of which each waits twice as long as
+// the one before: with the first of them after 1 ms, a peer that was off its core for a few milliseconds is not.
 inline constexpr uint8_t kSuspectProbes = 3;
 inline constexpr uint32_t kHeaderBytes = 74;    // what a packet adds to its payload on the wire: Ethernet to RETH, ICRC
 
@@ -85,9 +87,9 @@ inline MemoryTable::Bind bind_of(const SendWqe& wqe) {
             .access = wqe.bind_access};
 }
 
-// What became of a frame that may be what most packets of large messages are: the next one, from the middle of the message in
-// progress. Where its payload belongs is known without trusting a byte of it, and no program may look there yet, so it is
-// verified while it is copied to its place. Unless it was taken, nothing but that memory has changed.
+// What became of a frame that may be what most packets of large messages are: the next one, from the middle of the
+// message in progress. Where its payload belongs is known without trusting a byte of it, and no program may look there
+// yet, so it is verified while it is copied to its place. Unless it was taken, nothing but that memory has changed.
 enum class InPlace : uint8_t { kOther, kDamaged, kTaken };
 
 // Whose packets follow each other: requests, or the data of a READ.
@@ -144,7 +146,8 @@ struct Core {
     const HeldPacket* released = nullptr;         // mp: that has its effect now
     QueuePair* member = nullptr;            // of a multicast group, that gets a datagram
 
-    // Whether the sink takes one more packet. When it does not, it may a moment later: the QP whose turn this ends gets another.
+    // Whether the sink takes one more packet. When it does not, it may a moment later: the QP whose turn this ends gets
+    // another.
     bool ready() {
         if (sink.ready()) return true;
         refused = true;
@@ -168,8 +171,8 @@ struct Core {
         if (notify) sink.notify(*cq);
     }
 
-    // Ends the request `index` and the unsignaled ones before it. Their slots are free before the completion can be seen:
-    // a program may post again as soon as it has polled it.
+    // Ends the request `index` and the unsignaled ones before it. Their slots are free before the completion can be
+    // seen: a program may post again as soon as it has polled it.
     void complete_send(QueuePair& qp, uint32_t index, ibv_wc_status status) {
         const SendWqe& wqe = qp.sq.at(index);
         if (status == IBV_WC_SUCCESS && !wqe.is_signaled()) {
@@ -264,8 +267,8 @@ struct Core {
         if (qp.slot.taken) complete_receive(qp, false, flushed);
         if (qp.srq != nullptr) return;
         uint32_t index = qp.rq.consumed();
-        // The posting thread reads the state before it unlocks: if we do not see what it posted, it sees ERR, and asks for another
-        // flush.
+        // The posting thread reads the state before it unlocks: if we do not see what it posted, it sees ERR, and asks
+        // for another flush.
         qp.rq.posting.lock();
         const uint32_t end = qp.rq.available_until();
         qp.rq.posting.unlock();
@@ -290,8 +293,9 @@ struct Core {
         qp.visit([&](auto& protocol) { stop_receiving(qp, protocol); });
     }
 
-    // IBTA 11.6.3.1, 11.6.3.2: a QP whose completions cannot be reported is in error. Called from outside of the engine's other
-    // work, which is in the middle of a QP when a completion is lost. QPs of other workers follow with their own next completion.
+    // IBTA 11.6.3.1, 11.6.3.2: a QP whose completions cannot be reported is in error. Called from outside of the
+    // engine's other work, which is in the middle of a QP when a completion is lost. QPs of other workers follow with
+    // their own next completion.
     [[gnu::noinline]] void fail_overrun() {
         overrun = false;
         qps.for_each_of(worker, [&](QueuePair& qp) {
@@ -336,7 +340,8 @@ struct Core {
 
     // Describes bytes [offset, offset + bytes) of a request's data in `out`, which has room for kMaxSge. Returns the
     // segments, or -1 when an lkey, its bounds or its protection domain do not hold.
-    [[gnu::always_inline]] int gather(SendWqe& wqe, uint32_t offset, uint32_t bytes, const void* pd, wire::Segment* out) {
+    [[gnu::always_inline]] int gather(SendWqe& wqe, uint32_t offset, uint32_t bytes, const void* pd,
+                                      wire::Segment* out) {
         if (bytes == 0) return 0;
         if (wqe.is_inline()) {
             out[0] = {wqe.inline_data() + offset, bytes};
@@ -366,7 +371,8 @@ struct Core {
         return 1;
     }
 
-    [[gnu::noinline]] int gather_many(SendWqe& wqe, uint32_t offset, uint32_t bytes, const void* pd, wire::Segment* out) {
+    [[gnu::noinline]] int gather_many(SendWqe& wqe, uint32_t offset, uint32_t bytes, const void* pd,
+                                      wire::Segment* out) {
         const ibv_sge* sges = wqe.sges();
         int segments = 0;
         for (uint32_t i = 0; i < wqe.num_sge && bytes != 0; ++i) {
@@ -441,10 +447,11 @@ struct Core {
         sink.event(IBV_EVENT_SQ_DRAINED, qp);
     }
 
-    // rc, uc: packet number `packet` of a SEND or WRITE goes out. Gives the bytes of its payload, or that they may not be read.
+    // rc, uc: packet number `packet` of a SEND or WRITE goes out. Gives the bytes of its payload, or that they may not
+    // be read.
     static constexpr uint32_t kNotReadable = UINT32_MAX;
-    [[gnu::always_inline]] uint32_t send_packet(QueuePair& qp, wire::Service service, SendWqe& wqe, uint32_t packet, Psn psn,
-                                                bool ack_req) {
+    [[gnu::always_inline]] uint32_t send_packet(QueuePair& qp, wire::Service service, SendWqe& wqe, uint32_t packet,
+                                                Psn psn, bool ack_req) {
         const uint32_t offset = packet * qp.mtu;
         const bool last = packet + 1 == wqe.packets;
         const uint32_t bytes = std::min(qp.mtu, wqe.length - offset);
@@ -464,10 +471,11 @@ struct Core {
         return bytes;
     }
 
-    // rc, uc: `count` packets from the middle of a SEND or WRITE of one SGE, of which `packet` is the first. What is the same
-    // for all is looked up once; `set` sets AckReq. Gives how many went out; 0: the next one is to be looked at alone.
-    [[gnu::always_inline]] uint32_t send_middles(QueuePair& qp, wire::Service service, SendWqe& wqe, uint32_t packet, Psn psn,
-                                                 uint32_t count, auto&& set) {
+    // rc, uc: `count` packets from the middle of a SEND or WRITE of one SGE, of which `packet` is the first. What is
+    // the same for all is looked up once; `set` sets AckReq. Gives how many went out; 0: the next one is to be looked
+    // at alone.
+    [[gnu::always_inline]] uint32_t send_middles(QueuePair& qp, wire::Service service, SendWqe& wqe, uint32_t packet,
+                                                 Psn psn, uint32_t count, auto&& set) {
         wire::Segment data;
         if (gather(wqe, packet * qp.mtu, count * qp.mtu, qp.pd, &data) != 1) return 0;
         wire::Headers h;

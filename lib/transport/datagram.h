@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The receiver of UD: one packet is one message; its source goes into the first 40 bytes of the receive as a GRH. Units: bytes.
+// The receiver of UD: one packet is one message; its source goes into the first 40 bytes of the receive as a GRH.
+// Units: bytes.
 #pragma once
 
 #include "transport/core.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Timers: an indexed binary heap of QPs by deadline. A later deadline does not move a QP; it is looked at when the earlier one
-// passes and put back, so that a busy QP costs one heap operation per timeout and not one per packet. One that has nothing
-// on its way is taken out: of thousands in turn, each would else be looked at once more when it is no longer in any cache.
-// Units: nanoseconds.
+// Timers: an indexed binary heap of QPs by deadline. A later deadline does not move a QP; it is looked at when the
+// earlier one passes and put back, so that a busy QP costs one heap operation per timeout and not one per packet. One
+// that has nothing on its way is taken out: of thousands in turn, each would else be looked at once more when it is no
+// longer in any cache. Units: nanoseconds.
 #pragma once
 
 #include <cstdint>

@@ -41,8 +41,8 @@ concept Sink = requires(S sink, const Path& path, const wire::Headers& headers, 
     // For the packets of a run (Core::send_run()), as send() of each: of one path and size, and with the BTH of
     // `headers` but for AckReq and PSN.
     { sink.series(path, headers, uint32_t{}).send(headers, static_cast<const void*>(nullptr)) } -> std::same_as<void>;
-    // Requests on `path` have been unanswered for long, or come again as if they had been: perhaps its neighbour has another
-    // MAC now, and should be asked.
+    // Requests on `path` have been unanswered for long, or come again as if they had been: perhaps its neighbour has
+    // another MAC now, and should be asked.
     { sink.suspect(path) } -> std::same_as<void>;
     // A CQ that was armed has a completion: its channel gets an event.
     { sink.notify(cq) } -> std::same_as<void>;
@@ -87,8 +87,8 @@ class Engine {
 
     // How far the driver's clock is behind one that does not stand still: the times of completions are by that one.
     void set_behind(uint64_t behind_ns) { core_.behind_ns = behind_ns; }
-    // receive(), or transmit() or expire(), was left in an access to a program's memory that has gone, whose region is no
-    // longer valid (recover.h). Then the call is made again. False: the frame is done with.
+    // receive(), or transmit() or expire(), was left in an access to a program's memory that has gone, whose region is
+    // no longer valid (recover.h). Then the call is made again. False: the frame is done with.
     bool recover_receive(const wire::ParsedFrame& frame, QueuePair* qp);
     void recover_transmit();
 
@@ -123,7 +123,8 @@ class Engine {
 
   private:
     static constexpr uint32_t kClasses = 3;
-    // One in so many packets, at least, are those of a class that has something to send, for each class below the highest.
+    // One in so many packets, at least, are those of a class that has something to send, for each class below the
+    // highest.
     static constexpr uint32_t kLeastShare = 8;
 
     static bool comes_from_peer(const wire::ParsedFrame& frame, const QueuePair& qp, uint16_t port);
@@ -136,7 +137,8 @@ class Engine {
     [[gnu::noinline]] void notify_congestion(QueuePair& qp, Congestion& congestion);
     [[gnu::noinline]] void send_cnp(QueuePair& qp, Congestion& congestion);
     // Of what a QP speaks, by protocol: a packet, a turn, a deadline, the end.
-    [[gnu::always_inline]] inline InPlace receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc, wire::Op op);
+    [[gnu::always_inline]] inline InPlace receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc,
+                                                           wire::Op op);
     InPlace receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp, wire::Op op);
     [[gnu::always_inline]] inline void receive(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc);
     void receive(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp);
@@ -159,7 +161,8 @@ class Engine {
     }
     [[gnu::always_inline]] inline uint32_t next_class();
     [[gnu::always_inline]] inline void pass_over(uint32_t level, uint32_t sent);
-    static uint32_t share_turn(QueuePair& qp, auto& requester, auto& responder, uint32_t requests, uint32_t packets, uint32_t budget);
+    static uint32_t share_turn(QueuePair& qp, auto& requester, auto& responder, uint32_t requests, uint32_t packets,
+                               uint32_t budget);
     void expire(QueuePair& qp, Rc& rc);
     void expire(QueuePair& qp, Mp& mp);
     void expire(QueuePair&, Uc&) {}
@@ -176,8 +179,8 @@ class Engine {
     Core<S> core_;
 };
 
-// Requests and answers share the turn, and whichever found no room goes first the next time: behind the answers to a peer that
-// reads all the time, our own requests would time out unsent.
+// Requests and answers share the turn, and whichever found no room goes first the next time: behind the answers to a
+// peer that reads all the time, our own requests would time out unsent.
 template <class S>
 uint32_t Engine<S>::transmit(QueuePair& qp, Rc& rc, uint32_t budget) {
     RcResponderLogic<S> responder(core_, qp, rc);
@@ -244,9 +247,9 @@ uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
         packets += sent;
         pass_over(level, sent);
         if (sent < allowed && !core_.refused) continue;
-        // There may be more. A QP that was cut short by the budget or a full sink goes on with its turn: behind thousands of
-        // others the rest of its message, and with it the request for an ACK, would come after its timeout. In mp each
-        // packet is acknowledged. (The QP may have activated itself meanwhile.)
+        // There may be more. A QP that was cut short by the budget or a full sink goes on with its turn: behind
+        // thousands of others the rest of its message, and with it the request for an ACK, would come after its
+        // timeout. In mp each packet is acknowledged. (The QP may have activated itself meanwhile.)
         if (sent < turn && qp.mp() == nullptr && !qp.active) {
             list.resume(qp, turn - sent);
         } else {
@@ -256,9 +259,9 @@ uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
     return packets;
 }
 
-// The class whose turn is next: the highest, but a lower one after so many packets of higher ones that it would have less than
-// its share (README). Without that, a class that fills the port would keep lower ones from acknowledging what they receive,
-// and their peers would give them up. kClasses: none has anything to send.
+// The class whose turn is next: the highest, but a lower one after so many packets of higher ones that it would have
+// less than its share (README). Without that, a class that fills the port would keep lower ones from acknowledging what
+// they receive, and their peers would give them up. kClasses: none has anything to send.
 template <class S>
 uint32_t Engine<S>::next_class() {
     uint32_t level = kClasses;

@@ -33,9 +33,10 @@ bool Engine<S>::receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, 
 template <class S>
 bool Engine<S>::comes_from_peer(const wire::ParsedFrame& frame, const QueuePair& qp, uint16_t port) {
     const wire::Bth& bth = frame.headers.bth;
-    return qp.type == IBV_QPT_RC && qp.port == port && qp.may_receive() && wire::service_of(bth.opcode) == qp.service() &&
-           bth.opcode != wire::kOpcodeHello && bth.pkey == (qp.pkey | kFullMember) &&
-           wire::same(frame.flow.src, qp.path.flow.dst) && wire::same(frame.flow.dst, qp.path.flow.src);
+    return qp.type == IBV_QPT_RC && qp.port == port && qp.may_receive() &&
+           wire::service_of(bth.opcode) == qp.service() && bth.opcode != wire::kOpcodeHello &&
+           bth.pkey == (qp.pkey | kFullMember) && wire::same(frame.flow.src, qp.path.flow.dst) &&
+           wire::same(frame.flow.dst, qp.path.flow.src);
 }
 
 template <class S>
@@ -77,8 +78,8 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
         ++core_.counters[Counter::kDropPort];
         return;
     }
-    // IBTA 9.6.1.2.2: a multicast DGID goes with the multicast QPN only, and the GID of a connected QP's end is the one it
-    // connected with.
+    // IBTA 9.6.1.2.2: a multicast DGID goes with the multicast QPN only, and the GID of a connected QP's end is the one
+    // it connected with.
     if (bth.dest_qpn != wire::kMulticastQpn && wire::is_multicast(frame.flow.dst)) {
         ++core_.counters[Counter::kDropDestination];
         return;
@@ -105,7 +106,8 @@ void Engine<S>::receive_verified(const wire::ParsedFrame& frame, QueuePair* qp, 
             ++core_.counters[Counter::kDropDestination];
             return;
         }
-        // To whom may not have sent anything nobody can say that it sends too much. (The PSN says nothing: annex A17.9.3.)
+        // To whom may not have sent anything nobody can say that it sends too much. (The PSN says nothing: annex
+        // A17.9.3.)
         if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD) {
             ++core_.counters[Counter::kDropQpState];
             return;
@@ -274,8 +276,8 @@ void Engine<S>::receive_multicast(const wire::ParsedFrame& frame, uint16_t port)
         return;
     }
     for (QueuePair* const member : group->members(core_.worker)) {
-        // A QP that has joined the group to which it sends gets its own datagrams too, as on NICs, unless it has asked for
-        // the opposite. Only frames that we have sent bear our own MAC: the driver lets in no others.
+        // A QP that has joined the group to which it sends gets its own datagrams too, as on NICs, unless it has asked
+        // for the opposite. Only frames that we have sent bear our own MAC: the driver lets in no others.
         const bool own = frame.headers.deth.src_qpn == member->qpn && wire::same(frame.flow.src_mac, member->mac);
         if (own && member->blocks_own_multicast) continue;
         if (core_.member != nullptr && core_.member != member) continue;  // has had it (recover.h)
@@ -285,7 +287,8 @@ void Engine<S>::receive_multicast(const wire::ParsedFrame& frame, uint16_t port)
     }
 }
 
-// A repetition of what a QP that is gone has received is acknowledged once more. READs and atomics are not answered: time_wait.h.
+// A repetition of what a QP that is gone has received is acknowledged once more. READs and atomics are not answered:
+// time_wait.h.
 template <class S>
 bool Engine<S>::receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t port) {
     const wire::Bth& bth = frame.headers.bth;
@@ -321,7 +324,8 @@ bool Engine<S>::receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t po
     return true;
 }
 
-// DCQCN's notification point: at most one CNP per QP and interval (annex A17.9.3; the CNP's 16 bytes are reserved, zero).
+// DCQCN's notification point: at most one CNP per QP and interval (annex A17.9.3; the CNP's 16 bytes are reserved,
+// zero).
 template <class S>
 void Engine<S>::notify_congestion(QueuePair& qp, Congestion& congestion) {
     ++core_.counters[Counter::kRxCe];

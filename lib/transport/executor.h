@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes requests of a peer: rights, bounds, receive requests, memory, completions. In which order packets may take effect
-// is the business of the responders of rc, uc and mp, who all use this. Units: bytes.
+// Executes requests of a peer: rights, bounds, receive requests, memory, completions. In which order packets may take
+// effect is the business of the responders of rc, uc and mp, who all use this. Units: bytes.
 #pragma once
 
 #include "transport/core.h"
@@ -31,8 +31,8 @@ class Executor {
     [[gnu::always_inline]] Outcome place_send(const wire::ParsedFrame& frame, uint64_t offset) {
         if (offset + frame.payload_bytes > slot_.wqe.length) return Outcome::kTooLong;
         BytesReader payload{frame.payload};
-        const ibv_wc_status status = core_.scatter(slot_.sges.get(), slot_.wqe.num_sge, static_cast<uint32_t>(offset), payload,
-                                                   frame.payload_bytes, qp_.recv_pd);
+        const ibv_wc_status status = core_.scatter(slot_.sges.get(), slot_.wqe.num_sge, static_cast<uint32_t>(offset),
+                                                   payload, frame.payload_bytes, qp_.recv_pd);
         return status == IBV_WC_SUCCESS ? Outcome::kDone : Outcome::kLocalProtection;
     }
     // The last packet of a SEND of `bytes` is in its place.
@@ -44,8 +44,11 @@ class Executor {
         complete_message(headers, op, IBV_WC_RECV, bytes);
         return Outcome::kDone;
     }
-    // IBTA 9.4.1; and both ends must be able to tell its packets from those before and after (half of the PSNs are "before").
-    bool is_length_valid(uint32_t bytes) const { return bytes <= kMaxMessageBytes && packets(bytes) <= kMaxMessagePackets; }
+    // IBTA 9.4.1; and both ends must be able to tell its packets from those before and after (half of the PSNs are
+    // "before").
+    bool is_length_valid(uint32_t bytes) const {
+        return bytes <= kMaxMessageBytes && packets(bytes) <= kMaxMessagePackets;
+    }
     bool may_write() const { return (qp_.access & IBV_ACCESS_REMOTE_WRITE) != 0; }
     // Where `bytes` of a WRITE go; null: they may not.
     [[gnu::always_inline]] uint8_t* write_target(uint32_t rkey, uint64_t va, uint32_t bytes) const {
@@ -66,7 +69,8 @@ class Executor {
     }
     // A compare-and-swap or fetch-and-add; `original`: the word before.
     Outcome execute_atomic(const wire::AtomicEth& request, wire::Op op, uint64_t& original) {
-        if ((qp_.access & IBV_ACCESS_REMOTE_ATOMIC) == 0 || qp_.max_dest_rd_atomic == 0) return Outcome::kInvalidRequest;
+        if ((qp_.access & IBV_ACCESS_REMOTE_ATOMIC) == 0 || qp_.max_dest_rd_atomic == 0)
+            return Outcome::kInvalidRequest;
         if (request.va % 8 != 0) return Outcome::kInvalidRequest;
         uint8_t* target = core_.memory.translate(request.rkey, request.va, 8, IBV_ACCESS_REMOTE_ATOMIC, qp_.pd, &qp_);
         if (target == nullptr) return Outcome::kRemoteAccess;

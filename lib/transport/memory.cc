@@ -20,7 +20,8 @@ constexpr uint64_t kLowByte = uint64_t{1} << 62;  // tells the hashes for low by
 Region MemoryTable::kRemoved;
 
 uint8_t* Window::translate(uint32_t rkey, uint64_t iova, uint64_t length, int access, const QueuePair* qp) const {
-    // Acquire loads: that of the sequence at the end comes after them, and whoever sees a new value sees a new sequence.
+    // Acquire loads: that of the sequence at the end comes after them, and whoever sees a new value sees a new
+    // sequence.
     const uint32_t sequence = sequence_.load(std::memory_order_acquire);
     const Region* const region = region_.load(std::memory_order_acquire);
     const bool is_right = region != nullptr && rkey_.load(std::memory_order_acquire) == rkey;
@@ -143,7 +144,8 @@ bool MemoryTable::insert(Region& region) {
     return true;
 }
 
-// No window may be bound to it from now on. False if some are. The acquire pairs with the release of who ended a binding.
+// No window may be bound to it from now on. False if some are. The acquire pairs with the release of who ended a
+// binding.
 bool MemoryTable::end(Region& region) {
     if (region.is_window) {
         auto& window = static_cast<Window&>(region);
@@ -234,7 +236,8 @@ uint32_t MemoryTable::invalidate_at(const void* address) {
     uint32_t key = 0;
     for (uint32_t i = 0; i <= places.mask; ++i) {
         Region* const region = places.at()[i].load(std::memory_order_acquire);
-        if (region == nullptr || region->is_window || at < region->host || at >= region->host + region->length) continue;
+        if (region == nullptr || region->is_window || at < region->host || at >= region->host + region->length)
+            continue;
         region->valid.store(false, std::memory_order_relaxed);
         key = region->key;
     }

@@ -3,12 +3,12 @@
 // Units: addresses as programs use them (iova), bytes.
 //
 // DESIGN NOTES
-// 1. Control calls change the table while workers read it (standstill.h). A region does not change while it is published;
-//    one that is registered anew under the same key is another Region. remove() and replace() wait until no worker has
-//    the old one any more.
-// 2. A key is a tag (24 bits) and a low byte. Tags are a count, encrypted by a key of the process: none of them tells of
-//    another, and each comes again only after all others. The low byte is random for a region, and the consumer's for a
-//    window, as IBTA 10.7.2 has it: who binds a window chooses it.
+// 1. Control calls change the table while workers read it (standstill.h). A region does not change while it is
+//    published; one that is registered anew under the same key is another Region. remove() and replace() wait until no
+//    worker has the old one any more.
+// 2. A key is a tag (24 bits) and a low byte. Tags are a count, encrypted by a key of the process: none of them tells
+//    of another, and each comes again only after all others. The low byte is random for a region, and the consumer's
+//    for a window, as IBTA 10.7.2 has it: who binds a window chooses it.
 // 3. A tag leads to its region through a hash table with open addressing. It is its own hash, being random. What is
 //    removed leaves a mark where the search for another goes on behind it. Half of the places are free at least, so a
 //    search is hardly ever longer than one step.
@@ -117,8 +117,8 @@ class MemoryTable {
         uint64_t iova = 0, length = 0;
         int access = 0;       // IBV_ACCESS_REMOTE_*, ZERO_BASED
     };
-    // Worker. Binds a window to a part of a region (IBTA 10.6.7.2.2); without length, a type 1 window is bound to nothing.
-    // False, and nothing changed, when that may not be: a type 2 window is bound already, domains differ, ...
+    // Worker. Binds a window to a part of a region (IBTA 10.6.7.2.2); without length, a type 1 window is bound to
+    // nothing. False, and nothing changed, when that may not be: a type 2 window is bound already, domains differ, ...
     bool bind(const Bind& request, const QueuePair& qp);
     // Worker. Ends the binding of a type 2 window to `qp`. False when `rkey` is no such window.
     bool invalidate(uint32_t rkey, const QueuePair& qp);
@@ -136,8 +136,8 @@ class MemoryTable {
         return region->key == key && region->valid.load(std::memory_order_relaxed) ? region : nullptr;
     }
 
-    // The region of a key, or null if key, protection domain or rights (all of `access`) fail; or of a window's, or a null
-    // MR's.
+    // The region of a key, or null if key, protection domain or rights (all of `access`) fail; or of a window's, or a
+    // null MR's.
     [[gnu::always_inline]] const Region* open(uint32_t key, int access, const void* pd) const {
         const Region* region = find_tag(key);
         if (region == nullptr || region->is_window || region->is_null) return nullptr;
@@ -150,9 +150,9 @@ class MemoryTable {
         return region != nullptr && !region->is_window;
     }
 
-    // The host address of [iova, iova + length), or null if key, bounds, protection domain or rights (all of `access`) fail.
-    // A zero-length access is not checked (IBTA 9.7.4.1.5) and gives a non-null pointer that nobody may follow. `qp`: whose
-    // peer wants it; null for a local access.
+    // The host address of [iova, iova + length), or null if key, bounds, protection domain or rights (all of `access`)
+    // fail. A zero-length access is not checked (IBTA 9.7.4.1.5) and gives a non-null pointer that nobody may follow.
+    // `qp`: whose peer wants it; null for a local access.
     [[gnu::always_inline]] uint8_t* translate(uint32_t key, uint64_t iova, uint64_t length, int access, const void* pd,
                                               const QueuePair* qp = nullptr) const {
         static uint8_t nothing;
@@ -160,7 +160,8 @@ class MemoryTable {
         const Region* region = find_tag(key);
         if (region == nullptr) return nullptr;
         if (region->is_window) [[unlikely]] {
-            return region->pd == pd ? static_cast<const Window*>(region)->translate(key, iova, length, access, qp) : nullptr;
+            return region->pd == pd ? static_cast<const Window*>(region)->translate(key, iova, length, access, qp)
+                                    : nullptr;
         }
         if (!allows(*region, key, access, pd)) return nullptr;
         uint8_t* const at = region->at(iova, length);

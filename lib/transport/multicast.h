@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Multicast groups: which UD QPs have joined which group, by port. A lookup costs the same however many groups there are, and
-// whoever receives a datagram visits the members of its own worker only.
+// Multicast groups: which UD QPs have joined which group, by port. A lookup costs the same however many groups there
+// are, and whoever receives a datagram visits the members of its own worker only.
 #pragma once
 
 #include <cstdint>

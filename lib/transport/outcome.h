@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a request that a responder executes, and what follows from each outcome: the NAK, the asynchronous event,
-// the completion of the receive request, and the QP's state. One table for rc, mp and uc, after IBTA's "Responder error
-// behavior" (9.9.3, table 59 of release 1.3; classes A to J).
+// What becomes of a request that a responder executes, and what follows from each outcome: the NAK, the asynchronous
+// event, the completion of the receive request, and the QP's state. One table for rc, mp and uc, after IBTA's
+// "Responder error behavior" (9.9.3, table 59 of release 1.3; classes A to J).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -44,8 +44,8 @@ inline constexpr std::array<Consequence, static_cast<size_t>(Outcome::kCount)> k
     {wire::kSyndromeRnrNak, false, false, {}, IBV_WC_SUCCESS, false},
     // Class C: NAK invalid request, an affiliated event (11.6.3.2).
     {wire::kSyndromeNakInvalidRequest, true, true, IBV_EVENT_QP_REQ_ERR, IBV_WC_WR_FLUSH_ERR, false},
-    // Class C: NAK remote access error, an affiliated event (11.6.3.2). The receive that a WRITE's immediate has taken fails as
-    // 11.6.2 says of "local access error".
+    // Class C: NAK remote access error, an affiliated event (11.6.3.2). The receive that a WRITE's immediate has taken
+    // fails as 11.6.2 says of "local access error".
     {wire::kSyndromeNakRemoteAccess, true, true, IBV_EVENT_QP_ACCESS_ERR, IBV_WC_LOC_ACCESS_ERR, false},
     // Class C, too: NAK invalid request; the receive says why, so there is no event (11.6.2, "local length error").
     {wire::kSyndromeNakInvalidRequest, true, false, {}, IBV_WC_LOC_LEN_ERR, true},

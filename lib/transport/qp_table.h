@@ -45,7 +45,8 @@ class QueuePairTable {
     // The same for the QPs of `worker`, during a round of it: none of them is destroyed before that has ended.
     void for_each_of(uint16_t worker, auto&& visit) const {
         for (const auto& entry : entries_)
-            if (QueuePair* qp = entry.load(std::memory_order_acquire); qp != nullptr && qp->worker == worker) visit(*qp);
+            if (QueuePair* qp = entry.load(std::memory_order_acquire); qp != nullptr && qp->worker == worker)
+                visit(*qp);
     }
 
     // A QP leaves its groups before it is removed.

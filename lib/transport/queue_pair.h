@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A queue pair: what identifies it, its attributes, its queues, its place among the worker's, and what it speaks. It belongs to one worker; control calls change it only while they hold that worker.
-// Units: times in nanoseconds of the worker's clock (0 = not set), sizes in bytes, packets where named.
+// A queue pair: what identifies it, its attributes, its queues, its place among the worker's, and what it speaks. It
+// belongs to one worker; control calls change it only while they hold that worker. Units: times in nanoseconds of the
+// worker's clock (0 = not set), sizes in bytes, packets where named.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -28,8 +29,9 @@ inline constexpr uint32_t kMaxMessageBytes = 1u << 31;       // IBTA 9.4.1
 inline constexpr uint32_t kMaxMessagePackets = 1u << 22;    // half of those by which Psn tells before from after
 inline constexpr uint32_t kMaxRdAtomic = 128;           // requests, both ways; what ConnectX devices offer
 
-// The MAC that frames to a neighbour go to. It may change at any time, so it is written into each frame, and whoever sends
-// need not be told. (An ICRC does not cover MACs.) The datapath's table of neighbours keeps it for as long as it has paths.
+// The MAC that frames to a neighbour go to. It may change at any time, so it is written into each frame, and whoever
+// sends need not be told. (An ICRC does not cover MACs.) The datapath's table of neighbours keeps it for as long as it
+// has paths.
 class NextHop {
   public:
     explicit NextHop(const wire::MacAddress& mac) { set(mac); }
@@ -78,8 +80,8 @@ struct HelloState {
         wire::Gid gid{};
         bool operator==(const Party&) const = default;
     };
-    // So many parties can be told yes before the QP knows its peer. More are not answered: the promise to one must not be
-    // pushed out by what others say.
+    // So many parties can be told yes before the QP knows its peer. More are not answered: the promise to one must not
+    // be pushed out by what others say.
     static constexpr size_t kPromises = 4;
 
     uint32_t nonce = 0;                                 // of our question; 0: none
@@ -90,8 +92,8 @@ struct HelloState {
     Party peer;                                         // ... whom
     uint64_t answered_ns = 0;                           // when a question was answered last
     uint64_t asked_back_ns = 0;                         // ... when one that came too late was answered by a question
-    // To whom we said that we will speak it, while it was open. Whoever can write a frame can ask in somebody's name, so a
-    // promise counts when its party has answered a question in return.
+    // To whom we said that we will speak it, while it was open. Whoever can write a frame can ask in somebody's name,
+    // so a promise counts when its party has answered a question in return.
     struct Promise {
         Party party;
         uint32_t nonce = 0;                             // of that question; 0: none was asked
@@ -160,9 +162,8 @@ struct QueuePair {
     SendQueue sq;
     RecvQueue rq;
 
-    // Set by modify.
-    // Read by posting threads too. Sequentially consistent when written: after ERR is set, either flushing sees what was posted,
-    // or who posted sees ERR and asks for another flush.
+    // Set by modify. Read by posting threads too. Sequentially consistent when written: after ERR is set, either
+    // flushing sees what was posted, or who posted sees ERR and asks for another flush.
     std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
     uint32_t access = 0;                                // what the peer may do: IBV_ACCESS_REMOTE_*
     uint32_t mtu = 1024;                                // path MTU, bytes

@@ -25,8 +25,9 @@ struct SendPosition {
     uint32_t next_wqe = 0;          // the request to send from next
     uint32_t next_packet = 0;       // packets of it already sent
     uint32_t begun_wqe = 0;         // one past the last request of which a packet was ever sent
-    bool failed = false;            // the request `failed_wqe` cannot be sent; it completes with `failure` in its turn, and
-    uint32_t failed_wqe = 0;        // no other begins
+    // The request `failed_wqe` cannot be sent: it completes with `failure` in its turn, and no other begins.
+    bool failed = false;
+    uint32_t failed_wqe = 0;
     ibv_wc_status failure = IBV_WC_SUCCESS;
     bool draining = false;          // SQD entered, IBV_EVENT_SQ_DRAINED not yet raised
     uint32_t drain_wqe = 0;         // SQD: requests from here on are not begun
@@ -45,21 +46,24 @@ struct RetryPolicy {
     uint8_t retries;                // retry_cnt
 };
 
-// When a peer that does not answer, or that has no receive request, is given up: timeout, retry_cnt and rnr_retry of verbs.
+// When a peer that does not answer, or that has no receive request, is given up: timeout, retry_cnt and rnr_retry of
+// verbs.
 //
-// A peer that is slow is not dead. Only silence is counted: any valid answer starts the timeouts anew, though it may say nothing new,
-// for the peer may be busy with what it has. But one that answers and never goes on is given up as well, if later: a path may
-// lose every packet of one size, say.
+// A peer that is slow is not dead. Only silence is counted: any valid answer starts the timeouts anew, though it may
+// say nothing new, for the peer may be busy with what it has. But one that answers and never goes on is given up as
+// well, if later: a path may lose every packet of one size, say.
 struct RetryTimer {
     static constexpr uint64_t kPatience = 16;   // of a peer that only repeats itself, in times of a silent one's
 
     uint64_t ack_deadline = kNever; // of the timeout; kNever: nothing is awaited
-    uint64_t rnr_until = 0;         // nothing is sent before this; 0: the peer did not say that it has no receive request
+    // nothing is sent before this; 0: the peer did not say that it has no receive request
+    uint64_t rnr_until = 0;
     uint64_t progress_ns = 0;       // when something new was acknowledged, or when something was sent after all was
     uint8_t retries_left = 0;
     uint8_t rnr_retries_left = 0;
 
-    // The next timeout, from now: up to four times what the program says when it has passed before, as IBTA 9.9.2.1.1 allows.
+    // The next timeout, from now: up to four times what the program says when it has passed before, as IBTA 9.9.2.1.1
+    // allows.
     uint64_t next(const RetryPolicy& policy, uint64_t now_ns) const {
         if (policy.timeout_ns == 0) return kNever;
         return now_ns + (policy.timeout_ns << std::clamp(policy.retries - retries_left, 0, 2));
@@ -83,15 +87,16 @@ struct ReceiveSlot {
 
 // A program that spins on memory answers within this, even when the thread that received shares its core.
 inline constexpr uint64_t kAnswerNs = 500'000;
-// How long an ACK waits: longer than that thread keeps the core after the last packet (50 us), and little against a peer's
-// probe (1 ms). With 20 us, ib_write_lat lost its rhythm in 5 % of its rounds, at 1.6 ms each.
+// How long an ACK waits: longer than that thread keeps the core after the last packet (50 us), and little against a
+// peer's probe (1 ms). With 20 us, ib_write_lat lost its rhythm in 5 % of its rounds, at 1.6 ms each.
 inline constexpr uint64_t kAckWaitNs = 200'000;
 
 // The ACK of a message that the program answers with one of its own waits for that one, so that a peer that has its
 // completion also has the answer, and need not be woken for it.
 struct DelayedAck {
     bool ping_pong = false;         // the program answers a message with one of its own: ACKs wait for that one
-    uint64_t not_before = 0;        // the ACK that is due waits until then for a request to go with; 0: it does not wait
+    // the ACK that is due waits until then for a request to go with; 0: it does not wait
+    uint64_t not_before = 0;
     uint64_t received_ns = 0;       // when the last message was complete
 
     // A request is about to go out: so is the ACK that waited for one. True: the request is an answer, and the ACK goes

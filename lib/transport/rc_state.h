@@ -21,8 +21,8 @@ struct RcRequester {
     Psn resumed_at;                 // where sending last went on at `una`: a READ request may start there
     Counter cause = Counter::kResentTimeout;    // of the last rewind
     RetryTimer retry;
-    // Packets that may be on their way. One after a timeout, until something new is acknowledged: a peer that is only slow
-    // shall not get all that it has still to read once more.
+    // Packets that may be on their way. One after a timeout, until something new is acknowledged: a peer that is only
+    // slow shall not get all that it has still to read once more.
     uint32_t window_packets = 1;
     struct Undo {                   // where sending was when the timeout passed
         uint32_t next_wqe = 0, next_packet = 0;
@@ -38,7 +38,8 @@ struct RcRequester {
     uint64_t probe_deadline = kNever;
     uint64_t alive_ns = 0;          // when the peer last showed that it is there
     uint64_t silence_ns = 0;        // how long it is usually silent, at most, with packets under way
-    uint64_t flight_silence_ns = 0; // the same of the present flight, which ends when a packet behind `flight_end` is answered
+    // the same of the present flight, which ends when a packet behind `flight_end` is answered
+    uint64_t flight_silence_ns = 0;
     Psn flight_end;
     bool flight_probed = false;     // a probe was sent during it
 

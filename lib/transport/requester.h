@@ -3,22 +3,24 @@
 // Units: nanoseconds, bytes, packets.
 //
 // DESIGN NOTES
-// 1. Go-back-N resumes at `una`, never elsewhere: all before it is done, all after it is sent again. So no list of packets
-//    is kept; a packet is made from its work request each time. A READ of which a part has arrived is asked for again
-//    from there (IBTA 9.4.4.2 allows a READ request that starts inside an earlier one's PSN range).
-// 2. A large READ goes out as several READ requests of a quarter of the window each. On the wire their PSNs are those that
-//    one request would have used, and the responder cannot run further ahead than our window. It sends all of that at once,
-//    for no ACK holds it back, so in bytes it is less than a WRITE's with the largest MTU: 1 MiB in the ring and the rest
-//    of it does not fit into a core's L2, and with far cores READs fell from 40 to 25 Gb/s by turns.
-// 3. Loss of a last packet, of its ACK, or of a NAK leaves nothing that provokes another NAK. Waiting for the verbs' timeout
-//    (67 ms and more) would be right but slow, so after twice the usual silence the packet at `una` is sent once more
-//    (after the tail loss probe of RFC 8985, section 7). If it had arrived, it is a duplicate, and every responder
-//    acknowledges all that it has; if not, its own ACK says that what was sent behind it is gone too. Probes do not count as
-//    retries. For a READ, the probe asks for all its data again. Too early, it lengthens the queue that was slow: so the usual
-//    silence is a peak that fades, and probes stay as far apart as they had to go until a flight was answered without one.
-// 4. A peer that is slow is not dead (RetryTimer). Each timeout repeats one packet, not the window, and so does what is inferred from a
-//    probe, whose answer may have been that to an earlier packet. When an answer shows that the rest
-//    has arrived as well, sending goes on where it was; otherwise the window doubles with each round that is acknowledged.
+// 1. Go-back-N resumes at `una`, never elsewhere: all before it is done, all after it is sent again. So no list of
+//    packets is kept; a packet is made from its work request each time. A READ of which a part has arrived is asked for
+//    again from there (IBTA 9.4.4.2 allows a READ request that starts inside an earlier one's PSN range).
+// 2. A large READ goes out as several READ requests of a quarter of the window each. On the wire their PSNs are those
+//    that one request would have used, and the responder cannot run further ahead than our window. It sends all of that
+//    at once, for no ACK holds it back, so in bytes it is less than a WRITE's with the largest MTU: 1 MiB in the ring
+//    and the rest of it does not fit into a core's L2, and with far cores READs fell from 40 to 25 Gb/s by turns.
+// 3. Loss of a last packet, of its ACK, or of a NAK leaves nothing that provokes another NAK. Waiting for the verbs'
+//    timeout (67 ms and more) would be right but slow, so after twice the usual silence the packet at `una` is sent
+//    once more (after the tail loss probe of RFC 8985, section 7). If it had arrived, it is a duplicate, and every
+//    responder acknowledges all that it has; if not, its own ACK says that what was sent behind it is gone too. Probes
+//    do not count as retries. For a READ, the probe asks for all its data again. Too early, it lengthens the queue that
+//    was slow: so the usual silence is a peak that fades, and probes stay as far apart as they had to go until a flight
+//    was answered without one.
+// 4. A peer that is slow is not dead (RetryTimer). Each timeout repeats one packet, not the window, and so does what is
+//    inferred from a probe, whose answer may have been that to an earlier packet. When an answer shows that the rest
+//    has arrived as well, sending goes on where it was; otherwise the window doubles with each round that is
+//    acknowledged.
 #pragma once
 
 #include "transport/burst.h"
@@ -32,7 +34,13 @@ template <class S>
 class RcRequesterLogic {
   public:
     RcRequesterLogic(Core<S>& core, QueuePair& qp, Rc& rc)
-        : core_(core), qp_(qp), rc_(rc), r_(rc.requester), p_(qp.position), retry_(rc.requester.retry), congestion_(rc.congestion.rate) {}
+        : core_(core),
+          qp_(qp),
+          rc_(rc),
+          r_(rc.requester),
+          p_(qp.position),
+          retry_(rc.requester.retry),
+          congestion_(rc.congestion.rate) {}
 
     uint32_t transmit(uint32_t budget);
     // Whether transmit() would find a request that nothing but a fence can hold back.
@@ -75,8 +83,8 @@ class RcRequesterLogic {
     uint64_t probe_ns() const {
         return std::max(core_.config.min_probe_ns, 2 * r_.silence_ns) << std::min<uint8_t>(r_.probes, 10);
     }
-    // PSNs that READs may have on their way, and those of one READ request (design note 2). With one request at a time the
-    // pieces would only wait for each other.
+    // PSNs that READs may have on their way, and those of one READ request (design note 2). With one request at a time
+    // the pieces would only wait for each other.
     uint32_t read_window() const {
         return std::max(qp_.mtu == 4096 ? core_.config.window_packets / 2 : core_.config.window_packets, 1u);
     }
@@ -109,7 +117,8 @@ class RcRequesterLogic {
     void progress() {
         if (r_.window_packets != core_.config.window_packets) [[unlikely]] open_window();
         if (r_.alive_ns != core_.now_ns || retry_.ack_deadline != next_ack_deadline() || r_.una >= r_.flight_end ||
-            r_.rewound || p_.failed || retry_.retries_left != qp_.retry_cnt || retry_.rnr_retries_left != qp_.rnr_retry) {
+            r_.rewound || p_.failed || retry_.retries_left != qp_.retry_cnt ||
+            retry_.rnr_retries_left != qp_.rnr_retry) {
             note_progress();
         }
     }
@@ -219,7 +228,8 @@ void RcRequesterLogic<S>::note_alive() {
 template <class S>
 void RcRequesterLogic<S>::note_answer() {
     note_alive();
-    if (r_.outstanding() && retry_.note_answer(core_.retry_policy(qp_), core_.now_ns)) core_.deadlines.schedule(qp_, next_deadline());
+    if (r_.outstanding() && retry_.note_answer(core_.retry_policy(qp_), core_.now_ns))
+        core_.deadlines.schedule(qp_, next_deadline());
 }
 
 template <class S>
@@ -246,8 +256,8 @@ void RcRequesterLogic<S>::resume_at_una() {
     if (any_begun()) p_.next_packet = static_cast<uint32_t>(r_.una - Psn(oldest().first_psn));
 }
 
-// `una` is beyond what was to be sent next: more has arrived than was repeated. So after a timeout what was on its way has not been
-// lost, but the peer was slow (F-RTO, RFC 5682): it is not sent again.
+// `una` is beyond what was to be sent next: more has arrived than was repeated. So after a timeout what was on its way
+// has not been lost, but the peer was slow (F-RTO, RFC 5682): it is not sent again.
 template <class S>
 void RcRequesterLogic<S>::go_on() {
     if (r_.undo.valid && r_.una <= r_.undo.next_psn) {
@@ -300,7 +310,8 @@ void RcRequesterLogic<S>::expire() {
     const uint64_t now = core_.now_ns;
     if (retry_.rnr_until != 0 && retry_.rnr_until <= now) {
         retry_.rnr_until = 0;
-        r_.rewound = false;                     // a sequence NAK now says that the first packet of this attempt was lost
+        // a sequence NAK now says that the first packet of this attempt was lost
+        r_.rewound = false;
     }
     if (retry_.ack_deadline <= now) {
         ++core_.counters[Counter::kTimeouts];

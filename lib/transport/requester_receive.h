@@ -16,8 +16,8 @@ void RcRequesterLogic<S>::receive_ack(const wire::Headers& headers) {
         ++core_.counters[Counter::kDropResponse];
         return;
     }
-    // The backoff is for READs, whose probes ask for all their data (note 3). Of other requests a probe is one packet, and they
-    // come sooner again when answers come without: those of a slow peer may all be far apart.
+    // The backoff is for READs, whose probes ask for all their data (note 3). Of other requests a probe is one packet,
+    // and they come sooner again when answers come without: those of a slow peer may all be far apart.
     if (r_.probes != 0 && psn >= r_.una && any_begun() && !oldest().awaits_response()) {
         if (!r_.probed || r_.probes == 1) --r_.probes;
         r_.probe_deadline = core_.now_ns + probe_ns();  // sooner than it was
@@ -28,7 +28,8 @@ void RcRequesterLogic<S>::receive_ack(const wire::Headers& headers) {
         if (!acknowledge(psn + 1)) note_answer();
         if (r_.probed && qp_.state != IBV_QPS_ERR) {
             // Nothing behind the probe has arrived, and what was sent before it would have.
-            if (psn == r_.probe_psn && r_.una == psn + 1 && r_.outstanding()) rewind_carefully(Counter::kResentInferred);
+            if (psn == r_.probe_psn && r_.una == psn + 1 && r_.outstanding())
+                rewind_carefully(Counter::kResentInferred);
             r_.probed = false;
         }
         // A READ or atomic before the acknowledged packet without its response: the response was lost.
@@ -73,8 +74,8 @@ void RcRequesterLogic<S>::receive_ack(const wire::Headers& headers) {
     if (!rewound_here()) rewind(Counter::kResentNack);
 }
 
-// The request that a response with this PSN answers: the oldest, if it is of that kind and nothing before it is missing.
-// Null otherwise; what is missing is asked for again.
+// The request that a response with this PSN answers: the oldest, if it is of that kind and nothing before it is
+// missing. Null otherwise; what is missing is asked for again.
 template <class S>
 template <bool (SendWqe::*kind)() const>
 SendWqe* RcRequesterLogic<S>::answered_by(Psn psn) {
@@ -133,8 +134,9 @@ InPlace RcRequesterLogic<S>::receive_in_place(const wire::ParsedFrame& frame) {
     return InPlace::kTaken;
 }
 
-// Packet number `packet` of the READ `wqe`. Its data is asked for in parts (design note 2); and once more, from where an answer
-// was missing. Such a repetition begins with First or Only at a standard responder, with Middle or Last at Linux rxe.
+// Packet number `packet` of the READ `wqe`. Its data is asked for in parts (design note 2); and once more, from where
+// an answer was missing. Such a repetition begins with First or Only at a standard responder, with Middle or Last at
+// Linux rxe.
 template <class S>
 auto RcRequesterLogic<S>::part_at(const SendWqe& wqe, uint32_t packet, Psn psn) const -> Part {
     const uint32_t chunk = read_chunk(), within = packet % chunk;
@@ -182,7 +184,8 @@ void RcRequesterLogic<S>::receive_atomic_response(const wire::Headers& headers) 
         return;
     }
     BytesReader original{reinterpret_cast<const uint8_t*>(&headers.atomic_original)};
-    const ibv_wc_status status = core_.scatter(wqe->sges(), wqe->num_sge, 0, original, sizeof headers.atomic_original, qp_.pd);
+    const ibv_wc_status status =
+        core_.scatter(wqe->sges(), wqe->num_sge, 0, original, sizeof headers.atomic_original, qp_.pd);
     if (status != IBV_WC_SUCCESS) {
         fail(status);
         return;

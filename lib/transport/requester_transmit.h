@@ -95,10 +95,11 @@ uint32_t RcRequesterLogic<S>::emit_middles(SendWqe& wqe, uint32_t budget) {
     count = std::min(count, r_.window_packets - static_cast<uint32_t>(r_.next_psn - r_.una));
     if (r_.next_psn < r_.max_psn) count = std::min(count, static_cast<uint32_t>(r_.max_psn - r_.next_psn));
     if (count == 0 || wqe.num_sge > 1 || congestion_.limited()) return 0;
-    count = core_.send_middles(qp_, wire::Service::kRc, wqe, p_.next_packet, r_.next_psn, count, [&](wire::Headers& next) {
-        next.bth.ack_req = ack_req_for_window(Psn(next.bth.psn));
-        r_.since_ack_req = next.bth.ack_req ? 0 : static_cast<uint16_t>(r_.since_ack_req + 1);
-    });
+    count =
+        core_.send_middles(qp_, wire::Service::kRc, wqe, p_.next_packet, r_.next_psn, count, [&](wire::Headers& next) {
+            next.bth.ack_req = ack_req_for_window(Psn(next.bth.psn));
+            r_.since_ack_req = next.bth.ack_req ? 0 : static_cast<uint16_t>(r_.since_ack_req + 1);
+        });
     if (count == 0) return 0;
     p_.next_packet += count;
     sent(r_.next_psn, count, count);
@@ -119,19 +120,20 @@ uint32_t RcRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
     const uint32_t posted = limit(), interval = core_.config.ack_interval_packets;
     uint32_t index = p_.next_wqe, since = r_.since_ack_req;
     const uint32_t most = std::min({end - index, budget, window_ends - index});
-    const uint32_t count = core_.send_run(RunOf::kRequests, qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
-        SendWqe& wqe = qp_.sq.at(index);
-        const void* const data = burst.data(wqe);
-        if (data == nullptr) return nullptr;
-        wqe.first_psn = next.bth.psn;
-        wqe.packets = 1;
-        ++index;
-        next.bth.ack_req = (wqe.send_flags & (IBV_SEND_SIGNALED | IBV_SEND_SOLICITED)) != 0 || index == posted ||
-                           index == window_ends || ++since >= interval;
-        if (next.bth.ack_req) since = 0;
-        burst.fill_behind(wqe, next);
-        return data;
-    });
+    const uint32_t count =
+        core_.send_run(RunOf::kRequests, qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
+            SendWqe& wqe = qp_.sq.at(index);
+            const void* const data = burst.data(wqe);
+            if (data == nullptr) return nullptr;
+            wqe.first_psn = next.bth.psn;
+            wqe.packets = 1;
+            ++index;
+            next.bth.ack_req = (wqe.send_flags & (IBV_SEND_SIGNALED | IBV_SEND_SOLICITED)) != 0 || index == posted ||
+                               index == window_ends || ++since >= interval;
+            if (next.bth.ack_req) since = 0;
+            burst.fill_behind(wqe, next);
+            return data;
+        });
     if (count == 0) return 0;
     p_.next_wqe = p_.begun_wqe = index;
     r_.since_ack_req = static_cast<uint16_t>(since);

@@ -2,16 +2,18 @@
 // The responder of RC: executes requests in PSN order, and answers them. Units: bytes, packets.
 //
 // DESIGN NOTES
-// 1. Answers leave in PSN order: READ data and atomic results wait in a ring of jobs, and one ACK, the latest, behind them.
-//    So a burst of requests costs one ACK, and a READ response makes an ACK before it unnecessary (IBTA 9.7.5.1.2).
-// 2. A repeated READ or atomic says that the requester went back to its PSN: jobs from there on are dropped, since it will
-//    ask for them again. READs are executed again, atomics answered from what was kept.
-//    So the ring holds at most the answers of one full set of requests twice: repeated ones whose first answer sufficed, and
-//    the next set. A requester that goes beyond that has more outstanding than max_dest_rd_atomic: an invalid request.
-// 3. Ping-pong: where a program answers each message at once by a request of its own, the ACK goes out just before that request,
-//    in the same burst (RFC 1122's delayed ACK, with Linux TCP's pingpong rule). It saves the peer a round, and more: a peer
-//    that polls its CQ for the ACK and then spins on memory, as ib_write_lat does, drives its worker only while it polls,
-//    and finds the answer in memory when the ACK ends its poll. An ACK that waited in vain ends the mode.
+// 1. Answers leave in PSN order: READ data and atomic results wait in a ring of jobs, and one ACK, the latest, behind
+//    them. So a burst of requests costs one ACK, and a READ response makes an ACK before it unnecessary (IBTA
+//    9.7.5.1.2).
+// 2. A repeated READ or atomic says that the requester went back to its PSN: jobs from there on are dropped, since it
+//    will ask for them again. READs are executed again, atomics answered from what was kept. So the ring holds at most
+//    the answers of one full set of requests twice: repeated ones whose first answer sufficed, and the next set. A
+//    requester that goes beyond that has more outstanding than max_dest_rd_atomic: an invalid request.
+// 3. Ping-pong: where a program answers each message at once by a request of its own, the ACK goes out just before that
+//    request, in the same burst (RFC 1122's delayed ACK, with Linux TCP's pingpong rule). It saves the peer a round,
+//    and more: a peer that polls its CQ for the ACK and then spins on memory, as ib_write_lat does, drives its worker
+//    only while it polls, and finds the answer in memory when the ACK ends its poll. An ACK that waited in vain ends
+//    the mode.
 #pragma once
 
 #include <utility>
@@ -85,7 +87,8 @@ InPlace RcResponderLogic<S>::receive_in_place(const wire::ParsedFrame& frame, wi
     } else {
         const ReceiveSlot& slot = qp_.slot;
         if (m.kind != MessageInProgress::Kind::kSend || slot.wqe.length - m.offset < qp_.mtu) return InPlace::kOther;
-        if (core_.scatter(slot.sges.get(), slot.wqe.num_sge, m.offset, payload, qp_.mtu, qp_.recv_pd) != IBV_WC_SUCCESS) {
+        if (core_.scatter(slot.sges.get(), slot.wqe.num_sge, m.offset, payload, qp_.mtu, qp_.recv_pd) !=
+            IBV_WC_SUCCESS) {
             return InPlace::kOther;
         }
     }
@@ -165,7 +168,9 @@ Outcome RcResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op
         case wire::Op::kSendOnly:
             if (execute_small_send(frame)) return Outcome::kDone;
             [[fallthrough]];
-        default: return count_message(is_send(op) ? receiver.execute_send(frame, op) : receiver.execute_write(frame, op), op);
+        default:
+            return count_message(is_send(op) ? receiver.execute_send(frame, op) : receiver.execute_write(frame, op),
+                                 op);
     }
 }
 
@@ -178,7 +183,8 @@ bool RcResponderLogic<S>::execute_small_send(const wire::ParsedFrame& frame) {
     if (index == qp_.rq.available_until() || bytes > qp_.mtu) return false;
     RecvWqe& wqe = qp_.rq.at(index);
     BytesReader payload{frame.payload};
-    if (bytes > wqe.length || core_.scatter(wqe.sges(), wqe.num_sge, 0, payload, bytes, qp_.recv_pd) != IBV_WC_SUCCESS) {
+    if (bytes > wqe.length ||
+        core_.scatter(wqe.sges(), wqe.num_sge, 0, payload, bytes, qp_.recv_pd) != IBV_WC_SUCCESS) {
         return false;
     }
     const uint64_t wr_id = wqe.wr_id;
@@ -308,8 +314,8 @@ template <class S>
 void RcResponderLogic<S>::refuse(Outcome outcome, Psn psn) {
     const Consequence& consequence = consequence_of(outcome);
     queue_ack(psn, outcome == Outcome::kNoReceive ? consequence.syndrome | qp_.min_rnr_timer : consequence.syndrome);
-    // IBTA 9.7.5.2.8: until this packet comes again, what is behind it is dropped in silence. A sequence NAK would make the
-    // requester go back before its RNR timer has passed.
+    // IBTA 9.7.5.2.8: until this packet comes again, what is behind it is dropped in silence. A sequence NAK would make
+    // the requester go back before its RNR timer has passed.
     s_.nak_sent = outcome == Outcome::kNoReceive;
     if (consequence.is_error) executor_.apply(consequence);
 }
@@ -365,8 +371,8 @@ uint32_t RcResponderLogic<S>::send_read_middles(RcJob& job, uint32_t budget) {
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.psn = job.next.value();
-    const uint32_t packets =
-        core_.send_run(RunOf::kAnswers, qp_.path, h, qp_.mtu, most, [&](wire::Headers&) { return std::exchange(at, at + qp_.mtu); });
+    const uint32_t packets = core_.send_run(RunOf::kAnswers, qp_.path, h, qp_.mtu, most,
+                                            [&](wire::Headers&) { return std::exchange(at, at + qp_.mtu); });
     job.sent += packets * qp_.mtu;
     job.next = job.next + packets;
     return packets;

@@ -2,13 +2,13 @@
 // RC's TIME_WAIT: QPs that were destroyed or reset, and what they had received.
 //
 // A program ends as soon as its own last completion is in. If the ACK of its peer's last request was lost, nobody would
-// answer the repetition, and the peer's request would fail although it was executed (a NIC has the same hole). So what a QP
-// acknowledged is acknowledged again for a while after it was destroyed.
+// answer the repetition, and the peer's request would fail although it was executed (a NIC has the same hole). So what
+// a QP acknowledged is acknowledged again for a while after it was destroyed.
 //
-// Not so READs and atomics. Verbs promises nothing of a QP that is destroyed, and a program cannot fall into this hole by
-// them: it is told of a SEND, but not of a READ or an atomic, so it learns that its peer needs no more of these from the peer,
-// which says so when it has the answer. And to execute a READ again would be wrong: whoever destroys a QP has taken back
-// what it gave its peer to see, and may have put other things there.
+// Not so READs and atomics. Verbs promises nothing of a QP that is destroyed, and a program cannot fall into this hole
+// by them: it is told of a SEND, but not of a READ or an atomic, so it learns that its peer needs no more of these from
+// the peer, which says so when it has the answer. And to execute a READ again would be wrong: whoever destroys a QP has
+// taken back what it gave its peer to see, and may have put other things there.
 #pragma once
 
 #include <deque>
@@ -40,7 +40,8 @@ class TimeWaitTable {
         const std::lock_guard lock(lock_);
         while (!order_.empty() && (order_.front().second + kRememberNs < now_ns || order_.size() >= kMost)) {
             const auto [qpn, since_ns] = order_.front();
-            const auto entry = entries_.find(qpn);  // a QP that was reset and is destroyed later stands in the order twice
+            // a QP that was reset and is destroyed later stands in the order twice
+            const auto entry = entries_.find(qpn);
             if (entry != entries_.end() && entry->second.since_ns == since_ns) entries_.erase(entry);
             order_.pop_front();
         }
@@ -63,7 +64,8 @@ class TimeWaitTable {
     }
 
   private:
-    static constexpr uint64_t kRememberNs = 1'000'000'000;  // many tail probes; a timeout of the verbs' usual 67 ms or less
+    // many tail probes; a timeout of the verbs' usual 67 ms or less
+    static constexpr uint64_t kRememberNs = 1'000'000'000;
     static constexpr size_t kMost = 1 << 16;
     mutable SpinLock lock_;                 // of control calls, and of frames for nobody
     std::unordered_map<uint32_t, TimeWait> entries_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// UC, and the requester of UD: a request is done when it is sent, and what does not fit is dropped. Units: bytes, packets.
+// UC, and the requester of UD: a request is done when it is sent, and what does not fit is dropped. Units: bytes,
+// packets.
 #pragma once
 
 #include <type_traits>
@@ -72,8 +73,8 @@ class UnreliableRequesterLogic {
             Dcqcn& rate = s_.congestion.rate;
             const uint32_t middles = std::min(budget, wqe.packets - 1 - p_.next_packet);
             if (p_.next_packet != 0 && middles != 0 && wqe.num_sge <= 1 && !rate.limited()) {
-                const uint32_t sent = core_.send_middles(qp_, wire::Service::kUc, wqe, p_.next_packet, s_.next_psn, middles,
-                                                         [](wire::Headers&) {});
+                const uint32_t sent = core_.send_middles(qp_, wire::Service::kUc, wqe, p_.next_packet, s_.next_psn,
+                                                         middles, [](wire::Headers&) {});
                 if (sent != 0) return advance(sent);
             }
             const uint32_t bytes =

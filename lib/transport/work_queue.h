@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Send and receive queues: rings of work requests between one posting side (verbs, under the object's lock) and the worker
-// that owns the QP. Units: bytes; indices run freely modulo 2^32 and are masked on access.
+// Send and receive queues: rings of work requests between one posting side (verbs, under the object's lock) and the
+// worker that owns the QP. Units: bytes; indices run freely modulo 2^32 and are masked on access.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -29,7 +29,8 @@ struct alignas(64) SendWqe {
     union {
         uint64_t compare_add = 0;   // atomics; ATOMIC_WRITE without an SGE: the word, as it is in memory
         const Path* path;           // UD: where to; owned by the address handle, which outlives the request
-        uint32_t window;            // BIND_MW: its key. `remote_addr`, `swap` bytes of region `rkey`; new key in `immediate`
+        // BIND_MW: its key. `remote_addr`, `swap` bytes of region `rkey`; new key in `immediate`
+        uint32_t window;
     };
     union {
         uint64_t swap = 0;          // atomics
@@ -49,8 +50,8 @@ struct alignas(64) SendWqe {
     uint8_t num_sge = 0;            // 0 with inline data
     uint8_t bind_access = 0;        // BIND_MW: IBV_ACCESS_REMOTE_* | IBV_ACCESS_ZERO_BASED
     uint32_t mp_msn = 0;            // mp: of a SEND or WRITE, as in MPETH; set with first_psn
-    uint32_t mp_first_response = 0; // mp: of a READ or atomic, the PSN of the first packet that answers it, in the response
-                                    // stream; set with first_psn
+    uint32_t mp_first_response = 0;  // mp: of a READ or atomic, the PSN of the first packet that answers it, in the
+                                     // response stream; set with first_psn
 
     ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
     uint8_t* inline_data() { return reinterpret_cast<uint8_t*>(this + 1); }
@@ -87,8 +88,9 @@ struct RecvWqe {
     ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
 };
 
-// A ring of fixed-size slots with one producer and one consumer. The producer's store of `produced_` (release) pairs with the
-// consumer's load (acquire), and the other way round for `consumed_`: without them a slot would be read before it is written.
+// A ring of fixed-size slots with one producer and one consumer. The producer's store of `produced_` (release) pairs
+// with the consumer's load (acquire), and the other way round for `consumed_`: without them a slot would be read before
+// it is written.
 class SlotRing {
   public:
     // Room for at least `count` slots. Returns false without memory.
@@ -119,7 +121,8 @@ class SlotRing {
         consumed_.store(0, std::memory_order_relaxed);
     }
 
-    // Held by who posts; by who flushes receives, for the look at what was posted. In the line that posting writes to anyway.
+    // Held by who posts; by who flushes receives, for the look at what was posted. In the line that posting writes to
+    // anyway.
     alignas(64) SpinLock posting;
 
   private:

@@ -66,8 +66,8 @@ int destroy_comp_channel(ibv_comp_channel* handle) {
 ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_channel* channel, int vector) {
     if (entries < 0 || vector < 0) return fail<ibv_cq>(EINVAL);
     Cq* cq = nullptr;
-    const int error =
-        make_cq(context, static_cast<uint32_t>(entries), cq_context, channel, static_cast<uint32_t>(vector), false, &cq);
+    const int error = make_cq(context, static_cast<uint32_t>(entries), cq_context, channel,
+                              static_cast<uint32_t>(vector), false, &cq);
     return error == 0 ? as_ibv(*cq) : fail<ibv_cq>(error);
 }
 

@@ -110,7 +110,8 @@ void release(Context& context) {
 }
 
 int close_device(ibv_context* handle) {
-    // A program that closes before it destroys what it made leaves objects that point here, until the last is destroyed.
+    // A program that closes before it destroys what it made leaves objects that point here, until the last is
+    // destroyed.
     Context& context = from(handle);
     context.async_events.close();
     release(context);

@@ -8,8 +8,8 @@
 //    poll, so the wait is a read.
 // 2. That read is not of the program's descriptor. A token that it took there would be missing until its thread got the
 //    lock, and drop(), which takes tokens under the lock, would wait for it in vain. So threads that wait read from a
-//    second descriptor, into which push() writes one token for each of them. A token that a signal left there only wakes
-//    the next thread, which finds nothing and waits again.
+//    second descriptor, into which push() writes one token for each of them. A token that a signal left there only
+//    wakes the next thread, which finds nothing and waits again.
 #pragma once
 
 #include <fcntl.h>

@@ -106,7 +106,8 @@ int rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* address, size_t length
     const bool change_range = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
     const bool change_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
     const bool change_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
-    const unsigned new_access = change_access ? static_cast<unsigned>(access) : static_cast<unsigned>(mr.region->access);
+    const unsigned new_access =
+        change_access ? static_cast<unsigned>(access) : static_cast<unsigned>(mr.region->access);
     const auto input_error = [](int error) {
         errno = error;
         return static_cast<int>(IBV_REREG_MR_ERR_INPUT);
@@ -166,7 +167,8 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
     if (file.f_type != DMA_BUF_MAGIC) return fail<ibv_mr>(EINVAL);
     // A dma-buf is a file of its own kind; the kernel takes no other.
     const int protection = PROT_READ | ((access & IBV_ACCESS_LOCAL_WRITE) != 0 ? PROT_WRITE : 0);
-    void* const mapping = mmap(nullptr, length + skipped, protection, MAP_SHARED, fd, static_cast<off_t>(offset - skipped));
+    void* const mapping =
+        mmap(nullptr, length + skipped, protection, MAP_SHARED, fd, static_cast<off_t>(offset - skipped));
     if (mapping == MAP_FAILED) return nullptr;  // with the errno of a buffer that a CPU cannot map
     ibv_mr* mr = reg_mr(pd, static_cast<uint8_t*>(mapping) + skipped, length, iova, static_cast<unsigned>(access));
     if (mr == nullptr) {
@@ -183,7 +185,8 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
 ibv_mr* alloc_null_mr(ibv_pd* pd) {
     auto mr = std::unique_ptr<Mr>(new (std::nothrow) Mr{});
     if (mr == nullptr) return fail<ibv_mr>(ENOMEM);
-    mr->region.reset(new (std::nothrow) transport::Region{.access = IBV_ACCESS_LOCAL_WRITE, .pd = &from(pd), .is_null = true});
+    mr->region.reset(new (std::nothrow)
+                         transport::Region{.access = IBV_ACCESS_LOCAL_WRITE, .pd = &from(pd), .is_null = true});
     if (mr->region == nullptr || !context_of(*pd).runtime->memory().insert(*mr->region)) return fail<ibv_mr>(ENOMEM);
     mr->context = pd->context;
     mr->pd = pd;

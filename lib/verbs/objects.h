@@ -123,7 +123,8 @@ struct Ah : ibv_ah {
     transport::Path path;
 };
 
-// Programs built against rdma-core 45 or later call ibv_wr_flush() through a member that an older ibv_qp_ex ends before.
+// Programs built against rdma-core 45 or later call ibv_wr_flush() through a member that an older ibv_qp_ex ends
+// before.
 struct QpExWithFlush : ibv_qp_ex {
     void (*wr_flush)(ibv_qp_ex*, uint32_t rkey, uint64_t remote_addr, size_t length, uint8_t placement,
                      uint8_t selectivity);

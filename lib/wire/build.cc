@@ -17,7 +17,8 @@ constexpr uint32_t pad_of(uint32_t payload_bytes) {
 }
 
 // Beyond kSmallPayload: copies the payload while summing it, and writes pad and ICRC. Returns the byte after them.
-[[gnu::noinline]] uint8_t* append_summed(const uint8_t* l3, uint8_t* at, std::span<const Segment> payload, uint32_t pad) {
+[[gnu::noinline]] uint8_t* append_summed(const uint8_t* l3, uint8_t* at, std::span<const Segment> payload,
+                                         uint32_t pad) {
     uint32_t crc = icrc_copy(l3, static_cast<size_t>(at - l3), at, payload.front().data, payload.front().bytes);
     at += payload.front().bytes;
     for (const Segment& segment : payload.subspan(1)) {

@@ -6,8 +6,8 @@
 
 namespace rove::wire {
 
-// In pieces that glibc copies with vector loads: above 2112 bytes (with FSRM) it takes `rep movsb`, which on Zen 3 is 15
-// times slower when destination and source lie 1 to 63 bytes apart modulo 4096 (measured: 1.4-2.7 us for 4096 bytes
+// In pieces that glibc copies with vector loads: above 2112 bytes (with FSRM) it takes `rep movsb`, which on Zen 3 is
+// 15 times slower when destination and source lie 1 to 63 bytes apart modulo 4096 (measured: 1.4-2.7 us for 4096 bytes
 // against 0.09 us). Where a payload lies in its frame is not ours to choose, so some frames always met that. Nor does
 // the compiler know the length, for which it would take `rep movsq`.
 void copy_pieces(void* to, const void* from, size_t bytes) {

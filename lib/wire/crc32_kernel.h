@@ -244,7 +244,8 @@ ROVE_INLINE __m128i icrc_state_by_16(const uint8_t* l3, size_t bytes) {
         state = step(state, _mm_or_si128(load128(l3 + 44), udp_bth_ones));
     }
     Cursor at{l3 + headers, bytes - headers, nullptr};
-    if (at.bytes >= 2 * Vector::kBytes) state = append_wide<Vector, false>(Vector::widen(move128<kStateBytes>(state)), at);
+    if (at.bytes >= 2 * Vector::kBytes)
+        state = append_wide<Vector, false>(Vector::widen(move128<kStateBytes>(state)), at);
     return append_rest<false>(state, at);
 }
 

@@ -77,15 +77,15 @@ struct ParsedFrame {
 // Never reads outside `frame`. `out` is meaningful only for kNone.
 ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out);
 
-// The Ethernet, IPv4 and UDP headers and BTH of the last frame. Kept beside the ParsedFrame that was read from it, whose
-// flow and headers nobody else writes to.
+// The Ethernet, IPv4 and UDP headers and BTH of the last frame. Kept beside the ParsedFrame that was read from it,
+// whose flow and headers nobody else writes to.
 struct KnownFlow {
     std::array<uint64_t, 7> words{};
     bool known = false;
 };
 // As above; `*again`: the frame's flow is that of the last, but for identification and source port. What is equal to
-// the last frame's is not looked at again, and in nearly every frame of a burst that is all but the source port, DestQP,
-// AckReq and PSN: header prediction (V. Jacobson, 1990).
+// the last frame's is not looked at again, and in nearly every frame of a burst that is all but the source port,
+// DestQP, AckReq and PSN: header prediction (V. Jacobson, 1990).
 ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow, bool* again);
 
 // Whether the ICRC is right; remembered in `frame`.
@@ -119,8 +119,8 @@ struct FlowTemplate {
 };
 FlowTemplate make_template(const Flow& flow);
 
-// The most that a frame has beside its payload: Ethernet, VLAN, IPv6 and UDP, then BTH, MPETH, RETH and ImmDt (40), then
-// pad and ICRC (7).
+// The most that a frame has beside its payload: Ethernet, VLAN, IPv6 and UDP, then BTH, MPETH, RETH and ImmDt (40),
+// then pad and ICRC (7).
 inline constexpr uint32_t kMaxOverheadBytes = FlowTemplate::kMaxBytes + 40 + 7;
 
 struct Segment {

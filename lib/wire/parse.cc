@@ -29,7 +29,8 @@ void set_ipv4_mapped(Gid& gid, const uint8_t* address) {
 }
 
 // Whether the checksum over pseudo header, UDP header and data is right (RFC 768, RFC 8200 8.1).
-[[gnu::noinline]] bool udp_checksum_ok(const uint8_t* addresses, size_t address_bytes, const uint8_t* l4, size_t udp_bytes) {
+[[gnu::noinline]] bool udp_checksum_ok(const uint8_t* addresses, size_t address_bytes, const uint8_t* l4,
+                                       size_t udp_bytes) {
     uint64_t sum = big_endian(static_cast<uint32_t>(udp_bytes)) + uint64_t{big_endian(uint16_t{kProtocolUdp})};
     for (size_t at = 0; at < address_bytes; at += 4) sum += load<uint32_t>(addresses + at);
     size_t at = 0;
@@ -141,7 +142,8 @@ void parse_flow(const uint8_t* frame, const Layers& layers, Flow& flow) {
     }
 }
 
-// The usual frame's Ethernet, IPv4 and UDP headers and BTH, as KnownFlow keeps them: in words, the last one overlapping.
+// The usual frame's Ethernet, IPv4 and UDP headers and BTH, as KnownFlow keeps them: in words, the last one
+// overlapping.
 constexpr size_t kUsualBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes + kBthBytes;
 using UsualWords = decltype(KnownFlow::words);
 constexpr size_t word_offset(size_t i) { return i < kUsualBytes / 8 ? 8 * i : kUsualBytes - 8; }
@@ -237,7 +239,8 @@ ParseError parse_transport(const Layers& layers, ParsedFrame& out) {
         out.flow.udp_src = load_be16(layers.l4 + udp::kSrcPort);
         out.flow.ipv4_id = load_be16(layers.l3 + ipv4::kId);
     } else {
-        if (const ParseError error = find_layers(frame, layers, out.flow.vlan); error != ParseError::kNone) return error;
+        if (const ParseError error = find_layers(frame, layers, out.flow.vlan); error != ParseError::kNone)
+            return error;
         parse_flow(frame.data(), layers, out.flow);
     }
     const ParseError error = parse_transport(layers, out);

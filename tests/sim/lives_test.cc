@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random lives: connections of several hosts that are made (with HELLO where it is asked for), move data, end in one of many
-// ways and are made anew, from the same queue pairs or others, while packets of the former ones are still on their way; shared
-// receive queues whose queue pairs have other protection domains; peers that stand still, vanish and come back. Each world
-// comes from its seed: ROVE_SEED and ROVE_SEEDS as in worlds_test.cc. Units: virtual nanoseconds, bytes.
+// Random lives: connections of several hosts that are made (with HELLO where it is asked for), move data, end in one of
+// many ways and are made anew, from the same queue pairs or others, while packets of the former ones are still on their
+// way; shared receive queues whose queue pairs have other protection domains; peers that stand still, vanish and come
+// back. Each world comes from its seed: ROVE_SEED and ROVE_SEEDS as in worlds_test.cc. Units: virtual nanoseconds,
+// bytes.
 //
 // DESIGN NOTES
-// 1. Every byte that a life moves is known from its number, its direction and the place: what another life left behind, or a
-//    packet of one that has ended, is seen.
-// 2. The memory that peers write is the life's own, and is deregistered when it ends. Nothing may change there afterwards.
-// 3. Unless a life is ended under way, or its peer has gone for good, everything must succeed, whatever the network does: no
-//    queue pair dies. With stalls alone, hardly anything may be sent twice.
+// 1. Every byte that a life moves is known from its number, its direction and the place: what another life left behind,
+//    or a packet of one that has ended, is seen.
+// 2. The memory that peers write is the life's own, and is deregistered when it ends. Nothing may change there
+//    afterwards.
+// 3. Unless a life is ended under way, or its peer has gone for good, everything must succeed, whatever the network
+//    does: no queue pair dies. With stalls alone, hardly anything may be sent twice.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -40,7 +42,8 @@ struct Message {
 };
 
 uint8_t byte_of(uint32_t life, uint32_t side, size_t at) {
-    const auto value = static_cast<uint8_t>((life * 2654435761u ^ (side + 1) * 40503u ^ static_cast<uint32_t>(at) * 2246822519u) >> 13);
+    const auto value = static_cast<uint8_t>(
+        (life * 2654435761u ^ (side + 1) * 40503u ^ static_cast<uint32_t>(at) * 2246822519u) >> 13);
     return value == kUntouched ? 0x11 : value;
 }
 
@@ -70,7 +73,8 @@ struct Side {
     Host* host = nullptr;
     QueuePair* qp = nullptr;
     QpOptions options;
-    Memory out, in, got, receives;  // what it sends and lets read; what the peer WRITEs; what READs bring; receive buffers
+    // what it sends and lets read; what the peer WRITEs; what READs bring; receive buffers
+    Memory out, in, got, receives;
     std::vector<Message> plan;
     size_t posted = 0, completed = 0;
     size_t receives_posted = 0, received = 0;  // of the peer's messages
@@ -107,8 +111,8 @@ class Lives {
             config.paths.initial_window = std::min(config.paths.initial_window, config.paths.max_window);
             config.paths.infer_losses = random_.chance(0.7);
             config.batch_acks = random_.chance(0.7);
-            config.reorder.kind =
-                random_.chance(0.7) ? transport::ReorderConfig::Kind::kEunomia : transport::ReorderConfig::Kind::kStatic;
+            config.reorder.kind = random_.chance(0.7) ? transport::ReorderConfig::Kind::kEunomia
+                                                      : transport::ReorderConfig::Kind::kStatic;
             config.seed = random_.next();
         }
         net_ = std::make_unique<Network>(random_.next(), configs);
@@ -173,7 +177,8 @@ class Lives {
         }
         if (trouble_ != Trouble::kLoss) return;
         link.loss = random_.pick(0.0, 0.001, 0.01, 0.05);
-        if (random_.chance(0.4)) link.bursts = {.begin = 0.003, .loss = 0.9, .mean_ns = random_.pick(1'000u, 20'000u, 500'000u)};
+        if (random_.chance(0.4))
+            link.bursts = {.begin = 0.003, .loss = 0.9, .mean_ns = random_.pick(1'000u, 20'000u, 500'000u)};
         link.duplicate = random_.pick(0.0, 0.0, 0.03);
         link.reorder = random_.pick(0.0, 0.0, 0.1);
         link.reorder_ns = random_.pick(20'000u, 400'000u, 20'000'000u);
@@ -193,7 +198,9 @@ class Lives {
             net_->egress[host].down.push_back({net_->now(), net_->now() + pause});
         }
         if (++disturbed_ < 4)
-            net_->at(net_->now() + pause + random_.between(1'000'000, 500'000'000), [this] { if (ticking_) disturb(); });
+            net_->at(net_->now() + pause + random_.between(1'000'000, 500'000'000), [this] {
+                if (ticking_) disturb();
+            });
     }
 
     void open_shared(SharedReceives& shared, Host& host) {
@@ -228,8 +235,10 @@ class Lives {
             o.depth = kDepth;
             o.timeout = 18;  // 1 s, eight times
             // The network may still carry packets of the former connection: far from its numbers.
-            o.psn = static_cast<uint32_t>(former != nullptr ? former->sides[i].options.psn + random_.between(1 << 20, 1 << 22)
-                                                            : random_.below(1 << 24)) & 0xFFFFFF;
+            o.psn = static_cast<uint32_t>(former != nullptr
+                                              ? former->sides[i].options.psn + random_.between(1 << 20, 1 << 22)
+                                              : random_.below(1 << 24)) &
+                    0xFFFFFF;
             const SharedReceives& shared = shared_[life.hosts[i]];
             if (srqs && former == nullptr && shared.queue != nullptr) o.srq = shared.queue;
             if (former != nullptr) {
@@ -252,14 +261,17 @@ class Lives {
         size_t offset = 0;
         const uint64_t count = random_.between(1, 30);
         for (uint64_t i = 0; i < count; ++i) {
-            Message message{random_.pick(IBV_WR_SEND, IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ),
-                            static_cast<uint32_t>(random_.chance(0.5) ? random_.between(1, 500) : random_.below(kMostBytes) + 1), offset};
+            Message message{
+                random_.pick(IBV_WR_SEND, IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ),
+                static_cast<uint32_t>(random_.chance(0.5) ? random_.between(1, 500) : random_.below(kMostBytes) + 1),
+                offset};
             offset += message.bytes;
             side.plan.push_back(message);
         }
         const void* pd = side.qp->pd;
         side.out.open(*side.host, offset, pd);
-        for (size_t at = 0; at < offset; ++at) side.out.bytes[at] = byte_of(life.number, static_cast<uint32_t>(index), at);
+        for (size_t at = 0; at < offset; ++at)
+            side.out.bytes[at] = byte_of(life.number, static_cast<uint32_t>(index), at);
         side.got.open(*side.host, offset, pd);
         side.receives.open(*side.host, size_t{kDepth} * kMostBytes, pd);
     }
@@ -287,19 +299,22 @@ class Lives {
         }
         // rc when either is configured for it: the one that is was told yes, and knows.
         life.multipath = true;
-        for (const uint32_t host : life.hosts) life.multipath &= net_->host(host).engine.config().mode != transport::Mode::kRc;
+        for (const uint32_t host : life.hosts)
+            life.multipath &= net_->host(host).engine.config().mode != transport::Mode::kRc;
         for (int i = 0; i < 2; ++i) {
             Side& side = life.sides[i];
             const Side& peer = life.sides[1 - i];
             const bool peer_speaks_mp = net_->host(life.hosts[1 - i]).engine.config().mode != transport::Mode::kRc;
-            EXPECT_EQ(side.qp->hello.answer == transport::HelloState::Answer::kYes, peer_speaks_mp) << "life " << life.number;
+            EXPECT_EQ(side.qp->hello.answer == transport::HelloState::Answer::kYes, peer_speaks_mp)
+                << "life " << life.number;
             side.in.open(*side.host, peer.out.bytes.size(), side.qp->pd);
             side.options.multipath = life.multipath;
         }
         for (int i = 0; i < 2; ++i) {
             Side& side = life.sides[i];
             const Side& peer = life.sides[1 - i];
-            side.host->bring_up(*side.qp, side.options, side.host->path_to(*peer.host), peer.qp->qpn, peer.options.psn, net_->now());
+            side.host->bring_up(*side.qp, side.options, side.host->path_to(*peer.host), peer.qp->qpn, peer.options.psn,
+                                net_->now());
         }
         life.connected = true;
     }
@@ -325,14 +340,16 @@ class Lives {
             const uint32_t slot = shared.free.back();
             shared.free.pop_back();
             std::fill_n(shared.memory.bytes.begin() + slot * kMostBytes, kMostBytes, kUntouched);
-            EXPECT_TRUE(net_->host(host).post_recv(shared.queue->ring, slot, {shared.memory.sge(slot * kMostBytes, kMostBytes)}));
+            EXPECT_TRUE(net_->host(host).post_recv(shared.queue->ring, slot,
+                                                   {shared.memory.sge(slot * kMostBytes, kMostBytes)}));
         }
     }
 
     void serve(Life& life, int index) {
         Side& side = life.sides[index];
         Side& peer = life.sides[1 - index];
-        SCOPED_TRACE("life " + std::to_string(life.number) + ", side " + std::to_string(index) + ", at " + std::to_string(net_->now()));
+        SCOPED_TRACE("life " + std::to_string(life.number) + ", side " + std::to_string(index) + ", at " +
+                     std::to_string(net_->now()));
         for (const ibv_wc& wc : side.host->poll(*side.qp->send_cq)) {
             if (wc.status != IBV_WC_SUCCESS) {
                 EXPECT_FALSE(life.must_succeed()) << "status " << wc.status;
@@ -342,13 +359,15 @@ class Lives {
             EXPECT_EQ(wc.wr_id, uint64_t{life.number} << 32 | side.completed);
             const Message& message = side.plan.at(side.completed++);
             if (message.opcode == IBV_WR_RDMA_READ) expect(side.got, message.offset, message, life, 1 - index, 0);
-            if (message.opcode == IBV_WR_RDMA_WRITE) expect(peer.in, message.offset, message, life, index, message.offset);
+            if (message.opcode == IBV_WR_RDMA_WRITE)
+                expect(peer.in, message.offset, message, life, index, message.offset);
         }
         for (const ibv_wc& wc : side.host->poll(*side.qp->recv_cq)) take_receive(life, index, wc);
         if (side.qp->state != IBV_QPS_RTS) return;
         while (side.options.srq == nullptr && side.receives_posted - side.received < kDepth && random_.chance(0.7)) {
             const size_t slot = side.receives_posted++ % kDepth;
-            std::fill_n(side.receives.bytes.begin() + static_cast<ptrdiff_t>(slot * kMostBytes), kMostBytes, kUntouched);
+            std::fill_n(side.receives.bytes.begin() + static_cast<ptrdiff_t>(slot * kMostBytes), kMostBytes,
+                        kUntouched);
             EXPECT_TRUE(side.host->post_recv(*side.qp, slot, {side.receives.sge(slot * kMostBytes, kMostBytes)}));
         }
         while (side.posted != side.plan.size() && side.qp->sq.room() != 0 && random_.chance(0.7)) {
@@ -414,7 +433,8 @@ class Lives {
         for (int i = 0; i < 2; ++i) {
             const Side& side = life.sides[i];
             const auto receives = std::ranges::count_if(side.plan, [](const Message& m) { return m.takes_receive(); });
-            if (side.completed != side.plan.size() || life.sides[1 - i].received != static_cast<size_t>(receives)) return false;
+            if (side.completed != side.plan.size() || life.sides[1 - i].received != static_cast<size_t>(receives))
+                return false;
         }
         return true;
     }
@@ -484,10 +504,12 @@ class Lives {
             std::vector<bool> written(in.bytes.size());
             for (const Message& message : peer.plan) {
                 if (message.opcode != IBV_WR_RDMA_WRITE && message.opcode != IBV_WR_RDMA_WRITE_WITH_IMM) continue;
-                for (size_t at = message.offset; at < message.offset + message.bytes && at < in.bytes.size(); ++at) written[at] = true;
+                for (size_t at = message.offset; at < message.offset + message.bytes && at < in.bytes.size(); ++at)
+                    written[at] = true;
             }
             for (size_t at = 0; at < in.bytes.size(); ++at) {
-                if (in.bytes[at] == kUntouched || (written[at] && in.bytes[at] == byte_of(life.number, static_cast<uint32_t>(1 - i), at)))
+                if (in.bytes[at] == kUntouched ||
+                    (written[at] && in.bytes[at] == byte_of(life.number, static_cast<uint32_t>(1 - i), at)))
                     continue;
                 ADD_FAILURE() << "life " << life.number << ", side " << i << ", " << when << ": wrong byte at " << at;
                 return;
@@ -496,16 +518,18 @@ class Lives {
     }
 
     std::string describe() const {
-        std::string all = "trouble " + std::to_string(static_cast<int>(trouble_)) + ", " + std::to_string(left_) + " to begin";
+        std::string all =
+            "trouble " + std::to_string(static_cast<int>(trouble_)) + ", " + std::to_string(left_) + " to begin";
         for (const auto& life : lives_) {
             if (life->over) continue;
-            all += "\n  life " + std::to_string(life->number) + (life->connected ? life->multipath ? " mp" : " rc" : " asks") + ", end " +
+            all += "\n  life " + std::to_string(life->number) +
+                   (life->connected ? life->multipath ? " mp" : " rc" : " asks") + ", end " +
                    std::to_string(static_cast<int>(life->end));
             for (int i = 0; i < 2; ++i) {
                 const Side& side = life->sides[i];
-                all += "; host " + std::to_string(life->hosts[i]) + " state " + std::to_string(side.qp->state) + " posted " +
-                       std::to_string(side.posted) + "/" + std::to_string(side.plan.size()) + " completed " +
-                       std::to_string(side.completed) + " received " + std::to_string(side.received);
+                all += "; host " + std::to_string(life->hosts[i]) + " state " + std::to_string(side.qp->state) +
+                       " posted " + std::to_string(side.posted) + "/" + std::to_string(side.plan.size()) +
+                       " completed " + std::to_string(side.completed) + " received " + std::to_string(side.received);
             }
         }
         return all;
@@ -537,7 +561,8 @@ TEST(RandomLives, end_and_begin_anew) {
             repeated += lives.repeated();
         }
         if (!testing::Test::HasFailure()) continue;
-        std::printf("repeat with: ROVE_SEED=%llu worlds_test --gtest_filter=*anew\n", static_cast<unsigned long long>(seed));
+        std::printf("repeat with: ROVE_SEED=%llu worlds_test --gtest_filter=*anew\n",
+                    static_cast<unsigned long long>(seed));
         return;
     }
     std::printf("peers that stand still: %llu of %llu packets sent again\n", static_cast<unsigned long long>(repeated),

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants bugs, one at a time, and says what finds each: tests/sim/mutants.py [--directory DIR] [PART-OF-A-NAME...]
 
-Those of mp mode, below, have to be found by random worlds; those in unit_mutants.py by unit tests. Works on a copy of the tree
-and one build directory. Fails when a bug is found by nothing, or its place in the code is not there any more.
+Those of mp mode, below, have to be found by random worlds; those in unit_mutants.py by unit tests. Works on a copy of
+the tree and one build directory. Fails when a bug is found by nothing, or its place in the code is not there any more.
 
-Not here: what the sender's timer mends, as an acknowledgement of a packet that was not kept. It costs time, not a promise.
+Not here: what the sender's timer mends, as an acknowledgement of a packet that was not kept. It costs time, not a
+promise.
 """
 import argparse
 import contextlib
@@ -48,9 +49,11 @@ MUTANTS = {
     "who waits for completions is not told of signaled ones": (
         REQUESTER, "if (at == first) return;", "if (at == qp_.sq.consumed()) return;"),
     "a request that fails at home does not wait for its turn": (
-        REQUESTER, "            if (qp_.sq.consumed() == p_.failed_wqe) fail(p_.failure);\n            if (fresh", "            fail(p_.failure);\n            if (fresh"),
+        REQUESTER, "            if (qp_.sq.consumed() == p_.failed_wqe) fail(p_.failure);\n            if (fresh",
+        "            fail(p_.failure);\n            if (fresh"),
     "a request that cannot be sent again fails as another": (
-        REQUESTER, "fresh ? p_.next_wqe : index_of(departure.psn);\n            p_.fail(", "fresh ? p_.next_wqe : qp_.sq.consumed();\n            p_.fail("),
+        REQUESTER, "fresh ? p_.next_wqe : index_of(departure.psn);\n            p_.fail(",
+        "fresh ? p_.next_wqe : qp_.sq.consumed();\n            p_.fail("),
     "a READ that fails at home does not wait for its turn": (
         REQUESTER, "if (arrival == Arrival::kInOrder && wqe == &oldest()) fail(status);", "fail(status);"),
     "behind a request that fails at home goes the next": (
@@ -75,7 +78,8 @@ MUTANTS = {
     "responses to a dead peer are sent for ever": (
         REQUESTER, "if (mp_.responses.backoff == Mp::kSilence)", "if (false)"),
     "the cumulative ACK is one too high": (
-        RESPONDER, "mp_.requests_in).expected.value(),", "mp_.requests_in).expected.value() + (first.entry.kind == wire::MpAck::kSack),"),
+        RESPONDER, "mp_.requests_in).expected.value(),",
+        "mp_.requests_in).expected.value() + (first.entry.kind == wire::MpAck::kSack),"),
     "an atomic executes twice": (
         RESPONDER, "            core_.note_duplicate(qp_);\n",
         "            core_.note_duplicate(qp_);\n"
@@ -94,9 +98,11 @@ MUTANTS = {
     "an early Sync packet is placed": (
         RESPONDER, "if (h.mp.sync() && !in_progress) return", "if (h.mp.sync() && !in_progress && false) return"),
     "an early SEND does not wait for its turn": (
-        RESPONDER, "slot = is_send(op) || has_immediate(op) ? Slot::kTailWithCompletion : Slot::kTail;", "slot = Slot::kReceived;"),
+        RESPONDER, "slot = is_send(op) || has_immediate(op) ? Slot::kTailWithCompletion : Slot::kTail;",
+        "slot = Slot::kReceived;"),
     "a held packet that is refused is kept": (
-        RESPONDER, "    shared_.release(mp_.held, psn);\n    return taken;", "    if (taken) shared_.release(mp_.held, psn);\n    return taken;"),
+        RESPONDER, "    shared_.release(mp_.held, psn);\n    return taken;",
+        "    if (taken) shared_.release(mp_.held, psn);\n    return taken;"),
     "damage is not seen": (
         RESPONDER, "    payload.read(target, qp_.mtu);\n    if (!payload.intact()) return InPlace::kDamaged;",
         "    payload.read(target, qp_.mtu);"),
@@ -112,8 +118,9 @@ MUTANTS = {
 def worlds_failure(program):
     """The seed of the first world that fails, or what else ended the run; None if all passed."""
     started = time.monotonic()
-    with subprocess.Popen(["timeout", str(TIMEOUT_S), program, "--gtest_filter=*many_paths"], text=True, errors="replace",
-                          env={**os.environ, "ROVE_SEEDS": str(SEEDS)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run:
+    with subprocess.Popen(["timeout", str(TIMEOUT_S), program, "--gtest_filter=*many_paths"], text=True,
+                          errors="replace", env={**os.environ, "ROVE_SEEDS": str(SEEDS)}, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT) as run:
         for line in run.stdout:
             if seed := re.search(r"ROVE_SEED=(\d+)", line):
                 run.terminate()
@@ -136,12 +143,13 @@ class Tree:
 
     def __init__(self, directory):
         self.tree, self.build = pathlib.Path(directory, "tree"), pathlib.Path(directory, "build")
-        # What is the same stays as it is: a file that was last compiled with a bug in it is newer than what came of that.
-        shutil.copytree(ROOT, self.tree, ignore=shutil.ignore_patterns(".git", "build", "build-*", "__pycache__"), dirs_exist_ok=True,
-                        copy_function=self.copy_if_changed)
+        # What is the same stays as it is: a file that was last compiled with a bug in it is newer than what came of
+        # that.
+        shutil.copytree(ROOT, self.tree, ignore=shutil.ignore_patterns(".git", "build", "build-*", "__pycache__"),
+                        dirs_exist_ok=True, copy_function=self.copy_if_changed)
         if not (self.build / "build.ninja").exists():
-            subprocess.run(["meson", "setup", self.build, self.tree, "-Dtests=enabled", "-Dbench=disabled", "--buildtype=plain",
-                            "-Doptimization=1"], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(["meson", "setup", self.build, self.tree, "-Dtests=enabled", "-Dbench=disabled",
+                            "--buildtype=plain", "-Doptimization=1"], check=True, stdout=subprocess.DEVNULL)
         self.world_commands = None
 
     @staticmethod

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bugs that unit tests have to find: what sends over many paths, what keeps order, and the datapath's parts without devices.
+"""Bugs that unit tests have to find: what sends over many paths, what keeps order, and the datapath's parts without
+devices.
 
 By program: what is wrong, the file, what stands there, and the bug.
 """
@@ -7,44 +8,54 @@ PATHS, PER_PACKET, PATHS_H = (f"lib/transport/paths/{name}" for name in ("paths.
 HYBRID, HYBRID_H, ARENA, STATIC, SLOTS = (f"lib/transport/reorder/{name}" for name in (
     "hybrid_bitmap.cc", "hybrid_bitmap.h", "arena.cc", "static_bitmap.h", "slots.h"))
 ADDRESS, NEIGHBOUR, CONFIG = (f"lib/datapath/{name}.cc" for name in ("address", "neighbour", "config"))
-DICE, PATH, IMPAIRMENT, SETTINGS = (f"lib/datapath/impair/{name}.cc" for name in ("dice", "path", "impairment", "settings"))
+DICE, PATH, IMPAIRMENT, SETTINGS = (f"lib/datapath/impair/{name}.cc"
+                                    for name in ("dice", "path", "impairment", "settings"))
 
 UNIT_MUTANTS = {
     "tests/unit/transport/transport_paths_test": {
         "MP-1: the window does not grow": (
-            PATHS, "stream.cwnd_fixed = std::min(stream.cwnd_fixed + by, most);", "stream.cwnd_fixed = std::min(stream.cwnd_fixed + 0 * by, most);"),
+            PATHS, "stream.cwnd_fixed = std::min(stream.cwnd_fixed + by, most);",
+            "stream.cwnd_fixed = std::min(stream.cwnd_fixed + 0 * by, most);"),
         "MP-1: marks are ignored": (PATHS, "    if (entry.ece) {\n        shrink", "    if (false) {\n        shrink"),
         "MP-1: a mark costs a packet": (PATHS, "shrink(stream, kOne / 2, kOne);", "shrink(stream, kOne, kOne);"),
         "MP-1: marks can close the window": (PATHS, "shrink(stream, kOne / 2, kOne);", "shrink(stream, kOne / 2, 0);"),
         "MP-2: what arrived early does not open the window": (
             PATHS, "            ++stream.inflate;  // MP-2\n            if (psn", "            if (psn"),
         "MP-3: packets take random paths": (PER_PACKET, "departure.vp = clock.vp;", "departure.vp = random_vp();"),
-        "MP-3: packets of a run take random paths": (PER_PACKET, "    vp = clock.vp;\n    record", "    vp = random_vp();\n    record"),
+        "MP-3: packets of a run take random paths": (
+            PER_PACKET, "    vp = clock.vp;\n    record", "    vp = random_vp();\n    record"),
         "MP-3: few ACKs are kept": ("lib/transport/paths/send_stream.h", "kClocks = 256", "kClocks = 64"),
         "MP-3: ACKs are lost without being counted": (PATHS_H, "        else\n            ++counters_.surplus;\n", ""),
-        "MP-4: no path is slow": (PATHS, "if (!entry.retx && stream.ooh.previous()", "if (false && stream.ooh.previous()"),
+        "MP-4: no path is slow": (
+            PATHS, "if (!entry.retx && stream.ooh.previous()", "if (false && stream.ooh.previous()"),
         "MP-4: a packet delta behind is slow": (
             PATHS, "stream.ooh.previous() - psn > static_cast", "stream.ooh.previous() - psn >= static_cast"),
         "MP-4: repetitions are slow": (PATHS, "if (!entry.retx && stream.ooh.previous()", "if (stream.ooh.previous()"),
         "MP-5: no probes": (PER_PACKET, "if (draw() % 1000 < config_.probe_permille) {", "if (false) {"),
         "MP-5: ten times as many probes": (PER_PACKET, "draw() % 1000 <", "draw() % 100 <"),
-        "MP-5: a probe may be drawn for each packet": (PER_PACKET, "stream.probe_ns = now_ns + stream.srtt_ns;", "stream.probe_ns = now_ns;"),
+        "MP-5: a probe may be drawn for each packet": (
+            PER_PACKET, "stream.probe_ns = now_ns + stream.srtt_ns;", "stream.probe_ns = now_ns;"),
         "MP-6: an ACK lets out three packets": (PATHS_H, "kUsesPerAck = 2;", "kUsesPerAck = 3;"),
         "MP-6: there is no burst timer": (PER_PACKET, "if (stream.burst_ns == 0 && stream.backoff == 0)", "if (false)"),
         "MP-7: unused ACKs do not narrow the window": (PATHS, "    shrink(stream, count * kOne, floor_fixed());\n", ""),
         "MP-8: a restart after one round trip": (PATHS_H, "kIdleRoundTrips = 3;", "kIdleRoundTrips = 1;"),
-        "MP-8: no restart": (PER_PACKET, "        restart(stream);\n        stream.last_ack_ns = 0;", "        stream.last_ack_ns = 0;"),
+        "MP-8: no restart": (
+            PER_PACKET, "        restart(stream);\n        stream.last_ack_ns = 0;", "        stream.last_ack_ns = 0;"),
         "MP-9: selective repeat repeats all": (
-            PATHS, "packet.acked && config_.recovery == PathsConfig::Recovery::kSelectiveRepeat", "false && packet.acked"),
+            PATHS, "packet.acked && config_.recovery == PathsConfig::Recovery::kSelectiveRepeat",
+            "false && packet.acked"),
         "MP-9: go-back-N skips what arrived": (
             PATHS, "packet.acked && config_.recovery == PathsConfig::Recovery::kSelectiveRepeat", "packet.acked"),
-        "MP-10: there is no tail timer": (PATHS, "return std::min(deadline, tail_deadline(stream));", "return deadline;"),
+        "MP-10: there is no tail timer": (
+            PATHS, "return std::min(deadline, tail_deadline(stream));", "return deadline;"),
         "MP-10: a lost tail goes one by one": (
             PATHS, "uint32_t most = std::max(room >> 2 * stream.tail_probes, 1u);", "uint32_t most = 1 + 0 * room;"),
         "MP-10: behind a repeated packet nothing is looked at": (
-            PATHS, "stream.early_ns = due_ns;\n        if (!packet.retransmitted) break;", "stream.early_ns = due_ns;\n        break;"),
+            PATHS, "stream.early_ns = due_ns;\n        if (!packet.retransmitted) break;",
+            "stream.early_ns = due_ns;\n        break;"),
         "MP-10: what is passed is repeated at once": (PATHS, "if (passed && left <= 0) {", "if (passed) {"),
-        "MP-10: the tail timer does not back off": (PATHS_H, "stream.tail_probes > 1 ? stream.tail_probes - 1u : 0", "0u"),
+        "MP-10: the tail timer does not back off": (
+            PATHS_H, "stream.tail_probes > 1 ? stream.tail_probes - 1u : 0", "0u"),
         "MP-10: the tail timer does not end": (PATHS_H, "kTailProbes = 4;", "kTailProbes = 5;"),
         "MP-10: ACKs do not restart the tail timer": (
             PATHS_H, "std::max(stream.sent_ns, stream.last_ack_ns) + tail", "stream.sent_ns + tail"),
@@ -53,38 +64,51 @@ UNIT_MUTANTS = {
         "MP-11: the timer is two round trips": (PATHS, "std::max(4 * stream.srtt_ns,", "std::max(2 * stream.srtt_ns,"),
         "the round trip follows too fast": (PATHS_H, "(7 * srtt_ns + age_ns) / 8", "(3 * srtt_ns + age_ns) / 4"),
         "its deviation follows too fast": (PATHS_H, "rttvar_ns = (3 * rttvar_ns +", "rttvar_ns = (1 * rttvar_ns +"),
-        "repetitions are measured": (PATHS, "if (recorded && !packet.retransmitted && !packet.acked)", "if (recorded && !packet.acked)"),
-        "MP-12: the delay is that of a window": (PATHS, "config_.sync_alpha * config_.delta", "config_.sync_alpha * config_.max_window"),
+        "repetitions are measured": (
+            PATHS, "if (recorded && !packet.retransmitted && !packet.acked)", "if (recorded && !packet.acked)"),
+        "MP-12: the delay is that of a window": (
+            PATHS, "config_.sync_alpha * config_.delta", "config_.sync_alpha * config_.max_window"),
         "BX-1: other paths tell of losses": (PATHS, "        if (packet.vp != arrived.vp) continue;\n", ""),
         "BX-1: nothing is inferred": (
-            PATHS, "    if (stream.patience == kMostPatience) return;\n    const uint32_t mask", "    return;\n    const uint32_t mask"),
+            PATHS, "    if (stream.patience == kMostPatience) return;\n    const uint32_t mask",
+            "    return;\n    const uint32_t mask"),
         "BX-1: a dead path is never noticed": (
             PATHS, "if (now_ns < stream.scan_ns || stream.patience == kMostPatience) return;", "return;"),
-        "BX-1: false alarms change nothing": (PATHS, "    if (stream.patience != kMostPatience) ++stream.patience;\n", ""),
-        "BX-1: each false alarm counts": (PATHS, "    if (now_ns - stream.false_alarm_ns <= stream.srtt_ns) return;\n", ""),
-        "BX-1: it is never turned on again": (PATHS, "    stream.real_losses = 0;\n    --stream.patience;", "    stream.real_losses = 0;"),
+        "BX-1: false alarms change nothing": (
+            PATHS, "    if (stream.patience != kMostPatience) ++stream.patience;\n", ""),
+        "BX-1: each false alarm counts": (
+            PATHS, "    if (now_ns - stream.false_alarm_ns <= stream.srtt_ns) return;\n", ""),
+        "BX-1: it is never turned on again": (
+            PATHS, "    stream.real_losses = 0;\n    --stream.patience;", "    stream.real_losses = 0;"),
         "BX-4: growth takes known paths": (PATHS, "stream.grown |= config_.explore &&", "stream.grown |= false &&"),
         "EU-4: a SACK that was taken back is believed": (PATHS, "packet.acked || packet.withdrawn", "packet.acked"),
         "records are not there in time": (
-            PATHS, "    if (rings_.size() < std::min(streams_, kMostRings)) add_ring();\n", "    if (rings_.empty()) add_ring();\n"),
+            PATHS, "    if (rings_.size() < std::min(streams_, kMostRings)) add_ring();\n",
+            "    if (rings_.empty()) add_ring();\n"),
     },
     "tests/unit/transport/transport_reorder_test": {
         "EU-1: more than the cap": (HYBRID, "if (needed > cap_blocks_) return", "if (needed > cap_blocks_ + 1) return"),
         "EU-1: rings do not join": (HYBRID_H, "            m.circular = m.blocks;  // EU-1: merge\n", ""),
-        "EU-3: blocks are kept after Last": (HYBRID_H, "if (!stream.out_of_order && stream.last_seen) release(stream);", ""),
+        "EU-3: blocks are kept after Last": (
+            HYBRID_H, "if (!stream.out_of_order && stream.last_seen) release(stream);", ""),
         "EU-3: blocks go before Last": (
-            HYBRID_H, "if (!stream.out_of_order && stream.last_seen) release(stream);", "if (!stream.out_of_order) release(stream);"),
+            HYBRID_H, "if (!stream.out_of_order && stream.last_seen) release(stream);",
+            "if (!stream.out_of_order) release(stream);"),
         "EU-3: an early Last is forgotten": (
-            HYBRID, "    m.highest = std::max(m.highest, psn);\n    stream.last_seen = stream.last_seen || last;", "    m.highest = std::max(m.highest, psn);"),
+            HYBRID, "    m.highest = std::max(m.highest, psn);\n    stream.last_seen = stream.last_seen || last;",
+            "    m.highest = std::max(m.highest, psn);"),
         "EU-3: metadata is lost": (HYBRID, "    arena_.free_metadata(stream.memory);\n", ""),
         "EU-3: refusals are not counted": (HYBRID, "    arena_.count_refusal();\n", ""),
         "EU-3: blocks are as they were left": (ARENA, "    std::memset(at(block), 0, block_bytes());\n", ""),
         "EU-3: the peak is what is used now": (
-            ARENA, "usage_.peak_blocks = std::max(usage_.peak_blocks, usage_.blocks);", "usage_.peak_blocks = usage_.blocks;"),
+            ARENA, "usage_.peak_blocks = std::max(usage_.peak_blocks, usage_.blocks);",
+            "usage_.peak_blocks = usage_.blocks;"),
         "EU-5: one slot too many": (
-            STATIC, "if (static_cast<uint32_t>(psn - stream.expected) >= slots_) return Arrival", "if (static_cast<uint32_t>(psn - stream.expected) > slots_) return Arrival"),
+            STATIC, "if (static_cast<uint32_t>(psn - stream.expected) >= slots_) return Arrival",
+            "if (static_cast<uint32_t>(psn - stream.expected) > slots_) return Arrival"),
         "EU-5: out of order when nothing is missing": (
-            STATIC, "stream.out_of_order = highest(stream) > stream.expected;", "stream.out_of_order = highest(stream) >= stream.expected.previous();"),
+            STATIC, "stream.out_of_order = highest(stream) > stream.expected;",
+            "stream.out_of_order = highest(stream) >= stream.expected.previous();"),
         "EU-6: a refused packet stays": (SLOTS, "emptied = index + 1;", "emptied = index;"),
     },
     "tests/unit/datapath/datapath_test": {
@@ -94,17 +118,22 @@ UNIT_MUTANTS = {
         "a multicast MAC is a host's": (ADDRESS, "if (is_multicast(mac) || mac == ", "if (mac == "),
         "frames are held for less": (DICE, "random_() % kMaxHoldFrames", "random_() % (kMaxHoldFrames - 1)"),
         "a held frame is also doubled": (DICE, "    else\n        fate.duplicate", "    fate.duplicate"),
-        "the device's faults are a path's": (IMPAIRMENT, "transit->udp_src % (paths_.size() - 1)", "transit->udp_src % paths_.size()"),
-        "a round gives all that is due": (IMPAIRMENT, "next_->due_ns() <= now_ns && out_.size() < kBurst", "next_->due_ns() <= now_ns"),
+        "the device's faults are a path's": (
+            IMPAIRMENT, "transit->udp_src % (paths_.size() - 1)", "transit->udp_src % paths_.size()"),
+        "a round gives all that is due": (
+            IMPAIRMENT, "next_->due_ns() <= now_ns && out_.size() < kBurst", "next_->due_ns() <= now_ns"),
         "a change of one path is one of all": (IMPAIRMENT, "        if (path && *path != index) continue;\n", ""),
-        "a queue is one frame longer": (PATH, "queue_.size() >= settings_.queue_packets", "queue_.size() > settings_.queue_packets"),
+        "a queue is one frame longer": (
+            PATH, "queue_.size() >= settings_.queue_packets", "queue_.size() > settings_.queue_packets"),
         "marks begin one frame later": (
-            PATH, "queue_.size() >= settings_.ecn_threshold_packets) mark", "queue_.size() > settings_.ecn_threshold_packets) mark"),
+            PATH, "queue_.size() >= settings_.ecn_threshold_packets) mark",
+            "queue_.size() > settings_.ecn_threshold_packets) mark"),
         "a rate's remainders are lost": (PATH, "unsent_millibits_ %= settings_.rate_mbps;", "unsent_millibits_ = 0;"),
         "a path goes down with frames on it": (PATH, "    if (settings.down) cut();\n", ""),
         "half a change": (SETTINGS, "if (reader.error.empty()) settings = changed;", "settings = changed;"),
         "unknown settings are ignored": (SETTINGS, "if (reader.error.empty() && !reader.values.empty())", "if (false)"),
-        "an answer that nobody asked for is kept": (NEIGHBOUR, "learn(frame.target, *frame.mac, false, answer", "learn(frame.target, *frame.mac, true, answer"),
+        "an answer that nobody asked for is kept": (
+            NEIGHBOUR, "learn(frame.target, *frame.mac, false, answer", "learn(frame.target, *frame.mac, true, answer"),
         "another VLAN's frames are ours": (NEIGHBOUR, "if (!our_vlan || frame.kind", "if (frame.kind"),
         "a path is configured twice": (CONFIG, "if (given[index]) path.refuse", "if (false) path.refuse"),
         "a device has a group's address": (CONFIG, "if (!subnet || is_multicast(subnet->address) ||", "if (!subnet ||"),

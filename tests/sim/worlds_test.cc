@@ -26,11 +26,12 @@ void print(const std::vector<Observed>& trace) {
         if (wire::opcode_info(h.bth.opcode).extensions & wire::kHasReth) std::printf("reth length %u", h.reth.length);
         const uint16_t extensions = wire::opcode_info(h.bth.opcode).extensions;
         if (extensions & wire::kHasMpeth)
-            std::printf(" path %04x msn %u ipsn %u%s%s%s", h.vp, h.mp.msn, h.mp.ipsn, h.mp.response() ? " response" : "",
-                        h.mp.retx() ? " again" : "", h.mp.last() ? " last" : "");
+            std::printf(" path %04x msn %u ipsn %u%s%s%s", h.vp, h.mp.msn, h.mp.ipsn,
+                        h.mp.response() ? " response" : "", h.mp.retx() ? " again" : "", h.mp.last() ? " last" : "");
         if (extensions & wire::kHasMpaeth)
-            std::printf(" path %04x kind %d %02x aack %u more %u%s", h.mp_ack.entry.vp, static_cast<int>(h.mp_ack.entry.kind),
-                        h.mp_ack.syndrome, h.mp_ack.aack_psn, h.mp_ack.more, h.mp_ack.entry.response ? " response" : "");
+            std::printf(" path %04x kind %d %02x aack %u more %u%s", h.mp_ack.entry.vp,
+                        static_cast<int>(h.mp_ack.entry.kind), h.mp_ack.syndrome, h.mp_ack.aack_psn, h.mp_ack.more,
+                        h.mp_ack.entry.response ? " response" : "");
         std::printf("\n");
     }
 }
@@ -51,8 +52,8 @@ void run_worlds(uint64_t seeds_by_default, bool multipath) {
         if (result->total_part_count() == parts) continue;
         parts = result->total_part_count();
         ++failed;
-        std::printf("repeat with: ROVE_SEED=%llu worlds_test --gtest_filter=%s\n", static_cast<unsigned long long>(seed),
-                    multipath ? "*many_paths" : "*promises");
+        std::printf("repeat with: ROVE_SEED=%llu worlds_test --gtest_filter=%s\n",
+                    static_cast<unsigned long long>(seed), multipath ? "*many_paths" : "*promises");
         std::fflush(stdout);
     }
 }

@@ -44,7 +44,8 @@ static int nccl(void) {
     LOAD(ibv_get_async_event, "1.1");
     LOAD(ibv_ack_async_event, "1.1");
     LOAD(ibv_query_device, "1.1");
-    int (*p_ibv_query_port)(struct ibv_context*, uint8_t, struct ibv_port_attr*) = dlvsym(handle, "ibv_query_port", "IBVERBS_1.1");
+    int (*p_ibv_query_port)(struct ibv_context*, uint8_t, struct ibv_port_attr*) =
+        dlvsym(handle, "ibv_query_port", "IBVERBS_1.1");
     NEED(p_ibv_query_port);
     LOAD(ibv_query_gid, "1.1");
     LOAD(ibv_query_qp, "1.1");
@@ -81,16 +82,19 @@ static int nccl(void) {
         NEED(p_ibv_query_gid(context, 1, 1, &gid) == 0);
         struct ibv_pd* pd = p_ibv_alloc_pd(context);
         NEED(pd);
-        struct ibv_mr* mr = p_ibv_reg_mr_iova2(pd, buffer, sizeof buffer, (uintptr_t)buffer, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
+        struct ibv_mr* mr = p_ibv_reg_mr_iova2(pd, buffer, sizeof buffer, (uintptr_t)buffer,
+                                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
         NEED(mr && p_ibv_dereg_mr(mr) == 0);
         struct ibv_cq* cq = p_ibv_create_cq(context, 256, NULL, NULL, 0);
         NEED(cq);
-        struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {256, 256, 1, 1, 0}};
+        struct ibv_qp_init_attr init = {
+            .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {256, 256, 1, 1, 0}};
         struct ibv_qp* qp = p_ibv_create_qp(pd, &init);
         NEED(qp);
         struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
         NEED(p_ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
-        NEED(p_ibv_destroy_qp(qp) == 0 && p_ibv_destroy_cq(cq) == 0 && p_ibv_dealloc_pd(pd) == 0 && p_ibv_close_device(context) == 0);
+        NEED(p_ibv_destroy_qp(qp) == 0 && p_ibv_destroy_cq(cq) == 0 && p_ibv_dealloc_pd(pd) == 0 &&
+             p_ibv_close_device(context) == 0);
     }
     p_ibv_free_device_list(list);
     return n;

@@ -217,7 +217,8 @@ class Process:
     def story(self):
         lines = (self.out() + self.err()).splitlines()
         status = self.child.returncode
-        return "\n".join([f"$ {' '.join(self.command)}", *lines[-25:], f"-> {'still running' if status is None else status}"])
+        return "\n".join([
+            f"$ {' '.join(self.command)}", *lines[-25:], f"-> {'still running' if status is None else status}"])
 
     def wait(self, timeout):
         """Exit status; a process that takes longer fails the test."""
@@ -288,7 +289,8 @@ def memif_link(**changes):
 
 
 def run_pair(link, server, client, port_option="-p", timeout=50, at_once=False):
-    """Starts `server`, waits until it listens, if the client does not, runs `client HOST`; both must succeed. Returns both processes."""
+    """Starts `server`, waits until it listens, if the client does not, runs `client HOST`; both must succeed. Returns
+    both processes."""
     port = free_port(link.netns[0])
     listening = start_server(link, server, port, port_option, not at_once)
     connecting = start_client(link, client, port, port_option)
@@ -296,7 +298,9 @@ def run_pair(link, server, client, port_option="-p", timeout=50, at_once=False):
         connecting.succeed(timeout)
         listening.succeed(STOPPED)
     except Failure as failure:
-        raise Failure(f"{str(failure).splitlines()[0]}\n--- server\n{listening.story()}\n--- client\n{connecting.story()}") from None
+        raise Failure(
+            f"{str(failure).splitlines()[0]}\n--- server\n{listening.story()}\n--- client\n{connecting.story()}"
+        ) from None
     return listening, connecting
 
 
@@ -308,7 +312,8 @@ def start_server(link, arguments, port, port_option="-p", wait=True):
 
 
 def start_client(link, arguments, port, port_option="-p"):
-    return Process([*arguments, port_option, port, link.server_host], link.configs[1], CLIENT_CORE, link.netns[1], link.env, link.build)
+    return Process([*arguments, port_option, port, link.server_host], link.configs[1], CLIENT_CORE, link.netns[1],
+                   link.env, link.build)
 
 
 def program(name, build=BUILD):
@@ -316,7 +321,8 @@ def program(name, build=BUILD):
 
 
 def verified(link, *options, timeout=50):
-    """verbs_check on both sides with the same options; returns the JSON lines of the server, which sees what is lost."""
+    """verbs_check on both sides with the same options; returns the JSON lines of the server, which sees what is
+    lost."""
     command = [program("verbs_check", link.build), *options]
     server, _ = run_pair(link, command, command, "--port", timeout)
     return server.json()
@@ -324,7 +330,10 @@ def verified(link, *options, timeout=50):
 
 def covering(file, over):
     """Words that run a command for which `file` is in the place of `over`."""
-    command = ["unshare", "--mount", "sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh", str(file), str(over)]
+    command = [
+        "unshare", "--mount", "sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh",
+        str(file),
+        str(over)]
     told = subprocess.run([*command, "true"], capture_output=True, text=True, timeout=20)
     if told.returncode != 0:
         raise Skip(f"no mount namespace: {told.stderr.strip()}")

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands between two peers, each at a memif: carries their frames to each other, and adds hostile ones that it makes of theirs.
-// These know all that can be read on the way, addresses, QP numbers, PSNs and keys, but come from somebody else, or are damaged,
-// or do not go with the QP that they are sent to. (Who can write the peer's own packets is the peer, for any RDMA device.)
-// Ends when stdin closes. Prints {"hostile": N, "carried": N, "lost": N}.
+// Stands between two peers, each at a memif: carries their frames to each other, and adds hostile ones that it makes of
+// theirs. These know all that can be read on the way, addresses, QP numbers, PSNs and keys, but come from somebody
+// else, or are damaged, or do not go with the QP that they are sent to. (Who can write the peer's own packets is the
+// peer, for any RDMA device.) Ends when stdin closes. Prints {"hostile": N, "carried": N, "lost": N}.
 #include <poll.h>
 
 #include <CLI/CLI.hpp>
@@ -40,7 +40,8 @@ class Forger {
         const Frame& frame = kept_[dice_.below(kept_.size())];
         ParsedFrame live;
         const size_t size = std::min(frame.bytes.size(), kMaxFrame);
-        // ARP and ND are believed, by us as by any host, so of those only such as no longer are what they were are sent.
+        // ARP and ND are believed, by us as by any host, so of those only such as no longer are what they were are
+        // sent.
         if (parse_frame(frame.bytes, live) != ParseError::kNone) {
             std::memcpy(out, frame.bytes.data(), size);
             for (size_t at = 14; at < size; ++at) out[at] = static_cast<uint8_t>(dice_.number());
@@ -52,7 +53,8 @@ class Forger {
         switch (dice_.below(8)) {
             case 0: {  // damaged, behind what no ICRC covers
                 std::memcpy(out, frame.bytes.data(), size);
-                const size_t from = static_cast<size_t>(live.l3 - frame.bytes.data()) + (is_ipv4_mapped(flow.dst) ? 28 : 48);
+                const size_t from =
+                    static_cast<size_t>(live.l3 - frame.bytes.data()) + (is_ipv4_mapped(flow.dst) ? 28 : 48);
                 const size_t at = from + dice_.below(size - from);
                 out[at] ^= static_cast<uint8_t>(1 + dice_.below(255));
                 return size;
@@ -87,7 +89,8 @@ class Forger {
                 break;
         }
         if (dice_.chance(20) && service_of(headers.bth.opcode) == Service::kRc && !is_ours(live, flow, headers))
-            dice_.fill_acknowledgement(headers, (headers.bth.psn - 4 + static_cast<uint32_t>(dice_.below(8))) & 0xFFFFFF);
+            dice_.fill_acknowledgement(headers,
+                                       (headers.bth.psn - 4 + static_cast<uint32_t>(dice_.below(8))) & 0xFFFFFF);
         if (!(opcode_info(headers.bth.opcode).extensions & kHasPayload)) bytes = 0;
         const Segment segment{payload_.data(), bytes};
         if (frame_bytes(make_template(flow), headers.bth.opcode, bytes) > kMaxFrame) return 0;
@@ -125,7 +128,8 @@ int main(int argc, char** argv) {
     const auto send = [&](uint16_t to, rte_mbuf** frames, uint16_t n) {
         uint16_t sent = 0;
         for (int tries = 0; sent < n && tries < 1000; ++tries)
-            sent = static_cast<uint16_t>(sent + rte_eth_tx_burst(to, 0, frames + sent, static_cast<uint16_t>(n - sent)));
+            sent =
+                static_cast<uint16_t>(sent + rte_eth_tx_burst(to, 0, frames + sent, static_cast<uint16_t>(n - sent)));
         rte_pktmbuf_free_bulk(frames + sent, n - sent);
         return sent;
     };
@@ -158,6 +162,7 @@ int main(int argc, char** argv) {
         pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
         if (poll(&input, 1, 0) != 0) break;  // closed
     }
-    std::printf("{\"hostile\": %" PRIu64 ", \"carried\": %" PRIu64 ", \"lost\": %" PRIu64 "}\n", hostile, carried, lost);
+    std::printf("{\"hostile\": %" PRIu64 ", \"carried\": %" PRIu64 ", \"lost\": %" PRIu64 "}\n", hostile, carried,
+                lost);
     return 0;
 }

@@ -49,8 +49,8 @@ class Ports {
         for (size_t i = 0; i < sockets.size(); ++i) {
             const bool abstract = sockets[i][0] == '@';
             words.push_back("--vdev");
-            words.push_back("net_memif" + std::to_string(i) + ",role=client,bsize=4608,socket-abstract=" + (abstract ? "yes" : "no") +
-                            ",socket=" + (abstract ? sockets[i].substr(1) : sockets[i]));
+            words.push_back("net_memif" + std::to_string(i) + ",role=client,bsize=4608,socket-abstract=" +
+                            (abstract ? "yes" : "no") + ",socket=" + (abstract ? sockets[i].substr(1) : sockets[i]));
         }
         std::vector<char*> argv;
         for (std::string& word : words) argv.push_back(word.data());
@@ -59,8 +59,8 @@ class Ports {
         for (uint16_t id = 0; id < sockets.size(); ++id) {
             rte_eth_conf conf{};
             if (pool_ == nullptr || rte_eth_dev_configure(id, 1, 1, &conf) != 0 ||
-                rte_eth_rx_queue_setup(id, 0, 512, 0, nullptr, pool_) != 0 || rte_eth_tx_queue_setup(id, 0, 512, 0, nullptr) != 0 ||
-                rte_eth_dev_start(id) != 0)
+                rte_eth_rx_queue_setup(id, 0, 512, 0, nullptr, pool_) != 0 ||
+                rte_eth_tx_queue_setup(id, 0, 512, 0, nullptr) != 0 || rte_eth_dev_start(id) != 0)
                 fail("memif port");
         }
     }
@@ -104,7 +104,8 @@ class Dice {
     // What only packets of `mp`, and HELLO, have. `psn` is near what the receiver expects.
     void fill_multipath(Headers& headers, uint32_t psn) {
         headers.vp = static_cast<uint16_t>(0xC000 | random_());
-        headers.mp = {static_cast<uint8_t>(random_() & 0xF8), static_cast<uint32_t>(below(16)), static_cast<uint32_t>(below(16))};
+        headers.mp = {static_cast<uint8_t>(random_() & 0xF8), static_cast<uint32_t>(below(16)),
+                      static_cast<uint32_t>(below(16))};
         const MpAckEntry entry{static_cast<MpAck>(below(4)), chance(20), chance(20), chance(50), psn, headers.vp};
         headers.mp_ack = {entry, static_cast<uint8_t>(random_()), (psn + static_cast<uint32_t>(below(8))) & 0xFFFFFF,
                           static_cast<uint8_t>(chance(80) ? 0 : below(32))};
@@ -123,7 +124,10 @@ class Dice {
             case 0: flow.src = flow.dst; break;
             case 1: flow.src[is_ipv4_mapped(flow.src) ? 12 : 0] = is_ipv4_mapped(flow.src) ? 239 : 0xFF; break;
             case 2: flow.src_mac = flow.dst_mac; flow.src[15] ^= 0x55; break;
-            default: flow.src[15] = static_cast<uint8_t>(100 + below(100)); flow.src_mac[5] = static_cast<uint8_t>(random_()); break;
+            default:
+                flow.src[15] = static_cast<uint8_t>(100 + below(100));
+                flow.src_mac[5] = static_cast<uint8_t>(random_());
+                break;
         }
     }
     // A group's MAC, a group's address, or both: never what a connected QP takes (IBTA 9.6.1).

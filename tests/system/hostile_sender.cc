@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends hostile packets at a live QP over a memif, in place of its peer: mutated golden captures, packets of `mp`, storms of
-// acknowledgements, HELLO, forged sources. A share of them has the QP's own addresses, PSNs and keys and a right ICRC, so that it
-// gets past the parser; the rest is damaged bytes. With --guess all are WRITEs that want to know a key.
-// Everything follows from --seed. Prints what was sent and received: {"sent": N, "received": N, "sent_bytes": N, ...}.
+// Sends hostile packets at a live QP over a memif, in place of its peer: mutated golden captures, packets of `mp`,
+// storms of acknowledgements, HELLO, forged sources. A share of them has the QP's own addresses, PSNs and keys and a
+// right ICRC, so that it gets past the parser; the rest is damaged bytes. With --guess all are WRITEs that want to know
+// a key. Everything follows from --seed. Prints what was sent and received: {"sent": N, "received": N, "sent_bytes": N,
+// ...}.
 #include <CLI/CLI.hpp>
 #include <cinttypes>
 #include <chrono>
@@ -106,9 +107,13 @@ class Mutator {
         const uint64_t base = options_.vas[chance(60) ? 0 : below(options_.vas.size())];
         return chance(90) ? base - 64 + below(options_.block + 128) : dice_.number();
     }
-    uint32_t key() { return !options_.keyless && chance(90) ? options_.keys[chance(60) ? 0 : below(options_.keys.size())] : static_cast<uint32_t>(dice_.number()); }
+    uint32_t key() {
+        return !options_.keyless && chance(90) ? options_.keys[chance(60) ? 0 : below(options_.keys.size())]
+                                               : static_cast<uint32_t>(dice_.number());
+    }
     uint32_t length(uint32_t payload) {
-        const std::array<uint32_t, 7> choices{payload, 0, 1, options_.block, options_.block + 1, 0x80000000, 0xFFFFFFFF};
+        const std::array<uint32_t, 7> choices{payload,    0,         1, options_.block, options_.block + 1,
+                                              0x80000000, 0xFFFFFFFF};
         return chance(60) ? payload : choices[below(choices.size())];
     }
 
@@ -131,12 +136,14 @@ class Mutator {
                                : (chance(30) ? 1024 : static_cast<uint32_t>(below(kMaxPayload + 1)));
         headers.reth = {address(), key(), length(bytes)};
         headers.atomic = {chance(80) ? address() & ~7ULL : address(), key(), dice_.number(), dice_.number()};
-        headers.deth = {chance(80) ? options_.qkey : static_cast<uint32_t>(dice_.number()), static_cast<uint32_t>(below(1 << 24))};
+        headers.deth = {chance(80) ? options_.qkey : static_cast<uint32_t>(dice_.number()),
+                        static_cast<uint32_t>(below(1 << 24))};
         headers.invalidate_rkey = key();
         if (chance(20)) headers.aeth = {static_cast<uint8_t>(dice_.number()), static_cast<uint32_t>(below(1 << 24))};
 
         const uint64_t theme = below(10);
-        if (theme == 0) dice_.fill_acknowledgement(headers, (options_.psn - 4 + static_cast<uint32_t>(below(12))) & 0xFFFFFF);
+        if (theme == 0)
+            dice_.fill_acknowledgement(headers, (options_.psn - 4 + static_cast<uint32_t>(below(12))) & 0xFFFFFF);
         if (theme == 1) headers.bth.opcode = kOpcodeHello;
         if (theme <= 1) {
             bytes = 0;
@@ -195,7 +202,8 @@ int main(int argc, char** argv) {
     app.add_option("--keys", options.keys, "rkeys, that of the writable block first")->required()->delimiter(',');
     app.add_option("--vas", options.vas, "addresses of the blocks")->required()->delimiter(',');
     app.add_option("--linger-ms", options.linger_ms, "stay connected this long after the last packet");
-    app.add_flag("--keyless", options.keyless, "whole and small packets only, by one that does not know the keys: the most in answer to a byte");
+    app.add_flag("--keyless", options.keyless,
+                 "whole and small packets only, by one that does not know the keys: the most in answer to a byte");
     app.add_option("--guess", options.guess_s, "guess keys for so many seconds, in place of --count packets");
     app.add_flag("--unreliable", options.unreliable, "--guess at a UC QP");
     CLI11_PARSE(app, argc, argv);
@@ -210,7 +218,8 @@ int main(int argc, char** argv) {
     };
     while (!finished()) {
         rte_mbuf* burst[kBurst];
-        const auto wanted = options.guess_s != 0 ? kBurst : static_cast<uint16_t>(std::min<uint64_t>(kBurst, options.count - sent));
+        const auto wanted =
+            options.guess_s != 0 ? kBurst : static_cast<uint16_t>(std::min<uint64_t>(kBurst, options.count - sent));
         if (rte_pktmbuf_alloc_bulk(ports.pool(), burst, wanted) != 0) fail("out of mbufs");
         for (uint16_t i = 0; i < wanted; ++i) {
             size_t bytes = 0;
@@ -220,7 +229,8 @@ int main(int argc, char** argv) {
             sent_bytes += bytes;
         }
         for (uint16_t done = 0; done < wanted;) {
-            done = static_cast<uint16_t>(done + rte_eth_tx_burst(0, 0, burst + done, static_cast<uint16_t>(wanted - done)));
+            done = static_cast<uint16_t>(done +
+                                         rte_eth_tx_burst(0, 0, burst + done, static_cast<uint16_t>(wanted - done)));
             drain(received, received_bytes);
         }
         sent += wanted;
@@ -229,8 +239,9 @@ int main(int argc, char** argv) {
         drain(received, received_bytes);
         usleep(1000);
     }
-    std::printf("{\"sent\": %" PRIu64 ", \"received\": %" PRIu64 ", \"sent_bytes\": %" PRIu64 ", \"received_bytes\": %" PRIu64
-                ", \"kinds\": [%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "]}\n",
-                sent, received, sent_bytes, received_bytes, kinds[kRebuilt], kinds[kFlipped], kinds[kResized], kinds[kRaw]);
+    std::printf("{\"sent\": %" PRIu64 ", \"received\": %" PRIu64 ", \"sent_bytes\": %" PRIu64
+                ", \"received_bytes\": %" PRIu64 ", \"kinds\": [%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "]}\n",
+                sent, received, sent_bytes, received_bytes, kinds[kRebuilt], kinds[kFlipped], kinds[kResized],
+                kinds[kRaw]);
     return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a capture (pcap) of multi-path packets that rove's wire library builds: every opcode once with numbers that can be
-// told apart, then packets that are cut short. For the test of tools/wireshark/rove.lua.
+// Writes a capture (pcap) of multi-path packets that rove's wire library builds: every opcode once with numbers that
+// can be told apart, then packets that are cut short. For the test of tools/wireshark/rove.lua.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -57,7 +57,8 @@ std::vector<uint8_t> build(uint8_t opcode) {
     std::array<uint8_t, 64> payload{};
     size_t bytes = payload.size();
     if (opcode_info(opcode).extensions & kHasMpaeth) {
-        emit_ack_entry(payload.data(), {.kind = MpAck::kAck, .ece = false, .retx = false, .response = true, .psn = 501, .vp = 0xC002});
+        emit_ack_entry(payload.data(),
+                       {.kind = MpAck::kAck, .ece = false, .retx = false, .response = true, .psn = 501, .vp = 0xC002});
         emit_ack_entry(payload.data() + kMpAckEntryBytes,
                        {.kind = MpAck::kNack, .ece = false, .retx = true, .response = false, .psn = 502, .vp = 0xC003});
         bytes = 2 * kMpAckEntryBytes;
@@ -86,7 +87,8 @@ int main(int argc, char** argv) {
         std::vector<uint8_t> cut = build(opcode);
         constexpr size_t kUpToBth = 14 + 20 + 8 + 12;
         cut.resize(kUpToBth + 4);
-        cut[14 + 3] = static_cast<uint8_t>(cut.size() - 14);            // IPv4 and UDP lengths: no snapshot, a short packet
+        // IPv4 and UDP lengths: no snapshot, a short packet
+        cut[14 + 3] = static_cast<uint8_t>(cut.size() - 14);
         cut[14 + 2] = 0;
         cut[14 + 20 + 4] = 0;
         cut[14 + 20 + 5] = static_cast<uint8_t>(cut.size() - 14 - 20);

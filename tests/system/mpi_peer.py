@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of two MPI ranks: messages eager and rendezvous, in order and crossing, collectives, and one-sided access. Every byte is checked."""
+"""One of two MPI ranks: messages eager and rendezvous, in order and crossing, collectives, and one-sided access. Every
+byte is checked."""
 import struct
 
 from mpi4py import MPI

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pyverbs beside Python's multiprocessing, whose children are forks. multiprocessing_forks.py after-list|with-objects. Ends with "OK"."""
+"""pyverbs beside Python's multiprocessing, whose children are forks. multiprocessing_forks.py after-list|with-objects.
+Ends with "OK"."""
 import errno
 import multiprocessing
 import sys

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One side of the pyverbs test: RC SEND, WRITE, READ and atomics with the data verified, then bad arguments and error statuses.
+"""One side of the pyverbs test: RC SEND, WRITE, READ and atomics with the data verified, then bad arguments and error
+statuses.
 
 pyverbs_peer.py server|client HOST PORT. Ends with "OK", or with an exception.
 """
@@ -53,7 +54,8 @@ class Side:
         self.qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
         psn = random.randrange(1 << 24)
         gid = context.query_gid(1, GID_INDEX).gid
-        self.remote = control.exchange({"qpn": self.qp.qp_num, "psn": psn, "gid": gid, "va": self.mr.buf, "rkey": self.mr.rkey})
+        self.remote = control.exchange({
+            "qpn": self.qp.qp_num, "psn": psn, "gid": gid, "va": self.mr.buf, "rkey": self.mr.rkey})
         attr = QPAttr(port_num=1)
         attr.qp_access_flags = ACCESS
         self.qp.to_init(attr)
@@ -146,8 +148,9 @@ def moves(side, client):
         side.mr.write((40).to_bytes(8, "little"), 8)
     control.barrier()
     if client:
-        for atomic, opcode, before in (((2, 0), e.IBV_WR_ATOMIC_FETCH_AND_ADD, 40), ((42, 77), e.IBV_WR_ATOMIC_CMP_AND_SWP, 42),
-                                       ((42, 99), e.IBV_WR_ATOMIC_CMP_AND_SWP, 77)):
+        for atomic, opcode, before in (((2, 0), e.IBV_WR_ATOMIC_FETCH_AND_ADD, 40),
+                                       ((42, 77), e.IBV_WR_ATOMIC_CMP_AND_SWP, 42), ((42, 99),
+                                                                                     e.IBV_WR_ATOMIC_CMP_AND_SWP, 77)):
             side.post(opcode, 8, atomic=atomic)
             side.ok()
             assert int.from_bytes(side.mr.read(8, 0), "little") == before
@@ -158,7 +161,8 @@ def moves(side, client):
 
 
 def remote_error(context, pd, control, client, status, access=ACCESS, **request):
-    """A request that the responder must refuse: the requester's completion says why, and its QP is in error afterwards."""
+    """A request that the responder must refuse: the requester's completion says why, and its QP is in error
+    afterwards."""
     side = Side(context, pd, control, ACCESS if client else access)
     if client:
         options = {name: change(side) for name, change in request.items() if name != "opcode"}
@@ -176,12 +180,14 @@ def errors(context, pd, control, client):
     remote_error(context, pd, control, client, denied, va=lambda side: side.remote["va"] + SIZE - 63)
     remote_error(context, pd, control, client, denied, va=lambda side: side.remote["va"] - 1)
     remote_error(context, pd, control, client, denied, access=e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_READ)
-    remote_error(context, pd, control, client, denied, access=e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE, opcode=e.IBV_WR_RDMA_READ)
-    remote_error(context, pd, control, client, e.IBV_WC_REM_INV_REQ_ERR, opcode=e.IBV_WR_ATOMIC_FETCH_AND_ADD, length=lambda side: 8,
-                 va=lambda side: side.remote["va"] + 4, atomic=lambda side: (1, 0))
+    remote_error(context, pd, control, client, denied, access=e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE,
+                 opcode=e.IBV_WR_RDMA_READ)
+    remote_error(context, pd, control, client, e.IBV_WC_REM_INV_REQ_ERR, opcode=e.IBV_WR_ATOMIC_FETCH_AND_ADD,
+                 length=lambda side: 8, va=lambda side: side.remote["va"] + 4, atomic=lambda side: (1, 0))
     remote_error(context, pd, control, client, local, lkey=lambda side: side.mr.lkey ^ 0x5A5A00)
     remote_error(context, pd, control, client, local, length=lambda side: SIZE + 1)
-    remote_error(context, pd, control, client, e.IBV_WC_RNR_RETRY_EXC_ERR, opcode=e.IBV_WR_SEND)    # no receive is ever posted
+    remote_error(context, pd, control, client, e.IBV_WC_RNR_RETRY_EXC_ERR,
+                 opcode=e.IBV_WR_SEND)  # no receive is ever posted
     # A message longer than its receive: an error at both ends.
     side = Side(context, pd, control)
     if not client:
@@ -200,11 +206,13 @@ def bad_arguments(context, pd):
     limits = context.query_device()
     refused(errno.EINVAL, CQ, context, limits.max_cqe + 1)
     refused(errno.EINVAL, MR, pd, 4096, e.IBV_ACCESS_REMOTE_WRITE)      # without local write
-    refused(errno.EINVAL, QP, pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_wr=limits.max_qp_wr + 1)))
-    refused(errno.EINVAL, QP, pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_sge=limits.max_sge + 1)))
+    refused(errno.EINVAL, QP, pd,
+            QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_wr=limits.max_qp_wr + 1)))
+    refused(errno.EINVAL, QP, pd,
+            QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap(max_send_sge=limits.max_sge + 1)))
     qp = QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=QPCap()))
     refused(errno.EINVAL, qp.modify, QPAttr(qp_state=e.IBV_QPS_RTS), e.IBV_QP_STATE)    # RESET to RTS
-    refused(errno.EINVAL, qp.modify, QPAttr(qp_state=e.IBV_QPS_INIT), e.IBV_QP_STATE)   # required attributes are missing
+    refused(errno.EINVAL, qp.modify, QPAttr(qp_state=e.IBV_QPS_INIT), e.IBV_QP_STATE)  # required attributes are missing
     mr = MR(pd, 64, e.IBV_ACCESS_LOCAL_WRITE)
     refused(errno.EINVAL, qp.post_send, SendWR(num_sge=1, sg=[SGE(mr.buf, 64, mr.lkey)]))   # in RESET
 

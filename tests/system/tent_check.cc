@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The TENT engine between two processes, every byte verified. `target` registers memory, says where, and checks what it is told to
-// check; the others are the initiator's scenarios. They print JSON lines and fail with a line on stderr.
+// The TENT engine between two processes, every byte verified. `target` registers memory, says where, and checks what it
+// is told to check; the others are the initiator's scenarios. They print JSON lines and fail with a line on stderr.
 #include "tent_check.h"
 
 #include <unistd.h>
@@ -126,7 +126,8 @@ int run_target(const Options& options) {
             const size_t differs = peer::first_difference(reinterpret_cast<uint8_t*>(address), bytes, seed);
             SegmentID segment;
             expect(engine->openSegment(segment, sender), "openSegment of the asker");
-            expect(engine->sendNotification(segment, {"checked", std::to_string(question) + " " + std::to_string(differs)}),
+            expect(engine->sendNotification(segment,
+                                            {"checked", std::to_string(question) + " " + std::to_string(differs)}),
                    "the answer");
             expect(engine->closeSegment(segment), "closeSegment");
         }

@@ -45,10 +45,11 @@ uint8_t* allocate(rove::tent::TransferEngine& engine, size_t bytes,
                   rove::tent::Permission permission = rove::tent::Permission::kGlobalReadWrite);
 rove::tent::TransferStatus wait(rove::tent::TransferEngine& engine, rove::tent::BatchID batch, double patience_s = 20);
 Remote open(rove::tent::TransferEngine& engine, const Options& options);
-void verify_there(rove::tent::TransferEngine& engine, const Remote& remote, uint64_t address, size_t bytes, uint64_t seed);
+void verify_there(rove::tent::TransferEngine& engine, const Remote& remote, uint64_t address, size_t bytes,
+                  uint64_t seed);
 
-rove::tent::Request request(const Options& options, rove::tent::Request::OpCode opcode, void* source, const Remote& remote,
-                            uint64_t offset, size_t length);
+rove::tent::Request request(const Options& options, rove::tent::Request::OpCode opcode, void* source,
+                            const Remote& remote, uint64_t offset, size_t length);
 
 // Scenarios of other files.
 int cancel(const Options& options);

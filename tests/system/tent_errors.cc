@@ -32,16 +32,20 @@ int errors(const Options& options) {
     };
     refused("source not registered", Code::kAddressNotRegistered, [&](Request& r) { r.source = foreign.data(); });
     refused("source beyond its buffer", Code::kAddressNotRegistered, [&](Request& r) { r.length = kBytes + 1; });
-    refused("target before its buffer", Code::kAddressNotRegistered, [&](Request& r) { r.target_offset = remote.address - 1; });
+    refused("target before its buffer", Code::kAddressNotRegistered,
+            [&](Request& r) { r.target_offset = remote.address - 1; });
     refused("target beyond its buffer", Code::kAddressNotRegistered,
             [&](Request& r) { r.target_offset = remote.address + remote.bytes - 4095; });
-    refused("target wraps around", Code::kAddressNotRegistered, [&](Request& r) { r.target_offset = UINT64_MAX - 100; });
+    refused("target wraps around", Code::kAddressNotRegistered,
+            [&](Request& r) { r.target_offset = UINT64_MAX - 100; });
     refused("length 0", Code::kInvalidArgument, [&](Request& r) { r.length = 0; });
     refused("priority 3", Code::kInvalidArgument, [&](Request& r) { r.priority = 3; });
     refused("priority -1", Code::kInvalidArgument, [&](Request& r) { r.priority = -1; });
     refused("opcode 7", Code::kInvalidArgument, [&](Request& r) { r.opcode = static_cast<Request::OpCode>(7); });
-    refused("hint of what is not there", Code::kInvalidArgument, [&](Request& r) { r.transport_hint = TransportType::NVLINK; });
-    refused("hint of no transport", Code::kInvalidArgument, [&](Request& r) { r.transport_hint = static_cast<TransportType>(99); });
+    refused("hint of what is not there", Code::kInvalidArgument,
+            [&](Request& r) { r.transport_hint = TransportType::NVLINK; });
+    refused("hint of no transport", Code::kInvalidArgument,
+            [&](Request& r) { r.transport_hint = static_cast<TransportType>(99); });
     refused("policy of no name", Code::kInvalidArgument, [&](Request& r) { r.policy_name = "none of this name"; });
     refused("segment not open", Code::kInvalidEntry, [&](Request& r) { r.target_id = 99; });
     expect_code(engine->submitTransfer(batch, {good, good, good, good, good}), Code::kTooManyRequests, "batch full");
@@ -67,19 +71,24 @@ int errors(const Options& options) {
     expect_code(engine->openSegment(segment, "127.0.0.1:1"), Code::kRpcServiceError, "nobody there");
     expect_code(engine->closeSegment(99), Code::kInvalidEntry, "close what is not open");
     expect_code(engine->registerLocalMemory(nullptr, 4096), Code::kInvalidArgument, "register null");
-    expect_code(engine->registerLocalMemory(foreign.data(), 4096, MemoryOptions{.location = "gpu:x"}), Code::kInvalidArgument, "location");
+    expect_code(engine->registerLocalMemory(foreign.data(), 4096, MemoryOptions{.location = "gpu:x"}),
+                Code::kInvalidArgument, "location");
     expect_code(engine->unregisterLocalMemory(foreign.data(), 4096), Code::kAddressNotRegistered, "unregister");
     expect_code(engine->freeLocalMemory(foreign.data()), Code::kAddressNotRegistered, "free");
-    expect_code(engine->sendNotification(remote.segment, {std::string(256, 'x'), ""}), Code::kInvalidArgument, "long name");
-    expect_code(engine->sendNotification(remote.segment, {"x", std::string(4096, 'x')}), Code::kInvalidArgument, "long message");
+    expect_code(engine->sendNotification(remote.segment, {std::string(256, 'x'), ""}), Code::kInvalidArgument,
+                "long name");
+    expect_code(engine->sendNotification(remote.segment, {"x", std::string(4096, 'x')}), Code::kInvalidArgument,
+                "long message");
     expect(engine->probePeerAliveByID(remote.segment), "probe");
     Request write = good;
     write.opcode = Request::WRITE;
-    if (options.read_only) expect_code(engine->submitTransfer(batch, {write}), Code::kInvalidArgument, "write what others only read");
+    if (options.read_only)
+        expect_code(engine->submitTransfer(batch, {write}), Code::kInvalidArgument, "write what others only read");
 
     expect(engine->submitTransfer(batch, {good, good}, Notification{"done", "both"}), "submitTransfer");
     status = wait(*engine, batch);
-    if (status.s != COMPLETED || peer::first_difference(memory, 4096, options.seed) != 4096) fail("a good request fails");
+    if (status.s != COMPLETED || peer::first_difference(memory, 4096, options.seed) != 4096)
+        fail("a good request fails");
     return 0;
 }
 
@@ -92,7 +101,8 @@ int cancel(const Options& options) {
     Request first = request(options, Request::WRITE, memory, remote, 0, size);
     first.priority = PRIO_LOW;
     expect(engine->submitTransfer(batch, {first}), "submitTransfer");
-    expect(engine->submitTransfer(batch, {request(options, Request::WRITE, memory + size, remote, size, 65536)}), "submitTransfer");
+    expect(engine->submitTransfer(batch, {request(options, Request::WRITE, memory + size, remote, size, 65536)}),
+           "submitTransfer");
     expect_code(engine->cancelTransfer(batch, 2), Code::kInvalidArgument, "no such task");
     const double begun = now_s();
     TransferStatus status;
@@ -103,7 +113,8 @@ int cancel(const Options& options) {
     TransferStatus other;
     expect(engine->getTransferStatus(batch, 0, status), "getTransferStatus");
     expect(engine->getTransferStatus(batch, 1, other), "getTransferStatus");
-    if (overall.s != CANCELED || status.s != CANCELED || other.s != COMPLETED) fail("states %d, %d, %d", overall.s, status.s, other.s);
+    if (overall.s != CANCELED || status.s != CANCELED || other.s != COMPLETED)
+        fail("states %d, %d, %d", overall.s, status.s, other.s);
     if (status.transferred_bytes >= size) fail("all of it was carried");
     std::printf("{\"canceled_after\": %zu, \"seconds\": %.3f}\n", status.transferred_bytes, now_s() - begun);
     return 0;
@@ -144,7 +155,10 @@ int two_peers(const Options& options) {
                 }
                 state.batch = engine->allocateBatch(1);
                 state.submitted = now_s();
-                if (engine->submitTransfer(state.batch, {request(options, Request::WRITE, memory + i * size, remote, 0, size)}).ok())
+                if (engine
+                        ->submitTransfer(state.batch,
+                                         {request(options, Request::WRITE, memory + i * size, remote, 0, size)})
+                        .ok())
                     continue;
                 ++state.refused;
                 state.retry = now + 0.05;
@@ -170,9 +184,10 @@ int two_peers(const Options& options) {
         }
     }
     for (const State& state : states) {
-        std::printf("{\"completed\": %" PRIu64 ", \"failed\": %" PRIu64 ", \"refused\": %" PRIu64 ", \"after\": %" PRIu64
-                    ", \"slowest\": %.6f, \"slowest_failure\": %.6f}\n",
-                    state.completed, state.failed, state.refused, state.since_failure, state.slowest, state.slowest_failure);
+        std::printf("{\"completed\": %" PRIu64 ", \"failed\": %" PRIu64 ", \"refused\": %" PRIu64
+                    ", \"after\": %" PRIu64 ", \"slowest\": %.6f, \"slowest_failure\": %.6f}\n",
+                    state.completed, state.failed, state.refused, state.since_failure, state.slowest,
+                    state.slowest_failure);
     }
     return 0;
 }
@@ -192,7 +207,9 @@ int qos(const Options& options) {
         while (now_s() < begun + options.seconds) {
             const BatchID batch = engine->allocateBatch(1);
             const double submitted = now_s();
-            expect(engine->submitTransfer(batch, {request(options, Request::WRITE, memory + size, remote, size, kSmall)}), "submitTransfer");
+            expect(
+                engine->submitTransfer(batch, {request(options, Request::WRITE, memory + size, remote, size, kSmall)}),
+                "submitTransfer");
             TransferStatus status;
             do {
                 if (beside && low == 0) {
@@ -217,8 +234,10 @@ int qos(const Options& options) {
         }
         if (low != 0) low_bytes += wait(*engine, low, 30).transferred_bytes;
         std::sort(took.begin(), took.end());
-        std::printf("{\"beside_low\": %s, \"requests\": %zu, \"p50_us\": %.1f, \"p99_us\": %.1f, \"low_bytes\": %" PRIu64 "}\n",
-                    beside ? "true" : "false", took.size(), 1e6 * took[took.size() / 2], 1e6 * took[took.size() * 99 / 100], low_bytes);
+        std::printf(
+            "{\"beside_low\": %s, \"requests\": %zu, \"p50_us\": %.1f, \"p99_us\": %.1f, \"low_bytes\": %" PRIu64 "}\n",
+            beside ? "true" : "false", took.size(), 1e6 * took[took.size() / 2], 1e6 * took[took.size() * 99 / 100],
+            low_bytes);
     }
     return 0;
 }

@@ -42,7 +42,8 @@ with engine.allocate_memory_guard(size) as buffer_addr, engine.allocate_memory_g
     assert status.state == tent.TransferStatusEnum.COMPLETED and status.transferred_bytes == size
     assert ctypes.string_at(buffer_addr, size) == b"r" * size
     try:
-        engine.submit_transfer(batch_id, [tent.Request(opcode=tent.OpCode.READ, source=1, target_id=segment_id, target_offset=remote, length=1)])
+        engine.submit_transfer(batch_id, [
+            tent.Request(opcode=tent.OpCode.READ, source=1, target_id=segment_id, target_offset=remote, length=1)])
         raise SystemExit("an address that is not registered was taken")
     except tent.AddressNotRegisteredError as error:
         assert isinstance(error, tent.TentException) and "not within one registered buffer" in str(error)

@@ -81,21 +81,22 @@ int move(const Options& options) {
             }
         }
         const double gigabits = 8e-9 * static_cast<double>(options.rounds * options.depth * size);
-        std::printf("{\"size\": %zu, \"write_gbps\": %.3f, \"read_gbps\": %.3f}\n", size, gigabits / seconds[Request::WRITE],
-                    gigabits / seconds[Request::READ]);
+        std::printf("{\"size\": %zu, \"write_gbps\": %.3f, \"read_gbps\": %.3f}\n", size,
+                    gigabits / seconds[Request::WRITE], gigabits / seconds[Request::READ]);
     }
     std::vector<NicLoadStats> loads;
     expect(engine->getNicLoadStats(loads), "getNicLoadStats");
     for (const NicLoadStats& load : loads) {
-        if (load.inflight_bytes != 0) fail("%s: %" PRIu64 " bytes in flight when nothing is", load.name.c_str(), load.inflight_bytes);
+        if (load.inflight_bytes != 0)
+            fail("%s: %" PRIu64 " bytes in flight when nothing is", load.name.c_str(), load.inflight_bytes);
     }
     engine->printTrafficStats();
     expect(engine->freeLocalMemory(memory), "freeLocalMemory");
     return 0;
 }
 
-// Requests that go on for some time, each slot's WRITE then its READ, which is verified; what arrived is sampled, so that a test
-// sees gaps when it lets rails die.
+// Requests that go on for some time, each slot's WRITE then its READ, which is verified; what arrived is sampled, so
+// that a test sees gaps when it lets rails die.
 struct Slot {
     BatchID batch = 0;
     Request::OpCode opcode = Request::WRITE;
@@ -129,7 +130,8 @@ int stream(const Options& options) {
                 if (slot.opcode == Request::WRITE) peer::fill(at, size, slot.seed = ++seed);
                 if (slot.opcode == Request::READ) std::memset(at, 0, size);
                 slot.batch = engine->allocateBatch(1);
-                const Status status = engine->submitTransfer(slot.batch, {request(options, slot.opcode, at, remote, i * size, size)});
+                const Status status =
+                    engine->submitTransfer(slot.batch, {request(options, slot.opcode, at, remote, i * size, size)});
                 if (!status.ok()) {
                     if (!options.tolerate) expect(status, "submitTransfer");
                     ++states[FAILED];
@@ -154,7 +156,8 @@ int stream(const Options& options) {
             expect(engine->freeBatch(slot.batch), "freeBatch");
             slot.batch = 0;
             if (status.s != COMPLETED) {
-                if (!options.tolerate) fail("a request of slot %zu: %s after %.3f s", i, kStates[status.s], now_s() - begun);
+                if (!options.tolerate)
+                    fail("a request of slot %zu: %s after %.3f s", i, kStates[status.s], now_s() - begun);
                 slot.opcode = Request::WRITE;
                 continue;
             }
@@ -175,7 +178,8 @@ int stream(const Options& options) {
     std::vector<NicLoadStats> loads;
     expect(engine->getNicLoadStats(loads), "getNicLoadStats");
     for (const NicLoadStats& load : loads)
-        if (load.inflight_bytes != 0) fail("%s: %" PRIu64 " bytes in flight when nothing is", load.name.c_str(), load.inflight_bytes);
+        if (load.inflight_bytes != 0)
+            fail("%s: %" PRIu64 " bytes in flight when nothing is", load.name.c_str(), load.inflight_bytes);
     engine->printTrafficStats();
     return 0;
 }

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bench/compare without hardware: published figures beside rove, both ends here and apart; and with what stands for hardware. What it and
-the scripts for NICs refuse."""
+"""bench/compare without hardware: published figures beside rove, both ends here and apart; and with what stands for
+hardware. What it and the scripts for NICs refuse."""
 import json
 import os
 import shutil
 
-from harness import BUILD, CLIENT_CORE, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, Skip, check, covering, memif_pair, once, unique, write_toml
+from harness import (BUILD, CLIENT_CORE, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, Skip, check, covering,
+                     memif_pair, once, unique, write_toml)
 
 COMPARE = ROOT / "bench" / "compare"
 ONE_ROW = ("--rounds", "1", "--only", "32 B", "--build", BUILD)
@@ -16,7 +17,8 @@ STAND_IN = """#!/bin/bash
 echo "{end} $*" >> {log}
 words=("$@")
 for i in "${{!words[@]}}"; do
-    [[ "${{words[i]}}" != {nic} ]] || exec {rove_run} --config {config} -- {tool} "${{words[@]:0:i}}" rove0 "${{words[@]:i+1}}"
+    [[ "${{words[i]}}" != {nic} ]] || exec {rove_run} --config {config} -- \\
+        {tool} "${{words[@]:0:i}}" rove0 "${{words[@]:i+1}}"
 done
 exec {tool} "$@"
 """
@@ -37,9 +39,13 @@ class Nic:
         """`end`: 0 serves, 1 does not; None: both are here, and the last word of the client's command tells it."""
         tools = SCRATCH / unique()
         tools.mkdir()
-        config = self.configs[end] if end is not None else f'$([[ "${{@: -1}}" == 127.0.0.1 ]] && echo {self.configs[1]} || echo {self.configs[0]})'
+        config = f'$([[ "${{@: -1}}" == 127.0.0.1 ]] && echo {self.configs[1]} || echo {self.configs[0]})'
+        if end is not None:
+            config = self.configs[end]
         tool = tools / "ib_send_lat"
-        tool.write_text(STAND_IN.format(end=end, log=self.log, nic=NIC, rove_run=ROVE_RUN, config=config, tool=shutil.which(tool.name)))
+        tool.write_text(
+            STAND_IN.format(end=end, log=self.log, nic=NIC, rove_run=ROVE_RUN, config=config,
+                            tool=shutil.which(tool.name)))
         tool.chmod(0o755)
         command = [*covering(self.sys, "/sys/class"), COMPARE, "--device", NIC, "--gid-index", "1"]
         return Process([*command, *ONE_ROW, *options], core=core, env={"PATH": f"{tools}:{os.environ['PATH']}"})
@@ -55,7 +61,9 @@ def published():
     run = Process([COMPARE, *QUICK, "--rove", *configs, "--json", out]).succeed(40)
     check("no hardware device none0 here" in run.err(), run.story())
     (row,) = json.loads(out.read_text())
-    check(row["failed"] is None and row["ours"] > 0 and row["ratio"] == row["ours"] / row["reference"] and row["source"], str(row))
+    check(
+        row["failed"] is None and row["ours"] > 0 and row["ratio"] == row["ours"] / row["reference"] and row["source"],
+        str(row))
 
 
 def two_hosts():
@@ -70,7 +78,9 @@ def two_hosts():
 def compared(run, out):
     (row,) = json.loads(out.read_text())
     check(row["failed"] is None and row["source"] is None and "no hardware" not in run.err(), run.story())
-    check(row["ours"] > 0 and row["reference"] > 0 and row["ratio"] == row["ours"] / row["reference"] and row["samples"] == [1, 1], str(row))
+    check(
+        row["ours"] > 0 and row["reference"] > 0 and row["ratio"] == row["ours"] / row["reference"] and
+        row["samples"] == [1, 1], str(row))
 
 
 def hardware():
@@ -84,7 +94,8 @@ def hardware():
     for on_nic, on_rove in zip(theirs, ours):
         device, port = on_nic.index("-d"), on_nic.index("-p")
         check(on_nic[device + 1:device + 4] == [NIC, "-x", "1"] and "-x" not in on_rove, f"{on_nic} {on_rove}")
-        check(on_nic[:device] == on_rove[:device] and on_nic[port + 2:] == on_rove[on_rove.index("-p") + 2:], f"{on_nic} {on_rove}")
+        check(on_nic[:device] == on_rove[:device] and on_nic[port + 2:] == on_rove[on_rove.index("-p") + 2:],
+              f"{on_nic} {on_rove}")
     nic.configs = [SCRATCH / "nonexistent.toml"] * 2
     run = nic.compare("--rove", *configs, "--json", out)
     (row,) = json.loads(out.read_text()) if (status := run.wait(40)) == 1 else (None,)
@@ -104,7 +115,8 @@ def hardware_of_two_hosts():
 
 def refused():
     for wrong, what in ((("--only", "no such row"), "no row has"), (("--rove", "a.toml"), "wanted two"),
-                        (("--rove", "a.toml", "b.toml"), "no file a.toml"), (("--peer", "h", "--rove", "a.toml", "b.toml"), "wanted one")):
+                        (("--rove", "a.toml", "b.toml"), "no file a.toml"), (("--peer", "h", "--rove", "a.toml",
+                                                                              "b.toml"), "wanted one")):
         run = Process([COMPARE, "--device", "none0", *wrong])
         check(run.wait(10) == 2 and what in run.err(), run.story())
     prepare = [(["prepare-nic"], "usage"), (["prepare-nic", "ffff:ff:1f.7"], "no PCI device"),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user gets wrong: every wrong key, type and range in a configuration, and rove-run's own arguments. And installing."""
+"""What a user gets wrong: every wrong key, type and range in a configuration, and rove-run's own arguments. And
+installing."""
 import os
 import pathlib
 import re
@@ -64,9 +65,11 @@ CASES = {
     "path-without-paths": (device, "impair.path = [{index = 0}]", "device[0].impair.paths"),
     "path-type": (device, "impair = {paths = 2, path = [0]}", "device[0].impair.path"),
     "path-index-range": (device, "impair = {paths = 2, path = [{index = 2}]}", "device[0].impair.path[0].index"),
-    "path-index-twice": (device, "impair = {paths = 2, path = [{index = 1}, {index = 1}]}", "device[0].impair.path[1].index"),
+    "path-index-twice": (device, "impair = {paths = 2, path = [{index = 1}, {index = 1}]}",
+                         "device[0].impair.path[1].index"),
     "path-without-index": (device, "impair = {paths = 2, path = [{loss = 1}]}", "device[0].impair.path[0].index"),
-    "unknown-path-key": (device, "impair = {paths = 2, path = [{index = 0, seed = 1}]}", "device[0].impair.path[0].seed"),
+    "unknown-path-key": (device, "impair = {paths = 2, path = [{index = 0, seed = 1}]}",
+                         "device[0].impair.path[0].seed"),
     "seed-negative": (device, "impair.seed = -1", "device[0].impair.seed"),
     "neighbour-type": (device, "neighbour = 1", "device[0].neighbour"),
     "neighbour-without-mac": (device, 'neighbour = [{address = "10.0.0.2"}]', "device[0].neighbour[0].mac"),
@@ -87,7 +90,8 @@ CASES = {
     "batch-acks-type": (transport, "batch_acks = 1", "transport.batch_acks"),
     "paths-unknown": (transport, "paths.window = 1", "transport.paths.window"),
     "paths-window": (transport, "paths.max_window = 100", "transport.paths.max_window"),
-    "paths-initial-window": (transport, "paths = {initial_window = 64, max_window = 32}", "transport.paths.initial_window"),
+    "paths-initial-window": (transport, "paths = {initial_window = 64, max_window = 32}",
+                             "transport.paths.initial_window"),
     "service-level-range": (transport, "high_service_levels = [8]", "transport.high_service_levels"),
     "service-level-type": (transport, "low_service_levels = 1", "transport.low_service_levels"),
     "dcqcn-range": (transport, "dcqcn.cnp_interval_us = 0", "transport.dcqcn.cnp_interval_us"),
@@ -98,15 +102,16 @@ CASES = {
     "addresses-empty": (refused, '[[device]]\nport = "net_null0"\naddresses = []\n', 3, "device[0].addresses"),
     "address": (refused, '[[device]]\nport = "net_null0"\naddresses = ["10.0.0.300/24"]\n', 3, "device[0].addresses"),
     "prefix": (refused, '[[device]]\nport = "net_null0"\naddresses = ["10.0.0.1/33"]\n', 3, "device[0].addresses"),
-    "syntax": (refused, f"[[device]\n{GOOD_DEVICE}", 1, None),
-}
-CASES["lcores-type"] = (refused, f'[runtime]\nprogress = "dedicated"\nlcores = "0"\n[[device]]\n{GOOD_DEVICE}', 3, "runtime.lcores")
+    "syntax": (refused, f"[[device]\n{GOOD_DEVICE}", 1, None), }
+CASES["lcores-type"] = (refused, f'[runtime]\nprogress = "dedicated"\nlcores = "0"\n[[device]]\n{GOOD_DEVICE}', 3,
+                        "runtime.lcores")
 for name, (function, *arguments) in CASES.items():
     once(f"config/{name}", function, *arguments, quick=True)
 
 
 def shipped_are_accepted(name):
-    """Everything of config/ must at least parse: what is wrong with it, if anything, is that the port does not exist here."""
+    """Everything of config/ must at least parse: what is wrong with it, if anything, is that the port does not exist
+    here."""
     run = Process(["ibv_devinfo"], ROOT / "config" / name, SERVER_CORE)
     run.wait(30)
     check("allowed" not in run.err() and "parse" not in run.err(), run.story())
@@ -119,8 +124,10 @@ for path in sorted((ROOT / "config").glob("*.toml")):
 
 
 def rove_run(arguments, status, words):
-    done = subprocess.run([str(ROVE_RUN), *arguments], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
-    check(done.returncode == status if status is not None else done.returncode != 0, f"status {done.returncode}: {done.stdout}{done.stderr}")
+    done = subprocess.run([str(ROVE_RUN), *arguments], capture_output=True, text=True, timeout=20,
+                          stdin=subprocess.DEVNULL)
+    check(done.returncode == status if status is not None else done.returncode != 0,
+          f"status {done.returncode}: {done.stdout}{done.stderr}")
     for word in words:
         check(word in done.stdout + done.stderr, f"no '{word}' in: {done.stdout}{done.stderr}")
 
@@ -128,8 +135,10 @@ def rove_run(arguments, status, words):
 LOOPBACK = str(ROOT / "config" / "loopback-a.toml")
 once("rove-run/help", rove_run, ["--help"], 0, ["--config", "--eal"], quick=True)
 once("rove-run/no-program", rove_run, ["--config", LOOPBACK], None, [], quick=True)
-once("rove-run/no-such-program", rove_run, ["--config", LOOPBACK, "--", "no-such-program"], 127, ["no-such-program"], quick=True)
-once("rove-run/no-such-config", rove_run, ["--config", "/nonexistent.toml", "--", "ibv_devices"], None, ["/nonexistent.toml"], quick=True)
+once("rove-run/no-such-program", rove_run, ["--config", LOOPBACK, "--", "no-such-program"], 127, ["no-such-program"],
+     quick=True)
+once("rove-run/no-such-config", rove_run, ["--config", "/nonexistent.toml", "--", "ibv_devices"], None,
+     ["/nonexistent.toml"], quick=True)
 once("rove-run/unknown-option", rove_run, ["--nonsense", "--", "ibv_devices"], None, ["nonsense"], quick=True)
 once("rove-run/exit-status", rove_run, ["--config", LOOPBACK, "--", "sh", "-c", "exit 7"], 7, [], quick=True)
 once("rove-run/without-verbs", rove_run, ["--config", LOOPBACK, "--", "echo", "plain"], 0, ["plain"], quick=True)
@@ -139,8 +148,10 @@ def eal_argument():
     """--eal reaches EAL: a bad argument stops it, and the error shows the argument."""
     config = memif_pair()[0]
     from harness import write_toml
-    done = subprocess.run([str(ROVE_RUN), "--config", str(write_toml(config)), "--eal", "--no-such-eal-option", "--", "ibv_devinfo"],
-                          capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+    done = subprocess.run([
+        str(ROVE_RUN), "--config",
+        str(write_toml(config)), "--eal", "--no-such-eal-option", "--", "ibv_devinfo"], capture_output=True, text=True,
+                          timeout=20, stdin=subprocess.DEVNULL)
     check("no-such-eal-option" in done.stderr, f"{done.stdout}{done.stderr}")
 
 
@@ -150,8 +161,10 @@ once("rove-run/eal", eal_argument)
 def installed():
     """meson install to a directory of its own; rove-run works from there, and pkg-config knows rove."""
     destination = SCRATCH / "installed"
-    done = subprocess.run(["meson", "install", "-C", str(BUILD), "--no-rebuild", "--quiet", "--destdir", str(destination)],
-                          capture_output=True, text=True, timeout=60)
+    done = subprocess.run([
+        "meson", "install", "-C",
+        str(BUILD), "--no-rebuild", "--quiet", "--destdir",
+        str(destination)], capture_output=True, text=True, timeout=60)
     check(done.returncode == 0, done.stdout + done.stderr)
     (rove_run_there,) = destination.rglob("rove-run")
     from harness import write_toml
@@ -160,7 +173,9 @@ def installed():
                              capture_output=True, text=True, timeout=30, env=environment)
     check("rove0" in listing.stdout, f"{listing.stdout}{listing.stderr}")
     packages = list(destination.rglob("rove*.pc"))
-    check(packages, f"no rove*.pc in {[str(path.relative_to(destination)) for path in destination.rglob('*') if path.is_file()]}")
+    check(
+        packages,
+        f"no rove*.pc in {[str(path.relative_to(destination)) for path in destination.rglob('*') if path.is_file()]}")
     for package in packages:
         answer = subprocess.run(["pkg-config", "--modversion", package.stem], capture_output=True, text=True,
                                 env={**os.environ, "PKG_CONFIG_PATH": str(package.parent)})

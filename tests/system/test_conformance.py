@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tests/conformance, each case a test: over a memif pair, with RC QPs in rc and in mp mode; and each theme under ASan and UBSan.
+"""tests/conformance, each case a test: over a memif pair, with RC QPs in rc and in mp mode; and each theme under ASan
+and UBSan.
 
 The cases of a theme run at once, when the first of them is asked for.
 """
@@ -12,8 +13,8 @@ import harness
 CASES = {build: build / "tests" / "conformance" / "conformance" for build in (BUILD, SANITIZED_BUILD)}
 THEME_LIMIT = 110   # seconds
 VERDICT = re.compile(r"(PASS|FAIL|SKIP) (\S+)  \S+ s(?:  (.*))?")
-# An instrumented program finds a preloaded library in front of its run-time, which is how it must be here. The library hands
-# faults of a program's own memory on to the handler that was there before, which is ASan's.
+# An instrumented program finds a preloaded library in front of its run-time, which is how it must be here. The library
+# hands faults of a program's own memory on to the handler that was there before, which is ASan's.
 SANITIZERS = {"ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0:exitcode=99:allow_user_segv_handler=1",
               "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99"}
 _verdicts = {}
@@ -33,7 +34,8 @@ def verdicts(theme, build=BUILD):
                    "--limit", 20 if build == BUILD else 60]
         process = Process(command, first, build=build, env=SANITIZERS if build != BUILD else None)
         process.wait(THEME_LIMIT)
-        _verdicts[key] = {name: (outcome, detail or "") for outcome, name, detail in VERDICT.findall(process.out())}, process
+        _verdicts[key] = {name: (outcome, detail or "")
+                          for outcome, name, detail in VERDICT.findall(process.out())}, process
     return _verdicts[key]
 
 

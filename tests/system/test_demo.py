@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo, shorter than its default, what it says when a host dies, and what is made of its hosts: bench/soak. And the one with perftest."""
+"""The demo, shorter than its default, what it says when a host dies, and what is made of its hosts: bench/soak. And the
+one with perftest."""
 import json
 import os
 import pathlib
@@ -26,7 +27,9 @@ def spray():
     well, lossy, whole, dead, back = said["phases"]
     for phase in said["phases"]:
         check(phase["rails_gbps"]["rove0"] > 0, str(phase))
-    check(min(well["rails_gbps"]["rove1"], back["rails_gbps"]["rove1"]) > 2 * dead["rails_gbps"]["rove1"], str(said["phases"]))
+    check(
+        min(well["rails_gbps"]["rove1"], back["rails_gbps"]["rove1"]) > 2 * dead["rails_gbps"]["rove1"],
+        str(said["phases"]))
     check(said["spray"]["errors"] == said["free"]["errors"] == 0 and said["tcp_gbps"] > 0, str(said))
     svg = xml.etree.ElementTree.parse(picture)
     text = " ".join(svg.getroot().itertext())
@@ -46,7 +49,8 @@ def host_dies():
 def perftest():
     run = Process([ROOT / "apps" / "demos" / "perftest"], env={"ROVE_BUILD_DIR": str(BUILD)})
     os.sched_setaffinity(run.pid, CORES)
-    check(re.search(r"rove: PASS  WRITE [\d.]+ Gb/s  READ [\d.]+ Gb/s  SEND latency [\d.]+ us", run.succeed(60).out()), run.story())
+    check(re.search(r"rove: PASS  WRITE [\d.]+ Gb/s  READ [\d.]+ Gb/s  SEND latency [\d.]+ us",
+                    run.succeed(60).out()), run.story())
 
 
 def soak():

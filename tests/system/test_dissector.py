@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/wireshark/rove.lua, by tshark, against a capture of every multi-path packet that rove's wire library can build."""
+"""tools/wireshark/rove.lua, by tshark, against a capture of every multi-path packet that rove's wire library can
+build."""
 import json
 import shutil
 import subprocess
@@ -11,8 +12,9 @@ def dissect(capture, *options):
     """What tshark says of a capture, a JSON object for each packet."""
     if shutil.which("tshark") is None:
         raise Skip("needs tshark")
-    done = subprocess.run(["tshark", "-X", f"lua_script:{ROOT}/tools/wireshark/rove.lua", "-n", "-r", str(capture), "-T", "json", *options],
-                          capture_output=True, text=True, timeout=30)
+    done = subprocess.run([
+        "tshark", "-X", f"lua_script:{ROOT}/tools/wireshark/rove.lua", "-n", "-r",
+        str(capture), "-T", "json", *options], capture_output=True, text=True, timeout=30)
     check(done.returncode == 0 and "Lua" not in done.stderr, done.stderr)
     return [packet["_source"]["layers"] for packet in json.loads(done.stdout)]
 
@@ -40,7 +42,9 @@ def every_packet():
     subprocess.run([program("mp_frames"), capture], check=True, timeout=10)
     packets = [leaves(packet) for packet in dissect(capture, "--no-duplicate-keys")]
     ours = [packet for packet in packets if "rove.opcode" in packet]
-    check(len(packets) - len(ours) == 1 and "infiniband.bth" in str(dissect(capture, "-Y", "not rove")), "RC's own packet is Wireshark's")
+    check(
+        len(packets) - len(ours) == 1 and "infiniband.bth" in str(dissect(capture, "-Y", "not rove")),
+        "RC's own packet is Wireshark's")
     cut = ours[-3:]
     check(all("rove.short" in str(packet) and "rove.psn" not in packet for packet in cut), str(cut))
     by_opcode = {int(packet["rove.opcode"][0], 16): packet for packet in ours[:-3]}
@@ -50,14 +54,16 @@ def every_packet():
         check(packet["rove.icrc"] == [packet.get("infiniband.invariant.crc", packet["rove.icrc"])[0]], str(packet))
     data = {opcode: packet for opcode, packet in by_opcode.items() if opcode not in (0xD1, 0xDF)}
     for opcode, packet in data.items():
-        expect(packet, rove__mpeth__retx=["1"], rove__mpeth__sync=["0"], rove__mpeth__last=["1"], rove__mpeth__response=["0"],
-               rove__mpeth__early=["1"], rove__mpeth__msn=["5"], rove__mpeth__ipsn=["9"], infiniband__bth__psn=[str(1000 + opcode)])
+        expect(packet, rove__mpeth__retx=["1"], rove__mpeth__sync=["0"], rove__mpeth__last=["1"],
+               rove__mpeth__response=["0"], rove__mpeth__early=["1"], rove__mpeth__msn=["5"], rove__mpeth__ipsn=["9"],
+               infiniband__bth__psn=[str(1000 + opcode)])
     for write in (0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB):      # RETH in all of them
         expect(data[write], infiniband__reth__va=["0x1122334455667788"], infiniband__reth__dmalen=["64"])
     expect(data[0xD0], infiniband__aeth__msn=["77"])
     expect(by_opcode[0xD1], rove__mpaeth__syndrome=["0x62"], rove__mpaeth__aack=["499"], rove__mpaeth__more=["2"],
            rove__entry__kind=["1", "0", "2"], rove__entry__ece=["1", "0", "0"], rove__entry__retx=["0", "0", "1"],
-           rove__entry__response=["1", "1", "0"], rove__entry__psn=["500", "501", "502"], rove__entry__vp=["49153", "49154", "49155"])
+           rove__entry__response=["1", "1", "0"], rove__entry__psn=["500", "501",
+                                                                    "502"], rove__entry__vp=["49153", "49154", "49155"])
     expect(by_opcode[0xDF], rove__hello__version=["1"], rove__hello__mp=["1"], rove__hello__answer=["1"],
            rove__hello__qp=["0x654321"], rove__hello__nonce=["0xdeadbeef"])
 

@@ -12,7 +12,8 @@ SOURCES = ROOT / "tests" / "system"
 
 
 def compiled(source, *flags, compiler="gcc", name=None):
-    """A program or library of tests/system (or a source of the scratch directory) as it comes from a compiler of the distribution."""
+    """A program or library of tests/system (or a source of the scratch directory) as it comes from a compiler of the
+    distribution."""
     output = SCRATCH / (name or pathlib.Path(source).stem)
     output.parent.mkdir(exist_ok=True)
     command = [compiler, "-O1", "-Wall", str(SOURCES / source), "-o", str(output), *flags]

@@ -3,7 +3,8 @@
 import pathlib
 import socket
 
-from harness import STOPPED, check, device_arguments, free_port, memif_link, once, program, start_client, start_server, test
+from harness import (STOPPED, check, device_arguments, free_port, memif_link, once, program, start_client, start_server,
+                     test)
 
 LEFT = 7  # the exit status that verbs_leaver has chosen
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exported symbols: every public call of the installed libibverbs is in lib/verbs/preload/symbols.def, and found by any lookup."""
+"""The exported symbols: every public call of the installed libibverbs is in lib/verbs/preload/symbols.def, and found by
+any lookup."""
 import ctypes.util
 import re
 import subprocess
@@ -19,7 +20,8 @@ NAME = r"(?:_?ibv|mult|mbps)_\w+"
 
 def symbols(library):
     """(name, version, whether it is the default one) of what a library exports. Without versions: ("", False)."""
-    listing = subprocess.run(["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True,
+                             check=True).stdout
     found = (re.search(r" [TWi] (\w+)(?:(@@?)(\S+))?$", line) for line in listing.splitlines())
     return [(match[1], (match[3] or "").replace("IBVERBS_", ""), match[2] == "@@") for match in found if match]
 
@@ -32,7 +34,9 @@ def installed():
 
 def complete():
     """A call that a newer libibverbs brings is added to the table; until then this fails."""
-    public = {name for name, version, _ in symbols(installed()) if re.fullmatch(NAME, name) and not version.startswith("PRIVATE")}
+    public = {
+        name for name, version, _ in symbols(installed())
+        if re.fullmatch(NAME, name) and not version.startswith("PRIVATE")}
     check(len(public) > 70, f"only {len(public)} calls in {installed()}")
     unknown = public - EXPORTED.keys() - NOT_EXPORTED
     check(not unknown, f"neither exported nor in the list of symbols.def: {sorted(unknown)}")
@@ -41,12 +45,16 @@ def complete():
 
 def versions():
     """The library exports what the table says and nothing else; the default versions are those of libibverbs."""
-    ours = {name: version for name, version, default in symbols(BUILD / "lib" / "verbs" / "librove-verbs.so") if default or not version}
+    ours = {
+        name: version for name, version, default in symbols(BUILD / "lib" / "verbs" / "librove-verbs.so")
+        if default or not version}
     check(all(ours.get(name) == "" for name in HOOKS), f"hooks: {HOOKS} are not all exported without a version")
     named = {name: "PRIVATE" if version == "" else version for name, version in ours.items()
              if name not in HOOKS and not name.startswith("rte_intr_callback_")}
     check(named == EXPORTED, f"differ: {sorted(set(named.items()) ^ set(EXPORTED.items()))}")
-    theirs = {name: version for name, version, default in symbols(installed()) if default and not version.startswith("PRIVATE")}
+    theirs = {
+        name: version for name, version, default in symbols(installed())
+        if default and not version.startswith("PRIVATE")}
     wrong = {name for name in EXPORTED.keys() & theirs.keys() if EXPORTED[name] not in (theirs[name], "PRIVATE")}
     check(not wrong, f"other default versions than libibverbs': {sorted(wrong)}")
 
@@ -54,13 +62,17 @@ def versions():
 LOOKUPS = """
 import ctypes, sys
 class Info(ctypes.Structure):
-    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p), ("address", ctypes.c_void_p)]
+    _fields_ = [("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("name", ctypes.c_char_p),
+                ("address", ctypes.c_void_p)]
 libc = ctypes.CDLL(None)
 libc.dlvsym.restype = libc.dlsym.restype = ctypes.c_void_p
 ctypes.CDLL("libibverbs.so.1", ctypes.RTLD_GLOBAL)
 for word in sys.argv[1:]:
     name, version = word.split("@")
-    found = libc.dlvsym(None, name.encode(), b"IBVERBS_" + version.encode()) if version != "PRIVATE" else libc.dlsym(None, name.encode())
+    if version == "PRIVATE":
+        found = libc.dlsym(None, name.encode())
+    else:
+        found = libc.dlvsym(None, name.encode(), b"IBVERBS_" + version.encode())
     info = Info()
     libc.dladdr(ctypes.c_void_p(found), ctypes.byref(info))
     if b"librove-verbs" not in (info.file or b""):

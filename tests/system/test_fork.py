@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that fork: children of a parent with objects, of one that only listed devices, and Python's multiprocessing."""
+"""Processes that fork: children of a parent with objects, of one that only listed devices, and Python's
+multiprocessing."""
 import pathlib
 import signal
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile packets at live QPs: no crash, no sanitizer report, no wrong byte, everything counted by reason, and few bytes in answer.
-ROVE_HOSTILE_PACKETS=10000000 makes it so many packets a test, ROVE_GUESS_SECONDS=600 lets keys be guessed for so long."""
+"""Hostile packets at live QPs: no crash, no sanitizer report, no wrong byte, everything counted by reason, and few
+bytes in answer. ROVE_HOSTILE_PACKETS=10000000 makes it so many packets a test, ROVE_GUESS_SECONDS=600 lets keys be
+guessed for so long."""
 import os
 
-from harness import (BUILD, CLIENT_CORE, ROOT, SANITIZED_BUILD, SERVER_CORE, STOPPED, Failure, Link, Process, Skip, check, device_arguments,
-                     device_string, free_port, memif_pair, once, program, start_client, start_server, telemetry, test)
+from harness import (BUILD, CLIENT_CORE, ROOT, SANITIZED_BUILD, SERVER_CORE, STOPPED, Failure, Link, Process, Skip,
+                     check, device_arguments, device_string, free_port, memif_pair, once, program, start_client,
+                     start_server, telemetry, test)
 
 PACKETS = int(os.environ.get("ROVE_HOSTILE_PACKETS", "0"))
 GUESS_SECONDS = int(os.environ.get("ROVE_GUESS_SECONDS", "5"))
@@ -12,8 +14,8 @@ GUESS_SECONDS = int(os.environ.get("ROVE_GUESS_SECONDS", "5"))
 ATTACKER_MAC = "02:00:00:00:66:66"
 VICTIM_MAC = "02:00:00:00:11:11"
 # Drops of packets that had reached a QP, and that are among its packets too; and of frames that were to be sent.
-IN_QPS = ("drop_qkey", "drop_sequence", "drop_early_sync", "drop_response", "drop_length", "drop_no_receive", "drop_overload",
-          "tx_drop_link_down", "tx_drop_stalled", "tx_no_mbuf")
+IN_QPS = ("drop_qkey", "drop_sequence", "drop_early_sync", "drop_response", "drop_length", "drop_no_receive",
+          "drop_overload", "tx_drop_link_down", "tx_drop_stalled", "tx_no_mbuf")
 ADDRESSES = {"ipv4": (1, "10.0.0.2"), "ipv6": (2, "fd00::2")}     # GID index, attacker's address
 
 
@@ -57,15 +59,20 @@ def victim_of(family, build=BUILD, *options):
     device["neighbour"] = [{"address": address, "mac": ATTACKER_MAC}]
     _, arguments = device_arguments(device["port"])
     # An instrumented program finds a preloaded library in front of its run-time, which is how it must be here.
-    env = {"ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0:exitcode=99", "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99"}
-    victim = Process([program("verbs_victim", build), gid(address), "--gid-index", index, *options], config, SERVER_CORE, env=env, build=build,
+    env = {
+        "ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0:exitcode=99",
+        "UBSAN_OPTIONS": "halt_on_error=1:exitcode=99"}
+    victim = Process([program("verbs_victim", build),
+                      gid(address), "--gid-index", index, *options], config, SERVER_CORE, env=env, build=build,
                      stdin=True)
     (target,) = victim.wait_for(victim.json, 30, "its addresses")
     captures = sorted((ROOT / "tests" / "data").glob("*.pcap"))
-    return victim, [program("hostile_sender"), *captures, "--socket", "@" + arguments["socket"],
-                    "--src-mac", ATTACKER_MAC, "--dst-mac", VICTIM_MAC, "--src-gid", gid(address), "--dst-gid", target["gid"],
-                    "--rc-qpn", target["rc_qpn"], "--ud-qpn", target["ud_qpn"], "--psn", target["psn"], "--qkey", target["qkey"],
-                    "--block", target["block"], "--keys", ",".join(map(str, target["keys"])), "--vas", ",".join(map(str, target["vas"]))]
+    return victim, [
+        program("hostile_sender"), *captures, "--socket", "@" + arguments["socket"], "--src-mac", ATTACKER_MAC,
+        "--dst-mac", VICTIM_MAC, "--src-gid",
+        gid(address), "--dst-gid", target["gid"], "--rc-qpn", target["rc_qpn"], "--ud-qpn", target["ud_qpn"], "--psn",
+        target["psn"], "--qkey", target["qkey"], "--block", target["block"], "--keys",
+        ",".join(map(str, target["keys"])), "--vas", ",".join(map(str, target["vas"]))]
 
 
 def attacked(victim, sender_command, timeout):
@@ -86,7 +93,10 @@ def attacked(victim, sender_command, timeout):
 def amplification(sent):
     """Bytes that the victim has sent for each hostile byte."""
     ratio = sent["received_bytes"] / sent["sent_bytes"]
-    print(f"{sent['sent']} hostile packets, {sent['sent_bytes']} bytes; {sent['received_bytes']} bytes in answer: {ratio:.2f} times")
+    print(
+        f"{sent['sent']} hostile packets, {sent['sent_bytes']} bytes; {sent['received_bytes']} bytes in answer: "
+        f"{ratio:.2f} times"
+    )
     return ratio
 
 
@@ -102,7 +112,8 @@ def storm(family, count, build, seed):
     check(sum(drops.values()) >= count * 0.3, f"few drops of {count}: {drops}")
 
     # Every frame is in one of these; an ACK that comes to a QP between RTR and RTS in two.
-    before_qps = sum(value for name, value in grown.items() if name.startswith("/rove/drops/") and not name.endswith(IN_QPS))
+    before_qps = sum(value for name, value in grown.items()
+                     if name.startswith("/rove/drops/") and not name.endswith(IN_QPS))
     at_qps = sum(grown.get(f"/rove/workers/worker0/{name}", 0) for name in ("rx_packets", "rx_cnp"))
     accounted = before_qps + at_qps
     check(count <= accounted <= count * 1.001, f"{accounted} frames accounted for, {count} sent: {grown}")
@@ -117,14 +128,18 @@ def keyless(family, count):
 
 
 def guessed(unreliable):
-    """A peer that knows all but the key. Of RC each try ends the QP, so that the victim's reconnecting bounds the rate; of UC none does."""
+    """A peer that knows all but the key. Of RC each try ends the QP, so that the victim's reconnecting bounds the rate;
+    of UC none does."""
     victim, command = victim_of("ipv4", BUILD, *(["--unreliable"] if unreliable else []))
-    sent, end, grown = attacked(victim, [*command, "--guess", GUESS_SECONDS, "--seed", 5, *(["--unreliable"] if unreliable else [])],
-                                GUESS_SECONDS + 60)
+    sent, end, grown = attacked(victim, [
+        *command, "--guess", GUESS_SECONDS, "--seed", 5, *(["--unreliable"] if unreliable else [])], GUESS_SECONDS + 60)
     at_qp = grown.get("/rove/workers/worker0/rx_packets", 0)
     tries = at_qp if unreliable else grown.get("/rove/workers/worker0/tx_nak_error", 0)
     # Of the keys that the four-billion numbers are, one opens the block for writing.
-    print(f"{sent['sent']} WRITEs in {GUESS_SECONDS} s, {tries} keys tried ({tries / GUESS_SECONDS:.0f}/s), expected tries to a hit: {2 ** 32}")
+    print(
+        f"{sent['sent']} WRITEs in {GUESS_SECONDS} s, {tries} keys tried ({tries / GUESS_SECONDS:.0f}/s), "
+        f"expected tries to a hit: {2 ** 32}"
+    )
     check(tries > 0, f"no key was tried: {sent} {end} {grown}")
     # A hit is a WRITE of 8 bytes that was executed: the first block would no longer be what it was.
     check(end["written"] == 0, f"{end['written']} bytes were written by a guessed key")
@@ -142,8 +157,10 @@ def between(count):
         sockets.append("@" + arguments["socket"])
         device["port"] = device_string(driver, arguments)
     link, port = Link(pair), free_port()
-    command = [program("verbs_check"), "--mtu", "1024", "--timeout", "17", "--sizes", "0,1,64,1000,4097,65537", "--qps", "2", "--both",
-               "--rounds", str(max(2, count // 5000))]
+    command = [
+        program("verbs_check"), "--mtu", "1024", "--timeout", "17", "--sizes", "0,1,64,1000,4097,65537", "--qps", "2",
+        "--both", "--rounds",
+        str(max(2, count // 5000))]
     server = start_server(link, command, port, "--port")
     forger = Process([program("hostile_between"), *sockets, "--count", count], core=CLIENT_CORE, stdin=True)
     client = start_client(link, command, port, "--port")

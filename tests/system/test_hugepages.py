@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hugepages, reserved for the time of the test: rove uses them, and nothing of them stays behind, however a process ends."""
+"""Hugepages, reserved for the time of the test: rove uses them, and nothing of them stays behind, however a process
+ends."""
 import contextlib
 import fcntl
 import os
@@ -8,8 +9,8 @@ import re
 import subprocess
 import time
 
-from harness import (ROVE_RUN, SCRATCH, STOPPED, Skip, check, covering, free_port, memif_link, once, program, start_client, start_server, stop_all,
-                     verified, write_toml)
+from harness import (ROVE_RUN, SCRATCH, STOPPED, Skip, check, covering, free_port, memif_link, once, program,
+                     start_client, start_server, stop_all, verified, write_toml)
 from test_vhost import vhost_link
 
 COUNT = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
@@ -86,7 +87,8 @@ def withheld():
     many = SCRATCH / "free_hugepages"
     many.write_text("1000\n")
     command = [str(ROVE_RUN), "--config", str(write_toml(memif_link().configs[0])), "--", "ibv_devinfo"]
-    done = subprocess.run([*covering(many, FREE), *command], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+    done = subprocess.run([*covering(many, FREE), *command], capture_output=True, text=True, timeout=20,
+                          stdin=subprocess.DEVNULL)
     check(done.returncode == 0 and "rove0" in done.stdout, f"{done.stdout}{done.stderr}")
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Impaired paths between two processes: delay and rate as programs see them, a path that dies and comes back during a transfer."""
+"""Impaired paths between two processes: delay and rate as programs see them, a path that dies and comes back during a
+transfer."""
 import time
 
 from harness import STOPPED, check, free_port, memif_link, program, shipped, start_client, start_server, telemetry, test
@@ -9,25 +10,29 @@ DELAY_US = 200
 
 
 def delay(tool, crossings):
-    """Each direction delays; `crossings` of them make what the tool calls the latency. A late wake-up would show in the minimum too."""
+    """Each direction delays; `crossings` of them make what the tool calls the latency. A late wake-up would show in the
+    minimum too."""
     ((_, _, least, *_),) = perftest(memif_link(impair={"delay_us": DELAY_US}), tool, ["-n", "500"], figures=True)
     check(crossings * DELAY_US <= least < crossings * (DELAY_US + 50), f"{tool}: at least {least} us")
 
 
 test("impair/delay/ib_send_lat", delay, "ib_send_lat", 1, quick=True)
-test("impair/delay/ib_read_lat", delay, "ib_read_lat", 2)       # the target sleeps: its background thread has to wake up in time
+test("impair/delay/ib_read_lat", delay, "ib_read_lat",
+     2)  # the target sleeps: its background thread has to wake up in time
 
 
 def rate(mbps):
     ((_, _, _, average, _),) = perftest(memif_link(impair={"rate_mbps": mbps, "queue_packets": 1024}), "ib_write_bw",
                                         ["--report_gbits", "-s", "65536", "-n", "1000"], figures=True)
-    check(0.3 * mbps / 1000 < average <= mbps / 1000, f"{average} Gb/s through {mbps} Mb/s")    # how much of it, is the transport's
+    check(0.3 * mbps / 1000 < average <= mbps / 1000,
+          f"{average} Gb/s through {mbps} Mb/s")  # how much of it, is the transport's
 
 
 test("impair/rate", rate, 1000)
 
-WRONG = ("", ",rove9", ",rove0,4", ",rove0,-1,down=true", ",rove0,4294967296,down=true", ",rove0,all,down", ",rove0,all,down=maybe",
-         ",rove0,1,loss=2", ",rove0,1,los=0", ',rove0,"', ",rove0," + 100 * "x" + ",loss=1", 50 * ",rove0")
+WRONG = ("", ",rove9", ",rove0,4", ",rove0,-1,down=true", ",rove0,4294967296,down=true", ",rove0,all,down",
+         ",rove0,all,down=maybe", ",rove0,1,loss=2", ",rove0,1,los=0", ',rove0,"', ",rove0," + 100 * "x" + ",loss=1",
+         50 * ",rove0")
 
 
 def paths(process):
@@ -35,13 +40,16 @@ def paths(process):
 
 
 def death_and_return():
-    """All of a QP's packets take one path. It dies in the middle of a transfer that is verified, and comes back in time."""
+    """All of a QP's packets take one path. It dies in the middle of a transfer that is verified, and comes back in
+    time."""
     link = memif_link(impair={"paths": 4, "rate_mbps": 2000, "queue_packets": 1024})
-    command = [program("verbs_check"), "--verbs", "write,send,read", "--sizes", "65536", "--depth", "4", "--rounds", "400"]
+    command = [
+        program("verbs_check"), "--verbs", "write,send,read", "--sizes", "65536", "--depth", "4", "--rounds", "400"]
     port = free_port()
     server = start_server(link, command, port, "--port")
     client = start_client(link, command, port, "--port")
-    (busy,) = client.wait_for(lambda: [path for path, is_ in paths(server).items() if is_["frames"] > 1000], 20, "traffic")
+    (busy,) = client.wait_for(lambda: [path for path, is_ in paths(server).items()
+                                        if is_["frames"] > 1000], 20, "traffic")
     (qpn,) = telemetry(client.pid, "/rove/qps")
     udp_src = telemetry(client.pid, f"/rove/qp,{qpn}")["udp_src"]
     check(int(busy) == udp_src % 4, f"port {udp_src} takes path {busy}")
@@ -87,7 +95,8 @@ test("impair/congested", congested, modes=("rc",))
 
 
 def shipped_paths():
-    """config/impaired-*.toml in mp: a path that dies under way and one that loses 5 % do not keep the others from carrying on."""
+    """config/impaired-*.toml in mp: a path that dies under way and one that loses 5 % do not keep the others from
+    carrying on."""
     link = memif_link()
     for config, name in zip(link.configs, ("impaired-a", "impaired-b")):
         impair = config["device"][0]["impair"] = shipped(name)["device"][0]["impair"]

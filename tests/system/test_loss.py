@@ -2,22 +2,29 @@
 """Packets lost, doubled, damaged and reordered on both ports by configuration; a peer that is killed."""
 import time
 
-from harness import (SERVER_CORE, Failure, Process, check, free_port, memif_link, once, program, run_pair, start_client, test, verified)
+from harness import (SERVER_CORE, Failure, Process, check, free_port, memif_link, once, program, run_pair, start_client,
+                     test, verified)
 from test_perftest import COMBINED, iterations, only_rc, over_memif
 from test_pingpong import pingpong
 
 LOSS = {"loss": 0.01, "seed": 7}
 EVERYTHING = {"loss": 0.01, "duplicate": 0.01, "corrupt": 0.01, "reorder": 0.01, "seed": 11}
 
-for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat", "ib_atomic_lat"):
+for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat",
+             "ib_atomic_lat"):
     test(f"loss/{tool}", lambda tool: over_memif(tool, "-n 500", impair=LOSS), tool, timeout=90)
 for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
-    test(f"loss/{tool}/all-sizes", lambda tool: over_memif(tool, "-a -n 20", sizes=23, timeout=150, impair=LOSS), tool, timeout=160)
+    test(f"loss/{tool}/all-sizes", lambda tool: over_memif(tool, "-a -n 20", sizes=23, timeout=150, impair=LOSS), tool,
+         timeout=160)
 for tool in ("ib_write_lat", "ib_read_lat", "ib_send_lat"):
-    test(f"loss/{tool}/all-sizes", lambda tool: over_memif(tool, "-a -n 5 -x 2", sizes=23, timeout=150, impair=LOSS), tool, timeout=160)
-MTUS = [(f"mtu-{mtu}", f"ib_{verb}_bw", f"-m {mtu}") for mtu in (256, 512, 1024, 2048) for verb in ("write", "read", "send")]
+    test(f"loss/{tool}/all-sizes", lambda tool: over_memif(tool, "-a -n 5 -x 2", sizes=23, timeout=150, impair=LOSS),
+         tool, timeout=160)
+MTUS = [(f"mtu-{mtu}", f"ib_{verb}_bw", f"-m {mtu}") for mtu in (256, 512, 1024, 2048)
+        for verb in ("write", "read", "send")]
 for (label, tool, options), register in [(one, test) for one in COMBINED] + [(one, only_rc) for one in MTUS]:
-    register(f"loss/{tool}/{label}", lambda tool, options: over_memif(tool, options + iterations(tool, 500), impair=LOSS), tool, options, timeout=90)
+    register(f"loss/{tool}/{label}",
+             lambda tool, options: over_memif(tool, options + iterations(tool, 500), impair=LOSS), tool, options,
+             timeout=90)
 test("loss/pingpong/rc", lambda: pingpong("rc", "-c -n 500", impair=LOSS), timeout=90)
 test("loss/pingpong/rc/ipv6/events", lambda: pingpong("rc", "-g 2 -e -c -n 50", impair=LOSS), timeout=90)
 test("loss/pingpong/srq", lambda: pingpong("srq", "-e -c -n 50", impair=LOSS), timeout=90)
@@ -50,8 +57,8 @@ BOUND = 4 * 4.096e-6 * 2**TIMEOUT * (RETRIES + 1)
 
 
 def peer_killed(link, second_survives, verbs="write,send,read"):
-    """kill -9 of the target, during the first of `verbs`: the survivor, one end of the link, sees errors in time, and then runs a whole
-    check with a new peer."""
+    """kill -9 of the target, during the first of `verbs`: the survivor, one end of the link, sees errors in time, and
+    then runs a whole check with a new peer."""
     if not second_survives:
         link.configs.reverse()
     port = free_port(link.netns[0])
@@ -63,7 +70,8 @@ def peer_killed(link, second_survives, verbs="write,send,read"):
     time.sleep(0.3)
     killed_at = time.monotonic()
     target.kill()
-    (death,) = survivor.wait_for(lambda: [line for line in survivor.json() if line.get("died")], BOUND + 20, "error completion")
+    (death,) = survivor.wait_for(lambda: [line for line in survivor.json()
+                                           if line.get("died")], BOUND + 20, "error completion")
     check(death["status"] == "transport retry counter exceeded", str(death))
     check(death["good"] > 0, f"nothing was moved before: {death}")
     took = death["error_at"] - killed_at

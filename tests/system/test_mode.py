@@ -38,6 +38,7 @@ def disagree(a, b):
         check(process.wait(20) != 0, f"succeeded\n{process.story()}")
 
 
-for a, b, expected in (("auto", "auto", "mp"), ("mp", "mp", "mp"), ("rc", "rc", "rc"), ("mp", "auto", "mp"), ("auto", "rc", "rc"), ("rc", "auto", "rc")):
+for a, b, expected in (("auto", "auto", "mp"), ("mp", "mp", "mp"), ("rc", "rc", "rc"), ("mp", "auto", "mp"),
+                       ("auto", "rc", "rc"), ("rc", "auto", "rc")):
     once(f"mode/{a}-and-{b}", agree, a, b, expected, quick=a == b)
 once("mode/mp-and-rc", disagree, "mp", "rc")

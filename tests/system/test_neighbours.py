@@ -1,25 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the link is told and asked beside RoCE: a gateway that is replaced by one with another MAC in the middle of transfers, and a
-bridge that lets multicast through only to members that have reported themselves. Needs root."""
+"""What the link is told and asked beside RoCE: a gateway that is replaced by one with another MAC in the middle of
+transfers, and a bridge that lets multicast through only to members that have reported themselves. Needs root."""
 import os
 import subprocess
 import time
 
-from harness import (STOPPED, Failure, Link, Skip, check, device_arguments, device_string, free_port, ip, once, program, shipped, start_client,
-                     start_server, stop_all, telemetry, test, unique)
+from harness import (STOPPED, Failure, Link, Skip, check, device_arguments, device_string, free_port, ip, once, program,
+                     shipped, start_client, start_server, stop_all, telemetry, test, unique)
 from test_tap import Bridge
 
 GATE_MACS = ("02:00:00:00:0a:01", "02:00:00:00:0a:02")
 
 
 def batch(netns, lines):
-    done = subprocess.run(["ip", "-n", netns, "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True, text=True)
+    done = subprocess.run(["ip", "-n", netns, "-batch", "-"], input="\n".join(lines) + "\n", capture_output=True,
+                          text=True)
     check(done.returncode == 0, f"{lines}: {done.stderr.strip()}")
 
 
 class Router:
-    """Three namespaces: rove's processes in `a` (10.0.1.1) and `b` (10.0.2.1), and a router between them, which `a` reaches through a
-    bridge. It has two interfaces there, of which one at a time is the gateway 10.0.1.254. Neither asks who `a` is, nor announces itself."""
+    """Three namespaces: rove's processes in `a` (10.0.1.1) and `b` (10.0.2.1), and a router between them, which `a`
+    reaches through a bridge. It has two interfaces there, of which one at a time is the gateway 10.0.1.254. Neither
+    asks who `a` is, nor announces itself."""
 
     def __enter__(self):
         if os.geteuid() != 0:
@@ -41,16 +43,20 @@ class Router:
             for device in ("lo", "ctl", "data"):
                 ip("link", "set", device, "up", netns=name)
         for number, mac in enumerate(GATE_MACS):
-            ip("link", "add", f"gate{number}", "address", mac, "type", "veth", "peer", "name", f"port{number}", netns=router)
+            ip("link", "add", f"gate{number}", "address", mac, "type", "veth", "peer", "name", f"port{number}",
+               netns=router)
         for device in ("bridge", "to-a", "to-b", "port0", "port1", "gate0"):
             if device.startswith("port") or device == "to-a":
                 ip("link", "set", device, "master", "bridge", netns=router)
             ip("link", "set", device, "up", netns=router)
-        self.mac = subprocess.run(["ip", "-n", a, "-br", "link", "show", "dev", "data"], capture_output=True, text=True).stdout.split()[2]
+        self.mac = subprocess.run(["ip", "-n", a, "-br", "link", "show", "dev", "data"], capture_output=True,
+                                  text=True).stdout.split()[2]
         ip("addr", "add", "10.0.2.254/24", "dev", "to-b", netns=router)
         ip("addr", "add", "10.0.1.254/24", "dev", "gate0", netns=router)
         ip("neigh", "replace", "10.0.1.1", "lladdr", self.mac, "nud", "permanent", "dev", "gate0", netns=router)
-        subprocess.run(["ip", "netns", "exec", router, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore"], check=True)
+        subprocess.run([
+            "ip", "netns", "exec", router, "sh", "-c",
+            "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv4/conf/all/arp_ignore"], check=True)
         return self
 
     def __exit__(self, *_):
@@ -70,8 +76,10 @@ class Router:
         return Link(configs, self.names[:2], "192.0.2.1")
 
     def replace(self, old, new):
-        batch(self.names[2], [f"link set gate{old} down", f"addr flush dev gate{old}", f"link set gate{new} up",
-                              f"neigh replace 10.0.1.1 lladdr {self.mac} nud permanent dev gate{new}", f"addr add 10.0.1.254/24 dev gate{new}"])
+        batch(self.names[2], [
+            f"link set gate{old} down", f"addr flush dev gate{old}", f"link set gate{new} up",
+            f"neigh replace 10.0.1.1 lladdr {self.mac} nud permanent dev gate{new}",
+            f"addr add 10.0.1.254/24 dev gate{new}"])
 
 
 def moved(process):
@@ -85,7 +93,9 @@ def moved(process):
 def replaced():
     with Router() as router:
         link, port = router.link(), free_port(router.names[0])
-        command = [program("verbs_check"), "--mtu", "1024", "--timeout", "17", "--sizes", "100000", "--rounds", "300", "--verbs", "write,read,send"]
+        command = [
+            program("verbs_check"), "--mtu", "1024", "--timeout", "17", "--sizes", "100000", "--rounds", "300",
+            "--verbs", "write,read,send"]
         server = start_server(link, command, port, "--port")
         client = start_client(link, command, port, "--port")
         client.wait_for(lambda: telemetry(server.pid, "/rove/workers")["worker0"]["rx_packets"] > 1000, 60, "data")
@@ -104,8 +114,10 @@ def replaced():
 
 def snooped(version):
     with Bridge() as bridge:
-        # As a router's query: the bridge believes that it knows of all members a response interval, here a second, later.
-        for option in (("mcast_snooping", "1"), ("mcast_igmp_version", str(version)), ("mcast_query_response_interval", "100"), ("mcast_querier", "1")):
+        # As a router's query: the bridge believes that it knows of all members a response interval, here a second,
+        # later.
+        for option in (("mcast_snooping", "1"), ("mcast_igmp_version", str(version)), ("mcast_query_response_interval",
+                                                                                       "100"), ("mcast_querier", "1")):
             ip("link", "set", "bridge", "type", "bridge", *option, netns=bridge.netns)
         link, port = bridge.link(), free_port(bridge.netns)
         command = [program("verbs_multicast")]

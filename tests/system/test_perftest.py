@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's perftest, unmodified, between two processes over memif. It moves data but does not verify it (test_verified.py does)."""
+"""Debian's perftest, unmodified, between two processes over memif. It moves data but does not verify it
+(test_verified.py does)."""
 import re
 
 from harness import Failure, check, memif_link, once, program, run_pair, stop_all, test
@@ -12,7 +13,8 @@ HASTY = {"LD_PRELOAD": str(program("libhasty_clock.so"))}
 
 
 def rows(output):
-    """The table: one row of numbers per message size. (perftest's t_stdev is not a number where latencies vary by 46 ms.)"""
+    """The table: one row of numbers per message size. (perftest's t_stdev is not a number where latencies vary by 46
+    ms.)"""
     table = []
     for line in output.splitlines():
         words = line.split()
@@ -73,14 +75,16 @@ MOVERS = tuple(tool for tool in BANDWIDTH + LATENCY if "atomic" not in tool)    
 EVENTS = tuple(tool for tool in BANDWIDTH + LATENCY if "write" not in tool)     # write has no completion to sleep on
 INLINE = ("ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat")
 
-# All options of each tool in few runs, for links where one run for each would take long. -e is alone: perftest polls at most 16
-# completions after an event, and then waits for the next even if there are more.
-COMBINED = (("both-ways-16-qps-post-list", "ib_write_bw", "-b -q 16 -l 10"), ("both-ways-16-qps-post-list", "ib_read_bw", "-b -q 16 -l 10"),
-            ("both-ways-16-qps-post-list", "ib_atomic_bw", "-b -q 16 -l 10"), ("both-ways-4-qps-post-list", "ib_send_bw", "-b -q 4 -l 10"),
-            ("events", "ib_send_bw", "-e"), ("events", "ib_read_bw", "-e"), ("events", "ib_atomic_bw", "-e"),
-            ("events", "ib_read_lat", "-e"), ("events", "ib_atomic_lat", "-e -A CMP_AND_SWAP"),
-            ("events-inline-srq", "ib_send_lat", "-e -I 64 -s 64 --use-srq"), ("inline", "ib_write_lat", "-I 64 -s 64"),
-            ("inline-srq", "ib_send_bw", "-I 64 -s 64 --use-srq -q 4"))
+# All options of each tool in few runs, for links where one run for each would take long. -e is alone: perftest polls at
+# most 16 completions after an event, and then waits for the next even if there are more.
+COMBINED = (("both-ways-16-qps-post-list", "ib_write_bw", "-b -q 16 -l 10"),
+            ("both-ways-16-qps-post-list", "ib_read_bw", "-b -q 16 -l 10"),
+            ("both-ways-16-qps-post-list", "ib_atomic_bw", "-b -q 16 -l 10"),
+            ("both-ways-4-qps-post-list", "ib_send_bw", "-b -q 4 -l 10"), ("events", "ib_send_bw", "-e"),
+            ("events", "ib_read_bw", "-e"), ("events", "ib_atomic_bw", "-e"), ("events", "ib_read_lat", "-e"),
+            ("events", "ib_atomic_lat", "-e -A CMP_AND_SWAP"),
+            ("events-inline-srq", "ib_send_lat", "-e -I 64 -s 64 --use-srq"),
+            ("inline", "ib_write_lat", "-I 64 -s 64"), ("inline-srq", "ib_send_bw", "-I 64 -s 64 --use-srq -q 4"))
 
 # What one more option does to QPs in mp, these tell.
 for label, tool, options in COMBINED:

@@ -36,8 +36,8 @@ def devices(config, netns=None):
 
 def devinfo(config, netns=None, mtu=4096):
     info = Process(["ibv_devinfo", "-v"], config, SERVER_CORE, netns).succeed(20)
-    for wanted in ("hca_id:\trove0", "link_layer:\t\tEthernet", f"active_mtu:\t\t{mtu} (", "atomic_cap:", "::ffff:10.0.0.1, RoCE v2",
-                   "fd00::1, RoCE v2"):
+    for wanted in ("hca_id:\trove0", "link_layer:\t\tEthernet", f"active_mtu:\t\t{mtu} (", "atomic_cap:",
+                   "::ffff:10.0.0.1, RoCE v2", "fd00::1, RoCE v2"):
         check(wanted in info.out(), f"no '{wanted}'\n{info.out()}\n{info.err()}")
 
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's python3-pyverbs under rove-run: data, error statuses on both ends, and the errno of bad arguments; and rdma-core's own tests."""
+"""Debian's python3-pyverbs under rove-run: data, error statuses on both ends, and the errno of bad arguments; and
+rdma-core's own tests."""
 import pathlib
 
-from harness import CLIENT_CORE, ROOT, SERVER_CORE, Process, Skip, check, free_port, memif_link, memif_pair, test, write_toml
+from harness import (CLIENT_CORE, ROOT, SERVER_CORE, Process, Skip, check, free_port, memif_link, memif_pair, test,
+                     write_toml)
 
 PEER = pathlib.Path(__file__).with_name("pyverbs_peer.py")
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports with several queues and processes with several workers: frames come to workers that do not own their QP, and are handed over."""
+"""Ports with several queues and processes with several workers: frames come to workers that do not own their QP, and
+are handed over."""
 import time
 
-from harness import (CLIENT_CORE, SERVER_CORE, STOPPED, check, free_port, memif_link, once, program, start_client, start_server, telemetry,
-                     run_pair, test)
+from harness import (CLIENT_CORE, SERVER_CORE, STOPPED, check, free_port, memif_link, once, program, start_client,
+                     start_server, telemetry, run_pair, test)
 
 
 def two_workers(queues):
@@ -17,8 +18,9 @@ def two_workers(queues):
 
 
 def transfer(link, *options, timeout=80):
-    """verbs_check, both ends asleep while they wait: of two lcores that poll, each has a core. Returns the server's lines and its last
-    /rove/drops before the end. Whoever shares a core with a lcore may be off it for long: a timeout of a second."""
+    """verbs_check, both ends asleep while they wait: of two lcores that poll, each has a core. Returns the server's
+    lines and its last /rove/drops before the end. Whoever shares a core with a lcore may be off it for long: a timeout
+    of a second."""
     command = [program("verbs_check"), "--events", "--timeout", "18", *options]
     port = free_port()
     server = start_server(link, command, port, "--port")
@@ -71,8 +73,10 @@ def other_number():
 
 test("queues/handed-over", handed_over, "--rounds 6", timeout=100)
 test("queues/handed-over/srq", handed_over, "--srq --verbs send,send_imm,write_imm --rounds 12", timeout=100)
-once("queues/handed-over/uc", handed_over, "--transport uc --verbs send,send_imm,write,write_imm --depth 2 --rounds 12", timeout=100)
-once("queues/handed-over/ud", handed_over, "--transport ud --verbs send,send_imm --sizes 64,1024 --rounds 200", timeout=100)
+once("queues/handed-over/uc", handed_over, "--transport uc --verbs send,send_imm,write,write_imm --depth 2 --rounds 12",
+     timeout=100)
+once("queues/handed-over/ud", handed_over, "--transport ud --verbs send,send_imm --sizes 64,1024 --rounds 200",
+     timeout=100)
 test("queues/fewer-than-workers", one_queue, timeout=100)
 once("queues/multicast", multicast)
 once("queues/other-number", other_number)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-sim: what it lists, refuses and writes. Its figures take a minute and are no tests; nor are planted bugs, but that
-they can be planted is one."""
+"""rove-sim: what it lists, refuses and writes. Its figures take a minute and are no tests; nor are planted bugs, but
+that they can be planted is one."""
 import json
 import pathlib
 import runpy
@@ -15,7 +15,8 @@ KEYS = {"figure", "metric", "unit", "paper", "ours", "bar", "holds"}
 
 
 def sim(*arguments):
-    return subprocess.run([BUILD / "apps" / "rove-sim", *map(str, arguments)], capture_output=True, text=True, timeout=50)
+    return subprocess.run([BUILD / "apps" / "rove-sim", *map(str, arguments)], capture_output=True, text=True,
+                          timeout=50)
 
 
 def lists():
@@ -54,8 +55,9 @@ def writes(figure):
 
 def mutants_have_their_place():
     planted = runpy.run_path(str(ROOT / "tests" / "sim" / "mutants.py"))
-    for name, (file, before, _) in [*planted["MUTANTS"].items(),
-                                    *(mutant for mutants in planted["UNIT_MUTANTS"].values() for mutant in mutants.items())]:
+    for name, (file, before, _) in [
+            *planted["MUTANTS"].items(), *(mutant for mutants in planted["UNIT_MUTANTS"].values()
+                                           for mutant in mutants.items())]:
         check((ROOT / file).read_text().count(before) == 1, f"{name}: its place is not in {file}")
 
 

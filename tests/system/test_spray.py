@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-testpmd --mode spray: the TENT engine over two rails and over AF_XDP, what its prompt shows of it, every way to end, and whether
-what was sent is accounted for."""
+"""rove-testpmd --mode spray: the TENT engine over two rails and over AF_XDP, what its prompt shows of it, every way to
+end, and whether what was sent is accounted for."""
 import pathlib
 import re
 import signal
@@ -12,7 +12,8 @@ from test_veth import configs
 from testpmd import Pair, Terminal, clean, leaves_nothing, result, wait_for_traffic, wait_until
 
 SPRAY = ("--mode", "spray", "--size", "300000", "--slice-size", "65536")
-BY_QP = ("drop_sequence", "drop_early_sync", "drop_response", "drop_length", "drop_no_receive", "drop_overload")   # counted as received, too
+BY_QP = ("drop_sequence", "drop_early_sync", "drop_response", "drop_length", "drop_no_receive", "drop_overload"
+         )  # counted as received, too
 FATES = ("lost", "drop_down", "drop_queue_full", "drop_shelf_full", "waiting")
 
 
@@ -33,13 +34,16 @@ def verified(*options, pair=None, count=301):
 
 def two_rails():
     """WRITEs and READs of two priorities by two threads."""
-    said, theirs = verified("--priority-mix", "high:1,low:2", "--read-share", "0.4", "--batch", "3", "--threads", "2", "--depth", "7")
+    said, theirs = verified("--priority-mix", "high:1,low:2", "--read-share", "0.4", "--batch", "3", "--threads", "2",
+                            "--depth", "7")
     high, low = (said["priorities"][name] for name in ("high", "low"))
     check(said["threads"] == 2 and "medium" not in said["priorities"], str(said))
     check(high["reads"] + high["writes"] < low["reads"] + low["writes"], str(said))
-    check(0.2 < (high["reads"] + low["reads"]) / 301 < 0.6 and 0 < high["p50_us"] <= high["p99_us"] <= high["most_us"], str(said))
+    check(0.2 < (high["reads"] + low["reads"]) / 301 < 0.6 and 0 < high["p50_us"] <= high["p99_us"] <= high["most_us"],
+          str(said))
     for rail in ("rove0", "rove1"):
-        # The target looks later: a packet that it had sent again, because we were off our core, has had its ACK by then.
+        # The target looks later: a packet that it had sent again, because we were off our core, has had its ACK by
+        # then.
         later = theirs["ports"][rail]["rx_frames"] - said["ports"][rail]["tx_frames"]
         check(said["ports"][rail]["share"] > 0.05 and 0 <= later <= 4, f"{said}\n{theirs}")
 
@@ -49,8 +53,9 @@ def options():
     tent = SCRATCH / f"{unique()}.toml"
     tent.write_text('[[policy]]\nname = "one"\nsegment_type = "memory"\ndevices = ["rove1"]\ntransports = ["rdma"]\n')
     pair, out = Pair(rails()), SCRATCH / f"{unique()}.json"
-    run = pair.initiator("--mode", "spray", "--verify", "--rate", "0.2", "--duration", "1.2", "--size", "65536", "--stats-period", "1",
-                         "--priority-mix", "medium:1", "--read-share", "1", "--tent", tent, "--mtu", "1024", "--slice-size", "16384", "--json", out).succeed(20)
+    run = pair.initiator("--mode", "spray", "--verify", "--rate", "0.2", "--duration", "1.2", "--size", "65536",
+                         "--stats-period", "1", "--priority-mix", "medium:1", "--read-share", "1", "--tent", tent,
+                         "--mtu", "1024", "--slice-size", "16384", "--json", out).succeed(20)
     said = result(out)
     check(said["transports"]["rdma"]["slices"] >= 3 * said["messages"], f"--slice-size: {said}")
     check(said["errors"] == 0 and 0.05 < said["goodput_gbps"] < 0.21, str(said))
@@ -62,14 +67,18 @@ def options():
 def priority_mix():
     """Requests of a priority go by QPs of that priority."""
     pair = Pair(rails())
-    prompt = Terminal(pair.arguments(*SPRAY, "-i", "--auto-start", "--priority-mix", "medium:1,low:1", "--threads", "1"))
-    posted = lambda: [sum(qp["sq_posted"] for qp in prompt.json("show qp").values() if qp["priority"] == priority) for priority in range(3)]
+    prompt = Terminal(pair.arguments(*SPRAY, "-i", "--auto-start", "--priority-mix", "medium:1,low:1", "--threads",
+                                     "1"))
+    posted = lambda: [
+        sum(qp["sq_posted"] for qp in prompt.json("show qp").values() if qp["priority"] == priority)
+        for priority in range(3)]
     try:
         wait_until(lambda: min(posted()[1:]) > 200, 20, "requests of both priorities")
         high, medium, low = posted()
         check(10 * high < min(medium, low), f"{high} of HIGH: more than the engine's own probes")    # which are HIGH
         queues = prompt.json("show tent queues")
-        check([queues[name]["completed_requests"] > 0 for name in ("high", "medium", "low")] == [False, True, True], str(queues))
+        check([queues[name]["completed_requests"] > 0 for name in ("high", "medium", "low")] == [False, True, True],
+              str(queues))
         check(re.search(r"errors +0\n", text := prompt.say("stop")), text)
         prompt.send("quit\n")
         check((status := prompt.wait()) == 0, f"quit: status {status}")
@@ -82,41 +91,57 @@ def af_xdp():
     """Two namespaces over veth."""
     with TwoNamespaces(2300) as namespaces:
         link = namespaces.link(configs("af_xdp"))
-        verified("--read-share", "0.4", pair=lambda target_options: Pair(link.configs, target_options, link.netns, link.server_host), count=100)
+        verified("--read-share", "0.4",
+                 pair=lambda target_options: Pair(link.configs, target_options, link.netns, link.server_host),
+                 count=100)
 
 
 def prompt_shows():
     """`show tent ...` of a spray with a policy and slots; without an engine it says so."""
     pair, shared = Pair(rails()), f"/rove-test-{unique()}"
     tent = SCRATCH / f"{unique()}.toml"
-    tent.write_text('[[policy]]\nname = "bulk"\nsegment_type = "memory"\npriority = "low"\ntransports = ["rdma", "tcp"]\n'
-                    f'[transports.rdma]\nshared_quota_shm_path = "{shared}"\n')
+    tent.write_text(
+        '[[policy]]\nname = "bulk"\nsegment_type = "memory"\npriority = "low"\ntransports = ["rdma", "tcp"]\n'
+        f'[transports.rdma]\nshared_quota_shm_path = "{shared}"\n')
     prompt = Terminal(pair.arguments(*SPRAY, "--interactive", "--priority-mix", "high:1,low:1", "--tent", tent))
     try:
-        check("no engine" in prompt.say("show tent devices") and "no engine" in prompt.say("show tent slots --json"), "no engine")
-        check(all(f"show tent {what}\n" in (text := prompt.say("show tent nonsense")) for what in ("devices", "policy", "queues", "slots")), text)
+        check("no engine" in prompt.say("show tent devices") and "no engine" in prompt.say("show tent slots --json"),
+              "no engine")
+        check(
+            all(f"show tent {what}\n" in (text := prompt.say("show tent nonsense"))
+                for what in ("devices", "policy", "queues", "slots")), text)
         check(prompt.say("start") == "", "start")
         wait_until(lambda: prompt.json("show tent queues")["low"]["completed_requests"] > 10, 10, "requests")
         devices = prompt.json("show tent devices")
-        check(set(devices) == {"rove0", "rove1"} and all(one["completed_bytes"] > 0 for one in devices.values()), str(devices))
+        check(
+            set(devices) == {"rove0", "rove1"} and all(one["completed_bytes"] > 0 for one in devices.values()),
+            str(devices))
         policies = prompt.json("show tent policy")
-        check(list(policies) == ["bulk", "default/memory", "default/file"] and policies["bulk"]["transports"] == "rdma, tcp" and
-              policies["bulk"]["priority"] == "low" and policies["default/memory"]["transports"].endswith("rdma, shm, tcp"), str(policies))
+        check(
+            list(policies) == ["bulk", "default/memory", "default/file"] and
+            policies["bulk"]["transports"] == "rdma, tcp" and policies["bulk"]["priority"] == "low" and
+            policies["default/memory"]["transports"].endswith("rdma, shm, tcp"), str(policies))
         slots = prompt.json("show tent slots")
-        check(slots["all"]["rotations"] > 0 and slots["all"]["high_may_send"] == 1 and set(slots) == {"0", "1", "2", "all"}, str(slots))
+        check(
+            slots["all"]["rotations"] > 0 and slots["all"]["high_may_send"] == 1 and
+            set(slots) == {"0", "1", "2", "all"}, str(slots))
         ways, transports = prompt.json("show tent rails"), prompt.json("show tent transports")
-        check(sum(one["write_bytes"] for one in ways.values()) > 0 and transports["rdma"]["slices"] > 0, f"{ways} {transports}")
-        for what, word in (("devices", "ewma_bytes_per_s"), ("rails", "window_bytes"), ("policy", "bulk"), ("queues", "completed_requests"),
-                           ("slots", "rotations"), ("transports", "rdma")):
+        check(
+            sum(one["write_bytes"]
+                for one in ways.values()) > 0 and transports["rdma"]["slices"] > 0, f"{ways} {transports}")
+        for what, word in (("devices", "ewma_bytes_per_s"), ("rails", "window_bytes"), ("policy", "bulk"),
+                           ("queues", "completed_requests"), ("slots", "rotations"), ("transports", "rdma")):
             check(word in (text := prompt.say(f"show tent {what}")), text)
-        check(not (unsaid := [form for form in prompt.unsaid() if form.startswith("show tent")]), f"never said: {unsaid}")
+        check(not (unsaid := [form
+                              for form in prompt.unsaid() if form.startswith("show tent")]), f"never said: {unsaid}")
         check(re.search(r"errors +0\n", text := prompt.say("stop")), text)
         check("no engine" in (text := prompt.say("show tent devices")), text)
         for thing in ("mtu 1024", "timeout 12", "retries 3", "mode rc"):
             check(prompt.say(f"set transport {thing}") == "", thing)
         check(prompt.say("start") == "", "a second start")
         wait_until(lambda: prompt.json("show tent queues")["low"]["completed_requests"] > 0, 10, "requests")
-        check({(qp["mode"], qp["mtu"]) for qp in prompt.json("show qp").values()} == {("rc", 1024)}, prompt.say("show qp"))
+        check({(qp["mode"], qp["mtu"]) for qp in prompt.json("show qp").values()} == {("rc", 1024)},
+              prompt.say("show qp"))
         prompt.send("quit\n")
         check((status := prompt.wait()) == 0, f"quit: status {status}")
         pair.end()
@@ -126,11 +151,13 @@ def prompt_shows():
 
 
 def every_frame():
-    """Over paths that lose, damage and double: what left one end came to the other, or is counted as lost, dropped or on its way."""
+    """Over paths that lose, damage and double: what left one end came to the other, or is counted as lost, dropped or
+    on its way."""
     impair = {"paths": 4, "loss": 0.01, "duplicate": 0.01, "corrupt": 0.005, "reorder": 0.01}
     pair = Pair(rails(impair))
     prompt = Terminal(pair.arguments(*SPRAY, "--verify", "--interactive", "--read-share", "0.5", "--auto-start"))
-    ends = {"initiator": lambda what: telemetry(prompt.pid, what), "target": lambda what: telemetry(pair.target.pid, what)}
+    ends = {
+        "initiator": lambda what: telemetry(prompt.pid, what), "target": lambda what: telemetry(pair.target.pid, what)}
     try:
         wait_until(lambda: prompt.json("show tent queues")["high"]["completed_requests"] > 40, 20, "requests")
         check(re.search(r"errors +0\n", text := prompt.say("stop")) and "failure" not in text, text)
@@ -140,13 +167,16 @@ def every_frame():
             sent = ends[here]("/rove/ports")
             for rail in ("rove0", "rove1"):
                 paths = ends[there](f"/rove/impair,{rail}")
-                check(sent[rail]["tx_frames"] == sum(path["frames"] for path in paths.values()), f"{here}, {rail}: {sent}\n{paths}")
+                check(sent[rail]["tx_frames"] == sum(path["frames"]
+                                                     for path in paths.values()), f"{here}, {rail}: {sent}\n{paths}")
                 check(sum(path["lost"] for path in paths.values()) > 0, f"{rail}: nothing was lost")
                 arrived += sum(path["frames"] + path["duplicated"] - sum(path[fate] for fate in FATES)
                                for path in paths.values())
             drops = ends[there]("/rove/drops")["worker0"]
-            taken = ends[there]("/rove/workers")["worker0"]["rx_packets"] + sum(drops[reason] for reason in drops if reason not in BY_QP)
-            check(arrived == taken, f"{here} to {there}: {arrived} arrived, {taken} were taken or dropped: {ends[there]('/rove/drops')}")
+            taken = ends[there]("/rove/workers")["worker0"]["rx_packets"] + sum(drops[reason] for reason in drops
+                                                                                if reason not in BY_QP)
+            check(arrived == taken,
+                  f"{here} to {there}: {arrived} arrived, {taken} were taken or dropped: {ends[there]('/rove/drops')}")
         prompt.send("quit\n")
         check((status := prompt.wait()) == 0, f"quit: status {status}")
         pair.end()
@@ -169,7 +199,8 @@ def ends(how):
 
 
 def peer_dies():
-    """kill -9 of an initiator: the target serves the next; of the target: the initiator says so, and what it had under way."""
+    """kill -9 of an initiator: the target serves the next; of the target: the initiator says so, and what it had under
+    way."""
     out = SCRATCH / f"{unique()}.json"
     pair = Pair(rails())
     run = pair.initiator(*SPRAY)
@@ -184,12 +215,14 @@ def peer_dies():
     leaves_nothing(run)
     pair.no_sockets()
     said = result(out)
-    check(said["failure"] == "the peer is gone" and all(port["tx_frames"] < 1 << 40 for port in said["ports"].values()), str(said))
+    check(said["failure"] == "the peer is gone" and all(port["tx_frames"] < 1 << 40 for port in said["ports"].values()),
+          str(said))
     check(said["requests"]["submitted"] > said["requests"]["completed"], str(said))
 
 
 def port_stop():
-    """A port stops under load: the other carries on, and it is used again when it is back. Its memif's sockets are files here."""
+    """A port stops under load: the other carries on, and it is used again when it is back. Its memif's sockets are
+    files here."""
     pair = rails()
     for config in pair:
         for device in config["device"]:
@@ -209,7 +242,9 @@ def port_stop():
         wait_until(moved("rove1", before + 1_000_000), 10, "traffic on rail 1 again")
         text = prompt.say("stop")
         said = result(out)
-        check(said["errors"] == said["requests"]["failed"] == said["requests"]["under_way"] == 0 and "failure" not in said, text)
+        check(
+            said["errors"] == said["requests"]["failed"] == said["requests"]["under_way"] == 0 and
+            "failure" not in said, text)
         prompt.send("\x03")
         check((status := prompt.wait()) == 0, f"Ctrl-C: status {status}")
         pair.end()

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A peer, or the process itself, is off its core for longer than the verbs' timeouts: nothing is lost, and no QP ends (protocol_clock.h).
-On a busy host the scheduler does so for some hundred milliseconds; here a signal does."""
+"""A peer, or the process itself, is off its core for longer than the verbs' timeouts: nothing is lost, and no QP ends
+(protocol_clock.h). On a busy host the scheduler does so for some hundred milliseconds; here a signal does."""
 import signal
 import time
 
 from harness import STOPPED, check, free_port, memif_link, start_client, start_server, telemetry, test
 
-TOOLS = (("ib_write_bw", "-b -q 16"), ("ib_read_bw", "-q 16"), ("ib_send_bw", "-q 16"), ("ib_atomic_bw", "-q 16"), ("ib_write_bw", "-q 64"),
-         ("ib_read_bw", "-q 1"), ("ib_send_bw", "-b -q 1"))
+TOOLS = (("ib_write_bw", "-b -q 16"), ("ib_read_bw", "-q 16"), ("ib_send_bw", "-q 16"), ("ib_atomic_bw", "-q 16"),
+         ("ib_write_bw", "-q 64"), ("ib_read_bw", "-q 1"), ("ib_send_bw", "-b -q 1"))
 ABSENT = 0.9  # seconds; perftest's QPs give up after 0.54 s of silence
 RETRIES_EXCEEDED = "status 12"
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tap devices (config/tap.toml) in a network namespace: the kernel pings rove, and a bridge joins the taps of two rove processes."""
+"""Tap devices (config/tap.toml) in a network namespace: the kernel pings rove, and a bridge joins the taps of two rove
+processes."""
 import os
 import pathlib
 import subprocess
 
-from harness import (SERVER_CORE, STOPPED, Failure, Link, Process, Skip, check, device_arguments, device_string, free_port, ip, once, program, shipped,
-                     start_client, start_server, stop_all, test, unique)
+from harness import (SERVER_CORE, STOPPED, Failure, Link, Process, Skip, check, device_arguments, device_string,
+                     free_port, ip, once, program, shipped, start_client, start_server, stop_all, test, unique)
 
 
 class Bridge:
@@ -50,7 +51,8 @@ class Bridge:
         name = f"tap{number}"
 
         def joined():
-            return subprocess.run(["ip", "-n", self.netns, "link", "set", name, "master", "bridge"], capture_output=True).returncode == 0
+            return subprocess.run(["ip", "-n", self.netns, "link", "set", name, "master", "bridge"],
+                                  capture_output=True).returncode == 0
 
         process.wait_for(joined, 20, name)
 
@@ -74,7 +76,8 @@ def ping():
         server = start_server(link, ["ib_write_bw", "-F"], free_port(bridge.netns))
         bridge.join(server, 1)
         for address in ("10.0.1.1", "fd01::1"):
-            done = subprocess.run(["ip", "netns", "exec", bridge.netns, "ping", "-c", "5", "-i", "0.2", "-W", "2", "-s", "1400", address],
+            done = subprocess.run([
+                "ip", "netns", "exec", bridge.netns, "ping", "-c", "5", "-i", "0.2", "-W", "2", "-s", "1400", address],
                                   capture_output=True, text=True, timeout=30)
             check(" 0% packet loss" in done.stdout, f"{done.stdout}{done.stderr}\n{server.story()}")
 
@@ -87,8 +90,9 @@ def pingpong(options):
 
 def moves(options):
     with Bridge() as bridge:
-        bridge.run_pair([program("verbs_check"), "--mtu", "1024", "--sizes", "0,1,64,1000,4097,65537", "--rounds", "2", *options.split()],
-                        "--port")
+        bridge.run_pair([
+            program("verbs_check"), "--mtu", "1024", "--sizes", "0,1,64,1000,4097,65537", "--rounds", "2",
+            *options.split()], "--port")
 
 
 def devices(taps, queues):
@@ -96,8 +100,9 @@ def devices(taps, queues):
     with Bridge() as bridge:
         config = shipped("tap")
         (device,) = config["device"]
-        config["device"] = [{**device, "port": f"net_tap{number},iface=tap{number}", "addresses": [f"10.0.{number}.1/24"], "queues": queues}
-                            for number in range(taps)]
+        config["device"] = [{
+            **device, "port": f"net_tap{number},iface=tap{number}", "addresses": [f"10.0.{number}.1/24"],
+            "queues": queues} for number in range(taps)]
         process = Process(["ibv_devinfo"], config, SERVER_CORE, bridge.netns)
         status = process.wait(20)
         return status, process.out(), process.err()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-tebench between two processes over two rails: each operation with every byte compared, what it writes, what it refuses."""
+"""rove-tebench between two processes over two rails: each operation with every byte compared, what it writes, what it
+refuses."""
 import csv
 import json
 import subprocess
@@ -8,7 +9,8 @@ from harness import BUILD, CLIENT_CORE, SCRATCH, SERVER_CORE, Process, check, fr
 from test_tent import rails
 
 TEBENCH = BUILD / "apps" / "rove-tebench"
-ENGINE = ("--set", "rpc_server_hostname=127.0.0.1", "--set", "transports/shm/enable=false", "--total_buffer_size", "16M")
+ENGINE = ("--set", "rpc_server_hostname=127.0.0.1", "--set", "transports/shm/enable=false", "--total_buffer_size",
+          "16M")
 COLUMNS = ("BlkSize", "Batch", "BW (GB/s)", "Avg Inst BW", "Avg Lat", "Avg Tx", "P99 Tx", "P999 Tx")
 
 
@@ -33,9 +35,11 @@ def operation(name):
         "--start_batch_size", 1, "--max_batch_size", 64)
     check(all(column in initiator.out() for column in COLUMNS), initiator.story())
     check("skipped: 64 x 196608 bytes" in initiator.err(), initiator.story())
-    check([(p["batch_size"], p["block_size"]) for p in points][:3] == [(1, 98304), (1, 196608), (2, 98304)], str(points))
+    check([(p["batch_size"], p["block_size"])
+           for p in points][:3] == [(1, 98304), (1, 196608), (2, 98304)], str(points))
     for point in points:
-        check(point["schema_version"] == 1 and point["operations"] > 0 and point["aggregate_throughput_gbps"] > 0, str(point))
+        check(point["schema_version"] == 1 and point["operations"] > 0 and point["aggregate_throughput_gbps"] > 0,
+              str(point))
         check(0 < point["p50_us"] <= point["p99_us"] <= point["p999_us"], str(point))
     used = [line for line in initiator.out().splitlines() if line.startswith("Dev ")]
     check(len(used) == 2 and not any("Total=0.0 GB" in line for line in used), f"both rails are to be used: {used}")
@@ -47,27 +51,32 @@ def classes():
     """HIGH at a rate beside LOW as fast as it goes, by one thread; the timeline has both."""
     timeline = SCRATCH / f"{unique()}.csv"
     _, _, (point,) = against_target(
-        "--op_type", "write", "--workload_classes_json", written(
-            [{"name": "urgent", "priority": "high", "block_size": 4096, "rate": 200, "slo_us": 1e7, "isolated_gbps": 100},
-             {"name": "low", "threads": 2, "block_size": 1 << 20, "weight": 2}]),
-        "--max_block_size", "4K", "--worker_threads", 1, "--timeline", timeline, "--qos_link_capacity_gbps", 1000, duration=1)
+        "--op_type", "write", "--workload_classes_json",
+        written([{
+            "name": "urgent", "priority": "high", "block_size": 4096, "rate": 200, "slo_us": 1e7, "isolated_gbps": 100},
+                 {"name": "low", "threads": 2, "block_size": 1 << 20, "weight": 2}]), "--max_block_size", "4K",
+        "--worker_threads", 1, "--timeline", timeline, "--qos_link_capacity_gbps", 1000, duration=1)
     high, low = point["classes"]
     check((high["name"], high["priority"], low["priority"], low["threads"]) == ("urgent", 0, 2, 2), str(point))
     check(50 < high["operations"] < 400, f"{high['operations']} instead of about 200 arrivals")
     check(high["slo_attainment"] == 1 and 0.9 < high["isolation_leakage"] <= 1, str(high))
-    check(0 < point["jain_fairness"] <= 1 and 0 < point["total_utilization"] < 1 and low["throughput_gbps"] > 0, str(point))
+    check(0 < point["jain_fairness"] <= 1 and 0 < point["total_utilization"] < 1 and low["throughput_gbps"] > 0,
+          str(point))
     with open(timeline) as file:
         lines = list(csv.DictReader(file))
-    check({line["class"] for line in lines} == {"urgent", "low"} and {line["stream"] for line in lines} == {"0", "1", "2"}, str(lines[:3]))
+    check({line["class"] for line in lines} == {"urgent", "low"} and {line["stream"]
+                                                                      for line in lines} == {"0", "1", "2"},
+          str(lines[:3]))
     for stream in "012":
         arrived = [int(line["bytes"]) for line in lines if line["stream"] == stream]
         check(arrived == sorted(arrived) and arrived[-1] > 0, f"stream {stream}: {arrived[-3:]}")
 
 
 def short_classes():
-    _, _, (point,) = against_target("--op_type", "read", "--qos_classes", "high:1:0:1,low:1:0:1:5", "--max_block_size", "4K",
-                                    "--request_interval_us", 100)
-    check([c["name"] for c in point["classes"]] == ["high", "low"] and all(c["operations"] > 0 for c in point["classes"]), str(point))
+    _, _, (point,) = against_target("--op_type", "read", "--qos_classes", "high:1:0:1,low:1:0:1:5", "--max_block_size",
+                                     "4K", "--request_interval_us", 100)
+    check([c["name"] for c in point["classes"]] == ["high", "low"] and all(c["operations"] > 0
+                                                                           for c in point["classes"]), str(point))
 
 
 def written(value):
@@ -77,20 +86,29 @@ def written(value):
 
 
 def refused(says, *options):
-    done = subprocess.run([TEBENCH, "--target_seg_name", "127.0.0.1:1", *options], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([TEBENCH, "--target_seg_name", "127.0.0.1:1", *options], capture_output=True, text=True,
+                          timeout=20)
     check(done.returncode == 2 and not done.stdout, f"{options}: status {done.returncode}, {done.stdout!r}")
     check(len(done.stderr.splitlines()) == 1 and says in done.stderr, f"{options}: {done.stderr!r}")
 
 
-WRONG = (("--op_type", "--op_type", "erase"), ("--start_block_size", "--start_block_size", "0"), ("--max_block_size", "--max_block_size", "many"),
-         ("--start_block_size", "--start_block_size", "128M"), ("--start_batch_size", "--start_batch_size", "2"),
-         ("--start_num_threads", "--start_num_threads", "2"), ("--duration", "--duration", "0"), ("--rate", "--rate", "-1"),
-         ("--outstanding", "--outstanding", "0"), ("--xport_type", "--xport_type", "pigeon"), ("--tent_transport_hint", "--tent_transport_hint", "13"),
-         ("--config", "--config", "/nowhere"), ("--set", "--set", "key"), ("--fast", "--fast"), ("--rpc_server_port", "--rpc_server_port", "65536"),
-         ("--qos_classes", "--qos_classes", "high:1"), ("--qos_classes", "--qos_classes", "urgent:1:0:1"),
-         ("--qos_classes", "--qos_classes", "high:0:0:1"), ("--qos_classes", "--qos_classes", "high:1:x:1"),
-         ("--workload_classes_json", "--workload_classes_json", written("[")), ("'size'", "--workload_classes_json", written('[{"name": "high", "size": 1}]')),
-         ("--workload_classes_json", "--workload_classes_json", written([])))
+WRONG = (("--op_type", "--op_type", "erase"), ("--start_block_size", "--start_block_size",
+                                               "0"), ("--max_block_size", "--max_block_size",
+                                                      "many"), ("--start_block_size", "--start_block_size", "128M"),
+         ("--start_batch_size", "--start_batch_size", "2"), ("--start_num_threads", "--start_num_threads", "2"),
+         ("--duration", "--duration", "0"), ("--rate", "--rate", "-1"), ("--outstanding", "--outstanding", "0"),
+         ("--xport_type", "--xport_type",
+          "pigeon"), ("--tent_transport_hint", "--tent_transport_hint",
+                      "13"), ("--config", "--config", "/nowhere"), ("--set", "--set", "key"), ("--fast", "--fast"),
+         ("--rpc_server_port", "--rpc_server_port",
+          "65536"), ("--qos_classes", "--qos_classes",
+                     "high:1"), ("--qos_classes", "--qos_classes",
+                                 "urgent:1:0:1"), ("--qos_classes", "--qos_classes",
+                                                   "high:0:0:1"), ("--qos_classes", "--qos_classes", "high:1:x:1"),
+         ("--workload_classes_json", "--workload_classes_json",
+          written("[")), ("'size'", "--workload_classes_json",
+                          written('[{"name": "high", "size": 1}]')), ("--workload_classes_json",
+                                                                      "--workload_classes_json", written([])))
 
 
 def all_refused():

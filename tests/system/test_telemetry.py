@@ -8,8 +8,8 @@ from harness import check, free_port, memif_link, once, program, start_client, s
 
 def asked(pid, *commands):
     """dpdk-telemetry.py's answers, by command."""
-    done = subprocess.run(["dpdk-telemetry.py", "-f", f"rove-{pid}"], input="\n".join([*commands, "quit"]) + "\n", capture_output=True,
-                          text=True, timeout=20)
+    done = subprocess.run(["dpdk-telemetry.py", "-f", f"rove-{pid}"], input="\n".join([*commands, "quit"]) + "\n",
+                          capture_output=True, text=True, timeout=20)
     check(done.returncode == 0, done.stdout + done.stderr)
     answers, decoder, rest = {}, json.JSONDecoder(), done.stdout
     while (at := rest.find("{")) >= 0:
@@ -26,13 +26,15 @@ def script():
     server = start_server(link, command, port, "--port")
     client = start_client(link, command, port, "--port")
     server.wait_for(lambda: telemetry(server.pid, "/rove/workers")["worker0"]["rx_packets"], 20, "traffic")
-    first = asked(client.pid, "/rove/devices", "/rove/ports", "/rove/workers", "/rove/drops", "/rove/qps", "/rove/neighbours")
+    first = asked(client.pid, "/rove/devices", "/rove/ports", "/rove/workers", "/rove/drops", "/rove/qps",
+                  "/rove/neighbours")
     check("rove0" in first["/rove/devices"] and "rove0" in first["/rove/ports"], str(first))
     check("worker0" in first["/rove/workers"] and "worker0" in first["/rove/drops"], str(first))
     (qpn,) = first["/rove/qps"]
     answers = asked(client.pid, f"/rove/qp,{qpn}", "/rove/workers")
     check(answers["/rove/qp"]["sq_completed"] > 0, str(answers))
-    check(answers["/rove/workers"]["worker0"]["tx_packets"] > first["/rove/workers"]["worker0"]["tx_packets"] > 0, f"{first} {answers}")
+    check(answers["/rove/workers"]["worker0"]["tx_packets"] > first["/rove/workers"]["worker0"]["tx_packets"] > 0,
+          f"{first} {answers}")
     client.stop()
     server.stop()
 

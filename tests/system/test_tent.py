@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TENT engine between two processes: one and two rails, rails that die, and what it says when something is wrong."""
+"""The TENT engine between two processes: one and two rails, rails that die, and what it says when something is
+wrong."""
 import time
 
-from harness import (BUILD, CLIENT_CORE, ROOT, SERVER_CORE, Failure, Process, Skip, check, device_arguments, device_string, free_port,
-                     memif_pair, once, program, shipped, telemetry, test, unique)
+from harness import (BUILD, CLIENT_CORE, ROOT, SERVER_CORE, Failure, Process, Skip, check, device_arguments,
+                     device_string, free_port, memif_pair, once, program, shipped, telemetry, test, unique)
 
 
 def rails(impair=None):
@@ -61,8 +62,9 @@ def move(links, *options):
 test("tent/move/one-rail", move, 1, "--sizes", "1,64,4096,65536,81920,1048577", "--rounds", "3", quick=True)
 test("tent/move/two-rails", move, 2, "--sizes", "64,65536,1048576,8388608", "--rounds", "4", quick=True)
 test("tent/move/nobody-polls", move, 2, "--sizes", "4096,4194304", "--rounds", "4", "--lazy")
-test("tent/move/loss", lambda: moved(rails({"loss": 0.01, "reorder": 0.01, "duplicate": 0.01}), "--sizes", "65536,1048576",
-                                     "--rounds", "3"))
+test(
+    "tent/move/loss", lambda: moved(rails({"loss": 0.01, "reorder": 0.01, "duplicate": 0.01}), "--sizes",
+                                    "65536,1048576", "--rounds", "3"))
 
 
 def impair(engines, initiator, device, changes):
@@ -90,7 +92,8 @@ def silent_death():
     begun = initiator.wait_for(initiator.json, 20, "start")[0]["begun"]
 
     def rail():
-        return next(values for name, values in telemetry(initiator.pid, "/tent/rails").items() if name.endswith("rove1_rove1"))
+        return next(values for name, values in telemetry(initiator.pid, "/tent/rails").items()
+                    if name.endswith("rove1_rove1"))
 
     initiator.wait_for(lambda: rail()["slices"] > 50, 10, "use of both rails")
     died = time.monotonic()
@@ -114,7 +117,8 @@ def mp_again():
     initiator = engines.start("stream", "--seconds", "30", "--sizes", "1048576", "--depth", "4", *QUICK_TIMEOUT)
 
     def rail():
-        return next(values for name, values in telemetry(initiator.pid, "/tent/rails").items() if name.endswith("rove1_rove1"))
+        return next(values for name, values in telemetry(initiator.pid, "/tent/rails").items()
+                    if name.endswith("rove1_rove1"))
 
     initiator.wait_for(lambda: initiator.json() and rail()["slices"] > 50, 20, "use of both rails")
     impair(engines, initiator, "rove1", "down=true")
@@ -125,7 +129,8 @@ def mp_again():
     initiator.wait_for(lambda: rail()["slices"] > before, 5, "the rail to be taken again")
 
     def modes(process):
-        return [(telemetry(process.pid, f"/rove/qp,{qp}") or {}).get("mode") for qp in telemetry(process.pid, "/rove/qps")]
+        return [(telemetry(process.pid, f"/rove/qp,{qp}") or {}).get("mode")
+                for qp in telemetry(process.pid, "/rove/qps")]
 
     for process in (initiator, engines.target):
         process.wait_for(lambda: modes(process) == ["mp"] * 6, 3, "mp on both rails, in all three priorities")
@@ -138,8 +143,8 @@ def transports(process):
 def all_ports_dead():
     """The only rail dies: tcp takes over, and no request fails. It comes back, and is used again."""
     engines = Engines(memif_pair(impair={"rate_mbps": 2000, "queue_packets": 1024}))
-    initiator = engines.start("stream", "--seconds", "3", "--sizes", "1048576", "--depth", "2", "--set", "transports/shm/enable=false",
-                              *QUICK_TIMEOUT)
+    initiator = engines.start("stream", "--seconds", "3", "--sizes", "1048576", "--depth", "2", "--set",
+                              "transports/shm/enable=false", *QUICK_TIMEOUT)
     initiator.wait_for(initiator.json, 20, "start")
     time.sleep(0.5)
     check(transports(initiator)["tcp"]["slices"] == 0, "tcp is used though a rail is up")
@@ -176,7 +181,8 @@ def dead_peer():
 
 
 def lanes():
-    """Several QPs of each priority, asked for by a variable of the original; both ends have them, and bytes are right."""
+    """Several QPs of each priority, asked for by a variable of the original; both ends have them, and bytes are
+    right."""
     engines = Engines(memif_pair())
     command = [program("tent_check"), "stream", "--peer", f"127.0.0.1:{engines.port}", "--seconds", "0.5"]
     initiator = Process(command, engines.pair[1], CLIENT_CORE, env={"MC_NUM_QP_PER_EP": "3"})
@@ -200,7 +206,8 @@ def refused(*options):
     engines = Engines(memif_pair(), *options)
     initiator = engines.start("errors", *options)
     initiator.succeed(30)
-    engines.target.wait_for(lambda: {"notification": "done"} in engines.target.json(), 5, "the notification of a submit")
+    engines.target.wait_for(lambda: {"notification": "done"} in engines.target.json(), 5,
+                            "the notification of a submit")
 
 
 def high_beside_low():
@@ -223,7 +230,8 @@ def python_sample():
     module = BUILD / "lib" / "tent"
     if not list(module.glob("tent.*.so")):
         raise Skip("built without pybind11")
-    sample(["python3", ROOT / "tests" / "system" / "tent_sample.py"], {"PYTHONPATH": str(module), "LD_PRELOAD": str(BUILD / "lib" / "verbs" / "librove-verbs.so")})
+    sample(["python3", ROOT / "tests" / "system" / "tent_sample.py"],
+           {"PYTHONPATH": str(module), "LD_PRELOAD": str(BUILD / "lib" / "verbs" / "librove-verbs.so")})
 
 
 once("tent/files", lambda: Process([program("tent_check"), "files"]).succeed(20), quick=True)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots between two real processes, as telemetry shows them; figures for Prometheus; what a killed process leaves behind."""
+"""Slots between two real processes, as telemetry shows them; figures for Prometheus; what a killed process leaves
+behind."""
 import pathlib
 import re
 import time
@@ -19,13 +20,20 @@ def low_beside_high(strict):
     for config, address in ((target, "10.1.0.1/24"), (small, "10.1.0.2/24")):
         config["device"][-1]["addresses"] = [address]
     slots = f"/rove-test-{unique()}"
-    options = ("--set", f"transports/rdma/shared_quota_shm_path={slots}", "transports/rdma/slot_rotation_interval_ms=100",
-               f"transports/rdma/strict_slots={str(strict).lower()}", "transports/shm/enable=false",
-               # Promoted or not, LOW is LOW to the gate (T-11): were it not, this would show it.
-               "transports/rdma/priority_promotion_timeout_us=1000", "--seconds", "30")
+    options = (
+        "--set",
+        f"transports/rdma/shared_quota_shm_path={slots}",
+        "transports/rdma/slot_rotation_interval_ms=100",
+        f"transports/rdma/strict_slots={str(strict).lower()}",
+        "transports/shm/enable=false",
+        # Promoted or not, LOW is LOW to the gate (T-11): were it not, this would show it.
+        "transports/rdma/priority_promotion_timeout_us=1000",
+        "--seconds",
+        "30")
     engines = Engines([target, bulk])
     low = engines.start("stream", "--priority", "2", "--sizes", "4194304", "--depth", "2", *options)
-    high = engines.start("stream", "--priority", "0", "--sizes", "4096", "--depth", "1", "--offset", "16777216", *options, config=small)
+    high = engines.start("stream", "--priority", "0", "--sizes", "4096", "--depth", "1", "--offset", "16777216",
+                         *options, config=small)
     for process in (low, high):
         process.wait_for(process.json, 20, "start")
 
@@ -42,11 +50,14 @@ def low_beside_high(strict):
         after = done(low), done(high)
         grown = [{slot: b[slot] - a[slot] for slot in b} for a, b in zip(before, after)]
         check(all(grown[1].values()), f"HIGH was kept out of a slot: {grown}")
-        # What was posted when a slot ended is done in the next one. Without `strict`, LOW may go on while HIGH is not scheduled.
-        check(grown[0]["2"] > (grown[0]["0"] + grown[0]["1"] if strict else 0), f"LOW went on in slots of others: {grown}")
+        # What was posted when a slot ended is done in the next one. Without `strict`, LOW may go on while HIGH is not
+        # scheduled.
+        check(grown[0]["2"] > (grown[0]["0"] + grown[0]["1"] if strict else 0),
+              f"LOW went on in slots of others: {grown}")
         first, second = sorted((low, high), key=lambda process: shared(process)["rotating"])
         check([shared(process)["rotating"] for process in (first, second)] == [0, 1], "one process rotates the slots")
-        # The one of HIGH is killed, whichever it is: the other goes on. Slots of a LOW that is alone are its own, unless strict.
+        # The one of HIGH is killed, whichever it is: the other goes on. Slots of a LOW that is alone are its own,
+        # unless strict.
         high.kill()
         before, rotations = done(low), shared(low)["rotations"]
         low.wait_for(lambda: shared(low)["rotations"] > rotations + 12, 20, "slots to go on")
@@ -68,15 +79,18 @@ def prometheus():
     engines, port, slots = Engines(rails()), free_port(), f"/rove-test-{unique()}"
     options = ("--set", "metrics/enabled=true", f"metrics/http_port={port}")
     try:
-        initiator = engines.start("stream", "--sizes", "1048576", "--seconds", "30", *options, f"transports/rdma/shared_quota_shm_path={slots}")
+        initiator = engines.start("stream", "--sizes", "1048576", "--seconds", "30", *options,
+                                  f"transports/rdma/shared_quota_shm_path={slots}")
         initiator.wait_for(initiator.json, 20, "start")
         wanted = [("tent_device_completed_bytes_total", "device", "rove1"),
                   ("tent_rail_write_bytes_total", "rail", f"127.0.0.1:{engines.port}/rove0-rove0"),
-                  ("tent_priority_completed_requests_total", "priority", "high"), ("tent_slot_bytes_total", "slot", "2"),
-                  ("tent_transport_read_bytes_total", "transport", "rdma")]
+                  ("tent_priority_completed_requests_total", "priority", "high"),
+                  ("tent_slot_bytes_total", "slot", "2"), ("tent_transport_read_bytes_total", "transport", "rdma")]
         initiator.wait_for(lambda: all(scrape(port)[1].get(one, 0) > 0 for one in wanted), 10, "figures")
         text, first = scrape(port)
-        check("# TYPE tent_device_completed_bytes_total counter" in text and "# TYPE tent_device_inflight_bytes gauge" in text, text)
+        check(
+            "# TYPE tent_device_completed_bytes_total counter" in text and
+            "# TYPE tent_device_inflight_bytes gauge" in text, text)
         initiator.wait_for(lambda: scrape(port)[1][wanted[-1]] > first[wanted[-1]], 10, "growth")
         other = engines.start("target", *options)
         check(other.wait(10) == 1 and "nobody can listen on 127.0.0.1" in other.err(), other.story())

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TENT engine with a metadata store, a real one on the loopback: names, processes that are killed and come back elsewhere."""
+"""The TENT engine with a metadata store, a real one on the loopback: names, processes that are killed and come back
+elsewhere."""
 import shutil
 import signal
 import time
@@ -17,19 +18,22 @@ class Store:
             raise Skip(f"no {server} here")
         client, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{free_port()}"
         options = {
-            "etcd": ["--data-dir", directory, "--listen-client-urls", client, "--advertise-client-urls", client,
-                     "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
-                     "--unsafe-no-fsync"],
-            "redis": ["--port", self.port, "--bind", "127.0.0.1", "--dir", directory, "--save", "", "--requirepass", "secret"],
-        }[kind]
+            "etcd": [
+                "--data-dir", directory, "--listen-client-urls", client, "--advertise-client-urls", client,
+                "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster",
+                f"default={peer}", "--unsafe-no-fsync"],
+            "redis": [
+                "--port", self.port, "--bind", "127.0.0.1", "--dir", directory, "--save", "", "--requirepass",
+                "secret"], }[kind]
         self.server = Process([server, *options], core=SERVER_CORE)
         self.server.wait_listening(self.port)
 
     def start(self, scenario, name, *options, core=CLIENT_CORE):
         """An engine that has no ports: what is found by name is reached by TCP."""
-        settings = (f"metadata_type={self.kind}", f"metadata_servers=127.0.0.1:1,127.0.0.1:{self.port}", f"local_segment_name={name}",
-                    "transports/shm/enable=false")
-        return Process([program("tent_check"), scenario, "--set", *settings, *options], core=core, env={"MC_REDIS_PASSWORD": "secret"})
+        settings = (f"metadata_type={self.kind}", f"metadata_servers=127.0.0.1:1,127.0.0.1:{self.port}",
+                    f"local_segment_name={name}", "transports/shm/enable=false")
+        return Process([program("tent_check"), scenario, "--set", *settings, *options], core=core,
+                       env={"MC_REDIS_PASSWORD": "secret"})
 
     def target(self, name):
         process = self.start("target", name, core=SERVER_CORE)
@@ -44,7 +48,8 @@ def names(kind):
     twice = store.start("target", "a")
     check(twice.wait(10) == 1 and "'a' is the name of a process that lives" in twice.err(), twice.story())
 
-    initiator = store.start("two-peers", "c", "--peer", "a", "--other-peer", "b", "--seconds", "1.5", "--sizes", "65536", "--tolerate")
+    initiator = store.start("two-peers", "c", "--peer", "a", "--other-peer", "b", "--seconds", "1.5", "--sizes",
+                            "65536", "--tolerate")
     initiator.wait_for(initiator.json, 20, "start")
     time.sleep(0.3)
     dies.kill()

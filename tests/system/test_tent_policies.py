@@ -5,7 +5,8 @@ import subprocess
 import time
 import types
 
-from harness import CLIENT_CORE, ROOT, SCRATCH, Process, Skip, check, device_arguments, device_string, once, program, shipped, telemetry, unique
+from harness import (CLIENT_CORE, ROOT, SCRATCH, Process, Skip, check, device_arguments, device_string, once, program,
+                     shipped, telemetry, unique)
 from test_tent import QUICK_TIMEOUT, Engines, impair
 
 POLICIES = ROOT / "config" / "tent" / "policies.toml"
@@ -27,12 +28,15 @@ def four_rails():
 
 class Initiator:
     def __init__(self, engines, *options, other_machine=False, peer=None):
-        command = [program("tent_check"), "obey", "--config", POLICIES, "--peer", peer or f"127.0.0.1:{engines.port}", *QUICK_TIMEOUT,
-                   *options]
+        command = [
+            program("tent_check"), "obey", "--config", POLICIES, "--peer", peer or f"127.0.0.1:{engines.port}",
+            *QUICK_TIMEOUT, *options]
         if other_machine:  # to the engine, a machine is its boot
             boot = SCRATCH / unique()
             boot.write_text("another machine's\n")
-            command = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"', boot, *command]
+            command = [
+                "unshare", "--mount", "sh", "-c", 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"',
+                boot, *command]
         self.process = Process(command, engines.pair[1], CLIENT_CORE, stdin=True)
         self.process.wait_for(self.process.json, 20, "start")
 
@@ -40,7 +44,9 @@ class Initiator:
         answer = {}
         for table in ("transports", "devices"):
             answer |= {name: row for name, row in telemetry(self.process.pid, f"/tent/{table}").items()}
-        return {name: row.get("completed_bytes", row.get("read_bytes", 0) + row.get("write_bytes", 0)) for name, row in answer.items()}
+        return {
+            name: row.get("completed_bytes",
+                          row.get("read_bytes", 0) + row.get("write_bytes", 0)) for name, row in answer.items()}
 
     def ask(self, *words):
         """What became of it, and the transports and devices that carried bytes of it."""
@@ -75,7 +81,8 @@ def same_machine():
     initiator.expect({"tcp"}, MEDIUM, 65536, 7)
     initiator.expect(set(), MEDIUM, 65536, 4, answer={"code": "InvalidArgument", "state": 0})
     # By name, whatever else the policy asks for.
-    ports = set().union(*(initiator.expect({"rdma"}, MEDIUM, size, 0, "high_priority_remote") for size in (64, 65536, 8 << 20)))
+    ports = set().union(*(initiator.expect({"rdma"}, MEDIUM, size, 0, "high_priority_remote")
+                          for size in (64, 65536, 8 << 20)))
     check(ports == {"rove0", "rove1", "rove2"}, f"took {ports}")
     initiator.end()
     strict = Initiator(engines, "--set", "strict=true")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-testpmd: every way in which a run ends, or its port or peer goes; what was sent is accounted for, and nothing is left behind."""
+"""rove-testpmd: every way in which a run ends, or its port or peer goes; what was sent is accounted for, and nothing is
+left behind."""
 import re
 import signal
 import socket
@@ -11,11 +12,13 @@ from testpmd import Pair, Terminal, clean, leaves_nothing, result, wait_for_traf
 
 
 def port_stop():
-    """The port stops for a while under load: the run goes on afterwards, nothing is wrong, and all packets are accounted for."""
+    """The port stops for a while under load: the run goes on afterwards, nothing is wrong, and all packets are
+    accounted for."""
     pair, out = Pair(), SCRATCH / f"{unique()}.json"
     prompt = Terminal(pair.arguments("--mode", "write", "--verify", "-i", "--size", "8192", "--json", out))
     try:
-        prompt.say("set transport timeout 17")  # QPs wait for 4 s, not for 0.5 s, of which a busy machine takes its part
+        prompt.say(
+            "set transport timeout 17")  # QPs wait for 4 s, not for 0.5 s, of which a busy machine takes its part
         check(prompt.say("start") == "", "start")
         sent = lambda: prompt.json("show worker")["worker0"]["rx_packets"]
         wait_until(lambda: sent() > 100, 10, "traffic")
@@ -43,8 +46,8 @@ test("testpmd/port-stop", port_stop)
 
 
 def ends(how):
-    """A signal in the middle of a run: it stops, settles with the target, and says what was done. What it sent has come to the target:
-    messages, packets, and by the ports' own counters frames."""
+    """A signal in the middle of a run: it stops, settles with the target, and says what was done. What it sent has come
+    to the target: messages, packets, and by the ports' own counters frames."""
     out, target_out = SCRATCH / f"{unique()}.json", SCRATCH / f"{unique()}.json"
     pair = Pair(target_options=["--json", target_out])
     run = pair.initiator("--mode", "send", "--verify", "--size", "20000", "--json", out)
@@ -68,7 +71,8 @@ for name, how in (("ctrl-c", signal.SIGINT), ("sigterm", signal.SIGTERM)):
 
 
 def peer_is_silent():
-    """A target that stops answers nothing, and its TCP connection stands: the QP gives up, and what was in flight is said to be."""
+    """A target that stops answers nothing, and its TCP connection stands: the QP gives up, and what was in flight is
+    said to be."""
     pair, out = Pair(), SCRATCH / f"{unique()}.json"
     run = pair.initiator("--mode", "write", "--json", out)
     wait_for_traffic(run)
@@ -77,7 +81,9 @@ def peer_is_silent():
     pair.target.child.send_signal(signal.SIGCONT)
     leaves_nothing(run)
     said = result(out)
-    check(said["packets"]["in_flight"] > 0 and said["requests"]["failed"] == 1 and said["retransmissions"]["timeout"] > 0, str(said))
+    check(
+        said["packets"]["in_flight"] > 0 and said["requests"]["failed"] == 1 and said["retransmissions"]["timeout"] > 0,
+        str(said))
     pair.initiator("--mode", "send", "--verify", "--count", "50").succeed(20)
     pair.end()
 
@@ -129,10 +135,12 @@ test("testpmd/peer-dies", peer_dies)
 def hostile_peer():
     """What is not rove-testpmd, or asks for too much, is refused, and the target goes on."""
     pair = Pair()
-    head = lambda size, qps, rails=1, mode=1: struct.pack(">IHBBIIIIBB", 0x526F7654, 1, mode, 0, size, qps, 16, 4096, 0, rails)
-    for hostile in (b"GET / HTTP/1.0\r\n\r\n" + bytes(64), head(1 << 31, 1), head(64, 100000), head(64, 1, 0), head(64, 1, 200),
-                    head(64, 1, 1, 77), head(0xFFFFFFFF, 0xFFFFFFFF), head(64, 1) + bytes(28) + struct.pack(">II", 0xFFFFFFFF, 0),
-                    head(64, 65, 0, 5), head(1 << 26, 64, 0, 5), head(64, 1, 0, 5) + bytes(8) + b"\xff" * 256 + b"nonsense" * 8):
+    head = lambda size, qps, rails=1, mode=1: struct.pack(">IHBBIIIIBB", 0x526F7654, 1, mode, 0, size, qps, 16, 4096, 0,
+                                                          rails)
+    for hostile in (b"GET / HTTP/1.0\r\n\r\n" + bytes(64), head(1 << 31, 1), head(64, 100000), head(64, 1, 0),
+                    head(64, 1, 200), head(64, 1, 1, 77), head(0xFFFFFFFF, 0xFFFFFFFF),
+                    head(64, 1) + bytes(28) + struct.pack(">II", 0xFFFFFFFF, 0), head(64, 65, 0, 5),
+                    head(1 << 26, 64, 0, 5), head(64, 1, 0, 5) + bytes(8) + b"\xff" * 256 + b"nonsense" * 8):
         with socket.create_connection(("127.0.0.1", pair.port), 5) as peer:
             peer.sendall(hostile)
             peer.settimeout(8)

@@ -5,7 +5,8 @@ import re
 import signal
 import time
 
-from harness import SCRATCH, SERVER_CORE, STOPPED, Process, check, free_port, memif_pair, once, telemetry, test, unique, write_toml
+from harness import (SCRATCH, SERVER_CORE, STOPPED, Process, check, free_port, memif_pair, once, telemetry, test,
+                     unique, write_toml)
 from testpmd import TESTPMD, Pair, Terminal, balanced, wait_until
 
 
@@ -21,12 +22,17 @@ def every_command():
         text = prompt.until("rove> ")
         check("neighbours" in text, f"'?' says {text}")
         prompt.say("")
-        for wrong, possible in (("nonsense", "show port info"), ("show nonsense", "show worker"), ("port", "port stop#start <number>"),
-                                ("show qp 99999", "none: nothing is running"), ("dump x", "dump <number>"), ("dump 1", "no QP"), ("show paths 1", "no QP"),
+        for wrong, possible in (("nonsense", "show port info"), ("show nonsense", "show worker"),
+                                ("port", "port stop#start <number>"), ("show qp 99999", "none: nothing is running"),
+                                ("dump x", "dump <number>"), ("dump 1", "no QP"), ("show paths 1", "no QP"),
                                 ("set impair rove9 all loss=1", "rove0"), ("set impair rove0 7 loss=1", "allowed all"),
-                                ("set impair rove0 all loss=2", "allowed"), ("set transport mode tcp", "auto, rc, mp"),
-                                ("set transport mtu 7", "4096"), ("set transport timeout 32", "31"), ("set transport retries 8", "7"),
-                                ("port stop 1", "possible: 0"), ("port start 1", "possible: 0"), ("stop", "nothing is running")):
+                                ("set impair rove0 all loss=2",
+                                 "allowed"), ("set transport mode tcp",
+                                              "auto, rc, mp"), ("set transport mtu 7",
+                                                                "4096"), ("set transport timeout 32",
+                                                                          "31"), ("set transport retries 8", "7"),
+                                ("port stop 1", "possible: 0"), ("port start 1",
+                                                                 "possible: 0"), ("stop", "nothing is running")):
             check(possible in (text := prompt.say(wrong)), f"{wrong}: {text}")
         for thing in ("timeout 17", "retries 6"):  # after 4 s a QP gives up: longer than a path is down here
             check(prompt.say(f"set transport {thing}") == "", thing)
@@ -47,10 +53,14 @@ def every_command():
                 wait_until(lambda: any(path["state"] == "good" for path in requests()), 5, "a good path")
                 for harm, state, column in (("mark=1", "congested", "marked"), ("mark=0,loss=0.3", "lossy", "lost")):
                     telemetry(pair.target.pid, f"/rove/impair,rove0,all,{harm}")
-                    wait_until(lambda: any(path["state"] == state and path["packets"] and path[column] for path in requests()), 5, f"path {state}")
+                    wait_until(
+                        lambda: any(path["state"] == state and path["packets"] and path[column]
+                                    for path in requests()), 5, f"path {state}")
                 telemetry(pair.target.pid, "/rove/impair,rove0,all,loss=0")
                 check(prompt.json("show reorder")["worker0"]["marked_acks"] > 0, "marked_acks")
-                check("new_packets" in prompt.say("show reorder") and prompt.json("show reorder")["worker0"]["new_packets"] > 0, "show reorder")
+                check(
+                    "new_packets" in prompt.say("show reorder") and
+                    prompt.json("show reorder")["worker0"]["new_packets"] > 0, "show reorder")
             else:
                 (port, path), = paths["requests"].items()
                 check(int(port) == prompt.json(f"show qp {qpn}")["udp_src"] and "on_their_way" in path, str(paths))
@@ -68,22 +78,28 @@ def every_command():
             wait_until(lambda: prompt.json("show worker")["worker0"]["tx_packets"] > 0, 5, "traffic after clear stats")
             check("goodput_gbps" in (text := prompt.say("stop")) and re.search(r"errors +0\n", text), text)
             said = balanced(json.loads(out.read_text().splitlines()[-1]))
-            check(said["messages"] < said["requests"]["completed"] and said["packets"]["in_flight"] == 0, f"cleared on the way: {said}")
+            check(said["messages"] < said["requests"]["completed"] and said["packets"]["in_flight"] == 0,
+                  f"cleared on the way: {said}")
             prompt.say("clear stats")
             workers, ports = prompt.json("show worker")["worker0"], prompt.json("show port stats")["rove0"]
-            check(workers["tx_packets"] == 0 and "lcore" in workers and ports["tx_frames"] < 10, f"after clear stats: {workers} {ports}")
-        for thing in ("port info", "port stats", "port xstats", "port impair", "qp", "reorder", "worker", "drops", "neighbours"):
+            check(workers["tx_packets"] == 0 and "lcore" in workers and ports["tx_frames"] < 10,
+                  f"after clear stats: {workers} {ports}")
+        for thing in ("port info", "port stats", "port xstats", "port impair", "qp", "reorder", "worker", "drops",
+                      "neighbours"):
             check(prompt.say(f"show {thing}") != "" and isinstance(prompt.json(f"show {thing}"), dict), thing)
         check("10.0.0.1" in prompt.say("show neighbours"), "neighbours")
         for thing in ("info", "stats", "xstats"):
-            check(set(prompt.json(f"show port {thing} all")) == {"rove0"} and prompt.say(f"show port {thing} all") != "", thing)
+            check(
+                set(prompt.json(f"show port {thing} all")) == {"rove0"} and prompt.say(f"show port {thing} all") != "",
+                thing)
         check(not re.search("show port [a-z]+ all", text := prompt.say("help")), text)
         check(prompt.say("set impair rove0 all loss=0.25,delay_us=7") == "", "set impair")
         impaired = prompt.json("show port impair")["rove0"]["device"]
         check((impaired["loss"], impaired["delay_us"]) == ("0.25", "7"), str(impaired))
         for thing in ("mtu 1024", "timeout 12", "retries 3"):
             check(prompt.say(f"set transport {thing}") == "", thing)
-        unsaid = [form for form in prompt.unsaid() if not form.startswith("show tent")]     # those are testpmd/spray/prompt's
+        unsaid = [form for form in prompt.unsaid()
+                  if not form.startswith("show tent")]  # those are testpmd/spray/prompt's
         check(unsaid == ["quit"], f"never said: {unsaid}")
         prompt.send("quit\n")
         check((status := prompt.wait()) == 0, f"quit: status {status}")
@@ -99,15 +115,18 @@ def prompt_of_target():
     """A target has the same prompt; its peers start and stop."""
     configs, port = [write_toml(config) for config in memif_pair()], free_port()
     prompt = Terminal([TESTPMD, "--", "--config", configs[0], "--tcp-port", port, "-i"])
-    run = lambda *mode: Process([TESTPMD, "--", "--config", configs[1], "--tcp-port", port, "--peer", "127.0.0.1", *mode], core=SERVER_CORE)
+    run = lambda *mode: Process([
+        TESTPMD, "--", "--config", configs[1], "--tcp-port", port, "--peer", "127.0.0.1", *mode], core=SERVER_CORE)
     try:
-        check("its peers start" in prompt.say("start") and "nothing is running" in prompt.say("stop"), "a target without a peer")
+        check("its peers start" in prompt.say("start") and "nothing is running" in prompt.say("stop"),
+              "a target without a peer")
         check("an initiator chooses" in prompt.say("set transport mtu 1024"), "set transport mtu")
         sender = run("--mode", "send", "--size", "4096", "--rate", "0.1")
         wait_until(lambda: [qp["rq_consumed"] > 10 for qp in prompt.json("show qp").values()] == [True], 10, "messages")
         check("the peer stops" in prompt.say("stop"), "stop")
         (qpn,) = prompt.json("show qp")
-        check("una_psn" in prompt.say(f"dump {qpn}") and prompt.json("show reorder")["worker0"]["degree_0"] > 10, "dump, show reorder")
+        check("una_psn" in prompt.say(f"dump {qpn}") and prompt.json("show reorder")["worker0"]["degree_0"] > 10,
+              "dump, show reorder")
         sender.child.send_signal(signal.SIGTERM)
         check(sender.wait(STOPPED) == 0, sender.story())
         prompt.until("goodput_gbps")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More threads than cores, each with a QP of its own: none may spin where another, preempted, would have to go on first."""
+"""More threads than cores, each with a QP of its own: none may spin where another, preempted, would have to go on
+first."""
 from harness import Process, check, program, test
 
 WORST_MS = 2000  # of one READ. Where threads waited for each other, 64 of them took 10 s and 128 half a minute
@@ -13,8 +14,8 @@ def run(threads, *options):
 
 
 def many(threads):
-    """Beside other work on the same cores, which takes more from many threads than from a few. (Alone: nine tenths of the rate of 4 on
-    two cores, two thirds on one.)"""
+    """Beside other work on the same cores, which takes more from many threads than from a few. (Alone: nine tenths of
+    the rate of 4 on two cores, two thirds on one.)"""
     for tries in range(3):
         few, _ = run(4)
         rate, result = run(threads)

@@ -33,12 +33,15 @@ test("verified/rc/both-ways", rc, f"{SMALL_TO_LARGE} --both --qps 4 --depth 4")
 test("verified/rc/both-ways/events", rc, "--both --qps 4 --events")
 test("verified/rc/late-receives", rc, "--late --verbs send,send_imm,write_imm")
 test("verified/rc/service-levels", rc, "--sl 6 --qps 4")
-# A worker that polls shares its core with the program here, and the scheduler takes milliseconds to change between them: short runs.
-test("verified/rc/dedicated", with_changes, "--both --qps 2 --sizes 0,1,64,4097,65537 --rounds 1 --depth 4", {"progress": "dedicated"})
+# A worker that polls shares its core with the program here, and the scheduler takes milliseconds to change between
+# them: short runs.
+test("verified/rc/dedicated", with_changes, "--both --qps 2 --sizes 0,1,64,4097,65537 --rounds 1 --depth 4",
+     {"progress": "dedicated"})
 test("verified/rc/dedicated/events", with_changes, "--events --rounds 2", {"progress": "dedicated"})
 test("verified/rc/1000-qps", rc, "--qps 1000 --depth 4 --sizes 64,1500,8192 --rounds 3", timeout=120)
 test("verified/rc/1000-qps/both-ways", rc, "--qps 1000 --depth 2 --sizes 4000 --both --rounds 3", timeout=120)
-test("verified/uc", unreliable, "uc", "--sizes 0,1,64,4096,4097,65537 --verbs send,send_imm,write,write_imm", quick=True)
+test("verified/uc", unreliable, "uc", "--sizes 0,1,64,4096,4097,65537 --verbs send,send_imm,write,write_imm",
+     quick=True)
 test("verified/ud", unreliable, "ud", "--sizes 0,1,64,1000,1024,4096 --verbs send,send_imm --mtu 4096", quick=True)
 once("verified/ud/16-qps/events", unreliable, "ud", "--sizes 100,1024 --verbs send,send_imm --qps 16 --events")
 

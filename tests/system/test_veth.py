@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports over a veth pair between two namespaces: AF_PACKET (path MTU up to 4096) and AF_XDP (up to 2048), IPv4 and IPv6; the
-kernel pings rove; a cable that is pulled out; a peer that is killed. Needs root."""
+"""Ports over a veth pair between two namespaces: AF_PACKET (path MTU up to 4096) and AF_XDP (up to 2048), IPv4 and
+IPv6; the kernel pings rove; a cable that is pulled out; a peer that is killed. Needs root."""
 import subprocess
 import time
 
-from harness import (STOPPED, Process, TwoNamespaces, check, device_arguments, device_string, free_port, ip, once, program, run_pair, shipped,
-                     start_client, start_server, test, verified, with_changes)
+from harness import (STOPPED, Process, TwoNamespaces, check, device_arguments, device_string, free_port, ip, once,
+                     program, run_pair, shipped, start_client, start_server, test, verified, with_changes)
 from test_loss import peer_killed
 from test_perftest import COMBINED, MOVERS, iterations, only_rc, perftest
 from test_pingpong import devices, devinfo
@@ -31,7 +31,8 @@ def veth(port, body, *arguments, **changes):
 
 
 def movers(link, port, gid):
-    for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat", "ib_atomic_bw", "ib_atomic_lat"):
+    for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat",
+                 "ib_atomic_bw", "ib_atomic_lat"):
         perftest(link, tool, ["-x", gid, "-n", "500"], timeout=40)
 
 
@@ -43,19 +44,22 @@ def combined(link, port):
 
 def unreliable(link, port):
     """Few small messages: perftest waits for ever for one that is lost."""
-    for tool, options in (("ib_write_lat", "-c UC -x 1"), ("ib_send_bw", "-c UC -x 2"), ("ib_send_bw", "-c UD -x 1"), ("ib_send_lat", "-c UD -x 2")):
+    for tool, options in (("ib_write_lat", "-c UC -x 1"), ("ib_send_bw", "-c UC -x 2"), ("ib_send_bw", "-c UD -x 1"),
+                          ("ib_send_lat", "-c UD -x 2")):
         perftest(link, tool, f"{options} -s 1000 -n 50".split(), timeout=40)
 
 
 def all_verbs(link, port, options):
-    lines = verified(link, "--mtu", PORTS[port], "--sizes", "0,1,64,1000,4097,65537", "--rounds", "2", *options.split(), timeout=80)
+    lines = verified(link, "--mtu", PORTS[port], "--sizes", "0,1,64,1000,4097,65537", "--rounds", "2", *options.split(),
+                     timeout=80)
     check(all(line["lost"] == 0 for line in lines), str(lines))
 
 
 def thousand_qps(link, port):
-    """All at once are more packets than the port has descriptors, and nothing holds them back: a timeout of half a second."""
-    lines = verified(link, "--mtu", PORTS[port], "--sizes", "1000,4097", "--rounds", "2", "--qps", "1000", "--depth", "1", "--timeout", "17",
-                     "--verbs", "write,read,send", timeout=100)
+    """All at once are more packets than the port has descriptors, and nothing holds them back: a timeout of half a
+    second."""
+    lines = verified(link, "--mtu", PORTS[port], "--sizes", "1000,4097", "--rounds", "2", "--qps", "1000", "--depth",
+                     "1", "--timeout", "17", "--verbs", "write,read,send", timeout=100)
     check(all(line["lost"] == 0 for line in lines), str(lines))
 
 
@@ -113,10 +117,12 @@ def ping(link, port):
     server = start_server(link, ["ib_write_bw", "-F"], free_port(link.netns[0]))
     for address, mine in (("10.0.0.1", "10.0.0.9/24"), ("fd00::1", "fd00::9/64")):
         subprocess.run(["ip", "-n", link.netns[1], "addr", "add", mine, "dev", "data", "nodad"], check=True)
-        done = subprocess.run(["ip", "netns", "exec", link.netns[1], "ping", "-c", "5", "-i", "0.2", "-W", "2", address],
+        done = subprocess.run([
+            "ip", "netns", "exec", link.netns[1], "ping", "-c", "5", "-i", "0.2", "-W", "2", address],
                               capture_output=True, text=True, timeout=30)
         check(" 0% packet loss" in done.stdout, f"{done.stdout}{done.stderr}\n{server.story()}")
-    large = subprocess.run(["ip", "netns", "exec", link.netns[1], "ping", "-c", "3", "-i", "0.2", "-s", "1400", "10.0.0.1"],
+    large = subprocess.run([
+        "ip", "netns", "exec", link.netns[1], "ping", "-c", "3", "-i", "0.2", "-s", "1400", "10.0.0.1"],
                            capture_output=True, text=True, timeout=30)
     check(" 0% packet loss" in large.stdout, large.stdout)
     server.stop()
@@ -129,7 +135,8 @@ for port in PORTS:
     once(f"veth/{port}/perftest/unreliable", veth, port, unreliable, timeout=100)
     test(f"veth/{port}/verified/ipv4", veth, port, all_verbs, "", timeout=100, quick=port == "af_packet")
     test(f"veth/{port}/verified/ipv6", veth, port, all_verbs, "--gid-index 2 --qps 4 --both --depth 4", timeout=100)
-    once(f"veth/{port}/verified/uc", veth, port, all_verbs, "--transport uc --verbs send,send_imm,write,write_imm --depth 2", timeout=100)
+    once(f"veth/{port}/verified/uc", veth, port, all_verbs,
+         "--transport uc --verbs send,send_imm,write,write_imm --depth 2", timeout=100)
     once(f"veth/{port}/verified/ud", veth, port, all_verbs, "--transport ud --verbs send,send_imm", timeout=100)
     test(f"veth/{port}/verified/1000-qps", veth, port, thousand_qps, timeout=120)
     only_rc(f"veth/{port}/pingpong", veth, port, examples, "-g 1", timeout=150)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """vhost-user and virtio-user: config/vhost-*.toml between two processes."""
-from harness import SCRATCH, Link, check, device_arguments, device_string, once, shipped, test, unique, verified, with_changes
+from harness import (SCRATCH, Link, check, device_arguments, device_string, once, shipped, test, unique, verified,
+                     with_changes)
 from test_loss import peer_killed
 from test_perftest import perftest
 

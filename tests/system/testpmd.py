@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-testpmd for tests: a target and initiators, on a pseudo-terminal or not, what they say and what they must not leave behind."""
+"""rove-testpmd for tests: a target and initiators, on a pseudo-terminal or not, what they say and what they must not
+leave behind."""
 import itertools
 import json
 import os
@@ -10,7 +11,8 @@ import select
 import signal
 import time
 
-from harness import BUILD, CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Process, check, free_port, memif_pair, telemetry, unique, write_toml
+from harness import (BUILD, CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Process, check, free_port, memif_pair,
+                     telemetry, unique, write_toml)
 
 TESTPMD = BUILD / "apps" / "rove-testpmd"
 
@@ -22,8 +24,8 @@ class Pair:
         self.configs = [write_toml(config) for config in configs or memif_pair()]
         self.port = free_port(netns[0])
         self.netns, self.host = netns, host
-        self.target = Process([TESTPMD, "--", "--config", self.configs[0], "--tcp-port", self.port, *target_options], core=SERVER_CORE,
-                              netns=netns[0])
+        self.target = Process([TESTPMD, "--", "--config", self.configs[0], "--tcp-port", self.port, *target_options],
+                              core=SERVER_CORE, netns=netns[0])
         self.target.wait_listening(self.port)
 
     def arguments(self, *options):
@@ -42,7 +44,8 @@ class Pair:
     def no_sockets(self):
         for config in self.configs:
             for socket in re.findall("socket=([^,]+)", config.read_text()):
-                check(socket not in pathlib.Path("/proc/net/unix").read_text() and not pathlib.Path(socket).exists(), f"{socket} is left behind")
+                check(socket not in pathlib.Path("/proc/net/unix").read_text() and not pathlib.Path(socket).exists(),
+                      f"{socket} is left behind")
 
 
 def clean(process):
@@ -52,7 +55,8 @@ def clean(process):
 
 def leaves_nothing(process):
     check(not pathlib.Path(f"/var/run/dpdk/rove-{process.pid}").exists(), "EAL's directory is left behind")
-    leftovers = [file for place in ("/dev/hugepages", "/dev/shm") for file in pathlib.Path(place).glob(f"*rove-{process.pid}*")]
+    leftovers = [
+        file for place in ("/dev/hugepages", "/dev/shm") for file in pathlib.Path(place).glob(f"*rove-{process.pid}*")]
     check(not leftovers, f"{leftovers} are left behind")
 
 
@@ -66,9 +70,11 @@ def balanced(said):
     packets = said["packets"]
     check(packets["sent"] == packets["acknowledged"] + packets["lost"] + packets["in_flight"], str(said))
     if requests := said.get("requests"):
-        check(requests["submitted"] == requests["completed"] + requests["failed"] + requests["under_way"] > 0, str(said))
+        check(requests["submitted"] == requests["completed"] + requests["failed"] + requests["under_way"] > 0,
+              str(said))
     if said["retransmissions"]["packets"]:
-        check(sum(said["retransmissions"][cause] for cause in ("nack", "rnr", "inferred", "early", "timeout")), f"no cause: {said}")
+        check(sum(said["retransmissions"][cause]
+                  for cause in ("nack", "rnr", "inferred", "early", "timeout")), f"no cause: {said}")
     return said
 
 
@@ -80,7 +86,9 @@ def verified(mode, *options, count=400, pair=None):
     pair.end()
     said = result(out)
     check((said["errors"], said["messages"], said["verified"]) == (0, count, "every byte"), str(said))
-    check(said["requests"] == {"submitted": count, "completed": count, "failed": 0, "under_way": 0} and said["packets"]["in_flight"] == 0, str(said))
+    check(
+        said["requests"] == {"submitted": count, "completed": count, "failed": 0, "under_way": 0} and
+        said["packets"]["in_flight"] == 0, str(said))
     check(0 < said["latency_us"]["p50"] <= said["latency_us"]["p99"] <= said["latency_us"]["most"], str(said))
     check(said["ports"]["rove0"]["share"] == 1 and said["ports"]["rove0"]["tx_frames"] > 0, str(said))
     return said, target_out
@@ -132,7 +140,9 @@ class Terminal:
             for choice in itertools.product(*words):
                 form = " ".join(choice)
                 forms += [form, form + " --json"] if form.startswith("show") else [form]
-        return [form for form in forms if not any(re.fullmatch(form.replace("<.*>", r"[^ -]\S*"), line) for line in self.said)]
+        return [
+            form for form in forms
+            if not any(re.fullmatch(form.replace("<.*>", r"[^ -]\S*"), line) for line in self.said)]
 
     def wait(self, timeout=STOPPED):
         deadline = time.monotonic() + timeout

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moves data between two processes with every verb and verifies every byte, completion and guard; perftest does not.
-// One side runs with no HOST and listens; the other is given HOST. Both are given the same --verbs, --sizes, ... .
-// A round: the target prepares its memory, both meet on TCP, the initiator posts `depth` requests on every QP at once and
+// One side runs with no HOST and listens; the other is given HOST. Both are given the same --verbs, --sizes, ... . A
+// round: the target prepares its memory, both meet on TCP, the initiator posts `depth` requests on every QP at once and
 // reaps them, both meet again, and whoever received verifies. Prints one line of JSON per verb. Sizes in bytes.
 #include <endian.h>
 #include <unistd.h>
@@ -56,7 +56,8 @@ constexpr Verb kVerbs[] = {
 };
 
 const Verb& verb_named(const std::string& name) {
-    const Verb* verb = std::find_if(std::begin(kVerbs), std::end(kVerbs), [&](const Verb& v) { return v.name == name; });
+    const Verb* verb =
+        std::find_if(std::begin(kVerbs), std::end(kVerbs), [&](const Verb& v) { return v.name == name; });
     if (verb == std::end(kVerbs)) fail("no verb '%s'", name.c_str());
     return *verb;
 }
@@ -79,8 +80,9 @@ class Check {
         slot_bytes_ = (kGrhBytes + std::max(largest, 8U) + kGuardBytes + 63) / 64 * 64;
         slots_ = static_cast<size_t>(options_.qps) * options_.depth;
         memory_.resize(2 * slots_ * slot_bytes_);
-        mr_ = ibv_reg_mr(device_.pd, memory_.data(), memory_.size(),
-                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+        mr_ = ibv_reg_mr(
+            device_.pd, memory_.data(), memory_.size(),
+            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
         if (mr_ == nullptr) fail("ibv_reg_mr: %s", strerror(errno));
         if (options_.events) channel_ = ibv_create_comp_channel(device_.context);
         cq_ = ibv_create_cq(device_.context, static_cast<int>(2 * slots_ + 16), nullptr, channel_, 0);
@@ -110,7 +112,8 @@ class Check {
             control_.accept_peer(options_.port);
         else
             control_.connect_to(options_.host, options_.port, 30);
-        Hello hello{reinterpret_cast<uint64_t>(memory_.data()), reinterpret_cast<uint64_t>(sink(0)), mr_->rkey, device_.gid};
+        Hello hello{reinterpret_cast<uint64_t>(memory_.data()), reinterpret_cast<uint64_t>(sink(0)), mr_->rkey,
+                    device_.gid};
         remote_ = control_.exchange(hello);
         for (uint32_t q = 0; q < options_.qps; ++q) {
             ibv_qp* qp = peer::create_qp(device_, cq_, options_.qp);
@@ -186,7 +189,8 @@ class Check {
         post(verb, 0, 0, size, 0, 1);
         next_completion(wc);
         if (wc.status != IBV_WC_WR_FLUSH_ERR) fail("posted to a QP in error: %s", ibv_wc_status_str(wc.status));
-        std::printf("{\"died\": true, \"status\": \"%s\", \"error_at\": %.6f, \"good\": %" PRIu64 ", \"flushed\": %" PRIu64 "}\n",
+        std::printf("{\"died\": true, \"status\": \"%s\", \"error_at\": %.6f, \"good\": %" PRIu64
+                    ", \"flushed\": %" PRIu64 "}\n",
                     ibv_wc_status_str(first), error_at, good, flushed);
         std::fflush(stdout);
     }
@@ -197,7 +201,8 @@ class Check {
     size_t slot_of(uint32_t q, uint32_t d) const { return static_cast<size_t>(q) * options_.depth + d; }
     // Differs with the side that made the data, the round, the size and the slot.
     static uint64_t seed_of(bool by_server, uint32_t round, uint32_t size, size_t slot) {
-        return ((by_server ? 1ULL << 63 : 0) | static_cast<uint64_t>(round) << 48 | static_cast<uint64_t>(size) << 24) + slot * 0xD1342543DE82EF95;
+        return ((by_server ? 1ULL << 63 : 0) | static_cast<uint64_t>(round) << 48 | static_cast<uint64_t>(size) << 24) +
+               slot * 0xD1342543DE82EF95;
     }
     static uint32_t immediate_of(uint32_t round, uint32_t d) { return round << 16 | d; }
 
@@ -251,7 +256,8 @@ class Check {
             for (size_t slot = 0; slot < slots_; ++slot) verify_slot("read", sink(slot), slot, round, size);
         for (size_t slot = 0; slot < slots_; ++slot)
             for (size_t at = atomic ? 8 : size; at < slot_bytes_; ++at)
-                if (source(slot)[at] != kGuard) fail("%s: guard of source slot %zu overwritten at %zu", verb.name, slot, at);
+                if (source(slot)[at] != kGuard)
+                    fail("%s: guard of source slot %zu overwritten at %zu", verb.name, slot, at);
         operations_ += slots_;
         bytes_ += slots_ * size;
         control_.barrier();
@@ -262,9 +268,11 @@ class Check {
         for (uint32_t q = 0; q < options_.qps; ++q)
             for (uint32_t d = 0; d < options_.depth; ++d) {
                 const size_t slot = slot_of(q, d);
-                ibv_sge sge{reinterpret_cast<uint64_t>(sink(slot)), size + (ud ? static_cast<uint32_t>(kGrhBytes) : 0), mr_->lkey};
+                ibv_sge sge{reinterpret_cast<uint64_t>(sink(slot)), size + (ud ? static_cast<uint32_t>(kGrhBytes) : 0),
+                            mr_->lkey};
                 ibv_recv_wr wr{.wr_id = slot, .next = nullptr, .sg_list = &sge, .num_sge = 1}, *bad;
-                const int error = options_.srq ? ibv_post_srq_recv(options_.qp.srq, &wr, &bad) : ibv_post_recv(qps_[q], &wr, &bad);
+                const int error =
+                    options_.srq ? ibv_post_srq_recv(options_.qp.srq, &wr, &bad) : ibv_post_recv(qps_[q], &wr, &bad);
                 if (error != 0) fail("post receive: %s", strerror(error));
             }
     }
@@ -319,7 +327,8 @@ class Check {
             }
         }
         ibv_send_wr* bad;
-        if (const int error = ibv_post_send(qps_[q], list.data(), &bad)) fail("ibv_post_send %s: %s", verb.name, strerror(error));
+        if (const int error = ibv_post_send(qps_[q], list.data(), &bad))
+            fail("ibv_post_send %s: %s", verb.name, strerror(error));
     }
 
     // All atomics of a QP aim at one counter at the target, in order; every third compare is meant to miss.
@@ -351,7 +360,8 @@ class Check {
             counters_[q] = value;
             uint64_t left;
             std::memcpy(&left, source(slot_of(q, 0)), 8);
-            if (target && left != value) fail("%s: counter of QP %u is %" PRIx64 ", not %" PRIx64, verb.name, q, left, value);
+            if (target && left != value)
+                fail("%s: counter of QP %u is %" PRIx64 ", not %" PRIx64, verb.name, q, left, value);
         }
     }
 
@@ -373,8 +383,8 @@ class Check {
     // Returns whether it was a receive.
     bool on_completion(const Verb& verb, const ibv_wc& wc, uint32_t round, uint32_t size) {
         if (wc.status != IBV_WC_SUCCESS)
-            fail("%s, %u bytes: completion of slot %" PRIu64 ": %s (vendor %u)", verb.name, size, wc.wr_id, ibv_wc_status_str(wc.status),
-                 wc.vendor_err);
+            fail("%s, %u bytes: completion of slot %" PRIu64 ": %s (vendor %u)", verb.name, size, wc.wr_id,
+                 ibv_wc_status_str(wc.status), wc.vendor_err);
         if ((wc.opcode & IBV_WC_RECV) == 0) return false;
         const auto owner = index_of_.find(wc.qp_num);
         if (owner == index_of_.end()) fail("completion for unknown QP %u", wc.qp_num);
@@ -385,7 +395,8 @@ class Check {
         if (immediate) {
             const uint32_t value = be32toh(wc.imm_data);
             if (options_.lossy) d = value & 0xFFFF;
-            if (value != immediate_of(round, d)) fail("%s: immediate %x, not %x", verb.name, value, immediate_of(round, d));
+            if (value != immediate_of(round, d))
+                fail("%s: immediate %x, not %x", verb.name, value, immediate_of(round, d));
         }
         if (d >= options_.depth) fail("%s: more messages than were sent", verb.name);
         const bool ud = options_.qp.type == IBV_QPT_UD;
@@ -393,15 +404,19 @@ class Check {
         const size_t sent = slot_of(q, d), slot = verb.writes ? sent : wc.wr_id;
         if (arrived_[sent]) fail("%s: message %zu came twice", verb.name, sent);
         arrived_[sent] = true;
-        verify_slot(verb.name, sink(slot) + (ud ? kGrhBytes : 0), sent, round, size, slot_bytes_ - (ud ? kGrhBytes : 0));
+        verify_slot(verb.name, sink(slot) + (ud ? kGrhBytes : 0), sent, round, size,
+                    slot_bytes_ - (ud ? kGrhBytes : 0));
         return true;
     }
 
-    void verify_slot(const char* verb, const uint8_t* data, size_t slot, uint32_t round, uint32_t size, size_t room = 0) {
+    void verify_slot(const char* verb, const uint8_t* data, size_t slot, uint32_t round, uint32_t size,
+                     size_t room = 0) {
         const size_t at = peer::first_difference(data, size, seed_of(!options_.server(), round, size, slot));
-        if (at != size) fail("%s: slot %zu, round %u, %u bytes: byte %zu is %02x", verb, slot, round, size, at, data[at]);
+        if (at != size)
+            fail("%s: slot %zu, round %u, %u bytes: byte %zu is %02x", verb, slot, round, size, at, data[at]);
         for (size_t i = size; i < (room != 0 ? room : slot_bytes_); ++i)
-            if (data[i] != kUntouched) fail("%s: slot %zu: byte %zu behind a message of %u overwritten", verb, slot, i, size);
+            if (data[i] != kUntouched)
+                fail("%s: slot %zu: byte %zu behind a message of %u overwritten", verb, slot, i, size);
     }
 
     void verify_target(const Verb& verb, uint32_t round, uint32_t size) {
@@ -468,7 +483,8 @@ int main(int argc, char** argv) {
     app.add_flag("--both", options.both, "both sides initiate at once");
     app.add_flag("--late", options.late, "receives are posted after the messages were sent: RNR");
     app.add_flag("--lossy", options.lossy, "unreliable transports may lose messages");
-    app.add_flag("--peer-dies", options.peer_dies, "the listening side is killed in the first of --verbs: see the errors, then meet a new one");
+    app.add_flag("--peer-dies", options.peer_dies,
+                 "the listening side is killed in the first of --verbs: see the errors, then meet a new one");
     CLI11_PARSE(app, argc, argv);
 
     Check check(options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connects and disconnects RC QPs at a steady rate, each with its own CQ and MR, moves one verified message on each, and
-// shows that memory stays flat. Prints {"connections", "seconds", "rss_warm", "rss_end"}, bytes.
+// Connects and disconnects RC QPs at a steady rate, each with its own CQ and MR, moves one verified message on each,
+// and shows that memory stays flat. Prints {"connections", "seconds", "rss_warm", "rss_end"}, bytes.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -62,8 +62,10 @@ bool connection(const peer::Device& device, peer::Control& control, bool initiat
         if (wc.status != IBV_WC_SUCCESS) fail("connection %u: %s", number, ibv_wc_status_str(wc.status));
     }
     control.barrier();
-    if (!initiator && peer::first_difference(memory.data(), kBytes, number) != kBytes) fail("connection %u: wrong data", number);
-    if (ibv_destroy_qp(qp) != 0 || ibv_destroy_cq(cq) != 0 || ibv_dereg_mr(mr) != 0) fail("connection %u: destroy", number);
+    if (!initiator && peer::first_difference(memory.data(), kBytes, number) != kBytes)
+        fail("connection %u: wrong data", number);
+    if (ibv_destroy_qp(qp) != 0 || ibv_destroy_cq(cq) != 0 || ibv_dereg_mr(mr) != 0)
+        fail("connection %u: destroy", number);
     return initiator ? more : theirs.more;
 }
 
@@ -88,7 +90,8 @@ int main(int argc, char** argv) {
         control.accept_peer(options.port);
 
     const auto total = static_cast<uint32_t>(options.rate * options.seconds);
-    const uint32_t warm = std::max(1U, total / 2);      // tables and the heap have their size after some hundred connections
+    // tables and the heap have their size after some hundred connections
+    const uint32_t warm = std::max(1U, total / 2);
     size_t rss_warm = 0;
     const double start = peer::now_s();
     uint32_t number = 0;
@@ -99,7 +102,7 @@ int main(int argc, char** argv) {
         more = connection(device, control, initiator, number, number + 1 < total);
         if (number + 1 == warm) rss_warm = peer::resident_bytes();
     }
-    std::printf("{\"connections\": %u, \"seconds\": %.2f, \"rss_warm\": %zu, \"rss_end\": %zu}\n", number, peer::now_s() - start,
-                rss_warm, peer::resident_bytes());
+    std::printf("{\"connections\": %u, \"seconds\": %.2f, \"rss_warm\": %zu, \"rss_end\": %zu}\n", number,
+                peer::now_s() - start, rss_warm, peer::resident_bytes());
     return 0;
 }

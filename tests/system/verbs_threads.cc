@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many threads, each with an RC QP of its own that is connected to itself, and one operation under way. A thread READs over
-// and over, or with --churn makes its objects, moves verified data and destroys them each time. Prints {"threads",
+// Many threads, each with an RC QP of its own that is connected to itself, and one operation under way. A thread READs
+// over and over, or with --churn makes its objects, moves verified data and destroys them each time. Prints {"threads",
 // "operations", "seconds", "worst_ms"}; "worst_ms" is the longest time that one operation took.
 #include <pthread.h>
 
@@ -137,6 +137,6 @@ int main(int argc, char** argv) {
         operations += result.operations;
         worst_s = std::max(worst_s, result.worst_s);
     }
-    std::printf("{\"threads\": %u, \"operations\": %lu, \"seconds\": %.3f, \"worst_ms\": %.1f}\n", options.threads, operations,
-                seconds, worst_s * 1e3);
+    std::printf("{\"threads\": %u, \"operations\": %lu, \"seconds\": %.3f, \"worst_ms\": %.1f}\n", options.threads,
+                operations, seconds, worst_s * 1e3);
 }

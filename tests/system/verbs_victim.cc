@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The target of hostile packets: one RC and one UD QP with receives posted, and four blocks of memory: one that the network may
-// write, one that it may only read, one that is only local, one that is not registered at all, with guards between them.
-// Prints one line of JSON that tells the attacker everything (QPN, PSN, keys, addresses), then brings a QP that fell into
-// error back to life until stdin closes, and verifies that nothing outside of the writable block has changed.
+// The target of hostile packets: one RC and one UD QP with receives posted, and four blocks of memory: one that the
+// network may write, one that it may only read, one that is only local, one that is not registered at all, with guards
+// between them. Prints one line of JSON that tells the attacker everything (QPN, PSN, keys, addresses), then brings a
+// QP that fell into error back to life until stdin closes, and verifies that nothing outside of the writable block has
+// changed.
 #include <poll.h>
 #include <unistd.h>
 
@@ -44,8 +45,9 @@ struct Victim {
 
     Victim(int gid_index, bool unreliable) : device("", gid_index) {
         peer::fill(memory.data(), kTotal, 1);
-        const int access[] = {IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
-                              IBV_ACCESS_REMOTE_READ, IBV_ACCESS_LOCAL_WRITE, 0, IBV_ACCESS_LOCAL_WRITE};
+        const int access[] = {
+            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+            IBV_ACCESS_REMOTE_READ, IBV_ACCESS_LOCAL_WRITE, 0, IBV_ACCESS_LOCAL_WRITE};
         for (int block = 0; block < kBlocks; ++block)
             if (block != kUnregistered) {
                 mrs[block] = ibv_reg_mr(device.pd, memory.data() + offset_of(block), kBlock, access[block]);
@@ -61,8 +63,8 @@ struct Victim {
     }
 
     void post_receive(ibv_qp* qp, uint32_t slot) {
-        ibv_sge sge{reinterpret_cast<uint64_t>(memory.data() + offset_of(kReceive) + slot * kReceiveBytes), kReceiveBytes,
-                    mrs[kReceive]->lkey};
+        ibv_sge sge{reinterpret_cast<uint64_t>(memory.data() + offset_of(kReceive) + slot * kReceiveBytes),
+                    kReceiveBytes, mrs[kReceive]->lkey};
         ibv_recv_wr wr{.wr_id = slot, .next = nullptr, .sg_list = &sge, .num_sge = 1}, *bad;
         ibv_post_recv(qp, &wr, &bad);
     }
@@ -85,7 +87,8 @@ struct Victim {
         ibv_wc wc[32];
         const int found = ibv_poll_cq(cq, 32, wc);
         for (int i = 0; i < found; ++i)
-            if (wc[i].status == IBV_WC_SUCCESS) post_receive(wc[i].qp_num == rc->qp_num ? rc : ud, static_cast<uint32_t>(wc[i].wr_id));
+            if (wc[i].status == IBV_WC_SUCCESS)
+                post_receive(wc[i].qp_num == rc->qp_num ? rc : ud, static_cast<uint32_t>(wc[i].wr_id));
         return found > 0 ? static_cast<unsigned>(found) : 0;
     }
 
@@ -102,7 +105,8 @@ struct Victim {
                 }
             }
             // Offsets are multiples of 8, so the pattern can be compared piece by piece with a copy of the whole.
-            if (!open && std::memcmp(memory.data() + at, expected.data() + at, end - at) != 0) fail("memory at offset %zu..%zu was written", at, end);
+            if (!open && std::memcmp(memory.data() + at, expected.data() + at, end - at) != 0)
+                fail("memory at offset %zu..%zu was written", at, end);
             at = end;
         }
     }
@@ -127,7 +131,9 @@ int main(int argc, char** argv) {
 
     Victim victim(gid_index, unreliable);
     victim.attacker = {kPeerQpn, kPsn, {}};
-    for (int i = 0; i < 16; ++i) victim.attacker.gid.raw[i] = static_cast<uint8_t>(std::stoul(attacker.substr(2 * static_cast<size_t>(i), 2), nullptr, 16));
+    for (int i = 0; i < 16; ++i)
+        victim.attacker.gid.raw[i] =
+            static_cast<uint8_t>(std::stoul(attacker.substr(2 * static_cast<size_t>(i), 2), nullptr, 16));
     victim.revive(victim.rc, victim.rc_options);
     victim.revive(victim.ud, victim.ud_options);
 
@@ -137,13 +143,16 @@ int main(int argc, char** argv) {
         std::snprintf(text, sizeof(text), "%02x", byte);
         gid += text;
     }
-    std::printf("{\"gid\": \"%s\", \"rc_qpn\": %u, \"ud_qpn\": %u, \"psn\": %u, \"qkey\": %u, \"peer_qpn\": %u, \"block\": %zu, \"keys\": [%u, %u, %u], "
-                "\"vas\": [%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "]}\n",
-                gid.c_str(), victim.rc->qp_num, victim.ud->qp_num, kPsn, peer::kQkey, kPeerQpn, kBlock, victim.mrs[kWritable]->rkey,
-                victim.mrs[kReadOnly]->rkey, victim.mrs[kLocal]->rkey, reinterpret_cast<uint64_t>(victim.memory.data() + offset_of(kWritable)),
-                reinterpret_cast<uint64_t>(victim.memory.data() + offset_of(kReadOnly)),
-                reinterpret_cast<uint64_t>(victim.memory.data() + offset_of(kLocal)),
-                reinterpret_cast<uint64_t>(victim.memory.data() + offset_of(kUnregistered)));
+    std::printf(
+        "{\"gid\": \"%s\", \"rc_qpn\": %u, \"ud_qpn\": %u, \"psn\": %u, \"qkey\": %u, \"peer_qpn\": %u, \"block\": "
+        "%zu, \"keys\": [%u, %u, %u], "
+        "\"vas\": [%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "]}\n",
+        gid.c_str(), victim.rc->qp_num, victim.ud->qp_num, kPsn, peer::kQkey, kPeerQpn, kBlock,
+        victim.mrs[kWritable]->rkey, victim.mrs[kReadOnly]->rkey, victim.mrs[kLocal]->rkey,
+        reinterpret_cast<uint64_t>(victim.memory.data() + offset_of(kWritable)),
+        reinterpret_cast<uint64_t>(victim.memory.data() + offset_of(kReadOnly)),
+        reinterpret_cast<uint64_t>(victim.memory.data() + offset_of(kLocal)),
+        reinterpret_cast<uint64_t>(victim.memory.data() + offset_of(kUnregistered)));
     std::fflush(stdout);
 
     uint64_t completions = 0, revivals = 0;
@@ -164,7 +173,9 @@ int main(int argc, char** argv) {
     victim.verify();
     // Only of the block that the network may write.
     uint64_t written = 0;
-    for (size_t at = offset_of(kWritable); at < offset_of(kWritable) + kBlock; ++at) written += victim.memory[at] != victim.expected[at];
-    std::printf("{\"completions\": %" PRIu64 ", \"revivals\": %" PRIu64 ", \"written\": %" PRIu64 "}\n", completions, revivals, written);
+    for (size_t at = offset_of(kWritable); at < offset_of(kWritable) + kBlock; ++at)
+        written += victim.memory[at] != victim.expected[at];
+    std::printf("{\"completions\": %" PRIu64 ", \"revivals\": %" PRIu64 ", \"written\": %" PRIu64 "}\n", completions,
+                revivals, written);
     return 0;
 }

@@ -1,8 +1,8 @@
 -- SPDX-License-Identifier: Apache-2.0
 -- rove's multi-path packets and HELLO for Wireshark and tshark (lib/wire/README.md has the format):
 --     tshark -X lua_script:tools/wireshark/rove.lua -r capture.pcapng -Y rove
--- What is behind MPETH is what RC has, so Wireshark's own InfiniBand dissector reads it, from a copy of the packet without
--- MPETH. Everything else on UDP port 4791 goes to that dissector as it is.
+-- What is behind MPETH is what RC has, so Wireshark's own InfiniBand dissector reads it, from a copy of the packet
+-- without MPETH. Everything else on UDP port 4791 goes to that dissector as it is.
 
 local rove = Proto("rove", "rove multi-path RoCE")
 
@@ -64,14 +64,16 @@ local list = {}
 for _, field in pairs(f) do list[#list + 1] = field end
 rove.fields = list
 
-local short = ProtoExpert.new("rove.short", "Packet shorter than its headers", expert.group.MALFORMED, expert.severity.ERROR)
+local short = ProtoExpert.new("rove.short", "Packet shorter than its headers",
+                              expert.group.MALFORMED, expert.severity.ERROR)
 rove.experts = { short }
 
 -- Not pinfo.src_port: the InfiniBand dissector changes that.
 local udp_source = Field.new("udp.srcport")
 local infiniband = DissectorTable.get("udp.port"):get_dissector(ROCE_PORT)
 
--- What an acknowledgement says of one packet. Its virtual path stands elsewhere in MPAETH than in an entry of the payload.
+-- What an acknowledgement says of one packet. Its virtual path stands elsewhere in MPAETH than in an entry of the
+-- payload.
 local function add_entry(tree, word, vp)
     local kind = KINDS[word(0, 1):bitfield(0, 2)]
     local node = tree:add(f.entry, word)

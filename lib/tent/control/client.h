@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls to one peer's control server. Each call has a connection to itself while it lasts, so that a slow answer delays no other
-// call; connections are kept for the next one.
+// Calls to one peer's control server. Each call has a connection to itself while it lasts, so that a slow answer delays
+// no other call; connections are kept for the next one.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ class ControlClient {
     // The process is elsewhere now. Calls under way go on.
     void set_address(std::string address);
 
-    // Sends and waits for the answer, at most `timeout_ns`. Nothing: the peer cannot be reached, or did not answer as it must.
-    // Any thread.
+    // Sends and waits for the answer, at most `timeout_ns`. Nothing: the peer cannot be reached, or did not answer as
+    // it must. Any thread.
     std::optional<Json> call(MessageType type, const Json& body, uint64_t timeout_ns);
 
   private:

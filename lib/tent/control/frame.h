@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A message of the control plane on TCP: a header, then JSON. Bytes come from the network: a header that is not ours, or says
-// more than kMaxBytes, ends the connection. Units: bytes, nanoseconds of CLOCK_MONOTONIC.
+// A message of the control plane on TCP: a header, then JSON. Bytes come from the network: a header that is not ours,
+// or says more than kMaxBytes, ends the connection. Units: bytes, nanoseconds of CLOCK_MONOTONIC.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,8 @@ struct FrameHeader {
 
     bool is_valid() const { return magic == kMagic && version == kVersion && length <= kMaxBytes; }
 };
-static_assert(sizeof(FrameHeader) == 16, "as on the wire; little-endian, as all of DPDK's 64-bit hosts are in practice");
+static_assert(sizeof(FrameHeader) == 16,
+              "as on the wire; little-endian, as all of DPDK's 64-bit hosts are in practice");
 
 // The bytes of a frame.
 std::string encode(MessageType type, uint32_t sequence, const Json& body);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads for what may block: setting up QPs over a rail that may be dead, calls to a peer that may be gone. They start when
-// all others are busy, so that a job which waits out its deadline delays no other, and sleep when there is nothing to do.
+// Threads for what may block: setting up QPs over a rail that may be dead, calls to a peer that may be gone. They start
+// when all others are busy, so that a job which waits out its deadline delays no other, and sleep when there is nothing
+// to do.
 #pragma once
 
 #include <condition_variable>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane's server: one thread that blocks in epoll. Answers that may take long are made by a job. It also watches the
-// connections that we keep to our peers, to learn at once that one of them is gone.
+// The control plane's server: one thread that blocks in epoll. Answers that may take long are made by a job. It also
+// watches the connections that we keep to our peers, to learn at once that one of them is gone.
 #pragma once
 
 #include <atomic>

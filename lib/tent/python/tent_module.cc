@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python module `tent`. Addresses are integers; what a Status would say is raised. Calls let other Python threads run.
+// The Python module `tent`. Addresses are integers; what a Status would say is raised. Calls let other Python threads
+// run.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -97,28 +98,39 @@ void add_types(py::module_& m) {
         .value("LOCAL_READ_WRITE", Permission::kLocalReadWrite).value("GLOBAL_READ_ONLY", Permission::kGlobalReadOnly)
         .value("GLOBAL_READ_WRITE", Permission::kGlobalReadWrite);
     py::enum_<TransportType>(m, "TransportType")
-        .value("UNSPEC", TransportType::UNSPEC).value("RDMA", TransportType::RDMA).value("SHM", TransportType::SHM)
-        .value("TCP", TransportType::TCP).value("IOURING", TransportType::IOURING).value("NVLINK", TransportType::NVLINK)
-        .value("GDS", TransportType::GDS).value("MNNVL", TransportType::MNNVL);
+        .value("UNSPEC", TransportType::UNSPEC)
+        .value("RDMA", TransportType::RDMA)
+        .value("SHM", TransportType::SHM)
+        .value("TCP", TransportType::TCP)
+        .value("IOURING", TransportType::IOURING)
+        .value("NVLINK", TransportType::NVLINK)
+        .value("GDS", TransportType::GDS)
+        .value("MNNVL", TransportType::MNNVL);
     m.attr("PRIO_HIGH") = static_cast<int>(PRIO_HIGH);
     m.attr("PRIO_MEDIUM") = static_cast<int>(PRIO_MEDIUM);
     m.attr("PRIO_LOW") = static_cast<int>(PRIO_LOW);
     py::class_<Request>(m, "Request")
-        .def(py::init([](Request::OpCode opcode, uintptr_t source, SegmentID target_id, uint64_t target_offset, size_t length,
-                         int priority, const std::string& policy_name, TransportType transport_hint) {
-                 return Request{opcode, pointer(source), target_id, target_offset, length, priority, policy_name, transport_hint};
+        .def(py::init([](Request::OpCode opcode, uintptr_t source, SegmentID target_id, uint64_t target_offset,
+                         size_t length, int priority, const std::string& policy_name, TransportType transport_hint) {
+                 return Request{opcode, pointer(source), target_id,   target_offset,
+                                length, priority,        policy_name, transport_hint};
              }),
              py::kw_only(), py::arg("opcode"), py::arg("source"), py::arg("target_id"), py::arg("target_offset"),
              py::arg("length"), py::arg("priority") = static_cast<int>(PRIO_HIGH), py::arg("policy_name") = "",
              py::arg("transport_hint") = TransportType::UNSPEC)
         .def_readwrite("opcode", &Request::opcode)
-        .def_property("source", [](const Request& r) { return reinterpret_cast<uintptr_t>(r.source); },
-                      [](Request& r, uintptr_t address) { r.source = pointer(address); })
-        .def_readwrite("target_id", &Request::target_id).def_readwrite("target_offset", &Request::target_offset)
-        .def_readwrite("length", &Request::length).def_readwrite("priority", &Request::priority)
-        .def_readwrite("policy_name", &Request::policy_name).def_readwrite("transport_hint", &Request::transport_hint);
+        .def_property(
+            "source", [](const Request& r) { return reinterpret_cast<uintptr_t>(r.source); },
+            [](Request& r, uintptr_t address) { r.source = pointer(address); })
+        .def_readwrite("target_id", &Request::target_id)
+        .def_readwrite("target_offset", &Request::target_offset)
+        .def_readwrite("length", &Request::length)
+        .def_readwrite("priority", &Request::priority)
+        .def_readwrite("policy_name", &Request::policy_name)
+        .def_readwrite("transport_hint", &Request::transport_hint);
     py::class_<TransferStatus>(m, "TransferStatus")
-        .def_readonly("state", &TransferStatus::s).def_readonly("transferred_bytes", &TransferStatus::transferred_bytes);
+        .def_readonly("state", &TransferStatus::s)
+        .def_readonly("transferred_bytes", &TransferStatus::transferred_bytes);
     py::class_<Notification>(m, "Notification")
         .def(py::init<std::string, std::string>(), py::arg("name"), py::arg("msg"))
         .def_readwrite("name", &Notification::name).def_readwrite("msg", &Notification::msg);
@@ -138,53 +150,90 @@ using Tent = TransferEngine;
 
 void add_memory_calls(py::class_<Tent>& engine) {
     engine
-        .def("allocate_local_memory", [](Tent& e, size_t size, const std::string& location) {
-            return allocate(e, size, {.location = location}); }, py::arg("size"), py::arg("location") = kWildcardLocation)
+        .def(
+            "allocate_local_memory",
+            [](Tent& e, size_t size, const std::string& location) { return allocate(e, size, {.location = location}); },
+            py::arg("size"), py::arg("location") = kWildcardLocation)
         .def("allocate_local_memory_ex", &allocate)
-        .def("free_local_memory", [](Tent& e, uintptr_t address) { run([&] { return e.freeLocalMemory(pointer(address)); }); })
-        .def("allocate_memory_guard", [](Tent& e, size_t size, const std::string& location) {
-            return MemoryGuard{e, size, {.location = location}}; }, py::keep_alive<0, 1>(), py::arg("size"),
-             py::arg("location") = kWildcardLocation)
-        .def("allocate_memory_guard_ex", [](Tent& e, size_t size, const MemoryOptions& options) {
-            return MemoryGuard{e, size, options}; }, py::keep_alive<0, 1>())
-        .def("register_local_memory", [](Tent& e, uintptr_t address, size_t size, Permission permission) {
-            run([&] { return e.registerLocalMemory(pointer(address), size, permission); }); },
-             py::arg("addr"), py::arg("size"), py::arg("permission") = Permission::kGlobalReadWrite)
-        .def("register_local_memory_ex", [](Tent& e, uintptr_t address, size_t size, const MemoryOptions& options) {
-            run([&] { return e.registerLocalMemory(pointer(address), size, options); }); })
-        .def("register_local_memory_batch", [](Tent& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes) {
-            run([&] { return e.registerLocalMemory(pointers(addresses), sizes); }); })
-        .def("register_local_memory_batch_ex", [](Tent& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes,
-                                                  const MemoryOptions& options) {
-            run([&] { return e.registerLocalMemory(pointers(addresses), sizes, options); }); })
-        .def("unregister_local_memory", [](Tent& e, uintptr_t address, size_t size) {
-            run([&] { return e.unregisterLocalMemory(pointer(address), size); }); })
-        .def("unregister_local_memory_batch", [](Tent& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes) {
-            run([&] { return e.unregisterLocalMemory(pointers(addresses), sizes); }); });
+        .def("free_local_memory",
+             [](Tent& e, uintptr_t address) { run([&] { return e.freeLocalMemory(pointer(address)); }); })
+        .def(
+            "allocate_memory_guard",
+            [](Tent& e, size_t size, const std::string& location) {
+                return MemoryGuard{e, size, {.location = location}};
+            },
+            py::keep_alive<0, 1>(), py::arg("size"), py::arg("location") = kWildcardLocation)
+        .def(
+            "allocate_memory_guard_ex",
+            [](Tent& e, size_t size, const MemoryOptions& options) {
+                return MemoryGuard{e, size, options};
+            },
+            py::keep_alive<0, 1>())
+        .def(
+            "register_local_memory",
+            [](Tent& e, uintptr_t address, size_t size, Permission permission) {
+                run([&] { return e.registerLocalMemory(pointer(address), size, permission); });
+            },
+            py::arg("addr"), py::arg("size"), py::arg("permission") = Permission::kGlobalReadWrite)
+        .def("register_local_memory_ex",
+             [](Tent& e, uintptr_t address, size_t size, const MemoryOptions& options) {
+                 run([&] { return e.registerLocalMemory(pointer(address), size, options); });
+             })
+        .def("register_local_memory_batch",
+             [](Tent& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes) {
+                 run([&] { return e.registerLocalMemory(pointers(addresses), sizes); });
+             })
+        .def("register_local_memory_batch_ex",
+             [](Tent& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes,
+                const MemoryOptions& options) {
+                 run([&] { return e.registerLocalMemory(pointers(addresses), sizes, options); });
+             })
+        .def("unregister_local_memory",
+             [](Tent& e, uintptr_t address, size_t size) {
+                 run([&] { return e.unregisterLocalMemory(pointer(address), size); });
+             })
+        .def("unregister_local_memory_batch",
+             [](Tent& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes) {
+                 run([&] { return e.unregisterLocalMemory(pointers(addresses), sizes); });
+             });
 }
 
 void add_transfer_calls(py::class_<Tent>& engine) {
-    engine
-        .def("allocate_transfer_batch", &Tent::allocateBatch)
+    engine.def("allocate_transfer_batch", &Tent::allocateBatch)
         .def("free_transfer_batch", [](Tent& e, BatchID batch) { run([&] { return e.freeBatch(batch); }); })
-        .def("allocate_batch_guard", [](Tent& e, size_t size) { return BatchGuard{e, size}; }, py::keep_alive<0, 1>())
-        .def("submit_transfer", [](Tent& e, BatchID batch, const std::vector<Request>& requests) {
-            run([&] { return e.submitTransfer(batch, requests); }); })
-        .def("submit_transfer_notif", [](Tent& e, BatchID batch, const std::vector<Request>& requests, const Notification& notification) {
-            run([&] { return e.submitTransfer(batch, requests, notification); }); })
-        .def("cancel_transfer", [](Tent& e, BatchID batch, size_t task) { run([&] { return e.cancelTransfer(batch, task); }); })
-        .def("get_transfer_status", [](Tent& e, BatchID batch, size_t task) {
-            TransferStatus status;
-            run([&] { return e.getTransferStatus(batch, task, status); });
-            return status; })
-        .def("get_transfer_status_list", [](Tent& e, BatchID batch) {
-            std::vector<TransferStatus> list;
-            run([&] { return e.getTransferStatus(batch, list); });
-            return list; })
+        .def(
+            "allocate_batch_guard",
+            [](Tent& e, size_t size) {
+                return BatchGuard{e, size};
+            },
+            py::keep_alive<0, 1>())
+        .def("submit_transfer",
+             [](Tent& e, BatchID batch, const std::vector<Request>& requests) {
+                 run([&] { return e.submitTransfer(batch, requests); });
+             })
+        .def("submit_transfer_notif",
+             [](Tent& e, BatchID batch, const std::vector<Request>& requests, const Notification& notification) {
+                 run([&] { return e.submitTransfer(batch, requests, notification); });
+             })
+        .def("cancel_transfer",
+             [](Tent& e, BatchID batch, size_t task) { run([&] { return e.cancelTransfer(batch, task); }); })
+        .def("get_transfer_status",
+             [](Tent& e, BatchID batch, size_t task) {
+                 TransferStatus status;
+                 run([&] { return e.getTransferStatus(batch, task, status); });
+                 return status;
+             })
+        .def("get_transfer_status_list",
+             [](Tent& e, BatchID batch) {
+                 std::vector<TransferStatus> list;
+                 run([&] { return e.getTransferStatus(batch, list); });
+                 return list;
+             })
         .def("get_transfer_status_overall", [](Tent& e, BatchID batch) {
             TransferStatus status;
             run([&] { return e.getTransferStatus(batch, status); });
-            return status; });
+            return status;
+        });
 }
 
 }  // namespace
@@ -207,20 +256,26 @@ PYBIND11_MODULE(tent, m) {
         .def("get_rpc_server_address", &Tent::getRpcServerAddress)
         .def("get_rpc_server_port", &Tent::getRpcServerPort)
         .def("get_local_topology", &Tent::getLocalTopologyString)
-        .def("open_segment", [](Tent& e, const std::string& name) {
-            SegmentID handle = 0;
-            run([&] { return e.openSegment(handle, name); });
-            return handle; })
+        .def("open_segment",
+             [](Tent& e, const std::string& name) {
+                 SegmentID handle = 0;
+                 run([&] { return e.openSegment(handle, name); });
+                 return handle;
+             })
         .def("close_segment", [](Tent& e, SegmentID handle) { run([&] { return e.closeSegment(handle); }); })
-        .def("get_segment_info", [](Tent& e, SegmentID handle) {
-            SegmentInfo info;
-            run([&] { return e.getSegmentInfo(handle, info); });
-            return info; })
-        .def("send_notifi", [](Tent& e, SegmentID target, const Notification& n) { run([&] { return e.sendNotification(target, n); }); })
+        .def("get_segment_info",
+             [](Tent& e, SegmentID handle) {
+                 SegmentInfo info;
+                 run([&] { return e.getSegmentInfo(handle, info); });
+                 return info;
+             })
+        .def("send_notifi", [](Tent& e, SegmentID target,
+                               const Notification& n) { run([&] { return e.sendNotification(target, n); }); })
         .def("recv_notifi", [](Tent& e) {
             std::vector<Notification> list;
             check(e.receiveNotification(list));
-            return list; });
+            return list;
+        });
     add_memory_calls(engine);
     add_transfer_calls(engine);
 }

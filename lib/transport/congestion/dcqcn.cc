@@ -27,7 +27,8 @@ void Dcqcn::on_cnp(const DcqcnConfig& config, uint64_t now_ns) {
     }
     // Equation 1: R_T = R_C, R_C = R_C (1 - alpha/2), alpha = (1 - g) alpha + g.
     target_ = rate_;
-    rate_ = std::max(config.min_rate_bytes_per_s, rate_ - static_cast<uint64_t>((static_cast<__uint128_t>(rate_) * alpha_) >> 17));
+    rate_ = std::max(config.min_rate_bytes_per_s,
+                     rate_ - static_cast<uint64_t>((static_cast<__uint128_t>(rate_) * alpha_) >> 17));
     alpha_ = static_cast<uint32_t>((static_cast<uint64_t>(alpha_) * (kOne - kG)) >> 16) + kG;
     last_alpha_ns_ = last_rate_ns_ = now_ns;
     bytes_ = 0;

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// How two QPs agree on mp, before either is in RTR: each asks the other, and is told what that one speaks or will speak.
+// How two QPs agree on mp, before either is in RTR: each asks the other, and is told what that one speaks or will
+// speak.
 //
 // DESIGN NOTES
-// 1. Both ends must come to the same, whatever is lost. So the question is about a pair of QPs and not about hosts: a QP
-//    that has chosen says what it chose, and one that has not yet says what its configuration allows.
+// 1. Both ends must come to the same, whatever is lost. So the question is about a pair of QPs and not about hosts: a
+//    QP that has chosen says what it chose, and one that has not yet says what its configuration allows.
 // 2. A standard endpoint drops HELLO in silence, as it does any packet of another transport service than its QP's. The
 //    end that has waited long enough then takes rc; if the other was only slow, it asks later and is told so.
 // 3. Left over is an end that said yes and then loses every answer to its own question. It remembers what it promised.
-// 4. Nobody who cannot read the question can answer it: the nonce. And only answers are believed, since anybody can ask in
-//    another's name. So a question is answered, and answered by a question: when the QP has promised to speak mp, or when
-//    it is too late, as the QP has taken its peer for a standard endpoint. A promise that was not confirmed makes the QP
-//    wait longer for its peer's answer, and is no reason to speak mp without one.
-// 5. A peer whose last word was that it speaks mp is no standard endpoint. When it is silent, a rail is dead or a process
-//    stands still, and a QP that took rc would have to keep it when that is over. So the connection fails, and whoever
-//    wants it tries again. But only time tells such a peer from a standard endpoint that took its address: after ten minutes
-//    without an answer (HelloPeers::kForgetNs) it is a stranger again.
-// 6. Whom a QP does not speak to, it does not answer, and so its number is no better known than one that does not exist: not
-//    in ERR, not if it is of another type than RC, and from the first attempt to connect it to a peer on nobody but that
-//    peer. Before, it has to answer anybody, also in RESET: programs exchange QP numbers and then do all transitions at
-//    once, and the end that does so first asks one in RESET.
+// 4. Nobody who cannot read the question can answer it: the nonce. And only answers are believed, since anybody can ask
+//    in another's name. So a question is answered, and answered by a question: when the QP has promised to speak mp, or
+//    when it is too late, as the QP has taken its peer for a standard endpoint. A promise that was not confirmed makes
+//    the QP wait longer for its peer's answer, and is no reason to speak mp without one.
+// 5. A peer whose last word was that it speaks mp is no standard endpoint. When it is silent, a rail is dead or a
+//    process stands still, and a QP that took rc would have to keep it when that is over. So the connection fails, and
+//    whoever wants it tries again. But only time tells such a peer from a standard endpoint that took its address:
+//    after ten minutes without an answer (HelloPeers::kForgetNs) it is a stranger again.
+// 6. Whom a QP does not speak to, it does not answer, and so its number is no better known than one that does not
+//    exist: not in ERR, not if it is of another type than RC, and from the first attempt to connect it to a peer on
+//    nobody but that peer. Before, it has to answer anybody, also in RESET: programs exchange QP numbers and then do
+//    all transitions at once, and the end that does so first asks one in RESET.
 #pragma once
 
 #include <random>
@@ -47,7 +48,9 @@ template <class S>
 void ask_hello(Core<S>& core, QueuePair& qp, const Path& path, uint32_t remote_qpn, uint32_t nonce) {
     qp.hello.nonce = nonce;
     if (!core.ready()) return;
-    core.send(path, make_hello(remote_qpn, {.version = wire::kMpVersion, .answer = false, .mp = true, .qpn = qp.qpn, .nonce = nonce}),
+    core.send(path,
+              make_hello(remote_qpn,
+                         {.version = wire::kMpVersion, .answer = false, .mp = true, .qpn = qp.qpn, .nonce = nonce}),
               {}, 0);
 }
 
@@ -71,8 +74,8 @@ void receive_hello_answer(Core<S>& core, QueuePair& qp, const wire::Hello& hello
     }
 }
 
-// The QP's peer is no standard endpoint, or so it is said: note 4. It need not say yes, for us it is too late: any answer
-// shows that it understands. On our own path to it, since the frame's source may be anybody's.
+// The QP's peer is no standard endpoint, or so it is said: note 4. It need not say yes, for us it is too late: any
+// answer shows that it understands. On our own path to it, since the frame's source may be anybody's.
 template <class S>
 void ask_back(Core<S>& core, QueuePair& qp) {
     HelloState& state = qp.hello;
@@ -80,9 +83,11 @@ void ask_back(Core<S>& core, QueuePair& qp) {
     if (!connected || state.nonce == 0 || !core.ready()) return;
     if (state.asked_back_ns != 0 && core.now_ns - state.asked_back_ns < kAskBackNs) return;
     state.asked_back_ns = core.now_ns;
-    core.send(qp.path, make_hello(qp.remote_qpn, {.version = wire::kMpVersion, .answer = false, .mp = false, .qpn = qp.qpn,
-                                                  .nonce = state.nonce}),
-              {}, 0);
+    core.send(
+        qp.path,
+        make_hello(qp.remote_qpn,
+                   {.version = wire::kMpVersion, .answer = false, .mp = false, .qpn = qp.qpn, .nonce = state.nonce}),
+        {}, 0);
 }
 
 template <class S>
@@ -124,7 +129,9 @@ void receive_hello(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame)
     std::swap(back.flow.src_mac, back.flow.dst_mac);
     back.headers = wire::make_template(back.flow);
     back.port = qp.port;
-    core.send(back, make_hello(hello.qpn, {.version = wire::kMpVersion, .answer = true, .mp = yes, .qpn = qp.qpn, .nonce = hello.nonce}),
+    core.send(back,
+              make_hello(hello.qpn,
+                         {.version = wire::kMpVersion, .answer = true, .mp = yes, .qpn = qp.qpn, .nonce = hello.nonce}),
               {}, 0);
     if (mp && state.choice == HelloState::Choice::kRc) ask_back(core, qp);
     // Once the QP knows its peer, it has a question of its own.

@@ -44,8 +44,8 @@ class MpRequesterLogic {
     }
     // A valid answer that says nothing new.
     void note_answer() { retry_.note_answer(core_.retry_policy(qp_), core_.now_ns); }
-    // The peer acknowledged once more what it had acknowledged: it may have too much to do to answer a READ at once. That is
-    // believed for a while, not for ever.
+    // The peer acknowledged once more what it had acknowledged: it may have too much to do to answer a READ at once.
+    // That is believed for a while, not for ever.
     void note_repeated_ack() {
         if (mp_.probes < kMostProbes) restart_timer();
     }
@@ -166,7 +166,8 @@ void MpRequesterLogic<S>::probe() {
     emit(qp_.sq.at(index_of(last)), {.psn = last, .vp = vp, .again = true});
 }
 
-// Whether there is a packet never sent, of the requests before `end`, that may go now. Executes local operations on the way.
+// Whether there is a packet never sent, of the requests before `end`, that may go now. Executes local operations on the
+// way.
 template <class S>
 bool MpRequesterLogic<S>::next_is_ready(uint32_t end) {
     while (!p_.failed && p_.next_wqe != end) {
@@ -250,18 +251,19 @@ uint32_t MpRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
     const uint32_t posted = qp_.sq.available_until(), messages = first.opcode != IBV_WR_RDMA_WRITE;
     uint32_t index = p_.next_wqe;
     const uint32_t most = std::min({end - index, budget, room});
-    const uint32_t count = core_.send_run(RunOf::kRequests, qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
-        SendWqe& wqe = qp_.sq.at(index);
-        const void* const data = burst.data(wqe);
-        if (data == nullptr || !paths_.depart(mp_.requests, core_.now_ns, next.vp)) return nullptr;
-        wqe.first_psn = next.bth.psn;
-        wqe.packets = 1;
-        wqe.mp_msn = next.mp.msn = mp_.msn_out;
-        mp_.msn_out = (mp_.msn_out + messages) & Psn::kMask;
-        if (++index == posted) next.mp.flags |= wire::Mpeth::kLast;
-        burst.fill_behind(wqe, next);
-        return data;
-    });
+    const uint32_t count =
+        core_.send_run(RunOf::kRequests, qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
+            SendWqe& wqe = qp_.sq.at(index);
+            const void* const data = burst.data(wqe);
+            if (data == nullptr || !paths_.depart(mp_.requests, core_.now_ns, next.vp)) return nullptr;
+            wqe.first_psn = next.bth.psn;
+            wqe.packets = 1;
+            wqe.mp_msn = next.mp.msn = mp_.msn_out;
+            mp_.msn_out = (mp_.msn_out + messages) & Psn::kMask;
+            if (++index == posted) next.mp.flags |= wire::Mpeth::kLast;
+            burst.fill_behind(wqe, next);
+            return data;
+        });
     if (count == 0) return 0;
     p_.next_wqe = p_.begun_wqe = index;
     mp_.ended_ns = core_.now_ns;

@@ -313,7 +313,8 @@ Outcome MpResponderLogic<S>::place_write(const wire::ParsedFrame& frame, wire::O
                                   : frame.payload_bytes == qp_.mtu && reth.length > qp_.mtu;
     if (!fits || is_first(op) != (frame.headers.mp.ipsn == 0)) return Outcome::kInvalidRequest;
     const uint64_t bytes = uint64_t{frame.headers.mp.ipsn} * qp_.mtu + reth.length;
-    if (bytes > kMaxMessageBytes || !executor_.is_length_valid(static_cast<uint32_t>(bytes))) return Outcome::kInvalidRequest;
+    if (bytes > kMaxMessageBytes || !executor_.is_length_valid(static_cast<uint32_t>(bytes)))
+        return Outcome::kInvalidRequest;
     uint8_t* target = executor_.write_target(reth.rkey, reth.va, reth.length);
     if (target == nullptr) return Outcome::kRemoteAccess;
     wire::copy(target, frame.payload, frame.payload_bytes);

@@ -123,9 +123,9 @@ class MultipathShared {
         return static_cast<uint8_t>(hash % kPeers);
     }
 
-    // Keeps a verified packet of a QP. False: there is no room for it. Neither a QP nor a peer has more of the pool than it
-    // leaves free, so that whoever comes next always finds some: alone, half of the pool; beside one that holds all that it
-    // may, a quarter.
+    // Keeps a verified packet of a QP. False: there is no room for it. Neither a QP nor a peer has more of the pool
+    // than it leaves free, so that whoever comes next always finds some: alone, half of the pool; beside one that holds
+    // all that it may, a quarter.
     bool hold(HeldPackets& held, const wire::ParsedFrame& frame) {
         const uint32_t left = kHeldPackets - held_now_;
         if (held.count >= left || by_peer_[held.peer] >= left || frame.payload_bytes > kMaxMtu) return false;

@@ -131,8 +131,8 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
     stream.tail_probes = 0;
     counters_.marked_acks += entry.ece;
     const bool nack = entry.kind >= wire::MpAck::kNack;
-    if (!nack && !entry.retx && stream.records != nullptr && psn >= stream.recorded && record(stream, psn).retransmitted)
-        [[unlikely]] {
+    if (!nack && !entry.retx && stream.records != nullptr && psn >= stream.recorded &&
+        record(stream, psn).retransmitted) [[unlikely]] {
         note_false_alarm(stream, record(stream, psn), now_ns);
     }
     if (psn >= stream.una) [[likely]] {
@@ -210,8 +210,8 @@ bool Paths::is_repeated_in_vain(const SendStream& stream, const PacketRecord& re
            static_cast<int32_t>(refused.sent - oldest.sent) > static_cast<int32_t>(ticks(stream.srtt_ns));
 }
 
-// BX-1: what left by the same path before a packet that has arrived has not been overtaken: it is gone. What left before a
-// packet that had arrived was found then, unless it was to be waited for (note 5).
+// BX-1: what left by the same path before a packet that has arrived has not been overtaken: it is gone. What left
+// before a packet that had arrived was found then, unless it was to be waited for (note 5).
 void Paths::infer(SendStream& stream, const PacketRecord& arrived) {
     if (stream.patience == kMostPatience) return;
     const uint32_t mask = config_.max_window - 1;
@@ -250,8 +250,8 @@ void Paths::mark_overdue(SendStream& stream, uint64_t now_ns) {
     if (steps > kMostSteps) stream.scan_ns = now_ns + stream.srtt_ns / 8;
 }
 
-// MP-10: window, and nothing new to fill it with. The packets are sent again that are overdue (note 5), as many as the window
-// has room for. False: none is.
+// MP-10: window, and nothing new to fill it with. The packets are sent again that are overdue (note 5), as many as the
+// window has room for. False: none is.
 bool Paths::mark_early(SendStream& stream, uint64_t now_ns) {
     stream.early_ns = 0;
     if (stream.srtt_ns == 0 || stream.latest_sent == 0) return false;
@@ -282,8 +282,9 @@ bool Paths::mark_early(SendStream& stream, uint64_t now_ns) {
     return stream.lost != before;
 }
 
-// MP-10: nothing comes back at all. At first as much again as the window has room for, which is all of a short message's
-// end; then less, for the receiver may be busy with other things. One packet always: a full window may have been lost.
+// MP-10: nothing comes back at all. At first as much again as the window has room for, which is all of a short
+// message's end; then less, for the receiver may be busy with other things. One packet always: a full window may have
+// been lost.
 void Paths::probe_tail(SendStream& stream) {
     const auto room = static_cast<uint32_t>(std::max(stream.awnd(), 1));
     uint32_t most = std::max(room >> 2 * stream.tail_probes, 1u);
@@ -331,7 +332,8 @@ void Paths::set_lost(SendStream& stream, Psn psn, PacketRecord& packet, bool los
 
 // There is one.
 Psn Paths::first_lost(const SendStream& stream) const {
-    const uint32_t mask = config_.max_window - 1, from = stream.una.value() & mask, words = (config_.max_window + 63) / 64;
+    const uint32_t mask = config_.max_window - 1, from = stream.una.value() & mask,
+                   words = (config_.max_window + 63) / 64;
     const uint64_t* const bits = lost_bits(stream);
     uint32_t word = from / 64;
     uint64_t found = bits[word] & ~uint64_t{0} << from % 64;

@@ -9,34 +9,34 @@
 //   expire() when deadline() has passed; then next() again.
 //
 // DESIGN NOTES
-// 1. No state per path (MP-3): a path is known because its ACK came back, and the packet that the ACK lets out takes it.
-//    A path that loses or delays everything gets no ACKs, and so no packets.
-// 2. Unlike a NIC, software has room for a record per packet on its way. So `inflate` counts packets, not ACKs (MP-2): an
-//    ACK that is lost does not narrow the window for ever, and a duplicate does not widen it (both do with
-//    PathsConfig::count_acks, for figures of MP-RDMA's paper). And a loss is known when a
-//    later packet of the same path is acknowledged (BX-1), or any that was sent two round trips later.
-// 3. Use it or lose it (MP-7): a NIC finds what is posted when an ACK comes; here the program posts because it came. So the
-//    ACKs that found nothing to send are kept, and what is posted within three round trips of the last one goes out where
-//    they came from. Only those that are lost, because nothing was posted or they were too many to keep, narrow the
-//    window, down to the initial one: with less a program that waits for each message would be worse off than after a
-//    long pause (MP-8). In return a window above that which is not full does not grow. To shrink by each ACK that had to
-//    wait kept the window at 64 packets where 96 were needed, and cost a tenth of the rate of 8 B WRITEs and a quarter of
-//    SENDs'.
-// 4. MP-RDMA sends the packet by which a window has grown where the ACK came from. So busy paths get busier, and one that
-//    has run empty by chance is found again only by a probe, one in a hundred round trips. BX-4: it takes a random path.
-//    Over 8 paths of 0.5 Gb/s that is 3.5 instead of 1.2 Gb/s.
-// 5. The end of a message has nothing behind it whose ACK would tell of its loss, so MP-10 repeats it by time, as RACK-TLP
-//    (RFC 8985) does: a packet behind which a later one was acknowledged is overdue after srtt and four deviations, or a
-//    quarter of it; one of which nothing is known when no ACK has come for srtt and four deviations, or twice the srtt (the tail
-//    timer). Every such wait, and
-//    BX-1, trusts that packets of one path keep their order and that paths are about equally long. Where the network sprays
-//    packets itself, rehashes, or a receiver stands still for a while, they repeat what was only late. The receiver's echo
-//    of ReTx tells: an ACK without it, of a packet that was repeated, belongs to the first transmission, so the repetition
-//    was a false alarm. Each one, once in a round trip, doubles the waits of the stream (`patience`) and lets BX-1 wait for
-//    part of a round trip; at kMostPatience BX-1 is off. kRealLosses repetitions in a row that were needed halve the waits.
-// 6. What a peer can provoke with an acknowledgement costs a bounded time: BX-1 follows the packets of one path (kMostSteps
-//    at most, through PacketRecord::before), lost packets stand in a bit set, and a search for overdue packets that has
-//    looked at more than kMostSteps records is not repeated for an eighth of a round trip.
+// 1. No state per path (MP-3): a path is known because its ACK came back, and the packet that the ACK lets out takes
+//    it. A path that loses or delays everything gets no ACKs, and so no packets.
+// 2. Unlike a NIC, software has room for a record per packet on its way. So `inflate` counts packets, not ACKs (MP-2):
+//    an ACK that is lost does not narrow the window for ever, and a duplicate does not widen it (both do with
+//    PathsConfig::count_acks, for figures of MP-RDMA's paper). And a loss is known when a later packet of the same path
+//    is acknowledged (BX-1), or any that was sent two round trips later.
+// 3. Use it or lose it (MP-7): a NIC finds what is posted when an ACK comes; here the program posts because it came. So
+//    the ACKs that found nothing to send are kept, and what is posted within three round trips of the last one goes out
+//    where they came from. Only those that are lost, because nothing was posted or they were too many to keep, narrow
+//    the window, down to the initial one: with less a program that waits for each message would be worse off than after
+//    a long pause (MP-8). In return a window above that which is not full does not grow. To shrink by each ACK that had
+//    to wait kept the window at 64 packets where 96 were needed, and cost a tenth of the rate of 8 B WRITEs and a
+//    quarter of SENDs'.
+// 4. MP-RDMA sends the packet by which a window has grown where the ACK came from. So busy paths get busier, and one
+//    that has run empty by chance is found again only by a probe, one in a hundred round trips. BX-4: it takes a random
+//    path. Over 8 paths of 0.5 Gb/s that is 3.5 instead of 1.2 Gb/s.
+// 5. The end of a message has nothing behind it whose ACK would tell of its loss, so MP-10 repeats it by time, as
+//    RACK-TLP (RFC 8985) does: a packet behind which a later one was acknowledged is overdue after srtt and four
+//    deviations, or a quarter of it; one of which nothing is known when no ACK has come for srtt and four deviations,
+//    or twice the srtt (the tail timer). Every such wait, and BX-1, trusts that packets of one path keep their order
+//    and that paths are about equally long. Where the network sprays packets itself, rehashes, or a receiver stands
+//    still for a while, they repeat what was only late. The receiver's echo of ReTx tells: an ACK without it, of a
+//    packet that was repeated, belongs to the first transmission, so the repetition was a false alarm. Each one, once
+//    in a round trip, doubles the waits of the stream (`patience`) and lets BX-1 wait for part of a round trip; at
+//    kMostPatience BX-1 is off. kRealLosses repetitions in a row that were needed halve the waits.
+// 6. What a peer can provoke with an acknowledgement costs a bounded time: BX-1 follows the packets of one path
+//    (kMostSteps at most, through PacketRecord::before), lost packets stand in a bit set, and a search for overdue
+//    packets that has looked at more than kMostSteps records is not repeated for an eighth of a round trip.
 #pragma once
 
 #include <algorithm>
@@ -89,13 +89,14 @@ class Paths {
         stream.started = false;
     }
 
-    // What may leave now, in `departure`; `more`: there is a new packet. False: nothing. The packet counts only once it was
-    // sent(). Looking is also what applies the rules of time and of unused ACKs (MP-5 to MP-8).
+    // What may leave now, in `departure`; `more`: there is a new packet. False: nothing. The packet counts only once it
+    // was sent(). Looking is also what applies the rules of time and of unused ACKs (MP-5 to MP-8).
     bool next(SendStream& stream, bool more, uint64_t now_ns, Departure& departure);
-    // next() and sent() of the stream's next new packet, for those of a run: of room(), and no more. `vp`: its path. Does
-    // at once what applies to most of them: that an ACK clocks it out, and no rule of time or chance has a say.
+    // next() and sent() of the stream's next new packet, for those of a run: of room(), and no more. `vp`: its path.
+    // Does at once what applies to most of them: that an ACK clocks it out, and no rule of time or chance has a say.
     bool depart(SendStream& stream, uint64_t now_ns, uint16_t& vp);
-    // New packets for which next() is asked in a row before it may name one that was sent before. 0: also without a window.
+    // New packets for which next() is asked in a row before it may name one that was sent before. 0: also without a
+    // window.
     uint32_t room(const SendStream& stream) const {
         if (stream.lost != 0 || stream.recovering || stream.awnd() <= 0) return 0;
         return config_.max_window - static_cast<uint32_t>(stream.nxt - stream.una);
@@ -106,9 +107,10 @@ class Paths {
     // One entry of an acknowledgement. False: it is of no packet that was sent. A NACK or error of a packet that was
     // acknowledged before takes that back: it was held, and could not be taken in its turn.
     bool acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint64_t now_ns);
-    // As acknowledge() for each of `count` entries as on the wire, as long as they say what most do: that the next packet
-    // has arrived, and nothing else. Returns how many it took.
-    uint32_t acknowledge_next(SendStream& stream, const uint8_t* entries, uint32_t count, bool response, uint64_t now_ns);
+    // As acknowledge() for each of `count` entries as on the wire, as long as they say what most do: that the next
+    // packet has arrived, and nothing else. Returns how many it took.
+    uint32_t acknowledge_next(SendStream& stream, const uint8_t* entries, uint32_t count, bool response,
+                              uint64_t now_ns);
     // All before `aack` are in order at the receiver. False: it is not ahead, or of packets never sent.
     bool advance(SendStream& stream, Psn aack, uint64_t now_ns);
 
@@ -122,8 +124,9 @@ class Paths {
     uint32_t paths_in_use(const SendStream& stream) const;
     // Packets that are not acknowledged. Slow.
     uint32_t in_flight(const SendStream& stream) const;
-    // Calls `visit(Psn, const PacketRecord&)` for the latest packets of a stream that is not idle, oldest first; those before
-    // `una` are done. max_window at most, fewer after a pause in which another stream used the records. For telemetry.
+    // Calls `visit(Psn, const PacketRecord&)` for the latest packets of a stream that is not idle, oldest first; those
+    // before `una` are done. max_window at most, fewer after a pause in which another stream used the records. For
+    // telemetry.
     void for_each(const SendStream& stream, auto&& visit) const {
         if (stream.records == nullptr) return;
         for (Psn psn = stream.recorded; psn < stream.nxt; ++psn) visit(psn, record(stream, psn));
@@ -183,15 +186,15 @@ class Paths {
         else
             ++counters_.surplus;
     }
-    // The first ACK to use has let a packet out, `window` being what was left before. MP-6: it lets out a second one only
-    // where there is more window than ACKs.
+    // The first ACK to use has let a packet out, `window` being what was left before. MP-6: it lets out a second one
+    // only where there is more window than ACKs.
     static void use_clock(SendStream& stream, SendStream::Clock& clock, int32_t window) {
         if (++clock.uses != kUsesPerAck && window >= static_cast<int32_t>(stream.clock_count)) return;
         ++stream.clock_head;
         --stream.clock_count;
     }
-    // Beside the records in their ring: for each bucket of paths the record of its latest packet (BX-1); and a bit for each
-    // record, whether it is lost.
+    // Beside the records in their ring: for each bucket of paths the record of its latest packet (BX-1); and a bit for
+    // each record, whether it is lost.
     size_t ring_records() const {
         return config_.max_window + (config_.max_window * sizeof(uint16_t) + config_.max_window / 8 + 15) / 16;
     }
@@ -257,7 +260,8 @@ class Paths {
         const SendStream* user;  // the last one: what it finds is still its own
     };
     size_t streams_ = 0;                                  // started
-    std::vector<std::unique_ptr<PacketRecord[]>> rings_;  // as many as streams were ever started at once, but kMostRings
+    // as many as streams were ever started at once, but kMostRings
+    std::vector<std::unique_ptr<PacketRecord[]>> rings_;
     std::vector<FreeRing> free_rings_;
 };
 

@@ -57,8 +57,8 @@ struct SendStream {
         uint16_t vp;
         uint8_t uses;  // packets that it let out; MP-6: two at most
     };
-    // The default window, all of which may be acknowledged at once (BX-3). With 64 the rest went out on random paths: in
-    // MP-RDMA's Fig. 15 a path of 9.5 Gb/s carried 5.3 instead of 9.2. With a larger window: Paths::add_clock().
+    // The default window, all of which may be acknowledged at once (BX-3). With 64 the rest went out on random paths:
+    // in MP-RDMA's Fig. 15 a path of 9.5 Gb/s carried 5.3 instead of 9.2. With a larger window: Paths::add_clock().
     static constexpr uint32_t kClocks = 256;
 
     Psn una;                      // the oldest packet that is not acknowledged in order (AACK)

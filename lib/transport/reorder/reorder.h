@@ -66,8 +66,8 @@ class Reorder {
         with(bitmaps_, [&](auto& bitmaps) { bitmaps.track(stream, psn, slot, last); });
     }
     // The expected packet was taken: it and the tracked packets that now follow it without a hole are in order. Calls
-    // bool visit(Psn, Slot) for those among the latter that were held, in PSN order. False means that the packet cannot be taken
-    // after all: it becomes the expected one, as if it had not come. The visitor must not use the stream.
+    // bool visit(Psn, Slot) for those among the latter that were held, in PSN order. False means that the packet cannot
+    // be taken after all: it becomes the expected one, as if it had not come. The visitor must not use the stream.
     template <class Visit>
     [[gnu::always_inline]] void advance(ReorderStream& stream, bool last, Visit&& visit) {
         if (stream.out_of_order || last) [[unlikely]]

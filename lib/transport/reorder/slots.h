@@ -9,10 +9,10 @@
 
 namespace rove::transport {
 
-// EU-2, MP-RDMA's four states of a slot, of which the last two say more here: a packet that was held (EU-7), of which the
-// receiver is told when its turn comes (Reorder::advance()). That is the tail of a message, and whatever else may not be in
-// memory early, such as the middle of a later WRITE. A packet that was placed at once is kReceived, also if it is a tail:
-// its receiver needs not to be told. The upper bit says "held": take_run() relies on it.
+// EU-2, MP-RDMA's four states of a slot, of which the last two say more here: a packet that was held (EU-7), of which
+// the receiver is told when its turn comes (Reorder::advance()). That is the tail of a message, and whatever else may
+// not be in memory early, such as the middle of a later WRITE. A packet that was placed at once is kReceived, also if
+// it is a tail: its receiver needs not to be told. The upper bit says "held": take_run() relies on it.
 enum class Slot : uint8_t {
     kEmpty,
     kReceived,            // placed

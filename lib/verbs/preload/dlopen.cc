@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs that open libibverbs at run time (NCCL, ctypes, plug-ins) get this library, whose dependency the real one is:
-// dlsym() finds in the handle what is exported here, and libibverbs' own for the rest.
+// Programs that open libibverbs at run time (NCCL, ctypes, plug-ins) get this library, whose dependency the real one
+// is: dlsym() finds in the handle what is exported here, and libibverbs' own for the rest.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -37,7 +37,8 @@ __attribute__((noinline)) const char* instead_of(const char* file) {
 using namespace rove::verbs;
 
 // The C library's dlopen() looks at its return address for whose RUNPATH and namespace it shall search. So it must be
-// entered by a jump, as the last call of a function is with these optimizations; tests/system/test_doors.py sees whether.
+// entered by a jump, as the last call of a function is with these optimizations; tests/system/test_doors.py sees
+// whether.
 extern "C" __attribute__((visibility("default"), optimize("O2,optimize-sibling-calls,omit-frame-pointer"),
                           no_sanitize("address", "undefined"))) void*
 dlopen(const char* file, int mode) noexcept {

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """version_script.py symbols.def: the linker's version script of librove-verbs.so.
 
-Each exported call stands in the node of its default version, so that dlvsym() finds it. C++ names are local. What is in no
-node is exported without a version, which any version matches: the calls of rdma-core's private node, hooks of the C
+Each exported call stands in the node of its default version, so that dlvsym() finds it. C++ names are local. What is in
+no node is exported without a version, which any version matches: the calls of rdma-core's private node, hooks of the C
 library, and DPDK's rte_intr_callback_* (lib/datapath/interrupts.cc).
 """
 import re
@@ -21,7 +21,8 @@ def calls(text):
 def main(file):
     with open(file) as source:
         exported = calls(source.read())
-    versions = sorted({version for version, _ in exported if version != "PRIVATE"}, key=lambda version: int(version.split(".")[1]))
+    versions = sorted({version for version, _ in exported if version != "PRIVATE"},
+                      key=lambda version: int(version.split(".")[1]))
     before = ""
     for version in versions:
         names = sorted(name for node, name in exported if node == version)

@@ -129,9 +129,9 @@ delay_us = 7
     EXPECT_EQ(paths.min_rto_ns, 300'000u);
     EXPECT_EQ(paths.sync_alpha, 0.5);
     EXPECT_EQ(config->transport.ordering, transport::Ordering::kSenderDelay);
-    EXPECT_EQ(config->priorities, (decltype(config->priorities){kLowPriority, kHighPriority, kMediumPriority, kMediumPriority,
-                                                                kMediumPriority, kMediumPriority, kHighPriority,
-                                                                kMediumPriority}));
+    EXPECT_EQ(config->priorities,
+              (decltype(config->priorities){kLowPriority, kHighPriority, kMediumPriority, kMediumPriority,
+                                            kMediumPriority, kMediumPriority, kHighPriority, kMediumPriority}));
     EXPECT_EQ(config->transport.dcqcn.cnp_interval_ns, 40'000u);
     EXPECT_EQ(config->transport.dcqcn.byte_counter, 5'000'000u);
     ASSERT_EQ(config->devices.size(), 1u);

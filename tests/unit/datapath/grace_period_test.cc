@@ -35,8 +35,8 @@ struct Locks final : transport::GracePeriod {
     }
 };
 
-// One worker keeps its lock from round to round, as a dedicated lcore; one takes it for each, as drivers of shared progress
-// do; the third does so seldom.
+// One worker keeps its lock from round to round, as a dedicated lcore; one takes it for each, as drivers of shared
+// progress do; the third does so seldom.
 struct GracePeriodTest : testing::Test {
     template <class Round>
     void work(int index, Round round) {
@@ -115,7 +115,8 @@ TEST_F(GracePeriodTest, AWindowIsBoundAndUnboundUnderReaders) {
     QueuePair qp;
     qp.pd = &pd;
     std::array<uint8_t, 256> memory{};
-    Region low{0, 128, memory.data(), IBV_ACCESS_MW_BIND, &pd}, high{0, 64, memory.data() + 128, IBV_ACCESS_MW_BIND, &pd};
+    Region low{0, 128, memory.data(), IBV_ACCESS_MW_BIND, &pd},
+        high{0, 64, memory.data() + 128, IBV_ACCESS_MW_BIND, &pd};
     transport::Window window(IBV_MW_TYPE_1, &pd);
     ASSERT_TRUE(table.insert(low) && table.insert(high) && table.insert(window));
     std::atomic<uint64_t> wrong{0};
@@ -129,8 +130,10 @@ TEST_F(GracePeriodTest, AWindowIsBoundAndUnboundUnderReaders) {
     };
     run(round, [&] {
         for (int i = 0; i < 3000; ++i) {
-            ASSERT_TRUE(table.bind({window.key, static_cast<uint32_t>(i), low.key, 0, 128, IBV_ACCESS_REMOTE_READ}, qp));
-            ASSERT_TRUE(table.bind({window.key, static_cast<uint32_t>(i), high.key, 0, 64, IBV_ACCESS_REMOTE_READ}, qp));
+            ASSERT_TRUE(
+                table.bind({window.key, static_cast<uint32_t>(i), low.key, 0, 128, IBV_ACCESS_REMOTE_READ}, qp));
+            ASSERT_TRUE(
+                table.bind({window.key, static_cast<uint32_t>(i), high.key, 0, 64, IBV_ACCESS_REMOTE_READ}, qp));
         }
     });
     EXPECT_EQ(wrong, 0u);

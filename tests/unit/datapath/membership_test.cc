@@ -116,7 +116,8 @@ class MembershipTest : public testing::TestWithParam<bool> {
         const size_t bytes = older ? 8 : 12;
         frame.resize(14 + 24 + bytes);
         uint8_t* ip = &frame[14];
-        const std::vector<uint8_t> header{0x46, 0xC0, 0, static_cast<uint8_t>(24 + bytes), 0, 0, 0, 0, 1, 2, 0, 0, 10, 0, 0, 254};
+        const std::vector<uint8_t> header{0x46, 0xC0, 0,  static_cast<uint8_t>(24 + bytes), 0, 0, 0, 0, 1, 2, 0, 0, 10,
+                                          0,    0,    254};
         std::copy(header.begin(), header.end(), ip);
         std::copy(to.begin() + 12, to.end(), ip + 16);
         ip[20] = 0x94;
@@ -139,7 +140,8 @@ class MembershipTest : public testing::TestWithParam<bool> {
     uint64_t now_ = 1000 * kSecond;
 };
 
-INSTANTIATE_TEST_SUITE_P(Families, MembershipTest, testing::Bool(), [](const auto& f) { return f.param ? "Mld" : "Igmp"; });
+INSTANTIATE_TEST_SUITE_P(Families, MembershipTest, testing::Bool(),
+                         [](const auto& f) { return f.param ? "Mld" : "Igmp"; });
 
 TEST_P(MembershipTest, AChangeIsReportedAtOnceAndOnceMore) {
     for (const Membership says : {Membership::kJoins, Membership::kLeaves}) {
@@ -261,7 +263,8 @@ TEST_P(MembershipTest, HostileBytes) {
         const std::vector<uint8_t> whole = query({}, second(), older);
         ASSERT_TRUE(parse_membership_query(whole));
         for (size_t size = 0; size < whole.size(); ++size)
-            EXPECT_FALSE(parse_membership_query(std::vector<uint8_t>(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(size))));
+            EXPECT_FALSE(parse_membership_query(
+                std::vector<uint8_t>(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(size))));
         for (int i = 0; i < 50'000; ++i) {
             std::vector<uint8_t> noise = whole;
             for (uint32_t changes = 1 + random() % 8; changes != 0; --changes)

@@ -249,8 +249,9 @@ TEST_P(NeighbourTest, TableIsBounded) {
     EXPECT_EQ(table.entries().size(), Neighbours::kMaxEntries);
     EXPECT_EQ(count(table, NeighbourCounter::kTableFull), 1000u);
     // Our own question still finds room.
-    EXPECT_GT(table.ask(GetParam() ? *parse_address("fd00::ffff:1") : *parse_address("10.201.0.1"), frame.bytes.data(), now_),
-              0u);
+    EXPECT_GT(
+        table.ask(GetParam() ? *parse_address("fd00::ffff:1") : *parse_address("10.201.0.1"), frame.bytes.data(), now_),
+        0u);
     EXPECT_EQ(table.entries().size(), Neighbours::kMaxEntries);
     EXPECT_EQ(table.next_question(frame.bytes.data(), now_ + 2 * Neighbours::kForgetNs), 0u);
     EXPECT_TRUE(table.entries().empty()) << "strangers do not stay";

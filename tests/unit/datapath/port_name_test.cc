@@ -18,7 +18,8 @@ std::optional<wire::MacAddress> mac_of(const std::string& port) {
 
 TEST(PortName, PortsBetweenProcessesDeriveTheirMac) {
     const wire::MacAddress derived = derived_mac(*parse_address("10.0.0.1"));
-    for (const char* port : {"net_memif0,role=server", "net_vhost1,iface=/tmp/x", "net_virtio_user0", "net_tap3,iface=tap3"})
+    for (const char* port :
+         {"net_memif0,role=server", "net_vhost1,iface=/tmp/x", "net_virtio_user0", "net_tap3,iface=tap3"})
         EXPECT_EQ(mac_of(port), derived) << port;
 }
 

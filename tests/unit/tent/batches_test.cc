@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batches of several threads: who has one, has it alone, until it is freed and all of it is final. And what a place keeps of the
-// request before: no memory or segment that is no more.
+// Batches of several threads: who has one, has it alone, until it is freed and all of it is final. And what a place
+// keeps of the request before: no memory or segment that is no more.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -21,7 +21,8 @@ class BatchesTest : public testing::Test {
   protected:
     void SetUp() override {
         Config config;
-        const std::vector<Override> overrides{{"transports/rdma/enable", "false"}, {"rpc_server_hostname", "127.0.0.1"}};
+        const std::vector<Override> overrides{{"transports/rdma/enable", "false"},
+                                              {"rpc_server_hostname", "127.0.0.1"}};
         ASSERT_TRUE(Config::load("", overrides, &config).ok());
         ASSERT_TRUE(Engine::start(config, &engine_).ok());
         void* memory = nullptr;
@@ -83,7 +84,9 @@ TEST_F(BatchesTest, EachIsOneThreadsAlone) {
             if (i % 16 == 0) {
                 std::memset(here(thread), i / 16, kSmall);
                 submit(batches[1], thread);
-                if (wait(batches[1]) != TransferState::kCompleted || std::memcmp(here(thread), there(thread), kSmall) != 0) ++wrong;
+                if (wait(batches[1]) != TransferState::kCompleted ||
+                    std::memcmp(here(thread), there(thread), kSmall) != 0)
+                    ++wrong;
             }
             for (const uint64_t batch : batches) {
                 owners[batch % kSlots].fetch_sub(1);
@@ -146,7 +149,8 @@ TEST_F(BatchesTest, AHandleThatWasClosedIsRefusedAndMeansAnotherLater) {
     void* memories[2];
     for (int i = 0; i < 2; ++i) {
         Config config;
-        const std::vector<Override> overrides{{"transports/rdma/enable", "false"}, {"rpc_server_hostname", "127.0.0.1"}};
+        const std::vector<Override> overrides{{"transports/rdma/enable", "false"},
+                                              {"rpc_server_hostname", "127.0.0.1"}};
         ASSERT_TRUE(Config::load("", overrides, &config).ok());
         ASSERT_TRUE(Engine::start(config, &others[i]).ok());
         ASSERT_TRUE(others[i]->allocate_memory(kSmall, {}, &memories[i]).ok());

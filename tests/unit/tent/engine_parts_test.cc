@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's parts that need neither ports nor peers: windows, descriptors and messages from elsewhere, pools, lookups.
+// The engine's parts that need neither ports nor peers: windows, descriptors and messages from elsewhere, pools,
+// lookups.
 #include <gtest/gtest.h>
 #include <rte_pause.h>
 #include <time.h>
@@ -97,8 +98,8 @@ TEST_F(CoreTest, ADispatchIsNotBeforeWhatOthersDid) {
     EXPECT_EQ(backend->last_ns, submit_ns + 1'000'000'000);
 }
 
-// Each of its rounds takes the core, or the lock, from a program that drives. That is not to depend on how long it slept before: a
-// few calls in 20 us are many.
+// Each of its rounds takes the core, or the lock, from a program that drives. That is not to depend on how long it
+// slept before: a few calls in 20 us are many.
 TEST_F(CoreTest, TheBackgroundThreadLeavesAProgramThatDrivesAlone) {
     Task task;
     task.peer = std::make_shared<Peer>("peer", "");
@@ -211,7 +212,8 @@ TEST(Endpoint, IsChecked) {
 }
 
 TEST(Base64, AsRfc4648Has) {
-    const std::pair<std::string, std::string> vectors[] = {{"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}};
+    const std::pair<std::string, std::string> vectors[] = {
+        {"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}};
     for (const auto& [bytes, text] : vectors) {
         EXPECT_EQ(base64_encode(bytes), text);
         EXPECT_EQ(base64_decode(text), bytes);

@@ -9,11 +9,11 @@
 // first that is no RNR NAK).
 //
 // "Answers as": the sequence of (opcode, PSN, AETH syndrome, MSN, payload) is that of the capture, where of a run of
-// plain ACKs only the last counts, on both sides: how many packets one ACK answers is the responder's choice.
-// In rc_loss answers were lost before the capture was taken: there every captured answer must occur among ours, in
-// order. And there rxe answers a repeated READ with Middle and Last only; ours begins each with First or Only, as
-// IBTA 9.7.5.1.3 wants of a READ that is executed again. These pairs count as equal. Where rxe answers otherwise than IBTA, the capture is
-// changed to what IBTA says: as_of_ibta().
+// plain ACKs only the last counts, on both sides: how many packets one ACK answers is the responder's choice. In
+// rc_loss answers were lost before the capture was taken: there every captured answer must occur among ours, in order.
+// And there rxe answers a repeated READ with Middle and Last only; ours begins each with First or Only, as IBTA
+// 9.7.5.1.3 wants of a READ that is executed again. These pairs count as equal. Where rxe answers otherwise than IBTA,
+// the capture is changed to what IBTA says: as_of_ibta().
 #include <fstream>
 #include <map>
 #include <sstream>

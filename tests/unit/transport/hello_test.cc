@@ -31,7 +31,9 @@ class HelloTest : public testing::TestWithParam<Mode> {
         return net.host(host).create(options);
     }
     transport::HelloState::Party party(uint32_t host, const QueuePair& qp) { return {qp.qpn, net.host(host).gid()}; }
-    bool has_promised(QueuePair& qp, const transport::HelloState::Party& to) { return qp.hello.promised(to) != nullptr; }
+    bool has_promised(QueuePair& qp, const transport::HelloState::Party& to) {
+        return qp.hello.promised(to) != nullptr;
+    }
     bool confirmed(QueuePair& qp, const transport::HelloState::Party& to) {
         return has_promised(qp, to) && qp.hello.promised(to)->confirmed;
     }
@@ -100,7 +102,9 @@ TEST_P(HelloTest, WhoHasChosenSaysWhat) {
 TEST_P(HelloTest, AnAnswerNobodyAskedForIsDropped) {
     QueuePair& a = made(0);
     QueuePair& b = made(1);
-    net.filter = [&](const Observed& p) { return p.from == 1 && p.headers.hello.answer ? Verdict::kHold : Verdict::kPass; };
+    net.filter = [&](const Observed& p) {
+        return p.from == 1 && p.headers.hello.answer ? Verdict::kHold : Verdict::kPass;
+    };
     ask(0, a, b, 77);
     a.hello.nonce = 78;  // a later question
     net.release();
@@ -198,7 +202,8 @@ TEST_P(HelloTest, AQuestionThatComesTooLateIsAnsweredByOne) {
     EXPECT_EQ(peers_.speaks_mp(net.host(0).gid(), net.now()), false);
     ask(0, a, b);
     EXPECT_EQ(a.hello.answer, Answer::kNo);
-    EXPECT_EQ(peers_.speaks_mp(net.host(0).gid(), net.now()), std::nullopt) << "it is no standard endpoint: ask it again";
+    EXPECT_EQ(peers_.speaks_mp(net.host(0).gid(), net.now()), std::nullopt)
+        << "it is no standard endpoint: ask it again";
     ASSERT_EQ(net.trace.size(), 4u);
     EXPECT_FALSE(has_promised(a, party(1, b))) << "b only asks whether anybody is there";
 }

@@ -68,7 +68,8 @@ struct WindowTest : MemoryTest {
         region.access |= IBV_ACCESS_MW_BIND;
         EXPECT_TRUE(table.insert(region) && table.insert(window) && table.insert(old_kind));
     }
-    bool bind(Window& which, uint32_t rkey, uint32_t lkey, uint64_t length, const QueuePair& qp, int access = IBV_ACCESS_REMOTE_READ) {
+    bool bind(Window& which, uint32_t rkey, uint32_t lkey, uint64_t length, const QueuePair& qp,
+              int access = IBV_ACCESS_REMOTE_READ) {
         return table.bind({which.key, rkey, lkey, 0x10010, length, access}, qp);
     }
 
@@ -143,7 +144,8 @@ TEST_F(MemoryTest, another_region_under_the_same_key) {
 }
 
 TEST_F(MemoryTest, all_regions_that_hold_an_address_die_with_it) {
-    Region other{.iova = 0, .length = 500, .host = bytes, .pd = &pd}, apart{.iova = 0, .length = 500, .host = bytes + 500, .pd = &pd};
+    Region other{.iova = 0, .length = 500, .host = bytes, .pd = &pd},
+        apart{.iova = 0, .length = 500, .host = bytes + 500, .pd = &pd};
     ASSERT_TRUE(table.insert(region) && table.insert(other) && table.insert(apart));
     EXPECT_NE(table.invalidate_at(bytes + 499), 0u);
     EXPECT_EQ(table.translate(region.key, 0x10000, 1, 0, &pd), nullptr);
@@ -189,8 +191,8 @@ TEST_F(MemoryTest, many_regions_have_keys_of_their_own) {
         EXPECT_EQ(table.find(regions[i].key), i % 2 == 0 ? nullptr : &regions[i]);
 }
 
-// A peer that knows addresses and QPNs, but no key: 2^32 keys, of which each region has one, and each window 256, for it
-// cannot know the consumer's byte, but may.
+// A peer that knows addresses and QPNs, but no key: 2^32 keys, of which each region has one, and each window 256, for
+// it cannot know the consumer's byte, but may.
 TEST_F(MemoryTest, keys_are_not_guessed) {
     std::set<uint32_t> first;
     for (int process = 0; process < 3; ++process) {
@@ -216,8 +218,9 @@ TEST_F(MemoryTest, keys_are_not_guessed) {
     for (uint32_t i = 0; i < kTries; ++i) hits += table.find(0x100 + i * 2147u) != nullptr;
     EXPECT_LE(hits, 10u) << "expected 0.5";
     const double one = 4294967296.0 / 2;
-    std::printf("expected tries to hit a key: %.2g with one region, %.2g with %u; to hit a tag of 24 bits: %.2g, %.2g\n", one,
-                4294967296.0 / (kRegions + 1), kRegions, MemoryTable::kTags / 2.0, MemoryTable::kTags / (kRegions + 1.0));
+    std::printf(
+        "expected tries to hit a key: %.2g with one region, %.2g with %u; to hit a tag of 24 bits: %.2g, %.2g\n", one,
+        4294967296.0 / (kRegions + 1), kRegions, MemoryTable::kTags / 2.0, MemoryTable::kTags / (kRegions + 1.0));
 }
 
 }  // namespace

@@ -496,7 +496,8 @@ TEST_F(Multipath, APeerThatIsGoneIsGivenUp) {
     expect_sent(IBV_WC_RETRY_EXC_ERR);
 }
 
-// A request that has to go again, and whose memory has gone, fails in its turn; what was posted before it is not touched.
+// A request that has to go again, and whose memory has gone, fails in its turn; what was posted before it is not
+// touched.
 TEST_F(Multipath, AFailureAtHomeIsThatOfItsOwnRequest) {
     Buffer& gone = a.buffer(4096);
     size_t seen = 0;
@@ -526,7 +527,8 @@ TEST_F(Multipath, AFailureAtHomeIsThatOfItsOwnRequest) {
 // No QP and no peer takes all the room for packets that came early.
 TEST_F(Multipath, WhatIsHeldForOneLeavesRoomForOthers) {
     std::vector<Connection> greedy;
-    for (int i = 0; i < 8; ++i) greedy.push_back(test::connect(net, a, b, QpOptions{.multipath = true}, QpOptions{.multipath = true}));
+    for (int i = 0; i < 8; ++i)
+        greedy.push_back(test::connect(net, a, b, QpOptions{.multipath = true}, QpOptions{.multipath = true}));
     net.filter = [&](const Observed& p) {
         const bool first = p.op() == Op::kWriteOnly && p.headers.bth.psn == 100 && p.headers.bth.dest_qpn != qb->qpn;
         return p.from == 0 && first ? Verdict::kDrop : Verdict::kPass;
@@ -536,7 +538,8 @@ TEST_F(Multipath, WhatIsHeldForOneLeavesRoomForOthers) {
     net.run_for(20 * kMillisecond);
     const transport::MultipathShared& shared = *b.engine.multipath();
     EXPECT_GE(shared.held_now(), 200u);
-    EXPECT_LE(shared.held_now(), transport::MultipathShared::kHeldPackets / 2u) << "one peer has half of the room at most";
+    EXPECT_LE(shared.held_now(), transport::MultipathShared::kHeldPackets / 2u)
+        << "one peer has half of the room at most";
     net.filter = nullptr;
     ASSERT_TRUE(run());
     EXPECT_EQ(shared.held_now(), 0u);
@@ -631,7 +634,8 @@ TEST_F(UsualRto, MP11_AReadOutlastsAnOutageThatItsTimeoutsAllow) {
     EXPECT_EQ(ma.bytes(0, 4096), mb.bytes(0, 4096));
 }
 
-// A packet that continues the message in progress is placed while it is verified; nothing that it says may count before.
+// A packet that continues the message in progress is placed while it is verified; nothing that it says may count
+// before.
 TEST_F(Multipath, DamageToAPacketInTheMiddleIsNotAnError) {
     net.filter = [&](const Observed& p) {
         return p.from == a.index() && p.headers.mp.ipsn == 1 ? Verdict::kHold : Verdict::kPass;

@@ -91,7 +91,9 @@ TEST(PathsShortcuts, LeaveTheSameBehind) {
             if (one.deadline(a) <= now) one.expire(a, now);
             if (other.deadline(b) <= now) other.expire(b, now);
             ASSERT_TRUE(a.una == b.una && a.oldest == b.oldest && a.nxt == b.nxt && a.ooh == b.ooh) << "seed " << seed;
-            ASSERT_TRUE(a.inflate == b.inflate && a.lost == b.lost && a.srtt_ns == b.srtt_ns && a.rttvar_ns == b.rttvar_ns) << "seed " << seed;
+            ASSERT_TRUE(a.inflate == b.inflate && a.lost == b.lost && a.srtt_ns == b.srtt_ns &&
+                        a.rttvar_ns == b.rttvar_ns)
+                << "seed " << seed;
             ASSERT_TRUE(a.latest_sent == b.latest_sent && a.last_ack_ns == b.last_ack_ns) << "seed " << seed;
             ASSERT_TRUE(a.sent_ns == b.sent_ns && a.tail_probes == b.tail_probes && a.early_ns == b.early_ns)
                 << "seed " << seed;
@@ -101,7 +103,9 @@ TEST(PathsShortcuts, LeaveTheSameBehind) {
             ASSERT_TRUE(a.order == b.order && a.recorded == b.recorded && a.probe_ns == b.probe_ns) << "seed " << seed;
             ASSERT_TRUE(a.clock_count == b.clock_count && a.satisfied == b.satisfied) << "seed " << seed;
             for (uint32_t i = 0; i < a.clock_count; ++i)
-                ASSERT_EQ(a.clocks[(a.clock_head + i) % SendStream::kClocks].vp, b.clocks[(b.clock_head + i) % SendStream::kClocks].vp) << "seed " << seed;
+                ASSERT_EQ(a.clocks[(a.clock_head + i) % SendStream::kClocks].vp,
+                          b.clocks[(b.clock_head + i) % SendStream::kClocks].vp)
+                    << "seed " << seed;
             ASSERT_EQ(one.counters().acknowledged, other.counters().acknowledged) << "seed " << seed;
             ASSERT_EQ(one.in_flight(a), other.in_flight(b)) << "seed " << seed;
         }

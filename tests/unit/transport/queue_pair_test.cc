@@ -141,7 +141,8 @@ TEST_F(States, sqd_asks_for_the_acknowledgement_that_it_waits_for) {
     EXPECT_LT(quiet.now() - begun, 200 * kMicrosecond) << "not by a tail probe";
 }
 
-// A doorbell may be rung before a reset and taken after it, and the priority may change while the QP waits for its turn.
+// A doorbell may be rung before a reset and taken after it, and the priority may change while the QP waits for its
+// turn.
 TEST_F(States, what_is_left_of_a_queue_pair_that_is_reset_is_in_no_list) {
     connect();
     a.engine.set_state(*qa, IBV_QPS_RESET, net.now());
@@ -291,8 +292,8 @@ TEST_F(Completions, armed_queues_get_one_event) {
 
 struct Priorities : Pair {};
 
-// A class that fills the port leaves lower ones their share: an eighth of the packets, so that what they have to answer is
-// answered long before their peers give them up.
+// A class that fills the port leaves lower ones their share: an eighth of the packets, so that what they have to answer
+// is answered long before their peers give them up.
 TEST_F(Priorities, lower_classes_keep_a_share_of_a_port_that_a_higher_one_fills) {
     connect();
     Connection medium = test::connect(net, a, b, {}, {}), low = test::connect(net, a, b, {}, {});

@@ -145,7 +145,8 @@ TEST_F(RcErrors, the_receive_of_an_immediate_fails_with_its_write) {
     }
 }
 
-// IBTA 9.7.5.2.8: the packets behind it provoke no sequence NAK, so the requester does not come back before its RNR timer.
+// IBTA 9.7.5.2.8: the packets behind it provoke no sequence NAK, so the requester does not come back before its RNR
+// timer.
 TEST_F(RcErrors, after_an_rnr_nak_the_responder_is_silent_until_the_packet_comes_again) {
     QpOptions options;
     options.min_rnr_timer = 14;     // 1.28 ms

@@ -533,8 +533,8 @@ TEST_F(RcRecovery, a_repetition_that_was_overtaken_is_not_an_excess_request) {
     succeeds(10);
 }
 
-// A neighbour that has moved without a word is found by either end: who asks gets no answers, who answers gets the same questions
-// again. Long before the timeout, of 67 ms here.
+// A neighbour that has moved without a word is found by either end: who asks gets no answers, who answers gets the same
+// questions again. Long before the timeout, of 67 ms here.
 TEST_F(RcRecovery, ASilentPeersNeighbourIsSuspectedBeforeTheTimeout) {
     connect();
     post(write(1, 0, 100, 0));

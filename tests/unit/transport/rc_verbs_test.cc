@@ -247,7 +247,8 @@ TEST_F(RcVerbs, unsignaled_requests_complete_silently) {
     EXPECT_EQ(qa->sq.room(), 128u);
 }
 
-// The port takes a frame between our two looks at it. Who was told that it is full has nothing under way that would wake it.
+// The port takes a frame between our two looks at it. Who was told that it is full has nothing under way that would
+// wake it.
 TEST_F(RcVerbs, who_found_the_port_full_goes_on_though_it_is_not_any_more) {
     connect();
     for (int refused = 1; refused <= 8; ++refused) {
@@ -262,8 +263,8 @@ TEST_F(RcVerbs, who_found_the_port_full_goes_on_though_it_is_not_any_more) {
     }
 }
 
-// A message of which a part has left, and none that asks for an ACK, must not wait for the turns of all others: it would time
-// out, again and again without being sent, behind thousands of them.
+// A message of which a part has left, and none that asks for an ACK, must not wait for the turns of all others: it
+// would time out, again and again without being sent, behind thousands of them.
 TEST_F(RcVerbs, a_turn_that_was_cut_short_goes_on_before_the_next) {
     QpOptions options;
     std::vector<QueuePair*> qps;

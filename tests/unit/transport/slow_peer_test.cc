@@ -26,7 +26,8 @@ struct SlowPeer : Pair, ::testing::WithParamInterface<bool> {
     }
     void take() {
         for (const ibv_wc& wc : sent()) {
-            EXPECT_EQ(wc.status, IBV_WC_SUCCESS) << "request " << wc.wr_id << " at " << net.now() / kMillisecond << " ms";
+            EXPECT_EQ(wc.status, IBV_WC_SUCCESS)
+                << "request " << wc.wr_id << " at " << net.now() / kMillisecond << " ms";
             --outstanding_;
             ++completed_;
         }
@@ -35,8 +36,9 @@ struct SlowPeer : Pair, ::testing::WithParamInterface<bool> {
         EXPECT_EQ(qa->state, IBV_QPS_RTS);
         EXPECT_EQ(completed_, posted_);
         const uint64_t sent = a.counter(Counter::kPsnsSent), again = a.counter(Counter::kRetransmittedPackets);
-        EXPECT_LT(again * 100, percent * sent) << again << " of " << sent << " packets were sent again, " << a.counter(Counter::kTimeouts)
-                                    << " timeouts; " << a.counter(Counter::kResentTimeout) << " after timeouts, " << a.counter(Counter::kResentEarly)
+        EXPECT_LT(again * 100, percent * sent)
+            << again << " of " << sent << " packets were sent again, " << a.counter(Counter::kTimeouts) << " timeouts; "
+            << a.counter(Counter::kResentTimeout) << " after timeouts, " << a.counter(Counter::kResentEarly)
             << " as probes, " << a.counter(Counter::kResentInferred) << " inferred";
     }
     uint64_t posted_ = 0, completed_ = 0, outstanding_ = 0;

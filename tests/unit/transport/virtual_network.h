@@ -37,7 +37,8 @@ struct Impairment {
     uint32_t lane_hash = 0;        // 0: a lane is the port modulo their number; else another choice for each value
     Bursts bursts;
     std::vector<std::pair<uint64_t, uint64_t>> down;  // [from, to): everything sent is lost
-    std::vector<std::pair<uint64_t, uint64_t>> stalls;  // [from, to): what is sent arrives at `to`; the receiver stands still
+    // [from, to): what is sent arrives at `to`; the receiver stands still
+    std::vector<std::pair<uint64_t, uint64_t>> stalls;
 };
 
 // A packet as a test sees it when it is sent.
@@ -69,7 +70,8 @@ class Network {
     Network(uint64_t seed, const std::vector<transport::Config>& hosts);
     // What hosts send when they go reaches nobody.
     ~Network() {
-        for (auto& host : hosts_) host->sink.transmit = [](const Path&, const wire::Headers&, std::vector<uint8_t>&&) {};
+        for (auto& host : hosts_)
+            host->sink.transmit = [](const Path&, const wire::Headers&, std::vector<uint8_t>&&) {};
     }
 
     Host& host(uint32_t index) { return *hosts_[index]; }
@@ -98,7 +100,8 @@ class Network {
     }
     // Puts the packets that the filter held back on the wire, oldest first (or newest first).
     void release(bool reversed = false);
-    // From now until `time` a host stands still: it takes nothing in and sends nothing. What comes waits, and keeps its order.
+    // From now until `time` a host stands still: it takes nothing in and sends nothing. What comes waits, and keeps its
+    // order.
     void stall(uint32_t host, uint64_t time);
     bool is_stalled(uint32_t host) const { return now_ < stalled_until_[host]; }
     // Gives a host a frame that no host has sent.

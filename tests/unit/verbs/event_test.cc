@@ -541,7 +541,8 @@ TEST_F(EventTest, CompletionTimestamps) {
                static_cast<uint64_t>(values.raw_clock.tv_nsec);
     };
     const auto wall_ns = [] {
-        return static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count());
+        return static_cast<uint64_t>(
+            std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count());
     };
     const uint64_t raw_before = raw_ns(), wall_before = wall_ns();
     usleep(1000);

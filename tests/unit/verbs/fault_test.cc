@@ -123,8 +123,10 @@ TEST_P(FaultTest, APeersRead) {
 TEST_P(FaultTest, APeersAtomic) {
     vanish();
     ibv_sge local = here(8);
-    ibv_send_wr wr{.sg_list = &local, .num_sge = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .send_flags = IBV_SEND_SIGNALED};
-    wr.wr.atomic = {.remote_addr = reinterpret_cast<uintptr_t>(gone_) + 3 * kPage, .compare_add = 1, .rkey = dead_->rkey};
+    ibv_send_wr wr{
+        .sg_list = &local, .num_sge = 1, .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD, .send_flags = IBV_SEND_SIGNALED};
+    wr.wr.atomic = {
+        .remote_addr = reinterpret_cast<uintptr_t>(gone_) + 3 * kPage, .compare_add = 1, .rkey = dead_->rkey};
     ibv_send_wr* bad;
     ASSERT_EQ(ibv_post_send(a_, &wr, &bad), 0);
     EXPECT_EQ(wait(cq_).status, IBV_WC_REM_ACCESS_ERR);
@@ -156,15 +158,20 @@ TEST_P(FaultTest, WhatIsSent) {
     const auto write = [&](ibv_sge local, uint64_t id, ibv_send_wr* next) {
         static ibv_sge sges[8];
         sges[id] = local;
-        ibv_send_wr wr{.wr_id = id, .next = next, .sg_list = &sges[id], .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED};
+        ibv_send_wr wr{.wr_id = id,
+                       .next = next,
+                       .sg_list = &sges[id],
+                       .num_sge = 1,
+                       .opcode = IBV_WR_RDMA_WRITE,
+                       .send_flags = IBV_SEND_SIGNALED};
         wr.wr.rdma = {.remote_addr = reinterpret_cast<uintptr_t>(buffer_.data()) + 20'000, .rkey = target->rkey};
         return wr;
     };
     // What was posted before it succeeds, in one burst or not; what is behind it is flushed.
     ibv_sge far = there(100);
     far.addr += 3 * kPage;
-    ibv_send_wr fourth = write(sge(0, 100), 4, nullptr), third = write(far, 3, &fourth), second = write(sge(0, 100), 2, &third),
-                first = write(sge(0, 100), 1, &second), *bad;
+    ibv_send_wr fourth = write(sge(0, 100), 4, nullptr), third = write(far, 3, &fourth),
+                second = write(sge(0, 100), 2, &third), first = write(sge(0, 100), 1, &second), *bad;
     ASSERT_EQ(ibv_post_send(a_, &first, &bad), 0);
     for (const ibv_wc_status expected : {IBV_WC_SUCCESS, IBV_WC_SUCCESS, IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR})
         EXPECT_EQ(wait(cq_).status, expected);
@@ -204,7 +211,8 @@ TEST_P(FaultTest, Datagrams) {
     ibv_ah_attr address = own_address();
     ibv_ah* ah = ibv_create_ah(pd_, &address);
     const auto send = [&](ibv_sge local) {
-        ibv_send_wr wr{.wr_id = 5, .sg_list = &local, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+        ibv_send_wr wr{
+            .wr_id = 5, .sg_list = &local, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
         wr.wr.ud = {.ah = ah, .remote_qpn = qp->qp_num, .remote_qkey = 0x1234};
         ibv_send_wr* bad;
         ASSERT_EQ(ibv_post_send(qp, &wr, &bad), 0);
@@ -270,7 +278,8 @@ TEST_F(HandlerTest, FaultsOfTheProgramsOwn) {
 
 // The thread's floating point modes are its own.
 TEST_F(HandlerTest, ModesStay) {
-    auto* page = static_cast<uint8_t*>(mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    auto* page =
+        static_cast<uint8_t*>(mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     ibv_mr* dead = ibv_reg_mr(pd_, page, kPage, kAllAccess);
     ibv_qp_init_attr attr = init_attr(IBV_QPT_RC);
     ibv_qp* qp = ibv_create_qp(pd_, &attr);

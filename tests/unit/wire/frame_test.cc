@@ -285,9 +285,11 @@ TEST(MultiPath, HeadersOnTheWire) {
                           .vp = 0xC456},
                 .syndrome = 0x62, .aack_psn = 0x0D0E0F, .more = 1};
     samples::Frame entry(kMpAckEntryBytes);
-    emit_ack_entry(entry.data(), {.kind = MpAck::kErr, .ece = false, .retx = true, .response = false, .psn = 7, .vp = 0xC789});
+    emit_ack_entry(entry.data(),
+                   {.kind = MpAck::kErr, .ece = false, .retx = true, .response = false, .psn = 7, .vp = 0xC789});
     EXPECT_EQ(entry, (samples::Frame{0xD0, 0, 0, 7, 0xC7, 0x89, 0, 0}));
-    expect_equal(parse_ack_entry(entry.data()), {.kind = MpAck::kErr, .ece = false, .retx = true, .response = false, .psn = 7, .vp = 0xC789});
+    expect_equal(parse_ack_entry(entry.data()),
+                 {.kind = MpAck::kErr, .ece = false, .retx = true, .response = false, .psn = 7, .vp = 0xC789});
     frame = samples::frame(flow, h, entry);
     EXPECT_EQ(samples::Frame(frame.begin() + kBehindBth, frame.begin() + kBehindBth + 12),
               (samples::Frame{0x68, 0x0A, 0x0B, 0x0C, 0x62, 0x0D, 0x0E, 0x0F, 0xC4, 0x56, 0, 1}));

@@ -179,7 +179,7 @@ TEST_P(Mutations, KnownFlowChangesNothing) {
     KnownFlow flow;
     size_t again_count = 0;
     for (int round = 0; round < 400; ++round) {
-        for (size_t next = 0; next < frames.size(); next += random() % 4 == 0) {    // most again: the same but for a bit
+        for (size_t next = 0; next < frames.size(); next += random() % 4 == 0) {  // most again: the same but for a bit
             Frame frame = frames[next];
             for (unsigned change = random() % 3; change; --change)
                 frame[random() % std::min<size_t>(frame.size(), 66)] ^= static_cast<uint8_t>(1u << random() % 8);

@@ -53,7 +53,8 @@ std::optional<Endpoint> parse_endpoint(const Json& object) {
     return endpoint;
 }
 
-std::unique_ptr<Connection> Connection::create(const VerbsDevice& device, const EndpointConfig& config, uint32_t lanes) {
+std::unique_ptr<Connection> Connection::create(const VerbsDevice& device, const EndpointConfig& config,
+                                               uint32_t lanes) {
     std::unique_ptr<Connection> made(new Connection(device, config));
     std::random_device random;
     for (size_t i = 0; i < kPriorities * lanes; ++i) {

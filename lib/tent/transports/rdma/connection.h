@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The QPs of a rail, a local device and a device of a peer: one for each priority, so that neither the datapath's rings (service
-// levels) nor the QP's order makes HIGH wait for LOW. num_lanes of each: QPs are the workers' in turn, so with as many lanes as a port
-// has workers a single rail keeps all of them busy.
+// The QPs of a rail, a local device and a device of a peer: one for each priority, so that neither the datapath's rings
+// (service levels) nor the QP's order makes HIGH wait for LOW. num_lanes of each: QPs are the workers' in turn, so with
+// as many lanes as a port has workers a single rail keeps all of them busy.
 //
-// A connection has an active end, whose QPs READ and WRITE, and a passive end, whose QPs only answer. When anything goes wrong on a
-// rail, its connection is closed and never used again: the next one has new QPs.
+// A connection has an active end, whose QPs READ and WRITE, and a passive end, whose QPs only answer. When anything
+// goes wrong on a rail, its connection is closed and never used again: the next one has new QPs.
 //
-// At most once. A WRITE whose fate is unknown is tried again elsewhere at once. But packets of its first attempt may still be in the
-// network and land later, over what the program has put there meanwhile. So a request that had such a WRITE is reported complete only
-// after the peer has said, over TCP, that it destroyed the passive QPs: then nothing of that connection changes its memory any more.
-// (A READ's late answer would change our memory; our own QP is destroyed before the READ is tried again.) If the peer does not say
-// so in time, the request is reported FAILED, whatever its slices did.
+// At most once. A WRITE whose fate is unknown is tried again elsewhere at once. But packets of its first attempt may
+// still be in the network and land later, over what the program has put there meanwhile. So a request that had such a
+// WRITE is reported complete only after the peer has said, over TCP, that it destroyed the passive QPs: then nothing of
+// that connection changes its memory any more. (A READ's late answer would change our memory; our own QP is destroyed
+// before the READ is tried again.) If the peer does not say so in time, the request is reported FAILED, whatever its
+// slices did.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -47,7 +48,8 @@ class Connection {
     Connection& operator=(const Connection&) = delete;
 
     Endpoint local() const;
-    // Connects the QPs. May take seconds when the other end cannot be reached. Returns 0 or what ibv_modify_qp returned.
+    // Connects the QPs. May take seconds when the other end cannot be reached. Returns 0 or what ibv_modify_qp
+    // returned.
     int connect(const Endpoint& remote, bool active);
     // When this returns, nothing is sent, received or reported for these QPs any more.
     void destroy();

@@ -32,7 +32,8 @@ class PassiveConnections {
 
     // Answers of the control plane: {"ok": true, "endpoint": ...} or {"ok": false, "error": ...}. Any thread.
     Json connect(const Json& request);
-    // When it returns, the connection and those before it of its rail change no memory any more, nor do they come to be later.
+    // When it returns, the connection and those before it of its rail change no memory any more, nor do they come to be
+    // later.
     Json close(const Json& request);
     // The process has gone.
     void forget(uint64_t instance);

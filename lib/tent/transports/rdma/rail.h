@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One way to a peer: a local device and a device of the peer. Belongs to the holder of the drive lock. Units: bytes, nanoseconds.
+// One way to a peer: a local device and a device of the peer. Belongs to the holder of the drive lock. Units: bytes,
+// nanoseconds.
 #pragma once
 
 #include <array>
@@ -71,7 +72,8 @@ struct Rail {
     }
     // How long slices of this priority may be under way.
     uint64_t target_ns(Priority priority, uint64_t now_ns) const {
-        constexpr uint64_t kSharedNs = 20'000'000;  // since a higher one was posted: several times between two of a steady flow
+        // since a higher one was posted: several times between two of a steady flow
+        constexpr uint64_t kSharedNs = 20'000'000;
         for (uint8_t i = 0; i < index(priority); ++i)
             if (now_ns - posted_ns[i] < kSharedNs) return Window::kSharedTargetNs;
         return Window::kTargetNs;

@@ -16,8 +16,8 @@ constexpr uint64_t kSuspiciousNs = 8'000'000;   // then the peer is asked over i
 constexpr uint64_t kAllSilentNs = 150'000'000;  // a process may be off its core for some time slices of others
 constexpr uint64_t kTimesExpected = 4;          // what a slice may take over its predicted time
 constexpr uint64_t kProbeNs = 10'000'000;       // between two probes of a connection that is not yet known to work
-// Between the beginnings of attempts to connect, doubling. One over a dead rail in mp mode takes a second, all of which it asks the
-// peer's device: the next one follows at once, since the rail may come back in between (T-19).
+// Between the beginnings of attempts to connect, doubling. One over a dead rail in mp mode takes a second, all of which
+// it asks the peer's device: the next one follows at once, since the rail may come back in between (T-19).
 constexpr uint64_t kRetryNs = 5'000'000, kMaxRetryNs = 640'000'000;
 constexpr uint64_t kHopeNs = 100'000'000;       // so long slices wait for a rail that was up
 constexpr uint64_t kFirstHopeNs = 3'000'000'000;  // ... and for the first one to come up
@@ -51,8 +51,8 @@ bool RdmaChannel::is_silent(const Rail& rail, uint64_t now_ns) const {
         patience = kTimesExpected * (rail.oldest->length * 1000 / (bandwidth / 1'000'000));
     }
     const bool others_are_heard = std::any_of(rails_.begin(), rails_.end(), [&](const auto& other) {
-        return other.get() != &rail && other->state == Rail::State::kUp && other->heard_ns > rail.heard_ns + kSuspiciousNs &&
-               now_ns - other->heard_ns < kSilentNs;
+        return other.get() != &rail && other->state == Rail::State::kUp &&
+               other->heard_ns > rail.heard_ns + kSuspiciousNs && now_ns - other->heard_ns < kSilentNs;
     });
     return silence > (others_are_heard ? kSilentNs : kAllSilentNs) + patience;
 }
@@ -81,7 +81,8 @@ void RdmaChannel::look_after(uint64_t now_ns, uint64_t deaf_ns) {
                 if (now_ns >= rail.retry_ns) send_probe(rail, now_ns);
                 break;
             case Rail::State::kClosed:
-                if (!closing_ && !peer_.gone.load(std::memory_order_relaxed) && now_ns >= rail.retry_ns) connect(rail, {});
+                if (!closing_ && !peer_.gone.load(std::memory_order_relaxed) && now_ns >= rail.retry_ns)
+                    connect(rail, {});
                 break;
             case Rail::State::kConnecting:
                 break;
@@ -190,7 +191,8 @@ void RdmaChannel::connect(Rail& rail, std::vector<Task*> fenced) {
         }
         std::unique_ptr<Connection> connection;
         if (!closing_ && !peer_.gone.load())
-            connection = Connection::create(*backend_.devices()[rail.local], core_.config().rdma.endpoint, core_.config().rdma.num_lanes);
+            connection = Connection::create(*backend_.devices()[rail.local], core_.config().rdma.endpoint,
+                                            core_.config().rdma.num_lanes);
         if (connection != nullptr) {
             Json request = name.to_json();
             request["device"] = remote;

@@ -125,7 +125,8 @@ void RdmaBackend::poll() {
     if (channels_.empty()) return;
     for (size_t i = 0; i < devices_.size() && completed_ < kPolled; ++i) {
         if (++first_device_ >= devices_.size()) first_device_ = 0;
-        completed_ += std::max(0, ibv_poll_cq(devices_[first_device_]->cq(), kPolled - completed_, completions_ + completed_));
+        completed_ +=
+            std::max(0, ibv_poll_cq(devices_[first_device_]->cq(), kPolled - completed_, completions_ + completed_));
     }
 }
 

@@ -18,7 +18,8 @@ namespace rove::tent {
 class RdmaBackend : public Backend {
   public:
     // `devices` is not empty.
-    static Status create(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices, std::unique_ptr<RdmaBackend>* out);
+    static Status create(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices,
+                         std::unique_ptr<RdmaBackend>* out);
     ~RdmaBackend() override;
 
     Status add_memory(LocalBuffer& buffer) override;

@@ -25,7 +25,8 @@ RdmaChannel::RdmaChannel(RdmaBackend& backend, Core& core, Peer& peer, uint64_t 
       core_(core),
       peer_(peer),
       opened_ns_(now_ns) {
-    // A rail for each device of the end that has more of them. Devices of equal names belong together, others by their places.
+    // A rail for each device of the end that has more of them. Devices of equal names belong together, others by their
+    // places.
     const auto segment = peer.segment();
     const size_t locals = backend.devices().size(), remotes = segment->devices.size();
     for (size_t i = 0; i < std::max(locals, remotes); ++i) {
@@ -51,7 +52,9 @@ bool RdmaChannel::idle() const {
 
 Rail* RdmaChannel::rail_of(uint8_t device) const {
     Rail* best = nullptr;
-    const auto load = [](const Rail& rail) { return rail.posted_bytes[0] + rail.posted_bytes[1] + rail.posted_bytes[2]; };
+    const auto load = [](const Rail& rail) {
+        return rail.posted_bytes[0] + rail.posted_bytes[1] + rail.posted_bytes[2];
+    };
     for (const auto& rail : rails_) {
         if (rail->local != device || rail->state != Rail::State::kUp) continue;
         if (best == nullptr || load(*rail) < load(*best)) best = rail.get();
@@ -211,7 +214,8 @@ void RdmaChannel::completed(Slice& slice, uint64_t now_ns) {
 void RdmaChannel::failed(Slice& slice, ibv_wc_status status, uint64_t now_ns) {
     Rail& rail = *slice.rail;
     ++rail.counters.errors;
-    // The peer, or our own device, refuses this very request: it would be refused again. The other slices are tried again.
+    // The peer, or our own device, refuses this very request: it would be refused again. The other slices are tried
+    // again.
     if (status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_LOC_PROT_ERR ||
         status == IBV_WC_LOC_LEN_ERR) {
         rail.remove(slice);

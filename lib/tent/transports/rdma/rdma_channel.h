@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rails to one peer, and the slices that wait for them. Units: bytes, nanoseconds of CLOCK_MONOTONIC.
 //
-// 1. A slice is given to a device when it can be posted, not when it is submitted: what waits, waits in the priority queues, so
-//    HIGH overtakes LOW, and a rail that slows down or dies has little that must be moved. What has room, the rail's window says
-//    (window.h), which counts what is under way of the slice's priority and of higher ones.
-// 2. The device is the selector's choice among all that are up, with room or without. If it has none, one slice may park there;
-//    others take, in smart mode, the best that has room. Round robin waits, as documented: it does not adapt.
-// 3. Silence. A rail from which nothing came back for long, though something is posted, is given up: its connection is closed
-//    (connection.h), its slices are sprayed over the others. How long: kSilentNs, if the peer was heard over another rail meanwhile,
-//    which it is asked for; else kAllSilentNs, because a process that has lost its core to others is silent on all rails. In both
-//    cases plus a few times what the oldest slice should take. When we did not listen ourselves, that time does not count.
-// 4. A rail that was given up is connected again over TCP at once, and then probed with READs of 8 bytes: the first that comes back
-//    takes it into use.
+// 1. A slice is given to a device when it can be posted, not when it is submitted: what waits, waits in the priority
+//    queues, so HIGH overtakes LOW, and a rail that slows down or dies has little that must be moved. What has room,
+//    the rail's window says (window.h), which counts what is under way of the slice's priority and of higher ones.
+// 2. The device is the selector's choice among all that are up, with room or without. If it has none, one slice may
+//    park there; others take, in smart mode, the best that has room. Round robin waits, as documented: it does not
+//    adapt.
+// 3. Silence. A rail from which nothing came back for long, though something is posted, is given up: its connection is
+//    closed (connection.h), its slices are sprayed over the others. How long: kSilentNs, if the peer was heard over
+//    another rail meanwhile, which it is asked for; else kAllSilentNs, because a process that has lost its core to
+//    others is silent on all rails. In both cases plus a few times what the oldest slice should take. When we did not
+//    listen ourselves, that time does not count.
+// 4. A rail that was given up is connected again over TCP at once, and then probed with READs of 8 bytes: the first
+//    that comes back takes it into use.
 #pragma once
 
 #include <atomic>

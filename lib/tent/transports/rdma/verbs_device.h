@@ -19,8 +19,8 @@ class VerbsDevice {
   public:
     static constexpr int kCqEntries = 8192;
 
-    // All devices that the configuration lets through, in the order of their names. Those that cannot be opened are left out.
-    // kInvalidArgument: the whitelist names a device that is not there.
+    // All devices that the configuration lets through, in the order of their names. Those that cannot be opened are
+    // left out. kInvalidArgument: the whitelist names a device that is not there.
     static Status open_all(const ::rove::tent::Config& config, std::vector<std::unique_ptr<VerbsDevice>>* out);
     ~VerbsDevice();
     VerbsDevice(const VerbsDevice&) = delete;

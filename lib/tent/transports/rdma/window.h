@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many bytes may be posted on a rail: as many as come back within kTargetNs. More would wait in queues on the way, where HIGH
-// cannot overtake LOW, where what was learned of the rail comes late, and where it is lost if the rail dies. The rule is that of
-// delay-based congestion control (Swift, SIGCOMM'20): up by one slice a round trip while completions are in time, down in proportion
-// when they are late, once a round trip. While higher priorities use the rail, lower ones may be under way for kSharedTargetNs only:
-// that is what HIGH waits for. Units: bytes, nanoseconds.
+// How many bytes may be posted on a rail: as many as come back within kTargetNs. More would wait in queues on the way,
+// where HIGH cannot overtake LOW, where what was learned of the rail comes late, and where it is lost if the rail dies.
+// The rule is that of delay-based congestion control (Swift, SIGCOMM'20): up by one slice a round trip while
+// completions are in time, down in proportion when they are late, once a round trip. While higher priorities use the
+// rail, lower ones may be under way for kSharedTargetNs only: that is what HIGH waits for. Units: bytes, nanoseconds.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,8 @@ class Window {
     uint64_t bytes() const { return bytes_; }
 
     // A slice came back. `posted`: what was under way with it, itself included.
-    void completed(uint64_t length, uint64_t posted, uint64_t post_ns, uint64_t now_ns, uint64_t target_ns = kTargetNs) {
+    void completed(uint64_t length, uint64_t posted, uint64_t post_ns, uint64_t now_ns,
+                   uint64_t target_ns = kTargetNs) {
         const uint64_t took_ns = now_ns - post_ns;
         if (took_ns <= target_ns) {
             if (posted * 2 >= bytes_) bytes_ = std::min(kMost, bytes_ + length * length / bytes_ + 1);

@@ -37,7 +37,8 @@ uint8_t* ShmChannel::place(const Slice& slice) {
         struct stat status{};
         if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size > 0) {
             mapping.length = static_cast<uint64_t>(status.st_size);
-            void* mapped = mmap(nullptr, mapping.length, PROT_READ | (buffer.writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+            void* mapped =
+                mmap(nullptr, mapping.length, PROT_READ | (buffer.writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
             if (mapped != MAP_FAILED) mapping.address = static_cast<uint8_t*>(mapped);
         }
         if (fd >= 0) close(fd);
@@ -86,7 +87,8 @@ void ShmBackend::forget(Channel& channel) {
 }
 
 bool ShmBackend::quiet() {
-    return std::all_of(channels_.begin(), channels_.end(), [](const ShmChannel* channel) { return channel->queues.empty(); });
+    return std::all_of(channels_.begin(), channels_.end(),
+                       [](const ShmChannel* channel) { return channel->queues.empty(); });
 }
 
 bool ShmBackend::progress(uint64_t now_ns) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between processes of one machine: memory that a peer allocated by allocateLocalMemory() is shared memory, which we map.
+// Copies between processes of one machine: memory that a peer allocated by allocateLocalMemory() is shared memory,
+// which we map.
 #pragma once
 
 #include <map>

@@ -17,7 +17,8 @@ namespace {
 
 constexpr uint64_t kConnectNs = 2'000'000'000;
 constexpr uint64_t kCarryNs = 3'000'000'000, kCarryByteNs = 100;  // for a slice, and for each of its bytes: 10 MB/s
-constexpr uint64_t kDownNs = 200'000'000;                         // a peer that did not answer is not tried again so soon
+// a peer that did not answer is not tried again so soon
+constexpr uint64_t kDownNs = 200'000'000;
 constexpr uint64_t kCallNs = 2'000'000'000;
 
 }  // namespace
@@ -41,7 +42,8 @@ TcpChannel::~TcpChannel() {
 }
 
 bool TcpChannel::available(const BufferDesc&) const {
-    return !peer_.gone.load(std::memory_order_relaxed) && monotonic_ns() >= down_until_ns_.load(std::memory_order_relaxed);
+    return !peer_.gone.load(std::memory_order_relaxed) &&
+           monotonic_ns() >= down_until_ns_.load(std::memory_order_relaxed);
 }
 
 void TcpChannel::abandon(uint64_t now_ns) {

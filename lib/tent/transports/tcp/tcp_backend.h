@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport over the kernel's TCP: for peers that no port of ours reaches, and when all ports are dead. A few lanes a peer, each a
-// thread that blocks on a connection of its own and carries one slice after the other.
+// The transport over the kernel's TCP: for peers that no port of ours reaches, and when all ports are dead. A few lanes
+// a peer, each a thread that blocks on a connection of its own and carries one slice after the other.
 #pragma once
 
 #include <condition_variable>

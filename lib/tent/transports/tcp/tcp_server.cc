@@ -27,7 +27,8 @@ constexpr size_t kMaxClosed = 65536;             // closed before they came; the
 std::string TcpServer::start(const std::string& host) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
-    if (!host.empty() && inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return "'" + host + "' is no IPv4 address";
+    if (!host.empty() && inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1)
+        return "'" + host + "' is no IPv4 address";
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     socklen_t size = sizeof(address);
     if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener_, 128) != 0 ||

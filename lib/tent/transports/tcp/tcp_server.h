@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The passive end of the tcp transport: READs and WRITEs of registered memory, asked for over connections of the kernel's TCP. A
-// thread a connection, which blocks. What comes is checked as an RDMA device would: range, registration, permission.
+// The passive end of the tcp transport: READs and WRITEs of registered memory, asked for over connections of the
+// kernel's TCP. A thread a connection, which blocks. What comes is checked as an RDMA device would: range,
+// registration, permission.
 #pragma once
 
 #include <atomic>
