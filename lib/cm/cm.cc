@@ -69,7 +69,7 @@ Mad Cm::Impl::make_rej(const Connection& c, RejReason reason) const {
     switch (c.state) {
         case State::kReqReceived:
             rej.answered = Answered::kReq;
-            if (!c.delayed) rej.local_comm_id = 0;  // which the peer does not know yet
+            if (!c.promised) rej.local_comm_id = 0;  // which the peer does not know yet
             break;
         case State::kRepReceived: rej.answered = Answered::kRep; break;
         case State::kReqSent:
@@ -90,7 +90,7 @@ Mad Cm::Impl::make_mra(Connection& c, uint8_t service_timeout, std::span<const u
     Mra mra{.local_comm_id = c.local_comm_id, .remote_comm_id = *c.remote_comm_id,
             .answered = c.state == State::kReqReceived ? Answered::kReq : Answered::kRep, .service_timeout = service_timeout};
     copy_private_data(private_data, mra.private_data);
-    c.delayed = true;
+    c.promised = std::max(c.promised.value_or(0), std::min(service_timeout, kLongestService));
     return build({c.transaction_id, mra});
 }
 
@@ -119,13 +119,19 @@ void Cm::Impl::close_for_good(Connection& c) {
     forget_names(c);
 }
 
-// For the longest wait of a peer that repeats what it sent, and once more in case that is lost.
+// The longest wait of a peer that repeats what it sent, and once more in case that is lost.
+uint64_t Cm::Impl::linger_ns(const Connection& c) const {
+    return 2 * timeout_ns(config_.response_timeout) + (c.promised ? timeout_ns(*c.promised) : 0);
+}
+
 void Cm::Impl::close(uint64_t now_ns, Connection& c, const std::optional<Mad>& answer) {
     c.state = State::kClosed;
     c.mad = answer;
     leave_backlog(c);
     forget_remote_qp(c);
-    set_deadline(c, now_ns + 2 * timeout_ns(config_.response_timeout));
+    c.retries = answer && c.promised ? kRejRepetitions : 0;
+    c.timeout = config_.first_timeout;
+    set_deadline(c, now_ns + (c.retries > 0 ? timeout_ns(c.timeout) : linger_ns(c)));
 }
 
 void Cm::Impl::enter_time_wait(uint64_t now_ns, Connection& c, const std::optional<Mad>& answer) {
@@ -288,8 +294,7 @@ int Cm::Impl::establish(Connection& c) {
 int Cm::Impl::disconnect(uint64_t now_ns, Connection& c, std::span<const uint8_t> private_data) {
     if (private_data.size() > Dreq::kPrivateBytes) return EINVAL;
     switch (c.state) {
-        case State::kEstablished:
-        case State::kRepSent: send_dreq(now_ns, c, private_data); return 0;
+        case State::kEstablished: send_dreq(now_ns, c, private_data); return 0;
         case State::kDreqSent:
         case State::kTimeWait:
         case State::kClosed: return c.sidr ? EINVAL : 0;

@@ -193,7 +193,7 @@ class Cm {
     // The QP received something (IBV_EVENT_COMM_EST), so that the RTU need not be waited for. In kRepSent: delivers
     // kEstablished. Does nothing when it is established already.
     int establish(uint64_t now_ns, Id id);
-    // In kEstablished and kRepSent: sends the DREQ, up to 220 bytes with it. Does nothing if it is disconnected already.
+    // In kEstablished: sends the DREQ, up to 220 bytes with it. Does nothing if it is disconnected already.
     int disconnect(uint64_t now_ns, Id id, std::span<const uint8_t> private_data);
 
     int sidr_request(uint64_t now_ns, const SidrRequest& request, void* context, Id& id);

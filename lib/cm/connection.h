@@ -71,10 +71,10 @@ struct Connection {
     std::optional<uint32_t> remote_comm_id;     // active side: since the REP came
     std::optional<RemoteName> remote_name;      // it is found by
     std::optional<RemoteQp> remote_qp;          // it is found by
-    bool delayed = false;           // an MRA has told the peer our comm id
+    std::optional<uint8_t> promised;            // an MRA has told the peer our comm id, and to wait for up to this exponent
     // The MAD to send again: by a timer in kReqSent, kRepSent, kDreqSent and kSidrReqSent; else, if the peer repeats itself.
     std::optional<Mad> mad;
-    uint8_t retries = 0;            // left
+    uint8_t retries = 0;            // left; of kClosed, repetitions of the answer that nobody has asked for
     uint8_t timeout = 0;            // exponent of the wait that is under way
     uint8_t longest = 0;            // exponent of the longest wait
     uint8_t extensions = 0;         // MRAs that made the wait longer

@@ -16,6 +16,8 @@ namespace rove::cm {
 // An MRA may make a wait longer so often: with a service timeout that is cut to kLongestService, it ends.
 inline constexpr uint8_t kMaxExtensions = 16;
 inline constexpr uint8_t kLongestService = 24;          // 69 s: what Linux asks for
+// A peer that an MRA has told to wait asks no more for long. So a REJ is repeated so often, in case it is lost.
+inline constexpr uint8_t kRejRepetitions = 4;
 // A peer is asked at most so often whether it still knows a connection.
 inline constexpr uint64_t kProbeGapNs = 1'000'000'000;
 
@@ -77,7 +79,8 @@ class Cm::Impl {
     // States
     void send(const Path& path, const Mad& mad);
     void send_reliably(uint64_t now_ns, Connection& c, State state, const Mad& mad, uint8_t longest, uint8_t retries);
-    void close(uint64_t now_ns, Connection& c, const std::optional<Mad>& answer);   // lingers, if it can be asked again
+    void close(uint64_t now_ns, Connection& c, const std::optional<Mad>& answer);   // it lingers, and gives that answer
+    uint64_t linger_ns(const Connection& c) const;
     void close_for_good(Connection& c);
     void enter_time_wait(uint64_t now_ns, Connection& c, const std::optional<Mad>& answer);
     void send_dreq(uint64_t now_ns, Connection& c, std::span<const uint8_t> private_data);

@@ -131,8 +131,15 @@ void Cm::Impl::on_deadline(uint64_t now_ns, Connection& c) {
             ++counters_[Counter::kRetransmitted];
             send(c.path, *c.mad);
             return set_deadline(c, now_ns + timeout_ns(c.timeout));
-        case State::kTimeWait:
-        case State::kClosed: {
+        case State::kClosed:
+            if (c.retries > 0) {
+                --c.retries;
+                ++counters_[Counter::kRetransmitted];
+                send(c.path, *c.mad);
+                return set_deadline(c, now_ns + (c.retries > 0 ? timeout_ns(++c.timeout) : linger_ns(c)));
+            }
+            [[fallthrough]];
+        case State::kTimeWait: {
             const bool was_connected = c.state == State::kTimeWait;
             close_for_good(c);
             if (!c.owned) return erase(c);

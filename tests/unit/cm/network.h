@@ -65,7 +65,7 @@ struct Host final : Sink {
         return n;
     }
     // The last event of that kind, which there has to be.
-    const Seen& last(EventKind kind) const {
+    Seen last(EventKind kind) const {
         for (auto seen = events.rbegin(); seen != events.rend(); ++seen)
             if (seen->kind == kind) return *seen;
         throw std::runtime_error(std::string("no event: ") + to_string(kind));
