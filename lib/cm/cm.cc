@@ -119,9 +119,9 @@ void Cm::Impl::close_for_good(Connection& c) {
     forget_names(c);
 }
 
-// The longest wait of a peer that repeats what it sent, and once more in case that is lost.
+// As long as a peer with our timers, or Linux's, may repeat what it sent: whatever is lost, a REQ makes one request only.
 uint64_t Cm::Impl::linger_ns(const Connection& c) const {
-    return 2 * timeout_ns(config_.response_timeout) + (c.promised ? timeout_ns(*c.promised) : 0);
+    return (config_.max_retries + 1) * timeout_ns(config_.response_timeout) + (c.promised ? timeout_ns(*c.promised) : 0);
 }
 
 void Cm::Impl::close(uint64_t now_ns, Connection& c, const std::optional<Mad>& answer) {

@@ -592,7 +592,7 @@ TEST_F(CmConnect, Sidr) {
     EXPECT_TRUE(begins_with(answer.private_data, "me"));
     EXPECT_EQ(a.cm.state(id), State::kClosed);
     EXPECT_EQ(a.cm.destroy(network.now, id), 0);
-    network.run(20 * kSecond);
+    network.run(100 * kSecond);
     EXPECT_EQ(a.cm.usage().lingering + b.cm.usage().lingering + a.cm.usage().connections + b.cm.usage().connections, 0u);
 }
 

@@ -15,16 +15,22 @@ namespace {
 
 using rove::test::Random;
 
-std::vector<Mad> captured() {
-    std::vector<Mad> mads;
-    for (const test::Frame& frame : test::read_pcap(std::string(ROVE_TEST_DATA) + "/cm_rping_ipv4.pcap")) {
+struct Captured {
+    wire::Flow flow;
+    Mad mad;
+};
+
+std::vector<Captured> captured(const std::string& name) {
+    std::vector<Captured> mads;
+    for (const test::Frame& frame : test::read_pcap(std::string(ROVE_TEST_DATA) + "/" + name + ".pcap")) {
         wire::ParsedFrame parsed;
         EXPECT_EQ(wire::parse_frame(frame, parsed), wire::ParseError::kNone);
         if (parsed.headers.bth.dest_qpn != kGsiQpn) continue;
         EXPECT_EQ(parsed.headers.deth.src_qpn, kGsiQpn);
         EXPECT_EQ(parsed.headers.deth.qkey, kGsiQkey);
         EXPECT_EQ(parsed.payload_bytes, kMadBytes);
-        std::copy_n(parsed.payload, kMadBytes, mads.emplace_back().begin());
+        mads.push_back({.flow = parsed.flow, .mad{}});
+        std::copy_n(parsed.payload, kMadBytes, mads.back().mad.begin());
     }
     return mads;
 }
@@ -42,7 +48,8 @@ constexpr wire::Gid kClient{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 7, 0, 
 constexpr wire::Gid kServer{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 7, 0, 2};
 
 TEST(CmGolden, Rping) {
-    const std::vector<Mad> mads = captured();
+    std::vector<Mad> mads;
+    for (const Captured& one : captured("cm_rping_ipv4")) mads.push_back(one.mad);
     ASSERT_EQ(mads.size(), 5u);
     constexpr uint32_t kClientId = 0xBFC2AD10, kServerId = 0xBCC2AD10;
     constexpr uint64_t kConnect = 0x0000000210ADC2BF;
@@ -96,6 +103,58 @@ TEST(CmGolden, Rping) {
     EXPECT_EQ(drep.local_comm_id, kServerId);
     EXPECT_EQ(drep.remote_comm_id, kClientId);
 }
+
+// What the Cm relies on when it tells right answers from forged ones, in all that Linux's sent: an answer repeats the
+// transaction id of what it answers, and addresses in messages are those of the packets.
+class CmCaptures : public testing::TestWithParam<std::pair<const char*, std::vector<size_t>>> {};
+
+TEST_P(CmCaptures, LinuxDoesWhatTheCmReliesOn) {
+    std::vector<size_t> kinds;
+    uint64_t transaction_id = 0;
+    for (const Captured& one : captured(GetParam().first)) {
+        Message parsed;
+        ASSERT_EQ(parse(one.mad, parsed), ParseError::kNone);
+        EXPECT_EQ(build(parsed), one.mad);
+        kinds.push_back(parsed.body.index());
+        std::optional<CmaHeader> addresses;
+        const bool asks = std::holds_alternative<Req>(parsed.body) || std::holds_alternative<SidrReq>(parsed.body) ||
+                          std::holds_alternative<Dreq>(parsed.body);
+        if (const Req* const req = std::get_if<Req>(&parsed.body)) {
+            EXPECT_EQ(req->primary.local_gid, one.flow.src);
+            EXPECT_EQ(req->primary.remote_gid, one.flow.dst);
+            addresses = parse_cma_header(req->private_data);
+            ASSERT_TRUE(addresses);
+        } else if (const SidrReq* const sidr = std::get_if<SidrReq>(&parsed.body)) {
+            addresses = parse_cma_header(sidr->private_data);
+            ASSERT_TRUE(addresses);
+        }
+        if (addresses) {
+            EXPECT_EQ(addresses->src, one.flow.src);
+            EXPECT_EQ(addresses->dst, one.flow.dst);
+        }
+        if (asks) {
+            transaction_id = parsed.transaction_id;
+        } else {
+            EXPECT_EQ(parsed.transaction_id, transaction_id);
+        }
+        if (const Rej* const rej = std::get_if<Rej>(&parsed.body)) {
+            EXPECT_EQ(rej->reason, RejReason::kInvalidServiceId);
+            EXPECT_EQ(rej->local_comm_id, 0u);
+            EXPECT_EQ(rej->answered, Answered::kReq);
+        }
+    }
+    EXPECT_EQ(kinds, GetParam().second);
+}
+
+constexpr size_t kReq = 0, kRej = 2, kRep = 3, kRtu = 4, kDreq = 5, kDrep = 6, kSidrReq = 7, kSidrRep = 8;  // of Message::body
+INSTANTIATE_TEST_SUITE_P(Golden, CmCaptures,
+                         testing::Values(std::pair("cm_rping_ipv4", std::vector{kReq, kRep, kRtu, kDreq, kDrep}),
+                                         std::pair("cm_rping_ipv6", std::vector{kReq, kRep, kRtu, kDreq, kDrep}),
+                                         std::pair("cm_ucmatose_ipv6", std::vector{kReq, kRep, kRtu, kDreq, kDrep}),
+                                         std::pair("cm_reject", std::vector{kReq, kRej}),
+                                         std::pair("cm_udaddy_ipv4", std::vector{kSidrReq, kSidrRep}),
+                                         std::pair("cm_udaddy_ipv6", std::vector{kSidrReq, kSidrRep})),
+                         [](const auto& info) { return std::string(info.param.first); });
 
 // ECE is in no capture: where Linux's include/rdma/ibta_vol1_c12.h has it.
 TEST(CmCodec, EceStandsWhereLinuxHasIt) {

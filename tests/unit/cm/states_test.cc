@@ -319,7 +319,7 @@ TEST(CmStates, DestroyedIdsLeaveNothing) {
         EXPECT_EQ(scene.apply(Stimulus::kDestroy), EINVAL);
         EXPECT_EQ(scene.cm().usage().connections, 0u);
         EXPECT_LE(scene.cm().usage().lingering, 1u);
-        scene.network().run(60 * kSecond);
+        scene.network().run(100 * kSecond);
         EXPECT_EQ(scene.cm().usage().lingering, 0u);
         EXPECT_EQ(scene.cm().next_deadline(), UINT64_MAX);
         EXPECT_EQ(scene.host().events.size(), events);

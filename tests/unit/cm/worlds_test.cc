@@ -238,7 +238,7 @@ void run_world(uint64_t seed, Sums& sums) {
     EXPECT_TRUE(first.idle() && second.idle());
     first.finish();
     second.finish();
-    network.run(100 * kSecond);
+    network.run(200 * kSecond);
     for (const Host* host : {&a, &b}) {
         EXPECT_EQ(host->cm.usage().listeners, 0u);
         EXPECT_EQ(host->cm.usage().connections, 0u);
