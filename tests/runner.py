@@ -2,7 +2,7 @@
 """Builds rove and runs its tests; see tests/run.
 
 Unit tests run under ASan and UBSan; those of meson's suite `threads` also under TSan, those of `optimized` also as
-released. Then the fuzz target (tests/fuzz/run) for a short time, and the system tests (tests/system/test_*.py) one by
+released. Then the fuzz targets (tests/fuzz/run) for a short time, and the system tests (tests/system/test_*.py) one by
 one.
 """
 import argparse
@@ -152,13 +152,16 @@ def run_unit(kind, results, suite=None):
         list(pool.map(lambda test: run_gtest(test, kind, results), tests))
 
 
-def run_fuzz(results, seconds):
-    name = "fuzz/parse_frame"
+FUZZ_TARGETS = ("parse_frame", "cm_messages", "cm")
+
+
+def run_fuzz(results, target, seconds):
+    name = f"fuzz/{target}"
     if not results.wants(name):
         return
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as findings:
-        done = run([ROOT / "tests" / "fuzz" / "run", seconds], text=True, errors="replace", cwd=findings,
+        done = run([ROOT / "tests" / "fuzz" / "run", seconds, target], text=True, errors="replace", cwd=findings,
                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     detail = "\n".join(done.stdout.splitlines()[-30:])
     results.add(name, "passed" if done.returncode == 0 else "failed", time.monotonic() - started, detail)
@@ -206,7 +209,7 @@ def run_system(results, options):
 
 def main():
     parser = argparse.ArgumentParser(prog="tests/run")
-    parser.add_argument("--unit", action="store_true", help="unit tests and the fuzz target only")
+    parser.add_argument("--unit", action="store_true", help="unit tests and the fuzz targets only")
     parser.add_argument("--system", action="store_true", help="system tests only")
     parser.add_argument("--quick", action="store_true", help="no sanitizer builds, and a few system tests")
     parser.add_argument("--filter", default="", metavar="REGEX", help="only tests whose name matches")
@@ -222,7 +225,8 @@ def main():
             run_unit("asan", results)
         # Each takes one core.
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            jobs = [pool.submit(run_fuzz, results, 5 if options.quick else 20)]
+            jobs = [pool.submit(lambda: [run_fuzz(results, target, 5 if options.quick else 20)
+                                         for target in FUZZ_TARGETS])]
             jobs += [] if options.quick else [pool.submit(run_unit, "tsan", results, "threads")]
         for job in jobs:
             job.result()
