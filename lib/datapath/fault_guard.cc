@@ -25,16 +25,13 @@ struct Previous {
 std::mutex installing;
 std::atomic<const Previous*> newest{nullptr};
 
-// The library is loaded with the program, so that this needs no allocation when a handler reads it.
-[[gnu::tls_model("initial-exec")]] thread_local FaultGuard* active = nullptr;
-
 // The call of somebody else's handler that this thread is in.
 struct Chained {
     const siginfo_t* info = nullptr;
     const void* frame = nullptr;
     const Previous* to = nullptr;
 };
-[[gnu::tls_model("initial-exec")]] thread_local Chained chained;
+[[gnu::tls_model("initial-exec")]] thread_local Chained chained;  // as FaultGuard::active
 
 void call(const struct sigaction& action, int signal, siginfo_t* info, void* context) {
     if ((action.sa_flags & SA_SIGINFO) == 0 && (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)) {
@@ -69,14 +66,16 @@ void restore_modes(const void* context) {
 
 }  // namespace
 
+[[gnu::tls_model("initial-exec")]] thread_local constinit FaultGuard* FaultGuard::active = nullptr;
+
 struct FaultHandler {
     static void handle(int signal, siginfo_t* info, void* context) {
-        FaultGuard* const guard = active;
+        FaultGuard* const guard = FaultGuard::active;
         if (guard != nullptr && info->si_code > 0) {
             guard->key_ = guard->memory_.invalidate_at(info->si_addr);
             if (guard->key_ != 0) {
                 guard->address_ = info->si_addr;
-                active = nullptr;
+                FaultGuard::active = nullptr;
                 restore_modes(context);
                 _longjmp(guard->resume_, 1);
             }
@@ -113,16 +112,6 @@ void FaultGuard::install() {
     }
     newest.store(previous, std::memory_order_release);
     for (const int signal : kSignals) sigaction(signal, &ours, nullptr);
-}
-
-void FaultGuard::enter() {
-    active = this;
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-}
-
-void FaultGuard::leave() {
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    active = nullptr;
 }
 
 void FaultGuard::report() {

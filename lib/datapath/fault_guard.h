@@ -17,6 +17,7 @@
 //    goes to the one before theirs.
 #pragma once
 
+#include <atomic>
 #include <csetjmp>
 #include <cstdint>
 
@@ -47,9 +48,18 @@ class FaultGuard {
   private:
     friend struct FaultHandler;
 
-    void enter();
-    static void leave();
+    void enter() {
+        active = this;
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
+    static void leave() {
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        active = nullptr;
+    }
     void report();
+
+    // The library is loaded with the program, so that this needs no allocation when a handler reads it, and no call.
+    [[gnu::tls_model("initial-exec")]] static thread_local constinit FaultGuard* active;
 
     transport::MemoryTable& memory_;
     std::jmp_buf resume_;

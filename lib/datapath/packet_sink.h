@@ -38,7 +38,11 @@ class PacketSink {
     static constexpr uint32_t kAnswerBytes = 128;
 
     PacketSink(rte_mempool* pool, Listener& listener, PortCounters& counters, const transport::MulticastGroups& groups)
-        : pool_(pool), listener_(listener), counters_(counters), groups_(groups) {}
+        : pool_(pool),
+          most_payload_(rte_pktmbuf_data_room_size(pool) - uint64_t{RTE_PKTMBUF_HEADROOM} - wire::kMaxOverheadBytes),
+          listener_(listener),
+          counters_(counters),
+          groups_(groups) {}
     ~PacketSink();
     PacketSink(const PacketSink&) = delete;
     PacketSink& operator=(const PacketSink&) = delete;
@@ -61,10 +65,10 @@ class PacketSink {
             : sink_(sink),
               path_(path),
               tx_(sink.queues_[path.port]),
-              bytes_(bytes),
+              fits_(sink.fits(bytes)),
               frames_(path.headers, headers, bytes) {}
         void send(const wire::Headers& headers, const void* payload) {
-            if (!sink_.fits(bytes_)) [[unlikely]] return sink_.drop_too_long();
+            if (!fits_) [[unlikely]] return sink_.drop_too_long();
             rte_mbuf* const mbuf = sink_.next_spare();
             auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
             sink_.finish(path_, tx_, mbuf, frames_.build_unsealed(frame, headers, payload));
@@ -74,7 +78,7 @@ class PacketSink {
         PacketSink& sink_;
         const transport::Path& path_;
         Outgoing& tx_;
-        const uint32_t bytes_;  // of each payload
+        const bool fits_;
         const wire::FrameSeries frames_;
     };
     Series series(const transport::Path& path, const wire::Headers& headers, uint32_t bytes) {
@@ -148,11 +152,17 @@ class PacketSink {
         std::array<wire::Unsealed, kBurst> unsealed;  // those of the frames that have no ICRC yet
         bool full() const { return count == kBurst || bytes >= kBurstBytes; }
     };
+<<<<<<< Updated upstream
     // Whether a frame with so much payload can be built in an mbuf. The transport never asks for one that cannot: this
     // is the bound that holds if it errs, for the memory behind an mbuf is another mbuf. Only while ready().
     bool fits(uint64_t payload_bytes) const {
         return payload_bytes + wire::kMaxOverheadBytes <= rte_pktmbuf_tailroom(next_spare());
     }
+=======
+    // Whether a frame with so much payload can be built in an mbuf. The transport never asks for one that cannot: this is
+    // the bound that holds if it errs, for the memory behind an mbuf is another mbuf.
+    bool fits(uint64_t payload_bytes) const { return payload_bytes <= most_payload_; }
+>>>>>>> Stashed changes
     void drop_too_long() { ++counters_[PortCounter::kTxTooLong]; }
     // Stays spare until its frame is built: the program's memory may turn out to have gone (fault_guard.h).
     rte_mbuf* next_spare() const { return spare_[spare_count_ - 1u]; }
@@ -197,7 +207,8 @@ class PacketSink {
     bool make_room();
     uint32_t push(Outgoing& tx);
 
-    rte_mempool* pool_;
+    rte_mempool* const pool_;
+    const uint64_t most_payload_;  // bytes, that fit into one of its mbufs behind all headers
     Listener& listener_;
     PortCounters& counters_;
     const transport::MulticastGroups& groups_;

@@ -15,7 +15,7 @@ class Executor {
     Executor(Core<S>& core, QueuePair& qp) : core_(core), qp_(qp), slot_(qp.slot) {}
 
     // The packets of the answer to a READ of so many bytes, and of a message.
-    uint32_t packets(uint32_t bytes) const { return bytes <= qp_.mtu ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu; }
+    [[gnu::always_inline]] uint32_t packets(uint32_t bytes) const { return bytes <= qp_.mtu ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu; }
 
     // IBTA 9.7.4.1.6: all but the last packet are of the path MTU; the last is not empty; none is longer.
     [[gnu::always_inline]] bool payload_fits(const wire::ParsedFrame& frame, wire::Op op) const {
@@ -46,7 +46,7 @@ class Executor {
     }
     // IBTA 9.4.1; and both ends must be able to tell its packets from those before and after (half of the PSNs are
     // "before").
-    bool is_length_valid(uint32_t bytes) const {
+    [[gnu::always_inline]] bool is_length_valid(uint32_t bytes) const {
         return bytes <= kMaxMessageBytes && packets(bytes) <= kMaxMessagePackets;
     }
     bool may_write() const { return (qp_.access & IBV_ACCESS_REMOTE_WRITE) != 0; }

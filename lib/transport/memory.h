@@ -185,7 +185,7 @@ class MemoryTable {
         const std::atomic<Region*>* at() const { return reinterpret_cast<const std::atomic<Region*>*>(this + 1); }
     };
 
-    static bool allows(const Region& region, uint32_t key, int access, const void* pd) {
+    [[gnu::always_inline]] static bool allows(const Region& region, uint32_t key, int access, const void* pd) {
         return region.key == key && region.pd == pd && (region.access & access) == access &&
                region.valid.load(std::memory_order_relaxed);
     }

@@ -31,7 +31,7 @@ class GuardedPages {
 };
 
 struct Seed {
-    wire::ParsedFrame parsed;
+    wire::ParsedFrame parsed{};  // what it does not have is zero, for mutants of another opcode
     std::vector<uint8_t> payload;
 };
 
