@@ -152,17 +152,9 @@ class PacketSink {
         std::array<wire::Unsealed, kBurst> unsealed;  // those of the frames that have no ICRC yet
         bool full() const { return count == kBurst || bytes >= kBurstBytes; }
     };
-<<<<<<< Updated upstream
-    // Whether a frame with so much payload can be built in an mbuf. The transport never asks for one that cannot: this
-    // is the bound that holds if it errs, for the memory behind an mbuf is another mbuf. Only while ready().
-    bool fits(uint64_t payload_bytes) const {
-        return payload_bytes + wire::kMaxOverheadBytes <= rte_pktmbuf_tailroom(next_spare());
-    }
-=======
     // Whether a frame with so much payload can be built in an mbuf. The transport never asks for one that cannot: this is
     // the bound that holds if it errs, for the memory behind an mbuf is another mbuf.
     bool fits(uint64_t payload_bytes) const { return payload_bytes <= most_payload_; }
->>>>>>> Stashed changes
     void drop_too_long() { ++counters_[PortCounter::kTxTooLong]; }
     // Stays spare until its frame is built: the program's memory may turn out to have gone (fault_guard.h).
     rte_mbuf* next_spare() const { return spare_[spare_count_ - 1u]; }
