@@ -2,20 +2,24 @@
 // The program's calls, and what they make of a connection.
 //
 // DESIGN NOTES
-// 1. Retransmission. Linux waits 4.3 s for each answer, since a peer's program may take long and a switched fabric loses
-//    nothing. Software loses packets, and the round trip is microseconds. So the first repetition comes after 17 ms, and each
-//    next one after twice the wait, up to Linux's 4.3 s: eight waits for the first 4.3 s, then eight more of 4.3 s, so a dead
-//    peer is known after 39 s (Linux: 69 s). A peer whose program only is slow answers the second REQ by an MRA: that is cheap,
-//    and ends the repetitions. 17 ms is more than a time slice: a process that waits for its turn on a busy core is not asked
-//    twice.
-// 2. Duplicates are answered from what was sent: a record keeps its last MAD, and lingers after the connection has ended, or
+// 1. Retransmission. Linux waits 4.3 s for each answer, since a peer's program may take long and a switched fabric
+// loses
+//    nothing. Software loses packets, and the round trip is microseconds. So the first repetition comes after 17 ms,
+//    and each next one after twice the wait, up to Linux's 4.3 s: eight waits for the first 4.3 s, then eight more
+//    of 4.3 s, so a dead peer is known after 39 s (Linux: 69 s). A peer whose program only is slow answers the second
+//    REQ by an MRA: that is cheap, and ends the repetitions. 17 ms is more than a time slice: a process that waits for
+//    its turn on a busy core is not asked twice.
+// 2. Duplicates are answered from what was sent: a record keeps its last MAD, and lingers after the connection has
+// ended, or
 //    the program has destroyed it, for as long as its peer may ask again. Such records are bounded: the oldest goes.
-// 3. A stale connection (a REQ from a peer's QP that is connected already) is rejected, and then Linux ends the old one. But
-//    anybody can send such a REQ in another's name. So the peer is asked first whether it knows the old connection: by a DREQ
-//    whose QPN is 0. A peer that knows it drops that, as its own is not 0; one that has restarted answers as to any DREQ of
-//    ids that it does not know, and its DREP has both ids, which only the old peer's host was ever told. (Linux's ib_cm does
-//    both as well.) Its next REQ will find the old connection gone.
-// 4. The transaction id of a REQ is 64 random bits, and answers repeat it. So an answer that is forged by somebody who cannot
+// 3. A stale connection (a REQ from a peer's QP that is connected already) is rejected, and then Linux ends the old
+// one. But
+//    anybody can send such a REQ in another's name. So the peer is asked first whether it knows the old connection: by
+//    a DREQ whose QPN is 0. A peer that knows it drops that, as its own is not 0; one that has restarted answers as to
+//    any DREQ of ids that it does not know, and its DREP has both ids, which only the old peer's host was ever told.
+//    (Linux's ib_cm does both as well.) Its next REQ will find the old connection gone.
+// 4. The transaction id of a REQ is 64 random bits, and answers repeat it. So an answer that is forged by somebody who
+// cannot
 //    see the REQ has 96 bits to guess; a DREQ, RTU or REJ later has the 64 bits of both communication ids, beside the
 //    address.
 #include "cm/cm.h"
@@ -32,12 +36,14 @@ namespace {
 constexpr uint32_t kMax24 = 0xFFFFFF;
 
 bool is_valid(const Endpoint& local) {
-    return local.qpn <= kMax24 && local.starting_psn <= kMax24 && local.rnr_retry_count <= 7 && local.ece.vendor_id <= kMax24;
+    return local.qpn <= kMax24 && local.starting_psn <= kMax24 && local.rnr_retry_count <= 7 &&
+           local.ece.vendor_id <= kMax24;
 }
 
 // Writes addresses and private data to where a request has them.
 template <size_t N>
-bool fill(std::array<uint8_t, N>& to, const std::optional<CmaHeader>& addresses, std::span<const uint8_t> private_data) {
+bool fill(std::array<uint8_t, N>& to, const std::optional<CmaHeader>& addresses,
+          std::span<const uint8_t> private_data) {
     if (!copy_private_data(private_data, to, addresses ? CmaHeader::kBytes : 0)) return false;
     if (addresses) build_cma_header(*addresses, to);
     return true;
@@ -52,7 +58,8 @@ void Cm::Impl::send(const Path& path, const Mad& mad) {
     sink_.send(path, mad);
 }
 
-void Cm::Impl::send_reliably(uint64_t now_ns, Connection& c, State state, const Mad& mad, uint8_t longest, uint8_t retries) {
+void Cm::Impl::send_reliably(uint64_t now_ns, Connection& c, State state, const Mad& mad, uint8_t longest,
+                             uint8_t retries) {
     c.state = state;
     c.mad = mad;
     c.longest = longest;
@@ -64,20 +71,25 @@ void Cm::Impl::send_reliably(uint64_t now_ns, Connection& c, State state, const 
 }
 
 Mad Cm::Impl::make_rej(const Connection& c, RejReason reason) const {
-    Rej rej{.local_comm_id = c.local_comm_id, .remote_comm_id = c.remote_comm_id.value_or(0), .answered = Answered::kOther,
+    Rej rej{.local_comm_id = c.local_comm_id,
+            .remote_comm_id = c.remote_comm_id.value_or(0),
+            .answered = Answered::kOther,
             .reason = reason};
     switch (c.state) {
         case State::kReqReceived:
             rej.answered = Answered::kReq;
             if (!c.promised) rej.local_comm_id = 0;  // which the peer does not know yet
             break;
-        case State::kRepReceived: rej.answered = Answered::kRep; break;
+        case State::kRepReceived:
+            rej.answered = Answered::kRep;
+            break;
         case State::kReqSent:
             // The peer may have received the REQ, but we do not know its id: it finds the request by our GUID.
             wire::store_be64(rej.ari.data(), c.local_guid);
             rej.ari_bytes = 8;
             break;
-        default: break;
+        default:
+            break;
     }
     return build({c.transaction_id, rej});
 }
@@ -87,18 +99,23 @@ Mad Cm::Impl::make_drep(const Connection& c, uint64_t transaction_id) const {
 }
 
 Mad Cm::Impl::make_mra(Connection& c, uint8_t service_timeout, std::span<const uint8_t> private_data) const {
-    Mra mra{.local_comm_id = c.local_comm_id, .remote_comm_id = *c.remote_comm_id,
-            .answered = c.state == State::kReqReceived ? Answered::kReq : Answered::kRep, .service_timeout = service_timeout};
+    Mra mra{.local_comm_id = c.local_comm_id,
+            .remote_comm_id = *c.remote_comm_id,
+            .answered = c.state == State::kReqReceived ? Answered::kReq : Answered::kRep,
+            .service_timeout = service_timeout};
     copy_private_data(private_data, mra.private_data);
     c.promised = std::max(c.promised.value_or(0), std::min(service_timeout, kLongestService));
     return build({c.transaction_id, mra});
 }
 
 void Cm::Impl::send_dreq(uint64_t now_ns, Connection& c, std::span<const uint8_t> private_data) {
-    Dreq dreq{.local_comm_id = c.local_comm_id, .remote_comm_id = *c.remote_comm_id, .remote_qpn = c.remote_qp ? c.remote_qp->qpn : 0};
+    Dreq dreq{.local_comm_id = c.local_comm_id,
+              .remote_comm_id = *c.remote_comm_id,
+              .remote_qpn = c.remote_qp ? c.remote_qp->qpn : 0};
     copy_private_data(private_data, dreq.private_data);
     c.transaction_id = random();
-    send_reliably(now_ns, c, State::kDreqSent, build({c.transaction_id, dreq}), config_.response_timeout, config_.disconnect_retries);
+    send_reliably(now_ns, c, State::kDreqSent, build({c.transaction_id, dreq}), config_.response_timeout,
+                  config_.disconnect_retries);
 }
 
 // Note 3.
@@ -119,9 +136,11 @@ void Cm::Impl::close_for_good(Connection& c) {
     forget_names(c);
 }
 
-// As long as a peer with our timers, or Linux's, may repeat what it sent: whatever is lost, a REQ makes one request only.
+// As long as a peer with our timers, or Linux's, may repeat what it sent: whatever is lost, a REQ makes one request
+// only.
 uint64_t Cm::Impl::linger_ns(const Connection& c) const {
-    return (config_.max_retries + 1) * timeout_ns(config_.response_timeout) + (c.promised ? timeout_ns(*c.promised) : 0);
+    return (config_.max_retries + 1) * timeout_ns(config_.response_timeout) +
+           (c.promised ? timeout_ns(*c.promised) : 0);
 }
 
 void Cm::Impl::close(uint64_t now_ns, Connection& c, const std::optional<Mad>& answer) {
@@ -149,7 +168,9 @@ void Cm::Impl::deliver(const Connection& c, Event event) {
     sink_.deliver(event);
 }
 
-void Cm::Impl::deliver(const Connection& c, EventKind kind, RejReason reason) { deliver(c, {.kind = kind, .reason = reason}); }
+void Cm::Impl::deliver(const Connection& c, EventKind kind, RejReason reason) {
+    deliver(c, {.kind = kind, .reason = reason});
+}
 
 // ---- Calls.
 
@@ -165,10 +186,12 @@ int Cm::Impl::listen(const Listen& listen, void* context, Id& id) {
         return EADDRINUSE;
     if (listeners_.size() >= config_.max_listeners) return ENOMEM;
     id = Id{next_id_++};
-    Listener& listener =
-        listeners_.emplace(id, Listener{.id = id, .context = context, .listen = listen,
-                                        .waiting_of = decltype(Listener::waiting_of)(0, KeyHash(secret_))})
-            .first->second;
+    Listener& listener = listeners_
+                             .emplace(id, Listener{.id = id,
+                                                   .context = context,
+                                                   .listen = listen,
+                                                   .waiting_of = decltype(Listener::waiting_of)(0, KeyHash(secret_))})
+                             .first->second;
     const uint32_t most = config_.max_backlog;
     listener.listen.backlog = listen.backlog == 0 ? most : std::min(listen.backlog, most);
     services_[listen.service_id].push_back(&listener);
@@ -215,7 +238,8 @@ int Cm::Impl::connect(uint64_t now_ns, const Connect& connect, void* context, Id
     req.primary.local_ack_timeout = connect.local_ack_timeout;
     ++counters_[Counter::kConnectionsRequested];
     id = c->id;
-    send_reliably(now_ns, *c, State::kReqSent, build({c->transaction_id, req}), config_.response_timeout, config_.max_retries);
+    send_reliably(now_ns, *c, State::kReqSent, build({c->transaction_id, req}), config_.response_timeout,
+                  config_.max_retries);
     return 0;
 }
 
@@ -294,11 +318,15 @@ int Cm::Impl::establish(Connection& c) {
 int Cm::Impl::disconnect(uint64_t now_ns, Connection& c, std::span<const uint8_t> private_data) {
     if (private_data.size() > Dreq::kPrivateBytes) return EINVAL;
     switch (c.state) {
-        case State::kEstablished: send_dreq(now_ns, c, private_data); return 0;
+        case State::kEstablished:
+            send_dreq(now_ns, c, private_data);
+            return 0;
         case State::kDreqSent:
         case State::kTimeWait:
-        case State::kClosed: return c.sidr ? EINVAL : 0;
-        default: return EINVAL;
+        case State::kClosed:
+            return c.sidr ? EINVAL : 0;
+        default:
+            return EINVAL;
     }
 }
 
@@ -313,7 +341,8 @@ int Cm::Impl::sidr_request(uint64_t now_ns, const SidrRequest& request, void* co
     req.pkey = request.path.pkey;
     req.service_id = request.service_id;
     id = c->id;
-    send_reliably(now_ns, *c, State::kSidrReqSent, build({c->transaction_id, req}), config_.response_timeout, config_.max_retries);
+    send_reliably(now_ns, *c, State::kSidrReqSent, build({c->transaction_id, req}), config_.response_timeout,
+                  config_.max_retries);
     return 0;
 }
 
@@ -347,12 +376,23 @@ int Cm::Impl::destroy(uint64_t now_ns, Id id) {
     switch (c->state) {
         case State::kReqReceived:
         case State::kRepSent:
-        case State::kRepReceived: reject(now_ns, *c, {}); break;
-        case State::kEstablished: send_dreq(now_ns, *c, {}); break;
-        case State::kSidrReqReceived: sidr_reply(now_ns, *c, {.status = SidrStatus::kReject}); break;
-        case State::kReqSent: send(c->path, make_rej(*c, RejReason::kTimeout)); [[fallthrough]];
-        case State::kSidrReqSent: close_for_good(*c); break;
-        default: break;
+        case State::kRepReceived:
+            reject(now_ns, *c, {});
+            break;
+        case State::kEstablished:
+            send_dreq(now_ns, *c, {});
+            break;
+        case State::kSidrReqReceived:
+            sidr_reply(now_ns, *c, {.status = SidrStatus::kReject});
+            break;
+        case State::kReqSent:
+            send(c->path, make_rej(*c, RejReason::kTimeout));
+            [[fallthrough]];
+        case State::kSidrReqSent:
+            close_for_good(*c);
+            break;
+        default:
+            break;
     }
     const bool done = c->deadline_ns == Connection::kNever;
     if (done) {
@@ -367,40 +407,63 @@ int Cm::Impl::destroy(uint64_t now_ns, Id id) {
 
 const char* to_string(State state) {
     switch (state) {
-        case State::kListen: return "LISTEN";
-        case State::kReqSent: return "REQ_SENT";
-        case State::kReqReceived: return "REQ_RECEIVED";
-        case State::kRepSent: return "REP_SENT";
-        case State::kRepReceived: return "REP_RECEIVED";
-        case State::kEstablished: return "ESTABLISHED";
-        case State::kDreqSent: return "DREQ_SENT";
-        case State::kTimeWait: return "TIMEWAIT";
-        case State::kClosed: return "CLOSED";
-        case State::kSidrReqSent: return "SIDR_REQ_SENT";
-        case State::kSidrReqReceived: return "SIDR_REQ_RECEIVED";
+        case State::kListen:
+            return "LISTEN";
+        case State::kReqSent:
+            return "REQ_SENT";
+        case State::kReqReceived:
+            return "REQ_RECEIVED";
+        case State::kRepSent:
+            return "REP_SENT";
+        case State::kRepReceived:
+            return "REP_RECEIVED";
+        case State::kEstablished:
+            return "ESTABLISHED";
+        case State::kDreqSent:
+            return "DREQ_SENT";
+        case State::kTimeWait:
+            return "TIMEWAIT";
+        case State::kClosed:
+            return "CLOSED";
+        case State::kSidrReqSent:
+            return "SIDR_REQ_SENT";
+        case State::kSidrReqReceived:
+            return "SIDR_REQ_RECEIVED";
     }
     return "unknown";
 }
 
 const char* to_string(EventKind kind) {
     switch (kind) {
-        case EventKind::kConnectRequest: return "connect request";
-        case EventKind::kConnectResponse: return "connect response";
-        case EventKind::kEstablished: return "established";
-        case EventKind::kRejected: return "rejected";
-        case EventKind::kUnreachable: return "unreachable";
-        case EventKind::kDisconnected: return "disconnected";
-        case EventKind::kTimeWaitExit: return "timewait exit";
-        case EventKind::kSidrRequest: return "SIDR request";
-        case EventKind::kSidrResponse: return "SIDR response";
+        case EventKind::kConnectRequest:
+            return "connect request";
+        case EventKind::kConnectResponse:
+            return "connect response";
+        case EventKind::kEstablished:
+            return "established";
+        case EventKind::kRejected:
+            return "rejected";
+        case EventKind::kUnreachable:
+            return "unreachable";
+        case EventKind::kDisconnected:
+            return "disconnected";
+        case EventKind::kTimeWaitExit:
+            return "timewait exit";
+        case EventKind::kSidrRequest:
+            return "SIDR request";
+        case EventKind::kSidrResponse:
+            return "SIDR response";
     }
     return "unknown";
 }
 
-Cm::Cm(const Config& config, const transport::Secret& secret, Sink& sink) : impl_(std::make_unique<Impl>(config, secret, sink)) {}
+Cm::Cm(const Config& config, const transport::Secret& secret, Sink& sink)
+    : impl_(std::make_unique<Impl>(config, secret, sink)) {}
 Cm::~Cm() = default;
 
-int Cm::listen(const Listen& listen, void* context, Id& id) { return impl_->listen(listen, context, id); }
+int Cm::listen(const Listen& listen, void* context, Id& id) {
+    return impl_->listen(listen, context, id);
+}
 int Cm::connect(uint64_t now_ns, const Connect& connect, void* context, Id& id) {
     return impl_->connect(now_ns, connect, context, id);
 }
@@ -435,7 +498,9 @@ int Cm::sidr_reply(uint64_t now_ns, Id id, const SidrReply& reply) {
     Connection* const c = impl_->find(id);
     return c != nullptr ? impl_->sidr_reply(now_ns, *c, reply) : EINVAL;
 }
-int Cm::destroy(uint64_t now_ns, Id id) { return impl_->destroy(now_ns, id); }
+int Cm::destroy(uint64_t now_ns, Id id) {
+    return impl_->destroy(now_ns, id);
+}
 
 int Cm::set_context(Id id, void* context) {
     if (Listener* const listener = impl_->find_listener(id)) {
@@ -457,10 +522,20 @@ std::optional<State> Cm::state(Id id) const {
 void Cm::receive(uint64_t now_ns, const Path& from, uint8_t max_mtu, std::span<const uint8_t> mad) {
     impl_->receive(now_ns, from, max_mtu, mad);
 }
-void Cm::expire(uint64_t now_ns) { impl_->expire(now_ns); }
-uint64_t Cm::next_deadline() const { return impl_->next_deadline(); }
-uint32_t Cm::random_psn() { return static_cast<uint32_t>(impl_->random()) & kMax24; }
-const Counters& Cm::counters() const { return impl_->counters(); }
-Cm::Usage Cm::usage() const { return impl_->usage(); }
+void Cm::expire(uint64_t now_ns) {
+    impl_->expire(now_ns);
+}
+uint64_t Cm::next_deadline() const {
+    return impl_->next_deadline();
+}
+uint32_t Cm::random_psn() {
+    return static_cast<uint32_t>(impl_->random()) & kMax24;
+}
+const Counters& Cm::counters() const {
+    return impl_->counters();
+}
+Cm::Usage Cm::usage() const {
+    return impl_->usage();
+}
 
 }  // namespace rove::cm

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connection manager of IBTA vol. 1, chapter 12, without any I/O: its driver gives it received MADs, calls and the time,
-// and is given MADs to send, events and the next deadline. One thread at a time; nothing here waits, or reads a clock.
-// Units: nanoseconds (`_ns`) of the driver's clock, which never goes back; exponents t of 4.096 us * 2^t (`_timeout`).
+// The connection manager of IBTA vol. 1, chapter 12, without any I/O: its driver gives it received MADs, calls and the
+// time, and is given MADs to send, events and the next deadline. One thread at a time; nothing here waits, or reads a
+// clock. Units: nanoseconds (`_ns`) of the driver's clock, which never goes back; exponents t of 4.096 us * 2^t
+// (`_timeout`).
 //
 // What a driver does:
 //   listen(), then kConnectRequest; accept() or reject(); then kEstablished, kRejected or kUnreachable.
@@ -28,41 +29,41 @@ namespace rove::cm {
 // Names a listener, connection or address resolution until it is destroyed; never given twice.
 enum class Id : uint64_t { kNone = 0 };
 
-// The way from one of our addresses to a peer's GSI. The Cm compares src and dst of `flow` only, and keeps the rest for what
-// it sends: a driver may leave the MACs to be found when the MAD goes out.
+// The way from one of our addresses to a peer's GSI. The Cm compares src and dst of `flow` only, and keeps the rest for
+// what it sends: a driver may leave the MACs to be found when the MAD goes out.
 struct Path {
-    uint32_t interface = 0;         // the driver's number of the port
-    wire::Flow flow;                // src: ours
+    uint32_t interface = 0;  // the driver's number of the port
+    wire::Flow flow;         // src: ours
     uint32_t remote_qpn = kGsiQpn;
     uint16_t pkey = wire::kDefaultPkey;
 };
 
 enum class State : uint8_t {
     kListen,
-    kReqSent,                       // also when the peer has asked for time by an MRA
-    kReqReceived,                   // the program has to accept or reject
-    kRepSent,                       // also when the peer has asked for time
-    kRepReceived,                   // the program has to confirm or reject
+    kReqSent,      // also when the peer has asked for time by an MRA
+    kReqReceived,  // the program has to accept or reject
+    kRepSent,      // also when the peer has asked for time
+    kRepReceived,  // the program has to confirm or reject
     kEstablished,
     kDreqSent,
     kTimeWait,
-    kClosed,                        // rejected, timed out, answered or after TIMEWAIT: only destroy() is left
+    kClosed,  // rejected, timed out, answered or after TIMEWAIT: only destroy() is left
     kSidrReqSent,
     kSidrReqReceived,
 };
 const char* to_string(State state);
 
 enum class EventKind : uint8_t {
-    kConnectRequest,                // a new id, `listener`, `req`, `addresses`, `private_data`, `path`
-    kConnectResponse,               // `rep`, `private_data`; the QP goes to RTS, then confirm()
-    kEstablished,                   // passive side: RTU came (`private_data`), or establish() was called
-    kRejected,                      // `rej`, `reason`, `private_data`: by the peer, of a REQ or REP
-    kUnreachable,                   // no answer to a REQ, REP or SIDR_REQ in time (ETIMEDOUT)
-    kDisconnected,                  // DREQ came (`private_data`, `reason` kNone), DREP came, or none (kTimeout); or a REJ of an
-                                    // established connection (its reason)
-    kTimeWaitExit,                  // the QP may be connected again
-    kSidrRequest,                   // a new id, `listener`, `sidr_req`, `addresses`, `private_data`, `path`
-    kSidrResponse,                  // `sidr_rep`, `private_data`
+    kConnectRequest,   // a new id, `listener`, `req`, `addresses`, `private_data`, `path`
+    kConnectResponse,  // `rep`, `private_data`; the QP goes to RTS, then confirm()
+    kEstablished,      // passive side: RTU came (`private_data`), or establish() was called
+    kRejected,         // `rej`, `reason`, `private_data`: by the peer, of a REQ or REP
+    kUnreachable,      // no answer to a REQ, REP or SIDR_REQ in time (ETIMEDOUT)
+    kDisconnected,     // DREQ came (`private_data`, `reason` kNone), DREP came, or none (kTimeout); or a REJ of an
+                       // established connection (its reason)
+    kTimeWaitExit,     // the QP may be connected again
+    kSidrRequest,      // a new id, `listener`, `sidr_req`, `addresses`, `private_data`, `path`
+    kSidrResponse,     // `sidr_rep`, `private_data`
 };
 const char* to_string(EventKind kind);
 
@@ -70,18 +71,19 @@ const char* to_string(EventKind kind);
 struct Event {
     EventKind kind;
     Id id = Id::kNone;
-    void* context = nullptr;        // of `id`; null for a new one, see set_context()
+    void* context = nullptr;  // of `id`; null for a new one, see set_context()
     Id listener = Id::kNone;
     void* listener_context = nullptr;
     RejReason reason = RejReason::kNone;
-    const Path* path = nullptr;     // to the peer
+    const Path* path = nullptr;  // to the peer
     const Req* req = nullptr;
     const Rep* rep = nullptr;
     const Rej* rej = nullptr;
     const SidrReq* sidr_req = nullptr;
     const SidrRep* sidr_rep = nullptr;
-    const CmaHeader* addresses = nullptr;       // of a listener with Listen::cma_header; otherwise null
-    std::span<const uint8_t> private_data;      // the program's, as long as the message has room: zeros behind what was sent
+    const CmaHeader* addresses = nullptr;  // of a listener with Listen::cma_header; otherwise null
+    // The program's, as long as the message has room: zeros behind what was sent.
+    std::span<const uint8_t> private_data;
 };
 
 // What the driver does with what the Cm gives out. Neither may call the Cm.
@@ -96,36 +98,38 @@ class Sink {
 };
 
 struct Config {
-    // At first an unanswered MAD is sent again after 16.8 ms, then after twice as long each time, up to 4.3 s: note 1 of cm.cc.
+    // At first an unanswered MAD is sent again after 16.8 ms, then after twice as long each time, up to 4.3 s: note 1
+    // of cm.cc.
     uint8_t first_timeout = 12;
-    uint8_t response_timeout = 20;  // Linux's; also what REQs promise and demand
-    uint8_t max_retries = 15;       // Linux's, 4 bits
-    uint8_t disconnect_retries = 7; // of DREQ: 4.3 s in all, then the connection is taken for disconnected
-    uint8_t service_timeout = 22;   // 17 s: for what an MRA asks when the program has not answered yet
-    uint8_t time_wait = 17;         // 0.54 s: Linux's for RoCE, twice a packet's lifetime
-    uint32_t max_connections = 65536;   // with address resolutions; those in TIMEWAIT that were destroyed are counted apart
+    uint8_t response_timeout = 20;   // Linux's; also what REQs promise and demand
+    uint8_t max_retries = 15;        // Linux's, 4 bits
+    uint8_t disconnect_retries = 7;  // of DREQ: 4.3 s in all, then the connection is taken for disconnected
+    uint8_t service_timeout = 22;    // 17 s: for what an MRA asks when the program has not answered yet
+    uint8_t time_wait = 17;          // 0.54 s: Linux's for RoCE, twice a packet's lifetime
+    // Ids of connections and address resolutions that the program has. What lingers after destroy() is counted apart.
+    uint32_t max_connections = 65536;
     uint32_t max_listeners = 65536;
-    uint32_t max_backlog = 1024;    // Linux's limit (ucma's max_backlog)
-    uint32_t max_lingering = 16384; // records of destroyed ids that still answer duplicates
+    uint32_t max_backlog = 1024;     // Linux's limit (ucma's max_backlog)
+    uint32_t max_lingering = 16384;  // records of destroyed ids that still answer duplicates
     bool operator==(const Config&) const = default;
 };
 
 struct Listen {
     uint64_t service_id = 0;
-    std::optional<wire::Gid> address;       // one of ours, or any of these:
+    std::optional<wire::Gid> address;  // one of ours, or any of these:
     bool ipv4 = true, ipv6 = true;
-    uint32_t backlog = 0;                   // requests that wait for the program; 0, or more than Config's: Config's
-    bool cma_header = true;                 // REQs begin their private data with it
+    uint32_t backlog = 0;    // requests that wait for the program; 0, or more than Config's: Config's
+    bool cma_header = true;  // REQs begin their private data with it
 };
 
 // Of a REQ or REP, what the two ends have in common.
 struct Endpoint {
     uint32_t qpn = 0;
-    uint32_t starting_psn = 0;              // 24 bits; random_psn() for a good one
+    uint32_t starting_psn = 0;  // 24 bits; random_psn() for a good one
     uint32_t qkey = 0;
-    uint64_t ca_guid = 0;                   // node GUID of the device, host order
+    uint64_t ca_guid = 0;  // node GUID of the device, host order
     uint8_t responder_resources = 0, initiator_depth = 0;
-    uint8_t rnr_retry_count = 7;            // 3 bits
+    uint8_t rnr_retry_count = 7;  // 3 bits
     bool flow_control = false, srq = false;
     Ece ece;
 };
@@ -133,12 +137,12 @@ struct Endpoint {
 struct Connect {
     Path path;
     uint64_t service_id = 0;
-    std::optional<CmaHeader> addresses;     // leaves 56 bytes of private data, and else there are 92
+    std::optional<CmaHeader> addresses;  // leaves 56 bytes of private data, and else there are 92
     Endpoint local;
     TransportService service = TransportService::kRc;
-    uint8_t path_mtu = 3;                   // 1 .. 5 for 256 .. 4096 bytes
-    uint8_t retry_count = 7;                // 3 bits
-    uint8_t local_ack_timeout = 14;         // 5 bits: 67 ms, which the peer's QP waits for our ACKs
+    uint8_t path_mtu = 3;            // 1 .. 5 for 256 .. 4096 bytes
+    uint8_t retry_count = 7;         // 3 bits
+    uint8_t local_ack_timeout = 14;  // 5 bits: 67 ms, which the peer's QP waits for our ACKs
     std::span<const uint8_t> private_data;
 };
 
@@ -157,7 +161,7 @@ struct Reject {
 struct SidrRequest {
     Path path;
     uint64_t service_id = 0;
-    std::optional<CmaHeader> addresses;     // leaves 180 bytes of private data, and else there are 216
+    std::optional<CmaHeader> addresses;  // leaves 180 bytes of private data, and else there are 216
     std::span<const uint8_t> private_data;
 };
 
@@ -168,16 +172,16 @@ struct SidrReply {
     std::span<const uint8_t> private_data;  // up to 136
 };
 
-// All calls return 0 or an errno: EINVAL (unknown id, not in this state, private data too long, a value beyond its field)
-// and those that they name. A call that fails changes nothing.
+// All calls return 0 or an errno: EINVAL (unknown id, not in this state, private data too long, a value beyond its
+// field) and those that they name. A call that fails changes nothing.
 class Cm {
   public:
     // `sink` outlives it.
     Cm(const Config& config, const transport::Secret& secret, Sink& sink);
     ~Cm();
 
-    // EADDRINUSE: there is a listener for that service id with the same address, or with the same family if it has none;
-    // ENOMEM: too many listeners.
+    // EADDRINUSE: there is a listener for that service id with the same address, or with the same family if it has
+    // none; ENOMEM: too many listeners.
     int listen(const Listen& listen, void* context, Id& id);
     // ENOMEM: too many connections. As for all that opens one, nothing is delivered before it returns.
     int connect(uint64_t now_ns, const Connect& connect, void* context, Id& id);
@@ -187,8 +191,8 @@ class Cm {
     int confirm(uint64_t now_ns, Id id, std::span<const uint8_t> private_data);
     // In kReqReceived, kRepSent and kRepReceived.
     int reject(uint64_t now_ns, Id id, const Reject& reject);
-    // In kReqReceived, kRepReceived: tells the peer that the answer takes up to `service_timeout` (0: Config's). Peers that ask
-    // again are told so anyhow.
+    // In kReqReceived, kRepReceived: tells the peer that the answer takes up to `service_timeout` (0: Config's). Peers
+    // that ask again are told so anyhow.
     int delay(uint64_t now_ns, Id id, uint8_t service_timeout, std::span<const uint8_t> private_data);
     // The QP received something (IBV_EVENT_COMM_EST), so that the RTU need not be waited for. In kRepSent: delivers
     // kEstablished. Does nothing when it is established already.
@@ -200,19 +204,19 @@ class Cm {
     // In kSidrReqReceived.
     int sidr_reply(uint64_t now_ns, Id id, const SidrReply& reply);
 
-    // Ends whatever there is: rejects what was asked, disconnects what is established. Requests that a destroyed listener's
-    // program has not answered stay.
+    // Ends whatever there is: rejects what was asked, disconnects what is established. Requests that a destroyed
+    // listener's program has not answered stay.
     int destroy(uint64_t now_ns, Id id);
 
     int set_context(Id id, void* context);
-    std::optional<State> state(Id id) const;    // nothing: no such id
+    std::optional<State> state(Id id) const;  // nothing: no such id
 
-    // `from` is the way back to the sender: src is the address that the MAD was sent to. `max_mtu`: code of the interface's
-    // largest path MTU, 1 .. 5. `mad` is what follows the GRH, hostile or not.
+    // `from` is the way back to the sender: src is the address that the MAD was sent to. `max_mtu`: code of the
+    // interface's largest path MTU, 1 .. 5. `mad` is what follows the GRH, hostile or not.
     void receive(uint64_t now_ns, const Path& from, uint8_t max_mtu, std::span<const uint8_t> mad);
     // Does what is due.
     void expire(uint64_t now_ns);
-    uint64_t next_deadline() const;             // UINT64_MAX: none
+    uint64_t next_deadline() const;  // UINT64_MAX: none
 
     uint32_t random_psn();
     const Counters& counters() const;

@@ -12,8 +12,8 @@
 
 namespace rove::cm {
 
-// How a peer names a connection that it asked for: its duplicates are found by it. Of an address resolution `comm_id` is the
-// request id, and `ca_guid` 0.
+// How a peer names a connection that it asked for: its duplicates are found by it. Of an address resolution `comm_id`
+// is the request id, and `ca_guid` 0.
 struct RemoteName {
     wire::Gid gid;
     uint64_t ca_guid;
@@ -48,8 +48,8 @@ class KeyHash {
 struct Listener {
     Id id = Id::kNone;
     void* context = nullptr;
-    Listen listen;                  // backlog: at least 1
-    uint32_t waiting = 0;           // requests that the program has not answered, up to `listen.backlog`
+    Listen listen;         // backlog: at least 1
+    uint32_t waiting = 0;  // requests that the program has not answered, up to `listen.backlog`
     std::unordered_map<wire::Gid, uint32_t, KeyHash> waiting_of;  // of these, by source; no zeros
 };
 
@@ -59,28 +59,29 @@ struct Connection {
     Id id = Id::kNone;
     void* context = nullptr;
     State state = State::kClosed;
-    bool owned = true;              // the program has not destroyed it: it gets events
+    bool owned = true;  // the program has not destroyed it: it gets events
     bool sidr = false;
-    Id listener = Id::kNone;        // that it counts in the backlog of
+    Id listener = Id::kNone;  // that it counts in the backlog of
     Path path;
-    uint64_t transaction_id = 0;    // of the REQ and its answers, or of the DREQ that was sent
+    uint64_t transaction_id = 0;  // of the REQ and its answers, or of the DREQ that was sent
     uint64_t service_id = 0;
     uint64_t local_guid = 0;
-    uint32_t local_comm_id = 0;     // 0: it is not found by one
+    uint32_t local_comm_id = 0;  // 0: it is not found by one
     uint32_t local_qpn = 0;
-    std::optional<uint32_t> remote_comm_id;     // active side: since the REP came
-    std::optional<RemoteName> remote_name;      // it is found by
-    std::optional<RemoteQp> remote_qp;          // it is found by
-    std::optional<uint8_t> promised;            // an MRA has told the peer our comm id, and to wait for up to this exponent
-    // The MAD to send again: by a timer in kReqSent, kRepSent, kDreqSent and kSidrReqSent; else, if the peer repeats itself.
+    std::optional<uint32_t> remote_comm_id;  // active side: since the REP came
+    std::optional<RemoteName> remote_name;   // it is found by
+    std::optional<RemoteQp> remote_qp;       // it is found by
+    std::optional<uint8_t> promised;  // an MRA has told the peer our comm id, and to wait for up to this exponent
+    // The MAD to send again: by a timer in kReqSent, kRepSent, kDreqSent and kSidrReqSent; else, if the peer repeats
+    // itself.
     std::optional<Mad> mad;
-    uint8_t retries = 0;            // left; of kClosed, repetitions of the answer that nobody has asked for
-    uint8_t timeout = 0;            // exponent of the wait that is under way
-    uint8_t longest = 0;            // exponent of the longest wait
-    uint8_t extensions = 0;         // MRAs that made the wait longer
+    uint8_t retries = 0;     // left; of kClosed, repetitions of the answer that nobody has asked for
+    uint8_t timeout = 0;     // exponent of the wait that is under way
+    uint8_t longest = 0;     // exponent of the longest wait
+    uint8_t extensions = 0;  // MRAs that made the wait longer
     uint64_t deadline_ns = kNever;
-    std::optional<uint64_t> probed_ns;          // when the peer was asked last whether it knows the connection
-    std::list<Id>::iterator lingering{};        // when it is not owned
+    std::optional<uint64_t> probed_ns;    // when the peer was asked last whether it knows the connection
+    std::list<Id>::iterator lingering{};  // when it is not owned
 };
 
 }  // namespace rove::cm

@@ -23,17 +23,17 @@ enum class Counter : uint8_t {
     kTimeWaitCut,           // records that made room for a new one before their time
     kStaleProbes,           // DREQs that ask whether the peer still knows a connection
     // Drops, by reason.
-    kDropLength,            // not 256 bytes
+    kDropLength,  // not 256 bytes
     kDropVersion,
     kDropClass,
     kDropMethod,
-    kDropAttribute,         // LAP and APR of unknown connections, and what there is not
-    kDropUnknownId,         // an answer to nothing that we sent
-    kDropSource,            // the ids of a connection, and another address than its peer's
-    kDropQpn,               // DREQ: the ids of a connection, and another QP than its own
-    kDropState,             // nothing that the connection waits for
-    kDropBacklog,           // REQ, SIDR_REQ: the listener's queue is full, or the source's share of it
-    kDropTable,             // REQ, SIDR_REQ: as many connections as there may be
+    kDropAttribute,  // LAP and APR of unknown connections, and what there is not
+    kDropUnknownId,  // an answer to nothing that we sent
+    kDropSource,     // the ids of a connection, and another address than its peer's
+    kDropQpn,        // DREQ: the ids of a connection, and another QP than its own
+    kDropState,      // nothing that the connection waits for
+    kDropBacklog,    // REQ, SIDR_REQ: the listener's queue is full, or the source's share of it
+    kDropTable,      // REQ, SIDR_REQ: as many connections as there may be
     kCount,
 };
 inline constexpr size_t kCounters = static_cast<size_t>(Counter::kCount);

@@ -15,7 +15,7 @@ namespace rove::cm {
 
 // An MRA may make a wait longer so often: with a service timeout that is cut to kLongestService, it ends.
 inline constexpr uint8_t kMaxExtensions = 16;
-inline constexpr uint8_t kLongestService = 24;          // 69 s: what Linux asks for
+inline constexpr uint8_t kLongestService = 24;  // 69 s: what Linux asks for
 // A peer that an MRA has told to wait asks no more for long. So a REJ is repeated so often, in case it is lost.
 inline constexpr uint8_t kRejRepetitions = 4;
 // A peer is asked at most so often whether it still knows a connection.
@@ -50,7 +50,8 @@ class Cm::Impl {
     uint64_t random() { return secret_.hash(drawn_++); }
     const Counters& counters() const { return counters_; }
     Usage usage() const {
-        return {.listeners = listeners_.size(), .connections = connections_.size() - lingering_.size(),
+        return {.listeners = listeners_.size(),
+                .connections = connections_.size() - lingering_.size(),
                 .lingering = lingering_.size()};
     }
 
@@ -63,15 +64,15 @@ class Cm::Impl {
     };
 
     // tables.cc
-    Connection* open(State state, const Path& path, void* context);     // null: there are too many
+    Connection* open(State state, const Path& path, void* context);  // null: there are too many
     void erase(Connection& c);
-    void forget_names(Connection& c);                                   // nothing that is received finds it from now on
+    void forget_names(Connection& c);  // nothing that is received finds it from now on
     void forget_remote_qp(Connection& c);
     void set_deadline(Connection& c, uint64_t deadline_ns);
     void on_deadline(uint64_t now_ns, Connection& c);
     void give_up(uint64_t now_ns, Connection& c);
     void leave_backlog(Connection& c);
-    void orphan(Connection& c);                                         // the program has destroyed it, and it lingers
+    void orphan(Connection& c);  // the program has destroyed it, and it lingers
     Listener* listener_for(uint64_t service_id, const wire::Gid& local);
     bool has_room(const Listener& listener, const wire::Gid& source) const;
     void enter_backlog(Listener& listener, Connection& c);
@@ -79,7 +80,7 @@ class Cm::Impl {
     // States
     void send(const Path& path, const Mad& mad);
     void send_reliably(uint64_t now_ns, Connection& c, State state, const Mad& mad, uint8_t longest, uint8_t retries);
-    void close(uint64_t now_ns, Connection& c, const std::optional<Mad>& answer);   // it lingers, and gives that answer
+    void close(uint64_t now_ns, Connection& c, const std::optional<Mad>& answer);  // it lingers, and gives that answer
     uint64_t linger_ns(const Connection& c) const;
     void close_for_good(Connection& c);
     void enter_time_wait(uint64_t now_ns, Connection& c, const std::optional<Mad>& answer);
@@ -105,12 +106,15 @@ class Cm::Impl {
     void on(const Received& in, const Apr& apr);
     void on(const Received& in, const ClassPortInfo& info);
     void on_duplicate(const Received& in, Connection& c, const Req& req);
-    RejReason check(const Received& in, const Req& req, const Listener& listener, const std::optional<CmaHeader>& addresses) const;
+    RejReason check(const Received& in, const Req& req, const Listener& listener,
+                    const std::optional<CmaHeader>& addresses) const;
     // The connection that both ids name, if the sender is its peer; counts the drop if not.
     Connection* match(const Received& in, uint32_t local_comm_id, uint32_t remote_comm_id);
     bool is_peer(const Received& in, const Connection& c) const;
     Connection* find_by_comm_id(uint32_t local_comm_id);
-    void answer(const Received& in, auto&& body) { send(in.from, build({in.transaction_id, std::forward<decltype(body)>(body)})); }
+    void answer(const Received& in, auto&& body) {
+        send(in.from, build({in.transaction_id, std::forward<decltype(body)>(body)}));
+    }
     void reject_request(const Received& in, const Req& req, RejReason reason);
     void drop(Counter reason) { ++counters_[reason]; }
 
@@ -118,7 +122,7 @@ class Cm::Impl {
     const transport::Secret secret_;
     Sink& sink_;
     Counters counters_;
-    uint64_t drawn_ = uint64_t{1} << 62;            // random numbers
+    uint64_t drawn_ = uint64_t{1} << 62;  // random numbers
     uint64_t next_id_ = 1;
     std::map<Id, Listener> listeners_;
     std::map<uint64_t, std::vector<Listener*>> services_;   // by service id; none empty
@@ -127,7 +131,7 @@ class Cm::Impl {
     std::unordered_map<uint32_t, Connection*> by_comm_id_;  // by ours, which are random
     std::unordered_map<RemoteName, Connection*, KeyHash> by_remote_name_;
     std::unordered_map<RemoteQp, Connection*, KeyHash> by_remote_qp_;
-    std::set<std::pair<uint64_t, Id>> timers_;              // by deadline
+    std::set<std::pair<uint64_t, Id>> timers_;  // by deadline
 };
 
 // Whether `data` fits `to`; then it is copied.

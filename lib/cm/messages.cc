@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layout of each message stands in one function, layout(), which Reader and Writer both walk: what is written is what is
-// read. Offsets are those of IBTA's tables, from the end of the MAD header.
+// The layout of each message stands in one function, layout(), which Reader and Writer both walk: what is written is
+// what is read. Offsets are those of IBTA's tables, from the end of the MAD header.
 #include "cm/messages.h"
 
 #include <algorithm>
@@ -194,7 +194,7 @@ void layout(const Codec& c, M& m) {
 
 // Tables 111 and 113.
 template <class Codec, class M>
-    requires Is<M, Rtu> || Is<M, Drep>
+requires Is<M, Rtu> || Is<M, Drep>
 void layout(const Codec& c, M& m) {
     c.u32(0, m.local_comm_id);
     c.u32(4, m.remote_comm_id);
@@ -260,17 +260,28 @@ void layout(const Codec& c, M& m) {
 
 template <class M>
 constexpr Attribute kAttributeOf = Attribute::kClassPortInfo;
-template <> constexpr Attribute kAttributeOf<Req> = Attribute::kReq;
-template <> constexpr Attribute kAttributeOf<Mra> = Attribute::kMra;
-template <> constexpr Attribute kAttributeOf<Rej> = Attribute::kRej;
-template <> constexpr Attribute kAttributeOf<Rep> = Attribute::kRep;
-template <> constexpr Attribute kAttributeOf<Rtu> = Attribute::kRtu;
-template <> constexpr Attribute kAttributeOf<Dreq> = Attribute::kDreq;
-template <> constexpr Attribute kAttributeOf<Drep> = Attribute::kDrep;
-template <> constexpr Attribute kAttributeOf<SidrReq> = Attribute::kSidrReq;
-template <> constexpr Attribute kAttributeOf<SidrRep> = Attribute::kSidrRep;
-template <> constexpr Attribute kAttributeOf<Lap> = Attribute::kLap;
-template <> constexpr Attribute kAttributeOf<Apr> = Attribute::kApr;
+template <>
+constexpr Attribute kAttributeOf<Req> = Attribute::kReq;
+template <>
+constexpr Attribute kAttributeOf<Mra> = Attribute::kMra;
+template <>
+constexpr Attribute kAttributeOf<Rej> = Attribute::kRej;
+template <>
+constexpr Attribute kAttributeOf<Rep> = Attribute::kRep;
+template <>
+constexpr Attribute kAttributeOf<Rtu> = Attribute::kRtu;
+template <>
+constexpr Attribute kAttributeOf<Dreq> = Attribute::kDreq;
+template <>
+constexpr Attribute kAttributeOf<Drep> = Attribute::kDrep;
+template <>
+constexpr Attribute kAttributeOf<SidrReq> = Attribute::kSidrReq;
+template <>
+constexpr Attribute kAttributeOf<SidrRep> = Attribute::kSidrRep;
+template <>
+constexpr Attribute kAttributeOf<Lap> = Attribute::kLap;
+template <>
+constexpr Attribute kAttributeOf<Apr> = Attribute::kApr;
 
 template <class M>
 ParseError read(const uint8_t* mad, Message& out) {
@@ -282,12 +293,18 @@ ParseError read(const uint8_t* mad, Message& out) {
 
 const char* to_string(ParseError error) {
     switch (error) {
-        case ParseError::kNone: return "none";
-        case ParseError::kLength: return "length";
-        case ParseError::kVersion: return "version";
-        case ParseError::kClass: return "class";
-        case ParseError::kMethod: return "method";
-        case ParseError::kAttribute: return "attribute";
+        case ParseError::kNone:
+            return "none";
+        case ParseError::kLength:
+            return "length";
+        case ParseError::kVersion:
+            return "version";
+        case ParseError::kClass:
+            return "class";
+        case ParseError::kMethod:
+            return "method";
+        case ParseError::kAttribute:
+            return "attribute";
     }
     return "unknown";
 }
@@ -308,26 +325,36 @@ ParseError parse(std::span<const uint8_t> mad, Message& out) {
     }
     if (method != kMethodSend) return ParseError::kMethod;
     switch (attribute) {
-        case Attribute::kReq: return read<Req>(at, out);
-        case Attribute::kMra: return read<Mra>(at, out);
+        case Attribute::kReq:
+            return read<Req>(at, out);
+        case Attribute::kMra:
+            return read<Mra>(at, out);
         case Attribute::kRej:
             read<Rej>(at, out);
             // Seven bits could say more than there is.
             std::get<Rej>(out.body).ari_bytes = std::min<uint8_t>(std::get<Rej>(out.body).ari_bytes, Rej::kAriBytes);
             return ParseError::kNone;
-        case Attribute::kRep: return read<Rep>(at, out);
-        case Attribute::kRtu: return read<Rtu>(at, out);
-        case Attribute::kDreq: return read<Dreq>(at, out);
-        case Attribute::kDrep: return read<Drep>(at, out);
-        case Attribute::kSidrReq: return read<SidrReq>(at, out);
+        case Attribute::kRep:
+            return read<Rep>(at, out);
+        case Attribute::kRtu:
+            return read<Rtu>(at, out);
+        case Attribute::kDreq:
+            return read<Dreq>(at, out);
+        case Attribute::kDrep:
+            return read<Drep>(at, out);
+        case Attribute::kSidrReq:
+            return read<SidrReq>(at, out);
         case Attribute::kSidrRep:
             read<SidrRep>(at, out);
             std::get<SidrRep>(out.body).info_bytes =
                 std::min<uint8_t>(std::get<SidrRep>(out.body).info_bytes, SidrRep::kInfoBytes);
             return ParseError::kNone;
-        case Attribute::kLap: return read<Lap>(at, out);
-        case Attribute::kApr: return read<Apr>(at, out);
-        case Attribute::kClassPortInfo: break;
+        case Attribute::kLap:
+            return read<Lap>(at, out);
+        case Attribute::kApr:
+            return read<Apr>(at, out);
+        case Attribute::kClassPortInfo:
+            break;
     }
     return ParseError::kAttribute;
 }
@@ -368,7 +395,8 @@ std::optional<CmaHeader> parse_cma_header(std::span<const uint8_t> data) {
         }
         return gid;
     };
-    return CmaHeader{.src_port = load_be16(&data[cma::kPort]), .src = address(cma::kSource), .dst = address(cma::kDestination)};
+    return CmaHeader{
+        .src_port = load_be16(&data[cma::kPort]), .src = address(cma::kSource), .dst = address(cma::kDestination)};
 }
 
 void build_cma_header(const CmaHeader& header, std::span<uint8_t> data) {

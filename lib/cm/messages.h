@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of the connection manager, between structs and MADs: IBTA vol. 1, 12.6 (REQ .. DREP) and 12.11 (SIDR), with
-// the fields of enhanced connection establishment (ECE) where Linux has them, and the header that IP addresses travel in
-// (annex A11). Values are in host order. Timeouts are exponents t of 4.096 us * 2^t.
+// The messages of the connection manager, between structs and MADs: IBTA vol. 1, 12.6 (REQ .. DREP) and 12.11 (SIDR),
+// with the fields of enhanced connection establishment (ECE) where Linux has them, and the header that IP addresses
+// travel in (annex A11). Values are in host order. Timeouts are exponents t of 4.096 us * 2^t.
 //
 // Every MAD has 256 bytes, and private data fills what a message leaves of them: it has no length on the wire, and a
 // receiver sees the zeros behind what was sent.
@@ -21,8 +21,8 @@ namespace rove::cm {
 inline constexpr size_t kMadBytes = 256;
 using Mad = std::array<uint8_t, kMadBytes>;
 
-inline constexpr uint32_t kGsiQpn = 1;              // IBTA 3.5.3: the queue pair that management packets go to
-inline constexpr uint32_t kGsiQkey = 0x80010000;    // IBTA 3.5.3, C9-50
+inline constexpr uint32_t kGsiQpn = 1;            // IBTA 3.5.3: the queue pair that management packets go to
+inline constexpr uint32_t kGsiQkey = 0x80010000;  // IBTA 3.5.3, C9-50
 
 // IBTA table 106 and those that follow it. 0x0001 is common to all management classes.
 enum class Attribute : uint16_t {
@@ -68,21 +68,21 @@ enum class Answered : uint8_t { kReq = 0, kRep = 1, kOther = 2 };  // kOther: of
 
 // Options of the manufacturer that two ends agree on. All zeros: none.
 struct Ece {
-    uint32_t vendor_id = 0;                         // 24 bits
+    uint32_t vendor_id = 0;  // 24 bits
     uint32_t options = 0;
     bool operator==(const Ece&) const = default;
 };
 
 struct ReqPath {
     uint16_t local_lid = 0xFFFF, remote_lid = 0xFFFF;  // RoCE has none: 0xFFFF
-    wire::Gid local_gid{}, remote_gid{};            // of who sends the REQ, of who receives it
-    uint32_t flow_label = 0;                        // 20 bits
-    uint8_t packet_rate = 0;                        // 6 bits, IBTA's code
+    wire::Gid local_gid{}, remote_gid{};               // of who sends the REQ, of who receives it
+    uint32_t flow_label = 0;                           // 20 bits
+    uint8_t packet_rate = 0;                           // 6 bits, IBTA's code
     uint8_t traffic_class = 0;
     uint8_t hop_limit = 0;
-    uint8_t sl = 0;                                 // 4 bits
+    uint8_t sl = 0;  // 4 bits
     bool subnet_local = false;
-    uint8_t local_ack_timeout = 0;                  // 5 bits
+    uint8_t local_ack_timeout = 0;  // 5 bits
     bool operator==(const ReqPath&) const = default;
 };
 
@@ -94,22 +94,22 @@ struct Req {
     uint64_t service_id = 0;
     uint64_t ca_guid = 0;
     uint32_t qkey = 0;
-    uint32_t qpn = 0;                               // 24 bits
+    uint32_t qpn = 0;  // 24 bits
     uint8_t responder_resources = 0, initiator_depth = 0;
-    uint32_t local_eecn = 0, remote_eecn = 0;       // 24 bits, RD only
-    uint8_t remote_response_timeout = 0;            // 5 bits: within which the receiver shall answer
+    uint32_t local_eecn = 0, remote_eecn = 0;  // 24 bits, RD only
+    uint8_t remote_response_timeout = 0;       // 5 bits: within which the receiver shall answer
     TransportService service = TransportService::kRc;
-    bool flow_control = false;                      // end to end
-    uint32_t starting_psn = 0;                      // 24 bits
-    uint8_t local_response_timeout = 0;             // 5 bits: within which the sender will answer
-    uint8_t retry_count = 0;                        // 3 bits
+    bool flow_control = false;           // end to end
+    uint32_t starting_psn = 0;           // 24 bits
+    uint8_t local_response_timeout = 0;  // 5 bits: within which the sender will answer
+    uint8_t retry_count = 0;             // 3 bits
     uint16_t pkey = wire::kDefaultPkey;
-    uint8_t path_mtu = 0;                           // 4 bits: 1 .. 5 for 256 .. 4096 bytes
+    uint8_t path_mtu = 0;  // 4 bits: 1 .. 5 for 256 .. 4096 bytes
     bool rdc_exists = false;
-    uint8_t rnr_retry_count = 0;                    // 3 bits
-    uint8_t max_cm_retries = 0;                     // 4 bits
+    uint8_t rnr_retry_count = 0;  // 3 bits
+    uint8_t max_cm_retries = 0;   // 4 bits
     bool srq = false;
-    uint8_t extended_service = 0;                   // 3 bits
+    uint8_t extended_service = 0;  // 3 bits
     ReqPath primary;
     ReqPath alternate{.local_lid = 0, .remote_lid = 0};
     bool sap_supported = false;
@@ -122,7 +122,7 @@ struct Mra {
 
     uint32_t local_comm_id = 0, remote_comm_id = 0;
     Answered answered = Answered::kReq;
-    uint8_t service_timeout = 0;                    // 5 bits: the answer comes within this
+    uint8_t service_timeout = 0;  // 5 bits: the answer comes within this
     std::array<uint8_t, kPrivateBytes> private_data{};
     bool operator==(const Mra&) const = default;
 };
@@ -133,8 +133,8 @@ struct Rej {
     uint32_t local_comm_id = 0, remote_comm_id = 0;
     Answered answered = Answered::kReq;
     RejReason reason = RejReason::kNone;
-    uint8_t ari_bytes = 0;                          // 7 bits: valid bytes of `ari`; up to kAriBytes
-    std::array<uint8_t, kAriBytes> ari{};           // additional information: what the reason says
+    uint8_t ari_bytes = 0;                 // 7 bits: valid bytes of `ari`; up to kAriBytes
+    std::array<uint8_t, kAriBytes> ari{};  // additional information: what the reason says
     std::array<uint8_t, kPrivateBytes> private_data{};
     bool operator==(const Rej&) const = default;
 };
@@ -145,14 +145,14 @@ struct Rep {
     uint32_t local_comm_id = 0, remote_comm_id = 0;
     Ece ece;
     uint32_t qkey = 0;
-    uint32_t qpn = 0;                               // 24 bits
-    uint32_t eecn = 0;                              // 24 bits
-    uint32_t starting_psn = 0;                      // 24 bits
+    uint32_t qpn = 0;           // 24 bits
+    uint32_t eecn = 0;          // 24 bits
+    uint32_t starting_psn = 0;  // 24 bits
     uint8_t responder_resources = 0, initiator_depth = 0;
-    uint8_t target_ack_delay = 0;                   // 5 bits
-    uint8_t failover_accepted = 0;                  // 2 bits
+    uint8_t target_ack_delay = 0;   // 5 bits
+    uint8_t failover_accepted = 0;  // 2 bits
     bool flow_control = false;
-    uint8_t rnr_retry_count = 0;                    // 3 bits
+    uint8_t rnr_retry_count = 0;  // 3 bits
     bool srq = false;
     uint64_t ca_guid = 0;
     std::array<uint8_t, kPrivateBytes> private_data{};
@@ -171,7 +171,7 @@ struct Dreq {
     static constexpr size_t kPrivateBytes = 220;
 
     uint32_t local_comm_id = 0, remote_comm_id = 0;
-    uint32_t remote_qpn = 0;                        // 24 bits: of the receiver
+    uint32_t remote_qpn = 0;  // 24 bits: of the receiver
     std::array<uint8_t, kPrivateBytes> private_data{};
     bool operator==(const Dreq&) const = default;
 };
@@ -197,7 +197,7 @@ struct SidrReq {
 // IBTA table 122.
 enum class SidrStatus : uint8_t {
     kValid = 0,
-    kUnsupported = 1,                               // the service id
+    kUnsupported = 1,  // the service id
     kReject = 2,
     kNoQp = 3,
     kRedirect = 4,
@@ -210,10 +210,10 @@ struct SidrRep {
     uint32_t request_id = 0;
     SidrStatus status = SidrStatus::kValid;
     Ece ece;
-    uint32_t qpn = 0;                               // 24 bits
+    uint32_t qpn = 0;  // 24 bits
     uint64_t service_id = 0;
     uint32_t qkey = 0;
-    uint8_t info_bytes = 0;                         // valid bytes of `info`
+    uint8_t info_bytes = 0;  // valid bytes of `info`
     std::array<uint8_t, kInfoBytes> info{};
     std::array<uint8_t, kPrivateBytes> private_data{};
     bool operator==(const SidrRep&) const = default;
@@ -226,7 +226,7 @@ struct Lap {
 };
 struct Apr {
     uint32_t local_comm_id = 0, remote_comm_id = 0;
-    uint8_t status = 0;                             // 2: automatic path migration is not supported
+    uint8_t status = 0;  // 2: automatic path migration is not supported
     bool operator==(const Apr&) const = default;
 };
 
@@ -237,18 +237,18 @@ struct ClassPortInfo {
 };
 
 struct Message {
-    uint64_t transaction_id = 0;                    // an answer repeats that of what it answers
+    uint64_t transaction_id = 0;  // an answer repeats that of what it answers
     std::variant<Req, Mra, Rej, Rep, Rtu, Dreq, Drep, SidrReq, SidrRep, Lap, Apr, ClassPortInfo> body;
     bool operator==(const Message&) const = default;
 };
 
 enum class ParseError : uint8_t {
     kNone,
-    kLength,                                        // not 256 bytes
-    kVersion,                                       // of MADs, or of the class
-    kClass,                                         // of another management class than communication management
-    kMethod,                                        // not SEND, nor the query for ClassPortInfo
-    kAttribute,                                     // no message that there is
+    kLength,     // not 256 bytes
+    kVersion,    // of MADs, or of the class
+    kClass,      // of another management class than communication management
+    kMethod,     // not SEND, nor the query for ClassPortInfo
+    kAttribute,  // no message that there is
 };
 const char* to_string(ParseError error);
 
@@ -263,8 +263,8 @@ Mad build(const Message& message);
 struct CmaHeader {
     static constexpr size_t kBytes = 36;
 
-    uint16_t src_port = 0;                          // the destination's is in the service id
-    wire::Gid src{}, dst{};                         // both IPv4-mapped, or both IPv6
+    uint16_t src_port = 0;   // the destination's is in the service id
+    wire::Gid src{}, dst{};  // both IPv4-mapped, or both IPv6
     bool operator==(const CmaHeader&) const = default;
 };
 // Nothing if its version is not 0, or it is neither IPv4's nor IPv6's. `data` has at least kBytes.
@@ -272,9 +272,13 @@ std::optional<CmaHeader> parse_cma_header(std::span<const uint8_t> data);
 void build_cma_header(const CmaHeader& header, std::span<uint8_t> data);
 
 // The service id of a port: the port space of rdma_cm (0x0106 TCP, 0x0111 UDP, 0x0002 IPoIB), then the port.
-constexpr uint64_t service_id_of(uint16_t port_space, uint16_t port) { return uint64_t{port_space} << 16 | port; }
+constexpr uint64_t service_id_of(uint16_t port_space, uint16_t port) {
+    return uint64_t{port_space} << 16 | port;
+}
 
 // What an exponent of 5 bits stands for.
-constexpr uint64_t timeout_ns(uint8_t exponent) { return uint64_t{4096} << exponent; }
+constexpr uint64_t timeout_ns(uint8_t exponent) {
+    return uint64_t{4096} << exponent;
+}
 
 }  // namespace rove::cm

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What received MADs do. Anybody may have sent them: each is told by the address that it came from, and by numbers that only
-// the peer was told. What does not fit is counted and has no effect; notes 3 and 4 of cm.cc.
+// What received MADs do. Anybody may have sent them: each is told by the address that it came from, and by numbers that
+// only the peer was told. What does not fit is counted and has no effect; notes 3 and 4 of cm.cc.
 #include <algorithm>
 
 #include "cm/impl.h"
@@ -11,15 +11,21 @@ namespace {
 
 Counter drop_reason(ParseError error) {
     switch (error) {
-        case ParseError::kLength: return Counter::kDropLength;
-        case ParseError::kVersion: return Counter::kDropVersion;
-        case ParseError::kClass: return Counter::kDropClass;
-        case ParseError::kMethod: return Counter::kDropMethod;
-        default: return Counter::kDropAttribute;
+        case ParseError::kLength:
+            return Counter::kDropLength;
+        case ParseError::kVersion:
+            return Counter::kDropVersion;
+        case ParseError::kClass:
+            return Counter::kDropClass;
+        case ParseError::kMethod:
+            return Counter::kDropMethod;
+        default:
+            return Counter::kDropAttribute;
     }
 }
 
-// The addresses that the program sees are those that packets have. Only within a host may they be others, as 127.0.0.1 is.
+// The addresses that the program sees are those that packets have. Only within a host may they be others, as 127.0.0.1
+// is.
 bool agrees(const CmaHeader& addresses, const wire::Flow& back) {
     return back.src == back.dst || (addresses.src == back.dst && addresses.dst == back.src);
 }
@@ -61,20 +67,25 @@ void Cm::Impl::reject_request(const Received& in, const Req& req, RejReason reas
 void Cm::Impl::on_duplicate(const Received& in, Connection& c, const Req& req) {
     ++counters_[Counter::kDuplicates];
     switch (c.state) {
-        case State::kReqReceived: return send(c.path, make_mra(c, config_.service_timeout, {}));
-        case State::kRepSent: return send(c.path, *c.mad);
-        case State::kTimeWait: return reject_request(in, req, RejReason::kStaleConnection);
+        case State::kReqReceived:
+            return send(c.path, make_mra(c, config_.service_timeout, {}));
+        case State::kRepSent:
+            return send(c.path, *c.mad);
+        case State::kTimeWait:
+            return reject_request(in, req, RejReason::kStaleConnection);
         case State::kClosed:
             if (c.mad) send(c.path, *c.mad);
             return;
-        default: return;  // an old one: the peer has the REP
+        default:
+            return;  // an old one: the peer has the REP
     }
 }
 
 RejReason Cm::Impl::check(const Received& in, const Req& req, const Listener& listener,
                           const std::optional<CmaHeader>& addresses) const {
     const wire::Flow& back = in.from.flow;
-    if (req.service != TransportService::kRc && req.service != TransportService::kUc) return RejReason::kInvalidTransportType;
+    if (req.service != TransportService::kRc && req.service != TransportService::kUc)
+        return RejReason::kInvalidTransportType;
     if (req.primary.remote_gid != back.src || req.primary.local_gid != back.dst) return RejReason::kInvalidGid;
     if (req.path_mtu < 1 || req.path_mtu > in.max_mtu) return RejReason::kInvalidMtu;
     if (!listener.listen.cma_header) return RejReason::kNone;
@@ -85,7 +96,8 @@ RejReason Cm::Impl::check(const Received& in, const Req& req, const Listener& li
 void Cm::Impl::on(const Received& in, const Req& req) {
     const wire::Gid& source = in.from.flow.dst;
     const RemoteName name{source, req.ca_guid, req.local_comm_id, false};
-    if (const auto found = by_remote_name_.find(name); found != by_remote_name_.end()) return on_duplicate(in, *found->second, req);
+    if (const auto found = by_remote_name_.find(name); found != by_remote_name_.end())
+        return on_duplicate(in, *found->second, req);
     Listener* const listener = listener_for(req.service_id, in.from.flow.src);
     if (listener == nullptr) return reject_request(in, req, RejReason::kInvalidServiceId);
     std::optional<CmaHeader> addresses;
@@ -132,7 +144,8 @@ void Cm::Impl::on(const Received& in, const SidrReq& req) {
     Listener* const listener = listener_for(req.service_id, in.from.flow.src);
     std::optional<CmaHeader> addresses;
     if (listener != nullptr && listener->listen.cma_header) addresses = parse_cma_header(req.private_data);
-    const bool valid = listener != nullptr && (!listener->listen.cma_header || (addresses && agrees(*addresses, in.from.flow)));
+    const bool valid =
+        listener != nullptr && (!listener->listen.cma_header || (addresses && agrees(*addresses, in.from.flow)));
     if (!valid)
         return answer(in, SidrRep{.request_id = req.request_id,
                                   .status = listener == nullptr ? SidrStatus::kUnsupported : SidrStatus::kReject,
@@ -159,14 +172,16 @@ void Cm::Impl::on(const Received& in, const SidrReq& req) {
 
 void Cm::Impl::on(const Received& in, const Rep& rep) {
     Connection* const c = find_by_comm_id(rep.remote_comm_id);
-    const bool is_known = c != nullptr && !c->sidr && is_peer(in, *c) &&
-                          (c->state == State::kReqSent ? in.transaction_id == c->transaction_id
-                                                       : c->remote_comm_id == rep.local_comm_id);
+    const bool is_known =
+        c != nullptr && !c->sidr && is_peer(in, *c) &&
+        (c->state == State::kReqSent ? in.transaction_id == c->transaction_id : c->remote_comm_id == rep.local_comm_id);
     if (!is_known) {
-        // The request was given up, or this host has restarted: the peer need not repeat the REP. An id that exists is answered
-        // as one that does not, so that nobody learns which do.
+        // The request was given up, or this host has restarted: the peer need not repeat the REP. An id that exists is
+        // answered as one that does not, so that nobody learns which do.
         drop(Counter::kDropUnknownId);
-        return answer(in, Rej{.local_comm_id = rep.remote_comm_id, .remote_comm_id = rep.local_comm_id, .answered = Answered::kRep,
+        return answer(in, Rej{.local_comm_id = rep.remote_comm_id,
+                              .remote_comm_id = rep.local_comm_id,
+                              .answered = Answered::kRep,
                               .reason = RejReason::kInvalidCommId});
     }
     if (c->state != State::kReqSent) {
@@ -210,7 +225,8 @@ void Cm::Impl::on(const Received& in, const Rej& rej) {
     Connection* c = nullptr;
     if (rej.remote_comm_id == 0 && rej.reason == RejReason::kTimeout && rej.ari_bytes >= sizeof(uint64_t)) {
         // The peer has given up a REQ, and never had our id.
-        const auto found = by_remote_name_.find({in.from.flow.dst, wire::load_be64(rej.ari.data()), rej.local_comm_id, false});
+        const auto found =
+            by_remote_name_.find({in.from.flow.dst, wire::load_be64(rej.ari.data()), rej.local_comm_id, false});
         if (found != by_remote_name_.end() && is_peer(in, *found->second)) c = found->second;
         if (c == nullptr) return drop(Counter::kDropUnknownId);
     } else if (c = find_by_comm_id(rej.remote_comm_id); c != nullptr && c->state == State::kReqSent) {
@@ -221,16 +237,21 @@ void Cm::Impl::on(const Received& in, const Rej& rej) {
     }
     Event event{.kind = EventKind::kRejected, .reason = rej.reason, .rej = &rej, .private_data = rej.private_data};
     switch (c->state) {
-        case State::kReqSent: close_for_good(*c); break;
+        case State::kReqSent:
+            close_for_good(*c);
+            break;
         case State::kReqReceived:
         case State::kRepSent:
-        case State::kRepReceived: close(in.now_ns, *c, {}); break;  // late duplicates are known
+        case State::kRepReceived:
+            close(in.now_ns, *c, {});
+            break;  // late duplicates are known
         case State::kEstablished:
         case State::kDreqSent:
             event.kind = EventKind::kDisconnected;
             enter_time_wait(in.now_ns, *c, {});
             break;
-        default: return drop(Counter::kDropState);
+        default:
+            return drop(Counter::kDropState);
     }
     ++counters_[Counter::kRejectedByPeer];
     deliver(*c, event);
@@ -263,12 +284,15 @@ void Cm::Impl::on(const Received& in, const Dreq& dreq) {
         case State::kRepSent:
         case State::kRepReceived:
         case State::kEstablished:
-        case State::kDreqSent: break;
+        case State::kDreqSent:
+            break;
         case State::kTimeWait:
             ++counters_[Counter::kDuplicates];
             return send(c->path, make_drep(*c, in.transaction_id));
-        case State::kClosed: return send(c->path, make_drep(*c, in.transaction_id));
-        default: return drop(Counter::kDropState);
+        case State::kClosed:
+            return send(c->path, make_drep(*c, in.transaction_id));
+        default:
+            return drop(Counter::kDropState);
     }
     send(c->path, make_drep(*c, in.transaction_id));
     enter_time_wait(in.now_ns, *c, {});
@@ -281,7 +305,8 @@ void Cm::Impl::on(const Received& in, const Drep& drep) {
     const bool lost = c->state == State::kEstablished && c->probed_ns;  // the peer does not know it: note 3 of cm.cc
     if (c->state != State::kDreqSent && !lost) return drop(Counter::kDropState);
     enter_time_wait(in.now_ns, *c, {});
-    deliver(*c, {.kind = EventKind::kDisconnected, .reason = lost ? RejReason::kStaleConnection : RejReason::kNone,
+    deliver(*c, {.kind = EventKind::kDisconnected,
+                 .reason = lost ? RejReason::kStaleConnection : RejReason::kNone,
                  .private_data = drep.private_data});
 }
 
@@ -300,10 +325,13 @@ void Cm::Impl::on(const Received& in, const SidrRep& rep) {
 void Cm::Impl::on(const Received& in, const Lap& lap) {
     const Connection* const c = match(in, lap.remote_comm_id, lap.local_comm_id);
     if (c == nullptr) return;
-    send(c->path, build({in.transaction_id, Apr{.local_comm_id = c->local_comm_id, .remote_comm_id = *c->remote_comm_id, .status = 2}}));
+    send(c->path, build({in.transaction_id,
+                         Apr{.local_comm_id = c->local_comm_id, .remote_comm_id = *c->remote_comm_id, .status = 2}}));
 }
 
-void Cm::Impl::on(const Received&, const Apr&) { drop(Counter::kDropAttribute); }
+void Cm::Impl::on(const Received&, const Apr&) {
+    drop(Counter::kDropAttribute);
+}
 
 void Cm::Impl::on(const Received& in, const ClassPortInfo& info) {
     if (info.response) return drop(Counter::kDropAttribute);

@@ -115,7 +115,8 @@ void Cm::Impl::set_deadline(Connection& c, uint64_t deadline_ns) {
 }
 
 void Cm::Impl::expire(uint64_t now_ns) {
-    while (next_deadline() <= now_ns) on_deadline(now_ns, connections_.at(static_cast<uint64_t>(timers_.begin()->second)));
+    while (next_deadline() <= now_ns)
+        on_deadline(now_ns, connections_.at(static_cast<uint64_t>(timers_.begin()->second)));
 }
 
 void Cm::Impl::on_deadline(uint64_t now_ns, Connection& c) {
@@ -150,7 +151,8 @@ void Cm::Impl::on_deadline(uint64_t now_ns, Connection& c) {
         case State::kReqReceived:
         case State::kRepReceived:
         case State::kEstablished:
-        case State::kSidrReqReceived: return;   // no timer
+        case State::kSidrReqReceived:
+            return;  // no timer
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: a whole connection manager. The input is a play: calls of a program, MADs of peers and strangers, and time
-// that passes. No event comes for an id that does not exist, tables stay within their bounds, nothing is due twice, and when
-// all ids are destroyed nothing is left. Run by tests/fuzz/run.
+// libFuzzer target: a whole connection manager. The input is a play: calls of a program, MADs of peers and strangers,
+// and time that passes. No event comes for an id that does not exist, tables stay within their bounds, nothing is due
+// twice, and when all ids are destroyed nothing is left. Run by tests/fuzz/run.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -139,10 +139,14 @@ class Play final : Sink {
     std::pair<uint32_t, uint32_t> ids_of_last() const {
         return std::visit(
             []<class M>(const M& body) {
-                if constexpr (requires { body.remote_comm_id; }) return std::pair(body.local_comm_id, body.remote_comm_id);
-                else if constexpr (requires { body.request_id; }) return std::pair(body.request_id, 0u);
-                else if constexpr (requires { body.local_comm_id; }) return std::pair(body.local_comm_id, 0u);
-                else return std::pair(0u, 0u);
+                if constexpr (requires { body.remote_comm_id; })
+                    return std::pair(body.local_comm_id, body.remote_comm_id);
+                else if constexpr (requires { body.request_id; })
+                    return std::pair(body.request_id, 0u);
+                else if constexpr (requires { body.local_comm_id; })
+                    return std::pair(body.local_comm_id, 0u);
+                else
+                    return std::pair(0u, 0u);
             },
             last_sent_.body);
     }
@@ -166,25 +170,45 @@ class Play final : Sink {
                 if (cm_.sidr_request(now_, request, nullptr, id) == 0) ids_.push_back(id);
                 break;
             }
-            case 2: cm_.accept(now_, any_id(), {.local = {.qpn = kQpn}, .private_data = input_.bytes(input_.byte())}); break;
-            case 3: cm_.confirm(now_, any_id(), input_.bytes(input_.byte())); break;
-            case 4: cm_.reject(now_, any_id(), {.ari = input_.bytes(input_.byte() % 80)}); break;
-            case 5: cm_.delay(now_, any_id(), input_.byte() % 33, {}); break;
-            case 6: cm_.establish(now_, any_id()); break;
-            case 7: cm_.disconnect(now_, any_id(), input_.bytes(input_.byte())); break;
-            case 8: cm_.sidr_reply(now_, any_id(), {.qpn = kQpn}); break;
+            case 2:
+                cm_.accept(now_, any_id(), {.local = {.qpn = kQpn}, .private_data = input_.bytes(input_.byte())});
+                break;
+            case 3:
+                cm_.confirm(now_, any_id(), input_.bytes(input_.byte()));
+                break;
+            case 4:
+                cm_.reject(now_, any_id(), {.ari = input_.bytes(input_.byte() % 80)});
+                break;
+            case 5:
+                cm_.delay(now_, any_id(), input_.byte() % 33, {});
+                break;
+            case 6:
+                cm_.establish(now_, any_id());
+                break;
+            case 7:
+                cm_.disconnect(now_, any_id(), input_.bytes(input_.byte()));
+                break;
+            case 8:
+                cm_.sidr_reply(now_, any_id(), {.qpn = kQpn});
+                break;
             case 9:
                 id = any_id();
                 cm_.destroy(now_, id);
                 std::erase(ids_, id);
                 require(!cm_.state(id));
                 break;
-            case 10: pass(now_ + (uint64_t{1} << input_.byte() % 40)); break;
+            case 10:
+                pass(now_ + (uint64_t{1} << input_.byte() % 40));
+                break;
             case 11:
                 if (cm_.next_deadline() != UINT64_MAX) pass(cm_.next_deadline());
                 break;
-            case 12: cm_.receive(now_, path(input_.byte()), 5, input_.bytes(kMadBytes)); break;
-            default: receive(); break;
+            case 12:
+                cm_.receive(now_, path(input_.byte()), 5, input_.bytes(kMadBytes));
+                break;
+            default:
+                receive();
+                break;
         }
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libFuzzer target: the connection manager's messages, of any bytes, once as they come and once with a header that is right.
-// What is accepted is built to a MAD that says the same. Run by tests/fuzz/run.
+// libFuzzer target: the connection manager's messages, of any bytes, once as they come and once with a header that is
+// right. What is accepted is built to a MAD that says the same. Run by tests/fuzz/run.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

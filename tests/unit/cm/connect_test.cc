@@ -16,9 +16,12 @@ constexpr uint64_t kService = service_id_of(0x0106, 7174);
 
 bool begins_with(std::span<const uint8_t> data, std::string_view text) {
     return data.size() >= text.size() && std::equal(text.begin(), text.end(), data.begin()) &&
-           std::all_of(data.begin() + static_cast<std::ptrdiff_t>(text.size()), data.end(), [](uint8_t b) { return b == 0; });
+           std::all_of(data.begin() + static_cast<std::ptrdiff_t>(text.size()), data.end(),
+                       [](uint8_t b) { return b == 0; });
 }
-std::span<const uint8_t> bytes(std::string_view text) { return {reinterpret_cast<const uint8_t*>(text.data()), text.size()}; }
+std::span<const uint8_t> bytes(std::string_view text) {
+    return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
 
 template <class M>
 bool is(const Mad& mad) {
@@ -33,7 +36,8 @@ class CmConnect : public testing::Test {
         connect.path = from.to(to);
         connect.service_id = kService;
         connect.addresses = CmaHeader{.src_port = 33000, .src = from.gid, .dst = to.gid};
-        connect.local = {.qpn = ++qpn, .starting_psn = static_cast<uint32_t>(network.random.below(1 << 24)), .ca_guid = 0xC1};
+        connect.local = {
+            .qpn = ++qpn, .starting_psn = static_cast<uint32_t>(network.random.below(1 << 24)), .ca_guid = 0xC1};
         return connect;
     }
     Id connect(const Connect& connect) {
@@ -118,8 +122,12 @@ TEST_F(CmConnect, EachEndIsToldWhatTheOtherSaid) {
     EXPECT_TRUE(asked.req->srq && asked.req->flow_control);
     EXPECT_EQ(asked.req->ece, req.local.ece);
     EXPECT_EQ(asked.req->path_mtu, 4);
-    EXPECT_EQ(asked.req->primary, (ReqPath{.local_gid = a.gid, .remote_gid = b.gid, .flow_label = 0x12345, .traffic_class = 106,
-                                           .hop_limit = 64, .local_ack_timeout = 17}));
+    EXPECT_EQ(asked.req->primary, (ReqPath{.local_gid = a.gid,
+                                           .remote_gid = b.gid,
+                                           .flow_label = 0x12345,
+                                           .traffic_class = 106,
+                                           .hop_limit = 64,
+                                           .local_ack_timeout = 17}));
 
     int context = 0;
     EXPECT_EQ(b.cm.set_context(asked.id, &context), 0);
@@ -159,8 +167,8 @@ TEST_F(CmConnect, EachEndIsToldWhatTheOtherSaid) {
     network.run(kSecond);
     EXPECT_EQ(a.count(kTimeWaitExit), 1u);
     EXPECT_EQ(b.count(kTimeWaitExit), 1u);
-    EXPECT_EQ(a.sent.size(), 3u);       // REQ, RTU, DREP
-    EXPECT_EQ(b.sent.size(), 2u);       // REP, DREQ
+    EXPECT_EQ(a.sent.size(), 3u);  // REQ, RTU, DREP
+    EXPECT_EQ(b.sent.size(), 2u);  // REP, DREQ
 }
 
 TEST_F(CmConnect, Ipv6) {
@@ -444,7 +452,7 @@ TEST_F(CmConnect, LostDisconnects) {
     const Id id = establish();
     lose<Dreq>(2);
     EXPECT_EQ(a.cm.disconnect(network.now, id, {}), 0);
-    EXPECT_EQ(a.cm.destroy(network.now, id), 0);      // and it still goes out again
+    EXPECT_EQ(a.cm.destroy(network.now, id), 0);  // and it still goes out again
     network.run(kSecond);
     EXPECT_EQ(b.count(kDisconnected), 1u);
     EXPECT_EQ(a.count(kDisconnected), 0u);
@@ -559,7 +567,9 @@ TEST_F(CmConnect, TheSameQpConnectsAgainAfterADisconnect) {
 TEST_F(CmConnect, Sidr) {
     const uint64_t service = service_id_of(0x0111, 7174);
     const Id listener = listen(b, {.service_id = service});
-    SidrRequest request{.path = a.to(b), .service_id = service, .addresses = CmaHeader{.src_port = 5, .src = a.gid, .dst = b.gid},
+    SidrRequest request{.path = a.to(b),
+                        .service_id = service,
+                        .addresses = CmaHeader{.src_port = 5, .src = a.gid, .dst = b.gid},
                         .private_data = bytes("who")};
     Id id;
     lose<SidrReq>(1);
@@ -575,13 +585,15 @@ TEST_F(CmConnect, Sidr) {
     EXPECT_TRUE(begins_with(asked.private_data, "who"));
     EXPECT_EQ(b.cm.accept(network.now, asked.id, accept()), EINVAL);
     lose<SidrRep>(2);
-    EXPECT_EQ(b.cm.sidr_reply(network.now, asked.id,
-                              {.qpn = 0x123456, .qkey = 0x1234567, .ece = {.vendor_id = 3, .options = 4}, .private_data = bytes("me")}),
-              0);
+    EXPECT_EQ(
+        b.cm.sidr_reply(
+            network.now, asked.id,
+            {.qpn = 0x123456, .qkey = 0x1234567, .ece = {.vendor_id = 3, .options = 4}, .private_data = bytes("me")}),
+        0);
     EXPECT_EQ(b.cm.sidr_reply(network.now, asked.id, {}), EINVAL);
     EXPECT_EQ(b.cm.destroy(network.now, asked.id), 0);
     network.run(kSecond);
-    EXPECT_EQ(b.count(kSidrRequest), 1u);   // a duplicate is answered without the program
+    EXPECT_EQ(b.count(kSidrRequest), 1u);  // a duplicate is answered without the program
     const Seen& answer = a.last(kSidrResponse);
     EXPECT_EQ(answer.id, id);
     EXPECT_EQ(answer.sidr_rep->status, SidrStatus::kValid);
@@ -593,12 +605,14 @@ TEST_F(CmConnect, Sidr) {
     EXPECT_EQ(a.cm.state(id), State::kClosed);
     EXPECT_EQ(a.cm.destroy(network.now, id), 0);
     network.run(100 * kSecond);
-    EXPECT_EQ(a.cm.usage().lingering + b.cm.usage().lingering + a.cm.usage().connections + b.cm.usage().connections, 0u);
+    EXPECT_EQ(a.cm.usage().lingering + b.cm.usage().lingering + a.cm.usage().connections + b.cm.usage().connections,
+              0u);
 }
 
 TEST_F(CmConnect, SidrRefusals) {
     const uint64_t service = service_id_of(0x0111, 7174);
-    const SidrRequest request{.path = a.to(b), .service_id = service, .addresses = CmaHeader{.src_port = 5, .src = a.gid, .dst = b.gid}};
+    const SidrRequest request{
+        .path = a.to(b), .service_id = service, .addresses = CmaHeader{.src_port = 5, .src = a.gid, .dst = b.gid}};
     Id id;
     EXPECT_EQ(a.cm.sidr_request(network.now, request, nullptr, id), 0);
     network.run(kMs);

@@ -15,7 +15,9 @@ constexpr uint64_t kService = service_id_of(0x0106, 7174);
 
 class CmHostile : public testing::Test {
   protected:
-    void SetUp() override { ASSERT_EQ(b.cm.listen({.service_id = kService, .cma_header = false}, nullptr, listener), 0); }
+    void SetUp() override {
+        ASSERT_EQ(b.cm.listen({.service_id = kService, .cma_header = false}, nullptr, listener), 0);
+    }
     Connect request(const Host& from, uint32_t qpn) {
         Connect connect{.path = from.to(b), .service_id = kService};
         connect.local = {.qpn = qpn, .ca_guid = 0xC1};
@@ -42,13 +44,20 @@ class CmHostile : public testing::Test {
         network.run(kMs);
     }
     Req forged_req(const wire::Gid& from, uint32_t comm_id, uint32_t qpn) {
-        Req req{.local_comm_id = comm_id, .service_id = kService, .ca_guid = 0xC1, .qpn = qpn, .local_response_timeout = 31,
-                .path_mtu = 3, .max_cm_retries = 15};
+        Req req{.local_comm_id = comm_id,
+                .service_id = kService,
+                .ca_guid = 0xC1,
+                .qpn = qpn,
+                .local_response_timeout = 31,
+                .path_mtu = 3,
+                .max_cm_retries = 15};
         req.primary.local_gid = from;
         req.primary.remote_gid = b.gid;
         return req;
     }
-    bool both_established(Id id) { return a.cm.state(id) == State::kEstablished && b.cm.state(b.last(kEstablished).id) == State::kEstablished; }
+    bool both_established(Id id) {
+        return a.cm.state(id) == State::kEstablished && b.cm.state(b.last(kEstablished).id) == State::kEstablished;
+    }
 
     Network network;
     Host& a = network.add(ipv4(1));
@@ -80,9 +89,11 @@ TEST_F(CmHostile, ADisconnectNeedsAddressBothIdsAndQpn) {
 
 TEST_F(CmHostile, ForgedRejectsAndReplies) {
     const Id id = establish();
-    forge(a.gid, Rej{.local_comm_id = id_of_a() ^ 1, .remote_comm_id = id_of_b(), .reason = RejReason::kConsumerDefined});
-    forge(ipv4(66), Rej{.local_comm_id = id_of_a(), .remote_comm_id = id_of_b(), .reason = RejReason::kConsumerDefined});
-    forge(a.gid, Drep{.local_comm_id = id_of_a(), .remote_comm_id = id_of_b()});    // to no DREQ
+    forge(a.gid,
+          Rej{.local_comm_id = id_of_a() ^ 1, .remote_comm_id = id_of_b(), .reason = RejReason::kConsumerDefined});
+    forge(ipv4(66),
+          Rej{.local_comm_id = id_of_a(), .remote_comm_id = id_of_b(), .reason = RejReason::kConsumerDefined});
+    forge(a.gid, Drep{.local_comm_id = id_of_a(), .remote_comm_id = id_of_b()});  // to no DREQ
     EXPECT_TRUE(both_established(id));
     EXPECT_EQ(b.counter(Counter::kDropState), 1u);
 
@@ -141,8 +152,10 @@ TEST_F(CmHostile, NoOracle) {
         EXPECT_EQ(b.sent.size(), sent + 1);
         return b.sent.back().body.index();
     };
-    EXPECT_EQ(answer(Dreq{.local_comm_id = 1, .remote_comm_id = id_of_b()}), answer(Dreq{.local_comm_id = 1, .remote_comm_id = id_of_b() ^ 1}));
-    EXPECT_EQ(answer(Rep{.local_comm_id = 1, .remote_comm_id = id_of_b()}), answer(Rep{.local_comm_id = 1, .remote_comm_id = id_of_b() ^ 1}));
+    EXPECT_EQ(answer(Dreq{.local_comm_id = 1, .remote_comm_id = id_of_b()}),
+              answer(Dreq{.local_comm_id = 1, .remote_comm_id = id_of_b() ^ 1}));
+    EXPECT_EQ(answer(Rep{.local_comm_id = 1, .remote_comm_id = id_of_b()}),
+              answer(Rep{.local_comm_id = 1, .remote_comm_id = id_of_b() ^ 1}));
 }
 
 // What a program does with what comes: it accepts one request after another, and forgets what ends.
@@ -150,7 +163,8 @@ struct Server {
     explicit Server(Network& network, Host& host) : network(network), host(host) {
         host.on_event = [this](const Event& event) {
             if (event.kind == kConnectRequest) to_accept.push_back(event.id);
-            if (event.kind == kRejected || event.kind == kUnreachable || event.kind == kTimeWaitExit) to_destroy.push_back(event.id);
+            if (event.kind == kRejected || event.kind == kUnreachable || event.kind == kTimeWaitExit)
+                to_destroy.push_back(event.id);
         };
     }
     void work(size_t at_most) {
@@ -213,15 +227,34 @@ TEST_F(CmHostile, FloodsThatFindNothing) {
         const auto word = [&] { return static_cast<uint32_t>(random.next()); };
         Message message{random.next(), {}};
         switch (random.below(9)) {
-            case 0: message.body = forged_req(path.flow.dst, word(), word() & 0xFFFFFF); std::get<Req>(message.body).service_id = random.next(); break;
-            case 1: message.body = Rep{.local_comm_id = word(), .remote_comm_id = word()}; break;
-            case 2: message.body = Rtu{.local_comm_id = word(), .remote_comm_id = word()}; break;
-            case 3: message.body = Dreq{.local_comm_id = word(), .remote_comm_id = word(), .remote_qpn = 1100}; break;
-            case 4: message.body = Drep{.local_comm_id = word(), .remote_comm_id = word()}; break;
-            case 5: message.body = Rej{.local_comm_id = word(), .remote_comm_id = word()}; break;
-            case 6: message.body = Mra{.local_comm_id = word(), .remote_comm_id = word()}; break;
-            case 7: message.body = SidrReq{.request_id = word(), .service_id = random.next()}; break;
-            case 8: message.body = Lap{.local_comm_id = word(), .remote_comm_id = word()}; break;
+            case 0:
+                message.body = forged_req(path.flow.dst, word(), word() & 0xFFFFFF);
+                std::get<Req>(message.body).service_id = random.next();
+                break;
+            case 1:
+                message.body = Rep{.local_comm_id = word(), .remote_comm_id = word()};
+                break;
+            case 2:
+                message.body = Rtu{.local_comm_id = word(), .remote_comm_id = word()};
+                break;
+            case 3:
+                message.body = Dreq{.local_comm_id = word(), .remote_comm_id = word(), .remote_qpn = 1100};
+                break;
+            case 4:
+                message.body = Drep{.local_comm_id = word(), .remote_comm_id = word()};
+                break;
+            case 5:
+                message.body = Rej{.local_comm_id = word(), .remote_comm_id = word()};
+                break;
+            case 6:
+                message.body = Mra{.local_comm_id = word(), .remote_comm_id = word()};
+                break;
+            case 7:
+                message.body = SidrReq{.request_id = word(), .service_id = random.next()};
+                break;
+            case 8:
+                message.body = Lap{.local_comm_id = word(), .remote_comm_id = word()};
+                break;
         }
         b.cm.receive(network.now, path, 5, build(message));
         if (i % 1000 == 0) b.sent.clear();
@@ -251,7 +284,7 @@ TEST_F(CmHostile, Noise) {
         b.cm.receive(network.now, path, 5, bytes);
     }
     EXPECT_TRUE(both_established(id));
-    EXPECT_EQ(b.count(kConnectRequest), 1u);     // the GIDs in the REQ are not the sender's
+    EXPECT_EQ(b.count(kConnectRequest), 1u);  // the GIDs in the REQ are not the sender's
     uint64_t dropped = 0;
     for (size_t i = static_cast<size_t>(Counter::kDropLength); i <= static_cast<size_t>(Counter::kDropAttribute); ++i)
         dropped += b.counter(Counter{static_cast<uint8_t>(i)});

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codec: what Linux sent parses to what it means and is built again to the same bytes; any message survives the wire; and
-// what is no message is refused for what it is.
+// The codec: what Linux sent parses to what it means and is built again to the same bytes; any message survives the
+// wire; and what is no message is refused for what it is.
+#include "cm/messages.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "cm/messages.h"
 #include "support/pcap.h"
 #include "support/random.h"
 #include "wire/frame.h"
@@ -71,7 +72,10 @@ TEST(CmGolden, Rping) {
     EXPECT_EQ(req.rnr_retry_count, 7);
     EXPECT_EQ(req.max_cm_retries, 15);
     EXPECT_FALSE(req.srq);
-    EXPECT_EQ(req.primary, (ReqPath{.local_gid = kClient, .remote_gid = kServer, .flow_label = 0x6312A, .hop_limit = 64,
+    EXPECT_EQ(req.primary, (ReqPath{.local_gid = kClient,
+                                    .remote_gid = kServer,
+                                    .flow_label = 0x6312A,
+                                    .hop_limit = 64,
                                     .local_ack_timeout = 19}));
     EXPECT_EQ(req.ece, Ece{});
     const auto addresses = parse_cma_header(req.private_data);
@@ -146,7 +150,8 @@ TEST_P(CmCaptures, LinuxDoesWhatTheCmReliesOn) {
     EXPECT_EQ(kinds, GetParam().second);
 }
 
-constexpr size_t kReq = 0, kRej = 2, kRep = 3, kRtu = 4, kDreq = 5, kDrep = 6, kSidrReq = 7, kSidrRep = 8;  // of Message::body
+constexpr size_t kReq = 0, kRej = 2, kRep = 3, kRtu = 4, kDreq = 5, kDrep = 6, kSidrReq = 7,
+                 kSidrRep = 8;  // of Message::body
 INSTANTIATE_TEST_SUITE_P(Golden, CmCaptures,
                          testing::Values(std::pair("cm_rping_ipv4", std::vector{kReq, kRep, kRtu, kDreq, kDrep}),
                                          std::pair("cm_rping_ipv6", std::vector{kReq, kRep, kRtu, kDreq, kDrep}),
@@ -163,7 +168,8 @@ TEST(CmCodec, EceStandsWhereLinuxHasIt) {
     const auto has_options = [](const Mad& mad) {
         return mad[20] == 0x78 && mad[21] == 0x9A && mad[22] == 0xBC && mad[23] == 0xDE;
     };
-    const Mad req = build({1, Req{.ece = ece}}), rep = build({1, Rep{.ece = ece}}), sidr = build({1, SidrRep{.ece = ece}});
+    const Mad req = build({1, Req{.ece = ece}}), rep = build({1, Rep{.ece = ece}}),
+              sidr = build({1, SidrRep{.ece = ece}});
     EXPECT_TRUE(has_options(req) && has_options(rep) && has_options(sidr));
     const auto vendor = [](const Mad& mad, size_t high, size_t middle, size_t low) {
         return uint32_t{mad[kHeader + high]} << 16 | mad[kHeader + middle] << 8 | mad[kHeader + low];
@@ -190,8 +196,8 @@ TEST(CmCodec, RoundTrip) {
     }
 }
 
-// A field is at one place: of each message, every bit of the wire is either reserved or a field's, and two fields share none.
-// Counts the bits that a message keeps.
+// A field is at one place: of each message, every bit of the wire is either reserved or a field's, and two fields share
+// none. Counts the bits that a message keeps.
 TEST(CmCodec, EveryBitOfAFieldIsKept) {
     struct Kept {
         Attribute attribute;
@@ -200,8 +206,8 @@ TEST(CmCodec, EveryBitOfAFieldIsKept) {
     // Bits of tables 106 to 120 that are not reserved, with those of ECE; of LAP and APR those that are looked at.
     const size_t path = 16 + 16 + 128 + 128 + 20 + 6 + 8 + 8 + 4 + 1 + 5;
     const Kept all[] = {
-        {Attribute::kReq, 32 + 24 + 64 + 64 + 32 + 24 + 8 + 24 + 8 + 24 + 5 + 2 + 1 + 24 + 5 + 3 + 16 + 4 + 1 + 3 + 4 + 1 + 3 +
-                              2 * path + 1 + 736 + 32},
+        {Attribute::kReq, 32 + 24 + 64 + 64 + 32 + 24 + 8 + 24 + 8 + 24 + 5 + 2 + 1 + 24 + 5 + 3 + 16 + 4 + 1 + 3 + 4 +
+                              1 + 3 + 2 * path + 1 + 736 + 32},
         {Attribute::kMra, 32 + 32 + 2 + 5 + 1776},
         {Attribute::kRej, 32 + 32 + 2 + 7 + 16 + 576 + 1184},
         {Attribute::kRep, 32 + 32 + 32 + 24 + 24 + 24 + 24 + 8 + 8 + 5 + 2 + 1 + 3 + 1 + 64 + 1568 + 32},
@@ -223,8 +229,10 @@ TEST(CmCodec, EveryBitOfAFieldIsKept) {
             Message message;
             ASSERT_EQ(parse(mad, message), ParseError::kNone);
             const Mad built = build(message);
-            const bool is_cut = kept.attribute == Attribute::kSidrRep && bit == 29 * 8;  // more than the 72 bytes that there are
-            ASSERT_TRUE(built == mad || built == empty || is_cut) << "attribute " << int(kept.attribute) << ", bit " << bit;
+            const bool is_cut =
+                kept.attribute == Attribute::kSidrRep && bit == 29 * 8;  // more than the 72 bytes that there are
+            ASSERT_TRUE(built == mad || built == empty || is_cut)
+                << "attribute " << int(kept.attribute) << ", bit " << bit;
             bits += built == mad;
         }
         EXPECT_EQ(bits, kept.bits - (kept.attribute == Attribute::kSidrRep)) << int(kept.attribute);
@@ -253,17 +261,17 @@ TEST(CmCodec, Refusals) {
         mad[at] = value;
         return parse(mad, message);
     };
-    EXPECT_EQ(changed(0, 0x80), ParseError::kVersion);      // OPA's base version
-    EXPECT_EQ(changed(1, 0x03), ParseError::kClass);        // subnet administration
-    EXPECT_EQ(changed(1, 0x04), ParseError::kClass);        // performance management
+    EXPECT_EQ(changed(0, 0x80), ParseError::kVersion);  // OPA's base version
+    EXPECT_EQ(changed(1, 0x03), ParseError::kClass);    // subnet administration
+    EXPECT_EQ(changed(1, 0x04), ParseError::kClass);    // performance management
     EXPECT_EQ(changed(2, 1), ParseError::kVersion);
-    EXPECT_EQ(changed(3, 0x02), ParseError::kMethod);       // SET
+    EXPECT_EQ(changed(3, 0x02), ParseError::kMethod);  // SET
     EXPECT_EQ(changed(3, 0x83), ParseError::kMethod);
-    EXPECT_EQ(changed(3, 0x01), ParseError::kAttribute);    // GET of a message
+    EXPECT_EQ(changed(3, 0x01), ParseError::kAttribute);  // GET of a message
     EXPECT_EQ(changed(17, 0x0F), ParseError::kAttribute);
     EXPECT_EQ(changed(17, 0x1B), ParseError::kAttribute);
     EXPECT_EQ(changed(16, 0x01), ParseError::kAttribute);
-    EXPECT_EQ(changed(17, 0x01), ParseError::kAttribute);   // SEND of ClassPortInfo
+    EXPECT_EQ(changed(17, 0x01), ParseError::kAttribute);  // SEND of ClassPortInfo
 }
 
 TEST(CmCodec, ClassPortInfo) {
@@ -279,8 +287,10 @@ TEST(CmCodec, ClassPortInfo) {
 
 TEST(CmaHeaderCodec, BothFamilies) {
     std::array<uint8_t, CmaHeader::kBytes> bytes;
-    const wire::Gid a{0xFE, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}, b{0xFD, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2};
-    for (const CmaHeader& header : {CmaHeader{.src_port = 1, .src = kClient, .dst = kServer}, CmaHeader{.src_port = 0xFFFF, .src = a, .dst = b}}) {
+    const wire::Gid a{0xFE, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8},
+        b{0xFD, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2};
+    for (const CmaHeader& header : {CmaHeader{.src_port = 1, .src = kClient, .dst = kServer},
+                                    CmaHeader{.src_port = 0xFFFF, .src = a, .dst = b}}) {
         build_cma_header(header, bytes);
         EXPECT_EQ(parse_cma_header(bytes), header);
     }

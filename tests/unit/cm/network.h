@@ -18,8 +18,12 @@ using rove::test::Random;
 
 inline constexpr uint64_t kMs = 1'000'000, kSecond = 1'000'000'000;
 
-inline wire::Gid ipv4(uint8_t last) { return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 0, 0, last}; }
-inline wire::Gid ipv6(uint8_t last) { return {0xFD, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last}; }
+inline wire::Gid ipv4(uint8_t last) {
+    return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 0, 0, last};
+}
+inline wire::Gid ipv6(uint8_t last) {
+    return {0xFD, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last};
+}
 
 // An event, with what its pointers pointed to.
 struct Seen {
@@ -75,7 +79,7 @@ struct Host final : Sink {
     Network& network;
     wire::Gid gid;
     std::vector<Seen> events;
-    std::function<void(const Event&)> on_event;     // besides; must not call `cm`
+    std::function<void(const Event&)> on_event;  // besides; must not call `cm`
     std::vector<Message> sent;
     uint8_t max_mtu = 5;
     Cm cm;
@@ -83,8 +87,8 @@ struct Host final : Sink {
 
 struct Weather {
     double loss = 0, duplication = 0, corruption = 0;
-    uint64_t delay_ns = 10'000, jitter_ns = 0;      // jitter reorders
-    bool cut = false;                               // nothing arrives
+    uint64_t delay_ns = 10'000, jitter_ns = 0;  // jitter reorders
+    bool cut = false;                           // nothing arrives
 };
 
 class Network {
@@ -103,7 +107,8 @@ class Network {
         for (int i = 0; i < copies; ++i) {
             std::vector<uint8_t> bytes(mad.begin(), mad.end());
             // RoCE's ICRC would find it; the Cm must stand it all the same.
-            if (random.chance(weather.corruption)) bytes[random.below(bytes.size())] ^= static_cast<uint8_t>(1u << random.below(8));
+            if (random.chance(weather.corruption))
+                bytes[random.below(bytes.size())] ^= static_cast<uint8_t>(1u << random.below(8));
             inject(path, bytes, weather.delay_ns + random.below(weather.jitter_ns + 1));
         }
     }
@@ -139,8 +144,8 @@ class Network {
     Random random;
     Weather weather;
     uint64_t now = 1'000'000'000;
-    std::function<bool(const Path&, const Mad&)> filter;    // false: it is lost
-    std::function<void()> after_step;                       // the programs
+    std::function<bool(const Path&, const Mad&)> filter;  // false: it is lost
+    std::function<void()> after_step;                     // the programs
 
   private:
     struct InFlight {
@@ -167,12 +172,21 @@ inline void Host::send(const Path& path, const Mad& mad) {
 }
 
 inline void Host::deliver(const Event& event) {
-    events.push_back({.kind = event.kind, .id = event.id, .listener = event.listener, .context = event.context,
-                      .listener_context = event.listener_context, .reason = event.reason, .at_ns = network.now,
+    events.push_back({.kind = event.kind,
+                      .id = event.id,
+                      .listener = event.listener,
+                      .context = event.context,
+                      .listener_context = event.listener_context,
+                      .reason = event.reason,
+                      .at_ns = network.now,
                       .path = event.path != nullptr ? *event.path : Path{},
-                      .private_data{event.private_data.begin(), event.private_data.end()}, .req = copy(event.req),
-                      .rep = copy(event.rep), .rej = copy(event.rej), .sidr_req = copy(event.sidr_req),
-                      .sidr_rep = copy(event.sidr_rep), .addresses = copy(event.addresses)});
+                      .private_data{event.private_data.begin(), event.private_data.end()},
+                      .req = copy(event.req),
+                      .rep = copy(event.rep),
+                      .rej = copy(event.rej),
+                      .sidr_req = copy(event.sidr_req),
+                      .sidr_rep = copy(event.sidr_rep),
+                      .addresses = copy(event.addresses)});
     if (on_event) on_event(event);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of states: a connection is brought into each state, and then meets each message, call and deadline. The peer is
-// scripted. What the table does not name has no effect: the state stays, nothing is sent, no event comes, and a call fails.
+// The table of states: a connection is brought into each state, and then meets each message, call and deadline. The
+// peer is scripted. What the table does not name has no effect: the state stays, nothing is sent, no event comes, and a
+// call fails.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -18,31 +19,59 @@ constexpr uint64_t kPeerGuid = 0xFE01, kOurGuid = 0xFE02, kPeerTransaction = 0x7
 
 enum class Stage {
     // Of one that asked for the connection.
-    kReqSent, kRepReceived, kEstablished, kDreqSent, kTimeWait, kRejected,
+    kReqSent,
+    kRepReceived,
+    kEstablished,
+    kDreqSent,
+    kTimeWait,
+    kRejected,
     // Of one that was asked.
-    kPassiveReqReceived, kPassiveRepSent, kPassiveEstablished, kPassiveDreqSent, kPassiveTimeWait, kPassiveRejected,
+    kPassiveReqReceived,
+    kPassiveRepSent,
+    kPassiveEstablished,
+    kPassiveDreqSent,
+    kPassiveTimeWait,
+    kPassiveRejected,
     kCount,
 };
 
 enum class Stimulus {
-    kReq, kRep, kRtu, kRej, kMra, kDreq, kDrep, kLap, kApr,
-    kAccept, kConfirm, kReject, kDelay, kEstablish, kDisconnect, kDestroy,
+    kReq,
+    kRep,
+    kRtu,
+    kRej,
+    kMra,
+    kDreq,
+    kDrep,
+    kLap,
+    kApr,
+    kAccept,
+    kConfirm,
+    kReject,
+    kDelay,
+    kEstablish,
+    kDisconnect,
+    kDestroy,
     kDeadline,
     kCount,
 };
-constexpr bool is_call(Stimulus s) { return s >= Stimulus::kAccept && s <= Stimulus::kDestroy; }
+constexpr bool is_call(Stimulus s) {
+    return s >= Stimulus::kAccept && s <= Stimulus::kDestroy;
+}
 
-constexpr const char* kStageNames[] = {"REQ_SENT", "REP_RECEIVED", "ESTABLISHED", "DREQ_SENT", "TIMEWAIT", "rejected",
-                                       "passive REQ_RECEIVED", "passive REP_SENT", "passive ESTABLISHED", "passive DREQ_SENT",
-                                       "passive TIMEWAIT", "passive rejected"};
-constexpr const char* kStimulusNames[] = {"REQ", "REP", "RTU", "REJ", "MRA", "DREQ", "DREP", "LAP", "APR", "accept", "confirm",
-                                          "reject", "delay", "establish", "disconnect", "destroy", "deadline"};
+constexpr const char* kStageNames[] = {
+    "REQ_SENT",         "REP_RECEIVED",         "ESTABLISHED",      "DREQ_SENT",           "TIMEWAIT",
+    "rejected",         "passive REQ_RECEIVED", "passive REP_SENT", "passive ESTABLISHED", "passive DREQ_SENT",
+    "passive TIMEWAIT", "passive rejected"};
+constexpr const char* kStimulusNames[] = {"REQ",   "REP",       "RTU",        "REJ",     "MRA",     "DREQ",
+                                          "DREP",  "LAP",       "APR",        "accept",  "confirm", "reject",
+                                          "delay", "establish", "disconnect", "destroy", "deadline"};
 
 struct Effect {
     Stage stage;
     Stimulus stimulus;
-    std::optional<State> after;         // nothing: the id is gone
-    std::optional<size_t> sent;         // index of the message in Message::body
+    std::optional<State> after;  // nothing: the id is gone
+    std::optional<size_t> sent;  // index of the message in Message::body
     std::optional<EventKind> event;
 };
 
@@ -53,7 +82,7 @@ using enum EventKind;
 const Effect kEffects[] = {
     {Stage::kReqSent, Stimulus::kRep, State::kRepReceived, kNo, kConnectResponse},
     {Stage::kReqSent, Stimulus::kRej, State::kClosed, kNo, kRejected},
-    {Stage::kReqSent, Stimulus::kDreq, State::kReqSent, kDrep, kNo},            // as to any id that is unknown
+    {Stage::kReqSent, Stimulus::kDreq, State::kReqSent, kDrep, kNo},  // as to any id that is unknown
     {Stage::kReqSent, Stimulus::kDestroy, kNo, kRej, kNo},
     {Stage::kReqSent, Stimulus::kDeadline, State::kReqSent, kReq, kNo},
 
@@ -128,7 +157,7 @@ const Effect kEffects[] = {
     {Stage::kPassiveDreqSent, Stimulus::kDestroy, kNo, kNo, kNo},
     {Stage::kPassiveDreqSent, Stimulus::kDeadline, State::kDreqSent, kDreq, kNo},
 
-    {Stage::kPassiveTimeWait, Stimulus::kReq, State::kTimeWait, kRej, kNo},     // an old one: stale
+    {Stage::kPassiveTimeWait, Stimulus::kReq, State::kTimeWait, kRej, kNo},  // an old one: stale
     {Stage::kPassiveTimeWait, Stimulus::kDreq, State::kTimeWait, kDrep, kNo},
     {Stage::kPassiveTimeWait, Stimulus::kLap, State::kTimeWait, kApr, kNo},
     {Stage::kPassiveTimeWait, Stimulus::kDisconnect, State::kTimeWait, kNo, kNo},
@@ -157,33 +186,56 @@ class Scene {
     // Returns what a call returns.
     int apply(Stimulus stimulus) {
         switch (stimulus) {
-            case Stimulus::kReq: receive(req()); break;
-            case Stimulus::kRep: receive(rep()); break;
-            case Stimulus::kRtu: receive(Rtu{.local_comm_id = kPeerId, .remote_comm_id = our_id_}); break;
+            case Stimulus::kReq:
+                receive(req());
+                break;
+            case Stimulus::kRep:
+                receive(rep());
+                break;
+            case Stimulus::kRtu:
+                receive(Rtu{.local_comm_id = kPeerId, .remote_comm_id = our_id_});
+                break;
             case Stimulus::kRej:
-                receive(Rej{.local_comm_id = kPeerId, .remote_comm_id = our_id_, .reason = RejReason::kConsumerDefined});
+                receive(
+                    Rej{.local_comm_id = kPeerId, .remote_comm_id = our_id_, .reason = RejReason::kConsumerDefined});
                 break;
             case Stimulus::kMra:
-                receive(Mra{.local_comm_id = kPeerId, .remote_comm_id = our_id_,
-                            .answered = passive() ? Answered::kRep : Answered::kReq, .service_timeout = 20});
+                receive(Mra{.local_comm_id = kPeerId,
+                            .remote_comm_id = our_id_,
+                            .answered = passive() ? Answered::kRep : Answered::kReq,
+                            .service_timeout = 20});
                 break;
             case Stimulus::kDreq:
                 receive(Dreq{.local_comm_id = kPeerId, .remote_comm_id = our_id_, .remote_qpn = our_qpn_});
                 break;
-            case Stimulus::kDrep: receive(Drep{.local_comm_id = kPeerId, .remote_comm_id = our_id_}); break;
-            case Stimulus::kLap: receive(Lap{.local_comm_id = kPeerId, .remote_comm_id = our_id_}); break;
-            case Stimulus::kApr: receive(Apr{.local_comm_id = kPeerId, .remote_comm_id = our_id_}); break;
-            case Stimulus::kAccept: return accept();
-            case Stimulus::kConfirm: return cm().confirm(now(), id_, {});
-            case Stimulus::kReject: return cm().reject(now(), id_, {});
-            case Stimulus::kDelay: return cm().delay(now(), id_, 0, {});
-            case Stimulus::kEstablish: return cm().establish(now(), id_);
-            case Stimulus::kDisconnect: return cm().disconnect(now(), id_, {});
-            case Stimulus::kDestroy: return cm().destroy(now(), id_);
+            case Stimulus::kDrep:
+                receive(Drep{.local_comm_id = kPeerId, .remote_comm_id = our_id_});
+                break;
+            case Stimulus::kLap:
+                receive(Lap{.local_comm_id = kPeerId, .remote_comm_id = our_id_});
+                break;
+            case Stimulus::kApr:
+                receive(Apr{.local_comm_id = kPeerId, .remote_comm_id = our_id_});
+                break;
+            case Stimulus::kAccept:
+                return accept();
+            case Stimulus::kConfirm:
+                return cm().confirm(now(), id_, {});
+            case Stimulus::kReject:
+                return cm().reject(now(), id_, {});
+            case Stimulus::kDelay:
+                return cm().delay(now(), id_, 0, {});
+            case Stimulus::kEstablish:
+                return cm().establish(now(), id_);
+            case Stimulus::kDisconnect:
+                return cm().disconnect(now(), id_, {});
+            case Stimulus::kDestroy:
+                return cm().destroy(now(), id_);
             case Stimulus::kDeadline:
                 if (cm().next_deadline() != UINT64_MAX) network_.run_until(cm().next_deadline());
                 break;
-            case Stimulus::kCount: break;
+            case Stimulus::kCount:
+                break;
         }
         return 0;
     }
@@ -207,8 +259,13 @@ class Scene {
         return cm().accept(now(), id_, {.local = {.qpn = kOurQpn, .ca_guid = kOurGuid}});
     }
     Req req() const {
-        Req req{.local_comm_id = kPeerId, .service_id = kService, .ca_guid = kPeerGuid, .qpn = kPeerQpn,
-                .local_response_timeout = 20, .path_mtu = 3, .max_cm_retries = 15};
+        Req req{.local_comm_id = kPeerId,
+                .service_id = kService,
+                .ca_guid = kPeerGuid,
+                .qpn = kPeerQpn,
+                .local_response_timeout = 20,
+                .path_mtu = 3,
+                .max_cm_retries = 15};
         req.primary.local_gid = path_.flow.src;
         req.primary.remote_gid = path_.flow.dst;
         build_cma_header({.src_port = 1, .src = path_.flow.src, .dst = path_.flow.dst}, req.private_data);
@@ -264,7 +321,7 @@ class Scene {
     const Stage stage_;
     Network network_;
     Host& host_;
-    Path path_;                                     // of the peer, to us
+    Path path_;  // of the peer, to us
     uint64_t transaction_ = kPeerTransaction;
     uint32_t our_id_ = 0, our_qpn_ = 0;
     Id id_ = Id::kNone;
@@ -276,7 +333,7 @@ TEST(CmStates, Table) {
         for (int stimulus = 0; stimulus < static_cast<int>(Stimulus::kCount); ++stimulus) {
             const Stimulus what{stimulus};
             const bool passive = Stage{stage} >= Stage::kPassiveReqReceived;
-            if (what == Stimulus::kReq && !passive) continue;   // a new one, and nobody listens
+            if (what == Stimulus::kReq && !passive) continue;  // a new one, and nobody listens
             SCOPED_TRACE(std::string(kStageNames[stage]) + ", " + kStimulusNames[stimulus]);
             Scene scene{Stage{stage}};
             const std::optional<State> before = scene.state();
@@ -342,7 +399,8 @@ TEST(CmStates, ARequestIsRepeatedAtGrowingGapsUpTo39s) {
     const std::vector<uint64_t> times = times_sent(scene, 100 * kSecond);
     std::vector<uint64_t> expected;
     uint64_t at = 0;
-    for (int i = 0; i < 16; ++i) expected.push_back(at += timeout_ns(static_cast<uint8_t>(std::min(12 + i, 20))));  // the last: REJ
+    for (int i = 0; i < 16; ++i)
+        expected.push_back(at += timeout_ns(static_cast<uint8_t>(std::min(12 + i, 20))));  // the last: REJ
     EXPECT_EQ(times, expected);
     EXPECT_NEAR(static_cast<double>(times[0]), 16.8e6, 1e5);
     EXPECT_NEAR(static_cast<double>(times.back()), 38.6e9, 1e8);
@@ -360,7 +418,8 @@ TEST(CmStates, ARequestIsRepeatedAtGrowingGapsUpTo39s) {
 
 TEST(CmStates, AResponseIsRepeatedAsLongAsTheRequestAllows) {
     Scene scene(Stage::kPassiveRepSent);
-    EXPECT_EQ(times_sent(scene, 100 * kSecond).size(), 15u + 5u);  // and the REJ, five times, as the peer was told to wait
+    EXPECT_EQ(times_sent(scene, 100 * kSecond).size(),
+              15u + 5u);  // and the REJ, five times, as the peer was told to wait
     EXPECT_EQ(scene.host().last(kUnreachable).reason, RejReason::kTimeout);
     EXPECT_EQ(std::get<Rej>(scene.host().sent.back().body).reason, RejReason::kTimeout);
 }
@@ -421,7 +480,7 @@ TEST(CmStates, AGivenUpRequestIsWithdrawn) {
         scene.receive(rej);
         EXPECT_EQ(scene.state(), State::kClosed);
         EXPECT_EQ(scene.host().last(kRejected).reason, RejReason::kTimeout);
-        scene.apply(Stimulus::kReq);    // one that was late makes no new request
+        scene.apply(Stimulus::kReq);  // one that was late makes no new request
         EXPECT_EQ(scene.host().count(kConnectRequest), 1u);
     }
 }
