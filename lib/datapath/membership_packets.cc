@@ -115,6 +115,19 @@ uint8_t* put_ipv6(uint8_t* out, const Speaker& from, const wire::Gid& to, size_t
     return ip + kIpv6Bytes + kHopByHopBytes;
 }
 
+// A report of the newer version of either protocol, up to its checksum: records without sources (RFC 3376 4.2, RFC 3810
+// 5.2). They differ only in the bytes of a group's address, which ends its record.
+void put_records(uint8_t* report, uint8_t type, std::span<const MembershipRecord> records, size_t record_bytes) {
+    report[0] = type;
+    store_be16(report + 6, static_cast<uint16_t>(records.size()));
+    uint8_t* at = report + kIgmpBytes;
+    for (const MembershipRecord& record : records) {
+        at[0] = static_cast<uint8_t>(record.says);
+        std::copy(record.group.end() - static_cast<std::ptrdiff_t>(record_bytes - 4), record.group.end(), at + 4);
+        at += record_bytes;
+    }
+}
+
 size_t finish_igmp(uint8_t* out, uint8_t* igmp, size_t bytes) {
     store_be16(igmp + 2, static_cast<uint16_t>(~fold(sum_words(igmp, bytes))));
     return static_cast<size_t>(igmp + bytes - out);
@@ -146,30 +159,15 @@ std::optional<MembershipQuery> parse_membership_query(std::span<const uint8_t> f
 }
 
 size_t build_report(uint8_t* out, const Speaker& from, std::span<const MembershipRecord> records) {
-    const auto count = static_cast<uint16_t>(records.size());
     if (wire::is_ipv4_mapped(from.address)) {
-        const size_t bytes = kIgmpBytes + count * kIgmpRecordBytes;
+        const size_t bytes = kIgmpBytes + records.size() * kIgmpRecordBytes;
         uint8_t* const igmp = put_ipv4(out, from, kIgmpv3Routers, bytes);
-        igmp[0] = kIgmpv3Report;
-        store_be16(igmp + 6, count);
-        uint8_t* at = igmp + kIgmpBytes;
-        for (const MembershipRecord& record : records) {
-            at[0] = static_cast<uint8_t>(record.says);
-            std::copy_n(record.group.data() + 12, 4, at + 4);
-            at += kIgmpRecordBytes;
-        }
+        put_records(igmp, kIgmpv3Report, records, kIgmpRecordBytes);
         return finish_igmp(out, igmp, bytes);
     }
-    const size_t bytes = kIgmpBytes + count * kMldRecordBytes;
+    const size_t bytes = kIgmpBytes + records.size() * kMldRecordBytes;
     uint8_t* const mld = put_ipv6(out, from, kMldv2Routers, bytes);
-    mld[0] = kMldv2Report;
-    store_be16(mld + 6, count);
-    uint8_t* at = mld + kIgmpBytes;
-    for (const MembershipRecord& record : records) {
-        at[0] = static_cast<uint8_t>(record.says);
-        std::copy_n(record.group.data(), 16, at + 4);
-        at += kMldRecordBytes;
-    }
+    put_records(mld, kMldv2Report, records, kMldRecordBytes);
     return finish_mld(out, mld, bytes);
 }
 

@@ -174,6 +174,7 @@ class World {
 
     // world_run.cc
     void tick(uint32_t host);
+    void run_program(uint32_t host);
     void pause_or_resume(Direction& d);
     void post_sends(Direction& d);
     void post_receives(ReceivePool& pool);

@@ -152,7 +152,7 @@ void World::draw_network() {
         for (uint64_t stalls = random_.between(1, 3); stalls != 0; --stalls) {
             begin += random_.below(2'000'000);
             const uint64_t end = begin + random_.between(20'000'000, 400'000'000);
-            net_->egress[random_.below(2)].stalls.push_back({begin, end});
+            net_->stall_at(begin, static_cast<uint32_t>(random_.below(2)), end);
             begin = end;
         }
     }

@@ -61,6 +61,14 @@ bool World::finished() const {
 
 void World::tick(uint32_t host) {
     if (!ticking_) return;
+    if (!net_->is_stalled(host)) run_program(host);
+    // Ever slower, so that a stuck world is found in little time.
+    const uint64_t elapsed = net_->now() - kStart;
+    net_->at(net_->now() + random_.between(1, tick_ns_ + elapsed / 64), [this, host] { tick(host); });
+}
+
+// What the host's program does when it has the core.
+void World::run_program(uint32_t host) {
     poll(host);
     for (Direction& d : directions_) {
         if (d.to->host->index() == host && d.type == IBV_QPT_RC) check_visible(d);
@@ -79,9 +87,6 @@ void World::tick(uint32_t host) {
         if (pause_eagerness_ != 0) pause_or_resume(d);
         post_sends(d);
     }
-    // Ever slower, so that a stuck world is found in little time.
-    const uint64_t elapsed = net_->now() - kStart;
-    net_->at(net_->now() + random_.between(1, tick_ns_ + elapsed / 64), [this, host] { tick(host); });
 }
 
 // A program pauses its send queue, and goes on some time after it has drained; it posts all the while.

@@ -54,7 +54,7 @@ TEST_P(SlowPeer, stands_still_again_and_again) {
     for (uint64_t i = 0, at = net.now(); i < 6; ++i) {
         at += 300 * kMillisecond;
         const uint64_t end = at + (i % 2 == 0 ? 100 : 300 * i) * kMillisecond;
-        net.egress[0].stalls.emplace_back(at, end);
+        net.stall_at(at, b.index(), end);
         at = end;
     }
     write_until(net.now() + 6 * kSecond);

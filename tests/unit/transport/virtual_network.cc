@@ -115,9 +115,6 @@ void Network::carry(uint32_t from, const wire::MacAddress& to, std::vector<uint8
         time += lane.delay_ns;
     }
     time += link.delay_ns;
-    for (const auto& [begin, end] : link.stalls) {
-        if (time >= begin && time < end) time = end;
-    }
     if (link.duplicate > 0 && random_.chance(link.duplicate)) {
         schedule(to, time + random_.below(link.reorder_ns), frame);
     }

@@ -37,8 +37,6 @@ struct Impairment {
     uint32_t lane_hash = 0;        // 0: a lane is the port modulo their number; else another choice for each value
     Bursts bursts;
     std::vector<std::pair<uint64_t, uint64_t>> down;  // [from, to): everything sent is lost
-    // [from, to): what is sent arrives at `to`; the receiver stands still
-    std::vector<std::pair<uint64_t, uint64_t>> stalls;
 };
 
 // A packet as a test sees it when it is sent.
@@ -103,6 +101,9 @@ class Network {
     // From now until `time` a host stands still: it takes nothing in and sends nothing. What comes waits, and keeps its
     // order.
     void stall(uint32_t host, uint64_t time);
+    void stall_at(uint64_t begin, uint32_t host, uint64_t end) {
+        at(begin, [this, host, end] { stall(host, end); });
+    }
     bool is_stalled(uint32_t host) const { return now_ < stalled_until_[host]; }
     // Gives a host a frame that no host has sent.
     void inject(uint32_t to, const Path& path, const wire::Headers& headers, const std::vector<uint8_t>& payload);

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// QPs in mp mode: what is acknowledged, counted and held, and which way acknowledgements go.
+#include <map>
+#include <set>
+#include <vector>
+
+#include "transport/multipath.h"
+
+namespace rove::test {
+namespace {
+
+TEST_F(Multipath, EU4_OneAcknowledgementForEachDataPacket) {
+    post(write(1, 0, 10 * 1024, 0));
+    ASSERT_TRUE(run());
+    EXPECT_EQ(acks(b), std::vector<MpAck>(10, MpAck::kAck));
+    expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+    EXPECT_TRUE(arrived(0, 10 * 1024, 0));
+    std::set<uint16_t> paths;
+    for (const Observed& p : net.trace) {
+        if (p.from == a.index()) paths.insert(p.headers.vp);
+    }
+    EXPECT_GE(paths.size(), 9u);
+}
+
+// mp-transport.md, section 6.
+TEST_F(Multipath, EveryAcknowledgementAndEveryPlaceOutOfOrderIsCounted) {
+    delay(1);
+    post(write(1, 0, 6 * 1024, 0));  // one in order, four that are 1, 2, 3 and 4 ahead, and the one that was missing
+    net.pump();
+    run_briefly();
+    net.release();
+    ASSERT_TRUE(run());
+    const transport::MultipathCounters& receiver = b.engine.multipath()->counters;
+    EXPECT_EQ(receiver.degrees, (std::array<uint64_t, 14>{2, 1, 2, 1}));
+    EXPECT_EQ(receiver.acks_sent, (std::array<uint64_t, 4>{2, 4, 0, 0}));
+    EXPECT_EQ(a.engine.multipath()->counters.acks_received, receiver.acks_sent);
+    EXPECT_EQ(qb->mp()->requests_in_degree, 4u);
+}
+
+struct Batching : Multipath {
+    static Config batch() {
+        Config config = make_config();
+        config.batch_acks = true;
+        return config;
+    }
+    Batching() : Multipath(batch()) {}
+};
+
+TEST_F(Batching, BX3_AcksOfABurstShareAPacketAndEachCounts) {
+    post(write(1, 0, 8 * 1024, 0));
+    // The network delivers one by one; the sink takes none of b's until all have come.
+    bool open = false;
+    b.sink.room = [&] { return open; };
+    net.at(net.now() + 50 * kMicrosecond, [&] { open = true; });
+    ASSERT_TRUE(run());
+    ASSERT_EQ(packets(b, Op::kAck), 1u);
+    EXPECT_EQ(net.trace.back().headers.mp_ack.more, 7);
+    EXPECT_EQ(qa->mp()->requests.una, qa->mp()->requests.nxt);
+    EXPECT_EQ(a.engine.multipath()->paths.counters().acknowledged, 8u);
+    expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+}
+
+TEST_F(Batching, BX3_EachEntryOfAFrameStandsForItself) {
+    post(write(1, 0, 8 * 1024, 0));
+    b.sink.room = [] { return false; };
+    net.pump();
+    run_briefly();
+    const transport::SendStream& stream = qa->mp()->requests;
+    ASSERT_EQ(stream.nxt - stream.una, 8);
+    wire::Headers h;
+    h.bth.opcode = wire::opcode(wire::Service::kMp, Op::kAck);
+    h.bth.dest_qpn = qa->qpn;
+    h.mp_ack = {.entry = {.kind = MpAck::kAck, .ece = false, .retx = false, .response = false,
+                          .psn = (stream.nxt + 5).value(), .vp = 0xC000},  // never sent
+                .syndrome = 0, .aack_psn = stream.nxt.value(), .more = 8};
+    h.vp = 0xC000;
+    std::vector<uint8_t> entries(8 * wire::kMpAckEntryBytes);
+    for (uint32_t i = 0; i < 8; ++i) {
+        const transport::Psn psn = stream.una + i;
+        wire::emit_ack_entry(entries.data() + i * wire::kMpAckEntryBytes,
+                             {.kind = MpAck::kAck, .ece = false, .retx = false, .response = false, .psn = psn.value(),
+                              .vp = stream.records[psn.value() % 256].vp});
+    }
+    net.inject(a.index(), qb->path, h, entries);
+    EXPECT_EQ(stream.una, stream.nxt);
+    expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+    EXPECT_EQ(a.engine.multipath()->counters.acks_received[0], 9u);
+}
+
+// No QP and no peer takes all the room for packets that came early.
+TEST_F(Multipath, WhatIsHeldForOneLeavesRoomForOthers) {
+    std::vector<Connection> greedy;
+    for (int i = 0; i < 8; ++i)
+        greedy.push_back(test::connect(net, a, b, QpOptions{.multipath = true}, QpOptions{.multipath = true}));
+    net.filter = [&](const Observed& p) {
+        const bool first = p.op() == Op::kWriteOnly && p.headers.bth.psn == 100 && p.headers.bth.dest_qpn != qb->qpn;
+        return p.from == 0 && first ? Verdict::kDrop : Verdict::kPass;
+    };
+    for (uint64_t i = 0; i < 100; ++i)
+        for (Connection& c : greedy) ASSERT_TRUE(a.post(c.a, write(i, 0, 64, 0)));
+    net.run_for(20 * kMillisecond);
+    const transport::MultipathShared& shared = *b.engine.multipath();
+    EXPECT_GE(shared.held_now(), 200u);
+    EXPECT_LE(shared.held_now(), transport::MultipathShared::kHeldPackets / 2u)
+        << "one peer has half of the room at most";
+    net.filter = nullptr;
+    ASSERT_TRUE(run());
+    EXPECT_EQ(shared.held_now(), 0u);
+    for (Connection& c : greedy) EXPECT_EQ(a.poll(*c.a.send_cq).size(), 100u);
+}
+
+// Which way acknowledgements go is the configuration's to say.
+TEST(MultipathAckPath, IsAsConfigured) {
+    using transport::AckPath;
+    for (const AckPath way : {AckPath::kAsData, AckPath::kRandom, AckPath::kOne}) {
+        Config config;
+        config.ack_path = way;
+        config.batch_acks = false;
+        Network net(1, 2, config);
+        Buffer &from = net.host(0).buffer(65536), &to = net.host(1).buffer(65536);
+        const QpOptions options{.multipath = true};
+        Connection made = test::connect(net, net.host(0), net.host(1), options, options);
+        Send s{.wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .sges = {from.sge(0, 50 * 1024)}};
+        s.remote_addr = to.address(0);
+        s.rkey = to.key();
+        ASSERT_TRUE(net.host(0).post(made.a, s));
+        ASSERT_TRUE(net.run());
+        std::map<uint32_t, uint16_t> data;
+        std::set<uint16_t> ways;
+        size_t as_data = 0;
+        for (const Observed& p : net.trace) {
+            if (p.from == 0) data[p.headers.bth.psn] = p.headers.vp;
+            if (p.from != 1) continue;
+            ways.insert(p.headers.vp);
+            as_data += p.headers.vp == data[p.headers.bth.psn];
+        }
+        EXPECT_EQ(as_data == 50, way == AckPath::kAsData);
+        EXPECT_EQ(ways.size() == 1, way == AckPath::kOne);
+    }
+}
+
+}  // namespace
+}  // namespace rove::test
