@@ -3,6 +3,7 @@
 multiprocessing."""
 import pathlib
 import signal
+import time
 
 from harness import CLIENT_CORE, SERVER_CORE, Process, check, memif_link, memif_pair, once
 
@@ -21,6 +22,18 @@ def program():
 for progress in ("shared", "dedicated"):
     once(f"fork/with-objects/{progress}", forker, "with-objects", progress, quick=True)
     once(f"fork/after-list/{progress}", forker, "after-list", progress)
+
+
+def daemonized():
+    config = memif_link().configs[0]
+    parent = Process([program(), "daemon"], config, SERVER_CORE).succeed(20)
+    deadline = time.monotonic() + 15
+    while "moved" not in parent.out():
+        check(time.monotonic() < deadline, parent.story())
+        time.sleep(0.05)
+
+
+once("fork/daemon", daemonized)
 
 
 def child_outlives():

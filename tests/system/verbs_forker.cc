@@ -223,6 +223,20 @@ int after_list() {
     return 0;
 }
 
+// A server that looks for a device, then sends itself into the background: daemon() ends the parent, and the child uses
+// the device. Whoever started it has its end from standard output.
+int daemonized() {
+    int count = 0;
+    ibv_free_device_list(ibv_get_device_list(&count));
+    if (count == 0) fail("no device");
+    const int out = dup(STDOUT_FILENO);
+    if (daemon(0, 0) != 0) fail("daemon");
+    alarm(kChildSeconds);
+    (new Pair)->move();
+    if (dprintf(out, "moved\n") < 0) return 1;
+    return 0;
+}
+
 // The parent is killed, and its child lives on: another process can take the parent's place.
 int orphan() {
     Pair& pair = *new Pair;
@@ -250,6 +264,7 @@ int main(int argc, char** argv) {
     const std::string name = argc == 2 ? argv[1] : "";
     const int status = name == "with-objects" ? with_objects()
                        : name == "after-list" ? after_list()
+                       : name == "daemon"     ? daemonized()
                        : name == "orphan"     ? orphan()
                        : name == "move"       ? move_once()
                                               : 2;

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that people run, as they come from Debian, over rove; data is verified where the program can. README.md has the table.
+
+`tests/ecosystem` runs these alone. Elsewhere are perftest (test_perftest.py), ibverbs-utils (test_pingpong.py), pyverbs (test_pyverbs.py),
+a pair of Open MPI's ranks with one-sided access (test_mpi.py).
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+
+from harness import (CORES, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, CLIENT_CORE, Failure, Process, Skip, check, device_arguments, device_string,
+                     free_port, ip, memif_link, once, shipped, stop_all, test, unique, write_toml)
+
+HERE = pathlib.Path(__file__).parent
+
+
+def needs(*programs):
+    for name in programs:
+        if shutil.which(name) is None:
+            raise Skip(f"needs {name}")
+
+
+def pair(server_command, client_command, env=None, seconds=60, waits_for=None, server_ends=True):
+    """A server and a client over a memif; both must succeed. The client starts when the server listens on TCP port `waits_for`."""
+    link = memif_link()
+    server = Process(server_command, link.configs[0], SERVER_CORE, env=env)
+    if waits_for:
+        server.wait_listening(waits_for)
+    client = Process(client_command, link.configs[1], CLIENT_CORE, env=env)
+    try:
+        client.succeed(seconds)
+        if server_ends:
+            server.succeed(STOPPED)
+    except Failure as failure:
+        raise Failure(f"{str(failure).splitlines()[0]}\n--- server\n{server.story()}\n--- client\n{client.story()}") from None
+    return server, client
+
+
+def compiled(source, *command):
+    """A program of this folder, by `command SOURCE -o PROGRAM`, in the scratch folder."""
+    needs(command[0])
+    path = SCRATCH / f"{unique()}-{pathlib.Path(source).stem}"
+    split = command.index("--") if "--" in command else len(command)
+    done = subprocess.run([*command[:split], HERE / source, "-o", path, *command[split + 1:]], capture_output=True, text=True, timeout=60)
+    check(done.returncode == 0, done.stderr)
+    return path
+
+
+# --- libfabric -------------------------------------------------------------------------------------------------------
+
+def fi_pingpong(provider, domain, endpoint, mode):
+    """-c: it checks its data."""
+    needs("fi_pingpong")
+    port = free_port()
+    command = ["fi_pingpong", "-p", provider, "-d", domain, "-e", endpoint, "-m", mode, "-c", "-I", "50"]
+    _, client = pair([*command, "-B", port], [*command, "-P", port, "127.0.0.1"], waits_for=port)
+    sizes = [line.split()[0] for line in client.out().splitlines()[1:]]
+    check(sizes == ["64", "256", "1k", "4k", "64k", "1m"], client.story())
+
+
+once("ecosystem/libfabric/fi_pingpong/rxd/msg", fi_pingpong, "verbs;ofi_rxd", "rove0-dgram", "rdm", "msg")
+once("ecosystem/libfabric/fi_pingpong/rxd/tagged", fi_pingpong, "verbs;ofi_rxd", "rove0-dgram", "rdm", "tagged")
+
+
+# --- UCX: every test of ucx_perftest ---------------------------------------------------------------------------------
+
+OVER_ROVE = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_NET_DEVICES": "rove0:1", "UCX_IB_GID_INDEX": "1"}
+UCP = {name: 1000 for name in ("tag_lat", "tag_bw", "tag_sync_lat", "tag_sync_bw", "ucp_put_lat", "ucp_put_bw", "ucp_get", "stream_bw", "stream_lat",
+                               "ucp_am_lat", "ucp_am_bw")} | {name: 8 for name in ("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap")}
+# Of the transport alone, with the way in which it takes data. What rc_verbs has no such way for, it refuses on every device.
+UCT = {"am_lat": (48, "short"), "am_bw": (1000, "bcopy"), "put_lat": (48, "short"), "put_bw": (100_000, "zcopy"), "get": (1000, "bcopy"),
+       "add_mr": (8, "short"), "fadd": (8, "short"), "cswap": (8, "short")}
+
+
+def ucx(name, size, environment, *options):
+    needs("ucx_perftest")
+    port = free_port()
+    server, client = pair(["ucx_perftest", "-p", port], ["ucx_perftest", "127.0.0.1", "-p", port, "-f", "-t", name, "-s", size, "-n", 500, "-w", 10, *options],
+                          environment, waits_for=port)
+    check(any(line.split()[:1] == ["500"] for line in client.out().splitlines()), client.story())
+    return server, client
+
+
+for name, size in UCP.items():
+    once(f"ecosystem/ucx/{name}", ucx, name, size, OVER_ROVE)
+for name, (size, layout) in UCT.items():
+    once(f"ecosystem/ucx/uct/{name}", ucx, name, size, OVER_ROVE, "-d", "rove0:1", "-x", "rc_verbs", "-D", layout)
+once("ecosystem/ucx/uct/ud", ucx, "am_lat", 1000, OVER_ROVE, "-d", "rove0:1", "-x", "ud_verbs", "-D", "bcopy")
+
+
+def ucx_unconfigured():
+    """Nothing set: UCX finds its way by itself, here mostly through shared memory."""
+    ucx("tag_bw", 100_000, {})
+
+
+def ucx_two_hosts():
+    """As between two hosts, without the shared memory that this machine has: UCX chooses rove, and the right GID, by itself."""
+    _, client = ucx("tag_bw", 100_000, {"UCX_TLS": "^posix,sysv,cma,tcp", "UCX_LOG_LEVEL": "info"})
+    check("rc_verbs/rove0:1" in client.out() + client.err(), client.story())
+
+
+once("ecosystem/ucx/unconfigured", ucx_unconfigured)
+once("ecosystem/ucx/two-hosts", ucx_two_hosts)
+
+
+# --- DAPL ------------------------------------------------------------------------------------------------------------
+
+def dtest(provider, library):
+    """SENDs, READs and WRITEs of 4 MiB; dtest compares what it reads. (Its -D takes a completion that its own disconnecting may flush.)"""
+    needs("dtest")
+    registry = SCRATCH / f"{unique()}.dat.conf"
+    registry.write_text(f'{provider} u2.0 nonthreadsafe default {library} dapl.2.0 "rove0 1" ""\n')
+    command = ["dtest", "-P", provider, "-B", "2"]
+    sides = pair(command, [*command, "-h", "127.0.0.1"], {"DAT_OVERRIDE": str(registry)}, waits_for=15828)
+    for side in sides:
+        check("DAPL Test Complete. PASSED" in side.out(), side.story())
+
+
+test("ecosystem/dapl/dtest", dtest, "ofa-v2-rove0-1s", "libdaploscm.so.2", timeout=90)
+
+
+# --- several ranks: a switch -----------------------------------------------------------------------------------------
+
+class Switch:
+    """A namespace with a bridge and, for each rank, a veth pair to it, which rove takes by AF_PACKET."""
+
+    def __init__(self, ranks):
+        if os.geteuid() != 0:
+            raise Skip("needs root for a network namespace")
+        self.ranks = ranks
+
+    def __enter__(self):
+        self.netns = f"rove-switch-{unique()}"
+        try:
+            ip("netns", "add", self.netns)
+        except Failure as failure:
+            raise Skip(str(failure)) from None
+        # The kernel on these interfaces says nothing of its own.
+        for key in ("all", "default"):
+            ip("netns", "exec", self.netns, "sh", "-c", f"echo 1 > /proc/sys/net/ipv6/conf/{key}/disable_ipv6")
+        ip("link", "set", "lo", "up", netns=self.netns)
+        ip("link", "add", "bridge", "mtu", "4300", "type", "bridge", netns=self.netns)
+        ip("link", "set", "bridge", "up", netns=self.netns)
+        for rank in range(self.ranks):
+            ip("link", "add", f"data{rank}", "mtu", "4300", "type", "veth", "peer", "name", f"port{rank}", "mtu", "4300", netns=self.netns)
+            ip("link", "set", f"port{rank}", "master", "bridge", "up", netns=self.netns)
+            ip("link", "set", f"data{rank}", "up", netns=self.netns)
+        return self
+
+    def __exit__(self, *_):
+        stop_all()
+        subprocess.run(["ip", "netns", "del", self.netns], capture_output=True)
+
+    def commands(self, program):
+        """For each rank the words that run `program(rank)` over its port, on its core."""
+        for rank in range(self.ranks):
+            config = shipped("af_packet-a")
+            (device,) = config["device"]
+            driver, arguments = device_arguments(device["port"])
+            device["port"] = device_string(driver, {**arguments, "iface": f"data{rank}"})
+            device["addresses"] = [f"10.0.0.{rank + 1}/24", f"fd00::{rank + 1}/64"]
+            core = CORES[rank % len(CORES)]
+            yield ["taskset", "-c", core, ROVE_RUN, "--config", write_toml(config), "--", *program(rank)]
+
+
+def right_ranks(ranks, launcher, program, environment, seconds=100, lines=None):
+    """An MPI job, a rank for each port; `lines` of its output say "right"."""
+    with Switch(ranks) as switch:
+        words = []
+        for command in switch.commands(lambda rank: program):
+            words += [":"] * bool(words) + ["-np", "1", *command]
+        run = Process([*launcher, *words], netns=switch.netns, env=environment).succeed(seconds)
+        check(run.out().count("right") == (lines or ranks), run.story())
+
+
+def openmpi(ranks, python, point_to_point, environment):
+    needs("mpirun.openmpi")
+    launcher = ["mpirun.openmpi", "--allow-run-as-root", "--mca", "plm", "isolated", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
+                "--mca", "btl", "self", "--mca", "oob_tcp_if_include", "lo", *point_to_point, *(word for name in environment for word in ("-x", name))]
+    if python:
+        right_ranks(ranks, launcher, ["/usr/bin/python3", HERE / "mpi_collectives.py"], environment, lines=2)
+    else:
+        right_ranks(ranks, launcher, [compiled("mpi_ranks.c", "mpicc.openmpi", "-O2")], environment)
+
+
+BY_UCX = ("--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any")
+BY_RXD = ("--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "verbs;ofi_rxd")
+
+
+def mpich(ranks):
+    """Debian's MPICH is built over UCX. NOLOCAL: ranks of one machine use the network."""
+    needs("mpiexec.mpich")
+    launcher = ["mpiexec.mpich", "-launcher", "fork", "-iface", "lo"]
+    right_ranks(ranks, launcher, [compiled("mpi_ranks.c", "mpicc.mpich", "-O2")], {**OVER_ROVE, "MPIR_CVAR_NOLOCAL": "1"})
+
+
+def gloo(ranks):
+    """gloo's ibverbs transport."""
+    if not pathlib.Path("/usr/include/gloo").exists():
+        raise Skip("needs libgloo-dev")
+    program = compiled("gloo_ranks.cc", "g++", "-O1", "-std=c++17", "--", "-lgloo", "-libverbs")
+    meeting = SCRATCH / unique()
+    meeting.mkdir()
+    with Switch(ranks) as switch:
+        commands = switch.commands(lambda rank: [program, "rove0", 1, meeting, rank, ranks])
+        processes = [Process(command, netns=switch.netns, core=CORES[rank % len(CORES)]) for rank, command in enumerate(commands)]
+        statuses = [process.wait(60) for process in processes]
+        check(not any(statuses), "\n".join(process.story() for process in processes))
+
+
+for ranks in (2, 4):
+    test(f"ecosystem/openmpi/ucx/{ranks}", openmpi, ranks, False, BY_UCX, OVER_ROVE, timeout=120)
+    test(f"ecosystem/mpi4py/collectives/{ranks}", openmpi, ranks, True, BY_UCX, OVER_ROVE, timeout=120)
+    test(f"ecosystem/mpich/{ranks}", mpich, ranks, timeout=120)
+    test(f"ecosystem/gloo/{ranks}", gloo, ranks, timeout=100)
+once("ecosystem/openmpi/ofi-rxd/2", openmpi, 2, False, BY_RXD, {}, timeout=120)
