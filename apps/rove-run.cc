@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // rove-run: runs a verbs program with rove's devices, by preloading librove-verbs.so. Exit status: the program's own; 2
 // for a wrong command line or configuration, 126 and 127 as a shell has them when the program cannot be run or found.
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -93,8 +92,6 @@ int main(int argc, char** argv) {
     const auto [why, refuses] = rove::why_not_preloaded(rove::find_program(command[0]));
     if (!why.empty()) std::fprintf(stderr, "rove-run: %s: it has no rove devices\n", why.c_str());
     if (!refuses) append_to_preload(find_library().string());
-    // UCX looks for it (lib/verbs/provider.cc). It may exist already, or not be ours to make.
-    mkdir("/dev/infiniband", 0755);
 
     std::vector<char*> arguments;
     for (std::string& word : command) arguments.push_back(word.data());

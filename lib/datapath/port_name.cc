@@ -7,7 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <string>
 
 #include "datapath/address.h"
@@ -38,17 +40,36 @@ std::string argument(const std::string& port, const std::string& key) {
     return port.substr(value, port.find(',', value) - value);
 }
 
+// EAL's names of virtual ports are their driver's with a number behind.
+std::string driver_of(const DeviceConfig& config) {
+    const std::string name = config.port.substr(0, config.port.find(','));
+    return name.substr(0, name.find_last_not_of("0123456789") + 1);
+}
+
 }  // namespace
 
 bool is_peer_to_peer(std::string_view driver) {
     return driver == "net_memif" || driver == "net_vhost" || driver == "net_virtio_user" || driver == "net_ring";
 }
 
+std::string kernel_interface(const DeviceConfig& config) {
+    const std::string driver = driver_of(config);
+    const bool has_one = driver == "net_af_packet" || driver == "net_af_xdp" || driver == "net_tap";
+    return has_one ? argument(config.port, "iface") : std::string();
+}
+
+std::string sysfs_device(const DeviceConfig& config) {
+    const std::string interface = kernel_interface(config), name = config.port.substr(0, config.port.find(','));
+    const std::string domain = std::count(name.begin(), name.end(), ':') == 1 ? "0000:" : "";
+    const std::string folder =
+        !interface.empty() ? "/sys/class/net/" + interface + "/device" : "/sys/bus/pci/devices/" + domain + name;
+    std::error_code ignored;
+    return std::filesystem::is_directory(folder, ignored) ? folder : std::string();
+}
+
 std::optional<wire::MacAddress> mac_before_start(const DeviceConfig& config) {
     if (config.mac) return config.mac;
-    // EAL's names of virtual ports are their driver's with a number behind.
-    const std::string name = config.port.substr(0, config.port.find(','));
-    const std::string driver = name.substr(0, name.find_last_not_of("0123456789") + 1);
+    const std::string driver = driver_of(config);
     std::optional<wire::MacAddress> mac = wire::MacAddress{};
     if (driver == "net_af_packet" || driver == "net_af_xdp")
         mac = interface_mac(argument(config.port, "iface"));

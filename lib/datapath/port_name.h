@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "datapath/config.h"
@@ -16,5 +17,11 @@ bool is_peer_to_peer(std::string_view driver);
 // The MAC that the device will have, if that can be known without its driver: it is configured, derived (ports between
 // processes, taps), or that of an interface of the kernel.
 std::optional<wire::MacAddress> mac_before_start(const DeviceConfig& config);
+
+// The interface of the kernel that the port is, or "".
+std::string kernel_interface(const DeviceConfig& config);
+
+// The folder of the hardware behind the port in sysfs; "" if there is none.
+std::string sysfs_device(const DeviceConfig& config);
 
 }  // namespace rove::datapath

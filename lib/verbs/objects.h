@@ -37,6 +37,7 @@ class Provider;
 struct Device : ibv_device {
     std::array<void*, 16> libibverbs_fields{};
     Provider* provider = nullptr;
+    const datapath::DeviceConfig* config = nullptr;
     ObjectCount pds{kMaxPds};
     __be64 guid = 0;  // EUI-64 of the MAC; zero until the datapath runs if the driver must be asked for it
     // Once the datapath runs:

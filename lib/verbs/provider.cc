@@ -10,6 +10,7 @@
 
 #include "datapath/port_name.h"
 #include "verbs/inherited.h"
+#include "verbs/sysfs.h"
 
 namespace rove::verbs {
 
@@ -28,12 +29,11 @@ std::unique_ptr<Device> make_device(Provider& provider, const std::string& name,
     device->node_type = IBV_NODE_CA;
     device->transport_type = IBV_TRANSPORT_IB;
     std::snprintf(device->name, sizeof(device->name), "%s", name.c_str());
-    // UCX passes over a device without a character device at /dev/infiniband/<dev_name>; there is none, but it only
-    // looks.
-    std::snprintf(device->dev_name, sizeof(device->dev_name), "../null");
-    // Nothing lies there: programs that read attributes from sysfs find none, as with a device that lacks them.
-    std::snprintf(device->dev_path, sizeof(device->dev_path), "/sys/class/infiniband_verbs/%s", name.c_str());
+    // What lies there is told by sysfs.h.
+    std::snprintf(device->dev_name, sizeof(device->dev_name), "%s", uverbs_name(name).c_str());
+    std::snprintf(device->dev_path, sizeof(device->dev_path), "/sys/class/infiniband_verbs/%s", device->dev_name);
     std::snprintf(device->ibdev_path, sizeof(device->ibdev_path), "/sys/class/infiniband/%s", name.c_str());
+    device->config = &config;
     device->provider = &provider;
     if (const auto mac = datapath::mac_before_start(config)) device->guid = guid_of(*mac);
     return device;

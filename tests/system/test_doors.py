@@ -192,3 +192,55 @@ once("doors/static program", static)
 once("doors/musl program", musl)
 once("doors/privileged program", privileged)
 once("doors/no false alarm", no_false_alarm, quick=True)
+
+
+# --- what programs read of a device in sysfs
+
+SYSFS = """
+import os, subprocess, sys
+root = "/sys/class/infiniband/rove0/"
+def content(path, how=lambda path: open(path).read()):
+    return how(path).strip()
+def by_openat(path):
+    folder = os.open(os.path.dirname(path), os.O_RDONLY)
+    with open(os.open(os.path.basename(path), os.O_RDONLY, dir_fd=folder)) as file:
+        return file.read()
+for how in (lambda path: open(path).read(), by_openat, lambda path: subprocess.run(["cat", path], capture_output=True, text=True, check=True).stdout):
+    assert content(root + "ports/1/gid_attrs/types/1", how) == "RoCE v2"
+    assert content(root + "ports/1/gids/1", how) == "0000:0000:0000:0000:0000:ffff:0a00:0001"
+    assert content(root + "ports/1/state", how) == "4: ACTIVE"
+    assert content(root + "ports/1/rate", how).startswith("100 Gb/sec")
+    assert content(root + "ports/1/link_layer", how) == "Ethernet"
+    assert content(root + "device/numa_node", how) == "-1"
+    assert content("/sys/class/infiniband_verbs/uverbs_rove0/ibdev", how) == "rove0"
+assert "rove0" in os.listdir("/sys/class/infiniband") and sorted(os.listdir(root + "ports/1/gids")) == ["0", "1", "2"]
+assert os.path.isdir(os.path.realpath(root + "device"))
+assert os.access("/dev/infiniband/uverbs_rove0", os.R_OK | os.W_OK)
+for absent in (root + "ports/2", root + "ports/1/gids/3", "/sys/class/infiniband/rove1", "/dev/infiniband/uverbs_rove1", "/sys/class/infiniband_verb"):
+    assert not os.path.exists(absent), absent
+real = os.path.isdir("/sys/class/infiniband_verbs")
+assert os.path.isdir("/sys/class/infiniband_verbs") == real and not (real and "uverbs_rove0" in os.listdir("/sys/class/infiniband_verbs"))
+child = os.fork()
+if child == 0:
+    assert content(root + "ports/1/gid_attrs/types/1") == "RoCE v2"
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print("right", [name for name in os.listdir(os.environ["TMPDIR"]) if name.startswith("rove-sysfs-")])
+if sys.argv[1] == "die":
+    os.kill(os.getpid(), 9)
+"""
+
+
+def reads_sysfs():
+    temporary = SCRATCH / "tmp"
+    temporary.mkdir(exist_ok=True)
+    run = lambda how: Process(["/usr/bin/python3", "-c", SYSFS, how], memif_pair()[0], SERVER_CORE, env={"TMPDIR": str(temporary)})
+    process = run("exit").succeed(20)
+    check(process.out().startswith("right ['rove-sysfs-"), process.story())
+    check(list(temporary.iterdir()) == [], "the folder is left")
+    check(run("die").wait(20) == -9 and len(list(temporary.iterdir())) == 1, "nothing was left to sweep")
+    run("exit").succeed(20)
+    check(list(temporary.iterdir()) == [], "what a killed process left is not swept")
+
+
+once("doors/sysfs", reads_sysfs, quick=True)

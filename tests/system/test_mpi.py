@@ -5,7 +5,7 @@ import pathlib
 from harness import CLIENT_CORE, ROVE_RUN, SERVER_CORE, Process, check, memif_link, test, write_toml
 
 RANK = pathlib.Path(__file__).with_name("mpi_peer.py")
-ENVIRONMENT = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_NET_DEVICES": "rove0:1", "UCX_IB_GID_INDEX": "1"}
+ENVIRONMENT = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_NET_DEVICES": "rove0:1"}
 # The isolated launcher starts ranks on this machine only: the other ends at once where there is no ssh.
 OPTIONS = [
     "--allow-run-as-root", "--mca", "plm", "isolated", "--oversubscribe", "--bind-to", "none", "--mca", "pml", "ucx",

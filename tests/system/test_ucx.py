@@ -3,7 +3,7 @@
 from harness import CLIENT_CORE, SERVER_CORE, STOPPED, Process, check, free_port, memif_link, once, shipped, test
 
 PERFTEST = "ucx_perftest"
-ENVIRONMENT = {"UCX_NET_DEVICES": "rove0:1", "UCX_IB_GID_INDEX": "1"}
+ENVIRONMENT = {"UCX_NET_DEVICES": "rove0:1"}
 
 
 def ucx(transports, *options):

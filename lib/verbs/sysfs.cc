@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// See sysfs.h. The files are those of Documentation/ABI/stable/sysfs-class-infiniband of Linux, in its formats.
+#include "verbs/sysfs.h"
+
+#include <endian.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "datapath/address.h"
+#include "datapath/port_name.h"
+#include "verbs/objects.h"
+#include "verbs/provider.h"
+
+namespace rove::verbs {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPrefix = "rove-sysfs-";
+
+// "fe80:0000:0000:0000:..." of 16 bytes, "0200:00ff:fe00:0001" of 8.
+std::string in_groups(const uint8_t* bytes, size_t count) {
+    std::string text;
+    for (size_t i = 0; i < count; i += 2) {
+        char group[8];
+        std::snprintf(group, sizeof group, "%s%02x%02x", i == 0 ? "" : ":", bytes[i], bytes[i + 1]);
+        text += group;
+    }
+    return text;
+}
+
+void write(const fs::path& file, const std::string& line) {
+    std::error_code ignored;
+    fs::create_directories(file.parent_path(), ignored);
+    // Whoever reads meanwhile finds the old content or the new one.
+    const fs::path temporary = file.string() + ".new";
+    std::ofstream(temporary) << line << '\n';
+    fs::rename(temporary, file, ignored);
+}
+
+void link(const fs::path& target, const fs::path& file) {
+    std::error_code ignored;
+    fs::create_directories(file.parent_path(), ignored);
+    if (!fs::exists(fs::symlink_status(file, ignored))) fs::create_symlink(target, file, ignored);
+}
+
+// As the runtime makes the table (datapath::Device). Zeros where the MAC is the driver's secret until it runs.
+std::vector<wire::Gid> gids_of(const Device& device) {
+    if (device.interface != nullptr) return device.interface->gids();
+    const auto mac = datapath::mac_before_start(*device.config);
+    std::vector<wire::Gid> gids{mac ? datapath::link_local_gid(*mac) : wire::Gid{}};
+    for (const std::string& address : device.config->addresses)
+        gids.push_back(datapath::parse_subnet(address)->address);
+    return gids;
+}
+
+bool is_up(const Device& device) {
+    return device.interface == nullptr || device.interface->link_up();
+}
+
+// What may change while the process lives.
+std::string state_of(const Provider& provider) {
+    std::string state;
+    for (const auto& device : provider.devices()) {
+        state += is_up(*device) ? 'u' : 'd';
+        state += in_groups(gids_of(*device).front().data(), 16);
+    }
+    return state;
+}
+
+void write_port(const fs::path& port, const Device& device) {
+    const bool up = is_up(device);
+    write(port / "state", up ? "4: ACTIVE" : "1: DOWN");
+    write(port / "phys_state", up ? "5: LinkUp" : "3: Disabled");
+    write(port / "rate", "100 Gb/sec (4X EDR)");
+    write(port / "link_layer", "Ethernet");
+    write(port / "cap_mask", "0x04010000");
+    write(port / "lid", "0x0");
+    write(port / "lid_mask_count", "0");
+    write(port / "sm_lid", "0x0");
+    write(port / "sm_sl", "0");
+    write(port / "pkeys" / "0", "0xffff");
+    const std::string interface = datapath::kernel_interface(*device.config);
+    const std::vector<wire::Gid> gids = gids_of(device);
+    for (size_t i = 0; i < gids.size(); ++i) {
+        const std::string index = std::to_string(i);
+        write(port / "gids" / index, in_groups(gids[i].data(), gids[i].size()));
+        write(port / "gid_attrs" / "types" / index, "RoCE v2");
+        // The kernel has no name here either for a GID without an interface.
+        if (!interface.empty()) write(port / "gid_attrs" / "ndevs" / index, interface);
+    }
+    std::error_code ignored;
+    fs::create_directories(port / "gid_attrs" / "ndevs", ignored);
+}
+
+void write_device(const fs::path& root, const Device& device) {
+    const std::string name = device.name, uverbs = uverbs_name(name);
+    const fs::path folder = root / "sys/class/infiniband" / name;
+    const __be64 guid = device.guid;
+    const std::string guid_text = in_groups(reinterpret_cast<const uint8_t*>(&guid), sizeof guid);
+    write(folder / "node_type", "1: CA");
+    write(folder / "node_guid", guid_text);
+    write(folder / "sys_image_guid", guid_text);
+    write(folder / "node_desc", name);
+    write(folder / "fw_ver", "rove");
+    write(folder / "hca_type", "rove");
+    write(folder / "hw_rev", "0");
+    write_port(folder / "ports" / "1", device);
+
+    const fs::path verbs = root / "sys/class/infiniband_verbs" / uverbs;
+    write(verbs / "ibdev", name);
+    write(verbs / "abi_version", "1");
+    // The hardware behind the port, or a device without a place.
+    if (const std::string hardware = datapath::sysfs_device(*device.config); !hardware.empty()) {
+        link(hardware, folder / "device");
+    } else {
+        write(folder / "device" / "numa_node", "-1");
+    }
+    link(folder / "device", verbs / "device");
+    link("/dev/null", root / "dev/infiniband" / uverbs);
+}
+
+// Listings have what is really there, too.
+void link_others(const fs::path& real, const fs::path& folder) {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(real, ignored))
+        link(entry.path(), folder / entry.path().filename());
+}
+
+// Of processes that have gone: nobody holds the lock.
+void sweep(const fs::path& parent) {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(parent, ignored)) {
+        if (entry.path().filename().string().rfind(kPrefix, 0) != 0) continue;
+        const int file = open(entry.path().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (file < 0) continue;
+        struct stat status;
+        if (fstat(file, &status) == 0 && status.st_uid == geteuid() && flock(file, LOCK_EX | LOCK_NB) == 0)
+            fs::remove_all(entry.path(), ignored);
+        close(file);
+    }
+}
+
+}  // namespace
+
+std::string uverbs_name(std::string_view device) {
+    return "uverbs_" + std::string(device);
+}
+
+bool Sysfs::exists() const {
+    struct stat status;
+    return !folder_.empty() && stat(folder_.c_str(), &status) == 0;
+}
+
+bool Sysfs::make() {
+    std::error_code error;
+    const fs::path parent = fs::temp_directory_path(error);
+    if (error) return false;
+    sweep(parent);
+    std::string folder = parent / (kPrefix + std::to_string(getpid()) + "-XXXXXX");
+    if (mkdtemp(folder.data()) == nullptr) return false;
+    if (file_ >= 0 && pid_ == getpid()) close(file_);
+    file_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    flock(file_, LOCK_EX | LOCK_NB);
+    chmod(folder.c_str(), 0755);  // a process that gives up its privileges goes on reading
+    folder_ = folder;
+    pid_ = getpid();
+    written_.clear();
+    link_others(kClass, fs::path(folder_) / "sys/class/infiniband");
+    link_others(kDevices, fs::path(folder_) / "dev/infiniband");
+    return true;
+}
+
+std::string Sysfs::instead(Provider& provider, const char* path) {
+    const auto devices = provider.devices();
+    if (devices.empty()) return {};
+    const std::string_view whole = path;
+    // Of "/sys/class/infiniband/rove0/ports" the folder, and the name in it.
+    const size_t begin = whole.starts_with(kClass) ? whole.find('/', kClass.size()) : whole.find('/', kDevices.size());
+    const std::string_view folder = whole.substr(0, begin);
+    const bool verbs = folder == "/sys/class/infiniband_verbs";
+    if (folder != kClass && folder != kDevices && !verbs) return {};
+    std::string_view name = begin == whole.npos ? std::string_view() : whole.substr(begin + 1);
+    while (name.starts_with('/')) name.remove_prefix(1);
+    name = name.substr(0, name.find('/'));
+    bool ours = name.empty() && !verbs;  // libibverbs lists infiniband_verbs, and would find devices without a driver
+    for (const auto& device : devices)
+        ours |= folder == kClass ? name == device->name : name == uverbs_name(device->name);
+    if (!ours) return {};
+
+    // What we read ourselves meanwhile is what is really there.
+    static thread_local bool inside = false;
+    if (inside) return {};
+    inside = true;
+    const int before = errno;
+    const std::lock_guard guard(mutex_);
+    std::string found;
+    if (exists() || make()) {
+        if (const std::string state = state_of(provider); state != written_) {
+            for (const auto& device : devices) write_device(folder_, *device);
+            written_ = state;
+        }
+        found = folder_ + path;
+    }
+    errno = before;
+    inside = false;
+    return found;
+}
+
+void Sysfs::remove() {
+    const std::lock_guard guard(mutex_);
+    if (folder_.empty() || pid_ != getpid()) return;
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+    folder_.clear();
+}
+
+}  // namespace rove::verbs
