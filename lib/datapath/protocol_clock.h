@@ -26,7 +26,7 @@ class ProtocolClock {
     static constexpr uint64_t kGoneNs = 2'000'000'000;
 
     // The protocol's time, for a round that begins at `real_ns`; it never goes back. `is_stalled()`: whether, since it
-    // was last asked, no port has got rid of a frame, and one has frames. Asked every kLookNs.
+    // was last asked, no port has got rid of a frame, and one has frames. Called every kLookNs, if there are rounds.
     uint64_t begin_round(uint64_t real_ns, auto&& is_stalled) {
         if (real_ns - looked_ns_ >= kLookNs) [[unlikely]]
             look(real_ns, is_stalled());

@@ -54,7 +54,10 @@ void WorkerCore::add_device(Device& device, const Port& port, const ImpairConfig
 
 void WorkerCore::begin_round() {
     now_ns_ = shared_.clock.now_ns();
-    protocol_ns_ = protocol_clock_.begin_round(now_ns_, [this] { return sink_.is_stalled(); });
+    protocol_ns_ = protocol_clock_.begin_round(now_ns_, [this] {
+        chores_due_ = true;
+        return sink_.is_stalled();
+    });
     engine_.set_behind(now_ns_ - protocol_ns_);
     sink_.set_now(now_ns_);
 }
@@ -93,19 +96,26 @@ void WorkerCore::send_posted(transport::QueuePair& qp) {
 
 uint32_t WorkerCore::transmit() {
     take_doorbells();
-    if (sink_.has_suspects() && now_ns_ - suspected_ns_ >= kSuspectNs) [[unlikely]] {
+    if (chores_due_) [[unlikely]]
+        do_chores();
+    if (engine_.next_deadline() <= protocol_ns_ || engine_.has_active())
+        guard_.run([this] { run_engine(); }, [this] { engine_.recover_transmit(); });
+    return sink_.flush();
+}
+
+// What need not be looked for in each round.
+void WorkerCore::do_chores() {
+    chores_due_ = false;
+    if (sink_.has_suspects() && now_ns_ - suspected_ns_ >= kSuspectNs) {
         suspected_ns_ = now_ns_;
         for (const PacketSink::Suspect& suspect : sink_.take_suspects()) {
             Neighbours& neighbours = ports_[suspect.port].device->neighbours();
             neighbours.suspect(neighbours.next_hop(suspect.peer), now_ns_);
         }
     }
-    if (index_ == 0)
-        for (PortUse& use : ports_)
-            if (is_due(use)) [[unlikely]] send_due(use);
-    if (engine_.next_deadline() <= protocol_ns_ || engine_.has_active())
-        guard_.run([this] { run_engine(); }, [this] { engine_.recover_transmit(); });
-    return sink_.flush();
+    if (index_ != 0) return;
+    for (PortUse& use : ports_)
+        if (use.port != nullptr && use.device->due_ns() <= now_ns_ && use.port->ready()) send_due(use);
 }
 
 void WorkerCore::run_engine() {

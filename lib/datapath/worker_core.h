@@ -145,10 +145,8 @@ class WorkerCore {
     uint32_t transmit();
     // Looks at the clock.
     void begin_round();
-    // Of worker 0: whether there is something to ask or to report on the port's link, beside RoCE.
-    bool is_due(const PortUse& use) const {
-        return use.port != nullptr && use.device->due_ns() <= now_ns_ && use.port->ready();
-    }
+    void do_chores();
+    // Of worker 0: what there is to ask or to report on the port's link, beside RoCE.
     void send_due(PortUse& use);
     [[gnu::noinline]] void run_engine();
     // A burst whose headers were read.
@@ -171,6 +169,7 @@ class WorkerCore {
     uint64_t now_ns_ = 0;       // when the round began
     uint64_t protocol_ns_ = 0;  // ... as the engine has it
     uint64_t received_ns_ = 0;
+    bool chores_due_ = false;    // every ProtocolClock::kLookNs
     uint64_t suspected_ns_ = 0;  // when suspects were last looked up
     uint32_t posts_ = 0;  // since the last round
     uint32_t trust_ = 0;  // rounds that followed several posts, since one of them was left to the background thread
