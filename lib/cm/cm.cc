@@ -148,7 +148,7 @@ void Cm::Impl::close(uint64_t now_ns, Connection& c, const std::optional<Mad>& a
     c.mad = answer;
     leave_backlog(c);
     forget_remote_qp(c);
-    c.retries = answer && c.promised ? kRejRepetitions : 0;
+    c.retries = answer && c.promised ? kUnaskedRepetitions : 0;
     c.timeout = config_.first_timeout;
     set_deadline(c, now_ns + (c.retries > 0 ? timeout_ns(c.timeout) : linger_ns(c)));
 }
@@ -270,7 +270,7 @@ int Cm::Impl::accept(uint64_t now_ns, Connection& c, const Accept& accept) {
     return 0;
 }
 
-int Cm::Impl::confirm(Connection& c, std::span<const uint8_t> private_data) {
+int Cm::Impl::confirm(uint64_t now_ns, Connection& c, std::span<const uint8_t> private_data) {
     if (c.state != State::kRepReceived) return EINVAL;
     Rtu rtu{.local_comm_id = c.local_comm_id, .remote_comm_id = *c.remote_comm_id};
     if (!copy_private_data(private_data, rtu.private_data)) return EINVAL;
@@ -278,6 +278,9 @@ int Cm::Impl::confirm(Connection& c, std::span<const uint8_t> private_data) {
     c.mad = build({c.transaction_id, rtu});
     ++counters_[Counter::kEstablished];
     send(c.path, *c.mad);
+    c.retries = c.promised ? kUnaskedRepetitions : 0;
+    c.timeout = config_.first_timeout;
+    if (c.retries > 0) set_deadline(c, now_ns + timeout_ns(c.timeout));
     return 0;
 }
 
@@ -471,9 +474,9 @@ int Cm::accept(uint64_t now_ns, Id id, const Accept& accept) {
     Connection* const c = impl_->find(id);
     return c != nullptr ? impl_->accept(now_ns, *c, accept) : EINVAL;
 }
-int Cm::confirm(uint64_t, Id id, std::span<const uint8_t> private_data) {
+int Cm::confirm(uint64_t now_ns, Id id, std::span<const uint8_t> private_data) {
     Connection* const c = impl_->find(id);
-    return c != nullptr ? impl_->confirm(*c, private_data) : EINVAL;
+    return c != nullptr ? impl_->confirm(now_ns, *c, private_data) : EINVAL;
 }
 int Cm::reject(uint64_t now_ns, Id id, const Reject& reject) {
     Connection* const c = impl_->find(id);

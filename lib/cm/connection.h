@@ -75,7 +75,7 @@ struct Connection {
     // The MAD to send again: by a timer in kReqSent, kRepSent, kDreqSent and kSidrReqSent; else, if the peer repeats
     // itself.
     std::optional<Mad> mad;
-    uint8_t retries = 0;     // left; of kClosed, repetitions of the answer that nobody has asked for
+    uint8_t retries = 0;     // left; of kEstablished and kClosed, repetitions that nobody has asked for
     uint8_t timeout = 0;     // exponent of the wait that is under way
     uint8_t longest = 0;     // exponent of the longest wait
     uint8_t extensions = 0;  // MRAs that made the wait longer

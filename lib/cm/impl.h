@@ -16,8 +16,9 @@ namespace rove::cm {
 // An MRA may make a wait longer so often: with a service timeout that is cut to kLongestService, it ends.
 inline constexpr uint8_t kMaxExtensions = 16;
 inline constexpr uint8_t kLongestService = 24;  // 69 s: what Linux asks for
-// A peer that an MRA has told to wait asks no more for long. So a REJ is repeated so often, in case it is lost.
-inline constexpr uint8_t kRejRepetitions = 4;
+// A peer that an MRA has told to wait asks no more for long. So the answer (a REJ, or an RTU) is repeated so often, in
+// case it is lost.
+inline constexpr uint8_t kUnaskedRepetitions = 4;
 // A peer is asked at most so often whether it still knows a connection.
 inline constexpr uint64_t kProbeGapNs = 1'000'000'000;
 
@@ -29,7 +30,7 @@ class Cm::Impl {
     int listen(const Listen& listen, void* context, Id& id);
     int connect(uint64_t now_ns, const Connect& connect, void* context, Id& id);
     int accept(uint64_t now_ns, Connection& c, const Accept& accept);
-    int confirm(Connection& c, std::span<const uint8_t> private_data);
+    int confirm(uint64_t now_ns, Connection& c, std::span<const uint8_t> private_data);
     int reject(uint64_t now_ns, Connection& c, const Reject& reject);
     int delay(Connection& c, uint8_t service_timeout, std::span<const uint8_t> private_data);
     int establish(Connection& c);
@@ -70,6 +71,7 @@ class Cm::Impl {
     void forget_remote_qp(Connection& c);
     void set_deadline(Connection& c, uint64_t deadline_ns);
     void on_deadline(uint64_t now_ns, Connection& c);
+    void repeat_unasked(uint64_t now_ns, Connection& c);
     void give_up(uint64_t now_ns, Connection& c);
     void leave_backlog(Connection& c);
     void orphan(Connection& c);  // the program has destroyed it, and it lingers

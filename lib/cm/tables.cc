@@ -132,12 +132,13 @@ void Cm::Impl::on_deadline(uint64_t now_ns, Connection& c) {
             ++counters_[Counter::kRetransmitted];
             send(c.path, *c.mad);
             return set_deadline(c, now_ns + timeout_ns(c.timeout));
+        case State::kEstablished:
+            return repeat_unasked(now_ns, c);
         case State::kClosed:
             if (c.retries > 0) {
-                --c.retries;
-                ++counters_[Counter::kRetransmitted];
-                send(c.path, *c.mad);
-                return set_deadline(c, now_ns + (c.retries > 0 ? timeout_ns(++c.timeout) : linger_ns(c)));
+                repeat_unasked(now_ns, c);
+                if (c.retries == 0) set_deadline(c, now_ns + linger_ns(c));
+                return;
             }
             [[fallthrough]];
         case State::kTimeWait: {
@@ -150,10 +151,16 @@ void Cm::Impl::on_deadline(uint64_t now_ns, Connection& c) {
         case State::kListen:
         case State::kReqReceived:
         case State::kRepReceived:
-        case State::kEstablished:
         case State::kSidrReqReceived:
             return;  // no timer
     }
+}
+
+void Cm::Impl::repeat_unasked(uint64_t now_ns, Connection& c) {
+    --c.retries;
+    ++counters_[Counter::kRetransmitted];
+    send(c.path, *c.mad);
+    if (c.retries > 0) set_deadline(c, now_ns + timeout_ns(++c.timeout));
 }
 
 void Cm::Impl::give_up(uint64_t now_ns, Connection& c) {

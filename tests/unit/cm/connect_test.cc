@@ -393,6 +393,23 @@ TEST_F(CmConnect, ALostReadyToUse) {
     EXPECT_TRUE(begins_with(b.last(kEstablished).private_data, "thanks"));
 }
 
+// The peer was told to wait, so it would repeat the REP after 20 s only.
+TEST_F(CmConnect, ALostReadyToUseAfterAnMra) {
+    listen(b);
+    lose<Rtu>(3);
+    const Id id = connect();
+    network.run(kMs);
+    EXPECT_EQ(b.cm.accept(network.now, b.last(kConnectRequest).id, accept()), 0);
+    network.run(100 * kMs);
+    ASSERT_TRUE(std::holds_alternative<Mra>(a.sent.back().body));
+    const uint64_t confirmed = network.now;
+    EXPECT_EQ(a.cm.confirm(network.now, id, {}), 0);
+    network.run(2 * kSecond);
+    EXPECT_LE(b.last(kEstablished).at_ns - confirmed, 130 * kMs);
+    EXPECT_EQ(a.cm.state(id), State::kEstablished);
+    EXPECT_EQ(a.cm.next_deadline(), UINT64_MAX);
+}
+
 // What the QP receives says the same.
 TEST_F(CmConnect, ALostReadyToUseMayCostNothing) {
     listen(b);
@@ -562,6 +579,35 @@ TEST_F(CmConnect, TheSameQpConnectsAgainAfterADisconnect) {
     EXPECT_EQ(a.count(kRejected), 0u);
 }
 
+// The peer's program has restarted and has not said so: its new QP has the number of one that is connected to us.
+TEST_F(CmConnect, AResponseWithAQpThatIsConnectedAlready) {
+    listen(b);
+    const Id old = establish();
+    const uint32_t qpn = a.last(kConnectResponse).rep->qpn;
+    // b forgets.
+    const wire::Gid gid = b.gid;
+    network.hosts.pop_back();
+    Host& again = network.add(gid);
+    listen(again);
+    Id id = Id::kNone;
+    Connect request = this->request(a, again);
+    EXPECT_EQ(a.cm.connect(network.now, request, nullptr, id), 0);
+    network.run(kMs);
+    Accept reply = accept();
+    reply.local.qpn = qpn;
+    EXPECT_EQ(again.cm.accept(network.now, again.last(kConnectRequest).id, reply), 0);
+    network.run(kMs);
+    EXPECT_EQ(a.last(kRejected).id, id);
+    EXPECT_EQ(a.last(kRejected).reason, RejReason::kStaleConnection);
+    EXPECT_FALSE(a.last(kRejected).rej);
+    EXPECT_EQ(a.cm.state(id), State::kClosed);
+    EXPECT_EQ(again.last(kRejected).reason, RejReason::kStaleConnection);
+    // And a asks whether the old one is known.
+    EXPECT_EQ(a.last(kDisconnected).id, old);
+    EXPECT_EQ(a.last(kDisconnected).reason, RejReason::kStaleConnection);
+    EXPECT_EQ(a.count(kConnectResponse), 1u);
+}
+
 // ---- Service ID resolution.
 
 TEST_F(CmConnect, Sidr) {
@@ -669,6 +715,58 @@ TEST(CmBounds, Tables) {
     EXPECT_EQ(b.cm.destroy(network.now, b.last(kConnectRequest).id), 0);
     network.run(100 * kMs);
     EXPECT_EQ(b.count(kConnectRequest), 3u);
+}
+
+// A client that connects and disconnects 1000 times a second beside 2000 connections that stay, with 1 % loss: every
+// connect succeeds, and what is kept of those that are gone is a second's worth.
+TEST(CmBounds, AChurnOfConnections) {
+    Network network;
+    network.weather.loss = 0.01;
+    Host& a = network.add(ipv4(1));
+    Host& b = network.add(ipv4(2));
+    Id listener;
+    EXPECT_EQ(b.cm.listen({.service_id = 1, .cma_header = false}, nullptr, listener), 0);
+    std::vector<Id> to_accept, to_confirm, to_disconnect, to_destroy;
+    size_t established = 0, failed = 0;
+    a.on_event = [&](const Event& event) {
+        if (event.kind == kConnectResponse) to_confirm.push_back(event.id);
+        failed += event.kind == kRejected || event.kind == kUnreachable;
+    };
+    b.on_event = [&](const Event& event) {
+        if (event.kind == kConnectRequest) to_accept.push_back(event.id);
+        if (event.kind == kDisconnected) to_destroy.push_back(event.id);
+        established += event.kind == kEstablished;
+        failed += event.kind == kRejected || event.kind == kUnreachable;
+    };
+    constexpr size_t kStay = 2000, kConnects = 10'000;
+    uint32_t qpn = 16;
+    size_t most_lingering = 0, confirmed = 0;
+    for (size_t i = 0; i < kConnects + 2000; ++i) {
+        if (i < kConnects) {
+            Connect connect{.path = a.to(b), .service_id = 1};
+            connect.local = {.qpn = ++qpn, .ca_guid = 1};
+            Id id;
+            ASSERT_EQ(a.cm.connect(network.now, connect, nullptr, id), 0);
+        }
+        network.run(kMs);
+        a.events.clear(), b.events.clear(), a.sent.clear(), b.sent.clear();
+        for (const Id id : std::exchange(to_accept, {}))
+            ASSERT_EQ(b.cm.accept(network.now, id, {.local = {.qpn = ++qpn}}), 0);
+        for (const Id id : std::exchange(to_disconnect, {})) ASSERT_EQ(a.cm.destroy(network.now, id), 0);
+        for (const Id id : std::exchange(to_confirm, {})) {
+            ASSERT_EQ(a.cm.confirm(network.now, id, {}), 0);
+            if (++confirmed > kStay) to_disconnect.push_back(id);
+        }
+        for (const Id id : std::exchange(to_destroy, {})) ASSERT_EQ(b.cm.destroy(network.now, id), 0);
+        most_lingering = std::max({most_lingering, a.cm.usage().lingering, b.cm.usage().lingering});
+    }
+    EXPECT_EQ(failed, 0u);
+    EXPECT_EQ(confirmed, kConnects);
+    EXPECT_GE(established, kConnects - kConnects / 100);  // a DREQ may overtake an RTU that is lost
+    EXPECT_EQ(a.cm.usage().connections, kStay);
+    EXPECT_EQ(b.cm.usage().connections, kStay);
+    EXPECT_LE(most_lingering, 1000u);
+    EXPECT_EQ(a.counter(Counter::kTimeWaitCut) + b.counter(Counter::kTimeWaitCut), 0u);
 }
 
 TEST(CmBounds, LingeringRecordsMakeRoom) {
