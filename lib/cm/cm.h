@@ -57,8 +57,8 @@ enum class EventKind : uint8_t {
     kConnectRequest,   // a new id, `listener`, `req`, `addresses`, `private_data`, `path`
     kConnectResponse,  // `rep`, `private_data`; the QP goes to RTS, then confirm()
     kEstablished,      // passive side: RTU came (`private_data`), or establish() was called
-    kRejected,         // `rej`, `reason`, `private_data`: by the peer, of a REQ or REP; without `rej`: the REP named a QP
-                       // that is connected already (kStaleConnection)
+    kRejected,         // `rej`, `reason`, `private_data`: by the peer, of a REQ or REP; without `rej`: the REP named a
+                       // QP that is connected already (kStaleConnection)
     kUnreachable,      // no answer to a REQ, REP or SIDR_REQ in time (ETIMEDOUT)
     kDisconnected,     // DREQ came (`private_data`, `reason` kNone), DREP came, or none (kTimeout); or a REJ of an
                        // established connection (its reason)

@@ -143,26 +143,31 @@ UNIT_MUTANTS = {
     },
     "tests/unit/cm/cm_test": {
         "CM: a repeated REQ makes a second request": (
-            CM_RECEIVE, "        return on_duplicate(in, *found->second, req);\n", "        on_duplicate(in, *found->second, req);\n"),
+            CM_RECEIVE, "        return on_duplicate(in, *found->second, req);\n",
+            "        on_duplicate(in, *found->second, req);\n"),
         "CM: a REP is believed whatever its transaction": (
             CM_RECEIVE, "c->state == State::kReqSent ? in.transaction_id == c->transaction_id",
             "c->state == State::kReqSent ? true"),
         "CM: a REJ is believed whatever its transaction": (
-            CM_RECEIVE, "        if (in.transaction_id != c->transaction_id) return drop(Counter::kDropUnknownId);\n    } else",
+            CM_RECEIVE,
+            "        if (in.transaction_id != c->transaction_id) return drop(Counter::kDropUnknownId);\n    } else",
             "    } else"),
         "CM: an MRA is believed whatever its transaction": (
-            CM_RECEIVE, "c->state == State::kReqSent ? in.transaction_id != c->transaction_id", "c->state == State::kReqSent ? false"),
+            CM_RECEIVE, "c->state == State::kReqSent ? in.transaction_id != c->transaction_id",
+            "c->state == State::kReqSent ? false"),
         "CM: an answer to another id": (
             CM_RECEIVE, "c->sidr || c->remote_comm_id != remote_comm_id", "c->sidr"),
         "CM: an answer from anywhere": (
-            CM_RECEIVE, "return in.from.flow.dst == c.path.flow.dst && in.from.flow.src == c.path.flow.src;", "return true;"),
+            CM_RECEIVE, "return in.from.flow.dst == c.path.flow.dst && in.from.flow.src == c.path.flow.src;",
+            "return true;"),
         "CM: a DREQ for another QP": (
             CM_RECEIVE, "if (dreq.remote_qpn != c->local_qpn) return drop(Counter::kDropQpn);", ""),
         "CM: a forged REQ ends a connection": (
             CM_RECEIVE, "        probe(in.now_ns, *found->second);\n        return reject_request",
             "        enter_time_wait(in.now_ns, *found->second, {});\n        return reject_request"),
         "CM: a stale connection is not asked for": (
-            CM_RECEIVE, "        probe(in.now_ns, *found->second);\n        return reject_request", "        return reject_request"),
+            CM_RECEIVE, "        probe(in.now_ns, *found->second);\n        return reject_request",
+            "        return reject_request"),
         "CM: a question for each forged REQ": (CM, "(c.probed_ns && now_ns - *c.probed_ns < kProbeGapNs)", "false"),
         "CM: a DREP that answers nothing": (CM_RECEIVE, "State::kEstablished && c->probed_ns;", "State::kEstablished;"),
         "CM: addresses that lie": (
@@ -175,39 +180,48 @@ UNIT_MUTANTS = {
         "CM: a REP that comes again is not answered": (
             CM_RECEIVE, "(c->state == State::kEstablished || c->state == State::kClosed) && c->mad",
             "c->state == State::kClosed && c->mad"),
-        "CM: an MRA waits for ever": (CM_RECEIVE, "std::min(mra.service_timeout, kLongestService)", "mra.service_timeout"),
+        "CM: an MRA waits for ever": (
+            CM_RECEIVE, "std::min(mra.service_timeout, kLongestService)", "mra.service_timeout"),
         "CM: MRAs without end": (CM_RECEIVE, "!waits || c->extensions == kMaxExtensions", "!waits"),
         "CM: a peer's timeouts are taken": (
-            CM_RECEIVE, "std::min(std::max(req.local_response_timeout, config_.first_timeout), config_.response_timeout)",
+            CM_RECEIVE,
+            "std::min(std::max(req.local_response_timeout, config_.first_timeout), config_.response_timeout)",
             "std::max(req.local_response_timeout, config_.first_timeout)"),
-        "CM: one source fills the backlog": (CM_TABLES, "of_source->second < backlog - backlog / 4;", "of_source->second < backlog;"),
+        "CM: one source fills the backlog": (
+            CM_TABLES, "of_source->second < backlog - backlog / 4;", "of_source->second < backlog;"),
         "CM: the backlog has no end": (CM_TABLES, "if (listener.waiting >= backlog) return false;", ""),
         "CM: who leaves the backlog makes no room": (
             CM, "    leave_backlog(c);\n    c.local_guid = local.ca_guid;", "    c.local_guid = local.ca_guid;"),
         "CM: lingering records have no end": (
             CM_TABLES, "if (lingering_.size() <= config_.max_lingering) return;", "return;"),
-        "CM: connections have no end": (CM_TABLES, "if (usage().connections >= config_.max_connections) return nullptr;", ""),
+        "CM: connections have no end": (
+            CM_TABLES, "if (usage().connections >= config_.max_connections) return nullptr;", ""),
         "CM: a wildcard goes before an address": (
             CM_TABLES, "if (listen.address && *listen.address == local) return listener;",
             "if (listen.address && *listen.address == local && any == nullptr) return listener;"),
         "CM: the wait does not grow": (CM_TABLES, "std::min<uint8_t>(c.timeout + 1, c.longest)", "c.timeout"),
-        "CM: once more than it should": (CM_TABLES, "if (c.retries == 0) return give_up", "if (c.retries == 255) return give_up"),
+        "CM: once more than it should": (
+            CM_TABLES, "if (c.retries == 0) return give_up", "if (c.retries == 255) return give_up"),
         "CM: a REQ that is given up stays": (
             CM_TABLES, "if (!c.sidr) send(c.path, make_rej(c, RejReason::kTimeout));", ""),
         "CM: a late RTU is believed by its sender": (
             CM_RECEIVE, "    if (c->state == State::kClosed && c->mad) send(c->path, *c->mad);\n}", "}"),
         "CM: a REJ behind an MRA is said once": (CM, "answer && c.promised ? kUnaskedRepetitions : 0;", "0;"),
         "CM: a rejected request is soon forgotten": (
-            CM, "(config_.max_retries + 1) * timeout_ns(config_.response_timeout)", "timeout_ns(config_.first_timeout)"),
+            CM, "(config_.max_retries + 1) * timeout_ns(config_.response_timeout)",
+            "timeout_ns(config_.first_timeout)"),
         "CM: TIMEWAIT keeps the QP": (
-            CM, "    c.mad = answer;\n    forget_remote_qp(c);\n    set_deadline(c, now_ns + timeout_ns(config_.time_wait));",
-            "    c.mad = answer;\n    set_deadline(c, now_ns + timeout_ns(config_.time_wait));"),
+            CM, "    forget_remote_qp(c);\n    set_deadline(c, now_ns + timeout_ns(config_.time_wait));",
+            "    set_deadline(c, now_ns + timeout_ns(config_.time_wait));"),
         "CM: events of destroyed ids": (CM, "    if (!c.owned) return;\n    event.id", "    event.id"),
         "CM: an id is found after its end": (
             CM_TABLES, "    if (c.local_comm_id != 0) by_comm_id_.erase(c.local_comm_id);\n", ""),
-        "CM: a field one bit lower": (CM_MESSAGES, "c.bits(51, 4, 4, m.max_cm_retries);", "c.bits(51, 3, 4, m.max_cm_retries);"),
-        "CM: ECE's vendor one byte off": (CM_MESSAGES, "c.vendor({15, 19, 23}, m.ece.vendor_id);", "c.vendor({11, 19, 23}, m.ece.vendor_id);"),
+        "CM: a field one bit lower": (
+            CM_MESSAGES, "c.bits(51, 4, 4, m.max_cm_retries);", "c.bits(51, 3, 4, m.max_cm_retries);"),
+        "CM: ECE's vendor one byte off": (
+            CM_MESSAGES, "c.vendor({15, 19, 23}, m.ece.vendor_id);", "c.vendor({11, 19, 23}, m.ece.vendor_id);"),
         "CM: a length beyond its field": (
-            CM_MESSAGES, "std::min<uint8_t>(std::get<Rej>(out.body).ari_bytes, Rej::kAriBytes);", "std::get<Rej>(out.body).ari_bytes;"),
+            CM_MESSAGES, "std::min<uint8_t>(std::get<Rej>(out.body).ari_bytes, Rej::kAriBytes);",
+            "std::get<Rej>(out.body).ari_bytes;"),
     },
 }
