@@ -101,7 +101,7 @@ TEST_F(CmHostile, ForgedRejectsAndReplies) {
     Id under_way;
     network.filter = [](const Path&, const Mad&) { return false; };
     EXPECT_EQ(a.cm.connect(network.now, request(a, 101), nullptr, under_way), 0);
-    const Message& req = a.sent.back();
+    const Message req = a.sent.back();
     const uint32_t comm_id = std::get<Req>(req.body).local_comm_id;
     const auto forge_to_a = [&](const wire::Gid& from, auto body, uint64_t transaction_id) {
         Path path = b.to(a);
