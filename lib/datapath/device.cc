@@ -87,7 +87,7 @@ bool Device::receives(const wire::Flow& flow, bool from_port) const {
     return is_multicast(flow.dst) && wire::same(flow.dst_mac, multicast_mac(flow.dst));
 }
 
-int Device::resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms) {
+int Device::begin_path(const wire::Flow& flow, transport::Path& path) const {
     if (wire::is_ipv4_mapped(flow.src) != wire::is_ipv4_mapped(flow.dst) || !neighbours_->owns(flow.src)) return EINVAL;
     path.flow = flow;
     path.flow.src_mac = mac_;
@@ -97,11 +97,28 @@ int Device::resolve(const wire::Flow& flow, transport::Path& path, int timeout_m
     path.loopback = neighbours_->owns(flow.dst);
     path.multicast = is_multicast(flow.dst);
     path.next_hop = nullptr;
-    if (path.loopback) {
-        path.flow.dst_mac = mac_;
-    } else if (path.multicast) {
-        path.flow.dst_mac = multicast_mac(flow.dst);
-    } else {
+    if (path.loopback) path.flow.dst_mac = mac_;
+    if (path.multicast) path.flow.dst_mac = multicast_mac(flow.dst);
+    return 0;
+}
+
+bool Device::find_path(const wire::Flow& flow, transport::Path& path) {
+    if (begin_path(flow, path) != 0) return false;
+    if (!path.loopback && !path.multicast) {
+        const wire::Gid neighbour = neighbours_->next_hop(flow.dst);
+        if (const auto mac = neighbours_->lookup(neighbour)) path.flow.dst_mac = *mac;
+        if (path.flow.dst_mac == wire::MacAddress{}) {
+            runtime_.solicit(*this, neighbour);
+            return false;
+        }
+    }
+    path.headers = wire::make_template(path.flow);
+    return true;
+}
+
+int Device::resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms) {
+    if (const int error = begin_path(flow, path); error != 0) return error;
+    if (!path.loopback && !path.multicast) {
         const wire::Gid neighbour = neighbours_->next_hop(flow.dst);
         path.next_hop = neighbours_->use(neighbour, runtime_.now_ns());
         for (int waited = 0; path.next_hop == nullptr && waited < timeout_ms; waited += kAskAgainMs) {

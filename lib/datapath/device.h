@@ -49,6 +49,10 @@ class Device {
     // EHOSTUNREACH. Must not be called from a worker or inside a Runtime::Pause.
     int resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms = 3000);
 
+    // As resolve(), but does not wait: without an entry for the neighbour, frames go to `flow.dst_mac`. False: that is zero,
+    // and the neighbour is asked; or resolve()'s EINVAL. The path does not follow a neighbour that moves.
+    bool find_path(const wire::Flow& flow, transport::Path& path);
+
     // A QP has joined a multicast group, or left it: the link is told. Any thread, but no worker.
     void join(const wire::Gid& group);
     void leave(const wire::Gid& group);
@@ -79,6 +83,9 @@ class Device {
     uint64_t due_ns() const { return std::min(neighbours_->due_ns(), memberships_->due_ns()); }
 
   private:
+    // All of `path` but its next hop and, of one that needs it, the destination's MAC. Returns 0 or EINVAL.
+    int begin_path(const wire::Flow& flow, transport::Path& path) const;
+
     Runtime& runtime_;
     const Port& dpdk_port_;
     std::string name_;

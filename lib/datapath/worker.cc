@@ -226,8 +226,8 @@ void WorkerCore::finish_frame(ReadFrames& frames, bool stays) {
 
 void WorkerCore::recover(ReadFrames& frames) {
     const wire::ParsedFrame& frame = frames.from.frames[frames.next].parsed;
-    if (!engine_.recover_receive(frame, shared_.queue_pairs.find(frame.headers.bth.dest_qpn)))
-        finish_frame(frames, true);
+    transport::QueuePair* const qp = shared_.queue_pairs.find(frame.headers.bth.dest_qpn, frames.from.port->id());
+    if (!engine_.recover_receive(frame, qp)) finish_frame(frames, true);
 }
 
 bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Device& device, Origin origin) {
@@ -262,7 +262,7 @@ bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from) {
             ++counters_[from.device->on_vlan(frame.flow.vlan) ? PortCounter::kRxNotOurs : PortCounter::kRxVlan];
         return true;
     }
-    transport::QueuePair* qp = shared_.queue_pairs.find(frame.headers.bth.dest_qpn);
+    transport::QueuePair* qp = shared_.queue_pairs.find(frame.headers.bth.dest_qpn, from.port->id());
     if (qp != nullptr && qp->worker != index_) [[unlikely]] {
         hand_over(mbuf, from.port->id(), qp->worker);
         return false;

@@ -8,6 +8,8 @@
 namespace rove::transport {
 
 inline constexpr uint32_t kGrhBytes = 40;       // IBTA 8.3; an IPv4 header stands in the last 20 (annex A17.4.5.1)
+// What a port's GSI gets behind the payload: the MAC of the sender, so that it can answer without asking for it.
+inline constexpr uint32_t kGsiTrailerBytes = sizeof(wire::MacAddress);
 inline constexpr uint8_t kSlIpv6 = 1, kSlIpv4 = 2;      // wc.sl, as in the CQEs of mlx5
 
 template <class S>
@@ -22,8 +24,9 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
         ++core.counters[Counter::kDropQkey];
         return;
     }
+    const uint32_t trailer_bytes = qp.qpn == QueuePairTable::kGsiQpn ? kGsiTrailerBytes : 0;
     // One that is taken already is this datagram's, which is received once more (recover.h).
-    switch (qp.slot.taken ? Core<S>::Taken::kYes : core.take_receive(qp, kGrhBytes + frame.payload_bytes)) {
+    switch (qp.slot.taken ? Core<S>::Taken::kYes : core.take_receive(qp, kGrhBytes + frame.payload_bytes + trailer_bytes)) {
         case Core<S>::Taken::kNone: ++core.counters[Counter::kDropNoReceive]; return;
         case Core<S>::Taken::kTooShort: ++core.counters[Counter::kDropLength]; return;
         case Core<S>::Taken::kYes: break;
@@ -39,6 +42,10 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
     if (status == IBV_WC_SUCCESS) {
         BytesReader payload{frame.payload};
         status = core.scatter(sges, num_sge, kGrhBytes, payload, frame.payload_bytes, qp.recv_pd);
+    }
+    if (status == IBV_WC_SUCCESS && trailer_bytes != 0) {
+        BytesReader mac{frame.flow.src_mac.data()};
+        status = core.scatter(sges, num_sge, kGrhBytes + frame.payload_bytes, mac, trailer_bytes, qp.recv_pd);
     }
     core.complete_receive(qp, h.bth.solicited(), [&](ibv_wc& wc) {
         wc.status = status;

@@ -24,8 +24,17 @@ bool QueuePairTable::insert(QueuePair& qp) {
     return false;
 }
 
+bool QueuePairTable::insert_gsi(QueuePair& qp) {
+    const std::lock_guard lock(mutex_);
+    if (qp.port >= kMaxPorts || gsi_[qp.port].load(std::memory_order_relaxed) != nullptr) return false;
+    qp.qpn = kGsiQpn;
+    gsi_[qp.port].store(&qp, std::memory_order_release);
+    return true;
+}
+
 void QueuePairTable::remove(QueuePair& qp) {
     const std::lock_guard lock(mutex_);
+    if (qp.qpn == kGsiQpn) return gsi_[qp.port].store(nullptr, std::memory_order_release);
     entries_[qp.qpn & (kEntries - 1)].store(nullptr, std::memory_order_release);
 }
 

@@ -62,7 +62,7 @@ class EventQueue {
                     delivered(*event);
                     return 0;
                 }
-                if ((fcntl(fd_, F_GETFL) & O_NONBLOCK) != 0) return EAGAIN;
+                if (is_nonblocking()) return EAGAIN;
                 if (wake_fd_ < 0 && (wake_fd_ = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)) < 0) return errno;
                 ++waiting_;
             }
@@ -77,9 +77,11 @@ class EventQueue {
         }
     }
 
-    // Closes the descriptor. Events that come from now on are lost.
+    // Closes the descriptor. Events that come from now on are lost, and whoever waits for one waits on, as in a read() of a
+    // descriptor that another thread closes.
     void close() {
         std::lock_guard guard(mutex_);
+        was_nonblocking_ = is_nonblocking();
         ::close(fd_);
         fd_ = -1;
         events_.clear();
@@ -107,13 +109,15 @@ class EventQueue {
         const size_t count = std::erase_if(events_, belongs);
         for (size_t i = 0; i < count; ++i) take_token();
     }
+    bool is_nonblocking() const { return fd_ < 0 ? was_nonblocking_ : (fcntl(fd_, F_GETFL) & O_NONBLOCK) != 0; }
     // The descriptor counts as many tokens as events wait: both change under the lock, so this never blocks.
     void take_token() {
         eventfd_t one;
-        eventfd_read(fd_, &one);
+        if (fd_ >= 0) eventfd_read(fd_, &one);
     }
 
     int fd_;  // -1 after close()
+    bool was_nonblocking_ = true;  // when it was closed; without a descriptor nobody waits
     int wake_fd_ = -1;      // made by the first thread that waits; design note 2
     uint32_t waiting_ = 0;  // threads in pop() that read wake_fd_, are about to or have just done so
     uint32_t wakes_ = 0;    // tokens written to it that no such thread has counted as read

@@ -133,7 +133,16 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
 
     const bool connects = after == IBV_QPS_RTR && before == IBV_QPS_INIT;
     bool multipath = false;
-    if (connects && t.type == IBV_QPT_RC && !qp.refuses_multipath) {
+    std::optional<bool> agreed;
+    if (connects && t.type == IBV_QPT_RC) {
+        const wire::Gid& peer = path->flow.dst;
+        agreed = qp.context->device->agreed_peers.find({peer, merged.dest_qp_num, attr->rq_psn});
+    }
+    if (agreed) {
+        const transport::Mode mode = qp.runtime->config().transport.mode;
+        multipath = *agreed && !qp.refuses_multipath && mode != transport::Mode::kRc && !path->loopback;
+        if (mode == transport::Mode::kMp && !multipath && !path->loopback) return EPROTONOSUPPORT;
+    } else if (connects && t.type == IBV_QPT_RC && !qp.refuses_multipath) {
         const int error = qp.context->interface->agree_on_multipath(t, *path, merged.dest_qp_num, multipath);
         if (error != 0) return error;
     }
@@ -147,6 +156,11 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
         qp.send_rules.allow_responses(merged.max_rd_atomic != 0);
     }
     if (path) t.path = *path;
+    if (agreed) {
+        using Hello = transport::HelloState;
+        t.hello.begin({t.remote_qpn, t.path.flow.dst}, nullptr, 0);
+        t.hello.choice = multipath ? Hello::Choice::kMp : Hello::Choice::kRc;
+    }
     if (connects) {
         worker.set_priority(hold, t, qp.runtime->config().priorities[merged.ah_attr.sl]);
         worker.start_receiving(hold, t, has(IBV_QP_RQ_PSN) ? attr->rq_psn & transport::Psn::kMask : 0, multipath);

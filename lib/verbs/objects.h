@@ -23,6 +23,7 @@
 #include "transport/queue_pair.h"
 #include "transport/spin_lock.h"
 #include "transport/work_queue.h"
+#include "verbs/agreed_peers.h"
 #include "verbs/event_queue.h"
 #include "verbs/object_count.h"
 #include "verbs/send_rules.h"
@@ -44,6 +45,7 @@ struct Device : ibv_device {
     datapath::Device* interface = nullptr;
     datapath::Runtime* runtime = nullptr;
     ObjectCount qps{kMaxQps}, cqs{kMaxCqs}, srqs{kMaxSrqs}, ahs{kMaxAhs};
+    AgreedPeers agreed_peers;
 };
 
 struct Context : verbs_context {

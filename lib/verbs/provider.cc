@@ -118,6 +118,8 @@ void Provider::event(ibv_event_type type, transport::QueuePair& queue_pair) {
     Qp& qp = *static_cast<Qp*>(queue_pair.owner);
     if (type == IBV_EVENT_SQ_DRAINED && !qp.notify_drained.exchange(false)) return;
     push(*qp.context, {.element = {.qp = &qp.qp_base}, .event_type = type});
+    if (type != IBV_EVENT_COMM_EST) return;
+    if (const auto established = communication_established.load()) established(queue_pair.qpn);
 }
 
 void Provider::event(ibv_event_type type, transport::CompletionQueue& queue) {

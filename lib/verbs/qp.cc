@@ -78,7 +78,10 @@ bool is_multicast(const ibv_gid& gid) {
     return address[0] == 0xFF || (wire::is_ipv4_mapped(address) && address[12] >> 4 == 0xE);
 }
 
-ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api, bool blocks_own_multicast) {
+enum class Number : uint8_t { kAny, kGsi };
+
+ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api, bool blocks_own_multicast,
+               Number number = Number::kAny) {
     const int error = check(pd, attr);
     if (error != 0) return fail<ibv_qp>(error);
     if (attr.srq != nullptr) attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
@@ -90,7 +93,10 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api, bool blocks
     qp->place = qp->context->device->qps.take();
     if (!qp->place || !set_up(*qp, pd, attr)) return fail<ibv_qp>(ENOMEM);
     qp->transport.worker = qp->runtime->choose_worker(*qp->context->interface);
-    if (!qp->runtime->queue_pairs().insert(qp->transport)) return fail<ibv_qp>(ENOMEM);
+    transport::QueuePairTable& table = qp->runtime->queue_pairs();
+    const bool inserted =
+        number == Number::kGsi ? table.insert_gsi(qp->transport) : table.insert(qp->transport);
+    if (!inserted) return fail<ibv_qp>(ENOMEM);
     fill_public(*qp, pd, attr);
     qp->init_attr = attr;
     qp->has_wr_api = with_wr_api;
@@ -106,6 +112,10 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api, bool blocks
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
     return create(pd, *attr, false, false);
+}
+
+ibv_qp* create_gsi_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+    return create(pd, *attr, false, false, Number::kGsi);
 }
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "verbs/preload/ucma.h"
+
 namespace rove::verbs {
 
 namespace {
@@ -32,6 +34,7 @@ std::optional<datapath::Config> configuration() {
 }
 
 void before_fork() {
+    ucma::before_fork();  // first: commands of rdma_cm take the others
     fork_mutex().lock();
     if (Provider* provider = made.load()) provider->before_fork();
 }
@@ -39,11 +42,13 @@ void before_fork() {
 void after_fork_in_parent() {
     if (Provider* provider = made.load()) provider->after_fork_in_parent();
     fork_mutex().unlock();
+    ucma::after_fork();
 }
 
 void after_fork_in_child() {
     if (Provider* provider = made.load()) provider->after_fork_in_child();
     fork_mutex().unlock();
+    ucma::after_fork();
 }
 
 __attribute__((constructor)) void watch_forks() {
@@ -53,7 +58,10 @@ __attribute__((constructor)) void watch_forks() {
 // A destructor of the library, and not an atexit handler: it runs after the static destructors of the program, which
 // may still destroy verbs objects.
 __attribute__((destructor)) void stop_at_exit() {
-    if (Provider* provider = made.load()) provider->stop();
+    Provider* const provider = made.load();
+    if (provider == nullptr || provider->is_forked_child()) return;
+    ucma::stop();
+    provider->stop();
 }
 
 }  // namespace

@@ -51,6 +51,32 @@ TEST(QueuePairTable, a_number_that_was_used_comes_back_with_another_generation) 
     }
 }
 
+TEST(QueuePairTable, each_port_has_a_queue_pair_1) {
+    QueuePairTable table(Secret::random());
+    QueuePair a, b, again, far;
+    a.port = again.port = 0;
+    b.port = 3;
+    far.port = QueuePairTable::kMaxPorts;
+    EXPECT_EQ(table.find(1, 0), nullptr);
+    ASSERT_TRUE(table.insert_gsi(a));
+    ASSERT_TRUE(table.insert_gsi(b));
+    EXPECT_FALSE(table.insert_gsi(again)) << "it has one";
+    EXPECT_FALSE(table.insert_gsi(far)) << "there is no such port";
+    EXPECT_EQ(a.qpn, 1u);
+    EXPECT_EQ(b.qpn, 1u);
+    EXPECT_EQ(table.find(1, 0), &a);
+    EXPECT_EQ(table.find(1, 3), &b);
+    for (const uint16_t port : {uint16_t{1}, QueuePairTable::kMaxPorts}) EXPECT_EQ(table.find(1, port), nullptr);
+    EXPECT_EQ(table.find(0, 0), nullptr);
+    QueuePair ordinary;
+    ASSERT_TRUE(table.insert(ordinary));
+    EXPECT_EQ(table.find(ordinary.qpn, 0), &ordinary);
+    table.remove(a);
+    EXPECT_EQ(table.find(1, 0), nullptr);
+    EXPECT_EQ(table.find(1, 3), &b);
+    EXPECT_TRUE(table.insert_gsi(again));
+}
+
 TEST(TimeWaitTable, remembers_a_queue_pair_for_a_second_from_its_end) {
     constexpr uint64_t kMs = 1'000'000;
     TimeWaitTable table;

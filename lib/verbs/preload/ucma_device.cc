@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// The devices beneath, and the thread that listens to them.
+#include <net/if.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <string>
+#include <thread>
+
+#include "verbs/preload/provider.h"
+#include "verbs/preload/ucma.h"
+#include "verbs/preload/ucma_state.h"
+
+namespace rove::verbs::ucma {
+
+namespace {
+
+constexpr uint64_t kFirstLookNs = 500'000, kLongestLookNs = 20'000'000;  // for a neighbour's answer, each twice as late
+constexpr uint64_t kAskAgainNs = 50'000'000;
+constexpr uint64_t kMilli = 1'000'000;
+
+Interface describe(const datapath::Device& device, const datapath::DeviceConfig& config) {
+    datapath::Neighbours& neighbours = const_cast<datapath::Device&>(device).neighbours();
+    const std::string kernel(kernel_interface_of(config.port));
+    return {.own = neighbours.own(),
+            .has_gateway_ipv4 = neighbours.has_gateway(true),
+            .has_gateway_ipv6 = neighbours.has_gateway(false),
+            .kernel_index = kernel.empty() ? 0 : if_nametoindex(kernel.c_str())};
+}
+
+}  // namespace
+
+int Ucma::need_devices() {
+    if (started_) return 0;
+    Provider& provider = verbs::provider();
+    if (!provider.start()) return ENODEV;
+    wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wake_fd_ < 0) return errno;
+    for (const auto& device : provider.devices()) {
+        auto gsi = Gsi::open(*device);
+        if (gsi == nullptr) return errno;
+        interfaces_.push_back(describe(*device->interface, device->runtime->config().devices[gsis_.size()]));
+        gsis_.push_back(std::move(gsi));
+    }
+    if (gsis_.empty()) return ENODEV;
+    runtime_.store(gsis_.front()->device().runtime, std::memory_order_release);
+    cm_.emplace(cm::Config{}, transport::Secret::random(), static_cast<cm::Sink&>(*this));
+    provider.communication_established.store(ucma::communication_established);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread([this] { run(); }).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    started_ = true;
+    return 0;
+}
+
+Device& Ucma::device(const Id& id) const {
+    return gsis_[id.local->device]->device();
+}
+
+const wire::Gid& Ucma::local_gid(const Id& id) const {
+    return interfaces_[id.local->device].own[id.local->gid_index].address;
+}
+
+uint8_t Ucma::mtu_code(const Id& id) const {
+    return static_cast<uint8_t>(std::countr_zero(device(id).interface->max_mtu()) - 7);
+}
+
+uint64_t Ucma::now_ns() const {
+    return runtime_.load(std::memory_order_relaxed)->now_ns();
+}
+
+void Ucma::wake() {
+    eventfd_write(wake_fd_, 1);
+}
+
+void Ucma::run() {
+    pthread_setname_np(pthread_self(), "rove-cm");
+    std::vector<pollfd> files;
+    {
+        const std::lock_guard guard(mutex_);
+        files.push_back({.fd = wake_fd_, .events = POLLIN, .revents = 0});
+        for (const auto& gsi : gsis_) {
+            gsi->arm();
+            files.push_back({.fd = gsi->fd(), .events = POLLIN, .revents = 0});
+        }
+    }
+    for (;;) {
+        uint64_t now, until;
+        {
+            const std::lock_guard guard(mutex_);
+            eventfd_t woken;
+            if (files.front().revents != 0) eventfd_read(wake_fd_, &woken);
+            // Armed first: what comes while we look at the others wakes us again.
+            for (size_t i = 0; i < gsis_.size(); ++i)
+                if (files[i + 1].revents != 0) gsis_[i]->arm();
+            work();
+            until = cm_->next_deadline();
+            for (const Resolution& resolution : resolutions_)
+                until = std::min({until, resolution.look_ns, resolution.ends_ns});
+            sleeps_until_ns_ = until;
+            now = now_ns();
+        }
+        const uint64_t wait_ns = until > now ? until - now : 0;
+        timespec wait{.tv_sec = static_cast<time_t>(wait_ns / (1000 * kMilli)),
+                      .tv_nsec = static_cast<long>(wait_ns % (1000 * kMilli))};
+        ppoll(files.data(), files.size(), until == UINT64_MAX ? nullptr : &wait, nullptr);
+    }
+}
+
+void Ucma::work() {
+    for (size_t i = 0; i < gsis_.size(); ++i) {
+        Gsi& gsi = *gsis_[i];
+        const auto max_mtu = static_cast<uint8_t>(std::countr_zero(gsi.device().interface->max_mtu()) - 7);
+        while (const auto received = gsi.receive()) {
+            cm::Path from;
+            from.interface = static_cast<uint32_t>(i);
+            from.flow = received->back;
+            from.remote_qpn = received->src_qpn;
+            cm_->receive(now_ns(), from, max_mtu, received->mad);
+        }
+    }
+    std::vector<uint32_t> established;
+    {
+        const std::lock_guard guard(established_lock_);
+        established.swap(established_);
+    }
+    for (const uint32_t qpn : established)
+        for (const auto& id : ids_)
+            if (id != nullptr && id->qpn == qpn && id->connection != cm::Id::kNone)
+                cm_->establish(now_ns(), id->connection);
+    look_at_resolutions();
+    cm_->expire(now_ns());
+    settle();
+}
+
+// --- addresses
+
+bool Ucma::is_resolved(const Id& id) {
+    datapath::Neighbours& neighbours = device(id).interface->neighbours();
+    return neighbours.owns(id.remote_gid) || datapath::is_multicast(id.remote_gid) ||
+           neighbours.lookup(neighbours.next_hop(id.remote_gid)).has_value();
+}
+
+void Ucma::start_resolution(const Id& id, uint32_t timeout_ms) {
+    const uint64_t now = now_ns();
+    resolutions_.push_back({.handle = id.handle,
+                            .ends_ns = now + timeout_ms * kMilli,
+                            .look_ns = now,
+                            .wait_ns = kFirstLookNs,
+                            .ask_ns = now});
+    wake();
+}
+
+void Ucma::look_at_resolutions() {
+    const uint64_t now = now_ns();
+    std::erase_if(resolutions_, [&](Resolution& resolution) {
+        if (now < resolution.look_ns && now < resolution.ends_ns) return false;
+        Id& id = *ids_[resolution.handle];
+        const bool resolved = is_resolved(id);
+        if (resolved || now >= resolution.ends_ns) {
+            id.state = resolved ? IdState::kAddressResolved : IdState::kBound;
+            push(id, resolved ? EventType::kAddressResolved : EventType::kAddressError, resolved ? 0 : -ETIMEDOUT);
+            return true;
+        }
+        if (now >= resolution.ask_ns) {
+            datapath::Device& interface = *device(id).interface;
+            device(id).runtime->solicit(interface, interface.neighbours().next_hop(id.remote_gid));
+            resolution.ask_ns = now + kAskAgainNs;
+        }
+        resolution.look_ns = now + resolution.wait_ns;
+        resolution.wait_ns = std::min(2 * resolution.wait_ns, kLongestLookNs);
+        return false;
+    });
+}
+
+}  // namespace rove::verbs::ucma

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of rdma_cm's kernel half (ucma.h): channels, ids, and what is known of them.
+#pragma once
+
+#include <netinet/in.h>
+#include <rdma/rdma_user_cm.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "cm/cm.h"
+#include "verbs/event_queue.h"
+#include "verbs/gsi.h"
+#include "verbs/objects.h"
+#include "verbs/preload/ucma_address.h"
+#include "verbs/preload/ucma_ports.h"
+
+namespace rove::verbs::ucma {
+
+// enum rdma_cm_event_type of librdmacm, whose numbers are the kernel's.
+enum class EventType : uint32_t {
+    kAddressResolved,
+    kAddressError,
+    kRouteResolved,
+    kRouteError,
+    kConnectRequest,
+    kConnectResponse,
+    kConnectError,
+    kUnreachable,
+    kRejected,
+    kEstablished,
+    kDisconnected,
+    kDeviceRemoval,
+    kMulticastJoin,
+    kMulticastError,
+    kAddressChange,
+    kTimeWaitExit,
+};
+
+inline constexpr uint32_t kUdpQkey = 0x01234567;  // RDMA_UDP_QKEY: of UD ids and multicast groups
+
+inline constexpr uint8_t kDefaultAckTimeout = 14;  // 67 ms, as perftest and most programs have it
+
+struct Id;
+
+struct Multicast {
+    uint32_t handle = 0;
+    uint64_t uid = 0;
+    uint32_t events_reported = 0;  // under the lock of its id's channel's queue
+};
+
+struct Event {
+    Id* id = nullptr;                // whom librdmacm acknowledges it to
+    Multicast* multicast = nullptr;  // ... and to this one, if it is of a group
+    Id* request = nullptr;           // of CONNECT_REQUEST: the new id
+    rdma_ucm_event_resp response{};
+};
+
+struct Channel {
+    EventQueue<Event> events;
+};
+
+// The states of Linux's rdma_cm.
+enum class IdState : uint8_t { kIdle, kBound, kResolving, kAddressResolved, kRouteResolved, kConnect, kDisconnected, kListen };
+
+struct Id {
+    uint32_t handle = 0;
+    std::shared_ptr<Channel> channel;
+    uint64_t uid = 0;              // librdmacm's; 0: of a request that was not accepted yet, whose events nobody gets
+    uint16_t port_space = 0;
+    ibv_qp_type qp_type = IBV_QPT_RC;
+    IdState state = IdState::kIdle;
+    uint32_t events_reported = 0;  // under the lock of the channel's queue
+
+    SocketAddress source, destination;
+    bool reuse_address = false, ipv6_only = false;
+    bool has_port = false;         // `source`'s port is in Ports
+    uint8_t traffic_class = 0;     // RDMA_OPTION_ID_TOS
+    std::optional<uint8_t> ack_timeout;
+    std::optional<Local> local;    // nothing: no device yet
+    wire::Gid remote_gid{};
+
+    cm::Id connection = cm::Id::kNone;
+    uint32_t local_psn = 0;
+    // What INIT_QP_ATTR says; known when a REQ or REP has come.
+    struct Remote {
+        uint32_t qpn = 0, psn = 0;
+        uint8_t path_mtu = 0;              // code
+        uint8_t retry_count = 0, rnr_retry_count = 0;
+        uint8_t ack_timeout = 0;
+        uint8_t traffic_class = 0;
+        uint32_t flow_label = 0;
+    };
+    std::optional<Remote> remote;
+    uint8_t responder_resources = 0, initiator_depth = 0;  // ours
+    uint8_t retry_count = 7, rnr_retry_count = 7;          // of our own REQ
+    uint32_t qpn = 0;                                      // ours, after CONNECT or ACCEPT
+    cm::Ece peer_ece;                                      // of a REQ that came
+    bool offered_multipath = false;                        // by our REQ
+    std::vector<std::unique_ptr<Multicast>> multicasts;
+
+    bool is_datagram() const { return qp_type == IBV_QPT_UD; }
+};
+
+// A RESOLVE_ADDR whose neighbour has not answered yet.
+struct Resolution {
+    uint32_t handle = 0;
+    uint64_t ends_ns = 0, look_ns = 0;  // when it fails; when it is looked at next
+    uint64_t wait_ns = 0;               // ... and how long after that
+    uint64_t ask_ns = 0;                // when the neighbour is asked again
+};
+
+class Ucma final : private cm::Sink {
+  public:
+    static Ucma& instance();  // never destroyed: programs end while their threads wait for events
+
+    int open_channel();
+    ssize_t command(int fd, const void* data, size_t bytes);
+    void close_channel(int fd);
+    void communication_established(uint32_t qpn);
+    void stop();
+
+    // All of it, for a fork.
+    void lock() {
+        mutex_.lock();
+        channels_mutex_.lock();
+    }
+    void unlock() {
+        channels_mutex_.unlock();
+        mutex_.unlock();
+    }
+
+  private:
+    using In = std::span<const uint8_t>;
+    using Header = rdma_ucm_cmd_hdr;
+    using Command = int (Ucma::*)(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+
+    static const std::array<Command, 23> kCommands;
+
+    Ucma();
+
+    // Commands: 0 or errno. With the mutex held, but get_event().
+    int create_id(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int destroy_id(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int bind_ip(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int bind(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int resolve_ip(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int resolve_addr(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int resolve_route(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int query_route(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int query(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int connect(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int listen(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int accept(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int reject(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int disconnect(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int init_qp_attr(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int set_option(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int notify(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int join_ip_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int join_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int leave_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int migrate_id(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int get_event(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+
+    // Ids: ucma_ids.cc.
+    // Null and ENOENT (no such id) or EINVAL (one of another channel).
+    Id* find(const std::shared_ptr<Channel>& channel, uint32_t handle, int* error);
+    Id& make_id(std::shared_ptr<Channel> channel);
+    // Takes its events out of the queue and ends what it is part of. Returns the events that were reported of it.
+    uint32_t destroy(Id& id);
+    std::shared_ptr<Channel> channel_of(int fd);
+    int bind(Id& id, const SocketAddress& address);
+    int resolve(Id& id, const SocketAddress& source, const SocketAddress& destination, uint32_t timeout_ms);
+    int join(Id& id, const SocketAddress& group, uint64_t uid, uint32_t* handle);
+
+    // Devices: ucma_device.cc.
+    // Starts the datapath, the GSIs and the thread. 0 or ENODEV.
+    int need_devices();
+    Device& device(const Id& id) const;
+    const wire::Gid& local_gid(const Id& id) const;
+    uint8_t mtu_code(const Id& id) const;
+    uint64_t now_ns() const;
+    void run();
+    void wake();
+    void work();
+    void start_resolution(const Id& id, uint32_t timeout_ms);
+    void look_at_resolutions();
+    bool is_resolved(const Id& id);
+
+    // Events: ucma_events.cc.
+    void push(Id& id, EventType type, int status);
+    void push(Id& id, Event event, EventType type, int status);
+    void push_request(const cm::Event& event, Id& listener);
+    void send(const cm::Path& path, const cm::Mad& mad) override;
+    void deliver(const cm::Event& event) override;
+    cm::Path path_of(const Id& id) const;
+    ib_uverbs_ah_attr address_of(const Id& id, const wire::Gid& destination) const;
+    // After each call of the connection manager: what deliver() could not do, and the thread's deadline.
+    void settle();
+    void forget_peer(Id& id);
+    void remember_peer(Id& id, bool multipath);
+    cm::Ece ece_of_reply(const Id& id, const cm::Ece& given);
+
+    std::mutex channels_mutex_;  // guards what follows; may be taken with the other held
+    std::map<int, std::shared_ptr<Channel>> channels_;  // by descriptor
+
+    std::mutex mutex_;  // guards all that follows, unless it says otherwise
+    std::vector<std::unique_ptr<Id>> ids_;  // by handle
+    std::set<uint32_t> free_handles_;
+    std::unordered_map<uint64_t, Id*> connections_;  // by cm::Id
+    std::unordered_map<uint32_t, std::pair<Id*, Multicast*>> multicasts_;
+    uint32_t next_multicast_ = 0;
+    Ports ports_;
+    std::vector<Resolution> resolutions_;
+    std::vector<cm::Id> unwanted_;  // requests that deliver() had no use for
+
+    bool started_ = false;
+    std::atomic<datapath::Runtime*> runtime_{nullptr};  // changed with the mutex held, once
+    std::vector<Interface> interfaces_;
+    std::vector<std::unique_ptr<Gsi>> gsis_;  // as interfaces_
+    std::optional<cm::Cm> cm_;
+    int wake_fd_ = -1;
+    uint64_t sleeps_until_ns_ = 0;  // the thread; 0: it is awake
+
+    transport::SpinLock established_lock_;  // guards what follows
+    std::vector<uint32_t> established_;     // QPNs of COMM_EST
+};
+
+}  // namespace rove::verbs::ucma
