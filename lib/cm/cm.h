@@ -126,7 +126,9 @@ struct Listen {
 // Of a REQ or REP, what the two ends have in common.
 struct Endpoint {
     uint32_t qpn = 0;
-    uint32_t starting_psn = 0;  // 24 bits; random_psn() for a good one
+    // 24 bits; random_psn() for a good one. Where the other end begins to send (IBTA 12.7.31), so it is the RQ PSN of
+    // the end that says it.
+    uint32_t starting_psn = 0;
     uint32_t qkey = 0;
     uint64_t ca_guid = 0;  // node GUID of the device, host order
     uint8_t responder_resources = 0, initiator_depth = 0;

@@ -241,7 +241,7 @@ int Ucma::init_qp_attr(const std::shared_ptr<Channel>& channel, const Header& he
             attr.ah_attr = address_of(*id, id->remote_gid);
             attr.path_mtu = id->remote->path_mtu;
             attr.dest_qp_num = id->remote->qpn;
-            attr.rq_psn = id->remote->psn;
+            attr.rq_psn = id->local_psn;
             if (reliable) {
                 attr.qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
                 attr.max_dest_rd_atomic = id->responder_resources;
@@ -252,7 +252,7 @@ int Ucma::init_qp_attr(const std::shared_ptr<Channel>& channel, const Header& he
             attr.qp_attr_mask |= IBV_QP_SQ_PSN;
             if (datagram) break;
             if (!id->remote) return EINVAL;
-            attr.sq_psn = id->local_psn;
+            attr.sq_psn = id->remote->psn;
             if (reliable) {
                 attr.qp_attr_mask |=
                     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;

@@ -184,11 +184,11 @@ void Ucma::settle() {
 // --- what the two ends have agreed on
 
 void Ucma::remember_peer(Id& id, bool multipath) {
-    device(id).agreed_peers.insert({id.remote_gid, id.remote->qpn, id.remote->psn}, multipath);
+    device(id).agreed_peers.insert({id.remote_gid, id.remote->qpn, id.local_psn}, multipath);
 }
 
 void Ucma::forget_peer(Id& id) {
-    if (id.local && id.remote) device(id).agreed_peers.erase({id.remote_gid, id.remote->qpn, id.remote->psn});
+    if (id.local && id.remote) device(id).agreed_peers.erase({id.remote_gid, id.remote->qpn, id.local_psn});
 }
 
 // The peer has offered mp: what our QP speaks by now is what the reply says, whatever the program thinks. (A connection of a

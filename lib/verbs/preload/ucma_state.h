@@ -70,12 +70,21 @@ struct Channel {
 };
 
 // The states of Linux's rdma_cm.
-enum class IdState : uint8_t { kIdle, kBound, kResolving, kAddressResolved, kRouteResolved, kConnect, kDisconnected, kListen };
+enum class IdState : uint8_t {
+    kIdle,
+    kBound,
+    kResolving,
+    kAddressResolved,
+    kRouteResolved,
+    kConnect,
+    kDisconnected,
+    kListen
+};
 
 struct Id {
     uint32_t handle = 0;
     std::shared_ptr<Channel> channel;
-    uint64_t uid = 0;              // librdmacm's; 0: of a request that was not accepted yet, whose events nobody gets
+    uint64_t uid = 0;  // librdmacm's; 0: of a request that was not accepted yet, whose events nobody gets
     uint16_t port_space = 0;
     ibv_qp_type qp_type = IBV_QPT_RC;
     IdState state = IdState::kIdle;
@@ -83,18 +92,18 @@ struct Id {
 
     SocketAddress source, destination;
     bool reuse_address = false, ipv6_only = false;
-    bool has_port = false;         // `source`'s port is in Ports
-    uint8_t traffic_class = 0;     // RDMA_OPTION_ID_TOS
+    bool has_port = false;      // `source`'s port is in Ports
+    uint8_t traffic_class = 0;  // RDMA_OPTION_ID_TOS
     std::optional<uint8_t> ack_timeout;
-    std::optional<Local> local;    // nothing: no device yet
+    std::optional<Local> local;  // nothing: no device yet
     wire::Gid remote_gid{};
 
     cm::Id connection = cm::Id::kNone;
-    uint32_t local_psn = 0;
+    uint32_t local_psn = 0;  // of our REQ or REP: where the peer begins to send
     // What INIT_QP_ATTR says; known when a REQ or REP has come.
     struct Remote {
         uint32_t qpn = 0, psn = 0;
-        uint8_t path_mtu = 0;              // code
+        uint8_t path_mtu = 0;  // code
         uint8_t retry_count = 0, rnr_retry_count = 0;
         uint8_t ack_timeout = 0;
         uint8_t traffic_class = 0;
@@ -211,10 +220,10 @@ class Ucma final : private cm::Sink {
     void remember_peer(Id& id, bool multipath);
     cm::Ece ece_of_reply(const Id& id, const cm::Ece& given);
 
-    std::mutex channels_mutex_;  // guards what follows; may be taken with the other held
+    std::mutex channels_mutex_;                         // guards what follows; may be taken with the other held
     std::map<int, std::shared_ptr<Channel>> channels_;  // by descriptor
 
-    std::mutex mutex_;  // guards all that follows, unless it says otherwise
+    std::mutex mutex_;                      // guards all that follows, unless it says otherwise
     std::vector<std::unique_ptr<Id>> ids_;  // by handle
     std::set<uint32_t> free_handles_;
     std::unordered_map<uint64_t, Id*> connections_;  // by cm::Id
