@@ -109,8 +109,8 @@ class Guest:
         atexit.register(self.close)
         for tap in ("data", "ctl"):
             ip("tuntap", "add", "dev", tap, "mode", "tap", netns=self.netns)
-            # The kernel on this side of the tap must say nothing on `data`.
-            run("ip", "netns", "exec", self.netns, "sh", "-c", f"echo 1 > /proc/sys/net/ipv6/conf/{tap}/disable_ipv6")
+        # The kernel on this side of the tap must say nothing on `data`. (On `ctl` it has IPv6, or getaddrinfo knows no such addresses.)
+        run("ip", "netns", "exec", self.netns, "sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/data/disable_ipv6")
         ip("link", "set", "lo", "up", netns=self.netns)
         ip("link", "set", "data", "mtu", "4300", "up", netns=self.netns)
         ip("addr", "add", f"{HOST}/24", "dev", "ctl", netns=self.netns)

@@ -9,6 +9,7 @@ from harness import CLIENT_CORE, ROOT, STOPPED, Failure, Process, check, free_po
 sys.path.insert(0, str(ROOT / "tests" / "guest"))
 
 from guest import GUEST, HOST, guest  # noqa: E402
+from test_rdma_cm import wait_ready  # noqa: E402
 from test_veth import configs  # noqa: E402
 
 FAMILIES = {"ipv4": "1", "ipv6": "2"}       # the GID's index on both sides
@@ -116,6 +117,47 @@ def perftest(tool, direction, family, *options):
     check(re.search(r"^ *\d+ +\d+ +[\d.]+", client.out(), re.M), client.story())
 
 
+# --- rdma_cm ---------------------------------------------------------------------------------------------------------
+
+# Server and client, to which the server's address is appended. They compare their data, or do not look (ucmatose).
+CM_PROGRAMS = {
+    "rping": (["rping", "-s", "-V", "-C", "20", "-S", "3000", "-a"], ["rping", "-c", "-V", "-C", "20", "-S", "3000", "-a"]),
+    "ucmatose": (["ucmatose", "-C", "10", "-S", "3000", "-b"], ["ucmatose", "-C", "10", "-S", "3000", "-s"]),
+    "udaddy": (["udaddy", "-C", "10", "-S", "800", "-b"], ["udaddy", "-C", "10", "-S", "800", "-s"]),
+    "rstream": (["rstream", "-S", "3000", "-C", "20", "-I", "20", "-T", "v", "-b"], ["rstream", "-S", "3000", "-C", "20", "-I", "20", "-T", "v", "-s"]),
+}
+
+
+def rdma_cm(name, direction, family, **changes):
+    """A program of rdmacm-utils on both sides; the client on rove's side if it `initiates`."""
+    machine, (ours, theirs) = guest(), ADDRESSES[family]
+    server_command, client_command = CM_PROGRAMS[name]
+    if direction == "initiates":
+        server = machine.process([*server_command, theirs])
+        machine.run("sh", "-c", "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.1; done")
+        client = rove([*client_command, theirs], **changes)
+    else:
+        server = rove([*server_command, ours], **changes)
+        wait_ready(server)
+        client = machine.process([*client_command, ours])
+    try:
+        client.succeed(60)
+        server.succeed(STOPPED)
+    except Failure as failure:
+        raise Failure(f"{str(failure).splitlines()[0]}\n--- server\n{server.story()}\n--- client\n{client.story()}") from None
+
+
+def rejected(direction, family):
+    """Nobody listens: the client is told, and does not wait."""
+    ours, theirs = ADDRESSES[family]
+    if direction == "initiates":
+        client = rove(["rping", "-c", "-C", "1", "-p", "7999", "-a", theirs])
+    else:
+        wait_ready(rove(["rping", "-s", "-a", ours]))
+        client = guest().process(["rping", "-c", "-C", "1", "-p", "7999", "-a", ours])
+    check(client.wait(20) != 0 and "RDMA_CM_EVENT_REJECTED, error 8" in client.out() + client.err(), client.story())
+
+
 def hello():
     """rove asks the kernel whether it speaks mp: the question arrives, the kernel goes on, and the connection is rc."""
     machine = guest()
@@ -168,4 +210,12 @@ for at, service in enumerate(("rc", "uc", "ud", "srq")):
 for at, (tool, options) in enumerate((("ib_write_bw", "-s 65536 -n 50 -m 4096"), ("ib_read_bw", "-s 65536 -n 50 -m 1024"), ("ib_send_bw", "-s 16384 -n 50 -q 4"),
                                       ("ib_write_lat", "-n 100"), ("ib_send_lat", "-n 100 -e"), ("ib_atomic_lat", "-n 50"))):
     once(f"guest/perftest/{tool}", perftest, tool, DIRECTIONS[at % 2], tuple(FAMILIES)[at // 2 % 2], *options.split(), timeout=BOOTED)
+for family in FAMILIES:
+    for direction in DIRECTIONS:
+        for name in CM_PROGRAMS:
+            once(f"guest/rdma_cm/{name}/{family}/{direction}", rdma_cm, name, direction, family, timeout=BOOTED)
+        once(f"guest/rdma_cm/rejected/{family}/{direction}", rejected, direction, family, timeout=BOOTED)
+for direction in DIRECTIONS:
+    once(f"guest/rdma_cm/loss/{direction}", lambda direction=direction: rdma_cm("rping", direction, "ipv4", impair={"loss": 0.03, "seed": 7}),
+         timeout=BOOTED)
 once("guest/kernel-log", kernel_log, timeout=BOOTED)
