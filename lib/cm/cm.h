@@ -223,9 +223,9 @@ class Cm {
 
     uint32_t random_psn();
     const Counters& counters() const;
-    // Now in use: what Config bounds.
+    // Now in use: what Config bounds, and the names that received MADs find connections by, up to three for each.
     struct Usage {
-        size_t listeners, connections, lingering;
+        size_t listeners, connections, lingering, names;
     };
     Usage usage() const;
 

@@ -53,7 +53,8 @@ class Cm::Impl {
     Usage usage() const {
         return {.listeners = listeners_.size(),
                 .connections = connections_.size() - lingering_.size(),
-                .lingering = lingering_.size()};
+                .lingering = lingering_.size(),
+                .names = by_comm_id_.size() + by_remote_name_.size() + by_remote_qp_.size()};
     }
 
   private:

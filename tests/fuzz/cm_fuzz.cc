@@ -63,7 +63,7 @@ class Play final : Sink {
         for (int i = 0; i < 10'000 && cm_.next_deadline() != UINT64_MAX; ++i) pass(cm_.next_deadline());
         require(cm_.next_deadline() == UINT64_MAX);
         const Cm::Usage usage = cm_.usage();
-        require(usage.connections == 0 && usage.lingering == 0 && usage.listeners == 0);
+        require(usage.connections == 0 && usage.lingering == 0 && usage.listeners == 0 && usage.names == 0);
     }
 
   private:

@@ -378,6 +378,7 @@ TEST(CmStates, DestroyedIdsLeaveNothing) {
         EXPECT_LE(scene.cm().usage().lingering, 1u);
         scene.network().run(100 * kSecond);
         EXPECT_EQ(scene.cm().usage().lingering, 0u);
+        EXPECT_EQ(scene.cm().usage().names, 0u);
         EXPECT_EQ(scene.cm().next_deadline(), UINT64_MAX);
         EXPECT_EQ(scene.host().events.size(), events);
     }

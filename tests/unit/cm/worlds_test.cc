@@ -255,6 +255,7 @@ void run_world(uint64_t seed, Sums& sums) {
         EXPECT_EQ(host->cm.usage().listeners, 0u);
         EXPECT_EQ(host->cm.usage().connections, 0u);
         EXPECT_EQ(host->cm.usage().lingering, 0u);
+        EXPECT_EQ(host->cm.usage().names, 0u);
         EXPECT_EQ(host->cm.next_deadline(), UINT64_MAX);
     }
     // A damaged id may make an end believe what the other did not say.
