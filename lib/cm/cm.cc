@@ -156,6 +156,7 @@ void Cm::Impl::close(uint64_t now_ns, Connection& c, const std::optional<Mad>& a
 void Cm::Impl::enter_time_wait(uint64_t now_ns, Connection& c, const std::optional<Mad>& answer) {
     c.state = State::kTimeWait;
     c.mad = answer;
+    leave_backlog(c);
     forget_remote_qp(c);
     set_deadline(c, now_ns + timeout_ns(config_.time_wait));
 }
@@ -190,7 +191,7 @@ int Cm::Impl::listen(const Listen& listen, void* context, Id& id) {
                              .emplace(id, Listener{.id = id,
                                                    .context = context,
                                                    .listen = listen,
-                                                   .waiting_of = decltype(Listener::waiting_of)(0, KeyHash(secret_))})
+                                                   .of_source = decltype(Listener::of_source)(0, KeyHash(secret_))})
                              .first->second;
     const uint32_t most = config_.max_backlog;
     listener.listen.backlog = listen.backlog == 0 ? most : std::min(listen.backlog, most);
@@ -249,7 +250,7 @@ int Cm::Impl::accept(uint64_t now_ns, Connection& c, const Accept& accept) {
     if (c.state != State::kReqReceived || !is_valid(local) || accept.target_ack_delay > 31 ||
         !copy_private_data(accept.private_data, rep.private_data))
         return EINVAL;
-    leave_backlog(c);
+    leave_waiting(c);
     c.local_guid = local.ca_guid;
     c.local_qpn = local.qpn;
 
@@ -312,6 +313,7 @@ int Cm::Impl::establish(Connection& c) {
     if (c.state != State::kRepSent) return EINVAL;
     c.state = State::kEstablished;
     c.mad.reset();
+    leave_backlog(c);
     set_deadline(c, Connection::kNever);
     ++counters_[Counter::kEstablished];
     deliver(c, EventKind::kEstablished);

@@ -111,6 +111,7 @@ struct Config {
     uint32_t max_connections = 65536;
     uint32_t max_listeners = 65536;
     uint32_t max_backlog = 1024;     // Linux's limit (ucma's max_backlog)
+    uint32_t max_half_open = 1024;   // of a listener: requests, accepted or not, that are not established yet
     uint32_t max_lingering = 16384;  // records of destroyed ids that still answer duplicates
     bool operator==(const Config&) const = default;
 };

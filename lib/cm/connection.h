@@ -48,9 +48,14 @@ class KeyHash {
 struct Listener {
     Id id = Id::kNone;
     void* context = nullptr;
-    Listen listen;         // backlog: at least 1
-    uint32_t waiting = 0;  // requests that the program has not answered, up to `listen.backlog`
-    std::unordered_map<wire::Gid, uint32_t, KeyHash> waiting_of;  // of these, by source; no zeros
+    Listen listen;  // backlog: at least 1
+    // Of requests: those that the program has not answered, up to `listen.backlog`, and all that are not established,
+    // up to Config::max_half_open.
+    struct Counts {
+        uint32_t waiting = 0, half_open = 0;
+    };
+    Counts counts;
+    std::unordered_map<wire::Gid, Counts, KeyHash> of_source;  // without those that have none
 };
 
 struct Connection {
@@ -61,7 +66,8 @@ struct Connection {
     State state = State::kClosed;
     bool owned = true;  // the program has not destroyed it: it gets events
     bool sidr = false;
-    Id listener = Id::kNone;  // that it counts in the backlog of
+    Id listener = Id::kNone;  // that counts it among its half-open ones
+    bool waiting = false;     // and among those that wait for the program
     Path path;
     uint64_t transaction_id = 0;  // of the REQ and its answers, or of the DREQ that was sent
     uint64_t service_id = 0;

@@ -74,8 +74,9 @@ class Cm::Impl {
     void on_deadline(uint64_t now_ns, Connection& c);
     void repeat_unasked(uint64_t now_ns, Connection& c);
     void give_up(uint64_t now_ns, Connection& c);
-    void leave_backlog(Connection& c);
-    void orphan(Connection& c);  // the program has destroyed it, and it lingers
+    void leave_waiting(Connection& c);  // the program has answered
+    void leave_backlog(Connection& c);  // it is established, or has ended
+    void orphan(Connection& c);         // the program has destroyed it, and it lingers
     Listener* listener_for(uint64_t service_id, const wire::Gid& local);
     bool has_room(const Listener& listener, const wire::Gid& source) const;
     void enter_backlog(Listener& listener, Connection& c);

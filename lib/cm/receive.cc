@@ -212,6 +212,7 @@ void Cm::Impl::on(const Received& in, const Rtu& rtu) {
     if (c->state == State::kRepSent) {
         c->state = State::kEstablished;
         c->mad.reset();
+        leave_backlog(*c);
         set_deadline(*c, Connection::kNever);
         ++counters_[Counter::kEstablished];
         return deliver(*c, {.kind = EventKind::kEstablished, .private_data = rtu.private_data});

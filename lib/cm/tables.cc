@@ -86,26 +86,42 @@ Listener* Cm::Impl::listener_for(uint64_t service_id, const wire::Gid& local) {
     return any;
 }
 
-// One source may fill three quarters of a backlog, so that one that asks in its own name cannot keep all others out.
+// One source may take three quarters of what there is, so that one that asks in its own name cannot keep all others
+// out.
 bool Cm::Impl::has_room(const Listener& listener, const wire::Gid& source) const {
-    const uint32_t backlog = listener.listen.backlog;
-    if (listener.waiting >= backlog) return false;
-    const auto of_source = listener.waiting_of.find(source);
-    return of_source == listener.waiting_of.end() || of_source->second < backlog - backlog / 4;
+    const auto found = listener.of_source.find(source);
+    const Listener::Counts& all = listener.counts;
+    const Listener::Counts of_source = found != listener.of_source.end() ? found->second : Listener::Counts{};
+    const auto fits = [](uint32_t taken, uint32_t of_source, uint32_t most) {
+        return taken < most && of_source < most - most / 4;
+    };
+    return fits(all.waiting, of_source.waiting, listener.listen.backlog) &&
+           fits(all.half_open, of_source.half_open, config_.max_half_open);
 }
 
 void Cm::Impl::enter_backlog(Listener& listener, Connection& c) {
     c.listener = listener.id;
-    ++listener.waiting;
-    ++listener.waiting_of[c.path.flow.dst];
+    c.waiting = true;
+    for (Listener::Counts* const counts : {&listener.counts, &listener.of_source[c.path.flow.dst]}) {
+        ++counts->waiting;
+        ++counts->half_open;
+    }
+}
+
+void Cm::Impl::leave_waiting(Connection& c) {
+    Listener* const listener = find_listener(c.listener);
+    if (!std::exchange(c.waiting, false) || listener == nullptr) return;
+    --listener->counts.waiting;
+    --listener->of_source.at(c.path.flow.dst).waiting;
 }
 
 void Cm::Impl::leave_backlog(Connection& c) {
+    leave_waiting(c);
     Listener* const listener = find_listener(std::exchange(c.listener, Id::kNone));
     if (listener == nullptr) return;
-    --listener->waiting;
-    const auto of_source = listener->waiting_of.find(c.path.flow.dst);
-    if (--of_source->second == 0) listener->waiting_of.erase(of_source);
+    --listener->counts.half_open;
+    const auto of_source = listener->of_source.find(c.path.flow.dst);
+    if (--of_source->second.half_open == 0) listener->of_source.erase(of_source);
 }
 
 void Cm::Impl::set_deadline(Connection& c, uint64_t deadline_ns) {

@@ -188,10 +188,15 @@ UNIT_MUTANTS = {
             "std::min(std::max(req.local_response_timeout, config_.first_timeout), config_.response_timeout)",
             "std::max(req.local_response_timeout, config_.first_timeout)"),
         "CM: one source fills the backlog": (
-            CM_TABLES, "of_source->second < backlog - backlog / 4;", "of_source->second < backlog;"),
-        "CM: the backlog has no end": (CM_TABLES, "if (listener.waiting >= backlog) return false;", ""),
+            CM_TABLES, "of_source < most - most / 4;", "of_source < most;"),
+        "CM: the backlog has no end": (
+            CM_TABLES, "taken < most && of_source < most", "of_source < most"),
+        "CM: half-open connections have no end": (
+            CM_TABLES, "fits(all.half_open, of_source.half_open, config_.max_half_open)", "true"),
+        "CM: what is established counts as half-open": (
+            CM_RECEIVE, "        leave_backlog(*c);\n", ""),
         "CM: who leaves the backlog makes no room": (
-            CM, "    leave_backlog(c);\n    c.local_guid = local.ca_guid;", "    c.local_guid = local.ca_guid;"),
+            CM, "    leave_waiting(c);\n    c.local_guid = local.ca_guid;", "    c.local_guid = local.ca_guid;"),
         "CM: lingering records have no end": (
             CM_TABLES, "if (lingering_.size() <= config_.max_lingering) return;", "return;"),
         "CM: connections have no end": (

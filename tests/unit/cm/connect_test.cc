@@ -787,6 +787,45 @@ TEST(CmBounds, LingeringRecordsMakeRoom) {
     EXPECT_EQ(b.cm.usage().connections, 0u);
 }
 
+// A server that accepts whatever comes: requests whose sender says no more do not fill its tables.
+TEST(CmBounds, HalfOpenConnections) {
+    Network network;
+    Host& a = network.add(ipv4(1));
+    Host& b = network.add(ipv4(2), {.max_half_open = 8});
+    Host& c = network.add(ipv4(3));
+    Id listener, id;
+    EXPECT_EQ(b.cm.listen({.service_id = 1, .cma_header = false}, nullptr, listener), 0);
+    std::vector<Id> to_accept;
+    b.on_event = [&](const Event& event) {
+        if (event.kind == kConnectRequest) to_accept.push_back(event.id);
+    };
+    uint32_t qpn = 1;
+    const auto connect = [&](Host& from) {
+        Connect connect{.path = from.to(b), .service_id = 1};
+        connect.local.qpn = ++qpn;
+        EXPECT_EQ(from.cm.connect(network.now, connect, nullptr, id), 0);
+        network.run(kMs);
+        for (const Id request : std::exchange(to_accept, {}))
+            EXPECT_EQ(b.cm.accept(network.now, request, {.local = {.qpn = ++qpn}}), 0);
+        network.run(kMs);
+        return id;
+    };
+    for (int i = 0; i < 20; ++i) connect(a);
+    EXPECT_EQ(b.count(kConnectRequest), 6u);
+    for (int i = 0; i < 20; ++i) connect(c);
+    EXPECT_EQ(b.count(kConnectRequest), 8u);
+    // What is established makes room, and so does what ends.
+    EXPECT_EQ(a.cm.confirm(network.now, a.events[0].id, {}), 0);
+    network.run(kMs);
+    EXPECT_EQ(b.cm.establish(network.now, b.events[1].id), 0);
+    EXPECT_EQ(b.cm.destroy(network.now, b.events[2].id), 0);
+    EXPECT_EQ(a.cm.reject(network.now, a.events[3].id, {}), 0);
+    network.run(kSecond);
+    EXPECT_EQ(b.count(kConnectRequest), 12u);
+    network.run(100 * kSecond);
+    EXPECT_EQ(b.cm.destroy(network.now, listener), 0);
+}
+
 TEST(CmBounds, BacklogAndTheShareOfOneSource) {
     Network network;
     Host& a = network.add(ipv4(1));
