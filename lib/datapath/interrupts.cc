@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interposed rte_intr_callback_* functions.
+// The wrapped rte_intr_callback_* functions.
 #define ALLOW_INTERNAL_API  // of drivers, as whose functions ours stand in
 #include "datapath/interrupts.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <rte_interrupts.h>
 #include <rte_pause.h>
@@ -17,15 +16,16 @@
 
 #include "datapath/runtime.h"
 
+// EAL's own (the linker's --wrap). Every other call of these names is one of the functions below.
+extern "C" {
+decltype(rte_intr_callback_register) __real_rte_intr_callback_register;
+decltype(rte_intr_callback_unregister) __real_rte_intr_callback_unregister;
+decltype(rte_intr_callback_unregister_pending) __real_rte_intr_callback_unregister_pending;
+}
+
 namespace rove::datapath {
 
 namespace {
-
-// librte_eal's own function of this name.
-template <class Function>
-Function* next(const char* name) {
-    return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
 
 // One registration: what the driver gave us. EAL's argument is the registration's address.
 struct Registration {
@@ -100,8 +100,7 @@ bool silenced = false;
 void call(void* argument);
 
 int unregister(const rte_intr_handle* handle, Registration& registration) {
-    static auto* const original = next<decltype(rte_intr_callback_unregister)>("rte_intr_callback_unregister");
-    return original(handle, call, &registration);
+    return __real_rte_intr_callback_unregister(handle, call, &registration);
 }
 
 // Runs the driver's callback. When a peer comes and goes at once, net_memif of 22.11 closes the connection that it has
@@ -170,17 +169,16 @@ void close_interrupt_files() {
 
 using namespace rove::datapath;
 
+#pragma GCC visibility push(hidden)
 extern "C" {
 
-__attribute__((visibility("default"))) int rte_intr_callback_register(const rte_intr_handle* handle,
-                                                                      rte_intr_callback_fn function, void* argument) {
-    static auto* const original = next<decltype(rte_intr_callback_register)>("rte_intr_callback_register");
+int __wrap_rte_intr_callback_register(const rte_intr_handle* handle, rte_intr_callback_fn function, void* argument) {
     Registration& registration = registrations().add(handle, function, argument);
     registration.file = rte_intr_fd_get(handle);
     registration.inode = inode_of(registration.file);
     // A program that the process starts has no use for it, and would keep the peer from seeing our end.
     if (registration.file >= 0) fcntl(registration.file, F_SETFD, FD_CLOEXEC);
-    const int result = original(handle, call, &registration);
+    const int result = __real_rte_intr_callback_register(handle, call, &registration);
     if (result < 0) {
         registrations().remove(&registration);
     } else if (made != nullptr) {
@@ -189,8 +187,7 @@ __attribute__((visibility("default"))) int rte_intr_callback_register(const rte_
     return result;
 }
 
-__attribute__((visibility("default"))) int rte_intr_callback_unregister(const rte_intr_handle*,
-                                                                        rte_intr_callback_fn function, void* argument) {
+int __wrap_rte_intr_callback_unregister(const rte_intr_handle*, rte_intr_callback_fn function, void* argument) {
     int removed = 0;
     for (Registration* registration : registrations().find(function, argument)) {
         const int result = registration->silenced ? 1 : unregister(registration->handle, *registration);
@@ -201,19 +198,15 @@ __attribute__((visibility("default"))) int rte_intr_callback_unregister(const rt
     return removed;
 }
 
-__attribute__((visibility("default"))) int rte_intr_callback_unregister_sync(const rte_intr_handle* handle,
-                                                                             rte_intr_callback_fn function,
-                                                                             void* argument) {
+int __wrap_rte_intr_callback_unregister_sync(const rte_intr_handle* handle, rte_intr_callback_fn function,
+                                             void* argument) {
     int result;
-    while ((result = rte_intr_callback_unregister(handle, function, argument)) == -EAGAIN) rte_pause();
+    while ((result = __wrap_rte_intr_callback_unregister(handle, function, argument)) == -EAGAIN) rte_pause();
     return result;
 }
 
-__attribute__((visibility("default"))) int rte_intr_callback_unregister_pending(
-    const rte_intr_handle* handle, rte_intr_callback_fn function, void* argument,
-    rte_intr_unregister_callback_fn released) {
-    static auto* const original =
-        next<decltype(rte_intr_callback_unregister_pending)>("rte_intr_callback_unregister_pending");
+int __wrap_rte_intr_callback_unregister_pending(const rte_intr_handle* handle, rte_intr_callback_fn function,
+                                                void* argument, rte_intr_unregister_callback_fn released) {
     int marked = 0;
     for (Registration* registration : registrations().find(function, argument)) {
         registration->released = released;
@@ -223,7 +216,7 @@ __attribute__((visibility("default"))) int rte_intr_callback_unregister_pending(
             continue;
         }
         registration->releasing = true;  // release() removes it
-        const int result = original(handle, call, registration, release);
+        const int result = __real_rte_intr_callback_unregister_pending(handle, call, registration, release);
         if (result <= 0) registration->releasing = false;
         if (result < 0 && marked == 0) return result;
         marked += result > 0 ? result : 0;
@@ -232,3 +225,4 @@ __attribute__((visibility("default"))) int rte_intr_callback_unregister_pending(
 }
 
 }  // extern "C"
+#pragma GCC visibility pop

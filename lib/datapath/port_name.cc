@@ -60,9 +60,10 @@ std::string kernel_interface(const DeviceConfig& config) {
 
 std::string sysfs_device(const DeviceConfig& config) {
     const std::string interface = kernel_interface(config), name = config.port.substr(0, config.port.find(','));
-    const std::string domain = std::count(name.begin(), name.end(), ':') == 1 ? "0000:" : "";
-    const std::string folder =
-        !interface.empty() ? "/sys/class/net/" + interface + "/device" : "/sys/bus/pci/devices/" + domain + name;
+    std::string folder = "/sys/bus/pci/devices/";
+    if (std::count(name.begin(), name.end(), ':') == 1) folder += "0000:";
+    folder += name;
+    if (!interface.empty()) folder = "/sys/class/net/" + interface + "/device";
     std::error_code ignored;
     return std::filesystem::is_directory(folder, ignored) ? folder : std::string();
 }

@@ -29,6 +29,8 @@ namespace rove::datapath {
 
 namespace {
 
+thread_local bool is_eal_thread = false;
+
 constexpr uint32_t kFailuresBeforeYield = 8;  // tries; the driver may be preempted on our own core
 // Rounds without any packet, about 40 us: then we let others have the core, the peer perhaps. Longer than a round trip
 // to a peer that runs, so that a ping-pong never pays for the system call.
@@ -74,6 +76,10 @@ Runtime::Runtime(const Config& config, Listener& listener)
       cores_(allowed_cores()),
       background_(std::make_unique<Background>(*this)) {}
 
+bool Runtime::on_eal_thread() {
+    return is_eal_thread;
+}
+
 Runtime* Runtime::start(const Config& config, Listener& listener, std::string* error) {
     if (eal_used.test_and_set()) {
         *error = config.file + ": DPDK's EAL was already started in this process, and starts only once";
@@ -87,6 +93,7 @@ Runtime* Runtime::start(const Config& config, Listener& listener, std::string* e
     pthread_sigmask(SIG_SETMASK, &all, &before);
     std::promise<std::string> opened;
     runtime->eal_thread_ = std::thread([&opened, self = runtime.get()] {
+        is_eal_thread = true;
         pthread_setname_np(pthread_self(), "rove");
         std::string failure = self->open();
         const bool ok = failure.empty();

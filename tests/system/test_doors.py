@@ -244,3 +244,15 @@ def reads_sysfs():
 
 
 once("doors/sysfs", reads_sysfs, quick=True)
+
+
+# --- DPDK is inside: programs may have one of their own
+
+def own_dpdk():
+    flags = subprocess.run(["pkg-config", "--cflags", "libdpdk"], capture_output=True, text=True, check=True).stdout.split()
+    libraries = ["-lrte_eal", "-lrte_ethdev", "-lrte_mempool", "-lrte_mbuf"]
+    process = Process([compiled("doors_dpdk.c", *flags, *libraries, "-libverbs")], memif_pair()[0], SERVER_CORE).succeed(40)
+    check(process.json() == [{"ports": 1, "devices": 1, "opened": True, "received": 64, "still": 64}], process.story())
+
+
+once("doors/own dpdk", own_dpdk)

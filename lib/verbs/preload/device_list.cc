@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exported calls that make and take lists of devices: rove's behind those that the real library finds.
-#include <dlfcn.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
@@ -9,6 +8,7 @@
 #include <mutex>
 #include <set>
 
+#include "datapath/runtime.h"
 #include "verbs/preload/ownership.h"
 #include "verbs/preload/provider.h"
 #include "verbs/preload/real.h"
@@ -28,12 +28,6 @@ struct MergedList {
 std::set<ibv_device**>& lists() {                      // under fork_mutex()
     static auto& lists = *new std::set<ibv_device**>;  // not destroyed before the last program's destructor
     return lists;
-}
-
-// DPDK's mlx4 and mlx5 drivers look for their hardware with this library while our datapath starts: they get only that.
-bool is_dpdk_driver(void* caller) {
-    Dl_info info;
-    return dladdr(caller, &info) != 0 && info.dli_fname != nullptr && std::strstr(info.dli_fname, "librte_") != nullptr;
 }
 
 ibv_device** merge(ibv_device** found, int found_count, int* count) {
@@ -70,8 +64,10 @@ ibv_device** ibv_get_device_list(int* num_devices) {
     int count = 0;
     ibv_device** found = ROVE_REAL(ibv_get_device_list)(&count);
     const int reason = errno;
+    // DPDK's mlx4 and mlx5 drivers look for their hardware with this call while our datapath starts: they get only
+    // that.
     ibv_device** list =
-        is_dpdk_driver(__builtin_return_address(0)) ? found : merge(found, found != nullptr ? count : 0, &count);
+        rove::datapath::Runtime::on_eal_thread() ? found : merge(found, found != nullptr ? count : 0, &count);
     errno = list != nullptr ? errno_before : reason;  // why the real library found none
     if (num_devices != nullptr) *num_devices = list != nullptr ? count : 0;
     return list;

@@ -3,11 +3,18 @@
 """version_script.py symbols.def: the linker's version script of librove-verbs.so.
 
 Each exported call stands in the node of its default version, so that dlvsym() finds it. C++ names are local. What is in
-no node is exported without a version, which any version matches: the calls of rdma-core's private node, hooks of the C
-library, and DPDK's rte_intr_callback_* (lib/datapath/interrupts.cc).
+no node is exported without a version, which any version matches: the calls of rdma-core's private node, and hooks of
+the C library. DPDK, which is inside, stays there (lib/datapath/dpdk_archives.py), but for TELEMETRY: with a version of ours, so that nobody
+else's reference to DPDK's is bound to it.
 """
 import re
 import sys
+
+
+# What librove-tent.so calls to show its own state in the telemetry of the process.
+TELEMETRY = ("rte_tel_data_add_dict_container", "rte_tel_data_add_dict_string", "rte_tel_data_add_dict_u64", "rte_tel_data_alloc",
+             "rte_tel_data_start_dict", "rte_telemetry_register_cmd")
+ROVE_VERSION = "ROVE_1"
 
 
 def calls(text):
@@ -29,6 +36,7 @@ def main(file):
         print(f"IBVERBS_{version} {{\n  global:\n" + "".join(f"    {name};\n" for name in names), end="")
         print(f"{'' if before else '  local:' + chr(10) + '    _Z*;' + chr(10)}}}{before};")
         before = f" IBVERBS_{version}"
+    print(f"{ROVE_VERSION} {{\n  global:\n" + "".join(f"    {name};\n" for name in TELEMETRY) + "  local:\n    rte_tel*;\n    telemetry_*;\n    callbacks;\n    *legacy_c*;\n};")
 
 
 if __name__ == "__main__":

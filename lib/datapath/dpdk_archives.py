@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""dpdk_archives.py LIBDIR: the linker's arguments that put DPDK into a library or program of ours, one a line.
+
+Whole archives: drivers and buses register themselves by constructors, to which nobody refers. Its symbols stay inside, so
+that a program may have a DPDK of its own. Left out is what moves no packets (crypto and its kind), and what would bring
+libraries into every process under rove-run that few have a use for: net_pcap and net_softnic need libpcap, which needs
+systemd's; common_qat needs OpenSSL.
+"""
+import pathlib
+import sys
+
+DRIVERS = ("bus", "common", "mempool", "net")
+LEFT_OUT = ("common_qat", "net_pcap", "net_softnic")
+# What those and rove refer to. Log and argparse were EAL's before DPDK 23.11 and 24.03.
+LIBRARIES = ("argparse", "cmdline", "cryptodev", "dmadev", "eal", "ethdev", "eventdev", "gso", "hash", "ip_frag", "kvargs", "log", "mbuf", "mempool",
+             "meter", "net", "pci", "pcapng", "rawdev", "rcu", "ring", "sched", "security", "stack", "telemetry", "timer", "vhost")
+OTHERS = ("mlx5", "mlx4", "ibverbs", "xdp", "bpf", "elf", "z", "bsd", "fdt", "numa", "jansson", "atomic", "m", "dl")
+# lib/datapath/interrupts.cc
+WRAPPED = ("register", "unregister", "unregister_sync", "unregister_pending")
+# What librove-tent.so shows is told by the telemetry of librove-verbs.so, which exports these (version_script.py).
+EXPORTED = ("telemetry",)
+
+
+def main(folder):
+    names = [path.name[len("librte_"):-len(".a")] for kind in DRIVERS for path in folder.glob(f"librte_{kind}_*.a")]
+    names = [name for name in names if name not in LEFT_OUT]
+    names += [name for name in LIBRARIES if (folder / f"librte_{name}.a").exists()]
+    archives = sorted(f"librte_{name}.a" for name in names)
+    hidden = [archive for archive in archives if archive not in [f"librte_{name}.a" for name in EXPORTED]]
+    present = [name for name in OTHERS if any(folder.glob(f"lib{name}.so")) or name in ("atomic", "m", "dl")]
+    print("-Wl,--whole-archive", *[folder / archive for archive in archives], "-Wl,--no-whole-archive", sep="\n")
+    print("-Wl,--exclude-libs," + ":".join(hidden))
+    print(*[f"-Wl,--wrap=rte_intr_callback_{name}" for name in WRAPPED], sep="\n")
+    print(*[f"-l{name}" for name in present], sep="\n")   # those that are needed: meson says --as-needed
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))
