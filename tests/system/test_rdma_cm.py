@@ -1,37 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rdma_cm: Debian's librdmacm and its programs, unmodified, over rove."""
+"""rdma_cm: Debian's librdmacm and its programs, unmodified, over rove.
+
+Programs that compare what they get: rping -V, rcopy (here), verified TCP under librspreload (here). The others say whether their
+connections and transfers succeeded.
+"""
+import os
+import pathlib
 import time
 
-from harness import CLIENT_CORE, SERVER_CORE, STOPPED, Failure, Process, check, memif_pair, telemetry, test
+import harness
+from harness import (CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip, check, memif_pair, once, program,
+                     telemetry, test, unique)
 
-IPV4, IPV6 = "10.0.0.1", "fd00::1"
+A, B = "10.0.0.1", "10.0.0.2"
+A6, B6 = "fd00::1", "fd00::2"
+LOSS = {"loss": 0.01}
+RSPRELOAD = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 
 
-def address_of(config, family="4"):
-    """The first address of a configuration's first device in a family."""
-    addresses = [address.split("/")[0] for address in config["device"][0]["addresses"]]
-    return next(address for address in addresses if (":" in address) == (family == "6"))
+def queue_pairs(process):
+    try:
+        return telemetry(process.pid, "/rove/qps") or []
+    except (OSError, KeyError):  # its datapath has not started
+        return []
 
 
 def wait_ready(server):
     """Until `server` has a device's QP 1, and with it what it does just then: bind and listen."""
-    def has_gsi():
-        try:
-            return 1 in (telemetry(server.pid, "/rove/qps") or [])
-        except (OSError, KeyError):
-            return False
-
-    server.wait_for(has_gsi, 20, "general services interface")
+    server.wait_for(lambda: 1 in queue_pairs(server), 20, "general services interface")
     time.sleep(0.1)
 
 
-def both(server, client, pair, timeout=40, stop=False):
-    """Runs `client` against `server`; both must succeed. `stop`: the server goes on, and is stopped."""
-    listening = Process(server, pair[0], SERVER_CORE)
+def both(server, client, stays=False, timeout=40, env=None, while_it_runs=None, **changes):
+    """Runs `client` against `server`; both must succeed. `stays`: the server goes on, and is stopped."""
+    pair = memif_pair(**changes)
+    listening = Process(server, pair[0], SERVER_CORE, env=env)
     try:
         wait_ready(listening)
-        connecting = Process(client, pair[1], CLIENT_CORE).succeed(timeout)
-        if stop:
+        connecting = Process(client, pair[1], CLIENT_CORE, env=env)
+        if while_it_runs:
+            while_it_runs(listening, connecting)
+        connecting.succeed(timeout)
+        if stays:
             check(listening.child.poll() is None, "the server has ended")
             listening.stop()
         else:
@@ -41,21 +51,103 @@ def both(server, client, pair, timeout=40, stop=False):
     return listening, connecting
 
 
-def rping(family="4", count=100, options=(), **changes):
+def rping(address=A, count=100, persistent=False, **changes):
     """Every byte is compared (-V)."""
-    pair = memif_pair(**changes)
-    address = address_of(pair[0], family)
-    _, client = both(["rping", "-s", "-v", "-V", "-C", count, "-a", address, *options],
-                     ["rping", "-c", "-v", "-V", "-C", count, "-a", address, *options], pair)
+    how = ["-v", "-V", "-C", count, "-a", address]
+    _, client = both(["rping", "-s", *(["-P"] if persistent else []), *how], ["rping", "-c", *how], persistent, **changes)
     check(client.out().count("ping data: rdma-ping-") == count, client.story())
 
 
-LOSS = {"loss": 0.01}
+def speaks(expected):
+    """What the QPs of a connection speak, as REQ and REP have it; nobody waits for an answer to HELLO."""
+    def look(_, client):
+        def modes():
+            return [telemetry(client.pid, f"/rove/qp,{qp}").get("mode") for qp in queue_pairs(client) if qp != 1]
+
+        client.wait_for(lambda: modes() == [expected], 10, f"QP in {expected} mode")
+
+    how = ["-v", "-C", 3000, "-a", A]
+    both(["rping", "-s", *how], ["rping", "-c", *how], while_it_runs=look)
+
+
+def rcopy():
+    """A file arrives as it was. The server waits for the next one."""
+    source, copy = SCRATCH / f"{unique()}.sent", SCRATCH / f"{unique()}.copied"
+    source.write_bytes(os.urandom(3_000_001))
+    both(["rcopy"], ["rcopy", source, f"{A}:{copy}"], stays=True)
+    check(copy.read_bytes() == source.read_bytes(), "the copy is another one")
+
+
+def tcp_program(**changes):
+    """A TCP program under librspreload: 8 MB there and back, every byte compared."""
+    if not pathlib.Path(RSPRELOAD).exists():
+        raise Skip(f"no {RSPRELOAD}")
+    rest = [A, 7477, 8_000_000]
+    both([program("tcp_stream"), "server", *rest], [program("tcp_stream"), "client", *rest], env={"LD_PRELOAD": RSPRELOAD}, **changes)
+
+
+def perftest(tool, *options):
+    """With -R, perftest connects twice, first to exchange parameters, and its server closes its listener in between: a client that
+    is there sooner is rejected, and both start again."""
+    for _ in range(6):
+        pair = memif_pair()
+        server = Process(["stdbuf", "-o0", tool, "-R", "-n", 200, *options], pair[0], SERVER_CORE)
+        server.wait_for(lambda: "Waiting for client" in server.out(), 20, "listener")
+        time.sleep(0.2)
+        client = Process([tool, "-R", "-n", 200, *options, A], pair[1], CLIENT_CORE)
+        if client.wait(30) == 0:
+            server.succeed(STOPPED)
+            return
+        check("RDMA_CM_EVENT_REJECTED; error: 8." in client.err() + client.out() or
+              "RDMA_CM_EVENT_UNREACHABLE; error: 1." in client.err() + client.out(), client.story())
+        server.stop()
+    raise Failure("rejected six times")
+
+
+def calls(**changes):
+    """Errors, event channels, ids, endpoints, fork: rdma_cm_check says which line is not as the manual pages say."""
+    check_program = program("rdma_cm_check")
+    if not check_program.exists():
+        raise Skip("built without librdmacm")
+    Process([check_program, A, "10.0.0.99"], memif_pair(**changes)[0], SERVER_CORE).succeed(30)
+
+
+def nobody():
+    """Whom no process answers for cannot be connected to; the client is told in the time that it gives (2 s)."""
+    client = Process(["rping", "-c", "-C", 1, "-a", A], memif_pair()[1], CLIENT_CORE)
+    check(client.wait(20) != 0, f"it has succeeded\n{client.story()}")
+    check("RDMA_CM_EVENT_ADDR_ERROR, error -110" in client.err(), client.story())
+
 
 test("rdma-cm/rping", rping, quick=True)
-test("rdma-cm/rping/ipv6", rping, "6")
+test("rdma-cm/rping/ipv6", rping, A6)
+test("rdma-cm/rping/persistent", lambda: rping(persistent=True))
 for progress in ("shared", "dedicated"):
-    def lossy(progress=progress):
-        rping("4", 300, impair=LOSS, progress=progress)
-
-    test(f"rdma-cm/rping/loss/{progress}", lossy)
+    test(f"rdma-cm/rping/loss/{progress}", lambda progress: rping(count=300, impair=LOSS, progress=progress), progress)
+    once(f"rdma-cm/ucmatose/loss/{progress}",
+         lambda progress: both(["ucmatose", "-b", A, "-c", 20], ["ucmatose", "-s", A, "-b", B, "-c", 20], impair=LOSS, progress=progress),
+         progress)
+    once(f"rdma-cm/calls/{progress}", lambda progress: calls(progress=progress), progress, quick=progress == "shared")
+test("rdma-cm/speaks", lambda: speaks("mp" if harness.mode == "mp" else "rc"))
+once("rdma-cm/speaks/auto", speaks, "mp")
+once("rdma-cm/nobody", nobody)
+for own, theirs, name in ((A, B, "ipv4"), (A6, B6, "ipv6")):
+    once(f"rdma-cm/ucmatose/{name}", both, ["ucmatose", "-b", own], ["ucmatose", "-s", own, "-b", theirs])
+    once(f"rdma-cm/udaddy/{name}", both, ["udaddy", "-b", own], ["udaddy", "-s", own])
+once("rdma-cm/udaddy/loss", lambda: both(["udaddy", "-b", A, "-C", 0], ["udaddy", "-s", A, "-C", 0], impair={"loss": 0.1}))
+once("rdma-cm/mckey/ipv4", both, ["mckey", "-m", "239.1.2.3", "-b", A], ["mckey", "-m", "239.1.2.3", "-s", "-b", B])
+once("rdma-cm/mckey/ipv6", both, ["mckey", "-m", "ff15::77", "-b", A6], ["mckey", "-m", "ff15::77", "-s", "-b", B6])
+once("rdma-cm/rdma_client", both, ["rdma_server", "-p", 7471], ["rdma_client", "-s", A, "-p", 7471])
+once("rdma-cm/cmtime", both, ["cmtime", "-b", A, "-c", 500], ["cmtime", "-s", A, "-c", 500], True)
+for options in (["-S", "all", "-C", 20], ["-T", "r", "-C", 100]):
+    name = "".join(str(option) for option in options).strip("-").replace("-", "/")
+    test(f"rdma-cm/rstream/{name}", both, ["rstream", "-b", A, *options], ["rstream", "-s", A, *options])
+once("rdma-cm/rstream/loss", lambda: both(["rstream", "-b", A, "-C", 100, "-S", 65536], ["rstream", "-s", A, "-C", 100, "-S", 65536],
+                                          impair=LOSS))
+test("rdma-cm/riostream", both, ["riostream", "-b", A, "-C", 100], ["riostream", "-s", A, "-C", 100])
+once("rdma-cm/rcopy", rcopy)
+test("rdma-cm/librspreload", tcp_program)
+once("rdma-cm/librspreload/loss", lambda: tcp_program(impair=LOSS))
+for tool in ("ib_send_bw", "ib_write_lat", "ib_read_bw"):
+    test(f"rdma-cm/perftest/{tool}", perftest, tool)
+once("rdma-cm/perftest/ud", perftest, "ib_send_lat", "-c", "UD")
