@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 constexpr int kBadUsage = 2, kCannotRun = 126, kNotFound = 127;
 constexpr const char* kDefaultConfigs[] = {"rove.toml", "/etc/rove/rove.toml"};
 constexpr const char* kLibrary = "librove-verbs.so";
+constexpr const char* kLibibverbs = "libibverbs.so.1";
 
 [[noreturn]] void refuse(const std::string& why) {
     std::fprintf(stderr, "rove-run: %s\n", why.c_str());
@@ -41,10 +42,12 @@ fs::path find_config(const std::string& given) {
 }
 
 // In the build tree the library lies beside us; installed, in the library directory of our own prefix.
-fs::path find_library() {
+fs::path find_library(bool libibverbs) {
     std::error_code ignored;
     const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path();
-    const fs::path candidates[] = {here / "../lib/verbs" / kLibrary, here / ".." / ROVE_LIBDIR / kLibrary};
+    const fs::path built = libibverbs ? fs::path("ibverbs") / kLibibverbs : fs::path(kLibrary);
+    const fs::path installed = libibverbs ? fs::path("rove/ibverbs") / kLibibverbs : fs::path(kLibrary);
+    const fs::path candidates[] = {here / "../lib/verbs" / built, here / ".." / ROVE_LIBDIR / installed};
     for (const fs::path& candidate : candidates) {
         if (fs::is_regular_file(candidate, ignored)) return fs::canonical(candidate);
     }
@@ -77,6 +80,10 @@ int main(int argc, char** argv) {
     std::vector<std::string> command;
     app.add_option("--config", config_file, "TOML configuration; default ./rove.toml, then /etc/rove/rove.toml");
     app.add_option("--eal", eal, "further EAL arguments, separated by blanks");
+    bool libibverbs = false;
+    app.add_flag(
+        "--libibverbs", libibverbs,
+        "stand in the place of libibverbs.so.1, instead of before it: for plug-ins that are opened with RTLD_DEEPBIND");
     app.add_option("PROGRAM", command, "the program and its arguments")->required();
     try {
         app.parse(argc, argv);
@@ -91,7 +98,7 @@ int main(int argc, char** argv) {
     if (!eal.empty()) setenv("ROVE_EAL", eal.c_str(), 1);
     const auto [why, refuses] = rove::why_not_preloaded(rove::find_program(command[0]));
     if (!why.empty()) std::fprintf(stderr, "rove-run: %s: it has no rove devices\n", why.c_str());
-    if (!refuses) append_to_preload(find_library().string());
+    if (!refuses) append_to_preload(find_library(libibverbs).string());
 
     std::vector<char*> arguments;
     for (std::string& word : command) arguments.push_back(word.data());

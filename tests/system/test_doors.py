@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 
-from harness import ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, Skip, check, memif_pair, once, write_toml
+from harness import BUILD, CLIENT_CORE, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, Skip, check, free_port, memif_pair, once, write_toml
 
 SOURCES = ROOT / "tests" / "system"
 
@@ -256,3 +256,73 @@ def own_dpdk():
 
 
 once("doors/own dpdk", own_dpdk)
+
+
+# --- a libibverbs.so.1 of rove's in the place of the installed one
+
+DROP_IN = BUILD / "lib" / "verbs" / "ibverbs"
+
+
+def under(arguments):
+    """The command, with rove's libibverbs.so.1 as `rove-run --libibverbs` has it."""
+    config = write_toml(memif_pair()[0])
+    return Process([ROVE_RUN, "--libibverbs", "--config", config, "--", *arguments], None, SERVER_CORE)
+
+
+def drop_in(way, *file):
+    process = under([doors(), way, *file]).succeed(20)
+    check(process.json() == [{"devices": 1}], process.story())
+
+
+def deepbind():
+    """The plug-in's own libibverbs comes before what is preloaded: that must be rove's. Without, it is the installed one."""
+    drop_in("deepbind", plugin())
+    process = Process([doors(), "deepbind", plugin()], memif_pair()[0], SERVER_CORE).succeed(20)
+    check(process.json() == [{"devices": 0}], "RTLD_DEEPBIND works without --libibverbs now: say so in the README\n" + process.story())
+
+
+def in_library_path():
+    """In LD_LIBRARY_PATH, without rove-run, for a program that is linked with libibverbs and one with librdmacm."""
+    environment = {"LD_LIBRARY_PATH": str(DROP_IN), "ROVE_CONFIG": str(write_toml(memif_pair()[0])), "LD_BIND_NOW": "1"}
+    process = Process(["ibv_devinfo"], None, SERVER_CORE, env=environment).succeed(20)
+    check(re.search(r"hca_id:\s+rove0", process.out()), process.story())
+    loaded = subprocess.run(["ldd", shutil.which("rping")], capture_output=True, text=True, env={**os.environ, **environment}, check=True).stdout
+    check(str(DROP_IN) in loaded and "not found" not in loaded, loaded)
+    process = Process(["rping", "-h"], None, SERVER_CORE, env=environment)
+    process.wait(20)
+    check("rping" in process.out() + process.err() and "symbol" not in process.err(), process.story())
+
+
+def all_versions():
+    """Every symbol of the installed library, in every version, is there too."""
+    listing = lambda library: set(subprocess.run(["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True).stdout.split())
+    loaded = subprocess.run(["ldd", shutil.which("ibv_devinfo")], capture_output=True, text=True, check=True).stdout
+    theirs = {word for word in listing(re.search(r"libibverbs\.so\.1 => (\S+)", loaded)[1]) if "IBVERBS" in word}
+    missing = theirs - listing(DROP_IN / "libibverbs.so.1")
+    check(len(theirs) > 150 and not missing, f"missing: {sorted(missing)}")
+
+
+def drop_in_ctypes():
+    process = under(["/usr/bin/python3", "-c", CTYPES, "libibverbs.so"]).succeed(20)
+    check(process.out().split() == ["rove0"], process.story())
+
+
+def drop_in_pingpong():
+    configs = [write_toml(config) for config in memif_pair()]
+    port = free_port()
+    command = lambda config, core, *rest: Process([ROVE_RUN, "--libibverbs", "--config", config, "--", "ibv_rc_pingpong", "-g", "1", "-c", "-p", port, *rest], None, core)
+    server = command(configs[0], SERVER_CORE)
+    server.wait_listening(port)
+    client = command(configs[1], CLIENT_CORE, "127.0.0.1").succeed(30)
+    server.succeed(10)
+    check("1000 iters" in client.out(), client.story())
+
+
+if (DROP_IN / "libibverbs.so.1").exists():
+    once("doors/drop-in/nccl", drop_in, "nccl")
+    once("doors/drop-in/dlvsym", drop_in, "dlvsym")
+    once("doors/drop-in/ctypes", drop_in_ctypes)
+    once("doors/drop-in/deepbind", deepbind)
+    once("doors/drop-in/library path", in_library_path)
+    once("doors/drop-in/versions", all_versions, quick=True)
+    once("doors/drop-in/pingpong", drop_in_pingpong)

@@ -6,11 +6,17 @@
 
 namespace rove::verbs {
 
+// The libibverbs.so.1 that the dynamic loader would find if there were none of ours; null if there is none.
+void* installed_libibverbs();
+
 // The next definition of `name` after ours; of several versions, the default one. librove-verbs.so itself needs
-// libibverbs, so there is one, unless the installed release is older than the call.
+// libibverbs, so there is one, unless the installed release is older than the call. Our libibverbs.so.1 (ibverbs/) stands
+// in the place of the installed one, and opens it.
 template <class Function>
 Function real_function(const char* name) {
-    return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+    void* found = dlsym(RTLD_NEXT, name);
+    if (found == nullptr && installed_libibverbs() != nullptr) found = dlsym(installed_libibverbs(), name);
+    return reinterpret_cast<Function>(found);
 }
 
 }  // namespace rove::verbs
