@@ -3,8 +3,8 @@
 //
 // 1. A specific local address means the device that has it. A destination is reached from a device in whose subnet it is, the
 //    one with the longest prefix; otherwise from one with a gateway of its family.
-// 2. The kernel's loopback addresses are no device's. As the kernel's rdma_cm does, they mean the first device; a device
-//    belongs to one process, so they reach no other process.
+// 2. The kernel's loopback addresses are no device's. As the kernel's rdma_cm does, as a destination they mean the first
+//    device, and who is bound to one is bound to no device; a device belongs to one process, so they reach no other process.
 // 3. A link-local IPv6 address says by its scope id on which link it is: the number of the kernel's interface below a device,
 //    if there is one. With a single device, any scope id means that device.
 #pragma once

@@ -118,7 +118,9 @@ int Ucma::destroy_id(const std::shared_ptr<Channel>& channel, const Header& head
 int Ucma::bind(Id& id, const SocketAddress& address) {
     if (id.state != IdState::kIdle || !address.is_ip()) return EINVAL;
     std::optional<Local> local;
-    if (!address.is_any()) {
+    // Bound to a loopback address is bound to no device, as in the kernel: it listens on all. (libfabric looks for a
+    // device, and takes this address for one that others reach if there is one.)
+    if (!address.is_any() && !address.is_loopback()) {
         if (const int error = need_devices(); error != 0) return error;
         local = find_local(interfaces_, address);
         if (!local) return EADDRNOTAVAIL;
@@ -164,7 +166,7 @@ int Ucma::resolve(Id& id, const SocketAddress& source, const SocketAddress& dest
                                        : wire::Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
         to = socket_address_of(loopback, destination.port());
     }
-    const std::optional<Local> local = id.source.is_any() ? find_source(interfaces_, to) : id.local;
+    const std::optional<Local> local = id.local ? id.local : find_source(interfaces_, to);
     if (!local) return ENODEV;
     id.local = local;
     id.destination = to;
@@ -199,8 +201,7 @@ int Ucma::resolve_addr(const std::shared_ptr<Channel>& channel, const Header&, I
     int error;
     Id* const id = find(channel, command.id, &error);
     if (id == nullptr) return error;
-    return resolve(*id,
-                   SocketAddress(&command.src_addr, std::min<size_t>(command.src_size, sizeof(command.src_addr))),
+    return resolve(*id, SocketAddress(&command.src_addr, std::min<size_t>(command.src_size, sizeof(command.src_addr))),
                    SocketAddress(&command.dst_addr, std::min<size_t>(command.dst_size, sizeof(command.dst_addr))),
                    command.timeout_ms);
 }
@@ -364,8 +365,8 @@ int Ucma::migrate_id(const std::shared_ptr<Channel>& channel, const Header& head
     int error;
     Id* const id = find(before, command.id, &error);
     if (id == nullptr) return error;
-    // Nothing is pushed meanwhile: that takes the mutex. What a thread is just taking from the old queue is counted before
-    // drop() returns.
+    // Nothing is pushed meanwhile: that takes the mutex. What a thread is just taking from the old queue is counted
+    // before drop() returns.
     std::vector<Event> events;
     if (before != channel) {
         before->events.drop([&](const Event& event) {
@@ -386,8 +387,8 @@ int Ucma::migrate_id(const std::shared_ptr<Channel>& channel, const Header& head
 // --- multicast
 
 int Ucma::join(Id& id, const SocketAddress& group, uint64_t uid, uint32_t* handle) {
-    const bool ready = id.state == IdState::kBound || id.state == IdState::kAddressResolved ||
-                       id.state == IdState::kRouteResolved;
+    const bool ready =
+        id.state == IdState::kBound || id.state == IdState::kAddressResolved || id.state == IdState::kRouteResolved;
     if (!id.is_datagram() || !ready || !id.local) return EINVAL;
     const wire::Gid gid = group.gid();
     // To a wildcard the kernel answers with a group of its choice, by the subnet manager. RoCE has none.
