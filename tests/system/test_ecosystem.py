@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that people run, as they come from Debian, over rove; data is verified where the program can. README.md has the table.
 
-`tests/ecosystem` runs these alone. Elsewhere are perftest (test_perftest.py), ibverbs-utils (test_pingpong.py), pyverbs (test_pyverbs.py),
+`tests/ecosystem` runs these alone. Elsewhere are perftest (test_perftest.py), rdmacm-utils and perftest -R (test_rdma_cm.py), ibverbs-utils (test_pingpong.py), pyverbs (test_pyverbs.py),
 a pair of Open MPI's ranks with one-sided access (test_mpi.py).
 """
 import os
 import pathlib
 import shutil
 import subprocess
+import time
 
-from harness import (CORES, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, CLIENT_CORE, Failure, Process, Skip, check, device_arguments, device_string,
-                     free_port, ip, memif_link, once, shipped, stop_all, test, unique, write_toml)
+from harness import (CLIENT_CORE, CORES, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip, TwoNamespaces, check, device_arguments,
+                     device_string, free_port, ip, memif_link, once, shipped, stop_all, test, unique, write_toml)
+from test_veth import configs
 
 HERE = pathlib.Path(__file__).parent
 
@@ -118,6 +120,55 @@ def dtest(provider, library):
 
 
 test("ecosystem/dapl/dtest", dtest, "ofa-v2-rove0-1s", "libdaploscm.so.2", timeout=90)
+
+
+# --- over rdma_cm ----------------------------------------------------------------------------------------------------
+
+def by_rdma_cm(server_command, client_command, seconds=40, server_ends=True):
+    """Two namespaces, in which rove's address is also one of the kernel's, for TCP, as on a host with an RDMA NIC. A client that comes
+    before its server listens is rejected, and comes again."""
+    needs(server_command[0])
+    with TwoNamespaces(mtu=4300) as namespaces:
+        for number, name in enumerate(namespaces.names, 1):
+            ip("addr", "add", f"10.0.0.{number}/24", "dev", "ctl", netns=name)
+        ours, theirs = configs("af_packet")
+        server = Process(server_command, ours, SERVER_CORE, namespaces.names[0])
+        time.sleep(1.5)     # programs that are rejected half way through leave servers that wait for ever
+        deadline = time.monotonic() + 15
+        while True:
+            client = Process([*client_command], theirs, CLIENT_CORE, namespaces.names[1])
+            status = client.wait(seconds)
+            if status == 0 or time.monotonic() > deadline or server.child.poll() is not None:
+                break
+            time.sleep(0.5)
+        check(status == 0, f"{client.name} failed\n--- server\n{server.story()}\n--- client\n{client.story()}")
+        if server_ends:
+            server.succeed(STOPPED)
+        return server, client
+
+
+def qperf(*tests):
+    """ver_...: it compares what atomics return."""
+    _, client = by_rdma_cm(["qperf"], ["qperf", "10.0.0.1", "-cm", "1", "-t", "1", *tests], server_ends=False)
+    check(all(f"{name}:" in client.out() for name in tests), client.story())
+
+
+def fio(verb):
+    """The server is the job that "reads". With SENDs it verifies every block; they are paced, for fio allows no RNR."""
+    job = ["fio", "--ioengine=rdma", "--port=7777", "--bs=64k", "--size=8m"]
+    verify = ["--verify=crc32c", "--do_verify=0"] if verb == "send" else []
+    pace = ["--rate_iops=200"] if verb == "send" else []
+    server, _ = by_rdma_cm([*job, *verify, "--name=server", "--rw=read", "--iodepth=32"],
+                           [*job, *verify, *pace, "--name=client", "--rw=write", "--iodepth=4", "--hostname=10.0.0.1", f"--verb={verb}"])
+    check("err= 0" in server.out(), server.story())
+
+
+test("ecosystem/qperf", qperf, "rc_bw", "rc_rdma_read_lat", "ver_rc_compare_swap", "ver_rc_fetch_add", timeout=90)
+for verb in ("write", "read", "send"):
+    test(f"ecosystem/fio/{verb}", fio, verb, timeout=90)
+for register, provider, endpoint in ((once, "verbs", "dgram"), (test, "verbs", "msg"), (test, "verbs;ofi_rxm", "rdm")):
+    command = ["fi_pingpong", "-p", provider, "-e", endpoint, "-c"]
+    register(f"ecosystem/libfabric/fi_pingpong/{provider.replace(';', '/')}/{endpoint}", by_rdma_cm, command, [*command, "10.0.0.1"], timeout=90)
 
 
 # --- several ranks: a switch -----------------------------------------------------------------------------------------
