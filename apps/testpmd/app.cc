@@ -58,7 +58,7 @@ Report App::snapshot() {
                   {"workers", datapath::report_workers(*runtime_)},
                   {"multipath", datapath::report_multipath(*runtime_)},
                   {"balance", datapath::report_balance(*runtime_)}};
-    for (const auto& device : runtime_->devices())
+    for (const auto& device : runtime_->interfaces())
         all["impaired"][device->name()] = datapath::report_impairments(*runtime_, *device);
     return all;
 }

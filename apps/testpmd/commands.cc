@@ -113,7 +113,8 @@ Report all_qps(Runtime& runtime) {
 
 Report all_impairments(Runtime& runtime) {
     Report all = Report::object();
-    for (const auto& device : runtime.devices()) all[device->name()] = datapath::report_impairments(runtime, *device);
+    for (const auto& device : runtime.interfaces())
+        all[device->name()] = datapath::report_impairments(runtime, *device);
     return all;
 }
 
@@ -137,7 +138,7 @@ std::string clear_stats(Prompt& p, const Words&) {
 
 std::string set_impair(Prompt& p, const Words& words) {
     Runtime& runtime = p.app().runtime();
-    const datapath::Device* device = datapath::find_device(runtime, words[2]);
+    const datapath::Interface* device = datapath::find_interface(runtime, words[2]);
     if (device == nullptr) return "no port '" + words[2] + "', possible:" + datapath::device_names(runtime);
     const std::optional<uint32_t> path = number(words[3]);
     if (!path && words[3] != "all") return "no path '" + words[3] + "', possible: a number, or all";
@@ -173,7 +174,7 @@ std::string set_transport(Prompt& p, const Words& words) {
 
 std::string switch_port(Prompt& p, const Words& words) {
     Runtime& runtime = p.app().runtime();
-    const auto& devices = runtime.devices();
+    const auto& devices = runtime.interfaces();
     const std::optional<uint32_t> index = number(words[2]);
     if (!index || *index >= devices.size())
         return "no port '" + words[2] + "', possible: 0 to " + std::to_string(devices.size() - 1);

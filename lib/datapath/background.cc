@@ -81,10 +81,8 @@ void Background::run() {
 
 bool Background::driven_since(uint64_t time_ns) {
     Worker& worker = *runtime_.workers().front();
-    if (!worker.lock().try_lock()) return true;
-    const uint64_t received_ns = worker.core().received_ns();
-    worker.lock().unlock();
-    return received_ns > time_ns;
+    const Worker::Drive drive(worker);
+    return !drive || worker.core(drive).received_ns() > time_ns;
 }
 
 void Background::share() {
@@ -114,13 +112,17 @@ void Background::share() {
             nap(std::clamp((now_ns - watching_since_ns) / kWatchPart, kWatchNapNs, kLongWatchNapNs));
             continue;
         }
-        if (!worker.lock().try_lock()) {  // an application thread drives, or a control call
-            sched_yield();
-            continue;
+        uint32_t moved = 0;
+        uint64_t deadline_ns = 0;
+        {
+            const Worker::Drive drive(worker);
+            if (!drive) {  // an application thread drives, or a control call
+                sched_yield();
+                continue;
+            }
+            moved = worker.core(drive).rescue_round();
+            deadline_ns = worker.core(drive).next_deadline();
         }
-        const uint32_t moved = worker.core().rescue_round();
-        const uint64_t deadline_ns = worker.core().next_deadline();
-        worker.lock().unlock();
         if (moved != 0) {
             idle_since_ns = now_ns;
             nap_ns = kFirstNapNs;

@@ -26,8 +26,9 @@ constexpr mode_t kFileMode = 0644;
 
 }  // namespace
 
-std::unique_ptr<Capture> Capture::start(const std::string& file, const std::vector<std::unique_ptr<Port>>& ports,
-                                        uint32_t largest_frame, std::string* error) {
+std::unique_ptr<Capture> Capture::start(const transport::Paused&, const std::string& file,
+                                        const std::vector<std::unique_ptr<Port>>& ports, uint32_t largest_frame,
+                                        std::string* error) {
     std::unique_ptr<Capture> capture(new Capture);
     *error = capture->open(file, largest_frame);
     for (const auto& port : ports)

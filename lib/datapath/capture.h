@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "transport/standstill.h"
+
 struct rte_eth_rxtx_callback;
 struct rte_mempool;
 struct rte_pcapng;
@@ -22,10 +24,11 @@ class Port;
 class Capture {
   public:
     // Frames are as the port's peer sees them: received ones before impairments, sent ones when the port is given them.
-    // While no worker runs, as the destructor. Null: `*error` says why.
-    static std::unique_ptr<Capture> start(const std::string& file, const std::vector<std::unique_ptr<Port>>& ports,
-                                          uint32_t largest_frame, std::string* error);
-    ~Capture();
+    // Null: `*error` says why.
+    static std::unique_ptr<Capture> start(const transport::Paused&, const std::string& file,
+                                          const std::vector<std::unique_ptr<Port>>& ports, uint32_t largest_frame,
+                                          std::string* error);
+    ~Capture();  // while no worker runs, too
     Capture(const Capture&) = delete;
     Capture& operator=(const Capture&) = delete;
 

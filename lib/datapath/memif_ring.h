@@ -49,7 +49,7 @@ class MemifRing {
         return static_cast<uint16_t>(__atomic_load_n(&index, __ATOMIC_ACQUIRE) - next());
     }
     // RX: whether the driver has buffers to give to the peer, as a client has when the ring is new.
-    bool owes_buffers() const { return !to_server() && static_cast<uint16_t>(ring_->head - next()) != slots(); }
+    bool lacks_buffers() const { return !to_server() && static_cast<uint16_t>(ring_->head - next()) != slots(); }
     // RX: asks for the slot that is `ahead` of the next, to read.
     void fetch(uint16_t ahead) {
         if (ahead == 0 || begins_line(ahead)) rte_prefetch0(descriptors() + slot(ahead));

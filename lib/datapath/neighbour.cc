@@ -99,15 +99,15 @@ bool Neighbours::is_usable(const wire::Gid& neighbour) const {
     return entry != table_.end() && entry->second.mac && !entry->second.is_silent();
 }
 
-const transport::NextHop* Neighbours::use(const wire::Gid& neighbour, uint64_t now_ns) {
+std::shared_ptr<const transport::NextHop> Neighbours::use(const wire::Gid& neighbour, uint64_t now_ns) {
     const std::lock_guard lock(mutex_);
     if (!is_usable(neighbour)) return nullptr;
     const auto entry = table_.find(neighbour);
     Known& known = entry->second;
-    if (known.next_hop == nullptr) known.next_hop = std::make_unique<transport::NextHop>(*known.mac);
+    if (known.next_hop == nullptr) known.next_hop = std::make_shared<transport::NextHop>(*known.mac);
     const bool fresh = known.confirmed_ns != 0 && now_ns - known.confirmed_ns < kReachableNs;
     if (!known.fixed && !fresh && known.questions == 0) schedule_before(entry, now_ns);
-    return known.next_hop.get();
+    return known.next_hop;
 }
 
 size_t Neighbours::question_for(const wire::Gid& neighbour, const std::optional<wire::MacAddress>& known,
@@ -127,7 +127,7 @@ size_t Neighbours::ask(const wire::Gid& neighbour, uint8_t* out, uint64_t now_ns
         // it.
         if (table_.size() >= kMaxEntries) {
             const auto victim = std::find_if(schedule_.begin(), schedule_.end(), [this](const auto& due) {
-                return table_.find(due.second)->second.next_hop == nullptr;
+                return !table_.find(due.second)->second.is_used();
             });
             if (victim != schedule_.end()) erase(table_.find(victim->second));
         }
@@ -146,7 +146,7 @@ bool Neighbours::wait(const wire::Gid& neighbour, int timeout_ms) {
 void Neighbours::suspect(const wire::Gid& neighbour, uint64_t now_ns) {
     const std::lock_guard lock(mutex_);
     const auto entry = table_.find(neighbour);
-    if (entry == table_.end() || entry->second.fixed || entry->second.next_hop == nullptr) return;
+    if (entry == table_.end() || entry->second.fixed || !entry->second.is_used()) return;
     const Known& known = entry->second;
     const bool confirmed = known.confirmed_ns != 0 && now_ns - known.confirmed_ns < kConfirmedNs;
     if (known.questions == 0 ? !confirmed : known.is_silent() && now_ns - known.asked_ns >= kAgainNs)
@@ -158,6 +158,11 @@ size_t Neighbours::next_question(uint8_t* out, uint64_t now_ns) {
     while (!schedule_.empty() && schedule_.begin()->first <= now_ns) {
         const auto entry = table_.find(schedule_.begin()->second);
         Known& known = entry->second;
+        if (known.next_hop != nullptr && !known.is_used()) {  // the last path has ended: the next may come soon
+            known.next_hop.reset();
+            schedule(entry, now_ns + kForgetNs);
+            continue;
+        }
         if (known.next_hop == nullptr) {
             count(NeighbourCounter::kForgotten);
             erase(entry);
@@ -267,7 +272,7 @@ std::map<wire::Gid, Neighbours::Entry> Neighbours::entries() const {
     const std::lock_guard lock(mutex_);
     std::map<wire::Gid, Entry> all;
     for (const auto& [address, known] : table_)
-        all[address] = {known.mac, known.fixed, known.next_hop != nullptr, known.is_silent()};
+        all[address] = {known.mac, known.fixed, known.is_used(), known.is_silent()};
     return all;
 }
 

@@ -79,13 +79,13 @@ class Neighbours {
     void add_static(const wire::Gid& address, const wire::MacAddress& mac);
 
     bool owns(const wire::Gid& address) const;
-    const std::vector<Subnet>& own() const { return own_; }  // as Device::gids()
+    const std::vector<Subnet>& own() const { return own_; }  // as Interface::gids()
     bool has_gateway(bool ipv4) const { return (ipv4 ? gateway_ipv4_ : gateway_ipv6_).has_value(); }
     // Whom to ask for the MAC of a frame to `address`: itself on our link, else the gateway. Without one, itself.
     wire::Gid next_hop(const wire::Gid& address) const;
     std::optional<wire::MacAddress> lookup(const wire::Gid& neighbour);
     // For a path to `neighbour`. Null: where it is is not known, or it has been silent for long.
-    const transport::NextHop* use(const wire::Gid& neighbour, uint64_t now_ns);
+    std::shared_ptr<const transport::NextHop> use(const wire::Gid& neighbour, uint64_t now_ns);
     // Makes an entry to be resolved and writes the question to `out` (kMaxDiscoveryBytes). Returns its bytes.
     size_t ask(const wire::Gid& neighbour, uint8_t* out, uint64_t now_ns);
     // Waits until use() will find the neighbour, at most `timeout_ms`. False: it will not.
@@ -124,8 +124,10 @@ class Neighbours {
         uint8_t questions = 0;                                  // since the last answer; at most kQuestions
         uint64_t asked_ns = 0, confirmed_ns = 0;                // 0: never
         uint64_t due_ns = kNever;                               // when it is asked, or forgotten: as in schedule_
-        std::unique_ptr<transport::NextHop> next_hop;           // null: no path uses it
+        std::shared_ptr<transport::NextHop> next_hop;           // null: no path has used it for long
         bool is_silent() const { return questions >= kQuestions; }
+        // Only use() makes one more of us and the paths, so that under the mutex what is not used stays so.
+        bool is_used() const { return next_hop.use_count() > 1; }
     };
     using Table = std::map<wire::Gid, Known>;
     // `answer`: it was asked for. Otherwise it may be true or not.

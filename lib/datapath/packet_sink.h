@@ -95,12 +95,12 @@ class PacketSink {
     void event(ibv_event_type event, transport::CompletionQueue& cq) { listener_.event(event, cq); }
     void event(ibv_event_type event, transport::SharedRecvQueue& srq) { listener_.event(event, srq); }
 
-    // Frames came to `port`; `surprised`: after a time without. Then they are few, and the answers are waited for: of a
-    // memif, the lines that those go to are asked for, and handed over when they are sent.
-    void expect(uint16_t port, bool surprised) {
+    // Frames came to `port`; `after_idle`: after a time without. Then they are few, and the answers are waited for: of
+    // a memif, the lines that those go to are asked for, and handed over when they are sent.
+    void expect(uint16_t port, bool after_idle) {
         Outgoing& tx = queues_[port];
-        tx.awaited = surprised;
-        if (!surprised || !tx.queue.ring().find()) return;
+        tx.awaited = after_idle;
+        if (!after_idle || !tx.queue.ring().find()) return;
         tx.queue.ring().fetch_room();
         for (uint16_t ahead = 0; ahead < kAnswers; ++ahead) tx.queue.fetch(ahead, kAnswerBytes);
     }
@@ -152,8 +152,8 @@ class PacketSink {
         std::array<wire::Unsealed, kBurst> unsealed;  // those of the frames that have no ICRC yet
         bool full() const { return count == kBurst || bytes >= kBurstBytes; }
     };
-    // Whether a frame with so much payload can be built in an mbuf. The transport never asks for one that cannot: this is
-    // the bound that holds if it errs, for the memory behind an mbuf is another mbuf.
+    // Whether a frame with so much payload can be built in an mbuf. The transport never asks for one that cannot: this
+    // is the bound that holds if it errs, for the memory behind an mbuf is another mbuf.
     bool fits(uint64_t payload_bytes) const { return payload_bytes <= most_payload_; }
     void drop_too_long() { ++counters_[PortCounter::kTxTooLong]; }
     // Stays spare until its frame is built: the program's memory may turn out to have gone (fault_guard.h).

@@ -19,9 +19,9 @@ namespace {
 
 constexpr size_t kMaxNeighbours = 512;  // shown: as many as telemetry has room for
 
-Report each_device(Runtime& runtime, auto&& fill) {
+Report each_interface(Runtime& runtime, auto&& fill) {
     Report all = Report::object();
-    for (const auto& device : runtime.devices()) fill(*device, all[device->name()] = Report::object());
+    for (const auto& interface : runtime.interfaces()) fill(*interface, all[interface->name()] = Report::object());
     return all;
 }
 
@@ -29,7 +29,7 @@ Report each_worker(Runtime& runtime, auto&& fill) {
     Report all = Report::object();
     for (const auto& worker : runtime.workers()) {
         const Worker::Hold hold(*worker);
-        fill(worker->core(), all["worker" + std::to_string(worker->index())] = Report::object());
+        fill(worker->core(hold), all["worker" + std::to_string(worker->index())] = Report::object());
     }
     return all;
 }
@@ -47,34 +47,34 @@ void add_counters(Report& one, const auto& values, size_t first = 0) {
 
 }  // namespace
 
-const Device* find_device(Runtime& runtime, std::string_view name) {
-    for (const auto& device : runtime.devices())
-        if (device->name() == name) return device.get();
+const Interface* find_interface(Runtime& runtime, std::string_view name) {
+    for (const auto& interface : runtime.interfaces())
+        if (interface->name() == name) return interface.get();
     return nullptr;
 }
 
 std::string device_names(Runtime& runtime) {
     std::string names;
-    for (const auto& device : runtime.devices()) names += " " + device->name();
+    for (const auto& interface : runtime.interfaces()) names += " " + interface->name();
     return names;
 }
 
 Report report_devices(Runtime& runtime) {
-    return each_device(runtime, [](const Device& device, Report& one) {
-        one["port"] = device.port();
-        one["mac"] = to_string(device.mac());
-        one["mtu"] = device.max_mtu();
-        one["link_up"] = uint64_t{device.link_up()};
-        one["ready"] = uint64_t{device.ready()};
+    return each_interface(runtime, [](const Interface& interface, Report& one) {
+        one["port"] = interface.port();
+        one["mac"] = to_string(interface.mac());
+        one["mtu"] = interface.max_mtu();
+        one["link_up"] = uint64_t{interface.link_up()};
+        one["ready"] = uint64_t{interface.ready()};
         Report& gids = one["gids"] = Report::array();
-        for (const wire::Gid& gid : device.gids()) gids.push_back(to_string(gid));
+        for (const wire::Gid& gid : interface.gids()) gids.push_back(to_string(gid));
     });
 }
 
 Report report_ports(Runtime& runtime) {
-    return each_device(runtime, [](const Device& device, Report& one) {
+    return each_interface(runtime, [](const Interface& interface, Report& one) {
         rte_eth_stats stats{};
-        if (rte_eth_stats_get(device.port(), &stats) != 0) return;
+        if (rte_eth_stats_get(interface.port(), &stats) != 0) return;
         one["rx_frames"] = stats.ipackets;
         one["rx_bytes"] = stats.ibytes;
         one["rx_missed"] = stats.imissed;
@@ -87,14 +87,14 @@ Report report_ports(Runtime& runtime) {
 }
 
 Report report_xstats(Runtime& runtime) {
-    return each_device(runtime, [](const Device& device, Report& one) {
-        const int count = rte_eth_xstats_get_names(device.port(), nullptr, 0);
+    return each_interface(runtime, [](const Interface& interface, Report& one) {
+        const int count = rte_eth_xstats_get_names(interface.port(), nullptr, 0);
         if (count <= 0) return;
         std::vector<rte_eth_xstat_name> names(static_cast<size_t>(count));
         std::vector<rte_eth_xstat> values(names.size());
         const auto room = static_cast<unsigned>(count);
-        if (rte_eth_xstats_get_names(device.port(), names.data(), room) != count ||
-            rte_eth_xstats_get(device.port(), values.data(), room) != count)
+        if (rte_eth_xstats_get_names(interface.port(), names.data(), room) != count ||
+            rte_eth_xstats_get(interface.port(), values.data(), room) != count)
             return;
         for (const rte_eth_xstat& value : values)
             if (value.value != 0) one[names[value.id].name] = value.value;
@@ -102,10 +102,10 @@ Report report_xstats(Runtime& runtime) {
 }
 
 Report report_neighbours(Runtime& runtime) {
-    return each_device(runtime, [](Device& device, Report& one) {
-        add_counters<NeighbourCounter>(one, device.neighbours().counters());
+    return each_interface(runtime, [](Interface& interface, Report& one) {
+        add_counters<NeighbourCounter>(one, interface.neighbours().counters());
         Report& table = one["table"] = Report::array();
-        for (const auto& [address, entry] : device.neighbours().entries()) {
+        for (const auto& [address, entry] : interface.neighbours().entries()) {
             if (table.size() == kMaxNeighbours) break;
             table.push_back(to_string(address) + " " + (entry.mac ? to_string(*entry.mac) : "incomplete") +
                             (entry.fixed ? " static" : entry.silent ? " silent" : entry.used ? " used" : ""));
@@ -113,9 +113,9 @@ Report report_neighbours(Runtime& runtime) {
     });
 }
 
-Report report_impairments(Runtime& runtime, const Device& device) {
+Report report_impairments(Runtime& runtime, const Interface& interface) {
     Report all = Report::object();
-    const std::vector<PathState> paths = runtime.impaired_paths(device);
+    const std::vector<PathState> paths = runtime.impaired_paths(interface);
     for (size_t i = 0; i < paths.size(); ++i) {
         Report& one = all[i + 1 < paths.size() ? std::to_string(i) : "device"] = Report::object();
         for (const auto& [key, value] : texts(paths[i].settings)) one[key] = value;

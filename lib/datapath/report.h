@@ -11,7 +11,7 @@
 
 namespace rove::datapath {
 
-class Device;
+class Interface;
 class Runtime;
 
 using Report = nlohmann::ordered_json;
@@ -21,8 +21,8 @@ Report report_devices(Runtime& runtime);  // addresses, link
 Report report_ports(Runtime& runtime);    // frames and bytes
 Report report_xstats(Runtime& runtime);   // the driver's extended statistics, where they are not 0
 Report report_neighbours(Runtime& runtime);
-// By path of `device`, then "device": what befalls frames that it receives; empty if nothing does.
-Report report_impairments(Runtime& runtime, const Device& device);
+// By path of `interface`, then "device": what befalls frames that it receives; empty if nothing does.
+Report report_impairments(Runtime& runtime, const Interface& interface);
 
 // By worker.
 Report report_workers(Runtime& runtime);    // the transport's counters
@@ -48,8 +48,8 @@ Report report_port_paths(Runtime& runtime, size_t most);
 // In mp mode, by stream: each packet on its way.
 Report report_packets(Runtime& runtime, uint32_t qpn);
 
-// The device called `name`, or null; and the names of all, with a blank before each.
-const Device* find_device(Runtime& runtime, std::string_view name);
+// The interface of the device called `name`, or null; and the names of all, with a blank before each.
+const Interface* find_interface(Runtime& runtime, std::string_view name);
 std::string device_names(Runtime& runtime);
 
 }  // namespace rove::datapath

@@ -51,18 +51,18 @@ uint64_t multipath_bytes(const transport::MultipathShared& shared, const transpo
     return bytes;
 }
 
-// Calls `fill(QueuePair)` while no worker runs; null if there is no such QP.
+// Calls `fill(QueuePair, Paused)` while no worker runs; null if there is no such QP.
 Report with_qp(Runtime& runtime, uint32_t qpn, auto&& fill) {
     const Runtime::Pause pause(runtime);
     const transport::QueuePair* qp = runtime.queue_pairs().find(qpn);
-    return qp == nullptr ? Report() : fill(*qp);
+    return qp == nullptr ? Report() : fill(*qp, pause);
 }
 
 // Calls `fill(Paths, SendStream)` for both streams of a QP in mp mode, for the value under their names.
-Report each_stream(Runtime& runtime, const transport::QueuePair& qp, auto&& fill) {
+Report each_stream(Runtime& runtime, const transport::Paused& pause, const transport::QueuePair& qp, auto&& fill) {
     Report all = Report::object();
     if (qp.mp() == nullptr) return all;
-    const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
+    const transport::Paths& paths = runtime.worker_of(qp).core(pause).engine().multipath()->paths;
     all["requests"] = fill(paths, qp.mp()->requests);
     all["responses"] = fill(paths, qp.mp()->responses);
     return all;
@@ -99,7 +99,7 @@ Report report_balance(Runtime& runtime) {
     uint64_t sent = 0, acknowledged = 0, lost = 0, abandoned = 0, in_flight = 0;
     const Runtime::Pause pause(runtime);
     for (const auto& worker : runtime.workers()) {
-        const auto& engine = worker->core().engine();
+        const auto& engine = worker->core(pause).engine();
         const transport::Counters& counters = engine.counters();
         sent += counters[Counter::kPsnsSent];
         acknowledged += counters[Counter::kPsnsAcknowledged];
@@ -111,7 +111,7 @@ Report report_balance(Runtime& runtime) {
     }
     runtime.queue_pairs().for_each(pause, [&](const transport::QueuePair& qp) {
         if (const transport::Mp* mp = qp.mp()) {
-            const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
+            const transport::Paths& paths = runtime.worker_of(qp).core(pause).engine().multipath()->paths;
             in_flight += paths.in_flight(mp->requests) + paths.in_flight(mp->responses);
         } else if (const transport::Rc* rc = qp.rc()) {
             in_flight += static_cast<uint32_t>(rc->requester.max_psn - rc->requester.una);
@@ -135,7 +135,7 @@ Report report_qps(Runtime& runtime, uint32_t first, size_t most) {
 }
 
 Report report_qp(Runtime& runtime, uint32_t qpn) {
-    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp) {
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::Paused& pause) {
         static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
         Report one = {{"qpn", qp.qpn},
                       {"type", qp.type == IBV_QPT_RC   ? "RC"
@@ -157,7 +157,7 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
         one["rq_posted"] = qp.rq.produced();
         one["rq_consumed"] = qp.rq.consumed();
         if (const transport::Mp* mp = qp.mp()) {
-            const transport::MultipathShared& shared = *runtime.worker_of(qp).core().engine().multipath();
+            const transport::MultipathShared& shared = *runtime.worker_of(qp).core(pause).engine().multipath();
             one["mode"] = "mp";
             one["multipath_bytes"] = multipath_bytes(shared, *mp);
             one["requests"] = of_stream(shared.paths, mp->requests);
@@ -182,10 +182,10 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
 }
 
 Report report_paths(Runtime& runtime, uint32_t qpn) {
-    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp) {
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::Paused& pause) {
         if (const transport::Rc* rc = qp.rc())
             return Report{{"requests", {{std::to_string(qp.path.flow.udp_src), of_single_path(qp, *rc)}}}};
-        return each_stream(runtime, qp, [](const transport::Paths& paths, const transport::SendStream& stream) {
+        return each_stream(runtime, pause, qp, [](const transport::Paths& paths, const transport::SendStream& stream) {
             Report table = Report::object();
             for (const auto& [vp, path] : tally(paths, stream)) table[std::to_string(vp)] = of_path(path);
             return table;
@@ -200,15 +200,15 @@ Report report_port_paths(Runtime& runtime, size_t most) {
         runtime.queue_pairs().for_each(pause, [&](const transport::QueuePair& qp) {
             const transport::Mp* mp = qp.mp();
             if (mp == nullptr) return;
-            const transport::Paths& paths = runtime.worker_of(qp).core().engine().multipath()->paths;
+            const transport::Paths& paths = runtime.worker_of(qp).core(pause).engine().multipath()->paths;
             for (const transport::SendStream* stream : {&mp->requests, &mp->responses})
                 for (const auto& [vp, path] : tally(paths, *stream)) ports[qp.port][vp].add(path);
         });
     }
     Report all = Report::object();
-    for (const auto& device : runtime.devices()) {
-        Report& table = all[device->name()] = Report::object();
-        const auto& paths = ports[device->port()];
+    for (const auto& interface : runtime.interfaces()) {
+        Report& table = all[interface->name()] = Report::object();
+        const auto& paths = ports[interface->port()];
         std::vector<std::pair<uint16_t, transport::PathTally>> sorted(paths.begin(), paths.end());
         std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) {
             return std::tuple(a.second.lost, a.second.marked, a.second.packets) >
@@ -240,7 +240,9 @@ Report report_packets(Runtime& runtime, uint32_t qpn) {
         });
         return table;
     };
-    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp) { return each_stream(runtime, qp, under_way); });
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::Paused& pause) {
+        return each_stream(runtime, pause, qp, under_way);
+    });
 }
 
 }  // namespace rove::datapath

@@ -52,15 +52,15 @@ int poll_until_stopped(void* argument) {
     const auto& [runtime, background, index] = *static_cast<const std::tuple<Runtime*, Background*, size_t>*>(argument);
     Worker& worker = *runtime->workers()[index];
     while (!background->stopped()) {
-        if (!worker.lock().try_lock()) {  // a control call goes first
+        const Worker::Drive drive(worker);
+        if (!drive) {  // a control call goes first
             rte_pause();
             continue;
         }
         do {
-            worker.core().round();
+            worker.core(drive).round();
             worker.lock().end_round();
         } while (!worker.lock().wanted() && !background->stopped());
-        worker.lock().unlock();
     }
     return 0;
 }
@@ -71,7 +71,7 @@ Runtime::Runtime(const Config& config, Listener& listener)
     : config_(config),
       listener_(listener),
       grace_period_(*this),
-      queue_pairs_(transport::Secret::random()),
+      queue_pairs_(transport::Secret::random(), grace_period_),
       memory_(transport::Secret::random(), grace_period_),
       cores_(allowed_cores()),
       background_(std::make_unique<Background>(*this)) {}
@@ -144,12 +144,14 @@ std::string Runtime::open() {
         if (!core->init()) return config_.file + ": no memory for the rings of a worker; allowed: more by EAL's -m";
         workers_.push_back(std::make_unique<Worker>(std::move(core)));
     }
-    for (const auto& worker : workers_) worker->core().set_siblings(&workers_);
+    for (const auto& worker : workers_) worker->core(Worker::Hold(*worker)).set_siblings(&workers_);
     for (const DeviceConfig& config : config_.devices) {
         ports_.push_back(std::make_unique<Port>());
         if (!ports_.back()->open(config, pools_, &error)) return config_.file + ": " + error;
-        devices_.push_back(std::make_unique<Device>(*this, config, Device::name_of(devices_.size()), *ports_.back()));
-        for (const auto& worker : workers_) worker->core().add_device(*devices_.back(), *ports_.back(), config.impair);
+        interfaces_.push_back(
+            std::make_unique<Interface>(*this, config, Interface::name_of(interfaces_.size()), *ports_.back()));
+        for (const auto& worker : workers_)
+            worker->core(Worker::Hold(*worker)).add_interface(*interfaces_.back(), *ports_.back(), config.impair);
     }
     return {};
 }
@@ -165,7 +167,7 @@ void Runtime::launch() {
     if (config_.progress == Progress::kShared) return;
     for (size_t index = 0; index < workers_.size(); ++index) {
         lcore_arguments_.emplace_back(this, background_.get(), index);
-        rte_eal_remote_launch(poll_until_stopped, &lcore_arguments_.back(), workers_[index]->core().lcore());
+        rte_eal_remote_launch(poll_until_stopped, &lcore_arguments_.back(), workers_[index]->lcore());
     }
 }
 
@@ -186,13 +188,13 @@ bool Runtime::workers_let_go() {
 // read it.
 void Runtime::linger() {
     const auto sent = [](const std::unique_ptr<Worker>& worker) {
-        return worker->core().engine().counters()[transport::Counter::kTxPackets] != 0;
+        return worker->core(Worker::Hold(*worker)).engine().counters()[transport::Counter::kTxPackets] != 0;
     };
     if (std::none_of(workers_.begin(), workers_.end(), sent)) return;
     for (const uint64_t until_ns = now_ns() + kLingerNs; now_ns() < until_ns;) {
         for (const auto& worker : workers_) {
             const Worker::Hold hold(*worker);
-            worker->core().round();
+            worker->core(hold).round();
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
@@ -217,9 +219,9 @@ void Runtime::close() {
     leave_eal();
 }
 
-uint16_t Runtime::choose_worker(const Device& device) {
+uint16_t Runtime::choose_worker(const Interface& interface) {
     return static_cast<uint16_t>(next_worker_.fetch_add(1, std::memory_order_relaxed) %
-                                 std::min<size_t>(workers_.size(), device.queues()));
+                                 std::min<size_t>(workers_.size(), interface.queues()));
 }
 
 Runtime::Pause::Pause(Runtime& runtime) : runtime_(runtime) {
@@ -246,25 +248,23 @@ void Runtime::Rounds::wait() {
 void Runtime::post(transport::QueuePair& qp) {
     Worker& worker = *workers_[qp.worker];
     if (config_.progress == Progress::kDedicated) {
-        worker.core().ring_doorbell(qp);
+        worker.ring_doorbell(qp);
         return;
     }
     background_->called();
-    if (worker.lock().try_lock()) [[likely]] {
-        worker.core().send_posted(qp);
-        worker.lock().unlock();
+    if (const Worker::Drive drive(worker); drive) [[likely]] {
+        worker.core(drive).send_posted(qp);
         return;
     }
-    worker.core().ring_doorbell(qp);
+    worker.ring_doorbell(qp);
     // Whoever drives may have looked at the doorbells before we rang. It takes ours in its next round, or we do after
     // it; if neither happens soon, the background thread is told. Of more threads than cores, it may not be running.
     const bool crowded = is_crowded();
     if (crowded) yield();
     for (uint32_t tries = 0; tries < (crowded ? 1 : kPostTries); ++tries) {
         if (!qp.doorbell.load(std::memory_order_relaxed)) return;
-        if (worker.lock().try_lock()) {
-            worker.core().send_posted(qp);
-            worker.lock().unlock();
+        if (const Worker::Drive drive(worker); drive) {
+            worker.core(drive).send_posted(qp);
             return;
         }
         rte_pause();
@@ -277,14 +277,17 @@ void Runtime::progress() {
     thread_local uint32_t failures = 0, empty_rounds = 0;
     background_->called();
     Worker& worker = *workers_.front();
-    if (!worker.lock().try_lock()) {
-        if (++failures < kFailuresBeforeYield && !is_crowded()) return rte_pause();
-        failures = 0;
-        yield();
-        return;
+    uint32_t moved = 0;
+    {
+        const Worker::Drive drive(worker);
+        if (!drive) {
+            if (++failures < kFailuresBeforeYield && !is_crowded()) return rte_pause();
+            failures = 0;
+            yield();
+            return;
+        }
+        moved = worker.core(drive).round();
     }
-    const uint32_t moved = worker.core().round();
-    worker.lock().unlock();
     failures = 0;
     empty_rounds = moved == 0 ? empty_rounds + 1 : 0;
     if (empty_rounds == kEmptyRoundsBeforeYield || (moved == 0 && is_crowded())) {
@@ -303,39 +306,40 @@ void Runtime::hand_over() {
     if (config_.progress == Progress::kShared) background_->take_over();
 }
 
-void Runtime::solicit(Device& device, const wire::Gid& neighbour) {
+void Runtime::solicit(Interface& interface, const wire::Gid& neighbour) {
     Worker& worker = *workers_.front();
     const Worker::Hold hold(worker);
-    worker.core().solicit(device, neighbour);
+    worker.core(hold).solicit(interface, neighbour);
 }
 
-void Runtime::wait_for_neighbour(Device& device, const wire::Gid& neighbour, int timeout_ms) {
+void Runtime::wait_for_neighbour(Interface& interface, const wire::Gid& neighbour, int timeout_ms) {
     if (config_.progress == Progress::kDedicated) {
-        device.neighbours().wait(neighbour, timeout_ms);
+        interface.neighbours().wait(neighbour, timeout_ms);
         return;
     }
     const uint64_t until_ns = now_ns() + static_cast<uint64_t>(timeout_ms) * 1'000'000;
     do {
         progress();
-        if (device.neighbours().wait(neighbour, 0)) return;
+        if (interface.neighbours().wait(neighbour, 0)) return;
         sched_yield();
     } while (now_ns() < until_ns);
 }
 
-std::string Runtime::impair(const Device& device, std::optional<uint32_t> path, std::string_view changes) {
+std::string Runtime::impair(const Interface& interface, std::optional<uint32_t> path, std::string_view changes) {
     for (const auto& worker : workers_) {
         const Worker::Hold hold(*worker);
         // What one refuses, all refuse.
-        if (std::string wrong = worker->core().impair(device.port(), path, changes); !wrong.empty()) return wrong;
+        if (std::string wrong = worker->core(hold).impair(interface.port(), path, changes); !wrong.empty())
+            return wrong;
     }
     return {};
 }
 
-std::vector<PathState> Runtime::impaired_paths(const Device& device) const {
+std::vector<PathState> Runtime::impaired_paths(const Interface& interface) const {
     std::vector<PathState> states;
     for (const auto& worker : workers_) {
         const Worker::Hold hold(*worker);
-        const Impairment* impairment = worker->core().impairment(device.port());
+        const Impairment* impairment = worker->core(hold).impairment(interface.port());
         if (impairment == nullptr) continue;
         states.resize(impairment->paths().size());
         for (size_t i = 0; i < states.size(); ++i) states[i].add(impairment->paths()[i].state());
@@ -347,13 +351,13 @@ std::string Runtime::capture(const std::string& file) {
     if (capture_ != nullptr) return "a capture is already being written";
     const Pause pause(*this);
     std::string error;
-    capture_ = Capture::start(file, ports_, frame_room_bytes(largest_mtu(config_)), &error);
+    capture_ = Capture::start(pause, file, ports_, frame_room_bytes(largest_mtu(config_)), &error);
     return error;
 }
 
-void Runtime::set_port(const Device& device, bool up) {
+void Runtime::set_port(const Interface& interface, bool up) {
     const auto owner =
-        std::find_if(ports_.begin(), ports_.end(), [&](const auto& port) { return port->id() == device.port(); });
+        std::find_if(ports_.begin(), ports_.end(), [&](const auto& port) { return port->id() == interface.port(); });
     Port& port = **owner;
     {
         const std::lock_guard control(port_control_);
@@ -368,7 +372,7 @@ void Runtime::set_port(const Device& device, bool up) {
 void Runtime::set_mode(transport::Mode mode) {
     const Pause pause(*this);
     config_.transport.mode = mode;
-    for (const auto& worker : workers_) worker->core().engine().set_mode(mode);
+    for (const auto& worker : workers_) worker->core(pause).engine().set_mode(mode);
 }
 
 void Runtime::ports_changed() {
@@ -383,7 +387,7 @@ void Runtime::housekeeping() {
     if (memory_.in_use()) guard_memory();  // the program may have set a handler of its own
     for (size_t i = 0; i < ports_.size(); ++i) {
         Port& port = *ports_[i];
-        Device& device = *devices_[i];
+        Interface& interface = *interfaces_[i];
         if (port.wants_restart(now_ns() - restarted_ns_[i] >= kRestartNs)) {
             { const Pause barrier(*this); }  // workers leave alone what is not ready; none is still inside
             const std::lock_guard control(port_control_);
@@ -396,10 +400,10 @@ void Runtime::housekeeping() {
         }();
         if (link_changed) {
             if (port.has_carrier())
-                listener_.port_event(port.ready() ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, device);
+                listener_.port_event(port.ready() ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, interface);
             if (port.ready()) {
                 const Worker::Hold hold(*workers_.front());
-                workers_.front()->core().announce(device);
+                workers_.front()->core(hold).announce(interface);
             }
         }
     }

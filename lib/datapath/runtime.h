@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The datapath of a process: EAL, ports, workers, and the tables they share. lib/verbs sees only this file, device.h
+// The datapath of a process: EAL, ports, workers, and the tables they share. lib/verbs sees only this file, interface.h
 // and worker.h. Units: nanoseconds, bytes.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 #include "datapath/clock.h"
 #include "datapath/config.h"
-#include "datapath/device.h"
+#include "datapath/interface.h"
 #include "datapath/worker.h"
 #include "transport/time_wait.h"
 #include "transport/memory.h"
@@ -40,7 +40,7 @@ class Listener {
     virtual void event(ibv_event_type event, transport::QueuePair& qp) = 0;
     virtual void event(ibv_event_type event, transport::CompletionQueue& cq) = 0;
     virtual void event(ibv_event_type event, transport::SharedRecvQueue& srq) = 0;
-    virtual void port_event(ibv_event_type event, const Device& device) = 0;  // PORT_ACTIVE, PORT_ERR
+    virtual void port_event(ibv_event_type event, const Interface& interface) = 0;  // PORT_ACTIVE, PORT_ERR
 };
 
 class Runtime {
@@ -61,7 +61,7 @@ class Runtime {
     void after_fork_in_child();
     bool in_forked_child() const { return in_forked_child_; }
 
-    const std::vector<std::unique_ptr<Device>>& devices() const { return devices_; }
+    const std::vector<std::unique_ptr<Interface>>& interfaces() const { return interfaces_; }
     transport::QueuePairTable& queue_pairs() { return queue_pairs_; }
     transport::MemoryTable& memory() { return memory_; }
     // Whether the caller is EAL's main thread, on which drivers look for their hardware. Then DPDK asks, and not the program.
@@ -69,9 +69,9 @@ class Runtime {
     // At each registration: the faults of memory that has gone come to us (fault_guard.h).
     static void guard_memory();
 
-    // The worker that shall own a new QP of this device, for QueuePair::worker: each in turn that has a TX queue of its
-    // own.
-    uint16_t choose_worker(const Device& device);
+    // The worker that shall own a new QP of this interface, for QueuePair::worker: each in turn that has a TX queue of
+    // its own.
+    uint16_t choose_worker(const Interface& interface);
     Worker& worker_of(const transport::QueuePair& qp) { return *workers_[qp.worker]; }
 
     // No worker runs while this lives. For what workers read and what cannot be changed under their eyes.
@@ -101,18 +101,18 @@ class Runtime {
     // over now.
     void hand_over();
 
-    // Changes what befalls the frames that `device` receives: on one path, or on all and those of none. `changes` are
-    // "key=value,..." of the keys of [[device.impair.path]]. Returns "", or what is wrong with them. Any thread.
-    std::string impair(const Device& device, std::optional<uint32_t> path, std::string_view changes);
+    // Changes what befalls the frames that `interface` receives: on one path, or on all and those of none. `changes`
+    // are "key=value,..." of the keys of [[device.impair.path]]. Returns "", or what is wrong with them. Any thread.
+    std::string impair(const Interface& interface, std::optional<uint32_t> path, std::string_view changes);
 
-    // The paths of `device`, then what is of no path; empty if nothing befalls its frames.
-    std::vector<PathState> impaired_paths(const Device& device) const;
+    // The paths of `interface`, then what is of no path; empty if nothing befalls its frames.
+    std::vector<PathState> impaired_paths(const Interface& interface) const;
 
     // From now on, what all ports send and receive is written to `file`, as pcapng. Once. Returns "", or what is wrong.
     std::string capture(const std::string& file);
 
-    // Stops the port of `device` as if its cable were pulled, or starts it again. Any thread but a worker.
-    void set_port(const Device& device, bool up);
+    // Stops the port of `interface` as if its cable were pulled, or starts it again. Any thread but a worker.
+    void set_port(const Interface& interface, bool up);
 
     // What RC QPs that are connected from now on shall speak, as [transport] mode says at the start. Any thread but a
     // worker.
@@ -124,8 +124,8 @@ class Runtime {
     const Config& config() const { return config_; }
     const std::vector<std::unique_ptr<Worker>>& workers() const { return workers_; }
     // Asks who `neighbour` is; waits for the answer, driving the workers meanwhile if that is ours to do.
-    void solicit(Device& device, const wire::Gid& neighbour);
-    void wait_for_neighbour(Device& device, const wire::Gid& neighbour, int timeout_ms);
+    void solicit(Interface& interface, const wire::Gid& neighbour);
+    void wait_for_neighbour(Interface& interface, const wire::Gid& neighbour, int timeout_ms);
     // Every kHousekeepingNs or so, on EAL's main thread: link states and restarts.
     void housekeeping();
     void ports_changed();  // any thread: do so soon
@@ -155,10 +155,10 @@ class Runtime {
     bool in_forked_child_ = false;
     bool eal_started_ = false;
     std::vector<rte_mempool*> pools_;           // one a worker
-    std::vector<std::unique_ptr<Port>> ports_;  // as devices_
+    std::vector<std::unique_ptr<Port>> ports_;  // as interfaces_
     std::vector<uint64_t> restarted_ns_;        // as ports_
     std::unique_ptr<Capture> capture_;
-    std::vector<std::unique_ptr<Device>> devices_;
+    std::vector<std::unique_ptr<Interface>> interfaces_;
     std::vector<std::unique_ptr<Worker>> workers_;
     Rounds grace_period_;
     transport::QueuePairTable queue_pairs_;

@@ -22,13 +22,13 @@ class RxQueue {
     bool look() {
         const bool found = ring_.find();
         waiting_ = found ? ring_.filled() : uint16_t{0};
-        surprised_ = waiting_ != 0 && fetched_ == 0;
-        if (surprised_)
+        after_idle_ = waiting_ != 0 && fetched_ == 0;
+        if (after_idle_)
             for (; fetched_ < std::min(waiting_, kFirst); ++fetched_) ring_.fetch(fetched_);
-        return waiting_ != 0 || !found || ring_.owes_buffers();
+        return waiting_ != 0 || !found || ring_.lacks_buffers();
     }
     // After look(): frames came after a time without.
-    bool surprised() const { return surprised_; }
+    bool after_idle() const { return after_idle_; }
     // rte_eth_rx_burst().
     uint16_t burst(rte_mbuf** mbufs) {
         const uint16_t count = rte_eth_rx_burst(port_, queue_, mbufs, kBurst);
@@ -52,13 +52,14 @@ class RxQueue {
 
   private:
     static constexpr uint16_t kHandedBack = 2;  // at most
-    static constexpr uint16_t kFirst = 4;  // of a burst that came unawaited: the core has room for few lines at a time
+    static constexpr uint16_t kFirst =
+        4;  // of a burst that nobody waited for: the core has room for few lines at a time
 
     uint16_t port_, queue_;
     MemifRing ring_;
     uint16_t waiting_ = 0, fetched_ = 0;  // of the next burst: known to be there, and of these asked for
     uint16_t read_ = 0;                   // since the last idle()
-    bool surprised_ = false;
+    bool after_idle_ = false;
 };
 
 }  // namespace rove::datapath

@@ -97,14 +97,15 @@ std::string_view next_word(std::string_view& rest) {
 }
 
 // Changes what is asked for, if anything. Returns "" or what is wrong.
-std::string change_impairment(Runtime& runtime, const Device& device, std::string_view path, std::string_view changes) {
+std::string change_impairment(Runtime& runtime, const Interface& interface, std::string_view path,
+                              std::string_view changes) {
     if (path.empty()) return {};
-    if (path == "all") return runtime.impair(device, std::nullopt, changes);
+    if (path == "all") return runtime.impair(interface, std::nullopt, changes);
     uint32_t index = 0;
     const auto [end, bad] = std::from_chars(path.data(), path.data() + path.size(), index);
     if (bad != std::errc() || end != path.data() + path.size())
         return "got path '" + std::string(path) + "', allowed a number, or all";
-    return runtime.impair(device, index, changes);
+    return runtime.impair(interface, index, changes);
 }
 
 // Answers with the paths, or with a string that says what is wrong.
@@ -112,10 +113,10 @@ int impair(const char*, const char* parameters, rte_tel_data* data) {
     return answer(data, [&](Runtime& runtime) -> Report {
         std::string_view rest = parameters == nullptr ? "" : parameters;
         const std::string_view name = next_word(rest), path = next_word(rest);
-        const Device* device = find_device(runtime, name);
-        if (device == nullptr) return "got device '" + std::string(name) + "', allowed" + device_names(runtime);
-        if (std::string wrong = change_impairment(runtime, *device, path, rest); !wrong.empty()) return wrong;
-        return report_impairments(runtime, *device);
+        const Interface* interface = find_interface(runtime, name);
+        if (interface == nullptr) return "got device '" + std::string(name) + "', allowed" + device_names(runtime);
+        if (std::string wrong = change_impairment(runtime, *interface, path, rest); !wrong.empty()) return wrong;
+        return report_impairments(runtime, *interface);
     });
 }
 

@@ -18,7 +18,7 @@ constexpr unsigned kHandOverFrames = 1024;  // frames on their way to another wo
 constexpr uint32_t kPostsTogether = PacketSink::kBurst;
 // How long posts alone may keep a worker from what came in. Beyond the shortest timer (1 ms), each would send again
 // what the peer has long acknowledged.
-constexpr uint64_t kUnheardNs = 50'000;
+constexpr uint64_t kReceiveWithinNs = 50'000;
 // Suspects are looked up so often at most: a peer that repeats itself must not cost a lock a packet.
 constexpr uint64_t kSuspectNs = 1'000'000;
 }  // namespace
@@ -41,10 +41,10 @@ bool WorkerCore::init() {
     return handed_over_ != nullptr;
 }
 
-void WorkerCore::add_device(Device& device, const Port& port, const ImpairConfig& impair) {
+void WorkerCore::add_interface(Interface& interface, const Port& port, const ImpairConfig& impair) {
     if (ports_.size() <= port.id()) ports_.resize(port.id() + 1u);
     PortUse& added = ports_[port.id()];
-    added.device = &device;
+    added.interface = &interface;
     added.port = &port;
     for (size_t queue = index_; queue < port.queues(); queue += workers_->size())
         added.queues.emplace_back(port.id(), static_cast<uint16_t>(queue));
@@ -64,7 +64,7 @@ void WorkerCore::begin_round() {
 
 uint32_t WorkerCore::round() {
     const LcoreScope lcore(lcore_);
-    if (posts_ > 1 && trust_ < kTrusted) ++trust_;
+    if (posts_ > 1 && batching_rounds_ < kRoundsToBatch) ++batching_rounds_;
     posts_ = 0;
     begin_round();
     const uint32_t received = receive();
@@ -77,19 +77,19 @@ uint32_t WorkerCore::round() {
 }
 
 uint32_t WorkerCore::rescue_round() {
-    if (posts_ > 1) trust_ = 0;
+    if (posts_ > 1) batching_rounds_ = 0;
     return round();
 }
 
 void WorkerCore::send_posted(transport::QueuePair& qp) {
-    if (++posts_ % kPostsTogether != 1 && trust_ == kTrusted) {
+    if (++posts_ % kPostsTogether != 1 && batching_rounds_ == kRoundsToBatch) {
         engine_.doorbell(qp);
         sink_.deliver();
         if (posts_ % kPostsTogether != 0) return;
     }
     const LcoreScope lcore(lcore_);
     begin_round();
-    if (now_ns_ - received_ns_ > kUnheardNs) receive();
+    if (now_ns_ - received_ns_ > kReceiveWithinNs) receive();
     engine_.doorbell(qp);
     transmit();
 }
@@ -109,13 +109,13 @@ void WorkerCore::do_chores() {
     if (sink_.has_suspects() && now_ns_ - suspected_ns_ >= kSuspectNs) {
         suspected_ns_ = now_ns_;
         for (const PacketSink::Suspect& suspect : sink_.take_suspects()) {
-            Neighbours& neighbours = ports_[suspect.port].device->neighbours();
+            Neighbours& neighbours = ports_[suspect.port].interface->neighbours();
             neighbours.suspect(neighbours.next_hop(suspect.peer), now_ns_);
         }
     }
     if (index_ != 0) return;
     for (PortUse& use : ports_)
-        if (use.port != nullptr && use.device->due_ns() <= now_ns_ && use.port->ready()) send_due(use);
+        if (use.port != nullptr && use.interface->due_ns() <= now_ns_ && use.port->ready()) send_due(use);
 }
 
 void WorkerCore::run_engine() {
@@ -128,7 +128,7 @@ uint64_t WorkerCore::next_deadline() const {
     for (const PortUse& port : ports_) {
         if (port.impairment != nullptr) deadline_ns = std::min(deadline_ns, port.impairment->next_deadline());
         if (index_ == 0 && port.port != nullptr && port.port->ready())
-            deadline_ns = std::min(deadline_ns, port.device->due_ns());
+            deadline_ns = std::min(deadline_ns, port.interface->due_ns());
     }
     return deadline_ns;
 }
@@ -158,7 +158,7 @@ uint32_t WorkerCore::receive() {
             uint16_t count = 0;
             const bool ready = from.port->ready();
             if (ready && queue.look()) {
-                sink_.expect(from.port->id(), queue.surprised());
+                sink_.expect(from.port->id(), queue.after_idle());
                 count = queue.burst(mbufs);
             }
             std::span<rte_mbuf*> frames(mbufs, count);
@@ -196,7 +196,7 @@ void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Rx
     for (uint16_t i = 0; i < count; ++i) {
         if (i + kAhead < count) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i + kAhead], void*));
         Frame& read = from.frames[i];
-        if (read_frame(mbufs[i], read, *from.device, origin)) small[small_count++] = &read.parsed;
+        if (read_frame(mbufs[i], read, *from.interface, origin)) small[small_count++] = &read.parsed;
     }
     wire::verify({small, small_count});
     ReadFrames frames{mbufs, count, from, queue};
@@ -230,7 +230,7 @@ void WorkerCore::recover(ReadFrames& frames) {
     if (!engine_.recover_receive(frame, qp)) finish_frame(frames, true);
 }
 
-bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Device& device, Origin origin) {
+bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Interface& interface, Origin origin) {
     if (mbuf->nb_segs != 1 && rte_pktmbuf_linearize(mbuf) != 0) [[unlikely]]
         return false;
     const std::span<const uint8_t> bytes(rte_pktmbuf_mtod(mbuf, const uint8_t*), mbuf->data_len);
@@ -240,7 +240,7 @@ bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Device& device, O
         return false;
     if (!again || read.origin != origin) {
         read.origin = origin;
-        read.ours = device.receives(read.parsed.flow, origin == Origin::kPort);
+        read.ours = interface.receives(read.parsed.flow, origin == Origin::kPort);
     }
     return read.parsed.payload_bytes <= wire::kSmallPayload;
 }
@@ -259,7 +259,7 @@ bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from) {
         if (!frame.verified && !wire::verify(frame))
             ++counters_.parse[static_cast<size_t>(wire::ParseError::kIcrc)];
         else
-            ++counters_[from.device->on_vlan(frame.flow.vlan) ? PortCounter::kRxNotOurs : PortCounter::kRxVlan];
+            ++counters_[from.interface->on_vlan(frame.flow.vlan) ? PortCounter::kRxNotOurs : PortCounter::kRxVlan];
         return true;
     }
     transport::QueuePair* qp = shared_.queue_pairs.find(frame.headers.bth.dest_qpn, from.port->id());
@@ -277,7 +277,7 @@ bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from) {
 
 void WorkerCore::hand_over(rte_mbuf* mbuf, uint16_t port, uint16_t worker) {
     mbuf->port = port;
-    if (rte_ring_enqueue((*workers_)[worker]->core().handed_over_, mbuf) == 0) {
+    if (rte_ring_enqueue((*workers_)[worker]->core_->handed_over_, mbuf) == 0) {
         ++counters_[PortCounter::kRxHandedOver];
         return;
     }
@@ -297,8 +297,8 @@ void WorkerCore::hand_over_copies(rte_mbuf* mbuf, uint16_t port, const wire::Gid
 bool WorkerCore::discover(rte_mbuf* mbuf, PortUse& from) {
     const std::span<uint8_t> room(rte_pktmbuf_mtod(mbuf, uint8_t*), mbuf->data_len + rte_pktmbuf_tailroom(mbuf));
     if (room.size() < kMaxDiscoveryBytes) return true;
-    if (from.device->memberships().take(room.first(mbuf->data_len), now_ns_)) return true;
-    const size_t answer = from.device->neighbours().handle(room, mbuf->data_len, now_ns_);
+    if (from.interface->memberships().take(room.first(mbuf->data_len), now_ns_)) return true;
+    const size_t answer = from.interface->neighbours().handle(room, mbuf->data_len, now_ns_);
     if (answer == 0 || !sink_.ready()) return true;
     mbuf->data_len = static_cast<uint16_t>(answer);
     mbuf->pkt_len = static_cast<uint32_t>(answer);
@@ -322,17 +322,17 @@ void WorkerCore::take_doorbells() {
     }
 }
 
-void WorkerCore::solicit(Device& device, const wire::Gid& neighbour) {
+void WorkerCore::solicit(Interface& interface, const wire::Gid& neighbour) {
     const LcoreScope lcore(lcore_);
     rte_mbuf* mbuf = sink_.take();
     if (mbuf == nullptr) return;
-    const size_t bytes = device.neighbours().ask(neighbour, rte_pktmbuf_mtod(mbuf, uint8_t*), now_ns());
+    const size_t bytes = interface.neighbours().ask(neighbour, rte_pktmbuf_mtod(mbuf, uint8_t*), now_ns());
     mbuf->data_len = static_cast<uint16_t>(bytes);
     mbuf->pkt_len = static_cast<uint32_t>(bytes);
     if (bytes == 0)
         rte_pktmbuf_free(mbuf);
     else
-        sink_.send_raw(device.port(), mbuf);
+        sink_.send_raw(interface.port(), mbuf);
     sink_.flush();
 }
 
@@ -347,8 +347,8 @@ void WorkerCore::ask_multipath(transport::QueuePair& qp, const transport::Path& 
 void WorkerCore::send_due(PortUse& use) {
     while (rte_mbuf* const mbuf = sink_.take()) {
         auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
-        size_t bytes = use.device->neighbours().next_question(frame, now_ns_);
-        if (bytes == 0) bytes = use.device->memberships().next_report(frame, now_ns_);
+        size_t bytes = use.interface->neighbours().next_question(frame, now_ns_);
+        if (bytes == 0) bytes = use.interface->memberships().next_report(frame, now_ns_);
         if (bytes == 0) {
             rte_pktmbuf_free(mbuf);
             return;
@@ -359,16 +359,16 @@ void WorkerCore::send_due(PortUse& use) {
     }
 }
 
-void WorkerCore::announce(Device& device) {
+void WorkerCore::announce(Interface& interface) {
     const LcoreScope lcore(lcore_);
-    device.memberships().report_all(now_ns());
-    for (const Speaker& speaker : device.neighbours().speakers()) {
+    interface.memberships().report_all(now_ns());
+    for (const Speaker& speaker : interface.neighbours().speakers()) {
         rte_mbuf* mbuf = sink_.take();
         if (mbuf == nullptr) break;
         const size_t bytes = build_announce(rte_pktmbuf_mtod(mbuf, uint8_t*), speaker);
         mbuf->data_len = static_cast<uint16_t>(bytes);
         mbuf->pkt_len = static_cast<uint32_t>(bytes);
-        sink_.send_raw(device.port(), mbuf);
+        sink_.send_raw(interface.port(), mbuf);
     }
     sink_.flush();
 }
@@ -378,6 +378,14 @@ Worker::~Worker() = default;
 
 uint16_t Worker::index() const {
     return core_->index();
+}
+
+unsigned Worker::lcore() const {
+    return core_->lcore();
+}
+
+void Worker::ring_doorbell(transport::QueuePair& qp) {
+    core_->ring_doorbell(qp);
 }
 
 void Worker::set_state(const transport::Held&, transport::QueuePair& qp, ibv_qp_state state) {

@@ -34,6 +34,19 @@ class Worker {
         Worker& worker_;
     };
 
+    // The same for whoever would make a round, and does without if somebody else is the worker: then it is false.
+    class Drive final : public transport::Held {
+      public:
+        explicit Drive(Worker& worker) : worker_(worker.lock_.try_lock() ? &worker : nullptr) {}
+        ~Drive() {
+            if (worker_ != nullptr) worker_->lock_.unlock();
+        }
+        explicit operator bool() const { return worker_ != nullptr; }
+
+      private:
+        Worker* const worker_;
+    };
+
     // While this worker stands still. Non-inline so that verbs needs not see PacketSink: state changes and removal go
     // through these.
     void set_state(const transport::Held&, transport::QueuePair& qp, ibv_qp_state state);
@@ -47,13 +60,19 @@ class Worker {
     void remove(const transport::Held&, transport::QueuePair& qp);
     void flush(const transport::Held&, transport::QueuePair& qp);
 
+    // Any thread: work was posted to `qp`. Lock-free; a QP is in a list at most once.
+    void ring_doorbell(transport::QueuePair& qp);
+
     uint16_t index() const;  // as in QueuePair::worker
+    unsigned lcore() const;  // DPDK's number of where it runs
 
     // Of lib/datapath: the drive lock, and what it protects.
     DriveLock& lock() { return lock_; }
-    WorkerCore& core() { return *core_; }
+    WorkerCore& core(const transport::Held&) { return *core_; }
 
   private:
+    friend class WorkerCore;  // frames go from worker to worker
+
     DriveLock lock_;
     std::unique_ptr<WorkerCore> core_;
 };

@@ -14,7 +14,7 @@
 
 #include "datapath/clock.h"
 #include "datapath/counters.h"
-#include "datapath/device.h"
+#include "datapath/interface.h"
 #include "datapath/doorbells.h"
 #include "datapath/fault_guard.h"
 #include "datapath/impair/impairment.h"
@@ -45,7 +45,7 @@ class WorkerCore {
     static constexpr uint16_t kRxBurst = RxQueue::kBurst;
     static constexpr uint32_t kTransmitBudget = 64;  // packets a round may send before it looks at what came in
     static constexpr unsigned kPriorities = 3;       // HIGH, MEDIUM, LOW
-    static constexpr uint32_t kTrusted = 32;         // rounds after which posts may wait for the next
+    static constexpr uint32_t kRoundsToBatch = 32;         // rounds after which posts may wait for the next
 
     struct Shared {  // what all workers of a runtime have in common
         const Clock& clock;
@@ -62,7 +62,7 @@ class WorkerCore {
 
     // Makes the ring of frames from other workers. False without memory.
     bool init();
-    void add_device(Device& device, const Port& port, const ImpairConfig& impair);
+    void add_interface(Interface& interface, const Port& port, const ImpairConfig& impair);
     void set_siblings(const std::vector<std::unique_ptr<Worker>>* workers) { workers_ = workers; }
 
     // One round. Returns the frames received and sent: 0 means that nothing happened.
@@ -80,14 +80,13 @@ class WorkerCore {
     const Impairment* impairment(uint16_t port) const { return ports_[port].impairment.get(); }
     std::string impair(uint16_t port, std::optional<uint32_t> path, std::string_view changes);
 
-    // Any thread: `qp`'s doorbell was rung. Lock-free; a QP is in a list at most once.
     void ring_doorbell(transport::QueuePair& qp);
     // Takes all doorbells, so that a QP can be removed.
     void take_doorbells();
 
     // An ARP or ND question for `neighbour`, through the device's port; and the announcement of our own addresses.
-    void solicit(Device& device, const wire::Gid& neighbour);
-    void announce(Device& device);
+    void solicit(Interface& interface, const wire::Gid& neighbour);
+    void announce(Interface& interface);
     // A question to the peer of `qp`: Engine::ask_multipath().
     void ask_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn, uint32_t nonce);
 
@@ -115,14 +114,14 @@ class WorkerCore {
     struct Frame {
         wire::ParseError error;
         Origin origin = Origin::kPort;
-        bool ours = false;  // addressed to the device, if it comes from `origin`
+        bool ours = false;  // addressed to the interface, if it comes from `origin`
         wire::KnownFlow flow;
         wire::ParsedFrame parsed;
     };
     // Of its queues we poll each whose number, modulo the workers, is our index. We send by that of our index; without
     // one we have no QPs there.
     struct PortUse {
-        Device* device = nullptr;
+        Interface* interface = nullptr;
         const Port* port = nullptr;              // null: another kind of DPDK port has this id
         std::vector<RxQueue> queues;             // that we poll
         std::unique_ptr<Impairment> impairment;  // null: none asked for
@@ -132,7 +131,7 @@ class WorkerCore {
     // At most kRxBurst; `queue`: where those of a port were, null for others.
     void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, RxQueue* queue, Origin origin);
     // Parses it. True: it is small, and to be verified now; others are while they are copied.
-    [[gnu::always_inline]] static inline bool read_frame(rte_mbuf* mbuf, Frame& read, const Device& device,
+    [[gnu::always_inline]] static inline bool read_frame(rte_mbuf* mbuf, Frame& read, const Interface& interface,
                                                             Origin origin);
     // Returns false if the mbuf went elsewhere: to another worker, or back as an answer.
     [[gnu::always_inline]] inline bool take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from);
@@ -172,7 +171,7 @@ class WorkerCore {
     bool chores_due_ = false;    // every ProtocolClock::kLookNs
     uint64_t suspected_ns_ = 0;  // when suspects were last looked up
     uint32_t posts_ = 0;  // since the last round
-    uint32_t trust_ = 0;  // rounds that followed several posts, since one of them was left to the background thread
+    uint32_t batching_rounds_ = 0;  // that followed several posts, since one of them was left to the background thread
     PortCounters counters_;
     PacketSink sink_;
     FaultGuard guard_;

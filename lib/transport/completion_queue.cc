@@ -18,28 +18,46 @@ uint32_t size_for(uint32_t entries) {
 
 }  // namespace
 
-bool CompletionQueue::init(uint32_t entries, CompletionQueueUse use) {
-    use_ = use;
-    const uint32_t size = size_for(entries);
-    ring_.reset(new (std::nothrow) Entry[size]());
-    mask_ = size - 1;
-    return ring_ != nullptr;
+CompletionQueue::Ring CompletionQueue::make_ring(uint32_t size, uint32_t first) {
+    auto* const entries = new (std::nothrow) Entry[size];
+    const Ring ring(entries, size);
+    if (entries == nullptr) return ring;
+    for (uint32_t i = first; i != first + size; ++i) ring[i].sequence.store(i + 1 - size, std::memory_order_relaxed);
+    return ring;
 }
 
-int CompletionQueue::resize(const Paused&, uint32_t entries) {
-    const uint32_t head = head_.load(std::memory_order_relaxed), tail = tail_.load(std::memory_order_relaxed);
+bool CompletionQueue::init(uint32_t entries, CompletionQueueUse use) {
+    use_ = use;
+    const Ring ring = make_ring(size_for(entries), 0);
+    ring_.store(ring, std::memory_order_release);
+    capacity_.store(ring.size(), std::memory_order_relaxed);
+    return ring.entries() != nullptr;
+}
+
+// Until the grace period has ended, workers push to both rings, each completion to one of them. Nobody polls meanwhile,
+// and no more are in use than before, so that each has a place in either. Only then may there be more.
+int CompletionQueue::resize(GracePeriod& grace, uint32_t entries) {
+    const uint32_t head = head_.load(std::memory_order_relaxed);
     const uint32_t size = size_for(entries);
-    if (entries < tail - head) return EINVAL;
-    std::unique_ptr<Entry[]> ring(new (std::nothrow) Entry[size]());
-    if (ring == nullptr) return ENOMEM;
-    for (uint32_t i = head; i != tail; ++i) {
-        ring[i & (size - 1)].wc = ring_[i & mask_].wc;
-        ring[i & (size - 1)].pushed_ns = ring_[i & mask_].pushed_ns;
-        ring[i & (size - 1)].sequence.store(ring_[i & mask_].sequence.load(std::memory_order_relaxed),
-                                            std::memory_order_relaxed);
+    if (entries < tail_.load(std::memory_order_relaxed) - head) return EINVAL;
+    const Ring before = ring_.load(std::memory_order_relaxed);
+    if (size > before.size()) {
+        const Ring after = make_ring(size, head);
+        if (after.entries() == nullptr) return ENOMEM;
+        ring_.store(after, std::memory_order_release);
+        grace.wait();
+        const uint32_t tail = tail_.load(std::memory_order_acquire);
+        for (uint32_t i = head; i != tail; ++i) {
+            const Entry& entry = before[i];
+            const uint32_t sequence = entry.sequence.load(std::memory_order_acquire);
+            if (sequence != i + 1 && sequence != ((i + 1) ^ kDropped)) continue;  // it was pushed to the other ring
+            after[i].wc = entry.wc;
+            after[i].pushed_ns = entry.pushed_ns;
+            after[i].sequence.store(sequence, std::memory_order_release);
+        }
+        delete[] before.entries();
     }
-    ring_ = std::move(ring);
-    mask_ = size - 1;
+    capacity_.store(size, std::memory_order_relaxed);
     return 0;
 }
 
@@ -47,8 +65,9 @@ int CompletionQueue::poll(ibv_wc* out, int count, uint64_t* times_ns) {
     const uint32_t first = head_.load(std::memory_order_relaxed);
     uint32_t head = first;
     int taken = 0;
+    const Ring ring = ring_.load(std::memory_order_relaxed);
     for (; taken < count; ++head) {
-        const Entry& entry = ring_[head & mask_];
+        const Entry& entry = ring[head];
         const uint32_t sequence = entry.sequence.load(std::memory_order_acquire);   // pairs with push()
         if (sequence == head + 1) [[likely]] {
             if (times_ns != nullptr) times_ns[taken] = entry.pushed_ns;
@@ -64,10 +83,11 @@ int CompletionQueue::poll(ibv_wc* out, int count, uint64_t* times_ns) {
 // Workers may add completions of other QPs meanwhile: an entry that is still being written is none of this one's.
 void CompletionQueue::forget(uint32_t qpn) {
     const uint32_t head = head_.load(std::memory_order_relaxed), tail = tail_.load(std::memory_order_acquire);
+    const Ring ring = ring_.load(std::memory_order_relaxed);
     bool only_dropped = true;
     uint32_t next = head;
     for (uint32_t i = head; i != tail; ++i) {
-        Entry& entry = ring_[i & mask_];
+        Entry& entry = ring[i];
         uint32_t sequence = entry.sequence.load(std::memory_order_acquire);         // pairs with push()
         if (sequence == i + 1 && entry.wc.qp_num == qpn) {
             sequence ^= kDropped;

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdint>
-#include <memory>
 
 #include "transport/owner.h"
 #include "transport/standstill.h"
@@ -28,8 +28,12 @@ class CompletionQueue {
 
     // Room for at least `entries` completions. Returns false without memory.
     bool init(uint32_t entries, CompletionQueueUse use = {});
-    // Keeps what is queued. Returns 0, EINVAL if `entries` is fewer than that, or ENOMEM. Under the CQ's lock.
-    int resize(const Paused&, uint32_t entries);
+    CompletionQueue() = default;
+    ~CompletionQueue() { delete[] ring_.load(std::memory_order_relaxed).entries(); }
+    // Keeps what is queued. Returns 0, EINVAL if `entries` is fewer than that, or ENOMEM. Under the CQ's lock, which
+    // nobody may wait for who holds a worker. Workers go on: `grace` ends when none writes to a ring that was replaced
+    // any more. A CQ that shrinks keeps its ring, since more may be on the way to it than a smaller one would hold.
+    int resize(GracePeriod& grace, uint32_t entries);
 
     // Worker. `write` fills in an ibv_wc that is all zeros, where it stays: a copy would wait for fields that were
     // written one by one (8 ns). Returns false when the ring is full: the completion is lost and the CQ is overrun (an
@@ -53,7 +57,7 @@ class CompletionQueue {
     // drives a worker go to a port's ring that another core has (50 ns a poll). False may be said of an entry that is
     // still being written. After arm(), what push() did not notify of is seen: it stores the tail before its exchange.
     bool empty() const { return tail_.load(std::memory_order_acquire) == head_.load(std::memory_order_relaxed); }
-    uint32_t capacity() const { return mask_ + 1; }
+    uint32_t capacity() const { return capacity_.load(std::memory_order_relaxed); }
     // Whether the loss of a completion is the first: the overrun is told once, if at all. Any worker.
     bool first_loss() { return !use_.ignores_overrun && !overrun_.exchange(true, std::memory_order_relaxed); }
     bool is_overrun() const { return overrun_.load(std::memory_order_relaxed); }
@@ -72,10 +76,26 @@ class CompletionQueue {
         uint64_t pushed_ns;
     };
     static_assert(sizeof(Entry) == 64, "one cache line");
+    // The entries and their number, a power of two, in one word, which workers read while it changes: an entry's
+    // address has room for the logarithm.
+    class Ring {
+      public:
+        Ring() = default;
+        Ring(Entry* entries, uint32_t size)
+            : word_(reinterpret_cast<uintptr_t>(entries) | static_cast<uintptr_t>(std::countr_zero(size))) {}
+        uint32_t size() const { return uint32_t{1} << (word_ % sizeof(Entry)); }
+        Entry* entries() const { return reinterpret_cast<Entry*>(word_ - word_ % sizeof(Entry)); }
+        Entry& operator[](uint32_t index) const { return entries()[index & (size() - 1)]; }
+
+      private:
+        uintptr_t word_ = 0;
+    };
+    // For the entries from `first` on. Without memory it has none.
+    static Ring make_ring(uint32_t size, uint32_t first);
     bool take_tail(uint32_t& tail);
 
-    std::unique_ptr<Entry[]> ring_;
-    uint32_t mask_ = 0;
+    std::atomic<Ring> ring_{};
+    std::atomic<uint32_t> capacity_{0};     // entries that may be in use, never more than a worker's ring has
     CompletionQueueUse use_;
     std::atomic<bool> overrun_{false};
     alignas(64) std::atomic<uint32_t> tail_{0};         // next entry to write
@@ -89,8 +109,8 @@ inline bool CompletionQueue::take_tail(uint32_t& tail) {
     do {
         // The acquire pairs with poll()'s release of head_: the entry was read before it is written again.
         // Signed: another worker and the poller may have moved both past our `tail`; the exchange then fails.
-        if (static_cast<int32_t>(tail - head_.load(std::memory_order_acquire)) > static_cast<int32_t>(mask_))
-            return false;
+        const auto used = static_cast<int32_t>(tail - head_.load(std::memory_order_acquire));
+        if (used >= static_cast<int32_t>(capacity_.load(std::memory_order_relaxed))) return false;
         if (use_.one_producer) {
             tail_.store(tail + 1, std::memory_order_relaxed);
             return true;
@@ -102,7 +122,7 @@ inline bool CompletionQueue::take_tail(uint32_t& tail) {
 inline bool CompletionQueue::push(bool solicited, bool* notify, auto&& write, uint64_t now_ns) {
     uint32_t tail;
     if (!take_tail(tail)) return false;
-    Entry& entry = ring_[tail & mask_];
+    Entry& entry = ring_.load(std::memory_order_acquire)[tail];  // pairs with resize()
     entry.wc = {};
     write(entry.wc);
     entry.pushed_ns = now_ns;

@@ -15,7 +15,9 @@ class Executor {
     Executor(Core<S>& core, QueuePair& qp) : core_(core), qp_(qp), slot_(qp.slot) {}
 
     // The packets of the answer to a READ of so many bytes, and of a message.
-    [[gnu::always_inline]] uint32_t packets(uint32_t bytes) const { return bytes <= qp_.mtu ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu; }
+    [[gnu::always_inline]] uint32_t packets(uint32_t bytes) const {
+        return bytes <= qp_.mtu ? 1 : (bytes + qp_.mtu - 1) / qp_.mtu;
+    }
 
     // IBTA 9.7.4.1.6: all but the last packet are of the path MTU; the last is not empty; none is longer.
     [[gnu::always_inline]] bool payload_fits(const wire::ParsedFrame& frame, wire::Op op) const {

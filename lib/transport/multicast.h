@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Multicast groups: which UD QPs have joined which group, by port. A lookup costs the same however many groups there
 // are, and whoever receives a datagram visits the members of its own worker only.
+//
+// Control calls change the table while workers look groups up. A group is never changed: another one takes its place in
+// its bucket's list by a store with release order, and it is freed after a grace period. So is a whole table, when
+// there are more groups than buckets.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <cstring>
-#include <unordered_map>
+#include <memory>
+#include <mutex>
 #include <vector>
 
+#include "transport/standstill.h"
 #include "wire/frame.h"
 
 namespace rove::transport {
@@ -25,39 +31,49 @@ class MulticastGroup {
 
   private:
     friend class MulticastGroups;
+    MulticastGroup(uint16_t port, const wire::Gid& address) : port_(port), address_(address) {}
+    MulticastGroup(const MulticastGroup& other)
+        : port_(other.port_), address_(other.address_), by_worker_(other.by_worker_), count_(other.count_) {}
+
+    const uint16_t port_;
+    const wire::Gid address_;
     std::vector<std::vector<QueuePair*>> by_worker_;
-    size_t count_ = 0;
+    size_t count_ = 0;                              // of all workers
+    std::atomic<MulticastGroup*> next_{nullptr};    // in the bucket's list
 };
 
-// Written by control calls while no worker runs (QueuePairTable::groups()).
 class MulticastGroups {
   public:
+    explicit MulticastGroups(GracePeriod& grace = NoReaders::instance());
+    ~MulticastGroups();
+
+    // Control calls. They wait for a grace period: what they took out of sight is used by no worker any more.
     // False: the QP is a member already.
     bool attach(const wire::Gid& group, QueuePair& qp);
     // False: the QP is no member.
     bool detach(const wire::Gid& group, QueuePair& qp);
-    // Null: nobody has joined.
+
+    // Any thread that the grace periods wait for, until its round ends. Null: nobody has joined.
     const MulticastGroup* find(uint16_t port, const wire::Gid& group) const {
-        const auto found = groups_.find(Key{group, port});
-        return found == groups_.end() ? nullptr : &found->second;
+        return find(*buckets_.load(std::memory_order_acquire), port, group);  // pairs with grow()
     }
-    size_t size() const { return groups_.size(); }
+    // Of control calls.
+    size_t size() const { return size_; }
 
   private:
-    struct Key {
-        wire::Gid group;
-        uint16_t port;
-        bool operator==(const Key&) const = default;
-    };
-    // Only our own program adds groups, so that the hash need not be unpredictable.
-    struct Hash {
-        size_t operator()(const Key& key) const {
-            uint64_t words[2];
-            std::memcpy(words, key.group.data(), sizeof words);
-            return static_cast<size_t>((words[0] ^ (words[1] + key.port)) * 0x9E3779B97F4A7C15ULL >> 16);
-        }
-    };
-    std::unordered_map<Key, MulticastGroup, Hash> groups_;
+    using Buckets = std::vector<std::atomic<MulticastGroup*>>;
+    static constexpr size_t kFirstBuckets = 64;  // a power of two, as all later ones
+
+    static size_t bucket_of(const Buckets& buckets, uint16_t port, const wire::Gid& group);
+    static MulticastGroup* find(const Buckets& buckets, uint16_t port, const wire::Gid& group);
+    static void free_all(const Buckets* buckets);
+    void replace(uint16_t port, const wire::Gid& group, MulticastGroup* by);
+    void grow();
+
+    GracePeriod& grace_;
+    std::atomic<Buckets*> buckets_;
+    std::mutex mutex_;  // among control calls, for what they change
+    size_t size_ = 0;
 };
 
 }  // namespace rove::transport

@@ -3,7 +3,8 @@
 
 namespace rove::transport {
 
-QueuePairTable::QueuePairTable(const Secret& secret) : entries_(kEntries), generations_(kEntries) {
+QueuePairTable::QueuePairTable(const Secret& secret, GracePeriod& grace)
+    : entries_(kEntries), generations_(kEntries), groups_(grace) {
     for (uint32_t index = 0; index < kEntries; ++index) generations_[index] = static_cast<uint8_t>(secret.hash(index));
     const uint64_t random = secret.hash(kEntries);
     next_ = static_cast<uint32_t>(random) % kEntries;

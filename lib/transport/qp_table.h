@@ -30,7 +30,7 @@ class QueuePairTable {
     // The last index is left out: with generation 255 it would be the multicast QPN.
     static constexpr uint32_t kCapacity = kEntries - 1 - kFirst;
 
-    explicit QueuePairTable(const Secret& secret);
+    explicit QueuePairTable(const Secret& secret, GracePeriod& grace = NoReaders::instance());
     // Gives `qp` a number and publishes it: all else that workers read of it is set. False when all numbers are taken.
     bool insert(QueuePair& qp);
     // As insert(), but `qp` becomes the port's QP 1. False when the port has one.
@@ -66,7 +66,7 @@ class QueuePairTable {
     }
 
     // A QP leaves its groups before it is removed.
-    MulticastGroups& groups(const Paused&) { return groups_; }
+    MulticastGroups& groups() { return groups_; }
     const MulticastGroups& groups() const { return groups_; }
 
   private:

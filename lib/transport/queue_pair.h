@@ -30,8 +30,8 @@ inline constexpr uint32_t kMaxMessagePackets = 1u << 22;    // half of those by 
 inline constexpr uint32_t kMaxRdAtomic = 128;           // requests, both ways; what ConnectX devices offer
 
 // The MAC that frames to a neighbour go to. It may change at any time, so it is written into each frame, and whoever
-// sends need not be told. (An ICRC does not cover MACs.) The datapath's table of neighbours keeps it for as long as it
-// has paths.
+// sends need not be told. (An ICRC does not cover MACs.) Paths share it with the datapath's table of neighbours, which
+// changes it.
 class NextHop {
   public:
     explicit NextHop(const wire::MacAddress& mac) { set(mac); }
@@ -63,7 +63,7 @@ class NextHop {
 struct Path {
     wire::Flow flow;
     wire::FlowTemplate headers;
-    const NextHop* next_hop = nullptr;                  // whose MAC frames get; null: the one in `headers`
+    std::shared_ptr<const NextHop> next_hop;            // whose MAC frames get; null: the one in `headers`
     uint16_t port = 0;                                  // the device's port, as in QueuePair::port
     bool loopback = false;                              // the destination is the device itself
     bool multicast = false;                             // ... a group, which QPs of the device may have joined too
@@ -74,7 +74,7 @@ class HelloPeers;
 // What was said with the peer about mp before RTR (mp/hello.h).
 struct HelloState {
     enum class Answer : uint8_t { kNone, kYes, kNo };
-    enum class Choice : uint8_t { kOpen, kRc, kMp };
+    enum class Decision : uint8_t { kUndecided, kRc, kMp };
     struct Party {
         uint32_t qpn = 0;
         wire::Gid gid{};
@@ -86,7 +86,7 @@ struct HelloState {
 
     uint32_t nonce = 0;                                 // of our question; 0: none
     std::atomic<Answer> answer = Answer::kNone;         // to it; read by the thread that waits
-    Choice choice = Choice::kOpen;                      // ours
+    Decision decision = Decision::kUndecided;           // ours
     HelloPeers* peers = nullptr;                        // where its device keeps who speaks mp; null: nowhere
     bool has_peer = false;                              // while the QP is being connected and asks, and from then on
     Party peer;                                         // ... whom
@@ -134,7 +134,7 @@ struct HelloState {
     void reset() {
         nonce = 0;
         answer = Answer::kNone;
-        choice = Choice::kOpen;
+        decision = Decision::kUndecided;
         has_peer = false;
         answered_ns = asked_back_ns = 0;
         promise_count = 0;

@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "transport/queue_pair.h"
 #include "transport/spin_lock.h"
@@ -46,7 +47,12 @@ class TimeWaitTable {
             order_.pop_front();
         }
         const Rc* rc = qp.rc();
-        entries_[qp.qpn] = {.path = qp.path,
+        Path path = qp.path;
+        if (path.next_hop != nullptr) {         // what nobody uses any more need not be asked where it is
+            path.next_hop->write(path.headers.bytes.data());
+            path.next_hop = nullptr;
+        }
+        entries_[qp.qpn] = {.path = std::move(path),
                             .remote_qpn = qp.remote_qpn,
                             .pkey = qp.pkey,
                             .port = qp.port,

@@ -98,9 +98,9 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
 int resize_cq(ibv_cq* handle, int entries) {
     Cq& cq = from(handle);
     if (entries <= 0 || entries > kMaxCqe) return EINVAL;
-    const datapath::Runtime::Pause pause(*cq.runtime);
-    std::lock_guard guard(cq.lock);
-    if (const int error = cq.queue.resize(pause, static_cast<uint32_t>(entries)); error != 0) return error;
+    const std::lock_guard guard(cq.lock);
+    const int error = cq.queue.resize(cq.runtime->grace_period(), static_cast<uint32_t>(entries));
+    if (error != 0) return error;
     handle->cqe = static_cast<int>(cq.queue.capacity());
     return 0;
 }

@@ -134,7 +134,8 @@ int query_device(ibv_context* handle, ibv_device_attr* attr) {
     attr->sys_image_guid = from(handle->device).guid;
     attr->max_mr_size = UINT64_MAX;
     attr->page_size_cap = 4096;
-    attr->max_qp = kMaxQps;
+    const auto max_qps = static_cast<int>(from(handle->device).max_qps);
+    attr->max_qp = max_qps;
     attr->max_qp_wr = transport::kMaxWorkRequests;
     attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
                              IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SHUTDOWN_PORT | IBV_DEVICE_SRQ_RESIZE |
@@ -148,11 +149,11 @@ int query_device(ibv_context* handle, ibv_device_attr* attr) {
     attr->max_pd = kMaxPds;
     attr->max_qp_rd_atom = transport::kMaxRdAtomic;
     attr->max_qp_init_rd_atom = transport::kMaxRdAtomic;
-    attr->max_res_rd_atom = kMaxQps * static_cast<int>(transport::kMaxRdAtomic);
+    attr->max_res_rd_atom = max_qps * static_cast<int>(transport::kMaxRdAtomic);
     attr->atomic_cap = IBV_ATOMIC_HCA;  // among QPs of this process; the CPU's own stores are not in it
-    attr->max_mcast_grp = kMaxQps;
-    attr->max_mcast_qp_attach = kMaxQps;
-    attr->max_total_mcast_qp_attach = kMaxQps;
+    attr->max_mcast_grp = max_qps;
+    attr->max_mcast_qp_attach = max_qps;
+    attr->max_total_mcast_qp_attach = max_qps;
     attr->max_ah = kMaxAhs;
     attr->max_srq = kMaxSrqs;
     attr->max_srq_wr = transport::kMaxWorkRequests;

@@ -28,7 +28,7 @@ int query_ece(ibv_qp* handle, ibv_ece* ece) {
 }
 
 int set_ece(ibv_qp* handle, ibv_ece* ece) {
-    using Choice = transport::HelloState::Choice;
+    using Decision = transport::HelloState::Decision;
     Qp& qp = from(handle);
     transport::QueuePair& t = qp.transport;
     if (ece->comp_mask != 0 || ece->vendor_id != kVendorId) return EINVAL;
@@ -41,7 +41,7 @@ int set_ece(ibv_qp* handle, ibv_ece* ece) {
                                                t.hello.has_confirmed());  // a peer has asked, and was told yes
     if (must && !accepted) return EINVAL;
     qp.refuses_multipath = !accepted;
-    t.hello.choice = accepted ? Choice::kOpen : Choice::kRc;
+    t.hello.decision = accepted ? Decision::kUndecided : Decision::kRc;
     ece->options = accepted ? kEceMultipath : 0;
     return 0;
 }

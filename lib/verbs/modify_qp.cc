@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ibv_modify_qp: all is checked, and the path resolved, before anything changes.
+#include <algorithm>
+#include <functional>
 #include <mutex>
 #include <optional>
 
@@ -82,14 +84,16 @@ void apply(transport::QueuePair& t, const ibv_qp_attr& kept, int mask) {
 }
 
 void enter_reset(Qp& qp) {
-    // Takes the completions of the QP out of its CQs, which nobody may poll meanwhile.
+    // Takes the completions of the QP out of its CQs, which nobody may poll meanwhile. Locks of CQs come before those
+    // of workers, for who resizes a CQ waits for workers; and among each other in one order, whatever their roles are.
+    Cq* const cqs[] = {&from(qp.qp_base.send_cq), &from(qp.qp_base.recv_cq)};
+    Cq* const first = std::min(cqs[0], cqs[1], std::less<>());
+    Cq* const second = std::max(cqs[0], cqs[1], std::less<>());
+    const std::lock_guard first_guard(first->lock);
+    std::unique_lock second_guard(second->lock, std::defer_lock);
+    if (second != first) second_guard.lock();
     datapath::Worker& worker = qp.runtime->worker_of(qp.transport);
     const datapath::Worker::Hold hold(worker);
-    Cq& send_cq = from(qp.qp_base.send_cq);
-    Cq& recv_cq = from(qp.qp_base.recv_cq);
-    std::lock_guard send_guard(send_cq.lock);
-    std::unique_lock recv_guard(recv_cq.lock, std::defer_lock);
-    if (&recv_cq != &send_cq) recv_guard.lock();
     worker.set_state(hold, qp.transport, IBV_QPS_RESET);
     qp.attr = {};
     qp.refuses_multipath = false;
@@ -98,9 +102,9 @@ void enter_reset(Qp& qp) {
 // Resolves the path of a connected QP. Both ends' QPNs are in the source port's hash, so the attributes must be merged
 // already.
 int resolve(const Qp& qp, const ibv_qp_attr& merged, transport::Path& path) {
-    const uint16_t udp_source_port = datapath::Device::udp_source_port(merged.ah_attr.grh.flow_label & 0xFFFFF,
+    const uint16_t udp_source_port = datapath::Interface::udp_source_port(merged.ah_attr.grh.flow_label & 0xFFFFF,
                                                                        qp.transport.qpn, merged.dest_qp_num);
-    // DCQCN needs to hear of congestion: packets say that their transport reacts to ECN marks (RFC 3168).
+    // DCQCN needs to be told of congestion: packets say that their transport reacts to ECN marks (RFC 3168).
     return resolve_path(*qp.context, merged.ah_attr, udp_source_port, wire::kEcnEct0, path);
 }
 
@@ -159,7 +163,7 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
     if (agreed) {
         using Hello = transport::HelloState;
         t.hello.begin({t.remote_qpn, t.path.flow.dst}, nullptr, 0);
-        t.hello.choice = multipath ? Hello::Choice::kMp : Hello::Choice::kRc;
+        t.hello.decision = multipath ? Hello::Decision::kMp : Hello::Decision::kRc;
     }
     if (connects) {
         worker.set_priority(hold, t, qp.runtime->config().priorities[merged.ah_attr.sl]);

@@ -36,21 +36,24 @@ class Provider;
 // Vendor helpers (mlx5dv_is_supported and its kind) look behind struct ibv_device for libibverbs' private fields; the
 // zeros of `libibverbs_fields` tell them that no provider of theirs drives this device.
 struct Device : ibv_device {
+    explicit Device(uint32_t max_qps) : ibv_device{}, max_qps(max_qps) {}
+
     std::array<void*, 16> libibverbs_fields{};
     Provider* provider = nullptr;
     const datapath::DeviceConfig* config = nullptr;
     ObjectCount pds{kMaxPds};
     __be64 guid = 0;  // EUI-64 of the MAC; zero until the datapath runs if the driver must be asked for it
     // Once the datapath runs:
-    datapath::Device* interface = nullptr;
+    datapath::Interface* interface = nullptr;
     datapath::Runtime* runtime = nullptr;
-    ObjectCount qps{kMaxQps}, cqs{kMaxCqs}, srqs{kMaxSrqs}, ahs{kMaxAhs};
+    const uint32_t max_qps;  // its share of the numbers that all devices of the process have together
+    ObjectCount qps{max_qps}, cqs{kMaxCqs}, srqs{kMaxSrqs}, ahs{kMaxAhs};
     AgreedPeers agreed_peers;
 };
 
 struct Context : verbs_context {
     Device* device = nullptr;
-    datapath::Device* interface = nullptr;
+    datapath::Interface* interface = nullptr;
     datapath::Runtime* runtime = nullptr;
     EventQueue<ibv_async_event> async_events;
     std::atomic<uint32_t> references{1};  // of PDs, TDs, CQs and channels, and one while it is open

@@ -24,8 +24,9 @@ __be64 guid_of(const wire::MacAddress& mac) {
     return guid;
 }
 
-std::unique_ptr<Device> make_device(Provider& provider, const std::string& name, const datapath::DeviceConfig& config) {
-    auto device = std::make_unique<Device>();
+std::unique_ptr<Device> make_device(Provider& provider, const std::string& name, const datapath::DeviceConfig& config,
+                                    uint32_t max_qps) {
+    auto device = std::make_unique<Device>(max_qps);
     device->node_type = IBV_NODE_CA;
     device->transport_type = IBV_TRANSPORT_IB;
     std::snprintf(device->name, sizeof(device->name), "%s", name.c_str());
@@ -47,8 +48,11 @@ void push(Context& context, const ibv_async_event& event) {
 
 Provider::Provider(std::optional<datapath::Config> config) : config_(std::move(config)) {
     if (!config_) return;
-    for (size_t i = 0; i < config_->devices.size(); ++i)
-        devices_.push_back(make_device(*this, datapath::Device::name_of(i), config_->devices[i]));
+    const size_t count = config_->devices.size();
+    for (size_t i = 0; i < count; ++i) {
+        const auto max_qps = static_cast<uint32_t>(kMaxQps / count);
+        devices_.push_back(make_device(*this, datapath::Interface::name_of(i), config_->devices[i], max_qps));
+    }
 }
 
 std::span<const std::unique_ptr<Device>> Provider::devices() const {
@@ -67,7 +71,7 @@ std::string Provider::run() {
     if (runtime_ == nullptr) return error;
     pid_ = getpid();
     for (size_t i = 0; i < devices_.size(); ++i) {
-        devices_[i]->interface = runtime_->devices()[i].get();
+        devices_[i]->interface = runtime_->interfaces()[i].get();
         devices_[i]->runtime = runtime_;
         devices_[i]->guid = guid_of(devices_[i]->interface->mac());
     }
@@ -132,7 +136,7 @@ void Provider::event(ibv_event_type type, transport::SharedRecvQueue& queue) {
     push(from(srq.context), {.element = {.srq = &srq}, .event_type = type});
 }
 
-void Provider::port_event(ibv_event_type type, const datapath::Device& interface) {
+void Provider::port_event(ibv_event_type type, const datapath::Interface& interface) {
     std::lock_guard guard(contexts_mutex_);
     for (Context* context : contexts_) {
         if (context->interface != &interface) continue;

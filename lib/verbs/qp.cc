@@ -208,10 +208,7 @@ int attach_mcast(ibv_qp* handle, const ibv_gid* gid, uint16_t) {
     if (handle->qp_type != IBV_QPT_UD || !is_multicast(*gid)) return EINVAL;
     wire::Gid group;
     std::memcpy(group.data(), gid->raw, group.size());
-    {
-        const datapath::Runtime::Pause pause(*qp.runtime);
-        if (!qp.runtime->queue_pairs().groups(pause).attach(group, qp.transport)) return 0;
-    }
+    if (!qp.runtime->queue_pairs().groups().attach(group, qp.transport)) return 0;
     qp.multicast_groups.fetch_add(1);
     qp.context->interface->join(group);
     return 0;
@@ -221,10 +218,7 @@ int detach_mcast(ibv_qp* handle, const ibv_gid* gid, uint16_t) {
     Qp& qp = from(handle);
     wire::Gid group;
     std::memcpy(group.data(), gid->raw, group.size());
-    {
-        const datapath::Runtime::Pause pause(*qp.runtime);
-        if (!qp.runtime->queue_pairs().groups(pause).detach(group, qp.transport)) return EINVAL;
-    }
+    if (!qp.runtime->queue_pairs().groups().detach(group, qp.transport)) return EINVAL;
     qp.multicast_groups.fetch_sub(1);
     qp.context->interface->leave(group);
     return 0;

@@ -16,7 +16,7 @@ struct Context;
 struct Qp;
 
 // Limits, as ibv_query_device reports them.
-inline constexpr int kMaxQps = transport::QueuePairTable::kCapacity;
+inline constexpr int kMaxQps = transport::QueuePairTable::kCapacity;  // of all devices together
 inline constexpr int kMaxCqe = 1 << 22;  // entries of one CQ
 inline constexpr int kMaxCqs = 1 << 16;
 inline constexpr int kMaxSrqs = 1 << 16;

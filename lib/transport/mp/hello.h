@@ -67,9 +67,9 @@ void receive_hello_answer(Core<S>& core, QueuePair& qp, const wire::Hello& hello
         ++core.counters[Counter::kDropResponse];
         return;
     }
-    if (state.choice == HelloState::Choice::kOpen) {
+    if (state.decision == HelloState::Decision::kUndecided) {
         state.answer = mp ? HelloState::Answer::kYes : HelloState::Answer::kNo;
-    } else if (state.choice == HelloState::Choice::kRc && state.peers != nullptr) {
+    } else if (state.decision == HelloState::Decision::kRc && state.peers != nullptr) {
         state.peers->said(state.peer.gid, mp);  // too late for this QP. The next one will ask again, or be patient
     }
 }
@@ -114,8 +114,8 @@ void receive_hello(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame)
         return;
     }
     const bool mp = hello.mp && hello.version == wire::kMpVersion;
-    const bool open = state.choice == HelloState::Choice::kOpen && core.config.mode != Mode::kRc;
-    const bool yes = mp && (open || state.choice == HelloState::Choice::kMp);
+    const bool open = state.decision == HelloState::Decision::kUndecided && core.config.mode != Mode::kRc;
+    const bool yes = mp && (open || state.decision == HelloState::Decision::kMp);
     HelloState::Promise* const promise = yes && open ? state.promise(from) : nullptr;
     if (yes && open && promise == nullptr) {
         ++core.counters[Counter::kDropOverload];
@@ -133,7 +133,7 @@ void receive_hello(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame)
               make_hello(hello.qpn,
                          {.version = wire::kMpVersion, .answer = true, .mp = yes, .qpn = qp.qpn, .nonce = hello.nonce}),
               {}, 0);
-    if (mp && state.choice == HelloState::Choice::kRc) ask_back(core, qp);
+    if (mp && state.decision == HelloState::Decision::kRc) ask_back(core, qp);
     // Once the QP knows its peer, it has a question of its own.
     if (promise == nullptr || promise->confirmed || state.has_peer || !core.ready()) return;
     if (promise->nonce == 0) promise->nonce = std::random_device{}() | 1;

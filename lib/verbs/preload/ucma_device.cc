@@ -24,8 +24,8 @@ constexpr uint64_t kFirstLookNs = 500'000, kLongestLookNs = 20'000'000;  // for 
 constexpr uint64_t kAskAgainNs = 50'000'000;
 constexpr uint64_t kMilli = 1'000'000;
 
-Interface describe(const datapath::Device& device, const datapath::DeviceConfig& config) {
-    datapath::Neighbours& neighbours = const_cast<datapath::Device&>(device).neighbours();
+Interface describe(const datapath::Interface& device, const datapath::DeviceConfig& config) {
+    datapath::Neighbours& neighbours = const_cast<datapath::Interface&>(device).neighbours();
     const std::string kernel(kernel_interface_of(config.port));
     return {.own = neighbours.own(),
             .has_gateway_ipv4 = neighbours.has_gateway(true),
@@ -170,7 +170,7 @@ void Ucma::look_at_resolutions() {
             return true;
         }
         if (now >= resolution.ask_ns) {
-            datapath::Device& interface = *device(id).interface;
+            datapath::Interface& interface = *device(id).interface;
             device(id).runtime->solicit(interface, interface.neighbours().next_hop(id.remote_gid));
             resolution.ask_ns = now + kAskAgainNs;
         }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions and QPs come and go beside workers that look them up: what was taken out is poisoned and freed at once.
+// Regions, QPs, multicast groups and rings of CQs come and go beside workers that use them: what was taken out of their
+// sight is poisoned and freed at once.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -10,13 +12,18 @@
 #include <vector>
 
 #include "datapath/drive_lock.h"
+#include "transport/completion_queue.h"
 #include "transport/memory.h"
+#include "transport/multicast.h"
 #include "transport/qp_table.h"
 
 namespace rove::datapath {
 namespace {
 
+using transport::CompletionQueue;
 using transport::MemoryTable;
+using transport::MulticastGroup;
+using transport::MulticastGroups;
 using transport::QueuePair;
 using transport::QueuePairTable;
 using transport::Region;
@@ -48,11 +55,11 @@ struct GracePeriodTest : testing::Test {
             }
             if (index == 0) {
                 for (int i = 0; i < 100 && !lock.wanted(); ++i) {
-                    round();
+                    round(index);
                     lock.end_round();
                 }
             } else {
-                round();
+                round(index);
             }
             lock.unlock();
             if (index == 2) std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -76,7 +83,7 @@ TEST_F(GracePeriodTest, MemoryIsFreedWhenNoRoundUsesIt) {
     std::atomic<uint32_t> key{0};
     std::atomic<uint64_t> wrong{0};
     // What was freed is poisoned before, and TSan sees whoever still reads it.
-    const auto round = [&] {
+    const auto round = [&](int) {
         for (int i = 0; i < 4; ++i) {
             if (uint8_t* at = table.translate(key.load(std::memory_order_relaxed), 0, kBytes, 0, &pd)) {
                 if (*at != 0x5A) ++wrong;
@@ -121,7 +128,7 @@ TEST_F(GracePeriodTest, AWindowIsBoundAndUnboundUnderReaders) {
     ASSERT_TRUE(table.insert(low) && table.insert(high) && table.insert(window));
     std::atomic<uint64_t> wrong{0};
     // Of one binding or of the other, and of no mixture.
-    const auto round = [&] {
+    const auto round = [&](int) {
         const uint32_t rkey = window.rkey();
         const uint8_t* const end = table.translate(rkey, 0, 128, IBV_ACCESS_REMOTE_READ, &pd, &qp);
         const uint8_t* const part = table.translate(rkey, 0, 64, IBV_ACCESS_REMOTE_READ, &pd, &qp);
@@ -145,7 +152,7 @@ TEST_F(GracePeriodTest, AQueuePairIsFreedWhenNoRoundUsesIt) {
     QueuePairTable table(Secret::random());
     std::atomic<uint32_t> number{0};
     std::atomic<uint64_t> wrong{0};
-    const auto round = [&] {
+    const auto round = [&](int) {
         const QueuePair* qp = table.find(number.load(std::memory_order_relaxed));
         if (qp != nullptr && qp->worker != 7) ++wrong;
     };
@@ -161,6 +168,93 @@ TEST_F(GracePeriodTest, AQueuePairIsFreedWhenNoRoundUsesIt) {
         }
     });
     EXPECT_EQ(wrong, 0u);
+}
+
+TEST_F(GracePeriodTest, AGroupIsJoinedAndLeftUnderReaders) {
+    constexpr uint32_t kMember = 7, kGone = 9;
+    MulticastGroups groups(locks);
+    const auto group = [](int number) {
+        return wire::Gid{0xFF, 0x0E, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, static_cast<uint8_t>(number)};
+    };
+    std::atomic<uint64_t> wrong{0};
+    const auto round = [&](int) {
+        for (int number = 0; number < 4; ++number) {
+            const MulticastGroup* const joined = groups.find(0, group(number));
+            if (joined == nullptr) continue;
+            for (const QueuePair* qp : joined->members(0)) wrong += qp->qpn != kMember;
+        }
+    };
+    std::vector<std::unique_ptr<QueuePair>> others;
+    run(round, [&] {
+        for (int i = 0; i < 200; ++i) {
+            auto qp = std::make_unique<QueuePair>();
+            qp->qpn = kMember;
+            ASSERT_TRUE(groups.attach(group(i % 4), *qp));
+            ASSERT_FALSE(groups.attach(group(i % 4), *qp));
+            if (i % 4 != 0 && i < 40) {  // the first group is made and ends each time, the others have members
+                others.push_back(std::move(qp));
+                continue;
+            }
+            ASSERT_TRUE(groups.attach(group(10 + i), *qp));  // so that the table grows
+            ASSERT_TRUE(groups.detach(group(i % 4), *qp));
+            ASSERT_FALSE(groups.detach(group(i % 4), *qp));
+            if (i % 2 != 0) {
+                others.push_back(std::move(qp));
+                continue;
+            }
+            ASSERT_TRUE(groups.detach(group(10 + i), *qp));
+            qp->qpn = kGone;
+        }
+    });
+    EXPECT_EQ(wrong, 0u);
+}
+
+// Each worker's completions come once and in its order, whichever ring they were pushed to.
+TEST_F(GracePeriodTest, ACompletionQueueGrowsUnderWorkers) {
+    constexpr int kQueues = 20, kTimes = 8;
+    std::array<CompletionQueue, kQueues> queues;
+    for (CompletionQueue& cq : queues) ASSERT_TRUE(cq.init(7));
+    std::atomic<int> current{0};
+    std::array<uint64_t, kWorkers> pushed{}, polled{};
+    const auto round = [&](int worker) {
+        CompletionQueue& cq = queues[current.load(std::memory_order_relaxed)];
+        for (int i = 0; i < 4; ++i) {
+            bool notify;
+            const bool has_room = cq.push(false, &notify, [&](ibv_wc& wc) {
+                wc.wr_id = pushed[worker];
+                wc.qp_num = static_cast<uint32_t>(worker);
+            });
+            if (!has_room) return;
+            ++pushed[worker];
+        }
+    };
+    uint64_t wrong = 0;
+    const auto poll = [&](CompletionQueue& cq, int most) {
+        ibv_wc wc[16];
+        for (int count = 1; count != 0 && most > 0; most -= count) {
+            count = cq.poll(wc, std::min(most, 16));
+            for (int i = 0; i < count; ++i) wrong += wc[i].wr_id != polled[wc[i].qp_num]++;
+        }
+    };
+    run(round, [&] {
+        for (int i = 0; i < kQueues; ++i) {
+            CompletionQueue& cq = queues[i];
+            for (int time = 0; time < kTimes; ++time) {
+                const uint32_t capacity = cq.capacity();
+                ASSERT_EQ(cq.resize(locks, 2 * capacity - 1), 0);
+                ASSERT_EQ(cq.capacity(), 2 * capacity);
+                poll(cq, static_cast<int>(capacity));
+            }
+            current = (i + 1) % kQueues;
+            locks.wait();
+            if (i + 1 == kQueues) stop = true;
+            poll(cq, INT32_MAX);
+            EXPECT_TRUE(cq.empty()) << "completions were lost";
+        }
+    });
+    poll(queues[0], INT32_MAX);
+    EXPECT_EQ(wrong, 0u);
+    EXPECT_EQ(polled, pushed);
 }
 
 }  // namespace

@@ -176,15 +176,15 @@ TEST_F(MemifRingTest, SeesWhatTheDriverDoes) {
         ASSERT_TRUE(server.find());
         ASSERT_TRUE(client.find());
         EXPECT_EQ(server.filled(), 0);
-        EXPECT_FALSE(server.owes_buffers());
+        EXPECT_FALSE(server.lacks_buffers());
         // The client's driver must be called once, or the server has nothing to write to.
         RxQueue queue(kClient, 0);
         std::array<rte_mbuf*, RxQueue::kBurst> none;
         EXPECT_EQ(send(kServer, 0, 1), 0);
-        EXPECT_TRUE(client.owes_buffers());
+        EXPECT_TRUE(client.lacks_buffers());
         EXPECT_TRUE(queue.look());
         EXPECT_EQ(queue.burst(none.data()), 0);
-        EXPECT_FALSE(client.owes_buffers());
+        EXPECT_FALSE(client.lacks_buffers());
         EXPECT_FALSE(queue.look());
         pass_frames(kClient, kServer);
         pass_frames(kServer, kClient);
@@ -210,7 +210,7 @@ TEST_F(MemifRingTest, ForgetsWhatWasThere) {
     ASSERT_EQ(taken, kSlots);
     disconnect();
     EXPECT_TRUE(queue.look());
-    EXPECT_FALSE(queue.surprised());
+    EXPECT_FALSE(queue.after_idle());
     queue.fetch_next();  // crashes if it looks there
     queue.idle();
 }
@@ -222,7 +222,7 @@ TEST_F(MemifRingTest, KnowsNothingOfOtherDrivers) {
     RxQueue queue(kNull, 0);
     std::array<rte_mbuf*, RxQueue::kBurst> mbufs;
     EXPECT_TRUE(queue.look());
-    EXPECT_FALSE(queue.surprised());
+    EXPECT_FALSE(queue.after_idle());
     EXPECT_EQ(queue.burst(mbufs.data()), RxQueue::kBurst);
     queue.fetch_next();
     queue.idle();

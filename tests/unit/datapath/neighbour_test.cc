@@ -6,9 +6,10 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <random>
 
-#include "datapath/device.h"
+#include "datapath/interface.h"
 
 namespace rove::datapath {
 namespace {
@@ -41,12 +42,12 @@ class NeighbourTest : public testing::TestWithParam<bool> {
     }
     void give(Neighbours& to, Frame& frame) { frame.size = to.handle(frame.bytes, frame.size, now_); }
     // A resolves B, for a path.
-    const transport::NextHop* used() {
+    std::shared_ptr<const transport::NextHop> used() {
         Frame frame = question();
         ++now_;
         give(b_, frame);
         give(a_, frame);
-        const transport::NextHop* const next_hop = a_.use(b(), now_);
+        const std::shared_ptr<const transport::NextHop> next_hop = a_.use(b(), now_);
         EXPECT_NE(next_hop, nullptr);
         EXPECT_EQ(next_hop->mac(), kMacB);
         return next_hop;
@@ -110,7 +111,7 @@ TEST_P(NeighbourTest, UnsolicitedAnswerMakesNoEntry) {
 }
 
 TEST_P(NeighbourTest, PathsFollowANeighbourThatMoves) {
-    const transport::NextHop* const next_hop = used();
+    const std::shared_ptr<const transport::NextHop> next_hop = used();
     Frame frame;
     for (int i = 0; i < 3; ++i) {
         frame.size = build_announce(frame.bytes.data(), {kMacC, b(), {}});
@@ -124,7 +125,7 @@ TEST_P(NeighbourTest, PathsFollowANeighbourThatMoves) {
 
 // D25: each change of a neighbour that alternates is one store, and we do not ask more often for it.
 TEST_P(NeighbourTest, ANeighbourThatAlternatesCostsNothingElse) {
-    const transport::NextHop* const next_hop = used();
+    const std::shared_ptr<const transport::NextHop> next_hop = used();
     size_t questions = 0;
     for (int i = 0; i < 10'000; ++i) {
         Frame frame;
@@ -138,7 +139,7 @@ TEST_P(NeighbourTest, ANeighbourThatAlternatesCostsNothingElse) {
 
 // D19: a neighbour that is silent is asked at its old MAC, then all are; and who has taken its place answers.
 TEST_P(NeighbourTest, ASuspectIsFoundAtItsNewPlace) {
-    const transport::NextHop* const next_hop = used();
+    const std::shared_ptr<const transport::NextHop> next_hop = used();
     Neighbours moved(kMacC, {}, {*parse_subnet("10.0.0.2/24"), *parse_subnet("fd00::2/64")}, {}, {});
     now_ += Neighbours::kConfirmedNs;
     const uint64_t begun = now_;
@@ -153,7 +154,7 @@ TEST_P(NeighbourTest, ASuspectIsFoundAtItsNewPlace) {
 }
 
 TEST_P(NeighbourTest, ASuspectThatAnswersStays) {
-    const transport::NextHop* const next_hop = used();
+    const std::shared_ptr<const transport::NextHop> next_hop = used();
     a_.suspect(b(), now_);
     EXPECT_TRUE(run_until(now_ + 1'000'000, b_, [](const Asked&) { return true; }).empty()) << "it has just answered";
     now_ += Neighbours::kConfirmedNs;
@@ -165,7 +166,7 @@ TEST_P(NeighbourTest, ASuspectThatAnswersStays) {
 }
 
 TEST_P(NeighbourTest, UsedNeighboursAreAskedNowAndThen) {
-    used();
+    const std::shared_ptr<const transport::NextHop> next_hop = used();
     const uint64_t begun = now_;
     const auto asked = run_until(now_ + 10 * Neighbours::kReachableNs, b_, [](const Asked&) { return true; });
     EXPECT_GE(asked.size(), 6u);
@@ -175,7 +176,7 @@ TEST_P(NeighbourTest, UsedNeighboursAreAskedNowAndThen) {
 }
 
 TEST_P(NeighbourTest, WhoIsGoneIsAskedAtABoundedRateAndFoundWhenItIsBack) {
-    const transport::NextHop* const next_hop = used();
+    const std::shared_ptr<const transport::NextHop> next_hop = used();
     now_ += Neighbours::kConfirmedNs;
     for (int i = 0; i < 100; ++i) {
         a_.suspect(b(), now_);
@@ -207,7 +208,7 @@ TEST_P(NeighbourTest, StaticEntryStays) {
     frame.size = build_announce(frame.bytes.data(), {kMacC, b(), {}});
     give(a_, frame);
     EXPECT_EQ(a_.lookup(b()), kMacB);
-    const transport::NextHop* const next_hop = a_.use(b(), now_);
+    const std::shared_ptr<const transport::NextHop> next_hop = a_.use(b(), now_);
     ASSERT_NE(next_hop, nullptr);
     a_.suspect(b(), now_);
     EXPECT_TRUE(run_until(now_ + 10 * Neighbours::kForgetNs, b_, [](const Asked&) { return true; }).empty());
@@ -259,7 +260,7 @@ TEST_P(NeighbourTest, TableIsBounded) {
 
 // Neither strangers nor our own questions push out a neighbour that a path uses.
 TEST_P(NeighbourTest, UsedEntriesStayInAFullTable) {
-    const transport::NextHop* const next_hop = used();
+    const std::shared_ptr<const transport::NextHop> next_hop = used();
     Frame frame;
     for (uint32_t i = 0; i < 2 * Neighbours::kMaxEntries; ++i) {
         wire::Gid stranger = b();
@@ -270,6 +271,24 @@ TEST_P(NeighbourTest, UsedEntriesStayInAFullTable) {
     }
     EXPECT_EQ(a_.use(b(), now_), next_hop);
     EXPECT_LE(a_.entries().size(), Neighbours::kMaxEntries + 1);
+}
+
+// A process that talks to ever more neighbours in its life remembers those of today.
+TEST_P(NeighbourTest, ANeighbourThatNoPathUsesAnyMoreIsForgotten) {
+    std::shared_ptr<const transport::NextHop> next_hop = used();
+    std::shared_ptr<const transport::NextHop> again = a_.use(b(), now_);
+    next_hop.reset();
+    run_until(now_ + 2 * Neighbours::kForgetNs, b_, [](const Asked&) { return true; });
+    EXPECT_TRUE(a_.entries().at(b()).used);
+    again.reset();
+    EXPECT_FALSE(a_.entries().at(b()).used);
+    again = a_.use(b(), now_);
+    ASSERT_NE(again, nullptr) << "it is still known";
+    again.reset();
+    const auto asked = run_until(now_ + 3 * Neighbours::kForgetNs, b_, [](const Asked&) { return true; });
+    EXPECT_LE(asked.size(), 1u);
+    EXPECT_TRUE(a_.entries().empty());
+    EXPECT_EQ(a_.due_ns(), Neighbours::kNever);
 }
 
 TEST_P(NeighbourTest, StrangerFromAnotherSubnetIsAnsweredAndForgotten) {
@@ -394,11 +413,11 @@ TEST(AddressTest, TextForms) {
 
 // IBTA's rule, values by hand: the flow label's low 14 bits and its high 6, of a product of the QPNs folded to 20 bits.
 TEST(AddressTest, UdpSourcePorts) {
-    EXPECT_EQ(Device::udp_source_port(1, 7, 9), 0xC001);
-    EXPECT_EQ(Device::udp_source_port(0xFFFFF, 7, 9), 0xC000 | (0x3FFF ^ 0x3F));
-    EXPECT_EQ(Device::udp_source_port(0, 0x11, 0x12), 0xC132);
-    EXPECT_EQ(Device::udp_source_port(0, 0x12345, 0x6789A), 0xFA58);
-    EXPECT_EQ(Device::udp_source_port(0, 0x6789A, 0x12345), 0xFA58) << "both ends alike";
+    EXPECT_EQ(Interface::udp_source_port(1, 7, 9), 0xC001);
+    EXPECT_EQ(Interface::udp_source_port(0xFFFFF, 7, 9), 0xC000 | (0x3FFF ^ 0x3F));
+    EXPECT_EQ(Interface::udp_source_port(0, 0x11, 0x12), 0xC132);
+    EXPECT_EQ(Interface::udp_source_port(0, 0x12345, 0x6789A), 0xFA58);
+    EXPECT_EQ(Interface::udp_source_port(0, 0x6789A, 0x12345), 0xFA58) << "both ends alike";
 }
 
 }  // namespace

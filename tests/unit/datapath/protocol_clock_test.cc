@@ -10,7 +10,7 @@ namespace rove::datapath {
 namespace {
 
 constexpr uint64_t kLook = ProtocolClock::kLookNs, kStep = ProtocolClock::kMostStepNs, kGone = ProtocolClock::kGoneNs;
-constexpr uint64_t kMs = 1'000'000;
+constexpr uint64_t kMillisecond = 1'000'000;
 
 class ProtocolClockTest : public testing::Test {
   protected:
@@ -28,44 +28,44 @@ class ProtocolClockTest : public testing::Test {
     }
 
     ProtocolClock clock_;
-    uint64_t real_ = kMs, now_ = 0;
+    uint64_t real_ = kMillisecond, now_ = 0;
 };
 
 TEST_F(ProtocolClockTest, RunsWhileRoundsAreMadeAndFramesLeave) {
     round(0);
-    EXPECT_EQ(pass(100 * kMs), 100 * kMs);
+    EXPECT_EQ(pass(100 * kMillisecond), 100 * kMillisecond);
 }
 
 TEST_F(ProtocolClockTest, CountsLittleOfTheTimeInWhichNoRoundIsMade) {
     round(0);
-    pass(kMs);
+    pass(kMillisecond);
     const uint64_t before = now_;
-    round(300 * kMs);
+    round(300 * kMillisecond);
     EXPECT_LE(now_ - before, kStep);
-    EXPECT_EQ(pass(kMs), kMs);
+    EXPECT_EQ(pass(kMillisecond), kMillisecond);
 }
 
 TEST_F(ProtocolClockTest, StandsStillWhileFramesLieAtThePort) {
     round(0);
-    pass(kMs);
-    EXPECT_LE(pass(500 * kMs, true), 2 * kLook);
-    EXPECT_GE(pass(kMs), kMs - 2 * kLook);
+    pass(kMillisecond);
+    EXPECT_LE(pass(500 * kMillisecond, true), 2 * kLook);
+    EXPECT_GE(pass(kMillisecond), kMillisecond - 2 * kLook);
 }
 
 TEST_F(ProtocolClockTest, RunsAgainWhenThePeerIsGone) {
     round(0);
-    EXPECT_LE(pass(kGone - kMs, true), 2 * kLook);
-    EXPECT_GE(pass(600 * kMs, true), 600 * kMs - 2 * kMs);
+    EXPECT_LE(pass(kGone - kMillisecond, true), 2 * kLook);
+    EXPECT_GE(pass(600 * kMillisecond, true), 600 * kMillisecond - 2 * kMillisecond);
     // And anew after the next sign of life.
-    pass(kMs);
-    EXPECT_LE(pass(500 * kMs, true), 2 * kLook);
+    pass(kMillisecond);
+    EXPECT_LE(pass(500 * kMillisecond, true), 2 * kLook);
 }
 
 TEST_F(ProtocolClockTest, BeingAwayIsNoPartOfAStall) {
     round(0);
-    for (int i = 0; i < 100; ++i) round(100 * kMs, true);  // ten seconds, in which we looked 100 times
+    for (int i = 0; i < 100; ++i) round(100 * kMillisecond, true);  // ten seconds, in which we looked 100 times
     const uint64_t before = now_;
-    round(100 * kMs, true);
+    round(100 * kMillisecond, true);
     EXPECT_EQ(now_, before);
 }
 
@@ -73,17 +73,17 @@ TEST_F(ProtocolClockTest, BeingAwayIsNoPartOfAStall) {
 TEST_F(ProtocolClockTest, GoesOnWithRoundsThatAreFarApart) {
     round(0);
     const uint64_t before = now_;
-    for (int i = 0; i < 100; ++i) round(50 * kMs);
+    for (int i = 0; i < 100; ++i) round(50 * kMillisecond);
     EXPECT_EQ(now_ - before, 100 * kStep);
 }
 
 TEST_F(ProtocolClockTest, SaysWhenADeadlineWillBe) {
     round(0);
-    pass(kMs);
-    round(300 * kMs);
-    const uint64_t due_ns = now_ + 5 * kMs;
-    EXPECT_EQ(clock_.real(due_ns, real_), real_ + 5 * kMs);
-    pass(5 * kMs);
+    pass(kMillisecond);
+    round(300 * kMillisecond);
+    const uint64_t due_ns = now_ + 5 * kMillisecond;
+    EXPECT_EQ(clock_.real(due_ns, real_), real_ + 5 * kMillisecond);
+    pass(5 * kMillisecond);
     EXPECT_EQ(now_, due_ns);
     EXPECT_EQ(clock_.real(UINT64_MAX, real_), UINT64_MAX);
 }

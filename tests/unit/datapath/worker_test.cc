@@ -18,7 +18,7 @@ class NobodyListens : public Listener {
     void event(ibv_event_type, transport::QueuePair&) override {}
     void event(ibv_event_type, transport::CompletionQueue&) override {}
     void event(ibv_event_type, transport::SharedRecvQueue&) override {}
-    void port_event(ibv_event_type, const Device&) override {}
+    void port_event(ibv_event_type, const Interface&) override {}
 };
 
 NobodyListens listener;
@@ -90,14 +90,14 @@ TEST(WorkerTest, TakesAllThatAnImpairmentGives) {
     Runtime* const runtime = started();
     ASSERT_NE(runtime, nullptr);
     for (const char* changes : {"duplicate=1", "delay_us=100"}) {
-        EXPECT_EQ(runtime->impair(*runtime->devices()[0], std::nullopt, changes), "");
+        EXPECT_EQ(runtime->impair(*runtime->interfaces()[0], std::nullopt, changes), "");
         Worker& worker = *runtime->workers()[0];
         const Worker::Hold hold(worker);
-        const uint64_t& taken = worker.core().counters().parse[static_cast<size_t>(wire::ParseError::kNotRoce)];
+        const uint64_t& taken = worker.core(hold).counters().parse[static_cast<size_t>(wire::ParseError::kNotRoce)];
         const uint64_t before = taken, until_ns = runtime->now_ns() + 5'000'000'000;
         uint32_t most = 0;
         for (uint32_t i = 1; taken < before + 10'000 && runtime->now_ns() < until_ns; ++i) {
-            most = std::max(most, worker.core().round());
+            most = std::max(most, worker.core(hold).round());
             if (i % 16 == 0) usleep(200);  // what the rounds before left waiting is due at once
         }
         EXPECT_GE(taken, before + 10'000) << changes;

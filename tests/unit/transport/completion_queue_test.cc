@@ -6,7 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "support/alone.h"
 
 namespace rove::transport {
 namespace {
@@ -82,7 +81,7 @@ TEST(CompletionQueue, says_when_each_completion_was_pushed) {
     EXPECT_EQ(cq.poll(wc, 1, times), 1);
     EXPECT_EQ(times[0], 10u);
     cq.forget(1);
-    ASSERT_EQ(cq.resize(test::Alone(), 20), 0);
+    ASSERT_EQ(cq.resize(NoReaders::instance(), 20), 0);
     EXPECT_EQ(cq.poll(wc, 4, times), 2);
     EXPECT_EQ(times[0], 20u);
     EXPECT_EQ(times[1], 40u);
@@ -152,14 +151,14 @@ TEST(CompletionQueue, resize_keeps_what_is_queued) {
     for (uint64_t i = 0; i < 3; ++i) push(cq, completion(100 + i));
     poll_all(cq);
     for (uint64_t i = 0; i < 4; ++i) push(cq, completion(i));
-    EXPECT_EQ(cq.resize(test::Alone(), 3), EINVAL) << "fewer than are queued";
-    EXPECT_EQ(cq.resize(test::Alone(), 64), 0);
+    EXPECT_EQ(cq.resize(NoReaders::instance(), 3), EINVAL) << "fewer than are queued";
+    EXPECT_EQ(cq.resize(NoReaders::instance(), 64), 0);
     EXPECT_GE(cq.capacity(), 64u);
     for (uint64_t i = 4; i < 60; ++i) ASSERT_TRUE(push(cq, completion(i)));
     const std::vector<uint64_t> ids = poll_all(cq);
     ASSERT_EQ(ids.size(), 60u);
     for (uint64_t i = 0; i < 60; ++i) EXPECT_EQ(ids[i], i);
-    EXPECT_EQ(cq.resize(test::Alone(), 2), 0);
+    EXPECT_EQ(cq.resize(NoReaders::instance(), 2), 0);
     for (uint64_t round = 0; round < 9; ++round) {
         ASSERT_TRUE(push(cq, completion(round)));
         EXPECT_EQ(poll_all(cq), std::vector<uint64_t>{round});
@@ -171,7 +170,7 @@ TEST(CompletionQueue, forget_drops_one_queue_pairs_completions) {
     ASSERT_TRUE(cq.init(16));
     for (uint64_t i = 0; i < 12; ++i) push(cq, completion(i, IBV_WC_SUCCESS, i % 3));
     cq.forget(1);
-    EXPECT_EQ(cq.resize(test::Alone(), 30), 0);
+    EXPECT_EQ(cq.resize(NoReaders::instance(), 30), 0);
     EXPECT_EQ(poll_all(cq), (std::vector<uint64_t>{0, 2, 3, 5, 6, 8, 9, 11}));
     EXPECT_TRUE(cq.empty());
     for (uint64_t i = 0; i < 40; ++i) {

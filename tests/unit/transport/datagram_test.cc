@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // UC and UD: what is lost stays lost, what is delivered is whole.
-#include "support/alone.h"
 #include "transport/pair.h"
 
 namespace rove::test {
@@ -156,8 +155,8 @@ TEST_F(Ud, multicast_reaches_those_that_joined) {
     post(s);
     ASSERT_TRUE(run());
     EXPECT_EQ(b.counter(Counter::kDropMulticast), 1u);
-    b.qps.groups(test::Alone()).attach(group, *qb);
-    b.qps.groups(test::Alone()).attach(group, other.b);
+    b.qps.groups().attach(group, *qb);
+    b.qps.groups().attach(group, other.b);
     post(s);
     ASSERT_TRUE(run());
     EXPECT_THAT(ids(received()), ElementsAre(1));
@@ -166,10 +165,10 @@ TEST_F(Ud, multicast_reaches_those_that_joined) {
     EXPECT_EQ(mb.bytes(2040, 100), ma.bytes(0, 100));
 
     // Of several workers, each serves its own members; a member of another one is no reason to count a drop.
-    b.qps.groups(test::Alone()).detach(group, *qb);
-    b.qps.groups(test::Alone()).detach(group, other.b);
+    b.qps.groups().detach(group, *qb);
+    b.qps.groups().detach(group, other.b);
     other.b.worker = 1;
-    b.qps.groups(test::Alone()).attach(group, other.b);
+    b.qps.groups().attach(group, other.b);
     ASSERT_TRUE(b.post_recv(other.b, 3, {mb.sge(4000, 1000)}));
     post(s);
     ASSERT_TRUE(run());

@@ -11,7 +11,7 @@ namespace rove::test {
 namespace {
 
 using Answer = transport::HelloState::Answer;
-using Choice = transport::HelloState::Choice;
+using Decision = transport::HelloState::Decision;
 using transport::HelloPeers;
 using transport::Mode;
 
@@ -61,7 +61,7 @@ class HelloTest : public testing::TestWithParam<Mode> {
         QueuePair& qp = made(1);
         net.host(1).bring_up(qp, {}, net.host(1).path_to(net.host(0)), peer.qpn, 1, net.now());
         qp.hello.begin(party(0, peer), &peers_, 78);
-        qp.hello.choice = Choice::kRc;
+        qp.hello.decision = Decision::kRc;
         peers_.was_silent(net.host(0).gid(), net.now());
         if (state == IBV_QPS_ERR) net.host(1).engine.set_state(qp, IBV_QPS_ERR, net.now());
         return qp;
@@ -90,11 +90,11 @@ TEST_P(HelloTest, TwoThatCanAgree) {
 TEST_P(HelloTest, WhoHasChosenSaysWhat) {
     QueuePair& a = made(0);
     QueuePair& b = made(1);
-    b.hello.choice = Choice::kRc;
+    b.hello.decision = Decision::kRc;
     ask(0, a, b);
     EXPECT_EQ(a.hello.answer, Answer::kNo);
     EXPECT_FALSE(has_promised(b, party(0, a)));
-    b.hello.choice = Choice::kMp;
+    b.hello.decision = Decision::kMp;
     ask(0, a, b);
     EXPECT_EQ(a.hello.answer, Answer::kYes);
 }

@@ -144,8 +144,12 @@ void Network::at(uint64_t time, std::function<void()> action) {
 }
 
 void Network::pump(Host& host) {
-    while (host.engine.transmit(now_, kTransmitBudget) > 0) {
+    if (guard == nullptr) [[likely]] {
+        while (host.engine.transmit(now_, kTransmitBudget) > 0) {
+        }
+        return;
     }
+    for (bool sent = true; sent;) transmit(host, [&] { sent = host.engine.transmit(now_, kTransmitBudget) > 0; });
 }
 
 bool Network::run(uint64_t horizon, const std::function<bool()>& done) {
@@ -171,7 +175,7 @@ bool Network::run(uint64_t horizon, const std::function<bool()>& done) {
         }
         now_ = std::max(now_, next);
         if (timer != nullptr) {
-            timer->engine.expire(now_);
+            transmit(*timer, [&] { timer->engine.expire(now_); });
             pump(*timer);
             continue;
         }
@@ -209,9 +213,15 @@ void Network::inject(uint32_t to, const Path& path, const wire::Headers& headers
 void Network::deliver(Host& host, std::span<const uint8_t> frame) {
     wire::ParsedFrame parsed;
     wire::ParseError error = wire::parse_headers(frame, parsed);
-    if (error == wire::ParseError::kNone &&
-        !host.engine.receive(parsed, host.qps.find(parsed.headers.bth.dest_qpn), 0, now_))
-        error = wire::ParseError::kIcrc;
+    QueuePair* const qp = host.qps.find(parsed.headers.bth.dest_qpn);
+    bool done = error != wire::ParseError::kNone;
+    const auto step = [&] {
+        if (!done && !host.engine.receive(parsed, qp, 0, now_)) error = wire::ParseError::kIcrc;
+    };
+    if (guard)
+        guard(host, step, [&] { done = !host.engine.recover_receive(parsed, qp); });
+    else
+        step();
     ++host.parse_errors[static_cast<size_t>(error)];
 }
 

@@ -78,6 +78,8 @@ class Network {
 
     std::vector<Impairment> egress;                  // by host
     std::function<Verdict(const Observed&)> filter;  // null: everything passes
+    // Through it a host's engine is called, and is told by recover() when it was left in the midst; null: directly.
+    std::function<void(Host&, const std::function<void()>& step, const std::function<void()>& recover)> guard;
     bool keep_trace = true;
     std::vector<Observed> trace;  // all packets sent, including those lost
 
@@ -110,6 +112,10 @@ class Network {
     void deliver(Host& host, std::span<const uint8_t> frame);
 
   private:
+    // Lets the host's engine send or expire.
+    void transmit(Host& host, const std::function<void()>& step) {
+        guard ? guard(host, step, [&host] { host.engine.recover_transmit(); }) : step();
+    }
     struct Event {
         uint32_t host = 0;
         std::vector<uint8_t> frame;

@@ -24,7 +24,7 @@ class AddressTest : public VerbsTest {
         datapath::Neighbours neighbour(mac, {}, {*datapath::parse_subnet(address + "/24")}, {}, {});
         std::vector<uint8_t> frame(datapath::kMaxDiscoveryBytes);
         const size_t bytes = neighbour.ask(*datapath::parse_address("10.9.0.1"), frame.data(), 1);
-        EXPECT_GT(runtime().devices()[0]->neighbours().handle(frame, bytes, runtime().now_ns()), 0u);
+        EXPECT_GT(runtime().interfaces()[0]->neighbours().handle(frame, bytes, runtime().now_ns()), 0u);
     }
     wire::MacAddress mac_of(ibv_ah* ah) const { return from(ah).path.next_hop->mac(); }
 };

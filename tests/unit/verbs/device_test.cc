@@ -9,6 +9,7 @@
 
 #include "fixture.h"
 #include "verbs/objects.h"
+#include "verbs/provider.h"
 
 namespace rove::verbs {
 namespace {
@@ -103,6 +104,21 @@ TEST_F(VerbsTest, LimitsOfTheDeviceAreKept) {
     check(device.ahs, limits.max_ah, [&] { return ibv_create_ah(pd_, &address); }, ibv_destroy_ah);
     ibv_qp_init_attr init = init_attr(IBV_QPT_UD);
     check(device.qps, limits.max_qp, [&] { return ibv_create_qp(pd_, &init); }, ibv_destroy_qp);
+}
+
+// All of a process have one table of numbers.
+TEST(Devices, ShareTheNumbersOfQueuePairs) {
+    datapath::Config config;
+    for (const char* address : {"10.8.0.1/24", "10.8.1.1/24", "10.8.2.1/24"})
+        config.devices.push_back({.port = "net_null1", .addresses = {address}});
+    const Provider provider(config);
+    ASSERT_EQ(provider.devices().size(), 3u);
+    uint32_t all = 0;
+    for (const auto& device : provider.devices()) {
+        EXPECT_GT(device->max_qps, 20'000u);
+        all += device->max_qps;
+    }
+    EXPECT_LE(all, transport::QueuePairTable::kCapacity);
 }
 
 TEST_F(VerbsTest, ObjectsInUseAreBusy) {

@@ -22,7 +22,7 @@ using datapath::Report;
 class ReportTest : public ConnectedTest {
   protected:
     datapath::Runtime& runtime() const { return *static_cast<Device*>(context_->device)->runtime; }
-    const datapath::Device& device() const { return *datapath::find_device(runtime(), "rove0"); }
+    const datapath::Interface& device() const { return *datapath::find_interface(runtime(), "rove0"); }
 };
 
 TEST_F(ReportTest, DevicesAndPorts) {
@@ -33,7 +33,7 @@ TEST_F(ReportTest, DevicesAndPorts) {
     EXPECT_TRUE(datapath::report_ports(runtime())["rove0"]["tx_frames"].is_number_unsigned());
     const Report neighbours = datapath::report_neighbours(runtime())["rove0"]["table"];
     EXPECT_NE(std::find(neighbours.begin(), neighbours.end(), "10.9.0.2 02:00:00:00:00:02 static"), neighbours.end());
-    EXPECT_EQ(datapath::find_device(runtime(), "rove9"), nullptr);
+    EXPECT_EQ(datapath::find_interface(runtime(), "rove9"), nullptr);
     EXPECT_EQ(datapath::device_names(runtime()), " rove0");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses of a device, and the way to others.
-#include "datapath/device.h"
+// Addresses of an interface, and the way to others.
+#include "datapath/interface.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -34,7 +34,7 @@ std::optional<wire::Gid> address_of(const std::optional<std::string>& text) {
 
 }  // namespace
 
-Device::Device(Runtime& runtime, const DeviceConfig& config, std::string name, const Port& port)
+Interface::Interface(Runtime& runtime, const DeviceConfig& config, std::string name, const Port& port)
     : runtime_(runtime),
       dpdk_port_(port),
       name_(std::move(name)),
@@ -60,21 +60,21 @@ Device::Device(Runtime& runtime, const DeviceConfig& config, std::string name, c
         neighbours_->add_static(neighbour.address, neighbour.mac);
 }
 
-Device::~Device() = default;
+Interface::~Interface() = default;
 
-bool Device::link_up() const {
+bool Interface::link_up() const {
     return !dpdk_port_.has_carrier() || dpdk_port_.ready();
 }
 
-bool Device::ready() const {
+bool Interface::ready() const {
     return dpdk_port_.ready();
 }
 
-uint16_t Device::queues() const {
+uint16_t Interface::queues() const {
     return dpdk_port_.queues();
 }
 
-bool Device::receives(const wire::Flow& flow, bool from_port) const {
+bool Interface::receives(const wire::Flow& flow, bool from_port) const {
     if (!on_vlan(flow.vlan)) return false;
     const auto owns = [this](const wire::Gid& address) {
         return std::any_of(gids_.begin(), gids_.end(), [&](const wire::Gid& own) { return wire::same(own, address); });
@@ -87,7 +87,7 @@ bool Device::receives(const wire::Flow& flow, bool from_port) const {
     return is_multicast(flow.dst) && wire::same(flow.dst_mac, multicast_mac(flow.dst));
 }
 
-int Device::begin_path(const wire::Flow& flow, transport::Path& path) const {
+int Interface::begin_path(const wire::Flow& flow, transport::Path& path) const {
     if (wire::is_ipv4_mapped(flow.src) != wire::is_ipv4_mapped(flow.dst) || !neighbours_->owns(flow.src)) return EINVAL;
     path.flow = flow;
     path.flow.src_mac = mac_;
@@ -102,7 +102,7 @@ int Device::begin_path(const wire::Flow& flow, transport::Path& path) const {
     return 0;
 }
 
-bool Device::find_path(const wire::Flow& flow, transport::Path& path) {
+bool Interface::find_path(const wire::Flow& flow, transport::Path& path) {
     if (begin_path(flow, path) != 0) return false;
     if (!path.loopback && !path.multicast) {
         const wire::Gid neighbour = neighbours_->next_hop(flow.dst);
@@ -116,7 +116,7 @@ bool Device::find_path(const wire::Flow& flow, transport::Path& path) {
     return true;
 }
 
-int Device::resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms) {
+int Interface::resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms) {
     if (const int error = begin_path(flow, path); error != 0) return error;
     if (!path.loopback && !path.multicast) {
         const wire::Gid neighbour = neighbours_->next_hop(flow.dst);
@@ -133,7 +133,7 @@ int Device::resolve(const wire::Flow& flow, transport::Path& path, int timeout_m
     return 0;
 }
 
-int Device::agree_on_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn,
+int Interface::agree_on_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn,
                                bool& multipath) {
     using Hello = transport::HelloState;
     multipath = false;
@@ -201,19 +201,19 @@ int Device::agree_on_multipath(transport::QueuePair& qp, const transport::Path& 
         qp.hello.has_peer = false;  // the next attempt may be to connect it to another
         return error;
     }
-    qp.hello.choice = multipath ? Hello::Choice::kMp : Hello::Choice::kRc;
+    qp.hello.decision = multipath ? Hello::Decision::kMp : Hello::Decision::kRc;
     return 0;
 }
 
-void Device::join(const wire::Gid& group) {
+void Interface::join(const wire::Gid& group) {
     memberships_->join(group, runtime_.now_ns());
 }
 
-void Device::leave(const wire::Gid& group) {
+void Interface::leave(const wire::Gid& group) {
     memberships_->leave(group, runtime_.now_ns());
 }
 
-uint16_t Device::udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn) {
+uint16_t Interface::udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn) {
     if (flow_label == 0) {
         uint64_t mixed = static_cast<uint64_t>(local_qpn) * remote_qpn;
         mixed ^= mixed >> 20;

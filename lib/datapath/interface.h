@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A verbs device is a DPDK port with addresses. Units: bytes.
+// A verbs device is a DPDK port with addresses: this is that port, as the protocol sees it. Units: bytes.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +21,11 @@ class Port;
 class Runtime;
 struct DeviceConfig;
 
-class Device {
+class Interface {
   public:
-    // `port` is open; both it and `runtime` outlive the device.
-    Device(Runtime& runtime, const DeviceConfig& config, std::string name, const Port& port);
-    ~Device();
+    // `port` is open; both it and `runtime` outlive the interface.
+    Interface(Runtime& runtime, const DeviceConfig& config, std::string name, const Port& port);
+    ~Interface();
 
     const std::string& name() const { return name_; }
     static std::string name_of(size_t index) { return "rove" + std::to_string(index); }  // of the one that many-th
