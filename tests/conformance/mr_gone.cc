@@ -64,6 +64,10 @@ void others_go_on(Ends& ends) {
     EXPECT(matches(ends.remote.at(), 5000, 11));
 }
 
+uint32_t bytes_of(ibv_wr_opcode opcode) {
+    return opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : 10000;
+}
+
 // A peer in another process makes requests of `opcode` to memory that its owner has taken away.
 void by_a_peer(Peer& peer, How how, ibv_wr_opcode opcode) {
     Half half(peer);
@@ -82,7 +86,11 @@ void by_a_peer(Peer& peer, How how, ibv_wr_opcode opcode) {
     }
     const Address target = peer.exchange(Address{});
     const bool send = opcode == IBV_WR_SEND;
-    post(half.qp, {.opcode = opcode, .sges = {half.memory.sge(0, 10000)}, .to = target.address, .rkey = target.rkey});
+    post(half.qp, {.opcode = opcode,
+                   .sges = {half.memory.sge(0, bytes_of(opcode))},
+                   .to = target.address,
+                   .rkey = target.rkey,
+                   .compare_add = 1});
     // A receive that cannot be written is the responder's own failure (IBTA 9.7.5.2.6), a key that is dead is an access
     // error.
     expect_either(next(half.send_cq).status, send ? IBV_WC_REM_OP_ERR : IBV_WC_REM_ACCESS_ERR);
@@ -90,19 +98,29 @@ void by_a_peer(Peer& peer, How how, ibv_wr_opcode opcode) {
     peer.barrier();
 }
 
-// The requester's own memory: what it sends, or where a READ's data goes.
-void own_memory(How how, ibv_wr_opcode opcode) {
-    Ends ends, others;
-    Vanishing memory(ends.pd);
-    if (opcode == IBV_WR_SEND) post_recv(ends.b, {ends.remote.sge(0, 65536)});
+// The requester's own memory: what it sends, or where the data of a READ or an atomic goes. The peer is in another
+// process.
+void own_memory(Peer& peer, How how, ibv_wr_opcode opcode) {
+    Half half(peer);
+    if (!peer.first) {
+        if (opcode == IBV_WR_SEND) post_recv(half.qp, {half.memory.sge(0, 65536)});
+        peer.exchange(Address{{}, 0, half.memory.rkey(), half.memory.address()});
+        peer.barrier();
+        return;
+    }
+    const Address target = peer.exchange(Address{});
+    Vanishing memory(half.pd);
     memory.vanish(how);
-    post(ends.a, {.opcode = opcode,
-                  .sges = {{memory.address(), 10000, memory.mr->lkey}},
-                  .to = ends.remote.address(),
-                  .rkey = ends.remote.rkey()});
-    expect_either(next(ends.send_cq).status, IBV_WC_LOC_PROT_ERR);
+    post(half.qp, {.opcode = opcode,
+                   .sges = {{memory.address(), bytes_of(opcode), memory.mr->lkey}},
+                   .to = target.address,
+                   .rkey = target.rkey,
+                   .compare_add = 1});
+    expect_either(next(half.send_cq).status, IBV_WC_LOC_PROT_ERR);
+    Ends others;
     others_go_on(others);
     EXPECT_OK(memory.mr.destroy());
+    peer.barrier();
 }
 
 }  // namespace
@@ -117,22 +135,7 @@ PAIR(mr_gone, peer_sends_to_unmapped_memory) {
     by_a_peer(peer, How::kUnmapped, IBV_WR_SEND);
 }
 PAIR(mr_gone, peer_adds_to_unmapped_memory) {
-    Half half(peer);
-    if (!peer.first) {
-        Vanishing memory(half.pd);
-        memory.vanish(How::kUnmapped);
-        peer.exchange(Address{{}, 0, memory.mr->rkey, memory.address()});
-        peer.barrier();
-        return;
-    }
-    const Address target = peer.exchange(Address{});
-    post(half.qp, {.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
-                   .sges = {half.memory.sge(0, 8)},
-                   .to = target.address,
-                   .rkey = target.rkey,
-                   .compare_add = 1});
-    expect_either(next(half.send_cq).status, IBV_WC_REM_ACCESS_ERR);
-    peer.barrier();
+    by_a_peer(peer, How::kUnmapped, IBV_WR_ATOMIC_FETCH_AND_ADD);
 }
 PAIR(mr_gone, peer_writes_to_protected_memory) {
     by_a_peer(peer, How::kProtected, IBV_WR_RDMA_WRITE);
@@ -143,6 +146,9 @@ PAIR(mr_gone, peer_reads_protected_memory) {
 PAIR(mr_gone, peer_sends_to_protected_memory) {
     by_a_peer(peer, How::kProtected, IBV_WR_SEND);
 }
+PAIR(mr_gone, peer_adds_to_protected_memory) {
+    by_a_peer(peer, How::kProtected, IBV_WR_ATOMIC_FETCH_AND_ADD);
+}
 PAIR(mr_gone, peer_writes_to_truncated_memory) {
     by_a_peer(peer, How::kTruncated, IBV_WR_RDMA_WRITE);
 }
@@ -152,17 +158,44 @@ PAIR(mr_gone, peer_reads_truncated_memory) {
 PAIR(mr_gone, peer_sends_to_truncated_memory) {
     by_a_peer(peer, How::kTruncated, IBV_WR_SEND);
 }
-CASE(mr_gone, write_from_unmapped_memory) {
-    own_memory(How::kUnmapped, IBV_WR_RDMA_WRITE);
+PAIR(mr_gone, peer_adds_to_truncated_memory) {
+    by_a_peer(peer, How::kTruncated, IBV_WR_ATOMIC_FETCH_AND_ADD);
 }
-CASE(mr_gone, read_into_unmapped_memory) {
-    own_memory(How::kUnmapped, IBV_WR_RDMA_READ);
+PAIR(mr_gone, write_from_unmapped_memory) {
+    own_memory(peer, How::kUnmapped, IBV_WR_RDMA_WRITE);
 }
-CASE(mr_gone, send_from_truncated_memory) {
-    own_memory(How::kTruncated, IBV_WR_SEND);
+PAIR(mr_gone, read_into_unmapped_memory) {
+    own_memory(peer, How::kUnmapped, IBV_WR_RDMA_READ);
 }
-CASE(mr_gone, read_into_protected_memory) {
-    own_memory(How::kProtected, IBV_WR_RDMA_READ);
+PAIR(mr_gone, send_from_unmapped_memory) {
+    own_memory(peer, How::kUnmapped, IBV_WR_SEND);
+}
+PAIR(mr_gone, add_into_unmapped_memory) {
+    own_memory(peer, How::kUnmapped, IBV_WR_ATOMIC_FETCH_AND_ADD);
+}
+PAIR(mr_gone, write_from_protected_memory) {
+    own_memory(peer, How::kProtected, IBV_WR_RDMA_WRITE);
+}
+PAIR(mr_gone, read_into_protected_memory) {
+    own_memory(peer, How::kProtected, IBV_WR_RDMA_READ);
+}
+PAIR(mr_gone, send_from_protected_memory) {
+    own_memory(peer, How::kProtected, IBV_WR_SEND);
+}
+PAIR(mr_gone, add_into_protected_memory) {
+    own_memory(peer, How::kProtected, IBV_WR_ATOMIC_FETCH_AND_ADD);
+}
+PAIR(mr_gone, write_from_truncated_memory) {
+    own_memory(peer, How::kTruncated, IBV_WR_RDMA_WRITE);
+}
+PAIR(mr_gone, read_into_truncated_memory) {
+    own_memory(peer, How::kTruncated, IBV_WR_RDMA_READ);
+}
+PAIR(mr_gone, send_from_truncated_memory) {
+    own_memory(peer, How::kTruncated, IBV_WR_SEND);
+}
+PAIR(mr_gone, add_into_truncated_memory) {
+    own_memory(peer, How::kTruncated, IBV_WR_ATOMIC_FETCH_AND_ADD);
 }
 
 // Only a part has gone: the rest of the region may live, but what is left of the request must not be invented.

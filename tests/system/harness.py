@@ -214,11 +214,22 @@ class Process:
         """The lines of output that are JSON objects."""
         return [json.loads(line) for line in self.out().splitlines() if line.startswith("{")]
 
+    def threads(self):
+        """What each thread waits for in the kernel: a process that hangs may not do so again when somebody looks."""
+        lines = []
+        for task in sorted(pathlib.Path(f"/proc/{self.pid}/task").glob("*")):
+            try:
+                name, place, call = ((task / file).read_text().strip() for file in ("comm", "wchan", "syscall"))
+            except OSError:  # it has ended
+                continue
+            lines.append(f"thread {name}: in {place}, system call {call}")
+        return lines
+
     def story(self):
         lines = (self.out() + self.err()).splitlines()
         status = self.child.returncode
-        return "\n".join([
-            f"$ {' '.join(self.command)}", *lines[-25:], f"-> {'still running' if status is None else status}"])
+        end = [*self.threads(), "-> still running"] if status is None else [f"-> {status}"]
+        return "\n".join([f"$ {' '.join(self.command)}", *lines[-25:], *end])
 
     def wait(self, timeout):
         """Exit status; a process that takes longer fails the test."""

@@ -10,19 +10,19 @@ ALONE = {"device": [{"port": "net_null0,no-rx=1", "addresses": ["10.9.0.1/24"]}]
 def run(threads, *options):
     command = [program("verbs_threads"), "--threads", threads, "--seconds", "1", *options]
     (result,) = Process(command, ALONE).succeed(50).json()
-    return result["operations"] / result["seconds"], result
+    return result["operations"] / result["cpu_seconds"], result
 
 
 def many(threads):
-    """Beside other work on the same cores, which takes more from many threads than from a few. (Alone: nine tenths of
-    the rate of 4 on two cores, two thirds on one.)"""
+    """By the time that the process had a core, which other work on the same cores does not change much: what a thread
+    spins for another takes of it. (Nine tenths of 4 threads' on two cores, two thirds on one.)"""
     for tries in range(3):
         few, _ = run(4)
         rate, result = run(threads)
         check(result["worst_ms"] < WORST_MS, str(result))
-        if rate > few / 4:
+        if rate > few / 2:
             return
-    check(False, f"{rate:.0f} READs a second by {threads} threads, {few:.0f} by 4")
+    check(False, f"{rate:.0f} READs for each second of a core by {threads} threads, {few:.0f} by 4")
 
 
 def churn(threads):
