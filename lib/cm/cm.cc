@@ -472,6 +472,12 @@ int Cm::listen(const Listen& listen, void* context, Id& id) {
 int Cm::connect(uint64_t now_ns, const Connect& connect, void* context, Id& id) {
     return impl_->connect(now_ns, connect, context, id);
 }
+int Cm::taken(Id id) {
+    Connection* const c = impl_->find(id);
+    if (c == nullptr) return EINVAL;
+    impl_->leave_waiting(*c);
+    return 0;
+}
 int Cm::accept(uint64_t now_ns, Id id, const Accept& accept) {
     Connection* const c = impl_->find(id);
     return c != nullptr ? impl_->accept(now_ns, *c, accept) : EINVAL;

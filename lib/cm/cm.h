@@ -189,6 +189,9 @@ class Cm {
     int listen(const Listen& listen, void* context, Id& id);
     // ENOMEM: too many connections. As for all that opens one, nothing is delivered before it returns.
     int connect(uint64_t now_ns, const Connect& connect, void* context, Id& id);
+    // The program has been given the request of kConnectRequest or kSidrRequest, so that it makes room in the backlog
+    // (as in Linux: what a program forgets to answer shall not close its listener).
+    int taken(Id id);
     // In kReqReceived: sends the REP.
     int accept(uint64_t now_ns, Id id, const Accept& accept);
     // In kRepReceived: sends the RTU, up to 224 bytes with it. The connection is established, without an event.

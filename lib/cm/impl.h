@@ -46,6 +46,7 @@ class Cm::Impl {
     void expire(uint64_t now_ns);
     uint64_t next_deadline() const { return timers_.empty() ? Connection::kNever : timers_.begin()->first; }
 
+    void leave_waiting(Connection& c);  // the program has the request
     Connection* find(Id id);
     Listener* find_listener(Id id);
     uint64_t random() { return secret_.hash(drawn_++); }
@@ -74,7 +75,6 @@ class Cm::Impl {
     void on_deadline(uint64_t now_ns, Connection& c);
     void repeat_unasked(uint64_t now_ns, Connection& c);
     void give_up(uint64_t now_ns, Connection& c);
-    void leave_waiting(Connection& c);  // the program has answered
     void leave_backlog(Connection& c);  // it is established, or has ended
     void orphan(Connection& c);         // the program has destroyed it, and it lingers
     Listener* listener_for(uint64_t service_id, const wire::Gid& local);

@@ -68,7 +68,9 @@ void Cm::Impl::on_duplicate(const Received& in, Connection& c, const Req& req) {
     ++counters_[Counter::kDuplicates];
     switch (c.state) {
         case State::kReqReceived:
-            return send(c.path, make_mra(c, config_.service_timeout, {}));
+            send(c.path, make_mra(c, config_.service_timeout, {}));
+            if (c.listener != Id::kNone) set_deadline(c, in.now_ns + linger_ns(c));
+            return;
         case State::kRepSent:
             return send(c.path, *c.mad);
         case State::kTimeWait:
@@ -123,6 +125,7 @@ void Cm::Impl::on(const Received& in, const Req& req) {
     // For the REP, what the peer is prepared for, and no more than we are.
     c->longest = std::min(std::max(req.local_response_timeout, config_.first_timeout), config_.response_timeout);
     c->retries = std::min(req.max_cm_retries, config_.max_retries);
+    set_deadline(*c, in.now_ns + linger_ns(*c));
     ++counters_[Counter::kConnectionsReceived];
     deliver(*c, {.kind = EventKind::kConnectRequest,
                  .listener = listener->id,
@@ -160,6 +163,7 @@ void Cm::Impl::on(const Received& in, const SidrReq& req) {
     c->remote_comm_id = req.request_id;
     c->remote_name = name;
     by_remote_name_.emplace(name, c);
+    set_deadline(*c, in.now_ns + linger_ns(*c));
     deliver(*c, {.kind = EventKind::kSidrRequest,
                  .listener = listener->id,
                  .listener_context = listener->context,

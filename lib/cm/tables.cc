@@ -164,10 +164,11 @@ void Cm::Impl::on_deadline(uint64_t now_ns, Connection& c) {
             if (was_connected) deliver(c, EventKind::kTimeWaitExit);
             return;
         }
-        case State::kListen:
         case State::kReqReceived:
-        case State::kRepReceived:
         case State::kSidrReqReceived:
+            return leave_backlog(c);  // its peer asks no more: if the program never answers, nobody else shall suffer
+        case State::kListen:
+        case State::kRepReceived:
             return;  // no timer
     }
 }

@@ -3,6 +3,7 @@
 bytes in answer. ROVE_HOSTILE_PACKETS=10000000 makes it so many packets a test, ROVE_GUESS_SECONDS=600 lets keys be
 guessed for so long."""
 import os
+import time
 
 from harness import (BUILD, CLIENT_CORE, ROOT, SANITIZED_BUILD, SERVER_CORE, STOPPED, Failure, Link, Process, Skip,
                      check, device_arguments, device_string, free_port, memif_pair, once, program, start_client,
@@ -145,6 +146,53 @@ def guessed(unreliable):
     check(end["written"] == 0, f"{end['written']} bytes were written by a guessed key")
 
 
+def resident_mib(pid):
+    (line,) = [line for line in open(f"/proc/{pid}/status") if line.startswith("VmRSS")]
+    return int(line.split()[1]) // 1024
+
+
+def mads(count):
+    """A server of rdma_cm that accepts whatever comes, on two devices. By one a client moves verified data from before
+    the attack to its end, and another connects in its midst; by the other come hostile MADs, also in their name."""
+    count = max(count, PACKETS)
+    pair = memif_pair()
+    (device,) = pair[0]["device"]
+    driver, arguments = device_arguments(device["port"])
+    arguments.update(socket=f"{arguments['socket']}-hostile")
+    pair[0]["device"].append({
+        "port": device_string(driver[:-1] + "1", arguments), "mac": VICTIM_MAC, "addresses": ["10.1.0.1/24"],
+        "neighbour": [{"address": "10.1.0.2", "mac": ATTACKER_MAC}]})
+    address = device["addresses"][0].split("/")[0]
+    server = Process(["rping", "-s", "-P"], pair[0], SERVER_CORE)
+
+    def qps():
+        try:
+            return telemetry(server.pid, "/rove/qps") or []
+        except OSError:
+            return []
+
+    server.wait_for(lambda: 1 in qps(), 20, "QP 1")
+    time.sleep(0.1)     # it listens just then
+    steady = Process(["rping", "-c", "-V", "-C", 1_000_000, "-a", address], pair[1], CLIENT_CORE)
+    server.wait_for(lambda: len(qps()) > 2, 20, "a connection")
+    before = resident_mib(server.pid)
+    attacker = Process([
+        program("hostile_mads"), "--socket", "@" + arguments["socket"], "--count", count, "--src-mac", ATTACKER_MAC,
+        "--dst-mac", VICTIM_MAC, "--src-gid", gid("10.1.0.2"), "--dst-gid", gid("10.1.0.1"), "--peer-gid",
+        gid("10.0.0.2")], core=CLIENT_CORE)
+    attacker.succeed(60 + count / 3000)
+    after = resident_mib(server.pid)
+    print(f"{attacker.json()[-1]}; the server's memory: {before} MiB, then {after} MiB; "
+          f"{len(qps())} QPs")
+    check(server.child.poll() is None, f"the server is gone\n{server.story()}")
+    check(steady.child.poll() is None, f"the client's connection has ended\n{steady.story()}")
+    check(after - before < 400, f"{after - before} MiB more")
+    steady.stop()
+    # And who comes now is let in.
+    Process(["rping", "-c", "-v", "-V", "-C", 10, "-a", address], pair[1], CLIENT_CORE).succeed(40)
+    server.stop()
+
+
 def between(count):
     """A pair that moves verified data, and who reads and forges on the way."""
     count = max(count, PACKETS)
@@ -185,4 +233,5 @@ for family in ADDRESSES:
     once(f"hostile/keyless/{family}", keyless, family, 200_000, timeout=200 + PACKETS / 2000)
 for service in ("rc", "uc"):
     once(f"hostile/keys/{service}", guessed, service == "uc", timeout=120 + GUESS_SECONDS)
+once("hostile/mads", mads, 1_000_000, timeout=500 + PACKETS / 2000)
 test("hostile/between", between, 100_000, timeout=150 + PACKETS / 500)

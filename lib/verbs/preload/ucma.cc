@@ -130,11 +130,17 @@ int Ucma::get_event(const std::shared_ptr<Channel>& channel, const Header& heade
     datapath::Runtime* const runtime = runtime_.load(std::memory_order_acquire);
     if (runtime != nullptr && (fcntl(channel->events.fd(), F_GETFL) & O_NONBLOCK) == 0) runtime->hand_over();
     Event event;
-    const int error = channel->events.pop(&event, [](const Event& delivered) {
+    cm::Id request = cm::Id::kNone;
+    const int error = channel->events.pop(&event, [&](const Event& delivered) {
+        if (delivered.request != nullptr) request = delivered.request->connection;
         ++delivered.id->events_reported;
         if (delivered.multicast != nullptr) ++delivered.multicast->events_reported;
     });
     if (error != 0) return error;
+    if (request != cm::Id::kNone) {
+        const std::lock_guard guard(mutex_);
+        cm_->taken(request);    // there is room for another in the backlog
+    }
     std::memcpy(reinterpret_cast<void*>(command.response), &event.response,
                 std::min<size_t>(header.out, sizeof(event.response)));
     return 0;

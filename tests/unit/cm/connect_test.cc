@@ -826,6 +826,26 @@ TEST(CmBounds, HalfOpenConnections) {
     EXPECT_EQ(b.cm.destroy(network.now, listener), 0);
 }
 
+// A program that never answers: its listener is not closed by what it has forgotten.
+TEST(CmBounds, ForgottenRequests) {
+    Network network;
+    Host& a = network.add(ipv4(1));
+    Host& b = network.add(ipv4(2));
+    Id listener, id;
+    EXPECT_EQ(b.cm.listen({.service_id = 1, .backlog = 1, .cma_header = false}, nullptr, listener), 0);
+    for (uint32_t i = 0; i < 3; ++i) {
+        Connect connect{.path = a.to(b), .service_id = 1};
+        connect.local.qpn = 16 + i;
+        network.weather.cut = false;
+        EXPECT_EQ(a.cm.connect(network.now, connect, nullptr, id), 0);
+        network.run(kMs);
+        EXPECT_EQ(b.count(kConnectRequest), i + 1);
+        network.weather.cut = true;  // and its peer dies
+        network.run(200 * kSecond);
+        EXPECT_EQ(b.cm.state(b.last(kConnectRequest).id), State::kReqReceived);
+    }
+}
+
 TEST(CmBounds, BacklogAndTheShareOfOneSource) {
     Network network;
     Host& a = network.add(ipv4(1));
@@ -851,6 +871,12 @@ TEST(CmBounds, BacklogAndTheShareOfOneSource) {
     EXPECT_EQ(b.cm.destroy(network.now, b.events[2].id), 0);
     network.run(kSecond);
     EXPECT_EQ(b.count(kConnectRequest), 11u);
+    // So does who is told, even if the program then forgets it; but not for ever among those that are half open.
+    EXPECT_EQ(b.cm.taken(b.last(kConnectRequest).id), 0);
+    EXPECT_EQ(b.cm.taken(b.last(kConnectRequest).id), 0);
+    EXPECT_EQ(b.cm.taken(listener), EINVAL);
+    network.run(5 * kSecond);
+    EXPECT_EQ(b.count(kConnectRequest), 12u);
     // And without its listener a request is still one.
     EXPECT_EQ(b.cm.destroy(network.now, listener), 0);
     EXPECT_EQ(b.cm.accept(network.now, b.last(kConnectRequest).id, {}), 0);
