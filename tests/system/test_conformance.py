@@ -7,7 +7,7 @@ The cases of a theme run at once, when the first of them is asked for.
 import re
 import subprocess
 
-from harness import BUILD, SANITIZED_BUILD, Process, Skip, check, memif_pair, test, write_toml
+from harness import BUILD, CLIENT_CORE, SANITIZED_BUILD, SERVER_CORE, Process, Skip, check, memif_pair, test, write_toml
 import harness
 
 CASES = {build: build / "tests" / "conformance" / "conformance" for build in (BUILD, SANITIZED_BUILD)}
@@ -55,6 +55,15 @@ def lossy(name):
     check(process.wait(40) == 0, process.story())
 
 
+def dedicated(theme):
+    """A theme with a thread of the library for each process, on which faults in the program's memory then happen."""
+    first, second = memif_pair()
+    for config, core in ((first, SERVER_CORE), (second, CLIENT_CORE)):
+        config["runtime"] = {"progress": "dedicated", "lcores": [str(core)]}
+    process = Process([CASES[BUILD], "--filter", f"^{theme}/", "--peer-env", f"ROVE_CONFIG={write_toml(second)}"], first)
+    check(process.wait(THEME_LIMIT) == 0, process.story())
+
+
 def sanitized(theme):
     if not CASES[SANITIZED_BUILD].exists():
         raise Skip("no sanitizer build: run tests/run without --system or --quick first")
@@ -66,6 +75,8 @@ def sanitized(theme):
 
 for name in names():
     test(f"conformance/{name}", case, name, timeout=THEME_LIMIT + 10)
+for theme in ("mr_gone", "cq_resize"):
+    test(f"conformance/dedicated/{theme}", dedicated, theme, timeout=THEME_LIMIT + 10)
 test("conformance/lossy/uc", lossy, "uc/what_arrives_is_whole_and_in_order")
 for theme in sorted({name.split("/")[0] for name in names()}):
     test(f"conformance/asan/{theme}", sanitized, theme, timeout=THEME_LIMIT + 10)
