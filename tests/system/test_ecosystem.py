@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that people run, as they come from Debian, over rove; data is verified where the program can. README.md has the table.
 
-`tests/ecosystem` runs these alone. Elsewhere are perftest (test_perftest.py), rdmacm-utils and perftest -R (test_rdma_cm.py), ibverbs-utils (test_pingpong.py), pyverbs (test_pyverbs.py),
-a pair of Open MPI's ranks with one-sided access (test_mpi.py).
+`tests/ecosystem` runs these alone. Elsewhere are perftest (test_perftest.py), rdmacm-utils and perftest -R (test_rdma_cm.py), ibverbs-utils
+(test_pingpong.py), pyverbs (test_pyverbs.py), a pair of Open MPI's ranks with one-sided access (test_mpi.py).
 """
 import os
 import pathlib
@@ -136,7 +136,7 @@ def by_rdma_cm(server_command, client_command, seconds=40, server_ends=True):
         time.sleep(1.5)     # programs that are rejected half way through leave servers that wait for ever
         deadline = time.monotonic() + 15
         while True:
-            client = Process([*client_command], theirs, CLIENT_CORE, namespaces.names[1])
+            client = Process(client_command, theirs, CLIENT_CORE, namespaces.names[1])
             status = client.wait(seconds)
             if status == 0 or time.monotonic() > deadline or server.child.poll() is not None:
                 break
