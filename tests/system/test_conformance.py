@@ -60,7 +60,8 @@ def dedicated(theme):
     first, second = memif_pair()
     for config, core in ((first, SERVER_CORE), (second, CLIENT_CORE)):
         config["runtime"] = {"progress": "dedicated", "lcores": [str(core)]}
-    process = Process([CASES[BUILD], "--filter", f"^{theme}/", "--peer-env", f"ROVE_CONFIG={write_toml(second)}"], first)
+    command = [CASES[BUILD], "--filter", f"^{theme}/", "--peer-env", f"ROVE_CONFIG={write_toml(second)}"]
+    process = Process(command, first)
     check(process.wait(THEME_LIMIT) == 0, process.story())
 
 
