@@ -326,3 +326,13 @@ if (DROP_IN / "libibverbs.so.1").exists():
     once("doors/drop-in/library path", in_library_path)
     once("doors/drop-in/versions", all_versions, quick=True)
     once("doors/drop-in/pingpong", drop_in_pingpong)
+
+
+def drops_privileges():
+    if os.geteuid() != 0:
+        raise Skip("needs root")
+    process = Process([compiled("doors_nobody.c", "-libverbs")], memif_pair()[0], SERVER_CORE).succeed(30)
+    check(process.out() == "right\n", process.story())
+
+
+once("doors/drop privileges", drops_privileges)
