@@ -14,13 +14,14 @@ def run(threads, *options):
 
 
 def many(threads):
-    """By the time that the process had a core, which other work on the same cores does not change much: what a thread
-    spins for another takes of it. (Nine tenths of 4 threads' on two cores, two thirds on one.)"""
+    """By the time that the process had a core: what a thread spins for another takes of it. Where they did, 256 had a
+    three-hundredth of the rate of 4. Alone on two cores they have nine tenths, beside forty other busy processes a
+    quarter: how much is for the measurement in bench/README.md, which needs the machine for itself."""
     for tries in range(3):
         few, _ = run(4)
         rate, result = run(threads)
         check(result["worst_ms"] < WORST_MS, str(result))
-        if rate > few / 2:
+        if rate > few / 10:
             return
     check(False, f"{rate:.0f} READs for each second of a core by {threads} threads, {few:.0f} by 4")
 

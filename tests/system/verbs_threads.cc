@@ -85,12 +85,11 @@ struct Result {
     double worst_s = 0;
 };
 
-Result work(const peer::Device& device, const Options& options, uint32_t thread, double until_s) {
+// Without `self`, anew each time.
+Result work(const peer::Device& device, Self* self, uint32_t thread, double until_s) {
     Result result;
-    std::unique_ptr<Self> self;
-    if (!options.churn) self = std::make_unique<Self>(device, thread);
     for (double begun = peer::now_s(); begun < until_s;) {
-        if (options.churn)
+        if (self == nullptr)
             Self(device, thread).read_verified(thread + (result.operations << 32));
         else
             self->read(8);
@@ -121,15 +120,17 @@ int main(int argc, char** argv) {
     const peer::Device device("", options.gid_index);
     std::vector<Result> results(options.threads);
     std::vector<std::thread> threads;
-    // All begin together: to start some hundred takes a while.
+    // All begin together: to start some hundred takes a while, and so does making their objects.
     pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, nullptr, options.threads + 1);
     std::atomic<double> until_s{0};
     for (uint32_t thread = 0; thread < options.threads; ++thread) {
         threads.emplace_back([&, thread] {
+            std::unique_ptr<Self> self;
+            if (!options.churn) self = std::make_unique<Self>(device, thread);
             pthread_barrier_wait(&barrier);
             pthread_barrier_wait(&barrier);
-            results[thread] = work(device, options, thread, until_s);
+            results[thread] = work(device, self.get(), thread, until_s);
         });
     }
     pthread_barrier_wait(&barrier);
