@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What connection managers have agreed on with peers about mp (ECE, in REQ and REP), for the QPs that are connected to them: no
-// HELLO is needed then. A QP finds its peer by address, number and first PSN; whoever forged a REQ in a peer's name would have
-// to know the PSN that another QP expects. Any thread.
+// What connection managers have agreed on with peers about mp (ECE, in REQ and REP), for the QPs that are connected to
+// them: no HELLO is needed then. A QP finds its peer by address, number and first PSN; whoever forged a REQ in a peer's
+// name would have to know the PSN that another QP expects. Any thread.
 #pragma once
 
 #include <compare>

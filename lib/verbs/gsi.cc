@@ -96,9 +96,7 @@ std::optional<Gsi::Received> Gsi::receive() {
             continue;
         }
         taken_ = index;
-        Received received{.back = {},
-                          .src_qpn = wc.src_qp,
-                          .mad = {buffer + transport::kGrhBytes, kMadBytes}};
+        Received received{.back = {}, .src_qpn = wc.src_qp, .mad = {buffer + transport::kGrhBytes, kMadBytes}};
         received.back.src = device_.interface->gids()[from.grh.sgid_index];
         std::memcpy(received.back.dst.data(), from.grh.dgid.raw, received.back.dst.size());
         std::memcpy(received.back.dst_mac.data(), buffer + wc.byte_len, received.back.dst_mac.size());

@@ -40,7 +40,8 @@ class Provider final : public datapath::Listener {
     void opened(Context& context);
     void closed(Context& context);
 
-    // Called with the number of an RC or UC QP whose peer has sent its first packet, on a worker. Null: nobody wants to know.
+    // Called with the number of an RC or UC QP whose peer has sent its first packet, on a worker. Null: nobody wants to
+    // know.
     std::atomic<void (*)(uint32_t qpn)> communication_established{nullptr};
 
     // For pthread_atfork().

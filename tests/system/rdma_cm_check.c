@@ -18,12 +18,12 @@
 
 static int failures;
 
-#define CHECK(condition)                                                                          \
-    do {                                                                                          \
-        if (!(condition)) {                                                                       \
+#define CHECK(condition)                                                                         \
+    do {                                                                                         \
+        if (!(condition)) {                                                                      \
             printf("line %d: %s (errno %d %s)\n", __LINE__, #condition, errno, strerror(errno)); \
-            ++failures;                                                                           \
-        }                                                                                         \
+            ++failures;                                                                          \
+        }                                                                                        \
     } while (0)
 #define CHECK_ERRNO(call, expected) CHECK(((errno = 0), (call)) == -1 && errno == (expected))
 

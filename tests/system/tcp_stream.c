@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A TCP program as librspreload takes it over: tcp_stream server|client IPV4 PORT BYTES. The client sends a sequence of bytes,
- * which the server compares and sends back, and the client compares too. */
+/* A TCP program as librspreload takes it over: tcp_stream server|client IPV4 PORT BYTES. The client sends a sequence of
+ * bytes, which the server compares and sends back, and the client compares too. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>

@@ -112,6 +112,13 @@ def calls(**changes):
     Process([check_program, A, "10.0.0.99"], memif_pair(**changes)[0], SERVER_CORE).succeed(30)
 
 
+def churn(count=300, **changes):
+    """One connection after the other, and each is made and ended as it should be."""
+    if not program("rdma_cm_churn").exists():
+        raise Skip("built without librdmacm")
+    both([program("rdma_cm_churn"), "server", A, 7500], [program("rdma_cm_churn"), "client", A, 7500, count], stays=True, **changes)
+
+
 def nobody():
     """Whom no process answers for cannot be connected to; the client is told in the time that it gives (2 s)."""
     client = Process(["rping", "-c", "-C", 1, "-a", A], memif_pair()[1], CLIENT_CORE)
@@ -131,6 +138,8 @@ for progress in ("shared", "dedicated"):
 test("rdma-cm/speaks", lambda: speaks("mp" if harness.mode == "mp" else "rc"))
 once("rdma-cm/speaks/auto", speaks, "mp")
 once("rdma-cm/nobody", nobody)
+test("rdma-cm/churn", churn)
+once("rdma-cm/churn/loss", lambda: churn(60, impair=LOSS))
 for own, theirs, name in ((A, B, "ipv4"), (A6, B6, "ipv6")):
     once(f"rdma-cm/ucmatose/{name}", both, ["ucmatose", "-b", own], ["ucmatose", "-s", own, "-b", theirs])
     once(f"rdma-cm/udaddy/{name}", both, ["udaddy", "-b", own], ["udaddy", "-s", own])

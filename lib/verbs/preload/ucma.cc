@@ -32,17 +32,18 @@ void mark(int fd, bool channel) {
     channel ? word.fetch_or(bit, std::memory_order_relaxed) : word.fetch_and(~bit, std::memory_order_relaxed);
 }
 
-constexpr auto kStopsWithin = std::chrono::milliseconds(100);  // an exit() in a signal's handler may find the mutex held
+constexpr auto kStopsWithin =
+    std::chrono::milliseconds(100);  // an exit() in a signal's handler may find the mutex held
 
 }  // namespace
 
 // By number; null: refused as a kernel does that has not got it (GET_OPTION never had an implementation).
 const std::array<Ucma::Command, 23> Ucma::kCommands = {
-    &Ucma::create_id,     &Ucma::destroy_id,  &Ucma::bind_ip,      &Ucma::resolve_ip, &Ucma::resolve_route,
-    &Ucma::query_route,   &Ucma::connect,     &Ucma::listen,       &Ucma::accept,     &Ucma::reject,
-    &Ucma::disconnect,    &Ucma::init_qp_attr, &Ucma::get_event,   nullptr,           &Ucma::set_option,
-    &Ucma::notify,        &Ucma::join_ip_mcast, &Ucma::leave_mcast, &Ucma::migrate_id, &Ucma::query,
-    &Ucma::bind,          &Ucma::resolve_addr, &Ucma::join_mcast,
+    &Ucma::create_id,   &Ucma::destroy_id,    &Ucma::bind_ip,     &Ucma::resolve_ip, &Ucma::resolve_route,
+    &Ucma::query_route, &Ucma::connect,       &Ucma::listen,      &Ucma::accept,     &Ucma::reject,
+    &Ucma::disconnect,  &Ucma::init_qp_attr,  &Ucma::get_event,   nullptr,           &Ucma::set_option,
+    &Ucma::notify,      &Ucma::join_ip_mcast, &Ucma::leave_mcast, &Ucma::migrate_id, &Ucma::query,
+    &Ucma::bind,        &Ucma::resolve_addr,  &Ucma::join_mcast,
 };
 
 Ucma::Ucma() : ports_(std::random_device{}()) {}

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // rdma_cm's kernel half for an unmodified librdmacm: what the kernel does with the commands that librdmacm writes to
-// /dev/infiniband/rdma_cm (<rdma/rdma_user_cm.h>). The protocol is lib/cm's, the QP that its datagrams go by is gsi.h's.
+// /dev/infiniband/rdma_cm (<rdma/rdma_user_cm.h>). The protocol is lib/cm's, the QP that its datagrams go by is
+// gsi.h's.
 //
 // DESIGN NOTES
-// 1. An event channel is a descriptor whose number we know (ucma_hooks.cc) with an EventQueue behind it: readable exactly while
+// 1. An event channel is a descriptor whose number we know (ucma_hooks.cc) with an EventQueue behind it: readable
+// exactly while
 //    events wait. Commands are calls on the program's threads. Only GET_EVENT waits.
-// 2. One mutex guards ids, ports and the connection manager. Workers never take it: what they have to say (COMM_EST) goes
+// 2. One mutex guards ids, ports and the connection manager. Workers never take it: what they have to say (COMM_EST)
+// goes
 //    through a list with a lock of its own. Whoever holds it may take a worker, and never waits for the network.
-// 3. The thread `rove-cm` sleeps until a MAD comes, a timer of the connection manager is due, or a neighbour is to be asked
+// 3. The thread `rove-cm` sleeps until a MAD comes, a timer of the connection manager is due, or a neighbour is to be
+// asked
 //    again. It starts with the first command that needs a device.
-// 4. Waiting events refer to their ids. An id is destroyed after its events were taken out of the queue under the queue's lock,
+// 4. Waiting events refer to their ids. An id is destroyed after its events were taken out of the queue under the
+// queue's lock,
 //    so pop() never sees one that is gone.
 // 5. In a forked child of a process whose datapath had started, channels answer ENODEV.
 #pragma once
@@ -30,9 +35,10 @@ void close_channel(int fd);
 // Whether `fd` is a channel; any thread, also in a signal's handler. One load.
 bool is_channel(int fd);
 
-// A write of this failed, for its descriptor is not open. Returns, unless it was a GET_EVENT and the process is about to end:
-// programs (rping) destroy a channel that a thread of theirs still uses, and end. In the kernel's world that thread has no time
-// left to come back to its channel, or to what was in its memory; here the datapath takes leave of its peers meanwhile.
+// A write of this failed, for its descriptor is not open. Returns, unless it was a GET_EVENT and the process is about
+// to end: programs (rping) destroy a channel that a thread of theirs still uses, and end. In the kernel's world that
+// thread has no time left to come back to its channel, or to what was in its memory; here the datapath takes leave of
+// its peers meanwhile.
 void end_with_process(const void* data, size_t bytes);
 
 // The peer's first packet has come to a QP in RTR (IBV_EVENT_COMM_EST). On a worker: does not wait.

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Socket addresses of rdma_cm, and which of our devices and GIDs they mean.
 //
-// 1. A specific local address means the device that has it. A destination is reached from a device in whose subnet it is, the
-//    one with the longest prefix; otherwise from one with a gateway of its family.
-// 2. The kernel's loopback addresses are no device's. As the kernel's rdma_cm does, as a destination they mean the first
-//    device, and who is bound to one is bound to no device; a device belongs to one process, so they reach no other process.
-// 3. A link-local IPv6 address says by its scope id on which link it is: the number of the kernel's interface below a device,
-//    if there is one. With a single device, any scope id means that device.
+// A specific local address means the device that has it. A destination is reached from a device in whose subnet it is,
+// the one with the longest prefix; otherwise from one with a gateway of its family.
+//
+// The kernel's loopback addresses are no device's. As the kernel's rdma_cm does, as a destination they mean the first
+// device, and who is bound to one is bound to no device; a device belongs to one process, so they reach no other
+// process.
+//
+// A link-local IPv6 address says by its scope id on which link it is: the number of the kernel's interface below a
+// device, if there is one. With a single device, any scope id means that device.
 #pragma once
 
 #include <netinet/in.h>
@@ -50,7 +53,7 @@ SocketAddress any_address(sa_family_t family);
 struct Interface {
     std::vector<datapath::Subnet> own;  // by GID index
     bool has_gateway_ipv4 = false, has_gateway_ipv6 = false;
-    unsigned kernel_index = 0;          // of the kernel's interface below its port; 0: none
+    unsigned kernel_index = 0;  // of the kernel's interface below its port; 0: none
 };
 
 struct Local {
@@ -61,8 +64,8 @@ struct Local {
 
 // The device that has `address`, which is not a wildcard. Nothing: none has.
 std::optional<Local> find_local(std::span<const Interface> devices, const SocketAddress& address);
-// From where `destination` is reached. Nothing: from none. A multicast group is reached from the first device that has an
-// address of its family.
+// From where `destination` is reached. Nothing: from none. A multicast group is reached from the first device that has
+// an address of its family.
 std::optional<Local> find_source(std::span<const Interface> devices, const SocketAddress& destination);
 // What a destination is for a device: of a loopback address, the device's own GID.
 wire::Gid destination_gid(std::span<const Interface> devices, const Local& from, const SocketAddress& destination);

@@ -12,8 +12,8 @@ namespace rove::verbs::ucma {
 
 namespace {
 
-// Of the NAK of a responder without a receive: 0.64 ms (code, IBTA table 45). Linux says 0, 655 ms, of which programs whose
-// receives come late see all.
+// Of the NAK of a responder without a receive: 0.64 ms (code, IBTA table 45). Linux says 0, 655 ms, of which programs
+// whose receives come late see all.
 constexpr uint8_t kMinRnrTimer = 12;
 constexpr uint8_t kHopLimit = 64;
 
@@ -106,8 +106,7 @@ int Ucma::connect(const std::shared_ptr<Channel>& channel, const Header&, In in)
     id->retry_count = std::min<uint8_t>(given.retry_count, 7);
     id->responder_resources = given.responder_resources;
     id->initiator_depth = given.initiator_depth;
-    id->offered_multipath =
-        command.ece.vendor_id == kVendorId && (command.ece.attr_mod & kEceMultipath) != 0;
+    id->offered_multipath = command.ece.vendor_id == kVendorId && (command.ece.attr_mod & kEceMultipath) != 0;
     return 0;
 }
 
@@ -254,8 +253,7 @@ int Ucma::init_qp_attr(const std::shared_ptr<Channel>& channel, const Header& he
             if (!id->remote) return EINVAL;
             attr.sq_psn = id->remote->psn;
             if (reliable) {
-                attr.qp_attr_mask |=
-                    IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+                attr.qp_attr_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
                 attr.timeout = id->ack_timeout.value_or(id->remote->ack_timeout);
                 attr.retry_cnt = id->remote->retry_count;
                 attr.rnr_retry = id->remote->rnr_retry_count;

@@ -102,8 +102,7 @@ void Ucma::push_request(const cm::Event& event, Id& listener) {
 }
 
 void Ucma::deliver(const cm::Event& event) {
-    const bool is_request =
-        event.kind == cm::EventKind::kConnectRequest || event.kind == cm::EventKind::kSidrRequest;
+    const bool is_request = event.kind == cm::EventKind::kConnectRequest || event.kind == cm::EventKind::kSidrRequest;
     const auto found = connections_.find(static_cast<uint64_t>(is_request ? event.listener : event.id));
     if (found == connections_.end()) {
         if (is_request) unwanted_.push_back(event.id);
@@ -191,8 +190,8 @@ void Ucma::forget_peer(Id& id) {
     if (id.local && id.remote) device(id).agreed_peers.erase({id.remote_gid, id.remote->qpn, id.local_psn});
 }
 
-// The peer has offered mp: what our QP speaks by now is what the reply says, whatever the program thinks. (A connection of a
-// device to itself is rc, and its two ends find that out by themselves.)
+// The peer has offered mp: what our QP speaks by now is what the reply says, whatever the program thinks. (A connection
+// of a device to itself is rc, and its two ends find that out by themselves.)
 cm::Ece Ucma::ece_of_reply(const Id& id, const cm::Ece& given) {
     if (id.peer_ece.vendor_id != kVendorId || id.remote_gid == local_gid(id)) return given;
     datapath::Runtime& runtime = *runtime_.load(std::memory_order_relaxed);

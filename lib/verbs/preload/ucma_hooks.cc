@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of libc and librdmacm by which rdma_cm's kernel interface is reached. Only in the library that is preloaded.
+// The calls of libc and librdmacm by which rdma_cm's kernel interface is reached. Only in the library that is
+// preloaded.
 //
-// write() and close() see every descriptor of the program, so for all but channels they are one load and the real call. They
-// stay what they are: cancellation points, usable in a signal's handler, errno untouched.
+// write() and close() see every descriptor of the program, so for all but channels they are one load and the real call.
+// They stay what they are: cancellation points, usable in a signal's handler, errno untouched.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,8 +31,8 @@ __attribute__((constructor)) void look_up() {
     ROVE_NEXT(close);
 }
 
-// Whether what a forked child finds by a channel's number still is one: the child may have closed it, and whatever it opened
-// then has the number. Channels and their like have no type of file.
+// Whether what a forked child finds by a channel's number still is one: the child may have closed it, and whatever it
+// opened then has the number. Channels and their like have no type of file.
 bool is_still_channel(int fd) {
     struct stat file;
     return fstat(fd, &file) == 0 && (file.st_mode & S_IFMT) == 0;

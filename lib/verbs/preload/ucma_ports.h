@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ports that rdma_cm's ids are bound to. Nobody else shares our addresses, so one space per port space and process is all
-// there is.
+// The ports that rdma_cm's ids are bound to. Nobody else shares our addresses, so one space per port space and process
+// is all there is.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,14 @@ class Ports {
     explicit Ports(uint64_t seed) : random_(seed) {}
 
     struct Binding {
-        SocketAddress address;       // perhaps a wildcard, perhaps port 0
-        bool reuse = false;          // RDMA_OPTION_ID_REUSEADDR
-        bool ipv6_only = false;      // RDMA_OPTION_ID_AFONLY
+        SocketAddress address;   // perhaps a wildcard, perhaps port 0
+        bool reuse = false;      // RDMA_OPTION_ID_REUSEADDR
+        bool ipv6_only = false;  // RDMA_OPTION_ID_AFONLY
         bool listens = false;
     };
-    // Binds `owner`, which is bound to nothing; of port 0, to one that is free, which is then in `binding.address`. Returns 0,
-    // EADDRINUSE (an overlapping address has it, and not both may share) or EADDRNOTAVAIL (all ephemeral ports are taken).
+    // Binds `owner`, which is bound to nothing; of port 0, to one that is free, which is then in `binding.address`.
+    // Returns 0, EADDRINUSE (an overlapping address has it, and not both may share) or EADDRNOTAVAIL (all ephemeral
+    // ports are taken).
     int bind(uint16_t port_space, Binding& binding, const void* owner);
     // `owner` is about to listen: it shares its port with nobody from now on. EADDRINUSE: somebody has it too.
     int listen(uint16_t port_space, uint16_t port, const void* owner);
