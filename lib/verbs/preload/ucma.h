@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // rdma_cm's kernel half for an unmodified librdmacm: what the kernel does with the commands that librdmacm writes to
-// /dev/infiniband/rdma_cm (<rdma/rdma_user_cm.h>). The protocol is lib/cm's, the QP that its datagrams go by is
-// gsi.h's.
+// /dev/infiniband/rdma_cm (<rdma/rdma_user_cm.h>). The protocol is lib/cm's, the QP that its datagrams go by is gsi.h's.
 //
 // DESIGN NOTES
 // 1. An event channel is a descriptor whose number we know (ucma_hooks.cc) with an EventQueue behind it: readable
-// exactly while
-//    events wait. Commands are calls on the program's threads. Only GET_EVENT waits.
+//    exactly while events wait. Commands are calls on the program's threads. Only GET_EVENT waits.
 // 2. One mutex guards ids, ports and the connection manager. Workers never take it: what they have to say (COMM_EST)
-// goes
-//    through a list with a lock of its own. Whoever holds it may take a worker, and never waits for the network.
+//    goes through a list with a lock of its own. Whoever holds it may take a worker, and never waits for the network.
 // 3. The thread `rove-cm` sleeps until a MAD comes, a timer of the connection manager is due, or a neighbour is to be
-// asked
-//    again. It starts with the first command that needs a device.
+//    asked again. It starts with the first command that needs a device.
 // 4. Waiting events refer to their ids. An id is destroyed after its events were taken out of the queue under the
-// queue's lock,
-//    so pop() never sees one that is gone.
+//    queue's lock, so pop() never sees one that is gone.
 // 5. In a forked child of a process whose datapath had started, channels answer ENODEV.
 #pragma once
 
