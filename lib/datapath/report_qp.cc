@@ -51,6 +51,21 @@ uint64_t multipath_bytes(const transport::MultipathShared& shared, const transpo
     return bytes;
 }
 
+const char* type_name(ibv_qp_type type) {
+    switch (type) {
+        case IBV_QPT_RC:
+            return "RC";
+        case IBV_QPT_UC:
+            return "UC";
+        case IBV_QPT_XRC_SEND:
+            return "XRC INI";
+        case IBV_QPT_XRC_RECV:
+            return "XRC TGT";
+        default:
+            return "UD";
+    }
+}
+
 // Calls `fill(QueuePair, Paused)` while no worker runs; null if there is no such QP.
 Report with_qp(Runtime& runtime, uint32_t qpn, auto&& fill) {
     const Runtime::Pause pause(runtime);
@@ -113,7 +128,7 @@ Report report_balance(Runtime& runtime) {
         if (const transport::Mp* mp = qp.mp()) {
             const transport::Paths& paths = runtime.worker_of(qp).core(pause).engine().multipath()->paths;
             in_flight += paths.in_flight(mp->requests) + paths.in_flight(mp->responses);
-        } else if (const transport::Rc* rc = qp.rc()) {
+        } else if (const transport::Rc* rc = qp.rc_or_xrc()) {
             in_flight += static_cast<uint32_t>(rc->requester.max_psn - rc->requester.una);
         }
     });
@@ -138,9 +153,7 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
     return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::Paused& pause) {
         static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
         Report one = {{"qpn", qp.qpn},
-                      {"type", qp.type == IBV_QPT_RC   ? "RC"
-                               : qp.type == IBV_QPT_UC ? "UC"
-                                                       : "UD"},
+                      {"type", type_name(qp.type)},
                       {"state", qp.state < std::size(kStates) ? kStates[qp.state] : "unknown"},
                       {"port", qp.port},
                       {"worker", qp.worker},
@@ -168,7 +181,7 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
         }
         one["mode"] = "rc";
         const transport::Rc nothing;                        // of what is not connected, or has no such state
-        const transport::Rc& rc = qp.rc() != nullptr ? *qp.rc() : nothing;
+        const transport::Rc& rc = qp.rc_or_xrc() != nullptr ? *qp.rc_or_xrc() : nothing;
         one["next_psn"] = qp.next_psn();
         one["una_psn"] = rc.requester.una.value();
         one["expected_psn"] = qp.expected_psn();
@@ -183,7 +196,7 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
 
 Report report_paths(Runtime& runtime, uint32_t qpn) {
     return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::Paused& pause) {
-        if (const transport::Rc* rc = qp.rc())
+        if (const transport::Rc* rc = qp.rc_or_xrc())
             return Report{{"requests", {{std::to_string(qp.path.flow.udp_src), of_single_path(qp, *rc)}}}};
         return each_stream(runtime, pause, qp, [](const transport::Paths& paths, const transport::SendStream& stream) {
             Report table = Report::object();

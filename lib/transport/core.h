@@ -289,7 +289,8 @@ struct Core {
         qp.state = IBV_QPS_ERR;
         flush_sends(qp);
         flush_receives(qp);
-        if (qp.srq != nullptr) sink.event(IBV_EVENT_QP_LAST_WQE_REACHED, qp);
+        // Of an XRC TGT QP, that only acts as an SRQ does, nothing is posted there.
+        if (qp.srq != nullptr && qp.type != IBV_QPT_XRC_RECV) sink.event(IBV_EVENT_QP_LAST_WQE_REACHED, qp);
         qp.visit([&](auto& protocol) { stop_receiving(qp, protocol); });
     }
 
@@ -299,7 +300,7 @@ struct Core {
     [[gnu::noinline]] void fail_overrun() {
         overrun = false;
         qps.for_each_of(worker, [&](QueuePair& qp) {
-            if (!qp.send_cq->is_overrun() && !qp.recv_cq->is_overrun()) return;
+            if (!qp.has_overrun_cq()) return;
             if (qp.state < IBV_QPS_INIT || qp.state == IBV_QPS_ERR) return;
             sink.event(IBV_EVENT_QP_FATAL, qp);
             enter_error(qp);
@@ -421,6 +422,21 @@ struct Core {
         return taken;
     }
 
+    // XRC: the SRQ that a request of the TGT QP names; null: there is none in the QP's domain.
+    SharedRecvQueue* find_xrc_srq(const QueuePair& qp, uint32_t number) const {
+        SharedRecvQueue* const srq = qps.find_xrc_srq(number);
+        return srq != nullptr && srq->xrcd == qp.xrcd ? srq : nullptr;
+    }
+    // The QP acts as that SRQ from now on. False: there is none, or the message in progress is another's.
+    bool enter_xrc_srq(QueuePair& qp, uint32_t number, bool in_message) {
+        SharedRecvQueue* const srq = find_xrc_srq(qp, number);
+        if (srq == nullptr || (in_message && srq != qp.srq)) return false;
+        qp.srq = srq;
+        qp.pd = qp.recv_pd = srq->pd;
+        qp.recv_cq = srq->cq;
+        return true;
+    }
+
     // A local operation at the head of what is to be sent: bind or invalidate. False: the request fails in its turn.
     bool execute_local(QueuePair& qp, SendWqe& wqe) {
         const bool bind = wqe.opcode == IBV_WR_BIND_MW;
@@ -447,8 +463,8 @@ struct Core {
         sink.event(IBV_EVENT_SQ_DRAINED, qp);
     }
 
-    // rc, uc: packet number `packet` of a SEND or WRITE goes out. Gives the bytes of its payload, or that they may not
-    // be read.
+    // rc, XRC, uc: packet number `packet` of a SEND or WRITE goes out. Gives the bytes of its payload, or that they may
+    // not be read.
     static constexpr uint32_t kNotReadable = UINT32_MAX;
     [[gnu::always_inline]] uint32_t send_packet(QueuePair& qp, wire::Service service, SendWqe& wqe, uint32_t packet,
                                                 Psn psn, bool ack_req) {
@@ -467,6 +483,7 @@ struct Core {
         h.bth.psn = psn.value();
         h.reth = {wqe.remote_addr, wqe.rkey, wqe.length};
         h.immediate = h.invalidate_rkey = wqe.immediate;
+        if (service == wire::Service::kXrc) h.xrc_srqn = wqe.xrc_srqn;
         send(qp.path, h, {segments, static_cast<size_t>(count)}, bytes);
         return bytes;
     }
@@ -483,6 +500,7 @@ struct Core {
         h.bth.pkey = qp.pkey;
         h.bth.dest_qpn = qp.remote_qpn;
         h.bth.psn = psn.value();
+        if (service == wire::Service::kXrc) h.xrc_srqn = wqe.xrc_srqn;
         const auto* at = static_cast<const uint8_t*>(data.data);
         return send_run(RunOf::kRequests, qp.path, h, qp.mtu, count, [&](wire::Headers& next) {
             set(next);

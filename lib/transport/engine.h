@@ -140,17 +140,20 @@ class Engine {
     [[gnu::always_inline]] inline InPlace receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc,
                                                            wire::Op op);
     InPlace receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp, wire::Op op);
-    [[gnu::always_inline]] inline void receive(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc);
+    template <std::derived_from<Rc> P>
+    [[gnu::always_inline]] inline void receive(const wire::ParsedFrame& frame, QueuePair& qp, P& rc);
     void receive(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp);
     void receive(const wire::ParsedFrame& frame, QueuePair& qp, Uc& uc) { receive_unreliable(core_, qp, uc, frame); }
     void receive(const wire::ParsedFrame& frame, QueuePair& qp, Ud&) { receive_datagram(core_, qp, frame); }
-    void recover(QueuePair& qp, Rc& rc, uint32_t packets);
+    template <std::derived_from<Rc> P>
+    void recover(QueuePair& qp, P& rc, uint32_t packets);
     void recover(QueuePair& qp, Mp& mp, uint32_t packets);
     void recover(QueuePair& qp, Uc& uc, uint32_t packets) {
         UnreliableRequesterLogic<S, Uc>(core_, qp, uc).recover(packets != 0 ? packets - 1 : 0);
     }
     void recover(QueuePair&, Ud&, uint32_t) {}
-    uint32_t transmit(QueuePair& qp, Rc& rc, uint32_t budget);      // gives the packets sent
+    template <std::derived_from<Rc> P>
+    uint32_t transmit(QueuePair& qp, P& rc, uint32_t budget);       // gives the packets sent
     uint32_t transmit(QueuePair& qp, Mp& mp, uint32_t budget);
     uint32_t transmit(QueuePair& qp, Uc& uc, uint32_t budget) {
         if (uc.congestion.cnp_due) [[unlikely]] send_cnp(qp, uc.congestion);
@@ -163,7 +166,8 @@ class Engine {
     [[gnu::always_inline]] inline void pass_over(uint32_t level, uint32_t sent);
     static uint32_t share_turn(QueuePair& qp, auto& requester, auto& responder, uint32_t requests, uint32_t packets,
                                uint32_t budget);
-    void expire(QueuePair& qp, Rc& rc);
+    template <std::derived_from<Rc> P>
+    void expire(QueuePair& qp, P& rc);
     void expire(QueuePair& qp, Mp& mp);
     void expire(QueuePair&, Uc&) {}
     void expire(QueuePair&, Ud&) {}
@@ -171,7 +175,8 @@ class Engine {
     void start_sending(QueuePair& qp, Mp& mp, Psn psn);
     static void start_sending(QueuePair&, Uc& uc, Psn psn) { uc.next_psn = psn; }
     static void start_sending(QueuePair&, Ud& ud, Psn psn) { ud.next_psn = psn; }
-    void finish(QueuePair& qp, Rc& rc);
+    template <std::derived_from<Rc> P>
+    void finish(QueuePair& qp, P& rc);
     void finish(QueuePair& qp, Mp& mp);
     void finish(QueuePair&, Uc&) {}
     void finish(QueuePair&, Ud&) {}
@@ -182,9 +187,10 @@ class Engine {
 // Requests and answers share the turn, and whichever found no room goes first the next time: behind the answers to a
 // peer that reads all the time, our own requests would time out unsent.
 template <class S>
-uint32_t Engine<S>::transmit(QueuePair& qp, Rc& rc, uint32_t budget) {
-    RcResponderLogic<S> responder(core_, qp, rc);
-    RcRequesterLogic<S> requester(core_, qp, rc);
+template <std::derived_from<Rc> P>
+uint32_t Engine<S>::transmit(QueuePair& qp, P& rc, uint32_t budget) {
+    RcResponderLogic<S, P> responder(core_, qp, rc);
+    RcRequesterLogic<S, P> requester(core_, qp, rc);
     if (rc.congestion.cnp_due) [[unlikely]] send_cnp(qp, rc.congestion);
     uint32_t requests = 0;
     if (qp.requests_first) {
@@ -298,8 +304,9 @@ void Engine<S>::expire(uint64_t now_ns) {
 }
 
 template <class S>
-void Engine<S>::expire(QueuePair& qp, Rc& rc) {
-    if (qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD) RcRequesterLogic<S>(core_, qp, rc).expire();
+template <std::derived_from<Rc> P>
+void Engine<S>::expire(QueuePair& qp, P& rc) {
+    if (qp.state == IBV_QPS_RTS || qp.state == IBV_QPS_SQD) RcRequesterLogic<S, P>(core_, qp, rc).expire();
 }
 
 template <class S>
@@ -314,6 +321,8 @@ void Engine<S>::start_receiving(QueuePair& qp, uint32_t rq_psn, bool multipath) 
         qp.protocol.template emplace<Ud>();
     } else if (qp.type == IBV_QPT_UC) {
         qp.protocol.template emplace<Uc>().epsn = psn;
+    } else if (qp.type != IBV_QPT_RC) {
+        qp.protocol.template emplace<Xrc>().responder.epsn = psn;
     } else if (!multipath) {
         qp.protocol.template emplace<Rc>().responder.epsn = psn;
     } else {
@@ -376,11 +385,12 @@ void Engine<S>::set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns) {
         qp.requests_first = false;
         qp.hello.reset();
         qp.protocol.template emplace<std::monostate>();
-        qp.send_cq->forget(qp.qpn);
-        qp.recv_cq->forget(qp.qpn);
+        for (CompletionQueue* cq : {qp.send_cq, qp.recv_cq})
+            if (cq != nullptr) cq->forget(qp.qpn);
     } else if (state == IBV_QPS_SQD && before == IBV_QPS_RTS) {
         core_.enter_drain(qp);
-        if (Rc* const rc = qp.rc()) RcRequesterLogic<S>(core_, qp, *rc).ask_for_ack();
+        if (Rc* const rc = qp.rc()) RcRequesterLogic<S, Rc>(core_, qp, *rc).ask_for_ack();
+        if (Xrc* const xrc = qp.xrc()) RcRequesterLogic<S, Xrc>(core_, qp, *xrc).ask_for_ack();
     } else if (state == IBV_QPS_RTS) {
         qp.position.draining = false;
         core_.activate(qp);
@@ -388,10 +398,12 @@ void Engine<S>::set_state(QueuePair& qp, ibv_qp_state state, uint64_t now_ns) {
 }
 
 template <class S>
-void Engine<S>::finish(QueuePair& qp, Rc& rc) {
+template <std::derived_from<Rc> P>
+void Engine<S>::finish(QueuePair& qp, P& rc) {
     core_.abandon(rc);
-    RcResponderLogic<S>(core_, qp, rc).flush_ack();
+    RcResponderLogic<S, P>(core_, qp, rc).flush_ack();
     if (rc.responder.msn != 0) core_.time_wait.insert(qp, core_.now_ns);
+    if (qp.type == IBV_QPT_XRC_RECV) qp.leave_xrc_srq();
 }
 
 template <class S>

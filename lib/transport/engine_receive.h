@@ -52,12 +52,12 @@ InPlace Engine<S>::receive_in_place(const wire::ParsedFrame& frame, QueuePair& q
 template <class S>
 InPlace Engine<S>::receive_in_place(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc, wire::Op op) {
     if (op == wire::Op::kReadResponseMiddle) {
-        RcRequesterLogic<S> requester(core_, qp, rc);
+        RcRequesterLogic<S, Rc> requester(core_, qp, rc);
         const InPlace placed = requester.receive_in_place(frame);
         if (placed == InPlace::kTaken && requester.has_work()) core_.activate(qp);
         return placed;
     }
-    RcResponderLogic<S> responder(core_, qp, rc);
+    RcResponderLogic<S, Rc> responder(core_, qp, rc);
     const InPlace placed = responder.receive_in_place(frame, op);
     if (placed == InPlace::kTaken && responder.can_send()) core_.activate(qp);
     return placed;
@@ -146,8 +146,15 @@ void Engine<S>::note_received(const wire::ParsedFrame& frame, QueuePair& qp) {
 }
 
 template <class S>
-void Engine<S>::receive(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc) {
+template <std::derived_from<Rc> P>
+void Engine<S>::receive(const wire::ParsedFrame& frame, QueuePair& qp, P& rc) {
     const wire::Op op = wire::op_of(frame.headers.bth.opcode);
+    if constexpr (P::kService == wire::Service::kXrc) {
+        if (wire::is_response(op) != (qp.type == IBV_QPT_XRC_SEND)) {
+            ++core_.counters[Counter::kDropService];
+            return;
+        }
+    }
     switch (op) {
         case wire::Op::kAck:
         case wire::Op::kAtomicAck:
@@ -159,7 +166,7 @@ void Engine<S>::receive(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc) {
                 ++core_.counters[Counter::kDropQpState];
                 return;
             }
-            RcRequesterLogic<S> requester(core_, qp, rc);
+            RcRequesterLogic<S, P> requester(core_, qp, rc);
             if (op == wire::Op::kAck) {
                 requester.receive_ack(frame.headers);
             } else if (op == wire::Op::kAtomicAck) {
@@ -171,7 +178,7 @@ void Engine<S>::receive(const wire::ParsedFrame& frame, QueuePair& qp, Rc& rc) {
             return;
         }
         default: {
-            RcResponderLogic<S> responder(core_, qp, rc);
+            RcResponderLogic<S, P> responder(core_, qp, rc);
             responder.receive(frame);
             if (responder.can_send()) core_.activate(qp);
         }
@@ -189,7 +196,7 @@ void Engine<S>::receive(const wire::ParsedFrame& frame, QueuePair& qp, Mp& mp) {
     }
     if (frame.ce()) ++core_.counters[Counter::kRxCe];
     MpResponderLogic<S> responder(core_, qp, mp);
-    const bool response = op >= wire::Op::kReadResponseFirst && op <= wire::Op::kAtomicAck;
+    const bool response = wire::is_response(op);
     if (h.mp.response() != response) {
         ++core_.counters[Counter::kDropResponse];
         return;
@@ -294,8 +301,7 @@ bool Engine<S>::receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t po
     const wire::Bth& bth = frame.headers.bth;
     const std::optional<TimeWait> gone = core_.time_wait.find(bth.dest_qpn);
     if (!gone || gone->port != port || !wire::same(frame.flow.src, gone->path.flow.dst) ||
-        !wire::same(frame.flow.dst, gone->path.flow.src) ||
-        wire::service_of(bth.opcode) != (gone->multipath ? wire::Service::kMp : wire::Service::kRc) ||
+        !wire::same(frame.flow.dst, gone->path.flow.src) || wire::service_of(bth.opcode) != gone->service ||
         Psn(bth.psn) >= gone->epsn) {
         return false;
     }
@@ -308,13 +314,12 @@ bool Engine<S>::receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t po
     ++core_.counters[Counter::kRxDuplicate];
     ++core_.counters[Counter::kTxAcks];
     wire::Headers h;
-    h.bth.opcode = wire::opcode(wire::Service::kRc, wire::Op::kAck);
+    h.bth.opcode = wire::opcode(gone->service, wire::Op::kAck);
     h.bth.pkey = gone->pkey;
     h.bth.dest_qpn = gone->remote_qpn;
     h.bth.psn = gone->epsn.previous().value();
     h.aeth = {wire::kSyndromeAck, gone->msn};
-    if (gone->multipath) {
-        h.bth.opcode = wire::opcode(wire::Service::kMp, wire::Op::kAck);
+    if (gone->service == wire::Service::kMp) {
         h.mp_ack = {.entry = {.kind = wire::MpAck::kAck, .ece = frame.ce(), .retx = mp.retx(), .response = false,
                               .psn = bth.psn, .vp = frame.headers.vp},
                     .syndrome = 0, .aack_psn = gone->epsn.value(), .more = 0};

@@ -61,13 +61,13 @@ class Executor {
         if (has_immediate(op)) complete_message(headers, op, IBV_WC_RECV_RDMA_WITH_IMM, bytes);
     }
     // Where a READ's data lies; null: the peer may not have it.
-    const uint8_t* read_source(uint32_t rkey, uint64_t va, uint32_t bytes) const {
-        return core_.memory.translate(rkey, va, bytes, IBV_ACCESS_REMOTE_READ, qp_.pd, &qp_);
+    const uint8_t* read_source(uint32_t rkey, uint64_t va, uint32_t bytes, const void* pd) const {
+        return core_.memory.translate(rkey, va, bytes, IBV_ACCESS_REMOTE_READ, pd, &qp_);
     }
-    Outcome check_read(const wire::Reth& reth) const {
+    Outcome check_read(const wire::Reth& reth, const void* pd) const {
         if ((qp_.access & IBV_ACCESS_REMOTE_READ) == 0) return Outcome::kInvalidRequest;
         if (!is_length_valid(reth.length) || qp_.max_dest_rd_atomic == 0) return Outcome::kInvalidRequest;
-        return read_source(reth.rkey, reth.va, reth.length) != nullptr ? Outcome::kDone : Outcome::kRemoteAccess;
+        return read_source(reth.rkey, reth.va, reth.length, pd) != nullptr ? Outcome::kDone : Outcome::kRemoteAccess;
     }
     // A compare-and-swap or fetch-and-add; `original`: the word before.
     Outcome execute_atomic(const wire::AtomicEth& request, wire::Op op, uint64_t& original) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All QPs of a process by number; of the numbers that each port has once, by port too. Control calls change it while workers look QPs up: a slot is one pointer that is
-// stored with release and loaded with acquire order. Whoever takes a QP out waits for a grace period before its memory
-// goes.
+// All QPs of a process by number; of the numbers that each port has once, by port too. And what else packets name:
+// multicast groups, and the SRQs of XRC.
 #pragma once
 
 #include <array>
@@ -9,49 +8,48 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <vector>
 
 #include "transport/multicast.h"
+#include "transport/number_table.h"
 #include "transport/queue_pair.h"
-#include "transport/secret.h"
-#include "transport/standstill.h"
 
 namespace rove::transport {
 
-// A number is an index (low 16 bits) and a generation (high 8 bits). The first index and the step from one to the next
-// are random, and so is each index's first generation. An index comes again when all others had their turn, with the
-// next generation, so that late packets of a destroyed QP do not find its successor.
-class QueuePairTable {
+using XrcSrqTable = NumberTable<SharedRecvQueue, &SharedRecvQueue::number>;
+
+// QPs are only destroyed by who holds their worker.
+class QueuePairTable : public NumberTable<QueuePair, &QueuePair::qpn> {
+    using Numbered = NumberTable<QueuePair, &QueuePair::qpn>;
+
   public:
-    static constexpr uint32_t kEntries = 1u << 16;
-    static constexpr uint32_t kFirst = 16;  // 0 and 1 are special, IBTA 3.5.3; the rest reserved for ours
     static constexpr uint32_t kGsiQpn = 1;  // IBTA 3.5.3: general services, which each port has
     static constexpr uint16_t kMaxPorts = 32;  // RTE_MAX_ETHPORTS
-    // The last index is left out: with generation 255 it would be the multicast QPN.
-    static constexpr uint32_t kCapacity = kEntries - 1 - kFirst;
 
-    explicit QueuePairTable(const Secret& secret, GracePeriod& grace = NoReaders::instance());
-    // Gives `qp` a number and publishes it: all else that workers read of it is set. False when all numbers are taken.
-    bool insert(QueuePair& qp);
+    explicit QueuePairTable(const Secret& secret, GracePeriod& grace = NoReaders::instance())
+        : Numbered(secret), groups_(grace), secret_(secret) {}
+
     // As insert(), but `qp` becomes the port's QP 1. False when the port has one.
-    bool insert_gsi(QueuePair& qp);
+    bool insert_gsi(QueuePair& qp) {
+        QueuePair* none = nullptr;
+        qp.qpn = kGsiQpn;
+        return qp.port < kMaxPorts && gsi_[qp.port].compare_exchange_strong(none, &qp, std::memory_order_acq_rel);
+    }
     // Takes it out of sight.
-    void remove(QueuePair& qp);
+    void remove(QueuePair& qp) {
+        if (qp.qpn == kGsiQpn) return gsi_[qp.port].store(nullptr, std::memory_order_release);
+        Numbered::remove(qp);
+    }
+    // One that is not special.
+    using Numbered::find;
     // Whom a frame that came by `port` is for.
     QueuePair* find(uint32_t qpn, uint16_t port) const {
         if (qpn < kFirst) [[unlikely]]
             return qpn == kGsiQpn && port < kMaxPorts ? gsi_[port].load(std::memory_order_acquire) : nullptr;
         return find(qpn);
     }
-    // One that is not special.
-    QueuePair* find(uint32_t qpn) const {
-        QueuePair* qp = entries_[qpn & (kEntries - 1)].load(std::memory_order_acquire);  // pairs with insert()
-        return qp != nullptr && qp->qpn == qpn ? qp : nullptr;
-    }
-    // Calls `visit(QueuePair&)` for each. QPs are only destroyed by who holds their worker.
-    void for_each(const Paused&, auto&& visit) const {
-        for (const auto& entry : entries_)
-            if (QueuePair* qp = entry.load(std::memory_order_acquire)) visit(*qp);
+    // Calls `visit(QueuePair&)` for each.
+    void for_each(const Paused& paused, auto&& visit) const {
+        Numbered::for_each(paused, visit);
         for (const auto& entry : gsi_)
             if (QueuePair* qp = entry.load(std::memory_order_acquire)) visit(*qp);
     }
@@ -69,13 +67,24 @@ class QueuePairTable {
     MulticastGroups& groups() { return groups_; }
     const MulticastGroups& groups() const { return groups_; }
 
+    // XRC (annex A14): gives the SRQ a number. False when all are taken.
+    bool insert_xrc_srq(SharedRecvQueue& srq);
+    // No packet finds it any more, and no QP has it. A message that was on its way into it ends in an error when it goes
+    // on.
+    void remove_xrc_srq(const Paused& paused, SharedRecvQueue& srq);
+    // Null: there is none with this number.
+    SharedRecvQueue* find_xrc_srq(uint32_t number) const {
+        const XrcSrqTable* table = xrc_srqs_.load(std::memory_order_acquire);  // pairs with insert_xrc_srq()
+        return table != nullptr ? table->find(number) : nullptr;
+    }
+
   private:
-    std::vector<std::atomic<QueuePair*>> entries_;
     std::array<std::atomic<QueuePair*>, kMaxPorts> gsi_{};
-    std::mutex mutex_;  // among control calls, for what follows
-    std::vector<uint8_t> generations_;
-    uint32_t next_, step_;
     MulticastGroups groups_;
+    const Secret secret_;
+    std::mutex xrc_mutex_;                         // among control calls, for what follows
+    std::unique_ptr<XrcSrqTable> owned_xrc_srqs_;  // made with the first of them: few programs have any
+    std::atomic<XrcSrqTable*> xrc_srqs_{nullptr};
 };
 
 }  // namespace rove::transport

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -154,9 +155,11 @@ struct QueuePair {
     uint8_t priority = 1;                               // doorbell ring and transmit order: 0 HIGH, 1 MEDIUM, 2 LOW
     const void* pd = nullptr;
     const void* recv_pd = nullptr;                      // of the receive requests: the SRQ's, or `pd`
+    const void* xrcd = nullptr;                         // XRC TGT: its domain. `pd`, `recv_pd`, `recv_cq` and `srq` are
+                                                        // then those of the SRQ that the last request named, or null
     Owner* owner = nullptr;
-    CompletionQueue* send_cq = nullptr;
-    CompletionQueue* recv_cq = nullptr;
+    CompletionQueue* send_cq = nullptr;  // null of an XRC TGT QP
+    CompletionQueue* recv_cq = nullptr;  // null of an XRC INI QP
     SharedRecvQueue* srq = nullptr;
     uint32_t max_recv_sge = 0;
     SendQueue sq;
@@ -183,7 +186,7 @@ struct QueuePair {
     bool established = false;                           // IBV_EVENT_COMM_EST was raised
     HelloState hello;
     // Nothing before RTR. Made by Engine::start_receiving(), unmade by RESET.
-    std::variant<std::monostate, Rc, std::unique_ptr<Mp>, Uc, Ud> protocol;
+    std::variant<std::monostate, Rc, std::unique_ptr<Mp>, Uc, Ud, Xrc> protocol;
 
     // The engine's scheduling.
     bool active = false;                                // in an active list
@@ -206,23 +209,31 @@ struct QueuePair {
     }
     Uc* uc() { return std::get_if<Uc>(&protocol); }
     Ud* ud() { return std::get_if<Ud>(&protocol); }
+    Xrc* xrc() { return std::get_if<Xrc>(&protocol); }
+    // What RC and XRC have in common.
+    const Rc* rc_or_xrc() const {
+        const Rc* rc = this->rc();
+        return rc != nullptr ? rc : std::get_if<Xrc>(&protocol);
+    }
+    Rc* rc_or_xrc() { return const_cast<Rc*>(std::as_const(*this).rc_or_xrc()); }
     // DCQCN's state; null where it speaks a protocol with another congestion control, or none.
     Congestion* congestion() {
-        if (Rc* rc = this->rc()) return &rc->congestion;
+        if (Rc* rc = this->rc_or_xrc()) return &rc->congestion;
         Uc* uc = this->uc();
         return uc != nullptr ? &uc->congestion : nullptr;
     }
-    // Calls `with` with the Rc, Mp, Uc or Ud that it speaks, if any.
+    // Calls `with` with the Rc, Mp, Uc, Ud or Xrc that it speaks, if any.
     [[gnu::always_inline]] void visit(auto&& with) {
         if (Rc* const rc = this->rc(); rc != nullptr) [[likely]] return with(*rc);
         if (Mp* const mp = this->mp(); mp != nullptr) return with(*mp);
         if (Uc* const uc = this->uc(); uc != nullptr) return with(*uc);
         if (Ud* const ud = this->ud(); ud != nullptr) return with(*ud);
+        if (Xrc* const xrc = this->xrc(); xrc != nullptr) return with(*xrc);
     }
     // Of the packets that it understands. Before RTR: of none.
     wire::Service service() const {
         static constexpr wire::Service kServices[] = {wire::Service::kCnp, wire::Service::kRc, wire::Service::kMp,
-                                                      wire::Service::kUc, wire::Service::kUd};
+                                                      wire::Service::kUc,  wire::Service::kUd, wire::Service::kXrc};
         return kServices[protocol.index()];
     }
     // PSN of the next request that is sent, and of the one that is expected (ibv_query_qp).
@@ -230,7 +241,17 @@ struct QueuePair {
     uint32_t expected_psn() const;
     // For as many READs and atomics at a time as max_rd_atomic and max_dest_rd_atomic say by now.
     void make_room();
-    bool is_connected() const { return type == IBV_QPT_RC || type == IBV_QPT_UC; }
+    bool is_connected() const { return type != IBV_QPT_UD; }
+    bool has_overrun_cq() const {
+        return (send_cq != nullptr && send_cq->is_overrun()) || (recv_cq != nullptr && recv_cq->is_overrun());
+    }
+    // XRC TGT: the SRQ goes, or the QP. A receive that it had taken goes with it.
+    void leave_xrc_srq() {
+        slot.taken = false;
+        srq = nullptr;
+        pd = recv_pd = nullptr;
+        recv_cq = nullptr;
+    }
     bool may_receive() const {
         const ibv_qp_state now = state.load(std::memory_order_relaxed);
         return now >= IBV_QPS_RTR && now <= IBV_QPS_SQE;        // RTR, RTS, SQD, SQE

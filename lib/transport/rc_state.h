@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a queue pair has that speaks RC as IBTA defines it, and what one has that speaks UC or UD.
+// What a queue pair has that speaks RC or XRC as IBTA defines them, and what one has that speaks UC or UD.
 // Units: nanoseconds of the worker's clock (0 = not set), bytes, packets.
 #pragma once
 
@@ -51,6 +51,7 @@ struct RcJob : Job {
     uint32_t msn = 0;
     uint32_t sent = 0;              // READ: bytes already sent
     bool started = false;           // READ: a packet was sent
+    const void* pd = nullptr;       // XRC, READ: of the data
 
     uint32_t left() const { return bytes - sent; }
 };
@@ -83,9 +84,17 @@ struct Congestion {
 };
 
 struct Rc {
+    static constexpr wire::Service kService = wire::Service::kRc;
+
     RcRequester requester;
     RcResponder responder;
     Congestion congestion;
+};
+
+// XRC (annex A14): RC whose requests name an SRQ, as which the responder then acts: its protection domain, its receive
+// requests, its completion queue. An INI QP only sends requests, and a TGT QP only answers them.
+struct Xrc : Rc {
+    static constexpr wire::Service kService = wire::Service::kXrc;
 };
 
 struct Uc {

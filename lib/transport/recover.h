@@ -32,10 +32,11 @@ void Engine<S>::recover_transmit() {
 }
 
 template <class S>
-void Engine<S>::recover(QueuePair& qp, Rc& rc, uint32_t packets) {
+template <std::derived_from<Rc> P>
+void Engine<S>::recover(QueuePair& qp, P& rc, uint32_t packets) {
     const uint32_t built = packets != 0 ? packets - 1 : 0;
-    if (core_.run == RunOf::kAnswers) RcResponderLogic<S>(core_, qp, rc).recover(built);
-    RcRequesterLogic<S>(core_, qp, rc).recover(core_.run == RunOf::kRequests ? built : 0);
+    if (core_.run == RunOf::kAnswers) RcResponderLogic<S, P>(core_, qp, rc).recover(built);
+    RcRequesterLogic<S, P>(core_, qp, rc).recover(core_.run == RunOf::kRequests ? built : 0);
 }
 
 template <class S>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The requester of RC: turns work requests into packets, follows ACKs and responses, recovers.
+// The requester of RC, and of XRC (P): turns work requests into packets, follows ACKs and responses, recovers.
 // Units: nanoseconds, bytes, packets.
 //
 // DESIGN NOTES
@@ -30,10 +30,10 @@
 
 namespace rove::transport {
 
-template <class S>
+template <class S, class P>
 class RcRequesterLogic {
   public:
-    RcRequesterLogic(Core<S>& core, QueuePair& qp, Rc& rc)
+    RcRequesterLogic(Core<S>& core, QueuePair& qp, P& rc)
         : core_(core),
           qp_(qp),
           rc_(rc),
@@ -70,6 +70,7 @@ class RcRequesterLogic {
     }
 
   private:
+    static constexpr bool kIsXrc = P::kService == wire::Service::kXrc;
     enum class Begin : uint8_t { kSend, kWait, kDone };
 
     bool window_open() const { return r_.next_psn - r_.una < static_cast<int32_t>(r_.window_packets); }
@@ -170,8 +171,8 @@ class RcRequesterLogic {
 
 // All packets before `end` are acknowledged; completes the requests that this ends. Stops at a READ or atomic whose
 // response is missing. Returns whether anything moved.
-template <class S>
-bool RcRequesterLogic<S>::acknowledge(Psn end) {
+template <class S, class P>
+bool RcRequesterLogic<S, P>::acknowledge(Psn end) {
     const Psn before = r_.una;
     Psn done = before;
     uint32_t index = qp_.sq.consumed();
@@ -197,8 +198,8 @@ bool RcRequesterLogic<S>::acknowledge(Psn end) {
     return true;
 }
 
-template <class S>
-void RcRequesterLogic<S>::note_progress() {
+template <class S, class P>
+void RcRequesterLogic<S, P>::note_progress() {
     retry_.retries_left = qp_.retry_cnt;
     retry_.rnr_retries_left = qp_.rnr_retry;
     r_.rewound = false;
@@ -218,22 +219,22 @@ void RcRequesterLogic<S>::note_progress() {
     core_.check_drained(qp_);
 }
 
-template <class S>
-void RcRequesterLogic<S>::note_alive() {
+template <class S, class P>
+void RcRequesterLogic<S, P>::note_alive() {
     r_.flight_silence_ns = std::max(r_.flight_silence_ns, core_.now_ns - r_.alive_ns);
     r_.alive_ns = core_.now_ns;
 }
 
 // Any valid answer, though it may say nothing new.
-template <class S>
-void RcRequesterLogic<S>::note_answer() {
+template <class S, class P>
+void RcRequesterLogic<S, P>::note_answer() {
     note_alive();
     if (r_.outstanding() && retry_.note_answer(core_.retry_policy(qp_), core_.now_ns))
         core_.deadlines.schedule(qp_, next_deadline());
 }
 
-template <class S>
-void RcRequesterLogic<S>::restart_timers() {
+template <class S, class P>
+void RcRequesterLogic<S, P>::restart_timers() {
     r_.alive_ns = core_.now_ns;
     if (!r_.outstanding()) {
         retry_.ack_deadline = r_.probe_deadline = kNever;
@@ -246,8 +247,8 @@ void RcRequesterLogic<S>::restart_timers() {
 }
 
 // The next packet to send is the one at `una`.
-template <class S>
-void RcRequesterLogic<S>::resume_at_una() {
+template <class S, class P>
+void RcRequesterLogic<S, P>::resume_at_una() {
     p_.next_wqe = qp_.sq.consumed();
     p_.next_packet = 0;
     r_.next_psn = r_.resumed_at = r_.una;
@@ -258,8 +259,8 @@ void RcRequesterLogic<S>::resume_at_una() {
 
 // `una` is beyond what was to be sent next: more has arrived than was repeated. So after a timeout what was on its way
 // has not been lost, but the peer was slow (F-RTO, RFC 5682): it is not sent again.
-template <class S>
-void RcRequesterLogic<S>::go_on() {
+template <class S, class P>
+void RcRequesterLogic<S, P>::go_on() {
     if (r_.undo.valid && r_.una <= r_.undo.next_psn) {
         p_.next_wqe = r_.undo.next_wqe;
         p_.next_packet = r_.undo.next_packet;
@@ -272,8 +273,8 @@ void RcRequesterLogic<S>::go_on() {
     r_.window_packets = core_.config.window_packets;
 }
 
-template <class S>
-void RcRequesterLogic<S>::rewind(Counter cause) {
+template <class S, class P>
+void RcRequesterLogic<S, P>::rewind(Counter cause) {
     r_.undo.valid = false;
     r_.rewound = true;
     r_.cause = cause;
@@ -284,8 +285,8 @@ void RcRequesterLogic<S>::rewind(Counter cause) {
 }
 
 // What was sent has perhaps only not been read yet: one packet first (design note 4).
-template <class S>
-void RcRequesterLogic<S>::rewind_carefully(Counter cause) {
+template <class S, class P>
+void RcRequesterLogic<S, P>::rewind_carefully(Counter cause) {
     RcRequester::Undo undo = r_.undo;
     if (!undo.valid) undo = {p_.next_wqe, p_.next_packet, r_.next_psn, r_.reads_outstanding == 0};
     r_.window_packets = 1;
@@ -294,19 +295,19 @@ void RcRequesterLogic<S>::rewind_carefully(Counter cause) {
 }
 
 // The oldest request ends with `status`, and the QP with it.
-template <class S>
-void RcRequesterLogic<S>::fail(ibv_wc_status status) {
+template <class S, class P>
+void RcRequesterLogic<S, P>::fail(ibv_wc_status status) {
     core_.complete_send(qp_, qp_.sq.consumed(), status);
     core_.enter_error(qp_);
 }
 
-template <class S>
-void RcRequesterLogic<S>::fail_if_oldest() {
+template <class S, class P>
+void RcRequesterLogic<S, P>::fail_if_oldest() {
     if (p_.failed && qp_.sq.consumed() == p_.failed_wqe) fail(p_.failure);
 }
 
-template <class S>
-void RcRequesterLogic<S>::expire() {
+template <class S, class P>
+void RcRequesterLogic<S, P>::expire() {
     const uint64_t now = core_.now_ns;
     if (retry_.rnr_until != 0 && retry_.rnr_until <= now) {
         retry_.rnr_until = 0;
@@ -331,8 +332,8 @@ void RcRequesterLogic<S>::expire() {
 }
 
 // Design note 3.
-template <class S>
-void RcRequesterLogic<S>::probe() {
+template <class S, class P>
+void RcRequesterLogic<S, P>::probe() {
     const uint64_t late_ns = core_.now_ns - r_.probe_deadline;
     if (late_ns > core_.config.min_probe_ns / 2) {              // we were away: what came meanwhile is still to be read
         r_.probe_deadline = core_.now_ns + core_.config.min_probe_ns / 2;

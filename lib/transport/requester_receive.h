@@ -6,8 +6,8 @@
 
 namespace rove::transport {
 
-template <class S>
-void RcRequesterLogic<S>::receive_ack(const wire::Headers& headers) {
+template <class S, class P>
+void RcRequesterLogic<S, P>::receive_ack(const wire::Headers& headers) {
     const Psn psn(headers.bth.psn);
     const uint8_t syndrome = headers.aeth.syndrome;
     const uint8_t kind = syndrome >> 5;
@@ -76,9 +76,9 @@ void RcRequesterLogic<S>::receive_ack(const wire::Headers& headers) {
 
 // The request that a response with this PSN answers: the oldest, if it is of that kind and nothing before it is
 // missing. Null otherwise; what is missing is asked for again.
-template <class S>
+template <class S, class P>
 template <bool (SendWqe::*kind)() const>
-SendWqe* RcRequesterLogic<S>::answered_by(Psn psn) {
+SendWqe* RcRequesterLogic<S, P>::answered_by(Psn psn) {
     if (is_answered_by<kind>(psn)) [[likely]]
         return &oldest();
     if (psn >= r_.una && psn < r_.max_psn) {    // a response acknowledges what was before it
@@ -91,8 +91,8 @@ SendWqe* RcRequesterLogic<S>::answered_by(Psn psn) {
 }
 
 // Of something else than the oldest request.
-template <class S>
-void RcRequesterLogic<S>::drop_response(Psn psn) {
+template <class S, class P>
+void RcRequesterLogic<S, P>::drop_response(Psn psn) {
     ++core_.counters[Counter::kDropResponse];
     if (r_.outstanding()) {                     // the answer to what was asked for twice, say: the peer is not silent
         r_.probe_deadline = core_.now_ns + probe_ns();
@@ -103,8 +103,8 @@ void RcRequesterLogic<S>::drop_response(Psn psn) {
 }
 
 // The response packet at `una` was placed; `last` ends its request.
-template <class S>
-void RcRequesterLogic<S>::take_response(bool last) {
+template <class S, class P>
+void RcRequesterLogic<S, P>::take_response(bool last) {
     ++r_.una;
     ++core_.counters[Counter::kPsnsAcknowledged];
     if (last) {
@@ -115,8 +115,8 @@ void RcRequesterLogic<S>::take_response(bool last) {
     progress();
 }
 
-template <class S>
-InPlace RcRequesterLogic<S>::receive_in_place(const wire::ParsedFrame& frame) {
+template <class S, class P>
+InPlace RcRequesterLogic<S, P>::receive_in_place(const wire::ParsedFrame& frame) {
     const Psn psn(frame.headers.bth.psn);
     if (psn != r_.una || !(psn < r_.max_psn) || !any_begun()) return InPlace::kOther;
     SendWqe& wqe = oldest();
@@ -137,8 +137,8 @@ InPlace RcRequesterLogic<S>::receive_in_place(const wire::ParsedFrame& frame) {
 // Packet number `packet` of the READ `wqe`. Its data is asked for in parts (design note 2); and once more, from where
 // an answer was missing. Such a repetition begins with First or Only at a standard responder, with Middle or Last at
 // Linux rxe.
-template <class S>
-auto RcRequesterLogic<S>::part_at(const SendWqe& wqe, uint32_t packet, Psn psn) const -> Part {
+template <class S, class P>
+auto RcRequesterLogic<S, P>::part_at(const SendWqe& wqe, uint32_t packet, Psn psn) const -> Part {
     const uint32_t chunk = read_chunk(), within = packet % chunk;
     const bool repeated = psn == r_.resumed_at;
     // What begins a part that was asked for once can only be its first packet.
@@ -147,8 +147,8 @@ auto RcRequesterLogic<S>::part_at(const SendWqe& wqe, uint32_t packet, Psn psn) 
             .ends = within + 1 == chunk || packet + 1 == wqe.packets};
 }
 
-template <class S>
-void RcRequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) {
+template <class S, class P>
+void RcRequesterLogic<S, P>::receive_read_response(const wire::ParsedFrame& frame) {
     const Psn psn(frame.headers.bth.psn);
     SendWqe* wqe = answered_by<&SendWqe::awaits_read_response>(psn);
     if (wqe == nullptr) return;
@@ -175,8 +175,8 @@ void RcRequesterLogic<S>::receive_read_response(const wire::ParsedFrame& frame) 
     take_response(packet + 1 == wqe->packets);
 }
 
-template <class S>
-void RcRequesterLogic<S>::receive_atomic_response(const wire::Headers& headers) {
+template <class S, class P>
+void RcRequesterLogic<S, P>::receive_atomic_response(const wire::Headers& headers) {
     SendWqe* wqe = answered_by<&SendWqe::is_atomic>(Psn(headers.bth.psn));
     if (wqe == nullptr) return;
     if (headers.aeth.syndrome >> 5 != 0) {

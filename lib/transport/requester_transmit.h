@@ -6,8 +6,8 @@
 
 namespace rove::transport {
 
-template <class S>
-uint32_t RcRequesterLogic<S>::transmit(uint32_t budget) {
+template <class S, class P>
+uint32_t RcRequesterLogic<S, P>::transmit(uint32_t budget) {
     if (qp_.state != IBV_QPS_RTS && qp_.state != IBV_QPS_SQD) return 0;
     if (retry_.rnr_until > core_.now_ns) return 0;
     uint32_t packets = 0;
@@ -21,7 +21,7 @@ uint32_t RcRequesterLogic<S>::transmit(uint32_t budget) {
         if (!core_.ready()) break;
         SendWqe& wqe = qp_.sq.at(p_.next_wqe);
         if (p_.next_packet == 0) {
-            if (end - p_.next_wqe > 1 && wqe.is_plain()) {
+            if (!kIsXrc && end - p_.next_wqe > 1 && wqe.is_plain()) {  // requests of XRC may be for different SRQs
                 if (const uint32_t sent = emit_burst(end, budget - packets); sent != 0) {
                     packets += sent;
                     continue;
@@ -65,8 +65,8 @@ uint32_t RcRequesterLogic<S>::transmit(uint32_t budget) {
 }
 
 // Whether the request at next_wqe may start now; gives it its PSNs.
-template <class S>
-auto RcRequesterLogic<S>::begin(SendWqe& wqe) -> Begin {
+template <class S, class P>
+auto RcRequesterLogic<S, P>::begin(SendWqe& wqe) -> Begin {
     if ((wqe.send_flags & IBV_SEND_FENCE) != 0 && r_.reads_outstanding != 0) return Begin::kWait;
     if (wqe.is_local()) {
         execute_local(wqe);
@@ -81,25 +81,24 @@ auto RcRequesterLogic<S>::begin(SendWqe& wqe) -> Begin {
     return Begin::kSend;
 }
 
-template <class S>
-bool RcRequesterLogic<S>::needs_ack_req(const SendWqe& wqe, bool last) {
+template <class S, class P>
+bool RcRequesterLogic<S, P>::needs_ack_req(const SendWqe& wqe, bool last) {
     return (last && ((wqe.send_flags & (IBV_SEND_SIGNALED | IBV_SEND_SOLICITED)) != 0 || p_.next_wqe + 1 == limit())) ||
            ack_req_for_window(r_.next_psn);
 }
 
 // Packets from the middle of a SEND or WRITE: what is the same for all is looked up once. Returns how many; 0: the next
 // one is the last, or to be looked at alone.
-template <class S>
-uint32_t RcRequesterLogic<S>::emit_middles(SendWqe& wqe, uint32_t budget) {
+template <class S, class P>
+uint32_t RcRequesterLogic<S, P>::emit_middles(SendWqe& wqe, uint32_t budget) {
     uint32_t count = std::min(budget, wqe.packets - 1 - p_.next_packet);
     count = std::min(count, r_.window_packets - static_cast<uint32_t>(r_.next_psn - r_.una));
     if (r_.next_psn < r_.max_psn) count = std::min(count, static_cast<uint32_t>(r_.max_psn - r_.next_psn));
     if (count == 0 || wqe.num_sge > 1 || congestion_.limited()) return 0;
-    count =
-        core_.send_middles(qp_, wire::Service::kRc, wqe, p_.next_packet, r_.next_psn, count, [&](wire::Headers& next) {
-            next.bth.ack_req = ack_req_for_window(Psn(next.bth.psn));
-            r_.since_ack_req = next.bth.ack_req ? 0 : static_cast<uint16_t>(r_.since_ack_req + 1);
-        });
+    count = core_.send_middles(qp_, P::kService, wqe, p_.next_packet, r_.next_psn, count, [&](wire::Headers& next) {
+        next.bth.ack_req = ack_req_for_window(Psn(next.bth.psn));
+        r_.since_ack_req = next.bth.ack_req ? 0 : static_cast<uint16_t>(r_.since_ack_req + 1);
+    });
     if (count == 0) return 0;
     p_.next_packet += count;
     sent(r_.next_psn, count, count);
@@ -107,8 +106,8 @@ uint32_t RcRequesterLogic<S>::emit_middles(SendWqe& wqe, uint32_t budget) {
 }
 
 // A burst, from the next request on. Returns how many; 0: the next one is to be looked at alone.
-template <class S>
-uint32_t RcRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
+template <class S, class P>
+uint32_t RcRequesterLogic<S, P>::emit_burst(uint32_t end, uint32_t budget) {
     Burst burst;
     if (p_.next_wqe != p_.begun_wqe || congestion_.limited()) return 0;
     if (!burst.begin(qp_, p_.next_wqe, core_.memory)) return 0;
@@ -142,9 +141,9 @@ uint32_t RcRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
 }
 
 // Packet number `packet` of a SEND or WRITE. False: its data may not be read; the request fails in its turn.
-template <class S>
-bool RcRequesterLogic<S>::emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req) {
-    const uint32_t bytes = core_.send_packet(qp_, wire::Service::kRc, wqe, packet, psn, ack_req);
+template <class S, class P>
+bool RcRequesterLogic<S, P>::emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_req) {
+    const uint32_t bytes = core_.send_packet(qp_, P::kService, wqe, packet, psn, ack_req);
     if (bytes == Core<S>::kNotReadable) {
         p_.fail(p_.next_wqe, IBV_WC_LOC_PROT_ERR);
         return false;
@@ -154,8 +153,8 @@ bool RcRequesterLogic<S>::emit(SendWqe& wqe, uint32_t packet, Psn psn, bool ack_
     return true;
 }
 
-template <class S>
-void RcRequesterLogic<S>::emit_read(const SendWqe& wqe) {
+template <class S, class P>
+void RcRequesterLogic<S, P>::emit_read(const SendWqe& wqe) {
     const uint32_t chunk = read_chunk();
     uint32_t end = wqe.packets;
     if (end > chunk) [[unlikely]]
@@ -163,12 +162,13 @@ void RcRequesterLogic<S>::emit_read(const SendWqe& wqe) {
     const uint32_t offset = p_.next_packet * qp_.mtu;
     const uint32_t length = end == wqe.packets ? wqe.length - offset : end * qp_.mtu - offset;
     wire::Headers h;
-    h.bth.opcode = wire::opcode(wire::Service::kRc, wire::Op::kReadRequest);
+    h.bth.opcode = wire::opcode(P::kService, wire::Op::kReadRequest);
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.ack_req = true;
     h.bth.psn = r_.next_psn.value();
     h.reth = {wqe.remote_addr + offset, wqe.rkey, length};
+    if constexpr (kIsXrc) h.xrc_srqn = wqe.xrc_srqn;
     core_.send(qp_.path, h, {}, 0);
     ++r_.reads_outstanding;
     r_.since_ack_req = 0;
@@ -182,16 +182,17 @@ void RcRequesterLogic<S>::emit_read(const SendWqe& wqe) {
     sent(first, psns);
 }
 
-template <class S>
-void RcRequesterLogic<S>::emit_atomic(const SendWqe& wqe) {
+template <class S, class P>
+void RcRequesterLogic<S, P>::emit_atomic(const SendWqe& wqe) {
     wire::Headers h;
     const bool swap = wqe.opcode == IBV_WR_ATOMIC_CMP_AND_SWP;
-    h.bth.opcode = wire::opcode(wire::Service::kRc, swap ? wire::Op::kCompareSwap : wire::Op::kFetchAdd);
+    h.bth.opcode = wire::opcode(P::kService, swap ? wire::Op::kCompareSwap : wire::Op::kFetchAdd);
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.ack_req = true;
     h.bth.psn = r_.next_psn.value();
     h.atomic = {wqe.remote_addr, wqe.rkey, swap ? wqe.swap : wqe.compare_add, swap ? wqe.compare_add : 0};
+    if constexpr (kIsXrc) h.xrc_srqn = wqe.xrc_srqn;
     core_.send(qp_.path, h, {}, 0);
     ++r_.reads_outstanding;
     r_.since_ack_req = 0;
@@ -201,8 +202,8 @@ void RcRequesterLogic<S>::emit_atomic(const SendWqe& wqe) {
 }
 
 // ATOMIC WRITE and FLUSH. False: as emit().
-template <class S>
-bool RcRequesterLogic<S>::emit_empty_answered(SendWqe& wqe) {
+template <class S, class P>
+bool RcRequesterLogic<S, P>::emit_empty_answered(SendWqe& wqe) {
     wire::Segment segments[kMaxSge];
     wire::Headers h;
     wire::Op op;
@@ -211,11 +212,12 @@ bool RcRequesterLogic<S>::emit_empty_answered(SendWqe& wqe) {
         p_.fail(p_.next_wqe, IBV_WC_LOC_PROT_ERR);
         return false;
     }
-    h.bth.opcode = wire::opcode(wire::Service::kRc, op);
+    h.bth.opcode = wire::opcode(P::kService, op);
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.ack_req = true;
     h.bth.psn = r_.next_psn.value();
+    if constexpr (kIsXrc) h.xrc_srqn = wqe.xrc_srqn;
     core_.send(qp_.path, h, {segments, static_cast<size_t>(count)}, count != 0 ? kAtomicWriteBytes : 0);
     ++r_.reads_outstanding;
     r_.since_ack_req = 0;
@@ -226,8 +228,8 @@ bool RcRequesterLogic<S>::emit_empty_answered(SendWqe& wqe) {
 }
 
 // The turn was left in an access to memory that has gone.
-template <class S>
-void RcRequesterLogic<S>::recover(uint32_t packets) {
+template <class S, class P>
+void RcRequesterLogic<S, P>::recover(uint32_t packets) {
     if (packets != 0) {
         if (p_.next_packet == 0)
             p_.next_wqe = p_.begun_wqe = p_.next_wqe + packets;
@@ -240,8 +242,8 @@ void RcRequesterLogic<S>::recover(uint32_t packets) {
 }
 
 // What is or asks for the packets [first, first + psns) went out, in so many packets.
-template <class S>
-void RcRequesterLogic<S>::sent(Psn first, uint32_t psns, uint32_t packets) {
+template <class S, class P>
+void RcRequesterLogic<S, P>::sent(Psn first, uint32_t psns, uint32_t packets) {
     r_.next_psn = first + psns;
     if (r_.next_psn > r_.max_psn) {
         r_.max_psn = r_.next_psn;
@@ -256,8 +258,8 @@ void RcRequesterLogic<S>::sent(Psn first, uint32_t psns, uint32_t packets) {
 }
 
 // Packets went out once more, for `psns` that are taken as lost.
-template <class S>
-void RcRequesterLogic<S>::count_again(Counter cause, uint32_t psns, uint32_t packets) {
+template <class S, class P>
+void RcRequesterLogic<S, P>::count_again(Counter cause, uint32_t psns, uint32_t packets) {
     core_.counters[cause] += packets;
     core_.counters[Counter::kRetransmittedPackets] += packets;
     core_.counters[Counter::kPsnsSent] += psns;
@@ -265,8 +267,8 @@ void RcRequesterLogic<S>::count_again(Counter cause, uint32_t psns, uint32_t pac
 }
 
 // A local operation takes no PSN: it is executed when its turn to be sent comes, and completes in its turn.
-template <class S>
-void RcRequesterLogic<S>::execute_local(SendWqe& wqe) {
+template <class S, class P>
+void RcRequesterLogic<S, P>::execute_local(SendWqe& wqe) {
     wqe.first_psn = r_.next_psn.value();
     wqe.packets = 0;
     if (p_.next_wqe == p_.begun_wqe) {          // not again after a rewind

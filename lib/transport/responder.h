@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The responder of RC: executes requests in PSN order, and answers them. Units: bytes, packets.
+// The responder of RC, and of XRC (P): executes requests in PSN order, and answers them. Units: bytes, packets.
 //
 // DESIGN NOTES
 // 1. Answers leave in PSN order: READ data and atomic results wait in a ring of jobs, and one ACK, the latest, behind
@@ -22,10 +22,10 @@
 
 namespace rove::transport {
 
-template <class S>
+template <class S, class P>
 class RcResponderLogic {
   public:
-    RcResponderLogic(Core<S>& core, QueuePair& qp, Rc& rc)
+    RcResponderLogic(Core<S>& core, QueuePair& qp, P& rc)
         : core_(core), qp_(qp), s_(rc.responder), congestion_(rc.congestion.rate), executor_(core, qp) {}
 
     // Of the path MTU, and `op` of a SEND or WRITE.
@@ -47,6 +47,15 @@ class RcResponderLogic {
     }
 
   private:
+    static constexpr bool kIsXrc = P::kService == wire::Service::kXrc;
+
+    // Of the memory that a READ request that comes again names, and that the answer to one is in.
+    const void* domain_of(const wire::Headers& headers) const {
+        if constexpr (!kIsXrc) return qp_.pd;
+        const SharedRecvQueue* srq = core_.find_xrc_srq(qp_, headers.xrc_srqn);
+        return srq != nullptr ? srq->pd : nullptr;
+    }
+    const void* domain_of(const RcJob& job) const { return kIsXrc ? job.pd : qp_.pd; }
     [[gnu::always_inline]] inline void forget_nak();
     [[gnu::always_inline]] inline void go_on(Psn psn, bool acknowledge);
     [[gnu::always_inline]] inline Outcome execute(const wire::ParsedFrame& frame, wire::Op op);
@@ -57,7 +66,7 @@ class RcResponderLogic {
     Outcome execute_empty_answered(const wire::ParsedFrame& frame, wire::Op op);
     void repeat(const wire::Headers& headers, wire::Op op);
     bool drop_jobs_from(Psn psn);
-    void push_read(Psn first, const wire::Reth& reth);
+    void push_read(Psn first, const wire::Reth& reth, const void* pd);
     void push_atomic(Psn psn, uint64_t original);
     void queue_ack(Psn psn, uint8_t syndrome);
     void refuse(Outcome outcome, Psn psn);
@@ -73,8 +82,8 @@ class RcResponderLogic {
     Executor<S> executor_;
 };
 
-template <class S>
-InPlace RcResponderLogic<S>::receive_in_place(const wire::ParsedFrame& frame, wire::Op op) {
+template <class S, class P>
+InPlace RcResponderLogic<S, P>::receive_in_place(const wire::ParsedFrame& frame, wire::Op op) {
     const wire::Bth& bth = frame.headers.bth;
     if (Psn(bth.psn) != s_.epsn) return InPlace::kOther;
     wire::VerifyingReader payload(frame);
@@ -99,8 +108,8 @@ InPlace RcResponderLogic<S>::receive_in_place(const wire::ParsedFrame& frame, wi
     return InPlace::kTaken;
 }
 
-template <class S>
-void RcResponderLogic<S>::receive(const wire::ParsedFrame& frame) {
+template <class S, class P>
+void RcResponderLogic<S, P>::receive(const wire::ParsedFrame& frame) {
     const wire::Headers& h = frame.headers;
     const wire::Op op = wire::op_of(h.bth.opcode);
     const Psn psn(h.bth.psn);
@@ -132,16 +141,16 @@ void RcResponderLogic<S>::receive(const wire::ParsedFrame& frame) {
 }
 
 // The expected packet is here.
-template <class S>
-void RcResponderLogic<S>::forget_nak() {
+template <class S, class P>
+void RcResponderLogic<S, P>::forget_nak() {
     if (!s_.nak_sent) return;
     s_.nak_sent = false;
     if (s_.ack_syndrome == wire::kSyndromeNakSequence) s_.ack_due = false;  // not sent yet, no longer true
 }
 
 // It was taken.
-template <class S>
-void RcResponderLogic<S>::go_on(Psn psn, bool acknowledge) {
+template <class S, class P>
+void RcResponderLogic<S, P>::go_on(Psn psn, bool acknowledge) {
     s_.epsn = psn + 1;
     if (!acknowledge) return;
     // Only one waits: a second says that the peer sends on without an answer.
@@ -154,8 +163,12 @@ void RcResponderLogic<S>::go_on(Psn psn, bool acknowledge) {
     }
 }
 
-template <class S>
-Outcome RcResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op) {
+template <class S, class P>
+Outcome RcResponderLogic<S, P>::execute(const wire::ParsedFrame& frame, wire::Op op) {
+    if constexpr (kIsXrc) {
+        const bool in_message = s_.message.kind != MessageInProgress::Kind::kNone || qp_.slot.taken;
+        if (!core_.enter_xrc_srq(qp_, frame.headers.xrc_srqn, in_message)) return Outcome::kRemoteAccess;
+    }
     MessageReceiver<S> receiver(core_, qp_, s_.message);
     switch (op) {
         case wire::Op::kReadRequest: return execute_read(frame.headers);
@@ -176,8 +189,8 @@ Outcome RcResponderLogic<S>::execute(const wire::ParsedFrame& frame, wire::Op op
 
 // A SEND of one packet, without immediate, to a QP with receives of its own: the receive is used where it lies. False
 // where anything is out of the ordinary; nothing but the receive's memory has changed then.
-template <class S>
-bool RcResponderLogic<S>::execute_small_send(const wire::ParsedFrame& frame) {
+template <class S, class P>
+bool RcResponderLogic<S, P>::execute_small_send(const wire::ParsedFrame& frame) {
     if (s_.message.kind != MessageInProgress::Kind::kNone || qp_.slot.taken || qp_.srq != nullptr) return false;
     const uint32_t index = qp_.rq.consumed(), bytes = frame.payload_bytes;
     if (index == qp_.rq.available_until() || bytes > qp_.mtu) return false;
@@ -201,25 +214,25 @@ bool RcResponderLogic<S>::execute_small_send(const wire::ParsedFrame& frame) {
 }
 
 // IBTA 9.7.5.1.2: the MSN counts requests that are complete.
-template <class S>
-Outcome RcResponderLogic<S>::count_message(Outcome outcome, wire::Op op) {
+template <class S, class P>
+Outcome RcResponderLogic<S, P>::count_message(Outcome outcome, wire::Op op) {
     if (outcome == Outcome::kDone && is_last(op)) s_.msn = (s_.msn + 1) & Psn::kMask;
     return outcome;
 }
 
-template <class S>
-Outcome RcResponderLogic<S>::execute_read(const wire::Headers& h) {
+template <class S, class P>
+Outcome RcResponderLogic<S, P>::execute_read(const wire::Headers& h) {
     if (s_.message.kind != MessageInProgress::Kind::kNone || s_.jobs.full()) return Outcome::kInvalidRequest;
-    const Outcome outcome = executor_.check_read(h.reth);
+    const Outcome outcome = executor_.check_read(h.reth, qp_.pd);
     if (outcome != Outcome::kDone) return outcome;
     s_.msn = (s_.msn + 1) & Psn::kMask;
-    push_read(s_.epsn, h.reth);
+    push_read(s_.epsn, h.reth, qp_.pd);
     s_.epsn = s_.epsn + executor_.packets(h.reth.length);
     return Outcome::kDone;
 }
 
-template <class S>
-Outcome RcResponderLogic<S>::execute_atomic(const wire::Headers& h, wire::Op op) {
+template <class S, class P>
+Outcome RcResponderLogic<S, P>::execute_atomic(const wire::Headers& h, wire::Op op) {
     if (s_.message.kind != MessageInProgress::Kind::kNone || s_.jobs.full()) return Outcome::kInvalidRequest;
     uint64_t original;
     const Outcome outcome = executor_.execute_atomic(h.atomic, op, original);
@@ -231,19 +244,19 @@ Outcome RcResponderLogic<S>::execute_atomic(const wire::Headers& h, wire::Op op)
 }
 
 // FLUSH and ATOMIC WRITE: the answer is a READ response without data.
-template <class S>
-Outcome RcResponderLogic<S>::execute_empty_answered(const wire::ParsedFrame& frame, wire::Op op) {
+template <class S, class P>
+Outcome RcResponderLogic<S, P>::execute_empty_answered(const wire::ParsedFrame& frame, wire::Op op) {
     if (s_.message.kind != MessageInProgress::Kind::kNone || s_.jobs.full()) return Outcome::kInvalidRequest;
     const Outcome outcome =
         op == wire::Op::kFlush ? executor_.execute_flush(frame.headers) : executor_.execute_atomic_write(frame);
     if (outcome != Outcome::kDone) return outcome;
     s_.msn = (s_.msn + 1) & Psn::kMask;
-    push_read(s_.epsn, {});
+    push_read(s_.epsn, {}, qp_.pd);
     return Outcome::kDone;
 }
 
-template <class S>
-void RcResponderLogic<S>::push_read(Psn first, const wire::Reth& reth) {
+template <class S, class P>
+void RcResponderLogic<S, P>::push_read(Psn first, const wire::Reth& reth, const void* pd) {
     RcJob job;
     job.va = reth.va;
     job.rkey = reth.rkey;
@@ -251,12 +264,13 @@ void RcResponderLogic<S>::push_read(Psn first, const wire::Reth& reth) {
     job.first = job.next = first;
     job.end = first + executor_.packets(reth.length);
     job.msn = s_.msn;
+    if constexpr (kIsXrc) job.pd = pd;
     s_.jobs.push(job);
     s_.ack_due = s_.ack_due && s_.ack_syndrome != wire::kSyndromeAck;
 }
 
-template <class S>
-void RcResponderLogic<S>::push_atomic(Psn psn, uint64_t original) {
+template <class S, class P>
+void RcResponderLogic<S, P>::push_atomic(Psn psn, uint64_t original) {
     RcJob job;
     job.first = job.next = psn;
     job.end = psn + 1;
@@ -267,8 +281,8 @@ void RcResponderLogic<S>::push_atomic(Psn psn, uint64_t original) {
     s_.ack_due = s_.ack_due && s_.ack_syndrome != wire::kSyndromeAck;
 }
 
-template <class S>
-void RcResponderLogic<S>::queue_ack(Psn psn, uint8_t syndrome) {
+template <class S, class P>
+void RcResponderLogic<S, P>::queue_ack(Psn psn, uint8_t syndrome) {
     s_.ack_due = true;
     s_.delay.not_before = 0;
     s_.ack_psn = psn;
@@ -276,27 +290,28 @@ void RcResponderLogic<S>::queue_ack(Psn psn, uint8_t syndrome) {
 }
 
 // Design note 2. False: the ring is full of older jobs.
-template <class S>
-bool RcResponderLogic<S>::drop_jobs_from(Psn psn) {
+template <class S, class P>
+bool RcResponderLogic<S, P>::drop_jobs_from(Psn psn) {
     while (!s_.jobs.empty() && s_.jobs.back().end > psn) --s_.jobs.tail;
     return !s_.jobs.full();
 }
 
 // A request that was executed before (IBTA 9.7.5.1.3, 9.4.5).
-template <class S>
-void RcResponderLogic<S>::repeat(const wire::Headers& h, wire::Op op) {
+template <class S, class P>
+void RcResponderLogic<S, P>::repeat(const wire::Headers& h, wire::Op op) {
     const Psn psn(h.bth.psn);
     if (op == wire::Op::kReadRequest) {
         // What was never asked for is not a repetition, and rights are checked as for a new one.
-        if (executor_.check_read(h.reth) != Outcome::kDone || psn + executor_.packets(h.reth.length) > s_.epsn ||
+        const void* const pd = domain_of(h);
+        if (executor_.check_read(h.reth, pd) != Outcome::kDone || psn + executor_.packets(h.reth.length) > s_.epsn ||
             !drop_jobs_from(psn)) {
             ++core_.counters[Counter::kDropOverload];
             return;
         }
-        push_read(psn, h.reth);
+        push_read(psn, h.reth, pd);
     } else if (op == wire::Op::kFlush || op == wire::Op::kAtomicWrite) {
         // It was done, and is not done again: something may have been written there since.
-        if (drop_jobs_from(psn)) push_read(psn, {});
+        if (drop_jobs_from(psn)) push_read(psn, {}, nullptr);
     } else if (op == wire::Op::kCompareSwap || op == wire::Op::kFetchAdd) {
         const uint64_t* original = s_.atomics.find(psn);
         if (original == nullptr) {
@@ -310,8 +325,8 @@ void RcResponderLogic<S>::repeat(const wire::Headers& h, wire::Op op) {
 }
 
 // The packet is not executed; says so to the requester, and ends the QP where IBTA wants that (9.9.3).
-template <class S>
-void RcResponderLogic<S>::refuse(Outcome outcome, Psn psn) {
+template <class S, class P>
+void RcResponderLogic<S, P>::refuse(Outcome outcome, Psn psn) {
     const Consequence& consequence = consequence_of(outcome);
     queue_ack(psn, outcome == Outcome::kNoReceive ? consequence.syndrome | qp_.min_rnr_timer : consequence.syndrome);
     // IBTA 9.7.5.2.8: until this packet comes again, what is behind it is dropped in silence. A sequence NAK would make
@@ -320,8 +335,8 @@ void RcResponderLogic<S>::refuse(Outcome outcome, Psn psn) {
     if (consequence.is_error) executor_.apply(consequence);
 }
 
-template <class S>
-uint32_t RcResponderLogic<S>::send_answers(uint32_t budget) {
+template <class S, class P>
+uint32_t RcResponderLogic<S, P>::send_answers(uint32_t budget) {
     uint32_t packets = 0;
     while (!s_.jobs.empty() && packets < budget && core_.ready()) {
         RcJob& next = s_.jobs.front();
@@ -331,7 +346,7 @@ uint32_t RcResponderLogic<S>::send_answers(uint32_t budget) {
         }
         if (next.is_atomic) {
             wire::Headers h;
-            h.bth.opcode = wire::opcode(wire::Service::kRc, wire::Op::kAtomicAck);
+            h.bth.opcode = wire::opcode(P::kService, wire::Op::kAtomicAck);
             h.bth.pkey = qp_.pkey;
             h.bth.dest_qpn = qp_.remote_qpn;
             h.bth.psn = next.first.value();
@@ -360,14 +375,14 @@ uint32_t RcResponderLogic<S>::send_answers(uint32_t budget) {
 }
 
 // Packets from the middle of READ data; 0: the next one is its first or last, or to be looked at alone.
-template <class S>
-uint32_t RcResponderLogic<S>::send_read_middles(RcJob& job, uint32_t budget) {
+template <class S, class P>
+uint32_t RcResponderLogic<S, P>::send_read_middles(RcJob& job, uint32_t budget) {
     if (!job.started || job.left() <= qp_.mtu || congestion_.limited()) return 0;
     const uint32_t most = std::min(budget, (job.left() - 1) / qp_.mtu);
-    const uint8_t* at = executor_.read_source(job.rkey, job.va + job.sent, most * qp_.mtu);
+    const uint8_t* at = executor_.read_source(job.rkey, job.va + job.sent, most * qp_.mtu, domain_of(job));
     if (at == nullptr) return 0;
     wire::Headers h;
-    h.bth.opcode = wire::opcode(wire::Service::kRc, wire::Op::kReadResponseMiddle);
+    h.bth.opcode = wire::opcode(P::kService, wire::Op::kReadResponseMiddle);
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.psn = job.next.value();
@@ -378,10 +393,10 @@ uint32_t RcResponderLogic<S>::send_read_middles(RcJob& job, uint32_t budget) {
     return packets;
 }
 
-template <class S>
-bool RcResponderLogic<S>::send_read_packet(RcJob& job) {
+template <class S, class P>
+bool RcResponderLogic<S, P>::send_read_packet(RcJob& job) {
     const uint32_t bytes = std::min(job.left(), qp_.mtu);
-    const uint8_t* source = executor_.read_source(job.rkey, job.va + job.sent, bytes);
+    const uint8_t* source = executor_.read_source(job.rkey, job.va + job.sent, bytes, domain_of(job));
     if (source == nullptr) {                    // deregistered since the request came
         s_.jobs.head = s_.jobs.tail;
         refuse(Outcome::kRemoteAccess, job.next);
@@ -391,7 +406,7 @@ bool RcResponderLogic<S>::send_read_packet(RcJob& job) {
     using wire::Op;
     const Op op = read_response_op(!job.started, last);
     wire::Headers h;
-    h.bth.opcode = wire::opcode(wire::Service::kRc, op);
+    h.bth.opcode = wire::opcode(P::kService, op);
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.psn = job.next.value();
@@ -406,10 +421,10 @@ bool RcResponderLogic<S>::send_read_packet(RcJob& job) {
     return true;
 }
 
-template <class S>
-void RcResponderLogic<S>::send_ack() {
+template <class S, class P>
+void RcResponderLogic<S, P>::send_ack() {
     wire::Headers h;
-    h.bth.opcode = wire::opcode(wire::Service::kRc, wire::Op::kAck);
+    h.bth.opcode = wire::opcode(P::kService, wire::Op::kAck);
     h.bth.pkey = qp_.pkey;
     h.bth.dest_qpn = qp_.remote_qpn;
     h.bth.psn = s_.ack_psn.value();

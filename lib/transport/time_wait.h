@@ -29,14 +29,14 @@ struct TimeWait {
     uint16_t port = 0;
     Psn epsn;                               // all before it was received
     uint32_t msn = 0;
-    bool multipath = false;
+    wire::Service service = wire::Service::kRc;
     uint64_t since_ns = 0;
 };
 
 // One for all workers, since any of them may receive the repetition. Any thread.
 class TimeWaitTable {
   public:
-    // Control call: the QP, which speaks rc or mp, is destroyed or reset.
+    // Control call: the QP, which speaks rc, mp or XRC, is destroyed or reset.
     void insert(const QueuePair& qp, uint64_t now_ns) {
         const std::lock_guard lock(lock_);
         while (!order_.empty() && (order_.front().second + kRememberNs < now_ns || order_.size() >= kMost)) {
@@ -46,7 +46,7 @@ class TimeWaitTable {
             if (entry != entries_.end() && entry->second.since_ns == since_ns) entries_.erase(entry);
             order_.pop_front();
         }
-        const Rc* rc = qp.rc();
+        const Rc* rc = qp.rc_or_xrc();
         Path path = qp.path;
         if (path.next_hop != nullptr) {         // what nobody uses any more need not be asked where it is
             path.next_hop->write(path.headers.bytes.data());
@@ -58,7 +58,7 @@ class TimeWaitTable {
                             .port = qp.port,
                             .epsn = Psn(qp.expected_psn()),
                             .msn = rc != nullptr ? rc->responder.msn : 0,
-                            .multipath = qp.mp() != nullptr,
+                            .service = qp.service(),
                             .since_ns = now_ns};
         order_.emplace_back(qp.qpn, now_ns);
     }

@@ -17,6 +17,7 @@
 namespace rove::transport {
 
 struct Path;
+class CompletionQueue;
 
 inline constexpr uint32_t kMaxSge = 32;
 inline constexpr uint32_t kMaxInlineBytes = 1024;
@@ -49,7 +50,10 @@ struct alignas(64) SendWqe {
     uint8_t send_flags = 0;         // ibv_send_flags, ROVE_SEND_SYNC; SIGNALED already includes sq_sig_all
     uint8_t num_sge = 0;            // 0 with inline data
     uint8_t bind_access = 0;        // BIND_MW: IBV_ACCESS_REMOTE_* | IBV_ACCESS_ZERO_BASED
-    uint32_t mp_msn = 0;            // mp: of a SEND or WRITE, as in MPETH; set with first_psn
+    union {
+        uint32_t mp_msn = 0;        // mp: of a SEND or WRITE, as in MPETH; set with first_psn
+        uint32_t xrc_srqn;          // XRC: of the SRQ at the peer that the request is for
+    };
     uint32_t mp_first_response = 0;  // mp: of a READ or atomic, the PSN of the first packet that answers it, in the
                                      // response stream; set with first_psn
 
@@ -156,6 +160,10 @@ struct SharedRecvQueue {
     SpinLock taking;                                    // held for one copy; contended only between workers
     std::atomic<uint32_t> limit{0};                     // armed limit, 0 = not armed (ibv_modify_srq)
     Owner* owner = nullptr;                             // for async events
+    // Of XRC (annex A14), set at creation:
+    uint32_t number = 0;                                // what packets name it by
+    const void* xrcd = nullptr;                         // only QPs of this domain take from it; null: not of XRC
+    CompletionQueue* cq = nullptr;                      // where the receives complete, whichever QP took them
 };
 
 }  // namespace rove::transport

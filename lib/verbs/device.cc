@@ -66,6 +66,10 @@ void set_operations(Context& context) {
     context.advise_mr = Operation<advise_mr>::call;
     context.alloc_null_mr = alloc_null_mr;
     context.create_srq_ex = create_srq_ex;
+    context.get_srq_num = Operation<get_srq_num>::call;
+    context.open_xrcd = open_xrcd;
+    context.close_xrcd = Operation<close_xrcd>::call;
+    context.open_qp = open_qp;
     ibv_context_ops& ops = context.context.ops;
     ops.poll_cq = poll_cq;
     ops.req_notify_cq = req_notify_cq;
@@ -139,7 +143,7 @@ int query_device(ibv_context* handle, ibv_device_attr* attr) {
     attr->max_qp_wr = transport::kMaxWorkRequests;
     attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
                              IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SHUTDOWN_PORT | IBV_DEVICE_SRQ_RESIZE |
-                             IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+                             IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC;
     attr->max_sge = transport::kMaxSge;
     attr->max_sge_rd = transport::kMaxSge;
     attr->max_cq = kMaxCqs;
@@ -175,11 +179,12 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input*, ibv_
     full.cq_mod_caps = {.max_cq_count = UINT16_MAX, .max_cq_period = UINT16_MAX};
     constexpr uint32_t kDatagrams = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
     constexpr uint32_t kWrites = kDatagrams | IBV_ODP_SUPPORT_WRITE;
-    full.odp_caps = {.general_caps = IBV_ODP_SUPPORT,
-                     .per_transport_caps = {.rc_odp_caps = kWrites | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC |
-                                                           IBV_ODP_SUPPORT_SRQ_RECV,
-                                            .uc_odp_caps = kWrites,
-                                            .ud_odp_caps = kDatagrams | IBV_ODP_SUPPORT_SRQ_RECV}};
+    constexpr uint32_t kReliable = kWrites | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
+    full.xrc_odp_caps = kReliable;
+    full.odp_caps = {
+        .general_caps = IBV_ODP_SUPPORT,
+        .per_transport_caps = {
+            .rc_odp_caps = kReliable, .uc_odp_caps = kWrites, .ud_odp_caps = kDatagrams | IBV_ODP_SUPPORT_SRQ_RECV}};
     std::memset(attr, 0, size);
     std::memcpy(attr, &full, std::min(size, sizeof(full)));
     return 0;

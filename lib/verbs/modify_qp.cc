@@ -86,12 +86,14 @@ void apply(transport::QueuePair& t, const ibv_qp_attr& kept, int mask) {
 void enter_reset(Qp& qp) {
     // Takes the completions of the QP out of its CQs, which nobody may poll meanwhile. Locks of CQs come before those
     // of workers, for who resizes a CQ waits for workers; and among each other in one order, whatever their roles are.
-    Cq* const cqs[] = {&from(qp.qp_base.send_cq), &from(qp.qp_base.recv_cq)};
+    // QPs of XRC lack one of the CQs or both.
+    const auto cq_of = [](ibv_cq* cq) { return cq != nullptr ? &from(cq) : nullptr; };
+    Cq* const cqs[] = {cq_of(qp.qp_base.send_cq), cq_of(qp.qp_base.recv_cq)};
     Cq* const first = std::min(cqs[0], cqs[1], std::less<>());
     Cq* const second = std::max(cqs[0], cqs[1], std::less<>());
-    const std::lock_guard first_guard(first->lock);
-    std::unique_lock second_guard(second->lock, std::defer_lock);
-    if (second != first) second_guard.lock();
+    std::unique_lock<transport::SpinLock> first_guard, second_guard;
+    if (first != nullptr) first_guard = std::unique_lock(first->lock);
+    if (second != nullptr && second != first) second_guard = std::unique_lock(second->lock);
     datapath::Worker& worker = qp.runtime->worker_of(qp.transport);
     const datapath::Worker::Hold hold(worker);
     worker.set_state(hold, qp.transport, IBV_QPS_RESET);
@@ -111,7 +113,7 @@ int resolve(const Qp& qp, const ibv_qp_attr& merged, transport::Path& path) {
 }  // namespace
 
 int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
-    Qp& qp = from(handle);
+    Qp& qp = real(handle);
     transport::QueuePair& t = qp.transport;
     datapath::Worker& worker = qp.runtime->worker_of(t);
     const auto has = [mask](int bit) { return (mask & bit) != 0; };

@@ -32,6 +32,9 @@
 namespace rove::verbs {
 
 class Provider;
+struct XrcDomain;
+struct XrcTarget;
+struct Xrcd;
 
 // Vendor helpers (mlx5dv_is_supported and its kind) look behind struct ibv_device for libibverbs' private fields; the
 // zeros of `libibverbs_fields` tell them that no provider of theirs drives this device.
@@ -49,6 +52,8 @@ struct Device : ibv_device {
     const uint32_t max_qps;  // its share of the numbers that all devices of the process have together
     ObjectCount qps{max_qps}, cqs{kMaxCqs}, srqs{kMaxSrqs}, ahs{kMaxAhs};
     AgreedPeers agreed_peers;
+    std::mutex xrc_mutex;
+    std::vector<std::weak_ptr<XrcDomain>> xrc_domains;  // that files stand for; under the mutex
 };
 
 struct Context : verbs_context {
@@ -56,7 +61,7 @@ struct Context : verbs_context {
     datapath::Interface* interface = nullptr;
     datapath::Runtime* runtime = nullptr;
     EventQueue<ibv_async_event> async_events;
-    std::atomic<uint32_t> references{1};  // of PDs, TDs, CQs and channels, and one while it is open
+    std::atomic<uint32_t> references{1};  // of PDs, TDs, XRCDs, CQs and channels, and one while it is open
 
     Context() : verbs_context{} { context.cmd_fd = -1; }
     ~Context() {
@@ -110,7 +115,7 @@ struct Cq : ibv_cq_ex, transport::Owner {
     ibv_wc current{};                     // what the ibv_wc_read_* functions read
     ibv_pd* parent_domain = nullptr;      // that it was given, or null
     uint64_t current_ns = 0;              // when it was pushed, by the clock of the runtime
-    std::atomic<uint32_t> references{0};  // send and receive sides of QPs
+    std::atomic<uint32_t> references{0};  // send and receive sides of QPs, and SRQs of XRC
     uint32_t comp_events_delivered = 0;   // under the channel's lock
     uint32_t async_events_delivered = 0;  // under the context's event lock
 };
@@ -118,8 +123,10 @@ struct Cq : ibv_cq_ex, transport::Owner {
 struct Srq : ibv_srq, transport::Owner {
     ObjectCount::Place place;
     transport::SharedRecvQueue queue;
-    std::mutex control;                   // modify, query
-    uint32_t max_wr = 0;                  // under it
+    std::mutex control;    // modify, query
+    uint32_t max_wr = 0;   // under it
+    Xrcd* xrcd = nullptr;  // of XRC, as is `xrc_cq`; null: of another type
+    Cq* xrc_cq = nullptr;
     std::atomic<uint32_t> references{0};  // QPs
     uint32_t events_delivered = 0;        // under the context's event lock
 };
@@ -143,7 +150,10 @@ struct Qp : std::conditional_t<HasFlush<ibv_qp_ex>, ibv_qp_ex, QpExWithFlush>, t
     transport::QueuePair transport;
     Context* context = nullptr;
     datapath::Runtime* runtime = nullptr;
-    SendRules send_rules;  // under the send queue's lock
+    Qp* target = nullptr;            // of a handle of an XRC TGT QP: that QP, which does all the work
+    Xrcd* xrcd = nullptr;            // ... by which it was created or opened
+    std::shared_ptr<XrcTarget> xrc;  // of that QP itself
+    SendRules send_rules;            // under the send queue's lock
 
     // Between ibv_wr_start and ibv_wr_complete, under the send queue's lock.
     bool has_wr_api = false;
@@ -201,6 +211,12 @@ inline Qp& from(ibv_qp_ex* qp) {
 }
 inline Qp& from(ibv_qp* qp) {
     return from(reinterpret_cast<ibv_qp_ex*>(qp));
+}
+
+// What a handle of an XRC TGT QP stands for; the QP itself of others.
+inline Qp& real(ibv_qp* qp) {
+    Qp& handle = from(qp);
+    return handle.target != nullptr ? *handle.target : handle;
 }
 
 inline ibv_cq* as_ibv(Cq& cq) {

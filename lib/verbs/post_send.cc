@@ -62,6 +62,7 @@ int fill(const Qp& qp, const ibv_send_wr& wr, SendWqe& wqe) {
         wqe.length = 0;
         return fill_bind(wqe, wr.bind_mw.mw, IBV_MW_TYPE_2, wr.bind_mw.rkey, wr.bind_mw.bind_info);
     }
+    if (rules.names_srq()) wqe.xrc_srqn = wr.qp_type.xrc.remote_srqn;
     if (rules.is_addressed()) {
         if (!may_address(qp, wr.wr.ud.ah)) return EINVAL;
         wqe.path = &from(wr.wr.ud.ah).path;

@@ -44,6 +44,7 @@ SendWqe& begin(Qp& qp, ibv_wr_opcode opcode) {
     wqe.num_sge = 0;
     wqe.length = 0;
     wqe.path = nullptr;
+    wqe.xrc_srqn = 0;
     return wqe;
 }
 
@@ -130,6 +131,10 @@ void wr_set_ud_addr(ibv_qp_ex* handle, ibv_ah* ah, uint32_t remote_qpn, uint32_t
     wqe.path = may_address(qp, ah) ? &from(ah).path : nullptr;
     wqe.remote_qpn = remote_qpn;
     wqe.remote_qkey = effective_qkey(qp.transport, remote_qkey);
+}
+
+void wr_set_xrc_srqn(ibv_qp_ex* qp, uint32_t remote_srqn) {
+    from(qp).wr_current->xrc_srqn = remote_srqn;
 }
 
 void wr_set_sge_list(ibv_qp_ex* handle, size_t count, const ibv_sge* sges) {
@@ -223,6 +228,7 @@ void set_wr_functions(ibv_qp_ex& qp) {
     qp.wr_local_inv = wr_local_inv;
     qp.wr_bind_mw = wr_bind_mw;
     qp.wr_set_ud_addr = wr_set_ud_addr;
+    qp.wr_set_xrc_srqn = wr_set_xrc_srqn;
     qp.wr_set_sge = wr_set_sge;
     qp.wr_set_sge_list = wr_set_sge_list;
     qp.wr_set_inline_data = wr_set_inline_data;

@@ -11,6 +11,7 @@
 #include "datapath/port_name.h"
 #include "verbs/inherited.h"
 #include "verbs/sysfs.h"
+#include "verbs/xrc.h"
 
 namespace rove::verbs {
 
@@ -121,7 +122,14 @@ void Provider::notify(transport::CompletionQueue& queue) {
 void Provider::event(ibv_event_type type, transport::QueuePair& queue_pair) {
     Qp& qp = *static_cast<Qp*>(queue_pair.owner);
     if (type == IBV_EVENT_SQ_DRAINED && !qp.notify_drained.exchange(false)) return;
-    push(*qp.context, {.element = {.qp = &qp.qp_base}, .event_type = type});
+    if (qp.xrc != nullptr) {
+        // Each opening of an XRC TGT QP hears of it, as ib_core has it.
+        const std::lock_guard guard(qp.xrc->domain->mutex);
+        for (Qp* handle : qp.xrc->handles)
+            push(*handle->context, {.element = {.qp = &handle->qp_base}, .event_type = type});
+    } else {
+        push(*qp.context, {.element = {.qp = &qp.qp_base}, .event_type = type});
+    }
     if (type != IBV_EVENT_COMM_EST) return;
     if (const auto established = communication_established.load()) established(queue_pair.qpn);
 }

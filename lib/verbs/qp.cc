@@ -7,6 +7,7 @@
 #include "verbs/event_ack.h"
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
+#include "verbs/xrc.h"
 
 namespace rove::verbs {
 
@@ -18,11 +19,40 @@ constexpr uint64_t kSendOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WR
                               IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_BIND_MW |
                               transport::kSendOpFlush | transport::kSendOpAtomicWrite;
 
+bool is_offered(ibv_qp_type type) {
+    switch (type) {
+        case IBV_QPT_RC:
+        case IBV_QPT_UC:
+        case IBV_QPT_UD:
+        case IBV_QPT_XRC_SEND:
+        case IBV_QPT_XRC_RECV:
+            return true;
+        default:
+            return false;
+    }
+}
+
+// What the type does not have is ignored (man ibv_create_qp_ex; annex A14): an XRC INI QP receives nothing, and a TGT
+// QP acts as an SRQ with what that has.
+void drop_ignored(ibv_qp_init_attr& attr) {
+    if (attr.qp_type == IBV_QPT_XRC_SEND || attr.qp_type == IBV_QPT_XRC_RECV) {
+        attr.recv_cq = nullptr;
+        attr.srq = nullptr;
+        attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
+    }
+    if (attr.qp_type == IBV_QPT_XRC_RECV) {
+        attr.send_cq = nullptr;
+        attr.cap = {};
+    }
+}
+
 // Returns 0, EINVAL or EOPNOTSUPP (a type that rove does not have).
 int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
-    if (attr.qp_type != IBV_QPT_RC && attr.qp_type != IBV_QPT_UC && attr.qp_type != IBV_QPT_UD) return EOPNOTSUPP;
-    if (pd == nullptr || attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
-    if (attr.send_cq->context != pd->context || attr.recv_cq->context != pd->context) return EINVAL;
+    if (!is_offered(attr.qp_type)) return EOPNOTSUPP;
+    if (pd == nullptr || attr.qp_type == IBV_QPT_XRC_RECV) return EINVAL;
+    const bool receives_here = attr.qp_type != IBV_QPT_XRC_SEND;
+    if (attr.send_cq == nullptr || attr.send_cq->context != pd->context) return EINVAL;
+    if (receives_here && (attr.recv_cq == nullptr || attr.recv_cq->context != pd->context)) return EINVAL;
     if (attr.srq != nullptr && (attr.srq->context != pd->context || attr.qp_type == IBV_QPT_UC)) return EINVAL;
     const ibv_qp_cap& cap = attr.cap;
     if (cap.max_send_wr > transport::kMaxWorkRequests || cap.max_send_sge > transport::kMaxSge) return EINVAL;
@@ -35,18 +65,22 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
 }
 
 // Takes the queues' memory and tells the transport what does not change. Returns false without memory.
-bool set_up(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr& attr) {
+// `xrcd`, and no `pd`: of an XRC TGT QP.
+bool set_up(Qp& qp, ibv_pd* pd, const XrcDomain* xrcd, const ibv_qp_init_attr& attr) {
     transport::QueuePair& t = qp.transport;
     const ibv_qp_cap& cap = attr.cap;
     t.type = attr.qp_type;
     t.sq_sig_all = attr.sq_sig_all != 0;
-    t.pd = &from(pd);
+    t.pd = pd != nullptr ? &from(pd) : nullptr;
+    t.xrcd = xrcd;
     t.owner = &qp;
-    t.send_cq = &from(attr.send_cq).queue;
-    t.recv_cq = &from(attr.recv_cq).queue;
+    t.send_cq = attr.send_cq != nullptr ? &from(attr.send_cq).queue : nullptr;
+    t.recv_cq = attr.recv_cq != nullptr ? &from(attr.recv_cq).queue : nullptr;
     t.srq = attr.srq != nullptr ? &from(attr.srq).queue : nullptr;
-    t.max_recv_sge = t.srq != nullptr ? t.srq->max_sge : cap.max_recv_sge;
-    t.recv_pd = attr.srq != nullptr ? &from(attr.srq->pd) : &from(pd);
+    t.max_recv_sge = xrcd != nullptr    ? transport::kMaxSge  // of whichever SRQ
+                     : t.srq != nullptr ? t.srq->max_sge
+                                        : cap.max_recv_sge;
+    t.recv_pd = attr.srq != nullptr ? &from(attr.srq->pd) : t.pd;
     t.port = qp.context->interface->port();
     t.mac = qp.context->interface->mac();
     t.port_mtu = qp.context->interface->max_mtu();
@@ -58,7 +92,7 @@ bool set_up(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr& attr) {
 
 void fill_public(Qp& qp, ibv_pd* pd, const ibv_qp_init_attr& attr) {
     ibv_qp& base = qp.qp_base;
-    base.context = pd->context;
+    base.context = &qp.context->context;
     base.qp_context = attr.qp_context;
     base.pd = pd;
     base.send_cq = attr.send_cq;
@@ -80,32 +114,102 @@ bool is_multicast(const ibv_gid& gid) {
 
 enum class Number : uint8_t { kAny, kGsi };
 
-ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api, bool blocks_own_multicast,
-               Number number = Number::kAny) {
-    const int error = check(pd, attr);
-    if (error != 0) return fail<ibv_qp>(error);
-    if (attr.srq != nullptr) attr.cap.max_recv_wr = attr.cap.max_recv_sge = 0;
+// A QP in RESET that packets find. Null without memory. The attributes hold.
+std::unique_ptr<Qp> make(Context& context, ibv_pd* pd, const XrcDomain* xrcd, const ibv_qp_init_attr& attr,
+                         bool blocks_own_multicast, Number number = Number::kAny) {
     auto qp = std::unique_ptr<Qp>(new (std::nothrow) Qp{});
-    if (qp == nullptr) return fail<ibv_qp>(ENOMEM);
-    qp->context = &context_of(*pd);
+    if (qp == nullptr) return nullptr;
+    qp->context = &context;
     qp->transport.blocks_own_multicast = blocks_own_multicast;
-    qp->runtime = qp->context->runtime;
-    qp->place = qp->context->device->qps.take();
-    if (!qp->place || !set_up(*qp, pd, attr)) return fail<ibv_qp>(ENOMEM);
-    qp->transport.worker = qp->runtime->choose_worker(*qp->context->interface);
+    qp->runtime = context.runtime;
+    qp->place = context.device->qps.take();
+    if (!qp->place || !set_up(*qp, pd, xrcd, attr)) return nullptr;
+    qp->transport.worker = qp->runtime->choose_worker(*context.interface);
     transport::QueuePairTable& table = qp->runtime->queue_pairs();
-    const bool inserted =
-        number == Number::kGsi ? table.insert_gsi(qp->transport) : table.insert(qp->transport);
-    if (!inserted) return fail<ibv_qp>(ENOMEM);
+    const bool inserted = number == Number::kGsi ? table.insert_gsi(qp->transport) : table.insert(qp->transport);
+    if (!inserted) return nullptr;
     fill_public(*qp, pd, attr);
     qp->init_attr = attr;
+    return qp;
+}
+
+ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api, bool blocks_own_multicast,
+               Number number = Number::kAny) {
+    ibv_qp_init_attr used = attr;
+    drop_ignored(used);
+    const int error = check(pd, used);
+    if (error != 0) return fail<ibv_qp>(error);
+    if (used.srq != nullptr) used.cap.max_recv_wr = used.cap.max_recv_sge = 0;
+    std::unique_ptr<Qp> qp = make(context_of(*pd), pd, nullptr, used, blocks_own_multicast, number);
+    if (qp == nullptr) return fail<ibv_qp>(ENOMEM);
+    attr.cap = used.cap;
     qp->has_wr_api = with_wr_api;
     set_wr_functions(*qp);
     retain(pd);
-    from(attr.send_cq).references.fetch_add(1);
-    from(attr.recv_cq).references.fetch_add(1);
-    if (attr.srq != nullptr) from(attr.srq).references.fetch_add(1);
+    from(used.send_cq).references.fetch_add(1);
+    if (used.recv_cq != nullptr) from(used.recv_cq).references.fetch_add(1);
+    if (used.srq != nullptr) from(used.srq).references.fetch_add(1);
     return &qp.release()->qp_base;
+}
+
+// An XRC TGT QP: the program gets a handle of it (xrc.cc).
+ibv_qp* create_target(ibv_context* context, ibv_xrcd* xrcd, ibv_qp_init_attr& attr) {
+    if (xrcd == nullptr || xrcd->context != context) return fail<ibv_qp>(EINVAL);
+    drop_ignored(attr);
+    const std::shared_ptr<XrcDomain>& domain = from(xrcd).domain;
+    std::unique_ptr<Qp> target = make(from(context), nullptr, domain.get(), attr, false);
+    if (target == nullptr) return fail<ibv_qp>(ENOMEM);
+    target->xrc = std::make_shared<XrcTarget>(XrcTarget{.domain = domain, .handles = {}});
+    return adopt_target(xrcd, std::move(target), attr.qp_context);
+}
+
+// No packet finds it any more.
+void retire(Qp& qp) {
+    {
+        datapath::Worker& worker = qp.runtime->worker_of(qp.transport);
+        const datapath::Worker::Hold hold(worker);
+        qp.runtime->queue_pairs().remove(qp.transport);
+        worker.remove(hold, qp.transport);
+    }
+    if (qp.qp_base.pd != nullptr) unbind_windows(qp);  // an XRC TGT QP binds none
+    for (ibv_cq* handle : {qp.qp_base.send_cq, qp.qp_base.recv_cq}) {
+        if (handle == nullptr) continue;
+        Cq& cq = from(handle);
+        std::lock_guard guard(cq.lock);
+        cq.queue.forget(qp.transport.qpn);
+    }
+    qp.runtime->grace_period().wait();  // another worker may look whose QP this is
+}
+
+// No event of it waits any more, and those that were taken are acknowledged.
+void drop_events(Qp& qp) {
+    ibv_qp* const handle = &qp.qp_base;
+    qp.context->async_events.drop([&](const ibv_async_event& event) {
+        switch (event.event_type) {
+            case IBV_EVENT_CQ_ERR:
+            case IBV_EVENT_SRQ_ERR:
+            case IBV_EVENT_SRQ_LIMIT_REACHED:
+            case IBV_EVENT_PORT_ACTIVE:
+            case IBV_EVENT_PORT_ERR:
+                return false;
+            default:
+                return event.element.qp == handle;
+        }
+    });
+    wait_acknowledged(*handle, handle->events_completed, qp.events_delivered);
+}
+
+int destroy_handle(Qp& handle) {
+    if (Qp* const target = close_handle(handle)) {
+        retire(*target);
+        Context& context = *target->context;
+        delete target;
+        release(context);
+    }
+    drop_events(handle);
+    handle.xrcd->references.fetch_sub(1);
+    delete &handle;
+    return 0;
 }
 
 }  // namespace
@@ -119,10 +223,13 @@ ibv_qp* create_gsi_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
 }
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
-    constexpr uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    constexpr uint32_t kKnown =
+        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     const auto has = [&](uint32_t bit) { return (attr->comp_mask & bit) != 0; };
     if ((attr->comp_mask & ~kKnown) != 0) return fail<ibv_qp>(EOPNOTSUPP);
-    if (!has(IBV_QP_INIT_ATTR_PD) || attr->pd->context != context) return fail<ibv_qp>(EINVAL);
+    const bool is_target = attr->qp_type == IBV_QPT_XRC_RECV;
+    if (is_target ? !has(IBV_QP_INIT_ATTR_XRCD) : !has(IBV_QP_INIT_ATTR_PD) || attr->pd->context != context)
+        return fail<ibv_qp>(EINVAL);
     const uint32_t flags = has(IBV_QP_INIT_ATTR_CREATE_FLAGS) ? attr->create_flags : 0;
     if ((flags & ~uint32_t{IBV_QP_CREATE_BLOCK_SELF_MCAST_LB}) != 0) return fail<ibv_qp>(EOPNOTSUPP);
     const bool with_wr_api = has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
@@ -134,13 +241,14 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
                            .cap = attr->cap,
                            .qp_type = attr->qp_type,
                            .sq_sig_all = attr->sq_sig_all};
-    ibv_qp* qp = create(attr->pd, basic, with_wr_api, flags != 0);
+    ibv_qp* qp =
+        is_target ? create_target(context, attr->xrcd, basic) : create(attr->pd, basic, with_wr_api, flags != 0);
     attr->cap = basic.cap;
     return qp;
 }
 
 int query_qp(ibv_qp* handle, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
-    Qp& qp = from(handle);
+    Qp& qp = real(handle);
     std::lock_guard guard(qp.control);
     datapath::Worker::Hold hold(qp.runtime->worker_of(qp.transport));
     const transport::QueuePair& t = qp.transport;
@@ -152,6 +260,7 @@ int query_qp(ibv_qp* handle, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr
     attr->path_mig_state = IBV_MIG_MIGRATED;
     attr->cap = qp.init_attr.cap;
     *init_attr = qp.init_attr;
+    init_attr->qp_context = handle->qp_context;
     return 0;
 }
 
@@ -168,35 +277,11 @@ ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp) {
 int destroy_qp(ibv_qp* handle) {
     Qp& qp = from(handle);
     if (qp.multicast_groups.load() != 0) return EBUSY;
-    Cq& send_cq = from(handle->send_cq);
-    Cq& recv_cq = from(handle->recv_cq);
-    {
-        datapath::Worker& worker = qp.runtime->worker_of(qp.transport);
-        const datapath::Worker::Hold hold(worker);
-        qp.runtime->queue_pairs().remove(qp.transport);
-        worker.remove(hold, qp.transport);
-    }
-    unbind_windows(qp);
-    for (Cq* cq : {&send_cq, &recv_cq}) {
-        std::lock_guard guard(cq->lock);
-        cq->queue.forget(qp.transport.qpn);
-    }
-    qp.runtime->grace_period().wait();  // another worker may look whose QP this is
-    qp.context->async_events.drop([&](const ibv_async_event& event) {
-        switch (event.event_type) {
-            case IBV_EVENT_CQ_ERR:
-            case IBV_EVENT_SRQ_ERR:
-            case IBV_EVENT_SRQ_LIMIT_REACHED:
-            case IBV_EVENT_PORT_ACTIVE:
-            case IBV_EVENT_PORT_ERR:
-                return false;
-            default:
-                return event.element.qp == handle;
-        }
-    });
-    wait_acknowledged(*handle, handle->events_completed, qp.events_delivered);
-    send_cq.references.fetch_sub(1);
-    recv_cq.references.fetch_sub(1);
+    if (qp.target != nullptr) return destroy_handle(qp);
+    retire(qp);
+    drop_events(qp);
+    from(handle->send_cq).references.fetch_sub(1);
+    if (handle->recv_cq != nullptr) from(handle->recv_cq).references.fetch_sub(1);
     if (handle->srq != nullptr) from(handle->srq).references.fetch_sub(1);
     release(handle->pd);
     delete &qp;

@@ -27,6 +27,7 @@ constexpr uint32_t opcodes_of(ibv_qp_type type) {
         uc | kAwaitResponse | bit(IBV_WR_SEND_WITH_INV) | bit(IBV_WR_LOCAL_INV) | bit(IBV_WR_BIND_MW);
     switch (type) {
         case IBV_QPT_RC:
+        case IBV_QPT_XRC_SEND:
             return rc;
         case IBV_QPT_UC:
             return uc;
@@ -44,7 +45,8 @@ SendRules::SendRules(ibv_qp_type type, const ibv_qp_cap& cap, uint32_t max_datag
       max_sge_(cap.max_send_sge),
       max_inline_(std::min(cap.max_inline_data, max_bytes_)),
       type_opcodes_(opcodes_of(type)),
-      is_addressed_(type == IBV_QPT_UD) {
+      is_addressed_(type == IBV_QPT_UD),
+      names_srq_(type == IBV_QPT_XRC_SEND) {
     allow_responses(false);
 }
 

@@ -26,6 +26,7 @@ class SendRules {
     uint32_t max_sge() const { return max_sge_; }
     uint32_t max_inline() const { return max_inline_; }
     bool is_addressed() const { return is_addressed_; }  // each request names an address handle
+    bool names_srq() const { return names_srq_; }        // each request names an SRQ of XRC
 
   private:
     uint32_t opcodes_ = 0;  // a bit each, by ibv_wr_opcode
@@ -34,6 +35,7 @@ class SendRules {
     uint32_t max_inline_ = 0;
     uint32_t type_opcodes_ = 0;  // as opcodes_, all that the type knows
     bool is_addressed_ = false;
+    bool names_srq_ = false;
 };
 
 }  // namespace rove::verbs

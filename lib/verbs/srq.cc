@@ -7,6 +7,7 @@
 #include "verbs/event_ack.h"
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
+#include "verbs/xrc.h"
 
 namespace rove::verbs {
 
@@ -33,13 +34,36 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
 }
 
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
-    constexpr uint32_t kKnown = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-    if ((attr->comp_mask & ~kKnown) != 0) return fail<ibv_srq>(EOPNOTSUPP);
-    if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type != IBV_SRQT_BASIC)
+    constexpr uint32_t kXrc = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    const auto has = [&](uint32_t bits) { return (attr->comp_mask & bits) == bits; };
+    if ((attr->comp_mask & ~(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | kXrc)) != 0)
         return fail<ibv_srq>(EOPNOTSUPP);
-    if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attr->pd->context != context) return fail<ibv_srq>(EINVAL);
+    const ibv_srq_type type = has(IBV_SRQ_INIT_ATTR_TYPE) ? attr->srq_type : IBV_SRQT_BASIC;
+    if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC) return fail<ibv_srq>(EOPNOTSUPP);
+    if (!has(IBV_SRQ_INIT_ATTR_PD) || attr->pd->context != context) return fail<ibv_srq>(EINVAL);
     ibv_srq_init_attr basic{.srq_context = attr->srq_context, .attr = attr->attr};
-    return create_srq(attr->pd, &basic);
+    if (type == IBV_SRQT_BASIC) return create_srq(attr->pd, &basic);
+    if (!has(kXrc) || attr->xrcd->context != context || attr->cq->context != context) return fail<ibv_srq>(EINVAL);
+    ibv_srq* const made = create_srq(attr->pd, &basic);
+    if (made == nullptr) return nullptr;
+    Srq& srq = from(made);
+    srq.queue.xrcd = from(attr->xrcd).domain.get();
+    srq.queue.cq = &from(attr->cq).queue;
+    if (!from(context).runtime->queue_pairs().insert_xrc_srq(srq.queue)) {
+        destroy_srq(&srq);
+        return fail<ibv_srq>(ENOMEM);
+    }
+    srq.xrcd = &from(attr->xrcd);
+    srq.xrc_cq = &from(attr->cq);
+    srq.xrcd->references.fetch_add(1);
+    srq.xrc_cq->references.fetch_add(1);
+    return &srq;
+}
+
+int get_srq_num(ibv_srq* handle, uint32_t* number) {
+    if (from(handle).xrcd == nullptr) return EINVAL;
+    *number = from(handle).queue.number;
+    return 0;
 }
 
 int modify_srq(ibv_srq* handle, ibv_srq_attr* attr, int mask) {
@@ -81,6 +105,15 @@ int query_srq(ibv_srq* handle, ibv_srq_attr* attr) {
 int destroy_srq(ibv_srq* handle) {
     Srq& srq = from(handle);
     if (srq.references.load() != 0) return EBUSY;
+    if (srq.xrcd != nullptr) {
+        datapath::Runtime& runtime = *from(srq.context).runtime;
+        {
+            const datapath::Runtime::Pause pause(runtime);
+            runtime.queue_pairs().remove_xrc_srq(pause, srq.queue);
+        }
+        srq.xrcd->references.fetch_sub(1);
+        srq.xrc_cq->references.fetch_sub(1);
+    }
     from(srq.context).async_events.drop([&](const ibv_async_event& event) {
         return (event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED || event.event_type == IBV_EVENT_SRQ_ERR) &&
                event.element.srq == handle;

@@ -11,7 +11,7 @@ namespace rove::verbs {
 
 namespace {
 
-enum TypeBit : uint8_t { kRc = 1, kUc = 2, kUd = 4 };
+enum TypeBit : uint8_t { kRc = 1, kUc = 2, kUd = 4, kXrcIni = 8, kXrcTgt = 16 };
 
 struct Transition {
     ibv_qp_state from, to;
@@ -19,6 +19,8 @@ struct Transition {
     int required, optional;
 };
 
+// Annex A14: an INI QP has what a requester needs, a TGT QP what a responder needs.
+constexpr uint8_t kConnected = kRc | kUc | kXrcIni | kXrcTgt;
 constexpr int kInitConnected = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int kInitUd = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
 constexpr int kRtrUc = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
@@ -28,36 +30,54 @@ constexpr int kRunningRc = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_R
 constexpr int kRunningUc = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS;
 constexpr int kRunningUd = IBV_QP_CUR_STATE | IBV_QP_QKEY;
 constexpr int kDrainedUc = IBV_QP_PORT | IBV_QP_AV | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
-constexpr int kDrainedRc = kDrainedUc | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
-                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+constexpr int kDrainedIni = kDrainedUc | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+constexpr int kDrainedTgt = kDrainedUc | IBV_QP_TIMEOUT | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+constexpr int kDrainedRc = kDrainedIni | kDrainedTgt;
 
 constexpr std::array kTransitions = {
-    Transition{IBV_QPS_RESET, IBV_QPS_INIT, kRc | kUc, kInitConnected, 0},
+    Transition{IBV_QPS_RESET, IBV_QPS_INIT, kConnected, kInitConnected, 0},
     Transition{IBV_QPS_RESET, IBV_QPS_INIT, kUd, kInitUd, 0},
-    Transition{IBV_QPS_INIT, IBV_QPS_INIT, kRc | kUc, 0, kInitConnected},
+    Transition{IBV_QPS_INIT, IBV_QPS_INIT, kConnected, 0, kInitConnected},
     Transition{IBV_QPS_INIT, IBV_QPS_INIT, kUd, 0, kInitUd},
-    Transition{IBV_QPS_INIT, IBV_QPS_RTR, kRc, kRtrRc, IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
-    Transition{IBV_QPS_INIT, IBV_QPS_RTR, kUc, kRtrUc, IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    Transition{IBV_QPS_INIT, IBV_QPS_RTR, kRc | kXrcTgt, kRtrRc, IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    Transition{IBV_QPS_INIT, IBV_QPS_RTR, kUc | kXrcIni, kRtrUc, IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
     Transition{IBV_QPS_INIT, IBV_QPS_RTR, kUd, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
     Transition{IBV_QPS_RTR, IBV_QPS_RTS, kRc, kRtsRc, kRunningRc},
     Transition{IBV_QPS_RTR, IBV_QPS_RTS, kUc, IBV_QP_SQ_PSN, kRunningUc},
+    Transition{IBV_QPS_RTR, IBV_QPS_RTS, kXrcIni, kRtsRc, kRunningUc},
+    Transition{IBV_QPS_RTR, IBV_QPS_RTS, kXrcTgt, IBV_QP_SQ_PSN | IBV_QP_TIMEOUT, kRunningRc},
     Transition{IBV_QPS_RTR, IBV_QPS_RTS, kUd, IBV_QP_SQ_PSN, kRunningUd},
-    Transition{IBV_QPS_RTS, IBV_QPS_RTS, kRc, 0, kRunningRc},
-    Transition{IBV_QPS_RTS, IBV_QPS_RTS, kUc, 0, kRunningUc},
+    Transition{IBV_QPS_RTS, IBV_QPS_RTS, kRc | kXrcTgt, 0, kRunningRc},
+    Transition{IBV_QPS_RTS, IBV_QPS_RTS, kUc | kXrcIni, 0, kRunningUc},
     Transition{IBV_QPS_RTS, IBV_QPS_RTS, kUd, 0, kRunningUd},
-    Transition{IBV_QPS_RTS, IBV_QPS_SQD, kRc | kUc | kUd, 0, IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY},
-    Transition{IBV_QPS_SQD, IBV_QPS_RTS, kRc, 0, kRunningRc},
-    Transition{IBV_QPS_SQD, IBV_QPS_RTS, kUc, 0, kRunningUc},
+    Transition{IBV_QPS_RTS, IBV_QPS_SQD, kConnected | kUd, 0, IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    Transition{IBV_QPS_SQD, IBV_QPS_RTS, kRc | kXrcTgt, 0, kRunningRc},
+    Transition{IBV_QPS_SQD, IBV_QPS_RTS, kUc | kXrcIni, 0, kRunningUc},
     Transition{IBV_QPS_SQD, IBV_QPS_RTS, kUd, 0, kRunningUd},
     Transition{IBV_QPS_SQD, IBV_QPS_SQD, kRc, 0, kDrainedRc},
     Transition{IBV_QPS_SQD, IBV_QPS_SQD, kUc, 0, kDrainedUc},
+    Transition{IBV_QPS_SQD, IBV_QPS_SQD, kXrcIni, 0, kDrainedIni},
+    Transition{IBV_QPS_SQD, IBV_QPS_SQD, kXrcTgt, 0, kDrainedTgt},
     Transition{IBV_QPS_SQD, IBV_QPS_SQD, kUd, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
     Transition{IBV_QPS_SQE, IBV_QPS_RTS, kUc, 0, kRunningUc},
     Transition{IBV_QPS_SQE, IBV_QPS_RTS, kUd, 0, kRunningUd},
 };
 
 constexpr uint8_t type_bit(ibv_qp_type type) {
-    return type == IBV_QPT_RC ? kRc : type == IBV_QPT_UC ? kUc : type == IBV_QPT_UD ? kUd : 0;
+    switch (type) {
+        case IBV_QPT_RC:
+            return kRc;
+        case IBV_QPT_UC:
+            return kUc;
+        case IBV_QPT_UD:
+            return kUd;
+        case IBV_QPT_XRC_SEND:
+            return kXrcIni;
+        case IBV_QPT_XRC_RECV:
+            return kXrcTgt;
+        default:
+            return 0;
+    }
 }
 
 }  // namespace

@@ -96,6 +96,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr);
 int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask);
 int query_srq(ibv_srq* srq, ibv_srq_attr* attr);
 int destroy_srq(ibv_srq* srq);
+int get_srq_num(ibv_srq* srq, uint32_t* number);  // of XRC
 
 // address.cc
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr);
@@ -116,6 +117,11 @@ ibv_qp_ex* qp_to_qp_ex(ibv_qp* qp);
 int destroy_qp(ibv_qp* qp);
 int attach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid);
 int detach_mcast(ibv_qp* qp, const ibv_gid* gid, uint16_t lid);
+
+// xrc.cc
+ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr);
+int close_xrcd(ibv_xrcd* xrcd);
+ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr);
 
 // ece.cc
 int query_ece(ibv_qp* qp, ibv_ece* ece);

@@ -16,7 +16,7 @@ inline constexpr size_t kIcrcBytes = 4;
 
 // IBTA 9.2.1: the three high bits name the transport service, the five low ones the operation. 0xC0 and up are the
 // manufacturer's: there, RC's operations of the multi-path transport (lib/wire/README.md).
-enum class Service : uint8_t { kRc = 0x00, kUc = 0x20, kUd = 0x60, kCnp = 0x80, kMp = 0xC0 };
+enum class Service : uint8_t { kRc = 0x00, kUc = 0x20, kUd = 0x60, kCnp = 0x80, kXrc = 0xA0, kMp = 0xC0 };
 
 enum class Op : uint8_t {
     kSendFirst = 0x00,
@@ -52,6 +52,8 @@ inline constexpr uint8_t kOpcodeHello = 0xDF;           // ours: do you speak mp
 constexpr uint8_t opcode(Service service, Op op) { return static_cast<uint8_t>(service) | static_cast<uint8_t>(op); }
 constexpr Service service_of(uint8_t opcode) { return static_cast<Service>(opcode & 0xE0); }
 constexpr Op op_of(uint8_t opcode) { return static_cast<Op>(opcode & 0x1F); }
+// Of a responder: acknowledgements, and answers to READs and atomics.
+constexpr bool is_response(Op op) { return op >= Op::kReadResponseFirst && op <= Op::kAtomicAck; }
 
 struct Bth {
     static constexpr uint8_t kSolicited = 0x80;
@@ -173,6 +175,7 @@ struct Headers {
     Mpaeth mp_ack;
     uint16_t vp;                                        // UDP source port of a multi-path packet: its virtual path
     Hello hello;
+    uint32_t xrc_srqn;  // XRCETH (annex A14): the SRQ that a request is for
 };
 
 // The extended headers an opcode carries, as a bit set, in the order in which they stand on the wire.
@@ -190,6 +193,7 @@ enum Extension : uint16_t {
     kHasHello = 1024,
     kHasReserved = 2048,                                // the 16 bytes of a CNP
     kHasFeth = 4096,
+    kHasXrceth = 8192,  // directly behind BTH
 };
 
 struct OpcodeInfo {
@@ -198,7 +202,7 @@ struct OpcodeInfo {
     uint8_t header_bytes = 0;                           // BTH and the extended headers
 };
 
-// Describes all 256 opcodes; `known` is false for those that IBTA reserves or that rove does not speak (RD, XRC).
+// Describes all 256 opcodes; `known` is false for those that IBTA reserves or that rove does not speak (RD).
 extern const std::array<OpcodeInfo, 256> kOpcodeTable;
 inline const std::array<OpcodeInfo, 256>& opcode_table() { return kOpcodeTable; }
 inline const OpcodeInfo& opcode_info(uint8_t opcode) { return kOpcodeTable[opcode]; }

@@ -54,7 +54,7 @@ inline void emit_mpeth(uint8_t* at, const Mpeth& mp) {
 
 // What few packets carry: so that the others pay for one test.
 inline constexpr uint16_t kRareExtensions =
-    kHasMpeth | kHasMpaeth | kHasHello | kHasReserved | kHasDeth | kHasAtomicEth | kHasFeth;
+    kHasMpeth | kHasMpaeth | kHasHello | kHasReserved | kHasDeth | kHasAtomicEth | kHasFeth | kHasXrceth;
 
 // FETH, in bits: reserved 26, selectivity 2, placement 4.
 inline void parse_feth(const uint8_t* at, Feth& feth) {
@@ -65,7 +65,7 @@ inline void emit_feth(uint8_t* at, const Feth& feth) {
     store_be32(at, uint32_t{feth.selectivity & 3u} << 4 | (feth.placement & 0xFu));
 }
 
-// Reads what stands behind BTH. Multi-path: MPETH or MPAETH stands first.
+// Reads what stands behind BTH. MPETH, MPAETH or XRCETH stands first.
 inline void parse_extensions(const uint8_t* at, uint16_t extensions, Headers& out) {
     if (extensions & kRareExtensions) [[unlikely]] {
         if (extensions & kHasMpeth) {
@@ -85,6 +85,9 @@ inline void parse_extensions(const uint8_t* at, uint16_t extensions, Headers& ou
                          .qpn = load_be32(at + 4) & kMask24,
                          .nonce = load_be32(at + 8)};
             at += 12;
+        } else if (extensions & kHasXrceth) {
+            out.xrc_srqn = load_be32(at) & kMask24;
+            at += 4;
         }
         if (extensions & kHasDeth) {
             out.deth = {.qkey = load_be32(at), .src_qpn = load_be32(at + 4) & kMask24};
@@ -136,6 +139,9 @@ inline uint8_t* emit_extensions(uint8_t* at, uint16_t extensions, const Headers&
         } else if (extensions & kHasReserved) {
             std::memset(at, 0, 16);
             at += 16;
+        } else if (extensions & kHasXrceth) {
+            store_be32(at, headers.xrc_srqn & kMask24);
+            at += 4;
         }
         if (extensions & kHasDeth) {
             store_be32(at, headers.deth.qkey);

@@ -227,13 +227,15 @@ int init_mask(ibv_qp_type type) {
 int rtr_mask(ibv_qp_type type) {
     if (type == IBV_QPT_UD) return IBV_QP_STATE;
     const int connected = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    return type == IBV_QPT_RC ? connected | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : connected;
+    const bool answers = type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV;
+    return answers ? connected | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : connected;
 }
 
 int rts_mask(ibv_qp_type type) {
     const int all = IBV_QP_STATE | IBV_QP_SQ_PSN;
-    return type == IBV_QPT_RC ? all | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
-                              : all;
+    if (type == IBV_QPT_XRC_RECV) return all | IBV_QP_TIMEOUT;
+    const bool asks = type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND;
+    return asks ? all | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : all;
 }
 
 int modify(ibv_qp* qp, ibv_qp_attr attr, int mask) {

@@ -69,6 +69,9 @@ inline int destroy(ibv_comp_channel* object) {
 inline int destroy(ibv_srq* object) {
     return ibv_destroy_srq(object);
 }
+inline int destroy(ibv_xrcd* object) {
+    return ibv_close_xrcd(object);
+}
 inline int destroy(ibv_qp* object) {
     return ibv_destroy_qp(object);
 }

@@ -26,6 +26,16 @@ for service, register in (("rc", test), ("srq", test), ("uc", once), ("ud", once
     for mtu in (256, 4096) if service != "ud" else ():
         register(f"pingpong/{service}/mtu-{mtu}", pingpong, service, f"-m {mtu} -s 40000 -c -n 200")
     register(f"pingpong/{service}/ipv6/events", pingpong, service, "-g 2 -e -c")
+
+
+def xrc_pingpong(options):
+    # It compares no data, and says little: tests/conformance/xrc.cc does the rest.
+    command = ["ibv_xsrq_pingpong", *options.split(), "-g", "1"]
+    run_pair(memif_link(), command, command)
+
+
+for options in ("", "-e", "-s 100000 -m 4096 -n 200", "-m 256"):
+    once(f"pingpong/xrc{options.replace(' ', '')}", xrc_pingpong, options)
 test("pingpong/rc/new-post-send", pingpong, "rc", "-N -c")
 
 

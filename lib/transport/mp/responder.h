@@ -323,7 +323,7 @@ Outcome MpResponderLogic<S>::place_write(const wire::ParsedFrame& frame, wire::O
 
 template <class S>
 Outcome MpResponderLogic<S>::execute_read(const wire::Headers& h) {
-    const Outcome outcome = executor_.check_read(h.reth);
+    const Outcome outcome = executor_.check_read(h.reth, qp_.pd);
     if (outcome != Outcome::kDone) return outcome;
     if (mp_.jobs.full()) return Outcome::kBusy;
     MpJob job;
@@ -407,7 +407,7 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
         if (answer.is_atomic) {
             h.atomic_original = answer.original;
         } else {
-            segment.data = executor_.read_source(answer.rkey, answer.va + offset, bytes);
+            segment.data = executor_.read_source(answer.rkey, answer.va + offset, bytes, qp_.pd);
             if (segment.data == nullptr) {  // deregistered since the request came
                 wire::Headers request;
                 request.bth.psn = answer.request.value();

@@ -98,6 +98,7 @@ struct Send {
     const Path* path = nullptr;
     uint32_t remote_qpn = 0;
     uint32_t remote_qkey = 0;
+    uint32_t xrc_srqn = 0;
 };
 
 struct QpOptions {
@@ -295,6 +296,7 @@ class Host {
             wqe.swap = send.swap;
             wqe.rkey = send.rkey;
         }
+        if (qp.type == IBV_QPT_XRC_SEND) wqe.xrc_srqn = send.xrc_srqn;
         wqe.immediate = send.immediate;
         wqe.opcode = static_cast<uint8_t>(send.opcode);
         wqe.send_flags = static_cast<uint8_t>(send.flags | (qp.sq_sig_all ? IBV_SEND_SIGNALED : 0));

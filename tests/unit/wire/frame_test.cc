@@ -62,6 +62,9 @@ void expect_equal(const Headers& a, const Headers& b, uint16_t extensions) {
         EXPECT_EQ(a.atomic.swap_or_add, b.atomic.swap_or_add);
         EXPECT_EQ(a.atomic.compare, b.atomic.compare);
     }
+    if (extensions & kHasXrceth) {
+        EXPECT_EQ(a.xrc_srqn, b.xrc_srqn);
+    }
     if (extensions & kHasFeth) {
         EXPECT_EQ(a.feth.placement, b.feth.placement);
         EXPECT_EQ(a.feth.selectivity, b.feth.selectivity);
@@ -255,14 +258,17 @@ TEST(Bursts, AreSealedAndVerifiedAsOneByOne) {
 TEST(Opcodes, Known) {
     size_t known = 0;
     for (const OpcodeInfo& info : opcode_table()) known += info.known;
-    EXPECT_EQ(known, 25u + 12u + 2u + 1u + 25u + 1u);  // RC, UC, UD, CNP, multi-path, HELLO
+    EXPECT_EQ(known, 25u + 12u + 2u + 1u + 25u + 25u + 1u);  // RC, UC, UD, CNP, XRC, multi-path, HELLO
     EXPECT_FALSE(opcode_info(0x15).known);          // reserved
     EXPECT_FALSE(opcode_info(0x2C).known);          // UC has no READ
     EXPECT_FALSE(opcode_info(0x44).known);          // RD
-    EXPECT_FALSE(opcode_info(0xA4).known);          // XRC
+    EXPECT_FALSE(opcode_info(0xB5).known);          // reserved
     EXPECT_EQ(opcode_info(opcode(Service::kRc, Op::kWriteOnlyImm)).header_bytes, 12 + 16 + 4);
     EXPECT_EQ(opcode_info(opcode(Service::kUd, Op::kSendOnlyImm)).header_bytes, 12 + 8 + 4);
     EXPECT_EQ(opcode_info(kOpcodeCnp).header_bytes, 12 + 16);
+    EXPECT_EQ(opcode_info(opcode(Service::kXrc, Op::kWriteOnlyImm)).header_bytes, 12 + 4 + 16 + 4);
+    EXPECT_EQ(opcode_info(opcode(Service::kXrc, Op::kSendMiddle)).header_bytes, 12 + 4);
+    EXPECT_EQ(opcode_info(opcode(Service::kXrc, Op::kAck)).header_bytes, 12 + 4);  // AETH
     EXPECT_EQ(opcode_info(opcode(Service::kMp, Op::kWriteMiddle)).header_bytes, 12 + 8 + 16);
     EXPECT_EQ(opcode_info(opcode(Service::kMp, Op::kSendMiddle)).header_bytes, 12 + 8);
     EXPECT_EQ(opcode_info(opcode(Service::kMp, Op::kAck)).header_bytes, 12 + 12);
@@ -294,6 +300,18 @@ TEST(MultiPath, HeadersOnTheWire) {
     EXPECT_EQ(samples::Frame(frame.begin() + kBehindBth, frame.begin() + kBehindBth + 12),
               (samples::Frame{0x68, 0x0A, 0x0B, 0x0C, 0x62, 0x0D, 0x0E, 0x0F, 0xC4, 0x56, 0, 1}));
     EXPECT_EQ(load_be16(frame.data() + kBth - 8), h.vp);
+}
+
+// Annex A14: the opcodes begin with 0xA0, and XRCETH stands behind BTH, before all other extended headers.
+TEST(Xrc, HeadersOnTheWire) {
+    constexpr size_t kBth = 14 + 20 + 8, kBehindBth = kBth + 12;
+    Headers h = samples::headers(opcode(Service::kXrc, Op::kReadRequest));
+    h.reth = {.va = 0x0102030405060708, .rkey = 0x090A0B0C, .length = 0x0D0E0F10};
+    h.xrc_srqn = 0xABCDEF;
+    const samples::Frame frame = samples::frame(samples::flow(false, false), h, {});
+    EXPECT_EQ(frame[kBth], 0xAC);
+    EXPECT_EQ(samples::Frame(frame.begin() + kBehindBth, frame.begin() + kBehindBth + 20),
+              (samples::Frame{0, 0xAB, 0xCD, 0xEF, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}));
 }
 
 TEST(Gids, Ipv4Mapped) {

@@ -101,7 +101,7 @@ TEST(Refuses, BthVersion) {
 }
 
 TEST(Refuses, Opcode) {
-    for (const uint8_t bad : {0x15, 0x18, 0x1F, 0x2C, 0x44, 0x60, 0x80, 0xA4, 0xFF})
+    for (const uint8_t bad : {0x15, 0x18, 0x1F, 0x2C, 0x44, 0x60, 0x80, 0xB5, 0xFF})
         EXPECT_EQ(changed(false, [bad](Frame& f) { f[kBth4] = bad; }), ParseError::kOpcode) << int{bad};
 }
 

@@ -56,6 +56,7 @@ inline Headers headers(uint8_t opcode) {
     made.mp_ack = {.entry = {.kind = MpAck::kNack, .ece = true, .retx = false, .response = true, .psn = 0xD1D2D3,
                              .vp = 0xD4D5},
                    .syndrome = kSyndromeNakRemoteOperation, .aack_psn = 0xE1E2E3, .more = 0xE4};
+    made.xrc_srqn = 0x1A1B1C;
     made.vp = 0xF1F2;
     made.hello = {.version = 0xF3, .answer = true, .mp = true, .qpn = 0xF4F5F6, .nonce = 0xF7F8F9FA};
     return made;

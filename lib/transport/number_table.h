@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Objects of a process by the number that packets name them with. Control calls change it while workers look objects
+// up: a slot is one pointer that is stored with release and loaded with acquire order. Whoever takes an object out
+// waits until no worker can have it any more before its memory goes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "transport/secret.h"
+#include "transport/standstill.h"
+
+namespace rove::transport {
+
+// A number is an index (low 16 bits) and a generation (high 8 bits). The first index and the step from one to the next
+// are random, and so is each index's first generation. An index comes again when all others had their turn, with the
+// next generation, so that late packets of a destroyed object do not find its successor.
+template <class T, uint32_t T::*number>
+class NumberTable {
+  public:
+    static constexpr uint32_t kEntries = 1u << 16;
+    static constexpr uint32_t kFirst = 16;  // QPN 0 and 1 are special, IBTA 3.5.3; the rest reserved for ours
+    // The last index is left out: with generation 255 it would be the multicast QPN.
+    static constexpr uint32_t kCapacity = kEntries - 1 - kFirst;
+
+    // Tables with the same secret and different `salt`, below 2^32, have different numbers.
+    explicit NumberTable(const Secret& secret, uint64_t salt = 0) : entries_(kEntries), generations_(kEntries) {
+        salt <<= 32;
+        for (uint32_t index = 0; index < kEntries; ++index)
+            generations_[index] = static_cast<uint8_t>(secret.hash(salt | index));
+        const uint64_t random = secret.hash(salt | kEntries);
+        next_ = static_cast<uint32_t>(random) % kEntries;
+        step_ = static_cast<uint32_t>(random >> 32) % kEntries | 1;  // odd, so that it leads to each index
+    }
+    // Gives `object` a number and publishes it: all else that workers read of it is set. False when all numbers are
+    // taken.
+    bool insert(T& object) {
+        const std::lock_guard lock(mutex_);
+        for (uint32_t tried = 0; tried < kEntries; ++tried) {
+            const uint32_t index = next_;
+            next_ = (next_ + step_) % kEntries;
+            if (index < kFirst || index == kEntries - 1 || entries_[index].load(std::memory_order_relaxed) != nullptr)
+                continue;
+            object.*number = static_cast<uint32_t>(generations_[index]++) << 16 | index;
+            entries_[index].store(&object, std::memory_order_release);
+            return true;
+        }
+        return false;
+    }
+    // Takes it out of sight.
+    void remove(T& object) {
+        const std::lock_guard lock(mutex_);
+        entries_[object.*number & (kEntries - 1)].store(nullptr, std::memory_order_release);
+    }
+    T* find(uint32_t wanted) const {
+        T* object = entries_[wanted & (kEntries - 1)].load(std::memory_order_acquire);  // pairs with insert()
+        return object != nullptr && object->*number == wanted ? object : nullptr;
+    }
+    // Calls `visit(T&)` for each.
+    void for_each(const Paused&, auto&& visit) const {
+        for (const auto& entry : entries_)
+            if (T* object = entry.load(std::memory_order_acquire)) visit(*object);
+    }
+
+  protected:
+    std::vector<std::atomic<T*>> entries_;
+
+  private:
+    std::mutex mutex_;  // among control calls, for what follows
+    std::vector<uint8_t> generations_;
+    uint32_t next_, step_;
+};
+
+}  // namespace rove::transport
