@@ -129,7 +129,7 @@ void RcResponderLogic<S, P>::receive(const wire::ParsedFrame& frame) {
     }
     const Outcome outcome = execute(frame, op);
     forget_nak();
-    if (outcome != Outcome::kDone && outcome != Outcome::kBadInvalidate) {
+    if (outcome != Outcome::kDone) {
         refuse(outcome, psn);
         return;
     }
@@ -137,7 +137,6 @@ void RcResponderLogic<S, P>::receive(const wire::ParsedFrame& frame) {
         go_on(psn, h.bth.ack_req && !asks_for_response(op));
         if (is_last(op)) s_.delay.received_ns = core_.now_ns;
     }
-    if (outcome == Outcome::kBadInvalidate) executor_.apply(consequence_of(outcome));
 }
 
 // The expected packet is here.

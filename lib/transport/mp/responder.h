@@ -141,10 +141,6 @@ void MpResponderLogic<S>::receive_expected(const wire::ParsedFrame& frame, wire:
     const Outcome outcome = execute(frame, op);
     if (outcome == Outcome::kDone) [[likely]] {
         take_in_order(frame, op);
-    } else if (outcome == Outcome::kBadInvalidate) {
-        acknowledge(frame, op);
-        shared_.reorder.advance(mp_.requests_in, h.mp.last(), [](Psn, Slot) { return false; });
-        executor_.apply(consequence_of(outcome));
     } else {
         refuse(h, frame.ce(), outcome);
     }
@@ -251,10 +247,7 @@ bool MpResponderLogic<S>::release_held(Psn psn) {
     core_.released = nullptr;
     const bool taken = outcome == Outcome::kDone;
     // Its expected PSN is only now this one's; refuse() tells so by the entry's own PSN.
-    if (outcome == Outcome::kBadInvalidate)
-        executor_.apply(consequence_of(outcome));
-    else if (!taken)
-        refuse(frame.headers, false, outcome);
+    if (!taken) refuse(frame.headers, false, outcome);
     shared_.release(mp_.held, psn);
     return taken;
 }

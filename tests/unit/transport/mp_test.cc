@@ -128,6 +128,18 @@ TEST_F(Multipath, ASendWithInvalidateTakesAWindowAway) {
     b.memory.remove(window);
 }
 
+TEST_F(Multipath, AnInvalidationOfAKeyThatIsNotValidIsRefused) {
+    receive(5, 8000, 5000);
+    Send s = send(1, 0, 5000);
+    s.opcode = IBV_WR_SEND_WITH_INV;
+    s.immediate = mb.key();
+    post(s);
+    ASSERT_TRUE(run());
+    expect_sent(IBV_WC_REM_ACCESS_ERR);
+    EXPECT_THAT(statuses(received()), ElementsAre(IBV_WC_REM_INV_REQ_ERR));
+    EXPECT_EQ(qb->state, IBV_QPS_ERR);
+}
+
 TEST_F(Multipath, SqdSaysWhenWhatWasBegunIsDone) {
     post(write(1, 0, 5000, 0));
     net.pump();

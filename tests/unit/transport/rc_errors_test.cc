@@ -210,10 +210,10 @@ TEST_F(RcErrors, invalidate_of_what_cannot_be_invalidated) {
         s.immediate = key;
         post(s);
         ASSERT_TRUE(run());
-        expect_sent(IBV_WC_SUCCESS);
+        expect_sent(IBV_WC_REM_ACCESS_ERR);
         EXPECT_THAT(statuses(received()), ElementsAre(IBV_WC_REM_INV_REQ_ERR));
         EXPECT_EQ(qb->state, IBV_QPS_ERR);
-        EXPECT_EQ(qa->state, IBV_QPS_RTS);
+        EXPECT_EQ(qa->state, IBV_QPS_ERR);
         EXPECT_TRUE(mb.region.valid);
     }
 }
