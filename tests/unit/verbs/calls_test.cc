@@ -69,6 +69,15 @@ TEST_F(VerbsTest, RegisteringByAttributes) {
     EXPECT_EQ(ibv_dereg_mr(mr), 0);
     attr.comp_mask = 0;  // no address
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EINVAL);
+    attr.comp_mask = 2 | 4;  // an address, and a dma-buf
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EINVAL);
+    attr.comp_mask = 2 | 8;  // an offset into nothing
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EINVAL);
+    attr.comp_mask = 1 | 4 | 8;  // a dma-buf, which this is not: errors are those of ibv_reg_dmabuf_mr
+    attr.fd = -1;
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EBADF);
+    attr.fd = context_->cmd_fd;
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EINVAL);
     attr.comp_mask = 2 | 16;  // a DMA handle
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EOPNOTSUPP);
 }
