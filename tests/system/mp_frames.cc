@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a capture (pcap) of multi-path packets that rove's wire library builds: every opcode once with numbers that
-// can be told apart, then packets that are cut short. For the test of tools/wireshark/rove.lua.
+// Writes a capture (pcap) of the packets that rove's wire library builds and Wireshark does not know (mp's and XRC's, FLUSH
+// and ATOMIC WRITE): every opcode once with numbers that can be told apart, then packets that are cut short. For the test
+// of tools/wireshark/rove.lua.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -49,6 +50,8 @@ Headers headers(uint8_t opcode) {
                 .aack_psn = 499,
                 .more = 2};
     h.vp = 0xC123;
+    h.feth = {.placement = 1, .selectivity = 1};
+    h.xrc_srqn = 0x0A0B0C;
     h.hello = {.version = kMpVersion, .answer = true, .mp = true, .qpn = 0x654321, .nonce = 0xDEADBEEF};
     return h;
 }
@@ -80,7 +83,8 @@ int main(int argc, char** argv) {
         return 2;
     }
     write_words(file, {kPcapMagic, 4u << 16 | 2, 0, 0, 65535, kEthernet});  // version 2.4
-    for (unsigned opcode = 0xC0; opcode <= 0xDF; ++opcode)
+    for (const Op op : {Op::kFlush, Op::kAtomicWrite}) write_frame(file, build(opcode(Service::kRc, op)));
+    for (unsigned opcode = 0xA0; opcode <= 0xDF; ++opcode)
         if (opcode_info(static_cast<uint8_t>(opcode)).known) write_frame(file, build(static_cast<uint8_t>(opcode)));
     write_frame(file, build(opcode(Service::kRc, Op::kSendOnly)));  // Wireshark's own
     for (const uint8_t opcode : {uint8_t{0xC0}, uint8_t{0xD1}, kOpcodeHello}) {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/wireshark/rove.lua, by tshark, against a capture of every multi-path packet that rove's wire library can
-build."""
+"""tools/wireshark/rove.lua, by tshark, against a capture of every packet that rove's wire library can build and
+Wireshark does not know."""
 import json
 import shutil
 import subprocess
@@ -48,17 +48,27 @@ def every_packet():
     cut = ours[-3:]
     check(all("rove.short" in str(packet) and "rove.psn" not in packet for packet in cut), str(cut))
     by_opcode = {int(packet["rove.opcode"][0], 16): packet for packet in ours[:-3]}
-    check(len(by_opcode) == len(ours) - 3 == 26, f"{len(by_opcode)} opcodes")
+    check(len(by_opcode) == len(ours) - 3 == 26 + 25 + 2, f"{len(by_opcode)} opcodes")
     for opcode, packet in by_opcode.items():
-        expect(packet, rove__psn=[str(1000 + opcode)], rove__dest_qp=["0x123456"], rove__vp=[str(0xC123)])
+        expect(packet, rove__psn=[str(1000 + opcode)], rove__dest_qp=["0x123456"],
+               rove__vp=[str(0xC123)] if opcode >= 0xC0 else None)
         check(packet["rove.icrc"] == [packet.get("infiniband.invariant.crc", packet["rove.icrc"])[0]], str(packet))
-    data = {opcode: packet for opcode, packet in by_opcode.items() if opcode not in (0xD1, 0xDF)}
+    data = {opcode: packet for opcode, packet in by_opcode.items() if opcode >= 0xC0 and opcode not in (0xD1, 0xDF)}
     for opcode, packet in data.items():
         expect(packet, rove__mpeth__retx=["1"], rove__mpeth__sync=["0"], rove__mpeth__last=["1"],
                rove__mpeth__response=["0"], rove__mpeth__early=["1"], rove__mpeth__msn=["5"], rove__mpeth__ipsn=["9"],
                infiniband__bth__psn=[str(1000 + opcode)])
     for write in (0xC6, 0xC7, 0xC8, 0xC9, 0xCA, 0xCB):      # RETH in all of them
         expect(data[write], infiniband__reth__va=["0x1122334455667788"], infiniband__reth__dmalen=["64"])
+    for opcode in [opcode for opcode in by_opcode if 0xA0 <= opcode < 0xC0]:
+        request = not 0xAD <= opcode <= 0xB2
+        expect(by_opcode[opcode], rove__xrceth__srq=["0x0a0b0c"] if request else None,
+               infiniband__bth__psn=[str(1000 + opcode)])
+    for opcode in (0xA6, 0xAA, 0xAC, 0xBC, 0xBD, 0x1C, 0x1D, 0xDC, 0xDD):   # RETH behind XRCETH, FETH, MPETH
+        expect(by_opcode[opcode], infiniband__reth__va=["0x1122334455667788"], infiniband__reth__dmalen=["64"])
+    for opcode in (0x1C, 0xBC, 0xDC):
+        expect(by_opcode[opcode], rove__feth__placement=["0x00000001"], rove__feth__selectivity=["1"])
+    expect(by_opcode[0xB1], infiniband__aeth__msn=["77"])
     expect(data[0xD0], infiniband__aeth__msn=["77"])
     expect(by_opcode[0xD1], rove__mpaeth__syndrome=["0x62"], rove__mpaeth__aack=["499"], rove__mpaeth__more=["2"],
            rove__entry__kind=["1", "0", "2"], rove__entry__ece=["1", "0", "0"], rove__entry__retx=["0", "0", "1"],

@@ -1,14 +1,17 @@
 -- SPDX-License-Identifier: Apache-2.0
--- rove's multi-path packets and HELLO for Wireshark and tshark (lib/wire/README.md has the format):
+-- rove's multi-path packets and HELLO for Wireshark and tshark (lib/wire/README.md has the format), and what Wireshark's
+-- own InfiniBand dissector does not know: XRC (annex A14), FLUSH and ATOMIC WRITE (annex A19).
 --     tshark -X lua_script:tools/wireshark/rove.lua -r capture.pcapng -Y rove
--- What is behind MPETH is what RC has, so Wireshark's own InfiniBand dissector reads it, from a copy of the packet
--- without MPETH. Everything else on UDP port 4791 goes to that dissector as it is.
+-- What is behind MPETH or XRCETH is what RC has, so that dissector reads it, from a copy of the packet without them.
+-- Everything else on UDP port 4791 goes to that dissector as it is.
 
 local rove = Proto("rove", "rove multi-path RoCE")
 
 local ROCE_PORT = 4791
-local MP, ACK, HELLO = 0xC0, 0xD1, 0xDF
+local XRC, MP, ACK, HELLO = 0xA0, 0xC0, 0xD1, 0xDF
 local BTH, MPETH, MPAETH, HELLO_BYTES, ENTRY, ICRC = 12, 8, 12, 12, 8, 4
+local XRCETH, FETH = 4, 4
+local FLUSH, ATOMIC_WRITE = 0x1C, 0x1D
 
 local OPERATIONS = {
     [0x00] = "SEND First", [0x01] = "SEND Middle", [0x02] = "SEND Last", [0x03] = "SEND Last Immediate",
@@ -17,14 +20,21 @@ local OPERATIONS = {
     [0x0C] = "READ Request", [0x0D] = "READ Response First", [0x0E] = "READ Response Middle",
     [0x0F] = "READ Response Last", [0x10] = "READ Response Only", [0x12] = "ATOMIC Acknowledge",
     [0x13] = "CmpSwap", [0x14] = "FetchAdd", [0x16] = "SEND Last Invalidate", [0x17] = "SEND Only Invalidate",
-    [0x1C] = "FLUSH", [0x1D] = "ATOMIC WRITE",
+    [FLUSH] = "FLUSH", [ATOMIC_WRITE] = "ATOMIC WRITE",
 }
--- Every packet of a WRITE has RETH: to RC these are WRITEs of one packet.
-local AS_RC = { [0x07] = 0x0A, [0x08] = 0x0A, [0x09] = 0x0B }
+-- In mp every packet of a WRITE has RETH: to RC these are WRITEs of one packet.
+local MP_AS_RC = { [0x07] = 0x0A, [0x08] = 0x0A, [0x09] = 0x0B }
+-- A FLUSH has RETH behind FETH, as a READ has it, and an ATOMIC WRITE is like a WRITE of one packet.
+local AS_OLDER = { [FLUSH] = 0x0C, [ATOMIC_WRITE] = 0x0A }
 local KINDS = { [0] = "ACK", [1] = "SACK", [2] = "NACK", [3] = "ERR" }
 
 local opcodes = { [ACK] = "mp Acknowledge", [HELLO] = "HELLO" }
-for op, name in pairs(OPERATIONS) do opcodes[MP + op] = "mp " .. name end
+for op, name in pairs(OPERATIONS) do
+    opcodes[MP + op] = "mp " .. name
+    opcodes[XRC + op] = "XRC " .. name
+end
+opcodes[XRC + 0x11] = "XRC Acknowledge"
+opcodes[FLUSH], opcodes[ATOMIC_WRITE] = "FLUSH", "ATOMIC WRITE"
 
 local f = {
     opcode = ProtoField.uint8("rove.opcode", "Opcode", base.HEX, opcodes),
@@ -58,6 +68,11 @@ local f = {
     answer = ProtoField.bool("rove.hello.answer", "Answer", 8, nil, 0x01),
     qpn = ProtoField.uint24("rove.hello.qp", "Sender's QP", base.HEX),
     nonce = ProtoField.uint32("rove.hello.nonce", "Nonce", base.HEX),
+    srq = ProtoField.uint24("rove.xrceth.srq", "XRCETH: SRQ", base.HEX),
+    feth = ProtoField.none("rove.feth", "FETH"),
+    selectivity = ProtoField.uint32("rove.feth.selectivity", "Selectivity", base.DEC,
+                                    { [0] = "Range", [1] = "Region" }, 0x30),
+    placement = ProtoField.uint32("rove.feth.placement", "Placement (1 global, 2 persistent)", base.HEX, nil, 0x0F),
     icrc = ProtoField.uint32("rove.icrc", "ICRC", base.HEX),
 }
 local list = {}
@@ -116,16 +131,39 @@ local function add_hello(tvb, pinfo, tree)
     pinfo.cols.info = string.format("HELLO %s, mp: %s", answer and "answer" or "question", mp and "yes" or "no")
 end
 
+-- What is left without the `skipped` bytes behind BTH is what RC has under the opcode `op`.
+local function add_as_rc(tvb, pinfo, tree, root, op, skipped)
+    local rest = BTH + skipped
+    if op == FLUSH then
+        if tvb:len() < rest + FETH + ICRC then
+            tree:add_proto_expert_info(short)
+            return
+        end
+        local bits = tvb(rest, FETH)
+        local node = tree:add(f.feth, bits)
+        node:add(f.selectivity, bits)
+        node:add(f.placement, bits)
+        rest = rest + FETH
+    end
+    local as_rc = tvb:bytes(0, BTH)
+    as_rc:set_index(0, AS_OLDER[op] or op)
+    as_rc:append(tvb:bytes(rest))
+    if infiniband then infiniband:call(as_rc:tvb("as RC"), pinfo, root) end
+end
+
+local function add_xrc(tvb, pinfo, tree, root, op, header)
+    if header ~= 0 then tree:add(f.srq, tvb(BTH + 1, 3)) end
+    add_as_rc(tvb, pinfo, tree, root, op, header)
+    pinfo.cols.info = string.format("%s PSN %d", opcodes[XRC + op], tvb(9, 3):uint())
+end
+
 local function add_data(tvb, pinfo, tree, root, op, path)
     local header = tvb(BTH, MPETH)
     local node = tree:add(f.mpeth, header)
     for _, flag in ipairs { f.retx, f.sync, f.last, f.response, f.early } do node:add(flag, header(0, 4)) end
     node:add(f.msn, header(1, 3))
     node:add(f.ipsn, header(5, 3))
-    local as_rc = tvb:bytes(0, BTH)
-    as_rc:set_index(0, AS_RC[op] or op)
-    as_rc:append(tvb:bytes(BTH + MPETH))
-    if infiniband then infiniband:call(as_rc:tvb("without MPETH"), pinfo, root) end
+    add_as_rc(tvb, pinfo, tree, root, MP_AS_RC[op] or op, MPETH)
     pinfo.cols.info = string.format("mp %s PSN %d%s, path %d", OPERATIONS[op], tvb(9, 3):uint(),
                                     header(0, 1):bitfield(0, 1) == 1 and " again" or "", path)
 end
@@ -138,7 +176,11 @@ function rove.dissector(tvb, pinfo, root)
     local path = udp_source() and udp_source().value or 0
     local tree = root:add(rove, tvb(), "rove, " .. opcodes[opcode])
     tree:add(f.opcode, tvb(0, 1))
-    local header = opcode == ACK and MPAETH or opcode == HELLO and HELLO_BYTES or MPETH
+    local rc = opcode < XRC
+    local xrc = not rc and opcode < MP
+    local response = xrc and opcode - XRC >= 0x0D and opcode - XRC <= 0x12
+    local header = (rc or response) and 0 or xrc and XRCETH or opcode == ACK and MPAETH or
+                   opcode == HELLO and HELLO_BYTES or MPETH
     if tvb:len() < BTH + header + ICRC then
         tree:add_proto_expert_info(short)
         pinfo.cols.protocol = "rove"
@@ -148,8 +190,13 @@ function rove.dissector(tvb, pinfo, root)
     tree:add(f.dest_qp, tvb(5, 3))
     tree:add(f.ack_req, tvb(8, 4))
     tree:add(f.psn, tvb(9, 3))
-    tree:add(f.vp, tvb(0, 0), path):set_generated()
-    if opcode == ACK then
+    if opcode >= MP then tree:add(f.vp, tvb(0, 0), path):set_generated() end
+    if rc then
+        add_as_rc(tvb, pinfo, tree, root, opcode, 0)
+        pinfo.cols.info = string.format("%s PSN %d", opcodes[opcode], tvb(9, 3):uint())
+    elseif xrc then
+        add_xrc(tvb, pinfo, tree, root, opcode - XRC, header)
+    elseif opcode == ACK then
         add_ack(tvb, pinfo, tree)
     elseif opcode == HELLO then
         add_hello(tvb, pinfo, tree)
