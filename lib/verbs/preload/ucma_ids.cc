@@ -437,7 +437,8 @@ int Ucma::leave_mcast(const std::shared_ptr<Channel>& channel, const Header& hea
     if (header.out < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
     const auto found = multicasts_.find(command.id);
     if (found == multicasts_.end()) return ENOENT;
-    const auto [id, multicast] = found->second;
+    Id* const id = found->second.first;
+    const Multicast* const multicast = found->second.second;
     if (id->channel != channel) return EINVAL;
     channel->events.drop([&](const Event& event) { return event.multicast == multicast; });
     const rdma_ucm_destroy_id_resp answer{.events_reported = multicast->events_reported};
