@@ -195,7 +195,11 @@ int Cm::Impl::listen(const Listen& listen, void* context, Id& id) {
                              .first->second;
     const uint32_t most = config_.max_backlog;
     listener.listen.backlog = listen.backlog == 0 ? most : std::min(listen.backlog, most);
-    services_[listen.service_id].push_back(&listener);
+    auto& service = services_[listen.service_id];
+    service.push_back(&listener);
+    if (service.size() == 1) ++ports_[static_cast<uint16_t>(listen.service_id)].services;
+    for (HeldRequest& held : held_requests_)
+        if (held.service_id == listen.service_id) held.until_ns = 0;
     return 0;
 }
 
@@ -372,7 +376,12 @@ int Cm::Impl::destroy(uint64_t now_ns, Id id) {
     if (Listener* const listener = find_listener(id)) {
         const auto service = services_.find(listener->listen.service_id);
         std::erase(service->second, listener);
-        if (service->second.empty()) services_.erase(service);
+        if (service->second.empty()) {
+            Port& port = ports_[static_cast<uint16_t>(service->first)];
+            --port.services;
+            port.closed_ns = now_ns;
+            services_.erase(service);
+        }
         listeners_.erase(id);
         return 0;
     }

@@ -19,6 +19,11 @@ inline constexpr uint8_t kLongestService = 24;  // 69 s: what Linux asks for
 // A peer that an MRA has told to wait asks no more for long. So the answer (a REJ, or an RTU) is repeated so often, in
 // case it is lost.
 inline constexpr uint8_t kUnaskedRepetitions = 4;
+// Some servers listen anew while a client is on its way: perftest's with -R closes one listener of a port, and opens another
+// there, perhaps of another port space. So whoever asks where nobody listens, but somebody does on the same port, or did so
+// lately, waits that long for a listener; so many requests at most.
+inline constexpr uint64_t kReopensWithinNs = 500'000'000;
+inline constexpr size_t kMaxHeldRequests = 64;
 // A peer is asked at most so often whether it still knows a connection.
 inline constexpr uint64_t kProbeGapNs = 1'000'000'000;
 
@@ -44,7 +49,7 @@ class Cm::Impl {
 
     // Timers: tables.cc.
     void expire(uint64_t now_ns);
-    uint64_t next_deadline() const { return timers_.empty() ? Connection::kNever : timers_.begin()->first; }
+    uint64_t next_deadline() const;
 
     void leave_waiting(Connection& c);  // the program has the request
     Connection* find(Id id);
@@ -63,7 +68,22 @@ class Cm::Impl {
         uint64_t now_ns;
         const Path& from;
         uint8_t max_mtu;
+        std::span<const uint8_t> mad;
+        bool may_wait;  // for a listener
         uint64_t transaction_id;
+    };
+    // A port number, of whatever port space.
+    struct Port {
+        uint32_t services = 0;   // with listeners
+        uint64_t closed_ns = 0;  // when the last of them went; while there is none
+    };
+    // A REQ or SIDR_REQ that waits for a listener.
+    struct HeldRequest {
+        Path from;
+        uint8_t max_mtu;
+        Mad mad;
+        uint64_t service_id;
+        uint64_t until_ns;  // then it is received once more; 0: its listener is there
     };
 
     // tables.cc
@@ -73,6 +93,7 @@ class Cm::Impl {
     void forget_remote_qp(Connection& c);
     void set_deadline(Connection& c, uint64_t deadline_ns);
     void on_deadline(uint64_t now_ns, Connection& c);
+    void end_held_requests(uint64_t now_ns);
     void repeat_unasked(uint64_t now_ns, Connection& c);
     void give_up(uint64_t now_ns, Connection& c);
     void leave_backlog(Connection& c);  // it is established, or has ended
@@ -97,6 +118,8 @@ class Cm::Impl {
     void deliver(const Connection& c, EventKind kind, RejReason reason = RejReason::kNone);
 
     // receive.cc
+    void take(uint64_t now_ns, const Path& from, uint8_t max_mtu, std::span<const uint8_t> mad, bool may_wait);
+    bool hold(const Received& in, uint64_t service_id);  // false: it is to be answered at once
     void on(const Received& in, const Req& req);
     void on(const Received& in, const Mra& mra);
     void on(const Received& in, const Rej& rej);
@@ -130,6 +153,8 @@ class Cm::Impl {
     uint64_t next_id_ = 1;
     std::map<Id, Listener> listeners_;
     std::map<uint64_t, std::vector<Listener*>> services_;   // by service id; none empty
+    std::map<uint16_t, Port> ports_;                        // by the low bits of service ids
+    std::vector<HeldRequest> held_requests_;
     std::unordered_map<uint64_t, Connection> connections_;  // by id
     std::list<Id> lingering_;                               // of these, those not owned, the oldest first
     std::unordered_map<uint32_t, Connection*> by_comm_id_;  // by ours, which are random

@@ -30,13 +30,21 @@ bool agrees(const CmaHeader& addresses, const wire::Flow& back) {
     return back.src == back.dst || (addresses.src == back.dst && addresses.dst == back.src);
 }
 
+bool is_same_way(const Path& a, const Path& b) {
+    return a.flow.src == b.flow.src && a.flow.dst == b.flow.dst;
+}
+
 }  // namespace
 
 void Cm::Impl::receive(uint64_t now_ns, const Path& from, uint8_t max_mtu, std::span<const uint8_t> mad) {
     ++counters_[Counter::kReceived];
+    take(now_ns, from, max_mtu, mad, true);
+}
+
+void Cm::Impl::take(uint64_t now_ns, const Path& from, uint8_t max_mtu, std::span<const uint8_t> mad, bool may_wait) {
     Message message;
     if (const ParseError error = parse(mad, message); error != ParseError::kNone) return drop(drop_reason(error));
-    const Received in{now_ns, from, max_mtu, message.transaction_id};
+    const Received in{now_ns, from, max_mtu, mad, may_wait, message.transaction_id};
     std::visit([&](const auto& body) { on(in, body); }, message.body);
 }
 
@@ -95,12 +103,34 @@ RejReason Cm::Impl::check(const Received& in, const Req& req, const Listener& li
     return agrees(*addresses, back) ? RejReason::kNone : RejReason::kInvalidGid;
 }
 
+bool Cm::Impl::hold(const Received& in, uint64_t service_id) {
+    if (!in.may_wait || services_.contains(service_id)) return false;
+    const auto port = ports_.find(static_cast<uint16_t>(service_id));
+    if (port == ports_.end()) return false;
+    if (port->second.services == 0 && in.now_ns - port->second.closed_ns >= kReopensWithinNs) {
+        ports_.erase(port);
+        return false;
+    }
+    const auto is_same = [&](const HeldRequest& held) {
+        return is_same_way(held.from, in.from) && std::equal(in.mad.begin(), in.mad.end(), held.mad.begin());
+    };
+    if (std::any_of(held_requests_.begin(), held_requests_.end(), is_same)) {
+        ++counters_[Counter::kDuplicates];
+        return true;
+    }
+    if (held_requests_.size() == kMaxHeldRequests) return false;
+    HeldRequest& held = held_requests_.emplace_back(HeldRequest{in.from, in.max_mtu, {}, service_id, in.now_ns + kReopensWithinNs});
+    std::copy(in.mad.begin(), in.mad.end(), held.mad.begin());
+    return true;
+}
+
 void Cm::Impl::on(const Received& in, const Req& req) {
     const wire::Gid& source = in.from.flow.dst;
     const RemoteName name{source, req.ca_guid, req.local_comm_id, false};
     if (const auto found = by_remote_name_.find(name); found != by_remote_name_.end())
         return on_duplicate(in, *found->second, req);
     Listener* const listener = listener_for(req.service_id, in.from.flow.src);
+    if (listener == nullptr && hold(in, req.service_id)) return;
     if (listener == nullptr) return reject_request(in, req, RejReason::kInvalidServiceId);
     std::optional<CmaHeader> addresses;
     if (listener->listen.cma_header) addresses = parse_cma_header(req.private_data);
@@ -145,6 +175,7 @@ void Cm::Impl::on(const Received& in, const SidrReq& req) {
         return;
     }
     Listener* const listener = listener_for(req.service_id, in.from.flow.src);
+    if (listener == nullptr && hold(in, req.service_id)) return;
     std::optional<CmaHeader> addresses;
     if (listener != nullptr && listener->listen.cma_header) addresses = parse_cma_header(req.private_data);
     const bool valid =

@@ -130,9 +130,25 @@ void Cm::Impl::set_deadline(Connection& c, uint64_t deadline_ns) {
     if (deadline_ns != Connection::kNever) timers_.emplace(deadline_ns, c.id);
 }
 
+uint64_t Cm::Impl::next_deadline() const {
+    uint64_t deadline_ns = timers_.empty() ? Connection::kNever : timers_.begin()->first;
+    for (const HeldRequest& held : held_requests_) deadline_ns = std::min(deadline_ns, held.until_ns);
+    return deadline_ns;
+}
+
 void Cm::Impl::expire(uint64_t now_ns) {
-    while (next_deadline() <= now_ns)
+    end_held_requests(now_ns);
+    while (!timers_.empty() && timers_.begin()->first <= now_ns)
         on_deadline(now_ns, connections_.at(static_cast<uint64_t>(timers_.begin()->second)));
+}
+
+// They are received once more: their listener is there by now, or they have waited long enough.
+void Cm::Impl::end_held_requests(uint64_t now_ns) {
+    const auto due = std::stable_partition(held_requests_.begin(), held_requests_.end(),
+                                           [&](const HeldRequest& held) { return held.until_ns > now_ns; });
+    const std::vector<HeldRequest> ended(due, held_requests_.end());
+    held_requests_.erase(due, held_requests_.end());
+    for (const HeldRequest& held : ended) take(now_ns, held.from, held.max_mtu, held.mad, false);
 }
 
 void Cm::Impl::on_deadline(uint64_t now_ns, Connection& c) {

@@ -221,6 +221,42 @@ TEST_F(CmConnect, WhoListens) {
     listen(b);
 }
 
+TEST_F(CmConnect, WhoAsksBetweenTwoListenersIsAnsweredByTheNext) {
+    const Id first = listen(b);
+    EXPECT_EQ(b.cm.destroy(network.now, first), 0);
+    connect();
+    network.run(100 * kMs);  // it asks again, too
+    EXPECT_EQ(a.count(kRejected), 0u);
+    const Id second = listen(b);
+    EXPECT_EQ(b.count(kConnectRequest), 0u);  // nothing is delivered by a call
+    network.run(kMs);
+    EXPECT_EQ(b.count(kConnectRequest), 1u);
+    EXPECT_EQ(b.last(kConnectRequest).listener, second);
+}
+
+TEST_F(CmConnect, WhoAsksInAnotherPortSpaceIsAnsweredByTheNextListenerThere) {
+    listen(b);
+    Connect other = request(a, b);
+    other.service_id += 1 << 16;
+    connect(other);
+    network.run(100 * kMs);
+    EXPECT_EQ(a.count(kRejected), 0u);
+    const Id second = listen(b, {.service_id = other.service_id});
+    network.run(kMs);
+    EXPECT_EQ(b.last(kConnectRequest).listener, second);
+}
+
+TEST_F(CmConnect, WhoAsksWhereNobodyListensAnyMoreIsRejectedBeforeLong) {
+    EXPECT_EQ(b.cm.destroy(network.now, listen(b)), 0);
+    connect();
+    network.run(400 * kMs);
+    EXPECT_EQ(a.count(kRejected), 0u);
+    network.run(200 * kMs);
+    EXPECT_EQ(a.last(kRejected).reason, RejReason::kInvalidServiceId);
+    network.run(10 * kSecond);
+    EXPECT_EQ(rejected_for(request(a, b)), RejReason::kInvalidServiceId);  // at once
+}
+
 TEST_F(CmConnect, WhatIsRejectedAndWhy) {
     EXPECT_EQ(rejected_for(request(a, b)), RejReason::kInvalidServiceId);
     listen(b);
