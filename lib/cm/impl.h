@@ -19,9 +19,9 @@ inline constexpr uint8_t kLongestService = 24;  // 69 s: what Linux asks for
 // A peer that an MRA has told to wait asks no more for long. So the answer (a REJ, or an RTU) is repeated so often, in
 // case it is lost.
 inline constexpr uint8_t kUnaskedRepetitions = 4;
-// Some servers listen anew while a client is on its way: perftest's with -R closes one listener of a port, and opens another
-// there, perhaps of another port space. So whoever asks where nobody listens, but somebody does on the same port, or did so
-// lately, waits that long for a listener; so many requests at most.
+// Some servers listen anew while a client is on its way: perftest's with -R closes one listener of a port, and opens
+// another there, perhaps of another port space. So whoever asks where nobody listens, but somebody does on the same
+// port, or did so lately, waits that long for a listener; so many requests at most.
 inline constexpr uint64_t kReopensWithinNs = 500'000'000;
 inline constexpr size_t kMaxHeldRequests = 64;
 // A peer is asked at most so often whether it still knows a connection.

@@ -119,7 +119,8 @@ bool Cm::Impl::hold(const Received& in, uint64_t service_id) {
         return true;
     }
     if (held_requests_.size() == kMaxHeldRequests) return false;
-    HeldRequest& held = held_requests_.emplace_back(HeldRequest{in.from, in.max_mtu, {}, service_id, in.now_ns + kReopensWithinNs});
+    HeldRequest& held =
+        held_requests_.emplace_back(HeldRequest{in.from, in.max_mtu, {}, service_id, in.now_ns + kReopensWithinNs});
     std::copy(in.mad.begin(), in.mad.end(), held.mad.begin());
     return true;
 }

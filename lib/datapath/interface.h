@@ -49,8 +49,8 @@ class Interface {
     // EHOSTUNREACH. Must not be called from a worker or inside a Runtime::Pause.
     int resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms = 3000);
 
-    // As resolve(), but does not wait: without an entry for the neighbour, frames go to `flow.dst_mac`. False: that is zero,
-    // and the neighbour is asked; or resolve()'s EINVAL. The path does not follow a neighbour that moves.
+    // As resolve(), but does not wait: without an entry for the neighbour, frames go to `flow.dst_mac`. False: that is
+    // zero, and the neighbour is asked; or resolve()'s EINVAL. The path does not follow a neighbour that moves.
     bool find_path(const wire::Flow& flow, transport::Path& path);
 
     // A QP has joined a multicast group, or left it: the link is told. Any thread, but no worker.

@@ -4,8 +4,8 @@
 // EAL calls a driver's callbacks on its interrupt thread. When a memif peer leaves, net_memif (DPDK 22.11) unmaps the
 // rings in such a callback, whether or not a worker is inside rte_eth_rx_burst or tx_burst: the process then dies of
 // SIGSEGV. And when a peer comes, its callback sets the queues up under the workers. So the linker
-// gives rove's functions to all who call rte_intr_callback_register and its inverses (--wrap; dpdk_archives.py). Each callback is registered as a wrapper that pauses the
-// workers while the driver's own runs.
+// gives rove's functions to all who call rte_intr_callback_register and its inverses (--wrap; dpdk_archives.py). Each
+// callback is registered as a wrapper that pauses the workers while the driver's own runs.
 #pragma once
 
 namespace rove::datapath {

@@ -64,7 +64,8 @@ class Runtime {
     const std::vector<std::unique_ptr<Interface>>& interfaces() const { return interfaces_; }
     transport::QueuePairTable& queue_pairs() { return queue_pairs_; }
     transport::MemoryTable& memory() { return memory_; }
-    // Whether the caller is EAL's main thread, on which drivers look for their hardware. Then DPDK asks, and not the program.
+    // Whether the caller is EAL's main thread, on which drivers look for their hardware. Then DPDK asks, and not the
+    // program.
     static bool on_eal_thread();
     // At each registration: the faults of memory that has gone come to us (fault_guard.h).
     static void guard_memory();

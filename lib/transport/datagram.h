@@ -26,7 +26,8 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
     }
     const uint32_t trailer_bytes = qp.qpn == QueuePairTable::kGsiQpn ? kGsiTrailerBytes : 0;
     // One that is taken already is this datagram's, which is received once more (recover.h).
-    switch (qp.slot.taken ? Core<S>::Taken::kYes : core.take_receive(qp, kGrhBytes + frame.payload_bytes + trailer_bytes)) {
+    switch (qp.slot.taken ? Core<S>::Taken::kYes
+                          : core.take_receive(qp, kGrhBytes + frame.payload_bytes + trailer_bytes)) {
         case Core<S>::Taken::kNone: ++core.counters[Counter::kDropNoReceive]; return;
         case Core<S>::Taken::kTooShort: ++core.counters[Counter::kDropLength]; return;
         case Core<S>::Taken::kYes: break;

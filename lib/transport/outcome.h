@@ -51,8 +51,8 @@ inline constexpr std::array<Consequence, static_cast<size_t>(Outcome::kCount)> k
     {wire::kSyndromeNakInvalidRequest, true, false, {}, IBV_WC_LOC_LEN_ERR, true},
     // Class A: NAK remote operational error; the completion says what is wrong here (11.6.2).
     {wire::kSyndromeNakRemoteOperation, true, false, {}, IBV_WC_LOC_PROT_ERR, true},
-    // 9.9.6.3, 10.6.7: a key that is not valid for the QP is a remote access error, to an invalidation as to a WRITE. The
-    // message's data is in its place, but its last packet is refused. The receive says so, and there is no event.
+    // 9.9.6.3, 10.6.7: a key that is not valid for the QP is a remote access error, to an invalidation as to a WRITE.
+    // The message's data is in its place, but its last packet is refused. The receive says so, and there is no event.
     {wire::kSyndromeNakRemoteAccess, true, false, {}, IBV_WC_REM_INV_REQ_ERR, false},
 }};
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Enhanced connection establishment: options of a QP that two programs, or their connection managers, exchange before
 // they connect. rove has one, whether the QP may speak mp. A QP that may still asks its peer (transport/mp/hello.h): an
-// option that somebody set is no proof of what the other end speaks. One that may not asks nobody, and neither does one whose
-// peer our connection manager has spoken to (agreed_peers.h).
+// option that somebody set is no proof of what the other end speaks. One that may not asks nobody, and neither does one
+// whose peer our connection manager has spoken to (agreed_peers.h).
 #include <mutex>
 
 #include "verbs/objects.h"

@@ -77,8 +77,8 @@ class EventQueue {
         }
     }
 
-    // Closes the descriptor. Events that come from now on are lost, and whoever waits for one waits on, as in a read() of a
-    // descriptor that another thread closes.
+    // Closes the descriptor. Events that come from now on are lost, and whoever waits for one waits on, as in a read()
+    // of a descriptor that another thread closes.
     void close() {
         std::lock_guard guard(mutex_);
         was_nonblocking_ = is_nonblocking();

@@ -123,7 +123,7 @@ void Provider::event(ibv_event_type type, transport::QueuePair& queue_pair) {
     Qp& qp = *static_cast<Qp*>(queue_pair.owner);
     if (type == IBV_EVENT_SQ_DRAINED && !qp.notify_drained.exchange(false)) return;
     if (qp.xrc != nullptr) {
-        // Each opening of an XRC TGT QP hears of it, as ib_core has it.
+        // Each opening of an XRC TGT QP is told of it, as ib_core has it.
         const std::lock_guard guard(qp.xrc->domain->mutex);
         for (Qp* handle : qp.xrc->handles)
             push(*handle->context, {.element = {.qp = &handle->qp_base}, .event_type = type});

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a capture (pcap) of the packets that rove's wire library builds and Wireshark does not know (mp's and XRC's, FLUSH
-// and ATOMIC WRITE): every opcode once with numbers that can be told apart, then packets that are cut short. For the test
-// of tools/wireshark/rove.lua.
+// Writes a capture (pcap) of the packets that rove's wire library builds and Wireshark does not know (mp's and XRC's,
+// FLUSH and ATOMIC WRITE): every opcode once with numbers that can be told apart, then packets that are cut short. For
+// the test of tools/wireshark/rove.lua.
 #include <algorithm>
 #include <array>
 #include <cstdint>

@@ -41,8 +41,8 @@ __attribute__((noinline)) const char* instead_of(const char* file) {
 using namespace rove::verbs;
 
 // The C library's dlopen() looks at its return address for whose RUNPATH and namespace it shall search. So it must be
-// entered by a jump, as g++ makes it of the last call of a function that is optimized (doors/runpath sees whether). clang
-// has no word for it, so under sanitizers a program's RUNPATH does not count.
+// entered by a jump, as g++ makes it of the last call of a function that is optimized (doors/runpath sees whether).
+// clang has no word for it, so under sanitizers a program's RUNPATH does not count.
 #ifdef __clang__
 #define ROVE_JUMPS
 #else

@@ -10,8 +10,8 @@ namespace rove::verbs {
 void* installed_libibverbs();
 
 // The next definition of `name` after ours; of several versions, the default one. librove-verbs.so itself needs
-// libibverbs, so there is one, unless the installed release is older than the call. Our libibverbs.so.1 (ibverbs/) stands
-// in the place of the installed one, and opens it.
+// libibverbs, so there is one, unless the installed release is older than the call. Our libibverbs.so.1 (ibverbs/)
+// stands in the place of the installed one, and opens it.
 template <class Function>
 Function real_function(const char* name) {
     void* found = dlsym(RTLD_NEXT, name);

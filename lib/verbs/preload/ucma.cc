@@ -98,7 +98,7 @@ ssize_t Ucma::command(int fd, const void* data, size_t bytes) {
     } else {
         const std::lock_guard guard(mutex_);
         error = (this->*run)(channel, header, in);
-        settle();
+        finish_calls();
     }
     return error == 0 ? static_cast<ssize_t>(bytes) : fail(error);
 }
@@ -118,7 +118,7 @@ void Ucma::close_channel(int fd) {
     channel->events.drop([](const Event&) { return true; });
     for (const auto& id : ids_)
         if (id != nullptr && id->channel == channel) destroy(*id);
-    settle();
+    finish_calls();
     channel->events.close();
 }
 
@@ -168,7 +168,7 @@ void Ucma::stop() {
         if (id != nullptr) id->channel->events.drop([](const Event&) { return true; });
     for (const auto& id : ids_)
         if (id != nullptr) destroy(*id);
-    settle();
+    finish_calls();
 }
 
 bool is_channel(int fd) {

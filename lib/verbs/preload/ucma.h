@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // rdma_cm's kernel half for an unmodified librdmacm: what the kernel does with the commands that librdmacm writes to
-// /dev/infiniband/rdma_cm (<rdma/rdma_user_cm.h>). The protocol is lib/cm's, the QP that its datagrams go by is gsi.h's.
+// /dev/infiniband/rdma_cm (<rdma/rdma_user_cm.h>). The protocol is lib/cm's, the QP that its datagrams go by is
+// gsi.h's.
 //
 // DESIGN NOTES
 // 1. An event channel is a descriptor whose number we know (ucma_hooks.cc) with an EventQueue behind it: readable

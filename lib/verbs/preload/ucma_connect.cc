@@ -58,6 +58,19 @@ ib_uverbs_ah_attr Ucma::address_of(const Id& id, const wire::Gid& destination) c
     return address;
 }
 
+cm::Endpoint Ucma::endpoint_of(const Id& id, const rdma_ucm_conn_param& given, const cm::Ece& ece) const {
+    return {.qpn = given.qp_num,
+            .starting_psn = id.local_psn,
+            .qkey = 0,
+            .ca_guid = be64toh(device(id).guid),
+            .responder_resources = given.responder_resources,
+            .initiator_depth = given.initiator_depth,
+            .rnr_retry_count = std::min<uint8_t>(given.rnr_retry_count, 7),
+            .flow_control = given.flow_control != 0,
+            .srq = given.srq != 0,
+            .ece = ece};
+}
+
 int Ucma::connect(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_connect>(in);
     int error;
@@ -81,16 +94,7 @@ int Ucma::connect(const std::shared_ptr<Channel>& channel, const Header&, In in)
         request.path = path_of(*id);
         request.service_id = service_id;
         request.addresses = addresses;
-        request.local = {.qpn = given.qp_num,
-                         .starting_psn = id->local_psn,
-                         .qkey = 0,
-                         .ca_guid = be64toh(device(*id).guid),
-                         .responder_resources = given.responder_resources,
-                         .initiator_depth = given.initiator_depth,
-                         .rnr_retry_count = std::min<uint8_t>(given.rnr_retry_count, 7),
-                         .flow_control = given.flow_control != 0,
-                         .srq = given.srq != 0,
-                         .ece = {.vendor_id = command.ece.vendor_id, .options = command.ece.attr_mod}};
+        request.local = endpoint_of(*id, given, {.vendor_id = command.ece.vendor_id, .options = command.ece.attr_mod});
         request.service = service_of(id->qp_type);
         request.path_mtu = mtu_code(*id);
         request.retry_count = std::min<uint8_t>(given.retry_count, 7);
@@ -151,16 +155,8 @@ int Ucma::accept(const std::shared_ptr<Channel>& channel, const Header&, In in) 
     } else {
         id->qpn = given.qp_num;
         cm::Accept reply;
-        reply.local = {.qpn = given.qp_num,
-                       .starting_psn = id->local_psn,
-                       .qkey = 0,
-                       .ca_guid = be64toh(device(*id).guid),
-                       .responder_resources = given.responder_resources,
-                       .initiator_depth = given.initiator_depth,
-                       .rnr_retry_count = std::min<uint8_t>(given.rnr_retry_count, 7),
-                       .flow_control = given.flow_control != 0,
-                       .srq = given.srq != 0,
-                       .ece = ece_of_reply(*id, {.vendor_id = command.ece.vendor_id, .options = command.ece.attr_mod})};
+        reply.local = endpoint_of(
+            *id, given, ece_of_reply(*id, {.vendor_id = command.ece.vendor_id, .options = command.ece.attr_mod}));
         reply.private_data = private_data_of(given);
         id->responder_resources = given.responder_resources;
         id->initiator_depth = given.initiator_depth;

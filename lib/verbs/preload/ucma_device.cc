@@ -137,7 +137,7 @@ void Ucma::work() {
                 cm_->establish(now_ns(), id->connection);
     look_at_resolutions();
     cm_->expire(now_ns());
-    settle();
+    finish_calls();
 }
 
 // --- addresses

@@ -25,6 +25,19 @@ void fill_private_data(Parameters& parameters, std::span<const uint8_t> data) {
     parameters.private_data_len = static_cast<uint8_t>(bytes);
 }
 
+// What a REQ or REP says, as the program is told.
+void fill_connection(rdma_ucm_event_resp& response, const Id& id, const auto& message, std::span<const uint8_t> data) {
+    rdma_ucm_conn_param& parameters = response.param.conn;
+    parameters.qp_num = message.qpn;
+    parameters.responder_resources = id.responder_resources;
+    parameters.initiator_depth = id.initiator_depth;
+    parameters.flow_control = message.flow_control;
+    parameters.rnr_retry_count = message.rnr_retry_count;
+    parameters.srq = message.srq;
+    fill_private_data(parameters, data);
+    response.ece = {.vendor_id = message.ece.vendor_id, .attr_mod = message.ece.options};
+}
+
 bool speaks_multipath(const cm::Ece& ece) {
     return ece.vendor_id == kVendorId && (ece.options & kEceMultipath) != 0;
 }
@@ -85,16 +98,8 @@ void Ucma::push_request(const cm::Event& event, Id& listener) {
                                .traffic_class = req.primary.traffic_class,
                                .flow_label = req.primary.flow_label};
         remember_peer(id, speaks_multipath(req.ece));
-        rdma_ucm_conn_param& asked = out.response.param.conn;
-        asked.qp_num = req.qpn;
-        asked.responder_resources = id.responder_resources;
-        asked.initiator_depth = id.initiator_depth;
-        asked.flow_control = req.flow_control;
-        asked.retry_count = req.retry_count;
-        asked.rnr_retry_count = req.rnr_retry_count;
-        asked.srq = req.srq;
-        fill_private_data(asked, event.private_data);
-        out.response.ece = {.vendor_id = req.ece.vendor_id, .attr_mod = req.ece.options};
+        fill_connection(out.response, id, req, event.private_data);
+        out.response.param.conn.retry_count = req.retry_count;
     } else {
         fill_private_data(out.response.param.ud, event.private_data);
     }
@@ -131,15 +136,7 @@ void Ucma::deliver(const cm::Event& event) {
                                    .traffic_class = id.traffic_class,
                                    .flow_label = 0};
             remember_peer(id, id.offered_multipath && speaks_multipath(rep.ece));
-            rdma_ucm_conn_param& answer = out.response.param.conn;
-            answer.qp_num = rep.qpn;
-            answer.responder_resources = id.responder_resources;
-            answer.initiator_depth = id.initiator_depth;
-            answer.flow_control = rep.flow_control;
-            answer.rnr_retry_count = rep.rnr_retry_count;
-            answer.srq = rep.srq;
-            fill_private_data(answer, event.private_data);
-            out.response.ece = {.vendor_id = rep.ece.vendor_id, .attr_mod = rep.ece.options};
+            fill_connection(out.response, id, rep, event.private_data);
             return push(id, std::move(out), EventType::kConnectResponse, 0);
         }
         case cm::EventKind::kEstablished:
@@ -171,7 +168,7 @@ void Ucma::deliver(const cm::Event& event) {
     }
 }
 
-void Ucma::settle() {
+void Ucma::finish_calls() {
     while (!unwanted_.empty()) {
         const cm::Id unwanted = unwanted_.back();
         unwanted_.pop_back();

@@ -213,9 +213,11 @@ class Ucma final : private cm::Sink {
     void send(const cm::Path& path, const cm::Mad& mad) override;
     void deliver(const cm::Event& event) override;
     cm::Path path_of(const Id& id) const;
+    // What a REQ or REP says of our end.
+    cm::Endpoint endpoint_of(const Id& id, const rdma_ucm_conn_param& given, const cm::Ece& ece) const;
     ib_uverbs_ah_attr address_of(const Id& id, const wire::Gid& destination) const;
     // After each call of the connection manager: what deliver() could not do, and the thread's deadline.
-    void settle();
+    void finish_calls();
     void forget_peer(Id& id);
     void remember_peer(Id& id, bool multipath);
     cm::Ece ece_of_reply(const Id& id, const cm::Ece& given);
