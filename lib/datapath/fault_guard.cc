@@ -4,11 +4,13 @@
 #include <pthread.h>
 #include <signal.h>
 #include <ucontext.h>
-#include <xmmintrin.h>
 
 #include <atomic>
 #include <cstdio>
 #include <mutex>
+
+// Of AddressSanitizer's run-time library, where there is one.
+extern "C" [[gnu::weak]] void __asan_handle_no_return();
 
 namespace rove::datapath {
 
@@ -55,15 +57,6 @@ void call(const struct sigaction& action, int signal, siginfo_t* info, void* con
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-// The kernel gave the handler the default modes of the floating point unit, and the thread shall go on with its own.
-void restore_modes(const void* context) {
-    const auto* const state = static_cast<const ucontext_t*>(context)->uc_mcontext.fpregs;
-    if (state == nullptr) return;
-    _mm_setcsr(state->mxcsr);
-    const uint16_t control = state->cwd;
-    asm volatile("fldcw %0" : : "m"(control));
-}
-
 }  // namespace
 
 [[gnu::tls_model("initial-exec")]] thread_local constinit FaultGuard* FaultGuard::active = nullptr;
@@ -75,9 +68,8 @@ struct FaultHandler {
             guard->key_ = guard->memory_.invalidate_at(info->si_addr);
             if (guard->key_ != 0) {
                 guard->address_ = info->si_addr;
-                FaultGuard::active = nullptr;
-                restore_modes(context);
-                _longjmp(guard->resume_, 1);
+                guard->resume(*static_cast<ucontext_t*>(context));
+                return;
             }
         }
         const Chained outer = chained;
@@ -93,7 +85,7 @@ struct FaultHandler {
 void FaultGuard::install() {
     struct sigaction ours {};
     ours.sa_sigaction = FaultHandler::handle;
-    // Not deferred: it is left by _longjmp, which does not restore the mask.
+    // Not deferred: what the program's own handler blocks is its choice.
     ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
     const std::lock_guard lock(installing);
     struct sigaction now[2];
@@ -112,6 +104,39 @@ void FaultGuard::install() {
     }
     newest.store(previous, std::memory_order_release);
     for (const int signal : kSignals) sigaction(signal, &ours, nullptr);
+}
+
+// Without locals and destructors, and not inlined: all that counts at `left` is on the stack above what step() uses.
+[[gnu::noinline]] bool FaultGuard::completes(void (*step)(void*), void* of) {
+    active = this;
+    asm goto(
+        "lea %l[left](%%rip), %%rax\n\t"
+        "mov %%rax, 0(%0)\n\t"
+        "mov %%rsp, 8(%0)\n\t"
+        "mov %%rbp, 16(%0)"
+        :
+        : "D"(&resume_)
+        : "rax", "rbx", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "cc", "memory"
+        : left);
+    step(of);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    active = nullptr;
+    return true;
+left:
+    return false;
+}
+
+// The kernel then restores the registers, the signal mask and the modes of the floating point unit.
+void FaultGuard::resume(ucontext_t& context) {
+    active = nullptr;
+    if (__asan_handle_no_return != nullptr) __asan_handle_no_return();  // functions are left that it knows of
+    const auto set = [&](int which, const void* value) {
+        context.uc_mcontext.gregs[which] = reinterpret_cast<greg_t>(value);
+    };
+    set(REG_RIP, resume_.instruction);
+    set(REG_RSP, resume_.stack);
+    set(REG_RBP, resume_.frame);
+    set(REG_RDI, &resume_);
 }
 
 void FaultGuard::report() {

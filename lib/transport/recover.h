@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program's memory may have gone when a worker reads or writes it: the driver's fault handler then leaves the engine
-// by longjmp, from within a copy. Before the copy nothing has changed that doing the same once more would not change in
-// the same way, but for what is put right here; and once more, the region's key is refused as one that never was. So
-// every error is that of a wrong key: its status, NAK and event come from where those come from.
+// from within a copy. Before the copy nothing has changed that doing the same once more would not change in the same
+// way, but for what is put right here; and once more, the region's key is refused as one that never was. So every error
+// is that of a wrong key: its status, NAK and event come from where those come from.
 #pragma once
 
 #include "transport/engine.h"
