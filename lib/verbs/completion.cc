@@ -133,7 +133,10 @@ int destroy_cq(ibv_cq* handle) {
 
 int get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** cq_context) {
     Cq* ready = nullptr;
-    const int error = from(handle).events.pop(&ready, [](Cq* delivered) { ++delivered->comp_events_delivered; });
+    const int error = from(handle).events.pop(&ready, [](Cq* delivered) {
+        ++delivered->comp_events_delivered;
+        return 0;
+    });
     if (error != 0) {
         errno = error;
         return -1;

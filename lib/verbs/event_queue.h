@@ -48,18 +48,19 @@ class EventQueue {
         add(event);
     }
 
-    // Takes the oldest event; waits for one unless the descriptor is O_NONBLOCK. `delivered(event)` runs before anybody
-    // can see that the event is gone from the queue. Returns 0 or errno (EAGAIN, EINTR, EMFILE).
-    template <class Delivered>
-    int pop(Event* event, Delivered delivered) {
+    // Takes the oldest event; waits for one unless the descriptor is O_NONBLOCK. `deliver(event)` runs before anybody
+    // can see that the event is gone from the queue; where it returns an errno, the event stays. Returns 0, that errno
+    // or EAGAIN, EINTR, EMFILE.
+    template <class Deliver>
+    int pop(Event* event, Deliver deliver) {
         for (;;) {
             {
                 std::lock_guard guard(mutex_);
                 if (!events_.empty()) {
                     *event = events_.front();
+                    if (const int error = deliver(*event); error != 0) return error;
                     events_.pop_front();
                     take_token();
-                    delivered(*event);
                     return 0;
                 }
                 if (is_nonblocking()) return EAGAIN;
@@ -75,6 +76,12 @@ class EventQueue {
             }
             if (error != 0) return error;
         }
+    }
+
+    // From now on the descriptor is this one, a duplicate of the other.
+    void use(int fd) {
+        std::lock_guard guard(mutex_);
+        fd_ = fd;
     }
 
     // Closes the descriptor. Events that come from now on are lost, and whoever waits for one waits on, as in a read()

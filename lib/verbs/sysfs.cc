@@ -177,6 +177,7 @@ bool Sysfs::make() {
     written_.clear();
     link_others(kClass, fs::path(folder_) / "sys/class/infiniband");
     link_others(kDevices, fs::path(folder_) / "dev/infiniband");
+    link("/dev/null", folder_ + kRdmaCmDevice);
     return true;
 }
 
@@ -195,6 +196,7 @@ std::string Sysfs::instead(Provider& provider, const char* path) {
     bool ours = name.empty() && !verbs;  // libibverbs lists infiniband_verbs, and would find devices without a driver
     for (const auto& device : devices)
         ours |= folder == kClass ? name == device->name : name == uverbs_name(device->name);
+    ours |= whole == kRdmaCmDevice;
     if (!ours) return {};
 
     // What we read ourselves meanwhile is what is really there.

@@ -50,6 +50,9 @@ class Sysfs {
     std::string written_;  // what the files depend on, as they are
 };
 
+// What librdmacm opens to reach the kernel. That it is there is told by a file, too.
+inline constexpr const char* kRdmaCmDevice = "/dev/infiniband/rdma_cm";
+
 // Names of the character device that would be a device's in /dev/infiniband.
 std::string uverbs_name(std::string_view device);
 

@@ -6,11 +6,13 @@ connections and transfers succeeded.
 """
 import os
 import pathlib
+import struct
 import time
 
 import harness
 from harness import (CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip, check, memif_pair, once, program,
-                     telemetry, test, unique)
+                     telemetry, test, unique,
+                     write_toml)
 
 A, B = "10.0.0.1", "10.0.0.2"
 A6, B6 = "fd00::1", "fd00::2"
@@ -105,6 +107,61 @@ def calls(**changes):
     Process([check_program, A, "10.0.0.99"], memif_pair(**changes)[0], SERVER_CORE).succeed(30)
 
 
+def commands():
+    """What the kernel answers to hostile commands: bad addresses, lengths, numbers, ids."""
+    Process([program("rdma_cm_commands"), A], memif_pair()[0], SERVER_CORE).succeed(30)
+
+
+def symbolic_librdmacm():
+    """The folder of a librdmacm whose calls of itself nobody can replace, as a linker's -Bsymbolic makes it (Ubuntu's is so): the dynamic
+    section of the installed one, with DF_SYMBOLIC in DT_FLAGS."""
+    library = bytearray(pathlib.Path("/usr/lib/x86_64-linux-gnu/librdmacm.so.1").read_bytes())
+    headers, size, count = struct.unpack_from("<Q", library, 0x20)[0], *struct.unpack_from("<HH", library, 0x36)
+    segments = [struct.unpack_from("<IIQQQQ", library, headers + i * size) for i in range(count)]
+    [(start, length)] = [(offset, bytes_) for kind, _, offset, _, _, bytes_ in segments if kind == 2]     # PT_DYNAMIC
+    [flags] = [at + 8 for at in range(start, start + length, 16) if struct.unpack_from("<Q", library, at)[0] == 30]    # DT_FLAGS
+    struct.pack_into("<Q", library, flags, struct.unpack_from("<Q", library, flags)[0] | 2)
+    folder = SCRATCH / unique()
+    folder.mkdir()
+    (folder / "librdmacm.so.1").write_bytes(library)
+    return folder
+
+
+def symbolic():
+    environment = {"LD_LIBRARY_PATH": str(symbolic_librdmacm()), "LD_BIND_NOW": "1"}
+    both(["rdma_server", "-p", 7471], ["rdma_client", "-s", A, "-p", 7471], env=environment)
+    both(["rstream", "-b", A, "-C", 20, "-S", 1000], ["rstream", "-s", A, "-C", 20, "-S", 1000], env=environment)
+
+
+CTYPES = """
+import ctypes, os, subprocess, sys
+librdmacm = ctypes.CDLL("librdmacm.so.1", os.RTLD_NOW | int(sys.argv[1]))
+librdmacm.rdma_create_event_channel.restype = ctypes.POINTER(ctypes.c_int)
+channel = librdmacm.rdma_create_event_channel()[0]
+ids = ctypes.c_void_p()
+subprocess.run(["true"])    # closes in its child what is open here
+print(librdmacm.rdma_create_id(ctypes.byref(ctypes.c_int(channel)), ctypes.byref(ids), None, 0x0106))
+"""
+
+
+def opened_at_run_time(mode, *options):
+    config = write_toml(memif_pair()[0])
+    process = Process([harness.ROVE_RUN, *options, "--config", config, "--", "/usr/bin/python3", "-c", CTYPES, mode], None, SERVER_CORE)
+    check(process.succeed(20).out().split() == ["0"], process.story())
+
+
+def counted():
+    """/rove/cm of a server after twenty connections."""
+    def look(server, client):
+        client.wait_for(client.json, 20, "result")
+        seen = telemetry(server.pid, "/rove/cm")
+        check(seen["connections_received"] == seen["established"] == 20 and seen["listeners"] == 1, str(seen))
+        check(seen["received"] >= 60 and not any(seen[name] for name in seen if name.startswith("drop_")), str(seen))
+
+    command = program("rdma_cm_churn")
+    both([command, "server", A, 7500], [command, "client", A, 7500, 20], stays=True, while_it_runs=look)
+
+
 def churn(count=300, **changes):
     """One connection after the other, and each is made and ended as it should be."""
     if not program("rdma_cm_churn").exists():
@@ -128,6 +185,12 @@ for progress in ("shared", "dedicated"):
          lambda progress: both(["ucmatose", "-b", A, "-c", 20], ["ucmatose", "-s", A, "-b", B, "-c", 20], impair=LOSS, progress=progress),
          progress)
     once(f"rdma-cm/calls/{progress}", lambda progress: calls(progress=progress), progress, quick=progress == "shared")
+once("rdma-cm/commands", commands, quick=True)
+once("rdma-cm/symbolic", symbolic)
+once("rdma-cm/ctypes", opened_at_run_time, 0)
+if (harness.BUILD / "lib" / "verbs" / "ibverbs" / "libibverbs.so.1").exists():
+    once("rdma-cm/ctypes/deepbind", opened_at_run_time, os.RTLD_DEEPBIND, "--libibverbs")
+once("rdma-cm/counters", counted)
 test("rdma-cm/speaks", lambda: speaks("mp" if harness.mode == "mp" else "rc"))
 once("rdma-cm/speaks/auto", speaks, "mp")
 once("rdma-cm/nobody", nobody)

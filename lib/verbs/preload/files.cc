@@ -11,10 +11,12 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 #include <string>
 
 #include "verbs/preload/next.h"
 #include "verbs/preload/provider.h"
+#include "verbs/preload/ucma.h"
 #include "verbs/sysfs.h"
 
 namespace rove::verbs {
@@ -50,6 +52,12 @@ class Path {
     std::string instead_;
 };
 
+// Where the path is the device that rdma_cm's channels are opened by. It stays the kernel's for programs that have no
+// rove devices.
+bool opens_channel(const char* path) {
+    return Sysfs::concerns(path) && std::strcmp(path, kRdmaCmDevice) == 0 && !provider().devices().empty();
+}
+
 }  // namespace
 
 }  // namespace rove::verbs
@@ -72,6 +80,15 @@ using rove::verbs::Path;
         va_start(rest, flags);                                                               \
         const mode_t mode = va_arg(rest, mode_t);                                            \
         va_end(rest);                                                                        \
+        if (rove::verbs::opens_channel(path)) return rove::verbs::ucma::open_channel(flags); \
+        return rove::verbs::Next<&hook_##name>::find(#name) arguments;                       \
+    }
+
+// What _FORTIFY_SOURCE makes of those without a mode.
+#define ROVE_CHECKED_OPEN_HOOK(name, parameters, arguments)                                  \
+    extern "C" __attribute__((visibility("default"))) int hook_##name parameters asm(#name); \
+    extern "C" int hook_##name parameters {                                                  \
+        if (rove::verbs::opens_channel(path)) return rove::verbs::ucma::open_channel(flags); \
         return rove::verbs::Next<&hook_##name>::find(#name) arguments;                       \
     }
 
@@ -79,10 +96,10 @@ ROVE_OPEN_HOOK(open, (const char* path, int flags, ...), (Path(path), flags, mod
 ROVE_OPEN_HOOK(open64, (const char* path, int flags, ...), (Path(path), flags, mode))
 ROVE_OPEN_HOOK(openat, (int folder, const char* path, int flags, ...), (folder, Path(path), flags, mode))
 ROVE_OPEN_HOOK(openat64, (int folder, const char* path, int flags, ...), (folder, Path(path), flags, mode))
-ROVE_FILE_HOOK(int, __open_2, (const char* path, int flags), (Path(path), flags))
-ROVE_FILE_HOOK(int, __open64_2, (const char* path, int flags), (Path(path), flags))
-ROVE_FILE_HOOK(int, __openat_2, (int folder, const char* path, int flags), (folder, Path(path), flags))
-ROVE_FILE_HOOK(int, __openat64_2, (int folder, const char* path, int flags), (folder, Path(path), flags))
+ROVE_CHECKED_OPEN_HOOK(__open_2, (const char* path, int flags), (Path(path), flags))
+ROVE_CHECKED_OPEN_HOOK(__open64_2, (const char* path, int flags), (Path(path), flags))
+ROVE_CHECKED_OPEN_HOOK(__openat_2, (int folder, const char* path, int flags), (folder, Path(path), flags))
+ROVE_CHECKED_OPEN_HOOK(__openat64_2, (int folder, const char* path, int flags), (folder, Path(path), flags))
 ROVE_FILE_HOOK(FILE*, fopen, (const char* path, const char* mode), (Path(path), mode))
 ROVE_FILE_HOOK(FILE*, fopen64, (const char* path, const char* mode), (Path(path), mode))
 
@@ -128,3 +145,38 @@ ROVE_FILE_HOOK(ssize_t, getxattr, (const char* path, const char* name, void* val
                (Path(path), name, value, size))
 ROVE_FILE_HOOK(ssize_t, lgetxattr, (const char* path, const char* name, void* value, size_t size),
                (Path(path), name, value, size))
+
+// --- what has a descriptor
+
+namespace rove::verbs {
+
+namespace {
+
+// A channel's is an eventfd. librdmacm makes sure that what it has opened is a character device, and which one if the
+// kernel has told it.
+template <class Stat>
+int show_device(int fd, Stat* status, int result) {
+    constexpr mode_t kPermissions = 07777;
+    if (result != 0 || !ucma::is_channel(fd) || (status->st_mode & ~kPermissions) != 0) return result;
+    struct stat device;
+    const auto next = Next<&hook_stat>::find("stat");
+    if (next(kRdmaCmDevice, &device) != 0 && next("/dev/null", &device) != 0) return result;
+    status->st_mode = device.st_mode;
+    status->st_rdev = device.st_rdev;
+    return result;
+}
+
+}  // namespace
+
+}  // namespace rove::verbs
+
+#define ROVE_FSTAT_HOOK(name, parameters, arguments)                                                         \
+    extern "C" __attribute__((visibility("default"))) int hook_##name parameters asm(#name);                 \
+    extern "C" int hook_##name parameters {                                                                  \
+        return rove::verbs::show_device(fd, status, rove::verbs::Next<&hook_##name>::find(#name) arguments); \
+    }
+
+ROVE_FSTAT_HOOK(fstat, (int fd, struct stat* status), (fd, status))
+ROVE_FSTAT_HOOK(fstat64, (int fd, struct stat64* status), (fd, status))
+ROVE_FSTAT_HOOK(__fxstat, (int version, int fd, struct stat* status), (version, fd, status))
+ROVE_FSTAT_HOOK(__fxstat64, (int version, int fd, struct stat64* status), (version, fd, status))

@@ -42,13 +42,13 @@ void before_fork() {
 void after_fork_in_parent() {
     if (Provider* provider = made.load()) provider->after_fork_in_parent();
     fork_mutex().unlock();
-    ucma::after_fork();
+    ucma::after_fork_in_parent();
 }
 
 void after_fork_in_child() {
     if (Provider* provider = made.load()) provider->after_fork_in_child();
     fork_mutex().unlock();
-    ucma::after_fork();
+    ucma::after_fork_in_child();
 }
 
 __attribute__((constructor)) void watch_forks() {

@@ -13,17 +13,17 @@
 #include <thread>
 
 #include "verbs/preload/provider.h"
+#include "verbs/preload/ucma_commands.h"
 #include "verbs/preload/ucma_state.h"
 
 namespace rove::verbs::ucma {
 
 namespace {
 
-constexpr int kMaxFds = 1 << 20;  // Linux's default for a process (fs.nr_open)
-
 // Which descriptors are channels. A page of it is there when a bit in it was set.
 constinit std::array<std::atomic<uint64_t>, kMaxFds / 64> channel_bits{};
 constinit std::atomic<bool> stopped{false};
+constinit std::atomic<pid_t> owner{0};  // 0: no channel was opened yet
 
 // Relaxed: a program that uses a descriptor in another thread has told that thread of it.
 void mark(int fd, bool channel) {
@@ -32,19 +32,40 @@ void mark(int fd, bool channel) {
     channel ? word.fetch_or(bit, std::memory_order_relaxed) : word.fetch_and(~bit, std::memory_order_relaxed);
 }
 
+constexpr size_t kLongestCommand = sizeof(rdma_ucm_accept);
+
 constexpr auto kStopsWithin =
     std::chrono::milliseconds(100);  // an exit() in a signal's handler may find the mutex held
 
 }  // namespace
 
-// By number; null: refused as a kernel does that has not got it (GET_OPTION never had an implementation).
-const std::array<Ucma::Command, 23> Ucma::kCommands = {
-    &Ucma::create_id,   &Ucma::destroy_id,    &Ucma::bind_ip,     &Ucma::resolve_ip, &Ucma::resolve_route,
-    &Ucma::query_route, &Ucma::connect,       &Ucma::listen,      &Ucma::accept,     &Ucma::reject,
-    &Ucma::disconnect,  &Ucma::init_qp_attr,  &Ucma::get_event,   nullptr,           &Ucma::set_option,
-    &Ucma::notify,      &Ucma::join_ip_mcast, &Ucma::leave_mcast, &Ucma::migrate_id, &Ucma::query,
-    &Ucma::bind,        &Ucma::resolve_addr,  &Ucma::join_mcast,
-};
+// By number; without a function: refused as a kernel does that has not got it (GET_OPTION never had an implementation).
+// A librdmacm from before ECE does not know the end of two.
+const std::array<Ucma::Command, 23> Ucma::kCommands = {{
+    {&Ucma::create_id, sizeof(rdma_ucm_create_id)},
+    {&Ucma::destroy_id, sizeof(rdma_ucm_destroy_id)},
+    {&Ucma::bind_ip, sizeof(rdma_ucm_bind_ip)},
+    {&Ucma::resolve_ip, sizeof(rdma_ucm_resolve_ip)},
+    {&Ucma::resolve_route, sizeof(rdma_ucm_resolve_route)},
+    {&Ucma::query_route, sizeof(rdma_ucm_query)},
+    {&Ucma::connect, offsetof(rdma_ucm_connect, ece)},
+    {&Ucma::listen, sizeof(rdma_ucm_listen)},
+    {&Ucma::accept, offsetof(rdma_ucm_accept, ece)},
+    {&Ucma::reject, sizeof(rdma_ucm_reject)},
+    {&Ucma::disconnect, sizeof(rdma_ucm_disconnect)},
+    {&Ucma::init_qp_attr, sizeof(rdma_ucm_init_qp_attr)},
+    {&Ucma::get_event, sizeof(rdma_ucm_get_event)},
+    {},
+    {&Ucma::set_option, sizeof(rdma_ucm_set_option)},
+    {&Ucma::notify, sizeof(rdma_ucm_notify)},
+    {&Ucma::join_ip_mcast, sizeof(rdma_ucm_join_ip_mcast)},
+    {&Ucma::leave_mcast, sizeof(rdma_ucm_destroy_id)},
+    {&Ucma::migrate_id, sizeof(rdma_ucm_migrate_id)},
+    {&Ucma::query, sizeof(rdma_ucm_query)},
+    {&Ucma::bind, sizeof(rdma_ucm_bind)},
+    {&Ucma::resolve_addr, sizeof(rdma_ucm_resolve_addr)},
+    {&Ucma::join_mcast, sizeof(rdma_ucm_join_mcast)},
+}};
 
 Ucma::Ucma() : ports_(std::random_device{}()) {}
 
@@ -53,16 +74,18 @@ Ucma& Ucma::instance() {
     return ucma;
 }
 
-int Ucma::open_channel() {
+int Ucma::open_channel(int flags) {
     auto channel = std::make_shared<Channel>();
     const int fd = channel->events.fd();
     if (fd < 0) return -1;
+    if ((flags & O_NONBLOCK) != 0) fcntl(fd, F_SETFL, O_NONBLOCK);
     if (fd >= kMaxFds) {
         errno = EMFILE;
         return -1;
     }
     const std::lock_guard guard(channels_mutex_);
     channels_[fd] = std::move(channel);
+    owner.store(getpid());
     mark(fd, true);
     return fd;
 }
@@ -81,11 +104,15 @@ ssize_t Ucma::command(int fd, const void* data, size_t bytes) {
     };
     if (provider().is_forked_child()) return fail(ENODEV);
     if (bytes < sizeof(header)) return fail(EINVAL);
-    std::memcpy(&header, data, sizeof(header));
+    const auto address = reinterpret_cast<uintptr_t>(data);
+    if (const int error = copy_in(&header, address, sizeof(header)); error != 0) return fail(error);
     if (header.in + sizeof(header) > bytes || header.cmd >= kCommands.size()) return fail(EINVAL);
-    const Command run = kCommands[header.cmd];
-    if (run == nullptr) return fail(ENOSYS);
-    const In in(static_cast<const uint8_t*>(data) + sizeof(header), header.in);
+    const Command& wanted = kCommands[header.cmd];
+    if (wanted.run == nullptr) return fail(ENOSYS);
+    if (header.in < wanted.bytes) return fail(EINVAL);
+    std::array<uint8_t, kLongestCommand> copy;  // a newer librdmacm may know of more
+    const std::span<uint8_t> in(copy.data(), std::min<size_t>(header.in, copy.size()));
+    if (const int error = copy_in(in.data(), address + sizeof(header), in.size()); error != 0) return fail(error);
     // As in the kernel, whoever has begun a command keeps the channel; closing it does not end a wait for events.
     const std::shared_ptr<Channel> channel = channel_of(fd);
     if (channel == nullptr) {
@@ -97,7 +124,7 @@ ssize_t Ucma::command(int fd, const void* data, size_t bytes) {
         error = get_event(channel, header, in);
     } else {
         const std::lock_guard guard(mutex_);
-        error = (this->*run)(channel, header, in);
+        error = (this->*wanted.run)(channel, header, in);
         finish_calls();
     }
     return error == 0 ? static_cast<ssize_t>(bytes) : fail(error);
@@ -112,6 +139,13 @@ void Ucma::close_channel(int fd) {
         channel = std::move(found->second);
         channels_.erase(found);
         mark(fd, false);
+        const auto other = std::find_if(channels_.begin(), channels_.end(),
+                                        [&](const auto& entry) { return entry.second == channel; });
+        if (other != channels_.end()) {
+            channel->events.use(other->first);
+            ::close(fd);
+            return;
+        }
     }
     const std::lock_guard guard(mutex_);
     // No event refers to an id any more when the ids go.
@@ -122,9 +156,16 @@ void Ucma::close_channel(int fd) {
     channel->events.close();
 }
 
+void Ucma::duplicated(int fd, int copy) {
+    const std::lock_guard guard(channels_mutex_);
+    const auto found = channels_.find(fd);
+    if (found == channels_.end() || copy >= kMaxFds) return;
+    channels_[copy] = found->second;
+    mark(copy, true);
+}
+
 int Ucma::get_event(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
-    rdma_ucm_get_event command{};
-    std::memcpy(&command, in.data(), std::min(in.size(), sizeof(command)));
+    const auto command = parse<rdma_ucm_get_event>(in);
     // A librdmacm from before ECE has no room for that.
     if (header.out < offsetof(rdma_ucm_event_resp, reserved)) return ENOSPC;
     // Whoever is about to sleep leaves the datapath to others.
@@ -133,17 +174,19 @@ int Ucma::get_event(const std::shared_ptr<Channel>& channel, const Header& heade
     Event event;
     cm::Id request = cm::Id::kNone;
     const int error = channel->events.pop(&event, [&](const Event& delivered) {
+        const int failed = copy_out(command.response, &delivered.response,
+                                    std::min<size_t>(header.out, sizeof(delivered.response)));
+        if (failed != 0) return failed;
         if (delivered.request != nullptr) request = delivered.request->connection;
         ++delivered.id->events_reported;
         if (delivered.multicast != nullptr) ++delivered.multicast->events_reported;
+        return 0;
     });
     if (error != 0) return error;
     if (request != cm::Id::kNone) {
         const std::lock_guard guard(mutex_);
         cm_->taken(request);    // there is room for another in the backlog
     }
-    std::memcpy(reinterpret_cast<void*>(command.response), &event.response,
-                std::min<size_t>(header.out, sizeof(event.response)));
     return 0;
 }
 
@@ -179,12 +222,12 @@ bool is_channel(int fd) {
 void end_with_process(const void* data, size_t bytes) {
     rdma_ucm_cmd_hdr header;
     if (!stopped.load() || bytes != sizeof(header) + sizeof(rdma_ucm_get_event)) return;
-    std::memcpy(&header, data, sizeof(header));
+    if (copy_in(&header, reinterpret_cast<uintptr_t>(data), sizeof(header)) != 0) return;
     while (header.cmd == RDMA_USER_CM_CMD_GET_EVENT && header.in == sizeof(rdma_ucm_get_event)) pause();
 }
 
-int open_channel() {
-    return Ucma::instance().open_channel();
+int open_channel(int flags) {
+    return Ucma::instance().open_channel(flags);
 }
 
 ssize_t command(int fd, const void* data, size_t bytes) {
@@ -195,6 +238,14 @@ void close_channel(int fd) {
     Ucma::instance().close_channel(fd);
 }
 
+void duplicated(int fd, int copy) {
+    Ucma::instance().duplicated(fd, copy);
+}
+
+bool is_owner() {
+    return getpid() == owner.load();
+}
+
 void communication_established(uint32_t qpn) {
     Ucma::instance().communication_established(qpn);
 }
@@ -203,8 +254,13 @@ void before_fork() {
     Ucma::instance().lock();
 }
 
-void after_fork() {
+void after_fork_in_parent() {
     Ucma::instance().unlock();
+}
+
+void after_fork_in_child() {
+    Ucma::instance().unlock();
+    if (owner.load() != 0) owner.store(getpid());
 }
 
 void stop() {

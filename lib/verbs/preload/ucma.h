@@ -22,14 +22,20 @@
 
 namespace rove::verbs::ucma {
 
-// A new event channel's descriptor, or -1 and errno.
-int open_channel();
+// A new event channel's descriptor, or -1 and errno; of the flags of open(), O_NONBLOCK counts. It does not survive
+// exec().
+int open_channel(int flags);
 // A command to the channel `fd`, as by write(): the bytes taken, or -1 and errno.
 ssize_t command(int fd, const void* data, size_t bytes);
-// `fd` is about to be closed: its ids are destroyed.
+// Closes `fd`. The last descriptor of a channel takes its ids along.
 void close_channel(int fd);
+// `copy` is another descriptor of the same channel.
+void duplicated(int fd, int copy);
+constexpr int kMaxFds = 1 << 20;  // Linux's default for a process (fs.nr_open)
 // Whether `fd` is a channel; any thread, also in a signal's handler. One load.
 bool is_channel(int fd);
+// Whether this is the process whose channels they are, and not a child of vfork().
+bool is_owner();
 
 // A write of this failed, for its descriptor is not open. Returns, unless it was a GET_EVENT and the process is about
 // to end: programs (rping) destroy a channel that a thread of theirs still uses, and end. In the kernel's world that
@@ -42,7 +48,8 @@ void communication_established(uint32_t qpn);
 
 // A fork finds the state whole.
 void before_fork();
-void after_fork();
+void after_fork_in_parent();
+void after_fork_in_child();
 // At process exit: connections are ended, so that peers learn of it. The datapath still runs.
 void stop();
 

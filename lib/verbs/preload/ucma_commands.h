@@ -11,9 +11,12 @@
 #include <cstring>
 #include <span>
 
+#include "verbs/preload/ucma_memory.h"
+
 namespace rove::verbs::ucma {
 
-// What follows the header. Members behind what was written are zero: an older librdmacm does not know them.
+// What follows the header, copied from the program. Members behind what was written are zero: an older librdmacm does
+// not know them.
 template <class Command>
 Command parse(std::span<const uint8_t> in) {
     Command command{};
@@ -21,12 +24,16 @@ Command parse(std::span<const uint8_t> in) {
     return command;
 }
 
-// The answer goes where the command says. 0 or ENOSPC.
+// The answer goes where the command says. 0, ENOSPC or EFAULT.
 template <class Answer>
 int respond(uint64_t response, const rdma_ucm_cmd_hdr& header, const Answer& answer) {
-    if (header.out < sizeof(answer)) return ENOSPC;
-    std::memcpy(reinterpret_cast<void*>(response), &answer, sizeof(answer));
-    return 0;
+    return header.out < sizeof(answer) ? ENOSPC : copy_out(response, &answer, sizeof(answer));
+}
+
+// As much of an answer as its reader knows of, at least `needed` bytes.
+template <class Answer>
+int respond_some(uint64_t response, const rdma_ucm_cmd_hdr& header, const Answer& answer, size_t needed) {
+    return header.out < needed ? ENOSPC : copy_out(response, &answer, std::min<size_t>(header.out, sizeof(answer)));
 }
 
 }  // namespace rove::verbs::ucma

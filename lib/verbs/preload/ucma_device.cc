@@ -51,6 +51,7 @@ int Ucma::need_devices() {
     runtime_.store(gsis_.front()->device().runtime, std::memory_order_release);
     cm_.emplace(cm::Config{}, transport::Secret::random(), static_cast<cm::Sink&>(*this));
     provider.communication_established.store(ucma::communication_established);
+    start_telemetry();
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of libc and librdmacm by which rdma_cm's kernel interface is reached. Only in the library that is
-// preloaded.
+// The calls of libc by which rdma_cm's kernel interface is reached once a channel is open (files.cc). Only in the
+// library that is preloaded.
 //
-// write() and close() see every descriptor of the program, so for all but channels they are one load and the real call.
-// They stay what they are: cancellation points, usable in a signal's handler, errno untouched.
+// They see every descriptor of the program, so for all but channels they are one load and the real call. They stay what
+// they are: cancellation points, usable in a signal's handler, errno untouched.
+#undef _FILE_OFFSET_BITS  // fcntl() and fcntl64() are two symbols
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
+#include <cstdarg>
 
 #include "verbs/preload/next.h"
 #include "verbs/preload/provider.h"
 #include "verbs/preload/ucma.h"
-
-extern "C" {
-struct rdma_event_channel {  // of <rdma/rdma_cma.h>
-    int fd;
-};
-rdma_event_channel* rdma_create_event_channel();
-}
 
 namespace {
 
@@ -29,13 +24,30 @@ using namespace rove::verbs;
 __attribute__((constructor)) void look_up() {
     ROVE_NEXT(write);
     ROVE_NEXT(close);
+    ROVE_NEXT(dup2);
 }
+
+// A child between vfork() and exec() closes descriptors of its own, and has its parent's memory.
+bool is_ours(int fd) {
+    return ucma::is_channel(fd) && !provider().is_forked_child() && ucma::is_owner();
+}
+
+int duplicated(int fd, int copy) {
+    if (copy >= 0 && copy != fd && is_ours(fd)) ucma::duplicated(fd, copy);
+    return copy;
+}
+
+// dup2() and dup3() close what had the number.
+void give_up(int fd, int copy) {
+    if (copy != fd && is_ours(copy) && fcntl(fd, F_GETFD) >= 0) ucma::close_channel(copy);
+}
+
 
 // Whether what a forked child finds by a channel's number still is one: the child may have closed it, and whatever it
 // opened then has the number. Channels and their like have no type of file.
 bool is_still_channel(int fd) {
-    struct stat file;
-    return fstat(fd, &file) == 0 && (file.st_mode & S_IFMT) == 0;
+    struct stat file;  // not by fstat(), which is a hook of ours (files.cc)
+    return fstatat(fd, "", &file, AT_EMPTY_PATH) == 0 && (file.st_mode & S_IFMT) == 0;
 }
 
 }  // namespace
@@ -54,28 +66,44 @@ ssize_t write(int fd, const void* data, size_t bytes) {
 }
 
 int close(int fd) {
-    if (!ucma::is_channel(fd) || provider().is_forked_child()) [[likely]]
+    if (!is_ours(fd)) [[likely]]
         return ROVE_NEXT(close)(fd);
     ucma::close_channel(fd);
     return 0;
 }
 
-// librdmacm's own opens /dev/infiniband/rdma_cm. It stays what programs get that have no rove devices.
-rdma_event_channel* rdma_create_event_channel() {
-    if (provider().devices().empty()) {
-        const auto real = ROVE_NEXT(rdma_create_event_channel);
-        if (real != nullptr) return real();
-        errno = ENODEV;
-        return nullptr;
-    }
-    auto* channel = static_cast<rdma_event_channel*>(std::malloc(sizeof(rdma_event_channel)));
-    if (channel == nullptr) return nullptr;
-    channel->fd = ucma::open_channel();
-    if (channel->fd >= 0) return channel;
-    const int error = errno;
-    std::free(channel);
-    errno = error;
-    return nullptr;
+int close_range(unsigned first, unsigned last, int flags) {
+    const bool closes = (flags & CLOSE_RANGE_CLOEXEC) == 0;
+    for (unsigned fd = first; closes && fd <= last && fd < ucma::kMaxFds; ++fd)
+        if (is_ours(static_cast<int>(fd))) ucma::close_channel(static_cast<int>(fd));
+    return ROVE_NEXT(close_range)(first, last, flags);
 }
+
+int dup(int fd) {
+    return duplicated(fd, ROVE_NEXT(dup)(fd));
+}
+
+int dup2(int fd, int copy) {
+    give_up(fd, copy);
+    return duplicated(fd, ROVE_NEXT(dup2)(fd, copy));
+}
+
+int dup3(int fd, int copy, int flags) {
+    give_up(fd, copy);
+    return duplicated(fd, ROVE_NEXT(dup3)(fd, copy, flags));
+}
+
+// Whatever an argument is, it is passed on as a pointer is.
+#define ROVE_FCNTL(name)                                                                                  \
+    int name(int fd, int command, ...) {                                                                  \
+        va_list rest;                                                                                     \
+        va_start(rest, command);                                                                          \
+        void* const argument = va_arg(rest, void*);                                                       \
+        va_end(rest);                                                                                     \
+        const int result = ROVE_NEXT(name)(fd, command, argument);                                        \
+        return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? duplicated(fd, result) : result;        \
+    }
+ROVE_FCNTL(fcntl)
+ROVE_FCNTL(fcntl64)
 
 }  // extern "C"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Commands that make ids, give them addresses, and say what they are.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -84,6 +86,7 @@ uint32_t Ucma::destroy(Id& id) {
 
 int Ucma::create_id(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_create_id>(in);
+    if (header.out < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
     ibv_qp_type type = static_cast<ibv_qp_type>(command.qp_type);
     switch (command.ps) {
         case RDMA_PS_TCP:
@@ -98,12 +101,13 @@ int Ucma::create_id(const std::shared_ptr<Channel>& channel, const Header& heade
         default:
             return EINVAL;
     }
-    if (header.out < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
     Id& id = make_id(channel);
     id.uid = command.uid;
     id.port_space = command.ps;
     id.qp_type = type;
-    return respond(command.response, header, rdma_ucm_create_id_resp{.id = id.handle});
+    const int error = respond(command.response, header, rdma_ucm_create_id_resp{.id = id.handle});
+    if (error != 0) destroy(id);
+    return error;
 }
 
 int Ucma::destroy_id(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
@@ -223,14 +227,6 @@ bool has_route(const Id& id) {
     return id.state == IdState::kRouteResolved || id.state == IdState::kConnect || id.state == IdState::kDisconnected;
 }
 
-// As much of an answer as its reader knows of, at least `needed` bytes.
-template <class T>
-int respond_some(uint64_t response, const rdma_ucm_cmd_hdr& header, const T& answer, size_t needed) {
-    if (header.out < needed) return ENOSPC;
-    std::memcpy(reinterpret_cast<void*>(response), &answer, std::min<size_t>(header.out, sizeof(answer)));
-    return 0;
-}
-
 }  // namespace
 
 int Ucma::query_route(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
@@ -330,27 +326,24 @@ int Ucma::set_option(const std::shared_ptr<Channel>& channel, const Header&, In 
     if (id == nullptr) return error;
     // A path record of ibacm's (RDMA_OPTION_IB_PATH) is refused: librdmacm then asks for the route by RESOLVE_ROUTE.
     if (command.level != RDMA_OPTION_ID) return ENOSYS;
-    const auto value = [&](auto kind) {
-        std::memcpy(&kind, reinterpret_cast<const void*>(command.optval), sizeof(kind));
-        return kind;
+    uint8_t byte = 0;
+    int flag = 0;
+    const auto read = [&](auto& value) {
+        return command.optlen != sizeof(value) ? EINVAL : copy_in(&value, command.optval, sizeof(value));
     };
-    const bool is_byte = command.optlen == sizeof(uint8_t), is_int = command.optlen == sizeof(int);
     switch (command.optname) {
         case RDMA_OPTION_ID_TOS:
-            if (!is_byte) return EINVAL;
-            id->traffic_class = value(uint8_t{});
-            return 0;
+            return read(id->traffic_class);
         case RDMA_OPTION_ID_REUSEADDR:
-            if (!is_int || id->state != IdState::kIdle) return EINVAL;
-            id->reuse_address = value(int{}) != 0;
-            return 0;
         case RDMA_OPTION_ID_AFONLY:
-            if (!is_int || id->state != IdState::kIdle) return EINVAL;
-            id->ipv6_only = value(int{}) != 0;
+            if (error = read(flag); error != 0) return error;
+            if (id->state != IdState::kIdle) return EINVAL;
+            (command.optname == RDMA_OPTION_ID_AFONLY ? id->ipv6_only : id->reuse_address) = flag != 0;
             return 0;
         case RDMA_OPTION_ID_ACK_TIMEOUT:
-            if (!is_byte || value(uint8_t{}) > 31) return EINVAL;
-            id->ack_timeout = value(uint8_t{});
+            if (error = read(byte); error != 0) return error;
+            if (byte > 31) return EINVAL;
+            id->ack_timeout = byte;
             return 0;
         default:
             return ENOSYS;
@@ -361,7 +354,7 @@ int Ucma::migrate_id(const std::shared_ptr<Channel>& channel, const Header& head
     const auto command = parse<rdma_ucm_migrate_id>(in);
     if (header.out < sizeof(rdma_ucm_migrate_resp)) return ENOSPC;
     const std::shared_ptr<Channel> before = channel_of(static_cast<int>(command.fd));
-    if (before == nullptr) return EINVAL;
+    if (before == nullptr) return fcntl(static_cast<int>(command.fd), F_GETFD) < 0 ? ENOENT : EINVAL;
     int error;
     Id* const id = find(before, command.id, &error);
     if (id == nullptr) return error;
@@ -416,7 +409,8 @@ int Ucma::join_ip_mcast(const std::shared_ptr<Channel>& channel, const Header& h
     if (id == nullptr) return error;
     rdma_ucm_create_id_resp answer{};
     error = join(*id, SocketAddress(&command.addr, sizeof(command.addr)), command.uid, &answer.id);
-    return error != 0 ? error : respond(command.response, header, answer);
+    if (error == 0 && (error = respond(command.response, header, answer)) != 0) leave(answer.id);
+    return error;
 }
 
 int Ucma::join_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
@@ -429,7 +423,16 @@ int Ucma::join_mcast(const std::shared_ptr<Channel>& channel, const Header& head
     rdma_ucm_create_id_resp answer{};
     const SocketAddress group(&command.addr, std::min<size_t>(command.addr_size, sizeof(command.addr)));
     error = join(*id, group, command.uid, &answer.id);
-    return error != 0 ? error : respond(command.response, header, answer);
+    if (error == 0 && (error = respond(command.response, header, answer)) != 0) leave(answer.id);
+    return error;
+}
+
+uint32_t Ucma::leave(uint32_t handle) {
+    const auto [id, multicast] = multicasts_.extract(handle).mapped();
+    id->channel->events.drop([joined = multicast](const Event& event) { return event.multicast == joined; });
+    const uint32_t reported = multicast->events_reported;
+    std::erase_if(id->multicasts, [left = multicast](const auto& joined) { return joined.get() == left; });
+    return reported;
 }
 
 int Ucma::leave_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
@@ -437,14 +440,8 @@ int Ucma::leave_mcast(const std::shared_ptr<Channel>& channel, const Header& hea
     if (header.out < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
     const auto found = multicasts_.find(command.id);
     if (found == multicasts_.end()) return ENOENT;
-    Id* const id = found->second.first;
-    const Multicast* const multicast = found->second.second;
-    if (id->channel != channel) return EINVAL;
-    channel->events.drop([&](const Event& event) { return event.multicast == multicast; });
-    const rdma_ucm_destroy_id_resp answer{.events_reported = multicast->events_reported};
-    multicasts_.erase(found);
-    std::erase_if(id->multicasts, [&](const auto& joined) { return joined.get() == multicast; });
-    return respond(command.response, header, answer);
+    if (found->second.first->channel != channel) return EINVAL;
+    return respond(command.response, header, rdma_ucm_destroy_id_resp{.events_reported = leave(command.id)});
 }
 
 }  // namespace rove::verbs::ucma

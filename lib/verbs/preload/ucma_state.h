@@ -24,6 +24,8 @@
 #include "verbs/preload/ucma_address.h"
 #include "verbs/preload/ucma_ports.h"
 
+struct rte_tel_data;
+
 namespace rove::verbs::ucma {
 
 // enum rdma_cm_event_type of librdmacm, whose numbers are the kernel's.
@@ -132,9 +134,10 @@ class Ucma final : private cm::Sink {
   public:
     static Ucma& instance();  // never destroyed: programs end while their threads wait for events
 
-    int open_channel();
+    int open_channel(int flags);
     ssize_t command(int fd, const void* data, size_t bytes);
     void close_channel(int fd);
+    void duplicated(int fd, int copy);
     void communication_established(uint32_t qpn);
     void stop();
 
@@ -151,7 +154,10 @@ class Ucma final : private cm::Sink {
   private:
     using In = std::span<const uint8_t>;
     using Header = rdma_ucm_cmd_hdr;
-    using Command = int (Ucma::*)(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    struct Command {
+        int (Ucma::*run)(const std::shared_ptr<Channel>& channel, const Header& header, In in) = nullptr;
+        size_t bytes = 0;  // behind the header, at least
+    };
 
     static const std::array<Command, 23> kCommands;
 
@@ -191,6 +197,7 @@ class Ucma final : private cm::Sink {
     int bind(Id& id, const SocketAddress& address);
     int resolve(Id& id, const SocketAddress& source, const SocketAddress& destination, uint32_t timeout_ms);
     int join(Id& id, const SocketAddress& group, uint64_t uid, uint32_t* handle);
+    uint32_t leave(uint32_t handle);  // of a group that there is; returns the events that were reported of it
 
     // Devices: ucma_device.cc.
     // Starts the datapath, the GSIs and the thread. 0 or ENODEV.
@@ -205,6 +212,10 @@ class Ucma final : private cm::Sink {
     void start_resolution(const Id& id, uint32_t timeout_ms);
     void look_at_resolutions();
     bool is_resolved(const Id& id);
+
+    // Telemetry: ucma_telemetry.cc.
+    void start_telemetry();  // with the connection manager there
+    void report(rte_tel_data* data);
 
     // Events: ucma_events.cc.
     void push(Id& id, EventType type, int status);

@@ -20,10 +20,10 @@ TEST(EventQueue, IsReadableExactlyWhileEventsWait) {
     for (int event : {1, 2, 1, 3}) queue.push(event);
     queue.drop([](int event) { return event == 1; });
     int event = 0;
-    EXPECT_EQ(queue.pop(&event, [](int) {}), 0);
+    EXPECT_EQ(queue.pop(&event, [](int) { return 0; }), 0);
     EXPECT_EQ(event, 2);
     EXPECT_TRUE(is_readable(queue.fd(), 0));
-    EXPECT_EQ(queue.pop(&event, [](int) {}), 0);
+    EXPECT_EQ(queue.pop(&event, [](int) { return 0; }), 0);
     EXPECT_EQ(event, 3);
     EXPECT_FALSE(is_readable(queue.fd(), 0));
 }
@@ -36,7 +36,7 @@ TEST(EventQueue, EveryThreadThatWaitsGetsAnEvent) {
         waiting.emplace_back([&] {
             for (int round = 0; round < 500; ++round) {
                 int event = 0;
-                ASSERT_EQ(queue.pop(&event, [](int) {}), 0);
+                ASSERT_EQ(queue.pop(&event, [](int) { return 0; }), 0);
                 sum += event;
             }
         });
