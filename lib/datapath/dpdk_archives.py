@@ -17,8 +17,9 @@ LEFT_OUT = ("common_qat", "net_pcap", "net_softnic",
 LIBRARIES = ("argparse", "cmdline", "cryptodev", "dmadev", "eal", "ethdev", "eventdev", "gso", "hash", "ip_frag", "kvargs", "log", "mbuf", "mempool",
              "meter", "net", "pci", "pcapng", "rawdev", "rcu", "ring", "sched", "security", "stack", "telemetry", "timer", "vhost")
 OTHERS = ("mlx5", "mlx4", "ibverbs", "xdp", "bpf", "elf", "z", "bsd", "fdt", "numa", "jansson", "atomic", "m", "dl")
-# lib/datapath/interrupts.cc
-WRAPPED = ("register", "unregister", "unregister_sync", "unregister_pending")
+# lib/datapath/interrupts.cc and eal.cc
+WRAPPED = (*(f"rte_intr_callback_{name}" for name in ("register", "unregister", "unregister_sync", "unregister_pending")),
+           "nanosleep")
 # What librove-tent.so shows is told by the telemetry of librove-verbs.so, which exports these (version_script.py).
 EXPORTED = ("telemetry",)
 
@@ -32,7 +33,7 @@ def main(folder):
     present = [name for name in OTHERS if any(folder.glob(f"lib{name}.so")) or name in ("atomic", "m", "dl")]
     print("-Wl,--whole-archive", *[folder / archive for archive in archives], "-Wl,--no-whole-archive", sep="\n")
     print("-Wl,--exclude-libs," + ":".join(hidden))
-    print(*[f"-Wl,--wrap=rte_intr_callback_{name}" for name in WRAPPED], sep="\n")
+    print(*[f"-Wl,--wrap={name}" for name in WRAPPED], sep="\n")
     print(*[f"-l{name}" for name in present], sep="\n")   # those that are needed: meson says --as-needed
 
 

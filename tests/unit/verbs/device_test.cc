@@ -3,6 +3,8 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -201,6 +203,29 @@ TEST_F(VerbsTest, SharedReceiveQueueArguments) {
     EXPECT_EQ(ibv_create_srq(pd_, &attr), nullptr);
     EXPECT_EQ(errno, EINVAL);
 }
+
+// By the kernel's clock, read before and after: however long a thread waits for a core between two readings.
+TEST_F(VerbsTest, TheClockRunsAtItsRate) {
+    constexpr double kTolerance = 0.01;
+    const auto ns = [](const timespec& time) { return static_cast<double>(time.tv_sec) * 1e9 + time.tv_nsec; };
+    struct Reading {
+        double before, raw, after;
+    };
+    const auto read = [&] {
+        timespec before, after;
+        ibv_values_ex values{.comp_mask = IBV_VALUES_MASK_RAW_CLOCK, .raw_clock = {}};
+        clock_gettime(CLOCK_MONOTONIC, &before);
+        EXPECT_EQ(ibv_query_rt_values_ex(context_, &values), 0);
+        clock_gettime(CLOCK_MONOTONIC, &after);
+        return Reading{ns(before), ns(values.raw_clock), ns(after)};
+    };
+    const Reading first = read();
+    usleep(50'000);
+    const Reading second = read();
+    EXPECT_GT(second.raw - first.raw, (second.before - first.after) * (1 - kTolerance));
+    EXPECT_LT(second.raw - first.raw, (second.after - first.before) * (1 + kTolerance));
+}
+
 
 }  // namespace
 }  // namespace rove::verbs
