@@ -7,6 +7,7 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf_dyn.h>
 #include <rte_pcapng.h>
+#include <rte_version.h>
 #include <unistd.h>
 
 #include <array>
@@ -81,12 +82,15 @@ Capture::~Capture() {
 
 void Capture::write(uint16_t port, uint16_t queue, bool received, rte_mbuf** frames, uint16_t count) {
     const rte_pcapng_direction direction = received ? RTE_PCAPNG_DIRECTION_IN : RTE_PCAPNG_DIRECTION_OUT;
-    const uint64_t now = rte_get_tsc_cycles();
     const std::lock_guard lock(mutex_);
     std::array<rte_mbuf*, kAtOnce> copies;
     uint16_t copied = 0;
     for (uint16_t i = 0; i < count; ++i) {
-        rte_mbuf* copy = rte_pcapng_copy(port, queue, frames[i], pool_, UINT32_MAX, now, direction);
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 11, 0, 0)
+        rte_mbuf* copy = rte_pcapng_copy(port, queue, frames[i], pool_, UINT32_MAX, direction, nullptr);
+#else
+        rte_mbuf* copy = rte_pcapng_copy(port, queue, frames[i], pool_, UINT32_MAX, rte_get_tsc_cycles(), direction);
+#endif
         if (copy != nullptr)
             copies[copied++] = copy;
         else

@@ -2,8 +2,6 @@
 // The /rove commands. They run on DPDK's telemetry thread; what they answer is in report.h.
 #include "datapath/telemetry.h"
 
-#include <rte_telemetry.h>
-
 #include <charconv>
 #include <cstdlib>
 #include <mutex>
@@ -13,6 +11,7 @@
 
 #include "datapath/report.h"
 #include "datapath/runtime.h"
+#include "datapath/telemetry_data.h"
 
 namespace rove::datapath {
 
@@ -31,7 +30,7 @@ void fill_array(rte_tel_data* to, const Report& from) {
     rte_tel_data_start_array(to, numbers ? RTE_TEL_U64_VAL : RTE_TEL_STRING_VAL);
     for (const Report& one : from) {
         if (numbers)
-            rte_tel_data_add_array_u64(to, one.get<uint64_t>());
+            rte_tel_data_add_array_uint(to, one.get<uint64_t>());
         else
             rte_tel_data_add_array_string(to, one.get_ref<const std::string&>().c_str());
     }
@@ -49,7 +48,7 @@ void fill_dict(rte_tel_data* to, const Report& from) {
     for (const auto& [key, value] : from.items()) {
         const char* name = key.c_str();
         if (value.is_number_integer() && value >= 0) {
-            rte_tel_data_add_dict_u64(to, name, value.get<uint64_t>());
+            rte_tel_data_add_dict_uint(to, name, value.get<uint64_t>());
         } else if (value.is_number()) {
             rte_tel_data_add_dict_int(to, name, value.get<int>());
         } else if (value.is_string()) {

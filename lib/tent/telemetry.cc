@@ -2,8 +2,6 @@
 // The /tent commands. They run on DPDK's telemetry thread and hold the drive lock while they read what it counts.
 #include "tent/telemetry.h"
 
-#include <rte_telemetry.h>
-
 #include <algorithm>
 #include <cctype>
 #include <mutex>
@@ -11,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/telemetry_data.h"
 #include "tent/engine.h"
 #include "tent/figures.h"
 
@@ -30,7 +29,7 @@ void add(rte_tel_data* data, const FigureRow& row, const Texts& texts = {}) {
     if (one == nullptr) return;
     rte_tel_data_start_dict(one);
     for (const auto& [key, value] : texts) rte_tel_data_add_dict_string(one, key, value.c_str());
-    for (const Figure& figure : row.figures) rte_tel_data_add_dict_u64(one, figure.name, figure.value);
+    for (const Figure& figure : row.figures) rte_tel_data_add_dict_uint(one, figure.name, figure.value);
     std::string key = row.of;  // letters, digits, '_' and '/' are what DPDK takes
     for (char& c : key)
         if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '/') c = '_';
