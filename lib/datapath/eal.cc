@@ -43,7 +43,6 @@ thread_local bool starts_eal = false;
 // What a worker has at hand beside the rings of its ports: an Impairment's shelf, frames for other workers, the pool's
 // cache, bursts.
 constexpr uint32_t kWorkerMbufs = 4095;
-constexpr uint32_t kLeastPoolMbufs = 8191;  // what memif, which needs none of ours for its rings, was measured with
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
@@ -194,7 +193,7 @@ uint32_t pool_mbufs(const Config& config) {
         const uint32_t polled = (std::max<uint32_t>(device.queues, 1) + config.workers - 1) / config.workers;
         mbufs += polled * queue_mbufs(device.port);
     }
-    return std::max(mbufs, kLeastPoolMbufs);
+    return mbufs;
 }
 
 std::vector<std::string> eal_arguments(const Config& config, const std::vector<unsigned>& cpus, bool hugepages,
