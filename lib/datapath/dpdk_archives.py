@@ -2,24 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """dpdk_archives.py LIBDIR: the linker's arguments that put DPDK into a library or program of ours, one a line.
 
-Whole archives: drivers and buses register themselves by constructors, to which nobody refers. Its symbols stay inside, so
-that a program may have a DPDK of its own. Left out is what moves no packets (crypto and its kind), and what would bring
-libraries into every process under rove-run that few have a use for: net_pcap and net_softnic need libpcap, which needs
-systemd's; common_qat needs OpenSSL. NXP's systems on a chip take 6 KB of each thread's static storage.
+Whole archives: drivers and buses register themselves by constructors, to which nobody refers. Its symbols stay inside,
+so that a program may have a DPDK of its own. Left out is what moves no packets (crypto and its kind), and what would
+bring libraries into every process under rove-run that few have a use for: net_pcap and net_softnic need libpcap, which
+needs systemd's; common_qat needs OpenSSL. NXP's systems on a chip take 6 KB of each thread's static storage.
 """
 import pathlib
 import sys
 
 DRIVERS = ("bus", "common", "mempool", "net")
 LEFT_OUT = ("common_qat", "net_pcap", "net_softnic",
-            "bus_dpaa", "bus_fslmc", "common_dpaax", "mempool_dpaa", "mempool_dpaa2", "net_dpaa", "net_dpaa2", "net_enetc", "net_pfe")
+            "bus_dpaa", "bus_fslmc", "common_dpaax", "mempool_dpaa", "mempool_dpaa2", "net_dpaa", "net_dpaa2",
+            "net_enetc", "net_pfe")
 # What those and rove refer to. Log and argparse were EAL's before DPDK 23.11 and 24.03.
-LIBRARIES = ("argparse", "cmdline", "cryptodev", "dmadev", "eal", "ethdev", "eventdev", "gso", "hash", "ip_frag", "kvargs", "log", "mbuf", "mempool",
-             "meter", "net", "pci", "pcapng", "rawdev", "rcu", "ring", "sched", "security", "stack", "telemetry", "timer", "vhost")
+LIBRARIES = ("argparse", "cmdline", "cryptodev", "dmadev", "eal", "ethdev", "eventdev", "gso", "hash", "ip_frag",
+             "kvargs", "log", "mbuf", "mempool", "meter", "net", "pci", "pcapng", "rawdev", "rcu", "ring", "sched",
+             "security", "stack", "telemetry", "timer", "vhost")
 OTHERS = ("mlx5", "mlx4", "ibverbs", "xdp", "bpf", "elf", "z", "bsd", "fdt", "numa", "jansson", "atomic", "m", "dl")
 # lib/datapath/interrupts.cc and eal.cc
-WRAPPED = (*(f"rte_intr_callback_{name}" for name in ("register", "unregister", "unregister_sync", "unregister_pending")),
-           "nanosleep")
+WRAPPED = ("rte_intr_callback_register", "rte_intr_callback_unregister", "rte_intr_callback_unregister_sync",
+           "rte_intr_callback_unregister_pending", "nanosleep")
 # What librove-tent.so shows is told by the telemetry of librove-verbs.so, which exports these (version_script.py).
 EXPORTED = ("telemetry",)
 
