@@ -31,7 +31,8 @@
 
 // The linker leads calls of nanosleep() to __wrap_nanosleep() (dpdk_archives.py).
 extern "C" {
-decltype(nanosleep) __real_nanosleep, __wrap_nanosleep;
+decltype(nanosleep) __real_nanosleep;
+__attribute__((visibility("hidden"))) decltype(nanosleep) __wrap_nanosleep;
 }
 
 namespace rove::datapath {
