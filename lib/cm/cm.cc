@@ -207,7 +207,7 @@ int Cm::Impl::connect(uint64_t now_ns, const Connect& connect, void* context, Id
     const Endpoint& local = connect.local;
     const bool valid = is_valid(local) && connect.path_mtu >= 1 && connect.path_mtu <= 5 && connect.retry_count <= 7 &&
                        connect.local_ack_timeout <= 31 &&
-                       (connect.service == TransportService::kRc || connect.service == TransportService::kUc);
+                       connect.service != TransportService::kRd;
     Req req;
     if (!valid || !fill(req.private_data, connect.addresses, connect.private_data)) return EINVAL;
     Connection* const c = open(State::kReqSent, connect.path, context);
@@ -215,6 +215,7 @@ int Cm::Impl::connect(uint64_t now_ns, const Connect& connect, void* context, Id
     c->service_id = connect.service_id;
     c->local_guid = local.ca_guid;
     c->local_qpn = local.qpn;
+    c->xrc = connect.service == TransportService::kExtended;
 
     const wire::Flow& flow = connect.path.flow;
     req.local_comm_id = c->local_comm_id;
@@ -227,6 +228,7 @@ int Cm::Impl::connect(uint64_t now_ns, const Connect& connect, void* context, Id
     req.initiator_depth = local.initiator_depth;
     req.remote_response_timeout = req.local_response_timeout = config_.response_timeout;
     req.service = connect.service;
+    if (c->xrc) req.extended_service = kXrc;
     req.flow_control = local.flow_control;
     req.starting_psn = local.starting_psn;
     req.retry_count = connect.retry_count;
@@ -262,14 +264,14 @@ int Cm::Impl::accept(uint64_t now_ns, Connection& c, const Accept& accept) {
     rep.remote_comm_id = *c.remote_comm_id;
     rep.ece = local.ece;
     rep.qkey = local.qkey;
-    rep.qpn = local.qpn;
+    (c.xrc ? rep.eecn : rep.qpn) = local.qpn;
     rep.starting_psn = local.starting_psn;
     rep.responder_resources = local.responder_resources;
     rep.initiator_depth = local.initiator_depth;
     rep.target_ack_delay = accept.target_ack_delay;
     rep.flow_control = local.flow_control;
     rep.rnr_retry_count = local.rnr_retry_count;
-    rep.srq = local.srq;
+    rep.srq = local.srq || c.xrc;
     rep.ca_guid = local.ca_guid;
     send_reliably(now_ns, c, State::kRepSent, build({c.transaction_id, rep}), c.longest, c.retries);
     return 0;

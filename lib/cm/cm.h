@@ -55,7 +55,7 @@ const char* to_string(State state);
 
 enum class EventKind : uint8_t {
     kConnectRequest,   // a new id, `listener`, `req`, `addresses`, `private_data`, `path`
-    kConnectResponse,  // `rep`, `private_data`; the QP goes to RTS, then confirm()
+    kConnectResponse,  // `rep` (its QP in `qpn` also of XRC), `private_data`; the QP goes to RTS, then confirm()
     kEstablished,      // passive side: RTU came (`private_data`), or establish() was called
     kRejected,         // `rej`, `reason`, `private_data`: by the peer, of a REQ or REP; without `rej`: the REP named a
                        // QP that is connected already (kStaleConnection)

@@ -62,6 +62,7 @@ enum class RejReason : uint16_t {
 };
 
 enum class TransportService : uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };  // REQ; kExtended: XRC
+inline constexpr uint8_t kXrc = 1;                                                   // Req::extended_service
 
 // Which message an MRA or REJ answers.
 enum class Answered : uint8_t { kReq = 0, kRep = 1, kOther = 2 };  // kOther: of MRA a LAP; of REJ no message
@@ -96,7 +97,7 @@ struct Req {
     uint32_t qkey = 0;
     uint32_t qpn = 0;  // 24 bits
     uint8_t responder_resources = 0, initiator_depth = 0;
-    uint32_t local_eecn = 0, remote_eecn = 0;  // 24 bits, RD only
+    uint32_t local_eecn = 0, remote_eecn = 0;  // 24 bits
     uint8_t remote_response_timeout = 0;       // 5 bits: within which the receiver shall answer
     TransportService service = TransportService::kRc;
     bool flow_control = false;           // end to end
@@ -109,7 +110,7 @@ struct Req {
     uint8_t rnr_retry_count = 0;  // 3 bits
     uint8_t max_cm_retries = 0;   // 4 bits
     bool srq = false;
-    uint8_t extended_service = 0;  // 3 bits
+    uint8_t extended_service = 0;  // 3 bits; with TransportService::kExtended kXrc
     ReqPath primary;
     ReqPath alternate{.local_lid = 0, .remote_lid = 0};
     bool sap_supported = false;

@@ -94,7 +94,8 @@ void Cm::Impl::on_duplicate(const Received& in, Connection& c, const Req& req) {
 RejReason Cm::Impl::check(const Received& in, const Req& req, const Listener& listener,
                           const std::optional<CmaHeader>& addresses) const {
     const wire::Flow& back = in.from.flow;
-    if (req.service != TransportService::kRc && req.service != TransportService::kUc)
+    const bool is_xrc = req.service == TransportService::kExtended && req.extended_service == kXrc;
+    if (req.service != TransportService::kRc && req.service != TransportService::kUc && !is_xrc)
         return RejReason::kInvalidTransportType;
     if (req.primary.remote_gid != back.src || req.primary.local_gid != back.dst) return RejReason::kInvalidGid;
     if (req.path_mtu < 1 || req.path_mtu > in.max_mtu) return RejReason::kInvalidMtu;
@@ -148,6 +149,7 @@ void Cm::Impl::on(const Received& in, const Req& req) {
     enter_backlog(*listener, *c);
     c->transaction_id = in.transaction_id;
     c->service_id = req.service_id;
+    c->xrc = req.service == TransportService::kExtended;
     c->remote_comm_id = req.local_comm_id;
     c->remote_name = name;
     by_remote_name_.emplace(name, c);
@@ -227,7 +229,9 @@ void Cm::Impl::on(const Received& in, const Rep& rep) {
         return;
     }
     c->remote_comm_id = rep.local_comm_id;
-    const RemoteQp qp{in.from.flow.dst, rep.qpn};
+    Rep answer = rep;
+    if (c->xrc) answer.qpn = rep.eecn;
+    const RemoteQp qp{in.from.flow.dst, answer.qpn};
     if (const auto found = by_remote_qp_.find(qp); found != by_remote_qp_.end()) {
         probe(in.now_ns, *found->second);
         c->state = State::kRepReceived;
@@ -239,7 +243,7 @@ void Cm::Impl::on(const Received& in, const Rep& rep) {
     c->state = State::kRepReceived;
     c->mad.reset();
     set_deadline(*c, Connection::kNever);
-    deliver(*c, {.kind = EventKind::kConnectResponse, .rep = &rep, .private_data = rep.private_data});
+    deliver(*c, {.kind = EventKind::kConnectResponse, .rep = &answer, .private_data = rep.private_data});
 }
 
 void Cm::Impl::on(const Received& in, const Rtu& rtu) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs: creating, querying, destroying them, and their multicast groups.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -140,6 +141,10 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api, bool blocks
     const int error = check(pd, used);
     if (error != 0) return fail<ibv_qp>(error);
     if (used.srq != nullptr) used.cap.max_recv_wr = used.cap.max_recv_sge = 0;
+    // Inline data takes the room of the gather list, so there is some for who asked for none, as other devices have it
+    // (rdma_xclient relies on that).
+    used.cap.max_inline_data =
+        std::max<uint32_t>(used.cap.max_inline_data, used.cap.max_send_sge * sizeof(ibv_sge));
     std::unique_ptr<Qp> qp = make(context_of(*pd), pd, nullptr, used, blocks_own_multicast, number);
     if (qp == nullptr) return fail<ibv_qp>(ENOMEM);
     attr.cap = used.cap;
@@ -243,6 +248,8 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
                            .sq_sig_all = attr->sq_sig_all};
     ibv_qp* qp =
         is_target ? create_target(context, attr->xrcd, basic) : create(attr->pd, basic, with_wr_api, flags != 0);
+    // What receives in other domains has none of its own, and yet says which one was named: librdmacm goes on with that.
+    if (is_target && qp != nullptr && has(IBV_QP_INIT_ATTR_PD)) qp->pd = attr->pd;
     attr->cap = basic.cap;
     return qp;
 }

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -237,6 +238,62 @@ static void endpoints(const char* own) {
     rdma_destroy_ep(listener);
 }
 
+/* XRC: librdmacm opens a domain for itself; the server's private data names its SRQ. */
+static void* serve_xrc(void* listener) {
+    struct rdma_cm_id* id;
+    char byte = 0;
+    if (rdma_get_request(listener, &id) != 0) return "rdma_get_request";
+    struct ibv_srq_init_attr srq = {.attr = {4, 1, 0}};
+    struct ibv_qp_init_attr qp = {.qp_type = IBV_QPT_XRC_RECV};
+    uint32_t number = 0;
+    if (rdma_create_qp(id, NULL, &qp) != 0) return "rdma_create_qp";
+    if (rdma_create_srq(id, NULL, &srq) != 0 || ibv_get_srq_num(id->srq, &number) != 0) return "rdma_create_srq";
+    struct ibv_mr* mr = rdma_reg_msgs(id, &byte, 1);
+    struct ibv_sge sge = {(uintptr_t)&byte, 1, mr != NULL ? mr->lkey : 0};
+    struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+    if (mr == NULL || ibv_post_srq_recv(id->srq, &wr, &bad) != 0) return "ibv_post_srq_recv";
+    struct rdma_conn_param parameters = {.private_data = &number, .private_data_len = sizeof(number)};
+    if (rdma_accept(id, &parameters) != 0) return "rdma_accept";
+    struct ibv_wc wc;
+    while (ibv_poll_cq(id->recv_cq, 1, &wc) == 0) sched_yield();
+    if (wc.status != IBV_WC_SUCCESS || byte != 'x') return "ibv_poll_cq";
+    rdma_disconnect(id);
+    rdma_dereg_mr(mr);
+    rdma_destroy_ep(id);
+    return NULL;
+}
+
+static void xrc(const char* own) {
+    struct rdma_addrinfo *found, hints = {.ai_flags = RAI_PASSIVE | RAI_NUMERICHOST, .ai_port_space = RDMA_PS_IB,
+                                          .ai_qp_type = IBV_QPT_XRC_RECV};
+    struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_XRC_SEND, .cap = {1, 0, 1, 0, 1}, .sq_sig_all = 1};
+    struct rdma_cm_id *listener, *id;
+    CHECK(rdma_getaddrinfo((char*)own, "7025", &hints, &found) == 0);
+    CHECK(rdma_create_ep(&listener, found, NULL, NULL) == 0 && rdma_listen(listener, 0) == 0);
+    rdma_freeaddrinfo(found);
+    pthread_t server;
+    pthread_create(&server, NULL, serve_xrc, listener);
+    hints.ai_flags = RAI_NUMERICHOST;
+    hints.ai_qp_type = IBV_QPT_XRC_SEND;
+    CHECK(rdma_getaddrinfo((char*)own, "7025", &hints, &found) == 0);
+    CHECK(rdma_create_ep(&id, found, NULL, &attr) == 0);
+    rdma_freeaddrinfo(found);
+    CHECK(rdma_connect(id, NULL) == 0);
+    char byte = 'x';
+    struct ibv_sge sge = {(uintptr_t)&byte, 1, 0};
+    struct ibv_send_wr *bad, wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_INLINE};
+    memcpy(&wr.qp_type.xrc.remote_srqn, id->event->param.conn.private_data, sizeof(uint32_t));
+    struct ibv_wc wc;
+    CHECK(ibv_post_send(id->qp, &wr, &bad) == 0);
+    CHECK(rdma_get_send_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+    CHECK(rdma_disconnect(id) == 0);
+    rdma_destroy_ep(id);
+    void* failure;
+    pthread_join(server, &failure);
+    if (failure != NULL) printf("the XRC server failed in %s\n", (const char*)failure), ++failures;
+    rdma_destroy_ep(listener);
+}
+
 /* What the hooks must not change, and what a child of fork() finds. */
 static void descriptors(struct rdma_event_channel* channel) {
     int ends[2];
@@ -284,6 +341,7 @@ int main(int count, char** arguments) {
     channels(channel, arguments[1]);
     refusals(channel, arguments[1]);
     endpoints(arguments[1]);
+    xrc(arguments[1]);
     descriptors(channel);
     /* The channel stays open, as do an id and a listener: the process ends all the same. */
     struct rdma_cm_id* left = id_of(channel, RDMA_PS_TCP);

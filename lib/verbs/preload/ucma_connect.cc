@@ -211,7 +211,10 @@ int Ucma::init_qp_attr(const std::shared_ptr<Channel>& channel, const Header& he
     Id* const id = find(channel, command.id, &error);
     if (id == nullptr) return error;
     if (!id->local || command.qp_state > IBV_QPS_ERR) return EINVAL;
-    const bool datagram = id->is_datagram(), reliable = !datagram && id->qp_type != IBV_QPT_UC;
+    // An XRC QP has one direction.
+    const bool datagram = id->is_datagram(), reliable = !datagram && id->qp_type != IBV_QPT_UC,
+               responds = reliable && id->qp_type != IBV_QPT_XRC_SEND,
+               requests = reliable && id->qp_type != IBV_QPT_XRC_RECV;
     ib_uverbs_qp_attr attr{};
     attr.qp_state = command.qp_state;
     attr.qp_attr_mask = IBV_QP_STATE;
@@ -237,7 +240,7 @@ int Ucma::init_qp_attr(const std::shared_ptr<Channel>& channel, const Header& he
             attr.path_mtu = id->remote->path_mtu;
             attr.dest_qp_num = id->remote->qpn;
             attr.rq_psn = id->local_psn;
-            if (reliable) {
+            if (responds) {
                 attr.qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
                 attr.max_dest_rd_atomic = id->responder_resources;
                 attr.min_rnr_timer = kMinRnrTimer;
@@ -249,8 +252,11 @@ int Ucma::init_qp_attr(const std::shared_ptr<Channel>& channel, const Header& he
             if (!id->remote) return EINVAL;
             attr.sq_psn = id->remote->psn;
             if (reliable) {
-                attr.qp_attr_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+                attr.qp_attr_mask |= IBV_QP_TIMEOUT;
                 attr.timeout = id->ack_timeout.value_or(id->remote->ack_timeout);
+            }
+            if (requests) {
+                attr.qp_attr_mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
                 attr.retry_cnt = id->remote->retry_count;
                 attr.rnr_retry = id->remote->rnr_retry_count;
                 attr.max_rd_atomic = id->initiator_depth;

@@ -38,6 +38,17 @@ void fill_connection(rdma_ucm_event_resp& response, const Id& id, const auto& me
     response.ece = {.vendor_id = message.ece.vendor_id, .attr_mod = message.ece.options};
 }
 
+ibv_qp_type type_of(const cm::Req& req) {
+    switch (req.service) {
+        case cm::TransportService::kUc:
+            return IBV_QPT_UC;
+        case cm::TransportService::kExtended:
+            return IBV_QPT_XRC_RECV;
+        default:
+            return IBV_QPT_RC;
+    }
+}
+
 bool speaks_multipath(const cm::Ece& ece) {
     return ece.vendor_id == kVendorId && (ece.options & kEceMultipath) != 0;
 }
@@ -84,6 +95,7 @@ void Ucma::push_request(const cm::Event& event, Id& listener) {
     Event out{.request = &id};
     if (event.req != nullptr) {
         const cm::Req& req = *event.req;
+        id.qp_type = type_of(req);
         id.local_psn = cm_->random_psn();
         id.responder_resources = depth(req.initiator_depth);
         id.initiator_depth = depth(req.responder_resources);

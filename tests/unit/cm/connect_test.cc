@@ -95,6 +95,32 @@ TEST_F(CmConnect, EachEndIsToldWhatTheOtherSaid) {
     EXPECT_EQ(b.sent.size(), 2u);  // REP, DREQ
 }
 
+// A TGT QP is named where other services name an EE context.
+TEST_F(CmConnect, XrcEndsLearnEachOthersQps) {
+    listen(b);
+    Connect req = request(a, b);
+    req.service = TransportService::kExtended;
+    const Id id = connect(req);
+    network.run(kMs);
+    const Seen& asked = b.last(kConnectRequest);
+    EXPECT_EQ(asked.req->service, TransportService::kExtended);
+    EXPECT_EQ(asked.req->extended_service, kXrc);
+    EXPECT_EQ(asked.req->qpn, req.local.qpn);
+    const Accept yes = accept("welcome");
+    EXPECT_EQ(b.cm.accept(network.now, asked.id, yes), 0);
+    network.run(kMs);
+    const Rep& rep = std::get<Rep>(b.sent.back().body);
+    EXPECT_EQ(rep.eecn, yes.local.qpn);
+    EXPECT_EQ(rep.qpn, 0u);
+    EXPECT_TRUE(rep.srq);
+    EXPECT_EQ(a.last(kConnectResponse).rep->qpn, yes.local.qpn);
+    EXPECT_EQ(a.cm.confirm(network.now, id, {}), 0);
+    network.run(kMs);
+    EXPECT_EQ(a.cm.disconnect(network.now, id, {}), 0);
+    network.run(kMs);
+    EXPECT_EQ(b.last(kDisconnected).id, asked.id);
+}
+
 TEST_F(CmConnect, Ipv6) {
     Host& c = network.add(ipv6(1));
     Host& d = network.add(ipv6(2));
@@ -209,6 +235,11 @@ TEST_F(CmConnect, WhatIsRejectedAndWhy) {
     network.inject(a.to(b), req);
     network.run(kMs);
     EXPECT_EQ(std::get<Rej>(b.sent.back().body).reason, RejReason::kInvalidTransportType);
+    std::get<Req>(req.body).service = TransportService::kExtended;  // ... than XRC
+    std::get<Req>(req.body).extended_service = 2;
+    network.inject(a.to(b), req);
+    network.run(kMs);
+    EXPECT_EQ(std::get<Rej>(b.sent.back().body).reason, RejReason::kInvalidTransportType);
     req = a.sent[0];
     std::get<Req>(req.body).primary.local_gid = ipv4(77);
     network.inject(a.to(b), req);
@@ -291,7 +322,7 @@ TEST_F(CmConnect, TooLongOrTooLarge) {
     EXPECT_TRUE(refused([](Connect& c) { c.path_mtu = 6; }));
     EXPECT_TRUE(refused([](Connect& c) { c.retry_count = 8; }));
     EXPECT_TRUE(refused([](Connect& c) { c.local_ack_timeout = 32; }));
-    EXPECT_TRUE(refused([](Connect& c) { c.service = TransportService::kExtended; }));
+    EXPECT_TRUE(refused([](Connect& c) { c.service = TransportService::kRd; }));
     EXPECT_EQ(a.cm.usage().connections, 0u);
 
     listen(b);
