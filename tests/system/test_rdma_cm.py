@@ -6,6 +6,7 @@ connections and transfers succeeded.
 """
 import os
 import pathlib
+import signal
 import struct
 import time
 
@@ -169,6 +170,48 @@ def churn(count=300, **changes):
     both([program("rdma_cm_churn"), "server", A, 7500], [program("rdma_cm_churn"), "client", A, 7500, count], stays=True, **changes)
 
 
+def survivor():
+    """A server with a connection from a client that does nothing."""
+    if not program("rdma_cm_survivor").exists():
+        raise Skip("built without librdmacm")
+    pair = memif_pair()
+    server = Process([program("rdma_cm_survivor"), "server", A], pair[0], SERVER_CORE, stdin=True)
+    wait_ready(server)
+    client = Process([program("rdma_cm_survivor"), "client", A], pair[1], CLIENT_CORE)
+    server.wait_for(lambda: "established" in server.out(), 20, "connection")
+    return server, client
+
+
+def killed():
+    """A peer that cannot say good-bye: an outstanding request fails when its retries are over, and disconnecting ends, with the event."""
+    server, client = survivor()
+    client.kill()
+    server.child.stdin.write(b"\n")
+    server.child.stdin.close()
+    [seen] = server.succeed(20).json()
+    check(seen["send"] == "transport retry counter exceeded" and seen["send_s"] < 5, str(seen))
+    check(seen["event"] == -110 and 1 < seen["event_s"] < 8, str(seen))
+
+
+def ended_by_signal(how):
+    """As the kernel disconnects whoever is killed, whatever program that is, and it ends as it would have without us."""
+    server, client = survivor()
+    client.child.send_signal(how)
+    check(client.wait(STOPPED) == -how, client.story())
+    check(server.succeed(STOPPED).json() == [{"event": 0}], server.story())
+
+
+def keepalive():
+    """rsockets ask an idle peer whether it lives, if the program wants that (-k, SO_KEEPALIVE)."""
+    pair = memif_pair()
+    server = Process(["rstream", "-b", A, "-k", 1, "-T", "a", "-C", 1000000], pair[0], SERVER_CORE)
+    wait_ready(server)
+    client = Process(["rstream", "-s", A, "-C", 1000000], pair[1], CLIENT_CORE)
+    time.sleep(1)
+    client.kill()
+    check(server.wait(20) != 0, server.story())
+
+
 def nobody():
     """Whom no process answers for cannot be connected to; the client is told in the time that it gives (2 s)."""
     client = Process(["rping", "-c", "-C", 1, "-a", A], memif_pair()[1], CLIENT_CORE)
@@ -194,6 +237,10 @@ once("rdma-cm/counters", counted)
 test("rdma-cm/speaks", lambda: speaks("mp" if harness.mode == "mp" else "rc"))
 once("rdma-cm/speaks/auto", speaks, "mp")
 once("rdma-cm/nobody", nobody)
+once("rdma-cm/killed", killed)
+once("rdma-cm/keepalive", keepalive)
+for how in (signal.SIGINT, signal.SIGTERM):
+    once(f"rdma-cm/ended/{how.name}", ended_by_signal, how)
 test("rdma-cm/churn", churn)
 once("rdma-cm/churn/loss", lambda: churn(60, impair=LOSS))
 for own, theirs, name in ((A, B, "ipv4"), (A6, B6, "ipv6")):
@@ -203,8 +250,11 @@ once("rdma-cm/udaddy/loss", lambda: both(["udaddy", "-b", A, "-C", 0], ["udaddy"
 once("rdma-cm/mckey/ipv4", both, ["mckey", "-m", "239.1.2.3", "-b", A], ["mckey", "-m", "239.1.2.3", "-s", "-b", B])
 once("rdma-cm/mckey/ipv6", both, ["mckey", "-m", "ff15::77", "-b", A6], ["mckey", "-m", "ff15::77", "-s", "-b", B6])
 once("rdma-cm/rdma_client", both, ["rdma_server", "-p", 7471], ["rdma_client", "-s", A, "-p", 7471])
+for service in ("r", "x"):
+    once(f"rdma-cm/rdma_xclient/{service}", both, ["rdma_xserver", "-c", service], ["rdma_xclient", "-s", A, "-c", service])
 once("rdma-cm/cmtime", both, ["cmtime", "-b", A, "-c", 500], ["cmtime", "-s", A, "-c", 500], True)
-for options in (["-S", "all", "-C", 20], ["-T", "r", "-C", 100]):
+# Not -T a: rstream gives up when poll() tells POLLHUP, also when that comes with its last data.
+for options in (["-S", "all", "-C", 20], ["-T", "r", "-C", 100], ["-T", "n", "-C", 100]):
     name = "".join(str(option) for option in options).strip("-").replace("-", "/")
     test(f"rdma-cm/rstream/{name}", both, ["rstream", "-b", A, *options], ["rstream", "-s", A, *options])
 once("rdma-cm/rstream/loss", lambda: both(["rstream", "-b", A, "-C", 100, "-S", 65536], ["rstream", "-s", A, "-C", 100, "-S", 65536],

@@ -250,6 +250,10 @@ void communication_established(uint32_t qpn) {
     Ucma::instance().communication_established(qpn);
 }
 
+void end_with(int signal) {
+    Ucma::instance().end_with(signal);
+}
+
 void before_fork() {
     Ucma::instance().lock();
 }

@@ -50,6 +50,8 @@ void communication_established(uint32_t qpn);
 void before_fork();
 void after_fork_in_parent();
 void after_fork_in_child();
+// The signal came that ends the process. Safe in its handler.
+void end_with(int signal);
 // At process exit: connections are ended, so that peers learn of it. The datapath still runs.
 void stop();
 

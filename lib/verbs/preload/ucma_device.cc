@@ -57,6 +57,7 @@ int Ucma::need_devices() {
     pthread_sigmask(SIG_SETMASK, &all, &before);
     std::thread([this] { run(); }).detach();
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    watch_signals();
     started_ = true;
     return 0;
 }
@@ -112,6 +113,7 @@ void Ucma::run() {
         timespec wait{.tv_sec = static_cast<time_t>(wait_ns / (1000 * kMilli)),
                       .tv_nsec = static_cast<long>(wait_ns % (1000 * kMilli))};
         ppoll(files.data(), files.size(), until == UINT64_MAX ? nullptr : &wait, nullptr);
+        if (ends_with_.load() != 0) return say_goodbye();
     }
 }
 

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -140,6 +141,7 @@ class Ucma final : private cm::Sink {
     void duplicated(int fd, int copy);
     void communication_established(uint32_t qpn);
     void stop();
+    void end_with(int signal);
 
     // All of it, for a fork.
     void lock() {
@@ -213,6 +215,10 @@ class Ucma final : private cm::Sink {
     void look_at_resolutions();
     bool is_resolved(const Id& id);
 
+    // Signals: ucma_signals.cc.
+    void watch_signals();
+    void say_goodbye();
+
     // Telemetry: ucma_telemetry.cc.
     void start_telemetry();  // with the connection manager there
     void report(rte_tel_data* data);
@@ -253,6 +259,7 @@ class Ucma final : private cm::Sink {
     std::optional<cm::Cm> cm_;
     int wake_fd_ = -1;
     uint64_t sleeps_until_ns_ = 0;  // the thread; 0: it is awake
+    std::atomic<int> ends_with_{0};  // the signal that ends the process; 0: none
 
     transport::SpinLock established_lock_;  // guards what follows
     std::vector<uint32_t> established_;     // QPNs of COMM_EST
