@@ -12,6 +12,7 @@ import time
 
 from harness import (CLIENT_CORE, CORES, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip, TwoNamespaces, check, device_arguments,
                      device_string, free_port, ip, memif_link, once, shipped, stop_all, test, unique, write_toml)
+from test_rdma_cm import A, both
 from test_veth import configs
 
 HERE = pathlib.Path(__file__).parent
@@ -106,6 +107,37 @@ once("ecosystem/ucx/unconfigured", ucx_unconfigured)
 once("ecosystem/ucx/two-hosts", ucx_two_hosts)
 
 
+UCX_EXAMPLE = pathlib.Path("/usr/share/doc/libucx-dev/examples/ucp_client_server.c")
+
+
+def ucx_sockaddr(kind):
+    """UCX's own example of ends that find each other by IP address, here by rdma_cm: the server prints what the client has sent."""
+    if not UCX_EXAMPLE.exists():
+        raise Skip("needs libucx-dev")
+    program = compiled(UCX_EXAMPLE, "gcc", "-w", "--", "-lucp", "-lucs")
+    command = ["stdbuf", "-o0", program, "-c", kind, "-s", 5000]
+    server, client = both(command, [*command, "-a", A], stays=True, env={**OVER_ROVE, "UCX_SOCKADDR_TLS_PRIORITY": "rdmacm"})
+    sent = max(client.out().splitlines(), key=len)
+    check(len(sent) >= 4999 and sent in server.out(), f"{len(sent)} bytes sent\n{server.story()}")
+
+
+for kind in ("stream", "tag", "am"):
+    once(f"ecosystem/ucx/sockaddr/{kind}", ucx_sockaddr, kind)
+
+
+# --- librpma ---------------------------------------------------------------------------------------------------------
+
+def rpma():
+    if not pathlib.Path("/usr/include/librpma.h").exists():
+        raise Skip("needs librpma-dev")
+    program = compiled("rpma_pair.c", "gcc", "-O1", "--", "-lrpma", "-libverbs")
+    for side in both([program, "server", A], [program, "client", A]):
+        check(side.out() == "right\n", side.story())
+
+
+test("ecosystem/librpma", rpma)
+
+
 # --- DAPL ------------------------------------------------------------------------------------------------------------
 
 def dtest(provider, library):
@@ -163,6 +195,21 @@ def fio(verb):
     check("err= 0" in server.out(), server.story())
 
 
+def dapl(program, verdict):
+    """DAPL's connection manager over rdma_cm."""
+    needs(program)
+
+    def command(address):
+        registry = SCRATCH / f"{unique()}.dat.conf"
+        registry.write_text(f'ofa-v2-cma u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "{address} 0" ""\n')
+        return ["env", f"DAT_OVERRIDE={registry}", program, "-P", "ofa-v2-cma", *(["-B", "2"] if program == "dtest" else [])]
+
+    for side in by_rdma_cm(command("10.0.0.1"), [*command("10.0.0.2"), "-h", "10.0.0.1"]):
+        check(verdict in side.out(), side.story())
+
+
+test("ecosystem/dapl/rdma-cm/dtest", dapl, "dtest", "DAPL Test Complete. PASSED", timeout=90)
+test("ecosystem/dapl/rdma-cm/dtestx", dapl, "dtestx", "immed/atomic test PASSED", timeout=90)
 test("ecosystem/qperf", qperf, "rc_bw", "rc_rdma_read_lat", "ver_rc_compare_swap", "ver_rc_fetch_add", timeout=90)
 for verb in ("write", "read", "send"):
     test(f"ecosystem/fio/{verb}", fio, verb, timeout=90)
