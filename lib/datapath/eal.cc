@@ -29,6 +29,8 @@
 #include <sstream>
 #include <thread>
 
+#include "datapath/port_name.h"
+
 // The linker leads calls of nanosleep() to __wrap_nanosleep() (dpdk_archives.py).
 extern "C" {
 decltype(nanosleep) __real_nanosleep;
@@ -47,21 +49,6 @@ constexpr uint32_t kWorkerMbufs = 4095;
 
 namespace fs = std::filesystem;
 using namespace std::chrono_literals;
-
-// A PCI address is "0000:03:00.0" or "03:00.0", perhaps with ",devargs".
-bool is_pci(const std::string& port) {
-    const std::string address = port.substr(0, port.find(','));
-    return address.find_first_not_of("0123456789abcdefABCDEF:.") == std::string::npos &&
-           address.find(':') != std::string::npos;
-}
-
-// The value of an argument of a vdev, "" without.
-std::string argument(const std::string& port, const std::string& name) {
-    std::istringstream words(port);
-    for (std::string word; std::getline(words, word, ',');)
-        if (word.rfind(name, 0) == 0 && word[name.size()] == '=') return word.substr(name.size() + 1);
-    return {};
-}
 
 // A memif server of 22.11 that has more queues than its client takes rings that are not there for the client's first.
 // So that only ends with as many meet, the number is the interface's id, which both must have.

@@ -32,45 +32,54 @@ std::optional<wire::MacAddress> interface_mac(const std::string& name) {
     return mac;
 }
 
-// The value of `key` in "net_af_packet0,iface=eth0,...".
-std::string argument(const std::string& port, const std::string& key) {
-    const size_t begin = port.find("," + key + "=");
-    if (begin == std::string::npos) return {};
-    const size_t value = begin + key.size() + 2;
-    return port.substr(value, port.find(',', value) - value);
-}
-
-// EAL's names of virtual ports are their driver's with a number behind.
-std::string driver_of(const DeviceConfig& config) {
-    const std::string name = config.port.substr(0, config.port.find(','));
-    return name.substr(0, name.find_last_not_of("0123456789") + 1);
-}
-
 }  // namespace
+
+std::string driver_of(std::string_view port) {
+    const std::string_view name = port.substr(0, port.find(','));
+    return std::string(name.substr(0, name.find_last_not_of("0123456789") + 1));
+}
+
+std::string argument(std::string_view port, std::string_view key) {
+    for (size_t comma = port.find(','); comma != std::string_view::npos; comma = port.find(',', comma + 1)) {
+        const std::string_view word = port.substr(comma + 1, port.find(',', comma + 1) - comma - 1);
+        if (word.substr(0, word.find('=')) == key && word.size() > key.size())
+            return std::string(word.substr(key.size() + 1));
+    }
+    return {};
+}
+
+bool is_pci(std::string_view port) {
+    const std::string_view address = port.substr(0, port.find(','));
+    return address.find_first_not_of("0123456789abcdefABCDEF:.") == std::string_view::npos &&
+           address.find(':') != std::string_view::npos;
+}
+
+std::string pci_address(std::string_view port) {
+    const std::string address(port.substr(0, port.find(',')));
+    return std::count(address.begin(), address.end(), ':') == 1 ? "0000:" + address : address;
+}
 
 bool is_peer_to_peer(std::string_view driver) {
     return driver == "net_memif" || driver == "net_vhost" || driver == "net_virtio_user" || driver == "net_ring";
 }
 
 std::string kernel_interface(const DeviceConfig& config) {
-    const std::string driver = driver_of(config);
+    const std::string driver = driver_of(config.port);
     const bool has_one = driver == "net_af_packet" || driver == "net_af_xdp" || driver == "net_tap";
     return has_one ? argument(config.port, "iface") : std::string();
 }
 
 std::string sysfs_device(const DeviceConfig& config) {
-    const std::string interface = kernel_interface(config), name = config.port.substr(0, config.port.find(','));
-    std::string folder = "/sys/bus/pci/devices/";
-    if (std::count(name.begin(), name.end(), ':') == 1) folder += "0000:";
-    folder += name;
-    if (!interface.empty()) folder = "/sys/class/net/" + interface + "/device";
+    const std::string interface = kernel_interface(config);
+    const std::string folder = interface.empty() ? "/sys/bus/pci/devices/" + pci_address(config.port)
+                                                 : "/sys/class/net/" + interface + "/device";
     std::error_code ignored;
     return std::filesystem::is_directory(folder, ignored) ? folder : std::string();
 }
 
 std::optional<wire::MacAddress> mac_before_start(const DeviceConfig& config) {
     if (config.mac) return config.mac;
-    const std::string driver = driver_of(config);
+    const std::string driver = driver_of(config.port);
     std::optional<wire::MacAddress> mac = wire::MacAddress{};
     if (driver == "net_af_packet" || driver == "net_af_xdp")
         mac = interface_mac(argument(config.port, "iface"));

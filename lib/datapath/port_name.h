@@ -11,6 +11,17 @@
 
 namespace rove::datapath {
 
+// Of "net_af_packet0,iface=eth0,..." the driver: EAL's names of virtual ports are that with a number behind.
+std::string driver_of(std::string_view port);
+
+// The value of an argument of a virtual port; "" without.
+std::string argument(std::string_view port, std::string_view key);
+
+// Whether the port is named by its PCI address: "0000:03:00.0" or "03:00.0", perhaps with ",devargs". And that address,
+// with its domain.
+bool is_pci(std::string_view port);
+std::string pci_address(std::string_view port);
+
 // Whether the ports of this driver end at another process on the same host.
 bool is_peer_to_peer(std::string_view driver);
 

@@ -119,10 +119,16 @@ void Runtime::stop() {
 void Runtime::after_fork_in_child() {
     in_forked_child_ = true;
     close_interrupt_files();
+    claims_.clear();  // of the parent, and not kept beyond its end
 }
 
 std::string Runtime::open() {
     std::string error;
+    for (const DeviceConfig& config : config_.devices) {
+        std::optional<PortClaim> claim = PortClaim::take(config, &error);
+        if (!claim) return config_.file + ": " + error;
+        claims_.push_back(std::move(*claim));
+    }
     const HugepageTurn turn;
     if (!start_eal(config_, &error)) return error;
     eal_started_ = true;

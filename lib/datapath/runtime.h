@@ -17,6 +17,7 @@
 #include "datapath/clock.h"
 #include "datapath/config.h"
 #include "datapath/interface.h"
+#include "datapath/port_claim.h"
 #include "datapath/worker.h"
 #include "transport/time_wait.h"
 #include "transport/memory.h"
@@ -155,6 +156,7 @@ class Runtime {
     Clock clock_;
     bool in_forked_child_ = false;
     bool eal_started_ = false;
+    std::vector<PortClaim> claims_;             // as ports_
     std::vector<rte_mempool*> pools_;           // one a worker
     std::vector<std::unique_ptr<Port>> ports_;  // as interfaces_
     std::vector<uint64_t> restarted_ns_;        // as ports_

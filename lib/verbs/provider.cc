@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "datapath/port_claim.h"
 #include "datapath/port_name.h"
 #include "verbs/inherited.h"
 #include "verbs/sysfs.h"
@@ -50,6 +51,12 @@ void push(Context& context, const ibv_async_event& event) {
 Provider::Provider(std::optional<datapath::Config> config) : config_(std::move(config)) {
     if (!config_) return;
     const size_t count = config_->devices.size();
+    for (const datapath::DeviceConfig& device : config_->devices) {
+        const std::string reason = datapath::PortClaim::taken_by_other(device);
+        if (reason.empty()) continue;
+        std::fprintf(stderr, "rove: %s: %s\n", config_->file.c_str(), reason.c_str());
+        return;
+    }
     for (size_t i = 0; i < count; ++i) {
         const auto max_qps = static_cast<uint32_t>(kMaxQps / count);
         devices_.push_back(make_device(*this, datapath::Interface::name_of(i), config_->devices[i], max_qps));

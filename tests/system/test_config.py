@@ -158,6 +158,24 @@ def eal_argument():
 once("rove-run/eal", eal_argument)
 
 
+def second_process(end):
+    """A port is one process's: a second one has no device, and is told who has the port. A killed owner has it no
+    more."""
+    config = memif_pair()[end]
+    owner = Process(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0"], config, SERVER_CORE)
+    owner.wait_for(lambda: "async event FD" in owner.out(), 20, "open device")
+    second = Process(["ibv_devinfo"], config)
+    check(second.wait(20) != 0 and "hca_id" not in second.out(), second.story())
+    check(f"in use by process {owner.pid} (ibv_asyncwatch)" in second.err(), second.story())
+    owner.child.kill()
+    owner.wait(20)
+    Process(["ibv_devinfo"], config).succeed(20)
+
+
+for end, role in enumerate(("server", "client")):
+    once(f"config/second-process/{role}", second_process, end)
+
+
 def installed():
     """meson install to a directory of its own; rove-run works from there, and pkg-config knows rove."""
     destination = SCRATCH / "installed"

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// See port_claim.h.
+#include "datapath/port_claim.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <utility>
+
+#include "datapath/port_name.h"
+
+namespace rove::datapath {
+
+namespace {
+
+struct Name {
+    sockaddr_un address{};
+    socklen_t bytes = 0;
+    const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
+};
+
+// An abstract one: nothing stays in the file system. A port's identity may be longer than a socket's name.
+Name name_of(const std::string& identity) {
+    Name name;
+    name.address.sun_family = AF_UNIX;
+    const int length = std::snprintf(name.address.sun_path + 1, sizeof(name.address.sun_path) - 1, "rove-port-%016zx",
+                                     std::hash<std::string>{}(identity));
+    name.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
+    return name;
+}
+
+int make_socket() {
+    return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+// Who listens at `name`: its process, 0 if that is in another PID namespace, -1 if nobody does.
+pid_t owner_of(const Name& name) {
+    const int probe = make_socket();
+    if (probe < 0) return -1;
+    ucred owner{};
+    socklen_t bytes = sizeof(owner);
+    // EAGAIN: more ask than it has room for.
+    const bool listens = connect(probe, name.get(), name.bytes) == 0 || errno == EAGAIN;
+    const bool told = listens && getsockopt(probe, SOL_SOCKET, SO_PEERCRED, &owner, &bytes) == 0;
+    close(probe);
+    return !listens ? -1 : told && owner.pid > 0 ? owner.pid : 0;
+}
+
+std::string refusal(const DeviceConfig& config, pid_t owner) {
+    std::string who = "another process";
+    if (owner > 0) {
+        std::string program;
+        std::getline(std::ifstream("/proc/" + std::to_string(owner) + "/comm"), program);
+        who = "process " + std::to_string(owner) + (program.empty() ? "" : " (" + program + ")");
+    }
+    return "port '" + config.port + "' is in use by " + who +
+           ": a port is one process's. Allowed: another configuration, with a port and addresses of its own";
+}
+
+}  // namespace
+
+std::string PortClaim::identity(std::string_view port) {
+    const std::string driver = driver_of(port);
+    const auto value = [&](const char* key) { return argument(port, key); };
+    if (driver == "net_memif") {
+        const std::string role = value("role"), socket = value("socket"), id = value("id");
+        const bool server = role == "server" || role == "master";
+        return driver + (server ? " server " : " client ") + (socket.empty() ? "/run/memif.sock" : socket) + " " +
+               (id.empty() ? "0" : id);
+    }
+    if (driver == "net_vhost" || driver == "net_tap") return driver + " " + value("iface");
+    if (driver == "net_af_xdp") return driver + " " + value("iface") + " " + value("start_queue");
+    if (driver == "net_virtio_user") return driver + " " + value("path");
+    return is_pci(port) ? "pci " + pci_address(port) : std::string();
+}
+
+std::string PortClaim::taken_by_other(const DeviceConfig& config) {
+    const std::string port = identity(config.port);
+    const pid_t owner = port.empty() ? -1 : owner_of(name_of(port));
+    return owner < 0 || owner == getpid() ? std::string() : refusal(config, owner);
+}
+
+std::optional<PortClaim> PortClaim::take(const DeviceConfig& config, std::string* error) {
+    const std::string port = identity(config.port);
+    if (port.empty()) return PortClaim(-1);
+    const Name name = name_of(port);
+    PortClaim claim(make_socket());
+    // Without sockets there are no claims, and the driver says what it says.
+    if (claim.socket_ < 0) return claim;
+    constexpr int kWaiting = 8;
+    if (bind(claim.socket_, name.get(), name.bytes) == 0 && listen(claim.socket_, kWaiting) == 0) return claim;
+    if (errno != EADDRINUSE) return PortClaim(-1);
+    *error = refusal(config, owner_of(name));
+    return std::nullopt;
+}
+
+PortClaim::PortClaim(PortClaim&& other) noexcept : socket_(std::exchange(other.socket_, -1)) {}
+
+PortClaim::~PortClaim() {
+    if (socket_ >= 0) close(socket_);
+}
+
+}  // namespace rove::datapath

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which process a port belongs to. Two that open one and the same would find it up, and one of them no peer: a memif's
+// other end has one connection. Drivers say so late, in words of their own, or not at all; so whoever opens a port takes
+// a name first, which the kernel gives to one process of a network namespace and frees when that ends.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "datapath/config.h"
+
+namespace rove::datapath {
+
+class PortClaim {
+  public:
+    // Takes the port of `config`. Null, with the reason in `*error`, if another process has it. What several processes
+    // may open (an interface of the kernel through AF_PACKET, net_null) is nobody's, and the claim holds nothing.
+    static std::optional<PortClaim> take(const DeviceConfig& config, std::string* error);
+    // The same reason, without taking it; "" if the port is free, or this process's.
+    static std::string taken_by_other(const DeviceConfig& config);
+
+    PortClaim(PortClaim&& other) noexcept;
+    PortClaim& operator=(PortClaim&&) = delete;
+    ~PortClaim();
+
+    // What two configurations of the same port have in common; "" if it may be opened more than once.
+    static std::string identity(std::string_view port);
+
+  private:
+    explicit PortClaim(int socket) : socket_(socket) {}
+
+    int socket_;  // bound to the name; -1: the port is nobody's
+};
+
+}  // namespace rove::datapath

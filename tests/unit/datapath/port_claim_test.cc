@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A port is one process's.
+#include "datapath/port_claim.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace rove::datapath {
+namespace {
+
+DeviceConfig of(const std::string& port) {
+    DeviceConfig config;
+    config.port = port;
+    return config;
+}
+
+TEST(PortClaim, TheSamePortIsKnownWhateverElseIsSaidOfIt) {
+    const auto same = [](const char* a, const char* b) { return PortClaim::identity(a) == PortClaim::identity(b); };
+    EXPECT_TRUE(same("net_memif0,role=server,socket=a,rsize=8", "net_memif3,socket=a,role=master,id=0"));
+    EXPECT_FALSE(same("net_memif0,role=server,socket=a", "net_memif0,role=client,socket=a")) << "the two ends";
+    EXPECT_FALSE(same("net_memif0,role=server,socket=a", "net_memif0,role=server,socket=a,id=1"));
+    EXPECT_FALSE(same("net_memif0,role=server,socket=a", "net_memif0,role=server,socket=ab"));
+    EXPECT_TRUE(same("03:00.0", "0000:03:00.0,rx=1"));
+    EXPECT_FALSE(same("03:00.0", "03:00.1"));
+    EXPECT_FALSE(same("net_vhost0,iface=/tmp/x", "net_virtio_user0,path=/tmp/x")) << "the two ends";
+    EXPECT_TRUE(same("net_af_xdp0,iface=eth0", "net_af_xdp1,iface=eth0,queue_count=2"));
+}
+
+TEST(PortClaim, InterfacesThatTheKernelSharesAreNobodys) {
+    EXPECT_EQ(PortClaim::identity("net_af_packet0,iface=eth0"), "");
+    std::string error;
+    const auto first = PortClaim::take(of("net_null0"), &error), second = PortClaim::take(of("net_null0"), &error);
+    EXPECT_TRUE(first && second) << error;
+}
+
+TEST(PortClaim, AnotherProcessIsToldWhoHasItUntilThatEnds) {
+    const DeviceConfig config = of("net_memif0,socket=port_claim_test-" + std::to_string(getpid()));
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t owner = fork();
+    if (owner == 0) {
+        std::string error;
+        const auto claim = PortClaim::take(config, &error);
+        const char taken = claim.has_value() && PortClaim::taken_by_other(config).empty();
+        if (write(ready[1], &taken, 1) != 1) _exit(1);
+        for (;;) pause();
+    }
+    char taken = 0;
+    ASSERT_EQ(read(ready[0], &taken, 1), 1);
+    EXPECT_EQ(taken, 1);
+    std::string error;
+    EXPECT_FALSE(PortClaim::take(config, &error));
+    EXPECT_NE(error.find("process " + std::to_string(owner) + " (datapath_test)"), std::string::npos) << error;
+    EXPECT_EQ(PortClaim::taken_by_other(config), error);
+    kill(owner, SIGKILL);
+    waitpid(owner, nullptr, 0);
+    EXPECT_EQ(PortClaim::taken_by_other(config), "");
+    EXPECT_TRUE(PortClaim::take(config, &error)) << error;
+    close(ready[0]);
+    close(ready[1]);
+}
+
+}  // namespace
+}  // namespace rove::datapath
