@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the connection manager counts, through DPDK's telemetry: /rove/cm.
-#include <rte_telemetry.h>
-
+#include "datapath/telemetry_data.h"
 #include "verbs/preload/ucma_state.h"
 
 namespace rove::verbs::ucma {
@@ -11,12 +10,12 @@ void Ucma::report(rte_tel_data* data) {
     rte_tel_data_start_dict(data);
     for (size_t i = 0; i < cm::kCounters; ++i) {
         const auto counter = static_cast<cm::Counter>(i);
-        rte_tel_data_add_dict_u64(data, to_string(counter), cm_->counters()[counter]);
+        rte_tel_data_add_dict_uint(data, to_string(counter), cm_->counters()[counter]);
     }
     const cm::Cm::Usage usage = cm_->usage();
-    rte_tel_data_add_dict_u64(data, "listeners", usage.listeners);
-    rte_tel_data_add_dict_u64(data, "connections", usage.connections);
-    rte_tel_data_add_dict_u64(data, "lingering", usage.lingering);
+    rte_tel_data_add_dict_uint(data, "listeners", usage.listeners);
+    rte_tel_data_add_dict_uint(data, "connections", usage.connections);
+    rte_tel_data_add_dict_uint(data, "lingering", usage.lingering);
 }
 
 void Ucma::start_telemetry() {
