@@ -18,11 +18,14 @@
 // 4. In a reliable world a connection may be doomed: one of its ends posts a request that fails at home. Only its two
 //    directions are looked at as in a failing world.
 // 5. UC and UD may lose messages, never mix them: a message says in its first bytes which one it is.
+// 6. An ATOMIC WRITE takes effect in its turn, whatever the promise about WRITEs is, and its word is never seen in
+//    part. A FLUSH changes nothing: when it completes, all that was put before it is in memory.
 #pragma once
 
 #include <optional>
 
 #include "rove/verbs.h"
+#include "transport/extended_verbs.h"
 #include "transport/virtual_network.h"
 
 namespace rove::test {
@@ -58,6 +61,9 @@ struct PlannedReceive {
 };
 
 struct PlannedSend {
+    static constexpr auto kAtomicWrite = static_cast<ibv_wr_opcode>(transport::kWrAtomicWrite);
+    static constexpr auto kFlush = static_cast<ibv_wr_opcode>(transport::kWrFlush);
+
     ibv_wr_opcode opcode = IBV_WR_SEND;
     uint32_t flags = 0;
     uint32_t immediate = 0;
@@ -67,10 +73,11 @@ struct PlannedSend {
     bool fresh = true;  // nobody else touches the remote range
     bool shared_counter = false;
     uint64_t compare_add = 0, swap = 0;
+    uint32_t length = 0;  // of a FLUSH's range, or of the word that an ATOMIC WRITE without SGEs has in compare_add
     std::optional<ibv_wc_status> poison;                          // fails with this, by design
     bool bad_rkey = false, beyond_end = false, too_long = false;  // of a poisoned request
     bool bad_lkey = false, narrow = false;                        // ... of one that fails at home
-    bool placed = false;                                          // a WRITE: all of it was seen
+    bool placed = false;                                          // a WRITE or ATOMIC WRITE: all of it was seen
 
     bool fails_at_home() const { return poison == IBV_WC_LOC_PROT_ERR; }
     // ... before its last packet is made, and then nothing behind it is begun.
@@ -89,6 +96,9 @@ struct PlannedSend {
     bool is_write() const { return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM; }
     bool is_read() const { return opcode == IBV_WR_RDMA_READ; }
     bool is_atomic() const { return opcode >= IBV_WR_ATOMIC_CMP_AND_SWP && opcode <= IBV_WR_ATOMIC_FETCH_AND_ADD; }
+    bool is_atomic_write() const { return opcode == kAtomicWrite; }
+    bool is_flush() const { return opcode == kFlush; }
+    bool puts_data() const { return is_write() || is_atomic_write(); }  // where it says itself
 };
 
 struct ReceivePool {  // a QP's receive queue, or an SRQ
@@ -125,6 +135,7 @@ struct Direction {
     Region narrow;          // ends within that request's memory; without length: not there
     Promise promise = Promise::kInOrder;
     Path path;                    // UD
+    uint32_t xrc_srqn = 0;        // XRC: the SRQ at `to`
     ReceivePool* pool = nullptr;  // at `to`
     std::vector<PlannedSend> sends;
     std::vector<size_t> messages;  // indices of those that take a receive
@@ -142,6 +153,8 @@ struct Direction {
     std::optional<std::pair<size_t, size_t>> drained_at;  // `ended` and `delivered` since it has drained
     bool send_failed = false, receive_failed = false;     // a completion that was not a success was seen
     bool broken() const { return send_failed || receive_failed; }
+    // ... or XRC, which promises the same; from a TGT QP nothing is sent.
+    bool is_rc() const { return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND; }
     std::vector<bool> message_seen;  // UC, UD
 };
 
@@ -157,13 +170,21 @@ class World {
   private:
     static constexpr size_t kHotBytes = 6000;
 
-    // world_plan.cc
+    // world_network.cc
     transport::Config draw_config();
     void draw_network();
     Promise promise(uint32_t from) const;
     void draw_queue_pairs();
+    void poll_also(uint32_t host, CompletionQueue* cq);
+    SharedRecvQueue& make_xrc_srq(CompletionQueue& cq);
+    Connection connect_xrc(const QpOptions& options, bool ipv6);
+
+    // world_plan.cc
     void plan(Direction& d);
     void plan_rc(Direction& d, PlannedSend& send, const PlannedSend* like);
+    void plan_flush(Direction& d, PlannedSend& send);
+    void plan_atomic_write(Direction& d, PlannedSend& send);
+    void fill_source(Direction& d, const PlannedSend& send);
     void plan_datagram(Direction& d, PlannedSend& send, size_t index);
     void plan_poison(Direction& d);
     void plan_failure_at_home(Direction& d);
@@ -189,7 +210,9 @@ class World {
     void check_visible(Direction& d);
     void check_writes_before(Direction& d, size_t end);
     void check_failure(const Direction& d, size_t index, ibv_wc_status status);
+    void check_completed(Direction& d, size_t index);
     void check_response(Direction& d, const PlannedSend& send);
+    void check_whole(const Direction& d, const PlannedSend& send) const;
     void settle_rc(Direction& d);
     void settle_unreliable(Direction& d);
     void settle_counters();

@@ -7,7 +7,7 @@ namespace rove::test {
 namespace {
 
 ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) {
-    switch (opcode) {
+    switch (static_cast<int>(opcode)) {  // the header's enumeration may lack FLUSH and ATOMIC WRITE
         case IBV_WR_RDMA_WRITE:
         case IBV_WR_RDMA_WRITE_WITH_IMM:
             return IBV_WC_RDMA_WRITE;
@@ -17,6 +17,10 @@ ibv_wc_opcode completed_opcode(ibv_wr_opcode opcode) {
             return IBV_WC_COMP_SWAP;
         case IBV_WR_ATOMIC_FETCH_AND_ADD:
             return IBV_WC_FETCH_ADD;
+        case PlannedSend::kAtomicWrite:
+            return transport::kWcAtomicWrite;
+        case PlannedSend::kFlush:
+            return transport::kWcFlush;
         default:
             return IBV_WC_SEND;
     }
@@ -78,7 +82,7 @@ void World::on_send(Direction& d, const ibv_wc& wc) {
     for (size_t i = d.ended; i < index; ++i) {
         EXPECT_FALSE(d.sends[i].signaled()) << "completion of request " << i << " is missing";
         EXPECT_FALSE(d.sends[i].poison.has_value());
-        check_response(d, d.sends[i]);
+        check_completed(d, i);
     }
     d.succeeded = index;
     d.ended = index + 1;
@@ -96,7 +100,7 @@ void World::on_send(Direction& d, const ibv_wc& wc) {
     if (send.is_atomic()) {
         EXPECT_EQ(wc.byte_len, 8u);
     }
-    check_response(d, send);
+    check_completed(d, index);
     d.succeeded = index + 1;
 }
 
@@ -112,6 +116,12 @@ void World::check_failure(const Direction& d, size_t index, ibv_wc_status status
     const bool never_sent = send.bad_lkey && send.stops_sending();
     EXPECT_TRUE(unanswered && (status == IBV_WC_WR_FLUSH_ERR || (exhausted && !never_sent)))
         << "request " << index << ": status " << status;
+}
+
+// A request that has succeeded.
+void World::check_completed(Direction& d, size_t index) {
+    check_response(d, d.sends[index]);
+    if (d.sends[index].is_flush()) check_writes_before(d, index);
 }
 
 // The data of a READ or atomic that has succeeded is in place.
@@ -147,7 +157,7 @@ void World::on_receive(Direction& d, const ibv_wc& wc) {
         return;
     }
     EXPECT_FALSE(d.receive_failed) << "delivered after an error";
-    if (d.type != IBV_QPT_RC) {
+    if (!d.is_rc()) {
         on_datagram(d, wc, receive);
         return;
     }
@@ -171,11 +181,11 @@ void World::on_receive(Direction& d, const ibv_wc& wc) {
     check_writes_before(d, message + 1);
 }
 
-// A message that is delivered says that the WRITEs before it are done.
+// A message that is delivered, and a FLUSH that completes, say that the WRITEs before them are done.
 void World::check_writes_before(Direction& d, size_t end) {
     for (; d.writes_checked < end; ++d.writes_checked) {
         const PlannedSend& send = d.sends[d.writes_checked];
-        if (!send.is_write() || !send.fresh || send.poison) continue;
+        if (!send.puts_data() || !send.fresh || send.poison) continue;
         EXPECT_TRUE(d.to->holds(send.remote, send.data)) << "WRITE " << d.writes_checked << " is not there";
     }
 }
@@ -237,6 +247,12 @@ Applied World::applied(const Direction& d, const Arena& arena, const std::vector
     return found;
 }
 
+// The word of an ATOMIC WRITE, which is seen in part never, not even damaged.
+void World::check_whole(const Direction& d, const PlannedSend& send) const {
+    const std::vector<uint8_t> untouched(send.data.size(), kUntouched);
+    EXPECT_TRUE(d.to->holds(send.remote, send.data) || d.to->holds(send.remote, untouched)) << "part of a word";
+}
+
 // As applied(), at the end.
 Applied World::settle(const Direction& d, Arena& arena, const std::vector<Range>& pieces,
                       const std::vector<uint8_t>& data) const {
@@ -264,8 +280,9 @@ void World::check_visible(Direction& d) {
         PlannedSend& send = d.sends[i];
         if (send.poison) return;
         if (send.is_message() && message++ >= d.delivered && send.is_send()) all_before = false;
-        if (!send.is_write() || !send.fresh || send.placed) continue;
+        if (!send.puts_data() || !send.fresh || send.placed) continue;
         SCOPED_TRACE("direction " + std::to_string(d.index) + " request " + std::to_string(i));
+        if (send.is_atomic_write()) check_whole(d, send);
         const Applied found = applied(d, *d.to, {{send.remote, static_cast<uint32_t>(send.data.size())}}, send.data);
         check_order(d, send, found, all_before);
         send.placed = found.all;
@@ -287,12 +304,13 @@ void World::settle_rc(Direction& d) {
         const bool delivered = !send.is_message() || message++ < d.delivered;
         // A requester that is told to slow down asks for a READ in pieces: those within the region may have come.
         if (send.beyond_end) scatter_to_shadow(*d.from, send.local, gathered(*d.from, send.local, kWithin));
-        if ((send.poison && !send.fails_at_home()) || send.shared_counter || !send.fresh) continue;
+        if ((send.poison && !send.fails_at_home()) || send.shared_counter || !send.fresh || send.is_flush()) continue;
         Applied found{.any = true, .all = true, .end = true};
         if (send.is_send()) {
             if (!delivered && d.pool->qp != nullptr)
                 found = settle(d, *d.to, d.pool->receives[message - 1].pieces, send.data);
-        } else if (send.is_write()) {
+        } else if (send.puts_data()) {
+            if (send.is_atomic_write()) check_whole(d, send);
             found = settle(d, *d.to, {{send.remote, static_cast<uint32_t>(send.data.size())}}, send.data);
         } else {
             if (!must && !(send.is_atomic() && send.fails_at_home())) {

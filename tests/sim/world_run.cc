@@ -23,7 +23,7 @@ void World::run() {
     for (uint32_t host = 0; host < 2; ++host) poll(host);
     for (Direction& d : directions_) {
         settle_events(d);
-        if (d.type == IBV_QPT_RC) {
+        if (d.is_rc()) {
             settle_rc(d);
         } else {
             settle_unreliable(d);
@@ -52,7 +52,7 @@ void World::run() {
 bool World::finished() const {
     for (const Direction& d : directions_) {
         if (d.ended != d.sends.size() || d.qp->state == IBV_QPS_SQD) return false;
-        if (d.type != IBV_QPT_RC) continue;
+        if (!d.is_rc()) continue;
         if (d.delivered == d.messages.size() && !d.broken()) continue;
         if (!d.broken() || d.receives_ended != d.pool->receives.size()) return false;
     }
@@ -71,7 +71,7 @@ void World::tick(uint32_t host) {
 void World::run_program(uint32_t host) {
     poll(host);
     for (Direction& d : directions_) {
-        if (d.to->host->index() == host && d.type == IBV_QPT_RC) check_visible(d);
+        if (d.to->host->index() == host && d.is_rc()) check_visible(d);
     }
     for (ReceivePool& pool : pools_) {
         if (pool.arena->host->index() == host) post_receives(pool);
@@ -81,7 +81,7 @@ void World::run_program(uint32_t host) {
         if (d.from->host->index() != host) continue;
         const Direction& reverse = directions_[i ^ 1];
         // A program that sees a connection broken ends it.
-        if (d.type == IBV_QPT_RC && (d.broken() || reverse.broken()) && random_.chance(0.3)) {
+        if (d.is_rc() && (d.broken() || reverse.broken()) && random_.chance(0.3)) {
             d.from->host->engine.set_state(*d.qp, IBV_QPS_ERR, net_->now());
         }
         if (pause_eagerness_ != 0) pause_or_resume(d);
@@ -99,7 +99,7 @@ void World::pause_or_resume(Direction& d) {
     if (d.qp->state != IBV_QPS_SQD || host.sink.count(IBV_EVENT_SQ_DRAINED, d.qp) != d.drains) return;
     poll(0);
     poll(1);
-    const std::pair now(d.ended, d.type == IBV_QPT_RC ? d.delivered : 0);  // others complete what is on its way
+    const std::pair now(d.ended, d.is_rc() ? d.delivered : 0);  // others complete what is on its way
     EXPECT_EQ(d.drained_at.value_or(now), now) << "direction " << d.index << ": drained, and then there was more";
     d.drained_at = now;
     if (!random_.chance(0.3)) return;
@@ -123,11 +123,13 @@ void World::post_sends(Direction& d) {
             send.sges.push_back(sge);
         }
         send.immediate = planned.immediate;
+        send.length = planned.length;
         send.remote_addr = d.to->region.iova + (planned.beyond_end ? d.to->memory.size() - kWithin : planned.remote);
         send.rkey = planned.bad_rkey ? kNobodysKey : d.to->region.key;
         send.compare_add = planned.compare_add;
         send.swap = planned.swap;
         send.path = &d.path;
+        send.xrc_srqn = d.xrc_srqn;
         send.remote_qpn = d.peer->qpn;
         send.remote_qkey = d.options.qkey;
         if (!d.from->host->post(*d.qp, send)) break;
@@ -189,7 +191,8 @@ std::string World::describe() const {
         out << "  direction " << d.index
             << (d.type == IBV_QPT_RC   ? " RC"
                 : d.type == IBV_QPT_UC ? " UC"
-                                       : " UD")
+                : d.type == IBV_QPT_UD ? " UD"
+                                       : " XRC")
             << ": " << d.sends.size() << " sends, " << d.posted << " posted, " << d.ended << " ended, " << d.succeeded
             << " succeeded; " << d.messages.size() << " messages, " << d.pool->posted << " receives posted, "
             << d.delivered << " delivered; states " << d.qp->state << ' ' << d.peer->state << "; next "

@@ -25,7 +25,9 @@ struct Flush : Pair, ::testing::WithParamInterface<bool> {
     }
     Send flush(uint64_t wr_id, size_t bytes, size_t at, uint32_t placement = transport::kFlushGlobal,
                uint32_t selectivity = transport::kFlushRange) const {
-        Send s = to_target(wr_id, 0, bytes, at, transport::kWrFlush);
+        Send s = to_target(wr_id, 0, 0, at, transport::kWrFlush);
+        s.sges.clear();
+        s.length = static_cast<uint32_t>(bytes);
         s.immediate = placement | selectivity << 4;
         return s;
     }
@@ -64,8 +66,8 @@ TEST_P(Flush, the_word_may_be_in_the_request_itself) {
     Send s = atomic_write(1, 0, 8);
     s.sges.clear();
     s.compare_add = 42;
-    ASSERT_TRUE(a.post(*qa, s));
-    qa->sq.at(qa->sq.produced() - 1).length = 8;
+    s.length = 8;
+    post(s);
     ASSERT_TRUE(run());
     expect_sent(IBV_WC_SUCCESS, transport::kWcAtomicWrite);
     EXPECT_EQ(word(target, 8), 42u);

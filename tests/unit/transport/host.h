@@ -93,6 +93,7 @@ struct Send {
     uint64_t remote_addr = 0;
     uint32_t rkey = 0;
     uint32_t immediate = 0;
+    uint32_t length = 0;  // without SGEs: of a FLUSH's range, or of the word that an ATOMIC WRITE has in compare_add
     uint64_t compare_add = 0;
     uint64_t swap = 0;
     const Path* path = nullptr;
@@ -298,6 +299,7 @@ class Host {
         }
         if (qp.type == IBV_QPT_XRC_SEND) wqe.xrc_srqn = send.xrc_srqn;
         wqe.immediate = send.immediate;
+        wqe.length = send.length;
         wqe.opcode = static_cast<uint8_t>(send.opcode);
         wqe.send_flags = static_cast<uint8_t>(send.flags | (qp.sq_sig_all ? IBV_SEND_SIGNALED : 0));
         for (const ibv_sge& sge : send.sges) {
