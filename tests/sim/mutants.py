@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Plants bugs, one at a time, and says what finds each: tests/sim/mutants.py [--directory DIR] [PART-OF-A-NAME...]
+The end is a table: how many were killed of those that were planted.
 
 Those of mp mode, below, have to be found by random worlds; those in unit_mutants.py by unit tests. Works on a copy of
 the tree and one build directory. Fails when a bug is found by nothing, or its place in the code is not there any more.
@@ -85,6 +86,18 @@ MUTANTS = {
         "            core_.note_duplicate(qp_);\n"
         "            if (op == wire::Op::kFetchAdd && execute_atomic(h, op) == Outcome::kDone)\n"
         "                --mp_.jobs.tail, mp_.response_end = mp_.response_end.previous();\n"),
+    "an ATOMIC WRITE executes twice": (
+        RESPONDER, "            core_.note_duplicate(qp_);\n",
+        "            core_.note_duplicate(qp_);\n"
+        "            if (op == wire::Op::kAtomicWrite) (void)executor_.execute_atomic_write(frame);\n"),
+    "an early ATOMIC WRITE does not wait for its turn": (
+        RESPONDER, "            taken = shared_.hold(mp_.held, frame);\n",
+        "            taken = shared_.hold(mp_.held, frame);\n"
+        "            if (op == wire::Op::kAtomicWrite) (void)executor_.execute_atomic_write(frame);\n"),
+    "a FLUSH is answered before its turn": (
+        RESPONDER, "            taken = shared_.hold(mp_.held, frame);\n",
+        "            if (taken = shared_.hold(mp_.held, frame); op == wire::Op::kFlush && !mp_.jobs.full())\n"
+        "                (void)execute_empty_answered(frame, op);\n"),
     "a duplicate WRITE is placed again": (
         RESPONDER, "            core_.note_duplicate(qp_);\n",
         "            core_.note_duplicate(qp_);\n"
@@ -111,8 +124,6 @@ MUTANTS = {
     "rings of a grown bitmap do not join": (
         HYBRID, "            m.head = static_cast<uint16_t>(slots(m.circular));\n", ""),
 }
-
-
 
 
 def worlds_failure(program):
@@ -191,11 +202,20 @@ class Tree:
             path.write_text(source)
 
 
+def print_table(killed):
+    print(f"\n{'found by':24} killed planted")
+    for program in dict.fromkeys(program for program, _ in killed):
+        found = [how for (by, _), how in killed.items() if by == program]
+        print(f"{program.split('/')[-1]:24} {sum(map(bool, found)):6} {len(found):7}")
+    print(f"{'all':24} {sum(map(bool, killed.values())):6} {len(killed):7}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="those whose name contains one of these; without: all")
     parser.add_argument("--directory", help="where to work, kept for the next time; without: a temporary one")
     parser.add_argument("--list", action="store_true", help="shows what there is")
+    parser.add_argument("--places", action="store_true", help="only looks whether each place is still in the code")
     options = parser.parse_args()
     planted = {(program, name): mutant for program, mutants in {WORLDS: MUTANTS, **UNIT_MUTANTS}.items()
                for name, mutant in mutants.items()
@@ -204,14 +224,19 @@ def main():
         for (program, name), mutant in planted.items():
             print(f"{program.split('/')[-1]:24} {mutant[0]:40} {name}")
         return
-    missed = [name for (_, name), (file, before, _) in planted.items() if (ROOT / file).read_text().count(before) != 1]
-    for name in missed:
+    # by program and name: what found it
+    killed = {key: None for key in planted}
+    gone = [key for key, (file, before, _) in planted.items() if (ROOT / file).read_text().count(before) != 1]
+    for _, name in gone:
         print(f"{name}: its place is not there")
+    if options.places:
+        print(f"{len(planted) - len(gone)} of {len(planted)} places are there")
+        sys.exit(1 if gone else 0)
     with contextlib.ExitStack() as stack:
         tree = Tree(options.directory or stack.enter_context(tempfile.TemporaryDirectory()))
         last = None
         for (program, name), mutant in planted.items():
-            if name in missed:
+            if (program, name) in gone:
                 continue
             if program != last:
                 tree.make(program)
@@ -220,10 +245,9 @@ def main():
                 last = program
             found = tree.try_out(program, *mutant)
             print(f"{name}: {found or 'NOT FOUND'}", flush=True)
-            if not found or found == "DOES NOT COMPILE":
-                missed.append(name)
-    print(f"{len(planted) - len(missed)} of {len(planted)} found")
-    sys.exit(1 if missed else 0)
+            killed[program, name] = found if found != "DOES NOT COMPILE" else None
+    print_table(killed)
+    sys.exit(0 if all(killed.values()) else 1)
 
 
 if __name__ == "__main__":
