@@ -262,14 +262,14 @@ bool Paths::mark_early(SendStream& stream, uint64_t now_ns) {
     const auto wait = static_cast<int32_t>(ticks(early_wait_ns(stream)) + 1);
     const uint32_t now = ticks(now_ns), before = stream.lost;
     int32_t room = stream.awnd();
-    uint32_t steps = 0;
+    uint32_t steps = 0, copies = 0;
     for (Psn at = stream.oldest; at < stream.nxt && room > 0; ++at, ++steps) {
         PacketRecord& packet = record(stream, at);
         if (packet.acked || packet.lost) continue;
         const bool passed = static_cast<int32_t>(stream.latest_sent - packet.sent) >= 0;
         const int32_t left = wait - static_cast<int32_t>(now - packet.sent);
         if (passed && left <= 0) {
-            mark_lost(stream, at, packet, counters_.resent_early);
+            copies += repeat(stream, at, packet, room > 1);
             --room;
             continue;
         }
@@ -278,7 +278,7 @@ bool Paths::mark_early(SendStream& stream, uint64_t now_ns) {
         if (!packet.retransmitted) break;  // those behind it left later
     }
     if (steps > kMostSteps) stream.scan_ns = now_ns + stream.srtt_ns / 8;
-    lend_credits(stream);
+    lend_credits(stream, copies);
     return stream.lost != before;
 }
 
@@ -290,21 +290,30 @@ void Paths::probe_tail(SendStream& stream) {
     uint32_t most = std::max(room >> 2 * stream.tail_probes, 1u);
     ++counters_.tail_probes;
     if (++stream.tail_probes > 1) stream.clock_count = 0;  // their paths may be what has failed
-    uint32_t steps = 0;
+    uint32_t steps = 0, copies = 0;
     for (Psn at = stream.oldest; at < stream.nxt && most != 0 && steps < kMostSteps; ++at, ++steps) {
         PacketRecord& packet = record(stream, at);
         if (packet.acked) continue;
-        mark_lost(stream, at, packet, counters_.resent_early);
+        copies += repeat(stream, at, packet, room > 1);
         --most;
     }
-    lend_credits(stream);
+    lend_credits(stream, copies);
+}
+
+// A packet that is lost by time. Its repetition was lost as well: with `may_double` it goes twice, so that one loss
+// more does not cost another wait (as RFC 9002 section 6.2.4 does when its timer fires). Returns how often more than
+// once.
+uint32_t Paths::repeat(SendStream& stream, Psn psn, PacketRecord& packet, bool may_double) {
+    packet.twice = packet.retransmitted && may_double;
+    mark_lost(stream, psn, packet, counters_.resent_early);
+    return packet.twice;
 }
 
 // What is lost need not wait for an ACK to clock it out. Not more: what is left of it would take new packets to random
 // paths, bad ones too.
-void Paths::lend_credits(SendStream& stream) {
-    if (stream.lost > stream.clock_count)
-        stream.credits = std::max(stream.credits, stream.lost - stream.clock_count);
+void Paths::lend_credits(SendStream& stream, uint32_t copies) {
+    const uint32_t leave = stream.lost + copies;
+    if (leave > stream.clock_count) stream.credits = std::max(stream.credits, leave - stream.clock_count);
 }
 
 void Paths::note_false_alarm(SendStream& stream, PacketRecord& packet, uint64_t now_ns) {
@@ -325,6 +334,7 @@ void Paths::note_real_loss(SendStream& stream) {
 
 void Paths::set_lost(SendStream& stream, Psn psn, PacketRecord& packet, bool lost) {
     packet.lost = lost;
+    packet.twice &= lost;
     stream.lost += lost ? 1 : -1;
     const uint32_t index = psn.value() & (config_.max_window - 1);
     lost_bits(stream)[index / 64] ^= uint64_t{1} << index % 64;

@@ -28,7 +28,9 @@
 // 5. The end of a message has nothing behind it whose ACK would tell of its loss, so MP-10 repeats it by time, as
 //    RACK-TLP (RFC 8985) does: a packet behind which a later one was acknowledged is overdue after srtt and four
 //    deviations, or a quarter of it; one of which nothing is known when no ACK has come for srtt and four deviations,
-//    or twice the srtt (the tail timer). Every such wait, and BX-1, trusts that packets of one path keep their order
+//    or twice the srtt (the tail timer). One whose repetition is overdue too goes twice, if the window has room: else
+//    each further loss costs such a wait, and 64 packets of which one in twenty is lost took more than ten round trips
+//    in a message of a thousand. Every such wait, and BX-1, trusts that packets of one path keep their order
 //    and that paths are about equally long. Where the network sprays packets itself, rehashes, or a receiver stands
 //    still for a while, they repeat what was only late. The receiver's echo of ReTx tells: an ACK without it, of a
 //    packet that was repeated, belongs to the first transmission, so the repetition was a false alarm. Each one, once
@@ -221,7 +223,8 @@ class Paths {
     void mark_overdue(SendStream& stream, uint64_t now_ns);
     bool mark_early(SendStream& stream, uint64_t now_ns);
     void probe_tail(SendStream& stream);
-    static void lend_credits(SendStream& stream);
+    uint32_t repeat(SendStream& stream, Psn psn, PacketRecord& packet, bool may_double);
+    static void lend_credits(SendStream& stream, uint32_t copies);
     // How long is waited, as note 5 says.
     static uint64_t early_wait_ns(const SendStream& stream) {
         return (stream.srtt_ns + std::max(4 * stream.rttvar_ns, stream.srtt_ns / 4)) << stream.patience;

@@ -76,7 +76,9 @@ inline void Paths::sent(SendStream& stream, const Departure& departure, uint64_t
         if (++stream.nxt - stream.recorded > static_cast<int32_t>(config_.max_window)) ++stream.recorded;
         ++counters_.new_packets;
     } else {
-        if (packet.lost)
+        if (packet.twice)
+            packet.twice = false;
+        else if (packet.lost)
             set_lost(stream, departure.psn, packet, false);
         else
             ++counters_.resent_nack;
@@ -116,7 +118,8 @@ inline bool Paths::depart(SendStream& stream, uint64_t now_ns, uint16_t& vp) {
                                   .lost = false,
                                   .retransmitted = false,
                                   .withdrawn = false,
-                                  .false_alarm = false};
+                                  .false_alarm = false,
+                                  .twice = false};
     if (++stream.nxt - stream.recorded > static_cast<int32_t>(config_.max_window)) ++stream.recorded;
     ++counters_.new_packets;
     stream.starved = false;

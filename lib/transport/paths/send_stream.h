@@ -47,6 +47,7 @@ struct PacketRecord {
     bool retransmitted : 1;
     bool withdrawn : 1;  // it was acknowledged, then refused, and has not been sent again yet
     bool false_alarm : 1;  // it was sent again, and its first transmission had arrived
+    bool twice : 1;        // it is lost, and goes two times: it was repeated in vain (MP-10)
 };
 static_assert(sizeof(PacketRecord) == 16);
 

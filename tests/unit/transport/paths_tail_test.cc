@@ -82,8 +82,9 @@ TEST_P(Tail, MP10_WhatWasRepeatedInVainIsSentAgainTogether) {
     EXPECT_TRUE(GetParam() || again.empty()) << "not before it may have come by a slower path";
     const uint64_t before = now;
     if (again.size() != 3) std::ranges::copy(sender.fire(), std::back_inserter(again));
-    std::ranges::sort(again, {}, &Departure::psn);
-    EXPECT_EQ(psns(again), (std::vector<Psn>{left[0].psn, left[1].psn, left[2].psn}));
+    std::set<Psn> all;
+    for (const Departure& d : again) all.insert(d.psn);
+    EXPECT_EQ(all, (std::set<Psn>{left[0].psn, left[1].psn, left[2].psn}));
     EXPECT_LE(now - before, kRtt / 2);
 }
 
@@ -105,13 +106,28 @@ TEST_P(Tail, MP10_RepeatsAsMuchAsTheWindowAllowsAndOnePacketAlways) {
     EXPECT_EQ(psns(sender.fire()), std::vector<Psn>{left[0].psn});
 }
 
+// RFC 9002, section 6.2.4: one loss more need not cost another wait. Without room in the window it has to.
+TEST_P(Tail, MP10_WhatWasRepeatedInVainGoesTwice) {
+    for (const uint32_t packets : {1u, 8u}) {
+        Sender fresh(GetParam());
+        const auto left = fresh.send(packets);
+        ASSERT_EQ(left.size(), packets);
+        ASSERT_EQ(fresh.fire().size(), 1u);
+        const auto again = fresh.fire();
+        EXPECT_EQ(psns(again), std::vector<Psn>(packets == 1 ? 2 : 1, left[0].psn));
+        EXPECT_EQ(fresh.stream.lost, 0u);
+        fresh.ack(again.back());
+        EXPECT_EQ(fresh.stream.una, left[0].psn + 1);
+    }
+}
+
 // RFC 8985: a peer that does not answer at all is not flooded.
 TEST_P(Tail, MP10_TheTailTimerBacksOffAndEndsWithTheTimeout) {
     sender.send(1);
     uint64_t last = now;
     std::vector<uint64_t> waits;
     while (stream.backoff == 0) {
-        EXPECT_LE(sender.fire().size(), 1u);
+        EXPECT_LE(sender.fire().size(), 2u);
         waits.push_back(now - last);
         last = now;
     }
