@@ -15,6 +15,7 @@
 #include "datapath/neighbour.h"
 #include "datapath/port.h"
 #include "datapath/runtime.h"
+#include "datapath/worker_core.h"
 
 namespace rove::datapath {
 
@@ -161,7 +162,10 @@ int Interface::agree_on_multipath(transport::QueuePair& qp, const transport::Pat
         const uint64_t connected_by_ns = runtime_.now_ns() + kConnectNs;
         while (!dpdk_port_.ready() && runtime_.now_ns() < connected_by_ns)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        const uint64_t begun_ns = runtime_.now_ns();
+        // The protocol's time, as for every other timeout: what came while this process was off its core is yet to be
+        // read, and a peer that was off its own is not silent.
+        const auto protocol_ns = [&worker](const Worker::Hold& hold) { return worker.core(hold).protocol_ns(); };
+        const uint64_t begun_ns = protocol_ns(Worker::Hold(worker));
         for (uint64_t wait_ns = kFirstHelloNs; qp.hello.answer == Hello::Answer::kNone;
              wait_ns = std::min(2 * wait_ns, kLastHelloNs)) {
             // Each over another path: one may be dead.
@@ -172,7 +176,7 @@ int Interface::agree_on_multipath(transport::QueuePair& qp, const transport::Pat
                 const Worker::Hold hold(worker);
                 // Who was promised mp, and confirmed it, needs no answer.
                 const bool patient = (must_answer || qp.hello.promised(peer) != nullptr) && !has_confirmed();
-                if (asked_ns - begun_ns >= (patient ? kPatienceNs : kStrangerNs)) break;
+                if (protocol_ns(hold) - begun_ns >= (patient ? kPatienceNs : kStrangerNs)) break;
                 worker.ask_multipath(hold, qp, way, remote_qpn, nonce);
             }
             while (qp.hello.answer == Hello::Answer::kNone && runtime_.now_ns() < asked_ns + wait_ns) {

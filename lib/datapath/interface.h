@@ -58,10 +58,10 @@ class Interface {
     void leave(const wire::Gid& group);
 
     // Whether `qp`, an RC QP that is about to be connected to `remote_qpn` over `path`, shall speak mp: by the
-    // configuration, and if both ends say so. Asks the peer for at most about 250 ms, and then takes it for a standard
-    // endpoint, without a question for the next minute. But a peer that spoke mp before (hello.h, note 5), or that must
-    // by our configuration, is asked for about 1 s. Returns 0, ETIMEDOUT (such a peer was silent) or EPROTONOSUPPORT
-    // (the configuration demands mp, and the peer refuses). As resolve().
+    // configuration, and if both ends say so. Asks the peer for about 250 ms of the protocol's time (protocol_clock.h),
+    // and then takes it for a standard endpoint, without a question for the next minute. But a peer that spoke mp
+    // before (hello.h, note 5), or that must by our configuration, is asked for about 1 s. Returns 0, ETIMEDOUT (such a
+    // peer was silent) or EPROTONOSUPPORT (the configuration demands mp, and the peer refuses). As resolve().
     int agree_on_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn, bool& multipath);
 
     // UDP source port of a connected QP: the flow label rule of annex A17.9.2 / rdma-core's

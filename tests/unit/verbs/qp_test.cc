@@ -2,6 +2,7 @@
 // Queue pairs: creation, what modify refuses, what query says.
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 
 #include "fixture.h"
@@ -345,6 +346,22 @@ TEST_F(SilentPeerTest, APeerThatDoesNotSpeakMpGetsRc) {
         }
         ASSERT_EQ(ibv_destroy_qp(qp), 0);
     }
+}
+
+// An answer that came meanwhile is yet to be read, so this is no silence of the peer.
+TEST_F(SilentPeerTest, TimeThatThisProcessIsOffItsCoreDoesNotCount) {
+    ibv_qp_attr attr;
+    ibv_qp* qp = create(attr);
+    wire::Gid peer;
+    std::memcpy(peer.data(), attr.ah_attr.grh.dgid.raw, peer.size());
+    from(context_).interface->hello_peers().said(peer, false);  // it is a stranger, who is asked for 250 ms
+    FILE* stopper = popen("sleep 0.1; kill -STOP $PPID; sleep 0.5; kill -CONT $PPID", "r");
+    ASSERT_NE(stopper, nullptr);
+    const auto asked = std::chrono::steady_clock::now();
+    ASSERT_EQ(ibv_modify_qp(qp, &attr, kRtrMask), 0);
+    EXPECT_GT(std::chrono::steady_clock::now() - asked, std::chrono::milliseconds(700));
+    pclose(stopper);
+    ASSERT_EQ(ibv_destroy_qp(qp), 0);
 }
 
 // What the programs have agreed on by ECE need not be asked, not even of one that spoke mp.
