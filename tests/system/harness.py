@@ -181,9 +181,11 @@ atexit.register(stop_all)
 
 
 class Process:
-    """A program on one core, under rove-run if it is given a configuration; its output goes to files."""
+    """A program on one core, or on those of a set, under rove-run if it is given a configuration; its output goes to
+    files."""
 
-    def __init__(self, arguments, config=None, core=CLIENT_CORE, netns=None, env=None, build=BUILD, stdin=False, outlives_test=False):
+    def __init__(self, arguments, config=None, core=CLIENT_CORE, netns=None, env=None, build=BUILD, stdin=False,
+                 outlives_test=False):
         arguments = [str(argument) for argument in arguments]
         self.name = pathlib.Path(arguments[0]).name
         command = ["ip", "netns", "exec", netns] if netns else []
@@ -197,7 +199,7 @@ class Process:
             self.child = subprocess.Popen(
                 self.command, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL, stdout=out, stderr=err,
                 env={**os.environ, **(env or {})}, cwd=SCRATCH, start_new_session=True,
-                preexec_fn=lambda: os.sched_setaffinity(0, {core}))
+                preexec_fn=lambda: os.sched_setaffinity(0, core if isinstance(core, set) else {core}))
         self.pid = self.child.pid
         if outlives_test:       # whoever started it stops it
             atexit.register(self.stop)
