@@ -25,7 +25,8 @@ struct Options {
     uint64_t count = 1'000'000, seed = 1;
     uint32_t rc_qpn = 0, ud_qpn = 0, psn = 0, qkey = 0, block = 65536;
     uint32_t linger_ms = 500;
-    bool keyless = false, unreliable = false;
+    uint32_t peer_qpn = 0;
+    bool keyless = false, unreliable = false, multipath = false;
     uint32_t guess_s = 0;
     std::vector<uint32_t> keys;
     std::vector<uint64_t> vas;
@@ -120,7 +121,10 @@ class Mutator {
     size_t rebuild(const ParsedFrame& golden, uint8_t* out) {
         Headers headers = golden.headers;
         const uint32_t psn = (options_.psn + static_cast<uint32_t>(below(8))) & 0xFFFFFF;
-        if (chance(30)) headers.bth.opcode = dice_.known_opcode();
+        if (chance(30))
+            headers.bth.opcode = dice_.known_opcode();
+        else if (options_.multipath && service_of(headers.bth.opcode) == Service::kRc)
+            headers.bth.opcode = opcode(Service::kMp, op_of(headers.bth.opcode));
         dice_.fill_multipath(headers, psn);
         const bool ud = service_of(headers.bth.opcode) == Service::kUd;
         headers.bth.dest_qpn = chance(90) == ud ? options_.ud_qpn : options_.rc_qpn;
@@ -172,14 +176,46 @@ class Mutator {
     Flow flow_;
 };
 
-// What the victim answers is only counted.
-void drain(uint64_t& frames, uint64_t& bytes) {
-    rte_mbuf* got[kBurst];
-    const uint16_t n = rte_eth_rx_burst(0, 0, got, kBurst);
-    for (uint16_t i = 0; i < n; ++i) bytes += got[i]->pkt_len;
-    rte_pktmbuf_free_bulk(got, n);
-    frames += n;
-}
+// What the victim sends is only counted; but with --multipath it is told that its peer speaks mp, when it asks.
+struct Answers {
+    const Options& options;
+    uint64_t frames = 0, bytes = 0, sent = 0, sent_bytes = 0;
+
+    void drain() {
+        rte_mbuf* got[kBurst];
+        const uint16_t n = rte_eth_rx_burst(0, 0, got, kBurst);
+        for (uint16_t i = 0; i < n; ++i) {
+            bytes += got[i]->pkt_len;
+            if (options.multipath) answer_hello(*got[i]);
+        }
+        rte_pktmbuf_free_bulk(got, n);
+        frames += n;
+    }
+    void answer_hello(rte_mbuf& asked) {
+        ParsedFrame frame;
+        if (parse_frame({rte_pktmbuf_mtod(&asked, uint8_t*), asked.data_len}, frame) != ParseError::kNone ||
+            frame.headers.bth.opcode != kOpcodeHello || frame.headers.hello.answer) {
+            return;
+        }
+        Headers headers = frame.headers;
+        headers.bth.dest_qpn = headers.hello.qpn;
+        headers.hello.answer = headers.hello.mp = true;
+        headers.hello.qpn = options.peer_qpn;
+        std::swap(frame.flow.src, frame.flow.dst);
+        std::swap(frame.flow.src_mac, frame.flow.dst_mac);
+        rte_mbuf* answer = rte_pktmbuf_alloc(asked.pool);
+        if (answer == nullptr) return;
+        const size_t made = build_frame(rte_pktmbuf_mtod(answer, uint8_t*), make_template(frame.flow), headers, {});
+        answer->data_len = static_cast<uint16_t>(made);
+        answer->pkt_len = static_cast<uint32_t>(made);
+        if (rte_eth_tx_burst(0, 0, &answer, 1) == 0) {
+            rte_pktmbuf_free(answer);  // it asks again
+            return;
+        }
+        ++sent;
+        sent_bytes += made;
+    }
+};
 
 }  // namespace
 
@@ -206,12 +242,15 @@ int main(int argc, char** argv) {
                  "whole and small packets only, by one that does not know the keys: the most in answer to a byte");
     app.add_option("--guess", options.guess_s, "guess keys for so many seconds, in place of --count packets");
     app.add_flag("--unreliable", options.unreliable, "--guess at a UC QP");
+    app.add_option("--peer-qpn", options.peer_qpn, "the QP that the victim's is connected to");
+    app.add_flag("--multipath", options.multipath, "be a peer that speaks mp, and send mostly its packets");
     CLI11_PARSE(app, argc, argv);
 
     Mutator mutator(options);
     const Ports ports({options.socket});
     ports.wait(0, 5);
-    uint64_t kinds[kKinds] = {}, received = 0, sent_bytes = 0, received_bytes = 0, sent = 0;
+    Answers answers{options};
+    uint64_t kinds[kKinds] = {}, sent_bytes = 0, sent = 0;
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(options.guess_s);
     const auto finished = [&] {
         return options.guess_s != 0 ? std::chrono::steady_clock::now() >= end : sent >= options.count;
@@ -231,17 +270,17 @@ int main(int argc, char** argv) {
         for (uint16_t done = 0; done < wanted;) {
             done = static_cast<uint16_t>(done +
                                          rte_eth_tx_burst(0, 0, burst + done, static_cast<uint16_t>(wanted - done)));
-            drain(received, received_bytes);
+            answers.drain();
         }
         sent += wanted;
     }
     for (uint32_t left = options.linger_ms; left > 0; --left) {
-        drain(received, received_bytes);
+        answers.drain();
         usleep(1000);
     }
     std::printf("{\"sent\": %" PRIu64 ", \"received\": %" PRIu64 ", \"sent_bytes\": %" PRIu64
                 ", \"received_bytes\": %" PRIu64 ", \"kinds\": [%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 "]}\n",
-                sent, received, sent_bytes, received_bytes, kinds[kRebuilt], kinds[kFlipped], kinds[kResized],
-                kinds[kRaw]);
+                sent + answers.sent, answers.frames, sent_bytes + answers.sent_bytes, answers.bytes, kinds[kRebuilt],
+                kinds[kFlipped], kinds[kResized], kinds[kRaw]);
     return 0;
 }

@@ -10,6 +10,7 @@ from harness import (BUILD, CLIENT_CORE, ROOT, SANITIZED_BUILD, SERVER_CORE, STO
                      start_server, telemetry, test)
 
 PACKETS = int(os.environ.get("ROVE_HOSTILE_PACKETS", "0"))
+KEYS = 2 ** 32
 GUESS_SECONDS = int(os.environ.get("ROVE_GUESS_SECONDS", "5"))
 
 ATTACKER_MAC = "02:00:00:00:66:66"
@@ -49,12 +50,13 @@ def counters(pid):
     return found
 
 
-def victim_of(family, build=BUILD, *options):
+def victim_of(family, build=BUILD, *options, mode="auto"):
     """The victim, what it says of itself, and the words by which a sender finds it."""
     if build != BUILD and not program("verbs_victim", build).exists():
         raise Skip("no sanitizer build: run tests/run without --system or --quick first")
     index, address = ADDRESSES[family]
     config = memif_pair()[0]
+    config["transport"] = {"mode": mode}
     (device,) = config["device"]
     device["mac"] = VICTIM_MAC
     device["neighbour"] = [{"address": address, "mac": ATTACKER_MAC}]
@@ -66,14 +68,17 @@ def victim_of(family, build=BUILD, *options):
     victim = Process([program("verbs_victim", build),
                       gid(address), "--gid-index", index, *options], config, SERVER_CORE, env=env, build=build,
                      stdin=True)
-    (target,) = victim.wait_for(victim.json, 30, "its addresses")
+    target, *_ = victim.wait_for(victim.json, 30, "its addresses")
+    if mode != "mp":
+        victim.wait_for(lambda: len(victim.json()) > 1, 30, "connected QPs")
     captures = sorted((ROOT / "tests" / "data").glob("*.pcap"))
     return victim, [
         program("hostile_sender"), *captures, "--socket", "@" + arguments["socket"], "--src-mac", ATTACKER_MAC,
         "--dst-mac", VICTIM_MAC, "--src-gid",
         gid(address), "--dst-gid", target["gid"], "--rc-qpn", target["rc_qpn"], "--ud-qpn", target["ud_qpn"], "--psn",
-        target["psn"], "--qkey", target["qkey"], "--block", target["block"], "--keys",
-        ",".join(map(str, target["keys"])), "--vas", ",".join(map(str, target["vas"]))]
+        target["psn"], "--peer-qpn", target["peer_qpn"], "--qkey", target["qkey"], "--block", target["block"], "--keys",
+        ",".join(map(str, target["keys"])), "--vas", ",".join(map(str, target["vas"])),
+        *(["--multipath"] if mode == "mp" else [])]
 
 
 def attacked(victim, sender_command, timeout):
@@ -96,14 +101,14 @@ def amplification(sent):
     ratio = sent["received_bytes"] / sent["sent_bytes"]
     print(
         f"{sent['sent']} hostile packets, {sent['sent_bytes']} bytes; {sent['received_bytes']} bytes in answer: "
-        f"{ratio:.2f} times"
+        f"{ratio:.4f} times"
     )
     return ratio
 
 
-def storm(family, count, build, seed):
+def storm(family, count, build, seed, mode="auto"):
     count = max(count, PACKETS)
-    victim, command = victim_of(family, build)
+    victim, command = victim_of(family, build, mode=mode)
     sent, end, grown = attacked(victim, [*command, "--count", count, "--seed", seed], 150 + count / 5000)
     amplification(sent)     # by READs, which a peer that has the keys may make
     drops = {name: value for name, value in grown.items() if "drop" in name}
@@ -111,12 +116,16 @@ def storm(family, count, build, seed):
     # Damaged bytes are half of what was sent, and each is counted under its reason.
     check(len(drops) >= 8, f"few reasons: {drops}")
     check(sum(drops.values()) >= count * 0.3, f"few drops of {count}: {drops}")
+    count = sent["sent"]  # with its answers to HELLO
 
     # Every frame is in one of these; an ACK that comes to a QP between RTR and RTS in two.
     before_qps = sum(value for name, value in grown.items()
                      if name.startswith("/rove/drops/") and not name.endswith(IN_QPS))
     at_qps = sum(grown.get(f"/rove/workers/worker0/{name}", 0) for name in ("rx_packets", "rx_cnp"))
     accounted = before_qps + at_qps
+    print(f"{at_qps} of them at QPs; {end}")
+    if mode == "mp":
+        check(any(name.startswith("/rove/multipath/") for name in grown), f"no QP spoke mp: {grown}")
     check(count <= accounted <= count * 1.001, f"{accounted} frames accounted for, {count} sent: {grown}")
 
 
@@ -136,10 +145,12 @@ def guessed(unreliable):
         *command, "--guess", GUESS_SECONDS, "--seed", 5, *(["--unreliable"] if unreliable else [])], GUESS_SECONDS + 60)
     at_qp = grown.get("/rove/workers/worker0/rx_packets", 0)
     tries = at_qp if unreliable else grown.get("/rove/workers/worker0/tx_nak_error", 0)
-    # Of the keys that the four-billion numbers are, one opens the block for writing.
+    # Of 2^32 keys one opens the block for writing, so a packet hits with a probability of 2^-32, and 2^32 tries are
+    # expected until one does.
+    rate, at_once = tries / GUESS_SECONDS, "" if unreliable else ", each of which ended the connection"
     print(
-        f"{sent['sent']} WRITEs in {GUESS_SECONDS} s, {tries} keys tried ({tries / GUESS_SECONDS:.0f}/s), "
-        f"expected tries to a hit: {2 ** 32}"
+        f"{sent['sent']} WRITEs in {GUESS_SECONDS} s, {tries} keys tried ({rate:.0f}/s){at_once}; a hit within these: "
+        f"{tries / KEYS:.2g}; expected tries to a hit: {KEYS}, {KEYS / max(rate, 1) / 86400:.1f} days at this rate"
     )
     check(tries > 0, f"no key was tried: {sent} {end} {grown}")
     # A hit is a WRITE of 8 bytes that was executed: the first block would no longer be what it was.
@@ -228,6 +239,8 @@ def between(count):
 for family in ADDRESSES:
     once(f"hostile/{family}", storm, family, 1_000_000, BUILD, 1, timeout=200 + PACKETS / 2000)
     once(f"hostile/{family}/asan", storm, family, 1_000_000, SANITIZED_BUILD, 2, timeout=200 + PACKETS / 2000)
+for name, build in (("hostile/mp", BUILD), ("hostile/mp/asan", SANITIZED_BUILD)):
+    once(name, storm, "ipv4", 300_000, build, 6, "mp", timeout=200 + PACKETS / 2000)
 once("hostile/quick", storm, "ipv4", 50_000, BUILD, 3, quick=True)
 for family in ADDRESSES:
     once(f"hostile/keyless/{family}", keyless, family, 200_000, timeout=200 + PACKETS / 2000)

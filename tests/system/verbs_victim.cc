@@ -134,9 +134,6 @@ int main(int argc, char** argv) {
     for (int i = 0; i < 16; ++i)
         victim.attacker.gid.raw[i] =
             static_cast<uint8_t>(std::stoul(attacker.substr(2 * static_cast<size_t>(i), 2), nullptr, 16));
-    victim.revive(victim.rc, victim.rc_options);
-    victim.revive(victim.ud, victim.ud_options);
-
     std::string gid;
     for (const uint8_t byte : victim.device.gid.raw) {
         char text[3];
@@ -153,6 +150,11 @@ int main(int argc, char** argv) {
         reinterpret_cast<uint64_t>(victim.memory.data() + offset_of(kReadOnly)),
         reinterpret_cast<uint64_t>(victim.memory.data() + offset_of(kLocal)),
         reinterpret_cast<uint64_t>(victim.memory.data() + offset_of(kUnregistered)));
+    std::fflush(stdout);
+    // An attacker that speaks mp is there from now on, and is asked whether it does.
+    victim.revive(victim.rc, victim.rc_options);
+    victim.revive(victim.ud, victim.ud_options);
+    std::printf("{\"connected\": true}\n");
     std::fflush(stdout);
 
     uint64_t completions = 0, revivals = 0;
