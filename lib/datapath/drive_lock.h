@@ -26,12 +26,15 @@ class DriveLock {
         end_round();
         held_.store(false, std::memory_order_release);
     }
-    // By whoever keeps it from round to round, between two of them. (Whoever gives it up need not.)
-    void end_round() {
+    // By whoever keeps it from round to round, between two of them. (Whoever gives it up need not.) Returns whether
+    // somebody waited for a grace period that has ended with this.
+    bool end_round() {
         // Acquire pairs with ask(): the next round sees what was done before that. Release pairs with has_answered():
         // all that this round did was done before.
         const uint32_t asked = asked_.load(std::memory_order_acquire);
-        if (asked != answered_.load(std::memory_order_relaxed)) answered_.store(asked, std::memory_order_release);
+        if (asked == answered_.load(std::memory_order_relaxed)) return false;
+        answered_.store(asked, std::memory_order_release);
+        return true;
     }
 
     // A grace period (transport/standstill.h): ask(), then wait until has_ended() says so of what ask() gave. Who holds

@@ -125,9 +125,14 @@ class PacketSink {
     // with his are still to be looked at and the lock is ours. A reply may come right before the acknowledgement of
     // what it answers, and programs rely on finding that, as they do with NICs, whose acknowledgements come first.
     void deliver() {
-        for (transport::CompletionQueue* cq : notified_) listener_.notify(*cq);
+        for (transport::CompletionQueue* cq : notified_) {
+            listener_.notify(*cq);
+            has_woken_ = true;
+        }
         notified_.clear();
     }
+    // Whether it has woken somebody since the last call.
+    bool take_woken() { return std::exchange(has_woken_, false); }
     // Takes the frames that we sent to ourselves.
     uint16_t take_loopback(rte_mbuf** out, uint16_t count);
     // Whether, since this was last asked, no port has got rid of a frame, and one has frames: those that its TX queue
@@ -211,6 +216,7 @@ class PacketSink {
     std::array<rte_mbuf*, kSpare> spare_;
     std::vector<Outgoing> queues_;  // by DPDK port id
     std::vector<transport::CompletionQueue*> notified_;
+    bool has_woken_ = false;
     size_t suspect_count_ = 0;
     std::array<Suspect, 8> suspects_;
     std::array<rte_mbuf*, kLoopback> loopback_;

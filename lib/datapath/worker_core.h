@@ -92,6 +92,8 @@ class WorkerCore {
 
     // After a control call, as the worker's lcore: sends what it made, and wakes who waits for its completions.
     void flush() { sink_.flush(); }
+    // Whether a thread of the program was woken since the last call: one that sleeps until a completion comes.
+    bool take_woken() { return sink_.take_woken(); }
 
     transport::Engine<PacketSink>& engine() { return engine_; }
     PortCounters& counters() { return counters_; }
