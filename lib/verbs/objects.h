@@ -110,7 +110,7 @@ struct Cq : ibv_cq_ex, transport::Owner {
     transport::CompletionQueue queue;
     datapath::Runtime* runtime = nullptr;
     transport::SpinLock lock;             // pollers
-    std::atomic<uint32_t> busy_polls{0};  // in a row, that found something and did not drive; a hint, so relaxed
+    std::atomic<uint32_t> busy_polls{0};  // in a row, that found something at once; a hint, so relaxed
     transport::SpinLock current_lock;     // from ibv_start_poll to ibv_end_poll
     ibv_wc current{};                     // what the ibv_wc_read_* functions read
     ibv_pd* parent_domain = nullptr;      // that it was given, or null
