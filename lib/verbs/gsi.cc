@@ -31,10 +31,13 @@ int Gsi::set_up() {
     if (fcntl(channel_->fd, F_SETFL, O_NONBLOCK) != 0) return errno;
     mr_ = reg_mr(pd_, buffers_.data(), buffers_.size(), reinterpret_cast<uintptr_t>(buffers_.data()),
                  IBV_ACCESS_LOCAL_WRITE);
-    cq_ = create_cq(context_, kSends + kReceives, nullptr, channel_, 0);
-    if (mr_ == nullptr || cq_ == nullptr) return errno;
+    cq_ = create_cq(context_, kReceives, nullptr, channel_, 0);
+    // Nobody is woken because a MAD has gone out.
+    send_cq_ = create_cq(context_, kSends, nullptr, nullptr, 0);
+    if (mr_ == nullptr || cq_ == nullptr || send_cq_ == nullptr) return errno;
     ibv_qp_init_attr init{};
-    init.send_cq = init.recv_cq = cq_;
+    init.send_cq = send_cq_;
+    init.recv_cq = cq_;
     init.qp_type = IBV_QPT_UD;
     init.sq_sig_all = 1;
     init.cap = {.max_send_wr = kSends,
@@ -84,10 +87,6 @@ std::optional<Gsi::Received> Gsi::receive() {
     taken_.reset();
     for (ibv_wc wc; poll_cq(cq_, 1, &wc) == 1;) {
         const auto index = static_cast<uint32_t>(wc.wr_id);
-        if (wc.opcode != IBV_WC_RECV) {  // the QP goes into no error, so failures are datagrams' own
-            free_sends_.push_back(index);
-            continue;
-        }
         uint8_t* const buffer = buffers_.data() + index * kReceiveBytes;
         ibv_ah_attr from;
         if (wc.status != IBV_WC_SUCCESS || wc.byte_len != transport::kGrhBytes + kMadBytes ||
@@ -108,6 +107,9 @@ std::optional<Gsi::Received> Gsi::receive() {
 }
 
 bool Gsi::send(const wire::Flow& flow, uint32_t remote_qpn, std::span<const uint8_t, kMadBytes> mad) {
+    // The QP goes into no error, so failures are datagrams' own.
+    if (free_sends_.empty())
+        for (ibv_wc wc; poll_cq(send_cq_, 1, &wc) == 1;) free_sends_.push_back(static_cast<uint32_t>(wc.wr_id));
     if (free_sends_.empty()) return false;
     Ah& ah = sends_[free_sends_.back()];
     wire::Flow way = flow;

@@ -139,9 +139,9 @@ void Ucma::close_channel(int fd) {
         channel = std::move(found->second);
         channels_.erase(found);
         mark(fd, false);
-        const auto other = std::find_if(channels_.begin(), channels_.end(),
-                                        [&](const auto& entry) { return entry.second == channel; });
-        if (other != channels_.end()) {
+        if (--channel->descriptors != 0) {
+            const auto other = std::find_if(channels_.begin(), channels_.end(),
+                                            [&](const auto& entry) { return entry.second == channel; });
             channel->events.use(other->first);
             ::close(fd);
             return;
@@ -150,8 +150,7 @@ void Ucma::close_channel(int fd) {
     const std::lock_guard guard(mutex_);
     // No event refers to an id any more when the ids go.
     channel->events.drop([](const Event&) { return true; });
-    for (const auto& id : ids_)
-        if (id != nullptr && id->channel == channel) destroy(*id);
+    while (!channel->ids.empty()) destroy(**channel->ids.begin());
     finish_calls();
     channel->events.close();
 }
@@ -161,6 +160,7 @@ void Ucma::duplicated(int fd, int copy) {
     const auto found = channels_.find(fd);
     if (found == channels_.end() || copy >= kMaxFds) return;
     channels_[copy] = found->second;
+    ++found->second->descriptors;
     mark(copy, true);
 }
 
@@ -178,8 +178,9 @@ int Ucma::get_event(const std::shared_ptr<Channel>& channel, const Header& heade
                                     std::min<size_t>(header.out, sizeof(delivered.response)));
         if (failed != 0) return failed;
         if (delivered.request != nullptr) request = delivered.request->connection;
-        ++delivered.id->events_reported;
         if (delivered.multicast != nullptr) ++delivered.multicast->events_reported;
+        ++delivered.id->events_reported;
+        delivered.id->events_waiting.fetch_sub(1, std::memory_order_release);
         return 0;
     });
     if (error != 0) return error;

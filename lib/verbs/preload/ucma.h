@@ -11,7 +11,8 @@
 // 3. The thread `rove-cm` sleeps until a MAD comes, a timer of the connection manager is due, or a neighbour is to be
 //    asked again. It starts with the first command that needs a device.
 // 4. Waiting events refer to their ids. An id is destroyed after its events were taken out of the queue under the
-//    queue's lock, so pop() never sees one that is gone.
+//    queue's lock, so pop() never sees one that is gone. Each id counts those that wait: most have none then, and the
+//    queue may be long.
 // 5. In a forked child of a process whose datapath had started, channels answer ENODEV.
 #pragma once
 

@@ -71,6 +71,13 @@ cm::Endpoint Ucma::endpoint_of(const Id& id, const rdma_ucm_conn_param& given, c
             .ece = ece};
 }
 
+// By 0 it is taken back.
+void Ucma::set_qpn(Id& id, uint32_t qpn) {
+    if (const auto found = by_qpn_.find(id.qpn); found != by_qpn_.end() && found->second == &id) by_qpn_.erase(found);
+    id.qpn = qpn;
+    if (qpn != 0) by_qpn_.insert_or_assign(qpn, &id);
+}
+
 int Ucma::connect(const std::shared_ptr<Channel>& channel, const Header&, In in) {
     const auto command = parse<rdma_ucm_connect>(in);
     int error;
@@ -106,7 +113,7 @@ int Ucma::connect(const std::shared_ptr<Channel>& channel, const Header&, In in)
     connections_[static_cast<uint64_t>(connection)] = id;
     id->connection = connection;
     id->state = IdState::kConnect;
-    id->qpn = given.qp_num;
+    set_qpn(*id, given.qp_num);
     id->retry_count = std::min<uint8_t>(given.retry_count, 7);
     id->responder_resources = given.responder_resources;
     id->initiator_depth = given.initiator_depth;
@@ -153,7 +160,7 @@ int Ucma::accept(const std::shared_ptr<Channel>& channel, const Header&, In in) 
         reply.private_data = private_data_of(given);
         error = cm_->sidr_reply(now_ns(), id->connection, reply);
     } else {
-        id->qpn = given.qp_num;
+        set_qpn(*id, given.qp_num);
         cm::Accept reply;
         reply.local = endpoint_of(
             *id, given, ece_of_reply(*id, {.vendor_id = command.ece.vendor_id, .options = command.ece.attr_mod}));

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <bit>
@@ -22,7 +23,7 @@ namespace {
 
 constexpr uint64_t kFirstLookNs = 500'000, kLongestLookNs = 20'000'000;  // for a neighbour's answer, each twice as late
 constexpr uint64_t kAskAgainNs = 50'000'000;
-constexpr uint64_t kMilli = 1'000'000;
+constexpr uint64_t kMilli = 1'000'000, kSecond = 1000 * kMilli;
 
 Interface describe(const datapath::Interface& device, const datapath::DeviceConfig& config) {
     datapath::Neighbours& neighbours = const_cast<datapath::Interface&>(device).neighbours();
@@ -40,7 +41,8 @@ int Ucma::need_devices() {
     Provider& provider = verbs::provider();
     if (!provider.start()) return ENODEV;
     wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (wake_fd_ < 0) return errno;
+    timer_fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    if (wake_fd_ < 0 || timer_fd_ < 0) return errno;
     for (const auto& device : provider.devices()) {
         auto gsi = Gsi::open(*device);
         if (gsi == nullptr) return errno;
@@ -82,37 +84,42 @@ void Ucma::wake() {
     eventfd_write(wake_fd_, 1);
 }
 
+// The thread wakes then, if not before. One that is woken too soon sets the timer again: nearly all deadlines go before
+// they come, and to let the timer be costs nothing.
+void Ucma::wake_at(uint64_t deadline_ns) {
+    if (deadline_ns >= timer_ns_) return;
+    timer_ns_ = deadline_ns;
+    const uint64_t now = now_ns();
+    const uint64_t wait = deadline_ns > now ? deadline_ns - now : 1;  // 0 would stop it
+    const itimerspec timer{
+        .it_interval = {},
+        .it_value = {.tv_sec = static_cast<time_t>(wait / kSecond), .tv_nsec = static_cast<long>(wait % kSecond)}};
+    timerfd_settime(timer_fd_, 0, &timer, nullptr);
+}
+
 void Ucma::run() {
     pthread_setname_np(pthread_self(), "rove-cm");
     std::vector<pollfd> files;
     {
         const std::lock_guard guard(mutex_);
-        files.push_back({.fd = wake_fd_, .events = POLLIN, .revents = 0});
+        for (const int fd : {wake_fd_, timer_fd_}) files.push_back({.fd = fd, .events = POLLIN, .revents = 0});
         for (const auto& gsi : gsis_) {
             gsi->arm();
             files.push_back({.fd = gsi->fd(), .events = POLLIN, .revents = 0});
         }
     }
     for (;;) {
-        uint64_t now, until;
         {
             const std::lock_guard guard(mutex_);
-            eventfd_t woken;
-            if (files.front().revents != 0) eventfd_read(wake_fd_, &woken);
+            eventfd_t count;  // a timer is read as an eventfd is
+            if (files[0].revents != 0) eventfd_read(wake_fd_, &count);
+            if (files[1].revents != 0 && eventfd_read(timer_fd_, &count) == 0) timer_ns_ = UINT64_MAX;
             // Armed first: what comes while we look at the others wakes us again.
             for (size_t i = 0; i < gsis_.size(); ++i)
-                if (files[i + 1].revents != 0) gsis_[i]->arm();
+                if (files[i + 2].revents != 0) gsis_[i]->arm();
             work();
-            until = cm_->next_deadline();
-            for (const Resolution& resolution : resolutions_)
-                until = std::min({until, resolution.look_ns, resolution.ends_ns});
-            sleeps_until_ns_ = until;
-            now = now_ns();
         }
-        const uint64_t wait_ns = until > now ? until - now : 0;
-        timespec wait{.tv_sec = static_cast<time_t>(wait_ns / (1000 * kMilli)),
-                      .tv_nsec = static_cast<long>(wait_ns % (1000 * kMilli))};
-        ppoll(files.data(), files.size(), until == UINT64_MAX ? nullptr : &wait, nullptr);
+        ppoll(files.data(), files.size(), nullptr, nullptr);  // librspreload has a poll() of its own
         if (ends_with_.load() != 0) return say_goodbye();
     }
 }
@@ -135,9 +142,8 @@ void Ucma::work() {
         established.swap(established_);
     }
     for (const uint32_t qpn : established)
-        for (const auto& id : ids_)
-            if (id != nullptr && id->qpn == qpn && id->connection != cm::Id::kNone)
-                cm_->establish(now_ns(), id->connection);
+        if (const auto found = by_qpn_.find(qpn); found != by_qpn_.end())
+            cm_->establish(now_ns(), found->second->connection);
     look_at_resolutions();
     cm_->expire(now_ns());
     finish_calls();
@@ -181,6 +187,7 @@ void Ucma::look_at_resolutions() {
         resolution.wait_ns = std::min(2 * resolution.wait_ns, kLongestLookNs);
         return false;
     });
+    for (const Resolution& resolution : resolutions_) wake_at(std::min(resolution.look_ns, resolution.ends_ns));
 }
 
 }  // namespace rove::verbs::ucma

@@ -66,6 +66,7 @@ void Ucma::push(Id& id, Event event, EventType type, int status) {
                                                : id.handle;
     response.event = static_cast<uint32_t>(type);
     response.status = static_cast<uint32_t>(status);
+    id.events_waiting.fetch_add(1, std::memory_order_relaxed);
     id.channel->events.push(event);
 }
 
@@ -186,7 +187,7 @@ void Ucma::finish_calls() {
         unwanted_.pop_back();
         cm_->destroy(now_ns(), unwanted);
     }
-    if (cm_ && cm_->next_deadline() < sleeps_until_ns_) wake();
+    if (cm_) wake_at(cm_->next_deadline());
 }
 
 // --- what the two ends have agreed on

@@ -57,18 +57,26 @@ Id& Ucma::make_id(std::shared_ptr<Channel> channel) {
     const uint32_t handle = free_handles_.extract(free_handles_.begin()).value();
     ids_[handle] = std::make_unique<Id>();
     ids_[handle]->handle = handle;
-    ids_[handle]->channel = std::move(channel);
+    set_channel(*ids_[handle], std::move(channel));
     return *ids_[handle];
+}
+
+void Ucma::set_channel(Id& id, std::shared_ptr<Channel> channel) {
+    if (id.channel != nullptr) id.channel->ids.erase(&id);
+    id.channel = std::move(channel);
+    id.channel->ids.insert(&id);
 }
 
 uint32_t Ucma::destroy(Id& id) {
     // Requests that the program has not seen go with their listener.
     std::vector<Id*> requests;
-    id.channel->events.drop([&](const Event& event) {
-        if (event.id != &id) return false;
-        if (event.request != nullptr) requests.push_back(event.request);
-        return true;
-    });
+    if (id.events_waiting.load(std::memory_order_acquire) != 0) {
+        id.channel->events.drop([&](const Event& event) {
+            if (event.id != &id) return false;
+            if (event.request != nullptr) requests.push_back(event.request);
+            return true;
+        });
+    }
     const uint32_t reported = id.events_reported;
     if (id.connection != cm::Id::kNone) {
         connections_.erase(static_cast<uint64_t>(id.connection));
@@ -76,7 +84,10 @@ uint32_t Ucma::destroy(Id& id) {
     }
     forget_peer(id);
     for (const auto& multicast : id.multicasts) multicasts_.erase(multicast->handle);
-    std::erase_if(resolutions_, [&](const Resolution& resolution) { return resolution.handle == id.handle; });
+    if (id.state == IdState::kResolving)
+        std::erase_if(resolutions_, [&](const Resolution& resolution) { return resolution.handle == id.handle; });
+    set_qpn(id, 0);
+    id.channel->ids.erase(&id);
     if (id.has_port) ports_.release(id.port_space, id.source.port(), &id);
     free_handles_.insert(id.handle);
     ids_[id.handle].reset();
@@ -369,9 +380,9 @@ int Ucma::migrate_id(const std::shared_ptr<Channel>& channel, const Header& head
         });
     }
     const uint32_t reported = id->events_reported;
-    id->channel = channel;
+    set_channel(*id, channel);
     for (const Event& event : events) {
-        if (event.request != nullptr) event.request->channel = channel;
+        if (event.request != nullptr) set_channel(*event.request, channel);
         channel->events.push(event);
     }
     return respond(command.response, header, rdma_ucm_migrate_resp{.events_reported = reported});
@@ -429,7 +440,11 @@ int Ucma::join_mcast(const std::shared_ptr<Channel>& channel, const Header& head
 
 uint32_t Ucma::leave(uint32_t handle) {
     const auto [id, multicast] = multicasts_.extract(handle).mapped();
-    id->channel->events.drop([joined = multicast](const Event& event) { return event.multicast == joined; });
+    id->channel->events.drop([joined = multicast](const Event& event) {
+        if (event.multicast != joined) return false;
+        event.id->events_waiting.fetch_sub(1, std::memory_order_relaxed);
+        return true;
+    });
     const uint32_t reported = multicast->events_reported;
     std::erase_if(id->multicasts, [left = multicast](const auto& joined) { return joined.get() == left; });
     return reported;

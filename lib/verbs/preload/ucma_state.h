@@ -16,6 +16,7 @@
 #include <set>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "cm/cm.h"
@@ -70,6 +71,8 @@ struct Event {
 
 struct Channel {
     EventQueue<Event> events;
+    std::unordered_set<Id*> ids;  // whose events come here; under Ucma's mutex
+    uint32_t descriptors = 1;     // that are it; under that of the channels
 };
 
 // The states of Linux's rdma_cm.
@@ -92,6 +95,8 @@ struct Id {
     ibv_qp_type qp_type = IBV_QPT_RC;
     IdState state = IdState::kIdle;
     uint32_t events_reported = 0;  // under the lock of the channel's queue
+    // In the queue. Taking one out ends, with release order, what its thread does with the id.
+    std::atomic<uint32_t> events_waiting{0};
 
     SocketAddress source, destination;
     bool reuse_address = false, ipv6_only = false;
@@ -211,6 +216,7 @@ class Ucma final : private cm::Sink {
     void run();
     void wake();
     void work();
+    void wake_at(uint64_t deadline_ns);
     void start_resolution(const Id& id, uint32_t timeout_ms);
     void look_at_resolutions();
     bool is_resolved(const Id& id);
@@ -235,6 +241,8 @@ class Ucma final : private cm::Sink {
     ib_uverbs_ah_attr address_of(const Id& id, const wire::Gid& destination) const;
     // After each call of the connection manager: what deliver() could not do, and the thread's deadline.
     void finish_calls();
+    void set_channel(Id& id, std::shared_ptr<Channel> channel);
+    void set_qpn(Id& id, uint32_t qpn);
     void forget_peer(Id& id);
     void remember_peer(Id& id, bool multipath);
     cm::Ece ece_of_reply(const Id& id, const cm::Ece& given);
@@ -246,6 +254,7 @@ class Ucma final : private cm::Sink {
     std::vector<std::unique_ptr<Id>> ids_;  // by handle
     std::set<uint32_t> free_handles_;
     std::unordered_map<uint64_t, Id*> connections_;  // by cm::Id
+    std::unordered_map<uint32_t, Id*> by_qpn_;       // the last that was connected with that QP
     std::unordered_map<uint32_t, std::pair<Id*, Multicast*>> multicasts_;
     uint32_t next_multicast_ = 0;
     Ports ports_;
@@ -257,8 +266,8 @@ class Ucma final : private cm::Sink {
     std::vector<Interface> interfaces_;
     std::vector<std::unique_ptr<Gsi>> gsis_;  // as interfaces_
     std::optional<cm::Cm> cm_;
-    int wake_fd_ = -1;
-    uint64_t sleeps_until_ns_ = 0;  // the thread; 0: it is awake
+    int wake_fd_ = -1, timer_fd_ = -1;  // what the thread waits for beside MADs
+    uint64_t timer_ns_ = UINT64_MAX;    // when the timer runs out
     std::atomic<int> ends_with_{0};  // the signal that ends the process; 0: none
 
     transport::SpinLock established_lock_;  // guards what follows
