@@ -8,6 +8,8 @@ import os
 import pathlib
 import re
 import signal
+import socket
+import statistics
 import subprocess
 import time
 import tomllib
@@ -73,13 +75,34 @@ def tcp_listens(process, port):
     return listens
 
 
-def pair(server, client, listens, env=None):
-    """Runs both to their end; returns what the server and the client printed."""
+def cm_listens(process):
+    """Whether rove's process has opened its device for rdma_cm, with which it binds and listens: it has QP 1."""
+    path = f"/var/run/dpdk/rove-{process.pid}/dpdk_telemetry.v2"
+
+    def listens():
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as query:
+                query.settimeout(5)
+                query.connect(path)
+                query.recv(1024)
+                query.send(b"/rove/qps")
+                opened = 1 in json.loads(query.recv(1 << 16))["/rove/qps"]
+        except (OSError, TypeError):  # its datapath has not started
+            return False
+        if opened:
+            time.sleep(0.1)
+        return opened
+    return listens
+
+
+def pair(server, client, listens, env=None, stays=False):
+    """Runs both to their end; returns what the server and the client printed. `stays`: the server is ended, and what it
+    printed is left."""
     with started(server, 0, env) as s:
         wait_until(listens(s), s)
         with started(client, 1, env) as c:
-            outputs = {}
-            for name, process in (("client", c), ("server", s)):
+            outputs = {"server": ""}
+            for name, process in (("client", c),) if stays else (("client", c), ("server", s)):
                 try:
                     outputs[name] = process.communicate(timeout=TIMEOUT_S)[0]
                 except subprocess.TimeoutExpired:
@@ -149,8 +172,10 @@ class Floor:
 class Rove:
     """Programs under rove-run, the server with the first configuration, the client with the second."""
 
-    def __init__(self, rove_run, qp_scale, configs):
-        self.rove_run, self.qp_scale, self.configs = rove_run, qp_scale, configs
+    def __init__(self, build, configs):
+        self.rove_run, self.configs = build / "apps" / "rove-run", configs
+        self.qp_scale = build / "bench" / "macro" / "qp_scale"
+        self.churn = build / "tests" / "system" / "rdma_cm_churn"
         self.ucx = Ucx(self.run, "127.0.0.1", UCX_TLS="rc_verbs,ud_verbs,self", UCX_NET_DEVICES="rove0:1",
                        UCX_IB_GID_INDEX="1")
 
@@ -185,6 +210,27 @@ class Rove:
         # Columns 2-5: minimum, maximum, typical (the median), average; half round trips in us.
         row = self.perftest(program, "-s", size, "-n", iterations)
         return Sample(row[4] * 1000, row[1] * 2 * row[5] / 1e6)
+
+    def over_cm(self, server, client, stays=False):
+        """Both find each other by rdma_cm."""
+        under = [[self.rove_run, "--config", config, "--", *command]
+                 for config, command in zip(self.configs, (server, client))]
+        return pair(*under, cm_listens, stays=stays)[1]
+
+    def connections(self, count=1000):
+        """Samples of the median from rdma_connect to ESTABLISHED, ns, and of connections a second, one after the
+        other."""
+        address = ["10.0.0.1", next(tcp_ports)]
+        client = self.over_cm([self.churn, "server", *address], [self.churn, "client", *address, count], stays=True)
+        lines = [line for line in client.splitlines() if line.startswith("{")]
+        if not lines:
+            raise Failed(f"no line of rdma_cm_churn: {tail(client)}")
+        end = json.loads(lines[-1])
+        seconds = end["connections"] / end["per_second"]
+        return Sample(end["median_us"] * 1000, seconds), Sample(end["per_second"], seconds)
+
+    def rstream(self, *options):
+        return rstream(self.over_cm, "10.0.0.1", *options)
 
     def beside_registrations(self, rate, size, seconds=1.0):
         """Goodput over one QP beside so many registrations and deregistrations a second."""
@@ -232,6 +278,44 @@ class Ucx:
         sample = self.run(test, size, iterations, 1)  # us, the median of half round trips
         sample.value *= 1000
         return sample
+
+
+def rstream(run, address, size, transfers, iterations, *options):
+    """rstream, non-blocking at both ends: it sends so many transfers and gets as many back, so often. Returns samples
+    of its goodput, Gb/s, and of what a transfer takes, ns."""
+    common = ["rstream", "-p", next(tcp_ports), "-S", size, "-C", transfers, "-I", iterations, *options]
+    client = run([*common, "-b", address], [*common, "-s", address])
+    rows = [line.split() for line in client.splitlines() if line.startswith("custom")]
+    if not rows:
+        raise Failed(f"no result of rstream: {tail(client)}")
+    seconds = float(rows[-1][5].rstrip("s"))
+    return Sample(float(rows[-1][6]), seconds), Sample(float(rows[-1][7]) * 1000, seconds)
+
+
+class KernelLoopback:
+    """Kernel TCP over lo, both ends in one namespace."""
+    ADDRESS = "127.0.0.1"
+
+    def rstream(self, *options):
+        def run(server, client):
+            port = server[server.index("-p") + 1]
+            return pair(server, client, lambda process: tcp_listens(process, port))[1]
+        return rstream(run, self.ADDRESS, *options, "-T", "s")
+
+    def connections(self, count=1000):
+        """Samples of the median of connect(), ns, and of connections a second. The kernel shakes hands without the
+        listener's process."""
+        with socket.create_server((self.ADDRESS, 0)) as listener:
+            took = []
+            begun = time.monotonic()
+            for _ in range(count):
+                with socket.socket() as client:
+                    asked = time.perf_counter_ns()
+                    client.connect(listener.getsockname())
+                    took.append(time.perf_counter_ns() - asked)
+                listener.accept()[0].close()
+        seconds = time.monotonic() - begun
+        return Sample(statistics.median(took), seconds), Sample(count / seconds, seconds)
 
 
 class Kernel:

@@ -14,23 +14,31 @@ PATIENCE = 4  # times the wanted rounds: rounds to try until as many samples of 
 
 @dataclass
 class Measure:
-    """One row: the run `ours` against the run `reference`; the goal is a bound of their ratio."""
+    """One row: the run `ours` against the run `reference`; the goal is a bound of their ratio, or of ours itself."""
     name: str
     unit: str
     ours: str
     reference: str
     at_least: float | None = None
     at_most: float | None = None
+    ours_at_least: float | None = None
+    ours_at_most: float | None = None
+
+    def bounds(self):
+        """(of the ratio, sign, bound) of each that is given."""
+        given = [(True, ">=", self.at_least), (True, "<=", self.at_most), (False, ">=", self.ours_at_least),
+                 (False, "<=", self.ours_at_most)]
+        return [bound for bound in given if bound[2] is not None]
 
     def goal(self):
-        bounds = [
-            f"{sign} {bound:.3g}" for sign, bound in ((">=", self.at_least), ("<=", self.at_most)) if bound is not None]
-        return " and ".join(bounds)
+        return " and ".join(f"{sign} {bound:.3g}" if of_ratio else f"ours {sign} {shown(bound)}"
+                            for of_ratio, sign, bound in self.bounds())
 
-    def holds(self, ratio):
-        if self.at_least is None and self.at_most is None:
+    def holds(self, ours, ratio):
+        if not self.bounds():
             return None  # reported only
-        return (self.at_least is None or ratio >= self.at_least) and (self.at_most is None or ratio <= self.at_most)
+        return all((value >= bound) if sign == ">=" else (value <= bound)
+                   for of_ratio, sign, bound in self.bounds() for value in [ratio if of_ratio else ours])
 
 
 def sample_group(runs, measures, rounds, watch, failures):
@@ -63,7 +71,7 @@ def result(measure, samples, failures):
     shown_state = compared(*comparable(*sides)) if states else compared(*sides) | {"ratio": None}
     ratio = shown_state["ratio"]
     return row(measure.name, measure.unit, measure.goal(), **shown_state, by_distance=states,
-               holds=None if ratio is None else measure.holds(ratio),
+               holds=None if ratio is None else measure.holds(shown_state["ours"], ratio),
                failed=failures.get(measure.ours) or failures.get(measure.reference))
 
 

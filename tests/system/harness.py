@@ -271,6 +271,13 @@ class Process:
 
         self.wait_for(listening, timeout, f"listener on TCP port {port}")
 
+    def outweigh(self):
+        """Other work on the machine weighs little beside it. For what is measured."""
+        try:
+            pathlib.Path(f"/proc/{self.pid}/autogroup").write_text("-19")
+        except OSError:
+            pass  # not root, or no autogroups: it is only slower
+
     def kill(self, how=signal.SIGKILL):
         self.child.send_signal(how)
         self.wait(STOPPED)

@@ -2,24 +2,7 @@
 /* Connections one after the other: rdma_cm_churn server ADDRESS PORT, and rdma_cm_churn client ADDRESS PORT COUNT,
  * which prints a JSON line: connections a second, from the first rdma_create_id to the last rdma_destroy_id, and the
  * median and 99th percentile of the time from rdma_connect to ESTABLISHED, in microseconds. */
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <rdma/rdma_cma.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-static int fail(const char* what) {
-    perror(what);
-    return 1;
-}
-
-static double now_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
-}
+#include "rdma_cm.h"
 
 static int make_qp(struct rdma_cm_id* id, struct ibv_cq* cq) {
     struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}, .send_cq = cq, .recv_cq = cq};
@@ -99,10 +82,9 @@ static int connect_often(struct rdma_event_channel* channel, struct sockaddr* ad
 
 int main(int count, char** arguments) {
     if (count < 4) return 2;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((unsigned short)atoi(arguments[3]))};
-    inet_pton(AF_INET, arguments[2], &address.sin_addr);
+    struct sockaddr_in address = address_of(arguments[2], arguments[3]);
     struct rdma_event_channel* channel = rdma_create_event_channel();
     if (channel == NULL) return fail("rdma_create_event_channel");
-    if (strcmp(arguments[1], "server") == 0) return serve(channel, (struct sockaddr*)&address);
+    if (arguments[1][0] == 's') return serve(channel, (struct sockaddr*)&address);
     return connect_often(channel, (struct sockaddr*)&address, count > 4 ? atoi(arguments[4]) : 100);
 }

@@ -54,6 +54,11 @@ def both(server, client, stays=False, timeout=40, env=None, while_it_runs=None, 
     return listening, connecting
 
 
+def outweigh(*ends):
+    for end in ends:
+        end.outweigh()
+
+
 def rping(address=A, count=100, persistent=False, **changes):
     """Every byte is compared (-V)."""
     how = ["-v", "-V", "-C", count, "-a", address]
@@ -163,11 +168,22 @@ def counted():
     both([command, "server", A, 7500], [command, "client", A, 7500, 20], stays=True, while_it_runs=look)
 
 
-def churn(count=300, **changes):
+def churn(count=300, median_us=None, **changes):
     """One connection after the other, and each is made and ended as it should be."""
     if not program("rdma_cm_churn").exists():
         raise Skip("built without librdmacm")
-    both([program("rdma_cm_churn"), "server", A, 7500], [program("rdma_cm_churn"), "client", A, 7500, count], stays=True, **changes)
+    command = [program("rdma_cm_churn")]
+    _, client = both([*command, "server", A, 7500], [*command, "client", A, 7500, count], stays=True,
+                     while_it_runs=outweigh if median_us else None, **changes)
+    check(median_us is None or client.json()[0]["median_us"] <= median_us, client.story())
+
+
+def many(count=500):
+    """So many at once, over each of which both ends send; bench/connections makes more."""
+    if not program("rdma_cm_many").exists():
+        raise Skip("built without librdmacm")
+    command = [program("rdma_cm_many")]
+    both([*command, "server", A, 7500, count], [*command, "client", A, 7500, count, 2], stays=True)
 
 
 def survivor():
@@ -242,6 +258,9 @@ once("rdma-cm/keepalive", keepalive)
 for how in (signal.SIGINT, signal.SIGTERM):
     once(f"rdma-cm/ended/{how.name}", ended_by_signal, how)
 test("rdma-cm/churn", churn)
+test("rdma-cm/many", many)
+# With a worker that keeps the core from who waits for it, 8 ms.
+once("rdma-cm/churn/dedicated", lambda: churn(median_us=4000, progress="dedicated"))
 once("rdma-cm/churn/loss", lambda: churn(60, impair=LOSS))
 for own, theirs, name in ((A, B, "ipv4"), (A6, B6, "ipv6")):
     once(f"rdma-cm/ucmatose/{name}", both, ["ucmatose", "-b", own], ["ucmatose", "-s", own, "-b", theirs])
