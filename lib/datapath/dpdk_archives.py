@@ -21,7 +21,7 @@ LIBRARIES = ("argparse", "cmdline", "cryptodev", "dmadev", "eal", "ethdev", "eve
 OTHERS = ("mlx5", "mlx4", "mana", "ibverbs", "xdp", "bpf", "elf", "z", "bsd", "fdt", "numa", "jansson", "atomic", "m", "dl")
 # lib/datapath/interrupts.cc and eal.cc
 WRAPPED = ("rte_intr_callback_register", "rte_intr_callback_unregister", "rte_intr_callback_unregister_sync",
-           "rte_intr_callback_unregister_pending", "nanosleep")
+           "rte_intr_callback_unregister_pending", "nanosleep", "setsockopt")
 # What librove-tent.so shows is told by the telemetry of librove-verbs.so, which exports these (version_script.py).
 EXPORTED = ("telemetry",)
 

@@ -3,6 +3,7 @@
 #include "datapath/eal.h"
 
 #include <fcntl.h>
+#include <linux/if_packet.h>
 #include <linux/memfd.h>
 #include <rte_cycles.h>
 #include <rte_eal.h>
@@ -24,6 +25,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -31,10 +33,14 @@
 
 #include "datapath/port_name.h"
 
-// The linker leads calls of nanosleep() to __wrap_nanosleep() (dpdk_archives.py).
+// The linker leads calls of nanosleep() to __wrap_nanosleep() (dpdk_archives.py), and so on.
 extern "C" {
 decltype(nanosleep) __real_nanosleep;
-__attribute__((visibility("hidden"))) decltype(nanosleep) __wrap_nanosleep;
+decltype(setsockopt) __real_setsockopt;
+#pragma GCC visibility push(hidden)
+decltype(nanosleep) __wrap_nanosleep;
+decltype(setsockopt) __wrap_setsockopt;
+#pragma GCC visibility pop
 }
 
 namespace rove::datapath {
@@ -253,4 +259,22 @@ void leave_eal() {
 int __wrap_nanosleep(const timespec* duration, timespec* left) {
     static constexpr timespec kLongEnough{0, 5'000'000};
     return __real_nanosleep(rove::datapath::starts_eal && rte_get_tsc_hz() == 0 ? &kLongEnough : duration, left);
+}
+
+// net_af_packet makes a group of a port's sockets, whose number is the PID XOR the interface's. Neighbours on one host,
+// as an MPI job's ranks are, often have the same, and the kernel has no group across interfaces: then another number.
+// (All sockets of a port come to the same.)
+int __wrap_setsockopt(int file, int level, int name, const void* value, socklen_t bytes) noexcept {
+    constexpr uint32_t kNumber = 0xFFFF, kStep = 0x9E37;
+    constexpr int kTries = 16;
+    int result = __real_setsockopt(file, level, name, value, bytes);
+    uint32_t group;
+    if (!rove::datapath::starts_eal || level != SOL_PACKET || name != PACKET_FANOUT || bytes != sizeof(group))
+        return result;
+    std::memcpy(&group, value, sizeof(group));
+    for (int tries = 0; result != 0 && errno == EINVAL && tries < kTries; ++tries) {
+        group = (group & ~kNumber) | ((group + kStep) & kNumber);
+        result = __real_setsockopt(file, level, name, &group, sizeof(group));
+    }
+    return result;
 }

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ports over a veth pair between two namespaces: AF_PACKET (path MTU up to 4096) and AF_XDP (up to 2048), IPv4 and
 IPv6; the kernel pings rove; a cable that is pulled out; a peer that is killed. Needs root."""
+import json
 import subprocess
 import time
 
-from harness import (STOPPED, Process, TwoNamespaces, check, device_arguments, device_string, free_port, ip, once,
-                     program, run_pair, shipped, start_client, start_server, test, verified, with_changes)
+from harness import (ROVE_RUN, STOPPED, Process, TwoNamespaces, check, device_arguments, device_string, free_port, ip,
+                     once, program, run_pair, shipped, start_client, start_server, test, verified, with_changes, write_toml)
 from test_loss import peer_killed
 from test_perftest import COMBINED, MOVERS, iterations, only_rc, perftest
 from test_pingpong import devices, devinfo
@@ -28,6 +29,33 @@ def configs(port, **changes):
 def veth(port, body, *arguments, **changes):
     with TwoNamespaces(mtu=4300 if PORTS[port] > 2048 else 2300) as namespaces:
         body(namespaces.link(configs(port, **changes)), port, *arguments)
+
+
+SAME_GROUP = """
+import socket, struct, sys
+interface, number = sys.argv[1], int(sys.argv[2])
+PACKET_FANOUT, FANOUT_FLAG_DEFRAG = 18, 0x8000
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as packets:
+    packets.bind((interface, 0))
+    packets.setsockopt(263, PACKET_FANOUT, struct.pack("I", number & 0xFFFF | FANOUT_FLAG_DEFRAG << 16))
+    print("joined", flush=True)
+    sys.stdin.read()
+"""
+
+
+def same_group():
+    """Another interface's packet sockets have the number that the driver makes for ours, its PID and interface."""
+    with TwoNamespaces(mtu=4300) as namespaces:
+        netns = namespaces.names[0]
+        config = write_toml(configs("af_packet")[0])
+        rove = Process(["sh", "-c", f"read go; exec {ROVE_RUN} --config {config} -- ibv_devinfo"], netns=netns, stdin=True)
+        shown = subprocess.run(["ip", "-n", netns, "-j", "link", "show", "data"], capture_output=True, check=True).stdout
+        [data] = json.loads(shown)
+        other = Process(["python3", "-c", SAME_GROUP, "ctl", rove.pid ^ data["ifindex"]], netns=netns, stdin=True)
+        other.wait_for(lambda: "joined" in other.out(), 10, "group")
+        rove.child.stdin.write(b"go\n")
+        rove.child.stdin.close()
+        check("PORT_ACTIVE" in rove.succeed(20).out(), rove.story())
 
 
 def movers(link, port, gid):
@@ -156,3 +184,4 @@ def lossy(port):
 
 for port in PORTS:
     test(f"veth/{port}/loss", lossy, port, timeout=120)
+once("veth/af_packet/same-group", same_group)
