@@ -46,6 +46,9 @@ static int serve(struct rdma_event_channel* channel, struct sockaddr* address) {
     struct rdma_conn_param parameters = {.retry_count = 7, .rnr_retry_count = 7};
     int status;
     if (rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) != 0) return fail("rdma_create_id");
+    uint8_t timeout = 14; /* 67 ms for an ACK: 0.5 s until the last try has failed */
+    if (rdma_set_option(listener, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout)) != 0)
+        return fail("rdma_set_option");
     if (rdma_bind_addr(listener, address) != 0 || rdma_listen(listener, 1) != 0) return fail("rdma_listen");
     if ((id = wait_for(channel, RDMA_CM_EVENT_CONNECT_REQUEST, &status)) == NULL) return 1;
     if (make_qp(id) != 0) return fail("rdma_create_qp");

@@ -16,7 +16,6 @@ namespace {
 constexpr uint32_t kNoDeviceIndex = UINT32_MAX;  // the kernel does not number our devices: librdmacm goes by the GUID
 constexpr uint8_t kTwoSubnets = 64;              // hop limit
 constexpr uint8_t kRate100Gbps = 16;             // IB_RATE_100_GBPS; a virtual port has no rate of its own
-constexpr uint8_t kPacketLifetime = 12;          // 16.8 ms
 constexpr uint8_t kExactly = 2;                  // IBTA 15.2.5.16: selectors of path records
 constexpr sa_family_t kAfIb = 27;
 
