@@ -7,6 +7,7 @@ Two processes on two cores: a server on the first core that we may use, a client
 import atexit
 import copy
 import dataclasses
+import functools
 import itertools
 import json
 import os
@@ -180,6 +181,16 @@ def stop_all():
 atexit.register(stop_all)
 
 
+@functools.cache
+def terminal():
+    """A descriptor of one at which nobody types."""
+    return os.openpty()[1]
+
+
+# Open MPI 4 and 5 do not start where there is nothing to reach other machines with, though all ranks are on this one.
+LOCAL_RANKS = {"OMPI_MCA_plm_rsh_agent": "true", "PRTE_MCA_plm_ssh_agent": "true"}
+
+
 class Process:
     """A program on one core, or on those of a set, under rove-run if it is given a configuration; its output goes to
     files."""
@@ -197,7 +208,7 @@ class Process:
         self.errors = self.output.with_suffix(".err")
         with open(self.output, "wb") as out, open(self.errors, "wb") as err:
             self.child = subprocess.Popen(
-                self.command, stdin=subprocess.PIPE if stdin else subprocess.DEVNULL, stdout=out, stderr=err,
+                self.command, stdin=self.standard_input(stdin), stdout=out, stderr=err,
                 env={**os.environ, **(env or {})}, cwd=SCRATCH, start_new_session=True,
                 preexec_fn=lambda: os.sched_setaffinity(0, core if isinstance(core, set) else {core}))
         self.pid = self.child.pid
@@ -205,6 +216,12 @@ class Process:
             atexit.register(self.stop)
         else:
             _running.append(self)
+
+    def standard_input(self, written):
+        if written:
+            return subprocess.PIPE
+        # UCX 1.18's asks MPI who it is where this is no terminal.
+        return terminal() if self.name == "ucx_perftest" else subprocess.DEVNULL
 
     def out(self):
         return self.output.read_text(errors="replace")

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 
-from harness import (CLIENT_CORE, CORES, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip, TwoNamespaces, check, device_arguments,
+from harness import (CLIENT_CORE, CORES, LOCAL_RANKS, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip, TwoNamespaces, check, device_arguments,
                      device_string, free_port, ip, memif_link, once, shipped, stop_all, test, unique, write_toml)
 from test_rdma_cm import A, both
 from test_veth import configs
@@ -274,8 +274,9 @@ def right_ranks(ranks, launcher, program, environment, seconds=100, lines=None):
 
 def openmpi(ranks, python, point_to_point, environment):
     needs("mpirun.openmpi")
-    launcher = ["mpirun.openmpi", "--allow-run-as-root", "--mca", "plm", "isolated", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
+    launcher = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
                 "--mca", "btl", "self", "--mca", "oob_tcp_if_include", "lo", *point_to_point, *(word for name in environment for word in ("-x", name))]
+    environment = {**environment, **LOCAL_RANKS}
     if python:
         right_ranks(ranks, launcher, ["/usr/bin/python3", HERE / "mpi_collectives.py"], environment, lines=2)
     else:

@@ -2,14 +2,13 @@
 """Open MPI from Debian's packages, over UCX over rove's devices: two ranks, and no way between them but RC."""
 import pathlib
 
-from harness import CLIENT_CORE, ROVE_RUN, SERVER_CORE, Process, check, memif_link, test, write_toml
+from harness import CLIENT_CORE, LOCAL_RANKS, ROVE_RUN, SERVER_CORE, Process, check, memif_link, test, write_toml
 
 RANK = pathlib.Path(__file__).with_name("mpi_peer.py")
 ENVIRONMENT = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_NET_DEVICES": "rove0:1"}
-# The isolated launcher starts ranks on this machine only: the other ends at once where there is no ssh.
 OPTIONS = [
-    "--allow-run-as-root", "--mca", "plm", "isolated", "--oversubscribe", "--bind-to", "none", "--mca", "pml", "ucx",
-    "--mca", "osc", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any",
+    "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "pml", "ucx", "--mca", "osc", "ucx",
+    "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any",
     *(word for name in ENVIRONMENT for word in ("-x", name))]
 
 
@@ -18,7 +17,7 @@ def mpi():
     for config, core in zip(memif_link().configs, (SERVER_CORE, CLIENT_CORE)):
         under = ["taskset", "-c", core, ROVE_RUN, "--config", write_toml(config), "--"]
         ranks += [":"] * bool(ranks) + ["-np", "1", *under, "/usr/bin/python3", RANK]
-    run = Process(["mpirun", *OPTIONS, *ranks], env=ENVIRONMENT).succeed(50)
+    run = Process(["mpirun", *OPTIONS, *ranks], env={**ENVIRONMENT, **LOCAL_RANKS}).succeed(50)
     check(run.out().count("right:") == 4, run.story())
 
 

@@ -2,6 +2,7 @@
 -- rove's multi-path packets and HELLO for Wireshark and tshark (lib/wire/README.md has the format), and what Wireshark's
 -- own InfiniBand dissector does not know: XRC (annex A14), FLUSH and ATOMIC WRITE (annex A19).
 --     tshark -X lua_script:tools/wireshark/rove.lua -r capture.pcapng -Y rove
+-- Not as root: Wireshark 4.4 then leaves scripts alone.
 -- What is behind MPETH or XRCETH is what RC has, so that dissector reads it, from a copy of the packet without them.
 -- Everything else on UDP port 4791 goes to that dissector as it is.
 
