@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs programs in the guest: `agent.py serve ADDRESS PORT` there, `agent.py run ADDRESS PORT PROGRAM ARGUMENTS...` on the host.
+"""Runs programs in the guest: `agent.py serve ADDRESS PORT` there, `agent.py run ADDRESS PORT PROGRAM ARGUMENTS...` on
+the host.
 
-A TCP connection is a program: its arguments, a line of JSON, go there; what it prints comes back, then a zero byte and its exit status.
-Who closes the connection ends the program, so a client that is killed leaves nothing behind.
+A TCP connection is a program: its arguments, a line of JSON, go there; what it prints comes back, then a zero byte and
+its exit status. Who closes the connection ends the program, so a client that is killed leaves nothing behind.
 """
 import json
 import os
@@ -20,7 +21,8 @@ def serve_one(connection):
     with connection:
         arguments = json.loads(connection.makefile("rb").readline())
         try:
-            child = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=connection, stderr=subprocess.STDOUT, cwd="/dev/shm",
+            child = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=connection, stderr=subprocess.STDOUT,
+                                     cwd="/dev/shm",
                                      start_new_session=True)
         except OSError as error:
             connection.sendall(f"{arguments[0]}: {error}\n".encode() + END + b"127")

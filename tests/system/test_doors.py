@@ -6,7 +6,8 @@ import re
 import shutil
 import subprocess
 
-from harness import BUILD, CLIENT_CORE, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, Skip, check, free_port, memif_pair, once, write_toml
+from harness import (BUILD, CLIENT_CORE, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, Skip, check, free_port,
+                     memif_pair, once, write_toml)
 
 SOURCES = ROOT / "tests" / "system"
 
@@ -79,7 +80,8 @@ WARNING = "it has no rove devices"
 
 
 def beside(library, seen):
-    """rove beside a library of LD_PRELOAD, which must have come first: `seen` in the process's memory map is not enough."""
+    """rove beside a library of LD_PRELOAD, which must have come first: `seen` in the process's memory map is not
+    enough."""
     process = Process([compiled("doors_count.c", "-libverbs")], memif_pair()[0], SERVER_CORE,
                       env={"LD_PRELOAD": library, "LD_DEBUG": "bindings"}).succeed(20)
     check(process.json() == OPENED, process.story())
@@ -89,13 +91,18 @@ def beside(library, seen):
 
 def sanitized(preload):
     program = compiled("doors_count.c", "-fsanitize=address", "-libverbs", name="doors_sanitized")
-    runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
-    process = Process([program], memif_pair()[0], SERVER_CORE, env={"LD_PRELOAD": runtime} if preload else {"ASAN_OPTIONS": "detect_leaks=1"}).succeed(30)
+    runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True,
+                             check=True).stdout.strip()
+    process = Process([program], memif_pair()[0], SERVER_CORE, env={"LD_PRELOAD": runtime} if preload
+                      else {"ASAN_OPTIONS": "detect_leaks=1"}).succeed(30)
     check(process.json() == OPENED, process.story())
     broken = SCRATCH / "broken.c"
-    broken.write_text("#include <stdlib.h>\nint main(int n, char** v) { volatile char* p = malloc(10); p[9 + n] = 1; return p[0]; }\n")
-    process = Process([compiled(broken, "-fsanitize=address")], memif_pair()[0], SERVER_CORE, env={"LD_PRELOAD": runtime} if preload else None)
-    check(process.wait(20) != 0 and "heap-buffer-overflow" in process.err(), "ASan does not see an overflow\n" + process.story())
+    broken.write_text("#include <stdlib.h>\n"
+                      "int main(int n, char** v) { volatile char* p = malloc(10); p[9 + n] = 1; return p[0]; }\n")
+    process = Process([compiled(broken, "-fsanitize=address")], memif_pair()[0], SERVER_CORE,
+                      env={"LD_PRELOAD": runtime} if preload else None)
+    check(process.wait(20) != 0 and "heap-buffer-overflow" in process.err(),
+          "ASan does not see an overflow\n" + process.story())
 
 
 def source(text, *flags, **options):
@@ -111,7 +118,8 @@ def warns(program, *words):
     process = Process([program] if isinstance(program, (str, pathlib.Path)) else program, memif_pair()[0], SERVER_CORE)
     check(process.wait(20) == 0, process.story())
     lines = process.err().splitlines()
-    check(len(lines) == 1 and lines[0].startswith("rove-run: ") and WARNING in lines[0] and all(word in lines[0] for word in words),
+    check(len(lines) == 1 and lines[0].startswith("rove-run: ") and WARNING in lines[0]
+          and all(word in lines[0] for word in words),
           f"expected one line with {words}\n" + process.story())
 
 
@@ -138,7 +146,8 @@ def musl():
 
 
 def as_nobody(program):
-    return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(ROVE_RUN), "--config", str(memif_pair_file()), "--", str(program)]
+    return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(ROVE_RUN), "--config",
+            str(memif_pair_file()), "--", str(program)]
 
 
 def memif_pair_file():
@@ -159,7 +168,8 @@ def privileged():
         process.wait(20)
         lines = process.err().splitlines()
         if expected:
-            check(len(lines) == 1 and expected in lines[0] and WARNING in lines[0], f"expected a line with '{expected}'\n" + process.story())
+            check(len(lines) == 1 and expected in lines[0] and WARNING in lines[0],
+                  f"expected a line with '{expected}'\n" + process.story())
         else:
             check(lines == [], "a false alarm\n" + process.story())
         check((process.json() != OPENED) == bool(expected), "the line is wrong\n" + process.story())
@@ -177,8 +187,10 @@ def privileged():
 
 def no_false_alarm():
     silent([compiled("doors_count.c", "-libverbs")])
-    loader = re.search(r"\S+/ld-linux\S+", subprocess.run(["ldd", "/bin/true"], capture_output=True, text=True, check=True).stdout)[0]
-    for program in (["sh", "-c", "true"], [loader, compiled("doors_count.c", "-libverbs")], ["python3", "-c", "0"], ["ldd", "/bin/true"]):
+    loader = re.search(r"\S+/ld-linux\S+", subprocess.run(["ldd", "/bin/true"], capture_output=True, text=True,
+                                                          check=True).stdout)[0]
+    for program in (["sh", "-c", "true"], [loader, compiled("doors_count.c", "-libverbs")], ["python3", "-c", "0"],
+                    ["ldd", "/bin/true"]):
         silent(program)
 
 
@@ -205,7 +217,8 @@ def by_openat(path):
     folder = os.open(os.path.dirname(path), os.O_RDONLY)
     with open(os.open(os.path.basename(path), os.O_RDONLY, dir_fd=folder)) as file:
         return file.read()
-for how in (lambda path: open(path).read(), by_openat, lambda path: subprocess.run(["cat", path], capture_output=True, text=True, check=True).stdout):
+by_cat = lambda path: subprocess.run(["cat", path], capture_output=True, text=True, check=True).stdout
+for how in (lambda path: open(path).read(), by_openat, by_cat):
     assert content(root + "ports/1/gid_attrs/types/1", how) == "RoCE v2"
     assert content(root + "ports/1/gids/1", how) == "0000:0000:0000:0000:0000:ffff:0a00:0001"
     assert content(root + "ports/1/state", how) == "4: ACTIVE"
@@ -216,10 +229,12 @@ for how in (lambda path: open(path).read(), by_openat, lambda path: subprocess.r
 assert "rove0" in os.listdir("/sys/class/infiniband") and sorted(os.listdir(root + "ports/1/gids")) == ["0", "1", "2"]
 assert os.path.isdir(os.path.realpath(root + "device"))
 assert os.access("/dev/infiniband/uverbs_rove0", os.R_OK | os.W_OK)
-for absent in (root + "ports/2", root + "ports/1/gids/3", "/sys/class/infiniband/rove1", "/dev/infiniband/uverbs_rove1", "/sys/class/infiniband_verb"):
+for absent in (root + "ports/2", root + "ports/1/gids/3", "/sys/class/infiniband/rove1",
+               "/dev/infiniband/uverbs_rove1", "/sys/class/infiniband_verb"):
     assert not os.path.exists(absent), absent
 real = os.path.isdir("/sys/class/infiniband_verbs")
-assert os.path.isdir("/sys/class/infiniband_verbs") == real and not (real and "uverbs_rove0" in os.listdir("/sys/class/infiniband_verbs"))
+assert os.path.isdir("/sys/class/infiniband_verbs") == real
+assert not (real and "uverbs_rove0" in os.listdir("/sys/class/infiniband_verbs"))
 child = os.fork()
 if child == 0:
     assert content(root + "ports/1/gid_attrs/types/1") == "RoCE v2"
@@ -234,7 +249,8 @@ if sys.argv[1] == "die":
 def reads_sysfs():
     temporary = SCRATCH / "tmp"
     temporary.mkdir(exist_ok=True)
-    run = lambda how: Process(["/usr/bin/python3", "-c", SYSFS, how], memif_pair()[0], SERVER_CORE, env={"TMPDIR": str(temporary)})
+    run = lambda how: Process(["/usr/bin/python3", "-c", SYSFS, how], memif_pair()[0], SERVER_CORE,
+                              env={"TMPDIR": str(temporary)})
     process = run("exit").succeed(20)
     check(process.out().startswith("right ['rove-sysfs-"), process.story())
     check(list(temporary.iterdir()) == [], "the folder is left")
@@ -249,9 +265,11 @@ once("doors/sysfs", reads_sysfs, quick=True)
 # --- DPDK is inside: programs may have one of their own
 
 def own_dpdk():
-    flags = subprocess.run(["pkg-config", "--cflags", "libdpdk"], capture_output=True, text=True, check=True).stdout.split()
+    flags = subprocess.run(["pkg-config", "--cflags", "libdpdk"], capture_output=True, text=True,
+                           check=True).stdout.split()
     libraries = ["-lrte_eal", "-lrte_ethdev", "-lrte_mempool", "-lrte_mbuf"]
-    process = Process([compiled("doors_dpdk.c", *flags, *libraries, "-libverbs")], memif_pair()[0], SERVER_CORE).succeed(40)
+    process = Process([compiled("doors_dpdk.c", *flags, *libraries, "-libverbs")], memif_pair()[0],
+                      SERVER_CORE).succeed(40)
     check(process.json() == [{"ports": 1, "devices": 1, "opened": True, "received": 64, "still": 64}], process.story())
 
 
@@ -275,10 +293,12 @@ def drop_in(way, *file):
 
 
 def deepbind():
-    """The plug-in's own libibverbs comes before what is preloaded: that must be rove's. Without, it is the installed one."""
+    """The plug-in's own libibverbs comes before what is preloaded: that must be rove's. Without, it is the installed
+    one."""
     drop_in("deepbind", plugin())
     process = Process([doors(), "deepbind", plugin()], memif_pair()[0], SERVER_CORE).succeed(20)
-    check(process.json() == [{"devices": 0}], "RTLD_DEEPBIND works without --libibverbs now: say so in the README\n" + process.story())
+    check(process.json() == [{"devices": 0}],
+          "RTLD_DEEPBIND works without --libibverbs now: say so in the README\n" + process.story())
 
 
 def in_library_path():
@@ -286,7 +306,8 @@ def in_library_path():
     environment = {"LD_LIBRARY_PATH": str(DROP_IN), "ROVE_CONFIG": str(write_toml(memif_pair()[0])), "LD_BIND_NOW": "1"}
     process = Process(["ibv_devinfo"], None, SERVER_CORE, env=environment).succeed(20)
     check(re.search(r"hca_id:\s+rove0", process.out()), process.story())
-    loaded = subprocess.run(["ldd", shutil.which("rping")], capture_output=True, text=True, env={**os.environ, **environment}, check=True).stdout
+    loaded = subprocess.run(["ldd", shutil.which("rping")], capture_output=True, text=True,
+                            env={**os.environ, **environment}, check=True).stdout
     check(str(DROP_IN) in loaded and "not found" not in loaded, loaded)
     process = Process(["rping", "-h"], None, SERVER_CORE, env=environment)
     process.wait(20)
@@ -295,7 +316,8 @@ def in_library_path():
 
 def all_versions():
     """Every symbol of the installed library, in every version, is there too."""
-    listing = lambda library: set(subprocess.run(["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True).stdout.split())
+    listing = lambda library: set(subprocess.run(["nm", "-D", "--defined-only", str(library)], capture_output=True,
+                                                 text=True, check=True).stdout.split())
     loaded = subprocess.run(["ldd", shutil.which("ibv_devinfo")], capture_output=True, text=True, check=True).stdout
     theirs = {word for word in listing(re.search(r"libibverbs\.so\.1 => (\S+)", loaded)[1]) if "IBVERBS" in word}
     missing = theirs - listing(DROP_IN / "libibverbs.so.1")
@@ -310,7 +332,8 @@ def drop_in_ctypes():
 def drop_in_pingpong():
     configs = [write_toml(config) for config in memif_pair()]
     port = free_port()
-    command = lambda config, core, *rest: Process([ROVE_RUN, "--libibverbs", "--config", config, "--", "ibv_rc_pingpong", "-g", "1", "-c", "-p", port, *rest], None, core)
+    command = lambda config, core, *rest: Process([ROVE_RUN, "--libibverbs", "--config", config, "--",
+                                                   "ibv_rc_pingpong", "-g", "1", "-c", "-p", port, *rest], None, core)
     server = command(configs[0], SERVER_CORE)
     server.wait_listening(port)
     client = command(configs[1], CLIENT_CORE, "127.0.0.1").succeed(30)

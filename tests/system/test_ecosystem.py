@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that people run, as they come from Debian, over rove; data is verified where the program can. README.md has the table.
+"""Programs that people run, as they come from Debian, over rove; data is verified where the program can. README.md has
+the table.
 
-`tests/ecosystem` runs these alone. Elsewhere are perftest (test_perftest.py), rdmacm-utils and perftest -R (test_rdma_cm.py), ibverbs-utils
-(test_pingpong.py), pyverbs (test_pyverbs.py), a pair of Open MPI's ranks with one-sided access (test_mpi.py).
+`tests/ecosystem` runs these alone. Elsewhere are perftest (test_perftest.py), rdmacm-utils and perftest -R
+(test_rdma_cm.py), ibverbs-utils (test_pingpong.py), pyverbs (test_pyverbs.py), a pair of Open MPI's ranks with
+one-sided access (test_mpi.py).
 """
 import os
 import pathlib
@@ -10,7 +12,8 @@ import shutil
 import subprocess
 import time
 
-from harness import (CLIENT_CORE, CORES, LOCAL_RANKS, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip, TwoNamespaces, check, device_arguments,
+from harness import (CLIENT_CORE, CORES, LOCAL_RANKS, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip,
+                     TwoNamespaces, check, device_arguments,
                      device_string, free_port, ip, memif_link, once, shipped, stop_all, test, unique, write_toml)
 from test_rdma_cm import A, both
 from test_veth import configs
@@ -25,7 +28,8 @@ def needs(*programs):
 
 
 def pair(server_command, client_command, env=None, seconds=60, waits_for=None, server_ends=True):
-    """A server and a client over a memif; both must succeed. The client starts when the server listens on TCP port `waits_for`."""
+    """A server and a client over a memif; both must succeed. The client starts when the server listens on TCP port
+    `waits_for`."""
     link = memif_link()
     server = Process(server_command, link.configs[0], SERVER_CORE, env=env)
     if waits_for:
@@ -36,7 +40,8 @@ def pair(server_command, client_command, env=None, seconds=60, waits_for=None, s
         if server_ends:
             server.succeed(STOPPED)
     except Failure as failure:
-        raise Failure(f"{str(failure).splitlines()[0]}\n--- server\n{server.story()}\n--- client\n{client.story()}") from None
+        first = str(failure).splitlines()[0]
+        raise Failure(f"{first}\n--- server\n{server.story()}\n--- client\n{client.story()}") from None
     return server, client
 
 
@@ -45,7 +50,8 @@ def compiled(source, *command):
     needs(command[0])
     path = SCRATCH / f"{unique()}-{pathlib.Path(source).stem}"
     split = command.index("--") if "--" in command else len(command)
-    done = subprocess.run([*command[:split], HERE / source, "-o", path, *command[split + 1:]], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command[:split], HERE / source, "-o", path, *command[split + 1:]], capture_output=True,
+                          text=True, timeout=60)
     check(done.returncode == 0, done.stderr)
     return path
 
@@ -69,17 +75,21 @@ once("ecosystem/libfabric/fi_pingpong/rxd/tagged", fi_pingpong, "verbs;ofi_rxd",
 # --- UCX: every test of ucx_perftest ---------------------------------------------------------------------------------
 
 OVER_ROVE = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_NET_DEVICES": "rove0:1", "UCX_IB_GID_INDEX": "1"}
-UCP = {name: 1000 for name in ("tag_lat", "tag_bw", "tag_sync_lat", "tag_sync_bw", "ucp_put_lat", "ucp_put_bw", "ucp_get", "stream_bw", "stream_lat",
-                               "ucp_am_lat", "ucp_am_bw")} | {name: 8 for name in ("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap")}
-# Of the transport alone, with the way in which it takes data. What rc_verbs has no such way for, it refuses on every device.
-UCT = {"am_lat": (48, "short"), "am_bw": (1000, "bcopy"), "put_lat": (48, "short"), "put_bw": (100_000, "zcopy"), "get": (1000, "bcopy"),
+UCP = dict.fromkeys(("tag_lat", "tag_bw", "tag_sync_lat", "tag_sync_bw", "ucp_put_lat", "ucp_put_bw", "ucp_get",
+                     "stream_bw", "stream_lat", "ucp_am_lat", "ucp_am_bw"), 1000)
+UCP |= dict.fromkeys(("ucp_add", "ucp_fadd", "ucp_swap", "ucp_cswap"), 8)
+# Of the transport alone, with the way in which it takes data. What rc_verbs has no such way for, it refuses on every
+# device.
+UCT = {"am_lat": (48, "short"), "am_bw": (1000, "bcopy"), "put_lat": (48, "short"), "put_bw": (100_000, "zcopy"),
+       "get": (1000, "bcopy"),
        "add_mr": (8, "short"), "fadd": (8, "short"), "cswap": (8, "short")}
 
 
 def ucx(name, size, environment, *options):
     needs("ucx_perftest")
     port = free_port()
-    server, client = pair(["ucx_perftest", "-p", port], ["ucx_perftest", "127.0.0.1", "-p", port, "-f", "-t", name, "-s", size, "-n", 500, "-w", 10, *options],
+    server, client = pair(["ucx_perftest", "-p", port], ["ucx_perftest", "127.0.0.1", "-p", port, "-f", "-t", name,
+                                                         "-s", size, "-n", 500, "-w", 10, *options],
                           environment, waits_for=port)
     check(any(line.split()[:1] == ["500"] for line in client.out().splitlines()), client.story())
     return server, client
@@ -98,7 +108,8 @@ def ucx_unconfigured():
 
 
 def ucx_two_hosts():
-    """As between two hosts, without the shared memory that this machine has: UCX chooses rove, and the right GID, by itself."""
+    """As between two hosts, without the shared memory that this machine has: UCX chooses rove, and the right GID, by
+    itself."""
     _, client = ucx("tag_bw", 100_000, {"UCX_TLS": "^posix,sysv,cma,tcp", "UCX_LOG_LEVEL": "info"})
     check("rc_verbs/rove0:1" in client.out() + client.err(), client.story())
 
@@ -111,12 +122,14 @@ UCX_EXAMPLE = pathlib.Path("/usr/share/doc/libucx-dev/examples/ucp_client_server
 
 
 def ucx_sockaddr(kind):
-    """UCX's own example of ends that find each other by IP address, here by rdma_cm: the server prints what the client has sent."""
+    """UCX's own example of ends that find each other by IP address, here by rdma_cm: the server prints what the client
+    has sent."""
     if not UCX_EXAMPLE.exists():
         raise Skip("needs libucx-dev")
     program = compiled(UCX_EXAMPLE, "gcc", "-w", "--", "-lucp", "-lucs")
     command = ["stdbuf", "-o0", program, "-c", kind, "-s", 5000]
-    server, client = both(command, [*command, "-a", A], stays=True, env={**OVER_ROVE, "UCX_SOCKADDR_TLS_PRIORITY": "rdmacm"})
+    server, client = both(command, [*command, "-a", A], stays=True, env={**OVER_ROVE,
+                                                                         "UCX_SOCKADDR_TLS_PRIORITY": "rdmacm"})
     sent = max(client.out().splitlines(), key=len)
     check(len(sent) >= 4999 and sent in server.out(), f"{len(sent)} bytes sent\n{server.story()}")
 
@@ -141,7 +154,8 @@ test("ecosystem/librpma", rpma)
 # --- DAPL ------------------------------------------------------------------------------------------------------------
 
 def dtest(provider, library):
-    """SENDs, READs and WRITEs of 4 MiB; dtest compares what it reads. (Its -D takes a completion that its own disconnecting may flush.)"""
+    """SENDs, READs and WRITEs of 4 MiB; dtest compares what it reads. (Its -D takes a completion that its own
+    disconnecting may flush.)"""
     needs("dtest")
     registry = SCRATCH / f"{unique()}.dat.conf"
     registry.write_text(f'{provider} u2.0 nonthreadsafe default {library} dapl.2.0 "rove0 1" ""\n')
@@ -157,8 +171,8 @@ test("ecosystem/dapl/dtest", dtest, "ofa-v2-rove0-1s", "libdaploscm.so.2", timeo
 # --- over rdma_cm ----------------------------------------------------------------------------------------------------
 
 def by_rdma_cm(server_command, client_command, seconds=40, server_ends=True):
-    """Two namespaces, in which rove's address is also one of the kernel's, for TCP, as on a host with an RDMA NIC. A client that comes
-    before its server listens is rejected, and comes again."""
+    """Two namespaces, in which rove's address is also one of the kernel's, for TCP, as on a host with an RDMA NIC. A
+    client that comes before its server listens is rejected, and comes again."""
     needs(server_command[0])
     with TwoNamespaces(mtu=4300) as namespaces:
         for number, name in enumerate(namespaces.names, 1):
@@ -191,7 +205,8 @@ def fio(verb):
     verify = ["--verify=crc32c", "--do_verify=0"] if verb == "send" else []
     pace = ["--rate_iops=200"] if verb == "send" else []
     server, _ = by_rdma_cm([*job, *verify, "--name=server", "--rw=read", "--iodepth=32"],
-                           [*job, *verify, *pace, "--name=client", "--rw=write", "--iodepth=4", "--hostname=10.0.0.1", f"--verb={verb}"])
+                           [*job, *verify, *pace, "--name=client", "--rw=write", "--iodepth=4", "--hostname=10.0.0.1",
+                            f"--verb={verb}"])
     check("err= 0" in server.out(), server.story())
 
 
@@ -202,7 +217,8 @@ def dapl(program, verdict):
     def command(address):
         registry = SCRATCH / f"{unique()}.dat.conf"
         registry.write_text(f'ofa-v2-cma u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "{address} 0" ""\n')
-        return ["env", f"DAT_OVERRIDE={registry}", program, "-P", "ofa-v2-cma", *(["-B", "2"] if program == "dtest" else [])]
+        return ["env", f"DAT_OVERRIDE={registry}", program, "-P", "ofa-v2-cma",
+                *(["-B", "2"] if program == "dtest" else [])]
 
     for side in by_rdma_cm(command("10.0.0.1"), [*command("10.0.0.2"), "-h", "10.0.0.1"]):
         check(verdict in side.out(), side.story())
@@ -215,7 +231,8 @@ for verb in ("write", "read", "send"):
     test(f"ecosystem/fio/{verb}", fio, verb, timeout=90)
 for register, provider, endpoint in ((once, "verbs", "dgram"), (test, "verbs", "msg"), (test, "verbs;ofi_rxm", "rdm")):
     command = ["fi_pingpong", "-p", provider, "-e", endpoint, "-c"]
-    register(f"ecosystem/libfabric/fi_pingpong/{provider.replace(';', '/')}/{endpoint}", by_rdma_cm, command, [*command, "10.0.0.1"], timeout=90)
+    register(f"ecosystem/libfabric/fi_pingpong/{provider.replace(';', '/')}/{endpoint}", by_rdma_cm, command,
+             [*command, "10.0.0.1"], timeout=90)
 
 
 # --- several ranks: a switch -----------------------------------------------------------------------------------------
@@ -241,7 +258,8 @@ class Switch:
         ip("link", "add", "bridge", "mtu", "4300", "type", "bridge", netns=self.netns)
         ip("link", "set", "bridge", "up", netns=self.netns)
         for rank in range(self.ranks):
-            ip("link", "add", f"data{rank}", "mtu", "4300", "type", "veth", "peer", "name", f"port{rank}", "mtu", "4300", netns=self.netns)
+            ip("link", "add", f"data{rank}", "mtu", "4300", "type", "veth", "peer", "name", f"port{rank}", "mtu",
+               "4300", netns=self.netns)
             ip("link", "set", f"port{rank}", "master", "bridge", "up", netns=self.netns)
             ip("link", "set", f"data{rank}", "up", netns=self.netns)
         return self
@@ -274,8 +292,10 @@ def right_ranks(ranks, launcher, program, environment, seconds=100, lines=None):
 
 def openmpi(ranks, python, point_to_point, environment):
     needs("mpirun.openmpi")
-    launcher = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
-                "--mca", "btl", "self", "--mca", "oob_tcp_if_include", "lo", *point_to_point, *(word for name in environment for word in ("-x", name))]
+    launcher = ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca",
+                "mpi_yield_when_idle", "1",
+                "--mca", "btl", "self", "--mca", "oob_tcp_if_include", "lo", *point_to_point,
+                *(word for name in environment for word in ("-x", name))]
     environment = {**environment, **LOCAL_RANKS}
     if python:
         right_ranks(ranks, launcher, ["/usr/bin/python3", HERE / "mpi_collectives.py"], environment, lines=2)
@@ -283,7 +303,8 @@ def openmpi(ranks, python, point_to_point, environment):
         right_ranks(ranks, launcher, [compiled("mpi_ranks.c", "mpicc.openmpi", "-O2")], environment)
 
 
-BY_UCX = ("--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any")
+BY_UCX = ("--mca", "pml", "ucx", "--mca", "osc", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices",
+          "any")
 BY_RXD = ("--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "verbs;ofi_rxd")
 
 
@@ -291,7 +312,8 @@ def mpich(ranks):
     """Debian's MPICH is built over UCX. NOLOCAL: ranks of one machine use the network."""
     needs("mpiexec.mpich")
     launcher = ["mpiexec.mpich", "-launcher", "fork", "-iface", "lo"]
-    right_ranks(ranks, launcher, [compiled("mpi_ranks.c", "mpicc.mpich", "-O2")], {**OVER_ROVE, "MPIR_CVAR_NOLOCAL": "1"})
+    right_ranks(ranks, launcher, [compiled("mpi_ranks.c", "mpicc.mpich", "-O2")],
+                {**OVER_ROVE, "MPIR_CVAR_NOLOCAL": "1"})
 
 
 def gloo(ranks):
@@ -303,7 +325,8 @@ def gloo(ranks):
     meeting.mkdir()
     with Switch(ranks) as switch:
         commands = switch.commands(lambda rank: [program, "rove0", 1, meeting, rank, ranks])
-        processes = [Process(command, netns=switch.netns, core=CORES[rank % len(CORES)]) for rank, command in enumerate(commands)]
+        processes = [Process(command, netns=switch.netns, core=CORES[rank % len(CORES)]) for rank,
+                     command in enumerate(commands)]
         statuses = [process.wait(60) for process in processes]
         check(not any(statuses), "\n".join(process.story() for process in processes))
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove and the Linux kernel's RoCE (rdma_rxe) in a QEMU guest (tests/guest), over a tap: both directions, IPv4 and IPv6, loss on either
-side. The kernel is emulated, and silent for half a second at times: timeouts are long and messages few."""
+"""rove and the Linux kernel's RoCE (rdma_rxe) in a QEMU guest (tests/guest), over a tap: both directions, IPv4 and
+IPv6, loss on either side. The kernel is emulated, and silent for half a second at times: timeouts are long and messages
+few."""
 import re
 import sys
 
@@ -28,8 +29,8 @@ def rove(arguments, **changes):
 
 
 def both(direction, command, port_option="-p", timeout=60, listens=True, **changes):
-    """The same command on both sides: a server, and a client with the server's address behind it. rove is the client if it `initiates`.
-    With `listens` the client starts when the server listens. Returns rove's process and the guest's."""
+    """The same command on both sides: a server, and a client with the server's address behind it. rove is the client if
+    it `initiates`. With `listens` the client starts when the server listens. Returns rove's process and the guest's."""
     machine, port = guest(), free_port(guest().netns)
     command = [*command, port_option, port]
     if direction == "initiates":
@@ -46,12 +47,14 @@ def both(direction, command, port_option="-p", timeout=60, listens=True, **chang
         client.succeed(timeout)
         server.succeed(STOPPED)
     except Failure as failure:
-        raise Failure(f"{str(failure).splitlines()[0]}\n--- server\n{server.story()}\n--- client\n{client.story()}") from None
+        first = str(failure).splitlines()[0]
+        raise Failure(f"{first}\n--- server\n{server.story()}\n--- client\n{client.story()}") from None
     return (client, server) if direction == "initiates" else (server, client)
 
 
 def verified(direction, family, mtu, *options, timeout=TIMEOUT, **changes):
-    command = [program("verbs_check"), "--gid-index", FAMILIES[family], "--mtu", mtu, "--rounds", "2", "--depth", "4", "--timeout", timeout, *options]
+    command = [program("verbs_check"), "--gid-index", FAMILIES[family], "--mtu", mtu, "--rounds", "2", "--depth", "4",
+               "--timeout", timeout, *options]
     ours, theirs = both(direction, command, "--port", listens=False, **changes)
     check(ours.json() and len(ours.json()) == len(theirs.json()), f"{ours.story()}\n{theirs.story()}")
     return ours, theirs
@@ -72,14 +75,16 @@ def ping():
 
 
 def refused(direction, family, mtu):
-    ours, theirs = both(direction, [program("verbs_refused"), "--gid-index", FAMILIES[family], "--mtu", mtu], "--port", listens=False)
+    ours, theirs = both(direction, [program("verbs_refused"), "--gid-index", FAMILIES[family], "--mtu", mtu], "--port",
+                        listens=False)
     asked = (ours if direction == "initiates" else theirs).json()
     check(len(asked) == 8, f"{ours.story()}\n{theirs.story()}")
 
 
 # --- loss ------------------------------------------------------------------------------------------------------------
 
-LOSES = ("tc qdisc replace dev data root netem loss {0}%", "ip link set ifb0 mtu 4300 up", "tc qdisc replace dev ifb0 root netem loss {0}%",
+LOSES = ("tc qdisc replace dev data root netem loss {0}%", "ip link set ifb0 mtu 4300 up",
+         "tc qdisc replace dev ifb0 root netem loss {0}%",
          "tc qdisc add dev data handle ffff: ingress",
          "tc filter add dev data parent ffff: protocol all matchall action mirred egress redirect dev ifb0")
 LOSES_NO_MORE = ("tc qdisc del dev data root", "tc qdisc del dev data ingress", "tc qdisc del dev ifb0 root")
@@ -105,7 +110,8 @@ def impaired(direction, family, mtu):
 # --- programs of Debian ----------------------------------------------------------------------------------------------
 
 def pingpong(service, direction, family):
-    command = [f"ibv_{service}_pingpong", "-g", FAMILIES[family], "-c", "-n", "50"] + (["-m", "1024"] if service != "ud" else [])
+    command = [f"ibv_{service}_pingpong", "-g", FAMILIES[family], "-c", "-n",
+               "50"] + (["-m", "1024"] if service != "ud" else [])
     ours, theirs = both(direction, command)
     for one in (ours, theirs):
         check("invalid data" not in one.out() and "iters in" in one.out(), one.story())
@@ -121,10 +127,12 @@ def perftest(tool, direction, family, *options):
 
 # Server and client, to which the server's address is appended. They compare their data, or do not look (ucmatose).
 CM_PROGRAMS = {
-    "rping": (["rping", "-s", "-V", "-C", "20", "-S", "3000", "-a"], ["rping", "-c", "-V", "-C", "20", "-S", "3000", "-a"]),
+    "rping": (["rping", "-s", "-V", "-C", "20", "-S", "3000", "-a"], ["rping", "-c", "-V", "-C", "20", "-S", "3000",
+                                                                      "-a"]),
     "ucmatose": (["ucmatose", "-C", "10", "-S", "3000", "-b"], ["ucmatose", "-C", "10", "-S", "3000", "-s"]),
     "udaddy": (["udaddy", "-C", "10", "-S", "800", "-b"], ["udaddy", "-C", "10", "-S", "800", "-s"]),
-    "rstream": (["rstream", "-S", "3000", "-C", "20", "-I", "20", "-T", "v", "-b"], ["rstream", "-S", "3000", "-C", "20", "-I", "20", "-T", "v", "-s"]),
+    "rstream": (["rstream", "-S", "3000", "-C", "20", "-I", "20", "-T", "v", "-b"],
+                ["rstream", "-S", "3000", "-C", "20", "-I", "20", "-T", "v", "-s"]),
 }
 
 
@@ -144,7 +152,8 @@ def rdma_cm(name, direction, family, **changes):
         client.succeed(60)
         server.succeed(STOPPED)
     except Failure as failure:
-        raise Failure(f"{str(failure).splitlines()[0]}\n--- server\n{server.story()}\n--- client\n{client.story()}") from None
+        first = str(failure).splitlines()[0]
+        raise Failure(f"{first}\n--- server\n{server.story()}\n--- client\n{client.story()}") from None
 
 
 def rejected(direction, family):
@@ -162,7 +171,8 @@ def hello():
     """rove asks the kernel whether it speaks mp: the question arrives, the kernel goes on, and the connection is rc."""
     machine = guest()
     # A HELLO is opcode 0xDF of the BTH, the first byte behind the UDP header.
-    dump = machine.process(["timeout", "20", "tcpdump", "-i", "data", "-c", "1", "-n", "udp dst port 4791 and udp[8] = 0xdf"])
+    dump = machine.process(["timeout", "20", "tcpdump", "-i", "data", "-c", "1", "-n",
+                            "udp dst port 4791 and udp[8] = 0xdf"])
     dump.wait_for(lambda: "listening on" in dump.out(), 20, "its start")
     verified("initiates", "ipv4", "1024", "--sizes", "1,5000")
     dump.succeed(20)
@@ -173,7 +183,8 @@ def hello():
 def kernel_log():
     """After all of this, the kernel has nothing to complain of."""
     log = guest().run("dmesg")
-    bad = [line for line in log.splitlines() if re.search(r"BUG|WARNING|Oops|Call Trace|lockup|rcu.*stall|general protection", line)]
+    bad = [line for line in log.splitlines()
+           if re.search(r"BUG|WARNING|Oops|Call Trace|lockup|rcu.*stall|general protection", line)]
     check("rdma_rxe" in log and not bad, "\n".join(bad or log.splitlines()[-20:]))
 
 
@@ -188,34 +199,45 @@ for family in FAMILIES:
         # Each verb in each direction over each family, and every MTU with each of these.
         mtu, other = ("1024", "4096") if (family == "ipv4") == (at == 0) else ("4096", "1024")
         for verb, verbs in VERBS.items():
-            once(f"guest/rc/{verb}/{family}/{direction}", verified, direction, family, mtu, "--verbs", verbs, *SIZES, timeout=BOOTED)
-        once(f"guest/uc/{family}/{direction}", verified, direction, family, other, "--transport", "uc", "--verbs", "send,send_imm,write,write_imm",
+            once(f"guest/rc/{verb}/{family}/{direction}", verified, direction, family, mtu, "--verbs", verbs, *SIZES,
+                 timeout=BOOTED)
+        once(f"guest/uc/{family}/{direction}", verified, direction, family, other, "--transport", "uc", "--verbs",
+             "send,send_imm,write,write_imm",
              "--lossy", "--sizes", "1,1000,4097", timeout=BOOTED)
-        once(f"guest/ud/{family}/{direction}", verified, direction, family, mtu, "--transport", "ud", "--verbs", "send,send_imm", "--lossy", "--sizes",
+        once(f"guest/ud/{family}/{direction}", verified, direction, family, mtu, "--transport", "ud", "--verbs",
+             "send,send_imm", "--lossy", "--sizes",
              f"0,1,64,{mtu}", timeout=BOOTED)
 for at, direction in enumerate(DIRECTIONS):
     family, other = ("ipv4", "ipv6") if at == 0 else ("ipv6", "ipv4")
-    once(f"guest/rc/rnr/{direction}", verified, direction, family, "1024", "--late", "--verbs", "send,send_imm,write_imm", "--sizes", "1,1000,4097",
+    once(f"guest/rc/rnr/{direction}", verified, direction, family, "1024", "--late", "--verbs",
+         "send,send_imm,write_imm", "--sizes", "1,1000,4097",
          timeout=BOOTED)
     once(f"guest/rc/refused/{direction}", refused, direction, other, "1024", timeout=BOOTED)
     once(f"guest/loss/netem/{direction}", netem, direction, family, "1024", timeout=BOOTED)
     once(f"guest/loss/impair/{direction}", impaired, direction, other, "4096", timeout=BOOTED)
-once("guest/rc/both-at-once", verified, "initiates", "ipv4", "1024", "--both", "--qps", "2", "--sizes", "1,1000,20000", timeout=BOOTED)
-once("guest/rc/events-srq", verified, "responds", "ipv6", "4096", "--events", "--srq", "--qps", "2", "--verbs", "send,write_imm", "--sizes", "1,1000,4097",
+once("guest/rc/both-at-once", verified, "initiates", "ipv4", "1024", "--both", "--qps", "2", "--sizes", "1,1000,20000",
      timeout=BOOTED)
-once("guest/rc/inline-sge", verified, "initiates", "ipv6", "1024", "--inline", "64", "--sge", "3", "--sizes", "1,64,5000", timeout=BOOTED)
+once("guest/rc/events-srq", verified, "responds", "ipv6", "4096", "--events", "--srq", "--qps", "2", "--verbs",
+     "send,write_imm", "--sizes", "1,1000,4097",
+     timeout=BOOTED)
+once("guest/rc/inline-sge", verified, "initiates", "ipv6", "1024", "--inline", "64", "--sge", "3", "--sizes",
+     "1,64,5000", timeout=BOOTED)
 once("guest/hello", hello, timeout=BOOTED)
 for at, service in enumerate(("rc", "uc", "ud", "srq")):
     once(f"guest/pingpong/{service}", pingpong, service, DIRECTIONS[at % 2], tuple(FAMILIES)[at // 2], timeout=BOOTED)
-for at, (tool, options) in enumerate((("ib_write_bw", "-s 65536 -n 50 -m 4096"), ("ib_read_bw", "-s 65536 -n 50 -m 1024"), ("ib_send_bw", "-s 16384 -n 50 -q 4"),
-                                      ("ib_write_lat", "-n 100"), ("ib_send_lat", "-n 100 -e"), ("ib_atomic_lat", "-n 50"))):
-    once(f"guest/perftest/{tool}", perftest, tool, DIRECTIONS[at % 2], tuple(FAMILIES)[at // 2 % 2], *options.split(), timeout=BOOTED)
+for at, (tool, options) in enumerate((("ib_write_bw", "-s 65536 -n 50 -m 4096"),
+                                      ("ib_read_bw", "-s 65536 -n 50 -m 1024"), ("ib_send_bw", "-s 16384 -n 50 -q 4"),
+                                      ("ib_write_lat", "-n 100"), ("ib_send_lat", "-n 100 -e"),
+                                      ("ib_atomic_lat", "-n 50"))):
+    once(f"guest/perftest/{tool}", perftest, tool, DIRECTIONS[at % 2], tuple(FAMILIES)[at // 2 % 2], *options.split(),
+         timeout=BOOTED)
 for family in FAMILIES:
     for direction in DIRECTIONS:
         for name in CM_PROGRAMS:
             once(f"guest/rdma_cm/{name}/{family}/{direction}", rdma_cm, name, direction, family, timeout=BOOTED)
         once(f"guest/rdma_cm/rejected/{family}/{direction}", rejected, direction, family, timeout=BOOTED)
 for direction in DIRECTIONS:
-    once(f"guest/rdma_cm/loss/{direction}", lambda direction=direction: rdma_cm("rping", direction, "ipv4", impair={"loss": 0.03, "seed": 7}),
+    once(f"guest/rdma_cm/loss/{direction}", lambda direction=direction: rdma_cm("rping", direction, "ipv4",
+                                                                                impair={"loss": 0.03, "seed": 7}),
          timeout=BOOTED)
 once("guest/kernel-log", kernel_log, timeout=BOOTED)

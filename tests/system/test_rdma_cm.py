@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """rdma_cm: Debian's librdmacm and its programs, unmodified, over rove.
 
-Programs that compare what they get: rping -V, rcopy (here), verified TCP under librspreload (here). The others say whether their
-connections and transfers succeeded.
+Programs that compare what they get: rping -V, rcopy (here), verified TCP under librspreload (here). The others say
+whether their connections and transfers succeeded.
 """
 import os
 import pathlib
@@ -11,7 +11,8 @@ import struct
 import time
 
 import harness
-from harness import (CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip, check, memif_pair, once, program,
+from harness import (CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip, check, memif_pair, once,
+                     program,
                      telemetry, test, unique,
                      write_toml)
 
@@ -62,7 +63,8 @@ def outweigh(*ends):
 def rping(address=A, count=100, persistent=False, **changes):
     """Every byte is compared (-V)."""
     how = ["-v", "-V", "-C", count, "-a", address]
-    _, client = both(["rping", "-s", *(["-P"] if persistent else []), *how], ["rping", "-c", *how], persistent, **changes)
+    _, client = both(["rping", "-s", *(["-P"] if persistent else []), *how], ["rping", "-c", *how], persistent,
+                     **changes)
     check(client.out().count("ping data: rdma-ping-") == count, client.story())
 
 
@@ -91,12 +93,13 @@ def tcp_program(**changes):
     if not pathlib.Path(RSPRELOAD).exists():
         raise Skip(f"no {RSPRELOAD}")
     rest = [A, 7477, 8_000_000]
-    both([program("tcp_stream"), "server", *rest], [program("tcp_stream"), "client", *rest], env={"LD_PRELOAD": RSPRELOAD}, **changes)
+    both([program("tcp_stream"), "server", *rest], [program("tcp_stream"), "client", *rest],
+         env={"LD_PRELOAD": RSPRELOAD}, **changes)
 
 
 def perftest(tool, *options):
-    """With -R, perftest connects twice, first to exchange parameters, and its server opens the second listener when the client may
-    already ask for it."""
+    """With -R, perftest connects twice, first to exchange parameters, and its server opens the second listener when the
+    client may already ask for it."""
     pair = memif_pair()
     server = Process(["stdbuf", "-o0", tool, "-R", "-n", 200, *options], pair[0], SERVER_CORE)
     server.wait_for(lambda: "Waiting for client" in server.out(), 20, "listener")
@@ -119,13 +122,14 @@ def commands():
 
 
 def symbolic_librdmacm():
-    """The folder of a librdmacm whose calls of itself nobody can replace, as a linker's -Bsymbolic makes it (Ubuntu's is so): the dynamic
-    section of the installed one, with DF_SYMBOLIC in DT_FLAGS."""
+    """The folder of a librdmacm whose calls of itself nobody can replace, as a linker's -Bsymbolic makes it (Ubuntu's
+    is so): the dynamic section of the installed one, with DF_SYMBOLIC in DT_FLAGS."""
     library = bytearray(pathlib.Path("/usr/lib/x86_64-linux-gnu/librdmacm.so.1").read_bytes())
     headers, size, count = struct.unpack_from("<Q", library, 0x20)[0], *struct.unpack_from("<HH", library, 0x36)
     segments = [struct.unpack_from("<IIQQQQ", library, headers + i * size) for i in range(count)]
     [(start, length)] = [(offset, bytes_) for kind, _, offset, _, _, bytes_ in segments if kind == 2]     # PT_DYNAMIC
-    [flags] = [at + 8 for at in range(start, start + length, 16) if struct.unpack_from("<Q", library, at)[0] == 30]    # DT_FLAGS
+    [flags] = [at + 8 for at in range(start, start + length, 16) if struct.unpack_from("<Q", library,
+                                                                                       at)[0] == 30]    # DT_FLAGS
     struct.pack_into("<Q", library, flags, struct.unpack_from("<Q", library, flags)[0] | 2)
     folder = SCRATCH / unique()
     folder.mkdir()
@@ -152,7 +156,8 @@ print(librdmacm.rdma_create_id(ctypes.byref(ctypes.c_int(channel)), ctypes.byref
 
 def opened_at_run_time(mode, *options):
     config = write_toml(memif_pair()[0])
-    process = Process([harness.ROVE_RUN, *options, "--config", config, "--", "/usr/bin/python3", "-c", CTYPES, mode], None, SERVER_CORE)
+    process = Process([harness.ROVE_RUN, *options, "--config", config, "--", "/usr/bin/python3", "-c", CTYPES, mode],
+                      None, SERVER_CORE)
     check(process.succeed(20).out().split() == ["0"], process.story())
 
 
@@ -199,7 +204,8 @@ def survivor():
 
 
 def killed():
-    """A peer that cannot say good-bye: an outstanding request fails when its retries are over, and disconnecting ends, with the event."""
+    """A peer that cannot say good-bye: an outstanding request fails when its retries are over, and disconnecting ends,
+    with the event."""
     server, client = survivor()
     client.kill()
     server.child.stdin.write(b"\n")
@@ -210,7 +216,8 @@ def killed():
 
 
 def ended_by_signal(how):
-    """As the kernel disconnects whoever is killed, whatever program that is, and it ends as it would have without us."""
+    """As the kernel disconnects whoever is killed, whatever program that is, and it ends as it would have without
+    us."""
     server, client = survivor()
     client.child.send_signal(how)
     check(client.wait(STOPPED) == -how, client.story())
@@ -241,7 +248,8 @@ test("rdma-cm/rping/persistent", lambda: rping(persistent=True))
 for progress in ("shared", "dedicated"):
     test(f"rdma-cm/rping/loss/{progress}", lambda progress: rping(count=300, impair=LOSS, progress=progress), progress)
     once(f"rdma-cm/ucmatose/loss/{progress}",
-         lambda progress: both(["ucmatose", "-b", A, "-c", 20], ["ucmatose", "-s", A, "-b", B, "-c", 20], impair=LOSS, progress=progress),
+         lambda progress: both(["ucmatose", "-b", A, "-c", 20], ["ucmatose", "-s", A, "-b", B, "-c", 20], impair=LOSS,
+                               progress=progress),
          progress)
     once(f"rdma-cm/calls/{progress}", lambda progress: calls(progress=progress), progress, quick=progress == "shared")
 once("rdma-cm/commands", commands, quick=True)
@@ -265,18 +273,21 @@ once("rdma-cm/churn/loss", lambda: churn(60, impair=LOSS))
 for own, theirs, name in ((A, B, "ipv4"), (A6, B6, "ipv6")):
     once(f"rdma-cm/ucmatose/{name}", both, ["ucmatose", "-b", own], ["ucmatose", "-s", own, "-b", theirs])
     once(f"rdma-cm/udaddy/{name}", both, ["udaddy", "-b", own], ["udaddy", "-s", own])
-once("rdma-cm/udaddy/loss", lambda: both(["udaddy", "-b", A, "-C", 0], ["udaddy", "-s", A, "-C", 0], impair={"loss": 0.1}))
+once("rdma-cm/udaddy/loss", lambda: both(["udaddy", "-b", A, "-C", 0], ["udaddy", "-s", A, "-C", 0],
+                                         impair={"loss": 0.1}))
 once("rdma-cm/mckey/ipv4", both, ["mckey", "-m", "239.1.2.3", "-b", A], ["mckey", "-m", "239.1.2.3", "-s", "-b", B])
 once("rdma-cm/mckey/ipv6", both, ["mckey", "-m", "ff15::77", "-b", A6], ["mckey", "-m", "ff15::77", "-s", "-b", B6])
 once("rdma-cm/rdma_client", both, ["rdma_server", "-p", 7471], ["rdma_client", "-s", A, "-p", 7471])
 for service in ("r", "x"):
-    once(f"rdma-cm/rdma_xclient/{service}", both, ["rdma_xserver", "-c", service], ["rdma_xclient", "-s", A, "-c", service])
+    once(f"rdma-cm/rdma_xclient/{service}", both, ["rdma_xserver", "-c", service],
+         ["rdma_xclient", "-s", A, "-c", service])
 once("rdma-cm/cmtime", both, ["cmtime", "-b", A, "-c", 500], ["cmtime", "-s", A, "-c", 500], True)
 # Not -T a: rstream gives up when poll() tells POLLHUP, also when that comes with its last data.
 for options in (["-S", "all", "-C", 20], ["-T", "r", "-C", 100], ["-T", "n", "-C", 100]):
     name = "".join(str(option) for option in options).strip("-").replace("-", "/")
     test(f"rdma-cm/rstream/{name}", both, ["rstream", "-b", A, *options], ["rstream", "-s", A, *options])
-once("rdma-cm/rstream/loss", lambda: both(["rstream", "-b", A, "-C", 100, "-S", 65536], ["rstream", "-s", A, "-C", 100, "-S", 65536],
+once("rdma-cm/rstream/loss", lambda: both(["rstream", "-b", A, "-C", 100, "-S", 65536],
+                                          ["rstream", "-s", A, "-C", 100, "-S", 65536],
                                           impair=LOSS))
 test("rdma-cm/riostream", both, ["riostream", "-b", A, "-C", 100], ["riostream", "-s", A, "-C", 100])
 once("rdma-cm/rcopy", rcopy)

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""forwards.py map|asm symbols.def LIBIBVERBS: what makes rove's objects a libibverbs.so.1 that stands for the installed one.
+"""forwards.py map|asm symbols.def LIBIBVERBS: what makes rove's objects a libibverbs.so.1 that stands for the installed
+one.
 
-`map` is the linker's version script: every symbol of LIBIBVERBS in its node, and rove's newer calls in theirs. `asm` has what rove does
-not define: functions that jump to those of LIBIBVERBS itself (forward.cc finds them when they are first called).
+`map` is the linker's version script: every symbol of LIBIBVERBS in its node, and rove's newer calls in theirs. `asm`
+has what rove does not define: functions that jump to those of LIBIBVERBS itself (forward.cc finds them when they are
+first called).
 """
 import pathlib
 import re
@@ -80,14 +82,17 @@ def main(what, table, library):
     data = [entry for entry in installed if entry[0] != "T"]
     if what == "map":
         nodes = {}
-        for name, version in [*ours.items(), *((name, version) for _, name, at, version in forwarded + data if at == "@@")]:
+        theirs = ((name, version) for _, name, at, version in forwarded + data if at == "@@")
+        for name, version in [*ours.items(), *theirs]:
             nodes.setdefault(version, set()).add(name)
         nodes.setdefault("IBVERBS_1.0", set())
         before = ""
         for node in sorted(nodes, key=number):
             names = "".join(f"    {name};\n" for name in sorted(nodes[node]))
-            hidden = "  local:\n    _Z*;\n    rte_tel*;\n    telemetry_*;\n    callbacks;\n    *legacy_c*;\n    rove_*;\n    *__IBVERBS_*;\n"
-            print(f"{node} {{\n  global:\n{names}{hidden if not before else ''}}}{before if 'PRIVATE' not in node else ''};")
+            hidden = ("  local:\n    _Z*;\n    rte_tel*;\n    telemetry_*;\n    callbacks;\n    *legacy_c*;\n"
+                      "    rove_*;\n    *__IBVERBS_*;\n")
+            behind = before if "PRIVATE" not in node else ""
+            print(f"{node} {{\n  global:\n{names}{hidden if not before else ''}}}{behind};")
             before = f" {node}"
         return
     print("    .text")
@@ -99,10 +104,13 @@ def main(what, table, library):
             print(f"    .symver {symbol}, {name}@{version}")
     strings = [(name, version) for _, name, _, version in forwarded]
     for label, position in (("names", 0), ("versions", 1)):
-        print(f"    .section .data.rel.ro\n    .globl rove_forward_{label}\n    .hidden rove_forward_{label}\n    .balign 8\nrove_forward_{label}:")
+        print(f"    .section .data.rel.ro\n    .globl rove_forward_{label}\n    .hidden rove_forward_{label}\n"
+              f"    .balign 8\nrove_forward_{label}:")
         print("".join(f"    .quad {label}_{index}\n" for index in range(len(strings))))
-        print("    .section .rodata\n" + "".join(f'{label}_{index}: .string "{pair[position]}"\n' for index, pair in enumerate(strings)))
-    print(f"    .bss\n    .globl rove_forward_slots\n    .hidden rove_forward_slots\n    .balign 8\nrove_forward_slots: .skip {8 * len(strings)}")
+        lines = (f'{label}_{index}: .string "{pair[position]}"\n' for index, pair in enumerate(strings))
+        print("    .section .rodata\n" + "".join(lines))
+    print("    .bss\n    .globl rove_forward_slots\n    .hidden rove_forward_slots\n    .balign 8\n"
+          f"rove_forward_slots: .skip {8 * len(strings)}")
     # Flags of a byte that providers read. The installed library sets its own; these keep what they begin with.
     for _, name, _, _ in data:
         print(f"    .globl {name}\n    .type {name}, @object\n    .size {name}, 1\n{name}: .skip 1")
