@@ -20,11 +20,16 @@ namespace {
 
 using namespace rove::verbs;
 
-// A signal's handler must not look them up.
+// A signal's handler must not look them up, nor a child of vfork() whose parent has other threads.
 __attribute__((constructor)) void look_up() {
     ROVE_NEXT(write);
     ROVE_NEXT(close);
+    ROVE_NEXT(close_range);
+    ROVE_NEXT(dup);
     ROVE_NEXT(dup2);
+    ROVE_NEXT(dup3);
+    ROVE_NEXT(fcntl);
+    ROVE_NEXT(fcntl64);
 }
 
 // A child between vfork() and exec() closes descriptors of its own, and has its parent's memory.
