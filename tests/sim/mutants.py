@@ -52,14 +52,8 @@ MUTANTS = {
     "a request that fails at home does not wait for its turn": (
         REQUESTER, "            if (qp_.sq.consumed() == p_.failed_wqe) fail(p_.failure);\n            if (fresh",
         "            fail(p_.failure);\n            if (fresh"),
-    "a request that cannot be sent again fails as another": (
-        REQUESTER, "fresh ? p_.next_wqe : index_of(departure.psn);\n            p_.fail(",
-        "fresh ? p_.next_wqe : qp_.sq.consumed();\n            p_.fail("),
     "a READ that fails at home does not wait for its turn": (
         REQUESTER, "if (arrival == Arrival::kInOrder && wqe == &oldest()) fail(status);", "fail(status);"),
-    "behind a request that fails at home goes the next": (
-        REQUESTER, "            p_.fail(index, IBV_WC_LOC_PROT_ERR);\n",
-        "            p_.fail(index, IBV_WC_LOC_PROT_ERR), p_.next_wqe += fresh;\n"),
     "a paused send queue goes on": (
         REQUESTER, "return qp_.state == IBV_QPS_SQD ? p_.drain_wqe : qp_.sq", "return qp_.sq"),
     "a send queue is said to have drained early": (

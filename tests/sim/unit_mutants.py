@@ -112,6 +112,11 @@ UNIT_MUTANTS = {
             "stream.out_of_order = highest(stream) >= stream.expected.previous();"),
         "EU-6: a refused packet stays": (SLOTS, "emptied = index + 1;", "emptied = index;"),
     },
+    "tests/unit/transport/transport_test": {
+        "a request that cannot be sent again fails as another": (
+            "lib/transport/mp/requester.h", "fresh ? p_.next_wqe : index_of(departure.psn);\n            p_.fail(",
+            "fresh ? p_.next_wqe : qp_.sq.consumed();\n            p_.fail("),
+    },
     "tests/unit/datapath/datapath_test": {
         "a prefix is one bit shorter": (ADDRESS, ">> (8 - rest)) == 0", ">> (9 - rest)) == 0"),
         "an IPv4 prefix of 100 bits": (ADDRESS, "bits > 128 - skipped", "bits > 128"),
