@@ -22,7 +22,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <type_traits>
 
 #include "transport/memory.h"
 
@@ -35,8 +34,9 @@ class FaultGuard {
     // Calls `step()` until it returns; when it is left by a fault, `recover()` is called before it is called again. On
     // the thread that is in a worker's round.
     void run(auto&& step, auto&& recover) {
-        const auto call = [](void* of) { (*static_cast<std::remove_reference_t<decltype(step)>*>(of))(); };
-        while (!completes(call, &step)) {
+        auto of = [&step] { step(); };
+        const auto call = [](void* closure) { (*static_cast<decltype(of)*>(closure))(); };
+        while (!completes(call, &of)) {
             report();
             recover();
         }
