@@ -66,9 +66,12 @@ def other_number():
     port = free_port()
     server = start_server(link, [program("verbs_check"), "--events"], port, "--port")
     client = start_client(link, [program("verbs_check"), "--events"], port, "--port")
+    looked_until = time.monotonic() + 1.5   # the client asks for its neighbour for three seconds, then both end
+    while time.monotonic() < looked_until:
+        devices = telemetry(server.pid, "/rove/devices")
+        check(devices["rove0"]["ready"] == 0, str(devices))
+        time.sleep(0.1)
     check(client.wait(30) == 1 and "No route to host" in client.err(), client.story())
-    devices = telemetry(server.pid, "/rove/devices")
-    check(devices["rove0"]["ready"] == 0, str(devices))
 
 
 test("queues/handed-over", handed_over, "--rounds 6", timeout=100)
