@@ -18,7 +18,8 @@ LEFT_OUT = ("common_qat", "net_pcap", "net_softnic",
 LIBRARIES = ("argparse", "cmdline", "cryptodev", "dmadev", "eal", "ethdev", "eventdev", "gso", "hash", "ip_frag",
              "kvargs", "log", "mbuf", "mempool", "meter", "net", "pci", "pcapng", "rawdev", "rcu", "ring", "sched",
              "security", "stack", "telemetry", "timer", "vhost")
-OTHERS = ("mlx5", "mlx4", "mana", "ibverbs", "xdp", "bpf", "elf", "z", "bsd", "fdt", "numa", "jansson", "atomic", "m", "dl")
+OTHERS = ("mlx5", "mlx4", "mana", "ibverbs", "xdp", "bpf", "elf", "z", "bsd", "fdt", "numa", "jansson", "atomic", "m",
+          "dl")
 # lib/datapath/interrupts.cc and eal.cc
 WRAPPED = ("rte_intr_callback_register", "rte_intr_callback_unregister", "rte_intr_callback_unregister_sync",
            "rte_intr_callback_unregister_pending", "nanosleep", "setsockopt")

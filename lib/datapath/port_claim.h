@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which process a port belongs to. Two that open one and the same would find it up, and one of them no peer: a memif's
-// other end has one connection. Drivers say so late, in words of their own, or not at all; so whoever opens a port takes
-// a name first, which the kernel gives to one process of a network namespace and frees when that ends.
+// other end has one connection. Drivers say so late, in words of their own, or not at all; so whoever opens a port
+// takes a name first, which the kernel gives to one process of a network namespace and frees when that ends.
 #pragma once
 
 #include <sys/types.h>

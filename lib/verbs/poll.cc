@@ -15,10 +15,10 @@ namespace {
 // nothing.
 constexpr uint32_t kBusyPollsPerProgress = 8;
 // Who takes one completion at a time polls until he finds nothing, and then works on what he has found (rsockets copies
-// it, and tells its peer of the room). With a NIC he soon finds nothing; here each poll of an empty CQ may receive more,
-// so that he would go on until the peer has no room left, and it would wait while he works. So after a few polls that
-// found something, one that finds nothing says so at once. rstream, 1 MiB: 48 instead of 39 Gb/s (cores 500 ns apart),
-// 68 for 60 (110 ns). Who takes many sees by their number that there are no more, and posts between his polls.
+// it, and tells its peer of the room). With a NIC he soon finds nothing; here each poll of an empty CQ may receive
+// more, so that he would go on until the peer has no room left, and it would wait while he works. So after a few polls
+// that found something, one that finds nothing says so at once. rstream, 1 MiB: 48 instead of 39 Gb/s (cores 500 ns
+// apart), 68 for 60 (110 ns). Who takes many sees by their number that there are no more, and posts between his polls.
 constexpr uint32_t kPollsToWorkOn = 2;
 
 int take(Cq& cq, int count, ibv_wc* wc, uint64_t* times_ns) {

@@ -248,7 +248,8 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
                            .sq_sig_all = attr->sq_sig_all};
     ibv_qp* qp =
         is_target ? create_target(context, attr->xrcd, basic) : create(attr->pd, basic, with_wr_api, flags != 0);
-    // What receives in other domains has none of its own, and yet says which one was named: librdmacm goes on with that.
+    // What receives in other domains has none of its own, and yet says which one was named: librdmacm goes on with
+    // that.
     if (is_target && qp != nullptr && has(IBV_QP_INIT_ATTR_PD)) qp->pd = attr->pd;
     attr->cap = basic.cap;
     return qp;

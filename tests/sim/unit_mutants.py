@@ -145,7 +145,8 @@ UNIT_MUTANTS = {
         "a device has a group's address": (CONFIG, "if (!subnet || is_multicast(subnet->address) ||", "if (!subnet ||"),
         "service level 8": (CONFIG, "level >= kServiceLevels", "level > kServiceLevels"),
         "an MTU of 1000": (CONFIG, "if (!std::has_single_bit(device.mtu)) table", "if (false) table"),
-        "a neighbour that no path uses stays": (NEIGHBOUR, "if (known.next_hop != nullptr && !known.is_used())", "if (false)"),
+        "a neighbour that no path uses stays": (
+            NEIGHBOUR, "if (known.next_hop != nullptr && !known.is_used())", "if (false)"),
     },
     "tests/unit/datapath/grace_period_test": {
         "a ring of completions is replaced at once": (

@@ -14,7 +14,8 @@ def content(sender, size):
 
 def objects():
     for root in range(ranks):
-        assert world.bcast({"root": root, "data": content(root, 30_000)} if rank == root else None, root)["data"] == content(root, 30_000)
+        sent = {"root": root, "data": content(root, 30_000)} if rank == root else None
+        assert world.bcast(sent, root)["data"] == content(root, 30_000)
         gathered = world.gather((rank, "x" * rank), root)
         assert gathered == ([(i, "x" * i) for i in range(ranks)] if rank == root else None)
         assert world.scatter([i * i for i in range(ranks)] if rank == root else None, root) == rank * rank

@@ -6,7 +6,8 @@ import subprocess
 import time
 
 from harness import (ROVE_RUN, STOPPED, Process, TwoNamespaces, check, device_arguments, device_string, free_port, ip,
-                     once, program, run_pair, shipped, start_client, start_server, test, verified, with_changes, write_toml)
+                     once, program, run_pair, shipped, start_client, start_server, test, verified, with_changes,
+                     write_toml)
 from test_loss import peer_killed
 from test_perftest import COMBINED, MOVERS, iterations, only_rc, perftest
 from test_pingpong import devices, devinfo
@@ -48,8 +49,10 @@ def same_group():
     with TwoNamespaces(mtu=4300) as namespaces:
         netns = namespaces.names[0]
         config = write_toml(configs("af_packet")[0])
-        rove = Process(["sh", "-c", f"read go; exec {ROVE_RUN} --config {config} -- ibv_devinfo"], netns=netns, stdin=True)
-        shown = subprocess.run(["ip", "-n", netns, "-j", "link", "show", "data"], capture_output=True, check=True).stdout
+        waits = f"read go; exec {ROVE_RUN} --config {config} -- ibv_devinfo"
+        rove = Process(["sh", "-c", waits], netns=netns, stdin=True)
+        shown = subprocess.run(["ip", "-n", netns, "-j", "link", "show", "data"], capture_output=True,
+                               check=True).stdout
         [data] = json.loads(shown)
         other = Process(["python3", "-c", SAME_GROUP, "ctl", rove.pid ^ data["ifindex"]], netns=netns, stdin=True)
         other.wait_for(lambda: "joined" in other.out(), 10, "group")

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that is ended by a signal. The kernel disconnects whoever dies; here the stack dies with the process, so the
-// thread `rove-cm` does that first, and then ends the process as the signal would have done.
+// A process that is ended by a signal. The kernel disconnects whoever dies; here the stack dies with the process, so
+// the thread `rove-cm` does that first, and then ends the process as the signal would have done.
 //
-// Only signals by which people and service managers end programs, and only if the program leaves them to the system. The
-// handler returns at once: the thread that the signal came to may hold what the farewell needs, and goes on until the
-// process has ended, some milliseconds later. A second signal ends it at once.
+// Only signals by which people and service managers end programs, and only if the program leaves them to the system.
+// The handler returns at once: the thread that the signal came to may hold what the farewell needs, and goes on until
+// the process has ended, some milliseconds later. A second signal ends it at once.
 #include <signal.h>
 #include <unistd.h>
 
