@@ -94,8 +94,8 @@ std::optional<PortClaim> PortClaim::take(const DeviceConfig& config, std::string
     PortClaim claim(make_socket());
     // Without sockets there are no claims, and the driver says what it says.
     if (claim.socket_ < 0) return claim;
-    constexpr int kWaiting = 8;
-    if (bind(claim.socket_, name.get(), name.bytes) == 0 && listen(claim.socket_, kWaiting) == 0) return claim;
+    // Who asks stays in the queue, since nobody accepts: when it is full, the owner has no name any more.
+    if (bind(claim.socket_, name.get(), name.bytes) == 0 && listen(claim.socket_, SOMAXCONN) == 0) return claim;
     if (errno != EADDRINUSE) return PortClaim(-1);
     *error = refusal(config, owner_of(name));
     return std::nullopt;

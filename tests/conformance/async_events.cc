@@ -78,7 +78,7 @@ CASE(async_events, drained_in_sqd) {
     attr.qp_state = IBV_QPS_SQD;
     attr.en_sqd_async_notify = 1;
     const int error = modify(t.a, attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY);
-    if (error != 0) skip("no SQD: %s", strerror(error));  // Soft-RoCE before Linux 6.4, mlx5
+    if (error != 0) skip("the driver has no SQD, as Soft-RoCE before Linux 6.4 and mlx5: %s", strerror(error));
     EXPECT(event_comes(t.context, IBV_EVENT_SQ_DRAINED, t.a));
 }
 

@@ -84,7 +84,7 @@ CASE(cq_create, moderation_can_be_set_or_is_not_offered) {
     attr.attr_mask = IBV_CQ_ATTR_MODERATE;
     attr.moderate = {1, 1};
     const int error = ibv_modify_cq(cq, &attr);
-    if (error == EOPNOTSUPP) skip("not offered");
+    if (error == EOPNOTSUPP) skip("the driver moderates no completions");
     EXPECT(error == 0, "%s", strerror(error));
     attr.attr_mask = 1u << 20;
     EXPECT(ibv_modify_cq(cq, &attr) != 0);

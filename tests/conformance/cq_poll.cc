@@ -20,7 +20,7 @@ Owned<ibv_cq_ex> make_cq_ex(uint64_t flags = IBV_WC_STANDARD_FLAGS) {
     attr.cqe = 64;
     attr.wc_flags = flags;
     ibv_cq_ex* cq = ibv_create_cq_ex(device().context, &attr);
-    if (cq == nullptr) skip("%s", strerror(errno));
+    if (cq == nullptr) skip("the driver makes no extended CQ: %s", strerror(errno));
     return Owned<ibv_cq_ex>(cq);
 }
 

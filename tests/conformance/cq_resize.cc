@@ -19,7 +19,7 @@ CASE(cq_resize, grown_cq_keeps_its_completions) {
     for (uint64_t id = 0; id < 4; ++id) write(id);
     sleep_for(0.05);
     const int error = ibv_resize_cq(cq, 64);
-    if (error == EOPNOTSUPP || error == ENOSYS) skip("not offered");
+    if (error == EOPNOTSUPP || error == ENOSYS) skip("the driver resizes no CQ");
     EXPECT(error == 0, "%s", strerror(error));
     EXPECT(cq->cqe >= 64);
     for (uint64_t id = 4; id < 40; ++id) write(id);
@@ -43,7 +43,7 @@ CASE(cq_resize, below_its_completions_is_refused) {
     }));
     sleep_for(0.1);
     const int error = ibv_resize_cq(ends.send_cq, 2);
-    if (error == EOPNOTSUPP || error == ENOSYS) skip("not offered");
+    if (error == EOPNOTSUPP || error == ENOSYS) skip("the driver resizes no CQ");
     // A device may round up to more than there are, as it may at creation.
     if (error == 0)
         EXPECT(ends.send_cq->cqe >= 20, "%d entries for 20 completions", ends.send_cq->cqe);
@@ -55,7 +55,7 @@ CASE(cq_resize, below_its_completions_is_refused) {
 CASE(cq_resize, out_of_range_is_refused) {
     Owned<ibv_cq> cq = make_cq();
     const int error = ibv_resize_cq(cq, 0);
-    if (error == EOPNOTSUPP || error == ENOSYS) skip("not offered");
+    if (error == EOPNOTSUPP || error == ENOSYS) skip("the driver resizes no CQ");
     EXPECT(error == EINVAL, "%s", strerror(error));
     EXPECT_ERROR(ibv_resize_cq(cq, device().attr.max_cqe + 1), EINVAL);
 }

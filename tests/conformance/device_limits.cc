@@ -25,7 +25,7 @@ constexpr int kCountable = 1 << 20;
 // Makes objects until it is refused; there must be `limit` of them.
 template <typename Make>
 void limit_is_kept(int limit, Make make) {
-    if (limit > kCountable) skip("%d are too many to make", limit);
+    if (limit > kCountable) skip("%d are too many to make in a few seconds", limit);
     std::vector<decltype(make())> objects;
     objects.reserve(static_cast<size_t>(limit) + 1);
     for (int made = 0; made < limit; ++made) {
@@ -143,7 +143,7 @@ CASE(device_limits, query_rt_values_gives_a_clock) {
     values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
     const int error = ibv_query_rt_values_ex(device().context, &values);
     // A device without such a clock says so.
-    if (error == EOPNOTSUPP) skip("no clock");
+    if (error == EOPNOTSUPP) skip("the device has no clock that can be read");
     EXPECT(error == 0);
     EXPECT((values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK) != 0);
     const timespec first = values.raw_clock;

@@ -27,7 +27,7 @@ CASE(optional, ece_is_queried_and_set) {
     Owned<ibv_qp> qp = make_qp(pd, cq, cq);
     ibv_ece ece{};
     const int error = ibv_query_ece(qp, &ece);
-    if (error == EOPNOTSUPP) skip("not offered");
+    if (error == EOPNOTSUPP) skip("the driver has no ECE");
     EXPECT(error == 0, "%s", strerror(error));
     EXPECT_OK(ibv_set_ece(qp, &ece));
     ibv_ece unknown = ece;
@@ -92,7 +92,7 @@ CASE(optional, advise_mr_is_taken_or_refused) {
     Ends ends;
     ibv_sge sge = ends.local.sge(0, 4096);
     const int error = ibv_advise_mr(ends.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1);
-    if (error == EOPNOTSUPP) skip("not offered");
+    if (error == EOPNOTSUPP) skip("the driver takes no advice");
     EXPECT(error == 0 || error == EINVAL, "%s", strerror(error));  // EINVAL: of regions without on-demand paging
 }
 
