@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memif protocol, version 2.0: two processes exchange frames through memory that they share.
+//
+// The client makes the memory and connects to the server's SOCK_SEQPACKET socket. Over it go the messages below, which
+// describe the memory; file descriptors come with them as SCM_RIGHTS. The frames go through rings in the memory.
+// Integers are in the byte order of the machine. Sources: VPP's memif documentation, DPDK's drivers/net/memif/memif.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace rove::datapath {
+
+constexpr uint32_t kMemifCookie = 0x3E31F20;  // begins every ring
+constexpr uint16_t kMemifVersion = 2 << 8 | 0;
+constexpr size_t kMemifNameBytes = 32;  // with the 0 that ends it
+constexpr size_t kMemifSecretBytes = 24;
+constexpr size_t kMemifReasonBytes = 96;
+constexpr uint8_t kMemifMaxLog2Slots = 14;
+
+enum class MemifType : uint16_t {
+    kAck = 1,         // answers INIT, ADD_REGION and ADD_RING
+    kHello = 2,       // the server's first message
+    kInit = 3,        // the client's first message
+    kAddRegion = 4,   // with the memory's descriptor
+    kAddRing = 5,     // with the doorbell's descriptor, an eventfd
+    kConnect = 6,     // the client's last message
+    kConnected = 7,   // the server's answer to CONNECT: frames may go
+    kDisconnect = 8,  // either's
+};
+
+#pragma pack(push, 1)
+struct MemifHello {
+    char name[kMemifNameBytes];
+    uint16_t min_version, max_version;
+    uint16_t max_region, max_s2c_ring, max_c2s_ring;  // the highest index that is allowed
+    uint8_t max_log2_slots;
+};
+
+struct MemifInit {
+    uint16_t version;
+    uint32_t id;   // which of the interfaces behind the socket
+    uint8_t mode;  // kMemifEthernet
+    char secret[kMemifSecretBytes];
+    char name[kMemifNameBytes];
+};
+constexpr uint8_t kMemifEthernet = 0;
+
+struct MemifAddRegion {
+    uint16_t index;
+    uint64_t bytes;
+};
+
+struct MemifAddRing {
+    uint16_t flags;  // kMemifClientToServer, or 0: server to client
+    uint16_t index;  // among those of its direction
+    uint16_t region;
+    uint32_t offset;  // of the MemifRing in its region, bytes
+    uint8_t log2_slots;
+    uint16_t private_header_bytes;
+};
+constexpr uint16_t kMemifClientToServer = 1;
+
+// CONNECT and CONNECTED.
+struct MemifInterfaceName {
+    char name[kMemifNameBytes];
+};
+
+struct MemifDisconnect {
+    uint32_t code;
+    char reason[kMemifReasonBytes];
+};
+
+struct MemifMessage {
+    MemifType type;
+    union {
+        uint8_t bytes[126];
+        MemifHello hello;
+        MemifInit init;
+        MemifAddRegion add_region;
+        MemifAddRing add_ring;
+        MemifInterfaceName interface;
+        MemifDisconnect disconnect;
+    };
+};
+#pragma pack(pop)
+static_assert(sizeof(MemifMessage) == 128);
+
+// One buffer of a frame. The filling side writes flags and length; who gives the buffer writes region, offset and, as
+// the room there is, length: the client.
+struct MemifDescriptor {
+    uint16_t flags;  // kMemifNext
+    uint16_t region;
+    uint32_t length;  // bytes
+    uint32_t offset;  // of the buffer in its region, bytes
+    uint32_t metadata;
+};
+constexpr uint16_t kMemifNext = 1;  // the frame goes on in the next descriptor
+static_assert(sizeof(MemifDescriptor) == 16);
+
+// Client to server: the client fills slots and moves `head`, the server empties them and moves `tail`. Server to
+// client: the client gives empty buffers and moves `head`, the server fills them and moves `tail`. Both count modulo
+// 2^16; a slot is an index modulo the number of slots.
+struct MemifRing {
+    alignas(64) uint32_t cookie;
+    uint16_t flags;  // kMemifMaskInterrupt
+    uint16_t head;   // the client's
+    alignas(64) uint16_t tail;  // the server's
+    alignas(64) MemifDescriptor descriptors[];
+};
+constexpr uint16_t kMemifMaskInterrupt = 1;  // the receiver polls: the doorbell need not be rung
+static_assert(offsetof(MemifRing, head) == 6 && offsetof(MemifRing, tail) == 64 && sizeof(MemifRing) == 128);
+
+}  // namespace rove::datapath
