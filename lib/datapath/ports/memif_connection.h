@@ -4,7 +4,8 @@
 //
 // The peer is not believed. What it says is checked before it is used, no message of it can make us block, and only
 // memory that it cannot shrink is mapped: a load from beyond a file's end would be a signal. What stands in the memory
-// may change at any time; whoever reads it checks that. Descriptors that come are closed, whatever comes with them.
+// may change at any time; whoever reads it checks that. Every file descriptor that comes is closed in the end, whatever
+// message it came with.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "datapath/ports/file_descriptor.h"
 #include "datapath/ports/memif_protocol.h"
 
 namespace rove::datapath {
@@ -24,11 +26,11 @@ class MemifConnection {
         Role role;
         uint32_t id = 0;
         std::string name;           // told to the peer; at most 31 bytes
-        std::string secret;         // at most 24 bytes; "" for a server: none is asked for
-        uint8_t log2_slots = 8;     // client: of each ring, 1..14; fewer if the server wants so
+        std::string secret;         // at most 24 bytes; a server without one asks for none
+        uint8_t log2_slots = 8;     // client: of each ring, 1..14; fewer if the server allows fewer
         uint32_t buffer_bytes = 0;  // client: of each slot, a multiple of 64
     };
-    // Mapped; it stays mapped, and does not shrink, as long as the connection object exists.
+    // Mapped; it stays so, and does not shrink, as long as the connection object exists.
     struct Region {
         uint8_t* address;
         uint64_t bytes;
@@ -37,6 +39,9 @@ class MemifConnection {
         MemifRing* ring = nullptr;  // aligned to 64 bytes; header and descriptors are within one region
         uint8_t log2_slots = 0;     // 1..14
         int doorbell = -1;          // an eventfd, non-blocking
+        // A client's: slot N's buffer is at buffers + N * buffer_bytes. Null: the peer's descriptors say where.
+        uint8_t* buffers = nullptr;
+        uint32_t buffer_bytes = 0;
     };
 
     // Takes the socket and makes it non-blocking.
@@ -51,10 +56,10 @@ class MemifConnection {
     State advance();
     // kClosed: why, one phrase for a log line.
     const std::string& why() const { return why_; }
-    // Tells the peer and closes; the memory stays mapped.
+    // Tells the peer, and closes; the memory stays mapped.
     void disconnect(std::string_view reason);
 
-    int socket() const { return socket_; }
+    int socket() const { return socket_.get(); }
     // From HELLO or INIT; printable. "" until that has come.
     const std::string& peer_name() const { return peer_name_; }
     // The memory and the first pair of rings, once connected.
@@ -63,21 +68,41 @@ class MemifConnection {
     const Ring& to_client() const { return rings_[kToClient].front(); }  // S2C: the server fills it
 
   private:
-    struct Received;
-    enum class Step : uint8_t { kHello, kInit, kAddRegion, kAddToServer, kAddToClient, kConnect, kDone };
+    // What is awaited. A server awaits INIT, and then what describes the memory, until CONNECT. A client awaits HELLO,
+    // and then the answer to what it sent last.
+    enum class Step : uint8_t { kHello, kInit, kAddRegion, kAddRingToServer, kAddRingToClient, kConnect, kDone };
     enum Direction : uint8_t { kToServer, kToClient };
+    struct Received {
+        MemifMessage message{};
+        std::vector<FileDescriptor> files;
+    };
 
-    void refuse(std::string_view reason);
-    void close_with(std::string reason);
+    bool receive(Received* received);
+    void handle(Received received);
+    void handle_as_client(const MemifMessage& message);
+    void handle_as_server(const MemifMessage& message, FileDescriptor file);
+    bool send(MemifMessage message, int file = -1);
+    void close_with(std::string why);
 
-    int socket_;
+    // Client.
+    void hello(const MemifHello& hello);
+    bool make_memory(uint8_t log2_slots);
+    void send_ring(Direction direction);
+    void send_next();
+    // Server.
+    void init(const MemifInit& init);
+    void add_region(const MemifAddRegion& said, const FileDescriptor& memory);
+    void add_ring(const MemifAddRing& said, FileDescriptor doorbell);
+    void connect();
+
+    FileDescriptor socket_;
     Settings settings_;
     State state_ = State::kConnecting;
-    Step step_;  // what is awaited (server), or what an ACK is awaited for (client)
+    Step step_;
     std::string why_, peer_name_;
-    int memory_ = -1;  // client: the memfd, until it has been sent
+    FileDescriptor memory_;  // client
     std::vector<Region> regions_;
-    std::vector<Ring> rings_[2];  // by direction
+    std::vector<Ring> rings_[2];  // of each direction; the first ones are used
 };
 
 }  // namespace rove::datapath

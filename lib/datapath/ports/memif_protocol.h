@@ -103,8 +103,8 @@ static_assert(sizeof(MemifDescriptor) == 16);
 // 2^16; a slot is an index modulo the number of slots.
 struct MemifRing {
     alignas(64) uint32_t cookie;
-    uint16_t flags;  // kMemifMaskInterrupt
-    uint16_t head;   // the client's
+    uint16_t flags;             // kMemifMaskInterrupt
+    uint16_t head;              // the client's
     alignas(64) uint16_t tail;  // the server's
     alignas(64) MemifDescriptor descriptors[];
 };
