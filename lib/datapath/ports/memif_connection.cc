@@ -13,11 +13,11 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <system_error>
+
+#include "datapath/ports/text.h"
 
 namespace rove::datapath {
 
@@ -27,19 +27,9 @@ constexpr size_t kMostRegions = 16;  // of a client; DPDK's and VPP's have 1, or
 constexpr size_t kMostRings = 8;     // of each direction
 constexpr size_t kMostFiles = 2;     // room for more than the one that a message may have
 
-std::string reason_of(int error) {
-    return std::generic_category().message(error);
-}
-
 // A field of the peer's, which may lack the 0 at its end.
 std::string text(const char* field, size_t bytes) {
     return {field, strnlen(field, bytes)};
-}
-
-std::string printable(std::string text) {
-    std::replace_if(
-        text.begin(), text.end(), [](unsigned char c) { return std::isprint(c) == 0; }, '?');
-    return text;
 }
 
 // `to` has been zeroed; its last byte stays 0.
