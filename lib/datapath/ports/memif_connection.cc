@@ -178,7 +178,7 @@ void MemifConnection::handle_as_client(const MemifMessage& message) {
     if (message.type == MemifType::kHello && step_ == Step::kHello) return hello(message.hello);
     if (message.type == MemifType::kAck && step_ > Step::kHello && step_ < Step::kConnect) return send_next();
     if (message.type != MemifType::kConnected || step_ != Step::kConnect) return disconnect("unexpected message");
-    // DPDK's server has set the indices to 0, and so taken the buffers back that make_memory() offered.
+    // DPDK's server and libmemif's have set all indices to 0, as if make_memory() had offered no buffers.
     const Ring& ring = to_client();
     __atomic_store_n(&ring.ring->head, static_cast<uint16_t>(1u << ring.log2_slots), __ATOMIC_RELEASE);
     step_ = Step::kDone;
