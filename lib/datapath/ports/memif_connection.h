@@ -6,6 +6,9 @@
 // memory that it cannot shrink is mapped: a load from beyond a file's end would be a signal. What stands in the memory
 // may change at any time; whoever reads it checks that. Every file descriptor that comes is closed in the end, whatever
 // message it came with.
+//
+// One thing cannot be excluded: a doorbell's file is shared with its flags, and Linux has no write to an eventfd that
+// never blocks. A peer that means harm can make it blocking and full; whoever rings then waits until the peer dies.
 #pragma once
 
 #include <cstdint>

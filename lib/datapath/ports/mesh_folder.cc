@@ -3,7 +3,6 @@
 #include "datapath/ports/mesh_folder.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -18,9 +17,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <memory>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
 #include "datapath/ports/text.h"
@@ -32,6 +32,10 @@ namespace {
 constexpr unsigned kMostMembers = 65533;
 constexpr auto kLongestWait = std::chrono::seconds(10);  // for others who claim: a claim takes milliseconds
 constexpr std::string_view kLockSuffix = ".lock";
+
+std::string lock_file(const std::string& address) {
+    return address + std::string(kLockSuffix);
+}
 
 bool is_address(const std::string& text) {
     for (const int family : {AF_INET, AF_INET6}) {
@@ -64,17 +68,6 @@ std::string fault_of(const struct stat& folder, bool named) {
     return "";
 }
 
-// The names of what is in the directory.
-std::vector<std::string> files_in(int directory) {
-    std::vector<std::string> files;
-    const int again = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const std::unique_ptr<DIR, int (*)(DIR*)> open(again < 0 ? nullptr : fdopendir(again), closedir);
-    if (open == nullptr) return files;
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): of a stream of our own
-    while (const dirent* const entry = readdir(open.get())) files.emplace_back(entry->d_name);
-    return files;
-}
-
 mode_t type_of(int folder, const std::string& file) {
     struct stat status {};
     return fstatat(folder, file.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 ? status.st_mode & S_IFMT : 0;
@@ -83,6 +76,16 @@ mode_t type_of(int folder, const std::string& file) {
 // A path that is short enough for a socket's name, wherever the descriptor leads to.
 std::string path_of(int descriptor) {
     return "/proc/self/fd/" + std::to_string(descriptor);
+}
+
+// The names of what is in the directory.
+std::vector<std::string> files_in(int directory) {
+    std::vector<std::string> files;
+    std::error_code error;
+    for (std::filesystem::directory_iterator at(path_of(directory), error), end; !error && at != end;
+         at.increment(error))
+        files.push_back(at->path().filename());
+    return files;
 }
 
 template <auto kCall>  // bind or connect
@@ -187,7 +190,7 @@ void MeshFolder::remove_dead() const {
 // The locked file of an address. None with EWOULDBLOCK if another has it, or what is there is no file of ours; none
 // with another error if it cannot be made.
 FileDescriptor MeshFolder::take(const std::string& address, bool make) const {
-    const std::string file = address + std::string(kLockSuffix);
+    const std::string file = lock_file(address);
     // O_NONBLOCK: it could be a FIFO.
     constexpr int kFlags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     FileDescriptor lock(openat(folder_.get(), file.c_str(), kFlags));
@@ -220,7 +223,7 @@ bool MeshFolder::clear(const std::string& address) const {
 
 void MeshFolder::give_back(const std::vector<std::string>& addresses, const std::vector<FileDescriptor>& locks) const {
     for (size_t i = 0; i < locks.size(); ++i)
-        if (locks[i].is_open()) unlinkat(folder_.get(), (addresses[i] + std::string(kLockSuffix)).c_str(), 0);
+        if (locks[i].is_open()) unlinkat(folder_.get(), lock_file(addresses[i]).c_str(), 0);
 }
 
 // Takes all, or none: then what is wrong with one of them, which may be that it `is_taken`.
@@ -256,7 +259,7 @@ std::string MeshFolder::take_lowest() {
         std::snprintf(ipv4.data(), ipv4.size(), "10.77.%u.%u", n >> 8, n & 0xff);
         std::snprintf(ipv6.data(), ipv6.size(), "fd77::%x", n);
         bool is_taken;
-        const std::string why = take_all({ipv4.data(), ipv6.data()}, &is_taken);
+        std::string why = take_all({ipv4.data(), ipv6.data()}, &is_taken);
         if (!is_taken) return why;
     }
     return "mesh folder '" + path_ + "': all " + std::to_string(kMostMembers) +
@@ -292,7 +295,7 @@ bool MeshFolder::enter() {
 
 // Who has written to the address's lock file.
 std::string MeshFolder::owner_of(const std::string& address) const {
-    const std::string file = address + std::string(kLockSuffix);
+    const std::string file = lock_file(address);
     const FileDescriptor lock(openat(folder_.get(), file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     std::array<char, 64> text{};
     if (!lock.is_open() || read(lock.get(), text.data(), text.size() - 1) <= 0) return "another process";
@@ -340,7 +343,7 @@ void MeshFolder::leave() {
     for (const std::string& address : addresses_) {
         unlinkat(folder_.get(), address.c_str(), 0);
         // Somebody may just be about to lock it: then it stays, for the next who claims to remove.
-        if (exclusion.is_held()) unlinkat(folder_.get(), (address + std::string(kLockSuffix)).c_str(), 0);
+        if (exclusion.is_held()) unlinkat(folder_.get(), lock_file(address).c_str(), 0);
     }
     // A child that was forked may have the descriptors too.
     for (const FileDescriptor& lock : locks_) flock(lock.get(), LOCK_UN);

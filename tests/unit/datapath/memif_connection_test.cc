@@ -207,7 +207,7 @@ TEST(MemifConnection, BothEndsHaveTheSameRings) {
                 const MemifDescriptor& descriptor = server.ring->descriptors[slot];
                 EXPECT_EQ(descriptor.length, 4352u);
                 EXPECT_EQ(pair.client().regions()[descriptor.region].address + descriptor.offset,
-                          client.buffers + slot * client.buffer_bytes);
+                          client.buffers + size_t{slot} * client.buffer_bytes);
                 EXPECT_EQ(descriptor.offset % 64, 0u);
             }
             const uint64_t one = 1;
