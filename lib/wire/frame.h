@@ -68,6 +68,7 @@ struct ParsedFrame {
     Headers headers;
     const uint8_t* l3 = nullptr;                        // first byte of the IP header
     const uint8_t* payload = nullptr;                   // points into the input
+    uint32_t header_bytes = 0;                          // from the IP header up to the payload, which may lie apart
     uint32_t payload_bytes = 0;                         // without pad
     bool verified = false;                              // the ICRC was found right
     bool ce() const { return (flow.traffic_class & 3) == kEcnCe; }
@@ -87,6 +88,13 @@ struct KnownFlow {
 // the last frame's is not looked at again, and in nearly every frame of a burst that is all but the source port,
 // DestQP, AckReq and PSN: header prediction (V. Jacobson, 1990).
 ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow, bool* again);
+
+// What of a frame can be headers, with room to spare: the rest is payload.
+inline constexpr size_t kHeadBytes = 128;
+// The same of a frame of `bytes` in memory that somebody else may write to at any time: its headers are read from
+// `head`, a copy of its first kHeadBytes. Only the payload, and a UDP checksum, is read from the frame itself.
+ParseError parse_headers(const uint8_t* head, std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow,
+                         bool* again);
 
 // Whether the ICRC is right; remembered in `frame`.
 bool verify(ParsedFrame& frame);

@@ -15,6 +15,13 @@ namespace {
 
 constexpr size_t kMinUdpBytes = kUdpBytes + kBthBytes + kIcrcBytes;
 
+// A frame whose headers are read at `head`, and what is behind them `apart` bytes further: 0, or kept by others.
+struct Split {
+    const uint8_t* head;
+    size_t bytes;
+    ptrdiff_t apart;
+};
+
 // Where the layers of a frame are, once its IP and UDP headers have been found good.
 struct Layers {
     const uint8_t* l3;
@@ -55,7 +62,7 @@ void set_ipv4_mapped(Gid& gid, const uint8_t* address) {
 }
 
 // IPv4 from `l3` on, `bytes` of it there.
-ParseError find_ipv4(const uint8_t* l3, size_t bytes, Layers& out) {
+ParseError find_ipv4(const uint8_t* l3, size_t bytes, ptrdiff_t apart, Layers& out) {
     if (bytes < kIpv4Bytes + kUdpBytes) [[unlikely]] return refuse_ipv4(l3, bytes);
     const uint8_t* const l4 = l3 + kIpv4Bytes;
     // Together: each test of its own costs a branch.
@@ -68,13 +75,13 @@ ParseError find_ipv4(const uint8_t* l3, size_t bytes, Layers& out) {
     if (!ipv4_checksum_ok(l3)) return ParseError::kIpHeader;
     const size_t udp_bytes = length - kIpv4Bytes;
     if (load_be16(l4 + udp::kLength) != udp_bytes) return ParseError::kUdp;
-    if (load<uint16_t>(l4 + udp::kChecksum) && !udp_checksum_ok(l3 + ipv4::kSrc, 8, l4, udp_bytes))
+    if (load<uint16_t>(l4 + udp::kChecksum) && !udp_checksum_ok(l3 + ipv4::kSrc, 8, l4 + apart, udp_bytes))
         return ParseError::kUdp;
     out = {l3, l4, udp_bytes};
     return ParseError::kNone;
 }
 
-[[gnu::noinline]] ParseError find_ipv6(const uint8_t* l3, size_t bytes, Layers& out) {
+[[gnu::noinline]] ParseError find_ipv6(const uint8_t* l3, size_t bytes, ptrdiff_t apart, Layers& out) {
     out = {};
     if (bytes < kIpv6Bytes) return ParseError::kTruncated;
     if (l3[0] >> 4 != 6) return ParseError::kIpHeader;
@@ -92,27 +99,27 @@ ParseError find_ipv4(const uint8_t* l3, size_t bytes, Layers& out) {
     const size_t udp_bytes = load_be16(l3 + ipv6::kLength);
     if (udp_bytes > bytes - kIpv6Bytes || udp_bytes < kMinUdpBytes) return ParseError::kTruncated;
     if (load_be16(l4 + udp::kLength) != udp_bytes) return ParseError::kUdp;
-    if (load<uint16_t>(l4 + udp::kChecksum) && !udp_checksum_ok(l3 + ipv6::kSrc, 32, l4, udp_bytes))
+    if (load<uint16_t>(l4 + udp::kChecksum) && !udp_checksum_ok(l3 + ipv6::kSrc, 32, l4 + apart, udp_bytes))
         return ParseError::kUdp;
     out = {l3, l4, udp_bytes};
     return ParseError::kNone;
 }
 
-ParseError find_layers(std::span<const uint8_t> frame, Layers& out, std::optional<uint16_t>& vlan) {
-    if (frame.size() < kEthernetBytes) return ParseError::kTruncated;
-    uint16_t type = load_be16(frame.data() + ethernet::kType);
+ParseError find_layers(const Split& frame, Layers& out, std::optional<uint16_t>& vlan) {
+    if (frame.bytes < kEthernetBytes) return ParseError::kTruncated;
+    uint16_t type = load_be16(frame.head + ethernet::kType);
     size_t l3 = kEthernetBytes;
     vlan.reset();
     if (type == kEtherTypeVlan) {
-        if (frame.size() < kEthernetBytes + kVlanTagBytes) return ParseError::kTruncated;
-        vlan = load_be16(frame.data() + ethernet::kTci);
-        type = load_be16(frame.data() + ethernet::kInnerType);
+        if (frame.bytes < kEthernetBytes + kVlanTagBytes) return ParseError::kTruncated;
+        vlan = load_be16(frame.head + ethernet::kTci);
+        type = load_be16(frame.head + ethernet::kInnerType);
         l3 += kVlanTagBytes;
     }
-    if (type == kEtherTypeIpv4) return find_ipv4(frame.data() + l3, frame.size() - l3, out);
+    if (type == kEtherTypeIpv4) return find_ipv4(frame.head + l3, frame.bytes - l3, frame.apart, out);
     if (type != kEtherTypeIpv6) return ParseError::kNotRoce;
     Layers found;  // its address leaves this function, which would keep IPv4's in memory as well
-    const ParseError error = find_ipv6(frame.data() + l3, frame.size() - l3, found);
+    const ParseError error = find_ipv6(frame.head + l3, frame.bytes - l3, frame.apart, found);
     out = found;
     return error;
 }
@@ -177,11 +184,11 @@ bool is_usual(const uint8_t* frame, const Layers& layers) {
 }
 
 // As find_layers(), for a frame of a known flow. False: something is wrong with the rest.
-bool find_again(std::span<const uint8_t> frame, Layers& out) {
-    const uint8_t* const l3 = frame.data() + kEthernetBytes;
+bool find_again(const Split& frame, Layers& out) {
+    const uint8_t* const l3 = frame.head + kEthernetBytes;
     const uint8_t* const l4 = l3 + kIpv4Bytes;
     const size_t length = load_be16(l3 + ipv4::kLength), udp_bytes = load_be16(l4 + udp::kLength);
-    if (length > frame.size() - kEthernetBytes || length < kIpv4Bytes + kMinUdpBytes ||
+    if (length > frame.bytes - kEthernetBytes || length < kIpv4Bytes + kMinUdpBytes ||
         udp_bytes != length - kIpv4Bytes || !ipv4_checksum_ok(l3)) {
         return false;
     }
@@ -191,8 +198,8 @@ bool find_again(std::span<const uint8_t> frame, Layers& out) {
 
 // A frame whose headers are those that `out` was read from, but for source port, DestQP, AckReq, PSN, and what follows
 // BTH.
-void parse_alike(const uint8_t* frame, ParsedFrame& out) {
-    const uint8_t* const l3 = frame + kEthernetBytes;
+void parse_alike(const Split& frame, ParsedFrame& out) {
+    const uint8_t* const l3 = frame.head + kEthernetBytes;
     const uint8_t* const l4 = l3 + kIpv4Bytes;
     const uint8_t* const bth = l4 + kUdpBytes;
     const OpcodeInfo& info = opcode_info(out.headers.bth.opcode);
@@ -201,12 +208,12 @@ void parse_alike(const uint8_t* frame, ParsedFrame& out) {
     parse_extensions(bth + kBthBytes, info.extensions, out.headers);
     out.headers.vp = out.flow.udp_src;
     out.l3 = l3;
-    out.payload = bth + info.header_bytes;
+    out.payload = bth + info.header_bytes + frame.apart;
     out.verified = false;
 }
 
 // BTH and what follows it; and where the payload is.
-ParseError parse_transport(const Layers& layers, ParsedFrame& out) {
+ParseError parse_transport(const Layers& layers, ptrdiff_t apart, ParsedFrame& out) {
     const uint8_t* const bth = layers.l4 + kUdpBytes;
     const size_t bth_bytes = layers.udp_bytes - kUdpBytes - kIcrcBytes;  // BTH up to the ICRC
     parse_bth(bth, out.headers.bth);
@@ -222,17 +229,17 @@ ParseError parse_transport(const Layers& layers, ParsedFrame& out) {
     parse_extensions(bth + kBthBytes, info.extensions, out.headers);
     out.headers.vp = out.flow.udp_src;
     out.l3 = layers.l3;
-    out.payload = bth + info.header_bytes;
+    out.payload = bth + info.header_bytes + apart;
+    out.header_bytes = static_cast<uint32_t>(bth + info.header_bytes - layers.l3);
     out.payload_bytes = static_cast<uint32_t>(padded_bytes - pad);
     out.verified = false;
     return ParseError::kNone;
 }
 
 // A frame that is not quite like the last. Of its own, so that the others need not save the registers that it uses.
-[[gnu::noinline]] ParseError parse_unlike(std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow,
-                                          bool* again) {
+[[gnu::noinline]] ParseError parse_unlike(const Split& frame, ParsedFrame& out, KnownFlow& flow, bool* again) {
     Layers layers{};
-    *again = flow.known && frame.size() >= kUsualBytes && are_same(frame.data(), flow, kOfFlow) &&
+    *again = flow.known && frame.bytes >= kUsualBytes && are_same(frame.head, flow, kOfFlow) &&
              find_again(frame, layers);
     flow.known = false;
     if (*again) {
@@ -241,11 +248,21 @@ ParseError parse_transport(const Layers& layers, ParsedFrame& out) {
     } else {
         if (const ParseError error = find_layers(frame, layers, out.flow.vlan); error != ParseError::kNone)
             return error;
-        parse_flow(frame.data(), layers, out.flow);
+        parse_flow(frame.head, layers, out.flow);
     }
-    const ParseError error = parse_transport(layers, out);
-    if (error == ParseError::kNone && is_usual(frame.data(), layers)) remember(frame.data(), flow);
+    const ParseError error = parse_transport(layers, frame.apart, out);
+    if (error == ParseError::kNone && is_usual(frame.head, layers)) remember(frame.head, flow);
     return error;
+}
+
+[[gnu::always_inline]] inline ParseError parse(const Split& frame, ParsedFrame& out, KnownFlow& flow, bool* again) {
+    if (!flow.known || frame.bytes < kUsualBytes || !are_same(frame.head, flow, kOfKind) ||
+        load_be16(frame.head + kEthernetBytes + ipv4::kLength) > frame.bytes - kEthernetBytes) [[unlikely]] {
+        return parse_unlike(frame, out, flow, again);
+    }
+    *again = true;
+    parse_alike(frame, out);
+    return ParseError::kNone;
 }
 
 }  // namespace
@@ -267,26 +284,26 @@ const char* to_string(ParseError error) {
 
 ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out) {
     Layers layers{};
-    if (const ParseError error = find_layers(frame, layers, out.flow.vlan); error != ParseError::kNone) return error;
+    const Split whole{frame.data(), frame.size(), 0};
+    if (const ParseError error = find_layers(whole, layers, out.flow.vlan); error != ParseError::kNone) return error;
     parse_flow(frame.data(), layers, out.flow);
-    return parse_transport(layers, out);
+    return parse_transport(layers, 0, out);
 }
 
 ParseError parse_headers(std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow, bool* again) {
-    const uint8_t* const at = frame.data();
-    if (!flow.known || frame.size() < kUsualBytes || !are_same(at, flow, kOfKind) ||
-        load_be16(at + kEthernetBytes + ipv4::kLength) > frame.size() - kEthernetBytes) [[unlikely]] {
-        return parse_unlike(frame, out, flow, again);
-    }
-    *again = true;
-    parse_alike(at, out);
-    return ParseError::kNone;
+    return parse({frame.data(), frame.size(), 0}, out, flow, again);
+}
+
+ParseError parse_headers(const uint8_t* head, std::span<const uint8_t> frame, ParsedFrame& out, KnownFlow& flow,
+                         bool* again) {
+    return parse({head, frame.size(), frame.data() - head}, out, flow, again);
 }
 
 bool verify(ParsedFrame& frame) {
-    ParsedFrame* const frames[] = {&frame};
-    verify(frames);
-    return frame.verified;
+    const uint8_t* const end = frame.payload + frame.payload_bytes + frame.headers.bth.pad_count();
+    const uint32_t sum =
+        crc32(icrc(frame.l3, frame.header_bytes), frame.payload, static_cast<size_t>(end - frame.payload));
+    return frame.verified = sum == load<uint32_t>(end);
 }
 
 void verify(std::span<ParsedFrame* const> frames) {
@@ -296,8 +313,8 @@ void verify(std::span<ParsedFrame* const> frames) {
     };
     const auto covered = [&](size_t i) {
         const ParsedFrame& frame = *frames[i];
-        const uint8_t* const end = frame.payload + frame.payload_bytes + frame.headers.bth.pad_count();
-        return Covered{frame.l3, static_cast<size_t>(end - frame.l3)};
+        const size_t behind = frame.payload_bytes + frame.headers.bth.pad_count();
+        return Covered{frame.l3, frame.header_bytes + behind};
     };
     icrc_each(frames.size(), covered, [&](size_t i, uint32_t sum) {
         const auto [l3, bytes] = covered(i);
@@ -313,13 +330,13 @@ ParseError parse_frame(std::span<const uint8_t> frame, ParsedFrame& out) {
 std::optional<Transit> find_transit(std::span<const uint8_t> frame) {
     Layers layers{};
     std::optional<uint16_t> vlan;
-    if (find_layers(frame, layers, vlan) != ParseError::kNone) return std::nullopt;
+    if (find_layers({frame.data(), frame.size(), 0}, layers, vlan) != ParseError::kNone) return std::nullopt;
     return Transit{static_cast<size_t>(layers.l3 - frame.data()), load_be16(layers.l4 + udp::kSrcPort)};
 }
 
 void VerifyingReader::read(void* to, uint32_t bytes) {
     if (at_ == frame_.payload)
-        crc_ = icrc_copy(frame_.l3, static_cast<size_t>(at_ - frame_.l3), to, at_, bytes);
+        crc_ = icrc_copy(frame_.l3, frame_.header_bytes, to, at_, bytes);
     else
         crc_ = crc32_copy(crc_, to, at_, bytes);
     at_ += bytes;
