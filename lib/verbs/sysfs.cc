@@ -166,11 +166,18 @@ bool Sysfs::make() {
     const fs::path parent = fs::temp_directory_path(error);
     if (error) return false;
     sweep(parent);
-    std::string folder = parent / (kPrefix + std::to_string(getpid()) + "-XXXXXX");
-    if (mkdtemp(folder.data()) == nullptr) return false;
+    std::string folder;
     if (file_ >= 0 && pid_ == getpid()) close(file_);
-    file_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    flock(file_, LOCK_EX | LOCK_NB);
+    // Between making and locking it, another process may sweep it away: then there is no lock to be had, or no folder.
+    for (bool ours = false; !ours;) {
+        folder = parent / (kPrefix + std::to_string(getpid()) + "-XXXXXX");
+        if (mkdtemp(folder.data()) == nullptr) return false;
+        file_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        struct stat status;
+        if (file_ < 0 && errno != ENOENT) return false;
+        ours = file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) == 0 && fstat(file_, &status) == 0 && status.st_nlink != 0;
+        if (!ours && file_ >= 0) close(file_);
+    }
     chmod(folder.c_str(), 0755);  // a process that gives up its privileges goes on reading
     folder_ = folder;
     pid_ = getpid();

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ways in: programs that are not linked with libibverbs find rove's devices too."""
+import fcntl
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import threading
 
 from harness import (BUILD, CLIENT_CORE, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, Skip, check, free_port,
-                     memif_pair, once, write_toml)
+                     memif_pair, once, unique, write_toml)
 
 SOURCES = ROOT / "tests" / "system"
 
@@ -260,6 +262,42 @@ def reads_sysfs():
 
 
 once("doors/sysfs", reads_sysfs, quick=True)
+
+
+def swept(folder, stop):
+    """What a rove process that starts does with the folders of those that have gone, again and again."""
+    while not stop.is_set():
+        for entry in os.scandir(folder):
+            file = -1
+            try:
+                file = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(entry.path, ignore_errors=True)
+            except OSError:
+                pass
+            if file >= 0:
+                os.close(file)
+
+
+def neighbours_start():
+    """Processes that start together, and sweep: none takes a folder that another has made and not locked yet. A rank of
+    four had no device by that."""
+    folder, stop = SCRATCH / unique(), threading.Event()
+    folder.mkdir()
+    sweeper = threading.Thread(target=swept, args=(folder, stop))
+    sweeper.start()
+    try:
+        path = "/sys/class/infiniband/rove0/ports/1/gid_attrs/types/1"
+        config = write_toml(memif_pair()[0])
+        readers = [Process(["cat", path], config, CLIENT_CORE, env={"TMPDIR": str(folder)}) for _ in range(60)]
+        for reader in readers:
+            check(reader.succeed(20).out() == "RoCE v2\n", reader.story())
+    finally:
+        stop.set()
+        sweeper.join()
+
+
+once("doors/sysfs/neighbours-start", neighbours_start)
 
 
 # --- DPDK is inside: programs may have one of their own
