@@ -213,6 +213,11 @@ TEST_F(ConfigTest, RefusesValuesOutOfRange) {
     refused("[[device]]\nport = \"x\"\naddresses = []\n", 3, "device[0].addresses", "1 to 64");
     refused("[[device]]\nport = \"x\"\naddresses = [\"fd00::1/64\", \"fd00:0::1\"]\n", 3, "device[0].addresses",
             "each address once");
+    for (const char* group : {"224.0.0.1/4", "ff02::1/64"})
+        refused(std::string("[[device]]\nport = \"x\"\naddresses = [\"") + group + "\"]\n", 3, "device[0].addresses",
+                group);
+    refused(std::string("[transport]\nhigh_service_levels = [8]\n") + kDevice, 2, "transport.high_service_levels",
+            "0..7");
     refused(std::string(kDevice) + "[[device]]\nport = \"net_null0,size=64\"\naddresses = [\"10.0.0.9\"]\n", 5,
             "device[1].port", "no other device");
     const std::string dcqcn = std::string("[transport.dcqcn]\nline_rate_bytes_per_s = 1_000_000\n");

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,15 @@ TEST(FateDiceTest, CertaintyIsCertain) {
     for (const Fate& fate : fates({.duplicate = 1}, 1000)) EXPECT_TRUE(fate.duplicate);
     for (const Fate& fate : fates({.reorder = 1}, 1000)) EXPECT_GT(fate.hold_frames, 0u);
     for (const Fate& fate : fates({.mark = 1}, 1000)) EXPECT_TRUE(fate.mark);
+}
+
+TEST(FateDiceTest, AHeldFrameWaitsForOneToFourAndIsNotDoubled) {
+    std::set<uint32_t> holds;
+    for (const Fate& fate : fates({.duplicate = 1, .reorder = 1}, 1000)) {
+        holds.insert(fate.hold_frames);
+        EXPECT_FALSE(fate.duplicate);
+    }
+    EXPECT_EQ(holds, (std::set<uint32_t>{1, 2, 3, 4}));
 }
 
 TEST(FateDiceTest, RatesAreThoseAskedFor) {

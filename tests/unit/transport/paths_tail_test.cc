@@ -149,6 +149,16 @@ TEST_P(Tail, MP10_AnyAckRestartsTheTailTimer) {
     EXPECT_EQ(sender.paths.counters().tail_probes, 0u);
 }
 
+// Also one that says nothing new, and that no round trip is measured by.
+TEST_P(Tail, MP10_AnAckThatComesAgainRestartsTheTailTimer) {
+    const auto left = sender.send(2);
+    for (int i = 0; i < 8; ++i) {
+        now += kRtt / 2;
+        sender.sack(left[1]);
+        if (stream.lost == 0) EXPECT_GE(sender.paths.deadline(stream), now + kRtt / 4);
+    }
+}
+
 TEST_P(Tail, MP10_ATimeNotYetMeasuredIsNotUsed) {
     SendStream fresh;
     sender.paths.start(fresh, Psn(5));
