@@ -38,7 +38,7 @@ fs::path find_config(const std::string& given) {
     for (const char* path : kDefaultConfigs) {
         if (fs::is_regular_file(path, ignored)) return fs::absolute(path);
     }
-    refuse("no --config, and neither ./rove.toml nor /etc/rove/rove.toml exists");
+    return {};  // the built-in configuration
 }
 
 // In the build tree the library lies beside us; installed, in the library directory of our own prefix.
@@ -74,11 +74,12 @@ void append_to_preload(const std::string& library) {
 
 int main(int argc, char** argv) {
     CLI::App app{
-        "Runs a verbs program with rove's devices: rove0, rove1, ... appear beside any hardware ones.\n"
+        "Runs a verbs program with rove's devices: rove0, rove1, ... appear beside any hardware ones. Without a\n"
+        "configuration there is one, rove0, and all programs that you run so are hosts on one network.\n"
         "rove-run [--config FILE] [--eal \"ARGS\"] -- PROGRAM [ARGS...]"};
     std::string config_file, eal;
     std::vector<std::string> command;
-    app.add_option("--config", config_file, "TOML configuration; default ./rove.toml, then /etc/rove/rove.toml");
+    app.add_option("--config", config_file, "TOML configuration; default ./rove.toml, then /etc/rove/rove.toml, then a mesh");
     app.add_option("--eal", eal, "further EAL arguments, separated by blanks");
     bool libibverbs = false;
     app.add_flag(
@@ -93,7 +94,7 @@ int main(int argc, char** argv) {
 
     const fs::path config = find_config(config_file);
     std::string error;
-    if (!rove::datapath::Config::load(config.string(), &error)) refuse(error);
+    if (!config.empty() && !rove::datapath::Config::load(config.string(), &error)) refuse(error);
     setenv("ROVE_CONFIG", config.c_str(), 1);
     if (!eal.empty()) setenv("ROVE_EAL", eal.c_str(), 1);
     const auto [why, refuses] = rove::why_not_preloaded(rove::find_program(command[0]));

@@ -122,7 +122,7 @@ def two_rails(directory, impair=()):
         lines = ["[transport]", 'mode = "mp"']
         for rail in range(2):
             lines += [
-                "[[device]]", f'port = "net_memif{rail},role={role},socket={directory.name}-{rail},rsize=8,bsize=4352"',
+                "[[device]]", f'port = "memif:@{directory.name}-{rail},role={role}"',
                 f'addresses = ["10.0.{rail}.{end}/24"]', "mtu = 4096",
                 *(["[device.impair]", *impair] if impair else [])]
         configs.append(directory / f"{role}.toml")

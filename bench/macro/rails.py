@@ -38,10 +38,9 @@ def rails(rates, initiators=1):
         initiator["device"] = initiator["device"][:len(rates)]
         for j, rate in enumerate(rates):
             index = len(target["device"])
-            for device, name, host in ((devices[j], f"net_memif{index}", 1),
-                                       (initiator["device"][j], f"net_memif{j}", 2)):
-                _, arguments = harness.device_arguments(device["port"])
-                device["port"] = harness.device_string(name, {**arguments, "socket": f"{sockets}-{index}"})
+            for device, host in (devices[j], 1), (initiator["device"][j], 2):
+                driver, arguments = harness.device_arguments(device["port"])
+                device["port"] = harness.device_string(driver, {**arguments, "socket": f"{sockets}-{index}"})
                 device["addresses"] = [f"10.0.{index}.{host}/24"]
                 if rate:
                     device["impair"] = {"rate_mbps": rate, "queue_packets": QUEUE_PACKETS}

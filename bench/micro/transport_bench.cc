@@ -25,6 +25,7 @@ struct Sink {
     uint32_t count = 0;
 
     bool ready() { return count != kFrames; }
+    bool ready(const Path&) { return ready(); }
     void send(const Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload) {
         uint8_t* frame = frames[count].data();
         if (build) bytes[count] = static_cast<uint32_t>(wire::build_frame(frame, path.headers, headers, payload));

@@ -2,13 +2,9 @@
 // The background thread.
 #include "datapath/background.h"
 
-#include <linux/futex.h>
 #include <rte_pause.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -30,6 +26,7 @@ constexpr uint64_t kWindowNs = 20'000;            // in which kBusyCalls mean th
 constexpr uint32_t kBusyCalls = 16;               // calls; also in a watch nap: fewer, and it no longer polls
 constexpr uint64_t kRecentNs = 1'000'000;         // nor does it if its last look at the ports is longer ago
 constexpr uint64_t kHousekeepingNs = 50'000'000;  // carriers and lost peers of ports whose driver calls nobody
+constexpr uint64_t kSeldomNs = 1'000'000'000;     // without such ports
 
 }  // namespace
 
@@ -40,8 +37,11 @@ void Background::stop() {
 
 void Background::take_over() {
     taken_over_.store(true, std::memory_order_seq_cst);
-    if (asleep_.exchange(0, std::memory_order_seq_cst) != 0)
-        syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    wake();
+}
+
+void Background::wake() {
+    if (asleep_.exchange(false, std::memory_order_seq_cst)) runtime_.poller().wake();
 }
 
 void Background::look_after_ports() {
@@ -50,17 +50,46 @@ void Background::look_after_ports() {
 }
 
 void Background::nap(uint64_t ns) {
-    asleep_.store(1, std::memory_order_seq_cst);
-    // Pairs with take_over(): either it sees us asleep and wakes us, or we see that it was here.
-    if (!taken_over_.load(std::memory_order_seq_cst)) {
-        const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-        syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAIT_PRIVATE, 1, &time, nullptr, 0);
+    const uint64_t until_ns = runtime_.now_ns() + ns;
+    asleep_.store(true, std::memory_order_seq_cst);
+    // Pairs with take_over(): either it sees us asleep and wakes us, or we see that it was here. A bell that rings late,
+    // and what sockets bring, is no reason to get up.
+    if (!taken_over_.load(std::memory_order_seq_cst))
+        for (uint64_t now_ns = until_ns - ns; now_ns < until_ns && asleep_.load(std::memory_order_relaxed);
+             now_ns = runtime_.now_ns())
+            runtime_.poller().wait(until_ns - now_ns);
+    asleep_.store(false, std::memory_order_seq_cst);
+}
+
+// Until a frame rings, or somebody leaves an earlier deadline: wake_by().
+void Background::sleep_until_rung(uint64_t until_ns) {
+    Worker& worker = *runtime_.workers().front();
+    sleeps_until_ns_.store(until_ns, std::memory_order_relaxed);
+    asleep_.store(true, std::memory_order_seq_cst);
+    bool may_sleep = false;
+    {
+        // Whoever drove before has left his deadline, and whoever drives afterwards sees that we sleep.
+        const Worker::Drive drive(worker);
+        may_sleep = drive && worker.core(drive).next_deadline() >= until_ns && worker.core(drive).arm();
     }
-    asleep_.store(0, std::memory_order_seq_cst);
+    const uint64_t now_ns = runtime_.now_ns();
+    uint64_t rested_ns = 0;
+    if (may_sleep && now_ns < until_ns && !taken_over_.load(std::memory_order_seq_cst)) {
+        runtime_.poller().wait(until_ns - now_ns);
+        rested_ns = std::min(runtime_.now_ns(), until_ns) - now_ns;
+    }
+    asleep_.store(false, std::memory_order_seq_cst);
+    sleeps_until_ns_.store(0, std::memory_order_relaxed);
+    const Worker::Hold hold(worker);
+    worker.core(hold).disarm(rested_ns);
+}
+
+uint64_t Background::care_ns() const {
+    return runtime_.wants_care() ? kHousekeepingNs : kSeldomNs;
 }
 
 void Background::housekeep(uint64_t now_ns) {
-    if (now_ns - housekept_ns_ < kHousekeepingNs && !ports_changed_.load(std::memory_order_relaxed)) return;
+    if (now_ns - housekept_ns_ < care_ns() && !ports_changed_.load(std::memory_order_relaxed)) return;
     ports_changed_.store(false, std::memory_order_relaxed);
     housekept_ns_ = now_ns;
     runtime_.housekeeping();
@@ -74,7 +103,7 @@ void Background::run() {
     }
     while (!stopped()) {
         housekeep(runtime_.now_ns());
-        nap(kHousekeepingNs);
+        nap(care_ns());
         taken_over_.store(false, std::memory_order_relaxed);
     }
 }
@@ -88,6 +117,7 @@ bool Background::driven_since(uint64_t time_ns) {
 void Background::share() {
     Worker& worker = *runtime_.workers().front();
     bool watching = false;
+    bool handed_over = false;  // the application sleeps: nobody else will see that a frame has come
     uint32_t seen = calls_.load(std::memory_order_relaxed);
     uint64_t window_ns = 0, idle_since_ns = 0, watching_since_ns = 0, nap_ns = kFirstNapNs;
     while (!stopped()) {
@@ -96,6 +126,7 @@ void Background::share() {
         const uint32_t calls = calls_.load(std::memory_order_relaxed);
         if (taken_over_.load(std::memory_order_relaxed) && taken_over_.exchange(false, std::memory_order_seq_cst)) {
             watching = false;
+            handed_over = true;
             idle_since_ns = window_ns = now_ns;
             nap_ns = kFirstNapNs;
         } else {
@@ -103,6 +134,7 @@ void Background::share() {
             if (watching && !busy) idle_since_ns = now_ns;
             if (busy && !watching) watching_since_ns = now_ns;
             watching = busy;
+            handed_over &= !busy;
         }
         if (watching || now_ns - window_ns >= kWindowNs) {
             seen = calls;
@@ -127,7 +159,11 @@ void Background::share() {
             idle_since_ns = now_ns;
             nap_ns = kFirstNapNs;
         } else if (now_ns - idle_since_ns >= kIdleNs) {
-            if (deadline_ns > now_ns) nap(std::min(nap_ns, deadline_ns - now_ns));
+            const bool may_ring = handed_over || nap_ns == kLastNapNs;
+            if (deadline_ns > now_ns && runtime_.all_ring() && may_ring)
+                sleep_until_rung(std::min(now_ns + care_ns(), deadline_ns));
+            else if (deadline_ns > now_ns)
+                nap(std::min(nap_ns, deadline_ns - now_ns));
             nap_ns = std::min(nap_ns * 2, kLastNapNs);
         } else {
             rte_pause();

@@ -5,8 +5,9 @@
 //
 //     watching  the application drives the worker itself, it calls in often: we sleep for kWatchNapNs or more, and look
 //     driving   it does not: we poll. While packets move we poll on; after kIdleNs without any we sleep, longer each
-//               time, but never past the transport's next deadline. When the application calls often again, we leave
-//               it the worker
+//               time, but never past the transport's next deadline. Where all ports can ring, and the application sleeps
+//               or nothing has come for long, we sleep until a frame rings: before, each would cost its sender a system
+//               call. When the application calls often again, we leave it the worker
 //
 // So of two threads of a process never both spin, and an idle process costs a short round per nap.
 // With dedicated lcores only the housekeeping is done.
@@ -32,21 +33,30 @@ class Background {
     void called() { calls_.store(calls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
     // Drive now: the application goes to sleep, or posted work that nobody took.
     void take_over();
+    // Whoever drove the worker has left it this deadline: we must not sleep past it.
+    void wake_by(uint64_t deadline_ns) {
+        if (deadline_ns < sleeps_until_ns_.load(std::memory_order_relaxed)) [[unlikely]] wake();
+    }
+    bool sleeps_long() const { return sleeps_until_ns_.load(std::memory_order_relaxed) != 0; }
     // A driver's callback ran: look after the ports now.
     void look_after_ports();
 
   private:
+    void wake();
     void share();
     bool driven_since(uint64_t time_ns);
     void nap(uint64_t ns);
+    void sleep_until_rung(uint64_t until_ns);
+    uint64_t care_ns() const;  // between two looks at the ports
     void housekeep(uint64_t now_ns);
 
     Runtime& runtime_;
     std::atomic<uint32_t> calls_{0};  // relaxed: a hint
     std::atomic<bool> stop_{false};
-    // 0 awake, 1 asleep; the futex. Exchanges on both sides: a take_over() that finds us awake is seen before we sleep,
-    // because it left `taken_over_` (release) which nap() reads (acquire) after it announced its sleep.
-    std::atomic<uint32_t> asleep_{0};
+    // Exchanges on both sides: a take_over() that finds us awake is seen before we sleep, because it left `taken_over_`
+    // (release) which nap() reads (acquire) after it announced its sleep.
+    std::atomic<bool> asleep_{false};
+    std::atomic<uint64_t> sleeps_until_ns_{0};  // 0: not for long. Relaxed: who posts after it was set sees it
     std::atomic<bool> taken_over_{false};
     std::atomic<bool> ports_changed_{false};  // read before each nap and round; take_over()'s order suffices
     uint64_t housekept_ns_ = 0;

@@ -11,6 +11,7 @@
 
 #include "config/table.h"
 #include "datapath/address.h"
+#include "datapath/port_name.h"
 
 namespace rove::datapath {
 
@@ -156,12 +157,14 @@ std::optional<std::string> read_gateway(Table& table, const char* key, bool ipv4
 
 DeviceConfig read_device(Table table) {
     DeviceConfig device;
-    constexpr const char* kPortAllowed = "an EAL vdev such as \"net_memif0,role=server,...\" or a PCI address";
+    constexpr const char* kPortAllowed =
+        "\"mesh\", \"mesh:FOLDER\", \"memif:SOCKET,role=server\", an EAL vdev such as \"net_tap0,iface=...\" or a PCI "
+        "address";
     table.require("port", kPortAllowed);
     device.port = *table.string("port", kPortAllowed);
-    table.require("addresses", kAddressAllowed);
+    if (!is_mesh(device.port)) table.require("addresses", kAddressAllowed);
     device.addresses = table.strings("addresses", kAddressAllowed);
-    if (device.addresses.empty() || device.addresses.size() > 64)
+    if ((device.addresses.empty() && !is_mesh(device.port)) || device.addresses.size() > 64)
         table.refuse(table.node("addresses"), "addresses", std::string("1 to 64 ") + kAddressAllowed);
     std::set<wire::Gid> known;
     for (const std::string& address : device.addresses) {
@@ -188,6 +191,13 @@ DeviceConfig read_device(Table table) {
 
 }  // namespace
 
+Config Config::built_in() {
+    Config config;
+    config.file = "built-in configuration";
+    config.devices.emplace_back().port = "mesh";
+    return config;
+}
+
 std::optional<Config> Config::load(const std::string& file, std::string* error) {
     try {
         const toml::table root = toml::parse_file(file);
@@ -201,7 +211,7 @@ std::optional<Config> Config::load(const std::string& file, std::string* error) 
         for (Table& device : table.tables("device")) {
             config.devices.push_back(read_device(device));
             const std::string& port = config.devices.back().port;
-            if (!ports.insert(port.substr(0, port.find(','))).second)
+            if (!ports.insert(is_mesh(port) ? port : port.substr(0, port.find(','))).second)
                 device.refuse(device.node("port"), "port", "a port that no other device has");
         }
         table.refuse_unknown();

@@ -19,8 +19,9 @@ enum class PortCounter : uint8_t {
     kRxNotOurs,       // to another MAC or IP address
     kRxHandedOver,    // to the worker that owns the QP
     kRxHandOverFull,  // dropped: that worker's ring was full
+    kRxNoMbuf,        // dropped while the pool was empty: a frame in a peer's memory that was to be kept
     kTxLinkDown,      // dropped: the port has no peer or no carrier
-    kTxStalled,       // dropped: the port took nothing for long while others wait
+    kTxFull,          // dropped: no room for one that waits for none, as answers to ARP
     kTxTooLong,       // dropped: an mbuf does not hold it; a fault of rove's
     kTxNoMbuf,        // refusals of work while the pool was empty; nothing is lost by it
     kLoopbackNoMbuf,  // dropped while the pool was empty: a datagram's copy to our own members of its group
@@ -39,10 +40,12 @@ constexpr const char* to_string(PortCounter counter) {
             return "rx_handed_over";
         case PortCounter::kRxHandOverFull:
             return "rx_drop_hand_over_full";
+        case PortCounter::kRxNoMbuf:
+            return "rx_drop_no_mbuf";
         case PortCounter::kTxLinkDown:
             return "tx_drop_link_down";
-        case PortCounter::kTxStalled:
-            return "tx_drop_stalled";
+        case PortCounter::kTxFull:
+            return "tx_drop_full";
         case PortCounter::kTxTooLong:
             return "tx_drop_too_long";
         case PortCounter::kTxNoMbuf:
@@ -91,6 +94,12 @@ struct PortCounters {
     std::array<uint64_t, static_cast<size_t>(PortCounter::kCount)> values{};
     std::array<uint64_t, kParseErrors> parse{};  // by wire::ParseError
     uint64_t& operator[](PortCounter counter) { return values[static_cast<size_t>(counter)]; }
+};
+
+// Of a port's whole life. Frames and bytes.
+struct PortStatistics {
+    uint64_t rx_frames = 0, rx_bytes = 0, rx_missed = 0, rx_errors = 0, rx_no_mbuf = 0;
+    uint64_t tx_frames = 0, tx_bytes = 0, tx_errors = 0;
 };
 
 }  // namespace rove::datapath

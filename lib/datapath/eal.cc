@@ -82,7 +82,8 @@ void remove_stale_socket(const std::string& port) {
 // The mbufs that a driver keeps of a queue pair that one worker has: its RX ring is filled, its TX ring gives back
 // late.
 uint32_t queue_mbufs(const std::string& port) {
-    if (port.rfind("net_memif", 0) == 0) return 0;        // copies into rings of its own
+    // Frames are in rings of their own.
+    if (!is_ethdev(port) || port.rfind("net_memif", 0) == 0) return 0;
     if (port.rfind("net_af_xdp", 0) == 0) return 2 * 2048;  // XSK_RING_{CONS,PROD}__DEFAULT_NUM_DESCS
     return 2 * kDescriptors;
 }
@@ -206,6 +207,7 @@ std::vector<std::string> eal_arguments(const Config& config, const std::vector<u
     if (avx512) args.push_back("--force-max-simd-bitwidth=512");
     bool pci = false;
     for (const DeviceConfig& device : config.devices) {
+        if (!is_ethdev(device.port)) continue;
         pci |= is_pci(device.port);
         args.insert(args.end(), {is_pci(device.port) ? "--allow" : "--vdev", eal_device(device)});
     }

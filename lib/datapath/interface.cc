@@ -13,7 +13,7 @@
 #include "datapath/address.h"
 #include "datapath/config.h"
 #include "datapath/neighbour.h"
-#include "datapath/port.h"
+#include "datapath/ports/port.h"
 #include "datapath/runtime.h"
 #include "datapath/worker_core.h"
 
@@ -35,9 +35,9 @@ std::optional<wire::Gid> address_of(const std::optional<std::string>& text) {
 
 }  // namespace
 
-Interface::Interface(Runtime& runtime, const DeviceConfig& config, std::string name, const Port& port)
+Interface::Interface(Runtime& runtime, const DeviceConfig& config, std::string name, Port& port)
     : runtime_(runtime),
-      dpdk_port_(port),
+      device_port_(port),
       name_(std::move(name)),
       port_(port.id()),
       max_mtu_(config.mtu),
@@ -64,15 +64,23 @@ Interface::Interface(Runtime& runtime, const DeviceConfig& config, std::string n
 Interface::~Interface() = default;
 
 bool Interface::link_up() const {
-    return !dpdk_port_.has_carrier() || dpdk_port_.ready();
+    return !device_port_.has_carrier() || device_port_.ready();
 }
 
 bool Interface::ready() const {
-    return dpdk_port_.ready();
+    return device_port_.ready();
 }
 
 uint16_t Interface::queues() const {
-    return dpdk_port_.queues();
+    return device_port_.queues();
+}
+
+PortStatistics Interface::statistics() const {
+    return device_port_.statistics();
+}
+
+std::optional<uint16_t> Interface::dpdk_port() const {
+    return device_port_.dpdk_id();
 }
 
 bool Interface::receives(const wire::Flow& flow, bool from_port) const {
@@ -94,18 +102,32 @@ int Interface::begin_path(const wire::Flow& flow, transport::Path& path) const {
     path.flow.src_mac = mac_;
     path.flow.vlan.reset();
     if (vlan_) path.flow.vlan = static_cast<uint16_t>((flow.vlan.value_or(0) & 0xE000) | *vlan_);
-    path.port = port_;
+    path.port = path.outlet = port_;
     path.loopback = neighbours_->owns(flow.dst);
     path.multicast = is_multicast(flow.dst);
     path.next_hop = nullptr;
     if (path.loopback) path.flow.dst_mac = mac_;
-    if (path.multicast) path.flow.dst_mac = multicast_mac(flow.dst);
+    if (path.multicast) {
+        path.flow.dst_mac = multicast_mac(flow.dst);
+        device_port_.find_all();
+    }
     return 0;
+}
+
+bool Interface::take_way(transport::Path& path, int timeout_ms) const {
+    const auto way = device_port_.find(neighbours_->next_hop(path.flow.dst), timeout_ms);
+    if (!way) return false;
+    path.outlet = way->outlet;
+    path.next_hop = way->next_hop;
+    path.flow.dst_mac = path.next_hop->mac();
+    return true;
 }
 
 bool Interface::find_path(const wire::Flow& flow, transport::Path& path) {
     if (begin_path(flow, path) != 0) return false;
-    if (!path.loopback && !path.multicast) {
+    if (device_port_.finds_neighbours() && !path.loopback && !path.multicast) {
+        if (!take_way(path, 0)) return false;
+    } else if (!path.loopback && !path.multicast) {
         const wire::Gid neighbour = neighbours_->next_hop(flow.dst);
         if (const auto mac = neighbours_->lookup(neighbour)) path.flow.dst_mac = *mac;
         if (path.flow.dst_mac == wire::MacAddress{}) {
@@ -119,7 +141,9 @@ bool Interface::find_path(const wire::Flow& flow, transport::Path& path) {
 
 int Interface::resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms) {
     if (const int error = begin_path(flow, path); error != 0) return error;
-    if (!path.loopback && !path.multicast) {
+    if (device_port_.finds_neighbours() && !path.loopback && !path.multicast) {
+        if (!take_way(path, timeout_ms)) return EHOSTUNREACH;
+    } else if (!path.loopback && !path.multicast) {
         const wire::Gid neighbour = neighbours_->next_hop(flow.dst);
         path.next_hop = neighbours_->use(neighbour, runtime_.now_ns());
         for (int waited = 0; path.next_hop == nullptr && waited < timeout_ms; waited += kAskAgainMs) {
@@ -160,7 +184,7 @@ int Interface::agree_on_multipath(transport::QueuePair& qp, const transport::Pat
         transport::Path way = path;
         // A peer that was just started may not have its end of the port yet.
         const uint64_t connected_by_ns = runtime_.now_ns() + kConnectNs;
-        while (!dpdk_port_.ready() && runtime_.now_ns() < connected_by_ns)
+        while (!device_port_.ready() && runtime_.now_ns() < connected_by_ns)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         // The protocol's time, as for every other timeout: what came while this process was off its core is yet to be
         // read, and a peer that was off its own is not silent.
@@ -211,6 +235,7 @@ int Interface::agree_on_multipath(transport::QueuePair& qp, const transport::Pat
 
 void Interface::join(const wire::Gid& group) {
     memberships_->join(group, runtime_.now_ns());
+    device_port_.find_all();
 }
 
 void Interface::leave(const wire::Gid& group) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "datapath/counters.h"
 #include "datapath/membership.h"
 #include "datapath/neighbour.h"
 #include "transport/mp/hello_peers.h"
@@ -24,12 +25,12 @@ struct DeviceConfig;
 class Interface {
   public:
     // `port` is open; both it and `runtime` outlive the interface.
-    Interface(Runtime& runtime, const DeviceConfig& config, std::string name, const Port& port);
+    Interface(Runtime& runtime, const DeviceConfig& config, std::string name, Port& port);
     ~Interface();
 
     const std::string& name() const { return name_; }
     static std::string name_of(size_t index) { return "rove" + std::to_string(index); }  // of the one that many-th
-    uint16_t port() const { return port_; }            // DPDK port id
+    uint16_t port() const { return port_; }            // its place among the runtime's
     const wire::MacAddress& mac() const { return mac_; }
     // The GID table: 0 the IPv6 link-local address made from the MAC, then each configured IPv4 (::ffff:a.b.c.d) and
     // IPv6.
@@ -42,6 +43,8 @@ class Interface {
     bool ready() const;
 
     uint16_t queues() const;  // of its port
+    PortStatistics statistics() const;
+    std::optional<uint16_t> dpdk_port() const;  // DPDK's number of the port, if DPDK drives it
 
     // Completes `flow` (dst and src GID, traffic class, hop limit, flow label and udp_src are set; a VLAN's PCP in
     // flow.vlan) with MACs and VLAN, resolving the destination by ARP or ND for at most `timeout_ms`, and builds
@@ -85,9 +88,11 @@ class Interface {
   private:
     // All of `path` but its next hop and, of one that needs it, the destination's MAC. Returns 0 or EINVAL.
     int begin_path(const wire::Flow& flow, transport::Path& path) const;
+    // Of a port that finds its neighbours itself.
+    bool take_way(transport::Path& path, int timeout_ms) const;
 
     Runtime& runtime_;
-    const Port& dpdk_port_;
+    Port& device_port_;
     std::string name_;
     uint16_t port_ = 0;
     wire::MacAddress mac_{};

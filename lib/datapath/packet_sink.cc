@@ -1,41 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sink's rarer half: bursts to ports, and what happens when one takes nothing.
+// The sink's rarer half: bursts to outlets, and what happens when one takes nothing.
 #include "datapath/packet_sink.h"
 
 #include <algorithm>
+#include <cstring>
+
+#include "datapath/address.h"
 
 namespace rove::datapath {
 
-namespace {
-// A port that took nothing for so long has a peer that is stuck. With several ports, the others shall not wait for it;
-// with one there is nothing to win by dropping. Longer than a scheduler's time slice on a shared core.
-constexpr uint64_t kStalledNs = 20'000'000;
-}  // namespace
-
 PacketSink::~PacketSink() {
     rte_pktmbuf_free_bulk(spare_.data(), spare_count_);
-    for (Outgoing& tx : queues_) rte_pktmbuf_free_bulk(tx.frames.data(), tx.count);
+    for (const auto& outlet : outlets_)
+        if (outlet->queue != nullptr) rte_pktmbuf_free_bulk(outlet->frames.data(), outlet->count);
     std::array<rte_mbuf*, kLoopback> left;
     rte_pktmbuf_free_bulk(left.data(), take_loopback(left.data(), kLoopback));
 }
 
-void PacketSink::add_port(const Port& port, uint16_t queue) {
-    if (queues_.size() <= port.id()) queues_.resize(port.id() + 1u);
-    queues_[port.id()].port = &port;
-    queues_[port.id()].queue = {port.id(), queue};
+void PacketSink::add_port(const Port& port, std::unique_ptr<TxQueue> queue) {
+    Outlet& outlet = outlet_of(port.id());
+    outlet.port = &port;
+    if (queue != nullptr) ++open_;
+    outlet.queue = std::move(queue);
+}
+
+void PacketSink::add_link(const Port& port, uint16_t outlet, const wire::MacAddress& peer, RingSender& ring) {
+    Outlet& added = outlet_of(outlet);
+    added.port = &port;
+    added.ring = &ring;
+    added.peer = peer;
+    ++open_;
+}
+
+PacketSink::Outlet& PacketSink::outlet_of(uint16_t number) {
+    while (outlets_.size() <= number) outlets_.push_back(std::make_unique<Outlet>());
+    return *outlets_[number];
+}
+
+void PacketSink::remove_link(uint16_t outlet) {
+    Outlet& gone = *outlets_[outlet];
+    set_full(gone, false);
+    gone.ring = nullptr;
+    --open_;
+    gone.count = gone.unsealed_count = 0;
+    gone.bytes = 0;
 }
 
 bool PacketSink::make_room() {
     if (full_ != 0)
-        for (Outgoing& tx : queues_)
-            if (tx.full()) push(tx);
+        for (const auto& outlet : outlets_)
+            if (outlet->is_full) push(*outlet);
     if (spare_count_ == 0) {
         if (rte_pktmbuf_alloc_bulk(pool_, spare_.data(), kSpare) == 0)
             spare_count_ = kSpare;
         else
             ++counters_[PortCounter::kTxNoMbuf];
     }
-    return full_ == 0 && spare_count_ != 0 && loopback_count_ < kLoopback;
+    return (full_ == 0 || full_ < open_) && has_places();
 }
 
 void PacketSink::loop_back_copy(const transport::Path& path, rte_mbuf* mbuf) {
@@ -46,56 +67,98 @@ void PacketSink::loop_back_copy(const transport::Path& path, rte_mbuf* mbuf) {
         ++counters_[PortCounter::kLoopbackNoMbuf];
 }
 
-uint32_t PacketSink::push(Outgoing& tx) {
-    const bool was_full = tx.full();
-    wire::seal({tx.unsealed.data(), tx.unsealed_count});
-    tx.unsealed_count = 0;
-    uint16_t sent = 0;
-    if (tx.port->ready()) [[likely]]
-        sent = tx.queue.burst(tx.frames.data(), tx.count, tx.bytes);
-    tx.room = 0;  // to be asked anew
-    const uint32_t taken = sent;
-    tx.taken += sent;
-    // Not of many: the peer reads some while others are on their way, and this would only take time.
-    if (tx.awaited && sent != 0 && sent <= kAnswers && tx.queue.ring().find()) tx.queue.ring().hand_over(sent);
-    if (sent != 0) {
-        tx.moved_ns = now_ns_;
-    } else if (const bool down = !tx.port->ready();
-               down || (queues_.size() > 1 && now_ns_ - tx.moved_ns > kStalledNs)) {
-        // Without a peer or carrier a frame is lost as on a cut cable: the transport's timers see to it.
-        counters_[down ? PortCounter::kTxLinkDown : PortCounter::kTxStalled] += tx.count;
-        rte_pktmbuf_free_bulk(tx.frames.data(), tx.count);
-        sent = tx.count;
+bool PacketSink::send_copy(Outlet& outlet, const rte_mbuf& mbuf) {
+    if (!outlet.ring->send_copy(rte_pktmbuf_mtod(&mbuf, const uint8_t*), mbuf.data_len)) return false;
+    note(outlet);
+    return true;
+}
+
+void PacketSink::send_copies(Outlet& outlet, rte_mbuf* mbuf, wire::Built built) {
+    if (built.l3_offset != 0) wire::seal(rte_pktmbuf_mtod(mbuf, uint8_t*), built);
+    bool has_link = outlet.ring != nullptr, sent = has_link && send_copy(outlet, *mbuf);
+    if (!has_link && &outlet == outlets_[outlet.port->id()].get()) {
+        wire::MacAddress to;
+        std::memcpy(to.data(), rte_pktmbuf_mtod(mbuf, const uint8_t*), to.size());
+        for (const auto& link : outlets_) {
+            if (link->port != outlet.port || link->ring == nullptr || !(is_multicast(to) || to == link->peer)) continue;
+            has_link = true;
+            sent |= send_copy(*link, *mbuf);
+        }
     }
-    tx.count = static_cast<uint16_t>(tx.count - sent);
-    std::copy_n(tx.frames.begin() + sent, tx.count, tx.frames.begin());
-    tx.bytes = 0;
-    for (uint16_t i = 0; i < tx.count; ++i) tx.bytes += tx.frames[i]->data_len;
-    if (was_full && !tx.full()) --full_;
+    if (!sent) ++counters_[has_link ? PortCounter::kTxFull : PortCounter::kTxLinkDown];
+    rte_pktmbuf_free(mbuf);
+}
+
+uint32_t PacketSink::push(Outlet& outlet) {
+    wire::seal({outlet.unsealed.data(), outlet.unsealed_count});
+    outlet.unsealed_count = 0;
+    if (capture_ != nullptr) [[unlikely]] capture(outlet);
+    return outlet.queue != nullptr ? push_queue(outlet) : push_ring(outlet);
+}
+
+// What a port does not take comes again, first and in its order.
+void PacketSink::capture(Outlet& outlet) {
+    const auto sent = [&](std::span<const uint8_t> frame) { capture_->sent(outlet.port->id(), frame); };
+    if (outlet.ring != nullptr) return outlet.ring->each_new(sent);
+    if (outlet.queue == nullptr) return;
+    for (; outlet.captured < outlet.count; ++outlet.captured) {
+        const rte_mbuf* const frame = outlet.frames[outlet.captured];
+        sent({rte_pktmbuf_mtod(frame, const uint8_t*), frame->data_len});
+    }
+}
+
+uint32_t PacketSink::push_ring(Outlet& outlet) {
+    const uint32_t taken = std::exchange(outlet.count, uint16_t{0});
+    outlet.bytes = 0;
+    outlet.taken += taken;
+    if (outlet.ring == nullptr) return 0;
+    outlet.ring->publish();
+    set_full(outlet, outlet.ring->full());
+    return taken;
+}
+
+uint32_t PacketSink::push_queue(Outlet& outlet) {
+    uint16_t sent = 0;
+    if (outlet.port->ready()) [[likely]]
+        sent = outlet.queue->burst(outlet.frames.data(), outlet.count);
+    const uint32_t taken = sent;
+    outlet.taken += sent;
+    // Without a peer or carrier a frame is lost as on a cut cable: the transport's timers see to it.
+    if (!outlet.port->ready()) [[unlikely]] {
+        counters_[PortCounter::kTxLinkDown] += outlet.count;
+        rte_pktmbuf_free_bulk(outlet.frames.data(), outlet.count);
+        sent = outlet.count;
+    }
+    outlet.count = static_cast<uint16_t>(outlet.count - sent);
+    outlet.captured = static_cast<uint16_t>(outlet.captured - std::min(sent, outlet.captured));
+    std::copy_n(outlet.frames.begin() + sent, outlet.count, outlet.frames.begin());
+    outlet.bytes = 0;
+    for (uint16_t i = 0; i < outlet.count; ++i) outlet.bytes += outlet.frames[i]->data_len;
+    set_full(outlet, outlet.has_burst());
     return taken;
 }
 
 uint32_t PacketSink::flush() {
     uint32_t sent = 0;
-    for (Outgoing& tx : queues_) {
-        if (tx.count != 0)
-            sent += push(tx);
-        else
-            tx.moved_ns = now_ns_;
+    size_t left = 0;
+    for (Outlet* const outlet : waiting_) {
+        if (outlet->count != 0) sent += push(*outlet);
+        outlet->waits = outlet->count != 0;
+        if (outlet->waits) waiting_[left++] = outlet;
     }
+    waiting_.resize(left);
     deliver();
     return sent;
 }
 
 bool PacketSink::is_stalled() {
     bool waits = false, moves = false;
-    for (Outgoing& tx : queues_) {
-        if (tx.port == nullptr || !tx.port->ready()) continue;
-        const bool memif = tx.queue.ring().find();
-        const uint64_t progress = memif ? tx.queue.ring().emptied() : tx.taken;
-        moves |= progress != tx.progress;
-        waits |= tx.count != 0 || (memif && tx.queue.ring().unread() != 0);
-        tx.progress = progress;
+    for (const auto& outlet : outlets_) {
+        if (outlet->port == nullptr || !outlet->port->ready()) continue;
+        const uint64_t progress = outlet->ring != nullptr ? outlet->ring->emptied() : outlet->taken;
+        moves |= progress != outlet->progress;
+        waits |= outlet->count != 0 || (outlet->ring != nullptr && outlet->ring->has_unread());
+        outlet->progress = progress;
     }
     return waits && !moves;
 }

@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's sink: packets are built in mbufs of this worker's pool and leave through its TX queue of each port.
+// The engine's sink: packets are built where they are sent from, and leave through outlets.
 //
-// A frame is built where it is sent from, and a burst of mbufs is taken from and given back to the pool's cache at
-// once, so that the same few mbufs are used over and over and stay in the core's caches. Nothing is dropped while the
-// port is up: when it takes no more, ready() is false and the engine stops. Units: frames, nanoseconds.
+// A port of DPDK is an outlet, and takes bursts of mbufs. Those are taken from and given back to the pool's cache at
+// once, so that the same few are used over and over and stay in the core's caches. A link to another process is one
+// too, and its frames are built in the buffers of its ring. Nothing is dropped while the link is up: when an outlet
+// takes no more, ready() is false for its paths, and the engine goes on with others. Units: frames.
 #pragma once
 
-#include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
 #include <array>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "datapath/capture.h"
 #include "datapath/counters.h"
-#include "datapath/port.h"
+#include "datapath/ports/port.h"
+#include "datapath/ports/ring.h"
 #include "datapath/runtime.h"
-#include "datapath/tx_queue.h"
 #include "transport/queue_pair.h"
 #include "wire/frame.h"
 
 namespace rove::datapath {
 
 class PacketSink {
-    struct Outgoing;
+    struct Outlet;
 
   public:
     // Frames handed to a port at once: so many, or so many bytes. 8 frames of 4 KiB stay in L1 or nearly so between
@@ -34,8 +36,6 @@ class PacketSink {
     static constexpr uint32_t kBurstBytes = 8 * 4096;
     static constexpr uint16_t kSpare = 8;  // mbufs taken from the pool at once
     static constexpr uint16_t kLoopback = 256;  // frames to ourselves on their way
-    static constexpr uint16_t kAnswers = 2;     // that are awaited: an acknowledgement, and what the program says
-    static constexpr uint32_t kAnswerBytes = 128;
 
     PacketSink(rte_mempool* pool, Listener& listener, PortCounters& counters, const transport::MulticastGroups& groups)
         : pool_(pool),
@@ -47,37 +47,48 @@ class PacketSink {
     PacketSink(const PacketSink&) = delete;
     PacketSink& operator=(const PacketSink&) = delete;
 
-    void add_port(const Port& port, uint16_t queue);
+    // The outlet of a port's own: its TX queue, or, of one that has links, what goes to all of them.
+    void add_port(const Port& port, std::unique_ptr<TxQueue> queue);
+    // The outlet of a link. No frame is under way to it when it is taken away.
+    // `peer`: the MAC that is there; zero: any.
+    void add_link(const Port& port, uint16_t outlet, const wire::MacAddress& peer, RingSender& ring);
+    void remove_link(uint16_t outlet);
 
     // transport::Sink.
-    bool ready() { return full_ == 0 && spare_count_ != 0 && loopback_count_ < kLoopback ? true : make_room(); }
+    bool ready() { return full_ == 0 && has_places() ? true : make_room(); }
+    bool ready(const transport::Path& path) {
+        Outlet& outlet = *outlets_[path.outlet];
+        if (!outlet.is_full && has_places()) [[likely]] return true;
+        make_room();
+        return !outlet.is_full && has_places();
+    }
     void send(const transport::Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload) {
         uint64_t bytes = 0;
         for (const wire::Segment& segment : payload) bytes += segment.bytes;
         if (!fits(bytes)) [[unlikely]] return drop_too_long();
-        rte_mbuf* const mbuf = next_spare();
-        auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
-        finish(path, queues_[path.port], mbuf, wire::build_unsealed(frame, path.headers, headers, payload));
+        Outlet& outlet = *outlets_[path.outlet];
+        build(path, outlet, bytes, [&](uint8_t* at) { return wire::build_unsealed(at, path.headers, headers, payload); });
     }
     class Series {
       public:
         Series(PacketSink& sink, const transport::Path& path, const wire::Headers& headers, uint32_t bytes)
             : sink_(sink),
               path_(path),
-              tx_(sink.queues_[path.port]),
+              outlet_(*sink.outlets_[path.outlet]),
+              bytes_(bytes),
               fits_(sink.fits(bytes)),
               frames_(path.headers, headers, bytes) {}
         void send(const wire::Headers& headers, const void* payload) {
             if (!fits_) [[unlikely]] return sink_.drop_too_long();
-            rte_mbuf* const mbuf = sink_.next_spare();
-            auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
-            sink_.finish(path_, tx_, mbuf, frames_.build_unsealed(frame, headers, payload));
+            sink_.build(path_, outlet_, bytes_,
+                        [&](uint8_t* at) { return frames_.build_unsealed(at, headers, payload); });
         }
 
       private:
         PacketSink& sink_;
         const transport::Path& path_;
-        Outgoing& tx_;
+        Outlet& outlet_;
+        const uint32_t bytes_;
         const bool fits_;
         const wire::FrameSeries frames_;
     };
@@ -95,16 +106,6 @@ class PacketSink {
     void event(ibv_event_type event, transport::CompletionQueue& cq) { listener_.event(event, cq); }
     void event(ibv_event_type event, transport::SharedRecvQueue& srq) { listener_.event(event, srq); }
 
-    // Frames came to `port`; `after_idle`: after a time without. Then they are few, and the answers are waited for: of
-    // a memif, the lines that those go to are asked for, and handed over when they are sent.
-    void expect(uint16_t port, bool after_idle) {
-        Outgoing& tx = queues_[port];
-        tx.awaited = after_idle;
-        if (!after_idle || !tx.queue.ring().find()) return;
-        tx.queue.ring().fetch_room();
-        for (uint16_t ahead = 0; ahead < kAnswers; ++ahead) tx.queue.fetch(ahead, kAnswerBytes);
-    }
-
     bool has_suspects() const { return suspect_count_ != 0; }
     // The peers that the engine has suspected since the last call, perhaps several times the same.
     struct Suspect {
@@ -116,10 +117,9 @@ class PacketSink {
     // Neighbour discovery: an empty mbuf, or null, and a finished one for a port. A full queue drops it: they are
     // repeated.
     rte_mbuf* take() { return ready() ? spare_[--spare_count_] : nullptr; }
-    void send_raw(uint16_t port, rte_mbuf* mbuf) { queue(queues_[port], mbuf, {mbuf->data_len, 0}); }
+    void send_raw(uint16_t port, rte_mbuf* mbuf) { queue(*outlets_[port], mbuf, {mbuf->data_len, 0}); }
 
-    // Before the drive lock is given up: what is queued goes to the ports, and who sleeps is woken. Returns the frames
-    // that the ports took. None of those that stay counts on a ring: it may be unmapped until the next round.
+    // Before the drive lock is given up: what is queued goes out, and who sleeps is woken. Returns the frames that went.
     uint32_t flush();
     // Wakes who waits for completions. Not sooner: on our core he would run at once, while frames that came together
     // with his are still to be looked at and the lock is ours. A reply may come right before the acknowledgement of
@@ -135,35 +135,54 @@ class PacketSink {
     bool take_woken() { return std::exchange(has_woken_, false); }
     // Takes the frames that we sent to ourselves.
     uint16_t take_loopback(rte_mbuf** out, uint16_t count);
-    // Whether, since this was last asked, no port has got rid of a frame, and one has frames: those that its TX queue
-    // has not taken, and of a memif those in the ring that the peer has not read.
+    // Whether, since this was last asked, no outlet has got rid of a frame, and one has frames: those that a TX queue
+    // has not taken, and those in a ring that the peer has not read.
     bool is_stalled();
-    void set_now(uint64_t now_ns) { now_ns_ = now_ns; }
+    void set_capture(Capture* capture) { capture_ = capture; }
     rte_mempool* pool() const { return pool_; }
 
   private:
-    struct Outgoing {  // the frames that wait for a port's TX queue
+    struct Outlet {  // and the frames that wait to be sent
         const Port* port = nullptr;
-        TxQueue queue;
-        bool awaited = false;  // by the peer: what is sent next
-        uint16_t room = 0;     // of the ring, when the first of the frames came
+        std::unique_ptr<TxQueue> queue;
+        RingSender* ring = nullptr;  // not null: frames are built there
+        wire::MacAddress peer{};     // at the other end of the ring
+        bool is_full = false;        // it counts in full_
+        bool waits = false;          // it is in waiting_
         uint16_t count = 0;
         uint16_t unsealed_count = 0;
+        uint16_t captured = 0;       // of those that wait in mbufs
         uint32_t bytes = 0;
-        uint64_t moved_ns = 0;  // when the port last took a frame, or had none to take
-        uint64_t taken = 0;     // frames that the port has taken
-        uint64_t progress = 0;  // when is_stalled() last looked: a memif's peer had emptied so many slots, or `taken`
+        uint64_t taken = 0;     // frames that it has taken
+        uint64_t progress = 0;  // when is_stalled() last looked: a ring's peer had emptied so many slots, or `taken`
         std::array<rte_mbuf*, kBurst> frames;
         std::array<wire::Unsealed, kBurst> unsealed;  // those of the frames that have no ICRC yet
-        bool full() const { return count == kBurst || bytes >= kBurstBytes; }
+        bool has_burst() const { return count == kBurst || bytes >= kBurstBytes; }
     };
-    // Whether a frame with so much payload can be built in an mbuf. The transport never asks for one that cannot: this
+    Outlet& outlet_of(uint16_t number);
+    // Whether a frame with so much payload can be built in an mbuf, or a ring's buffer. The transport never asks for one that cannot: this
     // is the bound that holds if it errs, for the memory behind an mbuf is another mbuf.
     bool fits(uint64_t payload_bytes) const { return payload_bytes <= most_payload_; }
     void drop_too_long() { ++counters_[PortCounter::kTxTooLong]; }
-    // Stays spare until its frame is built: the program's memory may turn out to have gone (fault_guard.h).
-    rte_mbuf* next_spare() const { return spare_[spare_count_ - 1u]; }
-    void finish(const transport::Path& path, Outgoing& tx, rte_mbuf* mbuf, wire::Built built) {
+    // Builds a frame with so much payload where it is sent from. The place is taken afterwards: the program's memory may
+    // turn out to have gone meanwhile (fault_guard.h).
+    template <class Builder>
+    [[gnu::always_inline]] void build(const transport::Path& path, Outlet& outlet, uint64_t payload_bytes,
+                                      Builder&& builder) {
+        if (outlet.ring != nullptr && path.next_hop != nullptr) {
+            const auto room = static_cast<uint32_t>(payload_bytes) + wire::kMaxOverheadBytes;
+            if (uint8_t* const frame = outlet.ring->next(room); frame != nullptr) [[likely]] {
+                const wire::Built built = builder(frame);
+                path.next_hop->write(frame);
+                outlet.ring->took(built.bytes);
+                return count(outlet, frame, built);
+            }
+        }
+        rte_mbuf* const mbuf = spare_[spare_count_ - 1u];
+        auto* const frame = rte_pktmbuf_mtod(mbuf, uint8_t*);
+        finish(path, outlet, mbuf, builder(frame));
+    }
+    void finish(const transport::Path& path, Outlet& outlet, rte_mbuf* mbuf, wire::Built built) {
         --spare_count_;
         mbuf->data_len = built.bytes;
         mbuf->pkt_len = built.bytes;
@@ -177,7 +196,7 @@ class PacketSink {
         } else {
             path.next_hop->write(rte_pktmbuf_mtod(mbuf, uint8_t*));
         }
-        queue(tx, mbuf, built);
+        queue(outlet, mbuf, built);
     }
     // The frame is finished.
     void loop_back(const transport::Path& path, rte_mbuf* mbuf) {
@@ -186,35 +205,53 @@ class PacketSink {
     }
     // A datagram to a group that QPs of the device have joined comes to them too (IBTA 10.5.2).
     void loop_back_copy(const transport::Path& path, rte_mbuf* mbuf);
-    void queue(Outgoing& tx, rte_mbuf* mbuf, wire::Built built) {
-        // Written when the burst is full: until then the peer's lines have time to come.
-        if (tx.count == 0) tx.room = tx.port->ready() && tx.queue.ring().find() ? tx.queue.ring().room() : uint16_t{0};
-        if (tx.count < tx.room) tx.queue.fetch(tx.count, built.bytes);
-        tx.frames[tx.count++] = mbuf;
-        if (built.l3_offset != 0) {
-            tx.unsealed[tx.unsealed_count++] = {rte_pktmbuf_mtod_offset(mbuf, uint8_t*, built.l3_offset),
-                                                built.bytes - built.l3_offset - uint32_t{wire::kIcrcBytes}};
-        }
-        tx.bytes += built.bytes;
-        if (tx.full()) {
-            ++full_;
-            push(tx);
-        }
+    void queue(Outlet& outlet, rte_mbuf* mbuf, wire::Built built) {
+        if (outlet.queue == nullptr) [[unlikely]] return send_copies(outlet, mbuf, built);
+        outlet.frames[outlet.count] = mbuf;
+        count(outlet, rte_pktmbuf_mtod(mbuf, uint8_t*), built);
     }
+    void note(Outlet& outlet) {
+        ++outlet.count;
+        if (!outlet.waits) waiting_.push_back(&outlet);
+        outlet.waits = true;
+    }
+    // A frame is there for the outlet.
+    void count(Outlet& outlet, uint8_t* frame, wire::Built built) {
+        note(outlet);
+        if (built.l3_offset != 0) {
+            outlet.unsealed[outlet.unsealed_count++] = {frame + built.l3_offset,
+                                                        built.bytes - built.l3_offset - uint32_t{wire::kIcrcBytes}};
+        }
+        outlet.bytes += built.bytes;
+        if (outlet.has_burst() || (outlet.ring != nullptr && outlet.ring->full())) [[unlikely]] push(outlet);
+    }
+    // Of frames to whoever has a MAC or a group's, and to a peer that has small buffers.
+    void send_copies(Outlet& outlet, rte_mbuf* mbuf, wire::Built built);
+    bool send_copy(Outlet& outlet, const rte_mbuf& mbuf);
+    // For a frame that is not built in a ring.
+    bool has_places() const { return spare_count_ != 0 && loopback_count_ < kLoopback; }
     bool make_room();
-    uint32_t push(Outgoing& tx);
+    void set_full(Outlet& outlet, bool full) {
+        full_ = static_cast<uint16_t>(full_ + full - outlet.is_full);
+        outlet.is_full = full;
+    }
+    uint32_t push(Outlet& outlet);
+    uint32_t push_ring(Outlet& outlet);
+    uint32_t push_queue(Outlet& outlet);
+    void capture(Outlet& outlet);
 
     rte_mempool* const pool_;
     const uint64_t most_payload_;  // bytes, that fit into one of its mbufs behind all headers
     Listener& listener_;
     PortCounters& counters_;
     const transport::MulticastGroups& groups_;
-    uint64_t now_ns_ = 0;
-    uint16_t full_ = 0;  // TX queues that are full
+    Capture* capture_ = nullptr;
+    uint16_t full_ = 0, open_ = 0;  // outlets that are full, and that lead anywhere
     uint16_t spare_count_ = 0;
     uint16_t loopback_head_ = 0, loopback_count_ = 0;
     std::array<rte_mbuf*, kSpare> spare_;
-    std::vector<Outgoing> queues_;  // by DPDK port id
+    std::vector<std::unique_ptr<Outlet>> outlets_;  // by Path::outlet: ports, then links
+    std::vector<Outlet*> waiting_;  // those with frames that wait, and perhaps some that have none any more
     std::vector<transport::CompletionQueue*> notified_;
     bool has_woken_ = false;
     size_t suspect_count_ = 0;

@@ -61,7 +61,7 @@ std::string refusal(const DeviceConfig& config, pid_t owner) {
         who = "process " + std::to_string(owner) + (program.empty() ? "" : " (" + program + ")");
     }
     return "port '" + config.port + "' is in use by " + who +
-           ": a port is one process's. Allowed: another configuration, with a port and addresses of its own";
+           ": a port is one process's. Allowed: port = \"mesh\", which any number of processes share, or a port of its own";
 }
 
 }  // namespace
@@ -69,6 +69,11 @@ std::string refusal(const DeviceConfig& config, pid_t owner) {
 std::string PortClaim::identity(std::string_view port) {
     const std::string driver = driver_of(port);
     const auto value = [&](const char* key) { return argument(port, key); };
+    if (is_mesh(port)) return {};  // any number of processes
+    if (is_memif(port)) {
+        const bool server = value("role") == "server";
+        return (server ? "memif server " : "memif client ") + place_of(port) + " " + value("id");
+    }
     if (driver == "net_memif") {
         const std::string role = value("role"), socket = value("socket"), id = value("id");
         const bool server = role == "server" || role == "master";

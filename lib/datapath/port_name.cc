@@ -39,6 +39,21 @@ std::string driver_of(std::string_view port) {
     return std::string(name.substr(0, name.find_last_not_of("0123456789") + 1));
 }
 
+bool is_mesh(std::string_view port) {
+    return port == "mesh" || port.starts_with("mesh:");
+}
+
+bool is_memif(std::string_view port) {
+    return port.starts_with("memif:");
+}
+
+std::string place_of(std::string_view port) {
+    const size_t colon = port.find(':');
+    if (colon == std::string_view::npos) return {};
+    // A folder's name may have commas.
+    return std::string(port.substr(colon + 1, is_mesh(port) ? port.npos : port.find(',') - colon - 1));
+}
+
 std::string argument(std::string_view port, std::string_view key) {
     for (size_t comma = port.find(','); comma != std::string_view::npos; comma = port.find(',', comma + 1)) {
         const std::string_view word = port.substr(comma + 1, port.find(',', comma + 1) - comma - 1);
@@ -49,6 +64,7 @@ std::string argument(std::string_view port, std::string_view key) {
 }
 
 bool is_pci(std::string_view port) {
+    if (!is_ethdev(port)) return false;
     const std::string_view address = port.substr(0, port.find(','));
     return address.find_first_not_of("0123456789abcdefABCDEF:.") == std::string_view::npos &&
            address.find(':') != std::string_view::npos;
@@ -79,11 +95,12 @@ std::string sysfs_device(const DeviceConfig& config) {
 
 std::optional<wire::MacAddress> mac_before_start(const DeviceConfig& config) {
     if (config.mac) return config.mac;
+    if (config.addresses.empty()) return std::nullopt;
     const std::string driver = driver_of(config.port);
     std::optional<wire::MacAddress> mac = wire::MacAddress{};
     if (driver == "net_af_packet" || driver == "net_af_xdp")
         mac = interface_mac(argument(config.port, "iface"));
-    else if (!is_peer_to_peer(driver) && driver != "net_tap")
+    else if (is_ethdev(config.port) && !is_peer_to_peer(driver) && driver != "net_tap")
         return std::nullopt;
     // As Interface does where a port has none of its own.
     if (mac == wire::MacAddress{}) mac = derived_mac(parse_subnet(config.addresses.front())->address);

@@ -7,7 +7,8 @@
 // with 16 QPs both ways over memif on two busy cores, a QP whose peer was off its core for 316 ms had spent four of its
 // seven retries, and was sending whole windows again into a ring that was full.
 //
-//     away     rounds came further apart than kMostStepNs: only so much of that time counts
+//     away     rounds came further apart than kMostStepNs: only so much of that time counts, but for what was slept
+//              because nothing was there, until a frame would have rung
 //     stalled  frames lie at a port, and in kLookNs nobody took one: the time does not count, up to kGoneNs in a row.
 //              Beyond that the peer counts as gone (stopped by a debugger, say), and the timeouts run
 //
@@ -16,6 +17,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace rove::datapath {
 
@@ -32,6 +34,8 @@ class ProtocolClock {
             look(real_ns, is_stalled());
         return at(real_ns);
     }
+    // Since the last round, so much was slept while frames would have ended the sleep: that counts.
+    void rest(uint64_t ns) { rested_ns_ += ns; }
     // When it will be `protocol_ns` if it does not stand still from `real_ns` on, when the last round began; UINT64_MAX
     // stays what it is.
     uint64_t real(uint64_t protocol_ns, uint64_t real_ns) const {
@@ -42,7 +46,7 @@ class ProtocolClock {
   private:
     uint64_t at(uint64_t real_ns) const { return stands_ ? stood_ns_ : real_ns - uncounted_ns_; }
     void look(uint64_t real_ns, bool stalled) {
-        const uint64_t step_ns = std::min(real_ns - looked_ns_, kMostStepNs);
+        const uint64_t step_ns = std::min(real_ns - looked_ns_, kMostStepNs + std::exchange(rested_ns_, 0));
         // The last time that was given out lies before the end of that step.
         uncounted_ns_ = stands_ ? real_ns - stood_ns_ : uncounted_ns_ + (real_ns - looked_ns_ - step_ns);
         looked_ns_ = real_ns;
@@ -53,6 +57,7 @@ class ProtocolClock {
 
     uint64_t looked_ns_ = 0;
     uint64_t uncounted_ns_ = 0;  // since the start
+    uint64_t rested_ns_ = 0;     // since looked_ns_
     uint64_t stalled_ns_ = 0;    // how long it has been so
     bool stands_ = false;
     uint64_t stood_ns_ = 0;      // the protocol's time while it stands

@@ -73,28 +73,28 @@ Report report_devices(Runtime& runtime) {
 
 Report report_ports(Runtime& runtime) {
     return each_interface(runtime, [](const Interface& interface, Report& one) {
-        rte_eth_stats stats{};
-        if (rte_eth_stats_get(interface.port(), &stats) != 0) return;
-        one["rx_frames"] = stats.ipackets;
-        one["rx_bytes"] = stats.ibytes;
-        one["rx_missed"] = stats.imissed;
-        one["rx_errors"] = stats.ierrors;
-        one["rx_no_mbuf"] = stats.rx_nombuf;
-        one["tx_frames"] = stats.opackets;
-        one["tx_bytes"] = stats.obytes;
-        one["tx_errors"] = stats.oerrors;
+        const PortStatistics counted = interface.statistics();
+        one["rx_frames"] = counted.rx_frames;
+        one["rx_bytes"] = counted.rx_bytes;
+        one["rx_missed"] = counted.rx_missed;
+        one["rx_errors"] = counted.rx_errors;
+        one["rx_no_mbuf"] = counted.rx_no_mbuf;
+        one["tx_frames"] = counted.tx_frames;
+        one["tx_bytes"] = counted.tx_bytes;
+        one["tx_errors"] = counted.tx_errors;
     });
 }
 
 Report report_xstats(Runtime& runtime) {
     return each_interface(runtime, [](const Interface& interface, Report& one) {
-        const int count = rte_eth_xstats_get_names(interface.port(), nullptr, 0);
+        const std::optional<uint16_t> port = interface.dpdk_port();
+        const int count = port ? rte_eth_xstats_get_names(*port, nullptr, 0) : 0;
         if (count <= 0) return;
         std::vector<rte_eth_xstat_name> names(static_cast<size_t>(count));
         std::vector<rte_eth_xstat> values(names.size());
         const auto room = static_cast<unsigned>(count);
-        if (rte_eth_xstats_get_names(interface.port(), names.data(), room) != count ||
-            rte_eth_xstats_get(interface.port(), values.data(), room) != count)
+        if (rte_eth_xstats_get_names(*port, names.data(), room) != count ||
+            rte_eth_xstats_get(*port, values.data(), room) != count)
             return;
         for (const rte_eth_xstat& value : values)
             if (value.value != 0) one[names[value.id].name] = value.value;

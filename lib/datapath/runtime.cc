@@ -21,7 +21,11 @@
 #include "datapath/fault_guard.h"
 #include "datapath/interrupts.h"
 #include "datapath/neighbour.h"
-#include "datapath/port.h"
+#include "datapath/port_name.h"
+#include "datapath/ports/ethdev.h"
+#include "datapath/ports/link_port.h"
+#include "datapath/ports/memif.h"
+#include "datapath/ports/mesh.h"
 #include "datapath/telemetry.h"
 #include "datapath/worker_core.h"
 
@@ -68,6 +72,30 @@ int poll_until_stopped(void* argument) {
     }
     return 0;
 }
+
+// The QPs of a port with links belong to the first worker: such a port has one queue.
+class FirstWorker final : public LinkUser {
+  public:
+    // The outlets up to `outlets` are those of ports.
+    FirstWorker(Runtime& runtime, uint16_t outlets) : runtime_(runtime), outlets_(outlets) {}
+    uint16_t new_outlet() override { return outlets_.fetch_add(1, std::memory_order_relaxed); }
+    void attach(Port& port, uint16_t outlet, const wire::MacAddress& peer, RingSender& sender,
+                RingReceiver& receiver) override {
+        Worker& worker = *runtime_.workers().front();
+        const Worker::Hold hold(worker);
+        worker.core(hold).add_link(port, outlet, peer, sender, receiver);
+    }
+    void detach(Port& port, uint16_t outlet, RingReceiver& receiver) override {
+        Worker& worker = *runtime_.workers().front();
+        const Worker::Hold hold(worker);
+        worker.core(hold).remove_link(port, outlet, receiver);
+    }
+    void ports_changed() override { runtime_.ports_changed(); }
+
+  private:
+    Runtime& runtime_;
+    std::atomic<uint16_t> outlets_;
+};
 
 }  // namespace
 
@@ -124,6 +152,7 @@ void Runtime::after_fork_in_child() {
     in_forked_child_ = true;
     close_interrupt_files();
     claims_.clear();  // of the parent, and not kept beyond its end
+    for (const auto& port : ports_) port->after_fork_in_child();
 }
 
 std::string Runtime::open() {
@@ -155,15 +184,37 @@ std::string Runtime::open() {
         workers_.push_back(std::make_unique<Worker>(std::move(core)));
     }
     for (const auto& worker : workers_) worker->core(Worker::Hold(*worker)).set_siblings(&workers_);
-    for (const DeviceConfig& config : config_.devices) {
-        ports_.push_back(std::make_unique<Port>());
-        if (!ports_.back()->open(config, pools_, &error)) return config_.file + ": " + error;
+    link_user_ = std::make_unique<FirstWorker>(*this, static_cast<uint16_t>(config_.devices.size()));
+    for (DeviceConfig& config : config_.devices) {
+        std::unique_ptr<Port> port = open_port(config, &error);
+        if (port == nullptr) return config_.file + ": " + error;
+        ports_.push_back(std::move(port));
+        all_ring_ &= ports_.back()->rings();
         interfaces_.push_back(
             std::make_unique<Interface>(*this, config, Interface::name_of(interfaces_.size()), *ports_.back()));
         for (const auto& worker : workers_)
             worker->core(Worker::Hold(*worker)).add_interface(*interfaces_.back(), *ports_.back(), config.impair);
     }
     return {};
+}
+
+std::unique_ptr<Port> Runtime::open_port(DeviceConfig& config, std::string* error) {
+    const auto id = static_cast<uint16_t>(ports_.size());
+    const LinkPort::Environment environment{poller_, *link_user_, pools_.front(), frame_room_bytes(config.mtu)};
+    if (is_mesh(config.port)) {
+        auto mesh = std::make_unique<MeshPort>(id, environment);
+        return mesh->open(config, error) ? std::move(mesh) : nullptr;
+    }
+    if (is_memif(config.port)) {
+        auto memif = std::make_unique<MemifPort>(id, config, environment);
+        return memif->open(error) ? std::move(memif) : nullptr;
+    }
+    auto ethdev = std::make_unique<EthdevPort>(id);
+    return ethdev->open(config, pools_, error) ? std::move(ethdev) : nullptr;
+}
+
+bool Runtime::wants_care() const {
+    return std::any_of(ports_.begin(), ports_.end(), [](const auto& port) { return port->wants_care(); });
 }
 
 void Runtime::launch() {
@@ -223,6 +274,7 @@ void Runtime::close() {
         // A driver that was not kept out either ends its round before this, or begins it after this and finds that no
         // port is ready.
         const Pause pause(*this);
+        for (const auto& worker : workers_) worker->core(pause).set_capture(nullptr);
         capture_.reset();
         for (const auto& port : ports_) port->close();
     }
@@ -264,6 +316,7 @@ void Runtime::post(transport::QueuePair& qp) {
     background_->called();
     if (const Worker::Drive drive(worker); drive) [[likely]] {
         worker.core(drive).send_posted(qp);
+        if (background_->sleeps_long()) background_->wake_by(worker.core(drive).next_deadline());
         return;
     }
     worker.ring_doorbell(qp);
@@ -297,6 +350,7 @@ void Runtime::progress() {
             return;
         }
         moved = worker.core(drive).round();
+        if (background_->sleeps_long()) background_->wake_by(worker.core(drive).next_deadline());
     }
     failures = 0;
     empty_rounds = moved == 0 ? empty_rounds + 1 : 0;
@@ -359,9 +413,12 @@ std::vector<PathState> Runtime::impaired_paths(const Interface& interface) const
 
 std::string Runtime::capture(const std::string& file) {
     if (capture_ != nullptr) return "a capture is already being written";
-    const Pause pause(*this);
+    std::vector<std::string> names;
+    for (const auto& interface : interfaces_) names.push_back(interface->name());
     std::string error;
-    capture_ = Capture::start(pause, file, ports_, frame_room_bytes(largest_mtu(config_)), &error);
+    capture_ = Capture::start(file, names, &error);
+    const Pause pause(*this);
+    for (const auto& worker : workers_) worker->core(pause).set_capture(capture_.get());
     return error;
 }
 
@@ -411,7 +468,7 @@ void Runtime::housekeeping() {
         if (link_changed) {
             if (port.has_carrier())
                 listener_.port_event(port.ready() ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, interface);
-            if (port.ready()) {
+            if (port.ready() && !port.finds_neighbours()) {
                 const Worker::Hold hold(*workers_.front());
                 workers_.front()->core(hold).announce(interface);
             }

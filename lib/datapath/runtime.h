@@ -17,6 +17,7 @@
 #include "datapath/clock.h"
 #include "datapath/config.h"
 #include "datapath/interface.h"
+#include "datapath/poller.h"
 #include "datapath/port_claim.h"
 #include "datapath/worker.h"
 #include "transport/time_wait.h"
@@ -30,6 +31,7 @@ namespace rove::datapath {
 
 class Background;
 class Capture;
+class LinkUser;
 class Port;
 
 // What workers tell the layer above. Called on a worker, rarely (armed CQs and asynchronous events only): must not
@@ -131,6 +133,11 @@ class Runtime {
     // Every kHousekeepingNs or so, on EAL's main thread: link states and restarts.
     void housekeeping();
     void ports_changed();  // any thread: do so soon
+    // Whether that has to be done now and then, because a port does not tell when its link changes.
+    bool wants_care() const;
+    // Whether frames from every port end the sleep of whoever waits with poller().
+    bool all_ring() const { return all_ring_; }
+    Poller& poller() { return poller_; }
     // Held by the interrupt thread in a driver's callback and by a restart of a port: both change the driver's state.
     std::mutex& port_control() { return port_control_; }
 
@@ -145,6 +152,7 @@ class Runtime {
     };
 
     Runtime(const Config& config, Listener& listener);
+    std::unique_ptr<Port> open_port(DeviceConfig& config, std::string* error);
     std::string open();  // "" or what went wrong; on EAL's main thread, as are the others
     void launch();
     bool workers_let_go();
@@ -158,7 +166,10 @@ class Runtime {
     bool eal_started_ = false;
     std::vector<PortClaim> claims_;             // as ports_
     std::vector<rte_mempool*> pools_;           // one a worker
+    Poller poller_;
     std::vector<std::unique_ptr<Port>> ports_;  // as interfaces_
+    bool all_ring_ = true;
+    std::unique_ptr<LinkUser> link_user_;       // for those with links
     std::vector<uint64_t> restarted_ns_;        // as ports_
     std::unique_ptr<Capture> capture_;
     std::vector<std::unique_ptr<Interface>> interfaces_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 
+#include "datapath/ports/link_port.h"
 #include "datapath/worker_core.h"
 
 namespace rove::datapath {
@@ -41,15 +42,51 @@ bool WorkerCore::init() {
     return handed_over_ != nullptr;
 }
 
-void WorkerCore::add_interface(Interface& interface, const Port& port, const ImpairConfig& impair) {
+void WorkerCore::add_interface(Interface& interface, Port& port, const ImpairConfig& impair) {
     if (ports_.size() <= port.id()) ports_.resize(port.id() + 1u);
     PortUse& added = ports_[port.id()];
     added.interface = &interface;
     added.port = &port;
-    for (size_t queue = index_; queue < port.queues(); queue += workers_->size())
-        added.queues.emplace_back(port.id(), static_cast<uint16_t>(queue));
+    for (size_t queue = index_; queue < port.queues(); queue += workers_->size()) {
+        if (auto made = port.make_rx_queue(static_cast<uint16_t>(queue)); made != nullptr) {
+            added.queues.push_back(made.get());
+            added.own_queues.push_back(std::move(made));
+        }
+    }
     if (!impair.none()) added.impairment = std::make_unique<Impairment>(impair, shelf_, sink_.pool());
-    if (index_ < port.queues()) sink_.add_port(port, index_);
+    if (index_ < port.queues()) sink_.add_port(port, port.make_tx_queue(index_));
+}
+
+void WorkerCore::add_link(const Port& port, uint16_t outlet, const wire::MacAddress& peer, RingSender& sender,
+                          RingReceiver& receiver) {
+    ports_[port.id()].queues.push_back(&receiver);
+    if (outlet != kNoOutlet) sink_.add_link(port, outlet, peer, sender);
+}
+
+void WorkerCore::remove_link(const Port& port, uint16_t outlet, RingReceiver& receiver) {
+    constexpr uint32_t kMostRounds = 1024;  // a peer that goes on sending while it goes is not listened to
+    for (uint32_t rounds = 0; receiver.has_frames() && rounds < kMostRounds; ++rounds) round();
+    const LcoreScope lcore(lcore_);
+    sink_.flush();
+    if (outlet != kNoOutlet) sink_.remove_link(outlet);
+    std::erase(ports_[port.id()].queues, &receiver);
+}
+
+bool WorkerCore::arm() {
+    for (PortUse& use : ports_) {
+        for (RxQueue* const queue : use.queues) {
+            if (queue->arm()) continue;
+            disarm(0);
+            return false;
+        }
+    }
+    return true;
+}
+
+void WorkerCore::disarm(uint64_t rested_ns) {
+    protocol_clock_.rest(rested_ns);
+    for (PortUse& use : ports_)
+        for (RxQueue* const queue : use.queues) queue->disarm();
 }
 
 void WorkerCore::begin_round() {
@@ -59,7 +96,6 @@ void WorkerCore::begin_round() {
         return sink_.is_stalled();
     });
     engine_.set_behind(now_ns_ - protocol_ns_);
-    sink_.set_now(now_ns_);
 }
 
 uint32_t WorkerCore::round() {
@@ -68,12 +104,7 @@ uint32_t WorkerCore::round() {
     posts_ = 0;
     begin_round();
     const uint32_t received = receive();
-    const uint32_t moved = received + transmit();
-    if (moved != 0) return moved;
-    for (PortUse& use : ports_)
-        if (use.port != nullptr && use.port->ready())
-            for (RxQueue& queue : use.queues) queue.idle();
-    return 0;
+    return received + transmit();
 }
 
 uint32_t WorkerCore::rescue_round() {
@@ -154,28 +185,25 @@ uint32_t WorkerCore::receive() {
     rte_mbuf* mbufs[kRxBurst];
     for (PortUse& from : ports_) {
         if (from.port == nullptr) continue;
-        for (RxQueue& queue : from.queues) {
-            uint16_t count = 0;
-            const bool ready = from.port->ready();
-            if (ready && queue.look()) {
-                sink_.expect(from.port->id(), queue.after_idle());
-                count = queue.burst(mbufs);
-            }
-            std::span<rte_mbuf*> frames(mbufs, count);
-            // By the clock after they came: were we preempted since the round began, delays are not the shorter for it.
+        const bool polls = from.port->ready() && !from.queues.empty();
+        if (!polls && from.impairment != nullptr) received += take_all(impair({}, from), from);
+        if (!polls) continue;
+        for (RxQueue* const queue : from.queues) {
+            std::span<rte_mbuf*> frames(mbufs, queue->burst(mbufs));
+            const auto count = static_cast<uint32_t>(frames.size());
+            if (capture_ != nullptr) [[unlikely]]
+                for (const rte_mbuf* const frame : frames)
+                    capture_->received(from.port->id(), {rte_pktmbuf_mtod(frame, const uint8_t*), frame->data_len});
             if (from.impairment != nullptr) [[unlikely]]
-                frames = from.impairment->run(frames, now_ns());
-            received += std::max<uint32_t>(count, static_cast<uint32_t>(frames.size()));
-            // An impairment gives more than the port: what waited, and what it doubled.
-            for (; !frames.empty(); frames = frames.subspan(std::min<size_t>(frames.size(), kRxBurst)))
-                take_frames(frames.data(), static_cast<uint16_t>(std::min<size_t>(frames.size(), kRxBurst)), from,
-                            ready ? &queue : nullptr, Origin::kPort);
+                frames = impair(frames, from);
+            received += std::max(count, take_all(frames, from));
+            if (queue->lends()) queue->release();
         }
     }
     if (const uint16_t count = sink_.take_loopback(mbufs, kRxBurst); count != 0) {
         received += count;
         for (uint16_t i = 0; i < count; ++i)
-            take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], nullptr, Origin::kLoopback);
+            take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], Origin::kLoopback);
     }
     // Only other workers put frames there.
     if (workers_->size() > 1) {
@@ -183,12 +211,38 @@ uint32_t WorkerCore::receive() {
             rte_ring_sc_dequeue_burst(handed_over_, reinterpret_cast<void**>(mbufs), kRxBurst, nullptr);
         received += count;
         for (unsigned i = 0; i < count; ++i)
-            take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], nullptr, Origin::kWorker);
+            take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], Origin::kWorker);
     }
     return received;
 }
 
-void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, RxQueue* queue, Origin origin) {
+// An impairment gives more than the port: what waited, and what it doubled.
+uint32_t WorkerCore::take_all(std::span<rte_mbuf*> frames, PortUse& from) {
+    const auto count = static_cast<uint32_t>(frames.size());
+    while (!frames.empty()) {
+        const size_t burst = std::min<size_t>(frames.size(), kRxBurst);
+        take_frames(frames.data(), static_cast<uint16_t>(burst), from, Origin::kPort);
+        frames = frames.subspan(burst);
+    }
+    return count;
+}
+
+std::span<rte_mbuf*> WorkerCore::impair(std::span<rte_mbuf*> frames, PortUse& from) {
+    size_t kept = 0;
+    for (rte_mbuf* const frame : frames)
+        if (rte_mbuf* const own = keep(frame); own != nullptr) frames[kept++] = own;
+    // By the clock after they came: were we preempted since the round began, delays are not the shorter for it.
+    return from.impairment->run(frames.first(kept), now_ns());
+}
+
+rte_mbuf* WorkerCore::keep(rte_mbuf* mbuf) {
+    if (mbuf->pool != nullptr) return mbuf;
+    rte_mbuf* const copy = rte_pktmbuf_copy(mbuf, sink_.pool(), 0, UINT32_MAX);
+    if (copy == nullptr) ++counters_[PortCounter::kRxNoMbuf];
+    return copy;
+}
+
+void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Origin origin) {
     constexpr uint16_t kAhead = 4;  // frames whose headers are on their way into L1
     for (uint16_t i = 0; i < std::min(count, kAhead); ++i) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void*));
     wire::ParsedFrame* small[kRxBurst];
@@ -199,7 +253,7 @@ void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Rx
         if (read_frame(mbufs[i], read, *from.interface, origin)) small[small_count++] = &read.parsed;
     }
     wire::verify({small, small_count});
-    ReadFrames frames{mbufs, count, from, queue};
+    ReadFrames frames{mbufs, count, from};
     guard_.run([&] { take_read(frames); }, [&] { recover(frames); });
     if (frames.finished != 0) rte_mempool_put_bulk(sink_.pool(), reinterpret_cast<void**>(mbufs), frames.finished);
 }
@@ -207,7 +261,6 @@ void WorkerCore::take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Rx
 // From frames.next on, so that it can be called again when a fault has left it.
 void WorkerCore::take_read(ReadFrames& frames) {
     while (frames.next < frames.count) {
-        if (frames.queue != nullptr) frames.queue->fetch_next();
         const bool stays = take_frame(frames.mbufs[frames.next], frames.from.frames[frames.next], frames.from);
         finish_frame(frames, stays);
     }
@@ -217,7 +270,7 @@ void WorkerCore::take_read(ReadFrames& frames) {
 // the instructions, since nearly all have one segment and are of one pool.
 void WorkerCore::finish_frame(ReadFrames& frames, bool stays) {
     rte_mbuf* const mbuf = frames.mbufs[frames.next++];
-    if (!stays) return;
+    if (!stays || mbuf->pool == nullptr) return;
     if (mbuf->nb_segs != 1 || mbuf->pool != sink_.pool()) [[unlikely]]
         rte_pktmbuf_free(mbuf);
     else if (rte_mbuf* const free = rte_pktmbuf_prefree_seg(mbuf); free != nullptr) [[likely]]
@@ -233,16 +286,24 @@ void WorkerCore::recover(ReadFrames& frames) {
 bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Interface& interface, Origin origin) {
     if (mbuf->nb_segs != 1 && rte_pktmbuf_linearize(mbuf) != 0) [[unlikely]]
         return false;
-    const std::span<const uint8_t> bytes(rte_pktmbuf_mtod(mbuf, const uint8_t*), mbuf->data_len);
+    std::span<const uint8_t> bytes(rte_pktmbuf_mtod(mbuf, const uint8_t*), mbuf->data_len);
     bool again;
-    read.error = wire::parse_headers(bytes, read.parsed, read.flow, &again);
+    if (mbuf->pool == nullptr) {
+        const bool small = bytes.size() <= Frame::kCopiedBytes;
+        wire::copy(read.copy.data(), bytes.data(), small ? static_cast<uint32_t>(bytes.size()) : wire::kHeadBytes);
+        if (small) bytes = {read.copy.data(), bytes.size()};
+        read.error = wire::parse_headers(read.copy.data(), bytes, read.parsed, read.flow, &again);
+    } else {
+        read.error = wire::parse_headers(bytes, read.parsed, read.flow, &again);
+    }
     if (read.error != wire::ParseError::kNone) [[unlikely]]
         return false;
     if (!again || read.origin != origin) {
         read.origin = origin;
         read.ours = interface.receives(read.parsed.flow, origin == Origin::kPort);
     }
-    return read.parsed.payload_bytes <= wire::kSmallPayload;
+    // Of a small payload all is in one piece: such a frame was copied whole.
+    return read.parsed.payload_bytes <= wire::kSmallPayload && bytes.size() <= Frame::kCopiedBytes;
 }
 
 bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from) {
@@ -275,7 +336,9 @@ bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from) {
     return true;
 }
 
-void WorkerCore::hand_over(rte_mbuf* mbuf, uint16_t port, uint16_t worker) {
+void WorkerCore::hand_over(rte_mbuf* frame, uint16_t port, uint16_t worker) {
+    rte_mbuf* const mbuf = keep(frame);
+    if (mbuf == nullptr) return;
     mbuf->port = port;
     if (rte_ring_enqueue((*workers_)[worker]->core_->handed_over_, mbuf) == 0) {
         ++counters_[PortCounter::kRxHandedOver];
@@ -294,7 +357,16 @@ void WorkerCore::hand_over_copies(rte_mbuf* mbuf, uint16_t port, const wire::Gid
     }
 }
 
-bool WorkerCore::discover(rte_mbuf* mbuf, PortUse& from) {
+bool WorkerCore::discover(rte_mbuf* frame, PortUse& from) {
+    rte_mbuf* const mbuf = keep(frame);
+    if (mbuf == nullptr) return true;
+    const bool stays = discover_kept(mbuf, from);
+    if (mbuf == frame) return stays;
+    if (stays) rte_pktmbuf_free(mbuf);
+    return true;
+}
+
+bool WorkerCore::discover_kept(rte_mbuf* mbuf, PortUse& from) {
     const std::span<uint8_t> room(rte_pktmbuf_mtod(mbuf, uint8_t*), mbuf->data_len + rte_pktmbuf_tailroom(mbuf));
     if (room.size() < kMaxDiscoveryBytes) return true;
     if (from.interface->memberships().take(room.first(mbuf->data_len), now_ns_)) return true;

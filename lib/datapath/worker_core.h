@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "datapath/capture.h"
 #include "datapath/clock.h"
 #include "datapath/counters.h"
 #include "datapath/interface.h"
@@ -21,7 +22,8 @@
 #include "datapath/neighbour.h"
 #include "datapath/packet_sink.h"
 #include "datapath/protocol_clock.h"
-#include "datapath/rx_queue.h"
+#include "datapath/ports/port.h"
+#include "datapath/ports/ring.h"
 #include "datapath/worker.h"
 #include "transport/engine.h"
 
@@ -62,7 +64,20 @@ class WorkerCore {
 
     // Makes the ring of frames from other workers. False without memory.
     bool init();
-    void add_interface(Interface& interface, const Port& port, const ImpairConfig& impair);
+    void add_interface(Interface& interface, Port& port, const ImpairConfig& impair);
+    // Of a port with links. What a link has received is taken before it goes.
+    void add_link(const Port& port, uint16_t outlet, const wire::MacAddress& peer, RingSender& sender,
+                  RingReceiver& receiver);
+    void remove_link(const Port& port, uint16_t outlet, RingReceiver& receiver);
+    // Whoever drives wants to sleep: the next frame from a port that rings shall wake him. False: there is one already.
+    bool arm();
+    // `rested_ns`: so long he slept.
+    void disarm(uint64_t rested_ns);
+    // Where frames of all ports are written to; null: nowhere.
+    void set_capture(Capture* capture) {
+        capture_ = capture;
+        sink_.set_capture(capture);
+    }
     void set_siblings(const std::vector<std::unique_ptr<Worker>>* workers) { workers_ = workers; }
 
     // One round. Returns the frames received and sent: 0 means that nothing happened.
@@ -112,8 +127,12 @@ class WorkerCore {
     // Where frames come from. What another worker hands over was looked at there: it may be one that we sent to
     // ourselves.
     enum class Origin : uint8_t { kPort, kLoopback, kWorker };
-    // A place in a burst: the frame there, and what is known since the one before it.
+    // A place in a burst: the frame there, and what is known since the one before it. Of a frame that the peer can
+    // still change, a copy of its head, or of all of it if it is small.
     struct Frame {
+        static constexpr uint32_t kCopiedBytes = 256;  // headers and wire::kSmallPayload
+        static_assert(kCopiedBytes >= wire::kSmallPayload + wire::kMaxOverheadBytes && kCopiedBytes >= wire::kHeadBytes);
+        alignas(RTE_CACHE_LINE_SIZE) std::array<uint8_t, kCopiedBytes> copy;
         wire::ParseError error;
         Origin origin = Origin::kPort;
         bool ours = false;  // addressed to the interface, if it comes from `origin`
@@ -124,14 +143,19 @@ class WorkerCore {
     // one we have no QPs there.
     struct PortUse {
         Interface* interface = nullptr;
-        const Port* port = nullptr;              // null: another kind of DPDK port has this id
-        std::vector<RxQueue> queues;             // that we poll
+        const Port* port = nullptr;
+        std::vector<std::unique_ptr<RxQueue>> own_queues;
+        std::vector<RxQueue*> queues;            // that we poll: the own ones, and those of links
         std::unique_ptr<Impairment> impairment;  // null: none asked for
         std::array<Frame, kRxBurst> frames;
     };
     uint32_t receive();
-    // At most kRxBurst; `queue`: where those of a port were, null for others.
-    void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, RxQueue* queue, Origin origin);
+    // At most kRxBurst.
+    void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Origin origin);
+    uint32_t take_all(std::span<rte_mbuf*> frames, PortUse& from);
+    // For who keeps a frame beyond the burst: a copy, if it is the peer's memory. Null without an mbuf for it.
+    rte_mbuf* keep(rte_mbuf* mbuf);
+    std::span<rte_mbuf*> impair(std::span<rte_mbuf*> frames, PortUse& from);
     // Parses it. True: it is small, and to be verified now; others are while they are copied.
     [[gnu::always_inline]] static inline bool read_frame(rte_mbuf* mbuf, Frame& read, const Interface& interface,
                                                             Origin origin);
@@ -139,6 +163,7 @@ class WorkerCore {
     [[gnu::always_inline]] inline bool take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from);
     // A frame that is not RoCE; returns as take_frame().
     bool discover(rte_mbuf* mbuf, PortUse& from);
+    bool discover_kept(rte_mbuf* mbuf, PortUse& from);
     // Gives a frame from `port` to another worker, or frees it.
     void hand_over(rte_mbuf* mbuf, uint16_t port, uint16_t worker);
     // Gives a copy of a frame to `group` to each other worker that has members of it.
@@ -155,7 +180,6 @@ class WorkerCore {
         rte_mbuf** const mbufs;
         const uint16_t count;
         PortUse& from;
-        RxQueue* const queue;
         uint16_t next = 0;
         uint16_t finished = 0;  // before it, to be freed
     };
@@ -181,6 +205,7 @@ class WorkerCore {
     Shelf shelf_;                   // of all ports' impairments
     std::vector<PortUse> ports_;    // by DPDK port id
     std::array<Doorbells, kPriorities> doorbells_;
+    Capture* capture_ = nullptr;
     rte_ring* handed_over_ = nullptr;  // frames for our QPs that came to another worker
     const std::vector<std::unique_ptr<Worker>>* workers_ = nullptr;
 };

@@ -80,6 +80,7 @@ class Host final : public Node {
 
     // The engine's sink.
     bool ready();
+    bool ready(const transport::Path&) { return ready(); }
     void send(const transport::Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload);
     struct Series {  // nothing to share: most frames are never built
         Host& host;

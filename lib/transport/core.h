@@ -146,12 +146,13 @@ struct Core {
     const HeldPacket* released = nullptr;         // mp: that has its effect now
     QueuePair* member = nullptr;            // of a multicast group, that gets a datagram
 
-    // Whether the sink takes one more packet. When it does not, it may a moment later: the QP whose turn this ends gets
-    // another.
-    bool ready() {
-        if (sink.ready()) return true;
-        refused = true;
-        return false;
+    // Whether the sink takes one more packet, to anywhere or on this path. When it does not, it may a moment later: the
+    // QP whose turn this ends gets another.
+    bool ready() { return note(sink.ready()); }
+    bool ready(const Path& path) { return note(sink.ready(path)); }
+    bool note(bool ready) {
+        refused |= !ready;
+        return ready;
     }
 
     void activate(QueuePair& qp) {
@@ -536,7 +537,7 @@ struct Core {
         auto series = sink.series(path, headers, bytes);
         run = whose;
         uint32_t sent = 0;
-        for (; sent != count && ready(); ++sent) {
+        for (; sent != count && ready(path); ++sent) {
             const void* const payload = next(headers);
             if (payload == nullptr) break;
             run_packets = sent + 1;

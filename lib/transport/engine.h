@@ -12,6 +12,7 @@
 // Units: nanoseconds of the driver's monotonic clock, which may stand still while no answer could come; bytes; packets.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <concepts>
 #include <span>
@@ -33,8 +34,9 @@ namespace rove::transport {
 template <class S>
 concept Sink = requires(S sink, const Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload,
                         CompletionQueue& cq, QueuePair& qp, SharedRecvQueue& srq, ibv_event_type event) {
-    // Whether one more packet can be taken. False: the engine stops, and goes on at the next transmit(). True: until
-    // the next packet.
+    // Whether one more packet can be taken: on this path, or on any. False: the QPs of the path wait, or the engine
+    // stops, until the next transmit(). True: until the next packet.
+    { sink.ready(path) } -> std::same_as<bool>;
     { sink.ready() } -> std::same_as<bool>;
     // Takes a packet; ready() was true. The payload is copied before the call returns.
     { sink.send(path, headers, payload) } -> std::same_as<void>;
@@ -162,6 +164,7 @@ class Engine {
     uint32_t transmit(QueuePair& qp, Ud& ud, uint32_t budget) {
         return UnreliableRequesterLogic<S, Ud>(core_, qp, ud).transmit(budget);
     }
+    void unpark();
     [[gnu::always_inline]] inline uint32_t next_class();
     [[gnu::always_inline]] inline void pass_over(uint32_t level, uint32_t sent);
     static uint32_t share_turn(QueuePair& qp, auto& requester, auto& responder, uint32_t requests, uint32_t packets,
@@ -182,6 +185,14 @@ class Engine {
     void finish(QueuePair&, Ud&) {}
 
     Core<S> core_;
+    // QPs whose path takes no packet, while those of other paths have their turns.
+    static constexpr uint32_t kMostParked = 64;
+    struct Parked {
+        QueuePair* qp;
+        uint32_t rest;  // of its turn, as ActiveList's
+    };
+    std::array<Parked, kMostParked> parked_;
+    uint32_t parked_count_ = 0;
 };
 
 // Requests and answers share the turn, and whichever found no room goes first the next time: behind the answers to a
@@ -213,7 +224,7 @@ uint32_t Engine<S>::transmit(QueuePair& qp, Mp& mp, uint32_t budget) {
     }
     uint32_t packets = requests + responder.send_acks();
     packets += share_turn(qp, requester, responder, requests, packets, budget);
-    if (responder.has_acks() && core_.ready()) packets += responder.send_acks();  // of an answer that failed
+    if (responder.has_acks() && core_.ready(qp.path)) packets += responder.send_acks();  // of an answer that failed
     return packets;
 }
 
@@ -253,6 +264,10 @@ uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
         packets += sent;
         pass_over(level, sent);
         if (sent < allowed && !core_.refused) continue;
+        if (core_.refused && !qp.active && parked_count_ != kMostParked && core_.sink.ready()) {
+            parked_[parked_count_++] = {&qp, qp.mp() == nullptr ? turn - sent : 0};
+            continue;
+        }
         // There may be more. A QP that was cut short by the budget or a full sink goes on with its turn: behind
         // thousands of others the rest of its message, and with it the request for an ACK, would come after its
         // timeout. In mp each packet is acknowledged. (The QP may have activated itself meanwhile.)
@@ -262,7 +277,17 @@ uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
             core_.activate(qp);
         }
     }
+    unpark();
     return packets;
+}
+
+// In their order, before the others.
+template <class S>
+void Engine<S>::unpark() {
+    while (parked_count_ != 0) {
+        const Parked& parked = parked_[--parked_count_];
+        if (!parked.qp->active) core_.active[parked.qp->priority].resume(*parked.qp, parked.rest);
+    }
 }
 
 // The class whose turn is next: the highest, but a lower one after so many packets of higher ones that it would have

@@ -308,7 +308,7 @@ bool Engine<S>::receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t po
     const wire::Op op = wire::op_of(bth.opcode);
     const bool write_or_send = (op < wire::Op::kReadRequest || op > wire::Op::kFetchAdd) && !asks_for_response(op);
     const wire::Mpeth& mp = frame.headers.mp;
-    if (!write_or_send || !core_.ready()) return false;
+    if (!write_or_send || !core_.ready(gone->path)) return false;
     ++core_.counters[Counter::kRxPackets];
     core_.counters[Counter::kRxBytes] += frame.payload_bytes;
     ++core_.counters[Counter::kRxDuplicate];
@@ -338,13 +338,13 @@ void Engine<S>::notify_congestion(QueuePair& qp, Congestion& congestion) {
     if (last != 0 && core_.now_ns - last < core_.config.dcqcn.cnp_interval_ns) return;
     last = core_.now_ns;
     congestion.cnp_due = true;
-    if (core_.ready()) return send_cnp(qp, congestion);
+    if (core_.ready(qp.path)) return send_cnp(qp, congestion);
     core_.activate(qp);
 }
 
 template <class S>
 void Engine<S>::send_cnp(QueuePair& qp, Congestion& congestion) {
-    if (!core_.ready()) return core_.activate(qp);
+    if (!core_.ready(qp.path)) return core_.activate(qp);
     congestion.cnp_due = false;
     wire::Headers h;
     h.bth.opcode = wire::kOpcodeCnp;

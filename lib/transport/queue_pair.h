@@ -66,6 +66,7 @@ struct Path {
     wire::FlowTemplate headers;
     std::shared_ptr<const NextHop> next_hop;            // whose MAC frames get; null: the one in `headers`
     uint16_t port = 0;                                  // the device's port, as in QueuePair::port
+    uint16_t outlet = 0;                                // where the driver sends it from: the port's, or a neighbour's
     bool loopback = false;                              // the destination is the device itself
     bool multicast = false;                             // ... a group, which QPs of the device may have joined too
 };

@@ -23,6 +23,7 @@ bool Engine<S>::recover_receive(const wire::ParsedFrame& frame, QueuePair* qp) {
 
 template <class S>
 void Engine<S>::recover_transmit() {
+    unpark();
     QueuePair* const qp = std::exchange(core_.turn, nullptr);
     if (qp == nullptr) return;
     qp->visit([&](auto& protocol) { recover(*qp, protocol, core_.run != RunOf::kNone ? core_.run_packets : 0); });

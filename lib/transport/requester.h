@@ -351,7 +351,7 @@ void RcRequesterLogic<S, P>::probe() {
         rewind(Counter::kResentEarly);
         return;
     }
-    if (!core_.ready()) {
+    if (!core_.ready(qp_.path)) {
         r_.probe_deadline = core_.now_ns + core_.config.min_probe_ns / 16;
         return;
     }

@@ -18,7 +18,7 @@ uint32_t RcRequesterLogic<S, P>::transmit(uint32_t budget) {
             core_.deadlines.schedule(qp_, congestion_.next_send_ns());
             break;
         }
-        if (!core_.ready()) break;
+        if (!core_.ready(qp_.path)) break;
         SendWqe& wqe = qp_.sq.at(p_.next_wqe);
         if (p_.next_packet == 0) {
             if (!kIsXrc && end - p_.next_wqe > 1 && wqe.is_plain()) {  // requests of XRC may be for different SRQs

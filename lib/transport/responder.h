@@ -43,7 +43,7 @@ class RcResponderLogic {
     }
     // The QP goes: an ACK that waits goes before it.
     void flush_ack() {
-        if (s_.ack_due && s_.jobs.empty() && core_.ready()) send_ack();
+        if (s_.ack_due && s_.jobs.empty() && core_.ready(qp_.path)) send_ack();
     }
 
   private:
@@ -337,7 +337,7 @@ void RcResponderLogic<S, P>::refuse(Outcome outcome, Psn psn) {
 template <class S, class P>
 uint32_t RcResponderLogic<S, P>::send_answers(uint32_t budget) {
     uint32_t packets = 0;
-    while (!s_.jobs.empty() && packets < budget && core_.ready()) {
+    while (!s_.jobs.empty() && packets < budget && core_.ready(qp_.path)) {
         RcJob& next = s_.jobs.front();
         if (!next.is_atomic && congestion_.limited() && congestion_.next_send_ns() > core_.now_ns) {
             core_.deadlines.schedule(qp_, congestion_.next_send_ns());
@@ -365,7 +365,7 @@ uint32_t RcResponderLogic<S, P>::send_answers(uint32_t budget) {
         core_.deadlines.schedule(qp_, s_.delay.not_before);
         return packets;
     }
-    if (s_.ack_due && s_.jobs.empty() && packets < budget && core_.ready()) {
+    if (s_.ack_due && s_.jobs.empty() && packets < budget && core_.ready(qp_.path)) {
         if (s_.delay.not_before != 0) s_.delay.ping_pong = false;
         send_ack();
         ++packets;

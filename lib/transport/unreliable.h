@@ -21,8 +21,8 @@ class UnreliableRequesterLogic {
         uint32_t packets = 0;
         const uint32_t end = qp_.state == IBV_QPS_SQD ? p_.drain_wqe : qp_.sq.available_until();
         while (packets < budget && p_.next_wqe != end && !is_paced()) {
-            if (!core_.ready()) break;
             SendWqe& wqe = qp_.sq.at(p_.next_wqe);
+            if (!core_.ready(path_of(wqe))) break;
             if (p_.next_packet == 0 && !begin(wqe)) {
                 if (p_.failed) break;
                 continue;
@@ -42,6 +42,11 @@ class UnreliableRequesterLogic {
     void recover(uint32_t packets) { advance(packets); }
 
   private:
+    const Path& path_of(const SendWqe& wqe) const {
+        if constexpr (std::is_same_v<Protocol, Ud>)
+            if (!wqe.is_local()) return *wqe.path;
+        return qp_.path;
+    }
     bool is_paced() const {
         if constexpr (std::is_same_v<Protocol, Uc>) {
             if (s_.congestion.rate.limited() && s_.congestion.rate.next_send_ns() > core_.now_ns) {

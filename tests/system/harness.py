@@ -127,20 +127,26 @@ def shipped(name):
 
 
 def device_arguments(port):
-    """"net_memif0,a=b,c" -> ("net_memif0", {"a": "b", "c": None})"""
+    """"net_memif0,a=b,c" -> ("net_memif0", {"a": "b", "c": None}); "memif:@x,a=b" -> ("memif", {"socket": "x", "a": "b"})"""
     driver, *rest = port.split(",")
-    return driver, dict((item.split("=", 1) + [None])[:2] for item in rest)
+    driver, _, place = driver.partition(":")
+    socket = {"socket": place.removeprefix("@")} if place else {}
+    return driver, socket | dict((item.split("=", 1) + [None])[:2] for item in rest)
 
 
 def device_string(driver, arguments):
+    if driver == "memif":
+        arguments = dict(arguments)
+        place = arguments.pop("socket")
+        driver += f":{place}" if place.startswith("/") else f":@{place}"
     return ",".join([driver] + [key if value is None else f"{key}={value}" for key, value in arguments.items()])
 
 
-def memif_pair(**changes):
-    """The shipped loopback pair with a socket of its own. Keyword arguments: see with_changes()."""
+def memif_pair(of="loopback", **changes):
+    """A shipped pair with a socket of its own. Keyword arguments: see with_changes()."""
     name = f"rove-test-{unique()}"
     pair = []
-    for config in (shipped("loopback-a"), shipped("loopback-b")):
+    for config in (shipped(f"{of}-a"), shipped(f"{of}-b")):
         for device in config["device"]:
             driver, arguments = device_arguments(device["port"])
             arguments["socket"] = name if arguments.get("socket-abstract", "yes") == "yes" else f"{SCRATCH}/{name}"

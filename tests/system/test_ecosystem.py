@@ -316,6 +316,17 @@ def mpich(ranks):
                 {**OVER_ROVE, "MPIR_CVAR_NOLOCAL": "1"})
 
 
+def mesh(ranks):
+    """Nothing is configured, and each rank is a host of the user's mesh."""
+    needs("mpiexec.mpich")
+    folder = SCRATCH / unique()
+    folder.mkdir(mode=0o700)
+    launcher = ["mpiexec.mpich", "-launcher", "fork", "-iface", "lo", "-n", str(ranks), ROVE_RUN, "--"]
+    run = Process([*launcher, compiled("mpi_ranks.c", "mpicc.mpich", "-O2")], core=set(CORES),
+                  env={**OVER_ROVE, "MPIR_CVAR_NOLOCAL": "1", "XDG_RUNTIME_DIR": str(folder)}).succeed(100)
+    check(run.out().count("right") == ranks, run.story())
+
+
 def gloo(ranks):
     """gloo's ibverbs transport."""
     if not pathlib.Path("/usr/include/gloo").exists():
@@ -336,4 +347,6 @@ for ranks in (2, 4):
     test(f"ecosystem/mpi4py/collectives/{ranks}", openmpi, ranks, True, BY_UCX, OVER_ROVE, timeout=120)
     test(f"ecosystem/mpich/{ranks}", mpich, ranks, timeout=120)
     test(f"ecosystem/gloo/{ranks}", gloo, ranks, timeout=100)
+for ranks in (4, 8):
+    once(f"ecosystem/mesh/{ranks}", mesh, ranks, timeout=120)
 once("ecosystem/openmpi/ofi-rxd/2", openmpi, 2, False, BY_RXD, {}, timeout=120)

@@ -17,7 +17,7 @@ ATTACKER_MAC = "02:00:00:00:66:66"
 VICTIM_MAC = "02:00:00:00:11:11"
 # Drops of packets that had reached a QP, and that are among its packets too; and of frames that were to be sent.
 IN_QPS = ("drop_qkey", "drop_sequence", "drop_early_sync", "drop_response", "drop_length", "drop_no_receive",
-          "drop_overload", "tx_drop_link_down", "tx_drop_stalled", "tx_no_mbuf")
+          "drop_overload", "tx_drop_link_down", "tx_drop_full", "tx_no_mbuf")
 ADDRESSES = {"ipv4": (1, "10.0.0.2"), "ipv6": (2, "fd00::2")}     # GID index, attacker's address
 
 
@@ -171,7 +171,7 @@ def mads(count):
     driver, arguments = device_arguments(device["port"])
     arguments.update(socket=f"{arguments['socket']}-hostile")
     pair[0]["device"].append({
-        "port": device_string(driver[:-1] + "1", arguments), "mac": VICTIM_MAC, "addresses": ["10.1.0.1/24"],
+        "port": device_string(driver, arguments), "mac": VICTIM_MAC, "addresses": ["10.1.0.1/24"],
         "neighbour": [{"address": "10.1.0.2", "mac": ATTACKER_MAC}]})
     address = device["addresses"][0].split("/")[0]
     server = Process(["rping", "-s", "-P"], pair[0], SERVER_CORE)

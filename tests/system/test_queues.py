@@ -3,16 +3,17 @@
 are handed over."""
 import time
 
-from harness import (CLIENT_CORE, SERVER_CORE, STOPPED, check, free_port, memif_link, once, program, start_client,
+from harness import (CLIENT_CORE, SERVER_CORE, STOPPED, Link, check, free_port, memif_pair, once, program, start_client,
                      start_server, telemetry, run_pair, test)
 
 
 def two_workers(queues):
     """The server has two workers, one on each core; the client is one that naps."""
-    link = memif_link()
+    link = Link(memif_pair("dedicated"))
     for config in link.configs:
         (device,) = config["device"]
         device["queues"] = queues
+        del config["runtime"]
     link.configs[0]["runtime"] = {"progress": "dedicated", "lcores": [str(SERVER_CORE), str(CLIENT_CORE)]}
     return link
 

@@ -226,7 +226,7 @@ def port_stop():
     pair = rails()
     for config in pair:
         for device in config["device"]:
-            device["port"] = re.sub("socket=([^,]+)", rf"socket={SCRATCH}/\1,socket-abstract=no", device["port"])
+            device["port"] = device["port"].replace("@", f"{SCRATCH}/")
     pair, out = Pair(pair), SCRATCH / f"{unique()}.json"
     prompt = Terminal(pair.arguments(*SPRAY, "--verify", "--interactive", "--auto-start", "--json", out))
     used = lambda: {name[-5:]: one["write_bytes"] for name, one in prompt.json("show tent rails").items()}

@@ -16,7 +16,6 @@ def low_beside_high(strict):
     """Bulk at LOW by one process, small requests at HIGH by another, each with a port of its own to the target."""
     (target, bulk), (second, small) = memif_pair(), memif_pair()
     target["device"].append(second["device"][0])
-    target["device"][1]["port"] = target["device"][1]["port"].replace("net_memif0", "net_memif1")
     for config, address in ((target, "10.1.0.1/24"), (small, "10.1.0.2/24")):
         config["device"][-1]["addresses"] = [address]
     slots = f"/rove-test-{unique()}"

@@ -20,7 +20,7 @@ def four_rails():
     name, pair = f"rove-test-{unique()}", []
     for config, end in ((shipped("two-rails-a"), 1), (shipped("two-rails-b"), 2)):
         driver, arguments = device_arguments(config["device"][0]["port"])
-        config["device"] = [{"port": device_string(f"net_memif{i}", {**arguments, "socket": f"{name}-{i}"}),
+        config["device"] = [{"port": device_string("memif", {**arguments, "socket": f"{name}-{i}"}),
                              "addresses": [f"10.0.{i}.{end}/24"], "mtu": 4096} for i in range(4)]
         pair.append(config)
     return pair

@@ -43,7 +43,7 @@ class Pair:
 
     def no_sockets(self):
         for config in self.configs:
-            for socket in re.findall("socket=([^,]+)", config.read_text()):
+            for socket in re.findall('memif:@?([^,"]+)', config.read_text()):
                 check(socket not in pathlib.Path("/proc/net/unix").read_text() and not pathlib.Path(socket).exists(),
                       f"{socket} is left behind")
 

@@ -47,7 +47,7 @@ inline wire::Headers make_hello(uint32_t dest_qpn, const wire::Hello& hello) {
 template <class S>
 void ask_hello(Core<S>& core, QueuePair& qp, const Path& path, uint32_t remote_qpn, uint32_t nonce) {
     qp.hello.nonce = nonce;
-    if (!core.ready()) return;
+    if (!core.ready(path)) return;
     core.send(path,
               make_hello(remote_qpn,
                          {.version = wire::kMpVersion, .answer = false, .mp = true, .qpn = qp.qpn, .nonce = nonce}),
@@ -80,7 +80,7 @@ template <class S>
 void ask_back(Core<S>& core, QueuePair& qp) {
     HelloState& state = qp.hello;
     const bool connected = qp.may_receive();  // and has a path
-    if (!connected || state.nonce == 0 || !core.ready()) return;
+    if (!connected || state.nonce == 0 || !core.ready(qp.path)) return;
     if (state.asked_back_ns != 0 && core.now_ns - state.asked_back_ns < kAskBackNs) return;
     state.asked_back_ns = core.now_ns;
     core.send(
@@ -128,7 +128,7 @@ void receive_hello(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame)
     std::swap(back.flow.src, back.flow.dst);
     std::swap(back.flow.src_mac, back.flow.dst_mac);
     back.headers = wire::make_template(back.flow);
-    back.port = qp.port;
+    back.port = back.outlet = qp.port;
     core.send(back,
               make_hello(hello.qpn,
                          {.version = wire::kMpVersion, .answer = true, .mp = yes, .qpn = qp.qpn, .nonce = hello.nonce}),

@@ -107,12 +107,12 @@ template <class S>
 uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
     uint32_t packets = 0;
     if ((qp_.state != IBV_QPS_RTS && qp_.state != IBV_QPS_SQD) || retry_.rnr_until > core_.now_ns) budget = 0;
-    if (mp_.probing && packets < budget && core_.ready()) {
+    if (mp_.probing && packets < budget && core_.ready(qp_.path)) {
         probe();
         ++packets;
     }
     const uint32_t end = limit();
-    while (packets < budget && core_.ready() && qp_.state != IBV_QPS_ERR) {
+    while (packets < budget && core_.ready(qp_.path) && qp_.state != IBV_QPS_ERR) {
         if (end - p_.next_wqe > 1 && qp_.sq.at(p_.next_wqe).is_plain()) {
             if (const uint32_t sent = emit_burst(end, budget - packets); sent != 0) {
                 packets += sent;

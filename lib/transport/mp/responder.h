@@ -383,7 +383,7 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
     if (qp_.state == IBV_QPS_ERR) return 0;
     uint32_t packets = 0;
     uint32_t at = mp_.jobs.head;
-    while (!mp_.jobs.empty() && packets < budget && core_.ready()) {
+    while (!mp_.jobs.empty() && packets < budget && core_.ready(qp_.path)) {
         Departure departure;
         if (!shared_.paths.next(mp_.responses, mp_.responses.nxt != mp_.response_end, core_.now_ns, departure)) break;
         if (departure.psn < mp_.jobs.at(at).first) at = mp_.jobs.head;
@@ -463,7 +463,7 @@ uint32_t MpResponderLogic<S>::send_acks() {
         ++shared_.counters.acks_sent[static_cast<size_t>(mp_.acks[at].entry.kind)];
         return mp_.acks[at++];
     };
-    while (at != mp_.ack_count && core_.ready()) {
+    while (at != mp_.ack_count && core_.ready(qp_.path)) {
         const QueuedAck& first = take();
         std::array<uint8_t, Mp::kMaxAcks * wire::kMpAckEntryBytes> more;
         uint32_t count = 0;

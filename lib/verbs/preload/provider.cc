@@ -21,7 +21,9 @@ std::optional<datapath::Config> configuration() {
     const char* file = std::getenv("ROVE_CONFIG");
     if (file == nullptr) return std::nullopt;
     std::string error;
-    std::optional<datapath::Config> config = datapath::Config::load(file, &error);
+    // Empty: rove-run found no file.
+    std::optional<datapath::Config> config =
+        *file == '\0' ? datapath::Config::built_in() : datapath::Config::load(file, &error);
     if (!config) {
         std::fprintf(stderr, "rove: %s\n", error.c_str());
         return std::nullopt;

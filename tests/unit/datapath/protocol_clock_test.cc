@@ -45,6 +45,22 @@ TEST_F(ProtocolClockTest, CountsLittleOfTheTimeInWhichNoRoundIsMade) {
     EXPECT_EQ(pass(kMillisecond), kMillisecond);
 }
 
+TEST_F(ProtocolClockTest, CountsWhatWasSleptUntilAFrameWouldHaveRung) {
+    round(0);
+    pass(kMillisecond);
+    const uint64_t before = now_;
+    clock_.rest(300 * kMillisecond);
+    round(310 * kMillisecond);
+    EXPECT_EQ(now_ - before, 301 * kMillisecond) << "but not that the core came late";
+    EXPECT_EQ(pass(kMillisecond), kMillisecond);
+    // A peer that does not read is given up in its time, too.
+    for (int i = 0; i < 30; ++i) {
+        clock_.rest(100 * kMillisecond);
+        round(100 * kMillisecond, true);
+    }
+    EXPECT_GE(now_ - before, 1100 * kMillisecond);
+}
+
 TEST_F(ProtocolClockTest, StandsStillWhileFramesLieAtThePort) {
     round(0);
     pass(kMillisecond);

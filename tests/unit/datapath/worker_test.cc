@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "datapath/packet_sink.h"
-#include "datapath/port.h"
+#include "datapath/ports/ethdev.h"
 #include "datapath/runtime.h"
 #include "datapath/worker_core.h"
 
@@ -49,7 +49,7 @@ TEST(WorkerTest, AFrameThatDoesNotFitItsBufferIsNotBuilt) {
     ASSERT_NE(pool, nullptr);
     PortCounters counters;
     const transport::MulticastGroups groups;
-    const Port port;
+    const EthdevPort port(0);
     transport::Path path;
     path.headers = wire::make_template(path.flow);
     path.port = port.id();
@@ -57,7 +57,7 @@ TEST(WorkerTest, AFrameThatDoesNotFitItsBufferIsNotBuilt) {
     const std::vector<uint8_t> data(70'000, 0xAA);
     const auto sent = [&](uint32_t bytes, bool in_series) {
         PacketSink sink(pool, listener, counters, groups);
-        sink.add_port(port, 0);
+        sink.add_port(port, nullptr);
         wire::Headers headers;
         headers.bth.opcode = wire::opcode(wire::Service::kUd, wire::Op::kSendOnly);
         EXPECT_TRUE(sink.ready());

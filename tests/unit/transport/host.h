@@ -45,6 +45,7 @@ struct TestSink {
     std::vector<uint8_t> frame;  // that is built: a fault in the program's memory leaves it by longjmp
 
     bool ready() { return room(); }
+    bool ready(const Path&) { return room(); }
     void send(const Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload) {
         uint32_t bytes = 0;
         for (const wire::Segment& segment : payload) bytes += segment.bytes;

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A port that DPDK drives: configured, started, restarted when its peer went away. Units: bytes.
+#pragma once
+
+#include <rte_ethdev.h>
+#include <rte_mempool.h>
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "datapath/carrier.h"
+#include "datapath/config.h"
+#include "datapath/ports/port.h"
+
+namespace rove::datapath {
+
+class EthdevPort final : public Port {
+  public:
+    explicit EthdevPort(uint16_t id) : Port(id) {}
+    // Configures the port that EAL made for `config`. Without config.queues it gets a queue pair for each of `pools`, a
+    // worker's each, where it has as many; but one, if the peer's process must have the same number. A tap's signals
+    // come to the calling thread from then on. Returns false and says why.
+    bool open(const DeviceConfig& config, const std::vector<rte_mempool*>& pools, std::string* error);
+
+    std::unique_ptr<RxQueue> make_rx_queue(uint16_t queue) override;
+    std::unique_ptr<TxQueue> make_tx_queue(uint16_t queue) override;
+    // Starts it, or tries: a memif client whose server is not there yet stays stopped until restart().
+    void start() override;
+    void close() override;
+    void stop() override;
+    // A memif client of 22.11 does not try again by itself: not when the server was missing at start, and not when it
+    // went away.
+    bool wants_restart(bool patience_over) const override {
+        return !ready() && !is_held() && (!started_ || (memif_client_ && patience_over));
+    }
+    void restart() override;
+    PortStatistics statistics() const override;
+    std::optional<uint16_t> dpdk_id() const override { return dpdk_id_; }
+
+  private:
+    bool is_up() override;
+
+    uint16_t dpdk_id_ = RTE_MAX_ETHPORTS;
+    bool memif_client_ = false;
+    Carrier carrier_;
+    std::atomic<bool> started_{false};  // relaxed: as held_
+};
+
+}  // namespace rove::datapath

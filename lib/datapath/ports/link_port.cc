@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "datapath/ports/link_port.h"
+
+#include <rte_common.h>
+#include <unistd.h>
+
+namespace rove::datapath {
+
+namespace {
+
+constexpr uint8_t kLog2Slots = 8;  // 256 frames of 4 KiB: a MiB, which stays in most cores' second cache
+
+void add(PortStatistics& sum, const RingSender* sender, const RingReceiver* receiver) {
+    if (sender == nullptr) return;
+    sum.rx_frames += receiver->frames();
+    sum.rx_bytes += receiver->bytes();
+    sum.rx_errors += receiver->errors();
+    sum.rx_no_mbuf += receiver->no_mbuf();
+    sum.tx_frames += sender->frames();
+    sum.tx_bytes += sender->bytes();
+}
+
+}  // namespace
+
+MemifConnection::Settings LinkPort::settings(MemifConnection::Role role) const {
+    MemifConnection::Settings settings{.role = role};
+    settings.log2_slots = kLog2Slots;
+    settings.buffer_bytes = RTE_CACHE_LINE_ROUNDUP(environment_.frame_bytes);
+    return settings;
+}
+
+LinkPort::Link& LinkPort::begin(int socket, const MemifConnection::Settings& settings) {
+    Link& link = links_.emplace_back(socket, settings);
+    environment_.poller.add(link.file, [this, &link] { advance(link); });
+    return link;
+}
+
+void LinkPort::advance(Link& link) {
+    const Lock lock(mutex_);
+    const MemifConnection::State state = link.connection.advance();
+    if (state == MemifConnection::State::kClosed) return end(link);
+    if (state != MemifConnection::State::kConnected || link.sender != nullptr) return;
+    link.sender = std::make_unique<RingSender>(link.connection, link.role);
+    link.receiver = std::make_unique<RingReceiver>(link.connection, link.role, environment_.pool);
+    connected(link);
+    environment_.user.attach(*this, link.outlet, link.peer_mac, *link.sender, *link.receiver);
+    // The bell has done its work when it has ended the poller's wait.
+    const int doorbell = link.receiver->doorbell();
+    environment_.poller.add(doorbell, [doorbell] {
+        uint64_t times;
+        [[maybe_unused]] const ssize_t taken = read(doorbell, &times, sizeof times);
+    });
+    environment_.user.ports_changed();
+}
+
+void LinkPort::end(Link& link) {
+    environment_.poller.remove(link.file);
+    if (link.sender != nullptr) {
+        environment_.poller.remove(link.receiver->doorbell());
+        environment_.user.detach(*this, link.outlet, *link.receiver);
+        add(gone_, link.sender.get(), link.receiver.get());
+    }
+    disconnected(link);
+    links_.remove_if([&](const Link& one) { return &one == &link; });
+    environment_.user.ports_changed();
+}
+
+// The memory stays: application threads may be inside of any call until the process has ended.
+void LinkPort::close_all() {
+    for (Link& link : links_) {
+        environment_.poller.remove(link.file);
+        link.connection.disconnect("the process ends");
+    }
+}
+
+PortStatistics LinkPort::statistics() const {
+    const Lock lock(mutex_);
+    PortStatistics sum = gone_;
+    for (const Link& link : links_) add(sum, link.sender.get(), link.receiver.get());
+    return sum;
+}
+
+void LinkPort::after_fork_in_child() {
+    if (!mutex_.try_lock()) return;
+    for (const Link& link : links_) ::close(link.file);
+    mutex_.unlock();
+}
+
+}  // namespace rove::datapath

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "datapath/ports/mesh.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "datapath/address.h"
+#include "datapath/port_name.h"
+
+namespace rove::datapath {
+
+namespace {
+
+// Both ends must say the same: what a mesh is beyond memif, and its version.
+constexpr const char* kSecret = "rove mesh 1";
+constexpr size_t kMacText = 17;
+constexpr size_t kMostNameBytes = kMemifNameBytes - 1;
+// Of the addresses that are chosen.
+constexpr const char *kIpv4Prefix = "/16", *kIpv6Prefix = "/64";
+constexpr auto kAskAgain = std::chrono::milliseconds(50);  // for a member that is about to come
+
+std::string without_prefix(const std::string& address) {
+    return to_string(parse_subnet(address)->address);
+}
+
+}  // namespace
+
+bool MeshPort::open(DeviceConfig& config, std::string* error) {
+    auto folder = MeshFolder::open(place_of(config.port), error);
+    if (!folder) return false;
+    folder_.emplace(std::move(*folder));
+    std::vector<std::string> wanted;
+    for (const std::string& address : config.addresses) wanted.push_back(without_prefix(address));
+    if (!folder_->claim(wanted, error)) return false;
+    if (config.addresses.empty())
+        for (const std::string& address : folder_->addresses())
+            config.addresses.push_back(address + (address.find(':') == std::string::npos ? kIpv4Prefix : kIpv6Prefix));
+    mac_ = config.mac ? *config.mac : derived_mac(parse_subnet(config.addresses.front())->address);
+    return true;
+}
+
+// A member's name in the protocol is its MAC and, as far as there is room, the name of its socket.
+MemifConnection::Settings MeshPort::own_settings(MemifConnection::Role role) const {
+    MemifConnection::Settings own = settings(role);
+    own.name = (to_string(mac_) + " " + folder_->name()).substr(0, kMostNameBytes);
+    own.secret = kSecret;
+    return own;
+}
+
+void MeshPort::start() {
+    const Lock lock(mutex_);
+    if (is_held() || started_) return;
+    started_ = true;
+    environment_.poller.add(folder_->listener(), [this] { accept(); });
+    environment_.user.ports_changed();
+}
+
+void MeshPort::accept() {
+    const Lock lock(mutex_);
+    const int socket = accept4(folder_->listener(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (socket >= 0) begin(socket, own_settings(MemifConnection::Role::kServer));
+}
+
+void MeshPort::connect(const std::string& member, Peer& peer) {
+    const int socket = folder_->connect(member);
+    if (socket < 0) return;
+    peer.connecting = true;
+    begin(socket, own_settings(MemifConnection::Role::kClient)).peer = member;
+}
+
+void MeshPort::connected(Link& link) {
+    const std::string& name = link.connection.peer_name();
+    if (link.peer.empty() && name.size() > kMacText) link.peer = name.substr(kMacText + 1);
+    Peer& peer = peers_[link.peer];
+    peer.connecting = false;
+    if (const auto mac = parse_mac(name.substr(0, kMacText))) {
+        link.peer_mac = *mac;
+        if (peer.next_hop == nullptr) {
+            peer.next_hop = std::make_shared<transport::NextHop>(*mac);
+            peer.outlet = environment_.user.new_outlet();
+        }
+        peer.next_hop->set(*mac);
+    }
+    // Two that connect to each other at once have two links: each sends by the first that it had.
+    if (peer.next_hop != nullptr && peer.link == nullptr) {
+        peer.link = &link;
+        link.outlet = peer.outlet;
+    } else {
+        link.outlet = kNoOutlet;
+    }
+    changed_.notify_all();
+}
+
+void MeshPort::disconnected(Link& link) {
+    const auto found = peers_.find(link.peer);
+    if (found == peers_.end()) return;
+    Peer& peer = found->second;
+    if (link.sender == nullptr) peer.connecting = false;
+    if (peer.link == &link) replace(found->first, peer);
+    changed_.notify_all();
+}
+
+// The link of a peer has gone. Another process may have its address by now, and paths lead there.
+void MeshPort::replace(const std::string& member, Peer& peer) {
+    const auto other = std::find_if(links_.begin(), links_.end(), [&](const Link& link) {
+        return &link != peer.link && link.peer == member && link.sender != nullptr;
+    });
+    peer.link = nullptr;
+    if (other != links_.end()) {
+        environment_.user.detach(*this, other->outlet, *other->receiver);
+        other->outlet = peer.outlet;
+        peer.link = &*other;
+        environment_.user.attach(*this, other->outlet, other->peer_mac, *other->sender, *other->receiver);
+    } else if (peer.next_hop.use_count() > 1 && !peer.connecting) {
+        connect(member, peer);
+    }
+}
+
+// Who has the address now, connected or about to be. No socket is named after a link-local one, which is of the MAC
+// that a peer tells when it is connected.
+MeshPort::Peer* MeshPort::peer_of(const wire::Gid& neighbour) {
+    if (is_link_local(neighbour)) {
+        connect_to_all();
+        const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& one) {
+            return one.second.next_hop != nullptr && link_local_gid(one.second.next_hop->mac()) == neighbour;
+        });
+        return found == peers_.end() ? nullptr : &found->second;
+    }
+    const auto member = folder_->member(to_string(neighbour));
+    if (!member) return nullptr;
+    Peer& peer = peers_[*member];
+    if (peer.link == nullptr && !peer.connecting) connect(*member, peer);
+    return &peer;
+}
+
+std::optional<Port::Way> MeshPort::find(const wire::Gid& neighbour, int timeout_ms) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        const Peer* const peer = peer_of(neighbour);
+        if (peer != nullptr && peer->link != nullptr) return Way{peer->outlet, peer->next_hop};
+        const auto now = std::chrono::steady_clock::now();
+        if (now >= until) return std::nullopt;
+        changed_.wait_until(lock, std::min(until, now + kAskAgain));
+    }
+}
+
+void MeshPort::find_all() {
+    const Lock lock(mutex_);
+    connect_to_all();
+}
+
+void MeshPort::connect_to_all() {
+    for (const std::string& member : folder_->members()) {
+        Peer& peer = peers_[member];
+        if (peer.link == nullptr && !peer.connecting) connect(member, peer);
+    }
+}
+
+void MeshPort::stop() {
+    const Lock lock(mutex_);
+    if (started_) environment_.poller.remove(folder_->listener());
+    started_ = false;
+    while (!links_.empty()) end(links_.front());
+}
+
+void MeshPort::close() {
+    const Lock lock(mutex_);
+    hold(true);
+    if (started_) environment_.poller.remove(folder_->listener());
+    folder_->leave();
+    close_all();
+}
+
+void MeshPort::after_fork_in_child() {
+    LinkPort::after_fork_in_child();
+    folder_->after_fork_in_child();
+}
+
+}  // namespace rove::datapath

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// See ring.h.
+#include "datapath/ports/ring.h"
+
+#include <rte_mempool.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace rove::datapath {
+
+namespace {
+
+constexpr uint32_t kMostFrameBytes = std::numeric_limits<uint16_t>::max();  // of an mbuf
+
+const MemifConnection::Ring& ring_of(const MemifConnection& connection, MemifConnection::Role role, bool fills) {
+    return (role == MemifConnection::Role::kClient) == fills ? connection.to_server() : connection.to_client();
+}
+
+}  // namespace
+
+RingSender::RingSender(const MemifConnection& connection, Role role)
+    : RingView(ring_of(connection, role, true), connection.regions(), role, true) {}
+
+bool RingSender::send_copy(const uint8_t* frame, uint32_t bytes) {
+    const uint16_t first = next_;
+    uint16_t at = next_;
+    for (uint32_t left = bytes; left != 0; ++at) {
+        if (at == end_) {
+            next_ = at;
+            const bool more = look();
+            next_ = first;
+            if (!more) return false;
+        }
+        const Place slot = is_client() ? Place{own_buffer(at), buffer_bytes_, false} : place(at);
+        const uint32_t part = std::min(left, slot.bytes);
+        if (slot.buffer == nullptr || part == 0) return false;
+        std::memcpy(slot.buffer, frame + bytes - left, part);
+        left -= part;
+        put(at, part, left != 0);
+    }
+    next_ = at;
+    frames_.add(1);
+    bytes_.add(bytes);
+    return true;
+}
+
+void RingSender::publish() {
+    if (next_ == published_) return;
+    published_ = next_;
+    __atomic_store_n(to_server_ ? &ring_->head : &ring_->tail, next_, __ATOMIC_RELEASE);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if ((__atomic_load_n(&ring_->flags, __ATOMIC_RELAXED) & kMemifMaskInterrupt) != 0) [[likely]] return;
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(doorbell_, &one, sizeof one);  // full: it rings already
+}
+
+RingReceiver::RingReceiver(const MemifConnection& connection, Role role, rte_mempool* pool)
+    : RxQueue(true), RingView(ring_of(connection, role, false), connection.regions(), role, false), pool_(pool) {}
+
+void RingReceiver::lend(rte_mbuf& view, uint8_t* frame, uint32_t bytes) {
+    view.buf_addr = frame;
+    view.buf_len = view.data_len = static_cast<uint16_t>(bytes);
+    view.pkt_len = bytes;
+    view.data_off = 0;
+    view.nb_segs = 1;
+    view.ol_flags = 0;
+    rte_mbuf_refcnt_set(&view, 1);
+}
+
+uint16_t RingReceiver::burst(rte_mbuf** frames) {
+    const uint32_t filled = this->filled();
+    uint16_t count = 0;
+    uint64_t bytes = 0;
+    for (uint32_t read = 0; read < filled && count < kBurst;) {
+        const Place at = place(next_);
+        if (!at.more && at.buffer != nullptr && at.bytes <= kMostFrameBytes) [[likely]] {
+            lend(views_[count], at.buffer, at.bytes);
+            frames[count] = &views_[count];
+            ++count, ++read, ++next_;
+            bytes += at.bytes;
+            continue;
+        }
+        // Of several slots: up to the first that has no more.
+        const uint16_t first = next_;
+        bool more = true;
+        while (more && read < filled) more = place(next_++).more, ++read;
+        rte_mbuf* const whole = more ? nullptr : gather(first, static_cast<uint16_t>(next_ - first));
+        if (whole == nullptr) continue;
+        bytes += whole->pkt_len;
+        frames[count++] = whole;
+    }
+    if (count != 0) {
+        frames_.add(count);
+        bytes_.add(bytes);
+    }
+    return count;
+}
+
+rte_mbuf* RingReceiver::gather(uint16_t first, uint16_t count) {
+    rte_mbuf* const mbuf = rte_pktmbuf_alloc(pool_);
+    if (mbuf == nullptr) {
+        no_mbuf_.add(1);
+        return nullptr;
+    }
+    for (uint16_t i = 0; i < count; ++i) {
+        const Place at = place(static_cast<uint16_t>(first + i));
+        if (at.buffer == nullptr || at.bytes > rte_pktmbuf_tailroom(mbuf)) {
+            errors_.add(1);
+            rte_pktmbuf_free(mbuf);
+            return nullptr;
+        }
+        std::memcpy(rte_pktmbuf_append(mbuf, static_cast<uint16_t>(at.bytes)), at.buffer, at.bytes);
+    }
+    return mbuf;
+}
+
+void RingReceiver::release() {
+    const auto count = static_cast<uint16_t>(next_ - released_);
+    if (count == 0) return;
+    if (is_client()) {
+        for (uint16_t at = released_; at != next_; ++at) {
+            MemifDescriptor& offered = descriptor(at);
+            offered.flags = 0;
+            offered.length = buffer_bytes_;
+        }
+        __atomic_store_n(&ring_->head, static_cast<uint16_t>(next_ + slots()), __ATOMIC_RELEASE);
+    } else {
+        __atomic_store_n(&ring_->tail, next_, __ATOMIC_RELEASE);
+    }
+    released_ = next_;
+}
+
+bool RingReceiver::arm() {
+    __atomic_store_n(&ring_->flags, uint16_t{0}, __ATOMIC_RELAXED);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (filled() == 0) return true;
+    disarm();
+    return false;
+}
+
+}  // namespace rove::datapath

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mesh: programs without a configuration are hosts of one network, any number of them, which come, go and are
+killed."""
+import os
+import pathlib
+import signal
+import time
+
+from harness import (CLIENT_CORE, ROVE_RUN, SCRATCH, SERVER_CORE, Link, Process, check, free_port, once, program,
+                     run_pair, start_client, start_server, test, unique)
+
+
+def folder():
+    return SCRATCH / f"mesh-{unique()}"
+
+
+def mesh(where, **device):
+    return {"device": [{"port": f"mesh:{where}", **device}]}
+
+
+def link(where=None, **device):
+    where = where or folder()
+    return Link([mesh(where, **device), mesh(where, **device)])
+
+
+def verified(*options):
+    command = [program("verbs_check"), *options]
+    run_pair(link(), command, command, "--port")
+
+
+test("mesh/verified", verified, "--both", "--rounds", "2", quick=True)
+test("mesh/verified/events", verified, "--events", "--rounds", "2", "--sizes", "0,1,64,4097,65537")
+test("mesh/verified/ipv6", verified, "--gid-index", "2", "--rounds", "1", "--sizes", "0,1,64,4097,65537")
+test("mesh/verified/link-local", verified, "--gid-index", "0", "--rounds", "1", "--sizes", "0,64,4097")
+test("mesh/verified/mtu-1024", verified, "--mtu", "1024", "--rounds", "1", "--sizes", "0,1,64,4097,65537")
+
+
+def impaired():
+    where = folder()
+    impair = {"loss": 0.02, "reorder": 0.02, "duplicate": 0.02, "corrupt": 0.01}
+    command = [program("verbs_check"), "--both", "--rounds", "1", "--sizes", "0,1,64,4097,65537"]
+    run_pair(link(where, impair=impair), command, command, "--port")
+
+
+test("mesh/impaired", impaired)
+
+
+def no_configuration():
+    """As a user starts it: nothing is given."""
+    where = folder()
+    where.mkdir(mode=0o700)
+    env = {"XDG_RUNTIME_DIR": str(where)}
+    port = free_port()
+    command = [str(ROVE_RUN), "--", "ib_write_bw", "-x", "1", "-F", "-n", "200", "-p", str(port)]
+    server = Process(command, core=SERVER_CORE, env=env)
+    server.wait_listening(port)
+    check({"10.77.0.1", "fd77::1"} <= set(os.listdir(where / "rove")), os.listdir(where / "rove"))
+    Process([*command, "127.0.0.1"], core=CLIENT_CORE, env=env).succeed(30)
+    server.succeed(20)
+    check(os.listdir(where / "rove") == [], f"left behind: {os.listdir(where / 'rove')}")
+
+
+once("mesh/no-configuration", no_configuration, quick=True)
+
+
+def killed():
+    """The server is killed, and another takes its address: the client finds that one."""
+    where = folder()
+    ends = link(where)
+    command = ["ib_send_lat", "-x", "1", "-F", "-n", "100"]
+    for round_ in range(3):
+        port = free_port()
+        server = start_server(ends, command, port)
+        check((where / "10.77.0.1").exists(), f"round {round_}: {os.listdir(where)}")
+        if round_ != 2:
+            server.kill(signal.SIGKILL)
+            continue
+        start_client(ends, command, port).succeed(20)
+        server.succeed(10)
+
+
+once("mesh/killed", killed)
+
+
+def neighbours_die():
+    """Members come, talk and are killed beside a pair that moves verified data: it does not notice."""
+    where = folder()
+    ends, port = link(where), free_port()
+    command = [program("verbs_check"), "--both", "--rounds", "6", "--sizes", "0,1,64,4097,65537,1048576"]
+    server = start_server(ends, command, port, "--port")
+    client = start_client(ends, command, port, "--port")
+    for _ in range(8):
+        others, talk = link(where), free_port()
+        talker = ["ib_write_bw", "-x", "1", "-F", "-D", "20", "-s", "65536"]
+        pair = start_server(others, talker, talk), start_client(others, talker, talk)
+        time.sleep(0.5)
+        for one in pair:
+            one.kill(signal.SIGKILL)
+    client.succeed(60)
+    server.succeed(10)
+    # What the killed have left is the next one's.
+    last = Process(["ibv_devinfo", "-v"], mesh(where), CLIENT_CORE).succeed(20)
+    check("::ffff:10.77.0.1" in last.out() and not (where / "10.77.0.1").exists(), last.story())
+
+
+once("mesh/neighbours-die", neighbours_die, timeout=90)
+
+
+def multicast():
+    command = [program("verbs_multicast")]
+    run_pair(link(), command, command, "--port")
+
+
+once("mesh/multicast", multicast)
+
+
+def cpu_time(process):
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def sleeps():
+    """A connected process that waits for events while its peer is still uses no CPU time, and a frame wakes it."""
+    ends = link()
+    port = free_port()
+    command = ["ib_send_lat", "-e", "-x", "1", "-F", "-n", "20000", "-u", "21"]
+    server = start_server(ends, command, port)
+    client = start_client(ends, command, port)
+    connected = lambda: "remote address" in server.out()
+    server.wait_for(connected, 20, "connection")
+    time.sleep(0.2)
+    client.child.send_signal(signal.SIGSTOP)
+    time.sleep(0.3)
+    before = cpu_time(server)
+    time.sleep(2)
+    used = cpu_time(server) - before
+    check(used <= 0.01, f"{used} s of CPU time in two seconds")
+    client.child.send_signal(signal.SIGCONT)
+    client.succeed(40)
+    server.succeed(10)
+
+
+once("mesh/sleeps", sleeps)
+
+
+def taken():
+    where = folder()
+    address = ["10.9.0.1/24"]
+    port = free_port()
+    first = Process(["ib_send_lat", "-F", "-p", str(port)], mesh(where, addresses=address), SERVER_CORE)
+    first.wait_listening(port)
+    second = Process(["ib_send_lat", "-F", "-p", str(free_port())], mesh(where, addresses=address), CLIENT_CORE)
+    check(second.wait(20) != 0, second.story())
+    check("10.9.0.1" in second.err() and str(first.pid) in second.err(), second.story())
+    first.stop()
+
+
+once("mesh/address-is-taken", taken)
+
+
+def wrong_folder():
+    """Others could write to the folder of this user's mesh."""
+    where = folder()
+    (where / "rove").mkdir(parents=True)
+    (where / "rove").chmod(0o777)
+    refused = Process([ROVE_RUN, "--", "ibv_devinfo"], env={"XDG_RUNTIME_DIR": str(where)})
+    check(refused.wait(20) != 0 and str(where) in refused.err(), refused.story())
+
+
+once("mesh/wrong-rights", wrong_folder)
