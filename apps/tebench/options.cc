@@ -118,7 +118,9 @@ Options parse_options(int argc, char** argv) {
     app.add_option("--total_buffer_size", options.total_bytes, "memory that is registered")->transform(size);
     app.add_option("--target_offset", options.target_offset, "within the target's memory")->transform(size);
     app.add_option("--target_range_size", options.target_range, "bytes of it that are used; 0: all")->transform(size);
-    app.add_option("--op_type", options.operation, "read, write, mix")->transform(CLI::CheckedTransformer(kOperations));
+    app.add_option("--op_type", options.operation, "of the requests")
+        ->type_name("TEXT")
+        ->transform(CLI::CheckedTransformer(kOperations).description("{read,write,mix}"));
     app.add_flag("--check_consistency", options.check,
                  "compare every byte: after a WRITE, it is read back, outside the measured times");
     app.add_flag("--notifi", options.notify, "every batch comes with a notification");

@@ -70,7 +70,7 @@ Status SharedMemory::create(uint64_t length, SharedMemory* out) {
     out->length = length;
     int fd;
     do {  // a process that was killed left its memory behind, and we may have its number
-        out->name = "/" + std::string(kPrefix) + std::to_string(getpid()) + "-" + std::to_string(made.fetch_add(1));
+        out->name = std::string("/") + kPrefix + std::to_string(getpid()) + "-" + std::to_string(made.fetch_add(1));
         fd = shm_open(out->name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     } while (fd < 0 && errno == EEXIST);
     int error = fd < 0 ? errno : 0;

@@ -198,6 +198,33 @@ def installed():
         answer = subprocess.run(["pkg-config", "--modversion", package.stem], capture_output=True, text=True,
                                 env={**os.environ, "PKG_CONFIG_PATH": str(package.parent)})
         check(re.fullmatch(r"\d+\.\d+\.\d+", answer.stdout.strip()), answer.stdout + answer.stderr)
+    check_manual(destination, rove_run_there.parent)
+
+
+def check_manual(installed_to, programs):
+    """Each program has a manual page with all its options, and bash completes them; rove.toml(5) has every key."""
+    def page(name):
+        (file,) = installed_to.rglob(name)
+        return file.read_text().replace("\\-", "-")
+
+    (completion,) = installed_to.rglob("completions/rove-run")
+    for program in programs.iterdir():
+        options = set(re.findall(r"^  (?:-\w,)?(--[\w-]+)", output([program, "--help"]), re.MULTILINE))
+        missing = [option for option in options if option not in page(f"{program.name}.1")]
+        check("--config" in options or program.name == "rove-sim", f"{program.name} --help: {options}")
+        check(not missing, f"{program.name}(1) lacks {missing}")
+        completed = output([
+            "bash", "-c", f"source {completion}; _rove {program} -- {program.name}; echo ${{COMPREPLY[@]}}"])
+        check(set(completed.split()) >= options, f"bash completes of {program.name}: {completed}")
+    code = "".join((ROOT / "lib" / "datapath" / name).read_text() for name in ("config.cc", "impair/settings.h"))
+    keys = set(re.findall(r'(?:table|visitor)\.\w+\("(\w+)"', code))
+    missing = [key for key in keys if key not in page("rove.toml.5")]
+    check(len(keys) > 50 and not missing, f"{len(keys)} keys are read; rove.toml(5) lacks {missing}")
+
+
+def output(command):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=30,
+                          check=True).stdout
 
 
 once("install", installed)
