@@ -2,6 +2,8 @@
 // The requester of RC: work requests into packets.
 #pragma once
 
+#include <algorithm>
+
 #include "transport/requester.h"
 
 namespace rove::transport {

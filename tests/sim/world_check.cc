@@ -2,6 +2,8 @@
 // What verbs promises, checked: completions as they come, memory when they come and at the end.
 #include "world.h"
 
+#include <algorithm>
+
 namespace rove::test {
 
 namespace {

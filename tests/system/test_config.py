@@ -184,7 +184,7 @@ def installed():
         str(BUILD), "--no-rebuild", "--quiet", "--destdir",
         str(destination)], capture_output=True, text=True, timeout=60)
     check(done.returncode == 0, done.stdout + done.stderr)
-    (rove_run_there,) = destination.rglob("rove-run")
+    (rove_run_there,) = destination.rglob("bin/rove-run")
     from harness import write_toml
     environment = {key: value for key, value in os.environ.items() if not key.startswith("ROVE_")}
     listing = subprocess.run([str(rove_run_there), "--config", str(write_toml(memif_pair()[0])), "--", "ibv_devinfo"],
@@ -208,6 +208,13 @@ def check_manual(installed_to, programs):
         return file.read_text().replace("\\-", "-")
 
     (completion,) = installed_to.rglob("completions/rove-run")
+    (engine,) = installed_to.rglob("librove-tent.so")
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(engine.parent)}
+
+    def output(command):
+        return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=30, check=True,
+                              env=environment).stdout
+
     for program in programs.iterdir():
         options = set(re.findall(r"^  (?:-\w,)?(--[\w-]+)", output([program, "--help"]), re.MULTILINE))
         missing = [option for option in options if option not in page(f"{program.name}.1")]
@@ -220,11 +227,6 @@ def check_manual(installed_to, programs):
     keys = set(re.findall(r'(?:table|visitor)\.\w+\("(\w+)"', code))
     missing = [key for key in keys if key not in page("rove.toml.5")]
     check(len(keys) > 50 and not missing, f"{len(keys)} keys are read; rove.toml(5) lacks {missing}")
-
-
-def output(command):
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=30,
-                          check=True).stdout
 
 
 once("install", installed)

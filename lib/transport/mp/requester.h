@@ -10,6 +10,8 @@
 //    up.
 #pragma once
 
+#include <algorithm>
+
 #include "rove/verbs.h"
 #include "transport/burst.h"
 #include "transport/core.h"

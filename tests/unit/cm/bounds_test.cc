@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is bounded: tables, backlogs, and one source's share of them.
+#include <algorithm>
 #include <cerrno>
 
 #include "connect_fixture.h"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When packets arrive, to the picosecond; what chance, cuts and changes of rate do to them.
+#include <algorithm>
+
 #include "fabric/probe.h"
 
 namespace rove::fabric {

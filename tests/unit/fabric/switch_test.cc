@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Switches: which way, how much room, marks and pauses.
+#include <algorithm>
 #include <set>
 
 #include "fabric/probe.h"

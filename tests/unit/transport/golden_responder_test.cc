@@ -14,6 +14,7 @@
 // And there rxe answers a repeated READ with Middle and Last only; ours begins each with First or Only, as IBTA
 // 9.7.5.1.3 wants of a READ that is executed again. These pairs count as equal. Where rxe answers otherwise than IBTA,
 // the capture is changed to what IBTA says: as_of_ibta().
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <sstream>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // MP-RDMA's sender: how losses are found, and what is sent again. Rule by rule.
+#include <algorithm>
 #include <set>
 
 #include "paths_sender.h"

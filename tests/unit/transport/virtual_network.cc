@@ -2,6 +2,8 @@
 // The event loop of the virtual network, and what it does to frames.
 #include "transport/virtual_network.h"
 
+#include <algorithm>
+
 template class rove::transport::Engine<rove::test::TestSink>;
 
 namespace rove::test {
