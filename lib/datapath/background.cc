@@ -70,7 +70,7 @@ void Background::sleep_until_rung(uint64_t until_ns) {
     {
         // Whoever drove before has left his deadline, and whoever drives afterwards sees that we sleep.
         const Worker::Drive drive(worker);
-        may_sleep = drive && worker.core(drive).next_deadline() >= until_ns && worker.core(drive).arm();
+        may_sleep = drive && worker.core(drive).wanted_at() >= until_ns && worker.core(drive).arm();
     }
     const uint64_t now_ns = runtime_.now_ns();
     uint64_t rested_ns = 0;
@@ -146,6 +146,7 @@ void Background::share() {
         }
         uint32_t moved = 0;
         uint64_t deadline_ns = 0;
+        bool has_left = false;
         {
             const Worker::Drive drive(worker);
             if (!drive) {  // an application thread drives, or a control call
@@ -154,12 +155,13 @@ void Background::share() {
             }
             moved = worker.core(drive).rescue_round();
             deadline_ns = worker.core(drive).next_deadline();
+            has_left = worker.core(drive).wanted_at() == 0;
         }
         if (moved != 0) {
             idle_since_ns = now_ns;
             nap_ns = kFirstNapNs;
         } else if (now_ns - idle_since_ns >= kIdleNs) {
-            const bool may_ring = handed_over || nap_ns == kLastNapNs;
+            const bool may_ring = !has_left && (handed_over || nap_ns == kLastNapNs);
             if (deadline_ns > now_ns && runtime_.all_ring() && may_ring)
                 sleep_until_rung(std::min(now_ns + care_ns(), deadline_ns));
             else if (deadline_ns > now_ns)

@@ -56,7 +56,8 @@ class Background {
     // Exchanges on both sides: a take_over() that finds us awake is seen before we sleep, because it left `taken_over_`
     // (release) which nap() reads (acquire) after it announced its sleep.
     std::atomic<bool> asleep_{false};
-    std::atomic<uint64_t> sleeps_until_ns_{0};  // 0: not for long. Relaxed: who posts after it was set sees it
+    // 0: not for long. Relaxed: the drive lock is between its being set and whoever leaves work.
+    std::atomic<uint64_t> sleeps_until_ns_{0};
     std::atomic<bool> taken_over_{false};
     std::atomic<bool> ports_changed_{false};  // read before each nap and round; take_over()'s order suffices
     uint64_t housekept_ns_ = 0;

@@ -138,6 +138,8 @@ class PacketSink {
     // Whether, since this was last asked, no outlet has got rid of a frame, and one has frames: those that a TX queue
     // has not taken, and those in a ring that the peer has not read.
     bool is_stalled();
+    // Frames to ourselves, or that a port has not taken.
+    bool holds_frames() const { return loopback_count_ != 0 || !waiting_.empty(); }
     void set_capture(Capture* capture) { capture_ = capture; }
     rte_mempool* pool() const { return pool_; }
 

@@ -166,7 +166,8 @@ std::string Runtime::open() {
     if (!start_eal(config_, &error)) return error;
     eal_started_ = true;
     clock_.start();
-    const WorkerCore::Shared shared{clock_, config_.transport, queue_pairs_, memory_, time_wait_, listener_};
+    const WorkerCore::Shared shared{clock_, config_.transport, queue_pairs_, memory_, time_wait_, listener_,
+                                    *background_};
     const uint32_t mbufs = pool_mbufs(config_);
     for (uint16_t index = 0; index < config_.workers; ++index) {
         const std::string name = "rove-" + std::to_string(index);
@@ -316,7 +317,6 @@ void Runtime::post(transport::QueuePair& qp) {
     background_->called();
     if (const Worker::Drive drive(worker); drive) [[likely]] {
         worker.core(drive).send_posted(qp);
-        if (background_->sleeps_long()) background_->wake_by(worker.core(drive).next_deadline());
         return;
     }
     worker.ring_doorbell(qp);
@@ -328,7 +328,7 @@ void Runtime::post(transport::QueuePair& qp) {
         if (!qp.doorbell.load(std::memory_order_relaxed)) return;
         if (const Worker::Drive drive(worker); drive) {
             worker.core(drive).send_posted(qp);
-            return;
+                return;
         }
         rte_pause();
     }
@@ -350,7 +350,6 @@ void Runtime::progress() {
             return;
         }
         moved = worker.core(drive).round();
-        if (background_->sleeps_long()) background_->wake_by(worker.core(drive).next_deadline());
     }
     failures = 0;
     empty_rounds = moved == 0 ? empty_rounds + 1 : 0;

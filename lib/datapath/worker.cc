@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 
+#include "datapath/background.h"
 #include "datapath/ports/link_port.h"
 #include "datapath/worker_core.h"
 
@@ -70,6 +71,10 @@ void WorkerCore::remove_link(const Port& port, uint16_t outlet, RingReceiver& re
     sink_.flush();
     if (outlet != kNoOutlet) sink_.remove_link(outlet);
     std::erase(ports_[port.id()].queues, &receiver);
+}
+
+void WorkerCore::tell_background() {
+    if (shared_.background.sleeps_long()) [[unlikely]] shared_.background.wake_by(wanted_at());
 }
 
 bool WorkerCore::arm() {
@@ -447,6 +452,11 @@ void WorkerCore::announce(Interface& interface) {
 
 Worker::Worker(std::unique_ptr<WorkerCore> core) : core_(std::move(core)) {}
 Worker::~Worker() = default;
+
+void Worker::leave() {
+    core_->tell_background();
+    lock_.unlock();
+}
 
 uint16_t Worker::index() const {
     return core_->index();

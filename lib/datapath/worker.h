@@ -28,7 +28,7 @@ class Worker {
     class Hold final : public transport::Held {
       public:
         explicit Hold(Worker& worker) : worker_(worker) { worker_.lock_.lock(); }
-        ~Hold() { worker_.lock_.unlock(); }
+        ~Hold() { worker_.leave(); }
 
       private:
         Worker& worker_;
@@ -39,7 +39,7 @@ class Worker {
       public:
         explicit Drive(Worker& worker) : worker_(worker.lock_.try_lock() ? &worker : nullptr) {}
         ~Drive() {
-            if (worker_ != nullptr) worker_->lock_.unlock();
+            if (worker_ != nullptr) worker_->leave();
         }
         explicit operator bool() const { return worker_ != nullptr; }
 
@@ -72,6 +72,8 @@ class Worker {
 
   private:
     friend class WorkerCore;  // frames go from worker to worker
+    // Gives up the drive lock. What is left to do, and when, is told to the background thread if that sleeps.
+    void leave();
 
     DriveLock lock_;
     std::unique_ptr<WorkerCore> core_;

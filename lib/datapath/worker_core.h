@@ -42,6 +42,8 @@ class LcoreScope {
     unsigned saved_;
 };
 
+class Background;
+
 class WorkerCore {
   public:
     static constexpr uint16_t kRxBurst = RxQueue::kBurst;
@@ -56,6 +58,7 @@ class WorkerCore {
         transport::MemoryTable& memory;
         transport::TimeWaitTable& time_wait;
         Listener& listener;
+        Background& background;
     };
     WorkerCore(const Shared& shared, uint16_t index, unsigned lcore, rte_mempool* pool);
     ~WorkerCore();
@@ -90,6 +93,9 @@ class WorkerCore {
     void send_posted(transport::QueuePair& qp);
     // When there is work again though nothing comes in.
     uint64_t next_deadline() const;
+    void tell_background();
+    // The same for who would sleep until then: 0 as long as something is left of a round, and nothing will tell.
+    uint64_t wanted_at() const { return engine_.has_active() || sink_.holds_frames() ? 0 : next_deadline(); }
 
     // What befalls frames from this port, null if nothing does; and Runtime::impair().
     const Impairment* impairment(uint16_t port) const { return ports_[port].impairment.get(); }
