@@ -2,90 +2,27 @@
 // The handshake of a memif: with a peer of our own, and with peers that say what they should not.
 #include "datapath/ports/memif_connection.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstdio>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <random>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "memif_script.h"
 
 namespace rove::datapath {
 namespace {
-
-using Role = MemifConnection::Role;
-using State = MemifConnection::State;
-constexpr uint32_t kRegionBytes = 1 << 16;
-constexpr uint8_t kLog2Slots = 4;
-
-size_t open_files() {
-    size_t count = 0;
-    DIR* const directory = opendir("/proc/self/fd");
-    while (readdir(directory) != nullptr) ++count;
-    closedir(directory);
-    return count;
-}
-
-size_t mapped_memories() {
-    size_t count = 0;
-    std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) count += line.find("/memfd:") != std::string::npos;
-    return count;
-}
-
-std::array<FileDescriptor, 2> socket_pair() {
-    std::array<int, 2> ends;
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()), 0);
-    return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
-}
-
-FileDescriptor make_memory(uint64_t bytes, int seals = F_SEAL_SHRINK) {
-    FileDescriptor memory(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    EXPECT_EQ(ftruncate(memory.get(), static_cast<off_t>(bytes)), 0);
-    EXPECT_EQ(fcntl(memory.get(), F_ADD_SEALS, seals), 0);
-    return memory;
-}
-
-FileDescriptor make_doorbell() {
-    return FileDescriptor(eventfd(0, EFD_CLOEXEC));
-}
-
-void send_bytes(int socket, const void* bytes, size_t count, const std::vector<int>& files = {}) {
-    iovec data{const_cast<void*>(bytes), count};
-    msghdr header{};
-    header.msg_iov = &data;
-    header.msg_iovlen = 1;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(16 * sizeof(int))> control{};
-    if (!files.empty()) {
-        header.msg_control = control.data();
-        header.msg_controllen = CMSG_SPACE(files.size() * sizeof(int));
-        cmsghdr* const rights = CMSG_FIRSTHDR(&header);
-        rights->cmsg_level = SOL_SOCKET;
-        rights->cmsg_type = SCM_RIGHTS;
-        rights->cmsg_len = CMSG_LEN(files.size() * sizeof(int));
-        std::memcpy(CMSG_DATA(rights), files.data(), files.size() * sizeof(int));
-    }
-    sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
-
-std::optional<MemifMessage> receive(int socket) {
-    MemifMessage message;
-    return recv(socket, &message, sizeof(message), MSG_DONTWAIT) == ssize_t{sizeof(message)} ? std::optional(message)
-                                                                                             : std::nullopt;
-}
 
 // The reason in the last message of those that `socket` has got; "" if that is no DISCONNECT.
 std::string told(int socket) {
@@ -94,56 +31,6 @@ std::string told(int socket) {
         reason = message->type == MemifType::kDisconnect ? message->disconnect.reason : "";
     return reason;
 }
-
-// A message as a test's peer sends it.
-struct Sent {
-    MemifMessage message{};
-    size_t bytes = sizeof(MemifMessage);
-    std::vector<int> files{};
-};
-
-// The memory and the messages of a client as DPDK's is, which a test changes.
-struct Script {
-    Script() {
-        for (const uint32_t at : {0u, 1024u}) {
-            auto* const ring = reinterpret_cast<MemifRing*>(address + at);
-            ring->cookie = kMemifCookie;
-        }
-        Sent init;
-        init.message.type = MemifType::kInit;
-        init.message.init.version = kMemifVersion;
-        std::strcpy(init.message.init.name, "peer");
-        Sent region;
-        region.message.type = MemifType::kAddRegion;
-        region.message.add_region.bytes = kRegionBytes;
-        region.files = {memory.get()};
-        Sent to_server;
-        to_server.message.type = MemifType::kAddRing;
-        to_server.message.add_ring.flags = kMemifClientToServer;
-        to_server.message.add_ring.log2_slots = kLog2Slots;
-        to_server.files = {doorbell.get()};
-        Sent to_client = to_server;
-        to_client.message.add_ring.flags = 0;
-        to_client.message.add_ring.offset = 1024;
-        Sent connect;
-        connect.message.type = MemifType::kConnect;
-        messages = {init, region, to_server, to_client, connect};
-    }
-    ~Script() { munmap(address, kRegionBytes); }
-    Script(const Script&) = delete;
-    Script& operator=(const Script&) = delete;
-
-    MemifMessage& init() { return messages[0].message; }
-    MemifMessage& region() { return messages[1].message; }
-    MemifMessage& to_server() { return messages[2].message; }
-    MemifMessage& to_client() { return messages[3].message; }
-
-    FileDescriptor memory = make_memory(kRegionBytes), doorbell = make_doorbell();
-    uint8_t* address =
-        static_cast<uint8_t*>(mmap(nullptr, kRegionBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), 0));
-    std::vector<Sent> messages;
-};
-
 // What becomes of a server to which `script` is played, and what it tells.
 struct Outcome {
     State state;
@@ -176,13 +63,6 @@ class Pair {
   private:
     std::unique_ptr<MemifConnection> client_, server_;
 };
-
-MemifConnection::Settings client_settings() {
-    return {.role = Role::kClient, .name = "client", .buffer_bytes = 4352};
-}
-MemifConnection::Settings server_settings() {
-    return {.role = Role::kServer, .name = "server"};
-}
 
 TEST(MemifConnection, BothEndsHaveTheSameRings) {
     const size_t files = open_files(), memories = mapped_memories();
@@ -532,95 +412,6 @@ TEST(MemifConnection, AClientRefusesWhatAServerShouldNotSay) {
         EXPECT_EQ(open_files(), files) << reason;
         EXPECT_EQ(mapped_memories(), memories) << reason;
     }
-}
-
-// One or several changes at random.
-void mutate(std::vector<Sent>& messages, const std::vector<int>& files, std::mt19937_64& random) {
-    const auto below = [&](size_t bound) { return random() % bound; };
-    for (size_t changes = 1 + below(3); changes != 0 && !messages.empty(); --changes) {
-        const size_t at = below(messages.size());
-        Sent& sent = messages[at];
-        auto* const bytes = reinterpret_cast<uint8_t*>(&sent.message);
-        switch (below(8)) {
-            case 0:
-                bytes[below(sizeof(sent.message))] = static_cast<uint8_t>(random());
-                break;
-            case 1:
-                bytes[below(20)] ^= static_cast<uint8_t>(1u << below(8));
-                break;
-            case 2:
-                std::memset(bytes + 2 + below(18), random() % 2 == 0 ? 0xff : 0, 1 + below(8));
-                break;
-            case 3:
-                sent.bytes = below(sizeof(sent.message) + 1);
-                break;
-            case 4:
-                sent.files.assign(below(5), files[below(files.size())]);
-                break;
-            case 5:
-                messages.erase(messages.begin() + static_cast<ptrdiff_t>(at));
-                break;
-            case 6:
-                messages.insert(messages.begin() + static_cast<ptrdiff_t>(below(messages.size())), Sent(sent));
-                break;
-            case 7:
-                std::swap(sent, messages[below(messages.size())]);
-                break;
-        }
-    }
-}
-
-uint64_t environment(const char* name, uint64_t otherwise) {
-    const char* const value = std::getenv(name);
-    return value == nullptr ? otherwise : std::strtoull(value, nullptr, 0);
-}
-
-// ROVE_SEED=N plays that sequence alone, ROVE_SEEDS=N so many.
-TEST(MemifConnection, RandomSequencesDoNoHarm) {
-    const uint64_t only = environment("ROVE_SEED", 0), seeds = environment("ROVE_SEEDS", 3000);
-    const Script server_script;
-    std::vector<Sent> client_script;
-    for (const MemifType type : {MemifType::kHello, MemifType::kAck, MemifType::kAck, MemifType::kAck, MemifType::kAck,
-                                 MemifType::kConnected}) {
-        client_script.emplace_back().message.type = type;
-        if (type != MemifType::kHello) continue;
-        MemifHello& hello = client_script.back().message.hello;
-        hello.min_version = hello.max_version = kMemifVersion;
-        hello.max_log2_slots = 4;
-    }
-    const FileDescriptor unsealed = make_memory(kRegionBytes, 0), small = make_memory(100);
-    const std::vector<int> kinds = {server_script.memory.get(), server_script.doorbell.get(), unsealed.get(),
-                                    small.get(), 0};
-    const size_t files = open_files(), memories = mapped_memories();
-    size_t connected = 0;
-    for (uint64_t seed = only != 0 ? only : 1; seed <= (only != 0 ? only : seeds); ++seed) {
-        std::mt19937_64 random(seed);
-        const bool is_server = random() % 2 == 0;
-        std::vector<Sent> messages = is_server ? server_script.messages : client_script;
-        mutate(messages, kinds, random);
-        {
-            auto [ours, peers] = socket_pair();
-            auto settings = is_server ? server_settings() : client_settings();
-            MemifConnection connection(ours.release(), settings);
-            for (const Sent& sent : messages) {
-                send_bytes(peers.get(), &sent.message, sent.bytes, sent.files);
-                if (random() % 2 == 0) connection.advance();
-            }
-            if (connection.advance() == State::kConnected) {
-                ++connected;
-                for (const auto* ring : {&connection.to_server(), &connection.to_client()}) {
-                    ASSERT_EQ(ring->ring->cookie, kMemifCookie) << "ROVE_SEED=" << seed;
-                    const uint16_t last = static_cast<uint16_t>((1u << ring->log2_slots) - 1);
-                    ring->ring->descriptors[last].metadata = 0;
-                }
-            }
-        }
-        if (seed % 64 != 0 && only == 0) continue;
-        ASSERT_EQ(open_files(), files) << "ROVE_SEED=" << seed << " or one of the 63 before";
-        ASSERT_EQ(mapped_memories(), memories) << "ROVE_SEED=" << seed << " or one of the 63 before";
-    }
-    std::printf("%zu of %llu sequences connect\n", connected, static_cast<unsigned long long>(seeds));
-    EXPECT_GE(connected, only != 0 ? 0 : seeds / 10) << "the sequences go too far wrong to test much";
 }
 
 }  // namespace
