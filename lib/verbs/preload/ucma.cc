@@ -97,22 +97,26 @@ std::shared_ptr<Channel> Ucma::channel_of(int fd) {
 }
 
 ssize_t Ucma::command(int fd, const void* data, size_t bytes) {
-    rdma_ucm_cmd_hdr header;
+    struct {
+        rdma_ucm_cmd_hdr header;
+        std::array<uint8_t, kLongestCommand> in;  // a newer librdmacm may know of more
+    } copy;
+    const rdma_ucm_cmd_hdr& header = copy.header;
     const auto fail = [](int error) {
         errno = error;
         return -1;
     };
     if (provider().is_forked_child()) return fail(ENODEV);
     if (bytes < sizeof(header)) return fail(EINVAL);
-    const auto address = reinterpret_cast<uintptr_t>(data);
-    if (const int error = copy_in(&header, address, sizeof(header)); error != 0) return fail(error);
+    const size_t copied =
+        copy_some_in(&copy, reinterpret_cast<uintptr_t>(data), std::min(bytes, sizeof(header) + copy.in.size()));
+    if (copied < sizeof(header)) return fail(EFAULT);
     if (header.in + sizeof(header) > bytes || header.cmd >= kCommands.size()) return fail(EINVAL);
     const Command& wanted = kCommands[header.cmd];
     if (wanted.run == nullptr) return fail(ENOSYS);
     if (header.in < wanted.bytes) return fail(EINVAL);
-    std::array<uint8_t, kLongestCommand> copy;  // a newer librdmacm may know of more
-    const std::span<uint8_t> in(copy.data(), std::min<size_t>(header.in, copy.size()));
-    if (const int error = copy_in(in.data(), address + sizeof(header), in.size()); error != 0) return fail(error);
+    const std::span<const uint8_t> in(copy.in.data(), std::min<size_t>(header.in, copy.in.size()));
+    if (copied < sizeof(header) + in.size()) return fail(EFAULT);
     // As in the kernel, whoever has begun a command keeps the channel; closing it does not end a wait for events.
     const std::shared_ptr<Channel> channel = channel_of(fd);
     if (channel == nullptr) {

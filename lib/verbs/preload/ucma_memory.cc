@@ -19,13 +19,17 @@ bool is_forbidden() {
 
 }  // namespace
 
-int copy_in(void* to, uint64_t from, size_t bytes) {
+size_t copy_some_in(void* to, uint64_t from, size_t bytes) {
     const iovec own{to, bytes}, given{reinterpret_cast<void*>(from), bytes};
     const ssize_t copied = process_vm_readv(getpid(), &own, 1, &given, 1, 0);
-    if (copied == static_cast<ssize_t>(bytes)) return 0;
-    if (copied >= 0 || !is_forbidden()) return EFAULT;
+    if (copied >= 0) return static_cast<size_t>(copied);
+    if (!is_forbidden()) return 0;
     std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
-    return 0;
+    return bytes;
+}
+
+int copy_in(void* to, uint64_t from, size_t bytes) {
+    return copy_some_in(to, from, bytes) == bytes ? 0 : EFAULT;
 }
 
 int copy_out(uint64_t to, const void* from, size_t bytes) {
