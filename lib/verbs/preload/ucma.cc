@@ -181,7 +181,10 @@ int Ucma::get_event(const std::shared_ptr<Channel>& channel, const Header& heade
         const int failed = copy_out(command.response, &delivered.response,
                                     std::min<size_t>(header.out, sizeof(delivered.response)));
         if (failed != 0) return failed;
-        if (delivered.request != nullptr) request = delivered.request->connection;
+        if (delivered.request != nullptr) {
+            request = delivered.request->connection;
+            delivered.request->is_known.store(true, std::memory_order_release);
+        }
         if (delivered.multicast != nullptr) ++delivered.multicast->events_reported;
         ++delivered.id->events_reported;
         delivered.id->events_waiting.fetch_sub(1, std::memory_order_release);

@@ -80,6 +80,7 @@ void Ucma::send(const cm::Path& path, const cm::Mad& mad) {
 
 void Ucma::push_request(const cm::Event& event, Id& listener) {
     Id& id = make_id(listener.channel);
+    id.is_known.store(false, std::memory_order_relaxed);
     id.port_space = listener.port_space;
     id.qp_type = listener.qp_type;
     id.state = IdState::kConnect;

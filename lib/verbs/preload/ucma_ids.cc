@@ -43,7 +43,8 @@ static_assert(sizeof(PathRecord) == sizeof(ib_path_rec_data::path_rec));
 
 Id* Ucma::find(const std::shared_ptr<Channel>& channel, uint32_t handle, int* error) {
     Id* const id = handle < ids_.size() ? ids_[handle].get() : nullptr;
-    *error = id == nullptr ? ENOENT : id->channel != channel ? EINVAL : 0;
+    const bool is_known = id != nullptr && id->is_known.load(std::memory_order_acquire);
+    *error = !is_known ? ENOENT : id->channel != channel ? EINVAL : 0;
     return *error == 0 ? id : nullptr;
 }
 

@@ -100,6 +100,8 @@ struct Id {
     uint32_t events_reported = 0;  // under the lock of the channel's queue
     // In the queue. Taking one out ends, with release order, what its thread does with the id.
     std::atomic<uint32_t> events_waiting{0};
+    // A request's is false until its event has told of it: who guesses its handle has no such id.
+    std::atomic<bool> is_known{true};
 
     SocketAddress source, destination;
     bool reuse_address = false, ipv6_only = false;
