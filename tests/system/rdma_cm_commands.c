@@ -235,6 +235,66 @@ static void descriptors(int fd) {
     EXPECT(destroy(number, id_of(number, RDMA_PS_TCP)), 0);
 }
 
+/* enum rdma_cm_event_type of <rdma/rdma_cma.h>. */
+enum { ADDR_RESOLVED, ADDR_ERROR, ROUTE_RESOLVED, ROUTE_ERROR, CONNECT_REQUEST };
+
+static int resolve(int fd, unsigned id, struct in_addr to, unsigned port, unsigned timeout_ms) {
+    struct rdma_ucm_resolve_ip command = {.id = id, .timeout_ms = timeout_ms};
+    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = to, .sin_port = htons((uint16_t)port)};
+    memcpy(&command.dst_addr, &address, sizeof(address));
+    return run(fd, RDMA_USER_CM_CMD_RESOLVE_IP, &command, sizeof(command), 0);
+}
+
+/* The next event, for which it waits a while. */
+static struct rdma_ucm_event_resp next_event(int fd, int wait_ms) {
+    struct rdma_ucm_event_resp event = {.event = UINT32_MAX};
+    if (poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, wait_ms) == 1)
+        EXPECT(RUN(fd, GET_EVENT, sizeof(event), get_event, .response = (uintptr_t)&event), 0);
+    return event;
+}
+
+/* A request has a handle that can be guessed before anybody is told of it. */
+static void untold_request(int fd, struct in_addr own) {
+    const unsigned listener = id_of(fd, RDMA_PS_TCP), client = id_of(fd, RDMA_PS_TCP);
+    struct rdma_ucm_bind_ip at = {.id = listener};
+    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = own, .sin_port = htons(7001)};
+    memcpy(&at.addr, &address, sizeof(address));
+    EXPECT(run(fd, RDMA_USER_CM_CMD_BIND_IP, &at, sizeof(at), 0), 0);
+    EXPECT(RUN(fd, LISTEN, 0, listen, .id = listener, .backlog = 5), 0);
+    EXPECT(resolve(fd, client, own, 7001, 1000), 0);
+    EXPECT((int)next_event(fd, 1000).event, ADDR_RESOLVED);
+    EXPECT(RUN(fd, RESOLVE_ROUTE, 0, resolve_route, .id = client), 0);
+    EXPECT((int)next_event(fd, 1000).event, ROUTE_RESOLVED);
+    EXPECT(RUN(fd, CONNECT, 0, connect, .id = client, .conn_param = {.qp_num = 17, .valid = 1}), 0);
+    EXPECT(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 5000), 1);
+    const unsigned request = client + 1;
+    EXPECT(destroy(fd, request), ENOENT);
+    EXPECT(RUN(fd, MIGRATE_ID, sizeof(room), migrate_id, .response = ROOM, .id = request, .fd = (unsigned)fd), ENOENT);
+    const struct rdma_ucm_event_resp event = next_event(fd, 1000);
+    CHECK(event.event == CONNECT_REQUEST && event.id == request);
+    EXPECT(destroy(fd, request), 0);
+    EXPECT(destroy(fd, listener), 0);
+    EXPECT(destroy(fd, client), 0);
+}
+
+/* Ids that wait for a neighbour that there is not: half of them are destroyed meanwhile, the others are told. */
+static void unanswered_ids(int fd, struct in_addr own) {
+    enum { IDS = 10000 };
+    static unsigned ids[IDS];
+    const struct in_addr nobody = {own.s_addr ^ htonl(0x40)};
+    for (unsigned i = 0; i < IDS; ++i) {
+        ids[i] = id_of(fd, RDMA_PS_TCP);
+        EXPECT(resolve(fd, ids[i], nobody, 7001, 300), 0);
+    }
+    for (unsigned i = 0; i < IDS; i += 2) EXPECT(destroy(fd, ids[i]), 0);
+    for (unsigned i = 1; i < IDS; i += 2) {
+        const struct rdma_ucm_event_resp event = next_event(fd, 5000);
+        EXPECT((int)event.event, ADDR_ERROR);
+        EXPECT(-(int)event.status, ETIMEDOUT);
+    }
+    for (unsigned i = 1; i < IDS; i += 2) EXPECT(destroy(fd, ids[i]), 0);
+}
+
 int main(int count, char** arguments) {
     struct in_addr own;
     if (count != 2 || inet_pton(AF_INET, arguments[1], &own) != 1) return 2;
@@ -249,6 +309,8 @@ int main(int count, char** arguments) {
     lengths(fd);
     ids(fd, other);
     bad_addresses(fd, own);
+    untold_request(fd, own);
+    unanswered_ids(fd, own);
     CHECK(close(other) == 0);
     descriptors(fd);
     CHECK( close(fd) == 0 && close(fd) == -1);

@@ -117,8 +117,15 @@ def calls(**changes):
 
 
 def commands():
-    """What the kernel answers to hostile commands: bad addresses, lengths, numbers, ids."""
-    Process([program("rdma_cm_commands"), A], memif_pair()[0], SERVER_CORE).succeed(30)
+    """What the kernel answers to hostile commands: bad addresses, lengths, numbers, ids. Thousands of ids ask for one
+    neighbour that is not there, and the peer sees one question each 50 ms."""
+    pair = memif_pair()
+    peer = Process(["rping", "-s", "-P", "-a", B], pair[1], CLIENT_CORE)
+    wait_ready(peer)
+    Process([program("rdma_cm_commands"), A], pair[0], SERVER_CORE).succeed(30)
+    counters = telemetry(peer.pid, "/rove/neighbours")["rove0"]
+    check(0 < counters["ignored"] < 200, counters)
+    peer.stop()
 
 
 def symbolic_librdmacm():

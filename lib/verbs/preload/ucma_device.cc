@@ -157,37 +157,59 @@ bool Ucma::is_resolved(const Id& id) {
            neighbours.lookup(neighbours.next_hop(id.remote_gid)).has_value();
 }
 
-void Ucma::start_resolution(const Id& id, uint32_t timeout_ms) {
+Ucma::Neighbour Ucma::neighbour_of(const Id& id) const {
+    return {id.local->device, device(id).interface->neighbours().next_hop(id.remote_gid)};
+}
+
+void Ucma::start_resolution(Id& id, uint32_t timeout_ms) {
     const uint64_t now = now_ns();
-    resolutions_.push_back({.handle = id.handle,
-                            .ends_ns = now + timeout_ms * kMilli,
-                            .look_ns = now,
-                            .wait_ns = kFirstLookNs,
-                            .ask_ns = now});
-    wake();
+    id.resolves_until_ns = now + timeout_ms * kMilli;
+    const auto [found, is_new] = resolutions_.try_emplace(neighbour_of(id));
+    auto& [neighbour, resolution] = *found;
+    if (is_new) resolution = {.due_ns = now, .look_ns = now, .wait_ns = kFirstLookNs, .ask_ns = now, .ids = {}};
+    resolution.ids.insert({id.resolves_until_ns, id.handle});
+    due_.erase({resolution.due_ns, neighbour});
+    resolution.due_ns = std::min(resolution.due_ns, id.resolves_until_ns);
+    due_.insert({resolution.due_ns, neighbour});
+}
+
+void Ucma::stop_resolution(const Id& id) {
+    const auto found = resolutions_.find(neighbour_of(id));
+    Resolution& resolution = found->second;
+    resolution.ids.erase({id.resolves_until_ns, id.handle});
+    if (!resolution.ids.empty()) return;
+    due_.erase({resolution.due_ns, found->first});
+    resolutions_.erase(found);
 }
 
 void Ucma::look_at_resolutions() {
     const uint64_t now = now_ns();
-    std::erase_if(resolutions_, [&](Resolution& resolution) {
-        if (now < resolution.look_ns && now < resolution.ends_ns) return false;
-        Id& id = *ids_[resolution.handle];
-        const bool resolved = is_resolved(id);
-        if (resolved || now >= resolution.ends_ns) {
+    while (!due_.empty() && due_.begin()->first <= now) {
+        const auto found = resolutions_.find(due_.extract(due_.begin()).value().second);
+        const auto& [device_number, next_hop] = found->first;
+        Resolution& resolution = found->second;
+        const bool resolved = is_resolved(*ids_[resolution.ids.begin()->second]);
+        while (!resolution.ids.empty() && (resolved || resolution.ids.begin()->first <= now)) {
+            Id& id = *ids_[resolution.ids.extract(resolution.ids.begin()).value().second];
             id.state = resolved ? IdState::kAddressResolved : IdState::kBound;
             push(id, resolved ? EventType::kAddressResolved : EventType::kAddressError, resolved ? 0 : -ETIMEDOUT);
-            return true;
+        }
+        if (resolution.ids.empty()) {
+            resolutions_.erase(found);
+            continue;
         }
         if (now >= resolution.ask_ns) {
-            datapath::Interface& interface = *device(id).interface;
-            device(id).runtime->solicit(interface, interface.neighbours().next_hop(id.remote_gid));
+            Device& device = gsis_[device_number]->device();
+            device.runtime->solicit(*device.interface, next_hop);
             resolution.ask_ns = now + kAskAgainNs;
         }
-        resolution.look_ns = now + resolution.wait_ns;
-        resolution.wait_ns = std::min(2 * resolution.wait_ns, kLongestLookNs);
-        return false;
-    });
-    for (const Resolution& resolution : resolutions_) wake_at(std::min(resolution.look_ns, resolution.ends_ns));
+        if (now >= resolution.look_ns) {
+            resolution.look_ns = now + resolution.wait_ns;
+            resolution.wait_ns = std::min(2 * resolution.wait_ns, kLongestLookNs);
+        }
+        resolution.due_ns = std::min(resolution.look_ns, resolution.ids.begin()->first);
+        due_.insert({resolution.due_ns, found->first});
+    }
 }
 
 }  // namespace rove::verbs::ucma

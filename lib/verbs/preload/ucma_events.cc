@@ -189,6 +189,7 @@ void Ucma::finish_calls() {
         cm_->destroy(now_ns(), unwanted);
     }
     if (cm_) wake_at(cm_->next_deadline());
+    if (!due_.empty()) wake_at(due_.begin()->first);
 }
 
 // --- what the two ends have agreed on

@@ -84,8 +84,7 @@ uint32_t Ucma::destroy(Id& id) {
     }
     forget_peer(id);
     for (const auto& multicast : id.multicasts) multicasts_.erase(multicast->handle);
-    if (id.state == IdState::kResolving)
-        std::erase_if(resolutions_, [&](const Resolution& resolution) { return resolution.handle == id.handle; });
+    if (id.state == IdState::kResolving) stop_resolution(id);
     set_qpn(id, 0);
     id.channel->ids.erase(&id);
     if (id.has_port) ports_.release(id.port_space, id.source.port(), &id);

@@ -110,6 +110,7 @@ struct Id {
     std::optional<uint8_t> ack_timeout;
     std::optional<Local> local;  // nothing: no device yet
     wire::Gid remote_gid{};
+    uint64_t resolves_until_ns = 0;  // in kResolving
 
     cm::Id connection = cm::Id::kNone;
     uint32_t local_psn = 0;  // of our REQ or REP: where the peer begins to send
@@ -133,12 +134,13 @@ struct Id {
     bool is_datagram() const { return qp_type == IBV_QPT_UD; }
 };
 
-// A RESOLVE_ADDR whose neighbour has not answered yet.
+// A neighbour that has not answered yet. Ten thousand ids may wait for it, for which it is asked once.
 struct Resolution {
-    uint32_t handle = 0;
-    uint64_t ends_ns = 0, look_ns = 0;  // when it fails; when it is looked at next
-    uint64_t wait_ns = 0;               // ... and how long after that
-    uint64_t ask_ns = 0;                // when the neighbour is asked again
+    uint64_t due_ns = 0;   // when something is to be done: as in Ucma::due_
+    uint64_t look_ns = 0;  // when the table is looked at next
+    uint64_t wait_ns = 0;  // ... and how long after that
+    uint64_t ask_ns = 0;   // when the neighbour is asked again
+    std::set<std::pair<uint64_t, uint32_t>> ids;  // by the time at which they give up; handles
 };
 
 class Ucma final : private cm::Sink {
@@ -166,6 +168,7 @@ class Ucma final : private cm::Sink {
   private:
     using In = std::span<const uint8_t>;
     using Header = rdma_ucm_cmd_hdr;
+    using Neighbour = std::pair<size_t, wire::Gid>;  // of a device
     struct Command {
         int (Ucma::*run)(const std::shared_ptr<Channel>& channel, const Header& header, In in) = nullptr;
         size_t bytes = 0;  // behind the header, at least
@@ -222,9 +225,11 @@ class Ucma final : private cm::Sink {
     void wake();
     void work();
     void wake_at(uint64_t deadline_ns);
-    void start_resolution(const Id& id, uint32_t timeout_ms);
-    void look_at_resolutions();
     bool is_resolved(const Id& id);
+    Neighbour neighbour_of(const Id& id) const;
+    void start_resolution(Id& id, uint32_t timeout_ms);
+    void stop_resolution(const Id& id);
+    void look_at_resolutions();
 
     // Signals: ucma_signals.cc.
     void watch_signals();
@@ -263,7 +268,8 @@ class Ucma final : private cm::Sink {
     std::unordered_map<uint32_t, std::pair<Id*, Multicast*>> multicasts_;
     uint32_t next_multicast_ = 0;
     Ports ports_;
-    std::vector<Resolution> resolutions_;
+    std::map<Neighbour, Resolution> resolutions_;
+    std::set<std::pair<uint64_t, Neighbour>> due_;  // of all of them
     std::vector<cm::Id> unwanted_;  // requests that deliver() had no use for
 
     bool started_ = false;
