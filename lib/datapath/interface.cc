@@ -21,7 +21,9 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr int kAskAgainMs = 50;  // between two questions for the same neighbour
+constexpr int kAskAgainMs = 50;   // between two questions for the same neighbour
+constexpr int kResolveMs = 3000;  // then there is none
+constexpr uint64_t kResolveNs = uint64_t{kResolveMs} * 1'000'000;
 // HELLO: the first question may meet a peer that sleeps for half a millisecond; each later one waits twice as long, but
 // no longer than a rail that has come back may take to be used again (T-19: 50 ms, of both ends' questions together).
 constexpr uint64_t kFirstHelloNs = 2'000'000, kLastHelloNs = 16'000'000;
@@ -139,19 +141,26 @@ bool Interface::find_path(const wire::Flow& flow, transport::Path& path) {
     return true;
 }
 
-int Interface::resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms) {
+int Interface::resolve(const wire::Flow& flow, transport::Path& path) {
     if (const int error = begin_path(flow, path); error != 0) return error;
     if (device_port_.finds_neighbours() && !path.loopback && !path.multicast) {
-        if (!take_way(path, timeout_ms)) return EHOSTUNREACH;
+        if (!take_way(path, kResolveMs)) return EHOSTUNREACH;
     } else if (!path.loopback && !path.multicast) {
         const wire::Gid neighbour = neighbours_->next_hop(flow.dst);
         path.next_hop = neighbours_->use(neighbour, runtime_.now_ns());
-        for (int waited = 0; path.next_hop == nullptr && waited < timeout_ms; waited += kAskAgainMs) {
+        // Not the real time: this process may have been off its core, and a neighbour on this host as well, whose
+        // stack answers only when it runs.
+        const auto protocol_ns = [&worker = *runtime_.workers().front()] {
+            const Worker::Hold hold(worker);
+            return worker.core(hold).protocol_ns();
+        };
+        const uint64_t begun_ns = path.next_hop == nullptr ? protocol_ns() : 0;
+        while (path.next_hop == nullptr) {
             runtime_.solicit(*this, neighbour);
-            runtime_.wait_for_neighbour(*this, neighbour, std::min(kAskAgainMs, timeout_ms - waited));
+            runtime_.wait_for_neighbour(*this, neighbour, kAskAgainMs);
             path.next_hop = neighbours_->use(neighbour, runtime_.now_ns());
+            if (path.next_hop == nullptr && protocol_ns() - begun_ns >= kResolveNs) return EHOSTUNREACH;
         }
-        if (path.next_hop == nullptr) return EHOSTUNREACH;
         path.flow.dst_mac = path.next_hop->mac();
     }
     path.headers = wire::make_template(path.flow);

@@ -47,10 +47,10 @@ class Interface {
     std::optional<uint16_t> dpdk_port() const;  // DPDK's number of the port, if DPDK drives it
 
     // Completes `flow` (dst and src GID, traffic class, hop limit, flow label and udp_src are set; a VLAN's PCP in
-    // flow.vlan) with MACs and VLAN, resolving the destination by ARP or ND for at most `timeout_ms`, and builds
-    // `path`. Multicast and own addresses need no resolution. Returns 0, EINVAL (families differ, source not ours) or
-    // EHOSTUNREACH. Must not be called from a worker or inside a Runtime::Pause.
-    int resolve(const wire::Flow& flow, transport::Path& path, int timeout_ms = 3000);
+    // flow.vlan) with MACs and VLAN, resolving the destination by ARP or ND for at most 3 s of the protocol's time
+    // (protocol_clock.h), and builds `path`. Multicast and own addresses need no resolution. Returns 0, EINVAL
+    // (families differ, source not ours) or EHOSTUNREACH. Must not be called from a worker or inside a Runtime::Pause.
+    int resolve(const wire::Flow& flow, transport::Path& path);
 
     // As resolve(), but does not wait: without an entry for the neighbour, frames go to `flow.dst_mac`. False: that is
     // zero, and the neighbour is asked; or resolve()'s EINVAL. The path does not follow a neighbour that moves.

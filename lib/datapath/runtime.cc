@@ -380,10 +380,13 @@ void Runtime::wait_for_neighbour(Interface& interface, const wire::Gid& neighbou
         interface.neighbours().wait(neighbour, timeout_ms);
         return;
     }
-    const uint64_t until_ns = now_ns() + static_cast<uint64_t>(timeout_ms) * 1'000'000;
+    // Whoever is silent for longer may be without a core that we would keep busy.
+    constexpr uint64_t kBusyNs = 2'000'000;
+    const uint64_t begun_ns = now_ns(), until_ns = begun_ns + static_cast<uint64_t>(timeout_ms) * 1'000'000;
     do {
         progress();
-        if (interface.neighbours().wait(neighbour, 0)) return;
+        const bool naps = now_ns() - begun_ns >= kBusyNs;
+        if (interface.neighbours().wait(neighbour, naps ? 1 : 0)) return;
         sched_yield();
     } while (now_ns() < until_ns);
 }

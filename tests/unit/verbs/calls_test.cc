@@ -3,6 +3,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
 
 #include "fixture.h"
 
@@ -119,7 +122,18 @@ TEST_F(VerbsTest, CallsThatReturnAnErrorAlsoLeaveItInErrno) {
     EXPECT_EQ(ibv_modify_qp(qp, &to, kInitMask), 0);
     to = attr_for(IBV_QPS_RTR, 1);
     to.ah_attr.grh.dgid.raw[15] = 99;  // an address that nobody has
+    // After 3 s, of which those do not count in which this process is off its core: its neighbours may be as well.
+    std::chrono::steady_clock::time_point on_its_core;
+    std::thread busy_machine([&on_its_core] {
+        const char* const command =
+            "for i in $(seq 25); do kill -STOP $PPID; sleep 0.05; kill -CONT $PPID; sleep 0.005; done";
+        EXPECT_EQ(std::system(command), 0);
+        on_its_core = std::chrono::steady_clock::now();
+    });
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_modify_qp(qp, &to, kRtrMask), EHOSTUNREACH); }), EHOSTUNREACH);
+    const auto ended = std::chrono::steady_clock::now();
+    busy_machine.join();
+    EXPECT_GT(ended - on_its_core, std::chrono::milliseconds(2300));
     ibv_gid group{};
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(ibv_attach_mcast(qp, &group, 0), EINVAL); }), EINVAL);
     EXPECT_EQ(ibv_destroy_qp(qp), 0);
