@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <rdma/rdma_user_cm.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -235,13 +236,21 @@ static void descriptors(int fd) {
     EXPECT(destroy(number, id_of(number, RDMA_PS_TCP)), 0);
 }
 
+enum { QPS_RTR = 2 }; /* enum ib_qp_state */
 /* enum rdma_cm_event_type of <rdma/rdma_cma.h>. */
-enum { ADDR_RESOLVED, ADDR_ERROR, ROUTE_RESOLVED, ROUTE_ERROR, CONNECT_REQUEST };
+enum { ADDR_RESOLVED, ADDR_ERROR, ROUTE_RESOLVED, ROUTE_ERROR, CONNECT_REQUEST, CONNECT_RESPONSE };
 
 static int resolve(int fd, unsigned id, struct in_addr to, unsigned port, unsigned timeout_ms) {
     struct rdma_ucm_resolve_ip command = {.id = id, .timeout_ms = timeout_ms};
     const struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = to, .sin_port = htons((uint16_t)port)};
     memcpy(&command.dst_addr, &address, sizeof(address));
+    return run(fd, RDMA_USER_CM_CMD_RESOLVE_IP, &command, sizeof(command), 0);
+}
+
+static int resolve6(int fd, unsigned id, const char* to, unsigned timeout_ms) {
+    struct rdma_ucm_resolve_ip command = {.id = id, .timeout_ms = timeout_ms};
+    command.dst_addr.sin6_family = AF_INET6;
+    CHECK(inet_pton(AF_INET6, to, &command.dst_addr.sin6_addr) == 1);
     return run(fd, RDMA_USER_CM_CMD_RESOLVE_IP, &command, sizeof(command), 0);
 }
 
@@ -253,7 +262,7 @@ static struct rdma_ucm_event_resp next_event(int fd, int wait_ms) {
     return event;
 }
 
-/* A request has a handle that can be guessed before anybody is told of it. */
+/* A request has a handle that can be guessed before anybody is told of it. Then it is accepted. */
 static void untold_request(int fd, struct in_addr own) {
     const unsigned listener = id_of(fd, RDMA_PS_TCP), client = id_of(fd, RDMA_PS_TCP);
     struct rdma_ucm_bind_ip at = {.id = listener};
@@ -272,9 +281,68 @@ static void untold_request(int fd, struct in_addr own) {
     EXPECT(RUN(fd, MIGRATE_ID, sizeof(room), migrate_id, .response = ROOM, .id = request, .fd = (unsigned)fd), ENOENT);
     const struct rdma_ucm_event_resp event = next_event(fd, 1000);
     CHECK(event.event == CONNECT_REQUEST && event.id == request);
+    /* A second answer changes nothing. */
+    const struct rdma_ucm_accept first = {.uid = 2, .id = request, .conn_param = {.qp_num = 18, .valid = 1,
+                                          .responder_resources = 3, .initiator_depth = 3}};
+    struct rdma_ucm_accept second = first;
+    second.conn_param.responder_resources = 0;
+    EXPECT(run(fd, RDMA_USER_CM_CMD_ACCEPT, &first, sizeof(first), 0), 0);
+    EXPECT(run(fd, RDMA_USER_CM_CMD_ACCEPT, &second, sizeof(second), 0), EINVAL);
+    struct ib_uverbs_qp_attr attr = {0};
+    EXPECT(RUN(fd, INIT_QP_ATTR, sizeof(attr), init_qp_attr, .response = (uintptr_t)&attr, .id = request,
+               .qp_state = QPS_RTR), 0);
+    EXPECT((int)attr.max_dest_rd_atomic, 3);
     EXPECT(destroy(fd, request), 0);
+    EXPECT((int)next_event(fd, 5000).event, CONNECT_RESPONSE);
     EXPECT(destroy(fd, listener), 0);
     EXPECT(destroy(fd, client), 0);
+}
+
+/* Whoever had no address before a destination that is not there has none after it. */
+static void another_destination(int fd) {
+    struct rdma_ucm_query_addr_resp answer;
+    const unsigned id = id_of(fd, RDMA_PS_TCP);
+    EXPECT(resolve6(fd, id, "fe80::dead", 50), 0);
+    EXPECT((int)next_event(fd, 1000).event, ADDR_ERROR);
+    EXPECT(RUN(fd, QUERY, sizeof(answer), query, .response = (uintptr_t)&answer, .id = id), 0);
+    const struct sockaddr_in6* const source = (void*)&answer.src_addr;
+    CHECK(IN6_IS_ADDR_UNSPECIFIED(&source->sin6_addr) && source->sin6_port != 0 && answer.node_guid == 0);
+    EXPECT(resolve6(fd, id, "fd00::dead", 50), 0);
+    EXPECT(RUN(fd, QUERY, sizeof(answer), query, .response = (uintptr_t)&answer, .id = id), 0);
+    CHECK(source->sin6_addr.s6_addr[0] == 0xFD);
+    EXPECT((int)next_event(fd, 1000).event, ADDR_ERROR);
+    EXPECT(destroy(fd, id), 0);
+}
+
+/* Commands to a channel that another thread closes. */
+static volatile int contested, contest_ends;
+
+static void* make_ids(void* unused) {
+    struct rdma_ucm_create_id_resp answer;
+    while (!contest_ends)
+        RUN(contested, CREATE_ID, sizeof(answer), create_id, .response = (uintptr_t)&answer, .ps = RDMA_PS_TCP);
+    return unused;
+}
+
+static void closed_meanwhile(int fd) {
+    enum { CHANNELS = 1500, IDS = 200 };
+    pthread_t makers[2];
+    contested = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+    for (int i = 0; i < 2; ++i) CHECK(pthread_create(&makers[i], NULL, make_ids, NULL) == 0);
+    for (int i = 0; i < CHANNELS; ++i) {
+        const int before = contested;
+        contested = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+        usleep(20);
+        CHECK(close(before) == 0);
+    }
+    contest_ends = 1;
+    for (int i = 0; i < 2; ++i) CHECK(pthread_join(makers[i], NULL) == 0);
+    CHECK(close(contested) == 0);
+    /* No id is left of theirs: the lowest handles are free. */
+    unsigned ids[IDS];
+    for (int i = 0; i < IDS; ++i) ids[i] = id_of(fd, RDMA_PS_TCP);
+    EXPECT((int)(ids[IDS - 1] - ids[0]), IDS - 1);
+    for (int i = 0; i < IDS; ++i) EXPECT(destroy(fd, ids[i]), 0);
 }
 
 /* Ids that wait for a neighbour that there is not: half of them are destroyed meanwhile, the others are told. */
@@ -310,7 +378,9 @@ int main(int count, char** arguments) {
     ids(fd, other);
     bad_addresses(fd, own);
     untold_request(fd, own);
+    another_destination(fd);
     unanswered_ids(fd, own);
+    closed_meanwhile(fd);
     CHECK(close(other) == 0);
     descriptors(fd);
     CHECK( close(fd) == 0 && close(fd) == -1);

@@ -128,7 +128,7 @@ ssize_t Ucma::command(int fd, const void* data, size_t bytes) {
         error = get_event(channel, header, in);
     } else {
         const std::lock_guard guard(mutex_);
-        error = (this->*wanted.run)(channel, header, in);
+        error = channel->is_closed ? EBADF : (this->*wanted.run)(channel, header, in);
         finish_calls();
     }
     return error == 0 ? static_cast<ssize_t>(bytes) : fail(error);
@@ -152,6 +152,7 @@ void Ucma::close_channel(int fd) {
         }
     }
     const std::lock_guard guard(mutex_);
+    channel->is_closed = true;
     // No event refers to an id any more when the ids go.
     channel->events.drop([](const Event&) { return true; });
     while (!channel->ids.empty()) destroy(**channel->ids.begin());

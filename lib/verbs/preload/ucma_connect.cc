@@ -160,18 +160,20 @@ int Ucma::accept(const std::shared_ptr<Channel>& channel, const Header&, In in) 
         reply.private_data = private_data_of(given);
         error = cm_->sidr_reply(now_ns(), id->connection, reply);
     } else {
-        set_qpn(*id, given.qp_num);
+        const cm::Ece ece{.vendor_id = command.ece.vendor_id, .options = command.ece.attr_mod};
         cm::Accept reply;
-        reply.local = endpoint_of(
-            *id, given, ece_of_reply(*id, {.vendor_id = command.ece.vendor_id, .options = command.ece.attr_mod}));
+        reply.local = endpoint_of(*id, given, ece_of_reply(*id, given.qp_num, ece));
         reply.private_data = private_data_of(given);
-        id->responder_resources = given.responder_resources;
-        id->initiator_depth = given.initiator_depth;
         error = cm_->accept(now_ns(), id->connection, reply);
     }
-    // From now on events of it have somebody to go to.
-    if (error == 0) id->uid = command.uid;
-    return error;
+    if (error != 0) return error;
+    if (!id->is_datagram()) {
+        set_qpn(*id, given.qp_num);
+        id->responder_resources = given.responder_resources;
+        id->initiator_depth = given.initiator_depth;
+    }
+    id->uid = command.uid;  // from now on events of it have somebody to go to
+    return 0;
 }
 
 int Ucma::reject(const std::shared_ptr<Channel>& channel, const Header&, In in) {

@@ -192,6 +192,12 @@ void Ucma::look_at_resolutions() {
         while (!resolution.ids.empty() && (resolved || resolution.ids.begin()->first <= now)) {
             Id& id = *ids_[resolution.ids.extract(resolution.ids.begin()).value().second];
             id.state = resolved ? IdState::kAddressResolved : IdState::kBound;
+            if (!resolved && id.was_unbound) {  // another destination may be reached from another address
+                const uint16_t port = id.source.port();
+                id.source = any_address(id.source.family);
+                id.source.set_port(port);
+                id.local.reset();
+            }
             push(id, resolved ? EventType::kAddressResolved : EventType::kAddressError, resolved ? 0 : -ETIMEDOUT);
         }
         if (resolution.ids.empty()) {

@@ -204,11 +204,11 @@ void Ucma::forget_peer(Id& id) {
 
 // The peer has offered mp: what our QP speaks by now is what the reply says, whatever the program thinks. (A connection
 // of a device to itself is rc, and its two ends find that out by themselves.)
-cm::Ece Ucma::ece_of_reply(const Id& id, const cm::Ece& given) {
+cm::Ece Ucma::ece_of_reply(const Id& id, uint32_t qpn, const cm::Ece& given) {
     if (id.peer_ece.vendor_id != kVendorId || id.remote_gid == local_gid(id)) return given;
     datapath::Runtime& runtime = *runtime_.load(std::memory_order_relaxed);
     const datapath::Runtime::Pause pause(runtime);
-    const transport::QueuePair* const qp = runtime.queue_pairs().find(id.qpn);
+    const transport::QueuePair* const qp = runtime.queue_pairs().find(qpn);
     if (qp == nullptr) return given;
     return {.vendor_id = kVendorId, .options = qp->mp() != nullptr ? kEceMultipath : 0};
 }

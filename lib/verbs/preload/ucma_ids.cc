@@ -185,7 +185,8 @@ int Ucma::resolve(Id& id, const SocketAddress& source, const SocketAddress& dest
     id.local = local;
     id.destination = to;
     id.remote_gid = destination_gid(interfaces_, *local, to);
-    if (id.source.is_any()) {
+    id.was_unbound = id.source.is_any();
+    if (id.was_unbound) {
         const uint16_t port = id.source.port();
         id.source = to.is_loopback() ? to : socket_address_of(local_gid(id), port);
         id.source.set_port(port);

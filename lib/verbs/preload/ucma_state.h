@@ -74,8 +74,10 @@ struct Event {
 
 struct Channel {
     EventQueue<Event> events;
-    std::unordered_set<Id*> ids;  // whose events come here; under Ucma's mutex
-    uint32_t descriptors = 1;     // that are it; under that of the channels
+    // Under Ucma's mutex.
+    std::unordered_set<Id*> ids;  // whose events come here
+    bool is_closed = false;       // a command that had begun before comes too late
+    uint32_t descriptors = 1;     // that are it; under the mutex of the channels
 };
 
 // The states of Linux's rdma_cm.
@@ -111,6 +113,7 @@ struct Id {
     std::optional<Local> local;  // nothing: no device yet
     wire::Gid remote_gid{};
     uint64_t resolves_until_ns = 0;  // in kResolving
+    bool was_unbound = false;        // before RESOLVE_ADDR, to no address: and again if that fails
 
     cm::Id connection = cm::Id::kNone;
     uint32_t local_psn = 0;  // of our REQ or REP: where the peer begins to send
@@ -255,7 +258,7 @@ class Ucma final : private cm::Sink {
     void set_qpn(Id& id, uint32_t qpn);
     void forget_peer(Id& id);
     void remember_peer(Id& id, bool multipath);
-    cm::Ece ece_of_reply(const Id& id, const cm::Ece& given);
+    cm::Ece ece_of_reply(const Id& id, uint32_t qpn, const cm::Ece& given);
 
     std::mutex channels_mutex_;                         // guards what follows; may be taken with the other held
     std::map<int, std::shared_ptr<Channel>> channels_;  // by descriptor
