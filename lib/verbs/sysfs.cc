@@ -175,7 +175,9 @@ bool Sysfs::make() {
         file_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         struct stat status;
         if (file_ < 0 && errno != ENOENT) return false;
-        ours = file_ >= 0 && flock(file_, LOCK_EX | LOCK_NB) == 0 && fstat(file_, &status) == 0 && status.st_nlink != 0;
+        // (Where the file system knows no locks, nobody sweeps.)
+        const bool swept = file_ < 0 || (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK);
+        ours = !swept && fstat(file_, &status) == 0 && status.st_nlink != 0;
         if (!ours && file_ >= 0) close(file_);
     }
     chmod(folder.c_str(), 0755);  // a process that gives up its privileges goes on reading
