@@ -299,7 +299,7 @@ TEST_P(HostileRingTest, StoresBetweenStepsDoNoHarm) {
 }
 
 TEST_P(HostileRingTest, StoresDuringStepsDoNoHarm) {
-    constexpr uint64_t kSteps = 100000, kFrames = 200;
+    constexpr uint64_t kSteps = 100000, kFrames = 50;
     Connected connected(GetParam());
     const Guards guards(connected.ours->regions().front());
     Ours ours(*connected.ours, GetParam(), 1);
