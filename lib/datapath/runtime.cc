@@ -254,10 +254,7 @@ void Runtime::linger() {
     };
     if (std::none_of(workers_.begin(), workers_.end(), sent)) return;
     for (const uint64_t until_ns = now_ns() + kLingerNs; now_ns() < until_ns;) {
-        for (const auto& worker : workers_) {
-            const Worker::Hold hold(*worker);
-            worker->core(hold).round();
-        }
+        make_round();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
 }
@@ -356,6 +353,13 @@ void Runtime::progress() {
     if (empty_rounds == kEmptyRoundsBeforeYield || (moved == 0 && is_crowded())) {
         empty_rounds = 0;
         yield();
+    }
+}
+
+void Runtime::make_round() {
+    for (const auto& worker : workers_) {
+        const Worker::Hold hold(*worker);
+        worker->core(hold).round();
     }
 }
 

@@ -97,6 +97,8 @@ class Runtime {
     void post(transport::QueuePair& qp);
     // ibv_poll_cq found its CQ empty (or every so often when not): with shared progress, drives the workers once.
     void progress();
+    // A round of each worker, whoever drives it: what was posted before has gone out.
+    void make_round();
     // Whether threads that want to make progress wait for a core: then it is better to give up one's own than to spin.
     bool is_crowded() const { return yielding_.load(std::memory_order_relaxed) >= cores_; }
     // Gives up the core to whoever else wants it.
