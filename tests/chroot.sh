@@ -35,7 +35,8 @@ in_chroot() {
         mount -t proc proc "$folder/proc"
         mount -t tmpfs tmpfs "$folder/run"
         mkdir -p "$folder/root/rove"
-        exec chroot "$folder" env --chdir=/root/rove HOME=/root "$@"' - "$folder" "$@"
+        exec chroot "$folder" env --ignore-environment --chdir=/root/rove HOME=/root LANG=C.UTF-8 \
+            PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"' - "$folder" "$@"
 }
 
 # copy_tree SOURCE FOLDER: copies a working tree without its builds. Files that did not change keep their times, so that

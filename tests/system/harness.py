@@ -197,6 +197,13 @@ def terminal():
 LOCAL_RANKS = {"OMPI_MCA_plm_rsh_agent": "true", "PRTE_MCA_plm_ssh_agent": "true"}
 
 
+def mpi_ranks(commands):
+    """Arguments of mpirun and mpiexec that run each command as a rank. Not "-np 1 A : -np 1 B": at that Open MPI 5 of
+    Debian 13 crashes, whatever the programs (open-mpi/ompi issue 13303)."""
+    one = 'shift "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; exec $1'
+    return ["-np", len(commands), "sh", "-c", one, "sh", *(" ".join(map(str, command)) for command in commands)]
+
+
 class Process:
     """A program on one core, or on those of a set, under rove-run if it is given a configuration; its output goes to
     files."""

@@ -53,7 +53,8 @@ def one_sided():
     memory = window.tomemory()
     memory[:] = bytes(size + 8)
     window.Fence()
-    window.Put(bytearray(content(rank, size, 1)[:size]), peer)
+    mine = bytearray(content(rank, size, 1)[:size])   # it may be read until the fence
+    window.Put(mine, peer)
     window.Fence()
     assert right(memory[:size], peer, 1)
     fetched = bytearray(size)

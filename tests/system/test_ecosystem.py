@@ -13,8 +13,8 @@ import subprocess
 import time
 
 from harness import (CLIENT_CORE, CORES, LOCAL_RANKS, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip,
-                     TwoNamespaces, check, device_arguments,
-                     device_string, free_port, ip, memif_link, once, shipped, stop_all, test, unique, write_toml)
+                     TwoNamespaces, check, device_arguments, device_string, free_port, ip, memif_link, mpi_ranks, once,
+                     shipped, stop_all, test, unique, write_toml)
 from test_rdma_cm import A, both
 from test_veth import configs
 
@@ -283,10 +283,8 @@ class Switch:
 def right_ranks(ranks, launcher, program, environment, seconds=100, lines=None):
     """An MPI job, a rank for each port; `lines` of its output say "right"."""
     with Switch(ranks) as switch:
-        words = []
-        for command in switch.commands(lambda rank: program):
-            words += [":"] * bool(words) + ["-np", "1", *command]
-        run = Process([*launcher, *words], netns=switch.netns, env=environment).succeed(seconds)
+        commands = list(switch.commands(lambda rank: program))
+        run = Process([*launcher, *mpi_ranks(commands)], netns=switch.netns, env=environment).succeed(seconds)
         check(run.out().count("right") == (lines or ranks), run.story())
 
 

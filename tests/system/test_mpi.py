@@ -2,7 +2,8 @@
 """Open MPI from Debian's packages, over UCX over rove's devices: two ranks, and no way between them but RC."""
 import pathlib
 
-from harness import CLIENT_CORE, LOCAL_RANKS, ROVE_RUN, SERVER_CORE, Process, check, memif_link, test, write_toml
+from harness import (CLIENT_CORE, LOCAL_RANKS, ROVE_RUN, SERVER_CORE, Process, check, memif_link, mpi_ranks, test,
+                     write_toml)
 
 RANK = pathlib.Path(__file__).with_name("mpi_peer.py")
 ENVIRONMENT = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_NET_DEVICES": "rove0:1"}
@@ -13,11 +14,9 @@ OPTIONS = [
 
 
 def mpi():
-    ranks = []
-    for config, core in zip(memif_link().configs, (SERVER_CORE, CLIENT_CORE)):
-        under = ["taskset", "-c", core, ROVE_RUN, "--config", write_toml(config), "--"]
-        ranks += [":"] * bool(ranks) + ["-np", "1", *under, "/usr/bin/python3", RANK]
-    run = Process(["mpirun", *OPTIONS, *ranks], env={**ENVIRONMENT, **LOCAL_RANKS}).succeed(50)
+    ranks = [["taskset", "-c", core, ROVE_RUN, "--config", write_toml(config), "--", "/usr/bin/python3", RANK]
+             for config, core in zip(memif_link().configs, (SERVER_CORE, CLIENT_CORE))]
+    run = Process(["mpirun", *OPTIONS, *mpi_ranks(ranks)], env={**ENVIRONMENT, **LOCAL_RANKS}).succeed(50)
     check(run.out().count("right:") == 4, run.story())
 
 
