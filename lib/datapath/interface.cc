@@ -141,6 +141,13 @@ bool Interface::find_path(const wire::Flow& flow, transport::Path& path) {
     return true;
 }
 
+bool Interface::reaches(const wire::Gid& address) {
+    if (neighbours_->owns(address) || is_multicast(address)) return true;
+    const wire::Gid neighbour = neighbours_->next_hop(address);
+    return device_port_.finds_neighbours() ? device_port_.find(neighbour, 0).has_value()
+                                           : neighbours_->lookup(neighbour).has_value();
+}
+
 int Interface::resolve(const wire::Flow& flow, transport::Path& path) {
     if (const int error = begin_path(flow, path); error != 0) return error;
     if (device_port_.finds_neighbours() && !path.loopback && !path.multicast) {

@@ -56,6 +56,9 @@ class Interface {
     // zero, and the neighbour is asked; or resolve()'s EINVAL. The path does not follow a neighbour that moves.
     bool find_path(const wire::Flow& flow, transport::Path& path);
 
+    // Whether frames to `address` can go now. A port that finds its neighbours itself begins to look for this one.
+    bool reaches(const wire::Gid& address);
+
     // A QP has joined a multicast group, or left it: the link is told. Any thread, but no worker.
     void join(const wire::Gid& group);
     void leave(const wire::Gid& group);

@@ -6,8 +6,9 @@ import pathlib
 import signal
 import time
 
-from harness import (CLIENT_CORE, ROVE_RUN, SCRATCH, SERVER_CORE, Link, Process, check, free_port, once, program,
-                     run_pair, start_client, start_server, test, unique)
+from harness import (CLIENT_CORE, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Link, Process, check, free_port, once,
+                     program, run_pair, start_client, start_server, telemetry, test, unique)
+from test_rdma_cm import wait_ready
 
 
 def folder():
@@ -43,6 +44,21 @@ def impaired():
 
 
 test("mesh/impaired", impaired)
+
+
+def rdma_cm(family):
+    """rdma_resolve_addr() finds a member, too."""
+    where = folder()
+    command = ["rping", "-v", "-V", "-C", 100]
+    server = Process([*command, "-s", "-a", ("0.0.0.0", "::")[family]], mesh(where), SERVER_CORE)
+    wait_ready(server)
+    _, *addresses = telemetry(server.pid, "/rove/devices")["rove0"]["gids"]
+    Process([*command, "-c", "-a", addresses[family]], mesh(where), CLIENT_CORE).succeed(30)
+    server.succeed(STOPPED)
+
+
+test("mesh/rdma-cm/ipv4", rdma_cm, 0)
+test("mesh/rdma-cm/ipv6", rdma_cm, 1)
 
 
 def no_configuration():

@@ -152,9 +152,7 @@ void Ucma::work() {
 // --- addresses
 
 bool Ucma::is_resolved(const Id& id) {
-    datapath::Neighbours& neighbours = device(id).interface->neighbours();
-    return neighbours.owns(id.remote_gid) || datapath::is_multicast(id.remote_gid) ||
-           neighbours.lookup(neighbours.next_hop(id.remote_gid)).has_value();
+    return device(id).interface->reaches(id.remote_gid);
 }
 
 Ucma::Neighbour Ucma::neighbour_of(const Id& id) const {
