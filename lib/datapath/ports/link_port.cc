@@ -2,6 +2,7 @@
 #include "datapath/ports/link_port.h"
 
 #include <rte_common.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 namespace rove::datapath {
@@ -47,8 +48,10 @@ void LinkPort::advance(Link& link) {
     // The bell has done its work when it has ended the poller's wait.
     const int doorbell = link.receiver->doorbell();
     environment_.poller.add(doorbell, [doorbell] {
+        // Not read(), which a peer can make wait: it has the same file, and its flags.
         uint64_t times;
-        [[maybe_unused]] const ssize_t taken = read(doorbell, &times, sizeof times);
+        const iovec into{&times, sizeof times};
+        [[maybe_unused]] const ssize_t taken = preadv2(doorbell, &into, 1, -1, RWF_NOWAIT);
     });
     environment_.user.ports_changed();
 }

@@ -5,7 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
+#include <cstring>
+#include <string_view>
 
 #include "datapath/address.h"
 #include "datapath/port_name.h"
@@ -16,11 +20,44 @@ namespace {
 
 // Both ends must say the same: what a mesh is beyond memif, and its version.
 constexpr const char* kSecret = "rove mesh 1";
-constexpr size_t kMacText = 17;
-constexpr size_t kMostNameBytes = kMemifNameBytes - 1;
 // Of the addresses that are chosen.
 constexpr const char *kIpv4Prefix = "/16", *kIpv6Prefix = "/64";
 constexpr auto kAskAgain = std::chrono::milliseconds(50);  // for a member that is about to come
+
+// What a member says of itself in the protocol, where a name has 31 bytes: its MAC and the first of its addresses, by
+// which its socket is named, in base 64.
+struct Card {
+    wire::MacAddress mac{};
+    wire::Gid address{};
+};
+constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr size_t kCardBytes = sizeof(Card), kCardText = (kCardBytes * 8 + 5) / 6;
+static_assert(kCardText < kMemifNameBytes);
+
+std::string to_text(const Card& card) {
+    const auto bytes = std::bit_cast<std::array<uint8_t, kCardBytes>>(card);
+    std::string text;
+    for (size_t bit = 0; bit < kCardBytes * 8; bit += 6) {
+        const uint32_t two = bytes[bit / 8] << 8 | (bit / 8 + 1 < kCardBytes ? bytes[bit / 8 + 1] : 0);
+        text += kDigits[two >> (10 - bit % 8) & 0x3F];
+    }
+    return text;
+}
+
+std::optional<Card> parse_card(std::string_view text) {
+    std::array<uint8_t, kCardBytes + 1> bytes{};
+    if (text.size() != kCardText) return std::nullopt;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const size_t digit = kDigits.find(text[i]), bit = 6 * i;
+        if (digit == kDigits.npos) return std::nullopt;
+        const auto two = static_cast<uint32_t>(digit << (10 - bit % 8));
+        bytes[bit / 8] |= static_cast<uint8_t>(two >> 8);
+        bytes[bit / 8 + 1] |= static_cast<uint8_t>(two);
+    }
+    Card card;
+    std::memcpy(&card, bytes.data(), sizeof card);
+    return is_multicast(card.mac) ? std::nullopt : std::optional(card);
+}
 
 std::string without_prefix(const std::string& address) {
     return to_string(parse_subnet(address)->address);
@@ -42,10 +79,9 @@ bool MeshPort::open(DeviceConfig& config, std::string* error) {
     return true;
 }
 
-// A member's name in the protocol is its MAC and, as far as there is room, the name of its socket.
 MemifConnection::Settings MeshPort::own_settings(MemifConnection::Role role) const {
     MemifConnection::Settings own = settings(role);
-    own.name = (to_string(mac_) + " " + folder_->name()).substr(0, kMostNameBytes);
+    own.name = to_text({mac_, *parse_address(folder_->name())});
     own.secret = kSecret;
     return own;
 }
@@ -72,24 +108,22 @@ void MeshPort::connect(const std::string& member, Peer& peer) {
 }
 
 void MeshPort::connected(Link& link) {
-    const std::string& name = link.connection.peer_name();
-    if (link.peer.empty() && name.size() > kMacText) link.peer = name.substr(kMacText + 1);
+    link.outlet = kNoOutlet;
+    const auto card = parse_card(link.connection.peer_name());
+    if (!card) return;
+    link.peer = to_string(card->address);
+    link.peer_mac = card->mac;
     Peer& peer = peers_[link.peer];
     peer.connecting = false;
-    if (const auto mac = parse_mac(name.substr(0, kMacText))) {
-        link.peer_mac = *mac;
-        if (peer.next_hop == nullptr) {
-            peer.next_hop = std::make_shared<transport::NextHop>(*mac);
-            peer.outlet = environment_.user.new_outlet();
-        }
-        peer.next_hop->set(*mac);
+    if (peer.next_hop == nullptr) {
+        peer.next_hop = std::make_shared<transport::NextHop>(card->mac);
+        peer.outlet = environment_.user.new_outlet();
     }
+    peer.next_hop->set(card->mac);
     // Two that connect to each other at once have two links: each sends by the first that it had.
-    if (peer.next_hop != nullptr && peer.link == nullptr) {
+    if (peer.link == nullptr) {
         peer.link = &link;
         link.outlet = peer.outlet;
-    } else {
-        link.outlet = kNoOutlet;
     }
     changed_.notify_all();
 }

@@ -58,7 +58,9 @@ void RingSender::publish() {
 }
 
 RingReceiver::RingReceiver(const MemifConnection& connection, Role role, rte_mempool* pool)
-    : RxQueue(true), RingView(ring_of(connection, role, false), connection.regions(), role, false), pool_(pool) {}
+    : RxQueue(true), RingView(ring_of(connection, role, false), connection.regions(), role, false), pool_(pool) {
+    disarm();  // a client of DPDK's or VPP's leaves the bell unmasked
+}
 
 void RingReceiver::lend(rte_mbuf& view, uint8_t* frame, uint32_t bytes) {
     view.buf_addr = frame;
