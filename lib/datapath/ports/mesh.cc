@@ -109,12 +109,12 @@ void MeshPort::connect(const std::string& member, Peer& peer) {
 
 void MeshPort::connected(Link& link) {
     link.outlet = kNoOutlet;
+    if (const auto asked = peers_.find(link.peer); asked != peers_.end()) asked->second.connecting = false;
     const auto card = parse_card(link.connection.peer_name());
     if (!card) return;
     link.peer = to_string(card->address);
     link.peer_mac = card->mac;
     Peer& peer = peers_[link.peer];
-    peer.connecting = false;
     if (peer.next_hop == nullptr) {
         peer.next_hop = std::make_shared<transport::NextHop>(card->mac);
         peer.outlet = environment_.user.new_outlet();
