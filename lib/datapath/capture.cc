@@ -65,7 +65,7 @@ std::unique_ptr<Capture> Capture::start(const std::string& file, const std::vect
         interface.end_options();
         capture->write_block(kInterfaceDescription, interface.bytes());
     }
-    if (std::fflush(opened) == 0) return capture;
+    if (capture->lost_ == 0) return capture;
     *error = file + ": " + std::strerror(errno);
     return nullptr;
 }
@@ -80,7 +80,8 @@ void Capture::write_block(uint32_t type, std::span<const uint8_t> body) {
     const uint32_t head[] = {type, bytes};
     std::fwrite(head, sizeof head, 1, file_);
     std::fwrite(body.data(), body.size(), 1, file_);
-    if (std::fwrite(&bytes, sizeof bytes, 1, file_) != 1) ++lost_;
+    // Whoever looks on while it is written sees whole frames.
+    if (std::fwrite(&bytes, sizeof bytes, 1, file_) != 1 || std::fflush(file_) != 0) ++lost_;
 }
 
 void Capture::write(uint16_t port, std::span<const uint8_t> frame, uint32_t direction) {

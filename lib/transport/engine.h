@@ -185,13 +185,9 @@ class Engine {
     void finish(QueuePair&, Ud&) {}
 
     Core<S> core_;
-    // QPs whose path takes no packet, while those of other paths have their turns.
-    static constexpr uint32_t kMostParked = 64;
-    struct Parked {
-        QueuePair* qp;
-        uint32_t rest;  // of its turn, as ActiveList's
-    };
-    std::array<Parked, kMostParked> parked_;
+    // QPs whose path takes no packet, while those of other paths have their turns. With more of them, the others wait.
+    static constexpr uint32_t kMostParked = 1024;
+    std::array<QueuePair*, kMostParked> parked_;
     uint32_t parked_count_ = 0;
 };
 
@@ -246,7 +242,7 @@ template <class S>
 uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
     core_.now_ns = now_ns;
     if (core_.overrun) [[unlikely]] core_.fail_overrun();
-    uint32_t packets = 0;
+    uint32_t packets = 0, refusals = 0;
     while (packets < budget && core_.ready()) {
         const uint32_t level = next_class();
         if (level == kClasses) break;
@@ -264,8 +260,10 @@ uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
         packets += sent;
         pass_over(level, sent);
         if (sent < allowed && !core_.refused) continue;
-        if (core_.refused && !qp.active && parked_count_ != kMostParked && core_.sink.ready()) {
-            parked_[parked_count_++] = {&qp, qp.mp() == nullptr ? turn - sent : 0};
+        if (core_.refused && sent == 0) {
+            // Its path takes nothing. Others may, so it is out of the way until they have had their turns.
+            if (!qp.active) parked_[parked_count_++] = &qp;
+            if (++refusals == kMostParked) break;
             continue;
         }
         // There may be more. A QP that was cut short by the budget or a full sink goes on with its turn: behind
@@ -281,13 +279,10 @@ uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
     return packets;
 }
 
-// In their order, before the others.
 template <class S>
 void Engine<S>::unpark() {
-    while (parked_count_ != 0) {
-        const Parked& parked = parked_[--parked_count_];
-        if (!parked.qp->active) core_.active[parked.qp->priority].resume(*parked.qp, parked.rest);
-    }
+    for (uint32_t i = 0; i < parked_count_; ++i) core_.activate(*parked_[i]);
+    parked_count_ = 0;
 }
 
 // The class whose turn is next: the highest, but a lower one after so many packets of higher ones that it would have

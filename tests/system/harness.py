@@ -223,12 +223,18 @@ class Process:
             self.child = subprocess.Popen(
                 self.command, stdin=self.standard_input(stdin), stdout=out, stderr=err,
                 env={**os.environ, **(env or {})}, cwd=SCRATCH, start_new_session=True,
-                preexec_fn=lambda: os.sched_setaffinity(0, core if isinstance(core, set) else {core}))
+                preexec_fn=lambda: self.begin(core))
         self.pid = self.child.pid
         if outlives_test:       # whoever started it stops it
             atexit.register(self.stop)
         else:
             _running.append(self)
+
+    @staticmethod
+    def begin(core):
+        os.sched_setaffinity(0, core if isinstance(core, set) else {core})
+        # A shell's background job, as these tests may be, ignores it, and so would all it starts.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def standard_input(self, written):
         if written:

@@ -33,6 +33,7 @@ inline constexpr int kRemoteAccess = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE
 // Builds real frames and gives them to `transmit`; keeps what else the engine says.
 struct TestSink {
     std::function<bool()> room = [] { return true; };
+    std::function<bool(const Path&)> takes = [](const Path&) { return true; };
     std::function<void(const Path&, const wire::Headers&, std::vector<uint8_t>&&)> transmit;
     struct Event {
         ibv_event_type type;
@@ -45,7 +46,7 @@ struct TestSink {
     std::vector<uint8_t> frame;  // that is built: a fault in the program's memory leaves it by longjmp
 
     bool ready() { return room(); }
-    bool ready(const Path&) { return room(); }
+    bool ready(const Path& path) { return takes(path) && room(); }
     void send(const Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload) {
         uint32_t bytes = 0;
         for (const wire::Segment& segment : payload) bytes += segment.bytes;

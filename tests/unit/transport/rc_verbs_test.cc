@@ -286,6 +286,30 @@ TEST_F(RcVerbs, a_turn_that_was_cut_short_goes_on_before_the_next) {
     }
 }
 
+// Behind a peer that takes nothing, others go on: also those of lower priority, and whatever the QPs are.
+TEST_F(RcVerbs, a_path_that_takes_nothing_holds_up_no_other) {
+    QpOptions options;
+    std::vector<QueuePair*> blocked, others;
+    for (int i = 0; i < 100; ++i) blocked.push_back(&test::connect(net, a, b, options, options).a);
+    for (int i = 0; i < 3; ++i) others.push_back(&test::connect(net, a, b, options, options).a);
+    for (QueuePair* qp : blocked) {
+        qp->path.outlet = 1;
+        a.engine.set_priority(*qp, 0);
+    }
+    a.sink.takes = [](const Path& path) { return path.outlet == 0; };
+    for (const auto& qps : {blocked, others})
+        for (QueuePair* qp : qps) ASSERT_TRUE(a.post(*qp, write(1, 0, 40 * 1024, 0)));
+    while (a.engine.transmit(net.now(), 64) > 0) {
+    }
+    EXPECT_EQ(net.trace.size(), 3 * 40u) << "of the others, all";
+    EXPECT_TRUE(a.engine.has_active()) << "and these will be tried again";
+    a.sink.takes = [](const Path&) { return true; };
+    while (a.engine.transmit(net.now(), 64) > 0) {
+    }
+    EXPECT_EQ(net.trace.size(), 103 * 40u);
+    ASSERT_TRUE(run());
+}
+
 TEST_F(RcVerbs, sq_sig_all) {
     QpOptions options;
     options.sq_sig_all = true;

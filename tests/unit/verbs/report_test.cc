@@ -108,7 +108,7 @@ TEST_F(ReportTest, CaptureHasWhatAPortSends) {
     const uint64_t sent = datapath::report_ports(runtime())["rove0"]["tx_frames"];
     ASSERT_EQ(ibv_post_send(qp, &send, &bad), 0);
     EXPECT_EQ(wait(cq_).status, IBV_WC_SUCCESS);
-    EXPECT_EQ(datapath::report_ports(runtime())["rove0"]["tx_frames"], sent + 1);
+    EXPECT_GE(datapath::report_ports(runtime())["rove0"]["tx_frames"], sent + 1) << "beside reports of groups";
 
     std::ifstream in(file, std::ios::binary);
     const std::string captured(std::istreambuf_iterator<char>(in), {});
