@@ -208,9 +208,13 @@ struct Answers {
         const size_t made = build_frame(rte_pktmbuf_mtod(answer, uint8_t*), make_template(frame.flow), headers, {});
         answer->data_len = static_cast<uint16_t>(made);
         answer->pkt_len = static_cast<uint32_t>(made);
-        if (rte_eth_tx_burst(0, 0, &answer, 1) == 0) {
-            rte_pktmbuf_free(answer);  // it asks again
-            return;
+        // The ring is full of what we send, whenever we look. The victim asks again, but gives up in a second.
+        for (int tries = 0; rte_eth_tx_burst(0, 0, &answer, 1) == 0; ++tries) {
+            if (tries == 1000) {
+                rte_pktmbuf_free(answer);
+                return;
+            }
+            usleep(100);
         }
         ++sent;
         sent_bytes += made;
