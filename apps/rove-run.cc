@@ -79,7 +79,8 @@ int main(int argc, char** argv) {
         "rove-run [--config FILE] [--eal \"ARGS\"] -- PROGRAM [ARGS...]"};
     std::string config_file, eal;
     std::vector<std::string> command;
-    app.add_option("--config", config_file, "TOML configuration; default ./rove.toml, then /etc/rove/rove.toml, then a mesh");
+    app.add_option("--config", config_file,
+                   "TOML configuration; default ./rove.toml, then /etc/rove/rove.toml, then a mesh");
     app.add_option("--eal", eal, "further EAL arguments, separated by blanks");
     bool libibverbs = false;
     app.add_flag(

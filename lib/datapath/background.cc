@@ -52,8 +52,8 @@ void Background::look_after_ports() {
 void Background::nap(uint64_t ns) {
     const uint64_t until_ns = runtime_.now_ns() + ns;
     asleep_.store(true, std::memory_order_seq_cst);
-    // Pairs with take_over(): either it sees us asleep and wakes us, or we see that it was here. A bell that rings late,
-    // and what sockets bring, is no reason to get up.
+    // Pairs with take_over(): either it sees us asleep and wakes us, or we see that it was here. A bell that rings
+    // late, and what sockets bring, is no reason to get up.
     if (!taken_over_.load(std::memory_order_seq_cst))
         for (uint64_t now_ns = until_ns - ns; now_ns < until_ns && asleep_.load(std::memory_order_relaxed);
              now_ns = runtime_.now_ns())

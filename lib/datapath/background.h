@@ -5,9 +5,9 @@
 //
 //     watching  the application drives the worker itself, it calls in often: we sleep for kWatchNapNs or more, and look
 //     driving   it does not: we poll. While packets move we poll on; after kIdleNs without any we sleep, longer each
-//               time, but never past the transport's next deadline. Where all ports can ring, and the application sleeps
-//               or nothing has come for long, we sleep until a frame rings: before, each would cost its sender a system
-//               call. When the application calls often again, we leave it the worker
+//               time, but never past the transport's next deadline. Where all ports can ring, and the application
+//               sleeps or nothing has come for long, we sleep until a frame rings: before, each would cost its sender
+//               a system call. When the application calls often again, we leave it the worker
 //
 // So of two threads of a process never both spin, and an idle process costs a short round per nap.
 // With dedicated lcores only the housekeeping is done.

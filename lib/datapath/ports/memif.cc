@@ -50,7 +50,7 @@ bool MemifPort::open(std::string* error) {
     if (!is_server_) return true;
     const Address address(socket_path_);
     listener_ = make_socket();
-    // What a killed server has left. (Another that lives has claimed the port: port_claim.h.)
+    // What a killed server has left. (Another that runs has claimed the port: port_claim.h.)
     if (const int probe = make_socket(); probe >= 0) {
         if (connect(probe, address.get(), address.bytes) != 0 && errno == ECONNREFUSED) unlink(socket_path_.c_str());
         ::close(probe);
