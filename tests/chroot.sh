@@ -21,7 +21,7 @@ make_chroot() {
     cp /etc/hosts "$folder/etc/hosts"
 }
 
-# in_chroot FOLDER COMMAND ARGS...: runs a command in it as root, in its folder /root/rove. The mounts are in a namespace
+# in_chroot FOLDER COMMAND ARGS...: runs a command in it as root, in its folder /rove. The mounts are in a namespace
 # of their own, and end with it. The chroot must be a mount point for `ip netns`.
 in_chroot() {
     local folder="$1"
@@ -34,8 +34,8 @@ in_chroot() {
         for file_system in /dev /sys; do mount --rbind "$file_system" "$folder$file_system"; done
         mount -t proc proc "$folder/proc"
         mount -t tmpfs tmpfs "$folder/run"
-        mkdir -p "$folder/root/rove"
-        exec chroot "$folder" env --ignore-environment --chdir=/root/rove HOME=/root LANG=C.UTF-8 \
+        mkdir -p "$folder/rove"
+        exec chroot "$folder" env --ignore-environment --chdir=/rove HOME=/root LANG=C.UTF-8 \
             PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$@"' - "$folder" "$@"
 }
 

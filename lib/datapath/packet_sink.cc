@@ -34,6 +34,7 @@ void PacketSink::add_link(const Port& port, uint16_t outlet, const wire::MacAddr
 
 PacketSink::Outlet& PacketSink::outlet_of(uint16_t number) {
     while (outlets_.size() <= number) outlets_.push_back(std::make_unique<Outlet>());
+    waiting_.reserve(outlets_.size());  // no packet shall allocate
     return *outlets_[number];
 }
 

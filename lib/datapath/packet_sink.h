@@ -67,7 +67,8 @@ class PacketSink {
         for (const wire::Segment& segment : payload) bytes += segment.bytes;
         if (!fits(bytes)) [[unlikely]] return drop_too_long();
         Outlet& outlet = *outlets_[path.outlet];
-        build(path, outlet, bytes, [&](uint8_t* at) { return wire::build_unsealed(at, path.headers, headers, payload); });
+        build(path, outlet, bytes,
+              [&](uint8_t* at) { return wire::build_unsealed(at, path.headers, headers, payload); });
     }
     class Series {
       public:
@@ -119,7 +120,8 @@ class PacketSink {
     rte_mbuf* take() { return ready() ? spare_[--spare_count_] : nullptr; }
     void send_raw(uint16_t port, rte_mbuf* mbuf) { queue(*outlets_[port], mbuf, {mbuf->data_len, 0}); }
 
-    // Before the drive lock is given up: what is queued goes out, and who sleeps is woken. Returns the frames that went.
+    // Before the drive lock is given up: what is queued goes out, and who sleeps is woken. Returns the frames that
+    // went.
     uint32_t flush();
     // Wakes who waits for completions. Not sooner: on our core he would run at once, while frames that came together
     // with his are still to be looked at and the lock is ours. A reply may come right before the acknowledgement of
@@ -162,12 +164,12 @@ class PacketSink {
         bool has_burst() const { return count == kBurst || bytes >= kBurstBytes; }
     };
     Outlet& outlet_of(uint16_t number);
-    // Whether a frame with so much payload can be built in an mbuf, or a ring's buffer. The transport never asks for one that cannot: this
-    // is the bound that holds if it errs, for the memory behind an mbuf is another mbuf.
+    // Whether a frame with so much payload can be built in an mbuf, or a ring's buffer. The transport never asks for
+    // one that cannot: this is the bound that holds if it errs, for behind a buffer lies another.
     bool fits(uint64_t payload_bytes) const { return payload_bytes <= most_payload_; }
     void drop_too_long() { ++counters_[PortCounter::kTxTooLong]; }
-    // Builds a frame with so much payload where it is sent from. The place is taken afterwards: the program's memory may
-    // turn out to have gone meanwhile (fault_guard.h).
+    // Builds a frame with so much payload where it is sent from. The place is taken afterwards: the program's memory
+    // may turn out to have gone meanwhile (fault_guard.h).
     template <class Builder>
     [[gnu::always_inline]] void build(const transport::Path& path, Outlet& outlet, uint64_t payload_bytes,
                                       Builder&& builder) {

@@ -137,7 +137,8 @@ class WorkerCore {
     // still change, a copy of its head, or of all of it if it is small.
     struct Frame {
         static constexpr uint32_t kCopiedBytes = 256;  // headers and wire::kSmallPayload
-        static_assert(kCopiedBytes >= wire::kSmallPayload + wire::kMaxOverheadBytes && kCopiedBytes >= wire::kHeadBytes);
+        static_assert(kCopiedBytes >= wire::kSmallPayload + wire::kMaxOverheadBytes);
+        static_assert(kCopiedBytes >= wire::kHeadBytes);
         alignas(RTE_CACHE_LINE_SIZE) std::array<uint8_t, kCopiedBytes> copy;
         wire::ParseError error;
         Origin origin = Origin::kPort;

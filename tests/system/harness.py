@@ -127,7 +127,8 @@ def shipped(name):
 
 
 def device_arguments(port):
-    """"net_memif0,a=b,c" -> ("net_memif0", {"a": "b", "c": None}); "memif:@x,a=b" -> ("memif", {"socket": "x", "a": "b"})"""
+    """"net_memif0,a=b,c" -> ("net_memif0", {"a": "b", "c": None}), and
+    "memif:@x,a=b" -> ("memif", {"socket": "x", "a": "b"})"""
     driver, *rest = port.split(",")
     driver, _, place = driver.partition(":")
     socket = {"socket": place.removeprefix("@")} if place else {}

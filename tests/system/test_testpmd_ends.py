@@ -82,7 +82,8 @@ def peer_is_silent():
     leaves_nothing(run)
     said = result(out)
     check(
-        said["packets"]["in_flight"] > 0 and said["requests"]["failed"] == 1 and said["retransmissions"]["timeouts"] > 0,
+        said["packets"]["in_flight"] > 0 and said["requests"]["failed"] == 1 and
+        said["retransmissions"]["timeouts"] > 0,
         str(said))
     pair.initiator("--mode", "send", "--verify", "--count", "50").succeed(20)
     pair.end()

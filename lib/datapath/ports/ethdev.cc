@@ -74,7 +74,8 @@ bool EthdevPort::open(const DeviceConfig& config, const std::vector<rte_mempool*
     if (const int result = rte_eth_dev_get_port_by_name(name.c_str(), &dpdk_id_); result != 0)
         return failed("EAL made no such port", result);
     rte_eth_dev_info info{};
-    if (const int result = rte_eth_dev_info_get(dpdk_id_, &info); result != 0) return failed("rte_eth_dev_info_get", result);
+    if (const int result = rte_eth_dev_info_get(dpdk_id_, &info); result != 0)
+        return failed("rte_eth_dev_info_get", result);
     const std::string_view driver = info.driver_name;
     memif_client_ = driver == "net_memif" && config.port.find("role=server") == std::string::npos &&
                     config.port.find("role=master") == std::string::npos;
@@ -116,7 +117,8 @@ bool EthdevPort::open(const DeviceConfig& config, const std::vector<rte_mempool*
         if (const int result = rte_eth_rx_queue_setup(dpdk_id_, queue, rx_descriptors, SOCKET_ID_ANY, nullptr, pool);
             result != 0)
             return failed("rte_eth_rx_queue_setup (a frame of the port may be larger than what mtu needs)", result);
-        if (const int result = rte_eth_tx_queue_setup(dpdk_id_, queue, tx_descriptors, SOCKET_ID_ANY, nullptr); result != 0)
+        if (const int result = rte_eth_tx_queue_setup(dpdk_id_, queue, tx_descriptors, SOCKET_ID_ANY, nullptr);
+            result != 0)
             return failed("rte_eth_tx_queue_setup", result);
     }
     if (driver == "net_tap") take_tap_signals();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// "memif:SOCKET[,role=server][,id=N][,secret=TEXT]": the memif protocol, version 2.0, with one other process. Frames are
-// built and read in place. SOCKET is a path, or "@NAME", of which nothing is left in the file system. The peer may be
-// rove, DPDK's net_memif or VPP.
+// "memif:SOCKET[,role=server][,id=N][,secret=TEXT]": the memif protocol, version 2.0, with one other process. Frames
+// are built and read in place. SOCKET is a path, or "@NAME", of which nothing is left in the file system. The peer may
+// be rove, DPDK's net_memif or VPP.
 #pragma once
 
 #include <string>
