@@ -22,10 +22,9 @@
 #include "datapath/interrupts.h"
 #include "datapath/neighbour.h"
 #include "datapath/port_name.h"
-#include "datapath/ports/ethdev.h"
 #include "datapath/ports/link_port.h"
-#include "datapath/ports/memif.h"
-#include "datapath/ports/mesh.h"
+#include "datapath/ports/open_port.h"
+#include "datapath/ports/port.h"
 #include "datapath/telemetry.h"
 #include "datapath/worker_core.h"
 
@@ -187,7 +186,9 @@ std::string Runtime::open() {
     for (const auto& worker : workers_) worker->core(Worker::Hold(*worker)).set_siblings(&workers_);
     link_user_ = std::make_unique<FirstWorker>(*this, static_cast<uint16_t>(config_.devices.size()));
     for (DeviceConfig& config : config_.devices) {
-        std::unique_ptr<Port> port = open_port(config, &error);
+        const LinkPort::Environment environment{poller_, *link_user_, pools_.front(), frame_room_bytes(config.mtu)};
+        std::unique_ptr<Port> port =
+            open_port(static_cast<uint16_t>(ports_.size()), config, environment, pools_, &error);
         if (port == nullptr) return config_.file + ": " + error;
         ports_.push_back(std::move(port));
         all_ring_ &= ports_.back()->rings();
@@ -197,21 +198,6 @@ std::string Runtime::open() {
             worker->core(Worker::Hold(*worker)).add_interface(*interfaces_.back(), *ports_.back(), config.impair);
     }
     return {};
-}
-
-std::unique_ptr<Port> Runtime::open_port(DeviceConfig& config, std::string* error) {
-    const auto id = static_cast<uint16_t>(ports_.size());
-    const LinkPort::Environment environment{poller_, *link_user_, pools_.front(), frame_room_bytes(config.mtu)};
-    if (is_mesh(config.port)) {
-        auto mesh = std::make_unique<MeshPort>(id, environment);
-        return mesh->open(config, error) ? std::move(mesh) : nullptr;
-    }
-    if (is_memif(config.port)) {
-        auto memif = std::make_unique<MemifPort>(id, config, environment);
-        return memif->open(error) ? std::move(memif) : nullptr;
-    }
-    auto ethdev = std::make_unique<EthdevPort>(id);
-    return ethdev->open(config, pools_, error) ? std::move(ethdev) : nullptr;
 }
 
 bool Runtime::wants_care() const {

@@ -154,7 +154,6 @@ class Runtime {
     };
 
     Runtime(const Config& config, Listener& listener);
-    std::unique_ptr<Port> open_port(DeviceConfig& config, std::string* error);
     std::string open();  // "" or what went wrong; on EAL's main thread, as are the others
     void launch();
     bool workers_let_go();

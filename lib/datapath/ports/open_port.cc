@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "datapath/ports/open_port.h"
+
+#include "datapath/port_name.h"
+#include "datapath/ports/ethdev.h"
+#include "datapath/ports/memif.h"
+#include "datapath/ports/mesh.h"
+
+namespace rove::datapath {
+
+std::unique_ptr<Port> open_port(uint16_t id, DeviceConfig& config, const LinkPort::Environment& environment,
+                                const std::vector<rte_mempool*>& pools, std::string* error) {
+    if (is_mesh(config.port)) {
+        auto mesh = std::make_unique<MeshPort>(id, environment);
+        return mesh->open(config, error) ? std::move(mesh) : nullptr;
+    }
+    if (is_memif(config.port)) {
+        auto memif = std::make_unique<MemifPort>(id, config, environment);
+        return memif->open(error) ? std::move(memif) : nullptr;
+    }
+    auto ethdev = std::make_unique<EthdevPort>(id);
+    return ethdev->open(config, pools, error) ? std::move(ethdev) : nullptr;
+}
+
+}  // namespace rove::datapath
