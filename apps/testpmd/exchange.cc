@@ -53,7 +53,8 @@ constexpr uint8_t kVerify = 1, kRefusal = 2;
 
 void wait(int fd, short events) {
     pollfd one{fd, events, 0};
-    if (poll(&one, 1, kPatienceMs) <= 0) throw Failure("the peer does not answer");
+    const int ready = poll(&one, 1, kPatienceMs);
+    if (ready == 0 || (ready < 0 && errno != EINTR)) throw Failure("the peer does not answer");
 }
 
 }  // namespace
@@ -104,7 +105,7 @@ std::string Connection::own_address() const {
 
 bool Connection::readable(int wait_ms) const {
     pollfd one{fd_, POLLIN, 0};
-    return poll(&one, 1, wait_ms) != 0;
+    return poll(&one, 1, wait_ms) > 0;  // a signal ends even one that does not wait
 }
 
 void Connection::write(const void* data, size_t bytes) {
