@@ -4,6 +4,9 @@
 
 #include <rte_mempool.h>
 #include <unistd.h>
+#ifdef RTE_ARCH_X86
+#include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <cstring>
@@ -17,6 +20,17 @@ constexpr uint32_t kMostFrameBytes = std::numeric_limits<uint16_t>::max();  // o
 
 const MemifConnection::Ring& ring_of(const MemifConnection& connection, MemifConnection::Role role, bool fills) {
     return (role == MemifConnection::Role::kClient) == fills ? connection.to_server() : connection.to_client();
+}
+
+// To memory, without asking for what was there: whole lines.
+void store_line(uint8_t* to, const uint8_t* from) {
+#ifdef RTE_ARCH_X86
+    for (size_t at = 0; at != RTE_CACHE_LINE_SIZE; at += sizeof(__m128i))
+        _mm_stream_si128(reinterpret_cast<__m128i*>(to + at),
+                         _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + at)));
+#else
+    std::memcpy(to, from, RTE_CACHE_LINE_SIZE);
+#endif
 }
 
 }  // namespace
@@ -47,9 +61,26 @@ bool RingSender::send_copy(const uint8_t* frame, uint32_t bytes) {
     return true;
 }
 
+void RingSender::store(uint8_t* to, const uint8_t* frame, uint32_t bytes) {
+    if (!rte_is_aligned(to, RTE_CACHE_LINE_SIZE) || RTE_CACHE_LINE_ROUNDUP(bytes) > room_) {
+        std::memcpy(to, frame, bytes);
+        return;
+    }
+    uint32_t at = 0;
+    for (; at + RTE_CACHE_LINE_SIZE <= bytes; at += RTE_CACHE_LINE_SIZE) store_line(to + at, frame + at);
+    if (at == bytes) return;
+    std::array<uint8_t, RTE_CACHE_LINE_SIZE> last{};
+    std::memcpy(last.data(), frame + at, bytes - at);
+    store_line(to + at, last.data());
+}
+
 void RingSender::publish() {
     if (next_ == published_) return;
     published_ = next_;
+#ifdef RTE_ARCH_X86
+    if (past_caches_.goes_past()) _mm_sfence();  // such stores are not in the order of others
+#endif
+    past_caches_.next_burst();
     __atomic_store_n(to_server_ ? &ring_->head : &ring_->tail, next_, __ATOMIC_RELEASE);
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if ((__atomic_load_n(&ring_->flags, __ATOMIC_RELAXED) & kMemifMaskInterrupt) != 0) [[likely]] return;

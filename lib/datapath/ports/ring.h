@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "datapath/ports/memif_connection.h"
+#include "datapath/ports/past_caches.h"
 #include "datapath/ports/port.h"
 
 namespace rove::datapath {
@@ -98,8 +99,12 @@ class RingSender : private RingView {
         if (full()) [[unlikely]] return nullptr;
         if (is_client()) [[likely]] return bytes <= buffer_bytes_ ? own_buffer(next_) : nullptr;
         const Place at = place(next_);
+        room_ = at.bytes;
         return bytes <= at.bytes ? at.buffer : nullptr;
     }
+    // Copies a frame to where next() said: past the caches, if the buffer has whole lines for it.
+    void store(uint8_t* to, const uint8_t* frame, uint32_t bytes);
+    PastCaches& past_caches() { return past_caches_; }
     // It was built there.
     void took(uint32_t bytes) {
         put(next_++, bytes, false);
@@ -144,6 +149,8 @@ class RingSender : private RingView {
     uint16_t next_ = 0;       // to be filled
     uint16_t end_ = 0;        // of what is known to be free
     uint16_t published_ = 0;
+    uint32_t room_ = buffer_bytes_;  // of the buffer that next() has found: a client's own, or else what the peer said
+    PastCaches past_caches_;
     RingCount frames_, bytes_;
 };
 

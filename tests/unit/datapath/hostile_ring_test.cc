@@ -216,7 +216,10 @@ class Ours {
         if (buffer == nullptr) return;
         touch(buffer, bytes);
         ASSERT_TRUE(!is_client_ || bytes <= kBufferBytes) << "a slot's buffer of our own";
-        std::memset(buffer, 0xab, bytes);
+        if (below(2) == 0)
+            std::memset(buffer, 0xab, bytes);
+        else
+            sender_.store(buffer, std::vector<uint8_t>(bytes).data(), static_cast<uint32_t>(bytes));
         sender_.took(static_cast<uint32_t>(bytes));
     }
 
@@ -353,6 +356,59 @@ TEST_P(HostileRingTest, AnIndexBeyondTheRingIsNothing) {
             sender.took(64);
         }
         EXPECT_TRUE(sender.full());
+    }
+}
+
+// In whole lines: what is behind the frame in its last line tells the peer nothing of ours.
+TEST_P(HostileRingTest, AFrameStoredPastTheCachesIsWhole) {
+    Connected connected(GetParam());
+    RingSender sender(*connected.ours, GetParam());
+    RingReceiver receiver(*connected.theirs, connected.their_role, pool());
+    std::mt19937_64 random(1);
+    const auto try_size = [&](uint32_t bytes) {
+        SCOPED_TRACE(bytes);
+        std::vector<uint8_t> sent(bytes + RTE_CACHE_LINE_SIZE);
+        for (uint8_t& byte : sent) byte = static_cast<uint8_t>(random() | 1);
+        uint8_t* const buffer = sender.next(bytes);
+        ASSERT_NE(buffer, nullptr);
+        sender.store(buffer, sent.data(), bytes);
+        sender.took(bytes);
+        sender.publish();
+        std::array<rte_mbuf*, RxQueue::kBurst> frames;
+        ASSERT_EQ(receiver.burst(frames.data()), 1);
+        ASSERT_EQ(frames[0]->data_len, bytes);
+        const auto* const came = rte_pktmbuf_mtod(frames[0], const uint8_t*);
+        EXPECT_TRUE(std::equal(sent.begin(), sent.begin() + bytes, came));
+        for (uint32_t at = bytes; at % RTE_CACHE_LINE_SIZE != 0; ++at) EXPECT_EQ(came[at], 0) << at;
+        receiver.release();
+    };
+    for (uint32_t bytes = 1; bytes <= 3 * RTE_CACHE_LINE_SIZE; ++bytes) try_size(bytes);
+    for (const uint32_t bytes : {1098u, kBufferBytes - 1, kBufferBytes}) try_size(bytes);
+}
+
+// The server's frames go to buffers that the client offers, and those may begin and end anywhere.
+TEST(RingSenderTest, ABufferWithoutRoomForWholeLinesIsNotOverrun) {
+    Connected connected(Role::kServer);
+    RingSender sender(*connected.ours, Role::kServer);
+    const MemifConnection::Region& region = connected.theirs->regions().front();
+    const std::vector<uint8_t> frame(kBufferBytes, 0x11);
+    for (const uint32_t begin : {0u, 10u}) {
+        for (const uint32_t bytes : {70u, 100u, 127u, 128u}) {
+            SCOPED_TRACE(std::to_string(begin) + ", " + std::to_string(bytes));
+            MemifDescriptor& offered =
+                connected.theirs->to_client().ring->descriptors[sender.frames() & (kSlots - 1)];
+            offered.offset += begin;
+            offered.length = bytes;
+            uint8_t* const theirs = region.address + offered.offset;
+            std::memset(theirs, 0xff, 256);
+            uint8_t* const buffer = sender.next(bytes);
+            ASSERT_NE(buffer, nullptr);
+            offered.length = kBufferBytes;  // too late
+            sender.store(buffer, frame.data(), bytes);
+            sender.took(bytes);
+            EXPECT_TRUE(std::equal(theirs, theirs + bytes, frame.begin()));
+            for (uint32_t at = bytes; at < 256; ++at) EXPECT_EQ(theirs[at], 0xff) << at;
+        }
     }
 }
 
