@@ -175,6 +175,19 @@ class Floor:
         return Sample(float(fields(client, "port_floor")["median_ns"]), seconds)
 
 
+class MemoryFloor:
+    """memory_floor, of which nothing is a port's."""
+
+    def __init__(self, program):
+        self.program = program
+
+    def rate(self, seconds=0.8):
+        name = f"/rove-floor-{os.getpid()}"
+        server, _ = pair([self.program, "--recv", name], [self.program, "--send", name, "--seconds", seconds],
+                         lambda _process: pathlib.Path(f"/dev/shm{name}").exists)
+        return Sample(float(fields(server, "memory_floor")["gbps"]), seconds)
+
+
 class Rove:
     """Programs under rove-run, the server with the first configuration, the client with the second."""
 
@@ -299,13 +312,18 @@ def rstream(run, address, size, transfers, iterations, *options):
 
 
 class KernelLoopback:
-    """Kernel TCP over lo, both ends in one namespace."""
+    """Kernel TCP over lo, both ends in one namespace; and what UCX does there with shared memory."""
     ADDRESS = "127.0.0.1"
+
+    def __init__(self):
+        self.ucx_memory = Ucx(self.pair, self.ADDRESS, UCX_TLS="posix,cma,self")
+
+    def pair(self, server, client, port, env=None):
+        return pair(server, client, lambda process: tcp_listens(process, port), env)
 
     def rstream(self, *options):
         def run(server, client):
-            port = server[server.index("-p") + 1]
-            return pair(server, client, lambda process: tcp_listens(process, port))[1]
+            return self.pair(server, client, server[server.index("-p") + 1])[1]
         return rstream(run, self.ADDRESS, *options, "-T", "s")
 
     def connections(self, count=1000):
