@@ -3,7 +3,9 @@
 killed."""
 import os
 import pathlib
+import resource
 import signal
+import socket
 import time
 
 from harness import (CLIENT_CORE, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Link, Process, check, free_port, once,
@@ -157,6 +159,73 @@ def sleeps():
 
 
 once("mesh/sleeps", sleeps)
+
+
+def silent(*addresses):
+    """Sockets that have connected there, and say nothing."""
+    sockets = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in addresses]
+    for one, address in zip(sockets, addresses):
+        one.setblocking(False)
+        try:
+            one.connect(address)
+        except BlockingIOError:  # its queue is full
+            pass
+    return sockets
+
+
+def strangers(ends, address):
+    """Who connects and does not shake hands keeps nobody's place."""
+    port = free_port()
+    command = ["ib_write_bw", "-x", "1", "-F", "-s", "65536", "-n", "100"]
+    server = start_server(ends, command, port)
+    held = silent(*[address()] * 200)
+    start_client(ends, command, port).succeed(30)
+    server.succeed(STOPPED)
+    for one in held:
+        one.close()
+
+
+def mesh_strangers():
+    where = folder()
+    strangers(link(where), lambda: str(next(where.glob("10.77.*[0-9]"))))
+
+
+def memif_strangers():
+    name = f"rove-strangers-{unique()}"
+    ends = Link([{"device": [{"port": f"memif:@{name}{role}", "addresses": [f"10.0.0.{n}/24"]}]}
+                 for n, role in ((1, ",role=server"), (2, ""))])
+    strangers(ends, lambda: f"\0{name}")
+
+
+once("mesh/strangers", mesh_strangers)
+once("mesh/strangers/memif", memif_strangers)
+
+
+def no_descriptors():
+    """A member without free descriptors turns away who connects, and does not wake over and over."""
+    where = folder()
+    ends = link(where)
+    port = free_port()
+    command = ["ib_send_lat", "-e", "-x", "1", "-F", "-n", "1000"]
+    server = start_server(ends, command, port)
+    limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    used = max(int(file) for file in os.listdir(f"/proc/{server.pid}/fd")) + 1
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
+    address = str(next(where.glob("10.77.*[0-9]")))
+    held = silent(*[address] * 20)
+    time.sleep(0.3)
+    before = cpu_time(server)
+    time.sleep(1)
+    spent = cpu_time(server) - before
+    check(spent <= 0.02, f"{spent} s of CPU time in a second")
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
+    start_client(ends, command, port).succeed(30)
+    server.succeed(STOPPED)
+    for one in held:
+        one.close()
+
+
+once("mesh/no-descriptors", no_descriptors)
 
 
 def taken():

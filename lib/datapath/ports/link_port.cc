@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datapath/ports/link_port.h"
 
+#include <fcntl.h>
 #include <rte_common.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 
 namespace rove::datapath {
 
@@ -13,6 +18,10 @@ namespace {
 // second cache costs a way to the peer a line; one that has fallen out of it is had from the third. 1 MiB WRITEs near,
 // in Gb/s, with 64, 256, 512, 1024 slots: at MTU 4096 55, 145, 166, 177; at MTU 1024 38, 47, 84, 90.
 constexpr uint8_t kLog2Slots = 9;
+
+constexpr std::ptrdiff_t kMostHandshakes = 64;  // at once, of those that others have begun
+
+FileDescriptor take_spare() { return FileDescriptor(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 void add(PortStatistics& sum, const RingSender* sender, const RingReceiver* receiver) {
     if (sender == nullptr) return;
@@ -25,6 +34,9 @@ void add(PortStatistics& sum, const RingSender* sender, const RingReceiver* rece
 }
 
 }  // namespace
+
+LinkPort::LinkPort(uint16_t id, const Environment& environment)
+    : Port(id), environment_(environment), spare_(take_spare()) {}
 
 MemifConnection::Settings LinkPort::settings(MemifConnection::Role role) const {
     MemifConnection::Settings settings{.role = role};
@@ -39,11 +51,33 @@ LinkPort::Link& LinkPort::begin(int socket, const MemifConnection::Settings& set
     return link;
 }
 
+void LinkPort::accept(int listener, const MemifConnection::Settings& settings) {
+    const auto take = [&] {
+        return FileDescriptor(accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    };
+    FileDescriptor socket = take();
+    if (!socket.is_open()) {
+        if (errno != EMFILE && errno != ENFILE) return;
+        // Who is left waiting there would wake us over and over: he is turned away, and may try again.
+        spare_ = {};
+        take();
+        spare_ = take_spare();
+        return;
+    }
+    const auto is_silent = [](const Link& link) {
+        return link.role == MemifConnection::Role::kServer && link.sender == nullptr;
+    };
+    if (std::count_if(links_.begin(), links_.end(), is_silent) >= kMostHandshakes)
+        end(*std::find_if(links_.begin(), links_.end(), is_silent));
+    begin(socket.release(), settings);
+}
+
 void LinkPort::advance(Link& link) {
     const Lock lock(mutex_);
     const MemifConnection::State state = link.connection.advance();
     if (state == MemifConnection::State::kClosed) return end(link);
     if (state != MemifConnection::State::kConnected || link.sender != nullptr) return;
+    if (!has_place()) return end(link);
     link.sender = std::make_unique<RingSender>(link.connection, link.role);
     link.receiver = std::make_unique<RingReceiver>(link.connection, link.role, environment_.pool);
     connected(link);

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "datapath/poller.h"
+#include "datapath/ports/file_descriptor.h"
 #include "datapath/ports/memif_connection.h"
 #include "datapath/ports/port.h"
 #include "datapath/ports/ring.h"
@@ -69,12 +70,17 @@ class LinkPort : public Port {
     };
     using Lock = std::lock_guard<std::mutex>;
 
-    LinkPort(uint16_t id, const Environment& environment) : Port(id), environment_(environment) {}
+    LinkPort(uint16_t id, const Environment& environment);
 
     // All of these under `mutex_`.
     MemifConnection::Settings settings(MemifConnection::Role role) const;
     Link& begin(int socket, const MemifConnection::Settings& settings);
-    // The handshake has ended: where its frames go. And the link is about to be forgotten.
+    // Begins with whoever has connected to `listener`, if a descriptor is left for him. Of many who say nothing then,
+    // the oldest make room.
+    void accept(int listener, const MemifConnection::Settings& settings);
+    // The handshake has ended: whether there is room for it, and where its frames go. And the link is about to be
+    // forgotten.
+    virtual bool has_place() const { return true; }
     virtual void connected(Link& link) = 0;
     virtual void disconnected(Link& link) = 0;
     void end(Link& link);
@@ -87,7 +93,8 @@ class LinkPort : public Port {
   private:
     void advance(Link& link);
 
-    PortStatistics gone_;  // what the links that have gone had counted
+    PortStatistics gone_;   // what the links that have gone had counted
+    FileDescriptor spare_;  // for accept()
 };
 
 }  // namespace rove::datapath

@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
@@ -89,18 +90,16 @@ void MemifPort::start() {
 
 void MemifPort::accept() {
     const Lock lock(mutex_);
-    const int socket = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (socket < 0) return;
-    if (!links_.empty()) {  // it has a peer; who comes in vain tries again
-        ::close(socket);
-        return;
-    }
-    begin(socket, own_settings());
+    LinkPort::accept(listener_, own_settings());
+}
+
+bool MemifPort::has_peer() const {
+    return std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.sender != nullptr; });
 }
 
 bool MemifPort::is_up() {
     const Lock lock(mutex_);
-    return !links_.empty() && links_.front().sender != nullptr;
+    return has_peer();
 }
 
 void MemifPort::stop() {

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datapath/ports/mesh.h"
 
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -96,8 +93,7 @@ void MeshPort::start() {
 
 void MeshPort::accept() {
     const Lock lock(mutex_);
-    const int socket = accept4(folder_->listener(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (socket >= 0) begin(socket, own_settings(MemifConnection::Role::kServer));
+    LinkPort::accept(folder_->listener(), own_settings(MemifConnection::Role::kServer));
 }
 
 void MeshPort::connect(const std::string& member, Peer& peer) {
