@@ -33,4 +33,11 @@ bool Carrier::lost() const {
     return ioctl(socket_, SIOCETHTOOL, &request) == 0 ? link.data == 0 : errno == ENODEV;
 }
 
+std::optional<uint32_t> Carrier::mtu() const {
+    ifreq request{};
+    interface_.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
+    if (socket_ < 0 || ioctl(socket_, SIOCGIFMTU, &request) != 0) return std::nullopt;
+    return static_cast<uint32_t>(request.ifr_mtu);
+}
+
 }  // namespace rove::datapath

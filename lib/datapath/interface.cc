@@ -73,6 +73,10 @@ bool Interface::ready() const {
     return device_port_.ready();
 }
 
+uint32_t Interface::active_mtu() const {
+    return std::min(max_mtu_, device_port_.path_mtu());
+}
+
 uint16_t Interface::queues() const {
     return device_port_.queues();
 }

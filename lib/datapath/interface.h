@@ -36,6 +36,7 @@ class Interface {
     // IPv6.
     const std::vector<wire::Gid>& gids() const { return gids_; }
     uint32_t max_mtu() const { return max_mtu_; }  // largest IBTA path MTU that fits: 256 .. 4096
+    uint32_t active_mtu() const;  // ... through the network behind the port, too; it may change
     // Of ports with a carrier. Ports between processes (memif, vhost, virtio-user) are up whether or not the peer runs:
     // a server must be able to open its device before the client exists.
     bool link_up() const;

@@ -12,9 +12,8 @@
 #include <cerrno>
 #include <list>
 #include <mutex>
+#include <utility>
 #include <vector>
-
-#include "datapath/runtime.h"
 
 // EAL's own (the linker's --wrap). Every other call of these names is one of the functions below.
 extern "C" {
@@ -34,7 +33,7 @@ struct Registration {
     void* argument;
     bool silenced = false;  // EAL no longer knows it
     rte_intr_unregister_callback_fn released = nullptr;
-    bool releasing = false;  // EAL was told to call release() later; under port_control()
+    bool releasing = false;  // EAL was told to call release() later; changed while nobody is inside of a driver
     int file = -1;
     ino_t inode = 0;  // of `file` then
 };
@@ -93,8 +92,8 @@ Registrations& registrations() {
     return all;
 }
 
-std::mutex guard_mutex;      // held while a driver's callback runs
-Runtime* guarded = nullptr;  // under guard_mutex, as is:
+std::mutex guard_mutex;    // held while a driver's callback runs
+WhilePaused while_paused;  // under guard_mutex, as is:
 bool silenced = false;
 
 void call(void* argument);
@@ -123,17 +122,14 @@ void call(void* argument) {
     const auto* registration = static_cast<Registration*>(argument);
     const std::lock_guard lock(guard_mutex);
     if (silenced) return;
-    if (guarded == nullptr) {
+    if (!while_paused) {
         run(*registration);
         return;
     }
-    {
-        const std::lock_guard control(guarded->port_control());
-        if (registration->releasing) return;  // a restart of the port went before us: it is gone for the driver
-        const Runtime::Pause pause(*guarded);
-        run(*registration);
-    }
-    guarded->ports_changed();
+    while_paused([registration] {
+        // Released: a restart of the port went before us, and it is gone for the driver.
+        if (!registration->releasing) run(*registration);
+    });
 }
 
 void release(rte_intr_handle* handle, void* argument) {
@@ -144,9 +140,9 @@ void release(rte_intr_handle* handle, void* argument) {
 
 }  // namespace
 
-void guard_interrupts(Runtime& runtime) {
+void guard_interrupts(WhilePaused how) {
     const std::lock_guard lock(guard_mutex);
-    guarded = &runtime;
+    while_paused = std::move(how);
 }
 
 void silence_interrupts() {

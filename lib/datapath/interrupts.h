@@ -8,12 +8,14 @@
 // callback is registered as a wrapper that pauses the workers while the driver's own runs.
 #pragma once
 
+#include <functional>
+
 namespace rove::datapath {
 
-class Runtime;
-
-// Callbacks pause the workers of `runtime` from now on. Before, they run as EAL calls them.
-void guard_interrupts(Runtime& runtime);
+// Runs what it is given, while nobody is inside of a driver.
+using WhilePaused = std::function<void(const std::function<void()>&)>;
+// Callbacks run by `while_paused` from now on. Before, they run as EAL calls them.
+void guard_interrupts(WhilePaused while_paused);
 // No callback runs from now on, and none does when this returns: what they work on may go away. EAL forgets them all:
 // net_memif of 22.11 leaves its listener registered when its port is closed, and EAL's thread panics over a file that
 // was.

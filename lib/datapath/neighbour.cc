@@ -55,6 +55,11 @@ void Neighbours::add_static(const wire::Gid& address, const wire::MacAddress& ma
     entry.fixed = true;
 }
 
+void Neighbours::speak_for(std::set<wire::Gid> hosts) {
+    const std::lock_guard lock(mutex_);
+    hosts_ = std::move(hosts);
+}
+
 bool Neighbours::owns(const wire::Gid& address) const {
     return std::any_of(own_.begin(), own_.end(), [&](const Subnet& own) { return own.address == address; });
 }
@@ -110,13 +115,30 @@ std::shared_ptr<const transport::NextHop> Neighbours::use(const wire::Gid& neigh
     return known.next_hop;
 }
 
+// Of those that we speak for and of its family, the one whose address has most in common with it: of its subnet, if one
+// is. In their order that is one of the two between which it would stand.
+const wire::Gid* Neighbours::nearest_host(const wire::Gid& neighbour) const {
+    const auto common = [&](const wire::Gid& address) {
+        return std::mismatch(address.begin(), address.end(), neighbour.begin()).first - address.begin();
+    };
+    const auto next = hosts_.lower_bound(neighbour);
+    const wire::Gid* nearest = next == hosts_.end() ? nullptr : &*next;
+    if (next != hosts_.begin())
+        if (const wire::Gid& before = *std::prev(next); nearest == nullptr || common(before) > common(*nearest))
+            nearest = &before;
+    const bool is_ipv4 = wire::is_ipv4_mapped(neighbour);
+    return nearest != nullptr && wire::is_ipv4_mapped(*nearest) == is_ipv4 ? nearest : nullptr;
+}
+
 size_t Neighbours::question_for(const wire::Gid& neighbour, const std::optional<wire::MacAddress>& known,
                                 uint8_t* out) const {
     // The question comes from our address on the neighbour's subnet, or from any of its family.
     const Subnet* from = subnet_of(neighbour);
     for (const Subnet& own : own_)
         if (from == nullptr && wire::is_ipv4_mapped(own.address) == wire::is_ipv4_mapped(neighbour)) from = &own;
-    return from == nullptr ? 0 : build_solicit(out, speaker(from->address), neighbour, known);
+    if (from != nullptr) return build_solicit(out, speaker(from->address), neighbour, known);
+    const wire::Gid* const host = nearest_host(neighbour);
+    return host == nullptr ? 0 : build_solicit(out, speaker(*host), neighbour, known);
 }
 
 size_t Neighbours::ask(const wire::Gid& neighbour, uint8_t* out, uint64_t now_ns) {
@@ -228,13 +250,13 @@ size_t Neighbours::handle(std::span<uint8_t> room, size_t frame_bytes, uint64_t 
         count(NeighbourCounter::kIgnored);
         return 0;
     }
-    if (owns(frame.kind == Discovery::Kind::kAdvertise ? frame.target : frame.sender)) {
+    if (answers_for(frame.kind == Discovery::Kind::kAdvertise ? frame.target : frame.sender)) {
         if (frame.mac != mac_) count(NeighbourCounter::kConflicts);
         return 0;
     }
     switch (frame.kind) {
         case Discovery::Kind::kSolicit:
-            if (!owns(frame.target)) break;
+            if (!answers_for(frame.target)) break;
             if (frame.mac) learn(frame.sender, *frame.mac, true, false, now_ns);
             count(NeighbourCounter::kSolicitsAnswered);
             return build_advertise(room.data(), speaker(frame.target), frame.frame_src, frame.sender);

@@ -78,6 +78,10 @@ class Neighbours {
                std::optional<wire::Gid> gateway_ipv4, std::optional<wire::Gid> gateway_ipv6);
     void add_static(const wire::Gid& address, const wire::MacAddress& mac);
 
+    // Hosts that the link reaches through us, from now on: we answer for their addresses too (proxy ARP and ND, RFC
+    // 1027 and RFC 4389), and ask in the name of one of them where we have no address of a family.
+    void speak_for(std::set<wire::Gid> hosts);
+
     bool owns(const wire::Gid& address) const;
     const std::vector<Subnet>& own() const { return own_; }  // as Interface::gids()
     bool has_gateway(bool ipv4) const { return (ipv4 ? gateway_ipv4_ : gateway_ipv6_).has_value(); }
@@ -118,6 +122,7 @@ class Neighbours {
   private:
     void count(NeighbourCounter counter) { ++counters_[static_cast<size_t>(counter)]; }
     bool on_link(const wire::Gid& address) const;
+    bool answers_for(const wire::Gid& address) const { return owns(address) || hosts_.contains(address); }
     struct Known {
         std::optional<wire::MacAddress> mac;
         bool fixed = false;
@@ -138,6 +143,7 @@ class Neighbours {
     }
     void erase(Table::iterator entry);
     bool is_usable(const wire::Gid& neighbour) const;
+    const wire::Gid* nearest_host(const wire::Gid& neighbour) const;
     size_t question_for(const wire::Gid& neighbour, const std::optional<wire::MacAddress>& known, uint8_t* out) const;
     Speaker speaker(const wire::Gid& address) const { return {mac_, address, vlan_}; }
     const Subnet* subnet_of(const wire::Gid& address) const;
@@ -150,6 +156,7 @@ class Neighbours {
     std::atomic<uint64_t> due_ns_{kNever};
     mutable std::mutex mutex_;  // guards what follows, and who writes due_ns_
     std::condition_variable learnt_;
+    std::set<wire::Gid> hosts_;  // that we speak for
     Table table_;
     std::set<std::pair<uint64_t, wire::Gid>> schedule_;  // of all entries that are not fixed
     std::mt19937_64 random_;

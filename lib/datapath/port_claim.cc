@@ -61,8 +61,8 @@ std::string refusal(const DeviceConfig& config, pid_t owner) {
         who = "process " + std::to_string(owner) + (program.empty() ? "" : " (" + program + ")");
     }
     return "port '" + config.port + "' is in use by " + who +
-           ": a port is one process's. Allowed: port = \"mesh\", which any number of processes share, or a port of its "
-           "own";
+           ": a port is one process's. Allowed: port = \"mesh\", which any number of processes share and rove-bridge "
+           "joins to a port, or a port of its own";
 }
 
 }  // namespace

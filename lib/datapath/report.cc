@@ -63,7 +63,7 @@ Report report_devices(Runtime& runtime) {
     return each_interface(runtime, [](const Interface& interface, Report& one) {
         one["port"] = interface.port();
         one["mac"] = to_string(interface.mac());
-        one["mtu"] = interface.max_mtu();
+        one["mtu"] = interface.active_mtu();
         one["link_up"] = uint64_t{interface.link_up()};
         one["ready"] = uint64_t{interface.ready()};
         Report& gids = one["gids"] = Report::array();
@@ -71,18 +71,15 @@ Report report_devices(Runtime& runtime) {
     });
 }
 
+Report report_statistics(const PortStatistics& counted) {
+    return {{"rx_frames", counted.rx_frames}, {"rx_bytes", counted.rx_bytes},     {"rx_missed", counted.rx_missed},
+            {"rx_errors", counted.rx_errors}, {"rx_no_mbuf", counted.rx_no_mbuf}, {"tx_frames", counted.tx_frames},
+            {"tx_bytes", counted.tx_bytes},   {"tx_errors", counted.tx_errors}};
+}
+
 Report report_ports(Runtime& runtime) {
-    return each_interface(runtime, [](const Interface& interface, Report& one) {
-        const PortStatistics counted = interface.statistics();
-        one["rx_frames"] = counted.rx_frames;
-        one["rx_bytes"] = counted.rx_bytes;
-        one["rx_missed"] = counted.rx_missed;
-        one["rx_errors"] = counted.rx_errors;
-        one["rx_no_mbuf"] = counted.rx_no_mbuf;
-        one["tx_frames"] = counted.tx_frames;
-        one["tx_bytes"] = counted.tx_bytes;
-        one["tx_errors"] = counted.tx_errors;
-    });
+    return each_interface(
+        runtime, [](const Interface& interface, Report& one) { one = report_statistics(interface.statistics()); });
 }
 
 Report report_xstats(Runtime& runtime) {
@@ -101,16 +98,24 @@ Report report_xstats(Runtime& runtime) {
     });
 }
 
+Report report_neighbours(const Neighbours& neighbours) {
+    Report one = Report::object();
+    add_counters<NeighbourCounter>(one, neighbours.counters());
+    Report& table = one["table"] = Report::array();
+    for (const auto& [address, entry] : neighbours.entries()) {
+        if (table.size() == kMaxNeighbours) break;
+        table.push_back(to_string(address) + " " + (entry.mac ? to_string(*entry.mac) : "incomplete") +
+                        (entry.fixed    ? " static"
+                         : entry.silent ? " silent"
+                         : entry.used   ? " used"
+                                        : ""));
+    }
+    return one;
+}
+
 Report report_neighbours(Runtime& runtime) {
-    return each_interface(runtime, [](Interface& interface, Report& one) {
-        add_counters<NeighbourCounter>(one, interface.neighbours().counters());
-        Report& table = one["table"] = Report::array();
-        for (const auto& [address, entry] : interface.neighbours().entries()) {
-            if (table.size() == kMaxNeighbours) break;
-            table.push_back(to_string(address) + " " + (entry.mac ? to_string(*entry.mac) : "incomplete") +
-                            (entry.fixed ? " static" : entry.silent ? " silent" : entry.used ? " used" : ""));
-        }
-    });
+    return each_interface(runtime,
+                          [](Interface& interface, Report& one) { one = report_neighbours(interface.neighbours()); });
 }
 
 Report report_impairments(Runtime& runtime, const Interface& interface) {

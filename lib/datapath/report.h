@@ -12,7 +12,9 @@
 namespace rove::datapath {
 
 class Interface;
+class Neighbours;
 class Runtime;
+struct PortStatistics;
 
 using Report = nlohmann::ordered_json;
 
@@ -21,6 +23,9 @@ Report report_devices(Runtime& runtime);  // addresses, link
 Report report_ports(Runtime& runtime);    // frames and bytes
 Report report_xstats(Runtime& runtime);   // the driver's extended statistics, where they are not 0
 Report report_neighbours(Runtime& runtime);
+// Of one: frames and bytes; and who is known.
+Report report_statistics(const PortStatistics& counted);
+Report report_neighbours(const Neighbours& neighbours);
 // By path of `interface`, then "device": what befalls frames that it receives; empty if nothing does.
 Report report_impairments(Runtime& runtime, const Interface& interface);
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <thread>
 
@@ -78,11 +79,11 @@ class FirstWorker final : public LinkUser {
     // The outlets up to `outlets` are those of ports.
     FirstWorker(Runtime& runtime, uint16_t outlets) : runtime_(runtime), outlets_(outlets) {}
     uint16_t new_outlet() override { return outlets_.fetch_add(1, std::memory_order_relaxed); }
-    void attach(Port& port, uint16_t outlet, const wire::MacAddress& peer, RingSender& sender,
+    void attach(Port& port, uint16_t outlet, const LinkPeer& peer, RingSender& sender,
                 RingReceiver& receiver) override {
         Worker& worker = *runtime_.workers().front();
         const Worker::Hold hold(worker);
-        worker.core(hold).add_link(port, outlet, peer, sender, receiver);
+        worker.core(hold).add_link(port, outlet, peer.mac, sender, receiver);
     }
     void detach(Port& port, uint16_t outlet, RingReceiver& receiver) override {
         Worker& worker = *runtime_.workers().front();
@@ -205,7 +206,14 @@ bool Runtime::wants_care() const {
 }
 
 void Runtime::launch() {
-    guard_interrupts(*this);
+    guard_interrupts([this](const std::function<void()>& callback) {
+        {
+            const std::lock_guard control(port_control_);
+            const Pause pause(*this);
+            callback();
+        }
+        ports_changed();
+    });
     for (const auto& port : ports_) {
         const std::lock_guard control(port_control_);
         port->start();

@@ -24,7 +24,6 @@ Runtime* shown = nullptr;
 
 void fill_dict(rte_tel_data* to, const Report& from);
 
-// Arrays are of numbers or of strings.
 void fill_array(rte_tel_data* to, const Report& from) {
     const bool numbers = !from.empty() && from.front().is_number();
     rte_tel_data_start_array(to, numbers ? RTE_TEL_U64_VAL : RTE_TEL_STRING_VAL);
@@ -34,13 +33,6 @@ void fill_array(rte_tel_data* to, const Report& from) {
         else
             rte_tel_data_add_array_string(to, one.get_ref<const std::string&>().c_str());
     }
-}
-
-void fill(rte_tel_data* to, const Report& from) {
-    if (from.is_array())
-        fill_array(to, from);
-    else
-        fill_dict(to, from);
 }
 
 void fill_dict(rte_tel_data* to, const Report& from) {
@@ -120,6 +112,13 @@ int impair(const char*, const char* parameters, rte_tel_data* data) {
 }
 
 }  // namespace
+
+void fill(rte_tel_data* to, const Report& from) {
+    if (from.is_array())
+        fill_array(to, from);
+    else
+        fill_dict(to, from);
+}
 
 void start_telemetry(Runtime& runtime) {
     {

@@ -32,7 +32,7 @@ int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t s
     ibv_port_attr full{};
     full.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
     full.max_mtu = IBV_MTU_4096;
-    full.active_mtu = mtu_code(device.max_mtu());
+    full.active_mtu = mtu_code(device.active_mtu());
     full.gid_tbl_len = static_cast<int>(device.gids().size());
     full.port_cap_flags = kCapCm | kCapIpBasedGids;
     full.max_msg_sz = kMaxMessageBytes;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -158,6 +159,13 @@ void EthdevPort::restart() {
     if (is_held()) return;
     stop();
     start();
+}
+
+// AF_PACKET and AF_XDP would lose what the interface does not carry.
+uint32_t EthdevPort::path_mtu() const {
+    constexpr uint32_t kLeast = 256, kHeaders = wire::kMaxOverheadBytes - RTE_ETHER_HDR_LEN - RTE_VLAN_HLEN;
+    const std::optional<uint32_t> mtu = carrier_.mtu();
+    return mtu ? std::max(std::bit_floor(*mtu - std::min(*mtu, kHeaders)), kLeast) : Port::path_mtu();
 }
 
 std::unique_ptr<RxQueue> EthdevPort::make_rx_queue(uint16_t queue) {

@@ -36,6 +36,7 @@ class EthdevPort final : public Port {
     }
     void restart() override;
     PortStatistics statistics() const override;
+    uint32_t path_mtu() const override;
     std::optional<uint16_t> dpdk_id() const override { return dpdk_id_; }
 
   private:

@@ -81,7 +81,7 @@ void LinkPort::advance(Link& link) {
     link.sender = std::make_unique<RingSender>(link.connection, link.role);
     link.receiver = std::make_unique<RingReceiver>(link.connection, link.role, environment_.pool);
     connected(link);
-    environment_.user.attach(*this, link.outlet, link.peer_mac, *link.sender, *link.receiver);
+    environment_.user.attach(*this, link.outlet, link.peer, *link.sender, *link.receiver);
     // The bell has done its work when it has ended the poller's wait.
     const int doorbell = link.receiver->doorbell();
     environment_.poller.add(doorbell, [doorbell] {

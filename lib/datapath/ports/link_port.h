@@ -22,14 +22,19 @@ namespace rove::datapath {
 // The outlet of a link that only brings frames.
 inline constexpr uint16_t kNoOutlet = UINT16_MAX;
 
+// Who is at the other end of a link.
+struct LinkPeer {
+    wire::MacAddress mac{};  // zero: it may have any
+    std::string name;        // of a mesh's member (mesh_folder.h); "": not known
+};
+
 // Whoever moves the frames of links: the runtime, for its workers. Not while a worker is held.
 class LinkUser {
   public:
     virtual ~LinkUser() = default;
     // Where frames to one neighbour go, in Path::outlet. Once given it stays.
     virtual uint16_t new_outlet() = 0;
-    // `peer`: the MAC at the other end; zero: it may have any.
-    virtual void attach(Port& port, uint16_t outlet, const wire::MacAddress& peer, RingSender& sender,
+    virtual void attach(Port& port, uint16_t outlet, const LinkPeer& peer, RingSender& sender,
                         RingReceiver& receiver) = 0;
     // Takes what the receiver still has, first.
     virtual void detach(Port& port, uint16_t outlet, RingReceiver& receiver) = 0;
@@ -62,8 +67,7 @@ class LinkPort : public Port {
         const int file;  // its socket; open as long as it is no other's
         const MemifConnection::Role role;
         uint16_t outlet = 0;
-        std::string peer;  // of a mesh: its name; "" as long as it is not known
-        wire::MacAddress peer_mac{};
+        LinkPeer peer;
         // Null until it is connected.
         std::unique_ptr<RingSender> sender;
         std::unique_ptr<RingReceiver> receiver;

@@ -22,7 +22,7 @@ constexpr const char *kIpv4Prefix = "/16", *kIpv6Prefix = "/64";
 constexpr auto kAskAgain = std::chrono::milliseconds(50);  // for a member that is about to come
 
 // What a member says of itself in the protocol, where a name has 31 bytes: its MAC and the first of its addresses, by
-// which its socket is named, in base 64.
+// which its socket is named, in base 64. The bridge has no address: 0.
 struct Card {
     wire::MacAddress mac{};
     wire::Gid address{};
@@ -56,6 +56,10 @@ std::optional<Card> parse_card(std::string_view text) {
     return is_multicast(card.mac) ? std::nullopt : std::optional(card);
 }
 
+std::string name_of(const Card& card) {
+    return card.address == wire::Gid{} ? std::string(MeshFolder::kBridge) : to_string(card.address);
+}
+
 std::string without_prefix(const std::string& address) {
     return to_string(parse_subnet(address)->address);
 }
@@ -76,9 +80,24 @@ bool MeshPort::open(DeviceConfig& config, std::string* error) {
     return true;
 }
 
+bool MeshPort::open_as_bridge(const std::string& folder, const wire::MacAddress& mac, uint32_t mtu,
+                              std::string* error) {
+    auto opened = MeshFolder::open(folder, error);
+    if (!opened) return false;
+    folder_.emplace(std::move(*opened));
+    mac_ = mac;
+    return folder_->claim_bridge(mtu, error);
+}
+
+std::vector<wire::Gid> MeshPort::addresses_of(const std::string& member) const {
+    std::vector<wire::Gid> addresses;
+    for (const std::string& address : folder_->addresses_of(member)) addresses.push_back(*parse_address(address));
+    return addresses;
+}
+
 MemifConnection::Settings MeshPort::own_settings(MemifConnection::Role role) const {
     MemifConnection::Settings own = settings(role);
-    own.name = to_text({mac_, *parse_address(folder_->name())});
+    own.name = to_text({mac_, parse_address(folder_->name()).value_or(wire::Gid{})});
     own.secret = kSecret;
     return own;
 }
@@ -88,6 +107,11 @@ void MeshPort::start() {
     if (is_held() || started_) return;
     started_ = true;
     environment_.poller.add(folder_->listener(), [this] { accept(); });
+    // The bridge and each member are connected from the start, whichever of them comes first: it speaks for members.
+    if (folder_->name() == MeshFolder::kBridge)
+        connect_to_all();
+    else
+        bridge();
     environment_.user.ports_changed();
 }
 
@@ -100,17 +124,16 @@ void MeshPort::connect(const std::string& member, Peer& peer) {
     const int socket = folder_->connect(member);
     if (socket < 0) return;
     peer.connecting = true;
-    begin(socket, own_settings(MemifConnection::Role::kClient)).peer = member;
+    begin(socket, own_settings(MemifConnection::Role::kClient)).peer.name = member;
 }
 
 void MeshPort::connected(Link& link) {
     link.outlet = kNoOutlet;
-    if (const auto asked = peers_.find(link.peer); asked != peers_.end()) asked->second.connecting = false;
+    if (const auto asked = peers_.find(link.peer.name); asked != peers_.end()) asked->second.connecting = false;
     const auto card = parse_card(link.connection.peer_name());
     if (!card) return;
-    link.peer = to_string(card->address);
-    link.peer_mac = card->mac;
-    Peer& peer = peers_[link.peer];
+    link.peer = {card->mac, name_of(*card)};
+    Peer& peer = peers_[link.peer.name];
     if (peer.next_hop == nullptr) {
         peer.next_hop = std::make_shared<transport::NextHop>(card->mac);
         peer.outlet = environment_.user.new_outlet();
@@ -125,7 +148,7 @@ void MeshPort::connected(Link& link) {
 }
 
 void MeshPort::disconnected(Link& link) {
-    const auto found = peers_.find(link.peer);
+    const auto found = peers_.find(link.peer.name);
     if (found == peers_.end()) return;
     Peer& peer = found->second;
     if (link.sender == nullptr) peer.connecting = false;
@@ -136,14 +159,14 @@ void MeshPort::disconnected(Link& link) {
 // The link of a peer has gone. Another process may have its address by now, and paths lead there.
 void MeshPort::replace(const std::string& member, Peer& peer) {
     const auto other = std::find_if(links_.begin(), links_.end(), [&](const Link& link) {
-        return &link != peer.link && link.peer == member && link.sender != nullptr;
+        return &link != peer.link && link.peer.name == member && link.sender != nullptr;
     });
     peer.link = nullptr;
     if (other != links_.end()) {
         environment_.user.detach(*this, other->outlet, *other->receiver);
         other->outlet = peer.outlet;
         peer.link = &*other;
-        environment_.user.attach(*this, other->outlet, other->peer_mac, *other->sender, *other->receiver);
+        environment_.user.attach(*this, other->outlet, other->peer, *other->sender, *other->receiver);
     } else if (peer.next_hop.use_count() > 1 && !peer.connecting) {
         connect(member, peer);
     }
@@ -157,13 +180,26 @@ MeshPort::Peer* MeshPort::peer_of(const wire::Gid& neighbour) {
         const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& one) {
             return one.second.next_hop != nullptr && link_local_gid(one.second.next_hop->mac()) == neighbour;
         });
-        return found == peers_.end() ? nullptr : &found->second;
+        if (found != peers_.end()) return &found->second;
+        // It may be of one that is yet to be connected.
+        const bool waits =
+            std::any_of(peers_.begin(), peers_.end(), [](const auto& one) { return one.second.connecting; });
+        return waits ? nullptr : bridge();
     }
     const auto member = folder_->member(to_string(neighbour));
-    if (!member) return nullptr;
-    Peer& peer = peers_[*member];
-    if (peer.link == nullptr && !peer.connecting) connect(*member, peer);
-    return &peer;
+    return member ? &reach(*member) : bridge();
+}
+
+// Null: the mesh has none, or this is it.
+MeshPort::Peer* MeshPort::bridge() {
+    const std::string name(MeshFolder::kBridge);
+    return folder_->has_bridge() && folder_->name() != name ? &reach(name) : nullptr;
+}
+
+MeshPort::Peer& MeshPort::reach(const std::string& member) {
+    Peer& peer = peers_[member];
+    if (peer.link == nullptr && !peer.connecting) connect(member, peer);
+    return peer;
 }
 
 std::optional<Port::Way> MeshPort::find(const wire::Gid& neighbour, int timeout_ms) {
@@ -184,10 +220,7 @@ void MeshPort::find_all() {
 }
 
 void MeshPort::connect_to_all() {
-    for (const std::string& member : folder_->members()) {
-        Peer& peer = peers_[member];
-        if (peer.link == nullptr && !peer.connecting) connect(member, peer);
-    }
+    for (const std::string& member : folder_->members()) reach(member);
 }
 
 void MeshPort::stop() {

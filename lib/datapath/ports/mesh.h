@@ -20,6 +20,11 @@ class MeshPort final : public LinkPort {
     // Becomes a member. Without addresses in `config`, those that are free are written there. False, and says why in
     // `*error`: the folder cannot be used, or an address is another's.
     bool open(DeviceConfig& config, std::string* error);
+    // Becomes the bridge of the mesh in `folder`, to a network of this path MTU (MeshFolder::claim_bridge()): frames
+    // to addresses that no member has go to `mac`.
+    bool open_as_bridge(const std::string& folder, const wire::MacAddress& mac, uint32_t mtu, std::string* error);
+    // Of the member of this name.
+    std::vector<wire::Gid> addresses_of(const std::string& member) const;
 
     void start() override;
     void stop() override;
@@ -28,6 +33,8 @@ class MeshPort final : public LinkPort {
     bool finds_neighbours() const override { return true; }
     std::optional<Way> find(const wire::Gid& neighbour, int timeout_ms) override;
     void find_all() override;
+    // A bridge may lead to networks that carry less.
+    uint32_t path_mtu() const override { return folder_->bridge_mtu().value_or(Port::path_mtu()); }
     void after_fork_in_child() override;
 
   private:
@@ -46,6 +53,8 @@ class MeshPort final : public LinkPort {
     void accept();
     void connect_to_all();
     Peer* peer_of(const wire::Gid& neighbour);
+    Peer* bridge();
+    Peer& reach(const std::string& member);
     void connect(const std::string& member, Peer& peer);
     MemifConnection::Settings own_settings(MemifConnection::Role role) const;
 

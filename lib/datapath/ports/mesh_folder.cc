@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -32,6 +33,7 @@ namespace {
 constexpr unsigned kMostMembers = 65533;
 constexpr auto kLongestWait = std::chrono::seconds(10);  // for others who claim: a claim takes milliseconds
 constexpr std::string_view kLockSuffix = ".lock";
+constexpr uint32_t kLeastMtu = 256, kMostMtu = 4096;  // of RoCE
 
 std::string lock_file(const std::string& address) {
     return address + std::string(kLockSuffix);
@@ -45,6 +47,10 @@ bool is_address(const std::string& text) {
             return text == inet_ntop(family, address.data(), printed.data(), printed.size());
     }
     return false;
+}
+
+bool is_name(const std::string& text) {
+    return text == MeshFolder::kBridge || is_address(text);
 }
 
 std::string default_path() {
@@ -177,12 +183,17 @@ bool MeshFolder::claim(const std::vector<std::string>& addresses, std::string* e
     return false;
 }
 
+bool MeshFolder::claim_bridge(uint32_t mtu, std::string* error) {
+    told_ = std::to_string(mtu) + "\n";
+    return claim({std::string(kBridge)}, error);
+}
+
 // Removes what members have left that were killed.
 void MeshFolder::remove_dead() const {
     for (const std::string& file : files_in(folder_.get())) {
         if (!file.ends_with(kLockSuffix)) continue;
         const std::string address = file.substr(0, file.size() - kLockSuffix.size());
-        if (!is_address(address) || !take(address, false).is_open()) continue;
+        if (!is_name(address) || !take(address, false).is_open()) continue;
         if (clear(address)) unlinkat(folder_.get(), file.c_str(), 0);
     }
 }
@@ -232,7 +243,7 @@ std::string MeshFolder::take_all(const std::vector<std::string>& addresses, bool
     *is_taken = false;
     for (const std::string& address : addresses) {
         std::string why;
-        if (!is_address(address)) {
+        if (!is_name(address)) {
             why = "is no address as inet_ntop prints it";
         } else if (std::count(addresses.begin(), addresses.end(), address) != 1) {
             why = "is given twice";
@@ -246,6 +257,9 @@ std::string MeshFolder::take_all(const std::vector<std::string>& addresses, bool
         }
         if (why.empty()) continue;
         give_back(addresses, locks);
+        if (*is_taken && address == kBridge)
+            return "mesh folder '" + path_ + "' has a bridge already, " + owner_of(address) +
+                   ": end it, or name another folder";
         return "mesh folder '" + path_ + "': address " + address + " " + why;
     }
     addresses_ = addresses;
@@ -283,7 +297,7 @@ bool MeshFolder::listen_at(const std::string& file) {
 bool MeshFolder::enter() {
     std::string program;
     std::getline(std::ifstream("/proc/self/comm"), program);
-    const std::string owner = std::to_string(getpid()) + " " + program + "\n";
+    const std::string owner = std::to_string(getpid()) + " " + program + "\n" + told_;
     for (const FileDescriptor& lock : locks_)
         if (ftruncate(lock.get(), 0) != 0 || pwrite(lock.get(), owner.data(), owner.size(), 0) < 0) return false;
     const std::string unfinished = "." + name();
@@ -293,13 +307,17 @@ bool MeshFolder::enter() {
     return renameat(folder_.get(), unfinished.c_str(), folder_.get(), name().c_str()) == 0;
 }
 
-// Who has written to the address's lock file.
-std::string MeshFolder::owner_of(const std::string& address) const {
+// What stands in the address's lock file; "" if there is none.
+std::string MeshFolder::lock_text(const std::string& address) const {
     const std::string file = lock_file(address);
     const FileDescriptor lock(openat(folder_.get(), file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     std::array<char, 64> text{};
-    if (!lock.is_open() || read(lock.get(), text.data(), text.size() - 1) <= 0) return "another process";
-    std::string owner = text.data();
+    if (!lock.is_open() || read(lock.get(), text.data(), text.size() - 1) <= 0) return "";
+    return text.data();
+}
+
+std::string MeshFolder::owner_of(const std::string& address) const {
+    std::string owner = lock_text(address);
     owner.erase(std::min(owner.size(), owner.find('\n')));
     const size_t space = owner.find(' ');
     if (space == std::string::npos) return "another process";
@@ -317,8 +335,28 @@ std::optional<std::string> MeshFolder::member(const std::string& address) const 
     return type_of(folder_.get(), address) == S_IFSOCK ? std::optional(address) : std::nullopt;
 }
 
+std::vector<std::string> MeshFolder::addresses_of(const std::string& member) const {
+    std::vector<std::string> addresses;
+    for (const std::string& file : files_in(folder_.get()))
+        if (this->member(file) == member) addresses.push_back(file);
+    return addresses;
+}
+
+bool MeshFolder::has_bridge() const {
+    return type_of(folder_.get(), std::string(kBridge)) == S_IFSOCK;
+}
+
+std::optional<uint32_t> MeshFolder::bridge_mtu() const {
+    if (!has_bridge()) return std::nullopt;
+    const std::string text = lock_text(std::string(kBridge));
+    const char* const number = text.c_str() + std::min(text.size(), text.find('\n'));
+    const unsigned long mtu = std::strtoul(number, nullptr, 10);
+    return mtu >= kLeastMtu && mtu <= kMostMtu && std::has_single_bit(mtu) ? std::optional(static_cast<uint32_t>(mtu))
+                                                                           : std::nullopt;
+}
+
 int MeshFolder::connect(const std::string& member) const {
-    if (!is_address(member)) {
+    if (!is_name(member)) {
         errno = EINVAL;
         return -1;
     }
@@ -332,7 +370,7 @@ int MeshFolder::connect(const std::string& member) const {
 std::vector<std::string> MeshFolder::members() const {
     std::vector<std::string> names;
     for (const std::string& file : files_in(folder_.get()))
-        if (is_address(file) && type_of(folder_.get(), file) == S_IFSOCK && (addresses_.empty() || file != name()))
+        if (is_name(file) && type_of(folder_.get(), file) == S_IFSOCK && (addresses_.empty() || file != name()))
             names.push_back(file);
     return names;
 }

@@ -6,12 +6,16 @@
 // kernel lets go when the process dies. Claiming and leaving exclude each other by a lock on the folder itself, so that
 // nobody sees half of it, and what killed members have left behind is removed by whoever claims next.
 //
+// One member may be the bridge to another network (lib/bridge): its name is kBridge, and it has no addresses.
+//
 // In a folder that several users share, each can keep the others out, or say that he is one of them: they trust each
 // other that far. Nobody's files outside of the folder are touched: links that somebody has put there are not followed.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +25,8 @@ namespace rove::datapath {
 
 class MeshFolder {
   public:
+    static constexpr std::string_view kBridge = "bridge";
+
     // Opens `folder`, and makes it if it is not there. "": $XDG_RUNTIME_DIR/rove if that variable names a directory of
     // this user, else /tmp/rove-UID; nobody else may write to those. Others may write to a folder that is named (a
     // volume that containers share) if it is root's or has the sticky bit. Null if it cannot be used; `*error` is one
@@ -35,6 +41,8 @@ class MeshFolder {
     // fd77::N of the lowest N in 1..65533 with which both are free (H.L is N as two bytes; N is hexadecimal). False if
     // an address is another's, or none is free; `*error` is one line that says whose. To be called once.
     bool claim(const std::vector<std::string>& addresses, std::string* error);
+    // Becomes the bridge, in the same way. It tells the path MTU that the network behind it carries.
+    bool claim_bridge(uint32_t mtu, std::string* error);
     // Those claimed, and the first of them, by which other members know this one.
     const std::vector<std::string>& addresses() const { return addresses_; }
     const std::string& name() const { return addresses_.front(); }
@@ -43,9 +51,14 @@ class MeshFolder {
 
     // The name of the member that has this address; null if nobody has it. It may be dead.
     std::optional<std::string> member(const std::string& address) const;
+    // All addresses of the member of this name.
+    std::vector<std::string> addresses_of(const std::string& member) const;
+    // Whether there is a bridge, and what path MTU it has told. It may be dead.
+    bool has_bridge() const;
+    std::optional<uint32_t> bridge_mtu() const;
     // A connected socket to the member of this name, non-blocking; -1 with errno if it is dead or has never been there.
     int connect(const std::string& member) const;
-    // The names of all other members, some of which may be dead.
+    // The names of all other members, the bridge's too; some may be dead.
     std::vector<std::string> members() const;
 
     // Removes what claim() made. Without a claim it does nothing.
@@ -68,6 +81,7 @@ class MeshFolder {
     bool listen_at(const std::string& file);
     bool enter();
     void forget();
+    std::string lock_text(const std::string& address) const;
     std::string owner_of(const std::string& address) const;
 
     std::string path_;                    // for messages
@@ -75,6 +89,7 @@ class MeshFolder {
     bool named_;                          // by the user: members may be other users' processes
     std::vector<std::string> addresses_;  // empty: no member
     std::vector<FileDescriptor> locks_;   // of each address
+    std::string told_;                    // in the lock files, behind who has them
     FileDescriptor listener_;
 };
 

@@ -65,6 +65,8 @@ class Port {
     uint16_t id() const { return id_; }  // its place among the runtime's ports
     uint16_t queues() const { return queues_; }
     const wire::MacAddress& mac() const { return mac_; }  // the port's own; zero if it has none for us
+    // The largest path MTU that all ways through it carry, as far as it knows.
+    virtual uint32_t path_mtu() const { return UINT32_MAX; }
     // Whether a frame can be sent. Workers read it; written while they are paused or by the housekeeping thread.
     bool ready() const { return ready_.load(std::memory_order_relaxed); }
     // Ports between processes have no carrier: their link is up whether or not the peer runs.

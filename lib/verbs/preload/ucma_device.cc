@@ -73,7 +73,7 @@ const wire::Gid& Ucma::local_gid(const Id& id) const {
 }
 
 uint8_t Ucma::mtu_code(const Id& id) const {
-    return static_cast<uint8_t>(std::countr_zero(device(id).interface->max_mtu()) - 7);
+    return static_cast<uint8_t>(std::countr_zero(device(id).interface->active_mtu()) - 7);
 }
 
 uint64_t Ucma::now_ns() const {

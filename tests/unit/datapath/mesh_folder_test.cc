@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -162,6 +163,57 @@ TEST_F(MeshFolderTest, GivenAddressesAreClaimedAllOrNone) {
     EXPECT_EQ(claim(third, {}), "");
     EXPECT_EQ(third.addresses(), (Addresses{"10.77.0.2", "fd77::2"})) << "10.77.0.1 is another's, so fd77::1 is free";
     EXPECT_EQ(third.member("10.77.0.1"), "192.0.2.7");
+}
+
+TEST_F(MeshFolderTest, TheBridgeIsAMemberWithoutAddressesAndThereIsOne) {
+    MeshFolder member = open(), bridge = open(), second = open();
+    std::string error;
+    EXPECT_EQ(claim(member, {"192.0.2.7", "2001:db8::7"}), "");
+    EXPECT_FALSE(member.has_bridge());
+    EXPECT_EQ(member.bridge_mtu(), std::nullopt);
+    ASSERT_TRUE(bridge.claim_bridge(1024, &error)) << error;
+    EXPECT_TRUE(member.has_bridge());
+    EXPECT_EQ(member.bridge_mtu(), 1024u);
+    EXPECT_EQ(member.members(), Addresses{"bridge"});
+    EXPECT_EQ(member.member("bridge"), std::nullopt) << "no address";
+    EXPECT_TRUE(FileDescriptor(member.connect("bridge")).is_open());
+    EXPECT_EQ(bridge.members(), Addresses{"192.0.2.7"});
+    Addresses addresses = bridge.addresses_of("192.0.2.7");
+    std::sort(addresses.begin(), addresses.end());
+    EXPECT_EQ(addresses, (Addresses{"192.0.2.7", "2001:db8::7"}));
+    EXPECT_EQ(bridge.addresses_of("192.0.2.8"), Addresses{});
+
+    EXPECT_FALSE(second.claim_bridge(4096, &error));
+    EXPECT_HAS(error, "has a bridge already, process " + std::to_string(getpid()) + " (");
+    EXPECT_EQ(error.find('\n'), std::string::npos);
+    EXPECT_EQ(member.bridge_mtu(), 1024u);
+    bridge.leave();
+    EXPECT_FALSE(member.has_bridge());
+    EXPECT_EQ(member.bridge_mtu(), std::nullopt);
+    EXPECT_TRUE(second.claim_bridge(4096, &error)) << error;
+    EXPECT_EQ(member.bridge_mtu(), 4096u);
+    for (const char* const wrong : {"", "1 x", "1 x\n", "1 x\n5000\n", "1 x\n300\n", "1 x\nnone\n"}) {
+        std::ofstream(path_ + "/bridge.lock") << wrong;
+        EXPECT_EQ(member.bridge_mtu(), std::nullopt) << wrong;
+    }
+}
+
+TEST_F(MeshFolderTest, WhatABridgeHasLeftThatWasKilledIsRemoved) {
+    MeshFolder member = open();
+    {
+        Child child([&] {
+            std::string error;
+            static MeshFolder bridge = open();
+            return bridge.claim_bridge(2048, &error);
+        });
+        ASSERT_TRUE(child.is_good());
+        child.kill();
+    }
+    EXPECT_EQ(files(), 2u) << "its socket and its lock";
+    EXPECT_FALSE(FileDescriptor(member.connect("bridge")).is_open());
+    EXPECT_EQ(claim(member, {}), "");
+    EXPECT_FALSE(member.has_bridge());
+    EXPECT_EQ(files(), 4u);
 }
 
 TEST_F(MeshFolderTest, WhatIsNoAddressIsRefused) {

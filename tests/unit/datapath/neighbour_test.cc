@@ -384,6 +384,41 @@ TEST_P(NeighbourTest, HostileBytes) {
     }
 }
 
+// A speaks for others, as a bridge does, and has none but a link-local address of its own.
+TEST_P(NeighbourTest, AnswersAndAsksInTheNameOfOthers) {
+    const bool ipv6 = GetParam();
+    const wire::Gid near = *parse_address(ipv6 ? "fd00::7" : "10.0.0.7"),
+                    other = *parse_address(ipv6 ? "fd99::7" : "10.9.0.7");
+    Neighbours proxy(kMacC, {}, {{link_local_gid(kMacC), 64}}, {}, {});
+    Frame frame;
+    frame.size = b_.ask(near, frame.bytes.data(), now_);
+    Frame again = frame;
+    give(proxy, frame);
+    EXPECT_EQ(frame.size, 0u) << "nobody's";
+    proxy.speak_for({near, other});
+    give(proxy, again);
+    ASSERT_GT(again.size, 0u);
+    give(b_, again);
+    EXPECT_EQ(b_.lookup(near), kMacC);
+
+    frame.size = proxy.ask(b(), frame.bytes.data(), now_);
+    ASSERT_GT(frame.size, 0u);
+    const Discovery question = parse_discovery({frame.bytes.data(), frame.size});
+    EXPECT_EQ(question.sender, ipv6 ? link_local_gid(kMacC) : near) << "the nearest to whom it asks for";
+    give(b_, frame);
+    ASSERT_GT(frame.size, 0u);
+    give(proxy, frame);
+    EXPECT_EQ(proxy.lookup(b()), kMacB);
+
+    frame.size = build_announce(frame.bytes.data(), {kMacB, near, {}});
+    give(proxy, frame);
+    EXPECT_EQ(count(proxy, NeighbourCounter::kConflicts), 1u);
+    proxy.speak_for({other});
+    frame.size = b_.ask(near, frame.bytes.data(), now_);
+    give(proxy, frame);
+    EXPECT_EQ(frame.size, 0u) << "it has gone";
+}
+
 TEST(AddressTest, SubnetsAndNextHops) {
     const Neighbours here(kMacA, {}, {*parse_subnet("10.0.0.1/23"), *parse_subnet("fd00::1/64")},
                           parse_address("10.0.1.254"), {});
