@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be said at the prompt.
+// What can be said at rove-testpmd's prompt.
 #pragma once
 
-#include <cmdline_parse.h>
-
-#include <string>
+#include "app.h"
+#include "prompt/commands.h"
 
 namespace rove::testpmd {
 
-class Prompt;
-
-// For DPDK's parser, null at its end. Lives as long as the program.
-cmdline_parse_ctx_t* command_table(Prompt& prompt);
-
-// What was possible instead of `line`, which is no command.
-std::string explain(const std::string& line);
+void add_commands(prompt::Commands& commands, App& app);
 
 }  // namespace rove::testpmd

@@ -8,8 +8,9 @@
 #include <optional>
 
 #include "app.h"
+#include "commands.h"
 #include "options.h"
-#include "prompt.h"
+#include "prompt/prompt.h"
 #include "segment.h"
 
 namespace {
@@ -21,8 +22,10 @@ volatile sig_atomic_t signalled = 0;
 int run(Options& options) {
     App app(options);
     if (!options.tent.empty()) try_engine(options);
-    std::optional<Prompt> prompt;
-    if (options.interactive || !options.cmdline_file.empty()) prompt.emplace(app);
+    rove::prompt::Commands commands;
+    add_commands(commands, app);
+    std::optional<rove::prompt::Prompt> prompt;
+    if (options.interactive || !options.cmdline_file.empty()) prompt.emplace(commands);
     if (!prompt || options.auto_start) {
         if (options.plan.mode != Mode::kTarget)
             if (const std::string wrong = app.start(); !wrong.empty()) throw Failure(wrong);

@@ -5,9 +5,13 @@
 #include <cstdint>
 
 #include "exchange.h"
-#include "table.h"
+#include "prompt/table.h"
 
 namespace rove::testpmd {
+
+using datapath::Report;
+using prompt::difference;
+using prompt::to_text;
 
 class Run {
   public:

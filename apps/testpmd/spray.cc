@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "datapath/runtime.h"
+#include "latency.h"
 #include "tent_report.h"
 
 namespace rove::testpmd {

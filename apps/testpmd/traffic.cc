@@ -6,6 +6,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "latency.h"
+
 namespace rove::testpmd {
 
 namespace {

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "table.h"
+#include "prompt/table.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include "latency.h"
+
 namespace rove::testpmd {
 namespace {
+
+using prompt::difference;
+using prompt::to_text;
 
 TEST(TableTest, ObjectsOfObjectsAreATableWithoutRowsOfZeros) {
     const Report report = {{"rove0", {{"frames", 12u}, {"lost", 0u}, {"rate", 0.5}}},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define ALLOW_EXPERIMENTAL_API  // of DPDK 22.11: rdline_new and its kind
-#include "prompt.h"
+#include "prompt/prompt.h"
 
 #include <cmdline.h>
 #include <cmdline_parse.h>
@@ -15,9 +15,7 @@
 #include <fstream>
 #include <new>
 
-#include "commands.h"
-
-namespace rove::testpmd {
+namespace rove::prompt {
 
 namespace {
 
@@ -36,7 +34,11 @@ void validate(rdline* editor, const char* line, unsigned) {
 
 }  // namespace
 
-Prompt::Prompt(App& app) : app_(app), parser_(cmdline_new(command_table(*this), "", -1, STDOUT_FILENO)) {
+Prompt::Prompt(Commands& commands) : commands_(commands) {
+    commands.add("quit", "end the program", [this](const Words&) { return quit_ = true, std::string(); });
+    commands.add("help", "this list",
+                 [&](const Words&) { return std::fputs(commands.list().c_str(), stdout), std::string(); });
+    parser_ = cmdline_new(commands.compile(), "", -1, STDOUT_FILENO);
     if (parser_ == nullptr) throw std::bad_alloc();
 }
 
@@ -62,10 +64,9 @@ std::string Prompt::execute(const std::string& line) {
     while (!text.empty() && (text.back() == '\n' || text.back() == ' ' || text.back() == '\r')) text.pop_back();
     if (text.find_first_not_of(' ') == std::string::npos) return {};
     std::fflush(stdout);
-    wrong_.clear();
     const bool is_command = cmdline_parse(parser_, (text + "\n").c_str()) >= 0;
     std::fflush(stdout);
-    return is_command ? wrong_ : explain(text);
+    return is_command ? commands_.take_wrong() : commands_.explain(text);
 }
 
 void Prompt::open() {
@@ -104,4 +105,4 @@ void Prompt::poll() {
     }
 }
 
-}  // namespace rove::testpmd
+}  // namespace rove::prompt

@@ -5,18 +5,18 @@
 #include <termios.h>
 
 #include <string>
-#include <utility>
 
-#include "app.h"
+#include "prompt/commands.h"
 
 struct cmdline;
 struct rdline;
 
-namespace rove::testpmd {
+namespace rove::prompt {
 
 class Prompt {
   public:
-    explicit Prompt(App& app);
+    // Adds `quit` and `help` to the commands, which outlive it. One in a process.
+    explicit Prompt(Commands& commands);
     ~Prompt();
     Prompt(const Prompt&) = delete;
     Prompt& operator=(const Prompt&) = delete;
@@ -31,17 +31,13 @@ class Prompt {
     // What has come on stdin, if anything.
     void poll();
     bool quit() const { return quit_; }
-    void set_quit() { quit_ = true; }
-    void set_wrong(std::string why) { wrong_ = std::move(why); }  // with the command that is being executed
-    App& app() { return app_; }
 
   private:
-    App& app_;
+    Commands& commands_;
     cmdline* parser_;
     rdline* editor_ = nullptr;
     termios before_{};
     bool is_terminal_ = false, quit_ = false;
-    std::string wrong_;
 };
 
-}  // namespace rove::testpmd
+}  // namespace rove::prompt

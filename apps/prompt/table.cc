@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "table.h"
+#include "prompt/table.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-namespace rove::testpmd {
+namespace rove::prompt {
 
 namespace {
 
@@ -96,13 +96,6 @@ std::string to_text(const Report& report) {
     return aligned(plain) + nested;
 }
 
-Report latency_us(const Histogram& latency) {
-    const auto us = [](auto ns) { return static_cast<double>(ns) * 1e-3; };
-    return {{"least", us(latency.least())},     {"mean", us(latency.mean())},  {"p50", us(latency.at(0.5))},
-            {"p90", us(latency.at(0.9))},       {"p99", us(latency.at(0.99))}, {"p99.9", us(latency.at(0.999))},
-            {"p99.99", us(latency.at(0.9999))}, {"most", us(latency.most())}};
-}
-
 Report difference(const Report& now, const Report& before) {
     if (now.is_number_unsigned() && before.is_number_unsigned()) {
         const auto last = now.get<uint64_t>(), first = before.get<uint64_t>();
@@ -115,4 +108,4 @@ Report difference(const Report& now, const Report& before) {
     return result;
 }
 
-}  // namespace rove::testpmd
+}  // namespace rove::prompt

@@ -5,20 +5,16 @@
 #include <string>
 
 #include "datapath/report.h"
-#include "histogram.h"
 
-namespace rove::testpmd {
+namespace rove::prompt {
 
 using datapath::Report;
 
 // Names and values under each other; objects of objects as a table, whose rows of zeros are left out.
 std::string to_text(const Report& report);
 
-// Percentiles in microseconds.
-Report latency_us(const Histogram& latency);
-
 // Counters (unsigned numbers) of `now` less those of `before`, wherever both have them; the rest of `now`. What has
 // begun anew, as the counters of a memif whose peer went, counts from 0.
 Report difference(const Report& now, const Report& before);
 
-}  // namespace rove::testpmd
+}  // namespace rove::prompt

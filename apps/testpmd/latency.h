@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "datapath/report.h"
+#include "histogram.h"
+
+namespace rove::testpmd {
+
+using datapath::Report;
+
+// Percentiles in microseconds.
+Report latency_us(const Histogram& latency);
+
+}  // namespace rove::testpmd
