@@ -24,4 +24,4 @@ _rove() {
         mapfile -t COMPREPLY < <(compgen -W "$(grep -oE '^ +(-[a-z],)?--[a-z_-]+' <<<"$help" | tr , ' ')" -- "$word")
     fi
 }
-complete -o default -F _rove rove-run rove-testpmd rove-tebench rove-sim
+complete -o default -F _rove rove-run rove-bridge rove-testpmd rove-tebench rove-sim

@@ -14,7 +14,8 @@ import time
 
 from harness import (CLIENT_CORE, CORES, LOCAL_RANKS, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip,
                      TwoNamespaces, check, device_arguments, device_string, free_port, ip, memif_link, mpi_ranks, once,
-                     shipped, stop_all, test, unique, write_toml)
+                     shipped, stop_all, telemetry, test, unique, write_toml)
+from test_bridge import TwoSites
 from test_rdma_cm import A, both
 from test_veth import configs
 
@@ -325,6 +326,23 @@ def mesh(ranks):
     check(run.out().count("right") == ranks, run.story())
 
 
+def bridged(ranks):
+    """So many ranks on the mesh of each of two namespaces, which reach the others through two bridges."""
+    needs("mpiexec.mpich")
+    ranks_program = compiled("mpi_ranks.c", "mpicc.mpich", "-O2")
+    with TwoSites() as sites:
+        commands = []
+        for site, netns in enumerate(sites.names):
+            for rank in range(ranks):
+                config = write_toml(sites.member(site, 10 * (site + 1) + rank))
+                commands.append(["ip", "netns", "exec", netns, ROVE_RUN, "--config", config, "--", ranks_program])
+        launcher = ["mpiexec.mpich", "-launcher", "fork", "-iface", "lo"]
+        run = Process([*launcher, *mpi_ranks(commands)], core=set(CORES),
+                      env={**OVER_ROVE, "MPIR_CVAR_NOLOCAL": "1"}).succeed(100)
+        check(run.out().count("right") == 2 * ranks, run.story())
+        check(all(telemetry(bridge.pid, "/rove/bridge")["to_uplink"] > 100 for bridge in sites.bridges), run.story())
+
+
 def gloo(ranks):
     """gloo's ibverbs transport."""
     if not pathlib.Path("/usr/include/gloo").exists():
@@ -347,4 +365,5 @@ for ranks in (2, 4):
     test(f"ecosystem/gloo/{ranks}", gloo, ranks, timeout=100)
 for ranks in (4, 8):
     once(f"ecosystem/mesh/{ranks}", mesh, ranks, timeout=120)
+once("ecosystem/bridge/4", bridged, 4, timeout=120)
 once("ecosystem/openmpi/ofi-rxd/2", openmpi, 2, False, BY_RXD, {}, timeout=120)

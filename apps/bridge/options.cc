@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <vector>
+
+#include "datapath/port_name.h"
+
+namespace rove::bridge {
+
+namespace {
+
+constexpr int kBadUsage = 2;
+
+constexpr const char* kAbout =
+    "Joins a mesh of processes to a port: they share it, each with an address of its own.\n"
+    "\n"
+    "  rove-bridge --port net_af_packet0,iface=eth0\n"
+    "  rove-run --config member.toml -- ib_write_bw      with addresses of eth0's subnet on port = \"mesh\"\n"
+    "\n"
+    "It answers ARP and ND at the port for the addresses of all members, and forwards to each what is for it. A mesh "
+    "has\n"
+    "one bridge.";
+
+[[noreturn]] void refuse(const std::string& why) {
+    std::fprintf(stderr, "rove-bridge: %s\n", why.c_str());
+    std::exit(kBadUsage);
+}
+
+Gateway parse_gateway(const std::string& text) {
+    const auto subnet = datapath::parse_subnet(text);
+    if (!subnet || text.find('/') == text.npos || datapath::is_multicast(subnet->address))
+        refuse("--gateway: got '" + text + "', allowed an address with its subnet, such as 10.0.0.254/24");
+    return {subnet->address, *subnet};
+}
+
+void check_port(const std::string& port) {
+    if (datapath::is_mesh(port))
+        refuse("--port: a mesh has no ARP, by which members could be found. Name another port");
+    if (port == "udp" || port.starts_with("udp:"))
+        refuse("--port: the sockets of '" + port +
+               "' have the kernel's addresses, and members have their own. Allowed: "
+               "a port that carries frames, such as interface:NAME or net_af_packet0,iface=NAME");
+}
+
+}  // namespace
+
+Options parse_options(int argc, char** argv) {
+    Options o;
+    datapath::DeviceConfig& uplink = o.bridge.uplink;
+    CLI::App app{kAbout, "rove-bridge"};
+    app.add_option("--port", uplink.port,
+                   "the uplink, as in a configuration: interface:NAME, memif:SOCKET, a vdev of DPDK's EAL such as "
+                   "net_af_packet0,iface=NAME, or a PCI address")
+        ->required()
+        ->type_name("PORT");
+    app.add_option("--mesh", o.bridge.folder, "of the mesh; default: that of this user, as port = \"mesh\" has it")
+        ->type_name("FOLDER");
+    std::vector<std::string> gateways;
+    app.add_option("--gateway", gateways, "whom frames to addresses beyond its subnet go to; one for each family")
+        ->type_name("ADDRESS/PREFIX");
+    uint32_t mtu = 0;
+    auto* const mtu_option = app.add_option(
+        "--mtu", mtu, "path MTU that members are told: 256, 512, 1024, 2048 or 4096; default: what the port carries");
+    mtu_option->check(CLI::IsMember({256, 512, 1024, 2048, 4096}))->type_name("BYTES");
+    uint16_t vlan = 0;
+    auto* const vlan_option = app.add_option("--vlan", vlan, "of the uplink; members know nothing of it");
+    vlan_option->check(CLI::Range(1, 4094))->type_name("VID");
+    std::string mac, eal;
+    app.add_option("--mac", mac, "for all members; default: the port's, or any")->type_name("MAC");
+    app.add_option("--eal", eal, "further EAL arguments, separated by blanks")->type_name("ARGS");
+    app.add_flag("-i,--interactive", o.interactive, "a prompt; try help, ? and the tabulator");
+    app.add_option("--cmdline-file", o.cmdline_file, "commands for the prompt, executed first")->type_name("FILE");
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::CallForHelp& help) {
+        std::exit(app.exit(help));
+    } catch (const CLI::ParseError& error) {
+        refuse(error.what());
+    }
+    check_port(uplink.port);
+    if (mtu_option->count() != 0) o.bridge.mtu = mtu;
+    // AF_XDP has frames of one page.
+    uplink.mtu = datapath::driver_of(uplink.port) == "net_af_xdp" ? 2048 : 4096;
+    if (vlan_option->count() != 0) uplink.vlan = vlan;
+    if (!mac.empty()) {
+        uplink.mac = datapath::parse_mac(mac);
+        if (!uplink.mac) refuse("--mac: got '" + mac + "', allowed a unicast MAC address such as 02:00:00:00:00:01");
+    }
+    for (const std::string& gateway : gateways) o.bridge.gateways.push_back(parse_gateway(gateway));
+    std::istringstream words(eal);
+    for (std::string word; words >> word;) o.bridge.eal_args.push_back(word);
+    std::error_code ignored;
+    if (!o.cmdline_file.empty() && !std::filesystem::is_regular_file(o.cmdline_file, ignored))
+        refuse("--cmdline-file: no file " + o.cmdline_file);
+    return o;
+}
+
+}  // namespace rove::bridge

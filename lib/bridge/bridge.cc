@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// Start and end of a bridge, its members, and when it sleeps. What it does with frames is in bridge_frames.cc.
+#include "bridge/bridge.h"
+
+#include <rte_mbuf.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <random>
+
+#include "datapath/eal.h"
+#include "datapath/interrupts.h"
+#include "datapath/port_name.h"
+#include "datapath/ports/open_port.h"
+
+namespace rove::bridge {
+
+using datapath::RingReceiver;
+using datapath::RingSender;
+
+namespace {
+
+constexpr uint64_t kFirstNapNs = 20'000;       // the shortest sleep that is worth its two system calls
+constexpr uint64_t kIdleNs = 20'000;           // without a frame before it sleeps: an answer of a member's program
+constexpr uint64_t kLookNs = 1'000'000;        // between two looks at sockets while frames move
+constexpr uint64_t kCareNs = 50'000'000;       // between two looks at a port that does not tell when its link changes
+constexpr uint64_t kSeldomNs = 1'000'000'000;  // ... or does
+constexpr uint64_t kRestartNs = 500'000'000;   // a started memif client gets so long to shake hands
+
+// For a port that has no MAC. Locally administered; hosts at the uplink are told of it as of any that has changed.
+wire::MacAddress random_mac() {
+    std::random_device random;
+    wire::MacAddress mac;
+    for (uint8_t& byte : mac) byte = static_cast<uint8_t>(random());
+    mac[0] = static_cast<uint8_t>((mac[0] & 0xFC) | 0x02);
+    return mac;
+}
+
+}  // namespace
+
+Bridge::Bridge(const Settings& settings) {
+    config_.file = "rove-bridge";
+    config_.eal_args = settings.eal_args;
+    config_.devices.push_back(settings.uplink);
+    config_.devices.front().queues = 1;
+}
+
+std::unique_ptr<Bridge> Bridge::open(const Settings& settings, std::string* error) {
+    std::unique_ptr<Bridge> bridge(new Bridge(settings));
+    // EAL's threads shall take none of the program's signals.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    *error = bridge->open_ports(settings);
+    sigset_t now;
+    pthread_sigmask(SIG_SETMASK, nullptr, &now);  // a tap's driver has one of its own
+    for (int signal = 1; signal < NSIG; ++signal)
+        if (sigismember(&now, signal) == 0) sigdelset(&before, signal);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return error->empty() ? std::move(bridge) : nullptr;
+}
+
+std::string Bridge::open_ports(const Settings& settings) {
+    std::string error;
+    datapath::DeviceConfig& device = config_.devices.front();
+    std::optional<datapath::PortClaim> claim = datapath::PortClaim::take(device, &error);
+    if (!claim) return error;
+    claim_.emplace(std::move(*claim));
+    {
+        const datapath::HugepageTurn turn;
+        if (!datapath::start_eal(config_, &error)) return error;
+        eal_started_ = true;
+        clock_.start();
+        pool_ = rte_pktmbuf_pool_create("rove-bridge", datapath::pool_mbufs(config_), datapath::kPoolCacheMbufs, 0,
+                                        datapath::frame_room_bytes(device.mtu) + RTE_PKTMBUF_HEADROOM, SOCKET_ID_ANY);
+    }
+    if (pool_ == nullptr) return "no memory for packets; allowed: more by EAL's -m";
+    const datapath::LinkPort::Environment environment{poller_, *this, pool_, datapath::frame_room_bytes(device.mtu)};
+    uplink_ = datapath::open_port(0, device, environment, {pool_}, &error);
+    if (uplink_ == nullptr) return error;
+    wire::MacAddress mac = device.mac.value_or(uplink_->mac());
+    if (mac == wire::MacAddress{}) mac = random_mac();
+    path_mtu_ = std::min(settings.mtu.value_or(device.mtu), uplink_->path_mtu());
+    forwarding_.emplace(
+        Forwarding::Settings{mac, device.vlan, path_mtu_ + wire::kMaxOverheadBytes - kLinkBytes, settings.gateways});
+    neighbours_.emplace(mac, device.vlan, std::vector<datapath::Subnet>{{datapath::link_local_gid(mac), 64}},
+                        std::nullopt, std::nullopt);
+    outlet_.emplace(*uplink_, pool_, counters_);
+    for (uint16_t queue = 0; queue < uplink_->queues(); ++queue) {
+        uplink_queues_.push_back(uplink_->make_rx_queue(queue));
+        if (uplink_queues_.back() != nullptr) uplink_rx_.push_back(uplink_queues_.back().get());
+    }
+    bounce_.resize(kLinkBytes + UINT16_MAX);
+    auto mesh = std::make_unique<datapath::MeshPort>(1, environment);
+    if (!mesh->open_as_bridge(settings.folder, mac, path_mtu_, &error)) return error;
+    mesh_ = std::move(mesh);
+    return {};
+}
+
+Bridge::~Bridge() {
+    if (!eal_started_) return;
+    datapath::silence_interrupts();
+    // Members first: none of them has anything to come any more.
+    for (datapath::Port* const port : {static_cast<datapath::Port*>(mesh_.get()), uplink_.get()})
+        if (port != nullptr) port->close();
+    for (Unresolved& one : unresolved_) one.free_frames();
+    outlet_.reset();
+    datapath::leave_eal();
+}
+
+// --- members ---------------------------------------------------------------------------------------------------------
+
+void Bridge::attach(datapath::Port& port, uint16_t outlet, const datapath::LinkPeer& peer, RingSender& sender,
+                    RingReceiver& receiver) {
+    const std::lock_guard lock(mutex_);
+    if (&port == uplink_.get()) {
+        outlet_->set_ring(&sender);
+        uplink_rx_.push_back(&receiver);
+        return;
+    }
+    Peer& member = peer_of(peer);
+    member.receivers.push_back(&receiver);
+    if (outlet != datapath::kNoOutlet) member.sender = &sender;
+}
+
+void Bridge::detach(datapath::Port& port, uint16_t outlet, RingReceiver& receiver) {
+    const std::lock_guard lock(mutex_);
+    if (&port == uplink_.get()) {
+        outlet_->set_ring(nullptr);
+        std::erase(uplink_rx_, &receiver);
+        return;
+    }
+    const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& one) {
+        return one != nullptr && std::count(one->receivers.begin(), one->receivers.end(), &receiver) != 0;
+    });
+    Peer& member = **found;
+    now_ns_ = clock_.now_ns();
+    // What a program has sent before it ended: at most what its ring holds.
+    constexpr int kMostBursts = 64;
+    for (int bursts = 0; bursts < kMostBursts && outlet_->has_room(); ++bursts) {
+        if (receive_from(member, receiver) == 0) break;
+        outlet_->flush();
+    }
+    std::erase(member.receivers, &receiver);
+    if (outlet != datapath::kNoOutlet) member.sender = nullptr;
+    member.has_unpublished = false;
+    if (!member.receivers.empty()) return;
+    forwarding_->remove(member.number);
+    found->reset();
+    members_changed();
+}
+
+// The one of this name, or a new one.
+Bridge::Peer& Bridge::peer_of(const datapath::LinkPeer& peer) {
+    auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& one) {
+        return one != nullptr && one->peer.name == peer.name && one->peer.mac == peer.mac;
+    });
+    if (found == peers_.end()) found = std::find(peers_.begin(), peers_.end(), nullptr);
+    if (found == peers_.end()) found = peers_.insert(peers_.end(), nullptr);
+    if (*found == nullptr) *found = std::make_unique<Peer>();
+    Peer& member = **found;
+    member.number = static_cast<Member>(found - peers_.begin());
+    member.peer = peer;
+    // Of one that was killed, another may have the name already.
+    member.addresses = mesh_->addresses_of(peer.name);
+    member.addresses.push_back(datapath::link_local_gid(peer.mac));
+    forwarding_->remove(member.number);
+    forwarding_->add(member.number, member.addresses);
+    members_changed();
+    announce(member.addresses);
+    return member;
+}
+
+void Bridge::members_changed() {
+    std::set<wire::Gid> hosts;
+    for (const auto& member : peers_)
+        if (member != nullptr) hosts.insert(member->addresses.begin(), member->addresses.end());
+    neighbours_->speak_for(std::move(hosts));
+}
+
+// --- the loop --------------------------------------------------------------------------------------------------------
+
+void Bridge::run() {
+    prctl(PR_SET_TIMERSLACK, 1);  // ns; the default of 50 us would double the shorter naps
+    datapath::guard_interrupts([this](const std::function<void()>& callback) {
+        {
+            const std::lock_guard control(control_);
+            const std::lock_guard lock(mutex_);
+            callback();
+        }
+        ports_changed();
+    });
+    uplink_->start();
+    restarted_ns_ = clock_.now_ns();
+    mesh_->start();
+    uint64_t idle_since_ns = clock_.now_ns(), looked_ns = 0, nap_ns = kFirstNapNs;
+    while (!stopped_.load(std::memory_order_relaxed)) {
+        look_after_ports();
+        uint32_t moved = 0;
+        bool yields = false;
+        {
+            const std::lock_guard lock(mutex_);
+            moved = round();
+            yields = member_was_full_;
+        }
+        const uint64_t now_ns = clock_.now_ns();
+        if (moved != 0) {
+            idle_since_ns = now_ns;
+            nap_ns = kFirstNapNs;
+        }
+        if (now_ns - looked_ns >= kLookNs) {
+            looked_ns = now_ns;
+            poller_.wait(0);
+        }
+        // Members may have no other core than this one.
+        if (yields || moved == 0) sched_yield();
+        if (now_ns - idle_since_ns < kIdleNs) continue;
+        sleep(nap_ns);
+        looked_ns = clock_.now_ns();
+        nap_ns = std::min(2 * nap_ns, kLastNapNs);
+    }
+}
+
+void Bridge::stop() {
+    stopped_.store(true, std::memory_order_relaxed);
+    poller_.wake();
+}
+
+void Bridge::sleep(uint64_t nap_ns) {
+    uint64_t until_ns = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        until_ns = deadline_ns();
+        if (!arm()) return;
+    }
+    const uint64_t now_ns = clock_.now_ns();
+    const uint64_t care_ns = uplink_->wants_care() ? kCareNs : kSeldomNs;
+    const uint64_t most_ns = uplink_->rings() ? care_ns : nap_ns;
+    if (until_ns > now_ns && !ports_changed_.load(std::memory_order_relaxed))
+        poller_.wait(std::min(until_ns - now_ns, most_ns));
+    const std::lock_guard lock(mutex_);
+    disarm();
+}
+
+bool Bridge::arm() {
+    bool nothing_came = true;
+    for (datapath::RxQueue* const queue : uplink_rx_) nothing_came &= queue->arm();
+    for (const auto& member : peers_)
+        if (member != nullptr)
+            for (RingReceiver* const receiver : member->receivers) nothing_came &= receiver->arm();
+    if (!nothing_came) disarm();
+    return nothing_came;
+}
+
+void Bridge::disarm() {
+    for (datapath::RxQueue* const queue : uplink_rx_) queue->disarm();
+    for (const auto& member : peers_)
+        if (member != nullptr)
+            for (RingReceiver* const receiver : member->receivers) receiver->disarm();
+}
+
+void Bridge::ports_changed() {
+    ports_changed_.store(true, std::memory_order_relaxed);
+    poller_.wake();
+}
+
+void Bridge::look_after_ports() {
+    const uint64_t now_ns = clock_.now_ns();
+    const uint64_t care_ns = uplink_->wants_care() ? kCareNs : kSeldomNs;
+    if (now_ns - looked_after_ns_ < care_ns && !ports_changed_.load(std::memory_order_relaxed)) return;
+    ports_changed_.store(false, std::memory_order_relaxed);
+    looked_after_ns_ = now_ns;
+    const std::lock_guard control(control_);
+    if (uplink_->wants_restart(now_ns - restarted_ns_ >= kRestartNs)) {
+        uplink_->restart();
+        restarted_ns_ = now_ns;
+    }
+    mesh_->poll_link();
+    if (!uplink_->poll_link() || !uplink_->ready() || uplink_->finds_neighbours()) return;
+    const std::lock_guard lock(mutex_);
+    for (const auto& member : peers_)
+        if (member != nullptr) announce(member->addresses);
+    outlet_->flush();
+}
+
+// --- what there is to see --------------------------------------------------------------------------------------------
+
+std::vector<Bridge::MemberState> Bridge::members() const {
+    const std::lock_guard lock(mutex_);
+    std::vector<MemberState> states;
+    for (const auto& member : peers_) {
+        if (member == nullptr) continue;
+        MemberState& state = states.emplace_back();
+        state.name = member->peer.name;
+        state.mac = member->peer.mac;
+        state.addresses = member->addresses;
+        state.rx_drops = member->rx_drops;
+        state.tx_drops = member->tx_drops;
+        for (const RingReceiver* const receiver : member->receivers) {
+            state.rx_frames += receiver->frames();
+            state.rx_bytes += receiver->bytes();
+        }
+        if (member->sender == nullptr) continue;
+        state.tx_frames = member->sender->frames();
+        state.tx_bytes = member->sender->bytes();
+    }
+    return states;
+}
+
+Counters Bridge::counters() const {
+    const std::lock_guard lock(mutex_);
+    return counters_;
+}
+
+}  // namespace rove::bridge
