@@ -11,9 +11,10 @@ import signal
 import socket
 import statistics
 import subprocess
+import tempfile
 import time
 import tomllib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from sampling import Sample
 
@@ -269,6 +270,28 @@ class Rove:
         ends = fields(server, "qp_scale_server"), fields(client, "qp_scale")
         memory = max(float(end["rss_bytes_per_qp"]) for end in ends)
         return Sample(float(ends[1]["gbps"]), float(ends[1]["seconds"])), Sample(memory, seconds)
+
+
+class Mesh:
+    """Processes of one mesh, which share both cores."""
+
+    def __init__(self, build):
+        self.rove_run, self.program = build / "apps" / "rove-run", build / "bench" / "macro" / "all_to_all"
+
+    def all_to_all(self, processes, seconds=1.5):
+        """The sum of all; Failed if one has less than half of the mean."""
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as running:
+            scratch = pathlib.Path(folder)
+            (scratch / "files").mkdir()
+            config = scratch / "mesh.toml"
+            config.write_text(f'[[device]]\nport = "mesh:{scratch}/mesh"\n')
+            command = [self.rove_run, "--config", config, "--", self.program, "--folder", scratch / "files",
+                       "--processes", processes, "--seconds", seconds]
+            ends = [running.enter_context(started([*command, "--rank", rank], "0,1")) for rank in range(processes)]
+            shares = [float(fields(end.communicate(timeout=TIMEOUT_S)[0], "all_to_all")["gbps"]) for end in ends]
+        if min(shares) < 0.5 * statistics.mean(shares):
+            raise Failed(f"one of {processes} processes has {min(shares):.3g} of {statistics.mean(shares):.3g} Gb/s")
+        return Sample(sum(shares), seconds)
 
 
 class Ucx:
