@@ -32,6 +32,7 @@ struct DeviceConfig {
     std::optional<std::string> gateway_ipv4, gateway_ipv6;
     uint16_t queues = 0;  // RX and TX queues of the port; 0: as Port::open() says
     uint32_t mtu = 4096;  // largest RoCE path MTU to offer: 256, 512, 1024, 2048, 4096
+    bool mtu_given = false;  // by the file: then a port that has no room for it is refused, else it gets what fits
     std::optional<wire::MacAddress>
         mac;                       // default: the port's own, or derived from the first address for virtual ports
     std::optional<uint16_t> vlan;  // VID; the PCP is the service level

@@ -22,7 +22,7 @@ OTHERS = ("mlx5", "mlx4", "mana", "ibverbs", "xdp", "bpf", "elf", "z", "bsd", "f
           "dl")
 # lib/datapath/interrupts.cc and eal.cc
 WRAPPED = ("rte_intr_callback_register", "rte_intr_callback_unregister", "rte_intr_callback_unregister_sync",
-           "rte_intr_callback_unregister_pending", "nanosleep", "setsockopt")
+           "rte_intr_callback_unregister_pending", "nanosleep", "setsockopt", "ioctl")
 # What librove-tent.so shows is told by the telemetry of librove-verbs.so, which exports these (version_script.py).
 EXPORTED = ("telemetry",)
 

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/if_packet.h>
 #include <linux/memfd.h>
+#include <linux/vfio.h>
 #include <rte_cycles.h>
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -12,7 +13,9 @@
 #include <rte_mbuf.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -37,9 +40,11 @@
 extern "C" {
 decltype(nanosleep) __real_nanosleep;
 decltype(setsockopt) __real_setsockopt;
+decltype(ioctl) __real_ioctl;
 #pragma GCC visibility push(hidden)
 decltype(nanosleep) __wrap_nanosleep;
 decltype(setsockopt) __wrap_setsockopt;
+decltype(ioctl) __wrap_ioctl;
 #pragma GCC visibility pop
 }
 
@@ -85,11 +90,14 @@ uint32_t queue_mbufs(const std::string& port) {
     // Frames are in rings of their own.
     if (!is_ethdev(port) || port.rfind("net_memif", 0) == 0) return 0;
     if (port.rfind("net_af_xdp", 0) == 0) return 2 * 2048;  // XSK_RING_{CONS,PROD}__DEFAULT_NUM_DESCS
-    return 2 * kDescriptors;
+    return (is_pci(port) ? 3 : 2) * kDescriptors;  // a queue of vmxnet3 has two RX rings
 }
 
 uint64_t pool_megabytes(const Config& config) {
-    const uint64_t mbuf = sizeof(rte_mbuf) + RTE_PKTMBUF_HEADROOM + frame_room_bytes(largest_mtu(config)) + 128;
+    // What a driver asks a buffer to hold is known when it runs; none asks for more.
+    constexpr uint32_t kDriversMost = 2048;
+    const uint64_t room = std::max(frame_room_bytes(largest_mtu(config)), kDriversMost);
+    const uint64_t mbuf = sizeof(rte_mbuf) + RTE_PKTMBUF_HEADROOM + room + 128;
     return (config.workers * pool_mbufs(config) * mbuf >> 20) + 1;
 }
 
@@ -278,5 +286,20 @@ int __wrap_setsockopt(int file, int level, int name, const void* value, socklen_
         group = (group & ~kNumber) | ((group + kStep) & kNumber);
         result = __real_setsockopt(file, level, name, &group, sizeof(group));
     }
+    return result;
+}
+
+// vfio says of a NIC without MSI-X vectors, too, that they could signal an eventfd. EAL then takes that mode, in which
+// no interrupt ever comes, and writes an error at each start and end of the port. It takes the next mode, MSI or INTx,
+// if the answer is no.
+int __wrap_ioctl(int file, unsigned long request, ...) noexcept {
+    va_list arguments;
+    va_start(arguments, request);
+    void* const argument = va_arg(arguments, void*);
+    va_end(arguments);
+    const int result = __real_ioctl(file, request, argument);
+    if (request == VFIO_DEVICE_GET_IRQ_INFO && result == 0)
+        if (auto* const info = static_cast<vfio_irq_info*>(argument); info->count == 0)
+            info->flags &= ~uint32_t{VFIO_IRQ_INFO_EVENTFD};
     return result;
 }

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <functional>
 #include <future>
 #include <thread>
@@ -23,6 +24,7 @@
 #include "datapath/interrupts.h"
 #include "datapath/neighbour.h"
 #include "datapath/port_name.h"
+#include "datapath/ports/ethdev.h"
 #include "datapath/ports/link_port.h"
 #include "datapath/ports/open_port.h"
 #include "datapath/ports/port.h"
@@ -43,6 +45,7 @@ constexpr uint32_t kPostTries = 256;          // about 3 us, several rounds of w
 constexpr uint64_t kLetGoNs = 500'000'000;    // a preempted holder of a worker gets the core back before that
 constexpr uint64_t kLingerNs = 50'000'000;    // a peer that shares our core gets several time slices to read
 constexpr uint64_t kRestartNs = 500'000'000;  // a started memif client gets so long to shake hands
+constexpr uint64_t kLinkNs = 5'000'000'000;   // to negotiate a link: 0.5 s emulated, 2 to 4 s over copper
 
 std::atomic_flag eal_used = ATOMIC_FLAG_INIT;
 
@@ -169,10 +172,11 @@ std::string Runtime::open() {
     const WorkerCore::Shared shared{clock_, config_.transport, queue_pairs_, memory_, time_wait_, listener_,
                                     *background_};
     const uint32_t mbufs = pool_mbufs(config_);
+    const uint32_t buffer_bytes = std::max(frame_room_bytes(largest_mtu(config_)), least_buffer_bytes(config_));
     for (uint16_t index = 0; index < config_.workers; ++index) {
         const std::string name = "rove-" + std::to_string(index);
         pools_.push_back(rte_pktmbuf_pool_create(name.c_str(), mbufs, kPoolCacheMbufs, 0,
-                                                 frame_room_bytes(largest_mtu(config_)) + RTE_PKTMBUF_HEADROOM,
+                                                 static_cast<uint16_t>(buffer_bytes + RTE_PKTMBUF_HEADROOM),
                                                  SOCKET_ID_ANY));
         if (pools_.back() == nullptr)
             return config_.file + ": no memory for " + std::to_string(mbufs) +
@@ -219,12 +223,28 @@ void Runtime::launch() {
         port->start();
         restarted_ns_.push_back(now_ns());
     }
+    wait_for_links();
     start_telemetry(*this);
     if (config_.progress == Progress::kShared) return;
     for (size_t index = 0; index < workers_.size(); ++index) {
         lcore_arguments_.emplace_back(this, background_.get(), index);
         rte_eal_remote_launch(poll_until_stopped, &lcore_arguments_.back(), workers_[index]->lcore());
     }
+}
+
+// Programs look at the port when they have opened the device, and end if it is down.
+void Runtime::wait_for_links() {
+    const auto is_down = [](const auto& port) { return port->negotiates_link() && !port->ready(); };
+    for (const uint64_t until_ns = now_ns() + kLinkNs;
+         std::any_of(ports_.begin(), ports_.end(), is_down) && now_ns() < until_ns;
+         std::this_thread::sleep_for(std::chrono::milliseconds(10))) {
+        const std::lock_guard control(port_control_);
+        for (const auto& port : ports_) port->poll_link();
+    }
+    for (size_t i = 0; i < ports_.size(); ++i)
+        if (is_down(ports_[i]))
+            std::fprintf(stderr, "rove: port '%s' (%s) has no link after %lu s, and is down until it has one\n",
+                         config_.devices[i].port.c_str(), interfaces_[i]->name().c_str(), kLinkNs / 1'000'000'000);
 }
 
 // Whether those who are inside of workers leave them. Not so the thread that runs exit() in a signal's handler, if the

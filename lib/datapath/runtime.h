@@ -156,6 +156,7 @@ class Runtime {
     Runtime(const Config& config, Listener& listener);
     std::string open();  // "" or what went wrong; on EAL's main thread, as are the others
     void launch();
+    void wait_for_links();
     bool workers_let_go();
     void linger();
     void close();

@@ -11,11 +11,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string_view>
 
+#include "datapath/address.h"
 #include "datapath/eal.h"
 #include "datapath/port_name.h"
 
@@ -24,6 +27,34 @@ namespace rove::datapath {
 namespace {
 
 constexpr uint64_t kRssWanted = RTE_ETH_RSS_NONFRAG_IPV4_UDP | RTE_ETH_RSS_NONFRAG_IPV6_UDP;
+
+// The port that EAL made for `config`. Returns 0, or what DPDK says is wrong.
+int find_port(const DeviceConfig& config, uint16_t* port, rte_eth_dev_info* info) {
+    const std::string name = config.port.substr(0, config.port.find(','));
+    int result = rte_eth_dev_get_port_by_name(name.c_str(), port);
+    // "03:00.0" is called so by 24.11, and with its domain by 22.11.
+    if (result != 0 && is_pci(config.port))
+        result = rte_eth_dev_get_port_by_name(pci_address(config.port).c_str(), port);
+    return result != 0 ? result : rte_eth_dev_info_get(*port, info);
+}
+
+// The most that a driver adds to an MTU for a frame's length: Ethernet header, two VLAN tags and FCS are 26 bytes,
+// virtio's header beside two of them 30; rounded up.
+constexpr uint32_t kDriverBytes = 36;
+constexpr uint32_t kLeastMtu = 256;
+
+// The MTU that frames with so large a RoCE payload need: DPDK and Linux count what is behind Ethernet header and VLAN
+// tag.
+constexpr uint32_t needed_mtu(uint32_t roce_mtu) {
+    return roce_mtu + wire::kMaxOverheadBytes - RTE_ETHER_HDR_LEN - RTE_VLAN_HLEN;
+}
+
+// The largest MTU that rte_eth_dev_configure() takes. `max_rx_pktlen` may be thousands above `max_mtu` (vmxnet3,
+// virtio), so their difference is no header's size; without a limit of its own a driver says UINT16_MAX.
+uint32_t largest_mtu(const rte_eth_dev_info& info) {
+    constexpr uint32_t kFraming = RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
+    return std::min<uint32_t>(info.max_mtu, info.max_rx_pktlen - std::min(info.max_rx_pktlen, kFraming));
+}
 
 // The kernel tells net_tap of frames by a signal to the process, and the driver reads only after its handler ran. In
 // the program's threads it would interrupt calls, and never run if all of them block it. So the calling thread takes
@@ -66,26 +97,37 @@ class EthdevTxQueue final : public TxQueue {
 
 }  // namespace
 
-bool EthdevPort::open(const DeviceConfig& config, const std::vector<rte_mempool*>& pools, std::string* error) {
-    const auto failed = [&](const char* step, int result) {
+uint32_t least_buffer_bytes(const Config& config) {
+    uint32_t least = 0;
+    for (const DeviceConfig& device : config.devices) {
+        uint16_t port;
+        rte_eth_dev_info info{};
+        if (!is_ethdev(device.port) || find_port(device, &port, &info) != 0) continue;
+        least = std::max({least, info.min_rx_bufsize, uint32_t{RTE_ETHER_MTU} + kDriverBytes});
+    }
+    return (least + 255) / 256 * 256;
+}
+
+bool EthdevPort::open(DeviceConfig& config, const std::vector<rte_mempool*>& pools, std::string* error) {
+    const auto failed = [&](const std::string& step, int result) {
         *error = "port '" + config.port + "': " + step + ": " + rte_strerror(-result);
         return false;
     };
-    const std::string name = config.port.substr(0, config.port.find(','));
-    if (const int result = rte_eth_dev_get_port_by_name(name.c_str(), &dpdk_id_); result != 0)
-        return failed("EAL made no such port", result);
     rte_eth_dev_info info{};
-    if (const int result = rte_eth_dev_info_get(dpdk_id_, &info); result != 0)
-        return failed("rte_eth_dev_info_get", result);
+    if (const int result = find_port(config, &dpdk_id_, &info); result != 0)
+        return failed("EAL made no such port", result);
+    name_ = config.port;
     const std::string_view driver = info.driver_name;
     memif_client_ = driver == "net_memif" && config.port.find("role=server") == std::string::npos &&
                     config.port.find("role=master") == std::string::npos;
-    if (driver == "net_af_packet" || driver == "net_af_xdp") carrier_.watch(info.if_index);
+    if (driver == "net_af_packet" || driver == "net_af_xdp") interface_.open(info.if_index);
     has_carrier_ = !is_peer_to_peer(driver);
 
     size_t most = std::min(info.max_rx_queues, info.max_tx_queues);
     // net_tap 22.11 offers more, but at its start writes two files a queue where there is room for RTE_MP_MAX_FD_NUM.
     if (driver == "net_tap") most = std::min<size_t>(most, RTE_MP_MAX_FD_NUM / 2);
+    // This one says 2, and sends nothing by the second of an 82540EM.
+    if (driver == "net_e1000_em") most = 1;
     if (config.queues > most) {
         *error = "port '" + config.port + "': got queues = " + std::to_string(config.queues) + ", allowed 1.." +
                  std::to_string(most);
@@ -98,14 +140,10 @@ bool EthdevPort::open(const DeviceConfig& config, const std::vector<rte_mempool*
         conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
         conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & kRssWanted;
     }
-    // memif and af_packet of 22.11 report a largest frame of 1518 and refuse a larger MTU, but carry what fits their
-    // buffers when the MTU is left alone.
-    const uint32_t overhead = info.max_mtu != UINT16_MAX && info.max_rx_pktlen > info.max_mtu
-                                  ? info.max_rx_pktlen - info.max_mtu
-                                  : RTE_ETHER_HDR_LEN + RTE_ETHER_CRC_LEN;
-    if (info.max_rx_pktlen > RTE_ETHER_MAX_LEN && driver != "net_af_packet")
-        conf.rxmode.mtu =
-            std::min({frame_room_bytes(config.mtu), info.max_rx_pktlen, info.max_mtu + overhead}) - overhead;
+    if (!choose_mtu(info, config, &conf.rxmode.mtu, error)) return false;
+    // It has its device drop all VLANs but those that it is told of, whether or not that was asked for.
+    const bool filters_vlans = driver == "net_virtio" && (info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_VLAN_FILTER) != 0;
+    if (config.vlan && filters_vlans) conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_VLAN_FILTER;
     // Frames are freed in the pool they came from and never shared: NICs that have the faster free may use it.
     conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
     if (const int result = rte_eth_dev_configure(dpdk_id_, queues_, queues_, &conf); result != 0)
@@ -117,24 +155,80 @@ bool EthdevPort::open(const DeviceConfig& config, const std::vector<rte_mempool*
         rte_mempool* pool = pools[queue % pools.size()];  // of the worker that polls it
         if (const int result = rte_eth_rx_queue_setup(dpdk_id_, queue, rx_descriptors, SOCKET_ID_ANY, nullptr, pool);
             result != 0)
-            return failed("rte_eth_rx_queue_setup (a frame of the port may be larger than what mtu needs)", result);
+            return failed("rte_eth_rx_queue_setup of " + std::to_string(rx_descriptors) + " buffers of " +
+                              std::to_string(rte_pktmbuf_data_room_size(pool) - RTE_PKTMBUF_HEADROOM) + " bytes",
+                          result);
         if (const int result = rte_eth_tx_queue_setup(dpdk_id_, queue, tx_descriptors, SOCKET_ID_ANY, nullptr);
             result != 0)
             return failed("rte_eth_tx_queue_setup", result);
     }
+    if (config.vlan && filters_vlans)
+        if (const int result = rte_eth_dev_vlan_filter(dpdk_id_, *config.vlan, 1); result != 0)
+            return failed("rte_eth_dev_vlan_filter", result);
     if (driver == "net_tap") take_tap_signals();
     // Ports between processes invent one. A tap's is that of the kernel's end: a bridge would keep our frames to
     // itself.
     rte_ether_addr mac{};
     if (has_carrier_ && driver != "net_tap" && rte_eth_macaddr_get(dpdk_id_, &mac) == 0)
         std::memcpy(mac_.data(), mac.addr_bytes, mac_.size());
+    if (!config.mac || mac_ == wire::MacAddress{} || *config.mac == mac_) return true;
+    if (const int result = receive_at(*config.mac); result != 0) {
+        *error = "port '" + config.port + "': got mac = \"" + to_string(*config.mac) +
+                 "\", which it can neither take nor receive at beside its own (" + rte_strerror(-result) +
+                 "); allowed: \"" + to_string(mac_) + "\"";
+        return false;
+    }
     return true;
+}
+
+bool EthdevPort::choose_mtu(const rte_eth_dev_info& info, DeviceConfig& config, uint32_t* mtu,
+                            std::string* error) const {
+    // memif and af_packet of 22.11 report a largest frame of 1518 and refuse a larger MTU, but carry what fits their
+    // buffers when the MTU is left alone.
+    const bool tells = info.max_rx_pktlen > RTE_ETHER_MAX_LEN && std::string_view(info.driver_name) != "net_af_packet";
+    const uint32_t largest = tells ? largest_mtu(info) : UINT16_MAX;
+    uint32_t fits = config.mtu;
+    while (fits > kLeastMtu && needed_mtu(fits) > largest) fits /= 2;
+    if (!config.mtu_given) config.mtu = fits;
+    const uint32_t needed = needed_mtu(config.mtu);
+    if (needed > largest) {
+        *error = "port '" + config.port + "': got mtu = " + std::to_string(config.mtu) +
+                 ", whose frames need an Ethernet MTU of " + std::to_string(needed) + " bytes; the port has at most " +
+                 std::to_string(largest) + ", allowed: ";
+        *error += needed_mtu(fits) <= largest ? "mtu = " + std::to_string(fits) + ", or less"
+                                              : "a port of " + std::to_string(needed_mtu(kLeastMtu)) + " or more";
+        return false;
+    }
+    if (tells) *mtu = std::min(largest, std::max(needed, uint32_t{RTE_ETHER_MTU}));
+    return true;
+}
+
+// Returns 0, or a negative errno. The address of an interface of the kernel would stay changed after our end.
+int EthdevPort::receive_at(const wire::MacAddress& mac) {
+    if (interface_.is_open()) return interface_.receive_at(mac) ? 0 : -errno;
+    rte_ether_addr address;
+    std::memcpy(address.addr_bytes, mac.data(), mac.size());
+    if (rte_eth_dev_default_mac_addr_set(dpdk_id_, &address) == 0) return 0;
+    if (rte_eth_dev_mac_addr_add(dpdk_id_, &address, 0) == 0) return 0;
+    return rte_eth_promiscuous_enable(dpdk_id_);
+}
+
+// Groups' frames: neighbours ask for IPv6 addresses so.
+void EthdevPort::receive_groups() {
+    const bool received =
+        interface_.is_open() ? interface_.receive_all_groups()
+                             : rte_eth_allmulticast_enable(dpdk_id_) == 0 || rte_eth_promiscuous_enable(dpdk_id_) == 0;
+    // Other virtual ports that do not know these calls see all frames anyway.
+    if (!received && (is_pci(name_) || interface_.is_open()))
+        std::fprintf(stderr,
+                     "rove: port '%s' can be told of no multicast groups: neighbours may not find its IPv6 addresses\n",
+                     name_.c_str());
 }
 
 void EthdevPort::start() {
     started_ = rte_eth_dev_start(dpdk_id_) == 0;
     if (!started_) return;
-    rte_eth_allmulticast_enable(dpdk_id_);  // virtual ports that do not know the call see all frames anyway
+    receive_groups();
     poll_link();
 }
 
@@ -152,7 +246,7 @@ void EthdevPort::stop() {
 bool EthdevPort::is_up() {
     rte_eth_link link{};
     return started_ && rte_eth_link_get_nowait(dpdk_id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP &&
-           !carrier_.lost();
+           !interface_.lost_carrier();
 }
 
 void EthdevPort::restart() {
@@ -163,9 +257,9 @@ void EthdevPort::restart() {
 
 // AF_PACKET and AF_XDP would lose what the interface does not carry.
 uint32_t EthdevPort::path_mtu() const {
-    constexpr uint32_t kLeast = 256, kHeaders = wire::kMaxOverheadBytes - RTE_ETHER_HDR_LEN - RTE_VLAN_HLEN;
-    const std::optional<uint32_t> mtu = carrier_.mtu();
-    return mtu ? std::max(std::bit_floor(*mtu - std::min(*mtu, kHeaders)), kLeast) : Port::path_mtu();
+    const std::optional<uint32_t> mtu = interface_.mtu();
+    if (!mtu) return Port::path_mtu();
+    return std::max(std::bit_floor(*mtu - std::min(*mtu, needed_mtu(0))), kLeastMtu);
 }
 
 std::unique_ptr<RxQueue> EthdevPort::make_rx_queue(uint16_t queue) {

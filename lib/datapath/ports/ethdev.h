@@ -9,19 +9,24 @@
 #include <string>
 #include <vector>
 
-#include "datapath/carrier.h"
 #include "datapath/config.h"
+#include "datapath/kernel_interface.h"
 #include "datapath/ports/port.h"
 
 namespace rove::datapath {
+
+// The bytes that a buffer must hold for the ports that EAL has made for `config`: the most that one of their drivers
+// asks for, and a frame of Ethernet's usual MTU. 0 without such ports.
+uint32_t least_buffer_bytes(const Config& config);
 
 class EthdevPort final : public Port {
   public:
     explicit EthdevPort(uint16_t id) : Port(id) {}
     // Configures the port that EAL made for `config`. Without config.queues it gets a queue pair for each of `pools`, a
-    // worker's each, where it has as many; but one, if the peer's process must have the same number. A tap's signals
-    // come to the calling thread from then on. Returns false and says why.
-    bool open(const DeviceConfig& config, const std::vector<rte_mempool*>& pools, std::string* error);
+    // worker's each, where it has as many; but one, if the peer's process must have the same number. Where the file
+    // gives no mtu, config.mtu becomes the largest that the port has room for. A tap's signals come to the calling
+    // thread from then on. Returns false and says why.
+    bool open(DeviceConfig& config, const std::vector<rte_mempool*>& pools, std::string* error);
 
     std::unique_ptr<RxQueue> make_rx_queue(uint16_t queue) override;
     std::unique_ptr<TxQueue> make_tx_queue(uint16_t queue) override;
@@ -35,16 +40,22 @@ class EthdevPort final : public Port {
         return !ready() && !is_held() && (!started_ || (memif_client_ && patience_over));
     }
     void restart() override;
+    // Those of other drivers follow the kernel's carrier, which our start leaves alone.
+    bool negotiates_link() const override { return started_ && has_carrier_ && !interface_.is_open(); }
     PortStatistics statistics() const override;
     uint32_t path_mtu() const override;
     std::optional<uint16_t> dpdk_id() const override { return dpdk_id_; }
 
   private:
     bool is_up() override;
+    bool choose_mtu(const rte_eth_dev_info& info, DeviceConfig& config, uint32_t* mtu, std::string* error) const;
+    int receive_at(const wire::MacAddress& mac);
+    void receive_groups();
 
+    std::string name_;
     uint16_t dpdk_id_ = RTE_MAX_ETHPORTS;
     bool memif_client_ = false;
-    Carrier carrier_;
+    KernelInterface interface_;
     std::atomic<bool> started_{false};  // relaxed: as held_
 };
 

@@ -71,6 +71,8 @@ class Port {
     bool ready() const { return ready_.load(std::memory_order_relaxed); }
     // Ports between processes have no carrier: their link is up whether or not the peer runs.
     bool has_carrier() const { return has_carrier_; }
+    // Whether its link comes up only some time after its start, as that of a NIC which DPDK has taken.
+    virtual bool negotiates_link() const { return false; }
 
     // Of a worker's, by number. Null: what there is to read and to write comes and goes with peers (links.h).
     virtual std::unique_ptr<RxQueue> make_rx_queue(uint16_t queue) = 0;

@@ -142,6 +142,7 @@ delay_us = 7
     EXPECT_EQ(device.gateway_ipv4, "10.0.0.254");
     EXPECT_EQ(device.gateway_ipv6, "fd00::fe");
     EXPECT_EQ(device.mtu, 1024u);
+    EXPECT_TRUE(device.mtu_given);
     EXPECT_EQ(device.mac, parse_mac("02:00:00:00:00:01"));
     EXPECT_EQ(device.vlan, 7);
     ASSERT_EQ(device.neighbours.size(), 1u);
@@ -167,6 +168,7 @@ TEST_F(ConfigTest, DefaultsAreSharedAndOneWorker) {
     EXPECT_EQ(config->progress, Progress::kShared);
     EXPECT_EQ(config->workers, 1u);
     EXPECT_EQ(config->devices[0].mtu, 4096u);
+    EXPECT_FALSE(config->devices[0].mtu_given);
     EXPECT_FALSE(config->devices[0].vlan);
     EXPECT_TRUE(config->devices[0].impair.none());
 }
