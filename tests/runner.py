@@ -175,18 +175,24 @@ def run_system(results, options):
     sys.path.insert(0, str(ROOT / "tests" / "system"))
     import harness
 
+    for module in sorted((ROOT / "tests" / "system").glob("test_*.py")):
+        __import__(module.stem)
+    run_tests(results, [test for test in harness.TESTS if test.quick or not options.quick])
+
+
+def run_tests(results, tests):
+    """Runs tests of the harness (tests/system), each in its modes."""
+    import harness
+
     def alarm(*_):
         raise TimedOut
 
     signal.signal(signal.SIGALRM, alarm)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))   # so that processes are ended and namespaces deleted
-    for module in sorted((ROOT / "tests" / "system").glob("test_*.py")):
-        __import__(module.stem)
-    for mode, test in [(mode, test) for mode in ("auto", *harness.BOTH) for test in harness.TESTS
-                       if mode in test.modes]:
+    for mode, test in [(mode, test) for mode in ("auto", *harness.BOTH) for test in tests if mode in test.modes]:
         harness.mode = mode
         name = f"system/{mode}/{test.name}"
-        if not results.wants(name) or (options.quick and not test.quick):
+        if not results.wants(name):
             continue
         started = time.monotonic()
         outcome, detail = "passed", ""
@@ -237,6 +243,10 @@ def main():
                 "tests/conformance/conformance"])
         run_system(results, options)
     print(f"in {time.monotonic() - started:.0f} s")
+    end(results)
+
+
+def end(results):
     print(f"{results.passed} passed, {results.failed} failed, {results.skipped} skipped")
     sys.exit(0 if results.failed == 0 and results.passed > 0 else 1)
 

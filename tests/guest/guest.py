@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A machine with the Linux kernel's RoCE: Debian's kernel and its rdma_rxe in QEMU, in software emulation, behind a
-tap.
+"""A machine with the Linux kernel's RoCE, and with NICs that DPDK drives: Debian's kernel in QEMU, in software
+emulation, behind taps.
 
-The guest's root is that of this machine, read-only, so every program has the same path on both sides. Control
-connections go over a tap of their own, 192.0.2.1 (namespace) and .2 (guest). RoCE goes over the tap `data`: rove takes
-it by AF_PACKET as 10.0.0.1 and fd00::1, the guest is 10.0.0.2 and fd00::2. A boot takes 10 s and serves all tests of a
-run.
+The guest's root is that of this machine, so every program has the same path on both sides; what it writes there is gone
+afterwards. Control connections go over a tap of their own, 192.0.2.1 (namespace) and .2 (guest). RoCE goes over the tap
+`data`: rove takes it by AF_PACKET as 10.0.0.1 and fd00::1, the guest's rdma_rxe is 10.0.0.2 and fd00::2. Two NICs of a
+kind are a pair, with a cable between them: both ends are the guest's. A boot takes 10 s and serves all tests of a run.
 """
 import atexit
+import json
 import os
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 
-from harness import BUILD, SERVER_CORE, Failure, Process, Skip, check, ip, unique
+from harness import BUILD, CORES, SCRATCH, SERVER_CORE, Failure, Process, Skip, check, ip, unique
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 CACHE = BUILD / "guest"
@@ -26,7 +28,19 @@ BOOTS_WITHIN = 100      # seconds; a busy machine takes 48
 # In the order in which the first process loads them; those that they need come by themselves.
 MODULES = ("virtio_pci", "virtio_rng", "virtio_net", "9pnet_virtio", "9p", "crc32_generic", "crc32-pclmul", "ib_uverbs",
            "rdma_ucm", "rdma_rxe",
-           "ifb", "sch_netem", "sch_ingress", "cls_matchall", "act_mirred", "veth")
+           "ifb", "sch_netem", "sch_ingress", "cls_matchall", "act_mirred", "veth", "overlay")
+# Those that scripts/prepare-nic asks for, and of the NICs that it takes away from the kernel.
+ON_DEMAND = ("vfio_pci", "vfio_iommu_type1", "uio_pci_generic", "e1000", "vmxnet3")
+PLAIN = "".join(f",{offload}=off" for offload in ("csum", "guest_csum", "gso", "guest_tso4", "guest_tso6", "guest_ecn",
+                                                 "guest_ufo", "host_tso4", "host_tso6", "host_ecn", "host_ufo"))
+# QEMU's devices. A cable is a hub, or, where more than one queue is wanted, a bridge of taps.
+NICS = {
+    "e1000": "e1000",
+    "virtio": f"virtio-net-pci,mq=on,rss=on,vectors=6,host_mtu=9000{PLAIN}",
+    "virtio-1500": f"virtio-net-pci,host_mtu=1500{PLAIN}",
+    "vmxnet3": "vmxnet3",
+}
+MULTIQUEUE = ("virtio",)
 _guest = None
 
 
@@ -53,11 +67,11 @@ def kernel_package():
 
 
 def needed(modules):
-    """The files of MODULES and of what they depend on, relative to the folder `modules`."""
+    """The files of MODULES, of ON_DEMAND and of what they depend on, relative to the folder `modules`."""
     depends = dict(line.split(":") for line in (modules / "modules.dep").read_text().splitlines())
     by_name = {pathlib.Path(file).stem.replace("-", "_"): file for file in depends}
     files = set()
-    for module in MODULES:
+    for module in MODULES + ON_DEMAND:
         if file := by_name.get(module.replace("-", "_")):     # else it is built in
             files |= {file, *depends[file].split()}
     return sorted(files)
@@ -67,7 +81,7 @@ def build_image():
     """vmlinuz and initramfs.gz in the cache: the kernel, its modules, busybox and `init`."""
     CACHE.mkdir(parents=True, exist_ok=True)
     package = kernel_package()
-    wanted = "\n".join([package.name, *MODULES, (FOLDER / "init").read_text()])
+    wanted = "\n".join([package.name, *MODULES, *ON_DEMAND, (FOLDER / "init").read_text()])
     made_of = CACHE / "made-of"
     if made_of.exists() and made_of.read_text() == wanted:
         return
@@ -99,7 +113,9 @@ def build_image():
 
 
 class Guest:
-    def __init__(self):
+    def __init__(self, pairs=("e1000",), iommu=False, cpus=1, memory=1024):
+        """`pairs` of NICS, two of each; `memory` in MiB."""
+        self.pairs, self.iommu, self.cpus, self.memory = pairs, iommu, cpus, memory
         if os.geteuid() != 0:
             raise Skip("needs root for a network namespace and taps")
         if not pathlib.Path("/dev/net/tun").exists():
@@ -123,28 +139,68 @@ class Guest:
         ip("link", "set", "data", "mtu", "4300", "up", netns=self.netns)
         ip("addr", "add", f"{HOST}/24", "dev", "ctl", netns=self.netns)
         ip("link", "set", "ctl", "up", netns=self.netns)
+        for kind in self.multiqueue():
+            ip("link", "add", kind, "mtu", "9000", "type", "bridge", netns=self.netns)
+            for end in range(2):
+                ip("tuntap", "add", "dev", f"{kind}-{end}", "mode", "tap", "multi_queue", netns=self.netns)
+                ip("link", "set", f"{kind}-{end}", "mtu", "9000", "master", kind, "up", netns=self.netns)
+            ip("link", "set", kind, "up", netns=self.netns)
+        self.monitor = SCRATCH / f"{self.netns}.qmp"
         self.machine = self.boot()
 
+    def multiqueue(self):
+        return [kind for kind in self.pairs if kind in MULTIQUEUE]
+
+    def nic_address(self, kind, end):
+        return f"0000:00:{self.slot(kind, end):02x}.0"
+
+    def slot(self, kind, end):
+        return 0x10 + 2 * self.pairs.index(kind) + end
+
+    def nics(self):
+        """QEMU's arguments for both ends of each pair."""
+        arguments = []
+        for hub, kind in enumerate(self.pairs):
+            for end in range(2):
+                name = f"{kind}-{end}"
+                cable = (f"tap,id=net-{name},ifname={name},queues=2,script=no,downscript=no" if kind in MULTIQUEUE else
+                         f"hubport,id=net-{name},hubid={hub}")
+                behind_iommu = ",iommu_platform=on,disable-legacy=on" if self.iommu and "virtio" in kind else ""
+                slot = self.slot(kind, end)
+                arguments += ["-netdev", cable, "-device", f"{NICS[kind]},id={name},netdev=net-{name},addr={slot:#x},"
+                              f"mac=52:54:00:00:01:{slot:02x},romfile={behind_iommu}"]
+        return arguments
+
+    def set_link(self, kind, end, up):
+        """Pulls the cable out of a NIC, or puts it in."""
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(20)
+            connection.connect(str(self.monitor))
+            answers = connection.makefile("r")
+            for command, arguments in (("qmp_capabilities", {}), ("set_link", {"name": f"{kind}-{end}", "up": up})):
+                connection.sendall(json.dumps({"execute": command, "arguments": arguments}).encode())
+                while "return" not in (answer := json.loads(answers.readline())):
+                    check("error" not in answer, f"QEMU's {command}: {answer}")
+
     def boot(self):
-        plain = ",".join(f"{offload}=off" for offload in ("csum", "guest_csum", "gso", "guest_tso4", "guest_tso6",
-                                                          "guest_ecn", "guest_ufo",
-                                                          "host_tso4", "host_tso6", "host_ecn", "host_ufo"))
+        behind_iommu = ["-device", "intel-iommu,intremap=on,caching-mode=on"] if self.iommu else []
         machine = Process(
             [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio", "-machine",
              "q35", "-cpu", "max,la57=off",
-             "-accel", "tcg,thread=multi,tb-size=256", "-smp", "1", "-m", "768", "-kernel", CACHE / "vmlinuz",
-             "-initrd", CACHE / "initramfs.gz",
+             "-accel", "tcg,thread=multi,tb-size=256", "-smp", self.cpus, "-m", self.memory, *behind_iommu,
+             "-qmp", f"unix:{self.monitor},server=on,wait=off",
+             "-kernel", CACHE / "vmlinuz", "-initrd", CACHE / "initramfs.gz",
              "-append",
              "console=ttyS0 quiet panic=-1 mitigations=off nokaslr random.trust_cpu=on tsc=reliable no_timer_check "
-             f"rove.folder={FOLDER}",
+             f"{'intel_iommu=on ' if self.iommu else ''}rove.folder={FOLDER}",
              "-device", "virtio-rng-pci",
              "-fsdev", "local,id=host,path=/,security_model=none,multidevs=remap,readonly=on", "-device",
              "virtio-9p-pci,fsdev=host,mount_tag=host",
              "-netdev", "tap,id=data,ifname=data,script=no,downscript=no",
-             "-device", f"virtio-net-pci,netdev=data,mac=52:54:00:00:00:01,host_mtu=4300,romfile=,{plain}",
+             "-device", f"virtio-net-pci,netdev=data,mac=52:54:00:00:00:01,host_mtu=4300,romfile={PLAIN}",
              "-netdev", "tap,id=ctl,ifname=ctl,script=no,downscript=no", "-device",
-             "virtio-net-pci,netdev=ctl,mac=52:54:00:00:00:02,romfile="],
-            core=SERVER_CORE, netns=self.netns, outlives_test=True)
+             "virtio-net-pci,netdev=ctl,mac=52:54:00:00:00:02,romfile=", *self.nics()],
+            core=set(CORES) if self.cpus > 1 else SERVER_CORE, netns=self.netns, outlives_test=True)
         machine.wait_for(lambda: "guest: ready" in machine.out(), BOOTS_WITHIN, "its agent")
         return machine
 

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""rove on a PCI address: an emulated NIC in the guest that test_guest.py uses, without an IOMMU. tests/pci/run does
+more."""
+import sys
+
+from harness import ROOT, once
+
+sys.path[:0] = [str(ROOT / "tests" / "guest"), str(ROOT / "tests" / "pci")]
+
+import nics  # noqa: E402
+from guest import guest  # noqa: E402
+
+BOOTED = 160        # seconds: whichever test is first boots the guest
+
+
+def on_nic(check, *arguments, **options):
+    check(guest(), "e1000", *arguments, **options)
+
+
+once("pci/e1000/prepare-nic", on_nic, nics.prepare, timeout=BOOTED)
+once("pci/e1000/devinfo", on_nic, nics.devinfo, timeout=BOOTED)
+once("pci/e1000/verified", on_nic, nics.verified, "--mtu", "4096", "--sizes", "64,4097", timeout=BOOTED)
