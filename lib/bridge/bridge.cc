@@ -13,6 +13,7 @@
 #include "datapath/eal.h"
 #include "datapath/interrupts.h"
 #include "datapath/port_name.h"
+#include "datapath/ports/ethdev.h"
 #include "datapath/ports/open_port.h"
 
 namespace rove::bridge {
@@ -73,8 +74,10 @@ std::string Bridge::open_ports(const Settings& settings) {
         if (!datapath::start_eal(config_, &error)) return error;
         eal_started_ = true;
         clock_.start();
+        const uint32_t buffer_bytes =
+            std::max(datapath::frame_room_bytes(device.mtu), datapath::least_buffer_bytes(config_));
         pool_ = rte_pktmbuf_pool_create("rove-bridge", datapath::pool_mbufs(config_), datapath::kPoolCacheMbufs, 0,
-                                        datapath::frame_room_bytes(device.mtu) + RTE_PKTMBUF_HEADROOM, SOCKET_ID_ANY);
+                                        static_cast<uint16_t>(buffer_bytes + RTE_PKTMBUF_HEADROOM), SOCKET_ID_ANY);
     }
     if (pool_ == nullptr) return "no memory for packets; allowed: more by EAL's -m";
     const datapath::LinkPort::Environment environment{poller_, *this, pool_, datapath::frame_room_bytes(device.mtu)};
@@ -82,7 +85,7 @@ std::string Bridge::open_ports(const Settings& settings) {
     if (uplink_ == nullptr) return error;
     wire::MacAddress mac = device.mac.value_or(uplink_->mac());
     if (mac == wire::MacAddress{}) mac = random_mac();
-    path_mtu_ = std::min(settings.mtu.value_or(device.mtu), uplink_->path_mtu());
+    path_mtu_ = std::min({settings.mtu.value_or(device.mtu), device.mtu, uplink_->path_mtu()});
     forwarding_.emplace(
         Forwarding::Settings{mac, device.vlan, path_mtu_ + wire::kMaxOverheadBytes - kLinkBytes, settings.gateways});
     neighbours_.emplace(mac, device.vlan, std::vector<datapath::Subnet>{{datapath::link_local_gid(mac), 64}},
