@@ -10,8 +10,7 @@
 //    takes no more, members' frames stay in their rings: it is theirs together.
 // 3. Frames to an address whose MAC is being asked for wait, a burst for each address, and a few addresses for each
 //    member, so that one who tries all addresses of a subnet finds no room sooner than the others.
-// 4. When nothing moves, it sleeps until a doorbell rings. A port that has none is looked at again, after kLastNapNs at
-//    the latest.
+// 4. When nothing moves, it sleeps until a doorbell rings. A port that has none is looked at now and then.
 #pragma once
 
 #include <array>
@@ -39,8 +38,6 @@ namespace rove::bridge {
 
 class Bridge final : private datapath::LinkUser {
   public:
-    static constexpr uint64_t kLastNapNs = 500'000;
-
     struct Settings {
         std::string folder;             // of the mesh; "": that of this user
         datapath::DeviceConfig uplink;  // its port, and a VLAN or a MAC if they are given
