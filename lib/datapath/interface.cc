@@ -21,6 +21,7 @@ namespace rove::datapath {
 
 namespace {
 
+constexpr size_t kPlaces = 32;  // for the kernel's addresses
 constexpr int kAskAgainMs = 50;   // between two questions for the same neighbour
 constexpr int kResolveMs = 3000;  // then there is none
 constexpr uint64_t kResolveNs = uint64_t{kResolveMs} * 1'000'000;
@@ -47,18 +48,19 @@ Interface::Interface(Runtime& runtime, const DeviceConfig& config, std::string n
     std::vector<Subnet> own;
     for (const std::string& address : config.addresses) own.push_back(*parse_subnet(address));
     mac_ = config.mac ? *config.mac : port.mac() != wire::MacAddress{} ? port.mac() : derived_mac(own.front().address);
-    own.insert(own.begin(), Subnet{link_local_gid(mac_), 64});
-    for (const Subnet& subnet : own) gids_.push_back(subnet.address);
+    if (!port.has_kernel_stack()) own.insert(own.begin(), Subnet{link_local_gid(mac_), 64});
+    table_.resize(port.has_kernel_stack() ? std::max(kPlaces, own.size()) : own.size());
+    set_addresses(own);
     neighbours_ = std::make_unique<Neighbours>(mac_, vlan_, own, address_of(config.gateway_ipv4),
                                                address_of(config.gateway_ipv6));
     // Reports come from a configured address of their family, or none (RFC 3376 4.2.13), and from the link-local one.
     Speaker ipv4{mac_, wire::Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF}, vlan_};
-    for (const wire::Gid& gid : gids_)
+    for (const wire::Gid& gid : addresses_)
         if (wire::is_ipv4_mapped(gid) && ipv4.address[12] == 0) ipv4.address = gid;
-    memberships_ = std::make_unique<Memberships>(ipv4, Speaker{mac_, gids_.front(), vlan_}, std::random_device{}());
+    memberships_ = std::make_unique<Memberships>(ipv4, Speaker{mac_, addresses_.front(), vlan_}, std::random_device{}());
     // Questions for our IPv6 addresses come to these groups: RFC 4861 7.2.1.
-    for (const wire::Gid& gid : gids_)
-        if (!wire::is_ipv4_mapped(gid)) memberships_->join(solicited_node_group(gid), runtime_.now_ns());
+    for (const wire::Gid& gid : addresses_)
+        if (!wire::is_ipv4_mapped(gid) && !port.has_kernel_stack()) memberships_->join(solicited_node_group(gid), runtime_.now_ns());
     for (const NeighbourConfig& neighbour : config.neighbours)
         neighbours_->add_static(neighbour.address, neighbour.mac);
 }
@@ -89,10 +91,54 @@ std::optional<uint16_t> Interface::dpdk_port() const {
     return device_port_.dpdk_id();
 }
 
+std::vector<wire::Gid> Interface::gids() const {
+    const std::lock_guard lock(addresses_mutex_);
+    std::vector<wire::Gid> gids;
+    for (const Subnet& place : table_) gids.push_back(place.address);
+    return gids;
+}
+
+std::vector<Subnet> Interface::subnets() const {
+    const std::lock_guard lock(addresses_mutex_);
+    return table_;
+}
+
+bool Interface::has_gateway(bool ipv4) const {
+    return device_port_.has_kernel_stack() || neighbours_->has_gateway(ipv4);
+}
+
+bool Interface::owns(const wire::Gid& address) const {
+    const std::lock_guard lock(addresses_mutex_);
+    return std::find(addresses_.begin(), addresses_.end(), address) != addresses_.end();
+}
+
+// An index that a program has keeps its meaning: what stays has its place, and what comes takes the first that is free.
+bool Interface::set_addresses(const std::vector<Subnet>& addresses) {
+    const auto place_of = [](auto& among, const wire::Gid& address) {
+        return std::find_if(among.begin(), among.end(), [&](const Subnet& one) { return one.address == address; });
+    };
+    std::vector<Subnet> table = subnets();
+    for (Subnet& place : table)
+        if (place_of(addresses, place.address) == addresses.end()) place = {};
+    for (const Subnet& address : addresses) {
+        auto place = place_of(table, address.address);
+        if (place == table.end()) place = place_of(table, {});
+        if (place != table.end()) *place = address;  // of more than there are places for, the last have none
+    }
+    const std::lock_guard lock(addresses_mutex_);
+    table_.swap(table);
+    addresses_.clear();
+    for (const Subnet& place : table_)
+        if (place.address != wire::Gid{}) addresses_.push_back(place.address);
+    return !std::equal(table.begin(), table.end(), table_.begin(),
+                       [](const Subnet& one, const Subnet& other) { return one.address == other.address; });
+}
+
 bool Interface::receives(const wire::Flow& flow, bool from_port) const {
     if (!on_vlan(flow.vlan)) return false;
     const auto owns = [this](const wire::Gid& address) {
-        return std::any_of(gids_.begin(), gids_.end(), [&](const wire::Gid& own) { return wire::same(own, address); });
+        return std::any_of(addresses_.begin(), addresses_.end(),
+                           [&](const wire::Gid& own) { return wire::same(own, address); });
     };
     // What we have sent does not come back by the port, unless the network returns it; whoever else uses our addresses
     // forges them. No group sends anything.
@@ -103,13 +149,13 @@ bool Interface::receives(const wire::Flow& flow, bool from_port) const {
 }
 
 int Interface::begin_path(const wire::Flow& flow, transport::Path& path) const {
-    if (wire::is_ipv4_mapped(flow.src) != wire::is_ipv4_mapped(flow.dst) || !neighbours_->owns(flow.src)) return EINVAL;
+    if (wire::is_ipv4_mapped(flow.src) != wire::is_ipv4_mapped(flow.dst) || !owns(flow.src)) return EINVAL;
     path.flow = flow;
     path.flow.src_mac = mac_;
     path.flow.vlan.reset();
     if (vlan_) path.flow.vlan = static_cast<uint16_t>((flow.vlan.value_or(0) & 0xE000) | *vlan_);
     path.port = path.outlet = port_;
-    path.loopback = neighbours_->owns(flow.dst);
+    path.loopback = owns(flow.dst);
     path.multicast = is_multicast(flow.dst);
     path.next_hop = nullptr;
     if (path.loopback) path.flow.dst_mac = mac_;
@@ -120,8 +166,17 @@ int Interface::begin_path(const wire::Flow& flow, transport::Path& path) const {
     return 0;
 }
 
+wire::Gid Interface::next_hop(const wire::Gid& destination) const {
+    return device_port_.has_kernel_stack() ? destination : neighbours_->next_hop(destination);
+}
+
+void Interface::suspect(const wire::Gid& destination, uint64_t now_ns) {
+    if (device_port_.finds_neighbours()) return device_port_.suspect(destination);
+    neighbours_->suspect(next_hop(destination), now_ns);
+}
+
 bool Interface::take_way(transport::Path& path, int timeout_ms) const {
-    const auto way = device_port_.find(neighbours_->next_hop(path.flow.dst), timeout_ms);
+    const auto way = device_port_.find(next_hop(path.flow.dst), timeout_ms);
     if (!way) return false;
     path.outlet = way->outlet;
     path.next_hop = way->next_hop;
@@ -146,8 +201,8 @@ bool Interface::find_path(const wire::Flow& flow, transport::Path& path) {
 }
 
 bool Interface::reaches(const wire::Gid& address) {
-    if (neighbours_->owns(address) || is_multicast(address)) return true;
-    const wire::Gid neighbour = neighbours_->next_hop(address);
+    if (owns(address) || is_multicast(address)) return true;
+    const wire::Gid neighbour = next_hop(address);
     return device_port_.finds_neighbours() ? device_port_.find(neighbour, 0).has_value()
                                            : neighbours_->lookup(neighbour).has_value();
 }
@@ -254,11 +309,13 @@ int Interface::agree_on_multipath(transport::QueuePair& qp, const transport::Pat
 }
 
 void Interface::join(const wire::Gid& group) {
+    if (device_port_.has_kernel_stack()) return device_port_.join(group);
     memberships_->join(group, runtime_.now_ns());
     device_port_.find_all();
 }
 
 void Interface::leave(const wire::Gid& group) {
+    if (device_port_.has_kernel_stack()) return device_port_.leave(group);
     memberships_->leave(group, runtime_.now_ns());
 }
 

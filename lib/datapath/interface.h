@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,8 +34,13 @@ class Interface {
     uint16_t port() const { return port_; }            // its place among the runtime's
     const wire::MacAddress& mac() const { return mac_; }
     // The GID table: 0 the IPv6 link-local address made from the MAC, then each configured IPv4 (::ffff:a.b.c.d) and
-    // IPv6.
-    const std::vector<wire::Gid>& gids() const { return gids_; }
+    // IPv6. Of a port with the kernel's stack: the kernel's, and zeros, which are places for those that come; what goes
+    // leaves its place to zeros. The size does not change.
+    std::vector<wire::Gid> gids() const;
+    // The same addresses with their subnets.
+    std::vector<Subnet> subnets() const;
+    // Whether destinations beyond the subnets can be reached.
+    bool has_gateway(bool ipv4) const;
     uint32_t max_mtu() const { return max_mtu_; }  // largest IBTA path MTU that fits: 256 .. 4096
     uint32_t active_mtu() const;  // ... through the network behind the port, too; it may change
     // Of ports with a carrier. Ports between processes (memif, vhost, virtio-user) are up whether or not the peer runs:
@@ -57,6 +63,9 @@ class Interface {
     // zero, and the neighbour is asked; or resolve()'s EINVAL. The path does not follow a neighbour that moves.
     bool find_path(const wire::Flow& flow, transport::Path& path);
 
+    // Whom the way to `destination` is asked of: a neighbour, or, where the kernel has the routes, itself.
+    wire::Gid next_hop(const wire::Gid& destination) const;
+
     // Whether frames to `address` can go now. A port that finds its neighbours itself begins to look for this one.
     bool reaches(const wire::Gid& address);
 
@@ -77,6 +86,10 @@ class Interface {
 
     // Of lib/datapath.
     Neighbours& neighbours() { return *neighbours_; }
+    // The kernel's stack has these addresses now. While no worker runs. Returns whether the GID table has changed.
+    bool set_addresses(const std::vector<Subnet>& addresses);
+    // Requests to `destination` are not answered. On a worker.
+    void suspect(const wire::Gid& destination, uint64_t now_ns);
     transport::HelloPeers& hello_peers() { return hello_peers_; }
     bool on_vlan(const std::optional<uint16_t>& tci) const {
         return vlan_ ? tci && (*tci & 0xFFF) == *vlan_ : !tci || (*tci & 0xFFF) == 0;
@@ -92,6 +105,7 @@ class Interface {
   private:
     // All of `path` but its next hop and, of one that needs it, the destination's MAC. Returns 0 or EINVAL.
     int begin_path(const wire::Flow& flow, transport::Path& path) const;
+    bool owns(const wire::Gid& address) const;
     // Of a port that finds its neighbours itself.
     bool take_way(transport::Path& path, int timeout_ms) const;
 
@@ -100,7 +114,11 @@ class Interface {
     std::string name_;
     uint16_t port_ = 0;
     wire::MacAddress mac_{};
-    std::vector<wire::Gid> gids_;
+    // What the GID table is made of, and the addresses that are in it. Changed while no worker runs, and under the
+    // mutex: workers read the second without it.
+    mutable std::mutex addresses_mutex_;
+    std::vector<Subnet> table_;
+    std::vector<wire::Gid> addresses_;
     uint32_t max_mtu_ = 4096;
     std::optional<uint16_t> vlan_;  // VID
     std::unique_ptr<Neighbours> neighbours_;

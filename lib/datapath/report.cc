@@ -67,7 +67,8 @@ Report report_devices(Runtime& runtime) {
         one["link_up"] = uint64_t{interface.link_up()};
         one["ready"] = uint64_t{interface.ready()};
         Report& gids = one["gids"] = Report::array();
-        for (const wire::Gid& gid : interface.gids()) gids.push_back(to_string(gid));
+        for (const wire::Gid& gid : interface.gids())
+            if (gid != wire::Gid{}) gids.push_back(to_string(gid));
     });
 }
 

@@ -481,6 +481,13 @@ void Runtime::housekeeping() {
             port.restart();
             restarted_ns_[i] = now_ns();
         }
+        if (const auto addresses = port.take_addresses()) {
+            const bool changed = [&] {
+                const Pause pause(*this);
+                return interface.set_addresses(*addresses);
+            }();
+            if (changed) listener_.port_event(IBV_EVENT_GID_CHANGE, interface);
+        }
         const bool link_changed = [&] {
             const std::lock_guard control(port_control_);
             return port.poll_link();

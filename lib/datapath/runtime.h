@@ -43,7 +43,7 @@ class Listener {
     virtual void event(ibv_event_type event, transport::QueuePair& qp) = 0;
     virtual void event(ibv_event_type event, transport::CompletionQueue& cq) = 0;
     virtual void event(ibv_event_type event, transport::SharedRecvQueue& srq) = 0;
-    virtual void port_event(ibv_event_type event, const Interface& interface) = 0;  // PORT_ACTIVE, PORT_ERR
+    virtual void port_event(ibv_event_type event, const Interface& interface) = 0;  // PORT_ACTIVE, PORT_ERR, GID_CHANGE
 };
 
 class Runtime {

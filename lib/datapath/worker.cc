@@ -79,6 +79,8 @@ void WorkerCore::tell_background() {
 
 bool WorkerCore::arm() {
     for (PortUse& use : ports_) {
+        // What is still there of one that is not ready is not read.
+        if (use.port == nullptr || !use.port->ready()) continue;
         for (RxQueue* const queue : use.queues) {
             if (queue->arm()) continue;
             disarm(0);
@@ -144,10 +146,8 @@ void WorkerCore::do_chores() {
     chores_due_ = false;
     if (sink_.has_suspects() && now_ns_ - suspected_ns_ >= kSuspectNs) {
         suspected_ns_ = now_ns_;
-        for (const PacketSink::Suspect& suspect : sink_.take_suspects()) {
-            Neighbours& neighbours = ports_[suspect.port].interface->neighbours();
-            neighbours.suspect(neighbours.next_hop(suspect.peer), now_ns_);
-        }
+        for (const PacketSink::Suspect& suspect : sink_.take_suspects())
+            ports_[suspect.port].interface->suspect(suspect.peer, now_ns_);
     }
     if (index_ != 0) return;
     for (PortUse& use : ports_)

@@ -18,6 +18,7 @@ int get_async_event(ibv_context* context, ibv_async_event* event) {
                 break;
             case IBV_EVENT_PORT_ACTIVE:
             case IBV_EVENT_PORT_ERR:
+            case IBV_EVENT_GID_CHANGE:
                 break;
             default:  // rove raises no others but those of QPs
                 ++from(delivered.element.qp).events_delivered;
@@ -40,6 +41,7 @@ void ack_async_event(ibv_async_event* event) {
             break;
         case IBV_EVENT_PORT_ACTIVE:
         case IBV_EVENT_PORT_ERR:
+        case IBV_EVENT_GID_CHANGE:
             break;
         default:
             acknowledge(*event->element.qp, event->element.qp->events_completed, 1);

@@ -50,8 +50,11 @@ int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t s
 
 int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
     ibv_gid_entry entry;
-    const int error =
-        index < 0 ? EINVAL : query_gid_ex(context, port, static_cast<uint32_t>(index), &entry, sizeof(entry));
+    int error = index < 0 ? EINVAL : query_gid_ex(context, port, static_cast<uint32_t>(index), &entry, sizeof(entry));
+    if (error == ENODATA) {  // a place without an address: as libibverbs has it here, zeros
+        *gid = {};
+        return 0;
+    }
     if (error != 0) {
         errno = error;
         return -1;
@@ -63,6 +66,7 @@ int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid) {
 int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry, size_t size) {
     const auto& gids = from(context).interface->gids();
     if (port != 1 || index >= gids.size()) return EINVAL;
+    if (gids[index] == wire::Gid{}) return ENODATA;
     ibv_gid_entry full{};
     std::memcpy(full.gid.raw, gids[index].data(), sizeof(full.gid.raw));
     full.gid_index = index;
@@ -74,11 +78,15 @@ int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_en
 }
 
 ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t count, size_t size) {
-    const size_t found = from(context).interface->gids().size();
-    if (count < found) return -EINVAL;
-    for (size_t i = 0; i < found; ++i) {
-        auto* entry = reinterpret_cast<ibv_gid_entry*>(reinterpret_cast<uint8_t*>(entries) + i * size);
-        query_gid_ex(context, 1, static_cast<uint32_t>(i), entry, size);
+    const size_t places = from(context).interface->gids().size();
+    size_t found = 0;
+    for (size_t i = 0; i < places; ++i) {
+        ibv_gid_entry one;
+        if (query_gid_ex(context, 1, static_cast<uint32_t>(i), &one, sizeof one) != 0) continue;
+        if (found == count) return -EINVAL;
+        auto* entry = reinterpret_cast<uint8_t*>(entries) + found++ * size;
+        std::memset(entry, 0, size);
+        std::memcpy(entry, &one, std::min(size, sizeof one));
     }
     return static_cast<ssize_t>(found);
 }

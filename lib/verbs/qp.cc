@@ -196,6 +196,7 @@ void drop_events(Qp& qp) {
             case IBV_EVENT_SRQ_LIMIT_REACHED:
             case IBV_EVENT_PORT_ACTIVE:
             case IBV_EVENT_PORT_ERR:
+            case IBV_EVENT_GID_CHANGE:
                 return false;
             default:
                 return event.element.qp == handle;

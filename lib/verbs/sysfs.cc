@@ -47,6 +47,11 @@ void write(const fs::path& file, const std::string& line) {
     fs::rename(temporary, file, ignored);
 }
 
+void forget(const fs::path& file) {
+    std::error_code ignored;
+    fs::remove(file, ignored);
+}
+
 void link(const fs::path& target, const fs::path& file) {
     std::error_code ignored;
     fs::create_directories(file.parent_path(), ignored);
@@ -72,7 +77,7 @@ std::string state_of(const Provider& provider) {
     std::string state;
     for (const auto& device : provider.devices()) {
         state += is_up(*device) ? 'u' : 'd';
-        state += in_groups(gids_of(*device).front().data(), 16);
+        for (const wire::Gid& gid : gids_of(*device)) state += in_groups(gid.data(), gid.size());
     }
     return state;
 }
@@ -94,6 +99,10 @@ void write_port(const fs::path& port, const Device& device) {
     for (size_t i = 0; i < gids.size(); ++i) {
         const std::string index = std::to_string(i);
         write(port / "gids" / index, in_groups(gids[i].data(), gids[i].size()));
+        if (gids[i] == wire::Gid{}) {  // no address, so nothing to say of it
+            for (const char* attribute : {"types", "ndevs"}) forget(port / "gid_attrs" / attribute / index);
+            continue;
+        }
         write(port / "gid_attrs" / "types" / index, "RoCE v2");
         // The kernel has no name here either for a GID without an interface.
         if (!interface.empty()) write(port / "gid_attrs" / "ndevs" / index, interface);

@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
+#include "datapath/address.h"
 #include "datapath/counters.h"
 #include "transport/queue_pair.h"
 #include "wire/frame.h"
@@ -100,14 +102,25 @@ class Port {
     // Whether housekeeping has to look at it now and then, because nobody tells when its link changes.
     virtual bool wants_care() const { return true; }
 
-    // Ports that find their neighbours themselves, without ARP and ND (mesh.h): waits for the way to one for at most
-    // `timeout_ms`. Any thread but a worker.
+    // Whether the kernel is on the same link, with our addresses (interface.h): it has the routes, answers ARP, ND and
+    // echo requests, and reports groups.
+    virtual bool has_kernel_stack() const { return false; }
+
+    // Ports that find their neighbours themselves, without our ARP and ND (mesh.h, interface.h): waits for the way to
+    // one for at most `timeout_ms`; where the kernel has the routes, to any destination. Any thread but a worker.
     struct Way {
         uint16_t outlet;  // for Path::outlet
         std::shared_ptr<const transport::NextHop> next_hop;
     };
     virtual bool finds_neighbours() const { return false; }
     virtual std::optional<Way> find(const wire::Gid& /*neighbour*/, int /*timeout_ms*/) { return std::nullopt; }
+    // Requests to a destination that was found are not answered. A worker calls it.
+    virtual void suspect(const wire::Gid& /*destination*/) {}
+    // Of the kernel's stack: its addresses, if they have changed since the last call.
+    virtual std::optional<std::vector<Subnet>> take_addresses() { return std::nullopt; }
+    // And it is told that we belong to a group, as often as we join it.
+    virtual void join(const wire::Gid& /*group*/) {}
+    virtual void leave(const wire::Gid& /*group*/) {}
     // Frames to groups are about to come or go: everybody is a neighbour.
     virtual void find_all() {}
 

@@ -23,6 +23,7 @@ bool is_in_scope(std::span<const Interface> devices, const Interface& device, co
 std::optional<size_t> own_address(const Interface& device, const wire::Gid& like) {
     for (size_t i = 0; i < device.own.size(); ++i) {
         const wire::Gid& own = device.own[i].address;
+        if (own == wire::Gid{}) continue;
         if (wire::is_ipv4_mapped(own) != wire::is_ipv4_mapped(like)) continue;
         if (datapath::is_link_local(own) && !datapath::is_link_local(like) && !datapath::is_multicast(like)) continue;
         return i;
@@ -42,8 +43,9 @@ std::optional<Local> first_with(std::span<const Interface> devices, const Socket
 std::optional<Local> loopback(std::span<const Interface> devices, bool ipv4) {
     if (devices.empty()) return std::nullopt;
     const auto& own = devices.front().own;
-    const auto found = std::find_if(own.begin(), own.end(),
-                                    [&](const auto& subnet) { return wire::is_ipv4_mapped(subnet.address) == ipv4; });
+    const auto found = std::find_if(own.begin(), own.end(), [&](const auto& subnet) {
+        return subnet.address != wire::Gid{} && wire::is_ipv4_mapped(subnet.address) == ipv4;
+    });
     if (found == own.end()) return std::nullopt;
     return Local{0, static_cast<size_t>(found - own.begin())};
 }
@@ -134,14 +136,6 @@ std::optional<Local> find_source(std::span<const Interface> devices, const Socke
 
 wire::Gid destination_gid(std::span<const Interface> devices, const Local& from, const SocketAddress& destination) {
     return destination.is_loopback() ? devices[from.device].own[from.gid_index].address : destination.gid();
-}
-
-std::string_view kernel_interface_of(std::string_view port) {
-    constexpr std::string_view kKey = ",iface=";
-    const size_t at = port.find(kKey);
-    if (at == std::string_view::npos) return {};
-    const std::string_view rest = port.substr(at + kKey.size());
-    return rest.substr(0, rest.find(','));
 }
 
 }  // namespace rove::verbs::ucma

@@ -19,7 +19,6 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "datapath/address.h"
@@ -69,8 +68,5 @@ std::optional<Local> find_local(std::span<const Interface> devices, const Socket
 std::optional<Local> find_source(std::span<const Interface> devices, const SocketAddress& destination);
 // What a destination is for a device: of a loopback address, the device's own GID.
 wire::Gid destination_gid(std::span<const Interface> devices, const Local& from, const SocketAddress& destination);
-
-// "net_af_xdp0,iface=eth0" -> "eth0"; empty: the port has no interface of the kernel.
-std::string_view kernel_interface_of(std::string_view port);
 
 }  // namespace rove::verbs::ucma

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "datapath/port_name.h"
 #include "verbs/preload/provider.h"
 #include "verbs/preload/ucma.h"
 #include "verbs/preload/ucma_state.h"
@@ -26,18 +27,21 @@ constexpr uint64_t kAskAgainNs = 50'000'000;
 constexpr uint64_t kMilli = 1'000'000, kSecond = 1000 * kMilli;
 
 Interface describe(const datapath::Interface& device, const datapath::DeviceConfig& config) {
-    datapath::Neighbours& neighbours = const_cast<datapath::Interface&>(device).neighbours();
-    const std::string kernel(kernel_interface_of(config.port));
-    return {.own = neighbours.own(),
-            .has_gateway_ipv4 = neighbours.has_gateway(true),
-            .has_gateway_ipv6 = neighbours.has_gateway(false),
+    const std::string kernel = datapath::kernel_interface(config);
+    return {.own = device.subnets(),
+            .has_gateway_ipv4 = device.has_gateway(true),
+            .has_gateway_ipv6 = device.has_gateway(false),
             .kernel_index = kernel.empty() ? 0 : if_nametoindex(kernel.c_str())};
 }
 
 }  // namespace
 
 int Ucma::need_devices() {
-    if (started_) return 0;
+    if (started_) {
+        for (size_t i = 0; i < interfaces_.size(); ++i)
+            interfaces_[i].own = gsis_[i]->device().interface->subnets();  // the kernel's come and go
+        return 0;
+    }
     Provider& provider = verbs::provider();
     if (!provider.start()) return ENODEV;
     wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -156,7 +160,7 @@ bool Ucma::is_resolved(const Id& id) {
 }
 
 Ucma::Neighbour Ucma::neighbour_of(const Id& id) const {
-    return {id.local->device, device(id).interface->neighbours().next_hop(id.remote_gid)};
+    return {id.local->device, device(id).interface->next_hop(id.remote_gid)};
 }
 
 void Ucma::start_resolution(Id& id, uint32_t timeout_ms) {

@@ -86,11 +86,5 @@ TEST(UcmaAddress, SocketAddressesAreReadAsFarAsTheyGo) {
     EXPECT_FALSE(ip("::1").is_any());
 }
 
-TEST(UcmaAddress, PortsOfTheKernelNameItsInterface) {
-    EXPECT_EQ(kernel_interface_of("net_af_xdp0,iface=eth0,start_queue=1"), "eth0");
-    EXPECT_EQ(kernel_interface_of("net_af_packet0,qpairs=1,iface=veth1"), "veth1");
-    EXPECT_EQ(kernel_interface_of("net_memif0,role=server"), "");
-}
-
 }  // namespace
 }  // namespace rove::verbs::ucma
