@@ -76,11 +76,16 @@ int main(int argc, char** argv) {
     CLI::App app{
         "Runs a verbs program with rove's devices: rove0, rove1, ... appear beside any hardware ones. Without a\n"
         "configuration there is one, rove0, and all programs that you run so are hosts on one network.\n"
-        "rove-run [--config FILE] [--eal \"ARGS\"] -- PROGRAM [ARGS...]"};
+        "rove-run [--config FILE | --interface NAME] [--eal \"ARGS\"] -- PROGRAM [ARGS...]"};
     std::string config_file, eal;
+    std::vector<std::string> interfaces;
     std::vector<std::string> command;
     app.add_option("--config", config_file,
                    "TOML configuration; default ./rove.toml, then /etc/rove/rove.toml, then a mesh");
+    app.add_option("--interface", interfaces,
+                   "network interface to run on, beside the kernel and with its addresses; again for more devices")
+        ->allow_extra_args(false)
+        ->excludes("--config");
     app.add_option("--eal", eal, "further EAL arguments, separated by blanks");
     bool libibverbs = false;
     app.add_flag(
@@ -93,10 +98,11 @@ int main(int argc, char** argv) {
         return app.exit(error) == 0 ? 0 : kBadUsage;
     }
 
-    const fs::path config = find_config(config_file);
+    const fs::path config = interfaces.empty() ? find_config(config_file) : fs::path();
     std::string error;
     if (!config.empty() && !rove::datapath::Config::load(config.string(), &error)) refuse(error);
     setenv("ROVE_CONFIG", config.c_str(), 1);
+    setenv("ROVE_INTERFACES", CLI::detail::join(interfaces, ",").c_str(), 1);
     if (!eal.empty()) setenv("ROVE_EAL", eal.c_str(), 1);
     const auto [why, refuses] = rove::why_not_preloaded(rove::find_program(command[0]));
     if (!why.empty()) std::fprintf(stderr, "rove-run: %s: it has no rove devices\n", why.c_str());

@@ -158,13 +158,17 @@ std::optional<std::string> read_gateway(Table& table, const char* key, bool ipv4
 DeviceConfig read_device(Table table) {
     DeviceConfig device;
     constexpr const char* kPortAllowed =
-        "\"mesh\", \"mesh:FOLDER\", \"memif:SOCKET,role=server\", an EAL vdev such as \"net_tap0,iface=...\" or a PCI "
-        "address";
+        "\"mesh\", \"mesh:FOLDER\", \"interface:NAME\", \"memif:SOCKET,role=server\", an EAL vdev such as "
+        "\"net_tap0,iface=...\" or a PCI address";
     table.require("port", kPortAllowed);
     device.port = *table.string("port", kPortAllowed);
-    if (!is_mesh(device.port)) table.require("addresses", kAddressAllowed);
+    if (is_interface(device.port))
+        for (const char* key : {"addresses", "gateway_ipv4", "gateway_ipv6", "mac", "vlan", "queues", "neighbour"})
+            if (const toml::node* const given = table.any(key); given != nullptr)
+                table.refuse(*given, key, "none for an interface: it is the kernel's (ip address, ip route, ip link)");
+    if (!knows_addresses(device.port)) table.require("addresses", kAddressAllowed);
     device.addresses = table.strings("addresses", kAddressAllowed);
-    if ((device.addresses.empty() && !is_mesh(device.port)) || device.addresses.size() > 64)
+    if ((device.addresses.empty() && !knows_addresses(device.port)) || device.addresses.size() > 64)
         table.refuse(table.node("addresses"), "addresses", std::string("1 to 64 ") + kAddressAllowed);
     std::set<wire::Gid> known;
     for (const std::string& address : device.addresses) {
@@ -192,10 +196,11 @@ DeviceConfig read_device(Table table) {
 
 }  // namespace
 
-Config Config::built_in() {
+Config Config::built_in(const std::vector<std::string>& interfaces) {
     Config config;
     config.file = "built-in configuration";
-    config.devices.emplace_back().port = "mesh";
+    for (const std::string& name : interfaces) config.devices.emplace_back().port = "interface:" + name;
+    if (interfaces.empty()) config.devices.emplace_back().port = "mesh";
     return config;
 }
 

@@ -28,7 +28,7 @@ struct NeighbourConfig {
 
 struct DeviceConfig {
     std::string port;                    // ports of rove's own (port_name.h), a vdev of EAL's, or a PCI address
-    std::vector<std::string> addresses;  // "10.0.0.1/24", "fd00::1/64"; none: a mesh's port chooses
+    std::vector<std::string> addresses;  // "10.0.0.1/24", "fd00::1/64"; none: the port knows
     std::optional<std::string> gateway_ipv4, gateway_ipv6;
     uint16_t queues = 0;  // RX and TX queues of the port; 0: as Port::open() says
     uint32_t mtu = 4096;  // largest RoCE path MTU to offer: 256, 512, 1024, 2048, 4096
@@ -54,8 +54,8 @@ struct Config {
         kMediumPriority, kHighPriority, kHighPriority,   kHighPriority};
     std::vector<DeviceConfig> devices;
 
-    // Without a file: one device on the mesh of this user.
-    static Config built_in();
+    // Without a file: a device for each of these interfaces of the kernel, or else one on the mesh of this user.
+    static Config built_in(const std::vector<std::string>& interfaces);
     // Returns nothing and fills `*error` ("FILE:LINE: key 'x.y': ...") when the file is not acceptable.
     static std::optional<Config> load(const std::string& file, std::string* error);
 };

@@ -71,6 +71,7 @@ std::string PortClaim::identity(std::string_view port) {
     const std::string driver = driver_of(port);
     const auto value = [&](const char* key) { return argument(port, key); };
     if (is_mesh(port)) return {};  // any number of processes
+    if (is_interface(port)) return "interface " + place_of(port);
     if (is_memif(port)) {
         const bool server = value("role") == "server";
         return (server ? "memif server " : "memif client ") + place_of(port) + " " + value("id");

@@ -47,6 +47,10 @@ bool is_memif(std::string_view port) {
     return port.starts_with("memif:");
 }
 
+bool is_interface(std::string_view port) {
+    return port.starts_with("interface:");
+}
+
 std::string place_of(std::string_view port) {
     const size_t colon = port.find(':');
     if (colon == std::string_view::npos) return {};
@@ -80,6 +84,7 @@ bool is_peer_to_peer(std::string_view driver) {
 }
 
 std::string kernel_interface(const DeviceConfig& config) {
+    if (is_interface(config.port)) return place_of(config.port);
     const std::string driver = driver_of(config.port);
     const bool has_one = driver == "net_af_packet" || driver == "net_af_xdp" || driver == "net_tap";
     return has_one ? argument(config.port, "iface") : std::string();
@@ -95,6 +100,7 @@ std::string sysfs_device(const DeviceConfig& config) {
 
 std::optional<wire::MacAddress> mac_before_start(const DeviceConfig& config) {
     if (config.mac) return config.mac;
+    if (is_interface(config.port)) return interface_mac(place_of(config.port));
     if (config.addresses.empty()) return std::nullopt;
     const std::string driver = driver_of(config.port);
     std::optional<wire::MacAddress> mac = wire::MacAddress{};

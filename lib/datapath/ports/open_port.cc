@@ -3,6 +3,7 @@
 
 #include "datapath/port_name.h"
 #include "datapath/ports/ethdev.h"
+#include "datapath/ports/interface.h"
 #include "datapath/ports/memif.h"
 #include "datapath/ports/mesh.h"
 
@@ -17,6 +18,10 @@ std::unique_ptr<Port> open_port(uint16_t id, DeviceConfig& config, const LinkPor
     if (is_memif(config.port)) {
         auto memif = std::make_unique<MemifPort>(id, config, environment);
         return memif->open(error) ? std::move(memif) : nullptr;
+    }
+    if (is_interface(config.port)) {
+        auto interface = std::make_unique<InterfacePort>(id, environment);
+        return interface->open(config, pools, error) ? std::move(interface) : nullptr;
     }
     auto ethdev = std::make_unique<EthdevPort>(id);
     return ethdev->open(config, pools, error) ? std::move(ethdev) : nullptr;

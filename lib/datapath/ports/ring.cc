@@ -12,6 +12,8 @@
 #include <cstring>
 #include <limits>
 
+#include "datapath/ports/lent_frame.h"
+
 namespace rove::datapath {
 
 namespace {
@@ -91,16 +93,6 @@ void RingSender::publish() {
 RingReceiver::RingReceiver(const MemifConnection& connection, Role role, rte_mempool* pool)
     : RxQueue(true), RingView(ring_of(connection, role, false), connection.regions(), role, false), pool_(pool) {
     disarm();  // a client of DPDK's or VPP's leaves the bell unmasked
-}
-
-void RingReceiver::lend(rte_mbuf& view, uint8_t* frame, uint32_t bytes) {
-    view.buf_addr = frame;
-    view.buf_len = view.data_len = static_cast<uint16_t>(bytes);
-    view.pkt_len = bytes;
-    view.data_off = 0;
-    view.nb_segs = 1;
-    view.ol_flags = 0;
-    rte_mbuf_refcnt_set(&view, 1);
 }
 
 uint16_t RingReceiver::burst(rte_mbuf** frames) {

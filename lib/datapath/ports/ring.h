@@ -181,7 +181,6 @@ class RingReceiver final : public RxQueue, private RingView {
         return filled <= slots() ? filled : 0;
     }
     rte_mbuf* gather(uint16_t first, uint16_t count);
-    void lend(rte_mbuf& view, uint8_t* frame, uint32_t bytes);
 
     rte_mempool* const pool_;
     uint16_t next_ = 0;      // to be read

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "verbs/preload/ucma.h"
 
@@ -17,21 +19,27 @@ namespace {
 // Never destroyed: programs may call verbs from their last destructors. stop() ends what must end.
 std::atomic<Provider*> made{nullptr};
 
+std::vector<std::string> split(const char* text, char at) {
+    std::vector<std::string> words;
+    std::istringstream all(text != nullptr ? text : "");
+    for (std::string word; std::getline(all, word, at);)
+        if (!word.empty()) words.push_back(word);
+    return words;
+}
+
 std::optional<datapath::Config> configuration() {
     const char* file = std::getenv("ROVE_CONFIG");
     if (file == nullptr) return std::nullopt;
     std::string error;
-    // Empty: rove-run found no file.
+    // Empty: rove-run found no file, or was given interfaces.
     std::optional<datapath::Config> config =
-        *file == '\0' ? datapath::Config::built_in() : datapath::Config::load(file, &error);
+        *file == '\0' ? datapath::Config::built_in(split(std::getenv("ROVE_INTERFACES"), ','))
+                      : datapath::Config::load(file, &error);
     if (!config) {
         std::fprintf(stderr, "rove: %s\n", error.c_str());
         return std::nullopt;
     }
-    if (const char* extra = std::getenv("ROVE_EAL")) {
-        std::istringstream words(extra);
-        for (std::string word; words >> word;) config->eal_args.push_back(word);
-    }
+    for (const std::string& word : split(std::getenv("ROVE_EAL"), ' ')) config->eal_args.push_back(word);
     return config;
 }
 

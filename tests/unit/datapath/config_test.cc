@@ -245,6 +245,22 @@ TEST_F(ConfigTest, RefusesWhatIsMissing) {
     EXPECT_NE(error_.find("key 'device'"), std::string::npos) << error_;
 }
 
+TEST_F(ConfigTest, OfAnInterfaceTheKernelSaysWhatItIs) {
+    const std::string interface = "[[device]]\nport = \"interface:eth0\"\n";
+    const auto config = load(interface);
+    ASSERT_TRUE(config) << error_;
+    EXPECT_TRUE(config->devices[0].addresses.empty());
+    for (const char* given : {"addresses = [\"10.0.0.1/24\"]", "vlan = 5", "mac = \"02:00:00:00:00:01\"",
+                              "gateway_ipv4 = \"10.0.0.9\"", "queues = 2"}) {
+        const std::string key(given, std::string_view(given).find(' '));
+        refused(interface + given + "\n", 3, "device[0]." + key, "it is the kernel's");
+    }
+    const Config built_in = Config::built_in({"eth0", "eth1"});
+    ASSERT_EQ(built_in.devices.size(), 2u);
+    EXPECT_EQ(built_in.devices[1].port, "interface:eth1");
+    EXPECT_EQ(Config::built_in({}).devices[0].port, "mesh");
+}
+
 TEST_F(ConfigTest, NamesFileAndLineOfBadToml) {
     EXPECT_FALSE(load("[runtime]\nprogress = \n"));
     EXPECT_EQ(error_.rfind(file_ + ":2: ", 0), 0u) << error_;

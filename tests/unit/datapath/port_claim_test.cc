@@ -28,6 +28,7 @@ TEST(PortClaim, TheSamePortIsKnownWhateverElseIsSaidOfIt) {
     EXPECT_FALSE(same("03:00.0", "03:00.1"));
     EXPECT_FALSE(same("net_vhost0,iface=/tmp/x", "net_virtio_user0,path=/tmp/x")) << "the two ends";
     EXPECT_TRUE(same("net_af_xdp0,iface=eth0", "net_af_xdp1,iface=eth0,queue_count=2"));
+    EXPECT_FALSE(same("interface:eth0", "interface:eth1"));
 }
 
 TEST(PortClaim, InterfacesThatTheKernelSharesAreNobodys) {

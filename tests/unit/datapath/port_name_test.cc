@@ -27,6 +27,7 @@ TEST(PortName, InterfacesOfTheKernelMayHaveOne) {
     EXPECT_EQ(mac_of("net_af_packet0,iface=lo"), derived_mac(*parse_address("10.0.0.1"))) << "but for the loopback";
     EXPECT_EQ(mac_of("net_af_packet0,qpairs=2,iface=no-such-interface"), std::nullopt);
     EXPECT_EQ(mac_of("net_af_xdp0"), std::nullopt) << "without an interface";
+    EXPECT_EQ(mac_of("interface:no-such-interface"), std::nullopt);
 }
 
 TEST(PortName, OtherDriversMustBeAsked) {

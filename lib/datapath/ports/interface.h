@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// "interface:NAME": an interface of the kernel, which keeps it. RoCEv2 that comes to it is ours, all else the kernel's,
+// and so are the addresses, the routes and the neighbours, which we ask it for.
+//
+// In come frames by AF_XDP where that can be, else by AF_PACKET (xdp_queue.h, packet_queue.h); out they go by
+// AF_PACKET, from where they were built, without a copy between us and the kernel's. Nothing of it outlives the
+// process.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "datapath/config.h"
+#include "datapath/ports/kernel_queue.h"
+#include "datapath/ports/link_port.h"
+#include "datapath/ports/packet_queue.h"
+#include "datapath/ports/port.h"
+#include "datapath/ports/rtnetlink.h"
+#include "datapath/ports/xdp_program.h"
+
+namespace rove::datapath {
+
+class InterfacePort final : public Port {
+  public:
+    InterfacePort(uint16_t id, const LinkPort::Environment& environment)
+        : Port(id), poller_(environment.poller), user_(environment.user) {}
+    // Fills in the addresses of `config`, and lowers its MTU to what the interface carries. Each queue is of the worker
+    // whose pool it is. False, and says why in `*error`.
+    bool open(DeviceConfig& config, const std::vector<rte_mempool*>& pools, std::string* error);
+
+    std::unique_ptr<RxQueue> make_rx_queue(uint16_t queue) override { return std::move(opened_[queue]); }
+    std::unique_ptr<TxQueue> make_tx_queue(uint16_t queue) override { return std::move(opened_senders_[queue]); }
+    bool rings() const override { return true; }
+
+    void start() override;
+    void stop() override { started_ = false; }
+    void close() override;
+    bool wants_restart(bool) const override { return !started_ && !is_held(); }
+    void restart() override { start(); }
+    bool wants_care() const override { return false; }
+    void after_fork_in_child() override;
+
+    uint32_t path_mtu() const override { return path_mtu_.load(std::memory_order_relaxed); }
+    bool has_kernel_stack() const override { return true; }
+    bool finds_neighbours() const override { return true; }
+    std::optional<Way> find(const wire::Gid& destination, int timeout_ms) override;
+    void suspect(const wire::Gid& destination) override;
+    std::optional<std::vector<Subnet>> take_addresses() override;
+    void join(const wire::Gid& group) override { change_group(group, true); }
+    void leave(const wire::Gid& group) override { change_group(group, false); }
+
+    PortStatistics statistics() const override;
+
+  private:
+    bool is_up() override;
+    // In the order of verbs: first a link-local one, then IPv4, then IPv6.
+    std::vector<Subnet> read_addresses() const;
+    void change_group(const wire::Gid& group, bool joins);
+    // What XDP takes from the kernel.
+    void take_frames_to(const std::vector<Subnet>& addresses);
+    bool open_xdp(const Rtnetlink::Link& link, uint32_t frame_bytes, const std::vector<rte_mempool*>& pools,
+                  std::string* error);
+    void take_changes();
+
+    Poller& poller_;
+    LinkUser& user_;
+    std::string name_;
+    std::optional<Rtnetlink> kernel_;
+    std::unique_ptr<XdpProgram> program_;  // null: AF_PACKET
+    // Of the workers, as soon as they have taken them.
+    std::vector<std::unique_ptr<KernelQueue>> opened_;
+    std::vector<std::unique_ptr<PacketSender>> opened_senders_;
+    std::vector<KernelQueue*> receivers_;
+    std::vector<PacketSender*> senders_;
+    std::set<wire::Gid> taken_;
+    std::atomic<uint32_t> path_mtu_{UINT32_MAX};
+    std::atomic<bool> started_{false}, addresses_changed_{false};  // relaxed: as Port::held_
+    std::chrono::steady_clock::time_point probed_{};               // of the worker whose requests were last suspected
+
+    std::mutex mutex_;  // guards what follows
+    std::condition_variable learnt_;
+    std::map<wire::Gid, std::shared_ptr<transport::NextHop>> next_hops_;  // by neighbour
+    std::map<wire::Gid, std::pair<FileDescriptor, uint32_t>> groups_;     // a socket that is in each, how often joined
+};
+
+}  // namespace rove::datapath

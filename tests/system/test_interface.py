@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""interface:NAME over a veth pair between two namespaces: beside the kernel, with its addresses, neighbours and
+carrier. Needs root."""
+import json
+import signal
+import subprocess
+import time
+
+from harness import (CLIENT_CORE, ROVE_RUN, SERVER_CORE, Process, TwoNamespaces, check, free_port, ip, once, program,
+                     run_pair, shipped, start_client, start_server, telemetry, test, with_changes)
+from test_mesh import cpu_time
+
+ADDRESSES = (("10.0.0.1/24", "fd00::1/64"), ("10.0.0.2/24", "fd00::2/64"))
+INTERFACE = {"device": [{"port": "interface:data"}]}
+ALL_SIZES = ("--sizes", "0,1,64,4097,65537")
+
+
+def address(netns, addresses):
+    for one in addresses:
+        ip("address", "add", one, "dev", "data", *(["nodad"] if ":" in one else []), netns=netns)
+
+
+def interfaces(body, *arguments, mtu=4200, configs=(INTERFACE, INTERFACE)):
+    with TwoNamespaces(mtu) as namespaces:
+        for netns, addresses, config in zip(namespaces.names, ADDRESSES, configs):
+            if config is INTERFACE:
+                address(netns, addresses)
+        body(namespaces.link([*configs]), *arguments)
+
+
+def beside(link, command, core=CLIENT_CORE):
+    """A program of the kernel's network, in the second namespace."""
+    return Process(command, None, core, link.netns[1])
+
+
+def shown(netns):
+    done = subprocess.run(["ip", "-n", netns, "-j", "-d", "link", "show", "data"], capture_output=True, check=True)
+    return json.loads(done.stdout)[0]
+
+
+def all_verbs(link, *options):
+    command = [program("verbs_check"), "--rounds", "1", *options]
+    server, _ = run_pair(link, command, command, "--port")
+    check("AF_PACKET" not in server.err(), server.story())
+
+
+def verified(*options, mtu=4200):
+    interfaces(all_verbs, *options, mtu=mtu)
+
+
+test("interface/verified", verified, "--mtu", "4096", "--both", *ALL_SIZES, quick=True)
+once("interface/verified/ipv6", verified, "--mtu", "4096", "--gid-index", "2", *ALL_SIZES)
+once("interface/verified/link-local", verified, "--mtu", "1024", "--gid-index", "0", "--sizes", "0,64,4097")
+once("interface/verified/events", verified, "--mtu", "2048", "--events", *ALL_SIZES)
+once("interface/verified/ud", verified, "--mtu", "4096", "--transport", "ud", "--verbs", "send,send_imm", "--sizes",
+     "0,1,64,4096")
+
+
+def small_mtu():
+    def body(link):
+        info = Process(["ibv_devinfo"], INTERFACE, netns=link.netns[0]).succeed(20)
+        check("active_mtu:\t\t1024" in info.out(), info.story())
+        all_verbs(link, "--mtu", "1024", "--both", *ALL_SIZES)
+
+    interfaces(body, mtu=1500)
+
+
+test("interface/verified/mtu-1500", small_mtu)
+
+
+def without_xdp():
+    """A process that may load no XDP program: it has AF_PACKET, and the peer's kernel and our own answer nothing."""
+    def body(link):
+        command = ["setpriv", "--bounding-set", "-bpf,-sys_admin", "--inh-caps", "-bpf,-sys_admin",
+                   program("verbs_check"), "--rounds", "1", "--mtu", "4096", *ALL_SIZES]
+        for side in run_pair(link, command, command, "--port"):
+            check(side.err().count("AF_PACKET") == 1, side.story())
+        for netns in link.netns:
+            counters = subprocess.run(["ip", "netns", "exec", netns, "cat", "/proc/net/snmp"], capture_output=True,
+                                      text=True, check=True).stdout
+            names, values = (line.split()[1:] for line in counters.splitlines() if line.startswith("Icmp: "))
+            check(dict(zip(names, values))["OutDestUnreachs"] == "0", counters)
+
+    interfaces(body)
+
+
+once("interface/without-xdp", without_xdp)
+
+
+def other_port():
+    """The peer is a rove that does ARP and ND itself: the kernel answers it."""
+    config = with_changes(shipped("af_packet-b"), mtu=4096)
+    config["device"][0]["port"] = config["device"][0]["port"].replace("rove-veth-b", "data")
+    interfaces(all_verbs, "--mtu", "4096", "--sizes", "0,64,4097", mtu=4300, configs=(INTERFACE, config))
+
+
+once("interface/af_packet-peer", other_port)
+
+
+def kernels_traffic(link):
+    """ping and TCP over the same interfaces while RDMA goes on."""
+    server = start_server(link, ["ib_write_bw", "-x", "1", "-F", "-D", "2", "-s", "65536"], port := free_port("netns"))
+    tcp_server = Process(["iperf3", "-s", "-1"], None, SERVER_CORE, link.netns[0])
+    tcp_server.wait_listening(5201)
+    client = start_client(link, ["ib_write_bw", "-x", "1", "-F", "-D", "2", "-s", "65536"], port)
+    tcp = beside(link, ["iperf3", "-c", "10.0.0.1", "-t", "1", "-J"])
+    pings = [beside(link, ["ping", "-c", "10", "-i", "0.1", "-W", "2", to]) for to in ("10.0.0.1", "fd00::1")]
+    for one in (*pings, tcp, client, server):
+        one.succeed(30)
+    for one in pings:
+        check(" 0% packet loss" in one.out(), one.story())
+    sent = json.loads(tcp.out())["end"]["sum_received"]["bytes"]
+    check(sent > 1_000_000, f"{sent} bytes by TCP")
+
+
+once("interface/beside-the-kernel", interfaces, kernels_traffic)
+
+
+def killed(link):
+    """Nothing stays behind, and the next one has the port."""
+    for _ in range(2):
+        server = start_server(link, ["ib_write_bw", "-F"], free_port("netns"))
+        check("xdp" in shown(link.netns[0]), shown(link.netns[0]))
+        second = Process(["ibv_devinfo"], INTERFACE, netns=link.netns[0])
+        check(second.wait(20) != 0 and str(server.pid) in second.err(), second.story())
+        server.kill(signal.SIGKILL)
+        check("xdp" not in shown(link.netns[0]), shown(link.netns[0]))
+
+
+once("interface/killed", interfaces, killed)
+
+
+def live(link):
+    """A GID appears and goes as the kernel's address does, and the port's state as the carrier; the program is told."""
+    netns = link.netns[0]
+    watch = Process(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0"], INTERFACE, netns=netns)
+    watch.wait_for(lambda: "async event FD" in watch.out(), 20, "its start")
+    gids = lambda: telemetry(watch.pid, "/rove/devices")["rove0"]["gids"]
+    first = gids()
+    check(first[1:] == ["10.0.0.1", "fd00::1"], first)
+    for change, expected in (("add", [*first, "10.0.0.7"]), ("del", first)):
+        seen = watch.out().count("GID_CHANGE")
+        ip("address", change, "10.0.0.7/24", "dev", "data", netns=netns)
+        watch.wait_for(lambda: watch.out().count("GID_CHANGE") == seen + 1, 5, "GID_CHANGE")
+        check(gids() == expected, gids())
+    for state, event in (("down", "PORT_ERR"), ("up", "PORT_ACTIVE")):
+        ip("link", "set", "data", state, netns=link.netns[1])
+        watch.wait_for(lambda: event in watch.out(), 5, event)
+    watch.stop()
+
+
+once("interface/live", interfaces, live)
+
+
+def neighbour_moves(link):
+    """What the kernel learns of a neighbour, packets follow: led astray, a transfer stands still until it is back."""
+    command = [program("verbs_check"), "--mtu", "1024", "--timeout", "17", "--sizes", "100000", "--rounds", "200",
+               "--verbs", "write"]
+    server = start_server(link, command, port := free_port("netns"), "--port")
+    client = start_client(link, command, port, "--port")
+    frames = lambda process: telemetry(process.pid, "/rove/ports")["rove0"]["rx_frames"]
+    client.wait_for(lambda: frames(server) > 100, 20, "traffic")
+    right = shown(link.netns[0])["address"]
+    ip("neigh", "replace", "10.0.0.1", "lladdr", "02:00:00:00:00:99", "nud", "permanent", "dev", "data",
+       netns=link.netns[1])
+    time.sleep(0.1)
+    before = frames(client)
+    time.sleep(0.1)
+    check(frames(client) - before < 100, f"{frames(client) - before} frames were answered")
+    ip("neigh", "replace", "10.0.0.1", "lladdr", right, "nud", "reachable", "dev", "data", netns=link.netns[1])
+    client.succeed(30)
+    server.succeed(5)
+
+
+once("interface/neighbour-moves", interfaces, neighbour_moves)
+
+
+def by_option():
+    """rove-run --interface, twice."""
+    def body(link):
+        netns = link.netns[0]
+        info = Process([ROVE_RUN, "--interface", "data", "--interface", "ctl", "--", "ibv_devinfo", "-v"],
+                       netns=netns).succeed(20)
+        for wanted in ("rove0", "rove1", "::ffff:10.0.0.1", "::ffff:192.0.2.1"):
+            check(wanted in info.out(), info.story())
+
+    interfaces(body)
+
+
+once("interface/rove-run", by_option)
+
+
+def refused():
+    def body(link):
+        netns = link.netns[0]
+        for port, changes, wanted in (("interface:none", {}, "no such interface"),
+                                      ("interface:lo", {}, "no Ethernet"),
+                                      ("interface:data", {}, "ip address add"),
+                                      ("interface:data", {"addresses": ["10.0.0.1/24"]}, "the kernel's")):
+            one = Process(["ibv_devinfo"], {"device": [{"port": port, **changes}]}, netns=netns)
+            lines = one.wait(20) and [line for line in one.err().splitlines() if "rove" in line]
+            check(lines and len(lines) == 1 and wanted in lines[0], one.story())
+        address(netns, ADDRESSES[0])
+        ip("link", "set", "data", "down", netns=link.netns[1])
+        info = Process(["ibv_devinfo"], INTERFACE, netns=netns).succeed(20)
+        check("PORT_DOWN" in info.out() and "no carrier" in info.err(), info.story())
+
+    with TwoNamespaces(1500) as namespaces:
+        body(namespaces.link([INTERFACE, INTERFACE]))
+
+
+once("interface/refused", refused)
+
+
+def sleeps(link):
+    """A connected process that waits for events uses no CPU time, and a frame wakes it."""
+    command = ["ib_send_lat", "-e", "-x", "1", "-F", "-n", "4000", "-u", "21"]
+    server = start_server(link, command, port := free_port("netns"))
+    client = start_client(link, command, port)
+    server.wait_for(lambda: "remote address" in server.out(), 20, "connection")
+    client.child.send_signal(signal.SIGSTOP)
+    time.sleep(0.3)
+    before = cpu_time(server)
+    time.sleep(1)
+    check(cpu_time(server) - before <= 0.01, f"{cpu_time(server) - before} s of CPU time in a second")
+    client.child.send_signal(signal.SIGCONT)
+    client.succeed(40)
+    server.succeed(10)
+
+
+once("interface/sleeps", interfaces, sleeps)
