@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// See datagram.h.
+#include "wire/datagram.h"
+
+#include <cstring>
+
+#include "wire/crc32_constants.h"
+#include "wire/icrc.h"
+#include "wire/network_headers.h"
+
+namespace rove::wire {
+
+namespace {
+
+// Polynomials modulo the CRC's, as the CRC's register holds them: x^0 in bit 31, x^31 in bit 0.
+constexpr uint32_t kOne = uint32_t{1} << 31, kX = uint32_t{1} << 30;
+constexpr auto kFeedback = static_cast<uint32_t>(crc32_constants::kReflectedG >> 1);  // x^32
+// 1/x: what is left of the CRC's polynomial without x^0, divided by x.
+constexpr auto kInverseX = static_cast<uint32_t>(crc32_constants::kReflectedG);
+
+constexpr uint32_t multiply(uint32_t a, uint32_t b) {
+    uint32_t product = 0;
+    for (int i = 31; i >= 0; --i) {
+        product ^= b & -(a >> i & 1);
+        b = b >> 1 ^ (kFeedback & -(b & 1));
+    }
+    return product;
+}
+static_assert(multiply(kX, kInverseX) == kOne);
+
+constexpr uint32_t power(uint32_t base, size_t exponent) {
+    uint32_t result = kOne;
+    for (; exponent != 0; exponent >>= 1, base = multiply(base, base))
+        if ((exponent & 1) != 0) result = multiply(result, base);
+    return result;
+}
+
+// A message's last bit but one is multiplied by x^32 in its CRC; the field's last bit stands so far before it.
+constexpr size_t bits_behind(size_t packet_bytes) {
+    return 8 * (packet_bytes - ipv4::kId - sizeof(uint16_t)) + 32;
+}
+
+// The field's bits as the CRC takes them: of each byte the lowest first, which is the highest power. The field is
+// x^15 to x^0 when it stands in the upper half of the register.
+constexpr uint32_t polynomial_of(uint16_t bits) {
+    return uint32_t{big_endian(bits)} << 16;
+}
+
+}  // namespace
+
+Identification::Identification(size_t packet_bytes)
+    : to_end_(packet_bytes < kIpv4Bytes ? 0 : power(kX, bits_behind(packet_bytes))),
+      back_(packet_bytes < kIpv4Bytes ? 0 : power(kInverseX, bits_behind(packet_bytes))) {}
+
+uint32_t Identification::sum_of(uint16_t bits) const {
+    return multiply(polynomial_of(bits), to_end_);
+}
+
+std::optional<uint16_t> Identification::bits_of(uint32_t sum) const {
+    const uint32_t polynomial = multiply(sum, back_);
+    if ((polynomial & 0xFFFF) != 0) return std::nullopt;
+    return big_endian(static_cast<uint16_t>(polynomial >> 16));
+}
+
+const Identification& Identifications::of(size_t packet_bytes) {
+    Known& known = known_[packet_bytes / 4 % known_.size()];
+    if (known.packet_bytes != packet_bytes) known = {packet_bytes, Identification(packet_bytes)};
+    return known.identification;
+}
+
+void Identifications::change(uint8_t* l3, size_t bytes, uint16_t identification) {
+    const auto bits = static_cast<uint16_t>(load_be16(l3 + ipv4::kId) ^ identification);
+    if (bits == 0) return;
+    store(l3 + bytes, load<uint32_t>(l3 + bytes) ^ of(bytes).sum_of(bits));
+    store_be16(l3 + ipv4::kId, identification);
+}
+
+std::optional<uint16_t> Identifications::find(const uint8_t* l3, size_t bytes) {
+    const uint16_t assumed = load_be16(l3 + ipv4::kId);
+    const uint32_t wrong = icrc(l3, bytes) ^ load<uint32_t>(l3 + bytes);
+    if (wrong == 0) return assumed;
+    const auto bits = of(bytes).bits_of(wrong);
+    if (!bits) return std::nullopt;
+    return static_cast<uint16_t>(assumed ^ *bits);
+}
+
+std::optional<Outgoing> find_datagram(std::span<uint8_t> frame) {
+    if (frame.size() < kEthernetBytes + kIpv4Bytes + kUdpBytes + kLeastDatagramBytes) return std::nullopt;
+    uint8_t* const l3 = frame.data() + kEthernetBytes;
+    const uint16_t type = load_be16(frame.data() + ethernet::kType);
+    const bool v4 = type == kEtherTypeIpv4;
+    const size_t l3_bytes = v4 ? kIpv4Bytes : kIpv6Bytes;
+    if (!v4 && type != kEtherTypeIpv6) return std::nullopt;
+    if ((v4 ? l3[ipv4::kProtocol] : l3[ipv6::kNextHeader]) != kProtocolUdp) return std::nullopt;
+    if (frame.size() < kEthernetBytes + l3_bytes + kUdpBytes + kLeastDatagramBytes) return std::nullopt;
+    const uint8_t* const l4 = l3 + l3_bytes;
+    if (load_be16(l4 + udp::kDstPort) != kRoceUdpPort) return std::nullopt;
+    const uint8_t* const datagram = l4 + kUdpBytes;
+    const auto bytes = static_cast<size_t>(frame.data() + frame.size() - datagram);
+    return Outgoing{.l3 = l3,
+                    .datagram = {datagram, bytes},
+                    .udp_src = load_be16(l4 + udp::kSrcPort),
+                    .traffic_class = v4 ? l3[ipv4::kTos] : static_cast<uint8_t>(load_be16(l3) >> 4),
+                    .hop_limit = v4 ? l3[ipv4::kTtl] : l3[ipv6::kHopLimit],
+                    .ipv4 = v4};
+}
+
+void set_source_port(Outgoing& frame, uint16_t port) {
+    const auto to_datagram = static_cast<uint32_t>(frame.datagram.data() - frame.l3);
+    store_be16(frame.l3 + to_datagram - kUdpBytes + udp::kSrcPort, port);
+    frame.udp_src = port;
+    const Unsealed packet[] = {{frame.l3, to_datagram + static_cast<uint32_t>(frame.datagram.size() - kIcrcBytes)}};
+    seal(packet);
+}
+
+void set_identification(uint8_t* l3, uint16_t identification) {
+    store_be16(l3 + ipv4::kId, identification);
+    store<uint16_t>(l3 + ipv4::kChecksum, 0);
+    store(l3 + ipv4::kChecksum, static_cast<uint16_t>(~fold_checksum(sum_ipv4_header(l3))));
+}
+
+void write_lower_headers(uint8_t* frame, const FlowTemplate& flow, const Incoming& packet, size_t datagram_bytes) {
+    std::memcpy(frame, flow.bytes.data(), flow.size);
+    uint8_t* const l3 = frame + flow.l3_offset;
+    uint8_t* const l4 = frame + flow.size - kUdpBytes;
+    const auto udp_bytes = static_cast<uint16_t>(kUdpBytes + datagram_bytes);
+    store_be16(l4 + udp::kSrcPort, packet.udp_src);
+    store_be16(l4 + udp::kLength, udp_bytes);
+    if (l3[0] == ipv4::kVersion4Ihl5) {
+        l3[ipv4::kTos] = packet.traffic_class;
+        store_be16(l3 + ipv4::kLength, static_cast<uint16_t>(kIpv4Bytes + udp_bytes));
+        l3[ipv4::kTtl] = packet.hop_limit;
+        set_identification(l3, 0);
+    } else {
+        store_be16(l3, static_cast<uint16_t>(6u << 12 | uint32_t{packet.traffic_class} << 4 | (l3[1] & 0xF)));
+        store_be16(l3 + ipv6::kLength, udp_bytes);
+        l3[ipv6::kHopLimit] = packet.hop_limit;
+    }
+}
+
+}  // namespace rove::wire
