@@ -136,7 +136,7 @@ def killed():
     and another takes its address."""
     with TwoSites() as sites:
         link, port = sites.across(), free_port("any")
-        command = [program("verbs_check"), "--timeout", 17, "--sizes", "100000", "--rounds", 40]
+        command = [program("verbs_check"), "--timeout", 17, "--sizes", "100000", "--rounds", 20]
         server = start_server(link, command, port, "--port")
         client = start_client(link, command, port, "--port")
         client.wait_for(client.json, 20, "a verb that is done")
