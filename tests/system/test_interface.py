@@ -9,6 +9,7 @@ import time
 from harness import (CLIENT_CORE, ROVE_RUN, SERVER_CORE, Process, TwoNamespaces, check, free_port, ip, once, program,
                      run_pair, shipped, start_client, start_server, telemetry, test, with_changes)
 from test_mesh import cpu_time
+from test_rdma_cm import wait_ready
 
 ADDRESSES = (("10.0.0.1/24", "fd00::1/64"), ("10.0.0.2/24", "fd00::2/64"))
 INTERFACE = {"device": [{"port": "interface:data"}]}
@@ -24,6 +25,11 @@ def interfaces(body, *arguments, mtu=4200, configs=(INTERFACE, INTERFACE)):
     with TwoNamespaces(mtu) as namespaces:
         for netns, addresses, config in zip(namespaces.names, ADDRESSES, configs):
             if config is INTERFACE:
+                # The link-local address, which is looked for duplicates for seconds, comes again without that.
+                subprocess.run(["ip", "netns", "exec", netns, "sh", "-c",
+                                "echo 0 > /proc/sys/net/ipv6/conf/data/accept_dad"], check=True)
+                ip("link", "set", "data", "down", netns=netns)
+                ip("link", "set", "data", "up", netns=netns)
                 address(netns, addresses)
         body(namespaces.link([*configs]), *arguments)
 
@@ -66,6 +72,41 @@ def small_mtu():
 
 
 test("interface/verified/mtu-1500", small_mtu)
+
+
+def multicast(link):
+    command = [program("verbs_multicast")]
+    run_pair(link, command, command, "--port")
+
+
+once("interface/multicast", interfaces, multicast)
+
+
+def rdma_cm(link, to):
+    command = ["rping", "-v", "-V", "-C", "50"]
+    server = Process([*command, "-s", "-a", to], INTERFACE, SERVER_CORE, link.netns[0])
+    wait_ready(server)
+    Process([*command, "-c", "-a", to], INTERFACE, CLIENT_CORE, link.netns[1]).succeed(20)
+    server.succeed(5)
+
+
+once("interface/rdma-cm", interfaces, rdma_cm, "10.0.0.1")
+
+
+def two_queues():
+    """Frames come to both RX queues of an interface, by their flows."""
+    with TwoNamespaces(1500) as namespaces:
+        a, b = namespaces.names
+        queues = ("numrxqueues", "2", "numtxqueues", "2")
+        ip("link", "del", "data", netns=a)
+        ip("link", "add", "data", *queues, "type", "veth", "peer", "name", "data", *queues, "netns", b, netns=a)
+        for netns, addresses in zip(namespaces.names, ADDRESSES):
+            ip("link", "set", "data", "up", netns=netns)
+            address(netns, addresses)
+        all_verbs(namespaces.link([INTERFACE, INTERFACE]), "--mtu", "1024", "--qps", "8", *ALL_SIZES)
+
+
+once("interface/two-queues", two_queues)
 
 
 def without_xdp():
@@ -154,7 +195,7 @@ once("interface/live", interfaces, live)
 
 def neighbour_moves(link):
     """What the kernel learns of a neighbour, packets follow: led astray, a transfer stands still until it is back."""
-    command = [program("verbs_check"), "--mtu", "1024", "--timeout", "17", "--sizes", "100000", "--rounds", "200",
+    command = [program("verbs_check"), "--mtu", "1024", "--timeout", "17", "--sizes", "100000", "--rounds", "100",
                "--verbs", "write"]
     server = start_server(link, command, port := free_port("netns"), "--port")
     client = start_client(link, command, port, "--port")

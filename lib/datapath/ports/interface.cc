@@ -83,7 +83,7 @@ bool InterfacePort::open(DeviceConfig& config, const std::vector<rte_mempool*>& 
     if (!open_xdp(*link, frame_bytes, pools, &why)) {
         opened_.clear();
         program_.reset();
-        std::fprintf(stderr, "rove: %s: through AF_PACKET, which is slower than AF_XDP: %s\n", name_.c_str(),
+        std::fprintf(stderr, "rove: %s: through AF_PACKET, not AF_XDP: %s\n", name_.c_str(),
                      why.c_str());
         if (auto queue = PacketQueue::open(name_, kernel_->index(), frame_bytes, poller_, &failure); queue != nullptr)
             opened_.push_back(std::move(queue));
