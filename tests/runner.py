@@ -24,7 +24,7 @@ SANITIZER_ENV = {
     "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0:exitcode=99",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:exitcode=99",
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=99",
-    "ROVE_SEEDS": "250",    # random worlds and networks are a few times slower
+    "ROVE_SEEDS": "100",    # random worlds and networks are a few times slower
 }
 SLOWDOWN = {"": 1, "asan": 4, "tsan": 10}   # of meson's timeout for a test
 
