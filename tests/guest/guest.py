@@ -38,6 +38,9 @@ NICS = {
     "e1000": "e1000",
     "virtio": f"virtio-net-pci,mq=on,rss=on,vectors=6,host_mtu=9000{PLAIN}",
     "virtio-1500": f"virtio-net-pci,host_mtu=1500{PLAIN}",
+    "virtio-no-filter": f"virtio-net-pci,ctrl_rx=off,ctrl_vlan=off,ctrl_mac_addr=off{PLAIN}",
+    # It has a filter, it says, but no queue to be told of it by.
+    "virtio-no-queue": f"virtio-net-pci,ctrl_vq=off{PLAIN}",
     "vmxnet3": "vmxnet3",
 }
 MULTIQUEUE = ("virtio",)

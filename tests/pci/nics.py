@@ -97,6 +97,14 @@ def refused(machine, kind, *wanted, **device):
     check(len(said) == 1 and all(word in said[0] for word in wanted), process.story())
 
 
+def does_not_start(machine, kind):
+    """The driver cannot start the NIC: the port is down, and one line says why."""
+    process = rove(machine, config(machine, kind, 0), "ibv_devinfo", "-d", "rove0")
+    process.succeed(60)
+    said = process.out()
+    check("PORT_DOWN" in said and said.count("does not start") == 1, process.story())
+
+
 def link(machine, kind):
     """The cable is pulled and put in again: a program is told; the port of one that starts meanwhile is down, as one
     line says."""

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
 #include "datapath/address.h"
 #include "datapath/eal.h"
@@ -213,20 +214,25 @@ int EthdevPort::receive_at(const wire::MacAddress& mac) {
     return rte_eth_promiscuous_enable(dpdk_id_);
 }
 
-// Groups' frames: neighbours ask for IPv6 addresses so.
+// Frames to groups: neighbours ask for IPv6 addresses by them.
 void EthdevPort::receive_groups() {
-    const bool received =
-        interface_.is_open() ? interface_.receive_all_groups()
-                             : rte_eth_allmulticast_enable(dpdk_id_) == 0 || rte_eth_promiscuous_enable(dpdk_id_) == 0;
-    // Other virtual ports that do not know these calls see all frames anyway.
-    if (!received && (is_pci(name_) || interface_.is_open()))
-        std::fprintf(stderr,
-                     "rove: port '%s' can be told of no multicast groups: neighbours may not find its IPv6 addresses\n",
-                     name_.c_str());
+    int result = interface_.is_open() ? (interface_.receive_all_groups() ? 0 : -errno)
+                                      : rte_eth_allmulticast_enable(dpdk_id_);
+    if (result != 0 && !interface_.is_open())
+        if (const int other = rte_eth_promiscuous_enable(dpdk_id_); other != -ENOTSUP) result = other;
+    // Where there is neither, as with most virtual ports, nothing is filtered.
+    if (result != 0 && result != -ENOTSUP)
+        std::fprintf(stderr, "rove: port '%s' takes no multicast (%s): neighbours may not find its IPv6 addresses\n",
+                     name_.c_str(), rte_strerror(-result));
 }
 
 void EthdevPort::start() {
-    started_ = rte_eth_dev_start(dpdk_id_) == 0;
+    const int result = rte_eth_dev_start(dpdk_id_);
+    started_ = result == 0;
+    // Once for each reason: it is tried again every half second.
+    if (std::exchange(start_result_, result) != result && !started_ && has_carrier_)
+        std::fprintf(stderr, "rove: port '%s' does not start (%s), and is down until it does\n", name_.c_str(),
+                     rte_strerror(-result));
     if (!started_) return;
     receive_groups();
     poll_link();

@@ -56,6 +56,7 @@ class EthdevPort final : public Port {
     uint16_t dpdk_id_ = RTE_MAX_ETHPORTS;
     bool memif_client_ = false;
     KernelInterface interface_;
+    int start_result_ = 0;  // of the last start: a negative errno
     std::atomic<bool> started_{false};  // relaxed: as held_
 };
 
