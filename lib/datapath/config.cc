@@ -12,6 +12,7 @@
 #include "config/table.h"
 #include "datapath/address.h"
 #include "datapath/port_name.h"
+#include "datapath/ports/udp_sockets.h"
 
 namespace rove::datapath {
 
@@ -155,11 +156,23 @@ std::optional<std::string> read_gateway(Table& table, const char* key, bool ipv4
     return gateway;
 }
 
+// What the kernel sees to, of a port that is the kernel's sockets.
+void read_udp(Table& table, DeviceConfig& device, const char* port_allowed) {
+    for (const char* key : {"addresses", "gateway_ipv4", "gateway_ipv6", "mac", "neighbour", "queues", "vlan"})
+        if (table.any(key) != nullptr)
+            table.refuse(table.node(key), key, "none beside port = \"udp\": the kernel sees to that");
+    // Everybody is on its link, as far as the protocol is concerned: who the next hop is, the kernel knows.
+    for (const std::string& address : udp_addresses(device.port)) device.addresses.push_back(address + "/0");
+    if (device.port != "udp" &&
+        (device.addresses.empty() || is_multicast(parse_subnet(device.addresses.front())->address)))
+        table.refuse(table.node("port"), "port", port_allowed);
+}
+
 DeviceConfig read_device(Table table) {
     DeviceConfig device;
     constexpr const char* kPortAllowed =
-        "\"mesh\", \"mesh:FOLDER\", \"interface:NAME\", \"memif:SOCKET,role=server\", an EAL vdev such as "
-        "\"net_tap0,iface=...\" or a PCI address";
+        "\"mesh\", \"mesh:FOLDER\", \"interface:NAME\", \"udp\", \"udp:ADDRESS\", \"memif:SOCKET,role=server\", an EAL "
+        "vdev such as \"net_tap0,iface=...\" or a PCI address";
     table.require("port", kPortAllowed);
     device.port = *table.string("port", kPortAllowed);
     if (is_interface(device.port))
@@ -167,7 +180,10 @@ DeviceConfig read_device(Table table) {
             if (const toml::node* const given = table.any(key); given != nullptr)
                 table.refuse(*given, key, "none for an interface: it is the kernel's (ip address, ip route, ip link)");
     if (!knows_addresses(device.port)) table.require("addresses", kAddressAllowed);
-    device.addresses = table.strings("addresses", kAddressAllowed);
+    if (is_udp(device.port))
+        read_udp(table, device, kPortAllowed);
+    else
+        device.addresses = table.strings("addresses", kAddressAllowed);
     if ((device.addresses.empty() && !knows_addresses(device.port)) || device.addresses.size() > 64)
         table.refuse(table.node("addresses"), "addresses", std::string("1 to 64 ") + kAddressAllowed);
     std::set<wire::Gid> known;
@@ -221,6 +237,9 @@ std::optional<Config> Config::load(const std::string& file, std::string* error) 
                 device.refuse(device.node("port"), "port", "a port that no other device has");
         }
         table.refuse_unknown();
+        // Each path of a "udp" port is a socket.
+        const auto is_on_udp = [](const DeviceConfig& device) { return is_udp(device.port); };
+        if (std::ranges::any_of(config.devices, is_on_udp)) config.transport.paths.vps = kUdpPaths;
         return config;
     } catch (const config::Refused& refused) {
         *error = refused.message;

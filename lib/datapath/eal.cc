@@ -88,6 +88,7 @@ void remove_stale_socket(const std::string& port) {
 // late.
 uint32_t queue_mbufs(const std::string& port) {
     // Frames are in rings of their own.
+    if (is_udp(port)) return 2 * kDescriptors;
     if (!is_ethdev(port) || port.rfind("net_memif", 0) == 0) return 0;
     if (port.rfind("net_af_xdp", 0) == 0) return 2 * 2048;  // XSK_RING_{CONS,PROD}__DEFAULT_NUM_DESCS
     return (is_pci(port) ? 3 : 2) * kDescriptors;  // a queue of vmxnet3 has two RX rings

@@ -311,12 +311,14 @@ int Interface::agree_on_multipath(transport::QueuePair& qp, const transport::Pat
 void Interface::join(const wire::Gid& group) {
     if (device_port_.has_kernel_stack()) return device_port_.join(group);
     memberships_->join(group, runtime_.now_ns());
+    device_port_.join(group);
     device_port_.find_all();
 }
 
 void Interface::leave(const wire::Gid& group) {
     if (device_port_.has_kernel_stack()) return device_port_.leave(group);
     memberships_->leave(group, runtime_.now_ns());
+    device_port_.leave(group);
 }
 
 uint16_t Interface::udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn) {

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "datapath/port_name.h"
+#include "datapath/ports/udp_sockets.h"
 
 namespace rove::datapath {
 
@@ -72,6 +73,11 @@ std::string PortClaim::identity(std::string_view port) {
     const auto value = [&](const char* key) { return argument(port, key); };
     if (is_mesh(port)) return {};  // any number of processes
     if (is_interface(port)) return "interface " + place_of(port);
+    if (is_udp(port)) {
+        std::string addresses;
+        for (const std::string& address : udp_addresses(port)) addresses += " " + address;
+        return "udp" + addresses;
+    }
     if (is_memif(port)) {
         const bool server = value("role") == "server";
         return (server ? "memif server " : "memif client ") + place_of(port) + " " + value("id");

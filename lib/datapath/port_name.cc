@@ -51,6 +51,10 @@ bool is_interface(std::string_view port) {
     return port.starts_with("interface:");
 }
 
+bool is_udp(std::string_view port) {
+    return port == "udp" || port.starts_with("udp:");
+}
+
 std::string place_of(std::string_view port) {
     const size_t colon = port.find(':');
     if (colon == std::string_view::npos) return {};

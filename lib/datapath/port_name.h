@@ -14,16 +14,20 @@ namespace rove::datapath {
 // Of "net_af_packet0,iface=eth0,..." the driver: EAL's names of virtual ports are that with a number behind.
 std::string driver_of(std::string_view port);
 
-// Ports that are rove's own: "mesh", "mesh:FOLDER" (ports/mesh.h), "memif:SOCKET,..." (ports/memif.h) and
-// "interface:NAME" (ports/interface.h). And what stands behind the colon; "" if nothing does.
+// Ports that are rove's own: "mesh", "mesh:FOLDER" (ports/mesh.h), "memif:SOCKET,..." (ports/memif.h),
+// "interface:NAME" (ports/interface.h), "udp" and "udp:ADDRESS" (ports/udp.h). And what stands behind the colon; "" if
+// nothing does.
 bool is_mesh(std::string_view port);
 bool is_memif(std::string_view port);
 bool is_interface(std::string_view port);
+bool is_udp(std::string_view port);
 std::string place_of(std::string_view port);
 // Whether DPDK drives the port: EAL is told of it.
-inline bool is_ethdev(std::string_view port) { return !is_mesh(port) && !is_memif(port) && !is_interface(port); }
+inline bool is_ethdev(std::string_view port) {
+    return !is_mesh(port) && !is_memif(port) && !is_interface(port) && !is_udp(port);
+}
 // Whether the port says which addresses it has, where the configuration does not.
-inline bool knows_addresses(std::string_view port) { return is_mesh(port) || is_interface(port); }
+inline bool knows_addresses(std::string_view port) { return is_mesh(port) || is_interface(port) || is_udp(port); }
 
 // The value of an argument of a virtual port; "" without.
 std::string argument(std::string_view port, std::string_view key);

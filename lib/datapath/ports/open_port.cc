@@ -6,6 +6,7 @@
 #include "datapath/ports/interface.h"
 #include "datapath/ports/memif.h"
 #include "datapath/ports/mesh.h"
+#include "datapath/ports/udp.h"
 
 namespace rove::datapath {
 
@@ -22,6 +23,10 @@ std::unique_ptr<Port> open_port(uint16_t id, DeviceConfig& config, const LinkPor
     if (is_interface(config.port)) {
         auto interface = std::make_unique<InterfacePort>(id, environment);
         return interface->open(config, pools, error) ? std::move(interface) : nullptr;
+    }
+    if (is_udp(config.port)) {
+        auto udp = std::make_unique<UdpPort>(id, environment.pool, environment.poller);
+        return udp->open(config, error) ? std::move(udp) : nullptr;
     }
     auto ethdev = std::make_unique<EthdevPort>(id);
     return ethdev->open(config, pools, error) ? std::move(ethdev) : nullptr;

@@ -118,7 +118,7 @@ class Port {
     virtual void suspect(const wire::Gid& /*destination*/) {}
     // Of the kernel's stack: its addresses, if they have changed since the last call.
     virtual std::optional<std::vector<Subnet>> take_addresses() { return std::nullopt; }
-    // And it is told that we belong to a group, as often as we join it.
+    // We belong to a group: it is told as often as we join it, and so are ports that have sockets (udp.h).
     virtual void join(const wire::Gid& /*group*/) {}
     virtual void leave(const wire::Gid& /*group*/) {}
     // Frames to groups are about to come or go: everybody is a neighbour.

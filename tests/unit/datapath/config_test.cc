@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "datapath/address.h"
+#include "datapath/ports/udp_sockets.h"
 
 namespace rove::datapath {
 namespace {
@@ -259,6 +260,22 @@ TEST_F(ConfigTest, OfAnInterfaceTheKernelSaysWhatItIs) {
     ASSERT_EQ(built_in.devices.size(), 2u);
     EXPECT_EQ(built_in.devices[1].port, "interface:eth1");
     EXPECT_EQ(Config::built_in({}).devices[0].port, "mesh");
+}
+
+TEST_F(ConfigTest, AUdpPortsAddressIsInItsName) {
+    const auto config = load("[[device]]\nport = \"udp:fd00::7\"\nmtu = 1024\n");
+    ASSERT_TRUE(config) << error_;
+    EXPECT_EQ(config->devices[0].addresses, std::vector<std::string>{"fd00::7/0"});
+    EXPECT_TRUE(config->devices[0].mtu_given);
+    EXPECT_EQ(config->transport.paths.vps, kUdpPaths);
+    EXPECT_TRUE(load("[[device]]\nport = \"udp\"\n")) << error_;  // its addresses are those of the routes, if any
+    EXPECT_EQ(load(kDevice)->transport.paths.vps, transport::kVps);
+    for (const char* name : {"udp:", "udp:eth0", "udp:10.0.0.1/24", "udp:224.0.0.1"})
+        refused("[[device]]\nport = \"" + std::string(name) + "\"\n", 2, "device[0].port", "\"udp:ADDRESS\"");
+    const std::string udp = "[[device]]\nport = \"udp:10.0.0.1\"\n";
+    for (const char* line : {"addresses = [\"10.0.0.1/24\"]", "vlan = 5", "queues = 1", "mac = \"02:00:00:00:00:01\"",
+                             "gateway_ipv4 = \"10.0.0.9\""})
+        refused(udp + line, 3, "device[0]." + std::string(line).substr(0, std::string(line).find(' ')), "none beside");
 }
 
 TEST_F(ConfigTest, NamesFileAndLineOfBadToml) {

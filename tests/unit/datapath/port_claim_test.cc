@@ -29,6 +29,8 @@ TEST(PortClaim, TheSamePortIsKnownWhateverElseIsSaidOfIt) {
     EXPECT_FALSE(same("net_vhost0,iface=/tmp/x", "net_virtio_user0,path=/tmp/x")) << "the two ends";
     EXPECT_TRUE(same("net_af_xdp0,iface=eth0", "net_af_xdp1,iface=eth0,queue_count=2"));
     EXPECT_FALSE(same("interface:eth0", "interface:eth1"));
+    EXPECT_TRUE(same("udp:fd00:0::1", "udp:fd00::1"));
+    EXPECT_FALSE(same("udp:10.0.0.1", "udp:10.0.0.2"));
 }
 
 TEST(PortClaim, InterfacesThatTheKernelSharesAreNobodys) {

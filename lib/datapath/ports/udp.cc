@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "datapath/ports/udp.h"
+
+#include <linux/sock_diag.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+
+#include "datapath/address.h"
+#include "datapath/ports/udp_queues.h"
+
+namespace rove::datapath {
+
+namespace {
+
+std::string smaller_mtus(uint32_t most) {
+    std::string list;
+    for (uint32_t mtu = 256; mtu <= most; mtu *= 2) list += (list.empty() ? "" : ", ") + std::to_string(mtu);
+    return list.empty() ? "an interface with a larger one" : list;
+}
+
+}  // namespace
+
+bool UdpPort::open(const DeviceConfig& config, std::string* error) {
+    if (config.addresses.empty()) {
+        *error = "port 'udp': no default route tells which address it shall have. Allowed: port = \"udp:ADDRESS\"";
+        return false;
+    }
+    mac_ = derived_mac(parse_subnet(config.addresses.front())->address);
+    for (const std::string& name : config.addresses) {
+        const wire::Gid address = parse_subnet(name)->address;
+        const bool ipv4 = wire::is_ipv4_mapped(address);
+        FileDescriptor roce = open_roce_socket(address, error);
+        if (!roce.is_open()) return false;
+        auto receiver = std::make_unique<Receiver>(address, mac_, std::move(roce));
+        locals_.push_back({address, ipv4, receivers_.add(std::move(receiver)), SourcePorts(address)});
+        interface_.open(interface_of(address));
+        const auto interface_mtu = interface_.mtu();
+        if (!interface_mtu) continue;
+        const uint32_t fits = roce_mtu(*interface_mtu, ipv4);
+        if (fits == 0 || (config.mtu_given && config.mtu > fits)) {
+            *error = "port '" + config.port + "': an mtu of " + std::to_string(config.mtu) +
+                     " does not fit the interface's MTU of " + std::to_string(*interface_mtu) +
+                     ". Allowed: " + smaller_mtus(fits);
+            return false;
+        }
+        path_mtu_ = std::min(path_mtu_, fits);
+    }
+    has_carrier_ = true;
+    return true;
+}
+
+std::unique_ptr<RxQueue> UdpPort::make_rx_queue(uint16_t) {
+    return std::make_unique<UdpRxQueue>(receivers_, pool_, poller_, counts_);
+}
+
+std::unique_ptr<TxQueue> UdpPort::make_tx_queue(uint16_t) {
+    return std::make_unique<UdpTxQueue>(locals_, counts_);
+}
+
+void UdpPort::start() {
+    if (is_held()) return;
+    started_ = true;
+    poll_link();
+}
+
+// The sockets stay: application threads may be inside of any call until the process has ended.
+void UdpPort::close() {
+    hold(true);
+    stop();
+}
+
+bool UdpPort::is_up() {
+    return started_ && !interface_.lost_carrier() &&
+           std::all_of(locals_.begin(), locals_.end(), [](const Local& local) { return is_local(local.address); });
+}
+
+std::optional<Port::Way> UdpPort::find(const wire::Gid& neighbour, int) {
+    const auto local = std::find_if(locals_.begin(), locals_.end(),
+                                    [&](const Local& one) { return one.ipv4 == wire::is_ipv4_mapped(neighbour); });
+    if (local == locals_.end() || !has_route(local->address, neighbour)) return std::nullopt;
+    const std::lock_guard lock(mutex_);
+    auto& next_hop = neighbours_[neighbour];
+    if (next_hop == nullptr) next_hop = std::make_shared<transport::NextHop>(derived_mac(neighbour));
+    return Way{id(), next_hop};
+}
+
+UdpPort::Receiver* UdpPort::Receivers::add(std::unique_ptr<Receiver> receiver) {
+    const size_t at = size_.load(std::memory_order_relaxed);
+    if (at == kMost) return nullptr;
+    all_[at] = std::move(receiver);
+    size_.store(at + 1, std::memory_order_release);
+    return all_[at].get();
+}
+
+// Null: nobody has joined it yet.
+UdpPort::Receiver* UdpPort::receiver_of(const wire::Gid& group) {
+    for (size_t i = 0; i < receivers_.size(); ++i)
+        if (receivers_[i].address == group) return &receivers_[i];
+    return nullptr;
+}
+
+void UdpPort::join(const wire::Gid& group) {
+    const std::lock_guard lock(mutex_);
+    Receiver* receiver = receiver_of(group);
+    if (receiver == nullptr) {
+        FileDescriptor file = open_group_socket(group);
+        if (!file.is_open()) return;
+        receiver = receivers_.add(std::make_unique<Receiver>(group, multicast_mac(group), std::move(file)));
+        if (receiver == nullptr) return;
+    }
+    if (receiver->joined++ != 0) return;
+    for (const Local& local : locals_)
+        if (local.ipv4 == receiver->ipv4) set_member(receiver->file.get(), local.address, group, true);
+    receiver->used = true;
+    poller_.wake();  // whoever sleeps does not look at a new socket
+}
+
+void UdpPort::leave(const wire::Gid& group) {
+    const std::lock_guard lock(mutex_);
+    Receiver* const receiver = receiver_of(group);
+    if (receiver == nullptr || receiver->joined == 0 || --receiver->joined != 0) return;
+    receiver->used = false;
+    for (const Local& local : locals_)
+        if (local.ipv4 == receiver->ipv4) set_member(receiver->file.get(), local.address, group, false);
+}
+
+void UdpPort::after_fork_in_child() {
+    for (Local& local : locals_) local.sources.close_all();
+    for (size_t i = 0; i < receivers_.size(); ++i) receivers_[i].file = FileDescriptor();
+}
+
+PortStatistics UdpPort::statistics() const {
+    const auto read = [](const std::atomic<uint64_t>& count) { return count.load(std::memory_order_relaxed); };
+    PortStatistics statistics{.rx_frames = read(counts_.rx_frames),
+                              .rx_bytes = read(counts_.rx_bytes),
+                              .rx_missed = 0,
+                              .rx_errors = read(counts_.rx_errors),
+                              .rx_no_mbuf = read(counts_.rx_no_mbuf),
+                              .tx_frames = read(counts_.tx_frames),
+                              .tx_bytes = read(counts_.tx_bytes),
+                              .tx_errors = read(counts_.tx_errors)};
+    // What the kernel dropped because the socket's memory was full, or its UDP checksum wrong.
+    for (size_t i = 0; i < receivers_.size(); ++i) {
+        std::array<uint32_t, SK_MEMINFO_VARS> memory{};
+        socklen_t bytes = sizeof memory;
+        if (getsockopt(receivers_[i].file.get(), SOL_SOCKET, SO_MEMINFO, memory.data(), &bytes) == 0)
+            statistics.rx_missed += memory[SK_MEMINFO_DROPS];
+    }
+    return statistics;
+}
+
+}  // namespace rove::datapath

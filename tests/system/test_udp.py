@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""RoCE over the kernel's UDP sockets: as a user without privileges, over loopback and veth, against itself, against
+rove on an AF_PACKET port, and against Linux's rdma_rxe in the guest."""
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+from harness import (CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Link, Process, TwoNamespaces, check, free_port, ip,
+                     once, program, run_pair, start_client, start_server, test)
+from test_guest import GUEST, guest
+from test_perftest import HASTY, perftest
+from test_rdma_cm import wait_ready
+from test_veth import configs
+
+AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
+ADDRESSES = {"1": ("10.0.0.1", "10.0.0.2"), "2": ("fd00::1", "fd00::2")}    # of the veth's ends, by family
+SIZES = "0,1,64,1000,4097,65537"
+
+
+def udp(address, **device):
+    return {"device": [{"port": f"udp:{address}" if address else "udp", **device}]}
+
+
+def loopback(**device):
+    return Link([udp("127.0.0.1", **device), udp("127.0.0.2", **device)])
+
+
+def unprivileged(words):
+    if os.geteuid() != 0:
+        return words
+    SCRATCH.chmod(0o755)
+    return [*AS_NOBODY, *words]
+
+
+def verified(link, *options, timeout=50):
+    command = unprivileged([program("verbs_check"), "--gid-index", "1", *options])
+    run_pair(link, command, command, "--port", timeout)
+
+
+def on_loopback(*options, **device):
+    verified(loopback(**device), *options)
+
+
+test("udp/loopback/verified", on_loopback, "--both", "--rounds", "1", "--sizes", SIZES, quick=True)
+once("udp/loopback/events-srq", on_loopback, "--events", "--srq", "--qps", "4", "--rounds", "1", "--sizes",
+     "1,1000,4097")
+once("udp/loopback/impaired", lambda: on_loopback(
+    "--rounds", "1", "--sizes", "0,64,4097,65537",
+    impair={"loss": 0.02, "reorder": 0.02, "duplicate": 0.02, "corrupt": 0.01}))
+
+
+def perftests():
+    for tool, options in (("ib_write_bw", "-n 200 -m 4096"), ("ib_read_bw", "-n 200 -q 2"), ("ib_send_bw", "-n 200"),
+                          ("ib_write_lat", "-n 100"), ("ib_send_lat", "-n 100 -e"), ("ib_atomic_bw", "-n 100"),
+                          ("ib_send_bw", "-c UD -s 1000 -n 20")):
+        perftest(loopback(), tool, ["-x", "1", *options.split()])
+
+
+once("udp/loopback/perftest", perftests)
+
+
+# --- veth ------------------------------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def veth(mtu, ends=(0, 1), **device):
+    """Two namespaces with a veth pair, whose ends have addresses of the kernel where `ends` says so."""
+    with TwoNamespaces(mtu=mtu) as namespaces:
+        for end in ends:
+            for family, addresses in ADDRESSES.items():
+                prefix = "/24" if family == "1" else "/64"
+                ip("addr", "add", addresses[end] + prefix, "dev", "data", *["nodad"] * (family == "2"),
+                   netns=namespaces.names[end])
+        yield namespaces
+
+
+def over_veth(mtu):
+    roce_mtu = "4096" if mtu > 4200 else "1024"
+    with veth(mtu) as namespaces:
+        for addresses in ADDRESSES.values():
+            verified(namespaces.link([udp(address) for address in addresses]), "--mtu", roce_mtu, "--both", "--rounds",
+                     "1", "--sizes", SIZES)
+
+
+test("udp/veth/9000", over_veth, 9000)
+once("udp/veth/1500", over_veth, 1500)
+
+
+def rdma_cm():
+    with veth(1500) as namespaces:
+        ends = namespaces.link([udp(address) for address in ADDRESSES["1"]])
+        command = ["rping", "-v", "-V", "-C", "50", "-a", "10.0.0.1"]
+        server = Process([*command, "-s"], ends.configs[0], SERVER_CORE, ends.netns[0])
+        wait_ready(server)
+        Process([*command, "-c"], ends.configs[1], CLIENT_CORE, ends.netns[1]).succeed(20)
+        server.succeed(STOPPED)
+
+
+once("udp/veth/rdma-cm", rdma_cm)
+
+
+# Of an interface, in its namespace: no checksums and no cutting of trains by who takes its frames. A NIC does both; the
+# other end of a veth is given frames as they are.
+PLAIN = """
+import array, fcntl, socket, struct
+SIOCETHTOOL, SET_TX_CHECKSUM, SET_GSO = 0x8946, 0x17, 0x24
+with socket.socket() as any_socket:
+    for command in SET_TX_CHECKSUM, SET_GSO:
+        value = array.array("B", struct.pack("II", command, 0))
+        fcntl.ioctl(any_socket, SIOCETHTOOL, struct.pack("16sP", b"data", value.buffer_info()[0]))
+"""
+
+
+def against_af_packet():
+    """A port of another kind at the other end: it looks at every byte that the kernel has put before ours."""
+    with veth(4300, ends=(0,)) as namespaces:
+        subprocess.run(["ip", "netns", "exec", namespaces.names[0], "python3", "-c", PLAIN], check=True)
+        for family, addresses in ADDRESSES.items():
+            link = namespaces.link([udp(addresses[0]), configs("af_packet")[1]])
+            options = [program("verbs_check"), "--mtu", "4096", "--both", "--rounds", "1", "--sizes", SIZES]
+            run_pair(link, [*options, "--gid-index", "1"], [*options, "--gid-index", family], "--port")
+
+
+test("udp/af_packet", against_af_packet)
+
+
+def by_route():
+    """`udp` alone has the addresses of the default routes; without one it says so."""
+    with veth(1500) as namespaces:
+        netns = namespaces.names[0]
+        lost = Process(["ibv_devinfo"], udp(None), netns=netns)
+        check(lost.wait(20) != 0 and "no default route" in lost.err(), lost.story())
+        ip("route", "add", "default", "via", "10.0.0.2", netns=netns)
+        ip("-6", "route", "add", "default", "via", "fd00::2", netns=netns)
+        shown = Process(unprivileged(["ibv_devinfo", "-v"]), udp(None), netns=netns).succeed(20)
+        check("::ffff:10.0.0.1" in shown.out() and "fd00::1" in shown.out(), shown.story())
+        check(re.search(r"active_mtu:\s+1024", shown.out()) and "PORT_ACTIVE" in shown.out(), shown.story())
+
+
+once("udp/by-route", by_route)
+
+
+def link_state():
+    """The interface goes down and up, its address goes and comes: programs are told."""
+    with veth(1500) as namespaces:
+        netns = namespaces.names[0]
+        watch = Process(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0"], udp("10.0.0.1"), netns=netns)
+        watch.wait_for(lambda: "async event FD" in watch.out(), 20, "its start")
+        for change, event in ((("addr", "del", "10.0.0.1/24", "dev", "data"), "PORT_ERR"),
+                              (("addr", "add", "10.0.0.1/24", "dev", "data"), "PORT_ACTIVE"),
+                              (("link", "set", "data", "down"), "PORT_ERR")):
+            seen = watch.out().count(event)
+            ip(*change, netns=netns)
+            watch.wait_for(lambda: watch.out().count(event) == seen + 1, 5, event)
+        watch.stop()
+
+
+once("udp/link-state", link_state)
+
+
+def multicast():
+    with veth(9000) as namespaces:
+        command = [program("verbs_multicast")]
+        run_pair(namespaces.link([udp(address) for address in ADDRESSES["1"]]), command, command, "--port")
+
+
+once("udp/multicast", multicast)
+
+
+# --- who has the port, and what cannot be ----------------------------------------------------------------------------
+
+def refused(config, *parts, netns=None):
+    process = Process(["ibv_devinfo"], config, netns=netns)
+    check(process.wait(20) != 0 and "hca_id" not in process.out(), process.story())
+    lines = [line for line in process.err().splitlines() if line.startswith("rove")]
+    check(len(lines) == 1 and all(part in lines[0] for part in parts), f"{parts}\n{process.story()}")
+
+
+HOLDER = "import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('127.0.0.7', 4791)); " \
+         "print('bound', flush=True); sys.stdin.read()"
+
+
+def taken():
+    owner = Process(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0"], udp("127.0.0.6"))
+    owner.wait_for(lambda: "async event FD" in owner.out(), 20, "its start")
+    refused(udp("127.0.0.6"), f"in use by process {owner.pid} (ibv_asyncwatch)")
+    owner.kill(signal.SIGKILL)
+    Process(["ibv_devinfo"], udp("127.0.0.6")).succeed(20)
+    stranger = Process([sys.executable, "-c", HOLDER], stdin=True)
+    stranger.wait_for(lambda: "bound" in stranger.out(), 10, "its socket")
+    refused(udp("127.0.0.7"), f"UDP port 4791 is in use by process {stranger.pid} (python3", "Allowed: ")
+
+
+def bad():
+    refused(udp("203.0.113.5"), "does not have that address", "Allowed: ")
+    refused(udp("eth0"), "key 'device[0].port'", "udp:ADDRESS")
+    refused(udp("127.0.0.1", vlan=5), "key 'device[0].vlan'", "udp")
+    refused(udp("127.0.0.1", addresses=["10.0.0.1/24"]), "key 'device[0].addresses'", "udp")
+    with veth(1500) as namespaces:
+        refused(udp("10.0.0.1", mtu=4096), "interface's MTU of 1500", "Allowed: 256, 512, 1024",
+                netns=namespaces.names[0])
+
+
+once("udp/taken", taken)
+once("udp/bad", bad)
+
+
+# --- sleep -----------------------------------------------------------------------------------------------------------
+
+def cpu_time(process):
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def sleeps():
+    """A connected process that waits for events while its peer is still uses no CPU time, and a datagram wakes it."""
+    ends, port = loopback(), free_port()
+    command = ["ib_send_lat", "-e", "-x", "1", "-F", "-n", "3000", "-u", "21"]
+    server = start_server(ends, command, port)
+    client = start_client(ends, command, port)
+    server.wait_for(lambda: "remote address" in server.out(), 20, "connection")
+    time.sleep(0.2)
+    client.child.send_signal(signal.SIGSTOP)
+    time.sleep(0.3)
+    before = cpu_time(server)
+    time.sleep(1)
+    used = cpu_time(server) - before
+    client.child.send_signal(signal.SIGCONT)
+    check(used <= 0.02, f"{used:.2f} s of CPU time in a second")
+    client.succeed(40)
+    server.succeed(STOPPED)
+
+
+once("udp/sleeps", sleeps)
+
+
+# --- Linux's rdma_rxe ------------------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def addressed(machine):
+    """This side of the guest's tap is the kernel's, for a while."""
+    disable = "/proc/sys/net/ipv6/conf/data/disable_ipv6"
+
+    def ipv6(disabled):
+        subprocess.run(["ip", "netns", "exec", machine.netns, "sh", "-c", f"echo {disabled} > {disable}"], check=True)
+
+    ipv6(0)
+    ip("addr", "add", "10.0.0.1/24", "dev", "data", netns=machine.netns)
+    ip("addr", "add", "fd00::1/64", "dev", "data", "nodad", netns=machine.netns)
+    machine.run("ip", "neigh", "flush", "dev", "data")
+    try:
+        yield
+    finally:
+        ip("addr", "flush", "dev", "data", netns=machine.netns)
+        ipv6(1)
+        machine.run("ip", "neigh", "flush", "dev", "data")
+
+
+def rxe(family):
+    """rxe numbers its IPv4 packets, which the ICRC covers and a socket does not see."""
+    machine = guest()
+    address = ADDRESSES[family][0]
+    with addressed(machine):
+        port = free_port(machine.netns)
+        command = ["ib_write_bw", "-F", "-u", "18", "-s", "65536", "-n", "10", "-p", port]
+        server = machine.process([*command, "-x", family])
+        machine.wait_listening(port)
+        client = Process([*command, "-x", "1", GUEST], udp(address), CLIENT_CORE, machine.netns, HASTY)
+        client.succeed(40)
+        server.succeed(20)
+        command = [program("verbs_check"), "--mtu", "1024", "--rounds", "1", "--depth", "4", "--timeout", "18",
+                   "--sizes", "1,1000,9000", "--port", free_port(machine.netns)]
+        theirs = machine.process([*command, "--gid-index", family])
+        ours = Process([*command, "--gid-index", "1", GUEST], udp(address), CLIENT_CORE, machine.netns)
+        ours.succeed(60)
+        theirs.succeed(STOPPED)
+        check(ours.json() and len(ours.json()) == len(theirs.json()), f"{ours.story()}\n{theirs.story()}")
+
+
+for family, name in (("1", "ipv4"), ("2", "ipv6")):
+    once(f"udp/rxe/{name}", rxe, family, timeout=160)
