@@ -57,10 +57,12 @@ Interface::Interface(Runtime& runtime, const DeviceConfig& config, std::string n
     Speaker ipv4{mac_, wire::Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF}, vlan_};
     for (const wire::Gid& gid : addresses_)
         if (wire::is_ipv4_mapped(gid) && ipv4.address[12] == 0) ipv4.address = gid;
-    memberships_ = std::make_unique<Memberships>(ipv4, Speaker{mac_, addresses_.front(), vlan_}, std::random_device{}());
+    memberships_ =
+        std::make_unique<Memberships>(ipv4, Speaker{mac_, addresses_.front(), vlan_}, std::random_device{}());
     // Questions for our IPv6 addresses come to these groups: RFC 4861 7.2.1.
     for (const wire::Gid& gid : addresses_)
-        if (!wire::is_ipv4_mapped(gid) && !port.has_kernel_stack()) memberships_->join(solicited_node_group(gid), runtime_.now_ns());
+        if (!wire::is_ipv4_mapped(gid) && !port.has_kernel_stack())
+            memberships_->join(solicited_node_group(gid), runtime_.now_ns());
     for (const NeighbourConfig& neighbour : config.neighbours)
         neighbours_->add_static(neighbour.address, neighbour.mac);
 }

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""rove-bridge: two namespaces that a veth pair joins, a mesh in each, and a bridge between mesh and veth. Needs root."""
+"""rove-bridge: two namespaces that a veth pair joins, a mesh in each, and a bridge between mesh and veth. Needs
+root."""
 import signal
 import subprocess
 import time
@@ -80,7 +81,7 @@ test("bridge/across/ipv6", across, ["--gid-index", "2"])
 
 
 def plain_host():
-    """A member and a host with a port of its own; then two members of one mesh, between which the bridge has no part."""
+    """A member and a host with a port of its own; then two members of one mesh, in which the bridge has no part."""
     with TwoNamespaces(mtu=4300) as namespaces:
         where = folder()
         bridge = start_bridge(where, namespaces.names[0])
@@ -93,7 +94,8 @@ def plain_host():
         check(answered["solicits_answered"] > 0, str(answered))
         before = said(bridge)
         netns = namespaces.names[0]
-        verify(Link([member, mesh(where, addresses=addresses(12))], (netns, netns)), "--rounds", 1, "--sizes", "64,4097")
+        two = Link([member, mesh(where, addresses=addresses(12))], (netns, netns))
+        verify(two, "--rounds", 1, "--sizes", "64,4097")
         after = said(bridge)
         # They report their groups to all.
         check(after["to_uplink"] - before["to_uplink"] < 10 and after["between_members"] == 0, f"{before} {after}")
@@ -171,7 +173,8 @@ def stopped_member():
         check(member["tx_drops"] > 0, str(member))
         stopped.child.send_signal(signal.SIGCONT)
         ping = ["ping", "-q", "-c", "3", "-i", "0.2", "-W", "2", "10.0.0.13"]
-        done = subprocess.run(["ip", "netns", "exec", sites.names[1], *ping], capture_output=True, text=True, timeout=20)
+        done = subprocess.run(["ip", "netns", "exec", sites.names[1], *ping], capture_output=True, text=True,
+                              timeout=20)
         check(" 0% packet loss" in done.stdout, done.stdout)
 
 
