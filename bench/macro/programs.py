@@ -416,5 +416,53 @@ class Kernel:
         return Sample(float(fields(client, "tcp_pingpong")["median_ns"]), seconds)
 
 
+class Veth(Kernel):
+    """The same of an MTU, with and without what a veth has of a NIC's offloads; and rove on its ends."""
+    numbers = itertools.count()
+
+    def __init__(self, build, scratch, port, mtu):
+        super().__init__(None)
+        self.mtu = mtu
+        number = next(self.numbers)
+        self.spaces = [f"{space}-{number}" for space in self.spaces]
+        configs = []
+        for end, link, address in zip("ab", self.links, self.ADDRESSES):
+            configs.append(scratch / f"veth-{number}-{end}.toml")
+            where = f"{port}:{link if port == 'interface' else address}"
+            configs[-1].write_text(f'[transport]\nmode = "rc"\n[[device]]\nport = "{where}"\n')
+        self.rove = RoveOverVeth(build, configs, self)
+
+    def __enter__(self):
+        super().__enter__()
+        for space, link in zip(self.spaces, self.links):
+            ip("-n", space, "link", "set", link, "mtu", str(self.mtu))
+        return self
+
+    def iperf3_with(self, offloads):
+        state = "on" if offloads else "off"
+        for space, link in zip(self.spaces, self.links):
+            states = [word for feature in ("tx", "tso", "gso", "gro") for word in (feature, state)]
+            subprocess.run(["ip", "netns", "exec", space, "ethtool", "-K", link, *states], check=True,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return self.iperf3()
+
+    def goodput(self):
+        return self.rove.goodput("ib_write_bw", 1 << 20, 4096 if self.mtu >= 4200 else 1024, 1000)
+
+
+class RoveOverVeth(Rove):
+    def __init__(self, build, configs, veth):
+        super().__init__(build, configs)
+        self.veth = veth
+
+    def run(self, server, client, port, env=None):
+        inside = [[self.rove_run, "--config", config, "--", *command]
+                  for config, command in zip(self.configs, (server, client))]
+        return self.veth.pair(*inside, port, env)
+
+    def to_server(self, command):
+        return [self.veth.ADDRESSES[0]]
+
+
 def ip(*args):
     subprocess.run(["ip", *args], check=True)
