@@ -8,7 +8,7 @@ _rove() {
         for ((i = 1; i < COMP_CWORD; i++)); do
             case "${COMP_WORDS[i]}" in
                 --) _command_offset $((i + 1)) && return ;;
-                --config | --eal) ((i++)) ;;
+                --config | --interface | --eal) ((i++)) ;;
                 -*) ;;
                 *) _command_offset "$i" && return ;;
             esac

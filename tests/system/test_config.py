@@ -218,7 +218,7 @@ def check_manual(installed_to, programs):
     for program in programs.iterdir():
         options = set(re.findall(r"^  (?:-\w,)?(--[\w-]+)", output([program, "--help"]), re.MULTILINE))
         missing = [option for option in options if option not in page(f"{program.name}.1")]
-        check("--config" in options or program.name == "rove-sim", f"{program.name} --help: {options}")
+        check("--config" in options or program.name in ("rove-bridge", "rove-sim"), f"{program.name} --help: {options}")
         check(not missing, f"{program.name}(1) lacks {missing}")
         completed = output([
             "bash", "-c", f"source {completion}; _rove {program} -- {program.name}; echo ${{COMPREPLY[@]}}"])

@@ -234,9 +234,9 @@ def ended_by_signal(how):
 def keepalive():
     """rsockets ask an idle peer whether it lives, if the program wants that (-k, SO_KEEPALIVE)."""
     pair = memif_pair()
-    server = Process(["rstream", "-b", A, "-k", 1, "-T", "a", "-C", 1000000], pair[0], SERVER_CORE)
+    server = Process(["rstream", "-b", A, "-k", 1, "-T", "a", "-C", 1000000000], pair[0], SERVER_CORE)
     wait_ready(server)
-    client = Process(["rstream", "-s", A, "-C", 1000000], pair[1], CLIENT_CORE)
+    client = Process(["rstream", "-s", A, "-C", 1000000000], pair[1], CLIENT_CORE)
     time.sleep(1)
     client.kill()
     check(server.wait(20) != 0, server.story())
