@@ -20,7 +20,10 @@ PacketSink::~PacketSink() {
 void PacketSink::add_port(const Port& port, std::unique_ptr<TxQueue> queue) {
     Outlet& outlet = outlet_of(port.id());
     outlet.port = &port;
-    if (queue != nullptr) ++open_;
+    if (queue != nullptr) {
+        ++open_;
+        outlet.burst = queue->wanted();
+    }
     outlet.queue = std::move(queue);
 }
 

@@ -30,11 +30,6 @@ class PacketSink {
     struct Outlet;
 
   public:
-    // Frames handed to a port at once: so many, or so many bytes. 8 frames of 4 KiB stay in L1 or nearly so between
-    // being built and being sent: 1 MiB WRITEs over memif ran at 5.6-6.4 GB/s with 4 or 8, at 5.1-5.3 with 16 or 32. Of
-    // small ones, a memif with its peer on a far core takes 32 at the cost of few more cache misses than 8.
-    static constexpr uint16_t kBurst = 32;
-    static constexpr uint32_t kBurstBytes = 8 * 4096;
     static constexpr uint16_t kSpare = 8;  // mbufs taken from the pool at once
     static constexpr uint16_t kLoopback = 256;  // frames to ourselves on their way
 
@@ -160,9 +155,10 @@ class PacketSink {
         uint32_t bytes = 0;
         uint64_t taken = 0;     // frames that it has taken
         uint64_t progress = 0;  // when is_stalled() last looked: a ring's peer had emptied so many slots, or `taken`
-        std::array<rte_mbuf*, kBurst> frames;
-        std::array<wire::Unsealed, kBurst> unsealed;  // those of the frames that have no ICRC yet
-        bool has_burst() const { return count == kBurst || bytes >= kBurstBytes; }
+        std::array<rte_mbuf*, TxQueue::kMostBurst> frames;
+        std::array<wire::Unsealed, TxQueue::kMostBurst> unsealed;  // those of the frames that have no ICRC yet
+        TxQueue::Burst burst;
+        bool has_burst() const { return count == burst.frames || bytes >= burst.bytes; }
     };
     Outlet& outlet_of(uint16_t number);
     // Whether a frame with so much payload can be built in an mbuf, or a ring's buffer. The transport never asks for

@@ -17,7 +17,7 @@ namespace {
 constexpr unsigned kHandOverFrames = 1024;  // frames on their way to another worker: a few bursts of each
 // Posts that wait for each other (WorkerCore::send_posted()): small ones fill a TX burst. 8 B WRITEs posted one by one
 // over memif between two Sapphire Rapids cores: 5.3 M/s with 8, 9.0 with 32.
-constexpr uint32_t kPostsTogether = PacketSink::kBurst;
+constexpr uint32_t kPostsTogether = TxQueue::Burst{}.frames;
 // How long posts alone may keep a worker from what came in. Beyond the shortest timer (1 ms), each would send again
 // what the peer has long acknowledged.
 constexpr uint64_t kReceiveWithinNs = 50'000;

@@ -2,6 +2,7 @@
 // See datagram.h.
 #include "wire/datagram.h"
 
+#include <bit>
 #include <cstring>
 
 #include "wire/crc32_constants.h"
@@ -49,11 +50,17 @@ constexpr uint32_t polynomial_of(uint16_t bits) {
 }  // namespace
 
 Identification::Identification(size_t packet_bytes)
-    : to_end_(packet_bytes < kIpv4Bytes ? 0 : power(kX, bits_behind(packet_bytes))),
-      back_(packet_bytes < kIpv4Bytes ? 0 : power(kInverseX, bits_behind(packet_bytes))) {}
+    : back_(packet_bytes < kIpv4Bytes ? 0 : power(kInverseX, bits_behind(packet_bytes))) {
+    const uint32_t to_end = packet_bytes < kIpv4Bytes ? 0 : power(kX, bits_behind(packet_bytes));
+    for (size_t bit = 0; bit < sums_.size(); ++bit)
+        sums_[bit] = multiply(polynomial_of(static_cast<uint16_t>(1u << bit)), to_end);
+}
 
 uint32_t Identification::sum_of(uint16_t bits) const {
-    return multiply(polynomial_of(bits), to_end_);
+    uint32_t sum = 0;
+    for (; bits != 0; bits &= static_cast<uint16_t>(bits - 1))
+        sum ^= sums_[static_cast<size_t>(std::countr_zero(bits))];
+    return sum;
 }
 
 std::optional<uint16_t> Identification::bits_of(uint32_t sum) const {

@@ -62,7 +62,8 @@ class Identification {
     std::optional<uint16_t> bits_of(uint32_t sum) const;
 
   private:
-    uint32_t to_end_, back_;
+    std::array<uint32_t, 16> sums_;  // of each bit
+    uint32_t back_;
 };
 
 // Identification by length, of the lengths that are in use: to make one takes longer than to use it.

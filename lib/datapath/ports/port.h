@@ -53,6 +53,15 @@ class TxQueue {
     TxQueue(const TxQueue&) = delete;
     TxQueue& operator=(const TxQueue&) = delete;
 
+    // What it is handed at once: so many frames, or so many bytes. 8 frames of 4 KiB stay in L1 or nearly so between
+    // being built and being sent: 1 MiB WRITEs over memif ran at 5.6-6.4 GB/s with 4 or 8, at 5.1-5.3 with 16 or 32. Of
+    // small ones, a memif with its peer on a far core takes 32 at the cost of few more cache misses than 8.
+    static constexpr uint16_t kMostBurst = 64;
+    struct Burst {
+        uint16_t frames = 32;  // kMostBurst at most
+        uint32_t bytes = 8 * 4096;
+    };
+    virtual Burst wanted() const { return {}; }
     // Takes the first of `frames`, and returns how many.
     virtual uint16_t burst(rte_mbuf** frames, uint16_t count) = 0;
 };

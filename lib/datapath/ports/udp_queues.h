@@ -96,11 +96,14 @@ class UdpRxQueue final : public RxQueue {
 class UdpTxQueue final : public TxQueue {
   public:
     UdpTxQueue(std::vector<UdpPort::Local>& locals, UdpPort::Counts& counts);
+    // A message.
+    Burst wanted() const override { return {kMostFrames, kMostBytes - kLargestFrameBytes}; }
     uint16_t burst(rte_mbuf** frames, uint16_t count) override;
 
   private:
-    static constexpr size_t kMostFrames = 64;     // of a burst, and of a message: UDP_MAX_SEGMENTS of older kernels
-    static constexpr size_t kMostBytes = 65'000;  // of a message
+    static constexpr size_t kMostFrames = kMostBurst;  // of a burst, and of a message: UDP_MAX_SEGMENTS of older kernels
+    static constexpr uint32_t kMostBytes = 65'000;     // of a message
+    static constexpr uint32_t kLargestFrameBytes = 4096 + wire::kMaxOverheadBytes;
 
     struct Message {
         wire::Outgoing first;
