@@ -6,18 +6,20 @@ import os
 import pathlib
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
 
-from harness import (CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Link, Process, TwoNamespaces, check, free_port, ip,
-                     once, program, run_pair, start_client, start_server, test)
+from harness import (CLIENT_CORE, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Link, Process, TwoNamespaces, check,
+                     free_port, ip, once, program, run_pair, start_client, start_server, test)
 from test_guest import GUEST, guest
 from test_perftest import HASTY, perftest
 from test_rdma_cm import wait_ready
 from test_veth import configs
 
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
+WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
 ADDRESSES = {"1": ("10.0.0.1", "10.0.0.2"), "2": ("fd00::1", "fd00::2")}    # of the veth's ends, by family
 SIZES = "0,1,64,1000,4097,65537"
 
@@ -34,7 +36,9 @@ def unprivileged(words):
     if os.geteuid() != 0:
         return words
     SCRATCH.chmod(0o755)
-    return [*AS_NOBODY, *words]
+    # Others may not pass the folders of this tree, as those in /root.
+    reachable = all(folder.stat().st_mode & stat.S_IXOTH for folder in ROVE_RUN.parents)
+    return [*(AS_NOBODY if reachable else WITHOUT_CAPABILITIES), *words]
 
 
 def verified(link, *options, timeout=50):
