@@ -189,7 +189,9 @@ void run(const Options& options) {
 int main(int argc, char** argv) try {
     Options options;
     CLI::App app("WRITEs between N processes");
-    app.add_option("--folder", options.folder, "empty, and the same for all")->required()->check(CLI::ExistingDirectory);
+    app.add_option("--folder", options.folder, "empty, and the same for all")
+        ->required()
+        ->check(CLI::ExistingDirectory);
     app.add_option("--processes", options.processes)->check(CLI::Range(2u, kMostProcesses));
     app.add_option("--rank", options.rank, "from 0")->check(CLI::Range(0u, kMostProcesses - 1));
     app.add_option("--size", options.size, "of a WRITE, bytes")->check(CLI::Range(1u, 1u << 30));

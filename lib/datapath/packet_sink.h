@@ -155,9 +155,9 @@ class PacketSink {
         uint32_t bytes = 0;
         uint64_t taken = 0;     // frames that it has taken
         uint64_t progress = 0;  // when is_stalled() last looked: a ring's peer had emptied so many slots, or `taken`
+        TxQueue::Burst burst;   // what it is handed at once
         std::array<rte_mbuf*, TxQueue::kMostBurst> frames;
         std::array<wire::Unsealed, TxQueue::kMostBurst> unsealed;  // those of the frames that have no ICRC yet
-        TxQueue::Burst burst;
         bool has_burst() const { return count == burst.frames || bytes >= burst.bytes; }
     };
     Outlet& outlet_of(uint16_t number);

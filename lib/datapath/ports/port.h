@@ -85,7 +85,7 @@ class Port {
     // Whether its link comes up only some time after its start, as that of a NIC which DPDK has taken.
     virtual bool negotiates_link() const { return false; }
 
-    // Of a worker's, by number. Null: what there is to read and to write comes and goes with peers (links.h).
+    // Of a worker's, by number. Null: what there is to read and to write comes and goes with peers (link_port.h).
     virtual std::unique_ptr<RxQueue> make_rx_queue(uint16_t queue) = 0;
     virtual std::unique_ptr<TxQueue> make_tx_queue(uint16_t queue) = 0;
     // Whether a frame that comes to an armed RxQueue ends the background thread's sleep. Otherwise he looks himself.

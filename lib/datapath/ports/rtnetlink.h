@@ -37,8 +37,8 @@ class Rtnetlink {
     std::optional<wire::Gid> next_hop(const wire::Gid& destination) const;
     // Where a neighbour is, as far as the kernel believes it.
     std::optional<wire::MacAddress> neighbour(const wire::Gid& address) const;
-    // As if the kernel had a packet for it: it looks for who is not known, and soon again for who has not been heard of
-    // for long.
+    // As if the kernel had a packet for it: it looks for who is not known, and soon again for who has been silent for
+    // long.
     void use(const wire::Gid& neighbour) const;
     // It asks at once, where the neighbour was last.
     void probe(const wire::Gid& neighbour) const;

@@ -101,8 +101,9 @@ class UdpTxQueue final : public TxQueue {
     uint16_t burst(rte_mbuf** frames, uint16_t count) override;
 
   private:
-    static constexpr size_t kMostFrames = kMostBurst;  // of a burst, and of a message: UDP_MAX_SEGMENTS of older kernels
-    static constexpr uint32_t kMostBytes = 65'000;     // of a message
+    // Of a burst, and of a message: UDP_MAX_SEGMENTS of older kernels.
+    static constexpr size_t kMostFrames = kMostBurst;
+    static constexpr uint32_t kMostBytes = 65'000;  // of a message
     static constexpr uint32_t kLargestFrameBytes = 4096 + wire::kMaxOverheadBytes;
 
     struct Message {
