@@ -41,7 +41,7 @@ struct RdmaConfig {
     EndpointConfig endpoint;
     int gid_index = -1;                        // device.gid_index; -1: the first that suits
     uint32_t num_lanes = 1;                    // QPs of a connection for each priority
-    uint64_t max_timeout_ns = 10'000'000'000;  // of a slice since it was submitted, all attempts together
+    uint64_t max_timeout_ns = 10'000'000'000;  // of a request of which nothing is carried meanwhile
     uint64_t block_size = 65'536;  // workers.block_size: bytes; the least slice of a request that is cut (T-1)
     uint32_t max_retry_count = 8;  // workers.max_retry_count: of a slice
 };

@@ -104,9 +104,10 @@ void Core::done(Slice& slice) {
     Task& task = *slice.task;
     TransportCounters& counters = transports[static_cast<size_t>(task.selection.transport)];
     ++counters.slices;
+    task.deadline_ns = latest_ns_ + config_.rdma.max_timeout_ns;
     (task.direction == Direction::kRead ? counters.read_bytes : counters.write_bytes) += slice.length;
     if (slots_ != nullptr) {
-        SlotCounters& slot = slot_counters[slots_->current_slot()];
+        SlotCounters& slot = slot_counters[slots_->slot_at(latest_ns_)];
         ++slot.slices;
         slot.bytes += slice.length;
     }

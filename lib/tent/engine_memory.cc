@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registering and allocating memory.
+#include <algorithm>
 #include <charconv>
 
 #include "tent/engine.h"
@@ -10,17 +11,24 @@ namespace {
 
 constexpr size_t kMaxLocation = 63;  // bytes, as documented
 
-// "*", "cpu" or "cpu:N".
-Status parse_location(const std::string& location, int* node) {
+// "*", "cpu" or "cpu:N", N a node that there is.
+Status parse_location(const std::string& location, const PriorityMatrix& matrix, int* node) {
     *node = -1;
     if (location == "*" || location == "cpu") return {};
-    if (location.starts_with("cpu:")) {
-        const char* end = location.data() + location.size();
-        const auto [at, error] = std::from_chars(location.data() + 4, end, *node);
-        if (error == std::errc{} && at == end && *node >= 0) return {};
+    const std::string what = "location '" + location.substr(0, kMaxLocation) + "': ";
+    int number = -1;
+    const char* end = location.data() + location.size();
+    const bool numbered = location.starts_with("cpu:") &&
+                          std::from_chars(location.data() + 4, end, number).ptr == end && location.size() > 4;
+    if (!numbered || number < 0) return {Code::kInvalidArgument, what + "\"*\" and \"cpu:N\" are allowed"};
+    const std::vector<int> nodes = numa_nodes(matrix);
+    if (std::find(nodes.begin(), nodes.end(), number) == nodes.end()) {
+        std::string there;
+        for (const int one : nodes) there += (there.empty() ? "" : ", ") + std::to_string(one);
+        return {Code::kInvalidArgument, what + "no such NUMA node: this host, and topology.priority_matrix, have " + there};
     }
-    return {Code::kInvalidArgument,
-            "location '" + location.substr(0, kMaxLocation) + "': \"*\" and \"cpu:N\" are allowed"};
+    *node = number;
+    return {};
 }
 
 std::string place(void* address, uint64_t length) {
@@ -53,7 +61,7 @@ Status Engine::register_memory(void* address, uint64_t length, const MemorySetti
     buffer->length = length;
     buffer->location = settings.location;
     buffer->permission = settings.permission;
-    Status status = parse_location(settings.location, &buffer->numa_node);
+    Status status = parse_location(settings.location, core_.config().priority_matrix, &buffer->numa_node);
     if (!status.ok()) return status;
     const std::lock_guard lock(registering_);
     if (const auto known = memory_.exact(start, length)) {
@@ -85,7 +93,7 @@ Status Engine::allocate_memory(uint64_t length, const MemorySettings& settings, 
     auto buffer = std::make_shared<LocalBuffer>();
     buffer->location = settings.location;
     buffer->permission = settings.permission;
-    Status status = parse_location(settings.location, &buffer->numa_node);
+    Status status = parse_location(settings.location, core_.config().priority_matrix, &buffer->numa_node);
     SharedMemory memory;
     if (status.ok()) status = SharedMemory::create(length, &memory);
     if (!status.ok()) return status;

@@ -6,8 +6,19 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 namespace rove::tent {
+
+std::vector<int> numa_nodes(const PriorityMatrix& matrix) {
+    std::set<int> nodes;
+    for (const auto& [node, lists] : matrix.nodes) nodes.insert(node);
+    const bool available = numa_available() >= 0;
+    for (int node = 0; available && node <= numa_max_node(); ++node)
+        if (numa_bitmask_isbitset(numa_all_nodes_ptr, static_cast<unsigned>(node)) != 0) nodes.insert(node);
+    if (!available || nodes.empty()) nodes.insert(0);
+    return {nodes.begin(), nodes.end()};
+}
 
 Ranks numa_ranks(std::span<const Device> devices) {
     if (numa_available() < 0) return numa_ranks(devices, 1, [](int, int) { return 10; });

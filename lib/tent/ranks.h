@@ -30,6 +30,9 @@ struct PriorityMatrix {
     std::string where;  // "FILE:LINE: key 'topology.priority_matrix'", for messages
 };
 
+// The NUMA nodes of this machine that have memory, and those that the matrix names; in order. Never empty.
+std::vector<int> numa_nodes(const PriorityMatrix& matrix);
+
 // As the machine is (libnuma), or of `nodes` nodes as `distance` tells.
 Ranks numa_ranks(std::span<const Device> devices);
 Ranks numa_ranks(std::span<const Device> devices, int nodes, const std::function<int(int, int)>& distance);

@@ -23,6 +23,7 @@ constexpr uint64_t kPatienceNs = 5'000'000;  // how often the thread looks wheth
 constexpr uint64_t kReapNs = 50'000'000;     // how long the bytes of a dead process keep lower priorities out
 constexpr int64_t kLatelyNs = 100'000'000;   // since a process wanted something: it may want it again at any time
 constexpr uint64_t kKeptNs = 200'000;        // the core, before it is left to others
+constexpr int64_t kStoppedNs = 100'000'000;  // since a process's thread ran, which it does every kPatienceNs
 constexpr int32_t kSlots = 3;
 
 uint64_t monotonic_ns() {
@@ -73,13 +74,13 @@ Slots::~Slots() {
 
 bool Slots::can_send(Priority priority, uint64_t now_ns) const {
     const uint8_t level = index(priority);
-    if (level <= current_slot()) return true;
+    if (level <= slot_at(now_ns)) return true;
     if (config_.strict) return false;
     // Acquire pairs with the release of a process that joins: its entry is as it made it.
     const uint32_t used = std::min(shared_->used.load(std::memory_order_acquire), SharedSlots::kProcesses);
     for (uint32_t i = 0; i < used; ++i) {
         const ProcessEntry& process = shared_->processes[i];
-        if (process.pid.load(std::memory_order_acquire) == 0) continue;
+        if (process.pid.load(std::memory_order_acquire) == 0 || is_stopped(process, now_ns)) continue;
         for (uint8_t higher = 0; higher < level; ++higher) {
             if (process.pending[higher].load(kRelaxed) > 0) return false;
             // Signed: another process may have read the clock after us.
@@ -96,7 +97,7 @@ void Slots::make_way(uint64_t now_ns) {
     const Need need = others_need(ours, now_ns);
     if (need == Need::kNone) return;
     // In a slot that is not ours we can do nothing with the core.
-    const bool useless = need == Need::kNow && ours > current_slot();
+    const bool useless = need == Need::kNow && ours > slot_at(now_ns);
     if (!useless && now_ns - left_ns_.load(kRelaxed) < kKeptNs) return;
     const timespec shortest{0, 1};  // with the timer slack that most threads have, 50 us
     nanosleep(&shortest, nullptr);
@@ -111,6 +112,7 @@ Slots::Need Slots::others_need(uint8_t ours, uint64_t now_ns) const {
         const ProcessEntry& process = shared_->processes[i];
         if (&process == own_ || process.pid.load(std::memory_order_acquire) == 0 || process.core.load(kRelaxed) != core)
             continue;
+        if (is_stopped(process, now_ns)) continue;
         for (uint8_t higher = 0; higher < ours; ++higher) {
             if (process.pending[higher].load(kRelaxed) > 0) return Need::kNow;
             if (static_cast<int64_t>(now_ns - process.wanted_ns[higher].load(kRelaxed)) < kLatelyNs)
@@ -136,9 +138,13 @@ void Slots::touch(Priority priority, uint64_t now_ns) {
     own_->core.store(sched_getcpu(), kRelaxed);
 }
 
-// Modulo: the memory is others' too, and what they may have written must not become an index.
+bool Slots::is_stopped(const ProcessEntry& process, uint64_t now_ns) const {
+    // Signed: its thread may have read the clock after us.
+    return &process != own_ && static_cast<int64_t>(now_ns - process.ran_ns.load(kRelaxed)) > kStoppedNs;
+}
+
 uint32_t Slots::current_slot() const {
-    return static_cast<uint32_t>(shared_->current_slot.load(kRelaxed)) % static_cast<uint32_t>(kSlots);
+    return slot_at(monotonic_ns());
 }
 
 uint64_t Slots::rotations() const {
@@ -152,6 +158,7 @@ void Slots::run() {
     pthread_setname_np(pthread_self(), "tent-slots");
     be_punctual();
     while (!stop_.load(kRelaxed)) {
+        own_->ran_ns.store(monotonic_ns(), kRelaxed);
         const int result = pthread_mutex_trylock(&shared_->global_mutex);
         if (result == EOWNERDEAD) {
             // The rotator died. It holds nothing but its office: what it wrote last is whole.
@@ -172,7 +179,7 @@ void Slots::rotate() {
     uint64_t reaped_ns = 0, begun = 0;
     while (!stop_.load(kRelaxed)) {
         uint64_t now = monotonic_ns();
-        // Slots are counted from the boot on, so that a new rotator goes on where the last one was.
+        own_->ran_ns.store(now, kRelaxed);
         const uint64_t slot = now / config_.interval_ns;
         if (slot != begun) {
             shared_->current_slot.store(static_cast<int32_t>(slot % kSlots), kRelaxed);

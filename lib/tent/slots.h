@@ -4,13 +4,14 @@
 //
 // 1. The state is a POSIX shared memory object. An flock on it makes creating, checking and joining one step; what a
 //    creator that died left half done is begun anew.
-// 2. Every process has a thread. The one that holds the robust mutex in the header is the rotator: it sleeps until the
-//    next edge and writes `current_slot`. The others try the mutex every 5 ms; once the kernel has marked it as that of
-//    a dead owner, one of them is the rotator. Slots are counted by the system's clock, so that it goes on in step.
+// 2. Slots are counted by the system's clock, and everybody counts them: nobody depends on another process that is
+//    stopped or late. Every process has a thread. The one that holds the robust mutex in the header is the rotator: it
+//    writes `current_slot`, as documented, for whoever looks, and frees entries of dead processes. The others try the
+//    mutex every 5 ms; once the kernel has marked it as that of a dead owner, one of them is the rotator.
 // 3. Processes publish the bytes that they have under way. While nobody has anything higher, and for one interval
-// after,
-//    so that a pause between two requests of a closed loop does not let a burst in, a slot is open to lower priorities
-//    too: it is not wasted. `strict` keeps to the documented slots.
+//    after, so that a pause between two requests of a closed loop does not let a burst in, a slot is open to lower
+//    priorities too: it is not wasted. A process whose thread has not run for 100 ms is stopped, and does not count.
+//    `strict` keeps to the documented slots.
 // 4. Slots say what may be sent, not who has the core. On a core that processes share, a thread that polls for LOW
 //    would keep it for a time slice of the scheduler's, a millisecond and more, before another's HIGH is even
 //    submitted. So it leaves it (make_way()): now and then while a process has lately wanted something higher on this
@@ -59,7 +60,8 @@ class Slots {
     // for it.
     void make_way(uint64_t now_ns);
 
-    uint32_t current_slot() const;                                               // 0..2
+    uint32_t slot_at(uint64_t now_ns) const { return static_cast<uint32_t>(now_ns / config_.interval_ns % 3); }
+    uint32_t current_slot() const;                                               // 0..2, by the clock
     bool rotating() const { return rotating_.load(std::memory_order_relaxed); }  // whether this process is the rotator
     uint64_t rotations() const;  // slots begun by any process since the memory was made
     uint64_t takeovers() const;  // rotators that died
@@ -70,6 +72,7 @@ class Slots {
     // What other processes want of our core, of a higher priority than `ours`.
     enum class Need : uint8_t { kNone, kLately, kNow };
     Need others_need(uint8_t ours, uint64_t now_ns) const;
+    bool is_stopped(const ProcessEntry& process, uint64_t now_ns) const;
     void run();
     void rotate();
 

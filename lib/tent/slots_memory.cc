@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <memory>
 #include <new>
 #include <optional>
@@ -101,6 +102,10 @@ ProcessEntry* take_entry(SharedSlots& shared) {
         for (auto& bytes : entry.pending) bytes.store(0, kRelaxed);
         for (auto& when : entry.wanted_ns) when.store(0, kRelaxed);
         entry.core.store(-1, kRelaxed);
+        timespec now{};
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        entry.ran_ns.store(static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec),
+                           kRelaxed);
         entry.started.store(start_time(getpid()).value_or(0), kRelaxed);
         entry.pid.store(getpid(), std::memory_order_release);
         if (i >= entries(shared)) shared.used.store(i + 1, std::memory_order_release);

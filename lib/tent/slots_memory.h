@@ -19,11 +19,12 @@ struct alignas(64) ProcessEntry {
     std::array<std::atomic<uint64_t>, kPriorities> pending{};        // bytes under way, by priority
     std::array<std::atomic<uint64_t>, kPriorities - 1> wanted_ns{};  // HIGH, MEDIUM: when there last were any
     std::atomic<int32_t> core{-1};                                   // on which that was
+    std::atomic<uint64_t> ran_ns{0};                                 // when its thread last ran
 };
 
 struct SharedSlots {
     static constexpr uint64_t kMagic = 0x53544F4C53564F52;  // "ROVSLOTS"
-    static constexpr int32_t kVersion = 2;
+    static constexpr int32_t kVersion = 3;
     static constexpr uint32_t kProcesses = 64;
 
     // As documented.

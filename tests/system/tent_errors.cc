@@ -73,6 +73,12 @@ int errors(const Options& options) {
     expect_code(engine->registerLocalMemory(nullptr, 4096), Code::kInvalidArgument, "register null");
     expect_code(engine->registerLocalMemory(foreign.data(), 4096, MemoryOptions{.location = "gpu:x"}),
                 Code::kInvalidArgument, "location");
+    void* memory_there = nullptr;
+    for (const char* nowhere : {"cpu:1023", "cpu:-1", "cpu:1x", "cpu:", "cpu:99999999999"}) {
+        const MemoryOptions there{.location = nowhere};
+        expect_code(engine->registerLocalMemory(foreign.data(), 4096, there), Code::kInvalidArgument, nowhere);
+        expect_code(engine->allocateLocalMemory(&memory_there, 4096, there), Code::kInvalidArgument, nowhere);
+    }
     expect_code(engine->unregisterLocalMemory(foreign.data(), 4096), Code::kAddressNotRegistered, "unregister");
     expect_code(engine->freeLocalMemory(foreign.data()), Code::kAddressNotRegistered, "free");
     expect_code(engine->sendNotification(remote.segment, {std::string(256, 'x'), ""}), Code::kInvalidArgument,

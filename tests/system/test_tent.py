@@ -202,6 +202,13 @@ def cancelled():
     engines.run("cancel", "--sizes", "16777216")
 
 
+def slow_but_moving():
+    """0.7 s each way, of which each quarter of a second brings something."""
+    moved(memif_pair(impair={"rate_mbps": 200, "queue_packets": 1024}), "--sizes", "16777216", "--depth", "1",
+          "--rounds", "1", "--set", "transports/rdma/max_timeout_ns=250000000", "transports/shm/enable=false",
+          "transports/tcp/enable=false")
+
+
 def refused(*options):
     engines = Engines(memif_pair(), *options)
     initiator = engines.start("errors", *options)
@@ -240,6 +247,7 @@ once("tent/sample/c++", lambda: sample([program("tent_sample_cc")]), quick=True)
 once("tent/sample/python", python_sample, quick=True)
 once("tent/lanes", lanes)
 test("tent/cancel", cancelled)
+once("tent/deadline/progress", slow_but_moving)
 once("tent/errors", refused, quick=True)
 once("tent/errors/read-only", refused, "--read-only")
 once("tent/qos/one-process", high_beside_low)

@@ -74,6 +74,7 @@ class Child {
         send(command);
         return answer();
     }
+    void stop() const { EXPECT_EQ(::kill(pid_, SIGSTOP), 0); }
     void kill() {
         if (pid_ <= 0) return;
         ::kill(pid_, SIGKILL);
@@ -217,6 +218,33 @@ TEST_F(SlotsTest, T12_OneRotatesAndWhenItIsKilledAnotherTakesOver) {
     EXPECT_TRUE(soon(500, [&] { return third.ask('r') == "yes"; }));
 }
 
+TEST_F(SlotsTest, T12_SlotsGoOnWhileTheRotatorIsStopped) {
+    Child rotator(config(20, true));
+    ASSERT_EQ(rotator.ask('o'), "ok");
+    ASSERT_TRUE(soon(1'000, [&] { return rotator.ask('r') == "yes"; }));
+    const auto slots = join(config(20, true));
+    rotator.stop();
+    usleep(20'000);
+    for (const uint32_t slot : {0u, 1u, 2u, 0u})
+        EXPECT_TRUE(soon(200, [&] {
+            const uint64_t time = now();
+            return time / (20 * kMs) % 3 == slot && slots->current_slot() == slot &&
+                   slots->can_send(kMedium, time) == (slot >= 1) && slots->can_send(kLow, time) == (slot == 2);
+        })) << slot;
+    EXPECT_FALSE(slots->rotating());
+}
+
+TEST_F(SlotsTest, T13_BytesOfAStoppedProcessKeepNobodyOut) {
+    Child other(config(20));
+    ASSERT_EQ(other.ask('o'), "ok");
+    const auto slots = join(config(20));
+    other.ask('h');
+    EXPECT_EQ(open_to(*slots, 0), "h");
+    other.stop();
+    EXPECT_TRUE(soon(500, [&] { return slots->can_send(kLow, now() / (60 * kMs) * (60 * kMs) + 60 * kMs); }))
+        << "in slot 0";
+}
+
 TEST_F(SlotsTest, T12_OneThatLeavesHandsTheOfficeOver) {
     Child first(config());
     ASSERT_EQ(first.ask('o'), "ok");
@@ -256,7 +284,8 @@ TEST_F(SlotsTest, T12_AnotherVersionOrSomethingElseIsRefusedAndSaysWhatToRemove)
     std::memcpy(bytes.data() + sizeof(magic), &version, sizeof(version));
     leave_behind(bytes);
     EXPECT_EQ(refused(config()), "shared_quota_shm_path: " + path_ +
-                                     " has version 3, this program has 2; remove /dev/shm" + path_ +
+                                     " has version " + std::to_string(version) + ", this program has " +
+                                     std::to_string(SharedSlots::kVersion) + "; remove /dev/shm" + path_ +
                                      " if no other program needs it, or choose another path");
     bytes.assign(100, 0xAB);
     leave_behind(bytes);
