@@ -152,7 +152,7 @@ def run_unit(kind, results, suite=None):
         list(pool.map(lambda test: run_gtest(test, kind, results), tests))
 
 
-FUZZ_TARGETS = ("parse_frame", "cm_messages", "cm")
+FUZZ_TARGETS = ("parse_frame", "cm_messages", "cm", "tent")
 
 
 def run_fuzz(results, target, seconds):

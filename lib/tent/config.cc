@@ -207,6 +207,8 @@ void read_all(Table& table, Config& config) {
         table.refuse(table.node("local_segment_name"), "local_segment_name",
                      "with etcd or redis only: p2p names a segment HOST:PORT");
     config.rpc_server_hostname = table.string("rpc_server_hostname", "a host name or address").value_or("");
+    config.advertised_address = table.string("advertised_address", "HOST or HOST:PORT").value_or("");
+    config.secret_file = table.string("secret_file", "the name of a file").value_or("");
     table.uint("rpc_server_port", config.rpc_server_port, 0, 65'535);
     table.boolean("merge_requests", config.merge_requests);
     table.uint("max_failover_attempts", config.max_failover_attempts, 0, 100);

@@ -63,6 +63,8 @@ struct Config {
     std::string metadata_servers;        // "host:port,..."; needed for etcd and redis
     std::string local_segment_name;      // of etcd and redis; empty: made up
     std::string rpc_server_hostname;     // empty: found
+    std::string advertised_address;      // HOST or HOST:PORT, where others reach it; empty: as it listens
+    std::string secret_file;             // empty: none, or the environment's
     uint16_t rpc_server_port = 0;        // 0: any that is free
     bool merge_requests = true;          // neighbours of one submit become one request (T-14)
     uint32_t max_failover_attempts = 3;  // to other transports; 0: none

@@ -20,6 +20,7 @@
 #include "tent/backend.h"
 #include "tent/config.h"
 #include "tent/control/jobs.h"
+#include "tent/control/secret.h"
 #include "tent/peer.h"
 #include "tent/slots.h"
 #include "tent/task.h"
@@ -55,6 +56,8 @@ class Core {
     void set_instance(uint64_t instance) { instance_ = instance; }
     // Of a connection: greater than all before.
     uint64_t next_number() { return next_number_.fetch_add(1); }
+    const Secret& secret() const { return secret_; }
+    void set_secret(Secret secret) { secret_ = std::move(secret); }
     void set_slots(std::unique_ptr<Slots> slots) { slots_ = std::move(slots); }
     Slots* slots() { return slots_.get(); }
     void set_selector(TransportSelector selector) { selector_.emplace(std::move(selector)); }
@@ -121,6 +124,7 @@ class Core {
     const ::rove::tent::Config config_;
     uint64_t instance_ = 0;
     std::atomic<uint64_t> next_number_{1};
+    Secret secret_;
     Jobs jobs_;
     SlicePool pool_;
     std::unique_ptr<Slots> slots_;

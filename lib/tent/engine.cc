@@ -7,10 +7,14 @@
 
 #include <algorithm>
 #include <fstream>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
 
+#include "tent/control/address.h"
+#include "tent/control/connection_name.h"
+#include "tent/control/place.h"
 #include "tent/metadata/names.h"
 #include "tent/metrics.h"
 #include "tent/telemetry.h"
@@ -48,17 +52,20 @@ bool is_ok(const std::optional<Json>& answer) {
 
 Engine::Engine(const ::rove::tent::Config& config)
     : core_(config),
-      server_(
-          core_.jobs(), [this](MessageType type, const Json& body) { return answer(type, body); },
-          [this](const Json& lease) {
-              uint64_t instance = 0;
-              if (!get(lease, "instance", &instance) || --leases_[instance] != 0) return;
-              leases_.erase(instance);
-              if (rdma_ != nullptr) rdma_->passive().forget(instance);
-              tcp_server_.forget(instance);
-          }),
+      server_(core_.jobs(), core_.secret(),
+              {.answer = [this](MessageType type, const Json& body) { return answer(type, body); },
+               .ended = [this](const Json& lease) { end_lease(parse_owner(lease)); },
+               .take_data =
+                   [this](int fd) {
+                       if (core_.config().enable_tcp) {
+                           tcp_server_.take(fd);
+                       } else {
+                           ::close(fd);
+                       }
+                   }}),
       names_(config.metadata_type == MetadataType::kP2p ? nullptr
-                                                        : std::make_unique<Names>(MetadataStore::create(config))),
+                                                        : std::make_unique<Names>(MetadataStore::create(config),
+                                                                                  core_.secret())),
       peers_(core_, server_, names_.get()),
       background_(core_),
       tcp_server_(memory_) {}
@@ -75,12 +82,14 @@ Status Engine::open() {
     core_.set_instance(uint64_t{random()} << 31 | random());  // fits what JSON readers elsewhere take for a number
     machine_ = boot_id();
     core_.recycle = [this](Batch& batch) { recycle(batch); };
-    core_.announce = [this](std::shared_ptr<Announcement> announcement) {
-        core_.jobs().add([this, announcement = std::move(announcement)] { announce(announcement); });
-    };
+    core_.announce = [this](std::shared_ptr<Announcement> announcement) { announce(announcement); };
     const ::rove::tent::Config& config = core_.config();
     remove_stale_memory();
-    Status status = open_transports();
+    Secret secret;
+    Status status = Secret::load(config.secret_file, &secret);
+    if (!status.ok()) return status;
+    core_.set_secret(std::move(secret));
+    status = open_transports();
     if (!status.ok()) return status;
     if (config.enable_io_uring) {
         auto io_uring = std::make_unique<IoUringBackend>(core_);
@@ -88,21 +97,27 @@ Status Engine::open() {
         backend(Transport::kIoUring) = std::move(io_uring);
     }
     if (config.enable_shm) backend(Transport::kShm) = std::make_unique<ShmBackend>(core_);
-    if (config.enable_tcp) {
-        backend(Transport::kTcp) = std::make_unique<TcpBackend>(core_);
-        const std::string error = tcp_server_.start(config.rpc_server_hostname);
-        if (!error.empty()) return {Code::kRpcServiceError, "key 'rpc_server_hostname': " + error};
-    }
-    // Before anybody asks for it.
-    if (names_ != nullptr) name_ = config.local_segment_name.empty() ? made_up_name() : config.local_segment_name;
-    const std::string error = server_.start(config.rpc_server_hostname, config.rpc_server_port);
-    if (!error.empty()) return {Code::kRpcServiceError, error};
-    host_ = config.rpc_server_hostname.empty() ? own_address() : config.rpc_server_hostname;
-    const std::string address = host_ + ":" + std::to_string(server_.port());
-    if (names_ == nullptr) name_ = address;  // as p2p has it: whoever knows the name can ask us
-    if (names_ != nullptr) status = names_->publish(name_, address);
+    if (config.enable_tcp) backend(Transport::kTcp) = std::make_unique<TcpBackend>(core_);
+    Place place;
+    status = choose_place(config, !core_.secret().empty(), port_addresses(), &place);
     if (!status.ok()) return status;
-    peers_.set_local(name_, address, machine_);
+    const std::string error = server_.listen(place.listen, config.rpc_server_port);
+    if (!error.empty()) {
+        return {Code::kRpcServiceError, "rpc_server_hostname '" + config.rpc_server_hostname + "', " + error +
+                                            " (a name or address of this host, and a free port or 0 are allowed)"};
+    }
+    if (!place.note.empty()) std::cerr << "rove-tent: port " << server_.port() << ": " << place.note << '\n';
+    host_ = place.host;
+    address_ = join_address(host_, place.port != 0 ? place.port : server_.port());
+    if (names_ == nullptr) {
+        name_ = address_;  // as p2p has it: whoever knows the name can ask us
+    } else {
+        name_ = config.local_segment_name.empty() ? made_up_name() : config.local_segment_name;
+    }
+    server_.start();  // its answers contain all of the above
+    if (names_ != nullptr) status = names_->publish(name_, address_);
+    if (!status.ok()) return status;
+    peers_.set_local(name_, address_, machine_);
     background_.start([this] { peers_.tidy(); });
     show_in_telemetry(*this);
     if (config.metrics.enabled) status = Metrics::start(config.metrics, *this, &metrics_);
@@ -169,9 +184,7 @@ Status Engine::open_segment(const std::string& name, uint64_t* handle) {
         return status.ok() ? peers_.open(name, handle) : status;
     }
     if (names_ != nullptr) return peers_.open(name, handle);
-    const size_t colon = name.rfind(':');
-    if (colon == std::string::npos || colon == 0 ||
-        name.find_first_not_of("0123456789", colon + 1) != std::string::npos || colon + 1 == name.size()) {
+    if (!split_address(name)) {
         return {Code::kInvalidArgument,
                 "segment '" + name + "': HOST:PORT of its engine (metadata_type p2p) and file:///PATH are allowed"};
     }
@@ -208,7 +221,7 @@ Json Engine::describe() const {
     segment.instance = core_.instance();
     segment.machine = machine_;
     segment.pid = static_cast<uint32_t>(getpid());
-    if (core_.config().enable_tcp) segment.data_address = host_ + ":" + std::to_string(tcp_server_.port());
+    if (core_.config().enable_tcp) segment.data_address = address_;
     if (rdma_ != nullptr) {
         for (const auto& device : rdma_->devices()) {
             DeviceDesc& one = segment.devices.emplace_back();
@@ -243,11 +256,8 @@ Json Engine::answer(MessageType type, const Json& body) {
             return close_connection(body);
         case MessageType::kNotify:
             return {{"ok", receive(body)}};
-        case MessageType::kLease: {
-            uint64_t instance = 0;
-            if (get(body, "instance", &instance)) ++leases_[instance];
-            [[fallthrough]];
-        }
+        case MessageType::kLease:
+            return {{"ok", begin_lease(parse_owner(body))}};
         case MessageType::kProbe:
             return {{"ok", true}, {"instance", core_.instance()}};
         case MessageType::kReply:
@@ -256,10 +266,33 @@ Json Engine::answer(MessageType type, const Json& body) {
     return {{"ok", false}, {"error", "not offered"}};
 }
 
+bool Engine::begin_lease(const std::string& owner) {
+    if (owner.empty()) return false;
+    if (++leases_[owner] != 1) return true;
+    if (rdma_ != nullptr) rdma_->passive().admit(owner);
+    tcp_server_.admit(owner);
+    return true;
+}
+
+void Engine::end_lease(const std::string& owner) {
+    const auto at = leases_.find(owner);
+    if (at == leases_.end() || --at->second != 0) return;
+    leases_.erase(at);
+    if (rdma_ != nullptr) rdma_->passive().forget(owner);
+    tcp_server_.forget(owner);
+}
+
+std::vector<SocketAddress> Engine::port_addresses() const {
+    std::vector<SocketAddress> addresses;
+    if (rdma_ == nullptr) return addresses;
+    for (const auto& device : rdma_->devices()) addresses.push_back(address_of(device->gid().raw));
+    return addresses;
+}
+
 Json Engine::close_connection(const Json& body) {
     ConnectionName name;
     if (name.parse(body) && name.rail == TcpServer::kRail) {
-        tcp_server_.close_connection(name.instance, name.number);
+        tcp_server_.close_connection(name.owner, name.number);
         return {{"ok", true}};
     }
     if (rdma_ == nullptr) return {{"ok", false}, {"error", "not offered"}};
@@ -291,8 +324,12 @@ Status Engine::notify(uint64_t handle, const NotificationText& notification) {
 }
 
 void Engine::announce(const std::shared_ptr<Announcement>& announcement) {
-    const Json body{{"name", announcement->name}, {"message", announcement->message}};
-    for (const auto& target : announcement->targets) target->control().call(MessageType::kNotify, body, kNotifyNs);
+    for (const auto& target : announcement->targets) {
+        core_.jobs().add(target->name(), [announcement, target] {
+            const Json body{{"name", announcement->name}, {"message", announcement->message}};
+            target->control().call(MessageType::kNotify, body, kNotifyNs);
+        });
+    }
 }
 
 std::vector<NotificationText> Engine::take_notifications() {

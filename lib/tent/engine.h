@@ -111,6 +111,9 @@ class Engine {
     Json answer(MessageType type, const Json& body);
     Status find_process(uint64_t handle, std::shared_ptr<Peer>* out);
     Json describe() const;
+    bool begin_lease(const std::string& owner);
+    void end_lease(const std::string& owner);
+    std::vector<SocketAddress> port_addresses() const;
     Json close_connection(const Json& body);
     bool receive(const Json& body);
     std::unique_ptr<Backend>& backend(Transport transport) { return core_.backends()[static_cast<size_t>(transport)]; }
@@ -133,8 +136,9 @@ class Engine {
     RdmaBackend* rdma_ = nullptr;  // of core_.backends(), as is
     IoUringBackend* io_uring_ = nullptr;
     std::string name_, host_, machine_;
+    std::string address_;  // host:port of our control server for others
 
-    std::map<uint64_t, uint32_t> leases_;  // of processes that hold connections to us; the control server's thread's
+    std::map<std::string, uint32_t> leases_;  // connections that hold one, by owner; the control server's thread's
 
     LocalMemory memory_;
     TcpServer tcp_server_;

@@ -22,15 +22,16 @@ namespace rove::tent {
 
 class Peer {
   public:
-    // A file has no address: there is no process to ask.
-    Peer(std::string name, std::string address)
-        : name_(std::move(name)), is_file_(address.empty()), control_(std::move(address)) {}
+    // `address`: of the control server, if it is known by now. A file has none: there is no process to ask.
+    Peer(std::string name, std::string address, const Secret& secret);
     ~Peer() { set_lease(-1); }
     Peer(const Peer&) = delete;
     Peer& operator=(const Peer&) = delete;
 
     const std::string& name() const { return name_; }
     bool is_file() const { return is_file_; }
+    // What our connections to it are called there, by nobody else: a random text that nobody else is told.
+    const std::string& owner() const { return owner_; }
     ControlClient& control() { return control_; }
 
     // Any thread. Not null once it is known.
@@ -76,11 +77,18 @@ class Peer {
     std::atomic<bool> stale{false};
     TaskCount tasks;  // under way
     std::atomic<uint32_t> handles{0};  // given to the program and not closed
-    uint64_t asked_ns = 0;             // when its process was last looked for (Peers)
+    // Of Peers. Held while its process is asked for what it publishes, which may take seconds.
+    std::mutex asking;
+    uint64_t failed_ns = 0;             // when it was last tried to open it in vain
+    Status failure;                     // ... and why
+    std::atomic<uint64_t> sought_ns{0};  // when its process was last looked for, after it had gone
+    std::atomic<bool> is_sought{false};  // by a job, at the moment
+    std::atomic<bool> is_other{false};   // it is back with other devices: its handles cannot follow
 
   private:
     const std::string name_;
     const bool is_file_;
+    const std::string owner_;
     ControlClient control_;
     mutable std::mutex mutex_;
     std::shared_ptr<const SegmentDesc> segment_;

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tent/clock.h"
+#include "tent/control/address.h"
+#include "tent/control/handshake.h"
 #include "tent/metadata/names.h"
 #include "tent/transports/io_uring/file.h"
 
@@ -15,9 +17,17 @@ namespace rove::tent {
 
 namespace {
 
+// 128 random bits.
+std::string made_up_owner() {
+    std::array<uint8_t, 16> bytes;
+    fill_random(bytes.data(), bytes.size());
+    return to_hex(bytes);
+}
+
 constexpr uint64_t kOpenNs = 3'000'000'000;   // for a peer to answer when it is opened
 constexpr uint64_t kAskNs = 1'000'000'000;    // ... and later
 constexpr uint64_t kAgainNs = 200'000'000;    // a peer that has gone is not asked more often
+constexpr uint64_t kBackNs = 20'000'000;      // so long a request waits for one that may be back
 
 bool same_devices(const SegmentDesc& a, const SegmentDesc& b) {
     return std::equal(a.devices.begin(), a.devices.end(), b.devices.begin(), b.devices.end(),
@@ -26,10 +36,16 @@ bool same_devices(const SegmentDesc& a, const SegmentDesc& b) {
 
 }  // namespace
 
+Peer::Peer(std::string name, std::string address, const Secret& secret)
+    : name_(std::move(name)),
+      is_file_(name_.starts_with(kFileScheme)),
+      owner_(made_up_owner()),
+      control_(std::move(address), secret) {}
+
 void Peers::set_local(std::string name, std::string address, std::string machine) {
     machine_ = std::move(machine);
     const std::lock_guard lock(mutex_);
-    handles_.assign(1, std::make_shared<Peer>(std::move(name), std::move(address)));
+    handles_.assign(1, std::make_shared<Peer>(std::move(name), std::move(address), core_.secret()));
 }
 
 Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
@@ -41,9 +57,10 @@ Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
         if (status.ok()) *out = std::make_shared<const SegmentDesc>(std::move(segment));
         return status;
     }
-    const auto answer = peer.control().call(MessageType::kDescribe, Json::object(), kOpenNs);
+    std::string why;
+    const auto answer = peer.control().call(MessageType::kDescribe, Json::object(), kOpenNs, &why);
     if (!answer)
-        return {Code::kRpcServiceError, "segment '" + peer.name() + "': no answer from " + peer.control().address()};
+        return {Code::kRpcServiceError, "segment '" + peer.name() + "', " + peer.control().address() + ": " + why};
     auto segment = parse_segment(*answer);
     if (!segment) {
         return {Code::kRpcServiceError, "segment '" + peer.name() + "': " + peer.control().address() +
@@ -60,18 +77,26 @@ Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
 }
 
 Status Peers::address_of(const std::string& name, std::string* address) {
-    if (names_ != nullptr && !name.starts_with(kFileScheme)) return names_->find(name, address);
-    *address = name.starts_with(kFileScheme) ? "" : name;
+    if (names_ != nullptr) return names_->find(name, address);
+    *address = name;
     return {};
 }
 
-// With opening_ held.
+// With peer->asking held.
 Status Peers::connect(const std::shared_ptr<Peer>& peer) {
+    if (!peer->is_file() && peer->control().address().empty()) {
+        std::string address;
+        Status status = address_of(peer->name(), &address);
+        if (!status.ok()) return status;
+        peer->control().set_address(std::move(address));
+    }
     std::shared_ptr<const SegmentDesc> segment;
     Status status = describe(*peer, &segment);
     if (!status.ok()) return status;
+    if (!peer->is_file() && !lease(peer))
+        return {Code::kRpcServiceError, "segment '" + peer->name() + "': " + peer->control().address() +
+                                            " does not let us connect to it"};
     peer->set_segment(std::move(segment));
-    if (!peer->is_file()) lease(peer);
     core_.with_lock([&] {
         const uint64_t now_ns = monotonic_ns();
         for (size_t i = 0; i < kTransports; ++i)
@@ -81,27 +106,36 @@ Status Peers::connect(const std::shared_ptr<Peer>& peer) {
 }
 
 Status Peers::open(const std::string& name, uint64_t* handle) {
-    const std::lock_guard opening(opening_);
     std::shared_ptr<Peer> peer;
     {
-        const std::shared_lock lock(mutex_);
-        for (const auto& one : handles_)
-            if (one != nullptr && one->name() == name && !one->gone.load()) peer = one;
+        const std::lock_guard lock(mutex_);
+        for (const auto* list : {&handles_, &opening_})
+            for (const auto& one : *list)
+                if (one != nullptr && one->name() == name && !one->gone.load()) peer = one;
+        if (peer == nullptr) opening_.push_back(peer = std::make_shared<Peer>(name, "", core_.secret()));
+        peer->handles.fetch_add(1);  // now: so that nobody closes it meanwhile
     }
-    if (peer == nullptr || !peer->known()) {
-        std::string address;
-        Status status = peer == nullptr ? address_of(name, &address) : Status{};
-        if (!status.ok()) return status;
-        if (peer == nullptr) peer = std::make_shared<Peer>(name, std::move(address));
-        status = connect(peer);
-        if (!status.ok()) return status;
+    const uint64_t begun_ns = monotonic_ns();
+    Status status;
+    if (!peer->known()) {
+        const std::lock_guard asking(peer->asking);
+        if (peer->failed_ns > begun_ns) {
+            status = peer->failure;  // of another who opened it at the same time
+        } else if (!peer->known()) {
+            status = connect(peer);
+            if (!status.ok()) {
+                peer->failed_ns = monotonic_ns();
+                peer->failure = status;
+            }
+        }
     }
     const std::lock_guard lock(mutex_);
-    if (peer == handles_[kLocal]) {
+    if (!status.ok() || peer == handles_[kLocal]) {
+        if (peer->handles.fetch_sub(1) == 1) std::erase(opening_, peer);
         *handle = kLocal;
-        return {};
+        return status;
     }
-    peer->handles.fetch_add(1);
+    std::erase(opening_, peer);
     *handle = static_cast<uint64_t>(std::find(handles_.begin() + 1, handles_.end(), nullptr) - handles_.begin());
     if (*handle == handles_.size()) handles_.push_back(nullptr);
     handles_[*handle] = std::move(peer);
@@ -128,58 +162,76 @@ Status Peers::find(uint64_t handle, std::shared_ptr<Peer>* out, uint64_t* change
     }
     if (*out == nullptr) return {Code::kInvalidEntry, "segment handle " + std::to_string(handle) + " is not open"};
     if ((*out)->is_there()) return {};
-    const std::lock_guard opening(opening_);
     Peer& peer = **out;
-    if (!peer.known()) return connect(*out);
-    if (!peer.gone.load()) return {};
-    const Status gone{Code::kRpcServiceError, "segment '" + peer.name() + "': its process has gone"};
+    if (!peer.known()) {
+        const std::lock_guard asking(peer.asking);
+        return peer.known() ? Status{} : connect(*out);
+    }
     const uint64_t now_ns = monotonic_ns();
-    if (now_ns - peer.asked_ns < kAgainNs) return gone;
-    peer.asked_ns = now_ns;
-    std::string address;
-    if (!address_of(peer.name(), &address).ok()) return gone;
-    peer.control().set_address(std::move(address));
-    std::shared_ptr<const SegmentDesc> segment;
-    if (!peer.control().call(MessageType::kProbe, Json::object(), kAskNs) || !describe(peer, &segment).ok())
-        return gone;
-    if (!same_devices(*segment, *peer.segment())) {
+    if (now_ns - peer.sought_ns.load() >= kAgainNs && !peer.is_sought.exchange(true)) {
+        core_.jobs().add(peer.name(), [this, peer = *out] { seek(peer); });
+        while (peer.is_sought.load() && monotonic_ns() - now_ns < kBackNs) usleep(200);
+    }
+    if (peer.is_there()) return {};
+    if (peer.is_other.load()) {
         return {Code::kNeedsRefreshCache,
                 "segment '" + peer.name() + "': its process was started again with other devices; close and open it"};
     }
-    peer.set_segment(std::move(segment));
-    peer.gone.store(false);
-    lease(*out);
-    core_.with_lock([&] {
-        for (size_t i = 0; i < kTransports; ++i)
-            if (peer.slot(i) != nullptr) peer.slot(i)->revive(monotonic_ns());
-    });
-    return {};
+    return {Code::kRpcServiceError, "segment '" + peer.name() + "': its process has gone"};
+}
+
+// A process that has gone may be back, at another address too.
+void Peers::seek(const std::shared_ptr<Peer>& peer) {
+    std::string address;
+    std::shared_ptr<const SegmentDesc> segment;
+    if (address_of(peer->name(), &address).ok()) {
+        const std::lock_guard asking(peer->asking);
+        peer->control().set_address(std::move(address));
+        if (peer->control().call(MessageType::kProbe, Json::object(), kAskNs) && describe(*peer, &segment).ok()) {
+            peer->is_other.store(!same_devices(*segment, *peer->segment()));
+            if (!peer->is_other.load() && lease(peer)) {
+                peer->set_segment(std::move(segment));
+                peer->gone.store(false);
+                core_.with_lock([&] {
+                    for (size_t i = 0; i < kTransports; ++i)
+                        if (peer->slot(i) != nullptr) peer->slot(i)->revive(monotonic_ns());
+                });
+            }
+        }
+    }
+    peer->sought_ns.store(monotonic_ns());
+    peer->is_sought.store(false);
 }
 
 Status Peers::refresh(const std::shared_ptr<Peer>& peer) {
-    const std::lock_guard opening(opening_);
+    const std::lock_guard asking(peer->asking);
     std::shared_ptr<const SegmentDesc> segment;
     Status status = describe(*peer, &segment);
     if (status.ok() && same_devices(*segment, *peer->segment())) peer->set_segment(std::move(segment));
     return status;
 }
 
-// A connection whose end says that the process at the other end has ended.
-void Peers::lease(const std::shared_ptr<Peer>& peer) {
+// A connection whose end tells each process that the other one has ended. What we connect to the peer is there as long
+// as it is.
+bool Peers::lease(const std::shared_ptr<Peer>& peer) {
     const uint64_t deadline_ns = monotonic_ns() + kAskNs;
-    const int fd = connect_to(peer->control().address(), deadline_ns);
-    if (fd < 0) return;
-    const std::string frame = encode(MessageType::kLease, 0, {{"instance", core_.instance()}});
-    if (!send_all(fd, frame.data(), frame.size(), deadline_ns)) {
+    std::string why;
+    const int fd =
+        open_connection(peer->control().address(), Purpose::kControl, core_.secret(), deadline_ns, &why);
+    if (fd < 0) return false;
+    keep_alive(fd);
+    const auto answer = exchange(fd, 0, MessageType::kLease, {{"owner", peer->owner()}}, deadline_ns);
+    bool is_ok = false;
+    if (!answer || !get(*answer, "ok", &is_ok) || !is_ok) {
         ::close(fd);
-        return;
+        return false;
     }
     peer->set_lease(dup(fd));
     server_.watch(fd, [this, weak = std::weak_ptr(peer)] {
-        core_.jobs().add([this, weak] {
-            if (const auto peer = weak.lock()) lost(peer);
-        });
+        const auto peer = weak.lock();
+        if (peer != nullptr) core_.jobs().add(peer->name(), [this, peer] { lost(peer); });
     });
+    return true;
 }
 
 void Peers::lost(const std::shared_ptr<Peer>& peer) {
@@ -187,8 +239,7 @@ void Peers::lost(const std::shared_ptr<Peer>& peer) {
     const auto answer = peer->control().call(MessageType::kProbe, Json::object(), kAskNs);
     uint64_t instance = 0;
     if (answer && get(*answer, "instance", &instance) && instance == peer->segment()->instance) {
-        if (peer->handles.load() != 0) lease(peer);  // only the connection was lost
-        return;
+        if (peer->handles.load() == 0 || lease(peer)) return;  // only the connection was lost
     }
     peer->gone.store(true);
     core_.with_lock([&] {

@@ -33,8 +33,8 @@ class Peers {
     Status open(const std::string& name, uint64_t* handle);
     // kInvalidEntry: no such handle. Requests under way go on.
     Status close(uint64_t handle);
-    // The peer of a handle, with its process there as far as we know; asks again if it had gone. `*change` is change()
-    // when it did. kInvalidEntry: no such handle; kRpcServiceError: it has gone.
+    // The peer of a handle, with its process there as far as we know. One that has gone is looked for, by a job.
+    // `*change` is change() when it did. kInvalidEntry: no such handle; kRpcServiceError: it has gone.
     Status find(uint64_t handle, std::shared_ptr<Peer>* out, uint64_t* change = nullptr);
     // Another number after a handle was opened or closed: while it is the same, handles mean what they did.
     uint64_t change() const { return change_.load(std::memory_order_acquire); }
@@ -49,8 +49,9 @@ class Peers {
   private:
     Status address_of(const std::string& name, std::string* address);
     Status connect(const std::shared_ptr<Peer>& peer);
+    void seek(const std::shared_ptr<Peer>& peer);
     Status describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out);
-    void lease(const std::shared_ptr<Peer>& peer);
+    bool lease(const std::shared_ptr<Peer>& peer);
     void lost(const std::shared_ptr<Peer>& peer);
 
     Core& core_;
@@ -61,7 +62,7 @@ class Peers {
     std::atomic<uint64_t> change_{1};
     std::vector<std::shared_ptr<Peer>> handles_;  // null: closed
     std::vector<std::shared_ptr<Peer>> closing_;
-    std::mutex opening_;  // what asks peers; never with mutex_ held
+    std::vector<std::shared_ptr<Peer>> opening_;  // that have no handle yet
 };
 
 }  // namespace rove::tent

@@ -8,12 +8,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tent/control/frame.h"
 
 namespace rove::tent {
 
+// Of the name of a segment that is a file.
+inline constexpr std::string_view kFileScheme = "file://";
 inline constexpr size_t kMaxDevices = 64;      // as bits of a policy's device mask
 inline constexpr size_t kMaxBuffers = 100000;  // of one segment
 

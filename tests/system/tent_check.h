@@ -53,10 +53,13 @@ rove::tent::Request request(const Options& options, rove::tent::Request::OpCode 
 
 // Scenarios of other files.
 int cancel(const Options& options);
+int dead_hosts(const Options& options);
 int errors(const Options& options);
 int files(const Options& options);
+int gone(const Options& options);
 int names(const Options& options);
 int obey(const Options& options);
+int open_once(const Options& options);
 int qos(const Options& options);
 int two_peers(const Options& options);
 

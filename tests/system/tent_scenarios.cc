@@ -186,10 +186,13 @@ int stream(const Options& options) {
 
 constexpr Scenario kAll[] = {
     {"cancel", "a request that is cancelled under way", cancel},
+    {"dead-hosts", "opening a live peer beside hosts that do not answer", dead_hosts},
     {"errors", "what is refused, and how", errors},
     {"files", "WRITEs and READs of a file, and what is refused", files},
+    {"gone", "a peer whose host dies", gone},
     {"names", "segments by name, and a store that ends", names},
     {"obey", "what the lines of standard input say", obey},
+    {"open", "opening a peer, once", open_once},
     {"qos", "HIGH requests alone and beside LOW ones", qos},
     {"two-peers", "requests to two peers", two_peers},
     {"stream", "WRITEs and READs that go on for some time", stream},

@@ -24,15 +24,18 @@ class Pair:
         self.configs = [write_toml(config) for config in configs or memif_pair()]
         self.port = free_port(netns[0])
         self.netns, self.host = netns, host
+        # Engines of two hosts need one.
+        self.env = {"ROVE_TENT_SECRET": "a secret of the system tests"} if netns[0] else {}
         self.target = Process([TESTPMD, "--", "--config", self.configs[0], "--tcp-port", self.port, *target_options],
-                              core=SERVER_CORE, netns=netns[0])
+                              core=SERVER_CORE, netns=netns[0], env=self.env)
         self.target.wait_listening(self.port)
 
     def arguments(self, *options):
         return [TESTPMD, "--", "--config", self.configs[1], "--tcp-port", self.port, "--peer", self.host, *options]
 
     def initiator(self, *options):
-        return Process(self.arguments(*options), core=CLIENT_CORE, netns=self.netns[1])
+        return Process(self.arguments(*options), core=CLIENT_CORE, netns=self.netns[1],
+                       env=self.env)
 
     def end(self):
         """The target ends by SIGTERM, in peace, and leaves nothing behind."""

@@ -10,12 +10,17 @@
 #include <vector>
 
 #include "tent/control/frame.h"
+#include "tent/control/secret.h"
 
 namespace rove::tent {
 
+// One question and its answer over a connection that has proved itself. Nothing: it did not answer as it must.
+std::optional<Json> exchange(int fd, uint32_t sequence, MessageType type, const Json& body, uint64_t deadline_ns);
+
 class ControlClient {
   public:
-    explicit ControlClient(std::string address) : address_(std::move(address)) {}
+    // `secret` is there as long as this.
+    ControlClient(std::string address, const Secret& secret) : secret_(secret), address_(std::move(address)) {}
     ~ControlClient();
     ControlClient(const ControlClient&) = delete;
     ControlClient& operator=(const ControlClient&) = delete;
@@ -25,12 +30,11 @@ class ControlClient {
     void set_address(std::string address);
 
     // Sends and waits for the answer, at most `timeout_ns`. Nothing: the peer cannot be reached, or did not answer as
-    // it must. Any thread.
-    std::optional<Json> call(MessageType type, const Json& body, uint64_t timeout_ns);
+    // it must; `*why` says why, if it is not null. Any thread.
+    std::optional<Json> call(MessageType type, const Json& body, uint64_t timeout_ns, std::string* why = nullptr);
 
   private:
-    std::optional<Json> exchange(int fd, MessageType type, const Json& body, uint64_t deadline_ns);
-
+    const Secret& secret_;
     mutable std::mutex mutex_;
     std::string address_;  // host:port
     std::vector<int> idle_;

@@ -2,12 +2,8 @@
 // See frame.h.
 #include "tent/control/frame.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,6 +27,18 @@ std::string encode(MessageType type, uint32_t sequence, const Json& body) {
     return frame += text;
 }
 
+Taken take_question(const std::string& in, size_t* at, FrameHeader* header, Json* body) {
+    if (in.size() - *at < sizeof(*header)) return Taken::kNothing;
+    std::memcpy(header, in.data() + *at, sizeof(*header));
+    if (!header->is_valid(FrameHeader::kMaxQuestion)) return Taken::kBroken;
+    if (in.size() - *at - sizeof(*header) < header->length) return Taken::kNothing;
+    auto object = parse_object(in.substr(*at + sizeof(*header), header->length));
+    if (!object) return Taken::kBroken;
+    *body = std::move(*object);
+    *at += sizeof(*header) + header->length;
+    return Taken::kQuestion;
+}
+
 std::optional<Json> parse_object(const std::string& text) {
     constexpr int kMaxDepth = 16;  // the parser recurses
     const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kMaxDepth; };
@@ -44,19 +52,6 @@ namespace {
 const Json* find(const Json& object, const char* key) {
     const auto at = object.find(key);
     return at == object.end() ? nullptr : &*at;
-}
-
-// Waits until `fd` is ready for `events`; false when it is too late.
-bool wait_for(int fd, short events, uint64_t deadline_ns) {
-    while (true) {
-        const uint64_t now = monotonic_ns();
-        if (now >= deadline_ns) return false;
-        pollfd one{fd, events, 0};
-        const uint64_t wait_ms = std::min<uint64_t>((deadline_ns - now) / 1'000'000 + 1, 60'000);
-        const int ready = poll(&one, 1, static_cast<int>(wait_ms));
-        if (ready > 0) return true;
-        if (ready < 0 && errno != EINTR) return false;
-    }
 }
 
 }  // namespace
@@ -94,6 +89,18 @@ const Json* get_array(const Json& object, const char* key, size_t limit) {
     return field != nullptr && field->is_array() && field->size() <= limit ? field : nullptr;
 }
 
+bool wait_for(int fd, short events, uint64_t deadline_ns) {
+    while (true) {
+        const uint64_t now = monotonic_ns();
+        if (now >= deadline_ns) return false;
+        pollfd one{fd, events, 0};
+        const uint64_t wait_ms = std::min<uint64_t>((deadline_ns - now) / 1'000'000 + 1, 60'000);
+        const int ready = poll(&one, 1, static_cast<int>(wait_ms));
+        if (ready > 0) return true;
+        if (ready < 0 && errno != EINTR) return false;
+    }
+}
+
 bool send_all(int fd, const void* data, size_t bytes, uint64_t deadline_ns) {
     const char* at = static_cast<const char*>(data);
     while (bytes != 0) {
@@ -120,34 +127,6 @@ bool receive_all(int fd, void* data, size_t bytes, uint64_t deadline_ns) {
         }
     }
     return true;
-}
-
-int connect_to(const std::string& address, uint64_t deadline_ns) {
-    const size_t colon = address.rfind(':');
-    if (colon == std::string::npos) return -1;
-    addrinfo hints{}, *found = nullptr;
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICSERV;
-    if (getaddrinfo(address.substr(0, colon).c_str(), address.c_str() + colon + 1, &hints, &found) != 0) return -1;
-    int fd = -1;
-    for (const addrinfo* one = found; one != nullptr && fd < 0; one = one->ai_next) {
-        fd = socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd < 0) continue;
-        int error = connect(fd, one->ai_addr, one->ai_addrlen) == 0 ? 0 : errno;
-        if (error == EINPROGRESS) {
-            socklen_t size = sizeof(error);
-            if (!wait_for(fd, POLLOUT, deadline_ns) || getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0)
-                error = ETIMEDOUT;
-        }
-        if (error != 0) {
-            close(fd);
-            fd = -1;
-        }
-    }
-    freeaddrinfo(found);
-    const int on = 1;
-    if (fd >= 0) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    return fd;
 }
 
 }  // namespace rove::tent

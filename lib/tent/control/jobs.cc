@@ -2,42 +2,80 @@
 // See jobs.h.
 #include "tent/control/jobs.h"
 
+#include <chrono>
 #include <utility>
 
 namespace rove::tent {
 
-void Jobs::add(std::function<void()> job) {
+namespace {
+
+constexpr std::chrono::seconds kIdle{5};  // then a thread ends
+
+}  // namespace
+
+void Jobs::add(const std::string& peer, std::function<void()> job) {
     const std::lock_guard lock(mutex_);
     if (stopped_) return;
-    waiting_.push_back(std::move(job));
-    if (idle_ < waiting_.size() && threads_.size() < kMaxThreads) threads_.emplace_back([this] { run(); });
+    Queue& queue = queues_[peer];
+    queue.waiting.push_back(std::move(job));
+    if (queue.running + queue.waiting.size() > kMaxPerPeer) return;  // it follows one of the peer's own
+    ++runnable_;
+    for (std::thread& thread : ended_) thread.join();
+    ended_.clear();
+    if (idle_ < runnable_ && threads_.size() < kMaxThreads) {
+        const auto self = threads_.emplace(threads_.end());
+        *self = std::thread([this, self] { run(self); });  // which takes the lock first
+    }
     work_.notify_one();
 }
 
 void Jobs::stop() {
-    std::vector<std::thread> threads;
+    std::list<std::thread> threads;
     {
         const std::lock_guard lock(mutex_);
         stopped_ = true;
-        waiting_.clear();
+        for (auto& [peer, queue] : queues_) queue.waiting.clear();
         threads.swap(threads_);
+        threads.splice(threads.end(), ended_);
     }
     work_.notify_all();
     for (std::thread& thread : threads) thread.join();
 }
 
-void Jobs::run() {
+std::map<std::string, Jobs::Queue>::iterator Jobs::next() {
+    auto at = queues_.upper_bound(last_);
+    for (size_t looked = 0; looked < queues_.size(); ++looked, ++at) {
+        if (at == queues_.end()) at = queues_.begin();
+        if (!at->second.waiting.empty() && at->second.running < kMaxPerPeer) return at;
+    }
+    return queues_.end();
+}
+
+void Jobs::run(std::list<std::thread>::iterator self) {
     std::unique_lock lock(mutex_);
-    while (true) {
-        ++idle_;
-        work_.wait(lock, [this] { return stopped_ || !waiting_.empty(); });
-        --idle_;
-        if (stopped_) return;
-        const std::function<void()> job = std::move(waiting_.front());
-        waiting_.pop_front();
+    while (!stopped_) {
+        const auto at = next();
+        if (at == queues_.end()) {
+            ++idle_;
+            const bool woken = work_.wait_for(lock, kIdle, [this] { return stopped_ || runnable_ != 0; });
+            --idle_;
+            if (woken) continue;
+            ended_.splice(ended_.end(), threads_, self);
+            return;
+        }
+        last_ = at->first;
+        Queue& queue = at->second;
+        std::function<void()> job = std::move(queue.waiting.front());
+        queue.waiting.pop_front();
+        ++queue.running;
+        --runnable_;
         lock.unlock();
         job();
+        job = nullptr;  // what it holds may end here, not with the lock
         lock.lock();
+        --queue.running;
+        if (queue.running + queue.waiting.size() >= kMaxPerPeer) ++runnable_;
+        if (queue.running == 0 && queue.waiting.empty()) queues_.erase(at);
     }
 }
 

@@ -1,36 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads for what may block: setting up QPs over a rail that may be dead, calls to a peer that may be gone. They start
-// when all others are busy, so that a job which waits out its deadline delays no other, and sleep when there is nothing
-// to do.
+// Threads for what may block: setting up QPs over a rail that may be dead, calls to a peer that may be gone. Each peer
+// has a queue and a share of threads of its own, so that jobs which wait for a dead peer's answer until their deadline
+// delay nobody else's. Threads start when all others are busy, and end when there was nothing to do for some time.
 #pragma once
 
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <list>
+#include <map>
 #include <mutex>
+#include <string>
 #include <thread>
-#include <vector>
 
 namespace rove::tent {
 
 class Jobs {
   public:
-    static constexpr size_t kMaxThreads = 32;
+    static constexpr size_t kMaxPerPeer = 16;  // threads; a rail has one job at a time
+    static constexpr size_t kMaxThreads = 1024;
 
     ~Jobs() { stop(); }
-    // Runs `job` soon. After stop() it is dropped.
-    void add(std::function<void()> job);
+    // Runs `job` soon; `peer`: whom it waits for, any text that is the same for jobs of the same peer. After stop() it
+    // is dropped.
+    void add(const std::string& peer, std::function<void()> job);
     // Waits for jobs that run, drops those that wait.
     void stop();
 
   private:
-    void run();
+    struct Queue {
+        std::deque<std::function<void()>> waiting;
+        size_t running = 0;
+    };
+
+    void run(std::list<std::thread>::iterator self);
+    // The queue whose turn it is, or the end if there is none that may run a job. With mutex_.
+    std::map<std::string, Queue>::iterator next();
 
     std::mutex mutex_;
     std::condition_variable work_;
-    std::deque<std::function<void()>> waiting_;
-    std::vector<std::thread> threads_;
+    std::map<std::string, Queue> queues_;  // by peer; one that is empty and runs nothing is not there
+    std::string last_;                     // whose turn it was
+    size_t runnable_ = 0;                  // jobs that wait for nothing but a thread
+    std::list<std::thread> threads_, ended_;
     size_t idle_ = 0;
     bool stopped_ = false;
 };

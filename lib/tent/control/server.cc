@@ -2,98 +2,117 @@
 // See server.h.
 #include "tent/control/server.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
 
+#include "tent/clock.h"
+
 namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kListenerId = 0, kEventId = 1;
-constexpr size_t kMaxConnections = 4096;
+constexpr uint64_t kEventId = 0, kFirstListenerId = 1, kFirstConnectionId = 1024;
 constexpr uint16_t kFirstPort = 15000, kPorts = 2000;  // where a port is chosen, as TENT does
 constexpr int kPortAttempts = 10;
+constexpr int kAcceptsPerTurn = 64;
+constexpr uint64_t kProveNs = 3'000'000'000;     // for a connection to prove itself
+constexpr uint64_t kMessageNs = 10'000'000'000;  // for a message to end, and for its answer to be taken
+constexpr uint64_t kPauseNs = 100'000'000;       // until connections are accepted again when there are no descriptors
+constexpr uint64_t kLookNs = 250'000'000;        // between looks at deadlines
 
-int listen_on(const std::string& host, uint16_t port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = INADDR_ANY;
-    if (!host.empty() && inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) {
-        errno = EADDRNOTAVAIL;
-        return -1;
-    }
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    const int on = 1;
+int listen_on(SocketAddress address, uint16_t port) {
+    address.set_port(port);
+    const int family = address.storage.ss_family, on = 1;
+    const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 && listen(fd, 128) == 0) return fd;
+    if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
+    if (bind(fd, address.get(), address.size) == 0 && ::listen(fd, 512) == 0) return fd;
     const int error = errno;
     close(fd);
     errno = error;
     return -1;
 }
 
-}  // namespace
-
-std::string own_address() {
-    ifaddrs* all = nullptr;
-    std::string found = "127.0.0.1";
-    if (getifaddrs(&all) != 0) return found;
-    for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
-        if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET) continue;
-        if ((one->ifa_flags & IFF_LOOPBACK) != 0 || (one->ifa_flags & IFF_UP) == 0) continue;
-        char text[INET_ADDRSTRLEN];
-        found = inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(one->ifa_addr)->sin_addr, text, sizeof(text));
-        break;
+// What stands for a host: an address of IPv4, or the network of 64 bits that a host of IPv6 has to itself.
+std::string host_of(const SocketAddress& from) {
+    if (from.storage.ss_family != AF_INET6) {
+        const auto& ipv4 = reinterpret_cast<const sockaddr_in&>(from.storage);
+        return {reinterpret_cast<const char*>(&ipv4.sin_addr), 4};
     }
-    freeifaddrs(all);
-    return found;
+    const auto& ipv6 = reinterpret_cast<const sockaddr_in6&>(from.storage);
+    const auto* bytes = reinterpret_cast<const char*>(&ipv6.sin6_addr);
+    return IN6_IS_ADDR_V4MAPPED(&ipv6.sin6_addr) ? std::string(bytes + 12, 4) : std::string(bytes, 8);
 }
 
-std::string ControlServer::start(const std::string& host, uint16_t port) {
+}  // namespace
+
+std::string ControlServer::listen(const std::vector<SocketAddress>& addresses, uint16_t port) {
     std::random_device random;
-    for (int attempt = 0; attempt < kPortAttempts && listener_ < 0; ++attempt) {
+    int error = 0;
+    for (int attempt = 0; attempt < (port != 0 ? 1 : kPortAttempts) && listeners_.empty(); ++attempt) {
         port_ = port != 0 ? port : static_cast<uint16_t>(kFirstPort + random() % kPorts);
-        listener_ = listen_on(host, port_);
-        if (port != 0) break;
+        for (const SocketAddress& address : addresses) {
+            const int fd = listen_on(address, port_);
+            if (fd >= 0) {
+                listeners_.push_back(fd);
+                continue;
+            }
+            error = errno;
+            if (error == EADDRNOTAVAIL || error == EAFNOSUPPORT) continue;
+            for (const int other : listeners_) close(other);
+            listeners_.clear();
+            break;
+        }
     }
-    if (listener_ < 0) {
-        return "rpc_server_hostname '" + host + "', rpc_server_port " + std::to_string(port_) + ": " +
-               std::strerror(errno) + " (an IPv4 address of this host and a free port are allowed; 0 chooses one)";
-    }
+    if (listeners_.empty()) return "port " + std::to_string(port_) + ": " + std::strerror(error);
+    rlimit files{};
+    getrlimit(RLIMIT_NOFILE, &files);
+    most_ = std::min<size_t>(kMaxConnections, files.rlim_cur / 2);
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     event_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    epoll_event interest{.events = EPOLLIN, .data = {.u64 = kListenerId}};
-    epoll_ctl(epoll_, EPOLL_CTL_ADD, listener_, &interest);
-    interest.data.u64 = kEventId;
+    epoll_event interest{.events = EPOLLIN, .data = {.u64 = kEventId}};
     epoll_ctl(epoll_, EPOLL_CTL_ADD, event_, &interest);
-    thread_ = std::thread([this] { run(); });
+    for (interest.data.u64 = kFirstListenerId; const int fd : listeners_) {
+        epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &interest);
+        ++interest.data.u64;
+    }
     return {};
 }
 
+void ControlServer::start() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
+    thread_ = std::thread([this] { run(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
 void ControlServer::stop() {
-    if (!thread_.joinable()) return;
+    if (epoll_ < 0) return;
     stopped_.store(true);
     wake();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
     for (auto& [id, connection] : connections_) close(connection->fd);
     connections_.clear();
     for (auto& connection : watched_) close(connection->fd);
     watched_.clear();
-    for (const int fd : {listener_, epoll_, event_}) close(fd);
+    for (const int fd : listeners_) close(fd);
+    listeners_.clear();
+    for (int* fd : {&epoll_, &event_}) close(std::exchange(*fd, -1));
 }
 
 void ControlServer::wake() {
@@ -102,7 +121,7 @@ void ControlServer::wake() {
 }
 
 void ControlServer::watch(int fd, std::function<void()> lost) {
-    auto connection = std::make_unique<Connection>();
+    auto connection = std::make_unique<Connection>(secret_);
     connection->fd = fd;
     connection->lost = std::move(lost);
     {
@@ -115,37 +134,112 @@ void ControlServer::watch(int fd, std::function<void()> lost) {
 void ControlServer::run() {
     while (!stopped_.load()) {
         epoll_event events[32];
-        const int ready = epoll_wait(epoll_, events, 32, -1);
+        const bool waits = timed_ != 0 || resume_ns_ != 0;
+        const int ready = epoll_wait(epoll_, events, 32, waits ? static_cast<int>(kPauseNs / 1'000'000) : -1);
         for (int i = 0; i < ready; ++i) {
             const uint64_t id = events[i].data.u64;
-            if (id == kListenerId) {
-                accept_all();
-            } else if (id == kEventId) {
+            if (id == kEventId) {
                 take_posted();
+            } else if (id < kFirstConnectionId) {
+                accept_all(listeners_[id - kFirstListenerId]);
             } else if (const auto at = connections_.find(id); at != connections_.end()) {
                 readable(*at->second);
             }
         }
+        if (!waits) continue;
+        const uint64_t now_ns = monotonic_ns();
+        if (resume_ns_ != 0 && now_ns >= resume_ns_) {
+            resume_ns_ = 0;
+            listen_for(EPOLLIN);
+        }
+        if (now_ns - looked_ns_ >= kLookNs) end_late(now_ns);
     }
 }
 
-void ControlServer::accept_all() {
-    while (true) {
-        const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0) return;
-        if (connections_.size() >= kMaxConnections) {
-            close(fd);
-            continue;
-        }
-        const int on = 1;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-        auto connection = std::make_unique<Connection>();
-        connection->fd = fd;
-        connection->id = next_id_++;
-        epoll_event interest{.events = EPOLLIN, .data = {.u64 = connection->id}};
-        epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &interest);
-        connections_.emplace(connection->id, std::move(connection));
+void ControlServer::listen_for(uint32_t events) {
+    for (size_t i = 0; i < listeners_.size(); ++i) {
+        epoll_event interest{.events = events, .data = {.u64 = kFirstListenerId + i}};
+        epoll_ctl(epoll_, EPOLL_CTL_MOD, listeners_[i], &interest);
     }
+}
+
+void ControlServer::accept_all(int listener) {
+    for (int i = 0; i < kAcceptsPerTurn; ++i) {
+        SocketAddress from;
+        from.size = sizeof(from.storage);
+        auto* address = reinterpret_cast<sockaddr*>(&from.storage);
+        const int fd = accept4(listener, address, &from.size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) {
+            accepted(fd, from);
+        } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            if (make_room(false)) continue;
+            resume_ns_ = monotonic_ns() + kPauseNs;
+            listen_for(0);
+            return;
+        } else if (errno == EAGAIN) {
+            return;
+        }
+    }
+}
+
+void ControlServer::accepted(int fd, const SocketAddress& from) {
+    if ((proving_ >= kMaxProving && !make_room(true)) || (accepted_ >= most_ && !make_room(false))) {
+        close(fd);
+        return;
+    }
+    const int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    keep_alive(fd);
+    auto connection = std::make_unique<Connection>(secret_);
+    connection->fd = fd;
+    connection->id = next_id_++;
+    connection->address = host_of(from);
+    connection->host = &hosts_[connection->address];
+    connection->is_proving = true;
+    connection->used_ns = monotonic_ns();
+    set_deadline(*connection, connection->used_ns + kProveNs);
+    ++connection->host->connections;
+    ++connection->host->proving;
+    ++accepted_;
+    ++proving_;
+    epoll_event interest{.events = EPOLLIN, .data = {.u64 = connection->id}};
+    epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &interest);
+    connections_.emplace(connection->id, std::move(connection));
+}
+
+bool ControlServer::make_room(bool proving_only) {
+    const auto weight = [&](const Host& host) { return proving_only ? host.proving : host.connections; };
+    const auto greediest = std::max_element(hosts_.begin(), hosts_.end(), [&](const auto& a, const auto& b) {
+        return weight(a.second) < weight(b.second);
+    });
+    if (greediest == hosts_.end()) return false;
+    const Connection* chosen = nullptr;
+    for (const auto& [id, owned] : connections_) {
+        const Connection& one = *owned;
+        if (one.host != &greediest->second) continue;
+        if (one.is_proving) {  // ids grow: the first is the oldest
+            chosen = &one;
+            break;
+        }
+        const bool spared = proving_only || one.lost || one.answering || !one.in.empty() || !one.out.empty();
+        if (!spared && (chosen == nullptr || one.used_ns < chosen->used_ns)) chosen = &one;
+    }
+    if (chosen == nullptr) return false;
+    drop(chosen->id);
+    return true;
+}
+
+void ControlServer::set_deadline(Connection& connection, uint64_t deadline_ns) {
+    timed_ += static_cast<size_t>(deadline_ns != 0) - static_cast<size_t>(connection.deadline_ns != 0);
+    connection.deadline_ns = deadline_ns;
+}
+
+void ControlServer::end_late(uint64_t now_ns) {
+    looked_ns_ = now_ns;
+    std::vector<uint64_t> late;
+    for (const auto& [id, connection] : connections_)
+        if (connection->deadline_ns != 0 && now_ns >= connection->deadline_ns) late.push_back(id);
+    for (const uint64_t id : late) drop(id);
 }
 
 void ControlServer::take_posted() {
@@ -170,7 +264,7 @@ void ControlServer::take_posted() {
         Connection& connection = *at->second;
         connection.answering = false;
         connection.out += frame;
-        if (!take_frames(connection)) drop(id);
+        if (!take_questions(connection)) drop(id);
     }
 }
 
@@ -180,42 +274,68 @@ void ControlServer::readable(Connection& connection) {
     bool open = true;
     // One chunk a turn: a peer that sends without end does not keep us from the others.
     const ssize_t got = recv(connection.fd, chunk, sizeof(chunk), 0);
-    if (got > 0 && !connection.lost) {
+    if (got > 0 && connection.host != nullptr) {
         connection.in.append(chunk, static_cast<size_t>(got));
+        connection.used_ns = monotonic_ns();
     } else if (got <= 0 && (got == 0 || (errno != EAGAIN && errno != EINTR))) {
         open = false;
     }
-    if (!open || !take_frames(connection)) drop(id);
+    if (!open || !advance(connection)) drop(id);
 }
 
-bool ControlServer::take_frames(Connection& connection) {
+bool ControlServer::advance(Connection& connection) {
+    if (connection.is_proving) {
+        const Acceptor::State state = connection.acceptor.take(connection.in, connection.out);
+        if (state == Acceptor::State::kOpen) {
+            connection.is_proving = false;
+            --connection.host->proving;
+            --proving_;
+            set_deadline(connection, 0);
+        }
+        if (!flush(connection) || state == Acceptor::State::kRefused) return false;
+        if (state != Acceptor::State::kOpen) return true;
+        if (connection.acceptor.purpose() == Purpose::kData) {
+            // It sends nothing before it has all of our proof.
+            if (!connection.in.empty() || !connection.out.empty()) return false;
+            callbacks_.take_data(release(connection.id));
+            return true;
+        }
+    }
+    return connection.host == nullptr || take_questions(connection);
+}
+
+bool ControlServer::take_questions(Connection& connection) {
     size_t at = 0;
-    while (!connection.answering && connection.in.size() - at >= sizeof(FrameHeader)) {
-        FrameHeader header;
-        std::memcpy(&header, connection.in.data() + at, sizeof(header));
-        if (!header.is_valid()) return false;
-        if (connection.in.size() - at - sizeof(header) < header.length) break;
-        const auto body = parse_object(connection.in.substr(at + sizeof(header), header.length));
-        if (!body) return false;
-        at += sizeof(header) + header.length;
-        handle(connection, header, *body);
+    FrameHeader header;
+    Json body;
+    Taken taken = Taken::kNothing;
+    while (!connection.answering && connection.out.size() < FrameHeader::kMaxQuestion) {
+        taken = take_question(connection.in, &at, &header, &body);
+        if (taken == Taken::kBroken) return false;
+        if (taken == Taken::kNothing) break;
+        set_deadline(connection, 0);
+        handle(connection, header, body);
     }
     connection.in.erase(0, at);
-    return flush(connection);
+    if (!flush(connection)) return false;
+    const bool has_begun = !connection.answering && (!connection.in.empty() || !connection.out.empty());
+    if (!has_begun) set_deadline(connection, 0);
+    if (has_begun && connection.deadline_ns == 0) set_deadline(connection, monotonic_ns() + kMessageNs);
+    return true;
 }
 
 void ControlServer::handle(Connection& connection, const FrameHeader& header, const Json& body) {
-    if (header.type == MessageType::kLease) {
-        if (connection.lost) return;  // one a connection
-        connection.lost = [this, body] { ended_(body); };
+    if (header.type == MessageType::kLease && !take_lease(connection, body)) {
+        connection.out += encode(MessageType::kReply, header.sequence, {{"ok", false}, {"error", "too many leases"}});
+        return;
     }
     if (header.type != MessageType::kConnect) {
-        connection.out += encode(MessageType::kReply, header.sequence, handler_(header.type, body));
+        connection.out += encode(MessageType::kReply, header.sequence, callbacks_.answer(header.type, body));
         return;
     }
     connection.answering = true;
-    jobs_.add([this, id = connection.id, sequence = header.sequence, body] {
-        std::string frame = encode(MessageType::kReply, sequence, handler_(MessageType::kConnect, body));
+    jobs_.add("from " + connection.address, [this, id = connection.id, sequence = header.sequence, body] {
+        std::string frame = encode(MessageType::kReply, sequence, callbacks_.answer(MessageType::kConnect, body));
         {
             const std::lock_guard lock(mutex_);
             replies_.emplace_back(id, std::move(frame));
@@ -224,30 +344,59 @@ void ControlServer::handle(Connection& connection, const FrameHeader& header, co
     });
 }
 
+bool ControlServer::take_lease(Connection& connection, const Json& body) {
+    // One a connection.
+    if (connection.lost || connection.host->leases >= std::min(kMaxLeases, most_ / 2)) return false;
+    ++connection.host->leases;
+    connection.lost = [this, body] { callbacks_.ended(body); };
+    return true;
+}
+
 bool ControlServer::flush(Connection& connection) {
-    while (!connection.out.empty()) {
-        const ssize_t sent = send(connection.fd, connection.out.data(), connection.out.size(), MSG_NOSIGNAL);
+    size_t at = 0;
+    while (at != connection.out.size()) {
+        const ssize_t sent = send(connection.fd, connection.out.data() + at, connection.out.size() - at, MSG_NOSIGNAL);
         if (sent > 0) {
-            connection.out.erase(0, static_cast<size_t>(sent));
+            at += static_cast<size_t>(sent);
         } else if (errno == EAGAIN) {
             break;
         } else if (errno != EINTR) {
             return false;
         }
     }
-    // A peer that asks and does not read its answers is not heard until it does.
-    const bool reads = !connection.answering && connection.out.size() < FrameHeader::kMaxBytes;
+    connection.out.erase(0, at);
+    // A peer that asks and does not take its answers is not listened to until it does.
     epoll_event interest{.events = 0, .data = {.u64 = connection.id}};
-    if (reads) interest.events |= EPOLLIN;
+    if (!connection.answering && connection.out.size() < FrameHeader::kMaxQuestion) interest.events |= EPOLLIN;
     if (!connection.out.empty()) interest.events |= EPOLLOUT;
     return epoll_ctl(epoll_, EPOLL_CTL_MOD, connection.fd, &interest) == 0;
 }
 
-void ControlServer::drop(uint64_t id) {
+std::unique_ptr<ControlServer::Connection> ControlServer::forget(uint64_t id) {
     const auto at = connections_.find(id);
-    if (at == connections_.end()) return;
-    const std::unique_ptr<Connection> connection = std::move(at->second);
+    std::unique_ptr<Connection> connection = std::move(at->second);
     connections_.erase(at);
+    set_deadline(*connection, 0);
+    if (Host* const host = connection->host; host != nullptr) {
+        --accepted_;
+        --host->connections;
+        host->proving -= connection->is_proving ? 1 : 0;
+        proving_ -= connection->is_proving ? 1 : 0;
+        host->leases -= connection->lost ? 1 : 0;
+        if (host->connections == 0) hosts_.erase(connection->address);
+    }
+    return connection;
+}
+
+int ControlServer::release(uint64_t id) {
+    const int fd = forget(id)->fd;
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+    return fd;
+}
+
+void ControlServer::drop(uint64_t id) {
+    if (!connections_.contains(id)) return;
+    const std::unique_ptr<Connection> connection = forget(id);
     close(connection->fd);
     if (connection->lost) connection->lost();
 }

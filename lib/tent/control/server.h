@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The control plane's server: one thread that blocks in epoll. Answers that may take long are made by a job. It also
-// watches the connections that we keep to our peers, to learn at once that one of them is gone.
+// The control plane's server: one thread that blocks in epoll. Answers that may take long are made by a job. It accepts
+// the connections of the tcp transport too, which it hands on when they have proved themselves, and watches those that
+// we keep to our peers, to learn at once that one of them is gone.
+//
+// Nobody can keep others out. A connection has to prove itself, to end a message and to take an answer in time. When
+// there are too many, the host that has the most loses one of its own: of those that have not proved themselves the
+// oldest, else the one that was idle for longest; leases it keeps, but may have only so many.
 #pragma once
 
 #include <atomic>
@@ -13,24 +18,37 @@
 #include <thread>
 #include <vector>
 
+#include "tent/control/address.h"
 #include "tent/control/frame.h"
+#include "tent/control/handshake.h"
 #include "tent/control/jobs.h"
 
 namespace rove::tent {
 
 class ControlServer {
   public:
-    // The answer to a message. Called on the server's thread, for kConnect on a job's.
-    using Handler = std::function<Json(MessageType, const Json&)>;
+    struct Callbacks {
+        // The answer to a message. Called on the server's thread, for kConnect on a job's.
+        std::function<Json(MessageType, const Json&)> answer;
+        // The connection on which a kLease had come is closed; with that message, on the server's thread.
+        std::function<void(const Json&)> ended;
+        // Takes a socket of the tcp transport.
+        std::function<void(int)> take_data;
+    };
 
-    // `ended`: the connection on which a kLease had come is closed; with that message, on the server's thread.
-    ControlServer(Jobs& jobs, Handler handler, std::function<void(const Json&)> ended)
-        : jobs_(jobs), handler_(std::move(handler)), ended_(std::move(ended)) {}
+    static constexpr size_t kMaxConnections = 16384;  // or half as many as files may be open
+    static constexpr size_t kMaxProving = 256;        // connections that have not proved themselves
+    static constexpr size_t kMaxLeases = 1024;        // of one host, or half as many as all connections
+
+    ControlServer(Jobs& jobs, const Secret& secret, Callbacks callbacks)
+        : jobs_(jobs), secret_(secret), callbacks_(std::move(callbacks)) {}
     ~ControlServer() { stop(); }
 
-    // Listens on `host` (an address of ours; empty: all of them), port 0: one of 15000..16999 that is free.
-    // Returns "" or what went wrong.
-    std::string start(const std::string& host, uint16_t port);
+    // Listens on these addresses of ours, of which those count that there are; port 0: one of 15000..16999 that is free
+    // on all of them. Returns "" or what went wrong.
+    std::string listen(const std::vector<SocketAddress>& addresses, uint16_t port);
+    // Begins to answer, after listen().
+    void start();
     void stop();
 
     uint16_t port() const { return port_; }
@@ -39,43 +57,68 @@ class ControlServer {
     void watch(int fd, std::function<void()> lost);
 
   private:
+    struct Host {
+        size_t connections = 0, proving = 0, leases = 0;
+    };
     struct Connection {
+        explicit Connection(const Secret& secret) : acceptor(secret) {}
+
         int fd = -1;
         uint64_t id = 0;
+        std::string address;   // of its host
+        Host* host = nullptr;  // null: we connected it
+        Acceptor acceptor;
+        bool is_proving = false;
         std::string in, out;
         bool answering = false;      // by a job: no further message is read meanwhile
+        uint64_t deadline_ns = 0;    // when what has begun must be done; 0: nothing has
+        uint64_t used_ns = 0;        // when something came last
         std::function<void()> lost;  // of a connection that we only watch, or that is a lease
     };
 
     void run();
-    void accept_all();
+    void listen_for(uint32_t events);
+    void accept_all(int listener);
+    void accepted(int fd, const SocketAddress& from);
+    // Closes a connection that can be spared. False: there is none.
+    bool make_room(bool proving_only);
+    void end_late(uint64_t now_ns);
     void readable(Connection& connection);
     // False: the connection is to be closed.
-    bool take_frames(Connection& connection);
+    bool advance(Connection& connection);
+    bool take_questions(Connection& connection);
     bool flush(Connection& connection);
     void handle(Connection& connection, const FrameHeader& header, const Json& body);
+    bool take_lease(Connection& connection, const Json& body);
     void wake();
     void take_posted();
     void drop(uint64_t id);
+    // It is not ours any more: its socket.
+    int release(uint64_t id);
+    std::unique_ptr<Connection> forget(uint64_t id);
+    void set_deadline(Connection& connection, uint64_t deadline_ns);
 
     Jobs& jobs_;
-    const Handler handler_;
-    const std::function<void(const Json&)> ended_;
-    int listener_ = -1, epoll_ = -1, event_ = -1;
+    const Secret& secret_;
+    const Callbacks callbacks_;
+    std::vector<int> listeners_;
+    int epoll_ = -1, event_ = -1;
     uint16_t port_ = 0;
+    size_t most_ = kMaxConnections;
     std::thread thread_;
     std::atomic<bool> stopped_{false};
 
     // Of the thread.
     std::map<uint64_t, std::unique_ptr<Connection>> connections_;  // by id
-    uint64_t next_id_ = 2;                                         // 0 and 1: the listener's and the event's
+    std::map<std::string, Host> hosts_;
+    size_t accepted_ = 0, proving_ = 0, timed_ = 0;  // of connections_: that came, ..., that have a deadline
+    uint64_t next_id_ = 1024;                        // smaller ones are the event's and the listeners'
+    uint64_t resume_ns_ = 0;   // when connections are accepted again: there were no descriptors; 0: they are
+    uint64_t looked_ns_ = 0;
 
     std::mutex mutex_;  // of what others post
     std::vector<std::pair<uint64_t, std::string>> replies_;
     std::vector<std::unique_ptr<Connection>> watched_;
 };
-
-// The first IPv4 address of this host that is not the loopback's, else 127.0.0.1.
-std::string own_address();
 
 }  // namespace rove::tent

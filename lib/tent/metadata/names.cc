@@ -29,7 +29,7 @@ Status Names::publish(const std::string& name, const std::string& address) {
     std::string other;
     Status status = find(name, &other);
     if (status.ok() && other != address) {
-        const auto answer = ControlClient(other).call(MessageType::kDescribe, Json::object(), kAskNs);
+        const auto answer = ControlClient(other, secret_).call(MessageType::kDescribe, Json::object(), kAskNs);
         const auto segment = answer ? parse_segment(*answer) : std::nullopt;
         if (segment && segment->name == name)
             return {Code::kInvalidArgument,

@@ -5,13 +5,15 @@
 #include <memory>
 #include <string>
 
+#include "tent/control/secret.h"
 #include "tent/metadata/store.h"
 
 namespace rove::tent {
 
 class Names {
   public:
-    explicit Names(std::unique_ptr<MetadataStore> store) : store_(std::move(store)) {}
+    // `secret` is there as long as this.
+    Names(std::unique_ptr<MetadataStore> store, const Secret& secret) : store_(std::move(store)), secret_(secret) {}
     ~Names();  // withdraws what was published, unless another process has the name by now
 
     // From now on `name` is at `address` (host:port of a control server). kInvalidArgument: a living process has the
@@ -22,6 +24,7 @@ class Names {
 
   private:
     std::unique_ptr<MetadataStore> store_;
+    const Secret& secret_;
     std::string name_, address_;  // published
 };
 

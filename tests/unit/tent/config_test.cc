@@ -103,8 +103,10 @@ TEST(TentConfig, ReadsEveryKey) {
     const Config config = accepted(R"(metadata_type = "etcd"
 metadata_servers = "10.0.0.1:2379"
 local_segment_name = "node-7"
+secret_file = "/etc/rove/tent.secret"
 rpc_server_hostname = "10.0.0.7"
 rpc_server_port = 15001
+advertised_address = "node-7:80"
 merge_requests = false
 max_failover_attempts = 0
 strict = true
@@ -165,6 +167,8 @@ http_port = 9200
     EXPECT_EQ(config.local_segment_name, "node-7");
     EXPECT_EQ(config.rpc_server_hostname, "10.0.0.7");
     EXPECT_EQ(config.rpc_server_port, 15001);
+    EXPECT_EQ(config.secret_file, "/etc/rove/tent.secret");
+    EXPECT_EQ(config.advertised_address, "node-7:80");
     EXPECT_FALSE(config.merge_requests);
     EXPECT_EQ(config.max_failover_attempts, 0u);
     EXPECT_TRUE(config.strict);

@@ -102,7 +102,7 @@ TEST_F(CoreTest, ADispatchIsNotBeforeWhatOthersDid) {
 // slept before: a few calls in 20 us are many.
 TEST_F(CoreTest, TheBackgroundThreadLeavesAProgramThatDrivesAlone) {
     Task task;
-    task.peer = std::make_shared<Peer>("peer", "");
+    task.peer = std::make_shared<Peer>("peer", "", core.secret());
     task.local = std::make_shared<LocalBuffer>();
     core.begin(task, monotonic_ns());
     backend->moves = true;
@@ -184,9 +184,10 @@ TEST(Message, HostileJsonIsNoObject) {
     for (int i = 0; i < 100000; ++i) deep += '[';
     EXPECT_FALSE(parse_object(deep));
     FrameHeader header;
-    EXPECT_TRUE(header.is_valid());
-    header.length = FrameHeader::kMaxBytes + 1;
-    EXPECT_FALSE(header.is_valid());
+    EXPECT_TRUE(header.is_valid(FrameHeader::kMaxQuestion));
+    header.length = FrameHeader::kMaxQuestion + 1;
+    EXPECT_FALSE(header.is_valid(FrameHeader::kMaxQuestion));
+    EXPECT_TRUE(header.is_valid(FrameHeader::kMaxAnswer));
 }
 
 TEST(Endpoint, IsChecked) {

@@ -4,14 +4,11 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "tent/segment.h"
 #include "tent/status.h"
 
 namespace rove::tent {
-
-inline constexpr std::string_view kFileScheme = "file://";
 
 // An open file, closed with the last descriptor of the segment.
 class OpenFile {

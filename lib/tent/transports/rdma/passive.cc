@@ -16,14 +16,22 @@ Json refusal(const std::string& error) {
 
 }  // namespace
 
-Json ConnectionName::to_json() const {
-    return {{"instance", instance}, {"rail", rail}, {"number", number}};
+void PassiveConnections::admit(const std::string& owner) {
+    const std::lock_guard lock(mutex_);
+    owners_.try_emplace(owner);
 }
 
-bool ConnectionName::parse(const Json& object) {
-    constexpr size_t kMaxName = 256;
-    return get(object, "instance", &instance) && get(object, "rail", &rail) && get(object, "number", &number) &&
-           rail.size() <= kMaxName && number != UINT64_MAX;
+void PassiveConnections::forget(const std::string& owner) {
+    const std::lock_guard lock(mutex_);
+    owners_.erase(owner);
+}
+
+PassiveConnections::Entry* PassiveConnections::entry(const ConnectionName& name) {
+    const auto owner = owners_.find(name.owner);
+    if (owner == owners_.end()) return nullptr;
+    Rails& rails = owner->second;
+    if (rails.size() >= kMaxRails && !rails.contains(name.rail)) return nullptr;
+    return &rails[name.rail];
 }
 
 Json PassiveConnections::connect(const Json& request) {
@@ -37,6 +45,10 @@ Json PassiveConnections::connect(const Json& request) {
     const auto device =
         std::find_if(devices_.begin(), devices_.end(), [&](const auto& one) { return one->name() == device_name; });
     if (device == devices_.end()) return refusal("no device '" + device_name + "'");
+    {
+        const std::lock_guard lock(mutex_);
+        if (entry(name) == nullptr) return refusal("no lease, or too many rails");
+    }
     std::unique_ptr<Connection> connection =
         Connection::create(**device, config_, static_cast<uint32_t>(endpoint->qpns.size() / kPriorities));
     if (connection == nullptr) return refusal("no room for QPs");
@@ -45,14 +57,13 @@ Json PassiveConnections::connect(const Json& request) {
     const Endpoint local = connection->local();
 
     const std::lock_guard lock(mutex_);
-    const auto key = std::pair(name.instance, name.rail);
-    if (!entries_.contains(key) && entries_.size() >= kMaxRails) return refusal("too many rails");
-    Entry& entry = entries_[key];
+    Entry* const at = entry(name);
+    if (at == nullptr) return refusal("no lease, or too many rails");
     // Connecting took its time: the peer may have given up, and may have begun again.
-    if (name.number < entry.closed || (entry.connection != nullptr && name.number < entry.number))
+    if (name.number < at->closed || (at->connection != nullptr && name.number < at->number))
         return refusal("closed meanwhile");
-    entry.number = name.number;
-    entry.connection = std::move(connection);
+    at->number = name.number;
+    at->connection = std::move(connection);
     return {{"ok", true}, {"endpoint", to_json(local)}};
 }
 
@@ -60,23 +71,20 @@ Json PassiveConnections::close(const Json& request) {
     ConnectionName name;
     if (!name.parse(request)) return refusal("a field is missing or out of range");
     const std::lock_guard lock(mutex_);
-    const auto key = std::pair(name.instance, name.rail);
-    if (!entries_.contains(key) && entries_.size() >= kMaxRails) return refusal("too many rails");
-    Entry& entry = entries_[key];
-    entry.closed = std::max(entry.closed, name.number + 1);
-    if (entry.connection != nullptr && entry.number < entry.closed) entry.connection.reset();
+    if (!owners_.contains(name.owner)) return {{"ok", true}};
+    Entry* const at = entry(name);
+    if (at == nullptr) return refusal("too many rails");
+    at->closed = std::max(at->closed, name.number + 1);
+    if (at->connection != nullptr && at->number < at->closed) at->connection.reset();
     return {{"ok", true}};
-}
-
-void PassiveConnections::forget(uint64_t instance) {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(entries_, [&](const auto& entry) { return entry.first.first == instance; });
 }
 
 size_t PassiveConnections::count() const {
     const std::lock_guard lock(mutex_);
-    return static_cast<size_t>(std::count_if(entries_.begin(), entries_.end(),
-                                             [](const auto& entry) { return entry.second.connection != nullptr; }));
+    size_t count = 0;
+    for (const auto& [owner, rails] : owners_)
+        for (const auto& [rail, one] : rails) count += one.connection != nullptr ? 1 : 0;
+    return count;
 }
 
 }  // namespace rove::tent

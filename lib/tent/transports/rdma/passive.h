@@ -7,36 +7,31 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <tuple>
 #include <vector>
 
+#include "tent/control/connection_name.h"
 #include "tent/control/frame.h"
 #include "tent/transports/rdma/connection.h"
 
 namespace rove::tent {
 
-// A connection as both ends name it: the active process, its rail, and how many connections the rail had before.
-struct ConnectionName {
-    uint64_t instance = 0;
-    std::string rail;
-    uint64_t number = 0;
-
-    Json to_json() const;
-    bool parse(const Json& object);
-};
-
 class PassiveConnections {
   public:
+    static constexpr size_t kMaxRails = 256;  // of an owner
+
     PassiveConnections(const std::vector<std::unique_ptr<VerbsDevice>>& devices, const EndpointConfig& config)
         : devices_(devices), config_(config) {}
+
+    // The owner has a lease from now on: it may connect.
+    void admit(const std::string& owner);
+    // Its lease has ended, and with it its connections.
+    void forget(const std::string& owner);
 
     // Answers of the control plane: {"ok": true, "endpoint": ...} or {"ok": false, "error": ...}. Any thread.
     Json connect(const Json& request);
     // When it returns, the connection and those before it of its rail change no memory any more, nor do they come to be
-    // later.
+    // later. An owner without a lease has none.
     Json close(const Json& request);
-    // The process has gone.
-    void forget(uint64_t instance);
 
     size_t count() const;
 
@@ -46,12 +41,15 @@ class PassiveConnections {
         uint64_t number = 0;  // of `connection`
         std::unique_ptr<Connection> connection;
     };
-    static constexpr size_t kMaxRails = 4096;  // of all peers together
+    using Rails = std::map<std::string, Entry>;
+
+    // Null: it has no lease, or too many rails. With mutex_.
+    Entry* entry(const ConnectionName& name);
 
     const std::vector<std::unique_ptr<VerbsDevice>>& devices_;
     const EndpointConfig& config_;
     mutable std::mutex mutex_;
-    std::map<std::pair<uint64_t, std::string>, Entry> entries_;
+    std::map<std::string, Rails> owners_;
 };
 
 }  // namespace rove::tent

@@ -173,14 +173,14 @@ void RdmaChannel::give_up(Rail& rail, uint64_t now_ns) {
 
 void RdmaChannel::connect(Rail& rail, std::vector<Task*> fenced) {
     rail.state = Rail::State::kConnecting;
-    const ConnectionName before{core_.instance(), rail.name, rail.number};
+    const ConnectionName before{peer_.owner(), rail.name, rail.number};
     rail.number = core_.next_number();
     rail.retry_ns = monotonic_ns() + std::min(kRetryNs << std::min(rail.refusals, 7u), kMaxRetryNs);
     ++rail.counters.connects;
     ++jobs_;
-    const ConnectionName name{core_.instance(), rail.name, rail.number};
+    const ConnectionName name{peer_.owner(), rail.name, rail.number};
     const std::string remote = peer_.segment()->devices[rail.remote].name;
-    core_.jobs().add([this, &rail, name, before, remote, fenced = std::move(fenced)] {
+    core_.jobs().add(peer_.name(), [this, &rail, name, before, remote, fenced = std::move(fenced)] {
         if (before.number != 0) {
             const auto closed = peer_.control().call(MessageType::kClose, before.to_json(), kCallNs);
             bool sure = false;

@@ -9,7 +9,8 @@
 #include <utility>
 
 #include "tent/clock.h"
-#include "tent/transports/rdma/passive.h"
+#include "tent/control/connection_name.h"
+#include "tent/control/handshake.h"
 #include "tent/transports/tcp/tcp_server.h"
 
 namespace rove::tent {
@@ -104,8 +105,9 @@ void TcpChannel::take_back(const Returned& returned, uint64_t now_ns) {
     if (slice.task->direction == Direction::kWrite) {
         core_.add_fence(*slice.task);
         // Not ours after this: the channel may have gone. The task keeps the peer.
-        core_.jobs().add([task = slice.task, peer = slice.task->peer, &core = core_, number = returned.number] {
-            const ConnectionName name{core.instance(), TcpServer::kRail, number};
+        const auto peer = slice.task->peer;
+        core_.jobs().add(peer->name(), [task = slice.task, peer, &core = core_, number = returned.number] {
+            const ConnectionName name{peer->owner(), TcpServer::kRail, number};
             const auto closed = peer->control().call(MessageType::kClose, name.to_json(), kCallNs);
             bool sure = false;
             if (closed) get(*closed, "ok", &sure);
@@ -133,17 +135,28 @@ void TcpChannel::run(Lane& lane) {
     }
 }
 
+bool TcpChannel::connect(Lane& lane) {
+    const uint64_t deadline_ns = monotonic_ns() + kConnectNs;
+    std::string why;
+    lane.number = core_.next_number();
+    lane.fd = open_connection(peer_.segment()->data_address, Purpose::kData, core_.secret(), deadline_ns, &why);
+    if (lane.fd < 0) return false;
+    TcpHello hello;
+    from_hex(peer_.owner(), &hello.owner);
+    hello.number = lane.number;
+    TcpAnswer answer;
+    if (send_all(lane.fd, &hello, sizeof(hello), deadline_ns) &&
+        receive_all(lane.fd, &answer, sizeof(answer), deadline_ns) && answer.refused == 0) {
+        return true;
+    }
+    close(lane.fd);
+    lane.fd = -1;
+    return false;
+}
+
 TcpChannel::Outcome TcpChannel::carry(Lane& lane, const Slice& slice) {
     const uint64_t deadline_ns = monotonic_ns() + kCarryNs + slice.length * kCarryByteNs;
-    if (lane.fd < 0) {
-        lane.number = core_.next_number();
-        lane.fd = connect_to(peer_.segment()->data_address, monotonic_ns() + kConnectNs);
-        if (lane.fd < 0) return Outcome::kUnreachable;
-        TcpHello hello;
-        hello.instance = core_.instance();
-        hello.number = lane.number;
-        if (!send_all(lane.fd, &hello, sizeof(hello), deadline_ns)) return Outcome::kBroken;
-    }
+    if (lane.fd < 0 && !connect(lane)) return Outcome::kUnreachable;
     const bool is_write = slice.task->direction == Direction::kWrite;
     const TcpRequest request{.operation = is_write ? TcpRequest::kWrite : TcpRequest::kRead,
                              .address = slice.remote,

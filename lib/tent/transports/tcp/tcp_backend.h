@@ -44,6 +44,7 @@ class TcpChannel : public Channel {
     };
 
     void run(Lane& lane);
+    bool connect(Lane& lane);
     Outcome carry(Lane& lane, const Slice& slice);
     void take_back(const Returned& returned, uint64_t now_ns);
 

@@ -2,50 +2,26 @@
 // See tcp_server.h.
 #include "tent/transports/tcp/tcp_server.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "tent/clock.h"
+#include "tent/segment.h"
 
 namespace rove::tent {
 
 namespace {
 
 constexpr uint64_t kMessageNs = 30'000'000'000;  // for the rest of a message that has begun
-constexpr size_t kMaxClosed = 65536;             // closed before they came; then the oldest processes' are forgotten
+constexpr uint64_t kGreetNs = 3'000'000'000;     // for the name of a connection
 
 }  // namespace
 
-std::string TcpServer::start(const std::string& host) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    if (!host.empty() && inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1)
-        return "'" + host + "' is no IPv4 address";
-    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    socklen_t size = sizeof(address);
-    if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener_, 128) != 0 ||
-        getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-        return std::strerror(errno);
-    }
-    port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] { accept_all(); });
-    return {};
-}
-
 void TcpServer::stop() {
-    if (!thread_.joinable()) return;
     stopped_.store(true);
-    shutdown(listener_, SHUT_RDWR);
-    thread_.join();
-    close(listener_);
     {
         const std::lock_guard lock(mutex_);
         for (const auto& [connection, owned] : connections_) shutdown(connection->fd, SHUT_RDWR);
@@ -58,27 +34,18 @@ void TcpServer::stop() {
     connections_.clear();
 }
 
-void TcpServer::accept_all() {
-    while (!stopped_.load()) {
-        const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-        if (fd < 0) {
-            if (errno != EINTR && errno != ECONNABORTED && !stopped_.load()) usleep(10'000);  // out of descriptors
-            continue;
-        }
-        const int on = 1;
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-        reap();
-        const std::lock_guard lock(mutex_);
-        if (connections_.size() >= kMaxConnections) {
-            close(fd);
-            continue;
-        }
-        auto connection = std::make_unique<Connection>();
-        connection->fd = fd;
-        Connection& one = *connection;
-        connections_.emplace(&one, std::move(connection));
-        one.thread = std::thread([this, &one] { serve(one); });
+void TcpServer::take(int fd) {
+    reap();
+    const std::lock_guard lock(mutex_);
+    if (connections_.size() >= kMaxConnections) {
+        close(fd);
+        return;
     }
+    auto connection = std::make_unique<Connection>();
+    connection->fd = fd;
+    Connection& one = *connection;
+    connections_.emplace(&one, std::move(connection));
+    one.thread = std::thread([this, &one] { serve(one); });
 }
 
 void TcpServer::reap() {
@@ -103,17 +70,24 @@ void TcpServer::serve(Connection& connection) {
     }
     shutdown(connection.fd, SHUT_RDWR);
     const std::lock_guard lock(mutex_);
-    std::erase_if(named_, [&](const auto& entry) { return entry.second == &connection; });
+    for (auto& [owner, named] : owners_)
+        std::erase_if(named, [&](const auto& entry) { return entry.second == &connection; });
     connection.ended.store(true);
 }
 
 bool TcpServer::greet(Connection& connection) {
+    const uint64_t deadline_ns = monotonic_ns() + kGreetNs;
     TcpHello hello;
-    if (!receive_all(connection.fd, &hello, sizeof(hello), monotonic_ns() + kMessageNs)) return false;
-    if (hello.magic != TcpHello::kMagic || hello.version != 1) return false;
-    const std::lock_guard lock(mutex_);
-    const std::pair name(hello.instance, hello.number);
-    return !closed_.contains(name) && named_.emplace(name, &connection).second;
+    if (!receive_all(connection.fd, &hello, sizeof(hello), deadline_ns)) return false;
+    if (hello.magic != TcpHello::kMagic || hello.version != 2) return false;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto owner = owners_.find(to_hex(hello.owner));
+        if (owner == owners_.end() || owner->second.size() >= kMaxOfOwner) return false;
+        if (!owner->second.emplace(hello.number, &connection).second) return false;
+    }
+    const TcpAnswer answer{};
+    return send_all(connection.fd, &answer, sizeof(answer), deadline_ns);
 }
 
 bool TcpServer::answer(Connection& connection, const TcpRequest& request) {
@@ -157,23 +131,30 @@ bool TcpServer::receive(Connection& connection, uint8_t* to, uint64_t length) {
     return true;
 }
 
-void TcpServer::close_connection(uint64_t instance, uint64_t number) {
+void TcpServer::admit(const std::string& owner) {
     const std::lock_guard lock(mutex_);
-    const std::pair name(instance, number);
-    if (closed_.size() >= kMaxClosed) closed_.erase(closed_.begin());
-    closed_.insert(name);
-    const auto at = named_.find(name);
-    if (at == named_.end()) return;
-    const std::lock_guard receiving(at->second->receiving);
-    at->second->closed = true;
-    shutdown(at->second->fd, SHUT_RDWR);
+    owners_.try_emplace(owner);
 }
 
-void TcpServer::forget(uint64_t instance) {
+void TcpServer::forget(const std::string& owner) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(closed_, [&](const auto& name) { return name.first == instance; });
-    for (const auto& [name, connection] : named_)
-        if (name.first == instance) shutdown(connection->fd, SHUT_RDWR);
+    const auto at = owners_.find(owner);
+    if (at == owners_.end()) return;
+    for (const auto& [number, connection] : at->second) close_now(*connection);
+    owners_.erase(at);
+}
+
+void TcpServer::close_connection(const std::string& owner, uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    const auto at = owners_.find(owner);
+    if (at == owners_.end()) return;
+    if (const auto named = at->second.find(number); named != at->second.end()) close_now(*named->second);
+}
+
+void TcpServer::close_now(Connection& connection) {
+    const std::lock_guard receiving(connection.receiving);
+    connection.closed = true;
+    shutdown(connection.fd, SHUT_RDWR);
 }
 
 }  // namespace rove::tent

@@ -1,30 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 // The passive end of the tcp transport: READs and WRITEs of registered memory, asked for over connections of the
-// kernel's TCP. A thread a connection, which blocks. What comes is checked as an RDMA device would: range,
-// registration, permission.
+// kernel's TCP, which the control server accepts. A thread a connection, which blocks. What comes is checked as an RDMA
+// device would: range, registration, permission.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "tent/control/frame.h"
 #include "tent/memory.h"
 
 namespace rove::tent {
 
+// The first message of a connection that has proved itself: a ConnectionName. Nothing is sent before its answer has
+// come: from then on kClose knows the connection.
 struct TcpHello {
     static constexpr uint32_t kMagic = 0x54434454;  // "TDCT"
 
     uint32_t magic = kMagic;
-    uint32_t version = 1;
-    uint64_t instance = 0, number = 0;  // ConnectionName
+    uint32_t version = 2;
+    std::array<uint8_t, 16> owner{};
+    uint64_t number = 0;
 };
 
 struct TcpRequest {
@@ -48,14 +50,16 @@ class TcpServer {
     explicit TcpServer(const LocalMemory& memory) : memory_(memory) {}
     ~TcpServer() { stop(); }
 
-    // On any port of `host` (empty: of all addresses). Returns "" or what went wrong.
-    std::string start(const std::string& host);
     void stop();
-    uint16_t port() const { return port_; }
+    // A socket that has proved itself.
+    void take(int fd);
 
-    // When it returns, nothing of that connection changes memory any more, though it should come to be only later.
-    void close_connection(uint64_t instance, uint64_t number);
-    void forget(uint64_t instance);
+    // The owner has a lease from now on: it may connect.
+    void admit(const std::string& owner);
+    // Its lease has ended, and with it its connections.
+    void forget(const std::string& owner);
+    // When it returns, nothing of that connection changes memory any more.
+    void close_connection(const std::string& owner, uint64_t number);
 
   private:
     struct Connection {
@@ -65,25 +69,21 @@ class TcpServer {
         std::atomic<bool> ended{false};
         std::thread thread;
     };
-    static constexpr size_t kMaxConnections = 512;
+    static constexpr size_t kMaxConnections = 2048, kMaxOfOwner = 16;
 
-    void accept_all();
     void serve(Connection& connection);
     bool greet(Connection& connection);
     bool answer(Connection& connection, const TcpRequest& request);
     bool carry(Connection& connection, const TcpRequest& request, uint64_t deadline_ns);
     bool receive(Connection& connection, uint8_t* to, uint64_t length);
+    void close_now(Connection& connection);  // with mutex_
     void reap();
 
     const LocalMemory& memory_;
-    int listener_ = -1;
-    uint16_t port_ = 0;
-    std::thread thread_;
     std::atomic<bool> stopped_{false};
     std::mutex mutex_;
     std::map<Connection*, std::unique_ptr<Connection>> connections_;
-    std::map<std::pair<uint64_t, uint64_t>, Connection*> named_;
-    std::set<std::pair<uint64_t, uint64_t>> closed_;  // before they came
+    std::map<std::string, std::map<uint64_t, Connection*>> owners_;  // with a lease; their connections by number
 };
 
 }  // namespace rove::tent

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// See handshake.h.
+#include "tent/control/handshake.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tent/control/address.h"
+#include "tent/control/frame.h"
+
+namespace rove::tent {
+
+namespace {
+
+template <typename T>
+std::string_view bytes_of(const T& message) {
+    return {reinterpret_cast<const char*>(&message), sizeof(message)};
+}
+
+Mac proof(const Secret& secret, const char* of, const Hello& hello, const Welcome& welcome) {
+    return secret.mac(std::string("rove-tent ") + of + '\0' + std::string(bytes_of(hello)) +
+                      std::string(bytes_of(welcome)));
+}
+
+// False: it is not all there yet.
+template <typename T>
+bool take_from(std::string& in, T& message) {
+    if (in.size() < sizeof(message)) return false;
+    std::memcpy(&message, in.data(), sizeof(message));
+    in.erase(0, sizeof(message));
+    return true;
+}
+
+}  // namespace
+
+Acceptor::State Acceptor::take(std::string& in, std::string& out) {
+    // Who speaks something else need not go on until it is as long as a Hello.
+    const uint32_t magic = Hello::kMagic;
+    if (state_ == State::kHello && std::memcmp(in.data(), &magic, std::min(in.size(), sizeof(magic))) != 0)
+        return state_ = State::kRefused;
+    if (state_ == State::kHello && take_from(in, hello_)) {
+        const bool is_hello = hello_.magic == Hello::kMagic && hello_.version == Hello::kVersion &&
+                              (hello_.purpose == Purpose::kControl || hello_.purpose == Purpose::kData) &&
+                              hello_.has_secret <= 1;
+        if (!is_hello) return state_ = State::kRefused;
+        welcome_.has_secret = secret_->empty() ? 0 : 1;
+        fill_random(welcome_.nonce, sizeof(welcome_.nonce));
+        out += bytes_of(welcome_);
+        state_ = hello_.has_secret != welcome_.has_secret ? State::kRefused
+                 : secret_->empty()                       ? State::kOpen
+                                                          : State::kProof;
+    }
+    Mac theirs;
+    if (state_ == State::kProof && take_from(in, theirs)) {
+        const bool is_right = equal(theirs, proof(*secret_, "initiator", hello_, welcome_));
+        if (is_right) out += bytes_of(proof(*secret_, "acceptor", hello_, welcome_));
+        state_ = is_right ? State::kOpen : State::kRefused;
+    }
+    return state_;
+}
+
+int open_connection(const std::string& address, Purpose purpose, const Secret& secret, uint64_t deadline_ns,
+                    std::string* why) {
+    const int fd = connect_to(address, deadline_ns);
+    *why = "no answer";
+    if (fd < 0) return -1;
+    Hello hello;
+    hello.purpose = purpose;
+    hello.has_secret = secret.empty() ? 0 : 1;
+    fill_random(hello.nonce, sizeof(hello.nonce));
+    const auto shake_hands = [&] {
+        Welcome welcome;
+        if (!send_all(fd, &hello, sizeof(hello), deadline_ns) ||
+            !receive_all(fd, &welcome, sizeof(welcome), deadline_ns))
+            return false;
+        *why = "it speaks another protocol";
+        if (welcome.magic != Hello::kMagic || welcome.version != Hello::kVersion) return false;
+        *why = secret.empty() ? "it has a secret, and we have none" : "it has no secret, and we have one";
+        if (welcome.has_secret != hello.has_secret) return false;
+        if (secret.empty()) return true;
+        *why = "its secret is another than ours";
+        const Mac ours = proof(secret, "initiator", hello, welcome);
+        Mac theirs;
+        return send_all(fd, &ours, sizeof(ours), deadline_ns) &&
+               receive_all(fd, &theirs, sizeof(theirs), deadline_ns) &&
+               equal(theirs, proof(secret, "acceptor", hello, welcome));
+    };
+    if (shake_hands()) return fd;
+    close(fd);
+    return -1;
+}
+
+}  // namespace rove::tent

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// See secret.h.
+#include "tent/control/secret.h"
+
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace rove::tent {
+
+namespace {
+
+Status refuse(const std::string& file, const std::string& why) {
+    return {Code::kInvalidArgument, "key 'secret_file': '" + file + "': " + why};
+}
+
+}  // namespace
+
+Secret::~Secret() {
+    OPENSSL_cleanse(bytes_.data(), bytes_.size());
+}
+
+Status Secret::load(const std::string& file, Secret* out) {
+    const std::string length_allowed = std::to_string(kLeastBytes) + " to " + std::to_string(kMostBytes) + " bytes";
+    if (const char* text = std::getenv("ROVE_TENT_SECRET"); text != nullptr && *text != 0) {
+        const size_t size = std::strlen(text);
+        if (size < kLeastBytes || size > kMostBytes)
+            return {Code::kInvalidArgument, "ROVE_TENT_SECRET: " + length_allowed + " are allowed"};
+        *out = Secret(text);
+        return {};
+    }
+    if (file.empty()) return {};
+    const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return refuse(file, std::strerror(errno));
+    struct stat about {};
+    std::string bytes(kMostBytes + 1, '\0');
+    ssize_t got = fstat(fd, &about) == 0 && S_ISREG(about.st_mode) ? read(fd, bytes.data(), bytes.size()) : -1;
+    close(fd);
+    if (got < 0) return refuse(file, "a regular file is allowed");
+    if (about.st_uid != geteuid() && about.st_uid != 0) return refuse(file, "it must be ours or root's");
+    if ((about.st_mode & (S_IWGRP | S_IRWXO)) != 0)
+        return refuse(file, "its group must not write it, and others must not read it either: chmod 600");
+    while (got > 0 && std::strchr(" \t\r\n", bytes[static_cast<size_t>(got) - 1]) != nullptr) --got;
+    if (static_cast<size_t>(got) < kLeastBytes || static_cast<size_t>(got) > kMostBytes)
+        return refuse(file, length_allowed + " are allowed");
+    *out = Secret(bytes.substr(0, static_cast<size_t>(got)));
+    OPENSSL_cleanse(bytes.data(), bytes.size());
+    return {};
+}
+
+Mac Secret::mac(std::string_view message) const {
+    Mac mac{};
+    unsigned size = mac.size();
+    HMAC(EVP_sha256(), bytes_.data(), static_cast<int>(bytes_.size()),
+         reinterpret_cast<const unsigned char*>(message.data()), message.size(), mac.data(), &size);
+    return mac;
+}
+
+bool equal(const Mac& a, const Mac& b) {
+    return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+void fill_random(void* bytes, size_t size) {
+    auto* at = static_cast<uint8_t*>(bytes);
+    while (size != 0) {
+        const ssize_t got = getrandom(at, size, 0);
+        if (got < 0) continue;  // a signal
+        at += got;
+        size -= static_cast<size_t>(got);
+    }
+}
+
+}  // namespace rove::tent

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening peers: beside hosts that say nothing, until one says nothing any more, and in vain.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include "peer.h"
+#include "tent_check.h"
+
+namespace check {
+
+using namespace rove::tent;
+using peer::fail;
+using peer::now_s;
+
+// Opens `peer` again and again while threads open hosts 192.0.2.101 to .116, from which nothing comes.
+int dead_hosts(const Options& options) {
+    constexpr int kHosts = 16, kTimes = 10;
+    const auto engine = start(options);
+    std::atomic<int> begun{0};
+    for (int i = 0; i < kHosts; ++i) {
+        std::thread([&, i] {
+            const std::string host = "192.0.2." + std::to_string(101 + i) + ":5555";
+            for (SegmentID segment;;) {
+                begun.fetch_add(1);
+                if (engine->openSegment(segment, host).ok()) fail("%s was opened", host.c_str());
+            }
+        }).detach();
+    }
+    while (begun.load() < kHosts) usleep(1000);
+    usleep(200'000);
+    double slowest = 0;
+    uint8_t* memory = allocate(*engine, 4096);
+    for (int i = 0; i < kTimes; ++i) {
+        const double before = now_s();
+        const Remote remote = open(*engine, options);
+        const BatchID batch = engine->allocateBatch(1);
+        expect(engine->submitTransfer(batch, {request(options, Request::READ, memory, remote, 0, 4096)}), "submit");
+        if (wait(*engine, batch).s != COMPLETED) fail("a READ beside dead hosts");
+        expect(engine->freeBatch(batch), "freeBatch");
+        expect(engine->closeSegment(remote.segment), "closeSegment");
+        slowest = std::max(slowest, now_s() - before);
+    }
+    std::printf("{\"slowest\": %.6f}\n", slowest);
+    std::fflush(stdout);
+    _exit(0);  // the threads wait for hosts that do not answer
+}
+
+// Once: whether it can be opened, and why not.
+int open_once(const Options& options) {
+    const auto engine = start(options);
+    SegmentID segment;
+    expect(engine->openSegment(segment, options.peer), "openSegment");
+    return 0;
+}
+
+// Until a peer is said to have gone that was there.
+int gone(const Options& options) {
+    const auto engine = start(options);
+    const Remote remote = open(*engine, options);
+    uint8_t* memory = allocate(*engine, 4096);
+    std::printf("{\"open\": true}\n");
+    std::fflush(stdout);
+    for (const double end = now_s() + options.seconds; now_s() < end; usleep(50'000)) {
+        const BatchID batch = engine->allocateBatch(1);
+        const Status status =
+            engine->submitTransfer(batch, {request(options, Request::WRITE, memory, remote, 0, 4096)});
+        if (status.ok()) {
+            wait(*engine, batch);
+        } else if (status.message().find("has gone") != std::string::npos) {
+            std::printf("{\"gone\": true}\n");
+            return 0;
+        }
+        expect(engine->freeBatch(batch), "freeBatch");
+    }
+    fail("the peer is still there");
+}
+
+}  // namespace check

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The TENT engine among strangers, hostile peers and dead hosts; secrets; and where it is reached."""
+import json
+import os
+import random
+import socket
+import struct
+import threading
+import time
+
+from harness import CLIENT_CORE, SERVER_CORE, Process, TwoNamespaces, check, free_port, ip, memif_pair, once, program, \
+    telemetry
+
+SECRET = {"ROVE_TENT_SECRET": "a secret of the system tests"}
+DESCRIBE, CONNECT, CLOSE, NOTIFY, PROBE, LEASE = range(1, 7)
+CONTROL, DATA = 1, 2
+HELLO, HEADER = struct.Struct("<IHBB32s"), struct.Struct("<IHHII")
+
+
+class Stranger:
+    """A connection that is made by hand."""
+
+    def __init__(self, port, purpose=CONTROL, has_secret=0):
+        self.socket = socket.create_connection(("127.0.0.1", port), 5)
+        self.socket.sendall(HELLO.pack(0x45564F52, 2, purpose, has_secret, os.urandom(32)))
+        self.welcome = self.read(HELLO.size)
+
+    def read(self, size):
+        """Bytes, fewer if the engine closes the connection."""
+        got = b""
+        try:
+            while len(got) < size and (more := self.socket.recv(size - len(got))):
+                got += more
+        except ConnectionError:
+            pass
+        return got
+
+    def send(self, kind, body):
+        text = body if isinstance(body, bytes) else json.dumps(body).encode()
+        try:
+            self.socket.sendall(HEADER.pack(0x544E4554, 2, kind, len(text), 1) + text)
+        except ConnectionError:
+            pass
+
+    def ask(self, kind, body):
+        """The answer, None if the engine closes the connection."""
+        self.send(kind, body)
+        header = self.read(HEADER.size)
+        return json.loads(self.read(HEADER.unpack(header)[3])) if len(header) == HEADER.size else None
+
+
+def junk_of_strangers(port):
+    """What needs no secret. Returns the connections that stay open."""
+    chance = random.Random(1)
+    silent = [socket.create_connection(("127.0.0.1", port), 5) for _ in range(300)]
+    for _ in range(50):
+        with socket.create_connection(("127.0.0.1", port), 5) as one:
+            one.sendall(chance.randbytes(chance.randrange(1, 2000)))
+    for _ in range(20):  # a Hello, then what is no proof
+        one = Stranger(port, has_secret=1)
+        try:
+            one.socket.sendall(chance.randbytes(32))
+        except ConnectionError:
+            pass
+        silent.append(one)
+    return silent
+
+
+def close_of(owner, rail, number):
+    return {"owner": owner, "rail": rail, "number": number}
+
+
+def junk_of_peers(port):
+    """What whoever is believed may send. Returns the connections that stay open."""
+    chance = random.Random(1)
+    owners = [f"{chance.getrandbits(128):032x}" for _ in range(40)]
+    one = Stranger(port)
+    for i in range(500):
+        rail = chance.choice(["rove0-rove0", "tcp", "x"])
+        answer = one.ask(CLOSE, close_of(chance.choice(owners), rail, 2**64 - 2 - i))
+        check(answer == {"ok": True}, f"nothing of an owner without a lease is there: {answer}")
+    endpoint = {"gid": "0" * 32, "mtu": 1024, "qpns": [1, 2, 3], "psns": [1, 2, 3], "probe_addr": 0, "probe_rkey": 0}
+    connect = {**close_of(owners[0], "rove0-rove0", 1), "device": "rove0", "endpoint": endpoint}
+    answer = one.ask(CONNECT, connect)
+    check(answer["ok"] is False and "no lease" in answer["error"], f"connecting without a lease: {answer}")
+    kept = [one]
+    for owner in owners:
+        lease = Stranger(port)
+        check(lease.ask(LEASE, {"owner": owner})["ok"], "a lease")
+        kept.append(lease)
+    refused = [one.ask(CLOSE, close_of(owners[0], f"rail-{i}", 1))["ok"] for i in range(300)].count(False)
+    check(refused == 300 - 256, f"rails of an owner beyond its limit: {refused} were refused")
+    too_long = close_of(owners[0], "r" * 300, 1)
+    for body in ({}, {"owner": 1}, {"owner": "x"}, too_long, {"number": -1}):
+        for kind in (CONNECT, CLOSE, NOTIFY, 99):
+            answer = one.ask(kind, body)
+            check(answer is not None and answer["ok"] is False, f"{kind}, {body}: {answer}")
+        Stranger(port).send(LEASE, body)
+    for text in (b"[]", b"{", b"\xff", b"[" * 10000, b"{}" * 3):
+        check(Stranger(port).ask(PROBE, text) is None, f"{text[:10]} is answered")
+    endless = Stranger(port)
+    endless.socket.sendall(HEADER.pack(0x544E4554, 2, PROBE, 2**31, 1))
+    check(endless.read(1) == b"", "a message of 2 GiB is waited for")
+    begun = Stranger(port)
+    begun.socket.sendall(HEADER.pack(0x544E4554, 2, PROBE, 1000, 1) + b"{")
+    greedy = Stranger(port)
+    greedy.socket.setblocking(False)
+    try:
+        while True:
+            greedy.socket.send((HEADER.pack(0x544E4554, 2, DESCRIBE, 2, 1) + b"{}") * 1000)
+    except (BlockingIOError, ConnectionError):
+        pass
+    kept += [begun, greedy]
+    for owner, allowed in (("f" * 32, False), (owners[1], True)):
+        data = Stranger(port, DATA)
+        data.socket.sendall(struct.pack("<II16sQ", 0x54434454, 2, bytes.fromhex(owner), 1))
+        check((data.read(8) == bytes(8)) is allowed, f"the tcp transport without a lease, with one: {owner}")
+        if allowed:
+            data.socket.sendall(struct.pack("<IIQQ", 1, 0, 4096, 1 << 40))
+            check(struct.unpack("<II", data.read(8))[0] == 1, "a READ of what is not registered")
+            data.socket.sendall(struct.pack("<IIQQ", 1, 0, 2**64 - 1, 2**64 - 1))
+            check(struct.unpack("<II", data.read(8))[0] == 1, "a READ around the end")
+            data.socket.sendall(struct.pack("<IIQQ", 2, 0, 4096, 64))
+            check(struct.unpack("<II", data.read(8))[0] == 1, "a WRITE to what is not registered")
+    return kept
+
+
+def hostile(junk, env):
+    """A transfer over the only rail, and another peer that comes while junk does."""
+    a, b = memif_pair()
+    port = free_port()
+    only_rdma = ("--set", "transports/shm/enable=false", "transports/tcp/enable=false")
+    target = Process([program("tent_check"), "target", "--set", f"rpc_server_port={port}"], a, SERVER_CORE, env=env)
+    target.wait_for(target.json, 20, "its memory")
+    stream = Process([program("tent_check"), "stream", "--peer", f"127.0.0.1:{port}", "--seconds", "2", "--sizes",
+                      "65536", *only_rdma], b, CLIENT_CORE, env=env)
+    stream.wait_for(stream.json, 20, "start")
+    stream.wait_for(lambda: telemetry(stream.pid, "/tent/transports")["rdma"]["slices"] > 100, 10, "use of the rail")
+    before = telemetry(stream.pid, "/tent/rails")
+    kept = junk(port)
+    opened = time.monotonic()
+    late = Process([program("tent_check"), "stream", "--peer", f"127.0.0.1:{port}", "--seconds", "0.2", "--sizes",
+                    "4096", "--offset", "33554432"], core=CLIENT_CORE, env=env)
+    late.succeed(10)
+    took = time.monotonic() - opened
+    check(took < 2.5, f"another peer was served after {took:.1f} s only")
+    after = telemetry(stream.pid, "/tent/rails")
+    stream.succeed(20)
+    for name, rail in after.items():
+        for what in ("errors", "silences", "connects"):
+            check(rail[what] == before[name][what], f"{name}: {what} {before[name][what]}, then {rail[what]}")
+    result = stream.json()[-1]
+    check(result["failed"] == 0 and result["timeout"] == 0, stream.story())
+    check(target.child.poll() is None, target.story())
+    del kept
+
+
+def strangers(env):
+    hostile(junk_of_strangers, env)
+
+
+def peers():
+    hostile(junk_of_peers, {})
+
+
+def secrets():
+    """Who has another secret, or none, is told so, and nothing else."""
+    port = free_port()
+    target = Process([program("tent_check"), "target", "--set", f"rpc_server_port={port}"], core=SERVER_CORE,
+                     env=SECRET)
+    target.wait_for(target.json, 20, "its memory")
+    one = Stranger(port)
+    check(len(one.welcome) == HELLO.size and one.read(1) == b"", "it says more than Welcome to who has no secret")
+    for env, why in (({"ROVE_TENT_SECRET": "another one of 16 bytes"}, "its secret is another than ours"),
+                     ({}, "it has a secret, and we have none")):
+        other = Process([program("tent_check"), "open", "--peer", f"127.0.0.1:{port}"], core=CLIENT_CORE, env=env)
+        check(other.wait(10) == 1 and why in other.err(), other.story())
+    Process([program("tent_check"), "move", "--peer", f"127.0.0.1:{port}", "--set", "transports/shm/enable=false"],
+            core=CLIENT_CORE, env=SECRET).succeed(20)
+    refused = Process([program("tent_check"), "target", "--set", "rpc_server_hostname=192.0.2.7"], core=CLIENT_CORE)
+    check(refused.wait(10) == 1 and "is for engines with a secret" in refused.err(), refused.story())
+
+
+def forward(port, to):
+    """What NAT does: whoever connects to `port` is connected to `to`."""
+    def pump(source, sink):
+        try:
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+
+    def accept():
+        while True:
+            here = listener.accept()[0]
+            there = socket.create_connection(("127.0.0.1", to))
+            for pair in ((here, there), (there, here)):
+                threading.Thread(target=pump, args=pair, daemon=True).start()
+
+    listener = socket.create_server(("127.0.0.1", port))
+    threading.Thread(target=accept, daemon=True).start()
+
+
+def places():
+    """IPv6, names, and an address that is advertised apart from the bound one: all of it is reached by its name."""
+    inner, outer = free_port(), free_port()
+    forward(outer, inner)
+    for settings, segment in ((["rpc_server_hostname=::1"], "[::1]:"),
+                              (["rpc_server_hostname=localhost"], "localhost:"),
+                              ([f"rpc_server_port={inner}", f"advertised_address=127.0.0.1:{outer}"],
+                               f"127.0.0.1:{outer}")):
+        target = Process([program("tent_check"), "target", "--set", *settings], core=SERVER_CORE)
+        target.wait_for(target.json, 20, "its memory")
+        name = target.json()[0]["segment"]
+        check(name.startswith(segment), f"{settings}: {name}")
+        Process([program("tent_check"), "move", "--peer", name, "--sizes", "65536", "--rounds", "1", "--set",
+                 "transports/shm/enable=false"], core=CLIENT_CORE).succeed(20)
+        target.stop()
+
+
+def dead_hosts():
+    """A peer is opened, and its memory read, beside sixteen hosts that swallow everything."""
+    with TwoNamespaces(1500) as namespaces:
+        here = namespaces.names[0]
+        for host in range(101, 117):
+            ip("neigh", "add", f"192.0.2.{host}", "lladdr", "02:00:00:00:00:09", "dev", "ctl", netns=here)
+        target = Process([program("tent_check"), "target"], core=SERVER_CORE, netns=here)
+        target.wait_for(target.json, 20, "its memory")
+        opener = Process([program("tent_check"), "dead-hosts", "--peer", target.json()[0]["segment"]], core=CLIENT_CORE,
+                         netns=here)
+        opener.succeed(20)
+        slowest = opener.json()[-1]["slowest"]
+        check(slowest < 0.5, f"opening a live peer took {slowest:.3f} s")
+
+
+def gone():
+    """A host loses its power: its peers know within seconds, though nothing tells them."""
+    with TwoNamespaces(1500) as namespaces:
+        target = Process([program("tent_check"), "target", "--set", "rpc_server_hostname=192.0.2.1"], core=SERVER_CORE,
+                         netns=namespaces.names[0], env=SECRET)
+        target.wait_for(target.json, 20, "its memory")
+        initiator = Process([program("tent_check"), "gone", "--peer", target.json()[0]["segment"], "--seconds", "15",
+                             "--set", "rpc_server_hostname=192.0.2.2"], core=CLIENT_CORE, netns=namespaces.names[1],
+                            env=SECRET)
+        initiator.wait_for(initiator.json, 20, "start")
+        ip("link", "set", "ctl", "down", netns=namespaces.names[0])
+        initiator.succeed(12)
+        check(initiator.json()[-1] == {"gone": True}, initiator.story())
+
+
+once("tent/trust/strangers", strangers, SECRET)
+once("tent/trust/peers", peers)
+once("tent/trust/secrets", secrets, quick=True)
+once("tent/trust/places", places)
+once("tent/peers/dead-hosts", dead_hosts)
+once("tent/peers/gone", gone)

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is believed: secrets, handshakes, and a control server among strangers, over the loopback.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tent/clock.h"
+#include "tent/control/client.h"
+#include "tent/control/handshake.h"
+#include "tent/control/secret.h"
+#include "tent/control/server.h"
+
+namespace rove::tent {
+
+namespace {
+
+constexpr uint64_t kSecond = 1'000'000'000;
+const std::string kWord = "a secret of 24 characters";
+
+struct SecretFile : testing::Test {
+    SecretFile() { EXPECT_NE(mkdtemp(folder.data()), nullptr); }
+    ~SecretFile() override { std::filesystem::remove_all(folder); }
+    std::string write(const std::string& text, mode_t mode) {
+        const std::string name = folder + "/secret";
+        std::filesystem::remove(name);
+        std::ofstream(name) << text;
+        EXPECT_EQ(chmod(name.c_str(), mode), 0);
+        return name;
+    }
+    std::string folder = "/tmp/rove-secret-XXXXXX";
+};
+
+}  // namespace
+
+TEST_F(SecretFile, IsReadIfOthersCannot) {
+    unsetenv("ROVE_TENT_SECRET");
+    Secret secret;
+    EXPECT_TRUE(Secret::load("", &secret).ok());
+    EXPECT_TRUE(secret.empty());
+    for (const mode_t mode : {0600, 0400, 0640}) {
+        ASSERT_TRUE(Secret::load(write(kWord + " \n", mode), &secret).ok()) << std::oct << mode;
+        EXPECT_EQ(secret.mac("x"), Secret(kWord).mac("x"));
+    }
+    for (const mode_t mode : {0644, 0604, 0602, 0620, 0666}) {
+        const Status status = Secret::load(write(kWord, mode), &secret);
+        EXPECT_EQ(status.code(), Code::kInvalidArgument) << std::oct << mode;
+        EXPECT_NE(status.message().find("chmod 600"), std::string::npos) << status.message();
+    }
+    for (const std::string& name : {write("too short\n", 0600), folder, folder + "/none", std::string("/dev/zero")})
+        EXPECT_EQ(Secret::load(name, &secret).code(), Code::kInvalidArgument) << name;
+}
+
+TEST_F(SecretFile, IsWeakerThanTheEnvironment) {
+    Secret secret;
+    setenv("ROVE_TENT_SECRET", "another one of the environment", 1);
+    EXPECT_TRUE(Secret::load(write(kWord, 0600), &secret).ok());
+    EXPECT_EQ(secret.mac("x"), Secret("another one of the environment").mac("x"));
+    setenv("ROVE_TENT_SECRET", "short", 1);
+    EXPECT_EQ(Secret::load("", &secret).code(), Code::kInvalidArgument);
+    unsetenv("ROVE_TENT_SECRET");
+}
+
+// RFC 4231, test case 2.
+TEST(Secret, IsTheKeyOfHmacSha256) {
+    const Mac mac = Secret("Jefe").mac("what do ya want for nothing?");
+    const uint8_t expected[] = {0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e, 0x6a, 0x04, 0x24,
+                                0x26, 0x08, 0x95, 0x75, 0xc7, 0x5a, 0x00, 0x3f, 0x08, 0x9d, 0x27,
+                                0x39, 0x83, 0x9d, 0xec, 0x58, 0xb9, 0x64, 0xec, 0x38, 0x43};
+    EXPECT_EQ(std::memcmp(mac.data(), expected, sizeof(expected)), 0);
+}
+
+TEST(Handshake, AProofOfOneSideIsNoneOfTheOther) {
+    const Secret secret(kWord);
+    Acceptor first(secret), second(secret);
+    Hello hello;
+    hello.has_secret = 1;
+    const std::string greeting(reinterpret_cast<const char*>(&hello), sizeof(hello));
+    std::string in = greeting, out;
+    EXPECT_EQ(first.take(in, out), Acceptor::State::kProof);
+    EXPECT_EQ(out.size(), sizeof(Welcome)) << "nothing is proved to a stranger";
+    // Who has no secret can only send back what came: the other's nonce and, if there were one, the other's proof.
+    Welcome welcome;
+    std::memcpy(&welcome, out.data(), sizeof(welcome));
+    std::memcpy(hello.nonce, welcome.nonce, sizeof(hello.nonce));
+    in.assign(reinterpret_cast<const char*>(&hello), sizeof(hello));
+    out.clear();
+    EXPECT_EQ(second.take(in, out), Acceptor::State::kProof);
+    in.assign(sizeof(Mac), 'x');
+    out.clear();
+    EXPECT_EQ(first.take(in, out), Acceptor::State::kRefused);
+    EXPECT_TRUE(out.empty());
+}
+
+TEST(Handshake, IsOfWhatWasSaid) {
+    const Secret secret(kWord);
+    const auto refuses = [&](Hello hello) {
+        Acceptor acceptor(secret);
+        std::string in(reinterpret_cast<const char*>(&hello), sizeof(hello)), out;
+        return acceptor.take(in, out) == Acceptor::State::kRefused;
+    };
+    Hello good;
+    good.has_secret = 1;
+    EXPECT_FALSE(refuses(good));
+    Hello hello = good;
+    hello.magic = 0x544E4554;
+    EXPECT_TRUE(refuses(hello)) << "a frame of JSON";
+    hello = good;
+    hello.version = 1;
+    EXPECT_TRUE(refuses(hello));
+    hello = good;
+    hello.purpose = Purpose{9};
+    EXPECT_TRUE(refuses(hello));
+    hello = good;
+    hello.has_secret = 0;
+    EXPECT_TRUE(refuses(hello)) << "it has none";
+}
+
+namespace {
+
+struct ServerTest : testing::Test {
+    explicit ServerTest(std::string word = kWord) : secret(std::move(word)) {
+        const uint64_t soon = monotonic_ns() + kSecond;
+        EXPECT_EQ(server.listen(resolve("127.0.0.1", 0, soon), 0), "");
+        server.start();
+        address = join_address("127.0.0.1", server.port());
+    }
+    // A connection of a stranger.
+    int stranger() { return connect_to(address, monotonic_ns() + kSecond); }
+    bool is_served() {
+        ControlClient client(address, secret);
+        return client.call(MessageType::kProbe, Json::object(), kSecond).has_value();
+    }
+    static bool is_closed(int fd, int patience_ms) {
+        pollfd one{fd, POLLIN, 0};
+        char bytes[256];
+        while (poll(&one, 1, patience_ms) > 0)
+            if (recv(fd, bytes, sizeof(bytes), 0) <= 0) return true;
+        return false;
+    }
+
+    const Secret secret;
+    Jobs jobs;
+    std::atomic<int> asked{0}, ended{0};
+    ControlServer server{jobs, secret,
+                         {.answer =
+                              [this](MessageType, const Json&) {
+                                  ++asked;
+                                  return Json{{"ok", true}, {"answer", std::string(30'000, 'y')}};
+                              },
+                          .ended = [this](const Json&) { ++ended; },
+                          .take_data = [](int fd) { close(fd); }}};
+    std::string address;
+};
+
+struct OpenServerTest : ServerTest {
+    OpenServerTest() : ServerTest("") {}
+};
+
+}  // namespace
+
+TEST_F(ServerTest, WhoHasAnotherSecretOrNoneIsToldSo) {
+    std::string why;
+    const auto call = [&](const Secret& ours) {
+        return ControlClient(address, ours).call(MessageType::kProbe, Json::object(), kSecond, &why).has_value();
+    };
+    EXPECT_TRUE(call(Secret(kWord)));
+    EXPECT_FALSE(call(Secret("another secret of ours")));
+    EXPECT_EQ(why, "its secret is another than ours");
+    EXPECT_FALSE(call(Secret()));
+    EXPECT_EQ(why, "it has a secret, and we have none");
+    EXPECT_EQ(asked.load(), 1);
+}
+
+TEST_F(ServerTest, AQuestionBeforeTheProofIsNotRead) {
+    const int fd = stranger();
+    const std::string frame = encode(MessageType::kDescribe, 1, Json::object());
+    ASSERT_TRUE(send_all(fd, frame.data(), frame.size(), monotonic_ns() + kSecond));
+    EXPECT_TRUE(is_closed(fd, 1000));
+    EXPECT_EQ(asked.load(), 0);
+    close(fd);
+}
+
+TEST_F(ServerTest, SilentStrangersKeepNobodyOut) {
+    std::vector<int> strangers;
+    for (size_t i = 0; i < 2 * ControlServer::kMaxProving; ++i) strangers.push_back(stranger());
+    EXPECT_TRUE(is_served());
+    size_t closed = 0;
+    for (const int fd : strangers) closed += is_closed(fd, 0) ? 1 : 0;
+    EXPECT_GE(closed, ControlServer::kMaxProving);
+    for (const int fd : strangers) close(fd);
+}
+
+TEST_F(ServerTest, WithoutDescriptorsItWaitsForSome) {
+    rlimit before{};
+    getrlimit(RLIMIT_NOFILE, &before);
+    const int last = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    rlimit none = before;
+    none.rlim_cur = static_cast<rlim_t>(last) + 1;
+    const SocketAddress to = resolve("127.0.0.1", server.port(), 0).front();
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    rusage begun{}, now{};
+    getrusage(RUSAGE_SELF, &begun);
+    (void)connect(last, to.get(), to.size);
+    usleep(300'000);
+    getrusage(RUSAGE_SELF, &now);
+    setrlimit(RLIMIT_NOFILE, &before);
+    const auto us = [](const timeval& time) { return time.tv_sec * 1'000'000 + time.tv_usec; };
+    EXPECT_LT(us(now.ru_utime) + us(now.ru_stime) - us(begun.ru_utime) - us(begun.ru_stime), 100'000) << "it spins";
+    EXPECT_TRUE(is_served());
+    close(last);
+}
+
+TEST_F(OpenServerTest, JunkOfAnyShapeEndsItsOwnConnectionOnly) {
+    const uint64_t deadline = monotonic_ns() + 10 * kSecond;
+    std::string why;
+    const auto send_question = [&](const std::string& bytes) {
+        const int fd = open_connection(address, Purpose::kControl, secret, deadline, &why);
+        EXPECT_TRUE(send_all(fd, bytes.data(), bytes.size(), deadline));
+        return fd;
+    };
+    FrameHeader header;
+    const auto framed = [&](const std::string& text) {
+        header.length = static_cast<uint32_t>(text.size());
+        return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + text;
+    };
+    for (const std::string& text : {std::string("[]"), std::string("{"), std::string("null"), std::string(1000, '['),
+                                    std::string("\xFF\0{}", 4)}) {
+        const int fd = send_question(framed(text));
+        EXPECT_TRUE(is_closed(fd, 1000)) << text;
+        close(fd);
+    }
+    header.length = FrameHeader::kMaxQuestion + 1;
+    const int fd = send_question(std::string(reinterpret_cast<const char*>(&header), sizeof(header)));
+    EXPECT_TRUE(is_closed(fd, 1000)) << "too long";
+    close(fd);
+    EXPECT_TRUE(is_served());
+}
+
+TEST_F(OpenServerTest, AskingWithoutTakingAnswersDelaysNobody) {
+    const uint64_t deadline = monotonic_ns() + 10 * kSecond;
+    std::string why;
+    const int fd = open_connection(address, Purpose::kControl, secret, deadline, &why);
+    const std::string frame = encode(MessageType::kProbe, 1, {{"question", std::string(30'000, 'x')}});
+    const int small = 4096;
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+    // Until its pipe is full.
+    for (int idle = 0; idle < 20;) {
+        if (send(fd, frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+            idle = 0;
+        } else {
+            ++idle;
+            usleep(5'000);
+        }
+    }
+    EXPECT_TRUE(is_served());
+    close(fd);
+}
+
+TEST_F(OpenServerTest, ALeaseEndsWithItsConnection) {
+    const uint64_t deadline = monotonic_ns() + 10 * kSecond;
+    std::string why;
+    const int fd = open_connection(address, Purpose::kControl, secret, deadline, &why);
+    EXPECT_TRUE(exchange(fd, 1, MessageType::kLease, {{"owner", "x"}}, deadline));
+    const auto second = exchange(fd, 2, MessageType::kLease, {{"owner", "y"}}, deadline);
+    ASSERT_TRUE(second);
+    EXPECT_EQ((*second)["ok"], false) << "one a connection";
+    EXPECT_EQ(ended.load(), 0);
+    close(fd);
+    for (int i = 0; i < 1000 && ended.load() == 0; ++i) usleep(1000);
+    EXPECT_EQ(ended.load(), 1);
+}
+
+}  // namespace rove::tent
