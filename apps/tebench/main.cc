@@ -54,7 +54,7 @@ int be_target(tent::TransferEngine& engine) {
     while (!stop.load()) {
         std::vector<tent::Notification> received;
         const tent::Status status = engine.receiveNotification(received);
-        if (!status.ok()) return fail("receiveNotification: " + status.to_string());
+        if (!status.ok()) return fail("receiveNotification: " + status.ToString());
         notifications += received.size();
         usleep(20'000);
     }
@@ -125,15 +125,15 @@ int main(int argc, char** argv) {
     signal(SIGINT, [](int) { stop.store(true); });
     signal(SIGTERM, [](int) { stop.store(true); });
     const auto engine = start(options);
-    if (!engine->available()) return fail("engine: " + engine->startStatus().to_string());
+    if (!engine->available()) return fail("engine: " + engine->startStatus().ToString());
     void* memory = nullptr;
     const tent::Status allocated = engine->allocateLocalMemory(&memory, options.total_bytes);
-    if (!allocated.ok()) return fail("--total_buffer_size: " + allocated.to_string());
+    if (!allocated.ok()) return fail("--total_buffer_size: " + allocated.ToString());
     if (options.targets.empty()) return be_target(*engine);
     std::vector<Target> targets(options.targets.size());
     for (size_t i = 0; i < targets.size(); ++i) {
         const tent::Status found = find_target(*engine, options.targets[i], options, &targets[i]);
-        if (!found.ok()) return fail("--target_seg_name: " + found.to_string());
+        if (!found.ok()) return fail("--target_seg_name: " + found.ToString());
     }
     const int status = sweep(*engine, options, {static_cast<uint8_t*>(memory), options.total_bytes}, targets);
     engine->printTrafficStats();

@@ -3,6 +3,7 @@
 #include "options.h"
 
 #include <CLI/CLI.hpp>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -61,14 +62,14 @@ Class parse_class(const std::string& text) {
     return one;
 }
 
-// A list of objects, whose keys are what the class's fields are called in the results.
-std::vector<Class> parse_json_classes(const std::string& file) {
+// A list of objects, or the name of its file. Their keys are what the class's fields are called in the results.
+std::vector<Class> parse_json_classes(const std::string& given) {
     static const std::set<std::string> kKeys{"name",          "priority",   "threads",    "slo_us", "weight",
                                              "isolated_gbps", "block_size", "batch_size", "rate"};
     std::vector<Class> classes;
     try {
-        std::ifstream in(file);
-        for (const Json& entry : Json::parse(in)) {
+        std::ifstream file(given);
+        for (const Json& entry : given.starts_with('[') ? Json::parse(given) : Json::parse(file)) {
             for (const auto& [key, value] : entry.items())
                 if (!kKeys.contains(key)) refuse("--workload_classes_json: unknown key '" + key + "'");
             Class one;
@@ -92,6 +93,17 @@ std::vector<Class> parse_json_classes(const std::string& file) {
     return classes;
 }
 
+// In the order that CLI11 takes. One dash before a word does, as with Mooncake's tebench.
+std::vector<std::string> words(int argc, char** argv) {
+    std::vector<std::string> all;
+    for (int i = argc - 1; i > 0; --i) {
+        const std::string word = argv[i];
+        const bool short_of_a_dash = word.size() > 2 && word[0] == '-' && std::isalpha(word[1]) != 0;
+        all.push_back(short_of_a_dash ? "-" + word : word);
+    }
+    return all;
+}
+
 void require_order(size_t start, size_t most, const char* start_name, const char* most_name) {
     if (start > most) refuse(std::string(start_name) + " is greater than " + most_name);
 }
@@ -104,6 +116,7 @@ Options parse_options(int argc, char** argv) {
     std::string json_classes;
     CLI::App app{
         "Sweeps requests over the TENT engine. Without --target_seg_name it is the target: memory for others."};
+    app.name(argv[0]);
     const CLI::AsSizeValue size(false);  // "64K" is 65536
     app.add_option("--config", options.config_file, "the engine's TOML file")->check(CLI::ExistingFile);
     app.add_option("--set", options.set, "KEY=VALUE of the engine's configuration, any number of times")
@@ -124,8 +137,11 @@ Options parse_options(int argc, char** argv) {
     app.add_flag("--check_consistency", options.check,
                  "compare every byte: after a WRITE, it is read back, outside the measured times");
     app.add_flag("--notifi", options.notify, "every batch comes with a notification");
-    app.add_option("--tent_transport_hint", options.hint, "TransportType of the first attempt")
-        ->check(CLI::Range(0, 12));
+    app.add_option("--tent_transport_hint", options.hint, "the transport of the first attempt: rdma, tcp, ...")
+        ->check([](const std::string& name) {
+            const bool known = name == "unspec" || tent::parseTransportType(name) != tent::UNSPEC;
+            return known ? "" : "'" + name + "' is no transport";
+        });
     const auto at_least_one = CLI::Range(size_t{1}, size_t{1} << 40);
     const auto sweep = [&](const char* start, size_t& start_value, const char* most, size_t& most_value,
                            const char* what) {
@@ -148,16 +164,15 @@ Options parse_options(int argc, char** argv) {
                                       "name:threads:slo_us:weight[:isolated_gbps],...; names: high, medium, low")
                            ->delimiter(',');
     app.add_option(
-           "--workload_classes_json", json_classes,
-           "file: [{name, priority, threads, slo_us, weight, isolated_gbps, block_size, batch_size, rate}, ...]")
-        ->check(CLI::ExistingFile)
+           "--workload_classes_json,--qos_classes_json", json_classes,
+           "[{name, priority, threads, slo_us, weight, isolated_gbps, block_size, batch_size, rate}, ...], or its file")
         ->excludes(of_classes);
-    app.add_option("--qos_link_capacity_gbps", options.link_gbps, "for the utilization, Gb/s")
+    app.add_option("--qos_link_capacity_gbps", options.link_gbps, "for the utilization, GB/s")
         ->check(CLI::NonNegativeNumber);
     app.add_option("--qos_output_jsonl", options.jsonl_file, "a line of JSON for each point");
     app.add_option("--timeline", options.timeline_file, "CSV of the bytes that had arrived, every millisecond");
     try {
-        app.parse(argc, argv);
+        app.parse(words(argc, argv));
     } catch (const CLI::CallForHelp& help) {
         std::exit(app.exit(help));
     } catch (const CLI::ParseError& error) {

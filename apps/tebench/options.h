@@ -19,7 +19,7 @@ struct Class {
     size_t streams = 0;  // 0: the sweep's number of threads
     double slo_us = 0;   // a batch that takes longer misses its objective; 0: there is none
     double weight = 1;
-    double isolated_gbps = 0;               // throughput of the class alone, if it was measured
+    double isolated_gbps = 0;               // GB/s of the class alone, if it was measured
     size_t block_size = 0, batch_size = 0;  // 0: the sweep's
     double rate = 0;                        // batches per second that arrive, of all its streams; 0: closed loop
 };
@@ -36,7 +36,7 @@ struct Options {
     size_t target_offset = 0, target_range = 0;
     Operation operation = Operation::kRead;
     bool check = false, notify = false;
-    int hint = 0;
+    std::string hint = "unspec";  // a name of TransportType
     size_t start_block = 4 << 10, max_block = 64 << 20;
     size_t start_batch = 1, max_batch = 1;
     size_t start_threads = 1, max_threads = 1;
@@ -46,7 +46,7 @@ struct Options {
     double interval_us = 0;
     double duration_s = 5, warmup_s = 1;
     std::vector<Class> classes;
-    double link_gbps = 0;
+    double link_gbps = 0;  // GB/s
     std::string jsonl_file, timeline_file;
 };
 

@@ -127,7 +127,7 @@ std::vector<Work> plan(const Options& options, Memory memory, const std::vector<
             const size_t at = works.size() % targets.size();
             Work work{.class_index = i,
                       .priority = of.priority,
-                      .hint = options.hint,
+                      .hint = tent::parseTransportType(options.hint),
                       .operation = options.operation,
                       .check = options.check,
                       .notify = options.notify,

@@ -88,7 +88,7 @@ std::string json_line(const Options& options, const PointResult& result) {
         const Class& of = options.classes[i];
         const ClassResult& found = result.classes[i];
         const Times times(found.times_ns);
-        const double gbps = static_cast<double>(found.bytes) * 8e-9 / result.seconds;
+        const double gbps = static_cast<double>(found.bytes) * 1e-9 / result.seconds;
         const double attainment = of.slo_us > 0 ? times.share_within_us(of.slo_us) : 1;
         const double lost = of.isolated_gbps > 0 ? std::max(0.0, 1 - gbps / of.isolated_gbps) : 0;
         weighted_goodput += gbps * attainment * of.weight;
@@ -115,7 +115,7 @@ std::string json_line(const Options& options, const PointResult& result) {
                            {"isolation_leakage", lost}});
     }
     const Times times = all_times(result);
-    const double gbps = bytes_per_s(result) * 8e-9;
+    const double gbps = bytes_per_s(result) * 1e-9;
     const double fairness = sum_of_squares > 0 ? sum * sum / (static_cast<double>(classes.size()) * sum_of_squares) : 1;
     return Json{{"schema_version", kSchemaVersion},
                 {"block_size", result.block},

@@ -10,7 +10,7 @@ namespace rove::tebench {
 
 std::string table_heading();
 std::string table_line(const PointResult& result);
-// One object without line breaks. gbps are 10^9 bits/s.
+// One object without line breaks. gbps are GB/s, as Mooncake's.
 std::string json_line(const Options& options, const PointResult& result);
 
 }  // namespace rove::tebench

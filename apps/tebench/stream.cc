@@ -49,7 +49,7 @@ Stream::Stream(tent::TransferEngine& engine, const Work& work)
         one.target_id = work.target;
         one.length = work.block;
         one.priority = work.priority;
-        one.transport_hint = static_cast<tent::TransportType>(work.hint);
+        one.transport_hint = work.hint;
     }
 }
 
@@ -120,13 +120,13 @@ bool Stream::begin(Place& place, uint64_t begun_ns) {
         work_.notify && place.counted
             ? engine_.submitTransfer(place.batch, requests_, {"tebench", std::to_string(place.index)})
             : engine_.submitTransfer(place.batch, requests_);
-    return status.ok() || fail(place, "submitTransfer: " + status.to_string());
+    return status.ok() || fail(place, "submitTransfer: " + status.ToString());
 }
 
 bool Stream::look(Place& place) {
     tent::TransferStatus status;
     const tent::Status asked = engine_.getTransferStatus(place.batch, status);
-    if (!asked.ok()) return fail(place, "getTransferStatus: " + asked.to_string());
+    if (!asked.ok()) return fail(place, "getTransferStatus: " + asked.ToString());
     place.arrived = status.transferred_bytes;
     if (status.s == tent::PENDING) return true;
     const uint64_t now = now_ns();
@@ -140,7 +140,7 @@ bool Stream::look(Place& place) {
     --running_;
     const tent::Status freed = engine_.freeBatch(place.batch);
     place.batch = 0;
-    if (!freed.ok()) return fail(place, "freeBatch: " + freed.to_string());
+    if (!freed.ok()) return fail(place, "freeBatch: " + freed.ToString());
     if (work_.check && place.opcode == Request::READ &&
         std::memcmp(pattern(place), returned(place), work_.batch_bytes()) != 0)
         return fail(place, "what came back is not what was written");

@@ -19,7 +19,8 @@ uint64_t now_ns();
 // What one stream does.
 struct Work {
     size_t class_index = 0;
-    int priority = 0, hint = 0;
+    int priority = 0;
+    tent::TransportType hint = tent::UNSPEC;
     Operation operation = Operation::kWrite;
     bool check = false, notify = false;
     size_t block = 0, batch = 0, outstanding = 1;

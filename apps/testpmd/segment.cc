@@ -27,7 +27,7 @@ void try_engine(const Options& options) {
 }
 
 void require(const tent::Status& status, const char* what) {
-    if (!status.ok()) throw Failure(std::string(what) + ": " + status.to_string());
+    if (!status.ok()) throw Failure(std::string(what) + ": " + status.ToString());
 }
 
 }  // namespace rove::testpmd

@@ -45,7 +45,7 @@ struct Options {
 };
 
 void check(const Status& status) {
-    if (!status.ok()) throw std::runtime_error(status.to_string());
+    if (!status.ok()) throw std::runtime_error(status.ToString());
 }
 
 // An engine, and beside it a device and a connection of our own; both know `memory`.

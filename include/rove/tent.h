@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The TENT engine for C programs; <rove/tent.hpp> says what the calls mean. Link with librove-tent.
+ * The TENT engine for C programs, under the names of Mooncake's C API; <rove/tent.hpp> says what the calls mean. Link
+ * with librove-tent (pkg-config rove-tent).
  *
- * Calls return 0, or a code (enum tent_code); then tent_last_error() has the text. Structs must be zero-initialised:
- * fields that are added later mean what they mean when they are 0. Lengths are bytes. Any thread.
+ * Calls return 0, or the negative of a code (enum tent_code); then tent_last_error() has the text. An argument that is
+ * NULL where something is needed is -TENT_INVALID_ARGUMENT. No C++ exception leaves a call. Structs must be
+ * zero-initialised: fields that are added later mean what they mean when they are 0. Lengths are bytes. Any thread.
  */
 #ifndef ROVE_TENT_H
 #define ROVE_TENT_H
@@ -35,21 +37,44 @@ enum tent_code {
 
 enum tent_opcode { OPCODE_READ = 0, OPCODE_WRITE = 1 };
 
-enum tent_state {
-    TENT_STATE_INITIAL = 0,
-    TENT_STATE_PENDING = 1,
-    TENT_STATE_INVALID = 2,
-    TENT_STATE_CANCELED = 3,
-    TENT_STATE_COMPLETED = 4,
-    TENT_STATE_TIMEOUT = 5,
-    TENT_STATE_FAILED = 6
+enum tent_transfer_status {
+    STATUS_WAITING = 0, /* nothing was submitted */
+    STATUS_PENDING = 1,
+    STATUS_INVALID = 2,
+    STATUS_CANCELED = 3,
+    STATUS_COMPLETED = 4,
+    STATUS_TIMEOUT = 5,
+    STATUS_FAILED = 6
 };
 
-enum tent_permission { TENT_LOCAL_READ_WRITE = 0, TENT_GLOBAL_READ_ONLY = 1, TENT_GLOBAL_READ_WRITE = 2 };
+enum tent_permission { PERM_LOCAL_READ_WRITE = 0, PERM_GLOBAL_READ_ONLY = 1, PERM_GLOBAL_READ_WRITE = 2 };
+
+/* rove carries data by RDMA, SHM, IOURING and TCP; the others are never available. */
+enum tent_transport {
+    TRANSPORT_UNSPEC = 0, /* the policies decide */
+    TRANSPORT_RDMA = 1,
+    TRANSPORT_MNNVL = 2,
+    TRANSPORT_SHM = 3,
+    TRANSPORT_NVLINK = 4,
+    TRANSPORT_GDS = 5,
+    TRANSPORT_IOURING = 6,
+    TRANSPORT_TCP = 7,
+    TRANSPORT_ASCEND_DIRECT = 8,
+    TRANSPORT_SUNRISE_LINK = 9,
+    TRANSPORT_TPU = 10,
+    TRANSPORT_UB = 11,
+    TRANSPORT_MPCOMM = 12
+};
+
+enum tent_segment_type { TYPE_MEMORY = 0, TYPE_FILE = 1 };
 
 typedef void* tent_engine_t;
 typedef uint64_t tent_segment_id_t;
 typedef uint64_t tent_batch_id_t; /* 0: none */
+
+#ifndef LOCAL_SEGMENT_ID
+#define LOCAL_SEGMENT_ID (0ull)
+#endif
 
 typedef struct tent_request {
     int opcode; /* enum tent_opcode */
@@ -58,52 +83,65 @@ typedef struct tent_request {
     uint64_t target_offset;
     uint64_t length;
     int priority;       /* 0 high, 1 medium, 2 low */
-    int transport_hint; /* 0: the policies decide; 1 rdma, 3 shm, 6 io_uring, 7 tcp */
+    int transport_hint; /* enum tent_transport */
 } tent_request_t;
 
 typedef struct tent_status {
-    int state; /* enum tent_state */
+    int status; /* enum tent_transfer_status */
     uint64_t transferred_bytes;
 } tent_status_t;
 
 typedef struct tent_memory_options {
     char location[64]; /* "cpu:0"; "": not said */
     int permission;    /* enum tent_permission */
+    /* Mooncake's, without effect here: memory is registered for all transports, and shared memory is named by rove. */
+    int transport_type;
+    char shm_path[256];
+    size_t shm_offset;
+    int internal;
 } tent_memory_options_t;
 
-typedef struct tent_buffer_info {
+struct tent_buffer_info {
     uint64_t base, length;
     char location[64];
-} tent_buffer_info_t;
+};
+typedef struct tent_buffer_info tent_buffer_info_t;
 
 typedef struct tent_segment_info {
-    int type; /* 0 memory, 1 file */
-    size_t num_buffers;
-    tent_buffer_info_t* buffers; /* of tent_free_segment_info() */
+    int type; /* enum tent_segment_type */
+    int num_buffers;
+    struct tent_buffer_info* buffers; /* of tent_free_segment_info() */
 } tent_segment_info_t;
 
-typedef struct tent_notification {
+struct tent_notifi_record {
+    tent_segment_id_t handle; /* 0: who sent it is not known */
     char name[256];
-    char message[4096];
-} tent_notification_t;
+    char msg[4096];
+};
+typedef struct tent_notifi_record tent_notifi_record_t;
 
-typedef struct tent_nic_load {
-    char name[64];
+typedef struct tent_notifi_info {
+    int num_records;
+    struct tent_notifi_record* records; /* of tent_free_notifs(); NULL if there are none */
+} tent_notifi_info;
+
+typedef struct tent_nic_load_stat {
+    char device_name[64];
     uint64_t inflight_bytes;
     double ewma_bandwidth_bps; /* bytes per second */
-} tent_nic_load_t;
+} tent_nic_load_stat_t;
 
-/* The text of this thread's last error. */
+/* The text of this thread's last error; it is the same until the thread's next error. */
 const char* tent_last_error(void);
 
-/* For engines that this thread creates later: a TOML file, and keys that replace or add to it. */
+/* For engines that this thread creates later: a file (TOML or JSON), and keys that replace or add to it. */
 int tent_load_config_from_file(const char* path);
 int tent_set_config(const char* key, const char* value);
 
 /* NULL on failure. */
 tent_engine_t tent_create_engine(void);
-void tent_destroy_engine(tent_engine_t engine);
-int tent_available(tent_engine_t engine); /* 1 or 0 */
+void tent_destroy_engine(tent_engine_t engine); /* NULL is fine */
+int tent_available(tent_engine_t engine);       /* 1 or 0 */
 int tent_segment_name(tent_engine_t engine, char* buffer, size_t length);
 int tent_rpc_server_addr_port(tent_engine_t engine, char* address, size_t length, uint16_t* port);
 
@@ -113,17 +151,21 @@ int tent_get_segment_info(tent_engine_t engine, tent_segment_id_t handle, tent_s
 void tent_free_segment_info(tent_segment_info_t* info);
 int tent_probe_peer_alive(tent_engine_t engine, tent_segment_id_t handle);
 
-int tent_allocate_memory(tent_engine_t engine, void** address, size_t size, const char* location);
+int tent_allocate_memory(tent_engine_t engine, void** address, size_t size, const char* location); /* NULL: anywhere */
 int tent_allocate_memory_ex(tent_engine_t engine, void** address, size_t size, const tent_memory_options_t* options);
 int tent_free_memory(tent_engine_t engine, void* address);
 int tent_register_memory(tent_engine_t engine, void* address, size_t size);
 int tent_register_memory_with_perm(tent_engine_t engine, void* address, size_t size, int permission);
 int tent_register_memory_ex(tent_engine_t engine, void* address, size_t size, const tent_memory_options_t* options);
-int tent_register_memory_batch(tent_engine_t engine, void** addresses, const size_t* sizes, size_t count);
+int tent_register_memory_batch(tent_engine_t engine, void** addresses, const size_t* sizes, size_t count,
+                               int permission);
+int tent_register_memory_batch_ex(tent_engine_t engine, void** addresses, const size_t* sizes, size_t count,
+                                  const tent_memory_options_t* options);
+/* Size 0, or sizes NULL: what was registered there last. */
 int tent_unregister_memory(tent_engine_t engine, void* address, size_t size);
 int tent_unregister_memory_batch(tent_engine_t engine, void** addresses, const size_t* sizes, size_t count);
 
-tent_batch_id_t tent_allocate_batch(tent_engine_t engine, size_t size);
+tent_batch_id_t tent_allocate_batch(tent_engine_t engine, size_t size); /* 0 on failure */
 int tent_free_batch(tent_engine_t engine, tent_batch_id_t batch);
 int tent_submit(tent_engine_t engine, tent_batch_id_t batch, const tent_request_t* requests, size_t count);
 int tent_submit_notif(tent_engine_t engine, tent_batch_id_t batch, const tent_request_t* requests, size_t count,
@@ -135,12 +177,12 @@ int tent_task_status_list(tent_engine_t engine, tent_batch_id_t batch, tent_stat
 int tent_overall_status(tent_engine_t engine, tent_batch_id_t batch, tent_status_t* status);
 
 int tent_send_notifs(tent_engine_t engine, tent_segment_id_t target, const char* name, const char* message);
-/* All that have come: *list of *count, NULL if none; free it with tent_free_notifs(). */
-int tent_recv_notifs(tent_engine_t engine, tent_notification_t** list, size_t* count);
-void tent_free_notifs(tent_notification_t* list);
+/* All that have come; free them with tent_free_notifs(). */
+int tent_recv_notifs(tent_engine_t engine, tent_notifi_info* info);
+void tent_free_notifs(tent_notifi_info* info);
 
-/* In: room for *count; out: the number of devices. */
-int tent_get_nic_load_stats(tent_engine_t engine, tent_nic_load_t* list, size_t* count);
+/* In: room for *count; out: the number of devices. `list` may be NULL where *count is 0. */
+int tent_get_nic_load_stats(tent_engine_t engine, tent_nic_load_stat_t* list, size_t* count);
 
 #ifdef __cplusplus
 }

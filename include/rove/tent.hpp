@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The TENT engine for C++ programs: one-sided transfers between the memory of processes (and files), cut into slices
 // and sprayed over all ports, with priorities, policies and failover. C programs include <rove/tent.h>. Link with
-// librove-tent.
+// librove-tent. All is in namespace mooncake::tent, as in the original, and in rove::tent.
 //
 // All calls may be made by any thread. Calls that return a Status return what is wrong in words too. Lengths are bytes.
 #pragma once
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -18,20 +19,27 @@
 #include "tent/status.h"
 
 namespace rove::tent {
-
 class Engine;
+}
+
+namespace mooncake::tent {
 
 using SegmentID = uint64_t;
 using BatchID = uint64_t;
 using Location = std::string;  // "cpu:N": the memory of NUMA node N; "*": not said
 
-inline constexpr SegmentID kLocalSegment = 0;
-inline constexpr const char* kWildcardLocation = "*";
+inline const std::string kWildcardLocation = "*";
+inline const std::string kLocalFileSegmentPrefix = "file://";
+#ifndef LOCAL_SEGMENT_ID
+#define LOCAL_SEGMENT_ID (0ull)
+#endif
 
 // Of a request: what has a lower number goes first.
 enum : int { PRIO_HIGH = 0, PRIO_MEDIUM = 1, PRIO_LOW = 2 };
 
-enum class TransportType : int {
+// rove carries data by RDMA, SHM, IOURING and TCP; the others are names that policies may mention, and are never
+// available.
+enum TransportType : int {
     UNSPEC = 0,  // the policies decide
     RDMA = 1,
     MNNVL = 2,
@@ -40,11 +48,26 @@ enum class TransportType : int {
     GDS = 5,
     IOURING = 6,
     TCP = 7,
-    ASCEND = 8,
+    AscendDirect = 8,
     SUNRISE_LINK = 9,
     TPU = 10,
     UB = 11,
     MPCOMM = 12,
+    kNumTransportTypes,
+};
+inline constexpr int kSupportedTransportTypes = kNumTransportTypes;
+const char* transportTypeName(TransportType type);             // "rdma", "io_uring", "ascend"; "unknown"
+TransportType parseTransportType(const std::string& name);     // UNSPEC: no such name
+
+// What a request is for. Mooncake's; without effect here: priorities and policies decide.
+enum class IntentType : int {
+    INTENT_UNSPEC = 0,
+    FOREGROUND_GET,
+    BACKGROUND_PREFETCH,
+    MIGRATION,
+    CHECKPOINT,
+    WEIGHT_LOADING,
+    STAGING_INTERNAL,
 };
 
 struct Request {
@@ -56,8 +79,10 @@ struct Request {
     uint64_t target_offset = 0;  // the address in the owner's process, or the offset in the file
     size_t length = 0;
     int priority = PRIO_HIGH;
-    std::string policy_name;   // takes this policy; empty: the first that matches
-    TransportType transport_hint = TransportType::UNSPEC;  // of the first attempt
+    std::optional<std::string> policy_name;  // takes this policy; none or "": the first that matches
+    TransportType transport_hint = UNSPEC;   // of the first attempt
+    uint64_t deadline_ns = 0;  // Mooncake's, without effect there and here
+    IntentType intent_type = IntentType::INTENT_UNSPEC;
 };
 
 // The states of TransferState (tent/status.h), under their documented names.
@@ -83,27 +108,32 @@ struct Notification {
 
 struct MemoryOptions {
     Location location = kWildcardLocation;
-    Permission perm = Permission::kGlobalReadWrite;
+    Permission perm = kGlobalReadWrite;
+    // Mooncake's, without effect here: memory is registered for all transports, and shared memory is named by rove.
+    TransportType type = UNSPEC;
+    std::string shm_path;
+    size_t shm_offset = 0;
+    bool internal = false;
 };
 
 struct SegmentInfo {
-    enum class Type { Memory, File };
+    enum Type { Memory, File };
     struct Buffer {
         uint64_t base = 0, length = 0;
         Location location;
     };
-    Type type = Type::Memory;
+    Type type = Memory;
     std::vector<Buffer> buffers;  // that may be read, and mostly written
 };
 
 struct NicLoadStats {
-    std::string name;
+    std::string device_name;
     uint64_t inflight_bytes = 0;
     double ewma_bandwidth_bps = 0;  // bytes per second, as learned
 };
 
-// A configuration file (TOML; "": none) and keys that replace or add to it:
-// set("transports/rdma/enable_smart_scheduling", "false").
+// A configuration file (TOML or JSON; "": none), or JSON itself, which starts with '{'; and keys that replace or add to
+// it: set("transports/rdma/enable_smart_scheduling", "false").
 struct Settings {
     std::string file;
     std::vector<std::pair<std::string, std::string>> values;
@@ -113,11 +143,16 @@ struct Settings {
 
 class TransferEngine {
   public:
-    // With the file that MC_TENT_CONF names, if any. Other variables stand for single keys, for all constructors
-    // (config/tent/engine.toml).
+    // With the file that MC_TENT_CONF names, or the JSON in it, if any. Other variables stand for single keys, for all
+    // constructors (config/tent/engine.toml).
     TransferEngine();
     explicit TransferEngine(const std::string& config_path);
     explicit TransferEngine(const Settings& settings);
+    // Of what dumps itself as JSON: mooncake::tent::Config (tent/common/config.h).
+    template <class Json>
+        requires requires(const Json& json) { std::string(json.dump()); }
+    explicit TransferEngine(const std::shared_ptr<Json>& config)
+        : TransferEngine(Settings{config == nullptr ? std::string() : config->dump(), {}}) {}
     ~TransferEngine();  // what is under way is given up
     TransferEngine(const TransferEngine&) = delete;
     TransferEngine& operator=(const TransferEngine&) = delete;
@@ -138,6 +173,11 @@ class TransferEngine {
     // cannot be opened; kRpcServiceError: its process does not answer; kInternalError: the kernel has no io_uring for
     // us.
     Status openSegment(SegmentID& handle, const std::string& name);
+    // A text by which another process opens our segment.
+    Status exportLocalSegment(std::string& shared_handle);
+    Status importRemoteSegment(SegmentID& handle, const std::string& shared_handle) {
+        return openSegment(handle, shared_handle);
+    }
     Status closeSegment(SegmentID handle);
     Status getSegmentInfo(SegmentID handle, SegmentInfo& info);
     // kRpcServiceError: its process does not answer within a second.
@@ -149,15 +189,16 @@ class TransferEngine {
     Status freeLocalMemory(void* addr);
     // Registering the same range again counts; it is unregistered as often. kInvalidArgument: not a range, used by
     // requests that are under way (unregistering), or registered with another permission. kRdmaError: a device refuses.
-    Status registerLocalMemory(void* addr, size_t size, Permission permission = Permission::kGlobalReadWrite);
+    Status registerLocalMemory(void* addr, size_t size, Permission permission = kGlobalReadWrite);
     Status registerLocalMemory(void* addr, size_t size, const MemoryOptions& options);
     // All or none.
     Status registerLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes,
-                               Permission permission = Permission::kGlobalReadWrite);
+                               Permission permission = kGlobalReadWrite);
     Status registerLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes,
                                const MemoryOptions& options);
-    Status unregisterLocalMemory(void* addr, size_t size);
-    Status unregisterLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes);
+    // Size 0, or no sizes: what was registered there last.
+    Status unregisterLocalMemory(void* addr, size_t size = 0);
+    Status unregisterLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes = {});
 
     // For up to `size` requests; 0: none left.
     BatchID allocateBatch(size_t size);
@@ -186,18 +227,18 @@ class TransferEngine {
     Status getTransferStatus(BatchID batch, std::vector<TransferStatus>& list);
     // The worst of all tasks, once none is under way.
     Status getTransferStatus(BatchID batch, TransferStatus& overall);
-    Status progressBatch(BatchID batch);
+    Status progressBatch(BatchID batch, TransferStatus& overall) { return getTransferStatus(batch, overall); }
 
     Status sendNotification(SegmentID target, const Notification& notification);
     Status receiveNotification(std::vector<Notification>& list);
 
-    Status getNicLoadStats(std::vector<NicLoadStats>& list);
+    Status getNicLoadStats(std::vector<NicLoadStats>& list) const;
     // "Dev 0: Total=10.5 GB, EWMA BW=45.23 Gbps, Inflight=0 bytes" for each port, to standard output.
     void printTrafficStats() const;
 
   private:
-    std::unique_ptr<Engine> engine_;
+    std::unique_ptr<::rove::tent::Engine> engine_;
     Status start_;
 };
 
-}  // namespace rove::tent
+}  // namespace mooncake::tent

@@ -3,7 +3,6 @@
 #include "tent/background.h"
 
 #include <linux/futex.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -12,6 +11,7 @@
 #include <algorithm>
 
 #include "tent/clock.h"
+#include "tent/no_signals.h"
 
 namespace rove::tent {
 
@@ -30,12 +30,8 @@ constexpr uint64_t kDrivingNs = 125'000;
 
 void Background::start(std::function<void()> tidy) {
     tidy_ = std::move(tidy);
-    // The program's signals are its own threads' business.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const NoSignals guard;
     thread_ = std::thread([this] { run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Background::stop() {

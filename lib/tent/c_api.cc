@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions: each calls the C++ class, keeps the text of what went wrong, returns the code.
-#include "rove/tent.h"
-
+// The C functions: each checks its pointers, calls the C++ class, keeps the text of what went wrong, and returns the
+// code. What is thrown below (no memory, no thread) ends here.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <new>
+#include <exception>
+#include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "rove/tent.h"
 #include "rove/tent.hpp"
 
 using namespace rove::tent;
@@ -18,13 +20,35 @@ namespace {
 thread_local std::string last_error;
 thread_local Settings settings;  // of the next engine
 
-int finish(const Status& status) {
-    if (!status.ok()) last_error = status.to_string();
-    return static_cast<int>(status.code());
+// An argument that has to be there.
+struct Needed {
+    const void* pointer;
+    const char* name;
+};
+
+Status invalid(const char* what) {
+    return {Code::kInvalidArgument, what};
 }
 
-int invalid(const char* what) {
-    return finish({Code::kInvalidArgument, what});
+int finish(const Status& status) {
+    if (!status.ok()) last_error = status.ToString();
+    return -static_cast<int>(status.code());
+}
+
+// The negative code of the Status that `call()` returns, unless something needed is missing.
+int answer(std::initializer_list<Needed> needs, auto&& call) {
+    try {
+        for (const Needed& need : needs)
+            if (need.pointer == nullptr) return finish({Code::kInvalidArgument, std::string(need.name) + " is NULL"});
+        return finish(call());
+    } catch (const std::exception& error) {
+        try {
+            last_error = error.what();
+        } catch (const std::exception&) {
+            last_error.clear();
+        }
+        return -TENT_INTERNAL_ERROR;
+    }
 }
 
 TransferEngine* of(tent_engine_t engine) {
@@ -36,10 +60,15 @@ void copy(char (&to)[N], const std::string& from) {
     std::snprintf(to, N, "%s", from.c_str());
 }
 
-int copy(char* to, size_t length, const std::string& from) {
-    if (to == nullptr || length <= from.size()) return invalid("buffer: no room for the text and its end");
+Status copy(char* to, size_t length, const std::string& from) {
+    if (length <= from.size()) return invalid("buffer: no room for the text and its end");
     std::memcpy(to, from.c_str(), from.size() + 1);
-    return TENT_OK;
+    return {};
+}
+
+Status check_permission(int permission) {
+    if (permission >= PERM_LOCAL_READ_WRITE && permission <= PERM_GLOBAL_READ_WRITE) return {};
+    return invalid("permission: 0, 1 and 2 are allowed");
 }
 
 MemoryOptions translate(const tent_memory_options_t& options) {
@@ -47,10 +76,6 @@ MemoryOptions translate(const tent_memory_options_t& options) {
     const std::string location(options.location, strnlen(options.location, sizeof(options.location)));
     if (!location.empty()) translated.location = location;
     return translated;
-}
-
-bool is_permission(int permission) {
-    return permission >= TENT_LOCAL_READ_WRITE && permission <= TENT_GLOBAL_READ_WRITE;
 }
 
 std::vector<Request> translate(const tent_request_t* requests, size_t count) {
@@ -71,6 +96,11 @@ tent_status_t translate(const TransferStatus& status) {
     return {status.s, status.transferred_bytes};
 }
 
+// As many sizes as addresses, all 0 where there are none.
+std::vector<size_t> sizes_of(const size_t* sizes, size_t count) {
+    return sizes == nullptr ? std::vector<size_t>(count) : std::vector<size_t>(sizes, sizes + count);
+}
+
 }  // namespace
 
 const char* tent_last_error(void) {
@@ -78,23 +108,26 @@ const char* tent_last_error(void) {
 }
 
 int tent_load_config_from_file(const char* path) {
-    if (path == nullptr) return invalid("path: a file is needed");
-    settings.file = path;
-    return TENT_OK;
+    return answer({{path, "path"}}, [&] {
+        settings.file = path;
+        return Status();
+    });
 }
 
 int tent_set_config(const char* key, const char* value) {
-    if (key == nullptr || value == nullptr) return invalid("key and value: text is needed");
-    settings.set(key, value);
-    return TENT_OK;
+    return answer({{key, "key"}, {value, "value"}}, [&] {
+        settings.set(key, value);
+        return Status();
+    });
 }
 
 tent_engine_t tent_create_engine(void) {
-    auto* engine = new (std::nothrow) TransferEngine(settings);
-    if (engine == nullptr || engine->available()) return engine;
-    finish(engine->startStatus());
-    delete engine;
-    return nullptr;
+    std::unique_ptr<TransferEngine> engine;
+    const int code = answer({}, [&] {
+        engine = std::make_unique<TransferEngine>(settings);
+        return engine->startStatus();
+    });
+    return code == TENT_OK ? engine.release() : nullptr;
 }
 
 void tent_destroy_engine(tent_engine_t engine) {
@@ -106,163 +139,212 @@ int tent_available(tent_engine_t engine) {
 }
 
 int tent_segment_name(tent_engine_t engine, char* buffer, size_t length) {
-    return copy(buffer, length, of(engine)->getSegmentName());
+    return answer({{engine, "engine"}, {buffer, "buffer"}},
+                  [&] { return copy(buffer, length, of(engine)->getSegmentName()); });
 }
 
 int tent_rpc_server_addr_port(tent_engine_t engine, char* address, size_t length, uint16_t* port) {
-    *port = of(engine)->getRpcServerPort();
-    return copy(address, length, of(engine)->getRpcServerAddress());
+    return answer({{engine, "engine"}, {address, "address"}, {port, "port"}}, [&] {
+        *port = of(engine)->getRpcServerPort();
+        return copy(address, length, of(engine)->getRpcServerAddress());
+    });
 }
 
 int tent_open_segment(tent_engine_t engine, tent_segment_id_t* handle, const char* name) {
-    return finish(of(engine)->openSegment(*handle, name));
+    return answer({{engine, "engine"}, {handle, "handle"}, {name, "name"}},
+                  [&] { return of(engine)->openSegment(*handle, name); });
 }
 
 int tent_close_segment(tent_engine_t engine, tent_segment_id_t handle) {
-    return finish(of(engine)->closeSegment(handle));
+    return answer({{engine, "engine"}}, [&] { return of(engine)->closeSegment(handle); });
 }
 
 int tent_get_segment_info(tent_engine_t engine, tent_segment_id_t handle, tent_segment_info_t* info) {
-    SegmentInfo found;
-    const int code = finish(of(engine)->getSegmentInfo(handle, found));
-    *info = {};
-    if (code != TENT_OK) return code;
-    info->type = found.type == SegmentInfo::Type::File;
-    info->num_buffers = found.buffers.size();
-    info->buffers = new tent_buffer_info_t[found.buffers.size()]{};
-    for (size_t i = 0; i < found.buffers.size(); ++i) {
-        info->buffers[i].base = found.buffers[i].base;
-        info->buffers[i].length = found.buffers[i].length;
-        copy(info->buffers[i].location, found.buffers[i].location);
-    }
-    return TENT_OK;
+    return answer({{engine, "engine"}, {info, "info"}}, [&] {
+        *info = {};
+        SegmentInfo found;
+        Status status = of(engine)->getSegmentInfo(handle, found);
+        if (!status.ok()) return status;
+        info->type = found.type == SegmentInfo::File ? TYPE_FILE : TYPE_MEMORY;
+        info->buffers = new tent_buffer_info_t[found.buffers.size()]{};
+        info->num_buffers = static_cast<int>(found.buffers.size());
+        for (size_t i = 0; i < found.buffers.size(); ++i) {
+            info->buffers[i].base = found.buffers[i].base;
+            info->buffers[i].length = found.buffers[i].length;
+            copy(info->buffers[i].location, found.buffers[i].location);
+        }
+        return status;
+    });
 }
 
 void tent_free_segment_info(tent_segment_info_t* info) {
+    if (info == nullptr) return;
     delete[] info->buffers;
     *info = {};
 }
 
 int tent_probe_peer_alive(tent_engine_t engine, tent_segment_id_t handle) {
-    return finish(of(engine)->probePeerAliveByID(handle));
+    return answer({{engine, "engine"}}, [&] { return of(engine)->probePeerAliveByID(handle); });
 }
 
 int tent_allocate_memory(tent_engine_t engine, void** address, size_t size, const char* location) {
-    return finish(
-        of(engine)->allocateLocalMemory(address, size, Location(location != nullptr ? location : kWildcardLocation)));
+    return answer({{engine, "engine"}, {address, "address"}}, [&] {
+        return of(engine)->allocateLocalMemory(address, size, location != nullptr ? location : kWildcardLocation);
+    });
 }
 
 int tent_allocate_memory_ex(tent_engine_t engine, void** address, size_t size, const tent_memory_options_t* options) {
-    if (!is_permission(options->permission)) return invalid("permission: 0, 1 and 2 are allowed");
-    return finish(of(engine)->allocateLocalMemory(address, size, translate(*options)));
+    return answer({{engine, "engine"}, {address, "address"}, {options, "options"}}, [&] {
+        Status status = check_permission(options->permission);
+        return status.ok() ? of(engine)->allocateLocalMemory(address, size, translate(*options)) : status;
+    });
 }
 
 int tent_free_memory(tent_engine_t engine, void* address) {
-    return finish(of(engine)->freeLocalMemory(address));
+    return answer({{engine, "engine"}, {address, "address"}}, [&] { return of(engine)->freeLocalMemory(address); });
 }
 
 int tent_register_memory(tent_engine_t engine, void* address, size_t size) {
-    return finish(of(engine)->registerLocalMemory(address, size));
+    return tent_register_memory_with_perm(engine, address, size, PERM_GLOBAL_READ_WRITE);
 }
 
 int tent_register_memory_with_perm(tent_engine_t engine, void* address, size_t size, int permission) {
-    if (!is_permission(permission)) return invalid("permission: 0, 1 and 2 are allowed");
-    return finish(of(engine)->registerLocalMemory(address, size, static_cast<Permission>(permission)));
+    tent_memory_options_t options{};
+    options.permission = permission;
+    return tent_register_memory_ex(engine, address, size, &options);
 }
 
 int tent_register_memory_ex(tent_engine_t engine, void* address, size_t size, const tent_memory_options_t* options) {
-    if (!is_permission(options->permission)) return invalid("permission: 0, 1 and 2 are allowed");
-    return finish(of(engine)->registerLocalMemory(address, size, translate(*options)));
+    return tent_register_memory_batch_ex(engine, &address, &size, 1, options);
 }
 
-int tent_register_memory_batch(tent_engine_t engine, void** addresses, const size_t* sizes, size_t count) {
-    return finish(of(engine)->registerLocalMemory(std::vector<void*>(addresses, addresses + count),
-                                                  std::vector<size_t>(sizes, sizes + count)));
+int tent_register_memory_batch(tent_engine_t engine, void** addresses, const size_t* sizes, size_t count,
+                               int permission) {
+    tent_memory_options_t options{};
+    options.permission = permission;
+    return tent_register_memory_batch_ex(engine, addresses, sizes, count, &options);
+}
+
+int tent_register_memory_batch_ex(tent_engine_t engine, void** addresses, const size_t* sizes, size_t count,
+                                  const tent_memory_options_t* options) {
+    return answer({{engine, "engine"}, {addresses, "addresses"}, {sizes, "sizes"}, {options, "options"}}, [&] {
+        Status status = check_permission(options->permission);
+        if (!status.ok()) return status;
+        return of(engine)->registerLocalMemory(std::vector<void*>(addresses, addresses + count), sizes_of(sizes, count),
+                                               translate(*options));
+    });
 }
 
 int tent_unregister_memory(tent_engine_t engine, void* address, size_t size) {
-    return finish(of(engine)->unregisterLocalMemory(address, size));
+    return tent_unregister_memory_batch(engine, &address, &size, 1);
 }
 
 int tent_unregister_memory_batch(tent_engine_t engine, void** addresses, const size_t* sizes, size_t count) {
-    return finish(of(engine)->unregisterLocalMemory(std::vector<void*>(addresses, addresses + count),
-                                                    std::vector<size_t>(sizes, sizes + count)));
+    return answer({{engine, "engine"}, {addresses, "addresses"}}, [&] {
+        return of(engine)->unregisterLocalMemory(std::vector<void*>(addresses, addresses + count),
+                                                 sizes_of(sizes, count));
+    });
 }
 
 tent_batch_id_t tent_allocate_batch(tent_engine_t engine, size_t size) {
-    return of(engine)->allocateBatch(size);
+    tent_batch_id_t batch = 0;
+    answer({{engine, "engine"}}, [&] {
+        batch = of(engine)->allocateBatch(size);
+        return batch != 0 ? Status() : Status(Code::kTooManyRequests, "no room for a batch of this size");
+    });
+    return batch;
 }
 
 int tent_free_batch(tent_engine_t engine, tent_batch_id_t batch) {
-    return finish(of(engine)->freeBatch(batch));
+    return answer({{engine, "engine"}}, [&] { return of(engine)->freeBatch(batch); });
 }
 
 int tent_submit(tent_engine_t engine, tent_batch_id_t batch, const tent_request_t* requests, size_t count) {
-    return finish(of(engine)->submitTransfer(batch, translate(requests, count)));
+    return answer({{engine, "engine"}, {requests, "requests"}},
+                  [&] { return of(engine)->submitTransfer(batch, translate(requests, count)); });
 }
 
 int tent_submit_notif(tent_engine_t engine, tent_batch_id_t batch, const tent_request_t* requests, size_t count,
                       const char* name, const char* message) {
-    return finish(of(engine)->submitTransfer(batch, translate(requests, count), Notification{name, message}));
+    return answer({{engine, "engine"}, {requests, "requests"}, {name, "name"}, {message, "message"}}, [&] {
+        return of(engine)->submitTransfer(batch, translate(requests, count), Notification{name, message});
+    });
 }
 
 int tent_cancel_task(tent_engine_t engine, tent_batch_id_t batch, size_t task) {
-    return finish(of(engine)->cancelTransfer(batch, task));
+    return answer({{engine, "engine"}}, [&] { return of(engine)->cancelTransfer(batch, task); });
 }
 
 int tent_task_status(tent_engine_t engine, tent_batch_id_t batch, size_t task, tent_status_t* status) {
-    TransferStatus found;
-    const int code = finish(of(engine)->getTransferStatus(batch, task, found));
-    if (code == TENT_OK) *status = translate(found);
-    return code;
+    return answer({{engine, "engine"}, {status, "status"}}, [&] {
+        TransferStatus found;
+        Status result = of(engine)->getTransferStatus(batch, task, found);
+        if (result.ok()) *status = translate(found);
+        return result;
+    });
 }
 
 int tent_task_status_list(tent_engine_t engine, tent_batch_id_t batch, tent_status_t* list, size_t* count) {
-    std::vector<TransferStatus> found;
-    const int code = finish(of(engine)->getTransferStatus(batch, found));
-    if (code != TENT_OK) return code;
-    for (size_t i = 0; i < std::min(*count, found.size()); ++i) list[i] = translate(found[i]);
-    *count = found.size();
-    return TENT_OK;
+    return answer({{engine, "engine"}, {list, "list"}, {count, "count"}}, [&] {
+        std::vector<TransferStatus> found;
+        Status result = of(engine)->getTransferStatus(batch, found);
+        if (!result.ok()) return result;
+        for (size_t i = 0; i < std::min(*count, found.size()); ++i) list[i] = translate(found[i]);
+        *count = found.size();
+        return result;
+    });
 }
 
 int tent_overall_status(tent_engine_t engine, tent_batch_id_t batch, tent_status_t* status) {
-    TransferStatus found;
-    const int code = finish(of(engine)->getTransferStatus(batch, found));
-    if (code == TENT_OK) *status = translate(found);
-    return code;
+    return answer({{engine, "engine"}, {status, "status"}}, [&] {
+        TransferStatus found;
+        Status result = of(engine)->getTransferStatus(batch, found);
+        if (result.ok()) *status = translate(found);
+        return result;
+    });
 }
 
 int tent_send_notifs(tent_engine_t engine, tent_segment_id_t target, const char* name, const char* message) {
-    return finish(of(engine)->sendNotification(target, {name, message}));
+    return answer({{engine, "engine"}, {name, "name"}, {message, "message"}}, [&] {
+        return of(engine)->sendNotification(target, {name, message});
+    });
 }
 
-int tent_recv_notifs(tent_engine_t engine, tent_notification_t** list, size_t* count) {
-    std::vector<Notification> received;
-    const int code = finish(of(engine)->receiveNotification(received));
-    *count = received.size();
-    *list = received.empty() ? nullptr : new tent_notification_t[received.size()]{};
-    for (size_t i = 0; i < received.size(); ++i) {
-        copy((*list)[i].name, received[i].name);
-        copy((*list)[i].message, received[i].msg);
-    }
-    return code;
+int tent_recv_notifs(tent_engine_t engine, tent_notifi_info* info) {
+    return answer({{engine, "engine"}, {info, "info"}}, [&] {
+        *info = {};
+        std::vector<Notification> received;
+        Status status = of(engine)->receiveNotification(received);
+        if (received.empty()) return status;
+        info->records = new tent_notifi_record_t[received.size()]{};
+        info->num_records = static_cast<int>(received.size());
+        for (size_t i = 0; i < received.size(); ++i) {
+            copy(info->records[i].name, received[i].name);
+            copy(info->records[i].msg, received[i].msg);
+        }
+        return status;
+    });
 }
 
-void tent_free_notifs(tent_notification_t* list) {
-    delete[] list;
+void tent_free_notifs(tent_notifi_info* info) {
+    if (info == nullptr) return;
+    delete[] info->records;
+    *info = {};
 }
 
-int tent_get_nic_load_stats(tent_engine_t engine, tent_nic_load_t* list, size_t* count) {
-    std::vector<NicLoadStats> found;
-    const int code = finish(of(engine)->getNicLoadStats(found));
-    if (code != TENT_OK) return code;
-    for (size_t i = 0; i < std::min(*count, found.size()); ++i) {
-        list[i] = {};
-        copy(list[i].name, found[i].name);
-        list[i].inflight_bytes = found[i].inflight_bytes;
-        list[i].ewma_bandwidth_bps = found[i].ewma_bandwidth_bps;
-    }
-    *count = found.size();
-    return TENT_OK;
+int tent_get_nic_load_stats(tent_engine_t engine, tent_nic_load_stat_t* list, size_t* count) {
+    return answer({{engine, "engine"}, {count, "count"}}, [&] {
+        if (list == nullptr && *count != 0) return invalid("list is NULL");
+        std::vector<NicLoadStats> found;
+        Status status = of(engine)->getNicLoadStats(found);
+        if (!status.ok()) return status;
+        for (size_t i = 0; i < std::min(*count, found.size()); ++i) {
+            list[i] = {};
+            copy(list[i].device_name, found[i].device_name);
+            list[i].inflight_bytes = found[i].inflight_bytes;
+            list[i].ewma_bandwidth_bps = found[i].ewma_bandwidth_bps;
+        }
+        *count = found.size();
+        return status;
+    });
 }

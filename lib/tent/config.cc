@@ -3,9 +3,16 @@
 #include "tent/config.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 
 #include "config/table.h"
+#include "tent/foreign_keys.h"
+#include "tent/json_config.h"
+#include "tent/key_path.h"
 
 namespace rove::tent {
 
@@ -198,18 +205,28 @@ void read_metadata(Table& table, Config& config) {
                  {{"p2p", MetadataType::kP2p}, {"etcd", MetadataType::kEtcd}, {"redis", MetadataType::kRedis}});
 }
 
+// "" is what is not said.
+std::string text(Table& table, const char* key, const std::string& allowed) {
+    const toml::node* node = table.any(key);
+    if (node == nullptr || node->value_exact<std::string>() == "") return {};
+    return *table.string(key, allowed);
+}
+
+void read_log_level(Table& table, Config& config) {
+    const std::string allowed = R"("error", "warning", "info" or "debug")";
+    config.log_level = table.parsed("log_level", allowed, parse_log_level).value_or(config.log_level);
+}
+
 void read_all(Table& table, Config& config) {
     const std::string servers_allowed = "addresses of the store such as \"10.0.0.1:2379\"";
     if (config.metadata_type != MetadataType::kP2p) table.require("metadata_servers", servers_allowed);
-    config.metadata_servers = table.string("metadata_servers", servers_allowed).value_or("");
-    config.local_segment_name = table.string("local_segment_name", "a name").value_or("");
-    if (config.metadata_type == MetadataType::kP2p && !config.local_segment_name.empty())
-        table.refuse(table.node("local_segment_name"), "local_segment_name",
-                     "with etcd or redis only: p2p names a segment HOST:PORT");
-    config.rpc_server_hostname = table.string("rpc_server_hostname", "a host name or address").value_or("");
-    config.advertised_address = table.string("advertised_address", "HOST or HOST:PORT").value_or("");
-    config.secret_file = table.string("secret_file", "the name of a file").value_or("");
+    config.metadata_servers = text(table, "metadata_servers", servers_allowed);
+    config.local_segment_name = text(table, "local_segment_name", "a name");
+    config.rpc_server_hostname = text(table, "rpc_server_hostname", "a host name or address");
+    config.advertised_address = text(table, "advertised_address", "HOST or HOST:PORT");
+    config.secret_file = text(table, "secret_file", "the name of a file");
     table.uint("rpc_server_port", config.rpc_server_port, 0, 65'535);
+    read_log_level(table, config);
     table.boolean("merge_requests", config.merge_requests);
     table.uint("max_failover_attempts", config.max_failover_attempts, 0, 100);
     for (Table& policy : table.tables("policy")) config.policies.push_back(read_policy(policy));
@@ -240,18 +257,12 @@ void apply(toml::table& root, const Override& change) {
     } catch (const toml::parse_error&) {
         value = toml::table{{"value", change.value}};
     }
-    toml::table* table = &root;
-    size_t begin = 0;
-    for (size_t end; (end = change.key.find_first_of("/.", begin)) != std::string::npos; begin = end + 1) {
-        const std::string part = change.key.substr(begin, end - begin);
-        if (!(*table)[part].is_table()) table->insert_or_assign(part, toml::table{});
-        table = (*table)[part].as_table();
-    }
-    table->insert_or_assign(change.key.substr(begin), std::move(*value.get("value")));
+    put_path(root, change.key, std::move(*value.get("value")));
 }
 
 Status read(const std::string& name, toml::table root, std::span<const Override> overrides, Config* out) {
     for (const Override& change : overrides) apply(root, change);
+    drop_foreign_keys(name, root);
     Table table(name, "", root);
     Config config;
     try {
@@ -272,17 +283,23 @@ Status read(const std::string& name, toml::table root, std::span<const Override>
 
 Status Config::load(const std::string& file, std::span<const Override> overrides, Config* out) {
     if (file.empty()) return parse("", "configuration", overrides, out);
-    try {
-        return read(file, toml::parse_file(file), overrides, out);
-    } catch (const toml::parse_error& error) {
-        return {Code::kMalformedJson, config::describe(file, error)};
-    }
+    if (is_json(file)) return parse(file, "JSON", overrides, out);
+    std::ifstream stream(file);
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    if (!stream) return {Code::kMalformedJson, file + ": cannot be read: " + std::strerror(errno)};
+    return parse(text, file, overrides, out);
 }
 
 Status Config::parse(const std::string& text, const std::string& name, std::span<const Override> overrides,
                      Config* out) {
     try {
-        return read(name, toml::parse(text, name), overrides, out);
+        toml::table root;
+        Status status;
+        if (is_json(text))
+            status = read_json(text, name, &root);
+        else
+            root = toml::parse(text, name);
+        return status.ok() ? read(name, std::move(root), overrides, out) : status;
     } catch (const toml::parse_error& error) {
         return {Code::kMalformedJson, config::describe(name, error)};
     }

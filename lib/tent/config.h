@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's configuration in TOML, under the documented key names, checked as lib/datapath checks its own: unknown
-// keys, wrong types and values out of range are refused with file, line, key and what is allowed.
+// The engine's configuration in TOML or JSON, under the documented key names, checked as lib/datapath checks its own:
+// unknown keys, wrong types and values out of range are refused with file, line, key and what is allowed.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tent/device_selector.h"
+#include "tent/log.h"
 #include "tent/priority_queues.h"
 #include "tent/rail_health.h"
 #include "tent/slots.h"
@@ -66,6 +67,7 @@ struct Config {
     std::string advertised_address;      // HOST or HOST:PORT, where others reach it; empty: as it listens
     std::string secret_file;             // empty: none, or the environment's
     uint16_t rpc_server_port = 0;        // 0: any that is free
+    LogLevel log_level = LogLevel::kWarning;  // of the process
     bool merge_requests = true;          // neighbours of one submit become one request (T-14)
     uint32_t max_failover_attempts = 3;  // to other transports; 0: none
 
@@ -80,9 +82,10 @@ struct Config {
     bool enable_shm = true, enable_tcp = true, enable_io_uring = true;  // transports.shm.enable, ...
     MetricsConfig metrics;
 
-    // Reads a file; an empty name is an empty file. Overrides replace or add keys and are checked like the rest.
-    // kInvalidArgument: a key is not acceptable; kMalformedJson: not TOML; kInvalidMetadataType. Then `*out` is as
-    // before.
+    // Reads a file, TOML or JSON by its first character; an empty name is an empty file, and JSON itself ("{...}") is
+    // taken for what it is. Overrides replace or add keys and are checked like the rest. Keys of Mooncake that mean
+    // nothing here are warned of. kInvalidArgument: a key is not acceptable; kMalformedJson: neither TOML nor JSON;
+    // kInvalidMetadataType. Then `*out` is as before.
     static Status load(const std::string& file, std::span<const Override> overrides, Config* out);
     // The same of text instead of a file; `name` is what messages call it.
     static Status parse(const std::string& text, const std::string& name, std::span<const Override> overrides,

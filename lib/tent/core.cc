@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tent/clock.h"
+#include "tent/log.h"
 
 namespace rove::tent {
 
@@ -144,10 +145,15 @@ void Core::move_elsewhere(Slice& slice, Transport from, uint64_t now_ns) {
         }
         task.context.excluded |= 1u << static_cast<unsigned>(from);
         task.context.hint = Transport::kUnspec;
+        static LogLimit limit;
         if (!selector_->select(task.context, 0, &task.selection).ok()) {
+            log(limit, LogLevel::kWarning, "segment '%s': %s fails a request, and nothing else can carry it",
+                task.peer->name().c_str(), name(from));
             fail(slice);
             return;
         }
+        log(limit, LogLevel::kWarning, "segment '%s': %s fails a request of %s priority, which goes on by %s",
+            task.peer->name().c_str(), name(from), name(task.priority), name(task.selection.transport));
     }
     ++transports[static_cast<size_t>(from)].failovers;
     slice.attempts = 0;
@@ -193,6 +199,9 @@ void Core::finish_one(Task& task) {
     } else {
         ++counters.requests;
         counters.bytes += task.bytes;
+        RequestHistograms& seen = histograms[index(task.priority)][static_cast<size_t>(task.selection.transport)];
+        seen.latency_ns.add(latest_ns_ - std::min(latest_ns_, task.submitted_ns));
+        seen.bytes.add(task.bytes);
     }
     if (slots_ != nullptr) slots_->remove_pending(task.priority, task.bytes, monotonic_ns());
     tasks_.finish();

@@ -21,6 +21,7 @@
 #include "tent/config.h"
 #include "tent/control/jobs.h"
 #include "tent/control/secret.h"
+#include "tent/histogram.h"
 #include "tent/peer.h"
 #include "tent/slots.h"
 #include "tent/task.h"
@@ -104,6 +105,7 @@ class Core {
     std::array<TransportCounters, kTransports> transports{};
     std::array<PriorityCounters, kPriorities> priorities{};
     std::array<SlotCounters, kPriorities> slot_counters{};  // as many slots as priorities
+    std::array<std::array<RequestHistograms, kTransports>, kPriorities> histograms{};
 
     // Called when a batch that was freed has nothing under way any more.
     std::function<void(Batch&)> recycle;

@@ -15,6 +15,7 @@
 #include "tent/control/address.h"
 #include "tent/control/connection_name.h"
 #include "tent/control/place.h"
+#include "tent/log.h"
 #include "tent/metadata/names.h"
 #include "tent/metrics.h"
 #include "tent/telemetry.h"
@@ -71,6 +72,7 @@ Engine::Engine(const ::rove::tent::Config& config)
       tcp_server_(memory_) {}
 
 Status Engine::start(const ::rove::tent::Config& config, std::unique_ptr<Engine>* out) {
+    set_log_level(config.log_level);
     std::unique_ptr<Engine> engine(new Engine(config));
     Status status = engine->open();
     if (status.ok()) *out = std::move(engine);
@@ -304,7 +306,12 @@ bool Engine::receive(const Json& body) {
     if (!get(body, "name", &text.name) || !get(body, "message", &text.message)) return false;
     if (text.name.size() > kMaxNotificationName || text.message.size() > kMaxNotificationMessage) return false;
     const std::lock_guard lock(notification_mutex_);
-    if (notifications_.size() >= kMaxNotifications) return false;
+    if (notifications_.size() >= kMaxNotifications) {
+        static LogLimit limit;
+        log(limit, LogLevel::kWarning, "notification '%s' is lost: %zu wait for receiveNotification()",
+            text.name.c_str(), notifications_.size());
+        return false;
+    }
     notifications_.push_back(std::move(text));
     return true;
 }
@@ -327,7 +334,10 @@ void Engine::announce(const std::shared_ptr<Announcement>& announcement) {
     for (const auto& target : announcement->targets) {
         core_.jobs().add(target->name(), [announcement, target] {
             const Json body{{"name", announcement->name}, {"message", announcement->message}};
-            target->control().call(MessageType::kNotify, body, kNotifyNs);
+            if (is_ok(target->control().call(MessageType::kNotify, body, kNotifyNs))) return;
+            static LogLimit limit;
+            log(limit, LogLevel::kWarning, "notification '%s' is lost: segment '%s' did not take it",
+                announcement->name.c_str(), target->name().c_str());
         });
     }
 }

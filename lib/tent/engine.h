@@ -92,10 +92,9 @@ class Engine {
     Status submit(uint64_t id, std::span<const TransferRequest> requests, const NotificationText* notification);
     Status cancel(uint64_t id, size_t task);
     Status task_status(uint64_t id, size_t task, TaskStatus* out);
+    // Of all tasks submitted so far.
+    Status task_statuses(uint64_t id, std::vector<TaskStatus>* out);
     Status overall_status(uint64_t id, TaskStatus* out);
-    // Tasks submitted so far; 0 for an unknown batch.
-    size_t task_count(uint64_t id);
-    Status progress(uint64_t id);
 
     // --- notifications ---
     Status notify(uint64_t handle, const NotificationText& notification);

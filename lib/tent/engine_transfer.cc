@@ -153,6 +153,7 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
     task->source = static_cast<uint8_t*>(request.source);
     task->target = request.target_offset;
     task->bytes = request.length;
+    task->submitted_ns = now_ns;
     task->next_part = nullptr;
     task->is_led = false;
     task->deadline_ns = now_ns + core_.config().rdma.max_timeout_ns;
@@ -284,17 +285,6 @@ Status Engine::cancel(uint64_t id, size_t task) {
     return {};
 }
 
-Status Engine::progress(uint64_t id) {
-    if (find_batch(id) == nullptr) return bad_batch(id);
-    core_.try_drive();
-    return {};
-}
-
-size_t Engine::task_count(uint64_t id) {
-    const Batch* batch = find_batch(id);
-    return batch == nullptr ? 0 : batch->submitted.load(std::memory_order_acquire);
-}
-
 Status Engine::task_status(uint64_t id, size_t task, TaskStatus* out) {
     const Batch* batch = find_batch(id);
     if (batch == nullptr) return bad_batch(id);
@@ -304,6 +294,18 @@ Status Engine::task_status(uint64_t id, size_t task, TaskStatus* out) {
     if (!is_final(one.state.load(std::memory_order_acquire))) core_.try_drive();
     out->state = one.state.load(std::memory_order_acquire);
     out->transferred = one.transferred.load(std::memory_order_relaxed);
+    return {};
+}
+
+Status Engine::task_statuses(uint64_t id, std::vector<TaskStatus>* out) {
+    const Batch* batch = find_batch(id);
+    if (batch == nullptr) return bad_batch(id);
+    if (batch->users.load() != Batch::kProgram) core_.try_drive();
+    out->resize(batch->submitted.load(std::memory_order_acquire));
+    for (size_t i = 0; i < out->size(); ++i) {
+        const Task& one = batch->tasks[i];
+        (*out)[i] = {one.state.load(std::memory_order_acquire), one.transferred.load(std::memory_order_relaxed)};
+    }
     return {};
 }
 

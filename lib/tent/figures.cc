@@ -2,7 +2,9 @@
 // See figures.h.
 #include "tent/figures.h"
 
+#include <algorithm>
 #include <array>
+#include <set>
 
 #include "tent/clock.h"
 #include "tent/engine.h"
@@ -56,7 +58,9 @@ std::vector<FigureRow> read_rails(Engine& engine) {
 
 std::vector<FigureRow> read_priorities(Engine& engine) {
     std::array<uint64_t, kPriorities> waiting{}, promoted{};
+    std::set<const Peer*> seen;  // who is open twice is listed twice
     for (const auto& peer : engine.peers().all()) {
+        if (!seen.insert(peer.get()).second) continue;
         for (size_t i = 0; i < kTransports; ++i) {
             Channel* channel = peer->channel(static_cast<Transport>(i));
             for (uint8_t p = 0; channel != nullptr && p < kPriorities; ++p) {
@@ -128,6 +132,41 @@ constexpr FigureTable kTables[] = {
 
 std::span<const FigureTable> figure_tables() {
     return kTables;
+}
+
+std::vector<FigureRow> SteadyFigures::read(const FigureTable& table, Engine& engine) {
+    std::vector<FigureRow> rows;
+    for (FigureRow& found : table.read(engine)) {
+        const auto same =
+            std::find_if(rows.begin(), rows.end(), [&](const FigureRow& row) { return row.of == found.of; });
+        if (same == rows.end()) {
+            rows.push_back(std::move(found));
+            continue;
+        }
+        for (size_t i = 0; i < found.figures.size(); ++i) same->figures[i].value += found.figures[i].value;
+    }
+    for (FigureRow& row : rows) {
+        for (Figure& figure : row.figures) {
+            if (!figure.counts) continue;
+            Count& count = counts_[std::string(table.name) + "/" + row.of + "/" + figure.name];
+            if (figure.value < count.last) count.gone += count.last - figure.value;
+            count.last = figure.value;
+            figure.value += count.gone;
+        }
+    }
+    return rows;
+}
+
+std::vector<HistogramRow> read_histograms(Engine& engine) {
+    std::vector<HistogramRow> rows;
+    for (uint8_t priority = 0; priority < kPriorities; ++priority) {
+        for (uint8_t transport = 0; transport < kTransports; ++transport) {
+            const RequestHistograms& seen = engine.core().histograms[priority][transport];
+            if (seen.bytes.count() == 0) continue;
+            rows.push_back({name(static_cast<Priority>(priority)), name(static_cast<Transport>(transport)), seen});
+        }
+    }
+    return rows;
 }
 
 }  // namespace rove::tent

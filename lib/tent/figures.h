@@ -4,9 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "tent/histogram.h"
 
 namespace rove::tent {
 
@@ -31,5 +34,27 @@ struct FigureTable {
 };
 
 std::span<const FigureTable> figure_tables();
+
+// Rows as a reader wants them who looks again and again: one for each `of`, the sum of those that share it, and counts
+// that never go back, though peers go and come again under the same name. One for each reader, who calls it for all
+// tables; not thread-safe.
+class SteadyFigures {
+  public:
+    std::vector<FigureRow> read(const FigureTable& table, Engine& engine);  // with the drive lock held
+
+  private:
+    struct Count {
+        uint64_t last = 0;  // as it was counted
+        uint64_t gone = 0;  // what was counted before it fell
+    };
+    std::map<std::string, Count> counts_;  // "rails/NAME/read_bytes"
+};
+
+// Of the requests that a transport completed with a priority, where there are any.
+struct HistogramRow {
+    std::string priority, transport;  // "high", "rdma"
+    RequestHistograms seen;
+};
+std::vector<HistogramRow> read_histograms(Engine& engine);  // with the drive lock held
 
 }  // namespace rove::tent

@@ -36,8 +36,11 @@ std::shared_ptr<LocalBuffer> LocalMemory::find(uint64_t address, uint64_t length
 
 std::shared_ptr<LocalBuffer> LocalMemory::exact(uint64_t address, uint64_t length) const {
     const std::shared_lock lock(mutex_);
-    for (auto [at, end] = buffers_.equal_range(address); at != end; ++at)
-        if (at->second->length == length) return at->second;
+    // Those of one address stand in the order in which they came.
+    for (auto [begin, at] = buffers_.equal_range(address); at != begin;) {
+        --at;
+        if (length == 0 || at->second->length == length) return at->second;
+    }
     return nullptr;
 }
 

@@ -42,7 +42,7 @@ class LocalMemory {
     std::shared_ptr<LocalBuffer> find(uint64_t address, uint64_t length, uint64_t* change = nullptr) const;
     // Another number after each registration and its end: while it is the same, what was found is there.
     uint64_t change() const { return change_.load(std::memory_order_acquire); }
-    // The buffer of exactly this place, or null.
+    // The buffer of exactly this place, or null. Length 0: what was registered at `address` last.
     std::shared_ptr<LocalBuffer> exact(uint64_t address, uint64_t length) const;
     void add(std::shared_ptr<LocalBuffer> buffer);
     void remove(const LocalBuffer& buffer);

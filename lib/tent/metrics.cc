@@ -4,13 +4,18 @@
 
 #include <prometheus/collectable.h>
 #include <prometheus/metric_family.h>
-#include <signal.h>
 
+#include <bit>
+#include <cmath>
 #include <exception>
+#include <limits>
 #include <map>
+#include <mutex>
 
 #include "tent/engine.h"
 #include "tent/figures.h"
+#include "tent/no_signals.h"
+#include "tent/transports/rdma/rdma_backend.h"
 
 namespace rove::tent {
 
@@ -25,12 +30,16 @@ class Figures : public prometheus::Collectable {
         std::vector<prometheus::MetricFamily> families;
         for (const FigureTable& table : figure_tables()) {
             std::vector<FigureRow> rows;
-            engine_.core().with_lock([&] { rows = table.read(engine_); });
+            {
+                const std::lock_guard lock(mutex_);
+                engine_.core().with_lock([&] { rows = steady_.read(table, engine_); });
+            }
             std::map<std::string, prometheus::MetricFamily> by_name;
             for (const FigureRow& row : rows)
                 for (const Figure& figure : row.figures) add(table, row, figure, by_name);
             for (auto& [name, family] : by_name) families.push_back(std::move(family));
         }
+        add_histograms(families);
         return families;
     }
 
@@ -47,6 +56,61 @@ class Figures : public prometheus::Collectable {
         (figure.counts ? metric.counter.value : metric.gauge.value) = static_cast<double>(figure.value);
     }
 
+    void add_histograms(std::vector<prometheus::MetricFamily>& families) const {
+        std::vector<HistogramRow> rows;
+        engine_.core().with_lock([&] { rows = read_histograms(engine_); });
+        prometheus::MetricFamily latency{"tent_request_latency_seconds",
+                                         "From submitTransfer() to the last byte",
+                                         prometheus::MetricType::Histogram,
+                                         {}};
+        prometheus::MetricFamily bytes{
+            "tent_request_bytes", "Bytes of completed requests", prometheus::MetricType::Histogram, {}};
+        for (const HistogramRow& row : rows) {
+            latency.metric.push_back(metric(row, row.seen.latency_ns, 1e-9, 10, 34));  // 1 us to 17 s
+            bytes.metric.push_back(metric(row, row.seen.bytes, 1, 6, 34));             // 64 B to 16 GiB
+        }
+        families.push_back(std::move(latency));
+        families.push_back(std::move(bytes));
+    }
+
+    // Buckets of 2^first, 2^(first + 2) ... 2^last, in `unit`.
+    static prometheus::ClientMetric metric(const HistogramRow& row, const Histogram& seen, double unit, size_t first,
+                                           size_t last) {
+        prometheus::ClientMetric metric;
+        metric.label = {{"priority", row.priority}, {"transport", row.transport}};
+        metric.histogram.sample_count = seen.count();
+        metric.histogram.sample_sum = static_cast<double>(seen.sum()) * unit;
+        for (size_t bucket = first; bucket <= last; bucket += 2)
+            metric.histogram.bucket.push_back({seen.count_up_to(bucket), std::ldexp(unit, static_cast<int>(bucket))});
+        metric.histogram.bucket.push_back({seen.count(), std::numeric_limits<double>::infinity()});
+        return metric;
+    }
+
+    Engine& engine_;
+    mutable std::mutex mutex_;  // scrapes may overlap
+    mutable SteadyFigures steady_;
+};
+
+// Whether the engine moves: who asks waits for the drive lock.
+class Health : public prometheus::Collectable {
+  public:
+    explicit Health(Engine& engine) : engine_(engine) {}
+
+    std::vector<prometheus::MetricFamily> Collect() const override {
+        double up = 0;
+        engine_.core().with_lock([&] {
+            if (engine_.rdma() != nullptr) up = std::popcount(engine_.rdma()->selector().up_mask());
+        });
+        return {gauge("tent_up", "The engine answers", 1), gauge("tent_devices_up", "Devices with a link", up)};
+    }
+
+  private:
+    static prometheus::MetricFamily gauge(const char* name, const char* help, double value) {
+        prometheus::MetricFamily family{name, help, prometheus::MetricType::Gauge, {}};
+        family.metric.emplace_back().gauge.value = value;
+        return family;
+    }
+
     Engine& engine_;
 };
 
@@ -55,20 +119,18 @@ class Figures : public prometheus::Collectable {
 Status Metrics::start(const MetricsConfig& config, Engine& engine, std::unique_ptr<Metrics>* out) {
     auto metrics = std::make_unique<Metrics>();
     metrics->figures_ = std::make_shared<Figures>(engine);
+    metrics->health_ = std::make_shared<Health>(engine);
     const std::string address = config.http_host + ":" + std::to_string(config.http_port);
-    // Its threads leave the program's signals alone.
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const NoSignals guard;  // of its threads
     Status status;
     try {
         metrics->exposer_ = std::make_unique<prometheus::Exposer>(address);
         metrics->exposer_->RegisterCollectable(metrics->figures_);
+        metrics->exposer_->RegisterCollectable(metrics->health_, "/health");
     } catch (const std::exception&) {  // which does not say why
         status = {Code::kInvalidArgument,
                   "keys 'metrics.http_host' and 'metrics.http_port': nobody can listen on " + address};
     }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     if (status.ok()) *out = std::move(metrics);
     return status;
 }

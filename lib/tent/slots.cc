@@ -11,6 +11,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "tent/no_signals.h"
 #include "tent/slots_memory.h"
 
 namespace rove::tent {
@@ -59,11 +60,8 @@ Status Slots::open(const SlotConfig& config, std::unique_ptr<Slots>* out) {
 
 Slots::Slots(const SlotConfig& config, SharedSlots* shared, ProcessEntry* own)
     : config_(config), shared_(shared), own_(own) {
-    sigset_t all, before;  // signals are the application's
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const NoSignals guard;
     thread_ = std::thread([this] { run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 Slots::~Slots() {

@@ -2,7 +2,7 @@
 // The documented names of codes and states.
 #include "tent/status.h"
 
-namespace rove::tent {
+namespace mooncake::tent {
 
 const char* name(Code code) {
     switch (code) {
@@ -45,7 +45,7 @@ const std::string& Status::message() const {
     return message_ == nullptr ? none : *message_;
 }
 
-std::string Status::to_string() const {
+std::string Status::ToString() const {
     return message().empty() ? name(code_) : std::string(name(code_)) + ": " + message();
 }
 
@@ -69,4 +69,4 @@ const char* name(TransferState state) {
     return "unknown state";
 }
 
-}  // namespace rove::tent
+}  // namespace mooncake::tent

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a call of the engine returns, and the states of a transfer. The numbers are the documented ones: C and Python
-// callers see them.
+// callers see them. The namespace of what programs see is that of Mooncake, whose headers declare some of it ahead.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <ostream>
 #include <string>
+#include <string_view>
 #include <utility>
 
-namespace rove::tent {
+namespace mooncake::tent {
 
 enum class Code : int {
     kOk = 0,
@@ -33,19 +35,47 @@ const char* name(Code code);  // "InvalidArgument"
 // nothing.
 class [[nodiscard]] Status {
   public:
+    using Code = ::mooncake::tent::Code;
+
     Status() = default;
     Status(Code code, std::string message)
         : code_(code), message_(std::make_shared<const std::string>(std::move(message))) {}
+    static Status OK() { return {}; }
 
     bool ok() const { return code_ == Code::kOk; }
     Code code() const { return code_; }
     const std::string& message() const;
-    std::string to_string() const;  // "InvalidArgument: message"
+    std::string ToString() const;  // "InvalidArgument: message"
+    bool operator==(const Status& other) const { return code_ == other.code_ && message() == other.message(); }
+
+    // Status::InvalidArgument("text") and status.IsInvalidArgument(), for each code.
+#define ROVE_TENT_CODE(code)                                                                              \
+    static Status code(std::string_view message) { return {Code::k##code, std::string(message)}; } \
+    bool Is##code() const { return code_ == Code::k##code; }
+    ROVE_TENT_CODE(InvalidArgument)
+    ROVE_TENT_CODE(TooManyRequests)
+    ROVE_TENT_CODE(AddressNotRegistered)
+    ROVE_TENT_CODE(DeviceNotFound)
+    ROVE_TENT_CODE(InvalidEntry)
+    ROVE_TENT_CODE(InvalidMetadataType)
+    ROVE_TENT_CODE(NeedsRefreshCache)
+    ROVE_TENT_CODE(RdmaError)
+    ROVE_TENT_CODE(CudaError)
+    ROVE_TENT_CODE(MetadataError)
+    ROVE_TENT_CODE(RpcServiceError)
+    ROVE_TENT_CODE(MalformedJson)
+    ROVE_TENT_CODE(InternalError)
+    ROVE_TENT_CODE(NotImplemented)
+#undef ROVE_TENT_CODE
 
   private:
     Code code_ = Code::kOk;
     std::shared_ptr<const std::string> message_;
 };
+
+inline std::ostream& operator<<(std::ostream& out, const Status& status) {
+    return out << status.ToString();
+}
 
 // Of a task, and of a batch as a whole.
 enum class TransferState : int {
@@ -60,6 +90,10 @@ enum class TransferState : int {
 const char* name(TransferState state);  // "COMPLETED"
 
 // Who may use a registered buffer.
-enum class Permission : int { kLocalReadWrite = 0, kGlobalReadOnly = 1, kGlobalReadWrite = 2 };
+enum Permission : int { kLocalReadWrite = 0, kGlobalReadOnly = 1, kGlobalReadWrite = 2 };
 
-}  // namespace rove::tent
+}  // namespace mooncake::tent
+
+namespace rove::tent {
+using namespace ::mooncake::tent;
+}

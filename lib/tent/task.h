@@ -77,6 +77,7 @@ struct alignas(64) Task {
     uint64_t target = 0;  // the peer's address, or the offset in a file
     uint64_t bytes = 0;
     std::atomic<uint64_t> transferred{0};
+    uint64_t submitted_ns = 0;
     uint64_t deadline_ns = 0;  // later with every slice that is carried
     Task* next_part = nullptr;  // merged (merging.h): the request that continues this one
 

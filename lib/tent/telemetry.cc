@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <mutex>
 #include <span>
 #include <string>
@@ -21,6 +22,7 @@ constexpr const char* kPrefix = "/tent/";
 
 std::mutex mutex;
 std::vector<Engine*> engines;
+std::map<Engine*, SteadyFigures> steady;
 
 using Texts = std::vector<std::pair<const char*, std::string>>;
 
@@ -48,7 +50,25 @@ int show_figures(const char* command, const char*, rte_tel_data* data) {
     return answer(data, [&](Engine& engine) {
         for (const FigureTable& table : figure_tables()) {
             if (std::string(kPrefix) + table.name != command) continue;
-            for (const FigureRow& row : table.read(engine)) add(data, row);
+            for (const FigureRow& row : steady[&engine].read(table, engine)) add(data, row);
+        }
+    });
+}
+
+// Half, 99 and 99.9 of 100 requests took, and had, at most so much (to a factor of two).
+int show_requests(const char*, const char*, rte_tel_data* data) {
+    return answer(data, [data](Engine& engine) {
+        for (const HistogramRow& row : read_histograms(engine)) {
+            const auto& [latency, bytes] = row.seen;
+            add(data, {row.priority + "/" + row.transport,
+                       {{"requests", bytes.count()},
+                        {"p50_ns", latency.quantile(0.5)},
+                        {"p99_ns", latency.quantile(0.99)},
+                        {"p999_ns", latency.quantile(0.999)},
+                        {"total_ns", latency.sum()},
+                        {"p50_bytes", bytes.quantile(0.5)},
+                        {"p99_bytes", bytes.quantile(0.99)},
+                        {"total_bytes", bytes.sum()}}});
         }
     });
 }
@@ -89,6 +109,8 @@ void show_in_telemetry(Engine& engine) {
     static const bool registered = [] {
         for (const FigureTable& table : figure_tables())
             rte_telemetry_register_cmd((std::string(kPrefix) + table.name).c_str(), show_figures, table.help);
+        rte_telemetry_register_cmd("/tent/requests", show_requests,
+                                   "Latency and size of requests of the TENT engine by priority and transport");
         rte_telemetry_register_cmd("/tent/policies", show_policies, "Policies of the TENT engine, in their order");
         return true;
     }();
@@ -100,6 +122,7 @@ void show_in_telemetry(Engine& engine) {
 void hide_from_telemetry(Engine& engine) {
     const std::lock_guard lock(mutex);
     std::erase(engines, &engine);
+    steady.erase(&engine);
 }
 
 }  // namespace rove::tent

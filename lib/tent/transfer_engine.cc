@@ -10,7 +10,9 @@
 #include "tent/environment.h"
 #include "tent/transports/rdma/rdma_backend.h"
 
-namespace rove::tent {
+namespace mooncake::tent {
+
+using namespace ::rove::tent;
 
 namespace {
 
@@ -22,7 +24,7 @@ TransferRequest translate(const Request& request) {
             .length = request.length,
             .priority = request.priority,
             .transport_hint = static_cast<int>(request.transport_hint),
-            .policy_name = request.policy_name.c_str()};
+            .policy_name = request.policy_name ? request.policy_name->c_str() : nullptr};
 }
 
 TransferStatus translate(const TaskStatus& status) {
@@ -49,6 +51,16 @@ Status submit(Engine& engine, BatchID batch, std::span<const Request> requests, 
 }
 
 }  // namespace
+
+static_assert(kNumTransportTypes == kTransports);
+
+const char* transportTypeName(TransportType type) {
+    return type >= 0 && type < kNumTransportTypes ? name(static_cast<Transport>(type)) : "unknown";
+}
+
+TransportType parseTransportType(const std::string& name) {
+    return static_cast<TransportType>(parse_transport(name).value_or(Transport::kUnspec));
+}
 
 TransferEngine::TransferEngine() : TransferEngine(Settings{}) {}
 
@@ -102,6 +114,11 @@ Status TransferEngine::openSegment(SegmentID& handle, const std::string& name) {
     return engine_ == nullptr ? start_ : engine_->open_segment(name, &handle);
 }
 
+Status TransferEngine::exportLocalSegment(std::string& shared_handle) {
+    if (engine_ != nullptr) shared_handle = engine_->segment_name();
+    return start_;
+}
+
 Status TransferEngine::closeSegment(SegmentID handle) {
     return engine_ == nullptr ? start_ : engine_->close_segment(handle);
 }
@@ -111,7 +128,7 @@ Status TransferEngine::getSegmentInfo(SegmentID handle, SegmentInfo& info) {
     std::shared_ptr<const SegmentDesc> segment;
     Status status = engine_->segment_info(handle, &segment);
     if (!status.ok()) return status;
-    info.type = segment->kind == SegmentKind::kFile ? SegmentInfo::Type::File : SegmentInfo::Type::Memory;
+    info.type = segment->kind == SegmentKind::kFile ? SegmentInfo::File : SegmentInfo::Memory;
     info.buffers.clear();
     for (const BufferDesc& buffer : segment->buffers)
         info.buffers.push_back({buffer.address, buffer.length, buffer.location});
@@ -167,11 +184,11 @@ Status TransferEngine::unregisterLocalMemory(void* addr, size_t size) {
 }
 
 Status TransferEngine::unregisterLocalMemory(const std::vector<void*>& addrs, const std::vector<size_t>& sizes) {
-    if (addrs.size() != sizes.size())
-        return {Code::kInvalidArgument, "as many sizes as addresses are allowed"};
+    if (!sizes.empty() && addrs.size() != sizes.size())
+        return {Code::kInvalidArgument, "as many sizes as addresses, or none, are allowed"};
     Status first;
     for (size_t i = 0; i < addrs.size(); ++i) {
-        Status status = unregisterLocalMemory(addrs[i], sizes[i]);
+        Status status = unregisterLocalMemory(addrs[i], sizes.empty() ? 0 : sizes[i]);
         if (first.ok()) first = std::move(status);
     }
     return first;
@@ -208,10 +225,11 @@ Status TransferEngine::getTransferStatus(BatchID batch, size_t task, TransferSta
 
 Status TransferEngine::getTransferStatus(BatchID batch, std::vector<TransferStatus>& list) {
     if (engine_ == nullptr) return start_;
-    Status result = engine_->progress(batch);
+    std::vector<TaskStatus> found;
+    Status result = engine_->task_statuses(batch, &found);
     if (!result.ok()) return result;
-    list.resize(engine_->task_count(batch));
-    for (size_t i = 0; i < list.size() && result.ok(); ++i) result = getTransferStatus(batch, i, list[i]);
+    list.resize(found.size());
+    for (size_t i = 0; i < list.size(); ++i) list[i] = translate(found[i]);
     return result;
 }
 
@@ -221,10 +239,6 @@ Status TransferEngine::getTransferStatus(BatchID batch, TransferStatus& overall)
     Status result = engine_->overall_status(batch, &found);
     if (result.ok()) overall = translate(found);
     return result;
-}
-
-Status TransferEngine::progressBatch(BatchID batch) {
-    return engine_ == nullptr ? start_ : engine_->progress(batch);
 }
 
 Status TransferEngine::sendNotification(SegmentID target, const Notification& notification) {
@@ -239,7 +253,7 @@ Status TransferEngine::receiveNotification(std::vector<Notification>& list) {
     return {};
 }
 
-Status TransferEngine::getNicLoadStats(std::vector<NicLoadStats>& list) {
+Status TransferEngine::getNicLoadStats(std::vector<NicLoadStats>& list) const {
     list.clear();
     if (engine_ == nullptr) return start_;
     if (engine_->rdma() == nullptr) return {};
@@ -252,4 +266,4 @@ void TransferEngine::printTrafficStats() const {
     if (engine_ != nullptr && engine_->rdma() != nullptr) engine_->rdma()->selector().print_traffic_stats(std::cout);
 }
 
-}  // namespace rove::tent
+}  // namespace mooncake::tent

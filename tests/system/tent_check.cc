@@ -28,16 +28,16 @@ std::unique_ptr<TransferEngine> start(const Options& options) {
         settings.set(one.substr(0, equals), one.substr(equals + 1));
     }
     auto engine = std::make_unique<TransferEngine>(settings);
-    if (!engine->available()) fail("engine: %s", engine->startStatus().to_string().c_str());
+    if (!engine->available()) fail("engine: %s", engine->startStatus().ToString().c_str());
     return engine;
 }
 
 void expect(const Status& status, const char* what) {
-    if (!status.ok()) fail("%s: %s", what, status.to_string().c_str());
+    if (!status.ok()) fail("%s: %s", what, status.ToString().c_str());
 }
 
 void expect_code(const Status& status, Code code, const char* what) {
-    if (status.code() != code) fail("%s: %s instead of %s", what, status.to_string().c_str(), name(code));
+    if (status.code() != code) fail("%s: %s instead of %s", what, status.ToString().c_str(), name(code));
     std::printf("{\"case\": \"%s\", \"code\": \"%s\"}\n", what, name(code));
 }
 

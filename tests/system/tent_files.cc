@@ -76,7 +76,7 @@ int files(const Options& options) {
     expect(engine->openSegment(segment, file.segment()), "openSegment");
     SegmentInfo info;
     expect(engine->getSegmentInfo(segment, info), "getSegmentInfo");
-    if (info.type != SegmentInfo::Type::File || info.buffers.size() != 1 || info.buffers[0].base != 0 ||
+    if (info.type != SegmentInfo::File || info.buffers.size() != 1 || info.buffers[0].base != 0 ||
         info.buffers[0].length != kBytes)
         fail("getSegmentInfo does not describe the file");
     uint8_t* memory = allocate(*engine, kBytes);

@@ -41,9 +41,9 @@ int main(void) {
     tent_status_t status;
     do {
         if (tent_overall_status(engine, batch_id, &status)) return failed("tent_overall_status");
-    } while (status.state == TENT_STATE_PENDING);
-    if (status.state != TENT_STATE_COMPLETED || memcmp(buffer, remote, kSize) != 0) return failed("the transfer");
-    if (tent_submit(engine, batch_id, &req, 1) != TENT_TOO_MANY_REQUESTS) return failed("a full batch");
+    } while (status.status == STATUS_PENDING);
+    if (status.status != STATUS_COMPLETED || memcmp(buffer, remote, kSize) != 0) return failed("the transfer");
+    if (tent_submit(engine, batch_id, &req, 1) != -TENT_TOO_MANY_REQUESTS) return failed("a full batch");
     if (tent_free_batch(engine, batch_id)) return failed("tent_free_batch");
     if (tent_free_memory(engine, buffer) || tent_free_memory(engine, remote)) return failed("tent_free_memory");
     tent_destroy_engine(engine);

@@ -11,7 +11,7 @@ namespace {
 
 void check(const Status& status) {
     if (status.ok()) return;
-    std::fprintf(stderr, "FAIL: %s\n", status.to_string().c_str());
+    std::fprintf(stderr, "FAIL: %s\n", status.ToString().c_str());
     std::exit(1);
 }
 

@@ -39,7 +39,7 @@ with engine.allocate_memory_guard(size) as buffer_addr, engine.allocate_memory_g
 
     while (status := engine.get_transfer_status_overall(batch_id)).state == tent.TransferStatusEnum.PENDING:
         pass
-    assert status.state == tent.TransferStatusEnum.COMPLETED and status.transferred_bytes == size
+    assert status.state == tent.TransferStatusEnum.COMPLETED and status.bytes == size
     assert ctypes.string_at(buffer_addr, size) == b"r" * size
     try:
         engine.submit_transfer(batch_id, [

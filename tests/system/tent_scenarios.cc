@@ -88,7 +88,7 @@ int move(const Options& options) {
     expect(engine->getNicLoadStats(loads), "getNicLoadStats");
     for (const NicLoadStats& load : loads) {
         if (load.inflight_bytes != 0)
-            fail("%s: %" PRIu64 " bytes in flight when nothing is", load.name.c_str(), load.inflight_bytes);
+            fail("%s: %" PRIu64 " bytes in flight when nothing is", load.device_name.c_str(), load.inflight_bytes);
     }
     engine->printTrafficStats();
     expect(engine->freeLocalMemory(memory), "freeLocalMemory");
@@ -179,7 +179,7 @@ int stream(const Options& options) {
     expect(engine->getNicLoadStats(loads), "getNicLoadStats");
     for (const NicLoadStats& load : loads)
         if (load.inflight_bytes != 0)
-            fail("%s: %" PRIu64 " bytes in flight when nothing is", load.name.c_str(), load.inflight_bytes);
+            fail("%s: %" PRIu64 " bytes in flight when nothing is", load.device_name.c_str(), load.inflight_bytes);
     engine->printTrafficStats();
     return 0;
 }

@@ -64,6 +64,20 @@ def versions():
     check(not wrong, f"other default versions than libibverbs': {sorted(wrong)}")
 
 
+def engine():
+    """librove-tent.so shows what its headers declare, under a version, and nothing of what it is made of."""
+    library = BUILD / "lib" / "tent" / "librove-tent.so"
+    header = (ROOT / "include" / "rove" / "tent.h").read_text()
+    declared = set(re.findall(r"\b(tent_\w+)\(", header))
+    listed = subprocess.run(["nm", "-DC", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    found = {line.split(" ", 2)[2].partition("@@")[0] for line in listed.splitlines() if " A " not in line}
+    functions = {name for name in found if name.startswith("tent_")}
+    public = r"mooncake::tent::(TransferEngine::|Status::|name\(|transportTypeName|parseTransportType)"
+    others = {name for name in found - functions if not re.match(public, name)}
+    check(functions == declared, f"differ: {sorted(functions ^ declared)}")
+    check(not others and len(found) > len(functions) + 20, f"shown besides: {sorted(others)}")
+
+
 LOOKUPS = """
 import ctypes, sys
 class Info(ctypes.Structure):
@@ -95,3 +109,4 @@ def lookups():
 once("exports/complete", complete, quick=True)
 once("exports/versions", versions, quick=True)
 once("exports/lookups", lookups, quick=True)
+once("exports/engine", engine, quick=True)

@@ -31,7 +31,7 @@ def against_target(*options, duration=0.1):
 def operation(name):
     """Two block sizes by two batch sizes; the last of them do not fit into the buffers and are skipped."""
     initiator, target, points = against_target(
-        "--op_type", name, "--check_consistency", "--notifi", "--start_block_size", "96K", "--max_block_size", "192K",
+        "-op_type", name, "--check_consistency", "--notifi", "--tent_transport_hint", "rdma", "--start_block_size", "96K", "--max_block_size", "192K",
         "--start_batch_size", 1, "--max_batch_size", 64)
     check(all(column in initiator.out() for column in COLUMNS), initiator.story())
     check("skipped: 64 x 196608 bytes" in initiator.err(), initiator.story())
@@ -40,6 +40,8 @@ def operation(name):
     for point in points:
         check(point["schema_version"] == 1 and point["operations"] > 0 and point["aggregate_throughput_gbps"] > 0,
               str(point))
+        moved = point["operations"] * point["block_size"] * point["batch_size"] / point["seconds"] / 1e9
+        check(0.5 * moved < point["aggregate_throughput_gbps"] < 2 * moved, f"{moved} GB/s: {point}")
         check(0 < point["p50_us"] <= point["p99_us"] <= point["p999_us"], str(point))
     used = [line for line in initiator.out().splitlines() if line.startswith("Dev ")]
     check(len(used) == 2 and not any("Total=0.0 GB" in line for line in used), f"both rails are to be used: {used}")
@@ -99,7 +101,7 @@ WRONG = (("--op_type", "--op_type", "erase"), ("--start_block_size", "--start_bl
          ("--duration", "--duration", "0"), ("--rate", "--rate", "-1"), ("--outstanding", "--outstanding", "0"),
          ("--xport_type", "--xport_type",
           "pigeon"), ("--tent_transport_hint", "--tent_transport_hint",
-                      "13"), ("--config", "--config", "/nowhere"), ("--set", "--set", "key"), ("--fast", "--fast"),
+                      "pigeon"), ("--config", "--config", "/nowhere"), ("--set", "--set", "key"), ("--fast", "--fast"),
          ("--rpc_server_port", "--rpc_server_port",
           "65536"), ("--qos_classes", "--qos_classes",
                      "high:1"), ("--qos_classes", "--qos_classes",

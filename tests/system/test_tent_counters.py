@@ -90,6 +90,12 @@ def prometheus():
         check(
             "# TYPE tent_device_completed_bytes_total counter" in text and
             "# TYPE tent_device_inflight_bytes gauge" in text, text)
+        of_requests = '{priority="high",transport="rdma",le="1048576"}'
+        check(f"tent_request_bytes_bucket{of_requests}" in text and "tent_request_latency_seconds_sum" in text, text)
+        (requests,) = telemetry(initiator.pid, "/tent/requests").values()
+        check(requests["p99_bytes"] == 1048576 and 0 < requests["p50_ns"] <= requests["p99_ns"], str(requests))
+        health = urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
+        check(health.status == 200 and b"tent_devices_up 2" in health.read(), "/health")
         initiator.wait_for(lambda: scrape(port)[1][wanted[-1]] > first[wanted[-1]], 10, "growth")
         other = engines.start("target", *options)
         check(other.wait(10) == 1 and "nobody can listen on 127.0.0.1" in other.err(), other.story())

@@ -7,7 +7,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +22,7 @@
 
 #include "tent/clock.h"
 #include "tent/control/frame.h"
+#include "tent/no_signals.h"
 
 namespace rove::tent {
 
@@ -121,9 +121,7 @@ std::vector<SocketAddress> resolve(const std::string& host, uint16_t port, uint6
         return addresses;
     }
     const auto lookup = std::make_shared<Lookup>();
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
+    const NoSignals guard;
     std::thread([lookup, host, port] {
         auto found = look_up(host, port, AI_ADDRCONFIG);
         if (found.empty()) found = look_up(host, port, 0);  // a host that has the loopback's addresses only
@@ -133,7 +131,6 @@ std::vector<SocketAddress> resolve(const std::string& host, uint16_t port, uint6
         lookup->done.notify_one();
         under_way.fetch_sub(1);
     }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     std::unique_lock lock(lookup->mutex);
     const uint64_t now_ns = monotonic_ns();
     const std::chrono::nanoseconds patience(deadline_ns > now_ns ? deadline_ns - now_ns : 0);

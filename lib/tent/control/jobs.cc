@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "tent/no_signals.h"
+
 namespace rove::tent {
 
 namespace {
@@ -24,6 +26,7 @@ void Jobs::add(const std::string& peer, std::function<void()> job) {
     ended_.clear();
     if (idle_ < runnable_ && threads_.size() < kMaxThreads) {
         const auto self = threads_.emplace(threads_.end());
+        const NoSignals guard;
         *self = std::thread([this, self] { run(self); });  // which takes the lock first
     }
     work_.notify_one();

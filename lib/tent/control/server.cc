@@ -4,7 +4,6 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -19,6 +18,7 @@
 #include <utility>
 
 #include "tent/clock.h"
+#include "tent/no_signals.h"
 
 namespace rove::tent {
 
@@ -94,11 +94,8 @@ std::string ControlServer::listen(const std::vector<SocketAddress>& addresses, u
 }
 
 void ControlServer::start() {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
+    const NoSignals guard;
     thread_ = std::thread([this] { run(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void ControlServer::stop() {

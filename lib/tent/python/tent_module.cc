@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python module `tent`. Addresses are integers; what a Status would say is raised. Calls let other Python threads
-// run.
+// The Python module `tent`, under Mooncake's names. Addresses are integers; what a Status would say is raised. Calls
+// that may wait let other Python threads run.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
 #include <map>
+#include <memory>
+#include <optional>
 
 #include "rove/tent.hpp"
 
@@ -43,32 +45,80 @@ std::vector<void*> pointers(const std::vector<uintptr_t>& addresses) {
     return list;
 }
 
+// The end of an engine waits for its threads, and for its peers.
+struct WithoutTheLock {
+    void operator()(TransferEngine* engine) const {
+        const py::gil_scoped_release release;
+        delete engine;
+    }
+};
+using Held = std::unique_ptr<TransferEngine, WithoutTheLock>;
+
+Held make_engine(const Settings& settings) {
+    Held engine;
+    run([&] {
+        engine.reset(new TransferEngine(settings));
+        return engine->startStatus();
+    });
+    return engine;
+}
+
 uintptr_t allocate(TransferEngine& engine, size_t size, const MemoryOptions& options) {
     void* address = nullptr;
     run([&] { return engine.allocateLocalMemory(&address, size, options); });
     return reinterpret_cast<uintptr_t>(address);
 }
 
-// with engine.allocate_memory_guard(size) as address: ...
-struct MemoryGuard {
-    TransferEngine& engine;
-    size_t size;
-    MemoryOptions options;
-    uintptr_t address = 0;
+BatchID allocate_batch(TransferEngine& engine, size_t size) {
+    const BatchID batch = engine.allocateBatch(size);
+    if (batch == 0) check({Code::kTooManyRequests, "no room for a batch of " + std::to_string(size) + " requests"});
+    return batch;
+}
 
-    uintptr_t enter() { return address = allocate(engine, size, options); }
-    void exit(const py::args&) {
-        run([&] { return engine.freeLocalMemory(pointer(address)); });
+// with engine.allocate_memory_guard(size) as address: ... The memory is there from the call on, and ends with the
+// block, or with the guard.
+class MemoryGuard {
+  public:
+    MemoryGuard(TransferEngine& engine, size_t size, const MemoryOptions& options)
+        : engine_(engine), size_(size), address_(allocate(engine, size, options)) {}
+    MemoryGuard(const MemoryGuard&) = delete;
+    ~MemoryGuard() {
+        const py::gil_scoped_release release;
+        if (address_ != 0) (void)engine_.freeLocalMemory(pointer(address_));
     }
+
+    uintptr_t address() const { return address_; }
+    size_t size() const { return size_; }
+    void release() {
+        if (address_ == 0) return;
+        run([&] { return engine_.freeLocalMemory(pointer(address_)); });
+        address_ = 0;
+    }
+
+  private:
+    TransferEngine& engine_;
+    size_t size_;
+    uintptr_t address_;
 };
 
-struct BatchGuard {
-    TransferEngine& engine;
-    size_t size;
-    BatchID batch = 0;
+class BatchGuard {
+  public:
+    BatchGuard(TransferEngine& engine, size_t size) : engine_(engine), id_(allocate_batch(engine, size)) {}
+    BatchGuard(const BatchGuard&) = delete;
+    ~BatchGuard() {
+        if (id_ != 0) (void)engine_.freeBatch(id_);
+    }
 
-    BatchID enter() { return batch = engine.allocateBatch(size); }
-    void exit(const py::args&) { check(engine.freeBatch(batch)); }
+    BatchID id() const { return id_; }
+    void release() {
+        if (id_ == 0) return;
+        run([&] { return engine_.freeBatch(id_); });
+        id_ = 0;
+    }
+
+  private:
+    TransferEngine& engine_;
+    BatchID id_;
 };
 
 void add_exceptions(py::module_& m) {
@@ -79,45 +129,94 @@ void add_exceptions(py::module_& m) {
     };
     base_exception = add("TentException", PyExc_Exception);
     const std::pair<Code, const char*> kNames[] = {
-        {Code::kInvalidArgument, "InvalidArgumentError"}, {Code::kTooManyRequests, "TooManyRequestsError"},
-        {Code::kAddressNotRegistered, "AddressNotRegisteredError"}, {Code::kDeviceNotFound, "DeviceNotFoundError"},
-        {Code::kInvalidEntry, "InvalidEntryError"}, {Code::kNeedsRefreshCache, "NeedsRefreshCacheError"},
-        {Code::kRdmaError, "RdmaError"}, {Code::kCudaError, "CudaError"}, {Code::kMetadataError, "MetadataError"},
-        {Code::kRpcServiceError, "RpcServiceError"}, {Code::kInternalError, "InternalError"},
+        {Code::kInvalidArgument, "InvalidArgumentError"},
+        {Code::kTooManyRequests, "TooManyRequestsError"},
+        {Code::kAddressNotRegistered, "AddressNotRegisteredError"},
+        {Code::kDeviceNotFound, "DeviceNotFoundError"},
+        {Code::kInvalidEntry, "InvalidEntryError"},
+        {Code::kNeedsRefreshCache, "NeedsRefreshCacheError"},
+        {Code::kRdmaError, "RdmaError"},
+        {Code::kCudaError, "CudaError"},
+        {Code::kMetadataError, "MetadataError"},
+        {Code::kRpcServiceError, "RpcServiceError"},
+        {Code::kInternalError, "InternalError"},
         {Code::kNotImplemented, "NotImplementedError"},
     };
     for (const auto& [code, name] : kNames) exceptions[code] = add(name, base_exception);
 }
 
-void add_types(py::module_& m) {
-    py::enum_<Request::OpCode>(m, "OpCode").value("READ", Request::READ).value("WRITE", Request::WRITE);
+void add_enumerations(py::module_& m) {
+    py::enum_<Request::OpCode>(m, "OpCode").value("READ", Request::READ).value("WRITE", Request::WRITE).export_values();
     py::enum_<TransferStatusEnum>(m, "TransferStatusEnum")
-        .value("INITIAL", INITIAL).value("PENDING", PENDING).value("INVALID", INVALID).value("CANCELED", CANCELED)
-        .value("COMPLETED", COMPLETED).value("TIMEOUT", TIMEOUT).value("FAILED", FAILED);
+        .value("INITIAL", INITIAL)
+        .value("PENDING", PENDING)
+        .value("INVALID", INVALID)
+        .value("CANCELED", CANCELED)
+        .value("COMPLETED", COMPLETED)
+        .value("TIMEOUT", TIMEOUT)
+        .value("FAILED", FAILED)
+        .export_values();
     py::enum_<Permission>(m, "Permission")
-        .value("LOCAL_READ_WRITE", Permission::kLocalReadWrite).value("GLOBAL_READ_ONLY", Permission::kGlobalReadOnly)
-        .value("GLOBAL_READ_WRITE", Permission::kGlobalReadWrite);
+        .value("LocalReadWrite", kLocalReadWrite)
+        .value("GlobalReadOnly", kGlobalReadOnly)
+        .value("GlobalReadWrite", kGlobalReadWrite)
+        .export_values();
     py::enum_<TransportType>(m, "TransportType")
-        .value("UNSPEC", TransportType::UNSPEC)
-        .value("RDMA", TransportType::RDMA)
-        .value("SHM", TransportType::SHM)
-        .value("TCP", TransportType::TCP)
-        .value("IOURING", TransportType::IOURING)
-        .value("NVLINK", TransportType::NVLINK)
-        .value("GDS", TransportType::GDS)
-        .value("MNNVL", TransportType::MNNVL);
+        .value("UNSPEC", UNSPEC)
+        .value("RDMA", RDMA)
+        .value("MNNVL", MNNVL)
+        .value("SHM", SHM)
+        .value("NVLINK", NVLINK)
+        .value("GDS", GDS)
+        .value("IOURING", IOURING)
+        .value("TCP", TCP)
+        .value("AscendDirect", AscendDirect)
+        .value("SUNRISE_LINK", SUNRISE_LINK)
+        .value("TPU", TPU)
+        .value("UB", UB)
+        .value("MPCOMM", MPCOMM)
+        .export_values();
+    py::enum_<IntentType>(m, "IntentType")
+        .value("INTENT_UNSPEC", IntentType::INTENT_UNSPEC)
+        .value("FOREGROUND_GET", IntentType::FOREGROUND_GET)
+        .value("BACKGROUND_PREFETCH", IntentType::BACKGROUND_PREFETCH)
+        .value("MIGRATION", IntentType::MIGRATION)
+        .value("CHECKPOINT", IntentType::CHECKPOINT)
+        .value("WEIGHT_LOADING", IntentType::WEIGHT_LOADING)
+        .value("STAGING_INTERNAL", IntentType::STAGING_INTERNAL)
+        .export_values();
+    py::enum_<SegmentInfo::Type>(m, "SegmentInfoType")
+        .value("Memory", SegmentInfo::Memory)
+        .value("File", SegmentInfo::File)
+        .export_values();
+    m.attr("LOCAL_SEGMENT_ID") = LOCAL_SEGMENT_ID;
+    m.attr("kWildcardLocation") = kWildcardLocation;
     m.attr("PRIO_HIGH") = static_cast<int>(PRIO_HIGH);
     m.attr("PRIO_MEDIUM") = static_cast<int>(PRIO_MEDIUM);
     m.attr("PRIO_LOW") = static_cast<int>(PRIO_LOW);
+}
+
+void add_request(py::module_& m) {
     py::class_<Request>(m, "Request")
+        .def(py::init<>())
         .def(py::init([](Request::OpCode opcode, uintptr_t source, SegmentID target_id, uint64_t target_offset,
-                         size_t length, int priority, const std::string& policy_name, TransportType transport_hint) {
-                 return Request{opcode, pointer(source), target_id,   target_offset,
-                                length, priority,        policy_name, transport_hint};
+                         size_t length, int priority, TransportType hint, std::optional<std::string> policy_name,
+                         uint64_t deadline_ns, IntentType intent_type) {
+                 return Request{.opcode = opcode,
+                                .source = pointer(source),
+                                .target_id = target_id,
+                                .target_offset = target_offset,
+                                .length = length,
+                                .priority = priority,
+                                .policy_name = std::move(policy_name),
+                                .transport_hint = hint,
+                                .deadline_ns = deadline_ns,
+                                .intent_type = intent_type};
              }),
-             py::kw_only(), py::arg("opcode"), py::arg("source"), py::arg("target_id"), py::arg("target_offset"),
-             py::arg("length"), py::arg("priority") = static_cast<int>(PRIO_HIGH), py::arg("policy_name") = "",
-             py::arg("transport_hint") = TransportType::UNSPEC)
+             py::arg("opcode"), py::arg("source"), py::arg("target_id"), py::arg("target_offset"), py::arg("length"),
+             py::arg("priority") = static_cast<int>(PRIO_HIGH), py::arg("transport_hint") = UNSPEC,
+             py::arg("policy_name") = py::none(), py::arg("deadline_ns") = 0,
+             py::arg("intent_type") = IntentType::INTENT_UNSPEC)
         .def_readwrite("opcode", &Request::opcode)
         .def_property(
             "source", [](const Request& r) { return reinterpret_cast<uintptr_t>(r.source); },
@@ -127,113 +226,234 @@ void add_types(py::module_& m) {
         .def_readwrite("length", &Request::length)
         .def_readwrite("priority", &Request::priority)
         .def_readwrite("policy_name", &Request::policy_name)
-        .def_readwrite("transport_hint", &Request::transport_hint);
+        .def_readwrite("transport_hint", &Request::transport_hint)
+        .def_readwrite("deadline_ns", &Request::deadline_ns)
+        .def_readwrite("intent_type", &Request::intent_type);
+}
+
+void add_types(py::module_& m) {
     py::class_<TransferStatus>(m, "TransferStatus")
-        .def_readonly("state", &TransferStatus::s)
-        .def_readonly("transferred_bytes", &TransferStatus::transferred_bytes);
+        .def(py::init<>())
+        .def_readwrite("state", &TransferStatus::s)
+        .def_readwrite("bytes", &TransferStatus::transferred_bytes);
     py::class_<Notification>(m, "Notification")
+        .def(py::init<>())
         .def(py::init<std::string, std::string>(), py::arg("name"), py::arg("msg"))
-        .def_readwrite("name", &Notification::name).def_readwrite("msg", &Notification::msg);
+        .def_readwrite("name", &Notification::name)
+        .def_readwrite("msg", &Notification::msg);
     py::class_<MemoryOptions>(m, "MemoryOptions")
-        .def(py::init([](const std::string& location, Permission perm) { return MemoryOptions{location, perm}; }),
-             py::arg("location") = kWildcardLocation, py::arg("perm") = Permission::kGlobalReadWrite)
-        .def_readwrite("location", &MemoryOptions::location).def_readwrite("perm", &MemoryOptions::perm);
-    py::class_<SegmentInfo::Buffer>(m, "SegmentBuffer")
-        .def_readonly("base", &SegmentInfo::Buffer::base).def_readonly("length", &SegmentInfo::Buffer::length)
-        .def_readonly("location", &SegmentInfo::Buffer::location);
-    py::class_<SegmentInfo>(m, "SegmentInfo").def_readonly("buffers", &SegmentInfo::buffers);
-    py::class_<MemoryGuard>(m, "MemoryGuard").def("__enter__", &MemoryGuard::enter).def("__exit__", &MemoryGuard::exit);
-    py::class_<BatchGuard>(m, "BatchGuard").def("__enter__", &BatchGuard::enter).def("__exit__", &BatchGuard::exit);
+        .def(py::init([](const std::string& location, Permission perm) {
+                 return MemoryOptions{location, perm};
+             }),
+             py::arg("location") = kWildcardLocation, py::arg("perm") = kGlobalReadWrite)
+        .def_readwrite("location", &MemoryOptions::location)
+        .def_readwrite("perm", &MemoryOptions::perm)
+        .def_readwrite("type", &MemoryOptions::type)
+        .def_readwrite("shm_path", &MemoryOptions::shm_path)
+        .def_readwrite("shm_offset", &MemoryOptions::shm_offset)
+        .def_readwrite("internal", &MemoryOptions::internal);
+    py::class_<SegmentInfo::Buffer>(m, "SegmentInfoBuffer")
+        .def(py::init<>())
+        .def_readwrite("base", &SegmentInfo::Buffer::base)
+        .def_readwrite("length", &SegmentInfo::Buffer::length)
+        .def_readwrite("location", &SegmentInfo::Buffer::location);
+    py::class_<SegmentInfo>(m, "SegmentInfo")
+        .def(py::init<>())
+        .def_readwrite("type", &SegmentInfo::type)
+        .def_readwrite("buffers", &SegmentInfo::buffers);
+    py::class_<MemoryGuard>(m, "MemoryGuard")
+        .def("address", &MemoryGuard::address)
+        .def("size", &MemoryGuard::size)
+        .def("release", &MemoryGuard::release)
+        .def("__enter__", &MemoryGuard::address)
+        .def("__exit__", [](MemoryGuard& guard, const py::args&) { guard.release(); });
+    py::class_<BatchGuard>(m, "BatchGuard")
+        .def("id", &BatchGuard::id)
+        .def("release", &BatchGuard::release)
+        .def("__enter__", &BatchGuard::id)
+        .def("__exit__", [](BatchGuard& guard, const py::args&) { guard.release(); });
 }
 
 using Tent = TransferEngine;
+using Class = py::class_<Tent, Held>;
+using Addresses = std::vector<uintptr_t>;
+using Sizes = std::vector<size_t>;
 
-void add_memory_calls(py::class_<Tent>& engine) {
+void add_segment_calls(Class& engine) {
+    engine
+        .def(py::init([](const std::string& config_path, const std::map<std::string, std::string>& settings) {
+                 return make_engine({config_path, {settings.begin(), settings.end()}});
+             }),
+             py::arg("config_path") = "", py::arg("settings") = std::map<std::string, std::string>{})
+        .def("available", &Tent::available)
+        .def("get_segment_name", &Tent::getSegmentName)
+        .def("get_rpc_server_address", &Tent::getRpcServerAddress)
+        .def("get_rpc_server_port", &Tent::getRpcServerPort)
+        .def("get_local_topology", &Tent::getLocalTopologyString, py::call_guard<py::gil_scoped_release>())
+        .def("export_local_segment",
+             [](Tent& e) {
+                 std::string handle;
+                 run([&] { return e.exportLocalSegment(handle); });
+                 return handle;
+             })
+        .def(
+            "import_remote_segment",
+            [](Tent& e, const std::string& shared_handle) {
+                SegmentID handle = 0;
+                run([&] { return e.importRemoteSegment(handle, shared_handle); });
+                return handle;
+            },
+            py::arg("shared_handle"))
+        .def(
+            "open_segment",
+            [](Tent& e, const std::string& name) {
+                SegmentID handle = 0;
+                run([&] { return e.openSegment(handle, name); });
+                return handle;
+            },
+            py::arg("segment_name"))
+        .def(
+            "close_segment", [](Tent& e, SegmentID handle) { run([&] { return e.closeSegment(handle); }); },
+            py::arg("handle"))
+        .def(
+            "get_segment_info",
+            [](Tent& e, SegmentID handle) {
+                SegmentInfo info;
+                run([&] { return e.getSegmentInfo(handle, info); });
+                return info;
+            },
+            py::arg("handle"))
+        .def(
+            "probe_peer_alive", [](Tent& e, SegmentID handle) { run([&] { return e.probePeerAliveByID(handle); }); },
+            py::arg("handle"))
+        .def(
+            "send_notifi",
+            [](Tent& e, SegmentID target, const Notification& notification) {
+                run([&] { return e.sendNotification(target, notification); });
+            },
+            py::arg("target_id"), py::arg("notifi"))
+        .def("recv_notifi", [](Tent& e) {
+            std::vector<Notification> list;
+            run([&] { return e.receiveNotification(list); });
+            return list;
+        });
+}
+
+void add_memory_calls(Class& engine) {
     engine
         .def(
             "allocate_local_memory",
             [](Tent& e, size_t size, const std::string& location) { return allocate(e, size, {.location = location}); },
             py::arg("size"), py::arg("location") = kWildcardLocation)
-        .def("allocate_local_memory_ex", &allocate)
-        .def("free_local_memory",
-             [](Tent& e, uintptr_t address) { run([&] { return e.freeLocalMemory(pointer(address)); }); })
+        .def("allocate_local_memory_ex", &allocate, py::arg("size"), py::arg("options"))
+        .def(
+            "free_local_memory",
+            [](Tent& e, uintptr_t address) { run([&] { return e.freeLocalMemory(pointer(address)); }); },
+            py::arg("addr"))
         .def(
             "allocate_memory_guard",
             [](Tent& e, size_t size, const std::string& location) {
-                return MemoryGuard{e, size, {.location = location}};
+                return std::make_unique<MemoryGuard>(e, size, MemoryOptions{.location = location});
             },
             py::keep_alive<0, 1>(), py::arg("size"), py::arg("location") = kWildcardLocation)
         .def(
             "allocate_memory_guard_ex",
             [](Tent& e, size_t size, const MemoryOptions& options) {
-                return MemoryGuard{e, size, options};
+                return std::make_unique<MemoryGuard>(e, size, options);
             },
-            py::keep_alive<0, 1>())
+            py::keep_alive<0, 1>(), py::arg("size"), py::arg("options"))
         .def(
             "register_local_memory",
             [](Tent& e, uintptr_t address, size_t size, Permission permission) {
                 run([&] { return e.registerLocalMemory(pointer(address), size, permission); });
             },
-            py::arg("addr"), py::arg("size"), py::arg("permission") = Permission::kGlobalReadWrite)
-        .def("register_local_memory_ex",
-             [](Tent& e, uintptr_t address, size_t size, const MemoryOptions& options) {
-                 run([&] { return e.registerLocalMemory(pointer(address), size, options); });
-             })
-        .def("register_local_memory_batch",
-             [](Tent& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes) {
-                 run([&] { return e.registerLocalMemory(pointers(addresses), sizes); });
-             })
-        .def("register_local_memory_batch_ex",
-             [](Tent& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes,
-                const MemoryOptions& options) {
-                 run([&] { return e.registerLocalMemory(pointers(addresses), sizes, options); });
-             })
-        .def("unregister_local_memory",
-             [](Tent& e, uintptr_t address, size_t size) {
-                 run([&] { return e.unregisterLocalMemory(pointer(address), size); });
-             })
-        .def("unregister_local_memory_batch",
-             [](Tent& e, const std::vector<uintptr_t>& addresses, const std::vector<size_t>& sizes) {
-                 run([&] { return e.unregisterLocalMemory(pointers(addresses), sizes); });
-             });
+            py::arg("addr"), py::arg("size"), py::arg("permission") = kGlobalReadWrite)
+        .def(
+            "register_local_memory_ex",
+            [](Tent& e, uintptr_t address, size_t size, const MemoryOptions& options) {
+                run([&] { return e.registerLocalMemory(pointer(address), size, options); });
+            },
+            py::arg("addr"), py::arg("size"), py::arg("options"))
+        .def(
+            "register_local_memory_batch",
+            [](Tent& e, const Addresses& addresses, const Sizes& sizes, Permission permission) {
+                run([&] { return e.registerLocalMemory(pointers(addresses), sizes, permission); });
+            },
+            py::arg("addr_list"), py::arg("size_list"), py::arg("permission") = kGlobalReadWrite)
+        .def(
+            "register_local_memory_batch_ex",
+            [](Tent& e, const Addresses& addresses, const Sizes& sizes, const MemoryOptions& options) {
+                run([&] { return e.registerLocalMemory(pointers(addresses), sizes, options); });
+            },
+            py::arg("addr_list"), py::arg("size_list"), py::arg("options"))
+        .def(
+            "unregister_local_memory",
+            [](Tent& e, uintptr_t address, size_t size) {
+                run([&] { return e.unregisterLocalMemory(pointer(address), size); });
+            },
+            py::arg("addr"), py::arg("size") = 0)
+        .def(
+            "unregister_local_memory_batch",
+            [](Tent& e, const Addresses& addresses, const Sizes& sizes) {
+                run([&] { return e.unregisterLocalMemory(pointers(addresses), sizes); });
+            },
+            py::arg("addr_list"), py::arg("size_list") = Sizes{});
 }
 
-void add_transfer_calls(py::class_<Tent>& engine) {
-    engine.def("allocate_transfer_batch", &Tent::allocateBatch)
-        .def("free_transfer_batch", [](Tent& e, BatchID batch) { run([&] { return e.freeBatch(batch); }); })
+void submit(Tent& e, BatchID batch, const std::vector<Request>& requests, const Notification& notification) {
+    run([&] { return e.submitTransfer(batch, requests, notification); });
+}
+
+void add_transfer_calls(Class& engine) {
+    engine.def("allocate_transfer_batch", &allocate_batch, py::arg("batch_size"))
         .def(
-            "allocate_batch_guard",
-            [](Tent& e, size_t size) {
-                return BatchGuard{e, size};
+            "free_transfer_batch", [](Tent& e, BatchID batch) { run([&] { return e.freeBatch(batch); }); },
+            py::arg("batch_id"))
+        .def(
+            "allocate_batch_guard", [](Tent& e, size_t size) { return std::make_unique<BatchGuard>(e, size); },
+            py::keep_alive<0, 1>(), py::arg("batch_size"))
+        .def(
+            "submit_transfer",
+            [](Tent& e, BatchID batch, const std::vector<Request>& requests) {
+                run([&] { return e.submitTransfer(batch, requests); });
             },
-            py::keep_alive<0, 1>())
-        .def("submit_transfer",
-             [](Tent& e, BatchID batch, const std::vector<Request>& requests) {
-                 run([&] { return e.submitTransfer(batch, requests); });
-             })
-        .def("submit_transfer_notif",
-             [](Tent& e, BatchID batch, const std::vector<Request>& requests, const Notification& notification) {
-                 run([&] { return e.submitTransfer(batch, requests, notification); });
-             })
-        .def("cancel_transfer",
-             [](Tent& e, BatchID batch, size_t task) { run([&] { return e.cancelTransfer(batch, task); }); })
-        .def("get_transfer_status",
-             [](Tent& e, BatchID batch, size_t task) {
-                 TransferStatus status;
-                 run([&] { return e.getTransferStatus(batch, task, status); });
-                 return status;
-             })
-        .def("get_transfer_status_list",
-             [](Tent& e, BatchID batch) {
-                 std::vector<TransferStatus> list;
-                 run([&] { return e.getTransferStatus(batch, list); });
-                 return list;
-             })
-        .def("get_transfer_status_overall", [](Tent& e, BatchID batch) {
-            TransferStatus status;
-            run([&] { return e.getTransferStatus(batch, status); });
-            return status;
-        });
+            py::arg("batch_id"), py::arg("request_list"))
+        .def("submit_transfer", &submit, py::arg("batch_id"), py::arg("request_list"), py::arg("notifi"))
+        .def(
+            "submit_transfer_notif",
+            [](Tent& e, BatchID batch, const std::vector<Request>& requests, const std::string& name,
+               const std::string& message) {
+                submit(e, batch, requests, {name, message});
+            },
+            py::arg("batch_id"), py::arg("request_list"), py::arg("name"), py::arg("message"))
+        .def(
+            "cancel_transfer",
+            [](Tent& e, BatchID batch, size_t task) { run([&] { return e.cancelTransfer(batch, task); }); },
+            py::arg("batch_id"), py::arg("task_id"))
+        .def(
+            "get_transfer_status",
+            [](Tent& e, BatchID batch, size_t task) {
+                TransferStatus status;
+                run([&] { return e.getTransferStatus(batch, task, status); });
+                return status;
+            },
+            py::arg("batch_id"), py::arg("task_id"))
+        .def(
+            "get_transfer_status_list",
+            [](Tent& e, BatchID batch) {
+                std::vector<TransferStatus> list;
+                run([&] { return e.getTransferStatus(batch, list); });
+                return list;
+            },
+            py::arg("batch_id"))
+        .def(
+            "get_transfer_status_overall",
+            [](Tent& e, BatchID batch) {
+                TransferStatus status;
+                run([&] { return e.getTransferStatus(batch, status); });
+                return status;
+            },
+            py::arg("batch_id"));
 }
 
 }  // namespace
@@ -241,41 +461,11 @@ void add_transfer_calls(py::class_<Tent>& engine) {
 PYBIND11_MODULE(tent, m) {
     m.doc() = "The TENT engine; include/rove/tent.hpp says what the calls mean.";
     add_exceptions(m);
+    add_enumerations(m);
+    add_request(m);
     add_types(m);
-    py::class_<Tent> engine(m, "TransferEngine");
-    engine
-        .def(py::init([](const std::string& config_path, const std::map<std::string, std::string>& settings) {
-                 Settings all{config_path, {settings.begin(), settings.end()}};
-                 auto made = std::make_unique<Tent>(all);
-                 check(made->startStatus());
-                 return made;
-             }),
-             py::arg("config_path") = "", py::arg("settings") = std::map<std::string, std::string>{})
-        .def("available", &Tent::available)
-        .def("get_segment_name", &Tent::getSegmentName)
-        .def("get_rpc_server_address", &Tent::getRpcServerAddress)
-        .def("get_rpc_server_port", &Tent::getRpcServerPort)
-        .def("get_local_topology", &Tent::getLocalTopologyString)
-        .def("open_segment",
-             [](Tent& e, const std::string& name) {
-                 SegmentID handle = 0;
-                 run([&] { return e.openSegment(handle, name); });
-                 return handle;
-             })
-        .def("close_segment", [](Tent& e, SegmentID handle) { run([&] { return e.closeSegment(handle); }); })
-        .def("get_segment_info",
-             [](Tent& e, SegmentID handle) {
-                 SegmentInfo info;
-                 run([&] { return e.getSegmentInfo(handle, info); });
-                 return info;
-             })
-        .def("send_notifi", [](Tent& e, SegmentID target,
-                               const Notification& n) { run([&] { return e.sendNotification(target, n); }); })
-        .def("recv_notifi", [](Tent& e) {
-            std::vector<Notification> list;
-            check(e.receiveNotification(list));
-            return list;
-        });
+    Class engine(m, "TransferEngine");
+    add_segment_calls(engine);
     add_memory_calls(engine);
     add_transfer_calls(engine);
 }

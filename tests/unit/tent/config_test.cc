@@ -17,7 +17,7 @@ Status parse(const std::string& text, Config* config, std::span<const Override> 
 Config accepted(const std::string& text) {
     Config config;
     const Status status = parse(text, &config);
-    EXPECT_TRUE(status.ok()) << status.to_string() << "\n" << text;
+    EXPECT_TRUE(status.ok()) << status.ToString() << "\n" << text;
     return config;
 }
 
@@ -39,11 +39,12 @@ const std::string kRdma = "[transports.rdma]\n";
 TEST(TentConfig, TheFileThatShowsEveryKeyShowsTheDefaults) {
     Config config;
     const Status status = Config::load(ROVE_CONFIG_DIR "/tent/engine.toml", {}, &config);
-    ASSERT_TRUE(status.ok()) << status.to_string();
+    ASSERT_TRUE(status.ok()) << status.ToString();
     const Config defaults = accepted("");
     const RdmaConfig &rdma = config.rdma, &expected = defaults.rdma;
     EXPECT_EQ(config.metadata_type, defaults.metadata_type);
     EXPECT_EQ(config.rpc_server_port, defaults.rpc_server_port);
+    EXPECT_EQ(config.log_level, defaults.log_level);
     EXPECT_EQ(config.merge_requests, defaults.merge_requests);
     EXPECT_EQ(config.max_failover_attempts, defaults.max_failover_attempts);
     EXPECT_EQ(config.strict, defaults.strict);
@@ -297,7 +298,7 @@ TEST(TentConfig, RefusesUnknownKeysAndWrongValues) {
     refused(kRdma + "device.gid_index = -2\n", 2, "transports.rdma.device.gid_index", "-1");
     refused("rpc_server_port = 65536\n", 1, "rpc_server_port", "0..65535");
     refused("metadata_type = \"etcd\"\n", 1, "metadata_servers", "10.0.0.1:2379");
-    refused("local_segment_name = \"node-7\"\n", 1, "local_segment_name", "with etcd or redis only");
+    refused("log_level = \"loud\"\n", 1, "log_level", "warning");
     refused("[topology.priority_matrix]\n\"gpu:0\" = []\n", 2, "topology.priority_matrix.gpu:0", "cpu:N");
     refused("[topology.priority_matrix]\n\"cpu:0\" = [[],[],[],[]]\n", 2, "topology.priority_matrix.cpu:0", "3 lists");
 }

@@ -30,7 +30,7 @@ std::vector<uint8_t> allocate(DeviceSelector& selector, size_t slices, int node 
     const std::vector<uint64_t> bytes(slices, kBlock);
     std::vector<uint8_t> chosen(slices, 0xFF);
     const Status status = selector.allocate(bytes, node, mask, priority, now_ns, chosen);
-    EXPECT_TRUE(status.ok()) << status.to_string();
+    EXPECT_TRUE(status.ok()) << status.ToString();
     return chosen;
 }
 

@@ -126,7 +126,7 @@ class SlotsTest : public testing::Test {
     std::unique_ptr<Slots> join(const SlotConfig& config) const {
         std::unique_ptr<Slots> slots;
         const Status status = Slots::open(config, &slots);
-        EXPECT_TRUE(status.ok()) << status.to_string();
+        EXPECT_TRUE(status.ok()) << status.ToString();
         return slots;
     }
     std::string refused(const SlotConfig& config) const {

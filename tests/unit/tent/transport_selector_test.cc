@@ -69,7 +69,7 @@ class TransportSelectorTest : public testing::Test {
     TransportSelector selector(const std::string& text) {
         std::optional<TransportSelector> made;
         const Status status = create(text, &made);
-        EXPECT_TRUE(status.ok()) << status.to_string();
+        EXPECT_TRUE(status.ok()) << status.ToString();
         return std::move(*made);
     }
     // "POLICY: TRANSPORT, MASK", or the code of the error.
@@ -220,8 +220,8 @@ TEST(Types, NamesAndNumbersAreTheDocumentedOnes) {
     EXPECT_EQ(parse_priority("Medium"), Priority::kMedium);
     EXPECT_EQ(to_priority(3), std::nullopt);
     EXPECT_EQ(to_priority(-1), std::nullopt);
-    EXPECT_EQ(Status(Code::kTooManyRequests, "full").to_string(), "TooManyRequests: full");
-    EXPECT_EQ(Status().to_string(), "Ok");
+    EXPECT_EQ(Status(Code::kTooManyRequests, "full").ToString(), "TooManyRequests: full");
+    EXPECT_EQ(Status().ToString(), "Ok");
     EXPECT_EQ(static_cast<int>(Code::kRpcServiceError), 132);
     EXPECT_STREQ(name(TransferState::kTimeout), "TIMEOUT");
 }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tent/clock.h"
+#include "tent/log.h"
 #include "tent/transports/rdma/rdma_backend.h"
 
 namespace rove::tent {
@@ -134,6 +135,7 @@ void RdmaChannel::probe_completed(Rail& rail, ibv_wc_status status, uint64_t now
     hear(rail, now_ns);
     if (rail.state == Rail::State::kUp) return;
     rail.state = Rail::State::kUp;
+    if (rail.ever_up) log(LogLevel::kInfo, "segment '%s': rail %s is up again", peer_.name().c_str(), rail.name.c_str());
     rail.ever_up = true;
     rail.refusals = 0;
     backend_.selector().set_up(rail.local, true);
@@ -149,7 +151,12 @@ void RdmaChannel::link_changed(uint8_t local, bool up, uint64_t now_ns) {
 }
 
 void RdmaChannel::give_up(Rail& rail, uint64_t now_ns) {
-    if (rail.state == Rail::State::kUp) rail.down_ns = now_ns;
+    if (rail.state == Rail::State::kUp) {
+        rail.down_ns = now_ns;
+        static LogLimit limit;
+        if (!closing_)
+            log(limit, LogLevel::kWarning, "segment '%s': rail %s is down", peer_.name().c_str(), rail.name.c_str());
+    }
     rail.connection.reset();  // from here on nothing is sent and nothing is received
     rail.probes_posted = 0;
     std::vector<Task*> fenced;

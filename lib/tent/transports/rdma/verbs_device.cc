@@ -6,7 +6,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
+
+#include "tent/log.h"
 
 namespace rove::tent {
 
@@ -58,9 +62,18 @@ Status VerbsDevice::open_all(const ::rove::tent::Config& config, std::vector<std
         names.push_back(name);
         const bool wanted = config.rdma_whitelist.empty() ? !contains(config.rdma_blacklist, name)
                                                           : contains(config.rdma_whitelist, name);
-        if (!wanted || out->size() == DeviceSelector::kMaxDevices) continue;
+        if (!wanted) continue;
+        if (out->size() == DeviceSelector::kMaxDevices) {
+            log(LogLevel::kWarning, "device '%s' is left out: %zu are used at most", name.c_str(), out->size());
+            continue;
+        }
         std::unique_ptr<VerbsDevice> device(new VerbsDevice);
-        if (device->open(list[i], config.rdma.gid_index)) out->push_back(std::move(device));
+        errno = 0;
+        if (device->open(list[i], config.rdma.gid_index))
+            out->push_back(std::move(device));
+        else
+            log(LogLevel::kWarning, "device '%s' is left out: it cannot be used (%s)", name.c_str(),
+                errno != 0 ? std::strerror(errno) : "no GID that suits");
     }
     if (list != nullptr) ibv_free_device_list(list);
     for (const std::string& name : config.rdma_whitelist) {

@@ -11,6 +11,7 @@
 #include "tent/clock.h"
 #include "tent/control/connection_name.h"
 #include "tent/control/handshake.h"
+#include "tent/no_signals.h"
 #include "tent/transports/tcp/tcp_server.h"
 
 namespace rove::tent {
@@ -76,6 +77,7 @@ bool TcpChannel::progress(uint8_t allowed, uint64_t now_ns) {
         // Lanes start when there is work for them.
         for (Lane& lane : lanes_) {
             if (lane.thread.joinable()) continue;
+            const NoSignals guard;
             lane.thread = std::thread([this, &lane] { run(lane); });
             break;
         }

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// How often which size of a value was seen: a bucket for each power of two.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace rove::tent {
+
+class Histogram {
+  public:
+    // Bucket i has the values up to 2^i that are in none before; the last one has all that are greater.
+    static constexpr size_t kBuckets = 48;
+
+    void add(uint64_t value) {
+        ++counts_[std::min<size_t>(static_cast<size_t>(std::bit_width(value - (value != 0))), kBuckets - 1)];
+        sum_ += value;
+    }
+    uint64_t count_up_to(size_t bucket) const {
+        uint64_t count = 0;
+        for (size_t i = 0; i <= bucket; ++i) count += counts_[i];
+        return count;
+    }
+    uint64_t count() const { return count_up_to(kBuckets - 1); }
+    uint64_t sum() const { return sum_; }
+    // A value that `share` of all do not exceed, at most twice the least such; 0: there were none.
+    uint64_t quantile(double share) const {
+        const uint64_t all = count();
+        uint64_t seen = 0;
+        for (size_t i = 0; all != 0 && i < kBuckets; ++i)
+            if (static_cast<double>(seen += counts_[i]) >= share * static_cast<double>(all)) return uint64_t{1} << i;
+        return 0;
+    }
+
+  private:
+    std::array<uint64_t, kBuckets> counts_{};
+    uint64_t sum_ = 0;
+};
+
+// Of the requests of a priority that a transport completed.
+struct RequestHistograms {
+    Histogram latency_ns;  // from submitTransfer() to the last byte
+    Histogram bytes;
+};
+
+}  // namespace rove::tent
