@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cinttypes>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <sstream>
@@ -103,15 +104,25 @@ void verify_there(TransferEngine& engine, const Remote& remote, uint64_t address
 
 namespace {
 
+volatile sig_atomic_t register_again = 0;
+
 int run_target(const Options& options) {
+    std::signal(SIGUSR1, [](int) { register_again = 1; });
     const auto engine = start(options);
     const Permission permission = options.read_only ? Permission::kGlobalReadOnly : Permission::kGlobalReadWrite;
-    uint8_t* memory = allocate(*engine, options.bytes, permission);
+    std::vector<uint8_t> own(options.own ? options.bytes : 0);
+    if (options.own) expect(engine->registerLocalMemory(own.data(), own.size(), permission), "registerLocalMemory");
+    uint8_t* memory = options.own ? own.data() : allocate(*engine, options.bytes, permission);
     peer::fill(memory, options.bytes, options.seed);
     std::printf("{\"segment\": \"%s\", \"address\": %" PRIu64 "}\n", engine->getSegmentName().c_str(),
                 reinterpret_cast<uint64_t>(memory));
     std::fflush(stdout);
     for (const double end = now_s() + options.seconds; now_s() < end && getppid() != 1; usleep(500)) {
+        if (register_again != 0) {
+            register_again = 0;
+            expect(engine->unregisterLocalMemory(memory, options.bytes), "unregisterLocalMemory");
+            expect(engine->registerLocalMemory(memory, options.bytes, permission), "registerLocalMemory");
+        }
         std::vector<Notification> received;
         expect(engine->receiveNotification(received), "receiveNotification");
         for (const Notification& one : received) {
@@ -158,6 +169,8 @@ int main(int argc, char** argv) {
         command->add_option("--priority", options.priority, "0, 1, 2");
         command->add_option("--hint", options.hint, "transport_hint");
         command->add_flag("--read-only", options.read_only, "the target lets others only read");
+        command->add_flag("--own", options.own,
+                          "the target's memory is the program's own; SIGUSR1 registers it anew");
         command->add_flag("--tolerate", options.tolerate, "failed requests are counted and are no failure");
         command->add_flag("--lazy", options.lazy, "sleep between looks at a batch");
         return command;

@@ -21,7 +21,7 @@ struct Options {
     std::vector<size_t> sizes{1 << 20};
     size_t depth = 4, rounds = 8, offset = 0;
     int priority = 0, hint = 0;
-    bool read_only = false, tolerate = false, lazy = false;
+    bool read_only = false, own = false, tolerate = false, lazy = false;
 };
 
 struct Remote {
@@ -55,6 +55,7 @@ rove::tent::Request request(const Options& options, rove::tent::Request::OpCode 
 int cancel(const Options& options);
 int dead_hosts(const Options& options);
 int errors(const Options& options);
+int faults(const Options& options);
 int files(const Options& options);
 int gone(const Options& options);
 int names(const Options& options);
