@@ -231,7 +231,7 @@ def main():
             run_unit("asan", results)
         # Each takes one core.
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            jobs = [pool.submit(lambda: [run_fuzz(results, target, 5 if options.quick else 20)
+            jobs = [pool.submit(lambda: [run_fuzz(results, target, 5 if options.quick else 10)
                                          for target in FUZZ_TARGETS])]
             jobs += [] if options.quick else [pool.submit(run_unit, "tsan", results, "threads")]
         for job in jobs:
