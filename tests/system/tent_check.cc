@@ -158,7 +158,7 @@ int main(int argc, char** argv) {
         command->add_option("--config", options.config, "the engine's TOML file");
         command->add_option("--set", options.set, "KEY=VALUE of the engine's configuration");
         command->add_option("--peer", options.peer, "HOST:PORT of the target");
-        command->add_option("--other-peer", options.other_peer, "HOST:PORT of another target");
+        command->add_option("--other-peer", options.other_peers, "HOST:PORT of other targets")->delimiter(',');
         command->add_option("--bytes", options.bytes, "memory of the target; bytes under way");
         command->add_option("--seed", options.seed, "of the target's first content");
         command->add_option("--seconds", options.seconds, "how long");

@@ -13,8 +13,8 @@
 namespace check {
 
 struct Options {
-    std::string config, peer, other_peer;
-    std::vector<std::string> set;
+    std::string config, peer;
+    std::vector<std::string> other_peers, set;
     size_t bytes = 64 << 20;
     uint64_t seed = 1;
     double seconds = 60;
@@ -55,6 +55,7 @@ rove::tent::Request request(const Options& options, rove::tent::Request::OpCode 
 int cancel(const Options& options);
 int dead_hosts(const Options& options);
 int errors(const Options& options);
+int fanout(const Options& options);
 int faults(const Options& options);
 int files(const Options& options);
 int gone(const Options& options);

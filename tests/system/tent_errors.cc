@@ -131,7 +131,7 @@ int two_peers(const Options& options) {
     const auto engine = start(options);
     const Remote remotes[] = {open(*engine, options), [&] {
                                   Options other = options;
-                                  other.peer = options.other_peer;
+                                  other.peer = options.other_peers.front();
                                   return open(*engine, other);
                               }()};
     const size_t size = options.sizes.front();

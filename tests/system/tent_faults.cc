@@ -55,7 +55,7 @@ class Traffic {
         for (size_t i = 0; i < 2; ++i) {
             Target& target = targets_[i];
             target.options = options;
-            if (i == 1) target.options.peer = options.other_peer;
+            if (i == 1) target.options.peer = options.other_peers.front();
             target.remote = open(*engine_, target.options);
             target.slots.resize(options.depth);
             if (target.remote.bytes != initial_.size() || options.depth * kRegions * size_ > target.remote.bytes)

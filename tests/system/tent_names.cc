@@ -30,7 +30,7 @@ void wait_until(TransferEngine& engine, const std::string& name, Code code, cons
 
 }  // namespace
 
-// `peer` was killed; `other_peer` is told to end.
+// `peer` was killed; the other one is told to end.
 int names(const Options& options) {
     const auto engine = start(options);
     SegmentID segment;
@@ -38,11 +38,11 @@ int names(const Options& options) {
     const double begun = now_s();
     expect_code(engine->openSegment(segment, options.peer), Code::kRpcServiceError, "a process that was killed");
     if (now_s() - begun > 2) fail("it took %.1f s", now_s() - begun);
-    expect(engine->openSegment(segment, options.other_peer), "openSegment");
+    expect(engine->openSegment(segment, options.other_peers.front()), "openSegment");
     expect(engine->sendNotification(segment, {"quit", ""}), "sendNotification");
     expect(engine->closeSegment(segment), "closeSegment");
-    wait_until(*engine, options.other_peer, Code::kInvalidArgument, "a process that has ended");
-    wait_until(*engine, options.other_peer, Code::kMetadataError, "no store");
+    wait_until(*engine, options.other_peers.front(), Code::kInvalidArgument, "a process that has ended");
+    wait_until(*engine, options.other_peers.front(), Code::kMetadataError, "no store");
     return 0;
 }
 

@@ -188,6 +188,7 @@ constexpr Scenario kAll[] = {
     {"cancel", "a request that is cancelled under way", cancel},
     {"dead-hosts", "opening a live peer beside hosts that do not answer", dead_hosts},
     {"errors", "what is refused, and how", errors},
+    {"fanout", "HIGH requests to one peer, alone and beside LOW ones to all others", fanout},
     {"faults", "WRITEs and READs to two peers until standard input ends", faults},
     {"files", "WRITEs and READs of a file, and what is refused", files},
     {"gone", "a peer whose host dies", gone},

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// One engine and many peers: what HIGH requests to one of them take, alone and beside LOW ones to all others.
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <filesystem>
+#include <iterator>
+#include <memory>
+
+#include "peer.h"
+#include "tent_check.h"
+
+namespace check {
+
+using namespace rove::tent;
+using peer::fail;
+using peer::now_s;
+
+namespace {
+
+constexpr size_t kHigh = 65'536;        // bytes
+constexpr double kPause = 0.002;        // from one HIGH request to the next
+constexpr double kHang = 30;
+
+struct Low {
+    Remote remote;
+    BatchID batch = 0;
+    double retry = 0;
+};
+
+size_t entries(const char* folder) {
+    return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+
+class Fanout {
+  public:
+    explicit Fanout(const Options& options) : options_(options), size_(options.sizes.front()), engine_(start(options)) {
+        memory_ = allocate(*engine_, size_ + kHigh);
+        high_ = check::open(*engine_, options);
+        for (const std::string& name : options.other_peers) {
+            Options other = options;
+            other.peer = name;
+            lows_.push_back({.remote = check::open(*engine_, other)});
+        }
+        std::printf("{\"peers\": %zu, \"threads\": %zu, \"descriptors\": %zu, \"resident\": %zu}\n", lows_.size() + 1,
+                    entries("/proc/self/task"), entries("/proc/self/fd"), peer::resident_bytes());
+        std::fflush(stdout);
+    }
+
+    // For `seconds`; prints what HIGH requests took, in microseconds.
+    void measure(bool beside) {
+        std::vector<double> took_us;
+        low_bytes_ = refused_ = 0;
+        BatchID batch = 0;
+        double next = now_s(), submitted = 0;
+        for (const double end = now_s() + options_.seconds; now_s() < end || batch != 0;) {
+            const double now = now_s();
+            if (batch == 0 && now >= next) {
+                batch = submit(high_, PRIO_HIGH, memory_, kHigh);
+                if (batch == 0) fail("a HIGH request is refused");
+                submitted = now;
+            }
+            TransferStatus status;
+            if (batch != 0) expect(engine_->getTransferStatus(batch, status), "getTransferStatus");
+            if (batch != 0 && status.s != PENDING) {
+                if (status.s != COMPLETED) fail("a HIGH request ended in state %d", status.s);
+                took_us.push_back((now_s() - submitted) * 1e6);
+                expect(engine_->freeBatch(batch), "freeBatch");
+                batch = 0;
+                next = now_s() + kPause;
+            }
+            if (now - submitted > kHang) fail("a HIGH request is under way for %.0f s", kHang);
+            if (beside) look_after(now);
+        }
+        std::sort(took_us.begin(), took_us.end());
+        std::printf("{\"beside\": %s, \"requests\": %zu, \"p50_us\": %.1f, \"p99_us\": %.1f, \"low_bytes\": %" PRIu64
+                    ", \"refused\": %" PRIu64 "}\n",
+                    beside ? "true" : "false", took_us.size(), took_us[took_us.size() / 2],
+                    took_us[took_us.size() * 99 / 100], low_bytes_, refused_);
+        std::fflush(stdout);
+    }
+
+  private:
+    BatchID submit(const Remote& remote, int priority, void* from, size_t bytes) {
+        Request one = request(options_, Request::WRITE, from, remote, 0, bytes);
+        one.priority = priority;
+        const BatchID batch = engine_->allocateBatch(1);
+        if (engine_->submitTransfer(batch, {one}).ok()) return batch;
+        expect(engine_->freeBatch(batch), "freeBatch");
+        return 0;
+    }
+
+    // One LOW request to each, all the time; a few are looked at in each round.
+    void look_after(double now) {
+        for (size_t i = 0; i < std::min<size_t>(8, lows_.size()); ++i) {
+            Low& low = lows_[turn_++ % lows_.size()];
+            if (low.batch == 0 && now >= low.retry) {
+                low.batch = submit(low.remote, PRIO_LOW, memory_ + kHigh, size_);
+                if (low.batch == 0) {
+                    ++refused_;
+                    low.retry = now + 0.05;
+                }
+            }
+            if (low.batch == 0) continue;
+            TransferStatus status;
+            expect(engine_->getTransferStatus(low.batch, status), "getTransferStatus");
+            if (status.s == PENDING) continue;
+            if (status.s == COMPLETED) low_bytes_ += size_;
+            expect(engine_->freeBatch(low.batch), "freeBatch");
+            low.batch = 0;
+        }
+    }
+
+    const Options& options_;
+    const size_t size_;
+    std::unique_ptr<TransferEngine> engine_;
+    uint8_t* memory_ = nullptr;
+    Remote high_;
+    std::vector<Low> lows_;
+    size_t turn_ = 0;
+    uint64_t low_bytes_ = 0, refused_ = 0;
+};
+
+}  // namespace
+
+int fanout(const Options& options) {
+    Fanout fanout(options);
+    fanout.measure(false);
+    for (size_t i = 0; i < options.rounds; ++i) fanout.measure(true);
+    return 0;
+}
+
+}  // namespace check
