@@ -20,7 +20,7 @@ FIRST_SEED = int(os.environ.get("ROVE_SEED", time.time_ns() % 1_000_000))
 LENGTH = 1.2            # seconds in which faults begin
 RECOVERS = 15           # seconds within which each peer is served again
 SIZE, DEPTH, REGIONS = 1 << 16, 4, 64
-SECRET = "of these tests"
+SECRET = "a secret of these schedules"
 
 
 class World:
