@@ -3,24 +3,21 @@
 import os
 import signal
 
-from harness import CLIENT_CORE, SERVER_CORE, Process, check, free_port, once, program
+from harness import CLIENT_CORE, SERVER_CORE, Process, check, once, program
 
 PEERS = int(os.environ.get("ROVE_PEERS", 16))
 SETTINGS = ("transports/shm/enable=false", "transports/rdma/enable=false", "transports/rdma/max_timeout_ns=2000000000")
 
 
-def start(port):
-    return Process([program("tent_check"), "target", "--bytes", 1 << 20, "--seconds", 600, "--set",
-                    f"rpc_server_port={port}", *SETTINGS], core=SERVER_CORE)
+def start():
+    return Process([program("tent_check"), "target", "--bytes", 1 << 20, "--seconds", 600, "--set", *SETTINGS],
+                   core=SERVER_CORE)
 
 
 def many_peers():
     """HIGH requests to one peer go on beside LOW ones to all others, of which one falls silent."""
-    ports = [free_port() for _ in range(PEERS)]
-    targets = [start(port) for port in ports]
-    for target in targets:
-        target.wait_for(target.json, 60, "its memory")
-    names = [f"127.0.0.1:{port}" for port in ports]
+    targets = [start() for _ in range(PEERS)]
+    names = [target.wait_for(target.json, 60, "its memory")[0]["segment"] for target in targets]
     initiator = Process(
         [program("tent_check"), "fanout", "--peer", names[0], "--other-peer", ",".join(names[1:]), "--sizes", 1 << 20,
          "--seconds", 1, "--rounds", 2, "--set", *SETTINGS], core=CLIENT_CORE)
