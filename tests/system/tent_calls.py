@@ -2,6 +2,7 @@
 """The Python module `tent` as Mooncake's programs call it: positions and names of arguments, guards, exceptions, and
 other Python threads that run while a call waits. Ends with "ok"."""
 import ctypes
+import os
 import socket
 import threading
 import time
@@ -87,6 +88,14 @@ def guards_and_registrations(engine):
     raises(tent.AddressNotRegisteredError, engine.unregister_local_memory, first)
 
 
+def inline_configuration():
+    os.environ["MC_TENT_CONF"] = '{"rpc_server_hostname": "127.0.0.1", "transports/rdma/enable": false}'
+    assert tent.TransferEngine().get_segment_name().startswith("127.0.0.1:")
+    os.environ["MC_TENT_CONF"] = '{"rpc_server_prot": 1}'
+    raises(tent.InvalidArgumentError, tent.TransferEngine)
+    del os.environ["MC_TENT_CONF"]
+
+
 def others_run(wait):
     """The longest time that another thread stood while `wait()` ran, and how long that took."""
     longest, last, ended = [0.0], time.monotonic(), threading.Event()
@@ -120,5 +129,6 @@ used = tent.TransferEngine(settings=LOCAL)
 transfers(used)
 guards_and_registrations(used)
 raises(tent.InvalidArgumentError, tent.TransferEngine, settings={"rpc_server_prot": "1"})
+inline_configuration()
 a_store_that_says_nothing()
 print("ok")

@@ -15,7 +15,7 @@ protocol = sys.argv[1] if len(sys.argv) > 1 else "tcp"
 
 def make_engine():
     engine = TransferEngine()
-    assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", protocol, "") == 0
+    assert engine.initialize("127.0.0.1", "P2PHANDSHAKE", protocol, None) == 0
     return engine, f"127.0.0.1:{engine.get_rpc_port()}"
 
 
@@ -84,6 +84,8 @@ def main():
     assert engine.transfer_sync_write(session, here[0], there[0], SIZE, "no such") == -1
     assert len(said) == 5 and "not within one registered buffer" in said[0], said
     assert engine.batch_transfer_sync_write(session, [], [], []) == 0
+    assert TransferEngine().initialize("127.0.0.1", "P2PHANDSHAKE", "rdma", "no-such-device") == -1
+    assert TransferEngine().initialize("127.0.0.1", "P2PHANDSHAKE", "nvlink", "") == -1
     assert engine.transfer_sync_write(session, here[0], there[0], SIZE) == 0
     assert engine.free_managed_buffer(local, BLOCKS * SIZE) == 0
     ours.send("end")

@@ -78,16 +78,16 @@ class Classic {
     }
 
     // "P2PHANDSHAKE": names are HOST:PORT, of get_rpc_port(). "etcd://SERVERS", "redis://SERVERS": `name` is ours.
-    // Protocol "tcp" leaves RDMA out, "rdma" takes what is there. `devices`: "rove0,rove1", "" for all.
+    // Protocol "tcp" leaves RDMA out, "rdma" takes what is there. `devices`: "rove0,rove1", "" or None for all.
     int initialize(const std::string& name, const std::string& metadata, const std::string& protocol,
-                   const std::string& devices) {
+                   const std::optional<std::string>& devices) {
         const size_t scheme = metadata.find("://");
         if (scheme == std::string::npos) return initialize_ext(name, metadata, protocol, devices, "etcd");
         return initialize_ext(name, metadata.substr(scheme + 3), protocol, devices, metadata.substr(0, scheme));
     }
 
     int initialize_ext(const std::string& name, const std::string& metadata, const std::string& protocol,
-                       const std::string& devices, const std::string& metadata_type) {
+                       const std::optional<std::string>& devices, const std::string& metadata_type) {
         if (protocol != "rdma" && protocol != "tcp")
             return result("initialize", Status::InvalidArgument("protocol " + protocol + ": rdma and tcp are there"));
         Settings settings;
@@ -98,7 +98,7 @@ class Classic {
             settings.set("local_segment_name", name);
         }
         if (protocol == "tcp") settings.set("transports/rdma/enable", "false");
-        if (!devices.empty()) settings.set("topology/rdma_whitelist", quoted_list(devices));
+        if (devices && !devices->empty()) settings.set("topology/rdma_whitelist", quoted_list(*devices));
         auto engine = std::make_unique<TransferEngine>(settings);
         const int code = result("initialize", engine->startStatus());
         if (code == 0) engine_ = std::move(engine);

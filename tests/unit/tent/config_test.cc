@@ -108,6 +108,7 @@ secret_file = "/etc/rove/tent.secret"
 rpc_server_hostname = "10.0.0.7"
 rpc_server_port = 15001
 advertised_address = "node-7:80"
+log_level = "info"
 merge_requests = false
 max_failover_attempts = 0
 strict = true
@@ -170,13 +171,14 @@ http_port = 9200
     EXPECT_EQ(config.rpc_server_port, 15001);
     EXPECT_EQ(config.secret_file, "/etc/rove/tent.secret");
     EXPECT_EQ(config.advertised_address, "node-7:80");
+    EXPECT_EQ(config.log_level, LogLevel::kInfo);
     EXPECT_FALSE(config.merge_requests);
     EXPECT_EQ(config.max_failover_attempts, 0u);
     EXPECT_TRUE(config.strict);
     EXPECT_EQ(config.rdma_whitelist, (std::vector<std::string>{"rove0"}));
     EXPECT_EQ(config.rdma_blacklist, (std::vector<std::string>{"rove1", "rove2"}));
     EXPECT_EQ(config.priority_matrix.nodes.at(1), (std::vector<std::vector<std::string>>{{"rove1"}, {}, {"rove0"}}));
-    EXPECT_EQ(config.priority_matrix.where, "t.toml:12: key 'topology.priority_matrix'");
+    EXPECT_EQ(config.priority_matrix.where, "t.toml:15: key 'topology.priority_matrix'");
     const RdmaConfig& rdma = config.rdma;
     EXPECT_FALSE(rdma.enable);
     EXPECT_FALSE(rdma.selector.enable_smart_scheduling);
