@@ -202,7 +202,10 @@ void read_topology(Table table, Config& config) {
 
 void read_metadata(Table& table, Config& config) {
     table.choice("metadata_type", config.metadata_type,
-                 {{"p2p", MetadataType::kP2p}, {"etcd", MetadataType::kEtcd}, {"redis", MetadataType::kRedis}});
+                 {{"p2p", MetadataType::kP2p},
+                  {"etcd", MetadataType::kEtcd},
+                  {"redis", MetadataType::kRedis},
+                  {"http", MetadataType::kHttp}});
 }
 
 // "" is what is not said.
@@ -221,6 +224,10 @@ void read_all(Table& table, Config& config) {
     const std::string servers_allowed = "addresses of the store such as \"10.0.0.1:2379\"";
     if (config.metadata_type != MetadataType::kP2p) table.require("metadata_servers", servers_allowed);
     config.metadata_servers = text(table, "metadata_servers", servers_allowed);
+    table.uint("metadata_ttl_secs", config.store.ttl_s, 2, 3'600);
+    config.store.ca_file = text(table, "metadata_ca_file", "the name of a PEM file");
+    config.store.cert_file = text(table, "metadata_cert_file", "the name of a PEM file");
+    config.store.key_file = text(table, "metadata_key_file", "the name of a PEM file");
     config.local_segment_name = text(table, "local_segment_name", "a name");
     config.rpc_server_hostname = text(table, "rpc_server_hostname", "a host name or address");
     config.advertised_address = text(table, "advertised_address", "HOST or HOST:PORT");

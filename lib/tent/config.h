@@ -18,7 +18,13 @@
 
 namespace rove::tent {
 
-enum class MetadataType : uint8_t { kP2p, kEtcd, kRedis };
+enum class MetadataType : uint8_t { kP2p, kEtcd, kRedis, kHttp };
+
+// How a metadata store is reached, and how long it keeps the name of a process that has ended.
+struct StoreConfig {
+    uint32_t ttl_s = 10;
+    std::string ca_file, cert_file, key_file;  // PEM; "": who the system trusts, no certificate of ours
+};
 
 // [transports.rdma.endpoint]: a connection to a device of a peer. Verbs' units.
 struct EndpointConfig {
@@ -61,8 +67,9 @@ struct Override {
 
 struct Config {
     MetadataType metadata_type = MetadataType::kP2p;
-    std::string metadata_servers;        // "host:port,..."; needed for etcd and redis
-    std::string local_segment_name;      // of etcd and redis; empty: made up
+    std::string metadata_servers;        // "host:port,..."; needed but for p2p
+    StoreConfig store;                   // metadata_ttl_secs, metadata_ca_file, ...
+    std::string local_segment_name;      // but for p2p; empty: made up
     std::string rpc_server_hostname;     // empty: found
     std::string advertised_address;      // HOST or HOST:PORT, where others reach it; empty: as it listens
     std::string secret_file;             // empty: none, or the environment's

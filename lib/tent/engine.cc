@@ -66,7 +66,7 @@ Engine::Engine(const ::rove::tent::Config& config)
                    }}),
       names_(config.metadata_type == MetadataType::kP2p ? nullptr
                                                         : std::make_unique<Names>(MetadataStore::create(config),
-                                                                                  core_.secret())),
+                                                                                  core_.secret(), config.store.ttl_s)),
       peers_(core_, server_, names_.get()),
       background_(core_),
       tcp_server_(memory_) {}

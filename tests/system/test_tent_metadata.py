@@ -1,39 +1,92 @@
 # SPDX-License-Identifier: Apache-2.0
 """The TENT engine with a metadata store, a real one on the loopback: names, processes that are killed and come back
-elsewhere."""
+elsewhere; TLS, users and names that several want."""
+import http.server
+import json
 import shutil
 import signal
+import ssl
+import subprocess
+import threading
 import time
+import urllib.parse
+import urllib.request
 
 from harness import CLIENT_CORE, SCRATCH, SERVER_CORE, Process, Skip, check, free_port, once, program, unique
 
+SERVERS = {"etcd": "etcd", "redis": "redis-server"}
+
+
+def certificates(directory):
+    """An authority, and what it signed: for the server at 127.0.0.1, and for its clients. None of them has a common
+    name: etcd's gateway refuses those where there are users."""
+    def openssl(*arguments):
+        done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, text=True, cwd=directory)
+        check(done.returncode == 0, done.stderr)
+
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    openssl("req", "-x509", *key, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem", "-days", 2)
+    for name in ("server", "client"):
+        openssl("req", *key, "-subj", f"/O={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+        (directory / f"{name}.ext").write_text("subjectAltName=IP:127.0.0.1\n")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+                "-extfile", f"{name}.ext", "-days", 2, "-out", f"{name}.pem")
+
 
 class Store:
-    def __init__(self, kind):
-        self.kind, self.port = kind, free_port()
-        directory = SCRATCH / unique()
-        directory.mkdir()
-        server = {"etcd": "etcd", "redis": "redis-server"}[kind]
-        if not shutil.which(server):
-            raise Skip(f"no {server} here")
-        client, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{free_port()}"
-        options = {
-            "etcd": [
-                "--data-dir", directory, "--listen-client-urls", client, "--advertise-client-urls", client,
-                "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster",
-                f"default={peer}", "--unsafe-no-fsync"],
-            "redis": [
-                "--port", self.port, "--bind", "127.0.0.1", "--dir", directory, "--save", "", "--requirepass",
-                "secret"], }[kind]
-        self.server = Process([server, *options], core=SERVER_CORE)
+    def __init__(self, kind, secured=False):
+        self.kind, self.port, self.secured = kind, free_port(), secured
+        self.directory = SCRATCH / unique()
+        self.directory.mkdir()
+        if not shutil.which(SERVERS[kind]) or (secured and not shutil.which("openssl")):
+            raise Skip(f"no {SERVERS[kind]} or no openssl here")
+        self.scheme = ("https" if kind == "etcd" else "rediss") + "://" if secured else ""
+        if secured:
+            certificates(self.directory)
+        self.server = Process([SERVERS[kind], *getattr(self, f"{kind}_options")()], core=SERVER_CORE)
         self.server.wait_listening(self.port)
+        if secured and kind == "etcd":
+            self.protect_etcd()
 
-    def start(self, scenario, name, *options, core=CLIENT_CORE):
+    def etcd_options(self):
+        client = f"{self.scheme or 'http://'}127.0.0.1:{self.port}"
+        peer = f"http://127.0.0.1:{free_port()}"
+        tls = ["--cert-file", self.directory / "server.pem", "--key-file", self.directory / "server.key",
+               "--trusted-ca-file", self.directory / "ca.pem", "--client-cert-auth"] if self.secured else []
+        return ["--data-dir", self.directory / "data", "--listen-client-urls", client, "--advertise-client-urls",
+                client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster",
+                f"default={peer}", "--unsafe-no-fsync", *tls]
+
+    def redis_options(self):
+        tls = ["--tls-port", self.port, "--port", 0, "--tls-cert-file", self.directory / "server.pem", "--tls-key-file",
+               self.directory / "server.key", "--tls-ca-cert-file", self.directory / "ca.pem"]
+        return [*(tls if self.secured else ["--port", self.port]), "--bind", "127.0.0.1", "--dir", self.directory,
+                "--save", "", "--requirepass", "secret"]
+
+    def protect_etcd(self):
+        """Nobody reads or writes without a user from now on."""
+        tls = ssl.create_default_context(cafile=self.directory / "ca.pem")
+        tls.load_cert_chain(self.directory / "client.pem", self.directory / "client.key")
+        for call, body in (("user/add", {"name": "root", "password": "secret"}), ("role/add", {"name": "root"}),
+                           ("user/grant", {"user": "root", "role": "root"}), ("enable", {})):
+            url = f"https://127.0.0.1:{self.port}/v3/auth/{call}"
+            urllib.request.urlopen(url, json.dumps(body).encode(), 5, context=tls).close()
+
+    def settings(self):
+        servers = f"{self.scheme}127.0.0.1:1,{self.scheme}127.0.0.1:{self.port}"
+        files = [f"metadata_{what}_file={self.directory / name}"
+                 for what, name in (("ca", "ca.pem"), ("cert", "client.pem"), ("key", "client.key"))]
+        return [f"metadata_servers={servers}", *(files if self.secured else [])]
+
+    def stop(self):
+        self.server.kill(signal.SIGKILL)
+
+    def start(self, scenario, name, *options, core=CLIENT_CORE, env=None):
         """An engine that has no ports: what is found by name is reached by TCP."""
-        settings = (f"metadata_type={self.kind}", f"metadata_servers=127.0.0.1:1,127.0.0.1:{self.port}",
+        settings = (f"metadata_type={self.kind}", *self.settings(), "metadata_ttl_secs=2",
                     f"local_segment_name={name}", "transports/shm/enable=false")
-        return Process([program("tent_check"), scenario, "--set", *settings, *options], core=core,
-                       env={"MC_REDIS_PASSWORD": "secret"})
+        user = {"MC_REDIS_PASSWORD": "secret", "ETCDCTL_USER": "root:secret" if self.secured else ""}
+        return Process([program("tent_check"), scenario, "--set", *settings, *options], core=core, env=env or user)
 
     def target(self, name):
         process = self.start("target", name, core=SERVER_CORE)
@@ -41,8 +94,51 @@ class Store:
         return process
 
 
+class HttpStore(Store):
+    """As Mooncake's is: GET, PUT and DELETE of /metadata?key=KEY."""
+
+    def __init__(self):
+        self.kind, self.secured, self.values = "http", False, {}
+        store = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def answer(self, status, text=b""):
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def key(self):
+                return urllib.parse.parse_qs(urllib.parse.urlparse(self.path).query)["key"][0]
+
+            def do_GET(self):
+                value = store.values.get(self.key())
+                self.answer(404 if value is None else 200, value or b"")
+
+            def do_PUT(self):
+                store.values[self.key()] = self.rfile.read(int(self.headers["Content-Length"]))
+                self.answer(200)
+
+            def do_DELETE(self):
+                self.answer(200 if store.values.pop(self.key(), None) else 404)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def settings(self):
+        return [f"metadata_servers=127.0.0.1:1/metadata,http://127.0.0.1:{self.port}/metadata"]
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
 def names(kind):
-    store = Store(kind)
+    store = HttpStore() if kind == "http" else Store(kind)
     first, dies = store.target("a"), store.target("b")
     store.start("move", "c", "--peer", "a", "--sizes", "4096,1048576", "--rounds", "2").succeed(20)
     twice = store.start("target", "a")
@@ -64,11 +160,43 @@ def names(kind):
     opens = store.start("names", "c", "--peer", "b", "--other-peer", "a")
     opens.wait_for(lambda: "a process that has ended" in opens.out(), 10, "the end of a process to be seen")
     check(first.wait(5) == 0, first.story())
-    store.server.kill(signal.SIGKILL)
+    store.stop()
     opens.succeed(20)
     late = store.start("target", "d")
-    check(late.wait(10) == 1 and f"MetadataError: {kind} 127.0.0.1:{store.port}: " in late.err(), late.story())
+    check(late.wait(10) == 1 and f"MetadataError: {kind} " in late.err() and f"127.0.0.1:{store.port}" in late.err(),
+          late.story())
 
 
-for _kind in ("etcd", "redis"):
+def claims():
+    """Stores with TLS, certificates and users. Of several that want a name at the same moment one has it; when that is
+    killed, the name goes by itself."""
+    stores = [Store(kind, secured=True) for kind in SERVERS]
+    owners = []
+    for store in stores:
+        several = [store.start("target", "a") for _ in range(4)]
+        until = time.monotonic() + 20
+        while sum(process.child.poll() is None for process in several) > 1 and time.monotonic() < until:
+            time.sleep(0.02)
+        alive = [process for process in several if process.child.poll() is None]
+        check(len(alive) == 1, "\n".join(process.story() for process in several))
+        alive[0].wait_for(alive[0].json, 10, "its memory")
+        for process in several:
+            check(process is alive[0] or "'a' is the name of a process that lives" in process.err(), process.story())
+        owners += alive
+    time.sleep(2.5)  # it keeps its name for longer than it has it for
+    for store, owner in zip(stores, owners):
+        store.start("open", "c", "--peer", "a").succeed(10)
+        owner.kill()
+    time.sleep(3)  # etcd ends leases every half second
+    for store in stores:
+        opens = store.start("open", "c", "--peer", "a")
+        check(opens.wait(10) == 1 and "has none of this name" in opens.err(), opens.story())
+        wrong = {"MC_REDIS_PASSWORD": "wrong", "ETCDCTL_USER": "root:wrong"}
+        for refused in (store.start("open", "c", "--peer", "a", env=wrong),
+                        store.start("open", "c", "--peer", "a", "--set", "metadata_ca_file=/dev/null")):
+            check(refused.wait(10) == 1 and "MetadataError" in refused.err(), refused.story())
+
+
+for _kind in ("etcd", "redis", "http"):
     once(f"tent/metadata/{_kind}", names, _kind)
+once("tent/metadata/tls", claims)

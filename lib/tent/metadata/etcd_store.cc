@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // etcd, by the JSON gateway of its v3 API (etcd.io/docs/v3.4/dev-guide/api_grpc_gateway): HTTP POSTs, keys and values
-// in base64.
-#include <curl/curl.h>
-
-#include <memory>
+// in base64. A key is attached to a lease of ours, and taken in a transaction. ETCDCTL_USER, "NAME:PASSWORD", is read
+// from the environment, as etcdctl does: a password is not for a configuration file.
+#include <cstdlib>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "tent/control/frame.h"
+#include "tent/metadata/http.h"
 #include "tent/metadata/store.h"
 
 namespace rove::tent {
@@ -15,30 +15,15 @@ namespace rove::tent {
 namespace {
 
 constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-constexpr size_t kMaxAnswer = 1 << 20;  // bytes
-
-size_t collect(const char* data, size_t size, size_t count, void* text) {
-    auto& answer = *static_cast<std::string*>(text);
-    if (answer.size() + size * count > kMaxAnswer) return 0;  // ends the call with an error
-    answer.append(data, size * count);
-    return size * count;
-}
 
 class EtcdStore : public MetadataStore {
   public:
-    explicit EtcdStore(std::vector<std::string> servers) : servers_(std::move(servers)) {
-        static std::once_flag once;
-        std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-    }
-
-    Status put(const std::string& key, const std::string& value) override {
-        Json answer;
-        return call("put", {{"key", base64_encode(key)}, {"value", base64_encode(value)}}, &answer);
-    }
+    EtcdStore(std::vector<std::string> servers, const StoreConfig& config)
+        : servers_(std::move(servers)), config_(config) {}
 
     Status get(const std::string& key, std::optional<std::string>* value) override {
         Json answer;
-        Status status = call("range", {{"key", base64_encode(key)}}, &answer);
+        Status status = call("kv/range", {{"key", base64_encode(key)}}, &answer);
         value->reset();
         const Json* found = get_array(answer, "kvs", 1);
         if (!status.ok() || found == nullptr || found->empty()) return status;
@@ -47,45 +32,107 @@ class EtcdStore : public MetadataStore {
         return status;
     }
 
-    Status remove(const std::string& key) override {
+    Status take(const std::string& key, const std::string& value, const std::optional<std::string>& instead,
+                bool* taken) override {
+        *taken = false;
+        const std::lock_guard lock(mutex_);
+        Status status = grant();
+        if (!status.ok()) return status;
+        Json condition{{"key", base64_encode(key)}, {"result", "EQUAL"}};
+        condition["target"] = instead ? "VALUE" : "CREATE";
+        if (instead) {
+            condition["value"] = base64_encode(*instead);
+        } else {
+            condition["create_revision"] = "0";  // it was never created
+        }
+        const Json put{{"key", base64_encode(key)}, {"value", base64_encode(value)}, {"lease", lease_}};
         Json answer;
-        return call("deleterange", {{"key", base64_encode(key)}}, &answer);
+        const Json success{{"requestPut", put}};
+        status = call("kv/txn", {{"compare", Json::array({condition})}, {"success", Json::array({success})}}, &answer);
+        if (status.ok()) tent::get(answer, "succeeded", taken);
+        return status;
+    }
+
+    Status keep(const std::string& key, const std::string& value, bool* kept) override {
+        *kept = false;
+        const std::lock_guard lock(mutex_);
+        Json answer;
+        Status status = call("lease/keepalive", {{"ID", lease_}}, &answer);
+        if (!status.ok()) return status;
+        std::string seconds;
+        const auto result = answer.find("result");
+        if (result == answer.end() || !result->is_object() || !tent::get(*result, "TTL", &seconds) || seconds == "0") {
+            lease_.clear();  // etcd was away for longer than it lasts
+            return status;
+        }
+        std::optional<std::string> found;
+        status = get(key, &found);
+        *kept = found == value;
+        return status;
+    }
+
+    // What is attached to the lease goes with it; what another has put there is not.
+    Status give_back(const std::string&, const std::string&) override {
+        const std::lock_guard lock(mutex_);
+        Json answer;
+        return lease_.empty() ? Status{} : call("lease/revoke", {{"ID", std::exchange(lease_, "")}}, &answer);
     }
 
   private:
+    // With mutex_.
+    Status grant() {
+        if (!lease_.empty()) return {};
+        Json answer;
+        Status status = call("lease/grant", {{"TTL", std::to_string(config_.ttl_s)}}, &answer);
+        if (status.ok() && !tent::get(answer, "ID", &lease_))
+            return {Code::kMetadataError, "etcd: a lease without an ID"};
+        return status;
+    }
+
     Status call(const char* operation, const Json& body, Json* out) {
         *out = Json::object();
         std::string error;
         for (const std::string& server : servers_) {
-            error = "etcd " + server + ": ";
-            std::string text;
-            const std::unique_ptr<CURL, void (*)(CURL*)> curl(curl_easy_init(), curl_easy_cleanup);
-            const std::string url = "http://" + server + "/v3/kv/" + operation, request = body.dump();
-            curl_easy_setopt(curl.get(), CURLOPT_URL, url.c_str());
-            curl_easy_setopt(curl.get(), CURLOPT_POSTFIELDS, request.c_str());
-            curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, collect);
-            curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, &text);
-            curl_easy_setopt(curl.get(), CURLOPT_TIMEOUT_MS, kCallMs);
-            curl_easy_setopt(curl.get(), CURLOPT_NOSIGNAL, 1L);
-            curl_easy_setopt(curl.get(), CURLOPT_NOPROXY, "*");
-            const CURLcode code = curl_easy_perform(curl.get());
-            if (code != CURLE_OK) {
-                error += curl_easy_strerror(code);
-                continue;
-            }
-            long http = 0;
-            curl_easy_getinfo(curl.get(), CURLINFO_RESPONSE_CODE, &http);
-            const auto answer = parse_object(text);
-            if (http == 200 && answer) {
-                *out = *answer;
-                return {};
-            }
-            error += "HTTP status " + std::to_string(http) + ", " + text.substr(0, 200);
+            const std::string base = (server.find("://") == std::string::npos ? "http://" : "") + server + "/v3/";
+            std::string token, why;
+            const bool done = authenticate(base, &token, &why) && post(base + operation, token, body, out, &why);
+            if (done) return {};
+            error = "etcd " + server + ": " + why;
         }
         return {Code::kMetadataError, error};
     }
 
+    // A token for the next request: they are few, and tokens end.
+    bool authenticate(const std::string& base, std::string* token, std::string* why) {
+        const char* user = std::getenv("ETCDCTL_USER");
+        if (user == nullptr || *user == 0) return true;
+        const std::string text = user;
+        const size_t colon = text.find(':');
+        const std::string password = colon == std::string::npos ? "" : text.substr(colon + 1);
+        Json answer;
+        return post(base + "auth/authenticate", "", {{"name", text.substr(0, colon)}, {"password", password}}, &answer,
+                    why) &&
+               tent::get(answer, "token", token);
+    }
+
+    bool post(const std::string& url, const std::string& token, const Json& body, Json* out, std::string* why) {
+        std::vector<std::string> headers;
+        if (!token.empty()) headers.push_back("Authorization: " + token);
+        HttpAnswer answer;
+        if (!http_request("POST", url, body.dump(), headers, config_, kCallMs, &answer, why)) return false;
+        auto object = parse_object(answer.text);
+        if (answer.status == 200 && object) {
+            *out = std::move(*object);
+            return true;
+        }
+        *why = "HTTP status " + std::to_string(answer.status) + ", " + answer.text.substr(0, 200);
+        return false;
+    }
+
     const std::vector<std::string> servers_;
+    const StoreConfig config_;
+    std::mutex mutex_;
+    std::string lease_;  // "": none
 };
 
 }  // namespace
@@ -115,8 +162,8 @@ std::optional<std::string> base64_decode(std::string_view text) {
     return bytes;
 }
 
-std::unique_ptr<MetadataStore> open_etcd(std::vector<std::string> servers) {
-    return std::make_unique<EtcdStore>(std::move(servers));
+std::unique_ptr<MetadataStore> open_etcd(std::vector<std::string> servers, const StoreConfig& config) {
+    return std::make_unique<EtcdStore>(std::move(servers), config);
 }
 
 }  // namespace rove::tent

@@ -2,6 +2,9 @@
 // See names.h.
 #include "tent/metadata/names.h"
 
+#include <signal.h>
+
+#include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "tent/control/client.h"
@@ -12,43 +15,82 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kAskNs = 1'000'000'000;
+constexpr int kAttempts = 3;  // to take a name that others want, too
 constexpr const char* kAddress = "rpc_server_addr";
 
 std::string key(const std::string& name) {
     return "rove/tent/" + name;
 }
 
+bool parse_value(const std::optional<std::string>& text, std::string* address) {
+    const auto entry = text ? parse_object(*text) : std::nullopt;
+    return entry && get(*entry, kAddress, address);
+}
+
 }  // namespace
 
 Names::~Names() {
-    std::string address;
-    if (!name_.empty() && find(name_, &address).ok() && address == address_) (void)store_->remove(key(name_));
+    if (name_.empty()) return;
+    {
+        const std::lock_guard lock(mutex_);
+        ends_ = true;
+    }
+    end_.notify_one();
+    keeper_.join();
+    (void)store_->give_back(key(name_), value_);
 }
 
 Status Names::publish(const std::string& name, const std::string& address) {
-    std::string other;
-    Status status = find(name, &other);
-    if (status.ok() && other != address) {
-        const auto answer = ControlClient(other, secret_).call(MessageType::kDescribe, Json::object(), kAskNs);
-        const auto segment = answer ? parse_segment(*answer) : std::nullopt;
-        if (segment && segment->name == name)
-            return {Code::kInvalidArgument,
-                    "key 'local_segment_name': '" + name + "' is the name of a process that lives at " + other};
-    }
-    if (status.code() == Code::kMetadataError) return status;
-    status = store_->put(key(name), Json{{kAddress, address}}.dump());
+    const std::string value = Json{{kAddress, address}}.dump();
+    Status status = take(name, value);
     if (!status.ok()) return status;
     name_ = name;
-    address_ = address;
+    value_ = value;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
+    keeper_ = std::thread([this] { keep(); });
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return {};
+}
+
+// The name of a process that has ended, without a word or a moment ago, is free.
+Status Names::take(const std::string& name, const std::string& value) {
+    std::string other;
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+        std::optional<std::string> found;
+        Status status = store_->get(key(name), &found);
+        if (!status.ok()) return status;
+        if (found != value && parse_value(found, &other)) {
+            const auto answer = ControlClient(other, secret_).call(MessageType::kDescribe, Json::object(), kAskNs);
+            const auto segment = answer ? parse_segment(*answer) : std::nullopt;
+            if (segment && segment->name == name) break;
+        }
+        bool taken = false;
+        status = store_->take(key(name), value, found, &taken);
+        if (!status.ok() || taken) return status;
+    }
+    return {Code::kInvalidArgument,
+            "key 'local_segment_name': '" + name + "' is the name of a process that lives at " + other};
+}
+
+void Names::keep() {
+    std::unique_lock lock(mutex_);
+    while (!end_.wait_for(lock, std::chrono::milliseconds(ttl_s_ * 1000 / 3), [this] { return ends_; })) {
+        lock.unlock();
+        bool kept = false, taken = false;
+        // A store that was away for too long has forgotten the name. Whoever took it meanwhile has it.
+        if (store_->keep(key(name_), value_, &kept).ok() && !kept)
+            (void)store_->take(key(name_), value_, std::nullopt, &taken);
+        lock.lock();
+    }
 }
 
 Status Names::find(const std::string& name, std::string* address) {
     std::optional<std::string> text;
     Status status = store_->get(key(name), &text);
     if (!status.ok()) return status;
-    const auto entry = text ? parse_object(*text) : std::nullopt;
-    if (entry && get(*entry, kAddress, address)) return {};
+    if (parse_value(text, address)) return {};
     return {Code::kInvalidArgument, "segment '" + name + "': the metadata store has none of this name"};
 }
 

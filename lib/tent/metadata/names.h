@@ -2,8 +2,11 @@
 // Segments by name: what a metadata store says of them.
 #pragma once
 
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 
 #include "tent/control/secret.h"
 #include "tent/metadata/store.h"
@@ -12,20 +15,29 @@ namespace rove::tent {
 
 class Names {
   public:
-    // `secret` is there as long as this.
-    Names(std::unique_ptr<MetadataStore> store, const Secret& secret) : store_(std::move(store)), secret_(secret) {}
+    // `secret` is there as long as this. `ttl_s`: as the store has it.
+    Names(std::unique_ptr<MetadataStore> store, const Secret& secret, uint32_t ttl_s)
+        : store_(std::move(store)), secret_(secret), ttl_s_(ttl_s) {}
     ~Names();  // withdraws what was published, unless another process has the name by now
 
-    // From now on `name` is at `address` (host:port of a control server). kInvalidArgument: a living process has the
-    // name.
+    // From now on `name` is at `address` (host:port of a control server); a thread keeps it so. kInvalidArgument: a
+    // living process has the name.
     Status publish(const std::string& name, const std::string& address);
     // Where the process of a segment is, or was. kInvalidArgument: no such name.
     Status find(const std::string& name, std::string* address);
 
   private:
+    Status take(const std::string& name, const std::string& value);
+    void keep();
+
     std::unique_ptr<MetadataStore> store_;
     const Secret& secret_;
-    std::string name_, address_;  // published
+    const uint32_t ttl_s_;
+    std::string name_, value_;  // published
+    std::mutex mutex_;
+    std::condition_variable end_;
+    bool ends_ = false;
+    std::thread keeper_;
 };
 
 }  // namespace rove::tent

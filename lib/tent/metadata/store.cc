@@ -12,9 +12,11 @@ std::unique_ptr<MetadataStore> MetadataStore::create(const Config& config) {
     for (std::string one; std::getline(list, one, ',');) servers.push_back(one);
     switch (config.metadata_type) {
         case MetadataType::kEtcd:
-            return open_etcd(std::move(servers));
+            return open_etcd(std::move(servers), config.store);
         case MetadataType::kRedis:
-            return open_redis(std::move(servers));
+            return open_redis(std::move(servers), config.store);
+        case MetadataType::kHttp:
+            return open_http(std::move(servers), config.store);
         case MetadataType::kP2p:
             break;
     }

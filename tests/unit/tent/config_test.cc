@@ -77,6 +77,7 @@ TEST(TentConfig, TheFileThatShowsEveryKeyShowsTheDefaults) {
     EXPECT_EQ(rdma.endpoint.max_qp_wr, expected.endpoint.max_qp_wr);
     EXPECT_EQ(rdma.endpoint.path_mtu, expected.endpoint.path_mtu);
     EXPECT_EQ(rdma.endpoint.send_timeout, expected.endpoint.send_timeout);
+    EXPECT_EQ(config.store.ttl_s, defaults.store.ttl_s);
     EXPECT_EQ(config.enable_shm, defaults.enable_shm);
     EXPECT_EQ(config.enable_tcp, defaults.enable_tcp);
     EXPECT_EQ(config.enable_io_uring, defaults.enable_io_uring);
@@ -103,6 +104,10 @@ TEST(TentConfig, TheFileThatShowsEveryKeyShowsTheDefaults) {
 TEST(TentConfig, ReadsEveryKey) {
     const Config config = accepted(R"(metadata_type = "etcd"
 metadata_servers = "10.0.0.1:2379"
+metadata_ttl_secs = 7
+metadata_ca_file = "ca.pem"
+metadata_cert_file = "cert.pem"
+metadata_key_file = "key.pem"
 local_segment_name = "node-7"
 secret_file = "/etc/rove/tent.secret"
 rpc_server_hostname = "10.0.0.7"
@@ -166,6 +171,10 @@ http_port = 9200
 )");
     EXPECT_EQ(config.metadata_type, MetadataType::kEtcd);
     EXPECT_EQ(config.metadata_servers, "10.0.0.1:2379");
+    EXPECT_EQ(config.store.ttl_s, 7u);
+    EXPECT_EQ(config.store.ca_file, "ca.pem");
+    EXPECT_EQ(config.store.cert_file, "cert.pem");
+    EXPECT_EQ(config.store.key_file, "key.pem");
     EXPECT_EQ(config.local_segment_name, "node-7");
     EXPECT_EQ(config.rpc_server_hostname, "10.0.0.7");
     EXPECT_EQ(config.rpc_server_port, 15001);
@@ -334,9 +343,10 @@ TEST(TentConfig, T15_PolicyErrorsNameTheKey) {
 
 TEST(TentConfig, T22_UnknownMetadataTypeHasACodeOfItsOwn) {
     Config config;
-    const Status status = parse("metadata_type = \"http\"\n", &config);
+    const Status status = parse("metadata_type = \"consul\"\n", &config);
     EXPECT_EQ(status.code(), Code::kInvalidMetadataType);
-    EXPECT_EQ(status.message(), "t.toml:1: key 'metadata_type': got 'http', allowed \"p2p\" or \"etcd\" or \"redis\"");
+    EXPECT_EQ(status.message(), "t.toml:1: key 'metadata_type': got 'consul', allowed \"p2p\" or \"etcd\" or "
+                                "\"redis\" or \"http\"");
 }
 
 TEST(TentConfig, TextThatIsNotTomlAndFilesThatAreNotThere) {
