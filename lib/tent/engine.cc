@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
@@ -47,6 +46,12 @@ std::string made_up_name() {
 bool is_ok(const std::optional<Json>& answer) {
     bool ok = false;
     return answer && get(*answer, "ok", &ok) && ok;
+}
+
+void say_lost(const Announcement& announcement, const Peer& target) {
+    static LogLimit limit;
+    log(limit, LogLevel::kWarning, "notification '%s' is lost: segment '%s' did not take it",
+        announcement.name.c_str(), target.name().c_str());
 }
 
 }  // namespace
@@ -108,7 +113,7 @@ Status Engine::open() {
         return {Code::kRpcServiceError, "rpc_server_hostname '" + config.rpc_server_hostname + "', " + error +
                                             " (a name or address of this host, and a free port or 0 are allowed)"};
     }
-    if (!place.note.empty()) std::cerr << "rove-tent: port " << server_.port() << ": " << place.note << '\n';
+    if (!place.note.empty()) log(LogLevel::kWarning, "port %u: %s", server_.port(), place.note.c_str());
     host_ = place.host;
     address_ = join_address(host_, place.port != 0 ? place.port : server_.port());
     if (names_ == nullptr) {
@@ -332,12 +337,16 @@ Status Engine::notify(uint64_t handle, const NotificationText& notification) {
 
 void Engine::announce(const std::shared_ptr<Announcement>& announcement) {
     for (const auto& target : announcement->targets) {
-        core_.jobs().add(target->name(), [announcement, target] {
-            const Json body{{"name", announcement->name}, {"message", announcement->message}};
-            if (is_ok(target->control().call(MessageType::kNotify, body, kNotifyNs))) return;
-            static LogLimit limit;
-            log(limit, LogLevel::kWarning, "notification '%s' is lost: segment '%s' did not take it",
-                announcement->name.c_str(), target->name().c_str());
+        bool is_full = false;
+        const bool begins = target->outbox.add(announcement, &is_full);
+        if (is_full) say_lost(*announcement, *target);
+        if (!begins) continue;
+        core_.jobs().add(target->name(), [target] {
+            while (const auto one = target->outbox.next()) {
+                const Json body{{"name", one->name}, {"message", one->message}};
+                if (target->gone.load() || !is_ok(target->control().call(MessageType::kNotify, body, kNotifyNs)))
+                    say_lost(*one, *target);
+            }
         });
     }
 }

@@ -14,6 +14,7 @@
 
 #include "tent/backend.h"
 #include "tent/control/client.h"
+#include "tent/outbox.h"
 #include "tent/segment.h"
 #include "tent/task_count.h"
 #include "tent/types.h"
@@ -76,6 +77,7 @@ class Peer {
     // It refused an access that its descriptor allows: what we know is out of date.
     std::atomic<bool> stale{false};
     TaskCount tasks;  // under way
+    Outbox outbox;
     std::atomic<uint32_t> handles{0};  // given to the program and not closed
     // Of Peers. Held while its process is asked for what it publishes, which may take seconds.
     std::mutex asking;

@@ -63,6 +63,7 @@ int names(const Options& options);
 int obey(const Options& options);
 int open_once(const Options& options);
 int qos(const Options& options);
+int quit(const Options& options);
 int two_peers(const Options& options);
 
 }  // namespace check

@@ -58,6 +58,15 @@ int open_once(const Options& options) {
     return 0;
 }
 
+// Tells a target to end.
+int quit(const Options& options) {
+    const auto engine = start(options);
+    SegmentID segment;
+    expect(engine->openSegment(segment, options.peer), "openSegment");
+    expect(engine->sendNotification(segment, {"quit", ""}), "sendNotification");
+    return 0;
+}
+
 // Until a peer is said to have gone that was there.
 int gone(const Options& options) {
     const auto engine = start(options);

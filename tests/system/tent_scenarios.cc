@@ -196,6 +196,7 @@ constexpr Scenario kAll[] = {
     {"obey", "what the lines of standard input say", obey},
     {"open", "opening a peer, once", open_once},
     {"qos", "HIGH requests alone and beside LOW ones", qos},
+    {"quit", "a target is told to end", quit},
     {"two-peers", "requests to two peers", two_peers},
     {"stream", "WRITEs and READs that go on for some time", stream},
     {"move", "batches of WRITEs and READs", move},

@@ -138,7 +138,7 @@ class HttpStore(Store):
 
 
 def names(kind):
-    store = HttpStore() if kind == "http" else Store(kind)
+    store = Store(kind)
     first, dies = store.target("a"), store.target("b")
     store.start("move", "c", "--peer", "a", "--sizes", "4096,1048576", "--rounds", "2").succeed(20)
     twice = store.start("target", "a")
@@ -167,36 +167,49 @@ def names(kind):
           late.story())
 
 
+def http():
+    """A store that knows neither conditions nor time."""
+    store = HttpStore()
+    first, dies = store.target("a"), store.target("b")
+    store.start("move", "c", "--peer", "a", "--sizes", "65536", "--rounds", "1").succeed(20)
+    twice = store.start("target", "a")
+    check(twice.wait(10) == 1 and "'a' is the name of a process that lives" in twice.err(), twice.story())
+    dies.kill()
+    again = store.target("b")
+    for process, name in ((first, "a"), (again, "b")):
+        store.start("quit", "c", "--peer", name).succeed(10)
+        check(process.wait(5) == 0, process.story())
+    check(store.values == {}, f"names of processes that have ended: {store.values}")
+
+
 def claims():
-    """Stores with TLS, certificates and users. Of several that want a name at the same moment one has it; when that is
-    killed, the name goes by itself."""
+    """Stores with TLS, certificates and users. Of several that want a name at the same moment one has it, as long as it
+    is there; that of a process which was killed goes by itself."""
     stores = [Store(kind, secured=True) for kind in SERVERS]
-    owners = []
+    killed_at, wrong = 0, {"MC_REDIS_PASSWORD": "wrong", "ETCDCTL_USER": "root:wrong"}
     for store in stores:
-        several = [store.start("target", "a") for _ in range(4)]
+        dies, several = store.start("target", "b"), [store.start("target", "a") for _ in range(3)]
         until = time.monotonic() + 20
         while sum(process.child.poll() is None for process in several) > 1 and time.monotonic() < until:
             time.sleep(0.02)
         alive = [process for process in several if process.child.poll() is None]
         check(len(alive) == 1, "\n".join(process.story() for process in several))
-        alive[0].wait_for(alive[0].json, 10, "its memory")
         for process in several:
             check(process is alive[0] or "'a' is the name of a process that lives" in process.err(), process.story())
-        owners += alive
-    time.sleep(2.5)  # it keeps its name for longer than it has it for
-    for store, owner in zip(stores, owners):
-        store.start("open", "c", "--peer", "a").succeed(10)
-        owner.kill()
-    time.sleep(3)  # etcd ends leases every half second
-    for store in stores:
-        opens = store.start("open", "c", "--peer", "a")
-        check(opens.wait(10) == 1 and "has none of this name" in opens.err(), opens.story())
-        wrong = {"MC_REDIS_PASSWORD": "wrong", "ETCDCTL_USER": "root:wrong"}
+        dies.wait_for(dies.json, 10, "its memory")
+        dies.kill()
+        killed_at = time.monotonic()
         for refused in (store.start("open", "c", "--peer", "a", env=wrong),
                         store.start("open", "c", "--peer", "a", "--set", "metadata_ca_file=/dev/null")):
             check(refused.wait(10) == 1 and "MetadataError" in refused.err(), refused.story())
+    time.sleep(max(0, killed_at + 2.7 - time.monotonic()))  # etcd ends leases every half second
+    for store in stores:
+        store.start("open", "c", "--peer", "a").succeed(10)
+        opens = store.start("open", "c", "--peer", "b")
+        check(opens.wait(10) == 1 and "has none of this name" in opens.err(), opens.story())
 
 
-for _kind in ("etcd", "redis", "http"):
+for _kind in SERVERS:
     once(f"tent/metadata/{_kind}", names, _kind)
+once("tent/metadata/http", http)
 once("tent/metadata/tls", claims)

@@ -7,6 +7,8 @@
 #include <memory>
 #include <mutex>
 
+#include "tent/metadata/no_sigpipe.h"
+
 namespace rove::tent {
 
 namespace {
@@ -25,6 +27,7 @@ size_t collect(const char* data, size_t size, size_t count, void* text) {
 bool http_request(const char* method, const std::string& url, const std::string& body,
                   const std::vector<std::string>& headers, const StoreConfig& config, long timeout_ms,
                   HttpAnswer* answer, std::string* error) {
+    const NoSigpipe guard;
     static std::once_flag once;
     std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
     const std::unique_ptr<CURL, void (*)(CURL*)> curl(curl_easy_init(), curl_easy_cleanup);

@@ -2,12 +2,11 @@
 // See names.h.
 #include "tent/metadata/names.h"
 
-#include <signal.h>
-
 #include <chrono>
 #include <nlohmann/json.hpp>
 
 #include "tent/control/client.h"
+#include "tent/no_signals.h"
 #include "tent/segment.h"
 
 namespace rove::tent {
@@ -46,11 +45,8 @@ Status Names::publish(const std::string& name, const std::string& address) {
     if (!status.ok()) return status;
     name_ = name;
     value_ = value;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
+    const NoSignals guard;
     keeper_ = std::thread([this] { keep(); });
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return {};
 }
 

@@ -8,6 +8,7 @@
 #include <initializer_list>
 
 #include "tent/clock.h"
+#include "tent/metadata/no_sigpipe.h"
 #include "tent/metadata/store.h"
 #include "tent/metadata/stream.h"
 
@@ -137,6 +138,7 @@ class RedisStore : public MetadataStore {
             std::string address = scheme == std::string::npos ? server : server.substr(scheme + 3), why;
             if (address.rfind(':') == std::string::npos) address += ":6379";
             const uint64_t deadline_ns = monotonic_ns() + kCallMs * 1'000'000;
+            const NoSigpipe guard;
             Stream stream;
             if (!stream.open(address, with_tls, config_, deadline_ns, &why)) {
                 error += why;

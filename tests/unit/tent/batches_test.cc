@@ -101,6 +101,28 @@ TEST_F(BatchesTest, EachIsOneThreadsAlone) {
     EXPECT_EQ(wrong, 0u);
 }
 
+TEST_F(BatchesTest, NotificationsComeInTheOrderOfTheirSubmits) {
+    constexpr int kMany = 300;
+    const TransferRequest request{.direction = Direction::kWrite,
+                                  .source = here(0),
+                                  .target_offset = reinterpret_cast<uint64_t>(there(0)),
+                                  .length = kSmall};
+    for (int i = 0; i < kMany; ++i) {
+        const uint64_t batch = engine_->allocate_batch(1);
+        const NotificationText text{"n", std::to_string(i)};
+        ASSERT_TRUE(engine_->submit(batch, {&request, 1}, &text).ok());
+        EXPECT_EQ(wait(batch), TransferState::kCompleted);
+        EXPECT_TRUE(engine_->free_batch(batch).ok());
+    }
+    std::vector<NotificationText> all;
+    for (int i = 0; i < 5000 && all.size() < kMany; ++i) {
+        for (auto& one : engine_->take_notifications()) all.push_back(std::move(one));
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ASSERT_EQ(all.size(), static_cast<size_t>(kMany));
+    for (int i = 0; i < kMany; ++i) EXPECT_EQ(all[static_cast<size_t>(i)].message, std::to_string(i));
+}
+
 TEST_F(BatchesTest, FreedUnderWayItIsNotGivenAgainBefore) {
     uint64_t under_way = 0, other = 0;
     engine_->core().with_lock([&] {  // so that nothing moves

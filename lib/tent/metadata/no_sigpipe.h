@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// OpenSSL writes to sockets without MSG_NOSIGNAL, ours and libcurl's: a server that ends would end the program.
+#pragma once
+
+#include <signal.h>
+#include <time.h>
+
+namespace rove::tent {
+
+// While it is there, no SIGPIPE comes of what this thread writes.
+class NoSigpipe {
+  public:
+    NoSigpipe() {
+        sigset_t pending;
+        sigemptyset(&pipe_);
+        sigaddset(&pipe_, SIGPIPE);
+        sigpending(&pending);
+        was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+        pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+    }
+    ~NoSigpipe() {
+        const timespec now{};
+        if (!was_pending_) sigtimedwait(&pipe_, nullptr, &now);
+        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
+    NoSigpipe(const NoSigpipe&) = delete;
+    NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+  private:
+    sigset_t pipe_, before_;
+    bool was_pending_;
+};
+
+}  // namespace rove::tent
