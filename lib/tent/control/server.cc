@@ -205,7 +205,9 @@ void ControlServer::accepted(int fd, const SocketAddress& from) {
 }
 
 bool ControlServer::make_room(bool proving_only) {
-    const auto weight = [&](const Host& host) { return proving_only ? host.proving : host.connections; };
+    const auto weight = [&](const Host& host) {
+        return proving_only ? host.proving : host.connections - host.leases;
+    };
     const auto greediest = std::max_element(hosts_.begin(), hosts_.end(), [&](const auto& a, const auto& b) {
         return weight(a.second) < weight(b.second);
     });

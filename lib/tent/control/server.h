@@ -4,8 +4,8 @@
 // we keep to our peers, to learn at once that one of them is gone.
 //
 // Nobody can keep others out. A connection has to prove itself, to end a message and to take an answer in time. When
-// there are too many, the host that has the most loses one of its own: of those that have not proved themselves the
-// oldest, else the one that was idle for longest; leases it keeps, but may have only so many.
+// there are too many, the host that has the most, but for leases, loses one of its own: of those that have not proved
+// themselves the oldest, else the one that was idle for longest. Leases are kept, but a host may have only so many.
 #pragma once
 
 #include <atomic>

@@ -169,7 +169,67 @@ struct OpenServerTest : ServerTest {
     OpenServerTest() : ServerTest("") {}
 };
 
+// It may have as many files open as others need; the server has seen that it may have few.
+struct FewFiles {
+    FewFiles() {
+        getrlimit(RLIMIT_NOFILE, &before);
+        rlimit few = before;
+        few.rlim_cur = 2 * kConnections;
+        setrlimit(RLIMIT_NOFILE, &few);
+    }
+    static constexpr size_t kConnections = 50;
+    rlimit before{};
+};
+struct FewConnectionsTest : FewFiles, ServerTest {
+    FewConnectionsTest() : ServerTest("") { setrlimit(RLIMIT_NOFILE, &before); }
+    // A connection from `host`, one of the loopback's, that has proved itself.
+    int connect_from(const char* host) {
+        const SocketAddress here = resolve(host, 0, 0).front(), to = resolve("127.0.0.1", server.port(), 0).front();
+        const int fd = socket(AF_INET, SOCK_STREAM, 0);
+        const Hello hello;
+        Welcome welcome;
+        const uint64_t deadline = monotonic_ns() + kSecond;
+        EXPECT_EQ(bind(fd, here.get(), here.size), 0);
+        EXPECT_EQ(connect(fd, to.get(), to.size), 0);
+        EXPECT_TRUE(send_all(fd, &hello, sizeof(hello), deadline));
+        EXPECT_TRUE(receive_all(fd, &welcome, sizeof(welcome), deadline));
+        return fd;
+    }
+};
+
 }  // namespace
+
+TEST_F(FewConnectionsTest, WhoHasMostLosesItsOwn) {
+    std::vector<int> modest, greedy;
+    for (int i = 0; i < 5; ++i) modest.push_back(connect_from("127.0.0.2"));
+    for (size_t i = 0; i < 2 * kConnections; ++i) greedy.push_back(connect_from("127.0.0.3"));
+    EXPECT_TRUE(is_served());
+    size_t closed = 0;
+    for (const int fd : greedy) closed += is_closed(fd, 0) ? 1 : 0;
+    EXPECT_GE(closed, kConnections);
+    EXPECT_FALSE(is_closed(greedy.back(), 0)) << "those that were idle for longest are closed";
+    for (const int fd : modest) EXPECT_FALSE(is_closed(fd, 0));
+    for (const auto* list : {&modest, &greedy})
+        for (const int fd : *list) close(fd);
+}
+
+TEST_F(FewConnectionsTest, LeasesAreKeptButNobodyHasThemAll) {
+    const uint64_t deadline = monotonic_ns() + 10 * kSecond;
+    std::vector<int> leases, idle;
+    size_t given = 0;
+    for (size_t i = 0; i < kConnections; ++i) {
+        leases.push_back(connect_from("127.0.0.3"));
+        const auto answer = exchange(leases.back(), 1, MessageType::kLease, {{"owner", "x"}}, deadline);
+        given += answer && !answer->contains("error") ? 1 : 0;
+    }
+    EXPECT_EQ(given, kConnections / 2);
+    for (size_t i = 0; i < 2 * kConnections; ++i) idle.push_back(connect_from("127.0.0.4"));
+    for (size_t i = 0; i < given; ++i) EXPECT_FALSE(is_closed(leases[i], 0)) << "lease " << i;
+    EXPECT_EQ(ended.load(), 0);
+    EXPECT_TRUE(is_served());
+    for (const auto* list : {&leases, &idle})
+        for (const int fd : *list) close(fd);
+}
 
 TEST_F(ServerTest, WhoHasAnotherSecretOrNoneIsToldSo) {
     std::string why;
