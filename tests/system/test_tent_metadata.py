@@ -167,7 +167,7 @@ def names(kind):
           late.story())
 
 
-def http():
+def without_time():
     """A store that knows neither conditions nor time."""
     store = HttpStore()
     first, dies = store.target("a"), store.target("b")
@@ -211,5 +211,5 @@ def claims():
 
 for _kind in SERVERS:
     once(f"tent/metadata/{_kind}", names, _kind)
-once("tent/metadata/http", http)
+once("tent/metadata/http", without_time)
 once("tent/metadata/tls", claims)

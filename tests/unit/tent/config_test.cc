@@ -187,7 +187,7 @@ http_port = 9200
     EXPECT_EQ(config.rdma_whitelist, (std::vector<std::string>{"rove0"}));
     EXPECT_EQ(config.rdma_blacklist, (std::vector<std::string>{"rove1", "rove2"}));
     EXPECT_EQ(config.priority_matrix.nodes.at(1), (std::vector<std::vector<std::string>>{{"rove1"}, {}, {"rove0"}}));
-    EXPECT_EQ(config.priority_matrix.where, "t.toml:15: key 'topology.priority_matrix'");
+    EXPECT_EQ(config.priority_matrix.where, "t.toml:19: key 'topology.priority_matrix'");
     const RdmaConfig& rdma = config.rdma;
     EXPECT_FALSE(rdma.enable);
     EXPECT_FALSE(rdma.selector.enable_smart_scheduling);
