@@ -2,6 +2,7 @@
 // See json_config.h.
 #include "tent/json_config.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cstdint>
 #include <iterator>
@@ -50,10 +51,10 @@ struct Characters {
 struct Value {
     enum class Kind { kScalar, kObject, kArray };
     Kind kind = Kind::kScalar;
-    uint32_t line = 1;   // of an element its own, of a member its key's
-    std::string scalar;  // as TOML writes it; empty: null
-    std::vector<std::pair<std::string, Value>> members;
-    std::vector<Value> elements;
+    uint32_t line = 1;              // of an element its own, of a member its key's
+    std::string scalar;             // as TOML writes it; empty: null
+    std::vector<std::string> keys;  // of an object's values, in their order
+    std::vector<Value> values;      // members or elements
 };
 
 class Reader : public json::json_sax_t {
@@ -72,8 +73,9 @@ class Reader : public json::json_sax_t {
     bool end_object() override { return close(); }
     bool end_array() override { return close(); }
     bool key(std::string& name) override {
-        for (const auto& [known, value] : open_.back()->members)
-            if (known == name) return fail("key '" + name + "' is there twice");
+        const std::vector<std::string>& known = open_.back()->keys;
+        if (std::find(known.begin(), known.end(), name) != known.end())
+            return fail("key '" + name + "' is there twice");
         key_ = name;
         key_line_ = place_.last;
         return true;
@@ -120,8 +122,8 @@ class Reader : public json::json_sax_t {
         Value& parent = *open_.back();
         const bool member = parent.kind == Value::Kind::kObject;
         value.line = member ? key_line_ : place_.last;
-        if (member) return &parent.members.emplace_back(key_, std::move(value)).second;
-        return &parent.elements.emplace_back(std::move(value));
+        if (member) parent.keys.push_back(key_);
+        return &parent.values.emplace_back(std::move(value));
     }
 
     const Place& place_;
@@ -160,12 +162,16 @@ toml::key at_line(const std::string& name, uint32_t line) {
 }
 
 void fill(toml::table& table, const Value& object) {
-    for (const auto& [key, value] : object.members)
-        if (!is_null(value)) make(value, [&](toml::node&& node) { table.insert_or_assign(at_line(key, value.line), std::move(node)); });
+    for (size_t i = 0; i < object.values.size(); ++i) {
+        const Value& value = object.values[i];
+        if (is_null(value)) continue;
+        const toml::key key = at_line(object.keys[i], value.line);
+        make(value, [&](toml::node&& node) { table.insert_or_assign(key, std::move(node)); });
+    }
 }
 
 void fill(toml::array& array, const Value& value) {
-    for (const Value& element : value.elements)
+    for (const Value& element : value.values)
         if (!is_null(element)) make(element, [&](toml::node&& node) { array.push_back(std::move(node)); });
 }
 
@@ -211,7 +217,7 @@ Status read_json(const std::string& text, const std::string& name, toml::table* 
     try {
         toml::table root;
         fill(root, reader.root());
-        for (const auto& [key, value] : reader.root().members) {
+        for (const std::string& key : reader.root().keys) {
             const auto path = path_of(key);
             toml::node* node = root.get(key);
             if (!path || node == nullptr) continue;
