@@ -219,6 +219,23 @@ def places():
         target.stop()
 
 
+def bridges():
+    """Where there is no way to the world: an interface's address, but not that of a bridge of this host's own."""
+    with TwoNamespaces(1500) as namespaces:
+        here = namespaces.names[0]
+        ip("link", "del", "ctl", netns=here)
+        ip("link", "add", "docker0", "type", "bridge", netns=here)
+        ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth1", netns=here)
+        for device, address in (("docker0", "172.17.0.1/16"), ("eth0", "10.9.0.2/24")):
+            ip("addr", "add", address, "dev", device, netns=here)
+            ip("link", "set", device, "up", netns=here)
+        target = Process([program("tent_check"), "target", "--set", "rpc_server_hostname=0.0.0.0"], core=SERVER_CORE,
+                         netns=here, env=SECRET)
+        target.wait_for(target.json, 20, "its memory")
+        name = target.json()[0]["segment"]
+        check(name.startswith("10.9.0.2:"), name)
+
+
 def dead_hosts():
     """A host loses its power: its peers know within seconds, though nothing tells them. Meanwhile another peer is
     opened, and its memory read, beside sixteen hosts that swallow everything."""
@@ -254,4 +271,5 @@ once("tent/trust/strangers", strangers, SECRET)
 once("tent/trust/peers", peers)
 once("tent/trust/secrets", secrets, quick=True)
 once("tent/trust/places", places)
+once("tent/trust/bridges", bridges)
 once("tent/peers/dead-hosts", dead_hosts)
