@@ -86,7 +86,7 @@ std::string clear_stats(App& app, const Words&) {
 
 std::string set_impair(App& app, const Words& words) {
     Runtime& runtime = app.runtime();
-    const datapath::Interface* device = datapath::find_interface(runtime, words[2]);
+    const datapath::RdmaInterface* device = datapath::find_interface(runtime, words[2]);
     if (device == nullptr) return "no port '" + words[2] + "', possible:" + datapath::device_names(runtime);
     const std::optional<uint32_t> path = number(words[3]);
     if (!path && words[3] != "all") return "no path '" + words[3] + "', possible: a number, or all";

@@ -5,6 +5,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
 #include <set>
 #include <string_view>
@@ -168,8 +169,20 @@ void read_udp(Table& table, DeviceConfig& device, const char* port_allowed) {
         table.refuse(table.node("port"), "port", port_allowed);
 }
 
+constexpr const char* kNameAllowed = "\"rove-\" and letters, digits, '-', '_' or '.', 63 in all, such as \"rove-eth0\"";
+std::optional<std::string> parse_name(std::string_view name) {
+    constexpr size_t kMostBytes = 63;  // IBV_SYSFS_NAME_MAX, with a zero
+    constexpr std::string_view kPrefix = "rove-";
+    const auto allowed = [](unsigned char one) {
+        return std::isalnum(one) != 0 || one == '-' || one == '_' || one == '.';
+    };
+    if (!name.starts_with(kPrefix) || name.size() == kPrefix.size() || name.size() > kMostBytes) return std::nullopt;
+    return std::ranges::all_of(name, allowed) ? std::optional<std::string>(name) : std::nullopt;
+}
+
 DeviceConfig read_device(Table table) {
     DeviceConfig device;
+    device.name = table.parsed("name", kNameAllowed, parse_name).value_or("");
     constexpr const char* kPortAllowed =
         "\"mesh\", \"mesh:FOLDER\", \"interface:NAME\", \"udp\", \"udp:ADDRESS\", \"memif:SOCKET,role=server\", an EAL "
         "vdev such as \"net_tap0,iface=...\" or a PCI address";
@@ -229,12 +242,15 @@ std::optional<Config> Config::load(const std::string& file, std::string* error) 
         if (auto runtime = table.table("runtime")) read_runtime(*runtime, config);
         if (auto transport = table.table("transport")) read_transport(*transport, config);
         table.require("device", "one or more tables [[device]]");
-        std::set<std::string> ports;
+        std::set<std::string> ports, names;
         for (Table& device : table.tables("device")) {
             config.devices.push_back(read_device(device));
             const std::string& port = config.devices.back().port;
             if (!ports.insert(is_mesh(port) ? port : port.substr(0, port.find(','))).second)
                 device.refuse(device.node("port"), "port", "a port that no other device has");
+            const std::string& name = config.devices.back().name;
+            if (!name.empty() && !names.insert(name).second)
+                device.refuse(device.node("name"), "name", "a name that no other device has");
         }
         table.refuse_unknown();
         // Each path of a "udp" port is a socket.

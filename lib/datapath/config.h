@@ -27,6 +27,7 @@ struct NeighbourConfig {
 };
 
 struct DeviceConfig {
+    std::string name;                    // of the device; "": rove0, rove1, ... by its place
     std::string port;                    // ports of rove's own (port_name.h), a vdev of EAL's, or a PCI address
     std::vector<std::string> addresses;  // "10.0.0.1/24", "fd00::1/64"; none: the port knows
     std::optional<std::string> gateway_ipv4, gateway_ipv6;

@@ -83,7 +83,7 @@ class Neighbours {
     void speak_for(std::set<wire::Gid> hosts);
 
     bool owns(const wire::Gid& address) const;
-    const std::vector<Subnet>& own() const { return own_; }  // as Interface::gids()
+    const std::vector<Subnet>& own() const { return own_; }  // as RdmaInterface::gids()
     bool has_gateway(bool ipv4) const { return (ipv4 ? gateway_ipv4_ : gateway_ipv6_).has_value(); }
     // Whom to ask for the MAC of a frame to `address`: itself on our link, else the gateway. Without one, itself.
     wire::Gid next_hop(const wire::Gid& address) const;

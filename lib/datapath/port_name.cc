@@ -112,7 +112,7 @@ std::optional<wire::MacAddress> mac_before_start(const DeviceConfig& config) {
         mac = interface_mac(argument(config.port, "iface"));
     else if (is_ethdev(config.port) && !is_peer_to_peer(driver) && driver != "net_tap")
         return std::nullopt;
-    // As Interface does where a port has none of its own.
+    // As RdmaInterface does where a port has none of its own.
     if (mac == wire::MacAddress{}) mac = derived_mac(parse_subnet(config.addresses.front())->address);
     return mac;
 }

@@ -47,7 +47,7 @@ void add_counters(Report& one, const auto& values, size_t first = 0) {
 
 }  // namespace
 
-const Interface* find_interface(Runtime& runtime, std::string_view name) {
+const RdmaInterface* find_interface(Runtime& runtime, std::string_view name) {
     for (const auto& interface : runtime.interfaces())
         if (interface->name() == name) return interface.get();
     return nullptr;
@@ -60,7 +60,7 @@ std::string device_names(Runtime& runtime) {
 }
 
 Report report_devices(Runtime& runtime) {
-    return each_interface(runtime, [](const Interface& interface, Report& one) {
+    return each_interface(runtime, [](const RdmaInterface& interface, Report& one) {
         one["port"] = interface.port();
         one["mac"] = to_string(interface.mac());
         one["mtu"] = interface.active_mtu();
@@ -80,11 +80,11 @@ Report report_statistics(const PortStatistics& counted) {
 
 Report report_ports(Runtime& runtime) {
     return each_interface(
-        runtime, [](const Interface& interface, Report& one) { one = report_statistics(interface.statistics()); });
+        runtime, [](const RdmaInterface& interface, Report& one) { one = report_statistics(interface.statistics()); });
 }
 
 Report report_xstats(Runtime& runtime) {
-    return each_interface(runtime, [](const Interface& interface, Report& one) {
+    return each_interface(runtime, [](const RdmaInterface& interface, Report& one) {
         const std::optional<uint16_t> port = interface.dpdk_port();
         const int count = port ? rte_eth_xstats_get_names(*port, nullptr, 0) : 0;
         if (count <= 0) return;
@@ -115,11 +115,11 @@ Report report_neighbours(const Neighbours& neighbours) {
 }
 
 Report report_neighbours(Runtime& runtime) {
-    return each_interface(runtime,
-                          [](Interface& interface, Report& one) { one = report_neighbours(interface.neighbours()); });
+    return each_interface(
+        runtime, [](RdmaInterface& interface, Report& one) { one = report_neighbours(interface.neighbours()); });
 }
 
-Report report_impairments(Runtime& runtime, const Interface& interface) {
+Report report_impairments(Runtime& runtime, const RdmaInterface& interface) {
     Report all = Report::object();
     const std::vector<PathState> paths = runtime.impaired_paths(interface);
     for (size_t i = 0; i < paths.size(); ++i) {

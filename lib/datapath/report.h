@@ -11,7 +11,7 @@
 
 namespace rove::datapath {
 
-class Interface;
+class RdmaInterface;
 class Neighbours;
 class Runtime;
 struct PortStatistics;
@@ -27,7 +27,7 @@ Report report_neighbours(Runtime& runtime);
 Report report_statistics(const PortStatistics& counted);
 Report report_neighbours(const Neighbours& neighbours);
 // By path of `interface`, then "device": what befalls frames that it receives; empty if nothing does.
-Report report_impairments(Runtime& runtime, const Interface& interface);
+Report report_impairments(Runtime& runtime, const RdmaInterface& interface);
 
 // By worker.
 Report report_workers(Runtime& runtime);    // the transport's counters
@@ -54,7 +54,7 @@ Report report_port_paths(Runtime& runtime, size_t most);
 Report report_packets(Runtime& runtime, uint32_t qpn);
 
 // The interface of the device called `name`, or null; and the names of all, with a blank before each.
-const Interface* find_interface(Runtime& runtime, std::string_view name);
+const RdmaInterface* find_interface(Runtime& runtime, std::string_view name);
 std::string device_names(Runtime& runtime);
 
 }  // namespace rove::datapath

@@ -197,8 +197,8 @@ std::string Runtime::open() {
         if (port == nullptr) return config_.file + ": " + error;
         ports_.push_back(std::move(port));
         all_ring_ &= ports_.back()->rings();
-        interfaces_.push_back(
-            std::make_unique<Interface>(*this, config, Interface::name_of(interfaces_.size()), *ports_.back()));
+        interfaces_.push_back(std::make_unique<RdmaInterface>(
+            *this, config, RdmaInterface::name_of(config, interfaces_.size()), *ports_.back()));
         for (const auto& worker : workers_)
             worker->core(Worker::Hold(*worker)).add_interface(*interfaces_.back(), *ports_.back(), config.impair);
     }
@@ -293,7 +293,7 @@ void Runtime::close() {
     leave_eal();
 }
 
-uint16_t Runtime::choose_worker(const Interface& interface) {
+uint16_t Runtime::choose_worker(const RdmaInterface& interface) {
     return static_cast<uint16_t>(next_worker_.fetch_add(1, std::memory_order_relaxed) %
                                  std::min<size_t>(workers_.size(), interface.queues()));
 }
@@ -387,13 +387,13 @@ void Runtime::hand_over() {
     if (config_.progress == Progress::kShared) background_->take_over();
 }
 
-void Runtime::solicit(Interface& interface, const wire::Gid& neighbour) {
+void Runtime::solicit(RdmaInterface& interface, const wire::Gid& neighbour) {
     Worker& worker = *workers_.front();
     const Worker::Hold hold(worker);
     worker.core(hold).solicit(interface, neighbour);
 }
 
-void Runtime::wait_for_neighbour(Interface& interface, const wire::Gid& neighbour, int timeout_ms) {
+void Runtime::wait_for_neighbour(RdmaInterface& interface, const wire::Gid& neighbour, int timeout_ms) {
     if (config_.progress == Progress::kDedicated) {
         interface.neighbours().wait(neighbour, timeout_ms);
         return;
@@ -409,7 +409,7 @@ void Runtime::wait_for_neighbour(Interface& interface, const wire::Gid& neighbou
     } while (now_ns() < until_ns);
 }
 
-std::string Runtime::impair(const Interface& interface, std::optional<uint32_t> path, std::string_view changes) {
+std::string Runtime::impair(const RdmaInterface& interface, std::optional<uint32_t> path, std::string_view changes) {
     for (const auto& worker : workers_) {
         const Worker::Hold hold(*worker);
         // What one refuses, all refuse.
@@ -419,7 +419,7 @@ std::string Runtime::impair(const Interface& interface, std::optional<uint32_t> 
     return {};
 }
 
-std::vector<PathState> Runtime::impaired_paths(const Interface& interface) const {
+std::vector<PathState> Runtime::impaired_paths(const RdmaInterface& interface) const {
     std::vector<PathState> states;
     for (const auto& worker : workers_) {
         const Worker::Hold hold(*worker);
@@ -442,7 +442,7 @@ std::string Runtime::capture(const std::string& file) {
     return error;
 }
 
-void Runtime::set_port(const Interface& interface, bool up) {
+void Runtime::set_port(const RdmaInterface& interface, bool up) {
     const auto owner =
         std::find_if(ports_.begin(), ports_.end(), [&](const auto& port) { return port->id() == interface.port(); });
     Port& port = **owner;
@@ -474,7 +474,7 @@ void Runtime::housekeeping() {
     if (memory_.in_use()) guard_memory();  // the program may have set a handler of its own
     for (size_t i = 0; i < ports_.size(); ++i) {
         Port& port = *ports_[i];
-        Interface& interface = *interfaces_[i];
+        RdmaInterface& interface = *interfaces_[i];
         if (port.wants_restart(now_ns() - restarted_ns_[i] >= kRestartNs)) {
             { const Pause barrier(*this); }  // workers leave alone what is not ready; none is still inside
             const std::lock_guard control(port_control_);

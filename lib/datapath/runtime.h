@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The datapath of a process: EAL, ports, workers, and the tables they share. lib/verbs sees only this file, interface.h
-// and worker.h. Units: nanoseconds, bytes.
+// The datapath of a process: EAL, ports, workers, and the tables they share. lib/verbs sees only this file,
+// rdma_interface.h and worker.h. Units: nanoseconds, bytes.
 #pragma once
 
 #include <atomic>
@@ -16,14 +16,14 @@
 
 #include "datapath/clock.h"
 #include "datapath/config.h"
-#include "datapath/interface.h"
 #include "datapath/poller.h"
 #include "datapath/port_claim.h"
+#include "datapath/rdma_interface.h"
 #include "datapath/worker.h"
-#include "transport/time_wait.h"
 #include "transport/memory.h"
 #include "transport/qp_table.h"
 #include "transport/standstill.h"
+#include "transport/time_wait.h"
 
 struct rte_mempool;
 
@@ -43,7 +43,8 @@ class Listener {
     virtual void event(ibv_event_type event, transport::QueuePair& qp) = 0;
     virtual void event(ibv_event_type event, transport::CompletionQueue& cq) = 0;
     virtual void event(ibv_event_type event, transport::SharedRecvQueue& srq) = 0;
-    virtual void port_event(ibv_event_type event, const Interface& interface) = 0;  // PORT_ACTIVE, PORT_ERR, GID_CHANGE
+    // PORT_ACTIVE, PORT_ERR, GID_CHANGE.
+    virtual void port_event(ibv_event_type event, const RdmaInterface& interface) = 0;
 };
 
 class Runtime {
@@ -64,7 +65,7 @@ class Runtime {
     void after_fork_in_child();
     bool in_forked_child() const { return in_forked_child_; }
 
-    const std::vector<std::unique_ptr<Interface>>& interfaces() const { return interfaces_; }
+    const std::vector<std::unique_ptr<RdmaInterface>>& interfaces() const { return interfaces_; }
     transport::QueuePairTable& queue_pairs() { return queue_pairs_; }
     transport::MemoryTable& memory() { return memory_; }
     // Whether the caller is EAL's main thread, on which drivers look for their hardware. Then DPDK asks, and not the
@@ -75,7 +76,7 @@ class Runtime {
 
     // The worker that shall own a new QP of this interface, for QueuePair::worker: each in turn that has a TX queue of
     // its own.
-    uint16_t choose_worker(const Interface& interface);
+    uint16_t choose_worker(const RdmaInterface& interface);
     Worker& worker_of(const transport::QueuePair& qp) { return *workers_[qp.worker]; }
 
     // No worker runs while this lives. For what workers read and what cannot be changed under their eyes.
@@ -109,16 +110,16 @@ class Runtime {
 
     // Changes what befalls the frames that `interface` receives: on one path, or on all and those of none. `changes`
     // are "key=value,..." of the keys of [[device.impair.path]]. Returns "", or what is wrong with them. Any thread.
-    std::string impair(const Interface& interface, std::optional<uint32_t> path, std::string_view changes);
+    std::string impair(const RdmaInterface& interface, std::optional<uint32_t> path, std::string_view changes);
 
     // The paths of `interface`, then what is of no path; empty if nothing befalls its frames.
-    std::vector<PathState> impaired_paths(const Interface& interface) const;
+    std::vector<PathState> impaired_paths(const RdmaInterface& interface) const;
 
     // From now on, what all ports send and receive is written to `file`, as pcapng. Once. Returns "", or what is wrong.
     std::string capture(const std::string& file);
 
     // Stops the port of `interface` as if its cable were pulled, or starts it again. Any thread but a worker.
-    void set_port(const Interface& interface, bool up);
+    void set_port(const RdmaInterface& interface, bool up);
 
     // What RC QPs that are connected from now on shall speak, as [transport] mode says at the start. Any thread but a
     // worker.
@@ -130,8 +131,8 @@ class Runtime {
     const Config& config() const { return config_; }
     const std::vector<std::unique_ptr<Worker>>& workers() const { return workers_; }
     // Asks who `neighbour` is; waits for the answer, driving the workers meanwhile if that is ours to do.
-    void solicit(Interface& interface, const wire::Gid& neighbour);
-    void wait_for_neighbour(Interface& interface, const wire::Gid& neighbour, int timeout_ms);
+    void solicit(RdmaInterface& interface, const wire::Gid& neighbour);
+    void wait_for_neighbour(RdmaInterface& interface, const wire::Gid& neighbour, int timeout_ms);
     // Every kHousekeepingNs or so, on EAL's main thread: link states and restarts.
     void housekeeping();
     void ports_changed();  // any thread: do so soon
@@ -174,7 +175,7 @@ class Runtime {
     std::unique_ptr<LinkUser> link_user_;       // for those with links
     std::vector<uint64_t> restarted_ns_;        // as ports_
     std::unique_ptr<Capture> capture_;
-    std::vector<std::unique_ptr<Interface>> interfaces_;
+    std::vector<std::unique_ptr<RdmaInterface>> interfaces_;
     std::vector<std::unique_ptr<Worker>> workers_;
     Rounds grace_period_;
     transport::QueuePairTable queue_pairs_;

@@ -88,7 +88,7 @@ std::string_view next_word(std::string_view& rest) {
 }
 
 // Changes what is asked for, if anything. Returns "" or what is wrong.
-std::string change_impairment(Runtime& runtime, const Interface& interface, std::string_view path,
+std::string change_impairment(Runtime& runtime, const RdmaInterface& interface, std::string_view path,
                               std::string_view changes) {
     if (path.empty()) return {};
     if (path == "all") return runtime.impair(interface, std::nullopt, changes);
@@ -104,7 +104,7 @@ int impair(const char*, const char* parameters, rte_tel_data* data) {
     return answer(data, [&](Runtime& runtime) -> Report {
         std::string_view rest = parameters == nullptr ? "" : parameters;
         const std::string_view name = next_word(rest), path = next_word(rest);
-        const Interface* interface = find_interface(runtime, name);
+        const RdmaInterface* interface = find_interface(runtime, name);
         if (interface == nullptr) return "got device '" + std::string(name) + "', allowed" + device_names(runtime);
         if (std::string wrong = change_impairment(runtime, *interface, path, rest); !wrong.empty()) return wrong;
         return report_impairments(runtime, *interface);

@@ -43,7 +43,7 @@ bool WorkerCore::init() {
     return handed_over_ != nullptr;
 }
 
-void WorkerCore::add_interface(Interface& interface, Port& port, const ImpairConfig& impair) {
+void WorkerCore::add_interface(RdmaInterface& interface, Port& port, const ImpairConfig& impair) {
     if (ports_.size() <= port.id()) ports_.resize(port.id() + 1u);
     PortUse& added = ports_[port.id()];
     added.interface = &interface;
@@ -298,7 +298,7 @@ void WorkerCore::recover(ReadFrames& frames) {
     if (!engine_.recover_receive(frame, qp)) finish_frame(frames, true);
 }
 
-bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const Interface& interface, Origin origin) {
+bool WorkerCore::read_frame(rte_mbuf* mbuf, Frame& read, const RdmaInterface& interface, Origin origin) {
     if (mbuf->nb_segs != 1 && rte_pktmbuf_linearize(mbuf) != 0) [[unlikely]]
         return false;
     std::span<const uint8_t> bytes(rte_pktmbuf_mtod(mbuf, const uint8_t*), mbuf->data_len);
@@ -409,7 +409,7 @@ void WorkerCore::take_doorbells() {
     }
 }
 
-void WorkerCore::solicit(Interface& interface, const wire::Gid& neighbour) {
+void WorkerCore::solicit(RdmaInterface& interface, const wire::Gid& neighbour) {
     const LcoreScope lcore(lcore_);
     rte_mbuf* mbuf = sink_.take();
     if (mbuf == nullptr) return;
@@ -446,7 +446,7 @@ void WorkerCore::send_due(PortUse& use) {
     }
 }
 
-void WorkerCore::announce(Interface& interface) {
+void WorkerCore::announce(RdmaInterface& interface) {
     const LcoreScope lcore(lcore_);
     interface.memberships().report_all(now_ns());
     for (const Speaker& speaker : interface.neighbours().speakers()) {

@@ -15,15 +15,15 @@
 #include "datapath/capture.h"
 #include "datapath/clock.h"
 #include "datapath/counters.h"
-#include "datapath/interface.h"
 #include "datapath/doorbells.h"
 #include "datapath/fault_guard.h"
 #include "datapath/impair/impairment.h"
 #include "datapath/neighbour.h"
 #include "datapath/packet_sink.h"
-#include "datapath/protocol_clock.h"
 #include "datapath/ports/port.h"
 #include "datapath/ports/ring.h"
+#include "datapath/protocol_clock.h"
+#include "datapath/rdma_interface.h"
 #include "datapath/worker.h"
 #include "transport/engine.h"
 
@@ -67,7 +67,7 @@ class WorkerCore {
 
     // Makes the ring of frames from other workers. False without memory.
     bool init();
-    void add_interface(Interface& interface, Port& port, const ImpairConfig& impair);
+    void add_interface(RdmaInterface& interface, Port& port, const ImpairConfig& impair);
     // Of a port with links. What a link has received is taken before it goes.
     void add_link(const Port& port, uint16_t outlet, const wire::MacAddress& peer, RingSender& sender,
                   RingReceiver& receiver);
@@ -106,8 +106,8 @@ class WorkerCore {
     void take_doorbells();
 
     // An ARP or ND question for `neighbour`, through the device's port; and the announcement of our own addresses.
-    void solicit(Interface& interface, const wire::Gid& neighbour);
-    void announce(Interface& interface);
+    void solicit(RdmaInterface& interface, const wire::Gid& neighbour);
+    void announce(RdmaInterface& interface);
     // A question to the peer of `qp`: Engine::ask_multipath().
     void ask_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn, uint32_t nonce);
 
@@ -149,7 +149,7 @@ class WorkerCore {
     // Of its queues we poll each whose number, modulo the workers, is our index. We send by that of our index; without
     // one we have no QPs there.
     struct PortUse {
-        Interface* interface = nullptr;
+        RdmaInterface* interface = nullptr;
         const Port* port = nullptr;
         std::vector<std::unique_ptr<RxQueue>> own_queues;
         std::vector<RxQueue*> queues;            // that we poll: the own ones, and those of links
@@ -164,8 +164,8 @@ class WorkerCore {
     rte_mbuf* keep(rte_mbuf* mbuf);
     std::span<rte_mbuf*> impair(std::span<rte_mbuf*> frames, PortUse& from);
     // Parses it. True: it is small, and to be verified now; others are while they are copied.
-    [[gnu::always_inline]] static inline bool read_frame(rte_mbuf* mbuf, Frame& read, const Interface& interface,
-                                                            Origin origin);
+    [[gnu::always_inline]] static inline bool read_frame(rte_mbuf* mbuf, Frame& read, const RdmaInterface& interface,
+                                                         Origin origin);
     // Returns false if the mbuf went elsewhere: to another worker, or back as an answer.
     [[gnu::always_inline]] inline bool take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from);
     // A frame that is not RoCE; returns as take_frame().

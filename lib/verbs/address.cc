@@ -54,7 +54,7 @@ int check_address(const Context& context, const ibv_ah_attr& attr) {
 
 int resolve_path(const Context& context, const ibv_ah_attr& attr, uint16_t udp_source_port, uint8_t ecn,
                  transport::Path& path) {
-    datapath::Interface& port = *context.interface;
+    datapath::RdmaInterface& port = *context.interface;
     wire::Flow flow;
     flow.src = port.gids()[attr.grh.sgid_index];
     std::memcpy(flow.dst.data(), attr.grh.dgid.raw, flow.dst.size());
@@ -71,7 +71,8 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
     if (check_address(context, *attr) != 0) return fail<ibv_ah>(EINVAL);
     auto ah = std::unique_ptr<Ah>(new (std::nothrow) Ah{});
     if (ah == nullptr || !(ah->place = context.device->ahs.take())) return fail<ibv_ah>(ENOMEM);
-    const uint16_t udp_source_port = datapath::Interface::udp_source_port(attr->grh.flow_label & kFlowLabelMask, 0, 0);
+    const uint16_t udp_source_port =
+        datapath::RdmaInterface::udp_source_port(attr->grh.flow_label & kFlowLabelMask, 0, 0);
     const int error = resolve_path(context, *attr, udp_source_port, wire::kEcnNotEct, ah->path);
     if (error != 0) return fail<ibv_ah>(error);
     ah->context = pd->context;

@@ -113,7 +113,7 @@ bool Gsi::send(const wire::Flow& flow, uint32_t remote_qpn, std::span<const uint
     if (free_sends_.empty()) return false;
     Ah& ah = sends_[free_sends_.back()];
     wire::Flow way = flow;
-    way.udp_src = datapath::Interface::udp_source_port(flow.flow_label, 0, 0);
+    way.udp_src = datapath::RdmaInterface::udp_source_port(flow.flow_label, 0, 0);
     if (!device_.interface->find_path(way, ah.path)) return false;
     ibv_sge sge{.addr = reinterpret_cast<uintptr_t>(mad.data()), .length = kMadBytes, .lkey = 0};
     ibv_send_wr wr{};

@@ -104,8 +104,8 @@ void enter_reset(Qp& qp) {
 // Resolves the path of a connected QP. Both ends' QPNs are in the source port's hash, so the attributes must be merged
 // already.
 int resolve(const Qp& qp, const ibv_qp_attr& merged, transport::Path& path) {
-    const uint16_t udp_source_port = datapath::Interface::udp_source_port(merged.ah_attr.grh.flow_label & 0xFFFFF,
-                                                                       qp.transport.qpn, merged.dest_qp_num);
+    const uint16_t udp_source_port = datapath::RdmaInterface::udp_source_port(merged.ah_attr.grh.flow_label & 0xFFFFF,
+                                                                              qp.transport.qpn, merged.dest_qp_num);
     // DCQCN needs to be told of congestion: packets say that their transport reacts to ECN marks (RFC 3168).
     return resolve_path(*qp.context, merged.ah_attr, udp_source_port, wire::kEcnEct0, path);
 }

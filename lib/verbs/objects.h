@@ -47,7 +47,7 @@ struct Device : ibv_device {
     ObjectCount pds{kMaxPds};
     __be64 guid = 0;  // EUI-64 of the MAC; zero until the datapath runs if the driver must be asked for it
     // Once the datapath runs:
-    datapath::Interface* interface = nullptr;
+    datapath::RdmaInterface* interface = nullptr;
     datapath::Runtime* runtime = nullptr;
     const uint32_t max_qps;  // its share of the numbers that all devices of the process have together
     ObjectCount qps{max_qps}, cqs{kMaxCqs}, srqs{kMaxSrqs}, ahs{kMaxAhs};
@@ -58,7 +58,7 @@ struct Device : ibv_device {
 
 struct Context : verbs_context {
     Device* device = nullptr;
-    datapath::Interface* interface = nullptr;
+    datapath::RdmaInterface* interface = nullptr;
     datapath::Runtime* runtime = nullptr;
     EventQueue<ibv_async_event> async_events;
     std::atomic<uint32_t> references{1};  // of PDs, TDs, XRCDs, CQs and channels, and one while it is open

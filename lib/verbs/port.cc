@@ -27,7 +27,7 @@ ibv_mtu mtu_code(uint32_t bytes) {
 
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t size) {
     if (port != 1) return EINVAL;
-    const datapath::Interface& device = *from(context).interface;
+    const datapath::RdmaInterface& device = *from(context).interface;
     const bool up = device.link_up();
     ibv_port_attr full{};
     full.state = up ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;

@@ -59,7 +59,8 @@ Provider::Provider(std::optional<datapath::Config> config) : config_(std::move(c
     }
     for (size_t i = 0; i < count; ++i) {
         const auto max_qps = static_cast<uint32_t>(kMaxQps / count);
-        devices_.push_back(make_device(*this, datapath::Interface::name_of(i), config_->devices[i], max_qps));
+        const datapath::DeviceConfig& device = config_->devices[i];
+        devices_.push_back(make_device(*this, datapath::RdmaInterface::name_of(device, i), device, max_qps));
     }
 }
 
@@ -151,7 +152,7 @@ void Provider::event(ibv_event_type type, transport::SharedRecvQueue& queue) {
     push(from(srq.context), {.element = {.srq = &srq}, .event_type = type});
 }
 
-void Provider::port_event(ibv_event_type type, const datapath::Interface& interface) {
+void Provider::port_event(ibv_event_type type, const datapath::RdmaInterface& interface) {
     std::lock_guard guard(contexts_mutex_);
     for (Context* context : contexts_) {
         if (context->interface != &interface) continue;

@@ -55,7 +55,7 @@ class Provider final : public datapath::Listener {
     void event(ibv_event_type event, transport::QueuePair& qp) override;
     void event(ibv_event_type event, transport::CompletionQueue& cq) override;
     void event(ibv_event_type event, transport::SharedRecvQueue& srq) override;
-    void port_event(ibv_event_type event, const datapath::Interface& interface) override;
+    void port_event(ibv_event_type event, const datapath::RdmaInterface& interface) override;
 
   private:
     enum class State : int { kIdle, kStarting, kRunning, kFailed, kForkedChild };

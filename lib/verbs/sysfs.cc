@@ -58,7 +58,7 @@ void link(const fs::path& target, const fs::path& file) {
     if (!fs::exists(fs::symlink_status(file, ignored))) fs::create_symlink(target, file, ignored);
 }
 
-// As the runtime makes the table (datapath::Interface). Zeros where the MAC is the driver's secret until it runs.
+// As the runtime makes the table (datapath::RdmaInterface). Zeros where the MAC is the driver's secret until it runs.
 std::vector<wire::Gid> gids_of(const Device& device) {
     if (device.interface != nullptr) return device.interface->gids();
     const auto mac = datapath::mac_before_start(*device.config);

@@ -26,7 +26,7 @@ constexpr uint64_t kFirstLookNs = 500'000, kLongestLookNs = 20'000'000;  // for 
 constexpr uint64_t kAskAgainNs = 50'000'000;
 constexpr uint64_t kMilli = 1'000'000, kSecond = 1000 * kMilli;
 
-Interface describe(const datapath::Interface& device, const datapath::DeviceConfig& config) {
+Interface describe(const datapath::RdmaInterface& device, const datapath::DeviceConfig& config) {
     const std::string kernel = datapath::kernel_interface(config);
     return {.own = device.subnets(),
             .has_gateway_ipv4 = device.has_gateway(true),

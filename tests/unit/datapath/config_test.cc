@@ -182,6 +182,17 @@ TEST_F(ConfigTest, RefusesUnknownKeys) {
     refused(kPaths + "delay = 5\n", 8, "device[0].impair.path[0].delay", "delay_us");
 }
 
+TEST_F(ConfigTest, DevicesMayHaveNames) {
+    EXPECT_EQ(load(kDevice)->devices[0].name, "");
+    EXPECT_EQ(load(std::string(kDevice) + "name = \"rove-eth0.5\"\n")->devices[0].name, "rove-eth0.5");
+    for (const char* name : {"rove", "rove-", "rove0", "eth0", "rove-a/b", "rove-a b"})
+        refused(std::string(kDevice) + "name = \"" + name + "\"\n", 4, "device[0].name", "rove-eth0");
+    refused(std::string(kDevice) + "name = \"rove-" + std::string(59, 'x') + "\"\n", 4, "device[0].name", "63 in all");
+    const std::string named = "name = \"rove-a\"\n";
+    refused("[[device]]\nport = \"mesh\"\n" + named + "[[device]]\nport = \"udp:127.0.0.1\"\n" + named, 6,
+            "device[1].name", "a name that no other device has");
+}
+
 TEST_F(ConfigTest, RefusesWrongTypes) {
     refused(std::string(kDevice) + "mtu = \"1024\"\n", 4, "device[0].mtu", "an integer");
     refused(std::string(kDevice) + "vlan = 1.5\n", 4, "device[0].vlan", "got 1.5");

@@ -9,7 +9,7 @@
 #include <memory>
 #include <random>
 
-#include "datapath/interface.h"
+#include "datapath/rdma_interface.h"
 
 namespace rove::datapath {
 namespace {
@@ -448,11 +448,11 @@ TEST(AddressTest, TextForms) {
 
 // IBTA's rule, values by hand: the flow label's low 14 bits and its high 6, of a product of the QPNs folded to 20 bits.
 TEST(AddressTest, UdpSourcePorts) {
-    EXPECT_EQ(Interface::udp_source_port(1, 7, 9), 0xC001);
-    EXPECT_EQ(Interface::udp_source_port(0xFFFFF, 7, 9), 0xC000 | (0x3FFF ^ 0x3F));
-    EXPECT_EQ(Interface::udp_source_port(0, 0x11, 0x12), 0xC132);
-    EXPECT_EQ(Interface::udp_source_port(0, 0x12345, 0x6789A), 0xFA58);
-    EXPECT_EQ(Interface::udp_source_port(0, 0x6789A, 0x12345), 0xFA58) << "both ends alike";
+    EXPECT_EQ(RdmaInterface::udp_source_port(1, 7, 9), 0xC001);
+    EXPECT_EQ(RdmaInterface::udp_source_port(0xFFFFF, 7, 9), 0xC000 | (0x3FFF ^ 0x3F));
+    EXPECT_EQ(RdmaInterface::udp_source_port(0, 0x11, 0x12), 0xC132);
+    EXPECT_EQ(RdmaInterface::udp_source_port(0, 0x12345, 0x6789A), 0xFA58);
+    EXPECT_EQ(RdmaInterface::udp_source_port(0, 0x6789A, 0x12345), 0xFA58) << "both ends alike";
 }
 
 }  // namespace

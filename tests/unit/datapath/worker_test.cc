@@ -18,7 +18,7 @@ class NobodyListens : public Listener {
     void event(ibv_event_type, transport::QueuePair&) override {}
     void event(ibv_event_type, transport::CompletionQueue&) override {}
     void event(ibv_event_type, transport::SharedRecvQueue&) override {}
-    void port_event(ibv_event_type, const Interface&) override {}
+    void port_event(ibv_event_type, const RdmaInterface&) override {}
 };
 
 NobodyListens listener;

@@ -122,7 +122,7 @@ TEST_F(VerbsTest, WaitingForAnEventEndsWithASignalThatDoesNotRestart) {
 // D21
 TEST_F(VerbsTest, PortEventsThatNobodyReadsDoNotPileUp) {
     Provider& provider = *from(context_->device).provider;
-    const datapath::Interface& port = *from(context_).interface;
+    const datapath::RdmaInterface& port = *from(context_).interface;
     for (int i = 0; i < 10'000; ++i) {
         provider.port_event(IBV_EVENT_PORT_ERR, port);
         provider.port_event(IBV_EVENT_PORT_ACTIVE, port);

@@ -22,7 +22,7 @@ using datapath::Report;
 class ReportTest : public ConnectedTest {
   protected:
     datapath::Runtime& runtime() const { return *static_cast<Device*>(context_->device)->runtime; }
-    const datapath::Interface& device() const { return *datapath::find_interface(runtime(), "rove0"); }
+    const datapath::RdmaInterface& device() const { return *datapath::find_interface(runtime(), "rove0"); }
 };
 
 TEST_F(ReportTest, DevicesAndPorts) {

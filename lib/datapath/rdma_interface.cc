@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Addresses of an interface, and the way to others.
-#include "datapath/interface.h"
+#include "datapath/rdma_interface.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -21,7 +21,7 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr size_t kPlaces = 32;  // for the kernel's addresses
+constexpr size_t kPlaces = 32;    // for the kernel's addresses
 constexpr int kAskAgainMs = 50;   // between two questions for the same neighbour
 constexpr int kResolveMs = 3000;  // then there is none
 constexpr uint64_t kResolveNs = uint64_t{kResolveMs} * 1'000'000;
@@ -38,7 +38,7 @@ std::optional<wire::Gid> address_of(const std::optional<std::string>& text) {
 
 }  // namespace
 
-Interface::Interface(Runtime& runtime, const DeviceConfig& config, std::string name, Port& port)
+RdmaInterface::RdmaInterface(Runtime& runtime, const DeviceConfig& config, std::string name, Port& port)
     : runtime_(runtime),
       device_port_(port),
       name_(std::move(name)),
@@ -67,55 +67,59 @@ Interface::Interface(Runtime& runtime, const DeviceConfig& config, std::string n
         neighbours_->add_static(neighbour.address, neighbour.mac);
 }
 
-Interface::~Interface() = default;
+RdmaInterface::~RdmaInterface() = default;
 
-bool Interface::link_up() const {
+bool RdmaInterface::link_up() const {
     return !device_port_.has_carrier() || device_port_.ready();
 }
 
-bool Interface::ready() const {
+bool RdmaInterface::ready() const {
     return device_port_.ready();
 }
 
-uint32_t Interface::active_mtu() const {
+uint32_t RdmaInterface::active_mtu() const {
     return std::min(max_mtu_, device_port_.path_mtu());
 }
 
-uint16_t Interface::queues() const {
+std::string RdmaInterface::name_of(const DeviceConfig& config, size_t index) {
+    return config.name.empty() ? "rove" + std::to_string(index) : config.name;
+}
+
+uint16_t RdmaInterface::queues() const {
     return device_port_.queues();
 }
 
-PortStatistics Interface::statistics() const {
+PortStatistics RdmaInterface::statistics() const {
     return device_port_.statistics();
 }
 
-std::optional<uint16_t> Interface::dpdk_port() const {
+std::optional<uint16_t> RdmaInterface::dpdk_port() const {
     return device_port_.dpdk_id();
 }
 
-std::vector<wire::Gid> Interface::gids() const {
+std::vector<wire::Gid> RdmaInterface::gids() const {
     const std::lock_guard lock(addresses_mutex_);
     std::vector<wire::Gid> gids;
     for (const Subnet& place : table_) gids.push_back(place.address);
     return gids;
 }
 
-std::vector<Subnet> Interface::subnets() const {
+std::vector<Subnet> RdmaInterface::subnets() const {
     const std::lock_guard lock(addresses_mutex_);
     return table_;
 }
 
-bool Interface::has_gateway(bool ipv4) const {
+bool RdmaInterface::has_gateway(bool ipv4) const {
     return device_port_.has_kernel_stack() || neighbours_->has_gateway(ipv4);
 }
 
-bool Interface::owns(const wire::Gid& address) const {
+bool RdmaInterface::owns(const wire::Gid& address) const {
     const std::lock_guard lock(addresses_mutex_);
     return std::find(addresses_.begin(), addresses_.end(), address) != addresses_.end();
 }
 
 // An index that a program has keeps its meaning: what stays has its place, and what comes takes the first that is free.
-bool Interface::set_addresses(const std::vector<Subnet>& addresses) {
+bool RdmaInterface::set_addresses(const std::vector<Subnet>& addresses) {
     const auto place_of = [](auto& among, const wire::Gid& address) {
         return std::find_if(among.begin(), among.end(), [&](const Subnet& one) { return one.address == address; });
     };
@@ -136,7 +140,7 @@ bool Interface::set_addresses(const std::vector<Subnet>& addresses) {
                        [](const Subnet& one, const Subnet& other) { return one.address == other.address; });
 }
 
-bool Interface::receives(const wire::Flow& flow, bool from_port) const {
+bool RdmaInterface::receives(const wire::Flow& flow, bool from_port) const {
     if (!on_vlan(flow.vlan)) return false;
     const auto owns = [this](const wire::Gid& address) {
         return std::any_of(addresses_.begin(), addresses_.end(),
@@ -150,7 +154,7 @@ bool Interface::receives(const wire::Flow& flow, bool from_port) const {
     return is_multicast(flow.dst) && wire::same(flow.dst_mac, multicast_mac(flow.dst));
 }
 
-int Interface::begin_path(const wire::Flow& flow, transport::Path& path) const {
+int RdmaInterface::begin_path(const wire::Flow& flow, transport::Path& path) const {
     if (wire::is_ipv4_mapped(flow.src) != wire::is_ipv4_mapped(flow.dst) || !owns(flow.src)) return EINVAL;
     path.flow = flow;
     path.flow.src_mac = mac_;
@@ -168,16 +172,16 @@ int Interface::begin_path(const wire::Flow& flow, transport::Path& path) const {
     return 0;
 }
 
-wire::Gid Interface::next_hop(const wire::Gid& destination) const {
+wire::Gid RdmaInterface::next_hop(const wire::Gid& destination) const {
     return device_port_.has_kernel_stack() ? destination : neighbours_->next_hop(destination);
 }
 
-void Interface::suspect(const wire::Gid& destination, uint64_t now_ns) {
+void RdmaInterface::suspect(const wire::Gid& destination, uint64_t now_ns) {
     if (device_port_.finds_neighbours()) return device_port_.suspect(destination);
     neighbours_->suspect(next_hop(destination), now_ns);
 }
 
-bool Interface::take_way(transport::Path& path, int timeout_ms) const {
+bool RdmaInterface::take_way(transport::Path& path, int timeout_ms) const {
     const auto way = device_port_.find(next_hop(path.flow.dst), timeout_ms);
     if (!way) return false;
     path.outlet = way->outlet;
@@ -186,7 +190,7 @@ bool Interface::take_way(transport::Path& path, int timeout_ms) const {
     return true;
 }
 
-bool Interface::find_path(const wire::Flow& flow, transport::Path& path) {
+bool RdmaInterface::find_path(const wire::Flow& flow, transport::Path& path) {
     if (begin_path(flow, path) != 0) return false;
     if (device_port_.finds_neighbours() && !path.loopback && !path.multicast) {
         if (!take_way(path, 0)) return false;
@@ -202,14 +206,14 @@ bool Interface::find_path(const wire::Flow& flow, transport::Path& path) {
     return true;
 }
 
-bool Interface::reaches(const wire::Gid& address) {
+bool RdmaInterface::reaches(const wire::Gid& address) {
     if (owns(address) || is_multicast(address)) return true;
     const wire::Gid neighbour = next_hop(address);
     return device_port_.finds_neighbours() ? device_port_.find(neighbour, 0).has_value()
                                            : neighbours_->lookup(neighbour).has_value();
 }
 
-int Interface::resolve(const wire::Flow& flow, transport::Path& path) {
+int RdmaInterface::resolve(const wire::Flow& flow, transport::Path& path) {
     if (const int error = begin_path(flow, path); error != 0) return error;
     if (device_port_.finds_neighbours() && !path.loopback && !path.multicast) {
         if (!take_way(path, kResolveMs)) return EHOSTUNREACH;
@@ -235,8 +239,8 @@ int Interface::resolve(const wire::Flow& flow, transport::Path& path) {
     return 0;
 }
 
-int Interface::agree_on_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn,
-                               bool& multipath) {
+int RdmaInterface::agree_on_multipath(transport::QueuePair& qp, const transport::Path& path, uint32_t remote_qpn,
+                                      bool& multipath) {
     using Hello = transport::HelloState;
     multipath = false;
     const transport::Mode mode = runtime_.config().transport.mode;
@@ -310,20 +314,20 @@ int Interface::agree_on_multipath(transport::QueuePair& qp, const transport::Pat
     return 0;
 }
 
-void Interface::join(const wire::Gid& group) {
+void RdmaInterface::join(const wire::Gid& group) {
     if (device_port_.has_kernel_stack()) return device_port_.join(group);
     memberships_->join(group, runtime_.now_ns());
     device_port_.join(group);
     device_port_.find_all();
 }
 
-void Interface::leave(const wire::Gid& group) {
+void RdmaInterface::leave(const wire::Gid& group) {
     if (device_port_.has_kernel_stack()) return device_port_.leave(group);
     memberships_->leave(group, runtime_.now_ns());
     device_port_.leave(group);
 }
 
-uint16_t Interface::udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn) {
+uint16_t RdmaInterface::udp_source_port(uint32_t flow_label, uint32_t local_qpn, uint32_t remote_qpn) {
     if (flow_label == 0) {
         uint64_t mixed = static_cast<uint64_t>(local_qpn) * remote_qpn;
         mixed ^= mixed >> 20;

@@ -23,15 +23,16 @@ class Port;
 class Runtime;
 struct DeviceConfig;
 
-class Interface {
+class RdmaInterface {
   public:
     // `port` is open; both it and `runtime` outlive the interface.
-    Interface(Runtime& runtime, const DeviceConfig& config, std::string name, Port& port);
-    ~Interface();
+    RdmaInterface(Runtime& runtime, const DeviceConfig& config, std::string name, Port& port);
+    ~RdmaInterface();
 
     const std::string& name() const { return name_; }
-    static std::string name_of(size_t index) { return "rove" + std::to_string(index); }  // of the one that many-th
-    uint16_t port() const { return port_; }            // its place among the runtime's
+    // Of the one that many-th.
+    static std::string name_of(const DeviceConfig& config, size_t index);
+    uint16_t port() const { return port_; }  // its place among the runtime's
     const wire::MacAddress& mac() const { return mac_; }
     // The GID table: 0 the IPv6 link-local address made from the MAC, then each configured IPv4 (::ffff:a.b.c.d) and
     // IPv6. Of a port with the kernel's stack: the kernel's, and zeros, which are places for those that come; what goes
@@ -42,7 +43,7 @@ class Interface {
     // Whether destinations beyond the subnets can be reached.
     bool has_gateway(bool ipv4) const;
     uint32_t max_mtu() const { return max_mtu_; }  // largest IBTA path MTU that fits: 256 .. 4096
-    uint32_t active_mtu() const;  // ... through the network behind the port, too; it may change
+    uint32_t active_mtu() const;                   // ... through the network behind the port, too; it may change
     // Of ports with a carrier. Ports between processes (memif, vhost, virtio-user) are up whether or not the peer runs:
     // a server must be able to open its device before the client exists.
     bool link_up() const;
