@@ -68,7 +68,8 @@ std::string refusal(const DeviceConfig& config, pid_t owner) {
 
 }  // namespace
 
-std::string PortClaim::identity(std::string_view port) {
+std::string PortClaim::identity(const DeviceConfig& config) {
+    const std::string& port = config.port;
     const std::string driver = driver_of(port);
     const auto value = [&](const char* key) { return argument(port, key); };
     if (is_mesh(port)) return {};  // any number of processes
@@ -90,18 +91,21 @@ std::string PortClaim::identity(std::string_view port) {
     }
     if (driver == "net_vhost" || driver == "net_tap") return driver + " " + value("iface");
     if (driver == "net_af_xdp") return driver + " " + value("iface") + " " + value("start_queue");
+    if (driver == "net_af_packet")
+        return driver + " " + value("iface") + " " + std::to_string(config.vlan.value_or(0)) + " " +
+               (config.addresses.empty() ? std::string() : config.addresses.front());
     if (driver == "net_virtio_user") return driver + " " + value("path");
     return is_pci(port) ? "pci " + pci_address(port) : std::string();
 }
 
 std::string PortClaim::taken_by_other(const DeviceConfig& config) {
-    const std::string port = identity(config.port);
+    const std::string port = identity(config);
     const pid_t owner = port.empty() ? -1 : owner_of(name_of(port));
     return owner < 0 || owner == getpid() ? std::string() : refusal(config, owner);
 }
 
 std::optional<PortClaim> PortClaim::take(const DeviceConfig& config, std::string* error) {
-    const std::string port = identity(config.port);
+    const std::string port = identity(config);
     if (port.empty()) return PortClaim(-1);
     const Name name = name_of(port);
     PortClaim claim(make_socket());

@@ -16,8 +16,8 @@ namespace rove::datapath {
 
 class PortClaim {
   public:
-    // Takes the port of `config`. Null, with the reason in `*error`, if another process has it. What several processes
-    // may open (an interface of the kernel through AF_PACKET, net_null) is nobody's, and the claim holds nothing.
+    // Takes the port of `config`. Null, with the reason in `*error`, if another process has it. What any number of
+    // processes may open (a mesh, net_null) is nobody's, and the claim holds nothing.
     static std::optional<PortClaim> take(const DeviceConfig& config, std::string* error);
     // The same reason, without taking it; "" if the port is free, or this process's.
     static std::string taken_by_other(const DeviceConfig& config);
@@ -26,8 +26,9 @@ class PortClaim {
     PortClaim& operator=(PortClaim&&) = delete;
     ~PortClaim();
 
-    // What two configurations of the same port have in common; "" if it may be opened more than once.
-    static std::string identity(std::string_view port);
+    // What two configurations of the same port have in common; "" if it may be opened more than once. Through
+    // net_af_packet several processes see all frames of an interface, so they only need addresses of their own.
+    static std::string identity(const DeviceConfig& config);
 
   private:
     explicit PortClaim(int socket) : socket_(socket) {}

@@ -97,6 +97,14 @@ def refused(machine, kind, *wanted, **device):
     check(len(said) == 1 and all(word in said[0] for word in wanted), process.story())
 
 
+def taken(machine, kind):
+    """A second process on the NIC."""
+    owner = rove(machine, config(machine, kind, 0), "stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0")
+    owner.wait_for(lambda: "async event FD" in owner.out(), 60, "its start")
+    refused(machine, kind, "in use by process", "ibv_asyncwatch", "mesh")
+    owner.stop()
+
+
 def does_not_start(machine, kind):
     """The driver cannot start the NIC: the port is down, and one line says why."""
     process = rove(machine, config(machine, kind, 0), "ibv_devinfo", "-d", "rove0")

@@ -6,7 +6,8 @@ import pathlib
 import re
 import subprocess
 
-from harness import BUILD, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, check, memif_pair, once, unique
+from harness import (BUILD, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, TwoNamespaces, check, memif_pair, once,
+                     unique)
 
 GOOD_DEVICE = 'port = "net_memif0,role=server,socket=rove-config-test"\naddresses = ["10.0.0.1/24"]\n'
 
@@ -45,6 +46,7 @@ CASES = {
     "unknown-runtime-key": (runtime, "wrokers = 1", "runtime.wrokers"),
     "unknown-transport-key": (transport, "windows = 1", "transport.windows"),
     "unknown-impair-key": (device, "impair.los = 0.1", "device[0].impair.los"),
+    "name": (device, 'name = "eth0"', "device[0].name"),
     "mtu-type": (device, 'mtu = "4096"', "device[0].mtu"),
     "mtu-range": (device, "mtu = 8192", "device[0].mtu"),
     "mtu-not-a-power": (device, "mtu = 1500", "device[0].mtu"),
@@ -158,22 +160,32 @@ def eal_argument():
 once("rove-run/eal", eal_argument)
 
 
-def second_process(end):
-    """A port is one process's: a second one has no device, and is told who has the port. A killed owner has it no
-    more."""
-    config = memif_pair()[end]
-    owner = Process(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0"], config, SERVER_CORE)
+def second_process(config, netns=None):
+    """A port is one process's: a second one has no device, and one line tells it who has the port, and what else it can
+    have. A killed owner has it no more."""
+    owner = Process(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0"], config, SERVER_CORE, netns)
     owner.wait_for(lambda: "async event FD" in owner.out(), 20, "open device")
-    second = Process(["ibv_devinfo"], config)
+    second = Process(["ibv_devinfo"], config, netns=netns)
     check(second.wait(20) != 0 and "hca_id" not in second.out(), second.story())
-    check(f"in use by process {owner.pid} (ibv_asyncwatch)" in second.err(), second.story())
+    lines = [line for line in second.err().splitlines() if line.startswith("rove")]
+    wanted = f"in use by process {owner.pid} (ibv_asyncwatch)", 'Allowed: port = "mesh"'
+    check(len(lines) == 1 and all(part in lines[0] for part in wanted), second.story())
     owner.child.kill()
     owner.wait(20)
-    Process(["ibv_devinfo"], config).succeed(20)
+    Process(["ibv_devinfo"], config, netns=netns).succeed(20)
+
+
+def in_namespace(port):
+    with TwoNamespaces(mtu=2300) as namespaces:
+        second_process({"device": [{"port": port, "addresses": ["10.0.0.1/24"], "mtu": 2048}]}, namespaces.names[0])
 
 
 for end, role in enumerate(("server", "client")):
-    once(f"config/second-process/{role}", second_process, end)
+    once(f"config/second-process/{role}", lambda end=end: second_process(memif_pair()[end]))
+for port in ("net_af_packet0,iface=data", "net_af_xdp0,iface=data", "net_tap0,iface=tap0"):
+    once(f"config/second-process/{port.split('0')[0]}", in_namespace, port)
+once("config/second-process/net_vhost", lambda: second_process(
+    {"device": [{"port": f"net_vhost0,iface={SCRATCH}/vhost-{unique()}", "addresses": ["10.0.0.1/24"]}]}))
 
 
 def installed():

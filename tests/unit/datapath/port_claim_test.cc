@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <optional>
 #include <string>
 
 namespace rove::datapath {
@@ -19,7 +20,9 @@ DeviceConfig of(const std::string& port) {
 }
 
 TEST(PortClaim, TheSamePortIsKnownWhateverElseIsSaidOfIt) {
-    const auto same = [](const char* a, const char* b) { return PortClaim::identity(a) == PortClaim::identity(b); };
+    const auto same = [](const char* a, const char* b) {
+        return PortClaim::identity(of(a)) == PortClaim::identity(of(b));
+    };
     EXPECT_TRUE(same("net_memif0,role=server,socket=a,rsize=8", "net_memif3,socket=a,role=master,id=0"));
     EXPECT_FALSE(same("net_memif0,role=server,socket=a", "net_memif0,role=client,socket=a")) << "the two ends";
     EXPECT_FALSE(same("net_memif0,role=server,socket=a", "net_memif0,role=server,socket=a,id=1"));
@@ -33,8 +36,22 @@ TEST(PortClaim, TheSamePortIsKnownWhateverElseIsSaidOfIt) {
     EXPECT_FALSE(same("udp:10.0.0.1", "udp:10.0.0.2"));
 }
 
-TEST(PortClaim, InterfacesThatTheKernelSharesAreNobodys) {
-    EXPECT_EQ(PortClaim::identity("net_af_packet0,iface=eth0"), "");
+TEST(PortClaim, OfAnInterfaceThatAllSeeAnAddressIsTaken) {
+    const auto packets = [](const char* port, const char* address, std::optional<uint16_t> vlan = std::nullopt) {
+        DeviceConfig config = of(port);
+        config.addresses = {address};
+        config.vlan = vlan;
+        return PortClaim::identity(config);
+    };
+    const std::string one = packets("net_af_packet0,iface=eth0", "10.0.0.1/24");
+    EXPECT_EQ(packets("net_af_packet7,iface=eth0,qpairs=2", "10.0.0.1/24"), one);
+    EXPECT_NE(packets("net_af_packet0,iface=eth1", "10.0.0.1/24"), one);
+    EXPECT_NE(packets("net_af_packet0,iface=eth0", "10.0.0.2/24"), one);
+    EXPECT_NE(packets("net_af_packet0,iface=eth0", "10.0.0.1/24", 7), one);
+}
+
+TEST(PortClaim, WhatAnyNumberMayOpenIsNobodys) {
+    EXPECT_EQ(PortClaim::identity(of("mesh")), "");
     std::string error;
     const auto first = PortClaim::take(of("net_null0"), &error), second = PortClaim::take(of("net_null0"), &error);
     EXPECT_TRUE(first && second) << error;
