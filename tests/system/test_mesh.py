@@ -8,9 +8,12 @@ import signal
 import socket
 import time
 
-from harness import (CLIENT_CORE, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Link, Process, check, free_port, once,
+from harness import (CLIENT_CORE, CORES, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Link, Process, check, free_port, once,
                      program, run_pair, start_client, start_server, telemetry, test, unique)
 from test_rdma_cm import wait_ready
+
+# Each takes some 0.1 s to start; ROVE_MESH_MEMBERS=250 has as many as a mesh shall have at least.
+MEMBERS = int(os.environ.get("ROVE_MESH_MEMBERS", "64"))
 
 
 def folder():
@@ -122,6 +125,28 @@ def neighbours_die():
 
 
 once("mesh/neighbours-die", neighbours_die, timeout=90)
+
+
+def many_members():
+    """Most of them sleep. Two move data, two more send to a group, which all of them are told of; half are killed, and
+    two move data again."""
+    where = folder()
+    ends = link(where)
+    idle = [Process(["ibv_asyncwatch", "-d", "rove0"], mesh(where), set(CORES)) for _ in range(MEMBERS - 2)]
+    joined = lambda: len(list(where.glob("10.77.*[0-9]")))
+    idle[-1].wait_for(lambda: joined() == len(idle), 10 + MEMBERS / 4, "its mesh")
+    verify = [program("verbs_check"), "--both", "--rounds", "1", "--sizes", "0,64,4097,65537"]
+    run_pair(ends, verify, verify, "--port")
+    run_pair(ends, [program("verbs_multicast")], [program("verbs_multicast")], "--port")
+    for one in idle[::2]:
+        one.kill(signal.SIGKILL)
+    run_pair(ends, verify, verify, "--port")
+    for one in idle[1::2]:
+        check(one.child.poll() is None, one.story())
+        one.stop()
+
+
+once("mesh/many-members", many_members, timeout=60 + MEMBERS)
 
 
 def multicast():
