@@ -45,6 +45,16 @@ std::optional<uint32_t> KernelInterface::mtu() const {
     return static_cast<uint32_t>(request.ifr_mtu);
 }
 
+uint32_t KernelInterface::rx_queues() const {
+    ethtool_channels channels{};
+    channels.cmd = ETHTOOL_GCHANNELS;
+    ifreq request{};
+    name_.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
+    request.ifr_data = reinterpret_cast<char*>(&channels);
+    if (ioctl(socket_, SIOCETHTOOL, &request) != 0) return 1;
+    return std::max(1u, channels.rx_count + channels.combined_count);
+}
+
 bool KernelInterface::receive_at(const wire::MacAddress& mac) {
     return join(PACKET_MR_UNICAST, mac);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface of the kernel that a port of DPDK's net_af_packet or net_af_xdp sends through. These drivers (22.11)
-// call the link up whatever becomes of it, and know nothing of the interface's MTU and of most of its filter.
+// The interface of the kernel that a port sends through: what ethtool and the older calls tell of it. DPDK's
+// net_af_packet and net_af_xdp (22.11) call the link up whatever becomes of it, and know nothing of the interface's MTU
+// and of most of its filter.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +26,8 @@ class KernelInterface {
     // False as long as nothing is known: none is open, or its driver does not tell.
     bool lost_carrier() const;
     std::optional<uint32_t> mtu() const;  // bytes
+    // In use; 1 if its driver does not tell.
+    uint32_t rx_queues() const;
     // Has its filter pass frames to `mac`, and frames to all groups, until this object or the process ends. Of the
     // process alone: the interface's own address stays. Return false if the kernel refuses, and leave why in errno.
     bool receive_at(const wire::MacAddress& mac);

@@ -47,6 +47,14 @@ constexpr uint32_t polynomial_of(uint16_t bits) {
     return uint32_t{big_endian(bits)} << 16;
 }
 
+bool is_ipv4(const uint8_t* l3) {
+    return l3[ipv4::kVersionIhl] == ipv4::kVersion4Ihl5;
+}
+
+uint8_t* l4_of(uint8_t* l3) {
+    return l3 + (is_ipv4(l3) ? kIpv4Bytes : kIpv6Bytes);
+}
+
 }  // namespace
 
 Identification::Identification(size_t packet_bytes)
@@ -79,7 +87,7 @@ void Identifications::change(uint8_t* l3, size_t bytes, uint16_t identification)
     const auto bits = static_cast<uint16_t>(load_be16(l3 + ipv4::kId) ^ identification);
     if (bits == 0) return;
     store(l3 + bytes, load<uint32_t>(l3 + bytes) ^ of(bytes).sum_of(bits));
-    store_be16(l3 + ipv4::kId, identification);
+    set_identification(l3, identification);
 }
 
 std::optional<uint16_t> Identifications::find(const uint8_t* l3, size_t bytes) {
@@ -124,6 +132,33 @@ void set_identification(uint8_t* l3, uint16_t identification) {
     store_be16(l3 + ipv4::kId, identification);
     store<uint16_t>(l3 + ipv4::kChecksum, 0);
     store(l3 + ipv4::kChecksum, static_cast<uint16_t>(~fold_checksum(sum_ipv4_header(l3))));
+}
+
+uint16_t identification(const uint8_t* l3) {
+    return load_be16(l3 + ipv4::kId);
+}
+
+void set_datagram_bytes(uint8_t* l3, size_t datagram_bytes) {
+    const auto udp_bytes = static_cast<uint16_t>(kUdpBytes + datagram_bytes);
+    store_be16(l4_of(l3) + udp::kLength, udp_bytes);
+    set_udp_checksum(l3, 0);
+    if (is_ipv4(l3)) {
+        store_be16(l3 + ipv4::kLength, static_cast<uint16_t>(kIpv4Bytes + udp_bytes));
+        set_identification(l3, identification(l3));
+    } else {
+        store_be16(l3 + ipv6::kLength, udp_bytes);
+    }
+}
+
+void set_udp_checksum(uint8_t* l3, uint16_t checksum) {
+    store(l4_of(l3) + udp::kChecksum, checksum);
+}
+
+uint16_t sum_pseudo_header(const uint8_t* l3) {
+    const uint8_t* const l4 = l3 + (is_ipv4(l3) ? kIpv4Bytes : kIpv6Bytes);
+    uint64_t sum = uint64_t{load<uint16_t>(l4 + udp::kLength)} + big_endian(uint16_t{kProtocolUdp});
+    for (const uint8_t* at = l3 + (is_ipv4(l3) ? ipv4::kSrc : ipv6::kSrc); at != l4; at += 4) sum += load<uint32_t>(at);
+    return fold_checksum(sum);
 }
 
 void write_lower_headers(uint8_t* frame, const FlowTemplate& flow, const Incoming& packet, size_t datagram_bytes) {

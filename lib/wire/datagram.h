@@ -33,6 +33,7 @@ struct Outgoing {
     uint8_t traffic_class, hop_limit;
     bool ipv4;
     std::span<const uint8_t> dst() const { return {l3 + (ipv4 ? 16 : 24), ipv4 ? size_t{4} : size_t{16}}; }
+    std::span<const uint8_t> addresses() const { return {l3 + (ipv4 ? 12 : 8), ipv4 ? size_t{8} : size_t{32}}; }
 };
 // Of a frame that build_frame() has made. Nothing for what is not UDP to port 4791: ARP, ND, IGMP, MLD.
 std::optional<Outgoing> find_datagram(std::span<uint8_t> frame);
@@ -50,6 +51,13 @@ void write_lower_headers(uint8_t* frame, const FlowTemplate& flow, const Incomin
 
 // Writes an identification, and the IPv4 header's checksum that goes with it.
 void set_identification(uint8_t* l3, uint16_t identification);
+uint16_t identification(const uint8_t* l3);
+
+// Makes the IP and UDP headers at `l3` those of a datagram of so many bytes; there is no UDP checksum.
+void set_datagram_bytes(uint8_t* l3, size_t datagram_bytes);
+void set_udp_checksum(uint8_t* l3, uint16_t checksum);
+// Of RFC 768 and RFC 8200 8.1, folded: whoever completes a packet's UDP checksum finds it in its place.
+uint16_t sum_pseudo_header(const uint8_t* l3);
 
 // What IPv4's identification does to the ICRC of packets of one length.
 class Identification {
@@ -70,7 +78,7 @@ class Identification {
 class Identifications {
   public:
     // Gives the finished IPv4 packet at `l3` another identification, and the ICRC, `bytes` from there, that goes with
-    // it. The IP header's checksum is left as it is: the kernel writes it.
+    // it.
     void change(uint8_t* l3, size_t bytes, uint16_t identification);
     // The identification with which the packet at `l3` is intact, of which the ICRC stands `bytes` from there. The one
     // that stands in it is tried first. Nothing: there is none. The 14 bytes before `l3` can be read.

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """rove-bridge: two namespaces that a veth pair joins, a mesh in each, and a bridge between mesh and veth. Needs
 root."""
+import json
 import signal
 import subprocess
 import time
 
 from harness import (BUILD, CLIENT_CORE, CORES, SCRATCH, SERVER_CORE, STOPPED, Link, Process, TwoNamespaces, check,
-                     free_port, once, program, run_pair, shipped, start_client, start_server, telemetry, test, unique)
+                     free_port, ip, once, program, run_pair, shipped, start_client, start_server, telemetry, test,
+                     unique)
 from test_mesh import cpu_time, mesh
 from test_veth import configs
 from testpmd import Terminal, leaves_nothing, wait_until
@@ -44,14 +46,15 @@ def members(bridge):
 class TwoSites(TwoNamespaces):
     """A mesh and a bridge in each of the namespaces."""
 
-    def __init__(self, *options):
+    def __init__(self, *options, port=PORT):
         super().__init__(mtu=4300)
-        self.options = options
+        self.options, self.port = options, port
 
     def __enter__(self):
         super().__enter__()
         self.folders = folder(), folder()
-        self.bridges = [start_bridge(where, netns, *self.options) for where, netns in zip(self.folders, self.names)]
+        self.bridges = [start_bridge(where, netns, *self.options, port=self.port)
+                        for where, netns in zip(self.folders, self.names)]
         return self
 
     def member(self, site, host, **device):
@@ -122,6 +125,62 @@ def vlan_and_mtu():
 
 
 once("bridge/vlan-and-mtu", vlan_and_mtu)
+
+
+def shown(netns):
+    done = subprocess.run(["ip", "-n", netns, "-j", "-d", "link", "show", "data"], capture_output=True, check=True)
+    return json.loads(done.stdout)[0]
+
+
+def pings(netns, *to):
+    for address in to:
+        done = subprocess.run(["ip", "netns", "exec", netns, "ping", "-q", "-c", "2", "-i", "0.1", "-W", "2", address],
+                              capture_output=True, text=True, timeout=20)
+        check(" 0% packet loss" in done.stdout, f"{address}: {done.stdout}")
+
+
+def beside_the_kernel():
+    """The uplink is an interface of the kernel, which keeps its address; the other host is the kernel as well, and rove
+    beside it. What the bridge leaves when it is killed: nothing."""
+    interface = {"device": [{"port": "interface:data"}]}
+    with TwoNamespaces(mtu=4300) as namespaces:
+        here, there = namespaces.names
+        for host, netns in enumerate(namespaces.names, 1):
+            for address in addresses(host):
+                ip("address", "add", address, "dev", "data", *["nodad"] * (":" in address), netns=netns)
+        where = folder()
+        bridge = start_bridge(where, here, port="interface:data")
+        link = Link([mesh(where, addresses=addresses(11)), interface], namespaces.names, "192.0.2.1")
+        for gid in ("1", "2"):
+            command = [program("verbs_check"), "--rounds", "1", "--both", "--sizes", SIZES, "--gid-index"]
+            run_pair(link, [*command, gid], [*command, gid], "--port")
+        run_pair(link, [program("verbs_multicast")], [program("verbs_multicast")], "--port")
+        server = start_server(link, ["ib_send_lat", "-F"], free_port("any"))
+        wait_until(lambda: "10.0.0.11" in members(bridge), 5, "member")
+        pings(there, "10.0.0.11", "fd00::11", "10.0.0.1", "fd00::1")
+        now = said(bridge)
+        check(now["to_uplink"] > 100 and now["to_members"] > 100 and now["drop_malformed"] == 0, str(now))
+        other = Process(["ibv_devinfo"], interface, netns=here)
+        check(other.wait(20) != 0 and f"in use by process {bridge.pid} (rove-bridge)" in other.err(), other.story())
+        check(shown(here)["allmulti"] == 1, str(shown(here)))
+        bridge.kill(signal.SIGKILL)
+        check(shown(here)["allmulti"] == shown(here)["promiscuity"] == 0, str(shown(here)))
+        server.stop()
+        pings(there, "10.0.0.1")
+        for options, word in ((["--mac", "02:00:00:00:00:09"], "MAC"), (["--vlan", "7"], "VLAN")):
+            refused_one = Process([BRIDGE, "--mesh", where, "--port", "interface:data", *options], netns=here)
+            check(refused_one.wait(20) == 1 and word in refused_one.err(), refused_one.story())
+
+
+once("bridge/interface", beside_the_kernel)
+
+
+def interface_across():
+    with TwoSites(port="interface:data") as sites:
+        verify(sites.across(), "--rounds", 1, "--both", "--sizes", SIZES)
+
+
+once("bridge/interface/across", interface_across)
 
 
 def multicast():

@@ -2,14 +2,16 @@
 """interface:NAME over a veth pair between two namespaces: beside the kernel, with its addresses, neighbours and
 carrier. Needs root."""
 import json
+import re
 import signal
 import subprocess
 import time
 
-from harness import (CLIENT_CORE, ROVE_RUN, SERVER_CORE, Process, TwoNamespaces, check, free_port, ip, once, program,
-                     run_pair, shipped, start_client, start_server, telemetry, test, with_changes)
+from harness import (CLIENT_CORE, ROVE_RUN, SERVER_CORE, STOPPED, Link, Process, TwoNamespaces, check, free_port, ip,
+                     once, program, run_pair, shipped, start_client, start_server, telemetry, test, with_changes)
 from test_mesh import cpu_time
 from test_rdma_cm import wait_ready
+from test_udp import PLAIN, WITHOUT_TRAINS
 
 ADDRESSES = (("10.0.0.1/24", "fd00::1/64"), ("10.0.0.2/24", "fd00::2/64"))
 INTERFACE = {"device": [{"port": "interface:data"}]}
@@ -21,8 +23,18 @@ def address(netns, addresses):
         ip("address", "add", one, "dev", "data", *(["nodad"] if ":" in one else []), netns=netns)
 
 
-def interfaces(body, *arguments, mtu=4200, configs=(INTERFACE, INTERFACE)):
+def with_queues(namespaces, mtu):
+    """The veth pair anew, with two RX queues at either end, which AF_XDP then takes, a socket each."""
+    a, b = namespaces.names
+    end = ("data", "mtu", str(mtu), "numrxqueues", "2", "numtxqueues", "2")
+    ip("link", "del", "data", netns=a)
+    ip("link", "add", *end, "type", "veth", "peer", "name", *end, "netns", b, netns=a)
+
+
+def interfaces(body, *arguments, mtu=4200, configs=(INTERFACE, INTERFACE), queues=1):
     with TwoNamespaces(mtu) as namespaces:
+        if queues == 2:
+            with_queues(namespaces, mtu)
         for netns, addresses, config in zip(namespaces.names, ADDRESSES, configs):
             if config is INTERFACE:
                 # The link-local address, which is looked for duplicates for seconds, comes again without that.
@@ -50,11 +62,14 @@ def all_verbs(link, *options):
     check("AF_PACKET" not in server.err(), server.story())
 
 
-def verified(*options, mtu=4200):
-    interfaces(all_verbs, *options, mtu=mtu)
+def verified(*options, mtu=4200, queues=1):
+    interfaces(all_verbs, *options, mtu=mtu, queues=queues)
 
 
 test("interface/verified", verified, "--mtu", "4096", "--both", *ALL_SIZES, quick=True)
+test("interface/xdp/verified", lambda: verified("--mtu", "4096", "--both", "--qps", "8", *ALL_SIZES, queues=2))
+once("interface/xdp/verified/ipv6", lambda: verified("--mtu", "4096", "--gid-index", "2", *ALL_SIZES, queues=2))
+once("interface/xdp/verified/mtu-1500", lambda: verified("--mtu", "1024", "--qps", "8", *ALL_SIZES, mtu=1500, queues=2))
 once("interface/verified/ipv6", verified, "--mtu", "4096", "--gid-index", "2", *ALL_SIZES)
 once("interface/verified/link-local", verified, "--mtu", "1024", "--gid-index", "0", "--sizes", "0,64,4097")
 once("interface/verified/events", verified, "--mtu", "2048", "--events", *ALL_SIZES)
@@ -80,6 +95,7 @@ def multicast(link):
 
 
 once("interface/multicast", interfaces, multicast)
+once("interface/xdp/multicast", lambda: interfaces(multicast, queues=2))
 
 
 def rdma_cm(link, to):
@@ -91,22 +107,6 @@ def rdma_cm(link, to):
 
 
 once("interface/rdma-cm", interfaces, rdma_cm, "10.0.0.1")
-
-
-def two_queues():
-    """Frames come to both RX queues of an interface, by their flows."""
-    with TwoNamespaces(1500) as namespaces:
-        a, b = namespaces.names
-        queues = ("numrxqueues", "2", "numtxqueues", "2")
-        ip("link", "del", "data", netns=a)
-        ip("link", "add", "data", *queues, "type", "veth", "peer", "name", "data", *queues, "netns", b, netns=a)
-        for netns, addresses in zip(namespaces.names, ADDRESSES):
-            ip("link", "set", "data", "up", netns=netns)
-            address(netns, addresses)
-        all_verbs(namespaces.link([INTERFACE, INTERFACE]), "--mtu", "1024", "--qps", "8", *ALL_SIZES)
-
-
-once("interface/two-queues", two_queues)
 
 
 def without_xdp():
@@ -122,17 +122,21 @@ def without_xdp():
             names, values = (line.split()[1:] for line in counters.splitlines() if line.startswith("Icmp: "))
             check(dict(zip(names, values))["OutDestUnreachs"] == "0", counters)
 
-    interfaces(body)
+    interfaces(body, queues=2)
 
 
-once("interface/without-xdp", without_xdp)
+once("interface/xdp/not-allowed", without_xdp)
 
 
 def other_port():
-    """The peer is a rove that does ARP and ND itself: the kernel answers it."""
+    """The peer is a rove that does ARP and ND itself: the kernel answers it. Its net_af_packet takes no trains."""
+    def body(link, *options):
+        subprocess.run(["ip", "netns", "exec", link.netns[0], "python3", "-c", PLAIN], check=True)
+        all_verbs(link, *options)
+
     config = with_changes(shipped("af_packet-b"), mtu=4096)
     config["device"][0]["port"] = config["device"][0]["port"].replace("rove-veth-b", "data")
-    interfaces(all_verbs, "--mtu", "4096", "--sizes", "0,64,4097", mtu=4300, configs=(INTERFACE, config))
+    interfaces(body, "--mtu", "4096", "--sizes", "0,64,4097", mtu=4300, configs=(INTERFACE, config))
 
 
 once("interface/af_packet-peer", other_port)
@@ -155,6 +159,32 @@ def kernels_traffic(link):
 
 
 once("interface/beside-the-kernel", interfaces, kernels_traffic)
+once("interface/xdp/beside-the-kernel", lambda: interfaces(kernels_traffic, queues=2))
+
+
+def udp_peer():
+    """The kernel's UDP sockets at the other end: their trains, and checksums that nobody has completed, come whole."""
+    with TwoNamespaces(4200) as namespaces:
+        for netns, addresses in zip(namespaces.names, ADDRESSES):
+            address(netns, addresses)
+        link = namespaces.link([INTERFACE, {"device": [{"port": "udp:10.0.0.2"}]}])
+        command = [program("verbs_check"), "--rounds", "1", "--mtu", "4096", "--both", *ALL_SIZES, "--gid-index", "1"]
+        run_pair(link, command, command, "--port")
+
+
+once("interface/udp-peer", udp_peer)
+
+
+def without_trains():
+    """A kernel that takes no trains: frames go one by one."""
+    def body(link):
+        link.env = WITHOUT_TRAINS
+        all_verbs(link, "--mtu", "4096", *ALL_SIZES)
+
+    interfaces(body)
+
+
+once("interface/without-trains", without_trains)
 
 
 def killed(link):
@@ -168,7 +198,7 @@ def killed(link):
         check("xdp" not in shown(link.netns[0]), shown(link.netns[0]))
 
 
-once("interface/killed", interfaces, killed)
+once("interface/xdp/killed", lambda: interfaces(killed, queues=2))
 
 
 def live(link):
@@ -190,7 +220,8 @@ def live(link):
     watch.stop()
 
 
-once("interface/live", interfaces, live)
+for name, queues in (("interface/live", 1), ("interface/xdp/live", 2)):
+    once(name, lambda queues=queues: interfaces(live, queues=queues))
 
 
 def neighbour_moves(link):
@@ -231,6 +262,22 @@ def by_option():
 once("interface/rove-run", by_option)
 
 
+def named(link):
+    """A device has the name that its configuration gives it."""
+    netns = link.netns[0]
+    config = {"device": [{"port": "interface:data", "name": "rove-data"}, {"port": "interface:ctl"}]}
+    info = Process(["ibv_devinfo", "-v"], config, netns=netns).succeed(20)
+    check(re.findall(r"hca_id:\s*(\S+)", info.out()) == ["rove-data", "rove1"], info.story())
+    ends = Link([config, INTERFACE], link.netns, link.server_host)
+    command = ["ib_write_bw", "-F", "-n", "100", "-x", "1"]
+    server = start_server(ends, [*command, "-d", "rove-data"], port := free_port(netns))
+    start_client(ends, [*command, "-d", "rove0"], port).succeed(20)
+    server.succeed(STOPPED)
+
+
+once("interface/named", interfaces, named)
+
+
 def refused():
     def body(link):
         netns = link.netns[0]
@@ -269,4 +316,5 @@ def sleeps(link):
     server.succeed(10)
 
 
-once("interface/sleeps", interfaces, sleeps)
+for name, queues in (("interface/sleeps", 1), ("interface/xdp/sleeps", 2)):
+    once(name, lambda queues=queues: interfaces(sleeps, queues=queues))

@@ -12,7 +12,7 @@ import sys
 import time
 
 from harness import (CLIENT_CORE, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Link, Process, TwoNamespaces, check,
-                     free_port, ip, once, program, run_pair, start_client, start_server, test)
+                     free_port, ip, once, program, run_pair, start_client, start_server, telemetry, test)
 from test_guest import GUEST, guest
 from test_perftest import HASTY, perftest
 from test_rdma_cm import wait_ready
@@ -173,6 +173,64 @@ def multicast():
 
 
 once("udp/multicast", multicast)
+
+
+# --- what the kernel does not take -----------------------------------------------------------------------------------
+
+WITHOUT_TRAINS = {"LD_PRELOAD": str(program("libno_trains.so"))}
+
+
+def counts(process):
+    return telemetry(process.pid, "/rove/ports")["rove0"]
+
+
+def without_trains():
+    """A kernel that takes no trains: frames go one by one."""
+    with veth(9000) as namespaces:
+        link = namespaces.link([udp(address) for address in ADDRESSES["1"]])
+        link.env = WITHOUT_TRAINS
+        command = [program("verbs_check"), "--gid-index", "1", "--mtu", "4096", "--rounds", "1", "--sizes", SIZES]
+        run_pair(link, command, command, "--port")
+
+
+once("udp/without-trains", without_trains)
+
+
+def path_mtu_falls():
+    """The interface carries less than it did (EMSGSIZE): frames are lost and counted, as on a cut cable; then more
+    again, and the transfer goes on."""
+    with veth(9000) as namespaces:
+        link, port = namespaces.link([udp(address) for address in ADDRESSES["1"]]), free_port("netns")
+        command = [program("verbs_check"), "--gid-index", "1", "--mtu", "4096", "--verbs", "write", "--timeout", "15",
+                   "--sizes", "100000", "--rounds", "300"]
+        server = start_server(link, command, port, "--port")
+        client = start_client(link, command, port, "--port")
+        client.wait_for(lambda: counts(server)["rx_frames"] > 1000, 20, "traffic")
+        ip("link", "set", "data", "mtu", "1500", netns=namespaces.names[1])
+        before = counts(client)["tx_errors"]
+        client.wait_for(lambda: counts(client)["tx_errors"] > before, 5, "a frame that is too long")
+        ip("link", "set", "data", "mtu", "9000", netns=namespaces.names[1])
+        client.succeed(30)
+        server.succeed(STOPPED)
+
+
+once("udp/path-mtu-falls", path_mtu_falls)
+
+
+def slow_link():
+    """Datagrams over a link of 400 Mb/s: its queue is longer than what a socket may have in it (EAGAIN), so none is
+    lost. (Of UD: RC's window is smaller.)"""
+    with veth(9000) as namespaces:
+        for netns in namespaces.names:
+            subprocess.run(["ip", "netns", "exec", netns, "tc", "qdisc", "add", "dev", "data", "root", "tbf", "rate",
+                            "400mbit", "burst", "128k", "limit", "64m"], check=True)
+        command = [program("verbs_check"), "--gid-index", "1", "--mtu", "4096", "--transport", "ud", "--verbs", "send",
+                   "--sizes", "4096", "--depth", "512", "--rounds", "2"]
+        _, client = run_pair(namespaces.link([udp(address) for address in ADDRESSES["1"]]), command, command, "--port")
+        check([line["lost"] for line in client.json()] == [0], client.story())
+
+
+once("udp/slow-link", slow_link)
 
 
 # --- who has the port, and what cannot be ----------------------------------------------------------------------------

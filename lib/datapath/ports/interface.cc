@@ -66,9 +66,18 @@ bool InterfacePort::open(DeviceConfig& config, const std::vector<rte_mempool*>& 
     if (!link || !link->is_ethernet) return refuse("it is no Ethernet interface");
     mac_ = link->mac;
     has_carrier_ = true;
-    const std::vector<Subnet> addresses = read_addresses();
-    if (std::all_of(addresses.begin(), addresses.end(), [](const Subnet& one) { return is_link_local(one.address); }))
-        return refuse("it has no address: ip address add 10.0.0.1/24 dev " + name_);
+    interface_.open(kernel_->index());
+    std::vector<Subnet> addresses;
+    if (for_bridge_) {
+        if (config.mac || config.vlan)
+            return refuse("its MAC is the kernel's, and a VLAN is an interface of its own (ip link add type vlan)");
+        if (!interface_.receive_all_groups()) return refuse("its filter of groups: " + reason_of(errno));
+    } else {
+        addresses = read_addresses();
+        if (std::all_of(addresses.begin(), addresses.end(),
+                        [](const Subnet& one) { return is_link_local(one.address); }))
+            return refuse("it has no address: ip address add 10.0.0.1/24 dev " + name_);
+    }
     for (const Subnet& subnet : addresses) config.addresses.push_back(with_prefix(subnet));
     if (!link->is_up)
         std::fprintf(stderr, "rove: %s: no carrier: its port is down until there is one (ip link set %s up)\n",
@@ -78,19 +87,22 @@ bool InterfacePort::open(DeviceConfig& config, const std::vector<rte_mempool*>& 
                       " mtu 1500");
     config.mtu = std::min(config.mtu, path_mtu_at(link->mtu));
 
-    const uint32_t frame_bytes = config.mtu + wire::kMaxOverheadBytes;
+    const bool one_queue = for_bridge_ || (interface_.rx_queues() == 1 && packets_come_in_trains());
+    const auto kinds = for_bridge_ ? PacketKinds::kBridge : PacketKinds::kRoce;
     int failure = 0;
-    if (!open_xdp(*link, frame_bytes, pools, &why)) {
+    if (one_queue || !open_xdp(config.mtu + wire::kMaxOverheadBytes, pools, &why)) {
         opened_.clear();
         program_.reset();
-        std::fprintf(stderr, "rove: %s: through AF_PACKET, not AF_XDP: %s\n", name_.c_str(),
-                     why.c_str());
-        if (auto queue = PacketQueue::open(name_, kernel_->index(), frame_bytes, poller_, &failure); queue != nullptr)
+        if (!one_queue)
+            std::fprintf(stderr, "rove: %s: through AF_PACKET, not AF_XDP: %s\n", name_.c_str(), why.c_str());
+        if (auto queue = PacketQueue::open(name_, kernel_->index(), kinds, pools[0], poller_, &failure);
+            queue != nullptr)
             opened_.push_back(std::move(queue));
     }
-    while (failure == 0 && opened_senders_.size() < opened_.size())
-        if (auto sender = PacketSender::open(kernel_->index(), &failure); sender != nullptr)
+    while (failure == 0 && opened_senders_.size() < opened_.size()) {
+        if (auto sender = PacketSender::open(kernel_->index(), kinds, &failure); sender != nullptr)
             opened_senders_.push_back(std::move(sender));
+    }
     if (failure == EPERM)
         return refuse("packets of an interface need CAP_NET_RAW: run as root, or take port = \"udp\"");
     if (failure != 0) return refuse("AF_PACKET: " + reason_of(failure));
@@ -131,9 +143,8 @@ void InterfacePort::take_frames_to(const std::vector<Subnet>& addresses) {
     for (const wire::Gid& gone : before) program_->leave(gone);
 }
 
-bool InterfacePort::open_xdp(const Rtnetlink::Link& link, uint32_t frame_bytes, const std::vector<rte_mempool*>& pools,
-                             std::string* error) {
-    const uint32_t most = std::clamp(link.rx_queues, 1u, kMostQueues);
+bool InterfacePort::open_xdp(uint32_t frame_bytes, const std::vector<rte_mempool*>& pools, std::string* error) {
+    const uint32_t most = std::min(interface_.rx_queues(), kMostQueues);
     program_ = XdpProgram::load(most, error);
     if (program_ == nullptr || !program_->attach(kernel_->index(), error)) return false;
     for (uint32_t queue = 0; queue < most; ++queue) {
@@ -142,12 +153,10 @@ bool InterfacePort::open_xdp(const Rtnetlink::Link& link, uint32_t frame_bytes, 
             .queue = queue,
             .frame_bytes = frame_bytes,
             .chunks = std::max(kFewestChunks, std::bit_floor(kChunks / most)),
-            .native = program_->is_native(),
             .pool = pools[queue % pools.size()],
         };
         int failure = 0;
         auto opened = XdpQueue::open(settings, poller_, &failure);
-        if (opened == nullptr && failure == EINVAL && queue != 0) break;  // of those that it can have, it has no more
         if (opened == nullptr || !program_->lead(queue, opened->file())) {
             *error = failure == EINVAL ? "the kernel's AF_XDP has no frames of " + std::to_string(frame_bytes) +
                                              " bytes; a path MTU of 2048 fits"
@@ -248,16 +257,16 @@ void InterfacePort::change_group(const wire::Gid& group, bool joins) {
 PortStatistics InterfacePort::statistics() const {
     PortStatistics sum;
     for (KernelQueue* const queue : receivers_) {
-        sum.rx_frames += queue->frames();
-        sum.rx_bytes += queue->bytes();
-        sum.rx_errors += queue->errors();
-        sum.rx_no_mbuf += queue->no_mbuf();
+        sum.rx_frames += queue->counts().frames.get();
+        sum.rx_bytes += queue->counts().bytes.get();
+        sum.rx_errors += queue->counts().errors.get();
+        sum.rx_no_mbuf += queue->counts().no_mbuf.get();
         sum.rx_missed += queue->missed();
     }
     for (const PacketSender* const sender : senders_) {
-        sum.tx_frames += sender->frames();
-        sum.tx_bytes += sender->bytes();
-        sum.tx_errors += sender->errors();
+        sum.tx_frames += sender->counts().frames.get();
+        sum.tx_bytes += sender->counts().bytes.get();
+        sum.tx_errors += sender->counts().errors.get();
     }
     return sum;
 }

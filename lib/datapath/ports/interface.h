@@ -2,9 +2,11 @@
 // "interface:NAME": an interface of the kernel, which keeps it. RoCEv2 that comes to it is ours, all else the kernel's,
 // and so are the addresses, the routes and the neighbours, which we ask it for.
 //
-// In come frames by AF_XDP where that can be, else by AF_PACKET (xdp_queue.h, packet_queue.h); out they go by
-// AF_PACKET, from where they were built, without a copy between us and the kernel's. Nothing of it outlives the
-// process.
+// Frames come in and go out by AF_PACKET, in trains (packet_queue.h). Of an interface with several RX queues, whose
+// driver has XDP, they come in by AF_XDP (xdp_queue.h), a socket a queue. Nothing of it outlives the process.
+//
+// For a bridge the interface is the kernel's, too, but the addresses are those of the bridge's members, so ARP and ND
+// are the bridge's, and IGMP and MLD its members'.
 #pragma once
 
 #include <chrono>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "datapath/config.h"
+#include "datapath/kernel_interface.h"
 #include "datapath/ports/kernel_queue.h"
 #include "datapath/ports/link_port.h"
 #include "datapath/ports/packet_queue.h"
@@ -28,7 +31,7 @@ namespace rove::datapath {
 class InterfacePort final : public Port {
   public:
     InterfacePort(uint16_t id, const LinkPort::Environment& environment)
-        : Port(id), poller_(environment.poller), user_(environment.user) {}
+        : Port(id), poller_(environment.poller), user_(environment.user), for_bridge_(environment.for_bridge) {}
     // Fills in the addresses of `config`, and lowers its MTU to what the interface carries. Each queue is of the worker
     // whose pool it is. False, and says why in `*error`.
     bool open(DeviceConfig& config, const std::vector<rte_mempool*>& pools, std::string* error);
@@ -46,8 +49,8 @@ class InterfacePort final : public Port {
     void after_fork_in_child() override;
 
     uint32_t path_mtu() const override { return path_mtu_.load(std::memory_order_relaxed); }
-    bool has_kernel_stack() const override { return true; }
-    bool finds_neighbours() const override { return true; }
+    bool has_kernel_stack() const override { return !for_bridge_; }
+    bool finds_neighbours() const override { return !for_bridge_; }
     std::optional<Way> find(const wire::Gid& destination, int timeout_ms) override;
     void suspect(const wire::Gid& destination) override;
     std::optional<std::vector<Subnet>> take_addresses() override;
@@ -63,14 +66,15 @@ class InterfacePort final : public Port {
     void change_group(const wire::Gid& group, bool joins);
     // What XDP takes from the kernel.
     void take_frames_to(const std::vector<Subnet>& addresses);
-    bool open_xdp(const Rtnetlink::Link& link, uint32_t frame_bytes, const std::vector<rte_mempool*>& pools,
-                  std::string* error);
+    bool open_xdp(uint32_t frame_bytes, const std::vector<rte_mempool*>& pools, std::string* error);
     void take_changes();
 
     Poller& poller_;
     LinkUser& user_;
+    const bool for_bridge_;
     std::string name_;
     std::optional<Rtnetlink> kernel_;
+    KernelInterface interface_;
     std::unique_ptr<XdpProgram> program_;  // null: AF_PACKET
     // Of the workers, as soon as they have taken them.
     std::vector<std::unique_ptr<KernelQueue>> opened_;

@@ -48,6 +48,7 @@ class LinkPort : public Port {
         LinkUser& user;
         rte_mempool* pool;
         uint32_t frame_bytes;  // that a frame of the port can have
+        bool for_bridge = false;  // its addresses are those of others, and ARP and ND are the bridge's (interface.h)
     };
 
     bool rings() const override { return true; }

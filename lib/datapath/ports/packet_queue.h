@@ -1,60 +1,88 @@
 // SPDX-License-Identifier: Apache-2.0
-// An interface through AF_PACKET sockets (packet(7)): the way in where AF_XDP cannot be, and the way out. Units: bytes.
+// An interface through AF_PACKET sockets (packet(7)), in trains (trains.h). Units: bytes.
 #pragma once
 
+#include <sys/socket.h>
+
+#include <array>
 #include <atomic>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "datapath/ports/kernel_queue.h"
+#include "datapath/ports/trains.h"
 
 namespace rove::datapath {
 
-// RoCEv2 that comes to an interface, in a ring that the kernel copies it to. The kernel goes on with its own copy, and
-// is kept from answering that nobody is there.
+// What of an interface's frames is read and sent.
+enum class PacketKinds : bool {
+    kRoce,   // RoCEv2
+    kBridge  // that, and what a bridge needs beside: ARP, and all of ICMP, ICMPv6, IGMP and MLD
+};
+
+// What comes to an interface. The kernel goes on with its own copy, and is kept from answering that nobody is there.
 class PacketQueue final : public KernelQueue {
   public:
     // Null if the kernel gives us no such socket: `*error` has errno.
-    static std::unique_ptr<PacketQueue> open(const std::string& interface, unsigned index, uint32_t frame_bytes,
-                                             Poller& poller, int* error);
+    static std::unique_ptr<PacketQueue> open(const std::string& interface, unsigned index, PacketKinds kinds,
+                                             rte_mempool* pool, Poller& poller, int* error);
 
     uint16_t burst(rte_mbuf** frames) override;
-    void release() override;
     uint64_t missed() override;
 
   private:
-    PacketQueue(FileDescriptor file, Poller& poller, uint32_t frame_bytes);
-    int prepare(const std::string& interface, unsigned index);
-    bool has_frames() const override;
-    uint8_t* slot(uint32_t index) const;
-    uint32_t slots() const { return slots_per_block_ * kBlocks; }
+    PacketQueue(FileDescriptor file, Poller& poller, rte_mempool* pool);
+    int prepare(const std::string& interface, unsigned index, PacketKinds kinds);
+    bool has_frames() const override { return trains_.has_frames(); }
+    void take(size_t message);
 
-    static constexpr uint32_t kBlockBytes = 1 << 17, kBlocks = 64;
-    const uint32_t slot_bytes_, slots_per_block_;
-    Mapping ring_;
+    TrainReceiver trains_;
+    size_t front_ = 0;  // bytes, that stood before the last message's datagrams
     std::vector<FileDescriptor> listeners_;
-    uint32_t next_ = 0;      // to be read
-    uint32_t released_ = 0;  // before it, the kernel has the slots back
     std::atomic<uint64_t> missed_{0};
 };
 
-// Past the queueing disciplines, as a NIC sends.
-class PacketSender final : public TxQueue {
-  public:
-    static std::unique_ptr<PacketSender> open(unsigned interface, int* error);
+// What stands before a frame of a socket with PACKET_VNET_HDR: struct virtio_net_hdr (VIRTIO 1.2, 5.1.6), which Linux's
+// header does not give to C++. In the host's order.
+struct [[gnu::packed]] TrainHeader {
+    uint8_t flags = 0, gso_type = 0;
+    uint16_t header_bytes = 0, segment_bytes = 0;
+    uint16_t checksum_start = 0, checksum_offset = 0;  // the latter from the former
+};
 
-    uint16_t burst(rte_mbuf** frames, uint16_t count) override;
+static_assert(sizeof(TrainHeader) == 10);
+
+// Through the queueing disciplines: past them, the kernel drops a train that it has to cut for the driver.
+class PacketSender final : public TrainSender {
+  public:
+    static std::unique_ptr<PacketSender> open(unsigned interface, PacketKinds kinds, int* error);
+
     int file() const { return file_.get(); }
-    uint64_t frames() const { return frames_.get(); }
-    uint64_t bytes() const { return bytes_.get(); }
-    uint64_t errors() const { return errors_.get(); }  // that the interface does not take: too long, or it is down
+    const FrameCounts& counts() const { return counts_; }
 
   private:
-    explicit PacketSender(FileDescriptor file) : file_(std::move(file)) {}
+    PacketSender(FileDescriptor file, PacketKinds kinds)
+        : TrainSender(counts_, kinds == PacketKinds::kBridge ? Others::kSent : Others::kLeft), file_(std::move(file)) {}
+    void send(std::span<Train> trains) override;
+    void write(const Train& train, size_t message);
 
+    // What stands before the datagrams of a message: a word for the kernel, and headers.
+    struct Front {
+        TrainHeader told;
+        std::array<uint8_t, wire::kMaxLowerBytes> headers;
+    };
     const FileDescriptor file_;
-    RingCount frames_, bytes_, errors_;
+    FrameCounts counts_;
+    std::array<Front, kMostFrames> fronts_;
+    std::array<iovec, 2 * kMostFrames> pieces_;
+    std::array<mmsghdr, kMostFrames> messages_{};
+    size_t piece_count_ = 0;
 };
+
+// Whether this kernel gives and takes UDP datagrams in trains by AF_PACKET (VIRTIO_NET_HDR_GSO_UDP_L4, Linux 6.2).
+bool packets_come_in_trains();
 
 }  // namespace rove::datapath

@@ -181,7 +181,6 @@ std::optional<Rtnetlink::Link> Rtnetlink::link() const {
         link->is_up = (told.ifi_flags & IFF_UP) != 0 && (told.ifi_flags & kCarrier) != 0;
         each_attribute<ifinfomsg>(message, [&](int type, std::span<const uint8_t> value) {
             if (type == IFLA_MTU) link->mtu = number(value);
-            if (type == IFLA_NUM_RX_QUEUES) link->rx_queues = number(value);
             if (type == IFLA_ADDRESS && value.size() == link->mac.size())
                 std::copy(value.begin(), value.end(), link->mac.begin());
         });

@@ -26,7 +26,6 @@ class Rtnetlink {
     struct Link {
         bool is_ethernet = false, is_up = false;  // up: by the administrator, and there is a carrier
         uint32_t mtu = 0;                         // of IP packets
-        uint32_t rx_queues = 1;                   // at most
         wire::MacAddress mac{};
     };
     std::optional<Link> link() const;

@@ -52,11 +52,11 @@ bool UdpPort::open(const DeviceConfig& config, std::string* error) {
 }
 
 std::unique_ptr<RxQueue> UdpPort::make_rx_queue(uint16_t) {
-    return std::make_unique<UdpRxQueue>(receivers_, pool_, poller_, counts_);
+    return std::make_unique<UdpRxQueue>(receivers_, pool_, poller_, received_);
 }
 
 std::unique_ptr<TxQueue> UdpPort::make_tx_queue(uint16_t) {
-    return std::make_unique<UdpTxQueue>(locals_, counts_);
+    return std::make_unique<UdpTxQueue>(locals_, sent_);
 }
 
 void UdpPort::start() {
@@ -132,15 +132,14 @@ void UdpPort::after_fork_in_child() {
 }
 
 PortStatistics UdpPort::statistics() const {
-    const auto read = [](const std::atomic<uint64_t>& count) { return count.load(std::memory_order_relaxed); };
-    PortStatistics statistics{.rx_frames = read(counts_.rx_frames),
-                              .rx_bytes = read(counts_.rx_bytes),
+    PortStatistics statistics{.rx_frames = received_.frames.get(),
+                              .rx_bytes = received_.bytes.get(),
                               .rx_missed = 0,
-                              .rx_errors = read(counts_.rx_errors),
-                              .rx_no_mbuf = read(counts_.rx_no_mbuf),
-                              .tx_frames = read(counts_.tx_frames),
-                              .tx_bytes = read(counts_.tx_bytes),
-                              .tx_errors = read(counts_.tx_errors)};
+                              .rx_errors = received_.errors.get(),
+                              .rx_no_mbuf = received_.no_mbuf.get(),
+                              .tx_frames = sent_.frames.get(),
+                              .tx_bytes = sent_.bytes.get(),
+                              .tx_errors = sent_.errors.get()};
     // What the kernel dropped because the socket's memory was full, or its UDP checksum wrong.
     for (size_t i = 0; i < receivers_.size(); ++i) {
         std::array<uint32_t, SK_MEMINFO_VARS> memory{};

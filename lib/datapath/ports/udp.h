@@ -25,6 +25,7 @@
 #include "datapath/kernel_interface.h"
 #include "datapath/poller.h"
 #include "datapath/ports/port.h"
+#include "datapath/ports/trains.h"
 #include "datapath/ports/udp_sockets.h"
 
 namespace rove::datapath {
@@ -64,12 +65,6 @@ class UdpPort final : public Port {
         const Receiver* receiver;
         SourcePorts sources;
     };
-    // Written by the worker that has the queues.
-    struct Counts {
-        std::atomic<uint64_t> rx_frames{0}, rx_bytes{0}, rx_errors{0}, rx_no_mbuf{0};
-        std::atomic<uint64_t> tx_frames{0}, tx_bytes{0}, tx_errors{0};
-    };
-
     UdpPort(uint16_t id, rte_mempool* pool, Poller& poller) : Port(id), pool_(pool), poller_(poller) {}
     // Takes the addresses in `config`. False, and says why in `*error`.
     bool open(const DeviceConfig& config, std::string* error);
@@ -106,7 +101,7 @@ class UdpPort final : public Port {
     uint32_t path_mtu_ = Port::path_mtu();  // the largest that fits the interfaces'
     KernelInterface interface_;
     std::atomic<bool> started_{false};  // relaxed: as Port::held_
-    Counts counts_;
+    FrameCounts received_, sent_;
     std::mutex mutex_;  // guards what follows, and who adds receivers
     std::map<wire::Gid, std::shared_ptr<const transport::NextHop>> neighbours_;
 };

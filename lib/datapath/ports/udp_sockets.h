@@ -8,8 +8,11 @@
 #pragma once
 
 #include <netinet/in.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,6 +32,9 @@ class SocketAddress {
   public:
     SocketAddress() = default;
     SocketAddress(const wire::Gid& address, uint16_t port);
+    explicit SocketAddress(const msghdr& received) {
+        std::memcpy(&at_, received.msg_name, std::min<size_t>(sizeof at_, received.msg_namelen));
+    }
     const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&at_); }
     sockaddr* get() { return reinterpret_cast<sockaddr*>(&at_); }
     socklen_t bytes() const { return bytes_; }

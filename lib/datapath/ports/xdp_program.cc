@@ -58,14 +58,11 @@ int XdpProgram::map(const char* name) const {
 
 // By a link, whose end is that of its file: what netlink attaches would stay behind a process that is killed.
 bool XdpProgram::attach(unsigned interface, std::string* error) {
-    for (const uint32_t mode : {XDP_FLAGS_DRV_MODE, XDP_FLAGS_SKB_MODE}) {
-        LIBBPF_OPTS(bpf_link_create_opts, options, .flags = mode);
-        link_ = bpf_link_create(file(), static_cast<int>(interface), BPF_XDP, &options);
-        native_ = mode == XDP_FLAGS_DRV_MODE;
-        if (link_ >= 0) return true;
-        *error = link_ == -EBUSY || link_ == -EEXIST ? "another XDP program is attached to it"
-                                                     : "the kernel attaches no XDP program: " + reason_of(-link_);
-    }
+    LIBBPF_OPTS(bpf_link_create_opts, options, .flags = XDP_FLAGS_DRV_MODE);
+    link_ = bpf_link_create(file(), static_cast<int>(interface), BPF_XDP, &options);
+    if (link_ >= 0) return true;
+    *error = link_ == -EBUSY || link_ == -EEXIST ? "another XDP program is attached to it"
+                                                 : "the kernel attaches no XDP program: " + reason_of(-link_);
     return false;
 }
 

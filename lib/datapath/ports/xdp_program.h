@@ -21,10 +21,9 @@ class XdpProgram {
     XdpProgram(const XdpProgram&) = delete;
     XdpProgram& operator=(const XdpProgram&) = delete;
 
-    // In the driver if it has a place for it, else behind the driver. False, and says why in `*error`: another program
-    // is there, or the kernel does not allow us.
+    // In the driver. False, and says why in `*error`: the driver has no place for it, another program is there, or the
+    // kernel does not allow us.
     bool attach(unsigned interface, std::string* error);
-    bool is_native() const { return native_; }
     // Also in a forked child: the file is the parent's, and must not outlive it.
     void detach();
     // RoCE to our addresses that comes to `queue` goes to this AF_XDP socket.
@@ -41,7 +40,6 @@ class XdpProgram {
 
     bpf_object* const object_;
     int link_ = -1;
-    bool native_ = false;
 };
 
 }  // namespace rove::datapath

@@ -34,7 +34,7 @@ std::unique_ptr<XdpQueue> XdpQueue::open(const Settings& settings, Poller& polle
 }
 
 XdpQueue::XdpQueue(FileDescriptor file, Poller& poller, const Settings& settings)
-    : KernelQueue(std::move(file), poller),
+    : KernelQueue(std::move(file), poller, true),
       settings_(settings),
       chunk_bytes_(settings.frame_bytes + kHeadroomBytes <= kSmallChunk ? kSmallChunk : kLargeChunk),
       frames_memory_(size_t{settings.chunks} * chunk_bytes_, -1, 0) {}
@@ -73,7 +73,7 @@ int XdpQueue::prepare() {
 
     sockaddr_xdp address{};
     address.sxdp_family = AF_XDP;
-    address.sxdp_flags = settings_.native ? XDP_USE_NEED_WAKEUP : XDP_USE_NEED_WAKEUP | XDP_COPY;
+    address.sxdp_flags = XDP_USE_NEED_WAKEUP;
     if (settings_.frame_bytes + kHeadroomBytes > chunk_bytes_) address.sxdp_flags |= kUseSeveral;
     address.sxdp_ifindex = settings_.interface;
     address.sxdp_queue_id = settings_.queue;
@@ -102,8 +102,8 @@ uint16_t XdpQueue::burst(rte_mbuf** frames) {
         frames[count++] = whole;
     }
     if (count != 0) {
-        frames_.add(count);
-        bytes_.add(bytes);
+        counts_.frames.add(count);
+        counts_.bytes.add(bytes);
     }
     return count;
 }
@@ -111,13 +111,13 @@ uint16_t XdpQueue::burst(rte_mbuf** frames) {
 rte_mbuf* XdpQueue::gather(uint32_t first, uint32_t count) {
     rte_mbuf* const mbuf = rte_pktmbuf_alloc(settings_.pool);
     if (mbuf == nullptr) {
-        no_mbuf_.add(1);
+        counts_.no_mbuf.add(1);
         return nullptr;
     }
     for (uint32_t i = 0; i < count; ++i) {
         const xdp_desc& at = descriptor(first + i);
         if (at.len > rte_pktmbuf_tailroom(mbuf)) {
-            errors_.add(1);
+            counts_.errors.add(1);
             rte_pktmbuf_free(mbuf);
             return nullptr;
         }

@@ -4,13 +4,44 @@
 #pragma once
 
 #include <linux/if_xdp.h>
+#include <sys/mman.h>
 
+#include <array>
 #include <memory>
 #include <string>
 
 #include "datapath/ports/kernel_queue.h"
 
 namespace rove::datapath {
+
+// Memory that is given back with its owner. A forked child has none of it.
+class Mapping {
+  public:
+    Mapping() = default;  // none
+    // mmap()'s arguments; a file of -1: memory of our own.
+    Mapping(size_t bytes, int file, off_t offset)
+        : at_(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                   (file < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED) | MAP_POPULATE, file, offset)),
+          bytes_(bytes) {
+        if (is_mapped()) madvise(at_, bytes_, MADV_DONTFORK);
+    }
+    Mapping(Mapping&& other) noexcept : at_(std::exchange(other.at_, MAP_FAILED)), bytes_(other.bytes_) {}
+    Mapping& operator=(Mapping&& other) noexcept {
+        std::swap(at_, other.at_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
+    ~Mapping() {
+        if (is_mapped()) munmap(at_, bytes_);
+    }
+
+    bool is_mapped() const { return at_ != MAP_FAILED; }
+    uint8_t* at(size_t offset) const { return static_cast<uint8_t*>(at_) + offset; }
+
+  private:
+    void* at_ = MAP_FAILED;
+    size_t bytes_ = 0;
+};
 
 class XdpQueue final : public KernelQueue {
   public:
@@ -19,7 +50,6 @@ class XdpQueue final : public KernelQueue {
         uint32_t queue = 0;
         uint32_t frame_bytes = 0;     // of a frame at most
         uint32_t chunks = 0;          // places for frames, a power of two
-        bool native = false;          // the program is in the driver, which may lay frames there itself
         rte_mempool* pool = nullptr;  // for frames that do not fit into one place
     };
     // Null if the kernel gives us no such socket: `*error` has errno.
@@ -50,6 +80,7 @@ class XdpQueue final : public KernelQueue {
 
     const Settings settings_;
     const uint32_t chunk_bytes_;
+    std::array<rte_mbuf, kBurst> views_{};
     Mapping frames_memory_;
     Ring<xdp_desc> rx_;
     Ring<uint64_t> fill_;

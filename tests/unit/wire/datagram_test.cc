@@ -53,6 +53,8 @@ TEST(Datagram, AnIcrcFollowsTheIdentification) {
             const Made wanted = numbered(bytes, identification);
             EXPECT_EQ(load<uint32_t>(packet.l3 + packet.bytes), load<uint32_t>(wanted.l3 + wanted.bytes));
             EXPECT_EQ(load_be16(packet.l3 + kId), identification);
+            ParsedFrame parsed;
+            EXPECT_EQ(parse_frame(packet.frame, parsed), ParseError::kNone);
         }
     }
 }
@@ -135,6 +137,42 @@ TEST(Datagram, HeadersComeBackAsTheyWere) {
                             found->datagram.size());
         EXPECT_EQ(back, sent.frame);
     }
+}
+
+TEST(Datagram, LengthsAreWrittenAnew) {
+    for (const bool v6 : {false, true})
+        for (const uint32_t bytes : {0, 1, 1024, 4096}) {
+            SCOPED_TRACE(testing::Message() << v6 << " " << bytes);
+            Made packet = made(bytes, v6);
+            const size_t datagram = find_datagram(packet.frame)->datagram.size();
+            set_datagram_bytes(packet.l3, 60'000);
+            set_udp_checksum(packet.l3, 0x1234);
+            EXPECT_NE(packet.frame, made(bytes, v6).frame);
+            set_datagram_bytes(packet.l3, datagram);
+            EXPECT_EQ(packet.frame, made(bytes, v6).frame);
+        }
+}
+
+// As a NIC does, or the kernel in its place.
+TEST(Datagram, AUdpChecksumIsCompletedFromTheSumOfThePseudoHeader) {
+    for (const bool v6 : {false, true})
+        for (const uint32_t bytes : {0, 28, 1024, 4096}) {
+            SCOPED_TRACE(testing::Message() << v6 << " " << bytes);
+            Made packet = made(bytes, v6);
+            uint8_t* const l4 = packet.l3 + (v6 ? 40 : 20);
+            const auto complete = [&](uint16_t begun) {
+                set_udp_checksum(packet.l3, begun);
+                uint64_t sum = 0;
+                for (const uint8_t* at = l4; at != packet.frame.data() + packet.frame.size(); at += 2)
+                    sum += load<uint16_t>(at);
+                while (sum >> 16 != 0) sum = (sum & 0xFFFF) + (sum >> 16);
+                set_udp_checksum(packet.l3, static_cast<uint16_t>(~sum));
+                ParsedFrame parsed;
+                return parse_frame(packet.frame, parsed);
+            };
+            EXPECT_EQ(complete(sum_pseudo_header(packet.l3)), ParseError::kNone);
+            EXPECT_EQ(complete(static_cast<uint16_t>(sum_pseudo_header(packet.l3) + 1)), ParseError::kUdp);
+        }
 }
 
 TEST(Datagram, WhatIsNoRoceHasNone) {
