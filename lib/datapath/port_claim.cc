@@ -91,9 +91,9 @@ std::string PortClaim::identity(const DeviceConfig& config) {
     }
     if (driver == "net_vhost" || driver == "net_tap") return driver + " " + value("iface");
     if (driver == "net_af_xdp") return driver + " " + value("iface") + " " + value("start_queue");
-    if (driver == "net_af_packet")
+    if (driver == "net_af_packet" && !config.addresses.empty())
         return driver + " " + value("iface") + " " + std::to_string(config.vlan.value_or(0)) + " " +
-               (config.addresses.empty() ? std::string() : config.addresses.front());
+               config.addresses.front();
     if (driver == "net_virtio_user") return driver + " " + value("path");
     return is_pci(port) ? "pci " + pci_address(port) : std::string();
 }

@@ -27,7 +27,8 @@ class PortClaim {
     ~PortClaim();
 
     // What two configurations of the same port have in common; "" if it may be opened more than once. Through
-    // net_af_packet several processes see all frames of an interface, so they only need addresses of their own.
+    // net_af_packet several processes see all frames of an interface, so they only need addresses of their own (a
+    // bridge has its members').
     static std::string identity(const DeviceConfig& config);
 
   private:

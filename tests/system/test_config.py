@@ -177,7 +177,7 @@ def second_process(config, netns=None):
 
 def in_namespace(port):
     with TwoNamespaces(mtu=2300) as namespaces:
-        second_process({"device": [{"port": port, "addresses": ["10.0.0.1/24"], "mtu": 2048}]}, namespaces.names[0])
+        second_process({"device": [{"port": port, "addresses": ["10.0.0.1/24"], "mtu": 1024}]}, namespaces.names[0])
 
 
 for end, role in enumerate(("server", "client")):

@@ -43,6 +43,7 @@ int find_port(const DeviceConfig& config, uint16_t* port, rte_eth_dev_info* info
 // virtio's header beside two of them 30; rounded up.
 constexpr uint32_t kDriverBytes = 36;
 constexpr uint32_t kLeastMtu = 256;
+constexpr uint32_t kPlaceBytes = 2048;  // net_af_packet's framesz unless given, and the least that AF_XDP takes
 
 // The MTU that frames with so large a RoCE payload need: DPDK and Linux count what is behind Ethernet header and VLAN
 // tag.
@@ -105,6 +106,10 @@ uint32_t least_buffer_bytes(const Config& config) {
         rte_eth_dev_info info{};
         if (!is_ethdev(device.port) || find_port(device, &port, &info) != 0) continue;
         least = std::max({least, info.min_rx_bufsize, uint32_t{RTE_ETHER_MTU} + kDriverBytes});
+        // These do not say so: a buffer has room for what the kernel may lay down for a frame.
+        const std::string driver = driver_of(device.port), given = argument(device.port, "framesz");
+        if (driver == "net_af_packet" || driver == "net_af_xdp")
+            least = std::max({least, kPlaceBytes, static_cast<uint32_t>(std::strtoul(given.c_str(), nullptr, 10))});
     }
     return (least + 255) / 256 * 256;
 }

@@ -48,6 +48,7 @@ TEST(PortClaim, OfAnInterfaceThatAllSeeAnAddressIsTaken) {
     EXPECT_NE(packets("net_af_packet0,iface=eth1", "10.0.0.1/24"), one);
     EXPECT_NE(packets("net_af_packet0,iface=eth0", "10.0.0.2/24"), one);
     EXPECT_NE(packets("net_af_packet0,iface=eth0", "10.0.0.1/24", 7), one);
+    EXPECT_EQ(PortClaim::identity(of("net_af_packet0,iface=eth0")), "") << "a bridge";
 }
 
 TEST(PortClaim, WhatAnyNumberMayOpenIsNobodys) {
