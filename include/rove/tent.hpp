@@ -81,7 +81,9 @@ struct Request {
     int priority = PRIO_HIGH;
     std::optional<std::string> policy_name;  // takes this policy; none or "": the first that matches
     TransportType transport_hint = UNSPEC;   // of the first attempt
-    uint64_t deadline_ns = 0;  // Mooncake's, without effect there and here
+    // Of CLOCK_MONOTONIC (std::chrono::steady_clock); 0: none. Then nothing more of it is sent, and it ends as TIMEOUT
+    // as soon as what is on its way has come back.
+    uint64_t deadline_ns = 0;
     IntentType intent_type = IntentType::INTENT_UNSPEC;
 };
 
@@ -99,6 +101,7 @@ enum TransferStatusEnum : int {
 struct TransferStatus {
     TransferStatusEnum s = INITIAL;
     size_t transferred_bytes = 0;
+    const char* reason = "";  // of TIMEOUT and FAILED, in words; static
 };
 
 struct Notification {

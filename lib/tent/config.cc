@@ -51,6 +51,8 @@ void read_selector(Table& table, SelectorConfig& selector) {
     table.number("max_bandwidth_gbps", selector.max_bandwidth_gbps, 1e-3, kMostGbps);
     table.boolean("enable_priority_filtering", selector.enable_priority_filtering);
     table.microseconds("local_rotation_interval_us", selector.local_rotation_interval_ns, 1, 1'000'000);
+    table.choice("batch_allocation_policy", selector.batch_policy,
+                 {{"inverse_score", BatchPolicy::kInverseScore}, {"per_slice", BatchPolicy::kPerSlice}});
     check_bandwidths(table, selector);
 }
 
@@ -91,6 +93,7 @@ void read_rdma(Table table, RdmaConfig& rdma) {
     table.boolean("enable", rdma.enable);
     read_selector(table, rdma.selector);
     table.microseconds("priority_promotion_timeout_us", rdma.queues.promotion_timeout_ns, 0, 1'000'000'000);
+    table.microseconds("priority_promotion_interval_us", rdma.queues.promotion_interval_ns, 1, 1'000'000'000);
     read_slots(table, rdma.slots);
     table.uint("rail_error_threshold", rdma.rails.error_threshold, 1, 1'000'000);
     seconds(table, "rail_error_window_secs", rdma.rails.error_window_ns, 0.001, 86'400);
@@ -173,6 +176,21 @@ void read_topology(Table table, Config& config) {
     const std::string allowed = "names of devices such as [\"rove0\"]";
     config.rdma_whitelist = table.strings("rdma_whitelist", allowed);
     config.rdma_blacklist = table.strings("rdma_blacklist", allowed);
+    config.topology.where = table.where("nics");
+    for (Table& nic : table.tables("nics")) {
+        Nic& one = config.topology.nics.emplace_back();
+        const std::string name_allowed = "the name of a device";
+        nic.require("name", name_allowed);
+        one.name = *nic.string("name", name_allowed);
+        if (const toml::node* node = nic.any("numa_node")) {
+            const auto value = node->value_exact<int64_t>();
+            if (!value || *value < -1 || *value > 1'023) nic.refuse(*node, "numa_node", "-1 for any, or 0..1023");
+            one.numa_node = static_cast<int>(*value);
+        }
+        if (nic.any("bandwidth_gbps") != nullptr)
+            nic.number("bandwidth_gbps", one.bandwidth_gbps.emplace(), 1e-3, kMostGbps);
+        nic.refuse_unknown();
+    }
     auto matrix = table.table("priority_matrix");
     if (matrix) {
         config.priority_matrix.where = table.where("priority_matrix");

@@ -11,7 +11,6 @@
 #include "tent/device_selector.h"
 #include "tent/log.h"
 #include "tent/priority_queues.h"
-#include "tent/rail_health.h"
 #include "tent/slots.h"
 #include "tent/status.h"
 #include "tent/transport_selector.h"
@@ -24,6 +23,15 @@ enum class MetadataType : uint8_t { kP2p, kEtcd, kRedis, kHttp };
 struct StoreConfig {
     uint32_t ttl_s = 10;
     std::string ca_file, cert_file, key_file;  // PEM; "": who the system trusts, no certificate of ours
+};
+
+// Keys of [transports.rdma] about rails (transports/rdma/rail.h). The documented cooldown of 30 s doubling to 300 s
+// cannot take a rail into use within 50 ms of its return (T-19); a probe is one small packet, so it may come much
+// sooner.
+struct RailConfig {
+    uint32_t error_threshold = 3;               // rail_error_threshold
+    uint64_t error_window_ns = 10'000'000'000;  // rail_error_window_secs: errors further apart do not add up
+    uint64_t cooldown_ns = 10'000'000;          // rail_cooldown_secs: first pause
 };
 
 // [transports.rdma.endpoint]: a connection to a device of a peer. Verbs' units.
@@ -84,6 +92,7 @@ struct Config {
     // [topology]
     std::vector<std::string> rdma_whitelist, rdma_blacklist;  // names of devices; the whitelist wins
     PriorityMatrix priority_matrix;
+    Topology topology;  // nics
 
     RdmaConfig rdma;
     bool enable_shm = true, enable_tcp = true, enable_io_uring = true;  // transports.shm.enable, ...

@@ -5,12 +5,21 @@
 // program's thread takes it for one round at a time in submitTransfer() and getTransferStatus(), unless another has it;
 // the background thread (background.h) does while the program is elsewhere. Nothing that may block is done with it:
 // that is for jobs, which take it to bring back what came of it.
+//
+// A round takes completions of all transports, and then moves what waits, level by level: HIGH of all peers and
+// transports before MEDIUM of all before LOW of all. A level of which more could go when everybody had a turn keeps
+// lower ones waiting until the next round.
+//
+// Time. A request of which nothing is carried for max_timeout_ns ends as TIMEOUT, unless it waits behind others of its
+// priority of which something is. So a request may take as long as it needs, and none waits for ever. What is under way
+// then is given up by its transport.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -47,6 +56,8 @@ class Core {
   public:
     // So many may be under way at once, in all requests: what is too much is refused, so a queue is never full.
     static constexpr uint32_t kMaxSlices = 65536;
+    // Of these, so many are kept for higher priorities: one who fills the engine with LOW does not get HIGH refused.
+    static constexpr std::array<uint32_t, kPriorities> kReserve{0, kMaxSlices / 8, kMaxSlices / 4};
 
     explicit Core(const ::rove::tent::Config& config) : config_(config), pool_(kMaxSlices) {}
 
@@ -78,6 +89,7 @@ class Core {
     void with_lock(const std::function<void()>& work);
     // A round of the background thread. Returns whether anything moved; `*deadline_ns`: when there is work again.
     bool background_round(uint64_t* deadline_ns);
+    uint64_t latest_ns() const { return latest_ns_; }  // nothing was stamped later with the lock
     uint64_t drives() const { return drives_.load(std::memory_order_relaxed); }  // by the program's threads
     uint64_t unfinished() const { return tasks_.unfinished(); }
 
@@ -87,16 +99,25 @@ class Core {
     // --- with the drive lock ---
     // Bit (1 << priority): whether it may be posted now (slots).
     uint8_t allowed(uint64_t now_ns) const;
-    // Whether a slice that was taken from a queue is still wanted. If not, it is gone.
-    bool is_wanted(Slice& slice, uint64_t now_ns);
+    // Whether a slice that waits is still wanted.
+    bool is_wanted(const Slice& slice) const;
+    // It is not, and was taken from its queue.
+    void drop(Slice& slice) { release(slice); }
     // It was carried.
     void done(Slice& slice);
     // Nobody will carry it: its task fails.
-    void fail(Slice& slice);
+    void fail(Slice& slice, Reason reason);
     // It is tried again by the transport that it was with, or, when it was too often, by another one.
     void retry(Slice& slice, uint64_t now_ns);
-    // It is tried by another transport than the one of `from`.
+    // It, and what waits with it, is tried by another transport than the one of `from`.
     void move_elsewhere(Slice& slice, Transport from, uint64_t now_ns);
+    // What waits of a request in a channel of `from` is.
+    void move_waiting(Task& task, Transport from, uint64_t now_ns);
+    // What waits of it fails, and what is under way is not tried again.
+    void fail_waiting(Task& task, Reason reason);
+    // The same as TIMEOUT.
+    void time_out(Task& task, Reason reason);
+    uint64_t max_timeout_ns() const { return config_.rdma.max_timeout_ns; }
     // Something of the task may still change the peer's memory, until drop_fence(). `closed`: it is sure that it does
     // not any more.
     void add_fence(Task& task) { ++task.fences; }
@@ -117,7 +138,13 @@ class Core {
     static constexpr uint32_t kLooks = 4;       // that try_drive() takes at most, until one finds something
     static constexpr uint32_t kQuickPolls = 32;  // the last of so many looks that find nothing is a whole round
 
+    static constexpr uint64_t kDeadlinesNs = 1'000'000;  // between two looks at deadlines
+
     bool round(uint64_t now_ns);
+    bool move(uint32_t transports, uint64_t now_ns);
+    void look_at_deadlines(uint64_t now_ns);
+    Task* first_late(uint64_t now_ns);  // whose own deadline has passed; null: there is none
+    void drop_waiting(Task& task);
     void release(Slice& slice);
     void finish(Task& leader);
     void finish_one(Task& task);
@@ -137,6 +164,10 @@ class Core {
     std::atomic<uint64_t> drives_{0};
     TaskCount tasks_;
     uint64_t latest_ns_ = 0;  // nothing was stamped later with the lock
+    uint64_t deadlines_ns_ = 0;
+    std::mutex dated_mutex_;
+    std::multimap<uint64_t, Task*> dated_;  // requests with a deadline of their own
+    std::atomic<size_t> dated_count_{0};
     uint32_t polls_ = 0;
     // Slices that were given back in this round.
     Slice* freed_first_ = nullptr;

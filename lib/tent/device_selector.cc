@@ -100,22 +100,25 @@ uint8_t DeviceSelector::choose_best(uint64_t eligible, const uint8_t* ranks, uin
 }
 
 Status DeviceSelector::allocate(std::span<const uint64_t> slice_bytes, int numa_node, uint64_t device_mask,
-                                Priority priority, uint64_t now_ns, std::span<uint8_t> devices_out) {
+                                Priority priority, uint64_t now_ns, std::span<uint8_t> devices_out, uint64_t among,
+                                const uint8_t* ranks_there) {
     assert(!slice_bytes.empty() && slice_bytes.size() == devices_out.size());
-    uint64_t eligible = device_mask & up_.load(kRelaxed);
+    const uint64_t eligible = this->eligible(device_mask, priority, now_ns) & among;
     if (eligible == 0) [[unlikely]]
         return none_eligible(device_mask);
     if (numa_node >= static_cast<int>(ranks_.size()) && !ranks_.empty()) [[unlikely]]
         return no_such_node(numa_node);
-    if (config_.enable_priority_filtering)
-        eligible = filter_devices(eligible, priority, now_ns, config_.local_rotation_interval_ns);
     if (std::has_single_bit(eligible)) {  // nothing to choose
         std::fill(devices_out.begin(), devices_out.end(), static_cast<uint8_t>(std::countr_zero(eligible)));
         charge_all(slice_bytes, devices_out);
         return {};
     }
-    const uint8_t* ranks =
-        numa_node < 0 || ranks_.empty() ? any_node_.data() : ranks_[static_cast<size_t>(numa_node)].data();
+    const uint8_t* ranks = ranks_of(numa_node) != nullptr ? ranks_of(numa_node) : any_node_.data();
+    uint8_t further[kMaxDevices];
+    if (ranks_there != nullptr) [[unlikely]] {
+        for (size_t id = 0; id < devices_.size(); ++id) further[id] = std::max(ranks[id], ranks_there[id]);
+        ranks = further;
+    }
 
     if (!config_.enable_smart_scheduling) {
         choose_round_robin(best_rank(eligible, ranks), count_calls(slice_bytes.size()), devices_out);
@@ -131,6 +134,18 @@ Status DeviceSelector::allocate(std::span<const uint64_t> slice_bytes, int numa_
     }
     charge_all(slice_bytes, devices_out);
     return {};
+}
+
+const uint8_t* DeviceSelector::ranks_of(int numa_node) const {
+    return numa_node < 0 || static_cast<size_t>(numa_node) >= ranks_.size()
+               ? nullptr
+               : ranks_[static_cast<size_t>(numa_node)].data();
+}
+
+uint64_t DeviceSelector::eligible(uint64_t devices, Priority priority, uint64_t now_ns) const {
+    devices &= up_.load(kRelaxed);
+    if (!config_.enable_priority_filtering) return devices;
+    return filter_devices(devices, priority, now_ns, config_.local_rotation_interval_ns);
 }
 
 Status DeviceSelector::none_eligible(uint64_t device_mask) const {
@@ -219,7 +234,7 @@ void DeviceSelector::complete(uint8_t device, uint64_t bytes, const PostMark& ma
     const double old = state.ewma.load(kRelaxed);
     const double learned = old + weight * (observed - old);
     const double nominal = state.nominal.load(kRelaxed);
-    state.set_ewma(std::clamp(learned, config_.ewma_min_bandwidth_multiplier * nominal,
+    state.set_ewma(std::clamp(learned, config_.ewma_min_bandwidth_multiplier * state.slowest.load(kRelaxed),
                               config_.ewma_max_bandwidth_multiplier * nominal));
 }
 
@@ -252,6 +267,8 @@ void DeviceSelector::set_bandwidth(uint8_t device, double bytes_per_s) {
     const bool valid = gbps >= config_.min_bandwidth_gbps && gbps <= config_.max_bandwidth_gbps;
     const double nominal = valid ? bytes_per_s : config_.default_bandwidth_gbps * kBytesPerGigabit;
     states_[device].nominal.store(nominal, kRelaxed);
+    // A port that is slower than all that is expected starts from the default, and what is learned comes down to it.
+    states_[device].slowest.store(valid || bytes_per_s <= 0 ? nominal : std::min(nominal, bytes_per_s), kRelaxed);
     states_[device].set_ewma(nominal);
 }
 

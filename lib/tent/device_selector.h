@@ -39,6 +39,12 @@
 
 namespace rove::tent {
 
+// batch_allocation_policy: how a request of many slices comes to its devices.
+enum class BatchPolicy : uint8_t {
+    kInverseScore,  // shares by 1 / score, of all slices at once, as documented
+    kPerSlice,      // each slice by the score that devices have when it can be posted
+};
+
 // Keys of [transports.rdma], with their documented defaults.
 struct SelectorConfig {
     bool enable_smart_scheduling = true;  // false: round-robin over the best rank
@@ -52,6 +58,7 @@ struct SelectorConfig {
     double min_bandwidth_gbps = 10;
     double max_bandwidth_gbps = 800;
     uint64_t block_size = 65'536;                   // workers.block_size: shorter slices teach nothing
+    BatchPolicy batch_policy = BatchPolicy::kInverseScore;
     bool enable_priority_filtering = true;          // T-9
     uint64_t local_rotation_interval_ns = 200'000;  // local_rotation_interval_us
 };
@@ -79,10 +86,17 @@ class DeviceSelector {
 
     // Chooses a device for each slice and charges it: devices_out[i] for slice_bytes[i], both of the same length, which
     // is not 0. `numa_node` is that of the local memory, -1: any. Bit i of `device_mask` allows device i. Any thread.
-    // kDeviceNotFound: the mask names no device, or none that is up; kInvalidArgument: no such NUMA node. Then nothing
-    // is charged.
+    // `ranks_there`: how far what each device reaches is from the memory at the other end; the further end counts.
+    // `among`: of those that are allowed and that the priority may use, only these, such as those that have room.
+    // kDeviceNotFound: the mask names no device, or none that is up, or none of `among`; kInvalidArgument: no such NUMA
+    // node. Then nothing is charged.
     Status allocate(std::span<const uint64_t> slice_bytes, int numa_node, uint64_t device_mask, Priority priority,
-                    uint64_t now_ns, std::span<uint8_t> devices_out);
+                    uint64_t now_ns, std::span<uint8_t> devices_out, uint64_t among = kAllDevices,
+                    const uint8_t* ranks_there = nullptr);
+    // Ranks of the devices for memory of a node; null: near to all.
+    const uint8_t* ranks_of(int numa_node) const;
+    // Which of `devices` the priority may use now (T-9): of those that are up.
+    uint64_t eligible(uint64_t devices, Priority priority, uint64_t now_ns) const;
 
     // The slice goes to the wire now.
     PostMark post(uint8_t device, uint64_t now_ns) const;
@@ -115,6 +129,7 @@ class DeviceSelector {
         std::atomic<double> s_per_byte{0};  // 1 / ewma: multiplied by for every slice and device
         void set_ewma(double bytes_per_s);
         std::atomic<double> nominal{0};  // changes with the link only
+        std::atomic<double> slowest{0};  // the same, or what the port reported if that is less
     };
     struct Candidates;
     class Jitter;

@@ -37,6 +37,7 @@ struct TransferRequest {
     int priority = 0;
     int transport_hint = 0;
     const char* policy_name = nullptr;  // null or "": by the policies' filters
+    uint64_t deadline_ns = 0;           // of CLOCK_MONOTONIC; 0: none
 };
 
 struct NotificationText {
@@ -46,6 +47,7 @@ struct NotificationText {
 struct TaskStatus {
     TransferState state = TransferState::kInitial;
     uint64_t transferred = 0;
+    Reason reason = Reason::kNone;
 };
 
 struct MemorySettings {

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registering and allocating memory.
+#include <numa.h>
+#include <numaif.h>
+
 #include <algorithm>
 #include <charconv>
+#include <map>
 
 #include "tent/engine.h"
 
@@ -12,7 +16,7 @@ namespace {
 constexpr size_t kMaxLocation = 63;  // bytes, as documented
 
 // "*", "cpu" or "cpu:N", N a node that there is.
-Status parse_location(const std::string& location, const PriorityMatrix& matrix, int* node) {
+Status parse_location(const std::string& location, const ::rove::tent::Config& config, int* node) {
     *node = -1;
     if (location == "*" || location == "cpu") return {};
     const std::string what = "location '" + location.substr(0, kMaxLocation) + "': ";
@@ -21,15 +25,60 @@ Status parse_location(const std::string& location, const PriorityMatrix& matrix,
     const bool numbered = location.starts_with("cpu:") &&
                           std::from_chars(location.data() + 4, end, number).ptr == end && location.size() > 4;
     if (!numbered || number < 0) return {Code::kInvalidArgument, what + "\"*\" and \"cpu:N\" are allowed"};
-    const std::vector<int> nodes = numa_nodes(matrix);
+    const std::vector<int> nodes = numa_nodes(config.priority_matrix, config.topology);
     if (std::find(nodes.begin(), nodes.end(), number) == nodes.end()) {
         std::string there;
         for (const int one : nodes) there += (there.empty() ? "" : ", ") + std::to_string(one);
-        return {Code::kInvalidArgument, what + "no such NUMA node: this host, and topology.priority_matrix, have " + there};
+        return {Code::kInvalidArgument,
+                what + "no such NUMA node: this host, and [topology], have " + there};
     }
     *node = number;
     return {};
 }
+
+// The NUMA node of the pages that are there, or of most of them; -1: none is there, or they are of many nodes.
+int node_of_pages(uint64_t address, uint64_t length) {
+    if (numa_available() < 0) return -1;
+    if (numa_num_configured_nodes() == 1) return numa_max_node();
+    constexpr size_t kSamples = 64;
+    constexpr uint64_t kPage = 4096;
+    void* pages[kSamples];
+    int nodes[kSamples];
+    const uint64_t step = std::max(kPage, length / kSamples / kPage * kPage);
+    size_t count = 0;
+    for (uint64_t at = address & ~(kPage - 1); at < address + length && count < kSamples; at += step)
+        pages[count++] = reinterpret_cast<void*>(at);
+    if (numa_move_pages(0, count, pages, nullptr, nodes, 0) != 0) return -1;
+    std::map<int, size_t> votes;
+    for (size_t i = 0; i < count; ++i)
+        if (nodes[i] >= 0) ++votes[nodes[i]];  // else an error: not there
+    const auto most = std::max_element(votes.begin(), votes.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    return most != votes.end() && 2 * most->second > count ? most->first : -1;
+}
+
+// While it is there, this thread's new memory comes from a node, if it has any left and the machine has that node.
+class OnNode {
+  public:
+    explicit OnNode(int node) {
+        if (node < 0 || numa_available() < 0) return;
+        if (numa_bitmask_isbitset(numa_all_nodes_ptr, static_cast<unsigned>(node)) == 0) return;
+        set_ = get_mempolicy(&mode_, mask_, kBits, nullptr, 0) == 0;
+        if (set_) numa_set_preferred(node);
+    }
+    ~OnNode() {
+        if (set_) set_mempolicy(mode_, mask_, kBits);
+    }
+    OnNode(const OnNode&) = delete;
+    OnNode& operator=(const OnNode&) = delete;
+
+  private:
+    static constexpr unsigned long kBits = 1024;
+
+    bool set_ = false;
+    int mode_ = 0;
+    unsigned long mask_[kBits / (8 * sizeof(unsigned long))] = {};
+};
 
 std::string place(void* address, uint64_t length) {
     char text[64];
@@ -40,6 +89,7 @@ std::string place(void* address, uint64_t length) {
 }  // namespace
 
 Status Engine::add_memory(std::shared_ptr<LocalBuffer> buffer) {
+    if (buffer->numa_node < 0) buffer->numa_node = node_of_pages(buffer->address, buffer->length);
     for (size_t i = 0; i < kTransports; ++i) {
         Backend* backend = core_.backends()[i].get();
         Status status = backend == nullptr ? Status{} : backend->add_memory(*buffer);
@@ -61,7 +111,7 @@ Status Engine::register_memory(void* address, uint64_t length, const MemorySetti
     buffer->length = length;
     buffer->location = settings.location;
     buffer->permission = settings.permission;
-    Status status = parse_location(settings.location, core_.config().priority_matrix, &buffer->numa_node);
+    Status status = parse_location(settings.location, core_.config(), &buffer->numa_node);
     if (!status.ok()) return status;
     const std::lock_guard lock(registering_);
     if (const auto known = memory_.exact(start, length)) {
@@ -93,8 +143,9 @@ Status Engine::allocate_memory(uint64_t length, const MemorySettings& settings, 
     auto buffer = std::make_shared<LocalBuffer>();
     buffer->location = settings.location;
     buffer->permission = settings.permission;
-    Status status = parse_location(settings.location, core_.config().priority_matrix, &buffer->numa_node);
+    Status status = parse_location(settings.location, core_.config(), &buffer->numa_node);
     SharedMemory memory;
+    const OnNode node(buffer->numa_node);
     if (status.ok()) status = SharedMemory::create(length, &memory);
     if (!status.ok()) return status;
     buffer->address = reinterpret_cast<uint64_t>(memory.address);

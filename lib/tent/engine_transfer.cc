@@ -156,7 +156,10 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
     task->submitted_ns = now_ns;
     task->next_part = nullptr;
     task->is_led = false;
-    task->deadline_ns = now_ns + core_.config().rdma.max_timeout_ns;
+    task->progress_ns = now_ns;
+    task->deadline_ns = request.deadline_ns == 0 ? kNever : request.deadline_ns;
+    task->reason = Reason::kNone;
+    task->is_allotted = false;
     task->failovers = task->slices_left = task->fences = 0;
     task->failed = task->timed_out = false;
     task->canceled.store(false, std::memory_order_relaxed);
@@ -208,10 +211,14 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
         for (const Task& task : tasks)
             if (!task.is_led) total += plan(task).count;
     }
-    Slice* slice = status.ok() && total != 0 ? core_.pool().take(total) : nullptr;
+    uint8_t lowest = 0;
+    for (const Task& task : tasks) lowest = std::max(lowest, index(task.priority));
+    const uint32_t reserve = Core::kReserve[lowest];
+    Slice* slice = status.ok() && total != 0 ? core_.pool().take(total, reserve) : nullptr;
     if (status.ok() && slice == nullptr && total != 0) {
-        status = {Code::kTooManyRequests, std::to_string(total) + " slices are needed, of " +
-                                              std::to_string(Core::kMaxSlices) + " for all requests under way"};
+        status = {Code::kTooManyRequests,
+                  std::to_string(total) + " slices are needed, of " + std::to_string(Core::kMaxSlices - reserve) +
+                      " for all requests of this priority, and lower ones, under way"};
     }
     if (!status.ok()) {
         for (Task& task : tasks) {
@@ -245,26 +252,25 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
     for (Task& task : tasks) {
         if (task.is_led) continue;
         const SlicePlan plan = this->plan(task);
-        task.slices_left = plan.count;
-        Chain chain;
+        task.slices_left = task.count = plan.count;
+        task.since_ns = now_ns;
+        task.first = slice;
         Task* part = &task;
         for (uint32_t j = 0; j < plan.count; ++j) {
-            Slice* next = static_cast<Slice*>(slice->next);
             slice->task = &task;
-            slice->priority = task.priority;
             slice->local = task.source + plan.offset(j);
             slice->remote = task.target + plan.offset(j);
             slice->length = plan.bytes(j);
             while (part->target + part->bytes <= slice->remote) part = part->next_part;
             slice->part = part;
             slice->attempts = 0;
-            slice->waits_for_device = false;
-            chain.add(slice, now_ns);
-            slice = next;
+            task.last = slice;
+            slice = static_cast<Slice*>(slice->next);
         }
-        PriorityQueues& queues = task.peer->channel(task.selection.transport)->queues;
+        task.last->next = nullptr;
+        Backend& backend = *core_.backends()[static_cast<size_t>(task.selection.transport)];
         // it is the driver's now
-        drive.owns_lock() ? queues.put(task.priority, chain) : queues.submit(task.priority, chain);
+        drive.owns_lock() ? backend.put(task) : backend.submit(task);
     }
     batch->submitted.store(first + static_cast<uint32_t>(requests.size()), std::memory_order_release);
     if (drive.owns_lock()) {
@@ -294,6 +300,7 @@ Status Engine::task_status(uint64_t id, size_t task, TaskStatus* out) {
     if (!is_final(one.state.load(std::memory_order_acquire))) core_.try_drive();
     out->state = one.state.load(std::memory_order_acquire);
     out->transferred = one.transferred.load(std::memory_order_relaxed);
+    out->reason = is_final(out->state) ? one.reason : Reason::kNone;
     return {};
 }
 
@@ -325,10 +332,14 @@ Status Engine::overall_status(uint64_t id, TaskStatus* out) {
         out->transferred += batch->tasks[i].transferred.load(std::memory_order_relaxed);
         if (state == TransferState::kCompleted) continue;
         pending |= !is_final(state);
-        worst = std::min<size_t>(
-            worst, static_cast<size_t>(std::find(kFromWorst, std::end(kFromWorst) - 1, state) - kFromWorst));
+        const auto rank =
+            static_cast<size_t>(std::find(kFromWorst, std::end(kFromWorst) - 1, state) - std::begin(kFromWorst));
+        if (rank >= worst) continue;
+        worst = rank;
+        out->reason = batch->tasks[i].reason;
     }
     out->state = pending ? TransferState::kPending : kFromWorst[worst];
+    if (pending) out->reason = Reason::kNone;
     return {};
 }
 

@@ -26,6 +26,8 @@ std::vector<FigureRow> read_devices(Engine& engine) {
                         {{"up", selector.up_mask() >> i & 1, kNow},
                          {"completed_bytes", selector.completed_bytes(i)},
                          {"inflight_bytes", loads[i].inflight_bytes, kNow},
+                         {"allotted_slices", engine.rdma()->allotments[i].allotted},
+                         {"placed_anew_slices", engine.rdma()->allotments[i].placed_anew},
                          {"ewma_bytes_per_s", static_cast<uint64_t>(loads[i].ewma_bandwidth), kNow}}});
     }
     return rows;
@@ -34,7 +36,8 @@ std::vector<FigureRow> read_devices(Engine& engine) {
 std::vector<FigureRow> read_rails(Engine& engine) {
     std::vector<FigureRow> rows;
     if (engine.rdma() == nullptr) return rows;
-    for (RdmaChannel* channel : engine.rdma()->channels()) {
+    for (Channel* one : engine.rdma()->channels()) {
+        auto* channel = static_cast<RdmaChannel*>(one);
         for (const auto& rail : channel->rails()) {
             const RailCounters& c = rail->counters;
             const auto& posted = rail->posted_bytes;
@@ -50,7 +53,7 @@ std::vector<FigureRow> read_rails(Engine& engine) {
                              {"resprayed", c.resprayed},
                              {"posted_bytes", posted[0] + posted[1] + posted[2], kNow},
                              {"window_bytes", rail->window.bytes(), kNow},
-                             {"pauses", rail->health.pauses()}}});
+                             {"pauses", c.pauses}}});
         }
     }
     return rows;
@@ -79,7 +82,7 @@ std::vector<FigureRow> read_priorities(Engine& engine) {
                          {"timed_out_requests", c.timed_out},
                          {"canceled_requests", c.canceled},
                          {"waiting_slices", waiting[p], kNow},
-                         {"promoted_slices", promoted[p]}}});
+                         {"promoted_requests", promoted[p]}}});
     }
     return rows;
 }

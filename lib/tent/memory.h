@@ -20,7 +20,7 @@ namespace rove::tent {
 struct LocalBuffer {
     uint64_t address = 0, length = 0;
     std::string location = "*";
-    int numa_node = -1;  // of "cpu:N"; -1: any
+    int numa_node = -1;  // of "cpu:N", or where its pages are; -1: not known
     Permission permission = Permission::kGlobalReadWrite;
     std::vector<ibv_mr*> regions;  // by device
     std::string shm;               // name of the shared memory behind it, "" if it is not

@@ -17,7 +17,8 @@ bool goes_before(const Task* a, const Task* b) {
 bool is_continued(const Task& one, const Task& by) {
     const auto decided = [](const Task& task) {
         return std::tuple(task.peer.get(), task.direction, task.priority, task.context.hint, task.selection.policy,
-                          task.selection.device_mask, task.selection.transport, task.local.get(), task.remote);
+                          task.selection.device_mask, task.selection.transport, task.local.get(), task.remote,
+                          task.deadline_ns);
     };
     return one.source + one.bytes == by.source && one.target + one.bytes == by.target && decided(one) == decided(by);
 }

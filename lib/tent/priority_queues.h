@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The three queues of a worker (T-10, T-11): any thread submits, the worker takes HIGH before MEDIUM before LOW.
-// Units: nanoseconds of CLOCK_MONOTONIC.
+// What waits of a transport: requests with their slices, in lists by priority (T-10, T-11). Units: nanoseconds of
+// CLOCK_MONOTONIC.
 //
-// 1. A submitter links what it has of one priority and puts it in front of what is there already: one compare-and-swap.
-//    The worker takes all at once and turns it round. (An rte_ring would do, but its enqueuers wait for each other: one
-//    that lost its core holds up all.) There is always room: it is counted once, by the pool of slices (task.h), which
-//    refuses a batch whole.
-// 2. The worker has lists of its own, by level and by priority. Promotion moves entries between those, so it needs no
-//    atomics; an entry keeps its priority, for the gate of the slots.
-// 3. Waiting too long is: not having been taken for priority_promotion_timeout_us, while nothing of the same level was
-//    taken either. A long LOW queue that moves on is not starved: promoted, all of it would be in front of HIGH within
-//    two timeouts, and there were no priorities any more.
+// 1. Any thread submits to a transport's Intake: one compare-and-swap for a request with all its slices. The driver
+//    takes all of it at once, in order. (An rte_ring would do, but its enqueuers wait for each other: one that lost its
+//    core holds up all.) There is always room: slices are counted once, by their pool (task.h), which refuses a batch
+//    whole.
+// 2. From there each request goes to the PriorityQueues of the channel that it is for. Levels are drained across all
+//    channels and transports, HIGH of all before MEDIUM of all before LOW of all (core.h).
+// 3. Promotion is of a request: one of which nothing was taken for priority_promotion_timeout_us goes one level up, and
+//    is back at its own when a slice of it was taken. So each gets on, however long the queue in front of it, and a
+//    bulk transfer does not come to stand in front of HIGH with all that it has. It keeps its priority for the gate of
+//    the slots.
 #pragma once
 
 #include <array>
@@ -21,79 +22,88 @@
 
 namespace rove::tent {
 
-// What is queued derives from this; it belongs to the queues from submit() until pop().
+// A slice; belongs to the queues while it waits.
 struct Queued {
     Queued* next = nullptr;
-    uint64_t since_ns = 0;  // when it came to the level where it is
-    Priority priority = Priority::kHigh;
 };
 
-// Entries of one priority that are submitted together.
-struct Chain {
-    Queued* newest = nullptr;
-    Queued* oldest = nullptr;
+// A request, as far as it waits: its slices that are not under way. A Task is one.
+struct Waiting {
+    static constexpr uint8_t kNowhere = kPriorities;
 
-    void add(Queued* entry, uint64_t now_ns) {
-        entry->since_ns = now_ns;
-        entry->next = newest;
-        newest = entry;
-        if (oldest == nullptr) oldest = entry;
-    }
+    Waiting* next = nullptr;  // in its list; in the Intake, the one before it
+    Waiting* before = nullptr;
+    Queued* first = nullptr;
+    Queued* last = nullptr;
+    uint32_t count = 0;      // slices
+    uint8_t level = kNowhere;  // where it is listed
+    Priority priority = Priority::kHigh;
+    uint64_t since_ns = 0;  // when it came to the level where it is, or something of it was last taken
 };
 
 struct QueueConfig {
-    uint64_t promotion_timeout_ns = 10'000'000;  // priority_promotion_timeout_us; 0: never
+    uint64_t promotion_timeout_ns = 10'000'000;   // priority_promotion_timeout_us; 0: never
+    uint64_t promotion_interval_ns = 1'000'000;   // priority_promotion_interval_us: between two checks
 };
 
+class Intake {
+  public:
+    // Any thread.
+    void submit(Waiting& request);
+    bool empty() const { return newest_.load(std::memory_order_relaxed) == nullptr; }
+    // The driver's: all that was submitted, chained by `next`, oldest first; null: nothing.
+    Waiting* take();
+
+  private:
+    alignas(64) std::atomic<Waiting*> newest_{nullptr};
+};
+
+// Of one channel. The driver's only.
 class PriorityQueues {
   public:
-    static constexpr uint64_t kPromotionCheckNs = 1'000'000;  // as documented
-
-    explicit PriorityQueues(const QueueConfig& config);
+    explicit PriorityQueues(const QueueConfig& config) : config_(config) {}
     PriorityQueues(const PriorityQueues&) = delete;
     PriorityQueues& operator=(const PriorityQueues&) = delete;
 
-    // Any thread. `chain` is not empty.
-    void submit(Priority priority, const Chain& chain);
-
-    // The following are the worker's only.
-    // As submit(), for a submitter that is the worker.
-    void put(Priority priority, const Chain& chain);
-    // Takes the entry that goes first, of those whose own priority has its bit (1 << priority) in `allowed`; null:
-    // none.
-    Queued* pop(uint8_t allowed, uint64_t now_ns);
-    // Puts back an entry, at the end of the queue of its own priority.
-    void requeue(Queued* entry, uint64_t now_ns);
-    bool empty() const {
-        for (const auto& newest : newest_)
-            if (newest.load(std::memory_order_relaxed) != nullptr) return false;
-        return (listed_[0] | listed_[1] | listed_[2]) == 0;
-    }
-    // Promotes what has waited too long. Does nothing before kPromotionCheckNs have passed since it last did.
+    // To the end of its priority's list, with all its slices; its `since_ns` is set.
+    void put(Waiting& request);
+    // A slice of the request waits again, behind its others.
+    void put_back(Waiting& request, Queued& slice, uint64_t now_ns);
+    // The request that goes first of a level, of those whose own priority has its bit (1 << priority) in `allowed`;
+    // null: none.
+    Waiting* first(uint8_t level, uint8_t allowed) const;
+    // Takes the first slice of a request that is listed.
+    Queued* take(Waiting& request, uint64_t now_ns);
+    // Takes all slices of a request that is listed, chained by `next`.
+    Queued* take_all(Waiting& request);
+    bool empty() const { return levels_listed_ == 0; }
+    // Bit (1 << level) for each at which something waits.
+    uint8_t levels() const { return levels_listed_; }
+    // Promotes what has waited too long: to be called every promotion_interval_ns.
     void promote(uint64_t now_ns);
+    // A request of which nothing was taken, nor of any in its list, and whose `since_ns` is not after `before_ns`; null:
+    // there is none.
+    Waiting* stuck(uint64_t before_ns) const;
 
-    uint32_t depth(Priority priority);        // entries waiting, by own priority
-    uint64_t promoted(Priority priority) const { return promoted_[index(priority)]; }  // promotions of its entries
+    uint32_t depth(Priority priority) const { return depth_[index(priority)]; }  // slices waiting, by own priority
+    uint64_t promoted(Priority priority) const { return promoted_[index(priority)]; }  // promotions of requests
 
   private:
     struct List {
-        Queued* first = nullptr;
-        Queued* last = nullptr;
-        void append(Queued* entry);
-        Queued* take_first();
+        Waiting* first = nullptr;
+        Waiting* last = nullptr;
+        uint64_t taken_ns = 0;  // when something of it was last taken
     };
-    void collect(uint8_t priority);
-    void list(uint8_t priority, Queued* newest);
-    void append(Queued* entry, uint8_t level, uint64_t now_ns);
+    List& list_of(const Waiting& request) { return lists_[request.level][index(request.priority)]; }
+    void append(Waiting& request, uint8_t level);
+    void unlist(Waiting& request);
     void promote_level(uint8_t level, uint64_t now_ns);
 
-    QueueConfig config_;
-    // What submitters write, by priority. One cache line for all: the worker looks at it all the time.
-    alignas(64) std::array<std::atomic<Queued*>, kPriorities> newest_{};
-    alignas(64) uint64_t checked_ns_ = 0;
-    std::array<uint32_t, kPriorities> listed_{};  // entries in levels_, by own priority
-    std::array<std::array<List, kPriorities>, kPriorities> levels_;  // by level, then by own priority
-    std::array<uint64_t, kPriorities> served_ns_{};                  // when something of a level was last taken
+    const QueueConfig config_;
+    uint8_t levels_listed_ = 0;
+    std::array<uint32_t, kPriorities> depth_{};
+    std::array<uint32_t, kPriorities> listed_{};  // requests by level
+    std::array<std::array<List, kPriorities>, kPriorities> lists_;  // by level, then by own priority
     std::array<uint64_t, kPriorities> promoted_{};
 };
 

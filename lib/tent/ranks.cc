@@ -10,8 +10,20 @@
 
 namespace rove::tent {
 
-std::vector<int> numa_nodes(const PriorityMatrix& matrix) {
+namespace {
+
+std::string names_of(std::span<const Device> devices) {
+    std::string names;
+    for (const Device& device : devices) names += (names.empty() ? "" : ", ") + device.name;
+    return names;
+}
+
+}  // namespace
+
+std::vector<int> numa_nodes(const PriorityMatrix& matrix, const Topology& topology) {
     std::set<int> nodes;
+    for (const Nic& nic : topology.nics)
+        if (nic.numa_node && *nic.numa_node >= 0) nodes.insert(*nic.numa_node);
     for (const auto& [node, lists] : matrix.nodes) nodes.insert(node);
     const bool available = numa_available() >= 0;
     for (int node = 0; available && node <= numa_max_node(); ++node)
@@ -21,8 +33,14 @@ std::vector<int> numa_nodes(const PriorityMatrix& matrix) {
 }
 
 Ranks numa_ranks(std::span<const Device> devices) {
-    if (numa_available() < 0) return numa_ranks(devices, 1, [](int, int) { return 10; });
-    return numa_ranks(devices, numa_max_node() + 1, [](int from, int to) { return numa_distance(from, to); });
+    const int here = numa_available() < 0 ? 1 : numa_max_node() + 1;
+    int nodes = here;
+    for (const Device& device : devices) nodes = std::max(nodes, device.numa_node + 1);
+    return numa_ranks(devices, nodes, [here](int from, int to) {
+        constexpr int kLocal = 10, kRemote = 20;  // of ACPI's SLIT, for nodes that the machine does not have
+        if (from < here && to < here && here > 1) return numa_distance(from, to);
+        return from == to ? kLocal : kRemote;
+    });
 }
 
 Ranks numa_ranks(std::span<const Device> devices, int nodes, const std::function<int(int, int)>& distance) {
@@ -40,9 +58,20 @@ Ranks numa_ranks(std::span<const Device> devices, int nodes, const std::function
     return ranks;
 }
 
+Status override_devices(const Topology& topology, std::span<Device> devices) {
+    for (const Nic& nic : topology.nics) {
+        const auto found =
+            std::find_if(devices.begin(), devices.end(), [&](const Device& device) { return device.name == nic.name; });
+        if (found == devices.end())
+            return {Code::kInvalidArgument,
+                    topology.where + ": got \"" + nic.name + "\", allowed " + names_of(devices)};
+        found->numa_node = nic.numa_node.value_or(found->numa_node);
+        if (nic.bandwidth_gbps) found->bandwidth_bytes_per_s = *nic.bandwidth_gbps * 1e9 / 8;
+    }
+    return {};
+}
+
 Status override_ranks(const PriorityMatrix& matrix, std::span<const Device> devices, Ranks* ranks) {
-    std::string names;
-    for (const Device& device : devices) names += (names.empty() ? "" : ", ") + device.name;
     Ranks changed = *ranks;
     for (const auto& [node, lists] : matrix.nodes) {
         // Nodes that the machine does not have, between those that it has and this one, are near to all devices.
@@ -55,7 +84,7 @@ Status override_ranks(const PriorityMatrix& matrix, std::span<const Device> devi
                 const auto found = std::find_if(devices.begin(), devices.end(),
                                                 [&](const Device& device) { return device.name == name; });
                 if (found == devices.end())
-                    return {Code::kInvalidArgument, matrix.where + ": got \"" + name + "\", allowed " + names};
+                    return {Code::kInvalidArgument, matrix.where + ": got \"" + name + "\", allowed " + names_of(devices)};
                 row[static_cast<size_t>(found - devices.begin())] = static_cast<uint8_t>(rank);
             }
         }

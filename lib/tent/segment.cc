@@ -46,6 +46,7 @@ Json to_json(const SegmentDesc& segment) {
                            {"location", buffer.location},
                            {"writable", buffer.writable},
                            {"rkey", buffer.rkeys},
+                           {"ranks", buffer.ranks},
                            {"shm_path", buffer.shm},
                            {"shm_offset", buffer.shm_offset}});
     }
@@ -76,6 +77,12 @@ bool parse_buffer(const Json& object, size_t devices, BufferDesc* buffer) {
     }
     if (buffer->address + buffer->length < buffer->address || buffer->shm_offset + buffer->length < buffer->length)
         return false;
+    const Json* ranks = get_array(object, "ranks", kMaxDevices);
+    if (ranks == nullptr || (!ranks->empty() && ranks->size() != devices)) return false;
+    for (const Json& rank : *ranks) {
+        if (!rank.is_number_unsigned() || rank.get<uint64_t>() >= kRanks) return false;
+        buffer->ranks.push_back(rank.get<uint8_t>());
+    }
     const Json* rkeys = get_array(object, "rkey", kMaxDevices);
     if (rkeys == nullptr || rkeys->size() != devices) return false;
     for (const Json& rkey : *rkeys) {

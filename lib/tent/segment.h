@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tent/control/frame.h"
+#include "tent/ranks.h"
 
 namespace rove::tent {
 
@@ -25,6 +26,7 @@ struct BufferDesc {
     std::string location;         // "cpu:0", "*"
     bool writable = true;         // by others: GlobalReadWrite; else GlobalReadOnly
     std::vector<uint32_t> rkeys;  // by the owner's device
+    std::vector<uint8_t> ranks;   // how far it is from each of the owner's devices (ranks.h); empty: near to all
     std::string shm;              // name of the POSIX shared memory that holds it, "" if none does
     uint64_t shm_offset = 0;
 };

@@ -6,11 +6,35 @@
 
 namespace rove::tent {
 
+const char* text(Reason reason) {
+    switch (reason) {
+        case Reason::kNone:
+            break;
+        case Reason::kNoProgress:
+            return "nothing of it was carried for max_timeout_ns";
+        case Reason::kSlotsClosed:
+            return "nothing of it was carried for max_timeout_ns: the slots are closed to its priority";
+        case Reason::kNoRail:
+            return "nothing of it was carried for max_timeout_ns: no port reaches one of the peer's";
+        case Reason::kDeadline:
+            return "its deadline has passed";
+        case Reason::kRefused:
+            return "the access was refused: the peer's memory, or ours, is no longer registered as it was";
+        case Reason::kPeerGone:
+            return "the peer's process has gone";
+        case Reason::kNoTransport:
+            return "no transport is left that could carry it";
+        case Reason::kNotConfirmed:
+            return "the peer did not confirm that a broken connection changes nothing any more";
+    }
+    return "";
+}
+
 SlicePool::SlicePool(size_t limit) : limit_((limit + kChunk - 1) / kChunk * kChunk), chunks_(limit_ / kChunk) {}
 
-Slice* SlicePool::take(size_t count) {
+Slice* SlicePool::take(size_t count, size_t reserve) {
     const std::lock_guard lock(lock_);
-    if (count == 0 || free_count_ + (limit_ - made_) < count) return nullptr;
+    if (count == 0 || free_count_ + (limit_ - made_) < count + reserve) return nullptr;
     while (free_count_ < count) {
         auto& chunk = chunks_[made_ / kChunk];
         chunk.reset(new Slice[kChunk]);

@@ -6,6 +6,7 @@
 // of the drive lock (engine.h). Others read a task's `state` and `transferred` only, and set `canceled`.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -29,6 +30,20 @@ struct Task;
 
 enum class Direction : uint8_t { kRead, kWrite };
 
+// Why a request did not end as COMPLETED.
+enum class Reason : uint8_t {
+    kNone,
+    kNoProgress,     // TIMEOUT: nothing of it was carried for max_timeout_ns
+    kSlotsClosed,    // the same, while the slots of other priorities kept it waiting
+    kNoRail,         // the same, while no port reached the peer's
+    kDeadline,       // TIMEOUT: its own deadline passed
+    kRefused,        // FAILED: the peer, or our device, refuses the access
+    kPeerGone,       // FAILED: the peer's process has ended
+    kNoTransport,    // FAILED: no transport is left that could carry it
+    kNotConfirmed,   // FAILED: the peer did not confirm that a connection which broke changes nothing any more
+};
+const char* text(Reason reason);
+
 struct alignas(64) Slice : Queued {
     Task* task = nullptr;
     Task* part = nullptr;  // the first request of which it has bytes: `task`, or one that was merged into that
@@ -39,7 +54,6 @@ struct alignas(64) Slice : Queued {
     uint32_t index = 0;  // in the pool
     uint32_t tag = 0;    // of the current attempt: a completion of an earlier one is not taken for it
     uint8_t device = 0;
-    bool waits_for_device = false;  // round robin: charged to `device`, which has no room yet
     PostMark mark;
     // Of the rail that carries it.
     Slice* before = nullptr;
@@ -61,15 +75,23 @@ struct Announcement {
     uint32_t tasks_left = 0;  // until all are complete
 };
 
-// What a completion needs comes first, in two cache lines: the data of the requests under way has driven them out of
+// What of a request's slices each device is to carry, as it was allotted (rdma_channel.h).
+struct Shares {
+    uint64_t devices = 0;  // those that still have any
+    std::array<uint32_t, DeviceSelector::kMaxDevices> slices{};
+    std::array<uint64_t, DeviceSelector::kMaxDevices> bytes{};  // charged
+};
+
+// What a completion needs comes first, in few cache lines: the data of the requests under way has driven them out of
 // the near caches.
-struct alignas(64) Task {
+struct alignas(64) Task : Waiting {
     Batch* batch = nullptr;
     std::atomic<TransferState> state{TransferState::kInitial};
     Direction direction = Direction::kRead;
-    Priority priority = Priority::kHigh;
     std::atomic<bool> canceled{false};
     bool failed = false, timed_out = false;
+    Reason reason = Reason::kNone;  // of `failed` and `timed_out`
+    bool is_allotted = false;       // `shares` are of this request
     bool is_led = false;  // it continues another (next_part)
     uint32_t slices_left = 0;
     // connections that must be closed at the peer before this is reported complete (rdma/connection.h)
@@ -78,7 +100,7 @@ struct alignas(64) Task {
     uint64_t bytes = 0;
     std::atomic<uint64_t> transferred{0};
     uint64_t submitted_ns = 0;
-    uint64_t deadline_ns = 0;  // later with every slice that is carried
+    uint64_t progress_ns = 0;  // when it was submitted, or something of it last carried
     Task* next_part = nullptr;  // merged (merging.h): the request that continues this one
 
     // These stay when it is finished: most often the next request needs them again.
@@ -91,6 +113,8 @@ struct alignas(64) Task {
     std::shared_ptr<const SegmentDesc> segment;  // stays, too
     const BufferDesc* remote = nullptr;          // of `segment`
     Question context;
+    std::unique_ptr<Shares> shares;  // stays, too
+    uint64_t deadline_ns = kNever;   // of its own: it ends as TIMEOUT then; kNever: it has none
     uint32_t failovers = 0;  // transports that it was moved away from
     uint64_t handle = 0;     // whose `peer` is
     uint64_t memory_change = 0, peers_change = 0;  // as of LocalMemory and Peers when `local` and `peer` were found
@@ -114,8 +138,8 @@ class SlicePool {
   public:
     // At most `limit`; memory is taken when that many are needed for the first time.
     explicit SlicePool(size_t limit);
-    // Takes `count`, chained by `next`; null if there are not so many.
-    Slice* take(size_t count);
+    // Takes `count`, chained by `next`; null if there are not so many beside `reserve`.
+    Slice* take(size_t count, size_t reserve = 0);
     // `first` to `last`, chained by `next`.
     void give(Slice* first, Slice* last);
     // By Slice::index of one that was taken.

@@ -24,11 +24,12 @@ TransferRequest translate(const Request& request) {
             .length = request.length,
             .priority = request.priority,
             .transport_hint = static_cast<int>(request.transport_hint),
-            .policy_name = request.policy_name ? request.policy_name->c_str() : nullptr};
+            .policy_name = request.policy_name ? request.policy_name->c_str() : nullptr,
+            .deadline_ns = request.deadline_ns};
 }
 
 TransferStatus translate(const TaskStatus& status) {
-    return {static_cast<TransferStatusEnum>(status.state), status.transferred};
+    return {static_cast<TransferStatusEnum>(status.state), status.transferred, text(status.reason)};
 }
 
 MemorySettings translate(const MemoryOptions& options) {

@@ -9,6 +9,8 @@
 
 namespace rove::tent {
 
+inline constexpr uint64_t kNever = ~uint64_t{0};  // of nanoseconds
+
 // Of a request. Lower numbers go first.
 enum class Priority : uint8_t { kHigh = 0, kMedium = 1, kLow = 2 };
 inline constexpr uint8_t kPriorities = 3;

@@ -129,8 +129,22 @@ int run_target(const Options& options) {
             std::printf("{\"notification\": \"%s\"}\n", one.name.c_str());
             std::fflush(stdout);
             if (one.name == "quit") return 0;
-            if (one.name != "check") continue;
             std::istringstream words(one.msg);
+            if (one.name == "register again") {
+                // Under another key, at the same place.
+                static uint8_t again[65536];
+                std::string sender;
+                words >> sender;
+                (void)engine->unregisterLocalMemory(again, sizeof(again));
+                expect(engine->registerLocalMemory(again, sizeof(again)), "registerLocalMemory");
+                SegmentID segment;
+                expect(engine->openSegment(segment, sender), "openSegment of the asker");
+                expect(engine->sendNotification(
+                           segment, {"registered", std::to_string(reinterpret_cast<uint64_t>(again))}),
+                       "the answer");
+                expect(engine->closeSegment(segment), "closeSegment");
+            }
+            if (one.name != "check") continue;
             uint64_t question = 0, seed = 0, address = 0, bytes = 0;
             std::string sender;
             words >> question >> seed >> address >> bytes >> sender;

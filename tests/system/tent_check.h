@@ -54,6 +54,7 @@ rove::tent::Request request(const Options& options, rove::tent::Request::OpCode 
 // Scenarios of other files.
 int cancel(const Options& options);
 int dead_hosts(const Options& options);
+int deadlines(const Options& options);
 int errors(const Options& options);
 int fanout(const Options& options);
 int faults(const Options& options);
@@ -64,6 +65,7 @@ int obey(const Options& options);
 int open_once(const Options& options);
 int qos(const Options& options);
 int quit(const Options& options);
+int stale(const Options& options);
 int two_peers(const Options& options);
 
 }  // namespace check

@@ -6,6 +6,8 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <iostream>
+#include <string>
 
 #include "peer.h"
 #include "tent_check.h"
@@ -98,6 +100,36 @@ int errors(const Options& options) {
     return 0;
 }
 
+// A request whose deadline passes under way, one whose deadline has passed, and one that has time enough.
+int deadlines(const Options& options) {
+    const auto engine = start(options);
+    const Remote remote = open(*engine, options);
+    const size_t size = options.sizes.front();
+    uint8_t* memory = allocate(*engine, size);
+    const auto now_ns = [] { return static_cast<uint64_t>(now_s() * 1e9); };
+    const auto carry = [&](size_t length, uint64_t deadline_ns) {
+        Request one = request(options, Request::WRITE, memory, remote, 0, length);
+        one.deadline_ns = deadline_ns;
+        const BatchID batch = engine->allocateBatch(1);
+        expect(engine->submitTransfer(batch, {one}), "submitTransfer");
+        const double begun = now_s();
+        TransferStatus status = wait(*engine, batch);
+        std::printf("{\"state\": %d, \"reason\": \"%s\", \"bytes\": %zu, \"seconds\": %.3f}\n", status.s, status.reason,
+                    status.transferred_bytes, now_s() - begun);
+        expect(engine->getTransferStatus(batch, 0, status), "getTransferStatus");
+        expect(engine->freeBatch(batch), "freeBatch");
+        return status;
+    };
+    if (carry(4096, 0).s != COMPLETED) fail("without a deadline");
+    TransferStatus status = carry(size, now_ns() + 100'000'000);
+    if (status.s != TIMEOUT || status.transferred_bytes >= size) fail("a deadline under way");
+    if (std::strcmp(status.reason, "its deadline has passed") != 0) fail("its reason: '%s'", status.reason);
+    if (carry(size, now_ns() - 1).s != TIMEOUT) fail("a deadline that has passed");
+    status = carry(65536, now_ns() + 5'000'000'000);
+    if (status.s != COMPLETED || *status.reason != 0) fail("a deadline far away: state %d '%s'", status.s, status.reason);
+    return 0;
+}
+
 int cancel(const Options& options) {
     const auto engine = start(options);
     const Remote remote = open(*engine, options);
@@ -123,6 +155,63 @@ int cancel(const Options& options) {
         fail("states %d, %d, %d", overall.s, status.s, other.s);
     if (status.transferred_bytes >= size) fail("all of it was carried");
     std::printf("{\"canceled_after\": %zu, \"seconds\": %.3f}\n", status.transferred_bytes, now_s() - begun);
+    return 0;
+}
+
+// LOW requests that never end, and beside them HIGH ones to memory that the target registers anew before each.
+int stale(const Options& options) {
+    const auto engine = start(options);
+    const Remote remote = open(*engine, options);
+    const size_t size = options.sizes.front();
+    uint8_t* memory = allocate(*engine, size + 65536);
+    BatchID bulk[2] = {0, 0};
+    uint64_t completed = 0;
+    const auto keep_going = [&] {
+        for (BatchID& one : bulk) {
+            TransferStatus status;
+            if (one != 0) expect(engine->getTransferStatus(one, status), "getTransferStatus");
+            if (one != 0 && status.s == PENDING) continue;
+            if (one != 0 && status.s != COMPLETED) fail("a LOW request: state %d, %s", status.s, status.reason);
+            if (one != 0) expect(engine->freeBatch(one), "freeBatch");
+            completed += one != 0;
+            one = engine->allocateBatch(1);
+            Request low = request(options, Request::WRITE, memory, remote, 0, size);
+            low.priority = PRIO_LOW;
+            expect(engine->submitTransfer(one, {low}), "submitTransfer");
+        }
+    };
+    size_t states[FAILED + 1] = {};
+    for (size_t round = 0; round < options.rounds; ++round) {
+        expect(engine->sendNotification(remote.segment, {"register again", engine->getSegmentName()}),
+               "sendNotification");
+        uint64_t address = 0;
+        while (address == 0) {
+            keep_going();
+            std::vector<Notification> received;
+            expect(engine->receiveNotification(received), "receiveNotification");
+            for (const Notification& one : received)
+                if (one.name == "registered") address = std::stoull(one.msg);
+        }
+        Request high = request(options, Request::WRITE, memory + size, remote, 0, 64);
+        high.target_offset = address;
+        const BatchID batch = engine->allocateBatch(1);
+        expect(engine->submitTransfer(batch, {high}), "submitTransfer");
+        TransferStatus status;
+        do {
+            keep_going();
+            expect(engine->getTransferStatus(batch, status), "getTransferStatus");
+        } while (status.s == PENDING);
+        ++states[status.s];
+        if (status.s == FAILED && *status.reason == 0) fail("no reason");
+        expect(engine->freeBatch(batch), "freeBatch");
+    }
+    for (const BatchID one : bulk)
+        if (wait(*engine, one).s != COMPLETED) fail("a LOW request failed at the end");
+    std::printf("{\"low_completed\": %" PRIu64 ", \"high_completed\": %zu, \"high_failed\": %zu}\n", completed,
+                states[COMPLETED], states[FAILED]);
+    std::fflush(stdout);
+    std::string line;
+    std::getline(std::cin, line);  // until the test has looked
     return 0;
 }
 

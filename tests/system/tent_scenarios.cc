@@ -187,6 +187,7 @@ int stream(const Options& options) {
 constexpr Scenario kAll[] = {
     {"cancel", "a request that is cancelled under way", cancel},
     {"dead-hosts", "opening a live peer beside hosts that do not answer", dead_hosts},
+    {"deadlines", "requests with deadlines of their own", deadlines},
     {"errors", "what is refused, and how", errors},
     {"fanout", "HIGH requests to one peer, alone and beside LOW ones to all others", fanout},
     {"faults", "WRITEs and READs to two peers until standard input ends", faults},
@@ -197,6 +198,7 @@ constexpr Scenario kAll[] = {
     {"open", "opening a peer, once", open_once},
     {"qos", "HIGH requests alone and beside LOW ones", qos},
     {"quit", "a target is told to end", quit},
+    {"stale", "requests to memory that was registered anew, beside others", stale},
     {"two-peers", "requests to two peers", two_peers},
     {"stream", "WRITEs and READs that go on for some time", stream},
     {"move", "batches of WRITEs and READs", move},

@@ -27,10 +27,10 @@ def four_rails():
 
 
 class Initiator:
-    def __init__(self, engines, *options, other_machine=False, peer=None):
+    def __init__(self, engines, *options, other_machine=False, peer=None, config=("--config", POLICIES)):
         command = [
-            program("tent_check"), "obey", "--config", POLICIES, "--peer", peer or f"127.0.0.1:{engines.port}",
-            *QUICK_TIMEOUT, *options]
+            program("tent_check"), "obey", *config, "--peer", peer or f"127.0.0.1:{engines.port}", *QUICK_TIMEOUT,
+            *options]
         if other_machine:  # to the engine, a machine is its boot
             boot = SCRATCH / unique()
             boot.write_text("another machine's\n")

@@ -36,6 +36,24 @@ void refused(const std::string& text, int line, const std::string& key, const st
 
 const std::string kRdma = "[transports.rdma]\n";
 
+TEST(TentConfig, NicsOfTheTopologyAreToldWhatTheirPortsDoNotKnow) {
+    const Config config = accepted("[[topology.nics]]\nname = \"rove1\"\nnuma_node = 3\nbandwidth_gbps = 2.5\n");
+    std::vector<Device> devices{{.name = "rove0"}, {.name = "rove1", .bandwidth_bytes_per_s = 1}};
+    ASSERT_TRUE(override_devices(config.topology, devices).ok());
+    EXPECT_EQ(devices[0].numa_node, -1);
+    EXPECT_EQ(devices[1].numa_node, 3);
+    EXPECT_EQ(devices[1].bandwidth_bytes_per_s, 2.5e9 / 8);
+    const Ranks ranks = numa_ranks(devices);
+    ASSERT_GE(ranks.size(), 4u) << "nodes that the machine does not have";
+    EXPECT_EQ(ranks[0], (std::vector<uint8_t>{0, 1}));
+    EXPECT_EQ(ranks[3], (std::vector<uint8_t>{0, 0}));
+    const std::vector<int> nodes = numa_nodes({}, config.topology);
+    EXPECT_EQ(nodes.front(), 0);
+    EXPECT_EQ(std::count(nodes.begin(), nodes.end(), 3), 1);
+    devices.pop_back();
+    EXPECT_EQ(override_devices(config.topology, devices).code(), Code::kInvalidArgument);
+}
+
 TEST(TentConfig, TheFileThatShowsEveryKeyShowsTheDefaults) {
     Config config;
     const Status status = Config::load(ROVE_CONFIG_DIR "/tent/engine.toml", {}, &config);
@@ -63,6 +81,8 @@ TEST(TentConfig, TheFileThatShowsEveryKeyShowsTheDefaults) {
     EXPECT_EQ(rdma.selector.enable_priority_filtering, expected.selector.enable_priority_filtering);
     EXPECT_EQ(rdma.selector.local_rotation_interval_ns, expected.selector.local_rotation_interval_ns);
     EXPECT_EQ(rdma.queues.promotion_timeout_ns, expected.queues.promotion_timeout_ns);
+    EXPECT_EQ(rdma.queues.promotion_interval_ns, expected.queues.promotion_interval_ns);
+    EXPECT_EQ(rdma.selector.batch_policy, expected.selector.batch_policy);
     EXPECT_EQ(rdma.slots.interval_ns, expected.slots.interval_ns);
     EXPECT_EQ(rdma.slots.shm_path, "");
     EXPECT_EQ(rdma.slots.strict, expected.slots.strict);
@@ -137,6 +157,8 @@ max_bandwidth_gbps = 100
 enable_priority_filtering = false
 local_rotation_interval_us = 300
 priority_promotion_timeout_us = 20000
+priority_promotion_interval_us = 2000
+batch_allocation_policy = "per_slice"
 slot_rotation_interval_ms = 5
 shared_quota_shm_path = "/slots"
 strict_slots = true
@@ -204,6 +226,8 @@ http_port = 9200
     EXPECT_EQ(rdma.selector.local_rotation_interval_ns, 300'000u);
     EXPECT_EQ(rdma.selector.block_size, 131'072u);
     EXPECT_EQ(rdma.queues.promotion_timeout_ns, 20'000'000u);
+    EXPECT_EQ(rdma.queues.promotion_interval_ns, 2'000'000u);
+    EXPECT_EQ(rdma.selector.batch_policy, BatchPolicy::kPerSlice);
     EXPECT_EQ(rdma.slots.interval_ns, 5'000'000u);
     EXPECT_EQ(rdma.slots.shm_path, "/slots");
     EXPECT_TRUE(rdma.slots.strict);
@@ -310,6 +334,8 @@ TEST(TentConfig, RefusesUnknownKeysAndWrongValues) {
     refused("rpc_server_port = 65536\n", 1, "rpc_server_port", "0..65535");
     refused("metadata_type = \"etcd\"\n", 1, "metadata_servers", "10.0.0.1:2379");
     refused("log_level = \"loud\"\n", 1, "log_level", "warning");
+    refused("[[topology.nics]]\nname = \"rove0\"\nnuma_node = -2\n", 3, "topology.nics[0].numa_node", "0..1023");
+    refused("[[topology.nics]]\nname = \"rove0\"\nbandwidth_gbps = 0.0\n", 3, "topology.nics[0].bandwidth_gbps", "");
     refused("[topology.priority_matrix]\n\"gpu:0\" = []\n", 2, "topology.priority_matrix.gpu:0", "cpu:N");
     refused("[topology.priority_matrix]\n\"cpu:0\" = [[],[],[],[]]\n", 2, "topology.priority_matrix.cpu:0", "3 lists");
 }

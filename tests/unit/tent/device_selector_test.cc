@@ -51,6 +51,18 @@ uint64_t inflight(const DeviceSelector& selector, size_t device) {
     return selector.load()[device].inflight_bytes;
 }
 
+// The default is far from it, and so is a tenth of that.
+TEST(DeviceSelector, T5_APortBelowTheBoundsIsLearnedAllTheSame) {
+    DeviceSelector selector(devices({1}), {});
+    EXPECT_EQ(ewma(selector, 0), 400 * kGbps);
+    for (uint64_t ms = 1; ms < 100; ++ms) {
+        selector.charge(0, 125'000);
+        const PostMark mark = selector.post(0, ms * 1'000'000);
+        selector.complete(0, 125'000, mark, (ms + 1) * 1'000'000);
+    }
+    EXPECT_NEAR(ewma(selector, 0), 1 * kGbps, 0.01 * kGbps);
+}
+
 // Observations of 1 ms and longer have the documented weight.
 TEST(DeviceSelector, T2_LearningRateIsTheWeightOfTheOldValue) {
     for (const double alpha : {0.0, 0.01, 0.5, 1.0}) {
@@ -320,6 +332,25 @@ TEST(DeviceSelector, T9_LowerPrioritiesHaveFewerDevicesInTurn) {
                 finish(selector, chosen);
             }
             EXPECT_EQ(turns.size(), count) << "all devices have their turn";
+        }
+    }
+}
+
+// What a priority may use is asked of all devices: one without room does not make room at one that is another's.
+TEST(DeviceSelector, T9_ADeviceThatIsKeptFromAPriorityIsKeptWhateverElseIsFull) {
+    SelectorConfig config;
+    DeviceSelector selector(devices({100, 100}), config);
+    for (uint64_t now_ns = 0; now_ns < 10 * config.local_rotation_interval_ns; now_ns += 50'000) {
+        const uint64_t allowed = selector.eligible(kAll, Priority::kLow, now_ns);
+        ASSERT_TRUE(allowed == 1 || allowed == 2) << allowed;
+        for (const uint64_t roomy : {1u, 2u}) {
+            uint8_t chosen[1];
+            const uint64_t bytes[] = {kBlock};
+            const Status status = selector.allocate(bytes, -1, kAll, Priority::kLow, now_ns, chosen, roomy);
+            ASSERT_EQ(status.ok(), roomy == allowed);
+            if (!status.ok()) continue;
+            EXPECT_EQ(uint64_t{1} << chosen[0], allowed);
+            selector.release(chosen[0], kBlock);
         }
     }
 }

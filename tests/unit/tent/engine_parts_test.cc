@@ -57,12 +57,11 @@ TEST(Window, ShrinksOnceARoundTrip) {
 // Nothing ever comes.
 class QuietBackend : public Backend {
   public:
+    QuietBackend() : Backend(Transport::kUnspec, {}) {}
     std::unique_ptr<Channel> open(Peer&, uint64_t) override { return nullptr; }
-    void forget(Channel&) override {}
-    bool progress(uint64_t now_ns) override {
+    bool progress(uint64_t) override {
         ++rounds;
         if (std::this_thread::get_id() != program) ++background_rounds;
-        last_ns = now_ns;
         return moves;
     }
     bool quiet() override { return true; }
@@ -71,7 +70,6 @@ class QuietBackend : public Backend {
     const std::thread::id program = std::this_thread::get_id();
     bool moves = false;
     uint32_t rounds = 0, background_rounds = 0;
-    uint64_t last_ns = 0;
 };
 
 struct CoreTest : testing::Test {
@@ -93,9 +91,9 @@ TEST_F(CoreTest, ADispatchIsNotBeforeWhatOthersDid) {
         while (revived_ns == submit_ns) revived_ns = monotonic_ns();
     });
     core.dispatch(1, submit_ns);
-    EXPECT_GE(backend->last_ns, revived_ns);
+    EXPECT_GE(core.latest_ns(), revived_ns);
     core.dispatch(1, submit_ns + 1'000'000'000);
-    EXPECT_EQ(backend->last_ns, submit_ns + 1'000'000'000);
+    EXPECT_EQ(core.latest_ns(), submit_ns + 1'000'000'000);
 }
 
 // Each of its rounds takes the core, or the lock, from a program that drives. That is not to depend on how long it
@@ -256,6 +254,14 @@ TEST(SlicePool, T10_GivesAllOrNothing) {
     Slice* one = pool.take(1);
     EXPECT_EQ(one, all);
     EXPECT_EQ(&pool.at(second->index), second);
+}
+
+TEST(SlicePool, WhatIsKeptForOthersIsNotGiven) {
+    SlicePool pool(2048);
+    EXPECT_EQ(pool.take(2048, 1), nullptr);
+    ASSERT_NE(pool.take(1024, 1024), nullptr);
+    EXPECT_EQ(pool.take(1, 1024), nullptr) << "LOW has what it may have";
+    EXPECT_NE(pool.take(1024), nullptr) << "the rest is for HIGH";
 }
 
 TEST(LocalMemory, FindsWhatHoldsAll) {

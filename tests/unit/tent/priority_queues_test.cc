@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Order and promotion of a worker's queues, in virtual time, and many threads submitting at once.
+// Order and promotion of requests that wait, in virtual time, and many threads submitting at once.
 #include "tent/priority_queues.h"
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
-#include <span>
+#include <deque>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -17,134 +17,158 @@ constexpr uint64_t kMs = 1'000'000;
 constexpr uint8_t kAll = 0b111;
 constexpr Priority kHigh = Priority::kHigh, kMedium = Priority::kMedium, kLow = Priority::kLow;
 
-struct Entry : Queued {
-    explicit Entry(Priority of, int id_ = 0) : id(id_) { priority = of; }
+// A request of some slices, which it owns.
+struct Entry : Waiting {
+    Entry(Priority of, int number, uint32_t slices_ = 1) : id(number), slices(slices_) { priority = of; }
+    // As a submitter makes it.
+    Entry& at(uint64_t now_ns) {
+        since_ns = now_ns;
+        count = static_cast<uint32_t>(slices.size());
+        first = &slices.front();
+        last = &slices.back();
+        for (size_t i = 0; i < slices.size(); ++i) slices[i].next = i + 1 < slices.size() ? &slices[i + 1] : nullptr;
+        return *this;
+    }
     int id;
+    std::vector<Queued> slices;
 };
 
-std::array<Chain, kPriorities> chains(std::span<Entry* const> entries, uint64_t now_ns) {
-    std::array<Chain, kPriorities> chains{};
-    for (Entry* entry : entries) chains[index(entry->priority)].add(entry, now_ns);
-    return chains;
-}
-
-void submit(PriorityQueues& queues, const std::vector<Entry*>& entries, uint64_t now_ns = 0) {
-    const auto by_priority = chains(entries, now_ns);
-    for (const Priority priority : {kHigh, kMedium, kLow})
-        if (const Chain& chain = by_priority[index(priority)]; chain.newest != nullptr) queues.submit(priority, chain);
+// The request whose slice goes next, of all levels, and takes that; null: none.
+Entry* take(PriorityQueues& queues, uint64_t now_ns, uint8_t allowed = kAll) {
+    for (uint8_t level = 0; level < kPriorities; ++level) {
+        Waiting* one = queues.first(level, allowed);
+        if (one == nullptr) continue;
+        queues.take(*one, now_ns);
+        return static_cast<Entry*>(one);
+    }
+    return nullptr;
 }
 
 std::vector<int> drain(PriorityQueues& queues, uint64_t now_ns = 0, uint8_t allowed = kAll) {
     std::vector<int> ids;
-    while (Queued* entry = queues.pop(allowed, now_ns)) ids.push_back(static_cast<Entry*>(entry)->id);
+    while (Entry* entry = take(queues, now_ns, allowed)) ids.push_back(entry->id);
     return ids;
 }
 
-TEST(PriorityQueues, T10_EachEntryGoesToTheQueueOfItsOwnPriority) {
+TEST(PriorityQueues, T10_EachRequestGoesToTheListOfItsOwnPriority) {
     PriorityQueues queues({});
-    Entry a(kLow, 1), b(kHigh, 2), c(kMedium, 3), d(kHigh, 4), e(kLow, 5);
-    submit(queues, {&a, &b, &c, &d, &e});
+    Entry a(kLow, 1), b(kHigh, 2), c(kMedium, 3, 2), d(kHigh, 4), e(kLow, 5);
+    for (Entry* one : {&a, &b, &c, &d, &e}) queues.put(one->at(0));
+    EXPECT_EQ(queues.levels(), kAll);
     EXPECT_EQ(queues.depth(kHigh), 2u);
-    EXPECT_EQ(queues.depth(kMedium), 1u);
+    EXPECT_EQ(queues.depth(kMedium), 2u) << "slices";
     EXPECT_EQ(queues.depth(kLow), 2u);
-    EXPECT_EQ(drain(queues), (std::vector<int>{2, 4, 3, 1, 5}));
+    EXPECT_EQ(drain(queues), (std::vector<int>{2, 4, 3, 3, 1, 5}));
     for (const Priority priority : {kHigh, kMedium, kLow}) EXPECT_EQ(queues.depth(priority), 0u);
-}
-
-TEST(PriorityQueues, T10_HigherOnesThatComeLaterGoFirst) {
-    PriorityQueues queues({});
-    Entry a(kLow, 1), b(kLow, 2), c(kHigh, 3);
-    submit(queues, {&a, &b});
-    EXPECT_EQ(static_cast<Entry*>(queues.pop(kAll, 0))->id, 1);
-    submit(queues, {&c});
-    EXPECT_EQ(drain(queues), (std::vector<int>{3, 2}));
-}
-
-TEST(PriorityQueues, T10_TheWorkerPutsItsOwnBehindWhatOthersSubmitted) {
-    PriorityQueues queues({});
-    Entry a(kLow, 1), b(kLow, 2), c(kLow, 3), d(kLow, 4);
-    submit(queues, {&a});
-    Chain own;
-    own.add(&b, 0);
-    own.add(&c, 0);
-    queues.put(kLow, own);
-    EXPECT_FALSE(queues.empty());
-    EXPECT_EQ(queues.depth(kLow), 3u);
-    submit(queues, {&d});
-    EXPECT_EQ(drain(queues), (std::vector<int>{1, 2, 3, 4}));
     EXPECT_TRUE(queues.empty());
+    EXPECT_EQ(queues.levels(), 0);
 }
 
-TEST(PriorityQueues, T11_EntriesPastTheTimeoutArePromotedAndNoOthers) {
+TEST(PriorityQueues, T10_HigherOnesThatComeLaterGoBetweenSlices) {
+    PriorityQueues queues({});
+    Entry a(kLow, 1, 3), c(kHigh, 3);
+    queues.put(a.at(0));
+    EXPECT_EQ(take(queues, 0), &a);
+    queues.put(c.at(1));
+    EXPECT_EQ(drain(queues), (std::vector<int>{3, 1, 1}));
+}
+
+TEST(PriorityQueues, T10_SlicesOfARequestGoInOrder) {
+    PriorityQueues queues({});
+    Entry a(kLow, 1, 3);
+    queues.put(a.at(0));
+    EXPECT_EQ(queues.take(a, 0), &a.slices[0]);
+    queues.put_back(a, a.slices[0], 0);
+    EXPECT_EQ(queues.take(a, 0), &a.slices[1]);
+    EXPECT_EQ(queues.take(a, 0), &a.slices[2]);
+    EXPECT_EQ(queues.take(a, 0), &a.slices[0]);
+    EXPECT_TRUE(queues.empty());
+    queues.put_back(a, a.slices[2], 5);
+    EXPECT_EQ(queues.first(2, kAll), &a) << "listed again";
+}
+
+TEST(PriorityQueues, AllOfARequestCanBeTakenFromTheMiddle) {
+    PriorityQueues queues({});
+    Entry a(kLow, 1), b(kLow, 2, 3), c(kLow, 3);
+    for (Entry* one : {&a, &b, &c}) queues.put(one->at(0));
+    int slices = 0;
+    for (const Queued* one = queues.take_all(b); one != nullptr; one = one->next) ++slices;
+    EXPECT_EQ(slices, 3);
+    EXPECT_EQ(queues.depth(kLow), 2u);
+    EXPECT_EQ(drain(queues), (std::vector<int>{1, 3}));
+}
+
+TEST(PriorityQueues, T11_RequestsPastTheTimeoutArePromotedAndNoOthers) {
     PriorityQueues queues({.promotion_timeout_ns = 10 * kMs});
     Entry old_low(kLow, 1), old_medium(kMedium, 2), young_low(kLow, 3), young_medium(kMedium, 4), high(kHigh, 5);
-    submit(queues, {&old_low, &old_medium}, 100 * kMs);
-    submit(queues, {&young_low, &young_medium}, 105 * kMs);
+    for (Entry* one : {&old_low, &old_medium}) queues.put(one->at(100 * kMs));
+    for (Entry* one : {&young_low, &young_medium}) queues.put(one->at(105 * kMs));
     queues.promote(99 * kMs);  // by a clock that was read before the submitter's
-    EXPECT_EQ(queues.promoted(kLow) + queues.promoted(kMedium), 0u);
     queues.promote(109 * kMs);
     EXPECT_EQ(queues.promoted(kLow) + queues.promoted(kMedium), 0u);
     queues.promote(110 * kMs);  // both levels at one check
     EXPECT_EQ(queues.promoted(kLow), 1u);
     EXPECT_EQ(queues.promoted(kMedium), 1u);
-    submit(queues, {&high}, 111 * kMs);
+    queues.put(high.at(111 * kMs));
     // The old MEDIUM is among HIGH, before the one that came later; the old LOW is behind the MEDIUM that was there.
     EXPECT_EQ(drain(queues, 112 * kMs), (std::vector<int>{2, 5, 4, 1, 3}));
-}
-
-TEST(PriorityQueues, T11_ChecksAreAMillisecondApart) {
-    PriorityQueues queues({.promotion_timeout_ns = 10 * kMs});
-    Entry low(kLow);
-    submit(queues, {&low}, 100 * kMs);
-    queues.promote(109'500'000);
-    queues.promote(110 * kMs);
-    EXPECT_EQ(queues.promoted(kLow), 0u);
-    queues.promote(110'500'000);
-    EXPECT_EQ(queues.promoted(kLow), 1u);
 }
 
 TEST(PriorityQueues, T11_LowReachesHighAfterTwoTimeouts) {
     PriorityQueues queues({.promotion_timeout_ns = 10 * kMs});
     Entry low(kLow, 1);
-    submit(queues, {&low}, 0);
-    std::vector<Entry> high(40, Entry(kHigh, 2));
+    queues.put(low.at(0));
+    std::deque<Entry> high;
     uint64_t served_at = 0;
     for (uint64_t ms = 0; ms < 40 && served_at == 0; ++ms) {  // HIGH never has nothing to do
-        submit(queues, {&high[ms]}, ms * kMs);
+        queues.put(high.emplace_back(kHigh, 2).at(ms * kMs));
         queues.promote(ms * kMs);
-        if (static_cast<Entry*>(queues.pop(kAll, ms * kMs))->id == 1) served_at = ms;
+        if (take(queues, ms * kMs)->id == 1) served_at = ms;
     }
     EXPECT_GE(served_at, 20u);
     EXPECT_LE(served_at, 22u);
     EXPECT_EQ(queues.promoted(kLow), 2u);
 }
 
-// Else all of a bulk transfer that takes longer than the timeout would be in front of HIGH.
-TEST(PriorityQueues, T11_ALongQueueThatMovesOnIsNotStarved) {
+// A request behind a long one that moves on waits all the same.
+TEST(PriorityQueues, T11_TheOneThatIsServedIsNotPromotedAndTheOneBehindItIs) {
     PriorityQueues queues({.promotion_timeout_ns = 10 * kMs});
-    std::vector<Entry> low(200, Entry(kLow));
-    std::vector<Entry*> batch;
-    for (Entry& entry : low) batch.push_back(&entry);
-    submit(queues, batch, 0);
-    for (uint64_t ms = 1; ms < 200; ++ms) {
+    Entry bulk(kLow, 1, 1000), behind(kLow, 2);
+    queues.put(bulk.at(0));
+    queues.put(behind.at(0));
+    std::vector<int> served;
+    for (uint64_t ms = 1; ms < 30; ++ms) {
         queues.promote(ms * kMs);
-        if (ms % 2 == 0) {
-            ASSERT_NE(queues.pop(kAll, ms * kMs), nullptr);
-        }
+        served.push_back(take(queues, ms * kMs)->id);
+        if (served.back() == 2) break;
     }
-    EXPECT_EQ(queues.promoted(kLow), 0u);
-    Entry high(kHigh, 7);
-    submit(queues, {&high}, 200 * kMs);
-    EXPECT_EQ(static_cast<Entry*>(queues.pop(kAll, 200 * kMs))->id, 7);
+    EXPECT_EQ(served.size(), 10u);
+    EXPECT_EQ(served.back(), 2);
+    EXPECT_EQ(queues.promoted(kLow), 1u);
+}
+
+// Else all of a bulk transfer that was kept waiting would stand in front of HIGH.
+TEST(PriorityQueues, T11_OnceServedItIsBackAtItsOwnLevel) {
+    PriorityQueues queues({.promotion_timeout_ns = 10 * kMs});
+    Entry bulk(kLow, 1, 100), high(kHigh, 2, 100);
+    queues.put(bulk.at(0));
+    queues.put(high.at(0));
+    int low_served = 0;
+    for (uint64_t ms = 1; ms < 90; ++ms) {
+        queues.promote(ms * kMs);
+        low_served += take(queues, ms * kMs)->id == 1;
+    }
+    EXPECT_GE(low_served, 3);
+    EXPECT_LE(low_served, 5) << "one in two timeouts";
 }
 
 TEST(PriorityQueues, T11_PromotedLowIsStillLowToTheGate) {
     PriorityQueues queues({.promotion_timeout_ns = 10 * kMs});
     Entry low(kLow, 1), medium(kMedium, 2);
-    submit(queues, {&low}, 0);
+    queues.put(low.at(0));
     queues.promote(10 * kMs);
     ASSERT_EQ(queues.promoted(kLow), 1u);
-    submit(queues, {&medium}, 11 * kMs);
+    queues.put(medium.at(11 * kMs));
     EXPECT_EQ(drain(queues, 12 * kMs, 0b011), (std::vector<int>{2}));  // and does not block what is behind it
     EXPECT_EQ(queues.depth(kLow), 1u);
     EXPECT_EQ(drain(queues, 12 * kMs, 0b100), (std::vector<int>{1}));
@@ -152,63 +176,59 @@ TEST(PriorityQueues, T11_PromotedLowIsStillLowToTheGate) {
 
 TEST(PriorityQueues, T11_TimeoutOfZeroPromotesNothing) {
     PriorityQueues queues({.promotion_timeout_ns = 0});
-    Entry low(kLow);
-    submit(queues, {&low}, 0);
+    Entry low(kLow, 1);
+    queues.put(low.at(0));
     queues.promote(1'000 * kMs);
     EXPECT_EQ(queues.promoted(kLow), 0u);
 }
 
-TEST(PriorityQueues, ARetryIsPutBackAtTheEndOfItsOwnQueue) {
+TEST(PriorityQueues, StuckIsWhatWaitsWhereNothingMoves) {
     PriorityQueues queues({});
-    Entry a(kMedium, 1), b(kMedium, 2), c(kMedium, 3);
-    submit(queues, {&a, &b});
-    Queued* retried = queues.pop(kAll, 0);
-    submit(queues, {&c});
-    queues.requeue(retried, 0);
-    EXPECT_EQ(queues.depth(kMedium), 3u);
-    EXPECT_EQ(drain(queues), (std::vector<int>{2, 3, 1}));
+    Entry a(kLow, 1, 2), b(kLow, 2), c(kHigh, 3);
+    for (Entry* one : {&a, &b}) queues.put(one->at(10 * kMs));
+    queues.put(c.at(50 * kMs));
+    EXPECT_EQ(queues.stuck(9 * kMs), nullptr);
+    EXPECT_EQ(queues.stuck(10 * kMs), &a);
+    queues.take(a, 60 * kMs);
+    EXPECT_EQ(queues.stuck(20 * kMs), nullptr) << "b waits behind one that gets on";
+    EXPECT_EQ(queues.stuck(50 * kMs), &c);
+    EXPECT_EQ(queues.stuck(59 * kMs), &c);
+    drain(queues, 70 * kMs);
+    EXPECT_EQ(queues.stuck(100 * kMs), nullptr);
 }
 
-TEST(PriorityQueues, T10_ManyThreadsSubmitAndNothingIsLostOrTwice) {
-    constexpr int kThreads = 3, kBatches = 2'000, kBatch = 5;
-    PriorityQueues queues({});
-    std::vector<std::vector<Entry>> entries(kThreads);
+TEST(Intake, T10_ManyThreadsSubmitAndNothingIsLostOrTwice) {
+    constexpr int kThreads = 3, kRequests = 10'000;
+    Intake intake;
+    std::vector<std::deque<Entry>> entries(kThreads);
     for (int thread = 0; thread < kThreads; ++thread)
-        for (int i = 0; i < kBatches * kBatch; ++i)
-            entries[static_cast<size_t>(thread)].emplace_back(static_cast<Priority>((i / 7 + thread) % 3), i);
+        for (int i = 0; i < kRequests; ++i)
+            entries[static_cast<size_t>(thread)].emplace_back(static_cast<Priority>((i / 7 + thread) % 3),
+                                                              thread * kRequests + i);
     std::atomic<int> running{kThreads};
     std::vector<std::thread> threads;
     for (auto& own : entries) {
         threads.emplace_back([&] {
-            for (size_t at = 0; at < own.size(); at += kBatch) {
-                std::vector<Entry*> batch;
-                for (size_t i = 0; i < kBatch; ++i) batch.push_back(&own[at + i]);
-                submit(queues, batch, at);
-            }
+            for (Entry& entry : own) intake.submit(entry);
             --running;
         });
     }
-    // Entries of one thread and priority come out in the order in which they went in.
-    size_t popped = 0;
-    std::array<std::array<int, kPriorities>, kThreads> last{};
-    for (auto& of_thread : last) of_thread.fill(-1);
+    // Those of one thread come out in the order in which they went in.
+    int taken = 0;
+    int next[kThreads] = {};
     while (true) {
         const bool finished = running == 0;
-        while (Queued* taken = queues.pop(kAll, 0)) {
-            auto* entry = static_cast<Entry*>(taken);
-            ++popped;
-            size_t thread = 0;
-            while (entry < entries[thread].data() || entry >= entries[thread].data() + entries[thread].size()) ++thread;
-            int& before = last[thread][index(entry->priority)];
-            ASSERT_LT(before, entry->id);
-            before = entry->id;
+        for (Waiting* one = intake.take(); one != nullptr; one = one->next) {
+            const int id = static_cast<Entry*>(one)->id;
+            ASSERT_EQ(id % kRequests, next[id / kRequests]++);
+            ++taken;
         }
         if (finished) break;
         std::this_thread::yield();
     }
     for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(popped, size_t{kThreads} * kBatches * kBatch);
-    for (const Priority priority : {kHigh, kMedium, kLow}) EXPECT_EQ(queues.depth(priority), 0u);
+    EXPECT_EQ(taken, kThreads * kRequests);
+    EXPECT_TRUE(intake.empty());
 }
 
 }  // namespace

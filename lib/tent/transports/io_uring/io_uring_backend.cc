@@ -15,11 +15,14 @@ namespace {
 
 constexpr uint64_t kRoundBytes =
     1 << 20;  // begun before others have their turn: what the page cache has is copied at once
+constexpr uint64_t kLookNs = 20'000'000;  // between two looks at what is with the kernel
+constexpr uint64_t kCancel = UINT64_MAX;  // user data of a cancellation
 
 }  // namespace
 
-FileChannel::FileChannel(Core& core)
-    : Channel(core.config().rdma.queues) {}
+Channel::Dispatched FileChannel::dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) {
+    return backend_.begin(*this, level, allowed, now_ns);
+}
 
 IoUringBackend::~IoUringBackend() {
     if (started_) io_uring_queue_exit(&ring_);
@@ -27,7 +30,7 @@ IoUringBackend::~IoUringBackend() {
 
 Status IoUringBackend::start() {
     if (started_) return {};
-    const int result = io_uring_queue_init(kDeep, &ring_, 0);
+    const int result = io_uring_queue_init(2 * kDeep, &ring_, 0);
     if (result < 0) return {Code::kInternalError, std::string("transport io_uring: ") + std::strerror(-result)};
     started_ = true;
     return {};
@@ -35,8 +38,8 @@ Status IoUringBackend::start() {
 
 std::unique_ptr<Channel> IoUringBackend::open(Peer& peer, uint64_t) {
     if (peer.segment()->kind != SegmentKind::kFile) return nullptr;
-    auto channel = std::make_unique<FileChannel>(core_);
-    channels_.push_back(channel.get());
+    auto channel = std::make_unique<FileChannel>(core_, *this);
+    add(*channel);
     return channel;
 }
 
@@ -45,64 +48,87 @@ void IoUringBackend::forget(Channel& channel) {
         io_uring_submit_and_wait(&ring_, 1);
         reap(monotonic_ns());
     }
-    std::erase(channels_, &static_cast<FileChannel&>(channel));
+    remove(channel);
 }
 
 bool IoUringBackend::quiet() {
-    return std::all_of(channels_.begin(), channels_.end(),
-                       [](const FileChannel* channel) { return channel->idle() && channel->queues.empty(); });
+    return out_ == 0 && nothing_waits();
 }
 
 bool IoUringBackend::progress(uint64_t now_ns) {
-    if (channels_.empty()) return false;
-    bool moved = out_ != 0 && reap(now_ns);
-    const uint8_t allowed = core_.allowed(now_ns);
-    for (size_t i = 0; i < channels_.size(); ++i)
-        moved |= begin(*channels_[(first_ + i) % channels_.size()], allowed, now_ns);
-    first_ = (first_ + 1) % channels_.size();
-    return moved;
+    if (out_ == 0) return false;
+    if (now_ns - looked_ns_ >= kLookNs) ask_back(now_ns);
+    return reap(now_ns);
 }
 
-bool IoUringBackend::begin(FileChannel& channel, uint8_t allowed, uint64_t now_ns) {
-    channel.queues.promote(now_ns);
+Channel::Dispatched IoUringBackend::begin(FileChannel& channel, uint8_t level, uint8_t allowed, uint64_t now_ns) {
+    Channel::Dispatched result;
     uint64_t begun = 0;
     while (out_ < kDeep && begun < kRoundBytes) {
-        auto* slice = static_cast<Slice*>(channel.queues.pop(allowed, now_ns));
-        if (slice == nullptr) break;
-        if (!core_.is_wanted(*slice, now_ns)) continue;
-        io_uring_sqe* sqe = io_uring_get_sqe(&ring_);  // the queue holds kDeep
-        const int fd = slice->task->segment->file->fd();
-        const auto length = static_cast<unsigned>(slice->length);
-        if (slice->task->direction == Direction::kWrite) {
-            io_uring_prep_write(sqe, fd, slice->local, length, slice->remote);
-        } else {
-            io_uring_prep_read(sqe, fd, slice->local, length, slice->remote);
+        Waiting* waiting = channel.queues.first(level, allowed);
+        if (waiting == nullptr) break;
+        auto& slice = static_cast<Slice&>(*channel.queues.take(*waiting, now_ns));
+        result.moved = true;
+        if (!core_.is_wanted(slice)) {
+            core_.drop(slice);
+            continue;
         }
-        io_uring_sqe_set_data(sqe, slice);
-        begun += slice->length;
+        io_uring_sqe* sqe = io_uring_get_sqe(&ring_);  // the queue holds more than kDeep
+        const int fd = slice.task->segment->file->fd();
+        const auto length = static_cast<unsigned>(slice.length);
+        if (slice.task->direction == Direction::kWrite) {
+            io_uring_prep_write(sqe, fd, slice.local, length, slice.remote);
+        } else {
+            io_uring_prep_read(sqe, fd, slice.local, length, slice.remote);
+        }
+        const auto place = static_cast<size_t>(std::find(with_kernel_.begin(), with_kernel_.end(), nullptr) -
+                                               with_kernel_.begin());
+        with_kernel_[place] = &slice;
+        io_uring_sqe_set_data64(sqe, place);
+        begun += slice.length;
         ++out_;
         ++channel.out_;
     }
+    result.more = begun >= kRoundBytes;
     // What the kernel does not take now, having no memory, stays in the ring for the next round.
     if (io_uring_sq_ready(&ring_) != 0) io_uring_submit(&ring_);
-    return begun != 0;
+    return result;
+}
+
+void IoUringBackend::ask_back(uint64_t now_ns) {
+    looked_ns_ = now_ns;
+    for (size_t place = 0; place < kDeep; ++place) {
+        Slice* slice = with_kernel_[place];
+        if (slice == nullptr || now_ns < slice->task->progress_ns + core_.max_timeout_ns()) continue;
+        core_.time_out(*slice->task, Reason::kNoProgress);
+        io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+        if (sqe == nullptr) break;
+        io_uring_prep_cancel64(sqe, place, 0);
+        io_uring_sqe_set_data64(sqe, kCancel);
+    }
+    if (io_uring_sq_ready(&ring_) != 0) io_uring_submit(&ring_);
 }
 
 bool IoUringBackend::reap(uint64_t now_ns) {
     bool moved = false;
     io_uring_cqe* cqe = nullptr;
     while (io_uring_peek_cqe(&ring_, &cqe) == 0) {
-        auto& slice = *static_cast<Slice*>(io_uring_cqe_get_data(cqe));
+        const uint64_t place = io_uring_cqe_get_data64(cqe);
         const int result = cqe->res;
         io_uring_cqe_seen(&ring_, cqe);
+        if (place == kCancel) continue;
+        Slice& slice = *with_kernel_[place];
+        with_kernel_[place] = nullptr;
         --out_;
         --static_cast<FileChannel*>(slice.task->peer->channel(Transport::kIoUring))->out_;
         moved = true;
         // Less than it should be: interrupted, or the file was cut off meanwhile, which more attempts show.
         if (result >= 0 && static_cast<uint64_t>(result) == slice.length) {
             core_.done(slice);
-        } else {
+        } else if (core_.is_wanted(slice)) {
             core_.retry(slice, now_ns);
+        } else {
+            core_.drop(slice);
         }
     }
     return moved;

@@ -6,29 +6,33 @@
 
 #include <liburing.h>
 
-#include <vector>
+#include <array>
 
 #include "tent/backend.h"
 #include "tent/core.h"
 
 namespace rove::tent {
 
+class IoUringBackend;
+
 class FileChannel : public Channel {
   public:
-    explicit FileChannel(Core& core);
+    FileChannel(Core& core, IoUringBackend& backend) : Channel(core.config().rdma.queues), backend_(backend) {}
 
     bool available(const BufferDesc&) const override { return true; }
     void abandon(uint64_t) override {}  // a file's process is the kernel
     bool idle() const override { return out_ == 0; }
+    Dispatched dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) override;
 
   private:
     friend class IoUringBackend;
+    IoUringBackend& backend_;
     size_t out_ = 0;  // slices with the kernel
 };
 
 class IoUringBackend : public Backend {
   public:
-    explicit IoUringBackend(Core& core) : core_(core) {}
+    explicit IoUringBackend(Core& core) : Backend(Transport::kIoUring, core.config().rdma.queues), core_(core) {}
     ~IoUringBackend() override;
 
     // Makes the ring, when a file is opened for the first time. kInternalError: the kernel refuses.
@@ -44,15 +48,18 @@ class IoUringBackend : public Backend {
   private:
     static constexpr unsigned kDeep = 64;  // slices with the kernel at once, of all files
 
-    bool begin(FileChannel& channel, uint8_t allowed, uint64_t now_ns);
+    friend class FileChannel;
+    Channel::Dispatched begin(FileChannel& channel, uint8_t level, uint8_t allowed, uint64_t now_ns);
     bool reap(uint64_t now_ns);
+    // What has been with the kernel for too long is asked back.
+    void ask_back(uint64_t now_ns);
 
     Core& core_;
     io_uring ring_{};
     bool started_ = false;
     unsigned out_ = 0;  // slices with the kernel
-    std::vector<FileChannel*> channels_;
-    size_t first_ = 0;  // whose turn it is
+    std::array<Slice*, kDeep> with_kernel_{};  // by the place that a request's user data names
+    uint64_t looked_ns_ = 0;
 };
 
 }  // namespace rove::tent

@@ -3,13 +3,14 @@
 // nanoseconds.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "tent/rail_health.h"
+#include "tent/config.h"
 #include "tent/task.h"
 #include "tent/transports/rdma/connection.h"
 #include "tent/transports/rdma/window.h"
@@ -22,27 +23,41 @@ struct RailCounters {
     uint64_t read_bytes = 0, write_bytes = 0, slices = 0;
     uint64_t errors = 0;    // completions with an error
     uint64_t silences = 0;  // times that it was given up because nothing came back
+    uint64_t pauses = 0;    // times that it was put to rest
     uint64_t probes = 0, connects = 0;
     uint64_t resprayed = 0;  // slices that were taken from it
 };
 
 struct Rail {
+    // kUp until an error, silence or a broken link: then its connection is closed, another one is made at once, and
+    // probed with READs of 8 bytes, the first of which that comes back takes the rail into use. An error alone costs no
+    // more than that. Errors without a success in between, rail_error_threshold of them, each within
+    // rail_error_window_secs of the one before, put the rail to rest, as silence and a broken link do at once (T-19):
+    // then the first probe waits for rail_cooldown_secs. Between probes it is twice and four times that.
     enum class State : uint8_t {
         kClosed,      // `retry_ns` says when to connect again
         kConnecting,  // a job is at it
-        kProbing,     // connected; whether anything comes through is not known
+        kProbing,     // connected; `retry_ns` says when to probe
         kUp,
+        kDraining,    // one of its QPs takes nothing any more; when the others are through it is connected anew
     };
+    static constexpr uint32_t kMaxDoublings = 2;  // of the cooldown
 
-    Rail(RdmaChannel& of, const RailConfig& config) : channel(&of), health(config) {}
+    explicit Rail(const RailConfig& keys, RdmaChannel* of = nullptr) : channel(of), config(keys) {}
 
     RdmaChannel* channel;
     uint32_t id = 0;  // in the backend's list
     uint8_t local = 0, remote = 0;
     std::string name;  // "rove0-rove1": local and remote device
+    // Of ports that do not belong together: connected while the local one has no other way to the peer.
+    bool is_spare = false;
     State state = State::kClosed;
     bool ever_up = false;
-    RailHealth health;
+    const RailConfig& config;
+    uint32_t errors = 0;     // without a success
+    uint32_t doublings = 0;  // of the cooldown, since the last success
+    uint64_t last_error_ns = 0;
+    uint64_t rest_ns = 0;  // until then it is not probed
     uint64_t number = 0;  // of `connection`; ConnectionName
     std::unique_ptr<Connection> connection;
     uint64_t retry_ns = 0;
@@ -56,8 +71,9 @@ struct Rail {
     std::array<uint32_t, kPriorities> posted{};        // by priority, with probes
     std::array<uint64_t, kPriorities> posted_ns{};       // by priority: when last
     Window window;
-    // Chosen for this rail when it had no room: goes next.
-    Slice* parked = nullptr;
+    // By priority: chosen for this rail when it had no room, and goes next.
+    std::array<Slice*, kPriorities> parked{};
+    uint32_t* on_device = nullptr;  // work requests posted on its device, by all rails: RdmaBackend's
     // The last sign of life while something was posted: a completion, or the first post.
     uint64_t heard_ns = 0;
     bool probing_others = false;  // it is suspiciously silent: the peer is asked over other rails
@@ -78,6 +94,23 @@ struct Rail {
             if (now_ns - posted_ns[i] < kSharedNs) return Window::kSharedTargetNs;
         return Window::kTargetNs;
     }
+    // Returns whether it is to rest.
+    bool count_error(uint64_t now_ns) {
+        if (errors > 0 && now_ns - last_error_ns > config.error_window_ns) errors = 0;
+        last_error_ns = now_ns;
+        return ++errors >= config.error_threshold;
+    }
+    uint64_t next_pause_ns() {
+        const uint64_t pause_ns = config.cooldown_ns << doublings;
+        doublings = std::min(doublings + 1, kMaxDoublings);
+        return pause_ns;
+    }
+    void put_to_rest(uint64_t now_ns) {
+        ++counters.pauses;
+        rest_ns = now_ns + next_pause_ns();
+    }
+    void succeeded() { errors = doublings = 0; }
+
     bool is_idle() const { return oldest == nullptr && probes_posted == 0; }
 
     void append(Slice& slice) {
@@ -86,17 +119,21 @@ struct Rail {
         slice.after = nullptr;
         (newest != nullptr ? newest->after : oldest) = &slice;
         newest = &slice;
-        posted_bytes[index(slice.priority)] += slice.length;
-        ++posted[index(slice.priority)];
-        posted_ns[index(slice.priority)] = slice.mark.post_ns;
+        const uint8_t priority = index(slice.task->priority);
+        posted_bytes[priority] += slice.length;
+        ++posted[priority];
+        ++*on_device;
+        posted_ns[priority] = slice.mark.post_ns;
     }
 
     void remove(Slice& slice) {
         (slice.before != nullptr ? slice.before->after : oldest) = slice.after;
         (slice.after != nullptr ? slice.after->before : newest) = slice.before;
         slice.rail = nullptr;
-        posted_bytes[index(slice.priority)] -= slice.length;
-        --posted[index(slice.priority)];
+        const uint8_t priority = index(slice.task->priority);
+        posted_bytes[priority] -= slice.length;
+        --posted[priority];
+        --*on_device;
     }
 };
 

@@ -16,12 +16,14 @@ constexpr uint64_t kSilentNs = 25'000'000;      // half of the 50 ms in which th
 constexpr uint64_t kSuspiciousNs = 8'000'000;   // then the peer is asked over its other rails
 constexpr uint64_t kAllSilentNs = 150'000'000;  // a process may be off its core for some time slices of others
 constexpr uint64_t kTimesExpected = 4;          // what a slice may take over its predicted time
-constexpr uint64_t kProbeNs = 10'000'000;       // between two probes of a connection that is not yet known to work
 // Between the beginnings of attempts to connect, doubling. One over a dead rail in mp mode takes a second, all of which
 // it asks the peer's device: the next one follows at once, since the rail may come back in between (T-19).
 constexpr uint64_t kRetryNs = 5'000'000, kMaxRetryNs = 640'000'000;
 constexpr uint64_t kHopeNs = 100'000'000;       // so long slices wait for a rail that was up
 constexpr uint64_t kFirstHopeNs = 3'000'000'000;  // ... and for the first one to come up
+constexpr uint64_t kSpareNs = 50'000'000;       // a port that has no rail for so long tries the peer's other ports
+constexpr size_t kSparesAtOnce = 2;             // that are being connected
+constexpr uint64_t kFirstSpareNs = 1'000'000'000;  // ... and one that never had
 constexpr uint64_t kCallNs = 2'000'000'000;     // of the control plane
 constexpr uint64_t kProbeBytes = 8;
 
@@ -31,7 +33,8 @@ bool RdmaChannel::is_hopeful(uint64_t device_mask, uint64_t now_ns) const {
     if (peer_.gone.load(std::memory_order_relaxed)) return false;
     for (const auto& rail : rails_) {
         if ((device_mask & uint64_t{1} << rail->local) == 0) continue;
-        if (rail->state == Rail::State::kUp) return true;
+        if (rail->state == Rail::State::kUp || rail->state == Rail::State::kDraining) return true;
+        if (rail->is_spare) continue;
         if (now_ns - rail->down_ns < (rail->ever_up ? kHopeNs : kFirstHopeNs)) return true;
     }
     return false;
@@ -40,7 +43,6 @@ bool RdmaChannel::is_hopeful(uint64_t device_mask, uint64_t now_ns) const {
 void RdmaChannel::hear(Rail& rail, uint64_t now_ns) {
     rail.heard_ns = now_ns;
     rail.probing_others = false;
-    rail.health.on_success();
 }
 
 bool RdmaChannel::is_silent(const Rail& rail, uint64_t now_ns) const {
@@ -58,6 +60,23 @@ bool RdmaChannel::is_silent(const Rail& rail, uint64_t now_ns) const {
     return silence > (others_are_heard ? kSilentNs : kAllSilentNs) + patience;
 }
 
+uint64_t RdmaChannel::cut_off(uint64_t now_ns) const {
+    uint64_t mask = 0, connected = 0;
+    for (const auto& rail : std::span(rails_).first(pairs_)) {
+        const bool is_up = rail->state == Rail::State::kUp || rail->state == Rail::State::kDraining;
+        if (is_up || now_ns - rail->down_ns < (rail->ever_up ? kSpareNs : kFirstSpareNs))
+            connected |= uint64_t{1} << rail->local;
+        else
+            mask |= uint64_t{1} << rail->local;
+    }
+    return mask & ~connected;
+}
+
+// It does not come back though its rail is alive, and nothing else of its request does.
+bool RdmaChannel::is_lost(const Slice& slice, uint64_t now_ns) const {
+    return now_ns > std::max(slice.task->progress_ns, slice.mark.post_ns) + core_.max_timeout_ns() + kAllSilentNs;
+}
+
 void RdmaChannel::ask_others(Rail& rail, uint64_t now_ns) {
     if (rail.probing_others || now_ns - rail.heard_ns < kSuspiciousNs) return;
     rail.probing_others = true;
@@ -66,24 +85,43 @@ void RdmaChannel::ask_others(Rail& rail, uint64_t now_ns) {
 }
 
 void RdmaChannel::look_after(uint64_t now_ns, uint64_t deaf_ns) {
-    for (const auto& owned : rails_) {
+    const uint64_t cut_off = closing_ || peer_.gone.load(std::memory_order_relaxed) ? 0 : this->cut_off(now_ns);
+    const auto rails = cut_off != 0 ? std::span<const std::unique_ptr<Rail>>(rails_) : in_use();
+    spares_open_ = false;
+    size_t connecting = 0;  // of the spare ones: they are not to keep the usual ones from being connected
+    for (const auto& owned : rails) {
         Rail& rail = *owned;
         rail.heard_ns += std::min(deaf_ns, now_ns - rail.heard_ns);
+        if (rail.is_spare) {
+            const bool is_wanted = (cut_off >> rail.local & 1) != 0;
+            if (!is_wanted && rail.connection != nullptr && rail.oldest == nullptr) close(rail, now_ns);
+            if (is_wanted || rail.state != Rail::State::kClosed) spares_open_ = true;
+            if (rail.state == Rail::State::kConnecting) ++connecting;
+            if (rail.state == Rail::State::kClosed && (!is_wanted || connecting >= kSparesAtOnce)) continue;
+        }
         switch (rail.state) {
             case Rail::State::kUp:
+            case Rail::State::kDraining:
                 if (rail.is_idle()) break;
                 ask_others(rail, now_ns);
-                if (!is_silent(rail, now_ns)) break;
-                ++rail.counters.silences;
-                rail.health.on_down(now_ns);
+                if (is_silent(rail, now_ns)) {
+                    ++rail.counters.silences;
+                } else if (rail.oldest != nullptr && is_lost(*rail.oldest, now_ns)) {
+                    ++rail.counters.errors;
+                    core_.time_out(*rail.oldest->task, Reason::kNoProgress);
+                } else {
+                    break;
+                }
+                rail.put_to_rest(now_ns);
                 give_up(rail, now_ns);
                 break;
             case Rail::State::kProbing:
                 if (now_ns >= rail.retry_ns) send_probe(rail, now_ns);
                 break;
             case Rail::State::kClosed:
-                if (!closing_ && !peer_.gone.load(std::memory_order_relaxed) && now_ns >= rail.retry_ns)
-                    connect(rail, {});
+                if (closing_ || peer_.gone.load(std::memory_order_relaxed) || now_ns < rail.retry_ns) break;
+                connect(rail, {});
+                if (rail.is_spare) ++connecting;
                 break;
             case Rail::State::kConnecting:
                 break;
@@ -96,7 +134,7 @@ void RdmaChannel::look_after(uint64_t now_ns, uint64_t deaf_ns) {
 uint64_t RdmaChannel::next_deadline(uint64_t now_ns) const {
     constexpr uint64_t kSoonNs = 2'000'000;
     uint64_t deadline_ns = kNever;
-    for (const auto& rail : rails_) {
+    for (const auto& rail : in_use()) {
         if (!rail->is_idle() || rail->state == Rail::State::kProbing) return now_ns + kSoonNs;
         if (rail->state == Rail::State::kClosed && !closing_ && !peer_.gone.load(std::memory_order_relaxed))
             deadline_ns = std::min(deadline_ns, std::max(now_ns + kSoonNs, rail->retry_ns));
@@ -116,19 +154,25 @@ void RdmaChannel::send_probe(Rail& rail, uint64_t now_ns) {
     wr.wr.rdma.remote_addr = rail.connection->remote().probe_address;
     wr.wr.rdma.rkey = rail.connection->remote().probe_rkey;
     ibv_send_wr* bad = nullptr;
-    rail.retry_ns = now_ns + kProbeNs;
+    if (rail.state == Rail::State::kProbing) rail.retry_ns = now_ns + rail.next_pause_ns();
     if (rail.is_idle()) rail.heard_ns = now_ns;
     if (ibv_post_send(rail.connection->qp(Priority::kHigh), &wr, &bad) != 0) return;
     ++rail.counters.probes;
     ++rail.probes_posted;
+    ++*rail.on_device;
 }
 
 void RdmaChannel::probe_completed(Rail& rail, ibv_wc_status status, uint64_t now_ns) {
-    if (rail.state != Rail::State::kProbing && rail.state != Rail::State::kUp) return;
+    if (rail.state == Rail::State::kClosed || rail.state == Rail::State::kConnecting) return;
     --rail.probes_posted;
+    --*rail.on_device;
+    if (rail.state == Rail::State::kDraining) {
+        finish_draining(rail, now_ns);
+        return;
+    }
     if (status != IBV_WC_SUCCESS) {
         ++rail.counters.errors;
-        rail.health.on_error(now_ns);
+        if (rail.count_error(now_ns)) rail.put_to_rest(now_ns);
         give_up(rail, now_ns);
         return;
     }
@@ -145,19 +189,23 @@ void RdmaChannel::probe_completed(Rail& rail, ibv_wc_status status, uint64_t now
 void RdmaChannel::link_changed(uint8_t local, bool up, uint64_t now_ns) {
     for (const auto& rail : rails_) {
         if (rail->local != local) continue;
-        if (!up && rail->state == Rail::State::kUp && rail->health.on_down(now_ns)) give_up(*rail, now_ns);
+        if (!up && (rail->state == Rail::State::kUp || rail->state == Rail::State::kDraining)) {
+            rail->put_to_rest(now_ns);
+            give_up(*rail, now_ns);
+        }
         if (up && rail->state == Rail::State::kClosed) rail->retry_ns = now_ns;
     }
 }
 
 void RdmaChannel::give_up(Rail& rail, uint64_t now_ns) {
-    if (rail.state == Rail::State::kUp) {
+    if (rail.state == Rail::State::kUp || rail.state == Rail::State::kDraining) {
         rail.down_ns = now_ns;
         static LogLimit limit;
         if (!closing_)
             log(limit, LogLevel::kWarning, "segment '%s': rail %s is down", peer_.name().c_str(), rail.name.c_str());
     }
     rail.connection.reset();  // from here on nothing is sent and nothing is received
+    *rail.on_device -= rail.probes_posted;
     rail.probes_posted = 0;
     std::vector<Task*> fenced;
     while (Slice* slice = rail.oldest) {
@@ -170,12 +218,33 @@ void RdmaChannel::give_up(Rail& rail, uint64_t now_ns) {
         }
         core_.retry(*slice, now_ns);
     }
-    if (rail.parked != nullptr) {
-        backend_.selector().release(rail.parked->device, rail.parked->length);
-        queues.requeue(rail.parked, now_ns);
-        rail.parked = nullptr;
-    }
+    take_back_parked(rail, now_ns);
     connect(rail, std::move(fenced));
+}
+
+void RdmaChannel::close(Rail& rail, uint64_t now_ns) {
+    rail.state = Rail::State::kClosed;
+    rail.connection.reset();
+    *rail.on_device -= rail.probes_posted;
+    rail.probes_posted = 0;
+    rail.down_ns = now_ns;
+    take_back_parked(rail, now_ns);
+    ++jobs_;
+    core_.jobs().add(peer_.name(), [this, name = ConnectionName{peer_.owner(), rail.name, rail.number}] {
+        peer_.control().call(MessageType::kClose, name.to_json(), kCallNs);
+        core_.with_lock([&] { --jobs_; });
+    });
+}
+
+void RdmaChannel::take_back_parked(Rail& rail, uint64_t now_ns) {
+    for (uint8_t i = 0; i < kPriorities; ++i) {
+        Slice* slice = rail.parked[i];
+        if (slice == nullptr) continue;
+        rail.parked[i] = nullptr;
+        --parked_[i];
+        backend_.selector().release(slice->device, slice->length);
+        backend_.put_back(*slice->task, *slice, now_ns);
+    }
 }
 
 void RdmaChannel::connect(Rail& rail, std::vector<Task*> fenced) {
@@ -209,6 +278,9 @@ void RdmaChannel::connect(Rail& rail, std::vector<Task*> fenced) {
                                       ? parse_endpoint((*answer)["endpoint"])
                                       : std::nullopt;
             if (!endpoint || connection->connect(*endpoint, true) != 0) connection.reset();
+            // The next attempt would close the peer's end; of a spare rail there may be none.
+            if (connection == nullptr && rail.is_spare)
+                peer_.control().call(MessageType::kClose, name.to_json(), kCallNs);
         }
         core_.with_lock([&] { connected(rail, std::move(connection)); });
     });
@@ -220,7 +292,7 @@ void RdmaChannel::connected(Rail& rail, std::unique_ptr<Connection> connection) 
     rail.connection = std::move(connection);
     if (rail.connection != nullptr) {
         rail.state = Rail::State::kProbing;
-        rail.retry_ns = now_ns;
+        rail.retry_ns = std::max(now_ns, rail.rest_ns);
         return;
     }
     rail.state = Rail::State::kClosed;

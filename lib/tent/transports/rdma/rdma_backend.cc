@@ -12,7 +12,6 @@ namespace {
 
 constexpr uint64_t kLookNs = 1'000'000;  // between two looks at rails and links
 constexpr uint64_t kDeafNs = 2'000'000;  // what a pause between polls has more than this counts as not having listened
-constexpr uint8_t kOnlyHigh = 1 << index(Priority::kHigh);
 
 std::vector<Device> describe_all(const std::vector<std::unique_ptr<VerbsDevice>>& devices) {
     std::vector<Device> list;
@@ -24,17 +23,20 @@ std::vector<Device> describe_all(const std::vector<std::unique_ptr<VerbsDevice>>
 
 Status RdmaBackend::create(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices,
                            std::unique_ptr<RdmaBackend>* out) {
-    const std::vector<Device> described = describe_all(devices);
+    std::vector<Device> described = describe_all(devices);
+    Status status = override_devices(core.config().topology, described);
     Ranks ranks = numa_ranks(described);
-    Status status = override_ranks(core.config().priority_matrix, described, &ranks);
-    if (status.ok()) out->reset(new RdmaBackend(core, std::move(devices), std::move(ranks)));
+    if (status.ok()) status = override_ranks(core.config().priority_matrix, described, &ranks);
+    if (status.ok()) out->reset(new RdmaBackend(core, std::move(devices), std::move(described), std::move(ranks)));
     return status;
 }
 
-RdmaBackend::RdmaBackend(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices, Ranks ranks)
-    : core_(core),
+RdmaBackend::RdmaBackend(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices, std::vector<Device> described,
+                         Ranks ranks)
+    : Backend(Transport::kRdma, core.config().rdma.queues),
+      core_(core),
       devices_(std::move(devices)),
-      selector_(describe_all(devices_), core.config().rdma.selector, std::move(ranks)),
+      selector_(std::move(described), core.config().rdma.selector, std::move(ranks)),
       passive_(devices_, core.config().rdma.endpoint) {}
 
 RdmaBackend::~RdmaBackend() = default;
@@ -63,12 +65,15 @@ void RdmaBackend::remove_memory(LocalBuffer& buffer) {
 
 void RdmaBackend::describe(const LocalBuffer& buffer, BufferDesc* out) const {
     for (const ibv_mr* region : buffer.regions) out->rkeys.push_back(region->rkey);
+    const uint8_t* ranks = selector_.ranks_of(buffer.numa_node);
+    if (ranks != nullptr && std::any_of(ranks, ranks + devices_.size(), [](uint8_t rank) { return rank != 0; }))
+        out->ranks.assign(ranks, ranks + devices_.size());
 }
 
 std::unique_ptr<Channel> RdmaBackend::open(Peer& peer, uint64_t now_ns) {
     if (peer.segment()->devices.empty()) return nullptr;
     auto channel = std::make_unique<RdmaChannel>(*this, core_, peer, now_ns);
-    channels_.push_back(channel.get());
+    add(*channel);
     return channel;
 }
 
@@ -78,10 +83,11 @@ void RdmaBackend::add_rail(Rail& rail) {
         if (rails_[i] == nullptr) rail.id = i;
     if (rail.id == rails_.size()) rails_.push_back(nullptr);
     rails_[rail.id] = &rail;
+    rail.on_device = &posted_[rail.local];
 }
 
 void RdmaBackend::forget(Channel& channel) {
-    std::erase(channels_, &static_cast<RdmaChannel&>(channel));
+    remove(channel);
     for (const auto& rail : static_cast<RdmaChannel&>(channel).rails()) rails_[rail->id] = nullptr;
 }
 
@@ -93,36 +99,17 @@ bool RdmaBackend::progress(uint64_t now_ns) {
     for (int i = 0; i < completed_; ++i) completed(completions_[i], now_ns);
     completed_ = 0;
     if (now_ns - looked_ns_ >= kLookNs) look_after(now_ns);
-    return dispatch(now_ns) || moved;
-}
-
-bool RdmaBackend::dispatch(uint64_t now_ns) {
-    if (!wants()) return false;
-    const uint8_t allowed = core_.allowed(now_ns);
-    if (channels_.size() == 1) return channels_.front()->dispatch(allowed, now_ns);
-    bool moved = false;
-    // HIGH of all peers first.
-    for (const uint8_t which : {static_cast<uint8_t>(allowed & kOnlyHigh), allowed})
-        for (size_t i = 0; i < channels_.size(); ++i)
-            moved |= channels_[(first_ + i) % channels_.size()]->dispatch(which, now_ns);
-    first_ = (first_ + 1) % channels_.size();
     return moved;
 }
 
 bool RdmaBackend::quiet() {
     if (completed_ == 0) poll();
-    return completed_ == 0 && !wants();
-}
-
-bool RdmaBackend::wants() const {
-    for (const RdmaChannel* channel : channels_)
-        if (channel->wants()) return true;
-    return false;
+    return completed_ == 0 && nothing_waits();
 }
 
 // Devices in turn: one that is busy has not all the room.
 void RdmaBackend::poll() {
-    if (channels_.empty()) return;
+    if (channels().empty()) return;
     for (size_t i = 0; i < devices_.size() && completed_ < kPolled; ++i) {
         if (++first_device_ >= devices_.size()) first_device_ = 0;
         completed_ +=
@@ -154,15 +141,16 @@ void RdmaBackend::look_after(uint64_t now_ns) {
         bool up = false;
         if (!devices_[i]->take_link_event(&up)) continue;
         selector_.set_up(i, up);
-        for (RdmaChannel* channel : channels_) channel->link_changed(i, up, now_ns);
+        for (Channel* channel : channels()) static_cast<RdmaChannel*>(channel)->link_changed(i, up, now_ns);
     }
-    for (RdmaChannel* channel : channels_) channel->look_after(now_ns, deaf_ns_);
+    for (Channel* channel : channels()) static_cast<RdmaChannel*>(channel)->look_after(now_ns, deaf_ns_);
     deaf_ns_ = 0;
 }
 
 uint64_t RdmaBackend::next_deadline(uint64_t now_ns) const {
     uint64_t deadline_ns = kNever;
-    for (const RdmaChannel* channel : channels_) deadline_ns = std::min(deadline_ns, channel->next_deadline(now_ns));
+    for (const Channel* channel : channels())
+        deadline_ns = std::min(deadline_ns, static_cast<const RdmaChannel*>(channel)->next_deadline(now_ns));
     return deadline_ns;
 }
 

@@ -15,6 +15,12 @@
 
 namespace rove::tent {
 
+// Of a device.
+struct AllotmentCounters {
+    uint64_t allotted = 0;      // slices that were allotted to it as its share of a request
+    uint64_t placed_anew = 0;   // ... and that another device took
+};
+
 class RdmaBackend : public Backend {
   public:
     // `devices` is not empty.
@@ -28,16 +34,22 @@ class RdmaBackend : public Backend {
     std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
     void forget(Channel& channel) override;
     bool progress(uint64_t now_ns) override;
-    bool dispatch(uint64_t now_ns) override;
     bool quiet() override;
     uint64_t next_deadline(uint64_t now_ns) const override;
 
     const std::vector<std::unique_ptr<VerbsDevice>>& devices() const { return devices_; }
     DeviceSelector& selector() { return selector_; }
     PassiveConnections& passive() { return passive_; }
-    const std::vector<RdmaChannel*>& channels() const { return channels_; }
 
     // Of lib/tent/transports/rdma.
+    // Completions that a device's queue still has room for, of this priority: beyond them one would be lost. The rest
+    // is for higher priorities, for probes, and for what closed connections left there.
+    bool has_credit(uint8_t device, uint8_t priority) const {
+        return posted_[device] < static_cast<uint32_t>(VerbsDevice::kCqEntries) * (6 - priority) / 8;
+    }
+    std::array<AllotmentCounters, DeviceSelector::kMaxDevices> allotments{};
+    std::vector<uint64_t>& lengths() { return lengths_; }  // memory for one call
+    std::vector<uint8_t>& chosen() { return chosen_; }
     void add_rail(Rail& rail);
     uint64_t bandwidth(uint8_t device) const { return bandwidths_[device]; }  // bytes/s, as learned
     // Work request numbers: a slice's current attempt, or a probe of a rail's current connection.
@@ -50,8 +62,7 @@ class RdmaBackend : public Backend {
     static constexpr uint64_t kProbe = uint64_t{1} << 63;
     static constexpr int kPolled = 64;  // completions taken at once
 
-    RdmaBackend(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices, Ranks ranks);
-    bool wants() const;
+    RdmaBackend(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices, std::vector<Device> described, Ranks ranks);
     void poll();
     void completed(const ibv_wc& wc, uint64_t now_ns);
     void look_after(uint64_t now_ns);
@@ -60,13 +71,14 @@ class RdmaBackend : public Backend {
     std::vector<std::unique_ptr<VerbsDevice>> devices_;
     DeviceSelector selector_;
     PassiveConnections passive_;
-    std::vector<RdmaChannel*> channels_;
+    std::array<uint32_t, DeviceSelector::kMaxDevices> posted_{};  // work requests, by device
+    std::vector<uint64_t> lengths_;
+    std::vector<uint8_t> chosen_;
     std::vector<Rail*> rails_;  // by id; null: free
     std::array<uint64_t, DeviceSelector::kMaxDevices> bandwidths_{};
     ibv_wc completions_[kPolled];  // taken and not yet looked at
     int completed_ = 0;
     size_t first_device_ = 0;  // whose turn it is
-    size_t first_ = 0;  // channel whose turn it is
     uint64_t polled_ns_ = 0, looked_ns_ = 0, deaf_ns_ = 0;
 };
 

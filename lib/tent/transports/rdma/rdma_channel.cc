@@ -3,6 +3,7 @@
 #include "tent/transports/rdma/rdma_channel.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 
 #include "tent/transports/rdma/rdma_backend.h"
@@ -13,8 +14,8 @@ namespace {
 
 constexpr uint32_t kBurst = 32;  // slices that a channel posts before others have their turn
 
-uint8_t bit(Priority priority) {
-    return static_cast<uint8_t>(1u << index(priority));
+constexpr uint64_t bit(uint8_t device) {
+    return uint64_t{1} << device;
 }
 
 }  // namespace
@@ -26,22 +27,34 @@ RdmaChannel::RdmaChannel(RdmaBackend& backend, Core& core, Peer& peer, uint64_t 
       peer_(peer),
       opened_ns_(now_ns) {
     // A rail for each device of the end that has more of them. Devices of equal names belong together, others by their
-    // places.
+    // places. All other pairs are spare.
     const auto segment = peer.segment();
     const size_t locals = backend.devices().size(), remotes = segment->devices.size();
-    for (size_t i = 0; i < std::max(locals, remotes); ++i) {
-        auto rail = std::make_unique<Rail>(*this, core.config().rdma.rails);
-        rail->local = static_cast<uint8_t>(i % locals);
-        rail->remote = static_cast<uint8_t>(i % remotes);
-        const std::string& name = backend.devices()[rail->local]->name();
-        for (size_t j = 0; j < remotes && locals == remotes; ++j)
-            if (segment->devices[j].name == name) rail->remote = static_cast<uint8_t>(j);
-        rail->name = name + "-" + segment->devices[rail->remote].name;
-        rail->down_ns = now_ns;
-        backend.add_rail(*rail);
-        rails_.push_back(std::move(rail));
+    const auto is_pair = [&](size_t local, size_t remote) {
+        if (locals > remotes) return local % remotes == remote;
+        if (locals < remotes) return remote % locals == local;
+        const std::string& name = backend.devices()[local]->name();
+        for (size_t i = 0; i < remotes; ++i)
+            if (segment->devices[i].name == name) return i == remote;
+        return local == remote;
+    };
+    for (const bool spare : {false, true}) {
+        for (size_t local = 0; local < locals; ++local) {
+            for (size_t remote = 0; remote < remotes; ++remote) {
+                if (is_pair(local, remote) == spare) continue;
+                auto rail = std::make_unique<Rail>(core.config().rdma.rails, this);
+                rail->local = static_cast<uint8_t>(local);
+                rail->remote = static_cast<uint8_t>(remote);
+                rail->name = backend.devices()[local]->name() + "-" + segment->devices[remote].name;
+                rail->is_spare = spare;
+                rail->down_ns = now_ns;
+                backend.add_rail(*rail);
+                rails_.push_back(std::move(rail));
+            }
+        }
+        if (!spare) pairs_ = rails_.size();
     }
-    for (const auto& rail : rails_) connect(*rail, {});
+    for (const auto& rail : in_use()) connect(*rail, {});
 }
 
 RdmaChannel::~RdmaChannel() = default;
@@ -55,7 +68,7 @@ Rail* RdmaChannel::rail_of(uint8_t device) const {
     const auto load = [](const Rail& rail) {
         return rail.posted_bytes[0] + rail.posted_bytes[1] + rail.posted_bytes[2];
     };
-    for (const auto& rail : rails_) {
+    for (const auto& rail : in_use()) {
         if (rail->local != device || rail->state != Rail::State::kUp) continue;
         if (best == nullptr || load(*rail) < load(*best)) best = rail.get();
     }
@@ -64,114 +77,207 @@ Rail* RdmaChannel::rail_of(uint8_t device) const {
 
 uint64_t RdmaChannel::usable_devices() const {
     uint64_t mask = 0;
-    for (const auto& rail : rails_)
+    for (const auto& rail : in_use())
         if (rail->state == Rail::State::kUp) mask |= uint64_t{1} << rail->local;
     return mask;
 }
 
-bool RdmaChannel::has_room(const Rail& rail, const Slice& slice) const {
-    const uint8_t priority = index(slice.priority);
+bool RdmaChannel::has_room(const Rail& rail, uint8_t priority) const {
     if (rail.posted[priority] >= core_.config().rdma.endpoint.max_qp_wr) return false;
-    return rail.posted_up_to(slice.priority) < rail.window.bytes();
+    if (!backend_.has_credit(rail.local, priority)) return false;
+    return rail.posted_up_to(static_cast<Priority>(priority)) < rail.window.bytes();
 }
 
-uint64_t RdmaChannel::devices_with_room(const Slice& slice) const {
+uint64_t RdmaChannel::devices_with_room(uint8_t priority) const {
     uint64_t mask = 0;
-    for (const auto& rail : rails_)
-        if (rail->state == Rail::State::kUp && has_room(*rail, slice)) mask |= uint64_t{1} << rail->local;
+    for (const auto& rail : in_use())
+        if (rail->state == Rail::State::kUp && has_room(*rail, priority)) mask |= bit(rail->local);
     return mask;
 }
 
-Slice* RdmaChannel::next(uint8_t allowed, uint64_t now_ns) {
-    for (uint8_t i = 0; i < kPriorities; ++i) {
-        if (held_[i] == nullptr || (allowed & 1u << i) == 0) continue;
-        Slice* slice = held_[i];
-        held_[i] = nullptr;
-        return slice;
-    }
-    return static_cast<Slice*>(queues.pop(allowed, now_ns));
+uint8_t RdmaChannel::levels() const {
+    uint8_t levels = queues.levels();
+    for (uint8_t i = 0; i < kPriorities; ++i) levels |= static_cast<uint8_t>((parked_[i] != 0) << i);
+    return levels;
 }
 
-bool RdmaChannel::wants() const {
-    if (!queues.empty()) return true;
-    for (const Slice* slice : held_)
-        if (slice != nullptr) return true;
-    for (const auto& rail : rails_)
-        if (rail->parked != nullptr) return true;
-    return false;
+Reason RdmaChannel::why_nothing_moves() const {
+    return usable_devices() == 0 ? Reason::kNoRail : Reason::kNoProgress;
 }
 
-bool RdmaChannel::dispatch(uint8_t allowed, uint64_t now_ns) {
-    queues.promote(now_ns);
+uint32_t RdmaChannel::dispatch_parked(uint8_t priority, uint64_t now_ns) {
     uint32_t taken = 0;
-    for (const auto& rail : rails_) {
-        if (rail->parked == nullptr || (allowed & bit(rail->parked->priority)) == 0) continue;
-        if (!has_room(*rail, *rail->parked)) continue;
-        Slice& slice = *rail->parked;
-        rail->parked = nullptr;
-        if (!post(*rail, slice, now_ns)) rail->parked = &slice;
+    for (const auto& rail : in_use()) {
+        Slice* slice = rail->parked[priority];
+        if (slice == nullptr) continue;
+        if (!core_.is_wanted(*slice)) {
+            backend_.selector().release(slice->device, slice->length);
+            core_.drop(*slice);
+        } else if (!has_room(*rail, priority) || !post(*rail, *slice, now_ns)) {
+            continue;
+        }
+        rail->parked[priority] = nullptr;
+        --parked_[priority];
         ++taken;
     }
-    while (allowed != 0 && taken < kBurst) {
-        Slice* slice = next(allowed, now_ns);
-        if (slice == nullptr) break;
-        const Priority priority = slice->priority;
-        stop_waiting_if_down(*slice);
-        const uint8_t device = slice->device;
-        const uint64_t charged = slice->waits_for_device ? slice->length : 0;
-        const bool wanted = core_.is_wanted(*slice, now_ns);
-        if (!wanted && charged != 0) backend_.selector().release(device, charged);
-        const Fate fate = wanted ? place(*slice, now_ns) : Fate::kGone;
-        if (fate == Fate::kWaits) {
-            held_[index(priority)] = slice;
-            allowed &= static_cast<uint8_t>(~bit(priority));
-        } else {
-            ++taken;
-        }
-    }
-    return taken != 0;
+    return taken;
 }
 
-bool RdmaChannel::choose(Slice& slice, uint64_t devices, uint64_t now_ns) {
+Channel::Dispatched RdmaChannel::dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) {
+    uint32_t taken = 0;
+    if (parked_[level] != 0 && (allowed >> level & 1) != 0) taken = dispatch_parked(level, now_ns);
+    while (taken < kBurst) {
+        Waiting* waiting = queues.first(level, allowed);
+        if (waiting == nullptr) return {.moved = taken != 0};
+        auto& task = static_cast<Task&>(*waiting);
+        auto& slice = static_cast<Slice&>(*waiting->first);
+        if (core_.is_wanted(slice)) {
+            const Fate fate = place(task, slice, now_ns);
+            if (fate == Fate::kWaits) return {.moved = taken != 0};
+            if (fate == Fate::kNowhere) {
+                if (is_hopeful(task.selection.device_mask, now_ns)) return {.moved = taken != 0};
+                core_.move_waiting(task, Transport::kRdma, now_ns);
+            } else {
+                queues.take(task, now_ns);
+            }
+        } else {
+            queues.take(task, now_ns);
+            if (task.shares != nullptr && task.shares->devices != 0) give_back_share(task);
+            core_.drop(slice);
+        }
+        ++taken;
+    }
+    return {.moved = true, .more = true};
+}
+
+bool RdmaChannel::choose(Slice& slice, uint64_t devices, uint64_t among, uint64_t now_ns) {
     const uint64_t bytes[] = {slice.length};
     uint8_t chosen[1];
-    if (devices == 0 || !backend_.selector()
-                             .allocate(bytes, slice.task->local->numa_node, devices, slice.priority, now_ns, chosen)
-                             .ok()) {
+    const Task& task = *slice.task;
+    uint8_t there[DeviceSelector::kMaxDevices];
+    if (!backend_.selector()
+             .allocate(bytes, task.local->numa_node, devices, task.priority, now_ns, chosen, among,
+                       ranks_there(*task.remote, there))
+             .ok())
         return false;
-    }
     slice.device = chosen[0];
     return true;
 }
 
-void RdmaChannel::stop_waiting_if_down(Slice& slice) {
-    if (!slice.waits_for_device || rail_of(slice.device) != nullptr) return;
-    slice.waits_for_device = false;
-    backend_.selector().release(slice.device, slice.length);
+const uint8_t* RdmaChannel::ranks_there(const BufferDesc& remote, uint8_t* by_device) const {
+    if (remote.ranks.empty()) return nullptr;
+    std::fill_n(by_device, backend_.devices().size(), uint8_t{0});
+    for (const auto& rail : in_use())
+        if (rail->state == Rail::State::kUp) by_device[rail->local] = remote.ranks[rail->remote];
+    return by_device;
 }
 
-RdmaChannel::Fate RdmaChannel::place(Slice& slice, uint64_t now_ns) {
-    const uint64_t allowed = slice.task->selection.device_mask;
-    if (!slice.waits_for_device && !choose(slice, usable_devices() & allowed, now_ns)) {
-        if (is_hopeful(allowed, now_ns)) return Fate::kWaits;
-        core_.move_elsewhere(slice, Transport::kRdma, now_ns);
-        return Fate::kGone;
+RdmaChannel::Fate RdmaChannel::place(Task& task, Slice& slice, uint64_t now_ns) {
+    const uint8_t priority = index(task.priority);
+    const uint64_t usable = usable_devices() & task.selection.device_mask;
+    if (usable == 0) return Fate::kNowhere;
+    const SelectorConfig& config = core_.config().rdma.selector;
+    if (!task.is_allotted) {
+        task.is_allotted = true;
+        if (!config.enable_smart_scheduling ||
+            (task.count > 1 && config.batch_policy == BatchPolicy::kInverseScore))
+            allot(task, usable, now_ns);
     }
-    Rail& first = *rail_of(slice.device);
-    // Round robin waits for the device whose turn it is; the smart one takes the best of those that have room.
-    slice.waits_for_device = false;
-    if (has_room(first, slice) && post(first, slice, now_ns)) return Fate::kPosted;
-    if (first.parked == nullptr) {
-        first.parked = &slice;
+    const bool has_share = task.shares != nullptr && task.shares->devices != 0;
+    if (has_share) {
+        if ((task.shares->devices & ~usable) != 0) drop_shares(task, ~usable);
+        const uint64_t roomy = devices_with_room(priority) & usable;
+        const uint64_t own =
+            task.shares->devices & roomy & backend_.selector().eligible(usable, task.priority, now_ns);
+        if (own != 0) {
+            slice.device = static_cast<uint8_t>(std::countr_zero(own));
+            if (!post(*rail_of(slice.device), slice, now_ns)) return Fate::kWaits;
+            take_share(task, slice);
+            return Fate::kPosted;
+        }
+        if (roomy == 0 || (!config.enable_smart_scheduling && task.shares->devices != 0)) return Fate::kWaits;
+    }
+    if (!choose(slice, usable, DeviceSelector::kAllDevices, now_ns)) return Fate::kNowhere;
+    Rail* rail = rail_of(slice.device);
+    if (has_room(*rail, priority) && post(*rail, slice, now_ns)) {
+        if (has_share && task.shares->devices != 0) ++backend_.allotments[give_back_share(task)].placed_anew;
         return Fate::kPosted;
     }
-    slice.waits_for_device = !core_.config().rdma.selector.enable_smart_scheduling;
-    if (slice.waits_for_device) return Fate::kWaits;
+    if (!has_share && rail->parked[priority] == nullptr) {
+        rail->parked[priority] = &slice;
+        ++parked_[priority];
+        return Fate::kParked;
+    }
     backend_.selector().release(slice.device, slice.length);
-    if (!choose(slice, devices_with_room(slice) & allowed, now_ns)) return Fate::kWaits;
+    if (has_share || !choose(slice, usable, devices_with_room(priority), now_ns)) return Fate::kWaits;
     if (post(*rail_of(slice.device), slice, now_ns)) return Fate::kPosted;
     backend_.selector().release(slice.device, slice.length);
     return Fate::kWaits;
+}
+
+void RdmaChannel::allot(Task& task, uint64_t devices, uint64_t now_ns) {
+    std::vector<uint64_t>& lengths = backend_.lengths();
+    std::vector<uint8_t>& chosen = backend_.chosen();
+    lengths.clear();
+    for (const Queued* one = task.first; one != nullptr; one = one->next)
+        lengths.push_back(static_cast<const Slice*>(one)->length);
+    chosen.resize(lengths.size());
+    // Of all devices, as for HIGH: which of them lower priorities may use changes many times before the last slice.
+    uint8_t there[DeviceSelector::kMaxDevices];
+    if (!backend_.selector()
+             .allocate(lengths, task.local->numa_node, devices, Priority::kHigh, now_ns, chosen,
+                       DeviceSelector::kAllDevices, ranks_there(*task.remote, there))
+             .ok())
+        return;
+    if (task.shares == nullptr) task.shares = std::make_unique<Shares>();
+    Shares& shares = *task.shares;
+    for (size_t i = 0; i < chosen.size(); ++i) {
+        if ((shares.devices & bit(chosen[i])) == 0) {
+            shares.slices[chosen[i]] = 0;
+            shares.bytes[chosen[i]] = 0;
+            shares.devices |= bit(chosen[i]);
+        }
+        ++shares.slices[chosen[i]];
+        ++backend_.allotments[chosen[i]].allotted;
+        shares.bytes[chosen[i]] += lengths[i];
+    }
+}
+
+void RdmaChannel::take_share(Task& task, const Slice& slice) {
+    Shares& shares = *task.shares;
+    uint64_t& bytes = shares.bytes[slice.device];
+    const bool is_last = --shares.slices[slice.device] == 0;
+    const uint64_t planned = is_last ? bytes : std::min(bytes, slice.length);
+    bytes -= planned;
+    if (is_last) shares.devices &= ~bit(slice.device);
+    if (planned > slice.length) backend_.selector().release(slice.device, planned - slice.length);
+    if (planned < slice.length) backend_.selector().charge(slice.device, slice.length - planned);
+}
+
+uint8_t RdmaChannel::give_back_share(Task& task) {
+    Shares& shares = *task.shares;
+    auto most = static_cast<uint8_t>(std::countr_zero(shares.devices));
+    for (uint64_t rest = shares.devices; rest != 0; rest &= rest - 1) {
+        const auto device = static_cast<uint8_t>(std::countr_zero(rest));
+        if (shares.bytes[device] > shares.bytes[most]) most = device;
+    }
+    const uint64_t bytes = shares.bytes[most] / shares.slices[most];
+    shares.bytes[most] -= bytes;
+    backend_.selector().release(most, bytes);
+    if (--shares.slices[most] == 0) shares.devices &= ~bit(most);
+    return most;
+}
+
+void RdmaChannel::drop_shares(Task& task, uint64_t devices) {
+    for (uint64_t rest = task.shares->devices & devices; rest != 0; rest &= rest - 1) {
+        const auto device = static_cast<uint8_t>(std::countr_zero(rest));
+        backend_.selector().release(device, task.shares->bytes[device]);
+    }
+    task.shares->devices &= ~devices;
+}
+
+void RdmaChannel::leave(Task& task) {
+    if (task.shares != nullptr) drop_shares(task, DeviceSelector::kAllDevices);
 }
 
 bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
@@ -190,7 +296,7 @@ bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
     wr.wr.rdma.remote_addr = slice.remote;
     wr.wr.rdma.rkey = task.remote->rkeys[rail.remote];
     ibv_send_wr* bad = nullptr;
-    if (ibv_post_send(rail.connection->qp(slice.priority), &wr, &bad) != 0) return false;
+    if (ibv_post_send(rail.connection->qp(task.priority), &wr, &bad) != 0) return false;
     // It is on its way: what is written down now costs it no time.
     slice.mark = backend_.selector().post(slice.device, now_ns);
     if (rail.is_idle()) rail.heard_ns = now_ns;
@@ -200,44 +306,71 @@ bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
 
 void RdmaChannel::completed(Slice& slice, uint64_t now_ns) {
     Rail& rail = *slice.rail;
+    const Priority priority = slice.task->priority;
     if (core_.config().rdma.selector.enable_smart_scheduling)
-        rail.window.completed(slice.length, rail.posted_up_to(slice.priority), slice.mark.post_ns, now_ns,
-                              rail.target_ns(slice.priority, now_ns));
+        rail.window.completed(slice.length, rail.posted_up_to(priority), slice.mark.post_ns, now_ns,
+                              rail.target_ns(priority, now_ns));
     rail.remove(slice);
     backend_.selector().complete(slice.device, slice.length, slice.mark, now_ns);
     ++rail.counters.slices;
     (slice.task->direction == Direction::kRead ? rail.counters.read_bytes : rail.counters.write_bytes) += slice.length;
     hear(rail, now_ns);
+    rail.succeeded();
     core_.done(slice);
+    if (rail.state == Rail::State::kDraining) finish_draining(rail, now_ns);
 }
 
 void RdmaChannel::failed(Slice& slice, ibv_wc_status status, uint64_t now_ns) {
     Rail& rail = *slice.rail;
     ++rail.counters.errors;
+    const bool refused_there = status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR;
+    const bool flushed = status == IBV_WC_WR_FLUSH_ERR && rail.state == Rail::State::kDraining;
     // The peer, or our own device, refuses this very request: it would be refused again. The other slices are tried
     // again.
-    if (status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR || status == IBV_WC_LOC_PROT_ERR ||
-        status == IBV_WC_LOC_LEN_ERR) {
+    if (refused_there || status == IBV_WC_LOC_PROT_ERR || status == IBV_WC_LOC_LEN_ERR) {
         rail.remove(slice);
         backend_.selector().release(slice.device, slice.length);
         peer_.stale.store(true);
-        core_.fail(slice);
+        core_.fail(slice, Reason::kRefused);
     }
-    rail.health.on_error(now_ns);
+    // The peer's QP is in the error state, too: what came behind the refused request was not carried out, and will not
+    // be. Other priorities' QPs know nothing of it: they finish what they have.
+    if (refused_there || flushed) {
+        if (flushed) {
+            rail.remove(slice);
+            backend_.selector().release(slice.device, slice.length);
+            core_.retry(slice, now_ns);
+        }
+        if (rail.state == Rail::State::kUp) {
+            rail.state = Rail::State::kDraining;
+            take_back_parked(rail, now_ns);
+        }
+        finish_draining(rail, now_ns);
+        return;
+    }
+    if (rail.count_error(now_ns)) rail.put_to_rest(now_ns);
     give_up(rail, now_ns);
+}
+
+void RdmaChannel::finish_draining(Rail& rail, uint64_t now_ns) {
+    if (rail.is_idle()) give_up(rail, now_ns);
 }
 
 void RdmaChannel::abandon(uint64_t now_ns) {
     available_.store(false, std::memory_order_relaxed);
+    const auto fail = [](Task& task) {
+        if (!task.failed) task.reason = Reason::kPeerGone;
+        task.failed = true;
+    };
     for (const auto& rail : rails_) {
-        for (Slice* slice = rail->oldest; slice != nullptr; slice = slice->after) slice->task->failed = true;
-        if (rail->parked != nullptr) rail->parked->task->failed = true;
+        for (Slice* slice = rail->oldest; slice != nullptr; slice = slice->after) fail(*slice->task);
+        for (Slice* slice : rail->parked)
+            if (slice != nullptr) fail(*slice->task);
         if (rail->connection != nullptr) give_up(*rail, now_ns);
     }
-    while (Slice* slice = next(0xFF, now_ns)) {
-        stop_waiting_if_down(*slice);  // they all are
-        core_.fail(*slice);
-    }
+    for (uint8_t level = 0; level < kPriorities; ++level)
+        while (Waiting* waiting = queues.first(level, 0xFF))
+            core_.fail_waiting(static_cast<Task&>(*waiting), Reason::kPeerGone);
 }
 
 void RdmaChannel::revive(uint64_t now_ns) {

@@ -4,20 +4,29 @@
 // 1. A slice is given to a device when it can be posted, not when it is submitted: what waits, waits in the priority
 //    queues, so HIGH overtakes LOW, and a rail that slows down or dies has little that must be moved. What has room,
 //    the rail's window says (window.h), which counts what is under way of the slice's priority and of higher ones.
-// 2. The device is the selector's choice among all that are up, with room or without. If it has none, one slice may
-//    park there; others take, in smart mode, the best that has room. Round robin waits, as documented: it does not
-//    adapt.
+// 2. Which device. A request of many slices is allotted to all devices that are up when it is first looked at, in
+//    proportion to 1 / score, as documented (batch_allocation_policy); any of its slices counts for any share. A device
+//    that has room takes from its own share first. Without one, it takes from others' if it is the selector's choice
+//    now: what was allotted to a device that has fallen behind is placed anew so. A single slice, and each of
+//    `per_slice`, is the selector's choice among all that are up, with room or without: if it has none, one slice of
+//    each priority may wait for it there, and others take the best that has room. Round robin waits for the device
+//    whose turn it is, as documented: it does not adapt.
+//    Which devices a priority may use now (T-9) is asked whenever a slice is posted, of all devices that are up:
+//    neither rooms nor shares change it.
 // 3. Silence. A rail from which nothing came back for long, though something is posted, is given up: its connection is
 //    closed (connection.h), its slices are sprayed over the others. How long: kSilentNs, if the peer was heard over
 //    another rail meanwhile, which it is asked for; else kAllSilentNs, because a process that has lost its core to
 //    others is silent on all rails. In both cases plus a few times what the oldest slice should take. When we did not
 //    listen ourselves, that time does not count.
-// 4. A rail that was given up is connected again over TCP at once, and then probed with READs of 8 bytes: the first
-//    that comes back takes it into use.
+// 4. A rail that was given up is connected again over TCP at once, and then probed (rail.h). A refused access costs
+//    less: its QP is of no more use, but the rail's others first finish what they have.
+// 5. Ports of equal names, or places, make rails. When those of one of our ports are all down, it tries the peer's
+//    other ports: any two that reach each other will do, until the usual pair is back.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "tent/backend.h"
@@ -39,10 +48,10 @@ class RdmaChannel : public Channel {
     void shut_down() override { closing_ = true; }
     bool idle() const override;
 
-    // Whether slices wait, here or in the queues.
-    bool wants() const;
-    // Posts what has room, of priorities in `allowed`. Returns whether anything was.
-    bool dispatch(uint8_t allowed, uint64_t now_ns);
+    uint8_t levels() const override;
+    Dispatched dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) override;
+    void leave(Task& task) override;
+    Reason why_nothing_moves() const override;
     // Silence, probes, connections. `deaf_ns`: how long nobody has polled.
     void look_after(uint64_t now_ns, uint64_t deaf_ns);
     uint64_t next_deadline(uint64_t now_ns) const;
@@ -56,32 +65,52 @@ class RdmaChannel : public Channel {
     Peer& peer() { return peer_; }
 
   private:
-    Slice* next(uint8_t allowed, uint64_t now_ns);
-    enum class Fate : uint8_t { kPosted, kGone, kWaits };
-    Fate place(Slice& slice, uint64_t now_ns);
+    enum class Fate : uint8_t { kPosted, kParked, kWaits, kNowhere };
+    Fate place(Task& task, Slice& slice, uint64_t now_ns);
+    uint32_t dispatch_parked(uint8_t priority, uint64_t now_ns);
     // Has the selector choose and charge one of the devices. False: it has none.
-    bool choose(Slice& slice, uint64_t devices, uint64_t now_ns);
-    void stop_waiting_if_down(Slice& slice);
-    uint64_t devices_with_room(const Slice& slice) const;
-    bool has_room(const Rail& rail, const Slice& slice) const;
+    bool choose(Slice& slice, uint64_t devices, uint64_t among, uint64_t now_ns);
+    // The peer's ranks of the memory by our devices, which it writes to `by_device`; null: near to all.
+    const uint8_t* ranks_there(const BufferDesc& remote, uint8_t* by_device) const;
+    void allot(Task& task, uint64_t devices, uint64_t now_ns);
+    // The slice is one of the share of its `device`, and is charged to that.
+    void take_share(Task& task, const Slice& slice);
+    // One slice less is to be carried by the device that has the most left, which is returned. There is one.
+    uint8_t give_back_share(Task& task);
+    void drop_shares(Task& task, uint64_t devices);
+    void take_back_parked(Rail& rail, uint64_t now_ns);
+    uint64_t devices_with_room(uint8_t priority) const;
+    bool has_room(const Rail& rail, uint8_t priority) const;
     bool post(Rail& rail, Slice& slice, uint64_t now_ns);
     Rail* rail_of(uint8_t device) const;
     uint64_t usable_devices() const;
     bool is_hopeful(uint64_t device_mask, uint64_t now_ns) const;
     void hear(Rail& rail, uint64_t now_ns);
+    void finish_draining(Rail& rail, uint64_t now_ns);
     bool is_silent(const Rail& rail, uint64_t now_ns) const;
+    bool is_lost(const Slice& slice, uint64_t now_ns) const;
     void ask_others(Rail& rail, uint64_t now_ns);
     void send_probe(Rail& rail, uint64_t now_ns);
     // Closes the rail's connection; its slices go elsewhere. It is used again when a probe came back.
     void give_up(Rail& rail, uint64_t now_ns);
+    // A spare one that is idle.
+    void close(Rail& rail, uint64_t now_ns);
+    // Of our devices, those none of whose rails is up, for some time: bits (1 << device).
+    uint64_t cut_off(uint64_t now_ns) const;
+    // Spare rails only while there are any.
+    std::span<const std::unique_ptr<Rail>> in_use() const {
+        return std::span(rails_).first(spares_open_ ? rails_.size() : pairs_);
+    }
     void connect(Rail& rail, std::vector<Task*> fenced);
     void connected(Rail& rail, std::unique_ptr<Connection> connection);
 
     RdmaBackend& backend_;
     Core& core_;
     Peer& peer_;
-    std::vector<std::unique_ptr<Rail>> rails_;
-    std::array<Slice*, kPriorities> held_{};  // taken from the queue and not yet placed
+    std::vector<std::unique_ptr<Rail>> rails_;  // spare ones behind `pairs_` others
+    size_t pairs_ = 0;
+    bool spares_open_ = false;
+    std::array<uint32_t, kPriorities> parked_{};  // slices that wait at a rail
     const uint64_t opened_ns_;
     std::atomic<bool> available_{true};
     std::atomic<bool> closing_{false};

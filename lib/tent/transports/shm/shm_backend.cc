@@ -48,53 +48,46 @@ uint8_t* ShmChannel::place(const Slice& slice) {
     return mapping.address + offset;
 }
 
-bool ShmChannel::dispatch(uint8_t allowed, uint64_t now_ns) {
-    queues.promote(now_ns);
+Channel::Dispatched ShmChannel::dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) {
     uint64_t copied = 0;
     while (copied < kRoundBytes) {
-        auto* slice = static_cast<Slice*>(queues.pop(allowed, now_ns));
-        if (slice == nullptr) break;
-        if (!core_.is_wanted(*slice, now_ns)) continue;
-        uint8_t* remote = place(*slice);
-        if (remote == nullptr) {
-            core_.move_elsewhere(*slice, Transport::kShm, now_ns);
+        Waiting* waiting = queues.first(level, allowed);
+        if (waiting == nullptr) return {.moved = copied != 0};
+        auto& task = static_cast<Task&>(*waiting);
+        const auto& next = static_cast<const Slice&>(*waiting->first);
+        const bool wanted = core_.is_wanted(next);
+        uint8_t* remote = wanted ? place(next) : nullptr;
+        if (wanted && remote == nullptr) {
+            core_.move_waiting(task, Transport::kShm, now_ns);
             continue;
         }
-        copied += slice->length;
-        if (slice->task->direction == Direction::kWrite) {
-            std::memcpy(remote, slice->local, slice->length);
-        } else {
-            std::memcpy(slice->local, remote, slice->length);
+        auto& slice = static_cast<Slice&>(*queues.take(task, now_ns));
+        if (!wanted) {
+            core_.drop(slice);
+            continue;
         }
-        core_.done(*slice);
+        copied += slice.length;
+        if (task.direction == Direction::kWrite) {
+            std::memcpy(remote, slice.local, slice.length);
+        } else {
+            std::memcpy(slice.local, remote, slice.length);
+        }
+        core_.done(slice);
     }
-    return copied != 0;
+    return {.moved = true, .more = true};
 }
 
-void ShmChannel::abandon(uint64_t now_ns) {
-    while (auto* slice = static_cast<Slice*>(queues.pop(0xFF, now_ns))) core_.fail(*slice);
+void ShmChannel::abandon(uint64_t) {
+    for (uint8_t level = 0; level < kPriorities; ++level)
+        while (Waiting* waiting = queues.first(level, 0xFF))
+            core_.fail_waiting(static_cast<Task&>(*waiting), Reason::kPeerGone);
 }
 
 std::unique_ptr<Channel> ShmBackend::open(Peer& peer, uint64_t) {
     if (!peer.segment()->same_machine || peer.is_file()) return nullptr;
     auto channel = std::make_unique<ShmChannel>(core_, peer);
-    channels_.push_back(channel.get());
+    add(*channel);
     return channel;
-}
-
-void ShmBackend::forget(Channel& channel) {
-    std::erase(channels_, &static_cast<ShmChannel&>(channel));
-}
-
-bool ShmBackend::quiet() {
-    return std::all_of(channels_.begin(), channels_.end(),
-                       [](const ShmChannel* channel) { return channel->queues.empty(); });
-}
-
-bool ShmBackend::progress(uint64_t now_ns) {
-    bool moved = false;
-    for (ShmChannel* channel : channels_) moved |= channel->dispatch(core_.allowed(now_ns), now_ns);
-    return moved;
 }
 
 }  // namespace rove::tent

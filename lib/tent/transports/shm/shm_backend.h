@@ -23,7 +23,7 @@ class ShmChannel : public Channel {
     bool available(const BufferDesc& remote) const override { return !remote.shm.empty(); }
     void abandon(uint64_t now_ns) override;
 
-    bool dispatch(uint8_t allowed, uint64_t now_ns);
+    Dispatched dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) override;
 
   private:
     struct Mapping {
@@ -39,17 +39,14 @@ class ShmChannel : public Channel {
 
 class ShmBackend : public Backend {
   public:
-    explicit ShmBackend(Core& core) : core_(core) {}
+    explicit ShmBackend(Core& core) : Backend(Transport::kShm, core.config().rdma.queues), core_(core) {}
 
     std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
-    void forget(Channel& channel) override;
-    bool progress(uint64_t now_ns) override;
-    bool quiet() override;
+    bool progress(uint64_t) override { return false; }
     uint64_t next_deadline(uint64_t) const override { return kNever; }
 
   private:
     Core& core_;
-    std::vector<ShmChannel*> channels_;
 };
 
 }  // namespace rove::tent

@@ -49,30 +49,39 @@ bool TcpChannel::available(const BufferDesc&) const {
            monotonic_ns() >= down_until_ns_.load(std::memory_order_relaxed);
 }
 
-void TcpChannel::abandon(uint64_t now_ns) {
-    while (auto* slice = static_cast<Slice*>(queues.pop(0xFF, now_ns))) core_.fail(*slice);
+void TcpChannel::abandon(uint64_t) {
+    for (uint8_t level = 0; level < kPriorities; ++level)
+        while (Waiting* waiting = queues.first(level, 0xFF))
+            core_.fail_waiting(static_cast<Task&>(*waiting), Reason::kPeerGone);
 }
 
-bool TcpChannel::progress(uint8_t allowed, uint64_t now_ns) {
-    queues.promote(now_ns);
-    if (out_ != 0) {
-        {
-            const std::lock_guard lock(mutex_);
-            std::swap(returned_, taken_);
-        }
-        for (const Returned& returned : taken_) take_back(returned, now_ns);
+bool TcpChannel::collect(uint64_t now_ns) {
+    if (out_ == 0) return false;
+    {
+        const std::lock_guard lock(mutex_);
+        std::swap(returned_, taken_);
     }
-    bool moved = !taken_.empty();
+    for (const Returned& returned : taken_) take_back(returned, now_ns);
+    const bool any = !taken_.empty();
     taken_.clear();
+    return any;
+}
+
+Channel::Dispatched TcpChannel::dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) {
+    Dispatched result;
     while (out_ < kLanes * kDeep) {
-        auto* slice = static_cast<Slice*>(queues.pop(allowed, now_ns));
-        if (slice == nullptr) break;
-        if (!core_.is_wanted(*slice, now_ns)) continue;
-        moved = true;
+        Waiting* waiting = queues.first(level, allowed);
+        if (waiting == nullptr) break;
+        auto& slice = static_cast<Slice&>(*queues.take(*waiting, now_ns));
+        result.moved = true;
+        if (!core_.is_wanted(slice)) {
+            core_.drop(slice);
+            continue;
+        }
         ++out_;
         {
             const std::lock_guard lock(mutex_);
-            waiting_.push_back(slice);
+            waiting_.push_back(&slice);
         }
         // Lanes start when there is work for them.
         for (Lane& lane : lanes_) {
@@ -83,7 +92,7 @@ bool TcpChannel::progress(uint8_t allowed, uint64_t now_ns) {
         }
         work_.notify_one();
     }
-    return moved;
+    return result;
 }
 
 void TcpChannel::take_back(const Returned& returned, uint64_t now_ns) {
@@ -95,7 +104,7 @@ void TcpChannel::take_back(const Returned& returned, uint64_t now_ns) {
             return;
         case Outcome::kRefused:
             peer_.stale.store(true);
-            core_.fail(slice);
+            core_.fail(slice, Reason::kRefused);
             return;
         case Outcome::kUnreachable:
             down_until_ns_.store(now_ns + kDownNs);
@@ -177,22 +186,18 @@ TcpChannel::Outcome TcpChannel::carry(Lane& lane, const Slice& slice) {
 std::unique_ptr<Channel> TcpBackend::open(Peer& peer, uint64_t) {
     if (peer.segment()->data_address.empty()) return nullptr;
     auto channel = std::make_unique<TcpChannel>(core_, peer);
-    channels_.push_back(channel.get());
+    add(*channel);
     return channel;
 }
 
-void TcpBackend::forget(Channel& channel) {
-    std::erase(channels_, &static_cast<TcpChannel&>(channel));
-}
-
 bool TcpBackend::quiet() {
-    return std::all_of(channels_.begin(), channels_.end(),
-                       [](const TcpChannel* channel) { return channel->idle() && channel->queues.empty(); });
+    return nothing_waits() &&
+           std::all_of(channels().begin(), channels().end(), [](const Channel* channel) { return channel->idle(); });
 }
 
 bool TcpBackend::progress(uint64_t now_ns) {
     bool moved = false;
-    for (TcpChannel* channel : channels_) moved |= channel->progress(core_.allowed(now_ns), now_ns);
+    for (Channel* channel : channels()) moved |= static_cast<TcpChannel*>(channel)->collect(now_ns);
     return moved;
 }
 

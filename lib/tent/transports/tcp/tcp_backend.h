@@ -26,7 +26,9 @@ class TcpChannel : public Channel {
     void revive(uint64_t) override { down_until_ns_.store(0); }
     bool idle() const override { return out_ == 0; }
 
-    bool progress(uint8_t allowed, uint64_t now_ns);
+    Dispatched dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) override;
+    // Takes what the lanes have carried. Returns whether there was any.
+    bool collect(uint64_t now_ns);
 
   private:
     static constexpr size_t kLanes = 4, kDeep = 2;  // connections; slices that wait or are carried, per lane
@@ -63,17 +65,15 @@ class TcpChannel : public Channel {
 
 class TcpBackend : public Backend {
   public:
-    explicit TcpBackend(Core& core) : core_(core) {}
+    explicit TcpBackend(Core& core) : Backend(Transport::kTcp, core.config().rdma.queues), core_(core) {}
 
     std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
-    void forget(Channel& channel) override;
     bool progress(uint64_t now_ns) override;
     bool quiet() override;
     uint64_t next_deadline(uint64_t) const override { return kNever; }
 
   private:
     Core& core_;
-    std::vector<TcpChannel*> channels_;
 };
 
 }  // namespace rove::tent

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which device, when, and for how long: allocation, priorities, deadlines and rails of the TENT engine, as telemetry
+shows them."""
+import time
+
+from harness import CLIENT_CORE, Process, check, memif_pair, once, program, telemetry, test
+from test_tent import QUICK_TIMEOUT, Engines, impair, rails
+from test_tent_policies import Initiator
+
+HIGH, MEDIUM, LOW = 0, 1, 2
+ONLY_RDMA = ("transports/shm/enable=false", "transports/tcp/enable=false")
+# Memory of this host's node is three times nearer to rove0.
+NEAR = ("transports/rdma/numa_penalties=[1, 3, 10]", 'topology/priority_matrix={"cpu:0" = [["rove0"], ["rove1"]]}')
+
+
+def table(process, name):
+    return telemetry(process.pid, f"/tent/{name}")
+
+
+def deadlines():
+    engines = Engines(memif_pair(impair={"rate_mbps": 200, "queue_packets": 1024}))
+    engines.run("deadlines", "--sizes", "16777216", "--set", *ONLY_RDMA)
+
+
+def many_small():
+    """More work requests at once than a completion queue has entries."""
+    Engines(memif_pair()).run("move", "--sizes", "8", "--depth", "12000", "--rounds", "1", "--set",
+                              "merge_requests=false", "transports/rdma/endpoint/max_qp_wr=16384", *ONLY_RDMA)
+
+
+class Sprayer(Initiator):
+    """Asks for requests and returns how many slices each rail carried of them."""
+
+    def __init__(self, engines, *keys):
+        super().__init__(engines, "--set", *ONLY_RDMA, *keys, config=())
+        up = 3
+        self.process.wait_for(lambda: [row["state"] for row in self.connected()] == [up] * 2, 10, "both rails")
+
+    def connected(self):
+        return [row for _, row in sorted(table(self.process, "rails").items()) if row["connects"]]
+
+    def slices(self):
+        return [row["slices"] for row in self.connected()]
+
+    def spray(self, *words):
+        before = self.slices()
+        answer, _ = self.ask(*words)
+        check(answer == {"code": "Ok", "state": 4}, f"{words}: {answer}")
+        return [b - a for a, b in zip(before, self.slices())]
+
+    def counts(self, figure):
+        return [row[figure] for _, row in sorted(table(self.process, "devices").items())]
+
+
+def allocation(*keys):
+    """Idle rails, the second of which is three times as far away: what requests of 16 slices and of one came to."""
+    engines = Engines(rails())
+    sprayer = Sprayer(engines, *NEAR, *keys)
+    many = [sprayer.spray(HIGH, 16 * 65536) for _ in range(2)]
+    single = [sprayer.spray(HIGH, 65536) for _ in range(2)]
+    allotted = sprayer.counts("allotted_slices")
+    check(sprayer.counts("inflight_bytes") == [0, 0], "bytes in flight when nothing is")
+    sprayer.end()
+    engines.target.stop()
+    return many, single, allotted
+
+
+def documented():
+    # A WRITE and a READ each: 12 and 4 of 16 slices, and all single ones to the best.
+    many, single, allotted = allocation()
+    check(all(near > far for near, far in many) and single == [[2, 0]] * 2 and allotted == [48, 16],
+          f"{many}, {single}, {allotted}")
+
+
+def per_slice():
+    many, single, allotted = allocation("transports/rdma/batch_allocation_policy=per_slice")
+    check(all(near > far > 0 and near + far == 32 for near, far in many) and single == [[2, 0]] * 2 and allotted == [0, 0],
+          f"{many}, {single}, {allotted}")
+
+
+def baseline():
+    # The best rank only, in turn; each slice waits for its own.
+    many, single, allotted = allocation("transports/rdma/enable_smart_scheduling=false")
+    check(many == [[32, 0]] * 2 and single == [[2, 0]] * 2 and allotted == [68, 0], f"{many}, {single}, {allotted}")
+
+
+def nics():
+    """Nodes of ports by configuration: memory of node 0 is near to the second only."""
+    engines = Engines(rails())
+    sprayer = Sprayer(engines, "transports/rdma/enable_smart_scheduling=false",
+                      'topology/nics=[{name = "rove0", numa_node = 1}, {name = "rove1", numa_node = 0}]')
+    many = sprayer.spray(HIGH, 16 * 65536)
+    sprayer.end()
+    check(many == [0, 32], f"{many}")
+
+
+def remote_memory():
+    """The peer says that its memory is near to its second port: the other end is asked, too."""
+    engines = Engines(rails(), "--set", 'topology/priority_matrix={"cpu:0" = [["rove1"], ["rove0"]]}')
+    sprayer = Sprayer(engines, "transports/rdma/enable_smart_scheduling=false")
+    many = sprayer.spray(HIGH, 16 * 65536)
+    sprayer.end()
+    check(many == [0, 32], f"{many}")
+
+
+def epsilon():
+    # 1 / (score + epsilon): with one that is far above all scores, shares are equal.
+    many, _, allotted = allocation("transports/rdma/score_epsilon=1.0")
+    check(allotted == [36, 28], f"{many}, {allotted}")    # 16 / 2 rounded down is 7, and the rest is the best one's
+
+
+def probes():
+    # Every 100th call goes round all devices, however far they are.
+    engines = Engines(rails())
+    sprayer = Sprayer(engines, *NEAR)
+    carried = [0, 0]
+    for _ in range(60):
+        carried = [a + b for a, b in zip(carried, sprayer.spray(HIGH, 64))]
+    check(carried in ([119, 1], [120, 0]), f"{carried}")
+    sprayer.end()
+
+
+def placed_anew():
+    """What was allotted to a rail that then becomes slow is carried by the other."""
+    engines = Engines(rails({"rate_mbps": 1000, "queue_packets": 1024}))
+    initiator = engines.start("stream", "--seconds", "2", "--sizes", "16777216", "--depth", "2", *QUICK_TIMEOUT,
+                              *ONLY_RDMA)
+    initiator.wait_for(initiator.json, 20, "start")
+    time.sleep(0.5)
+    impair(engines, initiator, "rove1", "rate_mbps=50")
+    before = table(initiator, "devices")["rove1"]["placed_anew_slices"]
+    initiator.wait_for(lambda: table(initiator, "devices")["rove1"]["placed_anew_slices"] > before + 20, 5,
+                       "slices of the slow rail to be placed anew")
+    initiator.succeed(30)
+
+
+# A lost packet is an error at once.
+HASTY = ("transports/rdma/endpoint/send_timeout=8", "transports/rdma/endpoint/send_retry_count=0")
+
+
+def rail_fails(*keys, dead=0.15):
+    """The only rail carries nothing for some time, while tcp does: its row then, and when it is used again, in seconds
+    since its death."""
+    engines = Engines(memif_pair(impair={"rate_mbps": 2000, "queue_packets": 1024}))
+    initiator = engines.start("stream", "--seconds", "30", "--sizes", "262144", "--depth", "2", "--set",
+                              "transports/shm/enable=false", *HASTY, *keys)
+
+    def row():
+        (values,) = table(initiator, "rails").values()
+        return values
+
+    initiator.wait_for(lambda: initiator.json() and row()["slices"] > 20, 20, "use of the rail")
+    died = time.monotonic()
+    impair(engines, initiator, "rove0", "down=true")
+    time.sleep(dead)
+    failed = row()
+    impair(engines, initiator, "rove0", "down=false")
+    initiator.wait_for(lambda: row()["slices"] > failed["slices"], 10, "the rail to be used again")
+    back = time.monotonic() - died
+    initiator.kill()
+    engines.target.stop()
+    check(failed["silences"] == 0 and failed["errors"] > 1, f"{failed}")
+    return failed, back
+
+
+def rail_threshold():
+    failed, _ = rail_fails("transports/rdma/rail_error_threshold=100000")
+    check(failed["pauses"] == 0 and failed["errors"] > 3, f"{failed}")
+    failed, _ = rail_fails()
+    check(failed["pauses"] > 0, f"{failed}")
+
+
+def rail_window():
+    """An error takes longer than the window, so that no two of them count together."""
+    failed, _ = rail_fails("transports/rdma/rail_error_window_secs=0.001")
+    check(failed["pauses"] == 0 and failed["errors"] > 3, f"{failed}")
+
+
+def rail_cooldown():
+    failed, back = rail_fails("transports/rdma/rail_error_threshold=2", "transports/rdma/rail_cooldown_secs=1.0")
+    check(failed["pauses"] == 1 and 0.9 < back < 3, f"{back} s: {failed}")
+
+
+def wrong_key():
+    """A request that the peer refuses costs only itself: what others have under way on the rail is not sent again."""
+    engines = Engines(memif_pair())
+    initiator = Process([program("tent_check"), "stale", "--peer", f"127.0.0.1:{engines.port}", "--rounds", "5", "--set",
+                         *ONLY_RDMA], engines.pair[1], CLIENT_CORE, stdin=True)
+    initiator.wait_for(initiator.json, 30, "its end")
+    (rail,) = table(initiator, "rails").values()
+    (result,) = initiator.json()
+    check(rail["errors"] >= 2 and rail["resprayed"] == 0 and rail["pauses"] == 0, f"{rail}, {result}")
+    check(result["high_completed"] + result["high_failed"] == 5 and result["low_completed"] > 0, f"{result}")
+    initiator.child.stdin.close()
+    initiator.succeed(10)
+
+
+def any_pair():
+    """Two ports each, on one network: ours of one pair and the peer's of the other are dead."""
+    engines = Engines([{"device": [{"port": f"udp:127.0.0.{host + port}"} for port in (1, 2)]} for host in (10, 20)])
+    initiator = engines.start("stream", "--seconds", "3", "--sizes", "65536", "--depth", "2", *QUICK_TIMEOUT,
+                              *ONLY_RDMA, "--tolerate")
+    initiator.wait_for(initiator.json, 20, "start")
+
+    def rail(name):
+        return next((row for label, row in table(initiator, "rails").items() if label.endswith(name)), None)
+
+    initiator.wait_for(lambda: rail("rove0_rove0")["slices"] > 10, 10, "use of the rails")
+    check(rail("rove1_rove0")["connects"] == 0, "a spare rail is connected though nothing is wrong")
+    for process, device in ((initiator, "rove0"), (engines.target, "rove1")):
+        check(isinstance(telemetry(process.pid, f"/rove/impair,{device},all,down=true"), dict), "impair")
+    initiator.wait_for(lambda: rail("rove1_rove0")["slices"] > 50, 10, "use of the pair that is left")
+    for process, device in ((initiator, "rove0"), (engines.target, "rove1")):
+        telemetry(process.pid, f"/rove/impair,{device},all,down=false")
+    before = rail("rove0_rove0")["slices"]
+    initiator.wait_for(lambda: rail("rove0_rove0")["slices"] > before and rail("rove1_rove0")["state"] == 0, 10,
+                       "the usual pairs to be used again, and the spare one to be closed")
+    initiator.kill()
+
+
+test("tent/rails/threshold", rail_threshold, modes=("rc",))
+test("tent/rails/window", rail_window, modes=("rc",))
+test("tent/rails/cooldown", rail_cooldown, modes=("rc",))
+once("tent/rails/wrong-key", wrong_key)
+once("tent/rails/any-pair", any_pair)
+once("tent/allocation/documented", documented)
+once("tent/allocation/per-slice", per_slice)
+once("tent/allocation/baseline", baseline)
+once("tent/allocation/nics", nics)
+once("tent/allocation/remote-memory", remote_memory)
+once("tent/allocation/epsilon", epsilon)
+once("tent/allocation/probes", probes)
+once("tent/allocation/placed-anew", placed_anew)
+once("tent/deadline/own", deadlines)
+once("tent/completions/many-small", many_small)

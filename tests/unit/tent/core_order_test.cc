@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// In which order what waits is moved, over several transports and peers, and what becomes of it when nothing moves.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "tent/clock.h"
+#include "tent/core.h"
+
+namespace rove::tent {
+namespace {
+
+constexpr Priority kHigh = Priority::kHigh, kMedium = Priority::kMedium, kLow = Priority::kLow;
+
+// Carries at once, as many slices as it has room for, and writes down what.
+class FakeChannel : public Channel {
+  public:
+    FakeChannel(Core& core, std::string name, std::vector<std::string>* order)
+        : Channel(core.config().rdma.queues), core_(core), name_(std::move(name)), order_(order) {}
+    bool available(const BufferDesc&) const override { return true; }
+    void abandon(uint64_t) override {}
+    Dispatched dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) override {
+        Dispatched result;
+        for (uint32_t taken = 0;; ++taken) {
+            Waiting* waiting = queues.first(level, allowed);
+            if (waiting == nullptr || room == 0) return result;
+            if (taken == burst) return {.moved = true, .more = true};
+            auto& slice = static_cast<Slice&>(*queues.take(*waiting, now_ns));
+            result.moved = true;
+            if (!core_.is_wanted(slice)) {
+                core_.drop(slice);
+                continue;
+            }
+            --room;
+            order_->push_back(name_ + name(slice.task->priority)[0]);
+            core_.done(slice);
+        }
+    }
+
+    uint32_t room = UINT32_MAX, burst = UINT32_MAX;
+
+  private:
+    Core& core_;
+    const std::string name_;
+    std::vector<std::string>* const order_;
+};
+
+class FakeBackend : public Backend {
+  public:
+    FakeBackend(Transport transport, const QueueConfig& config) : Backend(transport, config) {}
+    using Backend::add;
+    std::unique_ptr<Channel> open(Peer&, uint64_t) override { return nullptr; }
+    bool progress(uint64_t) override { return false; }
+    uint64_t next_deadline(uint64_t) const override { return kNever; }
+};
+
+class CoreOrderTest : public testing::Test {
+  protected:
+    CoreOrderTest() : core(config()) {
+        core.recycle = [](Batch&) {};
+        for (const Transport transport : {Transport::kShm, Transport::kTcp}) {
+            auto backend = std::make_unique<FakeBackend>(transport, core.config().rdma.queues);
+            for (size_t peer = 0; peer < 2; ++peer) {
+                const std::string name = std::string(transport == Transport::kShm ? "s" : "t") + std::to_string(peer);
+                auto channel = std::make_unique<FakeChannel>(core, name, &order);
+                backend->add(*channel);
+                channels.push_back(channel.get());
+                peers[peer]->slot(static_cast<size_t>(transport)) = std::move(channel);
+            }
+            core.backends()[static_cast<size_t>(transport)] = std::move(backend);
+        }
+        batch.users.store(Batch::kProgram);
+    }
+    static ::rove::tent::Config config() {
+        ::rove::tent::Config config;
+        config.rdma.max_timeout_ns = 20'000'000;
+        return config;
+    }
+    Task& submit(Transport transport, size_t peer, Priority priority, uint32_t slices = 1,
+                 uint64_t deadline_ns = kNever) {
+        Task& task = tasks.emplace_back();
+        task.batch = &batch;
+        task.peer = peers[peer];
+        task.local = local;
+        task.priority = priority;
+        task.selection.transport = transport;
+        task.bytes = slices;
+        task.slices_left = task.count = slices;
+        task.since_ns = task.progress_ns = monotonic_ns();
+        task.deadline_ns = deadline_ns;
+        Slice* slice = core.pool().take(slices);
+        task.first = slice;
+        for (uint32_t i = 0; i < slices; ++i) {
+            slice->task = slice->part = &task;
+            slice->remote = i;
+            slice->length = 1;
+            task.last = slice;
+            slice = static_cast<Slice*>(slice->next);
+        }
+        batch.users.fetch_add(1);
+        task.state.store(TransferState::kPending);
+        core.begin(task, task.since_ns);
+        core.backends()[static_cast<size_t>(transport)]->submit(task);
+        return task;
+    }
+    void round() {
+        uint64_t deadline_ns = 0;
+        core.background_round(&deadline_ns);
+    }
+    std::string sorted(size_t from, size_t to) {
+        std::vector<std::string> part(order.begin() + static_cast<ptrdiff_t>(from),
+                                      order.begin() + static_cast<ptrdiff_t>(to));
+        std::sort(part.begin(), part.end());
+        std::string text;
+        for (const std::string& one : part) text += one + " ";
+        return text;
+    }
+
+    std::vector<std::string> order;
+    Core core;
+    std::shared_ptr<Peer> peers[2]{std::make_shared<Peer>("a", "x", core.secret()),
+                                   std::make_shared<Peer>("b", "x", core.secret())};
+    std::vector<FakeChannel*> channels;
+    std::shared_ptr<LocalBuffer> local = std::make_shared<LocalBuffer>();
+    Batch batch;
+    std::deque<Task> tasks;
+};
+
+TEST_F(CoreOrderTest, HighOfAllPeersAndTransportsBeforeMediumOfAllBeforeLowOfAll) {
+    for (const Priority priority : {kLow, kMedium, kHigh})
+        for (const Transport transport : {Transport::kTcp, Transport::kShm})
+            for (const size_t peer : {0u, 1u}) submit(transport, peer, priority);
+    round();
+    ASSERT_EQ(order.size(), 12u);
+    EXPECT_EQ(sorted(0, 4), "s0h s1h t0h t1h ");
+    EXPECT_EQ(sorted(4, 8), "s0m s1m t0m t1m ");
+    EXPECT_EQ(sorted(8, 12), "s0l s1l t0l t1l ");
+}
+
+TEST_F(CoreOrderTest, WhileMoreOfALevelCouldGoLowerOnesWait) {
+    for (FakeChannel* channel : channels) channel->burst = 2;
+    submit(Transport::kShm, 0, kHigh, 5);
+    submit(Transport::kTcp, 1, kLow, 1);
+    round();
+    EXPECT_EQ(order, (std::vector<std::string>{"s0h", "s0h"}));
+    round();
+    round();
+    EXPECT_EQ(order, (std::vector<std::string>{"s0h", "s0h", "s0h", "s0h", "s0h", "t1l"}));
+}
+
+TEST_F(CoreOrderTest, AChannelWithoutRoomKeepsNobodyWaiting) {
+    channels[0]->room = 0;
+    submit(Transport::kShm, 0, kHigh);
+    submit(Transport::kShm, 1, kLow);
+    round();
+    EXPECT_EQ(order, (std::vector<std::string>{"s1l"}));
+    channels[0]->room = 1;
+    round();
+    EXPECT_EQ(order.back(), "s0h");
+}
+
+TEST_F(CoreOrderTest, WhatGetsNowhereTimesOutWithAReason) {
+    channels[0]->room = 3;
+    Task& task = submit(Transport::kShm, 0, kHigh, 5);
+    const uint64_t begun_ns = monotonic_ns();
+    while (task.state.load() == TransferState::kPending && monotonic_ns() < begun_ns + 1'000'000'000) round();
+    EXPECT_EQ(task.state.load(), TransferState::kTimeout);
+    EXPECT_EQ(task.transferred.load(), 3u);
+    EXPECT_EQ(task.reason, Reason::kNoProgress);
+    EXPECT_GE(monotonic_ns() - begun_ns, core.config().rdma.max_timeout_ns);
+    EXPECT_EQ(core.unfinished(), 0u);
+}
+
+// However long it takes.
+TEST_F(CoreOrderTest, WhatGetsOnDoesNotTimeOutNorWhatWaitsBehindIt) {
+    channels[0]->room = 0;
+    Task& first = submit(Transport::kShm, 0, kLow, 6);
+    Task& second = submit(Transport::kShm, 0, kLow, 1);
+    for (int i = 0; i < 7; ++i) {
+        for (const uint64_t until = monotonic_ns() + 10'000'000; monotonic_ns() < until;) round();
+        channels[0]->room = 1;
+        round();
+    }
+    EXPECT_EQ(first.state.load(), TransferState::kCompleted);
+    EXPECT_EQ(second.state.load(), TransferState::kCompleted);
+}
+
+TEST_F(CoreOrderTest, ADeadlineOfItsOwnEndsWhatWaitsAndNothingElse) {
+    channels[0]->room = 0;
+    Task& late = submit(Transport::kShm, 0, kHigh, 2, monotonic_ns() + 5'000'000);
+    Task& other = submit(Transport::kShm, 0, kHigh, 1);
+    while (late.state.load() == TransferState::kPending) round();
+    EXPECT_EQ(late.state.load(), TransferState::kTimeout);
+    EXPECT_EQ(late.reason, Reason::kDeadline);
+    EXPECT_GE(monotonic_ns(), late.deadline_ns);
+    channels[0]->room = 9;
+    round();
+    EXPECT_EQ(other.state.load(), TransferState::kCompleted);
+    EXPECT_EQ(other.reason, Reason::kNone);
+}
+
+TEST_F(CoreOrderTest, WhatWasCanceledIsNotCarried) {
+    channels[0]->room = 0;
+    Task& task = submit(Transport::kShm, 0, kHigh, 2);
+    round();
+    task.canceled.store(true);
+    channels[0]->room = 9;
+    round();
+    EXPECT_TRUE(order.empty());
+    EXPECT_EQ(task.state.load(), TransferState::kCanceled);
+}
+
+}  // namespace
+}  // namespace rove::tent
