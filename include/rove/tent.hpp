@@ -186,9 +186,11 @@ class TransferEngine {
     // kRpcServiceError: its process does not answer within a second.
     Status probePeerAliveByID(SegmentID handle);
 
-    // Memory that other processes of this machine can map, registered.
+    // Memory that other processes of this machine can map, registered. They are of the same user, and share our network
+    // namespace, as the containers of a pod do.
     Status allocateLocalMemory(void** addr, size_t size, const Location& location = kWildcardLocation);
     Status allocateLocalMemory(void** addr, size_t size, const MemoryOptions& options);
+    // kInvalidArgument: it is used by requests under way, or was registered once more and not unregistered.
     Status freeLocalMemory(void* addr);
     // Registering the same range again counts; it is unregistered as often. kInvalidArgument: not a range, used by
     // requests that are under way (unregistering), or registered with another permission. kRdmaError: a device refuses.

@@ -10,6 +10,7 @@
 
 #include "tent/clock.h"
 #include "tent/log.h"
+#include "tent/merging.h"
 
 namespace rove::tent {
 
@@ -103,8 +104,6 @@ bool Core::round(uint64_t now_ns) {
 
 void Core::begin(Task& task, uint64_t now_ns) {
     tasks_.begin();  // in order with what Background::wake() looks at
-    task.peer->tasks.begin();
-    task.local->tasks.begin();
     if (slots_ != nullptr) slots_->add_pending(task.priority, task.bytes, now_ns);
     if (task.deadline_ns == kNever) return;
     const std::lock_guard lock(dated_mutex_);
@@ -155,6 +154,33 @@ void Core::fail(Slice& slice, Reason reason) {
     if (!slice.task->failed) slice.task->reason = reason;
     slice.task->failed = true;
     release(slice);
+}
+
+void Core::refused(Slice& slice) {
+    if (slice.was_refused) return fail(slice, Reason::kRefused);
+    Task& task = *slice.task;
+    slice.was_refused = true;
+    slice.next = task.refused;
+    task.refused = &slice;
+    if (slice.next == nullptr) refresh(task);
+}
+
+void Core::refreshed(Task& task, std::shared_ptr<const SegmentDesc> segment) {
+    const BufferDesc* remote = segment == nullptr ? nullptr : segment->find(task.target, carried_bytes(task));
+    if (remote != nullptr && task.direction == Direction::kWrite && !remote->writable) remote = nullptr;
+    if (remote != nullptr) {
+        task.segment = std::move(segment);
+        task.remote = task.context.remote = remote;
+    }
+    Backend& backend = *backends_[static_cast<size_t>(task.selection.transport)];
+    for (Slice *slice = std::exchange(task.refused, nullptr), *next; slice != nullptr; slice = next) {
+        next = static_cast<Slice*>(slice->next);  // the task ends with the last of them that fails
+        if (remote != nullptr) {
+            backend.put_back(task, *slice, monotonic_ns());
+        } else {
+            fail(*slice, Reason::kRefused);
+        }
+    }
 }
 
 void Core::retry(Slice& slice, uint64_t now_ns) {

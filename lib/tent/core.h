@@ -93,7 +93,7 @@ class Core {
     uint64_t drives() const { return drives_.load(std::memory_order_relaxed); }  // by the program's threads
     uint64_t unfinished() const { return tasks_.unfinished(); }
 
-    // A task is about to be queued. Any thread.
+    // A task, which has begun for its buffer and its peer, is about to be queued. Any thread.
     void begin(Task& task, uint64_t now_ns);
 
     // --- with the drive lock ---
@@ -107,6 +107,11 @@ class Core {
     void done(Slice& slice);
     // Nobody will carry it: its task fails.
     void fail(Slice& slice, Reason reason);
+    // The peer refuses the access. What we know of its memory may be out of date, as it is when that was registered
+    // anew: the peer is asked once, and the slice tried again with the answer.
+    void refused(Slice& slice);
+    // The answer: what the peer publishes now; null: there was none.
+    void refreshed(Task& task, std::shared_ptr<const SegmentDesc> segment);
     // It is tried again by the transport that it was with, or, when it was too often, by another one.
     void retry(Slice& slice, uint64_t now_ns);
     // It, and what waits with it, is tried by another transport than the one of `from`.
@@ -130,6 +135,8 @@ class Core {
 
     // Called when a batch that was freed has nothing under way any more.
     std::function<void(Batch&)> recycle;
+    // Called when the peer of the task must be asked what it publishes; then refreshed() is called.
+    std::function<void(Task&)> refresh;
     // Called when all tasks of an announcement are complete.
     std::function<void(std::shared_ptr<Announcement>)> announce;
 

@@ -3,10 +3,7 @@
 // engine_transfer.cc.
 #include "tent/engine.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
@@ -29,12 +26,6 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kProbeNs = 1'000'000'000, kNotifyNs = 3'000'000'000;
-
-std::string boot_id() {
-    std::string id;
-    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
-    return id;
-}
 
 std::string made_up_name() {
     std::random_device random;
@@ -87,11 +78,15 @@ Status Engine::start(const ::rove::tent::Config& config, std::unique_ptr<Engine>
 Status Engine::open() {
     std::random_device random;
     core_.set_instance(uint64_t{random()} << 31 | random());  // fits what JSON readers elsewhere take for a number
-    machine_ = boot_id();
     core_.recycle = [this](Batch& batch) { recycle(batch); };
+    core_.refresh = [this](Task& task) {
+        core_.jobs().add(task.peer->name(), [this, &task] {
+            const bool answered = peers_.refresh(*task.peer, task.segment).ok();
+            core_.with_lock([&] { core_.refreshed(task, answered ? task.peer->segment() : nullptr); });
+        });
+    };
     core_.announce = [this](std::shared_ptr<Announcement> announcement) { announce(announcement); };
     const ::rove::tent::Config& config = core_.config();
-    remove_stale_memory();
     Secret secret;
     Status status = Secret::load(config.secret_file, &secret);
     if (!status.ok()) return status;
@@ -108,7 +103,9 @@ Status Engine::open() {
     Place place;
     status = choose_place(config, !core_.secret().empty(), port_addresses(), &place);
     if (!status.ok()) return status;
-    const std::string error = server_.listen(place.listen, config.rpc_server_port);
+    std::string error = shm_server_.start(core_.instance());
+    if (!error.empty()) return {Code::kInternalError, error};
+    error = server_.listen(place.listen, config.rpc_server_port);
     if (!error.empty()) {
         return {Code::kRpcServiceError, "rpc_server_hostname '" + config.rpc_server_hostname + "', " + error +
                                             " (a name or address of this host, and a free port or 0 are allowed)"};
@@ -124,7 +121,7 @@ Status Engine::open() {
     server_.start();  // its answers contain all of the above
     if (names_ != nullptr) status = names_->publish(name_, address_);
     if (!status.ok()) return status;
-    peers_.set_local(name_, address_, machine_);
+    peers_.set_local(name_, address_);
     background_.start([this] { peers_.tidy(); });
     show_in_telemetry(*this);
     if (config.metrics.enabled) status = Metrics::start(config.metrics, *this, &metrics_);
@@ -167,10 +164,11 @@ Engine::~Engine() {
     core_.jobs().stop();
     peers_.clear();  // from here on we change no memory of others, and the next line sees to ours
     tcp_server_.stop();
+    shm_server_.stop();
     for (const auto& buffer : memory_.all())
         for (const auto& backend : core_.backends())
             if (backend != nullptr) backend->remove_memory(*buffer);
-    for (auto& [address, memory] : allocated_) memory.destroy();
+    for (const auto& [address, memory] : allocated_) memory->withdraw();
 }
 
 std::vector<std::string> Engine::device_names() const {
@@ -199,35 +197,36 @@ Status Engine::open_segment(const std::string& name, uint64_t* handle) {
 }
 
 Status Engine::segment_info(uint64_t handle, std::shared_ptr<const SegmentDesc>* out) {
-    std::shared_ptr<Peer> peer;
-    Status status = peers_.find(handle, &peer);
-    if (status.ok()) status = peers_.refresh(peer);
-    if (status.ok()) *out = peer->segment();
+    UsedPeer used;
+    uint64_t change = 0;
+    Status status = peers_.acquire(handle, &used.peer, &change);
+    if (status.ok()) status = peers_.refresh(*used.peer, used.peer->segment());
+    if (status.ok()) *out = used.peer->segment();
     return status;
 }
 
-Status Engine::find_process(uint64_t handle, std::shared_ptr<Peer>* out) {
-    Status status = peers_.find(handle, out);
-    if (status.ok() && (*out)->is_file())
-        return {Code::kInvalidArgument, "segment '" + (*out)->name() + "' is a file, not a process"};
+Status Engine::use_process(uint64_t handle, UsedPeer* out) {
+    uint64_t change = 0;
+    Status status = peers_.acquire(handle, &out->peer, &change);
+    if (status.ok() && out->peer->is_file())
+        return {Code::kInvalidArgument, "segment '" + out->peer->name() + "' is a file, not a process"};
     return status;
 }
 
 Status Engine::probe(uint64_t handle) {
-    std::shared_ptr<Peer> peer;
-    Status status = find_process(handle, &peer);
+    UsedPeer used;
+    Status status = use_process(handle, &used);
     if (!status.ok()) return status;
-    if (peer->control().call(MessageType::kProbe, Json::object(), kProbeNs)) return {};
+    if (used.peer->control().call(MessageType::kProbe, Json::object(), kProbeNs)) return {};
     return {Code::kRpcServiceError,
-            "segment '" + peer->name() + "': no answer within " + std::to_string(kProbeNs / 1'000'000) + " ms"};
+            "segment '" + used.peer->name() + "': no answer within " + std::to_string(kProbeNs / 1'000'000) + " ms"};
 }
 
 Json Engine::describe() const {
     SegmentDesc segment;
     segment.name = name_;
     segment.instance = core_.instance();
-    segment.machine = machine_;
-    segment.pid = static_cast<uint32_t>(getpid());
+    segment.shm_server = shm_server_.name();
     if (core_.config().enable_tcp) segment.data_address = address_;
     if (rdma_ != nullptr) {
         for (const auto& device : rdma_->devices()) {
@@ -244,8 +243,7 @@ Json Engine::describe() const {
         one.length = buffer->length;
         one.location = buffer->location;
         one.writable = buffer->permission == Permission::kGlobalReadWrite;
-        one.shm = buffer->shm;
-        one.shm_offset = buffer->shm_offset;
+        one.shared = buffer->shared;
         for (const auto& backend : core_.backends())
             if (backend != nullptr) backend->describe(*buffer, &one);
     }
@@ -327,12 +325,12 @@ Status Engine::notify(uint64_t handle, const NotificationText& notification) {
                                             " bytes and a message of up to " + std::to_string(kMaxNotificationMessage) +
                                             " are allowed"};
     }
-    std::shared_ptr<Peer> peer;
-    Status status = find_process(handle, &peer);
+    UsedPeer used;
+    Status status = use_process(handle, &used);
     if (!status.ok()) return status;
     const Json body{{"name", notification.name}, {"message", notification.message}};
-    if (is_ok(peer->control().call(MessageType::kNotify, body, kNotifyNs))) return {};
-    return {Code::kRpcServiceError, "segment '" + peer->name() + "' did not take the notification"};
+    if (is_ok(used.peer->control().call(MessageType::kNotify, body, kNotifyNs))) return {};
+    return {Code::kRpcServiceError, "segment '" + used.peer->name() + "' did not take the notification"};
 }
 
 void Engine::announce(const std::shared_ptr<Announcement>& announcement) {

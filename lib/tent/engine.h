@@ -20,6 +20,7 @@
 #include "tent/peers.h"
 #include "tent/slicing.h"
 #include "tent/status.h"
+#include "tent/transports/shm/shm_server.h"
 #include "tent/transports/tcp/tcp_server.h"
 
 namespace rove::tent {
@@ -110,7 +111,14 @@ class Engine {
     Status open();
     Status open_transports();
     Json answer(MessageType type, const Json& body);
-    Status find_process(uint64_t handle, std::shared_ptr<Peer>* out);
+    // A peer that a call needs while it lasts.
+    struct UsedPeer {
+        std::shared_ptr<Peer> peer;
+        ~UsedPeer() {
+            if (peer != nullptr) peer->tasks.undo_begin();
+        }
+    };
+    Status use_process(uint64_t handle, UsedPeer* out);
     Json describe() const;
     bool begin_lease(const std::string& owner);
     void end_lease(const std::string& owner);
@@ -120,11 +128,16 @@ class Engine {
     std::unique_ptr<Backend>& backend(Transport transport) { return core_.backends()[static_cast<size_t>(transport)]; }
 
     Status add_memory(std::shared_ptr<LocalBuffer> buffer);
+    Status remove_memory(LocalBuffer& buffer);
     Batch* find_batch(uint64_t id) const;
     Batch* take_free_batch();  // null: there is none
     Batch* new_batch();        // null: there are kBatches
     void recycle(Batch& batch);
+    // Has a task of its buffer and of its peer begun, unless it fails.
     Status prepare(const TransferRequest& request, uint64_t now_ns, Task* task);
+    Status find_ends(const TransferRequest& request, Task* task);
+    Status select(const TransferRequest& request, uint64_t now_ns, Task* task);
+    static void undo(Task& task);
     SlicePlan plan(const Task& leader) const;
     void announce(const std::shared_ptr<Announcement>& announcement);
     bool can_carry(Transport transport, const SelectionContext& context) const;
@@ -136,7 +149,7 @@ class Engine {
     Background background_;
     RdmaBackend* rdma_ = nullptr;  // of core_.backends(), as is
     IoUringBackend* io_uring_ = nullptr;
-    std::string name_, host_, machine_;
+    std::string name_, host_;
     std::string address_;  // host:port of our control server for others
 
     std::map<std::string, uint32_t> leases_;  // connections that hold one, by owner; the control server's thread's
@@ -144,7 +157,8 @@ class Engine {
     LocalMemory memory_;
     TcpServer tcp_server_;
     std::mutex registering_;
-    std::map<void*, SharedMemory> allocated_;
+    ShmServer shm_server_;
+    std::map<void*, std::shared_ptr<SharedMemory>> allocated_;
 
     std::array<std::atomic<Batch*>, kBatches> batches_{};
     std::mutex batch_mutex_;  // for new ones

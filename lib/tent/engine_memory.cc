@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
+#include <fstream>
 #include <map>
 
 #include "tent/engine.h"
+#include "tent/ranks.h"
 
 namespace rove::tent {
 
@@ -80,6 +83,18 @@ class OnNode {
     unsigned long mask_[kBits / (8 * sizeof(unsigned long))] = {};
 };
 
+// Whether all mappings of the range, as far as there are any, may be written to (proc_pid_maps(5)).
+bool is_writable(uint64_t address, uint64_t length) {
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        unsigned long long from = 0, to = 0;
+        char access[5] = "";
+        if (std::sscanf(line.c_str(), "%llx-%llx %4s", &from, &to, access) != 3) continue;
+        if (from < address + length && to > address && access[1] != 'w') return false;
+    }
+    return true;
+}
+
 std::string place(void* address, uint64_t length) {
     char text[64];
     std::snprintf(text, sizeof(text), "%p, %llu bytes", address, static_cast<unsigned long long>(length));
@@ -111,6 +126,8 @@ Status Engine::register_memory(void* address, uint64_t length, const MemorySetti
     buffer->length = length;
     buffer->location = settings.location;
     buffer->permission = settings.permission;
+    // Others may only read it, so that it may be a read-only mapping.
+    buffer->writable = settings.permission != Permission::kGlobalReadOnly || is_writable(start, length);
     Status status = parse_location(settings.location, core_.config(), &buffer->numa_node);
     if (!status.ok()) return status;
     const std::lock_guard lock(registering_);
@@ -124,18 +141,28 @@ Status Engine::register_memory(void* address, uint64_t length, const MemorySetti
     return add_memory(std::move(buffer));
 }
 
+// With registering_ held, for the last registration.
+Status Engine::remove_memory(LocalBuffer& buffer) {
+    if (!memory_.remove_unused(buffer)) {
+        return {Code::kInvalidArgument, "memory " + place(reinterpret_cast<void*>(buffer.address), buffer.length) +
+                                            " is used by requests under way"};
+    }
+    if (buffer.shared) shm_server_.withdraw(*buffer.shared);
+    for (const auto& backend : core_.backends())
+        if (backend != nullptr) backend->remove_memory(buffer);
+    return {};
+}
+
 Status Engine::unregister_memory(void* address, uint64_t length) {
     const std::lock_guard lock(registering_);
-    auto buffer = memory_.exact(reinterpret_cast<uint64_t>(address), length);
+    const auto buffer = memory_.exact(reinterpret_cast<uint64_t>(address), length);
     if (buffer == nullptr)
         return {Code::kAddressNotRegistered, "memory " + place(address, length) + " is not registered"};
-    if (buffer->registrations == 1 && buffer->is_used())
-        return {Code::kInvalidArgument, "memory " + place(address, length) + " is used by requests under way"};
-    if (--buffer->registrations != 0) return {};
-    memory_.remove(*buffer);
-    for (const auto& backend : core_.backends())
-        if (backend != nullptr) backend->remove_memory(*buffer);
-    return {};
+    if (buffer->registrations > 1) {
+        --buffer->registrations;
+        return {};
+    }
+    return remove_memory(*buffer);
 }
 
 Status Engine::allocate_memory(uint64_t length, const MemorySettings& settings, void** address) {
@@ -144,40 +171,45 @@ Status Engine::allocate_memory(uint64_t length, const MemorySettings& settings, 
     buffer->location = settings.location;
     buffer->permission = settings.permission;
     Status status = parse_location(settings.location, core_.config(), &buffer->numa_node);
-    SharedMemory memory;
+    std::unique_ptr<SharedMemory> made;
     const OnNode node(buffer->numa_node);
-    if (status.ok()) status = SharedMemory::create(length, &memory);
+    if (status.ok()) status = SharedMemory::create(length, settings.permission == Permission::kGlobalReadWrite, &made);
     if (!status.ok()) return status;
-    buffer->address = reinterpret_cast<uint64_t>(memory.address);
+    const std::shared_ptr<SharedMemory> memory = std::move(made);
+    buffer->address = reinterpret_cast<uint64_t>(memory->address());
     buffer->length = length;
-    buffer->shm = memory.name;
     const std::lock_guard lock(registering_);
+    if (settings.permission != Permission::kLocalReadWrite) {
+        buffer->shared = memory->id();
+        shm_server_.offer(memory);
+    }
     status = add_memory(std::move(buffer));
     if (!status.ok()) {
-        memory.destroy();
+        shm_server_.withdraw(memory->id());
         return status;
     }
-    *address = memory.address;
-    allocated_.emplace(memory.address, std::move(memory));
+    *address = memory->address();
+    allocated_.emplace(memory->address(), memory);
     return {};
 }
 
 Status Engine::free_memory(void* address) {
-    uint64_t length = 0;
-    {
-        const std::lock_guard lock(registering_);
-        const auto at = allocated_.find(address);
-        if (at == allocated_.end())
-            return {Code::kAddressNotRegistered, "memory " + place(address, 0) + " was not allocated by this engine"};
-        length = at->second.length;
-    }
-    Status status = unregister_memory(address, length);
-    if (!status.ok()) return status;
     const std::lock_guard lock(registering_);
     const auto at = allocated_.find(address);
-    at->second.destroy();
-    allocated_.erase(at);
-    return {};
+    if (at == allocated_.end())
+        return {Code::kAddressNotRegistered, "memory " + place(address, 0) + " was not allocated by this engine"};
+    const auto start = reinterpret_cast<uint64_t>(address);
+    const uint64_t length = at->second->length();
+    // Its own registration goes with it. Another one would remain for memory that is not there any more.
+    const auto buffer = memory_.exact(start, length);
+    if (memory_.count_overlapping(start, length) > (buffer != nullptr ? 1u : 0u) ||
+        (buffer != nullptr && buffer->registrations > 1)) {
+        return {Code::kInvalidArgument, "memory " + place(address, length) +
+                                            " is registered once more, as a whole or in part: unregister it first"};
+    }
+    const Status status = buffer == nullptr ? Status{} : remove_memory(*buffer);
+    if (status.ok()) allocated_.erase(at);
+    return status;
 }
 
 }  // namespace rove::tent

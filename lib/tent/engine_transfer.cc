@@ -104,37 +104,44 @@ SlicePlan Engine::plan(const Task& leader) const {
     return plan_slices(bytes, max_slices(bytes), core_.config().rdma.block_size);
 }
 
-Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* task) {
-    const auto priority = to_priority(request.priority);
-    if (!priority) {
-        return {Code::kInvalidArgument, "priority " + std::to_string(request.priority) +
-                                            ": 0 (high), 1 (medium) and 2 (low) are allowed"};
-    }
-    if (request.transport_hint < 0 || request.transport_hint >= kTransports)
-        return {Code::kInvalidArgument,
-                "transport_hint " + std::to_string(request.transport_hint) + ": no such transport"};
+// The buffer and the peer of the request before are most often those of this one, too, and need no lookup: a task
+// begins with them, and if nothing was unregistered or closed by then, it keeps them (LocalMemory, Peers: change()).
+[[gnu::always_inline]] inline Status Engine::find_ends(const TransferRequest& request, Task* task) {
     const auto source = reinterpret_cast<uint64_t>(request.source);
-    if (request.length == 0 || request.length > kMaxRequestBytes)
-        return {Code::kInvalidArgument, "length " + std::to_string(request.length) + ": 1 to 2^45 bytes are allowed"};
-    if (task->memory_change != memory_.change() || task->local == nullptr ||
-        !task->local->holds(source, request.length))
-        task->local = memory_.find(source, request.length, &task->memory_change);
+    bool found = task->local != nullptr && task->local->holds(source, request.length);
+    if (found) {
+        task->local->tasks.begin();
+        found = task->memory_change == memory_.change();
+        if (!found) task->local->tasks.undo_begin();
+    }
+    if (!found) task->local = memory_.acquire(source, request.length, &task->memory_change);
     if (task->local == nullptr) {
         return {Code::kAddressNotRegistered, "source " + range(source, request.length) +
                                                  ": not within one registered buffer"};
     }
-    Status status;
-    if (task->peers_change != peers_.change() || task->peer == nullptr || task->handle != request.target ||
-        !task->peer->is_there()) {
-        status = peers_.find(request.target, &task->peer, &task->peers_change);
-        if (!status.ok()) return status;
-        task->handle = request.target;
+    found = task->peer != nullptr && task->handle == request.target && task->peer->is_there();
+    if (found) {
+        task->peer->tasks.begin();
+        found = task->peers_change == peers_.change();
+        if (!found) task->peer->tasks.undo_begin();
     }
+    if (found) return {};
+    Status status = peers_.acquire(request.target, &task->peer, &task->peers_change);
+    task->handle = request.target;
+    if (!status.ok()) task->local->tasks.undo_begin();
+    return status;
+}
+
+void Engine::undo(Task& task) {
+    task.local->tasks.undo_begin();
+    task.peer->tasks.undo_begin();
+}
+
+[[gnu::always_inline]] inline Status Engine::select(const TransferRequest& request, uint64_t now_ns, Task* task) {
     if (!task->peer->is_current(task->segment)) task->segment = task->peer->segment();
     task->remote = task->segment->find(request.target_offset, request.length);
-    if (task->remote == nullptr ||
-        (task->peer->stale.load(std::memory_order_relaxed) && task->peer->stale.exchange(false))) {
-        status = peers_.refresh(task->peer);
+    if (task->remote == nullptr) {
+        Status status = peers_.refresh(*task->peer, task->segment);
         if (!status.ok()) return status;
         task->segment = task->peer->segment();
         task->remote = task->segment->find(request.target_offset, request.length);
@@ -148,8 +155,13 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
         return {Code::kInvalidArgument, "target " + range(request.target_offset, request.length) +
                                             ": segment '" + task->peer->name() + "' lets others only read it"};
     }
+    if (request.direction == Direction::kRead && !task->local->writable) {
+        return {Code::kInvalidArgument, "source " + range(reinterpret_cast<uint64_t>(request.source), request.length) +
+                                            ": it is mapped for reading only"};
+    }
+    const auto priority = static_cast<Priority>(request.priority);
     task->direction = request.direction;
-    task->priority = *priority;
+    task->priority = priority;
     task->source = static_cast<uint8_t*>(request.source);
     task->target = request.target_offset;
     task->bytes = request.length;
@@ -169,16 +181,33 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
     context.segment_type = task->peer->is_file() ? SegmentType::kFile : SegmentType::kMemory;
     context.same_machine = task->segment->same_machine;
     context.bytes = request.length;
-    context.priority = *priority;
+    context.priority = priority;
     context.hint = static_cast<Transport>(request.transport_hint);
     if (request.policy_name != nullptr) context.policy_name = request.policy_name;
     context.peer = task->peer.get();
     context.remote = task->remote;
-    status = core_.selector().select(context, 0, &task->selection);
+    const Status status = core_.selector().select(context, 0, &task->selection);
     // The program's text ends with the call. A policy that was chosen by name is the selection's.
     context.policy_name = task->selection.policy != nullptr && !context.policy_name.empty()
                               ? std::string_view(task->selection.policy->name)
                               : std::string_view();
+    return status;
+}
+
+Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* task) {
+    if (!to_priority(request.priority)) {
+        return {Code::kInvalidArgument, "priority " + std::to_string(request.priority) +
+                                            ": 0 (high), 1 (medium) and 2 (low) are allowed"};
+    }
+    if (request.transport_hint < 0 || request.transport_hint >= kTransports)
+        return {Code::kInvalidArgument,
+                "transport_hint " + std::to_string(request.transport_hint) + ": no such transport"};
+    if (request.length == 0 || request.length > kMaxRequestBytes)
+        return {Code::kInvalidArgument, "length " + std::to_string(request.length) + ": 1 to 2^45 bytes are allowed"};
+    Status status = find_ends(request, task);
+    if (!status.ok()) return status;
+    status = select(request, now_ns, task);
+    if (!status.ok()) undo(*task);
     return status;
 }
 
@@ -199,9 +228,12 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
     const uint64_t now_ns = monotonic_ns();
     const std::span<Task> tasks(batch->tasks.get() + first, requests.size());
     Status status;
-    for (size_t i = 0; i < requests.size() && status.ok(); ++i) {
-        status = prepare(requests[i], now_ns, &tasks[i]);
-        tasks[i].batch = batch;
+    size_t prepared = 0;
+    while (prepared < requests.size() && status.ok()) {
+        Task& task = tasks[prepared];
+        task.batch = batch;
+        status = prepare(requests[prepared], now_ns, &task);
+        if (status.ok()) ++prepared;
     }
     uint64_t total = 0;
     if (status.ok()) {
@@ -221,6 +253,7 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
                       " for all requests of this priority, and lower ones, under way"};
     }
     if (!status.ok()) {
+        for (Task& task : tasks.first(prepared)) undo(task);
         for (Task& task : tasks) {
             task.peer.reset();
             task.local.reset();
@@ -264,6 +297,7 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
             while (part->target + part->bytes <= slice->remote) part = part->next_part;
             slice->part = part;
             slice->attempts = 0;
+            slice->was_refused = false;
             task.last = slice;
             slice = static_cast<Slice*>(slice->next);
         }

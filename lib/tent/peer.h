@@ -35,7 +35,7 @@ class Peer {
     const std::string& owner() const { return owner_; }
     ControlClient& control() { return control_; }
 
-    // Any thread. Not null once it is known.
+    // Any thread. Not null once it was described.
     std::shared_ptr<const SegmentDesc> segment() const {
         const std::lock_guard lock(mutex_);
         return segment_;
@@ -44,13 +44,14 @@ class Peer {
         const std::lock_guard lock(mutex_);
         segment_ = std::move(segment);
         current_.store(segment_.get());
-        known_.store(true);
     }
     // Whether segment() would be this one: spares the lock. Whoever has it keeps another one from its place in memory.
     bool is_current(const std::shared_ptr<const SegmentDesc>& segment) const {
         return segment != nullptr && segment.get() == current_.load(std::memory_order_acquire);
     }
+    // Described, and its channels are open.
     bool known() const { return known_.load(std::memory_order_acquire); }
+    void set_known() { known_.store(true, std::memory_order_release); }
     // Its process, as far as we know.
     bool is_there() const { return known() && !gone.load(std::memory_order_relaxed); }
 
@@ -68,15 +69,14 @@ class Peer {
         return lease_ >= 0;
     }
 
-    // Null if the transport does not reach it. Set while the peer is opened.
+    // Null if the transport does not reach it. For whoever has begun a task (Peers::acquire) with a peer that is known,
+    // they stay as they are; the holder of the drive lock sees all of them, too.
     Channel* channel(Transport transport) const { return channels_[static_cast<size_t>(transport)].get(); }
     std::unique_ptr<Channel>& slot(size_t transport) { return channels_[transport]; }
 
     // Its process has ended, as far as we know: requests fail until it is opened anew.
     std::atomic<bool> gone{false};
-    // It refused an access that its descriptor allows: what we know is out of date.
-    std::atomic<bool> stale{false};
-    TaskCount tasks;  // under way
+    TaskCount tasks;  // under way, and calls that are about to use its channels
     Outbox outbox;
     std::atomic<uint32_t> handles{0};  // given to the program and not closed
     // Of Peers. Held while its process is asked for what it publishes, which may take seconds.

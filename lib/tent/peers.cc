@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "tent/clock.h"
@@ -12,6 +13,7 @@
 #include "tent/control/handshake.h"
 #include "tent/metadata/names.h"
 #include "tent/transports/io_uring/file.h"
+#include "tent/transports/shm/shm_server.h"
 
 namespace rove::tent {
 
@@ -42,8 +44,7 @@ Peer::Peer(std::string name, std::string address, const Secret& secret)
       owner_(made_up_owner()),
       control_(std::move(address), secret) {}
 
-void Peers::set_local(std::string name, std::string address, std::string machine) {
-    machine_ = std::move(machine);
+void Peers::set_local(std::string name, std::string address) {
     const std::lock_guard lock(mutex_);
     handles_.assign(1, std::make_shared<Peer>(std::move(name), std::move(address), core_.secret()));
 }
@@ -51,7 +52,6 @@ void Peers::set_local(std::string name, std::string address, std::string machine
 Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
     if (peer.is_file()) {
         SegmentDesc segment;
-        segment.machine = machine_;
         segment.same_machine = true;
         Status status = describe_file(peer.name(), &segment);
         if (status.ok()) *out = std::make_shared<const SegmentDesc>(std::move(segment));
@@ -71,7 +71,7 @@ Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
         return {Code::kRpcServiceError, "segment '" + peer.name() + "': " + peer.control().address() +
                                             " is now segment '" + segment->name + "'"};
     }
-    segment->same_machine = segment->machine == machine_;
+    segment->same_machine = is_on_this_machine(segment->shm_server, segment->instance);
     *out = std::make_shared<const SegmentDesc>(std::move(*segment));
     return {};
 }
@@ -102,6 +102,7 @@ Status Peers::connect(const std::shared_ptr<Peer>& peer) {
         for (size_t i = 0; i < kTransports; ++i)
             if (core_.backends()[i] != nullptr) peer->slot(i) = core_.backends()[i]->open(*peer, now_ns);
     });
+    peer->set_known();
     return {};
 }
 
@@ -154,22 +155,31 @@ Status Peers::close(uint64_t handle) {
     return {};
 }
 
-Status Peers::find(uint64_t handle, std::shared_ptr<Peer>* out, uint64_t* change) {
+Status Peers::acquire(uint64_t handle, std::shared_ptr<Peer>* out, uint64_t* change) {
     {
         const std::shared_lock lock(mutex_);
         *out = handle < handles_.size() ? handles_[handle] : nullptr;
-        if (change != nullptr) *change = change_.load(std::memory_order_relaxed);
+        *change = change_.load();
+        if (*out != nullptr) (*out)->tasks.begin();
     }
     if (*out == nullptr) return {Code::kInvalidEntry, "segment handle " + std::to_string(handle) + " is not open"};
     if ((*out)->is_there()) return {};
-    Peer& peer = **out;
+    Status status = make_present(*out);
+    if (status.ok()) return status;
+    (*out)->tasks.undo_begin();
+    out->reset();
+    return status;
+}
+
+Status Peers::make_present(const std::shared_ptr<Peer>& owned) {
+    Peer& peer = *owned;
     if (!peer.known()) {
         const std::lock_guard asking(peer.asking);
-        return peer.known() ? Status{} : connect(*out);
+        return peer.known() ? Status{} : connect(owned);
     }
     const uint64_t now_ns = monotonic_ns();
     if (now_ns - peer.sought_ns.load() >= kAgainNs && !peer.is_sought.exchange(true)) {
-        core_.jobs().add(peer.name(), [this, peer = *out] { seek(peer); });
+        core_.jobs().add(peer.name(), [this, owned] { seek(owned); });
         while (peer.is_sought.load() && monotonic_ns() - now_ns < kBackNs) usleep(200);
     }
     if (peer.is_there()) return {};
@@ -203,11 +213,12 @@ void Peers::seek(const std::shared_ptr<Peer>& peer) {
     peer->is_sought.store(false);
 }
 
-Status Peers::refresh(const std::shared_ptr<Peer>& peer) {
-    const std::lock_guard asking(peer->asking);
+Status Peers::refresh(Peer& peer, const std::shared_ptr<const SegmentDesc>& known) {
+    const std::lock_guard asking(peer.asking);
+    if (!peer.is_current(known)) return {};  // another thread has done it
     std::shared_ptr<const SegmentDesc> segment;
-    Status status = describe(*peer, &segment);
-    if (status.ok() && same_devices(*segment, *peer->segment())) peer->set_segment(std::move(segment));
+    Status status = describe(peer, &segment);
+    if (status.ok() && same_devices(*segment, *known)) peer.set_segment(std::move(segment));
     return status;
 }
 
@@ -290,8 +301,9 @@ void Peers::clear() {
 std::vector<std::shared_ptr<Peer>> Peers::all() const {
     const std::shared_lock lock(mutex_);
     std::vector<std::shared_ptr<Peer>> list = closing_;
-    for (const auto& peer : handles_)
-        if (peer != nullptr) list.push_back(peer);
+    std::copy_if(handles_.begin(), handles_.end(), std::back_inserter(list), [](const auto& peer) { return !!peer; });
+    std::sort(list.begin(), list.end());  // a peer may have several handles
+    list.erase(std::unique(list.begin(), list.end()), list.end());
     return list;
 }
 

@@ -26,20 +26,22 @@ class Peers {
     // `names`: null if a segment's name is its address.
     Peers(Core& core, ControlServer& server, Names* names) : core_(core), server_(server), names_(names) {}
 
-    // Our own segment, at `address`, and our machine.
-    void set_local(std::string name, std::string address, std::string machine);
+    // Our own segment, at `address`.
+    void set_local(std::string name, std::string address);
     // A handle. kRpcServiceError: nobody answers there, or not as they must; kInvalidArgument: no such name or file;
     // kMetadataError.
     Status open(const std::string& name, uint64_t* handle);
     // kInvalidEntry: no such handle. Requests under way go on.
     Status close(uint64_t handle);
-    // The peer of a handle, with its process there as far as we know. One that has gone is looked for, by a job.
-    // `*change` is change() when it did. kInvalidEntry: no such handle; kRpcServiceError: it has gone.
-    Status find(uint64_t handle, std::shared_ptr<Peer>* out, uint64_t* change = nullptr);
-    // Another number after a handle was opened or closed: while it is the same, handles mean what they did.
-    uint64_t change() const { return change_.load(std::memory_order_acquire); }
-    // Fetches what it publishes anew: something was not in what we knew.
-    Status refresh(const std::shared_ptr<Peer>& peer);
+    // The peer of a handle, with its process there as far as we know. One that has gone is looked for, by a job. A task
+    // has begun with it: its channels stay until that is finished, or its beginning undone. `*change` is change() when
+    // it was found. kInvalidEntry: no such handle; kRpcServiceError: it has gone.
+    Status acquire(uint64_t handle, std::shared_ptr<Peer>* out, uint64_t* change);
+    // Another number after a handle was opened or closed. Whoever has begun a task with a peer, and sees the number
+    // with which it was found, has it as with acquire().
+    uint64_t change() const { return change_.load(); }
+    // Fetches what it publishes anew, because `known`, which it published before, does not do.
+    Status refresh(Peer& peer, const std::shared_ptr<const SegmentDesc>& known);
     // Ends what is closed and idle. The background thread calls it every now and then.
     void tidy();
     std::vector<std::shared_ptr<Peer>> all() const;
@@ -49,6 +51,7 @@ class Peers {
   private:
     Status address_of(const std::string& name, std::string* address);
     Status connect(const std::shared_ptr<Peer>& peer);
+    Status make_present(const std::shared_ptr<Peer>& peer);
     void seek(const std::shared_ptr<Peer>& peer);
     Status describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out);
     bool lease(const std::shared_ptr<Peer>& peer);
@@ -57,7 +60,6 @@ class Peers {
     Core& core_;
     ControlServer& server_;
     Names* const names_;
-    std::string machine_;
     mutable std::shared_mutex mutex_;
     std::atomic<uint64_t> change_{1};
     std::vector<std::shared_ptr<Peer>> handles_;  // null: closed

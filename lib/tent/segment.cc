@@ -47,14 +47,12 @@ Json to_json(const SegmentDesc& segment) {
                            {"writable", buffer.writable},
                            {"rkey", buffer.rkeys},
                            {"ranks", buffer.ranks},
-                           {"shm_path", buffer.shm},
-                           {"shm_offset", buffer.shm_offset}});
+                           {"shared", buffer.shared ? to_hex(*buffer.shared) : ""}});
     }
     return {{"name", segment.name},
             {"type", "memory"},
             {"instance", segment.instance},
-            {"machine_id", segment.machine},
-            {"pid", segment.pid},
+            {"shm_server", segment.shm_server},
             {"data_addr", segment.data_address},
             {"devices", std::move(devices)},
             {"buffers", std::move(buffers)}};
@@ -70,13 +68,14 @@ bool parse_device(const Json& object, DeviceDesc* device) {
 }
 
 bool parse_buffer(const Json& object, size_t devices, BufferDesc* buffer) {
+    std::string shared;
     if (!object.is_object() || !get(object, "addr", &buffer->address) || !get(object, "length", &buffer->length) ||
         !get(object, "location", &buffer->location) || !get(object, "writable", &buffer->writable) ||
-        !get(object, "shm_path", &buffer->shm) || !get(object, "shm_offset", &buffer->shm_offset)) {
+        !get(object, "shared", &shared)) {
         return false;
     }
-    if (buffer->address + buffer->length < buffer->address || buffer->shm_offset + buffer->length < buffer->length)
-        return false;
+    if (buffer->address + buffer->length < buffer->address) return false;
+    if (!shared.empty() && !from_hex(shared, &buffer->shared.emplace())) return false;
     const Json* ranks = get_array(object, "ranks", kMaxDevices);
     if (ranks == nullptr || (!ranks->empty() && ranks->size() != devices)) return false;
     for (const Json& rank : *ranks) {
@@ -98,8 +97,8 @@ std::optional<SegmentDesc> parse_segment(const Json& object) {
     SegmentDesc segment;
     std::string type;
     if (!get(object, "name", &segment.name) || !get(object, "type", &type) || type != "memory" ||
-        !get(object, "instance", &segment.instance) || !get(object, "machine_id", &segment.machine) ||
-        !get(object, "pid", &segment.pid) || !get(object, "data_addr", &segment.data_address)) {
+        !get(object, "instance", &segment.instance) || !get(object, "shm_server", &segment.shm_server) ||
+        !get(object, "data_addr", &segment.data_address)) {
         return std::nullopt;
     }
     const Json* devices = get_array(object, "devices", kMaxDevices);

@@ -13,6 +13,7 @@
 
 #include "tent/control/frame.h"
 #include "tent/ranks.h"
+#include "tent/shared_memory.h"
 
 namespace rove::tent {
 
@@ -27,8 +28,7 @@ struct BufferDesc {
     bool writable = true;         // by others: GlobalReadWrite; else GlobalReadOnly
     std::vector<uint32_t> rkeys;  // by the owner's device
     std::vector<uint8_t> ranks;   // how far it is from each of the owner's devices (ranks.h); empty: near to all
-    std::string shm;              // name of the POSIX shared memory that holds it, "" if none does
-    uint64_t shm_offset = 0;
+    std::optional<ObjectId> shared;  // the memory that holds it, if others of this machine can map that
 };
 
 struct DeviceDesc {
@@ -45,9 +45,8 @@ struct SegmentDesc {
     SegmentKind kind = SegmentKind::kMemory;
     std::string name;
     uint64_t instance = 0;       // of the process: another after a restart
-    std::string machine;         // boot id: equal on the same machine
-    bool same_machine = false;   // as ours: does not travel
-    uint32_t pid = 0;            // on that machine
+    std::string shm_server;      // name of its ShmServer
+    bool same_machine = false;   // that server answers us: does not travel
     std::string data_address;    // host:port of the tcp transport, "" without
     std::vector<DeviceDesc> devices;
     std::vector<BufferDesc> buffers;  // by address

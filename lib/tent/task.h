@@ -54,6 +54,7 @@ struct alignas(64) Slice : Queued {
     uint32_t index = 0;  // in the pool
     uint32_t tag = 0;    // of the current attempt: a completion of an earlier one is not taken for it
     uint8_t device = 0;
+    bool was_refused = false;  // by the peer, once (Core::refused)
     PostMark mark;
     // Of the rail that carries it.
     Slice* before = nullptr;
@@ -112,6 +113,7 @@ struct alignas(64) Task : Waiting {
     uint8_t* source = nullptr;
     std::shared_ptr<const SegmentDesc> segment;  // stays, too
     const BufferDesc* remote = nullptr;          // of `segment`
+    Slice* refused = nullptr;                    // those that wait for another `segment`
     Question context;
     std::unique_ptr<Shares> shares;  // stays, too
     uint64_t deadline_ns = kNever;   // of its own: it ends as TIMEOUT then; kNever: it has none

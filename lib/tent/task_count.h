@@ -12,6 +12,8 @@ namespace rove::tent {
 class TaskCount {
   public:
     void begin() { begun_.fetch_add(1); }
+    // It does not take place. Any thread.
+    void undo_begin() { begun_.fetch_sub(1); }
     void finish() { finished_.store(finished_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
     uint64_t unfinished() const {
         const uint64_t finished = finished_.load();  // first: never more than have begun

@@ -2,8 +2,12 @@
 // The public C++ class: checks that there is an engine, and translates.
 #include "rove/tent.hpp"
 
+#include <pthread.h>
+
 #include <cstdlib>
 #include <iostream>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "tent/engine.h"
@@ -51,6 +55,42 @@ Status submit(Engine& engine, BatchID batch, std::span<const Request> requests, 
     return engine.submit(batch, translated, &text);
 }
 
+// A child that fork() made has a copy of the engine without its threads, whose sockets, queue pairs and memory are the
+// parent's: it must touch none of them. So the child's object loses its engine, and its calls say why.
+class Forks {
+  public:
+    static Forks& instance() {
+        static Forks* forks = new Forks;  // for objects that end with the process, too
+        return *forks;
+    }
+    void add(std::unique_ptr<Engine>* engine, Status* status) {
+        const std::lock_guard lock(mutex_);
+        engines_.emplace(engine, status);
+    }
+    void remove(std::unique_ptr<Engine>* engine) {
+        const std::lock_guard lock(mutex_);
+        engines_.erase(engine);
+    }
+
+  private:
+    Forks() {
+        pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); },
+                       [] { instance().leave_to_parent(); });
+    }
+    void leave_to_parent() {
+        for (const auto& [engine, status] : engines_) {
+            parents_.push_back(engine->release());
+            *status = {Code::kInternalError, "the engine is the process's that called fork(); start one here"};
+        }
+        engines_.clear();
+        mutex_.unlock();
+    }
+
+    std::mutex mutex_;  // held across fork()
+    std::map<std::unique_ptr<Engine>*, Status*> engines_;
+    std::vector<Engine*> parents_;  // copies that are not used, and not lost either
+};
+
 }  // namespace
 
 static_assert(kNumTransportTypes == kTransports);
@@ -80,9 +120,12 @@ TransferEngine::TransferEngine(const Settings& settings) {
     if (!start_.ok() && !variables.empty())
         start_ = {start_.code(), start_.message() + "; keys were set by" + variables};
     if (start_.ok()) start_ = Engine::start(config, &engine_);
+    if (start_.ok()) Forks::instance().add(&engine_, &start_);
 }
 
-TransferEngine::~TransferEngine() = default;
+TransferEngine::~TransferEngine() {
+    Forks::instance().remove(&engine_);
+}
 
 std::string TransferEngine::getSegmentName() const {
     return engine_ == nullptr ? std::string() : engine_->segment_name();

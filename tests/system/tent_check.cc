@@ -3,10 +3,12 @@
 // is told to check; the others are the initiator's scenarios. They print JSON lines and fail with a line on stderr.
 #include "tent_check.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cinttypes>
 #include <csignal>
 #include <cstdio>
@@ -106,14 +108,28 @@ namespace {
 
 volatile sig_atomic_t register_again = 0;
 
+// Registered memory that we can only read ourselves, filled with the first content.
+uint8_t* map_read_only(TransferEngine& engine, const Options& options) {
+    const int fd = memfd_create("weights", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, static_cast<off_t>(options.bytes)) != 0) fail("memfd_create: %s", strerror(errno));
+    void* writable = mmap(nullptr, options.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void* memory = mmap(nullptr, options.bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (writable == MAP_FAILED || memory == MAP_FAILED) fail("mmap: %s", strerror(errno));
+    peer::fill(static_cast<uint8_t*>(writable), options.bytes, options.seed);
+    expect(engine.registerLocalMemory(memory, options.bytes, Permission::kGlobalReadOnly), "a read-only mapping");
+    return static_cast<uint8_t*>(memory);
+}
+
 int run_target(const Options& options) {
     std::signal(SIGUSR1, [](int) { register_again = 1; });
     const auto engine = start(options);
     const Permission permission = options.read_only ? Permission::kGlobalReadOnly : Permission::kGlobalReadWrite;
     std::vector<uint8_t> own(options.own ? options.bytes : 0);
     if (options.own) expect(engine->registerLocalMemory(own.data(), own.size(), permission), "registerLocalMemory");
-    uint8_t* memory = options.own ? own.data() : allocate(*engine, options.bytes, permission);
-    peer::fill(memory, options.bytes, options.seed);
+    uint8_t* memory = options.mapped ? map_read_only(*engine, options)
+                      : options.own  ? own.data()
+                                     : allocate(*engine, options.bytes, permission);
+    if (!options.mapped) peer::fill(memory, options.bytes, options.seed);
     std::printf("{\"segment\": \"%s\", \"address\": %" PRIu64 "}\n", engine->getSegmentName().c_str(),
                 reinterpret_cast<uint64_t>(memory));
     std::fflush(stdout);
@@ -129,6 +145,10 @@ int run_target(const Options& options) {
             std::printf("{\"notification\": \"%s\"}\n", one.name.c_str());
             std::fflush(stdout);
             if (one.name == "quit") return 0;
+            if (one.name == "register anew") {
+                expect(engine->unregisterLocalMemory(memory, options.bytes), "unregisterLocalMemory");
+                expect(engine->registerLocalMemory(memory, options.bytes, permission), "registerLocalMemory");
+            }
             std::istringstream words(one.msg);
             if (one.name == "register again") {
                 // Under another key, at the same place.
@@ -185,6 +205,7 @@ int main(int argc, char** argv) {
         command->add_flag("--read-only", options.read_only, "the target lets others only read");
         command->add_flag("--own", options.own,
                           "the target's memory is the program's own; SIGUSR1 registers it anew");
+        command->add_flag("--mapped", options.mapped, "the target can only read its memory itself");
         command->add_flag("--tolerate", options.tolerate, "failed requests are counted and are no failure");
         command->add_flag("--lazy", options.lazy, "sleep between looks at a batch");
         return command;

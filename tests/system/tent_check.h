@@ -21,7 +21,7 @@ struct Options {
     std::vector<size_t> sizes{1 << 20};
     size_t depth = 4, rounds = 8, offset = 0;
     int priority = 0, hint = 0;
-    bool read_only = false, own = false, tolerate = false, lazy = false;
+    bool read_only = false, mapped = false, own = false, tolerate = false, lazy = false;
 };
 
 struct Remote {
@@ -52,6 +52,7 @@ rove::tent::Request request(const Options& options, rove::tent::Request::OpCode 
                             const Remote& remote, uint64_t offset, size_t length);
 
 // Scenarios of other files.
+int anew(const Options& options);
 int cancel(const Options& options);
 int dead_hosts(const Options& options);
 int deadlines(const Options& options);
@@ -67,5 +68,6 @@ int qos(const Options& options);
 int quit(const Options& options);
 int stale(const Options& options);
 int two_peers(const Options& options);
+int weights(const Options& options);
 
 }  // namespace check

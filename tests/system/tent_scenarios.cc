@@ -185,6 +185,7 @@ int stream(const Options& options) {
 }
 
 constexpr Scenario kAll[] = {
+    {"anew", "a target that registers its memory again between requests", anew},
     {"cancel", "a request that is cancelled under way", cancel},
     {"dead-hosts", "opening a live peer beside hosts that do not answer", dead_hosts},
     {"deadlines", "requests with deadlines of their own", deadlines},
@@ -200,6 +201,7 @@ constexpr Scenario kAll[] = {
     {"quit", "a target is told to end", quit},
     {"stale", "requests to memory that was registered anew, beside others", stale},
     {"two-peers", "requests to two peers", two_peers},
+    {"weights", "READs of memory that the target can only read itself", weights},
     {"stream", "WRITEs and READs that go on for some time", stream},
     {"move", "batches of WRITEs and READs", move},
 };

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slots between two real processes, as telemetry shows them; figures for Prometheus; what a killed process leaves
-behind."""
+"""Slots between two real processes, as telemetry shows them; figures for Prometheus."""
 import pathlib
 import re
 import time
 import urllib.request
 
-from harness import SERVER_CORE, Process, check, free_port, memif_pair, once, program, telemetry, unique
+from harness import check, free_port, memif_pair, once, telemetry, unique
 from test_tent import Engines, rails
 
 SHM = pathlib.Path("/dev/shm")
@@ -103,26 +102,6 @@ def prometheus():
         (SHM / slots[1:]).unlink(missing_ok=True)
 
 
-def memory_of(process):
-    return {path.name for path in SHM.glob(f"rove-tent-{process.pid}-*")}
-
-
-def stale_memory():
-    def target():
-        process = Process([program("tent_check"), "target", "--bytes", "4096"], core=SERVER_CORE)
-        process.wait_for(process.json, 20, "its memory")
-        return process
-
-    dies, lives = target(), target()
-    left = memory_of(dies)
-    dies.kill()
-    check(left and memory_of(dies) == left, "a process that is killed leaves its memory behind")
-    target()
-    check(not memory_of(dies), f"{left} is still there")
-    check(memory_of(lives), "memory of a living process was removed")
-
-
 once("tent/slots/two-processes", low_beside_high, False)
 once("tent/slots/strict", low_beside_high, True)
 once("tent/metrics/prometheus", prometheus)
-once("tent/memory/stale", stale_memory, quick=True)

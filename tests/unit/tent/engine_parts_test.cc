@@ -123,9 +123,10 @@ SegmentDesc sample() {
     SegmentDesc segment;
     segment.name = "127.0.0.1:15000";
     segment.instance = uint64_t{1} << 60;
-    segment.machine = "m";
+    segment.shm_server = "s";
     segment.devices.push_back({.name = "rove0", .gid = {1, 2, 0xFF}, .mtu = 4096});
-    segment.buffers.push_back({.address = 1000, .length = 100, .location = "*", .rkeys = {7}, .shm = "/s"});
+    segment.buffers.push_back(
+        {.address = 1000, .length = 100, .location = "*", .rkeys = {7}, .shared = ObjectId{1, 2, 3}});
     segment.buffers.push_back({.address = 2000, .length = 50, .location = "cpu:0", .writable = false, .rkeys = {8}});
     return segment;
 }
@@ -153,7 +154,7 @@ TEST(Segment, WhatIsNotOneIsRefused) {
     };
     refuses("buffers", "length", UINT64_MAX);
     refuses("buffers", "addr", -1);
-    refuses("buffers", "shm_offset", UINT64_MAX);
+    refuses("buffers", "shared", "/dev/shm/other");
     refuses("buffers", "rkey", Json::array());
     refuses("buffers", "rkey", Json::array({uint64_t{1} << 32}));
     refuses("devices", "gid", "12");
@@ -274,12 +275,20 @@ TEST(LocalMemory, FindsWhatHoldsAll) {
         return buffer;
     };
     const auto low = add(1000, 100), high = add(1100, 100);
-    EXPECT_EQ(memory.find(1050, 50), low);
-    EXPECT_EQ(memory.find(1050, 51), nullptr) << "two neighbours are not one buffer";
-    EXPECT_EQ(memory.find(1100, 100), high);
+    uint64_t change = 0;
+    EXPECT_EQ(memory.acquire(1050, 50, &change), low);
+    EXPECT_EQ(memory.acquire(1050, 51, &change), nullptr) << "two neighbours are not one buffer";
+    EXPECT_EQ(memory.serve(1100, 100), high);
     EXPECT_EQ(memory.exact(1000, 99), nullptr);
-    memory.remove(*low);
-    EXPECT_EQ(memory.find(1050, 1), nullptr);
+    EXPECT_EQ(memory.count_overlapping(1099, 1), 1u);
+    EXPECT_EQ(memory.count_overlapping(1099, 2), 2u);
+    EXPECT_EQ(memory.count_overlapping(900, 100), 0u);
+    EXPECT_FALSE(memory.remove_unused(*high)) << "a peer is served from it";
+    EXPECT_FALSE(memory.remove_unused(*low)) << "a task has begun";
+    low->tasks.undo_begin();
+    EXPECT_TRUE(memory.remove_unused(*low));
+    EXPECT_NE(memory.change(), change);
+    EXPECT_EQ(memory.acquire(1050, 1, &change), nullptr);
 }
 
 }  // namespace rove::tent

@@ -42,7 +42,7 @@ RdmaBackend::RdmaBackend(Core& core, std::vector<std::unique_ptr<VerbsDevice>> d
 RdmaBackend::~RdmaBackend() = default;
 
 Status RdmaBackend::add_memory(LocalBuffer& buffer) {
-    int access = IBV_ACCESS_LOCAL_WRITE;
+    int access = buffer.writable ? IBV_ACCESS_LOCAL_WRITE : 0;
     if (buffer.permission != Permission::kLocalReadWrite) access |= IBV_ACCESS_REMOTE_READ;
     if (buffer.permission == Permission::kGlobalReadWrite) access |= IBV_ACCESS_REMOTE_WRITE;
     for (const auto& device : devices_) {
@@ -53,18 +53,17 @@ Status RdmaBackend::add_memory(LocalBuffer& buffer) {
             return {Code::kRdmaError, "registering " + std::to_string(buffer.length) + " bytes with " + device->name() +
                                           ": " + std::strerror(error)};
         }
-        buffer.regions.push_back(region);
+        buffer.registered.push_back({region, region->lkey, region->rkey});
     }
     return {};
 }
 
 void RdmaBackend::remove_memory(LocalBuffer& buffer) {
-    for (ibv_mr* region : buffer.regions) ibv_dereg_mr(region);
-    buffer.regions.clear();
+    for (const Registration& one : buffer.registered) ibv_dereg_mr(one.region);
 }
 
 void RdmaBackend::describe(const LocalBuffer& buffer, BufferDesc* out) const {
-    for (const ibv_mr* region : buffer.regions) out->rkeys.push_back(region->rkey);
+    for (const Registration& one : buffer.registered) out->rkeys.push_back(one.rkey);
     const uint8_t* ranks = selector_.ranks_of(buffer.numa_node);
     if (ranks != nullptr && std::any_of(ranks, ranks + devices_.size(), [](uint8_t rank) { return rank != 0; }))
         out->ranks.assign(ranks, ranks + devices_.size());

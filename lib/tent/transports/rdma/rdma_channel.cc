@@ -284,7 +284,7 @@ bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
     const Task& task = *slice.task;
     ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slice.local),
                 .length = static_cast<uint32_t>(slice.length),
-                .lkey = task.local->regions[rail.local]->lkey};
+                .lkey = task.local->registered[rail.local].lkey};
     ++slice.tag;
     slice.tag &= 0x7FFFFFFF;
     ibv_send_wr wr{};
@@ -325,13 +325,11 @@ void RdmaChannel::failed(Slice& slice, ibv_wc_status status, uint64_t now_ns) {
     ++rail.counters.errors;
     const bool refused_there = status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR;
     const bool flushed = status == IBV_WC_WR_FLUSH_ERR && rail.state == Rail::State::kDraining;
-    // The peer, or our own device, refuses this very request: it would be refused again. The other slices are tried
-    // again.
+    // The peer, or our own device, refuses this very request. The other slices are tried again.
     if (refused_there || status == IBV_WC_LOC_PROT_ERR || status == IBV_WC_LOC_LEN_ERR) {
         rail.remove(slice);
         backend_.selector().release(slice.device, slice.length);
-        peer_.stale.store(true);
-        core_.fail(slice, Reason::kRefused);
+        status == IBV_WC_REM_ACCESS_ERR ? core_.refused(slice) : core_.fail(slice, Reason::kRefused);
     }
     // The peer's QP is in the error state, too: what came behind the refused request was not carried out, and will not
     // be. Other priorities' QPs know nothing of it: they finish what they have.

@@ -2,50 +2,35 @@
 // See shm_backend.h.
 #include "tent/transports/shm/shm_backend.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
+#include <utility>
+
+#include "tent/clock.h"
 
 namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kRoundBytes = 1 << 20;  // copied before others have their turn: some 100 us
+constexpr uint64_t kRoundBytes = 1 << 20;     // copied before others have their turn: some 100 us
+constexpr uint64_t kDownNs = 1'000'000'000;   // after memory could not be mapped
+constexpr uint64_t kLookNs = 100'000'000;     // between two looks for memory that has gone
 
 }  // namespace
 
-ShmChannel::ShmChannel(Core& core, Peer&)
+ShmChannel::ShmChannel(Core& core, Peer& peer)
     : Channel(core.config().rdma.queues),
-      core_(core) {}
+      core_(core),
+      peer_(peer) {}
 
 ShmChannel::~ShmChannel() {
-    for (const auto& [name, mapping] : mappings_)
-        if (mapping.address != nullptr) munmap(mapping.address, mapping.length);
+    unmap(std::move(mappings_));
 }
 
-uint8_t* ShmChannel::place(const Slice& slice) {
-    const BufferDesc& buffer = *slice.task->remote;
-    auto [at, is_new] = mappings_.try_emplace(buffer.shm);
-    Mapping& mapping = at->second;
-    if (is_new) {
-        const int access = buffer.writable ? O_RDWR : O_RDONLY;
-        const int fd = shm_open(buffer.shm.c_str(), access | O_CLOEXEC, 0);
-        struct stat status{};
-        if (fd >= 0 && fstat(fd, &status) == 0 && status.st_size > 0) {
-            mapping.length = static_cast<uint64_t>(status.st_size);
-            void* mapped =
-                mmap(nullptr, mapping.length, PROT_READ | (buffer.writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
-            if (mapped != MAP_FAILED) mapping.address = static_cast<uint8_t*>(mapped);
-        }
-        if (fd >= 0) close(fd);
-    }
-    const uint64_t offset = buffer.shm_offset + (slice.remote - buffer.address);
-    if (mapping.address == nullptr || offset + slice.length > mapping.length) return nullptr;
-    return mapping.address + offset;
+bool ShmChannel::available(const BufferDesc& remote) const {
+    const uint64_t down_until_ns = down_until_ns_.load(std::memory_order_relaxed);
+    return remote.shared.has_value() && !peer_.gone.load(std::memory_order_relaxed) &&
+           (down_until_ns == 0 || monotonic_ns() >= down_until_ns);
 }
 
 Channel::Dispatched ShmChannel::dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) {
@@ -53,34 +38,107 @@ Channel::Dispatched ShmChannel::dispatch(uint8_t level, uint8_t allowed, uint64_
     while (copied < kRoundBytes) {
         Waiting* waiting = queues.first(level, allowed);
         if (waiting == nullptr) return {.moved = copied != 0};
-        auto& task = static_cast<Task&>(*waiting);
-        const auto& next = static_cast<const Slice&>(*waiting->first);
-        const bool wanted = core_.is_wanted(next);
-        uint8_t* remote = wanted ? place(next) : nullptr;
-        if (wanted && remote == nullptr) {
-            core_.move_waiting(task, Transport::kShm, now_ns);
-            continue;
-        }
-        auto& slice = static_cast<Slice&>(*queues.take(task, now_ns));
-        if (!wanted) {
-            core_.drop(slice);
-            continue;
-        }
-        copied += slice.length;
-        if (task.direction == Direction::kWrite) {
-            std::memcpy(remote, slice.local, slice.length);
-        } else {
-            std::memcpy(slice.local, remote, slice.length);
-        }
-        core_.done(slice);
+        copied += carry(static_cast<Task&>(*waiting), now_ns);
     }
     return {.moved = true, .more = true};
+}
+
+// The first slice of a request; all of them wait elsewhere while the memory is being mapped.
+uint64_t ShmChannel::carry(Task& task, uint64_t now_ns) {
+    if (!core_.is_wanted(static_cast<const Slice&>(*task.first))) {
+        core_.drop(static_cast<Slice&>(*queues.take(task, now_ns)));
+        return 0;
+    }
+    const BufferDesc& buffer = *task.remote;
+    if (!buffer.shared) {
+        core_.move_waiting(task, Transport::kShm, now_ns);
+        return 0;
+    }
+    std::shared_ptr<Mapping>& mapping = mappings_[*buffer.shared];
+    if (mapping == nullptr) {
+        mapping = std::make_shared<Mapping>();
+        map(*buffer.shared, mapping, buffer.writable);
+    }
+    if (mapping->memory == nullptr) {
+        for (Queued* one = queues.take_all(task); one != nullptr; one = one->next)
+            mapping->waiting.push_back(static_cast<Slice*>(one));
+        return 0;
+    }
+    auto& slice = static_cast<Slice&>(*queues.take(task, now_ns));
+    const PeerMemory& memory = *mapping->memory;
+    const uint64_t offset = slice.remote - buffer.address, length = slice.length;
+    const bool is_write = task.direction == Direction::kWrite;
+    if (!memory.is_registered() || offset + length > memory.length() || (is_write && !memory.writable())) {
+        core_.refused(slice);
+        return 0;
+    }
+    if (is_write) {
+        std::memcpy(memory.address() + offset, slice.local, length);
+    } else {
+        std::memcpy(slice.local, memory.address() + offset, length);
+    }
+    core_.done(slice);
+    return length;
+}
+
+void ShmChannel::map(const ObjectId& id, std::shared_ptr<Mapping> mapping, bool writable) {
+    ++jobs_;
+    core_.jobs().add(peer_.name(), [this, id, mapping = std::move(mapping), writable, segment = peer_.segment()] {
+        std::shared_ptr<PeerMemory> memory;
+        const Fetched how = fetch_memory(segment->shm_server, segment->instance, id, writable, &memory);
+        core_.with_lock([&] { mapped(id, mapping, how, std::move(memory)); });
+    });
+}
+
+void ShmChannel::mapped(const ObjectId& id, const std::shared_ptr<Mapping>& mapping, Fetched how,
+                        std::shared_ptr<PeerMemory> memory) {
+    const uint64_t now_ns = monotonic_ns();
+    --jobs_;
+    const std::vector<Slice*> waiting = std::exchange(mapping->waiting, {});
+    mapping->memory = std::move(memory);
+    const auto at = mappings_.find(id);
+    if (how != Fetched::kMapped && at != mappings_.end() && at->second == mapping) mappings_.erase(at);
+    if (how == Fetched::kUnreachable) down_until_ns_.store(now_ns + kDownNs, std::memory_order_relaxed);
+    for (Slice* slice : waiting) {
+        if (how == Fetched::kMapped) {
+            core_.backends()[static_cast<size_t>(Transport::kShm)]->put_back(*slice->task, *slice, now_ns);
+        } else if (how == Fetched::kNotOffered) {
+            core_.refused(*slice);
+        } else {
+            core_.move_elsewhere(*slice, Transport::kShm, now_ns);
+        }
+    }
+}
+
+void ShmChannel::unmap_what_has_gone() {
+    Mappings gone;
+    for (auto at = mappings_.begin(); at != mappings_.end();) {
+        const auto one = at++;
+        const PeerMemory* memory = one->second->memory.get();
+        if (memory != nullptr && !memory->is_registered()) gone.insert(mappings_.extract(one));
+    }
+    unmap(std::move(gone));
+}
+
+// A job does it: it takes milliseconds for a gigabyte.
+void ShmChannel::unmap(Mappings mappings) {
+    if (mappings.empty()) return;
+    core_.jobs().add(peer_.name(), [mappings = std::move(mappings)]() mutable { mappings.clear(); });
 }
 
 void ShmChannel::abandon(uint64_t) {
     for (uint8_t level = 0; level < kPriorities; ++level)
         while (Waiting* waiting = queues.first(level, 0xFF))
             core_.fail_waiting(static_cast<Task&>(*waiting), Reason::kPeerGone);
+    for (auto& [id, mapping] : mappings_)
+        for (Slice* slice : std::exchange(mapping->waiting, {})) core_.fail(*slice, Reason::kPeerGone);
+    unmap(std::exchange(mappings_, {}));
+}
+
+// It is another process, which has other memory.
+void ShmChannel::revive(uint64_t) {
+    unmap(std::exchange(mappings_, {}));
+    down_until_ns_.store(0, std::memory_order_relaxed);
 }
 
 std::unique_ptr<Channel> ShmBackend::open(Peer& peer, uint64_t) {
@@ -88,6 +146,13 @@ std::unique_ptr<Channel> ShmBackend::open(Peer& peer, uint64_t) {
     auto channel = std::make_unique<ShmChannel>(core_, peer);
     add(*channel);
     return channel;
+}
+
+bool ShmBackend::progress(uint64_t now_ns) {
+    if (now_ns - looked_ns_ < kLookNs) return false;
+    looked_ns_ = now_ns;
+    for (Channel* channel : channels()) static_cast<ShmChannel*>(channel)->unmap_what_has_gone();
+    return false;
 }
 
 }  // namespace rove::tent

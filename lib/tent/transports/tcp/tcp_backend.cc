@@ -103,8 +103,7 @@ void TcpChannel::take_back(const Returned& returned, uint64_t now_ns) {
             core_.done(slice);
             return;
         case Outcome::kRefused:
-            peer_.stale.store(true);
-            core_.fail(slice, Reason::kRefused);
+            core_.refused(slice);
             return;
         case Outcome::kUnreachable:
             down_until_ns_.store(now_ns + kDownNs);

@@ -92,17 +92,17 @@ bool TcpServer::greet(Connection& connection) {
 
 bool TcpServer::answer(Connection& connection, const TcpRequest& request) {
     const uint64_t deadline_ns = monotonic_ns() + kMessageNs;
-    const std::shared_ptr<LocalBuffer> buffer = memory_.find(request.address, request.length);
     const bool is_write = request.operation == TcpRequest::kWrite;
     if (!is_write && request.operation != TcpRequest::kRead) return false;
+    const std::shared_ptr<LocalBuffer> buffer = memory_.serve(request.address, request.length);
     TcpAnswer answer;
     answer.refused = buffer == nullptr || buffer->permission == Permission::kLocalReadWrite ||
                      (is_write && buffer->permission != Permission::kGlobalReadWrite);
     // What was to be written to where it must not has to be read from the connection; it ends instead.
-    if (answer.refused != 0) return send_all(connection.fd, &answer, sizeof(answer), deadline_ns) && !is_write;
-    buffer->served.fetch_add(1);
-    const bool answered = carry(connection, request, deadline_ns);
-    buffer->served.fetch_sub(1);
+    const bool answered =
+        answer.refused != 0 ? send_all(connection.fd, &answer, sizeof(answer), deadline_ns) && !is_write
+                            : carry(connection, request, deadline_ns);
+    if (buffer != nullptr) buffer->served.fetch_sub(1);
     return answered;
 }
 

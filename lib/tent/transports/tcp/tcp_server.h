@@ -47,7 +47,7 @@ class TcpServer {
   public:
     static constexpr const char* kRail = "tcp";  // in ConnectionName
 
-    explicit TcpServer(const LocalMemory& memory) : memory_(memory) {}
+    explicit TcpServer(LocalMemory& memory) : memory_(memory) {}
     ~TcpServer() { stop(); }
 
     void stop();
@@ -79,7 +79,7 @@ class TcpServer {
     void close_now(Connection& connection);  // with mutex_
     void reap();
 
-    const LocalMemory& memory_;
+    LocalMemory& memory_;
     std::atomic<bool> stopped_{false};
     std::mutex mutex_;
     std::map<Connection*, std::unique_ptr<Connection>> connections_;

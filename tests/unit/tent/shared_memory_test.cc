@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that other processes map: what they get, what they are refused, and that it goes when its owner frees it.
+#include "tent/shared_memory.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "tent/segment.h"
+#include "tent/transports/shm/shm_server.h"
+
+namespace rove::tent {
+namespace {
+
+constexpr uint64_t kBytes = 10'000;  // not whole pages
+constexpr uint64_t kInstance = 77;
+
+std::shared_ptr<SharedMemory> make(bool writable = true) {
+    std::unique_ptr<SharedMemory> memory;
+    EXPECT_TRUE(SharedMemory::create(kBytes, writable, &memory).ok());
+    return memory;
+}
+
+TEST(SharedMemory, APeerSeesItAndThatItWasWithdrawn) {
+    const auto memory = make();
+    const auto there = PeerMemory::map(memory->fd(), memory->id(), true);
+    ASSERT_NE(there, nullptr);
+    EXPECT_GE(there->length(), kBytes);
+    std::memset(there->address(), 'x', kBytes);
+    EXPECT_EQ(static_cast<char*>(memory->address())[kBytes - 1], 'x');
+    EXPECT_TRUE(there->is_registered());
+    memory->withdraw();
+    EXPECT_FALSE(there->is_registered());
+}
+
+TEST(SharedMemory, CannotBeShortenedUnderAPeer) {
+    const auto memory = make();
+    EXPECT_NE(ftruncate(memory->fd(), 0), 0);
+    EXPECT_EQ(errno, EPERM);
+}
+
+TEST(SharedMemory, WhatOthersMayReadTheyCannotMapForWriting) {
+    const auto memory = make(false);
+    std::memset(memory->address(), 'r', kBytes);
+    EXPECT_EQ(PeerMemory::map(memory->fd(), memory->id(), true), nullptr);
+    const auto there = PeerMemory::map(memory->fd(), memory->id(), false);
+    ASSERT_NE(there, nullptr);
+    EXPECT_EQ(there->address()[kBytes - 1], 'r');
+    EXPECT_FALSE(there->writable());
+}
+
+TEST(SharedMemory, OtherMemoryThanWasMeantIsNotMapped) {
+    const auto memory = make(), other = make();
+    EXPECT_NE(memory->id(), other->id());
+    EXPECT_EQ(PeerMemory::map(memory->fd(), other->id(), true), nullptr);
+    // Somebody else's, who could shorten it.
+    const int fd = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ASSERT_EQ(ftruncate(fd, 2 * 4096), 0);
+    EXPECT_EQ(PeerMemory::map(fd, ObjectId{}, true), nullptr);
+    close(fd);
+}
+
+TEST(ShmServer, HandsOutWhatIsOffered) {
+    ShmServer server;
+    ASSERT_EQ(server.start(kInstance), "");
+    const auto memory = make();
+    std::shared_ptr<PeerMemory> there;
+    const auto fetch = [&](uint64_t instance) {
+        return fetch_memory(server.name(), instance, memory->id(), true, &there);
+    };
+    EXPECT_EQ(fetch(kInstance), Fetched::kNotOffered);
+    server.offer(memory);
+    EXPECT_EQ(fetch(kInstance + 1), Fetched::kUnreachable) << "another process has taken its place";
+    ASSERT_EQ(fetch(kInstance), Fetched::kMapped);
+    std::memset(there->address(), 'y', kBytes);
+    EXPECT_EQ(static_cast<char*>(memory->address())[0], 'y');
+    server.withdraw(memory->id());
+    EXPECT_FALSE(there->is_registered());
+    EXPECT_EQ(fetch(kInstance), Fetched::kNotOffered);
+}
+
+TEST(ShmServer, ItsAnswerMeansTheSameMachine) {
+    std::string name;
+    {
+        ShmServer server;
+        ASSERT_EQ(server.start(kInstance), "");
+        name = server.name();
+        EXPECT_TRUE(is_on_this_machine(name, kInstance));
+        EXPECT_FALSE(is_on_this_machine(name, kInstance + 1));
+    }
+    EXPECT_FALSE(is_on_this_machine(name, kInstance));
+    EXPECT_FALSE(is_on_this_machine("", kInstance));
+    EXPECT_FALSE(is_on_this_machine("../../run/other.sock", kInstance));
+    EXPECT_FALSE(is_on_this_machine(std::string(32, 'g'), kInstance));
+}
+
+}  // namespace
+}  // namespace rove::tent
