@@ -12,6 +12,7 @@
 #include "tent/control/address.h"
 #include "tent/control/handshake.h"
 #include "tent/metadata/names.h"
+#include "tent/own_sockets.h"
 #include "tent/transports/io_uring/file.h"
 #include "tent/transports/shm/shm_server.h"
 
@@ -237,7 +238,7 @@ bool Peers::lease(const std::shared_ptr<Peer>& peer) {
         ::close(fd);
         return false;
     }
-    peer->set_lease(dup(fd));
+    peer->set_lease(note_socket(dup(fd)));
     server_.watch(fd, [this, weak = std::weak_ptr(peer)] {
         const auto peer = weak.lock();
         if (peer != nullptr) core_.jobs().add(peer->name(), [this, peer] { lost(peer); });

@@ -49,8 +49,8 @@ class SharedMemory {
 // A peer's memory, mapped here.
 class PeerMemory {
   public:
-    // Maps what the descriptor, which stays the caller's, is of. Null: it is not the memory `id`, is not our user's, can
-    // be shortened, or cannot be mapped.
+    // Maps what the descriptor, which stays the caller's, is of. Null: it is not the memory `id`, is not our user's,
+    // can be shortened, or cannot be mapped.
     static std::shared_ptr<PeerMemory> map(int fd, const ObjectId& id, bool writable);
     ~PeerMemory();
     PeerMemory(const PeerMemory&) = delete;

@@ -12,6 +12,7 @@
 
 #include "tent/engine.h"
 #include "tent/environment.h"
+#include "tent/own_sockets.h"
 #include "tent/transports/rdma/rdma_backend.h"
 
 namespace mooncake::tent {
@@ -56,7 +57,8 @@ Status submit(Engine& engine, BatchID batch, std::span<const Request> requests, 
 }
 
 // A child that fork() made has a copy of the engine without its threads, whose sockets, queue pairs and memory are the
-// parent's: it must touch none of them. So the child's object loses its engine, and its calls say why.
+// parent's: it must touch none of them. So the child's object loses its engine, its calls say why, and its sockets are
+// closed, which does not end their connections.
 class Forks {
   public:
     static Forks& instance() {
@@ -83,6 +85,7 @@ class Forks {
             *status = {Code::kInternalError, "the engine is the process's that called fork(); start one here"};
         }
         engines_.clear();
+        close_noted_sockets();
         mutex_.unlock();
     }
 

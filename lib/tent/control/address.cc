@@ -23,6 +23,7 @@
 #include "tent/clock.h"
 #include "tent/control/frame.h"
 #include "tent/no_signals.h"
+#include "tent/own_sockets.h"
 
 namespace rove::tent {
 
@@ -49,7 +50,7 @@ std::vector<SocketAddress> look_up(const std::string& host, uint16_t port, int f
 }
 
 int connect_one(const SocketAddress& address, uint64_t deadline_ns) {
-    const int fd = socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int fd = note_socket(socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0) return -1;
     int error = connect(fd, address.get(), address.size) == 0 ? 0 : errno;
     if (error == EINPROGRESS) {

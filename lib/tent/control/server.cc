@@ -19,6 +19,7 @@
 
 #include "tent/clock.h"
 #include "tent/no_signals.h"
+#include "tent/own_sockets.h"
 
 namespace rove::tent {
 
@@ -36,7 +37,7 @@ constexpr uint64_t kLookNs = 250'000'000;        // between looks at deadlines
 int listen_on(SocketAddress address, uint16_t port) {
     address.set_port(port);
     const int family = address.storage.ss_family, on = 1;
-    const int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int fd = note_socket(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0) return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
     if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
@@ -165,7 +166,7 @@ void ControlServer::accept_all(int listener) {
         SocketAddress from;
         from.size = sizeof(from.storage);
         auto* address = reinterpret_cast<sockaddr*>(&from.storage);
-        const int fd = accept4(listener, address, &from.size, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        const int fd = note_socket(accept4(listener, address, &from.size, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (fd >= 0) {
             accepted(fd, from);
         } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory, segments and processes that come and go beside transfers, from any thread at any time.
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -223,6 +224,32 @@ TEST(Lifetimes, AForkedChildLeavesTheEngineToItsParent) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
     EXPECT_EQ(write(), COMPLETED);
+}
+
+TEST(Lifetimes, AForkedChildKeepsNoSocketOfItsParent) {
+    Settings settings;
+    settings.set("transports/rdma/enable", "false");
+    settings.set("rpc_server_hostname", "127.0.0.1");
+    auto engine = std::make_unique<TransferEngine>(settings);
+    ASSERT_TRUE(engine->available());
+    settings.set("rpc_server_port", std::to_string(engine->getRpcServerPort()));
+    int begun[2];
+    ASSERT_EQ(pipe(begun), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        (void)!::write(begun[1], "b", 1);
+        pause();
+        _exit(0);
+    }
+    char byte;
+    ASSERT_EQ(::read(begun[0], &byte, 1), 1);
+    close(begun[0]);
+    close(begun[1]);
+    engine.reset();
+    engine = std::make_unique<TransferEngine>(settings);
+    EXPECT_TRUE(engine->available()) << engine->startStatus().ToString();
+    kill(child, SIGKILL);
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
 }
 
 // Threads that open, close, describe, register, allocate, free, submit and cancel, in an order that a seed decides.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tent/no_signals.h"
+#include "tent/own_sockets.h"
 #include "tent/segment.h"
 
 namespace rove::tent {
@@ -100,7 +101,7 @@ std::string ShmServer::start(uint64_t instance) {
     name_ = to_hex(random_id());
     sockaddr_un address;
     const socklen_t size = to_address(name_, &address);
-    listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    listener_ = note_socket(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (listener_ < 0 || bind(listener_, reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
         listen(listener_, 128) != 0) {
         return std::string("a UNIX socket for shared memory: ") + std::strerror(errno);
