@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A message of the control plane on TCP, after the handshake: a header, then JSON. Bytes come from the network: a
-// header that is not ours, or says more than is allowed, ends the connection. Units: bytes, nanoseconds of CLOCK_MONOTONIC.
+// header that is not ours, or says more than is allowed, ends the connection. Units: bytes, nanoseconds of
+// CLOCK_MONOTONIC.
 #pragma once
 
 #include <cstddef>

@@ -32,6 +32,7 @@ constexpr int kAcceptsPerTurn = 64;
 constexpr uint64_t kProveNs = 3'000'000'000;     // for a connection to prove itself
 constexpr uint64_t kMessageNs = 10'000'000'000;  // for a message to end, and for its answer to be taken
 constexpr uint64_t kPauseNs = 100'000'000;       // until connections are accepted again when there are no descriptors
+constexpr uint64_t kTurnNs = 1'000'000;          // for the questions of a host, before others have theirs
 constexpr uint64_t kLookNs = 250'000'000;        // between looks at deadlines
 
 int listen_on(SocketAddress address, uint16_t port) {
@@ -133,7 +134,9 @@ void ControlServer::run() {
     while (!stopped_.load()) {
         epoll_event events[32];
         const bool waits = timed_ != 0 || resume_ns_ != 0;
-        const int ready = epoll_wait(epoll_, events, 32, waits ? static_cast<int>(kPauseNs / 1'000'000) : -1);
+        const int patience_ms = !turns_.empty() ? 0 : waits ? static_cast<int>(kPauseNs / 1'000'000) : -1;
+        const int ready = epoll_wait(epoll_, events, 32, patience_ms);
+        take_turns();
         for (int i = 0; i < ready; ++i) {
             const uint64_t id = events[i].data.u64;
             if (id == kEventId) {
@@ -304,21 +307,46 @@ bool ControlServer::advance(Connection& connection) {
     return connection.host == nullptr || take_questions(connection);
 }
 
+bool ControlServer::has_time(Host& host) const {
+    if (host.turn != turn_) host.used_ns = 0;
+    host.turn = turn_;
+    return host.used_ns < kTurnNs;
+}
+
+void ControlServer::take_turns() {
+    ++turn_;
+    for (const uint64_t id : std::exchange(turns_, {})) {
+        const auto at = connections_.find(id);
+        if (at == connections_.end()) continue;
+        at->second->waits_turn = false;
+        if (!take_questions(*at->second)) drop(id);
+    }
+}
+
 bool ControlServer::take_questions(Connection& connection) {
+    if (connection.waits_turn) return flush(connection);
     size_t at = 0;
     FrameHeader header;
     Json body;
     Taken taken = Taken::kNothing;
     while (!connection.answering && connection.out.size() < FrameHeader::kMaxQuestion) {
+        if (!has_time(*connection.host)) {
+            connection.waits_turn = at < connection.in.size();
+            break;
+        }
+        const uint64_t begun_ns = monotonic_ns();
         taken = take_question(connection.in, &at, &header, &body);
         if (taken == Taken::kBroken) return false;
         if (taken == Taken::kNothing) break;
         set_deadline(connection, 0);
         handle(connection, header, body);
+        connection.host->used_ns += monotonic_ns() - begun_ns;
     }
+    if (connection.waits_turn) turns_.push_back(connection.id);
     connection.in.erase(0, at);
     if (!flush(connection)) return false;
-    const bool has_begun = !connection.answering && (!connection.in.empty() || !connection.out.empty());
+    const bool has_begun = !connection.answering && !connection.waits_turn &&
+                           (!connection.in.empty() || !connection.out.empty());
     if (!has_begun) set_deadline(connection, 0);
     if (has_begun && connection.deadline_ns == 0) set_deadline(connection, monotonic_ns() + kMessageNs);
     return true;
@@ -367,7 +395,8 @@ bool ControlServer::flush(Connection& connection) {
     connection.out.erase(0, at);
     // A peer that asks and does not take its answers is not listened to until it does.
     epoll_event interest{.events = 0, .data = {.u64 = connection.id}};
-    if (!connection.answering && connection.out.size() < FrameHeader::kMaxQuestion) interest.events |= EPOLLIN;
+    const bool listens = !connection.answering && !connection.waits_turn;
+    if (listens && connection.out.size() < FrameHeader::kMaxQuestion) interest.events |= EPOLLIN;
     if (!connection.out.empty()) interest.events |= EPOLLOUT;
     return epoll_ctl(epoll_, EPOLL_CTL_MOD, connection.fd, &interest) == 0;
 }

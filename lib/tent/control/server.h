@@ -6,6 +6,7 @@
 // Nobody can keep others out. A connection has to prove itself, to end a message and to take an answer in time. When
 // there are too many, the host that has the most, but for leases, loses one of its own: of those that have not proved
 // themselves the oldest, else the one that was idle for longest. Leases are kept, but a host may have only so many.
+// Hosts take turns with their questions, a millisecond each, however many connections they ask on.
 #pragma once
 
 #include <atomic>
@@ -59,6 +60,7 @@ class ControlServer {
   private:
     struct Host {
         size_t connections = 0, proving = 0, leases = 0;
+        uint64_t turn = 0, used_ns = 0;  // the last one in which it asked, and how long its answers took then
     };
     struct Connection {
         explicit Connection(const Secret& secret) : acceptor(secret) {}
@@ -71,6 +73,7 @@ class ControlServer {
         bool is_proving = false;
         std::string in, out;
         bool answering = false;      // by a job: no further message is read meanwhile
+        bool waits_turn = false;     // nor while there are questions, for which its host has no time left in this turn
         uint64_t deadline_ns = 0;    // when what has begun must be done; 0: nothing has
         uint64_t used_ns = 0;        // when something came last
         std::function<void()> lost;  // of a connection that we only watch, or that is a lease
@@ -87,6 +90,8 @@ class ControlServer {
     // False: the connection is to be closed.
     bool advance(Connection& connection);
     bool take_questions(Connection& connection);
+    bool has_time(Host& host) const;  // left in this turn
+    void take_turns();
     bool flush(Connection& connection);
     void handle(Connection& connection, const FrameHeader& header, const Json& body);
     bool take_lease(Connection& connection, const Json& body);
@@ -115,6 +120,8 @@ class ControlServer {
     uint64_t next_id_ = 1024;                        // smaller ones are the event's and the listeners'
     uint64_t resume_ns_ = 0;   // when connections are accepted again: there were no descriptors; 0: they are
     uint64_t looked_ns_ = 0;
+    uint64_t turn_ = 1;
+    std::vector<uint64_t> turns_;  // connections that wait for one
 
     std::mutex mutex_;  // of what others post
     std::vector<std::pair<uint64_t, std::string>> replies_;

@@ -156,8 +156,12 @@ struct ServerTest : testing::Test {
     std::atomic<int> asked{0}, ended{0};
     ControlServer server{jobs, secret,
                          {.answer =
-                              [this](MessageType, const Json&) {
+                              [this](MessageType type, const Json&) {
                                   ++asked;
+                                  if (type == MessageType::kDescribe) {
+                                      usleep(1000);
+                                      return Json{{"ok", true}};
+                                  }
                                   return Json{{"ok", true}, {"answer", std::string(30'000, 'y')}};
                               },
                           .ended = [this](const Json&) { ++ended; },
@@ -229,6 +233,23 @@ TEST_F(FewConnectionsTest, LeasesAreKeptButNobodyHasThemAll) {
     EXPECT_TRUE(is_served());
     for (const auto* list : {&leases, &idle})
         for (const int fd : *list) close(fd);
+}
+
+TEST_F(FewConnectionsTest, WhoAsksMostHasItsTurnOnly) {
+    std::string questions;
+    for (uint32_t i = 0; i < 1000; ++i) questions += encode(MessageType::kDescribe, i, Json::object());
+    std::vector<int> greedy;
+    for (size_t i = 0; i < 20; ++i) {
+        greedy.push_back(connect_from("127.0.0.3"));
+        EXPECT_TRUE(send_all(greedy.back(), questions.data(), questions.size(), monotonic_ns() + kSecond));
+    }
+    for (int i = 0; i < 5; ++i) {
+        const uint64_t begun = monotonic_ns();
+        EXPECT_TRUE(is_served());
+        EXPECT_LT(monotonic_ns() - begun, kSecond / 5);
+    }
+    EXPECT_LT(asked.load(), 20'000);
+    for (const int fd : greedy) close(fd);
 }
 
 TEST_F(ServerTest, WhoHasAnotherSecretOrNoneIsToldSo) {
