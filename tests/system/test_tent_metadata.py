@@ -55,7 +55,7 @@ class Store:
                "--trusted-ca-file", self.directory / "ca.pem", "--client-cert-auth"] if self.secured else []
         return ["--data-dir", self.directory / "data", "--listen-client-urls", client, "--advertise-client-urls",
                 client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster",
-                f"default={peer}", "--unsafe-no-fsync", *tls]
+                f"default={peer}", "--unsafe-no-fsync", "--bcrypt-cost", 4, *tls]
 
     def redis_options(self):
         tls = ["--tls-port", self.port, "--port", 0, "--tls-cert-file", self.directory / "server.pem", "--tls-key-file",
