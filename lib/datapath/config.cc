@@ -13,6 +13,7 @@
 #include "config/table.h"
 #include "datapath/address.h"
 #include "datapath/port_name.h"
+#include "datapath/ports/trains.h"
 #include "datapath/ports/udp_sockets.h"
 
 namespace rove::datapath {
@@ -223,6 +224,11 @@ DeviceConfig read_device(Table table) {
     return device;
 }
 
+void limit_paths(Config& config) {
+    const auto in_trains = [](const DeviceConfig& device) { return is_udp(device.port) || is_interface(device.port); };
+    if (std::ranges::any_of(config.devices, in_trains)) config.transport.paths.vps = kTrainPaths;
+}
+
 }  // namespace
 
 Config Config::built_in(const std::vector<std::string>& interfaces) {
@@ -230,6 +236,7 @@ Config Config::built_in(const std::vector<std::string>& interfaces) {
     config.file = "built-in configuration";
     for (const std::string& name : interfaces) config.devices.emplace_back().port = "interface:" + name;
     if (interfaces.empty()) config.devices.emplace_back().port = "mesh";
+    limit_paths(config);
     return config;
 }
 
@@ -253,9 +260,7 @@ std::optional<Config> Config::load(const std::string& file, std::string* error) 
                 device.refuse(device.node("name"), "name", "a name that no other device has");
         }
         table.refuse_unknown();
-        // Each path of a "udp" port is a socket.
-        const auto is_on_udp = [](const DeviceConfig& device) { return is_udp(device.port); };
-        if (std::ranges::any_of(config.devices, is_on_udp)) config.transport.paths.vps = kUdpPaths;
+        limit_paths(config);
         return config;
     } catch (const config::Refused& refused) {
         *error = refused.message;

@@ -21,6 +21,11 @@
 
 namespace rove::datapath {
 
+// Paths that mp takes from a process whose frames go in trains: enough to spread over a network of equal-cost paths,
+// and so few that frames of one path are a train. Over a veth of MTU 1500, mp moved 0.042 GB/s with all 16384 paths,
+// 0.08 with 32, 0.17 with 16, 0.18 with 8, 0.23 with 4, and RC 0.37 (beside other load).
+inline constexpr uint32_t kTrainPaths = 8;
+
 // Of frames in one direction, written by one thread.
 struct FrameCounts {
     RingCount frames, bytes;

@@ -24,10 +24,6 @@
 
 namespace rove::datapath {
 
-// Paths that mp takes from a process that has such a port: enough to spread over a network of equal-cost paths, and so
-// few that frames of one path come in trains.
-inline constexpr uint32_t kUdpPaths = 32;
-
 class SocketAddress {
   public:
     SocketAddress() = default;

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "datapath/address.h"
-#include "datapath/ports/udp_sockets.h"
+#include "datapath/ports/trains.h"
 
 namespace rove::datapath {
 namespace {
@@ -278,7 +278,9 @@ TEST_F(ConfigTest, AUdpPortsAddressIsInItsName) {
     ASSERT_TRUE(config) << error_;
     EXPECT_EQ(config->devices[0].addresses, std::vector<std::string>{"fd00::7/0"});
     EXPECT_TRUE(config->devices[0].mtu_given);
-    EXPECT_EQ(config->transport.paths.vps, kUdpPaths);
+    EXPECT_EQ(config->transport.paths.vps, kTrainPaths);
+    EXPECT_EQ(Config::built_in({"eth0"}).transport.paths.vps, kTrainPaths);
+    EXPECT_GT(Config::built_in({}).transport.paths.vps, kTrainPaths);
     EXPECT_TRUE(load("[[device]]\nport = \"udp\"\n")) << error_;  // its addresses are those of the routes, if any
     EXPECT_EQ(load(kDevice)->transport.paths.vps, transport::kVps);
     for (const char* name : {"udp:", "udp:eth0", "udp:10.0.0.1/24", "udp:224.0.0.1"})
