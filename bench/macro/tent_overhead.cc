@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the TENT engine costs on top of verbs: WRITEs of one process to another, through the engine and by
-// ibv_post_send() and ibv_poll_cq(), in turns of kTurnNs, so that both meet the machine in the same states.
+// What the TENT engine costs on top of what carries its bytes: WRITEs of one process to another, through the engine and
+// without it, in turns of kTurnNs, so that both meet the machine in the same states. Without it is ibv_post_send() and
+// ibv_poll_cq(), or with --shm, where the engine copies to memory that both processes map, memcpy().
 //
-//     tent_overhead --port TCP_PORT                                    the target
-//     tent_overhead --peer HOST:TCP_PORT [--size BYTES] [--outstanding N] [--seconds S]
+//     tent_overhead [--shm] --port TCP_PORT                                    the target
+//     tent_overhead [--shm] --peer HOST:TCP_PORT [--size BYTES] [--outstanding N] [--seconds S]
 //
 // Both sides use one port, the same memory, MTU and QP attributes (the engine's own Connection), no order between
 // WRITEs, a completion for each, and as many outstanding, each at a place of its own. A verbs turn posts again what it
@@ -16,7 +17,9 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <memory>
+#include <optional>
 #include <rove/tent.hpp>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -42,6 +45,7 @@ struct Options {
     uint16_t port = 0;
     size_t size = 65'536, outstanding = 1;
     double seconds = 1;
+    bool shm = false;
 };
 
 void check(const Status& status) {
@@ -54,6 +58,10 @@ class Node {
     explicit Node(const Options& options) : options_(options), engine_(settings(options)) {
         check(engine_.startStatus());
         check(engine_.allocateLocalMemory(&memory_, kMemoryBytes));
+        if (options.shm) {
+            check(engine_.allocateLocalMemory(&copy_, kMemoryBytes));
+            return;
+        }
         ::rove::tent::Config config;
         check(VerbsDevice::open_all(config, &devices_));
         if (devices_.empty()) throw std::runtime_error("no RDMA device");
@@ -64,7 +72,7 @@ class Node {
     }
     ~Node() {
         connection_.reset();
-        ibv_dereg_mr(region_);
+        if (region_ != nullptr) ibv_dereg_mr(region_);
     }
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
@@ -83,19 +91,22 @@ class Node {
         greet(target_);
         meet();
         std::vector<double> ratios, added_us, rates[2];
+        const auto write_without = [&] {
+            return options_.shm ? write_by_memcpy(kTurnNs) : write_by_verbs(kTurnNs);
+        };
         write_by_engine(kTurnNs);
-        write_by_verbs(kTurnNs);
+        write_without();
         const uint64_t until = monotonic_ns() + static_cast<uint64_t>(options_.seconds * 1e9);
         do {
-            const double engine = write_by_engine(kTurnNs), verbs = write_by_verbs(kTurnNs);
+            const double engine = write_by_engine(kTurnNs), without = write_without();
             const auto us = [&](double rate) { return 1e6 * static_cast<double>(options_.outstanding) / rate; };
-            ratios.push_back(engine / verbs);
-            added_us.push_back(us(engine) - us(verbs));
+            ratios.push_back(engine / without);
+            added_us.push_back(us(engine) - us(without));
             rates[0].push_back(engine);
-            rates[1].push_back(verbs);
+            rates[1].push_back(without);
         } while (monotonic_ns() < until);
         std::printf(
-            "tent_overhead size=%zu outstanding=%zu pairs=%zu engine_rate=%.0f verbs_rate=%.0f ratio=%.3f "
+            "tent_overhead size=%zu outstanding=%zu pairs=%zu engine_rate=%.0f without_rate=%.0f ratio=%.3f "
             "added_us=%.3f\n",
             options_.size, options_.outstanding, ratios.size(), median(rates[0]), median(rates[1]), median(ratios),
             median(added_us));
@@ -107,7 +118,7 @@ class Node {
         Settings settings;
         settings.set("rpc_server_hostname", "127.0.0.1");
         settings.set("rpc_server_port", std::to_string(options.port));
-        settings.set("transports/shm/enable", "false");
+        settings.set(options.shm ? "transports/rdma/enable" : "transports/shm/enable", "false");
         settings.set("transports/tcp/enable", "false");
         return settings;
     }
@@ -120,8 +131,8 @@ class Node {
     void greet(SegmentID to) {
         const Json hello{{"from", engine_.getSegmentName()},
                          {"address", reinterpret_cast<uint64_t>(memory_)},
-                         {"rkey", region_->rkey},
-                         {"endpoint", to_json(connection_->local())}};
+                         {"rkey", options_.shm ? 0 : region_->rkey},
+                         {"endpoint", options_.shm ? Json() : to_json(connection_->local())}};
         check(engine_.sendNotification(to, {"hello", hello.dump()}));
     }
     // The name of the segment of whoever has greeted us, once our connection is theirs; "" when it is done.
@@ -135,8 +146,8 @@ class Node {
         if (come.empty()) throw std::runtime_error("the target does not answer");
         if (come[0].name == "done") return "";
         const Json hello = Json::parse(come[0].msg);
-        const auto endpoint = parse_endpoint(hello.at("endpoint"));
-        if (!endpoint || connection_->connect(*endpoint, !options_.peer.empty()) != 0)
+        const auto endpoint = options_.shm ? std::nullopt : parse_endpoint(hello.at("endpoint"));
+        if (!options_.shm && (!endpoint || connection_->connect(*endpoint, !options_.peer.empty()) != 0))
             throw std::runtime_error("cannot connect");
         remote_ = hello.at("address");
         rkey_ = hello.at("rkey");
@@ -174,6 +185,16 @@ class Node {
                               .length = options_.size};
         check(engine_.submitTransfer(batch, {request}));
         return batch;
+    }
+
+    double write_by_memcpy(uint64_t turn_ns) {
+        const uint64_t begin = monotonic_ns();
+        uint64_t completed = 0, now = begin;
+        for (; now - begin < turn_ns; now = monotonic_ns()) {
+            const size_t at = completed++ % options_.outstanding * options_.size;
+            std::memcpy(static_cast<uint8_t*>(copy_) + at, static_cast<uint8_t*>(memory_) + at, options_.size);
+        }
+        return static_cast<double>(completed) * 1e9 / static_cast<double>(now - begin);
     }
 
     double write_by_verbs(uint64_t turn_ns) {
@@ -214,6 +235,7 @@ class Node {
     const Options& options_;
     TransferEngine engine_;
     void* memory_ = nullptr;
+    void* copy_ = nullptr;  // with --shm: of what the engine copies, by us
     std::vector<std::unique_ptr<VerbsDevice>> devices_;
     ibv_mr* region_ = nullptr;
     std::unique_ptr<Connection> connection_;
@@ -226,11 +248,12 @@ class Node {
 
 int main(int argc, char** argv) try {
     Options options;
-    CLI::App app("What the TENT engine costs on top of verbs");
+    CLI::App app("What the TENT engine costs on top of verbs, or of memcpy()");
     app.add_option("--peer", options.peer, "HOST:PORT of the target; without it this is the target");
     app.add_option("--port", options.port, "TCP port of the engine; 0: any");
     app.add_option("--size", options.size, "WRITE, bytes")->check(CLI::Range(size_t{1}, size_t{1} << 20));
     app.add_option("--outstanding", options.outstanding, "WRITEs under way")->check(CLI::Range(1, 64));
+    app.add_flag("--shm", options.shm, "over shared memory, beside memcpy()");
     app.add_option("--seconds", options.seconds, "how long to measure")->check(CLI::Range(0.1, 3600.0));
     CLI11_PARSE(app, argc, argv);
     Node node(options);
