@@ -38,9 +38,13 @@ class Session {
     Session(Stream& stream, uint64_t deadline_ns) : stream_(stream), deadline_ns_(deadline_ns) {}
 
     Reply ask(std::initializer_list<std::string_view> words) {
-        std::string command = "*" + std::to_string(words.size()) + "\r\n";
-        for (const std::string_view word : words)
-            command += "$" + std::to_string(word.size()) + "\r\n" + std::string(word) + "\r\n";
+        std::string command;
+        const auto line_of = [&](char kind, size_t count) { (command += kind).append(std::to_string(count)) += "\r\n"; };
+        line_of('*', words.size());
+        for (const std::string_view word : words) {
+            line_of('$', word.size());
+            command.append(word) += "\r\n";
+        }
         std::string line;
         if (!stream_.write(command, deadline_ns_) || !read_line(&line) || line.empty())
             return {Reply::Kind::kError, "no answer"};
