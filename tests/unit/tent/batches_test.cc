@@ -143,6 +143,42 @@ TEST_F(BatchesTest, FreedUnderWayItIsNotGivenAgainBefore) {
     EXPECT_EQ(engine_->free_batch(under_way).code(), Code::kInvalidArgument);
 }
 
+// Slices are kept for higher priorities.
+TEST_F(BatchesTest, OneWhoFillsTheEngineWithLowDoesNotGetHighRefused) {
+    constexpr size_t kLarge = 32 << 20;  // as many slices as a request may have
+    void* memory = nullptr;
+    ASSERT_TRUE(engine_->allocate_memory(2 * kLarge, {}, &memory).ok());
+    const auto request = [&](Priority priority, size_t length) {
+        return TransferRequest{.direction = Direction::kWrite,
+                               .source = memory,
+                               .target_offset = reinterpret_cast<uint64_t>(memory) + kLarge,
+                               .length = length,
+                               .priority = index(priority)};
+    };
+    std::vector<uint64_t> low;
+    uint64_t high = 0;
+    engine_->core().with_lock([&] {  // so that nothing moves
+        std::jthread([&] {
+            Status status;
+            while (status.ok() && low.size() < 1000) {
+                low.push_back(engine_->allocate_batch(1));
+                const TransferRequest one = request(Priority::kLow, kLarge);
+                status = engine_->submit(low.back(), {&one, 1}, nullptr);
+            }
+            EXPECT_EQ(status.code(), Code::kTooManyRequests);
+            EXPECT_LT(low.size(), 1000u);
+            high = engine_->allocate_batch(1);
+            const TransferRequest one = request(Priority::kHigh, kSmall);
+            EXPECT_TRUE(engine_->submit(high, {&one, 1}, nullptr).ok());
+            for (const uint64_t batch : low) (void)engine_->cancel(batch, 0);
+        }).join();
+    });
+    EXPECT_EQ(wait(high), TransferState::kCompleted);
+    low.pop_back();  // the one that was refused
+    for (const uint64_t batch : low) EXPECT_EQ(wait(batch), TransferState::kCanceled);
+    EXPECT_TRUE(engine_->free_memory(memory).ok());
+}
+
 TEST_F(BatchesTest, MemoryThatIsNoLongerRegisteredIsRefused) {
     static uint8_t memory[kSmall];
     for (int i = 0; i < 2; ++i) {
