@@ -23,7 +23,7 @@ constexpr uint64_t kHopeNs = 100'000'000;       // so long slices wait for a rai
 constexpr uint64_t kFirstHopeNs = 3'000'000'000;  // ... and for the first one to come up
 constexpr uint64_t kSpareNs = 50'000'000;       // a port that has no rail for so long tries the peer's other ports
 constexpr size_t kSparesAtOnce = 2;             // that are being connected
-constexpr uint64_t kFirstSpareNs = 1'000'000'000;  // ... and one that never had
+constexpr uint64_t kLongSpareNs = 1'000'000'000;  // ... and one that never had, or while other ports have one
 constexpr uint64_t kCallNs = 2'000'000'000;     // of the control plane
 constexpr uint64_t kProbeBytes = 8;
 
@@ -61,10 +61,15 @@ bool RdmaChannel::is_silent(const Rail& rail, uint64_t now_ns) const {
 }
 
 uint64_t RdmaChannel::cut_off(uint64_t now_ns) const {
+    const auto is_up = [](const auto& rail) {
+        return rail->state == Rail::State::kUp || rail->state == Rail::State::kDraining;
+    };
+    const auto pairs = std::span(rails_).first(pairs_);
+    // While others carry what there is, there is time.
+    const uint64_t patience_ns = std::any_of(pairs.begin(), pairs.end(), is_up) ? kLongSpareNs : kSpareNs;
     uint64_t mask = 0, connected = 0;
-    for (const auto& rail : std::span(rails_).first(pairs_)) {
-        const bool is_up = rail->state == Rail::State::kUp || rail->state == Rail::State::kDraining;
-        if (is_up || now_ns - rail->down_ns < (rail->ever_up ? kSpareNs : kFirstSpareNs))
+    for (const auto& rail : pairs) {
+        if (is_up(rail) || now_ns - rail->down_ns < (rail->ever_up ? patience_ns : kLongSpareNs))
             connected |= uint64_t{1} << rail->local;
         else
             mask |= uint64_t{1} << rail->local;
