@@ -66,7 +66,7 @@ def versions():
 
 def engine():
     """librove-tent.so shows what its headers declare, under a version, and nothing of what it is made of."""
-    library = BUILD / "lib" / "tent" / "librove-tent.so"
+    library = BUILD / "lib" / "tent" / "librove-tent.so.0"
     header = (ROOT / "include" / "rove" / "tent.h").read_text()
     declared = set(re.findall(r"\b(tent_\w+)\(", header))
     listed = subprocess.run(["nm", "-DC", "--defined-only", library], capture_output=True, text=True, check=True).stdout
@@ -76,6 +76,8 @@ def engine():
     others = {name for name in found - functions if not re.match(public, name)}
     check(functions == declared, f"differ: {sorted(functions ^ declared)}")
     check(not others and len(found) > len(functions) + 20, f"shown besides: {sorted(others)}")
+    dynamic = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
+    check("[librove-tent.so.0]" in dynamic, dynamic)
 
 
 LOOKUPS = """
