@@ -235,7 +235,8 @@ void add_types(py::module_& m) {
     py::class_<TransferStatus>(m, "TransferStatus")
         .def(py::init<>())
         .def_readwrite("state", &TransferStatus::s)
-        .def_readwrite("bytes", &TransferStatus::transferred_bytes);
+        .def_readwrite("bytes", &TransferStatus::transferred_bytes)
+        .def_readonly("reason", &TransferStatus::reason);
     py::class_<Notification>(m, "Notification")
         .def(py::init<>())
         .def(py::init<std::string, std::string>(), py::arg("name"), py::arg("msg"))
