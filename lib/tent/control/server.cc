@@ -315,12 +315,21 @@ bool ControlServer::has_time(Host& host) const {
 
 void ControlServer::take_turns() {
     ++turn_;
+    std::vector<uint64_t> had_theirs;
     for (const uint64_t id : std::exchange(turns_, {})) {
         const auto at = connections_.find(id);
         if (at == connections_.end()) continue;
-        at->second->waits_turn = false;
-        if (!take_questions(*at->second)) drop(id);
+        Connection& connection = *at->second;
+        const size_t before = connection.in.size();
+        connection.waits_turn = false;
+        if (!take_questions(connection)) {
+            drop(id);
+        } else if (connection.waits_turn && connection.in.size() != before) {
+            turns_.pop_back();  // the others of its host, which had none, go first
+            had_theirs.push_back(id);
+        }
     }
+    turns_.insert(turns_.end(), had_theirs.begin(), had_theirs.end());
 }
 
 bool ControlServer::take_questions(Connection& connection) {

@@ -252,6 +252,18 @@ TEST_F(FewConnectionsTest, WhoAsksMostHasItsTurnOnly) {
     for (const int fd : greedy) close(fd);
 }
 
+TEST_F(FewConnectionsTest, ConnectionsOfAHostTakeTurnsToo) {
+    std::string questions;
+    for (uint32_t i = 0; i < 2000; ++i) questions += encode(MessageType::kDescribe, i, Json::object());
+    const int greedy = connect_from("127.0.0.1");
+    EXPECT_TRUE(send_all(greedy, questions.data(), questions.size(), monotonic_ns() + kSecond));
+    const uint64_t begun = monotonic_ns();
+    EXPECT_TRUE(is_served());
+    EXPECT_LT(monotonic_ns() - begun, kSecond / 5);
+    EXPECT_LT(asked.load(), 2000);
+    close(greedy);
+}
+
 TEST_F(ServerTest, WhoHasAnotherSecretOrNoneIsToldSo) {
     std::string why;
     const auto call = [&](const Secret& ours) {
