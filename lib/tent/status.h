@@ -46,6 +46,7 @@ class [[nodiscard]] Status {
     Code code() const { return code_; }
     const std::string& message() const;
     std::string ToString() const;  // "InvalidArgument: message"
+    std::string to_string() const { return ToString(); }  // the same
     bool operator==(const Status& other) const { return code_ == other.code_ && message() == other.message(); }
 
     // Status::InvalidArgument("text") and status.IsInvalidArgument(), for each code.
