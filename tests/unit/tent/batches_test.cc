@@ -54,7 +54,9 @@ class BatchesTest : public testing::Test {
                                       .length = kSmall};
         const uint64_t batch = engine_->allocate_batch(1);
         Status status = engine_->submit(batch, {&request, 1}, nullptr);
-        if (status.ok()) EXPECT_EQ(wait(batch), TransferState::kCompleted);
+        if (status.ok()) {
+            EXPECT_EQ(wait(batch), TransferState::kCompleted);
+        }
         EXPECT_TRUE(engine_->free_batch(batch).ok());
         return status;
     }
