@@ -219,7 +219,7 @@ class Ours {
         if (below(2) == 0)
             std::memset(buffer, 0xab, bytes);
         else
-            sender_.store(buffer, std::vector<uint8_t>(bytes).data(), static_cast<uint32_t>(bytes));
+            sender_.store(buffer, std::vector<uint8_t>(bytes + 1).data(), static_cast<uint32_t>(bytes));
         sender_.took(static_cast<uint32_t>(bytes));
     }
 
