@@ -149,7 +149,7 @@ def rpma():
         check(side.out() == "right\n", side.story())
 
 
-test("ecosystem/librpma", rpma)
+once("ecosystem/librpma", rpma)
 
 
 # --- DAPL ------------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def dtest(provider, library):
         check("DAPL Test Complete. PASSED" in side.out(), side.story())
 
 
-test("ecosystem/dapl/dtest", dtest, "ofa-v2-rove0-1s", "libdaploscm.so.2", timeout=90)
+once("ecosystem/dapl/dtest", dtest, "ofa-v2-rove0-1s", "libdaploscm.so.2", timeout=90)
 
 
 # --- over rdma_cm ----------------------------------------------------------------------------------------------------
@@ -225,11 +225,11 @@ def dapl(program, verdict):
         check(verdict in side.out(), side.story())
 
 
-test("ecosystem/dapl/rdma-cm/dtest", dapl, "dtest", "DAPL Test Complete. PASSED", timeout=90)
-test("ecosystem/dapl/rdma-cm/dtestx", dapl, "dtestx", "immed/atomic test PASSED", timeout=90)
-test("ecosystem/qperf", qperf, "rc_bw", "rc_rdma_read_lat", "ver_rc_compare_swap", "ver_rc_fetch_add", timeout=90)
+once("ecosystem/dapl/rdma-cm/dtest", dapl, "dtest", "DAPL Test Complete. PASSED", timeout=90)
+once("ecosystem/dapl/rdma-cm/dtestx", dapl, "dtestx", "immed/atomic test PASSED", timeout=90)
+once("ecosystem/qperf", qperf, "rc_bw", "rc_rdma_read_lat", "ver_rc_compare_swap", "ver_rc_fetch_add", timeout=90)
 for verb in ("write", "read", "send"):
-    test(f"ecosystem/fio/{verb}", fio, verb, timeout=90)
+    once(f"ecosystem/fio/{verb}", fio, verb, timeout=90)
 for register, provider, endpoint in ((once, "verbs", "dgram"), (test, "verbs", "msg"), (test, "verbs;ofi_rxm", "rdm")):
     command = ["fi_pingpong", "-p", provider, "-e", endpoint, "-c"]
     register(f"ecosystem/libfabric/fi_pingpong/{provider.replace(';', '/')}/{endpoint}", by_rdma_cm, command,
@@ -360,9 +360,9 @@ def gloo(ranks):
 
 for ranks in (2, 4):
     test(f"ecosystem/openmpi/ucx/{ranks}", openmpi, ranks, False, BY_UCX, OVER_ROVE, timeout=120)
-    test(f"ecosystem/mpi4py/collectives/{ranks}", openmpi, ranks, True, BY_UCX, OVER_ROVE, timeout=120)
-    test(f"ecosystem/mpich/{ranks}", mpich, ranks, timeout=120)
-    test(f"ecosystem/gloo/{ranks}", gloo, ranks, timeout=100)
+    once(f"ecosystem/mpi4py/collectives/{ranks}", openmpi, ranks, True, BY_UCX, OVER_ROVE, timeout=120)
+    once(f"ecosystem/mpich/{ranks}", mpich, ranks, timeout=120)
+    once(f"ecosystem/gloo/{ranks}", gloo, ranks, timeout=100)
 for ranks in (4, 8):
     once(f"ecosystem/mesh/{ranks}", mesh, ranks, timeout=120)
 once("ecosystem/bridge/4", bridged, 4, timeout=120)

@@ -229,7 +229,8 @@ def port_stop():
             device["port"] = device["port"].replace("@", f"{SCRATCH}/")
     pair, out = Pair(pair), SCRATCH / f"{unique()}.json"
     prompt = Terminal(pair.arguments(*SPRAY, "--verify", "--interactive", "--auto-start", "--json", out))
-    used = lambda: {name[-5:]: one["write_bytes"] for name, one in prompt.json("show tent rails").items()}
+    used = lambda: {name[-5:]: one["write_bytes"] for name, one in prompt.json("show tent rails").items()
+                    if name[-11:] in ("rove0_rove0", "rove1_rove1")}
     moved = lambda rail, since: lambda: used().get(rail, 0) > since
     try:
         wait_until(moved("rove1", 10_000_000), 10, "traffic on rail 1")

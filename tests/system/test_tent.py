@@ -26,15 +26,21 @@ def rails(impair=None):
 class Engines:
     """A target, and initiators that know where it is."""
 
-    def __init__(self, pair, *options, port=None):
+    def __init__(self, pair, *options, port=None, between=None):
+        """`between`: the namespaces where they are."""
         self.pair = pair
-        self.port = port or free_port()
+        self.netns = between.names if between else (None, None)
+        self.hosts = ("192.0.2.1", "192.0.2.2") if between else ("127.0.0.1", "127.0.0.1")
+        self.env = {"ROVE_TENT_SECRET": "a secret of these tests"} if between else {}
+        self.port = port or free_port(self.netns[0])
+        self.peer = f"{self.hosts[0]}:{self.port}"
         self.options = options
         self.start_target()
 
     def start_target(self):
-        self.target = Process([program("tent_check"), "target", "--set", f"rpc_server_port={self.port}", *self.options],
-                              self.pair[0], SERVER_CORE)
+        self.target = Process([program("tent_check"), "target", "--set", f"rpc_server_port={self.port}",
+                               f"rpc_server_hostname={self.hosts[0]}", *self.options],
+                              self.pair[0], SERVER_CORE, self.netns[0], self.env)
         self.target.wait_for(self.target.json, 20, "its memory")
 
     def start(self, scenario, *options, config=None):

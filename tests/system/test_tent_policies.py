@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The policies of config/tent/policies.toml, one by one: which transports and ports the bytes really took."""
-import os
-import subprocess
 import time
 import types
 
-from harness import (CLIENT_CORE, ROOT, SCRATCH, Process, Skip, check, device_arguments, device_string, once, program,
-                     shipped, telemetry, unique)
+from harness import (CLIENT_CORE, ROOT, SCRATCH, Process, TwoNamespaces, check, device_arguments, device_string, once,
+                     program, shipped, telemetry, unique)
 from test_tent import QUICK_TIMEOUT, Engines, impair
 
 POLICIES = ROOT / "config" / "tent" / "policies.toml"
@@ -17,7 +15,7 @@ COMPLETED = {"code": "Ok", "state": 4}
 
 def four_rails():
     """One port more than the policies name."""
-    name, pair = f"rove-test-{unique()}", []
+    name, pair = f"{SCRATCH}/{unique()}", []
     for config, end in ((shipped("two-rails-a"), 1), (shipped("two-rails-b"), 2)):
         driver, arguments = device_arguments(config["device"][0]["port"])
         config["device"] = [{"port": device_string("memif", {**arguments, "socket": f"{name}-{i}"}),
@@ -27,17 +25,11 @@ def four_rails():
 
 
 class Initiator:
-    def __init__(self, engines, *options, other_machine=False, peer=None, config=("--config", POLICIES)):
+    def __init__(self, engines, *options, peer=None, config=("--config", POLICIES)):
         command = [
-            program("tent_check"), "obey", *config, "--peer", peer or f"127.0.0.1:{engines.port}", *QUICK_TIMEOUT,
-            *options]
-        if other_machine:  # to the engine, a machine is its boot
-            boot = SCRATCH / unique()
-            boot.write_text("another machine's\n")
-            command = [
-                "unshare", "--mount", "sh", "-c", 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec "$@"',
-                boot, *command]
-        self.process = Process(command, engines.pair[1], CLIENT_CORE, stdin=True)
+            program("tent_check"), "obey", *config, "--peer", peer or engines.peer, *QUICK_TIMEOUT, "--set",
+            f"rpc_server_hostname={engines.hosts[1]}", *options]
+        self.process = Process(command, engines.pair[1], CLIENT_CORE, engines.netns[1], engines.env, stdin=True)
         self.process.wait_for(self.process.json, 20, "start")
 
     def tables(self):
@@ -92,34 +84,35 @@ def same_machine():
 
 
 def other_machine():
-    if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode != 0:
-        raise Skip("needs root for a mount namespace")
-    engines = Engines(four_rails(), "--bytes", str(BULK))
-    initiator = Initiator(engines, other_machine=True)
-    ports = set().union(*(initiator.expect({"rdma"}, HIGH, size) for size in (64, 4096, 65536, 65536, 8 << 20)))
-    check(ports == {"rove0", "rove1", "rove2"}, f"took {ports}")
-    used = initiator.expect({"rdma"}, MEDIUM, 32 << 20)
-    check("rove3" in used, f"no policy keeps rove3 from MEDIUM, which took {used}")
-    # All ports die under way: the next transport of the policy's list, if it has one.
-    for device in ("rove0", "rove1", "rove2", "rove3"):
-        impair(engines, initiator.process, device, "down=true")
-    answer, used = initiator.ask(LOW, BULK)
-    check(answer == COMPLETED and "tcp" in used, f"{answer}, by {used}")
-    answer, used = initiator.ask(HIGH, 65536)
-    check(answer != COMPLETED and not used, f"{answer}, by {used}")
-    for device in ("rove0", "rove1", "rove2", "rove3"):
-        impair(engines, initiator.process, device, "down=false")
-    deadline = time.monotonic() + 10
-    while initiator.ask(HIGH, 65536)[0] != COMPLETED:
-        check(time.monotonic() < deadline, "the ports are back, and are not used")
-    initiator.end()
-    engines.target.stop()
+    """To the engine, a machine is a network namespace: shared memory is had from a socket in it."""
+    with TwoNamespaces(1500) as namespaces:
+        engines = Engines(four_rails(), "--bytes", str(BULK), between=namespaces)
+        initiator = Initiator(engines)
+        ports = set().union(*(initiator.expect({"rdma"}, HIGH, size) for size in (64, 4096, 65536, 65536, 8 << 20)))
+        check(ports == {"rove0", "rove1", "rove2"}, f"took {ports}")
+        used = initiator.expect({"rdma"}, MEDIUM, 32 << 20)
+        check("rove3" in used, f"no policy keeps rove3 from MEDIUM, which took {used}")
+        # All ports die under way: the next transport of the policy's list, if it has one.
+        for device in ("rove0", "rove1", "rove2", "rove3"):
+            impair(engines, initiator.process, device, "down=true")
+        answer, used = initiator.ask(LOW, BULK)
+        check(answer == COMPLETED and "tcp" in used, f"{answer}, by {used}")
+        answer, used = initiator.ask(HIGH, 65536)
+        check(answer != COMPLETED and not used, f"{answer}, by {used}")
+        for device in ("rove0", "rove1", "rove2", "rove3"):
+            impair(engines, initiator.process, device, "down=false")
+        deadline = time.monotonic() + 10
+        while initiator.ask(HIGH, 65536)[0] != COMPLETED:
+            check(time.monotonic() < deadline, "the ports are back, and are not used")
+        initiator.end()
+        engines.target.stop()
 
 
 def file():
     path = SCRATCH / unique()
     path.write_bytes(bytes(1 << 20))
-    initiator = Initiator(types.SimpleNamespace(pair=four_rails()), peer=f"file://{path}")
+    alone = types.SimpleNamespace(pair=four_rails(), netns=(None, None), hosts=("127.0.0.1", "127.0.0.1"), env={})
+    initiator = Initiator(alone, peer=f"file://{path}")
     for priority in (HIGH, MEDIUM, LOW):
         initiator.expect({"io_uring"}, priority, 1 << 20)               # GDS is not there
     initiator.end()
