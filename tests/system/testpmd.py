@@ -104,7 +104,8 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.sched_setaffinity(0, {CLIENT_CORE})
-            os.execv(arguments[0], [str(argument) for argument in arguments])
+            # What the engine says of rails that fail would stand between a command and what it prints.
+            os.execve(arguments[0], [str(argument) for argument in arguments], {**os.environ, "MC_LOG_LEVEL": "error"})
         self.seen, self.said = "", []
         self.until(first)
 
