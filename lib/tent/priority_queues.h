@@ -81,8 +81,8 @@ class PriorityQueues {
     uint8_t levels() const { return levels_listed_; }
     // Promotes what has waited too long: to be called every promotion_interval_ns.
     void promote(uint64_t now_ns);
-    // A request of which nothing was taken, nor of any in its list, and whose `since_ns` is not after `before_ns`; null:
-    // there is none.
+    // A request of which nothing was taken, nor of any in its list, and whose `since_ns` is not after `before_ns`;
+    // null: there is none.
     Waiting* stuck(uint64_t before_ns) const;
 
     uint32_t depth(Priority priority) const { return depth_[index(priority)]; }  // slices waiting, by own priority

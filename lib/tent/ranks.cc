@@ -84,7 +84,8 @@ Status override_ranks(const PriorityMatrix& matrix, std::span<const Device> devi
                 const auto found = std::find_if(devices.begin(), devices.end(),
                                                 [&](const Device& device) { return device.name == name; });
                 if (found == devices.end())
-                    return {Code::kInvalidArgument, matrix.where + ": got \"" + name + "\", allowed " + names_of(devices)};
+                    return {Code::kInvalidArgument,
+                            matrix.where + ": got \"" + name + "\", allowed " + names_of(devices)};
                 row[static_cast<size_t>(found - devices.begin())] = static_cast<uint8_t>(rank);
             }
         }

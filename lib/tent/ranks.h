@@ -48,7 +48,8 @@ std::vector<int> numa_nodes(const PriorityMatrix& matrix, const Topology& topolo
 // Tells the devices what the configuration does. kInvalidArgument: it names one that does not exist.
 Status override_devices(const Topology& topology, std::span<Device> devices);
 
-// As the machine is (libnuma), where nodes that it does not have are as far from all as others are by default; or of `nodes` nodes as `distance` tells.
+// As the machine is (libnuma), where nodes that it does not have are as far from all as others are by default; or of
+// `nodes` nodes as `distance` tells.
 Ranks numa_ranks(std::span<const Device> devices);
 Ranks numa_ranks(std::span<const Device> devices, int nodes, const std::function<int(int, int)>& distance);
 // Replaces, and adds where there is no such node, what the matrix names. kInvalidArgument: a device that does not

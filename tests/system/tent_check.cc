@@ -133,11 +133,14 @@ int run_target(const Options& options) {
     std::printf("{\"segment\": \"%s\", \"address\": %" PRIu64 "}\n", engine->getSegmentName().c_str(),
                 reinterpret_cast<uint64_t>(memory));
     std::fflush(stdout);
+    const auto register_anew = [&] {
+        expect(engine->unregisterLocalMemory(memory, options.bytes), "unregisterLocalMemory");
+        expect(engine->registerLocalMemory(memory, options.bytes, permission), "registerLocalMemory");
+    };
     for (const double end = now_s() + options.seconds; now_s() < end && getppid() != 1; usleep(500)) {
         if (register_again != 0) {
             register_again = 0;
-            expect(engine->unregisterLocalMemory(memory, options.bytes), "unregisterLocalMemory");
-            expect(engine->registerLocalMemory(memory, options.bytes, permission), "registerLocalMemory");
+            register_anew();
         }
         std::vector<Notification> received;
         expect(engine->receiveNotification(received), "receiveNotification");
@@ -145,10 +148,7 @@ int run_target(const Options& options) {
             std::printf("{\"notification\": \"%s\"}\n", one.name.c_str());
             std::fflush(stdout);
             if (one.name == "quit") return 0;
-            if (one.name == "register anew") {
-                expect(engine->unregisterLocalMemory(memory, options.bytes), "unregisterLocalMemory");
-                expect(engine->registerLocalMemory(memory, options.bytes, permission), "registerLocalMemory");
-            }
+            if (one.name == "register anew") register_anew();
             std::istringstream words(one.msg);
             if (one.name == "register again") {
                 // Under another key, at the same place.

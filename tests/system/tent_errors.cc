@@ -126,7 +126,8 @@ int deadlines(const Options& options) {
     if (std::strcmp(status.reason, "its deadline has passed") != 0) fail("its reason: '%s'", status.reason);
     if (carry(size, now_ns() - 1).s != TIMEOUT) fail("a deadline that has passed");
     status = carry(65536, now_ns() + 5'000'000'000);
-    if (status.s != COMPLETED || *status.reason != 0) fail("a deadline far away: state %d '%s'", status.s, status.reason);
+    if (status.s != COMPLETED || *status.reason != 0)
+        fail("a deadline far away: state %d '%s'", status.s, status.reason);
     return 0;
 }
 

@@ -31,7 +31,8 @@ def against_target(*options, duration=0.1):
 def operation(name):
     """Two block sizes by two batch sizes; the last of them do not fit into the buffers and are skipped."""
     initiator, target, points = against_target(
-        "-op_type", name, "--check_consistency", "--notifi", "--tent_transport_hint", "rdma", "--start_block_size", "96K", "--max_block_size", "192K",
+        "-op_type", name, "--check_consistency", "--notifi", "--tent_transport_hint", "rdma",
+        "--start_block_size", "96K", "--max_block_size", "192K",
         "--start_batch_size", 1, "--max_batch_size", 64)
     check(all(column in initiator.out() for column in COLUMNS), initiator.story())
     check("skipped: 64 x 196608 bytes" in initiator.err(), initiator.story())

@@ -215,8 +215,8 @@ def cancelled():
 def slow_but_moving():
     """0.7 s each way, of which each quarter of a second brings something of one of two requests."""
     moved(memif_pair(impair={"rate_mbps": 200, "queue_packets": 1024}), "--sizes", "8388608", "--depth", "2",
-          "--rounds", "1", "--set", "merge_requests=false", "transports/rdma/max_timeout_ns=250000000", "transports/shm/enable=false",
-          "transports/tcp/enable=false")
+          "--rounds", "1", "--set", "merge_requests=false", "transports/rdma/max_timeout_ns=250000000",
+          "transports/shm/enable=false", "transports/tcp/enable=false")
 
 
 def refused(*options):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TENT engine while everything fails that can: schedules of faults, drawn from a seed, beside verified traffic to two
-peers. ROVE_SCHEDULES says how many, ROVE_SEED where they begin."""
+"""The TENT engine while everything fails that can: schedules of faults, drawn from a seed, beside verified traffic to
+two peers. ROVE_SCHEDULES says how many, ROVE_SEED where they begin."""
 import itertools
 import os
 import pathlib
@@ -175,9 +175,8 @@ class Schedule:
 
     def slices(self, target, rail):
         """That a rail of the initiator has carried to this target."""
-        rails = telemetry(self.initiator.pid, "/tent/rails")
-        return sum(values["slices"] for name, values in rails.items()
-                   if name.startswith(re.sub(r"\W", "_", target.name) + "/") and name.endswith(f"rove{rail}_rove{rail}"))
+        name = re.sub(r"\W", "_", target.name) + f"/rove{rail}_rove{rail}"
+        return telemetry(self.initiator.pid, "/tent/rails").get(name, {"slices": 0})["slices"]
 
     def lossy_rail(self, _, target, when):
         rail, over = self.random.randrange(2), when + self.random.uniform(0.1, 0.6)
@@ -226,7 +225,8 @@ def run(seed):
         for target in targets:
             target.ready()
         events = schedule.draw(world, targets, etcd, own)
-        settings = ["rpc_server_hostname=192.0.2.1", "rpc_server_port=7000", "transports/rdma/max_timeout_ns=3000000000"]
+        settings = ["rpc_server_hostname=192.0.2.1", "rpc_server_port=7000",
+                    "transports/rdma/max_timeout_ns=3000000000"]
         if etcd:
             settings += etcd.settings("127.0.0.1", "initiator")
         command = [program("tent_check"), "faults", "--peer", targets[0].name, "--other-peer", targets[1].name,
@@ -263,7 +263,8 @@ def longest_gap(peer, when):
     """Seconds without a byte, in the second after `when`."""
     samples, step = peer["samples"], peer["step"]
     first = int(when / step)
-    return step * max((len(list(same)) for _, same in itertools.groupby(samples[first:first + int(1 / step)])), default=0)
+    second = samples[first:first + int(1 / step)]
+    return step * max((len(list(same)) for _, same in itertools.groupby(second)), default=0)
 
 
 def percentile(values, part):

@@ -29,8 +29,8 @@ def many_peers():
         targets[-1].child.send_signal(signal.SIGCONT)
     peers, alone, beside, with_one_silent = initiator.json()
     print(f"{PEERS} peers: {peers['threads']} threads, {peers['descriptors']} descriptors, "
-          f"{peers['resident'] >> 20} MiB; HIGH 64 KiB: P99 {alone['p99_us']:.0f} us alone, {beside['p99_us']:.0f} beside "
-          f"LOW, {with_one_silent['p99_us']:.0f} with one peer silent")
+          f"{peers['resident'] >> 20} MiB; HIGH 64 KiB: P99 {alone['p99_us']:.0f} us alone, "
+          f"{beside['p99_us']:.0f} beside LOW, {with_one_silent['p99_us']:.0f} with one peer silent")
     check(min(beside["low_bytes"], with_one_silent["low_bytes"]) > 0 and beside["refused"] == 0, initiator.story())
 
 

@@ -74,8 +74,8 @@ def documented():
 
 def per_slice():
     many, single, allotted = allocation("transports/rdma/batch_allocation_policy=per_slice")
-    check(all(near > far > 0 and near + far == 32 for near, far in many) and single == [[2, 0]] * 2 and allotted == [0, 0],
-          f"{many}, {single}, {allotted}")
+    spread = all(near > far > 0 and near + far == 32 for near, far in many)
+    check(spread and single == [[2, 0]] * 2 and allotted == [0, 0], f"{many}, {single}, {allotted}")
 
 
 def baseline():
@@ -184,8 +184,8 @@ def rail_cooldown():
 def wrong_key():
     """A request that the peer refuses costs only itself: what others have under way on the rail is not sent again."""
     engines = Engines(memif_pair())
-    initiator = Process([program("tent_check"), "stale", "--peer", f"127.0.0.1:{engines.port}", "--rounds", "5", "--set",
-                         *ONLY_RDMA], engines.pair[1], CLIENT_CORE, stdin=True)
+    initiator = Process([program("tent_check"), "stale", "--peer", engines.peer, "--rounds", "5", "--set", *ONLY_RDMA],
+                        engines.pair[1], CLIENT_CORE, stdin=True)
     initiator.wait_for(initiator.json, 30, "its end")
     (rail,) = table(initiator, "rails").values()
     (result,) = initiator.json()

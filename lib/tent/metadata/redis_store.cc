@@ -39,7 +39,9 @@ class Session {
 
     Reply ask(std::initializer_list<std::string_view> words) {
         std::string command;
-        const auto line_of = [&](char kind, size_t count) { (command += kind).append(std::to_string(count)) += "\r\n"; };
+        const auto line_of = [&](char kind, size_t count) {
+            (command += kind).append(std::to_string(count)) += "\r\n";
+        };
         line_of('*', words.size());
         for (const std::string_view word : words) {
             line_of('$', word.size());

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "local_engine.h"
 #include "tent/engine.h"
 
 namespace rove::tent {
@@ -20,11 +21,8 @@ constexpr size_t kThreads = 4, kSmall = 4096;
 class BatchesTest : public testing::Test {
   protected:
     void SetUp() override {
-        Config config;
-        const std::vector<Override> overrides{{"transports/rdma/enable", "false"},
-                                              {"rpc_server_hostname", "127.0.0.1"}};
-        ASSERT_TRUE(Config::load("", overrides, &config).ok());
-        ASSERT_TRUE(Engine::start(config, &engine_).ok());
+        engine_ = start_local_engine();
+        ASSERT_NE(engine_, nullptr);
         void* memory = nullptr;
         ASSERT_TRUE(engine_->allocate_memory(2 * kThreads * kSmall, {}, &memory).ok());
         memory_ = static_cast<uint8_t*>(memory);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "local_engine.h"
 #include "tent/engine.h"
 
 namespace rove::tent {
@@ -18,11 +19,8 @@ std::vector<FigureRow> read_rows(Engine&) {
 class SteadyFiguresTest : public testing::Test {
   protected:
     void SetUp() override {
-        Config config;
-        const std::vector<Override> overrides{{"transports/rdma/enable", "false"},
-                                              {"rpc_server_hostname", "127.0.0.1"}};
-        ASSERT_TRUE(Config::load("", overrides, &config).ok());
-        ASSERT_TRUE(Engine::start(config, &engine_).ok());
+        engine_ = start_local_engine();
+        ASSERT_NE(engine_, nullptr);
     }
 
     // Value of the only figure of the only row, when the engine has these.

@@ -18,6 +18,7 @@
 #include <thread>
 #include <vector>
 
+#include "local_engine.h"
 #include "rove/tent.hpp"
 #include "tent/engine.h"
 
@@ -29,15 +30,6 @@ using Time = std::chrono::steady_clock;
 
 constexpr uint64_t kBytes = 65536;
 constexpr int kShm = static_cast<int>(Transport::kShm), kTcp = static_cast<int>(Transport::kTcp), kAny = 0;
-
-std::unique_ptr<Engine> start() {
-    Config config;
-    const std::vector<Override> overrides{{"transports/rdma/enable", "false"}, {"rpc_server_hostname", "127.0.0.1"}};
-    std::unique_ptr<Engine> engine;
-    EXPECT_TRUE(Config::load("", overrides, &config).ok());
-    EXPECT_TRUE(Engine::start(config, &engine).ok());
-    return engine;
-}
 
 uint8_t* allocate(Engine& engine, Permission permission = Permission::kGlobalReadWrite) {
     void* memory = nullptr;
@@ -105,7 +97,7 @@ bool within(std::chrono::milliseconds time, Condition condition) {
 }
 
 TEST(Lifetimes, MemoryThatIsRegisteredOnceMoreIsNotFreed) {
-    const auto engine = start();
+    const auto engine = start_local_engine();
     uint8_t* memory = allocate(*engine);
     ASSERT_TRUE(engine->register_memory(memory, kBytes, {}).ok());
     EXPECT_EQ(engine->free_memory(memory).code(), Code::kInvalidArgument);
@@ -121,7 +113,7 @@ TEST(Lifetimes, MemoryThatIsRegisteredOnceMoreIsNotFreed) {
 }
 
 TEST(Lifetimes, APeerLetsGoOfMemoryThatWasFreed) {
-    const auto engine = start(), peer = start();
+    const auto engine = start_local_engine(), peer = start_local_engine();
     uint8_t* source = allocate(*engine);
     uint8_t* first = allocate(*peer);
     uint8_t* second = allocate(*peer);
@@ -138,7 +130,7 @@ TEST(Lifetimes, APeerLetsGoOfMemoryThatWasFreed) {
 }
 
 TEST(Lifetimes, APeerThatRegistersAnewIsAskedWithinTheRequest) {
-    const auto engine = start(), peer = start();
+    const auto engine = start_local_engine(), peer = start_local_engine();
     uint8_t* source = allocate(*engine);
     uint8_t* there = allocate(*peer);
     const uint64_t segment = open(*engine, *peer);
@@ -156,7 +148,7 @@ TEST(Lifetimes, APeerThatRegistersAnewIsAskedWithinTheRequest) {
 }
 
 TEST(Lifetimes, OthersReadAMappingThatIsReadOnly) {
-    const auto engine = start(), peer = start();
+    const auto engine = start_local_engine(), peer = start_local_engine();
     void* mapping = mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(mapping, MAP_FAILED);
     const MemorySettings read_only{.permission = Permission::kGlobalReadOnly};
@@ -174,7 +166,7 @@ TEST(Lifetimes, OthersReadAMappingThatIsReadOnly) {
 
 TEST(Lifetimes, TwoThreadsUseTheOwnSegmentFirst) {
     for (int i = 0; i < 20; ++i) {
-        const auto engine = start();
+        const auto engine = start_local_engine();
         uint8_t* memory[2] = {allocate(*engine), allocate(*engine)};
         uint8_t* there[2] = {allocate(*engine), allocate(*engine)};
         std::vector<std::jthread> threads;
@@ -190,7 +182,7 @@ TEST(Lifetimes, AForkedChildLeavesTheEngineToItsParent) {
     settings.set("transports/rdma/enable", "false");
     settings.set("rpc_server_hostname", "127.0.0.1");
     auto engine = std::make_unique<TransferEngine>(settings);
-    const auto peer = start();
+    const auto peer = start_local_engine();
     ASSERT_TRUE(engine->available());
     void* memory = nullptr;
     ASSERT_TRUE(engine->allocateLocalMemory(&memory, kBytes).ok());
@@ -387,7 +379,7 @@ class Storm {
     }
 
     const uint64_t seed_;
-    const std::unique_ptr<Engine> engine_ = start(), peer_ = start();
+    const std::unique_ptr<Engine> engine_ = start_local_engine(), peer_ = start_local_engine();
     std::array<uint8_t*, kWriters> sources_{}, targets_{};
     std::array<std::vector<uint8_t>, kWriters> others_;
     std::array<std::atomic<uint64_t>, kHandles> handles_{};  // 0: our own segment

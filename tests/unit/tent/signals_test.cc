@@ -16,7 +16,8 @@ namespace {
 
 std::set<std::string> threads() {
     std::set<std::string> ids;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) ids.insert(entry.path().filename());
+    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task"))
+        ids.insert(entry.path().filename());
     return ids;
 }
 

@@ -75,7 +75,7 @@ struct Rail {
     std::array<Slice*, kPriorities> parked{};
     uint32_t* on_device = nullptr;  // work requests posted on its device, by all rails: RdmaBackend's
     // The last sign of life while something was posted: a completion, or the first post.
-    uint64_t heard_ns = 0;
+    uint64_t answered_ns = 0;
     bool probing_others = false;  // it is suspiciously silent: the peer is asked over other rails
     uint32_t probes_posted = 0;
     RailCounters counters;

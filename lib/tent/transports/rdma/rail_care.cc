@@ -40,24 +40,24 @@ bool RdmaChannel::is_hopeful(uint64_t device_mask, uint64_t now_ns) const {
     return false;
 }
 
-void RdmaChannel::hear(Rail& rail, uint64_t now_ns) {
-    rail.heard_ns = now_ns;
+void RdmaChannel::note_answer(Rail& rail, uint64_t now_ns) {
+    rail.answered_ns = now_ns;
     rail.probing_others = false;
 }
 
 bool RdmaChannel::is_silent(const Rail& rail, uint64_t now_ns) const {
-    const uint64_t silence = now_ns - rail.heard_ns;
+    const uint64_t silence = now_ns - rail.answered_ns;
     if (silence < kSilentNs) return false;
     uint64_t patience = 0;
     if (rail.oldest != nullptr) {
         const uint64_t bandwidth = std::max<uint64_t>(backend_.bandwidth(rail.local), 1'000'000);
         patience = kTimesExpected * (rail.oldest->length * 1000 / (bandwidth / 1'000'000));
     }
-    const bool others_are_heard = std::any_of(rails_.begin(), rails_.end(), [&](const auto& other) {
+    const bool others_answer = std::any_of(rails_.begin(), rails_.end(), [&](const auto& other) {
         return other.get() != &rail && other->state == Rail::State::kUp &&
-               other->heard_ns > rail.heard_ns + kSuspiciousNs && now_ns - other->heard_ns < kSilentNs;
+               other->answered_ns > rail.answered_ns + kSuspiciousNs && now_ns - other->answered_ns < kSilentNs;
     });
-    return silence > (others_are_heard ? kSilentNs : kAllSilentNs) + patience;
+    return silence > (others_answer ? kSilentNs : kAllSilentNs) + patience;
 }
 
 uint64_t RdmaChannel::cut_off(uint64_t now_ns) const {
@@ -83,20 +83,20 @@ bool RdmaChannel::is_lost(const Slice& slice, uint64_t now_ns) const {
 }
 
 void RdmaChannel::ask_others(Rail& rail, uint64_t now_ns) {
-    if (rail.probing_others || now_ns - rail.heard_ns < kSuspiciousNs) return;
+    if (rail.probing_others || now_ns - rail.answered_ns < kSuspiciousNs) return;
     rail.probing_others = true;
     for (const auto& other : rails_)
         if (other.get() != &rail && other->state == Rail::State::kUp && other->is_idle()) send_probe(*other, now_ns);
 }
 
-void RdmaChannel::look_after(uint64_t now_ns, uint64_t deaf_ns) {
+void RdmaChannel::look_after(uint64_t now_ns, uint64_t unpolled_ns) {
     const uint64_t cut_off = closing_ || peer_.gone.load(std::memory_order_relaxed) ? 0 : this->cut_off(now_ns);
     const auto rails = cut_off != 0 ? std::span<const std::unique_ptr<Rail>>(rails_) : in_use();
     spares_open_ = false;
     size_t connecting = 0;  // of the spare ones: they are not to keep the usual ones from being connected
     for (const auto& owned : rails) {
         Rail& rail = *owned;
-        rail.heard_ns += std::min(deaf_ns, now_ns - rail.heard_ns);
+        rail.answered_ns += std::min(unpolled_ns, now_ns - rail.answered_ns);
         if (rail.is_spare) {
             const bool is_wanted = (cut_off >> rail.local & 1) != 0;
             if (!is_wanted && rail.connection != nullptr && rail.oldest == nullptr) close(rail, now_ns);
@@ -160,7 +160,7 @@ void RdmaChannel::send_probe(Rail& rail, uint64_t now_ns) {
     wr.wr.rdma.rkey = rail.connection->remote().probe_rkey;
     ibv_send_wr* bad = nullptr;
     if (rail.state == Rail::State::kProbing) rail.retry_ns = now_ns + rail.next_pause_ns();
-    if (rail.is_idle()) rail.heard_ns = now_ns;
+    if (rail.is_idle()) rail.answered_ns = now_ns;
     if (ibv_post_send(rail.connection->qp(Priority::kHigh), &wr, &bad) != 0) return;
     ++rail.counters.probes;
     ++rail.probes_posted;
@@ -181,10 +181,11 @@ void RdmaChannel::probe_completed(Rail& rail, ibv_wc_status status, uint64_t now
         give_up(rail, now_ns);
         return;
     }
-    hear(rail, now_ns);
+    note_answer(rail, now_ns);
     if (rail.state == Rail::State::kUp) return;
     rail.state = Rail::State::kUp;
-    if (rail.ever_up) log(LogLevel::kInfo, "segment '%s': rail %s is up again", peer_.name().c_str(), rail.name.c_str());
+    if (rail.ever_up)
+        log(LogLevel::kInfo, "segment '%s': rail %s is up again", peer_.name().c_str(), rail.name.c_str());
     rail.ever_up = true;
     rail.refusals = 0;
     backend_.selector().set_up(rail.local, true);

@@ -11,7 +11,7 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kLookNs = 1'000'000;  // between two looks at rails and links
-constexpr uint64_t kDeafNs = 2'000'000;  // what a pause between polls has more than this counts as not having listened
+constexpr uint64_t kUnpolledNs = 2'000'000;  // what a pause between polls has more is no silence of the peers
 
 std::vector<Device> describe_all(const std::vector<std::unique_ptr<VerbsDevice>>& devices) {
     std::vector<Device> list;
@@ -91,7 +91,7 @@ void RdmaBackend::forget(Channel& channel) {
 }
 
 bool RdmaBackend::progress(uint64_t now_ns) {
-    if (polled_ns_ != 0 && now_ns - polled_ns_ > kDeafNs) deaf_ns_ += now_ns - polled_ns_ - kDeafNs;
+    if (polled_ns_ != 0 && now_ns - polled_ns_ > kUnpolledNs) unpolled_ns_ += now_ns - polled_ns_ - kUnpolledNs;
     polled_ns_ = now_ns;
     if (completed_ == 0) poll();
     const bool moved = completed_ != 0;
@@ -142,8 +142,8 @@ void RdmaBackend::look_after(uint64_t now_ns) {
         selector_.set_up(i, up);
         for (Channel* channel : channels()) static_cast<RdmaChannel*>(channel)->link_changed(i, up, now_ns);
     }
-    for (Channel* channel : channels()) static_cast<RdmaChannel*>(channel)->look_after(now_ns, deaf_ns_);
-    deaf_ns_ = 0;
+    for (Channel* channel : channels()) static_cast<RdmaChannel*>(channel)->look_after(now_ns, unpolled_ns_);
+    unpolled_ns_ = 0;
 }
 
 uint64_t RdmaBackend::next_deadline(uint64_t now_ns) const {

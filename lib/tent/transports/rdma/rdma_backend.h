@@ -62,7 +62,8 @@ class RdmaBackend : public Backend {
     static constexpr uint64_t kProbe = uint64_t{1} << 63;
     static constexpr int kPolled = 64;  // completions taken at once
 
-    RdmaBackend(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices, std::vector<Device> described, Ranks ranks);
+    RdmaBackend(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices, std::vector<Device> described,
+                Ranks ranks);
     void poll();
     void completed(const ibv_wc& wc, uint64_t now_ns);
     void look_after(uint64_t now_ns);
@@ -79,7 +80,7 @@ class RdmaBackend : public Backend {
     ibv_wc completions_[kPolled];  // taken and not yet looked at
     int completed_ = 0;
     size_t first_device_ = 0;  // whose turn it is
-    uint64_t polled_ns_ = 0, looked_ns_ = 0, deaf_ns_ = 0;
+    uint64_t polled_ns_ = 0, looked_ns_ = 0, unpolled_ns_ = 0;
 };
 
 }  // namespace rove::tent

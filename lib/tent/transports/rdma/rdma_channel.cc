@@ -299,7 +299,7 @@ bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
     if (ibv_post_send(rail.connection->qp(task.priority), &wr, &bad) != 0) return false;
     // It is on its way: what is written down now costs it no time.
     slice.mark = backend_.selector().post(slice.device, now_ns);
-    if (rail.is_idle()) rail.heard_ns = now_ns;
+    if (rail.is_idle()) rail.answered_ns = now_ns;
     rail.append(slice);
     return true;
 }
@@ -314,7 +314,7 @@ void RdmaChannel::completed(Slice& slice, uint64_t now_ns) {
     backend_.selector().complete(slice.device, slice.length, slice.mark, now_ns);
     ++rail.counters.slices;
     (slice.task->direction == Direction::kRead ? rail.counters.read_bytes : rail.counters.write_bytes) += slice.length;
-    hear(rail, now_ns);
+    note_answer(rail, now_ns);
     rail.succeeded();
     core_.done(slice);
     if (rail.state == Rail::State::kDraining) finish_draining(rail, now_ns);

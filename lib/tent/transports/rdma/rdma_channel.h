@@ -14,7 +14,7 @@
 //    Which devices a priority may use now (T-9) is asked whenever a slice is posted, of all devices that are up:
 //    neither rooms nor shares change it.
 // 3. Silence. A rail from which nothing came back for long, though something is posted, is given up: its connection is
-//    closed (connection.h), its slices are sprayed over the others. How long: kSilentNs, if the peer was heard over
+//    closed (connection.h), its slices are sprayed over the others. How long: kSilentNs, if the peer answered over
 //    another rail meanwhile, which it is asked for; else kAllSilentNs, because a process that has lost its core to
 //    others is silent on all rails. In both cases plus a few times what the oldest slice should take. When we did not
 //    listen ourselves, that time does not count.
@@ -52,8 +52,8 @@ class RdmaChannel : public Channel {
     Dispatched dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) override;
     void leave(Task& task) override;
     Reason why_nothing_moves() const override;
-    // Silence, probes, connections. `deaf_ns`: how long nobody has polled.
-    void look_after(uint64_t now_ns, uint64_t deaf_ns);
+    // Silence, probes, connections. `unpolled_ns`: how long nobody has polled.
+    void look_after(uint64_t now_ns, uint64_t unpolled_ns);
     uint64_t next_deadline(uint64_t now_ns) const;
 
     void completed(Slice& slice, uint64_t now_ns);
@@ -85,7 +85,7 @@ class RdmaChannel : public Channel {
     Rail* rail_of(uint8_t device) const;
     uint64_t usable_devices() const;
     bool is_hopeful(uint64_t device_mask, uint64_t now_ns) const;
-    void hear(Rail& rail, uint64_t now_ns);
+    void note_answer(Rail& rail, uint64_t now_ns);
     void finish_draining(Rail& rail, uint64_t now_ns);
     bool is_silent(const Rail& rail, uint64_t now_ns) const;
     bool is_lost(const Slice& slice, uint64_t now_ns) const;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine without ports, on the loopback: it carries by shm and tcp.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "tent/config.h"
+#include "tent/engine.h"
+
+namespace rove::tent {
+
+inline std::unique_ptr<Engine> start_local_engine() {
+    Config config;
+    const std::vector<Override> overrides{{"transports/rdma/enable", "false"}, {"rpc_server_hostname", "127.0.0.1"}};
+    std::unique_ptr<Engine> engine;
+    EXPECT_TRUE(Config::load("", overrides, &config).ok());
+    EXPECT_TRUE(Engine::start(config, &engine).ok());
+    return engine;
+}
+
+}  // namespace rove::tent
