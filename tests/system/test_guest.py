@@ -225,8 +225,8 @@ once("guest/rc/inline-sge", verified, "initiates", "ipv6", "1024", "--inline", "
 once("guest/hello", hello, timeout=BOOTED)
 for at, service in enumerate(("rc", "uc", "ud", "srq")):
     once(f"guest/pingpong/{service}", pingpong, service, DIRECTIONS[at % 2], tuple(FAMILIES)[at // 2], timeout=BOOTED)
-# Not ib_send_lat -e: of its two kinds of completions, whose events come over one channel, perftest takes the next one for
-# the send's. When the kernel's ACK comes behind our answer it sleeps for ever (linux-rdma/perftest, pull request 127).
+# Not ib_send_lat -e: of its two kinds of completions, whose events come over one channel, perftest takes the next one
+# for the send's. When the ACK comes behind the answer it sleeps for ever (linux-rdma/perftest, pull request 127).
 for at, (tool, options) in enumerate((("ib_write_bw", "-s 65536 -n 50 -m 4096"),
                                       ("ib_read_bw", "-s 65536 -n 50 -m 1024"), ("ib_send_bw", "-s 16384 -n 50 -q 4"),
                                       ("ib_write_lat", "-n 100"), ("ib_send_lat", "-n 100"),
