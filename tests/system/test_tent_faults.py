@@ -107,6 +107,7 @@ class Target:
         self.process.wait_for(self.process.json, 20, "its memory")
 
     def impair(self, rail, changes):
+        self.ready()    # it may have begun only now
         answer = telemetry(self.process.pid, f"/rove/impair,rove{rail},all,{changes}")
         check(isinstance(answer, dict), str(answer))
 
@@ -253,7 +254,7 @@ def run(seed):
                 lost = peer["failed"] + peer["timeout"] + peer["refused"]
                 peer.pop("samples")
                 check(index in schedule.suffers or lost + peer["begun_anew"] == 0, f"peer {index}: {peer}")
-        except Failure as failure:
+        except (Failure, OSError) as failure:
             story = "\n".join(target.process.story() for target in targets)
             raise Failure("\n".join([f"ROVE_SEED={seed} ROVE_SCHEDULES=1", *happened, str(failure), story])) from None
     return gaps, schedule.returns
