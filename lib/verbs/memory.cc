@@ -159,6 +159,9 @@ int dereg_mr(ibv_mr* handle) {
 }
 
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access) {
+    // NCCL and UCX ask with no descriptor at all whether memory of GPUs can be registered, and go through memory of the
+    // host if it is refused so. A GPU's buffers cannot be mapped by a CPU; with EBADF they would try, and fail.
+    if (fd < 0) return fail<ibv_mr>(EOPNOTSUPP);
     const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     const uint64_t skipped = offset % page;
     if (length == 0 || length + skipped < length || offset + length < length) return fail<ibv_mr>(EINVAL);
@@ -169,7 +172,8 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64_t iova,
     const int protection = PROT_READ | ((access & IBV_ACCESS_LOCAL_WRITE) != 0 ? PROT_WRITE : 0);
     void* const mapping =
         mmap(nullptr, length + skipped, protection, MAP_SHARED, fd, static_cast<off_t>(offset - skipped));
-    if (mapping == MAP_FAILED) return nullptr;  // with the errno of a buffer that a CPU cannot map
+    constexpr int kNotSupported = 524;  // the kernel's ENOTSUPP, which no library has a text for: the driver maps none
+    if (mapping == MAP_FAILED) return fail<ibv_mr>(errno == kNotSupported ? EOPNOTSUPP : errno);
     ibv_mr* mr = reg_mr(pd, static_cast<uint8_t*>(mapping) + skipped, length, iova, static_cast<unsigned>(access));
     if (mr == nullptr) {
         const int error = errno;

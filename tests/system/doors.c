@@ -3,6 +3,7 @@
 // Prints one JSON line: how many devices the way finds.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,6 +83,8 @@ static int nccl(void) {
         NEED(p_ibv_query_gid(context, 1, 1, &gid) == 0);
         struct ibv_pd* pd = p_ibv_alloc_pd(context);
         NEED(pd);
+        errno = 0;  // with any other, NCCL takes it that memory of GPUs can be registered
+        NEED(p_ibv_reg_dmabuf_mr(pd, 0, 0, 0, -1, 0) == NULL && errno == EOPNOTSUPP);
         struct ibv_mr* mr = p_ibv_reg_mr_iova2(pd, buffer, sizeof buffer, (uintptr_t)buffer,
                                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
         NEED(mr && p_ibv_dereg_mr(mr) == 0);

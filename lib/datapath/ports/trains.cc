@@ -213,8 +213,9 @@ std::span<rte_mbuf*> TrainReceiver::take_in_place(Slot& slot, const Message& par
 std::span<rte_mbuf*> TrainReceiver::take_copies(Slot& slot, const Message& parts) {
     const uint8_t* const whole = gather(slot, parts.bytes) + parts.front;
     const size_t count = std::min(parts.datagrams(), taken_.size());
+    counts_.errors.add(parts.datagrams() - count);
     if (rte_pktmbuf_alloc_bulk(pool_, taken_.data(), static_cast<unsigned>(count)) != 0) {
-        counts_.no_mbuf.add(parts.datagrams());
+        counts_.no_mbuf.add(count);
         return {};
     }
     for (size_t i = 0; i < count; ++i)

@@ -72,15 +72,14 @@ class TrainSender : public TxQueue {
 
   private:
     static constexpr uint32_t kLargestFrameBytes = 4096 + wire::kMaxOverheadBytes;
+    static constexpr uint32_t kSingly = 1024;  // bursts
 
     void group(rte_mbuf** frames, uint16_t count);
     bool append(const wire::Outgoing& frame, uint8_t at);
     void identify(Train& train);
 
     const Others others_;
-    static constexpr uint32_t kSingly = 1024;
-
-    uint32_t singly_ = 0;  // bursts
+    uint32_t singly_ = 0;  // bursts yet to go without trains
     wire::Identifications identifications_;
     std::array<wire::Outgoing, kMostFrames> outgoing_;
     std::array<Train, kMostFrames> sent_;
