@@ -5,7 +5,7 @@ few."""
 import re
 import sys
 
-from harness import CLIENT_CORE, ROOT, STOPPED, Failure, Process, check, free_port, once, program, with_changes
+from harness import BUILD, CLIENT_CORE, ROOT, STOPPED, Failure, Process, check, free_port, once, program, with_changes
 
 sys.path.insert(0, str(ROOT / "tests" / "guest"))
 
@@ -167,6 +167,27 @@ def rejected(direction, family):
     check(client.wait(20) != 0 and "RDMA_CM_EVENT_REJECTED, error 8" in client.out() + client.err(), client.story())
 
 
+def beside():
+    """Programs in the guest that have a device of rove's, on a mesh, beside Soft-RoCE's. Who listens at any address has
+    peers over both; who connects does so over the one that reaches the address."""
+    machine, (ours, theirs) = guest(), ADDRESSES["ipv4"]
+    rping, under_rove = ["rping", "-V", "-p", "7180", "-C", "5"], [BUILD / "apps" / "rove-run", "--"]
+    server = machine.process([*under_rove, *rping, "-P", "-s"])
+    machine.run("sh", "-c", "until rdma resource show cm_id | grep -q LISTEN; do sleep 0.1; done")
+    try:
+        rove([*rping, "-c", "-a", theirs]).succeed(30)
+        machine.process([*under_rove, *rping, "-c", "-a", "10.77.0.1"]).succeed(30)
+        second = machine.process([*under_rove, *rping, "-s"])
+        check(second.wait(20) != 0 and "rdma_bind_addr" in second.out(), second.story())
+    except Failure as failure:
+        raise Failure(f"{failure}\n--- server\n{server.story()}") from None
+    server.stop()
+    server = rove([*rping, "-s", "-a", ours])
+    wait_ready(server)
+    machine.process([*under_rove, *rping, "-c", "-a", ours]).succeed(30)
+    server.succeed(STOPPED)
+
+
 def hello():
     """rove asks the kernel whether it speaks mp: the question arrives, the kernel goes on, and the connection is rc."""
     machine = guest()
@@ -242,4 +263,5 @@ for direction in DIRECTIONS:
     once(f"guest/rdma_cm/loss/{direction}", lambda direction=direction: rdma_cm("rping", direction, "ipv4",
                                                                                 impair={"loss": 0.03, "seed": 7}),
          timeout=BOOTED)
+once("guest/rdma_cm/beside", beside, timeout=BOOTED)
 once("guest/kernel-log", kernel_log, timeout=BOOTED)

@@ -3,6 +3,7 @@
 #include "verbs/preload/ucma.h"
 
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,30 +45,30 @@ constexpr auto kStopsWithin =
 const std::array<Ucma::Command, 23> Ucma::kCommands = {{
     {&Ucma::create_id, sizeof(rdma_ucm_create_id)},
     {&Ucma::destroy_id, sizeof(rdma_ucm_destroy_id)},
-    {&Ucma::bind_ip, sizeof(rdma_ucm_bind_ip)},
-    {&Ucma::resolve_ip, sizeof(rdma_ucm_resolve_ip)},
-    {&Ucma::resolve_route, sizeof(rdma_ucm_resolve_route)},
-    {&Ucma::query_route, sizeof(rdma_ucm_query)},
-    {&Ucma::connect, offsetof(rdma_ucm_connect, ece)},
-    {&Ucma::listen, sizeof(rdma_ucm_listen)},
-    {&Ucma::accept, offsetof(rdma_ucm_accept, ece)},
-    {&Ucma::reject, sizeof(rdma_ucm_reject)},
-    {&Ucma::disconnect, sizeof(rdma_ucm_disconnect)},
-    {&Ucma::init_qp_attr, sizeof(rdma_ucm_init_qp_attr)},
+    {&Ucma::bind_ip, sizeof(rdma_ucm_bind_ip), offsetof(rdma_ucm_bind_ip, id)},
+    {&Ucma::resolve_ip, sizeof(rdma_ucm_resolve_ip), offsetof(rdma_ucm_resolve_ip, id)},
+    {&Ucma::resolve_route, sizeof(rdma_ucm_resolve_route), offsetof(rdma_ucm_resolve_route, id)},
+    {&Ucma::query_route, sizeof(rdma_ucm_query), offsetof(rdma_ucm_query, id)},
+    {&Ucma::connect, offsetof(rdma_ucm_connect, ece), offsetof(rdma_ucm_connect, id)},
+    {&Ucma::listen, sizeof(rdma_ucm_listen), offsetof(rdma_ucm_listen, id)},
+    {&Ucma::accept, offsetof(rdma_ucm_accept, ece), offsetof(rdma_ucm_accept, id)},
+    {&Ucma::reject, sizeof(rdma_ucm_reject), offsetof(rdma_ucm_reject, id)},
+    {&Ucma::disconnect, sizeof(rdma_ucm_disconnect), offsetof(rdma_ucm_disconnect, id)},
+    {&Ucma::init_qp_attr, sizeof(rdma_ucm_init_qp_attr), offsetof(rdma_ucm_init_qp_attr, id)},
     {&Ucma::get_event, sizeof(rdma_ucm_get_event)},
     {},
-    {&Ucma::set_option, sizeof(rdma_ucm_set_option)},
-    {&Ucma::notify, sizeof(rdma_ucm_notify)},
-    {&Ucma::join_ip_mcast, sizeof(rdma_ucm_join_ip_mcast)},
+    {&Ucma::set_option, sizeof(rdma_ucm_set_option), offsetof(rdma_ucm_set_option, id)},
+    {&Ucma::notify, sizeof(rdma_ucm_notify), offsetof(rdma_ucm_notify, id)},
+    {&Ucma::join_ip_mcast, sizeof(rdma_ucm_join_ip_mcast), offsetof(rdma_ucm_join_ip_mcast, id)},
     {&Ucma::leave_mcast, sizeof(rdma_ucm_destroy_id)},
     {&Ucma::migrate_id, sizeof(rdma_ucm_migrate_id)},
-    {&Ucma::query, sizeof(rdma_ucm_query)},
-    {&Ucma::bind, sizeof(rdma_ucm_bind)},
-    {&Ucma::resolve_addr, sizeof(rdma_ucm_resolve_addr)},
-    {&Ucma::join_mcast, sizeof(rdma_ucm_join_mcast)},
+    {&Ucma::query, sizeof(rdma_ucm_query), offsetof(rdma_ucm_query, id)},
+    {&Ucma::bind, sizeof(rdma_ucm_bind), offsetof(rdma_ucm_bind, id)},
+    {&Ucma::resolve_addr, sizeof(rdma_ucm_resolve_addr), offsetof(rdma_ucm_resolve_addr, id)},
+    {&Ucma::join_mcast, sizeof(rdma_ucm_join_mcast), offsetof(rdma_ucm_join_mcast, id)},
 }};
 
-Ucma::Ucma() : ports_(std::random_device{}()) {}
+Ucma::Ucma() : ports_(std::random_device{}()), kernel_fd_(epoll_create1(EPOLL_CLOEXEC)) {}
 
 Ucma& Ucma::instance() {
     static auto& ucma = *new Ucma;
@@ -75,7 +76,7 @@ Ucma& Ucma::instance() {
 }
 
 int Ucma::open_channel(int flags) {
-    auto channel = std::make_shared<Channel>();
+    auto channel = std::make_shared<Channel>(kernel_fd_);
     const int fd = channel->events.fd();
     if (fd < 0) return -1;
     if ((flags & O_NONBLOCK) != 0) fcntl(fd, F_SETFL, O_NONBLOCK);
@@ -128,7 +129,9 @@ ssize_t Ucma::command(int fd, const void* data, size_t bytes) {
         error = get_event(channel, header, in);
     } else {
         const std::lock_guard guard(mutex_);
-        error = channel->is_closed ? EBADF : (this->*wanted.run)(channel, header, in);
+        error = channel->is_closed                  ? EBADF
+                : is_forwarded(channel, wanted, in) ? forward(channel, header, in, *wanted.id_at)
+                                                    : (this->*wanted.run)(channel, header, in);
         finish_calls();
     }
     return error == 0 ? static_cast<ssize_t>(bytes) : fail(error);
@@ -178,7 +181,8 @@ int Ucma::get_event(const std::shared_ptr<Channel>& channel, const Header& heade
     if (runtime != nullptr && (fcntl(channel->events.fd(), F_GETFL) & O_NONBLOCK) == 0) runtime->hand_over();
     Event event;
     cm::Id request = cm::Id::kNone;
-    const int error = channel->events.pop(&event, [&](const Event& delivered) {
+    const auto deliver = [&](const Event& delivered) {
+        if (delivered.is_kernels) return 0;
         const int failed = copy_out(command.response, &delivered.response,
                                     std::min<size_t>(header.out, sizeof(delivered.response)));
         if (failed != 0) return failed;
@@ -190,8 +194,13 @@ int Ucma::get_event(const std::shared_ptr<Channel>& channel, const Header& heade
         ++delivered.id->events_reported;
         delivered.id->events_waiting.fetch_sub(1, std::memory_order_release);
         return 0;
-    });
-    if (error != 0) return error;
+    };
+    do {
+        if (const int error = channel->events.pop(&event, deliver); error != 0) return error;
+        if (!event.is_kernels) break;
+        const int error = take_kernel_event(channel, command.response, header.out);
+        if (error != EAGAIN) return error;
+    } while (true);
     if (request != cm::Id::kNone) {
         const std::lock_guard guard(mutex_);
         cm_->taken(request);    // there is room for another in the backlog

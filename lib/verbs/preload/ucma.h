@@ -14,6 +14,9 @@
 //    queue's lock, so pop() never sees one that is gone. Each id counts those that wait: most have none then, and the
 //    queue may be long.
 // 5. In a forked child of a process whose datapath had started, channels answer ENODEV.
+// 6. Hardware is reached beside our devices: where the kernel has an rdma_cm, each channel has one of its channels
+//    behind it, and each id a twin there. An id is the kernel's alone from the bind or the resolution on whose address
+//    no device of ours has or reaches, and is forwarded from then on; who listens on a wildcard does so in both.
 #pragma once
 
 #include <sys/types.h>

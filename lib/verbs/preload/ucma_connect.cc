@@ -129,6 +129,7 @@ int Ucma::listen(const std::shared_ptr<Channel>& channel, const Header&, In in) 
     if (error = need_devices(); error != 0) return error;
     if (id->state == IdState::kIdle && (error = bind(*id, any_address(AF_INET))) != 0) return error;
     if (id->state != IdState::kBound) return EINVAL;
+    if (id->twin && id->source.is_any() && (error = listen_twin(*id, command.backlog)) != 0) return error;
     if (error = ports_.listen(id->port_space, id->source.port(), id); error != 0) return error;
     cm::Listen listen;
     listen.service_id = cm::service_id_of(id->port_space, id->source.port());

@@ -106,7 +106,7 @@ void Ucma::run() {
     std::vector<pollfd> files;
     {
         const std::lock_guard guard(mutex_);
-        for (const int fd : {wake_fd_, timer_fd_}) files.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+        for (const int fd : {wake_fd_, timer_fd_, kernel_fd_}) files.push_back({.fd = fd, .events = POLLIN, .revents = 0});
         for (const auto& gsi : gsis_) {
             gsi->arm();
             files.push_back({.fd = gsi->fd(), .events = POLLIN, .revents = 0});
@@ -118,9 +118,10 @@ void Ucma::run() {
             eventfd_t count;  // a timer is read as an eventfd is
             if (files[0].revents != 0) eventfd_read(wake_fd_, &count);
             if (files[1].revents != 0 && eventfd_read(timer_fd_, &count) == 0) timer_ns_ = UINT64_MAX;
+            if (files[2].revents != 0) look_at_kernel();
             // Armed first: what comes while we look at the others wakes us again.
             for (size_t i = 0; i < gsis_.size(); ++i)
-                if (files[i + 2].revents != 0) gsis_[i]->arm();
+                if (files[i + 3].revents != 0) gsis_[i]->arm();
             work();
         }
         ppoll(files.data(), files.size(), nullptr, nullptr);  // librspreload has a poll() of its own

@@ -18,6 +18,7 @@ constexpr uint8_t kTwoSubnets = 64;              // hop limit
 constexpr uint8_t kRate100Gbps = 16;             // IB_RATE_100_GBPS; a virtual port has no rate of its own
 constexpr uint8_t kExactly = 2;                  // IBTA 15.2.5.16: selectors of path records
 constexpr sa_family_t kAfIb = 27;
+constexpr int kPortsTried = 64;  // that are free here and may not be free in the kernel
 
 struct SockaddrIb {  // struct sockaddr_ib of <rdma/ib.h>
     uint16_t family;
@@ -77,7 +78,7 @@ uint32_t Ucma::destroy(Id& id) {
             return true;
         });
     }
-    const uint32_t reported = id.events_reported;
+    const uint32_t reported = id.events_reported + destroy_twin(id);
     if (id.connection != cm::Id::kNone) {
         connections_.erase(static_cast<uint64_t>(id.connection));
         cm_->destroy(now_ns(), id.connection);
@@ -115,6 +116,7 @@ int Ucma::create_id(const std::shared_ptr<Channel>& channel, const Header& heade
     id.uid = command.uid;
     id.port_space = command.ps;
     id.qp_type = type;
+    make_twin(id);
     const int error = respond(command.response, header, rdma_ucm_create_id_resp{.id = id.handle});
     if (error != 0) destroy(id);
     return error;
@@ -135,12 +137,28 @@ int Ucma::bind(Id& id, const SocketAddress& address) {
     // Bound to a loopback address is bound to no device, as in the kernel: it listens on all. (libfabric looks for a
     // device, and takes this address for one that others reach if there is one.)
     if (!address.is_any() && !address.is_loopback()) {
-        if (const int error = need_devices(); error != 0) return error;
-        local = find_local(interfaces_, address);
-        if (!local) return EADDRNOTAVAIL;
+        const int error = need_devices();
+        if (error == 0) local = find_local(interfaces_, address);
+        if (!local && id.twin) {
+            const int failed = bind_twin(id, address);
+            id.is_kernels = failed == 0;
+            return failed;
+        }
+        if (!local) return error != 0 ? error : EADDRNOTAVAIL;
     }
     Ports::Binding binding{.address = address, .reuse = id.reuse_address, .ipv6_only = id.ipv6_only};
-    if (const int error = ports_.bind(id.port_space, binding, &id); error != 0) return error;
+    for (int tried = 0;; ++tried) {
+        if (const int error = ports_.bind(id.port_space, binding, &id); error != 0) return error;
+        if (!address.is_any() || !id.twin) break;
+        // Of a wildcard, both are what the kernel says of a port that another process has.
+        const int error = bind_twin(id, binding.address);
+        const bool is_taken = error == EADDRINUSE || error == EADDRNOTAVAIL;
+        if (error != 0 && !is_taken) destroy_twin(id);  // no such addresses there
+        if (!is_taken) break;
+        ports_.release(id.port_space, binding.address.port(), &id);
+        if (address.port() != 0 || tried == kPortsTried) return error;
+        binding.address = address;
+    }
     id.source = binding.address;
     id.has_port = true;
     id.local = local;
@@ -166,11 +184,12 @@ int Ucma::bind(const std::shared_ptr<Channel>& channel, const Header&, In in) {
 
 int Ucma::resolve(Id& id, const SocketAddress& source, const SocketAddress& destination, uint32_t timeout_ms) {
     if (!destination.is_ip()) return EINVAL;
-    if (const int error = need_devices(); error != 0) return error;
+    if (const int error = need_devices(); error != 0 && !id.twin) return error;
     if (id.state == IdState::kIdle) {
         const SocketAddress from = source.is_ip() ? source : any_address(destination.family);
         if (from.family != destination.family) return EINVAL;
         if (const int error = bind(id, from); error != 0) return error;
+        if (id.is_kernels) return resolve_twin(id, destination, timeout_ms);
     }
     if (id.state != IdState::kBound || id.source.family != destination.family) return EINVAL;
     SocketAddress to = destination;
@@ -181,6 +200,11 @@ int Ucma::resolve(Id& id, const SocketAddress& source, const SocketAddress& dest
         to = socket_address_of(loopback, destination.port());
     }
     const std::optional<Local> local = id.local ? id.local : find_source(interfaces_, to);
+    if (!local && id.twin && id.source.is_any()) {
+        const int error = resolve_twin(id, destination, timeout_ms);
+        id.is_kernels = error == 0;
+        return error;
+    }
     if (!local) return ENODEV;
     id.local = local;
     id.destination = to;
@@ -330,11 +354,17 @@ int Ucma::query(const std::shared_ptr<Channel>& channel, const Header& header, I
     }
 }
 
-int Ucma::set_option(const std::shared_ptr<Channel>& channel, const Header&, In in) {
+int Ucma::set_option(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_set_option>(in);
     int error;
     Id* const id = find(channel, command.id, &error);
     if (id == nullptr) return error;
+    // Whose its address will be is not known yet.
+    if (id->twin) {
+        auto same = command;
+        same.id = *id->twin;
+        channel->kernel.run(header.cmd, same);
+    }
     // A path record of ibacm's (RDMA_OPTION_IB_PATH) is refused: librdmacm then asks for the route by RESOLVE_ROUTE.
     if (command.level != RDMA_OPTION_ID) return ENOSYS;
     uint8_t byte = 0;
@@ -369,6 +399,8 @@ int Ucma::migrate_id(const std::shared_ptr<Channel>& channel, const Header& head
     int error;
     Id* const id = find(before, command.id, &error);
     if (id == nullptr) return error;
+    uint32_t kernels = 0;
+    if (id->twin && (error = migrate_twin(*id, *channel, &kernels)) != 0) return error;
     // Nothing is pushed meanwhile: that takes the mutex. What a thread is just taking from the old queue is counted
     // before drop() returns.
     std::vector<Event> events;
@@ -379,7 +411,7 @@ int Ucma::migrate_id(const std::shared_ptr<Channel>& channel, const Header& head
             return true;
         });
     }
-    const uint32_t reported = id->events_reported;
+    const uint32_t reported = id->events_reported + kernels;
     set_channel(*id, channel);
     for (const Event& event : events) {
         if (event.request != nullptr) set_channel(*event.request, channel);
@@ -453,6 +485,11 @@ uint32_t Ucma::leave(uint32_t handle) {
 int Ucma::leave_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_destroy_id>(in);
     if (header.out < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
+    if (channel->kernel.is_there() && (command.id & kKernelsMulticast) != 0) {
+        auto same = command;
+        same.id &= ~kKernelsMulticast;
+        return channel->kernel.run(header.cmd, {reinterpret_cast<const uint8_t*>(&same), sizeof(same)}, header.out);
+    }
     const auto found = multicasts_.find(command.id);
     if (found == multicasts_.end()) return ENOENT;
     if (found->second.first->channel != channel) return EINVAL;

@@ -24,6 +24,7 @@
 #include "verbs/gsi.h"
 #include "verbs/objects.h"
 #include "verbs/preload/ucma_address.h"
+#include "verbs/preload/ucma_kernel.h"
 #include "verbs/preload/ucma_ports.h"
 
 struct rte_tel_data;
@@ -57,6 +58,9 @@ inline constexpr uint32_t kUdpQkey = 0x01234567;  // RDMA_UDP_QKEY: of UD ids an
 // once. Programs whose peer has no core for two seconds lost their connection with 14.
 inline constexpr uint8_t kPacketLifetime = 14, kDefaultAckTimeout = kPacketLifetime + 1;
 
+// Of the handles of memberships, those that the kernel gave: it counts from 0 on, as we do.
+inline constexpr uint32_t kKernelsMulticast = 1U << 31;
+
 struct Id;
 
 struct Multicast {
@@ -66,6 +70,7 @@ struct Multicast {
 };
 
 struct Event {
+    bool is_kernels = false;         // nothing but this: the kernel's rdma_cm has one to be asked for
     Id* id = nullptr;                // whom librdmacm acknowledges it to
     Multicast* multicast = nullptr;  // ... and to this one, if it is of a group
     Id* request = nullptr;           // of CONNECT_REQUEST: the new id
@@ -73,7 +78,10 @@ struct Event {
 };
 
 struct Channel {
+    explicit Channel(int watcher) : kernel(watcher) {}
+
     EventQueue<Event> events;
+    const KernelCm kernel;
     // Under Ucma's mutex.
     std::unordered_set<Id*> ids;  // whose events come here
     bool is_closed = false;       // a command that had begun before comes too late
@@ -104,6 +112,9 @@ struct Id {
     std::atomic<uint32_t> events_waiting{0};
     // A request's is false until its event has told of it: who guesses its handle has no such id.
     std::atomic<bool> is_known{true};
+
+    std::optional<uint32_t> twin;  // the kernel's handle of it, where the kernel has an rdma_cm
+    bool is_kernels = false;       // that one alone counts: its address is no device of ours'
 
     SocketAddress source, destination;
     bool reuse_address = false, ipv6_only = false;
@@ -175,6 +186,8 @@ class Ucma final : private cm::Sink {
     struct Command {
         int (Ucma::*run)(const std::shared_ptr<Channel>& channel, const Header& header, In in) = nullptr;
         size_t bytes = 0;  // behind the header, at least
+        // Where among them stands the handle of the id, of those that the kernel's twin of it takes in its place.
+        std::optional<size_t> id_at;
     };
 
     static const std::array<Command, 23> kCommands;
@@ -216,6 +229,18 @@ class Ucma final : private cm::Sink {
     int resolve(Id& id, const SocketAddress& source, const SocketAddress& destination, uint32_t timeout_ms);
     int join(Id& id, const SocketAddress& group, uint64_t uid, uint32_t* handle);
     uint32_t leave(uint32_t handle);  // of a group that there is; returns the events that were reported of it
+
+    // Hardware beside ours: ucma_kernel.cc. 0 or errno.
+    void make_twin(Id& id);
+    uint32_t destroy_twin(Id& id);  // returns the events that the kernel reported of it
+    int bind_twin(Id& id, const SocketAddress& address);
+    int resolve_twin(Id& id, const SocketAddress& destination, uint32_t timeout_ms);
+    int listen_twin(Id& id, uint32_t backlog);
+    int migrate_twin(Id& id, const Channel& to, uint32_t* reported);
+    bool is_forwarded(const std::shared_ptr<Channel>& channel, const Command& wanted, In in);
+    int forward(const std::shared_ptr<Channel>& channel, const Header& header, In in, size_t id_at);
+    int take_kernel_event(const std::shared_ptr<Channel>& channel, uint64_t response, size_t room);
+    void look_at_kernel();
 
     // Devices: ucma_device.cc.
     // Starts the datapath, the GSIs and the thread. 0 or ENODEV.
@@ -269,6 +294,7 @@ class Ucma final : private cm::Sink {
     std::unordered_map<uint64_t, Id*> connections_;  // by cm::Id
     std::unordered_map<uint32_t, Id*> by_qpn_;       // the last that was connected with that QP
     std::unordered_map<uint32_t, std::pair<Id*, Multicast*>> multicasts_;
+    std::unordered_map<uint32_t, Id*> twins_;  // by the kernel's handle
     uint32_t next_multicast_ = 0;
     Ports ports_;
     std::map<Neighbour, Resolution> resolutions_;
@@ -281,6 +307,7 @@ class Ucma final : private cm::Sink {
     std::vector<std::unique_ptr<Gsi>> gsis_;  // as interfaces_
     std::optional<cm::Cm> cm_;
     int wake_fd_ = -1, timer_fd_ = -1;  // what the thread waits for beside MADs
+    const int kernel_fd_;               // ... and beside these: an epoll of all channels' KernelCm
     uint64_t timer_ns_ = UINT64_MAX;    // when the timer runs out
     std::atomic<int> ends_with_{0};  // the signal that ends the process; 0: none
 

@@ -77,7 +77,9 @@ TEST_F(VerbsTest, RegisteringByAttributes) {
     attr.comp_mask = 2 | 8;  // an offset into nothing
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EINVAL);
     attr.comp_mask = 1 | 4 | 8;  // a dma-buf, which this is not: errors are those of ibv_reg_dmabuf_mr
-    attr.fd = -1;
+    attr.fd = -1;  // whether memory of GPUs can be registered
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EOPNOTSUPP);
+    attr.fd = (1 << 20) - 1;
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EBADF);
     attr.fd = context_->cmd_fd;
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EINVAL);
