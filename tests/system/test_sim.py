@@ -11,7 +11,7 @@ import xml.etree.ElementTree
 from harness import BUILD, ROOT, check, once
 
 QUICK = "eu-memory"
-KEYS = {"figure", "metric", "unit", "paper", "ours", "bar", "holds"}
+KEYS = {"figure", "metric", "unit", "paper", "ours", "interval", "bar", "holds"}
 
 
 def sim(*arguments):
