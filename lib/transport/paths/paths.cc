@@ -500,9 +500,14 @@ bool Paths::find_recovery(SendStream& stream, Psn& psn) const {
 
 // MP-11
 uint64_t Paths::rto_ns(const SendStream& stream) const {
-    const bool few = config_.low_rto_ns != 0 && stream.nxt - stream.una <= kFew;
-    const uint64_t floor_ns = few ? config_.low_rto_ns : config_.min_rto_ns;
-    return std::max(4 * stream.srtt_ns, floor_ns) << std::min(stream.backoff, kMaxBackoff);
+    return std::max(4 * stream.srtt_ns, config_.min_rto_ns) << std::min(stream.backoff, kMaxBackoff);
+}
+
+// Earlier than the timer says, for a few packets.
+uint64_t Paths::timeout_at(const SendStream& stream) const {
+    if (config_.low_rto_ns == 0 || stream.nxt - stream.una > kFew || stream.timer_ns == 0) return stream.timer_ns;
+    const uint64_t low_ns = std::max(4 * stream.srtt_ns, config_.low_rto_ns) << std::min(stream.backoff, kMaxBackoff);
+    return stream.timer_ns - (rto_ns(stream) - std::min(low_ns, rto_ns(stream)));
 }
 
 void Paths::restart_timer(SendStream& stream, uint64_t now_ns) {
@@ -511,7 +516,7 @@ void Paths::restart_timer(SendStream& stream, uint64_t now_ns) {
 
 uint64_t Paths::deadline(const SendStream& stream) const {
     uint64_t deadline = UINT64_MAX;
-    if (stream.timer_ns != 0) deadline = stream.timer_ns;
+    if (stream.timer_ns != 0) deadline = timeout_at(stream);
     if (stream.burst_ns != 0) deadline = std::min(deadline, stream.burst_ns);
     if (stream.pace_ns != 0) deadline = std::min(deadline, stream.pace_ns);
     if (stream.early_ns != 0 && stream.timer_ns != 0) deadline = std::min(deadline, stream.early_ns);
@@ -530,7 +535,7 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
     if (stream.early_ns <= now_ns) stream.early_ns = 0;  // next() looks
     if (stream.pace_ns <= now_ns) stream.pace_ns = 0;
     if (tail_deadline(stream) <= now_ns) probe_tail(stream);
-    if (stream.timer_ns == 0 || stream.timer_ns > now_ns) return;
+    if (stream.timer_ns == 0 || timeout_at(stream) > now_ns) return;
     if (stream.backoff < 255) ++stream.backoff;
     note_failure(stream, now_ns);
     // MP-10: the first time the oldest alone: most often only the tail of a message is missing, or its ACK. The

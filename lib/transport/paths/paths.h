@@ -273,6 +273,7 @@ class Paths {
     void lose_clocks(SendStream& stream, uint32_t count);
     void restart_timer(SendStream& stream, uint64_t now_ns);
     uint64_t rto_ns(const SendStream& stream) const;
+    uint64_t timeout_at(const SendStream& stream) const;
     // False: there are no records for it now.
     bool acquire(SendStream& stream);
     void add_ring();
