@@ -79,7 +79,6 @@ int main(int argc, char** argv) {
         "rove-run [--config FILE | --interface NAME] [--eal \"ARGS\"] -- PROGRAM [ARGS...]"};
     std::string config_file, eal;
     std::vector<std::string> interfaces;
-    std::vector<std::string> command;
     app.add_option("--config", config_file,
                    "TOML configuration; default ./rove.toml, then /etc/rove/rove.toml, then a mesh");
     app.add_option("--interface", interfaces,
@@ -91,12 +90,19 @@ int main(int argc, char** argv) {
     app.add_flag(
         "--libibverbs", libibverbs,
         "stand in the place of libibverbs.so.1, instead of before it: for plug-ins that are opened with RTLD_DEEPBIND");
-    app.add_option("PROGRAM", command, "the program and its arguments")->required();
+    // What follows our own options is the program and its arguments, as they are: an option of CLI11 that takes several
+    // values would take "[a,b]" for two of them.
+    app.prefix_command();
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : kBadUsage;
     }
+    std::vector<std::string> command = app.remaining();
+    const bool is_marked = !command.empty() && command.front() == "--";
+    if (is_marked) command.erase(command.begin());
+    if (command.empty()) refuse("PROGRAM is required");
+    if (!is_marked && command.front().starts_with('-')) refuse("unknown option " + command.front());
 
     const fs::path config = interfaces.empty() ? find_config(config_file) : fs::path();
     std::string error;

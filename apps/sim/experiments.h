@@ -10,6 +10,8 @@ Report fig5(uint64_t seed);
 Report fig11a(uint64_t seed);
 Report fig11b(uint64_t seed);
 Report fig12a(uint64_t seed);
+std::vector<Point> fig13_points();
+Report fig13(const Results& results);
 Report fig14a(uint64_t seed);
 Report fig14b(uint64_t seed);
 Report fig15(uint64_t seed);

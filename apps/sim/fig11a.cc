@@ -24,9 +24,7 @@ double single_path(uint64_t seed, bool is_irn, double loss_percent) {
     double sum = 0;
     for (const uint32_t path : {0u, kPaths - 1}) {
         const uint16_t port = Testbed(seed, mp_rdma()).port_via(path);
-        transport::Config transport = irn();
-        transport.paths.first_vp = port;
-        Testbed testbed(seed, transport);
+        Testbed testbed(seed, irn());
         QpConfig qp = is_irn ? kMp : kRc;
         qp.udp_src = port;
         sum += run(testbed, qp, loss_percent, kSinglePathRun) * (path == 0 ? kPaths - 1 : 1) / kPaths;

@@ -65,6 +65,13 @@ FlowConfig workload(uint32_t message_bytes, double part, const QpConfig& qp = kS
     return {.message_bytes = message_bytes, .in_flight = 32, .synchronise = part, .qp = qp};
 }
 
+// At a load of 0.8 of what the four paths can carry.
+FlowConfig at_load(uint32_t message_bytes, double part) {
+    FlowConfig flow = workload(message_bytes, part);
+    flow.bits_per_s = 0.8 * 40e9 * kPaths / 5 * mp_share(kSmallMtu);
+    return flow;
+}
+
 std::string size(uint32_t bytes) {
     return std::to_string(bytes >> 10) + " KB";
 }
@@ -81,7 +88,7 @@ Report fig18(uint64_t seed) {
             for (uint64_t i = 0; i < kRuns; ++i) {
                 transport::Config transport = mp_rdma(kSmallMtu);
                 transport.paths.sync_alpha = alpha;
-                early += Permutation(seed * kRuns + i, transport, workload(bytes, 0.5)).run_and_count_early() / kRuns;
+                early += Permutation(seed * kRuns + i, transport, at_load(bytes, 0.5)).run_and_count_early() / kRuns;
             }
             curve.points.emplace_back(alpha, 100 * early);
             const std::string name = "early, " + size(bytes) + format(", alpha %.1f", alpha);
@@ -95,7 +102,7 @@ Report fig18(uint64_t seed) {
     }
     report.notes = {
         "Half of the messages synchronise. One is early if any of its packets arrives before all that precedes it.",
-        "The mean of 3 runs of 20 ms. The load is what the connections can get.",
+        "The mean of 3 runs of 20 ms. The load is 0.8, as in the paper: messages come as a Poisson process.",
         "At 32 KB it falls from alpha 0.2 on. Which of 0 and 0.2 is less depends on the seed: it is 17.7 and 17.2 % as "
         "the mean of seeds 1 to 7, of which five rise. At 512 KB two of seven rise there.",
     };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // MP-RDMA Fig. 5: the marking ratios of four unlike paths converge.
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "experiments.h"
@@ -15,6 +16,9 @@ constexpr Time kStep = 10 * kMillisecond, kEnd = 300 * kMillisecond;
 constexpr Time kRtt = 16 * kMicrosecond;
 constexpr std::array<uint64_t, 4> kRates{20, 40, 60, 80};
 constexpr std::array kPMax{0.2, 0.4, 0.6, 0.8};
+// What the paper's model gives (equations 5 and 6): all paths are marked alike, F = 2 / (cwnd + 2) of each connection,
+// and the windows fill the paths and the queues that RED has at F.
+constexpr double kModelPercent = 3.8;
 constexpr uint64_t kFrameBytes = kSmallMtu + 86;  // in a switch
 
 // Marked packets of all, in %: rows of time, columns of paths; and last the row of the second half of the run.
@@ -78,6 +82,9 @@ Report fig5(uint64_t seed) {
     const auto [least, most] = std::ranges::minmax(settled);
     const double spread = (most - least) * 4 / std::accumulate(settled.begin(), settled.end(), 0.0);
     report.measures.push_back({"largest less smallest, by mean", "", spread, 0, "at most 0.1", spread <= 0.1});
+    const double marked = std::accumulate(settled.begin(), settled.end(), 0.0) / 4;
+    report.measures.push_back({"marked, mean of the paths", "%", marked, kModelPercent, "within a tenth of the model's",
+                               std::abs(marked - kModelPercent) <= 0.1 * kModelPercent});
     for (size_t path = 0; path < settled.size(); ++path)
         report.measures.push_back({"marked, path of " + report.plot.curves[path].name, "%", settled[path]});
     report.notes = {

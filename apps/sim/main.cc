@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // rove-sim: repeats figures of papers over the modelled network, with the engine that runs on ports. Exit status: 0
-// when it ran, whatever the numbers are; 1 when a file cannot be written; 2 for a wrong command line.
+// when it ran, whatever the numbers are; 1 when a file cannot be written or a point fails; 2 for a wrong command line.
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 
 #include "experiment.h"
 #include "plot.h"
+#include "runner.h"
 
 namespace {
 
 using namespace rove::sim;
 
-constexpr int kCannotWrite = 1, kBadUsage = 2;
+constexpr int kFailed = 1, kBadUsage = 2;
 
 std::string number(double value) {
     char text[32];
@@ -38,7 +42,8 @@ std::string json(const Experiment& experiment, const Report& report) {
         out += "  {\"figure\": " + quoted(experiment.name) + ", \"metric\": " + quoted(measure.metric) +
                ", \"unit\": " + quoted(measure.unit) +
                ", \"paper\": " + (measure.paper ? number(*measure.paper) : "null") +
-               ", \"ours\": " + number(measure.ours) + ", \"bar\": " +
+               ", \"ours\": " + number(measure.ours) +
+               ", \"interval\": " + (measure.interval ? number(*measure.interval) : "null") + ", \"bar\": " +
                (measure.bar.empty() ? "null, \"holds\": null"
                                     : quoted(measure.bar) + ", \"holds\": " + (measure.holds ? "true" : "false")) +
                "}";
@@ -46,15 +51,22 @@ std::string json(const Experiment& experiment, const Report& report) {
     return out + "\n]\n";
 }
 
-void print(const Experiment& experiment, const Report& report, uint64_t seed) {
-    std::printf("%s: %s (seed %lu)\n\n", experiment.name, experiment.what, seed);
+void print(const Experiment& experiment, const Report& report, const RunnerConfig& runner) {
+    const std::string seeds = runner.seeds == 1 ? "" : " to " + std::to_string(runner.seed + runner.seeds - 1);
+    std::printf("%s: %s (seed %lu%s%s)\n\n", experiment.name, experiment.what, runner.seed, seeds.c_str(),
+                runner.quick ? ", quick" : "");
     size_t width = 0;
     for (const Measure& measure : report.measures) width = std::max(width, measure.metric.size());
-    std::printf("  %-*s  %10s  %10s  %-7s  bar\n", static_cast<int>(width), "", "paper", "ours", "unit");
+    const bool any = std::ranges::any_of(report.measures, [](const Measure& one) { return one.interval.has_value(); });
+    std::printf("  %-*s  %10s  %10s  %s%-7s  bar\n", static_cast<int>(width), "", "paper", "ours",
+                any ? "    +-      " : "", "unit");
     for (const Measure& measure : report.measures) {
-        std::printf("  %-*s  %10s  %10s  %-7s  %s%s%s\n", static_cast<int>(width), measure.metric.c_str(),
+        std::string interval(any ? 12 : 0, ' ');
+        if (measure.interval) interval = format("%10.4g  ", *measure.interval);
+        std::printf("  %-*s  %10s  %10s  %s%-7s  %s%s%s\n", static_cast<int>(width), measure.metric.c_str(),
                     measure.paper ? number(*measure.paper).c_str() : "-", number(measure.ours).c_str(),
-                    measure.unit.c_str(), measure.bar.c_str(), measure.bar.empty() ? "" : "  holds: ",
+                    interval.c_str(), measure.unit.c_str(), measure.bar.c_str(),
+                    measure.bar.empty() ? "" : "  holds: ",
                     measure.bar.empty() ? ""
                     : measure.holds     ? "yes"
                                         : "no");
@@ -82,11 +94,17 @@ bool open(std::ofstream& file, const std::string& path) {
 
 int main(int argc, char** argv) {
     CLI::App app{"Repeats a figure of a paper over the modelled network. The same seed gives the same numbers."};
-    std::string figure, json_file, svg_file;
-    uint64_t seed = 1;
+    std::string figure, json_file, svg_file, results;
+    RunnerConfig runner;
     bool list = false;
     app.add_option("FIGURE", figure, "what to run; --list shows what there is");
-    app.add_option("--seed", seed, "of everything random")->capture_default_str();
+    app.add_option("--seed", runner.seed, "of everything random")->capture_default_str();
+    app.add_option("--seeds", runner.seeds, "runs so many, one after the other, and gives means with 95 % intervals")
+        ->check(CLI::Range(1, 1000));
+    app.add_option("-j,--jobs", runner.jobs, "processes at a time")->check(CLI::Range(1, 1024));
+    app.add_flag("--quick", runner.quick, "a tenth of the length");
+    app.add_option("--results", results, "a folder that keeps what each point gave; what is there is not run again");
+    app.add_flag("--flows", runner.flows, "writes there a CSV file of all flows of each point, too");
     app.add_option("--json", json_file, "writes the numbers there");
     app.add_option("--svg", svg_file, "draws the figure there");
     app.add_flag("--list", list, "shows the figures");
@@ -105,11 +123,28 @@ int main(int argc, char** argv) {
                      figure.empty() ? "which FIGURE?" : ("no figure '" + figure + "'").c_str());
         return kBadUsage;
     }
+    if (experiment->points == nullptr && runner.quick) {
+        std::fprintf(stderr, "rove-sim: %s has no quick form\n", experiment->name);
+        return kBadUsage;
+    }
+    if (runner.flows && (experiment->points == nullptr || results.empty())) {
+        std::fprintf(stderr, "rove-sim: --flows goes with --results, and with figures of several points\n");
+        return kBadUsage;
+    }
     std::ofstream json_out, svg_out;
-    if (!open(json_out, json_file) || !open(svg_out, svg_file)) return kCannotWrite;
-    const Report report = experiment->run(seed);
-    print(*experiment, report, seed);
-    if (json_out.is_open()) json_out << json(*experiment, report);
-    if (svg_out.is_open()) svg_out << svg(report.plot);
+    if (!open(json_out, json_file) || !open(svg_out, svg_file)) return kFailed;
+    runner.results = results;
+    runner.progress = isatty(STDERR_FILENO) != 0;
+    try {
+        const Report report = experiment->points != nullptr ? experiment->report(run_points(*experiment, runner))
+                              : runner.seeds > 1            ? run_seeds(*experiment, runner)
+                                                            : experiment->run(runner.seed);
+        print(*experiment, report, runner);
+        if (json_out.is_open()) json_out << json(*experiment, report);
+        if (svg_out.is_open()) svg_out << svg(report.plot);
+    } catch (const std::runtime_error& error) {
+        std::fprintf(stderr, "rove-sim: %s\n", error.what());
+        return kFailed;
+    }
     return 0;
 }

@@ -25,11 +25,13 @@ transport::Config mp_rdma(uint32_t mtu) {
 
 transport::Config irn() {
     transport::Config config = mp_rdma();
+    config.paths.control = transport::PathsConfig::Control::kFixed;
+    config.paths.first_vp = 0;
     config.paths.vps = 1;
-    config.paths.fixed_window = true;
-    config.paths.delta = config.paths.max_window;
     config.paths.infer_losses = true;   // on one path what BX-1 does is IRN's NACK
     config.paths.min_rto_ns = 320'000;  // IRN section 3.1: RTO_high
+    config.paths.low_rto_ns = 100'000;
+    config.paths.repeat_early = false;
     config.reorder.static_slots = config.paths.max_window;
     return config;
 }

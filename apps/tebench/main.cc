@@ -90,7 +90,7 @@ int sweep(tent::TransferEngine& engine, const Options& options, Memory memory, c
         return fail("--timeline " + options.timeline_file + ": " + std::strerror(errno));
     std::unique_ptr<std::FILE, int (*)(std::FILE*)> jsonl(nullptr, std::fclose);
     if (!options.jsonl_file.empty()) {
-        jsonl.reset(std::fopen(options.jsonl_file.c_str(), "w"));
+        jsonl.reset(std::fopen(options.jsonl_file.c_str(), "a"));
         if (jsonl == nullptr) return fail("--qos_output_jsonl " + options.jsonl_file + ": " + std::strerror(errno));
     }
     std::printf("%s\n", table_heading().c_str());
@@ -107,7 +107,7 @@ int sweep(tent::TransferEngine& engine, const Options& options, Memory memory, c
                     continue;
                 }
                 if (!result->error.empty()) return fail(result->error);
-                std::printf("%s\n", table_line(*result).c_str());
+                std::printf("%s\n%s", table_line(*result).c_str(), detail_lines(options, *result).c_str());
                 std::fflush(stdout);
                 if (jsonl == nullptr) continue;
                 std::fprintf(jsonl.get(), "%s\n", json_line(options, *result).c_str());

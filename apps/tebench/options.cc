@@ -2,6 +2,8 @@
 // See options.h. Names are those of Mooncake's tebench, where it has the option.
 #include "options.h"
 
+#include <strings.h>
+
 #include <CLI/CLI.hpp>
 #include <cctype>
 #include <cstdio>
@@ -21,8 +23,18 @@ using Json = nlohmann::json;
 constexpr int kBadUsage = 2;
 const std::map<std::string, int> kPriorities{
     {"high", tent::PRIO_HIGH}, {"medium", tent::PRIO_MEDIUM}, {"low", tent::PRIO_LOW}};
-const std::map<std::string, Operation> kOperations{
-    {"read", Operation::kRead}, {"write", Operation::kWrite}, {"mix", Operation::kMix}};
+const std::map<std::string, Operation> kOperations{{"read", Operation::kRead},
+                                                   {"write", Operation::kWrite},
+                                                   {"mix", Operation::kMix},
+                                                   {"write_seed", Operation::kWriteSeed},
+                                                   {"read_verify", Operation::kReadVerify}};
+const std::map<std::string, tent::IntentType> kIntents{{"unspec", tent::IntentType::INTENT_UNSPEC},
+                                                       {"foreground_get", tent::IntentType::FOREGROUND_GET},
+                                                       {"background_prefetch", tent::IntentType::BACKGROUND_PREFETCH},
+                                                       {"migration", tent::IntentType::MIGRATION},
+                                                       {"checkpoint", tent::IntentType::CHECKPOINT},
+                                                       {"weight_loading", tent::IntentType::WEIGHT_LOADING},
+                                                       {"staging_internal", tent::IntentType::STAGING_INTERNAL}};
 const std::set<std::string> kTransports{"rdma", "shm", "tcp"};
 
 [[noreturn]] void refuse(const std::string& why) {
@@ -36,6 +48,12 @@ int priority_of(const std::string& name, const char* option) {
     return found->second;
 }
 
+// Of a class whose priority is not said: what it is called, else what a request has by default.
+int priority_by_name(const std::string& name) {
+    const auto found = kPriorities.find(name);
+    return found != kPriorities.end() ? found->second : tent::PRIO_HIGH;
+}
+
 double number_of(const std::string& text, const std::string& whole) {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
@@ -44,7 +62,7 @@ double number_of(const std::string& text, const std::string& whole) {
     return value;
 }
 
-// "name:threads:slo_us:weight[:isolated_gbps]"; the name is the priority.
+// "name:threads:slo_us:weight[:isolated_gbps]"
 Class parse_class(const std::string& text) {
     std::vector<std::string> fields;
     std::istringstream in(text);
@@ -53,19 +71,21 @@ Class parse_class(const std::string& text) {
         refuse("--qos_classes: '" + text + "': name:threads:slo_us:weight[:isolated_gbps] is expected");
     Class one;
     one.name = fields[0];
-    one.priority = priority_of(fields[0], "--qos_classes");
+    one.priority = priority_by_name(fields[0]);
     one.streams = static_cast<size_t>(number_of(fields[1], text));
     one.slo_us = number_of(fields[2], text);
     one.weight = number_of(fields[3], text);
     if (fields.size() == 5) one.isolated_gbps = number_of(fields[4], text);
-    if (one.streams == 0 || one.weight == 0) refuse("--qos_classes: '" + text + "': threads and weight are not 0");
+    if (one.name.empty() || one.streams == 0 || one.weight == 0)
+        refuse("--qos_classes: '" + text + "': name, threads and weight are not empty or 0");
     return one;
 }
 
 // A list of objects, or the name of its file. Their keys are what the class's fields are called in the results.
 std::vector<Class> parse_json_classes(const std::string& given) {
-    static const std::set<std::string> kKeys{"name",          "priority",   "threads",    "slo_us", "weight",
-                                             "isolated_gbps", "block_size", "batch_size", "rate"};
+    static const std::set<std::string> kKeys{"name",   "priority",      "threads",    "slo_us",
+                                             "weight", "isolated_gbps", "block_size", "batch_size",
+                                             "rate",   "deadline_us",   "intent_type"};
     std::vector<Class> classes;
     try {
         std::ifstream file(given);
@@ -74,16 +94,25 @@ std::vector<Class> parse_json_classes(const std::string& given) {
                 if (!kKeys.contains(key)) refuse("--workload_classes_json: unknown key '" + key + "'");
             Class one;
             one.name = entry.at("name");
-            one.priority = priority_of(entry.value("priority", one.name), "--workload_classes_json");
+            one.priority = entry.contains("priority") ? priority_of(entry.at("priority"), "--workload_classes_json")
+                                                      : priority_by_name(one.name);
             one.streams = entry.value("threads", size_t{1});
             one.slo_us = entry.value("slo_us", 0.0);
             one.weight = entry.value("weight", 1.0);
-            one.isolated_gbps = entry.value("isolated_gbps", 0.0);
+            one.isolated_gbps = entry.contains("isolated_gbps") && !entry.at("isolated_gbps").is_null()
+                                    ? entry.at("isolated_gbps").get<double>()
+                                    : 0;
             one.block_size = entry.value("block_size", size_t{0});
             one.batch_size = entry.value("batch_size", size_t{0});
             one.rate = entry.value("rate", 0.0);
-            if (one.streams == 0 || one.weight <= 0 || one.rate < 0)
-                refuse("--workload_classes_json: class '" + one.name + "': threads, weight or rate is out of bounds");
+            one.deadline_us = entry.value("deadline_us", 0.0);
+            const std::string intent = entry.value("intent_type", "unspec");
+            if (!kIntents.contains(intent)) refuse("--workload_classes_json: unknown intent_type '" + intent + "'");
+            one.intent = kIntents.at(intent);
+            if (one.streams == 0 || one.weight <= 0 || one.rate < 0 || one.deadline_us < 0) {
+                refuse("--workload_classes_json: class '" + one.name +
+                       "': threads, weight, rate or deadline_us is out of bounds");
+            }
             classes.push_back(one);
         }
     } catch (const Json::exception& error) {
@@ -113,7 +142,8 @@ void require_order(size_t start, size_t most, const char* start_name, const char
 Options parse_options(int argc, char** argv) {
     Options options;
     std::vector<std::string> classes;
-    std::string json_classes;
+    std::string json_classes, segment_type = "DRAM", segment_types, backend = "tent";
+    bool arbitrates = false;
     CLI::App app{
         "Sweeps requests over the TENT engine. Without --target_seg_name it is the target: memory for others."};
     app.name(argv[0]);
@@ -123,8 +153,18 @@ Options parse_options(int argc, char** argv) {
         ->check(
             [](const std::string& text) { return text.find('=') == std::string::npos ? "KEY=VALUE is expected" : ""; });
     app.add_option("--seg_name", options.segment_name, "name of our own segment");
-    app.add_option("--metadata_type", options.metadata_type, "p2p, etcd, redis");
-    app.add_option("--metadata_url_list", options.metadata_servers, "of etcd or redis");
+    const auto only = [](const char* what, const char* why) {
+        return CLI::Validator(
+            [what, why](std::string& text) {
+                return strcasecmp(text.c_str(), what) == 0 ? "" : "'" + text + "': " + why;
+            },
+            what);
+    };
+    app.add_option("--seg_type", segment_type, "of our memory")->check(only("DRAM", "there is no memory of GPUs"));
+    app.add_option("--seg_type_mix", segment_types, "as --seg_type")->check(only("DRAM", "there is no memory of GPUs"));
+    app.add_option("--backend", backend, "which engine")->check(only("tent", "only tent is allowed"));
+    app.add_option("--metadata_type", options.metadata_type, "p2p, etcd, redis, http");
+    app.add_option("--metadata_url_list", options.metadata_servers, "of the store");
     app.add_option("--rpc_server_port", options.rpc_port, "0: any that is free")->check(CLI::Range(0, 65535));
     app.add_option("--xport_type", options.transport, "only this transport")->check(CLI::IsMember(kTransports));
     app.add_option("--target_seg_name", options.targets, "segments of targets, separated by commas")->delimiter(',');
@@ -133,7 +173,7 @@ Options parse_options(int argc, char** argv) {
     app.add_option("--target_range_size", options.target_range, "bytes of it that are used; 0: all")->transform(size);
     app.add_option("--op_type", options.operation, "of the requests")
         ->type_name("TEXT")
-        ->transform(CLI::CheckedTransformer(kOperations).description("{read,write,mix}"));
+        ->transform(CLI::CheckedTransformer(kOperations).description("{read,write,mix,write_seed,read_verify}"));
     app.add_flag("--check_consistency", options.check,
                  "compare every byte: after a WRITE, it is read back, outside the measured times");
     app.add_flag("--notifi", options.notify, "every batch comes with a notification");
@@ -158,18 +198,27 @@ Options parse_options(int argc, char** argv) {
         ->check(CLI::NonNegativeNumber);
     app.add_option("--request_interval_us", options.interval_us, "closed loop: pause after a batch")
         ->check(CLI::NonNegativeNumber);
+    app.add_option("--deadline_us", options.deadline_us, "of a batch, of the tight streams; 0: none")
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--deadline_tight_threads", options.tight_streams, "so many streams, the first, are tight");
+    app.add_flag("--deadline_bw_arbitration", arbitrates, "Mooncake's; without effect here");
+    app.add_option("--tent_intent_type", options.intent, "of the requests; Mooncake's, without effect here")
+        ->type_name("TEXT")
+        ->transform(CLI::CheckedTransformer(kIntents).description("{unspec,foreground_get,...}"));
     app.add_option("--duration", options.duration_s, "seconds of a point")->check(CLI::PositiveNumber);
     app.add_option("--warmup", options.warmup_s, "seconds before it")->check(CLI::NonNegativeNumber);
-    auto* of_classes = app.add_option("--qos_classes", classes,
-                                      "name:threads:slo_us:weight[:isolated_gbps],...; names: high, medium, low")
-                           ->delimiter(',');
+    auto* of_classes =
+        app.add_option("--qos_classes", classes,
+                       "name:threads:slo_us:weight[:isolated_gbps],...; high, medium and low are priorities, too")
+            ->delimiter(',');
     app.add_option(
            "--workload_classes_json,--qos_classes_json", json_classes,
-           "[{name, priority, threads, slo_us, weight, isolated_gbps, block_size, batch_size, rate}, ...], or its file")
+           "[{name, priority, threads, slo_us, weight, isolated_gbps, block_size, batch_size, rate, deadline_us, "
+           "intent_type}, ...], or its file")
         ->excludes(of_classes);
     app.add_option("--qos_link_capacity_gbps", options.link_gbps, "for the utilization, GB/s")
         ->check(CLI::NonNegativeNumber);
-    app.add_option("--qos_output_jsonl", options.jsonl_file, "a line of JSON for each point");
+    app.add_option("--qos_output_jsonl", options.jsonl_file, "a line of JSON for each point is added to it");
     app.add_option("--timeline", options.timeline_file, "CSV of the bytes that had arrived, every millisecond");
     try {
         app.parse(words(argc, argv));
@@ -183,7 +232,13 @@ Options parse_options(int argc, char** argv) {
     require_order(options.start_threads, options.max_threads, "--start_num_threads", "--max_num_threads");
     for (const std::string& text : classes) options.classes.push_back(parse_class(text));
     if (!json_classes.empty()) options.classes = parse_json_classes(json_classes);
-    if (options.classes.empty()) options.classes.push_back({.rate = options.rate});
+    options.has_classes = !options.classes.empty();
+    if (options.classes.empty()) options.classes.push_back({.rate = options.rate, .intent = options.intent});
+    const bool is_of_seeds = options.operation == Operation::kWriteSeed || options.operation == Operation::kReadVerify;
+    if (options.check && is_of_seeds) refuse("--check_consistency: not with write_seed and read_verify");
+    if (options.tight_streams > options.max_threads && !options.has_classes)
+        refuse("--deadline_tight_threads is greater than --max_num_threads");
+    if (arbitrates) options.set.push_back("transports/rdma/deadline_bw_arbitration=true");
     return options;
 }
 

@@ -10,7 +10,8 @@
 
 namespace rove::tebench {
 
-enum class Operation : uint8_t { kRead, kWrite, kMix };
+// kWriteSeed, kReadVerify: content that depends on nothing but the target's addresses, so that another run verifies it.
+enum class Operation : uint8_t { kRead, kWrite, kMix, kWriteSeed, kReadVerify };
 
 // Streams of requests that are alike. Without classes there is one, of all streams.
 struct Class {
@@ -22,6 +23,8 @@ struct Class {
     double isolated_gbps = 0;               // GB/s of the class alone, if it was measured
     size_t block_size = 0, batch_size = 0;  // 0: the sweep's
     double rate = 0;                        // batches per second that arrive, of all its streams; 0: closed loop
+    double deadline_us = 0;                 // of a batch, from its submit; 0: none
+    tent::IntentType intent = tent::IntentType::INTENT_UNSPEC;
 };
 
 struct Options {
@@ -44,9 +47,13 @@ struct Options {
     size_t outstanding = 1;
     double rate = 0;
     double interval_us = 0;
+    double deadline_us = 0;  // of the first tight_streams streams
+    size_t tight_streams = 0;
+    tent::IntentType intent = tent::IntentType::INTENT_UNSPEC;  // of classes that have none
     double duration_s = 5, warmup_s = 1;
     std::vector<Class> classes;
-    double link_gbps = 0;  // GB/s
+    bool has_classes = false;  // which were asked for
+    double link_gbps = 0;      // GB/s
     std::string jsonl_file, timeline_file;
 };
 

@@ -46,7 +46,8 @@ class Worker {
         return bytes;
     }
     bool all_have_times() {
-        return std::all_of(streams_.begin(), streams_.end(), [](Stream& one) { return !one.times_ns().empty(); });
+        return std::all_of(streams_.begin(), streams_.end(),
+                           [](Stream& one) { return !one.times_ns().empty() || one.missed() != 0; });
     }
     static constexpr uint64_t kSlackNs = 50'000;  // the kernel's: so much later it may wake us
 
@@ -120,22 +121,30 @@ std::vector<Work> plan(const Options& options, Memory memory, const std::vector<
     std::vector<Work> works;
     std::vector<uint64_t> used(targets.size());
     size_t local = 0;
+    const bool reads = options.operation == Operation::kReadVerify, writes = options.operation == Operation::kWriteSeed;
     for (size_t i = 0; i < options.classes.size(); ++i) {
         const Class& of = options.classes[i];
         const size_t streams = of.streams != 0 ? of.streams : threads;
         for (size_t j = 0; j < streams; ++j) {
             const size_t at = works.size() % targets.size();
+            const bool tight = options.deadline_us > 0 && works.size() < options.tight_streams;
             Work work{.class_index = i,
                       .priority = of.priority,
                       .hint = tent::parseTransportType(options.hint),
-                      .operation = options.operation,
+                      .operation = reads    ? Operation::kRead
+                                   : writes ? Operation::kWrite
+                                            : options.operation,
                       .check = options.check,
                       .notify = options.notify,
+                      .seeded = reads || writes,
                       .block = of.block_size != 0 ? of.block_size : block,
                       .batch = of.batch_size != 0 ? of.batch_size : batch,
                       .outstanding = options.outstanding,
                       .rate = of.rate / static_cast<double>(streams),
                       .interval_ns = static_cast<uint64_t>(options.interval_us * 1e3),
+                      .deadline_ns = static_cast<uint64_t>((tight ? options.deadline_us : of.deadline_us) * 1e3),
+                      .tight = tight,
+                      .intent = of.intent,
                       .local = memory.address + local,
                       .target = targets[at].segment,
                       .remote = targets[at].address + used[at],
@@ -190,6 +199,12 @@ std::optional<PointResult> run_point(tent::TransferEngine& engine, const Options
             ++of.streams;
             of.bytes += worker.measured_bytes(i);
             of.times_ns.insert(of.times_ns.end(), stream.times_ns().begin(), stream.times_ns().end());
+            of.missed += stream.missed();
+            DeadlineGroup& group = stream.work().tight ? result.tight : result.loose;
+            ++group.streams;
+            group.bytes += worker.measured_bytes(i);
+            group.operations += stream.times_ns().size();
+            group.missed += stream.missed();
         }
     }
     return result;

@@ -23,13 +23,21 @@ struct ClassResult {
     size_t streams = 0;
     uint64_t bytes = 0;              // that arrived while it was measured
     std::vector<uint64_t> times_ns;  // of batches submitted meanwhile
+    size_t missed = 0;               // ... that ended because of their deadline
+};
+
+// Streams with the command line's deadline, or without it.
+struct DeadlineGroup {
+    size_t streams = 0, operations = 0, missed = 0;
+    uint64_t bytes = 0;
 };
 
 struct PointResult {
     size_t block = 0, batch = 0, threads = 0;
     double seconds = 0;
     std::vector<ClassResult> classes;  // as in Options
-    std::string error;                 // empty: all is well
+    DeadlineGroup tight, loose;
+    std::string error;  // empty: all is well
 };
 
 struct Memory {

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 namespace rove::tebench {
 
@@ -22,11 +24,14 @@ struct Times {
     double mean_us() const {
         return ns_.empty() ? 0 : std::accumulate(ns_.begin(), ns_.end(), 0.0) / static_cast<double>(ns_.size()) / 1e3;
     }
+    // Between the two next to it in proportion, as Mooncake's.
     double quantile_us(double q) const {
         if (ns_.empty()) return 0;
-        return static_cast<double>(
-                   ns_[std::min(ns_.size() - 1, static_cast<size_t>(q * static_cast<double>(ns_.size())))]) /
-               1e3;
+        const double rank = q * static_cast<double>(ns_.size() - 1);
+        const auto below = static_cast<size_t>(rank);
+        const size_t above = std::min(below + 1, ns_.size() - 1);
+        const auto low = static_cast<double>(ns_[below]), high = static_cast<double>(ns_[above]);
+        return (low + (high - low) * (rank - static_cast<double>(below))) / 1e3;
     }
     // Mean of `bytes` / time.
     double mean_rate(double bytes) const {
@@ -55,6 +60,58 @@ double bytes_per_s(const PointResult& result) {
     return static_cast<double>(bytes) / result.seconds;
 }
 
+std::optional<double> if_any(double value) {
+    return value > 0 ? std::optional(value) : std::nullopt;
+}
+
+// What is not known is null, or N/A.
+Json json(const std::optional<double>& value) {
+    return value ? Json(*value) : Json(nullptr);
+}
+
+std::string text(const std::optional<double>& value) {
+    return value ? std::to_string(*value) : "N/A";
+}
+
+struct ClassSummary {
+    const Class* of;
+    const ClassResult* found;
+    Times times;
+    double gbps, goodput = gbps;  // GB/s
+    std::optional<double> attainment, leakage;
+};
+
+// What Mooncake's tebench says of classes; bandwidths are GB/s.
+struct Summary {
+    Summary(const Options& options, const PointResult& result) {
+        double shares = 0, squares = 0;
+        for (size_t i = 0; i < result.classes.size(); ++i) {
+            const Class& of = options.classes[i];
+            const ClassResult& found = result.classes[i];
+            ClassSummary one{&of, &found, Times(found.times_ns),
+                             static_cast<double>(found.bytes) * 1e-9 / result.seconds};
+            const auto all = static_cast<double>(one.times.count() + found.missed);
+            if (of.slo_us > 0 && all > 0)
+                one.attainment = one.times.share_within_us(of.slo_us) * static_cast<double>(one.times.count()) / all;
+            one.goodput = one.gbps * one.attainment.value_or(1);
+            if (of.isolated_gbps > 0) {
+                one.leakage = std::max(0.0, 1 - one.gbps / of.isolated_gbps);
+                leakage = std::max(leakage.value_or(0), *one.leakage);
+            }
+            weighted_goodput += one.goodput * of.weight;
+            shares += one.gbps / of.weight;
+            squares += one.gbps / of.weight * (one.gbps / of.weight);
+            classes.push_back(std::move(one));
+        }
+        if (squares > 0) fairness = shares * shares / (static_cast<double>(classes.size()) * squares);
+        if (options.link_gbps > 0) utilization = bytes_per_s(result) * 1e-9 / options.link_gbps;
+    }
+
+    std::vector<ClassSummary> classes;
+    double weighted_goodput = 0, fairness = 1;
+    std::optional<double> leakage, utilization;
+};
+
 // Of each thread, per batch, with all that is not transfer.
 double latency_us(const PointResult& result, const Times& times) {
     return times.count() == 0
@@ -81,59 +138,83 @@ std::string table_line(const PointResult& result) {
     return line;
 }
 
+std::string detail_lines(const Options& options, const PointResult& result) {
+    std::string lines;
+    char line[320];
+    if (options.has_classes) {
+        const Summary sum(options, result);
+        std::snprintf(line, sizeof(line),
+                      "  [qos-summary] throughput=%.6f GB/s weighted_goodput=%.6f GB/s jain_fairness=%.6f "
+                      "max_isolation_leakage=%s total_utilization=%s\n",
+                      bytes_per_s(result) * 1e-9, sum.weighted_goodput, sum.fairness, text(sum.leakage).c_str(),
+                      text(sum.utilization).c_str());
+        lines += line;
+        for (const ClassSummary& one : sum.classes) {
+            std::snprintf(line, sizeof(line),
+                          "  [qos-class] name=%s threads=%zu operations=%zu transferred_bytes=%zu throughput=%.6f GB/s "
+                          "p99_us=%.1f slo_attainment=%s isolation_leakage=%s\n",
+                          one.of->name.c_str(), one.found->streams, one.times.count(),
+                          static_cast<size_t>(one.found->bytes), one.gbps, one.times.quantile_us(0.99),
+                          text(one.attainment).c_str(), text(one.leakage).c_str());
+            lines += line;
+        }
+    }
+    if (options.deadline_us == 0) return lines;
+    for (const auto& [name, group] : {std::pair{"tight", &result.tight}, {"loose", &result.loose}}) {
+        if (group->streams == 0) continue;
+        const std::string deadline =
+            group == &result.tight ? " deadline_us=" + std::to_string(static_cast<uint64_t>(options.deadline_us)) : "";
+        std::snprintf(line, sizeof(line),
+                      "  [deadline-%s] threads=%zu%s operations=%zu throughput=%.6f GB/s missed=%zu\n", name,
+                      group->streams, deadline.c_str(), group->operations,
+                      static_cast<double>(group->bytes) * 1e-9 / result.seconds, group->missed);
+        lines += line;
+    }
+    return lines;
+}
+
 std::string json_line(const Options& options, const PointResult& result) {
+    const Summary sum(options, result);
     Json classes = Json::array();
-    double weighted_goodput = 0, sum = 0, sum_of_squares = 0, leakage = 0;
-    for (size_t i = 0; i < result.classes.size(); ++i) {
-        const Class& of = options.classes[i];
-        const ClassResult& found = result.classes[i];
-        const Times times(found.times_ns);
-        const double gbps = static_cast<double>(found.bytes) * 1e-9 / result.seconds;
-        const double attainment = of.slo_us > 0 ? times.share_within_us(of.slo_us) : 1;
-        const double lost = of.isolated_gbps > 0 ? std::max(0.0, 1 - gbps / of.isolated_gbps) : 0;
-        weighted_goodput += gbps * attainment * of.weight;
-        sum += gbps / of.weight;
-        sum_of_squares += gbps / of.weight * (gbps / of.weight);
-        leakage = std::max(leakage, lost);
-        classes.push_back({{"name", of.name},
-                           {"priority", of.priority},
-                           {"threads", found.streams},
-                           {"slo_us", of.slo_us},
-                           {"weight", of.weight},
-                           {"operations", times.count()},
-                           {"transferred_bytes", found.bytes},
-                           {"throughput_gbps", gbps},
-                           {"avg_us", times.mean_us()},
-                           {"p50_us", times.quantile_us(0.5)},
-                           {"p99_us", times.quantile_us(0.99)},
-                           {"p999_us", times.quantile_us(0.999)},
-                           {"max_us", times.quantile_us(1)},
-                           {"slo_attainment", attainment},
-                           {"goodput_gbps", gbps * attainment},
-                           {"weighted_goodput_gbps", gbps * attainment * of.weight},
-                           {"isolated_throughput_gbps", of.isolated_gbps},
-                           {"isolation_leakage", lost}});
+    for (const ClassSummary& one : sum.classes) {
+        classes.push_back({{"name", one.of->name},
+                           {"priority", one.of->priority},
+                           {"threads", one.found->streams},
+                           {"slo_us", one.of->slo_us},
+                           {"weight", one.of->weight},
+                           {"operations", one.times.count()},
+                           {"deadline_missed", one.found->missed},
+                           {"transferred_bytes", one.found->bytes},
+                           {"throughput_gbps", one.gbps},
+                           {"avg_us", one.times.mean_us()},
+                           {"p50_us", one.times.quantile_us(0.5)},
+                           {"p99_us", one.times.quantile_us(0.99)},
+                           {"p999_us", one.times.quantile_us(0.999)},
+                           {"max_us", one.times.quantile_us(1)},
+                           {"slo_attainment", json(one.attainment)},
+                           {"goodput_gbps", one.goodput},
+                           {"weighted_goodput_gbps", one.goodput * one.of->weight},
+                           {"isolated_throughput_gbps", json(if_any(one.of->isolated_gbps))},
+                           {"isolation_leakage", json(one.leakage)}});
     }
     const Times times = all_times(result);
-    const double gbps = bytes_per_s(result) * 1e-9;
-    const double fairness = sum_of_squares > 0 ? sum * sum / (static_cast<double>(classes.size()) * sum_of_squares) : 1;
     return Json{{"schema_version", kSchemaVersion},
                 {"block_size", result.block},
                 {"batch_size", result.batch},
                 {"num_threads", result.threads},
                 {"seconds", result.seconds},
                 {"operations", times.count()},
-                {"aggregate_throughput_gbps", gbps},
+                {"aggregate_throughput_gbps", bytes_per_s(result) * 1e-9},
                 {"avg_latency_us", latency_us(result, times)},
                 {"avg_us", times.mean_us()},
                 {"p50_us", times.quantile_us(0.5)},
                 {"p99_us", times.quantile_us(0.99)},
                 {"p999_us", times.quantile_us(0.999)},
-                {"weighted_goodput_gbps", weighted_goodput},
-                {"jain_fairness", fairness},
-                {"max_isolation_leakage", leakage},
-                {"link_capacity_gbps", options.link_gbps},
-                {"total_utilization", options.link_gbps > 0 ? gbps / options.link_gbps : 0},
+                {"weighted_goodput_gbps", sum.weighted_goodput},
+                {"jain_fairness", sum.fairness},
+                {"max_isolation_leakage", json(sum.leakage)},
+                {"link_capacity_gbps", json(if_any(options.link_gbps))},
+                {"total_utilization", json(sum.utilization)},
                 {"classes", classes}}
         .dump();
 }

@@ -5,6 +5,7 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <cstring>
 
 namespace rove::tebench {
@@ -25,6 +26,17 @@ void fill(uint8_t* memory, size_t bytes, uint64_t seed) {
     for (size_t at = 0; at < bytes; at += sizeof(uint64_t)) {
         const uint64_t value = word(seed, at);
         std::memcpy(memory + at, &value, std::min(sizeof(value), bytes - at));
+    }
+}
+
+// What write_seed writes to an address, as far as it lies within the memory.
+void fill_seeded(uint8_t* memory, size_t bytes, uint64_t address) {
+    constexpr uint64_t kSeed = 0x726F7665;
+    for (size_t at = 0, part; at < bytes; at += part) {
+        const size_t within = (address + at) % sizeof(uint64_t);
+        const uint64_t value = word(kSeed, address + at - within);
+        part = std::min(sizeof(value) - within, bytes - at);
+        std::memcpy(memory + at, reinterpret_cast<const uint8_t*>(&value) + within, part);
     }
 }
 
@@ -50,6 +62,7 @@ Stream::Stream(tent::TransferEngine& engine, const Work& work)
         one.length = work.block;
         one.priority = work.priority;
         one.transport_hint = work.hint;
+        one.intent_type = work.intent;
     }
 }
 
@@ -105,13 +118,16 @@ bool Stream::begin(Place& place, uint64_t begun_ns) {
     if (work_.check && place.opcode == Request::WRITE) fill(memory, work_.batch_bytes(), place.seed = ++seeds_);
     if (work_.check && place.opcode == Request::READ) std::memset(memory, 0, work_.batch_bytes());
     const uint64_t remote = work_.remote + place.index * work_.batch_bytes();
+    if (work_.seeded && place.opcode == Request::WRITE) fill_seeded(memory, work_.batch_bytes(), remote);
     for (size_t i = 0; i < requests_.size(); ++i) {
         requests_[i].opcode = place.opcode;
         requests_[i].source = memory + i * work_.block;
         requests_[i].target_offset = remote + i * work_.block;
     }
     // Preparing what will be checked is not the engine's time.
-    place.begun_ns = work_.check && work_.rate == 0 ? now_ns() : begun_ns;
+    place.begun_ns = (work_.check || work_.seeded) && work_.rate == 0 ? now_ns() : begun_ns;
+    place.deadline_ns = work_.deadline_ns != 0 && place.counted ? now_ns() + work_.deadline_ns : 0;
+    for (Request& one : requests_) one.deadline_ns = place.deadline_ns;
     place.arrived = 0;
     place.batch = engine_.allocateBatch(work_.batch);
     if (place.batch == 0) return fail(place, "no batch can be allocated");
@@ -131,9 +147,11 @@ bool Stream::look(Place& place) {
     if (status.s == tent::PENDING) return true;
     const uint64_t now = now_ns();
     const double took_ms = static_cast<double>(now - place.begun_ns) / 1e6;
-    if (status.s != tent::COMPLETED)
+    const bool is_late = status.s == tent::TIMEOUT && place.deadline_ns != 0 && now >= place.deadline_ns;
+    if (status.s != tent::COMPLETED && !is_late)
         return fail(place, std::string(kStates[status.s]) + " after " + std::to_string(took_ms) + " ms");
-    if (place.recorded) times_ns_.push_back(now - place.begun_ns);
+    if (place.recorded && is_late) ++missed_;
+    if (place.recorded && !is_late) times_ns_.push_back(now - place.begun_ns);
     if (place.counted) arrived_ += place.arrived;
     place.arrived = 0;
     place.not_before_ns = now + work_.interval_ns;
@@ -141,6 +159,16 @@ bool Stream::look(Place& place) {
     const tent::Status freed = engine_.freeBatch(place.batch);
     place.batch = 0;
     if (!freed.ok()) return fail(place, "freeBatch: " + freed.ToString());
+    if (is_late) {  // what is there now is not known
+        place.written = false;
+        return true;
+    }
+    if (work_.seeded && place.opcode == Request::READ) {
+        expected_.resize(work_.batch_bytes());
+        fill_seeded(expected_.data(), expected_.size(), work_.remote + place.index * work_.batch_bytes());
+        if (std::memcmp(expected_.data(), returned(place), expected_.size()) != 0)
+            return fail(place, "what came back is not what write_seed writes");
+    }
     if (work_.check && place.opcode == Request::READ &&
         std::memcmp(pattern(place), returned(place), work_.batch_bytes()) != 0)
         return fail(place, "what came back is not what was written");

@@ -23,9 +23,13 @@ struct Work {
     tent::TransportType hint = tent::UNSPEC;
     Operation operation = Operation::kWrite;
     bool check = false, notify = false;
+    bool seeded = false;  // content by the target's addresses is written, or expected
     size_t block = 0, batch = 0, outstanding = 1;
     double rate = 0;           // batches per second; 0: closed loop
     uint64_t interval_ns = 0;  // between a completion and the next submit
+    uint64_t deadline_ns = 0;  // of a batch, from its submit; 0: none
+    bool tight = false;        // the deadline is the command line's
+    tent::IntentType intent = tent::IntentType::INTENT_UNSPEC;
     uint8_t* local = nullptr;  // bytes() of it, or twice as much with `check`
     tent::SegmentID target = 0;
     uint64_t remote = 0;  // bytes() from here on
@@ -54,6 +58,8 @@ class Stream {
     uint64_t arrived() const;
     // Of batches that were recorded: from submit, or in an open loop from when it came, to completion.
     std::vector<uint64_t>& times_ns() { return times_ns_; }
+    // ... that ended because of their deadline.
+    size_t missed() const { return missed_; }
 
   private:
     struct Place {
@@ -64,6 +70,7 @@ class Stream {
         bool written = false;  // the target's memory has the pattern of `seed`
         uint64_t seed = 0;
         uint64_t begun_ns = 0, not_before_ns = 0;
+        uint64_t deadline_ns = 0;  // 0: none
         uint64_t arrived = 0;
     };
 
@@ -77,6 +84,7 @@ class Stream {
     const Work work_;
     std::vector<Place> places_;
     std::vector<tent::Request> requests_;
+    std::vector<uint8_t> expected_;  // with `seeded`
     std::mt19937_64 random_;
     uint64_t next_ns_ = 0;  // open loop: the next one comes
     uint64_t seeds_ = 0;
@@ -84,6 +92,7 @@ class Stream {
     bool recording_ = false;
     uint64_t arrived_ = 0;  // of batches that are through
     std::vector<uint64_t> times_ns_;
+    size_t missed_ = 0;
     std::string error_;
 };
 

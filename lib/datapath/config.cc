@@ -69,6 +69,17 @@ void read_service_levels(Table& table, const char* key, uint8_t priority, Config
 }
 
 void read_paths(Table table, transport::PathsConfig& paths) {
+    using Control = transport::PathsConfig::Control;
+    using Choice = transport::PathsConfig::Choice;
+    table.choice("control", paths.control,
+                 {{"mp-rdma", Control::kMpRdma},
+                  {"dcqcn", Control::kDcqcn},
+                  {"nscc", Control::kNscc},
+                  {"fixed", Control::kFixed}});
+    table.choice("choice", paths.choice,
+                 {{"echo", Choice::kEcho}, {"reps", Choice::kReps}, {"random", Choice::kRandom}});
+    if (table.any("vps") != nullptr) paths.first_vp = 0;
+    table.uint("vps", paths.vps, 1, transport::kVps);
     table.uint("initial_window", paths.initial_window, 1, 4'096);
     table.uint("max_window", paths.max_window, 16, 4'096);
     table.uint("delta", paths.delta, 1, 4'096);
@@ -226,7 +237,8 @@ DeviceConfig read_device(Table table) {
 
 void limit_paths(Config& config) {
     const auto in_trains = [](const DeviceConfig& device) { return is_udp(device.port) || is_interface(device.port); };
-    if (std::ranges::any_of(config.devices, in_trains)) config.transport.paths.vps = kTrainPaths;
+    transport::PathsConfig& paths = config.transport.paths;
+    if (paths.vps == transport::kVps && std::ranges::any_of(config.devices, in_trains)) paths.vps = kTrainPaths;
 }
 
 }  // namespace

@@ -167,6 +167,9 @@ Report report_multipath(Runtime& runtime) {
         one["bursts"] = paths.bursts;
         one["unused_acks"] = paths.unused;
         one["surplus_acks"] = paths.surplus;
+        one["recycled"] = paths.recycled;
+        one["freezes"] = paths.freezes;
+        one["paced"] = paths.paced;
         one["waits_for_records"] = paths.no_records;
         one["restarts"] = paths.restarts;
         one["stale_acks"] = paths.stale_acks;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/flow.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "rove/verbs.h"
 
 namespace rove::fabric {
@@ -10,14 +13,29 @@ Flow::Flow(Network& network, Host& from, Host& to, const FlowConfig& config)
       from_(from),
       config_(config),
       from_qp_(from.create_qp(config.qp, *this)),
-      to_qp_(to.create_qp(config.qp, *this)) {
+      to_qp_(to.create_qp(config.qp, *this)),
+      random_(config.bits_per_s != 0 ? network.world().new_stream() : Random(0, 0)) {
     from.connect(from_qp_, config.qp, to, to_qp_);
     to.connect(to_qp_, config.qp, from, from_qp_);
 }
 
 void Flow::start() {
     start_ = network_.now();
+    if (config_.bits_per_s == 0) arrived_ = UINT64_MAX;
+    arrive();
     post();
+}
+
+// Sees to the next message's coming.
+void Flow::arrive() {
+    if (config_.bits_per_s == 0 || ended()) return;
+    const double mean_s = config_.message_bytes * 8 / config_.bits_per_s;
+    const double gap_s = -std::log1p(-random_.uniform()) * mean_s;
+    network_.at(network_.now() + static_cast<Time>(gap_s * static_cast<double>(kSecond)), [this] {
+        ++arrived_;
+        post();
+        arrive();
+    });
 }
 
 void Flow::post() {
@@ -27,7 +45,8 @@ void Flow::post() {
     write.remote_addr = memory.iova;
     write.rkey = memory.key;
     // Counted before it is posted: it may complete within the call.
-    while (posted_ < config_.messages && posted_ - completed_ < config_.in_flight && status_ == IBV_WC_SUCCESS) {
+    const uint64_t end = std::min(config_.messages, arrived_);
+    while (posted_ < end && posted_ - completed_ < config_.in_flight && status_ == IBV_WC_SUCCESS) {
         const auto synchronised = [&] {
             return static_cast<uint64_t>(config_.synchronise * static_cast<double>(posted_));
         };

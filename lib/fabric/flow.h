@@ -11,6 +11,9 @@ struct FlowConfig {
     uint32_t message_bytes = 64 << 10;  // at most Network::kScratchBytes
     uint32_t in_flight = 8;             // messages posted and not completed
     uint64_t messages = UINT64_MAX;     // the flow ends after so many
+    // At which messages come to be sent, a Poisson process; what comes while in_flight are on their way waits. 0: there
+    // is always one.
+    double bits_per_s = 0;
     double synchronise = 0;             // the part of the messages that has ROVE_SEND_SYNC, spread evenly
     QpConfig qp;
 };
@@ -37,13 +40,15 @@ class Flow final : Consumer {
   private:
     void complete(const ibv_wc& wc) override;
     void post();
+    void arrive();
 
     Network& network_;
     Host& from_;
     FlowConfig config_;
     transport::QueuePair& from_qp_;
     transport::QueuePair& to_qp_;
-    uint64_t posted_ = 0, completed_ = 0;
+    Random random_;
+    uint64_t arrived_ = 0, posted_ = 0, completed_ = 0;
     std::deque<Time> posted_at_;  // of those that have not completed
     ibv_wc_status status_ = IBV_WC_SUCCESS;
     Time start_ = 0, end_ = 0;

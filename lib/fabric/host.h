@@ -56,10 +56,12 @@ class Host final : public Node {
   public:
     Host(World& world, uint32_t index, Tables& tables, const HostConfig& config);
 
-    // Verbs. An RC QP, which lives as long as the host. Throws when there are no more numbers: 65520 in a network.
+    // Verbs. An RC QP, which stays as long as the host. Throws when there are no more numbers: 65520 in a network.
     transport::QueuePair& create_qp(const QpConfig& config, Consumer& consumer);
     // RESET to RTS. `peer` is the other host's QP.
     void connect(transport::QueuePair& qp, const QpConfig& config, const Host& host, const transport::QueuePair& peer);
+    // Back to RESET: it can be connected again, to another peer too.
+    void reset(transport::QueuePair& qp) { engine_.set_state(qp, IBV_QPS_RESET, engine_now()); }
     // Returns false when the send queue is full.
     bool post(transport::QueuePair& qp, const Request& request);
 

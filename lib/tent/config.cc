@@ -227,10 +227,19 @@ void read_metadata(Table& table, Config& config) {
 }
 
 // "" is what is not said.
-std::string text(Table& table, const char* key, const std::string& allowed) {
+std::string text(Table& table, std::string_view key, const std::string& allowed) {
     const toml::node* node = table.any(key);
     if (node == nullptr || node->value_exact<std::string>() == "") return {};
     return *table.string(key, allowed);
+}
+
+void read_tls_files(Table& table, const std::string& prefix, TlsFiles& files) {
+    const std::string allowed = "the name of a PEM file";
+    files.ca_file = text(table, prefix + "ca_file", allowed);
+    files.cert_file = text(table, prefix + "cert_file", allowed);
+    files.key_file = text(table, prefix + "key_file", allowed);
+    if (files.cert_file.empty() != files.key_file.empty())
+        table.require_together(prefix, "key_file: that of the certificate, a PEM file, if there is one");
 }
 
 void read_log_level(Table& table, Config& config) {
@@ -243,13 +252,15 @@ void read_all(Table& table, Config& config) {
     if (config.metadata_type != MetadataType::kP2p) table.require("metadata_servers", servers_allowed);
     config.metadata_servers = text(table, "metadata_servers", servers_allowed);
     table.uint("metadata_ttl_secs", config.store.ttl_s, 2, 3'600);
-    config.store.ca_file = text(table, "metadata_ca_file", "the name of a PEM file");
-    config.store.cert_file = text(table, "metadata_cert_file", "the name of a PEM file");
-    config.store.key_file = text(table, "metadata_key_file", "the name of a PEM file");
+    read_tls_files(table, "metadata_", config.store.tls);
     config.local_segment_name = text(table, "local_segment_name", "a name");
     config.rpc_server_hostname = text(table, "rpc_server_hostname", "a host name or address");
     config.advertised_address = text(table, "advertised_address", "HOST or HOST:PORT");
     config.secret_file = text(table, "secret_file", "the name of a file");
+    read_tls_files(table, "tls_", config.tls);
+    // Engines trust who was signed by an authority of their own, not by any that the system knows.
+    if (config.tls.ca_file.empty() != config.tls.cert_file.empty())
+        table.require_together("tls_", "ca_file: a PEM file, with tls_cert_file and tls_key_file");
     table.uint("rpc_server_port", config.rpc_server_port, 0, 65'535);
     read_log_level(table, config);
     table.boolean("merge_requests", config.merge_requests);

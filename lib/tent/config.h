@@ -19,10 +19,16 @@ namespace rove::tent {
 
 enum class MetadataType : uint8_t { kP2p, kEtcd, kRedis, kHttp };
 
+// Names of files in PEM.
+struct TlsFiles {
+    std::string ca_file;              // whom to trust; "": who the system trusts
+    std::string cert_file, key_file;  // our certificate, with those between it and the authority; "": none
+};
+
 // How a metadata store is reached, and how long it keeps the name of a process that has ended.
 struct StoreConfig {
     uint32_t ttl_s = 10;
-    std::string ca_file, cert_file, key_file;  // PEM; "": who the system trusts, no certificate of ours
+    TlsFiles tls;  // metadata_ca_file, ...
 };
 
 // Keys of [transports.rdma] about rails (transports/rdma/rail.h). The documented cooldown of 30 s doubling to 300 s
@@ -75,16 +81,17 @@ struct Override {
 
 struct Config {
     MetadataType metadata_type = MetadataType::kP2p;
-    std::string metadata_servers;        // "host:port,..."; needed but for p2p
-    StoreConfig store;                   // metadata_ttl_secs, metadata_ca_file, ...
-    std::string local_segment_name;      // but for p2p; empty: made up
-    std::string rpc_server_hostname;     // empty: found
-    std::string advertised_address;      // HOST or HOST:PORT, where others reach it; empty: as it listens
-    std::string secret_file;             // empty: none, or the environment's
-    uint16_t rpc_server_port = 0;        // 0: any that is free
+    std::string metadata_servers;  // "host:port,..."; needed but for p2p
+    StoreConfig store;
+    std::string local_segment_name;           // but for p2p; empty: made up
+    std::string rpc_server_hostname;          // empty: found
+    std::string advertised_address;           // HOST or HOST:PORT, where others reach it; empty: as it listens
+    std::string secret_file;                  // empty: none, or the environment's
+    TlsFiles tls;                             // tls_ca_file, ..., of engines; all of them or none
+    uint16_t rpc_server_port = 0;             // 0: any that is free
     LogLevel log_level = LogLevel::kWarning;  // of the process
-    bool merge_requests = true;          // neighbours of one submit become one request (T-14)
-    uint32_t max_failover_attempts = 3;  // to other transports; 0: none
+    bool merge_requests = true;               // neighbours of one submit become one request (T-14)
+    uint32_t max_failover_attempts = 3;       // to other transports; 0: none
 
     std::vector<Policy> policies;  // [[policy]]
     bool strict = false;           // a request that no policy matches is an error (T-16)

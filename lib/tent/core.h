@@ -28,8 +28,8 @@
 #include "datapath/drive_lock.h"
 #include "tent/backend.h"
 #include "tent/config.h"
+#include "tent/control/credentials.h"
 #include "tent/control/jobs.h"
-#include "tent/control/secret.h"
 #include "tent/histogram.h"
 #include "tent/peer.h"
 #include "tent/slots.h"
@@ -68,8 +68,8 @@ class Core {
     void set_instance(uint64_t instance) { instance_ = instance; }
     // Of a connection: greater than all before.
     uint64_t next_number() { return next_number_.fetch_add(1); }
-    const Secret& secret() const { return secret_; }
-    void set_secret(Secret secret) { secret_ = std::move(secret); }
+    const Credentials& credentials() const { return credentials_; }
+    void set_credentials(Credentials credentials) { credentials_ = std::move(credentials); }
     void set_slots(std::unique_ptr<Slots> slots) { slots_ = std::move(slots); }
     Slots* slots() { return slots_.get(); }
     void set_selector(TransportSelector selector) { selector_.emplace(std::move(selector)); }
@@ -160,7 +160,7 @@ class Core {
     const ::rove::tent::Config config_;
     uint64_t instance_ = 0;
     std::atomic<uint64_t> next_number_{1};
-    Secret secret_;
+    Credentials credentials_;
     Jobs jobs_;
     SlicePool pool_;
     std::unique_ptr<Slots> slots_;

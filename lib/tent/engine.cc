@@ -41,28 +41,24 @@ bool is_ok(const std::optional<Json>& answer) {
 
 void say_lost(const Announcement& announcement, const Peer& target) {
     static LogLimit limit;
-    log(limit, LogLevel::kWarning, "notification '%s' is lost: segment '%s' did not take it",
-        announcement.name.c_str(), target.name().c_str());
+    log(limit, LogLevel::kWarning, "notification '%s' is lost: segment '%s' did not take it", announcement.name.c_str(),
+        target.name().c_str());
 }
 
 }  // namespace
 
 Engine::Engine(const ::rove::tent::Config& config)
     : core_(config),
-      server_(core_.jobs(), core_.secret(),
+      server_(core_.jobs(), core_.credentials(),
               {.answer = [this](MessageType type, const Json& body) { return answer(type, body); },
                .ended = [this](const Json& lease) { end_lease(parse_owner(lease)); },
                .take_data =
-                   [this](int fd) {
-                       if (core_.config().enable_tcp) {
-                           tcp_server_.take(fd);
-                       } else {
-                           ::close(fd);
-                       }
+                   [this](Stream stream) {
+                       if (core_.config().enable_tcp) tcp_server_.take(std::move(stream));
                    }}),
-      names_(config.metadata_type == MetadataType::kP2p ? nullptr
-                                                        : std::make_unique<Names>(MetadataStore::create(config),
-                                                                                  core_.secret(), config.store.ttl_s)),
+      names_(config.metadata_type == MetadataType::kP2p
+                 ? nullptr
+                 : std::make_unique<Names>(MetadataStore::create(config), core_.credentials(), config.store.ttl_s)),
       peers_(core_, server_, names_.get()),
       background_(core_),
       tcp_server_(memory_) {}
@@ -87,10 +83,10 @@ Status Engine::open() {
     };
     core_.announce = [this](std::shared_ptr<Announcement> announcement) { announce(announcement); };
     const ::rove::tent::Config& config = core_.config();
-    Secret secret;
-    Status status = Secret::load(config.secret_file, &secret);
+    Credentials credentials;
+    Status status = Credentials::load(config, &credentials);
     if (!status.ok()) return status;
-    core_.set_secret(std::move(secret));
+    core_.set_credentials(std::move(credentials));
     status = open_transports();
     if (!status.ok()) return status;
     if (config.enable_io_uring) {
@@ -101,7 +97,7 @@ Status Engine::open() {
     if (config.enable_shm) backend(Transport::kShm) = std::make_unique<ShmBackend>(core_);
     if (config.enable_tcp) backend(Transport::kTcp) = std::make_unique<TcpBackend>(core_);
     Place place;
-    status = choose_place(config, !core_.secret().empty(), port_addresses(), &place);
+    status = choose_place(config, !core_.credentials().empty(), port_addresses(), &place);
     if (!status.ok()) return status;
     std::string error = shm_server_.start(core_.instance());
     if (!error.empty()) return {Code::kInternalError, error};
@@ -122,6 +118,7 @@ Status Engine::open() {
     if (names_ != nullptr) status = names_->publish(name_, address_);
     if (!status.ok()) return status;
     peers_.set_local(name_, address_);
+    if (names_ != nullptr) names_->watch([this](const std::string& name) { peers_.changed(name); });
     background_.start([this] { peers_.tidy(); });
     show_in_telemetry(*this);
     if (config.metrics.enabled) status = Metrics::start(config.metrics, *this, &metrics_);

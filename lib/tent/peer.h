@@ -24,7 +24,7 @@ namespace rove::tent {
 class Peer {
   public:
     // `address`: of the control server, if it is known by now. A file has none: there is no process to ask.
-    Peer(std::string name, std::string address, const Secret& secret);
+    Peer(std::string name, std::string address, const Credentials& credentials);
     ~Peer() { set_lease(-1); }
     Peer(const Peer&) = delete;
     Peer& operator=(const Peer&) = delete;

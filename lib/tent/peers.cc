@@ -11,6 +11,7 @@
 #include "tent/clock.h"
 #include "tent/control/address.h"
 #include "tent/control/handshake.h"
+#include "tent/log.h"
 #include "tent/metadata/names.h"
 #include "tent/own_sockets.h"
 #include "tent/transports/io_uring/file.h"
@@ -27,10 +28,10 @@ std::string made_up_owner() {
     return to_hex(bytes);
 }
 
-constexpr uint64_t kOpenNs = 3'000'000'000;   // for a peer to answer when it is opened
-constexpr uint64_t kAskNs = 1'000'000'000;    // ... and later
-constexpr uint64_t kAgainNs = 200'000'000;    // a peer that has gone is not asked more often
-constexpr uint64_t kBackNs = 20'000'000;      // so long a request waits for one that may be back
+constexpr uint64_t kOpenNs = 3'000'000'000;  // for a peer to answer when it is opened
+constexpr uint64_t kAskNs = 1'000'000'000;   // ... and later
+constexpr uint64_t kAgainNs = 200'000'000;   // a peer that has gone is not asked more often
+constexpr uint64_t kBackNs = 20'000'000;     // so long a request waits for one that may be back
 
 bool same_devices(const SegmentDesc& a, const SegmentDesc& b) {
     return std::equal(a.devices.begin(), a.devices.end(), b.devices.begin(), b.devices.end(),
@@ -39,15 +40,15 @@ bool same_devices(const SegmentDesc& a, const SegmentDesc& b) {
 
 }  // namespace
 
-Peer::Peer(std::string name, std::string address, const Secret& secret)
+Peer::Peer(std::string name, std::string address, const Credentials& credentials)
     : name_(std::move(name)),
       is_file_(name_.starts_with(kFileScheme)),
       owner_(made_up_owner()),
-      control_(std::move(address), secret) {}
+      control_(std::move(address), credentials) {}
 
 void Peers::set_local(std::string name, std::string address) {
     const std::lock_guard lock(mutex_);
-    handles_.assign(1, std::make_shared<Peer>(std::move(name), std::move(address), core_.secret()));
+    handles_.assign(1, std::make_shared<Peer>(std::move(name), std::move(address), core_.credentials()));
 }
 
 Status Peers::describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out) {
@@ -95,8 +96,8 @@ Status Peers::connect(const std::shared_ptr<Peer>& peer) {
     Status status = describe(*peer, &segment);
     if (!status.ok()) return status;
     if (!peer->is_file() && !lease(peer))
-        return {Code::kRpcServiceError, "segment '" + peer->name() + "': " + peer->control().address() +
-                                            " does not let us connect to it"};
+        return {Code::kRpcServiceError,
+                "segment '" + peer->name() + "': " + peer->control().address() + " does not let us connect to it"};
     peer->set_segment(std::move(segment));
     core_.with_lock([&] {
         const uint64_t now_ns = monotonic_ns();
@@ -114,7 +115,7 @@ Status Peers::open(const std::string& name, uint64_t* handle) {
         for (const auto* list : {&handles_, &opening_})
             for (const auto& one : *list)
                 if (one != nullptr && one->name() == name && !one->gone.load()) peer = one;
-        if (peer == nullptr) opening_.push_back(peer = std::make_shared<Peer>(name, "", core_.secret()));
+        if (peer == nullptr) opening_.push_back(peer = std::make_shared<Peer>(name, "", core_.credentials()));
         peer->handles.fetch_add(1);  // now: so that nobody closes it meanwhile
     }
     const uint64_t begun_ns = monotonic_ns();
@@ -203,6 +204,9 @@ void Peers::seek(const std::shared_ptr<Peer>& peer) {
             if (!peer->is_other.load() && lease(peer)) {
                 peer->set_segment(std::move(segment));
                 peer->gone.store(false);
+                static LogLimit limit;
+                log(limit, LogLevel::kInfo, "segment '%s': its process is back, at %s", peer->name().c_str(),
+                    peer->control().address().c_str());
                 core_.with_lock([&] {
                     for (size_t i = 0; i < kTransports; ++i)
                         if (peer->slot(i) != nullptr) peer->slot(i)->revive(monotonic_ns());
@@ -228,18 +232,16 @@ Status Peers::refresh(Peer& peer, const std::shared_ptr<const SegmentDesc>& know
 bool Peers::lease(const std::shared_ptr<Peer>& peer) {
     const uint64_t deadline_ns = monotonic_ns() + kAskNs;
     std::string why;
-    const int fd =
-        open_connection(peer->control().address(), Purpose::kControl, core_.secret(), deadline_ns, &why);
-    if (fd < 0) return false;
-    keep_alive(fd);
-    const auto answer = exchange(fd, 0, MessageType::kLease, {{"owner", peer->owner()}}, deadline_ns);
+    Stream stream =
+        open_connection(peer->control().address(), Purpose::kControl, core_.credentials(), deadline_ns, &why);
+    if (!stream.is_open()) return false;
+    keep_alive(stream.fd());
+    const auto answer = exchange(stream, 0, MessageType::kLease, {{"owner", peer->owner()}}, deadline_ns);
     bool is_ok = false;
-    if (!answer || !get(*answer, "ok", &is_ok) || !is_ok) {
-        ::close(fd);
-        return false;
-    }
-    peer->set_lease(note_socket(dup(fd)));
-    server_.watch(fd, [this, weak = std::weak_ptr(peer)] {
+    if (!answer || !get(*answer, "ok", &is_ok) || !is_ok) return false;
+    peer->set_lease(note_socket(dup(stream.fd())));
+    // Nothing more is said on it.
+    server_.watch(stream.release(), [this, weak = std::weak_ptr(peer)] {
         const auto peer = weak.lock();
         if (peer != nullptr) core_.jobs().add(peer->name(), [this, peer] { lost(peer); });
     });
@@ -248,16 +250,42 @@ bool Peers::lease(const std::shared_ptr<Peer>& peer) {
 
 void Peers::lost(const std::shared_ptr<Peer>& peer) {
     if (!peer->has_lease()) return;  // we ended it
-    const auto answer = peer->control().call(MessageType::kProbe, Json::object(), kAskNs);
+    // Perhaps only the connection was lost.
+    if (is_same_process(*peer) && (peer->handles.load() == 0 || lease(peer))) return;
+    set_gone(*peer);
+}
+
+bool Peers::is_same_process(Peer& peer) {
+    const auto answer = peer.control().call(MessageType::kProbe, Json::object(), kAskNs);
     uint64_t instance = 0;
-    if (answer && get(*answer, "instance", &instance) && instance == peer->segment()->instance) {
-        if (peer->handles.load() == 0 || lease(peer)) return;  // only the connection was lost
-    }
-    peer->gone.store(true);
+    return answer && get(*answer, "instance", &instance) && instance == peer.segment()->instance;
+}
+
+void Peers::set_gone(Peer& peer) {
+    if (peer.gone.exchange(true)) return;
+    static LogLimit limit;
+    log(limit, LogLevel::kInfo, "segment '%s': its process has gone", peer.name().c_str());
     core_.with_lock([&] {
         for (size_t i = 0; i < kTransports; ++i)
-            if (peer->slot(i) != nullptr) peer->slot(i)->abandon(monotonic_ns());
+            if (peer.slot(i) != nullptr) peer.slot(i)->abandon(monotonic_ns());
     });
+}
+
+void Peers::changed(const std::string& name) {
+    std::vector<std::shared_ptr<Peer>> peers = all();
+    std::erase_if(peers, [&](const auto& peer) {
+        return peer->is_file() || !peer->known() || peer->handles.load() == 0 ||
+               (!name.empty() && peer->name() != name);
+    });
+    for (const auto& peer : peers) core_.jobs().add(peer->name(), [this, peer] { look_again(peer); });
+}
+
+void Peers::look_again(const std::shared_ptr<Peer>& peer) {
+    if (!peer->gone.load()) {
+        if (is_same_process(*peer)) return;
+        set_gone(*peer);
+    }
+    if (!peer->is_sought.exchange(true)) seek(peer);
 }
 
 void Peers::tidy() {

@@ -42,6 +42,9 @@ class Peers {
     uint64_t change() const { return change_.load(); }
     // Fetches what it publishes anew, because `known`, which it published before, does not do.
     Status refresh(Peer& peer, const std::shared_ptr<const SegmentDesc>& known);
+    // The store says that the process of this name may have gone, come or moved; "": any may have. Whoever has opened it
+    // learns so, by a job.
+    void changed(const std::string& name);
     // Ends what is closed and idle. The background thread calls it every now and then.
     void tidy();
     std::vector<std::shared_ptr<Peer>> all() const;
@@ -56,6 +59,9 @@ class Peers {
     Status describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out);
     bool lease(const std::shared_ptr<Peer>& peer);
     void lost(const std::shared_ptr<Peer>& peer);
+    void look_again(const std::shared_ptr<Peer>& peer);
+    static bool is_same_process(Peer& peer);
+    void set_gone(Peer& peer);
 
     Core& core_;
     ControlServer& server_;

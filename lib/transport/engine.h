@@ -68,6 +68,10 @@ class Engine {
     // wrong.
     bool receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns);
 
+    // A packet of which the network has thrown the payload away, and says so (BX-10): its headers are as they were.
+    // What is not of an mp QP is dropped.
+    void receive_trimmed(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns);
+
     // Work was posted to `qp`'s send queue. It may have been reset since.
     void doorbell(QueuePair& qp) {
         if (qp.state == IBV_QPS_ERR || qp.state == IBV_QPS_SQE) {
@@ -347,12 +351,12 @@ void Engine<S>::start_receiving(QueuePair& qp, uint32_t rq_psn, bool multipath) 
         qp.protocol.template emplace<Rc>().responder.epsn = psn;
     } else {
         if (core_.multipath == nullptr) {
-            core_.multipath =
-                std::make_unique<MultipathShared>(core_.config.paths, core_.config.reorder, core_.config.seed);
+            core_.multipath = std::make_unique<MultipathShared>(core_.config.paths, core_.config.dcqcn,
+                                                                core_.config.reorder, core_.config.seed);
         }
         Mp& mp = *qp.protocol.template emplace<std::unique_ptr<Mp>>(std::make_unique<Mp>());
         core_.multipath->reorder.start(mp.requests_in, psn);
-        core_.multipath->paths.start(mp.responses, psn);
+        core_.multipath->paths.start(mp.responses, psn, qp.path.flow.udp_src);
         mp.response_end = psn;
         const ReorderConfig& reorder = core_.config.reorder;
         mp.held.make_room(reorder.kind == ReorderConfig::Kind::kEunomia ? reorder.cap_slots : reorder.static_slots);
@@ -379,7 +383,7 @@ void Engine<S>::start_sending(QueuePair& qp, Rc& rc, Psn psn) {
 
 template <class S>
 void Engine<S>::start_sending(QueuePair& qp, Mp& mp, Psn psn) {
-    core_.multipath->paths.start(mp.requests, psn);
+    core_.multipath->paths.start(mp.requests, psn, qp.path.flow.udp_src);
     core_.multipath->reorder.start(mp.responses_in, psn);
     mp.next_response = psn;
     mp.retry.retries_left = qp.retry_cnt;

@@ -29,6 +29,23 @@ bool Engine<S>::receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, 
     return true;
 }
 
+template <class S>
+void Engine<S>::receive_trimmed(const wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns) {
+    core_.now_ns = now_ns;
+    Mp* const mp = qp != nullptr && comes_from_peer(frame, *qp, port) ? qp->mp() : nullptr;
+    const wire::Headers& h = frame.headers;
+    if (mp == nullptr || wire::op_of(h.bth.opcode) == wire::Op::kAck) {
+        ++core_.counters[Counter::kDropLength];
+        return;
+    }
+    const ReorderStream& stream = h.mp.response() ? mp->responses_in : mp->requests_in;
+    const Psn psn(h.bth.psn);
+    wire::MpAck kind = wire::MpAck::kNack;
+    if (core_.multipath->reorder.classify(stream, psn) == Arrival::kDuplicate)
+        kind = psn < stream.expected ? wire::MpAck::kAck : wire::MpAck::kSack;
+    MpResponderLogic<S>(core_, *qp, *mp).queue_ack(h, frame.ce(), kind);
+}
+
 // What most packets are: for an RC QP that may receive, of its kind, from its peer, a full member of its partition.
 template <class S>
 bool Engine<S>::comes_from_peer(const wire::ParsedFrame& frame, const QueuePair& qp, uint16_t port) {

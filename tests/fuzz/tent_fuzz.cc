@@ -120,7 +120,7 @@ void carry(const uint8_t* data, size_t size) {
     for (const int fd : pair) setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &big, sizeof(big));
     (void)!send(pair[0], bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     shutdown(pair[0], SHUT_WR);
-    server.take(pair[1]);
+    server.take(Stream(pair[1]));
     char answers[65536];
     while (read(pair[0], answers, sizeof(answers)) > 0) {
     }

@@ -34,8 +34,8 @@ CORE, BURST, HYBRID = "lib/transport/core.h", "lib/transport/burst.h", "lib/tran
 # What is wrong: the file, what stands there, and the bug.
 MUTANTS = {
     "every other retransmission is skipped": (
-        REQUESTER, "if (!emit(*wqe, departure)) {",
-        "if ((fresh || departure.psn.value() % 2 == 0) && !emit(*wqe, departure)) {"),
+        REQUESTER, "if (!emit(*wqe, departure, bytes)) {",
+        "if ((fresh || departure.psn.value() % 2 == 0) && !emit(*wqe, departure, bytes)) {"),
     "a retransmission carries the packet before": (
         REQUESTER, "const uint32_t offset = packet * qp_.mtu;\n        bytes",
         "const uint32_t offset = (packet - (packet != 0 && departure.again)) * qp_.mtu;\n        bytes"),

@@ -5,6 +5,7 @@ datapath's parts without devices.
 By program: what is wrong, the file, what stands there, and the bug.
 """
 PATHS, PER_PACKET, PATHS_H = (f"lib/transport/paths/{name}" for name in ("paths.cc", "per_packet.h", "paths.h"))
+SLOW_PATH = "        if (!entry.retx) {\n            ++counters_.slow_acks"
 HYBRID, HYBRID_H, ARENA, STATIC, SLOTS = (f"lib/transport/reorder/{name}" for name in (
     "hybrid_bitmap.cc", "hybrid_bitmap.h", "arena.cc", "static_bitmap.h", "slots.h"))
 ADDRESS, NEIGHBOUR, CONFIG = (f"lib/datapath/{name}.cc" for name in ("address", "neighbour", "config"))
@@ -22,16 +23,19 @@ UNIT_MUTANTS = {
         "MP-1: marks can close the window": (PATHS, "shrink(stream, kOne / 2, kOne);", "shrink(stream, kOne / 2, 0);"),
         "MP-2: what arrived early does not open the window": (
             PATHS, "            ++stream.inflate;  // MP-2\n            if (psn", "            if (psn"),
-        "MP-3: packets take random paths": (PER_PACKET, "departure.vp = clock.vp;", "departure.vp = random_vp();"),
+        "MP-3: packets take random paths": (
+            PER_PACKET, "departure.vp = clock.vp;", "departure.vp = random_vp(stream);"),
         "MP-3: packets of a run take random paths": (
-            PER_PACKET, "    vp = clock.vp;\n    record", "    vp = random_vp();\n    record"),
+            PER_PACKET, "    vp = clock.vp;\n    record", "    vp = random_vp(stream);\n    record"),
         "MP-3: few ACKs are kept": ("lib/transport/paths/send_stream.h", "kClocks = 256", "kClocks = 64"),
         "MP-3: ACKs are lost without being counted": (PATHS_H, "        else\n            ++counters_.surplus;\n", ""),
-        "MP-4: no path is slow": (
-            PATHS, "if (!entry.retx && stream.ooh.previous()", "if (false && stream.ooh.previous()"),
+        "MP-4: no path is slow": (PATHS, SLOW_PATH, SLOW_PATH.replace("!entry.retx", "false")),
         "MP-4: a packet delta behind is slow": (
-            PATHS, "stream.ooh.previous() - psn > static_cast", "stream.ooh.previous() - psn >= static_cast"),
-        "MP-4: repetitions are slow": (PATHS, "if (!entry.retx && stream.ooh.previous()", "if (stream.ooh.previous()"),
+            PATHS, "stream.ooh.previous() - psn > most_behind_", "stream.ooh.previous() - psn >= most_behind_"),
+        "MP-4: repetitions are slow": (PATHS, SLOW_PATH, SLOW_PATH.replace("!entry.retx", "true")),
+        "BX-6: marks do not cut the rate": (PATHS, "stream.rate.on_cnp(dcqcn_, now_ns);", ""),
+        "BX-7: paths with marks are taken again": (PATHS, "= !entry.ece && !nack;  // BX-7", "= true;"),
+        "BX-8: no fault freezes": (PATHS, "if (config_.choice == Choice::kReps && stream", "if (false && stream"),
         "MP-5: no probes": (PER_PACKET, "if (draw() % 1000 < config_.probe_permille) {", "if (false) {"),
         "MP-5: ten times as many probes": (PER_PACKET, "draw() % 1000 <", "draw() % 100 <"),
         "MP-5: a probe may be drawn for each packet": (

@@ -60,6 +60,7 @@ int errors(const Options& options);
 int fanout(const Options& options);
 int faults(const Options& options);
 int files(const Options& options);
+int hold(const Options& options);
 int gone(const Options& options);
 int names(const Options& options);
 int obey(const Options& options);

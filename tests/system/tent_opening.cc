@@ -67,6 +67,16 @@ int quit(const Options& options) {
     return 0;
 }
 
+// Opens a segment, and makes no call for some time.
+int hold(const Options& options) {
+    const auto engine = start(options);
+    open(*engine, options);
+    std::printf("{\"open\": true}\n");
+    std::fflush(stdout);
+    usleep(static_cast<useconds_t>(options.seconds * 1e6));
+    return 0;
+}
+
 // Until a peer is said to have gone that was there.
 int gone(const Options& options) {
     const auto engine = start(options);

@@ -91,6 +91,9 @@ CASES = {
     "reorder-cap": (transport, "reorder_cap_slots = 100", "transport.reorder_cap_slots"),
     "batch-acks-type": (transport, "batch_acks = 1", "transport.batch_acks"),
     "paths-unknown": (transport, "paths.window = 1", "transport.paths.window"),
+    "paths-control": (transport, 'paths.control = "tcp"', "transport.paths.control"),
+    "paths-choice": (transport, 'paths.choice = "best"', "transport.paths.choice"),
+    "paths-vps": (transport, "paths.vps = 16385", "transport.paths.vps"),
     "paths-window": (transport, "paths.max_window = 100", "transport.paths.max_window"),
     "paths-initial-window": (transport, "paths = {initial_window = 64, max_window = 32}",
                              "transport.paths.initial_window"),
@@ -143,6 +146,9 @@ once("rove-run/no-such-config", rove_run, ["--config", "/nonexistent.toml", "--"
      ["/nonexistent.toml"], quick=True)
 once("rove-run/unknown-option", rove_run, ["--nonsense", "--", "ibv_devices"], None, ["nonsense"], quick=True)
 once("rove-run/exit-status", rove_run, ["--config", LOOPBACK, "--", "sh", "-c", "exit 7"], 7, [], quick=True)
+once("rove-run/arguments", rove_run, ["--config", LOOPBACK, "--", "printf", "<%s>", "[1,2]", "", "--eal", "--", "a b"], 0,
+     ["<[1,2]><><--eal><--><a b>"], quick=True)
+once("rove-run/no-dashes", rove_run, ["--config", LOOPBACK, "printf", "<%s>", "[1,2]"], 0, ["<[1,2]>"], quick=True)
 once("rove-run/without-verbs", rove_run, ["--config", LOOPBACK, "--", "echo", "plain"], 0, ["plain"], quick=True)
 
 

@@ -11,7 +11,7 @@ import xml.etree.ElementTree
 from harness import BUILD, ROOT, check, once
 
 QUICK = "eu-memory"
-KEYS = {"figure", "metric", "unit", "paper", "ours", "bar", "holds"}
+KEYS = {"figure", "metric", "unit", "paper", "ours", "interval", "bar", "holds"}
 
 
 def sim(*arguments):
@@ -66,6 +66,8 @@ once("sim/refused/no-figure", refuses, "which FIGURE")
 once("sim/refused/unknown-figure", refuses, "no figure 'mp-fig99'", "mp-fig99")
 once("sim/refused/unknown-option", refuses, "--fast", QUICK, "--fast")
 once("sim/refused/seed", refuses, "--seed", QUICK, "--seed", "one")
+once("sim/refused/quick", refuses, "no quick form", QUICK, "--quick")
+once("sim/refused/flows", refuses, "--flows goes with --results", "mp-fig13", "--flows")
 once("sim/writes", writes, QUICK, quick=True)
 once("sim/unwritable", lambda: check(sim(QUICK, "--json", "/nowhere/x").returncode == 1, "status"))
 once("sim/mutants", mutants_have_their_place)

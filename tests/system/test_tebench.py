@@ -14,18 +14,30 @@ ENGINE = ("--set", "rpc_server_hostname=127.0.0.1", "--set", "transports/shm/ena
 COLUMNS = ("BlkSize", "Batch", "BW (GB/s)", "Avg Inst BW", "Avg Lat", "Avg Tx", "P99 Tx", "P999 Tx")
 
 
+class Target:
+    """Memory of a target, and initiators for it."""
+
+    def __init__(self):
+        self.port, self.jsonl = free_port(), SCRATCH / f"{unique()}.jsonl"
+        config, self.config = rails()
+        self.process = Process([TEBENCH, *ENGINE, "--rpc_server_port", self.port], config, SERVER_CORE)
+        self.process.wait_for(lambda: "target_seg_name" in self.process.out(), 20, "its memory")
+
+    def initiator(self, *options, duration=0.1):
+        return Process([TEBENCH, *ENGINE, "--warmup", "0.05", "--duration", duration, "--target_seg_name",
+                        f"127.0.0.1:{self.port}", "--qos_output_jsonl", self.jsonl, *options], self.config, CLIENT_CORE)
+
+    def points(self):
+        return [json.loads(line) for line in self.jsonl.read_text().splitlines()]
+
+
 def against_target(*options, duration=0.1):
     """The initiator, the target, and the JSON objects of the points."""
-    port, jsonl = free_port(), SCRATCH / f"{unique()}.jsonl"
-    target_config, config = rails()
-    target = Process([TEBENCH, *ENGINE, "--rpc_server_port", port], target_config, SERVER_CORE)
-    target.wait_for(lambda: "target_seg_name" in target.out(), 20, "its memory")
-    initiator = Process([TEBENCH, *ENGINE, "--warmup", "0.05", "--duration", duration,
-                         "--target_seg_name", f"127.0.0.1:{port}", "--qos_output_jsonl", jsonl, *options],
-                        config, CLIENT_CORE)
+    target = Target()
+    initiator = target.initiator(*options, duration=duration)
     initiator.succeed(40)
-    target.stop()
-    return initiator, target, [json.loads(line) for line in jsonl.read_text().splitlines()]
+    target.process.stop()
+    return initiator, target.process, target.points()
 
 
 def operation(name):
@@ -82,6 +94,47 @@ def short_classes():
                                                                            for c in point["classes"]), str(point))
 
 
+def seeds():
+    """What one run has written another one verifies, with blocks of other sizes at other places; where nothing was
+    written, or something else, it finds so."""
+    target, small = Target(), ("--max_block_size", 4096)
+    early = target.initiator("--op_type", "read_verify", *small)
+    check(early.wait(20) == 1 and "is not what write_seed writes" in early.err(), early.story())
+    target.initiator("--op_type", "write_seed", "--start_block_size", "256K", "--max_block_size", "256K",
+                     "--start_num_threads", 2, "--max_num_threads", 2).succeed(20)
+    target.initiator("--op_type", "read_verify", "--start_block_size", 4093, "--max_block_size", 4093,
+                     "--start_batch_size", 4, "--max_batch_size", 4, "--target_offset", 7).succeed(20)
+    check([point["num_threads"] for point in target.points()] == [2, 1], "the second run adds to the file of the first")
+    target.initiator("--op_type", "write", *small).succeed(20)
+    late = target.initiator("--op_type", "read_verify", *small)
+    check(late.wait(20) == 1 and "is not what write_seed writes" in late.err(), late.story())
+
+
+def deadlines():
+    """Batches of the tight streams end at a deadline that has passed before they could, but for what is on its way by
+    then, those of the others do not."""
+    run = ("--op_type", "write", "--start_block_size", "4M", "--max_block_size", "4M", "--start_num_threads", 2,
+           "--max_num_threads", 2)
+    initiator, _, (point,) = against_target(*run, "--deadline_us", 1, "--deadline_tight_threads", 1,
+                                            "--tent_intent_type", "migration", "--deadline_bw_arbitration",
+                                            "--seg_type", "dram")
+    tight, loose = (next(line for line in initiator.out().splitlines() if f"[deadline-{name}]" in line)
+                    for name in ("tight", "loose"))
+    check("threads=1 deadline_us=1 operations=" in tight and "missed=0" not in tight, tight)
+    check("threads=1 operations=0" not in loose and "missed=0" in loose, loose)
+    (only,) = point["classes"]
+    check(only["deadline_missed"] > 0 and only["slo_attainment"] is None, str(only))
+    check("deadline_bw_arbitration' of Mooncake has no effect here" in initiator.err(), initiator.err())
+    of_class = [{"name": "prefetch", "threads": 1, "deadline_us": 1, "slo_us": 1, "intent_type": "background_prefetch"},
+                {"name": "get", "threads": 1, "isolated_gbps": None, "intent_type": "foreground_get"}]
+    initiator, _, (point,) = against_target(*run, "--workload_classes_json", json.dumps(of_class))
+    prefetch, get = point["classes"]
+    check(prefetch["deadline_missed"] > 0 and prefetch["slo_attainment"] == 0, str(point))
+    check(get["deadline_missed"] == 0 and get["operations"] > 0, str(point))
+    check("[qos-class] name=prefetch" in initiator.out(), initiator.out())
+    check("isolation_leakage=N/A" in initiator.out(), initiator.out())
+
+
 def written(value):
     path = SCRATCH / f"{unique()}.json"
     path.write_text(value if isinstance(value, str) else json.dumps(value))
@@ -106,12 +159,18 @@ WRONG = (("--op_type", "--op_type", "erase"), ("--start_block_size", "--start_bl
          ("--rpc_server_port", "--rpc_server_port",
           "65536"), ("--qos_classes", "--qos_classes",
                      "high:1"), ("--qos_classes", "--qos_classes",
-                                 "urgent:1:0:1"), ("--qos_classes", "--qos_classes",
+                                 ":1:0:1"), ("--qos_classes", "--qos_classes",
                                                    "high:0:0:1"), ("--qos_classes", "--qos_classes", "high:1:x:1"),
          ("--workload_classes_json", "--workload_classes_json",
           written("[")), ("'size'", "--workload_classes_json",
                           written('[{"name": "high", "size": 1}]')), ("--workload_classes_json",
-                                                                      "--workload_classes_json", written([])))
+                                                      "--workload_classes_json", written([])),
+         ("--seg_type", "--seg_type", "VRAM"),
+         ("--backend", "--backend", "classic"), ("--deadline_us", "--deadline_us", "-1"),
+         ("--deadline_tight_threads", "--deadline_tight_threads", "2"),
+         ("--check_consistency", "--check_consistency", "--op_type", "write_seed"),
+         ("--tent_intent_type", "--tent_intent_type", "joy"),
+         ("'joy'", "--workload_classes_json", written('[{"name": "high", "intent_type": "joy"}]')))
 
 
 def all_refused():
@@ -129,5 +188,7 @@ for each in ("read", "write", "mix"):
     once(f"tebench/operation/{each}", operation, each, quick=each == "mix")
 once("tebench/classes", classes)
 once("tebench/classes/short", short_classes)
+once("tebench/seeds", seeds)
+once("tebench/deadlines", deadlines)
 once("tebench/refused", all_refused, quick=True)
 once("tebench/no-target", no_target)

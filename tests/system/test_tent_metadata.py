@@ -3,6 +3,7 @@
 elsewhere; TLS, users and names that several want."""
 import http.server
 import json
+import os
 import shutil
 import signal
 import ssl
@@ -34,8 +35,8 @@ def certificates(directory):
 
 
 class Store:
-    def __init__(self, kind, secured=False):
-        self.kind, self.port, self.secured = kind, free_port(), secured
+    def __init__(self, kind, secured=False, notifies=True):
+        self.kind, self.port, self.secured, self.notifies = kind, free_port(), secured, notifies
         self.directory = SCRATCH / unique()
         self.directory.mkdir()
         if not shutil.which(SERVERS[kind]) or (secured and not shutil.which("openssl")):
@@ -61,7 +62,7 @@ class Store:
         tls = ["--tls-port", self.port, "--port", 0, "--tls-cert-file", self.directory / "server.pem", "--tls-key-file",
                self.directory / "server.key", "--tls-ca-cert-file", self.directory / "ca.pem"]
         return [*(tls if self.secured else ["--port", self.port]), "--bind", "127.0.0.1", "--dir", self.directory,
-                "--save", "", "--requirepass", "secret"]
+                "--save", "", "--requirepass", "secret", "--notify-keyspace-events", "Kg$x" if self.notifies else ""]
 
     def protect_etcd(self):
         """Nobody reads or writes without a user from now on."""
@@ -209,7 +210,39 @@ def claims():
         check(opens.wait(10) == 1 and "has none of this name" in opens.err(), opens.story())
 
 
+def watches():
+    """Who has opened a segment learns from the store that its process is back, elsewhere or after it was stopped, and
+    that it was stopped, without asking for anything."""
+    stores = [Store(kind) for kind in SERVERS]
+    first = [store.target("b") for store in stores]
+    holders = [store.start("hold", "h", "--peer", "b", "--seconds", "30", "--set", "log_level=info")
+               for store in stores]
+    silent = Store("redis", notifies=False)
+    silent.target("b")
+    unsure = silent.start("hold", "h", "--peer", "b", "--seconds", "30")
+
+    def wait(what, times):
+        for holder in holders:
+            holder.wait_for(lambda: holder.err().count(f"segment 'b': its process {what}") == times, 10, what)
+
+    for holder in holders:
+        holder.wait_for(holder.json, 20, "start")
+    for target in first:
+        target.kill()
+    wait("has gone", 1)
+    again = [store.target("b") for store in stores]
+    wait("is back, at", 1)
+    for target in again:
+        os.kill(target.pid, signal.SIGSTOP)
+    wait("has gone", 2)
+    for target in again:
+        os.kill(target.pid, signal.SIGCONT)
+    wait("is back, at", 2)
+    unsure.wait_for(lambda: "notify-keyspace-events are '', not 'Kg$x'" in unsure.err(), 10, "a warning")
+
+
 for _kind in SERVERS:
     once(f"tent/metadata/{_kind}", names, _kind)
 once("tent/metadata/http", without_time)
 once("tent/metadata/tls", claims)
+once("tent/metadata/watches", watches)

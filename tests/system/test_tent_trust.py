@@ -8,8 +8,9 @@ import struct
 import threading
 import time
 
-from harness import CLIENT_CORE, SERVER_CORE, Process, TwoNamespaces, check, free_port, ip, memif_pair, once, program, \
-    telemetry
+from harness import CLIENT_CORE, SCRATCH, SERVER_CORE, Process, TwoNamespaces, check, free_port, ip, memif_pair, once, \
+    program, telemetry, unique
+from test_tent_metadata import certificates as make_certificates
 
 SECRET = {"ROVE_TENT_SECRET": "a secret of the system tests"}
 DESCRIBE, CONNECT, CLOSE, NOTIFY, PROBE, LEASE = range(1, 7)
@@ -181,11 +182,53 @@ def secrets():
     check(refused.wait(10) == 1 and "is for engines with a secret" in refused.err(), refused.story())
 
 
+def certificates_of(directory, name):
+    return [f"tls_{what}_file={directory / file}"
+            for what, file in (("ca", "ca.pem"), ("cert", f"{name}.pem"), ("key", f"{name}.key"))]
+
+
+def certificates():
+    """With certificates connections of control and of the tcp transport are encrypted, and those of whom the authority
+    has not signed, or who speaks plain, are refused, each with the reason. Nothing is said in the clear."""
+    ours, others = SCRATCH / unique(), SCRATCH / unique()
+    for directory in (ours, others):
+        directory.mkdir()
+        make_certificates(directory)
+    inner, outer = free_port(), free_port()
+    seen = forward(outer, inner)
+    target = Process([program("tent_check"), "target", "--set", f"rpc_server_port={inner}",
+                      f"advertised_address=127.0.0.1:{outer}", *certificates_of(ours, "server")], core=SERVER_CORE)
+    target.wait_for(target.json, 20, "its memory")
+
+    def start(scenario, *settings):
+        return Process([program("tent_check"), scenario, "--peer", f"127.0.0.1:{outer}", "--sizes", "4096,1048576",
+                        "--rounds", "2", "--set", "transports/shm/enable=false", *settings], core=CLIENT_CORE)
+
+    start("move", *certificates_of(ours, "client")).succeed(20)
+    check(len(seen) > 4 << 20, f"{len(seen)} bytes passed by")
+    check(seen.startswith(b"\x16\x03"), f"it begins with {bytes(seen[:8])}")
+    for word in (b'"buffers"', b'"instance"'):
+        check(word not in seen, f"{word} was said in the clear")
+    for settings, why in (([], "it wants TLS, and we have no certificate"),
+                          (certificates_of(others, "client"), "TLS: self-signed certificate in certificate chain"),
+                          ([*certificates_of(others, "client"), f"tls_ca_file={ours / 'ca.pem'}"],
+                           "TLS: tlsv1 alert unknown ca"),
+                          ([*certificates_of(ours, "client"), f"tls_key_file={others / 'client.key'}"],
+                           "key 'tls_key_file'")):
+        refused = start("open", *settings)
+        check(refused.wait(10) == 1 and why in refused.err(), refused.story())
+    junk_of_strangers(inner)
+    start("open", *certificates_of(ours, "client")).succeed(10)
+
+
 def forward(port, to):
-    """What NAT does: whoever connects to `port` is connected to `to`."""
+    """What NAT does: whoever connects to `port` is connected to `to`. Returns what passes by, which grows."""
+    seen = bytearray()
+
     def pump(source, sink):
         try:
             while data := source.recv(65536):
+                seen.extend(data)
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
         except OSError:
@@ -200,6 +243,7 @@ def forward(port, to):
 
     listener = socket.create_server(("127.0.0.1", port))
     threading.Thread(target=accept, daemon=True).start()
+    return seen
 
 
 def places():
@@ -270,6 +314,7 @@ def dead_hosts():
 once("tent/trust/strangers", strangers, SECRET)
 once("tent/trust/peers", peers)
 once("tent/trust/secrets", secrets, quick=True)
+once("tent/trust/certificates", certificates)
 once("tent/trust/places", places)
 once("tent/trust/bridges", bridges)
 once("tent/peers/dead-hosts", dead_hosts)

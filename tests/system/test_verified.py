@@ -46,6 +46,20 @@ test("verified/ud", unreliable, "ud", "--sizes 0,1,64,1000,1024,4096 --verbs sen
 once("verified/ud/16-qps/events", unreliable, "ud", "--sizes 100,1024 --verbs send,send_imm --qps 16 --events")
 
 
+def controlled(paths):
+    """Other controls and choices of paths than MP-RDMA's, over four paths with losses and marks."""
+    link = memif_link(impair={"paths": 4, "loss": 0.002, "mark": 0.01})
+    for config in link.configs:
+        config["transport"] = {"paths": paths}
+    lines = verified(link, "--sizes", "1,1025,65537", "--rounds", "2")
+    check(all(line["operations"] > 0 and line["lost"] == 0 for line in lines), str(lines))
+
+
+for name, paths in {"dcqcn": {"control": "dcqcn", "choice": "random"}, "nscc": {"control": "nscc", "choice": "reps"},
+                    "fixed": {"control": "fixed", "vps": 1}}.items():
+    test(f"verified/control/{name}", controlled, paths, modes=("mp",))
+
+
 def refused():
     command = [program("verbs_refused")]
     _, client = run_pair(memif_link(), command, command, "--port")

@@ -3,7 +3,6 @@
 #include "tent/control/client.h"
 
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <nlohmann/json.hpp>
@@ -13,20 +12,17 @@
 
 namespace rove::tent {
 
-std::optional<Json> exchange(int fd, uint32_t sequence, MessageType type, const Json& body, uint64_t deadline_ns) {
+std::optional<Json> exchange(Stream& stream, uint32_t sequence, MessageType type, const Json& body,
+                             uint64_t deadline_ns) {
     const std::string frame = encode(type, sequence, body);
     FrameHeader header;
-    if (!send_all(fd, frame.data(), frame.size(), deadline_ns)) return std::nullopt;
-    if (!receive_all(fd, &header, sizeof(header), deadline_ns)) return std::nullopt;
+    if (!stream.send(frame.data(), frame.size(), deadline_ns)) return std::nullopt;
+    if (!stream.receive(&header, sizeof(header), deadline_ns)) return std::nullopt;
     if (!header.is_valid(FrameHeader::kMaxAnswer) || header.type != MessageType::kReply || header.sequence != sequence)
         return std::nullopt;
     std::string text(header.length, '\0');
-    if (!receive_all(fd, text.data(), text.size(), deadline_ns)) return std::nullopt;
+    if (!stream.receive(text.data(), text.size(), deadline_ns)) return std::nullopt;
     return parse_object(text);
-}
-
-ControlClient::~ControlClient() {
-    for (const int fd : idle_) close(fd);
 }
 
 std::string ControlClient::address() const {
@@ -38,45 +34,33 @@ void ControlClient::set_address(std::string address) {
     const std::lock_guard lock(mutex_);
     if (address == address_) return;
     address_ = std::move(address);
-    for (const int fd : idle_) close(fd);
     idle_.clear();
 }
 
-std::optional<Json> ControlClient::call(MessageType type, const Json& body, uint64_t timeout_ns,
-                                        std::string* why) {
+std::optional<Json> ControlClient::call(MessageType type, const Json& body, uint64_t timeout_ns, std::string* why) {
     const uint64_t deadline_ns = monotonic_ns() + timeout_ns;
-    int fd = -1;
+    Stream stream;
     std::string address, reason = "no answer";
     uint32_t sequence;
     {
         const std::lock_guard lock(mutex_);
         address = address_;
         sequence = ++sequence_;
-        while (!idle_.empty() && fd < 0) {
-            fd = idle_.back();
+        while (!idle_.empty() && !stream.is_open()) {
+            stream = std::move(idle_.back());
             idle_.pop_back();
             // One that the peer has closed meanwhile reads as ended.
             char byte;
-            if (recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN) {
-                close(fd);
-                fd = -1;
-            }
+            if (recv(stream.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || errno != EAGAIN) stream.close();
         }
     }
-    if (fd < 0) fd = open_connection(address, Purpose::kControl, secret_, deadline_ns, &reason);
-    if (why != nullptr) *why = fd < 0 ? reason : "no answer";
-    if (fd < 0) return std::nullopt;
-    std::optional<Json> answer = exchange(fd, sequence, type, body, deadline_ns);
-    if (!answer) {
-        close(fd);
-        return answer;
-    }
+    if (!stream.is_open()) stream = open_connection(address, Purpose::kControl, credentials_, deadline_ns, &reason);
+    if (why != nullptr) *why = stream.is_open() ? "no answer" : reason;
+    if (!stream.is_open()) return std::nullopt;
+    std::optional<Json> answer = exchange(stream, sequence, type, body, deadline_ns);
+    if (!answer) return answer;
     const std::lock_guard lock(mutex_);
-    if (address == address_) {
-        idle_.push_back(fd);
-    } else {
-        close(fd);
-    }
+    if (address == address_) idle_.push_back(std::move(stream));
     return answer;
 }
 

@@ -9,19 +9,21 @@
 #include <string>
 #include <vector>
 
+#include "tent/control/credentials.h"
 #include "tent/control/frame.h"
-#include "tent/control/secret.h"
+#include "tent/control/stream.h"
 
 namespace rove::tent {
 
 // One question and its answer over a connection that has proved itself. Nothing: it did not answer as it must.
-std::optional<Json> exchange(int fd, uint32_t sequence, MessageType type, const Json& body, uint64_t deadline_ns);
+std::optional<Json> exchange(Stream& stream, uint32_t sequence, MessageType type, const Json& body,
+                             uint64_t deadline_ns);
 
 class ControlClient {
   public:
-    // `secret` is there as long as this.
-    ControlClient(std::string address, const Secret& secret) : secret_(secret), address_(std::move(address)) {}
-    ~ControlClient();
+    // `credentials` are there as long as this.
+    ControlClient(std::string address, const Credentials& credentials)
+        : credentials_(credentials), address_(std::move(address)) {}
     ControlClient(const ControlClient&) = delete;
     ControlClient& operator=(const ControlClient&) = delete;
 
@@ -34,10 +36,10 @@ class ControlClient {
     std::optional<Json> call(MessageType type, const Json& body, uint64_t timeout_ns, std::string* why = nullptr);
 
   private:
-    const Secret& secret_;
+    const Credentials& credentials_;
     mutable std::mutex mutex_;
     std::string address_;  // host:port
-    std::vector<int> idle_;
+    std::vector<Stream> idle_;
     uint32_t sequence_ = 0;
 };
 

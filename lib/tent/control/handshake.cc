@@ -2,8 +2,6 @@
 // See handshake.h.
 #include "tent/control/handshake.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -31,6 +29,12 @@ bool take_from(std::string& in, T& message) {
     std::memcpy(&message, in.data(), sizeof(message));
     in.erase(0, sizeof(message));
     return true;
+}
+
+// Whether what came instead of it is an alert of TLS (TlsSession::take).
+bool speaks_tls(const Welcome& welcome) {
+    constexpr uint8_t kAlertRecord = 21;  // ContentType of RFC 8446, B.1
+    return static_cast<uint8_t>(welcome.magic) == kAlertRecord;
 }
 
 }  // namespace
@@ -61,20 +65,25 @@ Acceptor::State Acceptor::take(std::string& in, std::string& out) {
     return state_;
 }
 
-int open_connection(const std::string& address, Purpose purpose, const Secret& secret, uint64_t deadline_ns,
-                    std::string* why) {
-    const int fd = connect_to(address, deadline_ns);
+Stream open_connection(const std::string& address, Purpose purpose, const Credentials& credentials,
+                       uint64_t deadline_ns, std::string* why) {
+    const Secret& secret = credentials.secret;
+    Stream stream(connect_to(address, deadline_ns));
     *why = "no answer";
-    if (fd < 0) return -1;
+    if (!stream.is_open()) return {};
+    if (credentials.tls != nullptr && !stream.start_tls(*credentials.tls, "", deadline_ns, why)) return {};
+    *why = "no answer";
     Hello hello;
     hello.purpose = purpose;
     hello.has_secret = secret.empty() ? 0 : 1;
     fill_random(hello.nonce, sizeof(hello.nonce));
     const auto shake_hands = [&] {
-        Welcome welcome;
-        if (!send_all(fd, &hello, sizeof(hello), deadline_ns) ||
-            !receive_all(fd, &welcome, sizeof(welcome), deadline_ns))
+        Welcome welcome{.magic = 0};
+        if (!stream.send(&hello, sizeof(hello), deadline_ns) ||
+            !stream.receive(&welcome, sizeof(welcome), deadline_ns)) {
+            if (speaks_tls(welcome)) *why = "it wants TLS, and we have no certificate";
             return false;
+        }
         *why = "it speaks another protocol";
         if (welcome.magic != Hello::kMagic || welcome.version != Hello::kVersion) return false;
         *why = secret.empty() ? "it has a secret, and we have none" : "it has no secret, and we have one";
@@ -83,13 +92,15 @@ int open_connection(const std::string& address, Purpose purpose, const Secret& s
         *why = "its secret is another than ours";
         const Mac ours = proof(secret, "initiator", hello, welcome);
         Mac theirs;
-        return send_all(fd, &ours, sizeof(ours), deadline_ns) &&
-               receive_all(fd, &theirs, sizeof(theirs), deadline_ns) &&
+        return stream.send(&ours, sizeof(ours), deadline_ns) && stream.receive(&theirs, sizeof(theirs), deadline_ns) &&
                equal(theirs, proof(secret, "acceptor", hello, welcome));
     };
-    if (shake_hands()) return fd;
-    close(fd);
-    return -1;
+    if (shake_hands()) return stream;
+    // Since TLS 1.3 an acceptor says only now what it thinks of our certificate.
+    char byte;
+    (void)stream.receive_some(&byte, 1);
+    if (!stream.tls_error().empty()) *why = "TLS: " + stream.tls_error();
+    return {};
 }
 
 }  // namespace rove::tent

@@ -10,13 +10,14 @@
 // Both nonces are new, so that nothing can be played back; the words keep a proof from being sent back to whom it came
 // from, also over a second connection. The initiator, whom anybody may be, goes first: a stranger gets nothing to guess
 // the secret with. Without a secret at both ends it is Hello and Welcome. This proves who is there when a connection
-// begins; it neither encrypts nor seals what follows.
+// begins; it neither encrypts nor seals what follows. Certificates do: with them TLS comes before Hello.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
-#include "tent/control/secret.h"
+#include "tent/control/credentials.h"
+#include "tent/control/stream.h"
 
 namespace rove::tent {
 
@@ -63,8 +64,8 @@ class Acceptor {
     Welcome welcome_;
 };
 
-// A connection to "host:port" that has proved itself, non-blocking, or -1: then `*why` says why.
-int open_connection(const std::string& address, Purpose purpose, const Secret& secret, uint64_t deadline_ns,
-                    std::string* why);
+// A connection to "host:port" that has proved itself, or one that is not open: then `*why` says why.
+Stream open_connection(const std::string& address, Purpose purpose, const Credentials& credentials,
+                       uint64_t deadline_ns, std::string* why);
 
 }  // namespace rove::tent

@@ -80,24 +80,25 @@ std::string own_host() {
     return addresses.empty() ? "127.0.0.1" : addresses.front().host();
 }
 
-Status place_by_name(const std::string& name, bool has_secret, const std::vector<SocketAddress>& ports, Place* out) {
+Status place_by_name(const std::string& name, bool has_credentials, const std::vector<SocketAddress>& ports,
+                     Place* out) {
     out->listen = resolve(name, 0, monotonic_ns() + kResolveNs);
     out->host = name;
     if (out->listen.empty())
         return {Code::kInvalidArgument, "key 'rpc_server_hostname': '" + name + "' is no address and no known name"};
     for (const SocketAddress& one : out->listen) {
-        if (has_secret || one.is_loopback() || contains(ports, one)) continue;
+        if (has_credentials || one.is_loopback() || contains(ports, one)) continue;
         return {Code::kInvalidArgument,
                 "key 'rpc_server_hostname': '" + name + "' (" + one.host() + ") is for engines with a secret " +
-                    "(secret_file, ROVE_TENT_SECRET); without, the loopback's addresses and those of the own ports are "
-                    "allowed, since whoever connects is believed"};
+                    "(secret_file, ROVE_TENT_SECRET) or a certificate (tls_cert_file); without, the loopback's "
+                    "addresses and those of the own ports are allowed, since whoever connects is believed"};
     }
     if (is_any(out->listen.front())) out->host = own_host();
     return {};
 }
 
-void place_by_default(bool has_secret, const std::vector<SocketAddress>& ports, Place* out) {
-    if (has_secret) {
+void place_by_default(bool has_credentials, const std::vector<SocketAddress>& ports, Place* out) {
+    if (has_credentials) {
         out->listen = {numeric("0.0.0.0"), numeric("::")};
         out->host = own_host();
         return;
@@ -112,7 +113,8 @@ void place_by_default(bool has_secret, const std::vector<SocketAddress>& ports, 
         out->listen.push_back(port);
         known += ", " + port.host();
     }
-    out->note = "no secret (secret_file, ROVE_TENT_SECRET), so it is reached at " + known + " only";
+    out->note = "no secret (secret_file, ROVE_TENT_SECRET) and no certificate (tls_cert_file), so it is reached at " +
+                known + " only";
 }
 
 }  // namespace
@@ -135,12 +137,12 @@ SocketAddress address_of(const uint8_t (&gid)[16]) {
     return address;
 }
 
-Status choose_place(const Config& config, bool has_secret, const std::vector<SocketAddress>& ports, Place* out) {
+Status choose_place(const Config& config, bool has_credentials, const std::vector<SocketAddress>& ports, Place* out) {
     Status status;
     if (config.rpc_server_hostname.empty()) {
-        place_by_default(has_secret, ports, out);
+        place_by_default(has_credentials, ports, out);
     } else {
-        status = place_by_name(config.rpc_server_hostname, has_secret, ports, out);
+        status = place_by_name(config.rpc_server_hostname, has_credentials, ports, out);
     }
     std::vector<SocketAddress> once;
     for (const SocketAddress& one : out->listen)

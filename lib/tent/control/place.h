@@ -22,8 +22,9 @@ struct Place {
 // Of an RDMA port: RoCE's GIDs are addresses of IPv4, mapped, and IPv6.
 SocketAddress address_of(const uint8_t (&gid)[16]);
 
-// With a secret on all addresses, unless the configuration names one. Without, everybody who can connect is believed:
-// so only on the loopback and the addresses of our own ports. kInvalidArgument: the configuration names another.
-Status choose_place(const Config& config, bool has_secret, const std::vector<SocketAddress>& ports, Place* out);
+// With a secret or certificates on all addresses, unless the configuration names one. Without, everybody who can
+// connect is believed: so only on the loopback and the addresses of our own ports. kInvalidArgument: the configuration
+// names another.
+Status choose_place(const Config& config, bool has_credentials, const std::vector<SocketAddress>& ports, Place* out);
 
 }  // namespace rove::tent

@@ -120,7 +120,7 @@ void ControlServer::wake() {
 }
 
 void ControlServer::watch(int fd, std::function<void()> lost) {
-    auto connection = std::make_unique<Connection>(secret_);
+    auto connection = std::make_unique<Connection>(credentials_.secret);
     connection->fd = fd;
     connection->lost = std::move(lost);
     {
@@ -191,8 +191,10 @@ void ControlServer::accepted(int fd, const SocketAddress& from) {
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     keep_alive(fd);
-    auto connection = std::make_unique<Connection>(secret_);
+    auto connection = std::make_unique<Connection>(credentials_.secret);
     connection->fd = fd;
+    if (credentials_.tls != nullptr)
+        connection->tls = std::make_unique<TlsSession>(*credentials_.tls, TlsSession::End::kAcceptor);
     connection->id = next_id_++;
     connection->address = host_of(from);
     connection->host = &hosts_[connection->address];
@@ -209,9 +211,7 @@ void ControlServer::accepted(int fd, const SocketAddress& from) {
 }
 
 bool ControlServer::make_room(bool proving_only) {
-    const auto weight = [&](const Host& host) {
-        return proving_only ? host.proving : host.connections - host.leases;
-    };
+    const auto weight = [&](const Host& host) { return proving_only ? host.proving : host.connections - host.leases; };
     const auto greediest = std::max_element(hosts_.begin(), hosts_.end(), [&](const auto& a, const auto& b) {
         return weight(a.second) < weight(b.second);
     });
@@ -266,7 +266,7 @@ void ControlServer::take_posted() {
         if (at == connections_.end()) continue;  // it did not wait
         Connection& connection = *at->second;
         connection.answering = false;
-        connection.out += frame;
+        say(connection, frame);
         if (!take_questions(connection)) drop(id);
     }
 }
@@ -274,21 +274,38 @@ void ControlServer::take_posted() {
 void ControlServer::readable(Connection& connection) {
     const uint64_t id = connection.id;
     char chunk[65536];
-    bool open = true;
+    bool open = true, goes_on = true;
     // One chunk a turn: a peer that sends without end does not keep us from the others.
     const ssize_t got = recv(connection.fd, chunk, sizeof(chunk), 0);
     if (got > 0 && connection.host != nullptr) {
-        connection.in.append(chunk, static_cast<size_t>(got));
         connection.used_ns = monotonic_ns();
+        goes_on = take_in(connection, {chunk, static_cast<size_t>(got)});
     } else if (got <= 0 && (got == 0 || (errno != EAGAIN && errno != EINTR))) {
         open = false;
     }
-    if (!open || !advance(connection)) drop(id);
+    // What was said before TLS ended is answered, and so is the end, with the reason.
+    if (!open || !advance(connection) || !goes_on) drop(id);
+}
+
+bool ControlServer::take_in(Connection& connection, std::string_view came) {
+    if (connection.tls != nullptr) return connection.tls->take(came, &connection.in, &connection.out);
+    connection.in += came;
+    return true;
+}
+
+void ControlServer::say(Connection& connection, std::string_view plain) {
+    if (connection.tls == nullptr) {
+        connection.out += plain;
+    } else {
+        (void)connection.tls->seal(plain, &connection.out);  // of one that has ended nothing is sent
+    }
 }
 
 bool ControlServer::advance(Connection& connection) {
     if (connection.is_proving) {
-        const Acceptor::State state = connection.acceptor.take(connection.in, connection.out);
+        std::string answer;
+        const Acceptor::State state = connection.acceptor.take(connection.in, answer);
+        say(connection, answer);
         if (state == Acceptor::State::kOpen) {
             connection.is_proving = false;
             --connection.host->proving;
@@ -354,8 +371,8 @@ bool ControlServer::take_questions(Connection& connection) {
     if (connection.waits_turn) turns_.push_back(connection.id);
     connection.in.erase(0, at);
     if (!flush(connection)) return false;
-    const bool has_begun = !connection.answering && !connection.waits_turn &&
-                           (!connection.in.empty() || !connection.out.empty());
+    const bool has_begun =
+        !connection.answering && !connection.waits_turn && (!connection.in.empty() || !connection.out.empty());
     if (!has_begun) set_deadline(connection, 0);
     if (has_begun && connection.deadline_ns == 0) set_deadline(connection, monotonic_ns() + kMessageNs);
     return true;
@@ -363,11 +380,11 @@ bool ControlServer::take_questions(Connection& connection) {
 
 void ControlServer::handle(Connection& connection, const FrameHeader& header, const Json& body) {
     if (header.type == MessageType::kLease && !take_lease(connection, body)) {
-        connection.out += encode(MessageType::kReply, header.sequence, {{"ok", false}, {"error", "too many leases"}});
+        say(connection, encode(MessageType::kReply, header.sequence, {{"ok", false}, {"error", "too many leases"}}));
         return;
     }
     if (header.type != MessageType::kConnect) {
-        connection.out += encode(MessageType::kReply, header.sequence, callbacks_.answer(header.type, body));
+        say(connection, encode(MessageType::kReply, header.sequence, callbacks_.answer(header.type, body)));
         return;
     }
     connection.answering = true;
@@ -426,10 +443,10 @@ std::unique_ptr<ControlServer::Connection> ControlServer::forget(uint64_t id) {
     return connection;
 }
 
-int ControlServer::release(uint64_t id) {
-    const int fd = forget(id)->fd;
-    epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
-    return fd;
+Stream ControlServer::release(uint64_t id) {
+    const std::unique_ptr<Connection> connection = forget(id);
+    epoll_ctl(epoll_, EPOLL_CTL_DEL, connection->fd, nullptr);
+    return Stream(connection->fd, std::move(connection->tls));
 }
 
 void ControlServer::drop(uint64_t id) {

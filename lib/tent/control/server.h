@@ -33,16 +33,16 @@ class ControlServer {
         std::function<Json(MessageType, const Json&)> answer;
         // The connection on which a kLease had come is closed; with that message, on the server's thread.
         std::function<void(const Json&)> ended;
-        // Takes a socket of the tcp transport.
-        std::function<void(int)> take_data;
+        // Takes a connection of the tcp transport.
+        std::function<void(Stream)> take_data;
     };
 
     static constexpr size_t kMaxConnections = 16384;  // or half as many as files may be open
     static constexpr size_t kMaxProving = 256;        // connections that have not proved themselves
     static constexpr size_t kMaxLeases = 1024;        // of one host, or half as many as all connections
 
-    ControlServer(Jobs& jobs, const Secret& secret, Callbacks callbacks)
-        : jobs_(jobs), secret_(secret), callbacks_(std::move(callbacks)) {}
+    ControlServer(Jobs& jobs, const Credentials& credentials, Callbacks callbacks)
+        : jobs_(jobs), credentials_(credentials), callbacks_(std::move(callbacks)) {}
     ~ControlServer() { stop(); }
 
     // Listens on these addresses of ours, of which those count that there are; port 0: one of 15000..16999 that is free
@@ -67,8 +67,9 @@ class ControlServer {
 
         int fd = -1;
         uint64_t id = 0;
-        std::string address;   // of its host
-        Host* host = nullptr;  // null: we connected it
+        std::string address;              // of its host
+        Host* host = nullptr;             // null: we connected it
+        std::unique_ptr<TlsSession> tls;  // null: none; `in` is what it says, `out` is sealed
         Acceptor acceptor;
         bool is_proving = false;
         std::string in, out;
@@ -88,7 +89,9 @@ class ControlServer {
     void end_late(uint64_t now_ns);
     void readable(Connection& connection);
     // False: the connection is to be closed.
+    bool take_in(Connection& connection, std::string_view came);
     bool advance(Connection& connection);
+    void say(Connection& connection, std::string_view plain);
     bool take_questions(Connection& connection);
     bool has_time(Host& host) const;  // left in this turn
     void take_turns();
@@ -98,13 +101,13 @@ class ControlServer {
     void wake();
     void take_posted();
     void drop(uint64_t id);
-    // It is not ours any more: its socket.
-    int release(uint64_t id);
+    // It is not ours any more.
+    Stream release(uint64_t id);
     std::unique_ptr<Connection> forget(uint64_t id);
     void set_deadline(Connection& connection, uint64_t deadline_ns);
 
     Jobs& jobs_;
-    const Secret& secret_;
+    const Credentials& credentials_;
     const Callbacks callbacks_;
     std::vector<int> listeners_;
     int epoll_ = -1, event_ = -1;
@@ -118,7 +121,7 @@ class ControlServer {
     std::map<std::string, Host> hosts_;
     size_t accepted_ = 0, proving_ = 0, timed_ = 0;  // of connections_: that came, ..., that have a deadline
     uint64_t next_id_ = 1024;                        // smaller ones are the event's and the listeners'
-    uint64_t resume_ns_ = 0;   // when connections are accepted again: there were no descriptors; 0: they are
+    uint64_t resume_ns_ = 0;  // when connections are accepted again: there were no descriptors; 0: they are
     uint64_t looked_ns_ = 0;
     uint64_t turn_ = 1;
     std::vector<uint64_t> turns_;  // connections that wait for one

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // etcd, by the JSON gateway of its v3 API (etcd.io/docs/v3.4/dev-guide/api_grpc_gateway): HTTP POSTs, keys and values
-// in base64. A key is attached to a lease of ours, and taken in a transaction. ETCDCTL_USER, "NAME:PASSWORD", is read
-// from the environment, as etcdctl does: a password is not for a configuration file.
+// in base64. A key is attached to a lease of ours, and taken in a transaction; what others do is told by a watch, an
+// answer that goes on, a line of JSON for each change. ETCDCTL_USER, "NAME:PASSWORD", is read from the environment, as
+// etcdctl does: a password is not for a configuration file.
 #include <cstdlib>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -9,12 +10,119 @@
 #include "tent/control/frame.h"
 #include "tent/metadata/http.h"
 #include "tent/metadata/store.h"
+#include "tent/metadata/watch_thread.h"
 
 namespace rove::tent {
 
 namespace {
 
 constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+class EtcdServer {
+  public:
+    // `config` is there as long as this.
+    EtcdServer(const std::string& server, const StoreConfig& config)
+        : base_((server.find("://") == std::string::npos ? "http://" : "") + server + "/v3/"), config_(config) {}
+
+    // A token for the next request: they are few, and tokens end.
+    bool authenticate(std::string* token, std::string* why) const {
+        const char* user = std::getenv("ETCDCTL_USER");
+        if (user == nullptr || *user == 0) return true;
+        const std::string text = user;
+        const size_t colon = text.find(':');
+        const std::string password = colon == std::string::npos ? "" : text.substr(colon + 1);
+        Json answer;
+        return post("auth/authenticate", "", {{"name", text.substr(0, colon)}, {"password", password}}, &answer, why) &&
+               get(answer, "token", token);
+    }
+
+    bool post(const char* operation, const std::string& token, const Json& body, Json* out, std::string* why) const {
+        HttpAnswer answer;
+        if (!http_request(request(operation, token, body), config_, MetadataStore::kCallMs, &answer, why)) return false;
+        auto object = parse_object(answer.text);
+        if (answer.status == 200 && object) {
+            *out = std::move(*object);
+            return true;
+        }
+        *why = "HTTP status " + std::to_string(answer.status) + ", " + answer.text.substr(0, 200);
+        return false;
+    }
+
+    HttpRequest request(const char* operation, const std::string& token, const Json& body) const {
+        HttpRequest request{"POST", base_ + operation, body.dump(), {}};
+        if (!token.empty()) request.headers.push_back("Authorization: " + token);
+        return request;
+    }
+
+  private:
+    const std::string base_;
+    const StoreConfig& config_;
+};
+
+// Hears of keys from the first server that answers.
+class EtcdListener {
+  public:
+    EtcdListener(std::vector<std::string> servers, StoreConfig config, std::string prefix,
+                 MetadataStore::Changed changed)
+        : servers_(std::move(servers)),
+          config_(std::move(config)),
+          prefix_(std::move(prefix)),
+          changed_(std::move(changed)) {}
+
+    void listen() {
+        // All keys from the prefix up to what follows the last of them.
+        std::string end = prefix_;
+        ++end.back();
+        const Json range{{"key", base64_encode(prefix_)}, {"range_end", base64_encode(end)}};
+        for (const std::string& server : servers_) {
+            const EtcdServer etcd(server, config_);
+            std::string token, why;
+            if (!etcd.authenticate(&token, &why)) continue;
+            in_.clear();
+            is_watching_ = false;
+            stream_.run(etcd.request("watch", token, {{"create_request", range}}), config_,
+                        [this](std::string_view piece) { return take(piece); });
+            if (is_watching_) return;
+        }
+    }
+    void interrupt() { stream_.interrupt(); }
+
+  private:
+    static constexpr size_t kMaxLine = 1 << 20, kMaxEvents = 1 << 16;
+
+    bool take(std::string_view piece) {
+        in_ += piece;
+        for (size_t end; (end = in_.find('\n')) != std::string::npos; in_.erase(0, end + 1)) {
+            const auto line = parse_object(in_.substr(0, end));
+            const auto result = line ? line->find("result") : Json::const_iterator();
+            if (!line || result == line->end() || !result->is_object()) return false;
+            bool is_canceled = false;
+            if (get(*result, "canceled", &is_canceled) && is_canceled) return false;
+            // What happened before it began to watch is not told.
+            if (!std::exchange(is_watching_, true)) changed_("");
+            const Json* events = get_array(*result, "events", kMaxEvents);
+            if (events == nullptr) continue;
+            for (const Json& event : *events) take_event(event);
+        }
+        return in_.size() <= kMaxLine;
+    }
+    void take_event(const Json& event) {
+        if (!event.is_object()) return;
+        const auto pair = event.find("kv");
+        std::string text;
+        if (pair == event.end() || !pair->is_object() || !get(*pair, "key", &text)) return;
+        const auto key = base64_decode(text);
+        if (key && key->starts_with(prefix_)) changed_(*key);
+    }
+
+    const std::vector<std::string> servers_;
+    const StoreConfig config_;
+    const std::string prefix_;
+    const MetadataStore::Changed changed_;
+    HttpStream stream_;
+    std::string in_;
+    bool is_watching_ = false;
+};
 
 class EtcdStore : public MetadataStore {
   public:
@@ -78,6 +186,12 @@ class EtcdStore : public MetadataStore {
         return lease_.empty() ? Status{} : call("lease/revoke", {{"ID", std::exchange(lease_, "")}}, &answer);
     }
 
+    std::unique_ptr<StoreWatch> watch(const std::string& prefix, Changed changed) override {
+        const auto listener = std::make_shared<EtcdListener>(servers_, config_, prefix, std::move(changed));
+        return std::make_unique<WatchThread>([listener] { listener->listen(); },
+                                             [listener] { listener->interrupt(); });
+    }
+
   private:
     // With mutex_.
     Status grant() {
@@ -93,40 +207,12 @@ class EtcdStore : public MetadataStore {
         *out = Json::object();
         std::string error;
         for (const std::string& server : servers_) {
-            const std::string base = (server.find("://") == std::string::npos ? "http://" : "") + server + "/v3/";
+            const EtcdServer etcd(server, config_);
             std::string token, why;
-            const bool done = authenticate(base, &token, &why) && post(base + operation, token, body, out, &why);
-            if (done) return {};
+            if (etcd.authenticate(&token, &why) && etcd.post(operation, token, body, out, &why)) return {};
             error = "etcd " + server + ": " + why;
         }
         return {Code::kMetadataError, error};
-    }
-
-    // A token for the next request: they are few, and tokens end.
-    bool authenticate(const std::string& base, std::string* token, std::string* why) {
-        const char* user = std::getenv("ETCDCTL_USER");
-        if (user == nullptr || *user == 0) return true;
-        const std::string text = user;
-        const size_t colon = text.find(':');
-        const std::string password = colon == std::string::npos ? "" : text.substr(colon + 1);
-        Json answer;
-        return post(base + "auth/authenticate", "", {{"name", text.substr(0, colon)}, {"password", password}}, &answer,
-                    why) &&
-               tent::get(answer, "token", token);
-    }
-
-    bool post(const std::string& url, const std::string& token, const Json& body, Json* out, std::string* why) {
-        std::vector<std::string> headers;
-        if (!token.empty()) headers.push_back("Authorization: " + token);
-        HttpAnswer answer;
-        if (!http_request("POST", url, body.dump(), headers, config_, kCallMs, &answer, why)) return false;
-        auto object = parse_object(answer.text);
-        if (answer.status == 200 && object) {
-            *out = std::move(*object);
-            return true;
-        }
-        *why = "HTTP status " + std::to_string(answer.status) + ", " + answer.text.substr(0, 200);
-        return false;
     }
 
     const std::vector<std::string> servers_;

@@ -56,8 +56,9 @@ class HttpStore : public MetadataStore {
         for (const std::string& server : servers_) {
             const std::string url = (server.find("://") == std::string::npos ? "http://" : "") + server;
             std::string why;
-            const bool answered = http_request(method, url + "?key=" + percent_encode(key), body,
-                                               {"Content-Type: application/json"}, config_, kCallMs, answer, &why);
+            const HttpRequest request{
+                method, url + "?key=" + percent_encode(key), body, {"Content-Type: application/json"}};
+            const bool answered = http_request(request, config_, kCallMs, answer, &why);
             if (answered && (answer->status == 200 || (answer->status == 404 && body.empty()))) return {};
             if (answered) why = "HTTP status " + std::to_string(answer->status) + ", " + answer->text.substr(0, 200);
             error = "http " + server + ": " + why;

@@ -17,8 +17,10 @@ constexpr uint64_t kAskNs = 1'000'000'000;
 constexpr int kAttempts = 3;  // to take a name that others want, too
 constexpr const char* kAddress = "rpc_server_addr";
 
+constexpr std::string_view kPrefix = "rove/tent/";
+
 std::string key(const std::string& name) {
-    return "rove/tent/" + name;
+    return std::string(kPrefix) + name;
 }
 
 bool parse_value(const std::optional<std::string>& text, std::string* address) {
@@ -29,6 +31,7 @@ bool parse_value(const std::optional<std::string>& text, std::string* address) {
 }  // namespace
 
 Names::~Names() {
+    watch_.reset();
     if (name_.empty()) return;
     {
         const std::lock_guard lock(mutex_);
@@ -58,7 +61,7 @@ Status Names::take(const std::string& name, const std::string& value) {
         Status status = store_->get(key(name), &found);
         if (!status.ok()) return status;
         if (found != value && parse_value(found, &other)) {
-            const auto answer = ControlClient(other, secret_).call(MessageType::kDescribe, Json::object(), kAskNs);
+            const auto answer = ControlClient(other, credentials_).call(MessageType::kDescribe, Json::object(), kAskNs);
             const auto segment = answer ? parse_segment(*answer) : std::nullopt;
             if (segment && segment->name == name) break;
         }
@@ -80,6 +83,12 @@ void Names::keep() {
             (void)store_->take(key(name_), value_, std::nullopt, &taken);
         lock.lock();
     }
+}
+
+void Names::watch(std::function<void(const std::string& name)> changed) {
+    watch_ = store_->watch(std::string(kPrefix), [changed = std::move(changed)](const std::string& key) {
+        changed(key.empty() ? "" : key.substr(kPrefix.size()));
+    });
 }
 
 Status Names::find(const std::string& name, std::string* address) {

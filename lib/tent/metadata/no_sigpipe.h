@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// OpenSSL writes to sockets without MSG_NOSIGNAL, ours and libcurl's: a server that ends would end the program.
+// libcurl has OpenSSL write to sockets without MSG_NOSIGNAL: a server that ends would end the program.
 #pragma once
 
 #include <signal.h>

@@ -4,6 +4,7 @@
 // asked, so that a store is never out of date about memory. Calls block, for a few seconds at most.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,8 +16,17 @@
 
 namespace rove::tent {
 
+// While it is there, a store tells of changes.
+class StoreWatch {
+  public:
+    virtual ~StoreWatch() = default;
+};
+
 class MetadataStore {
   public:
+    static constexpr long kCallMs = 2000;
+    using Changed = std::function<void(const std::string& key)>;
+
     virtual ~MetadataStore() = default;
 
     // Of the configured type and servers; null for p2p, which needs none.
@@ -33,9 +43,12 @@ class MetadataStore {
     virtual Status keep(const std::string& key, const std::string& value, bool* kept) = 0;
     // Removes what was taken, unless it is another's by now.
     virtual Status give_back(const std::string& key, const std::string& value) = 0;
-
-  protected:
-    static constexpr long kCallMs = 2000;
+    // From now on `changed` is called, on a thread of the watch, with keys that begin with `prefix` after they were
+    // taken, given back, or have gone by themselves, and with "" when any may have. Null: the store does not tell.
+    virtual std::unique_ptr<StoreWatch> watch(const std::string& prefix, Changed changed) {
+        (void)prefix, (void)changed;
+        return nullptr;
+    }
 };
 
 std::unique_ptr<MetadataStore> open_etcd(std::vector<std::string> servers, const StoreConfig& config);

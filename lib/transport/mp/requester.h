@@ -85,7 +85,7 @@ class MpRequesterLogic {
     void probe();
     void execute_local(SendWqe& wqe);
     [[gnu::always_inline]] inline void begin(SendWqe& wqe);
-    [[gnu::always_inline]] inline bool emit(SendWqe& wqe, const Departure& departure);
+    [[gnu::always_inline]] inline bool emit(SendWqe& wqe, const Departure& departure, uint32_t& bytes);
     [[gnu::noinline]] uint32_t emit_burst(uint32_t end, uint32_t budget);
     uint32_t index_of(Psn psn);
     SendWqe* find_reader(Psn psn);
@@ -128,7 +128,8 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
         const bool fresh = !departure.again;
         SendWqe* wqe = &qp_.sq.at(fresh ? p_.next_wqe : index_of(departure.psn));
         if (fresh && p_.next_packet == 0) begin(*wqe);
-        if (!emit(*wqe, departure)) {
+        uint32_t bytes = 0;
+        if (!emit(*wqe, departure, bytes)) {
             // Its memory has gone. What was posted before it completes first; nothing else is begun.
             const uint32_t index = fresh ? p_.next_wqe : index_of(departure.psn);
             p_.fail(index, IBV_WC_LOC_PROT_ERR);
@@ -137,7 +138,7 @@ uint32_t MpRequesterLogic<S>::transmit(uint32_t budget) {
             // As if the network had lost it: packets of requests before it may still have to go again.
         }
         ++packets;
-        paths_.sent(mp_.requests, departure, core_.now_ns);
+        paths_.sent(mp_.requests, departure, core_.now_ns, bytes + kHeaderBytes);
         core_.count_sent(departure.again);
         if (fresh) {
             if (mp_.delayed) [[unlikely]] {
@@ -165,7 +166,8 @@ void MpRequesterLogic<S>::probe() {
     ++mp_.probes;
     ++core_.counters[Counter::kTailProbes];
     const auto vp = static_cast<uint16_t>(kFirstVp | (qp_.path.flow.udp_src + mp_.probes));  // one may be dead
-    emit(qp_.sq.at(index_of(last)), {.psn = last, .vp = vp, .again = true});
+    uint32_t bytes = 0;
+    emit(qp_.sq.at(index_of(last)), {.psn = last, .vp = vp, .again = true}, bytes);
 }
 
 // Whether there is a packet never sent, of the requests before `end`, that may go now. Executes local operations on the
@@ -257,7 +259,10 @@ uint32_t MpRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
         core_.send_run(RunOf::kRequests, qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
             SendWqe& wqe = qp_.sq.at(index);
             const void* const data = burst.data(wqe);
-            if (data == nullptr || !paths_.depart(mp_.requests, core_.now_ns, next.vp)) return nullptr;
+            if (data == nullptr ||
+                !paths_.depart(mp_.requests, burst.length() + kHeaderBytes, core_.now_ns, next.vp)) {
+                return nullptr;
+            }
             wqe.first_psn = next.bth.psn;
             wqe.packets = 1;
             wqe.mp_msn = next.mp.msn = mp_.msn_out;
@@ -287,14 +292,13 @@ void MpRequesterLogic<S>::recover(uint32_t packets) {
     core_.deadlines.schedule(qp_, next_deadline());
 }
 
-// The packet `departure.psn` of `wqe`. False: its data may not be read.
+// The packet `departure.psn` of `wqe`, which has `bytes` of payload. False: its data may not be read.
 template <class S>
-bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure) {
+bool MpRequesterLogic<S>::emit(SendWqe& wqe, const Departure& departure, uint32_t& bytes) {
     const auto packet = static_cast<uint32_t>(departure.psn - Psn(wqe.first_psn));
     const bool first = packet == 0, last = packet + 1 == wqe.packets;
     wire::Segment segments[kMaxSge];
     int count = 0;
-    uint32_t bytes = 0;
     wire::Headers h;
     wire::Op op;
     if (wqe.is_read()) {

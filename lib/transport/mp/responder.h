@@ -81,7 +81,7 @@ class MpResponderLogic {
     uint16_t ack_path(uint16_t of_data) {
         switch (core_.config.ack_path) {
             case AckPath::kAsData: return of_data;
-            case AckPath::kRandom: return shared_.paths.random_vp();
+            case AckPath::kRandom: return shared_.paths.random_vp(mp_.responses);
             case AckPath::kOne: break;
         }
         return qp_.path.flow.udp_src;
@@ -424,7 +424,7 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
         h.vp = departure.vp;
         core_.send(qp_.path, h, {&segment, bytes != 0 ? 1u : 0u}, bytes);
         core_.count_sent(departure.again);
-        shared_.paths.sent(mp_.responses, departure, core_.now_ns);
+        shared_.paths.sent(mp_.responses, departure, core_.now_ns, bytes + kHeaderBytes);
         ++packets;
     }
     return packets;

@@ -108,8 +108,9 @@ class MultipathShared {
   public:
     static constexpr uint16_t kHeldPackets = 512;  // 2 MiB: two full windows of single-packet messages
 
-    MultipathShared(const PathsConfig& paths_config, const ReorderConfig& reorder_config, uint64_t seed)
-        : paths(paths_config, seed), reorder(reorder_config), held_(std::make_unique<HeldPacket[]>(kHeldPackets)) {
+    MultipathShared(const PathsConfig& paths_config, const DcqcnConfig& dcqcn_config,
+                    const ReorderConfig& reorder_config, uint64_t seed)
+        : paths(paths_config, seed, dcqcn_config), reorder(reorder_config), held_(std::make_unique<HeldPacket[]>(kHeldPackets)) {
         for (uint16_t i = 0; i < kHeldPackets; ++i) {
             held_[i].next_free = free_;
             free_ = i;

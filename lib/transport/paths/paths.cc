@@ -10,7 +10,8 @@ namespace rove::transport {
 const char* invalid(const PathsConfig& config) {
     if (!std::has_single_bit(config.max_window) || config.max_window < 16 || config.max_window > 4096)
         return "max_window: a power of two from 16 to 4096 packets";
-    if (config.first_vp < kFirstVp || config.vps < 1 || config.first_vp - kFirstVp + config.vps > kVps)
+    if (config.vps < 1 || config.vps > kVps) return "vps: from 1 to 16384 paths";
+    if (config.first_vp != 0 && (config.first_vp < kFirstVp || config.first_vp - kFirstVp + config.vps > kVps))
         return "first_vp, vps: UDP source ports from 0xC000 to 0xFFFF";
     if (config.initial_window < 1 || config.initial_window > config.max_window)
         return "initial_window: from 1 to max_window packets";
@@ -27,11 +28,12 @@ uint64_t Paths::draw() {  // splitmix64
     return x ^ x >> 31;
 }
 
-void Paths::start(SendStream& stream, Psn first) {
+void Paths::start(SendStream& stream, Psn first, uint16_t own_port) {
     release(stream);
     streams_ += !stream.started;
     stream = {};
     stream.started = true;
+    stream.first_vp = config_.first_vp != 0 ? config_.first_vp : own_port;
     if (rings_.size() < std::min(streams_, kMostRings)) add_ring();
     stream.una = stream.oldest = stream.nxt = stream.recorded = stream.ooh = stream.retx = stream.recovery = first;
     restart(stream);
@@ -88,7 +90,7 @@ void Paths::lose_clocks(SendStream& stream, uint32_t count) {
 }
 
 void Paths::shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed) {
-    if (stream.cwnd_fixed > floor_fixed && !config_.fixed_window)
+    if (stream.cwnd_fixed > floor_fixed && is_mp_rdma())
         stream.cwnd_fixed = std::max(stream.cwnd_fixed - std::min(by_fixed, stream.cwnd_fixed), floor_fixed);
 }
 
@@ -112,12 +114,22 @@ void Paths::refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recor
 void Paths::grow(SendStream& stream, uint32_t acks) {
     if (stream.satisfied && stream.cwnd_fixed >= floor_fixed()) return;
     const uint32_t most = config_.max_window << 16;
-    while (acks != 0 && stream.cwnd_fixed < most && !config_.fixed_window) {
+    while (acks != 0 && stream.cwnd_fixed < most && is_mp_rdma()) {
         const uint32_t before = stream.cwnd(), step = std::min(acks, before);
         const auto by = static_cast<uint32_t>((uint64_t{step} << 32) / stream.cwnd_fixed);
         stream.cwnd_fixed = std::min(stream.cwnd_fixed + by, most);
         stream.grown |= config_.explore && stream.cwnd() > before && before < config_.max_window / kExploreShare;
         acks -= step;
+    }
+}
+
+// MP-1
+inline void Paths::adapt(SendStream& stream, const wire::MpAckEntry& entry) {
+    if (entry.ece) {
+        shrink(stream, kOne / 2, kOne);
+        ++counters_.marked_acks;
+    } else if (entry.kind < wire::MpAck::kNack) {
+        grow(stream, 1);
     }
 }
 
@@ -129,8 +141,8 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
     }
     stream.last_ack_ns = now_ns;
     stream.tail_probes = 0;
-    counters_.marked_acks += entry.ece;
     const bool nack = entry.kind >= wire::MpAck::kNack;
+    uint64_t rtt_ns = 0;  // 0: it says nothing of that
     if (!nack && !entry.retx && stream.records != nullptr && psn >= stream.recorded &&
         record(stream, psn).retransmitted) [[unlikely]] {
         note_false_alarm(stream, record(stream, psn), now_ns);
@@ -140,8 +152,10 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         // An echo of ReTx belongs to the latest transmission, which the record describes; without it to the first.
         const bool recorded = entry.retx == packet.retransmitted && entry.vp == packet.vp;
         const uint32_t age = ticks(now_ns) - packet.sent;
-        if (recorded && !packet.retransmitted && !packet.acked)
+        if (recorded && !packet.retransmitted && !packet.acked) {
             measure(stream.srtt_ns, stream.rttvar_ns, age);
+            rtt_ns = uint64_t{age} << 6;
+        }
         bool fresh = nack;  // it says something new
         if (nack) [[unlikely]] {
             refuse(stream, entry, recorded, uint64_t{age} << 6);
@@ -172,28 +186,83 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
     if (psn < stream.una && !nack) stream.inflate += config_.count_acks;
     if (entry.kind == wire::MpAck::kErr) return true;  // the requester's to handle
     if (!nack && psn >= stream.ooh) stream.ooh = psn + 1;
-    // MP-4: PSNs below snd_ool = snd_ooh - delta came by a slow path, but for retransmissions.
-    if (!entry.retx && stream.ooh.previous() - psn > static_cast<int32_t>(config_.delta)) {
-        ++counters_.slow_acks;
-        shrink(stream, kOne, kOne);
-        return true;
+    if (stream.ooh.previous() - psn > most_behind_) [[unlikely]] {
+        if (!is_clocked_) {
+            take_signals(stream, entry, rtt_ns, now_ns);
+            return true;
+        }
+        // MP-4: PSNs below snd_ool = snd_ooh - delta came by a slow path, but for retransmissions.
+        if (!entry.retx) {
+            ++counters_.slow_acks;
+            shrink(stream, kOne, kOne);
+            return true;
+        }
     }
-    // MP-1
-    if (entry.ece) {
-        shrink(stream, kOne / 2, kOne);
-    } else if (!nack) {
-        grow(stream, 1);
-    }
+    adapt(stream, entry);
     add_clock(stream, entry.vp);
     return true;
 }
 
-bool Paths::depart_by_rules(SendStream& stream, uint64_t now_ns, uint16_t& vp) {
+bool Paths::depart_by_rules(SendStream& stream, uint32_t bytes, uint64_t now_ns, uint16_t& vp) {
     Departure departure;
     if (!next(stream, true, now_ns, departure)) return false;
-    sent(stream, departure, now_ns);
+    sent(stream, departure, now_ns, bytes);
     vp = departure.vp;
     return true;
+}
+
+bool Paths::choose_path(SendStream& stream, uint64_t now_ns, Departure& departure) {
+    if (stream.rate.limited() && stream.rate.next_send_ns() > now_ns) {  // BX-6
+        ++counters_.paced;
+        stream.pace_ns = stream.rate.next_send_ns();
+        return false;
+    }
+    stream.pace_ns = 0;
+    if (config_.choice != PathsConfig::Choice::kRandom && stream.entropies.take(now_ns, departure.vp)) {
+        ++counters_.recycled;
+        return true;
+    }
+    departure.vp = random_vp(stream);
+    return true;
+}
+
+void Paths::take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint64_t rtt_ns, uint64_t now_ns) {
+    using Control = PathsConfig::Control;
+    using Choice = PathsConfig::Choice;
+    const bool nack = entry.kind >= wire::MpAck::kNack;
+    switch (config_.control) {
+        case Control::kMpRdma:
+            adapt(stream, entry);
+            break;
+        case Control::kDcqcn:  // BX-6
+            counters_.marked_acks += entry.ece;
+            if (!entry.ece || (stream.notified_ns != 0 && now_ns - stream.notified_ns < dcqcn_.cnp_interval_ns)) break;
+            stream.notified_ns = now_ns;
+            stream.rate.on_cnp(dcqcn_, now_ns);
+            break;
+        case Control::kNscc:  // BX-9
+            counters_.marked_acks += entry.ece;
+            if (nack)
+                stream.nscc.on_loss();
+            else
+                stream.cwnd_fixed = stream.nscc.on_ack(stream.cwnd_fixed, config_.initial_window, config_.max_window,
+                                                       rtt_ns, entry.ece, now_ns);
+            break;
+        case Control::kFixed:
+            break;
+    }
+    const bool is_good = !entry.ece && !nack;  // BX-7
+    if (config_.choice == Choice::kEcho || (config_.choice == Choice::kReps && is_good))
+        stream.entropies.recycle(entry.vp);
+}
+
+// BX-8, BX-9: packets are gone of which nothing that came behind them on their path tells: it may be dead.
+void Paths::note_failure(SendStream& stream, uint64_t now_ns) {
+    if (is_clocked_) return;
+    stream.nscc.on_loss();
+    using Choice = PathsConfig::Choice;
+    if (config_.choice == Choice::kReps && stream.entropies.freeze(now_ns, config_.initial_window))
+        ++counters_.freezes;
 }
 
 void Paths::recover(SendStream& stream) {
@@ -242,9 +311,10 @@ void Paths::mark_overdue(SendStream& stream, uint64_t now_ns) {
     for (Psn at = stream.oldest; at < stream.nxt; ++at, ++steps) {
         PacketRecord& packet = record(stream, at);
         if (packet.acked || packet.lost) continue;
-        if (static_cast<int32_t>(stream.latest_sent - packet.sent) > wait)
+        if (static_cast<int32_t>(stream.latest_sent - packet.sent) > wait) {
             mark_lost(stream, at, packet, counters_.resent_inferred);
-        else if (!packet.retransmitted)
+            note_failure(stream, now_ns);
+        } else if (!packet.retransmitted)
             break;  // those behind it left later
     }
     if (steps > kMostSteps) stream.scan_ns = now_ns + stream.srtt_ns / 8;
@@ -254,7 +324,7 @@ void Paths::mark_overdue(SendStream& stream, uint64_t now_ns) {
 // window has room for. False: none is.
 bool Paths::mark_early(SendStream& stream, uint64_t now_ns) {
     stream.early_ns = 0;
-    if (stream.srtt_ns == 0 || stream.latest_sent == 0) return false;
+    if (stream.srtt_ns == 0 || stream.latest_sent == 0 || !config_.repeat_early) return false;
     if (now_ns < stream.scan_ns) {
         if (stream.oldest != stream.ooh) stream.early_ns = stream.scan_ns;
         return false;
@@ -433,14 +503,22 @@ uint64_t Paths::rto_ns(const SendStream& stream) const {
     return std::max(4 * stream.srtt_ns, config_.min_rto_ns) << std::min(stream.backoff, kMaxBackoff);
 }
 
+// Earlier than the timer says, for a few packets.
+uint64_t Paths::timeout_at(const SendStream& stream) const {
+    if (config_.low_rto_ns == 0 || stream.nxt - stream.una > kFew || stream.timer_ns == 0) return stream.timer_ns;
+    const uint64_t low_ns = std::max(4 * stream.srtt_ns, config_.low_rto_ns) << std::min(stream.backoff, kMaxBackoff);
+    return stream.timer_ns - (rto_ns(stream) - std::min(low_ns, rto_ns(stream)));
+}
+
 void Paths::restart_timer(SendStream& stream, uint64_t now_ns) {
     stream.timer_ns = now_ns + rto_ns(stream);
 }
 
 uint64_t Paths::deadline(const SendStream& stream) const {
     uint64_t deadline = UINT64_MAX;
-    if (stream.timer_ns != 0) deadline = stream.timer_ns;
+    if (stream.timer_ns != 0) deadline = timeout_at(stream);
     if (stream.burst_ns != 0) deadline = std::min(deadline, stream.burst_ns);
+    if (stream.pace_ns != 0) deadline = std::min(deadline, stream.pace_ns);
     if (stream.early_ns != 0 && stream.timer_ns != 0) deadline = std::min(deadline, stream.early_ns);
     return std::min(deadline, tail_deadline(stream));
 }
@@ -455,9 +533,11 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
         }
     }
     if (stream.early_ns <= now_ns) stream.early_ns = 0;  // next() looks
+    if (stream.pace_ns <= now_ns) stream.pace_ns = 0;
     if (tail_deadline(stream) <= now_ns) probe_tail(stream);
-    if (stream.timer_ns == 0 || stream.timer_ns > now_ns) return;
+    if (stream.timer_ns == 0 || timeout_at(stream) > now_ns) return;
     if (stream.backoff < 255) ++stream.backoff;
+    note_failure(stream, now_ns);
     // MP-10: the first time the oldest alone: most often only the tail of a message is missing, or its ACK. The
     // receiver expects it, so if it was acknowledged, that was withdrawn, and the message about it was lost.
     ++(stream.backoff == 1 ? counters_.resent_early : counters_.resent_timeout);

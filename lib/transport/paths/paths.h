@@ -36,7 +36,10 @@
 //    packet that was repeated, belongs to the first transmission, so the repetition was a false alarm. Each one, once
 //    in a round trip, doubles the waits of the stream (`patience`) and lets BX-1 wait for part of a round trip; at
 //    kMostPatience BX-1 is off. kRealLosses repetitions in a row that were needed halve the waits.
-// 6. What a peer can provoke with an acknowledgement costs a bounded time: BX-1 follows the packets of one path
+// 6. Where control and choice are not MP-RDMA's own (BX-5), there are no clocks: a packet leaves when the window has
+//    room, and its path is chosen then. What an acknowledgement means to them is said by take_signals(), out of the way
+//    of the usual ones: those get there by the comparison that MP-4 makes of every ACK.
+// 7. What a peer can provoke with an acknowledgement costs a bounded time: BX-1 follows the packets of one path
 //    (kMostSteps at most, through PacketRecord::before), lost packets stand in a bit set, and a search for overdue
 //    packets that has looked at more than kMostSteps records is not repeated for an eighth of a round trip.
 #pragma once
@@ -46,6 +49,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/congestion/dcqcn.h"
 #include "transport/paths/send_stream.h"
 #include "wire/headers.h"
 
@@ -65,6 +69,9 @@ struct PathsCounters {
     uint64_t explored = 0;      // BX-4
     uint64_t bursts = 0;        // MP-6: burst timers that fired
     uint64_t unused = 0;        // MP-7: ACKs that were lost, for nothing was there to send
+    uint64_t recycled = 0;      // BX-7: packets that took a path that an ACK came from
+    uint64_t freezes = 0;       // BX-8
+    uint64_t paced = 0;         // BX-6: times that a packet waited for its rate
     uint64_t surplus = 0;       // ... and ACKs that were lost because too many others were kept already
     uint64_t no_records = 0;    // times that a stream had to wait, for too many others were busy
     uint64_t restarts = 0;      // MP-8
@@ -80,10 +87,15 @@ struct Departure {
 // All streams of one worker.
 class Paths {
   public:
-    Paths(const PathsConfig& config, uint64_t seed) : config_(config), random_(seed) {}
+    Paths(const PathsConfig& config, uint64_t seed, const DcqcnConfig& dcqcn = {})
+        : config_(config),
+          dcqcn_(dcqcn),
+          is_clocked_(config.control == PathsConfig::Control::kMpRdma && config.choice == PathsConfig::Choice::kEcho),
+          most_behind_(is_clocked_ ? static_cast<int32_t>(config.delta) : INT32_MIN),
+          random_(seed) {}
 
-    // May allocate: the records of a stream more that can be busy.
-    void start(SendStream& stream, Psn first);
+    // `own_port`: the connection's UDP source port. May allocate: the records of a stream more that can be busy.
+    void start(SendStream& stream, Psn first, uint16_t own_port = kFirstVp);
     void stop(SendStream& stream) {
         counters_.abandoned += in_flight(stream);
         release(stream);
@@ -96,15 +108,15 @@ class Paths {
     bool next(SendStream& stream, bool more, uint64_t now_ns, Departure& departure);
     // next() and sent() of the stream's next new packet, for those of a run: of room(), and no more. `vp`: its path.
     // Does at once what applies to most of them: that an ACK clocks it out, and no rule of time or chance has a say.
-    bool depart(SendStream& stream, uint64_t now_ns, uint16_t& vp);
+    bool depart(SendStream& stream, uint32_t bytes, uint64_t now_ns, uint16_t& vp);
     // New packets for which next() is asked in a row before it may name one that was sent before. 0: also without a
     // window.
     uint32_t room(const SendStream& stream) const {
         if (stream.lost != 0 || stream.recovering || stream.awnd() <= 0) return 0;
         return config_.max_window - static_cast<uint32_t>(stream.nxt - stream.una);
     }
-    // It left.
-    void sent(SendStream& stream, const Departure& departure, uint64_t now_ns);
+    // It left, and has `bytes` on the wire.
+    void sent(SendStream& stream, const Departure& departure, uint64_t now_ns, uint32_t bytes = 0);
 
     // One entry of an acknowledgement. False: it is of no packet that was sent. A NACK or error of a packet that was
     // acknowledged before takes that back: it was held, and could not be taken in its turn.
@@ -119,7 +131,9 @@ class Paths {
     uint64_t deadline(const SendStream& stream) const;  // UINT64_MAX: none
     void expire(SendStream& stream, uint64_t now_ns);
 
-    uint16_t random_vp() { return static_cast<uint16_t>(config_.first_vp + draw() % config_.vps); }
+    uint16_t random_vp(const SendStream& stream) {
+        return static_cast<uint16_t>(kFirstVp | (stream.first_vp + draw() % config_.vps));
+    }
     // MP-12: how long an operation with the synchronise flag waits after the one before it.
     uint64_t sync_delay_ns(const SendStream& stream) const;
     // Distinct paths of the packets on their way. Slow: for telemetry.
@@ -148,7 +162,8 @@ class Paths {
     static constexpr uint8_t kTailProbes = 4;       // MP-10: then it is MP-11's timer
     static constexpr uint8_t kMostPatience = 5;     // note 5
     static constexpr uint8_t kRealLosses = 16;      // ... RFC 8985 section 6.2.4 takes as many recoveries
-    static constexpr uint32_t kMostSteps = 64;      // note 6
+    static constexpr uint32_t kMostSteps = 64;      // note 7
+    static constexpr int32_t kFew = 3;              // packets; PathsConfig::low_rto_ns
     static constexpr size_t kMostRings = 4096;      // streams of a worker that can be busy at once: 19 MB
     static constexpr uint64_t kRecordsWaitNs = 100'000;
     // BX-4: of max_window, the window below which it is done. What is lost on a dead path is known after some two round
@@ -160,6 +175,7 @@ class Paths {
         return stream.records[psn.value() & (config_.max_window - 1)];
     }
     uint32_t floor_fixed() const { return config_.initial_window << 16; }
+    bool is_mp_rdma() const { return config_.control == PathsConfig::Control::kMpRdma; }
     uint64_t draw();
     void restart(SendStream& stream);
     static bool is_silent(const SendStream& stream, uint64_t now_ns) {
@@ -214,6 +230,7 @@ class Paths {
     void set_lost(SendStream& stream, Psn psn, PacketRecord& packet, bool lost);
     Psn first_lost(const SendStream& stream) const;
     void grow(SendStream& stream, uint32_t acks);
+    void adapt(SendStream& stream, const wire::MpAckEntry& entry);
     void shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed);
     void mark_lost(SendStream& stream, Psn psn, PacketRecord& packet, uint64_t& cause);
     void recover(SendStream& stream);
@@ -235,14 +252,20 @@ class Paths {
     }
     // When the tail timer fires; UINT64_MAX: it does not run.
     uint64_t tail_deadline(const SendStream& stream) const {
-        if (stream.timer_ns == 0 || stream.srtt_ns == 0 || stream.lost != 0 || stream.tail_probes == kTailProbes)
+        if (stream.timer_ns == 0 || stream.srtt_ns == 0 || stream.lost != 0 || stream.tail_probes == kTailProbes ||
+            !config_.repeat_early) {
             return UINT64_MAX;
+        }
         return std::max(stream.sent_ns, stream.last_ack_ns) + tail_wait_ns(stream);
     }
     void note_false_alarm(SendStream& stream, PacketRecord& packet, uint64_t now_ns);
     static void note_real_loss(SendStream& stream);
     bool choose(SendStream& stream, bool more, uint64_t now_ns, Departure& departure);
-    bool depart_by_rules(SendStream& stream, uint64_t now_ns, uint16_t& vp);
+    bool depart_by_rules(SendStream& stream, uint32_t bytes, uint64_t now_ns, uint16_t& vp);
+    // BX-5: without clocks.
+    bool choose_path(SendStream& stream, uint64_t now_ns, Departure& departure);
+    void take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint64_t rtt_ns, uint64_t now_ns);
+    void note_failure(SendStream& stream, uint64_t now_ns);
     void refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recorded, uint64_t age_ns);
     bool find_again(SendStream& stream, Psn& psn) const;
     bool find_recovery(SendStream& stream, Psn& psn) const;
@@ -250,12 +273,16 @@ class Paths {
     void lose_clocks(SendStream& stream, uint32_t count);
     void restart_timer(SendStream& stream, uint64_t now_ns);
     uint64_t rto_ns(const SendStream& stream) const;
+    uint64_t timeout_at(const SendStream& stream) const;
     // False: there are no records for it now.
     bool acquire(SendStream& stream);
     void add_ring();
     void release(SendStream& stream);
 
     const PathsConfig config_;
+    const DcqcnConfig dcqcn_;
+    const bool is_clocked_;      // MP-3, MP-6: packets leave because ACKs come
+    const int32_t most_behind_;  // MP-4: an ACK of a packet so far behind the latest is as most are
     uint64_t random_;
     PathsCounters counters_;
     struct FreeRing {

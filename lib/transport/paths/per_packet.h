@@ -45,21 +45,22 @@ inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departur
         const SendStream::Clock& clock = stream.clocks[stream.clock_head % SendStream::kClocks];
         departure.vp = clock.vp;
         if (stream.grown && clock.uses != 0 && !departure.again) {  // BX-4
-            departure.vp = random_vp();
+            departure.vp = random_vp(stream);
             stream.grown = false;
             ++counters_.explored;
         }
         if (now_ns >= stream.probe_ns) {  // MP-5
             stream.probe_ns = now_ns + stream.srtt_ns;
             if (draw() % 1000 < config_.probe_permille) {
-                departure.vp = random_vp();
+                departure.vp = random_vp(stream);
                 ++counters_.probes;
             }
         }
         return true;
     }
+    if (!is_clocked_) return choose_path(stream, now_ns, departure);
     if (stream.credits != 0) {
-        departure.vp = random_vp();
+        departure.vp = random_vp(stream);
         return true;
     }
     // MP-6: the burst timer's. Not while nothing comes back at all: then it is the other timer's.
@@ -69,7 +70,7 @@ inline bool Paths::next(SendStream& stream, bool more, uint64_t now_ns, Departur
     return false;
 }
 
-inline void Paths::sent(SendStream& stream, const Departure& departure, uint64_t now_ns) {
+inline void Paths::sent(SendStream& stream, const Departure& departure, uint64_t now_ns, uint32_t bytes) {
     PacketRecord& packet = record(stream, departure.psn);
     if (!departure.again) {
         packet = {};
@@ -94,17 +95,18 @@ inline void Paths::sent(SendStream& stream, const Departure& departure, uint64_t
     if (stream.timer_ns == 0) restart_timer(stream, now_ns);
     stream.burst_ns = 0;
     if (stream.clock_count == 0) {
-        --stream.credits;
+        if (stream.credits != 0) --stream.credits;
+        if (stream.rate.limited()) stream.rate.on_sent(dcqcn_, bytes, now_ns);
         return;
     }
     use_clock(stream, stream.clocks[stream.clock_head % SendStream::kClocks], stream.awnd());
 }
 
-inline bool Paths::depart(SendStream& stream, uint64_t now_ns, uint16_t& vp) {
+inline bool Paths::depart(SendStream& stream, uint32_t bytes, uint64_t now_ns, uint16_t& vp) {
     const int32_t window = stream.awnd();
     if (stream.clock_count == 0 || window <= 0 || stream.grown || now_ns >= stream.probe_ns || stream.timer_ns == 0)
         [[unlikely]] {
-        return depart_by_rules(stream, now_ns, vp);
+        return depart_by_rules(stream, bytes, now_ns, vp);
     }
     SendStream::Clock& clock = stream.clocks[stream.clock_head % SendStream::kClocks];
     vp = clock.vp;
@@ -131,7 +133,7 @@ inline bool Paths::depart(SendStream& stream, uint64_t now_ns, uint16_t& vp) {
 
 inline uint32_t Paths::acknowledge_next(SendStream& stream, const uint8_t* entries, uint32_t count, bool response,
                                         uint64_t now_ns) {
-    if (stream.oldest != stream.ooh || stream.lost != 0) return 0;
+    if (stream.oldest != stream.ooh || stream.lost != 0 || !is_clocked_) return 0;
     const uint32_t most = std::min(count, static_cast<uint32_t>(stream.nxt - stream.oldest)), now = ticks(now_ns);
     const PacketRecord* packet = nullptr;
     uint32_t taken = 0;

@@ -6,6 +6,9 @@
 #include <array>
 #include <cstdint>
 
+#include "transport/congestion/dcqcn.h"
+#include "transport/congestion/nscc.h"
+#include "transport/paths/entropies.h"
 #include "transport/psn.h"
 
 namespace rove::transport {
@@ -15,9 +18,25 @@ inline constexpr uint32_t kVps = 0x4000;
 
 struct PathsConfig {
     enum class Recovery : uint8_t { kSelectiveRepeat, kGoBackN };
+    // BX-5: what says how much may be on its way.
+    enum class Control : uint8_t {
+        kMpRdma,  // MP-1, MP-4, MP-7
+        kDcqcn,   // BX-6: a rate; no more than the initial window
+        kNscc,    // BX-9: a window by marks and by delay
+        kFixed,   // the initial window: with one path and a bandwidth-delay product, IRN's flow control
+    };
+    // BX-5: which path a packet takes.
+    enum class Choice : uint8_t {
+        kEcho,    // MP-3: where an ACK came from
+        kReps,    // BX-7: where an ACK without a mark came from
+        kRandom,  // any
+    };
 
-    uint16_t first_vp = kFirstVp;  // the paths that there are: UDP source ports from this one on,
-    uint32_t vps = kVps;           // and so many
+    Control control = Control::kMpRdma;
+    Choice choice = Choice::kEcho;
+    // The paths that there are: so many UDP source ports from this one on; 0: from the connection's own one on.
+    uint16_t first_vp = kFirstVp;
+    uint32_t vps = kVps;
     uint32_t initial_window = 32;  // MP-3: about one BDP; 1..max_window
     uint32_t max_window = 256;     // from the oldest unacknowledged to the newest; power of two, 16..4096
     uint32_t delta = 32;           // MP-4: the out-of-order degree that is tolerated; MP-RDMA 5.1
@@ -26,9 +45,11 @@ struct PathsConfig {
     bool infer_losses = true;         // BX-1
     bool explore = true;              // BX-4: what a window grows by takes a random path
     uint64_t min_rto_ns = 1'000'000;  // a peer that shares its core may be away from it that long
+    // Of a stream with three packets or fewer on their way, instead; IRN's RTO_low and N (section 3.1). 0: none of its own
+    uint64_t low_rto_ns = 0;
+    bool repeat_early = true;         // MP-10: by time, before MP-11's timer
     double sync_alpha = 1.0;          // MP-12; MP-RDMA 5.4
     bool count_acks = false;          // MP-2 by its letter: every ACK inflates, also of what was acknowledged before
-    bool fixed_window = false;        // the window stays the initial one: with one path, IRN's flow control by the BDP
 };
 
 // Null if usable; else the member that is not, and what it may be.
@@ -71,6 +92,7 @@ struct SendStream {
     uint32_t recovery_order = 0;  // of the first transmission since then
     bool recovering = false;
     bool started = false;
+    uint16_t first_vp = kFirstVp;  // of its paths
     bool grown = false;      // BX-4: by a packet, which is to take a random path
     bool starved = false;    // there was something to send, and a window, and no ACK to clock it out
     bool satisfied = false;  // there was a window, and nothing to send: it need not grow
@@ -97,6 +119,12 @@ struct SendStream {
     PacketRecord* records = nullptr;  // a ring of max_window while packets are on their way
     uint32_t clock_head = 0, clock_count = 0;
     std::array<Clock, kClocks> clocks;
+    // Of other controls and choices than MP-RDMA's own (BX-5), which has clocks instead.
+    Entropies entropies;
+    Dcqcn rate;
+    uint64_t pace_ns = 0;      // BX-6: when the next packet may leave, if one has asked; 0: none has
+    uint64_t notified_ns = 0;  // BX-6: when `rate` was last told of a mark
+    Nscc nscc;
 
     bool outstanding() const { return una != nxt; }
     uint32_t cwnd() const { return cwnd_fixed >> 16; }

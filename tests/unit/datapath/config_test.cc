@@ -64,6 +64,9 @@ delta = 24
 probe_permille = 20
 infer_losses = false
 explore = false
+control = "dcqcn"
+choice = "reps"
+vps = 4
 min_rto_us = 300
 sync_alpha = 0.5
 [transport.dcqcn]
@@ -127,6 +130,10 @@ delay_us = 7
     EXPECT_EQ(paths.probe_permille, 20u);
     EXPECT_FALSE(paths.infer_losses);
     EXPECT_FALSE(paths.explore);
+    EXPECT_EQ(paths.control, transport::PathsConfig::Control::kDcqcn);
+    EXPECT_EQ(paths.choice, transport::PathsConfig::Choice::kReps);
+    EXPECT_EQ(paths.vps, 4u);
+    EXPECT_EQ(paths.first_vp, 0u);
     EXPECT_EQ(paths.min_rto_ns, 300'000u);
     EXPECT_EQ(paths.sync_alpha, 0.5);
     EXPECT_EQ(config->transport.ordering, transport::Ordering::kSenderDelay);

@@ -130,6 +130,9 @@ metadata_cert_file = "cert.pem"
 metadata_key_file = "key.pem"
 local_segment_name = "node-7"
 secret_file = "/etc/rove/tent.secret"
+tls_ca_file = "tent-ca.pem"
+tls_cert_file = "tent.pem"
+tls_key_file = "tent.key"
 rpc_server_hostname = "10.0.0.7"
 rpc_server_port = 15001
 advertised_address = "node-7:80"
@@ -194,13 +197,16 @@ http_port = 9200
     EXPECT_EQ(config.metadata_type, MetadataType::kEtcd);
     EXPECT_EQ(config.metadata_servers, "10.0.0.1:2379");
     EXPECT_EQ(config.store.ttl_s, 7u);
-    EXPECT_EQ(config.store.ca_file, "ca.pem");
-    EXPECT_EQ(config.store.cert_file, "cert.pem");
-    EXPECT_EQ(config.store.key_file, "key.pem");
+    EXPECT_EQ(config.store.tls.ca_file, "ca.pem");
+    EXPECT_EQ(config.store.tls.cert_file, "cert.pem");
+    EXPECT_EQ(config.store.tls.key_file, "key.pem");
     EXPECT_EQ(config.local_segment_name, "node-7");
     EXPECT_EQ(config.rpc_server_hostname, "10.0.0.7");
     EXPECT_EQ(config.rpc_server_port, 15001);
     EXPECT_EQ(config.secret_file, "/etc/rove/tent.secret");
+    EXPECT_EQ(config.tls.ca_file, "tent-ca.pem");
+    EXPECT_EQ(config.tls.cert_file, "tent.pem");
+    EXPECT_EQ(config.tls.key_file, "tent.key");
     EXPECT_EQ(config.advertised_address, "node-7:80");
     EXPECT_EQ(config.log_level, LogLevel::kInfo);
     EXPECT_FALSE(config.merge_requests);
@@ -209,7 +215,7 @@ http_port = 9200
     EXPECT_EQ(config.rdma_whitelist, (std::vector<std::string>{"rove0"}));
     EXPECT_EQ(config.rdma_blacklist, (std::vector<std::string>{"rove1", "rove2"}));
     EXPECT_EQ(config.priority_matrix.nodes.at(1), (std::vector<std::vector<std::string>>{{"rove1"}, {}, {"rove0"}}));
-    EXPECT_EQ(config.priority_matrix.where, "t.toml:19: key 'topology.priority_matrix'");
+    EXPECT_EQ(config.priority_matrix.where, "t.toml:22: key 'topology.priority_matrix'");
     const RdmaConfig& rdma = config.rdma;
     EXPECT_FALSE(rdma.enable);
     EXPECT_FALSE(rdma.selector.enable_smart_scheduling);
@@ -333,6 +339,9 @@ TEST(TentConfig, RefusesUnknownKeysAndWrongValues) {
     refused(kRdma + "device.gid_index = -2\n", 2, "transports.rdma.device.gid_index", "-1");
     refused("rpc_server_port = 65536\n", 1, "rpc_server_port", "0..65535");
     refused("metadata_type = \"etcd\"\n", 1, "metadata_servers", "10.0.0.1:2379");
+    refused("tls_ca_file = \"a\"\n", 1, "tls_ca_file", "with tls_cert_file and tls_key_file");
+    refused("tls_cert_file = \"a\"\n", 1, "tls_key_file", "that of the certificate");
+    refused("metadata_key_file = \"a\"\n", 1, "metadata_key_file", "that of the certificate");
     refused("log_level = \"loud\"\n", 1, "log_level", "warning");
     refused("[[topology.nics]]\nname = \"rove0\"\nnuma_node = -2\n", 3, "topology.nics[0].numa_node", "0..1023");
     refused("[[topology.nics]]\nname = \"rove0\"\nbandwidth_gbps = 0.0\n", 3, "topology.nics[0].bandwidth_gbps", "");

@@ -121,8 +121,8 @@ class CoreOrderTest : public testing::Test {
 
     std::vector<std::string> order;
     Core core;
-    std::shared_ptr<Peer> peers[2]{std::make_shared<Peer>("a", "x", core.secret()),
-                                   std::make_shared<Peer>("b", "x", core.secret())};
+    std::shared_ptr<Peer> peers[2]{std::make_shared<Peer>("a", "x", core.credentials()),
+                                   std::make_shared<Peer>("b", "x", core.credentials())};
     std::vector<FakeChannel*> channels;
     std::shared_ptr<LocalBuffer> local = std::make_shared<LocalBuffer>();
     Batch batch;

@@ -100,7 +100,7 @@ TEST_F(CoreTest, ADispatchIsNotBeforeWhatOthersDid) {
 // slept before: a few calls in 20 us are many.
 TEST_F(CoreTest, TheBackgroundThreadLeavesAProgramThatDrivesAlone) {
     Task task;
-    task.peer = std::make_shared<Peer>("peer", "", core.secret());
+    task.peer = std::make_shared<Peer>("peer", "", core.credentials());
     task.local = std::make_shared<LocalBuffer>();
     core.begin(task, monotonic_ns());
     backend->moves = true;

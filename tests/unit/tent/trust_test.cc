@@ -131,7 +131,7 @@ TEST(Handshake, IsOfWhatWasSaid) {
 namespace {
 
 struct ServerTest : testing::Test {
-    explicit ServerTest(std::string word = kWord) : secret(std::move(word)) {
+    explicit ServerTest(std::string word = kWord) : credentials{Secret(std::move(word)), nullptr} {
         const uint64_t soon = monotonic_ns() + kSecond;
         EXPECT_EQ(server.listen(resolve("127.0.0.1", 0, soon), 0), "");
         server.start();
@@ -140,7 +140,7 @@ struct ServerTest : testing::Test {
     // A connection of a stranger.
     int stranger() { return connect_to(address, monotonic_ns() + kSecond); }
     bool is_served() {
-        ControlClient client(address, secret);
+        ControlClient client(address, credentials);
         return client.call(MessageType::kProbe, Json::object(), kSecond).has_value();
     }
     static bool is_closed(int fd, int patience_ms) {
@@ -151,10 +151,11 @@ struct ServerTest : testing::Test {
         return false;
     }
 
-    const Secret secret;
+    const Credentials credentials;
     Jobs jobs;
     std::atomic<int> asked{0}, ended{0};
-    ControlServer server{jobs, secret,
+    ControlServer server{jobs,
+                         credentials,
                          {.answer =
                               [this](MessageType type, const Json&) {
                                   ++asked;
@@ -165,7 +166,7 @@ struct ServerTest : testing::Test {
                                   return Json{{"ok", true}, {"answer", std::string(30'000, 'y')}};
                               },
                           .ended = [this](const Json&) { ++ended; },
-                          .take_data = [](int fd) { close(fd); }}};
+                          .take_data = [](Stream) {}}};
     std::string address;
 };
 
@@ -223,7 +224,8 @@ TEST_F(FewConnectionsTest, LeasesAreKeptButNobodyHasThemAll) {
     size_t given = 0;
     for (size_t i = 0; i < kConnections; ++i) {
         leases.push_back(connect_from("127.0.0.3"));
-        const auto answer = exchange(leases.back(), 1, MessageType::kLease, {{"owner", "x"}}, deadline);
+        Stream stream(dup(leases.back()));
+        const auto answer = exchange(stream, 1, MessageType::kLease, {{"owner", "x"}}, deadline);
         given += answer && !answer->contains("error") ? 1 : 0;
     }
     EXPECT_EQ(given, kConnections / 2);
@@ -266,7 +268,8 @@ TEST_F(FewConnectionsTest, ConnectionsOfAHostTakeTurnsToo) {
 
 TEST_F(ServerTest, WhoHasAnotherSecretOrNoneIsToldSo) {
     std::string why;
-    const auto call = [&](const Secret& ours) {
+    const auto call = [&](Secret secret) {
+        const Credentials ours{std::move(secret), nullptr};
         return ControlClient(address, ours).call(MessageType::kProbe, Json::object(), kSecond, &why).has_value();
     };
     EXPECT_TRUE(call(Secret(kWord)));
@@ -320,9 +323,9 @@ TEST_F(OpenServerTest, JunkOfAnyShapeEndsItsOwnConnectionOnly) {
     const uint64_t deadline = monotonic_ns() + 10 * kSecond;
     std::string why;
     const auto send_question = [&](const std::string& bytes) {
-        const int fd = open_connection(address, Purpose::kControl, secret, deadline, &why);
-        EXPECT_TRUE(send_all(fd, bytes.data(), bytes.size(), deadline));
-        return fd;
+        Stream stream = open_connection(address, Purpose::kControl, credentials, deadline, &why);
+        EXPECT_TRUE(stream.send(bytes.data(), bytes.size(), deadline));
+        return stream.release();
     };
     FrameHeader header;
     const auto framed = [&](const std::string& text) {
@@ -345,7 +348,7 @@ TEST_F(OpenServerTest, JunkOfAnyShapeEndsItsOwnConnectionOnly) {
 TEST_F(OpenServerTest, AskingWithoutTakingAnswersDelaysNobody) {
     const uint64_t deadline = monotonic_ns() + 10 * kSecond;
     std::string why;
-    const int fd = open_connection(address, Purpose::kControl, secret, deadline, &why);
+    const int fd = open_connection(address, Purpose::kControl, credentials, deadline, &why).release();
     const std::string frame = encode(MessageType::kProbe, 1, {{"question", std::string(30'000, 'x')}});
     const int small = 4096;
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
@@ -365,13 +368,13 @@ TEST_F(OpenServerTest, AskingWithoutTakingAnswersDelaysNobody) {
 TEST_F(OpenServerTest, ALeaseEndsWithItsConnection) {
     const uint64_t deadline = monotonic_ns() + 10 * kSecond;
     std::string why;
-    const int fd = open_connection(address, Purpose::kControl, secret, deadline, &why);
-    EXPECT_TRUE(exchange(fd, 1, MessageType::kLease, {{"owner", "x"}}, deadline));
-    const auto second = exchange(fd, 2, MessageType::kLease, {{"owner", "y"}}, deadline);
+    Stream stream = open_connection(address, Purpose::kControl, credentials, deadline, &why);
+    EXPECT_TRUE(exchange(stream, 1, MessageType::kLease, {{"owner", "x"}}, deadline));
+    const auto second = exchange(stream, 2, MessageType::kLease, {{"owner", "y"}}, deadline);
     ASSERT_TRUE(second);
     EXPECT_EQ((*second)["ok"], false) << "one a connection";
     EXPECT_EQ(ended.load(), 0);
-    close(fd);
+    stream.close();
     for (int i = 0; i < 1000 && ended.load() == 0; ++i) usleep(1000);
     EXPECT_EQ(ended.load(), 1);
 }

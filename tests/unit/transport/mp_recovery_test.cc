@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // QPs in mp mode: losses, damage, peers that are late or gone, and requests that cannot be sent again.
+#include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "transport/multipath.h"
@@ -23,6 +25,36 @@ TEST_F(Optimistic, MP9_ARepeatedNackIsNoReasonToSendTwice) {
     net.filter = nullptr;
     ASSERT_TRUE(run());
     EXPECT_EQ(ids(sent()), (std::vector<uint64_t>{1, 2}));
+}
+
+TEST_F(Multipath, BX10_ATrimmedPacketIsRefusedAtOnceAndAcknowledgedIfItIsThere) {
+    std::optional<Observed> lost;
+    net.filter = [&](const Observed& p) {
+        if (p.from != a.index() || p.op() == Op::kAck || lost) return Verdict::kPass;
+        lost = p;
+        return Verdict::kDrop;
+    };
+    post(write(1, 0, 4096, 0));
+    net.pump();
+    ASSERT_TRUE(lost);
+    wire::ParsedFrame trimmed;
+    trimmed.headers = lost->headers;
+    trimmed.flow = qa->path.flow;
+    const auto arrive = [&] {
+        b.engine.receive_trimmed(trimmed, qb, qb->port, net.now());
+        net.pump();
+    };
+    arrive();
+    net.run_for(100 * kMicrosecond);  // a hundredth of the timeout
+    EXPECT_THAT(statuses(sent()), ElementsAre(IBV_WC_SUCCESS));
+    EXPECT_TRUE(arrived(0, 4096, 0));
+    const auto refused = [&] { return std::ranges::count(acks(b), MpAck::kNack); };
+    EXPECT_EQ(refused(), 1);
+    const size_t before = acks(b).size();
+    arrive();
+    ASSERT_TRUE(run());
+    EXPECT_EQ(acks(b).size(), before + 1);
+    EXPECT_EQ(refused(), 1);
 }
 
 TEST_F(Multipath, APeerThatIsGoneIsGivenUp) {

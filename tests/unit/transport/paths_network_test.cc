@@ -165,6 +165,12 @@ void run_random(uint64_t seed) {
     config.infer_losses = random.chance(0.5);
     config.explore = random.chance(0.5);
     config.min_rto_ns = random.pick(20'000, 200'000, 1'000'000);
+    using Control = PathsConfig::Control;
+    using Choice = PathsConfig::Choice;
+    if (random.chance(0.5)) {
+        config.control = random.pick(Control::kMpRdma, Control::kDcqcn, Control::kNscc, Control::kFixed);
+        config.choice = random.pick(Choice::kEcho, Choice::kReps, Choice::kRandom);
+    }
     ReorderConfig reorder;
     reorder.kind = random.pick(ReorderConfig::Kind::kEunomia, ReorderConfig::Kind::kStatic);
     reorder.static_slots = 1u << random.between(4, 8);

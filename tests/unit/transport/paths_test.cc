@@ -105,7 +105,7 @@ struct OnePath : PathsTest {
         PathsConfig config = make_config();
         config.first_vp = 0xC123;
         config.vps = 1;
-        config.fixed_window = true;
+        config.control = PathsConfig::Control::kFixed;
         return config;
     }
 };

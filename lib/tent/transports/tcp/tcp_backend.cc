@@ -2,8 +2,6 @@
 // See tcp_backend.h. A WRITE whose connection broke may land later; the rule of rdma/connection.h holds here too.
 #include "tent/transports/tcp/tcp_backend.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -27,10 +25,7 @@ constexpr uint64_t kCallNs = 2'000'000'000;
 }  // namespace
 
 TcpChannel::TcpChannel(Core& core, Peer& peer)
-    : Channel(core.config().rdma.queues),
-      core_(core),
-      peer_(peer),
-      lanes_(kLanes) {}
+    : Channel(core.config().rdma.queues), core_(core), peer_(peer), lanes_(kLanes) {}
 
 TcpChannel::~TcpChannel() {
     {
@@ -40,7 +35,6 @@ TcpChannel::~TcpChannel() {
     work_.notify_all();
     for (Lane& lane : lanes_) {
         if (lane.thread.joinable()) lane.thread.join();
-        if (lane.fd >= 0) close(lane.fd);
     }
 }
 
@@ -136,10 +130,7 @@ void TcpChannel::run(Lane& lane) {
         waiting_.pop_front();
         lock.unlock();
         const Outcome outcome = carry(lane, *slice);
-        if (outcome == Outcome::kBroken || outcome == Outcome::kRefused) {
-            close(lane.fd);
-            lane.fd = -1;
-        }
+        if (outcome == Outcome::kBroken || outcome == Outcome::kRefused) lane.stream.close();
         lock.lock();
         returned_.push_back({slice, outcome, lane.number});
     }
@@ -149,36 +140,36 @@ bool TcpChannel::connect(Lane& lane) {
     const uint64_t deadline_ns = monotonic_ns() + kConnectNs;
     std::string why;
     lane.number = core_.next_number();
-    lane.fd = open_connection(peer_.segment()->data_address, Purpose::kData, core_.secret(), deadline_ns, &why);
-    if (lane.fd < 0) return false;
+    lane.stream =
+        open_connection(peer_.segment()->data_address, Purpose::kData, core_.credentials(), deadline_ns, &why);
+    if (!lane.stream.is_open()) return false;
     TcpHello hello;
     from_hex(peer_.owner(), &hello.owner);
     hello.number = lane.number;
     TcpAnswer answer;
-    if (send_all(lane.fd, &hello, sizeof(hello), deadline_ns) &&
-        receive_all(lane.fd, &answer, sizeof(answer), deadline_ns) && answer.refused == 0) {
+    if (lane.stream.send(&hello, sizeof(hello), deadline_ns) &&
+        lane.stream.receive(&answer, sizeof(answer), deadline_ns) && answer.refused == 0) {
         return true;
     }
-    close(lane.fd);
-    lane.fd = -1;
+    lane.stream.close();
     return false;
 }
 
 TcpChannel::Outcome TcpChannel::carry(Lane& lane, const Slice& slice) {
     const uint64_t deadline_ns = monotonic_ns() + kCarryNs + slice.length * kCarryByteNs;
-    if (lane.fd < 0 && !connect(lane)) return Outcome::kUnreachable;
+    if (!lane.stream.is_open() && !connect(lane)) return Outcome::kUnreachable;
     const bool is_write = slice.task->direction == Direction::kWrite;
     const TcpRequest request{.operation = is_write ? TcpRequest::kWrite : TcpRequest::kRead,
                              .address = slice.remote,
                              .length = slice.length};
     TcpAnswer answer;
-    if (!send_all(lane.fd, &request, sizeof(request), deadline_ns)) return Outcome::kBroken;
+    if (!lane.stream.send(&request, sizeof(request), deadline_ns)) return Outcome::kBroken;
     // One that is refused is not read to its end: the answer says so.
-    const bool sent = !is_write || send_all(lane.fd, slice.local, slice.length, deadline_ns);
-    if (!receive_all(lane.fd, &answer, sizeof(answer), deadline_ns)) return Outcome::kBroken;
+    const bool sent = !is_write || lane.stream.send(slice.local, slice.length, deadline_ns);
+    if (!lane.stream.receive(&answer, sizeof(answer), deadline_ns)) return Outcome::kBroken;
     if (answer.refused != 0) return Outcome::kRefused;
     if (!sent) return Outcome::kBroken;
-    if (!is_write && !receive_all(lane.fd, slice.local, slice.length, deadline_ns)) return Outcome::kBroken;
+    if (!is_write && !lane.stream.receive(slice.local, slice.length, deadline_ns)) return Outcome::kBroken;
     return Outcome::kDone;
 }
 

@@ -40,7 +40,7 @@ class TcpChannel : public Channel {
         uint64_t number;  // of the connection that broke
     };
     struct Lane {
-        int fd = -1;
+        Stream stream;
         uint64_t number = 0;
         std::thread thread;
     };

@@ -2,11 +2,7 @@
 // See tcp_server.h.
 #include "tent/transports/tcp/tcp_server.h"
 
-#include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#include <cerrno>
 
 #include "tent/clock.h"
 #include "tent/segment.h"
@@ -24,25 +20,18 @@ void TcpServer::stop() {
     stopped_.store(true);
     {
         const std::lock_guard lock(mutex_);
-        for (const auto& [connection, owned] : connections_) shutdown(connection->fd, SHUT_RDWR);
+        for (const auto& [connection, owned] : connections_) shutdown(connection->stream.fd(), SHUT_RDWR);
     }
     // Their threads take the lock once more when they end.
-    for (const auto& [connection, owned] : connections_) {
-        owned->thread.join();
-        close(owned->fd);
-    }
+    for (const auto& [connection, owned] : connections_) owned->thread.join();
     connections_.clear();
 }
 
-void TcpServer::take(int fd) {
+void TcpServer::take(Stream stream) {
     reap();
     const std::lock_guard lock(mutex_);
-    if (connections_.size() >= kMaxConnections) {
-        close(fd);
-        return;
-    }
-    auto connection = std::make_unique<Connection>();
-    connection->fd = fd;
+    if (connections_.size() >= kMaxConnections) return;
+    auto connection = std::make_unique<Connection>(std::move(stream));
     Connection& one = *connection;
     connections_.emplace(&one, std::move(connection));
     one.thread = std::thread([this, &one] { serve(one); });
@@ -53,7 +42,6 @@ void TcpServer::reap() {
     std::erase_if(connections_, [](const auto& entry) {
         if (!entry.first->ended.load()) return false;
         entry.first->thread.join();
-        close(entry.first->fd);
         return true;
     });
 }
@@ -61,14 +49,13 @@ void TcpServer::reap() {
 void TcpServer::serve(Connection& connection) {
     if (greet(connection)) {
         while (!stopped_.load()) {
-            pollfd one{connection.fd, POLLIN, 0};
-            if (poll(&one, 1, -1) < 0 && errno != EINTR) break;
+            if (!connection.stream.wait(UINT64_MAX)) break;
             TcpRequest request;
-            if (!receive_all(connection.fd, &request, sizeof(request), monotonic_ns() + kMessageNs)) break;
+            if (!connection.stream.receive(&request, sizeof(request), monotonic_ns() + kMessageNs)) break;
             if (!answer(connection, request)) break;
         }
     }
-    shutdown(connection.fd, SHUT_RDWR);
+    shutdown(connection.stream.fd(), SHUT_RDWR);
     const std::lock_guard lock(mutex_);
     for (auto& [owner, named] : owners_)
         std::erase_if(named, [&](const auto& entry) { return entry.second == &connection; });
@@ -78,7 +65,7 @@ void TcpServer::serve(Connection& connection) {
 bool TcpServer::greet(Connection& connection) {
     const uint64_t deadline_ns = monotonic_ns() + kGreetNs;
     TcpHello hello;
-    if (!receive_all(connection.fd, &hello, sizeof(hello), deadline_ns)) return false;
+    if (!connection.stream.receive(&hello, sizeof(hello), deadline_ns)) return false;
     if (hello.magic != TcpHello::kMagic || hello.version != 2) return false;
     {
         const std::lock_guard lock(mutex_);
@@ -87,7 +74,7 @@ bool TcpServer::greet(Connection& connection) {
         if (!owner->second.emplace(hello.number, &connection).second) return false;
     }
     const TcpAnswer answer{};
-    return send_all(connection.fd, &answer, sizeof(answer), deadline_ns);
+    return connection.stream.send(&answer, sizeof(answer), deadline_ns);
 }
 
 bool TcpServer::answer(Connection& connection, const TcpRequest& request) {
@@ -99,9 +86,9 @@ bool TcpServer::answer(Connection& connection, const TcpRequest& request) {
     answer.refused = buffer == nullptr || buffer->permission == Permission::kLocalReadWrite ||
                      (is_write && buffer->permission != Permission::kGlobalReadWrite);
     // What was to be written to where it must not has to be read from the connection; it ends instead.
-    const bool answered =
-        answer.refused != 0 ? send_all(connection.fd, &answer, sizeof(answer), deadline_ns) && !is_write
-                            : carry(connection, request, deadline_ns);
+    const bool answered = answer.refused != 0
+                              ? connection.stream.send(&answer, sizeof(answer), deadline_ns) && !is_write
+                              : carry(connection, request, deadline_ns);
     if (buffer != nullptr) buffer->served.fetch_sub(1);
     return answered;
 }
@@ -111,20 +98,18 @@ bool TcpServer::carry(Connection& connection, const TcpRequest& request, uint64_
     const TcpAnswer answer{};
     auto* memory = reinterpret_cast<uint8_t*>(request.address);
     if (is_write && !receive(connection, memory, request.length)) return false;
-    if (!send_all(connection.fd, &answer, sizeof(answer), deadline_ns)) return false;
-    return is_write || send_all(connection.fd, memory, request.length, deadline_ns);
+    if (!connection.stream.send(&answer, sizeof(answer), deadline_ns)) return false;
+    return is_write || connection.stream.send(memory, request.length, deadline_ns);
 }
 
 bool TcpServer::receive(Connection& connection, uint8_t* to, uint64_t length) {
     const uint64_t deadline_ns = monotonic_ns() + kMessageNs;
     while (length != 0) {
-        pollfd one{connection.fd, POLLIN, 0};
-        if (monotonic_ns() >= deadline_ns || (poll(&one, 1, 1000) < 0 && errno != EINTR)) return false;
+        if (!connection.stream.wait(deadline_ns)) return false;
         const std::lock_guard lock(connection.receiving);
         if (connection.closed) return false;
-        const ssize_t got = recv(connection.fd, to, length, MSG_DONTWAIT);
-        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return false;
-        if (got < 0) continue;
+        const ssize_t got = connection.stream.receive_some(to, length);
+        if (got < 0) return false;
         to += got;
         length -= static_cast<uint64_t>(got);
     }
@@ -154,7 +139,7 @@ void TcpServer::close_connection(const std::string& owner, uint64_t number) {
 void TcpServer::close_now(Connection& connection) {
     const std::lock_guard receiving(connection.receiving);
     connection.closed = true;
-    shutdown(connection.fd, SHUT_RDWR);
+    shutdown(connection.stream.fd(), SHUT_RDWR);
 }
 
 }  // namespace rove::tent

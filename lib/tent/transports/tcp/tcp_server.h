@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "tent/control/frame.h"
+#include "tent/control/stream.h"
 #include "tent/memory.h"
 
 namespace rove::tent {
@@ -51,8 +51,8 @@ class TcpServer {
     ~TcpServer() { stop(); }
 
     void stop();
-    // A socket that has proved itself.
-    void take(int fd);
+    // A connection that has proved itself.
+    void take(Stream stream);
 
     // The owner has a lease from now on: it may connect.
     void admit(const std::string& owner);
@@ -63,7 +63,9 @@ class TcpServer {
 
   private:
     struct Connection {
-        int fd = -1;
+        explicit Connection(Stream taken) : stream(std::move(taken)) {}
+
+        Stream stream;
         std::mutex receiving;  // held while bytes go to memory
         bool closed = false;   // under `receiving`
         std::atomic<bool> ended{false};

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many flows, each with queue pairs of its own while it lasts, and how long each took. It must stay until the network
+// has run for the last time. Units: bytes, picoseconds.
+//
+// DESIGN NOTES
+// 1. A flow is one WRITE after another of at most kPieceBytes, of which some are always posted, and is complete when
+//    the sender knows that the last byte has arrived.
+// 2. Queue pairs are used again: there are 65520 numbers in a network, and a tenth of a second has millions of flows.
+//    One rests for `rest` after its flow, so that what the network still has of it is gone, and is reset when the next
+//    flow takes it. First PSN and source port are drawn for each flow.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <ostream>
+
+#include "fabric/arrivals.h"
+#include "fabric/network.h"
+
+namespace rove::fabric {
+
+struct FlowRecord {
+    FlowSpec flow;
+    uint16_t udp_src = 0;
+    Time took = 0;   // from its start until the sender knows that all has arrived
+    Time ideal = 0;  // the same in an empty network, at the rate of the slowest link on its way
+    uint32_t degree = 0;  // mp: by how many packets one of them came too early, at most
+
+    double slowdown() const { return std::max(1.0, static_cast<double>(took) / static_cast<double>(ideal)); }
+};
+// Units in a CSV file: nanoseconds.
+inline constexpr const char* kFlowCsvHeader = "src,dst,sport,size,start,fct,ideal";
+void write_csv(std::ostream& out, const FlowRecord& record);
+
+// What a flow of `bytes` takes in an empty network, with the acknowledgement of its last byte. `qp`: of it.
+Time ideal_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig& qp);
+
+struct WorkloadConfig {
+    QpConfig qp;                        // but its source port and PSN, which are drawn
+    Time rest = 200 * kMicrosecond;     // of a queue pair between two flows
+};
+
+class Workload {
+  public:
+    // `flows` ascend by start, counted from now on.
+    Workload(Network& network, std::vector<Host*> hosts, std::vector<FlowSpec> flows, const WorkloadConfig& config);
+    ~Workload();
+
+    std::function<void(const FlowRecord&)> on_record;  // a flow has ended
+
+    size_t started() const { return next_; }
+    size_t completed() const { return completed_; }
+    size_t failed() const { return failed_; }  // by an error of a QP; no record is made of them
+    bool done() const { return completed_ + failed_ == flows_.size(); }
+    size_t queue_pairs() const;  // made so far
+
+  private:
+    struct Sender;
+    struct Resting {
+        transport::QueuePair* qp;
+        Time since;
+    };
+    struct End {
+        std::vector<std::unique_ptr<Sender>> senders;  // all that there are
+        std::deque<Sender*> free_senders;
+        std::deque<Resting> free_receivers;
+    };
+
+    void start_due();
+    void start(const FlowSpec& flow);
+    Sender& take_sender(uint32_t host);
+    transport::QueuePair& take_receiver(uint32_t host);
+    void finish(Sender& sender, bool success);
+
+    Network& network_;
+    std::vector<Host*> hosts_;
+    std::vector<FlowSpec> flows_;
+    WorkloadConfig config_;
+    Random random_;
+    Time begin_;
+    std::vector<End> ends_;
+    size_t next_ = 0, completed_ = 0, failed_ = 0, receivers_ = 0;
+};
+
+}  // namespace rove::fabric

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// A connection to redis: commands and their replies (redis.io/docs/reference/protocol-spec, RESP2). Units: bytes,
+// nanoseconds of CLOCK_MONOTONIC.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tent/config.h"
+#include "tent/control/stream.h"
+
+namespace rove::tent {
+
+struct RedisReply {
+    enum class Kind : uint8_t { kText, kNumber, kNothing, kList, kError };
+    Kind kind = Kind::kError;
+    std::string text;               // a number's digits, or why there is none, too
+    std::vector<std::string> list;  // texts and numbers
+};
+
+class RedisSession {
+  public:
+    static constexpr size_t kMaxReply = 1 << 20, kMaxList = 16;
+
+    // "HOST", "HOST:PORT", or the same behind "redis://" and, with TLS, "rediss://". MC_REDIS_USERNAME,
+    // MC_REDIS_PASSWORD and MC_REDIS_DB_INDEX are read from the environment, where the original has them: a password is
+    // not for a configuration file. False: `*error` says why.
+    bool open(const std::string& server, const StoreConfig& config, uint64_t deadline_ns, std::string* error);
+    RedisReply ask(std::initializer_list<std::string_view> words, uint64_t deadline_ns);
+    // What comes without being asked for.
+    RedisReply next(uint64_t deadline_ns);
+    // The database that was chosen, as the server counts them.
+    static std::string database();
+    int fd() const { return stream_.fd(); }
+
+  private:
+    RedisReply read_list(const std::string& length, uint64_t deadline_ns);
+    RedisReply read_text(const std::string& length, uint64_t deadline_ns);
+    bool read_line(std::string* line, uint64_t deadline_ns);
+    bool fill(size_t size, uint64_t deadline_ns);
+
+    Stream stream_;
+    std::string in_;
+};
+
+}  // namespace rove::tent

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread of a watch: it listens to a store, and begins anew a second after it could not, or not any more.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "tent/metadata/store.h"
+#include "tent/no_signals.h"
+
+namespace rove::tent {
+
+class WatchThread : public StoreWatch {
+  public:
+    // `listen` blocks as long as it hears of changes; `interrupt`, which any thread calls, ends it, also one that is
+    // about to begin.
+    WatchThread(std::function<void()> listen, std::function<void()> interrupt)
+        : listen_(std::move(listen)), interrupt_(std::move(interrupt)) {
+        const NoSignals guard;
+        thread_ = std::thread([this] { run(); });
+    }
+    ~WatchThread() override {
+        {
+            const std::lock_guard lock(mutex_);
+            ends_ = true;
+        }
+        end_.notify_one();
+        interrupt_();
+        thread_.join();
+    }
+
+  private:
+    void run() {
+        std::unique_lock lock(mutex_);
+        while (!ends_) {
+            lock.unlock();
+            listen_();
+            lock.lock();
+            end_.wait_for(lock, std::chrono::seconds(1), [this] { return ends_; });
+        }
+    }
+
+    const std::function<void()> listen_, interrupt_;
+    std::mutex mutex_;
+    std::condition_variable end_;
+    bool ends_ = false;
+    std::thread thread_;
+};
+
+}  // namespace rove::tent

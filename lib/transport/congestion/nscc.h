@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// NSCC, the network-signalled congestion control of the Ultra Ethernet specification 1.0 (section 3.6.13), which is
+// SMaRTT-REPS's (Bonato et al., 2024): one window, by marks and by how long packets stood in queues (BX-9).
+// Units: nanoseconds, packets; windows in 1/65536 packets where named fixed.
+//
+// DESIGN NOTES
+// 1. What an acknowledgement means depends on its mark and on its queueing delay, compared with the target:
+//      no mark, short delay   proportional increase: by how far the delay is below the target; and after a window's
+//                             worth of ACKs without any delay, fast increase: a quarter of a packet for each
+//      no mark, long delay    fair increase: the same for every flow
+//      mark, short delay      nothing: the queue is new, or not ours
+//      mark, long delay       multiplicative decrease, by how far the average is above the target, at most by half, and
+//                             at most once in a round trip
+//    When packets are lost and less than an eighth of the window arrived in a round trip, the window becomes what
+//    arrived (quick adapt).
+// 2. The specification's constants are multiples of the MTU, scaled by BDP / 150 KB. Here they are parts of the BDP,
+//    which is what an initial window is (MP-3), so that small MTUs do not make increases slow. With an MTU of 4 KiB it
+//    is the same. The base round trip is the least that the stream has measured.
+#pragma once
+
+#include <cstdint>
+
+namespace rove::transport {
+
+class Nscc {
+  public:
+    // An acknowledgement; `rtt_ns` is 0 if it says nothing of that. Returns the new window.
+    uint32_t on_ack(uint32_t cwnd_fixed, uint32_t bdp, uint32_t max_window, uint64_t rtt_ns, bool marked,
+                    uint64_t now_ns);
+    // A packet was refused, or nothing is heard of it.
+    void on_loss() { loss_ = true; }
+
+    uint64_t base_rtt_ns() const { return base_rtt_ns_; }
+    uint64_t target_ns() const { return base_rtt_ns_ * 3 / 4; }
+    uint64_t average_delay_ns() const { return average_ns_; }
+
+  private:
+    uint32_t decrease(uint32_t cwnd_fixed, uint64_t now_ns);
+
+    uint64_t base_rtt_ns_ = 0;  // 0: not measured
+    uint64_t average_ns_ = 0;   // of the queueing delay
+    uint64_t increase_ = 0;     // not applied yet: 1/65536 packets, each times a packet that was acknowledged
+    uint64_t adjusted_ns_ = 0, decreased_ns_ = 0;
+    uint64_t round_end_ns_ = 0;     // quick adapt: of the present round trip
+    uint32_t round_packets_ = 0;    // ... that arrived in it
+    uint32_t ignore_ = 0;           // ACKs that belong to the window before quick adapt
+    uint32_t since_adjusted_ = 0;   // packets
+    uint32_t without_delay_ = 0;    // ... in a row
+    bool loss_ = false;             // in the present round trip
+};
+
+}  // namespace rove::transport

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+// Control and choice of paths other than MP-RDMA's own: BX-5 to BX-9 (lib/transport/paths/README.md).
+#include <set>
+
+#include "paths_sender.h"
+#include "transport/congestion/nscc.h"
+#include "wire/ack_entry.h"
+
+namespace rove::transport {
+namespace {
+
+using Control = PathsConfig::Control;
+using Choice = PathsConfig::Choice;
+
+PathsConfig with(Control control, Choice choice = Choice::kEcho) {
+    PathsConfig config = PathsTest::make_config();
+    config.control = control;
+    config.choice = choice;
+    return config;
+}
+
+struct FixedWindow : PathsTest {
+    FixedWindow() : PathsTest(with(Control::kFixed)) {}
+};
+
+// However late its ACK comes: with a network that sprays, that says nothing of a path (MP-4 is MP-RDMA's).
+TEST_F(FixedWindow, BX5_EveryAckMakesRoomForOnePacket) {
+    std::vector<Departure> left = send();
+    const Departure late = left[0];
+    left.erase(left.begin());
+    for (int i = 0; i < 60; ++i) {
+        sack(left[0], i % 2 == 0);
+        left.erase(left.begin());
+        const auto next = send();
+        ASSERT_EQ(next.size(), 1u);
+        left.push_back(next[0]);
+    }
+    ack(late, left[0].psn);
+    EXPECT_EQ(send().size(), 1u);
+    EXPECT_EQ(stream.cwnd(), 8u);
+    EXPECT_EQ(paths.counters().slow_acks, 0u);
+    EXPECT_EQ(stream.clock_count, 0u);
+}
+
+struct OwnPorts : testing::Test {
+    std::set<uint16_t> ports(uint32_t vps, uint16_t own) {
+        PathsConfig config = with(Control::kFixed, Choice::kRandom);
+        config.first_vp = 0;
+        config.vps = vps;
+        Paths paths(config, 3);
+        SendStream stream;
+        paths.start(stream, Psn(1), own);
+        std::set<uint16_t> seen;
+        for (int i = 0; i < 1000; ++i) seen.insert(paths.random_vp(stream));
+        return seen;
+    }
+};
+
+TEST_F(OwnPorts, BX5_AreThoseFromTheConnectionsOn) {
+    EXPECT_EQ(ports(1, 0xD234), (std::set<uint16_t>{0xD234}));
+    EXPECT_EQ(ports(4, 0xFFFE), (std::set<uint16_t>{0xFFFE, 0xFFFF, 0xC000, 0xC001}));
+}
+
+struct Irn : PathsTest {
+    static PathsConfig irn() {
+        PathsConfig config = with(Control::kFixed);
+        config.repeat_early = false;
+        config.min_rto_ns = 320'000;
+        config.low_rto_ns = 100'000;
+        return config;
+    }
+    Irn() : PathsTest(irn()) {}
+};
+
+TEST_F(Irn, BX5_AFewPacketsWaitLessForTheTimerAndNothingElseRepeatsThem) {
+    for (const auto& [packets, timeout_ns] : {std::pair{8u, 320'000u}, {3u, 100'000u}, {4u, 320'000u}}) {
+        const std::vector<Departure> left = send(packets);
+        ASSERT_EQ(left.size(), packets);
+        EXPECT_EQ(paths.deadline(stream), now + timeout_ns) << packets;
+        now += kRtt;
+        ack(left.back(), left.back().psn + 1);
+        EXPECT_FALSE(stream.outstanding());
+    }
+}
+
+struct DcqcnPaths : PathsTest {
+    DcqcnPaths() : PathsTest(with(Control::kDcqcn)) {}
+};
+
+TEST_F(DcqcnPaths, BX6_AMarkCutsTheRateAndPacketsWaitForIt) {
+    const std::vector<Departure> left = send();
+    EXPECT_EQ(left.size(), 8u) << "until the first mark there is no rate";
+    now += kRtt;
+    ack(left[0], left[0].psn + 1, true);
+    ASSERT_TRUE(stream.rate.limited());
+    EXPECT_EQ(stream.rate.rate_bytes_per_s(), DcqcnConfig{}.line_rate_bytes_per_s / 2);
+    Departure d;
+    ASSERT_TRUE(paths.next(stream, true, now, d));
+    constexpr uint32_t kBytes = 62'500;  // 10 us at that rate
+    paths.sent(stream, d, now, kBytes);
+    ack(left[1]);
+    EXPECT_FALSE(paths.next(stream, true, now, d));
+    EXPECT_EQ(paths.counters().paced, 1u);
+    EXPECT_EQ(paths.deadline(stream), now + 10'000);
+    now += 9'999;
+    paths.expire(stream, now);
+    EXPECT_FALSE(paths.next(stream, true, now, d));
+    now += 1;
+    paths.expire(stream, now);
+    EXPECT_TRUE(paths.next(stream, true, now, d));
+    EXPECT_EQ(stream.cwnd(), 8u);
+}
+
+TEST_F(DcqcnPaths, BX6_OneCutInAnInterval) {
+    const std::vector<Departure> left = send();
+    now += kRtt;
+    ack(left[0], left[0].psn + 1, true);
+    const uint64_t rate = stream.rate.rate_bytes_per_s();
+    now += DcqcnConfig{}.cnp_interval_ns - 1;
+    ack(left[1], left[1].psn + 1, true);
+    EXPECT_EQ(stream.rate.rate_bytes_per_s(), rate);
+    now += 1;
+    ack(left[2], left[2].psn + 1, true);
+    EXPECT_LT(stream.rate.rate_bytes_per_s(), rate);
+}
+
+struct Reps : PathsTest {
+    Reps() : PathsTest(with(Control::kFixed, Choice::kReps)) {}
+};
+
+TEST_F(Reps, BX7_PathsWithoutAMarkAreTakenOnceOldestFirst) {
+    const std::vector<Departure> left = send();
+    now += kRtt;
+    sack(left[3]);
+    sack(left[4], true);
+    sack(left[5]);
+    nack(left[6]);
+    const auto next = send();
+    ASSERT_GE(next.size(), 3u);
+    EXPECT_EQ(next[0].vp, left[3].vp);
+    EXPECT_EQ(next[1].vp, left[5].vp);
+    EXPECT_EQ(paths.counters().recycled, 2u);
+    for (size_t i = 2; i < next.size(); ++i)
+        for (const Departure& d : left) EXPECT_NE(next[i].vp, d.vp) << "a new path, one of 16384";
+}
+
+TEST_F(Reps, BX8_AfterAFaultKnownPathsAloneUntilItIsOver) {
+    std::vector<Departure> left = send();
+    now += kRtt;
+    std::set<uint16_t> good;
+    for (const Departure& d : left) {
+        ack(d);
+        good.insert(d.vp);
+    }
+    left = send();
+    while (paths.counters().freezes == 0) {  // nothing comes back
+        now = paths.deadline(stream);
+        paths.expire(stream, now);
+        for (const Departure& d : send()) left.push_back(d);
+    }
+    const std::vector<Departure> frozen = send();
+    for (const Departure& d : frozen) EXPECT_TRUE(good.contains(d.vp));
+    EXPECT_TRUE(stream.entropies.frozen());
+    now += Entropies::kFreezeNs;
+    ack(left.back(), left.back().psn + 1);
+    const std::vector<Departure> after = send();
+    ASSERT_FALSE(after.empty());
+    for (const Departure& d : after) EXPECT_FALSE(good.contains(d.vp)) << "a window of new ones";
+}
+
+TEST(EntropiesTest, BX8_KnownPathsAreRepeatedInTurn) {
+    Entropies entropies;
+    uint16_t vp = 0;
+    EXPECT_FALSE(entropies.take(1, vp));
+    for (uint16_t i = 1; i <= 10; ++i) entropies.recycle(i);
+    for (uint16_t i = 3; i <= 10; ++i) {  // the latest eight
+        ASSERT_TRUE(entropies.take(1, vp));
+        EXPECT_EQ(vp, i);
+    }
+    EXPECT_FALSE(entropies.take(1, vp));
+    EXPECT_TRUE(entropies.freeze(1, 2));
+    EXPECT_FALSE(entropies.freeze(1, 2));
+    std::multiset<uint16_t> taken;
+    for (int i = 0; i < 16; ++i) {
+        ASSERT_TRUE(entropies.take(2, vp));
+        taken.insert(vp);
+    }
+    for (uint16_t i = 3; i <= 10; ++i) EXPECT_EQ(taken.count(i), 2u);
+    entropies.recycle(77);
+    EXPECT_FALSE(entropies.take(1 + Entropies::kFreezeNs, vp));
+    EXPECT_FALSE(entropies.freeze(1 + Entropies::kFreezeNs, 2)) << "still exploring";
+    EXPECT_FALSE(entropies.take(1 + Entropies::kFreezeNs, vp));
+    ASSERT_TRUE(entropies.take(1 + Entropies::kFreezeNs, vp));
+    EXPECT_EQ(vp, 77);
+}
+
+// Against acknowledgements alone. The base round trip is 12 us, so the target is 9 us.
+struct NsccTest : testing::Test {
+    static constexpr uint32_t kBdp = 64, kMost = 256;
+    static constexpr uint64_t kBase = 12'000;
+    Nscc nscc;
+    uint32_t cwnd = 64 * kOne;
+    uint64_t now = 1'000'000;
+
+    NsccTest() { acks(1, 0, false); }
+    void acks(uint32_t count, uint64_t delay_ns, bool marked) {
+        for (uint32_t i = 0; i < count; ++i) {
+            now += kBase / kBdp;
+            cwnd = nscc.on_ack(cwnd, kBdp, kMost, kBase + delay_ns, marked, now);
+        }
+    }
+};
+
+TEST_F(NsccTest, BX9_ProportionalIncreaseIsTheLessTheLongerTheDelay) {
+    acks(8, 4'000, false);
+    const uint32_t at_start = cwnd;
+    acks(kBdp, 3'000, false);
+    const uint32_t by_short = cwnd - at_start;
+    acks(kBdp, 8'000, false);
+    const uint32_t by_long = cwnd - at_start - by_short;
+    EXPECT_GT(by_long, 0u);
+    EXPECT_GT(by_short, 2 * by_long);
+    EXPECT_NEAR(by_short, kBdp * 5369 * 2 / 3, kOne) << "3 packets of 4 KiB of 150 KB, two thirds of them";
+}
+
+TEST_F(NsccTest, BX9_WithoutDelayAWindowIsFilledFast) {
+    acks(2 * kBdp, 0, false);
+    EXPECT_GT(cwnd, 75 * kOne);
+    acks(100 * kBdp, 0, false);
+    EXPECT_EQ(cwnd, kMost * kOne);
+}
+
+TEST_F(NsccTest, BX9_AMarkWithoutDelayIsNotOurs) {
+    acks(kBdp, 2'000, true);
+    EXPECT_LE(cwnd - 64 * kOne, kOne) << "but for the least increase";
+    EXPECT_GE(cwnd, 64 * kOne);
+}
+
+TEST_F(NsccTest, BX9_MarksAndDelayShrinkItOnceInARoundTrip) {
+    acks(4 * kBdp, 40'000, false);  // until the average is high
+    const uint32_t before = cwnd;
+    acks(1, 40'000, true);
+    const uint32_t after = cwnd;
+    EXPECT_LT(after, before);
+    EXPECT_GE(after, before / 2);
+    acks(10, 40'000, true);
+    EXPECT_GE(cwnd, after);
+    acks(kBdp, 40'000, true);
+    EXPECT_LT(cwnd, after);
+    acks(100 * kBdp, 40'000, true);
+    EXPECT_GE(cwnd, kOne) << "never below a packet";
+    EXPECT_LT(cwnd, 2 * kOne);
+}
+
+TEST_F(NsccTest, BX9_QuickAdaptKeepsWhatArrives) {
+    nscc.on_loss();
+    now += 3 * kBase;
+    acks(1, 30'000, false);
+    EXPECT_LE(cwnd, 2 * kOne) << "two arrived in a round trip";
+    nscc.on_loss();
+    cwnd = 64 * kOne;
+    acks(64, 0, false);  // of the window before: nothing is learned
+    acks(2 * kBdp, 0, false);
+    EXPECT_GE(cwnd, 64 * kOne) << "more than an eighth arrives";
+}
+
+struct NsccPaths : PathsTest {
+    NsccPaths() : PathsTest(with(Control::kNscc, Choice::kReps)) {}
+};
+
+TEST_F(NsccPaths, BX9_RepeatedPacketsTellNoDelay) {
+    std::vector<Departure> left = send();
+    now += kRtt;
+    nack(left[0]);
+    const auto again = send();
+    ASSERT_TRUE(again.at(0).again);
+    now += 64;
+    ack(again[0], left[0].psn + 1);
+    EXPECT_EQ(stream.nscc.base_rtt_ns(), 0u);
+    ack(left[1]);
+    EXPECT_EQ(stream.nscc.base_rtt_ns(), kRtt + 64);
+}
+
+// Entries that come together mean what they do one by one.
+TEST_F(NsccPaths, BX5_NoShortcutPassesTheSignals) {
+    const std::vector<Departure> left = send();
+    std::vector<uint8_t> wire(left.size() * wire::kMpAckEntryBytes);
+    for (size_t i = 0; i < left.size(); ++i)
+        wire::emit_ack_entry(wire.data() + i * wire::kMpAckEntryBytes,
+                             {.kind = MpAck::kAck, .ece = false, .retx = false, .response = false,
+                              .psn = left[i].psn.value(), .vp = left[i].vp});
+    now += kRtt;
+    EXPECT_EQ(paths.acknowledge_next(stream, wire.data(), 8, false, now), 0u);
+}
+
+}  // namespace
+}  // namespace rove::transport
