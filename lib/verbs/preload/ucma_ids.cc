@@ -137,14 +137,13 @@ int Ucma::bind(Id& id, const SocketAddress& address) {
     // Bound to a loopback address is bound to no device, as in the kernel: it listens on all. (libfabric looks for a
     // device, and takes this address for one that others reach if there is one.)
     if (!address.is_any() && !address.is_loopback()) {
-        const int error = need_devices();
-        if (error == 0) local = find_local(interfaces_, address);
-        if (!local && id.twin) {
-            const int failed = bind_twin(id, address);
-            id.is_kernels = failed == 0;
-            return failed;
+        if (const int error = need_devices(); error != 0) return error;
+        local = find_local(interfaces_, address);
+        if (!local) {
+            const int error = id.twin ? bind_twin(id, address) : EADDRNOTAVAIL;
+            id.is_kernels = error == 0;
+            return error;
         }
-        if (!local) return error != 0 ? error : EADDRNOTAVAIL;
     }
     Ports::Binding binding{.address = address, .reuse = id.reuse_address, .ipv6_only = id.ipv6_only};
     for (int tried = 0;; ++tried) {
@@ -184,7 +183,7 @@ int Ucma::bind(const std::shared_ptr<Channel>& channel, const Header&, In in) {
 
 int Ucma::resolve(Id& id, const SocketAddress& source, const SocketAddress& destination, uint32_t timeout_ms) {
     if (!destination.is_ip()) return EINVAL;
-    if (const int error = need_devices(); error != 0 && !id.twin) return error;
+    if (const int error = need_devices(); error != 0) return error;
     if (id.state == IdState::kIdle) {
         const SocketAddress from = source.is_ip() ? source : any_address(destination.family);
         if (from.family != destination.family) return EINVAL;
