@@ -221,6 +221,8 @@ DeviceConfig read_device(Table table) {
     }
     device.gateway_ipv4 = read_gateway(table, "gateway_ipv4", true);
     device.gateway_ipv6 = read_gateway(table, "gateway_ipv6", false);
+    table.uint("link_rate_mbps", device.link_rate_mbps, 100, 800'000);
+    table.uint("numa_node", device.numa_node, 0, 1'023);
     table.uint("queues", device.queues, 1, 64);
     table.uint("mtu", device.mtu, 256, 4096);
     device.mtu_given = table.any("mtu") != nullptr;

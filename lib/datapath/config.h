@@ -31,6 +31,8 @@ struct DeviceConfig {
     std::string port;                    // ports of rove's own (port_name.h), a vdev of EAL's, or a PCI address
     std::vector<std::string> addresses;  // "10.0.0.1/24", "fd00::1/64"; none: the port knows
     std::optional<std::string> gateway_ipv4, gateway_ipv6;
+    uint32_t link_rate_mbps = 0;  // that verbs report; 0: the port's own
+    int numa_node = -1;           // that verbs report, where no hardware does; -1: none
     uint16_t queues = 0;  // RX and TX queues of the port; 0: as Port::open() says
     uint32_t mtu = 4096;  // largest RoCE path MTU to offer: 256, 512, 1024, 2048, 4096
     bool mtu_given = false;  // by the file: then a port that has no room for it is refused, else it gets what fits

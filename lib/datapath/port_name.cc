@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "datapath/address.h"
@@ -92,6 +93,15 @@ std::string kernel_interface(const DeviceConfig& config) {
     const std::string driver = driver_of(config.port);
     const bool has_one = driver == "net_af_packet" || driver == "net_af_xdp" || driver == "net_tap";
     return has_one ? argument(config.port, "iface") : std::string();
+}
+
+uint32_t known_rate_mbps(const DeviceConfig& config) {
+    constexpr uint32_t kVirtual = 100'000;  // of a port that has no rate of its own
+    if (config.link_rate_mbps != 0) return config.link_rate_mbps;
+    const std::string interface = kernel_interface(config);
+    int64_t mbps = 0;  // -1 and EINVAL: it does not know, or has no carrier
+    if (!interface.empty()) std::ifstream("/sys/class/net/" + interface + "/speed") >> mbps;
+    return mbps > 0 ? static_cast<uint32_t>(mbps) : kVirtual;
 }
 
 std::string sysfs_device(const DeviceConfig& config) {

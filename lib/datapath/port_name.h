@@ -47,6 +47,10 @@ std::optional<wire::MacAddress> mac_before_start(const DeviceConfig& config);
 // The interface of the kernel that the port is, or "".
 std::string kernel_interface(const DeviceConfig& config);
 
+// Mb/s of the port, as far as that can be known without its driver: what is configured, that of its interface of the
+// kernel, else 100 Gb/s.
+uint32_t known_rate_mbps(const DeviceConfig& config);
+
 // The folder of the hardware behind the port in sysfs; "" if there is none.
 std::string sysfs_device(const DeviceConfig& config);
 

@@ -13,6 +13,7 @@
 #include "datapath/address.h"
 #include "datapath/config.h"
 #include "datapath/neighbour.h"
+#include "datapath/port_name.h"
 #include "datapath/ports/port.h"
 #include "datapath/runtime.h"
 #include "datapath/worker_core.h"
@@ -44,6 +45,7 @@ RdmaInterface::RdmaInterface(Runtime& runtime, const DeviceConfig& config, std::
       name_(std::move(name)),
       port_(port.id()),
       max_mtu_(config.mtu),
+      config_(config),
       vlan_(config.vlan) {
     std::vector<Subnet> own;
     for (const std::string& address : config.addresses) own.push_back(*parse_subnet(address));
@@ -71,6 +73,13 @@ RdmaInterface::~RdmaInterface() = default;
 
 bool RdmaInterface::link_up() const {
     return !device_port_.has_carrier() || device_port_.ready();
+}
+
+uint32_t RdmaInterface::rate_mbps() const {
+    // Drivers of DPDK's virtual devices all say the same of them.
+    const bool has_own = config_.link_rate_mbps == 0 && is_pci(config_.port);
+    const uint32_t own = has_own ? device_port_.rate_mbps() : 0;
+    return own != 0 ? own : known_rate_mbps(config_);
 }
 
 bool RdmaInterface::ready() const {

@@ -25,7 +25,7 @@ struct DeviceConfig;
 
 class RdmaInterface {
   public:
-    // `port` is open; both it and `runtime` outlive the interface.
+    // `port` is open; all of them outlive the interface.
     RdmaInterface(Runtime& runtime, const DeviceConfig& config, std::string name, Port& port);
     ~RdmaInterface();
 
@@ -47,6 +47,8 @@ class RdmaInterface {
     // Of ports with a carrier. Ports between processes (memif, vhost, virtio-user) are up whether or not the peer runs:
     // a server must be able to open its device before the client exists.
     bool link_up() const;
+    // Mb/s: what is configured, else what the link has.
+    uint32_t rate_mbps() const;
     // Whether frames can be sent now: it is not stopped, and a memif's peer is there.
     bool ready() const;
 
@@ -121,6 +123,7 @@ class RdmaInterface {
     std::vector<Subnet> table_;
     std::vector<wire::Gid> addresses_;
     uint32_t max_mtu_ = 4096;
+    const DeviceConfig& config_;
     std::optional<uint16_t> vlan_;  // VID
     std::unique_ptr<Neighbours> neighbours_;
     std::unique_ptr<Memberships> memberships_;

@@ -263,6 +263,7 @@ void read_all(Table& table, Config& config) {
         table.require_together("tls_", "ca_file: a PEM file, with tls_cert_file and tls_key_file");
     table.uint("rpc_server_port", config.rpc_server_port, 0, 65'535);
     read_log_level(table, config);
+    table.boolean("huge_pages", config.huge_pages);
     table.boolean("merge_requests", config.merge_requests);
     table.uint("max_failover_attempts", config.max_failover_attempts, 0, 100);
     for (Table& policy : table.tables("policy")) config.policies.push_back(read_policy(policy));

@@ -90,6 +90,7 @@ struct Config {
     TlsFiles tls;                             // tls_ca_file, ..., of engines; all of them or none
     uint16_t rpc_server_port = 0;             // 0: any that is free
     LogLevel log_level = LogLevel::kWarning;  // of the process
+    bool huge_pages = false;                  // of memory that the engine allocates
     bool merge_requests = true;               // neighbours of one submit become one request (T-14)
     uint32_t max_failover_attempts = 3;       // to other transports; 0: none
 

@@ -173,7 +173,8 @@ Status Engine::allocate_memory(uint64_t length, const MemorySettings& settings, 
     Status status = parse_location(settings.location, core_.config(), &buffer->numa_node);
     std::unique_ptr<SharedMemory> made;
     const OnNode node(buffer->numa_node);
-    if (status.ok()) status = SharedMemory::create(length, settings.permission == Permission::kGlobalReadWrite, &made);
+    const bool is_writable = settings.permission == Permission::kGlobalReadWrite;
+    if (status.ok()) status = SharedMemory::create(length, is_writable, core_.config().huge_pages, &made);
     if (!status.ok()) return status;
     const std::shared_ptr<SharedMemory> memory = std::move(made);
     buffer->address = reinterpret_cast<uint64_t>(memory->address());

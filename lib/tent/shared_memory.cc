@@ -29,12 +29,9 @@ struct Trailer {
 };
 static_assert(sizeof(Trailer) <= kPage && std::atomic<uint32_t>::is_always_lock_free);
 
-constexpr uint64_t trailer_offset(uint64_t length) {
-    return (length + kPage - 1) / kPage * kPage;
-}
-
-Trailer* trailer(void* address, uint64_t length) {
-    return std::launder(reinterpret_cast<Trailer*>(static_cast<uint8_t*>(address) + trailer_offset(length)));
+// The last page of a mapping.
+Trailer* trailer(void* address, uint64_t bytes) {
+    return std::launder(reinterpret_cast<Trailer*>(static_cast<uint8_t*>(address) + bytes - kPage));
 }
 
 }  // namespace
@@ -46,24 +43,27 @@ ObjectId random_id() {
     return id;
 }
 
-Status SharedMemory::create(uint64_t length, bool writable, std::unique_ptr<SharedMemory>* out) {
+Status SharedMemory::create(uint64_t length, bool writable, bool huge, std::unique_ptr<SharedMemory>* out) {
     std::unique_ptr<SharedMemory> memory(new SharedMemory);
     const auto failed = [&] {
-        return Status{Code::kInternalError,
-                      std::to_string(length) + " bytes of shared memory: " + std::strerror(errno)};
+        return Status{Code::kInternalError, std::to_string(length) + " bytes of shared memory" +
+                                                (huge ? " of huge pages: " : ": ") + std::strerror(errno)};
     };
-    const uint64_t bytes = trailer_offset(length) + kPage;
-    memory->fd_ = memfd_create("rove-tent", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (memory->fd_ < 0) return failed();
+    memory->fd_ = memfd_create("rove-tent", MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0));
+    struct stat about {};
+    if (memory->fd_ < 0 || fstat(memory->fd_, &about) != 0) return failed();
+    const uint64_t page = huge ? static_cast<uint64_t>(about.st_blksize) : kPage;
+    const uint64_t bytes = (length + kPage + page - 1) / page * page;
     // Allocated now: what the kernel does not have is an error here and no SIGBUS later.
     if ((errno = posix_fallocate(memory->fd_, 0, static_cast<off_t>(bytes))) != 0) return failed();
     void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->fd_, 0);
     if (address == MAP_FAILED) return failed();
     memory->address_ = address;
     memory->length_ = length;
+    memory->bytes_ = bytes;
     memory->writable_ = writable;
     memory->id_ = random_id();
-    new (static_cast<uint8_t*>(address) + trailer_offset(length)) Trailer{.id = memory->id_};
+    new (static_cast<uint8_t*>(address) + bytes - kPage) Trailer{.id = memory->id_};
     // F_SEAL_FUTURE_WRITE leaves our own mapping writable.
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL | (writable ? 0 : F_SEAL_FUTURE_WRITE);
     if (fcntl(memory->fd_, F_ADD_SEALS, seals) != 0) return failed();
@@ -72,11 +72,11 @@ Status SharedMemory::create(uint64_t length, bool writable, std::unique_ptr<Shar
 }
 
 void SharedMemory::withdraw() {
-    trailer(address_, length_)->registered.store(0);
+    trailer(address_, bytes_)->registered.store(0);
 }
 
 SharedMemory::~SharedMemory() {
-    if (address_ != nullptr) munmap(address_, trailer_offset(length_) + kPage);
+    if (address_ != nullptr) munmap(address_, bytes_);
     if (fd_ >= 0) close(fd_);
 }
 
@@ -94,12 +94,12 @@ std::shared_ptr<PeerMemory> PeerMemory::map(int fd, const ObjectId& id, bool wri
     memory->address_ = static_cast<uint8_t*>(address);
     memory->length_ = bytes - kPage;
     memory->writable_ = writable;
-    const Trailer* behind = trailer(address, memory->length_);
+    const Trailer* behind = trailer(address, bytes);
     return behind->magic == Trailer::kMagic && behind->id == id ? memory : nullptr;
 }
 
 bool PeerMemory::is_registered() const {
-    return trailer(address_, length_)->registered.load(std::memory_order_relaxed) != 0;
+    return trailer(address_, length_ + kPage)->registered.load(std::memory_order_relaxed) != 0;
 }
 
 PeerMemory::~PeerMemory() {

@@ -22,8 +22,9 @@ ObjectId random_id();
 // The owner's end.
 class SharedMemory {
   public:
-    // `writable`: by others. kInternalError: there is no room.
-    static Status create(uint64_t length, bool writable, std::unique_ptr<SharedMemory>* out);
+    // `writable`: by others. `huge`: of huge pages of the kernel's default size, which somebody has to have reserved.
+    // kInternalError: there is no room.
+    static Status create(uint64_t length, bool writable, bool huge, std::unique_ptr<SharedMemory>* out);
     ~SharedMemory();
     SharedMemory(const SharedMemory&) = delete;
     SharedMemory& operator=(const SharedMemory&) = delete;
@@ -43,6 +44,7 @@ class SharedMemory {
     int fd_ = -1;
     void* address_ = nullptr;
     uint64_t length_ = 0;
+    uint64_t bytes_ = 0;  // of the mapping, with the page behind the memory, which is the last
     bool writable_ = false;
 };
 

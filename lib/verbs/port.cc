@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "verbs/objects.h"
+#include "verbs/rate.h"
 #include "verbs/verbs.h"
 
 namespace rove::verbs {
@@ -14,8 +15,6 @@ namespace rove::verbs {
 namespace {
 
 constexpr uint8_t kPhysicalLinkUp = 5, kPhysicalDisabled = 3;  // IBTA 14.2.5.6, PortPhysicalState
-constexpr uint8_t kWidth4x = 2, kSpeedEdr = 32;  // together 100 Gb/s; a virtual port has no rate of its own
-constexpr uint64_t kSpeed = 1000;                // the same in 100 Mb/s
 constexpr int kSysfsRoceV2 = 1;                  // enum ibv_gid_type_sysfs
 constexpr uint32_t kCapCm = 1u << 16, kCapIpBasedGids = 1u << 26;  // IBTA 14.2.5.6, CapabilityMask
 
@@ -38,8 +37,9 @@ int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t s
     full.max_msg_sz = kMaxMessageBytes;
     full.pkey_tbl_len = 1;
     full.max_vl_num = 1;
-    full.active_width = kWidth4x;
-    full.active_speed = kSpeedEdr;
+    const Rate rate = rate_of(device.rate_mbps());
+    full.active_width = rate.width;
+    full.active_speed = rate.speed;
     full.phys_state = up ? kPhysicalLinkUp : kPhysicalDisabled;
     full.link_layer = IBV_LINK_LAYER_ETHERNET;
     full.flags = IBV_QPF_GRH_REQUIRED;
@@ -91,9 +91,9 @@ ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t cou
     return static_cast<ssize_t>(found);
 }
 
-int query_port_speed(ibv_context*, uint32_t port, uint64_t* speed) {
+int query_port_speed(ibv_context* context, uint32_t port, uint64_t* speed) {
     if (port != 1) return EINVAL;
-    *speed = kSpeed;
+    *speed = std::max(from(context).interface->rate_mbps() / 100, 1u);
     return 0;
 }
 

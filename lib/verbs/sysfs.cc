@@ -18,6 +18,7 @@
 #include "datapath/port_name.h"
 #include "verbs/objects.h"
 #include "verbs/provider.h"
+#include "verbs/rate.h"
 
 namespace rove::verbs {
 
@@ -72,11 +73,15 @@ bool is_up(const Device& device) {
     return device.interface == nullptr || device.interface->link_up();
 }
 
+uint32_t rate_mbps(const Device& device) {
+    return device.interface != nullptr ? device.interface->rate_mbps() : datapath::known_rate_mbps(*device.config);
+}
+
 // What may change while the process lives.
 std::string state_of(const Provider& provider) {
     std::string state;
     for (const auto& device : provider.devices()) {
-        state += is_up(*device) ? 'u' : 'd';
+        (state += is_up(*device) ? 'u' : 'd').append(std::to_string(rate_mbps(*device)));
         for (const wire::Gid& gid : gids_of(*device)) state += in_groups(gid.data(), gid.size());
     }
     return state;
@@ -86,7 +91,7 @@ void write_port(const fs::path& port, const Device& device) {
     const bool up = is_up(device);
     write(port / "state", up ? "4: ACTIVE" : "1: DOWN");
     write(port / "phys_state", up ? "5: LinkUp" : "3: Disabled");
-    write(port / "rate", "100 Gb/sec (4X EDR)");
+    write(port / "rate", rate_of(rate_mbps(device)).text);
     write(port / "link_layer", "Ethernet");
     write(port / "cap_mask", "0x04010000");
     write(port / "lid", "0x0");
@@ -132,7 +137,7 @@ void write_device(const fs::path& root, const Device& device) {
     if (const std::string hardware = datapath::sysfs_device(*device.config); !hardware.empty()) {
         link(hardware, folder / "device");
     } else {
-        write(folder / "device" / "numa_node", "-1");
+        write(folder / "device" / "numa_node", std::to_string(device.config->numa_node));
     }
     link(folder / "device", verbs / "device");
     link("/dev/null", root / "dev/infiniband" / uverbs);

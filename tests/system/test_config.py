@@ -107,6 +107,8 @@ CASES = {
     "addresses-empty": (refused, '[[device]]\nport = "net_null0"\naddresses = []\n', 3, "device[0].addresses"),
     "address": (refused, '[[device]]\nport = "net_null0"\naddresses = ["10.0.0.300/24"]\n', 3, "device[0].addresses"),
     "prefix": (refused, '[[device]]\nport = "net_null0"\naddresses = ["10.0.0.1/33"]\n', 3, "device[0].addresses"),
+    "link-rate": (refused, f'[[device]]\n{GOOD_DEVICE}link_rate_mbps = 1\n', 4, "device[0].link_rate_mbps"),
+    "numa-node": (refused, f'[[device]]\n{GOOD_DEVICE}numa_node = -2\n', 4, "device[0].numa_node"),
     "syntax": (refused, f"[[device]\n{GOOD_DEVICE}", 1, None), }
 CASES["lcores-type"] = (refused, f'[runtime]\nprogress = "dedicated"\nlcores = "0"\n[[device]]\n{GOOD_DEVICE}', 3,
                         "runtime.lcores")

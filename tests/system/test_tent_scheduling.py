@@ -94,6 +94,18 @@ def nics():
     check(many == [0, 32], f"{many}")
 
 
+def ports():
+    """The same as their ports say it."""
+    pair = rails()
+    for device, node in zip(pair[1]["device"], (1, 0)):
+        device["numa_node"] = node
+    engines = Engines(pair)
+    sprayer = Sprayer(engines, "transports/rdma/enable_smart_scheduling=false")
+    many = sprayer.spray(HIGH, 16 * 65536)
+    sprayer.end()
+    check(many == [0, 32], f"{many}")
+
+
 def remote_memory():
     """The peer says that its memory is near to its second port: the other end is asked, too."""
     engines = Engines(rails(), "--set", 'topology/priority_matrix={"cpu:0" = [["rove1"], ["rove0"]]}')
@@ -227,6 +239,7 @@ once("tent/allocation/documented", documented)
 once("tent/allocation/per-slice", per_slice)
 once("tent/allocation/baseline", baseline)
 once("tent/allocation/nics", nics)
+once("tent/allocation/ports", ports)
 once("tent/allocation/remote-memory", remote_memory)
 once("tent/allocation/epsilon", epsilon)
 once("tent/allocation/probes", probes)

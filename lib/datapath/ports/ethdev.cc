@@ -260,6 +260,12 @@ bool EthdevPort::is_up() {
            !interface_.lost_carrier();
 }
 
+uint32_t EthdevPort::rate_mbps() const {
+    rte_eth_link link{};
+    if (!started_ || rte_eth_link_get_nowait(dpdk_id_, &link) != 0) return 0;
+    return link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN ? link.link_speed : 0;
+}
+
 void EthdevPort::restart() {
     if (is_held()) return;
     stop();

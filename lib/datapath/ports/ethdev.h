@@ -40,6 +40,7 @@ class EthdevPort final : public Port {
         return !ready() && !is_held() && (!started_ || (memif_client_ && patience_over));
     }
     void restart() override;
+    uint32_t rate_mbps() const override;
     // Those of other drivers follow the kernel's carrier, which our start leaves alone.
     bool negotiates_link() const override { return started_ && has_carrier_ && !interface_.is_open(); }
     PortStatistics statistics() const override;

@@ -82,6 +82,8 @@ class Port {
     bool ready() const { return ready_.load(std::memory_order_relaxed); }
     // Ports between processes have no carrier: their link is up whether or not the peer runs.
     bool has_carrier() const { return has_carrier_; }
+    // Mb/s of its link, if its driver tells; 0: it does not, or there is no link.
+    virtual uint32_t rate_mbps() const { return 0; }
     // Whether its link comes up only some time after its start, as that of a NIC which DPDK has taken.
     virtual bool negotiates_link() const { return false; }
 

@@ -77,6 +77,8 @@ port = "net_memif0,role=server"
 addresses = ["10.0.0.1/24", "fd00::1/64"]
 gateway_ipv4 = "10.0.0.254"
 gateway_ipv6 = "fd00::fe"
+link_rate_mbps = 2500
+numa_node = 1
 queues = 2
 mtu = 1024
 mac = "02:00:00:00:00:01"
@@ -147,6 +149,8 @@ delay_us = 7
     EXPECT_EQ(device.port, "net_memif0,role=server");
     EXPECT_EQ(device.addresses.size(), 2u);
     EXPECT_EQ(device.queues, 2u);
+    EXPECT_EQ(device.link_rate_mbps, 2500u);
+    EXPECT_EQ(device.numa_node, 1);
     EXPECT_EQ(device.gateway_ipv4, "10.0.0.254");
     EXPECT_EQ(device.gateway_ipv6, "fd00::fe");
     EXPECT_EQ(device.mtu, 1024u);

@@ -61,6 +61,7 @@ TEST(TentConfig, TheFileThatShowsEveryKeyShowsTheDefaults) {
     const Config defaults = accepted("");
     const RdmaConfig &rdma = config.rdma, &expected = defaults.rdma;
     EXPECT_EQ(config.metadata_type, defaults.metadata_type);
+    EXPECT_EQ(config.huge_pages, defaults.huge_pages);
     EXPECT_EQ(config.rpc_server_port, defaults.rpc_server_port);
     EXPECT_EQ(config.log_level, defaults.log_level);
     EXPECT_EQ(config.merge_requests, defaults.merge_requests);
@@ -137,6 +138,7 @@ rpc_server_hostname = "10.0.0.7"
 rpc_server_port = 15001
 advertised_address = "node-7:80"
 log_level = "info"
+huge_pages = true
 merge_requests = false
 max_failover_attempts = 0
 strict = true
@@ -209,13 +211,14 @@ http_port = 9200
     EXPECT_EQ(config.tls.key_file, "tent.key");
     EXPECT_EQ(config.advertised_address, "node-7:80");
     EXPECT_EQ(config.log_level, LogLevel::kInfo);
+    EXPECT_TRUE(config.huge_pages);
     EXPECT_FALSE(config.merge_requests);
     EXPECT_EQ(config.max_failover_attempts, 0u);
     EXPECT_TRUE(config.strict);
     EXPECT_EQ(config.rdma_whitelist, (std::vector<std::string>{"rove0"}));
     EXPECT_EQ(config.rdma_blacklist, (std::vector<std::string>{"rove1", "rove2"}));
     EXPECT_EQ(config.priority_matrix.nodes.at(1), (std::vector<std::vector<std::string>>{{"rove1"}, {}, {"rove0"}}));
-    EXPECT_EQ(config.priority_matrix.where, "t.toml:22: key 'topology.priority_matrix'");
+    EXPECT_EQ(config.priority_matrix.where, "t.toml:23: key 'topology.priority_matrix'");
     const RdmaConfig& rdma = config.rdma;
     EXPECT_FALSE(rdma.enable);
     EXPECT_FALSE(rdma.selector.enable_smart_scheduling);

@@ -24,7 +24,7 @@ constexpr uint64_t kInstance = 77;
 
 std::shared_ptr<SharedMemory> make(bool writable = true) {
     std::unique_ptr<SharedMemory> memory;
-    EXPECT_TRUE(SharedMemory::create(kBytes, writable, &memory).ok());
+    EXPECT_TRUE(SharedMemory::create(kBytes, writable, false, &memory).ok());
     return memory;
 }
 
@@ -44,6 +44,39 @@ TEST(SharedMemory, CannotBeShortenedUnderAPeer) {
     const auto memory = make();
     EXPECT_NE(ftruncate(memory->fd(), 0), 0);
     EXPECT_EQ(errno, EPERM);
+}
+
+TEST(SharedMemory, IsOfHugePagesIfThereAreSome) {
+    const char* const file = "/proc/sys/vm/nr_hugepages";
+    size_t before = 0, now = 0;
+    std::ifstream(file) >> before;
+    std::ofstream(file) << before + 2;
+    std::ifstream(file) >> now;
+    if (now < before + 2) GTEST_SKIP() << "huge pages cannot be reserved";
+    std::unique_ptr<SharedMemory> memory;
+    const uint64_t bytes = (2 << 20) + 1;
+    const Status status = SharedMemory::create(bytes, true, true, &memory);
+    if (status.ok()) {
+        const auto there = PeerMemory::map(memory->fd(), memory->id(), true);
+        ASSERT_NE(there, nullptr);
+        static_cast<char*>(memory->address())[bytes - 1] = 'x';
+        EXPECT_EQ(there->address()[bytes - 1], 'x');
+        EXPECT_TRUE(there->is_registered());
+        char place[32];
+        std::snprintf(place, sizeof(place), "%lx-", reinterpret_cast<unsigned long>(memory->address()));
+        std::ifstream smaps("/proc/self/smaps");
+        std::string line;
+        while (std::getline(smaps, line) && !line.starts_with(place)) {
+        }
+        while (std::getline(smaps, line) && !line.starts_with("KernelPageSize:")) {
+        }
+        EXPECT_NE(line.find("2048 kB"), std::string::npos) << line;
+    }
+    memory.reset();
+    std::unique_ptr<SharedMemory> too_much;
+    EXPECT_EQ(SharedMemory::create(uint64_t{64} << 30, true, true, &too_much).code(), Code::kInternalError);
+    std::ofstream(file) << before;
+    EXPECT_TRUE(status.ok()) << status.message();
 }
 
 TEST(SharedMemory, WhatOthersMayReadTheyCannotMapForWriting) {

@@ -2,12 +2,14 @@
 // Calls that rdma-core 44 does not have, calls that rove refuses, and what calls leave in errno.
 #include <unistd.h>
 
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <thread>
 
 #include "fixture.h"
+#include "verbs/rate.h"
 
 struct ibv_buf;
 struct ibv_comp_cntr;
@@ -62,6 +64,25 @@ TEST_F(VerbsTest, PortSpeedIsThatOfThePort) {
     EXPECT_EQ(query_port_speed(context_, 1, &speed), 0);
     EXPECT_EQ(speed, 1000u) << "100 Gb/s, as ibv_query_port's width and speed say";
     EXPECT_EQ(query_port_speed(context_, 2, &speed), EINVAL);
+}
+
+TEST(Rate, IsTheNextStepAbove) {
+    for (const auto& [mbps, gbps] : {std::pair{1'000u, 2.5},
+                                     {10'000u, 10.0},
+                                     {25'000u, 25.0},
+                                     {40'000u, 40.0},
+                                     {50'000u, 50.0},
+                                     {56'000u, 100.0},
+                                     {100'000u, 100.0},
+                                     {200'000u, 200.0},
+                                     {400'000u, 400.0},
+                                     {800'000u, 800.0}}) {
+        const Rate rate = rate_of(mbps);
+        const double lanes = rate.width == 16 ? 2 : rate.width == 4 ? 8 : rate.width == 2 ? 4 : 1;
+        constexpr double kLane[] = {2.5, 5, 10, 10, 14, 25, 50, 100};
+        EXPECT_EQ(lanes * kLane[std::countr_zero(rate.speed)], gbps) << mbps;
+        EXPECT_EQ(std::atof(rate.text), gbps) << mbps;
+    }
 }
 
 TEST_F(VerbsTest, RegisteringByAttributes) {
