@@ -2,6 +2,9 @@
 // How fast the modelled network is: packet-hops per second of real time (items_per_second), and of virtual time the
 // microseconds per second (`virtual_us`). A hop is one packet over one link, with all that its nodes do about it.
 #include <benchmark/benchmark.h>
+#include <unistd.h>
+
+#include <fstream>
 
 #include "fabric/flow.h"
 #include "fabric/topology.h"
@@ -23,9 +26,7 @@ class Reflector final : public Node {
         peer = to.index();
         for (uint32_t i = 0; i < packets; ++i) {
             Packet& packet = world_.packets.take();
-            packet.bytes = 1090;
-            packet.flow_hash = mix(index() * 1000 + i);
-            packet.destination = to.index();
+            packet.begin(1090, to.index(), mix(index() * 1000 + i));
             links().front()->enqueue(packet);
         }
     }
@@ -82,6 +83,32 @@ void RcPermutation(benchmark::State& state) {
     measure(state, network);
 }
 
+// What the process has in memory.
+double resident_bytes() {
+    std::ifstream statm("/proc/self/statm");
+    double all = 0, resident = 0;
+    statm >> all >> resident;
+    return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+// Flows of real mp engines over 100 Gb/s: a fat tree of k*k*k/4 hosts, of which half send. Argument: k. `host_bytes` is
+// memory.
+void MpFatTree(benchmark::State& state) {
+    const double before = resident_bytes();
+    Network network;
+    FatTreeConfig config{.k = static_cast<uint32_t>(state.range(0))};
+    config.uplink.bits_per_s = config.rack.access.bits_per_s = 100 * kGbps;
+    config.rack.tor.red = config.upper.red = {1.0, 100'000, 100'000};
+    config.rack.tor.pfc = config.upper.pfc = Pfc{};
+    const std::vector<Host*> hosts = fat_tree(network, config).hosts();
+    std::deque<Flow> flows;
+    for (const auto& [from, to] : permutation(hosts, network.world().new_stream())) {
+        flows.emplace_back(network, *from, *to, FlowConfig{.qp = {.multipath = true}}).start();
+    }
+    measure(state, network);
+    state.counters["host_bytes"] = (resident_bytes() - before) / static_cast<double>(hosts.size());
+}
+
 // One rc flow at line rate between two hosts at one switch.
 void RcFlow(benchmark::State& state) {
     Network network(1, state.range(0) != 0 ? Carry::kBytes : Carry::kHeaders);
@@ -96,6 +123,7 @@ void RcFlow(benchmark::State& state) {
 BENCHMARK(Forwarding)->Arg(2)->Arg(32);
 BENCHMARK(RcFlow)->ArgName("bytes")->Arg(0)->Arg(1);
 BENCHMARK(RcPermutation)->ArgNames({"racks", "bytes"})->Args({2, 0})->Args({32, 0})->Args({2, 1});
+BENCHMARK(MpFatTree)->ArgName("k")->Arg(4)->Arg(8)->Arg(16);
 
 }  // namespace
 }  // namespace rove::fabric

@@ -30,12 +30,25 @@ wire::MacAddress mac(uint32_t index) {
     return {2, 0, 0, static_cast<uint8_t>(index >> 16), static_cast<uint8_t>(index >> 8), static_cast<uint8_t>(index)};
 }
 
+// ACKs and NACKs, of rc and of mp, and CNPs.
+bool is_control(uint8_t opcode) {
+    return wire::op_of(opcode) == wire::Op::kAck || opcode == wire::kOpcodeCnp;
+}
+
+// Bytes of the message from this packet on: every packet of a WRITE in mp says so. Of others it is not known, and 0.
+uint32_t remaining_bytes(const wire::Headers& headers) {
+    const wire::Op op = wire::op_of(headers.bth.opcode);
+    const bool write = op >= wire::Op::kWriteFirst && op <= wire::Op::kWriteOnlyImm;
+    return write && wire::service_of(headers.bth.opcode) == wire::Service::kMp ? headers.reth.length : 0;
+}
+
 }  // namespace
 
 Host::Host(World& world, uint32_t index, Tables& tables, const HostConfig& config)
     : Node(world, index),
       tables_(tables),
       ring_packets_(config.ring_packets),
+      control_class_(config.control_class),
       engine_(config.transport, tables.qps, tables.memory, tables.time_wait, *this),
       timer_event_(Event::of<&Host::expire>(*this)) {}
 
@@ -138,16 +151,20 @@ void Host::send(const transport::Path& path, const wire::Headers& headers, std::
         frame.payload_bytes = payload_bytes;
         frame.verified = true;
     }
-    packet.kind = Packet::Kind::kFrame;
-    packet.damaged = false;
-    packet.bytes = std::max(static_cast<uint32_t>(bytes) + kFcsBytes, kMinFrameBytes);
-    packet.destination = index_of(frame.flow.dst);
-    packet.flow_hash = flow_hash(frame.flow);
+    packet.begin(std::max(static_cast<uint32_t>(bytes) + kFcsBytes, kMinFrameBytes), index_of(frame.flow.dst),
+                 flow_hash(frame.flow));
+    packet.control = is_control(frame.headers.bth.opcode);
+    packet.urgent = packet.control && control_class_;
+    if (!packet.control) packet.remaining = remaining_bytes(headers);
     link().enqueue(packet);
 }
 
 void Host::receive(Packet& packet, uint32_t) {
-    ++frames_[static_cast<size_t>(take(packet))];
+    if (packet.trimmed) {
+        ++trimmed_frames_;
+    } else {
+        ++frames_[static_cast<size_t>(take(packet))];
+    }
     world_.packets.give_back(packet);
     pump();
 }

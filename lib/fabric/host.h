@@ -31,6 +31,8 @@ struct Tables {
 struct HostConfig {
     transport::Config transport;
     uint32_t ring_packets = 8;  // in the NIC's queue: less lets the link run dry, more delays ACKs behind data
+    // ACK, NACK and CNP go in the upper traffic class: before data in every queue, never paused, marked or counted.
+    bool control_class = false;
 };
 
 struct QpConfig {
@@ -74,6 +76,8 @@ class Host final : public Node {
     const transport::MultipathShared* multipath() const { return engine_.multipath(); }
     // Frames that arrived, by what was found wrong with them.
     uint64_t frames(wire::ParseError error) const { return frames_[static_cast<size_t>(error)]; }
+    // Headers whose payload a switch has cut off.
+    uint64_t trimmed_frames() const { return trimmed_frames_; }
 
     // Node.
     bool is_destination() const override { return true; }
@@ -112,12 +116,14 @@ class Host final : public Node {
 
     Tables& tables_;
     const uint32_t ring_packets_;
+    const bool control_class_;
     transport::Engine<Host> engine_;
     bool blocked_ = false;  // the engine was told that the NIC's queue is full
     bool pumping_ = false;
     Event timer_event_;
     uint64_t timer_ns_ = transport::kNever;  // when the engine will be looked at, no later than its next deadline
     std::array<uint64_t, 16> frames_{};
+    uint64_t trimmed_frames_ = 0;
     std::vector<transport::CompletionQueue*> notified_;
     std::vector<std::unique_ptr<transport::CompletionQueue>> cqs_;
     std::vector<std::unique_ptr<transport::QueuePair>> queue_pairs_;

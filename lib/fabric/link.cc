@@ -18,30 +18,74 @@ Link::Link(World& world, Node& from, Node& to, uint32_t to_port, const LinkConfi
       random_(world.new_stream()) {}
 
 void Link::enqueue(Packet& packet) {
+    ++stats_.enqueued_packets;
+    stats_.waits -= world_.events.now();
+    if (packet.urgent) [[unlikely]] {
+        enqueue_urgent(packet);
+        return;
+    }
     const bool first = queue_.empty();
     queue_.push(packet);
     ++queued_packets_;
     queued_bytes_ += packet.bytes;
-    ++stats_.enqueued_packets;
     stats_.max_queued_bytes = std::max(stats_.max_queued_bytes, queued_bytes_);
     if (first) send_next();
 }
 
-// Sends the first packet of the queue, or comes back when the transmitter is free.
+void Link::enqueue_urgent(Packet& packet) {
+    // With data waiting, the transmitter comes back by itself, unless that data is paused.
+    const bool first = urgent_.empty() && (queue_.empty() || paused_);
+    urgent_.push(packet);
+    ++urgent_packets_;
+    urgent_bytes_ += packet.bytes;
+    special_ = true;
+    if (first) send_next();
+}
+
+Packet& Link::pop_urgent() {
+    Packet& packet = urgent_.pop();
+    --urgent_packets_;
+    urgent_bytes_ -= packet.bytes;
+    special_ = !urgent_.empty() || shortest_first_;
+    return packet;
+}
+
+// Sends the packet whose turn it is, or comes back when the transmitter is free.
 void Link::send_next() {
+    if (special_) [[unlikely]] {
+        send_special();
+        return;
+    }
     if (queue_.empty() || paused_) return;
     const Time now = world_.events.now();
     if (busy_until_ > now) {
         world_.events.schedule(sent_event_, busy_until_);
         return;
     }
-    Packet& packet = queue_.pop();
-    --queued_packets_;
-    queued_bytes_ -= packet.bytes;
+    send(count_out(queue_.pop()), now);
+}
+
+// The same with packets of the upper class, or where the first packet need not be the next.
+void Link::send_special() {
+    const bool urgent = !urgent_.empty();
+    if (!urgent && (queue_.empty() || paused_)) return;
+    const Time now = world_.events.now();
+    if (busy_until_ > now) {
+        world_.events.schedule(sent_event_, busy_until_);
+    } else if (urgent) {
+        send(pop_urgent(), now);
+    } else {
+        send(count_out(queue_.pop_shortest()), now);
+    }
+}
+
+// `packet` has left its queue.
+inline void Link::send(Packet& packet, Time now) {
     ++stats_.sent_packets;
     stats_.sent_bytes += packet.bytes;
+    stats_.waits += now;
     busy_until_ = now + duration(packet.bytes);
-    if (!queue_.empty()) world_.events.schedule(sent_event_, busy_until_);
+    if (!queue_.empty() || !urgent_.empty()) world_.events.schedule(sent_event_, busy_until_);
     if (up_) put_on_wire(packet, busy_until_ + config_.delay);
     from_.departs(packet, *this);  // may enqueue more
     if (!up_) cut(packet);
@@ -99,8 +143,42 @@ void Link::set_paused(bool paused) {
         ++stats_.pauses;
         paused_since_ = world_.events.now();
     } else {
-        stats_.paused_time += world_.events.now() - paused_since_;
+        stats_.ended_pauses_time += world_.events.now() - paused_since_;
         send_next();
+    }
+}
+
+Time Link::paused_time() const {
+    return stats_.ended_pauses_time + (paused_ ? world_.events.now() - paused_since_ : 0);
+}
+
+Time Link::waited() const {
+    return stats_.waits + (queued_packets_ + urgent_packets_) * world_.events.now();
+}
+
+uint32_t Link::frames_on_wire() const {
+    uint32_t count = 0;
+    for (const Packet* packet = wire_.first(); packet != nullptr; packet = packet->next)
+        count += packet->kind == Packet::Kind::kFrame;
+    return count;
+}
+
+uint32_t Link::packets() const {
+    uint32_t count = queued_packets_ + urgent_packets_;
+    for (const Packet* packet = wire_.first(); packet != nullptr; packet = packet->next) ++count;
+    return count;
+}
+
+void Link::drain() {
+    stats_.waits += (queued_packets_ + urgent_packets_) * world_.events.now();
+    stats_.drained_packets += queued_packets_ + urgent_packets_;
+    // Those that are there now: a host answers to a departure with the next packet.
+    for (uint32_t left = queued_packets_ + urgent_packets_; left != 0; --left) {
+        const bool urgent = !urgent_.empty();
+        Packet& packet = urgent ? pop_urgent() : count_out(queue_.pop());
+        from_.departs(packet, *this);
+        world_.tell(Happening::kCut, *this, packet);
+        world_.packets.give_back(packet);
     }
 }
 

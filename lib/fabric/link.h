@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One direction of a cable: a queue, a transmitter, a wire. Units: picoseconds, bytes, bits per second.
+// One direction of a cable: a queue for each of two traffic classes, a transmitter, a wire. Units: picoseconds, bytes,
+// bits per second.
 //
 // DESIGN NOTES
 // 1. Packets on the wire arrive in the order in which they were sent, so they stand in a list, and only the first has
@@ -11,6 +12,10 @@
 // 4. What happens to a packet on its way is decided when it arrives. A link that goes down loses what is on it at once,
 //    and what is sent until it is up again; the transmitter goes on, so a queue before a dead link drains and does not
 //    block others.
+// 5. The upper class (Packet::urgent) has strict priority, and PFC, which works by class, does not pause it. Where no
+//    packet is urgent, there is one class and one queue.
+// 6. The time that packets wait is the sum of the times at which they left the queue less the sum of those at which
+//    they came: one addition each, and no time is kept in a packet.
 #pragma once
 
 #include "fabric/world.h"
@@ -31,14 +36,17 @@ struct LinkStats {
     uint64_t enqueued_packets = 0;
     uint64_t marked_packets = 0;   // by RED, when they left the queue
     uint64_t dropped_packets = 0;  // not enqueued: the switch had no room
+    uint64_t trimmed_packets = 0;  // enqueued without their payload, for which the switch had no room
+    uint64_t drained_packets = 0;  // enqueued and never sent: the queue was emptied, for the link was down
     uint64_t max_queued_bytes = 0;
     uint64_t sent_packets = 0, sent_bytes = 0;  // onto the wire, whatever became of them; PFC frames are not counted
     uint64_t delivered_packets = 0;
     uint64_t lost_packets = 0;     // by chance
     uint64_t damaged_packets = 0;  // by chance; they were delivered
-    uint64_t cut_packets = 0;      // the link was down
+    uint64_t cut_packets = 0;      // they were sent, and the link was down
     uint64_t pauses = 0;           // times that PFC stopped it
-    Time paused_time = 0;          // of the pauses that have ended
+    Time ended_pauses_time = 0;    // of the pauses that have ended; Link::paused_time() has all
+    Time waits = 0;                // note 6, modulo 2^64; Link::waited() has the sum
 };
 
 class alignas(64) Link {
@@ -54,9 +62,24 @@ class alignas(64) Link {
     const LinkStats& stats() const { return stats_; }
     LinkStats& stats() { return stats_; }
 
+    // Of the lower class, which is where data waits.
     uint64_t queued_bytes() const { return queued_bytes_; }
     uint32_t queued_packets() const { return queued_packets_; }
+    uint64_t urgent_bytes() const { return urgent_bytes_; }
+    uint32_t urgent_packets() const { return urgent_packets_; }
+    // Both count: frames on the wire, and all packets in the queues and there, PFC's too.
+    uint32_t frames_on_wire() const;
+    uint32_t packets() const;
     void enqueue(Packet& packet);
+    // Empties the queues, as a switch does that sees a port go down. The packets leave the node, and come nowhere.
+    void drain();
+    // From now on the packet with the least remaining bytes is sent first, instead of the one that came first.
+    void set_shortest_first() { special_ = shortest_first_ = true; }
+
+    // How long PFC has stopped it, until now.
+    Time paused_time() const;
+    // How long packets have waited in the queue, until now, all of them together.
+    Time waited() const;
     // Sends a PFC frame before all that is queued. When it arrives, the link in the other direction stops or goes on.
     void send_pfc(bool pause);
 
@@ -69,8 +92,19 @@ class alignas(64) Link {
     // How long a frame of `bytes` takes to be sent.
     Time duration(uint32_t bytes) const { return (bytes + kGapBytes) * (8 * kSecond) / config_.bits_per_s; }
 
+    Link& reverse() const { return *reverse_; }
+
   private:
+    void enqueue_urgent(Packet& packet);
+    Packet& pop_urgent();
+    Packet& count_out(Packet& packet) {
+        --queued_packets_;
+        queued_bytes_ -= packet.bytes;
+        return packet;
+    }
     void send_next();
+    void send_special();
+    void send(Packet& packet, Time now);
     void put_on_wire(Packet& packet, Time arrival);
     void arrive();
     void cut(Packet& packet);
@@ -88,12 +122,17 @@ class alignas(64) Link {
     uint64_t queued_bytes_ = 0;
     uint32_t queued_packets_ = 0;
     uint32_t to_port_;
+    PacketList urgent_;
     LinkConfig config_;
     bool up_ = true;
     bool paused_ = false;
+    bool special_ = false;  // an urgent packet waits, or the shortest goes first
+    bool shortest_first_ = false;
     LinkStats stats_;
     Link* reverse_ = nullptr;
     Time paused_since_ = 0;
+    uint64_t urgent_bytes_ = 0;
+    uint32_t urgent_packets_ = 0;
     Random random_;
 };
 

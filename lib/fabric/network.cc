@@ -4,7 +4,6 @@
 #include <stdexcept>
 
 namespace rove::fabric {
-
 Network::Network(uint64_t seed, Carry carry)
     : world_(seed, carry),
       action_event_(Event::of<&Network::act>(*this)),
@@ -28,39 +27,6 @@ Cable Network::connect(Node& a, Node& b, const LinkConfig& both_ways) {
     a.attach(forward);
     b.attach(backward);
     return {forward, backward};
-}
-
-void Network::route() {
-    constexpr uint32_t kFar = UINT32_MAX;
-    const size_t count = nodes_.size();
-    std::vector<std::vector<std::vector<uint32_t>>> ports(count, std::vector<std::vector<uint32_t>>(count));
-    for (const auto& destination : nodes_) {
-        if (!destination->is_destination()) continue;
-        // Breadth first from the destination. (Cables have two directions, so distances do too.)
-        std::vector<uint32_t> distance(count, kFar);
-        distance[destination->index()] = 0;
-        std::deque<const Node*> found{destination.get()};
-        for (; !found.empty(); found.pop_front()) {
-            const Node& node = *found.front();
-            for (const Link* link : node.links()) {
-                uint32_t& next = distance[link->to().index()];
-                if (next != kFar) continue;
-                next = distance[node.index()] + 1;
-                found.push_back(&link->to());
-            }
-        }
-        for (const auto& node : nodes_) {
-            if (distance[node->index()] == kFar) throw std::invalid_argument("fabric: a node without a way to another");
-            for (uint32_t port = 0; port < node->links().size(); ++port) {
-                const uint32_t next = distance[node->links()[port]->to().index()];
-                if (next != kFar && next + 1 == distance[node->index()])
-                    ports[node->index()][destination->index()].push_back(port);
-            }
-        }
-    }
-    for (const auto& node : nodes_) {
-        if (auto* const a_switch = dynamic_cast<Switch*>(node.get())) a_switch->set_routes(ports[node->index()]);
-    }
 }
 
 void Network::at(Time time, std::function<void()> action) {

@@ -27,6 +27,13 @@ class Network {
     Cable connect(Node& a, Node& b, const LinkConfig& both_ways);
     // Gives every switch all shortest ways to every destination. Throws when there is none.
     void route();
+    // Instead: the switch that a host is at chooses among `paths` of the shortest paths to the destination's switch,
+    // and those behind it follow. Which are taken of equally long ones is drawn at random. (Two cables between the same
+    // switches count as one.)
+    void route_by_paths(uint32_t paths);
+    // Routes anew over the cables that are up. Returns whether every switch has a way to every destination; without one
+    // it drops what it gets.
+    bool reroute();
 
     // Running.
     Time now() const { return world_.events.now(); }
@@ -41,6 +48,7 @@ class Network {
     World& world() { return world_; }
     Tables& tables() { return tables_; }
     const std::deque<Link>& links() const { return links_; }
+    const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
     uint64_t packet_hops() const;                        // packets that have come over a link, of all links
     uint64_t total(uint64_t LinkStats::*counter) const;  // of all links
     // A source port, the first from 0xC000 on, with which packets between the hosts leave `link`'s switch by `link`:
@@ -55,11 +63,19 @@ class Network {
 
   private:
     void act();
+    std::vector<Switch*> switches() const;
+    bool route_equal_hops();
+    bool route_paths();
+    std::vector<uint32_t> distances_to(const Node& destination) const;
+    static std::vector<uint32_t> next_hops(const Node& node, const std::vector<uint32_t>& distances);
 
     World world_;
     Tables tables_;
     std::vector<std::unique_ptr<Node>> nodes_;
     std::deque<Link> links_;
+    uint32_t paths_per_pair_ = 0;  // 0: equal next hops
+    uint64_t path_seed_ = 0;
+    std::vector<uint32_t> path_table_;  // Switch::use_paths(); packets on their way refer to it, so it only grows
     std::multimap<Time, std::function<void()>> actions_;
     Event action_event_;
     std::vector<uint8_t> scratch_memory_;

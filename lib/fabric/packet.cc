@@ -20,6 +20,23 @@ void damage(Packet& packet, uint64_t random) {
     packet.content[wire::kEthernetBytes + bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
 }
 
+Packet& PacketList::pop_shortest() {
+    const Packet* least = first_;
+    for (const Packet* packet = first_->next; packet != nullptr; packet = packet->next) {
+        if (packet->remaining < least->remaining) least = packet;
+    }
+    Packet* before = nullptr;
+    Packet** at = &first_;
+    while ((*at)->flow_hash != least->flow_hash) {
+        before = *at;
+        at = &before->next;
+    }
+    Packet& packet = **at;
+    *at = packet.next;
+    if (last_ == &packet) last_ = before;
+    return packet;
+}
+
 uint64_t flow_hash(const wire::Flow& flow) {
     const uint64_t addresses =
         wire::load<uint64_t>(flow.src.data() + 8) ^ mix(wire::load<uint64_t>(flow.dst.data() + 8));

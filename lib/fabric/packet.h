@@ -31,10 +31,27 @@ struct alignas(64) Packet {
     uint32_t ingress = 0;      // port by which it came into the switch that holds it
     uint32_t egress = 0;       // and by which it will leave
     Kind kind = Kind::kFrame;
-    bool damaged = false;  // Carry::kHeaders: a bit of it has been flipped, and its ICRC says so
+    bool damaged = false;     // Carry::kHeaders: a bit of it has been flipped, and its ICRC says so
+    bool control = false;     // an ACK, NACK or CNP: its way is its flow's, however switches spread data
+    bool urgent = false;      // of the upper traffic class
+    bool trimmed = false;     // a switch has cut its payload off; `frame` still says how long that was
+    uint8_t deflections = 0;  // times that a full switch sent it elsewhere
+    uint32_t route = 0;       // on a path of the source's choice: where it continues (Switch::set_paths); else 0
+    uint32_t remaining = 0;   // bytes of its message that are left to send, its own included
     wire::ParsedFrame frame;
     std::vector<uint8_t> content;  // Carry::kBytes: the frame, without FCS
     std::vector<uint8_t> entries;  // Carry::kHeaders: the payload of an acknowledgement
+
+    // A new frame. Packets come from a pool: this resets all that links and switches look at.
+    void begin(uint32_t frame_bytes, uint32_t to, uint64_t hash) {
+        flow_hash = hash;
+        bytes = frame_bytes;
+        destination = to;
+        kind = Kind::kFrame;
+        damaged = control = urgent = trimmed = false;
+        deflections = 0;
+        route = remaining = 0;
+    }
 };
 
 // Sets Congestion Experienced.
@@ -52,6 +69,7 @@ class PacketList {
   public:
     bool empty() const { return first_ == nullptr; }
     Packet& back() { return *last_; }  // when not empty
+    const Packet* first() const { return first_; }
     void push(Packet& packet) {
         packet.next = nullptr;
         (first_ == nullptr ? first_ : last_->next) = &packet;
@@ -63,6 +81,9 @@ class PacketList {
         __builtin_prefetch(first_);  // its turn comes next, and it has been lying for long
         return packet;
     }
+    // pFabric: of the flow that has a packet with the least remaining bytes, the packet that came first. Its time is
+    // linear in the length.
+    Packet& pop_shortest();
 
   private:
     Packet* first_ = nullptr;
@@ -81,7 +102,12 @@ class PacketPool {
         packet.next = free_;
         free_ = &packet;
     }
-    size_t size() const { return storage_.size(); }
+    size_t size() const { return storage_.size(); }  // all that there ever were
+    size_t in_use() const {
+        size_t free = 0;
+        for (const Packet* packet = free_; packet != nullptr; packet = packet->next) ++free;
+        return storage_.size() - free;
+    }
 
   private:
     Packet* free_ = nullptr;

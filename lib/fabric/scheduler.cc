@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 namespace rove::fabric {
 
@@ -21,12 +22,33 @@ void Scheduler::schedule(Event& event, Time time) {
     if (event.place_ != Event::kNowhere) remove(event);
     event.time_ = std::max(time, now_);
     event.order_ = sequence_++;
-    if ((event.time_ >> kBucketBits) - (now_ >> kBucketBits) < kBuckets) {
-        insert_in_wheel(event);
+    insert(event);
+}
+
+inline void Scheduler::insert(Event& event) {
+    const uint64_t bucket = event.time_ >> bits_;
+    if (bucket - (now_ >> bits_) <= mask_) {
+        insert_in_wheel(event, static_cast<uint32_t>(bucket) & mask_);
     } else {
         heap_.push_back(&event);
         sift_up(event, static_cast<uint32_t>(heap_.size() - 1));
     }
+}
+
+void Scheduler::expect(double bits_per_s) {
+    uint32_t bits = kMostBits;
+    while (bits > kLeastBits && std::ldexp(bits_per_s * 1e-12, static_cast<int>(bits)) > kBitsPerBucket) --bits;
+    if (bits == bits_) return;
+    std::vector<Event*> events;  // in their order
+    while (in_wheel_ != 0) {
+        events.push_back(earliest_in_wheel());
+        remove_from_wheel(*events.back());
+    }
+    bits_ = bits;
+    mask_ = (1u << (kWheelBits - bits)) - 1;
+    occupied_.assign((mask_ + 1) / 64, 0);
+    buckets_.assign(mask_ + 1, Bucket{});
+    for (Event* event : events) insert(*event);
 }
 
 void Scheduler::run_until(Time end) {
@@ -48,7 +70,7 @@ Event* Scheduler::earliest() const {
 }
 
 void Scheduler::remove(Event& event) {
-    if (event.place_ == Event::kWheel) {
+    if ((event.place_ & Event::kWheel) != 0) {
         remove_from_wheel(event);
     } else {
         Event& last = *heap_.back();
@@ -66,21 +88,20 @@ void Scheduler::remove(Event& event) {
 
 // All events of the wheel lie in the lap that begins with the present bucket.
 Event* Scheduler::earliest_in_wheel() const {
-    const uint32_t bucket = bucket_of(now_);
+    const uint32_t bucket = static_cast<uint32_t>(now_ >> bits_) & mask_;
     size_t word = bucket / 64;
     uint64_t bits = occupied_[word] & ~uint64_t{0} << bucket % 64;
     while (bits == 0) {
-        word = (word + 1) % occupied_.size();
+        word = (word + 1) & (mask_ / 64);
         bits = occupied_[word];
     }
     return buckets_[word * 64 + static_cast<size_t>(std::countr_zero(bits))].first;
 }
 
-void Scheduler::insert_in_wheel(Event& event) {
-    const uint32_t number = bucket_of(event.time_);
+void Scheduler::insert_in_wheel(Event& event, uint32_t number) {
     Bucket& bucket = buckets_[number];
     occupied_[number / 64] |= uint64_t{1} << number % 64;
-    event.place_ = Event::kWheel;
+    event.place_ = Event::kWheel | number;
     ++in_wheel_;
     if (bucket.first != nullptr && bucket.last_time > event.time_) {
         Event** at = &bucket.first;
@@ -97,7 +118,7 @@ void Scheduler::insert_in_wheel(Event& event) {
 }
 
 void Scheduler::remove_from_wheel(Event& event) {
-    const uint32_t number = bucket_of(event.time_);
+    const uint32_t number = event.place_ & ~Event::kWheel;
     Bucket& bucket = buckets_[number];
     Event* before = nullptr;
     Event** at = &bucket.first;

@@ -10,9 +10,10 @@
 //    in order (new ones mostly go to its end), and a bitmap finds the next that is not empty. What lies beyond the
 //    wheel (timers, slow or long links) stands in a heap and stays there; the next event is the earlier of both. With a
 //    4-ary heap alone a hop in a network of 320 hosts took 1.5 times as long.
+// 4. In a larger network more happens in a nanosecond, and lists would become long: the buckets become narrower, and
+//    there are more of them, so that the wheel is as wide as before.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "fabric/units.h"
@@ -30,7 +31,7 @@ class Event {
 
   private:
     friend class Scheduler;
-    static constexpr uint32_t kNowhere = UINT32_MAX, kWheel = UINT32_MAX - 1;
+    static constexpr uint32_t kNowhere = UINT32_MAX, kWheel = 1u << 31;
 
     Event(void (*call)(void*), void* object) : call_(call), object_(object) {}
     bool before(const Event& other) const { return time_ != other.time_ ? time_ < other.time_ : order_ < other.order_; }
@@ -40,7 +41,7 @@ class Event {
     Time time_ = 0;
     uint64_t order_ = 0;
     Event* next_ = nullptr;      // in the wheel's bucket
-    uint32_t place_ = kNowhere;  // index in the heap, or in the wheel, or nowhere: it is not scheduled
+    uint32_t place_ = kNowhere;  // index in the heap, or kWheel and the bucket, or nowhere: it is not scheduled
 };
 
 class Scheduler {
@@ -50,6 +51,9 @@ class Scheduler {
     // The event happens at `time`, and not when it was scheduled for before. A time that has passed is now.
     void schedule(Event& event, Time time);
 
+    // How many bits a second all links together carry at most: the width of the buckets follows from it.
+    void expect(double bits_per_s);
+
     // Lets events happen until `end` has passed, or one of them has called stop(). Then it is `end`, or the time of
     // that one.
     void run_until(Time end);
@@ -57,8 +61,10 @@ class Scheduler {
     bool stopped() const { return stopped_; }
 
   private:
-    static constexpr uint32_t kBucketBits = 10;  // 1024 ps: some four events in each where 320 hosts are busy
-    static constexpr uint32_t kBuckets = 8192;   // 8.4 us: a large frame at 10 Gb/s, and all cables of a data centre
+    static constexpr uint32_t kMostBits = 10;  // 1024 ps: some four events in each where 320 hosts at 40 Gb/s are busy
+    static constexpr uint32_t kLeastBits = 3;
+    static constexpr double kBitsPerBucket = 51.2e12 * 1.024e-9;  // of all links of such a network
+    static constexpr uint32_t kWheelBits = 23;  // 8.4 us: a large frame at 10 Gb/s, and all cables of a data centre
 
     struct Bucket {
         Event* first = nullptr;
@@ -66,10 +72,10 @@ class Scheduler {
         Time last_time = 0;
     };
 
-    static uint32_t bucket_of(Time time) { return (time >> kBucketBits) % kBuckets; }
     Event* earliest() const;
     Event* earliest_in_wheel() const;
-    void insert_in_wheel(Event& event);
+    void insert(Event& event);
+    void insert_in_wheel(Event& event, uint32_t number);
     void remove_from_wheel(Event& event);
     void remove(Event& event);
     void put(Event& event, uint32_t at) {
@@ -83,8 +89,10 @@ class Scheduler {
     uint64_t sequence_ = 0;
     bool stopped_ = false;
     uint32_t in_wheel_ = 0;
-    std::array<uint64_t, kBuckets / 64> occupied_{};  // a bit for each bucket
-    std::array<Bucket, kBuckets> buckets_{};
+    uint32_t bits_ = kMostBits;                                                 // a bucket has 2^bits_ picoseconds
+    uint32_t mask_ = (1u << (kWheelBits - kMostBits)) - 1;                      // buckets less one
+    std::vector<uint64_t> occupied_ = std::vector<uint64_t>((mask_ + 1) / 64);  // a bit for each bucket
+    std::vector<Bucket> buckets_ = std::vector<Bucket>(mask_ + 1);
     std::vector<Event*> heap_;  // 4-ary
 };
 

@@ -2,39 +2,135 @@
 #include "fabric/switch.h"
 
 #include <algorithm>
-#include <map>
-
-#include "fabric/forwarding.h"
+#include <stdexcept>
 
 namespace rove::fabric {
 
 Switch::Switch(World& world, uint32_t index, const SwitchConfig& config)
-    : Node(world, index), config_(config), random_(world.new_stream()), salt_(random_.next()) {}
+    : Node(world, index), config_(config), random_(world.new_stream()), salt_(random_.next()), choices_(salt_, 1) {
+    if (config.pfc && config.dynamic_pfc) throw std::invalid_argument("fabric: a switch has one kind of PFC");
+    if (config.pfc) {
+        flow_control_ = FlowControl::kStatic;
+        x_off_ = config.pfc->x_off;
+    }
+    if (config.dynamic_pfc) {
+        flow_control_ = FlowControl::kDynamic;
+        x_off_ = 0;
+        guaranteed_bytes_ = 2 * config.dynamic_pfc->frame_bytes;
+        shared_limit_ = config.buffer_bytes;
+    }
+    if (config.balancer == Balancer::kLetFlow) flowlets_.resize(kFlowlets);
+}
 
 void Switch::attach(Link& link) {
     Node::attach(link);
-    ports_.push_back({&link, config_.red});
+    Port& port = ports_.emplace_back(Port{&link, config_.red});
+    if (config_.srpt) link.set_shortest_first();
+    if (!config_.dynamic_pfc) return;
+    // The pause waits for a frame that is being sent, and takes its time; the neighbour ends a frame that it has begun.
+    const LinkConfig& cable = link.config();
+    const Time round_trip = 2 * cable.delay + link.duration(kMinFrameBytes);
+    port.headroom_limit = static_cast<uint64_t>(static_cast<__uint128_t>(round_trip) * cable.bits_per_s / 8 / kSecond) +
+                          2 * config_.dynamic_pfc->frame_bytes;
+    port.watched = true;
+    const uint64_t own = port.headroom_limit + guaranteed_bytes_;
+    if (own > shared_limit_) throw std::invalid_argument("fabric: a switch's buffer does not hold its ports' headroom");
+    shared_limit_ -= own;
 }
 
-void Switch::set_routes(const std::vector<std::vector<uint32_t>>& ports) {
-    groups_.clear();
+void Switch::clear_routes(size_t nodes) {
+    groups_.assign(nodes, Group{0, 0});
     hops_.clear();
-    std::map<std::vector<uint32_t>, uint32_t> known;
-    for (const std::vector<uint32_t>& equal : ports) {
-        const auto count = static_cast<uint32_t>(equal.size());
-        if (count == 1) {
-            groups_.push_back({equal.front(), 1});
-            continue;
-        }
-        const auto [at, is_new] = known.emplace(equal, static_cast<uint32_t>(hops_.size()));
-        if (is_new) hops_.insert(hops_.end(), equal.begin(), equal.end());
-        groups_.push_back({at->second, count});
+    rests_.clear();
+    states_.clear();
+    known_groups_.clear();
+    plain_ = config_.balancer == Balancer::kEcmp && paths_ == nullptr;
+}
+
+void Switch::set_paths(uint32_t destination, const std::vector<uint32_t>& ports, const std::vector<uint32_t>& rest) {
+    const auto count = static_cast<uint32_t>(ports.size());
+    if (count == 0) {
+        plain_ = false;
+        return;
     }
+    if (count == 1 && paths_ == nullptr) {
+        groups_[destination] = {ports.front(), 1};
+        return;
+    }
+    const auto [at, is_new] = known_groups_.try_emplace({ports, rest}, static_cast<uint32_t>(hops_.size()));
+    groups_[destination] = {at->second, count};
+    if (!is_new) return;
+    hops_.insert(hops_.end(), ports.begin(), ports.end());
+    if (paths_ != nullptr) {
+        rests_.insert(rests_.end(), rest.begin(), rest.end());
+        rests_.resize(hops_.size());
+    }
+    states_.resize(hops_.size());
+    states_[at->second] = static_cast<uint32_t>(choices_.below(count));
 }
 
 uint32_t Switch::next_hop(uint64_t flow_hash, uint32_t destination) const {
     const Group group = groups_[destination];
-    return group.count == 1 ? group.first : hops_[group.first + ecmp(flow_hash, salt_, group.count)];
+    if (group.count == 1 && paths_ == nullptr) return group.first;
+    return hops_[group.first + ecmp(flow_hash, salt_, group.count)];
+}
+
+// Whatever the balancer is. False: there is no way.
+bool Switch::find_way(Packet& packet) {
+    if (packet.route != 0) {
+        packet.egress = (*paths_)[packet.route++];
+        if (packet.egress != kEndOfPath) return true;
+        packet.route = 0;
+    }
+    const Group group = groups_[packet.destination];
+    if (group.count == 0) return false;
+    if (group.count == 1 && paths_ == nullptr) {
+        packet.egress = group.first;
+        return true;
+    }
+    const uint32_t chosen = group.first + (group.count == 1 ? 0 : choose(packet, group));
+    packet.egress = hops_[chosen];
+    if (paths_ != nullptr) packet.route = rests_[chosen];
+    return true;
+}
+
+uint32_t Switch::choose(const Packet& packet, const Group& group) {
+    switch (packet.control ? Balancer::kEcmp : config_.balancer) {
+        case Balancer::kEcmp:
+            return ecmp(packet.flow_hash, salt_, group.count);
+        case Balancer::kSpray: {
+            uint32_t& turn = states_[group.first];
+            const uint32_t chosen = turn;
+            turn = turn + 1 == group.count ? 0 : turn + 1;
+            return chosen;
+        }
+        case Balancer::kRandom:
+            return static_cast<uint32_t>(choices_.below(group.count));
+        case Balancer::kPowerOfTwo: {
+            const auto [one, other] = two_of(group.count, choices_);
+            return queued(group, other) < queued(group, one) ? other : one;
+        }
+        case Balancer::kDrill: {
+            uint32_t& best = states_[group.first];
+            const auto [one, other] = two_of(group.count, choices_);
+            if (queued(group, one) < queued(group, best)) best = one;
+            if (queued(group, other) < queued(group, best)) best = other;
+            return best;
+        }
+        case Balancer::kLetFlow:
+            return flowlet(packet, group.count);
+    }
+    __builtin_unreachable();
+}
+
+uint32_t Switch::flowlet(const Packet& packet, uint32_t choices) {
+    Flowlet& entry = flowlets_[mix(packet.flow_hash + salt_) % kFlowlets];
+    const Time now = world_.events.now();
+    if (!entry.known || now - entry.last > config_.flowlet_gap)
+        entry.choice = static_cast<uint32_t>(choices_.next() >> 32);
+    entry.known = true;
+    entry.last = now;
+    return static_cast<uint32_t>(uint64_t{entry.choice} * choices >> 32);
 }
 
 void Switch::set_red(const Link& link, const Red& red) {
@@ -43,36 +139,88 @@ void Switch::set_red(const Link& link, const Red& red) {
     }
 }
 
-bool Switch::admits(uint32_t bytes, uint64_t queued_bytes) const {
+bool Switch::admits(uint32_t bytes, const Port& in, uint64_t queued_bytes) const {
     const uint64_t free = config_.buffer_bytes - used_bytes_;
     if (bytes > free) return false;
-    if (config_.pfc) return true;
+    if (flow_control_ == FlowControl::kStatic) return true;
+    if (flow_control_ == FlowControl::kDynamic) {
+        return shared_by(in) + bytes <= threshold() || in.headroom_bytes + bytes <= in.headroom_limit;
+    }
     const uint64_t length = queued_bytes + bytes;
     return length <= config_.queue_bytes && static_cast<double>(length) <= config_.alpha * static_cast<double>(free);
 }
 
 void Switch::receive(Packet& packet, uint32_t port) {
-    packet.egress = next_hop(packet.flow_hash, packet.destination);
-    Link& link = *ports_[packet.egress].link;
-    if (!admits(packet.bytes, link.queued_bytes())) {
-        ++link.stats().dropped_packets;
-        world_.tell(Happening::kDropped, link, packet);
+    if (plain_) [[likely]] {
+        packet.egress = next_hop(packet.flow_hash, packet.destination);
+    } else if (!find_way(packet)) {
+        ++unrouted_packets_;
+        world_.tell(Happening::kDropped, *ports_[port].link, packet);
         world_.packets.give_back(packet);
         return;
     }
+    Link& link = *ports_[packet.egress].link;
+    packet.ingress = port;
+    Port& in = ports_[port];
+    if (packet.urgent) [[unlikely]] {
+        link.enqueue(packet);
+    } else if (admits(packet.bytes, in, link.queued_bytes())) [[likely]] {
+        store(packet, in, link);
+    } else {
+        overflow(packet, in, link);
+    }
+}
+
+inline void Switch::store(Packet& packet, Port& in, Link& link) {
     used_bytes_ += packet.bytes;
     max_used_bytes_ = std::max(max_used_bytes_, used_bytes_);
-    Port& in = ports_[port];
-    packet.ingress = port;
     in.ingress_bytes += packet.bytes;
-    if (config_.pfc && !in.pausing && in.ingress_bytes > config_.pfc->x_off) {
-        in.pausing = true;
-        in.link->send_pfc(true);
-    }
+    if (in.ingress_bytes > x_off_) [[unlikely]]
+        press(in, packet.bytes);
     link.enqueue(packet);
 }
 
+// There is no room for it before `link`.
+void Switch::overflow(Packet& packet, Port& in, Link& link) {
+    if (config_.trim && !packet.control && link.urgent_bytes() < config_.trim->queue_bytes) {
+        packet.bytes = std::min(packet.bytes, config_.trim->header_bytes);
+        if (!packet.content.empty()) packet.content.resize(packet.bytes - kFcsBytes);
+        packet.trimmed = packet.urgent = true;
+        ++link.stats().trimmed_packets;
+        world_.tell(Happening::kTrimmed, link, packet);
+        link.enqueue(packet);
+        return;
+    }
+    if (packet.deflections < config_.max_deflections && deflect(packet, in)) return;
+    drop(packet, link);
+}
+
+// To another switch, drawn among those that have room. (Hosts do not forward.)
+bool Switch::deflect(Packet& packet, Port& in) {
+    uint32_t candidates = 0, chosen = 0;
+    for (uint32_t port = 0; port < ports_.size(); ++port) {
+        Link& link = *ports_[port].link;
+        if (port == packet.egress || link.to().is_destination() || !link.up()) continue;
+        if (admits(packet.bytes, in, link.queued_bytes()) && choices_.below(++candidates) == 0) chosen = port;
+    }
+    if (candidates == 0) return false;
+    packet.egress = chosen;
+    packet.route = 0;
+    ++packet.deflections;
+    ++deflected_packets_;
+    store(packet, in, *ports_[chosen].link);
+    return true;
+}
+
+void Switch::drop(Packet& packet, Link& link) {
+    ++link.stats().dropped_packets;
+    world_.tell(Happening::kDropped, link, packet);
+    world_.packets.give_back(packet);
+}
+
 void Switch::departs(Packet& packet, Link& link) {
+    if (packet.urgent) [[unlikely]]
+        return;
     if (ports_[packet.egress].red.marks(link.queued_bytes(), random_) && is_ect(packet)) {
         ++link.stats().marked_packets;
         mark_ce(packet);
@@ -81,10 +229,56 @@ void Switch::departs(Packet& packet, Link& link) {
     used_bytes_ -= packet.bytes;
     Port& in = ports_[packet.ingress];
     in.ingress_bytes -= packet.bytes;
-    if (in.pausing && in.ingress_bytes <= config_.pfc->x_on) {
-        in.pausing = false;
-        in.link->send_pfc(false);
+    if (in.watched) [[unlikely]]
+        release(in, packet.bytes);
+}
+
+// What a port may have of the shared part before it is told to pause.
+uint64_t Switch::threshold() const {
+    const uint64_t free = shared_limit_ - std::min(shared_limit_, shared_bytes_);
+    return static_cast<uint64_t>(config_.dynamic_pfc->alpha * static_cast<double>(free));
+}
+
+uint64_t Switch::shared_by(const Port& in) const {
+    return in.ingress_bytes - std::min(in.ingress_bytes, guaranteed_bytes_);
+}
+
+// `bytes` more are in the buffer, of a port that has more than x_off_.
+void Switch::press(Port& in, uint32_t bytes) {
+    if (flow_control_ == FlowControl::kStatic) {
+        if (!in.pausing) pause(in, true);
+        return;
     }
+    const uint64_t shared = shared_by(in);
+    in.ingress_bytes -= bytes;  // as it was
+    if (shared > threshold()) {
+        in.headroom_bytes += bytes;
+    } else {
+        shared_bytes_ += shared - shared_by(in);
+        in.ingress_bytes += bytes;
+    }
+    if (!in.pausing && (in.headroom_bytes > 0 || shared_by(in) >= threshold())) pause(in, true);
+}
+
+// `bytes` have left, of a port that is watched.
+void Switch::release(Port& in, uint32_t bytes) {
+    if (flow_control_ == FlowControl::kStatic) {
+        if (in.ingress_bytes <= config_.pfc->x_on) pause(in, false);
+        return;
+    }
+    in.ingress_bytes += bytes;  // as it was
+    shared_bytes_ -= shared_by(in);
+    const uint64_t from_headroom = std::min<uint64_t>(in.headroom_bytes, bytes);
+    in.headroom_bytes -= from_headroom;
+    in.ingress_bytes -= bytes - from_headroom;
+    shared_bytes_ += shared_by(in);
+    if (in.pausing && in.headroom_bytes == 0 && shared_by(in) <= threshold()) pause(in, false);
+}
+
+void Switch::pause(Port& in, bool pausing) {
+    in.pausing = pausing;
+    in.watched = pausing || flow_control_ == FlowControl::kDynamic;
+    in.link->send_pfc(pausing);
 }
 
 }  // namespace rove::fabric

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A switch with output queues in one shared buffer: RED/ECN, PFC, ECMP. One traffic class. Units: bytes.
+// A switch with output queues in one shared buffer: RED/ECN, PFC, load balancing, trimming. Units: bytes, picoseconds.
+//
+// DESIGN NOTES
+// 1. Packets of the upper class (Packet::urgent) pass by all of this: they are not counted in the buffer, not marked,
+//    not held back. They are acknowledgements and trimmed headers, which are a few percent of the bytes.
+// 2. What has no room is trimmed, deflected or dropped, in that order, as far as each is configured.
+// 3. What few networks have costs the others nothing: `plain_` says that there is only ECMP and a way to everywhere,
+//    x_off_ and Port::watched that PFC has nothing to do.
 #pragma once
 
+#include <map>
 #include <optional>
 
+#include "fabric/forwarding.h"
 #include "fabric/node.h"
 
 namespace rove::fabric {
@@ -31,16 +40,40 @@ struct Pfc {
     uint64_t x_on = 32 << 10;
 };
 
+// PFC whose threshold follows the buffer, as Broadcom's switches have it and the ns-3 models of HPCC and ConWeave. Of
+// the buffer each port has two frames for itself and its headroom; the rest is shared. A port is told to pause when it
+// has more than alpha times what is free of that, and what comes then goes to its headroom; it may go on when that is
+// empty and it is below the threshold again. A pause has no timer here: a real switch repeats it until it ends.
+struct DynamicPfc {
+    double alpha = 1.0 / 16;
+    uint32_t frame_bytes = 1100;  // the largest frame: of 1 KB of payload, or set it
+};
+
+// Packets that a queue has no room for go on as their headers, in the upper class (NDP, SIGCOMM'17; Ultra Ethernet).
+struct Trim {
+    uint32_t header_bytes = 86;       // of a frame with MPETH and RETH, ICRC and FCS
+    uint64_t queue_bytes = 64 << 10;  // the most that may wait of the upper class; what comes then is dropped
+};
+
 struct SwitchConfig {
     uint64_t buffer_bytes = 12 << 20;   // what a Trident 2 has, which DCQCN's testbed was built of
     uint64_t queue_bytes = UINT64_MAX;  // static threshold: the most for one output queue
     double alpha = 8;                   // dynamic threshold: the most is alpha times what is free in the buffer
     Red red;                            // of every port; set_red() changes one
-    std::optional<Pfc> pfc;             // with it the thresholds do not apply: inputs are held back instead
+    // At most one of these; with it the thresholds do not apply: inputs are held back instead.
+    std::optional<Pfc> pfc{};
+    std::optional<DynamicPfc> dynamic_pfc{};
+    Balancer balancer = Balancer::kEcmp;
+    Time flowlet_gap = 100 * kMicrosecond;  // LetFlow's; ConWeave's simulator has this
+    std::optional<Trim> trim{};
+    // DIBS (EuroSys'14): a packet that finds its queue full goes to a neighbouring switch instead, so often at most.
+    uint8_t max_deflections = 0;
+    bool srpt = false;  // pFabric: queues send the packet first whose message has the least left (Packet::remaining)
 };
 
 class Switch final : public Node {
   public:
+    // Throws when a buffer has two kinds of PFC.
     Switch(World& world, uint32_t index, const SwitchConfig& config);
 
     void attach(Link& link) override;
@@ -48,37 +81,86 @@ class Switch final : public Node {
     void receive(Packet& packet, uint32_t port) override;
     void departs(Packet& packet, Link& link) override;
 
-    // By destination node: the ports of the equal next hops.
-    void set_routes(const std::vector<std::vector<uint32_t>>& ports);
-    // The port that a packet will leave by.
+    // Routes, all anew: first for how many nodes, then for each destination the ports of the equal next hops. Without
+    // any, packets for it are dropped.
+    void clear_routes(size_t nodes);
+    void set_route(uint32_t destination, const std::vector<uint32_t>& ports) { set_paths(destination, ports, {}); }
+    // The same with paths, of which the first switch chooses one: for each the port here, and where in `table` (see
+    // use_paths) the ports of the switches behind it stand; 0 where the packet is on its own there.
+    void set_paths(uint32_t destination, const std::vector<uint32_t>& ports, const std::vector<uint32_t>& rest);
+    // Before routes are set: packets with a path follow it. It stays the caller's; a path ends with kEndOfPath.
+    static constexpr uint32_t kEndOfPath = UINT32_MAX;
+    void use_paths(const std::vector<uint32_t>& table) { paths_ = &table; }
+    // The port that a packet will leave by under ECMP.
     uint32_t next_hop(uint64_t flow_hash, uint32_t destination) const;
 
     // Of the queue before one of this switch's links.
     void set_red(const Link& link, const Red& red);
     uint64_t used_bytes() const { return used_bytes_; }
     uint64_t max_used_bytes() const { return max_used_bytes_; }
+    uint64_t unrouted_packets() const { return unrouted_packets_; }  // dropped: there is no way to where they go
+    uint64_t deflected_packets() const { return deflected_packets_; }
 
   private:
+    enum class FlowControl : uint8_t { kNone, kStatic, kDynamic };
     struct Port {
         Link* link;
         Red red;
-        uint64_t ingress_bytes = 0;  // in the buffer, having come in here
-        bool pausing = false;        // the neighbour was told to pause
+        uint64_t ingress_bytes = 0;   // in the buffer, having come in here; without those in the headroom
+        uint64_t headroom_bytes = 0;  // in the headroom (DynamicPfc)
+        uint64_t headroom_limit = 0;  // its size
+        bool watched = false;         // release() is called for what leaves
+        bool pausing = false;         // the neighbour was told to pause
     };
     struct Group {
-        uint32_t first;  // in hops_; the port itself if there is but one
+        uint32_t first;  // in hops_; the port itself if there is but one and no path
         uint32_t count;
     };
+    struct Flowlet {
+        Time last = 0;
+        uint32_t choice = 0;
+        bool known = false;
+    };
+    static constexpr size_t kFlowlets = 1 << 14;  // flows that hash to one entry share its way and its gaps
 
-    bool admits(uint32_t bytes, uint64_t queued_bytes) const;
+    bool find_way(Packet& packet);
+    uint32_t choose(const Packet& packet, const Group& group);
+    uint32_t flowlet(const Packet& packet, uint32_t choices);
+    uint64_t queued(const Group& group, uint32_t choice) const {
+        return ports_[hops_[group.first + choice]].link->queued_bytes();
+    }
+    bool admits(uint32_t bytes, const Port& in, uint64_t queued_bytes) const;
+    void store(Packet& packet, Port& in, Link& link);
+    void overflow(Packet& packet, Port& in, Link& link);
+    bool deflect(Packet& packet, Port& in);
+    void drop(Packet& packet, Link& link);
+    // Of dynamic PFC.
+    uint64_t threshold() const;
+    uint64_t shared_by(const Port& in) const;
+    void press(Port& in, uint32_t bytes);
+    void release(Port& in, uint32_t bytes);
+    void pause(Port& in, bool pausing);
 
     SwitchConfig config_;
     std::vector<Port> ports_;
     std::vector<Group> groups_;   // by destination
     std::vector<uint32_t> hops_;  // ports of the groups, each different group once
+    bool plain_ = true;           // find_way() has nothing to do that next_hop() has not
+    FlowControl flow_control_ = FlowControl::kNone;
+    uint64_t x_off_ = UINT64_MAX;  // press() is called beyond
     uint64_t used_bytes_ = 0, max_used_bytes_ = 0;
     Random random_;
     uint64_t salt_;
+
+    const std::vector<uint32_t>* paths_ = nullptr;
+    std::vector<uint32_t> rests_;   // beside hops_, with paths
+    std::vector<uint32_t> states_;  // beside hops_, at the first of a group: spray's turn, or DRILL's last choice
+    std::map<std::pair<std::vector<uint32_t>, std::vector<uint32_t>>, uint32_t> known_groups_;  // where in hops_
+    std::vector<Flowlet> flowlets_;
+    Random choices_;
+    uint64_t guaranteed_bytes_ = 0;  // of each port: DynamicPfc
+    uint64_t shared_limit_ = 0, shared_bytes_ = 0;
+    uint64_t unrouted_packets_ = 0, deflected_packets_ = 0;
 };
 
 }  // namespace rove::fabric

@@ -3,20 +3,31 @@
 
 #include <algorithm>
 #include <cassert>
+#include <stdexcept>
 
 namespace rove::fabric {
+
+Host& add_host(Network& network, HostConfig host, const LinkConfig& access) {
+    host.transport.dcqcn.line_rate_bytes_per_s = access.bits_per_s / 8;
+    host.transport.seed = network.world().new_stream().next();
+    return network.add_host(host);
+}
+
 namespace {
 
 Rack add_rack(Network& network, const RackConfig& config) {
     Rack rack{&network.add_switch(config.tor), {}, {}};
-    HostConfig host = config.host;
-    host.transport.dcqcn.line_rate_bytes_per_s = config.access.bits_per_s / 8;
     for (uint32_t i = 0; i < config.hosts; ++i) {
-        host.transport.seed = network.world().new_stream().next();
-        rack.hosts.push_back(&network.add_host(host));
+        rack.hosts.push_back(&add_host(network, config.host, config.access));
         rack.access.push_back(network.connect(*rack.hosts.back(), *rack.tor, config.access));
     }
     return rack;
+}
+
+std::vector<Host*> all_of(const std::vector<Rack>& racks) {
+    std::vector<Host*> all;
+    for (const Rack& rack : racks) all.insert(all.end(), rack.hosts.begin(), rack.hosts.end());
+    return all;
 }
 
 }  // namespace
@@ -55,20 +66,54 @@ LeafSpine leaf_spine(Network& network, const LeafSpineConfig& config) {
 }
 
 std::vector<Host*> LeafSpine::hosts() const {
-    std::vector<Host*> all;
-    for (const Rack& rack : racks) all.insert(all.end(), rack.hosts.begin(), rack.hosts.end());
+    return all_of(racks);
+}
+
+std::vector<Cable> LeafSpine::trunks() const {
+    std::vector<Cable> all;
+    for (const auto& of_leaf : uplinks) {
+        for (const Cable& cable : of_leaf) all.push_back(cable);
+    }
     return all;
 }
 
-std::vector<std::pair<Host*, Host*>> permutation(const LeafSpine& network, Random random) {
-    assert(network.racks.size() > 1);
-    std::vector<Host*> hosts = network.hosts();
+FatTree fat_tree(Network& network, const FatTreeConfig& config) {
+    const uint32_t half = config.k / 2;
+    if (config.k == 0 || config.k % 2 != 0) throw std::invalid_argument("fabric: a fat tree's k is even: 2, 4, ...");
+    FatTree made;
+    RackConfig rack = config.rack;
+    if (rack.hosts == 0) rack.hosts = half;
+    for (uint32_t i = 0; i < half * half; ++i) made.core.push_back(&network.add_switch(config.upper));
+    for (uint32_t pod = 0; pod < config.k; ++pod) {
+        std::vector<Switch*> aggregation;
+        for (uint32_t i = 0; i < half; ++i) {
+            aggregation.push_back(&network.add_switch(config.upper));
+            for (uint32_t j = 0; j < half; ++j)
+                made.core_links.push_back(network.connect(*aggregation[i], *made.core[i * half + j], config.uplink));
+        }
+        for (uint32_t i = 0; i < half; ++i) {
+            made.racks.push_back(add_rack(network, rack));
+            for (Switch* const up : aggregation)
+                made.edge_uplinks.push_back(network.connect(*made.racks.back().tor, *up, config.uplink));
+        }
+        made.aggregation.insert(made.aggregation.end(), aggregation.begin(), aggregation.end());
+    }
+    network.route();
+    return made;
+}
+
+std::vector<Host*> FatTree::hosts() const {
+    return all_of(racks);
+}
+
+std::vector<std::pair<Host*, Host*>> permutation(std::vector<Host*> hosts, Random random) {
+    const auto rack = [](const Host* host) { return &host->link().to(); };
+    assert(std::ranges::any_of(hosts, [&](const Host* host) { return rack(host) != rack(hosts.front()); }));
     for (size_t i = hosts.size() - 1; i > 0; --i) std::swap(hosts[i], hosts[random.below(i + 1)]);
     std::vector<std::pair<Host*, Host*>> pairs;
     for (size_t i = 0; i + 1 < hosts.size(); i += 2) pairs.emplace_back(hosts[i], hosts[i + 1]);
     // A pair within a rack exchanges receivers with others whose senders are elsewhere, which leaves those good. One of
     // them has its receiver elsewhere, too: the hosts of a rack, two of them in this pair, cannot be in all pairs.
-    const auto rack = [](const Host* host) { return &host->link().to(); };
     for (auto& [sender, receiver] : pairs) {
         while (rack(sender) == rack(receiver)) {
             auto& [other_sender, other_receiver] = pairs[random.below(pairs.size())];

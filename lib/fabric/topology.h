@@ -9,6 +9,9 @@
 
 namespace rove::fabric {
 
+// A host whose DCQCN starts at the rate of `access`, and with random paths of its own. It is not connected yet.
+Host& add_host(Network& network, HostConfig host, const LinkConfig& access);
+
 // Hosts under one switch.
 struct RackConfig {
     uint32_t hosts = 1;
@@ -48,10 +51,53 @@ struct LeafSpine {
 
     // All hosts, rack by rack.
     std::vector<Host*> hosts() const;
+    // All uplinks, leaf by leaf.
+    std::vector<Cable> trunks() const;
 };
 LeafSpine leaf_spine(Network& network, const LeafSpineConfig& config);
 
+// Three tiers (Al-Fares et al., SIGCOMM'08): k pods of k/2 edge and k/2 aggregation switches, and k*k/4 core switches.
+// With k/2 hosts at each edge switch, which is what 0 means, there are k*k*k/4, and any of them can send at full rate.
+struct FatTreeConfig {
+    uint32_t k = 4;
+    RackConfig rack{.hosts = 0};  // of each edge switch
+    LinkConfig uplink;            // of edge and aggregation switches
+    SwitchConfig upper;           // aggregation and core switches
+};
+struct FatTree {
+    std::vector<Rack> racks;  // pod by pod
+    std::vector<Switch*> aggregation, core;
+    std::vector<Cable> edge_uplinks;  // forward is up
+    std::vector<Cable> core_links;
+
+    std::vector<Host*> hosts() const;
+};
+// Throws when k is odd or 0.
+FatTree fat_tree(Network& network, const FatTreeConfig& config);
+
+// Jellyfish (NSDI'12): switches in a random graph, as regular as it can be. Hosts are spread evenly; all ports that are
+// left join switches. The first switch chooses among `paths` shortest paths; 0: every switch among equal next hops.
+struct JellyfishConfig {
+    uint32_t switches = 20, ports = 4, hosts = 16;
+    uint32_t paths = 8;  // what the paper has
+    LinkConfig access, trunk;
+    HostConfig host;
+    SwitchConfig a_switch;
+};
+struct Jellyfish {
+    std::vector<Switch*> switches;
+    std::vector<Host*> all_hosts;
+    std::vector<Cable> trunks;
+
+    std::vector<Host*> hosts() const { return all_hosts; }
+};
+// `random` draws the graph. Throws when the ports do not suffice for the hosts and a connected graph.
+Jellyfish jellyfish(Network& network, const JellyfishConfig& config, Random random);
+
 // Permutation traffic: half of the hosts, drawn at random, send to one of the other half each, always in another rack.
-std::vector<std::pair<Host*, Host*>> permutation(const LeafSpine& network, Random random);
+std::vector<std::pair<Host*, Host*>> permutation(std::vector<Host*> hosts, Random random);
+inline std::vector<std::pair<Host*, Host*>> permutation(const LeafSpine& network, Random random) {
+    return permutation(network.hosts(), random);
+}
 
 }  // namespace rove::fabric

@@ -12,9 +12,10 @@ namespace rove::fabric {
 
 class Link;
 
-// What a trace tells of a packet. Lost: by chance. Cut: the link is or went down. Dropped: no room in a switch. Paused
-// and resumed: a PFC frame has arrived, and the link against its direction stops or goes on.
-enum class Happening : uint8_t { kDelivered, kDamaged, kLost, kCut, kDropped, kMarked, kPaused, kResumed };
+// What a trace tells of a packet. Lost: by chance. Cut: the link is or went down. Dropped: no room in a switch, or no
+// way from it; trimmed: its headers go on. Paused and resumed: a PFC frame has arrived, and the link against its
+// direction stops or goes on.
+enum class Happening : uint8_t { kDelivered, kDamaged, kLost, kCut, kDropped, kTrimmed, kMarked, kPaused, kResumed };
 
 class World {
   public:

@@ -159,7 +159,7 @@ TEST_F(LinkTest, a_pause_holds_packets_back_until_the_resume) {
     ASSERT_EQ(b.arrivals.size(), 2u);
     // The second would have begun at 816 ns, before the pause came: it went out, too. So send more, later.
     EXPECT_EQ(link().stats().pauses, 1u);
-    EXPECT_EQ(link().stats().paused_time, 20 * kMicrosecond);
+    EXPECT_EQ(link().paused_time(), 20 * kMicrosecond);
     back.send_pfc(true);
     network.run_for(2 * kMicrosecond);
     const Time start = network.now();

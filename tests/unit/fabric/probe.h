@@ -15,6 +15,7 @@ class Probe final : public Node {
         uint64_t id;  // the packet's flow_hash
         bool ce;
         bool damaged;
+        bool trimmed;
         bool operator==(const Arrival&) const = default;
     };
     using Node::Node;
@@ -23,21 +24,34 @@ class Probe final : public Node {
     void departs(Packet&, Link&) override {}
     void receive(Packet& packet, uint32_t) override {
         arrivals.push_back({world_.events.now(), packet.flow_hash,
-                            (packet.frame.flow.traffic_class & 3) == wire::kEcnCe, packet.damaged});
+                            (packet.frame.flow.traffic_class & 3) == wire::kEcnCe, packet.damaged, packet.trimmed});
         world_.packets.give_back(packet);
     }
     void send(const Node& to, uint32_t bytes, uint64_t id = 0, uint8_t ecn = wire::kEcnEct0) {
-        Packet& packet = world_.packets.take();
-        packet.kind = Packet::Kind::kFrame;
-        packet.damaged = false;
-        packet.bytes = bytes;
-        packet.flow_hash = id;
-        packet.destination = to.index();
-        packet.frame.flow.traffic_class = ecn;
+        links().front()->enqueue(make(to, bytes, id, ecn));
+    }
+    // An acknowledgement, of the upper class or not.
+    void send_control(const Node& to, uint64_t id = 0, bool urgent = true) {
+        Packet& packet = make(to, kMinFrameBytes, id, wire::kEcnEct0);
+        packet.control = true;
+        packet.urgent = urgent;
+        links().front()->enqueue(packet);
+    }
+    void send_remaining(const Node& to, uint32_t bytes, uint64_t id, uint32_t remaining) {
+        Packet& packet = make(to, bytes, id, wire::kEcnEct0);
+        packet.remaining = remaining;
         links().front()->enqueue(packet);
     }
 
     std::vector<Arrival> arrivals;
+
+  private:
+    Packet& make(const Node& to, uint32_t bytes, uint64_t id, uint8_t ecn) {
+        Packet& packet = world_.packets.take();
+        packet.begin(bytes, to.index(), id);
+        packet.frame.flow.traffic_class = ecn;
+        return packet;
+    }
 };
 
 // What a frame of `bytes` takes at `bits_per_s`, said in another way than Link does.

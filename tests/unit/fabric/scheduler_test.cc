@@ -117,6 +117,7 @@ struct Model {
         expected.erase(expected.begin());
         actor.scheduled = false;
         if (++count > 20'000) return;
+        if (count == change_at) events.expect(1e15);
         if (random.chance(0.9)) schedule(actor);
         if (random.chance(0.3)) schedule(actors[random.below(actors.size())]);
     }
@@ -125,12 +126,15 @@ struct Model {
     Scheduler events;
     std::deque<Actor> actors;
     std::map<std::pair<Time, uint64_t>, Actor*> expected;
-    uint64_t order = 0, count = 0;
+    uint64_t order = 0, count = 0, change_at = 0;
 };
 
 TEST(SchedulerModel, behaves_as_a_sorted_map) {
     for (uint64_t seed = 1; seed <= 20; ++seed) {
         Model model(seed);
+        // Buckets of 1024, 64 and 8 picoseconds, and others than at the beginning from the middle of the run on.
+        if (seed % 4 != 0) model.events.expect(seed % 4 == 1 ? 1e15 : 1e18);
+        if (seed % 4 == 3) model.change_at = 5'000;
         for (auto& actor : model.actors) model.schedule(actor);
         model.events.run_until(1000 * kSecond);
         EXPECT_TRUE(model.expected.empty());

@@ -207,7 +207,7 @@ TEST(PfcTest, an_incast_loses_nothing_with_it_and_much_without) {
     EXPECT_EQ(lossless.receiver->arrivals.size(), 8000u);
     for (Link* link : lossless.in) {
         EXPECT_GT(link->stats().pauses, 10u);
-        EXPECT_GT(link->stats().paused_time, 5 * kMillisecond) << "each gets an eighth of 6.5 ms of packets";
+        EXPECT_GT(link->paused_time(), 5 * kMillisecond) << "each gets an eighth of 6.5 ms of packets";
     }
     EXPECT_EQ(lossless.out->stats().pauses, 0u);
     // The bottleneck never ran dry: the last arrival is when 8000 packets are through.
