@@ -8,6 +8,8 @@
 #include <bit>
 #include <cstring>
 #include <memory>
+#include <new>
+#include <type_traits>
 #include <utility>
 
 #include "transport/paths/paths.h"
@@ -106,16 +108,15 @@ struct MultipathCounters {
 // Of one worker; made with its first QP in mp mode.
 class MultipathShared {
   public:
-    static constexpr uint16_t kHeldPackets = 512;  // 2 MiB: two full windows of single-packet messages
+    // 2 MiB: two full windows of single-packet messages. A place is first touched when a packet comes into it: of the
+    // thousand hosts of a modelled network few ever hold many.
+    static constexpr uint16_t kHeldPackets = 512;
 
     MultipathShared(const PathsConfig& paths_config, const DcqcnConfig& dcqcn_config,
                     const ReorderConfig& reorder_config, uint64_t seed)
-        : paths(paths_config, seed, dcqcn_config), reorder(reorder_config), held_(std::make_unique<HeldPacket[]>(kHeldPackets)) {
-        for (uint16_t i = 0; i < kHeldPackets; ++i) {
-            held_[i].next_free = free_;
-            free_ = i;
-        }
-    }
+        : paths(paths_config, seed, dcqcn_config),
+          reorder(reorder_config),
+          held_(static_cast<HeldPacket*>(::operator new(kHeldPackets * sizeof(HeldPacket)))) {}
 
     // QPs of one peer share a share.
     static uint8_t peer_of(const wire::Gid& peer) {
@@ -133,9 +134,8 @@ class MultipathShared {
         const Psn psn(frame.headers.bth.psn);
         release(held, psn);                   // one that was refused with its QP
         uint16_t& place = held.of(psn);
-        place = free_;
-        HeldPacket& packet = held_[free_];
-        free_ = packet.next_free;
+        place = take_place();
+        HeldPacket& packet = held_.get()[place];
         ++held.count;
         ++by_peer_[held.peer];
         held_peak_ = std::max(held_peak_, ++held_now_);
@@ -147,13 +147,13 @@ class MultipathShared {
     // The packet with this PSN; null: it is not held. It goes with release().
     const HeldPacket* find(HeldPackets& held, Psn psn) const {
         const uint16_t index = held.of(psn);
-        if (index == HeldPackets::kNone || Psn(held_[index].headers.bth.psn) != psn) return nullptr;
-        return &held_[index];
+        if (index == HeldPackets::kNone || Psn(held_.get()[index].headers.bth.psn) != psn) return nullptr;
+        return &held_.get()[index];
     }
     void release(HeldPackets& held, Psn psn) {
         uint16_t& place = held.of(psn);
         if (place == HeldPackets::kNone) return;
-        held_[place].next_free = free_;
+        held_.get()[place].next_free = free_;
         free_ = std::exchange(place, HeldPackets::kNone);
         --held.count;
         --by_peer_[held.peer];
@@ -178,9 +178,22 @@ class MultipathShared {
 
   private:
     static constexpr uint32_t kPeers = 64;
+    struct Delete {
+        static_assert(std::is_trivially_destructible_v<HeldPacket>);
+        void operator()(HeldPacket* held) const { ::operator delete(held); }
+    };
 
-    std::unique_ptr<HeldPacket[]> held_;
-    uint16_t free_ = HeldPackets::kNone;
+    uint16_t take_place() {
+        if (free_ == HeldPackets::kNone) {
+            std::construct_at(held_.get() + used_);
+            return used_++;
+        }
+        return std::exchange(free_, held_.get()[free_].next_free);
+    }
+
+    std::unique_ptr<HeldPacket, Delete> held_;  // kHeldPackets of them
+    uint16_t used_ = 0;                         // those that ever were
+    uint16_t free_ = HeldPackets::kNone;        // of these
     std::array<uint16_t, kPeers> by_peer_{};  // packets held, by peer_of()
     uint32_t held_now_ = 0, held_peak_ = 0;
 };
