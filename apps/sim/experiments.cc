@@ -7,10 +7,12 @@ namespace rove::sim {
 
 std::span<const Experiment> experiments() {
     static constexpr std::array kAll{
+        Experiment{"mp-fig4", "the queue under two kinds of RED, and the model's", fig4},
         Experiment{"mp-fig5", "marking ratios of four unlike paths", fig5},
         Experiment{"mp-fig11a", "one connection, and loss on three of four paths", fig11a},
         Experiment{"mp-fig11b", "one connection, and paths that go down and come back", fig11b},
         Experiment{"mp-fig12a", "permutation of five connections over four paths", fig12a},
+        Experiment{"mp-fig12b", "permutation of 320 hosts", fig12b},
         Experiment{"mp-fig13", "completion times of web-search flows by load", nullptr, fig13_points, fig13},
         Experiment{"mp-fig14a", "out-of-order degree with path 4 misconfigured or slow", fig14a},
         Experiment{"mp-fig14b", "goodput of these with a bitmap of 64 packets", fig14b},
@@ -19,6 +21,7 @@ std::span<const Experiment> experiments() {
         Experiment{"mp-fig17", "incast of one to nine senders", fig17},
         Experiment{"mp-fig18", "synchronise messages that arrive early, by alpha", fig18},
         Experiment{"mp-fig19", "goodput by the part of synchronise messages", fig19},
+        Experiment{"mp-fig20", "flowlets of RDMA", fig20},
         Experiment{"eu-memory", "Eunomia Fig. 9c, 9d, 10 and Table 1: bytes of reorder tracking", memory},
         Experiment{"bx1", "losses inferred by path, on and off: Fig. 11a and incast", bx1},
         Experiment{"tail", "single messages under loss: MP-10", tail},

@@ -6,10 +6,12 @@
 
 namespace rove::sim {
 
+Report fig4(uint64_t seed);
 Report fig5(uint64_t seed);
 Report fig11a(uint64_t seed);
 Report fig11b(uint64_t seed);
 Report fig12a(uint64_t seed);
+Report fig12b(uint64_t seed);
 std::vector<Point> fig13_points();
 Report fig13(const Results& results);
 Report fig14a(uint64_t seed);
@@ -19,6 +21,7 @@ Report fig16(uint64_t seed);
 Report fig17(uint64_t seed);
 Report fig18(uint64_t seed);
 Report fig19(uint64_t seed);
+Report fig20(uint64_t seed);
 Report memory(uint64_t seed);
 Report bx1(uint64_t seed);
 Report tail(uint64_t seed);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "testbed.h"
 
+#include "fabric/audit.h"
+
 namespace rove::sim {
 namespace {
 
@@ -58,6 +60,7 @@ double goodput(Network& network, const std::deque<Flow>& flows, Time time) {
     };
     const uint64_t before = bytes();
     network.run_for(time);
+    check_conservation(network);
     return gbps(bytes() - before, time);
 }
 
