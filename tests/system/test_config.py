@@ -148,7 +148,8 @@ once("rove-run/no-such-config", rove_run, ["--config", "/nonexistent.toml", "--"
      ["/nonexistent.toml"], quick=True)
 once("rove-run/unknown-option", rove_run, ["--nonsense", "--", "ibv_devices"], None, ["nonsense"], quick=True)
 once("rove-run/exit-status", rove_run, ["--config", LOOPBACK, "--", "sh", "-c", "exit 7"], 7, [], quick=True)
-once("rove-run/arguments", rove_run, ["--config", LOOPBACK, "--", "printf", "<%s>", "[1,2]", "", "--eal", "--", "a b"], 0,
+once("rove-run/arguments", rove_run,
+     ["--config", LOOPBACK, "--", "printf", "<%s>", "[1,2]", "", "--eal", "--", "a b"], 0,
      ["<[1,2]><><--eal><--><a b>"], quick=True)
 once("rove-run/no-dashes", rove_run, ["--config", LOOPBACK, "printf", "<%s>", "[1,2]"], 0, ["<[1,2]>"], quick=True)
 once("rove-run/without-verbs", rove_run, ["--config", LOOPBACK, "--", "echo", "plain"], 0, ["plain"], quick=True)

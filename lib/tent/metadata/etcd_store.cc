@@ -75,6 +75,7 @@ class EtcdListener {
         ++end.back();
         const Json range{{"key", base64_encode(prefix_)}, {"range_end", base64_encode(end)}};
         for (const std::string& server : servers_) {
+            if (stream_.is_interrupted()) return;
             const EtcdServer etcd(server, config_);
             std::string token, why;
             if (!etcd.authenticate(&token, &why)) continue;

@@ -41,6 +41,7 @@ class HttpStream {
     void run(const HttpRequest& request, const StoreConfig& config, std::function<bool(std::string_view)> take);
     // Ends run(), also one that will begin. Any thread.
     void interrupt();
+    bool is_interrupted() const { return interrupted_.load(); }
 
   private:
     void* const multi_;  // libcurl's

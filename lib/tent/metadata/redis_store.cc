@@ -41,6 +41,7 @@ class RedisListener {
 
     void listen() {
         for (const std::string& server : servers_) {
+            if (!is_interruptible(-1)) return;
             RedisSession session;
             std::string error;
             const uint64_t deadline_ns = monotonic_ns() + MetadataStore::kCallMs * 1'000'000;
