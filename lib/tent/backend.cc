@@ -27,6 +27,11 @@ void Backend::take_in(Waiting& request) {
     activate(channel);
 }
 
+bool Backend::carry_at_once(Waiting& request, uint64_t now_ns) {
+    auto& task = static_cast<Task&>(request);
+    return task.peer->channel(transport_)->carry_at_once(task, now_ns);
+}
+
 void Backend::put_back(Waiting& request, Queued& slice, uint64_t now_ns) {
     Channel& channel = *static_cast<Task&>(request).peer->channel(transport_);
     channel.queues.put_back(request, slice, now_ns);

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a transport has to do. One Backend a transport and engine; one Channel for each peer that it may reach, where
+// What a transport has to do. One Backend a transport and shard; one Channel for each peer that it may reach, where
 // requests wait until the transport has room for their slices. Except where said, calls come with the drive lock held
-// (core.h), which asks all backends level by level.
+// (shard.h), which asks all backends level by level.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "tent/memory.h"
 #include "tent/priority_queues.h"
 #include "tent/segment.h"
-#include "tent/status.h"
 #include "tent/types.h"
 
 namespace rove::tent {
@@ -45,6 +43,8 @@ class Channel {
         bool moved = false, more = false;
     };
     virtual Dispatched dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) = 0;
+    // Of a request of one slice, which waits nowhere while nothing else does: carries it now. False: it is to wait.
+    virtual bool carry_at_once(Task&, uint64_t) { return false; }
     // What waits of a request is about to be taken away.
     virtual void leave(Task&) {}
     // Of a request that waits for too long.
@@ -64,11 +64,6 @@ class Backend {
     Backend(const Backend&) = delete;
     Backend& operator=(const Backend&) = delete;
 
-    // Registering memory, and what others must know of it. Any thread, one at a time, without the drive lock.
-    virtual Status add_memory(LocalBuffer&) { return {}; }
-    virtual void remove_memory(LocalBuffer&) {}
-    virtual void describe(const LocalBuffer&, BufferDesc*) const {}
-
     // Null if this transport can never reach the peer. The channel is add()ed.
     virtual std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) = 0;
     // It is idle, and is about to be destroyed.
@@ -79,6 +74,8 @@ class Backend {
     void submit(Waiting& request) { intake_.submit(request); }
     // The same for who has the drive lock.
     void put(Waiting& request);
+    // As Channel::carry_at_once().
+    bool carry_at_once(Waiting& request, uint64_t now_ns);
     // Slices wait again.
     void put_back(Waiting& request, Queued& slice, uint64_t now_ns);
     // Takes what was submitted to its channels, and promotes what has waited too long. Returns the levels at which
@@ -86,6 +83,9 @@ class Backend {
     uint8_t collect(uint64_t now_ns);
     // Moves what waits at a level, as Channel::dispatch(), channel after channel in turn.
     Channel::Dispatched dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns);
+    bool nothing_waits() const { return intake_.empty() && active_.empty(); }
+    // Of a channel of ours: something waits there.
+    void activate(Channel& channel);
     // As PriorityQueues::stuck(), of all channels.
     Waiting* stuck(uint64_t before_ns) const;
     const std::vector<Channel*>& channels() const { return channels_; }
@@ -93,19 +93,20 @@ class Backend {
     // Takes what has come, and looks after what is under way. Returns whether anything had.
     virtual bool progress(uint64_t now_ns) = 0;
     // Before a round: nothing has come and nothing waits, so that a round would move nothing.
-    virtual bool quiet() { return nothing_waits(); }
+    virtual bool is_idle() { return nothing_waits(); }
     // When it must be called again though nobody submits or polls; kNever: not.
     virtual uint64_t next_deadline(uint64_t now_ns) const = 0;
+    // Any thread, without the drive lock: does what takes long and needs no lock, as copying memory. Returns whether
+    // something was done that progress() would find.
+    virtual bool work() { return false; }
 
   protected:
     // A channel that was opened, and one that is forgotten.
     void add(Channel& channel) { channels_.push_back(&channel); }
     void remove(Channel& channel);
-    bool nothing_waits() const { return intake_.empty() && active_.empty(); }
 
   private:
     void take_in(Waiting& request);
-    void activate(Channel& channel);
 
     const Transport transport_;
     const QueueConfig config_;

@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "tent/clock.h"
 #include "tent/no_signals.h"
+#include "tent/shard.h"
 
 namespace rove::tent {
 
@@ -52,41 +54,64 @@ void Background::nap(uint64_t ns, bool until_woken) {
             0);
 }
 
+// A round, unless the program drives the shard.
+void Background::look_after(Shard& shard, Look& look, uint64_t now_ns) {
+    const bool has_begun = look.had_nothing && shard.unfinished() != 0;
+    if (now_ns < look.due_ns && !has_begun) return;
+    const uint64_t seen = shard.drives();
+    look.is_driven = (seen - look.drives) * kDrivingNs >= now_ns - look.looked_ns;
+    look.drives = seen;
+    look.looked_ns = now_ns;
+    look.had_nothing = false;
+    uint64_t deadline_ns = kNever;
+    const bool moved = !look.is_driven && shard.background_round(&deadline_ns);
+    if (look.is_driven) {
+        look.nap_ns = kFirstNapNs;
+        look.due_ns = now_ns + kWatchNapNs;
+    } else if (shard.unfinished() == 0) {
+        look.had_nothing = true;
+        look.nap_ns = kFirstNapNs;
+        look.due_ns = std::min(deadline_ns, now_ns + kTidyNs);
+    } else {
+        look.nap_ns = moved ? kFirstNapNs : std::min(look.nap_ns * 2, kLastNapNs);
+        look.due_ns = now_ns + look.nap_ns;
+    }
+}
+
 void Background::run() {
     prctl(PR_SET_NAME, "rove-tent");
     prctl(PR_SET_TIMERSLACK, 1);  // ns; the default of 50 us would double our shorter naps
-    uint64_t tidied_ns = monotonic_ns(), looked_ns = tidied_ns, nap_ns = kFirstNapNs, drives = core_.drives();
+    uint64_t tidied_ns = monotonic_ns();
+    std::vector<Look> looks(core_.shards().size());
+    const auto forget = [&](uint64_t now_ns) {
+        for (size_t i = 0; i < looks.size(); ++i)
+            looks[i] = {.drives = core_.shard(i).drives(), .looked_ns = now_ns, .nap_ns = kFirstNapNs};
+    };
+    forget(tidied_ns);
     while (!stop_.load()) {
-        const uint64_t now_ns = monotonic_ns();
+        uint64_t now_ns = monotonic_ns();
         if (now_ns - tidied_ns >= kTidyNs) {
             tidied_ns = now_ns;
             tidy_();
         }
-        const uint64_t seen = core_.drives();
-        const bool driven = (seen - drives) * kDrivingNs >= now_ns - looked_ns;
-        drives = seen;
-        looked_ns = now_ns;
-        if (driven) {
-            nap_ns = kFirstNapNs;
-            nap(kWatchNapNs, false);
+        uint64_t until_ns = now_ns + kTidyNs;
+        bool is_driven = false;  // a program that drives does not have to wake us at every request
+        for (size_t i = 0; i < looks.size(); ++i) {
+            look_after(core_.shard(i), looks[i], now_ns);
+            until_ns = std::min(until_ns, looks[i].due_ns);
+            is_driven |= looks[i].is_driven;
+        }
+        now_ns = monotonic_ns();
+        if (is_driven || core_.unfinished() != 0) {
+            if (until_ns > now_ns) nap(until_ns - now_ns, false);
             continue;
         }
-        uint64_t deadline_ns = kNever;
-        const bool moved = core_.background_round(&deadline_ns);
-        if (core_.unfinished() == 0) {
-            asleep_.store(1, std::memory_order_seq_cst);
-            const uint64_t until_ns = std::min(deadline_ns, now_ns + kTidyNs);
-            if (core_.unfinished() == 0 && until_ns > now_ns && !stop_.load()) nap(until_ns - now_ns, true);
-            asleep_.store(0, std::memory_order_seq_cst);
-            // Whoever submitted has posted it, too. We may have taken its core: it shall have time to show that it
-            // drives.
-            drives = core_.drives();
-            looked_ns = monotonic_ns();
-            nap_ns = kFirstNapNs;
-        } else {
-            nap_ns = moved ? kFirstNapNs : std::min(nap_ns * 2, kLastNapNs);
-        }
-        if (core_.unfinished() != 0) nap(nap_ns, false);
+        asleep_.store(1, std::memory_order_seq_cst);
+        if (core_.unfinished() == 0 && until_ns > now_ns && !stop_.load()) nap(until_ns - now_ns, true);
+        asleep_.store(0, std::memory_order_seq_cst);
+        // Whoever submitted has posted it, too. We may have taken its core: it shall have time to show that it drives.
+        forget(monotonic_ns());
+        if (core_.unfinished() != 0) nap(kFirstNapNs, false);
     }
 }
 

@@ -27,7 +27,15 @@ class Background {
     void wake();
 
   private:
+    // Of a shard: when it was last looked at, how often the program had driven it by then, and when to look again.
+    struct Look {
+        uint64_t drives = 0, looked_ns = 0;
+        uint64_t nap_ns = 0, due_ns = 0;
+        bool is_driven = false, had_nothing = false;
+    };
+
     void run();
+    void look_after(Shard& shard, Look& look, uint64_t now_ns);
     void nap(uint64_t ns, bool until_woken);
 
     Core& core_;

@@ -89,23 +89,25 @@ void read_endpoint(Table table, EndpointConfig& endpoint) {
     table.refuse_unknown();
 }
 
-void read_rdma(Table table, RdmaConfig& rdma) {
+void read_rdma(Table table, Config& config) {
+    RdmaConfig& rdma = config.rdma;
     table.boolean("enable", rdma.enable);
     read_selector(table, rdma.selector);
-    table.microseconds("priority_promotion_timeout_us", rdma.queues.promotion_timeout_ns, 0, 1'000'000'000);
-    table.microseconds("priority_promotion_interval_us", rdma.queues.promotion_interval_ns, 1, 1'000'000'000);
-    read_slots(table, rdma.slots);
+    table.microseconds("priority_promotion_timeout_us", config.queues.promotion_timeout_ns, 0, 1'000'000'000);
+    table.microseconds("priority_promotion_interval_us", config.queues.promotion_interval_ns, 1, 1'000'000'000);
+    read_slots(table, config.slots);
     table.uint("rail_error_threshold", rdma.rails.error_threshold, 1, 1'000'000);
     seconds(table, "rail_error_window_secs", rdma.rails.error_window_ns, 0.001, 86'400);
     seconds(table, "rail_cooldown_secs", rdma.rails.cooldown_ns, 0.001, 3'600);
     table.uint("num_lanes", rdma.num_lanes, 1, kMaxLanes);
-    table.uint("max_timeout_ns", rdma.max_timeout_ns, 1'000'000, 3'600'000'000'000);
+    table.uint("max_timeout_ns", config.max_timeout_ns, 1'000'000, 3'600'000'000'000);
     if (auto workers = table.table("workers")) {
-        workers->uint("block_size", rdma.block_size, 4'096, uint64_t{1} << 30);
-        workers->uint("max_retry_count", rdma.max_retry_count, 0, 1'000);
+        workers->uint("block_size", config.block_size, 4'096, uint64_t{1} << 30);
+        workers->uint("max_retry_count", config.max_retry_count, 0, 1'000);
+        workers->uint("num_workers", config.num_workers, 1, 1'024);
         workers->refuse_unknown();
     }
-    rdma.selector.block_size = rdma.block_size;
+    rdma.selector.block_size = config.block_size;
     if (auto device = table.table("device")) {
         int64_t index = rdma.gid_index;
         const std::string allowed = "-1 for the first that suits, or 0..255";
@@ -270,7 +272,7 @@ void read_all(Table& table, Config& config) {
     table.boolean("strict", config.strict);
     if (auto topology = table.table("topology")) read_topology(*topology, config);
     if (auto transports = table.table("transports")) {
-        if (auto rdma = transports->table("rdma")) read_rdma(*rdma, config.rdma);
+        if (auto rdma = transports->table("rdma")) read_rdma(*rdma, config);
         read_enable(*transports, "shm", config.enable_shm);
         read_enable(*transports, "tcp", config.enable_tcp);
         read_enable(*transports, "io_uring", config.enable_io_uring);

@@ -3,6 +3,7 @@
 // unknown keys, wrong types and values out of range are refused with file, line, key and what is allowed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -50,21 +51,16 @@ struct EndpointConfig {
     uint8_t send_retry_count = 7, send_rnr_count = 7, min_rnr_timer = 12;
 };
 
-inline constexpr uint32_t kMaxLanes = 64;
+inline constexpr uint32_t kMaxLanes = 64, kMaxWorkers = 8;
 
 // [transports.rdma]
 struct RdmaConfig {
     bool enable = true;
     SelectorConfig selector;
-    QueueConfig queues;
-    SlotConfig slots;
     RailConfig rails;
     EndpointConfig endpoint;
-    int gid_index = -1;                        // device.gid_index; -1: the first that suits
-    uint32_t num_lanes = 1;                    // QPs of a connection for each priority
-    uint64_t max_timeout_ns = 10'000'000'000;  // of a request of which nothing is carried meanwhile
-    uint64_t block_size = 65'536;  // workers.block_size: bytes; the least slice of a request that is cut (T-1)
-    uint32_t max_retry_count = 8;  // workers.max_retry_count: of a slice
+    int gid_index = -1;      // device.gid_index; -1: the first that suits
+    uint32_t num_lanes = 1;  // QPs of a connection for each priority
 };
 
 // [metrics]
@@ -101,6 +97,15 @@ struct Config {
     std::vector<std::string> rdma_whitelist, rdma_blacklist;  // names of devices; the whitelist wins
     PriorityMatrix priority_matrix;
     Topology topology;  // nics
+
+    // Of all transports, though the documents have the keys in [transports.rdma].
+    QueueConfig queues;
+    SlotConfig slots;
+    uint64_t max_timeout_ns = 10'000'000'000;  // of a request of which nothing is carried meanwhile
+    uint64_t block_size = 65'536;  // workers.block_size: bytes; the least slice of a request that is cut (T-1)
+    uint32_t max_retry_count = 8;  // workers.max_retry_count: of a slice
+    uint32_t num_workers = 1;      // workers.num_workers
+    uint32_t shards() const { return std::min(num_workers, kMaxWorkers); }  // core.h
 
     RdmaConfig rdma;
     bool enable_shm = true, enable_tcp = true, enable_io_uring = true;  // transports.shm.enable, ...

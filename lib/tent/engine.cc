@@ -14,6 +14,7 @@
 #include "tent/log.h"
 #include "tent/metadata/names.h"
 #include "tent/metrics.h"
+#include "tent/shard.h"
 #include "tent/telemetry.h"
 #include "tent/transports/io_uring/file.h"
 #include "tent/transports/io_uring/io_uring_backend.h"
@@ -26,6 +27,10 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kProbeNs = 1'000'000'000, kNotifyNs = 3'000'000'000;
+
+std::unique_ptr<Backend>& backend(Shard& shard, Transport transport) {
+    return shard.backends()[static_cast<size_t>(transport)];
+}
 
 std::string made_up_name() {
     std::random_device random;
@@ -78,7 +83,8 @@ Status Engine::open() {
     core_.refresh = [this](Task& task) {
         core_.jobs().add(task.peer->name(), [this, &task] {
             const bool answered = peers_.refresh(*task.peer, task.segment).ok();
-            core_.with_lock([&] { core_.refreshed(task, answered ? task.peer->segment() : nullptr); });
+            Shard& shard = core_.shard(task.shard);
+            shard.with_lock([&] { shard.refreshed(task, answered ? task.peer->segment() : nullptr); });
         });
     };
     core_.announce = [this](std::shared_ptr<Announcement> announcement) { announce(announcement); };
@@ -90,12 +96,15 @@ Status Engine::open() {
     status = open_transports();
     if (!status.ok()) return status;
     if (config.enable_io_uring) {
-        auto io_uring = std::make_unique<IoUringBackend>(core_);
+        auto io_uring = std::make_unique<IoUringBackend>(core_.shard(0));
         io_uring_ = io_uring.get();
-        backend(Transport::kIoUring) = std::move(io_uring);
+        backend(core_.shard(0), Transport::kIoUring) = std::move(io_uring);
     }
-    if (config.enable_shm) backend(Transport::kShm) = std::make_unique<ShmBackend>(core_);
-    if (config.enable_tcp) backend(Transport::kTcp) = std::make_unique<TcpBackend>(core_);
+    for (const auto& shard : core_.shards()) {
+        if (ports_ != nullptr) backend(*shard, Transport::kRdma) = std::make_unique<RdmaBackend>(*shard, ports_);
+        if (config.enable_shm) backend(*shard, Transport::kShm) = std::make_unique<ShmBackend>(*shard);
+        if (config.enable_tcp) backend(*shard, Transport::kTcp) = std::make_unique<TcpBackend>(*shard);
+    }
     Place place;
     status = choose_place(config, !core_.credentials().empty(), port_addresses(), &place);
     if (!status.ok()) return status;
@@ -119,7 +128,10 @@ Status Engine::open() {
     if (!status.ok()) return status;
     peers_.set_local(name_, address_);
     if (names_ != nullptr) names_->watch([this](const std::string& name) { peers_.changed(name); });
-    background_.start([this] { peers_.tidy(); });
+    background_.start([this] {
+        peers_.tidy();
+        free_dropped_tasks();
+    });
     show_in_telemetry(*this);
     if (config.metrics.enabled) status = Metrics::start(config.metrics, *this, &metrics_);
     return status;
@@ -128,7 +140,7 @@ Status Engine::open() {
 Status Engine::open_transports() {
     const ::rove::tent::Config& config = core_.config();
     std::unique_ptr<Slots> slots;
-    Status status = Slots::open(config.rdma.slots, &slots);
+    Status status = Slots::open(config.slots, &slots);
     if (!status.ok()) return status;
     core_.set_slots(std::move(slots));
     std::vector<std::unique_ptr<VerbsDevice>> devices;
@@ -136,18 +148,10 @@ Status Engine::open_transports() {
     if (!status.ok()) return status;
     std::vector<std::string> names;
     for (const auto& device : devices) names.push_back(device->name());
-    if (!devices.empty()) {
-        std::unique_ptr<RdmaBackend> rdma;
-        status = RdmaBackend::create(core_, std::move(devices), &rdma);
-        if (!status.ok()) return status;
-        rdma_ = rdma.get();
-        backend(Transport::kRdma) = std::move(rdma);
-    }
+    if (!devices.empty()) status = RdmaPorts::create(config, std::move(devices), &ports_);
+    if (!status.ok()) return status;
     std::optional<TransportSelector> selector;
-    status = TransportSelector::create(
-        config.policies, names, config.strict,
-        [this](Transport transport, const SelectionContext& context) { return can_carry(transport, context); },
-        &selector);
+    status = TransportSelector::create(config.policies, names, config.strict, &selector);
     if (status.ok()) core_.set_selector(std::move(*selector));
     return status;
 }
@@ -162,16 +166,15 @@ Engine::~Engine() {
     peers_.clear();  // from here on we change no memory of others, and the next line sees to ours
     tcp_server_.stop();
     shm_server_.stop();
-    for (const auto& buffer : memory_.all())
-        for (const auto& backend : core_.backends())
-            if (backend != nullptr) backend->remove_memory(*buffer);
+    if (ports_ != nullptr)
+        for (const auto& buffer : memory_.all()) ports_->remove_memory(*buffer);
     for (const auto& [address, memory] : allocated_) memory->withdraw();
 }
 
 std::vector<std::string> Engine::device_names() const {
     std::vector<std::string> names;
-    if (rdma_ == nullptr) return names;
-    for (const auto& device : rdma_->devices()) names.push_back(device->name());
+    if (ports_ == nullptr) return names;
+    for (const auto& device : ports_->devices()) names.push_back(device->name());
     return names;
 }
 
@@ -182,7 +185,7 @@ Status Engine::open_segment(const std::string& name, uint64_t* handle) {
     }
     if (name.starts_with(kFileScheme)) {
         Status status;
-        if (io_uring_ != nullptr) core_.with_lock([&] { status = io_uring_->start(); });
+        if (io_uring_ != nullptr) core_.shard(0).with_lock([&] { status = io_uring_->start(); });
         return status.ok() ? peers_.open(name, handle) : status;
     }
     if (names_ != nullptr) return peers_.open(name, handle);
@@ -225,8 +228,8 @@ Json Engine::describe() const {
     segment.instance = core_.instance();
     segment.shm_server = shm_server_.name();
     if (core_.config().enable_tcp) segment.data_address = address_;
-    if (rdma_ != nullptr) {
-        for (const auto& device : rdma_->devices()) {
+    if (ports_ != nullptr) {
+        for (const auto& device : ports_->devices()) {
             DeviceDesc& one = segment.devices.emplace_back();
             one.name = device->name();
             std::copy_n(device->gid().raw, one.gid.size(), one.gid.begin());
@@ -241,8 +244,7 @@ Json Engine::describe() const {
         one.location = buffer->location;
         one.writable = buffer->permission == Permission::kGlobalReadWrite;
         one.shared = buffer->shared;
-        for (const auto& backend : core_.backends())
-            if (backend != nullptr) backend->describe(*buffer, &one);
+        if (ports_ != nullptr) ports_->describe(*buffer, &one);
     }
     return to_json(segment);
 }
@@ -252,8 +254,8 @@ Json Engine::answer(MessageType type, const Json& body) {
         case MessageType::kDescribe:
             return describe();
         case MessageType::kConnect:
-            if (rdma_ == nullptr) break;
-            return rdma_->passive().connect(body);
+            if (ports_ == nullptr) break;
+            return ports_->passive().connect(body);
         case MessageType::kClose:
             return close_connection(body);
         case MessageType::kNotify:
@@ -271,7 +273,7 @@ Json Engine::answer(MessageType type, const Json& body) {
 bool Engine::begin_lease(const std::string& owner) {
     if (owner.empty()) return false;
     if (++leases_[owner] != 1) return true;
-    if (rdma_ != nullptr) rdma_->passive().admit(owner);
+    if (ports_ != nullptr) ports_->passive().admit(owner);
     tcp_server_.admit(owner);
     return true;
 }
@@ -280,14 +282,14 @@ void Engine::end_lease(const std::string& owner) {
     const auto at = leases_.find(owner);
     if (at == leases_.end() || --at->second != 0) return;
     leases_.erase(at);
-    if (rdma_ != nullptr) rdma_->passive().forget(owner);
+    if (ports_ != nullptr) ports_->passive().forget(owner);
     tcp_server_.forget(owner);
 }
 
 std::vector<SocketAddress> Engine::port_addresses() const {
     std::vector<SocketAddress> addresses;
-    if (rdma_ == nullptr) return addresses;
-    for (const auto& device : rdma_->devices()) addresses.push_back(address_of(device->gid().raw));
+    if (ports_ == nullptr) return addresses;
+    for (const auto& device : ports_->devices()) addresses.push_back(address_of(device->gid().raw));
     return addresses;
 }
 
@@ -297,8 +299,8 @@ Json Engine::close_connection(const Json& body) {
         tcp_server_.close_connection(name.owner, name.number);
         return {{"ok", true}};
     }
-    if (rdma_ == nullptr) return {{"ok", false}, {"error", "not offered"}};
-    return rdma_->passive().close(body);
+    if (ports_ == nullptr) return {{"ok", false}, {"error", "not offered"}};
+    return ports_->passive().close(body);
 }
 
 bool Engine::receive(const Json& body) {
@@ -352,13 +354,6 @@ std::vector<NotificationText> Engine::take_notifications() {
                                         std::make_move_iterator(notifications_.end()));
     notifications_.clear();
     return taken;
-}
-
-bool Engine::can_carry(Transport transport, const SelectionContext& context) const {
-    const auto& question = static_cast<const Question&>(context);
-    if ((question.excluded & 1u << static_cast<unsigned>(transport)) != 0) return false;
-    const Channel* channel = question.peer->channel(transport);
-    return channel != nullptr && channel->available(*question.remote);
 }
 
 }  // namespace rove::tent

@@ -13,12 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "datapath/drive_lock.h"
 #include "tent/background.h"
 #include "tent/control/server.h"
 #include "tent/core.h"
 #include "tent/memory.h"
 #include "tent/peers.h"
-#include "tent/slicing.h"
 #include "tent/status.h"
 #include "tent/transports/shm/shm_server.h"
 #include "tent/transports/tcp/tcp_server.h"
@@ -27,7 +27,7 @@ namespace rove::tent {
 
 class IoUringBackend;
 class Metrics;
-class RdmaBackend;
+class RdmaPorts;
 
 struct TransferRequest {
     Direction direction = Direction::kRead;
@@ -72,7 +72,7 @@ class Engine {
     uint16_t rpc_port() const { return server_.port(); }
     std::vector<std::string> device_names() const;
     Core& core() { return core_; }
-    RdmaBackend* rdma() { return rdma_; }
+    RdmaPorts* ports() { return ports_.get(); }  // null: there are none
     Peers& peers() { return peers_; }
 
     // --- segments ---
@@ -125,7 +125,6 @@ class Engine {
     std::vector<SocketAddress> port_addresses() const;
     Json close_connection(const Json& body);
     bool receive(const Json& body);
-    std::unique_ptr<Backend>& backend(Transport transport) { return core_.backends()[static_cast<size_t>(transport)]; }
 
     Status add_memory(std::shared_ptr<LocalBuffer> buffer);
     Status remove_memory(LocalBuffer& buffer);
@@ -133,22 +132,28 @@ class Engine {
     Batch* take_free_batch();  // null: there is none
     Batch* new_batch();        // null: there are kBatches
     void recycle(Batch& batch);
-    // Has a task of its buffer and of its peer begun, unless it fails.
-    Status prepare(const TransferRequest& request, uint64_t now_ns, Task* task);
-    Status find_ends(const TransferRequest& request, Task* task);
-    Status select(const TransferRequest& request, uint64_t now_ns, Task* task);
+    void free_dropped_tasks();
+    // Has a task of its buffer and of its peer begun, unless it fails. `*waited` is set if that may have taken long.
+    Status prepare(const TransferRequest& request, uint64_t now_ns, Task* task, bool* waited);
+    Status find_ends(const TransferRequest& request, Task* task, bool* waited);
+    Status select(const TransferRequest& request, uint64_t now_ns, Task* task, bool* waited);
     static void undo(Task& task);
-    SlicePlan plan(const Task& leader) const;
+    using DriveLock = std::unique_lock<datapath::DriveLock>;
+    Status take_slices(std::span<Task> tasks, DriveLock* drive, Slice** first);
+    static Slice* cut(Task& task, Slice* slice);
+    void tell_when_complete(const NotificationText& notification, std::span<Task> tasks);
+    void queue(Batch& batch, std::span<Task> tasks, Slice* slice, DriveLock of_first, uint64_t now_ns, bool waited);
+    // The shards that have tasks of the batch.
+    void drive(const Batch& batch);
     void announce(const std::shared_ptr<Announcement>& announcement);
-    bool can_carry(Transport transport, const SelectionContext& context) const;
 
     Core core_;
     ControlServer server_;
     std::unique_ptr<Names> names_;  // null with p2p
     Peers peers_;
     Background background_;
-    RdmaBackend* rdma_ = nullptr;  // of core_.backends(), as is
-    IoUringBackend* io_uring_ = nullptr;
+    std::shared_ptr<RdmaPorts> ports_;
+    IoUringBackend* io_uring_ = nullptr;  // of the first shard
     std::string name_, host_;
     std::string address_;  // host:port of our control server for others
 
@@ -168,6 +173,12 @@ class Engine {
     std::atomic<uint64_t> free_batches_{0};
     static constexpr uint64_t kSlotMask = 0xFFFF, kChange = kSlotMask + 1;
     static_assert(kBatches <= kSlotMask);
+
+    // Batches that nobody uses keep the memory of their tasks, so many in all (80 MiB); of a few tasks they always do.
+    static constexpr uint32_t kFewTasks = 16, kMaxKeptTasks = 131'072;
+    std::atomic<uint32_t> kept_tasks_{0};
+    std::mutex dropped_mutex_;
+    std::vector<std::unique_ptr<Task[]>> dropped_;
 
     std::unique_ptr<Metrics> metrics_;
 

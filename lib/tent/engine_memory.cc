@@ -11,6 +11,7 @@
 
 #include "tent/engine.h"
 #include "tent/ranks.h"
+#include "tent/transports/rdma/rdma_ports.h"
 
 namespace rove::tent {
 
@@ -105,16 +106,9 @@ std::string place(void* address, uint64_t length) {
 
 Status Engine::add_memory(std::shared_ptr<LocalBuffer> buffer) {
     if (buffer->numa_node < 0) buffer->numa_node = node_of_pages(buffer->address, buffer->length);
-    for (size_t i = 0; i < kTransports; ++i) {
-        Backend* backend = core_.backends()[i].get();
-        Status status = backend == nullptr ? Status{} : backend->add_memory(*buffer);
-        if (status.ok()) continue;
-        while (i-- != 0)
-            if (core_.backends()[i] != nullptr) core_.backends()[i]->remove_memory(*buffer);
-        return status;
-    }
-    memory_.add(std::move(buffer));
-    return {};
+    Status status = ports_ == nullptr ? Status{} : ports_->add_memory(*buffer);
+    if (status.ok()) memory_.add(std::move(buffer));
+    return status;
 }
 
 Status Engine::register_memory(void* address, uint64_t length, const MemorySettings& settings) {
@@ -148,8 +142,7 @@ Status Engine::remove_memory(LocalBuffer& buffer) {
                                             " is used by requests under way"};
     }
     if (buffer.shared) shm_server_.withdraw(*buffer.shared);
-    for (const auto& backend : core_.backends())
-        if (backend != nullptr) backend->remove_memory(buffer);
+    if (ports_ != nullptr) ports_->remove_memory(buffer);
     return {};
 }
 

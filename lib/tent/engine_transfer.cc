@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batches: from a request to slices in a queue, and what became of them.
 #include <algorithm>
+#include <bit>
 
 #include "tent/clock.h"
 #include "tent/engine.h"
 #include "tent/merging.h"
+#include "tent/shard.h"
 
 namespace rove::tent {
 
@@ -13,6 +15,7 @@ namespace {
 // The documented 64 slices of a READ and 32 of a WRITE make slices of 2 MiB out of 64 MiB: HIGH would wait for one that
 // was just posted, and a rail that slows down would have megabytes in flight. T-1 leaves the number open.
 constexpr uint32_t kMaxSlicesPerRequest = 512;
+constexpr uint32_t kShortWalk = 16;  // tasks that are looked at in no more time than it takes to remember where one was
 constexpr uint64_t kMaxSliceBytes = uint64_t{1} << 30;  // half of what one work request may carry (IBTA 9.7.7)
 constexpr uint64_t kMaxRequestBytes = uint64_t{1} << 45;
 
@@ -61,6 +64,12 @@ Batch* Engine::new_batch() {
 }
 
 void Engine::recycle(Batch& batch) {
+    if (batch.capacity > kFewTasks && kept_tasks_.fetch_add(batch.capacity) + batch.capacity > kMaxKeptTasks) {
+        kept_tasks_.fetch_sub(batch.capacity);
+        batch.capacity = 0;
+        const std::lock_guard lock(dropped_mutex_);
+        dropped_.push_back(std::move(batch.tasks));
+    }
     uint64_t free = free_batches_.load(std::memory_order_relaxed), with;
     do {
         batch.next_free.store(static_cast<uint32_t>(free & kSlotMask), std::memory_order_relaxed);
@@ -73,12 +82,16 @@ uint64_t Engine::allocate_batch(size_t capacity) {
     Batch* batch = take_free_batch();
     if (batch == nullptr) batch = new_batch();
     if (batch == nullptr) return 0;
+    if (batch->capacity > kFewTasks) kept_tasks_.fetch_sub(batch->capacity);
     if (batch->capacity < capacity) {
         batch->tasks = std::make_unique<Task[]>(capacity);
         batch->capacity = static_cast<uint32_t>(capacity);
     }
     batch->limit = static_cast<uint32_t>(capacity);
     batch->submitted.store(0, std::memory_order_relaxed);
+    batch->shards.store(0, std::memory_order_relaxed);
+    batch->walked = 0;
+    batch->walked_bytes = 0;
     batch->users.store(Batch::kProgram, std::memory_order_relaxed);
     const uint64_t id = batch->id.load(std::memory_order_relaxed) + kBatches;  // another one each time, never 0
     batch->id.store(id, std::memory_order_release);
@@ -90,6 +103,13 @@ Batch* Engine::find_batch(uint64_t id) const {
     return batch != nullptr && batch->id.load() == id && (batch->users.load() & Batch::kProgram) != 0 ? batch : nullptr;
 }
 
+// Off the drive lock: it may take milliseconds.
+void Engine::free_dropped_tasks() {
+    std::vector<std::unique_ptr<Task[]>> dropped;
+    const std::lock_guard lock(dropped_mutex_);
+    std::swap(dropped, dropped_);
+}
+
 Status Engine::free_batch(uint64_t id) {
     Batch* batch = find_batch(id);
     if (batch == nullptr) return bad_batch(id);
@@ -99,48 +119,47 @@ Status Engine::free_batch(uint64_t id) {
     return {};
 }
 
-SlicePlan Engine::plan(const Task& leader) const {
-    const uint64_t bytes = carried_bytes(leader);
-    return plan_slices(bytes, max_slices(bytes), core_.config().rdma.block_size);
-}
-
 // The buffer and the peer of the request before are most often those of this one, too, and need no lookup: a task
 // begins with them, and if nothing was unregistered or closed by then, it keeps them (LocalMemory, Peers: change()).
-[[gnu::always_inline]] inline Status Engine::find_ends(const TransferRequest& request, Task* task) {
-    const auto source = reinterpret_cast<uint64_t>(request.source);
-    bool found = task->local != nullptr && task->local->holds(source, request.length);
-    if (found) {
-        task->local->tasks.begin();
-        found = task->memory_change == memory_.change();
-        if (!found) task->local->tasks.undo_begin();
-    }
-    if (!found) task->local = memory_.acquire(source, request.length, &task->memory_change);
-    if (task->local == nullptr) {
-        return {Code::kAddressNotRegistered, "source " + range(source, request.length) +
-                                                 ": not within one registered buffer"};
-    }
-    found = task->peer != nullptr && task->handle == request.target && task->peer->is_there();
+[[gnu::always_inline]] inline Status Engine::find_ends(const TransferRequest& request, Task* task, bool* waited) {
+    bool found = task->peer != nullptr && task->handle == request.target && task->peer->is_there();
     if (found) {
         task->peer->tasks.begin();
         found = task->peers_change == peers_.change();
         if (!found) task->peer->tasks.undo_begin();
     }
-    if (found) return {};
-    Status status = peers_.acquire(request.target, &task->peer, &task->peers_change);
-    task->handle = request.target;
-    if (!status.ok()) task->local->tasks.undo_begin();
-    return status;
+    if (!found) {
+        *waited = true;  // perhaps
+        Status status = peers_.acquire(request.target, &task->peer, &task->peers_change);
+        task->handle = request.target;
+        if (!status.ok()) return status;
+    }
+    task->shard = task->peer->shard();
+    const auto source = reinterpret_cast<uint64_t>(request.source);
+    found = task->local != nullptr && task->local->holds(source, request.length);
+    if (found) {
+        task->local->tasks.begin(task->shard);
+        found = task->memory_change == memory_.change();
+        if (!found) task->local->tasks.undo_begin(task->shard);
+    }
+    if (!found) task->local = memory_.acquire(source, request.length, task->shard, &task->memory_change);
+    if (task->local != nullptr) return {};
+    task->peer->tasks.undo_begin();
+    return {Code::kAddressNotRegistered,
+            "source " + range(source, request.length) + ": not within one registered buffer"};
 }
 
 void Engine::undo(Task& task) {
-    task.local->tasks.undo_begin();
+    task.local->tasks.undo_begin(task.shard);
     task.peer->tasks.undo_begin();
 }
 
-[[gnu::always_inline]] inline Status Engine::select(const TransferRequest& request, uint64_t now_ns, Task* task) {
+[[gnu::always_inline]] inline Status Engine::select(const TransferRequest& request, uint64_t now_ns, Task* task,
+                                                    bool* waited) {
     if (!task->peer->is_current(task->segment)) task->segment = task->peer->segment();
     task->remote = task->segment->find(request.target_offset, request.length);
     if (task->remote == nullptr) {
+        *waited = true;
         Status status = peers_.refresh(*task->peer, task->segment);
         if (!status.ok()) return status;
         task->segment = task->peer->segment();
@@ -172,11 +191,11 @@ void Engine::undo(Task& task) {
     task->deadline_ns = request.deadline_ns == 0 ? kNever : request.deadline_ns;
     task->reason = Reason::kNone;
     task->is_allotted = false;
-    task->failovers = task->slices_left = task->fences = 0;
+    task->failovers = task->excluded = task->slices_left = task->fences = 0;
     task->failed = task->timed_out = false;
     task->canceled.store(false, std::memory_order_relaxed);
     task->transferred.store(0, std::memory_order_relaxed);
-    Question& context = task->context;
+    SelectionContext& context = task->context;
     context = {};
     context.segment_type = task->peer->is_file() ? SegmentType::kFile : SegmentType::kMemory;
     context.same_machine = task->segment->same_machine;
@@ -184,8 +203,7 @@ void Engine::undo(Task& task) {
     context.priority = priority;
     context.hint = static_cast<Transport>(request.transport_hint);
     if (request.policy_name != nullptr) context.policy_name = request.policy_name;
-    context.peer = task->peer.get();
-    context.remote = task->remote;
+    context.available = task->peer->available(*task->remote);
     const Status status = core_.selector().select(context, 0, &task->selection);
     // The program's text ends with the call. A policy that was chosen by name is the selection's.
     context.policy_name = task->selection.policy != nullptr && !context.policy_name.empty()
@@ -194,7 +212,7 @@ void Engine::undo(Task& task) {
     return status;
 }
 
-Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* task) {
+Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* task, bool* waited) {
     if (!to_priority(request.priority)) {
         return {Code::kInvalidArgument, "priority " + std::to_string(request.priority) +
                                             ": 0 (high), 1 (medium) and 2 (low) are allowed"};
@@ -204,11 +222,110 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
                 "transport_hint " + std::to_string(request.transport_hint) + ": no such transport"};
     if (request.length == 0 || request.length > kMaxRequestBytes)
         return {Code::kInvalidArgument, "length " + std::to_string(request.length) + ": 1 to 2^45 bytes are allowed"};
-    Status status = find_ends(request, task);
+    Status status = find_ends(request, task, waited);
     if (!status.ok()) return status;
-    status = select(request, now_ns, task);
+    status = select(request, now_ns, task, waited);
     if (!status.ok()) undo(*task);
     return status;
+}
+
+// Says how each request is cut, and takes slices for all of them. kTooManyRequests: there are not so many. The shard of
+// a single one is locked on the way, if nobody else has it: what it gave back last is at hand.
+[[gnu::always_inline]] inline Status Engine::take_slices(std::span<Task> tasks, DriveLock* drive, Slice** first) {
+    uint64_t total = 0;
+    uint8_t lowest = 0;
+    for (Task& task : tasks) {
+        if (task.is_led) continue;
+        const uint64_t bytes = carried_bytes(task);
+        task.plan = plan_slices(bytes, max_slices(bytes), core_.config().block_size);
+        total += task.plan.count;
+        lowest = std::max(lowest, index(task.priority));
+    }
+    if (tasks.size() == 1) {
+        Shard& shard = core_.shard(tasks.front().shard);
+        *drive = shard.try_lock();
+        if (drive->owns_lock()) *first = shard.take_freed(tasks.front().plan.count);
+    }
+    if (*first != nullptr || total == 0) return {};
+    const uint32_t reserve = Core::kReserve[lowest];
+    *first = core_.pool().take(total, reserve);
+    if (*first != nullptr) return {};
+    return {Code::kTooManyRequests,
+            std::to_string(total) + " slices are needed, of " + std::to_string(Core::kMaxSlices - reserve) +
+                " for all requests of this priority, and lower ones, under way"};
+}
+
+// Cuts a request, and those that continue it, into slices from `first` on. Returns the first of those that are left.
+[[gnu::always_inline]] inline Slice* Engine::cut(Task& task, Slice* slice) {
+    const SlicePlan& plan = task.plan;
+    task.slices_left = task.count = plan.count;
+    task.first = slice;
+    Task* part = &task;
+    for (uint32_t i = 0; i < plan.count; ++i) {
+        slice->task = &task;
+        slice->local = task.source + plan.offset(i);
+        slice->remote = task.target + plan.offset(i);
+        slice->length = plan.bytes(i);
+        while (part->target + part->bytes <= slice->remote) part = part->next_part;
+        slice->part = part;
+        slice->attempts = 0;
+        slice->was_refused = false;
+        task.last = slice;
+        slice = static_cast<Slice*>(slice->next);
+    }
+    task.last->next = nullptr;
+    return slice;
+}
+
+void Engine::tell_when_complete(const NotificationText& notification, std::span<Task> tasks) {
+    const auto announcement = std::make_shared<Announcement>();
+    announcement->name = notification.name;
+    announcement->message = notification.message;
+    announcement->tasks_left = static_cast<uint32_t>(tasks.size());
+    auto& targets = announcement->targets;
+    for (Task& task : tasks) {
+        task.announcement = announcement;
+        const bool is_told = std::find(targets.begin(), targets.end(), task.peer) != targets.end();
+        if (!is_told && !task.peer->is_file()) targets.push_back(task.peer);
+    }
+}
+
+// They belong to the driver when this returns.
+[[gnu::always_inline]] inline void Engine::queue(Batch& batch, std::span<Task> tasks, Slice* slice, DriveLock of_first,
+                                                 uint64_t now_ns, bool waited) {
+    uint32_t shards = 0;
+    for (Task& task : tasks) {
+        task.state.store(TransferState::kPending, std::memory_order_relaxed);
+        core_.shard(task.shard).begin(task, now_ns);
+        shards |= 1u << task.shard;
+    }
+    batch.shards.store(batch.shards.load(std::memory_order_relaxed) | shards, std::memory_order_relaxed);
+    const uint32_t before = batch.submitted.load(std::memory_order_relaxed);
+    batch.submitted.store(before + static_cast<uint32_t>(tasks.size()), std::memory_order_release);
+    for (; shards != 0; shards &= shards - 1) {
+        Shard& shard = core_.shard(static_cast<size_t>(std::countr_zero(shards)));
+        DriveLock drive = of_first.owns_lock() ? std::move(of_first) : shard.try_lock();
+        const uint64_t queued_ns = waited ? monotonic_ns() : now_ns;
+        uint32_t transports = 0;
+        for (Task& task : tasks) {
+            if (task.is_led || task.shard != shard.number()) continue;
+            const auto transport = static_cast<size_t>(task.selection.transport);
+            task.since_ns = queued_ns;
+            slice = cut(task, slice);
+            Backend& backend = *shard.backends()[transport];
+            if (!drive.owns_lock()) {
+                backend.submit(task);
+                continue;
+            }
+            const uint64_t now_or_later_ns = std::max(queued_ns, shard.latest_ns());
+            if (task.count == 1 && shard.goes_at_once(task.priority, queued_ns) &&
+                backend.carry_at_once(task, now_or_later_ns))
+                continue;
+            transports |= 1u << transport;
+            backend.put(task);
+        }
+        if (drive.owns_lock()) shard.dispatch(std::move(drive), transports, queued_ns);
+    }
 }
 
 Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, const NotificationText* notification) {
@@ -229,30 +346,23 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
     const std::span<Task> tasks(batch->tasks.get() + first, requests.size());
     Status status;
     size_t prepared = 0;
+    bool waited = requests.size() > 1;  // or did more than takes no time
     while (prepared < requests.size() && status.ok()) {
         Task& task = tasks[prepared];
         task.batch = batch;
-        status = prepare(requests[prepared], now_ns, &task);
+        status = prepare(requests[prepared], now_ns, &task, &waited);
         if (status.ok()) ++prepared;
     }
-    uint64_t total = 0;
+    Slice* slice = nullptr;
+    DriveLock drive;
     if (status.ok()) {
         // Not so much that slices become larger than a block.
         if (core_.config().merge_requests && tasks.size() > 1)
-            merge_neighbours(tasks, kMaxSlicesPerRequest * core_.config().rdma.block_size);
-        for (const Task& task : tasks)
-            if (!task.is_led) total += plan(task).count;
-    }
-    uint8_t lowest = 0;
-    for (const Task& task : tasks) lowest = std::max(lowest, index(task.priority));
-    const uint32_t reserve = Core::kReserve[lowest];
-    Slice* slice = status.ok() && total != 0 ? core_.pool().take(total, reserve) : nullptr;
-    if (status.ok() && slice == nullptr && total != 0) {
-        status = {Code::kTooManyRequests,
-                  std::to_string(total) + " slices are needed, of " + std::to_string(Core::kMaxSlices - reserve) +
-                      " for all requests of this priority, and lower ones, under way"};
+            merge_neighbours(tasks, kMaxSlicesPerRequest * core_.config().block_size);
+        status = take_slices(tasks, &drive, &slice);
     }
     if (!status.ok()) {
+        if (drive.owns_lock()) drive.unlock();
         for (Task& task : tasks.first(prepared)) undo(task);
         for (Task& task : tasks) {
             task.peer.reset();
@@ -261,56 +371,9 @@ Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, co
         }
         return status;
     }
-    std::shared_ptr<Announcement> announcement;
-    if (notification != nullptr) {
-        announcement = std::make_shared<Announcement>();
-        announcement->name = notification->name;
-        announcement->message = notification->message;
-        announcement->tasks_left = static_cast<uint32_t>(requests.size());
-    }
     batch->users.fetch_add(static_cast<uint32_t>(requests.size()));
-    uint32_t transports = 0;
-    for (Task& task : tasks) {
-        if (announcement != nullptr) {
-            task.announcement = announcement;
-            auto& targets = announcement->targets;
-            const bool is_told = std::find(targets.begin(), targets.end(), task.peer) != targets.end();
-            if (!is_told && !task.peer->is_file()) targets.push_back(task.peer);
-        }
-        task.state.store(TransferState::kPending, std::memory_order_relaxed);
-        core_.begin(task, now_ns);
-        transports |= 1u << static_cast<unsigned>(task.selection.transport);
-    }
-    std::unique_lock drive = core_.try_lock();
-    for (Task& task : tasks) {
-        if (task.is_led) continue;
-        const SlicePlan plan = this->plan(task);
-        task.slices_left = task.count = plan.count;
-        task.since_ns = now_ns;
-        task.first = slice;
-        Task* part = &task;
-        for (uint32_t j = 0; j < plan.count; ++j) {
-            slice->task = &task;
-            slice->local = task.source + plan.offset(j);
-            slice->remote = task.target + plan.offset(j);
-            slice->length = plan.bytes(j);
-            while (part->target + part->bytes <= slice->remote) part = part->next_part;
-            slice->part = part;
-            slice->attempts = 0;
-            slice->was_refused = false;
-            task.last = slice;
-            slice = static_cast<Slice*>(slice->next);
-        }
-        task.last->next = nullptr;
-        Backend& backend = *core_.backends()[static_cast<size_t>(task.selection.transport)];
-        // it is the driver's now
-        drive.owns_lock() ? backend.put(task) : backend.submit(task);
-    }
-    batch->submitted.store(first + static_cast<uint32_t>(requests.size()), std::memory_order_release);
-    if (drive.owns_lock()) {
-        core_.dispatch(transports, now_ns);
-        drive.unlock();  // who wakes may take our core, and wants the lock
-    }
+    if (notification != nullptr) tell_when_complete(*notification, tasks);
+    queue(*batch, tasks, slice, std::move(drive), now_ns, waited);
     background_.wake();
     return {};
 }
@@ -321,7 +384,7 @@ Status Engine::cancel(uint64_t id, size_t task) {
     if (task >= batch->submitted.load(std::memory_order_acquire))
         return {Code::kInvalidArgument, "batch " + std::to_string(id) + " has no task " + std::to_string(task)};
     batch->tasks[task].canceled.store(true);
-    core_.try_drive();
+    core_.shard(batch->tasks[task].shard).try_drive();
     return {};
 }
 
@@ -331,7 +394,7 @@ Status Engine::task_status(uint64_t id, size_t task, TaskStatus* out) {
     if (task >= batch->submitted.load(std::memory_order_acquire))
         return {Code::kInvalidArgument, "batch " + std::to_string(id) + " has no task " + std::to_string(task)};
     const Task& one = batch->tasks[task];
-    if (!is_final(one.state.load(std::memory_order_acquire))) core_.try_drive();
+    if (!is_final(one.state.load(std::memory_order_acquire))) core_.shard(one.shard).try_drive();
     out->state = one.state.load(std::memory_order_acquire);
     out->transferred = one.transferred.load(std::memory_order_relaxed);
     out->reason = is_final(out->state) ? one.reason : Reason::kNone;
@@ -341,7 +404,7 @@ Status Engine::task_status(uint64_t id, size_t task, TaskStatus* out) {
 Status Engine::task_statuses(uint64_t id, std::vector<TaskStatus>* out) {
     const Batch* batch = find_batch(id);
     if (batch == nullptr) return bad_batch(id);
-    if (batch->users.load() != Batch::kProgram) core_.try_drive();
+    if (batch->users.load() != Batch::kProgram) drive(*batch);
     out->resize(batch->submitted.load(std::memory_order_acquire));
     for (size_t i = 0; i < out->size(); ++i) {
         const Task& one = batch->tasks[i];
@@ -350,10 +413,15 @@ Status Engine::task_statuses(uint64_t id, std::vector<TaskStatus>* out) {
     return {};
 }
 
+void Engine::drive(const Batch& batch) {
+    for (uint32_t rest = batch.shards.load(std::memory_order_relaxed); rest != 0; rest &= rest - 1)
+        core_.shard(static_cast<size_t>(std::countr_zero(rest))).try_drive();
+}
+
 Status Engine::overall_status(uint64_t id, TaskStatus* out) {
-    const Batch* batch = find_batch(id);
+    Batch* batch = find_batch(id);
     if (batch == nullptr) return bad_batch(id);
-    if (batch->users.load() != Batch::kProgram) core_.try_drive();
+    if (batch->users.load() != Batch::kProgram) drive(*batch);
     // The worst, once all are final.
     constexpr TransferState kFromWorst[] = {TransferState::kFailed, TransferState::kTimeout, TransferState::kCanceled,
                                             TransferState::kInvalid, TransferState::kCompleted};
@@ -361,10 +429,19 @@ Status Engine::overall_status(uint64_t id, TaskStatus* out) {
     bool pending = false;
     *out = {};
     const uint32_t count = batch->submitted.load(std::memory_order_acquire);
-    for (uint32_t i = 0; i < count; ++i) {
+    // Acquire pairs with the release below: what another thread walked.
+    const bool walks = count > kShortWalk && !batch->walking.exchange(true, std::memory_order_acquire);
+    uint32_t i = walks ? batch->walked : 0, complete = i;
+    if (walks) out->transferred = batch->walked_bytes;
+    for (; i < count; ++i) {
         const TransferState state = batch->tasks[i].state.load(std::memory_order_acquire);
         out->transferred += batch->tasks[i].transferred.load(std::memory_order_relaxed);
-        if (state == TransferState::kCompleted) continue;
+        if (state == TransferState::kCompleted) {
+            if (complete != i || !walks) continue;
+            batch->walked = ++complete;
+            batch->walked_bytes = out->transferred;
+            continue;
+        }
         pending |= !is_final(state);
         const auto rank =
             static_cast<size_t>(std::find(kFromWorst, std::end(kFromWorst) - 1, state) - std::begin(kFromWorst));
@@ -372,6 +449,7 @@ Status Engine::overall_status(uint64_t id, TaskStatus* out) {
         worst = rank;
         out->reason = batch->tasks[i].reason;
     }
+    if (walks) batch->walking.store(false, std::memory_order_release);
     out->state = pending ? TransferState::kPending : kFromWorst[worst];
     if (pending) out->reason = Reason::kNone;
     return {};

@@ -34,6 +34,7 @@ constexpr Variable kVariables[] = {
     {"MC_NUM_QP_PER_EP", "transports/rdma/num_lanes"},
     {"MC_SLICE_SIZE", "transports/rdma/workers/block_size"},
     {"MC_RETRY_CNT", "transports/rdma/workers/max_retry_count"},
+    {"MC_WORKERS_PER_CTX", "transports/rdma/workers/num_workers"},
     {"MC_TE_FILTERS", "topology/rdma_whitelist", Kind::kList},
     {"MC_TE_FILTERS_EXCLUDE", "topology/rdma_blacklist", Kind::kList},
     {"TENT_METRICS_ENABLED", "metrics/enabled", Kind::kBoolean},
@@ -57,7 +58,6 @@ constexpr const char* kForeign[] = {
     "MC_PKEY_INDEX",
     "MC_RDMA_BIND_ADDRESS",
     "MC_TENT_RPC_THREADS",
-    "MC_WORKERS_PER_CTX",
 };
 
 void warn_of_foreign() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine counts, by device, rail, priority, slot and transport (T-24): for DPDK's telemetry and for
-// Prometheus.
+// What the engine counts, in all its shards, by device, rail, priority, slot and transport (T-24): for DPDK's telemetry
+// and for Prometheus.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct FigureTable {
     const char* name;  // "devices"
     const char* row;   // "device"
     const char* help;
-    std::vector<FigureRow> (*read)(Engine& engine);  // with the drive lock held
+    std::vector<FigureRow> (*read)(Engine& engine);  // takes the locks of the shards
 };
 
 std::span<const FigureTable> figure_tables();
@@ -40,7 +40,7 @@ std::span<const FigureTable> figure_tables();
 // tables; not thread-safe.
 class SteadyFigures {
   public:
-    std::vector<FigureRow> read(const FigureTable& table, Engine& engine);  // with the drive lock held
+    std::vector<FigureRow> read(const FigureTable& table, Engine& engine);
 
   private:
     struct Count {
@@ -55,6 +55,6 @@ struct HistogramRow {
     std::string priority, transport;  // "high", "rdma"
     RequestHistograms seen;
 };
-std::vector<HistogramRow> read_histograms(Engine& engine);  // with the drive lock held
+std::vector<HistogramRow> read_histograms(Engine& engine);
 
 }  // namespace rove::tent

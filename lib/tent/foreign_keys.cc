@@ -62,7 +62,6 @@ constexpr std::string_view kForeign[] = {
     "transports/rdma/endpoint/src_path_bits",
     "transports/rdma/endpoint/static_rate",
     "transports/rdma/workers/grace_period_ns",
-    "transports/rdma/workers/num_workers",
     "transports/rdma/workers/rail_topo_path",
 };
 // Of a policy.

@@ -18,6 +18,13 @@ class Histogram {
     void add(uint64_t value) {
         ++counts_[std::min<size_t>(static_cast<size_t>(std::bit_width(value - (value != 0))), kBuckets - 1)];
         sum_ += value;
+        greatest_ = std::max(greatest_, value);
+    }
+    // All that another one saw.
+    void add(const Histogram& other) {
+        for (size_t i = 0; i < kBuckets; ++i) counts_[i] += other.counts_[i];
+        sum_ += other.sum_;
+        greatest_ = std::max(greatest_, other.greatest_);
     }
     uint64_t count_up_to(size_t bucket) const {
         uint64_t count = 0;
@@ -26,6 +33,7 @@ class Histogram {
     }
     uint64_t count() const { return count_up_to(kBuckets - 1); }
     uint64_t sum() const { return sum_; }
+    uint64_t greatest() const { return greatest_; }  // 0: there were none
     // A value that `share` of all do not exceed, at most twice the least such; 0: there were none.
     uint64_t quantile(double share) const {
         const uint64_t all = count();
@@ -37,13 +45,18 @@ class Histogram {
 
   private:
     std::array<uint64_t, kBuckets> counts_{};
-    uint64_t sum_ = 0;
+    uint64_t sum_ = 0, greatest_ = 0;
 };
 
 // Of the requests of a priority that a transport completed.
 struct RequestHistograms {
     Histogram latency_ns;  // from submitTransfer() to the last byte
     Histogram bytes;
+
+    void add(const RequestHistograms& other) {
+        latency_ns.add(other.latency_ns);
+        bytes.add(other.bytes);
+    }
 };
 
 }  // namespace rove::tent

@@ -35,7 +35,7 @@ struct LocalBuffer {
     std::vector<Registration> registered;  // by device
     std::optional<ObjectId> shared;  // the memory behind it, if others of this machine can map that
     uint32_t registrations = 1;  // of the same address and length; Engine::registering_ guards it
-    TaskCount tasks;
+    TaskCounts tasks;
     std::atomic<uint32_t> served{0};  // requests of peers that are being answered by tcp
 
     bool holds(uint64_t start, uint64_t bytes) const {
@@ -48,8 +48,8 @@ struct LocalBuffer {
 class LocalMemory {
   public:
     // The buffer that holds all of [address, address + length), or null. A task begins with it: it stays registered
-    // until that is finished. `*change` is change() when it was found.
-    std::shared_ptr<LocalBuffer> acquire(uint64_t address, uint64_t length, uint64_t* change);
+    // until that is finished, by `shard`. `*change` is change() when it was found.
+    std::shared_ptr<LocalBuffer> acquire(uint64_t address, uint64_t length, uint8_t shard, uint64_t* change);
     // The same for a request of a peer, until LocalBuffer::served is counted down.
     std::shared_ptr<LocalBuffer> serve(uint64_t address, uint64_t length);
     // Another number after each registration and its end. Whoever has counted a task with a buffer, and sees the number

@@ -15,7 +15,8 @@
 #include "tent/engine.h"
 #include "tent/figures.h"
 #include "tent/no_signals.h"
-#include "tent/transports/rdma/rdma_backend.h"
+#include "tent/shard.h"
+#include "tent/transports/rdma/rdma_ports.h"
 
 namespace rove::tent {
 
@@ -32,7 +33,7 @@ class Figures : public prometheus::Collectable {
             std::vector<FigureRow> rows;
             {
                 const std::lock_guard lock(mutex_);
-                engine_.core().with_lock([&] { rows = steady_.read(table, engine_); });
+                rows = steady_.read(table, engine_);
             }
             std::map<std::string, prometheus::MetricFamily> by_name;
             for (const FigureRow& row : rows)
@@ -57,8 +58,7 @@ class Figures : public prometheus::Collectable {
     }
 
     void add_histograms(std::vector<prometheus::MetricFamily>& families) const {
-        std::vector<HistogramRow> rows;
-        engine_.core().with_lock([&] { rows = read_histograms(engine_); });
+        const std::vector<HistogramRow> rows = read_histograms(engine_);
         prometheus::MetricFamily latency{"tent_request_latency_seconds",
                                          "From submitTransfer() to the last byte",
                                          prometheus::MetricType::Histogram,
@@ -91,16 +91,15 @@ class Figures : public prometheus::Collectable {
     mutable SteadyFigures steady_;
 };
 
-// Whether the engine moves: who asks waits for the drive lock.
+// Whether the engine moves: who asks waits for the drive lock of each shard.
 class Health : public prometheus::Collectable {
   public:
     explicit Health(Engine& engine) : engine_(engine) {}
 
     std::vector<prometheus::MetricFamily> Collect() const override {
         double up = 0;
-        engine_.core().with_lock([&] {
-            if (engine_.rdma() != nullptr) up = std::popcount(engine_.rdma()->selector().up_mask());
-        });
+        for (const auto& shard : engine_.core().shards()) shard->with_lock([] {});
+        if (engine_.ports() != nullptr) up = std::popcount(engine_.ports()->selector().up_mask());
         return {gauge("tent_up", "The engine answers", 1), gauge("tent_devices_up", "Devices with a link", up)};
     }
 

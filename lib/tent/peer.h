@@ -34,6 +34,9 @@ class Peer {
     // What our connections to it are called there, by nobody else: a random text that nobody else is told.
     const std::string& owner() const { return owner_; }
     ControlClient& control() { return control_; }
+    // Whose its tasks are (shard.h).
+    uint8_t shard() const { return shard_; }
+    void set_shard(uint8_t shard) { shard_ = shard; }  // before others know of it
 
     // Any thread. Not null once it was described.
     std::shared_ptr<const SegmentDesc> segment() const {
@@ -73,6 +76,13 @@ class Peer {
     // they stay as they are; the holder of the drive lock sees all of them, too.
     Channel* channel(Transport transport) const { return channels_[static_cast<size_t>(transport)].get(); }
     std::unique_ptr<Channel>& slot(size_t transport) { return channels_[transport]; }
+    // Transports (1 << id) to which it is worth giving a request for `remote` now.
+    uint32_t available(const BufferDesc& remote) const {
+        uint32_t transports = 0;
+        for (size_t i = 0; i < kTransports; ++i)
+            if (channels_[i] != nullptr && channels_[i]->available(remote)) transports |= 1u << i;
+        return transports;
+    }
 
     // Its process has ended, as far as we know: requests fail until it is opened anew.
     std::atomic<bool> gone{false};
@@ -96,6 +106,7 @@ class Peer {
     std::shared_ptr<const SegmentDesc> segment_;
     std::atomic<const SegmentDesc*> current_{nullptr};  // `segment_`
     std::atomic<bool> known_{false};
+    uint8_t shard_ = 0;
     int lease_ = -1;
     std::array<std::unique_ptr<Channel>, kTransports> channels_;
 };

@@ -14,6 +14,7 @@
 #include "tent/log.h"
 #include "tent/metadata/names.h"
 #include "tent/own_sockets.h"
+#include "tent/shard.h"
 #include "tent/transports/io_uring/file.h"
 #include "tent/transports/shm/shm_server.h"
 
@@ -99,10 +100,11 @@ Status Peers::connect(const std::shared_ptr<Peer>& peer) {
         return {Code::kRpcServiceError,
                 "segment '" + peer->name() + "': " + peer->control().address() + " does not let us connect to it"};
     peer->set_segment(std::move(segment));
-    core_.with_lock([&] {
+    Shard& shard = core_.shard(peer->shard());
+    shard.with_lock([&] {
         const uint64_t now_ns = monotonic_ns();
         for (size_t i = 0; i < kTransports; ++i)
-            if (core_.backends()[i] != nullptr) peer->slot(i) = core_.backends()[i]->open(*peer, now_ns);
+            if (shard.backends()[i] != nullptr) peer->slot(i) = shard.backends()[i]->open(*peer, now_ns);
     });
     peer->set_known();
     return {};
@@ -115,7 +117,10 @@ Status Peers::open(const std::string& name, uint64_t* handle) {
         for (const auto* list : {&handles_, &opening_})
             for (const auto& one : *list)
                 if (one != nullptr && one->name() == name && !one->gone.load()) peer = one;
-        if (peer == nullptr) opening_.push_back(peer = std::make_shared<Peer>(name, "", core_.credentials()));
+        if (peer == nullptr) {
+            opening_.push_back(peer = std::make_shared<Peer>(name, "", core_.credentials()));
+            if (!peer->is_file()) peer->set_shard(core_.next_shard());  // one ring for all files
+        }
         peer->handles.fetch_add(1);  // now: so that nobody closes it meanwhile
     }
     const uint64_t begun_ns = monotonic_ns();
@@ -207,7 +212,7 @@ void Peers::seek(const std::shared_ptr<Peer>& peer) {
                 static LogLimit limit;
                 log(limit, LogLevel::kInfo, "segment '%s': its process is back, at %s", peer->name().c_str(),
                     peer->control().address().c_str());
-                core_.with_lock([&] {
+                core_.shard(peer->shard()).with_lock([&] {
                     for (size_t i = 0; i < kTransports; ++i)
                         if (peer->slot(i) != nullptr) peer->slot(i)->revive(monotonic_ns());
                 });
@@ -265,7 +270,7 @@ void Peers::set_gone(Peer& peer) {
     if (peer.gone.exchange(true)) return;
     static LogLimit limit;
     log(limit, LogLevel::kInfo, "segment '%s': its process has gone", peer.name().c_str());
-    core_.with_lock([&] {
+    core_.shard(peer.shard()).with_lock([&] {
         for (size_t i = 0; i < kTransports; ++i)
             if (peer.slot(i) != nullptr) peer.slot(i)->abandon(monotonic_ns());
     });
@@ -297,7 +302,8 @@ void Peers::tidy() {
     for (const auto& peer : closing) {
         if (peer->tasks.unfinished() != 0) continue;
         bool idle = true;
-        core_.with_lock([&] {
+        Shard& shard = core_.shard(peer->shard());
+        shard.with_lock([&] {
             for (size_t i = 0; i < kTransports; ++i) {
                 if (peer->slot(i) == nullptr) continue;
                 peer->slot(i)->shut_down();
@@ -305,7 +311,7 @@ void Peers::tidy() {
             }
             for (size_t i = 0; i < kTransports && idle; ++i) {
                 if (peer->slot(i) == nullptr) continue;
-                core_.backends()[i]->forget(*peer->slot(i));
+                shard.backends()[i]->forget(*peer->slot(i));
                 peer->slot(i).reset();
             }
         });
@@ -321,7 +327,7 @@ void Peers::clear() {
         peer->set_lease(-1);
         for (size_t i = 0; i < kTransports; ++i) {
             if (peer->slot(i) == nullptr) continue;
-            core_.backends()[i]->forget(*peer->slot(i));
+            core_.shard(peer->shard()).backends()[i]->forget(*peer->slot(i));
             peer->slot(i).reset();
         }
     }

@@ -7,7 +7,7 @@
 //    core holds up all.) There is always room: slices are counted once, by their pool (task.h), which refuses a batch
 //    whole.
 // 2. From there each request goes to the PriorityQueues of the channel that it is for. Levels are drained across all
-//    channels and transports, HIGH of all before MEDIUM of all before LOW of all (core.h).
+//    channels and transports, HIGH of all before MEDIUM of all before LOW of all (shard.h).
 // 3. Promotion is of a request: one of which nothing was taken for priority_promotion_timeout_us goes one level up, and
 //    is back at its own when a slice of it was taken. So each gets on, however long the queue in front of it, and a
 //    bulk transfer does not come to stand in front of HIGH with all that it has. It keeps its priority for the gate of

@@ -89,7 +89,7 @@ bool Slots::can_send(Priority priority, uint64_t now_ns) const {
     return true;
 }
 
-void Slots::make_way(uint64_t now_ns) {
+void Slots::yield_core(uint64_t now_ns) {
     uint8_t ours = 0;  // the highest that we have under way
     while (ours + 1 < kPriorities && own_->pending[ours].load(kRelaxed) == 0) ++ours;
     const Need need = others_need(ours, now_ns);

@@ -14,7 +14,7 @@
 //    `strict` keeps to the documented slots.
 // 4. Slots say what may be sent, not who has the core. On a core that processes share, a thread that polls for LOW
 //    would keep it for a time slice of the scheduler's, a millisecond and more, before another's HIGH is even
-//    submitted. So it leaves it (make_way()): now and then while a process has lately wanted something higher on this
+//    submitted. So it leaves it (yield_core()): now and then while a process has lately wanted something higher on this
 //    core, and whenever one wants it now, in a slot that is not ours. It sleeps, for the shortest time there is: what
 //    sched_yield() gives, others get only if they are of the same session or cgroup.
 #pragma once
@@ -58,7 +58,7 @@ class Slots {
 
     // For who drives, often, with no lock held: leaves the core to others for a moment if one of them may be waiting
     // for it.
-    void make_way(uint64_t now_ns);
+    void yield_core(uint64_t now_ns);
 
     uint32_t slot_at(uint64_t now_ns) const { return static_cast<uint32_t>(now_ns / config_.interval_ns % 3); }
     uint32_t current_slot() const;                                               // 0..2, by the clock

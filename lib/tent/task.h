@@ -3,7 +3,7 @@
 // the way from submit to completion allocates nothing. Units: bytes, nanoseconds of CLOCK_MONOTONIC.
 //
 // Who may touch what: a submitter fills slices and tasks before it queues them; from then on they belong to the holder
-// of the drive lock (engine.h). Others read a task's `state` and `transferred` only, and set `canceled`.
+// of the shard's drive lock (shard.h). Others read a task's `state` and `transferred` only, and set `canceled`.
 #pragma once
 
 #include <array>
@@ -19,13 +19,13 @@
 #include "tent/memory.h"
 #include "tent/priority_queues.h"
 #include "tent/segment.h"
+#include "tent/slicing.h"
 #include "tent/transport_selector.h"
 
 namespace rove::tent {
 
 class Peer;
 struct Batch;
-struct Rail;
 struct Task;
 
 enum class Direction : uint8_t { kRead, kWrite };
@@ -52,28 +52,17 @@ struct alignas(64) Slice : Queued {
     uint64_t length = 0;
     uint32_t attempts = 0;
     uint32_t index = 0;  // in the pool
-    uint32_t tag = 0;    // of the current attempt: a completion of an earlier one is not taken for it
-    uint8_t device = 0;
     bool was_refused = false;  // by the peer, once (Core::refused)
-    PostMark mark;
-    // Of the rail that carries it.
-    Slice* before = nullptr;
-    Slice* after = nullptr;
-    Rail* rail = nullptr;
-};
-
-// What TransportSelector's `available` is asked about, which is always one of these.
-struct Question : SelectionContext {
-    const Peer* peer = nullptr;
-    const BufferDesc* remote = nullptr;
-    uint32_t excluded = 0;  // transports (1 << id) that have failed this request
+    // What a transport has to remember of it. All zero at first, and no other one's affair: what was written there
+    // stays when the slice is used for another request.
+    alignas(8) std::array<std::byte, 56> notes{};
 };
 
 // Tells the targets of a submit once, when all of it is complete.
 struct Announcement {
     std::string name, message;
     std::vector<std::shared_ptr<Peer>> targets;
-    uint32_t tasks_left = 0;  // until all are complete
+    std::atomic<uint32_t> tasks_left{0};  // until all are complete
 };
 
 // What of a request's slices each device is to carry, as it was allotted (rdma_channel.h).
@@ -89,6 +78,7 @@ struct alignas(64) Task : Waiting {
     Batch* batch = nullptr;
     std::atomic<TransferState> state{TransferState::kInitial};
     Direction direction = Direction::kRead;
+    uint8_t shard = 0;  // of `peer`
     std::atomic<bool> canceled{false};
     bool failed = false, timed_out = false;
     Reason reason = Reason::kNone;  // of `failed` and `timed_out`
@@ -111,13 +101,15 @@ struct alignas(64) Task : Waiting {
     Selection selection;
 
     uint8_t* source = nullptr;
+    SlicePlan plan;  // with those that continue it
     std::shared_ptr<const SegmentDesc> segment;  // stays, too
     const BufferDesc* remote = nullptr;          // of `segment`
     Slice* refused = nullptr;                    // those that wait for another `segment`
-    Question context;
+    SelectionContext context;
     std::unique_ptr<Shares> shares;  // stays, too
     uint64_t deadline_ns = kNever;   // of its own: it ends as TIMEOUT then; kNever: it has none
     uint32_t failovers = 0;  // transports that it was moved away from
+    uint32_t excluded = 0;   // ... as bits (1 << id)
     uint64_t handle = 0;     // whose `peer` is
     uint64_t memory_change = 0, peers_change = 0;  // as of LocalMemory and Peers when `local` and `peer` were found
 };
@@ -129,10 +121,16 @@ struct alignas(64) Batch {
     uint32_t limit = 0;                   // tasks that the program asked for
     std::atomic<uint32_t> submitted{0};   // tasks
     std::atomic<uint32_t> users{0};       // kProgram, and the number of tasks under way: the last of them recycles it
+    std::atomic<uint32_t> shards{0};      // of its tasks, as bits
     uint32_t slot = 0;                    // in the engine's table
     std::atomic<uint32_t> next_free{0};   // slot + 1 of the next one that nobody uses; 0: none
     std::mutex submitting;                // one submit at a time; held while a stale segment is fetched: seconds
     static constexpr uint32_t kProgram = 1u << 31;  // the program has not freed it
+    // So many tasks, from the first on, are known to be complete, and had so many bytes: whoever asks again begins
+    // behind them, if it gets `walking`.
+    std::atomic<bool> walking{false};
+    uint32_t walked = 0;
+    uint64_t walked_bytes = 0;
 };
 
 // Slices that nobody uses. The lock is taken once for many.

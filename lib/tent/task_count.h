@@ -2,8 +2,11 @@
 // Tasks under way.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
+
+#include "tent/config.h"
 
 namespace rove::tent {
 
@@ -22,6 +25,25 @@ class TaskCount {
 
   private:
     std::atomic<uint64_t> begun_{0}, finished_{0};
+};
+
+// The same where several shards (shard.h) have tasks: each counts its own.
+class TaskCounts {
+  public:
+    void begin(uint8_t shard) { counts_[shard].count.begin(); }
+    void undo_begin(uint8_t shard) { counts_[shard].count.undo_begin(); }
+    void finish(uint8_t shard) { counts_[shard].count.finish(); }
+    uint64_t unfinished() const {
+        uint64_t tasks = 0;
+        for (const Line& one : counts_) tasks += one.count.unfinished();
+        return tasks;
+    }
+
+  private:
+    struct alignas(64) Line {
+        TaskCount count;
+    };
+    std::array<Line, kMaxWorkers> counts_;
 };
 
 }  // namespace rove::tent

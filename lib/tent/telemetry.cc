@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The /tent commands. They run on DPDK's telemetry thread and hold the drive lock while they read what it counts.
+// The /tent commands. They run on DPDK's telemetry thread and take the shards' locks while they read what those count.
 #include "tent/telemetry.h"
 
 #include <algorithm>
@@ -38,11 +38,11 @@ void add(rte_tel_data* data, const FigureRow& row, const Texts& texts = {}) {
     rte_tel_data_add_dict_container(data, key.c_str(), one, 0);
 }
 
-// A dictionary that `fill(Engine&)` adds to for every engine, which is held.
+// A dictionary that `fill(Engine&)` adds to for every engine.
 int answer(rte_tel_data* data, auto&& fill) {
     rte_tel_data_start_dict(data);
     const std::lock_guard lock(mutex);
-    for (Engine* engine : engines) engine->core().with_lock([&] { fill(*engine); });
+    for (Engine* engine : engines) fill(*engine);
     return 0;
 }
 

@@ -8,12 +8,13 @@
 #include <iostream>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <nlohmann/json.hpp>
 
 #include "tent/engine.h"
 #include "tent/environment.h"
 #include "tent/own_sockets.h"
-#include "tent/transports/rdma/rdma_backend.h"
+#include "tent/transports/rdma/rdma_ports.h"
 
 namespace mooncake::tent {
 
@@ -42,18 +43,22 @@ MemorySettings translate(const MemoryOptions& options) {
 }
 
 Status submit(Engine& engine, BatchID batch, std::span<const Request> requests, const Notification* notification) {
+    for (const Request& request : requests) {
+        if (request.opcode == Request::READ || request.opcode == Request::WRITE) continue;
+        return {Code::kInvalidArgument,
+                "opcode " + std::to_string(request.opcode) + ": 0 (READ) and 1 (WRITE) are allowed"};
+    }
+    std::optional<NotificationText> text;
+    if (notification != nullptr) text = NotificationText{notification->name, notification->msg};
+    const NotificationText* const told = text ? &*text : nullptr;
+    if (requests.size() == 1) {
+        const TransferRequest one = translate(requests.front());
+        return engine.submit(batch, {&one, 1}, told);
+    }
     thread_local std::vector<TransferRequest> translated;  // keeps its memory
     translated.clear();
-    for (const Request& request : requests) {
-        if (request.opcode != Request::READ && request.opcode != Request::WRITE) {
-            return {Code::kInvalidArgument,
-                    "opcode " + std::to_string(request.opcode) + ": 0 (READ) and 1 (WRITE) are allowed"};
-        }
-        translated.push_back(translate(request));
-    }
-    if (notification == nullptr) return engine.submit(batch, translated, nullptr);
-    const NotificationText text{notification->name, notification->msg};
-    return engine.submit(batch, translated, &text);
+    for (const Request& request : requests) translated.push_back(translate(request));
+    return engine.submit(batch, translated, told);
 }
 
 // A child that fork() made has a copy of the engine without its threads, whose sockets, queue pairs and memory are the
@@ -144,8 +149,8 @@ uint16_t TransferEngine::getRpcServerPort() const {
 
 std::string TransferEngine::getLocalTopologyString() const {
     Json nics = Json::array();
-    if (engine_ != nullptr && engine_->rdma() != nullptr) {
-        DeviceSelector& selector = engine_->rdma()->selector();
+    if (engine_ != nullptr && engine_->ports() != nullptr) {
+        DeviceSelector& selector = engine_->ports()->selector();
         for (size_t i = 0; i < selector.devices().size(); ++i) {
             const Device& device = selector.devices()[i];
             nics.push_back({{"name", device.name},
@@ -303,14 +308,14 @@ Status TransferEngine::receiveNotification(std::vector<Notification>& list) {
 Status TransferEngine::getNicLoadStats(std::vector<NicLoadStats>& list) const {
     list.clear();
     if (engine_ == nullptr) return start_;
-    if (engine_->rdma() == nullptr) return {};
-    for (const DeviceLoad& load : engine_->rdma()->selector().load())
+    if (engine_->ports() == nullptr) return {};
+    for (const DeviceLoad& load : engine_->ports()->selector().load())
         list.push_back({load.name, load.inflight_bytes, load.ewma_bandwidth});
     return {};
 }
 
 void TransferEngine::printTrafficStats() const {
-    if (engine_ != nullptr && engine_->rdma() != nullptr) engine_->rdma()->selector().print_traffic_stats(std::cout);
+    if (engine_ != nullptr && engine_->ports() != nullptr) engine_->ports()->selector().print_traffic_stats(std::cout);
 }
 
 }  // namespace mooncake::tent

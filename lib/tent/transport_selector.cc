@@ -25,6 +25,10 @@ bool matches(const Policy& policy, const SelectionContext& request) {
            request.bytes <= policy.max_size;
 }
 
+bool is_available(const SelectionContext& request, Transport transport) {
+    return (request.available >> static_cast<unsigned>(transport) & 1) != 0;
+}
+
 // What the candidates were, for a message.
 std::string list(std::span<const Transport> transports) {
     std::string names;
@@ -40,7 +44,7 @@ std::span<const Transport> default_order(SegmentType type) {
 }
 
 Status TransportSelector::create(std::vector<Policy> policies, std::span<const std::string> device_names, bool strict,
-                                 Available available, std::optional<TransportSelector>* out) {
+                                 std::optional<TransportSelector>* out) {
     TransportSelector selector;
     const size_t nameable = std::min(device_names.size(), kMaskBits);
     std::string allowed;
@@ -64,34 +68,34 @@ Status TransportSelector::create(std::vector<Policy> policies, std::span<const s
     }
     selector.policies_ = std::move(policies);
     selector.strict_ = strict;
-    selector.available_ = std::move(available);
     *out = std::move(selector);
     return {};
 }
 
-Status TransportSelector::find_policy(const SelectionContext& request, const Policy** found) const {
-    const auto policy = std::find_if(policies_.begin(), policies_.end(),
-                                     [&](const Policy& candidate) { return matches(candidate, request); });
-    *found = policy == policies_.end() ? nullptr : &*policy;
-    if (*found != nullptr) return {};
-    if (!request.policy_name.empty())
-        return {Code::kInvalidArgument,
-                "no policy of the segment's type is called \"" + std::string(request.policy_name) + "\""};
-    if (strict_ && request.hint == Transport::kUnspec)
+const Policy* TransportSelector::find_policy(const SelectionContext& request) const {
+    for (const Policy& policy : policies_)
+        if (matches(policy, request)) return &policy;
+    return nullptr;
+}
+
+Status TransportSelector::no_policy(const SelectionContext& request) {
+    if (request.policy_name.empty())
         return {Code::kInvalidArgument, "no policy matches the request, and strict = true"};
-    return {};
+    return {Code::kInvalidArgument,
+            "no policy of the segment's type is called \"" + std::string(request.policy_name) + "\""};
 }
 
 Status TransportSelector::select(const SelectionContext& request, uint32_t transport_index, Selection* out) const {
-    const Policy* policy = nullptr;
-    if (Status status = find_policy(request, &policy); !status.ok()) return status;
+    const Policy* const policy = find_policy(request);
+    if (policy == nullptr && (!request.policy_name.empty() || (strict_ && request.hint == Transport::kUnspec)))
+        [[unlikely]] return no_policy(request);
     Selection selection{.transport = request.hint, .device_mask = ~uint64_t{0}, .policy = policy};
     if (policy != nullptr) selection.device_mask = masks_[static_cast<size_t>(policy - policies_.data())];
 
     uint32_t skip = transport_index;
     if (request.hint != Transport::kUnspec) {
         if (transport_index == 0) {
-            if (!available_(request.hint, request))
+            if (!is_available(request, request.hint))
                 return {Code::kInvalidArgument,
                         std::string("transport_hint: ") + name(request.hint) + " is not available for this request"};
             *out = selection;
@@ -103,7 +107,7 @@ Status TransportSelector::select(const SelectionContext& request, uint32_t trans
     const std::span<const Transport> order =
         named ? std::span<const Transport>(policy->transports) : default_order(request.segment_type);
     for (const Transport candidate : order) {
-        if (candidate == request.hint || !available_(candidate, request) || skip-- > 0) continue;
+        if (candidate == request.hint || !is_available(request, candidate) || skip-- > 0) continue;
         selection.transport = candidate;
         *out = selection;
         return {};

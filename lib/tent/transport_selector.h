@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <span>
@@ -38,6 +37,7 @@ struct SelectionContext {
     Priority priority = Priority::kHigh;
     Transport hint = Transport::kUnspec;  // Request::transport_hint
     std::string_view policy_name;         // takes this policy, whatever else it asks for but the segment type
+    uint32_t available = 0;               // transports (1 << id) that are there, enabled, and able to carry it
 };
 
 struct Selection {
@@ -51,13 +51,10 @@ std::span<const Transport> default_order(SegmentType type);
 
 class TransportSelector {
   public:
-    // Whether a transport is there, enabled, and able to carry this request. Asked for each candidate in turn.
-    using Available = std::function<bool(Transport, const SelectionContext&)>;
-
     // `device_names[i]` has bit i of masks. `strict`: a request that no policy matches is an error.
     // kInvalidArgument: a policy names an unknown device (or one beyond the 64th), or two of a type have one name.
     static Status create(std::vector<Policy> policies, std::span<const std::string> device_names, bool strict,
-                         Available available, std::optional<TransportSelector>* out);
+                         std::optional<TransportSelector>* out);
 
     // `transport_index` counts the available candidates: 0 is the first attempt, n the n-th failover. A hint is
     // candidate 0 and is left out of the others (T-17). kInvalidArgument: the hint is not available, `policy_name` does
@@ -66,12 +63,12 @@ class TransportSelector {
 
   private:
     TransportSelector() = default;
-    Status find_policy(const SelectionContext& context, const Policy** found) const;
+    const Policy* find_policy(const SelectionContext& context) const;
+    static Status no_policy(const SelectionContext& context);
 
     std::vector<Policy> policies_;
     std::vector<uint64_t> masks_;  // of policies_
     bool strict_ = false;
-    Available available_;
 };
 
 }  // namespace rove::tent

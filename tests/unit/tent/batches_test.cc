@@ -12,6 +12,7 @@
 
 #include "local_engine.h"
 #include "tent/engine.h"
+#include "tent/shard.h"
 
 namespace rove::tent {
 namespace {
@@ -125,7 +126,7 @@ TEST_F(BatchesTest, NotificationsComeInTheOrderOfTheirSubmits) {
 
 TEST_F(BatchesTest, FreedUnderWayItIsNotGivenAgainBefore) {
     uint64_t under_way = 0, other = 0;
-    engine_->core().with_lock([&] {  // so that nothing moves
+    engine_->core().shard(0).with_lock([&] {  // so that nothing moves
         under_way = engine_->allocate_batch(1);
         std::jthread([&] {
             submit(under_way, 0);
@@ -143,6 +144,32 @@ TEST_F(BatchesTest, FreedUnderWayItIsNotGivenAgainBefore) {
     EXPECT_EQ(engine_->free_batch(under_way).code(), Code::kInvalidArgument);
 }
 
+TEST_F(BatchesTest, SeveralWhoAskAboutALargeOneSeeItGrow) {
+    constexpr size_t kTasks = 200;
+    const TransferRequest one{.direction = Direction::kWrite,
+                              .source = here(0),
+                              .target_offset = reinterpret_cast<uint64_t>(there(0)),
+                              .length = kSmall,
+                              .transport_hint = static_cast<int>(Transport::kTcp)};
+    for (int round = 0; round < 5; ++round) {
+        const uint64_t batch = engine_->allocate_batch(kTasks);
+        ASSERT_TRUE(engine_->submit(batch, std::vector<TransferRequest>(kTasks, one), nullptr).ok());
+        const auto watch = [&] {
+            TaskStatus status;
+            for (uint64_t before = 0; status.state != TransferState::kCompleted; before = status.transferred) {
+                ASSERT_TRUE(engine_->overall_status(batch, &status).ok());
+                ASSERT_GE(status.transferred, before);
+                ASSERT_LE(status.transferred, kTasks * kSmall);
+            }
+            EXPECT_EQ(status.transferred, kTasks * kSmall);
+        };
+        std::jthread other(watch);
+        watch();
+        other.join();
+        EXPECT_TRUE(engine_->free_batch(batch).ok());
+    }
+}
+
 // Slices are kept for higher priorities.
 TEST_F(BatchesTest, OneWhoFillsTheEngineWithLowDoesNotGetHighRefused) {
     constexpr size_t kLarge = 32 << 20;  // as many slices as a request may have
@@ -157,7 +184,7 @@ TEST_F(BatchesTest, OneWhoFillsTheEngineWithLowDoesNotGetHighRefused) {
     };
     std::vector<uint64_t> low;
     uint64_t high = 0;
-    engine_->core().with_lock([&] {  // so that nothing moves
+    engine_->core().shard(0).with_lock([&] {  // so that nothing moves
         std::jthread([&] {
             Status status;
             while (status.ok() && low.size() < 1000) {
@@ -189,7 +216,7 @@ TEST_F(BatchesTest, MemoryThatIsNoLongerRegisteredIsRefused) {
     }
     ASSERT_TRUE(engine_->register_memory(memory, sizeof(memory), {}).ok());
     uint64_t under_way = 0;
-    engine_->core().with_lock([&] {
+    engine_->core().shard(0).with_lock([&] {
         const TransferRequest request{.direction = Direction::kWrite,
                                       .source = memory,
                                       .target_offset = reinterpret_cast<uint64_t>(there(0)),

@@ -81,19 +81,20 @@ TEST(TentConfig, TheFileThatShowsEveryKeyShowsTheDefaults) {
     EXPECT_EQ(rdma.selector.block_size, expected.selector.block_size);
     EXPECT_EQ(rdma.selector.enable_priority_filtering, expected.selector.enable_priority_filtering);
     EXPECT_EQ(rdma.selector.local_rotation_interval_ns, expected.selector.local_rotation_interval_ns);
-    EXPECT_EQ(rdma.queues.promotion_timeout_ns, expected.queues.promotion_timeout_ns);
-    EXPECT_EQ(rdma.queues.promotion_interval_ns, expected.queues.promotion_interval_ns);
+    EXPECT_EQ(config.queues.promotion_timeout_ns, defaults.queues.promotion_timeout_ns);
+    EXPECT_EQ(config.queues.promotion_interval_ns, defaults.queues.promotion_interval_ns);
     EXPECT_EQ(rdma.selector.batch_policy, expected.selector.batch_policy);
-    EXPECT_EQ(rdma.slots.interval_ns, expected.slots.interval_ns);
-    EXPECT_EQ(rdma.slots.shm_path, "");
-    EXPECT_EQ(rdma.slots.strict, expected.slots.strict);
+    EXPECT_EQ(config.slots.interval_ns, defaults.slots.interval_ns);
+    EXPECT_EQ(config.slots.shm_path, "");
+    EXPECT_EQ(config.slots.strict, defaults.slots.strict);
     EXPECT_EQ(rdma.rails.error_threshold, expected.rails.error_threshold);
     EXPECT_EQ(rdma.rails.error_window_ns, expected.rails.error_window_ns);
     EXPECT_EQ(rdma.rails.cooldown_ns, expected.rails.cooldown_ns);
     EXPECT_EQ(rdma.num_lanes, expected.num_lanes);
-    EXPECT_EQ(rdma.max_timeout_ns, expected.max_timeout_ns);
-    EXPECT_EQ(rdma.block_size, expected.block_size);
-    EXPECT_EQ(rdma.max_retry_count, expected.max_retry_count);
+    EXPECT_EQ(config.max_timeout_ns, defaults.max_timeout_ns);
+    EXPECT_EQ(config.block_size, defaults.block_size);
+    EXPECT_EQ(config.max_retry_count, defaults.max_retry_count);
+    EXPECT_EQ(config.num_workers, defaults.num_workers);
     EXPECT_EQ(rdma.gid_index, expected.gid_index);
     EXPECT_EQ(rdma.endpoint.max_qp_wr, expected.endpoint.max_qp_wr);
     EXPECT_EQ(rdma.endpoint.path_mtu, expected.endpoint.path_mtu);
@@ -174,6 +175,7 @@ num_lanes = 2
 max_timeout_ns = 5000000000
 workers.block_size = 131072
 workers.max_retry_count = 3
+workers.num_workers = 6
 device.gid_index = 1
 endpoint.max_qp_wr = 64
 endpoint.max_rd_atomic = 8
@@ -234,19 +236,21 @@ http_port = 9200
     EXPECT_FALSE(rdma.selector.enable_priority_filtering);
     EXPECT_EQ(rdma.selector.local_rotation_interval_ns, 300'000u);
     EXPECT_EQ(rdma.selector.block_size, 131'072u);
-    EXPECT_EQ(rdma.queues.promotion_timeout_ns, 20'000'000u);
-    EXPECT_EQ(rdma.queues.promotion_interval_ns, 2'000'000u);
+    EXPECT_EQ(config.queues.promotion_timeout_ns, 20'000'000u);
+    EXPECT_EQ(config.queues.promotion_interval_ns, 2'000'000u);
     EXPECT_EQ(rdma.selector.batch_policy, BatchPolicy::kPerSlice);
-    EXPECT_EQ(rdma.slots.interval_ns, 5'000'000u);
-    EXPECT_EQ(rdma.slots.shm_path, "/slots");
-    EXPECT_TRUE(rdma.slots.strict);
+    EXPECT_EQ(config.slots.interval_ns, 5'000'000u);
+    EXPECT_EQ(config.slots.shm_path, "/slots");
+    EXPECT_TRUE(config.slots.strict);
     EXPECT_EQ(rdma.rails.error_threshold, 5u);
     EXPECT_EQ(rdma.rails.error_window_ns, 2'000'000'000u);
     EXPECT_EQ(rdma.rails.cooldown_ns, 20'000'000u);
     EXPECT_EQ(rdma.num_lanes, 2u);
-    EXPECT_EQ(rdma.max_timeout_ns, 5'000'000'000u);
-    EXPECT_EQ(rdma.block_size, 131'072u);
-    EXPECT_EQ(rdma.max_retry_count, 3u);
+    EXPECT_EQ(config.max_timeout_ns, 5'000'000'000u);
+    EXPECT_EQ(config.block_size, 131'072u);
+    EXPECT_EQ(config.max_retry_count, 3u);
+    EXPECT_EQ(config.num_workers, 6u);
+    EXPECT_EQ(config.shards(), 6u);
     EXPECT_EQ(rdma.gid_index, 1);
     const EndpointConfig& endpoint = rdma.endpoint;
     EXPECT_EQ(endpoint.max_qp_wr, 64u);
@@ -316,15 +320,15 @@ TEST(TentConfig, ExamplesOfTheDocumentsLoad) {
     const Config critical = accepted(kRdma +
                                      "enable_priority_filtering = true\nslot_rotation_interval_ms = 1\n"
                                      "shared_quota_shm_path = \"/mooncake_rdma_slots\"\n");
-    EXPECT_EQ(critical.rdma.slots.interval_ns, 1'000'000u);
-    EXPECT_EQ(critical.rdma.slots.shm_path, "/mooncake_rdma_slots");
-    EXPECT_EQ(accepted(kRdma + "enable_priority_filtering = true\nshared_quota_shm_path = \"\"\n").rdma.slots.shm_path,
+    EXPECT_EQ(critical.slots.interval_ns, 1'000'000u);
+    EXPECT_EQ(critical.slots.shm_path, "/mooncake_rdma_slots");
+    EXPECT_EQ(accepted(kRdma + "enable_priority_filtering = true\nshared_quota_shm_path = \"\"\n").slots.shm_path,
               "");
     EXPECT_EQ(accepted(kRdma + "slot_rotation_interval_ms = 10\nshared_quota_shm_path = \"/mooncake_rdma_slots\"\n")
-                  .rdma.slots.interval_ns,
+                  .slots.interval_ns,
               10'000'000u);
     // The original's sample file forgets the slash.
-    EXPECT_EQ(accepted(kRdma + "shared_quota_shm_path = \"mooncake_quota_shm\"\n").rdma.slots.shm_path,
+    EXPECT_EQ(accepted(kRdma + "shared_quota_shm_path = \"mooncake_quota_shm\"\n").slots.shm_path,
               "/mooncake_quota_shm");
 }
 
@@ -332,7 +336,8 @@ TEST(TentConfig, RefusesUnknownKeysAndWrongValues) {
     refused("metrics = 1\n", 1, "metrics", "a table");
     refused("polices = []\n", 1, "polices", "unknown key");
     refused(kRdma + "enable_smart_sheduling = true\n", 2, "transports.rdma.enable_smart_sheduling", "unknown key");
-    refused(kRdma + "workers.blocksize = 1\n", 2, "transports.rdma.workers.blocksize", "block_size, max_retry_count");
+    refused(kRdma + "workers.blocksize = 1\n", 2, "transports.rdma.workers.blocksize",
+            "block_size, max_retry_count, num_workers");
     refused(kRdma + "enable = 1\n", 2, "transports.rdma.enable", "true or false");
     refused(kRdma + "bandwidth_learning_rate = 1.5\n", 2, "transports.rdma.bandwidth_learning_rate", "0..1");
     refused(kRdma + "bandwidth_learning_rate = nan\n", 2, "transports.rdma.bandwidth_learning_rate", "0..1");
@@ -404,7 +409,7 @@ TEST(TentConfig, OverridesAreCheckedLikeTheFile) {
                              {"local_segment_name", "x\ny = 1"},
                              {"metadata_type", "redis"}};
     ASSERT_TRUE(parse("metadata_type = \"p2p\"\n[transports.rdma]\nnum_lanes = 3\n", &config, good).ok());
-    EXPECT_EQ(config.rdma.block_size, 131'072u);
+    EXPECT_EQ(config.block_size, 131'072u);
     EXPECT_FALSE(config.rdma.selector.enable_smart_scheduling);
     EXPECT_EQ(config.rdma.selector.numa_penalties[2], 3);
     EXPECT_EQ(config.rdma.num_lanes, 3u);

@@ -16,6 +16,7 @@
 #include "tent/memory.h"
 #include "tent/metadata/store.h"
 #include "tent/segment.h"
+#include "tent/shard.h"
 #include "tent/task.h"
 #include "tent/transports/rdma/connection.h"
 #include "tent/transports/rdma/window.h"
@@ -64,7 +65,7 @@ class QuietBackend : public Backend {
         if (std::this_thread::get_id() != program) ++background_rounds;
         return moves;
     }
-    bool quiet() override { return true; }
+    bool is_idle() override { return true; }
     uint64_t next_deadline(uint64_t) const override { return kNever; }
 
     const std::thread::id program = std::this_thread::get_id();
@@ -72,37 +73,38 @@ class QuietBackend : public Backend {
     uint32_t rounds = 0, background_rounds = 0;
 };
 
-struct CoreTest : testing::Test {
-    CoreTest() { core.backends()[0].reset(backend); }
+struct ShardTest : testing::Test {
+    ShardTest() { shard.backends()[0].reset(backend); }
     Core core{::rove::tent::Config{}};
+    Shard& shard = core.shard(0);
     QuietBackend* backend = new QuietBackend;
 };
 
-TEST_F(CoreTest, WhatIsDueIsDoneThoughPollsFindNothing) {
-    for (int i = 0; i < 64; ++i) core.try_drive();
+TEST_F(ShardTest, WhatIsDueIsDoneThoughPollsFindNothing) {
+    for (int i = 0; i < 64; ++i) shard.try_drive();
     EXPECT_GE(backend->rounds, 4u);
     EXPECT_LT(backend->rounds, 32u) << "most need no clock";
 }
 
-TEST_F(CoreTest, ADispatchIsNotBeforeWhatOthersDid) {
+TEST_F(ShardTest, ADispatchIsNotBeforeWhatOthersDid) {
     const uint64_t submit_ns = monotonic_ns();
     uint64_t revived_ns = submit_ns;
-    core.with_lock([&] {
+    shard.with_lock([&] {
         while (revived_ns == submit_ns) revived_ns = monotonic_ns();
     });
-    core.dispatch(1, submit_ns);
-    EXPECT_GE(core.latest_ns(), revived_ns);
-    core.dispatch(1, submit_ns + 1'000'000'000);
-    EXPECT_EQ(core.latest_ns(), submit_ns + 1'000'000'000);
+    shard.dispatch(shard.try_lock(), 1, submit_ns);
+    EXPECT_GE(shard.latest_ns(), revived_ns);
+    shard.dispatch(shard.try_lock(), 1, submit_ns + 1'000'000'000);
+    EXPECT_EQ(shard.latest_ns(), submit_ns + 1'000'000'000);
 }
 
 // Each of its rounds takes the core, or the lock, from a program that drives. That is not to depend on how long it
 // slept before: a few calls in 20 us are many.
-TEST_F(CoreTest, TheBackgroundThreadLeavesAProgramThatDrivesAlone) {
+TEST_F(ShardTest, TheBackgroundThreadLeavesAProgramThatDrivesAlone) {
     Task task;
     task.peer = std::make_shared<Peer>("peer", "", core.credentials());
     task.local = std::make_shared<LocalBuffer>();
-    core.begin(task, monotonic_ns());
+    shard.begin(task, monotonic_ns());
     backend->moves = true;
     Background background(core);
     background.start([] {});
@@ -110,10 +112,10 @@ TEST_F(CoreTest, TheBackgroundThreadLeavesAProgramThatDrivesAlone) {
     for (int attempt = 0; attempt < 10; ++attempt) {  // in one of them we have a core to ourselves
         const uint32_t before = backend->background_rounds;
         for (const uint64_t until = monotonic_ns() + 20'000'000; monotonic_ns() < until;) {
-            core.try_drive();
+            shard.try_drive();
             for (const uint64_t next = monotonic_ns() + 5'000; monotonic_ns() < next;) rte_pause();
         }
-        core.with_lock([&] { least = std::min(least, backend->background_rounds - before); });
+        shard.with_lock([&] { least = std::min(least, backend->background_rounds - before); });
     }
     background.stop();
     EXPECT_LT(least, 50u);
@@ -276,8 +278,8 @@ TEST(LocalMemory, FindsWhatHoldsAll) {
     };
     const auto low = add(1000, 100), high = add(1100, 100);
     uint64_t change = 0;
-    EXPECT_EQ(memory.acquire(1050, 50, &change), low);
-    EXPECT_EQ(memory.acquire(1050, 51, &change), nullptr) << "two neighbours are not one buffer";
+    EXPECT_EQ(memory.acquire(1050, 50, 1, &change), low);
+    EXPECT_EQ(memory.acquire(1050, 51, 0, &change), nullptr) << "two neighbours are not one buffer";
     EXPECT_EQ(memory.serve(1100, 100), high);
     EXPECT_EQ(memory.exact(1000, 99), nullptr);
     EXPECT_EQ(memory.count_overlapping(1099, 1), 1u);
@@ -285,10 +287,10 @@ TEST(LocalMemory, FindsWhatHoldsAll) {
     EXPECT_EQ(memory.count_overlapping(900, 100), 0u);
     EXPECT_FALSE(memory.remove_unused(*high)) << "a peer is served from it";
     EXPECT_FALSE(memory.remove_unused(*low)) << "a task has begun";
-    low->tasks.undo_begin();
+    low->tasks.undo_begin(1);
     EXPECT_TRUE(memory.remove_unused(*low));
     EXPECT_NE(memory.change(), change);
-    EXPECT_EQ(memory.acquire(1050, 1, &change), nullptr);
+    EXPECT_EQ(memory.acquire(1050, 1, 0, &change), nullptr);
 }
 
 }  // namespace rove::tent

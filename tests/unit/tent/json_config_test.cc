@@ -33,7 +33,7 @@ SelectorConfig selector(const std::string& text) {
 }
 
 SlotConfig slots(const std::string& text) {
-    return accepted(text).rdma.slots;
+    return accepted(text).slots;
 }
 
 // Keys and values of the examples in TENT's three documents.
@@ -80,7 +80,7 @@ TEST(TentJsonConfig, ExamplesOfQualityOfService) {
   }
 })");
     EXPECT_EQ(filter.rdma.selector.local_rotation_interval_ns, 200'000u);
-    EXPECT_EQ(filter.rdma.queues.promotion_timeout_ns, 10'000'000u);
+    EXPECT_EQ(filter.queues.promotion_timeout_ns, 10'000'000u);
     const SlotConfig shared = slots(R"({"transports": {"rdma": {
         "slot_rotation_interval_ms": 2, "shared_quota_shm_path": "/mooncake_rdma_slots"}}})");
     EXPECT_EQ(shared.interval_ns, 2'000'000u);

@@ -12,9 +12,10 @@
 
 namespace rove::tent {
 
-inline std::unique_ptr<Engine> start_local_engine() {
+inline std::unique_ptr<Engine> start_local_engine(const std::vector<Override>& more = {}) {
     Config config;
-    const std::vector<Override> overrides{{"transports/rdma/enable", "false"}, {"rpc_server_hostname", "127.0.0.1"}};
+    std::vector<Override> overrides{{"transports/rdma/enable", "false"}, {"rpc_server_hostname", "127.0.0.1"}};
+    overrides.insert(overrides.end(), more.begin(), more.end());
     std::unique_ptr<Engine> engine;
     EXPECT_TRUE(Config::load("", overrides, &config).ok());
     EXPECT_TRUE(Engine::start(config, &engine).ok());

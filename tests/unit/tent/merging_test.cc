@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tent/engine.h"
+#include "tent/shard.h"
 
 namespace rove::tent {
 namespace {
@@ -47,8 +48,8 @@ class MergingTest : public testing::Test {
 
     uint64_t slices() {
         uint64_t count = 0;
-        engine_->core().with_lock(
-            [&] { count = engine_->core().transports[static_cast<size_t>(Transport::kShm)].slices; });
+        engine_->core().shard(0).with_lock(
+            [&] { count = engine_->core().shard(0).transports[static_cast<size_t>(Transport::kShm)].slices; });
         return count;
     }
 
@@ -124,7 +125,7 @@ TEST_F(MergingTest, EachIsCancelledByItself) {
     // Nothing moves while another thread has the drive lock.
     std::promise<void> held, go_on;
     std::thread holder([&] {
-        engine_->core().with_lock([&] {
+        engine_->core().shard(0).with_lock([&] {
             held.set_value();
             go_on.get_future().wait();
         });

@@ -45,5 +45,31 @@ TEST(Rail, T19_TheCooldownDoublesTwiceUntilASuccess) {
     EXPECT_EQ(rail.next_pause_ns(), 10 * kMs);
 }
 
+TEST(CqCredits, HigherPrioritiesFindRoomThatLowerOnesDoNot) {
+    CqCredits credits(16);
+    const auto fill = [&](uint8_t priority) {
+        uint32_t posted = 0;
+        for (; credits.has_room(priority); ++posted) credits.post();
+        return posted;
+    };
+    EXPECT_EQ(fill(2), 10u);
+    EXPECT_EQ(fill(1), 2u);
+    EXPECT_EQ(fill(0), 2u);
+    EXPECT_EQ(credits.posted(), 14u) << "the rest is for probes";
+    credits.complete();
+    EXPECT_TRUE(credits.has_room(0));
+}
+
+// Its completions are in the queue though nobody waits for them.
+TEST(CqCredits, WhatAClosedConnectionLeftTakesRoomUntilTheQueueWasEmpty) {
+    CqCredits credits(16);
+    for (int i = 0; i < 14; ++i) credits.post();
+    for (int i = 0; i < 14; ++i) credits.complete();
+    credits.leave(14);
+    EXPECT_FALSE(credits.has_room(0));
+    credits.seen_empty();
+    EXPECT_TRUE(credits.has_room(0));
+}
+
 }  // namespace
 }  // namespace rove::tent

@@ -391,7 +391,7 @@ TEST_F(SlotsTest, T13_ACoreIsLeftToAProcessThatMayWantItForMore) {
         rusage usage{};
         getrusage(RUSAGE_THREAD, &usage);
         const long count = usage.ru_nvcsw;
-        ours->make_way(at);
+        ours->yield_core(at);
         getrusage(RUSAGE_THREAD, &usage);
         return usage.ru_nvcsw != count;
     };

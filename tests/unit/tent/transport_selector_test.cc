@@ -58,13 +58,7 @@ class TransportSelectorTest : public testing::Test {
         Config config;
         const Status status = Config::parse(text, "t.toml", {}, &config);
         if (!status.ok()) return status;
-        return TransportSelector::create(
-            std::move(config.policies), devices_, config.strict,
-            [this](Transport transport, const SelectionContext& request) {
-                if (transport == Transport::kShm && !request.same_machine) return false;
-                return available_.contains(transport);
-            },
-            out);
+        return TransportSelector::create(std::move(config.policies), devices_, config.strict, out);
     }
     TransportSelector selector(const std::string& text) {
         std::optional<TransportSelector> made;
@@ -73,8 +67,10 @@ class TransportSelectorTest : public testing::Test {
         return std::move(*made);
     }
     // "POLICY: TRANSPORT, MASK", or the code of the error.
-    static std::string chosen(const TransportSelector& selector, const SelectionContext& request,
-                              uint32_t attempt = 0) {
+    std::string chosen(const TransportSelector& selector, SelectionContext request, uint32_t attempt = 0) const {
+        for (const Transport transport : available_)
+            if (transport != Transport::kShm || request.same_machine)
+                request.available |= 1u << static_cast<unsigned>(transport);
         Selection selection;
         const Status status = selector.select(request, attempt, &selection);
         if (!status.ok()) return name(status.code());

@@ -38,7 +38,7 @@ Status IoUringBackend::start() {
 
 std::unique_ptr<Channel> IoUringBackend::open(Peer& peer, uint64_t) {
     if (peer.segment()->kind != SegmentKind::kFile) return nullptr;
-    auto channel = std::make_unique<FileChannel>(core_, *this);
+    auto channel = std::make_unique<FileChannel>(shard_, *this);
     add(*channel);
     return channel;
 }
@@ -51,7 +51,7 @@ void IoUringBackend::forget(Channel& channel) {
     remove(channel);
 }
 
-bool IoUringBackend::quiet() {
+bool IoUringBackend::is_idle() {
     return out_ == 0 && nothing_waits();
 }
 
@@ -69,8 +69,8 @@ Channel::Dispatched IoUringBackend::begin(FileChannel& channel, uint8_t level, u
         if (waiting == nullptr) break;
         auto& slice = static_cast<Slice&>(*channel.queues.take(*waiting, now_ns));
         result.moved = true;
-        if (!core_.is_wanted(slice)) {
-            core_.drop(slice);
+        if (!shard_.is_wanted(slice)) {
+            shard_.drop(slice);
             continue;
         }
         io_uring_sqe* sqe = io_uring_get_sqe(&ring_);  // the queue holds more than kDeep
@@ -99,8 +99,8 @@ void IoUringBackend::ask_back(uint64_t now_ns) {
     looked_ns_ = now_ns;
     for (size_t place = 0; place < kDeep; ++place) {
         Slice* slice = with_kernel_[place];
-        if (slice == nullptr || now_ns < slice->task->progress_ns + core_.max_timeout_ns()) continue;
-        core_.time_out(*slice->task, Reason::kNoProgress);
+        if (slice == nullptr || now_ns < slice->task->progress_ns + shard_.max_timeout_ns()) continue;
+        shard_.time_out(*slice->task, Reason::kNoProgress);
         io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
         if (sqe == nullptr) break;
         io_uring_prep_cancel64(sqe, place, 0);
@@ -124,11 +124,11 @@ bool IoUringBackend::reap(uint64_t now_ns) {
         moved = true;
         // Less than it should be: interrupted, or the file was cut off meanwhile, which more attempts show.
         if (result >= 0 && static_cast<uint64_t>(result) == slice.length) {
-            core_.done(slice);
-        } else if (core_.is_wanted(slice)) {
-            core_.retry(slice, now_ns);
+            shard_.done(slice);
+        } else if (shard_.is_wanted(slice)) {
+            shard_.retry(slice, now_ns);
         } else {
-            core_.drop(slice);
+            shard_.drop(slice);
         }
     }
     return moved;

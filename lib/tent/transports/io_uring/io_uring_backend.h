@@ -9,7 +9,7 @@
 #include <array>
 
 #include "tent/backend.h"
-#include "tent/core.h"
+#include "tent/shard.h"
 
 namespace rove::tent {
 
@@ -17,7 +17,7 @@ class IoUringBackend;
 
 class FileChannel : public Channel {
   public:
-    FileChannel(Core& core, IoUringBackend& backend) : Channel(core.config().rdma.queues), backend_(backend) {}
+    FileChannel(Shard& shard, IoUringBackend& backend) : Channel(shard.config().queues), backend_(backend) {}
 
     bool available(const BufferDesc&) const override { return true; }
     void abandon(uint64_t) override {}  // a file's process is the kernel
@@ -32,7 +32,7 @@ class FileChannel : public Channel {
 
 class IoUringBackend : public Backend {
   public:
-    explicit IoUringBackend(Core& core) : Backend(Transport::kIoUring, core.config().rdma.queues), core_(core) {}
+    explicit IoUringBackend(Shard& shard) : Backend(Transport::kIoUring, shard.config().queues), shard_(shard) {}
     ~IoUringBackend() override;
 
     // Makes the ring, when a file is opened for the first time. kInternalError: the kernel refuses.
@@ -42,7 +42,7 @@ class IoUringBackend : public Backend {
     // Waits for what is under way: the kernel reads and writes the program's memory.
     void forget(Channel& channel) override;
     bool progress(uint64_t now_ns) override;
-    bool quiet() override;
+    bool is_idle() override;
     uint64_t next_deadline(uint64_t) const override { return kNever; }
 
   private:
@@ -54,7 +54,7 @@ class IoUringBackend : public Backend {
     // What has been with the kernel for too long is asked back.
     void ask_back(uint64_t now_ns);
 
-    Core& core_;
+    Shard& shard_;
     io_uring ring_{};
     bool started_ = false;
     unsigned out_ = 0;  // slices with the kernel

@@ -54,12 +54,12 @@ std::optional<Endpoint> parse_endpoint(const Json& object) {
 }
 
 std::unique_ptr<Connection> Connection::create(const VerbsDevice& device, const EndpointConfig& config,
-                                               uint32_t lanes) {
+                                               uint32_t lanes, size_t shard) {
     std::unique_ptr<Connection> made(new Connection(device, config));
     std::random_device random;
     for (size_t i = 0; i < kPriorities * lanes; ++i) {
         ibv_qp_init_attr init{};
-        init.send_cq = init.recv_cq = device.cq();
+        init.send_cq = init.recv_cq = device.cq(shard);
         init.qp_type = IBV_QPT_RC;
         init.cap = {.max_send_wr = config.max_qp_wr, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1};
         ibv_qp* qp = ibv_create_qp(device.pd(), &init);

@@ -41,8 +41,9 @@ std::optional<Endpoint> parse_endpoint(const Json& object);
 
 class Connection {
   public:
-    // Creates the QPs. Null: the device has no room for them.
-    static std::unique_ptr<Connection> create(const VerbsDevice& device, const EndpointConfig& config, uint32_t lanes);
+    // Creates the QPs, whose completions go to the queue of `shard`. Null: the device has no room for them.
+    static std::unique_ptr<Connection> create(const VerbsDevice& device, const EndpointConfig& config, uint32_t lanes,
+                                              size_t shard = 0);
     ~Connection() { destroy(); }
     Connection(const Connection&) = delete;
     Connection& operator=(const Connection&) = delete;

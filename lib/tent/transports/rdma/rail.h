@@ -7,17 +7,39 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tent/config.h"
 #include "tent/task.h"
 #include "tent/transports/rdma/connection.h"
+#include "tent/transports/rdma/cq_credits.h"
 #include "tent/transports/rdma/window.h"
 
 namespace rove::tent {
 
 class RdmaChannel;
+struct Rail;
+
+// What a rail remembers of a slice.
+struct RdmaSlice {
+    PostMark mark;
+    // Neighbours among those that the rail carries.
+    Slice* before;
+    Slice* after;
+    Rail* rail;    // that carries it; null: none does
+    uint32_t tag;  // of the current attempt: a completion of an earlier one is not taken for it
+    uint8_t device;
+};
+inline RdmaSlice& rdma(Slice& slice) {
+    static_assert(sizeof(RdmaSlice) <= sizeof(Slice::notes) && std::is_trivially_copyable_v<RdmaSlice>);
+    return *std::launder(reinterpret_cast<RdmaSlice*>(slice.notes.data()));
+}
+inline const RdmaSlice& rdma(const Slice& slice) {
+    return rdma(const_cast<Slice&>(slice));
+}
 
 struct RailCounters {
     uint64_t read_bytes = 0, write_bytes = 0, slices = 0;
@@ -73,7 +95,7 @@ struct Rail {
     Window window;
     // By priority: chosen for this rail when it had no room, and goes next.
     std::array<Slice*, kPriorities> parked{};
-    uint32_t* on_device = nullptr;  // work requests posted on its device, by all rails: RdmaBackend's
+    CqCredits* credits = nullptr;  // of its device: RdmaBackend's
     // The last sign of life while something was posted: a completion, or the first post.
     uint64_t answered_ns = 0;
     bool probing_others = false;  // it is suspiciously silent: the peer is asked over other rails
@@ -114,26 +136,28 @@ struct Rail {
     bool is_idle() const { return oldest == nullptr && probes_posted == 0; }
 
     void append(Slice& slice) {
-        slice.rail = this;
-        slice.before = newest;
-        slice.after = nullptr;
-        (newest != nullptr ? newest->after : oldest) = &slice;
+        RdmaSlice& notes = rdma(slice);
+        notes.rail = this;
+        notes.before = newest;
+        notes.after = nullptr;
+        (newest != nullptr ? rdma(*newest).after : oldest) = &slice;
         newest = &slice;
         const uint8_t priority = index(slice.task->priority);
         posted_bytes[priority] += slice.length;
         ++posted[priority];
-        ++*on_device;
-        posted_ns[priority] = slice.mark.post_ns;
+        credits->post();
+        posted_ns[priority] = notes.mark.post_ns;
     }
 
     void remove(Slice& slice) {
-        (slice.before != nullptr ? slice.before->after : oldest) = slice.after;
-        (slice.after != nullptr ? slice.after->before : newest) = slice.before;
-        slice.rail = nullptr;
+        RdmaSlice& notes = rdma(slice);
+        (notes.before != nullptr ? rdma(*notes.before).after : oldest) = notes.after;
+        (notes.after != nullptr ? rdma(*notes.after).before : newest) = notes.before;
+        notes.rail = nullptr;
         const uint8_t priority = index(slice.task->priority);
         posted_bytes[priority] -= slice.length;
         --posted[priority];
-        --*on_device;
+        credits->complete();
     }
 };
 

@@ -19,8 +19,8 @@ constexpr uint64_t kTimesExpected = 4;          // what a slice may take over it
 // Between the beginnings of attempts to connect, doubling. One over a dead rail in mp mode takes a second, all of which
 // it asks the peer's device: the next one follows at once, since the rail may come back in between (T-19).
 constexpr uint64_t kRetryNs = 5'000'000, kMaxRetryNs = 640'000'000;
-constexpr uint64_t kHopeNs = 100'000'000;       // so long slices wait for a rail that was up
-constexpr uint64_t kFirstHopeNs = 3'000'000'000;  // ... and for the first one to come up
+constexpr uint64_t kComeUpNs = 100'000'000;       // so long slices wait for a rail that was up
+constexpr uint64_t kFirstComeUpNs = 3'000'000'000;  // ... and for the first one to come up
 constexpr uint64_t kSpareNs = 50'000'000;       // a port that has no rail for so long tries the peer's other ports
 constexpr size_t kSparesAtOnce = 2;             // that are being connected
 constexpr uint64_t kLongSpareNs = 1'000'000'000;  // ... and one that never had, or while other ports have one
@@ -29,13 +29,13 @@ constexpr uint64_t kProbeBytes = 8;
 
 }  // namespace
 
-bool RdmaChannel::is_hopeful(uint64_t device_mask, uint64_t now_ns) const {
+bool RdmaChannel::may_come_up(uint64_t device_mask, uint64_t now_ns) const {
     if (peer_.gone.load(std::memory_order_relaxed)) return false;
     for (const auto& rail : rails_) {
         if ((device_mask & uint64_t{1} << rail->local) == 0) continue;
         if (rail->state == Rail::State::kUp || rail->state == Rail::State::kDraining) return true;
         if (rail->is_spare) continue;
-        if (now_ns - rail->down_ns < (rail->ever_up ? kHopeNs : kFirstHopeNs)) return true;
+        if (now_ns - rail->down_ns < (rail->ever_up ? kComeUpNs : kFirstComeUpNs)) return true;
     }
     return false;
 }
@@ -79,7 +79,8 @@ uint64_t RdmaChannel::cut_off(uint64_t now_ns) const {
 
 // It does not come back though its rail is alive, and nothing else of its request does.
 bool RdmaChannel::is_lost(const Slice& slice, uint64_t now_ns) const {
-    return now_ns > std::max(slice.task->progress_ns, slice.mark.post_ns) + core_.max_timeout_ns() + kAllSilentNs;
+    const uint64_t since_ns = std::max(slice.task->progress_ns, rdma(slice).mark.post_ns);
+    return now_ns > since_ns + shard_.max_timeout_ns() + kAllSilentNs;
 }
 
 void RdmaChannel::ask_others(Rail& rail, uint64_t now_ns) {
@@ -113,7 +114,7 @@ void RdmaChannel::look_after(uint64_t now_ns, uint64_t unpolled_ns) {
                     ++rail.counters.silences;
                 } else if (rail.oldest != nullptr && is_lost(*rail.oldest, now_ns)) {
                     ++rail.counters.errors;
-                    core_.time_out(*rail.oldest->task, Reason::kNoProgress);
+                    shard_.time_out(*rail.oldest->task, Reason::kNoProgress);
                 } else {
                     break;
                 }
@@ -133,7 +134,7 @@ void RdmaChannel::look_after(uint64_t now_ns, uint64_t unpolled_ns) {
         }
     }
     if (!peer_.gone.load(std::memory_order_relaxed))
-        available_.store(is_hopeful(~uint64_t{0}, now_ns), std::memory_order_relaxed);
+        available_.store(may_come_up(~uint64_t{0}, now_ns), std::memory_order_relaxed);
 }
 
 uint64_t RdmaChannel::next_deadline(uint64_t now_ns) const {
@@ -164,13 +165,13 @@ void RdmaChannel::send_probe(Rail& rail, uint64_t now_ns) {
     if (ibv_post_send(rail.connection->qp(Priority::kHigh), &wr, &bad) != 0) return;
     ++rail.counters.probes;
     ++rail.probes_posted;
-    ++*rail.on_device;
+    rail.credits->post();
 }
 
 void RdmaChannel::probe_completed(Rail& rail, ibv_wc_status status, uint64_t now_ns) {
     if (rail.state == Rail::State::kClosed || rail.state == Rail::State::kConnecting) return;
     --rail.probes_posted;
-    --*rail.on_device;
+    rail.credits->complete();
     if (rail.state == Rail::State::kDraining) {
         finish_draining(rail, now_ns);
         return;
@@ -203,6 +204,11 @@ void RdmaChannel::link_changed(uint8_t local, bool up, uint64_t now_ns) {
     }
 }
 
+void RdmaChannel::drop_probes(Rail& rail) {
+    rail.credits->leave(rail.probes_posted);
+    for (; rail.probes_posted != 0; --rail.probes_posted) rail.credits->complete();
+}
+
 void RdmaChannel::give_up(Rail& rail, uint64_t now_ns) {
     if (rail.state == Rail::State::kUp || rail.state == Rail::State::kDraining) {
         rail.down_ns = now_ns;
@@ -211,18 +217,18 @@ void RdmaChannel::give_up(Rail& rail, uint64_t now_ns) {
             log(limit, LogLevel::kWarning, "segment '%s': rail %s is down", peer_.name().c_str(), rail.name.c_str());
     }
     rail.connection.reset();  // from here on nothing is sent and nothing is received
-    *rail.on_device -= rail.probes_posted;
-    rail.probes_posted = 0;
+    drop_probes(rail);
     std::vector<Task*> fenced;
     while (Slice* slice = rail.oldest) {
         rail.remove(*slice);
-        backend_.selector().release(slice->device, slice->length);
+        rail.credits->leave(1);
+        backend_.selector().release(rdma(*slice).device, slice->length);
         ++rail.counters.resprayed;
         if (slice->task->direction == Direction::kWrite) {
-            core_.add_fence(*slice->task);
+            shard_.add_fence(*slice->task);
             fenced.push_back(slice->task);
         }
-        core_.retry(*slice, now_ns);
+        shard_.retry(*slice, now_ns);
     }
     take_back_parked(rail, now_ns);
     connect(rail, std::move(fenced));
@@ -231,14 +237,13 @@ void RdmaChannel::give_up(Rail& rail, uint64_t now_ns) {
 void RdmaChannel::close(Rail& rail, uint64_t now_ns) {
     rail.state = Rail::State::kClosed;
     rail.connection.reset();
-    *rail.on_device -= rail.probes_posted;
-    rail.probes_posted = 0;
+    drop_probes(rail);
     rail.down_ns = now_ns;
     take_back_parked(rail, now_ns);
     ++jobs_;
-    core_.jobs().add(peer_.name(), [this, name = ConnectionName{peer_.owner(), rail.name, rail.number}] {
+    shard_.jobs().add(peer_.name(), [this, name = ConnectionName{peer_.owner(), rail.name, rail.number}] {
         peer_.control().call(MessageType::kClose, name.to_json(), kCallNs);
-        core_.with_lock([&] { --jobs_; });
+        shard_.with_lock([&] { --jobs_; });
     });
 }
 
@@ -248,7 +253,7 @@ void RdmaChannel::take_back_parked(Rail& rail, uint64_t now_ns) {
         if (slice == nullptr) continue;
         rail.parked[i] = nullptr;
         --parked_[i];
-        backend_.selector().release(slice->device, slice->length);
+        backend_.selector().release(rdma(*slice).device, slice->length);
         backend_.put_back(*slice->task, *slice, now_ns);
     }
 }
@@ -256,30 +261,30 @@ void RdmaChannel::take_back_parked(Rail& rail, uint64_t now_ns) {
 void RdmaChannel::connect(Rail& rail, std::vector<Task*> fenced) {
     rail.state = Rail::State::kConnecting;
     const ConnectionName before{peer_.owner(), rail.name, rail.number};
-    rail.number = core_.next_number();
+    rail.number = shard_.next_number();
     rail.retry_ns = monotonic_ns() + std::min(kRetryNs << std::min(rail.refusals, 7u), kMaxRetryNs);
     ++rail.counters.connects;
     ++jobs_;
     const ConnectionName name{peer_.owner(), rail.name, rail.number};
     const std::string remote = peer_.segment()->devices[rail.remote].name;
-    core_.jobs().add(peer_.name(), [this, &rail, name, before, remote, fenced = std::move(fenced)] {
+    shard_.jobs().add(peer_.name(), [this, &rail, name, before, remote, fenced = std::move(fenced)] {
         if (before.number != 0) {
             const auto closed = peer_.control().call(MessageType::kClose, before.to_json(), kCallNs);
             bool sure = false;
             if (closed) get(*closed, "ok", &sure);
-            if (!fenced.empty()) core_.with_lock([&] {
-                for (Task* task : fenced) core_.drop_fence(*task, sure);
+            if (!fenced.empty()) shard_.with_lock([&] {
+                for (Task* task : fenced) shard_.drop_fence(*task, sure);
             });
         }
         std::unique_ptr<Connection> connection;
         if (!closing_ && !peer_.gone.load())
-            connection = Connection::create(*backend_.devices()[rail.local], core_.config().rdma.endpoint,
-                                            core_.config().rdma.num_lanes);
+            connection = Connection::create(*backend_.devices()[rail.local], shard_.config().rdma.endpoint,
+                                            shard_.config().rdma.num_lanes, shard_.number());
         if (connection != nullptr) {
             Json request = name.to_json();
             request["device"] = remote;
             request["endpoint"] = to_json(connection->local());
-            const auto answer = peer_.control().call(MessageType::kConnect, request, kFirstHopeNs);
+            const auto answer = peer_.control().call(MessageType::kConnect, request, kFirstComeUpNs);
             const auto endpoint = answer && answer->contains("endpoint") && (*answer)["endpoint"].is_object()
                                       ? parse_endpoint((*answer)["endpoint"])
                                       : std::nullopt;
@@ -288,7 +293,7 @@ void RdmaChannel::connect(Rail& rail, std::vector<Task*> fenced) {
             if (connection == nullptr && rail.is_spare)
                 peer_.control().call(MessageType::kClose, name.to_json(), kCallNs);
         }
-        core_.with_lock([&] { connected(rail, std::move(connection)); });
+        shard_.with_lock([&] { connected(rail, std::move(connection)); });
     });
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport over verbs: local devices, registration, completions, and the channels to peers.
+// The transport over verbs, of a shard: its completion queues, and the channels to its peers.
 #pragma once
 
 #include <array>
@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "tent/backend.h"
-#include "tent/core.h"
-#include "tent/transports/rdma/passive.h"
+#include "tent/shard.h"
 #include "tent/transports/rdma/rdma_channel.h"
-#include "tent/transports/rdma/verbs_device.h"
+#include "tent/transports/rdma/rdma_ports.h"
 
 namespace rove::tent {
 
@@ -23,37 +22,26 @@ struct AllotmentCounters {
 
 class RdmaBackend : public Backend {
   public:
-    // `devices` is not empty.
-    static Status create(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices,
-                         std::unique_ptr<RdmaBackend>* out);
+    RdmaBackend(Shard& shard, std::shared_ptr<RdmaPorts> ports);
     ~RdmaBackend() override;
 
-    Status add_memory(LocalBuffer& buffer) override;
-    void remove_memory(LocalBuffer& buffer) override;
-    void describe(const LocalBuffer& buffer, BufferDesc* out) const override;
     std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
     void forget(Channel& channel) override;
     bool progress(uint64_t now_ns) override;
-    bool quiet() override;
+    bool is_idle() override;
     uint64_t next_deadline(uint64_t now_ns) const override;
 
-    const std::vector<std::unique_ptr<VerbsDevice>>& devices() const { return devices_; }
-    DeviceSelector& selector() { return selector_; }
-    PassiveConnections& passive() { return passive_; }
+    const std::vector<std::unique_ptr<VerbsDevice>>& devices() const { return ports_->devices(); }
+    DeviceSelector& selector() { return ports_->selector(); }
 
     // Of lib/tent/transports/rdma.
-    // Completions that a device's queue still has room for, of this priority: beyond them one would be lost. The rest
-    // is for higher priorities, for probes, and for what closed connections left there.
-    bool has_credit(uint8_t device, uint8_t priority) const {
-        return posted_[device] < static_cast<uint32_t>(VerbsDevice::kCqEntries) * (6 - priority) / 8;
-    }
     std::array<AllotmentCounters, DeviceSelector::kMaxDevices> allotments{};
     std::vector<uint64_t>& lengths() { return lengths_; }  // memory for one call
     std::vector<uint8_t>& chosen() { return chosen_; }
     void add_rail(Rail& rail);
     uint64_t bandwidth(uint8_t device) const { return bandwidths_[device]; }  // bytes/s, as learned
     // Work request numbers: a slice's current attempt, or a probe of a rail's current connection.
-    static uint64_t slice_wr(const Slice& slice) { return uint64_t{slice.tag} << 32 | slice.index; }
+    static uint64_t slice_wr(const Slice& slice) { return uint64_t{rdma(slice).tag} << 32 | slice.index; }
     static uint64_t probe_wr(const Rail& rail) {
         return kProbe | (rail.number & 0x7FFFFFFF) << 32 | rail.id;
     }
@@ -62,17 +50,14 @@ class RdmaBackend : public Backend {
     static constexpr uint64_t kProbe = uint64_t{1} << 63;
     static constexpr int kPolled = 64;  // completions taken at once
 
-    RdmaBackend(Core& core, std::vector<std::unique_ptr<VerbsDevice>> devices, std::vector<Device> described,
-                Ranks ranks);
     void poll();
     void completed(const ibv_wc& wc, uint64_t now_ns);
     void look_after(uint64_t now_ns);
 
-    Core& core_;
-    std::vector<std::unique_ptr<VerbsDevice>> devices_;
-    DeviceSelector selector_;
-    PassiveConnections passive_;
-    std::array<uint32_t, DeviceSelector::kMaxDevices> posted_{};  // work requests, by device
+    Shard& shard_;
+    const std::shared_ptr<RdmaPorts> ports_;
+    std::array<uint32_t, DeviceSelector::kMaxDevices> link_changes_{};  // of `ports_`, that were seen
+    std::vector<CqCredits> credits_;  // by device
     std::vector<uint64_t> lengths_;
     std::vector<uint8_t> chosen_;
     std::vector<Rail*> rails_;  // by id; null: free

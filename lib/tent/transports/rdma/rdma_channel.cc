@@ -20,10 +20,10 @@ constexpr uint64_t bit(uint8_t device) {
 
 }  // namespace
 
-RdmaChannel::RdmaChannel(RdmaBackend& backend, Core& core, Peer& peer, uint64_t now_ns)
-    : Channel(core.config().rdma.queues),
+RdmaChannel::RdmaChannel(RdmaBackend& backend, Shard& shard, Peer& peer, uint64_t now_ns)
+    : Channel(shard.config().queues),
       backend_(backend),
-      core_(core),
+      shard_(shard),
       peer_(peer),
       opened_ns_(now_ns) {
     // A rail for each device of the end that has more of them. Devices of equal names belong together, others by their
@@ -42,7 +42,7 @@ RdmaChannel::RdmaChannel(RdmaBackend& backend, Core& core, Peer& peer, uint64_t 
         for (size_t local = 0; local < locals; ++local) {
             for (size_t remote = 0; remote < remotes; ++remote) {
                 if (is_pair(local, remote) == spare) continue;
-                auto rail = std::make_unique<Rail>(core.config().rdma.rails, this);
+                auto rail = std::make_unique<Rail>(shard.config().rdma.rails, this);
                 rail->local = static_cast<uint8_t>(local);
                 rail->remote = static_cast<uint8_t>(remote);
                 rail->name = backend.devices()[local]->name() + "-" + segment->devices[remote].name;
@@ -83,8 +83,8 @@ uint64_t RdmaChannel::usable_devices() const {
 }
 
 bool RdmaChannel::has_room(const Rail& rail, uint8_t priority) const {
-    if (rail.posted[priority] >= core_.config().rdma.endpoint.max_qp_wr) return false;
-    if (!backend_.has_credit(rail.local, priority)) return false;
+    if (rail.posted[priority] >= shard_.config().rdma.endpoint.max_qp_wr) return false;
+    if (!rail.credits->has_room(priority)) return false;
     return rail.posted_up_to(static_cast<Priority>(priority)) < rail.window.bytes();
 }
 
@@ -110,9 +110,9 @@ uint32_t RdmaChannel::dispatch_parked(uint8_t priority, uint64_t now_ns) {
     for (const auto& rail : in_use()) {
         Slice* slice = rail->parked[priority];
         if (slice == nullptr) continue;
-        if (!core_.is_wanted(*slice)) {
-            backend_.selector().release(slice->device, slice->length);
-            core_.drop(*slice);
+        if (!shard_.is_wanted(*slice)) {
+            backend_.selector().release(rdma(*slice).device, slice->length);
+            shard_.drop(*slice);
         } else if (!has_room(*rail, priority) || !post(*rail, *slice, now_ns)) {
             continue;
         }
@@ -131,36 +131,52 @@ Channel::Dispatched RdmaChannel::dispatch(uint8_t level, uint8_t allowed, uint64
         if (waiting == nullptr) return {.moved = taken != 0};
         auto& task = static_cast<Task&>(*waiting);
         auto& slice = static_cast<Slice&>(*waiting->first);
-        if (core_.is_wanted(slice)) {
+        if (shard_.is_wanted(slice)) {
             const Fate fate = place(task, slice, now_ns);
             if (fate == Fate::kWaits) return {.moved = taken != 0};
             if (fate == Fate::kNowhere) {
-                if (is_hopeful(task.selection.device_mask, now_ns)) return {.moved = taken != 0};
-                core_.move_waiting(task, Transport::kRdma, now_ns);
+                if (may_come_up(task.selection.device_mask, now_ns)) return {.moved = taken != 0};
+                shard_.move_waiting(task, Transport::kRdma, now_ns);
             } else {
                 queues.take(task, now_ns);
             }
         } else {
             queues.take(task, now_ns);
             if (task.shares != nullptr && task.shares->devices != 0) give_back_share(task);
-            core_.drop(slice);
+            shard_.drop(slice);
         }
         ++taken;
     }
     return {.moved = true, .more = true};
 }
 
+bool RdmaChannel::carry_at_once(Task& task, uint64_t now_ns) {
+    const Fate fate = place(task, static_cast<Slice&>(*task.first), now_ns);
+    if (fate == Fate::kParked) backend_.activate(*this);
+    if (fate != Fate::kPosted && fate != Fate::kParked) return false;
+    task.first = nullptr;
+    task.count = 0;
+    return true;
+}
+
 bool RdmaChannel::choose(Slice& slice, uint64_t devices, uint64_t among, uint64_t now_ns) {
+    DeviceSelector& selector = backend_.selector();
+    if (std::has_single_bit(devices)) {  // nothing to choose
+        if ((devices & among & selector.up_mask()) == 0) return false;
+        rdma(slice).device = static_cast<uint8_t>(std::countr_zero(devices));
+        selector.charge(rdma(slice).device, slice.length);
+        return true;
+    }
     const uint64_t bytes[] = {slice.length};
     uint8_t chosen[1];
     const Task& task = *slice.task;
     uint8_t there[DeviceSelector::kMaxDevices];
-    if (!backend_.selector()
+    if (!selector
              .allocate(bytes, task.local->numa_node, devices, task.priority, now_ns, chosen, among,
                        ranks_there(*task.remote, there))
              .ok())
         return false;
-    slice.device = chosen[0];
+    rdma(slice).device = chosen[0];
     return true;
 }
 
@@ -176,7 +192,7 @@ RdmaChannel::Fate RdmaChannel::place(Task& task, Slice& slice, uint64_t now_ns) 
     const uint8_t priority = index(task.priority);
     const uint64_t usable = usable_devices() & task.selection.device_mask;
     if (usable == 0) return Fate::kNowhere;
-    const SelectorConfig& config = core_.config().rdma.selector;
+    const SelectorConfig& config = shard_.config().rdma.selector;
     if (!task.is_allotted) {
         task.is_allotted = true;
         if (!config.enable_smart_scheduling ||
@@ -190,15 +206,15 @@ RdmaChannel::Fate RdmaChannel::place(Task& task, Slice& slice, uint64_t now_ns) 
         const uint64_t own =
             task.shares->devices & roomy & backend_.selector().eligible(usable, task.priority, now_ns);
         if (own != 0) {
-            slice.device = static_cast<uint8_t>(std::countr_zero(own));
-            if (!post(*rail_of(slice.device), slice, now_ns)) return Fate::kWaits;
+            rdma(slice).device = static_cast<uint8_t>(std::countr_zero(own));
+            if (!post(*rail_of(rdma(slice).device), slice, now_ns)) return Fate::kWaits;
             take_share(task, slice);
             return Fate::kPosted;
         }
         if (roomy == 0 || (!config.enable_smart_scheduling && task.shares->devices != 0)) return Fate::kWaits;
     }
     if (!choose(slice, usable, DeviceSelector::kAllDevices, now_ns)) return Fate::kNowhere;
-    Rail* rail = rail_of(slice.device);
+    Rail* rail = rail_of(rdma(slice).device);
     if (has_room(*rail, priority) && post(*rail, slice, now_ns)) {
         if (has_share && task.shares->devices != 0) ++backend_.allotments[give_back_share(task)].placed_anew;
         return Fate::kPosted;
@@ -208,10 +224,10 @@ RdmaChannel::Fate RdmaChannel::place(Task& task, Slice& slice, uint64_t now_ns) 
         ++parked_[priority];
         return Fate::kParked;
     }
-    backend_.selector().release(slice.device, slice.length);
+    backend_.selector().release(rdma(slice).device, slice.length);
     if (has_share || !choose(slice, usable, devices_with_room(priority), now_ns)) return Fate::kWaits;
-    if (post(*rail_of(slice.device), slice, now_ns)) return Fate::kPosted;
-    backend_.selector().release(slice.device, slice.length);
+    if (post(*rail_of(rdma(slice).device), slice, now_ns)) return Fate::kPosted;
+    backend_.selector().release(rdma(slice).device, slice.length);
     return Fate::kWaits;
 }
 
@@ -245,13 +261,13 @@ void RdmaChannel::allot(Task& task, uint64_t devices, uint64_t now_ns) {
 
 void RdmaChannel::take_share(Task& task, const Slice& slice) {
     Shares& shares = *task.shares;
-    uint64_t& bytes = shares.bytes[slice.device];
-    const bool is_last = --shares.slices[slice.device] == 0;
+    uint64_t& bytes = shares.bytes[rdma(slice).device];
+    const bool is_last = --shares.slices[rdma(slice).device] == 0;
     const uint64_t planned = is_last ? bytes : std::min(bytes, slice.length);
     bytes -= planned;
-    if (is_last) shares.devices &= ~bit(slice.device);
-    if (planned > slice.length) backend_.selector().release(slice.device, planned - slice.length);
-    if (planned < slice.length) backend_.selector().charge(slice.device, slice.length - planned);
+    if (is_last) shares.devices &= ~bit(rdma(slice).device);
+    if (planned > slice.length) backend_.selector().release(rdma(slice).device, planned - slice.length);
+    if (planned < slice.length) backend_.selector().charge(rdma(slice).device, slice.length - planned);
 }
 
 uint8_t RdmaChannel::give_back_share(Task& task) {
@@ -285,8 +301,8 @@ bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
     ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slice.local),
                 .length = static_cast<uint32_t>(slice.length),
                 .lkey = task.local->registered[rail.local].lkey};
-    ++slice.tag;
-    slice.tag &= 0x7FFFFFFF;
+    ++rdma(slice).tag;
+    rdma(slice).tag &= 0x7FFFFFFF;
     ibv_send_wr wr{};
     wr.wr_id = RdmaBackend::slice_wr(slice);
     wr.sg_list = &sge;
@@ -298,46 +314,46 @@ bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
     ibv_send_wr* bad = nullptr;
     if (ibv_post_send(rail.connection->qp(task.priority), &wr, &bad) != 0) return false;
     // It is on its way: what is written down now costs it no time.
-    slice.mark = backend_.selector().post(slice.device, now_ns);
+    rdma(slice).mark = backend_.selector().post(rdma(slice).device, now_ns);
     if (rail.is_idle()) rail.answered_ns = now_ns;
     rail.append(slice);
     return true;
 }
 
 void RdmaChannel::completed(Slice& slice, uint64_t now_ns) {
-    Rail& rail = *slice.rail;
+    Rail& rail = *rdma(slice).rail;
     const Priority priority = slice.task->priority;
-    if (core_.config().rdma.selector.enable_smart_scheduling)
-        rail.window.completed(slice.length, rail.posted_up_to(priority), slice.mark.post_ns, now_ns,
+    if (shard_.config().rdma.selector.enable_smart_scheduling)
+        rail.window.completed(slice.length, rail.posted_up_to(priority), rdma(slice).mark.post_ns, now_ns,
                               rail.target_ns(priority, now_ns));
     rail.remove(slice);
-    backend_.selector().complete(slice.device, slice.length, slice.mark, now_ns);
+    backend_.selector().complete(rdma(slice).device, slice.length, rdma(slice).mark, now_ns);
     ++rail.counters.slices;
     (slice.task->direction == Direction::kRead ? rail.counters.read_bytes : rail.counters.write_bytes) += slice.length;
     note_answer(rail, now_ns);
     rail.succeeded();
-    core_.done(slice);
+    shard_.done(slice);
     if (rail.state == Rail::State::kDraining) finish_draining(rail, now_ns);
 }
 
 void RdmaChannel::failed(Slice& slice, ibv_wc_status status, uint64_t now_ns) {
-    Rail& rail = *slice.rail;
+    Rail& rail = *rdma(slice).rail;
     ++rail.counters.errors;
     const bool refused_there = status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR;
     const bool flushed = status == IBV_WC_WR_FLUSH_ERR && rail.state == Rail::State::kDraining;
     // The peer, or our own device, refuses this very request. The other slices are tried again.
     if (refused_there || status == IBV_WC_LOC_PROT_ERR || status == IBV_WC_LOC_LEN_ERR) {
         rail.remove(slice);
-        backend_.selector().release(slice.device, slice.length);
-        status == IBV_WC_REM_ACCESS_ERR ? core_.refused(slice) : core_.fail(slice, Reason::kRefused);
+        backend_.selector().release(rdma(slice).device, slice.length);
+        status == IBV_WC_REM_ACCESS_ERR ? shard_.refused(slice) : shard_.fail(slice, Reason::kRefused);
     }
     // The peer's QP is in the error state, too: what came behind the refused request was not carried out, and will not
     // be. Other priorities' QPs know nothing of it: they finish what they have.
     if (refused_there || flushed) {
         if (flushed) {
             rail.remove(slice);
-            backend_.selector().release(slice.device, slice.length);
-            core_.retry(slice, now_ns);
+            backend_.selector().release(rdma(slice).device, slice.length);
+            shard_.retry(slice, now_ns);
         }
         if (rail.state == Rail::State::kUp) {
             rail.state = Rail::State::kDraining;
@@ -361,14 +377,14 @@ void RdmaChannel::abandon(uint64_t now_ns) {
         task.failed = true;
     };
     for (const auto& rail : rails_) {
-        for (Slice* slice = rail->oldest; slice != nullptr; slice = slice->after) fail(*slice->task);
+        for (Slice* slice = rail->oldest; slice != nullptr; slice = rdma(*slice).after) fail(*slice->task);
         for (Slice* slice : rail->parked)
             if (slice != nullptr) fail(*slice->task);
         if (rail->connection != nullptr) give_up(*rail, now_ns);
     }
     for (uint8_t level = 0; level < kPriorities; ++level)
         while (Waiting* waiting = queues.first(level, 0xFF))
-            core_.fail_waiting(static_cast<Task&>(*waiting), Reason::kPeerGone);
+            shard_.fail_waiting(static_cast<Task&>(*waiting), Reason::kPeerGone);
 }
 
 void RdmaChannel::revive(uint64_t now_ns) {

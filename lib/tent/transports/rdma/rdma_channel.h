@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "tent/backend.h"
-#include "tent/core.h"
+#include "tent/shard.h"
 #include "tent/transports/rdma/rail.h"
 
 namespace rove::tent {
@@ -39,7 +39,7 @@ class RdmaBackend;
 
 class RdmaChannel : public Channel {
   public:
-    RdmaChannel(RdmaBackend& backend, Core& core, Peer& peer, uint64_t now_ns);
+    RdmaChannel(RdmaBackend& backend, Shard& shard, Peer& peer, uint64_t now_ns);
     ~RdmaChannel() override;
 
     bool available(const BufferDesc&) const override { return available_.load(std::memory_order_relaxed); }
@@ -50,6 +50,7 @@ class RdmaChannel : public Channel {
 
     uint8_t levels() const override;
     Dispatched dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) override;
+    bool carry_at_once(Task& task, uint64_t now_ns) override;
     void leave(Task& task) override;
     Reason why_nothing_moves() const override;
     // Silence, probes, connections. `unpolled_ns`: how long nobody has polled.
@@ -84,13 +85,16 @@ class RdmaChannel : public Channel {
     bool post(Rail& rail, Slice& slice, uint64_t now_ns);
     Rail* rail_of(uint8_t device) const;
     uint64_t usable_devices() const;
-    bool is_hopeful(uint64_t device_mask, uint64_t now_ns) const;
+    // Whether slices for one of these devices are to wait for a rail, as one is up or may soon be.
+    bool may_come_up(uint64_t device_mask, uint64_t now_ns) const;
     void note_answer(Rail& rail, uint64_t now_ns);
     void finish_draining(Rail& rail, uint64_t now_ns);
     bool is_silent(const Rail& rail, uint64_t now_ns) const;
     bool is_lost(const Slice& slice, uint64_t now_ns) const;
     void ask_others(Rail& rail, uint64_t now_ns);
     void send_probe(Rail& rail, uint64_t now_ns);
+    // Their connection is closed.
+    static void drop_probes(Rail& rail);
     // Closes the rail's connection; its slices go elsewhere. It is used again when a probe came back.
     void give_up(Rail& rail, uint64_t now_ns);
     // A spare one that is idle.
@@ -105,7 +109,7 @@ class RdmaChannel : public Channel {
     void connected(Rail& rail, std::unique_ptr<Connection> connection);
 
     RdmaBackend& backend_;
-    Core& core_;
+    Shard& shard_;
     Peer& peer_;
     std::vector<std::unique_ptr<Rail>> rails_;  // spare ones behind `pairs_` others
     size_t pairs_ = 0;

@@ -69,7 +69,7 @@ Status VerbsDevice::open_all(const ::rove::tent::Config& config, std::vector<std
         }
         std::unique_ptr<VerbsDevice> device(new VerbsDevice);
         errno = 0;
-        if (device->open(list[i], config.rdma.gid_index))
+        if (device->open(list[i], config))
             out->push_back(std::move(device));
         else
             log(LogLevel::kWarning, "device '%s' is left out: it cannot be used (%s)", name.c_str(),
@@ -87,7 +87,7 @@ Status VerbsDevice::open_all(const ::rove::tent::Config& config, std::vector<std
     return {};
 }
 
-bool VerbsDevice::open(ibv_device* device, int gid_index) {
+bool VerbsDevice::open(ibv_device* device, const ::rove::tent::Config& config) {
     name_ = ibv_get_device_name(device);
     context_ = ibv_open_device(device);
     if (context_ == nullptr) return false;
@@ -95,13 +95,18 @@ bool VerbsDevice::open(ibv_device* device, int gid_index) {
     if (ibv_query_port(context_, 1, &port) != 0) return false;
     mtu_ = 128u << port.active_mtu;
     bandwidth_bytes_per_s_ = link_bandwidth(port);
-    gid_index = gid_index >= 0 ? gid_index : suitable_gid(context_, port.gid_tbl_len);
+    const int gid_index =
+        config.rdma.gid_index >= 0 ? config.rdma.gid_index : suitable_gid(context_, port.gid_tbl_len);
     if (gid_index < 0 || ibv_query_gid(context_, 1, gid_index, &gid_) != 0) return false;
     gid_index_ = static_cast<uint8_t>(gid_index);
     std::ifstream(std::string(device->ibdev_path) + "/device/numa_node") >> numa_node_;
     pd_ = ibv_alloc_pd(context_);
-    cq_ = ibv_create_cq(context_, kCqEntries, nullptr, nullptr, 0);
-    if (pd_ == nullptr || cq_ == nullptr) return false;
+    if (pd_ == nullptr) return false;
+    for (uint32_t i = 0; i < config.shards(); ++i) {
+        ibv_cq* const cq = ibv_create_cq(context_, kCqEntries, nullptr, nullptr, 0);
+        if (cq == nullptr) return false;
+        cqs_.push_back(cq);
+    }
     probe_region_ = ibv_reg_mr(pd_, probe_.data(), probe_.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
     // So that its events can be asked for without waiting.
     return probe_region_ != nullptr &&
@@ -110,7 +115,7 @@ bool VerbsDevice::open(ibv_device* device, int gid_index) {
 
 VerbsDevice::~VerbsDevice() {
     if (probe_region_ != nullptr) ibv_dereg_mr(probe_region_);
-    if (cq_ != nullptr) ibv_destroy_cq(cq_);
+    for (ibv_cq* cq : cqs_) ibv_destroy_cq(cq);
     if (pd_ != nullptr) ibv_dealloc_pd(pd_);
     if (context_ != nullptr) ibv_close_device(context_);
 }

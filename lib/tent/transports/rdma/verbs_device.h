@@ -17,7 +17,7 @@ namespace rove::tent {
 
 class VerbsDevice {
   public:
-    static constexpr int kCqEntries = 8192;
+    static constexpr int kCqEntries = 8192;  // of each completion queue
 
     // All devices that the configuration lets through, in the order of their names. Those that cannot be opened are
     // left out. kInvalidArgument: the whitelist names a device that is not there.
@@ -29,7 +29,8 @@ class VerbsDevice {
     const std::string& name() const { return name_; }
     ibv_context* context() const { return context_; }
     ibv_pd* pd() const { return pd_; }
-    ibv_cq* cq() const { return cq_; }
+    // Of a shard of the engine. What answers peers uses that of the first.
+    ibv_cq* cq(size_t shard = 0) const { return cqs_[shard]; }
     const ibv_gid& gid() const { return gid_; }
     uint8_t gid_index() const { return gid_index_; }
     uint32_t mtu() const { return mtu_; }  // bytes
@@ -45,12 +46,12 @@ class VerbsDevice {
 
   private:
     VerbsDevice() = default;
-    bool open(ibv_device* device, int gid_index);
+    bool open(ibv_device* device, const ::rove::tent::Config& config);
 
     std::string name_;
     ibv_context* context_ = nullptr;
     ibv_pd* pd_ = nullptr;
-    ibv_cq* cq_ = nullptr;
+    std::vector<ibv_cq*> cqs_;
     ibv_mr* probe_region_ = nullptr;
     ibv_gid gid_{};
     uint8_t gid_index_ = 0;

@@ -12,15 +12,16 @@ namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kRoundBytes = 1 << 20;     // copied before others have their turn: some 100 us
+constexpr uint64_t kShortBytes = 16 << 10;    // handing over costs more than a tenth of what copying these does
 constexpr uint64_t kDownNs = 1'000'000'000;   // after memory could not be mapped
 constexpr uint64_t kLookNs = 100'000'000;     // between two looks for memory that has gone
 
 }  // namespace
 
-ShmChannel::ShmChannel(Core& core, Peer& peer)
-    : Channel(core.config().rdma.queues),
-      core_(core),
+ShmChannel::ShmChannel(Shard& shard, ShmBackend& backend, Peer& peer)
+    : Channel(shard.config().queues),
+      shard_(shard),
+      backend_(backend),
       peer_(peer) {}
 
 ShmChannel::~ShmChannel() {
@@ -34,24 +35,26 @@ bool ShmChannel::available(const BufferDesc& remote) const {
 }
 
 Channel::Dispatched ShmChannel::dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) {
-    uint64_t copied = 0;
-    while (copied < kRoundBytes) {
+    Dispatched result;
+    for (uint64_t copied = 0; copied < ShmBackend::kRoundBytes && backend_.has_room();) {
         Waiting* waiting = queues.first(level, allowed);
-        if (waiting == nullptr) return {.moved = copied != 0};
+        if (waiting == nullptr) return result;
         copied += carry(static_cast<Task&>(*waiting), now_ns);
+        result.moved = true;
     }
-    return {.moved = true, .more = true};
+    result.more = backend_.has_room();
+    return result;
 }
 
 // The first slice of a request; all of them wait elsewhere while the memory is being mapped.
 uint64_t ShmChannel::carry(Task& task, uint64_t now_ns) {
-    if (!core_.is_wanted(static_cast<const Slice&>(*task.first))) {
-        core_.drop(static_cast<Slice&>(*queues.take(task, now_ns)));
+    if (!shard_.is_wanted(static_cast<const Slice&>(*task.first))) {
+        shard_.drop(static_cast<Slice&>(*queues.take(task, now_ns)));
         return 0;
     }
     const BufferDesc& buffer = *task.remote;
     if (!buffer.shared) {
-        core_.move_waiting(task, Transport::kShm, now_ns);
+        shard_.move_waiting(task, Transport::kShm, now_ns);
         return 0;
     }
     std::shared_ptr<Mapping>& mapping = mappings_[*buffer.shared];
@@ -68,25 +71,39 @@ uint64_t ShmChannel::carry(Task& task, uint64_t now_ns) {
     const PeerMemory& memory = *mapping->memory;
     const uint64_t offset = slice.remote - buffer.address, length = slice.length;
     const bool is_write = task.direction == Direction::kWrite;
+    uint8_t* const there = memory.address() + offset;
     if (!memory.is_registered() || offset + length > memory.length() || (is_write && !memory.writable())) {
-        core_.refused(slice);
+        shard_.refused(slice);
         return 0;
     }
-    if (is_write) {
-        std::memcpy(memory.address() + offset, slice.local, length);
-    } else {
-        std::memcpy(slice.local, memory.address() + offset, length);
+    uint8_t* const to = is_write ? there : slice.local;
+    const uint8_t* const from = is_write ? slice.local : there;
+    if (length > kShortBytes) {
+        ++out_;
+        backend_.hand_over({this, &slice, mapping->memory, to, from, length});
+        return 0;
     }
-    core_.done(slice);
+    std::memcpy(to, from, length);
+    shard_.done(slice);
     return length;
+}
+
+void ShmChannel::copied(Slice& slice) {
+    --out_;
+    // What went into the memory of a process that has ended reached nobody.
+    if (peer_.gone.load(std::memory_order_relaxed)) {
+        shard_.fail(slice, Reason::kPeerGone);
+    } else {
+        shard_.done(slice);
+    }
 }
 
 void ShmChannel::map(const ObjectId& id, std::shared_ptr<Mapping> mapping, bool writable) {
     ++jobs_;
-    core_.jobs().add(peer_.name(), [this, id, mapping = std::move(mapping), writable, segment = peer_.segment()] {
+    shard_.jobs().add(peer_.name(), [this, id, mapping = std::move(mapping), writable, segment = peer_.segment()] {
         std::shared_ptr<PeerMemory> memory;
         const Fetched how = fetch_memory(segment->shm_server, segment->instance, id, writable, &memory);
-        core_.with_lock([&] { mapped(id, mapping, how, std::move(memory)); });
+        shard_.with_lock([&] { mapped(id, mapping, how, std::move(memory)); });
     });
 }
 
@@ -101,11 +118,11 @@ void ShmChannel::mapped(const ObjectId& id, const std::shared_ptr<Mapping>& mapp
     if (how == Fetched::kUnreachable) down_until_ns_.store(now_ns + kDownNs, std::memory_order_relaxed);
     for (Slice* slice : waiting) {
         if (how == Fetched::kMapped) {
-            core_.backends()[static_cast<size_t>(Transport::kShm)]->put_back(*slice->task, *slice, now_ns);
+            shard_.backends()[static_cast<size_t>(Transport::kShm)]->put_back(*slice->task, *slice, now_ns);
         } else if (how == Fetched::kNotOffered) {
-            core_.refused(*slice);
+            shard_.refused(*slice);
         } else {
-            core_.move_elsewhere(*slice, Transport::kShm, now_ns);
+            shard_.move_elsewhere(*slice, Transport::kShm, now_ns);
         }
     }
 }
@@ -123,15 +140,15 @@ void ShmChannel::unmap_what_has_gone() {
 // A job does it: it takes milliseconds for a gigabyte.
 void ShmChannel::unmap(Mappings mappings) {
     if (mappings.empty()) return;
-    core_.jobs().add(peer_.name(), [mappings = std::move(mappings)]() mutable { mappings.clear(); });
+    shard_.jobs().add(peer_.name(), [mappings = std::move(mappings)]() mutable { mappings.clear(); });
 }
 
 void ShmChannel::abandon(uint64_t) {
     for (uint8_t level = 0; level < kPriorities; ++level)
         while (Waiting* waiting = queues.first(level, 0xFF))
-            core_.fail_waiting(static_cast<Task&>(*waiting), Reason::kPeerGone);
+            shard_.fail_waiting(static_cast<Task&>(*waiting), Reason::kPeerGone);
     for (auto& [id, mapping] : mappings_)
-        for (Slice* slice : std::exchange(mapping->waiting, {})) core_.fail(*slice, Reason::kPeerGone);
+        for (Slice* slice : std::exchange(mapping->waiting, {})) shard_.fail(*slice, Reason::kPeerGone);
     unmap(std::exchange(mappings_, {}));
 }
 
@@ -143,16 +160,60 @@ void ShmChannel::revive(uint64_t) {
 
 std::unique_ptr<Channel> ShmBackend::open(Peer& peer, uint64_t) {
     if (!peer.segment()->same_machine || peer.is_file()) return nullptr;
-    auto channel = std::make_unique<ShmChannel>(core_, peer);
+    auto channel = std::make_unique<ShmChannel>(shard_, *this, peer);
     add(*channel);
     return channel;
 }
 
 bool ShmBackend::progress(uint64_t now_ns) {
-    if (now_ns - looked_ns_ < kLookNs) return false;
+    const bool moved = copied_count_.load(std::memory_order_relaxed) != 0;
+    if (moved) take_back();
+    if (now_ns - looked_ns_ < kLookNs) return moved;
     looked_ns_ = now_ns;
     for (Channel* channel : channels()) static_cast<ShmChannel*>(channel)->unmap_what_has_gone();
-    return false;
+    return moved;
+}
+
+void ShmBackend::hand_over(Copy copy) {
+    ++out_;
+    out_bytes_ += copy.length;
+    const std::lock_guard lock(mutex_);
+    const size_t waiting = waiting_count_.load(std::memory_order_relaxed);
+    waiting_[(first_ + waiting) % kDeep] = std::move(copy);
+    waiting_count_.store(waiting + 1, std::memory_order_relaxed);
+}
+
+bool ShmBackend::work() {
+    if (waiting_count_.load(std::memory_order_relaxed) == 0) return false;
+    uint64_t bytes = 0;  // others may hand over more all the time
+    std::unique_lock lock(mutex_);
+    for (size_t waiting; bytes < kRoundBytes && (waiting = waiting_count_.load(std::memory_order_relaxed)) != 0;) {
+        Copy copy = std::move(waiting_[first_]);
+        first_ = (first_ + 1) % kDeep;
+        waiting_count_.store(waiting - 1, std::memory_order_relaxed);
+        lock.unlock();
+        std::memcpy(copy.to, copy.from, copy.length);
+        copy.memory.reset();  // here: unmapping takes long, too
+        bytes += copy.length;
+        lock.lock();
+        copied_.push_back(std::move(copy));
+        copied_count_.store(copied_.size(), std::memory_order_relaxed);
+    }
+    return bytes != 0;
+}
+
+void ShmBackend::take_back() {
+    {
+        const std::lock_guard lock(mutex_);
+        std::swap(copied_, taken_);
+        copied_count_.store(0, std::memory_order_relaxed);
+    }
+    out_ -= taken_.size();
+    for (const Copy& copy : taken_) {
+        out_bytes_ -= copy.length;
+        copy.channel->copied(*copy.slice);
+    }
+    taken_.clear();
 }
 
 }  // namespace rove::tent

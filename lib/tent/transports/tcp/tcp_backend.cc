@@ -24,8 +24,11 @@ constexpr uint64_t kCallNs = 2'000'000'000;
 
 }  // namespace
 
-TcpChannel::TcpChannel(Core& core, Peer& peer)
-    : Channel(core.config().rdma.queues), core_(core), peer_(peer), lanes_(kLanes) {}
+TcpChannel::TcpChannel(Shard& shard, Peer& peer)
+    : Channel(shard.config().queues),
+      shard_(shard),
+      peer_(peer),
+      lanes_(kLanes) {}
 
 TcpChannel::~TcpChannel() {
     {
@@ -46,7 +49,7 @@ bool TcpChannel::available(const BufferDesc&) const {
 void TcpChannel::abandon(uint64_t) {
     for (uint8_t level = 0; level < kPriorities; ++level)
         while (Waiting* waiting = queues.first(level, 0xFF))
-            core_.fail_waiting(static_cast<Task&>(*waiting), Reason::kPeerGone);
+            shard_.fail_waiting(static_cast<Task&>(*waiting), Reason::kPeerGone);
 }
 
 bool TcpChannel::collect(uint64_t now_ns) {
@@ -68,8 +71,8 @@ Channel::Dispatched TcpChannel::dispatch(uint8_t level, uint8_t allowed, uint64_
         if (waiting == nullptr) break;
         auto& slice = static_cast<Slice&>(*queues.take(*waiting, now_ns));
         result.moved = true;
-        if (!core_.is_wanted(slice)) {
-            core_.drop(slice);
+        if (!shard_.is_wanted(slice)) {
+            shard_.drop(slice);
             continue;
         }
         ++out_;
@@ -94,31 +97,31 @@ void TcpChannel::take_back(const Returned& returned, uint64_t now_ns) {
     Slice& slice = *returned.slice;
     switch (returned.outcome) {
         case Outcome::kDone:
-            core_.done(slice);
+            shard_.done(slice);
             return;
         case Outcome::kRefused:
-            core_.refused(slice);
+            shard_.refused(slice);
             return;
         case Outcome::kUnreachable:
             down_until_ns_.store(now_ns + kDownNs);
-            core_.move_elsewhere(slice, Transport::kTcp, now_ns);
+            shard_.move_elsewhere(slice, Transport::kTcp, now_ns);
             return;
         case Outcome::kBroken:
             break;
     }
     if (slice.task->direction == Direction::kWrite) {
-        core_.add_fence(*slice.task);
+        shard_.add_fence(*slice.task);
         // Not ours after this: the channel may have gone. The task keeps the peer.
         const auto peer = slice.task->peer;
-        core_.jobs().add(peer->name(), [task = slice.task, peer, &core = core_, number = returned.number] {
+        shard_.jobs().add(peer->name(), [task = slice.task, peer, &shard = shard_, number = returned.number] {
             const ConnectionName name{peer->owner(), TcpServer::kRail, number};
             const auto closed = peer->control().call(MessageType::kClose, name.to_json(), kCallNs);
             bool sure = false;
             if (closed) get(*closed, "ok", &sure);
-            core.with_lock([&] { core.drop_fence(*task, sure); });
+            shard.with_lock([&] { shard.drop_fence(*task, sure); });
         });
     }
-    core_.retry(slice, now_ns);
+    shard_.retry(slice, now_ns);
 }
 
 void TcpChannel::run(Lane& lane) {
@@ -139,9 +142,9 @@ void TcpChannel::run(Lane& lane) {
 bool TcpChannel::connect(Lane& lane) {
     const uint64_t deadline_ns = monotonic_ns() + kConnectNs;
     std::string why;
-    lane.number = core_.next_number();
+    lane.number = shard_.next_number();
     lane.stream =
-        open_connection(peer_.segment()->data_address, Purpose::kData, core_.credentials(), deadline_ns, &why);
+        open_connection(peer_.segment()->data_address, Purpose::kData, shard_.credentials(), deadline_ns, &why);
     if (!lane.stream.is_open()) return false;
     TcpHello hello;
     from_hex(peer_.owner(), &hello.owner);
@@ -175,12 +178,12 @@ TcpChannel::Outcome TcpChannel::carry(Lane& lane, const Slice& slice) {
 
 std::unique_ptr<Channel> TcpBackend::open(Peer& peer, uint64_t) {
     if (peer.segment()->data_address.empty()) return nullptr;
-    auto channel = std::make_unique<TcpChannel>(core_, peer);
+    auto channel = std::make_unique<TcpChannel>(shard_, peer);
     add(*channel);
     return channel;
 }
 
-bool TcpBackend::quiet() {
+bool TcpBackend::is_idle() {
     return nothing_waits() &&
            std::all_of(channels().begin(), channels().end(), [](const Channel* channel) { return channel->idle(); });
 }

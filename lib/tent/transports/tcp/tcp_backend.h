@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "tent/backend.h"
-#include "tent/core.h"
+#include "tent/shard.h"
 
 namespace rove::tent {
 
 class TcpChannel : public Channel {
   public:
-    TcpChannel(Core& core, Peer& peer);
+    TcpChannel(Shard& shard, Peer& peer);
     ~TcpChannel() override;
 
     bool available(const BufferDesc&) const override;
@@ -50,7 +50,7 @@ class TcpChannel : public Channel {
     Outcome carry(Lane& lane, const Slice& slice);
     void take_back(const Returned& returned, uint64_t now_ns);
 
-    Core& core_;
+    Shard& shard_;
     Peer& peer_;
     size_t out_ = 0;  // slices with lanes; the driver's
     std::atomic<uint64_t> down_until_ns_{0};
@@ -65,15 +65,15 @@ class TcpChannel : public Channel {
 
 class TcpBackend : public Backend {
   public:
-    explicit TcpBackend(Core& core) : Backend(Transport::kTcp, core.config().rdma.queues), core_(core) {}
+    explicit TcpBackend(Shard& shard) : Backend(Transport::kTcp, shard.config().queues), shard_(shard) {}
 
     std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
     bool progress(uint64_t now_ns) override;
-    bool quiet() override;
+    bool is_idle() override;
     uint64_t next_deadline(uint64_t) const override { return kNever; }
 
   private:
-    Core& core_;
+    Shard& shard_;
 };
 
 }  // namespace rove::tent

@@ -9,6 +9,7 @@
 
 #include "tent/clock.h"
 #include "tent/core.h"
+#include "tent/shard.h"
 
 namespace rove::tent {
 namespace {
@@ -18,8 +19,8 @@ constexpr Priority kHigh = Priority::kHigh, kMedium = Priority::kMedium, kLow = 
 // Carries at once, as many slices as it has room for, and writes down what.
 class FakeChannel : public Channel {
   public:
-    FakeChannel(Core& core, std::string name, std::vector<std::string>* order)
-        : Channel(core.config().rdma.queues), core_(core), name_(std::move(name)), order_(order) {}
+    FakeChannel(Shard& shard, std::string name, std::vector<std::string>* order)
+        : Channel(shard.config().queues), shard_(shard), name_(std::move(name)), order_(order) {}
     bool available(const BufferDesc&) const override { return true; }
     void abandon(uint64_t) override {}
     Dispatched dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) override {
@@ -30,20 +31,20 @@ class FakeChannel : public Channel {
             if (taken == burst) return {.moved = true, .more = true};
             auto& slice = static_cast<Slice&>(*queues.take(*waiting, now_ns));
             result.moved = true;
-            if (!core_.is_wanted(slice)) {
-                core_.drop(slice);
+            if (!shard_.is_wanted(slice)) {
+                shard_.drop(slice);
                 continue;
             }
             --room;
             order_->push_back(name_ + name(slice.task->priority)[0]);
-            core_.done(slice);
+            shard_.done(slice);
         }
     }
 
     uint32_t room = UINT32_MAX, burst = UINT32_MAX;
 
   private:
-    Core& core_;
+    Shard& shard_;
     const std::string name_;
     std::vector<std::string>* const order_;
 };
@@ -57,27 +58,33 @@ class FakeBackend : public Backend {
     uint64_t next_deadline(uint64_t) const override { return kNever; }
 };
 
-class CoreOrderTest : public testing::Test {
+class ShardOrderTest : public testing::Test {
   protected:
-    CoreOrderTest() : core(config()) {
+    ShardOrderTest() : core(config()) {
         core.recycle = [](Batch&) {};
         for (const Transport transport : {Transport::kShm, Transport::kTcp}) {
-            auto backend = std::make_unique<FakeBackend>(transport, core.config().rdma.queues);
-            for (size_t peer = 0; peer < 2; ++peer) {
-                const std::string name = std::string(transport == Transport::kShm ? "s" : "t") + std::to_string(peer);
-                auto channel = std::make_unique<FakeChannel>(core, name, &order);
-                backend->add(*channel);
-                channels.push_back(channel.get());
-                peers[peer]->slot(static_cast<size_t>(transport)) = std::move(channel);
-            }
-            core.backends()[static_cast<size_t>(transport)] = std::move(backend);
+            auto backend = std::make_unique<FakeBackend>(transport, core.config().queues);
+            for (const size_t peer : {0u, 1u}) open(*backend, transport, shard, peer);
+            shard.backends()[static_cast<size_t>(transport)] = std::move(backend);
         }
+        auto backend = std::make_unique<FakeBackend>(Transport::kShm, core.config().queues);
+        peers[2]->set_shard(1);
+        open(*backend, Transport::kShm, core.shard(1), 2);
+        core.shard(1).backends()[static_cast<size_t>(Transport::kShm)] = std::move(backend);
         batch.users.store(Batch::kProgram);
     }
     static ::rove::tent::Config config() {
         ::rove::tent::Config config;
-        config.rdma.max_timeout_ns = 20'000'000;
+        config.max_timeout_ns = 20'000'000;
+        config.num_workers = 2;
         return config;
+    }
+    void open(FakeBackend& backend, Transport transport, Shard& of, size_t peer) {
+        const std::string name = std::string(transport == Transport::kShm ? "s" : "t") + std::to_string(peer);
+        auto channel = std::make_unique<FakeChannel>(of, name, &order);
+        backend.add(*channel);
+        channels.push_back(channel.get());
+        peers[peer]->slot(static_cast<size_t>(transport)) = std::move(channel);
     }
     Task& submit(Transport transport, size_t peer, Priority priority, uint32_t slices = 1,
                  uint64_t deadline_ns = kNever) {
@@ -102,13 +109,14 @@ class CoreOrderTest : public testing::Test {
         }
         batch.users.fetch_add(1);
         task.state.store(TransferState::kPending);
-        core.begin(task, task.since_ns);
-        core.backends()[static_cast<size_t>(transport)]->submit(task);
+        Shard& of = core.shard(peers[peer]->shard());
+        of.begin(task, task.since_ns);
+        of.backends()[static_cast<size_t>(transport)]->submit(task);
         return task;
     }
     void round() {
         uint64_t deadline_ns = 0;
-        core.background_round(&deadline_ns);
+        shard.background_round(&deadline_ns);
     }
     std::string sorted(size_t from, size_t to) {
         std::vector<std::string> part(order.begin() + static_cast<ptrdiff_t>(from),
@@ -121,15 +129,17 @@ class CoreOrderTest : public testing::Test {
 
     std::vector<std::string> order;
     Core core;
-    std::shared_ptr<Peer> peers[2]{std::make_shared<Peer>("a", "x", core.credentials()),
-                                   std::make_shared<Peer>("b", "x", core.credentials())};
+    Shard& shard = core.shard(0);
+    std::shared_ptr<Peer> peers[3]{std::make_shared<Peer>("a", "x", core.credentials()),
+                                   std::make_shared<Peer>("b", "x", core.credentials()),
+                                   std::make_shared<Peer>("c", "x", core.credentials())};  // of another shard
     std::vector<FakeChannel*> channels;
     std::shared_ptr<LocalBuffer> local = std::make_shared<LocalBuffer>();
     Batch batch;
     std::deque<Task> tasks;
 };
 
-TEST_F(CoreOrderTest, HighOfAllPeersAndTransportsBeforeMediumOfAllBeforeLowOfAll) {
+TEST_F(ShardOrderTest, HighOfAllPeersAndTransportsBeforeMediumOfAllBeforeLowOfAll) {
     for (const Priority priority : {kLow, kMedium, kHigh})
         for (const Transport transport : {Transport::kTcp, Transport::kShm})
             for (const size_t peer : {0u, 1u}) submit(transport, peer, priority);
@@ -140,7 +150,7 @@ TEST_F(CoreOrderTest, HighOfAllPeersAndTransportsBeforeMediumOfAllBeforeLowOfAll
     EXPECT_EQ(sorted(8, 12), "s0l s1l t0l t1l ");
 }
 
-TEST_F(CoreOrderTest, WhileMoreOfALevelCouldGoLowerOnesWait) {
+TEST_F(ShardOrderTest, WhileMoreOfALevelCouldGoLowerOnesWait) {
     for (FakeChannel* channel : channels) channel->burst = 2;
     submit(Transport::kShm, 0, kHigh, 5);
     submit(Transport::kTcp, 1, kLow, 1);
@@ -151,7 +161,26 @@ TEST_F(CoreOrderTest, WhileMoreOfALevelCouldGoLowerOnesWait) {
     EXPECT_EQ(order, (std::vector<std::string>{"s0h", "s0h", "s0h", "s0h", "s0h", "t1l"}));
 }
 
-TEST_F(CoreOrderTest, AChannelWithoutRoomKeepsNobodyWaiting) {
+TEST_F(ShardOrderTest, WhileAnotherShardHasMoreOfAHigherLevelItGoesFirst) {
+    channels[0]->burst = 2;
+    submit(Transport::kShm, 0, kHigh, 5);
+    submit(Transport::kShm, 2, kLow, 1);
+    submit(Transport::kShm, 2, kHigh, 1);
+    round();  // of the first shard
+    EXPECT_EQ(order, (std::vector<std::string>{"s0h", "s0h"}));
+    core.shard(1).drive();
+    EXPECT_EQ(order.back(), "s2h") << "it has the same level";
+    for (int i = 0; i < 64; ++i) core.shard(1).try_drive();  // its driver helps the first
+    EXPECT_EQ(order, (std::vector<std::string>{"s0h", "s0h", "s2h", "s0h", "s0h", "s0h", "s2l"}));
+}
+
+TEST_F(ShardOrderTest, WhoDrivesOneShardLooksAfterTheOthers) {
+    Task& task = submit(Transport::kShm, 2, kHigh, 1);
+    for (int i = 0; i < 64; ++i) shard.try_drive();
+    EXPECT_EQ(task.state.load(), TransferState::kCompleted);
+}
+
+TEST_F(ShardOrderTest, AChannelWithoutRoomKeepsNobodyWaiting) {
     channels[0]->room = 0;
     submit(Transport::kShm, 0, kHigh);
     submit(Transport::kShm, 1, kLow);
@@ -162,7 +191,7 @@ TEST_F(CoreOrderTest, AChannelWithoutRoomKeepsNobodyWaiting) {
     EXPECT_EQ(order.back(), "s0h");
 }
 
-TEST_F(CoreOrderTest, WhatGetsNowhereTimesOutWithAReason) {
+TEST_F(ShardOrderTest, WhatGetsNowhereTimesOutWithAReason) {
     channels[0]->room = 3;
     Task& task = submit(Transport::kShm, 0, kHigh, 5);
     const uint64_t begun_ns = monotonic_ns();
@@ -170,12 +199,12 @@ TEST_F(CoreOrderTest, WhatGetsNowhereTimesOutWithAReason) {
     EXPECT_EQ(task.state.load(), TransferState::kTimeout);
     EXPECT_EQ(task.transferred.load(), 3u);
     EXPECT_EQ(task.reason, Reason::kNoProgress);
-    EXPECT_GE(monotonic_ns() - begun_ns, core.config().rdma.max_timeout_ns);
+    EXPECT_GE(monotonic_ns() - begun_ns, core.config().max_timeout_ns);
     EXPECT_EQ(core.unfinished(), 0u);
 }
 
 // However long it takes.
-TEST_F(CoreOrderTest, WhatGetsOnDoesNotTimeOutNorWhatWaitsBehindIt) {
+TEST_F(ShardOrderTest, WhatGetsOnDoesNotTimeOutNorWhatWaitsBehindIt) {
     channels[0]->room = 0;
     Task& first = submit(Transport::kShm, 0, kLow, 6);
     Task& second = submit(Transport::kShm, 0, kLow, 1);
@@ -188,7 +217,7 @@ TEST_F(CoreOrderTest, WhatGetsOnDoesNotTimeOutNorWhatWaitsBehindIt) {
     EXPECT_EQ(second.state.load(), TransferState::kCompleted);
 }
 
-TEST_F(CoreOrderTest, ADeadlineOfItsOwnEndsWhatWaitsAndNothingElse) {
+TEST_F(ShardOrderTest, ADeadlineOfItsOwnEndsWhatWaitsAndNothingElse) {
     channels[0]->room = 0;
     Task& late = submit(Transport::kShm, 0, kHigh, 2, monotonic_ns() + 5'000'000);
     Task& other = submit(Transport::kShm, 0, kHigh, 1);
@@ -202,7 +231,7 @@ TEST_F(CoreOrderTest, ADeadlineOfItsOwnEndsWhatWaitsAndNothingElse) {
     EXPECT_EQ(other.reason, Reason::kNone);
 }
 
-TEST_F(CoreOrderTest, WhatWasCanceledIsNotCarried) {
+TEST_F(ShardOrderTest, WhatWasCanceledIsNotCarried) {
     channels[0]->room = 0;
     Task& task = submit(Transport::kShm, 0, kHigh, 2);
     round();

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers are divided among shards: what several threads do with several peers at once.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "local_engine.h"
+#include "tent/shard.h"
+
+namespace rove::tent {
+namespace {
+
+using namespace std::chrono_literals;
+using Time = std::chrono::steady_clock;
+
+constexpr uint64_t kBytes = 256 << 10;
+constexpr int kPeers = 4;
+
+class ShardsTest : public testing::Test {
+  protected:
+    ShardsTest() {
+        for (auto& peer : peers) {
+            peer = start_local_engine();
+            EXPECT_TRUE(engine->open_segment(peer->segment_name(), &segments.emplace_back()).ok());
+            targets.push_back(allocate(*peer, kBytes));
+        }
+    }
+    static uint8_t* allocate(Engine& of, uint64_t bytes) {
+        void* memory = nullptr;
+        EXPECT_TRUE(of.allocate_memory(bytes, {}, &memory).ok());
+        return static_cast<uint8_t*>(memory);
+    }
+    TransferRequest request(uint8_t* source, size_t peer, Transport transport) const {
+        return {.direction = Direction::kWrite,
+                .source = source,
+                .target = segments[peer],
+                .target_offset = reinterpret_cast<uint64_t>(targets[peer]),
+                .length = kBytes,
+                .transport_hint = static_cast<int>(transport)};
+    }
+    TransferState transfer(std::span<const TransferRequest> requests) {
+        const uint64_t batch = engine->allocate_batch(requests.size());
+        EXPECT_TRUE(engine->submit(batch, requests, nullptr).ok());
+        TaskStatus status;
+        const auto deadline = Time::now() + 30s;
+        do EXPECT_TRUE(engine->overall_status(batch, &status).ok());
+        while (status.state == TransferState::kPending && Time::now() < deadline);
+        EXPECT_TRUE(engine->free_batch(batch).ok());
+        return status.state;
+    }
+
+    std::unique_ptr<Engine> engine = start_local_engine({{"transports/rdma/workers/num_workers", "4"}});
+    std::array<std::unique_ptr<Engine>, kPeers> peers;
+    std::vector<uint64_t> segments;
+    std::vector<uint8_t*> targets;
+};
+
+TEST_F(ShardsTest, ThreadsWithAPeerEachUseAShardEach) {
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < kPeers; ++i) {
+        threads.emplace_back([&, source = allocate(*engine, kBytes), i] {
+            for (int round = 0; round < 20; ++round) {
+                std::memset(source, static_cast<int>(10 * i) + round, kBytes);
+                const TransferRequest one = request(source, i, round % 2 == 0 ? Transport::kShm : Transport::kTcp);
+                EXPECT_EQ(transfer({&one, 1}), TransferState::kCompleted);
+                EXPECT_EQ(std::memcmp(source, targets[i], kBytes), 0);
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& shard : engine->core().shards()) {
+        uint64_t slices = 0;
+        shard->with_lock([&] {
+            for (const TransportCounters& one : shard->transports) slices += one.slices;
+        });
+        EXPECT_EQ(slices, 20 * kBytes / 65536) << "the peers are divided evenly";
+    }
+    EXPECT_EQ(engine->core().unfinished(), 0u);
+}
+
+TEST_F(ShardsTest, ABatchMayHaveRequestsOfAllShards) {
+    uint8_t* const source = allocate(*engine, kBytes);
+    for (int round = 0; round < 10; ++round) {
+        std::memset(source, round + 1, kBytes);
+        std::vector<TransferRequest> requests;
+        for (size_t i = 0; i < kPeers; ++i) requests.push_back(request(source, i, Transport::kShm));
+        EXPECT_EQ(transfer(requests), TransferState::kCompleted);
+        for (const uint8_t* target : targets) EXPECT_EQ(std::memcmp(source, target, kBytes), 0);
+    }
+    EXPECT_TRUE(engine->unregister_memory(source, kBytes).ok()) << "no shard has a task with it any more";
+}
+
+TEST_F(ShardsTest, APeerMayBeClosedWhileOthersTransfer) {
+    std::atomic<bool> stop{false};
+    std::thread other([&, source = allocate(*engine, kBytes)] {
+        const TransferRequest one = request(source, 1, Transport::kShm);
+        while (!stop.load()) EXPECT_EQ(transfer({&one, 1}), TransferState::kCompleted);
+    });
+    uint8_t* const source = allocate(*engine, kBytes);
+    for (int round = 0; round < 10; ++round) {
+        const TransferRequest one = request(source, 0, Transport::kShm);
+        EXPECT_EQ(transfer({&one, 1}), TransferState::kCompleted);
+        EXPECT_TRUE(engine->close_segment(segments[0]).ok());
+        EXPECT_TRUE(engine->open_segment(peers[0]->segment_name(), &segments[0]).ok());
+    }
+    stop.store(true);
+    other.join();
+}
+
+}  // namespace
+}  // namespace rove::tent
