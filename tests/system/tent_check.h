@@ -54,6 +54,7 @@ rove::tent::Request request(const Options& options, rove::tent::Request::OpCode 
 // Scenarios of other files.
 int anew(const Options& options);
 int cancel(const Options& options);
+int crowd(const Options& options);
 int dead_hosts(const Options& options);
 int deadlines(const Options& options);
 int errors(const Options& options);

@@ -59,7 +59,7 @@ int errors(const Options& options) {
 
     // More slices than the engine has room for, in one submit: none is taken.
     uint8_t* large = allocate(*engine, remote.bytes);
-    const std::vector<Request> many(65536 / std::min<size_t>(512, remote.bytes >> 16) + 1,
+    const std::vector<Request> many(262'144 / std::min<size_t>(512, remote.bytes >> 16) + 1,
                                     request(options, Request::READ, large, remote, 0, remote.bytes));
     const BatchID full = engine->allocateBatch(many.size());
     expect_code(engine->submitTransfer(full, many), Code::kTooManyRequests, "engine full");

@@ -190,6 +190,7 @@ constexpr Scenario kAll[] = {
     {"dead-hosts", "opening a live peer beside hosts that do not answer", dead_hosts},
     {"deadlines", "requests with deadlines of their own", deadlines},
     {"errors", "what is refused, and how", errors},
+    {"crowd", "many buffers, and many requests under way at once", crowd},
     {"fanout", "HIGH requests to one peer, alone and beside LOW ones to all others", fanout},
     {"faults", "WRITEs and READs to two peers until standard input ends", faults},
     {"files", "WRITEs and READs of a file, and what is refused", files},
