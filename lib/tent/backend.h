@@ -64,6 +64,7 @@ class Backend {
     Backend(const Backend&) = delete;
     Backend& operator=(const Backend&) = delete;
 
+    Transport transport() const { return transport_; }
     // Null if this transport can never reach the peer. The channel is add()ed.
     virtual std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) = 0;
     // It is idle, and is about to be destroyed.

@@ -28,10 +28,6 @@ namespace {
 
 constexpr uint64_t kProbeNs = 1'000'000'000, kNotifyNs = 3'000'000'000;
 
-std::unique_ptr<Backend>& backend(Shard& shard, Transport transport) {
-    return shard.backends()[static_cast<size_t>(transport)];
-}
-
 std::string made_up_name() {
     std::random_device random;
     std::string name = "segment_noname_";
@@ -98,12 +94,12 @@ Status Engine::open() {
     if (config.enable_io_uring) {
         auto io_uring = std::make_unique<IoUringBackend>(core_.shard(0));
         io_uring_ = io_uring.get();
-        backend(core_.shard(0), Transport::kIoUring) = std::move(io_uring);
+        core_.shard(0).add_backend(std::move(io_uring));
     }
     for (const auto& shard : core_.shards()) {
-        if (ports_ != nullptr) backend(*shard, Transport::kRdma) = std::make_unique<RdmaBackend>(*shard, ports_);
-        if (config.enable_shm) backend(*shard, Transport::kShm) = std::make_unique<ShmBackend>(*shard);
-        if (config.enable_tcp) backend(*shard, Transport::kTcp) = std::make_unique<TcpBackend>(*shard);
+        if (ports_ != nullptr) shard->add_backend(std::make_unique<RdmaBackend>(*shard, ports_));
+        if (config.enable_shm) shard->add_backend(std::make_unique<ShmBackend>(*shard));
+        if (config.enable_tcp) shard->add_backend(std::make_unique<TcpBackend>(*shard));
     }
     Place place;
     status = choose_place(config, !core_.credentials().empty(), port_addresses(), &place);

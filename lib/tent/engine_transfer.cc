@@ -306,13 +306,11 @@ void Engine::tell_when_complete(const NotificationText& notification, std::span<
         Shard& shard = core_.shard(static_cast<size_t>(std::countr_zero(shards)));
         DriveLock drive = of_first.owns_lock() ? std::move(of_first) : shard.try_lock();
         const uint64_t queued_ns = waited ? monotonic_ns() : now_ns;
-        uint32_t transports = 0;
         for (Task& task : tasks) {
             if (task.is_led || task.shard != shard.number()) continue;
-            const auto transport = static_cast<size_t>(task.selection.transport);
             task.since_ns = queued_ns;
             slice = cut(task, slice);
-            Backend& backend = *shard.backends()[transport];
+            Backend& backend = *shard.backend(task.selection.transport);
             if (!drive.owns_lock()) {
                 backend.submit(task);
                 continue;
@@ -321,10 +319,9 @@ void Engine::tell_when_complete(const NotificationText& notification, std::span<
             if (task.count == 1 && shard.goes_at_once(task.priority, queued_ns) &&
                 backend.carry_at_once(task, now_or_later_ns))
                 continue;
-            transports |= 1u << transport;
             backend.put(task);
         }
-        if (drive.owns_lock()) shard.dispatch(std::move(drive), transports, queued_ns);
+        if (drive.owns_lock()) shard.dispatch(std::move(drive), queued_ns);
     }
 }
 

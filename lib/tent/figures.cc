@@ -21,7 +21,7 @@ void for_each_shard(Engine& engine, auto&& read) {
 }
 
 RdmaBackend* rdma_of(Shard& shard) {
-    return static_cast<RdmaBackend*>(shard.backends()[static_cast<size_t>(Transport::kRdma)].get());
+    return static_cast<RdmaBackend*>(shard.backend(Transport::kRdma));
 }
 
 std::vector<FigureRow> read_devices(Engine& engine) {
@@ -90,7 +90,6 @@ std::vector<FigureRow> read_priorities(Engine& engine) {
             ended[p].timed_out += c.timed_out;
             ended[p].canceled += c.canceled;
             for (const auto& backend : shard.backends()) {
-                if (backend == nullptr) continue;
                 for (const Channel* channel : backend->channels()) {
                     waiting[p] += channel->queues.depth(static_cast<Priority>(p));
                     promoted[p] += channel->queues.promoted(static_cast<Priority>(p));
@@ -144,10 +143,9 @@ std::vector<FigureRow> read_slots(Engine& engine) {
 std::vector<FigureRow> read_transports(Engine& engine) {
     std::vector<FigureRow> rows;  // one a shard, which SteadyFigures adds up
     for_each_shard(engine, [&](Shard& shard) {
-        for (size_t i = 0; i < kTransports; ++i) {
-            if (shard.backends()[i] == nullptr) continue;
-            const TransportCounters& c = shard.transports[i];
-            rows.push_back({name(static_cast<Transport>(i)),
+        for (const auto& backend : shard.backends()) {
+            const TransportCounters& c = shard.transports[static_cast<size_t>(backend->transport())];
+            rows.push_back({name(backend->transport()),
                             {{"read_bytes", c.read_bytes},
                              {"write_bytes", c.write_bytes},
                              {"slices", c.slices},

@@ -103,8 +103,8 @@ Status Peers::connect(const std::shared_ptr<Peer>& peer) {
     Shard& shard = core_.shard(peer->shard());
     shard.with_lock([&] {
         const uint64_t now_ns = monotonic_ns();
-        for (size_t i = 0; i < kTransports; ++i)
-            if (shard.backends()[i] != nullptr) peer->slot(i) = shard.backends()[i]->open(*peer, now_ns);
+        for (const auto& backend : shard.backends())
+            peer->slot(static_cast<size_t>(backend->transport())) = backend->open(*peer, now_ns);
     });
     peer->set_known();
     return {};
@@ -311,7 +311,7 @@ void Peers::tidy() {
             }
             for (size_t i = 0; i < kTransports && idle; ++i) {
                 if (peer->slot(i) == nullptr) continue;
-                shard.backends()[i]->forget(*peer->slot(i));
+                shard.backend(static_cast<Transport>(i))->forget(*peer->slot(i));
                 peer->slot(i).reset();
             }
         });
@@ -327,7 +327,7 @@ void Peers::clear() {
         peer->set_lease(-1);
         for (size_t i = 0; i < kTransports; ++i) {
             if (peer->slot(i) == nullptr) continue;
-            core_.shard(peer->shard()).backends()[i]->forget(*peer->slot(i));
+            core_.shard(peer->shard()).backend(static_cast<Transport>(i))->forget(*peer->slot(i));
             peer->slot(i).reset();
         }
     }

@@ -35,6 +35,11 @@ const Credentials& Shard::credentials() const {
     return core_.credentials();
 }
 
+void Shard::add_backend(std::unique_ptr<Backend> backend) {
+    by_transport_[static_cast<size_t>(backend->transport())] = backend.get();
+    backends_.push_back(std::move(backend));
+}
+
 void Shard::try_drive() {
     drive();
     if (core_.shards().size() == 1) return;
@@ -58,7 +63,7 @@ void Shard::drive() {
     }
     // Most looks find nothing: for them not even the clock is read, and some are taken at a call, which costs more than
     // they do. Whoever drives so seldom that this matters has the background thread.
-    const auto is_idle = [](const auto& backend) { return backend == nullptr || backend->is_idle(); };
+    const auto is_idle = [](const auto& backend) { return backend->is_idle(); };
     for (uint32_t i = 0; i < kLooks; ++i) {
         if (++polls_ % kQuickPolls != 0 && std::all_of(backends_.begin(), backends_.end(), is_idle)) continue;
         const uint64_t now_ns = monotonic_ns();
@@ -77,7 +82,7 @@ void Shard::unlock(Lock& lock, uint64_t since_ns) {
 }
 
 void Shard::work_unlocked() {
-    Backend* const copies = backends_[static_cast<size_t>(Transport::kShm)].get();  // no other one does
+    Backend* const copies = backend(Transport::kShm);  // no other one does
     if (copies == nullptr || !copies->work()) return;
     Lock lock = try_lock();
     if (!lock.owns_lock()) return;  // who drives finds it
@@ -86,9 +91,9 @@ void Shard::work_unlocked() {
     unlock(lock, now_ns);
 }
 
-void Shard::dispatch(Lock lock, uint32_t transports, uint64_t now_ns) {
+void Shard::dispatch(Lock lock, uint64_t now_ns) {
     latest_ns_ = std::max(now_ns, latest_ns_);
-    move(transports, latest_ns_);
+    if (!nothing_waits()) move(latest_ns_);
     unlock(lock, now_ns);
     work_unlocked();
 }
@@ -107,7 +112,7 @@ Slice* Shard::take_freed(uint32_t count) {
 
 bool Shard::nothing_waits() const {
     return std::all_of(backends_.begin(), backends_.end(),
-                       [](const auto& backend) { return backend == nullptr || backend->nothing_waits(); });
+                       [](const auto& backend) { return backend->nothing_waits(); });
 }
 
 bool Shard::goes_at_once(Priority priority, uint64_t now_ns) const {
@@ -116,13 +121,10 @@ bool Shard::goes_at_once(Priority priority, uint64_t now_ns) const {
     return core_.shards().size() == 1 || !core_.others_have_more(number_, index(priority));
 }
 
-bool Shard::move(uint32_t transports, uint64_t now_ns) {
+bool Shard::move(uint64_t now_ns) {
     std::array<uint8_t, kTransports> levels{};
     uint8_t any = 0;
-    for (uint32_t rest = transports; rest != 0; rest &= rest - 1) {
-        const auto i = static_cast<size_t>(std::countr_zero(rest));
-        any |= levels[i] = backends_[i]->collect(now_ns);
-    }
+    for (size_t i = 0; i < backends_.size(); ++i) any |= levels[i] = backends_[i]->collect(now_ns);
     if (any == 0) {
         if (more_ != 0 || is_kept_back_.load(std::memory_order_relaxed)) tell_others(0, false);
         return false;
@@ -135,8 +137,7 @@ bool Shard::move(uint32_t transports, uint64_t now_ns) {
         if ((any >> level & 1) == 0) continue;
         is_kept_back = !is_alone && core_.others_have_more(number_, level);
         if (is_kept_back) break;
-        for (uint32_t rest = transports; rest != 0; rest &= rest - 1) {
-            const auto i = static_cast<size_t>(std::countr_zero(rest));
+        for (size_t i = 0; i < backends_.size(); ++i) {
             if ((levels[i] >> level & 1) == 0) continue;
             const Channel::Dispatched result = backends_[i]->dispatch(level, allowed, now_ns);
             moved |= result.moved;
@@ -158,8 +159,7 @@ void Shard::tell_others(uint8_t more, bool is_kept_back) {
 void Shard::with_lock(const std::function<void()>& work) {
     Lock lock(drive_);
     const uint64_t now_ns = monotonic_ns();
-    for (const auto& backend : backends_)
-        if (backend != nullptr) backend->collect(now_ns);  // so that what was submitted is where it is looked for
+    for (const auto& backend : backends_) backend->collect(now_ns);  // so that what was submitted is where it is looked for
     work();
     latest_ns_ = std::max(monotonic_ns(), latest_ns_);
     unlock(lock, now_ns);
@@ -170,8 +170,7 @@ bool Shard::background_round(uint64_t* deadline_ns) {
     const uint64_t now_ns = monotonic_ns();
     const bool moved = round(now_ns);
     *deadline_ns = kNever;
-    for (const auto& backend : backends_)
-        if (backend != nullptr) *deadline_ns = std::min(*deadline_ns, backend->next_deadline(now_ns));
+    for (const auto& backend : backends_) *deadline_ns = std::min(*deadline_ns, backend->next_deadline(now_ns));
     unlock(lock, now_ns);
     work_unlocked();
     return moved;
@@ -180,15 +179,10 @@ bool Shard::background_round(uint64_t* deadline_ns) {
 bool Shard::round(uint64_t now_ns) {
     latest_ns_ = now_ns = std::max(now_ns, latest_ns_);  // another thread's clock may be ahead of ours
     bool moved = false;
-    uint32_t transports = 0;
-    for (size_t i = 0; i < kTransports; ++i) {
-        if (backends_[i] == nullptr) continue;
-        transports |= 1u << i;
-        moved |= backends_[i]->progress(now_ns);
-    }
+    for (const auto& backend : backends_) moved |= backend->progress(now_ns);
     if (now_ns - deadlines_ns_ >= kDeadlinesNs) look_at_deadlines(now_ns);
     const bool has_told = more_ != 0 || is_kept_back_.load(std::memory_order_relaxed);  // which may be over
-    if (has_told || !nothing_waits()) moved |= move(transports, now_ns);
+    if (has_told || !nothing_waits()) moved |= move(now_ns);
     if (freed_ > kKeptSlices) {
         core_.pool().give(freed_first_, freed_last_);
         freed_first_ = freed_last_ = nullptr;
@@ -268,11 +262,11 @@ void Shard::refreshed(Task& task, std::shared_ptr<const SegmentDesc> segment) {
         task.segment = std::move(segment);
         task.remote = remote;
     }
-    Backend& backend = *backends_[static_cast<size_t>(task.selection.transport)];
+    Backend& carrier = *backend(task.selection.transport);
     for (Slice *slice = std::exchange(task.refused, nullptr), *next; slice != nullptr; slice = next) {
         next = static_cast<Slice*>(slice->next);  // the task ends with the last of them that fails
         if (remote != nullptr) {
-            backend.put_back(task, *slice, monotonic_ns());
+            carrier.put_back(task, *slice, monotonic_ns());
         } else {
             fail(*slice, Reason::kRefused);
         }
@@ -286,7 +280,7 @@ void Shard::retry(Slice& slice, uint64_t now_ns) {
         return;
     }
     ++transports[static_cast<size_t>(transport)].retries;
-    backends_[static_cast<size_t>(transport)]->put_back(*slice.task, slice, now_ns);
+    backend(transport)->put_back(*slice.task, slice, now_ns);
 }
 
 void Shard::move_elsewhere(Slice& slice, Transport from, uint64_t now_ns) {
@@ -310,7 +304,7 @@ void Shard::move_elsewhere(Slice& slice, Transport from, uint64_t now_ns) {
         channel.leave(task);
         if (task.level != Waiting::kNowhere) waiting = channel.queues.take_all(task);
     }
-    Backend& to = *backends_[static_cast<size_t>(task.selection.transport)];
+    Backend& to = *backend(task.selection.transport);
     slice.next = waiting;
     for (Queued *one = &slice, *next; one != nullptr; one = next) {
         next = one->next;
@@ -361,7 +355,6 @@ void Shard::look_at_deadlines(uint64_t now_ns) {
     if (now_ns < max_timeout_ns()) return;
     const uint64_t before_ns = now_ns - max_timeout_ns();
     for (const auto& backend : backends_) {
-        if (backend == nullptr) continue;
         while (auto* task = static_cast<Task*>(backend->stuck(before_ns))) {
             if (task->progress_ns > before_ns) {  // what is under way of it gets on
                 task->since_ns = task->progress_ns;

@@ -24,6 +24,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <vector>
 
 #include "datapath/drive_lock.h"
 #include "tent/backend.h"
@@ -65,8 +67,11 @@ class Shard {
     uint64_t next_number();
     const Credentials& credentials() const;
 
-    std::array<std::unique_ptr<Backend>, kTransports>& backends() { return backends_; }
-    const std::array<std::unique_ptr<Backend>, kTransports>& backends() const { return backends_; }
+    // Before anything is submitted.
+    void add_backend(std::unique_ptr<Backend> backend);
+    // Null: there is none.
+    Backend* backend(Transport transport) const { return by_transport_[static_cast<size_t>(transport)]; }
+    std::span<const std::unique_ptr<Backend>> backends() const { return backends_; }
 
     // --- the drive lock ---
     // A round, if nobody else makes one; now and then, and when that goes first, one of another shard.
@@ -83,9 +88,9 @@ class Shard {
     Slice* take_freed(uint32_t count);
     // With the lock: whether a request of this priority goes before all that waits, because nothing does.
     bool goes_at_once(Priority priority, uint64_t now_ns) const;
-    // With the lock: slices were queued for `transports` (bits 1 << id) by `now_ns`, and go. Completions are not looked
-    // for: what is submitted in a row shall go out together. Gives the lock back.
-    void dispatch(std::unique_lock<datapath::DriveLock> lock, uint32_t transports, uint64_t now_ns);
+    // With the lock: slices were queued by `now_ns`, and go. Completions are not looked for: what is submitted in a row
+    // shall go out together. Gives the lock back.
+    void dispatch(std::unique_lock<datapath::DriveLock> lock, uint64_t now_ns);
     // Runs `work` with the lock.
     void with_lock(const std::function<void()>& work);
     // A round of the background thread. Returns whether anything moved; `*deadline_ns`: when there is work again.
@@ -154,7 +159,7 @@ class Shard {
     void unlock(Lock& lock, uint64_t since_ns);
     // Without the lock: what transports do without it, and then a round for what came of that.
     void work_unlocked();
-    bool move(uint32_t transports, uint64_t now_ns);
+    bool move(uint64_t now_ns);
     // Of which levels more could go, and whether others' higher ones go first.
     void tell_others(uint8_t more, bool is_kept_back);
     void look_at_deadlines(uint64_t now_ns);
@@ -167,7 +172,8 @@ class Shard {
 
     Core& core_;
     const uint8_t number_;
-    std::array<std::unique_ptr<Backend>, kTransports> backends_;
+    std::vector<std::unique_ptr<Backend>> backends_;
+    std::array<Backend*, kTransports> by_transport_{};
 
     datapath::DriveLock drive_;
     std::atomic<uint64_t> drives_{0}, contended_{0};

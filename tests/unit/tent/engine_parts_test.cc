@@ -74,7 +74,7 @@ class QuietBackend : public Backend {
 };
 
 struct ShardTest : testing::Test {
-    ShardTest() { shard.backends()[0].reset(backend); }
+    ShardTest() { shard.add_backend(std::unique_ptr<Backend>(backend)); }
     Core core{::rove::tent::Config{}};
     Shard& shard = core.shard(0);
     QuietBackend* backend = new QuietBackend;
@@ -92,9 +92,9 @@ TEST_F(ShardTest, ADispatchIsNotBeforeWhatOthersDid) {
     shard.with_lock([&] {
         while (revived_ns == submit_ns) revived_ns = monotonic_ns();
     });
-    shard.dispatch(shard.try_lock(), 1, submit_ns);
+    shard.dispatch(shard.try_lock(), submit_ns);
     EXPECT_GE(shard.latest_ns(), revived_ns);
-    shard.dispatch(shard.try_lock(), 1, submit_ns + 1'000'000'000);
+    shard.dispatch(shard.try_lock(), submit_ns + 1'000'000'000);
     EXPECT_EQ(shard.latest_ns(), submit_ns + 1'000'000'000);
 }
 

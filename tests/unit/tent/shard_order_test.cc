@@ -65,12 +65,12 @@ class ShardOrderTest : public testing::Test {
         for (const Transport transport : {Transport::kShm, Transport::kTcp}) {
             auto backend = std::make_unique<FakeBackend>(transport, core.config().queues);
             for (const size_t peer : {0u, 1u}) open(*backend, transport, shard, peer);
-            shard.backends()[static_cast<size_t>(transport)] = std::move(backend);
+            shard.add_backend(std::move(backend));
         }
         auto backend = std::make_unique<FakeBackend>(Transport::kShm, core.config().queues);
         peers[2]->set_shard(1);
         open(*backend, Transport::kShm, core.shard(1), 2);
-        core.shard(1).backends()[static_cast<size_t>(Transport::kShm)] = std::move(backend);
+        core.shard(1).add_backend(std::move(backend));
         batch.users.store(Batch::kProgram);
     }
     static ::rove::tent::Config config() {
@@ -111,7 +111,7 @@ class ShardOrderTest : public testing::Test {
         task.state.store(TransferState::kPending);
         Shard& of = core.shard(peers[peer]->shard());
         of.begin(task, task.since_ns);
-        of.backends()[static_cast<size_t>(transport)]->submit(task);
+        of.backend(transport)->submit(task);
         return task;
     }
     void round() {

@@ -118,7 +118,7 @@ void ShmChannel::mapped(const ObjectId& id, const std::shared_ptr<Mapping>& mapp
     if (how == Fetched::kUnreachable) down_until_ns_.store(now_ns + kDownNs, std::memory_order_relaxed);
     for (Slice* slice : waiting) {
         if (how == Fetched::kMapped) {
-            shard_.backends()[static_cast<size_t>(Transport::kShm)]->put_back(*slice->task, *slice, now_ns);
+            backend_.put_back(*slice->task, *slice, now_ns);
         } else if (how == Fetched::kNotOffered) {
             shard_.refused(*slice);
         } else {
