@@ -159,7 +159,8 @@ void Shard::tell_others(uint8_t more, bool is_kept_back) {
 void Shard::with_lock(const std::function<void()>& work) {
     Lock lock(drive_);
     const uint64_t now_ns = monotonic_ns();
-    for (const auto& backend : backends_) backend->collect(now_ns);  // so that what was submitted is where it is looked for
+    // So that what was submitted is where it is looked for.
+    for (const auto& backend : backends_) backend->collect(now_ns);
     work();
     latest_ns_ = std::max(monotonic_ns(), latest_ns_);
     unlock(lock, now_ns);
