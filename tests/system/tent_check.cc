@@ -137,7 +137,7 @@ int run_target(const Options& options) {
         expect(engine->unregisterLocalMemory(memory, options.bytes), "unregisterLocalMemory");
         expect(engine->registerLocalMemory(memory, options.bytes, permission), "registerLocalMemory");
     };
-    for (const double end = now_s() + options.seconds; now_s() < end && getppid() != 1; usleep(500)) {
+    for (const double end = now_s() + options.seconds; now_s() < end && getppid() != 1; usleep(options.lazy ? 20'000 : 500)) {
         if (register_again != 0) {
             register_again = 0;
             register_anew();
@@ -207,7 +207,7 @@ int main(int argc, char** argv) {
                           "the target's memory is the program's own; SIGUSR1 registers it anew");
         command->add_flag("--mapped", options.mapped, "the target can only read its memory itself");
         command->add_flag("--tolerate", options.tolerate, "failed requests are counted and are no failure");
-        command->add_flag("--lazy", options.lazy, "sleep between looks at a batch");
+        command->add_flag("--lazy", options.lazy, "sleep between looks at a batch; of a target: for longer");
         return command;
     };
     int status = 1;

@@ -36,14 +36,20 @@ class Fanout {
   public:
     explicit Fanout(const Options& options) : options_(options), size_(options.sizes.front()), engine_(start(options)) {
         memory_ = allocate(*engine_, size_ + kHigh);
+        alone_ = peer::resident_bytes();
         high_ = check::open(*engine_, options);
         for (const std::string& name : options.other_peers) {
             Options other = options;
             other.peer = name;
             lows_.push_back({.remote = check::open(*engine_, other)});
         }
-        std::printf("{\"peers\": %zu, \"threads\": %zu, \"descriptors\": %zu, \"resident\": %zu}\n", lows_.size() + 1,
-                    entries("/proc/self/task"), entries("/proc/self/fd"), peer::resident_bytes());
+        print_use();
+    }
+
+    void print_use() const {
+        std::printf("{\"peers\": %zu, \"threads\": %zu, \"descriptors\": %zu, \"resident\": %zu, \"alone\": %zu}\n",
+                    lows_.size() + 1, entries("/proc/self/task"), entries("/proc/self/fd"), peer::resident_bytes(),
+                    alone_);
         std::fflush(stdout);
     }
 
@@ -119,6 +125,7 @@ class Fanout {
     std::vector<Low> lows_;
     size_t turn_ = 0;
     uint64_t low_bytes_ = 0, refused_ = 0;
+    size_t alone_ = 0;  // resident bytes before a peer was opened
 };
 
 }  // namespace
@@ -127,6 +134,7 @@ int fanout(const Options& options) {
     Fanout fanout(options);
     fanout.measure(false);
     for (size_t i = 0; i < options.rounds; ++i) fanout.measure(true);
+    fanout.print_use();
     return 0;
 }
 
