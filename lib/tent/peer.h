@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -54,7 +55,11 @@ class Peer {
     }
     // Described, and its channels are open.
     bool known() const { return known_.load(std::memory_order_acquire); }
-    void set_known() { known_.store(true, std::memory_order_release); }
+    void set_known() {
+        for (size_t i = 0; i < kTransports; ++i)
+            if (channels_[i] != nullptr) reaching_ |= 1u << i;
+        known_.store(true, std::memory_order_release);
+    }
     // Its process, as far as we know.
     bool is_there() const { return known() && !gone.load(std::memory_order_relaxed); }
 
@@ -79,8 +84,8 @@ class Peer {
     // Transports (1 << id) to which it is worth giving a request for `remote` now.
     uint32_t available(const BufferDesc& remote) const {
         uint32_t transports = 0;
-        for (size_t i = 0; i < kTransports; ++i)
-            if (channels_[i] != nullptr && channels_[i]->available(remote)) transports |= 1u << i;
+        for (uint32_t rest = reaching_; rest != 0; rest &= rest - 1)
+            if (channels_[static_cast<size_t>(std::countr_zero(rest))]->available(remote)) transports |= rest & -rest;
         return transports;
     }
 
@@ -109,6 +114,7 @@ class Peer {
     uint8_t shard_ = 0;
     int lease_ = -1;
     std::array<std::unique_ptr<Channel>, kTransports> channels_;
+    uint32_t reaching_ = 0;  // transports (1 << id) that have a channel
 };
 
 }  // namespace rove::tent
