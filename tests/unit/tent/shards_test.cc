@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -22,11 +21,7 @@ constexpr int kPeers = 4;
 
 class ShardsTest : public testing::Test {
   protected:
-    ShardsTest() { start(4); }
-    void start(int workers) {
-        segments.clear();
-        targets.clear();
-        engine = start_local_engine({{"transports/rdma/workers/num_workers", std::to_string(workers)}});
+    ShardsTest() {
         for (auto& peer : peers) {
             peer = start_local_engine();
             EXPECT_TRUE(engine->open_segment(peer->segment_name(), &segments.emplace_back()).ok());
@@ -57,7 +52,7 @@ class ShardsTest : public testing::Test {
         return status.state;
     }
 
-    std::unique_ptr<Engine> engine;
+    std::unique_ptr<Engine> engine = start_local_engine({{"transports/rdma/workers/num_workers", "4"}});
     std::array<std::unique_ptr<Engine>, kPeers> peers;
     std::vector<uint64_t> segments;
     std::vector<uint8_t*> targets;
@@ -84,32 +79,6 @@ TEST_F(ShardsTest, ThreadsWithAPeerEachUseAShardEach) {
         EXPECT_EQ(slices, 20 * kBytes / 65536) << "the peers are divided evenly";
     }
     EXPECT_EQ(engine->core().unfinished(), 0u);
-}
-
-// How often a thread found a lock taken: with a shard each that is whenever one looks after another's only.
-TEST_F(ShardsTest, ThreadsWithAShardEachDoNotWaitForEachOther) {
-    const auto contended = [&](int workers) {
-        start(workers);
-        std::vector<std::thread> threads;
-        for (size_t i = 0; i < kPeers; ++i) {
-            threads.emplace_back([&, source = allocate(*engine, kBytes), i] {
-                TransferRequest one = request(source, i, Transport::kShm);
-                one.length = 4096;
-                for (int round = 0; round < 3000; ++round) EXPECT_EQ(transfer({&one, 1}), TransferState::kCompleted);
-            });
-        }
-        for (std::thread& thread : threads) thread.join();
-        uint64_t count = 0, holds = 0;
-        for (const auto& shard : engine->core().shards()) {
-            shard->with_lock([&] { holds += shard->held_ns.count(); });
-            count += shard->contended();
-        }
-        std::printf("%d shards: %d requests, %llu times held, %llu times found taken\n", workers, 3000 * kPeers,
-                    static_cast<unsigned long long>(holds), static_cast<unsigned long long>(count));
-        return count;
-    };
-    const uint64_t one = contended(1), four = contended(4);
-    EXPECT_LE(four, one + 20);
 }
 
 TEST_F(ShardsTest, ABatchMayHaveRequestsOfAllShards) {
