@@ -10,7 +10,9 @@
 #include <string>
 
 #include "experiment.h"
+#include "flows.h"
 #include "plot.h"
+#include "fabric/workload.h"
 #include "runner.h"
 
 namespace {
@@ -94,7 +96,8 @@ bool open(std::ofstream& file, const std::string& path) {
 
 int main(int argc, char** argv) {
     CLI::App app{"Repeats a figure of a paper over the modelled network. The same seed gives the same numbers."};
-    std::string figure, json_file, svg_file, results;
+    std::string figure, json_file, svg_file, results, csv_file;
+    FlowsConfig flows{.scheme = "drill-eunomia"};
     RunnerConfig runner;
     bool list = false;
     app.add_option("FIGURE", figure, "what to run; --list shows what there is");
@@ -108,6 +111,12 @@ int main(int argc, char** argv) {
     app.add_option("--json", json_file, "writes the numbers there");
     app.add_option("--svg", svg_file, "draws the figure there");
     app.add_flag("--list", list, "shows the figures");
+    const std::string with_flows = "with the FIGURE \"flows\", your own over Eunomia's network: ";
+    app.add_option("--sizes", flows.sizes, with_flows + "a CDF file, lines of `size cumulative`");
+    app.add_option("--load", flows.load, "... of the uplinks")->check(CLI::Range(0.01, 2.0));
+    app.add_option("--trace", flows.trace, "... in their place a file of flows, lines of `src dst pg size start`");
+    app.add_option("--scheme", flows.scheme, "... one of " + scheme_names())->capture_default_str();
+    app.add_option("--csv", csv_file, "... writes every flow there");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -117,13 +126,14 @@ int main(int argc, char** argv) {
         for (const Experiment& experiment : experiments()) std::printf("%-12s %s\n", experiment.name, experiment.what);
         return 0;
     }
-    const Experiment* const experiment = find(figure);
+    static constexpr Experiment kFlows{"flows", "your own flows"};
+    const Experiment* const experiment = figure == kFlows.name ? &kFlows : find(figure);
     if (experiment == nullptr) {
         std::fprintf(stderr, "rove-sim: %s; --list shows what there is\n",
                      figure.empty() ? "which FIGURE?" : ("no figure '" + figure + "'").c_str());
         return kBadUsage;
     }
-    if (experiment->points == nullptr && runner.quick) {
+    if (experiment->points == nullptr && runner.quick && experiment != &kFlows) {
         std::fprintf(stderr, "rove-sim: %s has no quick form\n", experiment->name);
         return kBadUsage;
     }
@@ -131,17 +141,26 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "rove-sim: --flows goes with --results, and with figures of several points\n");
         return kBadUsage;
     }
-    std::ofstream json_out, svg_out;
-    if (!open(json_out, json_file) || !open(svg_out, svg_file)) return kFailed;
+    std::ofstream json_out, svg_out, csv_out;
+    if (!open(json_out, json_file) || !open(svg_out, svg_file) || !open(csv_out, csv_file)) return kFailed;
+    if (csv_out.is_open()) csv_out << rove::fabric::kFlowCsvHeader << '\n';
     runner.results = results;
     runner.progress = isatty(STDERR_FILENO) != 0;
     try {
-        const Report report = experiment->points != nullptr ? experiment->report(run_points(*experiment, runner))
+        const PointRun one{runner.seed, runner.quick, csv_out.is_open() ? &csv_out : nullptr};
+        const Report report = experiment == &kFlows         ? run_flows(flows, one)
+                              : experiment->points != nullptr ? experiment->report(run_points(*experiment, runner))
                               : runner.seeds > 1            ? run_seeds(*experiment, runner)
                                                             : experiment->run(runner.seed);
         print(*experiment, report, runner);
         if (json_out.is_open()) json_out << json(*experiment, report);
         if (svg_out.is_open()) svg_out << svg(report.plot);
+    } catch (const rove::fabric::BadInput& error) {
+        std::fprintf(stderr, "rove-sim: %s\n", error.what());
+        return kBadUsage;
+    } catch (const std::invalid_argument& error) {
+        std::fprintf(stderr, "rove-sim: %s\n", error.what());
+        return kBadUsage;
     } catch (const std::runtime_error& error) {
         std::fprintf(stderr, "rove-sim: %s\n", error.what());
         return kFailed;

@@ -32,6 +32,38 @@ def refuses(says, *arguments):
     check(says in refused.stderr and not refused.stdout, f"{arguments}: {refused.stderr!r}")
 
 
+def refuses_files():
+    with tempfile.TemporaryDirectory() as directory:
+        sizes, trace = (pathlib.Path(directory, name) for name in ("sizes.txt", "trace.txt"))
+        sizes.write_text("0 0\n4000 50\n3000 100\n")
+        refuses(f"{sizes}:3: '3000 100'; allowed: two numbers", "flows", "--sizes", sizes)
+        trace.write_text("0 1 3 1000 0\n0 128 3 1000 0\n")
+        refuses(f"{trace}:2: '0 128 3 1000 0'; allowed: ", "flows", "--trace", trace)
+        refuses("allowed: ecmp, ", "flows", "--scheme", "best")
+
+
+def follows_a_trace():
+    with tempfile.TemporaryDirectory() as directory:
+        trace, flows = (pathlib.Path(directory, name) for name in ("trace.txt", "flows.csv"))
+        trace.write_text("0 17 3 100000 0\n3 4 3 2000 0.00001\n")
+        ran = sim("flows", "--trace", trace, "--csv", flows)
+        check(ran.returncode == 0, ran.stderr)
+        lines = [line.split(",") for line in flows.read_text().splitlines()]
+        check(lines[0] == ["src", "dst", "sport", "size", "start", "fct", "ideal"], lines)
+        check(sorted(line[:2] + line[3:5] for line in lines[1:]) == [["0", "17", "100000", "0"],
+                                                                     ["3", "4", "2000", "10000"]], lines)
+        check(all(float(line[5]) <= 1.2 * float(line[6]) for line in lines[1:]), lines)
+
+
+def holds(figure, least):
+    with tempfile.TemporaryDirectory() as directory:
+        told = pathlib.Path(directory, "told.json")
+        ran = sim(figure, "--quick", "--json", told)
+        check(ran.returncode == 0, ran.stderr)
+        bars = [measure["holds"] for measure in json.loads(told.read_text()) if measure["bar"] is not None]
+        check(sum(bars) >= least, ran.stdout)
+
+
 def writes(figure):
     with tempfile.TemporaryDirectory() as directory:
         files = [pathlib.Path(directory, name) for name in ("first.json", "again.json", "other.json", "plot.svg")]
@@ -68,6 +100,9 @@ once("sim/refused/unknown-option", refuses, "--fast", QUICK, "--fast")
 once("sim/refused/seed", refuses, "--seed", QUICK, "--seed", "one")
 once("sim/refused/quick", refuses, "no quick form", QUICK, "--quick")
 once("sim/refused/flows", refuses, "--flows goes with --results", "mp-fig13", "--flows")
+once("sim/refused/files", refuses_files)
+once("sim/trace", follows_a_trace)
+once("sim/holds/mp-fig13", holds, "mp-fig13", 10)   # of 12
 once("sim/writes", writes, QUICK, quick=True)
 once("sim/unwritable", lambda: check(sim(QUICK, "--json", "/nowhere/x").returncode == 1, "status"))
 once("sim/mutants", mutants_have_their_place)

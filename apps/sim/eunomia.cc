@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "eunomia.h"
+
+#include "fabric/audit.h"
+#include "fabric/failures.h"
+
+namespace rove::sim {
+namespace {
+
+constexpr uint32_t kLeaves = 8, kSpines = 8, kRackHosts = kEunomiaRackHosts;
+static_assert(kLeaves * kRackHosts == kEunomiaHosts);
+constexpr Time kArrivals = 20 * kMillisecond, kFirst = kMillisecond;  // flows before that are not counted
+constexpr Time kDrain = 20 * kMillisecond;                            // those that take longer are unfinished
+constexpr double kUplinksOfAHost = static_cast<double>(kSpines) / kRackHosts;
+constexpr uint32_t kBdpPackets = kBdp / kEunomiaMtu;
+constexpr Time kSample = 100 * kMicrosecond;  // of reorder memory
+constexpr Time kReaction = 100 * kMicrosecond;  // until there are routes about what has failed
+constexpr uint64_t kFlowStream = 1'000'001, kFaultStream = 1'000'002;  // of random numbers; a network's are small
+
+transport::DcqcnConfig dcqcn() {
+    return {.line_rate_bytes_per_s = kLinkRate / 8,
+            .min_rate_bytes_per_s = 12'500'000,
+            .cnp_interval_ns = 4'000,
+            .alpha_timer_ns = 1'000,
+            .rate_timer_ns = 300'000,
+            .byte_counter = 1'000'000'000'000,  // there is none
+            .additive_bytes_per_s = 5'000'000,
+            .hyper_bytes_per_s = 12'500'000,
+            .fast_recovery_steps = 1};
+}
+
+bool is_lossless(const Scheme& scheme, const Variant& variant) {
+    return variant.losses == Losses::kNone || (variant.losses == Losses::kOfScheme && scheme.speaks != Speaks::kIrn);
+}
+
+LeafSpineConfig network_of(const Scheme& scheme, const Variant& variant) {
+    LeafSpineConfig config{.leaves = kLeaves, .spines = kSpines};
+    config.rack.hosts = kRackHosts;
+    config.rack.access = config.uplink = {.bits_per_s = kLinkRate, .delay = kMicrosecond};
+    SwitchConfig the_switch;
+    the_switch.buffer_bytes = 9 << 20;
+    the_switch.alpha = 1;
+    the_switch.red = {0.2, 100'000, 400'000};
+    the_switch.balancer = scheme.balancer;
+    if (is_lossless(scheme, variant)) the_switch.dynamic_pfc = DynamicPfc{};
+    if (variant.losses == Losses::kTrims) the_switch.trim = Trim{};
+    config.rack.tor = config.spine = the_switch;
+    config.rack.host.transport = transport_of(scheme, variant);
+    config.rack.host.control_class = true;
+    return config;
+}
+
+void tell_transport(Values& values, const std::vector<Host*>& hosts) {
+    using transport::Counter;
+    double in_order = 0, early = 0, nacks = 0, again = 0, sent = 0, timeouts = 0, false_alarms = 0;
+    for (const Host* host : hosts) {
+        nacks += static_cast<double>(host->counters()[Counter::kTxNakSequence]);
+        again += static_cast<double>(host->counters()[Counter::kRetransmittedPackets]);
+        sent += static_cast<double>(host->counters()[Counter::kTxPackets]);
+        timeouts += static_cast<double>(host->counters()[Counter::kResentTimeout]);
+        const transport::MultipathShared* const shared = host->multipath();
+        if (shared == nullptr) continue;
+        timeouts += static_cast<double>(shared->paths.counters().resent_timeout);
+        false_alarms += static_cast<double>(shared->paths.counters().false_alarms);
+        in_order += static_cast<double>(shared->counters.degrees[0]);
+        for (size_t i = 1; i < shared->counters.degrees.size(); ++i)
+            early += static_cast<double>(shared->counters.degrees[i]);
+    }
+    values["nacks"] = nacks;
+    values["resent"] = again / std::max(sent, 1.0);
+    values["resent by timeout"] = timeouts;
+    values["false alarms"] = false_alarms;
+    values["early"] = early / std::max(early + in_order, 1.0);
+}
+
+}  // namespace
+
+transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
+    using Control = transport::PathsConfig::Control;
+    constexpr uint32_t kNoWindow = 1024;
+    const bool is_irn = scheme.speaks == Speaks::kIrn;
+    transport::Config config = mp_rdma(kEunomiaMtu);
+    config.dcqcn = dcqcn();
+    config.window_packets = kNoWindow;
+    config.ordering = variant.ordering;
+    config.paths.initial_window = kBdpPackets;
+    config.reorder.kind = transport::ReorderConfig::Kind::kEunomia;
+    transport::PathsConfig& paths = config.paths;
+    switch (scheme.speaks) {
+        case Speaks::kGoBackN:
+            break;
+        case Speaks::kMpRdma:
+            config.reorder.kind = transport::ReorderConfig::Kind::kStatic;
+            config.ordering = transport::Ordering::kOptimistic;
+            break;
+        case Speaks::kIrn:
+        case Speaks::kEunomia:
+        case Speaks::kIdeal:
+            paths.control = Control::kDcqcn;
+            paths.first_vp = 0;
+            paths.vps = 1;
+            paths.max_window = kNoWindow;
+            paths.initial_window = is_irn ? kBdpPackets : kNoWindow;
+            paths.infer_losses = is_irn;
+            // What is late in a network that loses nothing is not lost; in one that does, nothing else tells of it.
+            paths.repeat_early = !is_irn && !is_lossless(scheme, variant);
+            paths.min_rto_ns = is_irn ? 320'000 : paths.repeat_early ? 1'000'000 : 16'000'000;
+            paths.low_rto_ns = is_irn ? 100'000 : 0;
+            if (scheme.speaks != Speaks::kEunomia) config.reorder.cap_slots = kNoWindow;
+            config.reorder.arena_blocks = 1u << 14;
+            break;
+        case Speaks::kReps:
+            paths.control = Control::kNscc;
+            paths.choice = transport::PathsConfig::Choice::kReps;
+            paths.infer_losses = true;
+            break;
+    }
+    if (variant.static_bytes != 0) {
+        config.reorder.kind = transport::ReorderConfig::Kind::kStatic;
+        config.reorder.static_slots = variant.static_bytes * 4;
+    }
+    return config;
+}
+
+Offered poisson_load(const PointRun& with, const FlowSizes& sizes, double load) {
+    const Time parts = with.quick ? 10 : 1;
+    Offered offered{.until = kArrivals / parts, .drain = kDrain / (with.quick ? 4 : 1), .counted_from = kFirst / parts};
+    const PoissonConfig config{.hosts = kEunomiaHosts,
+                               .bits_per_s = load * kUplinksOfAHost * static_cast<double>(kLinkRate),
+                               .until = offered.until};
+    offered.flows = poisson(config, sizes, Random(with.seed, kFlowStream));
+    return offered;
+}
+
+Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offered, const Variant& variant) {
+    Network network(with.seed);
+    const LeafSpine clos = leaf_spine(network, network_of(scheme, variant));
+    const std::vector<Host*> hosts = clos.hosts();
+    std::vector<Cable> uplinks;
+    for (const auto& of_leaf : clos.uplinks) {
+        for (const Cable& uplink : of_leaf) uplinks.push_back(uplink);
+    }
+    Random random(with.seed, kFaultStream);
+    for (uint32_t i = 0; i < variant.slow_uplinks; ++i) uplinks[random.below(uplinks.size())].set_rate(kLinkRate / 10);
+    Failures failures(network, kReaction);
+    if (variant.flaps != 0)
+        failures.repeat(uplinks, variant.failed_part, variant.flaps, random);
+    else if (variant.failed_part != 0)
+        failures.fail(draw(uplinks, variant.failed_part, random));
+    const bool is_rc = scheme.speaks == Speaks::kGoBackN;
+    Workload workload(network, hosts, offered.flows, {.qp = {.multipath = !is_rc, .mtu = kEunomiaMtu}});
+    CompletionTimes times(offered.counted_from);
+    std::array<std::pair<double, double>, kSizeClasses.size()> degrees{};  // sum and count, by class
+    double bytes = 0;
+    Time last = 0;
+    workload.on_record = [&](const FlowRecord& record) {
+        times.add(record);
+        const auto of = std::ranges::lower_bound(kSizeClasses, record.flow.bytes) - kSizeClasses.begin();
+        auto& [sum, count] = degrees[std::min<size_t>(static_cast<size_t>(of), degrees.size() - 1)];
+        sum += record.degree;
+        ++count;
+        bytes += static_cast<double>(record.flow.bytes);
+        last = network.now();
+        if (with.flows != nullptr) write_csv(*with.flows, record);
+        if (workload.done() && network.now() >= offered.until) network.stop();
+    };
+    double bitmap_bytes = 0, samples = 0;
+    std::function<void()> sample = [&] {
+        for (const Host* host : hosts) {
+            if (host->multipath() != nullptr)
+                bitmap_bytes += static_cast<double>(host->multipath()->reorder.usage().bytes);
+        }
+        samples += static_cast<double>(hosts.size());
+        if (network.now() < offered.until) network.at(network.now() + kSample, sample);
+    };
+    network.at(kSample, sample);
+    network.run_until(offered.until);
+    if (!workload.done()) network.run_until(offered.until + offered.drain);
+    Values values;
+    const auto lasted = static_cast<double>(network.now());
+    values["paused hosts"] = pauses(network).host_time / lasted;
+    values["paused switches"] = pauses(network).switch_time / lasted;
+    check_conservation(network);
+    times.tell(values, "all ");
+    times.tell(values, "short ", 0, kBdp);
+    times.tell(values, "long ", kBdp);
+    uint64_t least = 0;
+    for (size_t i = 0; i < kSizeClasses.size(); ++i) {
+        const std::string name = "size-" + std::to_string(kSizeClasses[i]) + " ";
+        times.tell(values, name, least, kSizeClasses[i]);
+        values[name + "degree"] = degrees[i].first / std::max(degrees[i].second, 1.0);
+        least = kSizeClasses[i];
+    }
+    tell_transport(values, hosts);
+    values["bitmap bytes of a host"] = bitmap_bytes / std::max(samples, 1.0);
+    values["last us"] = static_cast<double>(last) / kMicrosecond;
+    values["goodput"] = bytes * 8 / seconds(std::max<Time>(last, 1)) / kGbps / kEunomiaHosts;
+    values["unfinished"] =
+        static_cast<double>(workload.started() - workload.completed()) / static_cast<double>(workload.started());
+    values["failed"] = static_cast<double>(workload.failed());
+    values["dropped"] = static_cast<double>(network.total(&LinkStats::dropped_packets));
+    return values;
+}
+
+}  // namespace rove::sim

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Eunomia's evaluation (section 5): the network, the schemes that are compared in it, and what one of its points gives.
+//
+// Parameters are those of ConWeave's public simulator, which the paper names as its source: 8 leaves with 16 hosts
+// each, 8 spines, links of 100 Gb/s and 1 us; 9 MiB of buffer, dynamic PFC; ECN from 100 to 400 KB with 0.2 at most;
+// DCQCN that cuts at most every 4 us; acknowledgements of every packet, in a class of their own. The load is that of
+// the uplinks: 80 % is 40 % of each host's link.
+//
+// What is otherwise here:
+// - Packets have 1024 bytes of payload instead of 1000, since verbs have no such MTU.
+// - DCQCN's bytes and its alpha are lib/transport's, so its first cut is by half.
+// - In mp DCQCN is told by the ECE of acknowledgements, as ConWeave's is; rc sends CNPs.
+// - An out-of-order packet is no CNP (ConWeave's NIC takes it for one).
+#pragma once
+
+#include "completion_times.h"
+#include "fabric/topology.h"
+#include "testbed.h"
+#include "workloads.h"
+
+namespace rove::sim {
+
+inline constexpr uint64_t kLinkRate = 100 * kGbps;
+inline constexpr uint32_t kBdp = 104'000;  // bytes
+inline constexpr uint32_t kEunomiaMtu = 1024;
+
+enum class Speaks : uint8_t {
+    kGoBackN,  // rc with DCQCN
+    kMpRdma,
+    kIrn,      // with DCQCN, without PFC
+    kEunomia,  // DCQCN and a hybrid bitmap of 256 packets
+    kIdeal,    // ... of as many as there can be
+    kReps,     // recycled entropies, NSCC
+};
+
+struct Scheme {
+    const char* name;
+    Balancer balancer;
+    Speaks speaks;
+};
+inline constexpr Scheme kEcmpScheme{"ecmp", Balancer::kEcmp, Speaks::kGoBackN};
+inline constexpr Scheme kMpRdmaScheme{"mp-rdma", Balancer::kEcmp, Speaks::kMpRdma};
+inline constexpr Scheme kIrnScheme{"irn", Balancer::kEcmp, Speaks::kIrn};
+inline constexpr Scheme kRepsScheme{"reps-nscc", Balancer::kEcmp, Speaks::kReps};
+// In the network: packet by packet, in turn, to the shorter of two queues, or DRILL.
+inline constexpr std::array kBareSchemes{Scheme{"spray", Balancer::kSpray, Speaks::kGoBackN},
+                                         Scheme{"po2", Balancer::kPowerOfTwo, Speaks::kGoBackN},
+                                         Scheme{"drill", Balancer::kDrill, Speaks::kGoBackN}};
+inline constexpr std::array kIdealSchemes{Scheme{"spray-ideal", Balancer::kSpray, Speaks::kIdeal},
+                                          Scheme{"po2-ideal", Balancer::kPowerOfTwo, Speaks::kIdeal},
+                                          Scheme{"drill-ideal", Balancer::kDrill, Speaks::kIdeal}};
+inline constexpr std::array kEunomiaSchemes{Scheme{"spray-eunomia", Balancer::kSpray, Speaks::kEunomia},
+                                            Scheme{"po2-eunomia", Balancer::kPowerOfTwo, Speaks::kEunomia},
+                                            Scheme{"drill-eunomia", Balancer::kDrill, Speaks::kEunomia}};
+
+enum class Losses : uint8_t {
+    kOfScheme,  // none, but with IRN
+    kNone,      // PFC
+    kDrops,
+    kTrims,  // what a queue has no room for goes on as its headers
+};
+
+// What is otherwise in a point than the scheme says.
+struct Variant {
+    uint32_t static_bytes = 0;  // a static bitmap of two bits a packet; 0: Eunomia's
+    transport::Ordering ordering = transport::Ordering::kReceiverHold;
+    Losses losses = Losses::kOfScheme;
+    uint32_t slow_uplinks = 0;     // have a tenth of the rate
+    double failed_part = 0;        // of the uplinks, from the start on
+    Time flaps = 0;                // these come back, and others fail, at this interval; 0: never
+};
+
+inline constexpr uint32_t kEunomiaHosts = 128, kEunomiaRackHosts = 16;
+
+// Flows, and when the last of them may begin.
+struct Offered {
+    std::vector<FlowSpec> flows;
+    Time until = 0;
+    Time drain = 0;        // how long after that they are waited for
+    Time counted_from = 0;  // what begins before is not counted
+};
+Offered poisson_load(const PointRun& with, const FlowSizes& sizes, double load);
+
+transport::Config transport_of(const Scheme& scheme, const Variant& variant = {});
+
+// Values: of completion times, as CompletionTimes::tell() names
+// them, for "all ", "short " (less than a BDP) and "long " flows, and for classes "size-N " of sizes (kSizeClasses);
+// what was out of order, refused, sent again, paused and kept.
+Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offered, const Variant& variant = {});
+// The same of Poisson flows of `sizes` at a load of the uplinks.
+inline Values run_load(const PointRun& with, const Scheme& scheme, const FlowSizes& sizes, double load,
+                       const Variant& variant = {}) {
+    return run_flows(with, scheme, poisson_load(with, sizes, load), variant);
+}
+
+// Upper ends of classes, in bytes.
+inline constexpr std::array<uint64_t, 8> kSizeClasses{4'000,  8'000,   16'000,  32'000,
+                                                      64'000, 128'000, 256'000, 30'000'000};
+
+}  // namespace rove::sim
