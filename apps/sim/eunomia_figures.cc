@@ -287,8 +287,8 @@ Report eu_fig20(const Results& results) {
     }
     report.notes = {
         "By the mean time, in which large flows count; the mean slowdown is worse than ECMP's, for a short flow that "
-        "waits a round trip takes twice as long. Claim: better than ECMP even so. Holding the last packet at the receiver is what the paper leaves as future "
-        "work.",
+        "waits a round trip takes twice as long. Claim: better than ECMP even so. Holding the last packet at the "
+        "receiver is what the paper leaves as future work.",
         kOurs};
     return report;
 }

@@ -40,7 +40,8 @@ Report run_flows(const FlowsConfig& config, const PointRun& with) {
         offered = poisson_load(with, sizes, config.load);
     }
     Report report;
-    for (const auto& [metric, value] : run_flows(with, *scheme, offered)) report.measures.push_back({metric, "", value});
+    for (const auto& [metric, value] : run_flows(with, *scheme, offered))
+        report.measures.push_back({metric, "", value});
     report.notes = {"128 hosts in 8 racks, 8 spines, 100 Gb/s (eunomia.h). Mean and p95 to p99.9 are slowdowns."};
     return report;
 }

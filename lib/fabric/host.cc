@@ -160,8 +160,8 @@ void Host::send(const transport::Path& path, const wire::Headers& headers, std::
 }
 
 void Host::receive(Packet& packet, uint32_t) {
-    if (packet.trimmed) {
-        ++trimmed_frames_;
+    if (packet.trimmed) [[unlikely]] {
+        take_trimmed(packet);
     } else {
         ++frames_[static_cast<size_t>(take(packet))];
     }
@@ -186,6 +186,14 @@ void Host::departs(Packet&, Link& link) {
     if (!blocked_ || link.queued_packets() > ring_packets_ / 2) return;
     blocked_ = false;
     pump();
+}
+
+// Its headers are as they were sent: what is left of the frame has no ICRC that could be verified.
+void Host::take_trimmed(Packet& packet) {
+    ++trimmed_frames_;
+    if (packet.damaged) return;
+    transport::QueuePair* const qp = tables_.qps.find(packet.frame.headers.bth.dest_qpn);
+    engine_.receive_trimmed(packet.frame, qp, static_cast<uint16_t>(index()), engine_now());
 }
 
 void Host::expire() {

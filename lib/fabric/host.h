@@ -109,6 +109,7 @@ class Host final : public Node {
     static constexpr uint32_t kTransmitBudget = 64;
 
     wire::ParseError take(Packet& packet);
+    void take_trimmed(Packet& packet);
     void expire();
     void pump();
     bool serve_completions();
