@@ -12,7 +12,7 @@ std::span<const Experiment> experiments() {
         Experiment{"mp-fig11a", "one connection, and loss on three of four paths", fig11a},
         Experiment{"mp-fig11b", "one connection, and paths that go down and come back", fig11b},
         Experiment{"mp-fig12a", "permutation of five connections over four paths", fig12a},
-        Experiment{"mp-fig12b", "permutation of 320 hosts", fig12b},
+        Experiment{"mp-fig12b", "permutation of 320 hosts", nullptr, fig12b_points, fig12b},
         Experiment{"mp-fig13", "completion times of web-search flows by load", nullptr, fig13_points, fig13},
         Experiment{"mp-fig14a", "out-of-order degree with path 4 misconfigured or slow", fig14a},
         Experiment{"mp-fig14b", "goodput of these with a bitmap of 64 packets", fig14b},

@@ -54,7 +54,11 @@ void Scheduler::expect(double bits_per_s) {
 void Scheduler::run_until(Time end) {
     stopped_ = false;
     for (Event* event; (event = earliest()) != nullptr && event->time_ <= end;) {
-        remove(*event);
+        if ((event->place_ & Event::kWheel) != 0) {
+            take_first(*event);
+        } else {
+            remove(*event);
+        }
         if (event->next_ != nullptr) prefetch(*event->next_);
         now_ = event->time_;
         event->call_(event->object_);
@@ -89,11 +93,13 @@ void Scheduler::remove(Event& event) {
 // All events of the wheel lie in the lap that begins with the present bucket.
 Event* Scheduler::earliest_in_wheel() const {
     const uint32_t bucket = static_cast<uint32_t>(now_ >> bits_) & mask_;
-    size_t word = bucket / 64;
-    uint64_t bits = occupied_[word] & ~uint64_t{0} << bucket % 64;
+    const uint64_t* const occupied = occupied_.data();
+    const uint32_t last = mask_ / 64;
+    uint32_t word = bucket / 64;
+    uint64_t bits = occupied[word] & ~uint64_t{0} << bucket % 64;
     while (bits == 0) {
-        word = (word + 1) & (mask_ / 64);
-        bits = occupied_[word];
+        word = (word + 1) & last;
+        bits = occupied[word];
     }
     return buckets_[word * 64 + static_cast<size_t>(std::countr_zero(bits))].first;
 }
@@ -130,6 +136,15 @@ void Scheduler::remove_from_wheel(Event& event) {
     }
     if (bucket.first == nullptr) occupied_[number / 64] &= ~(uint64_t{1} << number % 64);
     --in_wheel_;
+}
+
+// The same for the first of its bucket.
+inline void Scheduler::take_first(Event& event) {
+    const uint32_t number = event.place_ & ~Event::kWheel;
+    buckets_[number].first = event.next_;
+    if (event.next_ == nullptr) occupied_[number / 64] &= ~(uint64_t{1} << number % 64);
+    --in_wheel_;
+    event.place_ = Event::kNowhere;
 }
 
 void Scheduler::sift_up(Event& event, uint32_t at) {

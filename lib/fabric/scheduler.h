@@ -77,6 +77,7 @@ class Scheduler {
     void insert(Event& event);
     void insert_in_wheel(Event& event, uint32_t number);
     void remove_from_wheel(Event& event);
+    void take_first(Event& event);
     void remove(Event& event);
     void put(Event& event, uint32_t at) {
         heap_[at] = &event;
