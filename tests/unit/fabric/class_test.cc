@@ -255,35 +255,6 @@ TEST(Trimming, a_host_tells_headers_from_packets) {
     check_conservation(network);
 }
 
-TEST(Trimming, the_engine_sends_again_at_once_what_was_trimmed) {
-    // Eight messages of 64 KB into 30 packets of queue. With a drop the end of a message waits for a timeout of 1 ms.
-    Time ended[2];
-    for (const bool trim : {false, true}) {
-        Network network(3);
-        RackConfig config{.hosts = 9};
-        config.host.control_class = true;
-        config.tor.queue_bytes = 30 * 1110;
-        if (trim) config.tor.trim = Trim{};
-        const Rack rack = single_switch(network, config);
-        std::deque<Flow> flows;
-        uint32_t running = 8;
-        for (size_t i = 1; i <= 8; ++i) {
-            const FlowConfig flow{.messages = 1, .qp = {.multipath = true}};
-            flows.emplace_back(network, *rack.hosts[i], *rack.hosts[0], flow);
-            flows.back().on_end = [&](Flow&) {
-                if (--running == 0) network.stop();
-            };
-        }
-        for (Flow& flow : flows) flow.start();
-        EXPECT_TRUE(network.run_until(kSecond));
-        ended[trim] = network.now();
-        EXPECT_EQ(rack.hosts[0]->trimmed_frames() > 50, trim);
-        check_conservation(network);
-    }
-    EXPECT_LT(ended[true], 600 * kMicrosecond) << "512 KB at 40 Gb/s are 105 us";
-    EXPECT_GT(ended[false], kMillisecond);
-}
-
 TEST(ShortestFirst, the_least_remaining_goes_first_and_a_flow_stays_in_order) {
     Incast incast({.srpt = true}, 1, kRate / 10);
     Probe& sender = *incast.from[0];
