@@ -506,7 +506,7 @@ uint64_t Paths::rto_ns(const SendStream& stream) const {
 // Earlier than the timer says, for a few packets.
 uint64_t Paths::timeout_at(const SendStream& stream) const {
     if (config_.low_rto_ns == 0 || stream.nxt - stream.una > kFew || stream.timer_ns == 0) return stream.timer_ns;
-    const uint64_t low_ns = std::max(4 * stream.srtt_ns, config_.low_rto_ns) << std::min(stream.backoff, kMaxBackoff);
+    const uint64_t low_ns = std::max(config_.low_rto_ns, 4 * stream.srtt_ns) << std::min(stream.backoff, kMaxBackoff);
     return stream.timer_ns - (rto_ns(stream) - std::min(low_ns, rto_ns(stream)));
 }
 
