@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "eunomia.h"
 
+#include <algorithm>
+
 #include "fabric/audit.h"
 #include "fabric/failures.h"
 

@@ -115,8 +115,8 @@ Report fig12b(const Results& results) {
         "connection and none less than 15, MP-RDMA 37.1, and the gain is 8 %.",
         "The MTU is open. 54 paths for a window of 80 KB (section 5.1.3) mean 1481 bytes on the wire, which is an MTU "
         "of 1392; 2048 is what the goodput of Fig. 12a means.",
-        "MP-RDMA is measured for 7 ms after 3, DCQCN, which takes longer to come to rest, for 10 ms after 20; quick: for "
-        "a quarter of that in 8 racks.",
+        "MP-RDMA is measured for 7 ms after 3, DCQCN, which takes longer to come to rest, for 10 ms after 20; quick: "
+        "for a quarter of that in 8 racks.",
     };
     return report;
 }

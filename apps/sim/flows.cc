@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "flows.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "eunomia.h"

@@ -26,8 +26,8 @@ class Names {
     Status publish(const std::string& name, const std::string& address);
     // Where the process of a segment is, or was. kInvalidArgument: no such name.
     Status find(const std::string& name, std::string* address);
-    // From now on `changed` is called, on another thread, with names whose process may have gone, come or moved, and with
-    // "" when any may have: if the store tells. Once.
+    // From now on `changed` is called, on another thread, with names whose process may have gone, come or moved, and
+    // with "" when any may have: if the store tells. Once.
     void watch(std::function<void(const std::string& name)> changed);
 
   private:

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "support/pcap.h"
 #include "support/random.h"
 #include "wire/samples.h"
