@@ -102,6 +102,7 @@ once("sim/refused/quick", refuses, "no quick form", QUICK, "--quick")
 once("sim/refused/flows", refuses, "--flows goes with --results", "mp-fig13", "--flows")
 once("sim/refused/files", refuses_files)
 once("sim/trace", follows_a_trace)
+once("sim/holds/mp-fig12b", holds, "mp-fig12b", 6)   # all
 once("sim/holds/mp-fig13", holds, "mp-fig13", 10)   # of 12
 once("sim/writes", writes, QUICK, quick=True)
 once("sim/unwritable", lambda: check(sim(QUICK, "--json", "/nowhere/x").returncode == 1, "status"))

@@ -145,23 +145,27 @@ TEST_F(BatchesTest, FreedUnderWayItIsNotGivenAgainBefore) {
 }
 
 TEST_F(BatchesTest, SeveralWhoAskAboutALargeOneSeeItGrow) {
-    constexpr size_t kTasks = 200;
-    const TransferRequest one{.direction = Direction::kWrite,
-                              .source = here(0),
-                              .target_offset = reinterpret_cast<uint64_t>(there(0)),
-                              .length = kSmall,
-                              .transport_hint = static_cast<int>(Transport::kTcp)};
+    constexpr size_t kTasks = 200, kBytes = 64;
+    std::vector<TransferRequest> requests;
+    for (size_t i = 0; i < kTasks; ++i) {  // a place each, and no neighbours, which would be one request
+        uint8_t* const there = memory_ + kThreads * kSmall + (kTasks - 1 - i) * kBytes;
+        requests.push_back({.direction = Direction::kWrite,
+                            .source = memory_ + i * kBytes,
+                            .target_offset = reinterpret_cast<uint64_t>(there),
+                            .length = kBytes,
+                            .transport_hint = static_cast<int>(Transport::kTcp)});
+    }
     for (int round = 0; round < 5; ++round) {
         const uint64_t batch = engine_->allocate_batch(kTasks);
-        ASSERT_TRUE(engine_->submit(batch, std::vector<TransferRequest>(kTasks, one), nullptr).ok());
+        ASSERT_TRUE(engine_->submit(batch, requests, nullptr).ok());
         const auto watch = [&] {
             TaskStatus status;
             for (uint64_t before = 0; status.state != TransferState::kCompleted; before = status.transferred) {
                 ASSERT_TRUE(engine_->overall_status(batch, &status).ok());
                 ASSERT_GE(status.transferred, before);
-                ASSERT_LE(status.transferred, kTasks * kSmall);
+                ASSERT_LE(status.transferred, kTasks * kBytes);
             }
-            EXPECT_EQ(status.transferred, kTasks * kSmall);
+            EXPECT_EQ(status.transferred, kTasks * kBytes);
         };
         std::jthread other(watch);
         watch();
