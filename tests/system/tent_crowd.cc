@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Many buffers and many requests: what 10 000 and 100 000 of them cost, all under way at once, every byte verified.
+// Many buffers and many requests: what 10 000 and 100 000 of them cost, every byte verified.
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
