@@ -82,11 +82,12 @@ std::vector<Point> study_points() {
     for (const Load& load : kStudyLoads) {
         for (const auto& [network, losses] : kStudyNetworks) {
             for (const Scheme& scheme : kStudied) {
-                points.push_back({name_of(load, network, scheme), [&load, losses, scheme](const PointRun& with) {
-                                      Variant variant = load.variant;
-                                      variant.losses = losses;
-                                      return run_flows(with, scheme, load.offered(with), variant);
-                                  }});
+                const auto run = [&load, losses = losses, scheme](const PointRun& with) {
+                    Variant variant = load.variant;
+                    variant.losses = losses;
+                    return run_flows(with, scheme, load.offered(with), variant);
+                };
+                points.push_back({name_of(load, network, scheme), run});
             }
         }
     }

@@ -72,7 +72,7 @@ TEST(FlowSizesTest, WhatIsRefused) {
         {"0 0\n5 60\n6 50\n", "sizes.txt:3:"},  {"0 0 0\n", "sizes.txt:1:"},
         {"-1 0\n5 100\n", "sizes.txt:1:"},      {"0 0\n5 101\n", "sizes.txt:2:"},
         {"0 0\n0 100\n", "sizes.txt:2: flows of nothing"}, {"0 0\n5 nan\n", "sizes.txt:2:"}};
-    for (const auto& [text, where] : bad) expect_refused([&] { sizes_of(text); }, where, "");
+    for (const auto& [text, where] : bad) expect_refused([&text = text] { sizes_of(text); }, where, "");
     expect_refused([] { FlowSizes::load("/nowhere/sizes.txt"); }, "/nowhere/sizes.txt:0:", "cannot be read");
 }
 
