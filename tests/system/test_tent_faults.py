@@ -135,8 +135,11 @@ class Schedule:
             for kind in self.random.sample(kinds, self.random.choice([0, 1, 1, 2])):
                 when = kind(world, target, when + self.random.uniform(0, LENGTH / 2))
         if etcd:
-            self.at(self.random.uniform(0, LENGTH), "etcd ends", lambda: etcd.server.kill())
-            self.at(LENGTH + 0.2, "etcd begins", etcd.start)
+            # An engine does not begin without its store, and takes a moment.
+            begun = [when + 1 for when, _, what, _ in self.events if what.endswith((": begins", ": power on"))]
+            ends = max([self.random.uniform(0, LENGTH), *begun])
+            self.at(ends, "etcd ends", lambda: etcd.server.kill())
+            self.at(max(LENGTH, ends) + 0.2, "etcd begins", etcd.start)
         return sorted(self.events)
 
     # Each returns when it is over.

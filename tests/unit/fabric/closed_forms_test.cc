@@ -171,9 +171,11 @@ TEST(GoldenTrace, of_switches_and_links) {
     const TraceHash hash(network);
     Random random(2, 2);
     for (int i = 0; i < 400; ++i) {
-        for (Probe* from : probes)
-            from->send(*probes[random.below(probes.size())], 64 + static_cast<uint32_t>(random.below(1000)),
-                       random.next());
+        for (Probe* from : probes) {
+            const uint64_t id = random.next();
+            const auto bytes = static_cast<uint32_t>(64 + random.below(1000));
+            from->send(*probes[random.below(probes.size())], bytes, id);
+        }
     }
     network.run_until(kMillisecond);
     check_conservation(network);

@@ -110,7 +110,8 @@ TEST_F(ShardTest, TheBackgroundThreadLeavesAProgramThatDrivesAlone) {
     background.start([] {});
     uint32_t least = UINT32_MAX;
     for (int attempt = 0; attempt < 10; ++attempt) {  // in one of them we have a core to ourselves
-        const uint32_t before = backend->background_rounds;
+        uint32_t before = 0;
+        shard.with_lock([&] { before = backend->background_rounds; });
         for (const uint64_t until = monotonic_ns() + 20'000'000; monotonic_ns() < until;) {
             shard.try_drive();
             for (const uint64_t next = monotonic_ns() + 5'000; monotonic_ns() < next;) rte_pause();
