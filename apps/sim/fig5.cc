@@ -68,25 +68,25 @@ std::vector<std::array<double, 4>> run(uint64_t seed) {
 Report fig5(uint64_t seed) {
     Report report;
     report.plot = {"MP-RDMA Fig. 5: marking ratio by path, one run", "time, ms", "marked, %", {}, {}};
-    std::array<double, 4> settled{};
+    std::array<double, 4> shares{};
     for (uint64_t i = 0; i < kRuns; ++i) {
         const auto rows = run(seed * kRuns + i);
-        for (size_t path = 0; path < settled.size(); ++path) {
-            settled[path] += rows.back()[path] / kRuns;
+        for (size_t path = 0; path < shares.size(); ++path) {
+            shares[path] += rows.back()[path] / kRuns;
             if (i != 0) continue;
             Curve& curve = report.plot.add(std::to_string(kRates[path]) + " Gb/s");
             for (size_t row = 0; row + 1 < rows.size(); ++row)
                 curve.points.emplace_back(seconds((row + 1) * kStep) * 1000, rows[row][path]);
         }
     }
-    const auto [least, most] = std::ranges::minmax(settled);
-    const double spread = (most - least) * 4 / std::accumulate(settled.begin(), settled.end(), 0.0);
+    const auto [least, most] = std::ranges::minmax(shares);
+    const double spread = (most - least) * 4 / std::accumulate(shares.begin(), shares.end(), 0.0);
     report.measures.push_back({"largest less smallest, by mean", "", spread, 0, "at most 0.1", spread <= 0.1});
-    const double marked = std::accumulate(settled.begin(), settled.end(), 0.0) / 4;
+    const double marked = std::accumulate(shares.begin(), shares.end(), 0.0) / 4;
     report.measures.push_back({"marked, mean of the paths", "%", marked, kModelPercent, "within a tenth of the model's",
                                std::abs(marked - kModelPercent) <= 0.1 * kModelPercent});
-    for (size_t path = 0; path < settled.size(); ++path)
-        report.measures.push_back({"marked, path of " + report.plot.curves[path].name, "%", settled[path]});
+    for (size_t path = 0; path < shares.size(); ++path)
+        report.measures.push_back({"marked, path of " + report.plot.curves[path].name, "%", shares[path]});
     report.notes = {
         "K_min and K_max have no unit in the text; they are packets, as the queue is in its model and the 65 of "
         "Fig. 4.",

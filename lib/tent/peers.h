@@ -42,8 +42,8 @@ class Peers {
     uint64_t change() const { return change_.load(); }
     // Fetches what it publishes anew, because `known`, which it published before, does not do.
     Status refresh(Peer& peer, const std::shared_ptr<const SegmentDesc>& known);
-    // The store says that the process of this name may have gone, come or moved; "": any may have. Whoever has opened it
-    // learns so, by a job.
+    // The store says that the process of this name may have gone, come or moved; "": any may have. Whoever has opened
+    // it learns so, by a job.
     void changed(const std::string& name);
     // Ends what is closed and idle. The background thread calls it every now and then.
     void tidy();

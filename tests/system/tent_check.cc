@@ -137,7 +137,8 @@ int run_target(const Options& options) {
         expect(engine->unregisterLocalMemory(memory, options.bytes), "unregisterLocalMemory");
         expect(engine->registerLocalMemory(memory, options.bytes, permission), "registerLocalMemory");
     };
-    for (const double end = now_s() + options.seconds; now_s() < end && getppid() != 1; usleep(options.lazy ? 20'000 : 500)) {
+    for (const double end = now_s() + options.seconds; now_s() < end && getppid() != 1;
+         usleep(options.lazy ? 20'000 : 500)) {
         if (register_again != 0) {
             register_again = 0;
             register_anew();

@@ -59,7 +59,7 @@ class EtcdServer {
     const StoreConfig& config_;
 };
 
-// Hears of keys from the first server that answers.
+// Watches keys at the first server that answers.
 class EtcdListener {
   public:
     EtcdListener(std::vector<std::string> servers, StoreConfig config, std::string prefix,

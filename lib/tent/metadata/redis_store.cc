@@ -29,7 +29,7 @@ constexpr std::string_view kKeep =
 constexpr std::string_view kGiveBack =
     "if redis.call('GET',KEYS[1])~=ARGV[1] then return 0 end return redis.call('DEL',KEYS[1])";
 
-// Hears of keys from the first server that answers.
+// Watches keys at the first server that answers.
 class RedisListener {
   public:
     RedisListener(std::vector<std::string> servers, StoreConfig config, std::string prefix,

@@ -16,7 +16,7 @@ namespace rove::tent {
 
 class WatchThread : public StoreWatch {
   public:
-    // `listen` blocks as long as it hears of changes; `interrupt`, which any thread calls, ends it, also one that is
+    // `listen` blocks as long as it is told of changes; `interrupt`, which any thread calls, ends it, also one that is
     // about to begin.
     WatchThread(std::function<void()> listen, std::function<void()> interrupt)
         : listen_(std::move(listen)), interrupt_(std::move(interrupt)) {

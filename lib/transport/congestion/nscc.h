@@ -27,7 +27,7 @@ class Nscc {
     // An acknowledgement; `rtt_ns` is 0 if it says nothing of that. Returns the new window.
     uint32_t on_ack(uint32_t cwnd_fixed, uint32_t bdp, uint32_t max_window, uint64_t rtt_ns, bool marked,
                     uint64_t now_ns);
-    // A packet was refused, or nothing is heard of it.
+    // A packet was refused, or no acknowledgement came for it.
     void on_loss() { loss_ = true; }
 
     uint64_t base_rtt_ns() const { return base_rtt_ns_; }

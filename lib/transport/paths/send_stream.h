@@ -45,7 +45,8 @@ struct PathsConfig {
     bool infer_losses = true;         // BX-1
     bool explore = true;              // BX-4: what a window grows by takes a random path
     uint64_t min_rto_ns = 1'000'000;  // a peer that shares its core may be away from it that long
-    // Of a stream with three packets or fewer on their way, instead; IRN's RTO_low and N (section 3.1). 0: none of its own
+    // Of a stream with three packets or fewer on their way, instead; IRN's RTO_low and N (section 3.1). 0: none of its
+    // own.
     uint64_t low_rto_ns = 0;
     bool repeat_early = true;         // MP-10: by time, before MP-11's timer
     double sync_alpha = 1.0;          // MP-12; MP-RDMA 5.4

@@ -106,7 +106,8 @@ void Ucma::run() {
     std::vector<pollfd> files;
     {
         const std::lock_guard guard(mutex_);
-        for (const int fd : {wake_fd_, timer_fd_, kernel_fd_}) files.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+        for (const int fd : {wake_fd_, timer_fd_, kernel_fd_})
+            files.push_back({.fd = fd, .events = POLLIN, .revents = 0});
         for (const auto& gsi : gsis_) {
             gsi->arm();
             files.push_back({.fd = gsi->fd(), .events = POLLIN, .revents = 0});

@@ -74,7 +74,8 @@ uint32_t Ucma::destroy_twin(Id& id) {
 }
 
 int Ucma::bind_twin(Id& id, const SocketAddress& address) {
-    rdma_ucm_bind command{.id = *id.twin, .addr_size = static_cast<uint16_t>(address.size()), .reserved = 0, .addr = {}};
+    rdma_ucm_bind command{
+        .id = *id.twin, .addr_size = static_cast<uint16_t>(address.size()), .reserved = 0, .addr = {}};
     std::memcpy(&command.addr, &address, address.size());
     return id.channel->kernel.run(RDMA_USER_CM_CMD_BIND, command);
 }

@@ -78,7 +78,8 @@ struct RunnerTest : testing::Test {
     }
     static std::vector<Point> bad() {
         std::vector<Point> points = good();
-        points.insert(points.begin(), {"broken", [](const PointRun&) -> Values { throw std::runtime_error("broken"); }});
+        points.insert(points.begin(),
+                      {"broken", [](const PointRun&) -> Values { throw std::runtime_error("broken"); }});
         points.insert(points.begin(), {"killed", [](const PointRun&) -> Values { _exit(3); }});
         return points;
     }
