@@ -6,6 +6,7 @@ released. Then the fuzz targets (tests/fuzz/run) for a short time, and the syste
 one.
 """
 import argparse
+import collections
 import concurrent.futures
 import json
 import os
@@ -24,15 +25,21 @@ SANITIZER_ENV = {
     "ASAN_OPTIONS": "detect_leaks=1:abort_on_error=0:exitcode=99",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:exitcode=99",
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=99",
-    "ROVE_SEEDS": "100",    # random worlds and networks are a few times slower
+    "ROVE_SEEDS": "40",     # random worlds and networks are a few times slower
 }
+SPENT = collections.Counter()   # seconds by part of the run
 SLOWDOWN = {"": 1, "asan": 4, "tsan": 10}   # of meson's timeout for a test
+
+
+def indented(text):
+    return "    " + text.rstrip().replace("\n", "\n    ")
 
 
 class Results:
     def __init__(self, pattern):
         self.pattern = re.compile(pattern)
         self.passed = self.failed = self.skipped = 0
+        self.failures = []
 
     def wants(self, name):
         return self.pattern.search(name) is not None
@@ -42,8 +49,10 @@ class Results:
         word = {"passed": "PASS", "failed": "FAIL", "skipped": "SKIP"}[outcome]
         reason = f"  ({detail})" if outcome == "skipped" else ""
         print(f"{word} {name}  {seconds:.2f} s{reason}", flush=True)
-        if outcome == "failed" and detail:
-            print("    " + detail.rstrip().replace("\n", "\n    "), flush=True)
+        if outcome == "failed":
+            self.failures.append((name, detail))
+            if detail:
+                print(indented(detail), flush=True)
 
 
 def run(command, **options):
@@ -73,6 +82,7 @@ def build(directory, sanitize=None, targets=()):
             errors = [line for line in lines if "error" in line.lower()][:20]
             print("\n".join(errors + lines[-30:]))
             sys.exit(f"'{' '.join(map(str, step))}' failed")
+    SPENT["builds"] += time.monotonic() - started
     print(f"built {directory.name} in {time.monotonic() - started:.0f} s", flush=True)
 
 
@@ -155,16 +165,18 @@ def run_unit(kind, results, suite=None):
 FUZZ_TARGETS = ("parse_frame", "cm_messages", "cm", "tent")
 
 
-def run_fuzz(results, target, seconds):
-    name = f"fuzz/{target}"
-    if not results.wants(name):
-        return
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory() as findings:
-        done = run([ROOT / "tests" / "fuzz" / "run", seconds, target], text=True, errors="replace", cwd=findings,
-                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    detail = "\n".join(done.stdout.splitlines()[-30:])
-    results.add(name, "passed" if done.returncode == 0 else "failed", time.monotonic() - started, detail)
+def run_fuzz(results, seconds):
+    with tempfile.TemporaryDirectory() as folder:
+        for target in FUZZ_TARGETS:
+            name = f"fuzz/{target}"
+            if not results.wants(name):
+                continue
+            started = time.monotonic()
+            done = run([ROOT / "tests" / "fuzz" / "run", seconds, target], text=True, errors="replace", cwd=folder,
+                       env={**os.environ, "ROVE_FUZZ_OBJECTS": folder}, stdout=subprocess.PIPE,
+                       stderr=subprocess.STDOUT)
+            detail = "\n".join(done.stdout.splitlines()[-30:])
+            results.add(name, "passed" if done.returncode == 0 else "failed", time.monotonic() - started, detail)
 
 
 class TimedOut(Exception):
@@ -210,6 +222,7 @@ def run_tests(results, tests):
         finally:
             signal.alarm(0)
             harness.stop_all()
+        SPENT["system"] += time.monotonic() - started
         results.add(name, outcome, time.monotonic() - started, detail)
 
 
@@ -231,8 +244,7 @@ def main():
             run_unit("asan", results)
         # Each takes one core.
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            jobs = [pool.submit(lambda: [run_fuzz(results, target, 5 if options.quick else 10)
-                                         for target in FUZZ_TARGETS])]
+            jobs = [pool.submit(run_fuzz, results, 5 if options.quick else 10)]
             jobs += [] if options.quick else [pool.submit(run_unit, "tsan", results, "threads")]
         for job in jobs:
             job.result()
@@ -242,11 +254,15 @@ def main():
                 "apps/rove-run", "lib/verbs/librove-verbs.so", "tests/system/verbs_victim",
                 "tests/conformance/conformance"])
         run_system(results, options)
-    print(f"in {time.monotonic() - started:.0f} s")
+    print(f"in {time.monotonic() - started:.0f} s, {SPENT['builds']:.0f} of them to build and "
+          f"{SPENT['system']:.0f} for system tests")
     end(results)
 
 
 def end(results):
+    """Says what failed once more, so that a log of which only the end is kept tells it, and the sums."""
+    for name, detail in results.failures:
+        print(f"FAIL {name}\n{indented(detail[:1500])}")
     print(f"{results.passed} passed, {results.failed} failed, {results.skipped} skipped")
     sys.exit(0 if results.failed == 0 and results.passed > 0 else 1)
 

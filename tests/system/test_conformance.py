@@ -88,4 +88,6 @@ for theme in ("mr_gone", "cq_resize"):
     test(f"conformance/dedicated/{theme}", dedicated, theme, timeout=THEME_LIMIT + 10)
 test("conformance/lossy/uc", lossy, "uc/what_arrives_is_whole_and_in_order")
 for theme in sorted({name.split("/")[0] for name in names()}):
-    test(f"conformance/asan/{theme}", sanitized, theme, timeout=THEME_LIMIT + 10)
+    # Objects alone, and processes, are the same code in both modes.
+    modes = ("rc",) if theme in ("device_limits", "fork", "process", "signals") else harness.BOTH
+    test(f"conformance/asan/{theme}", sanitized, theme, timeout=THEME_LIMIT + 10, modes=modes)

@@ -11,7 +11,7 @@ from harness import (BUILD, CLIENT_CORE, ROOT, SANITIZED_BUILD, SERVER_CORE, STO
 
 PACKETS = int(os.environ.get("ROVE_HOSTILE_PACKETS", "0"))
 KEYS = 2 ** 32
-GUESS_SECONDS = int(os.environ.get("ROVE_GUESS_SECONDS", "5"))
+GUESS_SECONDS = int(os.environ.get("ROVE_GUESS_SECONDS", "2"))
 
 ATTACKER_MAC = "02:00:00:00:66:66"
 VICTIM_MAC = "02:00:00:00:11:11"
@@ -237,8 +237,8 @@ def between(count):
 
 
 for family in ADDRESSES:
-    once(f"hostile/{family}", storm, family, 1_000_000, BUILD, 1, timeout=200 + PACKETS / 2000)
-    once(f"hostile/{family}/asan", storm, family, 1_000_000, SANITIZED_BUILD, 2, timeout=200 + PACKETS / 2000)
+    once(f"hostile/{family}", storm, family, 500_000, BUILD, 1, timeout=200 + PACKETS / 2000)
+    once(f"hostile/{family}/asan", storm, family, 300_000, SANITIZED_BUILD, 2, timeout=200 + PACKETS / 2000)
 for name, build in (("hostile/mp", BUILD), ("hostile/mp/asan", SANITIZED_BUILD)):
     once(name, storm, "ipv4", 300_000, build, 6, "mp", timeout=200 + PACKETS / 2000)
 once("hostile/quick", storm, "ipv4", 50_000, BUILD, 3, quick=True)
@@ -246,5 +246,5 @@ for family in ADDRESSES:
     once(f"hostile/keyless/{family}", keyless, family, 200_000, timeout=200 + PACKETS / 2000)
 for service in ("rc", "uc"):
     once(f"hostile/keys/{service}", guessed, service == "uc", timeout=120 + GUESS_SECONDS)
-once("hostile/mads", mads, 1_000_000, timeout=500 + PACKETS / 2000)
+once("hostile/mads", mads, 500_000, timeout=500 + PACKETS / 2000)
 test("hostile/between", between, 100_000, timeout=150 + PACKETS / 500)

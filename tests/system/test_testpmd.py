@@ -98,7 +98,8 @@ def path_table():
     """--stats-period has a line for each path of a port, those that lose first, and not too many of them; in rc mode
     none."""
     pair = Pair(memif_pair(impair={"loss": 0.05}))
-    run = pair.initiator("--mode", "write", "--duration", "3.5", "--stats-period", "1", "--size", "8192", "--qps",
+    seconds = "3.5" if harness.mode == "mp" else "1.2"
+    run = pair.initiator("--mode", "write", "--duration", seconds, "--stats-period", "1", "--size", "8192", "--qps",
                          "16").succeed(20)
     pair.end()
     tables = [text.partition("impaired paths to rove0\n")[0] for text in run.out().split("by path, from rove0\n")[1:]]

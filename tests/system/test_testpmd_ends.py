@@ -89,7 +89,7 @@ def peer_is_silent():
     pair.end()
 
 
-test("testpmd/peer-is-silent", peer_is_silent)
+once("testpmd/peer-is-silent", peer_is_silent)
 
 
 def target_is_told(how, *mode):

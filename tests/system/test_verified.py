@@ -80,4 +80,4 @@ def churn(rate, seconds):
 
 
 test("churn", churn, 400, 5, quick=True)
-once("churn/longer", churn, 192, 20)
+once("churn/longer", churn, 400, 10)

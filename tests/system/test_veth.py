@@ -161,24 +161,23 @@ def ping(link, port):
 
 for port in PORTS:
     test(f"veth/{port}/perftest/ipv4", veth, port, movers, "1", timeout=300)
-    test(f"veth/{port}/perftest/ipv6", veth, port, movers, "2", timeout=300)
+    once(f"veth/{port}/perftest/ipv6", veth, port, movers, "2", timeout=300)
     only_rc(f"veth/{port}/perftest/combined", veth, port, combined, timeout=300)
     once(f"veth/{port}/perftest/unreliable", veth, port, unreliable, timeout=100)
     test(f"veth/{port}/verified/ipv4", veth, port, all_verbs, "", timeout=100, quick=port == "af_packet")
-    test(f"veth/{port}/verified/ipv6", veth, port, all_verbs, "--gid-index 2 --qps 4 --both --depth 4", timeout=100)
+    once(f"veth/{port}/verified/ipv6", veth, port, all_verbs, "--gid-index 2 --qps 4 --both --depth 4", timeout=100)
     once(f"veth/{port}/verified/uc", veth, port, all_verbs,
          "--transport uc --verbs send,send_imm,write,write_imm --depth 2", timeout=100)
     once(f"veth/{port}/verified/ud", veth, port, all_verbs, "--transport ud --verbs send,send_imm", timeout=100)
-    test(f"veth/{port}/verified/1000-qps", veth, port, thousand_qps, timeout=120)
+    once(f"veth/{port}/verified/1000-qps", veth, port, thousand_qps, timeout=120)
     only_rc(f"veth/{port}/pingpong", veth, port, examples, "-g 1", timeout=150)
     once(f"veth/{port}/pingpong/ipv6/events", veth, port, examples, "-g 2 -e", timeout=150)
     once(f"veth/{port}/devices", veth, port, listed, timeout=60)
     once(f"veth/{port}/ping", veth, port, ping, timeout=60)
-    only_rc(f"veth/{port}/all-sizes", veth, port, all_sizes, timeout=200)
     only_rc(f"veth/{port}/mtus", veth, port, mtus, timeout=200)
-    test(f"veth/{port}/peer-killed", veth, port, killed, "write,send", timeout=90)
+    only_rc(f"veth/{port}/peer-killed", veth, port, killed, "write,send", timeout=90)
     once(f"veth/{port}/peer-killed/read", veth, port, killed, "read,faa", timeout=90)
-    test(f"veth/{port}/pulled-out", veth, port, pulled_out, timeout=90)
+    once(f"veth/{port}/pulled-out", veth, port, pulled_out, timeout=90)
 
 
 def lossy(port):
@@ -187,4 +186,5 @@ def lossy(port):
 
 for port in PORTS:
     test(f"veth/{port}/loss", lossy, port, timeout=120)
+only_rc("veth/af_xdp/all-sizes", veth, "af_xdp", all_sizes, timeout=200)
 once("veth/af_packet/same-group", same_group)

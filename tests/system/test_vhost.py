@@ -35,7 +35,7 @@ def killed(virtio_user_survives):
 
 test("vhost/perftest", tools, timeout=100)
 test("vhost/verified", moves, "--mtu 4096 --sizes 0,1,64,1000,4097,300001 --rounds 2 --both --qps 4")
-test("vhost/verified/events", moves, "--mtu 4096 --sizes 0,1,64,1000,4097,300001 --rounds 2 --events")
+once("vhost/verified/events", moves, "--mtu 4096 --sizes 0,1,64,1000,4097,300001 --rounds 2 --events")
 once("vhost/verified/ud", moves, "--transport ud --verbs send,send_imm --mtu 4096 --sizes 0,1,1000,4096")
-test("vhost/peer-killed/vhost-survives", killed, False)
-test("vhost/peer-killed/virtio-user-survives", killed, True)
+test("vhost/peer-killed/vhost-survives", killed, False, modes=("rc",))
+test("vhost/peer-killed/virtio-user-survives", killed, True, modes=("mp",))
