@@ -73,7 +73,7 @@ TEST(Waiting, is_that_of_a_queue_with_exponential_service) {
     // would have been shorter than the gap is one in 200.
     for (const double load : {0.5, 0.7, 0.9}) {
         PoissonQueue queue(load, 4000, true, 11);
-        queue.run(200'000);
+        queue.run(100'000);
         const std::vector<double> waits = queue.waits();
         const double theory = load / (1 - load) * queue.service;
         EXPECT_NEAR(mean(waits), theory, (load > 0.8 ? 0.1 : 0.03) * theory) << load;
@@ -90,7 +90,7 @@ TEST(Waiting, is_half_of_that_with_constant_service) {
     // Pollaczek-Khinchine: W = rho / (2 (1 - rho)) of a service time.
     for (const double load : {0.5, 0.7, 0.9}) {
         PoissonQueue queue(load, 1000, false, 12);
-        queue.run(200'000);
+        queue.run(100'000);
         const double theory = load / (2 * (1 - load)) * queue.service;
         EXPECT_NEAR(mean(queue.waits()), theory, (load > 0.8 ? 0.08 : 0.03) * theory) << load;
     }

@@ -29,11 +29,11 @@ TEST_P(ControlOfWindows, flows_share_a_bottleneck_and_keep_it_busy) {
     std::deque<Flow> all;
     for (uint32_t i = 1; i <= kFlows; ++i)
         all.emplace_back(network, *rack.hosts[i], *rack.hosts[0], FlowConfig{.qp = {.multipath = true}}).start();
-    network.run_for(20 * kMillisecond);
+    network.run_for(10 * kMillisecond);
     std::vector<uint64_t> before;
     for (const Flow& flow : all) before.push_back(flow.completed_bytes());
     const uint64_t sent_before = bottleneck.stats().sent_bytes, waited = bottleneck.queued_bytes();
-    constexpr Time kRun = 40 * kMillisecond;
+    constexpr Time kRun = 20 * kMillisecond;
     network.run_for(kRun);
     double sum = 0, squares = 0;
     for (uint32_t i = 0; i < kFlows; ++i) {

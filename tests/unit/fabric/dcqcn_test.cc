@@ -23,7 +23,7 @@ TEST_P(Bottleneck, flows_use_it_and_nobody_starves) {
     Link& bottleneck = rack.access[0].backward;
     std::deque<Flow> all;
     for (uint32_t i = 1; i <= flows; ++i) all.emplace_back(network, *rack.hosts[i], *rack.hosts[0]).start();
-    constexpr Time kWarm = 20 * kMillisecond, kRun = 80 * kMillisecond;
+    constexpr Time kWarm = 10 * kMillisecond, kRun = 40 * kMillisecond;
     network.run_for(kWarm);
     std::vector<uint64_t> before;
     for (const Flow& flow : all) before.push_back(flow.completed_bytes());

@@ -192,8 +192,8 @@ TEST_F(WorkloadTest, AFlowAloneTakesTheIdealTime) {
 TEST_F(WorkloadTest, QueuePairsAreUsedAgainAndSeedsDecide) {
     const FlowSizes sizes = sizes_of("500 50\n20000 100");
     const std::vector<FlowSpec> flows =
-        poisson({.hosts = 4, .bits_per_s = 20e9, .until = 4 * kMillisecond}, sizes, Random(5, 1));
-    ASSERT_GT(flows.size(), 3000u);
+        poisson({.hosts = 4, .bits_per_s = 6e9, .until = 4 * kMillisecond}, sizes, Random(5, 1));
+    ASSERT_GT(flows.size(), 1000u);
     for (const bool multipath : {false, true}) {
         const auto text = [&](uint64_t seed) {
             std::ostringstream out;
