@@ -20,12 +20,13 @@ constexpr Time kReaction = 100 * kMicrosecond;  // until there are routes about 
 constexpr uint64_t kFlowStream = 1'000'001, kFaultStream = 1'000'002;  // of random numbers; a network's are small
 
 transport::DcqcnConfig dcqcn() {
-    return {.line_rate_bytes_per_s = kLinkRate / 8,
+    return {.reaction = transport::DcqcnReaction::kHpcc,
+            .line_rate_bytes_per_s = kLinkRate / 8,
             .min_rate_bytes_per_s = 12'500'000,
-            .cnp_interval_ns = 4'000,
+            .cnp_interval_ns = 1'000,  // one for each of alpha's intervals: theirs come with every ACK
+            .decrease_interval_ns = 4'000,
             .alpha_timer_ns = 1'000,
             .rate_timer_ns = 300'000,
-            .byte_counter = 1'000'000'000'000,  // there is none
             .additive_bytes_per_s = 5'000'000,
             .hyper_bytes_per_s = 12'500'000,
             .fast_recovery_steps = 1};

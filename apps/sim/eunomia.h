@@ -8,10 +8,8 @@
 //
 // What is otherwise here:
 // - Packets have 1024 bytes of payload instead of 1000, since verbs have no such MTU.
-// - DCQCN's target rate is set at each cut, as in its paper. ConWeave's keeps the one from before the first of several
-//   cuts ("clamp off"), and so comes back to the line's rate at once. Ours needs milliseconds: all that has DCQCN here,
-//   Eunomia too, is slower with long flows than there.
-// - In mp DCQCN is told by the ECE of acknowledgements, as ConWeave's is; rc sends CNPs.
+// - In mp DCQCN is told by the ECE of acknowledgements, as ConWeave's is; rc sends CNPs, at most one in a microsecond,
+//   which is once for each of alpha's intervals. DCQCN itself is ConWeave's, and so HPCC's (dcqcn.h, kHpcc).
 // - An out-of-order packet is no CNP (ConWeave's NIC takes it for one).
 #pragma once
 
