@@ -76,13 +76,7 @@ Status Engine::open() {
     std::random_device random;
     core_.set_instance(uint64_t{random()} << 31 | random());  // fits what JSON readers elsewhere take for a number
     core_.recycle = [this](Batch& batch) { recycle(batch); };
-    core_.refresh = [this](Task& task) {
-        core_.jobs().add(task.peer->name(), [this, &task] {
-            const bool answered = peers_.refresh(*task.peer, task.segment).ok();
-            Shard& shard = core_.shard(task.shard);
-            shard.with_lock([&] { shard.refreshed(task, answered ? task.peer->segment() : nullptr); });
-        });
-    };
+    core_.refresh = [this](Task& task) { peers_.refresh_refused(task); };
     core_.announce = [this](std::shared_ptr<Announcement> announcement) { announce(announcement); };
     const ::rove::tent::Config& config = core_.config();
     Credentials credentials;
@@ -196,7 +190,7 @@ Status Engine::segment_info(uint64_t handle, std::shared_ptr<const SegmentDesc>*
     UsedPeer used;
     uint64_t change = 0;
     Status status = peers_.acquire(handle, &used.peer, &change);
-    if (status.ok()) status = peers_.refresh(*used.peer, used.peer->segment());
+    if (status.ok()) status = peers_.refresh(*used.peer);
     if (status.ok()) *out = used.peer->segment();
     return status;
 }

@@ -160,9 +160,8 @@ void Engine::undo(Task& task) {
     task->remote = task->segment->find(request.target_offset, request.length);
     if (task->remote == nullptr) {
         *waited = true;
-        Status status = peers_.refresh(*task->peer, task->segment);
+        Status status = peers_.refresh_for(*task->peer, request.target_offset, request.length, &task->segment);
         if (!status.ok()) return status;
-        task->segment = task->peer->segment();
         task->remote = task->segment->find(request.target_offset, request.length);
     }
     if (task->remote == nullptr) {

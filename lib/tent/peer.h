@@ -16,9 +16,11 @@
 #include "tent/backend.h"
 #include "tent/control/client.h"
 #include "tent/outbox.h"
+#include "tent/refused_tasks.h"
 #include "tent/segment.h"
 #include "tent/task_count.h"
 #include "tent/types.h"
+#include "tent/withdrawn.h"
 
 namespace rove::tent {
 
@@ -48,6 +50,18 @@ class Peer {
         const std::lock_guard lock(mutex_);
         segment_ = std::move(segment);
         current_.store(segment_.get());
+    }
+    // The same process publishes this now.
+    void update_segment(std::shared_ptr<const SegmentDesc> segment, uint64_t now_ns) {
+        const std::lock_guard lock(mutex_);
+        withdrawn_.note(*segment_, *segment, now_ns);
+        segment_ = std::move(segment);
+        current_.store(segment_.get());
+    }
+    // Whether memory that it does not publish may soon be published again (withdrawn.h).
+    bool may_return(uint64_t address, uint64_t length, uint64_t now_ns) const {
+        const std::lock_guard lock(mutex_);
+        return withdrawn_.may_return(address, length, now_ns);
     }
     // Whether segment() would be this one: spares the lock. Whoever has it keeps another one from its place in memory.
     bool is_current(const std::shared_ptr<const SegmentDesc>& segment) const {
@@ -93,9 +107,12 @@ class Peer {
     std::atomic<bool> gone{false};
     TaskCount tasks;  // under way, and calls that are about to use its channels
     Outbox outbox;
+    RefusedTasks refused;
     std::atomic<uint32_t> handles{0};  // given to the program and not closed
     // Of Peers. Held while its process is asked for what it publishes, which may take seconds.
     std::mutex asking;
+    std::atomic<uint64_t> asked{0};     // how often it was
+    uint64_t answered = 0;              // the last of these that it answered
     uint64_t failed_ns = 0;             // when it was last tried to open it in vain
     Status failure;                     // ... and why
     std::atomic<uint64_t> sought_ns{0};  // when its process was last looked for, after it had gone
@@ -109,6 +126,7 @@ class Peer {
     ControlClient control_;
     mutable std::mutex mutex_;
     std::shared_ptr<const SegmentDesc> segment_;
+    Withdrawn withdrawn_;
     std::atomic<const SegmentDesc*> current_{nullptr};  // `segment_`
     std::atomic<bool> known_{false};
     uint8_t shard_ = 0;

@@ -12,6 +12,7 @@
 #include "tent/control/address.h"
 #include "tent/control/handshake.h"
 #include "tent/log.h"
+#include "tent/merging.h"
 #include "tent/metadata/names.h"
 #include "tent/own_sockets.h"
 #include "tent/shard.h"
@@ -33,6 +34,7 @@ constexpr uint64_t kOpenNs = 3'000'000'000;  // for a peer to answer when it is 
 constexpr uint64_t kAskNs = 1'000'000'000;   // ... and later
 constexpr uint64_t kAgainNs = 200'000'000;   // a peer that has gone is not asked more often
 constexpr uint64_t kBackNs = 20'000'000;     // so long a request waits for one that may be back
+constexpr unsigned kFirstNapUs = 1000;       // while memory may return; each is twice as long as the one before
 
 bool same_devices(const SegmentDesc& a, const SegmentDesc& b) {
     return std::equal(a.devices.begin(), a.devices.end(), b.devices.begin(), b.devices.end(),
@@ -223,13 +225,60 @@ void Peers::seek(const std::shared_ptr<Peer>& peer) {
     peer->is_sought.store(false);
 }
 
-Status Peers::refresh(Peer& peer, const std::shared_ptr<const SegmentDesc>& known) {
+Status Peers::refresh(Peer& peer) {
+    const uint64_t before = peer.asked.load();
     const std::lock_guard asking(peer.asking);
-    if (!peer.is_current(known)) return {};  // another thread has done it
+    if (peer.answered > before) return {};
+    const uint64_t number = peer.asked.fetch_add(1) + 1;
     std::shared_ptr<const SegmentDesc> segment;
     Status status = describe(peer, &segment);
-    if (status.ok() && same_devices(*segment, *known)) peer.set_segment(std::move(segment));
-    return status;
+    if (!status.ok()) return status;
+    peer.answered = number;
+    const std::shared_ptr<const SegmentDesc> known = peer.segment();
+    if (!same_devices(*segment, *known)) return {};
+    if (segment->instance == known->instance) {
+        peer.update_segment(std::move(segment), monotonic_ns());
+    } else {
+        peer.set_segment(std::move(segment));
+    }
+    return {};
+}
+
+Status Peers::refresh_for(Peer& peer, uint64_t address, uint64_t length, std::shared_ptr<const SegmentDesc>* segment) {
+    for (unsigned nap_us = kFirstNapUs;; nap_us *= 2) {
+        Status status = refresh(peer);
+        if (!status.ok()) return status;
+        *segment = peer.segment();
+        if ((*segment)->find(address, length) != nullptr || !peer.may_return(address, length, monotonic_ns()))
+            return {};
+        usleep(nap_us);
+    }
+}
+
+void Peers::refresh_refused(Task& task) {
+    if (!task.peer->refused.add(task)) return;
+    core_.jobs().add(task.peer->name(), [this, peer = task.peer] { refresh_all_refused(*peer); });
+}
+
+void Peers::refresh_all_refused(Peer& peer) {
+    std::vector<Task*> waiting;
+    for (unsigned nap_us = kFirstNapUs;; nap_us *= 2) {
+        const std::vector<Task*> more = peer.refused.take(waiting.empty());
+        if (!more.empty()) nap_us = kFirstNapUs;
+        waiting.insert(waiting.end(), more.begin(), more.end());
+        if (waiting.empty()) return;
+        const std::shared_ptr<const SegmentDesc> now = refresh(peer).ok() ? peer.segment() : nullptr;
+        std::erase_if(waiting, [&](Task* task) {
+            const uint64_t address = task->target, length = carried_bytes(*task);
+            if (now != nullptr && now->find(address, length) == nullptr &&
+                peer.may_return(address, length, monotonic_ns()))
+                return false;
+            Shard& shard = core_.shard(peer.shard());
+            shard.with_lock([&] { shard.refreshed(*task, now); });
+            return true;
+        });
+        if (!waiting.empty()) usleep(nap_us);
+    }
 }
 
 // A connection whose end tells each process that the other one has ended. What we connect to the peer is there as long

@@ -40,8 +40,12 @@ class Peers {
     // Another number after a handle was opened or closed. Whoever has begun a task with a peer, and sees the number
     // with which it was found, has it as with acquire().
     uint64_t change() const { return change_.load(); }
-    // Fetches what it publishes anew, because `known`, which it published before, does not do.
-    Status refresh(Peer& peer, const std::shared_ptr<const SegmentDesc>& known);
+    // Fetches what it publishes now: asks, unless it has answered somebody who began to after this call.
+    Status refresh(Peer& peer);
+    // The same, and again while memory of [address, address + length) may return. `*segment`: what it is then.
+    Status refresh_for(Peer& peer, uint64_t address, uint64_t length, std::shared_ptr<const SegmentDesc>* segment);
+    // Has a job do so for tasks that the peer refuses, and calls Shard::refreshed(). With the drive lock.
+    void refresh_refused(Task& task);
     // The store says that the process of this name may have gone, come or moved; "": any may have. Whoever has opened
     // it learns so, by a job.
     void changed(const std::string& name);
@@ -56,6 +60,7 @@ class Peers {
     Status connect(const std::shared_ptr<Peer>& peer);
     Status make_present(const std::shared_ptr<Peer>& peer);
     void seek(const std::shared_ptr<Peer>& peer);
+    void refresh_all_refused(Peer& peer);
     Status describe(Peer& peer, std::shared_ptr<const SegmentDesc>* out);
     bool lease(const std::shared_ptr<Peer>& peer);
     void lost(const std::shared_ptr<Peer>& peer);

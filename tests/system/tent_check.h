@@ -45,6 +45,8 @@ uint8_t* allocate(rove::tent::TransferEngine& engine, size_t bytes,
                   rove::tent::Permission permission = rove::tent::Permission::kGlobalReadWrite);
 rove::tent::TransferStatus wait(rove::tent::TransferEngine& engine, rove::tent::BatchID batch, double patience_s = 20);
 Remote open(rove::tent::TransferEngine& engine, const Options& options);
+// Whether `end` (of peer::now_s()) has come, or SIGUSR1, by which a test says that it has seen what it waited for.
+bool is_over(double end);
 void verify_there(rove::tent::TransferEngine& engine, const Remote& remote, uint64_t address, size_t bytes,
                   uint64_t seed);
 
