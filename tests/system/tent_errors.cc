@@ -234,11 +234,12 @@ int two_peers(const Options& options) {
     std::printf("{\"begun\": %.6f}\n", now_s());
     std::fflush(stdout);
     const double end = now_s() + options.seconds;
-    for (double now = now_s(); now < end || states[0].batch != 0 || states[1].batch != 0; now = now_s()) {
+    for (bool ends = false; !ends || states[0].batch != 0 || states[1].batch != 0; ends = ends || is_over(end)) {
+        const double now = now_s();
         for (size_t i = 0; i < 2; ++i) {
             State& state = states[i];
             if (state.batch == 0) {
-                if (now >= end || now < state.retry) continue;
+                if (ends || now < state.retry) continue;
                 SegmentInfo info;  // its memory may be elsewhere after a restart
                 Remote remote = remotes[i];
                 if (state.failed + state.refused != 0 && state.since_failure == 0) {
@@ -268,7 +269,10 @@ int two_peers(const Options& options) {
             const double took = now_s() - state.submitted;
             if (status.s == COMPLETED) {
                 ++state.completed;
-                if (state.failed != 0) ++state.since_failure;
+                if (state.failed != 0 && ++state.since_failure == 1) {
+                    std::printf("{\"served_again\": %zu}\n", i);
+                    std::fflush(stdout);
+                }
                 state.slowest = std::max(state.slowest, took);
             } else {
                 ++state.failed;

@@ -119,14 +119,13 @@ int stream(const Options& options) {
     std::printf("{\"begun\": %.6f}\n", begun);
     std::fflush(stdout);
     size_t running = 0;
-    double now = begun;
     std::vector<double> submitted(options.depth);
-    while (now < end || running != 0) {
+    for (bool ends = false; !ends || running != 0;) {
         for (size_t i = 0; i < slots.size(); ++i) {
             Slot& slot = slots[i];
             uint8_t* at = memory + i * size;
             if (slot.batch == 0) {
-                if (now >= end) continue;
+                if (ends) continue;
                 if (slot.opcode == Request::WRITE) peer::fill(at, size, slot.seed = ++seed);
                 if (slot.opcode == Request::READ) std::memset(at, 0, size);
                 slot.batch = engine->allocateBatch(1);
@@ -167,7 +166,8 @@ int stream(const Options& options) {
             }
             slot.opcode = slot.opcode == Request::WRITE ? Request::READ : Request::WRITE;
         }
-        now = now_s();
+        ends = ends || is_over(end);
+        const double now = now_s();
         while (begun + static_cast<double>(samples.size() + 1) * kStep < now) samples.push_back(total);
     }
     std::printf("{\"requests\": %" PRIu64 ", \"completed\": %zu, \"failed\": %zu, \"timeout\": %zu, \"bytes\": %" PRIu64

@@ -21,7 +21,7 @@ def low_beside_high(strict):
     options = (
         "--set",
         f"transports/rdma/shared_quota_shm_path={slots}",
-        "transports/rdma/slot_rotation_interval_ms=100",
+        "transports/rdma/slot_rotation_interval_ms=50",
         f"transports/rdma/strict_slots={str(strict).lower()}",
         "transports/shm/enable=false",
         # Promoted or not, LOW is LOW to the gate (T-11): were it not, this would show it.

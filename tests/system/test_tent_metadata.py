@@ -14,6 +14,7 @@ import urllib.parse
 import urllib.request
 
 from harness import CLIENT_CORE, SCRATCH, SERVER_CORE, Process, Skip, check, free_port, once, program, unique
+from test_tent import finish
 
 SERVERS = {"etcd": "etcd", "redis": "redis-server"}
 
@@ -145,15 +146,15 @@ def names(kind):
     twice = store.start("target", "a")
     check(twice.wait(10) == 1 and "'a' is the name of a process that lives" in twice.err(), twice.story())
 
-    initiator = store.start("two-peers", "c", "--peer", "a", "--other-peer", "b", "--seconds", "1.5", "--sizes",
+    initiator = store.start("two-peers", "c", "--peer", "a", "--other-peer", "b", "--seconds", "30", "--sizes",
                             "65536", "--tolerate")
     initiator.wait_for(initiator.json, 20, "start")
     time.sleep(0.3)
     dies.kill()
     time.sleep(0.3)
     again = store.target("b")  # on another port
-    initiator.succeed(20)
-    alive, dead = initiator.json()[-2:]
+    initiator.wait_for(lambda: {"served_again": 1} in initiator.json(), 20, "the second life")
+    alive, dead = finish(initiator).json()[-2:]
     check(alive["failed"] == 0 and alive["refused"] == 0, f"the live peer: {alive}")
     check(dead["failed"] + dead["refused"] > 0 and dead["after"] > 0, f"the one that came back: {dead}")
 

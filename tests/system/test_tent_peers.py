@@ -26,7 +26,7 @@ def many_peers():
     metrics = ("metrics/enabled=true", f"metrics/http_port={port}")
     initiator = Process(
         [program("tent_check"), "fanout", "--peer", names[0], "--other-peer", ",".join(names[1:]), "--sizes", 1 << 20,
-         "--seconds", 1, "--rounds", 2, "--set", *SETTINGS, *metrics], core=CLIENT_CORE)
+         "--seconds", 0.6, "--rounds", 2, "--set", *SETTINGS, *metrics], core=CLIENT_CORE)
     initiator.wait_for(lambda: len(initiator.json()) == 3, 120, "HIGH alone and beside LOW")
     text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
     held = {name: float(value) / 1e3 for name, value in re.findall(r'tent_lock_(\w+)_ns{lock="shard0"} (\S+)', text)}

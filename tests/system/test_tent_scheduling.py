@@ -66,10 +66,11 @@ def allocation(*keys):
 
 
 def documented():
-    # A WRITE and a READ each: 12 and 4 of 16 slices, and all single ones to the best.
+    # A WRITE and a READ each: 12 and 4 of 16 slices, one more or less where the cores are busy and a rail is found to
+    # be slower, and all single ones to the best.
     many, single, allotted = allocation()
-    check(all(near > far for near, far in many) and single == [[2, 0]] * 2 and allotted == [48, 16],
-          f"{many}, {single}, {allotted}")
+    check(all(near > far for near, far in many) and single == [[2, 0]] * 2 and sum(allotted) == 64 and
+          44 <= allotted[0] <= 52, f"{many}, {single}, {allotted}")
 
 
 def per_slice():

