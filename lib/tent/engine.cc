@@ -3,6 +3,8 @@
 // engine_transfer.cc.
 #include "tent/engine.h"
 
+#include <openssl/crypto.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -66,6 +68,8 @@ Engine::Engine(const ::rove::tent::Config& config)
 
 Status Engine::start(const ::rove::tent::Config& config, std::unique_ptr<Engine>* out) {
     set_log_level(config.log_level);
+    // A program may end with an engine: its threads use TLS until the process has gone.
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
     std::unique_ptr<Engine> engine(new Engine(config));
     Status status = engine->open();
     if (status.ok()) *out = std::move(engine);
@@ -152,6 +156,7 @@ Engine::~Engine() {
     background_.stop();
     names_.reset();
     server_.stop();
+    for (const auto& peer : peers_.all()) peer->control().hang_up();  // so that no job waits for an answer
     core_.jobs().stop();
     peers_.clear();  // from here on we change no memory of others, and the next line sees to ours
     tcp_server_.stop();

@@ -64,6 +64,7 @@ int fanout(const Options& options);
 int faults(const Options& options);
 int files(const Options& options);
 int hold(const Options& options);
+int leave(const Options& options);
 int gone(const Options& options);
 int names(const Options& options);
 int obey(const Options& options);

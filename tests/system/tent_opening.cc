@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -65,6 +66,22 @@ int quit(const Options& options) {
     expect(engine->openSegment(segment, options.peer), "openSegment");
     expect(engine->sendNotification(segment, {"quit", ""}), "sendNotification");
     return 0;
+}
+
+// Ends with an engine, while threads open and close a peer.
+int leave(const Options& options) {
+    const auto engine = start(options);
+    std::atomic<int> opened{0};
+    for (int i = 0; i < 4; ++i) {
+        std::thread([&] {
+            for (SegmentID segment;; opened.fetch_add(1)) {
+                expect(engine->openSegment(segment, options.peer), "openSegment");
+                expect(engine->closeSegment(segment), "closeSegment");
+            }
+        }).detach();
+    }
+    while (opened.load() < 10) usleep(1000);
+    std::exit(0);
 }
 
 // Opens a segment, and makes no call for some time.

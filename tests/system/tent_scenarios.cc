@@ -196,6 +196,7 @@ constexpr Scenario kAll[] = {
     {"files", "WRITEs and READs of a file, and what is refused", files},
     {"gone", "a peer whose host dies", gone},
     {"hold", "an open segment, and no call for some time", hold},
+    {"leave", "a program ends with an engine", leave},
     {"names", "segments by name, and a store that ends", names},
     {"obey", "what the lines of standard input say", obey},
     {"open", "opening a peer, once", open_once},

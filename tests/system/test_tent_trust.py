@@ -207,6 +207,7 @@ def certificates():
 
     start("move", *certificates_of(ours, "client")).succeed(20)
     check(len(seen) > 4 << 20, f"{len(seen)} bytes passed by")
+    start("leave", *certificates_of(ours, "client")).succeed(20)
     check(seen.startswith(b"\x16\x03"), f"it begins with {bytes(seen[:8])}")
     for word in (b'"buffers"', b'"instance"'):
         check(word not in seen, f"{word} was said in the clear")

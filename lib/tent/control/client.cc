@@ -44,6 +44,7 @@ std::optional<Json> ControlClient::call(MessageType type, const Json& body, uint
     uint32_t sequence;
     {
         const std::lock_guard lock(mutex_);
+        if (has_hung_up_) return std::nullopt;
         address = address_;
         sequence = ++sequence_;
         while (!idle_.empty() && !stream.is_open()) {
@@ -57,11 +58,23 @@ std::optional<Json> ControlClient::call(MessageType type, const Json& body, uint
     if (!stream.is_open()) stream = open_connection(address, Purpose::kControl, credentials_, deadline_ns, &reason);
     if (why != nullptr) *why = stream.is_open() ? "no answer" : reason;
     if (!stream.is_open()) return std::nullopt;
+    {
+        const std::lock_guard lock(mutex_);
+        if (has_hung_up_) return std::nullopt;
+        waiting_.push_back(stream.fd());
+    }
     std::optional<Json> answer = exchange(stream, sequence, type, body, deadline_ns);
-    if (!answer) return answer;
     const std::lock_guard lock(mutex_);
+    std::erase(waiting_, stream.fd());
+    if (!answer) return answer;
     if (address == address_) idle_.push_back(std::move(stream));
     return answer;
+}
+
+void ControlClient::hang_up() {
+    const std::lock_guard lock(mutex_);
+    has_hung_up_ = true;
+    for (const int fd : waiting_) shutdown(fd, SHUT_RDWR);
 }
 
 }  // namespace rove::tent

@@ -34,12 +34,16 @@ class ControlClient {
     // Sends and waits for the answer, at most `timeout_ns`. Nothing: the peer cannot be reached, or did not answer as
     // it must; `*why` says why, if it is not null. Any thread.
     std::optional<Json> call(MessageType type, const Json& body, uint64_t timeout_ns, std::string* why = nullptr);
+    // Calls that wait for their answers get none, nor do later ones. Any thread.
+    void hang_up();
 
   private:
     const Credentials& credentials_;
     mutable std::mutex mutex_;
     std::string address_;  // host:port
     std::vector<Stream> idle_;
+    std::vector<int> waiting_;  // sockets of calls
+    bool has_hung_up_ = false;
     uint32_t sequence_ = 0;
 };
 

@@ -16,7 +16,9 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tent/clock.h"
@@ -156,11 +158,13 @@ struct ServerTest : testing::Test {
     const Credentials credentials;
     Jobs jobs;
     std::atomic<int> asked{0}, ended{0};
+    std::mutex busy;  // while it is held, nothing is answered
     ControlServer server{jobs,
                          credentials,
                          {.answer =
                               [this](MessageType type, const Json&) {
                                   ++asked;
+                                  const std::lock_guard lock(busy);
                                   if (type == MessageType::kDescribe) {
                                       usleep(1000);
                                       return Json{{"ok", true}};
@@ -353,18 +357,32 @@ TEST_F(OpenServerTest, AskingWithoutTakingAnswersDelaysNobody) {
     const int fd = open_connection(address, Purpose::kControl, credentials, deadline, &why).release();
     const std::string frame = encode(MessageType::kProbe, 1, {{"question", std::string(30'000, 'x')}});
     const int small = 4096;
-    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+    for (const int buffer : {SO_SNDBUF, SO_RCVBUF}) setsockopt(fd, SOL_SOCKET, buffer, &small, sizeof(small));
     // Until its pipe is full.
     for (int idle = 0; idle < 20;) {
         if (send(fd, frame.data(), frame.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
             idle = 0;
         } else {
             ++idle;
-            usleep(5'000);
+            usleep(2'000);
         }
     }
     EXPECT_TRUE(is_served());
     close(fd);
+}
+
+TEST_F(OpenServerTest, NobodyWaitsForAnAnswerAfterHangingUp) {
+    ControlClient client(address, credentials);
+    busy.lock();
+    std::thread hangs_up([&] {
+        while (asked.load() == 0) usleep(1000);
+        client.hang_up();
+    });
+    EXPECT_FALSE(client.call(MessageType::kProbe, Json::object(), 600 * kPatience));
+    hangs_up.join();
+    EXPECT_FALSE(client.call(MessageType::kProbe, Json::object(), 600 * kPatience)) << "nor later";
+    EXPECT_EQ(asked.load(), 1);
+    busy.unlock();
 }
 
 TEST_F(OpenServerTest, ALeaseEndsWithItsConnection) {
