@@ -169,6 +169,18 @@ void Host::receive(Packet& packet, uint32_t) {
     pump();
 }
 
+void Host::foresee(const Packet& packet, uint32_t ahead) const {
+    if (ahead == 3) {
+        for (size_t at = 64; at < sizeof packet; at += 64)
+            __builtin_prefetch(reinterpret_cast<const char*>(&packet) + at);
+    } else if (ahead == 2) {
+        tables_.qps.prefetch(packet.frame.headers.bth.dest_qpn);
+    } else {
+        tables_.qps.prefetch_object(packet.frame.headers.bth.dest_qpn);
+        link().foresee();
+    }
+}
+
 wire::ParseError Host::take(Packet& packet) {
     if (world_.carry == Carry::kBytes) {
         const wire::ParseError error = wire::parse_headers(packet.content, packet.frame);

@@ -82,6 +82,7 @@ class Host final : public Node {
     // Node.
     bool is_destination() const override { return true; }
     void receive(Packet& packet, uint32_t port) override;
+    void foresee(const Packet& packet, uint32_t ahead) const override;
     void departs(Packet& packet, Link& link) override;
 
     // The engine's sink.

@@ -8,8 +8,8 @@
 namespace rove::fabric {
 
 Link::Link(World& world, Node& from, Node& to, uint32_t to_port, const LinkConfig& config)
-    : arrival_event_(Event::of<&Link::arrive>(*this)),
-      sent_event_(Event::of<&Link::send_next>(*this)),
+    : arrival_event_(Event::of<&Link::arrive, &Link::foresee_arrival>(*this)),
+      sent_event_(Event::of<&Link::send_next, &Link::foresee_sending>(*this)),
       world_(world),
       from_(from),
       to_(to),
@@ -125,6 +125,22 @@ void Link::arrive() {
     ++stats_.delivered_packets;
     world_.tell(Happening::kDelivered, *this, packet);
     to_.receive(packet, to_port_);
+}
+
+void Link::foresee_arrival(uint32_t ahead) {
+    const Packet* const packet = wire_.first();
+    if (ahead == Event::kForeseen - 1) {
+        foresee();
+        __builtin_prefetch(packet);
+    } else if (packet != nullptr) {
+        to_.foresee(*packet, ahead);
+    }
+}
+
+void Link::foresee_sending(uint32_t ahead) {
+    if (ahead != Event::kForeseen - 1) return;
+    foresee();
+    __builtin_prefetch(queue_.first());
 }
 
 void Link::send_pfc(bool pause) {

@@ -2,6 +2,7 @@
 #include "fabric/scheduler.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 
@@ -9,8 +10,7 @@ namespace rove::fabric {
 
 namespace {
 
-// An event and what lies behind it in its object. In a large network everything has left the near caches by its next
-// turn: with this, a hop among 320 hosts takes four fifths of the time.
+// An event and what lies behind it in its object: with this, a hop among 320 hosts takes four fifths of the time.
 void prefetch(const Event& event) {
     const auto* const at = reinterpret_cast<const char*>(&event);
     for (int line = 0; line < 3; ++line) __builtin_prefetch(at + line * 64);
@@ -36,6 +36,7 @@ inline void Scheduler::insert(Event& event) {
 }
 
 void Scheduler::expect(double bits_per_s) {
+    foresees_ = bits_per_s > kForeseenBits;
     uint32_t bits = kMostBits;
     while (bits > kLeastBits && std::ldexp(bits_per_s * 1e-12, static_cast<int>(bits)) > kBitsPerBucket) --bits;
     if (bits == bits_) return;
@@ -55,16 +56,46 @@ void Scheduler::run_until(Time end) {
     stopped_ = false;
     for (Event* event; (event = earliest()) != nullptr && event->time_ <= end;) {
         if ((event->place_ & Event::kWheel) != 0) {
+            if (foresees_) foresee(*event);
             take_first(*event);
         } else {
             remove(*event);
         }
-        if (event->next_ != nullptr) prefetch(*event->next_);
+        if (!foresees_ && event->next_ != nullptr) prefetch(*event->next_);
         now_ = event->time_;
-        event->call_(event->object_);
+        event->kind_->call(event->object_);
         if (stopped_) return;
     }
     now_ = std::max(now_, end);
+}
+
+void Scheduler::foresee(const Event& event) const {
+    std::array<const Event*, Event::kForeseen> events;
+    uint32_t count = 0;
+    for (const Event* next = &event; count < Event::kForeseen && (next = after(*next)) != nullptr; ++count)
+        events[count] = next;
+    for (uint32_t i = 0; i < count; ++i) {
+        const Event& coming = *events[i];
+        if (i + 1 == Event::kForeseen) {
+            __builtin_prefetch(&coming);
+        } else if (coming.kind_->foresee != nullptr) {
+            coming.kind_->foresee(coming.object_, i + 1);
+        }
+    }
+}
+
+inline const Event* Scheduler::after(const Event& event) const {
+    if (event.next_ != nullptr) return event.next_;
+    constexpr uint32_t kNear = 4;  // words of 64 buckets
+    const uint32_t number = (event.place_ & ~Event::kWheel) + 1, last = mask_ / 64;
+    uint32_t word = number / 64 & last;
+    uint64_t bits = occupied_[word] & ~uint64_t{0} << number % 64;
+    for (uint32_t tried = 1; bits == 0; ++tried) {
+        if (tried == kNear) return nullptr;
+        word = (word + 1) & last;
+        bits = occupied_[word];
+    }
+    return buckets_[word * 64 + static_cast<size_t>(std::countr_zero(bits))].first;
 }
 
 Event* Scheduler::earliest() const {

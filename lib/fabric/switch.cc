@@ -75,6 +75,21 @@ uint32_t Switch::next_hop(uint64_t flow_hash, uint32_t destination) const {
     return hops_[group.first + ecmp(flow_hash, salt_, group.count)];
 }
 
+void Switch::foresee(const Packet& packet, uint32_t ahead) const {
+    const Group& group = groups_[packet.destination];
+    if (ahead == 3) {
+        __builtin_prefetch(&group);
+        return;
+    }
+    if (!plain_ && (paths_ != nullptr || group.count != 1)) return;  // the balancer has not chosen
+    const Port& port = ports_[next_hop(packet.flow_hash, packet.destination)];
+    if (ahead == 2) {
+        __builtin_prefetch(&port);
+    } else {
+        port.link->foresee();
+    }
+}
+
 // Whatever the balancer is. False: there is no way.
 bool Switch::find_way(Packet& packet) {
     if (packet.route != 0) {

@@ -79,6 +79,7 @@ class Switch final : public Node {
     void attach(Link& link) override;
     bool is_destination() const override { return false; }
     void receive(Packet& packet, uint32_t port) override;
+    void foresee(const Packet& packet, uint32_t ahead) const override;
     void departs(Packet& packet, Link& link) override;
 
     // Routes, all anew: first for how many nodes, then for each destination the ports of the equal next hops. Without
