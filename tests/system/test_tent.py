@@ -67,8 +67,8 @@ def move(links, *options):
 
 
 test("tent/move/one-rail", move, 1, "--sizes", "1,64,4096,65536,81920,1048577", "--rounds", "3", quick=True)
-test("tent/move/two-rails", move, 2, "--sizes", "64,65536,1048576,8388608", "--rounds", "4", quick=True)
-once("tent/move/nobody-polls", move, 2, "--sizes", "4096,4194304", "--rounds", "4", "--lazy")
+test("tent/move/two-rails", move, 2, "--sizes", "64,65536,1048576,8388608", "--rounds", "2", quick=True)
+once("tent/move/nobody-polls", move, 2, "--sizes", "4096,4194304", "--rounds", "2", "--lazy")
 test(
     "tent/move/loss", lambda: moved(rails({"loss": 0.01, "reorder": 0.01, "duplicate": 0.01}), "--sizes",
                                     "65536,1048576", "--rounds", "3"))
@@ -235,7 +235,7 @@ def refused(*options):
 def high_beside_low():
     """Within a process: the 99th percentile is noisy where other programs share the cores, so the bound is wide."""
     engines = Engines(rails({"rate_mbps": 2000, "queue_packets": 1024}), "--bytes", "134217728")
-    alone, beside = engines.run("qos", "--sizes", "67108864", "--seconds", "1").json()
+    alone, beside = engines.run("qos", "--sizes", "67108864", "--seconds", "0.6").json()
     check(beside["low_bytes"] > 0 and beside["p50_us"] < 6 * alone["p50_us"] + 1000, f"{alone}\n{beside}")
 
 
@@ -268,7 +268,7 @@ once("tent/deadline/progress", slow_but_moving)
 once("tent/errors", refused, quick=True)
 once("tent/errors/read-only", refused, "--read-only")
 once("tent/qos/one-process", high_beside_low)
-once("tent/hint/tcp", lambda: moved(memif_pair(), "--hint", "7", "--sizes", "1,65536,8388608", "--rounds", "3"))
-once("tent/hint/shm", lambda: moved(memif_pair(), "--hint", "3", "--sizes", "1,65536,8388608", "--rounds", "3"))
+once("tent/hint/tcp", lambda: moved(memif_pair(), "--hint", "7", "--sizes", "1,65536,8388608", "--rounds", "2"))
+once("tent/hint/shm", lambda: moved(memif_pair(), "--hint", "3", "--sizes", "1,65536,8388608", "--rounds", "2"))
 test("tent/rails/silent-death", silent_death)
 once("tent/rails/mp-again", mp_again)
