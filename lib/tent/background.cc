@@ -44,7 +44,9 @@ void Background::stop() {
 }
 
 void Background::wake() {
-    if (asleep_.load(std::memory_order_seq_cst) != 0 && asleep_.exchange(0, std::memory_order_seq_cst) != 0)
+    if (asleep_.load(std::memory_order_seq_cst) == 0) return;
+    if (core_.unfinished() == 0 && !stop_.load()) return;  // as when memory was copied by whoever submitted it
+    if (asleep_.exchange(0, std::memory_order_seq_cst) != 0)
         syscall(SYS_futex, reinterpret_cast<uint32_t*>(&asleep_), FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 

@@ -159,7 +159,7 @@ std::vector<FigureRow> read_transports(Engine& engine) {
 std::vector<FigureRow> read_locks(Engine& engine) {
     std::vector<FigureRow> rows;
     for_each_shard(engine, [&](Shard& shard) {
-        const Histogram& held = shard.held_ns;
+        const Histogram &held = shard.held_ns, &ran = shard.ran_ns;
         rows.push_back({"shard" + std::to_string(shard.number()),
                         {{"holds", held.count()},
                          {"contended", shard.contended()},
@@ -167,7 +167,13 @@ std::vector<FigureRow> read_locks(Engine& engine) {
                          {"p50_ns", held.quantile(0.5), kNow},
                          {"p99_ns", held.quantile(0.99), kNow},
                          {"p999_ns", held.quantile(0.999), kNow},
-                         {"longest_ns", held.greatest(), kNow}}});
+                         {"longest_ns", held.greatest(), kNow},
+                         {"sampled", ran.count()},
+                         {"slept", shard.slept},
+                         {"ran_p50_ns", ran.quantile(0.5), kNow},
+                         {"ran_p99_ns", ran.quantile(0.99), kNow},
+                         {"ran_p999_ns", ran.quantile(0.999), kNow},
+                         {"ran_longest_ns", ran.greatest(), kNow}}});
     });
     return rows;
 }

@@ -3,6 +3,7 @@
 #include "tent/shard.h"
 
 #include <sched.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <bit>
@@ -14,6 +15,24 @@
 #include "tent/merging.h"
 
 namespace rove::tent {
+
+namespace {
+
+struct ThreadUse {
+    uint64_t ran_ns = 0;  // in steps of 1 us
+    uint64_t sleeps = 0;  // times that it gave its core up because it had to wait
+};
+
+ThreadUse use_of_thread() {
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    const auto ns = [](const timeval& time) {
+        return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_usec) * 1000;
+    };
+    return {ns(usage.ru_utime) + ns(usage.ru_stime), static_cast<uint64_t>(usage.ru_nvcsw)};
+}
+
+}  // namespace
 
 const ::rove::tent::Config& Shard::config() const {
     return core_.config();
@@ -66,7 +85,7 @@ void Shard::drive() {
     const auto is_idle = [](const auto& backend) { return backend->is_idle(); };
     for (uint32_t i = 0; i < kLooks; ++i) {
         if (++polls_ % kQuickPolls != 0 && std::all_of(backends_.begin(), backends_.end(), is_idle)) continue;
-        const uint64_t now_ns = monotonic_ns();
+        const uint64_t now_ns = locked();
         round(now_ns);
         unlock(lock, now_ns);
         work_unlocked();
@@ -75,10 +94,30 @@ void Shard::drive() {
     }
 }
 
+uint64_t Shard::locked() {
+    if (++holds_ % kSampled == 0) begin_sample();
+    return monotonic_ns();
+}
+
 void Shard::unlock(Lock& lock, uint64_t since_ns) {
     const uint64_t now_ns = monotonic_ns();
     held_ns.add(now_ns - std::min(now_ns, since_ns));
+    if (is_sampled_) end_sample();
     lock.unlock();
+}
+
+void Shard::begin_sample() {
+    const ThreadUse use = use_of_thread();
+    sample_ran_ns_ = use.ran_ns;
+    sample_sleeps_ = use.sleeps;
+    is_sampled_ = true;
+}
+
+void Shard::end_sample() {
+    const ThreadUse use = use_of_thread();
+    ran_ns.add(use.ran_ns - sample_ran_ns_);
+    slept += use.sleeps != sample_sleeps_ ? 1 : 0;
+    is_sampled_ = false;
 }
 
 void Shard::work_unlocked() {
@@ -86,12 +125,13 @@ void Shard::work_unlocked() {
     if (copies == nullptr || !copies->work()) return;
     Lock lock = try_lock();
     if (!lock.owns_lock()) return;  // who drives finds it
-    const uint64_t now_ns = monotonic_ns();
+    const uint64_t now_ns = locked();
     round(now_ns);
     unlock(lock, now_ns);
 }
 
 void Shard::dispatch(Lock lock, uint64_t now_ns) {
+    if (++holds_ % kSampled == 0) begin_sample();
     latest_ns_ = std::max(now_ns, latest_ns_);
     if (!nothing_waits()) move(latest_ns_);
     unlock(lock, now_ns);
@@ -158,7 +198,7 @@ void Shard::tell_others(uint8_t more, bool is_kept_back) {
 
 void Shard::with_lock(const std::function<void()>& work) {
     Lock lock(drive_);
-    const uint64_t now_ns = monotonic_ns();
+    const uint64_t now_ns = locked();
     // So that what was submitted is where it is looked for.
     for (const auto& backend : backends_) backend->collect(now_ns);
     work();
@@ -168,7 +208,7 @@ void Shard::with_lock(const std::function<void()>& work) {
 
 bool Shard::background_round(uint64_t* deadline_ns) {
     Lock lock(drive_);
-    const uint64_t now_ns = monotonic_ns();
+    const uint64_t now_ns = locked();
     const bool moved = round(now_ns);
     *deadline_ns = kNever;
     for (const auto& backend : backends_) *deadline_ns = std::min(*deadline_ns, backend->next_deadline(now_ns));

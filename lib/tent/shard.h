@@ -140,8 +140,12 @@ class Shard {
     std::array<PriorityCounters, kPriorities> priorities{};
     std::array<SlotCounters, kPriorities> slot_counters{};  // as many slots as priorities
     std::array<std::array<RequestHistograms, kTransports>, kPriorities> histograms{};
-    // For how long the drive lock was held at a time in which something was done.
+    // For how long the drive lock was held at a time in which something was done: by the clock, which goes on while the
+    // holder has lost its core.
     Histogram held_ns;
+    // Of one such time in kSampled: what its holder ran meanwhile; and how many holders slept.
+    Histogram ran_ns;
+    uint64_t slept = 0;
 
   private:
     static constexpr uint32_t kFailuresBeforeYield = 16;
@@ -150,13 +154,18 @@ class Shard {
     static constexpr uint32_t kOthers = 16;  // one of so many calls of try_drive() is for another shard, too
 
     static constexpr uint64_t kDeadlinesNs = 1'000'000;  // between two looks at deadlines
+    static constexpr uint32_t kSampled = 128;            // system calls: two of some 0.3 us in so many rounds
 
     using Lock = std::unique_lock<datapath::DriveLock>;
 
     bool round(uint64_t now_ns);
     bool nothing_waits() const;
-    // The lock was taken at `since_ns`, and is given back.
+    // The lock was taken: the time.
+    uint64_t locked();
+    // It was taken at `since_ns`, and is given back.
     void unlock(Lock& lock, uint64_t since_ns);
+    void begin_sample();
+    void end_sample();
     // Without the lock: what transports do without it, and then a round for what came of that.
     void work_unlocked();
     bool move(uint64_t now_ns);
@@ -183,7 +192,9 @@ class Shard {
     std::mutex dated_mutex_;
     std::multimap<uint64_t, Task*> dated_;  // requests with a deadline of their own
     std::atomic<size_t> dated_count_{0};
-    uint32_t polls_ = 0;
+    uint32_t polls_ = 0, holds_ = 0;
+    bool is_sampled_ = false;
+    uint64_t sample_ran_ns_ = 0, sample_sleeps_ = 0;  // of the holder, when it was begun
     uint8_t more_ = 0;           // as Core was told
     std::atomic<bool> is_kept_back_{false};  // by what other shards have of higher levels
     // Slices that were given back, of which a few stay here for the next requests.

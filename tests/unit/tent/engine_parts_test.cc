@@ -123,6 +123,26 @@ TEST_F(ShardTest, TheBackgroundThreadLeavesAProgramThatDrivesAlone) {
     EXPECT_LT(least, 50u);
 }
 
+// As when memory was copied by whoever submitted it. It looks round every 100 ms anyway.
+TEST_F(ShardTest, NobodyWakesTheBackgroundThreadForWhatIsDone) {
+    Background background(core);
+    background.start([] {});
+    const auto rounds = [&] {
+        uint32_t count = 0;
+        shard.with_lock([&] { count = backend->background_rounds; });
+        return count;
+    };
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const uint64_t begun_ns = monotonic_ns();
+    const uint32_t before = rounds();
+    for (int i = 0; i < 50; ++i) {
+        background.wake();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_LE(rounds() - before, 2 + (monotonic_ns() - begun_ns) / 50'000'000);
+    background.stop();
+}
+
 SegmentDesc sample() {
     SegmentDesc segment;
     segment.name = "127.0.0.1:15000";
