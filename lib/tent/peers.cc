@@ -351,6 +351,7 @@ void Peers::tidy() {
     for (const auto& peer : closing) {
         if (peer->tasks.unfinished() != 0) continue;
         bool idle = true;
+        std::vector<std::unique_ptr<Channel>> channels;  // which end without the lock: that takes long
         Shard& shard = core_.shard(peer->shard());
         shard.with_lock([&] {
             for (size_t i = 0; i < kTransports; ++i) {
@@ -361,10 +362,11 @@ void Peers::tidy() {
             for (size_t i = 0; i < kTransports && idle; ++i) {
                 if (peer->slot(i) == nullptr) continue;
                 shard.backend(static_cast<Transport>(i))->forget(*peer->slot(i));
-                peer->slot(i).reset();
+                channels.push_back(std::move(peer->slot(i)));
             }
         });
         if (!idle) continue;
+        channels.clear();
         peer->set_lease(-1);
         const std::lock_guard lock(mutex_);
         std::erase(closing_, peer);

@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include <algorithm>
 #include <bit>
@@ -19,17 +20,17 @@ namespace rove::tent {
 namespace {
 
 struct ThreadUse {
-    uint64_t ran_ns = 0;  // in steps of 1 us
+    uint64_t ran_ns = 0;
     uint64_t sleeps = 0;  // times that it gave its core up because it had to wait
 };
 
 ThreadUse use_of_thread() {
-    rusage usage{};
+    rusage usage{};  // its times are those of the last tick
     getrusage(RUSAGE_THREAD, &usage);
-    const auto ns = [](const timeval& time) {
-        return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_usec) * 1000;
-    };
-    return {ns(usage.ru_utime) + ns(usage.ru_stime), static_cast<uint64_t>(usage.ru_nvcsw)};
+    timespec ran{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ran);
+    return {static_cast<uint64_t>(ran.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(ran.tv_nsec),
+            static_cast<uint64_t>(usage.ru_nvcsw)};
 }
 
 }  // namespace

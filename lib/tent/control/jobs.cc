@@ -22,14 +22,15 @@ void Jobs::add(const std::string& peer, std::function<void()> job) {
     queue.waiting.push_back(std::move(job));
     if (queue.running + queue.waiting.size() > kMaxPerPeer) return;  // it follows one of the peer's own
     ++runnable_;
-    for (std::thread& thread : ended_) thread.join();
-    ended_.clear();
-    if (idle_ < runnable_ && threads_.size() < kMaxThreads) {
-        const auto self = threads_.emplace(threads_.end());
-        const NoSignals guard;
-        *self = std::thread([this, self] { run(self); });  // which takes the lock first
-    }
+    if (threads_.empty()) start_thread();
     work_.notify_one();
+}
+
+void Jobs::start_thread() {
+    const auto self = threads_.emplace(threads_.end());
+    const NoSignals guard;
+    *self = std::thread([this, self] { run(self); });  // which takes the lock first
+    ++free_;
 }
 
 void Jobs::stop() {
@@ -59,10 +60,9 @@ void Jobs::run(std::list<std::thread>::iterator self) {
     while (!stopped_) {
         const auto at = next();
         if (at == queues_.end()) {
-            ++idle_;
             const bool woken = work_.wait_for(lock, kIdle, [this] { return stopped_ || runnable_ != 0; });
-            --idle_;
-            if (woken) continue;
+            if (woken || free_ == 1) continue;
+            --free_;
             ended_.splice(ended_.end(), threads_, self);
             return;
         }
@@ -72,10 +72,16 @@ void Jobs::run(std::list<std::thread>::iterator self) {
         queue.waiting.pop_front();
         ++queue.running;
         --runnable_;
+        --free_;
+        if (free_ == 0 && threads_.size() < kMaxThreads) start_thread();
+        std::list<std::thread> ended;
+        ended.swap(ended_);
         lock.unlock();
+        for (std::thread& thread : ended) thread.join();
         job();
         job = nullptr;  // what it holds may end here, not with the lock
         lock.lock();
+        ++free_;
         --queue.running;
         if (queue.running + queue.waiting.size() >= kMaxPerPeer) ++runnable_;
         if (queue.running == 0 && queue.waiting.empty()) queues_.erase(at);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads for what may block: setting up QPs over a rail that may be dead, calls to a peer that may be gone. Each peer
 // has a queue and a share of threads of its own, so that jobs which wait for a dead peer's answer until their deadline
-// delay nobody else's. Threads start when all others are busy, and end when there was nothing to do for some time.
+// delay nobody else's. Whoever adds a job may hold a drive lock, and starting a thread takes up to milliseconds: so a
+// thread that takes a job starts another one for the next, if it was the last that had none. All but one end when there
+// was nothing to do for some time.
 #pragma once
 
 #include <condition_variable>
@@ -34,6 +36,7 @@ class Jobs {
         size_t running = 0;
     };
 
+    void start_thread();  // with mutex_
     void run(std::list<std::thread>::iterator self);
     // The queue whose turn it is, or the end if there is none that may run a job. With mutex_.
     std::map<std::string, Queue>::iterator next();
@@ -44,7 +47,7 @@ class Jobs {
     std::string last_;                     // whose turn it was
     size_t runnable_ = 0;                  // jobs that wait for nothing but a thread
     std::list<std::thread> threads_, ended_;
-    size_t idle_ = 0;
+    size_t free_ = 0;  // threads that run no job
     bool stopped_ = false;
 };
 

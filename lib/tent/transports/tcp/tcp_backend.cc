@@ -80,16 +80,19 @@ Channel::Dispatched TcpChannel::dispatch(uint8_t level, uint8_t allowed, uint64_
             const std::lock_guard lock(mutex_);
             waiting_.push_back(&slice);
         }
-        // Lanes start when there is work for them.
-        for (Lane& lane : lanes_) {
-            if (lane.thread.joinable()) continue;
-            const NoSignals guard;
-            lane.thread = std::thread([this, &lane] { run(lane); });
-            break;
-        }
+        if (!has_started_) start_lanes();  // when there is work for them
         work_.notify_one();
     }
     return result;
+}
+
+void TcpChannel::start_lanes() {
+    has_started_ = is_starting_ = true;
+    shard_.jobs().add(peer_.name(), [this] {
+        const NoSignals guard;
+        for (Lane& lane : lanes_) lane.thread = std::thread([this, &lane] { run(lane); });
+        shard_.with_lock([this] { is_starting_ = false; });
+    });
 }
 
 void TcpChannel::take_back(const Returned& returned, uint64_t now_ns) {

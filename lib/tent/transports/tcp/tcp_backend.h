@@ -24,7 +24,7 @@ class TcpChannel : public Channel {
     bool available(const BufferDesc&) const override;
     void abandon(uint64_t now_ns) override;
     void revive(uint64_t) override { down_until_ns_.store(0); }
-    bool idle() const override { return out_ == 0; }
+    bool idle() const override { return out_ == 0 && !is_starting_; }
 
     Dispatched dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) override;
     // Takes what the lanes have carried. Returns whether there was any.
@@ -45,6 +45,7 @@ class TcpChannel : public Channel {
         std::thread thread;
     };
 
+    void start_lanes();
     void run(Lane& lane);
     bool connect(Lane& lane);
     Outcome carry(Lane& lane, const Slice& slice);
@@ -53,6 +54,7 @@ class TcpChannel : public Channel {
     Shard& shard_;
     Peer& peer_;
     size_t out_ = 0;  // slices with lanes; the driver's
+    bool has_started_ = false, is_starting_ = false;  // the lanes, by a job; the driver's
     std::atomic<uint64_t> down_until_ns_{0};
 
     std::mutex mutex_;
