@@ -177,25 +177,17 @@ TEST_F(SlotsTest, T12_StrictSlotsAreAsDocumented) {
     EXPECT_TRUE(slots->rotating());
 }
 
-TEST_F(SlotsTest, T12_EdgesAreWithin100Microseconds) {
+// Whoever asks has them from the clock, so they are no later than that is read.
+TEST_F(SlotsTest, T12_EdgesAreThoseOfTheClock) {
     const auto slots = join(config());
-    // How late half of the edges were seen, in ns. Other programs may hold up us or the rotator: one quiet time will
-    // do.
-    uint64_t median = ~uint64_t{0};
-    for (int attempt = 0; attempt < 100 && median > 100'000; ++attempt) {
-        std::vector<uint64_t> late;
-        uint32_t before = slots->current_slot();
-        for (const uint64_t end = now() + 60 * kMs; now() < end;) {
-            const uint32_t slot = slots->current_slot();
-            const uint64_t time = now();
-            if (slot != before) late.push_back(time % (2 * kMs));
-            before = slot;
-        }
-        if (late.size() < 10) continue;
-        std::sort(late.begin(), late.end());
-        median = late[late.size() / 2];
+    size_t readings = 0;
+    for (const uint64_t end = now() + 20 * kMs; now() < end || readings < 100;) {
+        const uint64_t before = now() / (2 * kMs);
+        const uint32_t slot = slots->current_slot();
+        if (now() / (2 * kMs) != before) continue;
+        ASSERT_EQ(slot, before % 3);
+        ++readings;
     }
-    EXPECT_LE(median, 100'000u);
 }
 
 TEST_F(SlotsTest, T12_OneRotatesAndWhenItIsKilledAnotherTakesOver) {
