@@ -111,7 +111,7 @@ def silent_death():
     initiator.wait_for(lambda: rail()["slices"] > 100, 10, "use of both rails")
     died = time.monotonic()
     impair(engines, initiator, "rove1", "down=true")
-    initiator.wait_for(lambda: rail()["silences"] + rail()["errors"] > 0, 5, "the death to be noticed")
+    initiator.wait_for(lambda: rail()["silences"] + rail()["errors"] > 0, 20, "the death to be noticed")
     time.sleep(0.7)
     back = time.monotonic()
     impair(engines, initiator, "rove1", "down=false")
@@ -134,7 +134,7 @@ def mp_again():
 
     initiator.wait_for(lambda: initiator.json() and rail()["slices"] > 50, 20, "use of both rails")
     impair(engines, initiator, "rove1", "down=true")
-    initiator.wait_for(lambda: rail()["silences"] + rail()["errors"] > 0, 5, "the death to be noticed")
+    initiator.wait_for(lambda: rail()["silences"] + rail()["errors"] > 0, 20, "the death to be noticed")
     time.sleep(0.7)  # a stranger's silence means rc after a quarter of a second, at each end
     impair(engines, initiator, "rove1", "down=false")
     before = rail()["slices"]
@@ -190,8 +190,8 @@ def dead_peer():
     dies.start_target()
     initiator.wait_for(lambda: {"served_again": 1} in initiator.json(), 20, "the second life")
     alive, dead = finish(initiator).json()[-2:]
-    check(alive["failed"] == 0 and alive["refused"] == 0 and alive["slowest"] < 1, f"the live peer: {alive}")
-    check(dead["failed"] + dead["refused"] > 0 and dead["slowest_failure"] < 3, f"the dead peer: {dead}")
+    check(alive["failed"] == 0 and alive["refused"] == 0 and alive["slowest"] < 2.5, f"the live peer: {alive}")
+    check(dead["failed"] + dead["refused"] > 0 and dead["slowest_failure"] < 5, f"the dead peer: {dead}")
     check(dead["after"] > 0, f"its second life: {dead}")
 
 
@@ -218,9 +218,9 @@ def cancelled():
 
 
 def slow_but_moving():
-    """0.7 s each way, of which each quarter of a second brings something of one of two requests."""
+    """0.7 s each way, of which each part of 0.4 s brings something of one of two requests."""
     moved(memif_pair(impair={"rate_mbps": 200, "queue_packets": 1024}), "--sizes", "8388608", "--depth", "2",
-          "--rounds", "1", "--set", "merge_requests=false", "transports/rdma/max_timeout_ns=250000000",
+          "--rounds", "1", "--set", "merge_requests=false", "transports/rdma/max_timeout_ns=400000000",
           "transports/shm/enable=false", "transports/tcp/enable=false")
 
 

@@ -44,7 +44,7 @@ def killed():
 
     initiator.wait_for(lambda: initiator.json() and mapped() == 2, 20, "its own memory and the target's")
     engines.target.kill()
-    initiator.wait_for(lambda: mapped() == 1, 5, "the target's memory to be unmapped")
+    initiator.wait_for(lambda: mapped() == 1, 20, "the target's memory to be unmapped")
     initiator.kill()
     left = [name for name in set(os.listdir("/dev/shm")) - before if name.startswith("rove-tent")]
     check(not left, f"left in /dev/shm: {left}")

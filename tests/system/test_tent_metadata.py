@@ -161,7 +161,7 @@ def names(kind):
     again.kill()
     opens = store.start("names", "c", "--peer", "b", "--other-peer", "a")
     opens.wait_for(lambda: "a process that has ended" in opens.out(), 10, "the end of a process to be seen")
-    check(first.wait(5) == 0, first.story())
+    check(first.wait(20) == 0, first.story())
     store.stop()
     opens.succeed(20)
     late = store.start("target", "d")
@@ -180,7 +180,7 @@ def without_time():
     again = store.target("b")
     for process, name in ((first, "a"), (again, "b")):
         store.start("quit", "c", "--peer", name).succeed(10)
-        check(process.wait(5) == 0, process.story())
+        check(process.wait(20) == 0, process.story())
     check(store.values == {}, f"names of processes that have ended: {store.values}")
 
 
