@@ -43,6 +43,7 @@ std::span<const Experiment> experiments() {
         Experiment{"eu-memory", "Eunomia Fig. 9c, 9d, 10 and Table 1: bytes of reorder tracking", memory},
         Experiment{"bx1", "losses inferred by path, on and off: Fig. 11a and incast", bx1},
         Experiment{"tail", "single messages under loss: MP-10", tail},
+        Experiment{"uec", "UEC's matrices: 1024 hosts, permutation and incast", nullptr, uec_points, uec},
         Experiment{"study", "today's transports side by side", nullptr, study_points, study},
     };
     return kAll;

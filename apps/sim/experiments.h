@@ -35,6 +35,8 @@ Report eu_fig18(const Results& results);
 Report eu_fig20(const Results& results);
 std::vector<Point> study_points();
 Report study(const Results& results);
+std::vector<Point> uec_points();
+Report uec(const Results& results);
 Report memory(uint64_t seed);
 Report bx1(uint64_t seed);
 Report tail(uint64_t seed);
