@@ -101,7 +101,8 @@ Values run(const PointRun& with, const Matrix& matrix, const Paths& paths, bool 
     for (uint32_t i = 0; i < matrix.slow_links; ++i)
         tree.core_links[random.below(tree.core_links.size())].set_rate(kRate / 10);
     const std::vector<Host*> hosts = tree.hosts();
-    Workload workload(network, hosts, matrix.flows(static_cast<uint32_t>(hosts.size()), random), {.qp = {.multipath = true, .mtu = kPacket}});
+    Workload workload(network, hosts, matrix.flows(static_cast<uint32_t>(hosts.size()), random),
+                      {.qp = {.multipath = true, .mtu = kPacket}});
     Time last = 0;
     workload.on_record = [&](const FlowRecord& record) {
         last = std::max(last, record.took);

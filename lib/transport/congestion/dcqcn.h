@@ -5,8 +5,8 @@
 // DESIGN NOTE
 // HPCC's public simulator, which ConWeave's is made from and whose numbers later papers show, has another reaction
 // point (DcqcnReaction::kHpcc, there to compare with those papers):
-//   - A CNP is only noted. The rate is cut by a clock that begins with the first one, once in decrease_interval_ns; alpha
-//     grows or falls once in alpha_timer_ns, by whether a CNP came in it.
+//   - A CNP is only noted. The rate is cut by a clock that begins with the first one, once in decrease_interval_ns;
+//     alpha grows or falls once in alpha_timer_ns, by whether a CNP came in it.
 //   - The target stays what it is if the rate has not grown since the last cut ("clamp off"). So a flow that was cut
 //     ten times in a row is half way back to the rate of before the first cut with its first increase; by the paper it
 //     goes back to where the ninth cut had left it.
