@@ -52,10 +52,8 @@ Provider::Provider(std::optional<datapath::Config> config) : config_(std::move(c
     if (!config_) return;
     const size_t count = config_->devices.size();
     for (const datapath::DeviceConfig& device : config_->devices) {
-        const std::string reason = datapath::PortClaim::taken_by_other(device);
-        if (reason.empty()) continue;
-        std::fprintf(stderr, "rove: %s: %s\n", config_->file.c_str(), reason.c_str());
-        return;
+        taken_ = datapath::PortClaim::taken_by_other(device);
+        if (!taken_.empty()) break;
     }
     for (size_t i = 0; i < count; ++i) {
         const auto max_qps = static_cast<uint32_t>(kMaxQps / count);
@@ -65,6 +63,15 @@ Provider::Provider(std::optional<datapath::Config> config) : config_(std::move(c
 }
 
 std::span<const std::unique_ptr<Device>> Provider::devices() const {
+    if (!taken_.empty()) {
+        if (!is_taken_said_.test_and_set())
+            std::fprintf(stderr, "rove: %s: %s\n", config_->file.c_str(), taken_.c_str());
+        return {};
+    }
+    return described();
+}
+
+std::span<const std::unique_ptr<Device>> Provider::described() const {
     const State state = state_.load(std::memory_order_relaxed);
     if (state == State::kFailed || state == State::kForkedChild) return {};
     return devices_;

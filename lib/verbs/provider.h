@@ -15,6 +15,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "verbs/objects.h"
@@ -26,8 +27,11 @@ class Provider final : public datapath::Listener {
     // Without a configuration there are no devices.
     explicit Provider(std::optional<datapath::Config> config);
 
-    // Those that can be opened: none once the datapath failed to start, and none in a forked child.
+    // Those that can be opened: none once the datapath failed to start, none in a forked child, and none if another
+    // process has one's port, of which the first call says so on stderr.
     std::span<const std::unique_ptr<Device>> devices() const;
+    // Those that can be read about: as with hardware, who has them open does not matter.
+    std::span<const std::unique_ptr<Device>> described() const;
     bool owns(const ibv_device* device) const;
 
     // Starts the datapath unless it runs; any thread. False if it cannot run here: it failed to start, now or before
@@ -64,6 +68,8 @@ class Provider final : public datapath::Listener {
 
     const std::optional<datapath::Config> config_;
     std::vector<std::unique_ptr<Device>> devices_;
+    std::string taken_;  // why no device can be opened: another process has a port
+    mutable std::atomic_flag is_taken_said_;
     // kStarting is left with release, after what start() wrote. Not a mutex: one that is held during a fork would stay
     // held in the child.
     std::atomic<State> state_{State::kIdle};

@@ -80,7 +80,7 @@ uint32_t rate_mbps(const Device& device) {
 // What may change while the process lives.
 std::string state_of(const Provider& provider) {
     std::string state;
-    for (const auto& device : provider.devices()) {
+    for (const auto& device : provider.described()) {
         (state += is_up(*device) ? 'u' : 'd').append(std::to_string(rate_mbps(*device)));
         for (const wire::Gid& gid : gids_of(*device)) state += in_groups(gid.data(), gid.size());
     }
@@ -205,7 +205,7 @@ bool Sysfs::make() {
 }
 
 std::string Sysfs::instead(Provider& provider, const char* path) {
-    const auto devices = provider.devices();
+    const auto devices = provider.described();
     if (devices.empty()) return {};
     const std::string_view whole = path;
     // Of "/sys/class/infiniband/rove0/ports" the folder, and the name in it.
@@ -219,7 +219,7 @@ std::string Sysfs::instead(Provider& provider, const char* path) {
     bool ours = name.empty() && !verbs;  // libibverbs lists infiniband_verbs, and would find devices without a driver
     for (const auto& device : devices)
         ours |= folder == kClass ? name == device->name : name == uverbs_name(device->name);
-    ours |= whole == kRdmaCmDevice;
+    ours |= whole == kRdmaCmDevice && !provider.devices().empty();
     if (!ours) return {};
 
     // What we read ourselves meanwhile is what is really there.

@@ -171,7 +171,7 @@ once("rove-run/eal", eal_argument)
 
 def second_process(config, netns=None):
     """A port is one process's: a second one has no device, and one line tells it who has the port, and what else it can
-    have. A killed owner has it no more."""
+    have. What sysfs says of the device can be read by all. A killed owner has it no more."""
     owner = Process(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "rove0"], config, SERVER_CORE, netns)
     owner.wait_for(lambda: "async event FD" in owner.out(), 20, "open device")
     second = Process(["ibv_devinfo"], config, netns=netns)
@@ -179,6 +179,8 @@ def second_process(config, netns=None):
     lines = [line for line in second.err().splitlines() if line.startswith("rove")]
     wanted = f"in use by process {owner.pid} (ibv_asyncwatch)", 'Allowed: port = "mesh"'
     check(len(lines) == 1 and all(part in lines[0] for part in wanted), second.story())
+    reader = Process(["cat", "/sys/class/infiniband/rove0/ports/1/pkeys/0"], config, netns=netns).succeed(20)
+    check(reader.out() == "0xffff\n" and reader.err() == "", reader.story())
     owner.child.kill()
     owner.wait(20)
     Process(["ibv_devinfo"], config, netns=netns).succeed(20)
