@@ -61,9 +61,9 @@ class NumberTable {
     // A number will be looked for: fetches its slot, and later the object that is there.
     void prefetch(uint32_t wanted) const { __builtin_prefetch(&entries_[wanted & (kEntries - 1)]); }
     void prefetch_object(uint32_t wanted) const {
-        const auto* object = reinterpret_cast<const char*>(
-            entries_[wanted & (kEntries - 1)].load(std::memory_order_relaxed));
-        for (size_t at = 0; at < sizeof(T); at += 64) __builtin_prefetch(object + at);
+        const T* const object = entries_[wanted & (kEntries - 1)].load(std::memory_order_relaxed);
+        if (object == nullptr) return;
+        for (size_t at = 0; at < sizeof(T); at += 64) __builtin_prefetch(reinterpret_cast<const char*>(object) + at);
     }
     // Calls `visit(T&)` for each.
     void for_each(const Paused&, auto&& visit) const {
