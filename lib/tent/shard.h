@@ -154,7 +154,7 @@ class Shard {
     static constexpr uint32_t kOthers = 16;  // one of so many calls of try_drive() is for another shard, too
 
     static constexpr uint64_t kDeadlinesNs = 1'000'000;  // between two looks at deadlines
-    static constexpr uint32_t kSampled = 256;            // system calls: four of some 0.3 us in so many rounds
+    static constexpr uint32_t kSampled = 1024;           // system calls: four of some 0.3 us in so many rounds
 
     using Lock = std::unique_lock<datapath::DriveLock>;
 
