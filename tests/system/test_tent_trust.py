@@ -145,7 +145,7 @@ def hostile(junk, env):
                     "4096", "--offset", "33554432"], core=CLIENT_CORE, env=env)
     late.succeed(10)
     took = time.monotonic() - opened
-    check(took < 2.5, f"another peer was served after {took:.1f} s only")
+    check(took < 5, f"another peer was served after {took:.1f} s only")
     after = telemetry(stream.pid, "/tent/rails")
     finish(stream)
     for name, rail in after.items():
@@ -308,7 +308,7 @@ def dead_hosts():
                          netns=here, env=SECRET)
         opener.succeed(20)
         slowest = opener.json()[-1]["slowest"]
-        check(slowest < 1.5, f"opening a live peer took {slowest:.3f} s")
+        check(slowest < 2.5, f"opening a live peer took {slowest:.3f} s")
         initiator.succeed(12)
         check(initiator.json()[-1] == {"gone": True}, initiator.story())
 
