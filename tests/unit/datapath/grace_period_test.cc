@@ -257,5 +257,28 @@ TEST_F(GracePeriodTest, ACompletionQueueGrowsUnderWorkers) {
     EXPECT_EQ(polled, pushed);
 }
 
+// A worker is amid a completion when the ring is replaced: that is moved when it is whole.
+TEST_F(GracePeriodTest, ACompletionQueueGrowsWhenNoRoundUsesIt) {
+    CompletionQueue cq;
+    ASSERT_TRUE(cq.init(7));
+    std::atomic<bool> begun{false};
+    std::thread worker([&] {
+        while (!locks.all[0].try_lock()) sched_yield();
+        bool notify;
+        cq.push(false, &notify, [&](ibv_wc& wc) {
+            begun = true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            wc.wr_id = 5;
+        });
+        locks.all[0].unlock();
+    });
+    while (!begun) sched_yield();
+    ASSERT_EQ(cq.resize(locks, 15), 0);
+    ibv_wc wc{};
+    EXPECT_EQ(cq.poll(&wc, 1), 1);
+    EXPECT_EQ(wc.wr_id, 5u);
+    worker.join();
+}
+
 }  // namespace
 }  // namespace rove::datapath
