@@ -44,6 +44,12 @@ bool Core::others_have_more(uint8_t shard, uint8_t before_level) const {
     return (shards & ~(1u << shard)) != 0;
 }
 
+uint8_t Core::first_in_use(uint64_t now_ns) const {
+    uint8_t priority = 0;
+    while (priority < kPriorities && used_ns_[priority].load(kRelaxed) + kLatelyNs < now_ns) ++priority;
+    return priority;
+}
+
 void Core::help(uint8_t shard) const {
     uint32_t shards = 0;
     for (uint8_t level = 0; level + 1 < kPriorities; ++level) shards |= more_[level].load(kRelaxed);

@@ -62,6 +62,14 @@ class Core {
     void set_more(uint8_t shard, uint8_t levels);
     // Whether another shard has said so of a level before this one. Relaxed: seen late it costs one round.
     bool others_have_more(uint8_t shard, uint8_t before_level) const;
+    // A request of this priority begins, or something of it was carried.
+    void note_use(Priority priority, uint64_t now_ns) {
+        std::atomic<uint64_t>& used_ns = used_ns_[index(priority)];
+        if (now_ns >= used_ns.load(std::memory_order_relaxed) + kUseStepNs)
+            used_ns.store(now_ns, std::memory_order_relaxed);
+    }
+    // The first priority that is in use, or was lately: what is below it keeps out of its way. kPriorities: none.
+    uint8_t first_in_use(uint64_t now_ns) const;
     // Makes a round of those.
     void help(uint8_t shard) const;
     // Makes a round of another shard that has something under way.
@@ -75,6 +83,8 @@ class Core {
     std::function<void(std::shared_ptr<Announcement>)> announce;
 
   private:
+    static constexpr uint64_t kUseStepNs = 1'000'000, kLatelyNs = 50'000'000;
+
     const ::rove::tent::Config config_;
     uint64_t instance_ = 0;
     std::atomic<uint64_t> next_number_{1};
@@ -85,6 +95,7 @@ class Core {
     std::unique_ptr<Slots> slots_;
     std::optional<TransportSelector> selector_;
     std::array<std::atomic<uint32_t>, kPriorities> more_{};  // by level: shards as bits
+    alignas(64) std::array<std::atomic<uint64_t>, kPriorities> used_ns_{};  // as note_use() was told
     std::vector<std::unique_ptr<Shard>> shards_;
 };
 

@@ -122,8 +122,10 @@ void Shard::end_sample() {
 }
 
 void Shard::work_unlocked() {
-    Backend* const copies = backend(Transport::kShm);  // no other one does
-    if (copies == nullptr || !copies->work()) return;
+    bool any = false;
+    for (const Transport transport : {Transport::kShm, Transport::kTcp})  // no other one does
+        if (Backend* const one = backend(transport); one != nullptr) any |= one->work();
+    if (!any) return;
     Lock lock = try_lock();
     if (!lock.owns_lock()) return;  // who drives finds it
     const uint64_t now_ns = locked();
@@ -233,7 +235,12 @@ bool Shard::round(uint64_t now_ns) {
     return moved;
 }
 
+uint8_t Shard::first_in_use(uint64_t now_ns) const {
+    return core_.first_in_use(now_ns);
+}
+
 void Shard::begin(Task& task, uint64_t now_ns) {
+    core_.note_use(task.priority, now_ns);
     tasks_.begin();  // in order with what Background::wake() looks at
     if (Slots* slots = core_.slots(); slots != nullptr) slots->add_pending(task.priority, task.bytes, now_ns);
     if (task.deadline_ns == kNever) return;
@@ -268,6 +275,7 @@ void Shard::done(Slice& slice) {
     TransportCounters& counters = transports[static_cast<size_t>(task.selection.transport)];
     ++counters.slices;
     task.progress_ns = latest_ns_;
+    core_.note_use(task.priority, latest_ns_);
     (task.direction == Direction::kRead ? counters.read_bytes : counters.write_bytes) += slice.length;
     if (const Slots* slots = core_.slots(); slots != nullptr) {
         SlotCounters& slot = slot_counters[slots->slot_at(latest_ns_)];

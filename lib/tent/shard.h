@@ -113,6 +113,8 @@ class Shard {
     void drop(Slice& slice) { release(slice); }
     // It was carried.
     void done(Slice& slice);
+    // The first priority that is in use in the engine (Core).
+    uint8_t first_in_use(uint64_t now_ns) const;
     // Nobody will carry it: its task fails.
     void fail(Slice& slice, Reason reason);
     // The peer refuses the access. What we know of its memory may be out of date, as it is when that was registered

@@ -25,6 +25,7 @@ constexpr double kHang = 30;
 struct Low {
     Remote remote;
     BatchID batch = 0;
+    size_t carried = 0;  // bytes of it, as was last seen
     double retry = 0;
 };
 
@@ -102,6 +103,7 @@ class Fanout {
             Low& low = lows_[turn_++ % lows_.size()];
             if (low.batch == 0 && now >= low.retry) {
                 low.batch = submit(low.remote, PRIO_LOW, memory_ + kHigh, size_);
+                low.carried = 0;
                 if (low.batch == 0) {
                     ++refused_;
                     low.retry = now + 0.05;
@@ -110,8 +112,9 @@ class Fanout {
             if (low.batch == 0) continue;
             TransferStatus status;
             expect(engine_->getTransferStatus(low.batch, status), "getTransferStatus");
+            low_bytes_ += status.transferred_bytes - low.carried;
+            low.carried = status.transferred_bytes;
             if (status.s == PENDING) continue;
-            if (status.s == COMPLETED) low_bytes_ += size_;
             expect(engine_->freeBatch(low.batch), "freeBatch");
             low.batch = 0;
         }

@@ -40,7 +40,10 @@ def many_peers():
         print(f"{PEERS} peers {what}: {use['threads']} threads, {use['descriptors']} descriptors, "
               f"{(use['resident'] - use['alone']) / PEERS / 1024:.0f} KiB for each")
     print(f"HIGH 64 KiB: P99 {alone['p99_us']:.0f} us alone, "
-          f"{beside['p99_us']:.0f} beside LOW, {with_one_silent['p99_us']:.0f} with one peer silent")
+          f"{beside['p99_us']:.0f} beside LOW, {with_one_silent['p99_us']:.0f} with one peer silent; "
+          f"50 % {alone['p50_us']:.0f}, {beside['p50_us']:.0f}, {with_one_silent['p50_us']:.0f}")
+    print(f"LOW: {beside['low_bytes'] / 0.6e6:.0f} MB/s, "
+          f"{with_one_silent['low_bytes'] / 0.6e6:.0f} with one peer silent")
     for what, of, count in (("by the clock", "", "holds_total"), ("its holder ran", "ran_", "sampled_total")):
         p50, p99, p999, longest = (lock[f"{of}{name}_ns"] / 1e3 for name in ("p50", "p99", "p999", "longest"))
         print(f"lock held, {what}: 50 % {p50:.0f} us, 99 % {p99:.0f}, 99.9 % {p999:.0f}, "

@@ -115,14 +115,14 @@ def junk_of_peers(port):
     kept += [begun, greedy]
     for owner, allowed in (("f" * 32, False), (owners[1], True)):
         data = Stranger(port, DATA)
-        data.socket.sendall(struct.pack("<II16sQ", 0x54434454, 2, bytes.fromhex(owner), 1))
+        data.socket.sendall(struct.pack("<II16sQ", 0x54434454, 3, bytes.fromhex(owner), 1))
         check((data.read(8) == bytes(8)) is allowed, f"the tcp transport without a lease, with one: {owner}")
         if allowed:
             data.socket.sendall(struct.pack("<IIQQ", 1, 0, 4096, 1 << 40))
             check(struct.unpack("<II", data.read(8))[0] == 1, "a READ of what is not registered")
             data.socket.sendall(struct.pack("<IIQQ", 1, 0, 2**64 - 1, 2**64 - 1))
             check(struct.unpack("<II", data.read(8))[0] == 1, "a READ around the end")
-            data.socket.sendall(struct.pack("<IIQQ", 2, 0, 4096, 64))
+            data.socket.sendall(struct.pack("<IIQQ", 2, 0, 4096, 64) + bytes(64))
             check(struct.unpack("<II", data.read(8))[0] == 1, "a WRITE to what is not registered")
     return kept
 

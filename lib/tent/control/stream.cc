@@ -30,6 +30,9 @@ Stream& Stream::operator=(Stream&& other) noexcept {
     plain_ = std::move(other.plain_);
     plain_at_ = std::exchange(other.plain_at_, 0);
     other.plain_.clear();
+    unsent_ = std::move(other.unsent_);
+    unsent_at_ = std::exchange(other.unsent_at_, 0);
+    other.unsent_.clear();
     return *this;
 }
 
@@ -84,6 +87,38 @@ ssize_t Stream::receive_some(void* to, size_t most) {
     std::memcpy(to, plain_.data() + plain_at_, bytes);
     plain_at_ += bytes;
     return static_cast<ssize_t>(bytes);
+}
+
+ssize_t Stream::send_some(std::span<const iovec> parts) {
+    if (tls_ == nullptr) return send_raw(parts);
+    if (!flush()) return -1;
+    if (has_unsent()) return 0;
+    size_t sealed = 0;
+    unsent_.clear();
+    unsent_at_ = 0;
+    for (const iovec& part : parts) {
+        const size_t bytes = std::min(part.iov_len, kSealBytes - sealed);
+        if (bytes != 0 && !tls_->seal({static_cast<const char*>(part.iov_base), bytes}, &unsent_)) return -1;
+        sealed += bytes;
+    }
+    return flush() ? static_cast<ssize_t>(sealed) : -1;
+}
+
+bool Stream::flush() {
+    if (!has_unsent()) return true;
+    const iovec rest{unsent_.data() + unsent_at_, unsent_.size() - unsent_at_};
+    const ssize_t sent = send_raw({&rest, 1});
+    if (sent > 0) unsent_at_ += static_cast<size_t>(sent);
+    return sent >= 0;
+}
+
+ssize_t Stream::send_raw(std::span<const iovec> parts) const {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(parts.data());
+    message.msg_iovlen = parts.size();
+    const ssize_t sent = sendmsg(fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent >= 0) return sent;
+    return errno == EAGAIN || errno == EINTR ? 0 : -1;
 }
 
 ssize_t Stream::receive_raw(void* to, size_t most) const {

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -40,11 +42,18 @@ class Stream {
     bool receive(void* data, size_t bytes, uint64_t deadline_ns);
     // What is there, without waiting: how many bytes; 0: nothing yet; -1: the connection has ended.
     ssize_t receive_some(void* to, size_t most);
+    // What goes without waiting, from the front of `parts`: how many bytes; 0: nothing now; -1: the connection has
+    // ended.
+    ssize_t send_some(std::span<const iovec> parts);
+    // Of what send_some() took, TLS has sealed something for which the socket had no room: to be called again.
+    bool has_unsent() const { return unsent_at_ != unsent_.size(); }
     // Until there may be something to receive. False: it is late.
     bool wait(uint64_t deadline_ns) const;
 
   private:
     ssize_t receive_raw(void* to, size_t most) const;
+    ssize_t send_raw(std::span<const iovec> parts) const;
+    bool flush();
     bool has_plain() const { return plain_at_ != plain_.size(); }
     // Lets TLS take what is there; as receive_some().
     ssize_t take_sealed();
@@ -53,6 +62,8 @@ class Stream {
     std::unique_ptr<TlsSession> tls_;
     std::string plain_;  // what TLS has taken; up to plain_at_ it was received
     size_t plain_at_ = 0;
+    std::string unsent_;  // of send_some(), sealed; up to unsent_at_ it was sent
+    size_t unsent_at_ = 0;
 };
 
 }  // namespace rove::tent

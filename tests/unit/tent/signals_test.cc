@@ -47,7 +47,7 @@ TEST(TentSignals, AreLeftToTheProgramsThreads) {
     const Request request{.opcode = Request::WRITE, .source = memory,
                           .target_offset = reinterpret_cast<uint64_t>(memory) + 4096, .length = 4096,
                           .transport_hint = TCP};
-    // Starts lanes of tcp, a thread that answers them, and one for jobs.
+    // Starts a thread that answers by tcp, and one for jobs.
     ASSERT_TRUE(engine.submitTransfer(batch, {request}, Notification{"a", "b"}).ok());
     TransferStatus status;
     do ASSERT_TRUE(engine.getTransferStatus(batch, status).ok());

@@ -2,43 +2,57 @@
 // See tcp_backend.h. A WRITE whose connection broke may land later; the rule of rdma/connection.h holds here too.
 #include "tent/transports/tcp/tcp_backend.h"
 
+#include <sys/epoll.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "tent/clock.h"
 #include "tent/control/connection_name.h"
 #include "tent/control/handshake.h"
-#include "tent/no_signals.h"
-#include "tent/transports/tcp/tcp_server.h"
+#include "tent/own_sockets.h"
 
 namespace rove::tent {
 
 namespace {
 
 constexpr uint64_t kConnectNs = 2'000'000'000;
-constexpr uint64_t kCarryNs = 3'000'000'000, kCarryByteNs = 100;  // for a slice, and for each of its bytes: 10 MB/s
-// a peer that did not answer is not tried again so soon
-constexpr uint64_t kDownNs = 200'000'000;
+constexpr uint64_t kSilentNs = 3'000'000'000;  // of a connection on which something is under way: it has broken
+constexpr uint64_t kLookNs = 100'000'000;      // between two looks for those
+constexpr uint64_t kDownNs = 200'000'000;      // a peer that did not answer is not tried again so soon
 constexpr uint64_t kCallNs = 2'000'000'000;
+
+// A connection to `peer` of this number, which is open, or not.
+Stream connect(Peer& peer, const Credentials& credentials, uint64_t number) {
+    const uint64_t deadline_ns = monotonic_ns() + kConnectNs;
+    std::string why;
+    Stream stream = open_connection(peer.segment()->data_address, Purpose::kData, credentials, deadline_ns, &why);
+    TcpHello hello;
+    from_hex(peer.owner(), &hello.owner);
+    hello.number = number;
+    TcpAnswer answer;
+    const bool is_open = stream.is_open() && stream.send(&hello, sizeof(hello), deadline_ns) &&
+                         stream.receive(&answer, sizeof(answer), deadline_ns) && answer.refused == 0;
+    if (!is_open) stream.close();
+    return stream;
+}
 
 }  // namespace
 
-TcpChannel::TcpChannel(Shard& shard, Peer& peer)
-    : Channel(shard.config().queues),
-      shard_(shard),
-      peer_(peer),
-      lanes_(kLanes) {}
+TcpChannel::TcpChannel(Shard& shard, TcpBackend& backend, Peer& peer)
+    : Channel(shard.config().queues), shard_(shard), backend_(backend), peer_(peer) {}
 
 TcpChannel::~TcpChannel() {
-    {
-        const std::lock_guard lock(mutex_);
-        stopped_ = true;
-    }
-    work_.notify_all();
-    for (Lane& lane : lanes_) {
-        if (lane.thread.joinable()) lane.thread.join();
-    }
+    backend_.forget_lanes(*this);
+}
+
+TcpChannel::Lane& TcpChannel::lane(Priority priority) {
+    std::unique_ptr<Lane>& lane = lanes_[index(priority)];
+    if (lane == nullptr) lane = std::make_unique<Lane>(this, index(priority));
+    return *lane;
 }
 
 bool TcpChannel::available(const BufferDesc&) const {
@@ -52,23 +66,11 @@ void TcpChannel::abandon(uint64_t) {
             shard_.fail_waiting(static_cast<Task&>(*waiting), Reason::kPeerGone);
 }
 
-bool TcpChannel::collect(uint64_t now_ns) {
-    if (out_ == 0) return false;
-    {
-        const std::lock_guard lock(mutex_);
-        std::swap(returned_, taken_);
-    }
-    for (const Returned& returned : taken_) take_back(returned, now_ns);
-    const bool any = !taken_.empty();
-    taken_.clear();
-    return any;
-}
-
 Channel::Dispatched TcpChannel::dispatch(uint8_t level, uint8_t allowed, uint64_t now_ns) {
     Dispatched result;
-    while (out_ < kLanes * kDeep) {
-        Waiting* waiting = queues.first(level, allowed);
-        if (waiting == nullptr) break;
+    while (Waiting* waiting = queues.first(level, allowed)) {
+        const Priority priority = waiting->priority;
+        if (out_bytes_[index(priority)] >= kMostBytes || !backend_.has_room(priority, now_ns)) break;
         auto& slice = static_cast<Slice&>(*queues.take(*waiting, now_ns));
         result.moved = true;
         if (!shard_.is_wanted(slice)) {
@@ -76,125 +78,205 @@ Channel::Dispatched TcpChannel::dispatch(uint8_t level, uint8_t allowed, uint64_
             continue;
         }
         ++out_;
-        {
-            const std::lock_guard lock(mutex_);
-            waiting_.push_back(&slice);
-        }
-        if (!has_started_) start_lanes();  // when there is work for them
-        work_.notify_one();
+        out_bytes_[index(priority)] += slice.length;
+        backend_.hand_over(lane(priority), slice, now_ns);
     }
     return result;
 }
 
-void TcpChannel::start_lanes() {
-    has_started_ = is_starting_ = true;
-    shard_.jobs().add(peer_.name(), [this] {
-        const NoSignals guard;
-        for (Lane& lane : lanes_) lane.thread = std::thread([this, &lane] { run(lane); });
-        shard_.with_lock([this] { is_starting_ = false; });
+void TcpChannel::take_back(const TcpSlice& returned, uint64_t now_ns) {
+    Slice& slice = *returned.slice;
+    --out_;
+    out_bytes_[index(slice.task->priority)] -= slice.length;
+    switch (returned.outcome) {
+        case TcpOutcome::kDone:
+            return shard_.done(slice);
+        case TcpOutcome::kRefused:
+            return shard_.refused(slice);
+        case TcpOutcome::kUnreachable:
+            down_until_ns_.store(now_ns + kDownNs);
+            return shard_.move_elsewhere(slice, Transport::kTcp, now_ns);
+        case TcpOutcome::kBroken:
+            return shard_.retry(slice, now_ns);
+    }
+}
+
+void TcpChannel::open(Lane& lane) {
+    lane.connection.begin_opening();
+    opening_.fetch_add(1);
+    shard_.jobs().add(peer_.name(), [this, &lane] {
+        const uint64_t number = shard_.next_number();
+        backend_.opened(lane, connect(peer_, shard_.credentials(), number), number);
     });
 }
 
-void TcpChannel::take_back(const Returned& returned, uint64_t now_ns) {
-    --out_;
-    Slice& slice = *returned.slice;
-    switch (returned.outcome) {
-        case Outcome::kDone:
-            shard_.done(slice);
-            return;
-        case Outcome::kRefused:
-            shard_.refused(slice);
-            return;
-        case Outcome::kUnreachable:
-            down_until_ns_.store(now_ns + kDownNs);
-            shard_.move_elsewhere(slice, Transport::kTcp, now_ns);
-            return;
-        case Outcome::kBroken:
-            break;
-    }
-    if (slice.task->direction == Direction::kWrite) {
-        shard_.add_fence(*slice.task);
-        // Not ours after this: the channel may have gone. The task keeps the peer.
-        const auto peer = slice.task->peer;
-        shard_.jobs().add(peer->name(), [task = slice.task, peer, &shard = shard_, number = returned.number] {
-            const ConnectionName name{peer->owner(), TcpServer::kRail, number};
-            const auto closed = peer->control().call(MessageType::kClose, name.to_json(), kCallNs);
-            bool sure = false;
-            if (closed) get(*closed, "ok", &sure);
-            shard.with_lock([&] { shard.drop_fence(*task, sure); });
-        });
-    }
-    shard_.retry(slice, now_ns);
-}
+TcpBackend::TcpBackend(Shard& shard)
+    : Backend(Transport::kTcp, shard.config().queues),
+      shard_(shard),
+      epoll_(note_socket(epoll_create1(EPOLL_CLOEXEC))) {}
 
-void TcpChannel::run(Lane& lane) {
-    std::unique_lock lock(mutex_);
-    while (true) {
-        work_.wait(lock, [this] { return stopped_ || !waiting_.empty(); });
-        if (stopped_) return;
-        Slice* slice = waiting_.front();
-        waiting_.pop_front();
-        lock.unlock();
-        const Outcome outcome = carry(lane, *slice);
-        if (outcome == Outcome::kBroken || outcome == Outcome::kRefused) lane.stream.close();
-        lock.lock();
-        returned_.push_back({slice, outcome, lane.number});
-    }
-}
-
-bool TcpChannel::connect(Lane& lane) {
-    const uint64_t deadline_ns = monotonic_ns() + kConnectNs;
-    std::string why;
-    lane.number = shard_.next_number();
-    lane.stream =
-        open_connection(peer_.segment()->data_address, Purpose::kData, shard_.credentials(), deadline_ns, &why);
-    if (!lane.stream.is_open()) return false;
-    TcpHello hello;
-    from_hex(peer_.owner(), &hello.owner);
-    hello.number = lane.number;
-    TcpAnswer answer;
-    if (lane.stream.send(&hello, sizeof(hello), deadline_ns) &&
-        lane.stream.receive(&answer, sizeof(answer), deadline_ns) && answer.refused == 0) {
-        return true;
-    }
-    lane.stream.close();
-    return false;
-}
-
-TcpChannel::Outcome TcpChannel::carry(Lane& lane, const Slice& slice) {
-    const uint64_t deadline_ns = monotonic_ns() + kCarryNs + slice.length * kCarryByteNs;
-    if (!lane.stream.is_open() && !connect(lane)) return Outcome::kUnreachable;
-    const bool is_write = slice.task->direction == Direction::kWrite;
-    const TcpRequest request{.operation = is_write ? TcpRequest::kWrite : TcpRequest::kRead,
-                             .address = slice.remote,
-                             .length = slice.length};
-    TcpAnswer answer;
-    if (!lane.stream.send(&request, sizeof(request), deadline_ns)) return Outcome::kBroken;
-    // One that is refused is not read to its end: the answer says so.
-    const bool sent = !is_write || lane.stream.send(slice.local, slice.length, deadline_ns);
-    if (!lane.stream.receive(&answer, sizeof(answer), deadline_ns)) return Outcome::kBroken;
-    if (answer.refused != 0) return Outcome::kRefused;
-    if (!sent) return Outcome::kBroken;
-    if (!is_write && !lane.stream.receive(slice.local, slice.length, deadline_ns)) return Outcome::kBroken;
-    return Outcome::kDone;
+TcpBackend::~TcpBackend() {
+    if (epoll_ >= 0) close(epoll_);
 }
 
 std::unique_ptr<Channel> TcpBackend::open(Peer& peer, uint64_t) {
-    if (peer.segment()->data_address.empty()) return nullptr;
-    auto channel = std::make_unique<TcpChannel>(shard_, peer);
+    if (peer.segment()->data_address.empty() || epoll_ < 0) return nullptr;
+    auto channel = std::make_unique<TcpChannel>(shard_, *this, peer);
     add(*channel);
     return channel;
 }
 
-bool TcpBackend::is_idle() {
-    return nothing_waits() &&
-           std::all_of(channels().begin(), channels().end(), [](const Channel* channel) { return channel->idle(); });
+void TcpBackend::begin_period(uint64_t now_ns) {
+    const uint64_t passed = (now_ns - period_ns_) / kPeriodNs;
+    if (passed == 0) return;
+    period_ns_ += passed * kPeriodNs;
+    period_ += static_cast<uint32_t>(passed);
+    counted_[period_ & 1] = {};
+    if (passed > 1) counted_[(period_ + 1) & 1] = {};
+}
+
+bool TcpBackend::has_room(Priority priority, uint64_t now_ns) {
+    const uint8_t used = shard_.first_in_use(now_ns);
+    if (used >= index(priority)) return true;
+    begin_period(now_ns);
+    uint64_t bytes = 0;
+    for (const auto& one : counted_)
+        for (uint8_t i = used + 1; i <= index(priority); ++i) bytes += one[i];
+    return bytes < kBesideBytes;
+}
+
+void TcpBackend::hand_over(TcpChannel::Lane& lane, Slice& slice, uint64_t now_ns) {
+    begin_period(now_ns);
+    counted_[period_ & 1][lane.priority] += slice.length;
+    out_.store(out_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    const std::lock_guard lock(mutex_);
+    handed_over_.push_back({&lane, {.slice = &slice, .period = period_}});
 }
 
 bool TcpBackend::progress(uint64_t now_ns) {
-    bool moved = false;
-    for (Channel* channel : channels()) moved |= static_cast<TcpChannel*>(channel)->collect(now_ns);
-    return moved;
+    if (returned_count_.load(std::memory_order_relaxed) == 0) return false;
+    {
+        const std::lock_guard lock(mutex_);
+        std::swap(returned_, taken_);
+        returned_count_.store(0, std::memory_order_relaxed);
+    }
+    out_.store(out_.load(std::memory_order_relaxed) - static_cast<uint32_t>(taken_.size()), std::memory_order_relaxed);
+    begin_period(now_ns);
+    std::map<uint64_t, std::vector<Task*>> broken;  // by number of the connection
+    for (const TcpSlice& one : taken_) {
+        Task& task = *one.slice->task;
+        if (period_ - one.period < 2) counted_[one.period & 1][index(task.priority)] -= one.slice->length;
+        if (one.may_land) {
+            shard_.add_fence(task);
+            broken[one.number].push_back(&task);
+        }
+        static_cast<TcpChannel*>(task.peer->channel(Transport::kTcp))->take_back(one, now_ns);
+    }
+    taken_.clear();
+    for (auto& [number, tasks] : broken) close_at_peer(number, std::move(tasks));
+    return true;
+}
+
+// What may still land of a connection that broke: its tasks wait until the peer has closed it.
+void TcpBackend::close_at_peer(uint64_t number, std::vector<Task*> tasks) {
+    const auto peer = tasks.front()->peer;
+    shard_.jobs().add(peer->name(), [tasks = std::move(tasks), peer, &shard = shard_, number] {
+        const ConnectionName name{peer->owner(), TcpServer::kRail, number};
+        const auto closed = peer->control().call(MessageType::kClose, name.to_json(), kCallNs);
+        bool sure = false;
+        if (closed) get(*closed, "ok", &sure);
+        shard.with_lock([&] {
+            for (Task* task : tasks) shard.drop_fence(*task, sure);
+        });
+    });
+}
+
+bool TcpBackend::work() {
+    if (out_.load(std::memory_order_relaxed) == 0) return false;
+    const std::unique_lock io(io_, std::try_to_lock);
+    if (!io.owns_lock()) return false;
+    const uint64_t now_ns = monotonic_ns();
+    take_handed_over(now_ns);
+    look_for_events();
+    uint64_t bytes = 0;
+    for (auto& ready : ready_) {
+        for (size_t left = ready.size(); left != 0 && bytes < kRoundBytes; --left) {
+            TcpChannel::Lane& lane = *ready.front();
+            ready.pop_front();
+            lane.is_ready = false;
+            bytes += lane.connection.advance(kTurnBytes, now_ns, &ended_);
+            if (lane.connection.has_more()) make_ready(lane);
+        }
+    }
+    if (now_ns - silence_ns_ >= kLookNs) end_silent(now_ns);
+    const bool any = !ended_.empty();
+    give_back();
+    return any;
+}
+
+void TcpBackend::take_handed_over(uint64_t now_ns) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [lane, slice] : handed_over_) {
+        lane->connection.add(slice, now_ns);
+        if (lane->connection.state() == TcpConnection::State::kOpen) make_ready(*lane);
+        if (lane->connection.state() == TcpConnection::State::kClosed) lane->channel->open(*lane);
+    }
+    handed_over_.clear();
+}
+
+void TcpBackend::look_for_events() {
+    std::array<epoll_event, 64> events;
+    const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) {
+        auto& lane = *static_cast<TcpChannel::Lane*>(events[static_cast<size_t>(i)].data.ptr);
+        lane.connection.note(events[static_cast<size_t>(i)].events);
+        make_ready(lane);
+    }
+}
+
+void TcpBackend::end_silent(uint64_t now_ns) {
+    silence_ns_ = now_ns;
+    for (TcpChannel::Lane* lane : opened_) {
+        TcpConnection& one = lane->connection;
+        if (one.state() == TcpConnection::State::kOpen && one.has_slices() && now_ns - one.moved_ns() >= kSilentNs)
+            one.end(&ended_);
+    }
+}
+
+void TcpBackend::make_ready(TcpChannel::Lane& lane) {
+    if (lane.is_ready) return;
+    lane.is_ready = true;
+    ready_[lane.priority].push_back(&lane);
+}
+
+void TcpBackend::give_back() {
+    if (ended_.empty()) return;
+    const std::lock_guard lock(mutex_);
+    returned_.insert(returned_.end(), ended_.begin(), ended_.end());
+    returned_count_.store(returned_.size(), std::memory_order_relaxed);
+    ended_.clear();
+}
+
+void TcpBackend::opened(TcpChannel::Lane& lane, Stream stream, uint64_t number) {
+    const std::lock_guard io(io_);
+    if (stream.is_open()) {
+        epoll_event event{.events = EPOLLIN | EPOLLOUT | EPOLLET, .data = {.ptr = &lane}};
+        if (epoll_ctl(epoll_, EPOLL_CTL_ADD, stream.fd(), &event) != 0) stream.close();
+    }
+    lane.connection.open(std::move(stream), number, monotonic_ns(), &ended_);
+    if (std::find(opened_.begin(), opened_.end(), &lane) == opened_.end()) opened_.push_back(&lane);
+    make_ready(lane);
+    give_back();
+    lane.channel->opening_.fetch_sub(1);  // it may be destroyed when we give the lock back
+}
+
+void TcpBackend::forget_lanes(TcpChannel& channel) {
+    const std::lock_guard io(io_);
+    for (const auto& lane : channel.lanes_) {
+        if (lane == nullptr) continue;
+        std::erase(ready_[lane->priority], lane.get());
+        std::erase(opened_, lane.get());
+    }
 }
 
 }  // namespace rove::tent

@@ -4,6 +4,8 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
+
 #include "tent/clock.h"
 #include "tent/segment.h"
 
@@ -49,10 +51,18 @@ void TcpServer::reap() {
 void TcpServer::serve(Connection& connection) {
     if (greet(connection)) {
         while (!stopped_.load()) {
-            if (!connection.stream.wait(UINT64_MAX)) break;
             TcpRequest request;
-            if (!connection.stream.receive(&request, sizeof(request), monotonic_ns() + kMessageNs)) break;
-            if (!answer(connection, request)) break;
+            auto* const at = reinterpret_cast<char*>(&request);
+            ssize_t got = 0;  // for the first bytes of one it may wait for as long as it likes
+            while (got == 0) {
+                got = connection.stream.receive_some(at, sizeof(request));
+                if (got == 0 && !connection.stream.wait(UINT64_MAX)) got = -1;
+            }
+            const uint64_t deadline_ns = monotonic_ns() + kMessageNs;
+            if (got < 0) break;
+            const size_t rest = sizeof(request) - static_cast<size_t>(got);
+            if (!connection.stream.receive(at + got, rest, deadline_ns)) break;
+            if (!answer(connection, request, deadline_ns)) break;
         }
     }
     shutdown(connection.stream.fd(), SHUT_RDWR);
@@ -66,7 +76,7 @@ bool TcpServer::greet(Connection& connection) {
     const uint64_t deadline_ns = monotonic_ns() + kGreetNs;
     TcpHello hello;
     if (!connection.stream.receive(&hello, sizeof(hello), deadline_ns)) return false;
-    if (hello.magic != TcpHello::kMagic || hello.version != 2) return false;
+    if (hello.magic != TcpHello::kMagic || hello.version != TcpHello::kVersion) return false;
     {
         const std::lock_guard lock(mutex_);
         const auto owner = owners_.find(to_hex(hello.owner));
@@ -77,20 +87,32 @@ bool TcpServer::greet(Connection& connection) {
     return connection.stream.send(&answer, sizeof(answer), deadline_ns);
 }
 
-bool TcpServer::answer(Connection& connection, const TcpRequest& request) {
-    const uint64_t deadline_ns = monotonic_ns() + kMessageNs;
+bool TcpServer::answer(Connection& connection, const TcpRequest& request, uint64_t deadline_ns) {
     const bool is_write = request.operation == TcpRequest::kWrite;
     if (!is_write && request.operation != TcpRequest::kRead) return false;
     const std::shared_ptr<LocalBuffer> buffer = memory_.serve(request.address, request.length);
     TcpAnswer answer;
     answer.refused = buffer == nullptr || buffer->permission == Permission::kLocalReadWrite ||
                      (is_write && buffer->permission != Permission::kGlobalReadWrite);
-    // What was to be written to where it must not has to be read from the connection; it ends instead.
-    const bool answered = answer.refused != 0
-                              ? connection.stream.send(&answer, sizeof(answer), deadline_ns) && !is_write
-                              : carry(connection, request, deadline_ns);
+    bool answered;
+    if (answer.refused == 0) {
+        answered = carry(connection, request, deadline_ns);
+    } else {
+        answered = (!is_write || skip(connection, request.length, deadline_ns)) &&
+                   connection.stream.send(&answer, sizeof(answer), deadline_ns);
+    }
     if (buffer != nullptr) buffer->served.fetch_sub(1);
     return answered;
+}
+
+// What was to be written to where it must not: the next request comes behind it.
+bool TcpServer::skip(Connection& connection, uint64_t length, uint64_t deadline_ns) {
+    char bytes[16'384];
+    for (uint64_t part; length != 0; length -= part) {
+        part = std::min<uint64_t>(length, sizeof(bytes));
+        if (!connection.stream.receive(bytes, part, deadline_ns)) return false;
+    }
+    return true;
 }
 
 bool TcpServer::carry(Connection& connection, const TcpRequest& request, uint64_t deadline_ns) {
@@ -105,11 +127,13 @@ bool TcpServer::carry(Connection& connection, const TcpRequest& request, uint64_
 bool TcpServer::receive(Connection& connection, uint8_t* to, uint64_t length) {
     const uint64_t deadline_ns = monotonic_ns() + kMessageNs;
     while (length != 0) {
-        if (!connection.stream.wait(deadline_ns)) return false;
-        const std::lock_guard lock(connection.receiving);
-        if (connection.closed) return false;
-        const ssize_t got = connection.stream.receive_some(to, length);
-        if (got < 0) return false;
+        ssize_t got;
+        {
+            const std::lock_guard lock(connection.receiving);
+            if (connection.closed) return false;
+            got = connection.stream.receive_some(to, length);
+        }
+        if (got < 0 || (got == 0 && !connection.stream.wait(deadline_ns))) return false;
         to += got;
         length -= static_cast<uint64_t>(got);
     }

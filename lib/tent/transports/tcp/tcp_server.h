@@ -22,13 +22,15 @@ namespace rove::tent {
 // come: from then on kClose knows the connection.
 struct TcpHello {
     static constexpr uint32_t kMagic = 0x54434454;  // "TDCT"
+    static constexpr uint32_t kVersion = 3;
 
     uint32_t magic = kMagic;
-    uint32_t version = 2;
+    uint32_t version = kVersion;
     std::array<uint8_t, 16> owner{};
     uint64_t number = 0;
 };
 
+// Requests may follow each other before any is answered; answers come in the same order.
 struct TcpRequest {
     enum Operation : uint32_t { kRead = 1, kWrite = 2 };
 
@@ -75,8 +77,9 @@ class TcpServer {
 
     void serve(Connection& connection);
     bool greet(Connection& connection);
-    bool answer(Connection& connection, const TcpRequest& request);
+    bool answer(Connection& connection, const TcpRequest& request, uint64_t deadline_ns);
     bool carry(Connection& connection, const TcpRequest& request, uint64_t deadline_ns);
+    static bool skip(Connection& connection, uint64_t length, uint64_t deadline_ns);
     bool receive(Connection& connection, uint8_t* to, uint64_t length);
     void close_now(Connection& connection);  // with mutex_
     void reap();
