@@ -4,15 +4,10 @@
 
 #include <bit>
 
+#include "tent/relaxed.h"
 #include "tent/shard.h"
 
 namespace rove::tent {
-
-namespace {
-
-constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
-
-}  // namespace
 
 Core::Core(const ::rove::tent::Config& config) : config_(config), pool_(kMaxSlices) {
     for (uint32_t i = 0; i < config.shards(); ++i)

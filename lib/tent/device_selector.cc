@@ -10,12 +10,12 @@
 #include <ostream>
 
 #include "tent/priority_filter.h"
+#include "tent/relaxed.h"
 
 namespace rove::tent {
 
 namespace {
 
-constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
 constexpr double kBytesPerGigabit = 1e9 / 8;
 // An observation of so long has the documented weight. From 0.2 to 2 ms the loops of selector_loop_test.cc do as well.
 constexpr double kFullSampleNs = 1e6;

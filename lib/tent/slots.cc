@@ -12,13 +12,13 @@
 #include <ctime>
 
 #include "tent/no_signals.h"
+#include "tent/relaxed.h"
 #include "tent/slots_memory.h"
 
 namespace rove::tent {
 
 namespace {
 
-constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
 constexpr uint64_t kSecond = 1'000'000'000;
 constexpr uint64_t kPatienceNs = 5'000'000;  // how often the thread looks whether it is to stop, or to take over
 constexpr uint64_t kReapNs = 50'000'000;     // how long the bytes of a dead process keep lower priorities out

@@ -17,11 +17,11 @@
 #include <new>
 #include <optional>
 
+#include "tent/relaxed.h"
+
 namespace rove::tent {
 
 namespace {
-
-constexpr std::memory_order kRelaxed = std::memory_order_relaxed;
 
 class Descriptor {
   public:

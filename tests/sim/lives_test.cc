@@ -21,9 +21,9 @@
 namespace rove::test {
 namespace {
 
-constexpr uint64_t kSeeds = 150;
-constexpr uint64_t kHorizon = 400'000'000'000;  // longer than any chain of timeouts
-constexpr uint8_t kUntouched = 0xEE;
+constexpr uint64_t kLives = 150;
+constexpr uint64_t kLongest = 400'000'000'000;  // longer than any chain of timeouts
+constexpr uint8_t kUnwritten = 0xEE;
 constexpr uint32_t kMostBytes = 20'000;
 constexpr uint32_t kDepth = 16;
 
@@ -44,7 +44,7 @@ struct Message {
 uint8_t byte_of(uint32_t life, uint32_t side, size_t at) {
     const auto value = static_cast<uint8_t>(
         (life * 2654435761u ^ (side + 1) * 40503u ^ static_cast<uint32_t>(at) * 2246822519u) >> 13);
-    return value == kUntouched ? 0x11 : value;
+    return value == kUnwritten ? 0x11 : value;
 }
 
 struct Memory {
@@ -52,7 +52,7 @@ struct Memory {
     Region region;
     bool registered = false;
     void open(Host& host, size_t size, const void* pd) {
-        bytes.assign(size + 1, kUntouched);
+        bytes.assign(size + 1, kUnwritten);
         region.host = bytes.data();
         region.iova = reinterpret_cast<uint64_t>(bytes.data());
         region.length = size + 1;
@@ -138,12 +138,12 @@ class Lives {
     void run() {
         if (trouble_ == Trouble::kStalls || trouble_ == Trouble::kOutages) disturb();
         tick();
-        if (!net_->run(kHorizon, [this] { return running_ == 0 && left_ == 0; })) {
+        if (!net_->run(kLongest, [this] { return running_ == 0 && left_ == 0; })) {
             ADD_FAILURE() << "stuck at " << net_->now() << ": " << describe();
             return;
         }
         ticking_ = false;
-        EXPECT_TRUE(net_->run(net_->now() + kHorizon)) << "no rest after the end";
+        EXPECT_TRUE(net_->run(net_->now() + kLongest)) << "no rest after the end";
         for (auto& life : lives_) check_memory(*life, "at the end");
         for (uint32_t i = 0; i < shared_.size(); ++i) {
             const transport::MultipathShared* shared = net_->host(i).engine.multipath();
@@ -339,7 +339,7 @@ class Lives {
         while (shared.queue != nullptr && !shared.free.empty() && shared.queue->ring.room() != 0) {
             const uint32_t slot = shared.free.back();
             shared.free.pop_back();
-            std::fill_n(shared.memory.bytes.begin() + slot * kMostBytes, kMostBytes, kUntouched);
+            std::fill_n(shared.memory.bytes.begin() + slot * kMostBytes, kMostBytes, kUnwritten);
             EXPECT_TRUE(net_->host(host).post_recv(shared.queue->ring, slot,
                                                    {shared.memory.sge(slot * kMostBytes, kMostBytes)}));
         }
@@ -367,7 +367,7 @@ class Lives {
         while (side.options.srq == nullptr && side.receives_posted - side.received < kDepth && random_.chance(0.7)) {
             const size_t slot = side.receives_posted++ % kDepth;
             std::fill_n(side.receives.bytes.begin() + static_cast<ptrdiff_t>(slot * kMostBytes), kMostBytes,
-                        kUntouched);
+                        kUnwritten);
             EXPECT_TRUE(side.host->post_recv(*side.qp, slot, {side.receives.sge(slot * kMostBytes, kMostBytes)}));
         }
         while (side.posted != side.plan.size() && side.qp->sq.room() != 0 && random_.chance(0.7)) {
@@ -508,7 +508,7 @@ class Lives {
                     written[at] = true;
             }
             for (size_t at = 0; at < in.bytes.size(); ++at) {
-                if (in.bytes[at] == kUntouched ||
+                if (in.bytes[at] == kUnwritten ||
                     (written[at] && in.bytes[at] == byte_of(life.number, static_cast<uint32_t>(1 - i), at)))
                     continue;
                 ADD_FAILURE() << "life " << life.number << ", side " << i << ", " << when << ": wrong byte at " << at;
@@ -550,7 +550,7 @@ TEST(RandomLives, end_and_begin_anew) {
         return value != nullptr ? std::strtoull(value, nullptr, 0) : 0;
     };
     const uint64_t only = number("ROVE_SEED"), many = number("ROVE_SEEDS");
-    const uint64_t first = only != 0 ? only : 1, end = first + (many != 0 ? many : only != 0 ? 1 : kSeeds);
+    const uint64_t first = only != 0 ? only : 1, end = first + (many != 0 ? many : only != 0 ? 1 : kLives);
     uint64_t sent = 0, repeated = 0;
     for (uint64_t seed = first; seed != end; ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));

@@ -34,7 +34,7 @@ struct Address {
     socklen_t bytes = 0;
 };
 
-int make_socket() {
+int make_local_socket() {
     return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
@@ -50,9 +50,9 @@ MemifPort::MemifPort(uint16_t id, const DeviceConfig& config, const Environment&
 bool MemifPort::open(std::string* error) {
     if (!is_server_) return true;
     const Address address(socket_path_);
-    listener_ = make_socket();
+    listener_ = make_local_socket();
     // What a killed server has left. (Another that runs has claimed the port: port_claim.h.)
-    if (const int probe = make_socket(); probe >= 0) {
+    if (const int probe = make_local_socket(); probe >= 0) {
         if (connect(probe, address.get(), address.bytes) != 0 && errno == ECONNREFUSED) unlink(socket_path_.c_str());
         ::close(probe);
     }
@@ -79,7 +79,7 @@ void MemifPort::start() {
         return;
     }
     const Address address(socket_path_);
-    const int socket = make_socket();
+    const int socket = make_local_socket();
     if (socket < 0) return;
     if (connect(socket, address.get(), address.bytes) != 0) {
         ::close(socket);

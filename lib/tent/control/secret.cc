@@ -18,7 +18,7 @@ namespace rove::tent {
 
 namespace {
 
-Status refuse(const std::string& file, const std::string& why) {
+Status refuse_secret(const std::string& file, const std::string& why) {
     return {Code::kInvalidArgument, "key 'secret_file': '" + file + "': " + why};
 }
 
@@ -39,18 +39,18 @@ Status Secret::load(const std::string& file, Secret* out) {
     }
     if (file.empty()) return {};
     const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return refuse(file, std::strerror(errno));
+    if (fd < 0) return refuse_secret(file, std::strerror(errno));
     struct stat about {};
     std::string bytes(kMostBytes + 1, '\0');
     ssize_t got = fstat(fd, &about) == 0 && S_ISREG(about.st_mode) ? read(fd, bytes.data(), bytes.size()) : -1;
     close(fd);
-    if (got < 0) return refuse(file, "a regular file is allowed");
-    if (about.st_uid != geteuid() && about.st_uid != 0) return refuse(file, "it must be ours or root's");
+    if (got < 0) return refuse_secret(file, "a regular file is allowed");
+    if (about.st_uid != geteuid() && about.st_uid != 0) return refuse_secret(file, "it must be ours or root's");
     if ((about.st_mode & (S_IWGRP | S_IRWXO)) != 0)
-        return refuse(file, "its group must not write it, and others must not read it either: chmod 600");
+        return refuse_secret(file, "its group must not write it, and others must not read it either: chmod 600");
     while (got > 0 && std::strchr(" \t\r\n", bytes[static_cast<size_t>(got) - 1]) != nullptr) --got;
     if (static_cast<size_t>(got) < kLeastBytes || static_cast<size_t>(got) > kMostBytes)
-        return refuse(file, length_allowed + " are allowed");
+        return refuse_secret(file, length_allowed + " are allowed");
     *out = Secret(bytes.substr(0, static_cast<size_t>(got)));
     OPENSSL_cleanse(bytes.data(), bytes.size());
     return {};

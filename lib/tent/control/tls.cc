@@ -14,7 +14,7 @@ constexpr size_t kMostPlain = 16'384;     // bytes of a record
 // Alert, TLS 1.2, two bytes: fatal, protocol_version (RFC 8446, B.2). OpenSSL does not answer what is no TLS at all.
 constexpr std::string_view kNoTlsAlert{"\x15\x03\x03\x00\x02\x02\x46", 7};
 
-Status refuse(const std::string& key, const std::string& file) {
+Status refuse_certificate(const std::string& key, const std::string& file) {
     const char* reason = ERR_reason_error_string(ERR_peek_last_error());
     return {Code::kInvalidArgument,
             "key '" + key + "': '" + file + "': " + (reason != nullptr ? reason : "it cannot be used")};
@@ -37,12 +37,12 @@ Status TlsContext::load(const TlsFiles& files, const std::string& prefix, std::s
     const bool trusts = files.ca_file.empty()
                             ? SSL_CTX_set_default_verify_paths(context) == 1
                             : SSL_CTX_load_verify_locations(context, files.ca_file.c_str(), nullptr) == 1;
-    if (!trusts) return refuse(prefix + "ca_file", files.ca_file);
+    if (!trusts) return refuse_certificate(prefix + "ca_file", files.ca_file);
     if (!files.cert_file.empty()) {
         if (SSL_CTX_use_certificate_chain_file(context, files.cert_file.c_str()) != 1)
-            return refuse(prefix + "cert_file", files.cert_file);
+            return refuse_certificate(prefix + "cert_file", files.cert_file);
         if (SSL_CTX_use_PrivateKey_file(context, files.key_file.c_str(), SSL_FILETYPE_PEM) != 1)
-            return refuse(prefix + "key_file", files.key_file);
+            return refuse_certificate(prefix + "key_file", files.key_file);
     }
     *out = std::move(made);
     return {};

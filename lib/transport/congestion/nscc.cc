@@ -6,7 +6,7 @@
 namespace rove::transport {
 namespace {
 
-constexpr uint64_t kOne = 1u << 16;
+constexpr uint64_t kOnePacket = 1u << 16;
 // Parts of the BDP, in 1/65536: 5, 3 and 0.15 packets of 4 KiB of 150 KB.
 constexpr uint64_t kFair = 8948;          // of fair increase, a round trip
 constexpr uint64_t kProportional = 5369;  // ... of proportional increase without delay; alpha with a target of 9 us
@@ -46,7 +46,7 @@ uint32_t Nscc::on_ack(uint32_t cwnd_fixed, uint32_t bdp, uint32_t max_window, ui
     average_ns_ = (average_ns_ * (kAverage - 1) + delay_ns) / kAverage;
     ++since_adjusted_;
     without_delay_ = !marked && delay_ns < base_rtt_ns_ / kFastSlackShare ? without_delay_ + 1 : 0;
-    if (without_delay_ > cwnd_fixed >> 16) return std::min<uint32_t>(cwnd_fixed + kOne / 4, most);
+    if (without_delay_ > cwnd_fixed >> 16) return std::min<uint32_t>(cwnd_fixed + kOnePacket / 4, most);
     if (!marked) {
         increase_ += delay_ns < target ? bdp * kProportional * (target - delay_ns) / target : bdp * kFair;
     } else if (delay_ns >= target) {
@@ -54,7 +54,7 @@ uint32_t Nscc::on_ack(uint32_t cwnd_fixed, uint32_t bdp, uint32_t max_window, ui
     }
     const bool round_passed = now_ns - adjusted_ns_ > base_rtt_ns_;
     if (since_adjusted_ < kAdjustPackets && !round_passed) return cwnd_fixed;
-    const uint64_t by = (increase_ << 16) / std::max<uint64_t>(cwnd_fixed, kOne);
+    const uint64_t by = (increase_ << 16) / std::max<uint64_t>(cwnd_fixed, kOnePacket);
     cwnd_fixed = static_cast<uint32_t>(std::min<uint64_t>(cwnd_fixed + by + (round_passed ? bdp * kLeast : 0), most));
     if (round_passed) adjusted_ns_ = now_ns;
     increase_ = since_adjusted_ = 0;
@@ -67,7 +67,7 @@ uint32_t Nscc::decrease(uint32_t cwnd_fixed, uint64_t now_ns) {
     if (average_ns_ <= target || now_ns - decreased_ns_ < base_rtt_ns_) return cwnd_fixed;
     decreased_ns_ = now_ns;
     const uint64_t by = std::min<uint64_t>(cwnd_fixed * (average_ns_ - target) / average_ns_ * 4 / 5, cwnd_fixed / 2);
-    return static_cast<uint32_t>(std::max<uint64_t>(cwnd_fixed - by, kOne));
+    return static_cast<uint32_t>(std::max<uint64_t>(cwnd_fixed - by, kOnePacket));
 }
 
 }  // namespace rove::transport

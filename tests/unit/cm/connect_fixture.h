@@ -11,8 +11,6 @@
 
 namespace rove::cm::test {
 
-inline constexpr uint64_t kService = service_id_of(0x0106, 7174);
-
 inline bool begins_with(std::span<const uint8_t> data, std::string_view text) {
     return data.size() >= text.size() && std::equal(text.begin(), text.end(), data.begin()) &&
            std::all_of(data.begin() + static_cast<std::ptrdiff_t>(text.size()), data.end(),

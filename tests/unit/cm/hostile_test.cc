@@ -11,8 +11,6 @@ namespace {
 using namespace test;
 using enum EventKind;
 
-constexpr uint64_t kService = service_id_of(0x0106, 7174);
-
 class CmHostile : public testing::Test {
   protected:
     void SetUp() override {

@@ -7,14 +7,14 @@
 
 #include <algorithm>
 
+#include "network.h"
 #include "support/pcap.h"
-#include "support/random.h"
 #include "wire/frame.h"
 
 namespace rove::cm {
 namespace {
 
-using rove::test::Random;
+using namespace test;
 
 struct Captured {
     wire::Flow flow;
@@ -23,7 +23,7 @@ struct Captured {
 
 std::vector<Captured> captured(const std::string& name) {
     std::vector<Captured> mads;
-    for (const test::Frame& frame : test::read_pcap(std::string(ROVE_TEST_DATA) + "/" + name + ".pcap")) {
+    for (const rove::test::Frame& frame : rove::test::read_pcap(std::string(ROVE_TEST_DATA) + "/" + name + ".pcap")) {
         wire::ParsedFrame parsed;
         EXPECT_EQ(wire::parse_frame(frame, parsed), wire::ParseError::kNone);
         if (parsed.headers.bth.dest_qpn != kGsiQpn) continue;
@@ -150,8 +150,6 @@ TEST_P(CmCaptures, LinuxDoesWhatTheCmReliesOn) {
     EXPECT_EQ(kinds, GetParam().second);
 }
 
-constexpr size_t kReq = 0, kRej = 2, kRep = 3, kRtu = 4, kDreq = 5, kDrep = 6, kSidrReq = 7,
-                 kSidrRep = 8;  // of Message::body
 INSTANTIATE_TEST_SUITE_P(Golden, CmCaptures,
                          testing::Values(std::pair("cm_rping_ipv4", std::vector{kReq, kRep, kRtu, kDreq, kDrep}),
                                          std::pair("cm_rping_ipv6", std::vector{kReq, kRep, kRtu, kDreq, kDrep}),

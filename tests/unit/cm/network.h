@@ -17,6 +17,10 @@ namespace rove::cm::test {
 using rove::test::Random;
 
 inline constexpr uint64_t kMs = 1'000'000, kSecond = 1'000'000'000;
+inline constexpr uint64_t kService = service_id_of(0x0106, 7174);
+// Of Message::body.
+inline constexpr size_t kReq = 0, kMra = 1, kRej = 2, kRep = 3, kRtu = 4, kDreq = 5, kDrep = 6, kSidrReq = 7,
+                        kSidrRep = 8, kApr = 10;
 
 inline wire::Gid ipv4(uint8_t last) {
     return {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 0, 0, last};

@@ -13,7 +13,6 @@ namespace {
 
 using namespace test;
 
-constexpr uint64_t kService = service_id_of(0x0106, 7174);
 constexpr uint32_t kPeerId = 0x11112222, kPeerQpn = 0x4444, kOurQpn = 0x5555;
 constexpr uint64_t kPeerGuid = 0xFE01, kOurGuid = 0xFE02, kPeerTransaction = 0x77;
 
@@ -75,7 +74,6 @@ struct Effect {
     std::optional<EventKind> event;
 };
 
-constexpr size_t kReq = 0, kMra = 1, kRej = 2, kRep = 3, kRtu = 4, kDreq = 5, kDrep = 6, kApr = 10;
 constexpr std::nullopt_t kNo = std::nullopt;
 using enum EventKind;
 

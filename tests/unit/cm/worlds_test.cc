@@ -19,7 +19,7 @@ namespace {
 using namespace test;
 using enum EventKind;
 
-constexpr uint64_t kService = service_id_of(0x0106, 7174), kSidrService = service_id_of(0x0111, 7174);
+constexpr uint64_t kSidrService = service_id_of(0x0111, 7174);
 
 // What a program knows of one of its ids.
 struct Known {

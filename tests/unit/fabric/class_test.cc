@@ -10,9 +10,6 @@
 namespace rove::fabric {
 namespace {
 
-constexpr uint32_t kBytes = 1000;
-constexpr uint64_t kRate = 10 * kGbps;
-
 struct Classes : ::testing::Test {
     Network network;
     Probe& a = network.add<Probe>();
@@ -21,14 +18,14 @@ struct Classes : ::testing::Test {
 };
 
 TEST_F(Classes, the_upper_overtakes_what_waits_but_not_what_is_sent) {
-    for (uint64_t id = 1; id <= 3; ++id) a.send(b, kBytes, id);
+    for (uint64_t id = 1; id <= 3; ++id) a.send(b, kFrameBytes, id);
     a.send_control(b, 4);
     a.send_control(b, 5);
     network.run_until(kMillisecond);
     std::vector<uint64_t> order;
     for (const Probe::Arrival& arrival : b.arrivals) order.push_back(arrival.id);
     EXPECT_EQ(order, (std::vector<uint64_t>{1, 4, 5, 2, 3}));
-    const Time data = wire_time(kBytes, kRate), control = wire_time(kMinFrameBytes, kRate);
+    const Time data = wire_time(kFrameBytes, kRate), control = wire_time(kMinFrameBytes, kRate);
     EXPECT_EQ(b.arrivals[1].time, data + control + kMicrosecond);
     EXPECT_EQ(b.arrivals.back().time, 3 * data + 2 * control + kMicrosecond) << "the link was never idle";
     check_conservation(network);
@@ -37,7 +34,7 @@ TEST_F(Classes, the_upper_overtakes_what_waits_but_not_what_is_sent) {
 TEST_F(Classes, a_pause_holds_back_the_lower_one_only) {
     cable.backward.send_pfc(true);
     network.run_for(2 * kMicrosecond);
-    a.send(b, kBytes, 1);
+    a.send(b, kFrameBytes, 1);
     a.send_control(b, 2);
     network.run_for(10 * kMicrosecond);
     a.send_control(b, 3);
@@ -64,7 +61,7 @@ TEST_F(Classes, a_pause_that_has_not_ended_counts) {
 
 TEST(TwoClasses, a_switch_neither_counts_nor_marks_nor_drops_the_upper_one) {
     Network network;
-    Switch& middle = network.add_switch({.buffer_bytes = 20 * kBytes, .alpha = 1000, .red = {1.0, 0, 0}});
+    Switch& middle = network.add_switch({.buffer_bytes = 20 * kFrameBytes, .alpha = 1000, .red = {1.0, 0, 0}});
     Probe& receiver = network.add<Probe>();
     Link& out = network.connect(receiver, middle, {.bits_per_s = kRate / 1000}).backward;
     std::vector<Probe*> from;
@@ -73,11 +70,11 @@ TEST(TwoClasses, a_switch_neither_counts_nor_marks_nor_drops_the_upper_one) {
         network.connect(*from.back(), middle, {.bits_per_s = kRate});
     }
     network.route();
-    for (int i = 0; i < 100; ++i) from[0]->send(receiver, kBytes, 1);
+    for (int i = 0; i < 100; ++i) from[0]->send(receiver, kFrameBytes, 1);
     for (int i = 0; i < 50; ++i) from[1]->send_control(receiver, 2);
     network.run_for(100 * kMicrosecond);
     EXPECT_GE(out.urgent_packets(), 48u) << "one is sent in 67 us";
-    EXPECT_LE(middle.used_bytes(), 20u * kBytes);
+    EXPECT_LE(middle.used_bytes(), 20u * kFrameBytes);
     EXPECT_GT(out.stats().dropped_packets, 0u);
     network.run_until(kSecond);
     EXPECT_EQ(std::ranges::count(receiver.arrivals, 2u, &Probe::Arrival::id), 50);
@@ -127,7 +124,7 @@ struct Incast {
     }
     void send(uint32_t each) {
         for (uint32_t i = 0; i < each; ++i) {
-            for (Probe* probe : from) probe->send(*receiver, kBytes, i);
+            for (Probe* probe : from) probe->send(*receiver, kFrameBytes, i);
         }
     }
     Network network;
@@ -139,14 +136,14 @@ struct Incast {
 };
 
 TEST(DynamicPfcTest, an_incast_loses_nothing_and_keeps_the_bottleneck_busy) {
-    Incast incast({.buffer_bytes = 400'000, .dynamic_pfc = DynamicPfc{.frame_bytes = kBytes}}, 8);
+    Incast incast({.buffer_bytes = 400'000, .dynamic_pfc = DynamicPfc{.frame_bytes = kFrameBytes}}, 8);
     incast.send(1000);
     incast.network.run_until(100 * kMillisecond);
     EXPECT_EQ(incast.out->stats().dropped_packets, 0u);
     EXPECT_EQ(incast.receiver->arrivals.size(), 8000u);
     for (const Link* link : incast.in) EXPECT_GT(link->stats().pauses, 10u);
-    const Time first = 2 * (wire_time(kBytes, kRate) + kMicrosecond);
-    EXPECT_EQ(incast.receiver->arrivals.back().time, first + 7999 * wire_time(kBytes, kRate));
+    const Time first = 2 * (wire_time(kFrameBytes, kRate) + kMicrosecond);
+    EXPECT_EQ(incast.receiver->arrivals.back().time, first + 7999 * wire_time(kFrameBytes, kRate));
     EXPECT_EQ(incast.middle->used_bytes(), 0u);
     check_conservation(incast.network);
 }
@@ -155,23 +152,23 @@ TEST(DynamicPfcTest, the_threshold_is_where_the_equation_says) {
     // n ports that get alpha times what n of them leave free: x = alpha S / (1 + n alpha), beside the two frames that
     // each has for itself. Nothing leaves; what comes after the pause goes to the headroom.
     constexpr double kAlpha = 1.0 / 16;
-    constexpr uint64_t kBuffer = 4'000'000, kOwn = 2 * kBytes;
+    constexpr uint64_t kBuffer = 4'000'000, kOwn = 2 * kFrameBytes;
     for (const uint32_t senders : {1u, 2u, 8u}) {
         const SwitchConfig config{.buffer_bytes = kBuffer,
-                                  .dynamic_pfc = DynamicPfc{.alpha = kAlpha, .frame_bytes = kBytes}};
+                                  .dynamic_pfc = DynamicPfc{.alpha = kAlpha, .frame_bytes = kFrameBytes}};
         Incast incast(config, senders, kRate / 1'000'000);
         incast.send(600);
         incast.network.run_until(kMillisecond);
         // The headroom: the cable's round trip, the pause, two frames.
-        const uint64_t headroom = (2 * kMicrosecond + wire_time(kMinFrameBytes, kRate)) / 800 + 2 * kBytes;
+        const uint64_t headroom = (2 * kMicrosecond + wire_time(kMinFrameBytes, kRate)) / 800 + 2 * kFrameBytes;
         const uint64_t out_headroom =
-            (2 * kMicrosecond + wire_time(kMinFrameBytes, kRate / 1'000'000)) / 800'000'000 + 2 * kBytes;
+            (2 * kMicrosecond + wire_time(kMinFrameBytes, kRate / 1'000'000)) / 800'000'000 + 2 * kFrameBytes;
         const double shared = kBuffer - senders * (headroom + kOwn) - static_cast<double>(out_headroom + kOwn);
         const double each = kOwn + kAlpha * shared / (1 + senders * kAlpha);
         const auto used = static_cast<double>(incast.middle->used_bytes());
         EXPECT_EQ(incast.out->stats().dropped_packets, 0u);
-        EXPECT_GT(used, senders * (each - 2 * kBytes)) << senders;
-        EXPECT_LT(used, senders * (each + static_cast<double>(headroom) + kBytes)) << senders;
+        EXPECT_GT(used, senders * (each - 2 * kFrameBytes)) << senders;
+        EXPECT_LT(used, senders * (each + static_cast<double>(headroom) + kFrameBytes)) << senders;
         for (const Link* link : incast.in) EXPECT_EQ(link->stats().pauses, 1u);
     }
 }
@@ -179,7 +176,7 @@ TEST(DynamicPfcTest, the_threshold_is_where_the_equation_says) {
 TEST(DynamicPfcTest, refuses_what_does_not_fit) {
     Network network;
     EXPECT_THROW(network.add_switch({.pfc = Pfc{}, .dynamic_pfc = DynamicPfc{}}), std::invalid_argument);
-    Switch& small = network.add_switch({.buffer_bytes = 5000, .dynamic_pfc = DynamicPfc{.frame_bytes = kBytes}});
+    Switch& small = network.add_switch({.buffer_bytes = 5000, .dynamic_pfc = DynamicPfc{.frame_bytes = kFrameBytes}});
     Probe& probe = network.add<Probe>();
     EXPECT_THROW(network.connect(small, probe, {}), std::invalid_argument);
 }
@@ -199,9 +196,9 @@ TEST(PfcHeadroom, the_bound_is_held_and_is_tight) {
         Probe& other = network.add<Probe>();
         network.connect(other, middle, {.bits_per_s = kRate});
         network.route();
-        for (int i = 0; i < 200; ++i) sender.send(receiver, kBytes);
+        for (int i = 0; i < 200; ++i) sender.send(receiver, kFrameBytes);
         network.at(phase * 40 * kNanosecond, [&] {
-            for (int i = 0; i < 200; ++i) other.send(sender, kBytes);  // the pause waits behind one of these
+            for (int i = 0; i < 200; ++i) other.send(sender, kFrameBytes);  // the pause waits behind one of these
         });
         network.run_until(150 * kMicrosecond);
         most = std::max(most, middle.used_bytes());
@@ -209,12 +206,12 @@ TEST(PfcHeadroom, the_bound_is_held_and_is_tight) {
     // 2 us and 84 bytes at 1.25 bytes a ns, and two frames with their gaps, of which 1000 of 1020 bytes are stored.
     const double bound = (2500 + 84 + 2 * 1020) / 1.02;
     // The packet that goes beyond x_off, and one of the other's on its way through.
-    EXPECT_LE(static_cast<double>(most), kXoff + bound + 2 * kBytes);
-    EXPECT_GE(static_cast<double>(most), kXoff + bound - kBytes);
+    EXPECT_LE(static_cast<double>(most), kXoff + bound + 2 * kFrameBytes);
+    EXPECT_GE(static_cast<double>(most), kXoff + bound - kFrameBytes);
 }
 
 TEST(Trimming, headers_go_on_before_data) {
-    Incast incast({.queue_bytes = 10 * kBytes, .trim = Trim{.header_bytes = 86}}, 8);
+    Incast incast({.queue_bytes = 10 * kFrameBytes, .trim = Trim{.header_bytes = 86}}, 8);
     incast.send(50);
     incast.network.run_until(10 * kMillisecond);
     const LinkStats& stats = incast.out->stats();
@@ -223,13 +220,14 @@ TEST(Trimming, headers_go_on_before_data) {
     EXPECT_EQ(incast.receiver->arrivals.size(), 400u) << "every packet arrives, whole or as its headers";
     const auto trimmed = std::ranges::count_if(incast.receiver->arrivals, &Probe::Arrival::trimmed);
     EXPECT_EQ(static_cast<uint64_t>(trimmed), stats.trimmed_packets);
-    EXPECT_EQ(stats.sent_bytes, 86 * stats.trimmed_packets + kBytes * (400 - stats.trimmed_packets));
-    EXPECT_EQ(stats.max_queued_bytes, 10u * kBytes);
+    EXPECT_EQ(stats.sent_bytes, 86 * stats.trimmed_packets + kFrameBytes * (400 - stats.trimmed_packets));
+    EXPECT_EQ(stats.max_queued_bytes, 10u * kFrameBytes);
     check_conservation(incast.network);
 }
 
 TEST(Trimming, the_queue_of_headers_is_bounded) {
-    Incast incast({.queue_bytes = 10 * kBytes, .trim = Trim{.header_bytes = 86, .queue_bytes = 860}}, 8, kRate / 100);
+    Incast incast({.queue_bytes = 10 * kFrameBytes, .trim = Trim{.header_bytes = 86, .queue_bytes = 860}}, 8,
+                  kRate / 100);
     incast.send(50);
     incast.network.run_until(kSecond);
     const LinkStats& stats = incast.out->stats();
@@ -258,12 +256,12 @@ TEST(Trimming, a_host_tells_headers_from_packets) {
 TEST(ShortestFirst, the_least_remaining_goes_first_and_a_flow_stays_in_order) {
     Incast incast({.srpt = true}, 1, kRate / 10);
     Probe& sender = *incast.from[0];
-    sender.send(*incast.receiver, kBytes, 9);  // begins at once
-    sender.send_remaining(*incast.receiver, kBytes, 1, 3000);
-    sender.send_remaining(*incast.receiver, kBytes, 2, 2000);
-    sender.send_remaining(*incast.receiver, kBytes, 1, 2000);
-    sender.send_remaining(*incast.receiver, kBytes, 2, 1000);
-    sender.send_remaining(*incast.receiver, kBytes, 1, 1000);
+    sender.send(*incast.receiver, kFrameBytes, 9);  // begins at once
+    sender.send_remaining(*incast.receiver, kFrameBytes, 1, 3000);
+    sender.send_remaining(*incast.receiver, kFrameBytes, 2, 2000);
+    sender.send_remaining(*incast.receiver, kFrameBytes, 1, 2000);
+    sender.send_remaining(*incast.receiver, kFrameBytes, 2, 1000);
+    sender.send_remaining(*incast.receiver, kFrameBytes, 1, 1000);
     incast.network.run_until(kMillisecond);
     std::vector<uint64_t> order;
     for (const Probe::Arrival& arrival : incast.receiver->arrivals) order.push_back(arrival.id);
@@ -276,7 +274,7 @@ TEST(Deflection, a_full_switch_sends_packets_around) {
     // back up.
     for (const uint8_t most : {0, 20}) {
         Network network;
-        const SwitchConfig config{.queue_bytes = 20 * kBytes, .max_deflections = most};
+        const SwitchConfig config{.queue_bytes = 20 * kFrameBytes, .max_deflections = most};
         std::vector<Switch*> leaves{&network.add_switch(config), &network.add_switch(config)};
         for (int i = 0; i < 2; ++i) {
             Switch& spine = network.add_switch(config);
@@ -291,7 +289,7 @@ TEST(Deflection, a_full_switch_sends_packets_around) {
         network.connect(receiver, *leaves[1], {.bits_per_s = kRate});
         network.route();
         for (uint64_t i = 0; i < 10; ++i) {
-            for (size_t j = 0; j < 8; ++j) from[j]->send(receiver, kBytes, mix(j));
+            for (size_t j = 0; j < 8; ++j) from[j]->send(receiver, kFrameBytes, mix(j));
         }
         network.run_until(kMillisecond);
         const uint64_t drops = network.total(&LinkStats::dropped_packets);

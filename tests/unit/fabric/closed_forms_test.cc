@@ -11,8 +11,6 @@
 namespace rove::fabric {
 namespace {
 
-constexpr uint64_t kRate = 10 * kGbps;
-
 // A link to which packets come as a Poisson process, and what they wait.
 struct PoissonQueue {
     // The load is that of the link, with gaps. Sizes are exponential with the mean, or constant.

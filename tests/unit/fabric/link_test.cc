@@ -7,12 +7,10 @@
 namespace rove::fabric {
 namespace {
 
-constexpr uint32_t kBytes = 1000;
-
 struct LinkTest : ::testing::Test {
     void join(const LinkConfig& config) { cable.emplace(network.connect(a, b, config)); }
     Link& link() { return cable->forward; }
-    void send(uint32_t packets, uint32_t bytes = kBytes) {
+    void send(uint32_t packets, uint32_t bytes = kFrameBytes) {
         for (uint32_t i = 0; i < packets; ++i) a.send(b, bytes, next_id++);
     }
 
@@ -47,9 +45,9 @@ TEST_F(LinkTest, packets_follow_each_other_without_a_gap) {
         EXPECT_EQ(b.arrivals[i].id, i);
     }
     EXPECT_EQ(link().stats().sent_packets, 3u);
-    EXPECT_EQ(link().stats().sent_bytes, 3u * kBytes);
+    EXPECT_EQ(link().stats().sent_bytes, 3u * kFrameBytes);
     EXPECT_EQ(link().stats().delivered_packets, 3u);
-    EXPECT_EQ(link().stats().max_queued_bytes, 2u * kBytes) << "the first was on the wire at once";
+    EXPECT_EQ(link().stats().max_queued_bytes, 2u * kFrameBytes) << "the first was on the wire at once";
 }
 
 TEST_F(LinkTest, an_idle_link_sends_at_once_again) {
@@ -70,13 +68,13 @@ TEST_F(LinkTest, switches_store_and_forward) {
     net.connect(from, middle, {.bits_per_s = 40 * kGbps, .delay = kMicrosecond});
     net.connect(middle, to, {.bits_per_s = 10 * kGbps, .delay = 2 * kMicrosecond});
     net.route();
-    from.send(to, kBytes);
-    from.send(to, kBytes);
+    from.send(to, kFrameBytes);
+    from.send(to, kFrameBytes);
     net.run_until(kMillisecond);
     ASSERT_EQ(to.arrivals.size(), 2u);
-    const Time first = wire_time(kBytes, 40 * kGbps) + kMicrosecond + wire_time(kBytes, 10 * kGbps) + 2 * kMicrosecond;
+    const Time first = wire_time(kFrameBytes, 40 * kGbps) + wire_time(kFrameBytes, 10 * kGbps) + 3 * kMicrosecond;
     EXPECT_EQ(to.arrivals[0].time, first);
-    EXPECT_EQ(to.arrivals[1].time, first + wire_time(kBytes, 10 * kGbps)) << "the slow link is the bottleneck";
+    EXPECT_EQ(to.arrivals[1].time, first + wire_time(kFrameBytes, 10 * kGbps)) << "the slow link is the bottleneck";
 }
 
 TEST_F(LinkTest, a_new_rate_holds_from_the_next_packet_on) {
@@ -85,8 +83,8 @@ TEST_F(LinkTest, a_new_rate_holds_from_the_next_packet_on) {
     network.at(100 * kNanosecond, [&] { link().set_rate(kGbps); });  // within the first packet
     network.run_until(kMillisecond);
     ASSERT_EQ(b.arrivals.size(), 2u);
-    EXPECT_EQ(b.arrivals[0].time, wire_time(kBytes, 40 * kGbps));
-    EXPECT_EQ(b.arrivals[1].time, wire_time(kBytes, 40 * kGbps) + wire_time(kBytes, kGbps));
+    EXPECT_EQ(b.arrivals[0].time, wire_time(kFrameBytes, 40 * kGbps));
+    EXPECT_EQ(b.arrivals[1].time, wire_time(kFrameBytes, 40 * kGbps) + wire_time(kFrameBytes, kGbps));
 }
 
 TEST_F(LinkTest, loss_and_corruption_have_their_probability) {

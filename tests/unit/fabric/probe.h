@@ -8,6 +8,9 @@
 
 namespace rove::fabric {
 
+inline constexpr uint32_t kFrameBytes = 1000;
+inline constexpr uint64_t kRate = 10 * kGbps;
+
 class Probe final : public Node {
   public:
     struct Arrival {

@@ -12,7 +12,7 @@
 namespace rove::tent {
 namespace {
 
-Config accepted(const std::string& text) {
+Config taken(const std::string& text) {
     Config config;
     const Status status = Config::parse(text, "t.json", {}, &config);
     EXPECT_TRUE(status.ok()) << status << "\n" << text;
@@ -29,11 +29,11 @@ void refused(const std::string& text, Code code, int line, const std::string& pa
 }
 
 SelectorConfig selector(const std::string& text) {
-    return accepted(text).rdma.selector;
+    return taken(text).rdma.selector;
 }
 
 SlotConfig slots(const std::string& text) {
-    return accepted(text).slots;
+    return taken(text).slots;
 }
 
 // Keys and values of the examples in TENT's three documents.
@@ -70,7 +70,7 @@ TEST(TentJsonConfig, ExamplesOfSliceSpraying) {
 }
 
 TEST(TentJsonConfig, ExamplesOfQualityOfService) {
-    const Config filter = accepted(R"({
+    const Config filter = taken(R"({
   "transports": {
     "rdma": {
       "enable_priority_filtering": true,
@@ -99,7 +99,7 @@ TEST(TentJsonConfig, ExamplesOfQualityOfService) {
 }
 
 TEST(TentJsonConfig, ExamplesOfTheTransportSelector) {
-    const Config three = accepted(R"({
+    const Config three = taken(R"({
   "policy": [
     {
       "name": "high_prio_fast",
@@ -127,15 +127,15 @@ TEST(TentJsonConfig, ExamplesOfTheTransportSelector) {
     EXPECT_EQ(three.policies[1].priority, Priority::kLow);
     EXPECT_EQ(three.policies[2].segment_type, SegmentType::kFile);
     EXPECT_EQ(three.policies[2].transports, (std::vector{Transport::kGds, Transport::kIoUring, Transport::kRdma}));
-    const Config small = accepted(R"({"policy": [{"name": "small_transfers", "segment_type": "memory", "min_size": 0,
+    const Config small = taken(R"({"policy": [{"name": "small_transfers", "segment_type": "memory", "min_size": 0,
         "max_size": 1048576, "transports": ["shm", "nvlink"]}]})");
     EXPECT_EQ(small.policies[0].max_size, 1'048'576u);
-    EXPECT_EQ(accepted(R"({"policy": [{"name": "use_nic_0_only", "segment_type": "memory", "devices": ["mlx5_0"],
+    EXPECT_EQ(taken(R"({"policy": [{"name": "use_nic_0_only", "segment_type": "memory", "devices": ["mlx5_0"],
         "transports": ["rdma"]}]})")
                   .policies[0]
                   .devices,
               std::vector<std::string>{"mlx5_0"});
-    const Config complete = accepted(R"({"policy": [
+    const Config complete = taken(R"({"policy": [
         {"name": "high_priority_local", "segment_type": "memory", "same_machine": true, "priority": "high",
          "transports": ["nvlink", "shm"]},
         {"name": "high_priority_remote", "segment_type": "memory", "same_machine": false, "priority": "high",
@@ -166,7 +166,7 @@ TEST(TentJsonConfig, KeysOfMooncakeThatMeanNothingHereAreWarnedOfOnce) {
   "policy": [{"name": "p", "segment_type": "memory", "qp_pool": "bulk"}]
 })";
     testing::internal::CaptureStderr();
-    const Config config = accepted(text);
+    const Config config = taken(text);
     const std::string said = testing::internal::GetCapturedStderr();
     EXPECT_EQ(config.rdma.gid_index, 2);
     EXPECT_EQ(config.rdma.endpoint.path_mtu, 1024u);
@@ -179,16 +179,16 @@ TEST(TentJsonConfig, KeysOfMooncakeThatMeanNothingHereAreWarnedOfOnce) {
     }
     EXPECT_EQ(said.find("gds"), std::string::npos) << said;
     testing::internal::CaptureStderr();
-    accepted(text);
+    taken(text);
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(TentJsonConfig, KeysMayBePaths) {
-    EXPECT_FALSE(accepted(R"({"transports/rdma/enable": false})").rdma.enable);
-    EXPECT_EQ(accepted(R"({"transports/rdma/num_lanes": 2, "transports": {"rdma": {"num_lanes": 3}}})").rdma.num_lanes,
+    EXPECT_FALSE(taken(R"({"transports/rdma/enable": false})").rdma.enable);
+    EXPECT_EQ(taken(R"({"transports/rdma/num_lanes": 2, "transports": {"rdma": {"num_lanes": 3}}})").rdma.num_lanes,
               3u)
         << "what stands in its place is stronger";
-    EXPECT_EQ(accepted(R"({"rpc_server_port": null})").rpc_server_port, 0);
+    EXPECT_EQ(taken(R"({"rpc_server_port": null})").rpc_server_port, 0);
 }
 
 TEST(TentJsonConfig, MistakesAreRefusedWithTheirLine) {

@@ -28,12 +28,12 @@ namespace {
 using namespace std::chrono_literals;
 using Time = std::chrono::steady_clock;
 
-constexpr uint64_t kBytes = 65536;
+constexpr uint64_t kBufferBytes = 65536;
 constexpr int kShm = static_cast<int>(Transport::kShm), kTcp = static_cast<int>(Transport::kTcp), kAny = 0;
 
 uint8_t* allocate(Engine& engine, Permission permission = Permission::kGlobalReadWrite) {
     void* memory = nullptr;
-    EXPECT_TRUE(engine.allocate_memory(kBytes, {.permission = permission}, &memory).ok());
+    EXPECT_TRUE(engine.allocate_memory(kBufferBytes, {.permission = permission}, &memory).ok());
     return static_cast<uint8_t*>(memory);
 }
 
@@ -62,7 +62,7 @@ Outcome transfer(Engine& engine, Direction direction, void* source, uint64_t tar
                                   .source = source,
                                   .target = target,
                                   .target_offset = reinterpret_cast<uint64_t>(there),
-                                  .length = kBytes,
+                                  .length = kBufferBytes,
                                   .transport_hint = hint};
     const uint64_t batch = engine.allocate_batch(1);
     Outcome outcome;
@@ -72,7 +72,7 @@ Outcome transfer(Engine& engine, Direction direction, void* source, uint64_t tar
     return outcome;
 }
 
-TransferState write(Engine& engine, void* source, uint64_t target, const void* there, int hint) {
+TransferState write_block(Engine& engine, void* source, uint64_t target, const void* there, int hint) {
     const Outcome outcome = transfer(engine, Direction::kWrite, source, target, there, hint);
     EXPECT_EQ(outcome.code, Code::kOk);
     return outcome.state;
@@ -98,22 +98,22 @@ bool within(std::chrono::milliseconds time, Condition condition) {
 
 // As soon as tcp does not serve anybody from it: that may end a moment later than what was served.
 void unregister(Engine& engine, void* memory) {
-    EXPECT_TRUE(within(20s, [&] { return engine.unregister_memory(memory, kBytes).ok(); }));
+    EXPECT_TRUE(within(20s, [&] { return engine.unregister_memory(memory, kBufferBytes).ok(); }));
 }
 
 TEST(Lifetimes, MemoryThatIsRegisteredOnceMoreIsNotFreed) {
     const auto engine = start_local_engine();
     uint8_t* memory = allocate(*engine);
-    ASSERT_TRUE(engine->register_memory(memory, kBytes, {}).ok());
+    ASSERT_TRUE(engine->register_memory(memory, kBufferBytes, {}).ok());
     EXPECT_EQ(engine->free_memory(memory).code(), Code::kInvalidArgument);
-    ASSERT_TRUE(engine->unregister_memory(memory, kBytes).ok());
+    ASSERT_TRUE(engine->unregister_memory(memory, kBufferBytes).ok());
     ASSERT_TRUE(engine->register_memory(memory + 4096, 4096, {}).ok());
     EXPECT_EQ(engine->free_memory(memory).code(), Code::kInvalidArgument) << "a part of it";
     ASSERT_TRUE(engine->unregister_memory(memory + 4096, 4096).ok());
     EXPECT_TRUE(engine->free_memory(memory).ok());
     EXPECT_EQ(engine->free_memory(memory).code(), Code::kAddressNotRegistered);
     memory = allocate(*engine);
-    ASSERT_TRUE(engine->unregister_memory(memory, kBytes).ok());
+    ASSERT_TRUE(engine->unregister_memory(memory, kBufferBytes).ok());
     EXPECT_TRUE(engine->free_memory(memory).ok()) << "its own registration had ended before";
 }
 
@@ -123,12 +123,12 @@ TEST(Lifetimes, APeerLetsGoOfMemoryThatWasFreed) {
     uint8_t* first = allocate(*peer);
     uint8_t* second = allocate(*peer);
     const uint64_t segment = open(*engine, *peer);
-    ASSERT_EQ(write(*engine, source, segment, first, kShm), TransferState::kCompleted);
-    ASSERT_EQ(write(*engine, source, segment, second, kShm), TransferState::kCompleted);
+    ASSERT_EQ(write_block(*engine, source, segment, first, kShm), TransferState::kCompleted);
+    ASSERT_EQ(write_block(*engine, source, segment, second, kShm), TransferState::kCompleted);
     ASSERT_EQ(mapped(), 5u) << "three of their owners, two of the initiator";
     ASSERT_TRUE(peer->free_memory(first).ok());
     EXPECT_TRUE(within(20s, [] { return mapped() == 3; })) << mapped();
-    EXPECT_EQ(write(*engine, source, segment, second, kShm), TransferState::kCompleted);
+    EXPECT_EQ(write_block(*engine, source, segment, second, kShm), TransferState::kCompleted);
     EXPECT_NE(transfer(*engine, Direction::kWrite, source, segment, first, kAny).state, TransferState::kCompleted);
     ASSERT_TRUE(engine->close_segment(segment).ok());
     EXPECT_TRUE(within(20s, [] { return mapped() == 2; })) << mapped();
@@ -139,15 +139,15 @@ TEST(Lifetimes, APeerThatRegistersAnewIsAskedWithinTheRequest) {
     uint8_t* source = allocate(*engine);
     uint8_t* there = allocate(*peer);
     const uint64_t segment = open(*engine, *peer);
-    ASSERT_EQ(write(*engine, source, segment, there, kShm), TransferState::kCompleted);
+    ASSERT_EQ(write_block(*engine, source, segment, there, kShm), TransferState::kCompleted);
     // It is not offered for mapping any more, which the initiator does not know, and tcp carries it.
-    ASSERT_TRUE(peer->unregister_memory(there, kBytes).ok());
-    ASSERT_TRUE(peer->register_memory(there, kBytes, {}).ok());
-    std::memset(source, 'n', kBytes);
-    EXPECT_EQ(write(*engine, source, segment, there, kAny), TransferState::kCompleted);
-    EXPECT_EQ(std::memcmp(source, there, kBytes), 0);
+    ASSERT_TRUE(peer->unregister_memory(there, kBufferBytes).ok());
+    ASSERT_TRUE(peer->register_memory(there, kBufferBytes, {}).ok());
+    std::memset(source, 'n', kBufferBytes);
+    EXPECT_EQ(write_block(*engine, source, segment, there, kAny), TransferState::kCompleted);
+    EXPECT_EQ(std::memcmp(source, there, kBufferBytes), 0);
     unregister(*peer, there);
-    EXPECT_EQ(write(*engine, source, segment, there, kAny), TransferState::kFailed);
+    EXPECT_EQ(write_block(*engine, source, segment, there, kAny), TransferState::kFailed);
     EXPECT_EQ(transfer(*engine, Direction::kWrite, source, segment, there, kAny).code, Code::kAddressNotRegistered)
         << "now it is known";
 }
@@ -160,7 +160,7 @@ TEST(Lifetimes, MemoryThatIsNewIsFoundWhileOthersAsk) {
     for (int i = 0; i < 4; ++i) {
         threads.emplace_back([&, source = allocate(*engine)] {
             for (int round = 0; round < 20; ++round)
-                EXPECT_EQ(write(*engine, source, segment, allocate(*peer), kShm), TransferState::kCompleted);
+                EXPECT_EQ(write_block(*engine, source, segment, allocate(*peer), kShm), TransferState::kCompleted);
         });
     }
 }
@@ -169,14 +169,14 @@ TEST(Lifetimes, MemoryThatIsNewIsFoundWhileOthersAsk) {
 // was taken for longer than it may wait: so several are tried. `is_known`: whether the initiator knows that it is away.
 bool is_carried_when_memory_returns(bool is_known) {
     const auto engine = start_local_engine(), peer = start_local_engine();
-    std::vector<uint8_t> away(kBytes), stays(kBytes);
+    std::vector<uint8_t> away(kBufferBytes), stays(kBufferBytes);
     uint8_t* source = allocate(*engine);
-    EXPECT_TRUE(peer->register_memory(away.data(), kBytes, {}).ok());
-    EXPECT_TRUE(peer->register_memory(stays.data(), kBytes, {}).ok());
+    EXPECT_TRUE(peer->register_memory(away.data(), kBufferBytes, {}).ok());
+    EXPECT_TRUE(peer->register_memory(stays.data(), kBufferBytes, {}).ok());
     const uint64_t segment = open(*engine, *peer);
-    EXPECT_EQ(write(*engine, source, segment, away.data(), kAny), TransferState::kCompleted);
+    EXPECT_EQ(write_block(*engine, source, segment, away.data(), kAny), TransferState::kCompleted);
     for (int attempt = 0; attempt < 20; ++attempt) {
-        std::memset(source, 'a' + attempt, kBytes);
+        std::memset(source, 'a' + attempt, kBufferBytes);
         unregister(*peer, away.data());
         std::shared_ptr<const SegmentDesc> published;
         if (is_known) {
@@ -186,15 +186,15 @@ bool is_carried_when_memory_returns(bool is_known) {
         std::jthread registers([&] {
             while (!begins.load()) std::this_thread::sleep_for(100us);
             std::this_thread::sleep_for(5ms);
-            EXPECT_TRUE(peer->register_memory(away.data(), kBytes, {}).ok());
+            EXPECT_TRUE(peer->register_memory(away.data(), kBufferBytes, {}).ok());
         });
         std::jthread beside([&] {  // which does not wait
-            EXPECT_EQ(write(*engine, source, segment, stays.data(), kAny), TransferState::kCompleted);
+            EXPECT_EQ(write_block(*engine, source, segment, stays.data(), kAny), TransferState::kCompleted);
         });
         begins.store(true);
         const Outcome outcome = transfer(*engine, Direction::kWrite, source, segment, away.data(), kAny);
         registers.join();
-        if (outcome.state == TransferState::kCompleted) return std::memcmp(source, away.data(), kBytes) == 0;
+        if (outcome.state == TransferState::kCompleted) return std::memcmp(source, away.data(), kBufferBytes) == 0;
     }
     return false;
 }
@@ -209,19 +209,19 @@ TEST(Lifetimes, ANewRequestWaitsForMemoryThatIsRegisteredAnew) {
 
 TEST(Lifetimes, OthersReadAMappingThatIsReadOnly) {
     const auto engine = start_local_engine(), peer = start_local_engine();
-    void* mapping = mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* mapping = mmap(nullptr, kBufferBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(mapping, MAP_FAILED);
     const MemorySettings read_only{.permission = Permission::kGlobalReadOnly};
-    ASSERT_TRUE(peer->register_memory(mapping, kBytes, read_only).ok());
+    ASSERT_TRUE(peer->register_memory(mapping, kBufferBytes, read_only).ok());
     uint8_t* memory = allocate(*engine);
-    std::memset(memory, 1, kBytes);
+    std::memset(memory, 1, kBufferBytes);
     const uint64_t segment = open(*engine, *peer);
     EXPECT_EQ(transfer(*engine, Direction::kRead, memory, segment, mapping, kAny).state, TransferState::kCompleted);
-    EXPECT_EQ(memory[kBytes - 1], 0);
+    EXPECT_EQ(memory[kBufferBytes - 1], 0);
     EXPECT_EQ(transfer(*engine, Direction::kWrite, memory, segment, mapping, kAny).code, Code::kInvalidArgument);
     EXPECT_EQ(transfer(*peer, Direction::kRead, mapping, Peers::kLocal, mapping, kAny).code, Code::kInvalidArgument)
         << "the owner cannot write to it either";
-    munmap(mapping, kBytes);
+    munmap(mapping, kBufferBytes);
 }
 
 TEST(Lifetimes, TwoThreadsUseTheOwnSegmentFirst) {
@@ -232,7 +232,7 @@ TEST(Lifetimes, TwoThreadsUseTheOwnSegmentFirst) {
         std::vector<std::jthread> threads;
         for (size_t t = 0; t < 2; ++t)
             threads.emplace_back([&, t] {
-                EXPECT_EQ(write(*engine, memory[t], Peers::kLocal, there[t], kAny), TransferState::kCompleted);
+                EXPECT_EQ(write_block(*engine, memory[t], Peers::kLocal, there[t], kAny), TransferState::kCompleted);
             });
     }
 }
@@ -245,17 +245,17 @@ TEST(Lifetimes, AForkedChildLeavesTheEngineToItsParent) {
     const auto peer = start_local_engine();
     ASSERT_TRUE(engine->available());
     void* memory = nullptr;
-    ASSERT_TRUE(engine->allocateLocalMemory(&memory, kBytes).ok());
+    ASSERT_TRUE(engine->allocateLocalMemory(&memory, kBufferBytes).ok());
     SegmentID segment;
     ASSERT_TRUE(engine->openSegment(segment, peer->segment_name()).ok());
     uint8_t* there = allocate(*peer);
-    const auto write = [&] {
+    const auto write_block = [&] {
         Request request;
         request.opcode = Request::WRITE;
         request.source = memory;
         request.target_id = segment;
         request.target_offset = reinterpret_cast<uint64_t>(there);
-        request.length = kBytes;
+        request.length = kBufferBytes;
         const BatchID batch = engine->allocateBatch(1);
         TransferStatus status{PENDING, 0};
         if (!engine->submitTransfer(batch, {request}).ok()) return FAILED;
@@ -263,19 +263,19 @@ TEST(Lifetimes, AForkedChildLeavesTheEngineToItsParent) {
         (void)engine->freeBatch(batch);
         return status.s;
     };
-    ASSERT_EQ(write(), COMPLETED);
+    ASSERT_EQ(write_block(), COMPLETED);
     const pid_t child = fork();
     if (child == 0) {
         alarm(20);
         void* other = nullptr;
-        const bool refused = !engine->available() && !engine->allocateLocalMemory(&other, kBytes).ok();
+        const bool refused = !engine->available() && !engine->allocateLocalMemory(&other, kBufferBytes).ok();
         engine.reset();
         _exit(refused ? 0 : 1);
     }
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-    EXPECT_EQ(write(), COMPLETED);
+    EXPECT_EQ(write_block(), COMPLETED);
 }
 
 TEST(Lifetimes, AForkedChildKeepsNoSocketOfItsParent) {
@@ -312,7 +312,7 @@ class Storm {
         for (size_t i = 0; i < kWriters; ++i) {
             sources_[i] = allocate(*engine_);
             targets_[i] = allocate(*peer_);
-            others_[i].resize(kBytes);
+            others_[i].resize(kBufferBytes);
         }
     }
 
@@ -346,7 +346,7 @@ class Storm {
     // Each request of a writer has its place in all memory to itself.
     void transfer(std::mt19937_64& random, size_t writer) {
         std::array<TransferRequest, 4> requests;
-        constexpr uint64_t kPiece = kBytes / kWriters / 4;
+        constexpr uint64_t kPiece = kBufferBytes / kWriters / 4;
         uint64_t at = writer * 4 * kPiece;
         for (TransferRequest& request : requests) {
             uint8_t* local = random() % 3 == 0 ? local_.load() : sources_[writer];
@@ -408,11 +408,11 @@ class Storm {
 
     void register_and_unregister(std::mt19937_64& random) {
         std::vector<uint8_t>& memory = others_[random() % kWriters];
-        EXPECT_TRUE(peer_->register_memory(memory.data(), kBytes, {}).ok());
+        EXPECT_TRUE(peer_->register_memory(memory.data(), kBufferBytes, {}).ok());
         nap(random);
         Status status;
         const auto deadline = Time::now() + 20s;
-        do status = peer_->unregister_memory(memory.data(), kBytes);
+        do status = peer_->unregister_memory(memory.data(), kBufferBytes);
         while (status.code() == Code::kInvalidArgument && Time::now() < deadline);
         EXPECT_TRUE(status.ok()) << status.ToString();
     }

@@ -17,7 +17,7 @@
 namespace rove::tent {
 namespace {
 
-constexpr size_t kBlock = 65536, kSmall = 4096, kBytes = 48 << 20;
+constexpr size_t kBlock = 65536, kSmall = 4096, kAllBytes = 48 << 20;
 
 class MergingTest : public testing::Test {
   protected:
@@ -28,13 +28,13 @@ class MergingTest : public testing::Test {
         ASSERT_TRUE(Config::load("", overrides, &config).ok());
         ASSERT_TRUE(Engine::start(config, &engine_).ok());
         void* memory = nullptr;
-        ASSERT_TRUE(engine_->allocate_memory(kBytes, {}, &memory).ok());
+        ASSERT_TRUE(engine_->allocate_memory(kAllBytes, {}, &memory).ok());
         here_ = static_cast<uint8_t*>(memory);
-        ASSERT_TRUE(engine_->allocate_memory(kBytes, {}, &memory).ok());
+        ASSERT_TRUE(engine_->allocate_memory(kAllBytes, {}, &memory).ok());
         there_ = static_cast<uint8_t*>(memory);
-        for (size_t i = 0; i < kBytes; ++i) here_[i] = static_cast<uint8_t>(i * 7 + i / 251);
+        for (size_t i = 0; i < kAllBytes; ++i) here_[i] = static_cast<uint8_t>(i * 7 + i / 251);
         carry({request(0, 1)});  // the segment is open now
-        std::memset(there_, 0, kBytes);
+        std::memset(there_, 0, kAllBytes);
     }
 
     TransferRequest request(size_t at, size_t bytes = kSmall, int priority = 0) const {
@@ -68,15 +68,15 @@ class MergingTest : public testing::Test {
         const uint64_t before = slices(), batch = engine_->allocate_batch(requests.size());
         EXPECT_TRUE(engine_->submit(batch, requests, nullptr).ok());
         const auto list = wait(batch, requests.size());
-        std::vector<uint8_t> expected(kBytes);
+        std::vector<uint8_t> expected(kAllBytes);
         for (size_t i = 0; i < requests.size(); ++i) {
             EXPECT_EQ(list[i].state, TransferState::kCompleted);
             EXPECT_EQ(list[i].transferred, requests[i].length);
             const auto at = static_cast<size_t>(static_cast<uint8_t*>(requests[i].source) - here_);
             std::memcpy(&expected[at], here_ + at, requests[i].length);
         }
-        EXPECT_EQ(std::memcmp(expected.data(), there_, kBytes), 0);
-        std::memset(there_, 0, kBytes);
+        EXPECT_EQ(std::memcmp(expected.data(), there_, kAllBytes), 0);
+        std::memset(there_, 0, kAllBytes);
         return slices() - before;
     }
 

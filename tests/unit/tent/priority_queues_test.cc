@@ -10,12 +10,12 @@
 #include <thread>
 #include <vector>
 
+#include "short_names.h"
+
 namespace rove::tent {
 namespace {
 
-constexpr uint64_t kMs = 1'000'000;
-constexpr uint8_t kAll = 0b111;
-constexpr Priority kHigh = Priority::kHigh, kMedium = Priority::kMedium, kLow = Priority::kLow;
+constexpr uint8_t kAllLevels = 0b111;
 
 // A request of some slices, which it owns.
 struct Entry : Waiting {
@@ -34,7 +34,7 @@ struct Entry : Waiting {
 };
 
 // The request whose slice goes next, of all levels, and takes that; null: none.
-Entry* take(PriorityQueues& queues, uint64_t now_ns, uint8_t allowed = kAll) {
+Entry* take(PriorityQueues& queues, uint64_t now_ns, uint8_t allowed = kAllLevels) {
     for (uint8_t level = 0; level < kPriorities; ++level) {
         Waiting* one = queues.first(level, allowed);
         if (one == nullptr) continue;
@@ -44,7 +44,7 @@ Entry* take(PriorityQueues& queues, uint64_t now_ns, uint8_t allowed = kAll) {
     return nullptr;
 }
 
-std::vector<int> drain(PriorityQueues& queues, uint64_t now_ns = 0, uint8_t allowed = kAll) {
+std::vector<int> drain(PriorityQueues& queues, uint64_t now_ns = 0, uint8_t allowed = kAllLevels) {
     std::vector<int> ids;
     while (Entry* entry = take(queues, now_ns, allowed)) ids.push_back(entry->id);
     return ids;
@@ -54,7 +54,7 @@ TEST(PriorityQueues, T10_EachRequestGoesToTheListOfItsOwnPriority) {
     PriorityQueues queues({});
     Entry a(kLow, 1), b(kHigh, 2), c(kMedium, 3, 2), d(kHigh, 4), e(kLow, 5);
     for (Entry* one : {&a, &b, &c, &d, &e}) queues.put(one->at(0));
-    EXPECT_EQ(queues.levels(), kAll);
+    EXPECT_EQ(queues.levels(), kAllLevels);
     EXPECT_EQ(queues.depth(kHigh), 2u);
     EXPECT_EQ(queues.depth(kMedium), 2u) << "slices";
     EXPECT_EQ(queues.depth(kLow), 2u);
@@ -84,7 +84,7 @@ TEST(PriorityQueues, T10_SlicesOfARequestGoInOrder) {
     EXPECT_EQ(queues.take(a, 0), &a.slices[0]);
     EXPECT_TRUE(queues.empty());
     queues.put_back(a, a.slices[2], 5);
-    EXPECT_EQ(queues.first(2, kAll), &a) << "listed again";
+    EXPECT_EQ(queues.first(2, kAllLevels), &a) << "listed again";
 }
 
 TEST(PriorityQueues, AllOfARequestCanBeTakenFromTheMiddle) {

@@ -4,10 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include "short_names.h"
+
 namespace rove::tent {
 namespace {
-
-constexpr uint64_t kMs = 1'000'000;
 
 TEST(Rail, T19_RestsAtTheThresholdOnly) {
     const RailConfig config;

@@ -9,11 +9,11 @@
 
 #include "tent/device_selector.h"
 #include "tent/slicing.h"
+#include "short_names.h"
 
 namespace rove::tent {
 namespace {
 
-constexpr uint64_t kMs = 1'000'000;
 constexpr uint64_t kStepNs = 5'000;
 constexpr double kGBps = 1e9;
 

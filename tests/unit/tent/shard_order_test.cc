@@ -10,12 +10,10 @@
 #include "tent/clock.h"
 #include "tent/core.h"
 #include "tent/shard.h"
+#include "short_names.h"
 
 namespace rove::tent {
 namespace {
-
-constexpr uint64_t kMs = 1'000'000;
-constexpr Priority kHigh = Priority::kHigh, kMedium = Priority::kMedium, kLow = Priority::kLow;
 
 // Carries at once, as many slices as it has room for, and writes down what.
 class FakeChannel : public Channel {

@@ -16,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 using Time = std::chrono::steady_clock;
 
-constexpr uint64_t kBytes = 256 << 10;
+constexpr uint64_t kTransferBytes = 256 << 10;
 constexpr int kPeers = 4;
 
 class ShardsTest : public testing::Test {
@@ -25,7 +25,7 @@ class ShardsTest : public testing::Test {
         for (auto& peer : peers) {
             peer = start_local_engine();
             EXPECT_TRUE(engine->open_segment(peer->segment_name(), &segments.emplace_back()).ok());
-            targets.push_back(allocate(*peer, kBytes));
+            targets.push_back(allocate(*peer, kTransferBytes));
         }
     }
     static uint8_t* allocate(Engine& of, uint64_t bytes) {
@@ -38,7 +38,7 @@ class ShardsTest : public testing::Test {
                 .source = source,
                 .target = segments[peer],
                 .target_offset = reinterpret_cast<uint64_t>(targets[peer]),
-                .length = kBytes,
+                .length = kTransferBytes,
                 .transport_hint = static_cast<int>(transport)};
     }
     TransferState transfer(std::span<const TransferRequest> requests) {
@@ -61,12 +61,12 @@ class ShardsTest : public testing::Test {
 TEST_F(ShardsTest, ThreadsWithAPeerEachUseAShardEach) {
     std::vector<std::thread> threads;
     for (size_t i = 0; i < kPeers; ++i) {
-        threads.emplace_back([&, source = allocate(*engine, kBytes), i] {
+        threads.emplace_back([&, source = allocate(*engine, kTransferBytes), i] {
             for (int round = 0; round < 20; ++round) {
-                std::memset(source, static_cast<int>(10 * i) + round, kBytes);
+                std::memset(source, static_cast<int>(10 * i) + round, kTransferBytes);
                 const TransferRequest one = request(source, i, round % 2 == 0 ? Transport::kShm : Transport::kTcp);
                 EXPECT_EQ(transfer({&one, 1}), TransferState::kCompleted);
-                EXPECT_EQ(std::memcmp(source, targets[i], kBytes), 0);
+                EXPECT_EQ(std::memcmp(source, targets[i], kTransferBytes), 0);
             }
         });
     }
@@ -76,30 +76,30 @@ TEST_F(ShardsTest, ThreadsWithAPeerEachUseAShardEach) {
         shard->with_lock([&] {
             for (const TransportCounters& one : shard->transports) slices += one.slices;
         });
-        EXPECT_EQ(slices, 20 * kBytes / 65536) << "the peers are divided evenly";
+        EXPECT_EQ(slices, 20 * kTransferBytes / 65536) << "the peers are divided evenly";
     }
     EXPECT_EQ(engine->core().unfinished(), 0u);
 }
 
 TEST_F(ShardsTest, ABatchMayHaveRequestsOfAllShards) {
-    uint8_t* const source = allocate(*engine, kBytes);
+    uint8_t* const source = allocate(*engine, kTransferBytes);
     for (int round = 0; round < 10; ++round) {
-        std::memset(source, round + 1, kBytes);
+        std::memset(source, round + 1, kTransferBytes);
         std::vector<TransferRequest> requests;
         for (size_t i = 0; i < kPeers; ++i) requests.push_back(request(source, i, Transport::kShm));
         EXPECT_EQ(transfer(requests), TransferState::kCompleted);
-        for (const uint8_t* target : targets) EXPECT_EQ(std::memcmp(source, target, kBytes), 0);
+        for (const uint8_t* target : targets) EXPECT_EQ(std::memcmp(source, target, kTransferBytes), 0);
     }
-    EXPECT_TRUE(engine->unregister_memory(source, kBytes).ok()) << "no shard has a task with it any more";
+    EXPECT_TRUE(engine->unregister_memory(source, kTransferBytes).ok()) << "no shard has a task with it any more";
 }
 
 TEST_F(ShardsTest, APeerMayBeClosedWhileOthersTransfer) {
     std::atomic<bool> stop{false};
-    std::thread other([&, source = allocate(*engine, kBytes)] {
+    std::thread other([&, source = allocate(*engine, kTransferBytes)] {
         const TransferRequest one = request(source, 1, Transport::kShm);
         while (!stop.load()) EXPECT_EQ(transfer({&one, 1}), TransferState::kCompleted);
     });
-    uint8_t* const source = allocate(*engine, kBytes);
+    uint8_t* const source = allocate(*engine, kTransferBytes);
     for (int round = 0; round < 10; ++round) {
         const TransferRequest one = request(source, 0, Transport::kShm);
         EXPECT_EQ(transfer({&one, 1}), TransferState::kCompleted);

@@ -19,12 +19,12 @@
 namespace rove::tent {
 namespace {
 
-constexpr uint64_t kBytes = 10'000;  // not whole pages
+constexpr uint64_t kObjectBytes = 10'000;  // not whole pages
 constexpr uint64_t kInstance = 77;
 
 std::shared_ptr<SharedMemory> make(bool writable = true) {
     std::unique_ptr<SharedMemory> memory;
-    EXPECT_TRUE(SharedMemory::create(kBytes, writable, false, &memory).ok());
+    EXPECT_TRUE(SharedMemory::create(kObjectBytes, writable, false, &memory).ok());
     return memory;
 }
 
@@ -32,9 +32,9 @@ TEST(SharedMemory, APeerSeesItAndThatItWasWithdrawn) {
     const auto memory = make();
     const auto there = PeerMemory::map(memory->fd(), memory->id(), true);
     ASSERT_NE(there, nullptr);
-    EXPECT_GE(there->length(), kBytes);
-    std::memset(there->address(), 'x', kBytes);
-    EXPECT_EQ(static_cast<char*>(memory->address())[kBytes - 1], 'x');
+    EXPECT_GE(there->length(), kObjectBytes);
+    std::memset(there->address(), 'x', kObjectBytes);
+    EXPECT_EQ(static_cast<char*>(memory->address())[kObjectBytes - 1], 'x');
     EXPECT_TRUE(there->is_registered());
     memory->withdraw();
     EXPECT_FALSE(there->is_registered());
@@ -81,11 +81,11 @@ TEST(SharedMemory, IsOfHugePagesIfThereAreSome) {
 
 TEST(SharedMemory, WhatOthersMayReadTheyCannotMapForWriting) {
     const auto memory = make(false);
-    std::memset(memory->address(), 'r', kBytes);
+    std::memset(memory->address(), 'r', kObjectBytes);
     EXPECT_EQ(PeerMemory::map(memory->fd(), memory->id(), true), nullptr);
     const auto there = PeerMemory::map(memory->fd(), memory->id(), false);
     ASSERT_NE(there, nullptr);
-    EXPECT_EQ(there->address()[kBytes - 1], 'r');
+    EXPECT_EQ(there->address()[kObjectBytes - 1], 'r');
     EXPECT_FALSE(there->writable());
 }
 
@@ -112,7 +112,7 @@ TEST(ShmServer, HandsOutWhatIsOffered) {
     server.offer(memory);
     EXPECT_EQ(fetch(kInstance + 1), Fetched::kUnreachable) << "another process has taken its place";
     ASSERT_EQ(fetch(kInstance), Fetched::kMapped);
-    std::memset(there->address(), 'y', kBytes);
+    std::memset(there->address(), 'y', kObjectBytes);
     EXPECT_EQ(static_cast<char*>(memory->address())[0], 'y');
     server.withdraw(memory->id());
     EXPECT_FALSE(there->is_registered());

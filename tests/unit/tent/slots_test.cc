@@ -18,12 +18,10 @@
 #include <thread>
 
 #include "tent/slots_memory.h"
+#include "short_names.h"
 
 namespace rove::tent {
 namespace {
-
-constexpr uint64_t kMs = 1'000'000;
-constexpr Priority kHigh = Priority::kHigh, kMedium = Priority::kMedium, kLow = Priority::kLow;
 
 uint64_t now() {
     timespec time{};

@@ -10,7 +10,7 @@
 namespace rove::test {
 namespace {
 
-using Answer = transport::HelloState::Answer;
+using HelloAnswer = transport::HelloState::Answer;
 using Decision = transport::HelloState::Decision;
 using transport::HelloPeers;
 using transport::Mode;
@@ -77,13 +77,13 @@ TEST_P(HelloTest, TwoThatCanAgree) {
     QueuePair& a = made(0);
     QueuePair& b = made(1);
     ask(0, a, b);
-    EXPECT_EQ(a.hello.answer, Answer::kYes);
+    EXPECT_EQ(a.hello.answer, HelloAnswer::kYes);
     EXPECT_TRUE(confirmed(b, party(0, a)));
     EXPECT_FALSE(has_promised(b, {a.qpn + 1, net.host(0).gid()}));
-    EXPECT_EQ(b.hello.answer, Answer::kNone);
+    EXPECT_EQ(b.hello.answer, HelloAnswer::kNone);
     EXPECT_EQ(net.trace.size(), 4u) << "a question, its answer, and the same in return";
     ask(1, b, a);
-    EXPECT_EQ(b.hello.answer, Answer::kYes);
+    EXPECT_EQ(b.hello.answer, HelloAnswer::kYes);
     EXPECT_EQ(net.trace.size(), 6u);
 }
 
@@ -92,11 +92,11 @@ TEST_P(HelloTest, WhoHasChosenSaysWhat) {
     QueuePair& b = made(1);
     b.hello.decision = Decision::kRc;
     ask(0, a, b);
-    EXPECT_EQ(a.hello.answer, Answer::kNo);
+    EXPECT_EQ(a.hello.answer, HelloAnswer::kNo);
     EXPECT_FALSE(has_promised(b, party(0, a)));
     b.hello.decision = Decision::kMp;
     ask(0, a, b);
-    EXPECT_EQ(a.hello.answer, Answer::kYes);
+    EXPECT_EQ(a.hello.answer, HelloAnswer::kYes);
 }
 
 TEST_P(HelloTest, AnAnswerNobodyAskedForIsDropped) {
@@ -109,7 +109,7 @@ TEST_P(HelloTest, AnAnswerNobodyAskedForIsDropped) {
     a.hello.nonce = 78;  // a later question
     net.release();
     net.run_for(100'000);
-    EXPECT_EQ(a.hello.answer, Answer::kNone);
+    EXPECT_EQ(a.hello.answer, HelloAnswer::kNone);
     EXPECT_EQ(net.host(0).counter(Counter::kDropResponse), 1u);
 }
 
@@ -118,7 +118,7 @@ TEST_P(HelloTest, AQuestionToNobodyIsDropped) {
     QueuePair& b = made(1);
     net.host(1).destroy(b);
     ask(0, a, b);
-    EXPECT_EQ(a.hello.answer, Answer::kNone);
+    EXPECT_EQ(a.hello.answer, HelloAnswer::kNone);
     EXPECT_EQ(net.host(1).counter(Counter::kDropUnknownQp), 1u);
 }
 
@@ -128,7 +128,7 @@ TEST_P(HelloTest, ResetForgetsWhatWasSaid) {
     ask(0, a, b);
     net.host(0).engine.set_state(a, IBV_QPS_RESET, net.now());
     net.host(1).engine.set_state(b, IBV_QPS_RESET, net.now());
-    EXPECT_EQ(a.hello.answer, Answer::kNone);
+    EXPECT_EQ(a.hello.answer, HelloAnswer::kNone);
     EXPECT_FALSE(has_promised(b, party(0, a)));
 }
 
@@ -166,10 +166,10 @@ TEST_P(HelloTest, ThePeerFindsRoomAmongStrangers) {
     QueuePair& b = made(1);
     for (uint32_t stranger = 1; stranger < 10; ++stranger) forge(b, {stranger, kStranger});
     ask(0, a, b);
-    EXPECT_EQ(a.hello.answer, Answer::kNone) << "any of those may be the peer";
+    EXPECT_EQ(a.hello.answer, HelloAnswer::kNone) << "any of those may be the peer";
     b.hello.begin(party(0, a), nullptr, 78);
     ask(0, a, b);
-    EXPECT_EQ(a.hello.answer, Answer::kYes);
+    EXPECT_EQ(a.hello.answer, HelloAnswer::kYes);
 }
 
 // As above, with a peer that is a standard endpoint: there is nobody to confirm what was asked in its name.
@@ -201,7 +201,7 @@ TEST_P(HelloTest, AQuestionThatComesTooLateIsAnsweredByOne) {
     QueuePair& b = connected_to(a);
     EXPECT_EQ(peers_.speaks_mp(net.host(0).gid(), net.now()), false);
     ask(0, a, b);
-    EXPECT_EQ(a.hello.answer, Answer::kNo);
+    EXPECT_EQ(a.hello.answer, HelloAnswer::kNo);
     EXPECT_EQ(peers_.speaks_mp(net.host(0).gid(), net.now()), std::nullopt)
         << "it is no standard endpoint: ask it again";
     ASSERT_EQ(net.trace.size(), 4u);
@@ -232,7 +232,7 @@ TEST(Hello, WhoIsConfiguredForRcDeclines) {
     a.hello.begin({b.qpn, net.host(1).gid()}, nullptr, 5);
     net.host(0).engine.ask_multipath(a, net.host(0).path_to(net.host(1)), b.qpn, 5);
     net.run_for(100'000);
-    EXPECT_EQ(a.hello.answer, Answer::kNo);
+    EXPECT_EQ(a.hello.answer, HelloAnswer::kNo);
 }
 
 wire::Gid numbered(uint32_t number) {

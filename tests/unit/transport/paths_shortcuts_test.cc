@@ -6,13 +6,13 @@
 #include <random>
 #include <vector>
 
+#include "paths_sender.h"
 #include "transport/paths/paths.h"
 #include "wire/ack_entry.h"
 
 namespace rove::transport {
 namespace {
 
-constexpr uint64_t kRtt = 12'800;  // ns; a multiple of the record's 64
 using wire::MpAck;
 
 // Random runs of new packets, and random entries, most of them for the next packet: depart() leaves what next() and

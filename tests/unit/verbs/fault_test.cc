@@ -16,7 +16,7 @@
 namespace rove::verbs {
 namespace {
 
-constexpr size_t kPage = 4096, kBytes = 4 * kPage;
+constexpr size_t kFileBytes = 4 * kPage;
 
 enum class How { kUnmapped, kProtected, kTruncated };
 
@@ -26,16 +26,16 @@ class FaultTest : public ConnectedTest, public testing::WithParamInterface<std::
     void SetUp() override {
         ConnectedTest::SetUp();
         file_ = memfd_create("fault_test", 0);
-        ASSERT_EQ(ftruncate(file_, kBytes), 0);
-        gone_ = static_cast<uint8_t*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0));
+        ASSERT_EQ(ftruncate(file_, kFileBytes), 0);
+        gone_ = static_cast<uint8_t*>(mmap(nullptr, kFileBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0));
         ASSERT_NE(gone_, MAP_FAILED);
-        std::memset(gone_, 7, kBytes);
-        dead_ = ibv_reg_mr(pd_, gone_, kBytes, kAllAccess);
+        std::memset(gone_, 7, kFileBytes);
+        dead_ = ibv_reg_mr(pd_, gone_, kFileBytes, kAllAccess);
         ASSERT_NE(dead_, nullptr);
     }
     void TearDown() override {
         EXPECT_EQ(ibv_dereg_mr(dead_), 0);
-        munmap(gone_, kBytes);
+        munmap(gone_, kFileBytes);
         close(file_);
         ConnectedTest::TearDown();
     }
@@ -43,10 +43,10 @@ class FaultTest : public ConnectedTest, public testing::WithParamInterface<std::
         const auto [how, from] = GetParam();
         switch (how) {
             case How::kUnmapped:
-                ASSERT_EQ(munmap(gone_ + from, kBytes - from), 0);
+                ASSERT_EQ(munmap(gone_ + from, kFileBytes - from), 0);
                 break;
             case How::kProtected:
-                ASSERT_EQ(mprotect(gone_ + from, kBytes - from, PROT_NONE), 0);
+                ASSERT_EQ(mprotect(gone_ + from, kFileBytes - from, PROT_NONE), 0);
                 break;
             case How::kTruncated:
                 ASSERT_EQ(ftruncate(file_, static_cast<off_t>(from)), 0);

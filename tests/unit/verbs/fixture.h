@@ -12,6 +12,7 @@
 namespace rove::verbs {
 
 inline constexpr int kGidIndex = 1;  // 10.9.0.1
+inline constexpr size_t kPage = 4096;
 inline constexpr int kInitMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 inline constexpr int kInitUdMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
 inline constexpr int kRtrMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

@@ -12,8 +12,6 @@
 namespace rove::verbs {
 namespace {
 
-constexpr size_t kPage = 4096;
-
 class MemoryTest : public ConnectedTest {
   protected:
     uint64_t address(size_t offset) const { return reinterpret_cast<uintptr_t>(buffer_.data()) + offset; }

@@ -8,7 +8,7 @@
 namespace rove::verbs {
 namespace {
 
-constexpr uint32_t kGroupQpn = 0xFFFFFF, kBytes = 100, kGrhBytes = 40;
+constexpr uint32_t kGroupQpn = 0xFFFFFF, kDatagramBytes = 100, kGrhBytes = 40;
 constexpr size_t kSlot = 1024;  // a receive's place in the buffer
 
 class MulticastTest : public VerbsTest {
@@ -25,7 +25,7 @@ class MulticastTest : public VerbsTest {
         attr.grh.dgid = group_;
         ah_ = ibv_create_ah(pd_, &attr);
         ASSERT_NE(ah_, nullptr);
-        for (size_t i = 0; i < kBytes; ++i) buffer_[i] = static_cast<uint8_t>(i * 7 + 1);
+        for (size_t i = 0; i < kDatagramBytes; ++i) buffer_[i] = static_cast<uint8_t>(i * 7 + 1);
     }
     void TearDown() override {
         EXPECT_EQ(ibv_destroy_ah(ah_), 0);
@@ -39,7 +39,7 @@ class MulticastTest : public VerbsTest {
         ASSERT_EQ(ibv_post_recv(qp, &wr, &bad), 0);
     }
     void send(ibv_qp* qp) const {
-        ibv_sge from = sge(0, kBytes);
+        ibv_sge from = sge(0, kDatagramBytes);
         ibv_send_wr wr{}, *bad;
         wr.wr_id = kSendId;
         wr.opcode = IBV_WR_SEND;
@@ -58,9 +58,9 @@ class MulticastTest : public VerbsTest {
             silent = 0;
             EXPECT_EQ(wc.status, IBV_WC_SUCCESS);
             if (wc.wr_id == kSendId) continue;
-            EXPECT_EQ(wc.byte_len, kGrhBytes + kBytes);
+            EXPECT_EQ(wc.byte_len, kGrhBytes + kDatagramBytes);
             EXPECT_EQ(wc.src_qp, from->qp_num);
-            EXPECT_EQ(std::memcmp(&buffer_[wc.wr_id * kSlot + kGrhBytes], buffer_.data(), kBytes), 0);
+            EXPECT_EQ(std::memcmp(&buffer_[wc.wr_id * kSlot + kGrhBytes], buffer_.data(), kDatagramBytes), 0);
             slots.push_back(wc.wr_id);
         }
         return slots;

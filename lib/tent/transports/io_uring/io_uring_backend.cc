@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kRoundBytes =
     1 << 20;  // begun before others have their turn: what the page cache has is copied at once
-constexpr uint64_t kLookNs = 20'000'000;  // between two looks at what is with the kernel
+constexpr uint64_t kKernelLookNs = 20'000'000;  // between two looks at what is with the kernel
 constexpr uint64_t kCancel = UINT64_MAX;  // user data of a cancellation
 
 }  // namespace
@@ -57,7 +57,7 @@ bool IoUringBackend::is_idle() {
 
 bool IoUringBackend::progress(uint64_t now_ns) {
     if (out_ == 0) return false;
-    if (now_ns - looked_ns_ >= kLookNs) ask_back(now_ns);
+    if (now_ns - looked_ns_ >= kKernelLookNs) ask_back(now_ns);
     return reap(now_ns);
 }
 

@@ -9,7 +9,7 @@ namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kLookNs = 1'000'000;  // between two looks at rails and links
+constexpr uint64_t kRailLookNs = 1'000'000;  // between two looks at rails and links
 constexpr uint64_t kUnpolledNs = 2'000'000;  // what a pause between polls has more is no silence of the peers
 
 }  // namespace
@@ -52,7 +52,7 @@ bool RdmaBackend::progress(uint64_t now_ns) {
     const bool moved = completed_ != 0;
     for (int i = 0; i < completed_; ++i) completed(completions_[i], now_ns);
     completed_ = 0;
-    if (now_ns - looked_ns_ >= kLookNs) look_after(now_ns);
+    if (now_ns - looked_ns_ >= kRailLookNs) look_after(now_ns);
     return moved;
 }
 

@@ -13,8 +13,8 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kShortBytes = 16 << 10;    // handing over costs more than a tenth of what copying these does
-constexpr uint64_t kDownNs = 1'000'000'000;   // after memory could not be mapped
-constexpr uint64_t kLookNs = 100'000'000;     // between two looks for memory that has gone
+constexpr uint64_t kUnreachableNs = 1'000'000'000;   // after memory could not be mapped
+constexpr uint64_t kGoneLookNs = 100'000'000;     // between two looks for memory that has gone
 
 }  // namespace
 
@@ -115,7 +115,7 @@ void ShmChannel::mapped(const ObjectId& id, const std::shared_ptr<Mapping>& mapp
     mapping->memory = std::move(memory);
     const auto at = mappings_.find(id);
     if (how != Fetched::kMapped && at != mappings_.end() && at->second == mapping) mappings_.erase(at);
-    if (how == Fetched::kUnreachable) down_until_ns_.store(now_ns + kDownNs, std::memory_order_relaxed);
+    if (how == Fetched::kUnreachable) down_until_ns_.store(now_ns + kUnreachableNs, std::memory_order_relaxed);
     for (Slice* slice : waiting) {
         if (how == Fetched::kMapped) {
             backend_.put_back(*slice->task, *slice, now_ns);
@@ -168,7 +168,7 @@ std::unique_ptr<Channel> ShmBackend::open(Peer& peer, uint64_t) {
 bool ShmBackend::progress(uint64_t now_ns) {
     const bool moved = copied_count_.load(std::memory_order_relaxed) != 0;
     if (moved) take_back();
-    if (now_ns - looked_ns_ < kLookNs) return moved;
+    if (now_ns - looked_ns_ < kGoneLookNs) return moved;
     looked_ns_ = now_ns;
     for (Channel* channel : channels()) static_cast<ShmChannel*>(channel)->unmap_what_has_gone();
     return moved;
