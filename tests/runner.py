@@ -63,11 +63,12 @@ def build(directory, sanitize=None, targets=()):
     """Configures `directory` if need be and builds `targets` (default: all). Ends the run when that fails."""
     options, environment = ["-Dtests=enabled"], dict(os.environ)
     if sanitize:
-        # By clang a test file takes 20 s, by gcc 33, and 51 with -O2 -g; reports still name their lines.
+        # By clang a test file takes 20 s, by gcc 33, and 51 with -O2 -g; reports still name their lines. Most
+        # of that is headers, which files that are compiled together read once.
         environment |= {"CC": "clang", "CXX": "clang++"}
         options += [
             "-Dbuildtype=debugoptimized", "-Doptimization=1", "-Dcpp_args=-g1", f"-Db_sanitize={sanitize}",
-            "-Dbench=disabled"]
+            "-Dbench=disabled", "-Dunity=on", "-Dunity_size=6"]
     steps = []
     if not (directory / "build.ninja").exists():
         steps.append(["meson", "setup", directory, ROOT, *([] if sanitize else ["-Dbench=disabled"]), *options])
