@@ -87,7 +87,7 @@ struct Request {
     IntentType intent_type = IntentType::INTENT_UNSPEC;
 };
 
-// The states of TransferState (tent/status.h), under their documented names.
+// Of a request, and of a batch as a whole.
 enum TransferStatusEnum : int {
     INITIAL = 0,
     PENDING = 1,

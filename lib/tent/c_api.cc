@@ -15,6 +15,35 @@
 
 using namespace rove::tent;
 
+// C has enumerations of its own, of the same numbers.
+static_assert(TENT_OK == static_cast<int>(Code::kOk) &&
+              TENT_INVALID_ARGUMENT == static_cast<int>(Code::kInvalidArgument) &&
+              TENT_TOO_MANY_REQUESTS == static_cast<int>(Code::kTooManyRequests) &&
+              TENT_ADDRESS_NOT_REGISTERED == static_cast<int>(Code::kAddressNotRegistered) &&
+              TENT_DEVICE_NOT_FOUND == static_cast<int>(Code::kDeviceNotFound) &&
+              TENT_INVALID_ENTRY == static_cast<int>(Code::kInvalidEntry) &&
+              TENT_INVALID_METADATA_TYPE == static_cast<int>(Code::kInvalidMetadataType) &&
+              TENT_NEEDS_REFRESH_CACHE == static_cast<int>(Code::kNeedsRefreshCache) &&
+              TENT_RDMA_ERROR == static_cast<int>(Code::kRdmaError) &&
+              TENT_CUDA_ERROR == static_cast<int>(Code::kCudaError) &&
+              TENT_METADATA_ERROR == static_cast<int>(Code::kMetadataError) &&
+              TENT_RPC_SERVICE_ERROR == static_cast<int>(Code::kRpcServiceError) &&
+              TENT_MALFORMED_JSON == static_cast<int>(Code::kMalformedJson) &&
+              TENT_INTERNAL_ERROR == static_cast<int>(Code::kInternalError) &&
+              TENT_NOT_IMPLEMENTED == static_cast<int>(Code::kNotImplemented));
+static_assert(OPCODE_READ == int{Request::READ} && OPCODE_WRITE == int{Request::WRITE});
+static_assert(STATUS_WAITING == int{INITIAL} && STATUS_PENDING == int{PENDING} && STATUS_INVALID == int{INVALID} &&
+              STATUS_CANCELED == int{CANCELED} && STATUS_COMPLETED == int{COMPLETED} &&
+              STATUS_TIMEOUT == int{TIMEOUT} && STATUS_FAILED == int{FAILED});
+static_assert(PERM_LOCAL_READ_WRITE == int{kLocalReadWrite} && PERM_GLOBAL_READ_ONLY == int{kGlobalReadOnly} &&
+              PERM_GLOBAL_READ_WRITE == int{kGlobalReadWrite});
+static_assert(TRANSPORT_UNSPEC == int{UNSPEC} && TRANSPORT_RDMA == int{RDMA} && TRANSPORT_MNNVL == int{MNNVL} &&
+              TRANSPORT_SHM == int{SHM} && TRANSPORT_NVLINK == int{NVLINK} && TRANSPORT_GDS == int{GDS} &&
+              TRANSPORT_IOURING == int{IOURING} && TRANSPORT_TCP == int{TCP} &&
+              TRANSPORT_ASCEND_DIRECT == int{AscendDirect} && TRANSPORT_SUNRISE_LINK == int{SUNRISE_LINK} &&
+              TRANSPORT_TPU == int{TPU} && TRANSPORT_UB == int{UB} && TRANSPORT_MPCOMM == int{MPCOMM});
+static_assert(TYPE_MEMORY == int{SegmentInfo::Memory} && TYPE_FILE == int{SegmentInfo::File});
+
 namespace {
 
 thread_local std::string last_error;

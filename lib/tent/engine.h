@@ -29,24 +29,12 @@ class IoUringBackend;
 class Metrics;
 class RdmaPorts;
 
-struct TransferRequest {
-    Direction direction = Direction::kRead;
-    void* source = nullptr;
-    uint64_t target = 0;  // segment handle
-    uint64_t target_offset = 0;
-    uint64_t length = 0;
-    int priority = 0;
-    int transport_hint = 0;
-    const char* policy_name = nullptr;  // null or "": by the policies' filters
-    uint64_t deadline_ns = 0;           // of CLOCK_MONOTONIC; 0: none
-};
-
 struct NotificationText {
     std::string name, message;
 };
 
 struct TaskStatus {
-    TransferState state = TransferState::kInitial;
+    TransferStatusEnum state = TransferStatusEnum::INITIAL;
     uint64_t transferred = 0;
     Reason reason = Reason::kNone;
 };
@@ -92,7 +80,7 @@ class Engine {
     // 0: no room for a batch of so many tasks.
     uint64_t allocate_batch(size_t capacity);
     Status free_batch(uint64_t id);
-    Status submit(uint64_t id, std::span<const TransferRequest> requests, const NotificationText* notification);
+    Status submit(uint64_t id, std::span<const Request> requests, const NotificationText* notification);
     Status cancel(uint64_t id, size_t task);
     Status task_status(uint64_t id, size_t task, TaskStatus* out);
     // Of all tasks submitted so far.
@@ -134,9 +122,9 @@ class Engine {
     void recycle(Batch& batch);
     void free_dropped_tasks();
     // Has a task of its buffer and of its peer begun, unless it fails. `*waited` is set if that may have taken long.
-    Status prepare(const TransferRequest& request, uint64_t now_ns, Task* task, bool* waited);
-    Status find_ends(const TransferRequest& request, Task* task, bool* waited);
-    Status select(const TransferRequest& request, uint64_t now_ns, Task* task, bool* waited);
+    Status prepare(const Request& request, uint64_t now_ns, Task* task, bool* waited);
+    Status find_ends(const Request& request, Task* task, bool* waited);
+    Status select(const Request& request, uint64_t now_ns, Task* task, bool* waited);
     static void undo(Task& task);
     using DriveLock = std::unique_lock<datapath::DriveLock>;
     Status take_slices(std::span<Task> tasks, DriveLock* drive, Slice** first);

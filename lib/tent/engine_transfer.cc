@@ -27,8 +27,8 @@ Status bad_batch(uint64_t id) {
     return {Code::kInvalidArgument, "batch " + std::to_string(id) + " does not exist"};
 }
 
-bool is_final(TransferState state) {
-    return state != TransferState::kInitial && state != TransferState::kPending;
+bool is_final(TransferStatusEnum state) {
+    return state != TransferStatusEnum::INITIAL && state != TransferStatusEnum::PENDING;
 }
 
 std::string range(uint64_t start, uint64_t length) {
@@ -121,8 +121,8 @@ Status Engine::free_batch(uint64_t id) {
 
 // The buffer and the peer of the request before are most often those of this one, too, and need no lookup: a task
 // begins with them, and if nothing was unregistered or closed by then, it keeps them (LocalMemory, Peers: change()).
-[[gnu::always_inline]] inline Status Engine::find_ends(const TransferRequest& request, Task* task, bool* waited) {
-    bool found = task->peer != nullptr && task->handle == request.target && task->peer->is_there();
+[[gnu::always_inline]] inline Status Engine::find_ends(const Request& request, Task* task, bool* waited) {
+    bool found = task->peer != nullptr && task->handle == request.target_id && task->peer->is_there();
     if (found) {
         task->peer->tasks.begin();
         found = task->peers_change == peers_.change();
@@ -130,8 +130,8 @@ Status Engine::free_batch(uint64_t id) {
     }
     if (!found) {
         *waited = true;  // perhaps
-        Status status = peers_.acquire(request.target, &task->peer, &task->peers_change);
-        task->handle = request.target;
+        Status status = peers_.acquire(request.target_id, &task->peer, &task->peers_change);
+        task->handle = request.target_id;
         if (!status.ok()) return status;
     }
     task->shard = task->peer->shard();
@@ -154,7 +154,7 @@ void Engine::undo(Task& task) {
     task.peer->tasks.undo_begin();
 }
 
-[[gnu::always_inline]] inline Status Engine::select(const TransferRequest& request, uint64_t now_ns, Task* task,
+[[gnu::always_inline]] inline Status Engine::select(const Request& request, uint64_t now_ns, Task* task,
                                                     bool* waited) {
     if (!task->peer->is_current(task->segment)) task->segment = task->peer->segment();
     task->remote = task->segment->find(request.target_offset, request.length);
@@ -169,16 +169,16 @@ void Engine::undo(Task& task) {
                                                  ": not within one registered buffer of segment '" +
                                                  task->peer->name() + "'"};
     }
-    if (request.direction == Direction::kWrite && !task->remote->writable) {
+    task->is_write = request.opcode == Request::WRITE;
+    if (task->is_write && !task->remote->writable) {
         return {Code::kInvalidArgument, "target " + range(request.target_offset, request.length) +
                                             ": segment '" + task->peer->name() + "' lets others only read it"};
     }
-    if (request.direction == Direction::kRead && !task->local->writable) {
+    if (!task->is_write && !task->local->writable) {
         return {Code::kInvalidArgument, "source " + range(reinterpret_cast<uint64_t>(request.source), request.length) +
                                             ": it is mapped for reading only"};
     }
     const auto priority = static_cast<Priority>(request.priority);
-    task->direction = request.direction;
     task->priority = priority;
     task->source = static_cast<uint8_t*>(request.source);
     task->target = request.target_offset;
@@ -200,8 +200,8 @@ void Engine::undo(Task& task) {
     context.same_machine = task->segment->same_machine;
     context.bytes = request.length;
     context.priority = priority;
-    context.hint = static_cast<Transport>(request.transport_hint);
-    if (request.policy_name != nullptr) context.policy_name = request.policy_name;
+    context.hint = request.transport_hint;
+    if (request.policy_name) context.policy_name = *request.policy_name;
     context.available = task->peer->available(*task->remote);
     const Status status = core_.selector().select(context, 0, &task->selection);
     // The program's text ends with the call. A policy that was chosen by name is the selection's.
@@ -211,7 +211,7 @@ void Engine::undo(Task& task) {
     return status;
 }
 
-Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* task, bool* waited) {
+Status Engine::prepare(const Request& request, uint64_t now_ns, Task* task, bool* waited) {
     if (!to_priority(request.priority)) {
         return {Code::kInvalidArgument, "priority " + std::to_string(request.priority) +
                                             ": 0 (high), 1 (medium) and 2 (low) are allowed"};
@@ -219,6 +219,10 @@ Status Engine::prepare(const TransferRequest& request, uint64_t now_ns, Task* ta
     if (request.transport_hint < 0 || request.transport_hint >= kTransports)
         return {Code::kInvalidArgument,
                 "transport_hint " + std::to_string(request.transport_hint) + ": no such transport"};
+    if (request.opcode != Request::READ && request.opcode != Request::WRITE) {
+        return {Code::kInvalidArgument,
+                "opcode " + std::to_string(request.opcode) + ": 0 (READ) and 1 (WRITE) are allowed"};
+    }
     if (request.length == 0 || request.length > kMaxRequestBytes)
         return {Code::kInvalidArgument, "length " + std::to_string(request.length) + ": 1 to 2^45 bytes are allowed"};
     Status status = find_ends(request, task, waited);
@@ -294,7 +298,7 @@ void Engine::tell_when_complete(const NotificationText& notification, std::span<
                                                  uint64_t now_ns, bool waited) {
     uint32_t shards = 0;
     for (Task& task : tasks) {
-        task.state.store(TransferState::kPending, std::memory_order_relaxed);
+        task.state.store(TransferStatusEnum::PENDING, std::memory_order_relaxed);
         core_.shard(task.shard).begin(task, now_ns);
         shards |= 1u << task.shard;
     }
@@ -305,6 +309,7 @@ void Engine::tell_when_complete(const NotificationText& notification, std::span<
         Shard& shard = core_.shard(static_cast<size_t>(std::countr_zero(shards)));
         DriveLock drive = of_first.owns_lock() ? std::move(of_first) : shard.try_lock();
         const uint64_t queued_ns = waited ? monotonic_ns() : now_ns;
+        bool is_carried = false;
         for (Task& task : tasks) {
             if (task.is_led || task.shard != shard.number()) continue;
             task.since_ns = queued_ns;
@@ -316,15 +321,17 @@ void Engine::tell_when_complete(const NotificationText& notification, std::span<
             }
             const uint64_t now_or_later_ns = std::max(queued_ns, shard.latest_ns());
             if (task.count == 1 && shard.goes_at_once(task.priority, queued_ns) &&
-                backend.carry_at_once(task, now_or_later_ns))
+                backend.carry_at_once(task, now_or_later_ns)) {
+                is_carried = tasks.size() == 1;
                 continue;
+            }
             backend.put(task);
         }
-        if (drive.owns_lock()) shard.dispatch(std::move(drive), queued_ns);
+        if (drive.owns_lock()) shard.dispatch(std::move(drive), queued_ns, is_carried);
     }
 }
 
-Status Engine::submit(uint64_t id, std::span<const TransferRequest> requests, const NotificationText* notification) {
+Status Engine::submit(uint64_t id, std::span<const Request> requests, const NotificationText* notification) {
     Batch* batch = find_batch(id);
     if (batch == nullptr) return bad_batch(id);
     if (notification != nullptr && (notification->name.size() > kMaxNotificationName ||
@@ -419,8 +426,7 @@ Status Engine::overall_status(uint64_t id, TaskStatus* out) {
     if (batch == nullptr) return bad_batch(id);
     if (batch->users.load() != Batch::kProgram) drive(*batch);
     // The worst, once all are final.
-    constexpr TransferState kFromWorst[] = {TransferState::kFailed, TransferState::kTimeout, TransferState::kCanceled,
-                                            TransferState::kInvalid, TransferState::kCompleted};
+    constexpr TransferStatusEnum kFromWorst[] = {FAILED, TIMEOUT, CANCELED, INVALID, COMPLETED};
     size_t worst = std::size(kFromWorst) - 1;
     bool pending = false;
     *out = {};
@@ -430,9 +436,9 @@ Status Engine::overall_status(uint64_t id, TaskStatus* out) {
     uint32_t i = walks ? batch->walked : 0, complete = i;
     if (walks) out->transferred = batch->walked_bytes;
     for (; i < count; ++i) {
-        const TransferState state = batch->tasks[i].state.load(std::memory_order_acquire);
+        const TransferStatusEnum state = batch->tasks[i].state.load(std::memory_order_acquire);
         out->transferred += batch->tasks[i].transferred.load(std::memory_order_relaxed);
-        if (state == TransferState::kCompleted) {
+        if (state == TransferStatusEnum::COMPLETED) {
             if (complete != i || !walks) continue;
             batch->walked = ++complete;
             batch->walked_bytes = out->transferred;
@@ -446,7 +452,7 @@ Status Engine::overall_status(uint64_t id, TaskStatus* out) {
         out->reason = batch->tasks[i].reason;
     }
     if (walks) batch->walking.store(false, std::memory_order_release);
-    out->state = pending ? TransferState::kPending : kFromWorst[worst];
+    out->state = pending ? TransferStatusEnum::PENDING : kFromWorst[worst];
     if (pending) out->reason = Reason::kNone;
     return {};
 }

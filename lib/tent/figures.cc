@@ -21,7 +21,7 @@ void for_each_shard(Engine& engine, auto&& read) {
 }
 
 RdmaBackend* rdma_of(Shard& shard) {
-    return static_cast<RdmaBackend*>(shard.backend(Transport::kRdma));
+    return static_cast<RdmaBackend*>(shard.backend(Transport::RDMA));
 }
 
 std::vector<FigureRow> read_devices(Engine& engine) {

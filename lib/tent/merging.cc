@@ -11,12 +11,12 @@ namespace rove::tent {
 namespace {
 
 bool goes_before(const Task* a, const Task* b) {
-    return std::tuple(a->peer.get(), a->direction, a->target) < std::tuple(b->peer.get(), b->direction, b->target);
+    return std::tuple(a->peer.get(), a->is_write, a->target) < std::tuple(b->peer.get(), b->is_write, b->target);
 }
 
 bool is_continued(const Task& one, const Task& by) {
     const auto decided = [](const Task& task) {
-        return std::tuple(task.peer.get(), task.direction, task.priority, task.context.hint, task.selection.policy,
+        return std::tuple(task.peer.get(), task.is_write, task.priority, task.context.hint, task.selection.policy,
                           task.selection.device_mask, task.selection.transport, task.local.get(), task.remote,
                           task.deadline_ns);
     };

@@ -123,7 +123,7 @@ void Shard::end_sample() {
 
 void Shard::work_unlocked() {
     bool any = false;
-    for (const Transport transport : {Transport::kShm, Transport::kTcp})  // no other one does
+    for (const Transport transport : {Transport::SHM, Transport::TCP})  // no other one does
         if (Backend* const one = backend(transport); one != nullptr) any |= one->work();
     if (!any) return;
     Lock lock = try_lock();
@@ -133,11 +133,15 @@ void Shard::work_unlocked() {
     unlock(lock, now_ns);
 }
 
-void Shard::dispatch(Lock lock, uint64_t now_ns) {
+void Shard::dispatch(Lock lock, uint64_t now_ns, bool is_carried) {
     if (++holds_ % kSampled == 0) begin_sample();
     latest_ns_ = std::max(now_ns, latest_ns_);
-    if (!nothing_waits()) move(latest_ns_);
-    unlock(lock, now_ns);
+    if (!is_carried || is_sampled_) {
+        if (!nothing_waits()) move(latest_ns_);
+        unlock(lock, now_ns);
+    } else {
+        lock.unlock();
+    }
     work_unlocked();
 }
 
@@ -276,7 +280,7 @@ void Shard::done(Slice& slice) {
     ++counters.slices;
     task.progress_ns = latest_ns_;
     core_.note_use(task.priority, latest_ns_);
-    (task.direction == Direction::kRead ? counters.read_bytes : counters.write_bytes) += slice.length;
+    (task.is_write ? counters.write_bytes : counters.read_bytes) += slice.length;
     if (const Slots* slots = core_.slots(); slots != nullptr) {
         SlotCounters& slot = slot_counters[slots->slot_at(latest_ns_)];
         ++slot.slices;
@@ -307,7 +311,7 @@ void Shard::refused(Slice& slice) {
 
 void Shard::refreshed(Task& task, std::shared_ptr<const SegmentDesc> segment) {
     const BufferDesc* remote = segment == nullptr ? nullptr : segment->find(task.target, carried_bytes(task));
-    if (remote != nullptr && task.direction == Direction::kWrite && !remote->writable) remote = nullptr;
+    if (remote != nullptr && task.is_write && !remote->writable) remote = nullptr;
     if (remote != nullptr) {
         task.segment = std::move(segment);
         task.remote = remote;
@@ -342,7 +346,7 @@ void Shard::move_elsewhere(Slice& slice, Transport from, uint64_t now_ns) {
         if (++task.failovers > config().max_failover_attempts) return fail(slice, Reason::kNoTransport);
         task.excluded |= 1u << static_cast<unsigned>(from);
         task.context.available = task.peer->available(*task.remote) & ~task.excluded;
-        task.context.hint = Transport::kUnspec;
+        task.context.hint = Transport::UNSPEC;
         static LogLimit limit;
         if (!core_.selector().select(task.context, 0, &task.selection).ok()) {
             log(limit, LogLevel::kWarning, "segment '%s': %s fails a request, and nothing else can carry it",
@@ -448,15 +452,15 @@ void Shard::finish(Task& leader) {
 void Shard::finish_one(Task& task) {
     PriorityCounters& counters = priorities[index(task.priority)];
     const bool whole = task.transferred.load(std::memory_order_relaxed) == task.bytes;
-    TransferState state = TransferState::kCompleted;
+    TransferStatusEnum state = TransferStatusEnum::COMPLETED;
     if (task.failed) {
-        state = TransferState::kFailed;
+        state = TransferStatusEnum::FAILED;
         ++counters.failed;
     } else if (task.timed_out && !whole) {
-        state = TransferState::kTimeout;
+        state = TransferStatusEnum::TIMEOUT;
         ++counters.timed_out;
     } else if (!whole) {
-        state = TransferState::kCanceled;
+        state = TransferStatusEnum::CANCELED;
         ++counters.canceled;
     } else {
         task.reason = Reason::kNone;
@@ -485,7 +489,7 @@ void Shard::finish_one(Task& task) {
     const std::shared_ptr<Announcement> announcement = std::move(task.announcement);
     Batch& batch = *task.batch;
     task.state.store(state, std::memory_order_release);
-    if (announcement != nullptr && state == TransferState::kCompleted &&
+    if (announcement != nullptr && state == TransferStatusEnum::COMPLETED &&
         announcement->tasks_left.fetch_sub(1) == 1)
         core_.announce(announcement);
     if (batch.users.fetch_sub(1) == 1) core_.recycle(batch);

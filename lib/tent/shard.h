@@ -89,8 +89,9 @@ class Shard {
     // With the lock: whether a request of this priority goes before all that waits, because nothing does.
     bool goes_at_once(Priority priority, uint64_t now_ns) const;
     // With the lock: slices were queued by `now_ns`, and go. Completions are not looked for: what is submitted in a row
-    // shall go out together. Gives the lock back.
-    void dispatch(std::unique_lock<datapath::DriveLock> lock, uint64_t now_ns);
+    // shall go out together. Gives the lock back. `is_carried`: it was one request that went at once; that takes less
+    // time than to read the clock for `held_ns`.
+    void dispatch(std::unique_lock<datapath::DriveLock> lock, uint64_t now_ns, bool is_carried = false);
     // Runs `work` with the lock.
     void with_lock(const std::function<void()>& work);
     // A round of the background thread. Returns whether anything moved; `*deadline_ns`: when there is work again.

@@ -27,12 +27,6 @@ constexpr uint64_t kKeptNs = 200'000;        // the core, before it is left to o
 constexpr int64_t kStoppedNs = 100'000'000;  // since a process's thread ran, which it does every kPatienceNs
 constexpr int32_t kSlots = 3;
 
-uint64_t monotonic_ns() {
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<uint64_t>(now.tv_sec) * kSecond + static_cast<uint64_t>(now.tv_nsec);
-}
-
 void sleep_until(uint64_t ns) {
     const timespec until{.tv_sec = static_cast<time_t>(ns / kSecond), .tv_nsec = static_cast<long>(ns % kSecond)};
     clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr);
@@ -99,7 +93,7 @@ void Slots::yield_core(uint64_t now_ns) {
     if (!useless && now_ns - left_ns_.load(kRelaxed) < kKeptNs) return;
     const timespec shortest{0, 1};  // with the timer slack that most threads have, 50 us
     nanosleep(&shortest, nullptr);
-    left_ns_.store(monotonic_ns(), kRelaxed);
+    left_ns_.store(system_ns(), kRelaxed);
 }
 
 Slots::Need Slots::others_need(uint8_t ours, uint64_t now_ns) const {
@@ -142,7 +136,7 @@ bool Slots::is_stopped(const ProcessEntry& process, uint64_t now_ns) const {
 }
 
 uint32_t Slots::current_slot() const {
-    return slot_at(monotonic_ns());
+    return slot_at(system_ns());
 }
 
 uint64_t Slots::rotations() const {
@@ -156,14 +150,14 @@ void Slots::run() {
     pthread_setname_np(pthread_self(), "tent-slots");
     be_punctual();
     while (!stop_.load(kRelaxed)) {
-        own_->ran_ns.store(monotonic_ns(), kRelaxed);
+        own_->ran_ns.store(system_ns(), kRelaxed);
         const int result = pthread_mutex_trylock(&shared_->global_mutex);
         if (result == EOWNERDEAD) {
             // The rotator died. It holds nothing but its office: what it wrote last is whole.
             pthread_mutex_consistent(&shared_->global_mutex);
             shared_->takeovers.fetch_add(1, kRelaxed);
         } else if (result != 0) {  // EBUSY: there is a rotator
-            sleep_until(monotonic_ns() + kPatienceNs);
+            sleep_until(system_ns() + kPatienceNs);
             continue;
         }
         rotating_.store(true, kRelaxed);
@@ -176,7 +170,7 @@ void Slots::run() {
 void Slots::rotate() {
     uint64_t reaped_ns = 0, begun = 0;
     while (!stop_.load(kRelaxed)) {
-        uint64_t now = monotonic_ns();
+        uint64_t now = system_ns();
         own_->ran_ns.store(now, kRelaxed);
         const uint64_t slot = now / config_.interval_ns;
         if (slot != begun) {
@@ -186,7 +180,7 @@ void Slots::rotate() {
         }
         if (now - reaped_ns >= kReapNs) {
             free_dead_processes(*shared_);
-            reaped_ns = now = monotonic_ns();
+            reaped_ns = now = system_ns();
         }
         sleep_until(std::min((slot + 1) * config_.interval_ns, now + kPatienceNs));
     }

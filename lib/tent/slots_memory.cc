@@ -102,10 +102,7 @@ ProcessEntry* take_entry(SharedSlots& shared) {
         for (auto& bytes : entry.pending) bytes.store(0, kRelaxed);
         for (auto& when : entry.wanted_ns) when.store(0, kRelaxed);
         entry.core.store(-1, kRelaxed);
-        timespec now{};
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        entry.ran_ns.store(static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec),
-                           kRelaxed);
+        entry.ran_ns.store(system_ns(), kRelaxed);
         entry.started.store(start_time(getpid()).value_or(0), kRelaxed);
         entry.pid.store(getpid(), std::memory_order_release);
         if (i >= entries(shared)) shared.used.store(i + 1, std::memory_order_release);
@@ -138,6 +135,12 @@ Status check(int fd, const std::string& path, bool* empty) {
 }
 
 }  // namespace
+
+uint64_t system_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
 
 Status join_slots(const SlotConfig& config, SharedSlots** shared, ProcessEntry** own) {
     const std::string& path = config.shm_path;

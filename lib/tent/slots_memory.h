@@ -40,6 +40,9 @@ struct SharedSlots {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<int32_t>::is_always_lock_free);
 
+// CLOCK_MONOTONIC as the system tells it, to all processes alike.
+uint64_t system_ns();
+
 // Maps the memory that the configuration names, made or made anew if no living process uses it, and takes an entry.
 Status join_slots(const SlotConfig& config, SharedSlots** shared, ProcessEntry** own);
 void leave_slots(SharedSlots* shared, ProcessEntry* own);

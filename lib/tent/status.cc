@@ -49,24 +49,4 @@ std::string Status::ToString() const {
     return message().empty() ? name(code_) : std::string(name(code_)) + ": " + message();
 }
 
-const char* name(TransferState state) {
-    switch (state) {
-        case TransferState::kInitial:
-            return "INITIAL";
-        case TransferState::kPending:
-            return "PENDING";
-        case TransferState::kInvalid:
-            return "INVALID";
-        case TransferState::kCanceled:
-            return "CANCELED";
-        case TransferState::kCompleted:
-            return "COMPLETED";
-        case TransferState::kTimeout:
-            return "TIMEOUT";
-        case TransferState::kFailed:
-            return "FAILED";
-    }
-    return "unknown state";
-}
-
 }  // namespace mooncake::tent

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call of the engine returns, and the states of a transfer. The numbers are the documented ones: C and Python
+// What a call of the engine returns. The numbers are the documented ones: C and Python
 // callers see them. The namespace of what programs see is that of Mooncake, whose headers declare some of it ahead.
 #pragma once
 
@@ -77,18 +77,6 @@ class [[nodiscard]] Status {
 inline std::ostream& operator<<(std::ostream& out, const Status& status) {
     return out << status.ToString();
 }
-
-// Of a task, and of a batch as a whole.
-enum class TransferState : int {
-    kInitial = 0,
-    kPending = 1,
-    kInvalid = 2,
-    kCanceled = 3,
-    kCompleted = 4,
-    kTimeout = 5,
-    kFailed = 6,
-};
-const char* name(TransferState state);  // "COMPLETED"
 
 // Who may use a registered buffer.
 enum Permission : int { kLocalReadWrite = 0, kGlobalReadOnly = 1, kGlobalReadWrite = 2 };

@@ -28,8 +28,6 @@ class Peer;
 struct Batch;
 struct Task;
 
-enum class Direction : uint8_t { kRead, kWrite };
-
 // Why a request did not end as COMPLETED.
 enum class Reason : uint8_t {
     kNone,
@@ -76,8 +74,8 @@ struct Shares {
 // the near caches.
 struct alignas(64) Task : Waiting {
     Batch* batch = nullptr;
-    std::atomic<TransferState> state{TransferState::kInitial};
-    Direction direction = Direction::kRead;
+    std::atomic<TransferStatusEnum> state{TransferStatusEnum::INITIAL};
+    bool is_write = false;
     uint8_t shard = 0;  // of `peer`
     std::atomic<bool> canceled{false};
     bool failed = false, timed_out = false;

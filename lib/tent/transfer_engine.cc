@@ -22,20 +22,8 @@ using namespace ::rove::tent;
 
 namespace {
 
-TransferRequest translate(const Request& request) {
-    return {.direction = request.opcode == Request::WRITE ? Direction::kWrite : Direction::kRead,
-            .source = request.source,
-            .target = request.target_id,
-            .target_offset = request.target_offset,
-            .length = request.length,
-            .priority = request.priority,
-            .transport_hint = static_cast<int>(request.transport_hint),
-            .policy_name = request.policy_name ? request.policy_name->c_str() : nullptr,
-            .deadline_ns = request.deadline_ns};
-}
-
 TransferStatus translate(const TaskStatus& status) {
-    return {static_cast<TransferStatusEnum>(status.state), status.transferred, text(status.reason)};
+    return {status.state, status.transferred, text(status.reason)};
 }
 
 MemorySettings translate(const MemoryOptions& options) {
@@ -43,22 +31,9 @@ MemorySettings translate(const MemoryOptions& options) {
 }
 
 Status submit(Engine& engine, BatchID batch, std::span<const Request> requests, const Notification* notification) {
-    for (const Request& request : requests) {
-        if (request.opcode == Request::READ || request.opcode == Request::WRITE) continue;
-        return {Code::kInvalidArgument,
-                "opcode " + std::to_string(request.opcode) + ": 0 (READ) and 1 (WRITE) are allowed"};
-    }
     std::optional<NotificationText> text;
     if (notification != nullptr) text = NotificationText{notification->name, notification->msg};
-    const NotificationText* const told = text ? &*text : nullptr;
-    if (requests.size() == 1) {
-        const TransferRequest one = translate(requests.front());
-        return engine.submit(batch, {&one, 1}, told);
-    }
-    thread_local std::vector<TransferRequest> translated;  // keeps its memory
-    translated.clear();
-    for (const Request& request : requests) translated.push_back(translate(request));
-    return engine.submit(batch, translated, told);
+    return engine.submit(batch, requests, text ? &*text : nullptr);
 }
 
 // A child that fork() made has a copy of the engine without its threads, whose sockets, queue pairs and memory are the
@@ -101,14 +76,12 @@ class Forks {
 
 }  // namespace
 
-static_assert(kNumTransportTypes == kTransports);
-
 const char* transportTypeName(TransportType type) {
-    return type >= 0 && type < kNumTransportTypes ? name(static_cast<Transport>(type)) : "unknown";
+    return type >= 0 && type < kNumTransportTypes ? ::rove::tent::name(type) : "unknown";
 }
 
 TransportType parseTransportType(const std::string& name) {
-    return static_cast<TransportType>(parse_transport(name).value_or(Transport::kUnspec));
+    return parse_transport(name).value_or(UNSPEC);
 }
 
 TransferEngine::TransferEngine() : TransferEngine(Settings{}) {}

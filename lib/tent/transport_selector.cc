@@ -10,10 +10,10 @@ namespace rove::tent {
 namespace {
 
 constexpr size_t kMaskBits = 64;
-constexpr std::array kFileOrder{Transport::kGds, Transport::kIoUring, Transport::kRdma};
+constexpr std::array kFileOrder{Transport::GDS, Transport::IOURING, Transport::RDMA};
 // Of the original's order, what rove knows: RDMA before shared memory on one machine too.
-constexpr std::array kMemoryOrder{Transport::kMnnvl, Transport::kNvlink, Transport::kRdma, Transport::kShm,
-                                  Transport::kTcp};
+constexpr std::array kMemoryOrder{Transport::MNNVL, Transport::NVLINK, Transport::RDMA, Transport::SHM,
+                                  Transport::TCP};
 
 bool matches(const Policy& policy, const SelectionContext& request) {
     if (policy.segment_type != request.segment_type) return false;
@@ -87,13 +87,13 @@ Status TransportSelector::no_policy(const SelectionContext& request) {
 
 Status TransportSelector::select(const SelectionContext& request, uint32_t transport_index, Selection* out) const {
     const Policy* const policy = find_policy(request);
-    if (policy == nullptr && (!request.policy_name.empty() || (strict_ && request.hint == Transport::kUnspec)))
+    if (policy == nullptr && (!request.policy_name.empty() || (strict_ && request.hint == Transport::UNSPEC)))
         [[unlikely]] return no_policy(request);
     Selection selection{.transport = request.hint, .device_mask = ~uint64_t{0}, .policy = policy};
     if (policy != nullptr) selection.device_mask = masks_[static_cast<size_t>(policy - policies_.data())];
 
     uint32_t skip = transport_index;
-    if (request.hint != Transport::kUnspec) {
+    if (request.hint != Transport::UNSPEC) {
         if (transport_index == 0) {
             if (!is_available(request, request.hint))
                 return {Code::kInvalidArgument,

@@ -67,4 +67,24 @@ std::optional<MemoryKind> parse_memory_kind(std::string_view name) {
     return std::nullopt;
 }
 
+const char* name(TransferStatusEnum state) {
+    switch (state) {
+        case TransferStatusEnum::INITIAL:
+            return "INITIAL";
+        case TransferStatusEnum::PENDING:
+            return "PENDING";
+        case TransferStatusEnum::INVALID:
+            return "INVALID";
+        case TransferStatusEnum::CANCELED:
+            return "CANCELED";
+        case TransferStatusEnum::COMPLETED:
+            return "COMPLETED";
+        case TransferStatusEnum::TIMEOUT:
+            return "TIMEOUT";
+        case TransferStatusEnum::FAILED:
+            return "FAILED";
+    }
+    return "unknown state";
+}
+
 }  // namespace rove::tent

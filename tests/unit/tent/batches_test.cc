@@ -29,7 +29,7 @@ class BatchesTest : public testing::Test {
         memory_ = static_cast<uint8_t*>(memory);
         const uint64_t batch = engine_->allocate_batch(1);
         submit(batch, 0);  // the segment is open now
-        ASSERT_EQ(wait(batch), TransferState::kCompleted);
+        ASSERT_EQ(wait(batch), TransferStatusEnum::COMPLETED);
         ASSERT_TRUE(engine_->free_batch(batch).ok());
     }
 
@@ -37,32 +37,32 @@ class BatchesTest : public testing::Test {
     uint8_t* here(size_t thread) const { return memory_ + 2 * thread * kSmall; }
     uint8_t* there(size_t thread) const { return here(thread) + kSmall; }
     void submit(uint64_t batch, size_t thread) {
-        const TransferRequest request{.direction = Direction::kWrite,
+        const Request request{.opcode = Request::WRITE,
                                       .source = here(thread),
                                       .target_offset = reinterpret_cast<uint64_t>(there(thread)),
                                       .length = kSmall,
-                                      .transport_hint = static_cast<int>(Transport::kShm)};
+                                      .transport_hint = Transport::SHM};
         ASSERT_TRUE(engine_->submit(batch, {&request, 1}, nullptr).ok());
     }
     // A request of its own batch, which is the same place each time: what became of it, or of its submission.
     Status copy(const void* from, uint64_t target, void* to) {
-        const TransferRequest request{.direction = Direction::kWrite,
+        const Request request{.opcode = Request::WRITE,
                                       .source = const_cast<void*>(from),
-                                      .target = target,
+                                      .target_id = target,
                                       .target_offset = reinterpret_cast<uint64_t>(to),
                                       .length = kSmall};
         const uint64_t batch = engine_->allocate_batch(1);
         Status status = engine_->submit(batch, {&request, 1}, nullptr);
         if (status.ok()) {
-            EXPECT_EQ(wait(batch), TransferState::kCompleted);
+            EXPECT_EQ(wait(batch), TransferStatusEnum::COMPLETED);
         }
         EXPECT_TRUE(engine_->free_batch(batch).ok());
         return status;
     }
-    TransferState wait(uint64_t batch) {
+    TransferStatusEnum wait(uint64_t batch) {
         TaskStatus status;
         do EXPECT_TRUE(engine_->overall_status(batch, &status).ok());
-        while (status.state == TransferState::kPending);
+        while (status.state == TransferStatusEnum::PENDING);
         return status.state;
     }
 
@@ -85,7 +85,7 @@ TEST_F(BatchesTest, EachIsOneThreadsAlone) {
             if (i % 16 == 0) {
                 std::memset(here(thread), i / 16, kSmall);
                 submit(batches[1], thread);
-                if (wait(batches[1]) != TransferState::kCompleted ||
+                if (wait(batches[1]) != TransferStatusEnum::COMPLETED ||
                     std::memcmp(here(thread), there(thread), kSmall) != 0)
                     ++wrong;
             }
@@ -104,7 +104,7 @@ TEST_F(BatchesTest, EachIsOneThreadsAlone) {
 
 TEST_F(BatchesTest, NotificationsComeInTheOrderOfTheirSubmits) {
     constexpr int kMany = 300;
-    const TransferRequest request{.direction = Direction::kWrite,
+    const Request request{.opcode = Request::WRITE,
                                   .source = here(0),
                                   .target_offset = reinterpret_cast<uint64_t>(there(0)),
                                   .length = kSmall};
@@ -112,7 +112,7 @@ TEST_F(BatchesTest, NotificationsComeInTheOrderOfTheirSubmits) {
         const uint64_t batch = engine_->allocate_batch(1);
         const NotificationText text{"n", std::to_string(i)};
         ASSERT_TRUE(engine_->submit(batch, {&request, 1}, &text).ok());
-        EXPECT_EQ(wait(batch), TransferState::kCompleted);
+        EXPECT_EQ(wait(batch), TransferStatusEnum::COMPLETED);
         EXPECT_TRUE(engine_->free_batch(batch).ok());
     }
     std::vector<NotificationText> all;
@@ -139,28 +139,28 @@ TEST_F(BatchesTest, FreedUnderWayItIsNotGivenAgainBefore) {
         EXPECT_NE(other % 16384, under_way % 16384);
     });
     submit(other, 1);
-    EXPECT_EQ(wait(other), TransferState::kCompleted);
+    EXPECT_EQ(wait(other), TransferStatusEnum::COMPLETED);
     EXPECT_EQ(engine_->allocate_batch(1) % 16384, under_way % 16384) << "complete, it is given again, as another one";
     EXPECT_EQ(engine_->free_batch(under_way).code(), Code::kInvalidArgument);
 }
 
 TEST_F(BatchesTest, SeveralWhoAskAboutALargeOneSeeItGrow) {
     constexpr size_t kTasks = 200, kBytes = 64;
-    std::vector<TransferRequest> requests;
+    std::vector<Request> requests;
     for (size_t i = 0; i < kTasks; ++i) {  // a place each, and no neighbours, which would be one request
         uint8_t* const there = memory_ + kThreads * kSmall + (kTasks - 1 - i) * kBytes;
-        requests.push_back({.direction = Direction::kWrite,
+        requests.push_back({.opcode = Request::WRITE,
                             .source = memory_ + i * kBytes,
                             .target_offset = reinterpret_cast<uint64_t>(there),
                             .length = kBytes,
-                            .transport_hint = static_cast<int>(Transport::kTcp)});
+                            .transport_hint = Transport::TCP});
     }
     for (int round = 0; round < 5; ++round) {
         const uint64_t batch = engine_->allocate_batch(kTasks);
         ASSERT_TRUE(engine_->submit(batch, requests, nullptr).ok());
         const auto watch = [&] {
             TaskStatus status;
-            for (uint64_t before = 0; status.state != TransferState::kCompleted; before = status.transferred) {
+            for (uint64_t before = 0; status.state != TransferStatusEnum::COMPLETED; before = status.transferred) {
                 ASSERT_TRUE(engine_->overall_status(batch, &status).ok());
                 ASSERT_GE(status.transferred, before);
                 ASSERT_LE(status.transferred, kTasks * kBytes);
@@ -180,7 +180,7 @@ TEST_F(BatchesTest, OneWhoFillsTheEngineWithLowDoesNotGetHighRefused) {
     void* memory = nullptr;
     ASSERT_TRUE(engine_->allocate_memory(2 * kLarge, {}, &memory).ok());
     const auto request = [&](Priority priority, size_t length) {
-        return TransferRequest{.direction = Direction::kWrite,
+        return Request{.opcode = Request::WRITE,
                                .source = memory,
                                .target_offset = reinterpret_cast<uint64_t>(memory) + kLarge,
                                .length = length,
@@ -193,20 +193,20 @@ TEST_F(BatchesTest, OneWhoFillsTheEngineWithLowDoesNotGetHighRefused) {
             Status status;
             while (status.ok() && low.size() < 1000) {
                 low.push_back(engine_->allocate_batch(1));
-                const TransferRequest one = request(Priority::kLow, kLarge);
+                const Request one = request(Priority::kLow, kLarge);
                 status = engine_->submit(low.back(), {&one, 1}, nullptr);
             }
             EXPECT_EQ(status.code(), Code::kTooManyRequests);
             EXPECT_LT(low.size(), 1000u);
             high = engine_->allocate_batch(1);
-            const TransferRequest one = request(Priority::kHigh, kSmall);
+            const Request one = request(Priority::kHigh, kSmall);
             EXPECT_TRUE(engine_->submit(high, {&one, 1}, nullptr).ok());
             for (const uint64_t batch : low) (void)engine_->cancel(batch, 0);
         }).join();
     });
-    EXPECT_EQ(wait(high), TransferState::kCompleted);
+    EXPECT_EQ(wait(high), TransferStatusEnum::COMPLETED);
     low.pop_back();  // the one that was refused
-    for (const uint64_t batch : low) EXPECT_EQ(wait(batch), TransferState::kCanceled);
+    for (const uint64_t batch : low) EXPECT_EQ(wait(batch), TransferStatusEnum::CANCELED);
     EXPECT_TRUE(engine_->free_memory(memory).ok());
 }
 
@@ -221,7 +221,7 @@ TEST_F(BatchesTest, MemoryThatIsNoLongerRegisteredIsRefused) {
     ASSERT_TRUE(engine_->register_memory(memory, sizeof(memory), {}).ok());
     uint64_t under_way = 0;
     engine_->core().shard(0).with_lock([&] {
-        const TransferRequest request{.direction = Direction::kWrite,
+        const Request request{.opcode = Request::WRITE,
                                       .source = memory,
                                       .target_offset = reinterpret_cast<uint64_t>(there(0)),
                                       .length = kSmall};
@@ -229,7 +229,7 @@ TEST_F(BatchesTest, MemoryThatIsNoLongerRegisteredIsRefused) {
         ASSERT_TRUE(engine_->submit(under_way, {&request, 1}, nullptr).ok());
         EXPECT_EQ(engine_->unregister_memory(memory, sizeof(memory)).code(), Code::kInvalidArgument);
     });
-    EXPECT_EQ(wait(under_way), TransferState::kCompleted);
+    EXPECT_EQ(wait(under_way), TransferStatusEnum::COMPLETED);
     EXPECT_TRUE(engine_->unregister_memory(memory, sizeof(memory)).ok());
 }
 

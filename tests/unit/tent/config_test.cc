@@ -296,7 +296,7 @@ devices = []
     EXPECT_EQ(p.remote_memory, std::nullopt);
     EXPECT_EQ(p.max_size, 1'048'576u);
     EXPECT_EQ(p.priority, Priority::kHigh);
-    EXPECT_EQ(p.transports, (std::vector<Transport>{Transport::kNvlink, Transport::kRdma}));
+    EXPECT_EQ(p.transports, (std::vector<Transport>{Transport::NVLINK, Transport::RDMA}));
     EXPECT_EQ(p.where_devices, "t.toml:10: key 'policy[0].devices'");
     EXPECT_EQ(config.policies[1].segment_type, SegmentType::kFile);
     EXPECT_EQ(config.policies[1].priority, Priority::kLow);

@@ -23,19 +23,19 @@ uint8_t* allocate(Engine& engine, uint64_t bytes, int value) {
     return static_cast<uint8_t*>(memory);
 }
 
-TransferState write(Engine& engine, void* source, uint64_t target, void* there, uint64_t bytes) {
-    const TransferRequest request{.direction = Direction::kWrite,
+TransferStatusEnum write(Engine& engine, void* source, uint64_t target, void* there, uint64_t bytes) {
+    const Request request{.opcode = Request::WRITE,
                                   .source = source,
-                                  .target = target,
+                                  .target_id = target,
                                   .target_offset = reinterpret_cast<uint64_t>(there),
                                   .length = bytes,
-                                  .transport_hint = static_cast<int>(Transport::kShm)};
+                                  .transport_hint = Transport::SHM};
     const uint64_t batch = engine.allocate_batch(1);
     EXPECT_TRUE(engine.submit(batch, {&request, 1}, nullptr).ok());
     TaskStatus status;
     const auto deadline = Time::now() + 30s;
     do EXPECT_TRUE(engine.overall_status(batch, &status).ok());
-    while (status.state == TransferState::kPending && Time::now() < deadline);
+    while (status.state == TransferStatusEnum::PENDING && Time::now() < deadline);
     EXPECT_TRUE(engine.free_batch(batch).ok());
     return status.state;
 }
@@ -45,12 +45,12 @@ TEST(Copies, ALongOneDoesNotHoldTheLock) {
     const auto engine = start_local_engine({{"transports/rdma/workers/block_size", std::to_string(kBytes)}});
     uint8_t* from = allocate(*engine, kBytes, 'f');
     uint8_t* to = allocate(*engine, kBytes, 't');
-    ASSERT_EQ(write(*engine, from, Peers::kLocal, to, 32 << 10), TransferState::kCompleted) << "it is mapped now";
+    ASSERT_EQ(write(*engine, from, Peers::kLocal, to, 32 << 10), TransferStatusEnum::COMPLETED) << "it is mapped now";
     uint64_t took_ns = 0, held_ns = 0, before_ns = 0;
     for (int i = 0; i < 20 && held_ns >= took_ns / 4; ++i) {  // others may take our core: one of some
         engine->core().shard(0).with_lock([&] { before_ns = engine->core().shard(0).held_ns.sum(); });
         const auto begun = Time::now();
-        ASSERT_EQ(write(*engine, from, Peers::kLocal, to, kBytes), TransferState::kCompleted);
+        ASSERT_EQ(write(*engine, from, Peers::kLocal, to, kBytes), TransferStatusEnum::COMPLETED);
         took_ns = static_cast<uint64_t>((Time::now() - begun) / 1ns);
         engine->core().shard(0).with_lock([&] { held_ns = engine->core().shard(0).held_ns.sum() - before_ns; });
     }
@@ -69,7 +69,7 @@ TEST(Copies, ThreadsShareThem) {
         threads.emplace_back([&, from = allocate(*engine, kBytes, 0), to = allocate(*peer, kBytes, 0), i] {
             for (int round = 0; round < kRounds; ++round) {
                 std::memset(from, i * kRounds + round, kBytes);
-                EXPECT_EQ(write(*engine, from, segment, to, kBytes), TransferState::kCompleted);
+                EXPECT_EQ(write(*engine, from, segment, to, kBytes), TransferStatusEnum::COMPLETED);
                 EXPECT_EQ(std::memcmp(from, to, kBytes), 0);
             }
         });

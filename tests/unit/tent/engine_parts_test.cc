@@ -59,7 +59,7 @@ TEST(Window, ShrinksOnceARoundTrip) {
 // Nothing ever comes.
 class QuietBackend : public Backend {
   public:
-    QuietBackend() : Backend(Transport::kUnspec, {}) {}
+    QuietBackend() : Backend(Transport::UNSPEC, {}) {}
     std::unique_ptr<Channel> open(Peer&, uint64_t) override { return nullptr; }
     bool progress(uint64_t) override {
         ++rounds;

@@ -126,7 +126,7 @@ TEST(TentJsonConfig, ExamplesOfTheTransportSelector) {
     EXPECT_EQ(three.policies[0].devices.size(), 3u);
     EXPECT_EQ(three.policies[1].priority, Priority::kLow);
     EXPECT_EQ(three.policies[2].segment_type, SegmentType::kFile);
-    EXPECT_EQ(three.policies[2].transports, (std::vector{Transport::kGds, Transport::kIoUring, Transport::kRdma}));
+    EXPECT_EQ(three.policies[2].transports, (std::vector{Transport::GDS, Transport::IOURING, Transport::RDMA}));
     const Config small = taken(R"({"policy": [{"name": "small_transfers", "segment_type": "memory", "min_size": 0,
         "max_size": 1048576, "transports": ["shm", "nvlink"]}]})");
     EXPECT_EQ(small.policies[0].max_size, 1'048'576u);

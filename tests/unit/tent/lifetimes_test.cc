@@ -29,7 +29,7 @@ using namespace std::chrono_literals;
 using Time = std::chrono::steady_clock;
 
 constexpr uint64_t kBufferBytes = 65536;
-constexpr int kShm = static_cast<int>(Transport::kShm), kTcp = static_cast<int>(Transport::kTcp), kAny = 0;
+constexpr Transport kShm = Transport::SHM, kTcp = Transport::TCP, kAny = Transport::UNSPEC;
 
 uint8_t* allocate(Engine& engine, Permission permission = Permission::kGlobalReadWrite) {
     void* memory = nullptr;
@@ -43,24 +43,25 @@ uint64_t open(Engine& engine, const Engine& target) {
     return handle;
 }
 
-TransferState wait(Engine& engine, uint64_t batch) {
+TransferStatusEnum wait(Engine& engine, uint64_t batch) {
     TaskStatus status;
     const auto deadline = Time::now() + 30s;
     do EXPECT_TRUE(engine.overall_status(batch, &status).ok());
-    while (status.state == TransferState::kPending && Time::now() < deadline);
+    while (status.state == TransferStatusEnum::PENDING && Time::now() < deadline);
     return status.state;
 }
 
 // What became of a request, or of its submission.
 struct Outcome {
     Code code = Code::kOk;
-    TransferState state = TransferState::kInitial;
+    TransferStatusEnum state = TransferStatusEnum::INITIAL;
 };
 
-Outcome transfer(Engine& engine, Direction direction, void* source, uint64_t target, const void* there, int hint) {
-    const TransferRequest request{.direction = direction,
+Outcome transfer(Engine& engine, Request::OpCode opcode, void* source, uint64_t target, const void* there,
+                 Transport hint) {
+    const Request request{.opcode = opcode,
                                   .source = source,
-                                  .target = target,
+                                  .target_id = target,
                                   .target_offset = reinterpret_cast<uint64_t>(there),
                                   .length = kBufferBytes,
                                   .transport_hint = hint};
@@ -72,8 +73,8 @@ Outcome transfer(Engine& engine, Direction direction, void* source, uint64_t tar
     return outcome;
 }
 
-TransferState write_block(Engine& engine, void* source, uint64_t target, const void* there, int hint) {
-    const Outcome outcome = transfer(engine, Direction::kWrite, source, target, there, hint);
+TransferStatusEnum write_block(Engine& engine, void* source, uint64_t target, const void* there, Transport hint) {
+    const Outcome outcome = transfer(engine, Request::WRITE, source, target, there, hint);
     EXPECT_EQ(outcome.code, Code::kOk);
     return outcome.state;
 }
@@ -123,13 +124,13 @@ TEST(Lifetimes, APeerLetsGoOfMemoryThatWasFreed) {
     uint8_t* first = allocate(*peer);
     uint8_t* second = allocate(*peer);
     const uint64_t segment = open(*engine, *peer);
-    ASSERT_EQ(write_block(*engine, source, segment, first, kShm), TransferState::kCompleted);
-    ASSERT_EQ(write_block(*engine, source, segment, second, kShm), TransferState::kCompleted);
+    ASSERT_EQ(write_block(*engine, source, segment, first, kShm), TransferStatusEnum::COMPLETED);
+    ASSERT_EQ(write_block(*engine, source, segment, second, kShm), TransferStatusEnum::COMPLETED);
     ASSERT_EQ(mapped(), 5u) << "three of their owners, two of the initiator";
     ASSERT_TRUE(peer->free_memory(first).ok());
     EXPECT_TRUE(within(20s, [] { return mapped() == 3; })) << mapped();
-    EXPECT_EQ(write_block(*engine, source, segment, second, kShm), TransferState::kCompleted);
-    EXPECT_NE(transfer(*engine, Direction::kWrite, source, segment, first, kAny).state, TransferState::kCompleted);
+    EXPECT_EQ(write_block(*engine, source, segment, second, kShm), TransferStatusEnum::COMPLETED);
+    EXPECT_NE(transfer(*engine, Request::WRITE, source, segment, first, kAny).state, TransferStatusEnum::COMPLETED);
     ASSERT_TRUE(engine->close_segment(segment).ok());
     EXPECT_TRUE(within(20s, [] { return mapped() == 2; })) << mapped();
 }
@@ -139,16 +140,16 @@ TEST(Lifetimes, APeerThatRegistersAnewIsAskedWithinTheRequest) {
     uint8_t* source = allocate(*engine);
     uint8_t* there = allocate(*peer);
     const uint64_t segment = open(*engine, *peer);
-    ASSERT_EQ(write_block(*engine, source, segment, there, kShm), TransferState::kCompleted);
+    ASSERT_EQ(write_block(*engine, source, segment, there, kShm), TransferStatusEnum::COMPLETED);
     // It is not offered for mapping any more, which the initiator does not know, and tcp carries it.
     ASSERT_TRUE(peer->unregister_memory(there, kBufferBytes).ok());
     ASSERT_TRUE(peer->register_memory(there, kBufferBytes, {}).ok());
     std::memset(source, 'n', kBufferBytes);
-    EXPECT_EQ(write_block(*engine, source, segment, there, kAny), TransferState::kCompleted);
+    EXPECT_EQ(write_block(*engine, source, segment, there, kAny), TransferStatusEnum::COMPLETED);
     EXPECT_EQ(std::memcmp(source, there, kBufferBytes), 0);
     unregister(*peer, there);
-    EXPECT_EQ(write_block(*engine, source, segment, there, kAny), TransferState::kFailed);
-    EXPECT_EQ(transfer(*engine, Direction::kWrite, source, segment, there, kAny).code, Code::kAddressNotRegistered)
+    EXPECT_EQ(write_block(*engine, source, segment, there, kAny), TransferStatusEnum::FAILED);
+    EXPECT_EQ(transfer(*engine, Request::WRITE, source, segment, there, kAny).code, Code::kAddressNotRegistered)
         << "now it is known";
 }
 
@@ -160,7 +161,7 @@ TEST(Lifetimes, MemoryThatIsNewIsFoundWhileOthersAsk) {
     for (int i = 0; i < 4; ++i) {
         threads.emplace_back([&, source = allocate(*engine)] {
             for (int round = 0; round < 20; ++round)
-                EXPECT_EQ(write_block(*engine, source, segment, allocate(*peer), kShm), TransferState::kCompleted);
+                EXPECT_EQ(write_block(*engine, source, segment, allocate(*peer), kShm), TransferStatusEnum::COMPLETED);
         });
     }
 }
@@ -174,7 +175,7 @@ bool is_carried_when_memory_returns(bool is_known) {
     EXPECT_TRUE(peer->register_memory(away.data(), kBufferBytes, {}).ok());
     EXPECT_TRUE(peer->register_memory(stays.data(), kBufferBytes, {}).ok());
     const uint64_t segment = open(*engine, *peer);
-    EXPECT_EQ(write_block(*engine, source, segment, away.data(), kAny), TransferState::kCompleted);
+    EXPECT_EQ(write_block(*engine, source, segment, away.data(), kAny), TransferStatusEnum::COMPLETED);
     for (int attempt = 0; attempt < 20; ++attempt) {
         std::memset(source, 'a' + attempt, kBufferBytes);
         unregister(*peer, away.data());
@@ -189,12 +190,12 @@ bool is_carried_when_memory_returns(bool is_known) {
             EXPECT_TRUE(peer->register_memory(away.data(), kBufferBytes, {}).ok());
         });
         std::jthread beside([&] {  // which does not wait
-            EXPECT_EQ(write_block(*engine, source, segment, stays.data(), kAny), TransferState::kCompleted);
+            EXPECT_EQ(write_block(*engine, source, segment, stays.data(), kAny), TransferStatusEnum::COMPLETED);
         });
         begins.store(true);
-        const Outcome outcome = transfer(*engine, Direction::kWrite, source, segment, away.data(), kAny);
+        const Outcome outcome = transfer(*engine, Request::WRITE, source, segment, away.data(), kAny);
         registers.join();
-        if (outcome.state == TransferState::kCompleted) return std::memcmp(source, away.data(), kBufferBytes) == 0;
+        if (outcome.state == TransferStatusEnum::COMPLETED) return std::memcmp(source, away.data(), kBufferBytes) == 0;
     }
     return false;
 }
@@ -216,10 +217,10 @@ TEST(Lifetimes, OthersReadAMappingThatIsReadOnly) {
     uint8_t* memory = allocate(*engine);
     std::memset(memory, 1, kBufferBytes);
     const uint64_t segment = open(*engine, *peer);
-    EXPECT_EQ(transfer(*engine, Direction::kRead, memory, segment, mapping, kAny).state, TransferState::kCompleted);
+    EXPECT_EQ(transfer(*engine, Request::READ, memory, segment, mapping, kAny).state, TransferStatusEnum::COMPLETED);
     EXPECT_EQ(memory[kBufferBytes - 1], 0);
-    EXPECT_EQ(transfer(*engine, Direction::kWrite, memory, segment, mapping, kAny).code, Code::kInvalidArgument);
-    EXPECT_EQ(transfer(*peer, Direction::kRead, mapping, Peers::kLocal, mapping, kAny).code, Code::kInvalidArgument)
+    EXPECT_EQ(transfer(*engine, Request::WRITE, memory, segment, mapping, kAny).code, Code::kInvalidArgument);
+    EXPECT_EQ(transfer(*peer, Request::READ, mapping, Peers::kLocal, mapping, kAny).code, Code::kInvalidArgument)
         << "the owner cannot write to it either";
     munmap(mapping, kBufferBytes);
 }
@@ -232,7 +233,8 @@ TEST(Lifetimes, TwoThreadsUseTheOwnSegmentFirst) {
         std::vector<std::jthread> threads;
         for (size_t t = 0; t < 2; ++t)
             threads.emplace_back([&, t] {
-                EXPECT_EQ(write_block(*engine, memory[t], Peers::kLocal, there[t], kAny), TransferState::kCompleted);
+                EXPECT_EQ(write_block(*engine, memory[t], Peers::kLocal, there[t], kAny),
+                          TransferStatusEnum::COMPLETED);
             });
     }
 }
@@ -345,18 +347,18 @@ class Storm {
 
     // Each request of a writer has its place in all memory to itself.
     void transfer(std::mt19937_64& random, size_t writer) {
-        std::array<TransferRequest, 4> requests;
+        std::array<Request, 4> requests;
         constexpr uint64_t kPiece = kBufferBytes / kWriters / 4;
         uint64_t at = writer * 4 * kPiece;
-        for (TransferRequest& request : requests) {
+        for (Request& request : requests) {
             uint8_t* local = random() % 3 == 0 ? local_.load() : sources_[writer];
             uint8_t* remote = random() % 3 == 0   ? remote_.load()
                               : random() % 2 == 0 ? others_[writer].data()
                                                   : targets_[writer];
-            constexpr int kHints[] = {kAny, kAny, kShm, kTcp};
-            request.direction = random() % 2 == 0 ? Direction::kRead : Direction::kWrite;
+            constexpr Transport kHints[] = {kAny, kAny, kShm, kTcp};
+            request.opcode = random() % 2 == 0 ? Request::READ : Request::WRITE;
             request.source = local == nullptr ? sources_[writer] : local + at;
-            request.target = handles_[random() % kHandles].load();
+            request.target_id = handles_[random() % kHandles].load();
             request.target_offset = reinterpret_cast<uint64_t>(remote == nullptr ? targets_[writer] : remote) + at;
             request.length = kPiece;
             request.transport_hint = kHints[random() % 4];
@@ -367,11 +369,11 @@ class Storm {
         const Status status = engine_->submit(batch, {requests.data(), count}, nullptr);
         if (status.ok()) {
             if (random() % 4 == 0) (void)engine_->cancel(batch, random() % count);
-            const TransferState state = wait(*engine_, batch);
-            EXPECT_TRUE(state == TransferState::kCompleted || state == TransferState::kFailed ||
-                        state == TransferState::kCanceled)
+            const TransferStatusEnum state = wait(*engine_, batch);
+            EXPECT_TRUE(state == TransferStatusEnum::COMPLETED || state == TransferStatusEnum::FAILED ||
+                        state == TransferStatusEnum::CANCELED)
                 << static_cast<int>(state);
-            ++(state == TransferState::kCompleted ? completed_ : ended_);
+            ++(state == TransferStatusEnum::COMPLETED ? completed_ : ended_);
         } else {
             EXPECT_TRUE(status.code() == Code::kAddressNotRegistered || status.code() == Code::kInvalidEntry ||
                         status.code() == Code::kInvalidArgument || status.code() == Code::kDeviceNotFound)

@@ -37,26 +37,26 @@ class MergingTest : public testing::Test {
         std::memset(there_, 0, kAllBytes);
     }
 
-    TransferRequest request(size_t at, size_t bytes = kSmall, int priority = 0) const {
-        return {.direction = Direction::kWrite,
+    Request request(size_t at, size_t bytes = kSmall, int priority = 0) const {
+        return {.opcode = Request::WRITE,
                 .source = here_ + at,
                 .target_offset = reinterpret_cast<uint64_t>(there_ + at),
                 .length = bytes,
                 .priority = priority,
-                .transport_hint = static_cast<int>(Transport::kShm)};
+                .transport_hint = Transport::SHM};
     }
 
     uint64_t slices() {
         uint64_t count = 0;
         engine_->core().shard(0).with_lock(
-            [&] { count = engine_->core().shard(0).transports[static_cast<size_t>(Transport::kShm)].slices; });
+            [&] { count = engine_->core().shard(0).transports[static_cast<size_t>(Transport::SHM)].slices; });
         return count;
     }
 
     std::vector<TaskStatus> wait(uint64_t batch, size_t tasks) {
         TaskStatus status;
         do EXPECT_TRUE(engine_->overall_status(batch, &status).ok());
-        while (status.state == TransferState::kPending);
+        while (status.state == TransferStatusEnum::PENDING);
         std::vector<TaskStatus> list(tasks);
         for (size_t i = 0; i < tasks; ++i) EXPECT_TRUE(engine_->task_status(batch, i, &list[i]).ok());
         EXPECT_TRUE(engine_->free_batch(batch).ok());
@@ -64,13 +64,13 @@ class MergingTest : public testing::Test {
     }
 
     // Slices that it took. All must be complete, with their own bytes, and nothing else may have been written.
-    uint64_t carry(const std::vector<TransferRequest>& requests) {
+    uint64_t carry(const std::vector<Request>& requests) {
         const uint64_t before = slices(), batch = engine_->allocate_batch(requests.size());
         EXPECT_TRUE(engine_->submit(batch, requests, nullptr).ok());
         const auto list = wait(batch, requests.size());
         std::vector<uint8_t> expected(kAllBytes);
         for (size_t i = 0; i < requests.size(); ++i) {
-            EXPECT_EQ(list[i].state, TransferState::kCompleted);
+            EXPECT_EQ(list[i].state, TransferStatusEnum::COMPLETED);
             EXPECT_EQ(list[i].transferred, requests[i].length);
             const auto at = static_cast<size_t>(static_cast<uint8_t*>(requests[i].source) - here_);
             std::memcpy(&expected[at], here_ + at, requests[i].length);
@@ -86,7 +86,7 @@ class MergingTest : public testing::Test {
 
 TEST_F(MergingTest, NeighboursTravelAsOneInAnyOrder) {
     start("true");
-    std::vector<TransferRequest> requests;
+    std::vector<Request> requests;
     for (size_t i = 0; i < 32; ++i) requests.push_back(request((i * 5 % 32) * kSmall));
     EXPECT_EQ(carry(requests), 32 * kSmall / kBlock);
     EXPECT_EQ(carry({request(0, 100), request(100, 200'000), request(200'100, 1)}), 3u) << "not where slices begin";
@@ -107,10 +107,10 @@ TEST_F(MergingTest, OnlyWhatIsAlike) {
     start("true");
     EXPECT_EQ(carry({request(0), request(kSmall + 1)}), 2u) << "a byte between them";
     EXPECT_EQ(carry({request(0), request(kSmall, kSmall, 1), request(2 * kSmall, kSmall, 1)}), 2u) << "priorities";
-    TransferRequest moved = request(8 * kSmall);
+    Request moved = request(8 * kSmall);
     moved.source = here_ + kSmall;
-    TransferRequest other = request(2 * kSmall);
-    other.transport_hint = 0;
+    Request other = request(2 * kSmall);
+    other.transport_hint = Transport::UNSPEC;
     EXPECT_EQ(carry({request(kSmall), other}), 2u) << "hints";
     // Neighbours at the peer alone.
     const uint64_t before = slices(), batch = engine_->allocate_batch(2);
@@ -140,11 +140,11 @@ TEST_F(MergingTest, EachIsCancelledByItself) {
     go_on.set_value();
     holder.join();
     const auto list = wait(batch, 4);
-    EXPECT_EQ(list[0].state, TransferState::kCompleted);
-    EXPECT_EQ(list[1].state, TransferState::kCanceled);
+    EXPECT_EQ(list[0].state, TransferStatusEnum::COMPLETED);
+    EXPECT_EQ(list[1].state, TransferStatusEnum::CANCELED);
     EXPECT_EQ(list[1].transferred, 0u);
-    EXPECT_EQ(list[2].state, TransferState::kCompleted) << "it shares a slice with one that is wanted";
-    EXPECT_EQ(list[3].state, TransferState::kCompleted);
+    EXPECT_EQ(list[2].state, TransferStatusEnum::COMPLETED) << "it shares a slice with one that is wanted";
+    EXPECT_EQ(list[3].state, TransferStatusEnum::COMPLETED);
     EXPECT_EQ(std::memcmp(there_ + 3 * kBlock, here_ + 3 * kBlock, kBlock), 0);
     EXPECT_EQ(std::count(there_ + kBlock, there_ + 3 * kBlock, 0), 2 * kBlock);
 }

@@ -61,14 +61,14 @@ class ShardOrderTest : public testing::Test {
   protected:
     ShardOrderTest() : core(config()) {
         core.recycle = [](Batch&) {};
-        for (const Transport transport : {Transport::kShm, Transport::kTcp}) {
+        for (const Transport transport : {Transport::SHM, Transport::TCP}) {
             auto backend = std::make_unique<FakeBackend>(transport, core.config().queues);
             for (const size_t peer : {0u, 1u}) open(*backend, transport, shard, peer);
             shard.add_backend(std::move(backend));
         }
-        auto backend = std::make_unique<FakeBackend>(Transport::kShm, core.config().queues);
+        auto backend = std::make_unique<FakeBackend>(Transport::SHM, core.config().queues);
         peers[2]->set_shard(1);
-        open(*backend, Transport::kShm, core.shard(1), 2);
+        open(*backend, Transport::SHM, core.shard(1), 2);
         core.shard(1).add_backend(std::move(backend));
         batch.users.store(Batch::kProgram);
         pass(3'600'000 * kMs);
@@ -80,7 +80,7 @@ class ShardOrderTest : public testing::Test {
         return config;
     }
     void open(FakeBackend& backend, Transport transport, Shard& of, size_t peer) {
-        const std::string name = std::string(transport == Transport::kShm ? "s" : "t") + std::to_string(peer);
+        const std::string name = std::string(transport == Transport::SHM ? "s" : "t") + std::to_string(peer);
         auto channel = std::make_unique<FakeChannel>(of, name, &order);
         backend.add(*channel);
         channels.push_back(channel.get());
@@ -108,7 +108,7 @@ class ShardOrderTest : public testing::Test {
             slice = static_cast<Slice*>(slice->next);
         }
         batch.users.fetch_add(1);
-        task.state.store(TransferState::kPending);
+        task.state.store(TransferStatusEnum::PENDING);
         Shard& of = core.shard(peers[peer]->shard());
         of.begin(task, task.since_ns);
         of.backend(transport)->submit(task);
@@ -144,7 +144,7 @@ class ShardOrderTest : public testing::Test {
 
 TEST_F(ShardOrderTest, HighOfAllPeersAndTransportsBeforeMediumOfAllBeforeLowOfAll) {
     for (const Priority priority : {kLow, kMedium, kHigh})
-        for (const Transport transport : {Transport::kTcp, Transport::kShm})
+        for (const Transport transport : {Transport::TCP, Transport::SHM})
             for (const size_t peer : {0u, 1u}) submit(transport, peer, priority);
     round();
     ASSERT_EQ(order.size(), 12u);
@@ -155,8 +155,8 @@ TEST_F(ShardOrderTest, HighOfAllPeersAndTransportsBeforeMediumOfAllBeforeLowOfAl
 
 TEST_F(ShardOrderTest, WhileMoreOfALevelCouldGoLowerOnesWait) {
     for (FakeChannel* channel : channels) channel->burst = 2;
-    submit(Transport::kShm, 0, kHigh, 5);
-    submit(Transport::kTcp, 1, kLow, 1);
+    submit(Transport::SHM, 0, kHigh, 5);
+    submit(Transport::TCP, 1, kLow, 1);
     round();
     EXPECT_EQ(order, (std::vector<std::string>{"s0h", "s0h"}));
     round();
@@ -166,9 +166,9 @@ TEST_F(ShardOrderTest, WhileMoreOfALevelCouldGoLowerOnesWait) {
 
 TEST_F(ShardOrderTest, WhileAnotherShardHasMoreOfAHigherLevelItGoesFirst) {
     channels[0]->burst = 2;
-    submit(Transport::kShm, 0, kHigh, 5);
-    submit(Transport::kShm, 2, kLow, 1);
-    submit(Transport::kShm, 2, kHigh, 1);
+    submit(Transport::SHM, 0, kHigh, 5);
+    submit(Transport::SHM, 2, kLow, 1);
+    submit(Transport::SHM, 2, kHigh, 1);
     round();  // of the first shard
     EXPECT_EQ(order, (std::vector<std::string>{"s0h", "s0h"}));
     core.shard(1).drive();
@@ -178,15 +178,15 @@ TEST_F(ShardOrderTest, WhileAnotherShardHasMoreOfAHigherLevelItGoesFirst) {
 }
 
 TEST_F(ShardOrderTest, WhoDrivesOneShardLooksAfterTheOthers) {
-    Task& task = submit(Transport::kShm, 2, kHigh, 1);
+    Task& task = submit(Transport::SHM, 2, kHigh, 1);
     for (int i = 0; i < 64; ++i) shard.try_drive();
-    EXPECT_EQ(task.state.load(), TransferState::kCompleted);
+    EXPECT_EQ(task.state.load(), TransferStatusEnum::COMPLETED);
 }
 
 TEST_F(ShardOrderTest, AChannelWithoutRoomKeepsNobodyWaiting) {
     channels[0]->room = 0;
-    submit(Transport::kShm, 0, kHigh);
-    submit(Transport::kShm, 1, kLow);
+    submit(Transport::SHM, 0, kHigh);
+    submit(Transport::SHM, 1, kLow);
     round();
     EXPECT_EQ(order, (std::vector<std::string>{"s1l"}));
     channels[0]->room = 1;
@@ -196,14 +196,14 @@ TEST_F(ShardOrderTest, AChannelWithoutRoomKeepsNobodyWaiting) {
 
 TEST_F(ShardOrderTest, WhatGetsNowhereTimesOutWithAReason) {
     channels[0]->room = 3;
-    Task& task = submit(Transport::kShm, 0, kHigh, 5);
+    Task& task = submit(Transport::SHM, 0, kHigh, 5);
     round();
     pass(core.config().max_timeout_ns - kMs);
     round();
-    EXPECT_EQ(task.state.load(), TransferState::kPending);
+    EXPECT_EQ(task.state.load(), TransferStatusEnum::PENDING);
     pass(2 * kMs);
     round();
-    EXPECT_EQ(task.state.load(), TransferState::kTimeout);
+    EXPECT_EQ(task.state.load(), TransferStatusEnum::TIMEOUT);
     EXPECT_EQ(task.transferred.load(), 3u);
     EXPECT_EQ(task.reason, Reason::kNoProgress);
     EXPECT_EQ(core.unfinished(), 0u);
@@ -212,45 +212,45 @@ TEST_F(ShardOrderTest, WhatGetsNowhereTimesOutWithAReason) {
 // However long it takes.
 TEST_F(ShardOrderTest, WhatGetsOnDoesNotTimeOutNorWhatWaitsBehindIt) {
     channels[0]->room = 0;
-    Task& first = submit(Transport::kShm, 0, kLow, 6);
-    Task& second = submit(Transport::kShm, 0, kLow, 1);
+    Task& first = submit(Transport::SHM, 0, kLow, 6);
+    Task& second = submit(Transport::SHM, 0, kLow, 1);
     for (int i = 0; i < 7; ++i) {
         pass(core.config().max_timeout_ns - kMs);
         round();
         channels[0]->room = 1;
         round();
     }
-    EXPECT_EQ(first.state.load(), TransferState::kCompleted);
-    EXPECT_EQ(second.state.load(), TransferState::kCompleted);
+    EXPECT_EQ(first.state.load(), TransferStatusEnum::COMPLETED);
+    EXPECT_EQ(second.state.load(), TransferStatusEnum::COMPLETED);
 }
 
 TEST_F(ShardOrderTest, ADeadlineOfItsOwnEndsWhatWaitsAndNothingElse) {
     channels[0]->room = 0;
-    Task& late = submit(Transport::kShm, 0, kHigh, 2, now_ns + 5 * kMs);
-    Task& other = submit(Transport::kShm, 0, kHigh, 1);
+    Task& late = submit(Transport::SHM, 0, kHigh, 2, now_ns + 5 * kMs);
+    Task& other = submit(Transport::SHM, 0, kHigh, 1);
     round();
     pass(4 * kMs);
     round();
-    EXPECT_EQ(late.state.load(), TransferState::kPending);
+    EXPECT_EQ(late.state.load(), TransferStatusEnum::PENDING);
     pass(2 * kMs);
     round();
-    EXPECT_EQ(late.state.load(), TransferState::kTimeout);
+    EXPECT_EQ(late.state.load(), TransferStatusEnum::TIMEOUT);
     EXPECT_EQ(late.reason, Reason::kDeadline);
     channels[0]->room = 9;
     round();
-    EXPECT_EQ(other.state.load(), TransferState::kCompleted);
+    EXPECT_EQ(other.state.load(), TransferStatusEnum::COMPLETED);
     EXPECT_EQ(other.reason, Reason::kNone);
 }
 
 TEST_F(ShardOrderTest, WhatWasCanceledIsNotCarried) {
     channels[0]->room = 0;
-    Task& task = submit(Transport::kShm, 0, kHigh, 2);
+    Task& task = submit(Transport::SHM, 0, kHigh, 2);
     round();
     task.canceled.store(true);
     channels[0]->room = 9;
     round();
     EXPECT_TRUE(order.empty());
-    EXPECT_EQ(task.state.load(), TransferState::kCanceled);
+    EXPECT_EQ(task.state.load(), TransferStatusEnum::CANCELED);
 }
 
 }  // namespace

@@ -33,21 +33,21 @@ class ShardsTest : public testing::Test {
         EXPECT_TRUE(of.allocate_memory(bytes, {}, &memory).ok());
         return static_cast<uint8_t*>(memory);
     }
-    TransferRequest request(uint8_t* source, size_t peer, Transport transport) const {
-        return {.direction = Direction::kWrite,
+    Request request(uint8_t* source, size_t peer, Transport transport) const {
+        return {.opcode = Request::WRITE,
                 .source = source,
-                .target = segments[peer],
+                .target_id = segments[peer],
                 .target_offset = reinterpret_cast<uint64_t>(targets[peer]),
                 .length = kTransferBytes,
-                .transport_hint = static_cast<int>(transport)};
+                .transport_hint = transport};
     }
-    TransferState transfer(std::span<const TransferRequest> requests) {
+    TransferStatusEnum transfer(std::span<const Request> requests) {
         const uint64_t batch = engine->allocate_batch(requests.size());
         EXPECT_TRUE(engine->submit(batch, requests, nullptr).ok());
         TaskStatus status;
         const auto deadline = Time::now() + 30s;
         do EXPECT_TRUE(engine->overall_status(batch, &status).ok());
-        while (status.state == TransferState::kPending && Time::now() < deadline);
+        while (status.state == TransferStatusEnum::PENDING && Time::now() < deadline);
         EXPECT_TRUE(engine->free_batch(batch).ok());
         return status.state;
     }
@@ -64,8 +64,8 @@ TEST_F(ShardsTest, ThreadsWithAPeerEachUseAShardEach) {
         threads.emplace_back([&, source = allocate(*engine, kTransferBytes), i] {
             for (int round = 0; round < 20; ++round) {
                 std::memset(source, static_cast<int>(10 * i) + round, kTransferBytes);
-                const TransferRequest one = request(source, i, round % 2 == 0 ? Transport::kShm : Transport::kTcp);
-                EXPECT_EQ(transfer({&one, 1}), TransferState::kCompleted);
+                const Request one = request(source, i, round % 2 == 0 ? Transport::SHM : Transport::TCP);
+                EXPECT_EQ(transfer({&one, 1}), TransferStatusEnum::COMPLETED);
                 EXPECT_EQ(std::memcmp(source, targets[i], kTransferBytes), 0);
             }
         });
@@ -85,9 +85,9 @@ TEST_F(ShardsTest, ABatchMayHaveRequestsOfAllShards) {
     uint8_t* const source = allocate(*engine, kTransferBytes);
     for (int round = 0; round < 10; ++round) {
         std::memset(source, round + 1, kTransferBytes);
-        std::vector<TransferRequest> requests;
-        for (size_t i = 0; i < kPeers; ++i) requests.push_back(request(source, i, Transport::kShm));
-        EXPECT_EQ(transfer(requests), TransferState::kCompleted);
+        std::vector<Request> requests;
+        for (size_t i = 0; i < kPeers; ++i) requests.push_back(request(source, i, Transport::SHM));
+        EXPECT_EQ(transfer(requests), TransferStatusEnum::COMPLETED);
         for (const uint8_t* target : targets) EXPECT_EQ(std::memcmp(source, target, kTransferBytes), 0);
     }
     EXPECT_TRUE(engine->unregister_memory(source, kTransferBytes).ok()) << "no shard has a task with it any more";
@@ -96,13 +96,13 @@ TEST_F(ShardsTest, ABatchMayHaveRequestsOfAllShards) {
 TEST_F(ShardsTest, APeerMayBeClosedWhileOthersTransfer) {
     std::atomic<bool> stop{false};
     std::thread other([&, source = allocate(*engine, kTransferBytes)] {
-        const TransferRequest one = request(source, 1, Transport::kShm);
-        while (!stop.load()) EXPECT_EQ(transfer({&one, 1}), TransferState::kCompleted);
+        const Request one = request(source, 1, Transport::SHM);
+        while (!stop.load()) EXPECT_EQ(transfer({&one, 1}), TransferStatusEnum::COMPLETED);
     });
     uint8_t* const source = allocate(*engine, kTransferBytes);
     for (int round = 0; round < 10; ++round) {
-        const TransferRequest one = request(source, 0, Transport::kShm);
-        EXPECT_EQ(transfer({&one, 1}), TransferState::kCompleted);
+        const Request one = request(source, 0, Transport::SHM);
+        EXPECT_EQ(transfer({&one, 1}), TransferStatusEnum::COMPLETED);
         EXPECT_TRUE(engine->close_segment(segments[0]).ok());
         EXPECT_TRUE(engine->open_segment(peers[0]->segment_name(), &segments[0]).ok());
     }

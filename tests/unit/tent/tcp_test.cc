@@ -15,10 +15,12 @@
 #include "tent/peer.h"
 #include "tent/transports/tcp/tcp_backend.h"
 
+#include "short_names.h"
+
 namespace rove::tent {
 namespace {
 
-constexpr uint64_t kMs = 1'000'000, kPatience = 20'000 * kMs;
+constexpr uint64_t kPatience = 20'000 * kMs;
 constexpr uint64_t kSlice = 65'536, kSlices = 12;
 
 class TcpConnectionTest : public testing::Test {
@@ -45,9 +47,9 @@ class TcpConnectionTest : public testing::Test {
         ASSERT_TRUE(stream.receive(&answer, sizeof(answer), monotonic_ns() + kPatience));
         connection.open(std::move(stream), hello.number, monotonic_ns(), &ended);
     }
-    void add(Direction direction, size_t i, uint64_t remote) {
+    void add(Request::OpCode opcode, size_t i, uint64_t remote) {
         Task& task = tasks.emplace_back();
-        task.direction = direction;
+        task.is_write = opcode == Request::WRITE;
         Slice& slice = slices.emplace_back();
         slice.task = &task;
         slice.local = here.data() + i * kSlice;
@@ -83,7 +85,7 @@ TEST_F(TcpConnectionTest, RequestsFollowEachOtherInBothDirections) {
     for (size_t i = 0; i < kSlices; ++i) {
         const uint64_t remote = address(there) + i * kSlice;
         const bool is_refused = i % 4 == 2;
-        add(i % 2 == 0 ? Direction::kWrite : Direction::kRead, i, is_refused ? address(here) : remote);
+        add(i % 2 == 0 ? Request::WRITE : Request::READ, i, is_refused ? address(here) : remote);
     }
     advance_until(kSlices);
     ASSERT_EQ(ended.size(), kSlices);
@@ -102,7 +104,7 @@ TEST_F(TcpConnectionTest, RequestsFollowEachOtherInBothDirections) {
 
 // The peer must close the connection before those of which it may have read something can be reported.
 TEST_F(TcpConnectionTest, WhatThePeerMayStillCarryIsMarked) {
-    for (size_t i = 0; i < 4; ++i) add(i == 1 ? Direction::kRead : Direction::kWrite, i, address(there) + i * kSlice);
+    for (size_t i = 0; i < 4; ++i) add(i == 1 ? Request::READ : Request::WRITE, i, address(there) + i * kSlice);
     connection.advance(1, monotonic_ns(), &ended);  // something, not all
     connection.end(&ended);
     ASSERT_EQ(ended.size(), 4u);
@@ -111,7 +113,7 @@ TEST_F(TcpConnectionTest, WhatThePeerMayStillCarryIsMarked) {
     for (const TcpSlice& one : ended) {
         EXPECT_EQ(one.outcome, TcpOutcome::kBroken);
         EXPECT_EQ(one.number, hello.number);
-        EXPECT_FALSE(one.may_land && one.slice->task->direction == Direction::kRead);
+        EXPECT_FALSE(one.may_land && !one.slice->task->is_write);
     }
 }
 
@@ -119,7 +121,7 @@ class TcpBackendTest : public testing::Test {
   protected:
     static TcpBackend& add_backend(Shard& shard) {
         shard.add_backend(std::make_unique<TcpBackend>(shard));
-        return static_cast<TcpBackend&>(*shard.backend(Transport::kTcp));
+        return static_cast<TcpBackend&>(*shard.backend(Transport::TCP));
     }
     // How many bytes of it may be handed over, of so many.
     uint64_t hand_over(Priority priority, uint64_t most, uint64_t now_ns) {

@@ -51,7 +51,7 @@ transports = ["gds", "io_uring"]
 class TransportSelectorTest : public testing::Test {
   protected:
     // What rove has without a GPU.
-    std::set<Transport> available_{Transport::kRdma, Transport::kShm, Transport::kTcp, Transport::kIoUring};
+    std::set<Transport> available_{Transport::RDMA, Transport::SHM, Transport::TCP, Transport::IOURING};
     std::vector<std::string> devices_{"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"};
 
     Status create(const std::string& text, std::optional<TransportSelector>* out) {
@@ -69,7 +69,7 @@ class TransportSelectorTest : public testing::Test {
     // "POLICY: TRANSPORT, MASK", or the code of the error.
     std::string chosen(const TransportSelector& selector, SelectionContext request, uint32_t attempt = 0) const {
         for (const Transport transport : available_)
-            if (transport != Transport::kShm || request.same_machine)
+            if (transport != Transport::SHM || request.same_machine)
                 request.available |= 1u << static_cast<unsigned>(transport);
         Selection selection;
         const Status status = selector.select(request, attempt, &selection);
@@ -94,7 +94,7 @@ TEST_F(TransportSelectorTest, EachPolicyOfTheDocumentsExample) {
     // None of them: the default order.
     EXPECT_EQ(chosen(example, {.bytes = 104'857'599, .priority = Priority::kLow}), "default: rdma, all");
     EXPECT_EQ(chosen(example, {.bytes = 4096}), "default: rdma, all");
-    available_.insert(Transport::kNvlink);
+    available_.insert(Transport::NVLINK);
     EXPECT_EQ(chosen(example, {.same_machine = true}), "high_priority_local: nvlink, all");
 }
 
@@ -172,7 +172,7 @@ TEST_F(TransportSelectorTest, TransportIndexCountsWhatIsAvailable) {
         "[[policy]]\nname = \"p\"\nsegment_type = \"memory\"\ntransports = [\"nvlink\", \"rdma\", \"shm\", \"tcp\"]\n");
     EXPECT_EQ(chosen(made, {}, 0), "p: rdma, all");
     EXPECT_EQ(chosen(made, {}, 1), "p: tcp, all");
-    available_.erase(Transport::kRdma);
+    available_.erase(Transport::RDMA);
     EXPECT_EQ(chosen(made, {}, 0), "p: tcp, all");
 }
 
@@ -180,17 +180,17 @@ TEST_F(TransportSelectorTest, T17_HintIsTheFirstAttemptAndNoLaterOne) {
     const TransportSelector made = selector(
         "[[policy]]\nname = \"p\"\nsegment_type = \"memory\"\ndevices = [\"mlx5_3\"]\ntransports = [\"rdma\", "
         "\"tcp\"]\n");
-    const SelectionContext to_tcp{.hint = Transport::kTcp};
+    const SelectionContext to_tcp{.hint = Transport::TCP};
     EXPECT_EQ(chosen(made, to_tcp, 0), "p: tcp, 8");
     EXPECT_EQ(chosen(made, to_tcp, 1), "p: rdma, 8");
     EXPECT_EQ(chosen(made, to_tcp, 2), "DeviceNotFound");
     // It need not be in the policy's list.
-    const SelectionContext to_shm{.same_machine = true, .hint = Transport::kShm};
+    const SelectionContext to_shm{.same_machine = true, .hint = Transport::SHM};
     EXPECT_EQ(chosen(made, to_shm, 0), "p: shm, 8");
     EXPECT_EQ(chosen(made, to_shm, 1), "p: rdma, 8");
     EXPECT_EQ(chosen(made, to_shm, 2), "p: tcp, 8");
     Selection selection;
-    const Status status = made.select({.hint = Transport::kNvlink}, 0, &selection);
+    const Status status = made.select({.hint = Transport::NVLINK}, 0, &selection);
     EXPECT_EQ(status.code(), Code::kInvalidArgument);
     EXPECT_EQ(status.message(), "transport_hint: nvlink is not available for this request");
 }
@@ -204,14 +204,14 @@ TEST_F(TransportSelectorTest, PolicyByNameBypassesItsFilters) {
 }
 
 TEST(Types, NamesAndNumbersAreTheDocumentedOnes) {
-    EXPECT_EQ(static_cast<int>(Transport::kRdma), 1);
-    EXPECT_EQ(static_cast<int>(Transport::kTcp), 7);
-    EXPECT_EQ(static_cast<int>(Transport::kMpcomm), 12);
+    EXPECT_EQ(static_cast<int>(Transport::RDMA), 1);
+    EXPECT_EQ(static_cast<int>(Transport::TCP), 7);
+    EXPECT_EQ(static_cast<int>(Transport::MPCOMM), 12);
     for (uint8_t id = 1; id < kTransports; ++id) {
         const auto transport = static_cast<Transport>(id);
         EXPECT_EQ(parse_transport(name(transport)), transport);
     }
-    EXPECT_STREQ(name(Transport::kIoUring), "io_uring");
+    EXPECT_STREQ(name(Transport::IOURING), "io_uring");
     EXPECT_EQ(parse_transport("unspec"), std::nullopt);
     EXPECT_EQ(parse_priority("Medium"), Priority::kMedium);
     EXPECT_EQ(to_priority(3), std::nullopt);
@@ -219,7 +219,7 @@ TEST(Types, NamesAndNumbersAreTheDocumentedOnes) {
     EXPECT_EQ(Status(Code::kTooManyRequests, "full").ToString(), "TooManyRequests: full");
     EXPECT_EQ(Status().ToString(), "Ok");
     EXPECT_EQ(static_cast<int>(Code::kRpcServiceError), 132);
-    EXPECT_STREQ(name(TransferState::kTimeout), "TIMEOUT");
+    EXPECT_STREQ(name(TransferStatusEnum::TIMEOUT), "TIMEOUT");
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ Channel::Dispatched IoUringBackend::begin(FileChannel& channel, uint8_t level, u
         io_uring_sqe* sqe = io_uring_get_sqe(&ring_);  // the queue holds more than kDeep
         const int fd = slice.task->segment->file->fd();
         const auto length = static_cast<unsigned>(slice.length);
-        if (slice.task->direction == Direction::kWrite) {
+        if (slice.task->is_write) {
             io_uring_prep_write(sqe, fd, slice.local, length, slice.remote);
         } else {
             io_uring_prep_read(sqe, fd, slice.local, length, slice.remote);
@@ -120,7 +120,7 @@ bool IoUringBackend::reap(uint64_t now_ns) {
         Slice& slice = *with_kernel_[place];
         with_kernel_[place] = nullptr;
         --out_;
-        --static_cast<FileChannel*>(slice.task->peer->channel(Transport::kIoUring))->out_;
+        --static_cast<FileChannel*>(slice.task->peer->channel(Transport::IOURING))->out_;
         moved = true;
         // Less than it should be: interrupted, or the file was cut off meanwhile, which more attempts show.
         if (result >= 0 && static_cast<uint64_t>(result) == slice.length) {

@@ -32,7 +32,7 @@ class FileChannel : public Channel {
 
 class IoUringBackend : public Backend {
   public:
-    explicit IoUringBackend(Shard& shard) : Backend(Transport::kIoUring, shard.config().queues), shard_(shard) {}
+    explicit IoUringBackend(Shard& shard) : Backend(Transport::IOURING, shard.config().queues), shard_(shard) {}
     ~IoUringBackend() override;
 
     // Makes the ring, when a file is opened for the first time. kInternalError: the kernel refuses.

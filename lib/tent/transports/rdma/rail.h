@@ -91,7 +91,6 @@ struct Rail {
     Slice* newest = nullptr;
     std::array<uint64_t, kPriorities> posted_bytes{};  // by priority
     std::array<uint32_t, kPriorities> posted{};        // by priority, with probes
-    std::array<uint64_t, kPriorities> posted_ns{};       // by priority: when last
     Window window;
     // By priority: chosen for this rail when it had no room, and goes next.
     std::array<Slice*, kPriorities> parked{};
@@ -107,14 +106,6 @@ struct Rail {
         uint64_t bytes = 0;
         for (uint8_t i = 0; i <= index(priority); ++i) bytes += posted_bytes[i];
         return bytes;
-    }
-    // How long slices of this priority may be under way.
-    uint64_t target_ns(Priority priority, uint64_t now_ns) const {
-        // since a higher one was posted: several times between two of a steady flow
-        constexpr uint64_t kSharedNs = 20'000'000;
-        for (uint8_t i = 0; i < index(priority); ++i)
-            if (now_ns - posted_ns[i] < kSharedNs) return Window::kSharedTargetNs;
-        return Window::kTargetNs;
     }
     // Returns whether it is to rest.
     bool count_error(uint64_t now_ns) {
@@ -146,7 +137,6 @@ struct Rail {
         posted_bytes[priority] += slice.length;
         ++posted[priority];
         credits->post();
-        posted_ns[priority] = notes.mark.post_ns;
     }
 
     void remove(Slice& slice) {

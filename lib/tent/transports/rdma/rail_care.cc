@@ -224,7 +224,7 @@ void RdmaChannel::give_up(Rail& rail, uint64_t now_ns) {
         rail.credits->leave(1);
         backend_.selector().release(rdma(*slice).device, slice->length);
         ++rail.counters.resprayed;
-        if (slice->task->direction == Direction::kWrite) {
+        if (slice->task->is_write) {
             shard_.add_fence(*slice->task);
             fenced.push_back(slice->task);
         }

@@ -15,7 +15,7 @@ constexpr uint64_t kUnpolledNs = 2'000'000;  // what a pause between polls has m
 }  // namespace
 
 RdmaBackend::RdmaBackend(Shard& shard, std::shared_ptr<RdmaPorts> ports)
-    : Backend(Transport::kRdma, shard.config().queues),
+    : Backend(Transport::RDMA, shard.config().queues),
       shard_(shard),
       ports_(std::move(ports)),
       credits_(devices().size(), CqCredits(VerbsDevice::kCqEntries)) {

@@ -136,7 +136,7 @@ Channel::Dispatched RdmaChannel::dispatch(uint8_t level, uint8_t allowed, uint64
             if (fate == Fate::kWaits) return {.moved = taken != 0};
             if (fate == Fate::kNowhere) {
                 if (may_come_up(task.selection.device_mask, now_ns)) return {.moved = taken != 0};
-                shard_.move_waiting(task, Transport::kRdma, now_ns);
+                shard_.move_waiting(task, Transport::RDMA, now_ns);
             } else {
                 queues.take(task, now_ns);
             }
@@ -307,7 +307,7 @@ bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
     wr.wr_id = RdmaBackend::slice_wr(slice);
     wr.sg_list = &sge;
     wr.num_sge = 1;
-    wr.opcode = task.direction == Direction::kRead ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
+    wr.opcode = task.is_write ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
     wr.send_flags = IBV_SEND_SIGNALED;
     wr.wr.rdma.remote_addr = slice.remote;
     wr.wr.rdma.rkey = task.remote->rkeys[rail.remote];
@@ -323,13 +323,15 @@ bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
 void RdmaChannel::completed(Slice& slice, uint64_t now_ns) {
     Rail& rail = *rdma(slice).rail;
     const Priority priority = slice.task->priority;
-    if (shard_.config().rdma.selector.enable_smart_scheduling)
+    if (shard_.config().rdma.selector.enable_smart_scheduling) {
+        const bool is_shared = priority != Priority::kHigh && shard_.first_in_use(now_ns) < index(priority);
         rail.window.completed(slice.length, rail.posted_up_to(priority), rdma(slice).mark.post_ns, now_ns,
-                              rail.target_ns(priority, now_ns));
+                              is_shared ? Window::kSharedTargetNs : Window::kTargetNs);
+    }
     rail.remove(slice);
     backend_.selector().complete(rdma(slice).device, slice.length, rdma(slice).mark, now_ns);
     ++rail.counters.slices;
-    (slice.task->direction == Direction::kRead ? rail.counters.read_bytes : rail.counters.write_bytes) += slice.length;
+    (slice.task->is_write ? rail.counters.write_bytes : rail.counters.read_bytes) += slice.length;
     note_answer(rail, now_ns);
     rail.succeeded();
     shard_.done(slice);

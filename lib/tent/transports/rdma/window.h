@@ -2,8 +2,9 @@
 // How many bytes may be posted on a rail: as many as come back within kTargetNs. More would wait in queues on the way,
 // where HIGH cannot overtake LOW, where what was learned of the rail comes late, and where it is lost if the rail dies.
 // The rule is that of delay-based congestion control (Swift, SIGCOMM'20): up by one slice a round trip while
-// completions are in time, down in proportion when they are late, once a round trip. While higher priorities use the
-// rail, lower ones may be under way for kSharedTargetNs only: that is what HIGH waits for. Units: bytes, nanoseconds.
+// completions are in time, down in proportion when they are late, once a round trip. While higher priorities are in
+// use, for whichever peer, lower ones may be under way for kSharedTargetNs only: that is what HIGH waits for. Units:
+// bytes, nanoseconds.
 #pragma once
 
 #include <algorithm>

@@ -54,7 +54,7 @@ uint64_t ShmChannel::carry(Task& task, uint64_t now_ns) {
     }
     const BufferDesc& buffer = *task.remote;
     if (!buffer.shared) {
-        shard_.move_waiting(task, Transport::kShm, now_ns);
+        shard_.move_waiting(task, Transport::SHM, now_ns);
         return 0;
     }
     std::shared_ptr<Mapping>& mapping = mappings_[*buffer.shared];
@@ -70,7 +70,7 @@ uint64_t ShmChannel::carry(Task& task, uint64_t now_ns) {
     auto& slice = static_cast<Slice&>(*queues.take(task, now_ns));
     const PeerMemory& memory = *mapping->memory;
     const uint64_t offset = slice.remote - buffer.address, length = slice.length;
-    const bool is_write = task.direction == Direction::kWrite;
+    const bool is_write = task.is_write;
     uint8_t* const there = memory.address() + offset;
     if (!memory.is_registered() || offset + length > memory.length() || (is_write && !memory.writable())) {
         shard_.refused(slice);
@@ -122,7 +122,7 @@ void ShmChannel::mapped(const ObjectId& id, const std::shared_ptr<Mapping>& mapp
         } else if (how == Fetched::kNotOffered) {
             shard_.refused(*slice);
         } else {
-            shard_.move_elsewhere(*slice, Transport::kShm, now_ns);
+            shard_.move_elsewhere(*slice, Transport::SHM, now_ns);
         }
     }
 }

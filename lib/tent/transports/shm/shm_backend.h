@@ -64,7 +64,7 @@ class ShmChannel : public Channel {
 
 class ShmBackend : public Backend {
   public:
-    explicit ShmBackend(Shard& shard) : Backend(Transport::kShm, shard.config().queues), shard_(shard) {}
+    explicit ShmBackend(Shard& shard) : Backend(Transport::SHM, shard.config().queues), shard_(shard) {}
 
     std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
     bool progress(uint64_t now_ns) override;

@@ -19,15 +19,15 @@ namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kConnectNs = 2'000'000'000;
-constexpr uint64_t kSilentNs = 3'000'000'000;  // of a connection on which something is under way: it has broken
-constexpr uint64_t kLookNs = 100'000'000;      // between two looks for those
-constexpr uint64_t kDownNs = 200'000'000;      // a peer that did not answer is not tried again so soon
-constexpr uint64_t kCallNs = 2'000'000'000;
+constexpr uint64_t kTcpConnectNs = 2'000'000'000;
+constexpr uint64_t kTcpSilentNs = 3'000'000'000;  // of a connection on which something is under way: it has broken
+constexpr uint64_t kTcpLookNs = 100'000'000;      // between two looks for those
+constexpr uint64_t kTcpDownNs = 200'000'000;      // a peer that did not answer is not tried again so soon
+constexpr uint64_t kTcpCallNs = 2'000'000'000;
 
 // A connection to `peer` of this number, which is open, or not.
-Stream connect(Peer& peer, const Credentials& credentials, uint64_t number) {
-    const uint64_t deadline_ns = monotonic_ns() + kConnectNs;
+Stream connect_data(Peer& peer, const Credentials& credentials, uint64_t number) {
+    const uint64_t deadline_ns = monotonic_ns() + kTcpConnectNs;
     std::string why;
     Stream stream = open_connection(peer.segment()->data_address, Purpose::kData, credentials, deadline_ns, &why);
     TcpHello hello;
@@ -56,8 +56,9 @@ TcpChannel::Lane& TcpChannel::lane(Priority priority) {
 }
 
 bool TcpChannel::available(const BufferDesc&) const {
-    return !peer_.gone.load(std::memory_order_relaxed) &&
-           monotonic_ns() >= down_until_ns_.load(std::memory_order_relaxed);
+    if (peer_.gone.load(std::memory_order_relaxed)) return false;
+    const uint64_t down_until_ns = down_until_ns_.load(std::memory_order_relaxed);
+    return down_until_ns == 0 || monotonic_ns() >= down_until_ns;  // a clock is read only if it has to be
 }
 
 void TcpChannel::abandon(uint64_t) {
@@ -94,8 +95,8 @@ void TcpChannel::take_back(const TcpSlice& returned, uint64_t now_ns) {
         case TcpOutcome::kRefused:
             return shard_.refused(slice);
         case TcpOutcome::kUnreachable:
-            down_until_ns_.store(now_ns + kDownNs);
-            return shard_.move_elsewhere(slice, Transport::kTcp, now_ns);
+            down_until_ns_.store(now_ns + kTcpDownNs);
+            return shard_.move_elsewhere(slice, Transport::TCP, now_ns);
         case TcpOutcome::kBroken:
             return shard_.retry(slice, now_ns);
     }
@@ -106,12 +107,12 @@ void TcpChannel::open(Lane& lane) {
     opening_.fetch_add(1);
     shard_.jobs().add(peer_.name(), [this, &lane] {
         const uint64_t number = shard_.next_number();
-        backend_.opened(lane, connect(peer_, shard_.credentials(), number), number);
+        backend_.opened(lane, connect_data(peer_, shard_.credentials(), number), number);
     });
 }
 
 TcpBackend::TcpBackend(Shard& shard)
-    : Backend(Transport::kTcp, shard.config().queues),
+    : Backend(Transport::TCP, shard.config().queues),
       shard_(shard),
       epoll_(note_socket(epoll_create1(EPOLL_CLOEXEC))) {}
 
@@ -170,7 +171,7 @@ bool TcpBackend::progress(uint64_t now_ns) {
             shard_.add_fence(task);
             broken[one.number].push_back(&task);
         }
-        static_cast<TcpChannel*>(task.peer->channel(Transport::kTcp))->take_back(one, now_ns);
+        static_cast<TcpChannel*>(task.peer->channel(Transport::TCP))->take_back(one, now_ns);
     }
     taken_.clear();
     for (auto& [number, tasks] : broken) close_at_peer(number, std::move(tasks));
@@ -182,7 +183,7 @@ void TcpBackend::close_at_peer(uint64_t number, std::vector<Task*> tasks) {
     const auto peer = tasks.front()->peer;
     shard_.jobs().add(peer->name(), [tasks = std::move(tasks), peer, &shard = shard_, number] {
         const ConnectionName name{peer->owner(), TcpServer::kRail, number};
-        const auto closed = peer->control().call(MessageType::kClose, name.to_json(), kCallNs);
+        const auto closed = peer->control().call(MessageType::kClose, name.to_json(), kTcpCallNs);
         bool sure = false;
         if (closed) get(*closed, "ok", &sure);
         shard.with_lock([&] {
@@ -208,7 +209,7 @@ bool TcpBackend::work() {
             if (lane.connection.has_more()) make_ready(lane);
         }
     }
-    if (now_ns - silence_ns_ >= kLookNs) end_silent(now_ns);
+    if (now_ns - silence_ns_ >= kTcpLookNs) end_silent(now_ns);
     const bool any = !ended_.empty();
     give_back();
     return any;
@@ -238,7 +239,7 @@ void TcpBackend::end_silent(uint64_t now_ns) {
     silence_ns_ = now_ns;
     for (TcpChannel::Lane* lane : opened_) {
         TcpConnection& one = lane->connection;
-        if (one.state() == TcpConnection::State::kOpen && one.has_slices() && now_ns - one.moved_ns() >= kSilentNs)
+        if (one.state() == TcpConnection::State::kOpen && one.has_slices() && now_ns - one.moved_ns() >= kTcpSilentNs)
             one.end(&ended_);
     }
 }

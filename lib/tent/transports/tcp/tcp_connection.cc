@@ -12,7 +12,7 @@ namespace rove::tent {
 namespace {
 
 bool is_write(const TcpSlice& one) {
-    return one.slice->task->direction == Direction::kWrite;
+    return one.slice->task->is_write;
 }
 
 uint64_t bytes_to_send(const TcpSlice& one) {
