@@ -13,7 +13,6 @@
 #include "tent/clock.h"
 #include "tent/control/connection_name.h"
 #include "tent/control/handshake.h"
-#include "tent/own_sockets.h"
 
 namespace rove::tent {
 
@@ -112,9 +111,7 @@ void TcpChannel::open(Lane& lane) {
 }
 
 TcpBackend::TcpBackend(Shard& shard)
-    : Backend(Transport::TCP, shard.config().queues),
-      shard_(shard),
-      epoll_(note_socket(epoll_create1(EPOLL_CLOEXEC))) {}
+    : Backend(Transport::TCP, shard.config().queues), shard_(shard), epoll_(epoll_create1(EPOLL_CLOEXEC)) {}
 
 TcpBackend::~TcpBackend() {
     if (epoll_ >= 0) close(epoll_);
