@@ -117,6 +117,24 @@ TEST_F(TcpConnectionTest, WhatThePeerMayStillCarryIsMarked) {
     }
 }
 
+TEST(RecentBytes, AreThoseOfThisPeriodAndTheOneBefore) {
+    constexpr uint64_t kStart = 1'000 * RecentBytes::kPeriodNs, kPeriod = RecentBytes::kPeriodNs;
+    RecentBytes recent;
+    recent.add(Priority::kMedium, 1, kStart);
+    recent.add(Priority::kLow, 10, kStart + kPeriod);
+    recent.add(Priority::kLow, 100, kStart + kPeriod - 1);  // by a thread whose clock is behind
+    EXPECT_EQ(recent.behind(0, Priority::kLow, kStart + kPeriod), 111u);
+    EXPECT_EQ(recent.behind(0, Priority::kMedium, kStart + kPeriod), 1u);
+    EXPECT_EQ(recent.behind(1, Priority::kLow, kStart + kPeriod), 110u);
+    recent.remove(Priority::kLow, 100, kStart + kPeriod - 1);
+    EXPECT_EQ(recent.behind(0, Priority::kLow, kStart + 2 * kPeriod), 10u);
+    recent.remove(Priority::kMedium, 1, kStart);  // too old to be counted
+    recent.remove(Priority::kLow, 10, kStart + kPeriod);
+    EXPECT_EQ(recent.behind(0, Priority::kLow, kStart + 2 * kPeriod), 0u);
+    recent.add(Priority::kLow, 10, kStart + 2 * kPeriod);
+    EXPECT_EQ(recent.behind(0, Priority::kLow, kStart + 9 * kPeriod), 0u);
+}
+
 class TcpBackendTest : public testing::Test {
   protected:
     static TcpBackend& add_backend(Shard& shard) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tent/config.h"
+#include "tent/recent_bytes.h"
 #include "tent/task.h"
 #include "tent/transports/rdma/connection.h"
 #include "tent/transports/rdma/cq_credits.h"
@@ -94,7 +95,8 @@ struct Rail {
     Window window;
     // By priority: chosen for this rail when it had no room, and goes next.
     std::array<Slice*, kPriorities> parked{};
-    CqCredits* credits = nullptr;  // of its device: RdmaBackend's
+    CqCredits* credits = nullptr;   // of its device: RdmaBackend's
+    RecentBytes* recent = nullptr;  // ... posted below HIGH, for all peers
     // The last sign of life while something was posted: a completion, or the first post.
     uint64_t answered_ns = 0;
     bool probing_others = false;  // it is suspiciously silent: the peer is asked over other rails
@@ -137,6 +139,7 @@ struct Rail {
         posted_bytes[priority] += slice.length;
         ++posted[priority];
         credits->post();
+        if (priority != 0) recent->add(slice.task->priority, slice.length, notes.mark.post_ns);
     }
 
     void remove(Slice& slice) {
@@ -148,6 +151,7 @@ struct Rail {
         posted_bytes[priority] -= slice.length;
         --posted[priority];
         credits->complete();
+        if (priority != 0) recent->remove(slice.task->priority, slice.length, notes.mark.post_ns);
     }
 };
 

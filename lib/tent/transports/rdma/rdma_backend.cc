@@ -18,7 +18,8 @@ RdmaBackend::RdmaBackend(Shard& shard, std::shared_ptr<RdmaPorts> ports)
     : Backend(Transport::RDMA, shard.config().queues),
       shard_(shard),
       ports_(std::move(ports)),
-      credits_(devices().size(), CqCredits(VerbsDevice::kCqEntries)) {
+      credits_(devices().size(), CqCredits(VerbsDevice::kCqEntries)),
+      recent_(devices().size()) {
     for (uint8_t i = 0; i < devices().size(); ++i) link_changes_[i] = ports_->link_changes(i);
 }
 
@@ -38,6 +39,7 @@ void RdmaBackend::add_rail(Rail& rail) {
     if (rail.id == rails_.size()) rails_.push_back(nullptr);
     rails_[rail.id] = &rail;
     rail.credits = &credits_[rail.local];
+    rail.recent = &recent_[rail.local];
 }
 
 void RdmaBackend::forget(Channel& channel) {

@@ -85,7 +85,12 @@ uint64_t RdmaChannel::usable_devices() const {
 bool RdmaChannel::has_room(const Rail& rail, uint8_t priority) const {
     if (rail.posted[priority] >= shard_.config().rdma.endpoint.max_qp_wr) return false;
     if (!rail.credits->has_room(priority)) return false;
-    return rail.posted_up_to(static_cast<Priority>(priority)) < rail.window.bytes();
+    if (rail.posted_up_to(static_cast<Priority>(priority)) >= rail.window.bytes()) return false;
+    if (priority == 0) return true;
+    // Beside what goes first, the rails of a port have as much under way together as this one may have.
+    const uint64_t now_ns = shard_.latest_ns();
+    const uint8_t used = shard_.first_in_use(now_ns);
+    return used >= priority || rail.recent->behind(used, static_cast<Priority>(priority), now_ns) < rail.window.bytes();
 }
 
 uint64_t RdmaChannel::devices_with_room(uint8_t priority) const {

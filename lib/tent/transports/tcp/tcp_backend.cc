@@ -124,31 +124,16 @@ std::unique_ptr<Channel> TcpBackend::open(Peer& peer, uint64_t) {
     return channel;
 }
 
-void TcpBackend::begin_period(uint64_t now_ns) {
-    const uint64_t passed = (now_ns - period_ns_) / kPeriodNs;
-    if (passed == 0) return;
-    period_ns_ += passed * kPeriodNs;
-    period_ += static_cast<uint32_t>(passed);
-    counted_[period_ & 1] = {};
-    if (passed > 1) counted_[(period_ + 1) & 1] = {};
-}
-
 bool TcpBackend::has_room(Priority priority, uint64_t now_ns) {
     const uint8_t used = shard_.first_in_use(now_ns);
-    if (used >= index(priority)) return true;
-    begin_period(now_ns);
-    uint64_t bytes = 0;
-    for (const auto& one : counted_)
-        for (uint8_t i = used + 1; i <= index(priority); ++i) bytes += one[i];
-    return bytes < kBesideBytes;
+    return used >= index(priority) || recent_.behind(used, priority, now_ns) < kBesideBytes;
 }
 
 void TcpBackend::hand_over(TcpChannel::Lane& lane, Slice& slice, uint64_t now_ns) {
-    begin_period(now_ns);
-    counted_[period_ & 1][lane.priority] += slice.length;
+    recent_.add(static_cast<Priority>(lane.priority), slice.length, now_ns);
     out_.store(out_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     const std::lock_guard lock(mutex_);
-    handed_over_.push_back({&lane, {.slice = &slice, .period = period_}});
+    handed_over_.push_back({&lane, {.slice = &slice, .since_ns = now_ns}});
 }
 
 bool TcpBackend::progress(uint64_t now_ns) {
@@ -159,11 +144,10 @@ bool TcpBackend::progress(uint64_t now_ns) {
         returned_count_.store(0, std::memory_order_relaxed);
     }
     out_.store(out_.load(std::memory_order_relaxed) - static_cast<uint32_t>(taken_.size()), std::memory_order_relaxed);
-    begin_period(now_ns);
     std::map<uint64_t, std::vector<Task*>> broken;  // by number of the connection
     for (const TcpSlice& one : taken_) {
         Task& task = *one.slice->task;
-        if (period_ - one.period < 2) counted_[one.period & 1][index(task.priority)] -= one.slice->length;
+        recent_.remove(task.priority, one.slice->length, one.since_ns);
         if (one.may_land) {
             shard_.add_fence(task);
             broken[one.number].push_back(&task);

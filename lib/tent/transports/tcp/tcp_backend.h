@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "tent/backend.h"
+#include "tent/recent_bytes.h"
 #include "tent/shard.h"
 #include "tent/transports/tcp/tcp_connection.h"
 
@@ -88,10 +89,7 @@ class TcpBackend : public Backend {
   private:
     static constexpr uint64_t kRoundBytes = 512 << 10, kTurnBytes = 128 << 10;  // of work(), and of a lane in it
     static constexpr uint64_t kBesideBytes = 256 << 10;  // below what is in use, of all peers: some 100 us
-    // What takes longer than one or two of these is stuck at its peer, and keeps nobody else waiting.
-    static constexpr uint64_t kPeriodNs = 5'000'000;
 
-    void begin_period(uint64_t now_ns);
     void close_at_peer(uint64_t number, std::vector<Task*> tasks);
     // With io_.
     void take_handed_over(uint64_t now_ns);
@@ -102,10 +100,7 @@ class TcpBackend : public Backend {
 
     Shard& shard_;
     std::atomic<uint32_t> out_{0};  // slices handed over and not taken back; written with the drive lock
-    // Bytes handed over in this period (by its lowest bit) and in the one before, by priority, and not taken back.
-    std::array<std::array<uint64_t, kPriorities>, 2> counted_{};
-    uint32_t period_ = 0;
-    uint64_t period_ns_ = 0;
+    RecentBytes recent_;            // handed over and not taken back
     std::vector<TcpSlice> taken_;  // progress()'s
 
     std::mutex io_;  // whoever sends and receives has it

@@ -20,7 +20,7 @@ enum class TcpOutcome : uint8_t { kDone, kRefused, kUnreachable, kBroken };
 // A slice that was given to a connection.
 struct TcpSlice {
     Slice* slice = nullptr;
-    uint32_t period = 0;  // when it was (TcpBackend)
+    uint64_t since_ns = 0;
     TcpOutcome outcome = TcpOutcome::kDone;
     bool may_land = false;  // of a WRITE whose connection broke: the peer may still carry it
     uint64_t number = 0;    // of the connection that broke
