@@ -17,6 +17,7 @@ enum class Balancer : uint8_t {
     kPowerOfTwo,  // of two that are drawn at random, the one with the shorter queue
     kDrill,       // DRILL(2, 1), SIGCOMM'17: of two that are drawn at random and the last choice, the shortest queue
     kLetFlow,     // NSDI'17: a flow keeps its way until it pauses for a gap, and then draws another at random
+    kSourcePort,  // by the UDP source port modulo their number, acknowledgements too: as a port's impairment has it
 };
 
 // By the 5-tuple: every packet of a flow takes the same of `choices` ways. `salt` is the switch's own. Without it, the

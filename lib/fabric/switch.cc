@@ -24,16 +24,16 @@ Switch::Switch(World& world, uint32_t index, const SwitchConfig& config)
 
 void Switch::attach(Link& link) {
     Node::attach(link);
-    Port& port = ports_.emplace_back(Port{&link, config_.red});
+    Port& port = ports_.emplace_back(Port{&link, config_.red, config_.queue_bytes});
     if (config_.srpt) link.set_shortest_first();
     if (!config_.dynamic_pfc) return;
     // The pause waits for a frame that is being sent, and takes its time; the neighbour ends a frame that it has begun.
     const LinkConfig& cable = link.config();
     const Time round_trip = 2 * cable.delay + link.duration(kMinFrameBytes);
-    port.headroom_limit = static_cast<uint64_t>(static_cast<__uint128_t>(round_trip) * cable.bits_per_s / 8 / kSecond) +
+    port.limit = static_cast<uint64_t>(static_cast<__uint128_t>(round_trip) * cable.bits_per_s / 8 / kSecond) +
                           2 * config_.dynamic_pfc->frame_bytes;
     port.watched = true;
-    const uint64_t own = port.headroom_limit + guaranteed_bytes_;
+    const uint64_t own = port.limit + guaranteed_bytes_;
     if (own > shared_limit_) throw std::invalid_argument("fabric: a switch's buffer does not hold its ports' headroom");
     shared_limit_ -= own;
 }
@@ -44,7 +44,7 @@ void Switch::clear_routes(size_t nodes) {
     rests_.clear();
     states_.clear();
     known_groups_.clear();
-    plain_ = config_.balancer == Balancer::kEcmp && paths_ == nullptr;
+    plain_ = config_.balancer == Balancer::kEcmp && config_.mark_on_arrival_bytes == UINT64_MAX && paths_ == nullptr;
 }
 
 void Switch::set_paths(uint32_t destination, const std::vector<uint32_t>& ports, const std::vector<uint32_t>& rest) {
@@ -110,7 +110,9 @@ bool Switch::find_way(Packet& packet) {
 }
 
 uint32_t Switch::choose(const Packet& packet, const Group& group) {
+    if (config_.balancer == Balancer::kSourcePort) return packet.frame.flow.udp_src % group.count;
     switch (packet.control ? Balancer::kEcmp : config_.balancer) {
+        case Balancer::kSourcePort:
         case Balancer::kEcmp:
             return ecmp(packet.flow_hash, salt_, group.count);
         case Balancer::kSpray: {
@@ -154,15 +156,28 @@ void Switch::set_red(const Link& link, const Red& red) {
     }
 }
 
-bool Switch::admits(uint32_t bytes, const Port& in, uint64_t queued_bytes) const {
+void Switch::set_queue_bytes(const Link& link, uint64_t queue_bytes) {
+    for (Port& port : ports_) {
+        if (port.link == &link) port.limit = queue_bytes;
+    }
+}
+
+bool Switch::admits(uint32_t bytes, const Port& in, const Port& out) const {
     const uint64_t free = config_.buffer_bytes - used_bytes_;
     if (bytes > free) return false;
     if (flow_control_ == FlowControl::kStatic) return true;
     if (flow_control_ == FlowControl::kDynamic) {
-        return shared_by(in) + bytes <= threshold() || in.headroom_bytes + bytes <= in.headroom_limit;
+        return shared_by(in) + bytes <= threshold() || in.headroom_bytes + bytes <= in.limit;
     }
-    const uint64_t length = queued_bytes + bytes;
-    return length <= config_.queue_bytes && static_cast<double>(length) <= config_.alpha * static_cast<double>(free);
+    const uint64_t length = out.link->queued_bytes() + bytes;
+    return length <= out.limit && static_cast<double>(length) <= config_.alpha * static_cast<double>(free);
+}
+
+inline void Switch::mark(Packet& packet, Link& link) {
+    if (!is_ect(packet)) return;
+    ++link.stats().marked_packets;
+    mark_ce(packet);
+    world_.tell(Happening::kMarked, link, packet);
 }
 
 void Switch::receive(Packet& packet, uint32_t port) {
@@ -175,11 +190,13 @@ void Switch::receive(Packet& packet, uint32_t port) {
         return;
     }
     Link& link = *ports_[packet.egress].link;
+    if (!plain_ && link.queued_bytes() >= config_.mark_on_arrival_bytes) [[unlikely]]
+        mark(packet, link);
     packet.ingress = port;
     Port& in = ports_[port];
     if (packet.urgent) [[unlikely]] {
         link.enqueue(packet);
-    } else if (admits(packet.bytes, in, link.queued_bytes())) [[likely]] {
+    } else if (admits(packet.bytes, in, ports_[packet.egress])) [[likely]] {
         store(packet, in, link);
     } else {
         overflow(packet, in, link);
@@ -216,7 +233,7 @@ bool Switch::deflect(Packet& packet, Port& in) {
     for (uint32_t port = 0; port < ports_.size(); ++port) {
         Link& link = *ports_[port].link;
         if (port == packet.egress || link.to().is_destination() || !link.up()) continue;
-        if (admits(packet.bytes, in, link.queued_bytes()) && choices_.below(++candidates) == 0) chosen = port;
+        if (admits(packet.bytes, in, ports_[port]) && choices_.below(++candidates) == 0) chosen = port;
     }
     if (candidates == 0) return false;
     packet.egress = chosen;
@@ -236,11 +253,7 @@ void Switch::drop(Packet& packet, Link& link) {
 void Switch::departs(Packet& packet, Link& link) {
     if (packet.urgent) [[unlikely]]
         return;
-    if (ports_[packet.egress].red.marks(link.queued_bytes(), random_) && is_ect(packet)) {
-        ++link.stats().marked_packets;
-        mark_ce(packet);
-        world_.tell(Happening::kMarked, link, packet);
-    }
+    if (ports_[packet.egress].red.marks(link.queued_bytes(), random_)) mark(packet, link);
     used_bytes_ -= packet.bytes;
     Port& in = ports_[packet.ingress];
     in.ingress_bytes -= packet.bytes;

@@ -63,6 +63,8 @@ struct SwitchConfig {
     // At most one of these; with it the thresholds do not apply: inputs are held back instead.
     std::optional<Pfc> pfc{};
     std::optional<DynamicPfc> dynamic_pfc{};
+    // A packet that finds so many bytes in its queue is marked, beside what RED does: as a port's impairment marks.
+    uint64_t mark_on_arrival_bytes = UINT64_MAX;
     Balancer balancer = Balancer::kEcmp;
     Time flowlet_gap = 100 * kMicrosecond;  // LetFlow's; ConWeave's simulator has this
     std::optional<Trim> trim{};
@@ -95,8 +97,9 @@ class Switch final : public Node {
     // The port that a packet will leave by under ECMP.
     uint32_t next_hop(uint64_t flow_hash, uint32_t destination) const;
 
-    // Of the queue before one of this switch's links.
+    // Of the queue before one of this switch's links: when it marks, and the most that it holds.
     void set_red(const Link& link, const Red& red);
+    void set_queue_bytes(const Link& link, uint64_t queue_bytes);
     uint64_t used_bytes() const { return used_bytes_; }
     uint64_t max_used_bytes() const { return max_used_bytes_; }
     uint64_t unrouted_packets() const { return unrouted_packets_; }  // dropped: there is no way to where they go
@@ -107,9 +110,9 @@ class Switch final : public Node {
     struct Port {
         Link* link;
         Red red;
+        uint64_t limit = UINT64_MAX;  // of the queue before the link; with DynamicPfc of the headroom
         uint64_t ingress_bytes = 0;   // in the buffer, having come in here; without those in the headroom
         uint64_t headroom_bytes = 0;  // in the headroom (DynamicPfc)
-        uint64_t headroom_limit = 0;  // its size
         bool watched = false;         // release() is called for what leaves
         bool pausing = false;         // the neighbour was told to pause
     };
@@ -130,11 +133,12 @@ class Switch final : public Node {
     uint64_t queued(const Group& group, uint32_t choice) const {
         return ports_[hops_[group.first + choice]].link->queued_bytes();
     }
-    bool admits(uint32_t bytes, const Port& in, uint64_t queued_bytes) const;
+    bool admits(uint32_t bytes, const Port& in, const Port& out) const;
     void store(Packet& packet, Port& in, Link& link);
     void overflow(Packet& packet, Port& in, Link& link);
     bool deflect(Packet& packet, Port& in);
     void drop(Packet& packet, Link& link);
+    void mark(Packet& packet, Link& link);
     // Of dynamic PFC.
     uint64_t threshold() const;
     uint64_t shared_by(const Port& in) const;

@@ -13,7 +13,8 @@ constexpr uint64_t kProportional = 5369;  // ... of proportional increase withou
 constexpr uint64_t kLeast = 268;          // eta: each round trip, whatever was said
 constexpr uint32_t kAdjustPackets = 8;    // increases are applied after so many
 constexpr uint32_t kAverage = 80;         // weight of the delay's average: 0.0125
-constexpr uint32_t kQuickShare = 8;       // quick adapt: less than such a part of the window arrived
+constexpr uint32_t kQuickShare = 8;       // quick adapt: less than such a part of the largest window arrived
+constexpr uint64_t kQuickTargets = 4;     // ... and a packet was lost, or late by so many times the target
 constexpr uint64_t kFastSlackShare = 8;   // of the base round trip: less delay than that is none, of fast increase
 
 }  // namespace
@@ -21,29 +22,15 @@ constexpr uint64_t kFastSlackShare = 8;   // of the base round trip: less delay 
 uint32_t Nscc::on_ack(uint32_t cwnd_fixed, uint32_t bdp, uint32_t max_window, uint64_t rtt_ns, bool marked,
                       uint64_t now_ns) {
     const uint32_t most = max_window << 16;
-    if (rtt_ns != 0) base_rtt_ns_ = base_rtt_ns_ == 0 ? rtt_ns : std::min(base_rtt_ns_, rtt_ns);
+    measure(rtt_ns);
     if (base_rtt_ns_ == 0) return cwnd_fixed;
-    if (round_end_ns_ == 0) round_end_ns_ = now_ns + base_rtt_ns_ + target_ns();
     ++round_packets_;
-    if (now_ns >= round_end_ns_) {  // quick adapt
-        const uint32_t arrived = std::max(round_packets_, 1u);
-        if (loss_ && arrived < (cwnd_fixed >> 16) / kQuickShare) {
-            ignore_ = cwnd_fixed >> 16;
-            cwnd_fixed = arrived << 16;
-            increase_ = 0;
-            decreased_ns_ = now_ns;
-        }
-        loss_ = false;
-        round_packets_ = 0;
-        round_end_ns_ = now_ns + base_rtt_ns_ + target_ns();
-    }
-    if (ignore_ != 0) {
-        --ignore_;
-        return cwnd_fixed;
-    }
+    const uint64_t delay_ns = rtt_ns != 0 ? rtt_ns - base_rtt_ns_ : average_ns_;
+    const uint64_t target = std::max<uint64_t>(target_ns(), 1);
+    // A long delay without a mark is of a queue that is about to be empty.
+    if (rtt_ns != 0) average(!marked && delay_ns > target ? base_rtt_ns_ / 4 : delay_ns);
+    if (quick_adapt(cwnd_fixed, max_window, delay_ns > kQuickTargets * target, marked, now_ns)) return cwnd_fixed;
     if (rtt_ns == 0) return marked ? decrease(cwnd_fixed, now_ns) : cwnd_fixed;
-    const uint64_t delay_ns = rtt_ns - base_rtt_ns_, target = std::max<uint64_t>(target_ns(), 1);
-    average_ns_ = (average_ns_ * (kAverage - 1) + delay_ns) / kAverage;
     ++since_adjusted_;
     without_delay_ = !marked && delay_ns < base_rtt_ns_ / kFastSlackShare ? without_delay_ + 1 : 0;
     if (without_delay_ > cwnd_fixed >> 16) return std::min<uint32_t>(cwnd_fixed + kOnePacket / 4, most);
@@ -59,6 +46,39 @@ uint32_t Nscc::on_ack(uint32_t cwnd_fixed, uint32_t bdp, uint32_t max_window, ui
     if (round_passed) adjusted_ns_ = now_ns;
     increase_ = since_adjusted_ = 0;
     return cwnd_fixed;
+}
+
+uint32_t Nscc::on_nack(uint32_t cwnd_fixed, uint32_t max_window, uint64_t rtt_ns, uint64_t now_ns) {
+    measure(rtt_ns);
+    loss_ = true;
+    if (base_rtt_ns_ != 0) {
+        average(base_rtt_ns_);  // a queue that is full is a base round trip long
+        if (quick_adapt(cwnd_fixed, max_window, false, true, now_ns)) return cwnd_fixed;
+    }
+    return static_cast<uint32_t>(std::max<uint64_t>(cwnd_fixed, 2 * kOnePacket) - kOnePacket);
+}
+
+void Nscc::average(uint64_t delay_ns) {
+    average_ns_ = (average_ns_ * (kAverage - 1) + delay_ns) / kAverage;
+}
+
+// Returns whether this answer has no other effect.
+bool Nscc::quick_adapt(uint32_t& cwnd_fixed, uint32_t max_window, bool late, bool marked, uint64_t now_ns) {
+    if (ignore_ != 0) {
+        --ignore_;
+        if (marked) return true;
+    }
+    if (now_ns < round_end_ns_) return false;
+    const bool adapts = round_end_ns_ != 0 && (loss_ || late) && round_packets_ < max_window / kQuickShare;
+    if (adapts) {
+        ignore_ = cwnd_fixed >> 16;
+        cwnd_fixed = std::min(cwnd_fixed, std::max(round_packets_, 1u) << 16);
+        loss_ = false;
+        increase_ = since_adjusted_ = 0;
+    }
+    round_packets_ = 0;
+    round_end_ns_ = now_ns + base_rtt_ns_ + target_ns();
+    return adapts;
 }
 
 // gamma is 0.8.

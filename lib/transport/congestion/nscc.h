@@ -11,11 +11,13 @@
 //      mark, short delay      nothing: the queue is new, or not ours
 //      mark, long delay       multiplicative decrease, by how far the average is above the target, at most by half, and
 //                             at most once in a round trip
-//    When packets are lost and less than an eighth of the window arrived in a round trip, the window becomes what
-//    arrived (quick adapt).
+//    A refused packet (a switch has trimmed it) takes itself out of the window. When there were any, or a delay of four
+//    times the target, and less than an eighth of the largest window arrived in a round trip, the window becomes what
+//    arrived (quick adapt); marks and refusals of the window before it are then of no account.
 // 2. The specification's constants are multiples of the MTU, scaled by BDP / 150 KB. Here they are parts of the BDP,
 //    which is what an initial window is (MP-3), so that small MTUs do not make increases slow. With an MTU of 4 KiB it
-//    is the same. The base round trip is the least that the stream has measured.
+//    is the same. The base round trip is the least that the stream has measured, also by refusals: a trimmed header
+//    overtakes the queues.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +29,9 @@ class Nscc {
     // An acknowledgement; `rtt_ns` is 0 if it says nothing of that. Returns the new window.
     uint32_t on_ack(uint32_t cwnd_fixed, uint32_t bdp, uint32_t max_window, uint64_t rtt_ns, bool marked,
                     uint64_t now_ns);
-    // A packet was refused, or no acknowledgement came for it.
+    // A packet was refused. Returns the new window.
+    uint32_t on_nack(uint32_t cwnd_fixed, uint32_t max_window, uint64_t rtt_ns, uint64_t now_ns);
+    // No acknowledgement came for a packet.
     void on_loss() { loss_ = true; }
 
     uint64_t base_rtt_ns() const { return base_rtt_ns_; }
@@ -35,6 +39,11 @@ class Nscc {
     uint64_t average_delay_ns() const { return average_ns_; }
 
   private:
+    void measure(uint64_t rtt_ns) {
+        if (rtt_ns != 0 && (base_rtt_ns_ == 0 || rtt_ns < base_rtt_ns_)) base_rtt_ns_ = rtt_ns;
+    }
+    void average(uint64_t delay_ns);
+    bool quick_adapt(uint32_t& cwnd_fixed, uint32_t max_window, bool late, bool marked, uint64_t now_ns);
     uint32_t decrease(uint32_t cwnd_fixed, uint64_t now_ns);
 
     uint64_t base_rtt_ns_ = 0;  // 0: not measured
@@ -43,10 +52,10 @@ class Nscc {
     uint64_t adjusted_ns_ = 0, decreased_ns_ = 0;
     uint64_t round_end_ns_ = 0;     // quick adapt: of the present round trip
     uint32_t round_packets_ = 0;    // ... that arrived in it
-    uint32_t ignore_ = 0;           // ACKs that belong to the window before quick adapt
+    uint32_t ignore_ = 0;           // answers that belong to the window before quick adapt
     uint32_t since_adjusted_ = 0;   // packets
     uint32_t without_delay_ = 0;    // ... in a row
-    bool loss_ = false;             // in the present round trip
+    bool loss_ = false;             // since quick adapt was last applied
 };
 
 }  // namespace rove::transport

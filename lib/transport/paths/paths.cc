@@ -42,7 +42,7 @@ void Paths::start(SendStream& stream, Psn first, uint16_t own_port) {
 // MP-3: the initial window leaves on as many random paths.
 void Paths::restart(SendStream& stream) {
     stream.cwnd_fixed = floor_fixed();
-    stream.credits = config_.initial_window;
+    stream.credits = is_clocked_ ? config_.initial_window : 0;
     stream.clock_count = 0;
     stream.satisfied = false;
 }
@@ -98,8 +98,10 @@ void Paths::shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed) 
 void Paths::refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recorded, uint64_t age_ns) {
     const Psn psn(entry.psn);
     const PacketRecord& packet = record(stream, psn);
-    // What the network repeated is refused again, and each time it would be sent again.
-    const bool repeated = entry.kind == wire::MpAck::kNack && entry.retx && age_ns < stream.srtt_ns / 2;
+    // What the network repeated is refused again, and each time it would be sent again. A trimmed header (BX-10) passes
+    // by queues of any length, so its answer can be that early too.
+    const uint64_t least_ns = stream.nscc.base_rtt_ns() != 0 ? stream.nscc.base_rtt_ns() : stream.srtt_ns;
+    const bool repeated = entry.kind == wire::MpAck::kNack && entry.retx && age_ns < least_ns / 2;
     // A packet that was held and could not be taken in its turn is no longer acknowledged.
     if ((!recorded || repeated) && !packet.acked) return;
     if (entry.kind == wire::MpAck::kErr) stream.backoff = 0;  // it is no loss that it waits for
@@ -152,9 +154,12 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         // An echo of ReTx belongs to the latest transmission, which the record describes; without it to the first.
         const bool recorded = entry.retx == packet.retransmitted && entry.vp == packet.vp;
         const uint32_t age = ticks(now_ns) - packet.sent;
-        if (recorded && !packet.retransmitted && !packet.acked) {
-            measure(stream.srtt_ns, stream.rttvar_ns, age);
-            rtt_ns = uint64_t{age} << 6;
+        if (recorded && !packet.acked) {
+            const uint64_t age_ns = uint64_t{age} << 6, least_ns = stream.nscc.base_rtt_ns();
+            if (!packet.retransmitted) measure(stream.srtt_ns, stream.rttvar_ns, age);
+            // BX-9: repetitions tell too, or a window that only repeats would not grow. With one path the answer may be
+            // to an earlier repetition.
+            rtt_ns = packet.retransmitted && config_.vps == 1 && age_ns < least_ns ? least_ns : age_ns;
         }
         bool fresh = nack;  // it says something new
         if (nack) [[unlikely]] {
@@ -180,7 +185,10 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         if (recorded) {  // it has arrived, taken or not
             packet.marked = entry.ece;
             arrived(stream, packet);
-            if (fresh && config_.infer_losses && (stream.oldest < psn || packet.retransmitted)) infer(stream, packet);
+            // A trimmed header has overtaken packets of its path: that it arrived says nothing of them.
+            const bool in_order = !nack || is_clocked_;
+            if (fresh && in_order && config_.infer_losses && (stream.oldest < psn || packet.retransmitted))
+                infer(stream, packet);
         }
     }
     if (psn < stream.una && !nack) stream.inflate += config_.count_acks;
@@ -243,10 +251,10 @@ void Paths::take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint
         case Control::kNscc:  // BX-9
             counters_.marked_acks += entry.ece;
             if (nack)
-                stream.nscc.on_loss();
+                stream.cwnd_fixed = stream.nscc.on_nack(stream.cwnd_fixed, nscc_most(), rtt_ns, now_ns);
             else
-                stream.cwnd_fixed = stream.nscc.on_ack(stream.cwnd_fixed, config_.initial_window, config_.max_window,
-                                                       rtt_ns, entry.ece, now_ns);
+                stream.cwnd_fixed = stream.nscc.on_ack(stream.cwnd_fixed, config_.initial_window, nscc_most(), rtt_ns,
+                                                       entry.ece, now_ns);
             break;
         case Control::kFixed:
             break;
@@ -552,7 +560,7 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
     }
     // As at the start (MP-3), however small the window: that nothing came back may mean that most paths are dead, and
     // one that is not must be found.
-    stream.credits = std::max(stream.credits, std::min(stream.lost, config_.initial_window));
+    stream.credits = std::max(stream.credits, is_clocked_ ? std::min(stream.lost, config_.initial_window) : 1);
     if (is_silent(stream, now_ns)) stream.clock_count = 0;
     stream.recovering = false;
     restart_timer(stream, now_ns);

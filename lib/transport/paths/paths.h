@@ -178,6 +178,15 @@ class Paths {
     bool is_mp_rdma() const { return config_.control == PathsConfig::Control::kMpRdma; }
     uint64_t draw();
     void restart(SendStream& stream);
+    // BX-9: the largest window, of one and a half bandwidth-delay products. What is on its way may reach further, from
+    // a packet on, that comes by a slow path.
+    uint32_t nscc_most() const { return std::min(config_.initial_window * 3 / 2, config_.max_window); }
+    // BX-9: what goes again waits for the window as well, in which there is room for what is known to be lost. What a
+    // timer repeats does not wait.
+    bool may_repeat(const SendStream& stream) const {
+        return config_.control != PathsConfig::Control::kNscc || stream.credits != 0 ||
+               stream.awnd() + static_cast<int32_t>(stream.lost) > 0;
+    }
     static bool is_silent(const SendStream& stream, uint64_t now_ns) {
         return now_ns - stream.last_ack_ns > kIdleRoundTrips * stream.srtt_ns;
     }

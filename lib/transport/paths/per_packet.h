@@ -13,7 +13,7 @@ namespace rove::transport {
 // Which packet, if a path were there.
 inline bool Paths::choose(SendStream& stream, bool more, uint64_t now_ns, Departure& departure) {
     departure.again = true;
-    if ((stream.lost != 0 || stream.recovering) && find_again(stream, departure.psn)) return true;
+    if ((stream.lost != 0 || stream.recovering) && may_repeat(stream) && find_again(stream, departure.psn)) return true;
     if (stream.awnd() <= 0) return false;
     if (!more || stream.nxt - stream.una == static_cast<int32_t>(config_.max_window)) {
         if (!stream.outstanding() || !mark_early(stream, now_ns)) return false;

@@ -237,9 +237,12 @@ TEST_F(NsccTest, BX9_AMarkWithoutDelayIsNotOurs) {
 }
 
 TEST_F(NsccTest, BX9_MarksAndDelayShrinkItOnceInARoundTrip) {
-    acks(4 * kBdp, 40'000, false);  // until the average is high
-    const uint32_t before = cwnd;
-    acks(1, 40'000, true);
+    acks(4 * kBdp, 40'000, false);  // without marks they say nothing of a queue that grows
+    uint32_t before = 0;
+    for (uint32_t i = 0; i < kBdp && cwnd >= before; ++i) {
+        before = cwnd;
+        acks(1, 40'000, true);
+    }
     const uint32_t after = cwnd;
     EXPECT_LT(after, before);
     EXPECT_GE(after, before / 2);
@@ -257,28 +260,59 @@ TEST_F(NsccTest, BX9_QuickAdaptKeepsWhatArrives) {
     now += 3 * kBase;
     acks(1, 30'000, false);
     EXPECT_LE(cwnd, 2 * kOne) << "two arrived in a round trip";
+    const uint32_t after = cwnd;
+    acks(64, 40'000, true);
+    EXPECT_EQ(cwnd, after) << "marks of the window before say nothing of this one";
     nscc.on_loss();
     cwnd = 64 * kOne;
-    acks(64, 0, false);  // of the window before: nothing is learned
     acks(2 * kBdp, 0, false);
     EXPECT_GE(cwnd, 64 * kOne) << "more than an eighth arrives";
+}
+
+TEST_F(NsccTest, BX9_WhatIsRefusedLeavesTheWindow) {
+    acks(kBdp, 2'000, true);
+    const uint32_t before = cwnd;
+    for (int i = 0; i < 10; ++i) cwnd = nscc.on_nack(cwnd, kMost, kBase, now);
+    EXPECT_EQ(cwnd, before - 10 * kOne);
+    for (int i = 0; i < 100; ++i) cwnd = nscc.on_nack(cwnd, kMost, kBase, now);
+    EXPECT_EQ(cwnd, kOne) << "never below a packet";
+}
+
+// Its header has overtaken the queue.
+TEST_F(NsccTest, BX9_ARefusalTellsTheBaseRoundTrip) {
+    cwnd = nscc.on_nack(cwnd, kMost, kBase / 2, now);
+    EXPECT_EQ(nscc.base_rtt_ns(), kBase / 2);
 }
 
 struct NsccPaths : PathsTest {
     NsccPaths() : PathsTest(with(Control::kNscc, Choice::kReps)) {}
 };
 
-TEST_F(NsccPaths, BX9_RepeatedPacketsTellNoDelay) {
+// With many paths an answer is known to be to the latest repetition.
+TEST_F(NsccPaths, BX9_RepeatedPacketsTellTheirDelay) {
     std::vector<Departure> left = send();
-    now += kRtt;
+    now += 2 * kRtt;
     nack(left[0]);
+    EXPECT_EQ(stream.nscc.base_rtt_ns(), 2 * kRtt);
+    sack(left[1]);
     const auto again = send();
     ASSERT_TRUE(again.at(0).again);
-    now += 64;
+    now += kRtt;
     ack(again[0], left[0].psn + 1);
-    EXPECT_EQ(stream.nscc.base_rtt_ns(), 0u);
-    ack(left[1]);
-    EXPECT_EQ(stream.nscc.base_rtt_ns(), kRtt + 64);
+    EXPECT_EQ(stream.nscc.base_rtt_ns(), kRtt);
+}
+
+// Of a full window half is refused: as much has left it, and what is lost goes when there is room again.
+TEST_F(NsccPaths, BX9_WhatGoesAgainWaitsForTheWindow) {
+    const std::vector<Departure> left = send();
+    now += kRtt;
+    for (size_t i = 0; i < left.size() / 2; ++i) nack(left[i]);
+    EXPECT_EQ(send().size(), 0u);
+    sack(left.back());
+    const auto again = send();
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_TRUE(again[0].again);
+    EXPECT_EQ(again[0].psn, left[0].psn);
 }
 
 // Entries that come together mean what they do one by one.
