@@ -460,7 +460,9 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
     if (stream.ooh < stream.una) stream.ooh = stream.una;
     if (stream.retx < stream.una) stream.retx = stream.una;
     if (stream.una >= stream.recovery) stream.recovering = false;  // MP-9
-    stream.backoff = 0;
+    // Until a round trip is known, which repetitions do not tell, one longer than the timer would let it fire for every
+    // packet (RFC 6298 section 5: the backed-off timer holds until there is a sample).
+    stream.backoff = stream.srtt_ns != 0 ? 0 : std::min(stream.backoff, kMaxBackoff);
     stream.last_ack_ns = now_ns;
     if (stream.outstanding()) {
         restart_timer(stream, now_ns);

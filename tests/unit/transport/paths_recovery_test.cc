@@ -78,8 +78,31 @@ TEST_F(PathsTest, MP11_TimeoutSendsAllAgainAndBacksOff) {
         const auto again = send(0);
         EXPECT_EQ(again.size(), fired == 1 ? 1u : 5u);  // however small the window
     }
+    stream.srtt_ns = kRtt;
     ack({.psn = left[0].psn, .vp = 0xC000, .again = true}, left[1].psn);
     EXPECT_EQ(stream.backoff, 0);
+}
+
+// A round trip of ten times the timer's floor: the first packets are repeated in vain, and those of which the timer has
+// not fired tell how long it is.
+TEST_F(PathsTest, MP11_ARoundTripBeyondTheTimerIsMeasuredAtLast) {
+    const uint64_t rtt = 10 * paths.config().min_rto_ns;
+    uint32_t repeated = 0;
+    for (int round = 0; round < 6 && stream.srtt_ns == 0; ++round) {
+        const auto left = send(8);
+        const uint64_t answer = now + rtt;
+        while (paths.deadline(stream) < answer) {
+            now = paths.deadline(stream);
+            paths.expire(stream, now);
+            repeated += static_cast<uint32_t>(send(0).size());
+        }
+        now = answer;
+        ack(left.back());
+    }
+    EXPECT_NEAR(static_cast<double>(stream.srtt_ns), static_cast<double>(rtt), 1e5);
+    EXPECT_GT(repeated, 0u);
+    EXPECT_FALSE(send(8).empty());
+    EXPECT_GE(paths.deadline(stream), now + 2 * rtt);
 }
 
 TEST_F(PathsTest, MP11_TheTimerIsFourRoundTripsAndDoublesFiveTimes) {
