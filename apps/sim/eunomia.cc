@@ -17,7 +17,11 @@ constexpr double kUplinksOfAHost = static_cast<double>(kSpines) / kRackHosts;
 constexpr uint32_t kBdpPackets = kBdp / kEunomiaMtu;
 constexpr Time kSample = 100 * kMicrosecond;  // of reorder memory
 constexpr Time kReaction = 100 * kMicrosecond;  // until there are routes about what has failed
-constexpr uint64_t kFlowStream = 1'000'001, kFaultStream = 1'000'002;  // of random numbers; a network's are small
+// Of random numbers; a network's are small.
+constexpr uint64_t kFlowStream = 1'000'001, kFaultStream = 1'000'002, kQueryStream = 1'000'003,
+                   kGraphStream = 1'000'004;
+constexpr uint32_t kQuerySenders = 50, kQueryBytes = 40'000;
+constexpr uint32_t kPorts = 8, kSwitches = 80;  // of a fat tree, and of the Jellyfish beside it
 
 transport::DcqcnConfig dcqcn() {
     return {.reaction = transport::DcqcnReaction::kHpcc,
@@ -36,10 +40,7 @@ bool is_lossless(const Scheme& scheme, const Variant& variant) {
     return variant.losses == Losses::kNone || (variant.losses == Losses::kOfScheme && scheme.speaks != Speaks::kIrn);
 }
 
-LeafSpineConfig network_of(const Scheme& scheme, const Variant& variant) {
-    LeafSpineConfig config{.leaves = kLeaves, .spines = kSpines};
-    config.rack.hosts = kRackHosts;
-    config.rack.access = config.uplink = {.bits_per_s = kLinkRate, .delay = kMicrosecond};
+SwitchConfig switch_of(const Scheme& scheme, const Variant& variant) {
     SwitchConfig the_switch;
     the_switch.buffer_bytes = 9 << 20;
     the_switch.alpha = 1;
@@ -47,11 +48,78 @@ LeafSpineConfig network_of(const Scheme& scheme, const Variant& variant) {
     the_switch.balancer = scheme.balancer;
     if (is_lossless(scheme, variant)) the_switch.dynamic_pfc = DynamicPfc{};
     if (variant.losses == Losses::kTrims) the_switch.trim = Trim{};
-    config.rack.tor = config.spine = the_switch;
-    config.rack.host.transport = transport_of(scheme, variant);
-    config.rack.host.control_class = true;
-    return config;
+    the_switch.max_deflections = variant.deflections;
+    return the_switch;
 }
+
+struct Built {
+    std::vector<Host*> hosts;
+    std::vector<Cable> trunks;  // between switches
+};
+
+Built build(Network& network, const Scheme& scheme, const Variant& variant, uint64_t seed) {
+    const SwitchConfig the_switch = switch_of(scheme, variant);
+    const LinkConfig link{.bits_per_s = kLinkRate, .delay = kMicrosecond};
+    const RackConfig rack{.hosts = kRackHosts,
+                          .access = link,
+                          .host = {.transport = transport_of(scheme, variant), .control_class = true},
+                          .tor = the_switch};
+    switch (variant.shape) {
+        case Shape::kLeafSpine: {
+            const LeafSpine made = leaf_spine(
+                network, {.leaves = kLeaves, .spines = kSpines, .rack = rack, .uplink = link, .spine = the_switch});
+            return {made.hosts(), made.trunks()};
+        }
+        case Shape::kFatTree: {
+            FatTreeConfig config{.k = kPorts, .rack = rack, .uplink = link, .upper = the_switch};
+            config.rack.hosts = kPorts / 2;
+            FatTree made = fat_tree(network, config);
+            for (const Cable& cable : made.core_links) made.edge_uplinks.push_back(cable);
+            return {made.hosts(), made.edge_uplinks};
+        }
+        case Shape::kJellyfish: {
+            const Jellyfish made = jellyfish(network,
+                                             {.switches = kSwitches,
+                                              .ports = kPorts,
+                                              .hosts = kEunomiaHosts,
+                                              .access = link,
+                                              .trunk = link,
+                                              .host = rack.host,
+                                              .a_switch = the_switch},
+                                             Random(seed, kGraphStream));
+            return {made.hosts(), made.trunks};
+        }
+    }
+    __builtin_unreachable();
+}
+
+// Of queries, each of flows that begin together: how long until the last has ended.
+class Queries {
+  public:
+    explicit Queries(Time from) : from_(from) {}
+    void add(const FlowRecord& record) {
+        if (record.flow.query == 0 || record.flow.start < from_) return;
+        auto& [flows, took] = all_[record.flow.query];
+        ++flows;
+        took = std::max(took, record.took);
+    }
+    void tell(Values& values) const {
+        std::vector<double> us;
+        for (const auto& [query, one] : all_) {
+            if (one.first == kQuerySenders) us.push_back(static_cast<double>(one.second) / kMicrosecond);
+        }
+        std::ranges::sort(us);
+        double sum = 0;
+        for (const double one : us) sum += one;
+        values["queries"] = static_cast<double>(us.size());
+        values["query mean"] = us.empty() ? 0 : sum / static_cast<double>(us.size());
+        values["query p99"] = us.empty() ? 0 : us[static_cast<size_t>(0.99 * static_cast<double>(us.size() - 1))];
+    }
+
+  private:
+    Time from_;
+    std::map<uint32_t, std::pair<uint32_t, Time>> all_;
+};
 
 void tell_transport(Values& values, const std::vector<Host*>& hosts) {
     using transport::Counter;
@@ -105,8 +173,9 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
             paths.max_window = kNoWindow;
             paths.initial_window = is_irn ? kBdpPackets : kNoWindow;
             paths.infer_losses = is_irn;
-            // What is late in a network that loses nothing is not lost; in one that does, nothing else tells of it.
-            paths.repeat_early = !is_irn && !is_lossless(scheme, variant);
+            // What is late in a network that loses nothing is not lost; in one that does, or whose links fail,
+            // nothing else tells of it.
+            paths.repeat_early = !is_irn && (!is_lossless(scheme, variant) || variant.failed_part != 0);
             paths.min_rto_ns = is_irn ? 320'000 : paths.repeat_early ? 1'000'000 : 16'000'000;
             paths.low_rto_ns = is_irn ? 100'000 : 0;
             if (scheme.speaks != Speaks::kEunomia) config.reorder.cap_slots = kNoWindow;
@@ -125,39 +194,55 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
     return config;
 }
 
-Offered poisson_load(const PointRun& with, const FlowSizes& sizes, double load) {
+Offered poisson_load(const PointRun& with, const FlowSizes& sizes, double load, Shape shape) {
     const Time parts = with.quick ? 10 : 1;
     Offered offered{.until = kArrivals / parts, .drain = kDrain / (with.quick ? 4 : 1), .counted_from = kFirst / parts};
     const PoissonConfig config{.hosts = kEunomiaHosts,
-                               .bits_per_s = load * kUplinksOfAHost * static_cast<double>(kLinkRate),
+                               .bits_per_s = load * (shape == Shape::kLeafSpine ? kUplinksOfAHost : 1) *
+                                             static_cast<double>(kLinkRate),
                                .until = offered.until};
     offered.flows = poisson(config, sizes, Random(with.seed, kFlowStream));
     return offered;
 }
 
+Offered query_load(const PointRun& with, double load, double background) {
+    Offered offered = poisson_load(with, ali_storage(), background);
+    const std::vector<FlowSpec> queries =
+        incast({.hosts = kEunomiaHosts,
+                .senders = kQuerySenders,
+                .bytes = kQueryBytes,
+                .queries_per_s = load * kUplinksOfAHost * static_cast<double>(kLinkRate) * kEunomiaHosts /
+                                 (8.0 * kQuerySenders * kQueryBytes),
+                .until = offered.until},
+               Random(with.seed, kQueryStream));
+    offered.flows.insert(offered.flows.end(), queries.begin(), queries.end());
+    sort_by_start(offered.flows);
+    return offered;
+}
+
 Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offered, const Variant& variant) {
     Network network(with.seed);
-    const LeafSpine clos = leaf_spine(network, network_of(scheme, variant));
-    const std::vector<Host*> hosts = clos.hosts();
-    std::vector<Cable> uplinks;
-    for (const auto& of_leaf : clos.uplinks) {
-        for (const Cable& uplink : of_leaf) uplinks.push_back(uplink);
-    }
+    const Built built = build(network, scheme, variant, with.seed);
+    const std::vector<Host*>& hosts = built.hosts;
+    const std::vector<Cable>& trunks = built.trunks;
     Random random(with.seed, kFaultStream);
-    for (uint32_t i = 0; i < variant.slow_uplinks; ++i) uplinks[random.below(uplinks.size())].set_rate(kLinkRate / 10);
+    for (uint32_t i = 0; i < variant.slow_uplinks; ++i)
+        trunks[random.below(trunks.size())].set_rate(kLinkRate / 10);
     Failures failures(network, kReaction);
     if (variant.flaps != 0)
-        failures.repeat(uplinks, variant.failed_part, variant.flaps, random);
+        failures.repeat(trunks, variant.failed_part, variant.flaps, random);
     else if (variant.failed_part != 0)
-        failures.fail(draw(uplinks, variant.failed_part, random));
+        failures.fail(draw(trunks, variant.failed_part, random));
     const bool is_rc = scheme.speaks == Speaks::kGoBackN;
     Workload workload(network, hosts, offered.flows, {.qp = {.multipath = !is_rc, .mtu = kEunomiaMtu}});
     CompletionTimes times(offered.counted_from);
+    Queries queries(offered.counted_from);
     std::array<std::pair<double, double>, kSizeClasses.size()> degrees{};  // sum and count, by class
     double bytes = 0;
     Time last = 0;
     workload.on_record = [&](const FlowRecord& record) {
         times.add(record);
+        queries.add(record);
         const auto of = std::ranges::lower_bound(kSizeClasses, record.flow.bytes) - kSizeClasses.begin();
         auto& [sum, count] = degrees[std::min<size_t>(static_cast<size_t>(of), degrees.size() - 1)];
         sum += record.degree;
@@ -184,6 +269,7 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     values["paused hosts"] = pauses(network).host_time / lasted;
     values["paused switches"] = pauses(network).switch_time / lasted;
     check_conservation(network);
+    queries.tell(values);
     times.tell(values, "all ");
     times.tell(values, "short ", 0, kBdp);
     times.tell(values, "long ", kBdp);

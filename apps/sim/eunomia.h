@@ -60,13 +60,22 @@ enum class Losses : uint8_t {
     kTrims,  // what a queue has no room for goes on as its headers
 };
 
+// 128 hosts in each; the latter two have 80 switches of 8 ports, and a way out of a rack for each of its hosts.
+enum class Shape : uint8_t {
+    kLeafSpine,
+    kFatTree,
+    kJellyfish,  // the first switch chooses among the eight shortest paths
+};
+
 // What is otherwise in a point than the scheme says.
 struct Variant {
+    Shape shape = Shape::kLeafSpine;
+    uint8_t deflections = 0;  // DIBS: of a packet that finds its queue full, at most
     uint32_t static_bytes = 0;  // a static bitmap of two bits a packet; 0: Eunomia's
     transport::Ordering ordering = transport::Ordering::kReceiverHold;
     Losses losses = Losses::kOfScheme;
     uint32_t slow_uplinks = 0;     // have a tenth of the rate
-    double failed_part = 0;        // of the uplinks, from the start on
+    double failed_part = 0;        // of the cables between switches, from the start on
     Time flaps = 0;                // these come back, and others fail, at this interval; 0: never
 };
 
@@ -79,18 +88,21 @@ struct Offered {
     Time drain = 0;        // how long after that they are waited for
     Time counted_from = 0;  // what begins before is not counted
 };
-Offered poisson_load(const PointRun& with, const FlowSizes& sizes, double load);
+// Of the uplinks; in networks with as many as hosts of those.
+Offered poisson_load(const PointRun& with, const FlowSizes& sizes, double load, Shape shape = Shape::kLeafSpine);
+// Queries: 50 hosts send 40 KB each to one at the same time. With `background`, poisson_load() of AliStorage beside it.
+Offered query_load(const PointRun& with, double load, double background = 0);
 
 transport::Config transport_of(const Scheme& scheme, const Variant& variant = {});
 
 // Values: of completion times, as CompletionTimes::tell() names
 // them, for "all ", "short " (less than a BDP) and "long " flows, and for classes "size-N " of sizes (kSizeClasses);
-// what was out of order, refused, sent again, paused and kept.
+// what was out of order, refused, sent again, paused and kept; of queries the mean and the 99th percentile.
 Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offered, const Variant& variant = {});
 // The same of Poisson flows of `sizes` at a load of the uplinks.
 inline Values run_load(const PointRun& with, const Scheme& scheme, const FlowSizes& sizes, double load,
                        const Variant& variant = {}) {
-    return run_flows(with, scheme, poisson_load(with, sizes, load), variant);
+    return run_flows(with, scheme, poisson_load(with, sizes, load, variant.shape), variant);
 }
 
 // Upper ends of classes, in bytes.

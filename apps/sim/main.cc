@@ -12,8 +12,9 @@
 
 #include "experiment.h"
 #include "flows.h"
-#include "plot.h"
 #include "fabric/workload.h"
+#include "plot.h"
+#include "prediction.h"
 #include "runner.h"
 
 namespace {
@@ -100,6 +101,7 @@ int main(int argc, char** argv) {
     std::string figure, json_file, svg_file, results, csv_file;
     FlowsConfig flows{.scheme = "drill-eunomia"};
     RunnerConfig runner;
+    PredictionConfig prediction;
     bool list = false;
     app.add_option("FIGURE", figure, "what to run; --list shows what there is");
     app.add_option("--seed", runner.seed, "of everything random")->capture_default_str();
@@ -118,6 +120,21 @@ int main(int argc, char** argv) {
     app.add_option("--trace", flows.trace, "... in their place a file of flows, lines of `src dst pg size start`");
     app.add_option("--scheme", flows.scheme, "... one of " + scheme_names())->capture_default_str();
     app.add_option("--csv", csv_file, "... writes every flow there");
+    const std::string predicts = "with the FIGURE \"prediction\", what rove-testpmd will measure between two ports: ";
+    app.add_option("--sender", prediction.sender, predicts + "the initiator's configuration file, with impair.paths");
+    app.add_option("--receiver", prediction.receiver, "... the target's");
+    app.add_option("--change", prediction.changes,
+                   "... SECONDS:PATH:key=value,...: then the path changes so, in both directions; may be repeated")
+        ->take_all();
+    app.add_option("--qps", prediction.flows, "... rove-testpmd's")->check(CLI::Range(1, 1024))->capture_default_str();
+    app.add_option("--size", prediction.message_bytes, "... bytes a message")
+        ->check(CLI::Range(1u, rove::fabric::Network::kScratchBytes))->capture_default_str();
+    app.add_option("--depth", prediction.depth, "... messages of each QP under way")
+        ->check(CLI::Range(1, 1024))->capture_default_str();
+    app.add_option("--mtu", prediction.mtu, "... path MTU")
+        ->check(CLI::IsMember({256, 512, 1024, 2048, 4096}))->capture_default_str();
+    app.add_option("--duration", prediction.seconds, "... seconds")->check(CLI::Range(0.001, 1e6))
+        ->capture_default_str();
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -128,7 +145,10 @@ int main(int argc, char** argv) {
         return 0;
     }
     static constexpr Experiment kFlows{"flows", "your own flows"};
-    const Experiment* const experiment = figure == kFlows.name ? &kFlows : find(figure);
+    static constexpr Experiment kPrediction{"prediction", "what two ports with impaired paths will show"};
+    const Experiment* const experiment = figure == kFlows.name        ? &kFlows
+                                         : figure == kPrediction.name ? &kPrediction
+                                                                      : find(figure);
     if (experiment == nullptr) {
         std::fprintf(stderr, "rove-sim: %s; --list shows what there is\n",
                      figure.empty() ? "which FIGURE?" : ("no figure '" + figure + "'").c_str());
@@ -149,7 +169,8 @@ int main(int argc, char** argv) {
     runner.progress = isatty(STDERR_FILENO) != 0;
     try {
         const PointRun one{runner.seed, runner.quick, csv_out.is_open() ? &csv_out : nullptr};
-        const Report report = experiment == &kFlows         ? run_flows(flows, one)
+        const Report report = experiment == &kFlows           ? run_flows(flows, one)
+                              : experiment == &kPrediction    ? run_prediction(prediction, runner.seed)
                               : experiment->points != nullptr ? experiment->report(run_points(*experiment, runner))
                               : runner.seeds > 1            ? run_seeds(*experiment, runner)
                                                             : experiment->run(runner.seed);
