@@ -28,7 +28,7 @@ BOOTS_WITHIN = 100      # seconds; a busy machine takes 48
 # In the order in which the first process loads them; those that they need come by themselves.
 MODULES = ("virtio_pci", "virtio_rng", "virtio_net", "9pnet_virtio", "9p", "crc32_generic", "crc32-pclmul", "ib_uverbs",
            "rdma_ucm", "rdma_rxe",
-           "ifb", "sch_netem", "sch_ingress", "cls_matchall", "act_mirred", "veth", "overlay")
+           "ifb", "sch_netem", "sch_ingress", "cls_matchall", "act_mirred", "veth", "8021q", "overlay")
 # Those that scripts/prepare-nic asks for, and of the NICs that it takes away from the kernel.
 ON_DEMAND = ("vfio_pci", "vfio_iommu_type1", "uio_pci_generic", "e1000", "vmxnet3")
 PLAIN = "".join(f",{offload}=off" for offload in ("csum", "guest_csum", "gso", "guest_tso4", "guest_tso6", "guest_ecn",

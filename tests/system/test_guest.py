@@ -5,7 +5,8 @@ few."""
 import re
 import sys
 
-from harness import BUILD, CLIENT_CORE, ROOT, STOPPED, Failure, Process, check, free_port, once, program, with_changes
+from harness import (BUILD, CLIENT_CORE, ROOT, ROVE_RUN, STOPPED, Failure, Process, check, free_port, once, program,
+                     with_changes)
 
 sys.path.insert(0, str(ROOT / "tests" / "guest"))
 
@@ -201,6 +202,25 @@ def hello():
     verified("responds", "ipv6", "1024", "--sizes", "1,5000")
 
 
+def vlan():
+    """rove beside the guest's kernel on its interface of a VLAN; ours tags its frames itself."""
+    machine, port = guest(), free_port(guest().netns)
+    machine.run("sh", "-ec", "ip link add link data name data.100 type vlan id 100\n"
+                "ip address add 10.7.0.2/24 dev data.100\nip link set data.100 up")
+    try:
+        tagged = config()
+        tagged["device"][0] |= {"vlan": 100, "addresses": ["10.7.0.1/24"]}
+        command = [program("verbs_check"), "--device", "rove0", "--gid-index", "1", "--mtu", "1024", "--rounds", "1",
+                   "--depth", "4", "--timeout", TIMEOUT, "--sizes", "0,64,4097", "--port", port]
+        server = machine.process([ROVE_RUN, "--interface", "data.100", "--", *command])
+        client = Process([*command, GUEST], tagged, CLIENT_CORE, machine.netns)
+        client.succeed(60)
+        server.succeed(STOPPED)
+        check(client.json() and len(client.json()) == len(server.json()), f"{client.story()}\n{server.story()}")
+    finally:
+        machine.run("ip", "link", "del", "data.100")
+
+
 def kernel_log():
     """After all of this, the kernel has nothing to complain of."""
     log = guest().run("dmesg")
@@ -264,4 +284,5 @@ for direction in DIRECTIONS:
                                                                                 impair={"loss": 0.03, "seed": 7}),
          timeout=BOOTED)
 once("guest/rdma_cm/beside", beside, timeout=BOOTED)
+once("guest/interface/vlan", vlan, timeout=BOOTED)
 once("guest/kernel-log", kernel_log, timeout=BOOTED)

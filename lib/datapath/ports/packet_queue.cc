@@ -35,22 +35,25 @@ constexpr int kSendBufferBytes = 4 << 20, kReceiveBufferBytes = 16 << 20;
 constexpr uint8_t kNeedsChecksum = 1, kUdpTrain = 5;
 
 // RoCEv2 as roce.bpf.c has it, in the older language, which needs no privilege beyond the socket's; and, for a bridge,
-// the others. A VLAN's tag stands beside the frame.
+// the others. A VLAN's tag stands beside the frame, and until Linux 6.2 its number is still there when the frame has come
+// to the VLAN's own interface, where it is no longer tagged.
 constexpr uint16_t kLoadHalf = BPF_LD | BPF_H | BPF_ABS, kLoadByte = BPF_LD | BPF_B | BPF_ABS;
 constexpr uint16_t kIfEqual = BPF_JMP | BPF_JEQ | BPF_K, kIfBits = BPF_JMP | BPF_JSET | BPF_K;
 constexpr uint16_t kReturn = BPF_RET | BPF_K;
 constexpr uint16_t kGo = BPF_JMP | BPF_JA;
 constexpr uint32_t kIp = sizeof(ethhdr), kUdpOverIpv4 = kIp + sizeof(iphdr), kUdpOverIpv6 = kIp + sizeof(ipv6hdr);
 
-constexpr std::array<sock_filter, 25> filter(PacketKinds kinds) {
+constexpr std::array<sock_filter, 27> filter(PacketKinds kinds) {
     const uint32_t others = kinds == PacketKinds::kBridge ? UINT32_MAX : 0;
     return {{
+        {kLoadHalf, 0, 0, static_cast<uint32_t>(SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT)},
+        {kIfEqual, 2, 0, 0},  // to 4
         {kLoadHalf, 0, 0, static_cast<uint32_t>(SKF_AD_OFF + SKF_AD_VLAN_TAG)},
-        {kIfBits, 21, 0, 0x0FFF},  // of a VLAN, so for another interface: to 23
+        {kIfBits, 21, 0, 0x0FFF},  // of a VLAN, so for another interface: to 25
         {kLoadHalf, 0, 0, offsetof(ethhdr, h_proto)},
-        {kIfEqual, 0, 10, ETH_P_IP},  // else to 14
+        {kIfEqual, 0, 10, ETH_P_IP},  // else to 16
         {kLoadByte, 0, 0, kIp + offsetof(iphdr, protocol)},
-        {kIfEqual, 2, 0, IPPROTO_UDP},  // to 8
+        {kIfEqual, 2, 0, IPPROTO_UDP},  // to 10
         {kIfEqual, 17, 0, IPPROTO_ICMP},
         {kIfEqual, 16, 15, IPPROTO_IGMP},
         {kLoadByte, 0, 0, kIp},
@@ -58,10 +61,10 @@ constexpr std::array<sock_filter, 25> filter(PacketKinds kinds) {
         {kLoadHalf, 0, 0, kIp + offsetof(iphdr, frag_off)},
         {kIfBits, 11, 0, 0x3FFF},  // a fragment
         {kLoadHalf, 0, 0, kUdpOverIpv4 + offsetof(udphdr, uh_dport)},
-        {kGo, 0, 0, 6},                // to 20
-        {kIfEqual, 0, 6, ETH_P_IPV6},  // else to 21
+        {kGo, 0, 0, 6},                // to 22
+        {kIfEqual, 0, 6, ETH_P_IPV6},  // else to 23
         {kLoadByte, 0, 0, kIp + offsetof(ipv6hdr, nexthdr)},
-        {kIfEqual, 2, 0, IPPROTO_UDP},  // to 19
+        {kIfEqual, 2, 0, IPPROTO_UDP},  // to 21
         {kIfEqual, 6, 0, IPPROTO_ICMPV6},
         {kIfEqual, 5, 4, IPPROTO_HOPOPTS},  // MLD's
         {kLoadHalf, 0, 0, kUdpOverIpv6 + offsetof(udphdr, uh_dport)},
