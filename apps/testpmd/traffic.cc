@@ -13,7 +13,7 @@ namespace rove::testpmd {
 namespace {
 
 constexpr int kReaped = 32;  // completions at once
-constexpr uint8_t kStale = 0xEE;
+constexpr uint8_t kUnread = 0xEE;
 
 template <class Take>
 void poll_all(const Session& session, Take&& take) {
@@ -114,8 +114,8 @@ void Initiator::post(uint32_t q, uint32_t count, uint64_t now_ns) {
         const bool read_back = plan_.verify && plan_.mode == Mode::kWrite;
         if (plan_.verify && (plan_.mode == Mode::kWrite || plan_.mode == Mode::kSend))
             fill(session_.slot(q, slot), plan_.size, q, queue.posted);
-        if (plan_.verify && plan_.mode == Mode::kRead) std::memset(session_.slot(q, slot), kStale, plan_.size);
-        if (read_back) std::memset(session_.slot(q, plan_.depth + slot), kStale, plan_.size);
+        if (plan_.verify && plan_.mode == Mode::kRead) std::memset(session_.slot(q, slot), kUnread, plan_.size);
+        if (read_back) std::memset(session_.slot(q, plan_.depth + slot), kUnread, plan_.size);
         add(opcode_of(plan_.mode), slot, slot, !read_back);
         if (read_back) add(IBV_WR_RDMA_READ, plan_.depth + slot, slot, true);
     }
