@@ -75,6 +75,18 @@ uint32_t Switch::next_hop(uint64_t flow_hash, uint32_t destination) const {
     return hops_[group.first + ecmp(flow_hash, salt_, group.count)];
 }
 
+uint32_t Switch::next_hop(uint64_t flow_hash, uint32_t destination, uint32_t& route) const {
+    if (paths_ == nullptr) return next_hop(flow_hash, destination);
+    if (route != 0) {
+        const uint32_t port = (*paths_)[route++];
+        if (port != kEndOfPath) return port;
+    }
+    const Group group = groups_[destination];
+    const uint32_t chosen = group.first + (group.count == 1 ? 0 : ecmp(flow_hash, salt_, group.count));
+    route = rests_[chosen];
+    return hops_[chosen];
+}
+
 void Switch::foresee(const Packet& packet, uint32_t ahead) const {
     const Group& group = groups_[packet.destination];
     if (ahead == 3) {

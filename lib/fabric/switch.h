@@ -96,6 +96,9 @@ class Switch final : public Node {
     void use_paths(const std::vector<uint32_t>& table) { paths_ = &table; }
     // The port that a packet will leave by under ECMP.
     uint32_t next_hop(uint64_t flow_hash, uint32_t destination) const;
+    // The same on a path that the first switch chose, where there are paths; `route` is 0 there, and then the caller's
+    // to keep.
+    uint32_t next_hop(uint64_t flow_hash, uint32_t destination, uint32_t& route) const;
 
     // Of the queue before one of this switch's links: when it marks, and the most that it holds.
     void set_red(const Link& link, const Red& red);

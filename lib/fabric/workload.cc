@@ -32,13 +32,14 @@ Time ideal_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig
     Time time = 0;
     uint64_t slowest = UINT64_MAX;
     const Link* link = &from.link();
+    uint32_t route = 0;
     while (true) {
         time += link->config().delay + link->duration(first);
         time += link->config().delay + link->duration(ack);  // back: cables are alike both ways
         slowest = std::min(slowest, link->config().bits_per_s);
         const auto* const node = dynamic_cast<const Switch*>(&link->to());
         if (node == nullptr) break;
-        link = node->links()[node->next_hop(flow_hash(from.flow_to(to, qp.udp_src)), to.index())];
+        link = node->links()[node->next_hop(flow_hash(from.flow_to(to, qp.udp_src)), to.index(), route)];
     }
     const uint64_t rest = bytes + packets * (header + kGapBytes) - first - kGapBytes;
     return time + static_cast<Time>(static_cast<double>(rest) * 8 / static_cast<double>(slowest) *
