@@ -197,10 +197,10 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
 Offered poisson_load(const PointRun& with, const FlowSizes& sizes, double load, Shape shape) {
     const Time parts = with.quick ? 10 : 1;
     Offered offered{.until = kArrivals / parts, .drain = kDrain / (with.quick ? 4 : 1), .counted_from = kFirst / parts};
-    const PoissonConfig config{.hosts = kEunomiaHosts,
-                               .bits_per_s = load * (shape == Shape::kLeafSpine ? kUplinksOfAHost : 1) *
-                                             static_cast<double>(kLinkRate),
-                               .until = offered.until};
+    const PoissonConfig config{
+        .hosts = kEunomiaHosts,
+        .bits_per_s = load * (shape == Shape::kLeafSpine ? kUplinksOfAHost : 1) * static_cast<double>(kLinkRate),
+        .until = offered.until};
     offered.flows = poisson(config, sizes, Random(with.seed, kFlowStream));
     return offered;
 }
@@ -226,8 +226,7 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     const std::vector<Host*>& hosts = built.hosts;
     const std::vector<Cable>& trunks = built.trunks;
     Random random(with.seed, kFaultStream);
-    for (uint32_t i = 0; i < variant.slow_uplinks; ++i)
-        trunks[random.below(trunks.size())].set_rate(kLinkRate / 10);
+    for (uint32_t i = 0; i < variant.slow_uplinks; ++i) trunks[random.below(trunks.size())].set_rate(kLinkRate / 10);
     Failures failures(network, kReaction);
     if (variant.flaps != 0)
         failures.repeat(trunks, variant.failed_part, variant.flaps, random);

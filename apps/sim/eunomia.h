@@ -70,7 +70,7 @@ enum class Shape : uint8_t {
 // What is otherwise in a point than the scheme says.
 struct Variant {
     Shape shape = Shape::kLeafSpine;
-    uint8_t deflections = 0;  // DIBS: of a packet that finds its queue full, at most
+    uint8_t deflections = 0;    // DIBS: of a packet that finds its queue full, at most
     uint32_t static_bytes = 0;  // a static bitmap of two bits a packet; 0: Eunomia's
     transport::Ordering ordering = transport::Ordering::kReceiverHold;
     Losses losses = Losses::kOfScheme;

@@ -47,8 +47,9 @@ std::string at_load(const std::string& name, double load) {
 
 void draw_fabrics(Report& report, const Results& results, const std::string& metric, const std::string& unit) {
     for (const Fabric& fabric : kFabrics) {
-        draw(report, results, fabric.name, kJellyfishLoads, [&](double load) { return at_load(fabric.name, load); },
-             metric, unit);
+        draw(
+            report, results, fabric.name, kJellyfishLoads, [&](double load) { return at_load(fabric.name, load); },
+            metric, unit);
     }
 }
 
@@ -129,8 +130,8 @@ Report eu_fig14(const Results& results) {
                         results.mean(at_load(kSprayed, load), "all us") / results.mean(at_load(kTree, load), "all us"));
         claim_less(report, results, "all us", at_load(kSprayed, load), at_load(kFksp, load));
     }
-    report.measures.push_back({"mean time, Jellyfish with Eunomia by fat tree, best load", "", best, 0.4,
-                               "at most 0.40", best <= 0.4});
+    report.measures.push_back(
+        {"mean time, Jellyfish with Eunomia by fat tree, best load", "", best, 0.4, "at most 0.40", best <= 0.4});
     report.notes = {"Claims: up to 60 % lower than in a fat tree; better at 70 %.", kJellyfish, kLength};
     return report;
 }
@@ -161,8 +162,8 @@ std::vector<Point> eu_query_points() {
     for (const Deflected& how : kDeflected) {
         for (const double load : kQueryLoads) points.push_back(query_point(how, at_load(how.name, load), load, 0));
         for (const double background : kBackgrounds)
-            points.push_back(query_point(how, at_load(how.name + std::string("-background"), background), kQueryLoad,
-                                         background));
+            points.push_back(
+                query_point(how, at_load(how.name + std::string("-background"), background), kQueryLoad, background));
     }
     return points;
 }
@@ -173,16 +174,18 @@ Report eu_fig16(const Results& results) {
     const std::string irn = kDeflected[0].name, dibs = kDeflected[1].name, eunomia = kDeflected[2].name;
     for (const Deflected& how : kDeflected) {
         for (const char* metric : {"query mean", "query p99"})
-            draw(report, results, how.name + std::string(", ") + metric, kQueryLoads,
-                 [&](double load) { return at_load(how.name, load); }, metric, "us");
-        draw(report, results, how.name + std::string(", background, p99"), kBackgrounds,
-             [&](double load) { return at_load(how.name + std::string("-background"), load); }, "query p99", "us");
+            draw(
+                report, results, how.name + std::string(", ") + metric, kQueryLoads,
+                [&](double load) { return at_load(how.name, load); }, metric, "us");
+        draw(
+            report, results, how.name + std::string(", background, p99"), kBackgrounds,
+            [&](double load) { return at_load(how.name + std::string("-background"), load); }, "query p99", "us");
     }
     for (const char* metric : {"query mean", "query p99"}) {
         double best = 1;
         for (const double load : kQueryLoads)
-            best = std::min(best, results.mean(at_load(eunomia, load), metric) /
-                                      results.mean(at_load(irn, load), metric));
+            best =
+                std::min(best, results.mean(at_load(eunomia, load), metric) / results.mean(at_load(irn, load), metric));
         report.measures.push_back({metric + std::string(", DIBS with Eunomia by IRN, best load"), "", best, 0.53,
                                    "at most 0.53", best <= 0.53});
     }
@@ -194,9 +197,10 @@ Report eu_fig16(const Results& results) {
     for (const double background : kBackgrounds)
         claim_less(report, results, "query p99", at_load(eunomia + "-background", background),
                    at_load(irn + "-background", background));
-    report.notes = {"40 KB from each sender; with background, queries are 30 %. Switches drop what they have no room "
-                    "for, or, with DIBS, send it to a neighbour, 20 times at most. Loads are of the uplinks.",
-                    kLength};
+    report.notes = {
+        "40 KB from each sender; with background, queries are 30 %. Switches drop what they have no room "
+        "for, or, with DIBS, send it to a neighbour, 20 times at most. Loads are of the uplinks.",
+        kLength};
     return report;
 }
 
@@ -219,8 +223,9 @@ Report eu_fig19(const Results& results) {
     report.plot = {"Eunomia Fig. 19: slowdown while links fail and return, 50 %", "part that has failed", "", {}, {}};
     for (const Scheme& scheme : kFailing) {
         for (const char* metric : {"all mean", "unfinished"})
-            draw(report, results, scheme.name + std::string(", ") + metric, kFailedParts,
-                 [&](double part) { return failing(scheme, part); }, metric, "");
+            draw(
+                report, results, scheme.name + std::string(", ") + metric, kFailedParts,
+                [&](double part) { return failing(scheme, part); }, metric, "");
     }
     const auto rise = [&](const Scheme& scheme) {
         return results.mean(failing(scheme, 0.1), "all mean") / results.mean(failing(scheme, 0.01), "all mean");
@@ -231,9 +236,10 @@ Report eu_fig19(const Results& results) {
                                    rise(kFailing[i]), std::nullopt, "less than ECMP's",
                                    rise(kFailing[i]) < rise(kFailing[0])});
     }
-    report.notes = {"Others fail every 5 ms (quick: 1 ms; the paper's runs are longer, and have 100 ms), and there are "
-                    "new routes 0.1 ms later. Claim: ECMP deteriorates, packet by packet with Eunomia holds.",
-                    kLength};
+    report.notes = {
+        "Others fail every 5 ms (quick: 1 ms; the paper's runs are longer, and have 100 ms), and there are "
+        "new routes 0.1 ms later. Claim: ECMP deteriorates, packet by packet with Eunomia holds.",
+        kLength};
     return report;
 }
 

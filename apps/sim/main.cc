@@ -11,8 +11,8 @@
 #include <string>
 
 #include "experiment.h"
-#include "flows.h"
 #include "fabric/workload.h"
+#include "flows.h"
 #include "plot.h"
 #include "prediction.h"
 #include "runner.h"
@@ -128,12 +128,16 @@ int main(int argc, char** argv) {
         ->take_all();
     app.add_option("--qps", prediction.flows, "... rove-testpmd's")->check(CLI::Range(1, 1024))->capture_default_str();
     app.add_option("--size", prediction.message_bytes, "... bytes a message")
-        ->check(CLI::Range(1u, rove::fabric::Network::kScratchBytes))->capture_default_str();
+        ->check(CLI::Range(1u, rove::fabric::Network::kScratchBytes))
+        ->capture_default_str();
     app.add_option("--depth", prediction.depth, "... messages of each QP under way")
-        ->check(CLI::Range(1, 1024))->capture_default_str();
+        ->check(CLI::Range(1, 1024))
+        ->capture_default_str();
     app.add_option("--mtu", prediction.mtu, "... path MTU")
-        ->check(CLI::IsMember({256, 512, 1024, 2048, 4096}))->capture_default_str();
-    app.add_option("--duration", prediction.seconds, "... seconds")->check(CLI::Range(0.001, 1e6))
+        ->check(CLI::IsMember({256, 512, 1024, 2048, 4096}))
+        ->capture_default_str();
+    app.add_option("--duration", prediction.seconds, "... seconds")
+        ->check(CLI::Range(0.001, 1e6))
         ->capture_default_str();
     try {
         app.parse(argc, argv);
@@ -172,8 +176,8 @@ int main(int argc, char** argv) {
         const Report report = experiment == &kFlows           ? run_flows(flows, one)
                               : experiment == &kPrediction    ? run_prediction(prediction, runner.seed)
                               : experiment->points != nullptr ? experiment->report(run_points(*experiment, runner))
-                              : runner.seeds > 1            ? run_seeds(*experiment, runner)
-                                                            : experiment->run(runner.seed);
+                              : runner.seeds > 1              ? run_seeds(*experiment, runner)
+                                                              : experiment->run(runner.seed);
         print(*experiment, report, runner);
         if (json_out.is_open()) json_out << json(*experiment, report);
         if (svg_out.is_open()) svg_out << svg(report.plot);

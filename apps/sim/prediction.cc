@@ -112,8 +112,7 @@ Report run_prediction(const PredictionConfig& config, uint64_t seed) {
         if (from.paths[i].delay_us != to.paths[i].delay_us)
             throw std::invalid_argument("path " + std::to_string(i) + " has another delay_us in " + to.file +
                                         "; allowed: the same");
-        cables.push_back(
-            network.connect(*switches[0], *switches[1], {.delay = to.paths[i].delay_us * kMicrosecond}));
+        cables.push_back(network.connect(*switches[0], *switches[1], {.delay = to.paths[i].delay_us * kMicrosecond}));
         apply(cables[i].forward, to.paths[i], frame_bytes);
         apply(cables[i].backward, from.paths[i], frame_bytes);
     }
@@ -121,8 +120,8 @@ Report run_prediction(const PredictionConfig& config, uint64_t seed) {
     for (const std::string& text : config.changes) {
         const Change change = parse(text, cables.size());
         network.at(change.at, [&, change] {
-            for (auto& [end, link] : {std::pair{&to, &cables[change.path].forward},
-                                      std::pair{&from, &cables[change.path].backward}}) {
+            for (auto& [end, link] :
+                 {std::pair{&to, &cables[change.path].forward}, std::pair{&from, &cables[change.path].backward}}) {
                 datapath::change(end->paths[change.path], change.settings);
                 apply(*link, end->paths[change.path], frame_bytes);
             }
@@ -155,8 +154,8 @@ Report run_prediction(const PredictionConfig& config, uint64_t seed) {
     const auto add = [&](const std::string& name, double value, const char* unit = "") {
         report.measures.push_back({name, unit, value});
     };
-    add("goodput_gbps", static_cast<double>(bytes) * 8e-9 * static_cast<double>(kSecond) /
-                            static_cast<double>(network.now()), "Gb/s");
+    add("goodput_gbps",
+        static_cast<double>(bytes) * 8e-9 * static_cast<double>(kSecond) / static_cast<double>(network.now()), "Gb/s");
     add("errors", static_cast<double>(errors));
     add("sent", static_cast<double>(counters.new_packets));
     add("packets", static_cast<double>(hosts[0]->counters()[transport::Counter::kRetransmittedPackets]));

@@ -31,7 +31,7 @@ void Switch::attach(Link& link) {
     const LinkConfig& cable = link.config();
     const Time round_trip = 2 * cable.delay + link.duration(kMinFrameBytes);
     port.limit = static_cast<uint64_t>(static_cast<__uint128_t>(round_trip) * cable.bits_per_s / 8 / kSecond) +
-                          2 * config_.dynamic_pfc->frame_bytes;
+                 2 * config_.dynamic_pfc->frame_bytes;
     port.watched = true;
     const uint64_t own = port.limit + guaranteed_bytes_;
     if (own > shared_limit_) throw std::invalid_argument("fabric: a switch's buffer does not hold its ports' headroom");

@@ -154,8 +154,7 @@ void Engine::undo(Task& task) {
     task.peer->tasks.undo_begin();
 }
 
-[[gnu::always_inline]] inline Status Engine::select(const Request& request, uint64_t now_ns, Task* task,
-                                                    bool* waited) {
+[[gnu::always_inline]] inline Status Engine::select(const Request& request, uint64_t now_ns, Task* task, bool* waited) {
     if (!task->peer->is_current(task->segment)) task->segment = task->peer->segment();
     task->remote = task->segment->find(request.target_offset, request.length);
     if (task->remote == nullptr) {

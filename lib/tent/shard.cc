@@ -489,8 +489,7 @@ void Shard::finish_one(Task& task) {
     const std::shared_ptr<Announcement> announcement = std::move(task.announcement);
     Batch& batch = *task.batch;
     task.state.store(state, std::memory_order_release);
-    if (announcement != nullptr && state == TransferStatusEnum::COMPLETED &&
-        announcement->tasks_left.fetch_sub(1) == 1)
+    if (announcement != nullptr && state == TransferStatusEnum::COMPLETED && announcement->tasks_left.fetch_sub(1) == 1)
         core_.announce(announcement);
     if (batch.users.fetch_sub(1) == 1) core_.recycle(batch);
 }

@@ -12,8 +12,7 @@ namespace {
 constexpr size_t kMaskBits = 64;
 constexpr std::array kFileOrder{Transport::GDS, Transport::IOURING, Transport::RDMA};
 // Of the original's order, what rove knows: RDMA before shared memory on one machine too.
-constexpr std::array kMemoryOrder{Transport::MNNVL, Transport::NVLINK, Transport::RDMA, Transport::SHM,
-                                  Transport::TCP};
+constexpr std::array kMemoryOrder{Transport::MNNVL, Transport::NVLINK, Transport::RDMA, Transport::SHM, Transport::TCP};
 
 bool matches(const Policy& policy, const SelectionContext& request) {
     if (policy.segment_type != request.segment_type) return false;
@@ -88,7 +87,8 @@ Status TransportSelector::no_policy(const SelectionContext& request) {
 Status TransportSelector::select(const SelectionContext& request, uint32_t transport_index, Selection* out) const {
     const Policy* const policy = find_policy(request);
     if (policy == nullptr && (!request.policy_name.empty() || (strict_ && request.hint == Transport::UNSPEC)))
-        [[unlikely]] return no_policy(request);
+        [[unlikely]]
+        return no_policy(request);
     Selection selection{.transport = request.hint, .device_mask = ~uint64_t{0}, .policy = policy};
     if (policy != nullptr) selection.device_mask = masks_[static_cast<size_t>(policy - policies_.data())];
 

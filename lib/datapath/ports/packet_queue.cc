@@ -35,8 +35,8 @@ constexpr int kSendBufferBytes = 4 << 20, kReceiveBufferBytes = 16 << 20;
 constexpr uint8_t kNeedsChecksum = 1, kUdpTrain = 5;
 
 // RoCEv2 as roce.bpf.c has it, in the older language, which needs no privilege beyond the socket's; and, for a bridge,
-// the others. A VLAN's tag stands beside the frame, and until Linux 6.2 its number is still there when the frame has come
-// to the VLAN's own interface, where it is no longer tagged.
+// the others. A VLAN's tag stands beside the frame, and until Linux 6.2 its number is still there when the frame has
+// come to the VLAN's own interface, where it is no longer tagged.
 constexpr uint16_t kLoadHalf = BPF_LD | BPF_H | BPF_ABS, kLoadByte = BPF_LD | BPF_B | BPF_ABS;
 constexpr uint16_t kIfEqual = BPF_JMP | BPF_JEQ | BPF_K, kIfBits = BPF_JMP | BPF_JSET | BPF_K;
 constexpr uint16_t kReturn = BPF_RET | BPF_K;

@@ -38,19 +38,19 @@ class BatchesTest : public testing::Test {
     uint8_t* there(size_t thread) const { return here(thread) + kSmall; }
     void submit(uint64_t batch, size_t thread) {
         const Request request{.opcode = Request::WRITE,
-                                      .source = here(thread),
-                                      .target_offset = reinterpret_cast<uint64_t>(there(thread)),
-                                      .length = kSmall,
-                                      .transport_hint = Transport::SHM};
+                              .source = here(thread),
+                              .target_offset = reinterpret_cast<uint64_t>(there(thread)),
+                              .length = kSmall,
+                              .transport_hint = Transport::SHM};
         ASSERT_TRUE(engine_->submit(batch, {&request, 1}, nullptr).ok());
     }
     // A request of its own batch, which is the same place each time: what became of it, or of its submission.
     Status copy(const void* from, uint64_t target, void* to) {
         const Request request{.opcode = Request::WRITE,
-                                      .source = const_cast<void*>(from),
-                                      .target_id = target,
-                                      .target_offset = reinterpret_cast<uint64_t>(to),
-                                      .length = kSmall};
+                              .source = const_cast<void*>(from),
+                              .target_id = target,
+                              .target_offset = reinterpret_cast<uint64_t>(to),
+                              .length = kSmall};
         const uint64_t batch = engine_->allocate_batch(1);
         Status status = engine_->submit(batch, {&request, 1}, nullptr);
         if (status.ok()) {
@@ -105,9 +105,9 @@ TEST_F(BatchesTest, EachIsOneThreadsAlone) {
 TEST_F(BatchesTest, NotificationsComeInTheOrderOfTheirSubmits) {
     constexpr int kMany = 300;
     const Request request{.opcode = Request::WRITE,
-                                  .source = here(0),
-                                  .target_offset = reinterpret_cast<uint64_t>(there(0)),
-                                  .length = kSmall};
+                          .source = here(0),
+                          .target_offset = reinterpret_cast<uint64_t>(there(0)),
+                          .length = kSmall};
     for (int i = 0; i < kMany; ++i) {
         const uint64_t batch = engine_->allocate_batch(1);
         const NotificationText text{"n", std::to_string(i)};
@@ -181,10 +181,10 @@ TEST_F(BatchesTest, OneWhoFillsTheEngineWithLowDoesNotGetHighRefused) {
     ASSERT_TRUE(engine_->allocate_memory(2 * kLarge, {}, &memory).ok());
     const auto request = [&](Priority priority, size_t length) {
         return Request{.opcode = Request::WRITE,
-                               .source = memory,
-                               .target_offset = reinterpret_cast<uint64_t>(memory) + kLarge,
-                               .length = length,
-                               .priority = index(priority)};
+                       .source = memory,
+                       .target_offset = reinterpret_cast<uint64_t>(memory) + kLarge,
+                       .length = length,
+                       .priority = index(priority)};
     };
     std::vector<uint64_t> low;
     uint64_t high = 0;
@@ -222,9 +222,9 @@ TEST_F(BatchesTest, MemoryThatIsNoLongerRegisteredIsRefused) {
     uint64_t under_way = 0;
     engine_->core().shard(0).with_lock([&] {
         const Request request{.opcode = Request::WRITE,
-                                      .source = memory,
-                                      .target_offset = reinterpret_cast<uint64_t>(there(0)),
-                                      .length = kSmall};
+                              .source = memory,
+                              .target_offset = reinterpret_cast<uint64_t>(there(0)),
+                              .length = kSmall};
         under_way = engine_->allocate_batch(1);
         ASSERT_TRUE(engine_->submit(under_way, {&request, 1}, nullptr).ok());
         EXPECT_EQ(engine_->unregister_memory(memory, sizeof(memory)).code(), Code::kInvalidArgument);

@@ -25,11 +25,11 @@ uint8_t* allocate(Engine& engine, uint64_t bytes, int value) {
 
 TransferStatusEnum write(Engine& engine, void* source, uint64_t target, void* there, uint64_t bytes) {
     const Request request{.opcode = Request::WRITE,
-                                  .source = source,
-                                  .target_id = target,
-                                  .target_offset = reinterpret_cast<uint64_t>(there),
-                                  .length = bytes,
-                                  .transport_hint = Transport::SHM};
+                          .source = source,
+                          .target_id = target,
+                          .target_offset = reinterpret_cast<uint64_t>(there),
+                          .length = bytes,
+                          .transport_hint = Transport::SHM};
     const uint64_t batch = engine.allocate_batch(1);
     EXPECT_TRUE(engine.submit(batch, {&request, 1}, nullptr).ok());
     TaskStatus status;

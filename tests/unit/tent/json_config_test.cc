@@ -185,8 +185,7 @@ TEST(TentJsonConfig, KeysOfMooncakeThatMeanNothingHereAreWarnedOfOnce) {
 
 TEST(TentJsonConfig, KeysMayBePaths) {
     EXPECT_FALSE(taken(R"({"transports/rdma/enable": false})").rdma.enable);
-    EXPECT_EQ(taken(R"({"transports/rdma/num_lanes": 2, "transports": {"rdma": {"num_lanes": 3}}})").rdma.num_lanes,
-              3u)
+    EXPECT_EQ(taken(R"({"transports/rdma/num_lanes": 2, "transports": {"rdma": {"num_lanes": 3}}})").rdma.num_lanes, 3u)
         << "what stands in its place is stronger";
     EXPECT_EQ(taken(R"({"rpc_server_port": null})").rpc_server_port, 0);
 }

@@ -60,11 +60,11 @@ struct Outcome {
 Outcome transfer(Engine& engine, Request::OpCode opcode, void* source, uint64_t target, const void* there,
                  Transport hint) {
     const Request request{.opcode = opcode,
-                                  .source = source,
-                                  .target_id = target,
-                                  .target_offset = reinterpret_cast<uint64_t>(there),
-                                  .length = kBufferBytes,
-                                  .transport_hint = hint};
+                          .source = source,
+                          .target_id = target,
+                          .target_offset = reinterpret_cast<uint64_t>(there),
+                          .length = kBufferBytes,
+                          .transport_hint = hint};
     const uint64_t batch = engine.allocate_batch(1);
     Outcome outcome;
     outcome.code = engine.submit(batch, {&request, 1}, nullptr).code();

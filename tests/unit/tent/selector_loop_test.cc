@@ -7,9 +7,9 @@
 #include <deque>
 #include <vector>
 
+#include "short_names.h"
 #include "tent/device_selector.h"
 #include "tent/slicing.h"
-#include "short_names.h"
 
 namespace rove::tent {
 namespace {

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "short_names.h"
 #include "tent/clock.h"
 #include "tent/core.h"
 #include "tent/shard.h"
-#include "short_names.h"
 
 namespace rove::tent {
 namespace {

@@ -17,8 +17,8 @@
 #include <functional>
 #include <thread>
 
-#include "tent/slots_memory.h"
 #include "short_names.h"
+#include "tent/slots_memory.h"
 
 namespace rove::tent {
 namespace {

@@ -9,13 +9,12 @@
 #include <deque>
 #include <vector>
 
+#include "short_names.h"
 #include "tent/clock.h"
 #include "tent/control/connection_name.h"
 #include "tent/core.h"
 #include "tent/peer.h"
 #include "tent/transports/tcp/tcp_backend.h"
-
-#include "short_names.h"
 
 namespace rove::tent {
 namespace {

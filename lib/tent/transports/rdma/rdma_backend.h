@@ -57,8 +57,8 @@ class RdmaBackend : public Backend {
     Shard& shard_;
     const std::shared_ptr<RdmaPorts> ports_;
     std::array<uint32_t, DeviceSelector::kMaxDevices> link_changes_{};  // of `ports_`, that were seen
-    std::vector<CqCredits> credits_;   // by device
-    std::vector<RecentBytes> recent_;  // by device
+    std::vector<CqCredits> credits_;                                    // by device
+    std::vector<RecentBytes> recent_;                                   // by device
     std::vector<uint64_t> lengths_;
     std::vector<uint8_t> chosen_;
     std::vector<Rail*> rails_;  // by id; null: free

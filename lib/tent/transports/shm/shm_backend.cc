@@ -13,8 +13,8 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kShortBytes = 16 << 10;    // handing over costs more than a tenth of what copying these does
-constexpr uint64_t kUnreachableNs = 1'000'000'000;   // after memory could not be mapped
-constexpr uint64_t kGoneLookNs = 100'000'000;     // between two looks for memory that has gone
+constexpr uint64_t kUnreachableNs = 1'000'000'000;  // after memory could not be mapped
+constexpr uint64_t kGoneLookNs = 100'000'000;       // between two looks for memory that has gone
 
 }  // namespace
 

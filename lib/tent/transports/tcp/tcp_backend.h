@@ -101,7 +101,7 @@ class TcpBackend : public Backend {
     Shard& shard_;
     std::atomic<uint32_t> out_{0};  // slices handed over and not taken back; written with the drive lock
     RecentBytes recent_;            // handed over and not taken back
-    std::vector<TcpSlice> taken_;  // progress()'s
+    std::vector<TcpSlice> taken_;   // progress()'s
 
     std::mutex io_;  // whoever sends and receives has it
     const int epoll_;
