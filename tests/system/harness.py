@@ -295,18 +295,19 @@ class Process:
             time.sleep(0.01)
         return value
 
-    def wait_listening(self, port, timeout=20):
-        def listening():
-            for family in ("tcp", "tcp6"):
-                try:
-                    rows = pathlib.Path(f"/proc/{self.pid}/net/{family}").read_text().splitlines()[1:]
-                except OSError:
-                    continue
-                if any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "0A" for row in rows):
-                    return True
-            return False
+    def is_listening(self, port):
+        """Whether somebody is, on this TCP port of its namespace."""
+        for family in ("tcp", "tcp6"):
+            try:
+                rows = pathlib.Path(f"/proc/{self.pid}/net/{family}").read_text().splitlines()[1:]
+            except OSError:
+                continue
+            if any(row.split()[1].endswith(f":{port:04X}") and row.split()[3] == "0A" for row in rows):
+                return True
+        return False
 
-        self.wait_for(listening, timeout, f"listener on TCP port {port}")
+    def wait_listening(self, port, timeout=20):
+        self.wait_for(lambda: self.is_listening(port), timeout, f"listener on TCP port {port}")
 
     def outweigh(self):
         """Other work on the machine weighs little beside it. For what is measured."""

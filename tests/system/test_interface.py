@@ -10,7 +10,7 @@ import time
 from harness import (CLIENT_CORE, ROVE_RUN, SERVER_CORE, STOPPED, Link, Process, TwoNamespaces, check, free_port, ip,
                      once, program, run_pair, shipped, start_client, start_server, telemetry, test, with_changes)
 from test_mesh import cpu_time
-from test_rdma_cm import wait_ready
+from test_rdma_cm import queue_pairs, wait_ready
 from test_udp import PLAIN, WITHOUT_TRAINS
 
 ADDRESSES = (("10.0.0.1/24", "fd00::1/64"), ("10.0.0.2/24", "fd00::2/64"))
@@ -107,6 +107,19 @@ def rdma_cm(link, to):
 
 
 once("interface/rdma-cm", interfaces, rdma_cm, "10.0.0.1")
+
+
+def cmtime(link):
+    """That of Debian 13 makes a TCP connection to the same address first, so the kernel must have it too."""
+    command = ["cmtime", "-c", "500", "-p", "7471"]
+    server = Process([*command, "-b", "10.0.0.1"], INTERFACE, SERVER_CORE, link.netns[0])
+    server.wait_for(lambda: server.is_listening(7471) or 1 in queue_pairs(server), 20, "listener")
+    time.sleep(0.1)
+    Process([*command, "-s", "10.0.0.1"], INTERFACE, CLIENT_CORE, link.netns[1]).succeed(40)
+    server.stop()
+
+
+once("interface/rdma-cm/cmtime", interfaces, cmtime)
 
 
 def without_xdp():

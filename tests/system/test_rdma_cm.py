@@ -288,7 +288,6 @@ once("rdma-cm/rdma_client", both, ["rdma_server", "-p", 7471], ["rdma_client", "
 for service in ("r", "x"):
     once(f"rdma-cm/rdma_xclient/{service}", both, ["rdma_xserver", "-c", service],
          ["rdma_xclient", "-s", A, "-c", service])
-once("rdma-cm/cmtime", both, ["cmtime", "-b", A, "-c", 500], ["cmtime", "-s", A, "-c", 500], True)
 # Not -T a: rstream gives up when poll() tells POLLHUP, also when that comes with its last data.
 for options in (["-S", "all", "-C", 20], ["-T", "r", "-C", 100], ["-T", "n", "-C", 100]):
     name = "".join(str(option) for option in options).strip("-").replace("-", "/")
