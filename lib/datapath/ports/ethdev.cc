@@ -255,9 +255,11 @@ void EthdevPort::stop() {
 }
 
 bool EthdevPort::is_up() {
+    if (!started_) return false;
+    // Not what DPDK says: net_af_packet of 24.11 looks at IFF_RUNNING, which the kernel changes up to a second later.
+    if (interface_.is_open()) return !interface_.lost_carrier();
     rte_eth_link link{};
-    return started_ && rte_eth_link_get_nowait(dpdk_id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP &&
-           !interface_.lost_carrier();
+    return rte_eth_link_get_nowait(dpdk_id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
 uint32_t EthdevPort::rate_mbps() const {
