@@ -11,6 +11,7 @@ import pathlib
 import shutil
 import subprocess
 import time
+from functools import partial
 
 from harness import (CLIENT_CORE, CORES, LOCAL_RANKS, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip,
                      TwoNamespaces, check, device_arguments, device_string, free_port, ip, memif_link, mpi_ranks, once,
@@ -86,11 +87,12 @@ UCT = {"am_lat": (48, "short"), "am_bw": (1000, "bcopy"), "put_lat": (48, "short
        "add_mr": (8, "short"), "fadd": (8, "short"), "cswap": (8, "short")}
 
 
-def ucx(name, size, environment, *options):
+def ucx(name, size, environment, *options, transport=None):
+    """`transport`: of tests below UCP. Debian 13's server wants to be told it, too."""
     needs("ucx_perftest")
     port = free_port()
-    server, client = pair(["ucx_perftest", "-p", port], ["ucx_perftest", "127.0.0.1", "-p", port, "-f", "-t", name,
-                                                         "-s", size, "-n", 500, "-w", 10, *options],
+    command = ["ucx_perftest", "-p", port, *(("-d", "rove0:1", "-x", transport) if transport else ())]
+    server, client = pair(command, [*command, "-f", "-t", name, "-s", size, "-n", 500, "-w", 10, *options, "127.0.0.1"],
                           environment, waits_for=port)
     check(any(line.split()[:1] == ["500"] for line in client.out().splitlines()), client.story())
     return server, client
@@ -99,8 +101,8 @@ def ucx(name, size, environment, *options):
 for name, size in UCP.items():
     once(f"ecosystem/ucx/{name}", ucx, name, size, OVER_ROVE)
 for name, (size, layout) in UCT.items():
-    once(f"ecosystem/ucx/uct/{name}", ucx, name, size, OVER_ROVE, "-d", "rove0:1", "-x", "rc_verbs", "-D", layout)
-once("ecosystem/ucx/uct/ud", ucx, "am_lat", 1000, OVER_ROVE, "-d", "rove0:1", "-x", "ud_verbs", "-D", "bcopy")
+    once(f"ecosystem/ucx/uct/{name}", partial(ucx, transport="rc_verbs"), name, size, OVER_ROVE, "-D", layout)
+once("ecosystem/ucx/uct/ud", partial(ucx, transport="ud_verbs"), "am_lat", 1000, OVER_ROVE, "-D", "bcopy")
 
 
 def ucx_unconfigured():
