@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kSecret = "rove mesh 1";
 // Of the addresses that are chosen.
 constexpr const char *kIpv4Prefix = "/16", *kIpv6Prefix = "/64";
-constexpr auto kMemberComes = std::chrono::milliseconds(50);  // for a member that is about to come
+constexpr auto kMemberWait = std::chrono::milliseconds(50);  // for a member that is about to come
 
 // What a member says of itself in the protocol, where a name has 31 bytes: its MAC and the first of its addresses, by
 // which its socket is named, in base 64. The bridge has no address: 0.
@@ -210,7 +210,7 @@ std::optional<Port::Way> MeshPort::find(const wire::Gid& neighbour, int timeout_
         if (peer != nullptr && peer->link != nullptr) return Way{peer->outlet, peer->next_hop};
         const auto now = std::chrono::steady_clock::now();
         if (now >= until) return std::nullopt;
-        changed_.wait_until(lock, std::min(until, now + kMemberComes));
+        changed_.wait_until(lock, std::min(until, now + kMemberWait));
     }
 }
 
