@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's parts that need neither ports nor peers: windows, descriptors and messages from elsewhere, pools,
-// lookups.
+// The engine's parts that need neither ports nor peers: descriptors and messages from elsewhere, pools, lookups.
 #include <gtest/gtest.h>
 #include <rte_pause.h>
 #include <time.h>
@@ -19,42 +18,9 @@
 #include "tent/shard.h"
 #include "tent/task.h"
 #include "tent/transports/rdma/connection.h"
-#include "tent/transports/rdma/window.h"
 #include "tent/withdrawn.h"
 
 namespace rove::tent {
-
-TEST(Window, GrowsWhileInTimeAndUsed) {
-    Window window;
-    for (int i = 0; i < 1000; ++i) window.completed(65536, 65536, 0, Window::kTargetNs / 2);
-    EXPECT_EQ(window.bytes(), Window::kFirst) << "one slice at a time says nothing of what fits";
-    for (int i = 0; i < 100000; ++i) window.completed(65536, window.bytes(), 0, Window::kTargetNs / 2);
-    EXPECT_EQ(window.bytes(), Window::kMost);
-}
-
-TEST(Window, KeepsLessUnderWayWhereHigherPrioritiesWaitForIt) {
-    Window alone, shared;
-    const uint64_t took = (Window::kSharedTargetNs + Window::kTargetNs) / 2;
-    for (uint64_t now = took; now < 100 * took; now += took) {
-        alone.completed(65536, alone.bytes(), now - took, now);
-        shared.completed(65536, shared.bytes(), now - took, now, Window::kSharedTargetNs);
-    }
-    EXPECT_GT(alone.bytes(), Window::kFirst);
-    EXPECT_EQ(shared.bytes(), Window::kLeast);
-}
-
-TEST(Window, ShrinksOnceARoundTrip) {
-    Window window;
-    const uint64_t now = 10 * Window::kTargetNs;
-    window.completed(65536, window.bytes(), 0, now);
-    const uint64_t once = window.bytes();
-    EXPECT_LT(once, Window::kFirst);
-    EXPECT_GE(once, Window::kFirst / 2);
-    window.completed(65536, once, 1, now + 1);
-    EXPECT_EQ(window.bytes(), once) << "it was posted before the cut";
-    for (uint64_t i = 1; i < 100; ++i) window.completed(65536, once, i * now, (i + 1) * now);
-    EXPECT_EQ(window.bytes(), Window::kLeast);
-}
 
 // Nothing ever comes.
 class QuietBackend : public Backend {

@@ -93,6 +93,7 @@ struct Rail {
     std::array<uint64_t, kPriorities> posted_bytes{};  // by priority
     std::array<uint32_t, kPriorities> posted{};        // by priority, with probes
     Window window;
+    WindowBesideHigher beside;
     // By priority: chosen for this rail when it had no room, and goes next.
     std::array<Slice*, kPriorities> parked{};
     CqCredits* credits = nullptr;   // of its device: RdmaBackend's
@@ -107,6 +108,12 @@ struct Rail {
     uint64_t posted_up_to(Priority priority) const {
         uint64_t bytes = 0;
         for (uint8_t i = 0; i <= index(priority); ++i) bytes += posted_bytes[i];
+        return bytes;
+    }
+    // The same without `first` and what goes before that.
+    uint64_t posted_behind(uint8_t first, Priority priority) const {
+        uint64_t bytes = 0;
+        for (size_t i = first + 1u; i <= index(priority); ++i) bytes += posted_bytes[i];
         return bytes;
     }
     // Returns whether it is to rest.

@@ -90,7 +90,9 @@ bool RdmaChannel::has_room(const Rail& rail, uint8_t priority) const {
     // Beside what goes first, the rails of a port have as much under way together as this one may have.
     const uint64_t now_ns = shard_.latest_ns();
     const uint8_t used = shard_.first_in_use(now_ns);
-    return used >= priority || rail.recent->behind(used, static_cast<Priority>(priority), now_ns) < rail.window.bytes();
+    if (used >= priority) return true;
+    const auto least = static_cast<Priority>(priority);
+    return std::max(rail.posted_behind(used, least), rail.recent->behind(used, least, now_ns)) < rail.beside.bytes();
 }
 
 uint64_t RdmaChannel::devices_with_room(uint8_t priority) const {
@@ -328,10 +330,17 @@ bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
 void RdmaChannel::completed(Slice& slice, uint64_t now_ns) {
     Rail& rail = *rdma(slice).rail;
     const Priority priority = slice.task->priority;
-    if (shard_.config().rdma.selector.enable_smart_scheduling) {
-        const bool is_shared = priority != Priority::kHigh && shard_.first_in_use(now_ns) < index(priority);
-        rail.window.completed(slice.length, rail.posted_up_to(priority), rdma(slice).mark.post_ns, now_ns,
-                              is_shared ? Window::kSharedTargetNs : Window::kTargetNs);
+    const SelectorConfig& config = shard_.config().rdma.selector;
+    if (config.enable_smart_scheduling) {
+        const uint64_t post_ns = rdma(slice).mark.post_ns;
+        const uint8_t used = priority != Priority::kHigh ? shard_.first_in_use(now_ns) : index(priority);
+        if (slice.length >= config.block_size) rail.beside.saw(now_ns - post_ns, now_ns);
+        if (used < index(priority)) {
+            const uint64_t posted = rail.recent->behind(used, priority, now_ns);
+            rail.beside.completed(slice.length, posted, post_ns, now_ns);
+        } else {
+            rail.window.completed(slice.length, rail.posted_up_to(priority), post_ns, now_ns);
+        }
     }
     rail.remove(slice);
     backend_.selector().complete(rdma(slice).device, slice.length, rdma(slice).mark, now_ns);
