@@ -73,6 +73,7 @@ int qos(const Options& options);
 int quit(const Options& options);
 int stale(const Options& options);
 int two_peers(const Options& options);
+int visit(const Options& options);
 int weights(const Options& options);
 
 }  // namespace check

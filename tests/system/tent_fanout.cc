@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One engine and many peers: what HIGH requests to one of them take, alone and beside LOW ones to all others.
+// One engine and many peers: what HIGH requests to one of them take, alone and beside LOW ones to all others; and
+// requests to all of them at once, every byte verified.
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -132,6 +133,46 @@ class Fanout {
 };
 
 }  // namespace
+
+int visit(const Options& options) {
+    const size_t size = options.sizes.front();
+    const auto engine = start(options);
+    std::vector<Remote> remotes{check::open(*engine, options)};
+    for (const std::string& name : options.other_peers) {
+        Options other = options;
+        other.peer = name;
+        remotes.push_back(check::open(*engine, other));
+    }
+    uint8_t* const memory = allocate(*engine, size * remotes.size());
+    const auto seed = [&](size_t round, size_t peer) { return 1 + round * remotes.size() + peer; };
+    const auto move = [&](Request::OpCode opcode) {
+        std::vector<BatchID> batches;
+        for (size_t i = 0; i < remotes.size(); ++i) {
+            batches.push_back(engine->allocateBatch(1));
+            const Request one = request(options, opcode, memory + i * size, remotes[i], 0, size);
+            expect(engine->submitTransfer(batches.back(), {one}), "submitTransfer");
+        }
+        for (size_t i = 0; i < remotes.size(); ++i) {
+            const TransferStatus status = wait(*engine, batches[i], kHang);
+            if (status.s != COMPLETED) fail("a request to peer %zu ended in state %d", i, status.s);
+            expect(engine->freeBatch(batches[i]), "freeBatch");
+        }
+    };
+    for (size_t round = 0; round < options.rounds; ++round) {
+        for (size_t i = 0; i < remotes.size(); ++i) peer::fill(memory + i * size, size, seed(round, i));
+        move(Request::WRITE);
+        std::fill_n(memory, size * remotes.size(), uint8_t{0});
+        move(Request::READ);
+        for (size_t i = 0; i < remotes.size(); ++i)
+            if (peer::first_difference(memory + i * size, size, seed(round, i)) != size)
+                fail("what came back from peer %zu is not what it was sent", i);
+    }
+    for (size_t i = 0; i < remotes.size(); ++i)
+        verify_there(*engine, remotes[i], remotes[i].address, size, seed(options.rounds - 1, i));
+    std::printf("{\"peers\": %zu, \"threads\": %zu, \"descriptors\": %zu}\n", remotes.size(),
+                entries("/proc/self/task"), entries("/proc/self/fd"));
+    return 0;
+}
 
 int fanout(const Options& options) {
     Fanout fanout(options);

@@ -184,6 +184,38 @@ int stream(const Options& options) {
     return 0;
 }
 
+// Requests of one slice over one rail are done in the order in which they were submitted, whatever they wait for.
+int order(const Options& options) {
+    const auto engine = start(options);
+    const Remote remote = open(*engine, options);
+    const size_t size = options.sizes.front();
+    uint8_t* memory = allocate(*engine, size);
+    std::vector<BatchID> batches;
+    for (size_t i = 0; i < options.depth; ++i) {
+        batches.push_back(engine->allocateBatch(1));
+        const Request one = request(options, Request::WRITE, memory, remote, 0, size);
+        expect(engine->submitTransfer(batches.back(), {one}), "submitTransfer");
+    }
+    const auto is_done = [&](size_t i) {
+        TransferStatus status;
+        expect(engine->getTransferStatus(batches[i], status), "getTransferStatus");
+        if (status.s != PENDING && status.s != COMPLETED) fail("request %zu: %s", i, kStates[status.s]);
+        return status.s == COMPLETED;
+    };
+    size_t done = 0;  // all before it are
+    for (const double end = now_s() + options.seconds; done < batches.size();) {
+        if (now_s() > end) fail("request %zu is not done", done);
+        for (size_t last = batches.size(); last-- > done;) {
+            if (!is_done(last)) continue;
+            for (; done < last; ++done)
+                if (!is_done(done)) fail("request %zu is done before request %zu", last, done);
+            ++done;
+        }
+    }
+    for (const BatchID batch : batches) expect(engine->freeBatch(batch), "freeBatch");
+    return 0;
+}
+
 constexpr Scenario kAll[] = {
     {"anew", "a target that registers its memory again between requests", anew},
     {"cancel", "a request that is cancelled under way", cancel},
@@ -200,10 +232,12 @@ constexpr Scenario kAll[] = {
     {"names", "segments by name, and a store that ends", names},
     {"obey", "what the lines of standard input say", obey},
     {"open", "opening a peer, once", open_once},
+    {"order", "whether requests of one slice are done in the order of their submits", order},
     {"qos", "HIGH requests alone and beside LOW ones", qos},
     {"quit", "a target is told to end", quit},
     {"stale", "requests to memory that was registered anew, beside others", stale},
     {"two-peers", "requests to two peers", two_peers},
+    {"visit", "WRITEs and READs to all peers at once, verified at both ends", visit},
     {"weights", "READs of memory that the target can only read itself", weights},
     {"stream", "WRITEs and READs that go on for some time", stream},
     {"move", "batches of WRITEs and READs", move},

@@ -22,6 +22,12 @@ def deadlines():
     engines.run("deadlines", "--sizes", "16777216", "--set", *ONLY_RDMA)
 
 
+def in_order(priority):
+    """Of a priority, also while some were promoted and one waits for its rail to have room."""
+    engines = Engines(memif_pair(impair={"rate_mbps": 200, "queue_packets": 1024}))
+    engines.run("order", "--sizes", "65536", "--depth", "64", "--priority", priority, "--set", *ONLY_RDMA)
+
+
 def many_small():
     """More work requests at once than a completion queue has entries."""
     Engines(memif_pair()).run("move", "--sizes", "8", "--depth", "12000", "--rounds", "1", "--set",
@@ -247,3 +253,5 @@ once("tent/allocation/probes", probes)
 once("tent/allocation/placed-anew", placed_anew)
 once("tent/deadline/own", deadlines)
 once("tent/completions/many-small", many_small)
+once("tent/order/high", in_order, HIGH)
+once("tent/order/low", in_order, LOW)

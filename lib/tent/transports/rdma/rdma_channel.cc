@@ -136,6 +136,9 @@ Channel::Dispatched RdmaChannel::dispatch(uint8_t level, uint8_t allowed, uint64
     while (taken < kBurst) {
         Waiting* waiting = queues.first(level, allowed);
         if (waiting == nullptr) return {.moved = taken != 0};
+        // What was promoted does not overtake what is parked of its own priority.
+        const uint8_t priority = index(waiting->priority);
+        if (priority != level && parked_[priority] != 0) taken += dispatch_parked(priority, now_ns);
         auto& task = static_cast<Task&>(*waiting);
         auto& slice = static_cast<Slice&>(*waiting->first);
         if (shard_.is_wanted(slice)) {
