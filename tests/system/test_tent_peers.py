@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One TENT engine and many peers, all by TCP on this machine: ROVE_PEERS says how many. Many buffers and requests."""
+"""One TENT engine and many peers on this machine, by TCP and by the ports of one mesh: ROVE_PEERS and
+ROVE_MESH_PEERS say how many. Many buffers and requests."""
 import os
 import re
 import signal
 import urllib.request
 
-from harness import CLIENT_CORE, SERVER_CORE, Process, check, free_port, memif_pair, once, program
+from harness import (CLIENT_CORE, SCRATCH, SERVER_CORE, Process, check, free_port, memif_pair, once, program,
+                     unique)
 from test_tent import Engines
 
 PEERS = int(os.environ.get("ROVE_PEERS", 16))
+MESH_PEERS = int(os.environ.get("ROVE_MESH_PEERS", 16))    # a mesh takes 250 members
 SETTINGS = ("transports/shm/enable=false", "transports/rdma/enable=false", "transports/rdma/max_timeout_ns=2000000000")
+ONLY_RAILS = ("transports/shm/enable=false", "transports/tcp/enable=false")
 
 
-def start():
+def start(settings=SETTINGS, config=None, core=SERVER_CORE):
     return Process([program("tent_check"), "target", "--bytes", 1 << 20, "--seconds", 600, "--lazy", "--set",
-                    *SETTINGS],
-                   core=SERVER_CORE)
+                    *settings], config, core)
 
 
 def many_peers():
@@ -53,6 +56,23 @@ def many_peers():
     check(min(beside["low_bytes"], with_one_silent["low_bytes"]) > 0 and beside["refused"] == 0, initiator.story())
 
 
+def many_rails():
+    """Peers in one mesh, a rail to each, on both cores: all are served at once, and every byte is right."""
+    config = {"device": [{"port": f"mesh:{SCRATCH / f'tent-mesh-{unique()}'}"}]}
+    targets = [start(ONLY_RAILS, config, (SERVER_CORE, CLIENT_CORE)[i % 2]) for i in range(MESH_PEERS)]
+    names = [target.wait_for(target.json, 60 + MESH_PEERS, "its memory")[0]["segment"] for target in targets]
+    options = ["--peer", names[0], "--other-peer", ",".join(names[1:]), "--set", *ONLY_RAILS]
+    initiator = Process([program("tent_check"), "visit", "--sizes", 1 << 18, "--rounds", 2, *options], config)
+    initiator.succeed(60 + MESH_PEERS)
+    print(initiator.json())
+    initiator = Process([program("tent_check"), "fanout", "--sizes", 1 << 20, "--seconds", 0.6, "--rounds", 1,
+                         *options], config)
+    initiator.succeed(60 + MESH_PEERS)
+    _, alone, beside, _ = initiator.json()
+    print(f"HIGH 64 KiB beside LOW to {MESH_PEERS - 1}: {alone}, {beside}")
+    check(beside["low_bytes"] > 0 and beside["refused"] == 0, initiator.story())
+
+
 def crowd():
     """10 000 buffers are registered, and 100 000 requests submitted before any is waited for; every byte is right."""
     initiator = Engines(memif_pair()).start("crowd", "--rounds", 10_000, "--depth", 100_000, "--sizes", 256,
@@ -66,3 +86,4 @@ def crowd():
 
 once("tent/crowd", crowd, timeout=60)
 once("tent/many-peers", many_peers, timeout=60 + PEERS)
+once("tent/many-peers/mesh", many_rails, timeout=120 + 3 * MESH_PEERS)
