@@ -368,6 +368,15 @@ void Shard::move_elsewhere(Slice& slice, Transport from, uint64_t now_ns) {
     }
 }
 
+bool Shard::has_another(const Task& task, Transport from) const {
+    if (task.failovers >= config().max_failover_attempts) return false;
+    SelectionContext context = task.context;
+    context.available = task.peer->available(*task.remote) & ~task.excluded & ~(1u << static_cast<unsigned>(from));
+    context.hint = Transport::UNSPEC;
+    Selection selection;
+    return context.available != 0 && core_.selector().select(context, 0, &selection).ok();
+}
+
 void Shard::move_waiting(Task& task, Transport from, uint64_t now_ns) {
     Channel& channel = *task.peer->channel(from);
     auto* slice = static_cast<Slice*>(channel.queues.take(task, now_ns));

@@ -127,6 +127,8 @@ class Shard {
     void retry(Slice& slice, uint64_t now_ns);
     // It, and what waits with it, is tried by another transport than the one of `from`.
     void move_elsewhere(Slice& slice, Transport from, uint64_t now_ns);
+    // Whether there is such a one.
+    bool has_another(const Task& task, Transport from) const;
     // What waits of a request in a channel of `from` is.
     void move_waiting(Task& task, Transport from, uint64_t now_ns);
     // What waits of it fails, and what is under way is not tried again.

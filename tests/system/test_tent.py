@@ -195,6 +195,24 @@ def dead_peer():
     check(dead["after"] > 0, f"its second life: {dead}")
 
 
+def paused_peer():
+    """The peer's process is stopped for a while, as a machine's may be: over the only transport that there is, requests
+    wait for it, and none fails."""
+    engines = Engines(memif_pair())
+    initiator = engines.start("stream", "--seconds", "30", "--sizes", "65536", "--depth", "4", "--set",
+                              "transports/shm/enable=false", "transports/tcp/enable=false")
+    initiator.wait_for(initiator.json, 20, "start")
+    slices = lambda: transports(initiator)["rdma"]["slices"]  # noqa: E731
+    initiator.wait_for(lambda: slices() > 100, 10, "use of the rail")
+    engines.target.child.send_signal(signal.SIGSTOP)
+    time.sleep(0.8)
+    before = slices()
+    engines.target.child.send_signal(signal.SIGCONT)
+    initiator.wait_for(lambda: slices() > before + 100, 10, "the rail to be taken again")
+    result = finish(initiator).json()[-1]
+    check(result["failed"] == 0 and result["timeout"] == 0, initiator.story())
+
+
 def lanes():
     """Several QPs of each priority, asked for by a variable of the original; both ends have them, and bytes are
     right."""
@@ -241,6 +259,7 @@ def high_beside_low():
 
 once("tent/rails/all-dead", all_ports_dead)
 once("tent/peers/dead", dead_peer)
+once("tent/peers/paused", paused_peer)
 def sample(command, env=None):
     """A sample of the documents. It needs no device: the segment is its own."""
     process = Process(command, env=env)

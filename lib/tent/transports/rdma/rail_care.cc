@@ -40,6 +40,11 @@ bool RdmaChannel::may_come_up(uint64_t device_mask, uint64_t now_ns) const {
     return false;
 }
 
+bool RdmaChannel::may_return() const {
+    if (peer_.gone.load(std::memory_order_relaxed) || usable_devices() != 0) return false;
+    return std::any_of(rails_.begin(), rails_.end(), [](const auto& rail) { return rail->ever_up; });
+}
+
 void RdmaChannel::note_answer(Rail& rail, uint64_t now_ns) {
     rail.answered_ns = now_ns;
     rail.probing_others = false;

@@ -145,7 +145,9 @@ Channel::Dispatched RdmaChannel::dispatch(uint8_t level, uint8_t allowed, uint64
             const Fate fate = place(task, slice, now_ns);
             if (fate == Fate::kWaits) return {.moved = taken != 0};
             if (fate == Fate::kNowhere) {
-                if (may_come_up(task.selection.device_mask, now_ns)) return {.moved = taken != 0};
+                const bool waits = may_come_up(task.selection.device_mask, now_ns) ||
+                                   (may_return() && !shard_.has_another(task, Transport::RDMA));
+                if (waits) return {.moved = taken != 0};
                 shard_.move_waiting(task, Transport::RDMA, now_ns);
             } else {
                 queues.take(task, now_ns);

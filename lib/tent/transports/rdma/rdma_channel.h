@@ -87,6 +87,9 @@ class RdmaChannel : public Channel {
     uint64_t usable_devices() const;
     // Whether slices for one of these devices are to wait for a rail, as one is up or may soon be.
     bool may_come_up(uint64_t device_mask, uint64_t now_ns) const;
+    // Whether none is up, but one was, and the peer is there: what nothing else can carry waits for that, up to
+    // max_timeout_ns.
+    bool may_return() const;
     void note_answer(Rail& rail, uint64_t now_ns);
     void finish_draining(Rail& rail, uint64_t now_ns);
     bool is_silent(const Rail& rail, uint64_t now_ns) const;
