@@ -128,7 +128,8 @@ int run_target(const Options& options) {
     uint8_t* memory = options.mapped ? map_read_only(*engine, options)
                       : options.own  ? own.data()
                                      : allocate(*engine, options.bytes, permission);
-    if (!options.mapped) peer::fill(memory, options.bytes, options.seed);
+    // Others may write there from when it is registered on.
+    if (!options.mapped && options.seed != 0) peer::fill(memory, options.bytes, options.seed);
     std::printf("{\"segment\": \"%s\", \"address\": %" PRIu64 "}\n", engine->getSegmentName().c_str(),
                 reinterpret_cast<uint64_t>(memory));
     std::fflush(stdout);
@@ -203,7 +204,7 @@ int main(int argc, char** argv) {
         command->add_option("--peer", options.peer, "HOST:PORT of the target");
         command->add_option("--other-peer", options.other_peers, "HOST:PORT of other targets")->delimiter(',');
         command->add_option("--bytes", options.bytes, "memory of the target; bytes under way");
-        command->add_option("--seed", options.seed, "of the target's first content");
+        command->add_option("--seed", options.seed, "of the target's first content; 0: it is zero");
         command->add_option("--seconds", options.seconds, "how long, unless SIGUSR1 comes before");
         command->add_option("--sizes", options.sizes, "bytes of a request")->delimiter(',');
         command->add_option("--depth", options.depth, "requests of a batch, or under way");

@@ -49,16 +49,17 @@ struct Target {
 class Traffic {
   public:
     explicit Traffic(const Options& options)
-        : size_(options.sizes.front()), engine_(start(options)),
-          memory_(allocate(*engine_, 2 * options.depth * size_)), initial_(options.bytes) {
-        peer::fill(initial_.data(), initial_.size(), options.seed);
+        : size_(options.sizes.front()),
+          engine_(start(options)),
+          memory_(allocate(*engine_, 2 * options.depth * size_)),
+          initial_(size_) {
         for (size_t i = 0; i < 2; ++i) {
             Target& target = targets_[i];
             target.options = options;
             if (i == 1) target.options.peer = options.other_peers.front();
             target.remote = open(*engine_, target.options);
             target.slots.resize(options.depth);
-            if (target.remote.bytes != initial_.size() || options.depth * kRegions * size_ > target.remote.bytes)
+            if (options.depth * kRegions * size_ > target.remote.bytes)
                 fail("the target has %zu bytes", target.remote.bytes);
         }
     }
@@ -145,7 +146,7 @@ class Traffic {
     void verify(Target& target, const Slot& slot, const uint8_t* here) {
         const size_t differs = peer::first_difference(here, size_, slot.seed);
         if (differs == size_) return;
-        if (std::memcmp(here, initial_.data() + offset_of(target, slot), size_) != 0)
+        if (std::memcmp(here, initial_.data(), size_) != 0)
             fail("byte %zu of %zu at %" PRIu64 " is wrong after %.3f s", differs, size_, offset_of(target, slot),
                  now_s() - slot.submitted);
         ++target.begun_anew;
@@ -169,7 +170,7 @@ class Traffic {
     const size_t size_;
     std::unique_ptr<TransferEngine> engine_;
     uint8_t* memory_;
-    std::vector<uint8_t> initial_;  // what a target's memory holds at first
+    const std::vector<uint8_t> initial_;  // what a target's memory holds at first: zeros
     std::array<Target, 2> targets_;
     uint64_t seed_ = 1000;
 };

@@ -98,8 +98,9 @@ class Target:
         self.start()
 
     def start(self):
-        command = [program("tent_check"), "target", "--bytes", SIZE * DEPTH * REGIONS, *self.options, "--set",
-                   *self.settings]
+        # Its memory is zero from the beginning: what filled it would do so beside what others write there.
+        command = [program("tent_check"), "target", "--bytes", SIZE * DEPTH * REGIONS, "--seed", 0, *self.options,
+                   "--set", *self.settings]
         self.process = Process(command, self.world.config(2 + self.index), SERVER_CORE,
                                self.world.names[1 + self.index], {"ROVE_TENT_SECRET": SECRET})
 
