@@ -19,7 +19,9 @@
 //    others is silent on all rails. In both cases plus a few times what the oldest slice should take. When we did not
 //    listen ourselves, that time does not count.
 // 4. A rail that was given up is connected again over TCP at once, and then probed (rail.h). A refused access costs
-//    less: its QP is of no more use, but the rail's others first finish what they have.
+//    less: its QP is of no more use, but the rail's others first finish what they have. When none is up for long, what
+//    waits goes to another transport. If there is none it waits on, while the peer's process is there, up to
+//    max_timeout_ns: a process may be stopped for a while, or have no core.
 // 5. Ports of equal names, or places, make rails. When those of one of our ports are all down, it tries the peer's
 //    other ports: any two that reach each other will do, until the usual pair is back.
 #pragma once
