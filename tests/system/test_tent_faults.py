@@ -136,10 +136,16 @@ class Schedule:
             for kind in self.random.sample(kinds, self.random.choice([0, 1, 1, 2])):
                 when = kind(world, target, when + self.random.uniform(0, LENGTH / 2))
         if etcd:
-            # An engine does not begin without its store, and takes a moment.
+            # An engine does not begin without its store, and takes a moment, or several where cores are few.
             begun = [when + 1 for when, _, what, _ in self.events if what.endswith((": begins", ": power on"))]
             ends = max([self.random.uniform(0, LENGTH), *begun])
-            self.at(ends, "etcd ends", lambda: etcd.server.kill())
+
+            def end():
+                for target in targets:
+                    target.ready()
+                etcd.server.kill()
+
+            self.at(ends, "etcd ends", end)
             self.at(max(LENGTH, ends) + 0.2, "etcd begins", etcd.start)
         return sorted(self.events)
 
