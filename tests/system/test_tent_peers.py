@@ -11,7 +11,7 @@ from harness import (CLIENT_CORE, SCRATCH, SERVER_CORE, Process, check, free_por
 from test_tent import Engines
 
 PEERS = int(os.environ.get("ROVE_PEERS", 16))
-MESH_PEERS = int(os.environ.get("ROVE_MESH_PEERS", 16))    # a mesh takes 250 members
+MESH_PEERS = int(os.environ.get("ROVE_MESH_PEERS", 16))    # 200 are half a minute; a mesh takes 250 members
 SETTINGS = ("transports/shm/enable=false", "transports/rdma/enable=false", "transports/rdma/max_timeout_ns=2000000000")
 ONLY_RAILS = ("transports/shm/enable=false", "transports/tcp/enable=false")
 
@@ -57,7 +57,8 @@ def many_peers():
 
 
 def many_rails():
-    """Peers in one mesh, a rail to each, on both cores: all are served at once, and every byte is right."""
+    """Peers in one mesh, a rail to each, on both cores: all are served at once, and every byte is right. Where
+    ROVE_MESH_PEERS is set also what HIGH to one of them takes, alone and beside LOW to all others."""
     config = {"device": [{"port": f"mesh:{SCRATCH / f'tent-mesh-{unique()}'}"}]}
     targets = [start(ONLY_RAILS, config, (SERVER_CORE, CLIENT_CORE)[i % 2]) for i in range(MESH_PEERS)]
     names = [target.wait_for(target.json, 60 + MESH_PEERS, "its memory")[0]["segment"] for target in targets]
@@ -65,6 +66,8 @@ def many_rails():
     initiator = Process([program("tent_check"), "visit", "--sizes", 1 << 18, "--rounds", 2, *options], config)
     initiator.succeed(60 + MESH_PEERS)
     print(initiator.json())
+    if "ROVE_MESH_PEERS" not in os.environ:
+        return
     initiator = Process([program("tent_check"), "fanout", "--sizes", 1 << 20, "--seconds", 0.6, "--rounds", 1,
                          *options], config)
     initiator.succeed(60 + MESH_PEERS)
