@@ -6,11 +6,12 @@
 // of the shard's drive lock (shard.h). Others read a task's `state` and `transferred` only, and set `canceled`.
 #pragma once
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -112,6 +113,19 @@ struct alignas(64) Task : Waiting {
     uint64_t memory_change = 0, peers_change = 0;  // as of LocalMemory and Peers when `local` and `peer` were found
 };
 
+// Of a batch: one submit at a time. Held for a moment, and for seconds while a stale segment is fetched, so who waits
+// sleeps. As good as nobody does: half of what a std::mutex costs is for telling who waits.
+class SubmitLock {
+  public:
+    void lock() {
+        while (taken_.exchange(true, std::memory_order_acquire)) usleep(100);
+    }
+    void unlock() { taken_.store(false, std::memory_order_release); }
+
+  private:
+    std::atomic<bool> taken_{false};
+};
+
 struct alignas(64) Batch {
     std::atomic<uint64_t> id{0};
     std::unique_ptr<Task[]> tasks;
@@ -122,7 +136,7 @@ struct alignas(64) Batch {
     std::atomic<uint32_t> shards{0};      // of its tasks, as bits
     uint32_t slot = 0;                    // in the engine's table
     std::atomic<uint32_t> next_free{0};   // slot + 1 of the next one that nobody uses; 0: none
-    std::mutex submitting;                // one submit at a time; held while a stale segment is fetched: seconds
+    SubmitLock submitting;
     static constexpr uint32_t kProgram = 1u << 31;  // the program has not freed it
     // So many tasks, from the first on, are known to be complete, and had so many bytes: whoever asks again begins
     // behind them, if it gets `walking`.
