@@ -15,13 +15,13 @@
 #include <string>
 #include <vector>
 
-#include "transport/spin_lock.h"
 #include "tent/device_selector.h"
 #include "tent/memory.h"
 #include "tent/priority_queues.h"
 #include "tent/segment.h"
 #include "tent/slicing.h"
 #include "tent/transport_selector.h"
+#include "transport/spin_lock.h"
 
 namespace rove::tent {
 
