@@ -9,6 +9,7 @@ kind are a pair, with a cable between them: both ends are the guest's. A boot ta
 """
 import atexit
 import json
+import lzma
 import os
 import pathlib
 import re
@@ -72,7 +73,7 @@ def kernel_package():
 def needed(modules):
     """The files of MODULES, of ON_DEMAND and of what they depend on, relative to the folder `modules`."""
     depends = dict(line.split(":") for line in (modules / "modules.dep").read_text().splitlines())
-    by_name = {pathlib.Path(file).stem.replace("-", "_"): file for file in depends}
+    by_name = {pathlib.Path(file).name.split(".")[0].replace("-", "_"): file for file in depends}
     files = set()
     for module in MODULES + ON_DEMAND:
         if file := by_name.get(module.replace("-", "_")):     # else it is built in
@@ -90,16 +91,21 @@ def build_image():
         return
     with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
         unpacked, root = pathlib.Path(scratch) / "unpacked", pathlib.Path(scratch) / "root"
-        unpacked.mkdir()
+        for folder in (unpacked, root):     # modules are in /lib, or in /usr/lib (since Debian 13)
+            folder.mkdir()
+            (folder / "usr").symlink_to(".")
         run("sh", "-c",
-            'dpkg-deb --fsys-tarfile "$1" | tar -C "$2" -x --wildcards "./boot/vmlinuz-*" "./lib/modules/*"', "sh",
+            'dpkg-deb --fsys-tarfile "$1" | tar -C "$2" -x --wildcards "./boot/vmlinuz-*" "*/lib/modules/*"', "sh",
             package, unpacked)
         (modules,) = (unpacked / "lib" / "modules").iterdir()
         run("depmod", "-b", unpacked, modules.name)
         there = root / "lib" / "modules" / modules.name
         for file in needed(modules):
             (there / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(modules / file, there / file)
+            if file.endswith(".xz"):        # as in Debian 13, and busybox may not read it
+                (there / file).with_suffix("").write_bytes(lzma.decompress((modules / file).read_bytes()))
+            else:
+                shutil.copy(modules / file, there / file)
         for file in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
             shutil.copy(modules / file, there / file)
         run("depmod", "-b", root, modules.name)
