@@ -20,6 +20,7 @@
 #include "tent/memory.h"
 #include "tent/peers.h"
 #include "tent/status.h"
+#include "tent/thread_lane.h"
 #include "tent/transports/shm/shm_server.h"
 #include "tent/transports/tcp/tcp_server.h"
 
@@ -117,7 +118,7 @@ class Engine {
     Status add_memory(std::shared_ptr<LocalBuffer> buffer);
     Status remove_memory(LocalBuffer& buffer);
     Batch* find_batch(uint64_t id) const;
-    Batch* take_free_batch();  // null: there is none
+    Batch* take_free_batch(uint32_t lane);  // null: there is none
     Batch* new_batch();        // null: there are kBatches
     void recycle(Batch& batch);
     void free_dropped_tasks();
@@ -156,9 +157,14 @@ class Engine {
     std::array<std::atomic<Batch*>, kBatches> batches_{};
     std::mutex batch_mutex_;  // for new ones
     std::vector<std::unique_ptr<Batch>> all_batches_;
-    // Slot + 1 of the batch that was recycled last, and above it how often that has changed: whoever takes it sees that
-    // nobody else has.
-    std::atomic<uint64_t> free_batches_{0};
+    // Batches that were recycled, by the lane of who allocated them: a thread gets its own again, whose tasks know the
+    // ends of its requests, and writes where others seldom do.
+    struct alignas(64) FreeBatches {
+        // Slot + 1 of the batch that came last, and above it how often that has changed: whoever takes it sees that
+        // nobody else has.
+        std::atomic<uint64_t> last{0};
+    };
+    std::array<FreeBatches, kThreadLanes> free_batches_;
     static constexpr uint64_t kSlotMask = 0xFFFF, kChange = kSlotMask + 1;
     static_assert(kBatches <= kSlotMask);
 

@@ -40,13 +40,13 @@ std::string range(uint64_t start, uint64_t length) {
 
 }  // namespace
 
-Batch* Engine::take_free_batch() {
-    uint64_t free = free_batches_.load(std::memory_order_acquire);
+Batch* Engine::take_free_batch(uint32_t lane) {
+    std::atomic<uint64_t>& last = free_batches_[lane].last;
+    uint64_t free = last.load(std::memory_order_acquire);
     while ((free & kSlotMask) != 0) {
         Batch* batch = batches_[(free & kSlotMask) - 1].load(std::memory_order_relaxed);
         const uint64_t next = batch->next_free.load(std::memory_order_relaxed);
-        if (free_batches_.compare_exchange_weak(free, ((free & ~kSlotMask) + kChange) | next,
-                                                std::memory_order_acquire))
+        if (last.compare_exchange_weak(free, ((free & ~kSlotMask) + kChange) | next, std::memory_order_acquire))
             return batch;
     }
     return nullptr;
@@ -70,18 +70,22 @@ void Engine::recycle(Batch& batch) {
         const std::lock_guard lock(dropped_mutex_);
         dropped_.push_back(std::move(batch.tasks));
     }
-    uint64_t free = free_batches_.load(std::memory_order_relaxed), with;
+    std::atomic<uint64_t>& last = free_batches_[batch.lane].last;
+    uint64_t free = last.load(std::memory_order_relaxed), with;
     do {
         batch.next_free.store(static_cast<uint32_t>(free & kSlotMask), std::memory_order_relaxed);
         with = ((free & ~kSlotMask) + kChange) | (batch.slot + 1);
-    } while (!free_batches_.compare_exchange_weak(free, with, std::memory_order_release, std::memory_order_relaxed));
+    } while (!last.compare_exchange_weak(free, with, std::memory_order_release, std::memory_order_relaxed));
 }
 
 uint64_t Engine::allocate_batch(size_t capacity) {
     if (capacity == 0 || capacity > kMaxBatchTasks) return 0;
-    Batch* batch = take_free_batch();
+    const uint8_t own = own_lane();
+    Batch* batch = nullptr;
+    for (uint32_t i = 0; batch == nullptr && i < kThreadLanes; ++i) batch = take_free_batch((own + i) % kThreadLanes);
     if (batch == nullptr) batch = new_batch();
     if (batch == nullptr) return 0;
+    batch->lane = own;
     if (batch->capacity > kFewTasks) kept_tasks_.fetch_sub(batch->capacity);
     if (batch->capacity < capacity) {
         batch->tasks = std::make_unique<Task[]>(capacity);
@@ -349,9 +353,11 @@ Status Engine::submit(uint64_t id, std::span<const Request> requests, const Noti
     Status status;
     size_t prepared = 0;
     bool waited = requests.size() > 1;  // or did more than takes no time
+    const uint8_t lane = own_lane();
     while (prepared < requests.size() && status.ok()) {
         Task& task = tasks[prepared];
         task.batch = batch;
+        task.lane = lane;
         status = prepare(requests[prepared], now_ns, &task, &waited);
         if (status.ok()) ++prepared;
     }

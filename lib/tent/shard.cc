@@ -72,7 +72,6 @@ void Shard::try_drive() {
 }
 
 void Shard::drive() {
-    drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     thread_local uint32_t failures = 0;
     Lock lock = try_lock();
     if (!lock.owns_lock()) {
@@ -81,6 +80,7 @@ void Shard::drive() {
         if (++failures % kFailuresBeforeYield == 0) sched_yield();
         return;
     }
+    drives_.store(drives_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     // Most looks find nothing: for them not even the clock is read, and some are taken at a call, which costs more than
     // they do. Whoever drives so seldom that this matters has the background thread.
     const auto is_idle = [](const auto& backend) { return backend->is_idle(); };

@@ -189,9 +189,11 @@ class Shard {
     std::vector<std::unique_ptr<Backend>> backends_;
     std::array<Backend*, kTransports> by_transport_{};
 
-    datapath::DriveLock drive_;
-    std::atomic<uint64_t> drives_{0}, contended_{0};
+    // Lines of their own: what those who wait read, what they write, and what the holder of the lock does.
+    alignas(64) datapath::DriveLock drive_;
+    alignas(64) std::atomic<uint64_t> contended_{0};
     TaskCount tasks_;
+    alignas(64) std::atomic<uint64_t> drives_{0};
     uint64_t latest_ns_ = 0;  // nothing was stamped later with the lock
     uint64_t deadlines_ns_ = 0;
     std::mutex dated_mutex_;

@@ -78,6 +78,7 @@ struct alignas(64) Task : Waiting {
     std::atomic<TransferStatusEnum> state{TransferStatusEnum::INITIAL};
     bool is_write = false;
     uint8_t shard = 0;  // of `peer`
+    uint8_t lane = 0;   // of who submitted it (thread_lane.h)
     std::atomic<bool> canceled{false};
     bool failed = false, timed_out = false;
     Reason reason = Reason::kNone;  // of `failed` and `timed_out`
@@ -135,6 +136,7 @@ struct alignas(64) Batch {
     std::atomic<uint32_t> users{0};       // kProgram, and the number of tasks under way: the last of them recycles it
     std::atomic<uint32_t> shards{0};      // of its tasks, as bits
     uint32_t slot = 0;                    // in the engine's table
+    uint8_t lane = 0;                     // of who allocated it (thread_lane.h)
     std::atomic<uint32_t> next_free{0};   // slot + 1 of the next one that nobody uses; 0: none
     SubmitLock submitting;
     static constexpr uint32_t kProgram = 1u << 31;  // the program has not freed it

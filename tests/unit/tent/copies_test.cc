@@ -2,6 +2,7 @@
 // Copies through shared memory: they are made without the drive lock, by as many threads as there are.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -58,6 +59,7 @@ TEST(Copies, ALongOneDoesNotHoldTheLock) {
     EXPECT_LT(held_ns, took_ns / 4) << "of all the time that a slice of 64 MiB takes";
 }
 
+// Of lengths that are copied by whoever drives, by who submitted them, and by all.
 TEST(Copies, ThreadsShareThem) {
     constexpr uint64_t kBytes = 1 << 20;
     constexpr int kThreads = 4, kRounds = 20;
@@ -69,12 +71,57 @@ TEST(Copies, ThreadsShareThem) {
         threads.emplace_back([&, from = allocate(*engine, kBytes, 0), to = allocate(*peer, kBytes, 0), i] {
             for (int round = 0; round < kRounds; ++round) {
                 std::memset(from, i * kRounds + round, kBytes);
-                EXPECT_EQ(write(*engine, from, segment, to, kBytes), TransferStatusEnum::COMPLETED);
-                EXPECT_EQ(std::memcmp(from, to, kBytes), 0);
+                for (const uint64_t bytes : {uint64_t{4} << 10, uint64_t{64} << 10, kBytes}) {
+                    EXPECT_EQ(write(*engine, from, segment, to, bytes), TransferStatusEnum::COMPLETED);
+                    EXPECT_EQ(std::memcmp(from, to, bytes), 0);
+                }
             }
         });
     }
     for (std::thread& thread : threads) thread.join();
+}
+
+// Its thread is gone, or does not ask, and somebody else drives.
+TEST(Copies, ThoseOfAThreadThatDoesNotComeAreMadeByOthers) {
+    constexpr uint64_t kBytes = 4 << 20;
+    constexpr int kRounds = 50;
+    constexpr size_t kRequests = 32;
+    const auto engine = start_local_engine(), peer = start_local_engine();
+    uint64_t segment = 0;
+    ASSERT_TRUE(engine->open_segment(peer->segment_name(), &segment).ok());
+    uint8_t* from = allocate(*engine, kBytes, 'f');
+    uint8_t* to = allocate(*peer, kBytes, 't');
+    for (int round = 0; round < kRounds; ++round) {
+        std::memset(from, round, kBytes);
+        const uint64_t batch = engine->allocate_batch(kRequests);
+        std::atomic<size_t> submitted{0};
+        std::thread submitter([&] {
+            for (size_t i = 0; i < kRequests; ++i) {
+                const uint64_t at = i * (kBytes / kRequests), bytes = i % 2 == 0 ? 4 << 10 : kBytes / kRequests;
+                const Request request{.opcode = Request::WRITE,
+                                      .source = from + at,
+                                      .target_id = segment,
+                                      .target_offset = reinterpret_cast<uint64_t>(to + at),
+                                      .length = bytes,
+                                      .transport_hint = Transport::SHM};
+                EXPECT_TRUE(engine->submit(batch, {&request, 1}, nullptr).ok());
+                ++submitted;
+            }
+        });
+        TaskStatus status;
+        const auto deadline = Time::now() + 30s;
+        do EXPECT_TRUE(engine->overall_status(batch, &status).ok());
+        while ((submitted < kRequests || status.state == TransferStatusEnum::PENDING) && Time::now() < deadline);
+        submitter.join();
+        while (status.state == TransferStatusEnum::PENDING && Time::now() < deadline)
+            EXPECT_TRUE(engine->overall_status(batch, &status).ok());
+        EXPECT_EQ(status.state, TransferStatusEnum::COMPLETED);
+        for (size_t i = 0; i < kRequests; ++i) {
+            const uint64_t at = i * (kBytes / kRequests), bytes = i % 2 == 0 ? 4 << 10 : kBytes / kRequests;
+            EXPECT_EQ(std::memcmp(from + at, to + at, bytes), 0) << "request " << i << " of round " << round;
+        }
+        EXPECT_TRUE(engine->free_batch(batch).ok());
+    }
 }
 
 }  // namespace

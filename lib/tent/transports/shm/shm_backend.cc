@@ -3,6 +3,7 @@
 #include "tent/transports/shm/shm_backend.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -13,6 +14,9 @@ namespace rove::tent {
 namespace {
 
 constexpr uint64_t kShortBytes = 16 << 10;    // handing over costs more than a tenth of what copying these does
+constexpr uint32_t kNearSlices = 4;           // a request of more is out of its thread's near caches
+// For so long copies are left to who submitted them: some looks of a thread that polls.
+constexpr uint64_t kOwnersNs = 5'000;
 constexpr uint64_t kUnreachableNs = 1'000'000'000;  // after memory could not be mapped
 constexpr uint64_t kGoneLookNs = 100'000'000;       // between two looks for memory that has gone
 
@@ -78,9 +82,10 @@ uint64_t ShmChannel::carry(Task& task, uint64_t now_ns) {
     }
     uint8_t* const to = is_write ? there : slice.local;
     const uint8_t* const from = is_write ? slice.local : there;
-    if (length > kShortBytes) {
+    if (length > kShortBytes || task.lane != own_lane()) {
         ++out_;
-        backend_.hand_over({this, &slice, mapping->memory, to, from, length});
+        backend_.hand_over({this, &slice, mapping->memory, to, from, length},
+                           task.count <= kNearSlices ? task.lane : ShmBackend::kNobodys, now_ns);
         return 0;
     }
     std::memcpy(to, from, length);
@@ -166,47 +171,70 @@ std::unique_ptr<Channel> ShmBackend::open(Peer& peer, uint64_t) {
 }
 
 bool ShmBackend::progress(uint64_t now_ns) {
-    const bool moved = copied_count_.load(std::memory_order_relaxed) != 0;
-    if (moved) take_back();
-    if (now_ns - looked_ns_ < kGoneLookNs) return moved;
+    const uint32_t copied = copied_lanes_.load(std::memory_order_relaxed);
+    for (uint32_t rest = copied; rest != 0; rest &= rest - 1) take_back(static_cast<uint8_t>(std::countr_zero(rest)));
+    if (now_ns - looked_ns_ < kGoneLookNs) return copied != 0;
     looked_ns_ = now_ns;
     for (Channel* channel : channels()) static_cast<ShmChannel*>(channel)->unmap_what_has_gone();
-    return moved;
+    return copied != 0;
 }
 
-void ShmBackend::hand_over(Copy copy) {
+void ShmBackend::hand_over(Copy copy, uint8_t to, uint64_t now_ns) {
     ++out_;
     out_bytes_ += copy.length;
-    const std::lock_guard lock(mutex_);
-    const size_t waiting = waiting_count_.load(std::memory_order_relaxed);
-    waiting_[(first_ + waiting) % kDeep] = std::move(copy);
-    waiting_count_.store(waiting + 1, std::memory_order_relaxed);
+    Lane& lane = lanes_[to];
+    const std::lock_guard lock(lane.mutex);
+    lane.waiting[(lane.first + lane.waiting_count) % kDeep] = std::move(copy);
+    if (lane.waiting_count++ != 0) return;
+    lane.handed_ns.store(now_ns, std::memory_order_relaxed);
+    waiting_lanes_.fetch_or(1u << to, std::memory_order_relaxed);
 }
 
 bool ShmBackend::work() {
-    if (waiting_count_.load(std::memory_order_relaxed) == 0) return false;
+    uint32_t waiting = waiting_lanes_.load(std::memory_order_relaxed);
+    if (waiting == 0) return false;
+    const uint8_t own = own_lane();
+    if ((waiting >> own & 1) != 0 && work_at(own)) {
+        lanes_[own].is_attended.store(true, std::memory_order_relaxed);
+        return true;
+    }
+    const uint64_t now_ns = monotonic_ns();
+    for (; waiting != 0; waiting &= waiting - 1) {
+        const auto one = static_cast<uint8_t>(std::countr_zero(waiting));
+        Lane& lane = lanes_[one];
+        const bool is_over = now_ns >= lane.handed_ns.load(std::memory_order_relaxed) + kOwnersNs;
+        if (lane.is_attended.load(std::memory_order_relaxed) && !is_over) continue;
+        lane.is_attended.store(false, std::memory_order_relaxed);
+        if (work_at(one)) return true;
+    }
+    return false;
+}
+
+bool ShmBackend::work_at(uint8_t number) {
+    Lane& lane = lanes_[number];
     uint64_t bytes = 0;  // others may hand over more all the time
-    std::unique_lock lock(mutex_);
-    for (size_t waiting; bytes < kRoundBytes && (waiting = waiting_count_.load(std::memory_order_relaxed)) != 0;) {
-        Copy copy = std::move(waiting_[first_]);
-        first_ = (first_ + 1) % kDeep;
-        waiting_count_.store(waiting - 1, std::memory_order_relaxed);
+    std::unique_lock lock(lane.mutex);
+    while (bytes < kRoundBytes && lane.waiting_count != 0) {
+        Copy copy = std::move(lane.waiting[lane.first]);
+        lane.first = (lane.first + 1) % kDeep;
+        if (--lane.waiting_count == 0) waiting_lanes_.fetch_and(~(1u << number), std::memory_order_relaxed);
         lock.unlock();
         std::memcpy(copy.to, copy.from, copy.length);
         copy.memory.reset();  // here: unmapping takes long, too
         bytes += copy.length;
         lock.lock();
-        copied_.push_back(std::move(copy));
-        copied_count_.store(copied_.size(), std::memory_order_relaxed);
+        if (lane.copied.empty()) copied_lanes_.fetch_or(1u << number, std::memory_order_relaxed);
+        lane.copied.push_back(std::move(copy));
     }
     return bytes != 0;
 }
 
-void ShmBackend::take_back() {
+void ShmBackend::take_back(uint8_t number) {
     {
-        const std::lock_guard lock(mutex_);
-        std::swap(copied_, taken_);
-        copied_count_.store(0, std::memory_order_relaxed);
+        Lane& lane = lanes_[number];
+        const std::lock_guard lock(lane.mutex);
+        std::swap(lane.copied, taken_);
+        copied_lanes_.fetch_and(~(1u << number), std::memory_order_relaxed);
     }
     out_ -= taken_.size();
     for (const Copy& copy : taken_) {

@@ -3,8 +3,10 @@
 // which we map (shm_server.h) when the first slice for it comes, and unmap when the peer has freed it, has gone or is
 // closed.
 //
-// Copies are made without the drive lock: dispatch() hands slices over, work() copies them, on whatever threads call
-// it, and progress() takes them back. What is shorter than handing it over takes is copied at once. Units: bytes.
+// Copies are made without the drive lock: dispatch() hands slices over, work() copies them, and progress() takes them
+// back. What is shorter than handing it over takes is copied at once, if it is the driver's own. Few slices are copied
+// by who submitted them, whose caches they are in; many, and what has waited for a while, by whoever comes. Units:
+// bytes.
 #pragma once
 
 #include <array>
@@ -16,6 +18,7 @@
 
 #include "tent/backend.h"
 #include "tent/shard.h"
+#include "tent/thread_lane.h"
 #include "tent/transports/shm/shm_server.h"
 
 namespace rove::tent {
@@ -69,8 +72,8 @@ class ShmBackend : public Backend {
     std::unique_ptr<Channel> open(Peer& peer, uint64_t now_ns) override;
     bool progress(uint64_t now_ns) override;
     bool is_idle() override {
-        return waiting_count_.load(std::memory_order_relaxed) == 0 &&
-               copied_count_.load(std::memory_order_relaxed) == 0 && nothing_waits();
+        return waiting_lanes_.load(std::memory_order_relaxed) == 0 &&
+               copied_lanes_.load(std::memory_order_relaxed) == 0 && nothing_waits();
     }
     uint64_t next_deadline(uint64_t) const override { return kNever; }
     bool work() override;
@@ -85,26 +88,38 @@ class ShmBackend : public Backend {
         uint64_t length = 0;
     };
     bool has_room() const { return out_ < kDeep && out_bytes_ < kRoundBytes; }
-    void hand_over(Copy copy);
+    // `lane`: of who submitted it, or kNobodys.
+    static constexpr uint8_t kNobodys = kThreadLanes;
+    void hand_over(Copy copy, uint8_t lane, uint64_t now_ns);
 
     static constexpr uint64_t kRoundBytes = 1 << 20;  // copied before others have their turn: some 100 us
 
   private:
     static constexpr size_t kDeep = 64;  // copies at once
 
-    void take_back();
+    struct alignas(64) Lane {
+        std::mutex mutex;
+        std::array<Copy, kDeep> waiting;  // a ring
+        size_t first = 0, waiting_count = 0;
+        std::vector<Copy> copied;
+        // To look at without the lock. Relaxed, as the two below: whoever sees them late looks again.
+        std::atomic<uint64_t> handed_ns{0};  // since then something waits
+        // Its threads come for what waits: the last time, it was one of them who did.
+        std::atomic<bool> is_attended{false};
+    };
+
+    bool work_at(uint8_t lane);
+    void take_back(uint8_t lane);
 
     Shard& shard_;
     uint64_t looked_ns_ = 0;  // for memory that has gone
     size_t out_ = 0;          // copies that were handed over and not taken back
     uint64_t out_bytes_ = 0;
 
-    std::mutex mutex_;
-    std::array<Copy, kDeep> waiting_;  // a ring
-    size_t first_ = 0;
-    std::vector<Copy> copied_;
-    // The same, to look at without the lock. Relaxed: whoever sees them late looks again.
-    std::atomic<size_t> waiting_count_{0}, copied_count_{0};
+    std::array<Lane, kThreadLanes + 1> lanes_;
+    // Lanes (1 << lane) where something waits, or was copied.
+    alignas(64) std::atomic<uint32_t> waiting_lanes_{0};
+    alignas(64) std::atomic<uint32_t> copied_lanes_{0};
     std::vector<Copy> taken_;  // progress()'s
 };
 
