@@ -5,6 +5,8 @@
 #include <cassert>
 #include <stdexcept>
 
+#include "fabric/forwarding.h"
+
 template class rove::transport::Engine<rove::fabric::Host>;
 
 namespace rove::fabric {
@@ -52,11 +54,21 @@ Host::Host(World& world, uint32_t index, Tables& tables, const HostConfig& confi
       engine_(config.transport, tables.qps, tables.memory, tables.time_wait, *this),
       timer_event_(Event::of<&Host::expire>(*this)) {}
 
+Host::Port::Port(World& world, uint32_t index, Host& host) : Node(world, index), host_(host) {
+    host.more_ports_.push_back(this);
+    host.one_link_ = false;
+}
+
+
+void Host::attach(Link& link) {
+    Node::attach(link);
+    one_link_ = links().size() == 1 && more_ports_.empty();
+}
+
 transport::QueuePair& Host::create_qp(const QpConfig& config, Consumer& consumer) {
     transport::CompletionQueue& cq = *cqs_.emplace_back(std::make_unique<transport::CompletionQueue>());
     transport::QueuePair& qp = *queue_pairs_.emplace_back(std::make_unique<transport::QueuePair>());
     qp.type = IBV_QPT_RC;
-    qp.port = static_cast<uint16_t>(index());
     qp.pd = qp.recv_pd = &tables_;
     qp.send_cq = qp.recv_cq = &cq;
     qp.max_recv_sge = 1;
@@ -76,7 +88,8 @@ void Host::connect(transport::QueuePair& qp, const QpConfig& config, const Host&
     engine_.set_state(qp, IBV_QPS_INIT, engine_now());
     qp.mtu = config.mtu;
     qp.remote_qpn = peer.qpn;
-    qp.path.flow = flow_to(host, config.udp_src);
+    qp.port = static_cast<uint16_t>(port(config.port).index());
+    qp.path.flow = flow_to(host, config.udp_src, config.port);
     qp.path.headers = wire::make_template(qp.path.flow);
     qp.path.port = qp.port;
     qp.max_dest_rd_atomic = qp.max_rd_atomic = kReads;
@@ -106,20 +119,50 @@ bool Host::post(transport::QueuePair& qp, const Request& request) {
     return true;
 }
 
-wire::Flow Host::flow_to(const Host& peer, uint16_t udp_src) const {
+wire::Flow Host::flow_to(const Host& peer, uint16_t udp_src, uint32_t port) const {
+    const uint32_t from = this->port(port).index(), to = peer.port(port).index();
     wire::Flow flow;
-    flow.src_mac = mac(index());
-    flow.dst_mac = mac(peer.index());
-    flow.src = address(index());
-    flow.dst = address(peer.index());
+    flow.src_mac = mac(from);
+    flow.dst_mac = mac(to);
+    flow.src = address(from);
+    flow.dst = address(to);
     flow.traffic_class = wire::kEcnEct0;
     flow.udp_src = udp_src;
     return flow;
 }
 
-bool Host::ready() {
-    blocked_ = link().queued_packets() >= ring_packets_;
-    return !blocked_;
+const Node& Host::port_of(const transport::Path& path) const {
+    for (const Port* const port : more_ports_) {
+        if (port->index() == path.port) return *port;
+    }
+    return *this;
+}
+
+// Of a bond, one of those that are up: its NIC sees the carrier.
+Link& Host::link_of(const Node& port, uint64_t flow_hash) {
+    const auto count = static_cast<uint32_t>(port.links().size());
+    uint32_t chosen = ecmp(flow_hash, port.index(), count);
+    for (uint32_t i = 0; i < count && !port.links()[chosen]->up(); ++i) chosen = (chosen + 1) % count;
+    return *port.links()[chosen];
+}
+
+bool Host::has_room(const Node& port) const {
+    size_t queued = 0;
+    for (const Link* const link : port.links()) queued += link->queued_packets();
+    return queued < ring_packets_ * port.links().size();
+}
+
+bool Host::has_room(const transport::Path& path) {
+    const bool room = has_room(port_of(path));
+    blocked_ |= !room;
+    return room;
+}
+
+bool Host::any_has_room() {
+    bool room = has_room(*this);
+    for (const Port* const port : more_ports_) room |= has_room(*port);
+    blocked_ |= !room;
+    return room;
 }
 
 void Host::send(const transport::Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload) {
@@ -156,14 +199,15 @@ void Host::send(const transport::Path& path, const wire::Headers& headers, std::
     packet.control = is_control(frame.headers.bth.opcode);
     packet.urgent = packet.control && control_class_;
     if (!packet.control) packet.remaining = remaining_bytes(headers);
-    link().enqueue(packet);
+    Link& out = one_link_ ? link() : link_of(port_of(path), packet.flow_hash);
+    out.enqueue(packet);
 }
 
-void Host::receive(Packet& packet, uint32_t) {
+void Host::receive_at(uint32_t node, Packet& packet) {
     if (packet.trimmed) [[unlikely]] {
-        take_trimmed(packet);
+        take_trimmed(node, packet);
     } else {
-        ++frames_[static_cast<size_t>(take(packet))];
+        ++frames_[static_cast<size_t>(take(node, packet))];
     }
     world_.packets.give_back(packet);
     pump();
@@ -181,7 +225,7 @@ void Host::foresee(const Packet& packet, uint32_t ahead) const {
     }
 }
 
-wire::ParseError Host::take(Packet& packet) {
+wire::ParseError Host::take(uint32_t node, Packet& packet) {
     if (world_.carry == Carry::kBytes) {
         const wire::ParseError error = wire::parse_headers(packet.content, packet.frame);
         if (error != wire::ParseError::kNone) return error;
@@ -189,7 +233,7 @@ wire::ParseError Host::take(Packet& packet) {
         return wire::ParseError::kIcrc;
     }
     transport::QueuePair* const qp = tables_.qps.find(packet.frame.headers.bth.dest_qpn);
-    const bool intact = engine_.receive(packet.frame, qp, static_cast<uint16_t>(index()), engine_now());
+    const bool intact = engine_.receive(packet.frame, qp, static_cast<uint16_t>(node), engine_now());
     return intact ? wire::ParseError::kNone : wire::ParseError::kIcrc;
 }
 
@@ -201,11 +245,11 @@ void Host::departs(Packet&, Link& link) {
 }
 
 // Its headers are as they were sent: what is left of the frame has no ICRC that could be verified.
-void Host::take_trimmed(Packet& packet) {
+void Host::take_trimmed(uint32_t node, Packet& packet) {
     ++trimmed_frames_;
     if (packet.damaged) return;
     transport::QueuePair* const qp = tables_.qps.find(packet.frame.headers.bth.dest_qpn);
-    engine_.receive_trimmed(packet.frame, qp, static_cast<uint16_t>(index()), engine_now());
+    engine_.receive_trimmed(packet.frame, qp, static_cast<uint16_t>(node), engine_now());
 }
 
 void Host::expire() {

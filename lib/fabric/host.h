@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host: the real protocol engine behind a NIC with one port, and the verbs calls that experiments need, without their
-// checks. It is the engine's driver and its sink (transport/engine.h). Units: the engine's clock is in nanoseconds.
+// A host: the real protocol engine behind a NIC, and the verbs calls that experiments need, without their checks. It is
+// the engine's driver and its sink (transport/engine.h). Units: the engine's clock is in nanoseconds.
+//
+// DESIGN NOTES
+// 1. A port has an address, and a QP is of one port. Ports beyond the first are nodes of their own, so routes, links and
+//    audits know nothing of who shares an engine.
+// 2. A port with several cables is a bond: the NIC chooses among them by the 5-tuple, as a switch does by ECMP, and
+//    takes packets as long as the rings of all of them together have room.
 #pragma once
 
 #include <array>
@@ -42,6 +48,7 @@ struct QpConfig {
     uint8_t timeout = 14, retry_cnt = 7;
     uint16_t udp_src = 0xC000;  // rc's path
     uint32_t psn = 0;           // of the first packet, both ways
+    uint32_t port = 0;          // of both hosts: the one that it is at
 };
 
 // A one-sided request.
@@ -58,6 +65,24 @@ class Host final : public Node {
   public:
     Host(World& world, uint32_t index, Tables& tables, const HostConfig& config);
 
+    // One more port, with an address of its own (note 1): Network::add_port() makes them. The host itself is the first.
+    class Port final : public Node {
+      public:
+        Port(World& world, uint32_t index, Host& host);
+        bool is_destination() const override { return true; }
+        void receive(Packet& packet, uint32_t) override { host_.receive_at(index(), packet); }
+        void foresee(const Packet& packet, uint32_t ahead) const override { host_.foresee(packet, ahead); }
+        void departs(Packet& packet, Link& link) override { host_.departs(packet, link); }
+
+      private:
+        Host& host_;
+    };
+    uint32_t ports() const { return static_cast<uint32_t>(more_ports_.size()) + 1; }
+    const Node& port(uint32_t number) const {
+        if (number == 0) return *this;
+        return *more_ports_[number - 1];
+    }
+
     // Verbs. An RC QP, which stays as long as the host. Throws when there are no more numbers: 65520 in a network.
     transport::QueuePair& create_qp(const QpConfig& config, Consumer& consumer);
     // RESET to RTS. `peer` is the other host's QP.
@@ -67,9 +92,11 @@ class Host final : public Node {
     // Returns false when the send queue is full.
     bool post(transport::QueuePair& qp, const Request& request);
 
-    wire::Flow flow_to(const Host& peer, uint16_t udp_src) const;
-    // The NIC's link into the network.
+    wire::Flow flow_to(const Host& peer, uint16_t udp_src, uint32_t port = 0) const;
+    // The NIC's link into the network; with several ports or cables, the first one's.
     Link& link() const { return *links().front(); }
+    // By which packets of a flow leave.
+    Link& link_of(uint64_t flow_hash, uint32_t port) const { return link_of(this->port(port), flow_hash); }
     uint64_t engine_now() const { return world_.events.now() / kNanosecond + kClockStart; }
     const transport::Counters& counters() const { return engine_.counters(); }
     // Of the QPs in mp mode; null while there is none.
@@ -80,14 +107,24 @@ class Host final : public Node {
     uint64_t trimmed_frames() const { return trimmed_frames_; }
 
     // Node.
+    void attach(Link& link) override;
     bool is_destination() const override { return true; }
-    void receive(Packet& packet, uint32_t port) override;
+    void receive(Packet& packet, uint32_t) override { receive_at(index(), packet); }
     void foresee(const Packet& packet, uint32_t ahead) const override;
     void departs(Packet& packet, Link& link) override;
 
     // The engine's sink.
-    bool ready();
-    bool ready(const transport::Path&) { return ready(); }
+    bool ready() {
+        if (!one_link_) [[unlikely]]
+            return any_has_room();
+        blocked_ = link().queued_packets() >= ring_packets_;
+        return !blocked_;
+    }
+    bool ready(const transport::Path& path) {
+        if (!one_link_) [[unlikely]]
+            return has_room(path);
+        return ready();
+    }
     void send(const transport::Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload);
     struct Series {  // nothing to share: most frames are never built
         Host& host;
@@ -109,8 +146,15 @@ class Host final : public Node {
     static constexpr uint64_t kClockStart = 1'000'000;  // ns: engines read a time of 0 as "not set"
     static constexpr uint32_t kTransmitBudget = 64;
 
-    wire::ParseError take(Packet& packet);
-    void take_trimmed(Packet& packet);
+    // `node`: the port that a packet has come to, by its number in the network.
+    void receive_at(uint32_t node, Packet& packet);
+    wire::ParseError take(uint32_t node, Packet& packet);
+    void take_trimmed(uint32_t node, Packet& packet);
+    const Node& port_of(const transport::Path& path) const;
+    static Link& link_of(const Node& port, uint64_t flow_hash);
+    bool has_room(const Node& port) const;
+    bool has_room(const transport::Path& path);
+    bool any_has_room();
     void expire();
     void pump();
     bool serve_completions();
@@ -120,12 +164,14 @@ class Host final : public Node {
     const uint32_t ring_packets_;
     const bool control_class_;
     transport::Engine<Host> engine_;
-    bool blocked_ = false;  // the engine was told that the NIC's queue is full
+    bool one_link_ = true;  // there is one port, and it has one cable
+    bool blocked_ = false;  // the engine was told that the queue of a port is full
     bool pumping_ = false;
     Event timer_event_;
     uint64_t timer_ns_ = transport::kNever;  // when the engine will be looked at, no later than its next deadline
     std::array<uint64_t, 16> frames_{};
     uint64_t trimmed_frames_ = 0;
+    std::vector<const Port*> more_ports_;
     std::vector<transport::CompletionQueue*> notified_;
     std::vector<std::unique_ptr<transport::CompletionQueue>> cqs_;
     std::vector<std::unique_ptr<transport::QueuePair>> queue_pairs_;

@@ -16,6 +16,8 @@ class Network {
 
     // Building: nodes, then cables, then routes.
     Host& add_host(const HostConfig& config = {});
+    // One more port of a host, with an address of its own. (A port with two cables is a bond: connect() it twice.)
+    Host::Port& add_port(Host& host) { return add<Host::Port>(host); }
     Switch& add_switch(const SwitchConfig& config = {});
     template <class T, class... Args>
     T& add(Args&&... args) {

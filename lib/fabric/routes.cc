@@ -114,6 +114,7 @@ bool Network::route_paths() {
     const std::vector<Switch*> by_node = switches();
     Graph graph(count);
     std::vector<std::vector<uint32_t>> hosts(count);           // by switch
+    std::vector<uint32_t> switches_at(count);                  // by host
     std::vector<std::map<uint32_t, uint32_t>> port_to(count);  // by switch: by neighbour
     for (const auto& node : nodes_) {
         if (by_node[node->index()] == nullptr) continue;
@@ -123,6 +124,8 @@ bool Network::route_paths() {
             const uint32_t next = link.to().index();
             if (!usable(link) || !port_to[node->index()].emplace(next, port).second) continue;
             (by_node[next] == nullptr ? hosts : graph)[node->index()].push_back(next);
+            if (by_node[next] == nullptr && ++switches_at[next] == 2)
+                throw std::invalid_argument("fabric: a port with cables to two switches has no paths, but equal next hops");
         }
     }
     if (path_table_.empty()) path_table_.push_back(Switch::kEndOfPath);  // index 0 is "no path"

@@ -15,13 +15,26 @@ Host& add_host(Network& network, HostConfig host, const LinkConfig& access) {
 
 namespace {
 
-Rack add_rack(Network& network, const RackConfig& config) {
-    Rack rack{&network.add_switch(config.tor), {}, {}};
+// One, or with separate ports one for each of them.
+std::vector<Rack> add_racks(Network& network, const RackConfig& config) {
+    const Ports& ports = config.ports;
+    std::vector<Rack> racks(ports.separate ? ports.count : 1);
+    for (Rack& rack : racks) rack.tor = &network.add_switch(config.tor);
     for (uint32_t i = 0; i < config.hosts; ++i) {
-        rack.hosts.push_back(&add_host(network, config.host, config.access));
-        rack.access.push_back(network.connect(*rack.hosts.back(), *rack.tor, config.access));
+        Host& host = add_host(network, config.host, config.access);
+        racks.front().hosts.push_back(&host);
+        for (uint32_t port = 0; port < ports.count; ++port) {
+            Node& from = port == 0 || ports.bonded ? static_cast<Node&>(host) : network.add_port(host);
+            Rack& rack = racks[port % racks.size()];
+            rack.access.push_back(network.connect(from, *rack.tor, config.access));
+        }
     }
-    return rack;
+    return racks;
+}
+
+Rack add_rack(Network& network, const RackConfig& config) {
+    if (config.ports.separate) throw std::invalid_argument("fabric: separate ports are a leaf-spine network's");
+    return add_racks(network, config).front();
 }
 
 std::vector<Host*> all_of(const std::vector<Rack>& racks) {
@@ -55,10 +68,10 @@ LeafSpine leaf_spine(Network& network, const LeafSpineConfig& config) {
     LeafSpine made;
     for (uint32_t i = 0; i < config.spines; ++i) made.spines.push_back(&network.add_switch(config.spine));
     for (uint32_t i = 0; i < config.leaves; ++i) {
-        made.racks.push_back(add_rack(network, config.rack));
-        auto& uplinks = made.uplinks.emplace_back();
-        for (Switch* spine : made.spines) {
-            uplinks.push_back(network.connect(*made.racks.back().tor, *spine, config.uplink));
+        for (Rack& rack : add_racks(network, config.rack)) {
+            auto& uplinks = made.uplinks.emplace_back();
+            for (Switch* spine : made.spines) uplinks.push_back(network.connect(*rack.tor, *spine, config.uplink));
+            made.racks.push_back(std::move(rack));
         }
     }
     network.route();

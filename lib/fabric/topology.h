@@ -12,18 +12,26 @@ namespace rove::fabric {
 // A host whose DCQCN starts at the rate of `access`, and with random paths of its own. It is not connected yet.
 Host& add_host(Network& network, HostConfig host, const LinkConfig& access);
 
-// Hosts under one switch.
+// The ports of a host.
+struct Ports {
+    uint32_t count = 1;
+    bool separate = false;  // a rack has as many switches, and each port is at another; else all are at one
+    bool bonded = false;    // the ports have one address, and the NIC chooses by 5-tuple; else each has its own: a rail
+};
+
+// Hosts under one switch, or under one for each of their ports.
 struct RackConfig {
     uint32_t hosts = 1;
-    LinkConfig access;  // the cable between a host and its switch
+    Ports ports{};
+    LinkConfig access;  // the cable between a port and its switch
     HostConfig host;
     SwitchConfig tor;
 };
 
 struct Rack {
     Switch* tor;
-    std::vector<Host*> hosts;
-    std::vector<Cable> access;  // by host: forward is from the host
+    std::vector<Host*> hosts;   // whose first port is here
+    std::vector<Cable> access;  // by host, then by port: forward is from the host
 };
 Rack single_switch(Network& network, const RackConfig& config);
 
@@ -39,13 +47,13 @@ struct TwoRacks {
 TwoRacks parallel_paths(Network& network, const RackConfig& each, std::span<const PathConfig> paths);
 
 struct LeafSpineConfig {
-    uint32_t leaves = 2, spines = 2;
-    RackConfig rack;  // of each leaf
+    uint32_t leaves = 2, spines = 2;  // leaves: with separate ports so many for each of them
+    RackConfig rack;                  // of each leaf
     LinkConfig uplink;
     SwitchConfig spine;
 };
 struct LeafSpine {
-    std::vector<Rack> racks;
+    std::vector<Rack> racks;  // those of one rack's ports stand together
     std::vector<Switch*> spines;
     std::vector<std::vector<Cable>> uplinks;  // by leaf, then by spine; forward is from the leaf
 

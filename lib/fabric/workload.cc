@@ -31,7 +31,9 @@ Time ideal_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig
     const uint32_t ack = qp.multipath ? kMpAckBytes : kAckBytes;
     Time time = 0;
     uint64_t slowest = UINT64_MAX;
-    const Link* link = &from.link();
+    const uint64_t hash = flow_hash(from.flow_to(to, qp.udp_src, qp.port));
+    const Node &first_port = from.port(qp.port), &last_port = to.port(qp.port);
+    const Link* link = &from.link_of(hash, qp.port);
     uint32_t route = 0;
     while (true) {
         time += link->config().delay + link->duration(first);
@@ -39,8 +41,9 @@ Time ideal_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig
         slowest = std::min(slowest, link->config().bits_per_s);
         const auto* const node = dynamic_cast<const Switch*>(&link->to());
         if (node == nullptr) break;
-        link = node->links()[node->next_hop(flow_hash(from.flow_to(to, qp.udp_src)), to.index(), route)];
+        link = node->links()[node->next_hop(hash, last_port.index(), route)];
     }
+    slowest *= std::min(first_port.links().size(), last_port.links().size());
     const uint64_t rest = bytes + packets * (header + kGapBytes) - first - kGapBytes;
     return time + static_cast<Time>(static_cast<double>(rest) * 8 / static_cast<double>(slowest) *
                                     static_cast<double>(kSecond));
@@ -118,6 +121,7 @@ void Workload::start(const FlowSpec& flow) {
     QpConfig qp = config_.qp;
     qp.udp_src = static_cast<uint16_t>(transport::kFirstVp + random_.below(transport::kVps));
     qp.psn = static_cast<uint32_t>(random_.below(transport::Psn::kMask + 1));
+    qp.port = ends_[flow.from].next_port++ % std::min(from.ports(), to.ports());
     from.connect(*sender.qp, qp, to, receiver);
     to.connect(receiver, qp, from, *sender.qp);
     sender.begin({.flow = flow, .udp_src = qp.udp_src, .ideal = ideal_time(from, to, flow.bytes, qp)}, receiver);

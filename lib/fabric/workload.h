@@ -8,6 +8,7 @@
 // 2. Queue pairs are used again: there are 65520 numbers in a network, and a tenth of a second has millions of flows.
 //    One rests for `rest` after its flow, so that what the network still has of it is gone, and is reset when the next
 //    flow takes it. First PSN and source port are drawn for each flow.
+// 3. Where hosts have several ports (rails), the flows that a host begins take them in turn.
 #pragma once
 
 #include <deque>
@@ -32,7 +33,8 @@ struct FlowRecord {
 inline constexpr const char* kFlowCsvHeader = "src,dst,sport,size,start,fct,ideal";
 void write_csv(std::ostream& out, const FlowRecord& record);
 
-// What a flow of `bytes` takes in an empty network, with the acknowledgement of its last byte. `qp`: of it.
+// What a flow of `bytes` takes in an empty network, with the acknowledgement of its last byte, when it uses all cables
+// of its port. `qp`: of it.
 Time ideal_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig& qp);
 
 struct WorkloadConfig {
@@ -61,6 +63,7 @@ class Workload {
         Time since;
     };
     struct End {
+        uint32_t next_port = 0;
         std::vector<std::unique_ptr<Sender>> senders;  // all that there are
         std::deque<Sender*> free_senders;
         std::deque<Resting> free_receivers;

@@ -13,13 +13,16 @@ namespace rove::fabric {
 // compared.
 class Transfer final : Consumer {
   public:
-    Transfer(Network& network, Host& from, Host& to, uint64_t seed, uint32_t bytes, bool multipath = false)
+    Transfer(Network& network, Host& from, Host& to, uint64_t seed, uint32_t bytes, bool multipath = false,
+             uint32_t port = 0)
         : from_(from), random_(seed), source_(bytes), target_(bytes) {
         for (uint8_t& byte : source_) byte = static_cast<uint8_t>(random_.next());
         local_ = &network.register_memory(source_);
         remote_ = &network.register_memory(target_);
-        const QpConfig config{
-            .multipath = multipath, .udp_src = static_cast<uint16_t>(0xC000 + random_.below(1000)), .psn = 0xFFFFF0};
+        const QpConfig config{.multipath = multipath,
+                              .udp_src = static_cast<uint16_t>(0xC000 + random_.below(1000)),
+                              .psn = 0xFFFFF0,
+                              .port = port};
         qp_ = &from.create_qp(config, *this);
         peer_ = &to.create_qp(config, *this);
         from.connect(*qp_, config, to, *peer_);
