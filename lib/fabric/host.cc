@@ -74,7 +74,8 @@ transport::QueuePair& Host::create_qp(const QpConfig& config, Consumer& consumer
     qp.max_recv_sge = 1;
     qp.slot.sges = std::make_unique<ibv_sge[]>(1);
     cq.owner = &consumer;
-    if (!cq.init(2 * config.depth) || !qp.sq.init(config.depth, 1, 0) || !qp.rq.init(1, 1) || !tables_.qps.insert(qp)) {
+    if (!cq.init(2 * config.depth + config.receives) || !qp.sq.init(config.depth, 1, 0) ||
+        !qp.rq.init(std::max(config.receives, 1u), 1) || !tables_.qps.insert(qp)) {
         throw std::runtime_error("fabric: no memory or no number for one more QP");
     }
     cq.arm(false);

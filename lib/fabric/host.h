@@ -49,6 +49,7 @@ struct QpConfig {
     uint16_t udp_src = 0xC000;  // rc's path
     uint32_t psn = 0;           // of the first packet, both ways
     uint32_t port = 0;          // of both hosts: the one that it is at
+    uint32_t receives = 0;      // depth of the receive queue
 };
 
 // A one-sided request.
@@ -91,6 +92,11 @@ class Host final : public Node {
     void reset(transport::QueuePair& qp) { engine_.set_state(qp, IBV_QPS_RESET, engine_now()); }
     // Returns false when the send queue is full.
     bool post(transport::QueuePair& qp, const Request& request);
+    // A receive without memory, for a WRITE with immediate data: it completes when that has arrived.
+    void post_receive(transport::QueuePair& qp) {
+        qp.rq.at(qp.rq.produced()) = {};
+        qp.rq.publish(1);
+    }
 
     wire::Flow flow_to(const Host& peer, uint16_t udp_src, uint32_t port = 0) const;
     // The NIC's link into the network; with several ports or cables, the first one's.

@@ -24,29 +24,44 @@ void write_csv(std::ostream& out, const FlowRecord& record) {
         << '\n';
 }
 
-Time ideal_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig& qp) {
+namespace {
+
+// The links that packets of a flow with one path take; with many paths those of one.
+std::vector<const Link*> links_between(const Host& from, const Host& to, const QpConfig& qp) {
+    const uint64_t hash = flow_hash(from.flow_to(to, qp.udp_src, qp.port));
+    std::vector<const Link*> links{&from.link_of(hash, qp.port)};
+    uint32_t route = 0;
+    while (const auto* const node = dynamic_cast<const Switch*>(&links.back()->to()))
+        links.push_back(node->links()[node->next_hop(hash, to.port(qp.port).index(), route)]);
+    return links;
+}
+
+// Of one frame of `bytes`.
+Time frame_time(const std::vector<const Link*>& links, uint32_t bytes) {
+    Time time = 0;
+    for (const Link* const link : links) time += link->config().delay + link->duration(bytes);
+    return time;
+}
+
+}  // namespace
+
+Time one_way_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig& qp) {
     const uint64_t packets = (bytes + qp.mtu - 1) / qp.mtu;
     const uint32_t header = qp.multipath ? kMpBytes : kRcBytes;
     const auto first = static_cast<uint32_t>(std::min<uint64_t>(bytes, qp.mtu)) + header;
-    const uint32_t ack = qp.multipath ? kMpAckBytes : kAckBytes;
-    Time time = 0;
+    const std::vector<const Link*> links = links_between(from, to, qp);
     uint64_t slowest = UINT64_MAX;
-    const uint64_t hash = flow_hash(from.flow_to(to, qp.udp_src, qp.port));
-    const Node &first_port = from.port(qp.port), &last_port = to.port(qp.port);
-    const Link* link = &from.link_of(hash, qp.port);
-    uint32_t route = 0;
-    while (true) {
-        time += link->config().delay + link->duration(first);
-        time += link->config().delay + link->duration(ack);  // back: cables are alike both ways
-        slowest = std::min(slowest, link->config().bits_per_s);
-        const auto* const node = dynamic_cast<const Switch*>(&link->to());
-        if (node == nullptr) break;
-        link = node->links()[node->next_hop(hash, last_port.index(), route)];
-    }
-    slowest *= std::min(first_port.links().size(), last_port.links().size());
+    for (const Link* const link : links) slowest = std::min(slowest, link->config().bits_per_s);
+    slowest *= std::min(from.port(qp.port).links().size(), to.port(qp.port).links().size());
     const uint64_t rest = bytes + packets * (header + kGapBytes) - first - kGapBytes;
-    return time + static_cast<Time>(static_cast<double>(rest) * 8 / static_cast<double>(slowest) *
-                                    static_cast<double>(kSecond));
+    return frame_time(links, first) + static_cast<Time>(static_cast<double>(rest) * 8 / static_cast<double>(slowest) *
+                                                        static_cast<double>(kSecond));
+}
+
+// Cables are alike both ways.
+Time ideal_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig& qp) {
+    const uint32_t ack = qp.multipath ? kMpAckBytes : kAckBytes;
+    return one_way_time(from, to, bytes, qp) + frame_time(links_between(from, to, qp), ack);
 }
 
 // A queue pair of a host that sends, and its present flow.

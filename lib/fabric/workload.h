@@ -33,8 +33,10 @@ struct FlowRecord {
 inline constexpr const char* kFlowCsvHeader = "src,dst,sport,size,start,fct,ideal";
 void write_csv(std::ostream& out, const FlowRecord& record);
 
-// What a flow of `bytes` takes in an empty network, with the acknowledgement of its last byte, when it uses all cables
-// of its port. `qp`: of it.
+// What `bytes` take in an empty network until the last has arrived, over all cables of their port. `qp`: that they are
+// sent by.
+Time one_way_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig& qp);
+// With the acknowledgement of the last byte.
 Time ideal_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig& qp);
 
 struct WorkloadConfig {
