@@ -5,6 +5,7 @@
 
 #include "fabric/audit.h"
 #include "fabric/failures.h"
+#include "fabric/ring.h"
 
 namespace rove::sim {
 namespace {
@@ -19,7 +20,7 @@ constexpr Time kSample = 100 * kMicrosecond;  // of reorder memory
 constexpr Time kReaction = 100 * kMicrosecond;  // until there are routes about what has failed
 // Of random numbers; a network's are small.
 constexpr uint64_t kFlowStream = 1'000'001, kFaultStream = 1'000'002, kQueryStream = 1'000'003,
-                   kGraphStream = 1'000'004;
+                   kGraphStream = 1'000'004, kRingStream = 1'000'005;
 constexpr uint32_t kQuerySenders = 50, kQueryBytes = 40'000;
 constexpr uint32_t kPorts = 8, kSwitches = 80;  // of a fat tree, and of the Jellyfish beside it
 
@@ -61,6 +62,7 @@ Built build(Network& network, const Scheme& scheme, const Variant& variant, uint
     const SwitchConfig the_switch = switch_of(scheme, variant);
     const LinkConfig link{.bits_per_s = kLinkRate, .delay = kMicrosecond};
     const RackConfig rack{.hosts = kRackHosts,
+                          .ports = variant.ports,
                           .access = link,
                           .host = {.transport = transport_of(scheme, variant), .control_class = true},
                           .tor = the_switch};
@@ -92,6 +94,21 @@ Built build(Network& network, const Scheme& scheme, const Variant& variant, uint
     }
     __builtin_unreachable();
 }
+
+// A ring of all hosts, and by its places their numbers.
+struct RingOfAll {
+    RingOfAll(Network& network, const std::vector<Host*>& hosts, const RingConfig& config, Random random) {
+        for (uint32_t i = 0; i < hosts.size(); ++i) order.push_back(i);
+        for (size_t i = order.size() - 1; i > 0; --i) std::swap(order[i], order[random.below(i + 1)]);
+        std::vector<Host*> members;
+        for (const uint32_t host : order) members.push_back(hosts[host]);
+        ring.emplace(network, members, config);
+    }
+    bool done() const { return ring->done() || ring->failed(); }
+
+    std::vector<uint32_t> order;
+    std::optional<Ring> ring;
+};
 
 // Of queries, each of flows that begin together: how long until the last has ended.
 class Queries {
@@ -154,7 +171,7 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
     config.dcqcn = dcqcn();
     config.window_packets = kNoWindow;
     config.ordering = variant.ordering;
-    config.paths.initial_window = kBdpPackets;
+    config.paths.initial_window = kBdpPackets * (variant.ports.bonded ? variant.ports.count : 1);
     config.reorder.kind = transport::ReorderConfig::Kind::kEunomia;
     transport::PathsConfig& paths = config.paths;
     switch (scheme.speaks) {
@@ -239,6 +256,8 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     std::array<std::pair<double, double>, kSizeClasses.size()> degrees{};  // sum and count, by class
     double bytes = 0;
     Time last = 0;
+    std::optional<RingOfAll> ring;
+    const auto done = [&] { return workload.done() && (!ring || ring->done()); };
     workload.on_record = [&](const FlowRecord& record) {
         times.add(record);
         queries.add(record);
@@ -249,8 +268,18 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
         bytes += static_cast<double>(record.flow.bytes);
         last = network.now();
         if (with.flows != nullptr) write_csv(*with.flows, record);
-        if (workload.done() && network.now() >= offered.until) network.stop();
+        if (done() && network.now() >= offered.until) network.stop();
     };
+    if (offered.ring_bytes != 0) {
+        const RingConfig config{.bytes = offered.ring_bytes, .qp = {.multipath = !is_rc, .mtu = kEunomiaMtu}};
+        ring.emplace(network, hosts, config, Random(with.seed, kRingStream));
+        ring->ring->on_record = [&](FlowRecord record) {
+            record.flow.from = ring->order[record.flow.from];
+            record.flow.to = ring->order[record.flow.to];
+            workload.on_record(record);
+        };
+        ring->ring->start();
+    }
     double bitmap_bytes = 0, samples = 0;
     std::function<void()> sample = [&] {
         for (const Host* host : hosts) {
@@ -262,7 +291,7 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     };
     network.at(kSample, sample);
     network.run_until(offered.until);
-    if (!workload.done()) network.run_until(offered.until + offered.drain);
+    if (!done()) network.run_until(offered.until + offered.drain);
     Values values;
     const auto lasted = static_cast<double>(network.now());
     values["paused hosts"] = pauses(network).host_time / lasted;
@@ -283,8 +312,13 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     values["bitmap bytes of a host"] = bitmap_bytes / std::max(samples, 1.0);
     values["last us"] = static_cast<double>(last) / kMicrosecond;
     values["goodput"] = bytes * 8 / seconds(std::max<Time>(last, 1)) / kGbps / kEunomiaHosts;
-    values["unfinished"] =
-        static_cast<double>(workload.started() - workload.completed()) / static_cast<double>(workload.started());
+    auto started = static_cast<double>(workload.started()), completed = static_cast<double>(workload.completed());
+    if (ring) {
+        started += static_cast<double>(hosts.size()) * ring->ring->steps();
+        completed += static_cast<double>(ring->ring->records());
+        values["ring"] = static_cast<double>(ring->ring->took()) / static_cast<double>(ring->ring->ideal());
+    }
+    values["unfinished"] = (started - completed) / started;
     values["failed"] = static_cast<double>(workload.failed());
     values["dropped"] = static_cast<double>(network.total(&LinkStats::dropped_packets));
     return values;

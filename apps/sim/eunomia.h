@@ -70,6 +70,7 @@ enum class Shape : uint8_t {
 // What is otherwise in a point than the scheme says.
 struct Variant {
     Shape shape = Shape::kLeafSpine;
+    Ports ports{};              // of each host
     uint8_t deflections = 0;    // DIBS: of a packet that finds its queue full, at most
     uint32_t static_bytes = 0;  // a static bitmap of two bits a packet; 0: Eunomia's
     transport::Ordering ordering = transport::Ordering::kReceiverHold;
@@ -84,6 +85,7 @@ inline constexpr uint32_t kEunomiaHosts = 128, kEunomiaRackHosts = 16;
 // Flows, and when the last of them may begin.
 struct Offered {
     std::vector<FlowSpec> flows;
+    uint64_t ring_bytes = 0;  // beside them: all-reduce of so many by a ring of all hosts, whose order is random
     Time until = 0;
     Time drain = 0;        // how long after that they are waited for
     Time counted_from = 0;  // what begins before is not counted
@@ -97,7 +99,8 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant = {}
 
 // Values: of completion times, as CompletionTimes::tell() names
 // them, for "all ", "short " (less than a BDP) and "long " flows, and for classes "size-N " of sizes (kSizeClasses);
-// what was out of order, refused, sent again, paused and kept; of queries the mean and the 99th percentile.
+// what was out of order, refused, sent again, paused and kept; of queries the mean and the 99th percentile; of a ring,
+// each step of each host of which is a flow, its time by that in an empty network.
 Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offered, const Variant& variant = {});
 // The same of Poisson flows of `sizes` at a load of the uplinks.
 inline Values run_load(const PointRun& with, const Scheme& scheme, const FlowSizes& sizes, double load,

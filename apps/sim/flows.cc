@@ -38,10 +38,11 @@ Report run_flows(const FlowsConfig& config, const PointRun& with) {
         offered.drain = kWait;
     } else {
         const FlowSizes sizes = config.sizes.empty() ? ali_storage() : FlowSizes::load(config.sizes);
-        offered = poisson_load(with, sizes, config.load);
+        const uint32_t planes = config.ports.separate ? config.ports.count : 1;  // with uplinks of their own
+        offered = poisson_load(with, sizes, config.load * planes);
     }
     Report report;
-    for (const auto& [metric, value] : run_flows(with, *scheme, offered))
+    for (const auto& [metric, value] : run_flows(with, *scheme, offered, {.ports = config.ports}))
         report.measures.push_back({metric, "", value});
     report.notes = {"128 hosts in 8 racks, 8 spines, 100 Gb/s (eunomia.h). Mean and p95 to p99.9 are slowdowns."};
     return report;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "experiment.h"
+#include "fabric/topology.h"
 
 namespace rove::sim {
 
@@ -13,6 +14,7 @@ struct FlowsConfig {
     std::string trace;   // a file of flows; empty: Poisson flows of `sizes` at `load`
     double load = 0.5;   // of the uplinks
     std::string scheme;  // by name
+    fabric::Ports ports{};  // of each host
 };
 
 // The names of schemes, with commas.

@@ -119,6 +119,11 @@ int main(int argc, char** argv) {
     app.add_option("--load", flows.load, "... of the uplinks")->check(CLI::Range(0.01, 2.0));
     app.add_option("--trace", flows.trace, "... in their place a file of flows, lines of `src dst pg size start`");
     app.add_option("--scheme", flows.scheme, "... one of " + scheme_names())->capture_default_str();
+    app.add_option("--ports", flows.ports.count, "... so many ports a host: rails, which its flows take in turn")
+        ->check(CLI::Range(1, 16))
+        ->capture_default_str();
+    app.add_flag("--separate", flows.ports.separate, "... each of them at a leaf of its own");
+    app.add_flag("--bonded", flows.ports.bonded, "... all with one address, and the NIC chooses by 5-tuple");
     app.add_option("--csv", csv_file, "... writes every flow there");
     const std::string predicts = "with the FIGURE \"prediction\", what rove-testpmd will measure between two ports: ";
     app.add_option("--sender", prediction.sender, predicts + "the initiator's configuration file, with impair.paths");

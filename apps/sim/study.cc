@@ -53,6 +53,10 @@ Offered all_to_all_flows(const PointRun& with) {
     return offered;
 }
 
+Offered ring_flows(const PointRun& with) {
+    return {.ring_bytes = kEunomiaHosts * (with.quick ? 8'192ull : 65'536ull), .drain = kWait};
+}
+
 struct Load {
     const char* name;
     Offered (*offered)(const PointRun& with);
@@ -64,6 +68,8 @@ const std::array kStudyLoads{
     Load{"permutation", permutation_flows},
     Load{"incast", incast_flows},
     Load{"all-to-all", all_to_all_flows},
+    Load{"ring", ring_flows},
+    Load{"bonds", permutation_flows, {.ports = {.count = 2, .separate = true, .bonded = true}}},
     Load{"slow-link", permutation_flows, {.slow_uplinks = 1}},
     Load{"failed-links", permutation_flows, {.failed_part = 0.05}},
     Load{"flapping", permutation_flows, {.failed_part = 0.05, .flaps = 200 * kMicrosecond}},
@@ -120,12 +126,18 @@ Report study(const Results& results) {
                     report.measures.push_back(results.measure(metric + std::string(", ") + point, unit, point, metric));
                 }
             }
+            if (load.offered != ring_flows) continue;
+            for (const Scheme& scheme : kStudied) {
+                const std::string point = name_of(load, network, scheme);
+                report.measures.push_back(results.measure("time by its closed form, " + point, "", point, "ring"));
+            }
         }
     }
     report.notes = {
         "128 hosts, as in Eunomia's evaluation. permutation: 2 MB from each host; incast: 64 to 1, 200 KB each; "
-        "all-to-all: 32 KB to each; slow-link: one uplink at a tenth; failed-links: 5 % of the uplinks, routes anew "
-        "after 0.1 ms; flapping: other 5 % every 0.2 ms. Quick: a quarter, and an eighth of all-to-all.",
+        "all-to-all: 32 KB to each; ring: all-reduce of 8 MB, 254 steps of 64 KB among hosts in random order, of which each "
+        "is a flow; bonds: permutation, each host at two leaves with two ports of one address; slow-link: one uplink at a tenth; failed-links: 5 % of the uplinks, routes anew "
+        "after 0.1 ms; flapping: other 5 % every 0.2 ms. Quick: a quarter, and an eighth of all-to-all and ring.",
         "rc knows nothing of trimmed packets: to it they are lost.",
     };
     return report;
