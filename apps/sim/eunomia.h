@@ -46,6 +46,9 @@ inline constexpr Scheme kRepsScheme{"reps-nscc", Balancer::kEcmp, Speaks::kReps}
 inline constexpr std::array kBareSchemes{Scheme{"spray", Balancer::kSpray, Speaks::kGoBackN},
                                          Scheme{"po2", Balancer::kPowerOfTwo, Speaks::kGoBackN},
                                          Scheme{"drill", Balancer::kDrill, Speaks::kGoBackN}};
+// By flowlets.
+inline constexpr std::array kFlowletSchemes{Scheme{"letflow", Balancer::kLetFlow, Speaks::kGoBackN},
+                                            Scheme{"conga", Balancer::kConga, Speaks::kGoBackN}};
 inline constexpr std::array kIdealSchemes{Scheme{"spray-ideal", Balancer::kSpray, Speaks::kIdeal},
                                           Scheme{"po2-ideal", Balancer::kPowerOfTwo, Speaks::kIdeal},
                                           Scheme{"drill-ideal", Balancer::kDrill, Speaks::kIdeal}};

@@ -59,7 +59,6 @@ Host::Port::Port(World& world, uint32_t index, Host& host) : Node(world, index),
     host.one_link_ = false;
 }
 
-
 void Host::attach(Link& link) {
     Node::attach(link);
     one_link_ = links().size() == 1 && more_ports_.empty();

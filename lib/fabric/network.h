@@ -68,6 +68,7 @@ class Network {
     std::vector<Switch*> switches() const;
     bool route_equal_hops();
     bool route_paths();
+    void tell_leaves();
     std::vector<uint32_t> distances_to(const Node& destination) const;
     static std::vector<uint32_t> next_hops(const Node& node, const std::vector<uint32_t>& distances);
 
@@ -75,6 +76,7 @@ class Network {
     Tables tables_;
     std::vector<std::unique_ptr<Node>> nodes_;
     std::deque<Link> links_;
+    std::vector<uint32_t> leaf_of_;  // by node: the switch that a host's first cable goes to
     uint32_t paths_per_pair_ = 0;  // 0: equal next hops
     uint64_t path_seed_ = 0;
     std::vector<uint32_t> path_table_;  // Switch::use_paths(); packets on their way refer to it, so it only grows

@@ -20,6 +20,16 @@ inline constexpr uint32_t kGapBytes = 20;       // preamble 8, interpacket gap 1
 // verified. All between the two hosts is the same: switches and links look at `frame`.
 enum class Carry : uint8_t { kHeaders, kBytes };
 
+// What a packet between two leaves has with it (conga.h).
+struct CongaTag {
+    static constexpr uint16_t kNone = UINT16_MAX;
+    uint32_t leaf = 0;                 // that it comes from
+    uint16_t uplink = 0;               // by which it left that
+    uint16_t feedback_uplink = kNone;  // of the leaf that it goes to
+    uint8_t congestion = 0;            // of the fullest link on its way
+    uint8_t feedback = 0;              // the same of what came by feedback_uplink
+};
+
 struct alignas(64) Packet {
     enum class Kind : uint8_t { kFrame, kPause, kResume };  // the last two are PFC's, between neighbours
 
@@ -35,12 +45,14 @@ struct alignas(64) Packet {
     bool control = false;     // an ACK, NACK or CNP: its way is its flow's, however switches spread data
     bool urgent = false;      // of the upper traffic class
     bool trimmed = false;     // a switch has cut its payload off; `frame` still says how long that was
+    bool tagged = false;      // `conga` is set
     uint8_t deflections = 0;  // times that a full switch sent it elsewhere
     uint32_t route = 0;       // on a path of the source's choice: where it continues (Switch::set_paths); else 0
     uint32_t remaining = 0;   // bytes of its message that are left to send, its own included
     wire::ParsedFrame frame;
     std::vector<uint8_t> content;  // Carry::kBytes: the frame, without FCS
     std::vector<uint8_t> entries;  // Carry::kHeaders: the payload of an acknowledgement
+    CongaTag conga;
 
     // A new frame. Packets come from a pool: this resets all that links and switches look at.
     void begin(uint32_t frame_bytes, uint32_t to, uint64_t hash) {
@@ -48,7 +60,7 @@ struct alignas(64) Packet {
         bytes = frame_bytes;
         destination = to;
         kind = Kind::kFrame;
-        damaged = control = urgent = trimmed = false;
+        damaged = control = urgent = trimmed = tagged = false;
         deflections = 0;
         route = remaining = 0;
     }

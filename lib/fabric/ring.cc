@@ -57,19 +57,16 @@ struct Ring::Member final : Consumer {
         const auto next = static_cast<uint32_t>((place + 1) % ring.members_.size());
         const FlowSpec flow{.from = place, .to = next, .bytes = ring.chunk_bytes_, .start = start - ring.begin_};
         if (ring.on_record)
-            ring.on_record({.flow = flow,
-                            .udp_src = qp.udp_src,
-                            .took = ring.network_.now() - start,
-                            .ideal = ideal});
+            ring.on_record({.flow = flow, .udp_src = qp.udp_src, .took = ring.network_.now() - start, .ideal = ideal});
     }
 
     Ring& ring;
     uint32_t place;
     Host& host;
-    QpConfig qp{};  // to the next one
+    QpConfig qp{};   // to the next one
     Time ideal = 0;  // of a step, with its acknowledgement
     transport::QueuePair *to_next = nullptr, *from_previous = nullptr;
-    std::vector<Time> started;  // by step
+    std::vector<Time> started;         // by step
     size_t posted = 0, completed = 0;  // steps
     uint64_t posted_bytes = 0;         // of the step after them
     uint32_t received = 0;             // steps

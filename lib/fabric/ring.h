@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce by a ring: of n hosts each sends an nth of the data to its successor in each of 2 (n - 1) steps, and begins
-// a step when what its predecessor sends in the one before has arrived (WRITEs, the last one with immediate data). A
-// connection lasts as long as the ring. It must stay until the network has run for the last time. Units: bytes,
-// picoseconds.
+// All-reduce by a ring: of n hosts each sends an nth of the data to its successor in each of 2 (n - 1) steps, and
+// begins a step when what its predecessor sends in the one before has arrived (WRITEs, the last one with immediate
+// data). A connection lasts as long as the ring. It must stay until the network has run for the last time. Units:
+// bytes, picoseconds.
 #pragma once
 
 #include <deque>
@@ -25,7 +25,8 @@ class Ring {
     ~Ring();
 
     void start();
-    // A step of a host has ended: `flow` is numbered by the hosts' places in the ring, and starts from the ring's start.
+    // A step of a host has ended: `flow` is numbered by the hosts' places in the ring, and starts from the ring's
+    // start.
     std::function<void(const FlowRecord&)> on_record;
 
     uint32_t steps() const { return 2 * (static_cast<uint32_t>(members_.size()) - 1); }

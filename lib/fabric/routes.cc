@@ -19,10 +19,22 @@ bool usable(const Link& link) {
 }  // namespace
 
 void Network::route() {
+    tell_leaves();
     if (!reroute()) throw std::invalid_argument("fabric: a node without a way to another");
     double rate = 0;
     for (const Link& link : links_) rate += static_cast<double>(link.config().bits_per_s);
     world_.events.expect(rate);
+}
+
+void Network::tell_leaves() {
+    leaf_of_.assign(nodes_.size(), UINT32_MAX);
+    for (const auto& node : nodes_) {
+        if (node->is_destination() && !node->links().empty())
+            leaf_of_[node->index()] = node->links().front()->to().index();
+    }
+    for (Switch* const at : switches()) {
+        if (at != nullptr) at->set_leaves(leaf_of_);
+    }
 }
 
 void Network::route_by_paths(uint32_t paths) {
@@ -125,7 +137,8 @@ bool Network::route_paths() {
             if (!usable(link) || !port_to[node->index()].emplace(next, port).second) continue;
             (by_node[next] == nullptr ? hosts : graph)[node->index()].push_back(next);
             if (by_node[next] == nullptr && ++switches_at[next] == 2)
-                throw std::invalid_argument("fabric: a port with cables to two switches has no paths, but equal next hops");
+                throw std::invalid_argument(
+                    "fabric: a port with cables to two switches has no paths, but equal next hops");
         }
     }
     if (path_table_.empty()) path_table_.push_back(Switch::kEndOfPath);  // index 0 is "no path"

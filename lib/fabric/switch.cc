@@ -19,7 +19,9 @@ Switch::Switch(World& world, uint32_t index, const SwitchConfig& config)
         guaranteed_bytes_ = 2 * config.dynamic_pfc->frame_bytes;
         shared_limit_ = config.buffer_bytes;
     }
-    if (config.balancer == Balancer::kLetFlow) flowlets_.resize(kFlowlets);
+    const bool is_conga = config.balancer == Balancer::kConga;
+    if (is_conga) conga_ = std::make_unique<Conga>(index, config.conga);
+    if (is_conga || config.balancer == Balancer::kLetFlow) flowlets_.resize(kFlowlets);
 }
 
 void Switch::attach(Link& link) {
@@ -121,6 +123,14 @@ bool Switch::find_way(Packet& packet) {
     return true;
 }
 
+bool Switch::find_conga_way(Packet& packet) {
+    const Time now = world_.events.now();
+    conga_->take(packet, now);
+    if (!find_way(packet)) return false;
+    conga_->give(packet, now);
+    return true;
+}
+
 uint32_t Switch::choose(const Packet& packet, const Group& group) {
     if (config_.balancer == Balancer::kSourcePort) return packet.frame.flow.udp_src % group.count;
     switch (packet.control ? Balancer::kEcmp : config_.balancer) {
@@ -148,6 +158,8 @@ uint32_t Switch::choose(const Packet& packet, const Group& group) {
         }
         case Balancer::kLetFlow:
             return flowlet(packet, group.count);
+        case Balancer::kConga:  // the leaf that it came from has chosen, if it has a tag
+            return packet.tagged ? ecmp(packet.flow_hash, salt_, group.count) : least_full(packet, group);
     }
     __builtin_unreachable();
 }
@@ -160,6 +172,30 @@ uint32_t Switch::flowlet(const Packet& packet, uint32_t choices) {
     entry.known = true;
     entry.last = now;
     return static_cast<uint32_t>(uint64_t{entry.choice} * choices >> 32);
+}
+
+// CONGA: a flow moves when it has paused, and only to a way that is less full than its own.
+uint32_t Switch::least_full(const Packet& packet, const Group& group) {
+    Flowlet& entry = flowlets_[mix(packet.flow_hash + salt_) % kFlowlets];
+    const Time now = world_.events.now();
+    const bool has_way = entry.known && entry.choice < group.count;
+    if (!has_way || now - entry.last > config_.flowlet_gap) {
+        uint32_t least = UINT32_MAX, own = UINT32_MAX, ties = 0, drawn = 0;
+        for (uint32_t choice = 0; choice < group.count; ++choice) {
+            const uint32_t port = hops_[group.first + choice];
+            const uint32_t level = conga_->congestion(packet, port, ports_[port].link->config().bits_per_s, now);
+            if (has_way && choice == entry.choice) own = level;
+            if (level < least) {
+                least = level;
+                ties = 0;
+            }
+            if (level == least && choices_.below(++ties) == 0) drawn = choice;
+        }
+        if (least < own) entry.choice = drawn;
+    }
+    entry.known = true;
+    entry.last = now;
+    return entry.choice;
 }
 
 void Switch::set_red(const Link& link, const Red& red) {
@@ -195,7 +231,7 @@ inline void Switch::mark(Packet& packet, Link& link) {
 void Switch::receive(Packet& packet, uint32_t port) {
     if (plain_) [[likely]] {
         packet.egress = next_hop(packet.flow_hash, packet.destination);
-    } else if (!find_way(packet)) {
+    } else if (!(conga_ == nullptr ? find_way(packet) : find_conga_way(packet))) {
         ++unrouted_packets_;
         world_.tell(Happening::kDropped, *ports_[port].link, packet);
         world_.packets.give_back(packet);
@@ -263,6 +299,8 @@ void Switch::drop(Packet& packet, Link& link) {
 }
 
 void Switch::departs(Packet& packet, Link& link) {
+    if (conga_ != nullptr) [[unlikely]]
+        conga_->departs(packet, link.config().bits_per_s, world_.events.now());
     if (packet.urgent) [[unlikely]]
         return;
     if (ports_[packet.egress].red.marks(link.queued_bytes(), random_)) mark(packet, link);

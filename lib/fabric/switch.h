@@ -10,8 +10,10 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 
+#include "fabric/conga.h"
 #include "fabric/forwarding.h"
 #include "fabric/node.h"
 
@@ -66,7 +68,8 @@ struct SwitchConfig {
     // A packet that finds so many bytes in its queue is marked, beside what RED does: as a port's impairment marks.
     uint64_t mark_on_arrival_bytes = UINT64_MAX;
     Balancer balancer = Balancer::kEcmp;
-    Time flowlet_gap = 100 * kMicrosecond;  // LetFlow's; ConWeave's simulator has this
+    Time flowlet_gap = 100 * kMicrosecond;  // LetFlow's and CONGA's; ConWeave's simulator has this
+    CongaConfig conga{};
     std::optional<Trim> trim{};
     // DIBS (EuroSys'14): a packet that finds its queue full goes to a neighbouring switch instead, so often at most.
     uint8_t max_deflections = 0;
@@ -94,6 +97,11 @@ class Switch final : public Node {
     // Before routes are set: packets with a path follow it. It stays the caller's; a path ends with kEndOfPath.
     static constexpr uint32_t kEndOfPath = UINT32_MAX;
     void use_paths(const std::vector<uint32_t>& table) { paths_ = &table; }
+    // By node: the leaf that a host is at, of which CONGA must know. It stays the caller's.
+    void set_leaves(const std::vector<uint32_t>& leaf_of) {
+        if (conga_ != nullptr) conga_->set_leaves(leaf_of);
+    }
+    const Conga* conga() const { return conga_.get(); }  // null: another balancer
     // The port that a packet will leave by under ECMP.
     uint32_t next_hop(uint64_t flow_hash, uint32_t destination) const;
     // The same on a path that the first switch chose, where there are paths; `route` is 0 there, and then the caller's
@@ -131,8 +139,10 @@ class Switch final : public Node {
     static constexpr size_t kFlowlets = 1 << 14;  // flows that hash to one entry share its way and its gaps
 
     bool find_way(Packet& packet);
+    bool find_conga_way(Packet& packet);
     uint32_t choose(const Packet& packet, const Group& group);
     uint32_t flowlet(const Packet& packet, uint32_t choices);
+    uint32_t least_full(const Packet& packet, const Group& group);
     uint64_t queued(const Group& group, uint32_t choice) const {
         return ports_[hops_[group.first + choice]].link->queued_bytes();
     }
@@ -159,6 +169,7 @@ class Switch final : public Node {
     uint64_t used_bytes_ = 0, max_used_bytes_ = 0;
     Random random_;
     uint64_t salt_;
+    std::unique_ptr<Conga> conga_;
 
     const std::vector<uint32_t>* paths_ = nullptr;
     std::vector<uint32_t> rests_;   // beside hops_, with paths

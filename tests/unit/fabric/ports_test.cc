@@ -68,8 +68,10 @@ TEST(PortsTest, EveryRailIsFilledByItsFlows) {
             const std::vector<Host*> hosts = clos.hosts();
             std::deque<Flow> flows;
             for (uint32_t port = 0; port < 2; ++port)
-                flows.emplace_back(network, *hosts[0], *hosts[3],
-                                   FlowConfig{.qp = {.multipath = multipath, .port = port}}).start();
+                flows
+                    .emplace_back(network, *hosts[0], *hosts[3],
+                                  FlowConfig{.qp = {.multipath = multipath, .port = port}})
+                    .start();
             // 1024 of 1126 bytes on the wire, with two headers of mp.
             EXPECT_GT(goodput(network, flows), 2 * 40 * 0.9) << separate << multipath;
             EXPECT_LT(goodput(network, flows), 2 * 40.0);
