@@ -222,7 +222,11 @@ class Schedule:
         return over
 
     def register_again(self, _, target, when):
-        self.at(when, f"{target.index}: registers again", lambda: target.process.child.send_signal(signal.SIGUSR1))
+        def again():
+            target.ready()    # before, the signal ends it
+            target.process.child.send_signal(signal.SIGUSR1)
+
+        self.at(when, f"{target.index}: registers again", again)
         return when + 0.05
 
 
