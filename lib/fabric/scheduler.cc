@@ -63,7 +63,7 @@ void Scheduler::run_until(Time end) {
         }
         if (!foresees_ && event->next_ != nullptr) prefetch(*event->next_);
         now_ = event->time_;
-        event->kind_->call(event->object_);
+        event->kind_->call(event->object());
         if (stopped_) return;
     }
     now_ = std::max(now_, end);
@@ -79,7 +79,7 @@ void Scheduler::foresee(const Event& event) const {
         if (i + 1 == Event::kForeseen) {
             __builtin_prefetch(&coming);
         } else if (coming.kind_->foresee != nullptr) {
-            coming.kind_->foresee(coming.object_, i + 1);
+            coming.kind_->foresee(coming.object(), i + 1);
         }
     }
 }
@@ -141,14 +141,17 @@ void Scheduler::insert_in_wheel(Event& event, uint32_t number) {
     event.place_ = Event::kWheel | number;
     ++in_wheel_;
     if (bucket.first != nullptr && bucket.last_time > event.time_) {
-        Event** at = &bucket.first;
-        while ((*at)->time_ <= event.time_) at = &(*at)->next_;
-        event.next_ = *at;
-        *at = &event;
+        Event* behind = bucket.last;
+        while (behind != bucket.first && behind->before_->time_ > event.time_) behind = behind->before_;
+        event.next_ = behind;
+        event.before_ = behind->before_;
+        (behind == bucket.first ? bucket.first : behind->before_->next_) = &event;
+        behind->before_ = &event;
         return;
     }
     // The usual case, which looks at no other event: those of other links are in no near cache.
     (bucket.first == nullptr ? bucket.first : bucket.last->next_) = &event;
+    event.before_ = bucket.last;
     bucket.last = &event;
     bucket.last_time = event.time_;
     event.next_ = nullptr;
@@ -157,13 +160,13 @@ void Scheduler::insert_in_wheel(Event& event, uint32_t number) {
 void Scheduler::remove_from_wheel(Event& event) {
     const uint32_t number = event.place_ & ~Event::kWheel;
     Bucket& bucket = buckets_[number];
-    Event* before = nullptr;
-    Event** at = &bucket.first;
-    for (; *at != &event; at = &before->next_) before = *at;
-    *at = event.next_;
-    if (bucket.last == &event) {
+    Event* const before = &event == bucket.first ? nullptr : event.before_;
+    (before == nullptr ? bucket.first : before->next_) = event.next_;
+    if (event.next_ != nullptr) {
+        event.next_->before_ = before;
+    } else if (before != nullptr) {
         bucket.last = before;
-        if (before != nullptr) bucket.last_time = before->time_;
+        bucket.last_time = before->time_;
     }
     if (bucket.first == nullptr) occupied_[number / 64] &= ~(uint64_t{1} << number % 64);
     --in_wheel_;

@@ -2,9 +2,9 @@
 // Virtual time, and what happens when. Units: picoseconds.
 //
 // DESIGN NOTES
-// 1. An event is a member of the object that it concerns, on the same cache line as what it touches first. A link has
-//    two for all its packets (link.h), a host one. So as many are scheduled as the network has busy parts, whatever is
-//    on its way.
+// 1. An event is a member of the object that it concerns, on the same cache line as what it touches first, and knows it
+//    by its place in it. A link has two for all its packets (link.h), a host one. So as many are scheduled as the
+//    network has busy parts, whatever is on its way.
 // 2. Events at one time happen in the order in which they were scheduled.
 // 3. What packets do happens within microseconds: such events stand in a wheel of buckets of a nanosecond, each a list
 //    in order (new ones mostly go to its end), and a bitmap finds the next that is not empty. What lies beyond the
@@ -15,7 +15,9 @@
 //    1024 hosts a hop takes half of the time. (Among 128 it takes longer, so a small network only has the next event
 //    fetched.)
 // 5. In a larger network more happens in a nanosecond, and lists would become long: the buckets become narrower, and
-//    there are more of them, so that the wheel is as wide as before.
+//    there are more of them, so that the wheel is as wide as before. Much happens at the same picosecond all the same,
+//    where hosts that are alike begin together: so lists are linked both ways, and nobody walks through them. (To find
+//    timers that were set anew took three fifths of the time among 8192 hosts.)
 #pragma once
 
 #include <vector>
@@ -63,15 +65,18 @@ class Event {
     template <auto Method, auto Foresee, class T>
     static constexpr Kind foreseen_kind{happen<Method, T>, foresee<Foresee, T>};
 
-    Event(const Kind& kind, void* object) : kind_(&kind), object_(object) {}
+    Event(const Kind& kind, void* object)
+        : kind_(&kind), offset_(static_cast<uint32_t>(reinterpret_cast<char*>(this) - static_cast<char*>(object))) {}
+    void* object() const { return const_cast<char*>(reinterpret_cast<const char*>(this)) - offset_; }
     bool before(const Event& other) const { return time_ != other.time_ ? time_ < other.time_ : order_ < other.order_; }
 
     const Kind* kind_;
-    void* object_;
     Time time_ = 0;
     uint64_t order_ = 0;
     Event* next_ = nullptr;      // in the wheel's bucket
+    Event* before_ = nullptr;    // ... meaningless in the first
     uint32_t place_ = kNowhere;  // index in the heap, or kWheel and the bucket, or nowhere: it is not scheduled
+    const uint32_t offset_;      // in its object
 };
 
 class Scheduler {
