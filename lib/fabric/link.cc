@@ -46,7 +46,7 @@ Packet& Link::pop_urgent() {
     Packet& packet = urgent_.pop();
     --urgent_packets_;
     urgent_bytes_ -= packet.bytes;
-    special_ = !urgent_.empty() || shortest_first_;
+    special_ = !urgent_.empty() || shortest_first_.has_value();
     return packet;
 }
 
@@ -75,7 +75,7 @@ void Link::send_special() {
     } else if (urgent) {
         send(pop_urgent(), now);
     } else {
-        send(count_out(queue_.pop_shortest()), now);
+        send(count_out(queue_.pop_shortest(*shortest_first_)), now);
     }
 }
 

@@ -18,6 +18,8 @@
 //    they came: one addition each, and no time is kept in a packet.
 #pragma once
 
+#include <optional>
+
 #include "fabric/world.h"
 
 namespace rove::fabric {
@@ -73,8 +75,11 @@ class alignas(64) Link {
     void enqueue(Packet& packet);
     // Empties the queues, as a switch does that sees a port go down. The packets leave the node, and come nowhere.
     void drain();
-    // From now on the packet with the least remaining bytes is sent first, instead of the one that came first.
-    void set_shortest_first() { special_ = shortest_first_ = true; }
+    // From now on the packet that `order` says is sent first, instead of the one that came first.
+    void set_shortest_first(ShortestFirst order) {
+        shortest_first_ = order;
+        special_ = true;
+    }
 
     // How long PFC has stopped it, until now.
     Time paused_time() const;
@@ -134,7 +139,7 @@ class alignas(64) Link {
     bool up_ = true;
     bool paused_ = false;
     bool special_ = false;  // an urgent packet waits, or the shortest goes first
-    bool shortest_first_ = false;
+    std::optional<ShortestFirst> shortest_first_;
     LinkStats stats_;
     Link* reverse_ = nullptr;
     Time paused_since_ = 0;

@@ -58,7 +58,7 @@ class Network {
     uint16_t source_port_via(const Link& link, const Host& from, const Host& to) const;
 
     // Registered memory for those who do not look at what is written; all hosts share it.
-    static constexpr uint32_t kScratchBytes = 1 << 20;
+    static constexpr uint32_t kScratchBytes = 2 << 20;
     const transport::Region& scratch() const { return scratch_; }
     // Registers memory of the caller for local and remote use by all hosts.
     transport::Region& register_memory(std::span<uint8_t> memory);

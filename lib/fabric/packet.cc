@@ -20,14 +20,14 @@ void damage(Packet& packet, uint64_t random) {
     packet.content[wire::kEthernetBytes + bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
 }
 
-Packet& PacketList::pop_shortest() {
+Packet& PacketList::pop_shortest(ShortestFirst order) {
     const Packet* least = first_;
     for (const Packet* packet = first_->next; packet != nullptr; packet = packet->next) {
         if (packet->remaining < least->remaining) least = packet;
     }
     Packet* before = nullptr;
     Packet** at = &first_;
-    while ((*at)->flow_hash != least->flow_hash) {
+    while (order == ShortestFirst::kOfFlow ? (*at)->flow_hash != least->flow_hash : *at != least) {
         before = *at;
         at = &before->next;
     }

@@ -77,6 +77,12 @@ void damage(Packet& packet, uint64_t random);
 // A hash of the 5-tuple. (The protocol and the destination port of RoCEv2 are constants.)
 uint64_t flow_hash(const wire::Flow& flow);
 
+// Which packet of a queue goes first, by what is left of its flow (Packet::remaining).
+enum class ShortestFirst : uint8_t {
+    kOfFlow,  // pFabric: of the flow that has the packet with the least left, the packet that came first
+    kPacket,  // that packet itself, so that a flow that waits is turned round
+};
+
 class PacketList {
   public:
     bool empty() const { return first_ == nullptr; }
@@ -93,9 +99,8 @@ class PacketList {
         __builtin_prefetch(first_);  // its turn comes next, and it has been lying for long
         return packet;
     }
-    // pFabric: of the flow that has a packet with the least remaining bytes, the packet that came first. Its time is
-    // linear in the length.
-    Packet& pop_shortest();
+    // Its time is linear in the length.
+    Packet& pop_shortest(ShortestFirst order);
 
   private:
     Packet* first_ = nullptr;

@@ -2,6 +2,7 @@
 #include "fabric/switch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 namespace rove::fabric {
@@ -27,7 +28,7 @@ Switch::Switch(World& world, uint32_t index, const SwitchConfig& config)
 void Switch::attach(Link& link) {
     Node::attach(link);
     Port& port = ports_.emplace_back(Port{&link, config_.red, config_.queue_bytes});
-    if (config_.srpt) link.set_shortest_first();
+    if (config_.srpt) link.set_shortest_first(*config_.srpt);
     if (!config_.dynamic_pfc) return;
     // The pause waits for a frame that is being sent, and takes its time; the neighbour ends a frame that it has begun.
     const LinkConfig& cable = link.config();
@@ -298,12 +299,21 @@ void Switch::drop(Packet& packet, Link& link) {
     world_.packets.give_back(packet);
 }
 
+uint64_t Switch::mean_queue(uint32_t port, uint64_t queued_bytes) {
+    if (means_.size() <= port) means_.resize(ports_.size());
+    means_[port] += std::ldexp(static_cast<double>(queued_bytes) - means_[port], -static_cast<int>(config_.red_weight));
+    return static_cast<uint64_t>(means_[port]);
+}
+
 void Switch::departs(Packet& packet, Link& link) {
     if (conga_ != nullptr) [[unlikely]]
         conga_->departs(packet, link.config().bits_per_s, world_.events.now());
     if (packet.urgent) [[unlikely]]
         return;
-    if (ports_[packet.egress].red.marks(link.queued_bytes(), random_)) mark(packet, link);
+    uint64_t queued = link.queued_bytes();
+    if (config_.red_weight != 0) [[unlikely]]
+        queued = mean_queue(packet.egress, queued);
+    if (ports_[packet.egress].red.marks(queued, random_)) mark(packet, link);
     used_bytes_ -= packet.bytes;
     Port& in = ports_[packet.ingress];
     in.ingress_bytes -= packet.bytes;

@@ -62,6 +62,8 @@ struct SwitchConfig {
     uint64_t queue_bytes = UINT64_MAX;  // static threshold: the most for one output queue
     double alpha = 8;                   // dynamic threshold: the most is alpha times what is free in the buffer
     Red red;                            // of every port; set_red() changes one
+    // What RED looks at moves by a 2^red_weight-th towards the queue with each packet that leaves. 0: it is the queue.
+    uint32_t red_weight = 0;
     // At most one of these; with it the thresholds do not apply: inputs are held back instead.
     std::optional<Pfc> pfc{};
     std::optional<DynamicPfc> dynamic_pfc{};
@@ -73,7 +75,7 @@ struct SwitchConfig {
     std::optional<Trim> trim{};
     // DIBS (EuroSys'14): a packet that finds its queue full goes to a neighbouring switch instead, so often at most.
     uint8_t max_deflections = 0;
-    bool srpt = false;  // pFabric: queues send the packet first whose message has the least left (Packet::remaining)
+    std::optional<ShortestFirst> srpt{};  // queues send the flow first whose message has the least left
 };
 
 class Switch final : public Node {
@@ -152,6 +154,7 @@ class Switch final : public Node {
     bool deflect(Packet& packet, Port& in);
     void drop(Packet& packet, Link& link);
     void mark(Packet& packet, Link& link);
+    uint64_t mean_queue(uint32_t port, uint64_t queued_bytes);
     // Of dynamic PFC.
     uint64_t threshold() const;
     uint64_t shared_by(const Port& in) const;
@@ -176,6 +179,7 @@ class Switch final : public Node {
     std::vector<uint32_t> states_;  // beside hops_, at the first of a group: spray's turn, or DRILL's last choice
     std::map<std::pair<std::vector<uint32_t>, std::vector<uint32_t>>, uint32_t> known_groups_;  // where in hops_
     std::vector<Flowlet> flowlets_;
+    std::vector<double> means_;  // of the queues, by port: red_weight
     Random choices_;
     uint64_t guaranteed_bytes_ = 0;  // of each port: DynamicPfc
     uint64_t shared_limit_ = 0, shared_bytes_ = 0;

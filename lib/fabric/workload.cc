@@ -6,7 +6,7 @@
 namespace rove::fabric {
 namespace {
 
-constexpr uint32_t kPieceBytes = Network::kScratchBytes, kPieces = 8;  // posted at a time
+constexpr uint32_t kPieces = 8;  // posted at a time
 // On the wire beside the payload: Ethernet 14 and FCS 4, IP 20, UDP 8, BTH 12, ICRC 4; the RETH, and in mp the MPETH.
 constexpr uint32_t kRcBytes = 62, kRethBytes = 16, kMpBytes = 62 + 8 + kRethBytes;
 constexpr uint32_t kAckBytes = 66, kMpAckBytes = 74;
@@ -80,8 +80,9 @@ struct Workload::Sender final : Consumer {
     void post() {
         const transport::Region& memory = workload.network_.scratch();
         // Counted before it is posted: it may complete within the call.
-        while (busy && posted < record.flow.bytes && posted - completed < uint64_t{kPieces} * kPieceBytes) {
-            const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(record.flow.bytes - posted, kPieceBytes));
+        const uint32_t piece = workload.config_.piece_bytes;
+        while (busy && posted < record.flow.bytes && posted - completed < uint64_t{kPieces} * piece) {
+            const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(record.flow.bytes - posted, piece));
             posted += bytes;
             host.post(*qp, {.local = {memory.iova, bytes, memory.key}, .remote_addr = memory.iova, .rkey = memory.key});
         }
@@ -139,7 +140,23 @@ void Workload::start(const FlowSpec& flow) {
     qp.port = ends_[flow.from].next_port++ % std::min(from.ports(), to.ports());
     from.connect(*sender.qp, qp, to, receiver);
     to.connect(receiver, qp, from, *sender.qp);
-    sender.begin({.flow = flow, .udp_src = qp.udp_src, .ideal = ideal_time(from, to, flow.bytes, qp)}, receiver);
+    sender.begin({.flow = flow,
+                  .udp_src = qp.udp_src,
+                  .ideal = ideal_time(from, to, flow.bytes, qp),
+                  .sender_qpn = sender.qp->qpn,
+                  .receiver_qpn = receiver.qpn},
+                 receiver);
+}
+
+void Workload::for_each_running(const std::function<void(const FlowRecord&)>& call) const {
+    for (const End& end : ends_) {
+        for (const auto& sender : end.senders) {
+            if (!sender->busy) continue;
+            FlowRecord record = sender->record;
+            record.took = network_.now() - begin_ - record.flow.start;
+            call(record);
+        }
+    }
 }
 
 Workload::Sender& Workload::take_sender(uint32_t host) {

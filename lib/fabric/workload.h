@@ -3,8 +3,8 @@
 // has run for the last time. Units: bytes, picoseconds.
 //
 // DESIGN NOTES
-// 1. A flow is one WRITE after another of at most kPieceBytes, of which some are always posted, and is complete when
-//    the sender knows that the last byte has arrived.
+// 1. A flow is one WRITE after another of at most WorkloadConfig::piece_bytes, of which some are always posted, and is
+//    complete when the sender knows that the last byte has arrived.
 // 2. Queue pairs are used again: there are 65520 numbers in a network, and a tenth of a second has millions of flows.
 //    One rests for `rest` after its flow, so that what the network still has of it is gone, and is reset when the next
 //    flow takes it. First PSN and source port are drawn for each flow.
@@ -25,6 +25,7 @@ struct FlowRecord {
     uint16_t udp_src = 0;
     Time took = 0;   // from its start until the sender knows that all has arrived
     Time ideal = 0;  // the same in an empty network, at the rate of the slowest link on its way
+    uint32_t sender_qpn = 0, receiver_qpn = 0;  // other flows have had these before, and will
     uint32_t degree = 0;  // mp: by how many packets one of them came too early, at most
 
     double slowdown() const { return std::max(1.0, static_cast<double>(took) / static_cast<double>(ideal)); }
@@ -42,6 +43,7 @@ Time ideal_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig
 struct WorkloadConfig {
     QpConfig qp;                        // but its source port and PSN, which are drawn
     Time rest = 200 * kMicrosecond;     // of a queue pair between two flows
+    uint32_t piece_bytes = 1 << 20;     // at most Network::kScratchBytes
 };
 
 class Workload {
@@ -57,6 +59,8 @@ class Workload {
     size_t failed() const { return failed_; }  // by an error of a QP; no record is made of them
     bool done() const { return completed_ + failed_ == flows_.size(); }
     size_t queue_pairs() const;  // made so far
+    // Flows that have begun and not ended, as if each ended now.
+    void for_each_running(const std::function<void(const FlowRecord&)>& call) const;
 
   private:
     struct Sender;

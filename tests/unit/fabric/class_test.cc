@@ -253,8 +253,9 @@ TEST(Trimming, a_host_tells_headers_from_packets) {
     check_conservation(network);
 }
 
-TEST(ShortestFirst, the_least_remaining_goes_first_and_a_flow_stays_in_order) {
-    Incast incast({.srpt = true}, 1, kRate / 10);
+// In which order packets of two flows leave a queue.
+std::vector<uint64_t> order_of_shortest(ShortestFirst how) {
+    Incast incast({.srpt = how}, 1, kRate / 10);
     Probe& sender = *incast.from[0];
     sender.send(*incast.receiver, kFrameBytes, 9);  // begins at once
     sender.send_remaining(*incast.receiver, kFrameBytes, 1, 3000);
@@ -263,10 +264,18 @@ TEST(ShortestFirst, the_least_remaining_goes_first_and_a_flow_stays_in_order) {
     sender.send_remaining(*incast.receiver, kFrameBytes, 2, 1000);
     sender.send_remaining(*incast.receiver, kFrameBytes, 1, 1000);
     incast.network.run_until(kMillisecond);
+    check_conservation(incast.network);
     std::vector<uint64_t> order;
     for (const Probe::Arrival& arrival : incast.receiver->arrivals) order.push_back(arrival.id);
-    EXPECT_EQ(order, (std::vector<uint64_t>{9, 2, 2, 1, 1, 1}));
-    check_conservation(incast.network);
+    return order;
+}
+
+TEST(ShortestFirst, the_least_remaining_goes_first_and_a_flow_stays_in_order) {
+    EXPECT_EQ(order_of_shortest(ShortestFirst::kOfFlow), (std::vector<uint64_t>{9, 2, 2, 1, 1, 1}));
+}
+
+TEST(ShortestFirst, or_packet_by_packet) {
+    EXPECT_EQ(order_of_shortest(ShortestFirst::kPacket), (std::vector<uint64_t>{9, 2, 1, 2, 1, 1}));
 }
 
 TEST(Deflection, a_full_switch_sends_packets_around) {
