@@ -49,6 +49,7 @@ struct PathsConfig {
     // own.
     uint64_t low_rto_ns = 0;
     bool repeat_early = true;         // MP-10: by time, before MP-11's timer
+    bool learn_patience = true;       // paths.h, note 5: false alarms lengthen the waits. IRN knows no false alarms
     double sync_alpha = 1.0;          // MP-12; MP-RDMA 5.4
     bool count_acks = false;          // MP-2 by its letter: every ACK inflates, also of what was acknowledged before
 };

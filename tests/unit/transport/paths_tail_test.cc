@@ -203,6 +203,7 @@ TEST_P(Tail, MP10_AFalseAlarmDoublesTheWait) {
 }
 
 struct FalseAlarms : PathsTest {
+    explicit FalseAlarms(const PathsConfig& config = make_config()) : PathsTest(config) {}
     // A packet of which its sender believes that it is lost, though it comes later.
     void repeat_one(bool was_lost) {
         const auto left = send(2);
@@ -246,6 +247,24 @@ TEST_F(FalseAlarms, BX1_FalseAlarmsTurnTheInferenceOffForTheStream) {
     EXPECT_FALSE(inferred);
     EXPECT_EQ(stream.patience, 5);
     EXPECT_GE(paths.counters().false_alarms, 5u);
+}
+
+struct FalseAlarmsOfIrn : FalseAlarms {
+    FalseAlarmsOfIrn()
+        : FalseAlarms([] {
+              PathsConfig config = make_config();
+              config.learn_patience = false;
+              return config;
+          }()) {}
+};
+
+TEST_F(FalseAlarmsOfIrn, ChangeNothing) {
+    for (int i = 0; i < 20; ++i) {
+        repeat_one(false);
+        EXPECT_TRUE(inferred) << i;
+    }
+    EXPECT_EQ(stream.patience, 0);
+    EXPECT_EQ(paths.counters().false_alarms, 20u);
 }
 
 TEST_F(FalseAlarms, BX1_RealLossesTurnItOnAgain) {
