@@ -2,6 +2,7 @@
 #include "eunomia.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "fabric/audit.h"
 #include "fabric/failures.h"
@@ -22,6 +23,7 @@ constexpr Time kReaction = 100 * kMicrosecond;  // until there are routes about 
 constexpr uint64_t kFlowStream = 1'000'001, kFaultStream = 1'000'002, kQueryStream = 1'000'003,
                    kGraphStream = 1'000'004, kRingStream = 1'000'005;
 constexpr uint32_t kQuerySenders = 50, kQueryBytes = 40'000;
+constexpr uint32_t kPieceBytes = Network::kScratchBytes;  // so a flow of AliStorage is one message, of which SRPT knows
 constexpr uint32_t kPorts = 8, kSwitches = 80;  // of a fat tree, and of the Jellyfish beside it
 
 transport::DcqcnConfig dcqcn() {
@@ -50,6 +52,7 @@ SwitchConfig switch_of(const Scheme& scheme, const Variant& variant) {
     if (is_lossless(scheme, variant)) the_switch.dynamic_pfc = DynamicPfc{};
     if (variant.losses == Losses::kTrims) the_switch.trim = Trim{};
     the_switch.max_deflections = variant.deflections;
+    the_switch.srpt = variant.srpt;
     return the_switch;
 }
 
@@ -138,6 +141,27 @@ class Queries {
     std::map<uint32_t, std::pair<uint32_t, Time>> all_;
 };
 
+// Flows that have lost a packet, of either direction, to a link that has failed.
+class Hit {
+  public:
+    explicit Hit(Network& network) {
+        network.world().trace = [&](Happening what, const Link&, const Packet& packet) {
+            if (what == Happening::kCut) last_[packet.frame.headers.bth.dest_qpn] = network.now();
+        };
+    }
+    // Queue pairs serve one flow after another; the first flow of the network began at 0.
+    bool contains(const FlowRecord& record) const {
+        for (const uint32_t qpn : {record.sender_qpn, record.receiver_qpn}) {
+            const auto found = last_.find(qpn);
+            if (found != last_.end() && found->second >= record.flow.start) return true;
+        }
+        return false;
+    }
+
+  private:
+    std::unordered_map<uint32_t, Time> last_;  // that a packet for a queue pair was lost
+};
+
 void tell_transport(Values& values, const std::vector<Host*>& hosts) {
     using transport::Counter;
     double in_order = 0, early = 0, nacks = 0, again = 0, sent = 0, timeouts = 0, false_alarms = 0;
@@ -190,6 +214,7 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
             paths.max_window = kNoWindow;
             paths.initial_window = is_irn ? kBdpPackets : kNoWindow;
             paths.infer_losses = is_irn;
+            paths.learn_patience = !is_irn;
             // What is late in a network that loses nothing is not lost; in one that does, or whose links fail,
             // nothing else tells of it.
             paths.repeat_early = !is_irn && (!is_lossless(scheme, variant) || variant.failed_part != 0);
@@ -250,8 +275,12 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     else if (variant.failed_part != 0)
         failures.fail(draw(trunks, variant.failed_part, random));
     const bool is_rc = scheme.speaks == Speaks::kGoBackN;
-    Workload workload(network, hosts, offered.flows, {.qp = {.multipath = !is_rc, .mtu = kEunomiaMtu}});
-    CompletionTimes times(offered.counted_from);
+    Workload workload(
+        network, hosts, offered.flows,
+        {.qp = {.multipath = !is_rc, .mtu = kEunomiaMtu}, .piece_bytes = variant.srpt ? kPieceBytes : 1 << 20});
+    CompletionTimes times(offered.counted_from), hit_times(offered.counted_from);
+    std::optional<Hit> hit;
+    if (variant.failed_part != 0) hit.emplace(network);
     Queries queries(offered.counted_from);
     std::array<std::pair<double, double>, kSizeClasses.size()> degrees{};  // sum and count, by class
     double bytes = 0;
@@ -260,6 +289,7 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     const auto done = [&] { return workload.done() && (!ring || ring->done()); };
     workload.on_record = [&](const FlowRecord& record) {
         times.add(record);
+        if (hit && hit->contains(record)) hit_times.add(record);
         queries.add(record);
         const auto of = std::ranges::lower_bound(kSizeClasses, record.flow.bytes) - kSizeClasses.begin();
         auto& [sum, count] = degrees[std::min<size_t>(static_cast<size_t>(of), degrees.size() - 1)];
@@ -298,6 +328,14 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     values["paused switches"] = pauses(network).switch_time / lasted;
     check_conservation(network);
     queries.tell(values);
+    double hit_unfinished = 0;
+    workload.for_each_running([&](const FlowRecord& record) {
+        if (!hit || !hit->contains(record) || record.flow.start < offered.counted_from) return;
+        hit_times.add(record);
+        ++hit_unfinished;
+    });
+    hit_times.tell(values, "hit ");
+    values["hit unfinished"] = hit_unfinished;
     times.tell(values, "all ");
     times.tell(values, "short ", 0, kBdp);
     times.tell(values, "long ", kBdp);

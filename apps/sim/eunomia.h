@@ -49,6 +49,9 @@ inline constexpr std::array kBareSchemes{Scheme{"spray", Balancer::kSpray, Speak
 // By flowlets.
 inline constexpr std::array kFlowletSchemes{Scheme{"letflow", Balancer::kLetFlow, Speaks::kGoBackN},
                                             Scheme{"conga", Balancer::kConga, Speaks::kGoBackN}};
+inline constexpr std::array kBareIrnSchemes{Scheme{"spray-irn", Balancer::kSpray, Speaks::kIrn},
+                                            Scheme{"po2-irn", Balancer::kPowerOfTwo, Speaks::kIrn},
+                                            Scheme{"drill-irn", Balancer::kDrill, Speaks::kIrn}};
 inline constexpr std::array kIdealSchemes{Scheme{"spray-ideal", Balancer::kSpray, Speaks::kIdeal},
                                           Scheme{"po2-ideal", Balancer::kPowerOfTwo, Speaks::kIdeal},
                                           Scheme{"drill-ideal", Balancer::kDrill, Speaks::kIdeal}};
@@ -75,6 +78,7 @@ struct Variant {
     Shape shape = Shape::kLeafSpine;
     Ports ports{};              // of each host
     uint8_t deflections = 0;    // DIBS: of a packet that finds its queue full, at most
+    std::optional<ShortestFirst> srpt{};
     uint32_t static_bytes = 0;  // a static bitmap of two bits a packet; 0: Eunomia's
     transport::Ordering ordering = transport::Ordering::kReceiverHold;
     Losses losses = Losses::kOfScheme;
@@ -102,8 +106,9 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant = {}
 
 // Values: of completion times, as CompletionTimes::tell() names
 // them, for "all ", "short " (less than a BDP) and "long " flows, and for classes "size-N " of sizes (kSizeClasses);
-// what was out of order, refused, sent again, paused and kept; of queries the mean and the 99th percentile; of a ring,
-// each step of each host of which is a flow, its time by that in an empty network.
+// "hit " are those that lost a packet to a link that failed, where one that has not ended counts as if it ended with
+// the run; what was out of order, refused, sent again, paused and kept; of queries the mean and the 99th percentile; of
+// a ring, each step of each host of which is a flow, its time by that in an empty network.
 Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offered, const Variant& variant = {});
 // The same of Poisson flows of `sizes` at a load of the uplinks.
 inline Values run_load(const PointRun& with, const Scheme& scheme, const FlowSizes& sizes, double load,

@@ -22,9 +22,12 @@ std::span<const Experiment> experiments() {
         Experiment{"mp-fig18", "synchronise messages that arrive early, by alpha", fig18},
         Experiment{"mp-fig19", "goodput by the part of synchronise messages", fig19},
         Experiment{"mp-fig20", "flowlets of RDMA", fig20},
+        Experiment{"mp-table1", "bytes that a connection adds", table1},
         Experiment{"eu-fig1a", "slowdown by load, lossless, with and without ordering", nullptr, eu_load_points,
                    eu_fig1a, "eunomia"},
+        Experiment{"eu-fig1b", "... lossy", nullptr, eu_lossy_points, eu_fig1b, "eunomia"},
         Experiment{"eu-fig1c", "negative acknowledgements of these", nullptr, eu_load_points, eu_fig1c, "eunomia"},
+        Experiment{"eu-fig2", "slowdown of flows that met a failed link", nullptr, eu_hit_points, eu_fig2},
         Experiment{"eu-fig3a", "mean time in a fat tree and in Jellyfish, by load", nullptr, eu_jellyfish_points,
                    eu_fig3a, "eunomia-jellyfish"},
         Experiment{"eu-fig3b", "throughput of these", nullptr, eu_jellyfish_points, eu_fig3b, "eunomia-jellyfish"},
@@ -37,6 +40,7 @@ std::span<const Experiment> experiments() {
                    eu_jellyfish_points, eu_fig14, "eunomia-jellyfish"},
         Experiment{"eu-fig15", "... by size", nullptr, eu_jellyfish_points, eu_fig15, "eunomia-jellyfish"},
         Experiment{"eu-fig16", "incast queries, with and without DIBS", nullptr, eu_query_points, eu_fig16},
+        Experiment{"eu-fig17", "shortest flow first, by size", nullptr, eu_srpt_points, eu_fig17, "eunomia"},
         Experiment{"eu-fig18", "static bitmaps and Eunomia", nullptr, eu_static_points, eu_fig18, "eunomia"},
         Experiment{"eu-fig19", "slowdown while links fail and return", nullptr, eu_failure_points, eu_fig19},
         Experiment{"eu-fig20", "the last packet delayed or held", nullptr, eu_ordering_points, eu_fig20, "eunomia"},
@@ -44,6 +48,7 @@ std::span<const Experiment> experiments() {
         Experiment{"bx1", "losses inferred by path, on and off: Fig. 11a and incast", bx1},
         Experiment{"tail", "single messages under loss: MP-10", tail},
         Experiment{"uec", "UEC's matrices: 1024 hosts, permutation and incast", nullptr, uec_points, uec},
+        Experiment{"uec-failed", "UEC's 24 runs of 8192 hosts with slow links", nullptr, uec_failed_points, uec_failed},
         Experiment{"study", "today's transports side by side", nullptr, study_points, study},
     };
     return kAll;

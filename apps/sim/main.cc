@@ -16,6 +16,7 @@
 #include "plot.h"
 #include "prediction.h"
 #include "runner.h"
+#include "testbed.h"
 
 namespace {
 
@@ -102,13 +103,14 @@ int main(int argc, char** argv) {
     FlowsConfig flows{.scheme = "drill-eunomia"};
     RunnerConfig runner;
     PredictionConfig prediction;
-    bool list = false;
+    bool list = false, letter = false;
     app.add_option("FIGURE", figure, "what to run; --list shows what there is");
     app.add_option("--seed", runner.seed, "of everything random")->capture_default_str();
     app.add_option("--seeds", runner.seeds, "runs so many, one after the other, and gives means with 95 % intervals")
         ->check(CLI::Range(1, 1000));
     app.add_option("-j,--jobs", runner.jobs, "processes at a time")->check(CLI::Range(1, 1024));
     app.add_flag("--quick", runner.quick, "a tenth of the length");
+    app.add_flag("--letter", letter, "with figures of MP-RDMA (mp-*): its sender by the letter of MP-2 and MP-9");
     app.add_option("--results", results, "a folder that keeps what each point gave; what is there is not run again");
     app.add_flag("--flows", runner.flows, "writes there a CSV file of all flows of each point, too");
     app.add_option("--json", json_file, "writes the numbers there");
@@ -171,6 +173,11 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "rove-sim: --flows goes with --results, and with figures of several points\n");
         return kBadUsage;
     }
+    if (letter && (!figure.starts_with("mp-") || !results.empty())) {
+        std::fprintf(stderr, "rove-sim: --letter goes with figures of MP-RDMA (mp-*), and not with --results\n");
+        return kBadUsage;
+    }
+    if (letter) by_letter();
     std::ofstream json_out, svg_out, csv_out;
     if (!open(json_out, json_file) || !open(svg_out, svg_file) || !open(csv_out, csv_file)) return kFailed;
     if (csv_out.is_open()) csv_out << rove::fabric::kFlowCsvHeader << '\n';

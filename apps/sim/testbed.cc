@@ -12,7 +12,13 @@ constexpr uint32_t kBdpBytes = kHostGbps * kGbps / 8 * kBaseRtt / kSecond;  // 6
 // The round trip of a lone packet passes three cables each way; data and ACK are sent three times each, too.
 constexpr Time kCableDelay = (kBaseRtt - 3 * (kMtu + 150) * 200) / 6;
 
+bool letter = false;
+
 }  // namespace
+
+void by_letter() {
+    letter = true;
+}
 
 transport::Config mp_rdma(uint32_t mtu) {
     transport::Config config;
@@ -22,15 +28,20 @@ transport::Config mp_rdma(uint32_t mtu) {
     config.reorder.kind = transport::ReorderConfig::Kind::kStatic;
     config.ordering = transport::Ordering::kOptimistic;
     config.batch_acks = false;
+    config.paths.count_acks = letter;
+    if (letter) config.paths.recovery = transport::PathsConfig::Recovery::kGoBackN;
     return config;
 }
 
 transport::Config irn() {
     transport::Config config = mp_rdma();
     config.paths.control = transport::PathsConfig::Control::kFixed;
+    config.paths.count_acks = false;
+    config.paths.recovery = transport::PathsConfig::Recovery::kSelectiveRepeat;
     config.paths.first_vp = 0;
     config.paths.vps = 1;
     config.paths.infer_losses = true;   // on one path what BX-1 does is IRN's NACK
+    config.paths.learn_patience = false;
     config.paths.min_rto_ns = 320'000;  // IRN section 3.1: RTO_high
     config.paths.low_rto_ns = 100'000;
     config.paths.repeat_early = false;

@@ -33,7 +33,9 @@ inline constexpr Red kRed{1.0, 20'000, 20'000};
 inline constexpr uint32_t kPaths = 4;
 
 // MP-RDMA's rules over rove's sender: without BX-1, BX-3 and BX-4, but with what paths.h says in its notes 2, 3 and 5.
+// by_letter(): from then on a window counts ACKs (MP-2), and recovery repeats everything (MP-9), as by its text.
 transport::Config mp_rdma(uint32_t mtu = kMtu);
+void by_letter();
 // IRN (SIGCOMM'18): selective repeat, and a window of one bandwidth-delay product instead of congestion control.
 transport::Config irn();
 // Of a packet from the middle of a WRITE on the wire, the part that is payload: without Ethernet with preamble, gap and

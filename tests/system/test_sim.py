@@ -100,6 +100,7 @@ once("sim/refused/unknown-option", refuses, "--fast", QUICK, "--fast")
 once("sim/refused/seed", refuses, "--seed", QUICK, "--seed", "one")
 once("sim/refused/quick", refuses, "no quick form", QUICK, "--quick")
 once("sim/refused/flows", refuses, "--flows goes with --results", "mp-fig13", "--flows")
+once("sim/refused/letter", refuses, "--letter goes with figures of MP-RDMA", "--letter", QUICK)
 once("sim/refused/files", refuses_files)
 once("sim/trace", follows_a_trace)
 once("sim/holds/mp-fig12b", holds, "mp-fig12b", 6)   # all

@@ -75,7 +75,7 @@ TEST(RingTest, AStepBeginsWhenTheOneBeforeHasArrived) {
     Network network;
     const Rack rack = single_switch(network, rack_of(kHosts));
     rack.access[2].set_rate(10 * kGbps);
-    Ring ring(network, rack.hosts, {.bytes = kHosts * 3'000'000ull});  // in three pieces each
+    Ring ring(network, rack.hosts, {.bytes = kHosts * 3'000'000ull});  // in two pieces each
     EXPECT_EQ(ring.chunk_bytes(), 3'000'000u);
     std::array<std::vector<FlowRecord>, kHosts> of;
     ring.on_record = [&](const FlowRecord& record) { of[record.flow.from].push_back(record); };
