@@ -46,9 +46,10 @@ inline constexpr Scheme kRepsScheme{"reps-nscc", Balancer::kEcmp, Speaks::kReps}
 inline constexpr std::array kBareSchemes{Scheme{"spray", Balancer::kSpray, Speaks::kGoBackN},
                                          Scheme{"po2", Balancer::kPowerOfTwo, Speaks::kGoBackN},
                                          Scheme{"drill", Balancer::kDrill, Speaks::kGoBackN}};
-// By flowlets.
-inline constexpr std::array kFlowletSchemes{Scheme{"letflow", Balancer::kLetFlow, Speaks::kGoBackN},
-                                            Scheme{"conga", Balancer::kConga, Speaks::kGoBackN}};
+// By flowlets, and ConWeave.
+inline constexpr std::array kFlowSchemes{Scheme{"letflow", Balancer::kLetFlow, Speaks::kGoBackN},
+                                         Scheme{"conga", Balancer::kConga, Speaks::kGoBackN},
+                                         Scheme{"conweave", Balancer::kConWeave, Speaks::kGoBackN}};
 inline constexpr std::array kBareIrnSchemes{Scheme{"spray-irn", Balancer::kSpray, Speaks::kIrn},
                                             Scheme{"po2-irn", Balancer::kPowerOfTwo, Speaks::kIrn},
                                             Scheme{"drill-irn", Balancer::kDrill, Speaks::kIrn}};

@@ -13,7 +13,7 @@ constexpr Time kWait = kSecond;  // for a trace's last flows
 
 std::vector<Scheme> schemes() {
     std::vector<Scheme> all{kEcmpScheme, kMpRdmaScheme, kIrnScheme, kRepsScheme};
-    all.insert(all.end(), kFlowletSchemes.begin(), kFlowletSchemes.end());
+    all.insert(all.end(), kFlowSchemes.begin(), kFlowSchemes.end());
     for (const auto& more : {kBareSchemes, kIdealSchemes, kEunomiaSchemes})
         all.insert(all.end(), more.begin(), more.end());
     return all;

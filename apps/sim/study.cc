@@ -54,7 +54,7 @@ Offered all_to_all_flows(const PointRun& with) {
 }
 
 Offered ring_flows(const PointRun& with) {
-    return {.ring_bytes = kEunomiaHosts * (with.quick ? 8'192ull : 65'536ull), .drain = kWait};
+    return {.ring_bytes = kEunomiaHosts * (with.quick ? 65'536ull : 524'288ull), .drain = kWait};
 }
 
 struct Load {

@@ -38,8 +38,14 @@ void check_conservation(Network& network) {
     for (const auto& node : network.nodes()) {
         const auto* const a_switch = dynamic_cast<const Switch*>(node.get());
         if (a_switch == nullptr) continue;
-        equal("switch " + std::to_string(node->index()), in[node->index()],
-              out[node->index()] + a_switch->unrouted_packets());
+        uint64_t made = 0, consumed = 0;
+        if (const ConWeave* const conweave = a_switch->conweave()) {
+            made = conweave->stats().made_packets;
+            consumed = conweave->stats().consumed_packets + conweave->held();
+            present += conweave->held();
+        }
+        equal("switch " + std::to_string(node->index()), in[node->index()] + made,
+              out[node->index()] + a_switch->unrouted_packets() + consumed);
     }
     equal("pool of packets", network.world().packets.in_use(), present);
 }

@@ -30,6 +30,20 @@ struct CongaTag {
     uint8_t feedback = 0;              // the same of what came by feedback_uplink
 };
 
+// What it has with it under ConWeave (conweave.h), and what leaves tell each other there.
+struct ConWeaveTag {
+    enum class Kind : uint8_t { kData, kReply, kClear, kBusy };
+    Time sent;       // by its first leaf
+    Time tail_sent;  // rerouted: when the last packet of the way before left
+    uint32_t host;   // that sends the flow
+    uint16_t way;
+    uint8_t epoch;  // by how many ways the flow went before
+    Kind kind : 2;
+    bool asks : 1;      // for a reply
+    bool rerouted : 1;  // it may overtake those of the way before
+    bool tail : 1;      // the last one of its way
+};
+
 struct alignas(64) Packet {
     enum class Kind : uint8_t { kFrame, kPause, kResume };  // the last two are PFC's, between neighbours
 
@@ -45,14 +59,17 @@ struct alignas(64) Packet {
     bool control = false;     // an ACK, NACK or CNP: its way is its flow's, however switches spread data
     bool urgent = false;      // of the upper traffic class
     bool trimmed = false;     // a switch has cut its payload off; `frame` still says how long that was
-    bool tagged = false;      // `conga` is set
+    bool tagged = false;      // `conga` or `conweave` is set
     uint8_t deflections = 0;  // times that a full switch sent it elsewhere
     uint32_t route = 0;       // on a path of the source's choice: where it continues (Switch::set_paths); else 0
     uint32_t remaining = 0;   // bytes of its message that are left to send, its own included
     wire::ParsedFrame frame;
     std::vector<uint8_t> content;  // Carry::kBytes: the frame, without FCS
     std::vector<uint8_t> entries;  // Carry::kHeaders: the payload of an acknowledgement
-    CongaTag conga;
+    union {                        // as the switches' balancer is
+        CongaTag conga{};
+        ConWeaveTag conweave;
+    };
 
     // A new frame. Packets come from a pool: this resets all that links and switches look at.
     void begin(uint32_t frame_bytes, uint32_t to, uint64_t hash) {

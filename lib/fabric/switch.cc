@@ -22,6 +22,7 @@ Switch::Switch(World& world, uint32_t index, const SwitchConfig& config)
     }
     const bool is_conga = config.balancer == Balancer::kConga;
     if (is_conga) conga_ = std::make_unique<Conga>(index, config.conga);
+    if (config.balancer == Balancer::kConWeave) conweave_ = std::make_unique<ConWeave>(world, *this, config.conweave);
     if (is_conga || config.balancer == Balancer::kLetFlow) flowlets_.resize(kFlowlets);
 }
 
@@ -159,6 +160,11 @@ uint32_t Switch::choose(const Packet& packet, const Group& group) {
         }
         case Balancer::kLetFlow:
             return flowlet(packet, group.count);
+        case Balancer::kConWeave: {
+            uint32_t chosen = 0;
+            if (conweave_->has_chosen(packet, group.count, chosen)) return chosen;
+            return ecmp(packet.flow_hash, salt_, group.count);
+        }
         case Balancer::kConga:  // the leaf that it came from has chosen, if it has a tag
             return packet.tagged ? ecmp(packet.flow_hash, salt_, group.count) : least_full(packet, group);
     }
@@ -232,12 +238,26 @@ inline void Switch::mark(Packet& packet, Link& link) {
 void Switch::receive(Packet& packet, uint32_t port) {
     if (plain_) [[likely]] {
         packet.egress = next_hop(packet.flow_hash, packet.destination);
-    } else if (!(conga_ == nullptr ? find_way(packet) : find_conga_way(packet))) {
+        pass(packet, port);
+    } else if (conweave_ != nullptr) {
+        conweave_->receive(packet, port);
+    } else {
+        forward(packet, port);
+    }
+}
+
+void Switch::forward(Packet& packet, uint32_t port) {
+    if (!(conga_ == nullptr ? find_way(packet) : find_conga_way(packet))) {
         ++unrouted_packets_;
         world_.tell(Happening::kDropped, *ports_[port].link, packet);
         world_.packets.give_back(packet);
         return;
     }
+    pass(packet, port);
+}
+
+// By packet.egress.
+inline void Switch::pass(Packet& packet, uint32_t port) {
     Link& link = *ports_[packet.egress].link;
     if (!plain_ && link.queued_bytes() >= config_.mark_on_arrival_bytes) [[unlikely]]
         mark(packet, link);

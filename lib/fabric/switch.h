@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "fabric/conga.h"
+#include "fabric/conweave.h"
 #include "fabric/forwarding.h"
 #include "fabric/node.h"
 
@@ -72,6 +73,7 @@ struct SwitchConfig {
     Balancer balancer = Balancer::kEcmp;
     Time flowlet_gap = 100 * kMicrosecond;  // LetFlow's and CONGA's; ConWeave's simulator has this
     CongaConfig conga{};
+    ConWeaveConfig conweave{};
     std::optional<Trim> trim{};
     // DIBS (EuroSys'14): a packet that finds its queue full goes to a neighbouring switch instead, so often at most.
     uint8_t max_deflections = 0;
@@ -99,11 +101,18 @@ class Switch final : public Node {
     // Before routes are set: packets with a path follow it. It stays the caller's; a path ends with kEndOfPath.
     static constexpr uint32_t kEndOfPath = UINT32_MAX;
     void use_paths(const std::vector<uint32_t>& table) { paths_ = &table; }
-    // By node: the leaf that a host is at, of which CONGA must know. It stays the caller's.
+    // By node: the leaf that a host is at, of which CONGA and ConWeave must know. It stays the caller's.
     void set_leaves(const std::vector<uint32_t>& leaf_of) {
         if (conga_ != nullptr) conga_->set_leaves(leaf_of);
+        if (conweave_ != nullptr) conweave_->set_leaves(leaf_of);
     }
-    const Conga* conga() const { return conga_.get(); }  // null: another balancer
+    // Null: another balancer.
+    const Conga* conga() const { return conga_.get(); }
+    const ConWeave* conweave() const { return conweave_.get(); }
+    // Sends on what has come by `port`, whenever that was.
+    void forward(Packet& packet, uint32_t port);
+    // The number of ways to a destination.
+    uint32_t choices(uint32_t destination) const { return groups_[destination].count; }
     // The port that a packet will leave by under ECMP.
     uint32_t next_hop(uint64_t flow_hash, uint32_t destination) const;
     // The same on a path that the first switch chose, where there are paths; `route` is 0 there, and then the caller's
@@ -142,6 +151,7 @@ class Switch final : public Node {
 
     bool find_way(Packet& packet);
     bool find_conga_way(Packet& packet);
+    void pass(Packet& packet, uint32_t port);
     uint32_t choose(const Packet& packet, const Group& group);
     uint32_t flowlet(const Packet& packet, uint32_t choices);
     uint32_t least_full(const Packet& packet, const Group& group);
@@ -173,6 +183,7 @@ class Switch final : public Node {
     Random random_;
     uint64_t salt_;
     std::unique_ptr<Conga> conga_;
+    std::unique_ptr<ConWeave> conweave_;
 
     const std::vector<uint32_t>* paths_ = nullptr;
     std::vector<uint32_t> rests_;   // beside hops_, with paths

@@ -196,7 +196,7 @@ TEST(Balancers, letflow_moves_a_flow_only_after_a_gap) {
 
 TEST(Balancers, acknowledgements_keep_to_their_flow) {
     for (const Balancer balancer : {Balancer::kSpray, Balancer::kRandom, Balancer::kPowerOfTwo, Balancer::kDrill,
-                                    Balancer::kLetFlow, Balancer::kConga}) {
+                                    Balancer::kLetFlow, Balancer::kConga, Balancer::kConWeave}) {
         Fan fan(balancer);
         const uint32_t expected = fan.left->next_hop(77, fan.b.index());
         for (uint32_t i = 0; i < 20; ++i) {
@@ -219,7 +219,7 @@ TEST(Balancers, the_same_seed_is_the_same_run) {
         return seen;
     };
     for (const Balancer balancer : {Balancer::kSpray, Balancer::kRandom, Balancer::kPowerOfTwo, Balancer::kDrill,
-                                    Balancer::kLetFlow, Balancer::kConga}) {
+                                    Balancer::kLetFlow, Balancer::kConga, Balancer::kConWeave}) {
         EXPECT_EQ(trace(balancer, 1), trace(balancer, 1));
     }
     EXPECT_NE(trace(Balancer::kRandom, 1), trace(Balancer::kRandom, 2));
