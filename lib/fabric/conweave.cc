@@ -9,7 +9,8 @@ namespace rove::fabric {
 
 // A flow whose packets end here.
 struct ConWeave::Destination {
-    explicit Destination(ConWeave& leaf) : leaf(leaf), flush_event(Event::of<&Destination::expire>(*this)) {}
+    Destination(ConWeave& leaf, uint64_t key)
+        : leaf(leaf), key(key), flush_event(Event::of<&Destination::expire>(*this)) {}
 
     // Whether packets of `other` came to be sent after those of `epoch`, which is in order.
     bool is_ahead(uint8_t other) const { return static_cast<int8_t>(other - epoch) > 0; }
@@ -30,8 +31,8 @@ struct ConWeave::Destination {
     }
     void wait() {
         const ConWeaveConfig& config = leaf.config_;
-        const Time flush = delay == 0 ? held_since + config.unknown_flush : tail_sent + delay + config.extra_flush;
-        leaf.world_.events.schedule(flush_event, flush);
+        flush_at = delay == 0 ? held_since + config.unknown_flush : tail_sent + delay + config.extra_flush;
+        leaf.world_.events.schedule(flush_event, flush_at);
     }
     void expire() {
         if (held.empty()) return;  // the tail came
@@ -53,23 +54,17 @@ struct ConWeave::Destination {
     }
 
     ConWeave& leaf;
-    uint64_t key = 0;
-    bool known = false;
+    const uint64_t key;
     uint8_t epoch = 0;  // that is in order: nothing of those before is on its way
     Time last = 0;      // packet
     Time delay = 0;     // of the last packet in order; 0: there was none
-    Time held_since = 0, tail_sent = 0;
+    Time held_since = 0, tail_sent = 0, flush_at = 0;
     PacketList held;
     Event flush_event;
 };
 
 ConWeave::ConWeave(World& world, Switch& self, const ConWeaveConfig& config)
-    : world_(world),
-      self_(self),
-      config_(config),
-      random_(world.new_stream()),
-      sources_(kFlows),
-      destinations_(kFlows) {}
+    : world_(world), self_(self), config_(config), random_(world.new_stream()) {}
 
 ConWeave::~ConWeave() = default;
 
@@ -103,14 +98,14 @@ bool ConWeave::has_chosen(const Packet& packet, uint32_t choices, uint32_t& chos
 }
 
 void ConWeave::send(Packet& packet, uint32_t port) {
-    Source& flow = sources_[mix(packet.flow_hash) % kFlows];
+    if (sources_.size() + destinations_.size() > many_) forget_idle();
+    Source& flow = sources_[packet.flow_hash];
     const Time now = world_.events.now();
     const uint32_t leaf = (*leaf_of_)[packet.destination], choices = self_.choices(packet.destination);
     const bool idle = !flow.known || now - flow.last > config_.idle;
-    if (choices == 0 || (flow.key != packet.flow_hash && !idle)) return;
+    if (choices == 0) return;
     if (idle) {
-        const uint8_t epoch = flow.key == packet.flow_hash ? static_cast<uint8_t>(flow.epoch + 1) : uint8_t{0};
-        flow = {.key = packet.flow_hash, .leaf = leaf, .way = 0, .epoch = epoch, .known = true};
+        flow = {.leaf = leaf, .epoch = static_cast<uint8_t>(flow.epoch + 1), .known = true};
         flow.way = draw_way(leaf, static_cast<uint16_t>(random_.below(choices)), choices);
     }
     flow.last = now;
@@ -155,22 +150,27 @@ ConWeave::Way& ConWeave::way(uint32_t leaf, uint16_t number) {
     return ways[number];
 }
 
-// Null: its entry is another flow's.
-ConWeave::Destination* ConWeave::destination(const Packet& packet) {
-    auto& entry = destinations_[mix(packet.flow_hash) % kFlows];
-    if (entry == nullptr) entry = std::make_unique<Destination>(*this);
-    Destination& flow = *entry;
+ConWeave::Destination& ConWeave::destination(const Packet& packet) {
+    if (sources_.size() + destinations_.size() > many_) forget_idle();
+    auto& entry = destinations_[packet.flow_hash];
     const Time now = world_.events.now();
-    const bool idle = !flow.known || (now - flow.last > config_.idle && flow.held.empty());
-    if (flow.key != packet.flow_hash && !idle) return nullptr;
-    if (flow.key != packet.flow_hash || !flow.known) {
-        flow.key = packet.flow_hash;
-        flow.known = true;
-        flow.delay = 0;
+    const bool is_new = entry == nullptr;
+    if (is_new) entry = std::make_unique<Destination>(*this, packet.flow_hash);
+    Destination& flow = *entry;
+    if (is_new || (now - flow.last > config_.idle && flow.held.empty()))
         flow.epoch = static_cast<uint8_t>(packet.conweave.epoch - (packet.conweave.rerouted ? 1 : 0));
-    }
     flow.last = now;
-    return &flow;
+    return flow;
+}
+
+void ConWeave::forget_idle() {
+    const Time now = world_.events.now();
+    std::erase_if(sources_, [&](const auto& entry) { return now - entry.second.last > config_.idle; });
+    std::erase_if(destinations_, [&](const auto& entry) {
+        const Destination& flow = *entry.second;  // whose event is not to come any more
+        return now - flow.last > config_.idle && flow.held.empty() && now > flow.flush_at;
+    });
+    many_ = std::max(many_, 2 * (sources_.size() + destinations_.size()));
 }
 
 void ConWeave::arrive(Packet& packet, uint32_t port) {
@@ -185,15 +185,14 @@ void ConWeave::arrive(Packet& packet, uint32_t port) {
             answer(ConWeaveTag::Kind::kBusy, tag, packet.flow_hash, port);
         }
     }
-    Destination* const flow = destination(packet);
-    if (flow == nullptr) return self_.forward(packet, port);
-    if (flow->is_ahead(tag.epoch)) {
-        if (tag.rerouted || !flow->held.empty()) return flow->hold(packet);
-        flow->epoch = tag.epoch;  // it has been idle
+    Destination& flow = destination(packet);
+    if (flow.is_ahead(tag.epoch)) {
+        if (tag.rerouted || !flow.held.empty()) return flow.hold(packet);
+        flow.epoch = tag.epoch;  // it has been idle
     }
-    if (tag.epoch == flow->epoch) flow->heard(tag, now);
+    if (tag.epoch == flow.epoch) flow.heard(tag, now);
     self_.forward(packet, port);
-    if (tag.tail && tag.epoch == flow->epoch) flow->advance(static_cast<uint8_t>(tag.epoch + 1), tag, port);
+    if (tag.tail && tag.epoch == flow.epoch) flow.advance(static_cast<uint8_t>(tag.epoch + 1), tag, port);
 }
 
 void ConWeave::answer(ConWeaveTag::Kind kind, const ConWeaveTag& about, uint64_t flow_hash, uint32_t port) {
@@ -209,10 +208,11 @@ void ConWeave::answer(ConWeaveTag::Kind kind, const ConWeaveTag& about, uint64_t
 }
 
 void ConWeave::consume(Packet& packet) {
-    Source& flow = sources_[mix(packet.flow_hash) % kFlows];
+    const auto found = sources_.find(packet.flow_hash);
     const ConWeaveTag& tag = packet.conweave;
     const Time now = world_.events.now();
-    if (flow.known && flow.key == packet.flow_hash) {
+    if (found != sources_.end()) {
+        Source& flow = found->second;
         if (tag.kind == ConWeaveTag::Kind::kBusy) {
             way(flow.leaf, tag.way).busy_until = now + config_.way_busy;
         } else if (tag.epoch != flow.epoch) {

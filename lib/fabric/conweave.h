@@ -4,22 +4,21 @@
 //
 // DESIGN NOTES
 // 1. The leaf of the sender asks the receiver's with a packet of each flow in each round trip. When the reply is late
-// by
-//    `extra_reply`, the flow's next packet is the last one of its way, the tail; those behind it go another way, marked
-//    as rerouted, until the other leaf says that it is done with the old one. So packets of a flow are on two ways at
-//    most.
+//    by `extra_reply`, the flow's next packet is the last one of its way, the tail; those behind it go another way,
+//    marked as rerouted, until the other leaf says that it is done with the old one. So packets of a flow are on two
+//    ways at most.
 // 2. The leaf of the receiver keeps rerouted packets until the tail has come, or until it should have come: when it was
 //    sent, with the delay of what came before it by its way, and `extra_flush`. They are not counted in the buffer.
 // 3. A packet that comes marked by ECN has its leaf tell the other one not to move flows to that way for `way_busy`.
 // 4. Replies and the like are packets of the upper class to the sender, which its leaf takes. How long a reply may take
-// is
-//    the shortest time that one from that leaf has taken, with `extra_reply`.
-// 5. A flow has one of kFlows entries, by its hash. Who finds another flow there, which has sent within `idle`, goes by
-//    ECMP. A flow that has been idle begins anew, on any way.
+//    is the shortest time that one from that leaf has taken, with `extra_reply`.
+// 5. A flow that has been idle begins anew, on any way, and is forgotten when there are many. (The paper's switch has
+//    room for so many flows, and lets others go by ECMP.)
 #pragma once
 
-#include <array>
 #include <memory>
+#include <unordered_map>
+#include <vector>
 
 #include "fabric/packet.h"
 #include "fabric/random.h"
@@ -62,7 +61,6 @@ class ConWeave {
 
   private:
     struct Source {
-        uint64_t key = 0;
         Time last = 0;       // packet
         Time asked_at = 0;   // when `asks`
         Time tail_sent = 0;  // when `waits`
@@ -77,7 +75,6 @@ class ConWeave {
     struct Way {
         Time busy_until = 0, told = 0;
     };
-    static constexpr size_t kFlows = 1 << 14;
 
     void send(Packet& packet, uint32_t port);
     void arrive(Packet& packet, uint32_t port);
@@ -87,15 +84,17 @@ class ConWeave {
     // A way other than `now`, that is not busy; `now` where two that were drawn are.
     uint16_t draw_way(uint32_t leaf, uint16_t now, uint32_t choices);
     Way& way(uint32_t leaf, uint16_t number);
-    Destination* destination(const Packet& packet);
+    Destination& destination(const Packet& packet);
+    void forget_idle();
 
     World& world_;
     Switch& self_;
     const ConWeaveConfig config_;
     Random random_;
     const std::vector<uint32_t>* leaf_of_ = nullptr;
-    std::vector<Source> sources_;
-    std::vector<std::unique_ptr<Destination>> destinations_;
+    std::unordered_map<uint64_t, Source> sources_;  // by hash, as well as those
+    std::unordered_map<uint64_t, std::unique_ptr<Destination>> destinations_;
+    size_t many_ = 1 << 12;  // flows, of both
     std::vector<std::vector<Way>> ways_;  // by leaf
     std::vector<Time> fastest_;           // reply, by leaf
     uint32_t held_ = 0;

@@ -104,6 +104,7 @@ TEST(Waiting, agrees_with_what_the_link_counts_and_with_the_law_of_little) {
         network.at(network.now() + 777 * kNanosecond, sample);
     };
     sample();
+    QueueSamples queue_bytes(network, {queue.link}, kMicrosecond);
     queue.run(100'000);
     // Packet by packet, and by the sums of times: the same number.
     const std::vector<double> waits = queue.waits();
@@ -113,6 +114,10 @@ TEST(Waiting, agrees_with_what_the_link_counts_and_with_the_law_of_little) {
     // L = lambda W: packets in the queue, looked at from outside, are the rate times the wait.
     const double length = static_cast<double>(sampled) / static_cast<double>(samples);
     EXPECT_NEAR(length, counted / static_cast<double>(network.now()), 0.02 * length);
+    EXPECT_NEAR(queue_bytes.mean_bytes() / 1000, length, 0.03 * length);
+    // Of M/D/1 at 0.8, the queue before the link is empty at P(0) + P(1) = (1 - rho) e^rho = 44.5 % of the time.
+    EXPECT_EQ(queue_bytes.percentile_bytes(43), 0u);
+    EXPECT_EQ(queue_bytes.percentile_bytes(46), 1000u);
     check_conservation(network);
 }
 
