@@ -399,7 +399,8 @@ void Paths::note_false_alarm(SendStream& stream, PacketRecord& packet, uint64_t 
     packet.false_alarm = true;
     ++counters_.false_alarms;
     stream.real_losses = 0;
-    if (!config_.learn_patience || now_ns - stream.false_alarm_ns <= stream.srtt_ns) return;
+    if (!config_.learn_patience) return;
+    if (now_ns - stream.false_alarm_ns <= stream.srtt_ns) return;
     stream.false_alarm_ns = now_ns;
     if (stream.patience != kMostPatience) ++stream.patience;
 }
