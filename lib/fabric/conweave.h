@@ -94,7 +94,7 @@ class ConWeave {
     const std::vector<uint32_t>* leaf_of_ = nullptr;
     std::unordered_map<uint64_t, Source> sources_;  // by hash, as well as those
     std::unordered_map<uint64_t, std::unique_ptr<Destination>> destinations_;
-    size_t many_ = 1 << 12;  // flows, of both
+    size_t many_ = 1 << 12;               // flows, of both
     std::vector<std::vector<Way>> ways_;  // by leaf
     std::vector<Time> fastest_;           // reply, by leaf
     uint32_t held_ = 0;

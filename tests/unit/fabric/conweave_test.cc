@@ -175,8 +175,10 @@ struct Engines {
         clos = leaf_spine(network, config);
         for (uint32_t i = 0; i < hosts; ++i) {
             const auto port = static_cast<uint16_t>(0xC000 + network.world().new_stream().below(1000));
-            flows.emplace_back(network, *clos.racks[0].hosts[i], *clos.racks[1].hosts[i],
-                               FlowConfig{.qp = {.udp_src = port}}).start();
+            flows
+                .emplace_back(network, *clos.racks[0].hosts[i], *clos.racks[1].hosts[i],
+                              FlowConfig{.qp = {.udp_src = port}})
+                .start();
         }
     }
     double gbps(Time time) {
