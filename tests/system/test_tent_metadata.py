@@ -27,7 +27,9 @@ def certificates(directory):
         check(done.returncode == 0, done.stderr)
 
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    openssl("req", "-x509", *key, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem", "-days", 2)
+    # Python 3.13 wants to know that it may sign.
+    openssl("req", "-x509", *key, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem", "-days", 2,
+            "-addext", "keyUsage=critical,keyCertSign,cRLSign")
     for name in ("server", "client"):
         openssl("req", *key, "-subj", f"/O={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
         (directory / f"{name}.ext").write_text("subjectAltName=IP:127.0.0.1\n")
