@@ -266,6 +266,7 @@ void Runtime::linger() {
     const auto sent = [](const std::unique_ptr<Worker>& worker) {
         return worker->core(Worker::Hold(*worker)).engine().counters()[transport::Counter::kTxPackets] != 0;
     };
+    make_round();  // what was posted last may still wait for one
     if (std::none_of(workers_.begin(), workers_.end(), sent)) return;
     for (const uint64_t until_ns = now_ns() + kLingerNs; now_ns() < until_ns;) {
         make_round();

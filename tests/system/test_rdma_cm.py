@@ -35,9 +35,12 @@ def wait_ready(server):
     time.sleep(0.1)
 
 
-def both(server, client, stays=False, timeout=40, env=None, while_it_runs=None, **changes):
-    """Runs `client` against `server`; both must succeed. `stays`: the server goes on, and is stopped."""
+def both(server, client, stays=False, timeout=40, env=None, while_it_runs=None, lost=0, **changes):
+    """Runs `client` against `server`; both must succeed. `stays`: the server goes on, and is stopped. `lost`: this part
+    of what the client sends."""
     pair = memif_pair(**changes)
+    if lost:
+        pair[0]["device"][0]["impair"] = {"loss": lost}
     listening = Process(server, pair[0], SERVER_CORE, env=env)
     try:
         wait_ready(listening)
@@ -280,8 +283,8 @@ once("rdma-cm/churn/loss", lambda: churn(60, impair=LOSS))
 for own, theirs, name in ((A, B, "ipv4"), (A6, B6, "ipv6")):
     once(f"rdma-cm/ucmatose/{name}", both, ["ucmatose", "-b", own], ["ucmatose", "-s", own, "-b", theirs])
     once(f"rdma-cm/udaddy/{name}", both, ["udaddy", "-b", own], ["udaddy", "-s", own])
-once("rdma-cm/udaddy/loss", lambda: both(["udaddy", "-b", A, "-C", 0], ["udaddy", "-s", A, "-C", 0],
-                                         impair={"loss": 0.1}))
+# Not of what the server sends: it ends with its answer, as a server of the kernel's CM may, and then gives no other.
+once("rdma-cm/udaddy/loss", lambda: both(["udaddy", "-b", A, "-C", 0], ["udaddy", "-s", A, "-C", 0], lost=0.5))
 once("rdma-cm/mckey/ipv4", both, ["mckey", "-m", "239.1.2.3", "-b", A], ["mckey", "-m", "239.1.2.3", "-s", "-b", B])
 once("rdma-cm/mckey/ipv6", both, ["mckey", "-m", "ff15::77", "-b", A6], ["mckey", "-m", "ff15::77", "-s", "-b", B6])
 once("rdma-cm/rdma_client", both, ["rdma_server", "-p", 7471], ["rdma_client", "-s", A, "-p", 7471])
