@@ -75,13 +75,13 @@ class Conga {
     // It leaves by a link of that rate.
     void departs(Packet& packet, uint64_t bits_per_s, Time now);
 
-    // How full the way by an uplink to the packet's leaf is: the link here, or what was heard of the way.
+    // How full the way by an uplink to the packet's leaf is: the link here, or what came back of the way.
     uint8_t congestion(const Packet& packet, uint32_t uplink, uint64_t bits_per_s, Time now) {
         return std::max(estimator(uplink).level(now, bits_per_s, config_),
-                        heard((*leaf_of_)[packet.destination], uplink, now));
+                        remote_congestion((*leaf_of_)[packet.destination], uplink, now));
     }
-    // What was heard last of the way to a leaf.
-    uint8_t heard(uint32_t leaf, uint32_t uplink, Time now) const {
+    // What came back last of the way to a leaf.
+    uint8_t remote_congestion(uint32_t leaf, uint32_t uplink, Time now) const {
         const Row& row = to_leaf_[leaf];
         return uplink < row.entries.size() && is_young(row.entries[uplink], now) ? row.entries[uplink].level : 0;
     }

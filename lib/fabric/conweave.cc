@@ -15,7 +15,7 @@ struct ConWeave::Destination {
     // Whether packets of `other` came to be sent after those of `epoch`, which is in order.
     bool is_ahead(uint8_t other) const { return static_cast<int8_t>(other - epoch) > 0; }
     // A packet of the old way tells how long the tail will take.
-    void heard(const ConWeaveTag& tag, Time now) {
+    void note_delay(const ConWeaveTag& tag, Time now) {
         delay = now - tag.sent;
         if (!held.empty()) wait();
     }
@@ -190,7 +190,7 @@ void ConWeave::arrive(Packet& packet, uint32_t port) {
         if (tag.rerouted || !flow.held.empty()) return flow.hold(packet);
         flow.epoch = tag.epoch;  // it has been idle
     }
-    if (tag.epoch == flow.epoch) flow.heard(tag, now);
+    if (tag.epoch == flow.epoch) flow.note_delay(tag, now);
     self_.forward(packet, port);
     if (tag.tail && tag.epoch == flow.epoch) flow.advance(static_cast<uint8_t>(tag.epoch + 1), tag, port);
 }

@@ -3,8 +3,8 @@
 // the engine's driver and its sink (transport/engine.h). Units: the engine's clock is in nanoseconds.
 //
 // DESIGN NOTES
-// 1. A port has an address, and a QP is of one port. Ports beyond the first are nodes of their own, so routes, links and
-//    audits know nothing of who shares an engine.
+// 1. A port has an address, and a QP is of one port. Ports beyond the first are nodes of their own, so routes, links
+//    and audits know nothing of who shares an engine.
 // 2. A port with several cables is a bond: the NIC chooses among them by the 5-tuple, as a switch does by ECMP, and
 //    takes packets as long as the rings of all of them together have room.
 #pragma once

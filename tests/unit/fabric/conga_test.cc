@@ -57,9 +57,9 @@ struct Diamond {
         network.route();
     }
     std::array<uint64_t, 2> sent() const { return {up[0]->stats().enqueued_packets, up[1]->stats().enqueued_packets}; }
-    uint8_t heard(uint32_t uplink) const {
+    uint8_t remote_congestion(uint32_t uplink) const {
         // Port 0 of a leaf is its host's.
-        return left->conga()->heard(right->index(), uplink + 1, network.now());
+        return left->conga()->remote_congestion(right->index(), uplink + 1, network.now());
     }
 
     Network network;
@@ -75,16 +75,16 @@ TEST(CongaTest, LeavesTellWhatTheyHaveSeen) {
     constexpr Time kEach = 2 * wire_time(kFrameBytes, kRate);
     for (uint32_t i = 0; i < 1000; ++i) net.network.at(i * kEach, [&] { net.a.send(net.b, kFrameBytes, 5); });
     net.network.run_until(1000 * kEach);
-    EXPECT_EQ(net.heard(0), 0) << "nothing has come back";
-    EXPECT_EQ(net.heard(1), 0);
+    EXPECT_EQ(net.remote_congestion(0), 0) << "nothing has come back";
+    EXPECT_EQ(net.remote_congestion(1), 0);
     const bool used = net.sent()[1] != 0;
     EXPECT_EQ(net.sent()[!used], 0u) << "there was no gap";
     net.b.send_control(net.a);
     net.network.run_for(10 * kMicrosecond);
-    EXPECT_EQ(net.heard(used), 3);
-    EXPECT_EQ(net.heard(!used), 0);
+    EXPECT_EQ(net.remote_congestion(used), 3);
+    EXPECT_EQ(net.remote_congestion(!used), 0);
     net.network.run_for(CongaConfig{}.aging);
-    EXPECT_EQ(net.heard(used), 0) << "it is old";
+    EXPECT_EQ(net.remote_congestion(used), 0) << "it is old";
     check_conservation(net.network);
 }
 
@@ -150,7 +150,7 @@ uint64_t into_the_slow_way(Balancer balancer) {
 TEST(CongaTest, AvoidsWhatIsFullBeyondTheNextSwitch) {
     constexpr uint64_t kAll = 180 * 100;
     const uint64_t slow = into_the_slow_way(Balancer::kConga);
-    EXPECT_LT(slow, kAll / 5) << "it can carry a tenth, and is tried again when what was heard is old";
+    EXPECT_LT(slow, kAll / 5) << "it can carry a tenth, and is tried again when what came back is old";
     EXPECT_GT(into_the_slow_way(Balancer::kLetFlow), kAll * 4 / 10) << "which draws one of the two";
 }
 
