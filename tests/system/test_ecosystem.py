@@ -6,9 +6,12 @@ the table.
 (test_rdma_cm.py), ibverbs-utils (test_pingpong.py), pyverbs (test_pyverbs.py), a pair of Open MPI's ranks with
 one-sided access (test_mpi.py).
 """
+import json
 import os
 import pathlib
+import random
 import shutil
+import socket
 import subprocess
 import time
 from functools import partial
@@ -369,3 +372,73 @@ for ranks in (4, 8):
     once(f"ecosystem/mesh/{ranks}", mesh, ranks, timeout=120)
 once("ecosystem/bridge/4", bridged, 4, timeout=120)
 once("ecosystem/openmpi/ofi-rxd/2", openmpi, 2, False, BY_RXD, {}, timeout=120)
+
+
+# --- QEMU ------------------------------------------------------------------------------------------------------------
+
+class Machine:
+    """A virtual machine that runs no more than its firmware, under rove-run."""
+    MIB = 64
+
+    def __init__(self, config, core, *options):
+        self.monitor = SCRATCH / f"{unique()}.qmp"
+        self.process = Process(["qemu-system-x86_64", "-machine", "q35,accel=tcg", "-m", self.MIB, "-nodefaults",
+                                "-display", "none", "-S", "-qmp", f"unix:{self.monitor},server=on,wait=off", *options],
+                               config, core)
+        self.process.wait_for(self.monitor.exists, 20, "monitor")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(20)
+        self.socket.connect(str(self.monitor))
+        self.answers = self.socket.makefile()
+        self.ask("qmp_capabilities")
+
+    def ask(self, command, **arguments):
+        self.socket.sendall(json.dumps({"execute": command, "arguments": arguments}).encode())
+        for line in self.answers:
+            answer = json.loads(line)
+            if "return" in answer or "error" in answer:
+                check("return" in answer, f"{command}: {answer}")
+                return answer["return"]
+        raise Failure(f"no answer to {command}\n{self.process.story()}")
+
+    def migration_ends(self):
+        return (status := self.ask("query-migrate").get("status")) in ("completed", "failed") and status
+
+    def memory(self):
+        """Of 1 MiB on, where the firmware leaves it alone."""
+        path = SCRATCH / unique()
+        self.ask("pmemsave", val=1 << 20, size=(self.MIB - 1) << 20, filename=str(path))
+        return path.read_bytes()
+
+
+def migration(pinned=False, killed=False):
+    """A machine moves to another QEMU with its memory. `pinned`: it is registered whole, and not piece by piece.
+    `killed`: the other ends on the way, and it goes on where it is."""
+    needs("qemu-system-x86_64")
+    contents = SCRATCH / unique()
+    contents.write_bytes(random.Random(1).randbytes(32 << 20))
+    link, uri = memif_link(), f"rdma:{A}:{free_port()}"
+    capabilities = [{"capability": "rdma-pin-all", "state": pinned}]
+    there = Machine(link.configs[0], SERVER_CORE, "-incoming", "defer")
+    there.ask("migrate-set-capabilities", capabilities=capabilities)
+    there.ask("migrate-incoming", uri=uri)
+    here = Machine(link.configs[1], CLIENT_CORE, "-device", f"loader,file={contents},addr={16 << 20},force-raw=on")
+    here.ask("migrate-set-capabilities", capabilities=capabilities)
+    here.ask("migrate-set-parameters", **{"max-bandwidth": (8 if killed else 1000) << 20})
+    here.ask("migrate", uri=uri)
+    if killed:
+        here.process.wait_for(lambda: here.ask("query-migrate").get("ram", {}).get("normal", 0) > 100, 20, "page sent")
+        there.process.child.kill()
+    status = here.process.wait_for(here.migration_ends, 30, "end of the migration")
+    check(status == ("failed" if killed else "completed"), here.process.story())
+    if killed:
+        here.ask("cont")
+        return
+    memory = here.memory()
+    check(contents.read_bytes() in memory, "the machine does not have its contents")
+    check(there.memory() == memory, there.process.story())
+
+
+once("ecosystem/qemu/migration", migration)
+once("ecosystem/qemu/migration/pinned", migration, True)
+once("ecosystem/qemu/migration/killed", migration, False, True)
