@@ -62,6 +62,11 @@ std::string host_of(const SocketAddress& from) {
 
 }  // namespace
 
+ControlServer::~ControlServer() {
+    stop();
+    if (event_ >= 0) close(event_);
+}
+
 std::string ControlServer::listen(const std::vector<SocketAddress>& addresses, uint16_t port) {
     std::random_device random;
     int error = 0;
@@ -107,11 +112,14 @@ void ControlServer::stop() {
     if (thread_.joinable()) thread_.join();
     for (auto& [id, connection] : connections_) close(connection->fd);
     connections_.clear();
-    for (auto& connection : watched_) close(connection->fd);
-    watched_.clear();
+    {
+        const std::lock_guard lock(mutex_);
+        for (auto& connection : watched_) close(connection->fd);
+        watched_.clear();
+    }
     for (const int fd : listeners_) close(fd);
     listeners_.clear();
-    for (int* fd : {&epoll_, &event_}) close(std::exchange(*fd, -1));
+    close(std::exchange(epoll_, -1));
 }
 
 void ControlServer::wake() {
@@ -125,6 +133,10 @@ void ControlServer::watch(int fd, std::function<void()> lost) {
     connection->lost = std::move(lost);
     {
         const std::lock_guard lock(mutex_);
+        if (stopped_.load()) {
+            close(fd);
+            return;
+        }
         watched_.push_back(std::move(connection));
     }
     wake();

@@ -43,18 +43,20 @@ class ControlServer {
 
     ControlServer(Jobs& jobs, const Credentials& credentials, Callbacks callbacks)
         : jobs_(jobs), credentials_(credentials), callbacks_(std::move(callbacks)) {}
-    ~ControlServer() { stop(); }
+    ~ControlServer();
 
     // Listens on these addresses of ours, of which those count that there are; port 0: one of 15000..16999 that is free
     // on all of them. Returns "" or what went wrong.
     std::string listen(const std::vector<SocketAddress>& addresses, uint16_t port);
     // Begins to answer, after listen().
     void start();
+    // Jobs that it has begun may still run behind this, and threads call watch(), but none in the destructor.
     void stop();
 
     uint16_t port() const { return port_; }
 
-    // Calls `lost` once, on the server's thread, when the other side of the socket closes it. Takes the socket.
+    // Calls `lost` once, on the server's thread, when the other side of the socket closes it. Takes the socket, which is
+    // closed at once when the server has stopped.
     void watch(int fd, std::function<void()> lost);
 
   private:
@@ -110,7 +112,8 @@ class ControlServer {
     const Credentials& credentials_;
     const Callbacks callbacks_;
     std::vector<int> listeners_;
-    int epoll_ = -1, event_ = -1;
+    int epoll_ = -1;
+    int event_ = -1;  // open until the end: whoever wakes a server that has stopped must not write to another file
     uint16_t port_ = 0;
     size_t most_ = kMaxConnections;
     std::thread thread_;

@@ -164,6 +164,7 @@ struct ServerTest : testing::Test {
                          {.answer =
                               [this](MessageType type, const Json&) {
                                   ++asked;
+                                  if (type == MessageType::kConnect) usleep(50'000);
                                   const std::lock_guard lock(busy);
                                   if (type == MessageType::kDescribe) {
                                       usleep(1000);
@@ -293,6 +294,26 @@ TEST_F(ServerTest, AQuestionBeforeTheProofIsNotRead) {
     EXPECT_TRUE(is_closed(fd, 10000));
     EXPECT_EQ(asked.load(), 0);
     close(fd);
+}
+
+// ThreadSanitizer tells what the answer would write to.
+TEST_F(ServerTest, AnAnswerMayComeAfterItsEnd) {
+    std::thread client([this] {
+        EXPECT_FALSE(ControlClient(address, credentials).call(MessageType::kConnect, Json::object(), kPatience));
+    });
+    while (asked.load() == 0) usleep(100);
+    server.stop();
+    client.join();
+    jobs.stop();
+}
+
+TEST_F(ServerTest, WhatIsWatchedAfterItsEndIsClosed) {
+    int pair[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    server.stop();
+    server.watch(pair[0], [] { ADD_FAILURE() << "nobody waits for it"; });
+    EXPECT_TRUE(is_closed(pair[1], 0));
+    close(pair[1]);
 }
 
 TEST_F(ServerTest, SilentStrangersKeepNobodyOut) {
