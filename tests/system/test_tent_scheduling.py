@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which device, when, and for how long: allocation, priorities, deadlines and rails of the TENT engine, as telemetry
 shows them."""
+import os
+import signal
+import threading
 import time
 
 from harness import CLIENT_CORE, Process, check, memif_pair, once, program, telemetry, test
@@ -196,6 +199,21 @@ def rail_window():
     check(failed["pauses"] == 0, f"{failed}")
 
 
+def rail_paused():
+    """A peer that is stopped for a while is silent on all rails: the one that carries something is not given up."""
+    engines = Engines(rails())
+    sprayer = Sprayer(engines, *NEAR, "transports/rdma/enable_smart_scheduling=false")
+    pid, carried = engines.target.pid, []
+    for _ in range(3):  # where cores are few, one may last longer than a peer is waited for
+        os.kill(pid, signal.SIGSTOP)
+        back = threading.Timer(0.06, os.kill, (pid, signal.SIGCONT))
+        back.start()
+        carried.append(sprayer.spray(HIGH, 16 * 65536))
+        back.join()
+    sprayer.end()
+    check([32, 0] in carried, f"slices of the rails, by pause: {carried}")
+
+
 def rail_cooldown():
     failed, back = rail_fails("transports/rdma/rail_error_threshold=2", "transports/rdma/rail_cooldown_secs=0.6")
     check(failed["pauses"] == 1 and 0.5 < back < 10, f"{back} s: {failed}")
@@ -241,6 +259,7 @@ def any_pair():
 test("tent/rails/threshold", rail_threshold, modes=("rc",))
 test("tent/rails/window", rail_window, modes=("rc",))
 test("tent/rails/cooldown", rail_cooldown, modes=("rc",))
+once("tent/rails/paused", rail_paused)
 once("tent/rails/wrong-key", wrong_key)
 once("tent/rails/any-pair", any_pair)
 once("tent/allocation/documented", documented)

@@ -98,7 +98,8 @@ struct Rail {
     std::array<Slice*, kPriorities> parked{};
     CqCredits* credits = nullptr;   // of its device: RdmaBackend's
     RecentBytes* recent = nullptr;  // ... posted below HIGH, for all peers
-    // The last sign of life while something was posted: a completion, or the first post.
+    // Since when it is silent, if something is posted: the last completion, the first post, or when the peer was heard
+    // again.
     uint64_t answered_ns = 0;
     bool probing_others = false;  // it is suspiciously silent: the peer is asked over other rails
     uint32_t probes_posted = 0;

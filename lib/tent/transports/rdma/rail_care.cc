@@ -46,8 +46,20 @@ bool RdmaChannel::may_return() const {
 }
 
 void RdmaChannel::note_answer(Rail& rail, uint64_t now_ns) {
+    if (now_ns - heard_ns_ > kSilentNs) heard_again(now_ns);
+    heard_ns_ = now_ns;
     rail.answered_ns = now_ns;
     rail.probing_others = false;
+}
+
+// The peer was silent on all rails, as a process is that has lost its core. It answers on one of them first: the others
+// have time from now on.
+void RdmaChannel::heard_again(uint64_t now_ns) {
+    for (const auto& rail : rails_) {
+        if (now_ns - rail->answered_ns <= kSilentNs) continue;
+        rail->answered_ns = now_ns;
+        rail->probing_others = false;
+    }
 }
 
 bool RdmaChannel::is_silent(const Rail& rail, uint64_t now_ns) const {
@@ -58,10 +70,7 @@ bool RdmaChannel::is_silent(const Rail& rail, uint64_t now_ns) const {
         const uint64_t bandwidth = std::max<uint64_t>(backend_.bandwidth(rail.local), 1'000'000);
         patience = kTimesExpected * (rail.oldest->length * 1000 / (bandwidth / 1'000'000));
     }
-    const bool others_answer = std::any_of(rails_.begin(), rails_.end(), [&](const auto& other) {
-        return other.get() != &rail && other->state == Rail::State::kUp &&
-               other->answered_ns > rail.answered_ns + kSuspiciousNs && now_ns - other->answered_ns < kSilentNs;
-    });
+    const bool others_answer = heard_ns_ > rail.answered_ns + kSuspiciousNs && now_ns - heard_ns_ < kSilentNs;
     return silence > (others_answer ? kSilentNs : kAllSilentNs) + patience;
 }
 

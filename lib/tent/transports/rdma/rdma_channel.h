@@ -17,7 +17,7 @@
 //    closed (connection.h), its slices are sprayed over the others. How long: kSilentNs, if the peer answered over
 //    another rail meanwhile, which it is asked for; else kAllSilentNs, because a process that has lost its core to
 //    others is silent on all rails. In both cases plus a few times what the oldest slice should take. When we did not
-//    listen ourselves, that time does not count.
+//    listen ourselves, that time does not count, nor does a silence of all rails that an answer on one of them ends.
 // 4. A rail that was given up is connected again over TCP at once, and then probed (rail.h). A refused access costs
 //    less: its QP is of no more use, but the rail's others first finish what they have. When none is up for long, what
 //    waits goes to another transport. If there is none it waits on, while the peer's process is there, up to
@@ -93,6 +93,7 @@ class RdmaChannel : public Channel {
     // max_timeout_ns.
     bool may_return() const;
     void note_answer(Rail& rail, uint64_t now_ns);
+    void heard_again(uint64_t now_ns);
     void finish_draining(Rail& rail, uint64_t now_ns);
     bool is_silent(const Rail& rail, uint64_t now_ns) const;
     bool is_lost(const Slice& slice, uint64_t now_ns) const;
@@ -121,6 +122,7 @@ class RdmaChannel : public Channel {
     bool spares_open_ = false;
     std::array<uint32_t, kPriorities> parked_{};  // slices that wait at a rail
     const uint64_t opened_ns_;
+    uint64_t heard_ns_ = 0;  // when an answer came, on any rail
     std::atomic<bool> available_{true};
     std::atomic<bool> closing_{false};
     uint32_t jobs_ = 0;  // that know of us
