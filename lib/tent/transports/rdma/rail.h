@@ -101,7 +101,8 @@ struct Rail {
     // Since when it is silent, if something is posted: the last completion, the first post, or when the peer was heard
     // again.
     uint64_t answered_ns = 0;
-    bool probing_others = false;  // it is suspiciously silent: the peer is asked over other rails
+    bool is_excused = false;  // what it was silent before `answered_ns` does not count
+    uint64_t asked_ns = 0;    // when the peer was last asked over other rails, as this one was suspiciously silent
     uint32_t probes_posted = 0;
     RailCounters counters;
 
@@ -131,6 +132,10 @@ struct Rail {
     void put_to_rest(uint64_t now_ns) {
         ++counters.pauses;
         rest_ns = now_ns + next_pause_ns();
+    }
+    void wait_from(uint64_t now_ns) {
+        answered_ns = now_ns;
+        is_excused = false;
     }
     void succeeded() { errors = doublings = 0; }
 

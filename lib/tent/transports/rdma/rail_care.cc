@@ -48,17 +48,16 @@ bool RdmaChannel::may_return() const {
 void RdmaChannel::note_answer(Rail& rail, uint64_t now_ns) {
     if (now_ns - heard_ns_ > kSilentNs) heard_again(now_ns);
     heard_ns_ = now_ns;
-    rail.answered_ns = now_ns;
-    rail.probing_others = false;
+    rail.wait_from(now_ns);
 }
 
 // The peer was silent on all rails, as a process is that has lost its core. It answers on one of them first: the others
-// have time from now on.
+// have time from now on, but once only, as it may lose its core again and again while one of them is dead.
 void RdmaChannel::heard_again(uint64_t now_ns) {
     for (const auto& rail : rails_) {
-        if (now_ns - rail->answered_ns <= kSilentNs) continue;
-        rail->answered_ns = now_ns;
-        rail->probing_others = false;
+        if (rail->is_excused || now_ns - rail->answered_ns <= kSilentNs) continue;
+        rail->wait_from(now_ns);
+        rail->is_excused = true;
     }
 }
 
@@ -98,8 +97,8 @@ bool RdmaChannel::is_lost(const Slice& slice, uint64_t now_ns) const {
 }
 
 void RdmaChannel::ask_others(Rail& rail, uint64_t now_ns) {
-    if (rail.probing_others || now_ns - rail.answered_ns < kSuspiciousNs) return;
-    rail.probing_others = true;
+    if (now_ns - std::max(rail.asked_ns, rail.answered_ns) < kSuspiciousNs) return;
+    rail.asked_ns = now_ns;
     for (const auto& other : rails_)
         if (other.get() != &rail && other->state == Rail::State::kUp && other->is_idle()) send_probe(*other, now_ns);
 }
@@ -175,7 +174,7 @@ void RdmaChannel::send_probe(Rail& rail, uint64_t now_ns) {
     wr.wr.rdma.rkey = rail.connection->remote().probe_rkey;
     ibv_send_wr* bad = nullptr;
     if (rail.state == Rail::State::kProbing) rail.retry_ns = now_ns + rail.next_pause_ns();
-    if (rail.is_idle()) rail.answered_ns = now_ns;
+    if (rail.is_idle()) rail.wait_from(now_ns);
     if (ibv_post_send(rail.connection->qp(Priority::kHigh), &wr, &bad) != 0) return;
     ++rail.counters.probes;
     ++rail.probes_posted;

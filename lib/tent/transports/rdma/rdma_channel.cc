@@ -327,7 +327,7 @@ bool RdmaChannel::post(Rail& rail, Slice& slice, uint64_t now_ns) {
     if (ibv_post_send(rail.connection->qp(task.priority), &wr, &bad) != 0) return false;
     // It is on its way: what is written down now costs it no time.
     rdma(slice).mark = backend_.selector().post(rdma(slice).device, now_ns);
-    if (rail.is_idle()) rail.answered_ns = now_ns;
+    if (rail.is_idle()) rail.wait_from(now_ns);
     rail.append(slice);
     return true;
 }
