@@ -98,7 +98,7 @@ struct Rail {
     std::array<Slice*, kPriorities> parked{};
     CqCredits* credits = nullptr;   // of its device: RdmaBackend's
     RecentBytes* recent = nullptr;  // ... posted below HIGH, for all peers
-    // Since when it is silent, if something is posted: the last completion, the first post, or when the peer was heard
+    // Since when it is silent, if something is posted: the last completion, the first post, or when the peer answered
     // again.
     uint64_t answered_ns = 0;
     bool is_excused = false;  // what it was silent before `answered_ns` does not count

@@ -46,14 +46,14 @@ bool RdmaChannel::may_return() const {
 }
 
 void RdmaChannel::note_answer(Rail& rail, uint64_t now_ns) {
-    if (now_ns - heard_ns_ > kSilentNs) heard_again(now_ns);
-    heard_ns_ = now_ns;
+    if (now_ns - answered_ns_ > kSilentNs) excuse_others(now_ns);
+    answered_ns_ = now_ns;
     rail.wait_from(now_ns);
 }
 
 // The peer was silent on all rails, as a process is that has lost its core. It answers on one of them first: the others
 // have time from now on, but once only, as it may lose its core again and again while one of them is dead.
-void RdmaChannel::heard_again(uint64_t now_ns) {
+void RdmaChannel::excuse_others(uint64_t now_ns) {
     for (const auto& rail : rails_) {
         if (rail->is_excused || now_ns - rail->answered_ns <= kSilentNs) continue;
         rail->wait_from(now_ns);
@@ -69,7 +69,7 @@ bool RdmaChannel::is_silent(const Rail& rail, uint64_t now_ns) const {
         const uint64_t bandwidth = std::max<uint64_t>(backend_.bandwidth(rail.local), 1'000'000);
         patience = kTimesExpected * (rail.oldest->length * 1000 / (bandwidth / 1'000'000));
     }
-    const bool others_answer = heard_ns_ > rail.answered_ns + kSuspiciousNs && now_ns - heard_ns_ < kSilentNs;
+    const bool others_answer = answered_ns_ > rail.answered_ns + kSuspiciousNs && now_ns - answered_ns_ < kSilentNs;
     return silence > (others_answer ? kSilentNs : kAllSilentNs) + patience;
 }
 

@@ -93,7 +93,7 @@ class RdmaChannel : public Channel {
     // max_timeout_ns.
     bool may_return() const;
     void note_answer(Rail& rail, uint64_t now_ns);
-    void heard_again(uint64_t now_ns);
+    void excuse_others(uint64_t now_ns);
     void finish_draining(Rail& rail, uint64_t now_ns);
     bool is_silent(const Rail& rail, uint64_t now_ns) const;
     bool is_lost(const Slice& slice, uint64_t now_ns) const;
@@ -122,7 +122,7 @@ class RdmaChannel : public Channel {
     bool spares_open_ = false;
     std::array<uint32_t, kPriorities> parked_{};  // slices that wait at a rail
     const uint64_t opened_ns_;
-    uint64_t heard_ns_ = 0;  // when an answer came, on any rail
+    uint64_t answered_ns_ = 0;  // when an answer came, on any rail
     std::atomic<bool> available_{true};
     std::atomic<bool> closing_{false};
     uint32_t jobs_ = 0;  // that know of us
