@@ -24,9 +24,12 @@ void Link::enqueue(Packet& packet) {
         enqueue_urgent(packet);
         return;
     }
-    const bool first = queue_.empty();
-    queue_.push(packet);
-    ++queued_packets_;
+    if (special_ && shortest_first_ != nullptr) [[unlikely]] {
+        shortest_first_->push(packet);
+    } else {
+        queue_.push(packet);
+    }
+    const bool first = queued_packets_++ == 0;
     queued_bytes_ += packet.bytes;
     stats_.max_queued_bytes = std::max(stats_.max_queued_bytes, queued_bytes_);
     if (first) send_next();
@@ -34,7 +37,7 @@ void Link::enqueue(Packet& packet) {
 
 void Link::enqueue_urgent(Packet& packet) {
     // With data waiting, the transmitter comes back by itself, unless that data is paused.
-    const bool first = urgent_.empty() && (queue_.empty() || paused_);
+    const bool first = urgent_.empty() && (queued_packets_ == 0 || paused_);
     urgent_.push(packet);
     ++urgent_packets_;
     urgent_bytes_ += packet.bytes;
@@ -46,7 +49,7 @@ Packet& Link::pop_urgent() {
     Packet& packet = urgent_.pop();
     --urgent_packets_;
     urgent_bytes_ -= packet.bytes;
-    special_ = !urgent_.empty() || shortest_first_.has_value();
+    special_ = !urgent_.empty() || shortest_first_ != nullptr;
     return packet;
 }
 
@@ -56,26 +59,26 @@ void Link::send_next() {
         send_special();
         return;
     }
-    if (queue_.empty() || paused_) return;
+    if (queued_packets_ == 0 || paused_) return;
     const Time now = world_.events.now();
     if (busy_until_ > now) {
         world_.events.schedule(sent_event_, busy_until_);
         return;
     }
-    send(count_out(queue_.pop()), now);
+    send(pop(), now);
 }
 
 // The same with packets of the upper class, or where the first packet need not be the next.
 void Link::send_special() {
     const bool urgent = !urgent_.empty();
-    if (!urgent && (queue_.empty() || paused_)) return;
+    if (!urgent && (queued_packets_ == 0 || paused_)) return;
     const Time now = world_.events.now();
     if (busy_until_ > now) {
         world_.events.schedule(sent_event_, busy_until_);
     } else if (urgent) {
         send(pop_urgent(), now);
     } else {
-        send(count_out(queue_.pop_shortest(*shortest_first_)), now);
+        send(pop(), now);
     }
 }
 
@@ -85,7 +88,7 @@ inline void Link::send(Packet& packet, Time now) {
     stats_.sent_bytes += packet.bytes;
     stats_.waits += now;
     busy_until_ = now + duration(packet.bytes);
-    if (!queue_.empty() || !urgent_.empty()) world_.events.schedule(sent_event_, busy_until_);
+    if (queued_packets_ != 0 || !urgent_.empty()) world_.events.schedule(sent_event_, busy_until_);
     if (up_) put_on_wire(packet, busy_until_ + config_.delay);
     from_.departs(packet, *this);  // may enqueue more
     if (!up_) cut(packet);
@@ -191,7 +194,7 @@ void Link::drain() {
     // Those that are there now: a host answers to a departure with the next packet.
     for (uint32_t left = queued_packets_ + urgent_packets_; left != 0; --left) {
         const bool urgent = !urgent_.empty();
-        Packet& packet = urgent ? pop_urgent() : count_out(queue_.pop());
+        Packet& packet = urgent ? pop_urgent() : pop();
         from_.departs(packet, *this);
         world_.tell(Happening::kCut, *this, packet);
         world_.packets.give_back(packet);

@@ -18,7 +18,7 @@
 //    they came: one addition each, and no time is kept in a packet.
 #pragma once
 
-#include <optional>
+#include <memory>
 
 #include "fabric/world.h"
 
@@ -77,7 +77,7 @@ class alignas(64) Link {
     void drain();
     // From now on the packet that `order` says is sent first, instead of the one that came first.
     void set_shortest_first(ShortestFirst order) {
-        shortest_first_ = order;
+        shortest_first_ = std::make_unique<ShortestFirstQueue>(order);
         special_ = true;
     }
 
@@ -107,7 +107,8 @@ class alignas(64) Link {
   private:
     void enqueue_urgent(Packet& packet);
     Packet& pop_urgent();
-    Packet& count_out(Packet& packet) {
+    Packet& pop() {
+        Packet& packet = special_ && shortest_first_ != nullptr ? shortest_first_->pop() : queue_.pop();
         --queued_packets_;
         queued_bytes_ -= packet.bytes;
         return packet;
@@ -126,7 +127,7 @@ class alignas(64) Link {
     PacketList wire_;
     Event arrival_event_;  // scheduled whenever the wire is not empty
     PacketList queue_;
-    Event sent_event_;  // scheduled whenever the queue is not empty and the link not paused
+    Event sent_event_;  // scheduled whenever a queue is not empty and the link not paused
     World& world_;
     Node& from_;
     Node& to_;
@@ -139,7 +140,7 @@ class alignas(64) Link {
     bool up_ = true;
     bool paused_ = false;
     bool special_ = false;  // an urgent packet waits, or the shortest goes first
-    std::optional<ShortestFirst> shortest_first_;
+    std::unique_ptr<ShortestFirstQueue> shortest_first_;  // in the place of queue_
     LinkStats stats_;
     Link* reverse_ = nullptr;
     Time paused_since_ = 0;

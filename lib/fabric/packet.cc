@@ -20,20 +20,21 @@ void damage(Packet& packet, uint64_t random) {
     packet.content[wire::kEthernetBytes + bit / 8] ^= static_cast<uint8_t>(1u << bit % 8);
 }
 
-Packet& PacketList::pop_shortest(ShortestFirst order) {
-    const Packet* least = first_;
-    for (const Packet* packet = first_->next; packet != nullptr; packet = packet->next) {
-        if (packet->remaining < least->remaining) least = packet;
+void ShortestFirstQueue::push(Packet& packet) {
+    ++arrivals_;
+    by_remaining_.insert({packet.remaining, arrivals_, &packet});
+    if (order_ == ShortestFirst::kOfFlow) by_flow_.insert({packet.flow_hash, arrivals_, &packet});
+}
+
+Packet& ShortestFirstQueue::pop() {
+    auto least = by_remaining_.begin();
+    if (order_ == ShortestFirst::kOfFlow) {
+        const auto first = by_flow_.lower_bound({least->packet->flow_hash, 0, nullptr});
+        least = by_remaining_.find({first->packet->remaining, first->arrival, nullptr});
+        by_flow_.erase(first);
     }
-    Packet* before = nullptr;
-    Packet** at = &first_;
-    while (order == ShortestFirst::kOfFlow ? (*at)->flow_hash != least->flow_hash : *at != least) {
-        before = *at;
-        at = &before->next;
-    }
-    Packet& packet = **at;
-    *at = packet.next;
-    if (last_ == &packet) last_ = before;
+    Packet& packet = *least->packet;
+    by_remaining_.erase(least);
     return packet;
 }
 

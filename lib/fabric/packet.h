@@ -4,6 +4,7 @@
 #pragma once
 
 #include <deque>
+#include <set>
 #include <vector>
 
 #include "fabric/units.h"
@@ -116,12 +117,32 @@ class PacketList {
         __builtin_prefetch(first_);  // its turn comes next, and it has been lying for long
         return packet;
     }
-    // Its time is linear in the length.
-    Packet& pop_shortest(ShortestFirst order);
 
   private:
     Packet* first_ = nullptr;
     Packet* last_ = nullptr;
+};
+
+// The same for packets that do not leave in the order in which they came.
+class ShortestFirstQueue {
+  public:
+    explicit ShortestFirstQueue(ShortestFirst order) : order_(order) {}
+    void push(Packet& packet);
+    Packet& pop();  // when not empty
+
+  private:
+    struct Place {
+        uint64_t key;      // what is left, or the flow
+        uint64_t arrival;  // its number
+        Packet* packet;
+        bool operator<(const Place& other) const {
+            return key != other.key ? key < other.key : arrival < other.arrival;
+        }
+    };
+    const ShortestFirst order_;
+    uint64_t arrivals_ = 0;
+    std::set<Place> by_remaining_;
+    std::set<Place> by_flow_;  // kOfFlow
 };
 
 class PacketPool {

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real bytes: the congestion mark leaves a frame valid, and every flipped bit is found.
+// Real bytes: the congestion mark leaves a frame valid, and every flipped bit is found. And in which order packets leave
+// a queue that serves the shortest first.
 #include "fabric/packet.h"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <deque>
+
+#include "fabric/random.h"
 
 namespace rove::fabric {
 namespace {
@@ -71,6 +77,39 @@ TEST_F(PacketTest, the_hash_is_of_the_five_tuple_and_nothing_else) {
         wire::Flow other = flow;
         change(other);
         EXPECT_NE(flow_hash(other), hash);
+    }
+}
+
+// A queue that is searched from its first packet on, as the words of ShortestFirst have it.
+Packet* pop_by_search(std::deque<Packet*>& queue, ShortestFirst order) {
+    auto least = queue.begin();
+    for (auto at = queue.begin(); at != queue.end(); ++at) {
+        if ((*at)->remaining < (*least)->remaining) least = at;
+    }
+    if (order == ShortestFirst::kOfFlow) {
+        const uint64_t flow = (*least)->flow_hash;
+        least = std::ranges::find_if(queue, [&](const Packet* packet) { return packet->flow_hash == flow; });
+    }
+    Packet* const packet = *least;
+    queue.erase(least);
+    return packet;
+}
+
+TEST(ShortestFirstQueue, packets_leave_as_a_search_finds_them) {
+    for (const ShortestFirst order : {ShortestFirst::kOfFlow, ShortestFirst::kPacket}) {
+        Random random(7, 0);
+        ShortestFirstQueue queue(order);
+        std::deque<Packet*> searched;
+        std::deque<Packet> packets(2000);
+        for (Packet& packet : packets) {
+            packet.begin(1000, 0, random.below(8));
+            packet.remaining = static_cast<uint32_t>(random.below(20)) * 1000;
+            queue.push(packet);
+            searched.push_back(&packet);
+            while (!searched.empty() && random.below(packets.size()) > searched.size() * 40)
+                ASSERT_EQ(&queue.pop(), pop_by_search(searched, order));
+        }
+        while (!searched.empty()) ASSERT_EQ(&queue.pop(), pop_by_search(searched, order));
     }
 }
 
