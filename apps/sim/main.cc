@@ -11,6 +11,7 @@
 #include <string>
 
 #include "experiment.h"
+#include "fabric/huge_pages.h"
 #include "fabric/workload.h"
 #include "flows.h"
 #include "plot.h"
@@ -178,6 +179,7 @@ int main(int argc, char** argv) {
         return kBadUsage;
     }
     if (letter) by_letter();
+    rove::fabric::prefer_huge_pages();
     std::ofstream json_out, svg_out, csv_out;
     if (!open(json_out, json_file) || !open(svg_out, svg_file) || !open(csv_out, csv_file)) return kFailed;
     if (csv_out.is_open()) csv_out << rove::fabric::kFlowCsvHeader << '\n';

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "fabric/flow.h"
+#include "fabric/huge_pages.h"
 #include "fabric/topology.h"
 
 namespace rove::fabric {
@@ -128,4 +129,10 @@ BENCHMARK(MpFatTree)->ArgName("k")->Arg(4)->Arg(8)->Arg(12)->Arg(16);
 }  // namespace
 }  // namespace rove::fabric
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+    rove::fabric::prefer_huge_pages();
+    benchmark::Initialize(&argc, argv);
+    if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+    benchmark::RunSpecifiedBenchmarks();
+    return 0;
+}
