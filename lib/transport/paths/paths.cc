@@ -313,8 +313,8 @@ void Paths::infer(SendStream& stream, const PacketRecord& arrived) {
 
 // The oldest packets, when something that left two round trips later has arrived: a path without any ACK tells nothing.
 void Paths::mark_overdue(SendStream& stream, uint64_t now_ns) {
-    if (now_ns < stream.scan_ns || stream.patience == kMostPatience) return;
-    const auto wait = static_cast<int32_t>((ticks(2 * stream.srtt_ns) << stream.patience) + 1);
+    if (now_ns < stream.scan_ns) return;
+    const auto wait = static_cast<int32_t>(ticks(patient_ns(stream, 2 * stream.srtt_ns)) + 1);
     uint32_t steps = 0;
     for (Psn at = stream.oldest; at < stream.nxt; ++at, ++steps) {
         PacketRecord& packet = record(stream, at);

@@ -35,7 +35,10 @@
 //    still for a while, they repeat what was only late. The receiver's echo of ReTx tells: an ACK without it, of a
 //    packet that was repeated, belongs to the first transmission, so the repetition was a false alarm. Each one, once
 //    in a round trip, doubles the waits of the stream (`patience`) and lets BX-1 wait for part of a round trip; at
-//    kMostPatience BX-1 is off. kRealLosses repetitions in a row that were needed halve the waits.
+//    kMostPatience BX-1 is off. kRealLosses repetitions in a row that were needed halve the waits. None is longer than
+//    MP-11's timer: what left so long before a packet that has arrived is lost. Else each of the packets that were lost
+//    together costs that timer, where a window is full of them and nothing is sent behind them: with UEC's slow links
+//    and random paths the last flow took 1757 us.
 // 6. Where control and choice are not MP-RDMA's own (BX-5), there are no clocks: a packet leaves when the window has
 //    room, and its path is chosen then. What an acknowledgement means to them is said by take_signals(), out of the way
 //    of the usual ones: those get there by the comparison that MP-4 makes of every ACK.
@@ -252,8 +255,12 @@ class Paths {
     uint32_t repeat(SendStream& stream, Psn psn, PacketRecord& packet, bool may_double);
     static void lend_credits(SendStream& stream, uint32_t copies);
     // How long is waited, as note 5 says.
-    static uint64_t early_wait_ns(const SendStream& stream) {
-        return (stream.srtt_ns + std::max(4 * stream.rttvar_ns, stream.srtt_ns / 4)) << stream.patience;
+    uint64_t patient_ns(const SendStream& stream, uint64_t wait_ns) const {
+        // A little less than the timer, for what was sent just after it was set.
+        return std::min(wait_ns << stream.patience, std::max(wait_ns, rto_ns(stream) / 8 * 7));
+    }
+    uint64_t early_wait_ns(const SendStream& stream) const {
+        return patient_ns(stream, stream.srtt_ns + std::max(4 * stream.rttvar_ns, stream.srtt_ns / 4));
     }
     static uint64_t tail_wait_ns(const SendStream& stream) {
         const uint32_t backoff = stream.tail_probes > 1 ? stream.tail_probes - 1u : 0;

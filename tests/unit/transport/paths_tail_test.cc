@@ -278,6 +278,40 @@ TEST_F(FalseAlarms, BX1_RealLossesTurnItOnAgain) {
     EXPECT_TRUE(inferred);
 }
 
+// Eight packets are lost, and the window is smaller than that, so nothing is sent behind them.
+struct SmallWindow : PathsTest, testing::WithParamInterface<int> {
+    SmallWindow()
+        : PathsTest([] {
+              PathsConfig config = make_config();
+              config.control = PathsConfig::Control::kNscc;
+              config.choice = PathsConfig::Choice::kRandom;
+              config.min_rto_ns = 100'000;
+              return config;
+          }()) {}
+};
+
+TEST_P(SmallWindow, BX1_HowManyFalseAlarmsThereWereNoWaitIsLongerThanTheTimeout) {
+    for (int round = 0; round < 40; ++round) {
+        const auto left = send(1);
+        now += kRtt;
+        ack(left[0]);
+    }
+    stream.patience = static_cast<uint8_t>(GetParam());
+    const auto left = send(8);
+    ASSERT_EQ(left.size(), 8u);
+    stream.cwnd_fixed = 2 * kOne;
+    now = paths.deadline(stream);
+    paths.expire(stream, now);
+    const auto again = send(0);
+    ASSERT_EQ(psns(again), std::vector<Psn>{left[0].psn});
+    now += kRtt;
+    ack(again[0]);
+    EXPECT_EQ(stream.lost, 7u);
+    EXPECT_EQ(psns(send(0)), (std::vector<Psn>{left[1].psn, left[2].psn}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Patience, SmallWindow, testing::Values(3, 5));
+
 TEST_F(FalseAlarms, BX1_OneRoundTripIsOneFalseAlarm) {
     const auto left = send(6);
     now += kRtt;
