@@ -124,7 +124,7 @@ void RcFlow(benchmark::State& state) {
 BENCHMARK(Forwarding)->Arg(2)->Arg(32);
 BENCHMARK(RcFlow)->ArgName("bytes")->Arg(0)->Arg(1);
 BENCHMARK(RcPermutation)->ArgNames({"racks", "bytes"})->Args({2, 0})->Args({32, 0})->Args({2, 1});
-BENCHMARK(MpFatTree)->ArgName("k")->Arg(4)->Arg(8)->Arg(12)->Arg(16);
+BENCHMARK(MpFatTree)->ArgName("k")->Arg(4)->Arg(8)->Arg(12)->Arg(16)->Arg(32);
 
 }  // namespace
 }  // namespace rove::fabric
