@@ -28,7 +28,8 @@ void check_conservation(Network& network) {
     for (const Link& link : network.links()) {
         const LinkStats& stats = link.stats();
         equal("queue of the " + name(link), stats.enqueued_packets,
-              stats.sent_packets + stats.drained_packets + link.queued_packets() + link.urgent_packets());
+              stats.sent_packets + stats.drained_packets + stats.evicted_packets + link.queued_packets() +
+                  link.urgent_packets());
         equal("wire of the " + name(link), stats.sent_packets,
               stats.delivered_packets + stats.lost_packets + stats.cut_packets + link.frames_on_wire());
         in[link.to().index()] += stats.delivered_packets;

@@ -201,6 +201,16 @@ void Link::drain() {
     }
 }
 
+Packet* Link::evict(uint32_t remaining) {
+    Packet* const packet = shortest_first_->pop_longest(remaining);
+    if (packet == nullptr) return nullptr;
+    --queued_packets_;
+    queued_bytes_ -= packet->bytes;
+    stats_.waits += world_.events.now();
+    ++stats_.evicted_packets;
+    return packet;
+}
+
 void Link::cut(Packet& packet) {
     if (packet.kind == Packet::Kind::kFrame) {
         ++stats_.cut_packets;

@@ -35,20 +35,22 @@ struct LinkConfig {
 
 // Free-running; readers take differences.
 struct LinkStats {
+    // Those of every packet first: what one event touches lies together.
     uint64_t enqueued_packets = 0;
+    Time waits = 0;                              // note 6, modulo 2^64; Link::waited() has the sum
+    uint64_t sent_packets = 0, sent_bytes = 0;   // onto the wire, whatever became of them; PFC frames are not counted
+    uint64_t delivered_packets = 0;
+    uint64_t max_queued_bytes = 0;
     uint64_t marked_packets = 0;   // by RED, when they left the queue
     uint64_t dropped_packets = 0;  // not enqueued: the switch had no room
     uint64_t trimmed_packets = 0;  // enqueued without their payload, for which the switch had no room
     uint64_t drained_packets = 0;  // enqueued and never sent: the queue was emptied, for the link was down
-    uint64_t max_queued_bytes = 0;
-    uint64_t sent_packets = 0, sent_bytes = 0;  // onto the wire, whatever became of them; PFC frames are not counted
-    uint64_t delivered_packets = 0;
+    uint64_t evicted_packets = 0;  // enqueued and never sent: shortest first, and one came that had less left
     uint64_t lost_packets = 0;     // by chance
     uint64_t damaged_packets = 0;  // by chance; they were delivered
     uint64_t cut_packets = 0;      // they were sent, and the link was down
     uint64_t pauses = 0;           // times that PFC stopped it
     Time ended_pauses_time = 0;    // of the pauses that have ended; Link::paused_time() has all
-    Time waits = 0;                // note 6, modulo 2^64; Link::waited() has the sum
 };
 
 class alignas(64) Link {
@@ -80,6 +82,10 @@ class alignas(64) Link {
         shortest_first_ = std::make_unique<ShortestFirstQueue>(order);
         special_ = true;
     }
+
+    // Takes a packet out of a queue that serves the shortest first: what has the most left, if that is more than
+    // `remaining`; null: nothing has.
+    Packet* evict(uint32_t remaining);
 
     // How long PFC has stopped it, until now.
     Time paused_time() const;

@@ -38,6 +38,15 @@ Packet& ShortestFirstQueue::pop() {
     return packet;
 }
 
+Packet* ShortestFirstQueue::pop_longest(uint32_t remaining) {
+    if (by_remaining_.empty() || by_remaining_.rbegin()->key <= remaining) return nullptr;
+    const auto last = std::prev(by_remaining_.end());
+    Packet* const packet = last->packet;
+    if (order_ == ShortestFirst::kOfFlow) by_flow_.erase({packet->flow_hash, last->arrival, nullptr});
+    by_remaining_.erase(last);
+    return packet;
+}
+
 uint64_t flow_hash(const wire::Flow& flow) {
     const uint64_t addresses =
         wire::load<uint64_t>(flow.src.data() + 8) ^ mix(wire::load<uint64_t>(flow.dst.data() + 8));

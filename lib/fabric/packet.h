@@ -129,6 +129,8 @@ class ShortestFirstQueue {
     explicit ShortestFirstQueue(ShortestFirst order) : order_(order) {}
     void push(Packet& packet);
     Packet& pop();  // when not empty
+    // Takes out what has the most left, if that is more than `remaining`; null: nothing has.
+    Packet* pop_longest(uint32_t remaining);
 
   private:
     struct Place {

@@ -292,6 +292,7 @@ void Switch::overflow(Packet& packet, Port& in, Link& link) {
         link.enqueue(packet);
         return;
     }
+    if (config_.srpt && evict_for(packet, in, link)) return store(packet, in, link);
     if (packet.deflections < config_.max_deflections && deflect(packet, in)) return;
     drop(packet, link);
 }
@@ -310,6 +311,18 @@ bool Switch::deflect(Packet& packet, Port& in) {
     ++packet.deflections;
     ++deflected_packets_;
     store(packet, in, *ports_[chosen].link);
+    return true;
+}
+
+// Drops what has more left than `packet`, until there is room for that. False: there is none.
+bool Switch::evict_for(const Packet& packet, const Port& in, Link& link) {
+    while (!admits(packet.bytes, in, ports_[packet.egress])) {
+        Packet* const longest = link.evict(packet.remaining);
+        if (longest == nullptr) return false;
+        release(*longest);
+        world_.tell(Happening::kDropped, link, *longest);
+        world_.packets.give_back(*longest);
+    }
     return true;
 }
 
@@ -334,11 +347,16 @@ void Switch::departs(Packet& packet, Link& link) {
     if (config_.red_weight != 0) [[unlikely]]
         queued = mean_queue(packet.egress, queued);
     if (ports_[packet.egress].red.marks(queued, random_)) mark(packet, link);
+    release(packet);
+}
+
+// It is no longer in the buffer.
+inline void Switch::release(const Packet& packet) {
     used_bytes_ -= packet.bytes;
     Port& in = ports_[packet.ingress];
     in.ingress_bytes -= packet.bytes;
     if (in.watched) [[unlikely]]
-        release(in, packet.bytes);
+        resume(in, packet.bytes);
 }
 
 // What a port may have of the shared part before it is told to pause.
@@ -369,7 +387,7 @@ void Switch::press(Port& in, uint32_t bytes) {
 }
 
 // `bytes` have left, of a port that is watched.
-void Switch::release(Port& in, uint32_t bytes) {
+void Switch::resume(Port& in, uint32_t bytes) {
     if (flow_control_ == FlowControl::kStatic) {
         if (in.ingress_bytes <= config_.pfc->x_on) pause(in, false);
         return;

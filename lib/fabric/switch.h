@@ -4,7 +4,8 @@
 // DESIGN NOTES
 // 1. Packets of the upper class (Packet::urgent) pass by all of this: they are not counted in the buffer, not marked,
 //    not held back. They are acknowledgements and trimmed headers, which are a few percent of the bytes.
-// 2. What has no room is trimmed, deflected or dropped, in that order, as far as each is configured.
+// 2. What has no room is trimmed, takes the place of another packet, is deflected or dropped, in that order, as far as
+//    each is configured.
 // 3. What few networks have costs the others nothing: `plain_` says that there is only ECMP and a way to everywhere,
 //    x_off_ and Port::watched that PFC has nothing to do.
 #pragma once
@@ -77,7 +78,9 @@ struct SwitchConfig {
     std::optional<Trim> trim{};
     // DIBS (EuroSys'14): a packet that finds its queue full goes to a neighbouring switch instead, so often at most.
     uint8_t max_deflections = 0;
-    std::optional<ShortestFirst> srpt{};  // queues send the flow first whose message has the least left
+    // Queues send the flow first whose message has the least left, and where one is full, that goes which has the most
+    // left (pFabric, SIGCOMM'13).
+    std::optional<ShortestFirst> srpt{};
 };
 
 class Switch final : public Node {
@@ -129,13 +132,13 @@ class Switch final : public Node {
 
   private:
     enum class FlowControl : uint8_t { kNone, kStatic, kDynamic };
-    struct Port {
+    struct alignas(64) Port {
         Link* link;
         Red red;
         uint64_t limit = UINT64_MAX;  // of the queue before the link; with DynamicPfc of the headroom
         uint64_t ingress_bytes = 0;   // in the buffer, having come in here; without those in the headroom
         uint64_t headroom_bytes = 0;  // in the headroom (DynamicPfc)
-        bool watched = false;         // release() is called for what leaves
+        bool watched = false;         // resume() is called for what leaves
         bool pausing = false;         // the neighbour was told to pause
     };
     struct Group {
@@ -162,6 +165,8 @@ class Switch final : public Node {
     void store(Packet& packet, Port& in, Link& link);
     void overflow(Packet& packet, Port& in, Link& link);
     bool deflect(Packet& packet, Port& in);
+    bool evict_for(const Packet& packet, const Port& in, Link& link);
+    void release(const Packet& packet);
     void drop(Packet& packet, Link& link);
     void mark(Packet& packet, Link& link);
     uint64_t mean_queue(uint32_t port, uint64_t queued_bytes);
@@ -169,7 +174,7 @@ class Switch final : public Node {
     uint64_t threshold() const;
     uint64_t shared_by(const Port& in) const;
     void press(Port& in, uint32_t bytes);
-    void release(Port& in, uint32_t bytes);
+    void resume(Port& in, uint32_t bytes);
     void pause(Port& in, bool pausing);
 
     SwitchConfig config_;

@@ -278,6 +278,24 @@ TEST(ShortestFirst, or_packet_by_packet) {
     EXPECT_EQ(order_of_shortest(ShortestFirst::kPacket), (std::vector<uint64_t>{9, 2, 1, 2, 1, 1}));
 }
 
+TEST(ShortestFirst, what_has_the_most_left_makes_room) {
+    for (const ShortestFirst how : {ShortestFirst::kOfFlow, ShortestFirst::kPacket}) {
+        Incast incast({.queue_bytes = 3 * kFrameBytes, .srpt = how}, 1, kRate / 10);
+        Probe& sender = *incast.from[0];
+        sender.send(*incast.receiver, kFrameBytes, 9);  // begins at once
+        for (const uint32_t id : {5, 4, 3}) sender.send_remaining(*incast.receiver, kFrameBytes, id, 1000 * id);
+        sender.send_remaining(*incast.receiver, kFrameBytes, 6, 6000);  // has more left than all
+        sender.send_remaining(*incast.receiver, kFrameBytes, 1, 1000);
+        incast.network.run_until(kMillisecond);
+        std::vector<uint64_t> order;
+        for (const Probe::Arrival& arrival : incast.receiver->arrivals) order.push_back(arrival.id);
+        EXPECT_EQ(order, (std::vector<uint64_t>{9, 1, 3, 4}));
+        EXPECT_EQ(incast.out->stats().dropped_packets, 1u);
+        EXPECT_EQ(incast.out->stats().evicted_packets, 1u);
+        check_conservation(incast.network);
+    }
+}
+
 TEST(Deflection, a_full_switch_sends_packets_around) {
     // Two leaves and two spines. Eight hosts of the left send to one of the right: its leaf is full, and sends packets
     // back up.
