@@ -18,7 +18,6 @@ constexpr Time kDrain = 20 * kMillisecond;                            // those t
 constexpr double kUplinksOfAHost = static_cast<double>(kSpines) / kRackHosts;
 constexpr uint32_t kBdpPackets = kBdp / kEunomiaMtu;
 constexpr Time kSample = 100 * kMicrosecond;  // of reorder memory
-constexpr Time kReaction = 100 * kMicrosecond;  // until there are routes about what has failed
 // Of random numbers; a network's are small.
 constexpr uint64_t kFlowStream = 1'000'001, kFaultStream = 1'000'002, kQueryStream = 1'000'003,
                    kGraphStream = 1'000'004, kRingStream = 1'000'005;
@@ -269,7 +268,7 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     const std::vector<Cable>& trunks = built.trunks;
     Random random(with.seed, kFaultStream);
     for (uint32_t i = 0; i < variant.slow_uplinks; ++i) trunks[random.below(trunks.size())].set_rate(kLinkRate / 10);
-    Failures failures(network, kReaction);
+    Failures failures(network, variant.reaction);
     if (variant.flaps != 0)
         failures.repeat(trunks, variant.failed_part, variant.flaps, random);
     else if (variant.failed_part != 0)

@@ -86,6 +86,7 @@ struct Variant {
     uint32_t slow_uplinks = 0;     // have a tenth of the rate
     double failed_part = 0;        // of the cables between switches, from the start on
     Time flaps = 0;                // these come back, and others fail, at this interval; 0: never
+    Time reaction = 100 * kMicrosecond;  // until there are routes about what has failed
 };
 
 inline constexpr uint32_t kEunomiaHosts = 128, kEunomiaRackHosts = 16;
