@@ -100,7 +100,7 @@ bool open(std::ofstream& file, const std::string& path) {
 
 int main(int argc, char** argv) {
     CLI::App app{"Repeats a figure of a paper over the modelled network. The same seed gives the same numbers."};
-    std::string figure, json_file, svg_file, results, csv_file;
+    std::string figure, json_file, svg_file, png_file, results, csv_file;
     FlowsConfig flows{.scheme = "drill-eunomia"};
     RunnerConfig runner;
     PredictionConfig prediction;
@@ -116,6 +116,7 @@ int main(int argc, char** argv) {
     app.add_flag("--flows", runner.flows, "writes there a CSV file of all flows of each point, too");
     app.add_option("--json", json_file, "writes the numbers there");
     app.add_option("--svg", svg_file, "draws the figure there");
+    app.add_option("--png", png_file, "... as PNG; needs rsvg-convert");
     app.add_flag("--list", list, "shows the figures");
     const std::string with_flows = "with the FIGURE \"flows\", your own over Eunomia's network: ";
     app.add_option("--sizes", flows.sizes, with_flows + "a CDF file, lines of `size cumulative`");
@@ -178,6 +179,10 @@ int main(int argc, char** argv) {
         std::fprintf(stderr, "rove-sim: --letter goes with figures of MP-RDMA (mp-*), and not with --results\n");
         return kBadUsage;
     }
+    if (!png_file.empty() && !can_draw_png()) {
+        std::fprintf(stderr, "rove-sim: --png needs rsvg-convert on PATH (Debian: librsvg2-bin)\n");
+        return kBadUsage;
+    }
     if (letter) by_letter();
     rove::fabric::prefer_huge_pages();
     std::ofstream json_out, svg_out, csv_out;
@@ -195,6 +200,7 @@ int main(int argc, char** argv) {
         print(*experiment, report, runner);
         if (json_out.is_open()) json_out << json(*experiment, report);
         if (svg_out.is_open()) svg_out << svg(report.plot);
+        if (!png_file.empty()) draw_png(svg(report.plot), png_file);
     } catch (const rove::fabric::BadInput& error) {
         std::fprintf(stderr, "rove-sim: %s\n", error.what());
         return kBadUsage;

@@ -2,11 +2,16 @@
 // Units: pixels.
 #include "plot.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
 
 namespace rove::sim {
 namespace {
@@ -117,6 +122,30 @@ std::string svg(const Plot& plot) {
     add(out, "<path d=\"M%g %gv%gh%g\" fill=\"none\" stroke=\"black\"/>\n</svg>\n", kLeft, kTop, plot_height,
         plot_width);
     return out;
+}
+
+bool can_draw_png() {
+    return std::system("command -v rsvg-convert >/dev/null") == 0;
+}
+
+void draw_png(const std::string& svg, const std::string& file) {
+    std::array<int, 2> ends{};
+    if (pipe(ends.data()) != 0) throw std::runtime_error("no pipe to rsvg-convert");
+    const pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[0], STDIN_FILENO);
+        close(ends[0]);
+        close(ends[1]);
+        execlp("rsvg-convert", "rsvg-convert", "--zoom=2", "--output", file.c_str(), nullptr);
+        _exit(1);
+    }
+    close(ends[0]);
+    std::FILE* const out = fdopen(ends[1], "w");
+    std::fputs(svg.c_str(), out);
+    std::fclose(out);
+    int status = 1;
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0)
+        throw std::runtime_error("rsvg-convert cannot write " + file);
 }
 
 }  // namespace rove::sim

@@ -37,8 +37,8 @@ struct LinkConfig {
 struct LinkStats {
     // Those of every packet first: what one event touches lies together.
     uint64_t enqueued_packets = 0;
-    Time waits = 0;                              // note 6, modulo 2^64; Link::waited() has the sum
-    uint64_t sent_packets = 0, sent_bytes = 0;   // onto the wire, whatever became of them; PFC frames are not counted
+    Time waits = 0;                             // note 6, modulo 2^64; Link::waited() has the sum
+    uint64_t sent_packets = 0, sent_bytes = 0;  // onto the wire, whatever became of them; PFC frames are not counted
     uint64_t delivered_packets = 0;
     uint64_t max_queued_bytes = 0;
     uint64_t marked_packets = 0;   // by RED, when they left the queue

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real bytes: the congestion mark leaves a frame valid, and every flipped bit is found. And in which order packets leave
-// a queue that serves the shortest first.
+// Real bytes: the congestion mark leaves a frame valid, and every flipped bit is found. And in which order packets
+// leave a queue that serves the shortest first.
 #include "fabric/packet.h"
 
 #include <gtest/gtest.h>
