@@ -97,7 +97,8 @@ def slowdown(scheme):
 
 
 def schemes_differ():
-    """As in Eunomia's Fig. 1a and 11, with the bars of none: ECMP 3.5, spray without order 70, the others 1.8 to 2.2."""
+    """As in Eunomia's Fig. 1a and 11, with the bars of none: ECMP 3.5, spray without order 70, the others 1.8 to
+    2.2."""
     ecmp = slowdown("ecmp")
     check(2.5 < ecmp < 5, f"ECMP: {ecmp}")
     for scheme in "mp-rdma", "drill-eunomia", "conweave":

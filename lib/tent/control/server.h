@@ -55,8 +55,8 @@ class ControlServer {
 
     uint16_t port() const { return port_; }
 
-    // Calls `lost` once, on the server's thread, when the other side of the socket closes it. Takes the socket, which is
-    // closed at once when the server has stopped.
+    // Calls `lost` once, on the server's thread, when the other side of the socket closes it. Takes the socket, which
+    // is closed at once when the server has stopped.
     void watch(int fd, std::function<void()> lost);
 
   private:
