@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -129,6 +130,7 @@ bool can_draw_png() {
 }
 
 void draw_png(const std::string& svg, const std::string& file) {
+    std::signal(SIGPIPE, SIG_IGN);  // should it end early: its status tells
     std::array<int, 2> ends{};
     if (pipe(ends.data()) != 0) throw std::runtime_error("no pipe to rsvg-convert");
     const pid_t child = fork();
