@@ -19,8 +19,9 @@
 //    was answered without one.
 // 4. A peer that is slow is not dead (RetryTimer). Each timeout repeats one packet, not the window, and so does what is
 //    inferred from a probe, whose answer may have been that to an earlier packet. When an answer shows that the rest
-//    has arrived as well, sending goes on where it was; otherwise the window doubles with each round that is
-//    acknowledged.
+//    has arrived as well, sending goes on where it was; otherwise the window grows by what is acknowledged, and so
+//    doubles in each round trip. What is lost while it is small often has nothing behind it that would earn a NAK, so
+//    probes go on: nothing else moves a sender whose window is full, though it has more to repeat.
 #pragma once
 
 #include "transport/burst.h"
@@ -114,9 +115,10 @@ class RcRequesterLogic {
     void count_again(Counter cause, uint32_t psns, uint32_t packets);
     void execute_local(SendWqe& wqe);
     bool acknowledge(Psn end);
-    // `una` moved. Of a burst, the first has most often said all that there is to say.
-    void progress() {
-        if (r_.window_packets != core_.config.window_packets) [[unlikely]] open_window();
+    // `una` moved by so many packets. Of a burst, the first has most often said all that there is to say.
+    void progress(uint32_t acknowledged) {
+        if (r_.window_packets != core_.config.window_packets) [[unlikely]]
+            open_window(acknowledged);
         if (r_.alive_ns != core_.now_ns || retry_.ack_deadline != next_ack_deadline() || r_.una >= r_.flight_end ||
             r_.rewound || p_.failed || retry_.retries_left != qp_.retry_cnt ||
             retry_.rnr_retries_left != qp_.rnr_retry) {
@@ -124,8 +126,8 @@ class RcRequesterLogic {
         }
     }
     void note_progress();
-    void open_window() {
-        if (r_.una >= r_.next_psn) r_.window_packets = std::min(2 * r_.window_packets, core_.config.window_packets);
+    void open_window(uint32_t acknowledged) {
+        r_.window_packets = std::min(r_.window_packets + acknowledged, core_.config.window_packets);
     }
     void go_on();
     void note_alive();
@@ -192,9 +194,10 @@ bool RcRequesterLogic<S, P>::acknowledge(Psn end) {
     r_.una = std::max(r_.una, done);
     if (r_.una == before && index == first) return false;
     qp_.sq.consume_to(index);
-    core_.counters[Counter::kPsnsAcknowledged] += static_cast<uint32_t>(r_.una - before);
+    const auto acknowledged = static_cast<uint32_t>(r_.una - before);
+    core_.counters[Counter::kPsnsAcknowledged] += acknowledged;
     if (r_.una > r_.next_psn || static_cast<int32_t>(index - p_.next_wqe) > 0) go_on();
-    progress();
+    progress(acknowledged);
     return true;
 }
 
@@ -343,7 +346,7 @@ void RcRequesterLogic<S, P>::probe() {
     if (r_.probes >= kSuspectProbes) core_.sink.suspect(qp_.path);
     r_.flight_probed = true;
     r_.probe_deadline = core_.now_ns + probe_ns();
-    if (r_.next_psn != r_.max_psn || !any_begun()) return;      // already sending again
+    if (r_.next_psn == r_.una || !any_begun()) return;  // about to be sent again
     ++core_.counters[Counter::kTailProbes];
     SendWqe& wqe = oldest();
     // A READ's or atomic's answer is missing: ask again.

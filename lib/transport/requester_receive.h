@@ -112,7 +112,7 @@ void RcRequesterLogic<S, P>::take_response(bool last) {
         if (any_begun() && oldest().packets == 0) acknowledge(r_.una);  // local operations behind it
     }
     if (r_.una > r_.next_psn) resume_at_una();
-    progress();
+    progress(1);
 }
 
 template <class S, class P>
@@ -130,7 +130,7 @@ InPlace RcRequesterLogic<S, P>::receive_in_place(const wire::ParsedFrame& frame)
     ++r_.una;
     ++core_.counters[Counter::kPsnsAcknowledged];
     if (r_.una > r_.next_psn) resume_at_una();
-    progress();
+    progress(1);
     return InPlace::kTaken;
 }
 

@@ -249,6 +249,7 @@ void RcRequesterLogic<S, P>::sent(Psn first, uint32_t psns, uint32_t packets) {
     r_.next_psn = first + psns;
     if (r_.next_psn > r_.max_psn) {
         r_.max_psn = r_.next_psn;
+        r_.undo.valid = false;  // all that it would skip has been sent again
         core_.counters[Counter::kPsnsSent] += psns;
     } else {
         count_again(r_.cause, psns, packets);
