@@ -14,7 +14,6 @@ namespace {
 constexpr Time kRtt = 16 * kMicrosecond;
 constexpr uint64_t kAccess = 40 * kGbps, kUplink = 100 * kGbps;
 constexpr uint32_t kBdp = 80'000;
-constexpr Red kThreshold{1.0, 60'000, 60'000};
 
 constexpr Time time_of(uint32_t bytes, uint64_t rate) {
     return (bytes + kGapBytes) * 8 * kSecond / rate;
@@ -37,8 +36,8 @@ Values run(const PointRun& with, uint32_t mtu, bool multipath) {
         2 * (time_of(mtu + 86, kAccess) + time_of(mtu + 86, kUplink) + time_of(74, kAccess) + time_of(74, kUplink));
     config.rack.access = {.bits_per_s = kAccess, .delay = (kRtt - sending) / 8};
     config.uplink = {.bits_per_s = kUplink, .delay = config.rack.access.delay};
-    config.rack.tor.red = config.spine.red = kThreshold;
-    config.rack.tor.pfc = config.spine.pfc = Pfc{};
+    config.rack.tor.red = config.spine.red = multipath ? kScaleRed : kDcqcnRed;
+    config.rack.tor.dynamic_pfc = config.spine.dynamic_pfc = kScalePfc;
     const LeafSpine clos = leaf_spine(network, config);
 
     // As in Fig. 12a: the hosts of one half of the leaves send to those of the other, so the uplinks are full.

@@ -12,7 +12,6 @@ namespace {
 constexpr uint64_t kAccess = 40 * kGbps, kUplink = 100 * kGbps;
 constexpr uint32_t kSpines = 4, kLeaves = 32, kRackHosts = 10;
 constexpr Time kScaleRtt = 16 * kMicrosecond;
-constexpr uint64_t kMark = 60'000;           // ECN threshold
 constexpr uint32_t kWindow = 80'000 / kMtu;  // one BDP
 constexpr std::array kLoads{0.1, 0.3, 0.5, 0.8};
 constexpr uint64_t kSmall = 100'000, kLarge = 10'000'000;
@@ -29,8 +28,8 @@ Values run(const PointRun& with, double load, bool multipath) {
     config.rack.hosts = kRackHosts;
     config.rack.access = {.bits_per_s = kAccess, .delay = kDelay};
     config.uplink = {.bits_per_s = kUplink, .delay = kDelay};
-    config.rack.tor.red = config.spine.red = {1.0, kMark, kMark};
-    config.rack.tor.pfc = config.spine.pfc = Pfc{};
+    config.rack.tor.red = config.spine.red = multipath ? kScaleRed : kDcqcnRed;
+    config.rack.tor.dynamic_pfc = config.spine.dynamic_pfc = kScalePfc;
     config.rack.host.transport = mp_rdma();
     config.rack.host.transport.paths.initial_window = kWindow;
     const LeafSpine clos = leaf_spine(network, config);

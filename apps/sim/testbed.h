@@ -31,6 +31,12 @@ inline constexpr uint32_t kMtu = 2048, kSmallMtu = 1024;
 inline constexpr Time kBaseRtt = 12 * kMicrosecond;  // between the racks
 inline constexpr Red kRed{1.0, 20'000, 20'000};
 inline constexpr uint32_t kPaths = 4;
+// Fig. 12b and 13 are simulations, DCQCN's by "the simulation code and parameter settings provided by the authors".
+// That code (bobzhuyb/ns3-rdma, its sample configuration; a unit is 1030 bytes) marks from 40 to 1000 units up to a
+// probability of 1, and its PFC has a dynamic threshold, which no port reaches that is marked. MP-RDMA's switches mark
+// from 60 KB on, and have the same PFC.
+inline constexpr Red kDcqcnRed{1.0, 40 * 1030, 1000 * 1030}, kScaleRed{1.0, 60'000, 60'000};
+inline constexpr DynamicPfc kScalePfc{.alpha = 16, .frame_bytes = kMtu + 90};
 
 // MP-RDMA's rules over rove's sender: without BX-1, BX-3 and BX-4, but with what paths.h says in its notes 2, 3 and 5.
 // by_letter(): from then on a window counts ACKs (MP-2), and recovery repeats everything (MP-9), as by its text.
