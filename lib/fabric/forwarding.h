@@ -16,8 +16,9 @@ enum class Balancer : uint8_t {
     kRandom,      // packet by packet at random
     kPowerOfTwo,  // of two that are drawn at random, the one with the shorter queue
     kDrill,       // DRILL(2, 1), SIGCOMM'17: of two that are drawn at random and the last choice, the shortest queue
-    kLetFlow,     // NSDI'17: a flow keeps its way until it pauses for a gap, and then draws another at random
-    kConga,       // SIGCOMM'14: then it takes the way that is the least full, by what leaves tell each other
+    kDrillByDestination,  // the same, with a last choice for each destination, as in ConWeave's simulator
+    kLetFlow,             // NSDI'17: a flow keeps its way until it pauses for a gap, and then draws another at random
+    kConga,               // SIGCOMM'14: then it takes the way that is the least full, by what leaves tell each other
     kConWeave,    // SIGCOMM'23: a flow leaves a way that has become slow, and leaves put its packets in order again
     kSourcePort,  // by the UDP source port modulo their number, acknowledgements too: as a port's impairment has it
 };

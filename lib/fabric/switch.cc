@@ -44,6 +44,8 @@ void Switch::attach(Link& link) {
 
 void Switch::clear_routes(size_t nodes) {
     groups_.assign(nodes, Group{0, 0});
+    last_choices_.clear();
+    if (config_.balancer == Balancer::kDrillByDestination) last_choices_.resize(nodes);
     hops_.clear();
     rests_.clear();
     states_.clear();
@@ -63,6 +65,7 @@ void Switch::set_paths(uint32_t destination, const std::vector<uint32_t>& ports,
     }
     const auto [at, is_new] = known_groups_.try_emplace({ports, rest}, static_cast<uint32_t>(hops_.size()));
     groups_[destination] = {at->second, count};
+    if (!last_choices_.empty()) last_choices_[destination] = static_cast<uint32_t>(choices_.below(count));
     if (!is_new) return;
     hops_.insert(hops_.end(), ports.begin(), ports.end());
     if (paths_ != nullptr) {
@@ -151,13 +154,10 @@ uint32_t Switch::choose(const Packet& packet, const Group& group) {
             const auto [one, other] = two_of(group.count, choices_);
             return queued(group, other) < queued(group, one) ? other : one;
         }
-        case Balancer::kDrill: {
-            uint32_t& best = states_[group.first];
-            const auto [one, other] = two_of(group.count, choices_);
-            if (queued(group, one) < queued(group, best)) best = one;
-            if (queued(group, other) < queued(group, best)) best = other;
-            return best;
-        }
+        case Balancer::kDrill:
+            return drill(group, states_[group.first]);
+        case Balancer::kDrillByDestination:
+            return drill(group, last_choices_[packet.destination]);
         case Balancer::kLetFlow:
             return flowlet(packet, group.count);
         case Balancer::kConWeave: {
@@ -169,6 +169,13 @@ uint32_t Switch::choose(const Packet& packet, const Group& group) {
             return packet.tagged ? ecmp(packet.flow_hash, salt_, group.count) : least_full(packet, group);
     }
     __builtin_unreachable();
+}
+
+uint32_t Switch::drill(const Group& group, uint32_t& last) {
+    const auto [one, other] = two_of(group.count, choices_);
+    if (queued(group, one) < queued(group, last)) last = one;
+    if (queued(group, other) < queued(group, last)) last = other;
+    return last;
 }
 
 uint32_t Switch::flowlet(const Packet& packet, uint32_t choices) {

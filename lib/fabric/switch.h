@@ -156,6 +156,7 @@ class Switch final : public Node {
     bool find_conga_way(Packet& packet);
     void pass(Packet& packet, uint32_t port);
     uint32_t choose(const Packet& packet, const Group& group);
+    uint32_t drill(const Group& group, uint32_t& last);
     uint32_t flowlet(const Packet& packet, uint32_t choices);
     uint32_t least_full(const Packet& packet, const Group& group);
     uint64_t queued(const Group& group, uint32_t choice) const {
@@ -193,6 +194,7 @@ class Switch final : public Node {
     const std::vector<uint32_t>* paths_ = nullptr;
     std::vector<uint32_t> rests_;   // beside hops_, with paths
     std::vector<uint32_t> states_;  // beside hops_, at the first of a group: spray's turn, or DRILL's last choice
+    std::vector<uint32_t> last_choices_;  // DRILL's by destination
     std::map<std::pair<std::vector<uint32_t>, std::vector<uint32_t>>, uint32_t> known_groups_;  // where in hops_
     std::vector<Flowlet> flowlets_;
     std::vector<double> means_;  // of the queues, by port: red_weight

@@ -70,6 +70,7 @@ void RcRequesterLogic<S, P>::receive_ack(const wire::Headers& headers) {
         return;
     }
     ++core_.counters[Counter::kRxNakSequence];
+    if (core_.config.dcqcn.disorder_is_cnp) congestion_.on_cnp(core_.config.dcqcn, core_.now_ns);
     // One rewind per place: a repeated NAK says nothing new, and a lost retransmission is the timer's.
     if (!rewound_here()) rewind(Counter::kResentNack);
 }

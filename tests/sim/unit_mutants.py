@@ -47,10 +47,10 @@ UNIT_MUTANTS = {
         "MP-8: no restart": (
             PER_PACKET, "        restart(stream);\n        stream.last_ack_ns = 0;", "        stream.last_ack_ns = 0;"),
         "MP-9: selective repeat repeats all": (
-            PATHS, "packet.acked && config_.recovery == PathsConfig::Recovery::kSelectiveRepeat",
+            PATHS, "packet.acked && config_.recovery != PathsConfig::Recovery::kGoBackN",
             "false && packet.acked"),
         "MP-9: go-back-N skips what arrived": (
-            PATHS, "packet.acked && config_.recovery == PathsConfig::Recovery::kSelectiveRepeat", "packet.acked"),
+            PATHS, "packet.acked && config_.recovery != PathsConfig::Recovery::kGoBackN", "packet.acked"),
         "MP-10: there is no tail timer": (
             PATHS, "return std::min(deadline, tail_deadline(stream));", "return deadline;"),
         "MP-10: a lost tail goes one by one": (

@@ -33,6 +33,9 @@ struct DcqcnConfig {
     uint64_t additive_bytes_per_s = 5'000'000;          // paper: 40 Mb/s
     uint64_t hyper_bytes_per_s = 50'000'000;            // 10 x additive
     uint32_t fast_recovery_steps = 5;                   // paper: F
+    // That a packet arrived out of order counts as a CNP: ConWeave's public simulator, whose NICs say so by a flag of
+    // the (negative) acknowledgement. At the sender it is a sequence NAK, or an ACK of what is not the oldest packet.
+    bool disorder_is_cnp = false;
 };
 
 // Null if usable; else the member that is not, and what it may be.

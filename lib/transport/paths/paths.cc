@@ -143,6 +143,8 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
     }
     stream.last_ack_ns = now_ns;
     stream.tail_probes = 0;
+    if (config_.recovery == PathsConfig::Recovery::kOfDisorder && psn > stream.una && !stream.recovering) [[unlikely]]
+        recover(stream);
     const bool nack = entry.kind >= wire::MpAck::kNack;
     uint64_t rtt_ns = 0;  // 0: it says nothing of that
     if (!nack && !entry.retx && stream.records != nullptr && psn >= stream.recorded &&
@@ -244,7 +246,8 @@ void Paths::take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint
             break;
         case Control::kDcqcn:  // BX-6
             counters_.marked_acks += entry.ece;
-            if (!entry.ece || (stream.notified_ns != 0 && now_ns - stream.notified_ns < dcqcn_.cnp_interval_ns)) break;
+            if (!entry.ece && !(dcqcn_.disorder_is_cnp && Psn(entry.psn) > stream.una)) break;
+            if (stream.notified_ns != 0 && now_ns - stream.notified_ns < dcqcn_.cnp_interval_ns) break;
             stream.notified_ns = now_ns;
             stream.rate.on_cnp(dcqcn_, now_ns);
             break;
@@ -461,6 +464,7 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
     if (stream.ooh < stream.una) stream.ooh = stream.una;
     if (stream.retx < stream.una) stream.retx = stream.una;
     if (stream.una >= stream.recovery) stream.recovering = false;  // MP-9
+    if (config_.recovery == PathsConfig::Recovery::kOfDisorder && stream.una >= stream.ooh) stream.recovering = false;
     // Until a round trip is known, which repetitions do not tell, one longer than the timer would let it fire for every
     // packet (RFC 6298 section 5: the backed-off timer holds until there is a sample).
     stream.backoff = stream.srtt_ns != 0 ? 0 : std::min(stream.backoff, kMaxBackoff);
@@ -502,7 +506,7 @@ bool Paths::find_recovery(SendStream& stream, Psn& psn) const {
     if (!stream.recovering) return false;
     for (; stream.retx < stream.recovery; ++stream.retx) {
         const PacketRecord& packet = record(stream, stream.retx);
-        const bool skip = packet.acked && config_.recovery == PathsConfig::Recovery::kSelectiveRepeat;
+        const bool skip = packet.acked && config_.recovery != PathsConfig::Recovery::kGoBackN;
         if (!skip && static_cast<int32_t>(packet.order - stream.recovery_order) < 0) break;  // not sent again yet
     }
     psn = stream.retx;
@@ -547,6 +551,12 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
     if (stream.pace_ns <= now_ns) stream.pace_ns = 0;
     if (tail_deadline(stream) <= now_ns) probe_tail(stream);
     if (stream.timer_ns == 0 || timeout_at(stream) > now_ns) return;
+    if (config_.recovery == PathsConfig::Recovery::kOfDisorder) {
+        ++counters_.resent_timeout;
+        recover(stream);
+        stream.credits = std::max(stream.credits, 1u);
+        return restart_timer(stream, now_ns);
+    }
     if (stream.backoff < 255) ++stream.backoff;
     note_failure(stream, now_ns);
     // MP-10: the first time the oldest alone: most often only the tail of a message is missing, or its ACK. The

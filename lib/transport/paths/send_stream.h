@@ -17,7 +17,13 @@ inline constexpr uint16_t kFirstVp = 0xC000;  // to 0xFFFF: IANA's dynamic ports
 inline constexpr uint32_t kVps = 0x4000;
 
 struct PathsConfig {
-    enum class Recovery : uint8_t { kSelectiveRepeat, kGoBackN };
+    enum class Recovery : uint8_t {
+        kSelectiveRepeat,
+        kGoBackN,
+        // As IRN in ConWeave's public simulator: as soon as a packet arrives out of order, or by time, all goes again
+        // that is not acknowledged, on its way or not. It ends when nothing is missing.
+        kOfDisorder,
+    };
     // BX-5: what says how much may be on its way.
     enum class Control : uint8_t {
         kMpRdma,  // MP-1, MP-4, MP-7

@@ -125,6 +125,42 @@ TEST(Balancers, drill_remembers_the_best) {
     EXPECT_EQ(fan.enqueued()[3] - before[3], 1000u) << "no queue is shorter than the one that is empty";
 }
 
+TEST(Balancers, drill_remembers_the_best_by_destination) {
+    // As ConWeave's simulator does: where no queue is shorter, each of many destinations keeps the way that it has.
+    Network network(11);
+    Switch& left = network.add_switch({.balancer = Balancer::kDrillByDestination});
+    Switch& right = network.add_switch({.balancer = Balancer::kDrillByDestination});
+    Probe& from = network.add<Probe>();
+    network.connect(from, left, {.bits_per_s = 10 * kGbps});
+    std::vector<Probe*> to;
+    for (uint32_t i = 0; i < 32; ++i) {
+        to.push_back(&network.add<Probe>());
+        network.connect(right, *to.back(), {.bits_per_s = 10 * kGbps});
+    }
+    std::vector<Link*> paths;
+    for (uint32_t i = 0; i < kPaths; ++i) paths.push_back(&network.connect(left, right, {}).forward);
+    network.route();
+    const auto enqueued = [&] {
+        std::vector<uint64_t> packets;
+        for (const Link* path : paths) packets.push_back(path->stats().enqueued_packets);
+        return packets;
+    };
+    std::set<size_t> used;
+    for (Probe* each : to) {
+        const auto before = enqueued();
+        for (uint32_t i = 0; i < 10; ++i) {
+            from.send(*each, kBytes, i);
+            network.run_for(100 * kMicrosecond);
+        }
+        for (size_t path = 0; path < kPaths; ++path) {
+            if (enqueued()[path] == before[path]) continue;
+            EXPECT_EQ(enqueued()[path] - before[path], 10u);
+            used.insert(path);
+        }
+    }
+    EXPECT_EQ(used.size(), kPaths);
+}
+
 // Four senders at the rate of the four paths: the longest queue that each balancer leaves.
 uint64_t longest_queue(Balancer balancer) {
     Network network(5);
@@ -157,6 +193,7 @@ TEST(Balancers, what_looks_at_queues_keeps_them_short) {
     EXPECT_LE(longest_queue(Balancer::kSpray), 4u);
     EXPECT_LE(longest_queue(Balancer::kPowerOfTwo), 8u);
     EXPECT_LE(longest_queue(Balancer::kDrill), 8u);
+    EXPECT_LE(longest_queue(Balancer::kDrillByDestination), 40u);
     EXPECT_GT(longest_queue(Balancer::kEcmp), at_random / 4);
 }
 
@@ -195,8 +232,9 @@ TEST(Balancers, letflow_moves_a_flow_only_after_a_gap) {
 }
 
 TEST(Balancers, acknowledgements_keep_to_their_flow) {
-    for (const Balancer balancer : {Balancer::kSpray, Balancer::kRandom, Balancer::kPowerOfTwo, Balancer::kDrill,
-                                    Balancer::kLetFlow, Balancer::kConga, Balancer::kConWeave}) {
+    for (const Balancer balancer :
+         {Balancer::kSpray, Balancer::kRandom, Balancer::kPowerOfTwo, Balancer::kDrill, Balancer::kDrillByDestination,
+          Balancer::kLetFlow, Balancer::kConga, Balancer::kConWeave}) {
         Fan fan(balancer);
         const uint32_t expected = fan.left->next_hop(77, fan.b.index());
         for (uint32_t i = 0; i < 20; ++i) {
@@ -218,8 +256,9 @@ TEST(Balancers, the_same_seed_is_the_same_run) {
         fan.send(500);
         return seen;
     };
-    for (const Balancer balancer : {Balancer::kSpray, Balancer::kRandom, Balancer::kPowerOfTwo, Balancer::kDrill,
-                                    Balancer::kLetFlow, Balancer::kConga, Balancer::kConWeave}) {
+    for (const Balancer balancer :
+         {Balancer::kSpray, Balancer::kRandom, Balancer::kPowerOfTwo, Balancer::kDrill, Balancer::kDrillByDestination,
+          Balancer::kLetFlow, Balancer::kConga, Balancer::kConWeave}) {
         EXPECT_EQ(trace(balancer, 1), trace(balancer, 1));
     }
     EXPECT_NE(trace(Balancer::kRandom, 1), trace(Balancer::kRandom, 2));

@@ -80,6 +80,33 @@ TEST_F(Congestion, a_cnp_cuts_the_rate_and_the_wire_shows_it) {
     EXPECT_LE(sent_between(start, start + 50 * kMicrosecond), rate * 50 / 1'000'000 * 12 / 10 + kSlackBytes);
 }
 
+// Off, and on as with ConWeave's simulator.
+struct NakAsCnp : Pair, ::testing::WithParamInterface<bool> {
+    static Config config() {
+        Config config;
+        config.dcqcn.disorder_is_cnp = GetParam();
+        return config;
+    }
+    NakAsCnp() : Pair(config()) {}
+};
+
+TEST_P(NakAsCnp, CutsTheRateIfItIsToldTo) {
+    connect();
+    net.filter = [lost = false](const Observed& p) mutable {
+        if (lost || p.op() != Op::kWriteMiddle) return Verdict::kPass;
+        lost = true;
+        return Verdict::kDrop;
+    };
+    post(write(1, 0, 100000, 0));
+    ASSERT_TRUE(run());
+    EXPECT_EQ(sent().size(), 1u);
+    EXPECT_EQ(a.counter(Counter::kRxNakSequence), 1u);
+    EXPECT_EQ(a.counter(Counter::kRxCnp), 0u);
+    EXPECT_EQ(qa->congestion()->rate.rate_bytes_per_s() != 0, GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, NakAsCnp, ::testing::Bool());
+
 TEST_F(Congestion, the_rate_recovers) {
     connect();
     wire::Headers cnp;

@@ -83,6 +83,50 @@ TEST_F(Irn, BX5_AFewPacketsWaitLessForTheTimerAndNothingElseRepeatsThem) {
     }
 }
 
+// ConWeave's simulator takes a packet that has overtaken another for a loss, and for congestion.
+struct IrnOfDisorder : PathsTest {
+    static PathsConfig irn() {
+        PathsConfig config = Irn::irn();
+        config.control = Control::kDcqcn;
+        config.infer_losses = false;
+        config.recovery = PathsConfig::Recovery::kOfDisorder;
+        return config;
+    }
+    IrnOfDisorder() : PathsTest(irn(), {.disorder_is_cnp = true}) {}
+};
+
+TEST_F(IrnOfDisorder, APacketOutOfOrderRepeatsAllThatIsNotAcknowledged) {
+    const std::vector<Departure> left = send(8);
+    now += kRtt;
+    ack(left[0]);
+    EXPECT_FALSE(stream.rate.limited());
+    sack(left[2]);
+    EXPECT_TRUE(stream.rate.limited());
+    std::vector<Psn> again;
+    for (const Departure& each : send(0)) again.push_back(each.psn);
+    EXPECT_EQ(again, (std::vector{left[1].psn, left[3].psn, left[4].psn, left[5].psn, left[6].psn, left[7].psn}));
+}
+
+TEST_F(IrnOfDisorder, ItEndsWhenNothingIsMissing) {
+    const std::vector<Departure> left = send(8);
+    now += kRtt;
+    sack(left[1]);
+    EXPECT_TRUE(stream.recovering);
+    ack(left[0], left[1].psn + 1);
+    EXPECT_FALSE(stream.recovering);
+    EXPECT_TRUE(send(0).empty());
+}
+
+TEST_F(IrnOfDisorder, TheTimerRepeatsAllAndIsNotBackedOff) {
+    const std::vector<Departure> left = send(8);
+    for (int i = 0; i < 3; ++i) {
+        now = paths.deadline(stream);
+        paths.expire(stream, now);
+        EXPECT_EQ(send(0).size(), 8u);
+        EXPECT_EQ(paths.deadline(stream), now + 320'000);
+    }
+}
+
 struct DcqcnPaths : PathsTest {
     DcqcnPaths() : PathsTest(with(Control::kDcqcn)) {}
 };

@@ -161,7 +161,8 @@ void run_random(uint64_t seed) {
     config.max_window = 1u << random.between(5, 9);
     config.initial_window = static_cast<uint32_t>(random.between(1, config.max_window / 2));
     config.delta = static_cast<uint32_t>(random.between(4, config.max_window));
-    config.recovery = random.pick(PathsConfig::Recovery::kSelectiveRepeat, PathsConfig::Recovery::kGoBackN);
+    config.recovery = random.pick(PathsConfig::Recovery::kSelectiveRepeat, PathsConfig::Recovery::kGoBackN,
+                                  PathsConfig::Recovery::kOfDisorder);
     config.infer_losses = random.chance(0.5);
     config.explore = random.chance(0.5);
     config.min_rto_ns = random.pick(20'000, 200'000, 1'000'000);

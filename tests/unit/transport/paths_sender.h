@@ -15,7 +15,9 @@ inline constexpr uint32_t kOne = 1u << 16;
 using wire::MpAck;
 
 struct PathsTest : testing::Test {
-    explicit PathsTest(PathsConfig config = make_config()) : paths(config, 7) { paths.start(stream, Psn(0xFFFFF0)); }
+    explicit PathsTest(PathsConfig config = make_config(), const DcqcnConfig& dcqcn = {}) : paths(config, 7, dcqcn) {
+        paths.start(stream, Psn(0xFFFFF0));
+    }
     static PathsConfig make_config() {
         PathsConfig config;
         config.initial_window = 8;
