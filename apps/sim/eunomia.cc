@@ -47,7 +47,8 @@ SwitchConfig switch_of(const Scheme& scheme, const Variant& variant) {
     the_switch.buffer_bytes = 9 << 20;
     the_switch.alpha = 1;
     the_switch.red = {0.2, 100'000, 400'000};
-    the_switch.balancer = scheme.balancer;
+    the_switch.balancer =
+        scheme.balancer == Balancer::kDrill && !variant.by_papers ? Balancer::kDrillByDestination : scheme.balancer;
     if (is_lossless(scheme, variant)) the_switch.dynamic_pfc = DynamicPfc{};
     if (variant.losses == Losses::kTrims) the_switch.trim = Trim{};
     the_switch.max_deflections = variant.deflections;
@@ -192,6 +193,7 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
     const bool is_irn = scheme.speaks == Speaks::kIrn;
     transport::Config config = mp_rdma(kEunomiaMtu);
     config.dcqcn = dcqcn();
+    config.dcqcn.disorder_is_cnp = !variant.by_papers && (scheme.speaks == Speaks::kGoBackN || is_irn);
     config.window_packets = kNoWindow;
     config.ordering = variant.ordering;
     config.paths.initial_window = kBdpPackets * (variant.ports.bonded ? variant.ports.count : 1);
@@ -212,7 +214,8 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
             paths.vps = 1;
             paths.max_window = kNoWindow;
             paths.initial_window = is_irn ? kBdpPackets : kNoWindow;
-            paths.infer_losses = is_irn;
+            paths.infer_losses = is_irn && variant.by_papers;
+            if (is_irn && !variant.by_papers) paths.recovery = transport::PathsConfig::Recovery::kOfDisorder;
             paths.learn_patience = !is_irn;
             // What is late in a network that loses nothing is not lost; in one that does, or whose links fail,
             // nothing else tells of it.

@@ -6,11 +6,15 @@
 // DCQCN that cuts at most every 4 us; acknowledgements of every packet, in a class of their own. The load is that of
 // the uplinks: 80 % is 40 % of each host's link.
 //
+// Where that simulator differs from the papers of what it has, it is followed (Variant::by_papers: not):
+// - DRILL remembers the least loaded way of each destination, not of each set of ways.
+// - A NIC that receives a packet out of order, rc or IRN, also says that there is congestion.
+// - IRN's sender then repeats all that is not acknowledged, not only what it has reason to take for lost.
+//
 // What is otherwise here:
 // - Packets have 1024 bytes of payload instead of 1000, since verbs have no such MTU.
 // - In mp DCQCN is told by the ECE of acknowledgements, as ConWeave's is; rc sends CNPs, at most one in a microsecond,
 //   which is once for each of alpha's intervals. DCQCN itself is ConWeave's, and so HPCC's (dcqcn.h, kHpcc).
-// - An out-of-order packet is no CNP (ConWeave's NIC takes it for one).
 #pragma once
 
 #include "completion_times.h"
@@ -83,6 +87,7 @@ struct Variant {
     uint32_t static_bytes = 0;  // a static bitmap of two bits a packet; 0: Eunomia's
     transport::Ordering ordering = transport::Ordering::kReceiverHold;
     Losses losses = Losses::kOfScheme;
+    bool by_papers = false;        // DRILL, IRN, and what a NIC does out of order
     uint32_t slow_uplinks = 0;     // have a tenth of the rate
     double failed_part = 0;        // of the cables between switches, from the start on
     Time flaps = 0;                // these come back, and others fail, at this interval; 0: never

@@ -91,6 +91,7 @@ std::vector<Point> study_points() {
                 const auto run = [&load, losses = losses, scheme](const PointRun& with) {
                     Variant variant = load.variant;
                     variant.losses = losses;
+                    variant.by_papers = true;
                     return run_flows(with, scheme, load.offered(with), variant);
                 };
                 points.push_back({name_of(load, network, scheme), run});
