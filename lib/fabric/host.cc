@@ -49,9 +49,10 @@ uint32_t remaining_bytes(const wire::Headers& headers) {
 Host::Host(World& world, uint32_t index, Tables& tables, const HostConfig& config)
     : Node(world, index),
       tables_(tables),
+      qps_(tables.next_qps()),
       ring_packets_(config.ring_packets),
       control_class_(config.control_class),
-      engine_(config.transport, tables.qps, tables.memory, tables.time_wait, *this),
+      engine_(config.transport, qps_, tables.memory, tables.time_wait, *this),
       timer_event_(Event::of<&Host::expire>(*this)) {}
 
 Host::Port::Port(World& world, uint32_t index, Host& host) : Node(world, index), host_(host) {
@@ -74,7 +75,7 @@ transport::QueuePair& Host::create_qp(const QpConfig& config, Consumer& consumer
     qp.slot.sges = std::make_unique<ibv_sge[]>(1);
     cq.owner = &consumer;
     if (!cq.init(2 * config.depth + config.receives) || !qp.sq.init(config.depth, 1, 0) ||
-        !qp.rq.init(std::max(config.receives, 1u), 1) || !tables_.qps.insert(qp)) {
+        !qp.rq.init(std::max(config.receives, 1u), 1) || !qps_.insert(qp)) {
         throw std::runtime_error("fabric: no memory or no number for one more QP");
     }
     cq.arm(false);
@@ -218,9 +219,9 @@ void Host::foresee(const Packet& packet, uint32_t ahead) const {
         for (size_t at = 64; at < sizeof packet; at += 64)
             __builtin_prefetch(reinterpret_cast<const char*>(&packet) + at);
     } else if (ahead == 2) {
-        tables_.qps.prefetch(packet.frame.headers.bth.dest_qpn);
+        qps_.prefetch(packet.frame.headers.bth.dest_qpn);
     } else {
-        tables_.qps.prefetch_object(packet.frame.headers.bth.dest_qpn);
+        qps_.prefetch_object(packet.frame.headers.bth.dest_qpn);
         link().foresee();
     }
 }
@@ -232,7 +233,7 @@ wire::ParseError Host::take(uint32_t node, Packet& packet) {
     } else if (packet.damaged) {
         return wire::ParseError::kIcrc;
     }
-    transport::QueuePair* const qp = tables_.qps.find(packet.frame.headers.bth.dest_qpn);
+    transport::QueuePair* const qp = qps_.find(packet.frame.headers.bth.dest_qpn);
     const bool intact = engine_.receive(packet.frame, qp, static_cast<uint16_t>(node), engine_now());
     return intact ? wire::ParseError::kNone : wire::ParseError::kIcrc;
 }
@@ -248,7 +249,7 @@ void Host::departs(Packet&, Link& link) {
 void Host::take_trimmed(uint32_t node, Packet& packet) {
     ++trimmed_frames_;
     if (packet.damaged) return;
-    transport::QueuePair* const qp = tables_.qps.find(packet.frame.headers.bth.dest_qpn);
+    transport::QueuePair* const qp = qps_.find(packet.frame.headers.bth.dest_qpn);
     engine_.receive_trimmed(packet.frame, qp, static_cast<uint16_t>(node), engine_now());
 }
 

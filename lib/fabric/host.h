@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <memory>
 
 #include "fabric/node.h"
@@ -26,12 +27,24 @@ class Consumer : public transport::Owner {
     ~Consumer() = default;
 };
 
-// Tables that all hosts of a network share, as the devices of one process do: a QP number or a key means the same
-// everywhere, and a QP is told from another host's by its port, which is its host's number.
-struct Tables {
-    transport::QueuePairTable qps{transport::Secret::of(1)};
+// Tables that hosts of a network share, as the devices of one process do: a key means the same everywhere. A QP number
+// does among 32 hosts, for there are only 65520 in a table, and where flows do not end a host has thousands. A QP is
+// told from another host's by its port, which is its host's number.
+class Tables {
+  public:
     transport::MemoryTable memory{transport::Secret::of(2)};
     transport::TimeWaitTable time_wait;
+
+    // For one more host.
+    transport::QueuePairTable& next_qps() {
+        if (hosts_++ % kHostsOfATable == 0) qps_.emplace_back(transport::Secret::of(1));
+        return qps_.back();
+    }
+
+  private:
+    static constexpr uint32_t kHostsOfATable = 32;
+    std::deque<transport::QueuePairTable> qps_;
+    uint32_t hosts_ = 0;
 };
 
 struct HostConfig {
@@ -84,7 +97,7 @@ class Host final : public Node {
         return *more_ports_[number - 1];
     }
 
-    // Verbs. An RC QP, which stays as long as the host. Throws when there are no more numbers: 65520 in a network.
+    // Verbs. An RC QP, which stays as long as the host. Throws when its table has no more numbers.
     transport::QueuePair& create_qp(const QpConfig& config, Consumer& consumer);
     // RESET to RTS. `peer` is the other host's QP.
     void connect(transport::QueuePair& qp, const QpConfig& config, const Host& host, const transport::QueuePair& peer);
@@ -167,6 +180,7 @@ class Host final : public Node {
     void schedule_timer();
 
     Tables& tables_;
+    transport::QueuePairTable& qps_;
     const uint32_t ring_packets_;
     const bool control_class_;
     transport::Engine<Host> engine_;

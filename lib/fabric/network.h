@@ -48,7 +48,6 @@ class Network {
 
     // Looking.
     World& world() { return world_; }
-    Tables& tables() { return tables_; }
     const std::deque<Link>& links() const { return links_; }
     const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
     uint64_t packet_hops() const;                        // packets that have come over a link, of all links

@@ -5,9 +5,9 @@
 // DESIGN NOTES
 // 1. A flow is one WRITE after another of at most WorkloadConfig::piece_bytes, of which some are always posted, and is
 //    complete when the sender knows that the last byte has arrived.
-// 2. Queue pairs are used again: there are 65520 numbers in a network, and a tenth of a second has millions of flows.
-//    One rests for `rest` after its flow, so that what the network still has of it is gone, and is reset when the next
-//    flow takes it. First PSN and source port are drawn for each flow.
+// 2. Queue pairs are used again: there are 2000 numbers for each host (Tables), and in a tenth of a second it has more
+//    than ten thousand flows. One rests for `rest` after its flow, so that what the network still has of it is gone,
+//    and is reset when the next flow takes it. First PSN and source port are drawn for each flow.
 // 3. Where hosts have several ports (rails), the flows that a host begins take them in turn.
 #pragma once
 

@@ -207,6 +207,19 @@ TEST_F(WorkloadTest, QueuePairsAreUsedAgainAndSeedsDecide) {
     }
 }
 
+TEST(WorkloadOfManyTest, HasMoreQueuePairsThanATableHasNumbers) {
+    constexpr uint32_t kHosts = 64, kFlows = 33'000;
+    Network network;
+    const Rack rack = single_switch(network, {.hosts = kHosts});
+    std::vector<FlowSpec> flows;
+    for (uint32_t i = 0; i < kFlows; ++i)
+        flows.push_back({.from = i % kHosts, .to = (i + 1) % kHosts, .bytes = 1, .start = i * kNanosecond});
+    Workload workload(network, rack.hosts, flows, {.qp = {.depth = 8}, .rest = kSecond});
+    network.run_until(10 * kMillisecond);
+    EXPECT_EQ(workload.completed(), kFlows);
+    EXPECT_EQ(workload.queue_pairs(), 2 * kFlows);
+}
+
 TEST(FlowTest, MessagesComeAtTheRateThatIsOffered) {
     Network network(1);
     const LeafSpine clos = leaf_spine(network, WorkloadTest::small());
