@@ -17,6 +17,7 @@ constexpr Time kArrivals = 20 * kMillisecond, kFirst = kMillisecond;  // flows b
 constexpr Time kDrain = 20 * kMillisecond;                            // those that take longer are unfinished
 constexpr double kUplinksOfAHost = static_cast<double>(kSpines) / kRackHosts;
 constexpr uint32_t kBdpPackets = kBdp / kEunomiaMtu;
+constexpr Time kHeld = 5 * kMillisecond;  // no queue takes as long to be emptied
 constexpr Time kSample = 100 * kMicrosecond;  // of reorder memory
 // Of random numbers; a network's are small.
 constexpr uint64_t kFlowStream = 1'000'001, kFaultStream = 1'000'002, kQueryStream = 1'000'003,
@@ -328,6 +329,7 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     const auto lasted = static_cast<double>(network.now());
     values["paused hosts"] = pauses(network).host_time / lasted;
     values["paused switches"] = pauses(network).switch_time / lasted;
+    values["held links"] = held_links(network, kHeld);
     check_conservation(network);
     queries.tell(values);
     double hit_unfinished = 0;

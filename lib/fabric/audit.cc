@@ -65,6 +65,12 @@ Pauses pauses(const Network& network) {
     return sum;
 }
 
+uint32_t held_links(const Network& network, Time least) {
+    return static_cast<uint32_t>(std::ranges::count_if(network.links(), [&](const Link& link) {
+        return link.present_pause() >= least && link.queued_packets() != 0;
+    }));
+}
+
 QueueSamples::QueueSamples(Network& network, std::vector<const Link*> links, Time interval)
     : network_(network), links_(std::move(links)), interval_(interval) {
     take();

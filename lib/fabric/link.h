@@ -89,6 +89,8 @@ class alignas(64) Link {
 
     // How long PFC has stopped it, until now.
     Time paused_time() const;
+    // How long it has been stopped now; 0: it is not.
+    Time present_pause() const { return paused_ ? world_.events.now() - paused_since_ : 0; }
     // How long packets have waited in the queue, until now, all of them together.
     Time waited() const;
     // Sends a PFC frame before all that is queued. When it arrives, the link in the other direction stops or goes on.

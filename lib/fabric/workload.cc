@@ -126,8 +126,18 @@ size_t Workload::queue_pairs() const {
 }
 
 void Workload::start_due() {
-    while (next_ != flows_.size() && begin_ + flows_[next_].start <= network_.now()) start(flows_[next_++]);
+    while (next_ != flows_.size() && begin_ + flows_[next_].start <= network_.now())
+        waiting_.push_back(flows_[next_++]);
+    start_waiting();
     if (next_ != flows_.size()) network_.at(begin_ + flows_[next_].start, [this] { start_due(); });
+}
+
+void Workload::start_waiting() {
+    while (!waiting_.empty() && next_ - waiting_.size() - completed_ - failed_ < config_.most_flows) {
+        const FlowSpec flow = waiting_.front();
+        waiting_.pop_front();
+        start(flow);
+    }
 }
 
 void Workload::start(const FlowSpec& flow) {
@@ -188,6 +198,7 @@ void Workload::finish(Sender& sender, bool success) {
     ends_[sender.record.flow.from].free_senders.push_back(&sender);
     ends_[sender.record.flow.to].free_receivers.push_back({sender.receiver, network_.now()});
     ++(success ? completed_ : failed_);
+    start_waiting();
     if (!success) return;
     if (const transport::Mp* const mp = sender.receiver->mp()) sender.record.degree = mp->requests_in_degree;
     sender.record.took = network_.now() - begin_ - sender.record.flow.start;

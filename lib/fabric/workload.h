@@ -8,7 +8,8 @@
 // 2. Queue pairs are used again: there are 2000 numbers for each host (Tables), and in a tenth of a second it has more
 //    than ten thousand flows. One rests for `rest` after its flow, so that what the network still has of it is gone,
 //    and is reset when the next flow takes it. First PSN and source port are drawn for each flow.
-// 3. Where hosts have several ports (rails), the flows that a host begins take them in turn.
+// 3. Where flows do not end there would be ever more queue pairs: beyond `most_flows` a flow waits until one has ended.
+// 4. Where hosts have several ports (rails), the flows that a host begins take them in turn.
 #pragma once
 
 #include <deque>
@@ -44,6 +45,7 @@ struct WorkloadConfig {
     QpConfig qp;                        // but its source port and PSN, which are drawn
     Time rest = 200 * kMicrosecond;     // of a queue pair between two flows
     uint32_t piece_bytes = 1 << 20;     // at most Network::kScratchBytes
+    size_t most_flows = 100'000;        // at a time
 };
 
 class Workload {
@@ -54,12 +56,12 @@ class Workload {
 
     std::function<void(const FlowRecord&)> on_record;  // a flow has ended
 
-    size_t started() const { return next_; }
+    size_t started() const { return next_; }  // or waits for others to end
     size_t completed() const { return completed_; }
     size_t failed() const { return failed_; }  // by an error of a QP; no record is made of them
     bool done() const { return completed_ + failed_ == flows_.size(); }
     size_t queue_pairs() const;  // made so far
-    // Flows that have begun and not ended, as if each ended now.
+    // Flows that have begun and not ended, as if each ended now; not those that wait.
     void for_each_running(const std::function<void(const FlowRecord&)>& call) const;
 
   private:
@@ -76,6 +78,7 @@ class Workload {
     };
 
     void start_due();
+    void start_waiting();
     void start(const FlowSpec& flow);
     Sender& take_sender(uint32_t host);
     transport::QueuePair& take_receiver(uint32_t host);
@@ -88,6 +91,7 @@ class Workload {
     Random random_;
     Time begin_;
     std::vector<End> ends_;
+    std::deque<FlowSpec> waiting_;
     size_t next_ = 0, completed_ = 0, failed_ = 0, receivers_ = 0;
 };
 
