@@ -43,7 +43,7 @@ void Engine<S>::receive_trimmed(const wire::ParsedFrame& frame, QueuePair* qp, u
     wire::MpAck kind = wire::MpAck::kNack;
     if (core_.multipath->reorder.classify(stream, psn) == Arrival::kDuplicate)
         kind = psn < stream.expected ? wire::MpAck::kAck : wire::MpAck::kSack;
-    MpResponderLogic<S>(core_, *qp, *mp).queue_ack(h, frame.ce(), kind);
+    MpResponderLogic<S>(core_, *qp, *mp).queue_ack(h, frame.ce(), kind, 0, kind == wire::MpAck::kNack);
 }
 
 // What most packets are: for an RC QP that may receive, of its kind, from its peer, a full member of its partition.

@@ -10,10 +10,10 @@
 
 namespace rove::wire {
 
-// The first word of an entry and of MPAETH: kind 2, ECE 1, ReTx 1, Resp 1, reserved 3, PSN 24.
+// The first word of an entry and of MPAETH: kind 2, ECE 1, ReTx 1, Resp 1, Trimmed 1, reserved 2, PSN 24.
 inline uint32_t ack_entry_word(const MpAckEntry& entry) {
     return uint32_t{static_cast<uint8_t>(entry.kind)} << 30 | uint32_t{entry.ece} << 29 | uint32_t{entry.retx} << 28 |
-           uint32_t{entry.response} << 27 | (entry.psn & 0xFFFFFF);
+           uint32_t{entry.response} << 27 | uint32_t{entry.trimmed} << 26 | (entry.psn & 0xFFFFFF);
 }
 inline MpAckEntry ack_entry(uint32_t word, uint16_t vp) {
     return {.kind = static_cast<MpAck>(word >> 30),
@@ -21,7 +21,8 @@ inline MpAckEntry ack_entry(uint32_t word, uint16_t vp) {
             .retx = (word >> 28 & 1) != 0,
             .response = (word >> 27 & 1) != 0,
             .psn = word & 0xFFFFFF,
-            .vp = vp};
+            .vp = vp,
+            .trimmed = (word >> 26 & 1) != 0};
 }
 
 // BX-3: an entry in the payload, kMpAckEntryBytes.

@@ -140,6 +140,7 @@ struct MpAckEntry {
     bool response;                                      // the stream that is acknowledged
     uint32_t psn;                                       // the data packet's
     uint16_t vp;                                        // its UDP source port
+    bool trimmed = false;                               // BX-10, of kNack: a switch has left nothing but its headers
 };
 struct Mpaeth {
     MpAckEntry entry;

@@ -77,8 +77,8 @@ def every_packet():
     expect(data[0xD0], infiniband__aeth__msn=["77"])
     expect(by_opcode[0xD1], rove__mpaeth__syndrome=["0x62"], rove__mpaeth__aack=["499"], rove__mpaeth__more=["2"],
            rove__entry__kind=["1", "0", "2"], rove__entry__ece=["1", "0", "0"], rove__entry__retx=["0", "0", "1"],
-           rove__entry__response=["1", "1", "0"], rove__entry__psn=["500", "501",
-                                                                    "502"], rove__entry__vp=["49153", "49154", "49155"])
+           rove__entry__response=["1", "1", "0"], rove__entry__trimmed=["0", "0", "1"],
+           rove__entry__psn=["500", "501", "502"], rove__entry__vp=["49153", "49154", "49155"])
     expect(by_opcode[0xDF], rove__hello__version=["1"], rove__hello__mp=["1"], rove__hello__answer=["1"],
            rove__hello__qp=["0x654321"], rove__hello__nonce=["0xdeadbeef"])
 

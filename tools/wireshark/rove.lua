@@ -61,6 +61,7 @@ local f = {
     ece = ProtoField.bool("rove.entry.ece", "Congestion echo", 32, nil, 0x20000000),
     entry_retx = ProtoField.bool("rove.entry.retx", "Of a retransmission", 32, nil, 0x10000000),
     entry_response = ProtoField.bool("rove.entry.response", "Of the response stream", 32, nil, 0x08000000),
+    trimmed = ProtoField.bool("rove.entry.trimmed", "Trimmed by a switch", 32, nil, 0x04000000),
     entry_psn = ProtoField.uint24("rove.entry.psn", "PSN", base.DEC),
     entry_vp = ProtoField.uint16("rove.entry.vp", "Virtual path", base.DEC),
     hello = ProtoField.none("rove.hello", "HELLO"),
@@ -98,6 +99,7 @@ local function add_entry(tree, word, vp)
     node:add(f.ece, word)
     node:add(f.entry_retx, word)
     node:add(f.entry_response, word)
+    node:add(f.trimmed, word)
     node:add(f.entry_psn, word(1, 3))
     node:add(f.entry_vp, vp)
     return kind

@@ -34,7 +34,7 @@ class MpResponderLogic {
     void drop_jobs();
 
     [[gnu::always_inline]] inline void queue_ack(const wire::Headers& headers, bool ce, wire::MpAck kind,
-                                                 uint8_t syndrome = 0);
+                                                 uint8_t syndrome = 0, bool trimmed = false);
     bool has_acks() const { return mp_.ack_count != 0; }
     uint32_t send_acks();
     // recover.h; the held packet whose effect was left half done.
@@ -432,12 +432,18 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
 
 // EU-4: one for every data packet.
 template <class S>
-void MpResponderLogic<S>::queue_ack(const wire::Headers& h, bool ce, wire::MpAck kind, uint8_t syndrome) {
+void MpResponderLogic<S>::queue_ack(const wire::Headers& h, bool ce, wire::MpAck kind, uint8_t syndrome,
+                                     bool trimmed) {
     if (mp_.ack_count == Mp::kMaxAcks) [[unlikely]]
         forget_oldest();
-    mp_.acks[mp_.ack_count++] = {
-        {.kind = kind, .ece = ce, .retx = h.mp.retx(), .response = h.mp.response(), .psn = h.bth.psn, .vp = h.vp},
-        syndrome};
+    mp_.acks[mp_.ack_count++] = {{.kind = kind,
+                                  .ece = ce,
+                                  .retx = h.mp.retx(),
+                                  .response = h.mp.response(),
+                                  .psn = h.bth.psn,
+                                  .vp = h.vp,
+                                  .trimmed = trimmed},
+                                 syndrome};
     mp_.delay.not_before = 0;
     core_.activate(qp_);
     if (mp_.ack_count == Mp::kMaxAcks) send_acks();

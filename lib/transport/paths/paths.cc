@@ -106,7 +106,8 @@ void Paths::refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recor
     if ((!recorded || repeated) && !packet.acked) return;
     if (entry.kind == wire::MpAck::kErr) stream.backoff = 0;  // it is no loss that it waits for
     ++(entry.kind == wire::MpAck::kErr ? counters_.resent_rnr : counters_.resent_nack);
-    if (entry.kind == wire::MpAck::kNack && !config_.infer_losses &&
+    // A packet that was trimmed (BX-10) says nothing of the others.
+    if (entry.kind == wire::MpAck::kNack && !entry.trimmed && !config_.infer_losses &&
         (!stream.recovering || is_repeated_in_vain(stream, packet)))
         recover(stream);
     retract(stream, psn);

@@ -49,6 +49,21 @@ TEST_F(GoingBack, MP9_GoBackNDoesNot) {
     for (const uint32_t i : expected) EXPECT_EQ(std::ranges::count(again, first + i), 1) << i;
 }
 
+TEST_F(Recovering, BX10_ATrimmedPacketGoesAgainAndNoOther) {
+    const auto left = send();
+    now += kRtt;
+    nack_trimmed(left[7]);
+    EXPECT_FALSE(stream.recovering);
+    auto again = send(0);
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].psn, left[7].psn);
+    now += kRtt;
+    nack_trimmed(again[0]);
+    again = send(0);
+    ASSERT_EQ(again.size(), 1u);
+    EXPECT_EQ(again[0].psn, left[7].psn);
+}
+
 // What is refused for being too far ahead is so until the oldest has come, whose repetition may be lost, too.
 TEST_F(Recovering, MP9_ARepetitionThatIsLostIsNoticedByTheNextRefusal) {
     ASSERT_EQ(sent_again().back(), first + 7);

@@ -53,6 +53,18 @@ struct PathsTest : testing::Test {
     void ack(const Departure& d) { ack(d, d.psn + 1); }
     void sack(const Departure& d, bool ece = false) { ack(d, stream.una, ece, MpAck::kSack); }
     void nack(const Departure& d) { ack(d, stream.una, false, MpAck::kNack); }
+    // BX-10
+    void nack_trimmed(const Departure& d) {
+        EXPECT_TRUE(paths.acknowledge(stream,
+                                      {.kind = MpAck::kNack,
+                                       .ece = false,
+                                       .retx = d.again,
+                                       .response = false,
+                                       .psn = d.psn.value(),
+                                       .vp = d.vp,
+                                       .trimmed = true},
+                                      now));
+    }
 
     SendStream stream;
     Paths paths;

@@ -42,6 +42,7 @@ void expect_equal(const MpAckEntry& a, const MpAckEntry& b) {
     EXPECT_EQ(a.response, b.response);
     EXPECT_EQ(a.psn, b.psn);
     EXPECT_EQ(a.vp, b.vp);
+    EXPECT_EQ(a.trimmed, b.trimmed);
 }
 
 // The extended headers that the opcode has are as in `a`.
@@ -296,6 +297,11 @@ TEST(MultiPath, HeadersOnTheWire) {
     EXPECT_EQ(entry, (samples::Frame{0xD0, 0, 0, 7, 0xC7, 0x89, 0, 0}));
     expect_equal(parse_ack_entry(entry.data()),
                  {.kind = MpAck::kErr, .ece = false, .retx = true, .response = false, .psn = 7, .vp = 0xC789});
+    const MpAckEntry trimmed{
+        .kind = MpAck::kNack, .ece = false, .retx = false, .response = false, .psn = 8, .vp = 0xC78A, .trimmed = true};
+    emit_ack_entry(entry.data(), trimmed);
+    EXPECT_EQ(entry, (samples::Frame{0x84, 0, 0, 8, 0xC7, 0x8A, 0, 0}));
+    expect_equal(parse_ack_entry(entry.data()), trimmed);
     frame = samples::frame(flow, h, entry);
     EXPECT_EQ(samples::Frame(frame.begin() + kBehindBth, frame.begin() + kBehindBth + 12),
               (samples::Frame{0x68, 0x0A, 0x0B, 0x0C, 0x62, 0x0D, 0x0E, 0x0F, 0xC4, 0x56, 0, 1}));

@@ -54,7 +54,7 @@ inline Headers headers(uint8_t opcode) {
     made.invalidate_rkey = 0xA1A2A3A4;
     made.mp = {.flags = Mpeth::kRetx | Mpeth::kSync | Mpeth::kLast | Mpeth::kEarly, .msn = 0xB1B2B3, .ipsn = 0xC1C2C3};
     made.mp_ack = {.entry = {.kind = MpAck::kNack, .ece = true, .retx = false, .response = true, .psn = 0xD1D2D3,
-                             .vp = 0xD4D5},
+                             .vp = 0xD4D5, .trimmed = true},
                    .syndrome = kSyndromeNakRemoteOperation, .aack_psn = 0xE1E2E3, .more = 0xE4};
     made.xrc_srqn = 0x1A1B1C;
     made.vp = 0xF1F2;
