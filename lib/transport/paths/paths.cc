@@ -159,7 +159,7 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         const uint32_t age = ticks(now_ns) - packet.sent;
         if (recorded && !packet.acked) {
             const uint64_t age_ns = uint64_t{age} << 6, least_ns = stream.nscc.base_rtt_ns();
-            if (!packet.retransmitted) measure(stream.srtt_ns, stream.rttvar_ns, age);
+            if (!packet.retransmitted && !entry.trimmed) measure(stream.srtt_ns, stream.rttvar_ns, age);
             // BX-9: repetitions tell too, or a window that only repeats would not grow. With one path the answer may be
             // to an earlier repetition.
             rtt_ns = packet.retransmitted && config_.vps == 1 && age_ns < least_ns ? least_ns : age_ns;
@@ -187,10 +187,9 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         }
         if (recorded) {  // it has arrived, taken or not
             packet.marked = entry.ece;
-            arrived(stream, packet);
-            // A trimmed header has overtaken packets of its path: that it arrived says nothing of them.
-            const bool in_order = !nack || is_clocked_;
-            if (fresh && in_order && config_.infer_losses && (stream.oldest < psn || packet.retransmitted))
+            // A trimmed header has overtaken what waits in queues: it tells neither how long that takes nor what is gone.
+            if (!entry.trimmed) arrived(stream, packet);
+            if (fresh && !entry.trimmed && config_.infer_losses && (stream.oldest < psn || packet.retransmitted))
                 infer(stream, packet);
         }
     }

@@ -177,6 +177,21 @@ TEST_F(PathsTest, BX1_ALaterPacketOfTheSamePathTellsOfALoss) {
     EXPECT_EQ(again[0].psn, second[0].psn);
 }
 
+// It has overtaken what waits in queues.
+TEST_F(PathsTest, BX10_ATrimmedHeaderTellsNothingOfOtherPackets) {
+    const auto first = send();
+    now += kRtt;
+    ack(first[0]);
+    const uint64_t srtt_ns = stream.srtt_ns;
+    now += 3 * kRtt;
+    const auto second = send();
+    ASSERT_GE(second.size(), 1u);
+    now += kRtt / 4;
+    for (const Departure& d : second) nack_trimmed(d);
+    EXPECT_EQ(stream.srtt_ns, srtt_ns);
+    for (const Departure& d : send(0)) EXPECT_GE(d.psn, second.front().psn);
+}
+
 TEST_F(PathsTest, BX1_APathWithoutAnyAckIsOverdueAfterTwoRoundTrips) {
     auto ring = send();
     const Departure dead = ring[0];
