@@ -333,7 +333,9 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     check_conservation(network);
     queries.tell(values);
     double hit_unfinished = 0;
+    CompletionTimes begun = times;
     workload.for_each_running([&](const FlowRecord& record) {
+        if (record.flow.start >= offered.counted_from) begun.add(record);
         if (!hit || !hit->contains(record) || record.flow.start < offered.counted_from) return;
         hit_times.add(record);
         ++hit_unfinished;
@@ -341,6 +343,7 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     hit_times.tell(values, "hit ");
     values["hit unfinished"] = hit_unfinished;
     times.tell(values, "all ");
+    begun.tell(values, "begun ");
     times.tell(values, "short ", 0, kBdp);
     times.tell(values, "long ", kBdp);
     uint64_t least = 0;
@@ -353,7 +356,7 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     tell_transport(values, hosts);
     values["bitmap bytes of a host"] = bitmap_bytes / std::max(samples, 1.0);
     values["last us"] = static_cast<double>(last) / kMicrosecond;
-    values["goodput"] = bytes * 8 / seconds(std::max<Time>(last, 1)) / kGbps / kEunomiaHosts;
+    values["goodput"] = bytes * 8 / seconds(done() ? std::max<Time>(last, 1) : network.now()) / kGbps / kEunomiaHosts;
     auto started = static_cast<double>(workload.started()), completed = static_cast<double>(workload.completed());
     if (ring) {
         started += static_cast<double>(hosts.size()) * ring->ring->steps();

@@ -11,7 +11,9 @@ namespace {
 
 constexpr std::array kStudied{kEcmpScheme, kIrnScheme, kMpRdmaScheme, kEunomiaSchemes[0], kEunomiaSchemes[2],
                               kRepsScheme};
-constexpr Time kWait = 50 * kMillisecond;
+constexpr Time wait(const PointRun& with) {
+    return (with.quick ? 50 : 200) * kMillisecond;
+}
 
 // Every host sends once, to one of another rack.
 Offered permutation_flows(const PointRun& with) {
@@ -26,7 +28,7 @@ Offered permutation_flows(const PointRun& with) {
             if (rack(other) != rack(to[i]) && rack(to[other]) != rack(i)) std::swap(to[i], to[other]);
         }
     }
-    Offered offered{.drain = kWait};
+    Offered offered{.drain = wait(with)};
     const uint64_t bytes = with.quick ? 500'000 : 2'000'000;
     for (uint32_t i = 0; i < kEunomiaHosts; ++i) offered.flows.push_back({.from = i, .to = to[i], .bytes = bytes});
     return offered;
@@ -34,7 +36,7 @@ Offered permutation_flows(const PointRun& with) {
 
 // All others of four racks to one host.
 Offered incast_flows(const PointRun& with) {
-    Offered offered{.drain = kWait};
+    Offered offered{.drain = wait(with)};
     constexpr uint32_t senders = 64;
     const auto to = static_cast<uint32_t>(senders + Random(with.seed, 2).below(kEunomiaHosts - senders));
     for (uint32_t i = 0; i < senders; ++i)
@@ -44,7 +46,7 @@ Offered incast_flows(const PointRun& with) {
 
 // Everybody to everybody, beginning with those behind oneself.
 Offered all_to_all_flows(const PointRun& with) {
-    Offered offered{.drain = kWait};
+    Offered offered{.drain = wait(with)};
     for (uint32_t step = 1; step < kEunomiaHosts; ++step) {
         for (uint32_t i = 0; i < kEunomiaHosts; ++i)
             offered.flows.push_back(
@@ -54,7 +56,7 @@ Offered all_to_all_flows(const PointRun& with) {
 }
 
 Offered ring_flows(const PointRun& with) {
-    return {.ring_bytes = kEunomiaHosts * (with.quick ? 65'536ull : 524'288ull), .drain = kWait};
+    return {.ring_bytes = kEunomiaHosts * (with.quick ? 65'536ull : 524'288ull), .drain = wait(with)};
 }
 
 struct Load {
