@@ -45,6 +45,8 @@ std::string at_load(const std::string& name, double load) {
     return name + format("-%.1f", load);
 }
 
+const char* const kUnended = "Flows that have not ended count in means as if they ended with the run.";
+
 void draw_fabrics(Report& report, const Results& results, const std::string& metric, const std::string& unit) {
     for (const Fabric& fabric : kFabrics) {
         draw(
@@ -122,7 +124,7 @@ Report eu_fig3a(const Results& results) {
             report.measures.push_back(results.measure("held links, " + point, "", point, "held links"));
         }
     }
-    report.notes = {"Claim: FKSP is significantly worse. Flows that have not ended count as if they ended with the run.",
+    report.notes = {"Claim: FKSP is significantly worse.", kUnended,
                     "Held links: PFC has stopped them for 5 ms when the run ends. They wait for each other.",
                     kJellyfish, kLength};
     return report;
@@ -142,16 +144,16 @@ Report eu_fig14(const Results& results) {
     report.plot = {"Eunomia Fig. 14: slowdown in a fat tree and in Jellyfish", "load", "", {}, {}};
     draw_fabrics(report, results, "all mean", "");
     draw_fabrics(report, results, "all p99", "");
-    claim_less(report, results, "all us", at_load(kSprayed, 0.7), at_load(kTree, 0.7));
+    claim_less(report, results, "begun us", at_load(kSprayed, 0.7), at_load(kTree, 0.7));
     double best = 1;
     for (const double load : kJellyfishLoads) {
-        best = std::min(best,
-                        results.mean(at_load(kSprayed, load), "all us") / results.mean(at_load(kTree, load), "all us"));
-        claim_less(report, results, "all us", at_load(kSprayed, load), at_load(kFksp, load));
+        best = std::min(
+            best, results.mean(at_load(kSprayed, load), "begun us") / results.mean(at_load(kTree, load), "begun us"));
+        claim_less(report, results, "begun us", at_load(kSprayed, load), at_load(kFksp, load));
     }
     report.measures.push_back(
         {"mean time, Jellyfish with Eunomia by fat tree, best load", "", best, 0.4, "at most 0.40", best <= 0.4});
-    report.notes = {"Claims: up to 60 % lower than in a fat tree; better at 70 %.", kJellyfish, kLength};
+    report.notes = {"Claims: up to 60 % lower than in a fat tree; better at 70 %.", kUnended, kJellyfish, kLength};
     return report;
 }
 
