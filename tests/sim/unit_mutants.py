@@ -70,7 +70,7 @@ UNIT_MUTANTS = {
         "the round trip follows too fast": (PATHS_H, "(7 * srtt_ns + age_ns) / 8", "(3 * srtt_ns + age_ns) / 4"),
         "its deviation follows too fast": (PATHS_H, "rttvar_ns = (3 * rttvar_ns +", "rttvar_ns = (1 * rttvar_ns +"),
         "repetitions are measured": (
-            PATHS, "if (!packet.retransmitted) measure(stream.srtt_ns", "measure(stream.srtt_ns"),
+            PATHS, "if (!packet.retransmitted && !entry.trimmed) measure(stream.srtt_ns", "measure(stream.srtt_ns"),
         "MP-12: the delay is that of a window": (
             PATHS, "config_.sync_alpha * config_.delta", "config_.sync_alpha * config_.max_window"),
         "BX-1: other paths tell of losses": (PATHS, "        if (packet.vp != arrived.vp) continue;\n", ""),
