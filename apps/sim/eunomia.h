@@ -111,12 +111,12 @@ Offered query_load(const PointRun& with, double load, double background = 0);
 
 transport::Config transport_of(const Scheme& scheme, const Variant& variant = {});
 
-// Values: of completion times, as CompletionTimes::tell() names them, for "all ", "short " (less than a BDP) and "long
-// " flows, and for classes "size-N " of sizes (kSizeClasses); for "begun " flows, all and those that have not ended, as
-// if they ended with the run; and for "hit " ones, as these, that lost a packet to a link that failed; what was out of
-// order, refused, sent again, paused and kept; "held links", which PFC has stopped for long when the run ends; of
-// queries the mean and the 99th percentile; of a ring, each step of each host of which is a flow, its time by that in
-// an empty network.
+// Values: of completion times, as CompletionTimes::tell() names them, for all flows ("all "), those of less than a BDP
+// ("short ") and others ("long "), for classes of sizes (kSizeClasses, "size-N "), for all and those that have not
+// ended, as if they ended with the run ("begun "), and of these that lost a packet to a link that failed ("hit "); what
+// was out of order, refused, sent again, paused and kept; "held links", which PFC has stopped for long when the run
+// ends; of queries the mean and the 99th percentile; of a ring, each step of each host of which is a flow, its time by
+// that in an empty network.
 Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offered, const Variant& variant = {});
 // The same of Poisson flows of `sizes` at a load of the uplinks.
 inline Values run_load(const PointRun& with, const Scheme& scheme, const FlowSizes& sizes, double load,

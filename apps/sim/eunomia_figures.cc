@@ -136,9 +136,8 @@ Report eu_fig1b(const Results& results) {
     }
     report.notes = {
         "Switches drop. IRN takes a packet for lost that a later one has overtaken, as it must on one path. Claims, of "
-        "the mean "
-        "time: packet by packet without ordering is worse than IRN over ECMP; with an ideal layer it is better than "
-        "all.",
+        "the mean time: packet by packet without ordering is worse than IRN over ECMP; with an ideal layer it is "
+        "better than all.",
         kOurs};
     return report;
 }

@@ -106,7 +106,8 @@ class Dice {
         headers.vp = static_cast<uint16_t>(0xC000 | random_());
         headers.mp = {static_cast<uint8_t>(random_() & 0xF8), static_cast<uint32_t>(below(16)),
                       static_cast<uint32_t>(below(16))};
-        const MpAckEntry entry{static_cast<MpAck>(below(4)), chance(20), chance(20), chance(50), psn, headers.vp, chance(20)};
+        const MpAckEntry entry{static_cast<MpAck>(below(4)), chance(20), chance(20), chance(50), psn, headers.vp,
+                               chance(20)};
         headers.mp_ack = {entry, static_cast<uint8_t>(random_()), (psn + static_cast<uint32_t>(below(8))) & 0xFFFFFF,
                           static_cast<uint8_t>(chance(80) ? 0 : below(32))};
         headers.hello = {static_cast<uint8_t>(chance(90) ? kMpVersion : random_()), chance(50), chance(80),

@@ -187,7 +187,8 @@ bool Paths::acknowledge(SendStream& stream, const wire::MpAckEntry& entry, uint6
         }
         if (recorded) {  // it has arrived, taken or not
             packet.marked = entry.ece;
-            // A trimmed header has overtaken what waits in queues: it tells neither how long that takes nor what is gone.
+            // A trimmed header has overtaken what waits in queues: it tells neither how long that takes nor what is
+            // gone.
             if (!entry.trimmed) arrived(stream, packet);
             if (fresh && !entry.trimmed && config_.infer_losses && (stream.oldest < psn || packet.retransmitted))
                 infer(stream, packet);
