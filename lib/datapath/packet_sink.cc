@@ -73,7 +73,7 @@ void PacketSink::loop_back_copy(const transport::Path& path, rte_mbuf* mbuf) {
 
 bool PacketSink::send_copy(Outlet& outlet, const rte_mbuf& mbuf) {
     if (!outlet.ring->send_copy(rte_pktmbuf_mtod(&mbuf, const uint8_t*), mbuf.data_len)) return false;
-    note(outlet);
+    count(outlet, nullptr, {mbuf.data_len, 0});
     return true;
 }
 

@@ -158,7 +158,7 @@ class PacketSink {
         TxQueue::Burst burst;   // what it is handed at once
         std::array<rte_mbuf*, TxQueue::kMostBurst> frames;
         std::array<wire::Unsealed, TxQueue::kMostBurst> unsealed;  // those of the frames that have no ICRC yet
-        bool has_burst() const { return count == burst.frames || bytes >= burst.bytes; }
+        bool has_burst() const { return count >= burst.frames || bytes >= burst.bytes; }
     };
     Outlet& outlet_of(uint16_t number);
     // Whether a frame with so much payload can be built in an mbuf, or a ring's buffer. The transport never asks for
@@ -230,17 +230,21 @@ class PacketSink {
     void loop_back_copy(const transport::Path& path, rte_mbuf* mbuf);
     void queue(Outlet& outlet, rte_mbuf* mbuf, wire::Built built) {
         if (outlet.queue == nullptr) [[unlikely]] return send_copies(outlet, mbuf, built);
+        if (outlet.is_full) [[unlikely]]
+            return drop_full(mbuf);
         outlet.frames[outlet.count] = mbuf;
         count(outlet, rte_pktmbuf_mtod(mbuf, uint8_t*), built);
     }
-    void note(Outlet& outlet) {
+    // Of who has not asked whether this outlet is ready: an answer to ARP, or to a question of mp's (hello.h).
+    void drop_full(rte_mbuf* mbuf) {
+        ++counters_[PortCounter::kTxFull];
+        rte_pktmbuf_free(mbuf);
+    }
+    // A frame is there for the outlet, which is not full: no more ever wait than there are places for.
+    void count(Outlet& outlet, uint8_t* frame, wire::Built built) {
         ++outlet.count;
         if (!outlet.waits) waiting_.push_back(&outlet);
         outlet.waits = true;
-    }
-    // A frame is there for the outlet.
-    void count(Outlet& outlet, uint8_t* frame, wire::Built built) {
-        note(outlet);
         if (built.l3_offset != 0) {
             outlet.unsealed[outlet.unsealed_count++] = {frame + built.l3_offset,
                                                         built.bytes - built.l3_offset - uint32_t{wire::kIcrcBytes}};
