@@ -144,6 +144,9 @@ class Host final : public Node {
             return has_room(path);
         return ready();
     }
+    // The upper class has a ring of its own. A QP whose turn it is not, for PFC holds back its data, comes to
+    // acknowledge when it can keep no more of it.
+    bool ready_to_acknowledge(const transport::Path& path) { return control_class_ || ready(path); }
     void send(const transport::Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload);
     struct Series {  // nothing to share: most frames are never built
         Host& host;

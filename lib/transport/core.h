@@ -150,6 +150,13 @@ struct Core {
     // QP whose turn this ends gets another.
     bool ready() { return note(sink.ready()); }
     bool ready(const Path& path) { return note(sink.ready(path)); }
+    // ... or an acknowledgement, for which a driver may have a queue of its own.
+    bool ready_to_acknowledge(const Path& path) {
+        if constexpr (requires { sink.ready_to_acknowledge(path); })
+            return note(sink.ready_to_acknowledge(path));
+        else
+            return ready(path);
+    }
     bool note(bool ready) {
         refused |= !ready;
         return ready;

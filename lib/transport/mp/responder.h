@@ -60,7 +60,7 @@ class MpResponderLogic {
             resume_responses();
     }
     [[gnu::noinline]] void resume_responses();
-    [[gnu::noinline]] void forget_oldest();
+    [[gnu::noinline]] bool forget_for(wire::MpAck kind);
     void take_early(const wire::ParsedFrame& frame, wire::Op op);
     Early judge_early(const wire::Headers& headers, wire::Op op) const;
     bool release_held(Psn psn);
@@ -434,8 +434,8 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
 template <class S>
 void MpResponderLogic<S>::queue_ack(const wire::Headers& h, bool ce, wire::MpAck kind, uint8_t syndrome,
                                      bool trimmed) {
-    if (mp_.ack_count == Mp::kMaxAcks) [[unlikely]]
-        forget_oldest();
+    if (mp_.ack_count == Mp::kMaxAcks && !forget_for(kind)) [[unlikely]]
+        return;
     mp_.acks[mp_.ack_count++] = {{.kind = kind,
                                   .ece = ce,
                                   .retx = h.mp.retx(),
@@ -449,11 +449,16 @@ void MpResponderLogic<S>::queue_ack(const wire::Headers& h, bool ce, wire::MpAck
     if (mp_.ack_count == Mp::kMaxAcks) send_acks();
 }
 
-// The port takes nothing: as if the network had lost the oldest.
+// The port takes nothing: as if the network had lost an acknowledgement, for which there is one of `kind` then. It is
+// the oldest of those that say least. An ACK is said again by the expected PSN of the next one, and a SACK by and by;
+// what was refused goes again only when that is known, or after a timeout. False: that of `kind` says least.
 template <class S>
-void MpResponderLogic<S>::forget_oldest() {
-    std::copy(mp_.acks.begin() + 1, mp_.acks.end(), mp_.acks.begin());
+bool MpResponderLogic<S>::forget_for(wire::MpAck kind) {
+    const auto least = std::ranges::min_element(mp_.acks, {}, [](const QueuedAck& ack) { return ack.entry.kind; });
+    if (kind < least->entry.kind) return false;
+    std::copy(least + 1, mp_.acks.end(), least);
     --mp_.ack_count;
+    return true;
 }
 
 // BX-3: consecutive entries of one stream share a packet. Errors go alone: only MPAETH has room for the syndrome.
@@ -469,7 +474,7 @@ uint32_t MpResponderLogic<S>::send_acks() {
         ++shared_.counters.acks_sent[static_cast<size_t>(mp_.acks[at].entry.kind)];
         return mp_.acks[at++];
     };
-    while (at != mp_.ack_count && core_.ready(qp_.path)) {
+    while (at != mp_.ack_count && core_.ready_to_acknowledge(qp_.path)) {
         const QueuedAck& first = take();
         std::array<uint8_t, Mp::kMaxAcks * wire::kMpAckEntryBytes> more;
         uint32_t count = 0;

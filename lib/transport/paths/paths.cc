@@ -450,6 +450,8 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
         if (config_.infer_losses && aack == stream.una && stream.outstanding()) mark_overdue(stream, now_ns);
         return false;
     }
+    // MP-11: the timer has repeated the oldest packet, and that was needed.
+    const bool timed_out = stream.backoff == 1 && !record(stream, stream.una).false_alarm;
     const auto packets = static_cast<uint32_t>(aack - stream.una);
     uint32_t acked = packets;
     for (Psn at = stream.oldest; at < aack; ++at) {
@@ -472,7 +474,9 @@ bool Paths::advance(SendStream& stream, Psn aack, uint64_t now_ns) {
     stream.last_ack_ns = now_ns;
     if (stream.outstanding()) {
         restart_timer(stream, now_ns);
-        if (config_.infer_losses) mark_overdue(stream, now_ns);
+        // Else, without BX-1 and MP-10, each packet of a tail that was lost would wait for a timeout of its own: with
+        // progress the timer begins anew.
+        if (config_.infer_losses || timed_out) mark_overdue(stream, now_ns);
     } else {
         stream.timer_ns = stream.early_ns = 0;
         release(stream);
@@ -562,7 +566,7 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
     note_failure(stream, now_ns);
     // MP-10: the first time the oldest alone: most often only the tail of a message is missing, or its ACK. The
     // receiver expects it, so if it was acknowledged, that was withdrawn, and the message about it was lost.
-    ++(stream.backoff == 1 ? counters_.resent_early : counters_.resent_timeout);
+    ++(stream.backoff == 1 && config_.repeat_early ? counters_.resent_early : counters_.resent_timeout);
     retract(stream, stream.una);
     record(stream, stream.una).lost_vp = record(stream, stream.una).vp;
     if (stream.backoff > 1) {  // MP-11

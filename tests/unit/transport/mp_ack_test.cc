@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // QPs in mp mode: what is acknowledged, counted and held, and which way acknowledgements go.
+#include <algorithm>
 #include <map>
 #include <set>
 #include <vector>
@@ -35,6 +36,31 @@ TEST_F(Multipath, EveryAcknowledgementAndEveryPlaceOutOfOrderIsCounted) {
     EXPECT_EQ(receiver.acks_sent, (std::array<uint64_t, 4>{2, 4, 0, 0}));
     EXPECT_EQ(a.engine.multipath()->counters.acks_received, receiver.acks_sent);
     EXPECT_EQ(qb->mp()->requests_in_degree, 4u);
+}
+
+// More packets come than the port takes answers. What is forgotten is not what was refused.
+TEST_F(Multipath, EU4_APortThatTakesNothingForgetsNoRefusalForAnAck) {
+    constexpr uint32_t kRefused = 20, kTaken = 30;
+    bool open = false;
+    b.sink.room = [&] { return open; };
+    const transport::Psn first = qb->mp()->requests_in.expected;
+    for (uint32_t i = 0; i < kRefused; ++i) {  // far ahead of the window
+        wire::Headers h;
+        h.bth.opcode = wire::opcode(wire::Service::kMp, Op::kWriteOnly);
+        h.bth.dest_qpn = qb->qpn;
+        h.bth.psn = (first + 1000 + i).value();
+        h.vp = 0xC000;
+        net.inject(b.index(), qa->path, h, {});
+    }
+    post(write(1, 0, kTaken * 1024, 0));
+    run_briefly();
+    EXPECT_TRUE(acks(b).empty());
+    open = true;
+    net.pump();
+    const auto all = acks(b);
+    EXPECT_EQ(all.size(), size_t{transport::Mp::kMaxAcks});
+    EXPECT_EQ(std::ranges::count(all, MpAck::kNack), kRefused);
+    EXPECT_EQ(net.trace.back().headers.mp_ack.entry.psn, (first + (kTaken - 1)).value());
 }
 
 struct Batching : Multipath {

@@ -98,6 +98,69 @@ TEST_F(PathsTest, MP11_TimeoutSendsAllAgainAndBacksOff) {
     EXPECT_EQ(stream.backoff, 0);
 }
 
+struct TimersAlone : PathsTest {
+    static PathsConfig with() {
+        PathsConfig config = make_config();
+        config.infer_losses = config.repeat_early = false;
+        return config;
+    }
+    TimersAlone() : PathsTest(with()) {}
+    // All but the first of eight packets are lost, and the timer repeats the second.
+    Departure repeated_by_timer() {
+        left = send(8);
+        now += kRtt;
+        ack(left[0]);
+        now = paths.deadline(stream);
+        paths.expire(stream, now);
+        const auto again = send(0);
+        EXPECT_EQ(again.size(), 1u);
+        EXPECT_EQ(again[0].psn, left[1].psn);
+        now += kRtt;
+        return again[0];
+    }
+    // What leaves within a hundredth of the next timeout.
+    size_t sent_soon() {
+        const uint64_t until = now + paths.config().min_rto_ns / 100;
+        size_t packets = send(0).size();
+        while (paths.deadline(stream) <= until) {
+            now = paths.deadline(stream);
+            paths.expire(stream, now);
+            packets += send(0).size();
+        }
+        return packets;
+    }
+    std::vector<Departure> left;
+};
+
+// The answers to all of a tail were lost, refusals among them. With each progress the timer begins anew.
+TEST_F(TimersAlone, MP11_WhatLeftBeforeAPacketThatHadToBeRepeatedGoesWithoutAnotherTimeout) {
+    const Departure again = repeated_by_timer();
+    ack(again);
+    EXPECT_EQ(sent_soon(), 6u);
+    EXPECT_EQ(paths.counters().resent_timeout, 1u) << "there is no MP-10";
+}
+
+TEST_F(TimersAlone, MP11_AFalseAlarmOfTheTimerRepeatsNothingElse) {
+    repeated_by_timer();
+    ack(left[1]);
+    EXPECT_EQ(sent_soon(), 0u);
+}
+
+TEST_F(TimersAlone, MP11_WhatLeftLessThanTwoRoundTripsBeforeItIsStillToCome) {
+    left = send(8);
+    now += kRtt;
+    ack(left[0]);
+    now = paths.deadline(stream) - kRtt;
+    ASSERT_EQ(send(1).size(), 1u);
+    now += kRtt;
+    paths.expire(stream, now);
+    const auto again = send(0);
+    ASSERT_EQ(again.size(), 1u);
+    now += kRtt / 2;
+    ack(again[0]);
+    EXPECT_EQ(sent_soon(), 6u);
+}
+
 // A round trip of ten times the timer's floor: the first packets are repeated in vain, and those of which the timer has
 // not fired tell how long it is.
 TEST_F(PathsTest, MP11_ARoundTripBeyondTheTimerIsMeasuredAtLast) {
