@@ -31,11 +31,12 @@ void Switch::attach(Link& link) {
     Port& port = ports_.emplace_back(Port{&link, config_.red, config_.queue_bytes});
     if (config_.srpt) link.set_shortest_first(*config_.srpt);
     if (!config_.dynamic_pfc) return;
-    // The pause waits for a frame that is being sent, and takes its time; the neighbour ends a frame that it has begun.
+    // The frame that was too much is the first. The pause waits for one that is being sent, and takes its time; the
+    // neighbour ends the one that it has begun.
     const LinkConfig& cable = link.config();
     const Time round_trip = 2 * cable.delay + link.duration(kMinFrameBytes);
     port.limit = static_cast<uint64_t>(static_cast<__uint128_t>(round_trip) * cable.bits_per_s / 8 / kSecond) +
-                 2 * config_.dynamic_pfc->frame_bytes;
+                 3 * config_.dynamic_pfc->frame_bytes;
     port.watched = true;
     const uint64_t own = port.limit + guaranteed_bytes_;
     if (own > shared_limit_) throw std::invalid_argument("fabric: a switch's buffer does not hold its ports' headroom");

@@ -38,7 +38,7 @@ struct Red {
 
 // Priority flow control: a port is told to pause when more than x_off bytes that came in by it are in the buffer, and
 // to resume when x_on or less are left. The buffer must hold x_off of every port, and for each what still comes until
-// the pause takes effect: the cable's round trip at its rate and two frames. That it did is seen in the drops.
+// the pause takes effect: the cable's round trip at its rate and three frames. That it did is seen in the drops.
 struct Pfc {
     uint64_t x_off = 64 << 10;
     uint64_t x_on = 32 << 10;
@@ -50,7 +50,7 @@ struct Pfc {
 // empty and it is below the threshold again. A pause has no timer here: a real switch repeats it until it ends.
 struct DynamicPfc {
     double alpha = 1.0 / 16;
-    uint32_t frame_bytes = 1100;  // the largest frame: of 1 KB of payload, or set it
+    uint32_t frame_bytes = 1114;  // the largest: of 1 KB of payload in mode mp, or set it
 };
 
 // Packets that a queue has no room for go on as their headers, in the upper class (NDP, SIGCOMM'17; Ultra Ethernet).

@@ -111,6 +111,32 @@ TEST(TwoClasses, hosts_put_acknowledgements_into_the_upper_one) {
     }
 }
 
+// PFC holds back the data of a host that sends and receives.
+TEST(TwoClasses, a_paused_host_acknowledges_what_it_receives) {
+    for (const bool control_class : {false, true}) {
+        Network network;
+        RackConfig config{.hosts = 2, .host = {.control_class = control_class}};
+        config.host.transport.batch_acks = false;
+        config.host.transport.paths.initial_window = 64;
+        const Rack rack = single_switch(network, config);
+        const FlowConfig flow{.messages = 200, .qp = {.multipath = true}};
+        Flow there(network, *rack.hosts[0], *rack.hosts[1], flow), back(network, *rack.hosts[1], *rack.hosts[0], flow);
+        there.start();
+        back.start();
+        Link& to_paused = rack.hosts[1]->link().reverse();
+        network.at(100 * kMicrosecond, [&] { to_paused.send_pfc(true); });
+        network.run_until(900 * kMicrosecond);
+        EXPECT_LT(back.completed_bytes(), 700'000u);
+        if (control_class)
+            EXPECT_GT(there.completed_bytes(), 2'000'000u);
+        else
+            EXPECT_LT(there.completed_bytes(), 700'000u);
+        to_paused.send_pfc(false);
+        network.run_until(100 * kMillisecond);
+        EXPECT_TRUE(there.ended() && back.ended());
+    }
+}
+
 struct Incast {
     Incast(const SwitchConfig& config, uint32_t senders, uint64_t out_rate = kRate) : network(7) {
         middle = &network.add_switch(config);
@@ -159,10 +185,10 @@ TEST(DynamicPfcTest, the_threshold_is_where_the_equation_says) {
         Incast incast(config, senders, kRate / 1'000'000);
         incast.send(600);
         incast.network.run_until(kMillisecond);
-        // The headroom: the cable's round trip, the pause, two frames.
-        const uint64_t headroom = (2 * kMicrosecond + wire_time(kMinFrameBytes, kRate)) / 800 + 2 * kFrameBytes;
+        // The headroom: the cable's round trip, the pause, three frames.
+        const uint64_t headroom = (2 * kMicrosecond + wire_time(kMinFrameBytes, kRate)) / 800 + 3 * kFrameBytes;
         const uint64_t out_headroom =
-            (2 * kMicrosecond + wire_time(kMinFrameBytes, kRate / 1'000'000)) / 800'000'000 + 2 * kFrameBytes;
+            (2 * kMicrosecond + wire_time(kMinFrameBytes, kRate / 1'000'000)) / 800'000'000 + 3 * kFrameBytes;
         const double shared = kBuffer - senders * (headroom + kOwn) - static_cast<double>(out_headroom + kOwn);
         const double each = kOwn + kAlpha * shared / (1 + senders * kAlpha);
         const auto used = static_cast<double>(incast.middle->used_bytes());
@@ -179,6 +205,22 @@ TEST(DynamicPfcTest, refuses_what_does_not_fit) {
     Switch& small = network.add_switch({.buffer_bytes = 5000, .dynamic_pfc = DynamicPfc{.frame_bytes = kFrameBytes}});
     Probe& probe = network.add<Probe>();
     EXPECT_THROW(network.connect(small, probe, {}), std::invalid_argument);
+}
+
+// The packet that goes beyond the threshold is the first in the headroom.
+TEST(DynamicPfcTest, the_headroom_holds_what_comes_when_the_pause_has_to_wait) {
+    for (uint32_t phase = 0; phase < 20; ++phase) {
+        Incast incast({.buffer_bytes = 100'000, .dynamic_pfc = DynamicPfc{.frame_bytes = kFrameBytes}}, 2,
+                      kRate / 1000);
+        Probe &sender = *incast.from[0], &other = *incast.from[1];
+        for (int i = 0; i < 200; ++i) sender.send(*incast.receiver, kFrameBytes);
+        incast.network.at(phase * 40 * kNanosecond, [&] {
+            for (int i = 0; i < 200; ++i) other.send(sender, kFrameBytes);  // the pause waits behind one of these
+        });
+        incast.network.run_until(150 * kMicrosecond);
+        EXPECT_GT(incast.in[0]->stats().pauses, 0u);
+        EXPECT_EQ(incast.network.total(&LinkStats::dropped_packets), 0u) << phase;
+    }
 }
 
 // The headroom that static PFC needs is what comes after x_off: twice the delay at full rate, the frame that is being
