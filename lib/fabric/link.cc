@@ -37,7 +37,7 @@ void Link::enqueue(Packet& packet) {
 
 void Link::enqueue_urgent(Packet& packet) {
     // With data waiting, the transmitter comes back by itself, unless that data is paused.
-    const bool first = urgent_.empty() && (queued_packets_ == 0 || paused_);
+    const bool first = urgent_.empty() && (queued_packets_ == 0 || is_paused());
     urgent_.push(packet);
     ++urgent_packets_;
     urgent_bytes_ += packet.bytes;
@@ -59,7 +59,7 @@ void Link::send_next() {
         send_special();
         return;
     }
-    if (queued_packets_ == 0 || paused_) return;
+    if (queued_packets_ == 0 || holds_back()) return;
     const Time now = world_.events.now();
     if (busy_until_ > now) {
         world_.events.schedule(sent_event_, busy_until_);
@@ -71,7 +71,7 @@ void Link::send_next() {
 // The same with packets of the upper class, or where the first packet need not be the next.
 void Link::send_special() {
     const bool urgent = !urgent_.empty();
-    if (!urgent && (queued_packets_ == 0 || paused_)) return;
+    if (!urgent && (queued_packets_ == 0 || holds_back())) return;
     const Time now = world_.events.now();
     if (busy_until_ > now) {
         world_.events.schedule(sent_event_, busy_until_);
@@ -111,7 +111,7 @@ void Link::arrive() {
         const bool pause = packet.kind == Packet::Kind::kPause;
         world_.tell(pause ? Happening::kPaused : Happening::kResumed, *this, packet);
         world_.packets.give_back(packet);
-        reverse_->set_paused(pause);
+        reverse_->set_paused(pause, pause_time_);
         return;
     }
     if (config_.loss > 0 && random_.chance(config_.loss)) {
@@ -155,20 +155,44 @@ void Link::send_pfc(bool pause) {
     put_on_wire(packet, busy_until_ + config_.delay);
 }
 
-void Link::set_paused(bool paused) {
-    if (paused == paused_) return;
-    paused_ = paused;
+// The lower class waits. If its pause has a time, it is tried again then.
+inline bool Link::holds_back() {
+    if (!paused_) [[likely]]
+        return false;
+    if (paused_until_ <= world_.events.now()) {
+        end_pause(paused_until_);
+        return false;
+    }
+    if (paused_until_ != kForever) world_.events.schedule(sent_event_, paused_until_);
+    return true;
+}
+
+void Link::end_pause(Time at) {
+    paused_ = false;
+    stats_.ended_pauses_time += at - paused_since_;
+}
+
+void Link::set_paused(bool paused, Time lasts) {
+    const Time now = world_.events.now();
+    if (paused_ && paused_until_ <= now) end_pause(paused_until_);
+    const bool was_paused = paused_;
     if (paused) {
-        ++stats_.pauses;
-        paused_since_ = world_.events.now();
-    } else {
-        stats_.ended_pauses_time += world_.events.now() - paused_since_;
+        if (!was_paused) {
+            ++stats_.pauses;
+            paused_since_ = now;
+        }
+        paused_ = true;
+        paused_until_ = lasts == kForever ? kForever : now + lasts;
+        if (queued_packets_ != 0 && urgent_.empty()) holds_back();
+    } else if (was_paused) {
+        end_pause(now);
         send_next();
     }
 }
 
 Time Link::paused_time() const {
-    return stats_.ended_pauses_time + (paused_ ? world_.events.now() - paused_since_ : 0);
+    if (!paused_) return stats_.ended_pauses_time;
+    return stats_.ended_pauses_time + std::min(paused_until_, world_.events.now()) - paused_since_;
 }
 
 Time Link::waited() const {

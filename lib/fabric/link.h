@@ -90,11 +90,14 @@ class alignas(64) Link {
     // How long PFC has stopped it, until now.
     Time paused_time() const;
     // How long it has been stopped now; 0: it is not.
-    Time present_pause() const { return paused_ ? world_.events.now() - paused_since_ : 0; }
+    Time present_pause() const { return is_paused() ? world_.events.now() - paused_since_ : 0; }
     // How long packets have waited in the queue, until now, all of them together.
     Time waited() const;
     // Sends a PFC frame before all that is queued. When it arrives, the link in the other direction stops or goes on.
     void send_pfc(bool pause);
+    // A pause that this link's frames bring ends by itself after `time`, unless one more comes. kForever: it does not.
+    static constexpr Time kForever = UINT64_MAX;
+    void set_pause_time(Time time) { pause_time_ = time; }
 
     // Changes, at any time. A new rate holds from the next packet on.
     void set_rate(uint64_t bits_per_s) { config_.bits_per_s = bits_per_s; }
@@ -129,13 +132,16 @@ class alignas(64) Link {
     void foresee_arrival(uint32_t ahead);
     void foresee_sending(uint32_t ahead);
     void cut(Packet& packet);
-    void set_paused(bool paused);
+    void set_paused(bool paused, Time lasts = kForever);
+    bool is_paused() const { return paused_ && world_.events.now() < paused_until_; }
+    bool holds_back();
+    void end_pause(Time at);
 
     // In the order of their use on a packet's way: what one event touches lies together.
     PacketList wire_;
     Event arrival_event_;  // scheduled whenever the wire is not empty
     PacketList queue_;
-    Event sent_event_;  // scheduled whenever a queue is not empty and the link not paused
+    Event sent_event_;  // scheduled whenever a queue is not empty and the link not paused for ever
     World& world_;
     Node& from_;
     Node& to_;
@@ -151,7 +157,8 @@ class alignas(64) Link {
     std::unique_ptr<ShortestFirstQueue> shortest_first_;  // in the place of queue_
     LinkStats stats_;
     Link* reverse_ = nullptr;
-    Time paused_since_ = 0;
+    Time paused_since_ = 0, paused_until_ = 0;
+    Time pause_time_ = kForever;
     uint64_t urgent_bytes_ = 0;
     uint32_t urgent_packets_ = 0;
     Random random_;

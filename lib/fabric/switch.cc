@@ -15,7 +15,7 @@ Switch::Switch(World& world, uint32_t index, const SwitchConfig& config)
         x_off_ = config.pfc->x_off;
     }
     if (config.dynamic_pfc) {
-        flow_control_ = FlowControl::kDynamic;
+        flow_control_ = config.dynamic_pfc->pause_time == Link::kForever ? FlowControl::kDynamic : FlowControl::kTimed;
         x_off_ = 0;
         guaranteed_bytes_ = 2 * config.dynamic_pfc->frame_bytes;
         shared_limit_ = config.buffer_bytes;
@@ -31,6 +31,7 @@ void Switch::attach(Link& link) {
     Port& port = ports_.emplace_back(Port{&link, config_.red, config_.queue_bytes});
     if (config_.srpt) link.set_shortest_first(*config_.srpt);
     if (!config_.dynamic_pfc) return;
+    link.set_pause_time(config_.dynamic_pfc->pause_time);
     // The frame that was too much is the first. The pause waits for one that is being sent, and takes its time; the
     // neighbour ends the one that it has begun.
     const LinkConfig& cable = link.config();
@@ -232,8 +233,11 @@ bool Switch::admits(uint32_t bytes, const Port& in, const Port& out) const {
     if (flow_control_ == FlowControl::kDynamic) {
         return shared_by(in) + bytes <= threshold() || in.headroom_bytes + bytes <= in.limit;
     }
+    if (flow_control_ == FlowControl::kTimed && used_bytes_ > shared_limit_ && in.ingress_bytes > guaranteed_bytes_ &&
+        in.headroom_bytes + bytes > in.limit)
+        return false;
     const uint64_t length = out.link->queued_bytes() + bytes;
-    return length <= out.limit && static_cast<double>(length) <= config_.alpha * static_cast<double>(free);
+    return (length <= out.limit || flow_control_ == FlowControl::kTimed) && static_cast<double>(length) <= config_.alpha * static_cast<double>(free);
 }
 
 inline void Switch::mark(Packet& packet, Link& link) {
@@ -373,6 +377,13 @@ uint64_t Switch::threshold() const {
     return static_cast<uint64_t>(config_.dynamic_pfc->alpha * static_cast<double>(free));
 }
 
+// With pauses that end by themselves: it should not send.
+bool Switch::is_over(const Port& in) const {
+    const uint64_t free = shared_limit_ - std::min(shared_limit_, used_bytes_);
+    return in.headroom_bytes != 0 ||
+           static_cast<double>(shared_by(in)) > config_.dynamic_pfc->alpha * static_cast<double>(free);
+}
+
 uint64_t Switch::shared_by(const Port& in) const {
     return in.ingress_bytes - std::min(in.ingress_bytes, guaranteed_bytes_);
 }
@@ -381,6 +392,11 @@ uint64_t Switch::shared_by(const Port& in) const {
 void Switch::press(Port& in, uint32_t bytes) {
     if (flow_control_ == FlowControl::kStatic) {
         if (!in.pausing) pause(in, true);
+        return;
+    }
+    if (flow_control_ == FlowControl::kTimed) {
+        if (used_bytes_ > shared_limit_) in.headroom_bytes += bytes;
+        if (is_over(in)) pause(in, true);
         return;
     }
     const uint64_t shared = shared_by(in);
@@ -400,6 +416,13 @@ void Switch::resume(Port& in, uint32_t bytes) {
         if (in.ingress_bytes <= config_.pfc->x_on) pause(in, false);
         return;
     }
+    if (flow_control_ == FlowControl::kTimed) {
+        in.headroom_bytes -= std::min<uint64_t>(in.headroom_bytes, bytes);
+        if (!in.pausing || is_over(in)) return;
+        if (world_.events.now() < in.pausing_until) return pause(in, false);
+        in.pausing = false;
+        return;
+    }
     in.ingress_bytes += bytes;  // as it was
     shared_bytes_ -= shared_by(in);
     const uint64_t from_headroom = std::min<uint64_t>(in.headroom_bytes, bytes);
@@ -411,7 +434,8 @@ void Switch::resume(Port& in, uint32_t bytes) {
 
 void Switch::pause(Port& in, bool pausing) {
     in.pausing = pausing;
-    in.watched = pausing || flow_control_ == FlowControl::kDynamic;
+    in.watched = pausing || flow_control_ != FlowControl::kStatic;
+    if (flow_control_ == FlowControl::kTimed) in.pausing_until = world_.events.now() + config_.dynamic_pfc->pause_time;
     in.link->send_pfc(pausing);
 }
 

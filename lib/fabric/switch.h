@@ -47,10 +47,14 @@ struct Pfc {
 // PFC whose threshold follows the buffer, as Broadcom's switches have it and the ns-3 models of HPCC and ConWeave. Of
 // the buffer each port has two frames for itself and its headroom; the rest is shared. A port is told to pause when it
 // has more than alpha times what is free of that, and what comes then goes to its headroom; it may go on when that is
-// empty and it is below the threshold again. A pause has no timer here: a real switch repeats it until it ends.
+// empty and it is below the threshold again. A real switch repeats a pause until it ends, so it lasts until then.
+// With `pause_time` it ends by itself, unless a packet comes that finds too many still; and what comes to a port that
+// should pause is only refused when the whole shared part and then its headroom are full. So it is in the models of
+// HPCC and ConWeave (5 us), whose networks thus have no links that wait for each other in a circle for ever.
 struct DynamicPfc {
     double alpha = 1.0 / 16;
     uint32_t frame_bytes = 1114;  // the largest: of 1 KB of payload in mode mp, or set it
+    Time pause_time = Link::kForever;
 };
 
 // Packets that a queue has no room for go on as their headers, in the upper class (NDP, SIGCOMM'17; Ultra Ethernet).
@@ -131,7 +135,7 @@ class Switch final : public Node {
     uint64_t deflected_packets() const { return deflected_packets_; }
 
   private:
-    enum class FlowControl : uint8_t { kNone, kStatic, kDynamic };
+    enum class FlowControl : uint8_t { kNone, kStatic, kDynamic, kTimed };
     struct alignas(64) Port {
         Link* link;
         Red red;
@@ -140,6 +144,7 @@ class Switch final : public Node {
         uint64_t headroom_bytes = 0;  // in the headroom (DynamicPfc)
         bool watched = false;         // resume() is called for what leaves
         bool pausing = false;         // the neighbour was told to pause
+        Time pausing_until = 0;       // ... and goes on then by itself
     };
     struct Group {
         uint32_t first;  // in hops_; the port itself if there is but one and no path
@@ -174,6 +179,7 @@ class Switch final : public Node {
     // Of dynamic PFC.
     uint64_t threshold() const;
     uint64_t shared_by(const Port& in) const;
+    bool is_over(const Port& in) const;
     void press(Port& in, uint32_t bytes);
     void resume(Port& in, uint32_t bytes);
     void pause(Port& in, bool pausing);

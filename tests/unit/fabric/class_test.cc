@@ -199,6 +199,42 @@ TEST(DynamicPfcTest, the_threshold_is_where_the_equation_says) {
     }
 }
 
+// A receiver that has stopped its switch for ever, as a link does that waits for itself in a circle.
+TEST(DynamicPfcTest, a_pause_that_has_a_time_is_no_stop_for_ever) {
+    for (const Time pause_time : {Link::kForever, 5 * kMicrosecond}) {
+        const DynamicPfc pfc{.frame_bytes = kFrameBytes, .pause_time = pause_time};
+        Incast incast({.buffer_bytes = 400'000, .alpha = 1000, .dynamic_pfc = pfc}, 2);
+        incast.out->reverse().send_pfc(true);
+        incast.send(1000);
+        incast.network.run_until(kMillisecond);
+        if (pause_time == Link::kForever) {
+            EXPECT_EQ(incast.out->stats().dropped_packets, 0u);
+            EXPECT_LT(incast.middle->used_bytes(), 100'000u);
+            for (const Link* link : incast.in) EXPECT_GT(link->present_pause(), kMillisecond / 2);
+        } else {
+            // Each 5 us the senders go on until the pauses are there again, so in the end there is no room left.
+            EXPECT_GT(incast.out->stats().dropped_packets, 100u);
+            EXPECT_GT(incast.middle->used_bytes(), 380'000u);
+            for (const Link* link : incast.in) EXPECT_GT(link->stats().pauses, 20u);
+        }
+        check_conservation(incast.network);
+    }
+}
+
+TEST(DynamicPfcTest, pauses_that_have_a_time_lose_nothing_where_there_is_room) {
+    const DynamicPfc pfc{.frame_bytes = kFrameBytes, .pause_time = 5 * kMicrosecond};
+    Incast incast({.buffer_bytes = 1'000'000, .alpha = 1000, .dynamic_pfc = pfc}, 2);
+    incast.send(1000);
+    incast.network.run_until(100 * kMillisecond);
+    EXPECT_EQ(incast.out->stats().dropped_packets, 0u);
+    EXPECT_EQ(incast.receiver->arrivals.size(), 2000u);
+    for (const Link* link : incast.in) EXPECT_GT(link->stats().pauses, 10u);
+    const Time first = 2 * (wire_time(kFrameBytes, kRate) + kMicrosecond);
+    EXPECT_EQ(incast.receiver->arrivals.back().time, first + 1999 * wire_time(kFrameBytes, kRate));
+    EXPECT_EQ(incast.middle->used_bytes(), 0u);
+    check_conservation(incast.network);
+}
+
 TEST(DynamicPfcTest, refuses_what_does_not_fit) {
     Network network;
     EXPECT_THROW(network.add_switch({.pfc = Pfc{}, .dynamic_pfc = DynamicPfc{}}), std::invalid_argument);

@@ -170,6 +170,35 @@ TEST_F(LinkTest, a_pause_holds_packets_back_until_the_resume) {
     EXPECT_EQ(b.arrivals[2].time, start + 50 * kMicrosecond + frame + kMicrosecond + 816 * kNanosecond + kMicrosecond);
 }
 
+TEST_F(LinkTest, a_pause_that_has_a_time_ends_then_unless_one_more_comes) {
+    join({.bits_per_s = 10 * kGbps, .delay = kMicrosecond});
+    Link& back = cable->backward;
+    back.set_pause_time(5 * kMicrosecond);
+    const Time frame = wire_time(64, 10 * kGbps);
+    back.send_pfc(true);
+    network.at(4 * kMicrosecond, [&] { back.send_pfc(true); });
+    network.at(3 * kMicrosecond, [&] { send(1); });
+    network.run_until(kMillisecond);
+    ASSERT_EQ(b.arrivals.size(), 1u);
+    const Time end = (4 + 1 + 5) * kMicrosecond + frame;
+    EXPECT_EQ(b.arrivals[0].time, end + 816 * kNanosecond + kMicrosecond);
+    EXPECT_EQ(link().stats().pauses, 1u);
+    EXPECT_EQ(link().paused_time(), 9 * kMicrosecond);
+    EXPECT_EQ(link().present_pause(), 0u);
+    // One that is over without a packet to send holds nothing back later, and a resume ends one earlier.
+    back.send_pfc(true);
+    network.run_for(kMillisecond);
+    EXPECT_EQ(link().paused_time(), 14 * kMicrosecond);
+    const Time start = network.now();
+    send(1);
+    network.run_for(kMillisecond);
+    EXPECT_EQ(b.arrivals.at(1).time, start + 816 * kNanosecond + kMicrosecond);
+    back.send_pfc(true);
+    network.at(network.now() + 2 * kMicrosecond, [&] { back.send_pfc(false); });
+    network.run_for(kMillisecond);
+    EXPECT_EQ(link().paused_time(), 16 * kMicrosecond);
+}
+
 TEST_F(LinkTest, a_pfc_frame_overtakes_the_queue_but_not_the_packet_being_sent) {
     join({.bits_per_s = 10 * kGbps, .delay = kMicrosecond});
     std::vector<std::pair<Happening, Time>> seen;
