@@ -192,6 +192,7 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
     using Control = transport::PathsConfig::Control;
     constexpr uint32_t kNoWindow = 1024;
     const bool is_irn = scheme.speaks == Speaks::kIrn;
+    const bool drops = !is_lossless(scheme, variant), fails = variant.failed_part != 0;
     transport::Config config = mp_rdma(kEunomiaMtu);
     config.dcqcn = dcqcn();
     config.dcqcn.disorder_is_cnp = !variant.by_papers && (scheme.speaks == Speaks::kGoBackN || is_irn);
@@ -218,11 +219,12 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
             paths.infer_losses = is_irn && variant.by_papers;
             if (is_irn && !variant.by_papers) paths.recovery = transport::PathsConfig::Recovery::kOfDisorder;
             paths.learn_patience = !is_irn;
-            // What is late in a network that loses nothing is not lost; in one that does, or whose links fail,
-            // nothing else tells of it.
-            paths.repeat_early = !is_irn && (!is_lossless(scheme, variant) || variant.failed_part != 0);
-            paths.min_rto_ns = is_irn ? 320'000 : paths.repeat_early ? 1'000'000 : 16'000'000;
-            paths.low_rto_ns = is_irn ? 100'000 : 0;
+            // What is late in a network that loses nothing is not lost. Where links fail, Eunomia has IRN's timer
+            // (section 3.2.3) and nothing else: what MP-10 repeats early as well is late there, not lost, finds bitmaps
+            // full, and so repeats a whole window. Where switches drop all the time, it does repeat early.
+            paths.repeat_early = !is_irn && drops;
+            paths.min_rto_ns = is_irn || (fails && !drops) ? 320'000 : drops ? 1'000'000 : 16'000'000;
+            paths.low_rto_ns = is_irn || (fails && !drops) ? 100'000 : 0;
             if (scheme.speaks != Speaks::kEunomia) config.reorder.cap_slots = kNoWindow;
             config.reorder.arena_blocks = 1u << 14;
             break;
