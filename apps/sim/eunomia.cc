@@ -18,6 +18,8 @@ constexpr Time kDrain = 20 * kMillisecond;                            // those t
 constexpr double kUplinksOfAHost = static_cast<double>(kSpines) / kRackHosts;
 constexpr uint32_t kBdpPackets = kBdp / kEunomiaMtu;
 constexpr Time kHeld = 5 * kMillisecond;  // no queue takes as long to be emptied
+// Of PFC in ConWeave's simulator. In a leaf-spine network, where no links wait for each other, pauses last.
+constexpr Time kPauseTime = 5 * kMicrosecond;
 constexpr Time kSample = 100 * kMicrosecond;  // of reorder memory
 // Of random numbers; a network's are small.
 constexpr uint64_t kFlowStream = 1'000'001, kFaultStream = 1'000'002, kQueryStream = 1'000'003,
@@ -50,7 +52,9 @@ SwitchConfig switch_of(const Scheme& scheme, const Variant& variant) {
     the_switch.red = {0.2, 100'000, 400'000};
     the_switch.balancer =
         scheme.balancer == Balancer::kDrill && !variant.by_papers ? Balancer::kDrillByDestination : scheme.balancer;
-    if (is_lossless(scheme, variant)) the_switch.dynamic_pfc = DynamicPfc{};
+    if (is_lossless(scheme, variant))
+        the_switch.dynamic_pfc =
+            DynamicPfc{.pause_time = variant.shape == Shape::kLeafSpine ? Link::kForever : kPauseTime};
     if (variant.losses == Losses::kTrims) the_switch.trim = Trim{};
     the_switch.max_deflections = variant.deflections;
     the_switch.srpt = variant.srpt;

@@ -15,6 +15,8 @@
 // - Packets have 1024 bytes of payload instead of 1000, since verbs have no such MTU.
 // - In mp DCQCN is told by the ECE of acknowledgements, as ConWeave's is; rc sends CNPs, at most one in a microsecond,
 //   which is once for each of alpha's intervals. DCQCN itself is ConWeave's, and so HPCC's (dcqcn.h, kHpcc).
+// - PFC's pauses last until they are ended in the leaf-spine network; in the others they end after 5 us, as there.
+// - A port that should pause takes its headroom in the leaf-spine network; in the others what is left of the buffer.
 #pragma once
 
 #include "completion_times.h"

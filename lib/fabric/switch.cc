@@ -237,7 +237,8 @@ bool Switch::admits(uint32_t bytes, const Port& in, const Port& out) const {
         in.headroom_bytes + bytes > in.limit)
         return false;
     const uint64_t length = out.link->queued_bytes() + bytes;
-    return (length <= out.limit || flow_control_ == FlowControl::kTimed) && static_cast<double>(length) <= config_.alpha * static_cast<double>(free);
+    return (length <= out.limit || flow_control_ == FlowControl::kTimed) &&
+           static_cast<double>(length) <= config_.alpha * static_cast<double>(free);
 }
 
 inline void Switch::mark(Packet& packet, Link& link) {

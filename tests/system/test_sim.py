@@ -145,7 +145,7 @@ once("sim/holds/mp-fig17", holds, "mp-fig17", 2)  # all
 once("sim/holds/mp-fig20", holds, "mp-fig20", 7)  # all
 once("sim/holds/mp-table1", holds, "mp-table1", 1)  # all
 once("sim/holds/eu-fig2", holds, "eu-fig2", 3, "--quick", "-j", 2)  # all
-once("sim/holds/eu-fig17", holds, "eu-fig17", 9, "--quick", "-j", 2)  # of 16
+once("sim/holds/eu-fig17", holds, "eu-fig17", 10, "--quick", "-j", 2)  # of 14
 once("sim/holds/schemes", schemes_differ)
 once("sim/writes", writes, QUICK, quick=True)
 once("sim/png", writes_png)
