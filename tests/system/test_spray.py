@@ -158,10 +158,16 @@ def every_frame():
     prompt = Terminal(pair.arguments(*SPRAY, "--verify", "--interactive", "--read-share", "0.5", "--auto-start"))
     ends = {
         "initiator": lambda what: telemetry(prompt.pid, what), "target": lambda what: telemetry(pair.target.pid, what)}
+
+    def at_rest():
+        before = [ask("/rove/ports") for ask in ends.values()]
+        time.sleep(0.1)
+        return before == [ask("/rove/ports") for ask in ends.values()]
+
     try:
         wait_until(lambda: prompt.json("show tent queues")["high"]["completed_requests"] > 40, 20, "requests")
         check(re.search(r"errors +0\n", text := prompt.say("stop")) and "failure" not in text, text)
-        time.sleep(0.1)     # for frames that nobody waits for
+        wait_until(at_rest, 20, "end of frames that nobody waits for")
         for here, there in (("initiator", "target"), ("target", "initiator")):
             arrived = 0
             sent = ends[here]("/rove/ports")
