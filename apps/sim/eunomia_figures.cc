@@ -320,9 +320,8 @@ Report eu_fig17(const Results& results) {
         "(srpt: its packets in order, as pFabric; srpt-packet: the packet itself, so a flow that waits is turned "
         "round, "
         "which is how the paper explains its bitmaps); hosts' rings of eight packets stay in order. Switches that "
-        "serve "
-        "so drop: with PFC what waits of long flows stops whole ports, and short ones wait longer than first come, "
-        "first "
+        "serve so drop: with PFC what waits of long flows stops whole ports, and short ones wait longer than first "
+        "come, first "
         "served (83 instead of 30 us, ports of hosts paused for 11 % of the time).",
         "The paper: up to 82 % (ECMP) and 86 % (PO2) lower for short flows, by ECMP and FIFO; large ones are worse "
         "with ECMP, and the same with PO2; bitmaps of 200 bytes instead of 26. It says that large flows arrive in "

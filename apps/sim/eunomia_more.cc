@@ -58,8 +58,7 @@ void draw_fabrics(Report& report, const Results& results, const std::string& met
 const char* const kJellyfish =
     "80 switches of 8 ports and 128 hosts; the load is that of the hosts' links. FKSP: each flow takes one of the "
     "eight shortest paths, drawn; PO2: each packet the one of two of them with the shorter first queue. A pause ends "
-    "by "
-    "itself after 5 us, as in ConWeave's simulator: in Jellyfish links would wait for each other for ever.";
+    "by itself after 5 us, as in ConWeave's simulator: in Jellyfish links would wait for each other for ever.";
 
 // Fig. 16.
 constexpr std::array kQueryLoads{0.1, 0.2, 0.3, 0.4, 0.5};
@@ -268,8 +267,7 @@ Report eu_fig2(const Results& results) {
         "later; what waited before the dead port is gone. A flow has met it that lost a packet or an acknowledgement; "
         "one that has not ended counts as if it ended with the run. Claim: coarse balancers suffer, packet by packet "
         "with an ideal layer degrades gracefully. Of MP-RDMA, which is no balancer, it says nothing; its sender knows "
-        "a "
-        "loss after a round trip, the others' by a timer of 0.32 ms.",
+        "a loss after a round trip, the others' by a timer of 0.32 ms.",
         kLength};
     return report;
 }

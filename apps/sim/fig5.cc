@@ -92,14 +92,12 @@ Report fig5(uint64_t seed) {
         "Fig. 4.",
         "The mean of 5 runs, of the second half of 0.3 s each.",
         "The rest of the spread, three parts. Of a connection's eight VPs two to four have packets at a time, since "
-        "the "
-        "others die out by chance until a probe (MP-5) brings them back, so not every connection is on every path, and "
-        "F = "
+        "the others die out by chance until a probe (MP-5) brings them back, so not every connection is on every "
+        "path, and F = "
         "2 / (cwnd + 2) holds for each connection by itself. A connection that happens to have much on the widest path "
         "has a "
         "larger window, so that path is marked less. And probes take from paths as much as these carry, but give to "
-        "all "
-        "alike: from 20 to 80 Gb/s 0.02, and 0.2 with ten times as many.",
+        "all alike: from 20 to 80 Gb/s 0.02, and 0.2 with ten times as many.",
         "Packets are of 1 KB (testbed.h). The larger they are, the fewer are in a window, and the more there is to "
         "chance: "
         "with 1500 bytes, which 54 paths for 80 KB in section 5.1.2 would mean, the spread is 0.11.",

@@ -139,9 +139,8 @@ Report study(const Results& results) {
     report.notes = {
         "128 hosts, as in Eunomia's evaluation. permutation: 2 MB from each host; incast: 64 to 1, 200 KB each; "
         "all-to-all: 32 KB to each; ring: all-reduce of 8 MB, 254 steps of 64 KB among hosts in random order, of which "
-        "each "
-        "is a flow; bonds: permutation, each host at two leaves with two ports of one address; slow-link: one uplink "
-        "at a tenth; failed-links: 5 % of the uplinks, routes anew "
+        "each is a flow; bonds: permutation, each host at two leaves with two ports of one address; slow-link: one "
+        "uplink at a tenth; failed-links: 5 % of the uplinks, routes anew "
         "after 0.1 ms; flapping: other 5 % every 0.2 ms. Quick: a quarter, and an eighth of all-to-all and ring.",
         "rc knows nothing of trimmed packets: to it they are lost.",
     };

@@ -336,8 +336,7 @@ Report uec(const Results& results) {
         "incast of 15 2479, of 1023 10556 (with credits of the receiver, which are not here, 2463 and 8803). The upper "
         "ends are the bars. What they publish is of switches that trim.",
         "By choice, with queues of a product and of five: permutation, REPS 198 and 198 us, each entropy in turn 213 "
-        "and "
-        "222; slow links 207 and 210, 281 and 565. \"random\" here draws each time.",
+        "and 222; slow links 207 and 210, 281 and 565. \"random\" here draws each time.",
         "One path is as slow as its fullest link: six flows of 2 MB take 1000 us, five 840. Which there is the hash "
         "decides; the draws are of other source ports in the same permutation.",
         "incast-all-64: a trimmed packet takes 64 bytes of a link, as theirs does, instead of 106.",
