@@ -153,6 +153,16 @@ struct Incast {
             for (Probe* probe : from) probe->send(*receiver, kFrameBytes, i);
         }
     }
+    // All of `packets` came, one behind the other, and it took pauses.
+    void expect_all(uint32_t packets) {
+        EXPECT_EQ(out->stats().dropped_packets, 0u);
+        EXPECT_EQ(receiver->arrivals.size(), packets);
+        for (const Link* link : in) EXPECT_GT(link->stats().pauses, 10u);
+        const Time first = 2 * (wire_time(kFrameBytes, kRate) + kMicrosecond);
+        EXPECT_EQ(receiver->arrivals.back().time, first + (packets - 1) * wire_time(kFrameBytes, kRate));
+        EXPECT_EQ(middle->used_bytes(), 0u);
+        check_conservation(network);
+    }
     Network network;
     Switch* middle;
     Probe* receiver;
@@ -165,13 +175,7 @@ TEST(DynamicPfcTest, an_incast_loses_nothing_and_keeps_the_bottleneck_busy) {
     Incast incast({.buffer_bytes = 400'000, .dynamic_pfc = DynamicPfc{.frame_bytes = kFrameBytes}}, 8);
     incast.send(1000);
     incast.network.run_until(100 * kMillisecond);
-    EXPECT_EQ(incast.out->stats().dropped_packets, 0u);
-    EXPECT_EQ(incast.receiver->arrivals.size(), 8000u);
-    for (const Link* link : incast.in) EXPECT_GT(link->stats().pauses, 10u);
-    const Time first = 2 * (wire_time(kFrameBytes, kRate) + kMicrosecond);
-    EXPECT_EQ(incast.receiver->arrivals.back().time, first + 7999 * wire_time(kFrameBytes, kRate));
-    EXPECT_EQ(incast.middle->used_bytes(), 0u);
-    check_conservation(incast.network);
+    incast.expect_all(8000);
 }
 
 TEST(DynamicPfcTest, the_threshold_is_where_the_equation_says) {
@@ -226,13 +230,7 @@ TEST(DynamicPfcTest, pauses_that_have_a_time_lose_nothing_where_there_is_room) {
     Incast incast({.buffer_bytes = 1'000'000, .alpha = 1000, .dynamic_pfc = pfc}, 2);
     incast.send(1000);
     incast.network.run_until(100 * kMillisecond);
-    EXPECT_EQ(incast.out->stats().dropped_packets, 0u);
-    EXPECT_EQ(incast.receiver->arrivals.size(), 2000u);
-    for (const Link* link : incast.in) EXPECT_GT(link->stats().pauses, 10u);
-    const Time first = 2 * (wire_time(kFrameBytes, kRate) + kMicrosecond);
-    EXPECT_EQ(incast.receiver->arrivals.back().time, first + 1999 * wire_time(kFrameBytes, kRate));
-    EXPECT_EQ(incast.middle->used_bytes(), 0u);
-    check_conservation(incast.network);
+    incast.expect_all(2000);
 }
 
 TEST(DynamicPfcTest, refuses_what_does_not_fit) {
