@@ -15,6 +15,8 @@
 //    turn the error is told as such. Errors are so always those of the oldest request.
 #pragma once
 
+#include <algorithm>
+
 #include "transport/executor.h"
 
 namespace rove::transport {
