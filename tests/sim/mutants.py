@@ -172,7 +172,7 @@ class Tree:
             commands = subprocess.run(["ninja", "-C", self.build, "-t", "commands", WORLDS], check=True, text=True,
                                       stdout=subprocess.PIPE).stdout.splitlines()
             self.world_commands = [line for line in commands
-                                   if " -c " not in line or "virtual_network.cc" in line or "paths/paths.cc" in line]
+                                   if " -c " not in line or "virtual_network.cc" in line or "transport/paths/" in line]
         for command in self.world_commands:
             subprocess.run(command, shell=True, cwd=self.build, check=True, stdout=subprocess.DEVNULL)
 

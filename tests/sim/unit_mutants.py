@@ -4,7 +4,8 @@ datapath's parts without devices.
 
 By program: what is wrong, the file, what stands there, and the bug.
 """
-PATHS, PER_PACKET, PATHS_H = (f"lib/transport/paths/{name}" for name in ("paths.cc", "per_packet.h", "paths.h"))
+PATHS, RECOVERY, PER_PACKET, PATHS_H = (f"lib/transport/paths/{name}"
+                                        for name in ("paths.cc", "recovery.cc", "per_packet.h", "paths.h"))
 SLOW_PATH = "        if (!entry.retx) {\n            ++counters_.slow_acks"
 HYBRID, HYBRID_H, ARENA, STATIC, SLOTS = (f"lib/transport/reorder/{name}" for name in (
     "hybrid_bitmap.cc", "hybrid_bitmap.h", "arena.cc", "static_bitmap.h", "slots.h"))
@@ -35,7 +36,7 @@ UNIT_MUTANTS = {
         "MP-4: repetitions are slow": (PATHS, SLOW_PATH, SLOW_PATH.replace("!entry.retx", "true")),
         "BX-6: marks do not cut the rate": (PATHS, "stream.rate.on_cnp(dcqcn_, now_ns);", ""),
         "BX-7: paths with marks are taken again": (PATHS, "= !entry.ece && !nack;  // BX-7", "= true;"),
-        "BX-8: no fault freezes": (PATHS, "if (config_.choice == Choice::kReps && stream", "if (false && stream"),
+        "BX-8: no fault freezes": (RECOVERY, "if (config_.choice == Choice::kReps && stream", "if (false && stream"),
         "MP-5: no probes": (PER_PACKET, "if (draw() % 1000 < config_.probe_permille) {", "if (false) {"),
         "MP-5: ten times as many probes": (PER_PACKET, "draw() % 1000 <", "draw() % 100 <"),
         "MP-5: a probe may be drawn for each packet": (
@@ -47,44 +48,46 @@ UNIT_MUTANTS = {
         "MP-8: no restart": (
             PER_PACKET, "        restart(stream);\n        stream.last_ack_ns = 0;", "        stream.last_ack_ns = 0;"),
         "MP-9: selective repeat repeats all": (
-            PATHS, "packet.acked && config_.recovery != PathsConfig::Recovery::kGoBackN",
+            RECOVERY, "packet.acked && config_.recovery != PathsConfig::Recovery::kGoBackN",
             "false && packet.acked"),
         "MP-9: go-back-N skips what arrived": (
-            PATHS, "packet.acked && config_.recovery != PathsConfig::Recovery::kGoBackN", "packet.acked"),
+            RECOVERY, "packet.acked && config_.recovery != PathsConfig::Recovery::kGoBackN", "packet.acked"),
         "MP-10: there is no tail timer": (
-            PATHS, "return std::min(deadline, tail_deadline(stream));", "return deadline;"),
+            RECOVERY, "return std::min(deadline, tail_deadline(stream));", "return deadline;"),
         "MP-10: a lost tail goes one by one": (
-            PATHS, "uint32_t most = std::max(room >> 2 * stream.tail_probes, 1u);", "uint32_t most = 1 + 0 * room;"),
+            RECOVERY, "uint32_t most = std::max(room >> 2 * stream.tail_probes, 1u);", "uint32_t most = 1 + 0 * room;"),
         "MP-10: behind a repeated packet nothing is looked at": (
-            PATHS, "stream.early_ns = due_ns;\n        if (!packet.retransmitted) break;",
+            RECOVERY, "stream.early_ns = due_ns;\n        if (!packet.retransmitted) break;",
             "stream.early_ns = due_ns;\n        break;"),
-        "MP-10: what is passed is repeated at once": (PATHS, "if (passed && left <= 0) {", "if (passed) {"),
+        "MP-10: what is passed is repeated at once": (RECOVERY, "if (passed && left <= 0) {", "if (passed) {"),
         "MP-10: the tail timer does not back off": (
             PATHS_H, "stream.tail_probes > 1 ? stream.tail_probes - 1u : 0", "0u"),
         "MP-10: the tail timer does not end": (PATHS_H, "kTailProbes = 4;", "kTailProbes = 5;"),
         "MP-10: ACKs do not restart the tail timer": (
             PATHS_H, "std::max(stream.sent_ns, stream.last_ack_ns) + tail", "stream.sent_ns + tail"),
         "MP-11: it backs off twice more": (PATHS_H, "kMaxBackoff = 5;", "kMaxBackoff = 7;"),
-        "MP-11: all goes again the first time": (PATHS, "if (stream.backoff > 1) {  // MP-11", "if (true) {  // MP-11"),
-        "MP-11: the timer is two round trips": (PATHS, "std::max(4 * stream.srtt_ns,", "std::max(2 * stream.srtt_ns,"),
+        "MP-11: all goes again the first time": (
+            RECOVERY, "if (stream.backoff > 1) {  // MP-11", "if (true) {  // MP-11"),
+        "MP-11: the timer is two round trips": (
+            PATHS_H, "std::max(4 * stream.srtt_ns,", "std::max(2 * stream.srtt_ns,"),
         "the round trip follows too fast": (PATHS_H, "(7 * srtt_ns + age_ns) / 8", "(3 * srtt_ns + age_ns) / 4"),
         "its deviation follows too fast": (PATHS_H, "rttvar_ns = (3 * rttvar_ns +", "rttvar_ns = (1 * rttvar_ns +"),
         "repetitions are measured": (
             PATHS, "if (!packet.retransmitted && !entry.trimmed) measure(stream.srtt_ns", "measure(stream.srtt_ns"),
         "MP-12: the delay is that of a window": (
             PATHS, "config_.sync_alpha * config_.delta", "config_.sync_alpha * config_.max_window"),
-        "BX-1: other paths tell of losses": (PATHS, "        if (packet.vp != arrived.vp) continue;\n", ""),
+        "BX-1: other paths tell of losses": (RECOVERY, "        if (packet.vp != arrived.vp) continue;\n", ""),
         "BX-1: nothing is inferred": (
-            PATHS, "    if (stream.patience == kMostPatience) return;\n    const uint32_t mask",
+            RECOVERY, "    if (stream.patience == kMostPatience) return;\n    const uint32_t mask",
             "    return;\n    const uint32_t mask"),
         "BX-1: a dead path is never noticed": (
-            PATHS, "if (now_ns < stream.scan_ns) return;", "return;"),
+            RECOVERY, "if (now_ns < stream.scan_ns) return;", "return;"),
         "BX-1: false alarms change nothing": (
-            PATHS, "    if (stream.patience != kMostPatience) ++stream.patience;\n", ""),
+            RECOVERY, "    if (stream.patience != kMostPatience) ++stream.patience;\n", ""),
         "BX-1: each false alarm counts": (
-            PATHS, "    if (now_ns - stream.false_alarm_ns <= stream.srtt_ns) return;\n", ""),
+            RECOVERY, "    if (now_ns - stream.false_alarm_ns <= stream.srtt_ns) return;\n", ""),
         "BX-1: it is never turned on again": (
-            PATHS, "    stream.real_losses = 0;\n    --stream.patience;", "    stream.real_losses = 0;"),
+            RECOVERY, "    stream.real_losses = 0;\n    --stream.patience;", "    stream.real_losses = 0;"),
         "BX-4: growth takes known paths": (PATHS, "stream.grown |= config_.explore &&", "stream.grown |= false &&"),
         "EU-4: a SACK that was taken back is believed": (PATHS, "packet.acked || packet.withdrawn", "packet.acked"),
         "records are not there in time": (

@@ -239,21 +239,13 @@ class Paths {
         const uint32_t mask = config_.max_window - 1;
         return std::exchange(latest_of_buckets(stream)[vp & mask], static_cast<uint16_t>(psn.value() & mask));
     }
-    void set_lost(SendStream& stream, Psn psn, PacketRecord& packet, bool lost);
-    Psn first_lost(const SendStream& stream) const;
     void grow(SendStream& stream, uint32_t acks);
     void adapt(SendStream& stream, const wire::MpAckEntry& entry);
     void shrink(SendStream& stream, uint32_t by_fixed, uint32_t floor_fixed);
-    void mark_lost(SendStream& stream, Psn psn, PacketRecord& packet, uint64_t& cause);
-    void recover(SendStream& stream);
-    bool is_repeated_in_vain(const SendStream& stream, const PacketRecord& refused) const;
-    void retract(SendStream& stream, Psn psn);
-    void infer(SendStream& stream, const PacketRecord& arrived);
-    void mark_overdue(SendStream& stream, uint64_t now_ns);
-    bool mark_early(SendStream& stream, uint64_t now_ns);
-    void probe_tail(SendStream& stream);
-    uint32_t repeat(SendStream& stream, Psn psn, PacketRecord& packet, bool may_double);
-    static void lend_credits(SendStream& stream, uint32_t copies);
+    uint64_t rto_ns(const SendStream& stream) const {  // MP-11
+        return std::max(4 * stream.srtt_ns, config_.min_rto_ns) << std::min(stream.backoff, kMaxBackoff);
+    }
+    void restart_timer(SendStream& stream, uint64_t now_ns) { stream.timer_ns = now_ns + rto_ns(stream); }
     // How long is waited, as note 5 says.
     uint64_t patient_ns(const SendStream& stream, uint64_t wait_ns) const {
         // A little less than the timer, for what was sent just after it was set.
@@ -274,22 +266,34 @@ class Paths {
         }
         return std::max(stream.sent_ns, stream.last_ack_ns) + tail_wait_ns(stream);
     }
+    // recovery.cc
+    void refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recorded, uint64_t age_ns);
+    void recover(SendStream& stream);
+    bool is_repeated_in_vain(const SendStream& stream, const PacketRecord& refused) const;
+    void retract(SendStream& stream, Psn psn);
+    bool find_again(SendStream& stream, Psn& psn) const;
+    bool find_recovery(SendStream& stream, Psn& psn) const;
+    void infer(SendStream& stream, const PacketRecord& arrived);
+    void mark_overdue(SendStream& stream, uint64_t now_ns);
+    bool mark_early(SendStream& stream, uint64_t now_ns);
+    void probe_tail(SendStream& stream);
+    uint32_t repeat(SendStream& stream, Psn psn, PacketRecord& packet, bool may_double);
+    static void lend_credits(SendStream& stream, uint32_t copies);
+    void mark_lost(SendStream& stream, Psn psn, PacketRecord& packet, uint64_t& cause);
+    void set_lost(SendStream& stream, Psn psn, PacketRecord& packet, bool lost);
+    Psn first_lost(const SendStream& stream) const;
     void note_false_alarm(SendStream& stream, PacketRecord& packet, uint64_t now_ns);
     static void note_real_loss(SendStream& stream);
+    void note_failure(SendStream& stream, uint64_t now_ns);
+    uint64_t timeout_at(const SendStream& stream) const;
+
     bool choose(SendStream& stream, bool more, uint64_t now_ns, Departure& departure);
     bool depart_by_rules(SendStream& stream, uint32_t bytes, uint64_t now_ns, uint16_t& vp);
     // BX-5: without clocks.
     bool choose_path(SendStream& stream, uint64_t now_ns, Departure& departure);
     void take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint64_t rtt_ns, uint64_t now_ns);
-    void note_failure(SendStream& stream, uint64_t now_ns);
-    void refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recorded, uint64_t age_ns);
-    bool find_again(SendStream& stream, Psn& psn) const;
-    bool find_recovery(SendStream& stream, Psn& psn) const;
     void pass_clocks(SendStream& stream, bool more, uint64_t now_ns);
     void lose_clocks(SendStream& stream, uint32_t count);
-    void restart_timer(SendStream& stream, uint64_t now_ns);
-    uint64_t rto_ns(const SendStream& stream) const;
-    uint64_t timeout_at(const SendStream& stream) const;
     // False: there are no records for it now.
     bool acquire(SendStream& stream);
     void add_ring();

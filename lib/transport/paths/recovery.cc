@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// What of a stream is lost, and when it goes again: what the receiver refused (MP-9), what order and time on the paths
+// tell (BX-1, MP-10), and what the timer repeats when nothing else does (MP-11).
+#include <algorithm>
+#include <bit>
+
+#include "transport/paths/paths.h"
+
+namespace rove::transport {
+
+// MP-9. The packet was not taken: it goes again.
+void Paths::refuse(SendStream& stream, const wire::MpAckEntry& entry, bool recorded, uint64_t age_ns) {
+    const Psn psn(entry.psn);
+    const PacketRecord& packet = record(stream, psn);
+    // What the network repeated is refused again, and each time it would be sent again. A trimmed header (BX-10) passes
+    // by queues of any length, so its answer can be that early too.
+    const uint64_t least_ns = stream.nscc.base_rtt_ns() != 0 ? stream.nscc.base_rtt_ns() : stream.srtt_ns;
+    const bool repeated = entry.kind == wire::MpAck::kNack && entry.retx && age_ns < least_ns / 2;
+    // A packet that was held and could not be taken in its turn is no longer acknowledged.
+    if ((!recorded || repeated) && !packet.acked) return;
+    if (entry.kind == wire::MpAck::kErr) stream.backoff = 0;  // it is no loss that it waits for
+    ++(entry.kind == wire::MpAck::kErr ? counters_.resent_rnr : counters_.resent_nack);
+    // A packet that was trimmed (BX-10) says nothing of the others.
+    if (entry.kind == wire::MpAck::kNack && !entry.trimmed && !config_.infer_losses &&
+        (!stream.recovering || is_repeated_in_vain(stream, packet)))
+        recover(stream);
+    retract(stream, psn);
+}
+
+void Paths::recover(SendStream& stream) {
+    stream.recovering = true;
+    stream.recovery = stream.nxt;
+    stream.retx = stream.una;
+    stream.recovery_order = stream.order;
+}
+
+// Whether the receiver still misses the oldest packet when it refuses one that left a round trip after its repetition.
+bool Paths::is_repeated_in_vain(const SendStream& stream, const PacketRecord& refused) const {
+    const PacketRecord& oldest = record(stream, stream.una);
+    return oldest.retransmitted && !oldest.lost &&
+           static_cast<int32_t>(refused.sent - oldest.sent) > static_cast<int32_t>(ticks(stream.srtt_ns));
+}
+
+// It is to be sent again, whatever was said of it.
+void Paths::retract(SendStream& stream, Psn psn) {
+    PacketRecord& packet = record(stream, psn);
+    if (packet.acked) {
+        packet.acked = false;
+        packet.withdrawn = true;
+        --counters_.acknowledged;
+        --stream.inflate;
+        if (psn < stream.oldest) stream.oldest = psn;
+    }
+    if (!packet.lost) set_lost(stream, psn, packet, true);
+}
+
+// The lowest first: what was refused for being too far ahead is refused again until that has arrived.
+bool Paths::find_again(SendStream& stream, Psn& psn) const {
+    const bool recovery = find_recovery(stream, psn);
+    if (stream.lost == 0) return recovery;
+    const Psn lost = first_lost(stream);
+    if (!recovery || lost < psn) psn = lost;
+    return true;
+}
+
+// MP-9: in recovery everything from snd_retx on goes again; selective repeat skips what has arrived.
+bool Paths::find_recovery(SendStream& stream, Psn& psn) const {
+    if (!stream.recovering) return false;
+    for (; stream.retx < stream.recovery; ++stream.retx) {
+        const PacketRecord& packet = record(stream, stream.retx);
+        const bool skip = packet.acked && config_.recovery != PathsConfig::Recovery::kGoBackN;
+        if (!skip && static_cast<int32_t>(packet.order - stream.recovery_order) < 0) break;  // not sent again yet
+    }
+    psn = stream.retx;
+    return stream.retx < stream.recovery;
+}
+
+// BX-1: what left by the same path before a packet that has arrived has not been overtaken: it is gone. What left
+// before a packet that had arrived was found then, unless it was to be waited for (note 5).
+void Paths::infer(SendStream& stream, const PacketRecord& arrived) {
+    if (stream.patience == kMostPatience) return;
+    const uint32_t mask = config_.max_window - 1;
+    const uint32_t wait = stream.patience == 0 ? 0 : ticks(stream.srtt_ns / 4) << (stream.patience - 1);
+    uint32_t order = arrived.order;
+    uint16_t at = arrived.before;
+    for (uint32_t step = 0; step < kMostSteps; ++step) {
+        const Psn psn = stream.recorded + ((at - stream.recorded.value()) & mask);
+        PacketRecord& packet = stream.records[at];
+        // The record may describe another transmission by now.
+        if (psn >= stream.nxt || static_cast<int32_t>(packet.order - order) >= 0) return;
+        order = packet.order;
+        at = packet.before;
+        if (packet.vp != arrived.vp) continue;
+        if (psn < stream.una || packet.acked) {
+            if (wait == 0) return;
+        } else if (arrived.sent - packet.sent >= wait) {
+            mark_lost(stream, psn, packet, counters_.resent_inferred);
+        }
+    }
+}
+
+// The oldest packets, when something that left two round trips later has arrived: a path without any ACK tells nothing.
+void Paths::mark_overdue(SendStream& stream, uint64_t now_ns) {
+    if (now_ns < stream.scan_ns) return;
+    const auto wait = static_cast<int32_t>(ticks(patient_ns(stream, 2 * stream.srtt_ns)) + 1);
+    uint32_t steps = 0;
+    for (Psn at = stream.oldest; at < stream.nxt; ++at, ++steps) {
+        PacketRecord& packet = record(stream, at);
+        if (packet.acked || packet.lost) continue;
+        if (static_cast<int32_t>(stream.latest_sent - packet.sent) > wait) {
+            mark_lost(stream, at, packet, counters_.resent_inferred);
+            note_failure(stream, now_ns);
+        } else if (!packet.retransmitted)
+            break;  // those behind it left later
+    }
+    if (steps > kMostSteps) stream.scan_ns = now_ns + stream.srtt_ns / 8;
+}
+
+// MP-10: window, and nothing new to fill it with. The packets are sent again that are overdue (note 5), as many as the
+// window has room for. False: none is.
+bool Paths::mark_early(SendStream& stream, uint64_t now_ns) {
+    stream.early_ns = 0;
+    if (stream.srtt_ns == 0 || stream.latest_sent == 0 || !config_.repeat_early) return false;
+    if (now_ns < stream.scan_ns) {
+        if (stream.oldest != stream.ooh) stream.early_ns = stream.scan_ns;
+        return false;
+    }
+    const auto wait = static_cast<int32_t>(ticks(early_wait_ns(stream)) + 1);
+    const uint32_t now = ticks(now_ns), before = stream.lost;
+    int32_t room = stream.awnd();
+    uint32_t steps = 0, copies = 0;
+    for (Psn at = stream.oldest; at < stream.nxt && room > 0; ++at, ++steps) {
+        PacketRecord& packet = record(stream, at);
+        if (packet.acked || packet.lost) continue;
+        const bool passed = static_cast<int32_t>(stream.latest_sent - packet.sent) >= 0;
+        const int32_t left = wait - static_cast<int32_t>(now - packet.sent);
+        if (passed && left <= 0) {
+            copies += repeat(stream, at, packet, room > 1);
+            --room;
+            continue;
+        }
+        const uint64_t due_ns = now_ns + (static_cast<uint64_t>(std::max(left, 1)) << 6);
+        if (passed && (stream.early_ns == 0 || due_ns < stream.early_ns)) stream.early_ns = due_ns;
+        if (!packet.retransmitted) break;  // those behind it left later
+    }
+    if (steps > kMostSteps) stream.scan_ns = now_ns + stream.srtt_ns / 8;
+    lend_credits(stream, copies);
+    return stream.lost != before;
+}
+
+// MP-10: nothing comes back at all. At first as much again as the window has room for, which is all of a short
+// message's end; then less, for the receiver may be busy with other things. One packet always: a full window may have
+// been lost.
+void Paths::probe_tail(SendStream& stream) {
+    const auto room = static_cast<uint32_t>(std::max(stream.awnd(), 1));
+    uint32_t most = std::max(room >> 2 * stream.tail_probes, 1u);
+    ++counters_.tail_probes;
+    if (++stream.tail_probes > 1) stream.clock_count = 0;  // their paths may be what has failed
+    uint32_t steps = 0, copies = 0;
+    for (Psn at = stream.oldest; at < stream.nxt && most != 0 && steps < kMostSteps; ++at, ++steps) {
+        PacketRecord& packet = record(stream, at);
+        if (packet.acked) continue;
+        copies += repeat(stream, at, packet, room > 1);
+        --most;
+    }
+    lend_credits(stream, copies);
+}
+
+// A packet that is lost by time. Its repetition was lost as well: with `may_double` it goes twice, so that one loss
+// more does not cost another wait (as RFC 9002 section 6.2.4 does when its timer fires). Returns how often more than
+// once.
+uint32_t Paths::repeat(SendStream& stream, Psn psn, PacketRecord& packet, bool may_double) {
+    packet.twice = packet.retransmitted && may_double;
+    mark_lost(stream, psn, packet, counters_.resent_early);
+    return packet.twice;
+}
+
+// What is lost need not wait for an ACK to clock it out. Not more: what is left of it would take new packets to random
+// paths, bad ones too.
+void Paths::lend_credits(SendStream& stream, uint32_t copies) {
+    const uint32_t leave = stream.lost + copies;
+    if (leave > stream.clock_count) stream.credits = std::max(stream.credits, leave - stream.clock_count);
+}
+
+void Paths::mark_lost(SendStream& stream, Psn psn, PacketRecord& packet, uint64_t& cause) {
+    if (packet.lost) return;
+    set_lost(stream, psn, packet, true);
+    packet.lost_vp = packet.vp;
+    ++cause;
+}
+
+void Paths::set_lost(SendStream& stream, Psn psn, PacketRecord& packet, bool lost) {
+    packet.lost = lost;
+    packet.twice &= lost;
+    stream.lost += lost ? 1 : -1;
+    const uint32_t index = psn.value() & (config_.max_window - 1);
+    lost_bits(stream)[index / 64] ^= uint64_t{1} << index % 64;
+}
+
+// There is one.
+Psn Paths::first_lost(const SendStream& stream) const {
+    const uint32_t mask = config_.max_window - 1, from = stream.una.value() & mask,
+                   words = (config_.max_window + 63) / 64;
+    const uint64_t* const bits = lost_bits(stream);
+    uint32_t word = from / 64;
+    uint64_t found = bits[word] & ~uint64_t{0} << from % 64;
+    while (found == 0) {
+        word = word + 1 == words ? 0 : word + 1;
+        found = bits[word];
+    }
+    const uint32_t index = word * 64 + static_cast<uint32_t>(std::countr_zero(found));
+    return stream.una + ((index - from) & mask);
+}
+
+void Paths::note_false_alarm(SendStream& stream, PacketRecord& packet, uint64_t now_ns) {
+    if (packet.false_alarm) return;
+    packet.false_alarm = true;
+    ++counters_.false_alarms;
+    stream.real_losses = 0;
+    if (!config_.learn_patience) return;
+    if (now_ns - stream.false_alarm_ns <= stream.srtt_ns) return;
+    stream.false_alarm_ns = now_ns;
+    if (stream.patience != kMostPatience) ++stream.patience;
+}
+
+void Paths::note_real_loss(SendStream& stream) {
+    if (stream.patience == 0 || ++stream.real_losses < kRealLosses) return;
+    stream.real_losses = 0;
+    --stream.patience;
+}
+
+// BX-8, BX-9: packets are gone of which nothing that came behind them on their path tells: it may be dead.
+void Paths::note_failure(SendStream& stream, uint64_t now_ns) {
+    if (is_clocked_) return;
+    stream.nscc.on_loss();
+    using Choice = PathsConfig::Choice;
+    if (config_.choice == Choice::kReps && stream.entropies.freeze(now_ns, config_.initial_window))
+        ++counters_.freezes;
+}
+
+// Earlier than the timer says, for a few packets.
+uint64_t Paths::timeout_at(const SendStream& stream) const {
+    if (config_.low_rto_ns == 0 || stream.nxt - stream.una > kFew || stream.timer_ns == 0) return stream.timer_ns;
+    const uint64_t low_ns = std::max(config_.low_rto_ns, 4 * stream.srtt_ns) << std::min(stream.backoff, kMaxBackoff);
+    return stream.timer_ns - (rto_ns(stream) - std::min(low_ns, rto_ns(stream)));
+}
+
+uint64_t Paths::deadline(const SendStream& stream) const {
+    uint64_t deadline = UINT64_MAX;
+    if (stream.timer_ns != 0) deadline = timeout_at(stream);
+    if (stream.burst_ns != 0) deadline = std::min(deadline, stream.burst_ns);
+    if (stream.pace_ns != 0) deadline = std::min(deadline, stream.pace_ns);
+    if (stream.early_ns != 0 && stream.timer_ns != 0) deadline = std::min(deadline, stream.early_ns);
+    return std::min(deadline, tail_deadline(stream));
+}
+
+void Paths::expire(SendStream& stream, uint64_t now_ns) {
+    if (stream.burst_ns != 0 && stream.burst_ns <= now_ns) {  // MP-6
+        stream.burst_ns = 0;
+        if (stream.starved) {
+            ++counters_.bursts;
+            stream.credits = std::max(stream.credits, static_cast<uint32_t>(std::max(stream.awnd(), 0)) + stream.lost);
+            stream.credits = std::max(stream.credits, 1u);
+        }
+    }
+    if (stream.early_ns <= now_ns) stream.early_ns = 0;  // next() looks
+    if (stream.pace_ns <= now_ns) stream.pace_ns = 0;
+    if (tail_deadline(stream) <= now_ns) probe_tail(stream);
+    if (stream.timer_ns == 0 || timeout_at(stream) > now_ns) return;
+    if (config_.recovery == PathsConfig::Recovery::kOfDisorder) {
+        ++counters_.resent_timeout;
+        recover(stream);
+        stream.credits = std::max(stream.credits, 1u);
+        return restart_timer(stream, now_ns);
+    }
+    if (stream.backoff < 255) ++stream.backoff;
+    note_failure(stream, now_ns);
+    // MP-10: the first time the oldest alone: most often only the tail of a message is missing, or its ACK. The
+    // receiver expects it, so if it was acknowledged, that was withdrawn, and the message about it was lost.
+    ++(stream.backoff == 1 && config_.repeat_early ? counters_.resent_early : counters_.resent_timeout);
+    retract(stream, stream.una);
+    record(stream, stream.una).lost_vp = record(stream, stream.una).vp;
+    if (stream.backoff > 1) {  // MP-11
+        for (Psn at = stream.una; at < stream.nxt; ++at) {
+            PacketRecord& packet = record(stream, at);
+            if (!packet.acked) mark_lost(stream, at, packet, counters_.resent_timeout);
+        }
+        shrink(stream, stream.cwnd_fixed / 2, kOne);
+    }
+    // As at the start (MP-3), however small the window: that nothing came back may mean that most paths are dead, and
+    // one that is not must be found.
+    stream.credits = std::max(stream.credits, is_clocked_ ? std::min(stream.lost, config_.initial_window) : 1);
+    if (is_silent(stream, now_ns)) stream.clock_count = 0;
+    stream.recovering = false;
+    restart_timer(stream, now_ns);
+}
+
+}  // namespace rove::transport
