@@ -15,6 +15,7 @@ constexpr uint32_t kAdjustPackets = 8;    // increases are applied after so many
 constexpr uint32_t kAverage = 80;         // weight of the delay's average: 0.0125
 constexpr uint32_t kQuickShare = 8;       // quick adapt: less than such a part of the largest window arrived
 constexpr uint64_t kQuickTargets = 4;     // ... and a packet was lost, or late by so many times the target
+constexpr uint8_t kMostApart = 4;         // 16 base round trips
 constexpr uint64_t kFastSlackShare = 8;   // of the base round trip: less delay than that is none, of fast increase
 
 }  // namespace
@@ -29,6 +30,10 @@ uint32_t Nscc::on_ack(uint32_t cwnd_fixed, uint32_t bdp, uint32_t max_window, ui
     const uint64_t target = std::max<uint64_t>(target_ns(), 1);
     // A long delay without a mark is of a queue that is about to be empty.
     if (rtt_ns != 0) average(!marked && delay_ns > target ? base_rtt_ns_ / 4 : delay_ns);
+    if (cwnd_fixed <= kOnePacket && apart_ != 0) {
+        if (!marked) apart_ = delay_ns < target ? 0 : apart_ - 1;
+        return cwnd_fixed;
+    }
     if (quick_adapt(cwnd_fixed, max_window, delay_ns > kQuickTargets * target, marked, now_ns)) return cwnd_fixed;
     if (rtt_ns == 0) return marked ? decrease(cwnd_fixed, now_ns) : cwnd_fixed;
     ++since_adjusted_;
@@ -53,9 +58,23 @@ uint32_t Nscc::on_nack(uint32_t cwnd_fixed, uint32_t max_window, uint64_t rtt_ns
     loss_ = true;
     if (base_rtt_ns_ != 0) {
         average(base_rtt_ns_);  // a queue that is full is a base round trip long
-        if (quick_adapt(cwnd_fixed, max_window, false, true, now_ns)) return cwnd_fixed;
+        if (cwnd_fixed > kOnePacket && quick_adapt(cwnd_fixed, max_window, false, true, now_ns)) return cwnd_fixed;
     }
-    return static_cast<uint32_t>(std::max<uint64_t>(cwnd_fixed, 2 * kOnePacket) - kOnePacket);
+    return take_out(cwnd_fixed, 1, now_ns);
+}
+
+uint32_t Nscc::take_out(uint32_t cwnd_fixed, uint32_t packets, uint64_t now_ns) {
+    if (cwnd_fixed > kOnePacket) {
+        apart_ = 0;
+        shrunk_ns_ = now_ns;
+        return static_cast<uint32_t>(cwnd_fixed - std::min<uint64_t>(packets * kOnePacket, cwnd_fixed - kOnePacket));
+    }
+    // Once for each packet that left so: those of the larger window before are answered later, too.
+    if (apart_ < kMostApart && now_ns - shrunk_ns_ >= base_rtt_ns_ << apart_) {
+        ++apart_;
+        shrunk_ns_ = now_ns;
+    }
+    return cwnd_fixed;
 }
 
 void Nscc::average(uint64_t delay_ns) {

@@ -209,6 +209,10 @@ bool Paths::choose_path(SendStream& stream, uint64_t now_ns, Departure& departur
         stream.pace_ns = stream.rate.next_send_ns();
         return false;
     }
+    if (is_spaced_out(stream) && stream.pace_ns > now_ns) {
+        ++counters_.paced;
+        return false;
+    }
     stream.pace_ns = 0;
     if (config_.choice != PathsConfig::Choice::kRandom && stream.entropies.take(now_ns, departure.vp)) {
         ++counters_.recycled;
@@ -216,6 +220,15 @@ bool Paths::choose_path(SendStream& stream, uint64_t now_ns, Departure& departur
     }
     departure.vp = random_vp(stream);
     return true;
+}
+
+// BX-11: half to one and a half of that time after the packet before, or senders that are refused together would come
+// again together.
+void Paths::space_out(SendStream& stream) {
+    if (!is_spaced_out(stream)) return;
+    const uint64_t base_ns = stream.nscc.base_rtt_ns();
+    const uint64_t apart_ns = (base_ns != 0 ? base_ns : config_.min_rto_ns) * stream.nscc.round_trips_apart();
+    stream.pace_ns = stream.sent_ns + apart_ns / 2 + draw() % apart_ns;
 }
 
 void Paths::take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint64_t rtt_ns, uint64_t now_ns) {
@@ -240,6 +253,7 @@ void Paths::take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint
             else
                 stream.cwnd_fixed = stream.nscc.on_ack(stream.cwnd_fixed, config_.initial_window, nscc_most(), rtt_ns,
                                                        entry.ece, now_ns);
+            space_out(stream);
             break;
         case Control::kFixed:
             break;

@@ -74,7 +74,7 @@ struct PathsCounters {
     uint64_t unused = 0;        // MP-7: ACKs that were lost, for nothing was there to send
     uint64_t recycled = 0;      // BX-7: packets that took a path that an ACK came from
     uint64_t freezes = 0;       // BX-8
-    uint64_t paced = 0;         // BX-6: times that a packet waited for its rate
+    uint64_t paced = 0;         // BX-6, BX-11: times that a packet waited for its time
     uint64_t surplus = 0;       // ... and ACKs that were lost because too many others were kept already
     uint64_t no_records = 0;    // times that a stream had to wait, for too many others were busy
     uint64_t restarts = 0;      // MP-8
@@ -291,6 +291,11 @@ class Paths {
     bool depart_by_rules(SendStream& stream, uint32_t bytes, uint64_t now_ns, uint16_t& vp);
     // BX-5: without clocks.
     bool choose_path(SendStream& stream, uint64_t now_ns, Departure& departure);
+    // BX-11
+    bool is_spaced_out(const SendStream& stream) const {
+        return stream.nscc.round_trips_apart() != 1 && stream.cwnd_fixed <= kOne;
+    }
+    void space_out(SendStream& stream);
     void take_signals(SendStream& stream, const wire::MpAckEntry& entry, uint64_t rtt_ns, uint64_t now_ns);
     void pass_clocks(SendStream& stream, bool more, uint64_t now_ns);
     void lose_clocks(SendStream& stream, uint32_t count);

@@ -267,6 +267,10 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
     if (stream.pace_ns <= now_ns) stream.pace_ns = 0;
     if (tail_deadline(stream) <= now_ns) probe_tail(stream);
     if (stream.timer_ns == 0 || timeout_at(stream) > now_ns) return;
+    if (is_spaced_out(stream)) {  // BX-11: the only packet has just left, or is to wait for its time
+        stream.timer_ns = std::max(stream.sent_ns, stream.pace_ns) + rto_ns(stream);
+        if (stream.timer_ns > now_ns) return;
+    }
     if (config_.recovery == PathsConfig::Recovery::kOfDisorder) {
         ++counters_.resent_timeout;
         recover(stream);
@@ -281,9 +285,16 @@ void Paths::expire(SendStream& stream, uint64_t now_ns) {
     retract(stream, stream.una);
     record(stream, stream.una).lost_vp = record(stream, stream.una).vp;
     if (stream.backoff > 1) {  // MP-11
+        uint32_t packets = 0;
         for (Psn at = stream.una; at < stream.nxt; ++at) {
             PacketRecord& packet = record(stream, at);
-            if (!packet.acked) mark_lost(stream, at, packet, counters_.resent_timeout);
+            if (packet.acked) continue;
+            mark_lost(stream, at, packet, counters_.resent_timeout);
+            ++packets;
+        }
+        if (config_.control == PathsConfig::Control::kNscc) {  // BX-9, BX-11
+            stream.cwnd_fixed = stream.nscc.on_timeout(stream.cwnd_fixed, packets, now_ns);
+            space_out(stream);
         }
         shrink(stream, stream.cwnd_fixed / 2, kOne);
     }

@@ -130,7 +130,7 @@ struct SendStream {
     // Of other controls and choices than MP-RDMA's own (BX-5), which has clocks instead.
     Entropies entropies;
     Dcqcn rate;
-    uint64_t pace_ns = 0;      // BX-6: when the next packet may leave, if one has asked; 0: none has
+    uint64_t pace_ns = 0;      // when the next packet may leave: BX-6: if one has asked; BX-11: 0: at once
     uint64_t notified_ns = 0;  // BX-6: when `rate` was last told of a mark
     Nscc nscc;
 

@@ -116,5 +116,29 @@ TEST(Trimming, BX10_what_is_trimmed_comes_again_without_a_timer) {
     EXPECT_EQ(timeouts, 0u);
 }
 
+// With a packet each on its way, senders have five times as many there as the path and the queue hold.
+TEST(LargeIncast, BX11_less_is_refused_than_arrives) {
+    constexpr uint32_t kSenders = 256, kPackets = 20, kMtu = 1024;
+    Network network(1);
+    RackConfig config;
+    config.hosts = kSenders + 1;
+    config.tor.queue_bytes = 40'000;
+    config.tor.red = {1.0, 8'000, 32'000};
+    config.tor.trim = Trim{.queue_bytes = 600'000};
+    config.host.control_class = true;
+    config.host.transport.paths = {.control = Control::kNscc, .choice = Choice::kReps, .initial_window = 16};
+    const Rack rack = single_switch(network, config);
+    std::deque<Flow> all;
+    for (uint32_t i = 1; i <= kSenders; ++i) {
+        all.emplace_back(
+               network, *rack.hosts[i], *rack.hosts[0],
+               FlowConfig{.message_bytes = kPackets * kMtu, .messages = 1, .qp = {.multipath = true, .mtu = kMtu}})
+            .start();
+    }
+    network.run_until(2 * kMillisecond);  // 1.2 for the packets alone
+    for (const Flow& flow : all) EXPECT_TRUE(flow.ended());
+    EXPECT_LT(rack.hosts[0]->trimmed_frames(), kSenders * kPackets);
+}
+
 }  // namespace
 }  // namespace rove::fabric

@@ -322,6 +322,50 @@ TEST_F(NsccTest, BX9_WhatIsRefusedLeavesTheWindow) {
     EXPECT_EQ(cwnd, kOne) << "never below a packet";
 }
 
+// Below one packet: time takes the place of the window.
+struct OnePacketWindow : NsccTest {
+    OnePacketWindow() { cwnd = kOne; }
+    void refusal(uint64_t later_ns) {
+        now += later_ns;
+        cwnd = nscc.on_nack(cwnd, kMost, kBase, now);
+    }
+};
+
+TEST_F(OnePacketWindow, BX11_EachRefusalDoublesTheTimeUntilTheNextPacket) {
+    for (const uint32_t apart : {2u, 4u, 8u, 16u, 16u}) {
+        refusal(kBase * nscc.round_trips_apart());
+        EXPECT_EQ(nscc.round_trips_apart(), apart);
+        EXPECT_EQ(cwnd, kOne);
+    }
+}
+
+TEST_F(OnePacketWindow, BX11_AnswersToTheWindowBeforeCountOnce) {
+    cwnd = 20 * kOne;
+    for (int i = 0; i < 40; ++i) refusal(kBase / 40);
+    EXPECT_EQ(cwnd, kOne);
+    EXPECT_EQ(nscc.round_trips_apart(), 1u);
+    refusal(kBase);
+    EXPECT_EQ(nscc.round_trips_apart(), 2u);
+    refusal(2 * kBase - 1);
+    EXPECT_EQ(nscc.round_trips_apart(), 2u);
+    refusal(1);
+    EXPECT_EQ(nscc.round_trips_apart(), 4u);
+}
+
+TEST_F(OnePacketWindow, BX11_AnAnswerWithoutAMarkHalvesItAndOneWithoutDelayEndsIt) {
+    for (int i = 0; i < 4; ++i) refusal(16 * kBase);
+    acks(1, 30'000, true);
+    EXPECT_EQ(nscc.round_trips_apart(), 16u);
+    acks(1, 30'000, false);
+    EXPECT_EQ(nscc.round_trips_apart(), 8u);
+    EXPECT_EQ(cwnd, kOne);
+    acks(1, 1'000, false);
+    EXPECT_EQ(nscc.round_trips_apart(), 1u);
+    now += 10 * kBase;
+    acks(8, 1'000, false);
+    EXPECT_GT(cwnd, kOne);
+}
+
 // Its header has overtaken the queue.
 TEST_F(NsccTest, BX9_ARefusalTellsTheBaseRoundTrip) {
     cwnd = nscc.on_nack(cwnd, kMost, kBase / 2, now);
@@ -330,6 +374,13 @@ TEST_F(NsccTest, BX9_ARefusalTellsTheBaseRoundTrip) {
 
 struct NsccPaths : PathsTest {
     NsccPaths() : PathsTest(with(Control::kNscc, Choice::kReps)) {}
+    void pass_timeout() {
+        const uint8_t before = stream.backoff;
+        while (stream.backoff == before) {
+            now = paths.deadline(stream);
+            paths.expire(stream, now);
+        }
+    }
 };
 
 // With many paths an answer is known to be to the latest repetition.
@@ -357,6 +408,62 @@ TEST_F(NsccPaths, BX9_WhatGoesAgainWaitsForTheWindow) {
     ASSERT_EQ(again.size(), 1u);
     EXPECT_TRUE(again[0].again);
     EXPECT_EQ(again[0].psn, left[0].psn);
+}
+
+// All of a window is refused until it is one packet, which then goes alone, and not before its time.
+struct SpacedOut : NsccPaths {
+    SpacedOut() {
+        for (std::vector<Departure> left = send(8);; left = send(0)) {
+            now += stream.nscc.round_trips_apart() * kRtt;
+            for (const Departure& d : left) nack_trimmed(d);
+            if (stream.nscc.round_trips_apart() == 8) break;
+            if (stream.pace_ns > now) pass(stream.pace_ns - now);
+        }
+    }
+    void pass(uint64_t ns) {
+        now += ns;
+        paths.expire(stream, now);
+    }
+};
+
+TEST_F(SpacedOut, BX11_APacketWaitsForItsTimeAndNoTimeoutIsSeenInIt) {
+    const uint64_t apart_ns = stream.nscc.round_trips_apart() * kRtt;
+    ASSERT_GT(stream.pace_ns, now);
+    EXPECT_GE(stream.pace_ns, stream.sent_ns + apart_ns / 2);
+    EXPECT_LT(stream.pace_ns, stream.sent_ns + apart_ns * 3 / 2);
+    stream.timer_ns = now + 1;
+    EXPECT_TRUE(send(0).empty());
+    pass(1);
+    EXPECT_EQ(stream.backoff, 0u);
+    EXPECT_EQ(paths.counters().resent_timeout, 0u);
+    EXPECT_LE(paths.deadline(stream), stream.pace_ns);
+    pass(stream.pace_ns - now);
+    EXPECT_EQ(send(0).size(), 1u);
+    EXPECT_EQ(stream.timer_ns, stream.sent_ns + PathsConfig{}.min_rto_ns) << "it is late when it is late itself";
+    pass(stream.timer_ns - now);
+    EXPECT_EQ(stream.backoff, 1u);
+}
+
+TEST_F(SpacedOut, BX11_AfterAPauseAWindowIsThereAtOnce) {
+    while (stream.outstanding()) {
+        if (stream.pace_ns > now) pass(stream.pace_ns - now);
+        const std::vector<Departure> left = send(0);
+        ASSERT_EQ(left.size(), 1u);
+        now += kRtt;
+        ack(left[0], left[0].psn + 1, true);
+    }
+    EXPECT_NE(stream.nscc.round_trips_apart(), 1u);
+    pass(100 * kRtt);
+    EXPECT_EQ(send(8).size(), 8u) << "MP-8";
+}
+
+TEST_F(NsccPaths, BX11_WhatTheTimerRepeatsLeavesTheWindow) {
+    send(8);
+    pass_timeout();
+    EXPECT_EQ(stream.cwnd(), 8u) << "the oldest alone (MP-10)";
+    send(0);
+    pass_timeout();
+    EXPECT_EQ(stream.cwnd(), 1u);
 }
 
 // Entries that come together mean what they do one by one.
