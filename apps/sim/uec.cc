@@ -11,8 +11,7 @@
 // not trim, marks between a fifth and four fifths of it (in two tiers a quarter and three), windows of one and a half
 // at most. Its slow links are those from the core to the first aggregation switch, at a quarter, though its titles say
 // a tenth, with a quarter of the queue. Otherwise here: MTU 4096, headers of 86 bytes and 20 between frames (theirs
-// have 64 and none; a packet that is trimmed has 64 there, and less than 86 ours cannot have: they are what says which
-// packet it was, and where it went), and who sends in the incast (drawn).
+// have 64 and none), windows of less than a packet (BX-11), and who sends in the incast (drawn).
 #include <algorithm>
 #include <array>
 #include <unordered_map>
@@ -37,8 +36,7 @@ constexpr uint32_t product_of(uint64_t bits_per_s, Time round_trip) {
 constexpr uint32_t kProduct = product_of(kRate, kRtt);
 constexpr uint64_t kStream = 1'000'001;  // of random numbers; a network's are small
 constexpr uint32_t kSlowLinks = 8, kSlow = 4;  // each at a quarter
-constexpr uint32_t kHeaderBytes = Trim{}.header_bytes,
-                   kTheirHeaderBytes = 64 - kGapBytes;  // with the gap as many as theirs
+constexpr uint32_t kHeaderBytes = Trim{}.header_bytes;
 
 struct Paths {
     const char* name;
@@ -89,7 +87,6 @@ struct Matrix {
     std::vector<FlowSpec> (*flows)(uint32_t hosts, Random random);
     double most;  // us: what was published with the worst choice of many paths
     uint32_t slow_links = 0;
-    uint32_t trimmed_bytes = kHeaderBytes;
 };
 const std::array kMatrices{
     Matrix{"permutation", permutation_of_all, 213},
@@ -97,7 +94,6 @@ const std::array kMatrices{
     Matrix{"incast-15", incast_of_15, 2479},
     Matrix{"incast-all", incast_of_all, 10'556},
 };
-const Matrix kShortHeaders{"incast-all-64", incast_of_all, 10'556, 0, kTheirHeaderBytes};
 constexpr double kOnePath = 890;  // of the permutation
 constexpr std::array kNetworks{"trimming", "drops"};
 
@@ -189,7 +185,7 @@ Values run(const PointRun& with, const Matrix& matrix, const Paths& paths, bool 
     SwitchConfig the_switch{.buffer_bytes = 64 << 20, .queue_bytes = trims ? kProduct : 5 * kProduct};
     the_switch.red = {1.0, kProduct / 5, kProduct * 4 / 5};
     the_switch.balancer = paths.balancer;
-    if (trims) the_switch.trim = Trim{.header_bytes = matrix.trimmed_bytes, .queue_bytes = 2 * kProduct};
+    if (trims) the_switch.trim = Trim{.queue_bytes = 2 * kProduct};
     FatTreeConfig config{.k = with.quick ? 8u : 16u};  // 128 or 1024 hosts
     config.rack.host = {.transport = transport_of(paths, kProduct), .control_class = true};
     config.rack.access = config.uplink = {.bits_per_s = kRate, .delay = kMicrosecond};
@@ -283,7 +279,6 @@ std::vector<Point> uec_points() {
             for (const char* network : kNetworks) add(matrix, paths, network);
         }
     }
-    add(kShortHeaders, kChoices[0], kNetworks[0]);
     return points;
 }
 
@@ -330,7 +325,6 @@ Report uec(const Results& results) {
             }
         }
     }
-    measure(name_of(kShortHeaders, kChoices[0], kNetworks[0]), kShortHeaders.most, true);
     report.notes = {
         "Published for NSCC, depending on the choice of paths: 193 to 213 us; slow links 207 to 281; one path 890; "
         "incast of 15 2479, of 1023 10556 (with credits of the receiver, which are not here, 2463 and 8803). The upper "
@@ -339,7 +333,6 @@ Report uec(const Results& results) {
         "and 222; slow links 207 and 210, 281 and 565. \"random\" here draws each time.",
         "One path is as slow as its fullest link: six flows of 2 MB take 1000 us, five 840. Which there is the hash "
         "decides; the draws are of other source ports in the same permutation.",
-        "incast-all-64: a trimmed packet takes 64 bytes of a link, as theirs does, instead of 106.",
         "Quick: 128 hosts, the same bars."};
     return report;
 }

@@ -6,6 +6,7 @@ By program: what is wrong, the file, what stands there, and the bug.
 """
 PATHS, RECOVERY, PER_PACKET, PATHS_H = (f"lib/transport/paths/{name}"
                                         for name in ("paths.cc", "recovery.cc", "per_packet.h", "paths.h"))
+NSCC = "lib/transport/congestion/nscc.cc"
 SLOW_PATH = "        if (!entry.retx) {\n            ++counters_.slow_acks"
 HYBRID, HYBRID_H, ARENA, STATIC, SLOTS = (f"lib/transport/reorder/{name}" for name in (
     "hybrid_bitmap.cc", "hybrid_bitmap.h", "arena.cc", "static_bitmap.h", "slots.h"))
@@ -89,6 +90,14 @@ UNIT_MUTANTS = {
         "BX-1: it is never turned on again": (
             RECOVERY, "    stream.real_losses = 0;\n    --stream.patience;", "    stream.real_losses = 0;"),
         "BX-4: growth takes known paths": (PATHS, "stream.grown |= config_.explore &&", "stream.grown |= false &&"),
+        "BX-9: what the timer repeats stays in the window": (
+            RECOVERY, "stream.cwnd_fixed = stream.nscc.on_timeout(", "stream.nscc.on_timeout("),
+        "BX-11: packets do not wait for their time": (
+            PATHS, "if (is_spaced_out(stream) && stream.pace_ns > now_ns) {", "if (false) {"),
+        "BX-11: after a pause as well": (PATHS_H, " != 1 && stream.cwnd_fixed <= kOne;", " != 1;"),
+        "BX-11: the wait is taken for a timeout": (RECOVERY, "    if (is_spaced_out(stream)) {", "    if (false) {"),
+        "BX-11: answers to the window before count": (NSCC, " && now_ns - shrunk_ns_ >= base_rtt_ns_ << apart_", ""),
+        "BX-11: marks halve the time, too": (NSCC, "        if (!marked) apart_ =", "        apart_ ="),
         "EU-4: a SACK that was taken back is believed": (PATHS, "packet.acked || packet.withdrawn", "packet.acked"),
         "records are not there in time": (
             PATHS, "    if (rings_.size() < std::min(streams_, kMostRings)) add_ring();\n",
