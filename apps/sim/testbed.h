@@ -2,16 +2,14 @@
 // MP-RDMA's testbed (section 5, Fig. 10), and the transports that are compared on it. Units: picoseconds, bytes, Gb/s.
 //
 // What the text leaves open:
-// - The MTU. There are two hints, and they do not agree. Where goodput counts, 2048 bytes: of those that verbs have,
-// the
+// - The MTU. There are two hints, and they do not agree. Where goodput counts, 2048 bytes: of those that verbs have, the
 //   payload's share of the wire, 0.951, is nearest to the 0.942 that the paper reaches and calls near to optimal. (1024
 //   bytes would be 0.906.) Where packets count (Fig. 5, 14, 18, 19: K, delta, L), 1024 bytes: half a round trip of
 //   delay with alpha 1 and a delta of 32 (section 5.4) is a window of 64 packets, and five connections have four times
 //   60 KB on their way and four times 20 KB in queues.
 // - A path's middle switch. It is a part of the cable: what it adds is delay.
 // - The NIC's ring. An FPGA makes a packet when the port takes it. That is modelled in Fig. 18 and 19, where a ring
-// would
-//   take a quarter of the delay that is measured; elsewhere the ring is a network's usual one.
+//   would take a quarter of the delay that is measured; elsewhere the ring is a network's usual one.
 // - RED for ACKs: they are marked like data, which says nothing to anybody.
 // - The path that ACKs take. Theirs is the VP of the packet that they acknowledge, and the switches' hash takes that,
 //   from the other side, to another path.

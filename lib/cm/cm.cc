@@ -3,25 +3,22 @@
 //
 // DESIGN NOTES
 // 1. Retransmission. Linux waits 4.3 s for each answer, since a peer's program may take long and a switched fabric
-// loses
-//    nothing. Software loses packets, and the round trip is microseconds. So the first repetition comes after 17 ms,
-//    and each next one after twice the wait, up to Linux's 4.3 s: eight waits for the first 4.3 s, then eight more
+//    loses nothing. Software loses packets, and the round trip is microseconds. So the first repetition comes after 17
+//    ms, and each next one after twice the wait, up to Linux's 4.3 s: eight waits for the first 4.3 s, then eight more
 //    of 4.3 s, so a dead peer is known after 39 s (Linux: 69 s). A peer whose program only is slow answers the second
 //    REQ by an MRA: that is cheap, and ends the repetitions. 17 ms is more than a time slice: a process that waits for
 //    its turn on a busy core is not asked twice.
 // 2. Duplicates are answered from what was sent: a record keeps its last MAD, and lingers after the connection has
-// ended, or
-//    the program has destroyed it, for as long as its peer may ask again. Such records are bounded: the oldest goes.
+//    ended, or the program has destroyed it, for as long as its peer may ask again. Such records are bounded: the
+//    oldest goes.
 // 3. A stale connection (a REQ from a peer's QP that is connected already) is rejected, and then Linux ends the old
-// one. But
-//    anybody can send such a REQ in another's name. So the peer is asked first whether it knows the old connection: by
-//    a DREQ whose QPN is 0. A peer that knows it drops that, as its own is not 0; one that has restarted answers as to
-//    any DREQ of ids that it does not know, and its DREP has both ids, which only the old peer's host was ever told.
-//    (Linux's ib_cm does both as well.) Its next REQ will find the old connection gone.
+//    one. But anybody can send such a REQ in another's name. So the peer is asked first whether it knows the old
+//    connection: by a DREQ whose QPN is 0. A peer that knows it drops that, as its own is not 0; one that has restarted
+//    answers as to any DREQ of ids that it does not know, and its DREP has both ids, which only the old peer's host was
+//    ever told. (Linux's ib_cm does both as well.) Its next REQ will find the old connection gone.
 // 4. The transaction id of a REQ is 64 random bits, and answers repeat it. So an answer that is forged by somebody who
-// cannot
-//    see the REQ has 96 bits to guess; a DREQ, RTU or REJ later has the 64 bits of both communication ids, beside the
-//    address.
+//    cannot see the REQ has 96 bits to guess; a DREQ, RTU or REJ later has the 64 bits of both communication ids,
+//    beside the address.
 #include "cm/cm.h"
 
 #include <algorithm>

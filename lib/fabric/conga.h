@@ -4,10 +4,9 @@
 //
 // DESIGN NOTES
 // 1. A leaf is a switch with hosts; its number is its node's. A packet between two leaves has a tag: the uplink by
-// which
-//    it left, and the fullest link so far, which each switch on its way raises. The leaf at its end writes that down,
-//    by leaf and uplink, and sends one such entry with each packet that goes the other way, those that have changed
-//    first.
+//    which it left, and the fullest link so far, which each switch on its way raises. The leaf at its end writes that
+//    down, by leaf and uplink, and sends one such entry with each packet that goes the other way, those that have
+//    changed first.
 // 2. Acknowledgements go by ECMP (forwarding.h) and have tags as well: they carry what a flow's sender needs to know.
 // 3. More than two tiers work, but then the switches in between choose by ECMP, and an uplink stands for many paths.
 #pragma once

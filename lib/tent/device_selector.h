@@ -4,8 +4,7 @@
 // 1. A slice is charged to its device when it is chosen and until complete() or release(), by its true length. Inflight
 //    is 0 when nothing is under way, in every mode (T-4).
 // 2. Smart: the score of a device is (inflight + slice) / learned bandwidth x penalty of its rank. One slice goes to
-// the
-//    least score. Of many, a device has a share in proportion to 1 / score. Every 100th call, of either kind, is a
+//    the least score. Of many, a device has a share in proportion to 1 / score. Every 100th call, of either kind, is a
 //    probe: slices go round all devices, so that none is forgotten (T-7).
 // 3. What is learned. The documented rule, length / (completion - post) with a weight of 0.99, is right for one large
 //    slice at a time. Three things make it the rate of a device under any load (the loops of selector_loop_test.cc show

@@ -5,14 +5,11 @@
 //
 // DESIGN NOTES
 // 1. Each host has one arena of memory and a shadow of it. Everything that requests may touch lies in the arena, with
-// gaps
-//    between; at the end arena and shadow must be equal, so a byte misplaced anywhere is seen.
+//    gaps between; at the end arena and shadow must be equal, so a byte misplaced anywhere is seen.
 // 2. A reliable world's result is known when its plan is drawn: RC executes a queue pair's requests in order, and no
-// two
-//    queue pairs write the same place (but for one counter per host, of which the sum is known).
+//    two queue pairs write the same place (but for one counter per host, of which the sum is known).
 // 3. In a failing world a queue pair may break. Then the requests must have taken effect up to some point at or beyond
-// the
-//    last completion, and not beyond it: data never holds kUntouched, so each byte says whether it was written.
+//    the last completion, and not beyond it: data never holds kUntouched, so each byte says whether it was written.
 //    Over many paths, the message at that point may have holes, and WRITEs beyond it are there as far as the ordering
 //    of the two ends allows. What it promises is also looked at in memory while the world runs.
 // 4. In a reliable world a connection may be doomed: one of its ends posts a request that fails at home. Only its two
