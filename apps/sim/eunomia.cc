@@ -284,9 +284,10 @@ Values run_flows(const PointRun& with, const Scheme& scheme, const Offered& offe
     else if (variant.failed_part != 0)
         failures.fail(draw(trunks, variant.failed_part, random));
     const bool is_rc = scheme.speaks == Speaks::kGoBackN;
-    Workload workload(
-        network, hosts, offered.flows,
-        {.qp = {.multipath = !is_rc, .mtu = kEunomiaMtu}, .piece_bytes = variant.srpt ? kPieceBytes : 1 << 20});
+    Workload workload(network, hosts, offered.flows,
+                      {.qp = {.multipath = !is_rc, .mtu = kEunomiaMtu},
+                       .piece_bytes = variant.srpt ? kPieceBytes : 1 << 20,
+                       .synchronises = variant.synchronises});
     CompletionTimes times(offered.counted_from), hit_times(offered.counted_from);
     std::optional<Hit> hit;
     if (variant.failed_part != 0) hit.emplace(network);

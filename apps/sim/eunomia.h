@@ -86,6 +86,7 @@ struct Variant {
     Ports ports{};              // of each host
     uint8_t deflections = 0;    // DIBS: of a packet that finds its queue full, at most
     std::optional<ShortestFirst> srpt{};
+    bool synchronises = false;  // WorkloadConfig::synchronises
     uint32_t static_bytes = 0;  // a static bitmap of two bits a packet; 0: Eunomia's
     transport::Ordering ordering = transport::Ordering::kReceiverHold;
     Losses losses = Losses::kOfScheme;

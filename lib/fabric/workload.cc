@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "rove/verbs.h"
+
 namespace rove::fabric {
 namespace {
 
@@ -81,10 +83,17 @@ struct Workload::Sender final : Consumer {
         const transport::Region& memory = workload.network_.scratch();
         // Counted before it is posted: it may complete within the call.
         const uint32_t piece = workload.config_.piece_bytes;
+        const uint32_t mtu = workload.config_.qp.mtu;
+        const uint32_t end = workload.config_.synchronises && record.flow.bytes > mtu ? mtu : 0;
         while (busy && posted < record.flow.bytes && posted - completed < uint64_t{kPieces} * piece) {
-            const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(record.flow.bytes - posted, piece));
+            const uint64_t left = record.flow.bytes - posted;
+            const auto bytes = static_cast<uint32_t>(std::min<uint64_t>(left > end ? left - end : end, piece));
+            const unsigned flags = IBV_SEND_SIGNALED | (left == end ? ROVE_SEND_SYNC : 0);
             posted += bytes;
-            host.post(*qp, {.local = {memory.iova, bytes, memory.key}, .remote_addr = memory.iova, .rkey = memory.key});
+            host.post(*qp, {.local = {memory.iova, bytes, memory.key},
+                            .remote_addr = memory.iova,
+                            .rkey = memory.key,
+                            .flags = flags});
         }
     }
     void complete(const ibv_wc& wc) override {

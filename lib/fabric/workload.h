@@ -46,6 +46,8 @@ struct WorkloadConfig {
     Time rest = 200 * kMicrosecond;     // of a queue pair between two flows
     uint32_t piece_bytes = 1 << 20;     // at most Network::kScratchBytes
     size_t most_flows = 100'000;        // at a time
+    // The last packet of a flow of several is a WRITE of its own, with ROVE_SEND_SYNC: who polls for it may read all.
+    bool synchronises = false;
 };
 
 class Workload {

@@ -158,10 +158,14 @@ struct WorkloadTest : testing::Test {
         config.rack.host.transport.paths.initial_window = 128;  // a round trip's worth
         return config;
     }
-    std::vector<FlowRecord> run(uint64_t seed, std::vector<FlowSpec> flows, bool multipath, Time until) {
+    std::vector<FlowRecord> run(uint64_t seed, std::vector<FlowSpec> flows, bool multipath, Time until,
+                                bool synchronises = false) {
         Network network(seed);
-        const LeafSpine clos = leaf_spine(network, small());
-        Workload workload(network, clos.hosts(), std::move(flows), {.qp = {.multipath = multipath}});
+        LeafSpineConfig config = small();
+        config.rack.host.transport.ordering = transport::Ordering::kOptimistic;
+        const LeafSpine clos = leaf_spine(network, config);
+        Workload workload(network, clos.hosts(), std::move(flows),
+                          {.qp = {.multipath = multipath}, .synchronises = synchronises});
         std::vector<FlowRecord> records;
         workload.on_record = [&](const FlowRecord& record) { records.push_back(record); };
         network.run_until(until);
@@ -187,6 +191,17 @@ TEST_F(WorkloadTest, AFlowAloneTakesTheIdealTime) {
             EXPECT_LT(ratio, 1.06) << record.flow.bytes << " to " << record.flow.to << (multipath ? " mp" : " rc");
         }
     }
+}
+
+TEST_F(WorkloadTest, TheLastOfSeveralPacketsMaySynchronise) {
+    const std::vector<FlowSpec> flows{{.from = 0, .to = 2, .bytes = 1024},
+                                      {.from = 0, .to = 2, .bytes = 3'000'000, .start = kMillisecond}};
+    const std::vector<FlowRecord> plain = run(1, flows, true, 20 * kMillisecond),
+                                  synchronised = run(1, flows, true, 20 * kMillisecond, true);
+    ASSERT_EQ(plain.size(), 2u);
+    ASSERT_EQ(synchronised.size(), 2u);
+    EXPECT_EQ(synchronised[0].took, plain[0].took) << "one packet";
+    EXPECT_GT(synchronised[1].took, plain[1].took + kMicrosecond) << "MP-12";
 }
 
 TEST_F(WorkloadTest, QueuePairsAreUsedAgainAndSeedsDecide) {
