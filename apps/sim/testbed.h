@@ -4,9 +4,9 @@
 // What the text leaves open:
 // - The MTU. There are two hints, and they do not agree. Where goodput counts, 2048 bytes: of those that verbs have,
 //   the payload's share of the wire, 0.951, is nearest to the 0.942 that the paper reaches and calls near to optimal.
-//   (1024 bytes would be 0.906.) Where packets count (Fig. 5, 14, 18, 19: K, delta, L), 1024 bytes: half a round trip of
-//   delay with alpha 1 and a delta of 32 (section 5.4) is a window of 64 packets, and five connections have four times
-//   60 KB on their way and four times 20 KB in queues.
+//   (1024 bytes would be 0.906.) Where packets count (Fig. 5, 14, 18, 19: K, delta, L), 1024 bytes: half a round trip
+//   of delay with alpha 1 and a delta of 32 (section 5.4) is a window of 64 packets, and five connections have four
+//   times 60 KB on their way and four times 20 KB in queues.
 // - A path's middle switch. It is a part of the cable: what it adds is delay.
 // - The NIC's ring. An FPGA makes a packet when the port takes it. That is modelled in Fig. 18 and 19, where a ring
 //   would take a quarter of the delay that is measured; elsewhere the ring is a network's usual one.
