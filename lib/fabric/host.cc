@@ -50,6 +50,7 @@ Host::Host(World& world, uint32_t index, Tables& tables, const HostConfig& confi
     : Node(world, index),
       tables_(tables),
       qps_(tables.next_qps()),
+      counted_(config.counted),
       ring_packets_(config.ring_packets),
       control_class_(config.control_class),
       engine_(config.transport, qps_, tables.memory, tables.time_wait, *this),
@@ -195,9 +196,10 @@ void Host::send(const transport::Path& path, const wire::Headers& headers, std::
         frame.payload_bytes = payload_bytes;
         frame.verified = true;
     }
-    packet.begin(std::max(static_cast<uint32_t>(bytes) + kFcsBytes, kMinFrameBytes), index_of(frame.flow.dst),
-                 flow_hash(frame.flow));
-    packet.control = is_control(frame.headers.bth.opcode);
+    const bool control = is_control(frame.headers.bth.opcode);
+    const uint32_t frame_bytes = std::max(static_cast<uint32_t>(bytes) + kFcsBytes, kMinFrameBytes);
+    packet.begin(counted(frame_bytes, payload_bytes, control), index_of(frame.flow.dst), flow_hash(frame.flow));
+    packet.control = control;
     packet.urgent = packet.control && control_class_;
     if (!packet.control) packet.remaining = remaining_bytes(headers);
     Link& out = one_link_ ? link() : link_of(port_of(path), packet.flow_hash);

@@ -12,6 +12,7 @@
 #include <array>
 #include <deque>
 #include <memory>
+#include <optional>
 
 #include "fabric/node.h"
 #include "transport/engine.h"
@@ -47,8 +48,15 @@ class Tables {
     uint32_t hosts_ = 0;
 };
 
+// What frames count as, in queues and on links, where they are to be like another simulator's.
+struct CountedBytes {
+    uint32_t headers;  // beside the payload of a packet
+    uint32_t control;  // of an ACK, NACK or CNP
+};
+
 struct HostConfig {
     transport::Config transport;
+    std::optional<CountedBytes> counted;  // none: as they are on the wire
     uint32_t ring_packets = 8;  // in the NIC's queue: less lets the link run dry, more delays ACKs behind data
     // ACK, NACK and CNP go in the upper traffic class: before data in every queue, never paused, marked or counted.
     bool control_class = false;
@@ -116,6 +124,12 @@ class Host final : public Node {
     Link& link() const { return *links().front(); }
     // By which packets of a flow leave.
     Link& link_of(uint64_t flow_hash, uint32_t port) const { return link_of(this->port(port), flow_hash); }
+    // Of a frame that has `frame_bytes` with its FCS, `payload_bytes` of them payload.
+    uint32_t counted(uint32_t frame_bytes, uint32_t payload_bytes, bool control) const {
+        if (!counted_) [[likely]]
+            return frame_bytes;
+        return control ? counted_->control : payload_bytes + counted_->headers;
+    }
     uint64_t engine_now() const { return world_.events.now() / kNanosecond + kClockStart; }
     const transport::Counters& counters() const { return engine_.counters(); }
     // Of the QPs in mp mode; null while there is none.
@@ -184,6 +198,7 @@ class Host final : public Node {
 
     Tables& tables_;
     transport::QueuePairTable& qps_;
+    const std::optional<CountedBytes> counted_;
     const uint32_t ring_packets_;
     const bool control_class_;
     transport::Engine<Host> engine_;

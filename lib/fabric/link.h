@@ -29,6 +29,7 @@ class Node;
 struct LinkConfig {
     uint64_t bits_per_s = 40 * kGbps;
     Time delay = kMicrosecond;  // propagation, and what else is constant
+    uint32_t gap_bytes = kGapBytes;
     double loss = 0;            // probability that a packet vanishes
     double corruption = 0;      // that one of its bits is flipped
 };
@@ -106,7 +107,7 @@ class alignas(64) Link {
     void set_up(bool up);
 
     // How long a frame of `bytes` takes to be sent.
-    Time duration(uint32_t bytes) const { return (bytes + kGapBytes) * (8 * kSecond) / config_.bits_per_s; }
+    Time duration(uint32_t bytes) const { return (bytes + config_.gap_bytes) * (8 * kSecond) / config_.bits_per_s; }
 
     Link& reverse() const { return *reverse_; }
 

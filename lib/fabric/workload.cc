@@ -49,20 +49,21 @@ Time frame_time(const std::vector<const Link*>& links, uint32_t bytes) {
 
 Time one_way_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig& qp) {
     const uint64_t packets = (bytes + qp.mtu - 1) / qp.mtu;
-    const uint32_t header = qp.multipath ? kMpBytes : kRcBytes;
+    const uint32_t header = from.counted(qp.multipath ? kMpBytes : kRcBytes, 0, false);
     const auto first = static_cast<uint32_t>(std::min<uint64_t>(bytes, qp.mtu)) + header;
     const std::vector<const Link*> links = links_between(from, to, qp);
     uint64_t slowest = UINT64_MAX;
     for (const Link* const link : links) slowest = std::min(slowest, link->config().bits_per_s);
     slowest *= std::min(from.port(qp.port).links().size(), to.port(qp.port).links().size());
-    const uint64_t rest = bytes + packets * (header + kGapBytes) - first - kGapBytes;
+    const uint32_t gap = links.front()->config().gap_bytes;
+    const uint64_t rest = bytes + packets * (header + gap) - first - gap;
     return frame_time(links, first) + static_cast<Time>(static_cast<double>(rest) * 8 / static_cast<double>(slowest) *
                                                         static_cast<double>(kSecond));
 }
 
 // Cables are alike both ways.
 Time ideal_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig& qp) {
-    const uint32_t ack = qp.multipath ? kMpAckBytes : kAckBytes;
+    const uint32_t ack = to.counted(qp.multipath ? kMpAckBytes : kAckBytes, 0, true);
     return one_way_time(from, to, bytes, qp) + frame_time(links_between(from, to, qp), ack);
 }
 

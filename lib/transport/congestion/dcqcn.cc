@@ -119,7 +119,8 @@ void Dcqcn::on_sent(const DcqcnConfig& config, uint32_t bytes, uint64_t now_ns) 
         increase(config);
     }
     // Pace from the previous slot, so that a late driver does not lose rate, but never save up more than one round.
-    const uint64_t from = std::max(next_send_ns_, now_ns - std::min<uint64_t>(now_ns, 10'000));
+    const uint64_t most_saved_ns = config.reaction == DcqcnReaction::kHpcc ? 0 : 10'000;
+    const uint64_t from = std::max(next_send_ns_, now_ns - std::min<uint64_t>(now_ns, most_saved_ns));
     next_send_ns_ = from + bytes * 1'000'000'000ull / std::max<uint64_t>(rate_, 1);
 }
 

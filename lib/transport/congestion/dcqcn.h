@@ -12,6 +12,7 @@
 //     goes back to where the ninth cut had left it.
 //   - No bytes are counted: the hyper step comes after the one additive step, by time alone. And a QP stays limited, so
 //     alpha is not 1 again when it comes back to line rate.
+//   - A packet that is late, behind others or a pause of PFC, is not made up for: the next one waits its whole time.
 #pragma once
 
 #include <algorithm>

@@ -193,6 +193,26 @@ TEST_F(WorkloadTest, AFlowAloneTakesTheIdealTime) {
     }
 }
 
+// As other simulators have them: 48 bytes of headers, an ACK of 60, and no gaps. A flow of one packet crosses four
+// links of 100 Gb/s and 1 us, and so does its ACK.
+TEST_F(WorkloadTest, FramesCountAsTheConfigurationSays) {
+    for (const bool multipath : {false, true}) {
+        Network network(1);
+        LeafSpineConfig config = small();
+        config.rack.access.gap_bytes = config.uplink.gap_bytes = 0;
+        config.rack.host.counted = CountedBytes{.headers = 48, .control = 60};
+        const LeafSpine clos = leaf_spine(network, config);
+        Workload workload(network, clos.hosts(), {{.from = 0, .to = 2, .bytes = 1000}},
+                          {.qp = {.multipath = multipath}});
+        std::vector<FlowRecord> records;
+        workload.on_record = [&](const FlowRecord& record) { records.push_back(record); };
+        network.run_until(kMillisecond);
+        ASSERT_EQ(records.size(), 1u);
+        EXPECT_EQ(records[0].ideal, 8 * kMicrosecond + 4 * (1048 + 60) * 80 * kNanosecond / 1000);
+        EXPECT_EQ(records[0].took, records[0].ideal);
+    }
+}
+
 TEST_F(WorkloadTest, TheLastOfSeveralPacketsMaySynchronise) {
     const std::vector<FlowSpec> flows{{.from = 0, .to = 2, .bytes = 1024},
                                       {.from = 0, .to = 2, .bytes = 3'000'000, .start = kMillisecond}};

@@ -40,6 +40,22 @@ TEST_F(Paper, EachCutTakesTheTargetAlong) {
     EXPECT_NEAR(part_at(300'020), (1. / 2 + 1. / 4) / 2, 0.01) << "half way to where the first cut had left it";
 }
 
+// Half the line's rate: 250 ns a packet of 1000 bytes.
+TEST_F(Paper, APacketThatIsLateIsMadeUpFor) {
+    rate.on_cnp(config, 10'000);
+    part_at(11'000);
+    EXPECT_NEAR(static_cast<double>(rate.next_send_ns()), 10'250, 5);
+}
+
+TEST_F(Hpcc, APacketThatIsLateIsNot) {
+    rate.on_cnp(config, 10'000);
+    part_at(14'000);
+    const uint64_t next_ns = rate.next_send_ns();
+    EXPECT_NEAR(static_cast<double>(next_ns), 14'250, 5);
+    part_at(next_ns + 1'000);
+    EXPECT_NEAR(static_cast<double>(rate.next_send_ns()), static_cast<double>(next_ns) + 1'250, 5);
+}
+
 TEST_F(Hpcc, TheTargetStaysWhileNoIncreaseComesBetween) {
     rate.on_cnp(config, 10);
     rate.on_cnp(config, 4'020);
