@@ -17,9 +17,7 @@ constexpr Time kArrivals = 20 * kMillisecond, kFirst = kMillisecond;  // flows b
 constexpr Time kDrain = 20 * kMillisecond;                            // those that take longer are unfinished
 constexpr double kUplinksOfAHost = static_cast<double>(kSpines) / kRackHosts;
 constexpr uint32_t kBdpPackets = kBdp / kEunomiaMtu;
-constexpr Time kHeld = 5 * kMillisecond;  // no queue takes as long to be emptied
-// Of PFC in ConWeave's simulator. In a leaf-spine network, where no links wait for each other, pauses last.
-constexpr Time kPauseTime = 5 * kMicrosecond;
+constexpr Time kHeld = 5 * kMillisecond;      // no queue takes as long to be emptied
 constexpr Time kSample = 100 * kMicrosecond;  // of reorder memory
 // Of random numbers; a network's are small.
 constexpr uint64_t kFlowStream = 1'000'001, kFaultStream = 1'000'002, kQueryStream = 1'000'003,
@@ -27,6 +25,8 @@ constexpr uint64_t kFlowStream = 1'000'001, kFaultStream = 1'000'002, kQueryStre
 constexpr uint32_t kQuerySenders = 50, kQueryBytes = 40'000;
 constexpr uint32_t kPieceBytes = Network::kScratchBytes;  // so a flow of AliStorage is one message, of which SRPT knows
 constexpr uint32_t kPorts = 8, kSwitches = 80;  // of a fat tree, and of the Jellyfish beside it
+
+constexpr CountedBytes kTheirFrames{.headers = 48, .control = 60};
 
 transport::DcqcnConfig dcqcn() {
     return {.reaction = transport::DcqcnReaction::kHpcc,
@@ -52,10 +52,8 @@ SwitchConfig switch_of(const Scheme& scheme, const Variant& variant) {
     the_switch.red = {0.2, 100'000, 400'000};
     the_switch.balancer =
         scheme.balancer == Balancer::kDrill && !variant.by_papers ? Balancer::kDrillByDestination : scheme.balancer;
-    if (is_lossless(scheme, variant))
-        the_switch.dynamic_pfc =
-            DynamicPfc{.pause_time = variant.shape == Shape::kLeafSpine ? Link::kForever : kPauseTime};
-    if (variant.losses == Losses::kTrims) the_switch.trim = Trim{};
+    if (is_lossless(scheme, variant)) the_switch.dynamic_pfc = DynamicPfc{.pause_time = 5 * kMicrosecond};
+    if (variant.losses == Losses::kTrims) the_switch.trim = Trim{.header_bytes = kMinFrameBytes};
     the_switch.max_deflections = variant.deflections;
     the_switch.srpt = variant.srpt;
     return the_switch;
@@ -68,11 +66,14 @@ struct Built {
 
 Built build(Network& network, const Scheme& scheme, const Variant& variant, uint64_t seed) {
     const SwitchConfig the_switch = switch_of(scheme, variant);
-    const LinkConfig link{.bits_per_s = kLinkRate, .delay = kMicrosecond};
+    const LinkConfig link{.bits_per_s = kLinkRate, .delay = kMicrosecond, .gap_bytes = 0};
     const RackConfig rack{.hosts = kRackHosts,
                           .ports = variant.ports,
                           .access = link,
-                          .host = {.transport = transport_of(scheme, variant), .control_class = true},
+                          .host = {.transport = transport_of(scheme, variant),
+                                   .counted = kTheirFrames,
+                                   .ring_packets = 1,
+                                   .control_class = true},
                           .tor = the_switch};
     switch (variant.shape) {
         case Shape::kLeafSpine: {
@@ -201,6 +202,7 @@ transport::Config transport_of(const Scheme& scheme, const Variant& variant) {
     config.dcqcn = dcqcn();
     config.dcqcn.disorder_is_cnp = !variant.by_papers && (scheme.speaks == Speaks::kGoBackN || is_irn);
     config.window_packets = kNoWindow;
+    config.quantum_packets = 1;
     config.ordering = variant.ordering;
     config.paths.initial_window = kBdpPackets * (variant.ports.bonded ? variant.ports.count : 1);
     config.reorder.kind = transport::ReorderConfig::Kind::kEunomia;

@@ -3,8 +3,11 @@
 //
 // Parameters are those of ConWeave's public simulator, which the paper names as its source: 8 leaves with 16 hosts
 // each, 8 spines, links of 100 Gb/s and 1 us; 9 MiB of buffer, dynamic PFC; ECN from 100 to 400 KB with 0.2 at most;
-// DCQCN that cuts at most every 4 us; acknowledgements of every packet, in a class of their own. The load is that of
-// the uplinks: 80 % is 40 % of each host's link.
+// DCQCN that cuts at most every 4 us; acknowledgements of every packet, in a class of their own. Frames count as there:
+// 48 bytes and the payload, an acknowledgement 60, without gaps; RoCEv2's would fill an uplink at 80 % to 95 % instead
+// of 89. A host sends one packet of each of its flows in turn, pauses of PFC end after 5 us, and what comes to a port
+// that should pause takes what is left of the buffer. The load is that of the uplinks: 80 % is 40 % of each host's
+// link. bench/conweave has that simulator and this one do the same flows.
 //
 // Where that simulator differs from the papers of what it has, it is followed (Variant::by_papers: not):
 // - DRILL remembers the least loaded way of each destination, not of each set of ways.
@@ -15,8 +18,7 @@
 // - Packets have 1024 bytes of payload instead of 1000, since verbs have no such MTU.
 // - In mp DCQCN is told by the ECE of acknowledgements, as ConWeave's is; rc sends CNPs, at most one in a microsecond,
 //   which is once for each of alpha's intervals. DCQCN itself is ConWeave's, and so HPCC's (dcqcn.h, kHpcc).
-// - PFC's pauses last until they are ended in the leaf-spine network; in the others they end after 5 us, as there.
-// - A port that should pause takes its headroom in the leaf-spine network; in the others what is left of the buffer.
+// - IRN's timer is backed off, as by its paper.
 #pragma once
 
 #include "completion_times.h"
