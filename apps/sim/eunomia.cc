@@ -52,7 +52,8 @@ SwitchConfig switch_of(const Scheme& scheme, const Variant& variant) {
     the_switch.red = {0.2, 100'000, 400'000};
     the_switch.balancer =
         scheme.balancer == Balancer::kDrill && !variant.by_papers ? Balancer::kDrillByDestination : scheme.balancer;
-    if (is_lossless(scheme, variant)) the_switch.dynamic_pfc = DynamicPfc{.pause_time = 5 * kMicrosecond};
+    if (is_lossless(scheme, variant))
+        the_switch.dynamic_pfc = DynamicPfc{.pause_time = variant.by_papers ? Link::kForever : 5 * kMicrosecond};
     if (variant.losses == Losses::kTrims) the_switch.trim = Trim{.header_bytes = kMinFrameBytes};
     the_switch.max_deflections = variant.deflections;
     the_switch.srpt = variant.srpt;

@@ -5,14 +5,15 @@
 // each, 8 spines, links of 100 Gb/s and 1 us; 9 MiB of buffer, dynamic PFC; ECN from 100 to 400 KB with 0.2 at most;
 // DCQCN that cuts at most every 4 us; acknowledgements of every packet, in a class of their own. Frames count as there:
 // 48 bytes and the payload, an acknowledgement 60, without gaps; RoCEv2's would fill an uplink at 80 % to 95 % instead
-// of 89. A host sends one packet of each of its flows in turn, pauses of PFC end after 5 us, and what comes to a port
-// that should pause takes what is left of the buffer. The load is that of the uplinks: 80 % is 40 % of each host's
-// link. bench/conweave has that simulator and this one do the same flows.
+// of 89. A host sends one packet of each of its flows in turn. The load is that of the uplinks: 80 % is 40 % of each
+// host's link. bench/conweave has that simulator and this one do the same flows.
 //
 // Where that simulator differs from the papers of what it has, it is followed (Variant::by_papers: not):
 // - DRILL remembers the least loaded way of each destination, not of each set of ways.
 // - A NIC that receives a packet out of order, rc or IRN, also says that there is congestion.
 // - IRN's sender then repeats all that is not acknowledged, not only what it has reason to take for lost.
+// - Pauses of PFC end after 5 us, and what comes to a port that should pause takes what is left of the buffer, so an
+//   incast of 64 loses packets. By IEEE 802.1Qbb they are repeated, and each port has its headroom.
 //
 // What is otherwise here:
 // - Packets have 1024 bytes of payload instead of 1000, since verbs have no such MTU.
@@ -92,7 +93,7 @@ struct Variant {
     uint32_t static_bytes = 0;  // a static bitmap of two bits a packet; 0: Eunomia's
     transport::Ordering ordering = transport::Ordering::kReceiverHold;
     Losses losses = Losses::kOfScheme;
-    bool by_papers = false;        // DRILL, IRN, and what a NIC does out of order
+    bool by_papers = false;        // DRILL, IRN, PFC, and what a NIC does out of order
     uint32_t slow_uplinks = 0;     // have a tenth of the rate
     double failed_part = 0;        // of the cables between switches, from the start on
     Time flaps = 0;                // these come back, and others fail, at this interval; 0: never
