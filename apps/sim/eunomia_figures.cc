@@ -105,8 +105,7 @@ Report eu_fig1a(const Results& results) {
     }
     report.notes = {
         "Claims, of mean slowdown and mean time: packet by packet without ordering is worse than ECMP; with an ideal "
-        "layer it is "
-        "better than all. The last packet of MP-RDMA's flows synchronises.",
+        "layer it is better than all. The last packet of MP-RDMA's flows synchronises.",
         kOurs};
     return report;
 }
@@ -144,8 +143,7 @@ Report eu_fig1b(const Results& results) {
     report.notes = {
         "Switches drop. IRN takes a packet for lost that a later one has overtaken, as it must on one path. Claims, of "
         "mean slowdown and mean time: packet by packet without ordering is worse than IRN over ECMP; with an ideal "
-        "layer it is "
-        "better than all. The last packet of MP-RDMA's flows synchronises.",
+        "layer it is better than all. The last packet of MP-RDMA's flows synchronises.",
         kOurs};
     return report;
 }
