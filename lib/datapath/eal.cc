@@ -2,6 +2,7 @@
 // EAL arguments and start.
 #include "datapath/eal.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <linux/if_packet.h>
 #include <linux/memfd.h>
@@ -34,15 +35,14 @@
 #include <sstream>
 #include <thread>
 
+#include "datapath/libc.h"
 #include "datapath/port_name.h"
 
 // The linker leads calls of nanosleep() to __wrap_nanosleep() (dpdk_archives.py), and so on.
 extern "C" {
-decltype(nanosleep) __real_nanosleep;
-decltype(setsockopt) __real_setsockopt;
-decltype(ioctl) __real_ioctl;
 #pragma GCC visibility push(hidden)
 decltype(nanosleep) __wrap_nanosleep;
+decltype(dlopen) __wrap_dlopen;
 decltype(setsockopt) __wrap_setsockopt;
 decltype(ioctl) __wrap_ioctl;
 #pragma GCC visibility pop
@@ -269,7 +269,7 @@ void leave_eal() {
 // 10 MHz, and 5 ms tell that as well.
 int __wrap_nanosleep(const timespec* duration, timespec* left) {
     static constexpr timespec kLongEnough{0, 5'000'000};
-    return __real_nanosleep(rove::datapath::starts_eal && rte_get_tsc_hz() == 0 ? &kLongEnough : duration, left);
+    return rove::libc::nanosleep(rove::datapath::starts_eal && rte_get_tsc_hz() == 0 ? &kLongEnough : duration, left);
 }
 
 // net_af_packet makes a group of a port's sockets, whose number is the PID XOR the interface's. Neighbours on one host,
@@ -278,16 +278,23 @@ int __wrap_nanosleep(const timespec* duration, timespec* left) {
 int __wrap_setsockopt(int file, int level, int name, const void* value, socklen_t bytes) noexcept {
     constexpr uint32_t kNumber = 0xFFFF, kStep = 0x9E37;
     constexpr int kTries = 16;
-    int result = __real_setsockopt(file, level, name, value, bytes);
+    int result = rove::libc::setsockopt(file, level, name, value, bytes);
     uint32_t group;
     if (!rove::datapath::starts_eal || level != SOL_PACKET || name != PACKET_FANOUT || bytes != sizeof(group))
         return result;
     std::memcpy(&group, value, sizeof(group));
     for (int tries = 0; result != 0 && errno == EINVAL && tries < kTries; ++tries) {
         group = (group & ~kNumber) | ((group + kStep) & kNumber);
-        result = __real_setsockopt(file, level, name, &group, sizeof(group));
+        result = rove::libc::setsockopt(file, level, name, &group, sizeof(group));
     }
     return result;
+}
+
+// EAL asks whether the program has a shared one of its own, to load drivers for it. If so, they are the program's.
+void* __wrap_dlopen(const char* file, int mode) noexcept {
+    static const auto own = reinterpret_cast<decltype(&dlopen)>(rove::libc::find("dlopen"));
+    const bool is_eal = rove::datapath::starts_eal && file != nullptr && std::strncmp(file, "librte_eal.so", 13) == 0;
+    return own(is_eal ? "/nonexistent/librte_eal.so" : file, mode);
 }
 
 // vfio says of a NIC without MSI-X vectors, too, that they could signal an eventfd. EAL then takes that mode, in which
@@ -298,7 +305,7 @@ int __wrap_ioctl(int file, unsigned long request, ...) noexcept {
     va_start(arguments, request);
     void* const argument = va_arg(arguments, void*);
     va_end(arguments);
-    const int result = __real_ioctl(file, request, argument);
+    const int result = rove::libc::ioctl(file, request, argument);
     if (request == VFIO_DEVICE_GET_IRQ_INFO && result == 0)
         if (auto* const info = static_cast<vfio_irq_info*>(argument); info->count == 0)
             info->flags &= ~uint32_t{VFIO_IRQ_INFO_EVENTFD};

@@ -14,7 +14,7 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
-#include <future>
+#include <semaphore>
 #include <thread>
 
 #include "datapath/background.h"
@@ -124,21 +124,22 @@ Runtime* Runtime::start(const Config& config, Listener& listener, std::string* e
     // The thread, and those that EAL starts from it, shall take none of the application's signals.
     sigset_t all, before;
     sigfillset(&all);
-    for (const int signal : {SIGSEGV, SIGBUS}) sigdelset(&all, signal);  // of its own faults
+    // Of its own faults, and of its own system calls where a sandbox answers those by SIGSYS.
+    for (const int signal : {SIGSEGV, SIGBUS, SIGSYS}) sigdelset(&all, signal);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::promise<std::string> opened;
-    runtime->eal_thread_ = std::thread([&opened, self = runtime.get()] {
+    std::binary_semaphore opened(0);
+    runtime->eal_thread_ = std::thread([&opened, error, self = runtime.get()] {
         is_eal_thread = true;
         pthread_setname_np(pthread_self(), "rove");
-        std::string failure = self->open();
-        const bool ok = failure.empty();
+        *error = self->open();
+        const bool ok = error->empty();
         if (ok) self->launch();
-        opened.set_value(std::move(failure));
+        opened.release();
         if (ok) self->background_->run();
         self->close();
     });
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    *error = opened.get_future().get();
+    opened.acquire();
     if (error->empty()) return runtime.release();
     runtime->eal_thread_.join();
     return nullptr;

@@ -5,7 +5,6 @@
 
 #include <cstring>
 
-#include "datapath/runtime.h"
 #include "verbs/preload/next.h"
 
 namespace rove::verbs {
@@ -26,9 +25,6 @@ const char* own_file() {
 }
 
 __attribute__((noinline)) const char* instead_of(const char* file) {
-    // Our EAL asks whether the program has a shared one, to load drivers for it. If so, they are the program's.
-    if (file != nullptr && datapath::Runtime::on_eal_thread() && std::strncmp(file, "librte_eal.so", 13) == 0)
-        return "/nonexistent/librte_eal.so";
     if (!is_libibverbs(file)) return file;
     const char* own = own_file();
     return own != nullptr ? own : file;

@@ -60,6 +60,7 @@ int Ucma::need_devices() {
     start_telemetry();
     sigset_t all, before;
     sigfillset(&all);
+    for (const int signal : {SIGSEGV, SIGBUS, SIGSYS}) sigdelset(&all, signal);  // of what it does itself
     pthread_sigmask(SIG_SETMASK, &all, &before);
     std::thread([this] { run(); }).detach();
     pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdarg>
 
+#include "datapath/libc.h"
 #include "verbs/preload/next.h"
 #include "verbs/preload/provider.h"
 #include "verbs/preload/ucma.h"
@@ -44,7 +45,7 @@ int duplicated(int fd, int copy) {
 
 // dup2() and dup3() close what had the number.
 void give_up(int fd, int copy) {
-    if (copy != fd && is_ours(copy) && fcntl(fd, F_GETFD) >= 0) ucma::close_channel(copy);
+    if (copy != fd && is_ours(copy) && rove::libc::fcntl(fd, F_GETFD, nullptr) >= 0) ucma::close_channel(copy);
 }
 
 

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// How rove reaches the C library. A program may preload libraries that define socket(), epoll_create1() or close(), as
+// rdma-core's librspreload does, and such a library may hold a lock while it calls rove. So no call that rove or the
+// DPDK inside of it makes may go by these global names.
+//
+// The linker leads every reference to a name NAME for which libc.cc or libc_files.cc define __wrap_NAME() to that
+// function (--wrap; dpdk_archives.py reads the names there). It makes the system call itself, or calls libc's own
+// function. The sources call the names as usual. Two things follow for every thread of the program that is in rove:
+// 1. None of these calls is a cancellation point. blocking_read() is the only one.
+// 2. Neither rove's own hooks of files (lib/verbs/preload) nor those of other libraries see them.
+//
+// Under sanitizers there is no --wrap: their interceptors have to see the calls. tests/system/test_libc.py has the
+// names that librove-verbs.so may still refer to.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include <cstddef>
+
+namespace rove::libc {
+
+// The system calls of these names, for functions that do more in their place (eal.cc, hooks of lib/verbs/preload). -1
+// and errno if they fail.
+int nanosleep(const timespec* duration, timespec* left);
+int setsockopt(int file, int level, int name, const void* value, socklen_t bytes);
+int ioctl(int file, unsigned long request, void* argument);
+int fcntl(int file, int command, void* argument);
+
+// read() that is a cancellation point.
+ssize_t blocking_read(int file, void* to, size_t bytes);
+
+// The address of `name` in the C library itself, of its default version. Takes no lock of the dynamic loader's that is
+// held while constructors run. Ends the process if there is none.
+void* find(const char* name);
+
+}  // namespace rove::libc
