@@ -12,7 +12,9 @@
 
 #include "config/table.h"
 #include "datapath/address.h"
+#include "datapath/files.h"
 #include "datapath/port_name.h"
+#include "datapath/ports/text.h"
 #include "datapath/ports/trains.h"
 #include "datapath/ports/udp_sockets.h"
 
@@ -256,7 +258,9 @@ Config Config::built_in(const std::vector<std::string>& interfaces) {
 
 std::optional<Config> Config::load(const std::string& file, std::string* error) {
     try {
-        const toml::table root = toml::parse_file(file);
+        const std::optional<std::string> content = content_of(file);
+        if (!content) throw config::Refused{file + ": " + reason_of(errno)};
+        const toml::table root = toml::parse(*content, file);
         Config config;
         config.file = file;
         Table table(file, "", root);

@@ -30,11 +30,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 #include <thread>
 
+#include "datapath/files.h"
 #include "datapath/libc.h"
 #include "datapath/port_name.h"
 
@@ -58,7 +57,6 @@ thread_local bool starts_eal = false;
 // cache, bursts.
 constexpr uint32_t kWorkerMbufs = 4095;
 
-namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 // A memif server of 22.11 that has more queues than its client takes rings that are not there for the client's first.
@@ -112,13 +110,12 @@ struct Hugepages {
 };
 std::vector<Hugepages> free_hugepages() {
     std::vector<Hugepages> found;
-    std::error_code ignored;
-    for (const auto& size : fs::directory_iterator("/sys/kernel/mm/hugepages", ignored)) {
-        const std::string name = size.path().filename();  // hugepages-2048kB
+    const std::string folder = "/sys/kernel/mm/hugepages";
+    for (const std::string& name : names_in(folder)) {  // hugepages-2048kB
         const uint64_t page =
             name.rfind("hugepages-", 0) == 0 ? std::strtoull(name.c_str() + 10, nullptr, 10) << 10 : 0;
-        uint64_t free = 0;
-        std::ifstream(size.path() / "free_hugepages") >> free;
+        const std::string count = first_line_of(folder + "/" + name + "/free_hugepages");
+        const uint64_t free = std::strtoull(count.c_str(), nullptr, 10);
         if (page != 0 && free != 0) found.push_back({page, free});
     }
     return found;
@@ -162,12 +159,11 @@ std::string joined(const std::vector<unsigned>& cpus) {
 
 // EAL leaves a directory per file prefix behind; those of processes that were killed are swept by the next start.
 void sweep_runtime_directories() {
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(fs::path(rte_eal_get_runtime_dir()).parent_path(), ignored)) {
-        const std::string name = entry.path().filename();
+    const std::string own = rte_eal_get_runtime_dir(), parent = own.substr(0, own.rfind('/'));
+    for (const std::string& name : names_in(parent)) {
         if (name.rfind("rove-", 0) != 0) continue;
         const long pid = std::strtol(name.c_str() + 5, nullptr, 10);
-        if (pid > 0 && kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) fs::remove_all(entry.path(), ignored);
+        if (pid > 0 && kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) remove_all(parent + "/" + name);
     }
 }
 
@@ -259,8 +255,7 @@ bool start_eal(const Config& config, std::string* error) {
 }
 
 void leave_eal() {
-    std::error_code ignored;
-    fs::remove_all(rte_eal_get_runtime_dir(), ignored);
+    remove_all(rte_eal_get_runtime_dir());
 }
 
 }  // namespace rove::datapath

@@ -10,10 +10,10 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <utility>
 
+#include "datapath/files.h"
 #include "datapath/port_name.h"
 #include "datapath/ports/udp_sockets.h"
 
@@ -57,8 +57,7 @@ pid_t owner_of(const Name& name) {
 std::string refusal(const DeviceConfig& config, pid_t owner) {
     std::string who = "another process";
     if (owner > 0) {
-        std::string program;
-        std::getline(std::ifstream("/proc/" + std::to_string(owner) + "/comm"), program);
+        const std::string program = first_line_of("/proc/" + std::to_string(owner) + "/comm");
         who = "process " + std::to_string(owner) + (program.empty() ? "" : " (" + program + ")");
     }
     return "port '" + config.port + "' is in use by " + who +

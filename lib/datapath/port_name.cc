@@ -9,11 +9,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "datapath/address.h"
+#include "datapath/files.h"
 
 namespace rove::datapath {
 
@@ -99,8 +98,8 @@ uint32_t known_rate_mbps(const DeviceConfig& config) {
     constexpr uint32_t kVirtual = 100'000;  // of a port that has no rate of its own
     if (config.link_rate_mbps != 0) return config.link_rate_mbps;
     const std::string interface = kernel_interface(config);
-    int64_t mbps = 0;  // -1 and EINVAL: it does not know, or has no carrier
-    if (!interface.empty()) std::ifstream("/sys/class/net/" + interface + "/speed") >> mbps;
+    const std::string speed = interface.empty() ? "" : first_line_of("/sys/class/net/" + interface + "/speed");
+    const long mbps = std::strtol(speed.c_str(), nullptr, 10);  // -1 and EINVAL: it does not know, or has no carrier
     return mbps > 0 ? static_cast<uint32_t>(mbps) : kVirtual;
 }
 
@@ -108,8 +107,7 @@ std::string sysfs_device(const DeviceConfig& config) {
     const std::string interface = kernel_interface(config);
     const std::string folder = interface.empty() ? "/sys/bus/pci/devices/" + pci_address(config.port)
                                                  : "/sys/class/net/" + interface + "/device";
-    std::error_code ignored;
-    return std::filesystem::is_directory(folder, ignored) ? folder : std::string();
+    return is_directory(folder) ? folder : std::string();
 }
 
 std::optional<wire::MacAddress> mac_before_start(const DeviceConfig& config) {

@@ -11,10 +11,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
 #include "datapath/address.h"
+#include "datapath/files.h"
 #include "datapath/port_name.h"
 #include "verbs/objects.h"
 #include "verbs/provider.h"
@@ -23,8 +22,6 @@
 namespace rove::verbs {
 
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kPrefix = "rove-sysfs-";
 
@@ -39,24 +36,25 @@ std::string in_groups(const uint8_t* bytes, size_t count) {
     return text;
 }
 
-void write(const fs::path& file, const std::string& line) {
-    std::error_code ignored;
-    fs::create_directories(file.parent_path(), ignored);
+void make_folder_of(const std::string& file) {
+    datapath::make_folders(file.substr(0, file.rfind('/')));
+}
+
+void write(const std::string& file, const std::string& line) {
+    make_folder_of(file);
     // Whoever reads meanwhile finds the old content or the new one.
-    const fs::path temporary = file.string() + ".new";
-    std::ofstream(temporary) << line << '\n';
-    fs::rename(temporary, file, ignored);
+    const std::string temporary = file + ".new", text = line + "\n";
+    const int made = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (made < 0) return;
+    const bool whole = ::write(made, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    close(made);
+    if (whole) rename(temporary.c_str(), file.c_str());
 }
 
-void forget(const fs::path& file) {
-    std::error_code ignored;
-    fs::remove(file, ignored);
-}
-
-void link(const fs::path& target, const fs::path& file) {
-    std::error_code ignored;
-    fs::create_directories(file.parent_path(), ignored);
-    if (!fs::exists(fs::symlink_status(file, ignored))) fs::create_symlink(target, file, ignored);
+// What is there already stays.
+void link(const std::string& target, const std::string& file) {
+    make_folder_of(file);
+    [[maybe_unused]] const int failed = symlink(target.c_str(), file.c_str());
 }
 
 // As the runtime makes the table (datapath::RdmaInterface). Zeros where the MAC is the driver's secret until it runs.
@@ -87,81 +85,86 @@ std::string state_of(const Provider& provider) {
     return state;
 }
 
-void write_port(const fs::path& port, const Device& device) {
+void write_port(const std::string& port, const Device& device) {
     const bool up = is_up(device);
-    write(port / "state", up ? "4: ACTIVE" : "1: DOWN");
-    write(port / "phys_state", up ? "5: LinkUp" : "3: Disabled");
-    write(port / "rate", rate_of(rate_mbps(device)).text);
-    write(port / "link_layer", "Ethernet");
-    write(port / "cap_mask", "0x04010000");
-    write(port / "lid", "0x0");
-    write(port / "lid_mask_count", "0");
-    write(port / "sm_lid", "0x0");
-    write(port / "sm_sl", "0");
-    write(port / "pkeys" / "0", "0xffff");
+    write(port + "/state", up ? "4: ACTIVE" : "1: DOWN");
+    write(port + "/phys_state", up ? "5: LinkUp" : "3: Disabled");
+    write(port + "/rate", rate_of(rate_mbps(device)).text);
+    write(port + "/link_layer", "Ethernet");
+    write(port + "/cap_mask", "0x04010000");
+    write(port + "/lid", "0x0");
+    write(port + "/lid_mask_count", "0");
+    write(port + "/sm_lid", "0x0");
+    write(port + "/sm_sl", "0");
+    write(port + "/pkeys/0", "0xffff");
     const std::string interface = datapath::kernel_interface(*device.config);
     const std::vector<wire::Gid> gids = gids_of(device);
     for (size_t i = 0; i < gids.size(); ++i) {
         const std::string index = std::to_string(i);
-        write(port / "gids" / index, in_groups(gids[i].data(), gids[i].size()));
+        write(port + "/gids/" + index, in_groups(gids[i].data(), gids[i].size()));
         if (gids[i] == wire::Gid{}) {  // no address, so nothing to say of it
-            for (const char* attribute : {"types", "ndevs"}) forget(port / "gid_attrs" / attribute / index);
+            for (const char* attribute : {"types", "ndevs"})
+                unlink((port + "/gid_attrs/" + attribute + "/" + index).c_str());
             continue;
         }
-        write(port / "gid_attrs" / "types" / index, "RoCE v2");
+        write(port + "/gid_attrs/types/" + index, "RoCE v2");
         // The kernel has no name here either for a GID without an interface.
-        if (!interface.empty()) write(port / "gid_attrs" / "ndevs" / index, interface);
+        if (!interface.empty()) write(port + "/gid_attrs/ndevs/" + index, interface);
     }
-    std::error_code ignored;
-    fs::create_directories(port / "gid_attrs" / "ndevs", ignored);
+    datapath::make_folders(port + "/gid_attrs/ndevs");
 }
 
-void write_device(const fs::path& root, const Device& device) {
+void write_device(const std::string& root, const Device& device) {
     const std::string name = device.name, uverbs = uverbs_name(name);
-    const fs::path folder = root / "sys/class/infiniband" / name;
+    const std::string folder = root + "/sys/class/infiniband/" + name;
     const __be64 guid = device.guid;
     const std::string guid_text = in_groups(reinterpret_cast<const uint8_t*>(&guid), sizeof guid);
-    write(folder / "node_type", "1: CA");
-    write(folder / "node_guid", guid_text);
-    write(folder / "sys_image_guid", guid_text);
-    write(folder / "node_desc", name);
-    write(folder / "fw_ver", "rove");
-    write(folder / "hca_type", "rove");
-    write(folder / "hw_rev", "0");
-    write_port(folder / "ports" / "1", device);
+    write(folder + "/node_type", "1: CA");
+    write(folder + "/node_guid", guid_text);
+    write(folder + "/sys_image_guid", guid_text);
+    write(folder + "/node_desc", name);
+    write(folder + "/fw_ver", "rove");
+    write(folder + "/hca_type", "rove");
+    write(folder + "/hw_rev", "0");
+    write_port(folder + "/ports/1", device);
 
-    const fs::path verbs = root / "sys/class/infiniband_verbs" / uverbs;
-    write(verbs / "ibdev", name);
-    write(verbs / "abi_version", "1");
+    const std::string verbs = root + "/sys/class/infiniband_verbs/" + uverbs;
+    write(verbs + "/ibdev", name);
+    write(verbs + "/abi_version", "1");
     // The hardware behind the port, or a device without a place.
     if (const std::string hardware = datapath::sysfs_device(*device.config); !hardware.empty()) {
-        link(hardware, folder / "device");
+        link(hardware, folder + "/device");
     } else {
-        write(folder / "device" / "numa_node", std::to_string(device.config->numa_node));
+        write(folder + "/device/numa_node", std::to_string(device.config->numa_node));
     }
-    link(folder / "device", verbs / "device");
-    link("/dev/null", root / "dev/infiniband" / uverbs);
+    link(folder + "/device", verbs + "/device");
+    link("/dev/null", root + "/dev/infiniband/" + uverbs);
 }
 
 // Listings have what is really there, too.
-void link_others(const fs::path& real, const fs::path& folder) {
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(real, ignored))
-        link(entry.path(), folder / entry.path().filename());
+void link_others(const std::string& real, const std::string& folder) {
+    for (const std::string& name : datapath::names_in(real)) link(real + "/" + name, folder + "/" + name);
 }
 
 // Of processes that have gone: nobody holds the lock.
-void sweep(const fs::path& parent) {
-    std::error_code ignored;
-    for (const auto& entry : fs::directory_iterator(parent, ignored)) {
-        if (entry.path().filename().string().rfind(kPrefix, 0) != 0) continue;
-        const int file = open(entry.path().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+void sweep(const std::string& parent) {
+    for (const std::string& name : datapath::names_in(parent)) {
+        if (!name.starts_with(kPrefix)) continue;
+        const std::string folder = parent + "/" + name;
+        const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (file < 0) continue;
         struct stat status;
         if (fstat(file, &status) == 0 && status.st_uid == geteuid() && flock(file, LOCK_EX | LOCK_NB) == 0)
-            fs::remove_all(entry.path(), ignored);
+            datapath::remove_all(folder);
         close(file);
     }
+}
+
+// As std::filesystem::temp_directory_path() has it.
+std::string temporary_folder() {
+    for (const char* const name : {"TMPDIR", "TMP", "TEMP", "TEMPDIR"})
+        if (const char* const value = std::getenv(name); value != nullptr) return value;
+    return "/tmp";
 }
 
 }  // namespace
@@ -176,15 +179,14 @@ bool Sysfs::exists() const {
 }
 
 bool Sysfs::make() {
-    std::error_code error;
-    const fs::path parent = fs::temp_directory_path(error);
-    if (error) return false;
+    const std::string parent = temporary_folder();
+    if (!datapath::is_directory(parent)) return false;
     sweep(parent);
     std::string folder;
     if (file_ >= 0 && pid_ == getpid()) close(file_);
     // Between making and locking it, another process may sweep it away: then there is no lock to be had, or no folder.
     for (bool ours = false; !ours;) {
-        folder = parent / (kPrefix + std::to_string(getpid()) + "-XXXXXX");
+        folder = parent + "/" + kPrefix + std::to_string(getpid()) + "-XXXXXX";
         if (mkdtemp(folder.data()) == nullptr) return false;
         file_ = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         struct stat status;
@@ -198,8 +200,8 @@ bool Sysfs::make() {
     folder_ = folder;
     pid_ = getpid();
     written_.clear();
-    link_others(kClass, fs::path(folder_) / "sys/class/infiniband");
-    link_others(kDevices, fs::path(folder_) / "dev/infiniband");
+    for (const std::string_view listed : {kClass, kDevices})
+        link_others(std::string(listed), folder_ + std::string(listed));
     link("/dev/null", folder_ + kRdmaCmDevice);
     return true;
 }
@@ -244,8 +246,7 @@ std::string Sysfs::instead(Provider& provider, const char* path) {
 void Sysfs::remove() {
     const std::lock_guard guard(mutex_);
     if (folder_.empty() || pid_ != getpid()) return;
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
+    datapath::remove_all(folder_);
     folder_.clear();
 }
 

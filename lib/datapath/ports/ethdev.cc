@@ -15,12 +15,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <string_view>
 #include <utility>
 
 #include "datapath/address.h"
 #include "datapath/eal.h"
+#include "datapath/files.h"
 #include "datapath/port_name.h"
 
 namespace rove::datapath {
@@ -64,10 +64,10 @@ uint32_t largest_mtu(const rte_eth_dev_info& info) {
 void take_tap_signals() {
     sigset_t taken;
     sigemptyset(&taken);
-    std::error_code ignored;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored)) {
-        if (std::filesystem::read_symlink(entry.path(), ignored) != "/dev/net/tun") continue;
-        const int fd = std::atoi(entry.path().filename().c_str());
+    const std::string files = "/proc/self/fd/";
+    for (const std::string& name : names_in(files)) {
+        if (target_of(files + name) != "/dev/net/tun") continue;
+        const int fd = std::atoi(name.c_str());
         const int signal = fcntl(fd, F_GETSIG);
         if (signal <= 0) continue;  // not net_tap's, which has chosen one
         const f_owner_ex here{F_OWNER_TID, gettid()};

@@ -18,12 +18,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <string_view>
 #include <system_error>
 #include <thread>
 
+#include "datapath/files.h"
 #include "datapath/ports/text.h"
 
 namespace rove::datapath {
@@ -86,12 +85,7 @@ std::string path_of(int descriptor) {
 
 // The names of what is in the directory.
 std::vector<std::string> files_in(int directory) {
-    std::vector<std::string> files;
-    std::error_code error;
-    for (std::filesystem::directory_iterator at(path_of(directory), error), end; !error && at != end;
-         at.increment(error))
-        files.push_back(at->path().filename());
-    return files;
+    return names_in(path_of(directory));
 }
 
 template <auto kCall>  // bind or connect
@@ -295,8 +289,7 @@ bool MeshFolder::listen_at(const std::string& file) {
 
 // With all locks held and their addresses cleared.
 bool MeshFolder::enter() {
-    std::string program;
-    std::getline(std::ifstream("/proc/self/comm"), program);
+    const std::string program = first_line_of("/proc/self/comm");
     const std::string owner = std::to_string(getpid()) + " " + program + "\n" + told_;
     for (const FileDescriptor& lock : locks_)
         if (ftruncate(lock.get(), 0) != 0 || pwrite(lock.get(), owner.data(), owner.size(), 0) < 0) return false;

@@ -12,11 +12,10 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "datapath/address.h"
+#include "datapath/files.h"
 #include "datapath/ports/text.h"
 
 #ifndef UDP_GRO
@@ -30,7 +29,6 @@ namespace rove::datapath {
 
 namespace {
 
-namespace fs = std::filesystem;
 
 // Of a socket; the kernel takes net.core.rmem_max and wmem_max if those are less. A window of 4 MiB fits in, whatever
 // the kernel counts for each packet beside its bytes.
@@ -85,15 +83,12 @@ std::string own_addresses() {
 
 // The process that has the socket with this inode, of those that we may look into.
 std::string process_of(const std::string& inode) {
-    std::error_code ignored;
-    for (const auto& process : fs::directory_iterator("/proc", ignored)) {
-        const std::string pid = process.path().filename();
+    for (const std::string& pid : names_in("/proc")) {
         if (pid.find_first_not_of("0123456789") != pid.npos) continue;
-        for (const auto& file : fs::directory_iterator(process.path() / "fd", ignored)) {
-            if (fs::read_symlink(file.path(), ignored) != "socket:[" + inode + "]") continue;
-            std::string name;
-            std::getline(std::ifstream(process.path() / "comm"), name);
-            return "process " + pid + " (" + printable(name) + ")";
+        const std::string process = "/proc/" + pid, files = process + "/fd/";
+        for (const std::string& file : names_in(files)) {
+            if (target_of(files + file) != "socket:[" + inode + "]") continue;
+            return "process " + pid + " (" + printable(first_line_of(process + "/comm")) + ")";
         }
     }
     return "another process";
@@ -105,7 +100,7 @@ std::string owner_of_port(const wire::Gid& address) {
     std::string owner = "another process";
     for (const char* table : {"/proc/self/net/udp", "/proc/self/net/udp6"}) {
         if (!ipv4 && std::string_view(table).back() != '6') continue;
-        std::ifstream lines(table);
+        std::istringstream lines(content_of(table).value_or(""));
         std::string line;
         std::getline(lines, line);
         while (std::getline(lines, line)) {
