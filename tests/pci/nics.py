@@ -89,6 +89,20 @@ def devinfo(machine, kind, active_mtu=4096, **device):
     check("PORT_ACTIVE" in out and re.search(rf"active_mtu:\s+{active_mtu} ", out) and not err, out + err)
 
 
+STATES = """
+from pyverbs.device import Context
+context = Context(name="rove0")
+states = [context.query_port(1).state for _ in range(300)]
+print(states.count(4), "of", len(states), "times active")     # IBV_PORT_ACTIVE
+"""
+
+
+def asked_often(machine, kind):
+    """A program that asks for the port's state again and again, while rove looks at the link, sees it up."""
+    process = rove(machine, config(machine, kind, 0), "/usr/bin/python3", "-c", STATES)
+    check("300 of 300 times active" in process.succeed(100).out(), process.story())
+
+
 def refused(machine, kind, *wanted, **device):
     """No device, and one line that says why."""
     process = rove(machine, config(machine, kind, 0, **device), "ibv_devinfo", "-d", "rove0")

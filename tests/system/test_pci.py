@@ -19,4 +19,5 @@ def on_nic(check, *arguments, **options):
 
 once("pci/e1000/prepare-nic", on_nic, nics.prepare, timeout=BOOTED)
 once("pci/e1000/devinfo", on_nic, nics.devinfo, timeout=BOOTED)
+once("pci/e1000/asked-often", on_nic, nics.asked_often, timeout=BOOTED)
 once("pci/e1000/verified", on_nic, nics.verified, "--mtu", "4096", "--sizes", "64,4097", timeout=BOOTED)

@@ -258,14 +258,13 @@ bool EthdevPort::is_up() {
     if (!started_) return false;
     // Not what DPDK says: net_af_packet of 24.11 looks at IFF_RUNNING, which the kernel changes up to a second later.
     if (interface_.is_open()) return !interface_.lost_carrier();
+    // Drivers ask the NIC in several steps and keep what they have found: a second thread that asks makes the first one
+    // see a link that is down.
     rte_eth_link link{};
-    return rte_eth_link_get_nowait(dpdk_id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
-}
-
-uint32_t EthdevPort::rate_mbps() const {
-    rte_eth_link link{};
-    if (!started_ || rte_eth_link_get_nowait(dpdk_id_, &link) != 0) return 0;
-    return link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN ? link.link_speed : 0;
+    const bool up = rte_eth_link_get_nowait(dpdk_id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+    const bool has_rate = up && link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN;
+    rate_mbps_.store(has_rate ? link.link_speed : 0, std::memory_order_relaxed);
+    return up;
 }
 
 void EthdevPort::restart() {

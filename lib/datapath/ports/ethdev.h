@@ -40,7 +40,7 @@ class EthdevPort final : public Port {
         return !ready() && !is_held() && (!started_ || (memif_client_ && patience_over));
     }
     void restart() override;
-    uint32_t rate_mbps() const override;
+    uint32_t rate_mbps() const override { return ready() ? rate_mbps_.load(std::memory_order_relaxed) : 0; }
     // Those of other drivers follow the kernel's carrier, which our start leaves alone.
     bool negotiates_link() const override { return started_ && has_carrier_ && !interface_.is_open(); }
     PortStatistics statistics() const override;
@@ -59,6 +59,7 @@ class EthdevPort final : public Port {
     KernelInterface interface_;
     int start_result_ = 0;  // of the last start: a negative errno
     std::atomic<bool> started_{false};  // relaxed: as held_
+    std::atomic<uint32_t> rate_mbps_{0};  // of the link when is_up() asked for it; relaxed
 };
 
 }  // namespace rove::datapath
