@@ -26,7 +26,7 @@ SANITIZED_BUILD = pathlib.Path(f"{BUILD}-asan")
 ROVE_RUN = BUILD / "apps" / "rove-run"
 CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, CLIENT_CORE = CORES[0], CORES[-1]
-STOPPED = 5  # a process that is told to end has this long
+STOPPED = 20  # a process that is told to end has this long, on a machine that may have other work
 
 
 class Failure(Exception):
@@ -67,6 +67,19 @@ def check(condition, message):
         raise Failure(message)
 
 
+def eventually(body, timeout):
+    """Runs `body` until it does not fail, for a state that follows its cause after a while. Returns what `body` does;
+    its last failure is the test's."""
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return body()
+        except Failure:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
 # --- one number never used twice -------------------------------------------------------------------------------------
 
 _unique = itertools.count()
@@ -83,6 +96,13 @@ def free_port(netns=None):
     with socket.socket() as probe:
         probe.bind(("0.0.0.0", 0))
         return probe.getsockname()[1]
+
+
+def loopback_address():
+    """One of 127.0.0.0/8 that no other test uses, nor another run on this machine: the UDP port of RoCE is the
+    machine's."""
+    number = (os.getpid() << 10) + next(_unique)
+    return f"127.{64 + (number >> 16) % 64}.{(number >> 8) % 256}.{number % 256}"
 
 
 # --- configurations --------------------------------------------------------------------------------------------------
@@ -250,8 +270,9 @@ class Process:
         return self.errors.read_text(errors="replace")
 
     def json(self):
-        """The lines of output that are JSON objects."""
-        return [json.loads(line) for line in self.out().splitlines() if line.startswith("{")]
+        """The lines of output that are JSON objects; a process that runs may have written a part of its last line."""
+        whole, _, _ = self.out().rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     def threads(self):
         """What each thread waits for in the kernel: a process that hangs may not do so again when somebody looks."""
@@ -309,6 +330,27 @@ class Process:
     def wait_listening(self, port, timeout=20):
         self.wait_for(lambda: self.is_listening(port), timeout, f"listener on TCP port {port}")
 
+    def cpu_time(self):
+        """The seconds that it has run, in ticks of 10 ms."""
+        fields = pathlib.Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def sleeps(self, most=0.01, seconds=1):
+        """Fails unless for some seconds it uses hardly any CPU time. One that polls never does so; one that was busy
+        does when it has had a core for what was left to do."""
+        def quiet():
+            before = self.cpu_time()
+            time.sleep(seconds)
+            used = round(self.cpu_time() - before, 2)
+            check(used <= most, f"{used} s of CPU time in {seconds} s\n{self.story()}")
+
+        eventually(quiet, 20)
+
+    def waited_for_core(self):
+        """The seconds for which its threads were ready to run and had no core, of all of them together."""
+        threads = pathlib.Path(f"/proc/{self.pid}/task").glob("*/schedstat")
+        return sum(int(thread.read_text().split()[1]) for thread in threads) / 1e9
+
     def outweigh(self):
         """Other work on the machine weighs little beside it. For what is measured."""
         try:
@@ -346,12 +388,14 @@ def memif_link(**changes):
     return Link(memif_pair(**changes))
 
 
-def run_pair(link, server, client, port_option="-p", timeout=50, at_once=False):
-    """Starts `server`, waits until it listens, if the client does not, runs `client HOST`; both must succeed. Returns
-    both processes."""
+def run_pair(link, server, client, port_option="-p", timeout=50, at_once=False, measured=False):
+    """Starts `server`, waits until it listens, if the client does not, runs `client HOST`; both must succeed, and
+    outweigh other work where their figures count. Returns both processes."""
     port = free_port(link.netns[0])
     listening = start_server(link, server, port, port_option, not at_once)
     connecting = start_client(link, client, port, port_option)
+    for process in (listening, connecting) if measured else ():
+        process.outweigh()
     try:
         connecting.succeed(timeout)
         listening.succeed(STOPPED)
@@ -447,7 +491,7 @@ def telemetry(pid, command):
     """The answer to one command of a rove process's DPDK telemetry socket."""
     path = f"/var/run/dpdk/rove-{pid}/dpdk_telemetry.v2"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as query:
-        query.settimeout(5)
+        query.settimeout(20)
         query.connect(path)
         hello = json.loads(query.recv(1024))
         query.send(command.encode())

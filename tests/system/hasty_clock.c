@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <x86intrin.h>
 
-enum { kTicksPerMicrosecond = 256, kHaste = 10, kRetryUs = 2000, kRetries = 5000 };
+enum { kTicksPerMicrosecond = 256, kHaste = 10, kRetryUs = 2000, kRetries = 30000 };
 
 int gettimeofday(struct timeval* restrict now, void* restrict zone) {
     (void)zone;

@@ -71,7 +71,7 @@ def two_hosts():
     served, peer = (write_toml(config) for config in memif_pair())
     server = Process([COMPARE, *QUICK, "--serve", "--rove", served], core=SERVER_CORE)
     client = Process([COMPARE, *QUICK, "--peer", "127.0.0.1", "--rove", peer], core=CLIENT_CORE).succeed(40)
-    server.succeed(10)
+    server.succeed(20)
     check("SEND 32 B" in client.out(), client.story())
 
 
@@ -107,7 +107,7 @@ def hardware_of_two_hosts():
     served, peer = (write_toml(config) for config in memif_pair())
     server = nic.compare("--serve", "--rove", served, end=0, core=SERVER_CORE)
     client = nic.compare("--peer", "127.0.0.1", "--rove", peer, "--json", out, end=1).succeed(40)
-    server.succeed(10)
+    server.succeed(20)
     compared(client, out)
     check({(command[0], device) for command in nic.commands() for device in (NIC, "rove0") if device in command} ==
           {(end, device) for end in "01" for device in (NIC, "rove0")}, str(nic.commands()))
@@ -118,13 +118,13 @@ def refused():
                         (("--rove", "a.toml", "b.toml"), "no file a.toml"), (("--peer", "h", "--rove", "a.toml",
                                                                               "b.toml"), "wanted one")):
         run = Process([COMPARE, "--device", "none0", *wrong])
-        check(run.wait(10) == 2 and what in run.err(), run.story())
+        check(run.wait(20) == 2 and what in run.err(), run.story())
     prepare = [(["prepare-nic"], "usage"), (["prepare-nic", "ffff:ff:1f.7"], "no PCI device"),
                (["prepare-nic", "ffff:ff:1f.7", "much"], "hugepages: got"), (["prepare-af-xdp"], "usage"),
                (["prepare-af-xdp", "rove-none"], "no interface"), (["prepare-af-xdp", "lo", "0"], "queues: got")]
     for (script, *arguments), what in prepare:
         run = Process([ROOT / "scripts" / script, *arguments])
-        check(run.wait(10) == 1 and what in run.err(), run.story())
+        check(run.wait(20) == 1 and what in run.err(), run.story())
 
 
 once("compare/published", published)

@@ -377,7 +377,7 @@ def drop_in_pingpong():
     server = command(configs[0], SERVER_CORE)
     server.wait_listening(port)
     client = command(configs[1], CLIENT_CORE, "127.0.0.1").succeed(30)
-    server.succeed(10)
+    server.succeed(20)
     check("1000 iters" in client.out(), client.story())
 
 

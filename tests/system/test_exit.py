@@ -16,7 +16,7 @@ def leave(progress, guests, *options):
     host = start_server(link, [program("verbs_leaver"), "--guests", guests], port, "--port")
     for _ in range(guests):
         guest = start_client(link, [program("verbs_leaver"), *options], port, "--port")
-        check(guest.wait(10) == LEFT, guest.story())
+        check(guest.wait(20) == LEFT, guest.story())
         check(not pathlib.Path(f"/var/run/dpdk/rove-{guest.pid}").exists(), "EAL's files are left")
         check("--by-signal" in options or "destroyed after all" in guest.out(), guest.story())
     host.succeed(STOPPED)
@@ -37,7 +37,7 @@ def fleeting_peers():
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
             peer.connect("\0" + arguments["socket"])
     start_client(link, ["ib_send_lat", "-F", "-n", "100"], port).succeed(20)
-    server.succeed(10)
+    server.succeed(20)
 
 
 once("exit/fleeting-peers", fleeting_peers)

@@ -3,11 +3,11 @@
 bytes in answer. ROVE_HOSTILE_PACKETS=10000000 makes it so many packets a test, ROVE_GUESS_SECONDS=600 lets keys be
 guessed for so long."""
 import os
-import time
 
 from harness import (BUILD, CLIENT_CORE, ROOT, SANITIZED_BUILD, SERVER_CORE, STOPPED, Failure, Link, Process, Skip,
                      check, device_arguments, device_string, free_port, memif_pair, once, program, start_client,
                      start_server, telemetry, test)
+from test_rdma_cm import wait_ready
 
 PACKETS = int(os.environ.get("ROVE_HOSTILE_PACKETS", "0"))
 KEYS = 2 ** 32
@@ -176,14 +176,8 @@ def mads(count):
     address = device["addresses"][0].split("/")[0]
     server = Process(["rping", "-s", "-P"], pair[0], SERVER_CORE)
 
-    def qps():
-        try:
-            return telemetry(server.pid, "/rove/qps") or []
-        except OSError:
-            return []
-
-    server.wait_for(lambda: 1 in qps(), 20, "QP 1")
-    time.sleep(0.1)     # it listens just then
+    qps = lambda: telemetry(server.pid, "/rove/qps")
+    wait_ready(server)
     steady = Process(["rping", "-c", "-V", "-C", 1_000_000, "-a", address], pair[1], CLIENT_CORE)
     server.wait_for(lambda: len(qps()) > 2, 20, "a connection")
     before = resident_mib(server.pid)
@@ -230,7 +224,7 @@ def between(count):
     except Failure as failure:
         raise Failure(f"{failure}\n--- server\n{server.story()}\n--- client\n{client.story()}") from None
     forger.child.stdin.close()
-    forger.succeed(10)
+    forger.succeed(20)
     end = forger.json()[-1]
     print(end)
     check(end["hostile"] >= min(count, 20_000), f"the pair was done before it was attacked: {end}")

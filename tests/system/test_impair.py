@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Impaired paths between two processes: delay and rate as programs see them, a path that dies and comes back during a
 transfer."""
-import time
-
 from harness import STOPPED, check, free_port, memif_link, program, shipped, start_client, start_server, telemetry, test
 from test_perftest import perftest
 
-DELAY_US = 200
+# Naps of the background thread that did not end at a packet's time would end 1.67 and 2.17 ms after the last packet
+# (background.cc), so a packet would be 0.47 ms late.
+DELAY_US, LATE_US = 1200, 300
 
 
 def delay(tool, crossings):
     """Each direction delays; `crossings` of them make what the tool calls the latency. A late wake-up would show in the
     minimum too."""
-    ((_, _, least, *_),) = perftest(memif_link(impair={"delay_us": DELAY_US}), tool, ["-n", "500"], figures=True)
-    check(crossings * DELAY_US <= least < crossings * (DELAY_US + 50), f"{tool}: at least {least} us")
+    ((_, _, least, *_),) = perftest(memif_link(impair={"delay_us": DELAY_US}), tool, ["-n", "200"], figures=True)
+    check(crossings * DELAY_US <= least < crossings * (DELAY_US + LATE_US), f"{tool}: at least {least} us")
 
 
 test("impair/delay/ib_send_lat", delay, "ib_send_lat", 1, quick=True)
@@ -22,13 +22,14 @@ test("impair/delay/ib_read_lat", delay, "ib_read_lat",
 
 
 def rate(mbps):
-    ((_, _, _, average, _),) = perftest(memif_link(impair={"rate_mbps": mbps, "queue_packets": 1024}), "ib_write_bw",
-                                        ["--report_gbits", "-s", "65536", "-n", "1000"], figures=True)
+    """A rate that takes few per cent of a core, so that a busy machine has them."""
+    ((_, _, _, average, _),) = perftest(memif_link(impair={"rate_mbps": mbps, "queue_packets": 128}), "ib_write_bw",
+                                        ["--report_gbits", "-s", "65536", "-n", "100"], figures=True)
     check(0.3 * mbps / 1000 < average <= mbps / 1000,
           f"{average} Gb/s through {mbps} Mb/s")  # how much of it, is the transport's
 
 
-test("impair/rate", rate, 1000)
+test("impair/rate", rate, 100)
 
 WRONG = ("", ",rove9", ",rove0,4", ",rove0,-1,down=true", ",rove0,4294967296,down=true", ",rove0,all,down",
          ",rove0,all,down=maybe", ",rove0,1,loss=2", ",rove0,1,los=0", ',rove0,"', ",rove0," + 100 * "x" + ",loss=1",
@@ -58,9 +59,8 @@ def death_and_return():
         check(isinstance(answer, str) and "allowed" in answer, f"'{wrong}' is answered by {answer}")
     dead = telemetry(server.pid, f"/rove/impair,rove0,{busy},down=true,loss=0.25")[busy]
     check((dead["down"], dead["loss"], dead["rate_mbps"]) == ("true", "0.25", "2000"), str(dead))
-    time.sleep(0.3)
-    dead = paths(server)[busy]
-    check(dead["drop_down"] > 0 and dead["waiting"] == 0, str(dead))
+    server.wait_for(lambda: paths(server)[busy]["drop_down"] > 0 and paths(server)[busy]["waiting"] == 0, 20,
+                    "packets on the dead path")
     check(client.child.poll() is None, f"it ended without its path\n{client.story()}")
     telemetry(server.pid, "/rove/impair,rove0,all,down=false,loss=0,rate_mbps=0")
     client.succeed(30)
@@ -108,7 +108,7 @@ def shipped_paths():
     client.wait_for(lambda: sum(is_["frames"] for is_ in paths(server).values()) > 1000, 20, "traffic")
     for process in (server, client):
         telemetry(process.pid, f"/rove/impair,rove0,{dies['index']},down=true")
-    client.wait_for(lambda: paths(server)[str(dies["index"])]["drop_down"] > 0, 10, "packets on the dead path")
+    client.wait_for(lambda: paths(server)[str(dies["index"])]["drop_down"] > 0, 20, "packets on the dead path")
     now = paths(server)
     check(all(is_["frames"] > 0 for is_ in now.values()) and len(now) == 9, str(now))
     check(now["2"]["lost"] > 0, str(now["2"]))

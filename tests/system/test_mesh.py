@@ -2,7 +2,6 @@
 """The mesh: programs without a configuration are hosts of one network, any number of them, which come, go and are
 killed."""
 import os
-import pathlib
 import resource
 import signal
 import socket
@@ -97,7 +96,7 @@ def killed():
             server.kill(signal.SIGKILL)
             continue
         start_client(ends, command, port).succeed(20)
-        server.succeed(10)
+        server.succeed(20)
 
 
 once("mesh/killed", killed)
@@ -118,7 +117,7 @@ def neighbours_die():
         for one in pair:
             one.kill(signal.SIGKILL)
     client.succeed(60)
-    server.succeed(10)
+    server.succeed(20)
     # What the killed have left is the next one's.
     last = Process(["ibv_devinfo", "-v"], mesh(where), CLIENT_CORE).succeed(20)
     check("::ffff:10.77.0.1" in last.out() and not (where / "10.77.0.1").exists(), last.story())
@@ -157,11 +156,6 @@ def multicast():
 once("mesh/multicast", multicast)
 
 
-def cpu_time(process):
-    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def sleeps():
     """A connected process that waits for events while its peer is still uses no CPU time, and a frame wakes it."""
     ends = link()
@@ -169,18 +163,12 @@ def sleeps():
     command = ["ib_send_lat", "-e", "-x", "1", "-F", "-n", "20000", "-u", "21"]
     server = start_server(ends, command, port)
     client = start_client(ends, command, port)
-    connected = lambda: "remote address" in server.out()
-    server.wait_for(connected, 20, "connection")
-    time.sleep(0.2)
+    server.wait_for(lambda: "remote address" in server.out(), 20, "connection")
     client.child.send_signal(signal.SIGSTOP)
-    time.sleep(0.3)
-    before = cpu_time(server)
-    time.sleep(2)
-    used = cpu_time(server) - before
-    check(used <= 0.01, f"{used} s of CPU time in two seconds")
+    server.sleeps(seconds=2)
     client.child.send_signal(signal.SIGCONT)
     client.succeed(40)
-    server.succeed(10)
+    server.succeed(20)
 
 
 once("mesh/sleeps", sleeps)
@@ -238,11 +226,7 @@ def no_descriptors():
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
     address = str(next(where.glob("10.77.*[0-9]")))
     held = silent(*[address] * 20)
-    time.sleep(0.3)
-    before = cpu_time(server)
-    time.sleep(1)
-    spent = cpu_time(server) - before
-    check(spent <= 0.02, f"{spent} s of CPU time in a second")
+    server.sleeps(0.02)
     resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
     start_client(ends, command, port).succeed(30)
     server.succeed(STOPPED)

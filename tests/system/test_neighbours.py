@@ -102,7 +102,7 @@ def replaced():
         for old, new in ((0, 1), (1, 0)):
             before = moved(server)
             router.replace(old, new)
-            server.wait_for(lambda: moved(server) > before, 10, "the other gateway")
+            server.wait_for(lambda: moved(server) > before, 20, "the other gateway")
             time.sleep(0.2)
         timeouts = [telemetry(process.pid, "/rove/workers")["worker0"]["timeouts"] for process in (server, client)]
         print(f"{timeouts} timeouts for two replacements")

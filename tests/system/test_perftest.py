@@ -39,12 +39,14 @@ def perftest_once(link, tool, options, timeout, sizes, figures):
     command = [tool, *COMMON, *options]
     link.env = {} if figures else HASTY
     # What a memif loses before its server is there, only RC sends again.
-    _, client = run_pair(link, command, command, timeout=timeout, at_once=not figures and "-c" not in options)
+    _, client = run_pair(link, command, command, timeout=timeout, at_once=not figures and "-c" not in options,
+                         measured=figures)
     table = rows(client.out())
     if len(table) < sizes:
         raise Failure(f"{len(table)} rows, not {sizes}\n{client.story()}")
     for row in table:
-        check(row[-1] > 0, f"a row says 0\n{client.story()}")
+        # Of few bytes a bandwidth may be rounded to 0, and of few large messages their rate.
+        check(any(figure > 0 for figure in row[2:]), f"a row says 0\n{client.story()}")
     return table
 
 

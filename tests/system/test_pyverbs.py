@@ -16,7 +16,7 @@ def pyverbs():
     client = Process(["/usr/bin/python3", PEER, "client", link.server_host, port], link.configs[1], CLIENT_CORE)
     failed = client.wait(60) != 0
     check(not failed and "OK" in client.out(), f"{client.story()}\n--- server\n{server.story()}")
-    server.succeed(10)
+    server.succeed(20)
 
 
 test("pyverbs", pyverbs, timeout=90, quick=True)

@@ -29,21 +29,33 @@ def queue_pairs(process):
         return []
 
 
+def listens(server):
+    try:
+        return telemetry(server.pid, "/rove/cm")["listeners"] > 0
+    except (OSError, KeyError, TypeError):  # it has no connection manager yet
+        return False
+
+
 def wait_ready(server):
-    """Until `server` has a device's QP 1, and with it what it does just then: bind and listen."""
+    server.wait_for(lambda: listens(server), 20, "listener of rdma_cm")
+
+
+def wait_general_services(server):
+    """Of a program that does not listen: until it has a device's QP 1, and a moment to join its group."""
     server.wait_for(lambda: 1 in queue_pairs(server), 20, "general services interface")
     time.sleep(0.1)
 
 
-def both(server, client, stays=False, timeout=40, env=None, while_it_runs=None, lost=0, **changes):
-    """Runs `client` against `server`; both must succeed. `stays`: the server goes on, and is stopped. `lost`: this part
-    of what the client sends."""
+def both(server, client, stays=False, timeout=40, env=None, while_it_runs=None, lost=0, ready=wait_ready,
+         **changes):
+    """Runs `client` against `server` when that is `ready`; both must succeed. `stays`: the server goes on, and is
+    stopped. `lost`: this part of what the client sends."""
     pair = memif_pair(**changes)
     if lost:
         pair[0]["device"][0]["impair"] = {"loss": lost}
     listening = Process(server, pair[0], SERVER_CORE, env=env)
     try:
-        wait_ready(listening)
+        ready(listening)
         connecting = Process(client, pair[1], CLIENT_CORE, env=env)
         if while_it_runs:
             while_it_runs(listening, connecting)
@@ -77,7 +89,7 @@ def speaks(expected):
         def modes():
             return [telemetry(client.pid, f"/rove/qp,{qp}").get("mode") for qp in queue_pairs(client) if qp != 1]
 
-        client.wait_for(lambda: modes() == [expected], 10, f"QP in {expected} mode")
+        client.wait_for(lambda: modes() == [expected], 20, f"QP in {expected} mode")
 
     how = ["-v", "-C", 3000, "-a", A]
     both(["rping", "-s", *how], ["rping", "-c", *how], while_it_runs=look)
@@ -104,9 +116,8 @@ def perftest(tool, *options):
     """With -R, perftest connects twice, first to exchange parameters, and its server opens the second listener when the
     client may already ask for it."""
     pair = memif_pair()
-    server = Process(["stdbuf", "-o0", tool, "-R", "-n", 200, *options], pair[0], SERVER_CORE)
-    server.wait_for(lambda: "Waiting for client" in server.out(), 20, "listener")
-    time.sleep(0.2)
+    server = Process([tool, "-R", "-n", 200, *options], pair[0], SERVER_CORE)
+    wait_ready(server)
     Process([tool, "-R", "-n", 200, *options, A], pair[1], CLIENT_CORE).succeed(30)
     server.succeed(STOPPED)
 
@@ -240,7 +251,7 @@ def keepalive():
     server = Process(["rstream", "-b", A, "-k", 1, "-T", "a", "-C", 1000000000], pair[0], SERVER_CORE)
     wait_ready(server)
     client = Process(["rstream", "-s", A, "-C", 1000000000], pair[1], CLIENT_CORE)
-    time.sleep(1)
+    server.wait_for(lambda: telemetry(server.pid, "/rove/cm")["established"], 20, "connection")
     client.kill()
     check(server.wait(20) != 0, server.story())
 
@@ -285,8 +296,10 @@ for own, theirs, name in ((A, B, "ipv4"), (A6, B6, "ipv6")):
     once(f"rdma-cm/udaddy/{name}", both, ["udaddy", "-b", own], ["udaddy", "-s", own])
 # Not of what the server sends: it ends with its answer, as a server of the kernel's CM may, and then gives no other.
 once("rdma-cm/udaddy/loss", lambda: both(["udaddy", "-b", A, "-C", 0], ["udaddy", "-s", A, "-C", 0], lost=0.5))
-once("rdma-cm/mckey/ipv4", both, ["mckey", "-m", "239.1.2.3", "-b", A], ["mckey", "-m", "239.1.2.3", "-s", "-b", B])
-once("rdma-cm/mckey/ipv6", both, ["mckey", "-m", "ff15::77", "-b", A6], ["mckey", "-m", "ff15::77", "-s", "-b", B6])
+for own, theirs, group, name in ((A, B, "239.1.2.3", "ipv4"), (A6, B6, "ff15::77", "ipv6")):
+    once(f"rdma-cm/mckey/{name}",
+         lambda own, theirs, group: both(["mckey", "-m", group, "-b", own], ["mckey", "-m", group, "-s", "-b", theirs],
+                                         ready=wait_general_services), own, theirs, group)
 once("rdma-cm/rdma_client", both, ["rdma_server", "-p", 7471], ["rdma_client", "-s", A, "-p", 7471])
 for service in ("r", "x"):
     once(f"rdma-cm/rdma_xclient/{service}", both, ["rdma_xserver", "-c", service],

@@ -22,7 +22,7 @@ def asked(pid, *commands):
 def script():
     link = memif_link()
     port = free_port()
-    command = [program("verbs_check"), "--verbs", "write", "--sizes", "65536", "--rounds", "2000"]
+    command = [program("verbs_check"), "--verbs", "write", "--sizes", "65536", "--rounds", "1000000"]
     server = start_server(link, command, port, "--port")
     client = start_client(link, command, port, "--port")
     server.wait_for(lambda: telemetry(server.pid, "/rove/workers")["worker0"]["rx_packets"], 20, "traffic")

@@ -108,7 +108,7 @@ def silent_death():
         return next(values for name, values in telemetry(initiator.pid, "/tent/rails").items()
                     if name.endswith("rove1_rove1"))
 
-    initiator.wait_for(lambda: rail()["slices"] > 100, 10, "use of both rails")
+    initiator.wait_for(lambda: rail()["slices"] > 100, 20, "use of both rails")
     died = time.monotonic()
     impair(engines, initiator, "rove1", "down=true")
     initiator.wait_for(lambda: rail()["silences"] + rail()["errors"] > 0, 20, "the death to be noticed")
@@ -116,7 +116,7 @@ def silent_death():
     back = time.monotonic()
     impair(engines, initiator, "rove1", "down=false")
     before = rail()["slices"]
-    initiator.wait_for(lambda: rail()["slices"] > before, 10, "the rail to be taken again")
+    initiator.wait_for(lambda: rail()["slices"] > before, 20, "the rail to be taken again")
     result = finish(initiator).json()[-1]
     both, one = rate(result, begun, begun, died), rate(result, begun, died + 0.05, back)
     note = f"{both / 1e6:.0f}, then {one / 1e6:.0f} MB/s, longest {result['longest']:.3f} s"
@@ -138,14 +138,14 @@ def mp_again():
     time.sleep(0.7)  # a stranger's silence means rc after a quarter of a second, at each end
     impair(engines, initiator, "rove1", "down=false")
     before = rail()["slices"]
-    initiator.wait_for(lambda: rail()["slices"] > before, 10, "the rail to be taken again")
+    initiator.wait_for(lambda: rail()["slices"] > before, 20, "the rail to be taken again")
 
     def modes(process):
         return [(telemetry(process.pid, f"/rove/qp,{qp}") or {}).get("mode")
                 for qp in telemetry(process.pid, "/rove/qps")]
 
     for process in (initiator, engines.target):
-        process.wait_for(lambda: modes(process) == ["mp"] * 6, 10, "mp on both rails, in all three priorities")
+        process.wait_for(lambda: modes(process) == ["mp"] * 6, 20, "mp on both rails, in all three priorities")
 
 
 def transports(process):
@@ -161,10 +161,10 @@ def all_ports_dead():
     initiator.wait_for(lambda: transports(initiator)["rdma"]["slices"] > 500, 20, "use of the rail")
     check(transports(initiator)["tcp"]["slices"] == 0, "tcp is used though a rail is up")
     impair(engines, initiator, "rove0", "down=true")
-    initiator.wait_for(lambda: transports(initiator)["tcp"]["slices"] > 50, 10, "tcp to take over")
+    initiator.wait_for(lambda: transports(initiator)["tcp"]["slices"] > 50, 20, "tcp to take over")
     impair(engines, initiator, "rove0", "down=false")
     before = transports(initiator)["rdma"]["slices"]
-    initiator.wait_for(lambda: transports(initiator)["rdma"]["slices"] > before + 50, 10, "rdma to be taken again")
+    initiator.wait_for(lambda: transports(initiator)["rdma"]["slices"] > before + 50, 20, "rdma to be taken again")
     result = finish(initiator).json()[-1]
     check(result["failed"] == 0 and result["timeout"] == 0, initiator.story())
     said = [line for line in initiator.err().splitlines() if line.startswith("rove-tent: warning: ")]
@@ -203,12 +203,12 @@ def paused_peer():
                               "transports/shm/enable=false", "transports/tcp/enable=false")
     initiator.wait_for(initiator.json, 20, "start")
     slices = lambda: transports(initiator)["rdma"]["slices"]  # noqa: E731
-    initiator.wait_for(lambda: slices() > 100, 10, "use of the rail")
+    initiator.wait_for(lambda: slices() > 100, 20, "use of the rail")
     engines.target.child.send_signal(signal.SIGSTOP)
     time.sleep(0.8)
     before = slices()
     engines.target.child.send_signal(signal.SIGCONT)
-    initiator.wait_for(lambda: slices() > before + 100, 10, "the rail to be taken again")
+    initiator.wait_for(lambda: slices() > before + 100, 20, "the rail to be taken again")
     result = finish(initiator).json()[-1]
     check(result["failed"] == 0 and result["timeout"] == 0, initiator.story())
 
@@ -220,14 +220,14 @@ def lanes():
     command = [program("tent_check"), "stream", "--peer", f"127.0.0.1:{engines.port}", "--seconds", "30"]
     initiator = Process(command, engines.pair[1], CLIENT_CORE, env={"MC_NUM_QP_PER_EP": "3"})
     initiator.wait_for(initiator.json, 20, "start")
-    initiator.wait_for(lambda: transports(initiator)["rdma"]["slices"] > 100, 10, "use of the rail")
+    initiator.wait_for(lambda: transports(initiator)["rdma"]["slices"] > 100, 20, "use of the rail")
     numbers = [telemetry(process.pid, "/rove/qps") for process in (initiator, engines.target)]
     check([len(qps) for qps in numbers] == [9, 9], f"3 priorities, 3 lanes: {numbers}")
     sent = [telemetry(initiator.pid, f"/rove/qp,{qp}") for qp in numbers[0]]
     check(sum(qp["sq_posted"] > 10 for qp in sent) == 3, f"HIGH is to use its 3 QPs: {sent}")
     finish(initiator)
     wrong = Process(command, engines.pair[1], CLIENT_CORE, env={"MC_MTU": "77"})
-    check(wrong.wait(10) == 1 and "path_mtu" in wrong.err() and "keys were set by MC_MTU" in wrong.err(), wrong.story())
+    check(wrong.wait(20) == 1 and "path_mtu" in wrong.err() and "keys were set by MC_MTU" in wrong.err(), wrong.story())
 
 
 def cancelled():

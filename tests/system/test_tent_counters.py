@@ -68,7 +68,7 @@ def low_beside_high(strict):
 
 
 def scrape(port):
-    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20).read().decode()
     values = re.findall(r'^(tent_\w+)\{(\w+)="([^"]*)"\} (\S+)$', text, re.M)
     return text, {(name, label, of): float(value) for name, label, of, value in values}
 
@@ -84,7 +84,7 @@ def prometheus():
                   ("tent_rail_write_bytes_total", "rail", f"127.0.0.1:{engines.port}/rove0-rove0"),
                   ("tent_priority_completed_requests_total", "priority", "high"),
                   ("tent_slot_bytes_total", "slot", "2"), ("tent_transport_read_bytes_total", "transport", "rdma")]
-        initiator.wait_for(lambda: all(scrape(port)[1].get(one, 0) > 0 for one in wanted), 10, "figures")
+        initiator.wait_for(lambda: all(scrape(port)[1].get(one, 0) > 0 for one in wanted), 20, "figures")
         text, first = scrape(port)
         check(
             "# TYPE tent_device_completed_bytes_total counter" in text and
@@ -93,11 +93,11 @@ def prometheus():
         check(f"tent_request_bytes_bucket{of_requests}" in text and "tent_request_latency_seconds_sum" in text, text)
         (requests,) = telemetry(initiator.pid, "/tent/requests").values()
         check(requests["p99_bytes"] == 1048576 and 0 < requests["p50_ns"] <= requests["p99_ns"], str(requests))
-        health = urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
+        health = urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=20)
         check(health.status == 200 and b"tent_devices_up 2" in health.read(), "/health")
-        initiator.wait_for(lambda: scrape(port)[1][wanted[-1]] > first[wanted[-1]], 10, "growth")
+        initiator.wait_for(lambda: scrape(port)[1][wanted[-1]] > first[wanted[-1]], 20, "growth")
         other = engines.start("target", *options)
-        check(other.wait(10) == 1 and "nobody can listen on 127.0.0.1" in other.err(), other.story())
+        check(other.wait(20) == 1 and "nobody can listen on 127.0.0.1" in other.err(), other.story())
     finally:
         (SHM / slots[1:]).unlink(missing_ok=True)
 

@@ -146,7 +146,7 @@ def names(kind):
     first, dies = store.target("a"), store.target("b")
     store.start("move", "c", "--peer", "a", "--sizes", "4096,1048576", "--rounds", "2").succeed(20)
     twice = store.start("target", "a")
-    check(twice.wait(10) == 1 and "'a' is the name of a process that lives" in twice.err(), twice.story())
+    check(twice.wait(20) == 1 and "'a' is the name of a process that lives" in twice.err(), twice.story())
 
     initiator = store.start("two-peers", "c", "--peer", "a", "--other-peer", "b", "--seconds", "30", "--sizes",
                             "65536", "--tolerate")
@@ -162,12 +162,12 @@ def names(kind):
 
     again.kill()
     opens = store.start("names", "c", "--peer", "b", "--other-peer", "a")
-    opens.wait_for(lambda: "a process that has ended" in opens.out(), 10, "the end of a process to be seen")
+    opens.wait_for(lambda: "a process that has ended" in opens.out(), 20, "the end of a process to be seen")
     check(first.wait(20) == 0, first.story())
     store.stop()
     opens.succeed(20)
     late = store.start("target", "d")
-    check(late.wait(10) == 1 and f"MetadataError: {kind} " in late.err() and f"127.0.0.1:{store.port}" in late.err(),
+    check(late.wait(20) == 1 and f"MetadataError: {kind} " in late.err() and f"127.0.0.1:{store.port}" in late.err(),
           late.story())
 
 
@@ -177,11 +177,11 @@ def without_time():
     first, dies = store.target("a"), store.target("b")
     store.start("move", "c", "--peer", "a", "--sizes", "65536", "--rounds", "1").succeed(20)
     twice = store.start("target", "a")
-    check(twice.wait(10) == 1 and "'a' is the name of a process that lives" in twice.err(), twice.story())
+    check(twice.wait(20) == 1 and "'a' is the name of a process that lives" in twice.err(), twice.story())
     dies.kill()
     again = store.target("b")
     for process, name in ((first, "a"), (again, "b")):
-        store.start("quit", "c", "--peer", name).succeed(10)
+        store.start("quit", "c", "--peer", name).succeed(20)
         check(process.wait(20) == 0, process.story())
     check(store.values == {}, f"names of processes that have ended: {store.values}")
 
@@ -200,20 +200,20 @@ def claims():
         check(len(alive) == 1, "\n".join(process.story() for process in several))
         for process in several:
             check(process is alive[0] or "'a' is the name of a process that lives" in process.err(), process.story())
-        dies.wait_for(dies.json, 10, "its memory")
+        dies.wait_for(dies.json, 20, "its memory")
         dies.kill()
         for refused in (store.start("open", "c", "--peer", "a", env=wrong),
                         store.start("open", "c", "--peer", "a", "--set", "metadata_ca_file=/dev/null")):
-            check(refused.wait(10) == 1 and "MetadataError" in refused.err(), refused.story())
+            check(refused.wait(20) == 1 and "MetadataError" in refused.err(), refused.story())
     for store in stores:
         until = time.monotonic() + 20
         while True:
             opens = store.start("open", "c", "--peer", "b")
-            check(opens.wait(10) == 1 and time.monotonic() < until, opens.story())
+            check(opens.wait(20) == 1 and time.monotonic() < until, opens.story())
             if "has none of this name" in opens.err():
                 break
             time.sleep(0.1)
-        store.start("open", "c", "--peer", "a").succeed(10)
+        store.start("open", "c", "--peer", "a").succeed(20)
 
 
 def watches():
@@ -229,7 +229,7 @@ def watches():
 
     def wait(what, times):
         for holder in holders:
-            holder.wait_for(lambda: holder.err().count(f"segment 'b': its process {what}") >= times, 10, what)
+            holder.wait_for(lambda: holder.err().count(f"segment 'b': its process {what}") >= times, 20, what)
 
     for holder in holders:
         holder.wait_for(holder.json, 20, "start")
@@ -244,7 +244,7 @@ def watches():
     for target in again:
         os.kill(target.pid, signal.SIGCONT)
     wait("is back, at", 2)
-    unsure.wait_for(lambda: "notify-keyspace-events are '', not 'Kg$x'" in unsure.err(), 10, "a warning")
+    unsure.wait_for(lambda: "notify-keyspace-events are '', not 'Kg$x'" in unsure.err(), 20, "a warning")
 
 
 for _kind in SERVERS:

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 
-from harness import CLIENT_CORE, Process, check, memif_pair, once, program, telemetry, test
+from harness import CLIENT_CORE, Process, check, loopback_address, memif_pair, once, program, telemetry, test
 from test_tent import QUICK_TIMEOUT, Engines, impair, rails
 from test_tent_policies import Initiator
 
@@ -43,7 +43,7 @@ class Sprayer(Initiator):
     def __init__(self, engines, *keys):
         super().__init__(engines, "--set", *ONLY_RDMA, *keys, config=())
         up = 3
-        self.process.wait_for(lambda: [row["state"] for row in self.connected()] == [up] * 2, 10, "both rails")
+        self.process.wait_for(lambda: [row["state"] for row in self.connected()] == [up] * 2, 20, "both rails")
 
     def connected(self):
         return [row for _, row in sorted(table(self.process, "rails").items()) if row["connects"]]
@@ -145,13 +145,13 @@ def probes():
 def placed_anew():
     """What was allotted to a rail that then becomes slow is carried by the other."""
     engines = Engines(rails({"rate_mbps": 1000, "queue_packets": 1024}))
-    initiator = engines.start("stream", "--seconds", "2", "--sizes", "16777216", "--depth", "2", *QUICK_TIMEOUT,
+    initiator = engines.start("stream", "--seconds", "60", "--sizes", "16777216", "--depth", "2", *QUICK_TIMEOUT,
                               *ONLY_RDMA)
     initiator.wait_for(initiator.json, 20, "start")
-    time.sleep(0.2)
+    initiator.wait_for(lambda: table(initiator, "devices")["rove1"]["completed_bytes"], 20, "use of the rail")
     impair(engines, initiator, "rove1", "rate_mbps=50")
     before = table(initiator, "devices")["rove1"]["placed_anew_slices"]
-    initiator.wait_for(lambda: table(initiator, "devices")["rove1"]["placed_anew_slices"] > before + 20, 5,
+    initiator.wait_for(lambda: table(initiator, "devices")["rove1"]["placed_anew_slices"] > before + 20, 20,
                        "slices of the slow rail to be placed anew")
     initiator.kill()
 
@@ -175,10 +175,10 @@ def rail_fails(*keys, errors=2):
     died = time.monotonic()
     impair(engines, initiator, "rove0", "down=true")
     time.sleep(0.15)
-    initiator.wait_for(lambda: row()["errors"] >= errors, 10, f"{errors} errors")
+    initiator.wait_for(lambda: row()["errors"] >= errors, 20, f"{errors} errors")
     failed = row()
     impair(engines, initiator, "rove0", "down=false")
-    initiator.wait_for(lambda: row()["slices"] > failed["slices"], 10, "the rail to be used again")
+    initiator.wait_for(lambda: row()["slices"] > failed["slices"], 20, "the rail to be used again")
     back = time.monotonic() - died
     initiator.kill()
     engines.target.stop()
@@ -230,28 +230,28 @@ def wrong_key():
     check(rail["errors"] >= 2 and rail["resprayed"] == 0 and rail["pauses"] == 0, f"{rail}, {result}")
     check(result["high_completed"] + result["high_failed"] == 5 and result["low_completed"] > 0, f"{result}")
     initiator.child.stdin.close()
-    initiator.succeed(10)
+    initiator.succeed(20)
 
 
 def any_pair():
     """Two ports each, on one network: ours of one pair and the peer's of the other are dead."""
-    engines = Engines([{"device": [{"port": f"udp:127.0.0.{host + port}"} for port in (1, 2)]} for host in (10, 20)])
-    initiator = engines.start("stream", "--seconds", "3", "--sizes", "65536", "--depth", "2", *QUICK_TIMEOUT,
+    engines = Engines([{"device": [{"port": f"udp:{loopback_address()}"} for _ in range(2)]} for _ in range(2)])
+    initiator = engines.start("stream", "--seconds", "60", "--sizes", "65536", "--depth", "2", *QUICK_TIMEOUT,
                               *ONLY_RDMA, "--tolerate")
     initiator.wait_for(initiator.json, 20, "start")
 
     def rail(name):
         return next((row for label, row in table(initiator, "rails").items() if label.endswith(name)), None)
 
-    initiator.wait_for(lambda: rail("rove0_rove0")["slices"] > 10, 10, "use of the rails")
+    initiator.wait_for(lambda: rail("rove0_rove0")["slices"] > 10, 20, "use of the rails")
     check(rail("rove1_rove0")["connects"] == 0, "a spare rail is connected though nothing is wrong")
     for process, device in ((initiator, "rove0"), (engines.target, "rove1")):
         check(isinstance(telemetry(process.pid, f"/rove/impair,{device},all,down=true"), dict), "impair")
-    initiator.wait_for(lambda: rail("rove1_rove0")["slices"] > 50, 10, "use of the pair that is left")
+    initiator.wait_for(lambda: rail("rove1_rove0")["slices"] > 50, 20, "use of the pair that is left")
     for process, device in ((initiator, "rove0"), (engines.target, "rove1")):
         telemetry(process.pid, f"/rove/impair,{device},all,down=false")
     before = rail("rove0_rove0")["slices"]
-    initiator.wait_for(lambda: rail("rove0_rove0")["slices"] > before and rail("rove1_rove0")["state"] == 0, 10,
+    initiator.wait_for(lambda: rail("rove0_rove0")["slices"] > before and rail("rove1_rove0")["state"] == 0, 20,
                        "the usual pairs to be used again, and the spare one to be closed")
     initiator.kill()
 

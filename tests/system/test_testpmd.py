@@ -162,7 +162,7 @@ def priority():
             pair.arguments("--mode", "write", "--priority", level, "--pcap", captures[level], "-i", "--auto-start",
                            "--size", "4096", "--rate", "0.005"))
         try:
-            wait_until(lambda: prompt.json("show worker")["worker0"]["rx_packets"] > 10, 10, "traffic")
+            wait_until(lambda: prompt.json("show worker")["worker0"]["rx_packets"] > 10, 20, "traffic")
             (here,), (qpn,) = prompt.json("show qp").values(), telemetry(pair.target.pid, "/rove/qps")
             there = telemetry(pair.target.pid, f"/rove/qp,{qpn}")
             check((here["priority"], there["priority"]) == (ring, ring), f"--priority {level}: {here} {there}")
@@ -186,11 +186,11 @@ def live_interface():
     script says to undo it."""
     with TwoNamespaces(1500) as namespaces:
         state = lambda name: [
-            (name, key, Process(["cat", f"/sys/class/net/data/{key}"], netns=name).succeed(5).out().strip())
+            (name, key, Process(["cat", f"/sys/class/net/data/{key}"], netns=name).succeed(20).out().strip())
             for key in ("mtu", "napi_defer_hard_irqs", "gro_flush_timeout")]
         before = [state(name) for name in namespaces.names]
         prepared = [
-            Process([ROOT / "scripts" / "prepare-af-xdp", "data"], netns=name).succeed(10).out()
+            Process([ROOT / "scripts" / "prepare-af-xdp", "data"], netns=name).succeed(20).out()
             for name in namespaces.names]
         check(all("data is ready: iface=data,start_queue=0,queue_count=1" in text for text in prepared), str(prepared))
         configs = [shipped("af_xdp-nic"), shipped("af_xdp-nic")]
@@ -200,7 +200,7 @@ def live_interface():
             device["addresses"] = [f"192.168.10.{end}/24"]
         verified("write", "--size", "20000", pair=Pair(configs, netns=namespaces.names, host="192.0.2.1"))
         for name, text in zip(namespaces.names, prepared):
-            Process(["sh", "-ec", text.partition("To undo:\n")[2]], netns=name).succeed(5)
+            Process(["sh", "-ec", text.partition("To undo:\n")[2]], netns=name).succeed(20)
         check(before == [state(name) for name in namespaces.names], f"not undone: {before}")
 
 
@@ -279,7 +279,7 @@ def wrong_options():
         tent.write_text(wrong)
         for arguments in (spray, ["--", "--config", config]):
             refused([*arguments, "--tent", tent], 1, f"--tent: {tent}:{1 + wrong.count(chr(10))}", word)
-    help = Process([TESTPMD, "--help"]).succeed(10).out()
+    help = Process([TESTPMD, "--help"]).succeed(20).out()
     check(all(word in help for word in ("--verify", "--stats-period", "--cmdline-file", "EAL")), help)
     tests = "".join(path.read_text() for path in (ROOT / "tests" / "system").glob("*.py"))
     untested = {option for option in re.findall("--[a-z][a-z-]+", help) if f'"{option}"' not in tests}

@@ -40,7 +40,7 @@ def every_command():
             check(prompt.say(f"set transport mode {mode}") == "", "set transport")
             check(prompt.say("start") == "", "start")
             check("stop ends it" in prompt.say("start"), "a second start")
-            wait_until(lambda: prompt.json("show worker")["worker0"]["tx_packets"] > 50, 10, "traffic")
+            wait_until(lambda: prompt.json("show worker")["worker0"]["tx_packets"] > 50, 20, "traffic")
             (qpn, qp), = prompt.json("show qp").items()
             check(qp["state"] == "RTS" and qp["mode"] == mode, str(qp))
             check(prompt.json(f"show qp {qpn}")["mode"] == mode, "show qp")
@@ -50,12 +50,12 @@ def every_command():
             check("una_psn" in prompt.say(f"dump {qpn}"), "dump")
             if mode == "mp":
                 requests = lambda: prompt.json(f"show paths {qpn}")["requests"].values()
-                wait_until(lambda: any(path["state"] == "good" for path in requests()), 5, "a good path")
+                wait_until(lambda: any(path["state"] == "good" for path in requests()), 20, "a good path")
                 for harm, state, column in (("mark=1", "congested", "marked"), ("mark=0,loss=0.3", "lossy", "lost")):
                     telemetry(pair.target.pid, f"/rove/impair,rove0,all,{harm}")
                     wait_until(
                         lambda: any(path["state"] == state and path["packets"] and path[column]
-                                    for path in requests()), 5, f"path {state}")
+                                    for path in requests()), 20, f"path {state}")
                 telemetry(pair.target.pid, "/rove/impair,rove0,all,loss=0")
                 check(prompt.json("show reorder")["worker0"]["marked_acks"] > 0, "marked_acks")
                 check(
@@ -65,17 +65,17 @@ def every_command():
                 (port, path), = paths["requests"].items()
                 check(int(port) == prompt.json(f"show qp {qpn}")["udp_src"] and "on_their_way" in path, str(paths))
                 state = lambda: prompt.json(f"show paths {qpn}")["requests"][port]["state"]
-                wait_until(lambda: state() == "good", 5, "a good path")
-                wait_until(lambda: prompt.json(f"show qp {qpn}")["retries_left"] == 6, 5, "retries that were set")
+                wait_until(lambda: state() == "good", 20, "a good path")
+                wait_until(lambda: prompt.json(f"show qp {qpn}")["retries_left"] == 6, 20, "retries that were set")
                 begun = time.monotonic()
                 telemetry(pair.target.pid, "/rove/impair,rove0,all,down=true")
-                wait_until(lambda: state() == "dead", 5, "a dead path")
+                wait_until(lambda: state() == "dead", 20, "a dead path")
                 check(time.monotonic() - begun > 0.3, "an earlier timeout than was set")
                 telemetry(pair.target.pid, "/rove/impair,rove0,all,down=false")
-                wait_until(lambda: state() != "dead", 5, "life on the path")
+                wait_until(lambda: state() != "dead", 20, "life on the path")
                 check(re.search(rf"^ +{port}$", text := prompt.say(f"show paths {qpn}"), re.M), text)
             prompt.say("clear stats")
-            wait_until(lambda: prompt.json("show worker")["worker0"]["tx_packets"] > 0, 5, "traffic after clear stats")
+            wait_until(lambda: prompt.json("show worker")["worker0"]["tx_packets"] > 0, 20, "traffic after clear stats")
             check("goodput_gbps" in (text := prompt.say("stop")) and re.search(r"errors +0\n", text), text)
             said = balanced(json.loads(out.read_text().splitlines()[-1]))
             check(said["messages"] < said["requests"]["completed"] and said["packets"]["in_flight"] == 0,
@@ -122,7 +122,7 @@ def prompt_of_target():
               "a target without a peer")
         check("an initiator chooses" in prompt.say("set transport mtu 1024"), "set transport mtu")
         sender = run("--mode", "send", "--size", "4096", "--rate", "0.1")
-        wait_until(lambda: [qp["rq_consumed"] > 10 for qp in prompt.json("show qp").values()] == [True], 10, "messages")
+        wait_until(lambda: [qp["rq_consumed"] > 10 for qp in prompt.json("show qp").values()] == [True], 20, "messages")
         check("the peer stops" in prompt.say("stop"), "stop")
         (qpn,) = prompt.json("show qp")
         check("una_psn" in prompt.say(f"dump {qpn}") and prompt.json("show reorder")["worker0"]["degree_0"] > 10,
@@ -133,7 +133,7 @@ def prompt_of_target():
         sprayer = run("--mode", "spray")
         received = lambda: prompt.json("show worker")["worker0"]["rx_packets"]
         prompt.say("clear stats")
-        wait_until(lambda: "no engine" not in prompt.say("show tent devices") and received() > 1000, 10, "spray")
+        wait_until(lambda: "no engine" not in prompt.say("show tent devices") and received() > 1000, 20, "spray")
         check(list(prompt.json("show tent devices")) == ["rove0"], "show tent devices")
         prompt.send("quit\n")
         check((status := prompt.wait()) == 0, f"quit: status {status}")

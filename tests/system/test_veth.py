@@ -55,7 +55,7 @@ def same_group():
                                check=True).stdout
         [data] = json.loads(shown)
         other = Process(["python3", "-c", SAME_GROUP, "ctl", rove.pid ^ data["ifindex"]], netns=netns, stdin=True)
-        other.wait_for(lambda: "joined" in other.out(), 10, "group")
+        other.wait_for(lambda: "joined" in other.out(), 20, "group")
         rove.child.stdin.write(b"go\n")
         rove.child.stdin.close()
         check("PORT_ACTIVE" in rove.succeed(20).out(), rove.story())
@@ -129,7 +129,7 @@ def pulled_out(link, port):
     for state, event in (("down", "PORT_ERR"), ("up", "PORT_ACTIVE")) * 2:
         seen = watch.out().count(event)
         ip("link", "set", "data", state, netns=link.netns[1])
-        watch.wait_for(lambda: watch.out().count(event) == seen + 1, 5, event)
+        watch.wait_for(lambda: watch.out().count(event) == seen + 1, 20, event)
     watch.stop()
     control = free_port(link.netns[0])
     command = [program("verbs_check"), "--mtu", PORTS[port], "--timeout", "17", "--sizes", "100000", "--rounds", "100"]

@@ -186,4 +186,4 @@ def wait_for_traffic(process):
         except OSError:
             return False    # not yet there
         return workers is not None and workers["worker0"]["rx_packets"] > 50
-    process.wait_for(packets, 10, "traffic")
+    process.wait_for(packets, 20, "traffic")

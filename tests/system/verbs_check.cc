@@ -170,13 +170,14 @@ class Check {
         uint32_t size = options_.sizes[0];
         uint64_t posted = 0, good = 0;
         for (uint32_t i = 0; i < options_.depth; ++i, ++posted) post(verb, 0, 0, size, i, 1);
-        std::printf("{\"running\": true}\n");
-        std::fflush(stdout);
         ibv_wc wc;
         while (true) {
             next_completion(wc);
             if (wc.status != IBV_WC_SUCCESS) break;
-            ++good;
+            if (++good == 1) {
+                std::printf("{\"running\": true}\n");
+                std::fflush(stdout);
+            }
             post(verb, 0, 0, size, posted++ % options_.depth, 1);
         }
         const double error_at = peer::now_s();
