@@ -342,7 +342,7 @@ class Process:
             before = self.cpu_time()
             time.sleep(seconds)
             used = round(self.cpu_time() - before, 2)
-            check(used <= most, f"{used} s of CPU time in {seconds} s\n{self.story()}")
+            check(self.child.poll() is None and used <= most, f"{used} s of CPU time in {seconds} s\n{self.story()}")
 
         eventually(quiet, 20)
 

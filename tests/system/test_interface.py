@@ -11,6 +11,7 @@ from harness import (CLIENT_CORE, ROVE_RUN, SERVER_CORE, STOPPED, Link, Process,
                      free_port, ip, once, program, run_pair, shipped, start_client, start_server, telemetry, test,
                      with_changes)
 from test_rdma_cm import listens, wait_ready
+from test_stall import sleeps
 from test_udp import PLAIN, WITHOUT_TRAINS
 
 ADDRESSES = (("10.0.0.1/24", "fd00::1/64"), ("10.0.0.2/24", "fd00::2/64"))
@@ -313,19 +314,6 @@ def refused():
 
 
 once("interface/refused", refused)
-
-
-def sleeps(link):
-    """A connected process that waits for events uses no CPU time, and a frame wakes it."""
-    command = ["ib_send_lat", "-e", "-x", "1", "-F", "-n", "4000", "-u", "21"]
-    server = start_server(link, command, port := free_port("netns"))
-    client = start_client(link, command, port)
-    server.wait_for(lambda: "remote address" in server.out(), 20, "connection")
-    client.child.send_signal(signal.SIGSTOP)
-    server.sleeps()
-    client.child.send_signal(signal.SIGCONT)
-    client.succeed(40)
-    server.succeed(20)
 
 
 for name, queues in (("interface/sleeps", 1), ("interface/xdp/sleeps", 2)):

@@ -10,6 +10,7 @@ import time
 from harness import (CLIENT_CORE, CORES, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Link, Process, check, free_port, once,
                      program, run_pair, start_client, start_server, telemetry, test, unique)
 from test_rdma_cm import wait_ready
+from test_stall import sleeps
 
 # Each takes some 0.1 s to start; ROVE_MESH_MEMBERS=250 has as many as a mesh shall have at least.
 MEMBERS = int(os.environ.get("ROVE_MESH_MEMBERS", "64"))
@@ -156,22 +157,7 @@ def multicast():
 once("mesh/multicast", multicast)
 
 
-def sleeps():
-    """A connected process that waits for events while its peer is still uses no CPU time, and a frame wakes it."""
-    ends = link()
-    port = free_port()
-    command = ["ib_send_lat", "-e", "-x", "1", "-F", "-n", "20000", "-u", "21"]
-    server = start_server(ends, command, port)
-    client = start_client(ends, command, port)
-    server.wait_for(lambda: "remote address" in server.out(), 20, "connection")
-    client.child.send_signal(signal.SIGSTOP)
-    server.sleeps(seconds=2)
-    client.child.send_signal(signal.SIGCONT)
-    client.succeed(40)
-    server.succeed(20)
-
-
-once("mesh/sleeps", sleeps)
+once("mesh/sleeps", lambda: sleeps(link()))
 
 
 def silent(*addresses):

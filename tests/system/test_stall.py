@@ -12,14 +12,21 @@ ABSENT = 0.9  # seconds; perftest's QPs give up after 0.54 s of silence
 RETRIES_EXCEEDED = "status 12"
 
 
-def begin(tool, options):
+def begin(link, tool, options):
     """Both processes, with traffic under way."""
-    link, port = memif_link(), free_port()
+    port = free_port(link.netns[0])
     command = [tool, "-F", "-x", "1", *options.split()]
     server = start_server(link, command, port)
     client = start_client(link, command, port)
-    client.wait_for(lambda: packets(client) > 1000 and packets(server) > 1000, 20, "traffic")
+    for process in (server, client):
+        wait_for_more(process, 1000)
     return server, client
+
+
+def wait_for_more(process, count):
+    """Until so many packets have come to the process from now on."""
+    before = packets(process)
+    process.wait_for(lambda: packets(process) > before + count, 20, "traffic")
 
 
 def packets(process):
@@ -31,26 +38,36 @@ def packets(process):
 
 def absent(tool, options):
     """perftest ends at the first QP that does."""
-    both = begin(tool, f"{options} -D 60")
+    both = begin(memif_link(), tool, f"{options} -D 60")
     for absent in both:
         absent.child.send_signal(signal.SIGSTOP)
         time.sleep(ABSENT)
         absent.child.send_signal(signal.SIGCONT)
         for process in both:
-            before = packets(process)
-            process.wait_for(lambda: packets(process) > before + 1000, 20, "traffic after the absence")
+            wait_for_more(process, 1000)
     for process in both:
         process.stop()
 
 
 def gone(tool, options):
     """Who does not come back is given up."""
-    server, client = begin(tool, f"{options} -D 60")
+    server, client = begin(memif_link(), tool, f"{options} -D 60")
     server.child.send_signal(signal.SIGSTOP)
     try:
         check(client.wait(20) != 0 and RETRIES_EXCEEDED in client.out() + client.err(), client.story())
     finally:
         server.child.send_signal(signal.SIGCONT)
+
+
+def sleeps(link, most=0.01):
+    """A connected process that waits for events while its peer is still uses no CPU time, and a frame wakes it."""
+    server, client = begin(link, "ib_send_lat", "-e -n 1000000 -u 21")
+    client.child.send_signal(signal.SIGSTOP)
+    server.sleeps(most)
+    client.child.send_signal(signal.SIGCONT)
+    wait_for_more(server, 1000)
+    client.stop()
+    server.stop()
 
 
 for (tool, options), modes in TOOLS.items():

@@ -15,6 +15,7 @@ from harness import (CLIENT_CORE, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Link,
 from test_guest import GUEST, guest
 from test_perftest import HASTY, perftest
 from test_rdma_cm import wait_ready
+from test_stall import sleeps
 from test_veth import configs
 
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]
@@ -273,21 +274,7 @@ once("udp/bad", bad)
 
 # --- sleep -----------------------------------------------------------------------------------------------------------
 
-def sleeps():
-    """A connected process that waits for events while its peer is still uses no CPU time, and a datagram wakes it."""
-    ends, port = loopback(), free_port()
-    command = ["ib_send_lat", "-e", "-x", "1", "-F", "-n", "3000", "-u", "21"]
-    server = start_server(ends, command, port)
-    client = start_client(ends, command, port)
-    server.wait_for(lambda: "remote address" in server.out(), 20, "connection")
-    client.child.send_signal(signal.SIGSTOP)
-    server.sleeps(0.02)
-    client.child.send_signal(signal.SIGCONT)
-    client.succeed(40)
-    server.succeed(STOPPED)
-
-
-once("udp/sleeps", sleeps)
+once("udp/sleeps", lambda: sleeps(loopback(), 0.02))
 
 
 # --- Linux's rdma_rxe ------------------------------------------------------------------------------------------------
