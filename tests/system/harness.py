@@ -52,7 +52,7 @@ BOTH = ("rc", "mp")
 mode = "auto"  # transport.mode of the test that runs, unless it says otherwise itself
 
 
-def test(name, function, *arguments, timeout=60, quick=False, modes=BOTH):
+def test(name, function, *arguments, timeout=120, quick=False, modes=BOTH):
     """Registers a test, to run in each of `modes`; those marked `quick` are what `tests/run --quick` runs."""
     TESTS.append(Test(name, function, arguments, timeout, quick, modes))
 
@@ -388,7 +388,7 @@ def memif_link(**changes):
     return Link(memif_pair(**changes))
 
 
-def run_pair(link, server, client, port_option="-p", timeout=50, at_once=False, measured=False):
+def run_pair(link, server, client, port_option="-p", timeout=100, at_once=False, measured=False):
     """Starts `server`, waits until it listens, if the client does not, runs `client HOST`; both must succeed, and
     outweigh other work where their figures count. Returns both processes."""
     port = free_port(link.netns[0])
@@ -422,7 +422,7 @@ def program(name, build=BUILD):
     return build / "tests" / "system" / name
 
 
-def verified(link, *options, timeout=50):
+def verified(link, *options, timeout=100):
     """verbs_check on both sides with the same options; returns the JSON lines of the server, which sees what is
     lost."""
     command = [program("verbs_check", link.build), *options]

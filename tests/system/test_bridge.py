@@ -214,7 +214,7 @@ def killed():
         verify(link, "--rounds", 1, "--sizes", "64", "--verbs", "write")
 
 
-once("bridge/killed", killed, timeout=90)
+once("bridge/killed", killed)
 
 
 def stopped_member():

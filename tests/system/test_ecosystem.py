@@ -171,7 +171,7 @@ def dtest(provider, library):
         check("DAPL Test Complete. PASSED" in side.out(), side.story())
 
 
-once("ecosystem/dapl/dtest", dtest, "ofa-v2-rove0-1s", "libdaploscm.so.2", timeout=90)
+once("ecosystem/dapl/dtest", dtest, "ofa-v2-rove0-1s", "libdaploscm.so.2")
 
 
 # --- over rdma_cm ----------------------------------------------------------------------------------------------------
@@ -230,15 +230,15 @@ def dapl(program, verdict):
         check(verdict in side.out(), side.story())
 
 
-once("ecosystem/dapl/rdma-cm/dtest", dapl, "dtest", "DAPL Test Complete. PASSED", timeout=90)
-once("ecosystem/dapl/rdma-cm/dtestx", dapl, "dtestx", "immed/atomic test PASSED", timeout=90)
-once("ecosystem/qperf", qperf, "rc_bw", "rc_rdma_read_lat", "ver_rc_compare_swap", "ver_rc_fetch_add", timeout=90)
+once("ecosystem/dapl/rdma-cm/dtest", dapl, "dtest", "DAPL Test Complete. PASSED")
+once("ecosystem/dapl/rdma-cm/dtestx", dapl, "dtestx", "immed/atomic test PASSED")
+once("ecosystem/qperf", qperf, "rc_bw", "rc_rdma_read_lat", "ver_rc_compare_swap", "ver_rc_fetch_add")
 for verb in ("write", "read", "send"):
-    once(f"ecosystem/fio/{verb}", fio, verb, timeout=90)
+    once(f"ecosystem/fio/{verb}", fio, verb)
 for register, provider, endpoint in ((once, "verbs", "dgram"), (test, "verbs", "msg"), (test, "verbs;ofi_rxm", "rdm")):
     command = ["fi_pingpong", "-p", provider, "-e", endpoint, "-c"]
     register(f"ecosystem/libfabric/fi_pingpong/{provider.replace(';', '/')}/{endpoint}", by_rdma_cm, command,
-             [*command, "10.0.0.1"], timeout=90)
+             [*command, "10.0.0.1"])
 
 
 # --- several ranks: a switch -----------------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ for ranks in (2, 4):
     test(f"ecosystem/openmpi/ucx/{ranks}", openmpi, ranks, False, BY_UCX, OVER_ROVE, timeout=120)
     once(f"ecosystem/mpi4py/collectives/{ranks}", openmpi, ranks, True, BY_UCX, OVER_ROVE, timeout=120)
     once(f"ecosystem/mpich/{ranks}", mpich, ranks, timeout=120)
-    once(f"ecosystem/gloo/{ranks}", gloo, ranks, timeout=100)
+    once(f"ecosystem/gloo/{ranks}", gloo, ranks)
 for ranks in (4, 8):
     once(f"ecosystem/mesh/{ranks}", mesh, ranks, timeout=120)
 once("ecosystem/bridge/4", bridged, 4, timeout=120)

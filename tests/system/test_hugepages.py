@@ -108,7 +108,7 @@ def by_turns():
         check(told.returncode == 0 and "rove0" in told.stdout, told.stderr)
 
 
-once("hugepages/used", used, timeout=90)
+once("hugepages/used", used)
 once("hugepages/by-turns", by_turns)
 once("hugepages/withheld", withheld)
-once("hugepages/vhost", vhost, timeout=60)
+once("hugepages/vhost", vhost)

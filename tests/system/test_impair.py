@@ -4,15 +4,14 @@ transfer."""
 from harness import STOPPED, check, free_port, memif_link, program, shipped, start_client, start_server, telemetry, test
 from test_perftest import perftest
 
-# Naps of the background thread that did not end at a packet's time would end 1.67 and 2.17 ms after the last packet
-# (background.cc), so a packet would be 0.47 ms late.
-DELAY_US, LATE_US = 1200, 300
+# A sleep until a packet is due that was rounded up to a millisecond would make it 0.6 ms late.
+DELAY_US, LATE_US = 370, 200
 
 
 def delay(tool, crossings):
     """Each direction delays; `crossings` of them make what the tool calls the latency. A late wake-up would show in the
     minimum too."""
-    ((_, _, least, *_),) = perftest(memif_link(impair={"delay_us": DELAY_US}), tool, ["-n", "200"], figures=True)
+    ((_, _, least, *_),) = perftest(memif_link(impair={"delay_us": DELAY_US}), tool, ["-n", "500"], figures=True)
     check(crossings * DELAY_US <= least < crossings * (DELAY_US + LATE_US), f"{tool}: at least {least} us")
 
 

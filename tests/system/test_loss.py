@@ -12,7 +12,7 @@ EVERYTHING = {"loss": 0.01, "duplicate": 0.01, "corrupt": 0.01, "reorder": 0.01,
 
 for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_atomic_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat",
              "ib_atomic_lat"):
-    test(f"loss/{tool}", lambda tool: over_memif(tool, "-n 500", impair=LOSS), tool, timeout=90)
+    test(f"loss/{tool}", lambda tool: over_memif(tool, "-n 500", impair=LOSS), tool)
 for tool in ("ib_write_bw", "ib_read_bw", "ib_send_bw"):
     test(f"loss/{tool}/all-sizes", lambda tool: over_memif(tool, "-a -n 20", sizes=23, timeout=150, impair=LOSS), tool,
          timeout=160)
@@ -23,11 +23,10 @@ MTUS = [(f"mtu-{mtu}", f"ib_{verb}_bw", f"-m {mtu}") for mtu in (256, 512, 1024,
         for verb in ("write", "read", "send")]
 for (label, tool, options), register in [(one, test) for one in COMBINED] + [(one, only_rc) for one in MTUS]:
     register(f"loss/{tool}/{label}",
-             lambda tool, options: over_memif(tool, options + iterations(tool, 500), impair=LOSS), tool, options,
-             timeout=90)
-test("loss/pingpong/rc", lambda: pingpong("rc", "-c -n 500", impair=LOSS), timeout=90)
-test("loss/pingpong/rc/ipv6/events", lambda: pingpong("rc", "-g 2 -e -c -n 50", impair=LOSS), timeout=90)
-test("loss/pingpong/srq", lambda: pingpong("srq", "-e -c -n 50", impair=LOSS), timeout=90)
+             lambda tool, options: over_memif(tool, options + iterations(tool, 500), impair=LOSS), tool, options)
+test("loss/pingpong/rc", lambda: pingpong("rc", "-c -n 500", impair=LOSS))
+test("loss/pingpong/rc/ipv6/events", lambda: pingpong("rc", "-g 2 -e -c -n 50", impair=LOSS))
+test("loss/pingpong/srq", lambda: pingpong("srq", "-e -c -n 50", impair=LOSS))
 
 
 def rc(impair, options):
@@ -41,13 +40,13 @@ def unreliable(transport, options):
     check(0 < lost < sent / 4, f"{lost} of {sent} messages lost: 1 % of the packets should be")
 
 
-test("loss/verified/rc", rc, LOSS, "--sizes 0,1,64,1000,4097,65537 --depth 16 --rounds 10", timeout=110, quick=True)
-test("loss/verified/rc/mtu-256", rc, LOSS, "--sizes 1000,65537 --mtu 256 --rounds 10", timeout=110)
-test("loss/verified/rc/both-ways", rc, LOSS, "--both --qps 16 --depth 4", timeout=110)
-test("loss/verified/rc/events", rc, LOSS, "--events --qps 4", timeout=110)
-test("loss/verified/rc/late-receives", rc, LOSS, "--late --verbs send,send_imm,write_imm", timeout=110)
-test("loss/verified/rc/1000-qps", rc, LOSS, "--qps 1000 --depth 2 --sizes 1500 --rounds 2", timeout=110)
-test("loss/verified/rc/every-fault", rc, EVERYTHING, "--qps 4 --rounds 10", timeout=110)
+test("loss/verified/rc", rc, LOSS, "--sizes 0,1,64,1000,4097,65537 --depth 16 --rounds 10", quick=True)
+test("loss/verified/rc/mtu-256", rc, LOSS, "--sizes 1000,65537 --mtu 256 --rounds 10")
+test("loss/verified/rc/both-ways", rc, LOSS, "--both --qps 16 --depth 4")
+test("loss/verified/rc/events", rc, LOSS, "--events --qps 4")
+test("loss/verified/rc/late-receives", rc, LOSS, "--late --verbs send,send_imm,write_imm")
+test("loss/verified/rc/1000-qps", rc, LOSS, "--qps 1000 --depth 2 --sizes 1500 --rounds 2")
+test("loss/verified/rc/every-fault", rc, EVERYTHING, "--qps 4 --rounds 10")
 once("loss/verified/uc", unreliable, "uc", "--verbs send_imm,write_imm --sizes 64,4000 --depth 32 --rounds 20")
 once("loss/verified/ud", unreliable, "ud", "--verbs send_imm --sizes 64,1000 --depth 64 --rounds 20")
 

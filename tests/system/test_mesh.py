@@ -124,7 +124,7 @@ def neighbours_die():
     check("::ffff:10.77.0.1" in last.out() and not (where / "10.77.0.1").exists(), last.story())
 
 
-once("mesh/neighbours-die", neighbours_die, timeout=90)
+once("mesh/neighbours-die", neighbours_die)
 
 
 def many_members():

@@ -20,4 +20,4 @@ def mpi():
     check(run.out().count("right:") == 4, run.story())
 
 
-test("mpi", mpi, timeout=60, quick=True)
+test("mpi", mpi, quick=True)

@@ -134,4 +134,4 @@ def snooped(version):
 
 once("neighbours/gateway-replaced", replaced, timeout=120)
 for version in (2, 3):
-    once(f"neighbours/snooped/igmpv{version}", snooped, version, timeout=90)
+    once(f"neighbours/snooped/igmpv{version}", snooped, version)

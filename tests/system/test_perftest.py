@@ -23,7 +23,7 @@ def rows(output):
     return table
 
 
-def perftest(link, tool, options, timeout=50, sizes=1, figures=False, tries=3):
+def perftest(link, tool, options, timeout=100, sizes=1, figures=False, tries=3):
     """The table's rows; their numbers are true only with `figures`, which take long."""
     try:
         return perftest_once(link, tool, options, timeout, sizes, figures)
@@ -50,7 +50,7 @@ def perftest_once(link, tool, options, timeout, sizes, figures):
     return table
 
 
-def over_memif(tool, options, timeout=50, sizes=1, **changes):
+def over_memif(tool, options, timeout=100, sizes=1, **changes):
     perftest(memif_link(**changes), tool, options.split(), timeout, sizes)
 
 

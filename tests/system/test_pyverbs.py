@@ -19,7 +19,7 @@ def pyverbs():
     server.succeed(20)
 
 
-test("pyverbs", pyverbs, timeout=90, quick=True)
+test("pyverbs", pyverbs, quick=True)
 
 
 def rdma_core():

@@ -75,12 +75,10 @@ def other_number():
     check(client.wait(30) == 1 and "No route to host" in client.err(), client.story())
 
 
-test("queues/handed-over", handed_over, "--rounds 6", timeout=100)
-test("queues/handed-over/srq", handed_over, "--srq --verbs send,send_imm,write_imm --rounds 12", timeout=100)
-once("queues/handed-over/uc", handed_over, "--transport uc --verbs send,send_imm,write,write_imm --depth 2 --rounds 12",
-     timeout=100)
-once("queues/handed-over/ud", handed_over, "--transport ud --verbs send,send_imm --sizes 64,1024 --rounds 200",
-     timeout=100)
-test("queues/fewer-than-workers", one_queue, timeout=100)
+test("queues/handed-over", handed_over, "--rounds 6")
+test("queues/handed-over/srq", handed_over, "--srq --verbs send,send_imm,write_imm --rounds 12")
+once("queues/handed-over/uc", handed_over, "--transport uc --verbs send,send_imm,write,write_imm --depth 2 --rounds 12")
+once("queues/handed-over/ud", handed_over, "--transport ud --verbs send,send_imm --sizes 64,1024 --rounds 200")
+test("queues/fewer-than-workers", one_queue)
 once("queues/multicast", multicast)
 once("queues/other-number", other_number)

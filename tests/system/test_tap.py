@@ -124,8 +124,8 @@ def too_many_queues():
 
 once("tap/queues", queues)
 once("tap/queues/too-many", too_many_queues)
-once("tap/ping", ping, timeout=90)
-test("tap/pingpong", pingpong, "", timeout=90)
-test("tap/pingpong/events", pingpong, "-e -n 200", timeout=90)
-test("tap/verified", moves, "", timeout=90)
-test("tap/verified/ipv6", moves, "--gid-index 2 --both --qps 2 --depth 4", timeout=90)
+once("tap/ping", ping)
+test("tap/pingpong", pingpong, "")
+test("tap/pingpong/events", pingpong, "-e -n 200")
+test("tap/verified", moves, "")
+test("tap/verified/ipv6", moves, "--gid-index 2 --both --qps 2 --depth 4")

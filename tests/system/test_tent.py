@@ -251,10 +251,14 @@ def refused(*options):
 
 
 def high_beside_low():
-    """Within a process: the 99th percentile is noisy where other programs share the cores, so the bound is wide."""
+    """Within a process. Behind LOW, HIGH would wait for some 100 ms; the bound is wide because beside LOW the process
+    has more work, and loses its core more often."""
     engines = Engines(rails({"rate_mbps": 2000, "queue_packets": 1024}), "--bytes", "134217728")
-    alone, beside = engines.run("qos", "--sizes", "67108864", "--seconds", "0.6").json()
-    check(beside["low_bytes"] > 0 and beside["p50_us"] < 6 * alone["p50_us"] + 1000, f"{alone}\n{beside}")
+    initiator = engines.start("qos", "--sizes", "67108864", "--seconds", "0.6")
+    for process in (engines.target, initiator):
+        process.outweigh()
+    alone, beside = initiator.succeed(50).json()
+    check(beside["low_bytes"] > 0 and beside["p50_us"] < 6 * alone["p50_us"] + 4000, f"{alone}\n{beside}")
 
 
 once("tent/rails/all-dead", all_ports_dead)

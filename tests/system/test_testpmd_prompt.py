@@ -108,7 +108,7 @@ def every_command():
         prompt.close()
 
 
-once("testpmd/prompt", every_command, timeout=60)
+once("testpmd/prompt", every_command)
 
 
 def prompt_of_target():

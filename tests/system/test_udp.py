@@ -41,7 +41,7 @@ def unprivileged(words):
     return [*(AS_NOBODY if reachable else WITHOUT_CAPABILITIES), *words]
 
 
-def verified(link, *options, timeout=50):
+def verified(link, *options, timeout=100):
     command = unprivileged([program("verbs_check"), "--gid-index", "1", *options])
     run_pair(link, command, command, "--port", timeout)
 

@@ -71,7 +71,7 @@ test("verified/rc/refused", refused)
 
 def churn(rate, seconds):
     command = [program("verbs_churn"), "--rate", rate, "--seconds", seconds]
-    sides = run_pair(memif_link(), command, command, "--port", timeout=2 * seconds + 30)
+    sides = run_pair(memif_link(), command, command, "--port", timeout=10 * seconds + 50)
     for side in sides:
         (line,) = side.json()
         check(line["connections"] == rate * seconds, str(line))
@@ -80,4 +80,4 @@ def churn(rate, seconds):
 
 
 test("churn", churn, 400, 5, quick=True)
-once("churn/longer", churn, 400, 10)
+once("churn/longer", churn, 400, 10, timeout=180)

@@ -33,7 +33,7 @@ def killed(virtio_user_survives):
     peer_killed(vhost_link(), virtio_user_survives)
 
 
-test("vhost/perftest", tools, timeout=100)
+test("vhost/perftest", tools)
 test("vhost/verified", moves, "--mtu 4096 --sizes 0,1,64,1000,4097,300001 --rounds 2 --both --qps 4")
 once("vhost/verified/events", moves, "--mtu 4096 --sizes 0,1,64,1000,4097,300001 --rounds 2 --events")
 once("vhost/verified/ud", moves, "--transport ud --verbs send,send_imm --mtu 4096 --sizes 0,1,1000,4096")
