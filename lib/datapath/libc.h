@@ -13,6 +13,7 @@
 // names that librove-verbs.so may still refer to.
 #pragma once
 
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <time.h>
@@ -30,6 +31,19 @@ int fcntl(int file, int command, void* argument);
 
 // read() that is a cancellation point.
 ssize_t blocking_read(int file, void* to, size_t bytes);
+
+// While there is one, its thread is not cancelled: for calls that may wait by a condition or for a thread, which are
+// cancellation points too.
+class NoCancellation {
+  public:
+    NoCancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+    ~NoCancellation() { pthread_setcancelstate(before_, nullptr); }
+    NoCancellation(const NoCancellation&) = delete;
+    NoCancellation& operator=(const NoCancellation&) = delete;
+
+  private:
+    int before_;
+};
 
 // The address of `name` in the C library itself, of its default version. Takes no lock of the dynamic loader's that is
 // held while constructors run. Ends the process if there is none.

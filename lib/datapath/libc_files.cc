@@ -81,17 +81,6 @@ void* look_up(const Symbols& in, const char* name) {
     }
 }
 
-class NoCancellation {
-  public:
-    NoCancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-    ~NoCancellation() { pthread_setcancelstate(before_, nullptr); }
-    NoCancellation(const NoCancellation&) = delete;
-    NoCancellation& operator=(const NoCancellation&) = delete;
-
-  private:
-    int before_;
-};
-
 // libc's own `Declared`, found by `name` when it is first asked for.
 template <auto* Declared>
 decltype(Declared) own(const char* name) {

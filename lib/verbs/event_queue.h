@@ -10,15 +10,22 @@
 //    lock, and drop(), which takes tokens under the lock, would wait for it in vain. So threads that wait read from a
 //    second descriptor, into which push() writes one token for each of them. A token that a signal left there only
 //    wakes the next thread, which finds nothing and waits again.
+// 3. pop() is a cancellation point, as read() is: at its beginning and in that read. A thread that is cancelled there
+// may
+//    have taken a token, or not. So the others are woken again for all events that wait.
 #pragma once
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <deque>
 #include <mutex>
+
+#include "datapath/libc.h"
 
 namespace rove::verbs {
 
@@ -53,6 +60,7 @@ class EventQueue {
     // or EAGAIN, EINTR, EMFILE.
     template <class Deliver>
     int pop(Event* event, Deliver deliver) {
+        pthread_testcancel();
         for (;;) {
             {
                 std::lock_guard guard(mutex_);
@@ -67,13 +75,10 @@ class EventQueue {
                 if (wake_fd_ < 0 && (wake_fd_ = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)) < 0) return errno;
                 ++waiting_;
             }
+            Wait wait(*this);
             eventfd_t one;
-            const int error = eventfd_read(wake_fd_, &one) < 0 ? errno : 0;
-            {
-                std::lock_guard guard(mutex_);
-                --waiting_;
-                if (error == 0) --wakes_;
-            }
+            const int error = libc::blocking_read(wake_fd_, &one, sizeof(one)) < 0 ? errno : 0;
+            wait.end(error == 0);
             if (error != 0) return error;
         }
     }
@@ -102,14 +107,43 @@ class EventQueue {
     }
 
   private:
+    // A thread's read of wake_fd_, which is counted in waiting_.
+    class Wait {
+      public:
+        explicit Wait(EventQueue& queue) : queue_(queue) {}
+        ~Wait() {
+            if (!has_ended_) queue_.leave();
+        }
+        Wait(const Wait&) = delete;
+        Wait& operator=(const Wait&) = delete;
+
+        void end(bool has_token) {
+            has_ended_ = true;
+            std::lock_guard guard(queue_.mutex_);
+            --queue_.waiting_;
+            if (has_token && queue_.wakes_ != 0) --queue_.wakes_;
+        }
+
+      private:
+        EventQueue& queue_;
+        bool has_ended_ = false;
+    };
+
     void add(const Event& event) {
         if (fd_ < 0) return;
         events_.push_back(event);
         eventfd_write(fd_, 1);
-        if (wakes_ < waiting_) {
-            ++wakes_;
-            eventfd_write(wake_fd_, 1);
-        }
+        if (wakes_ < waiting_) wake();
+    }
+    void wake() {
+        ++wakes_;
+        eventfd_write(wake_fd_, 1);
+    }
+    // A thread was cancelled in its read.
+    void leave() {
+        std::lock_guard guard(mutex_);
+        --waiting_;
+        for (wakes_ = 0; wakes_ < std::min<size_t>(waiting_, events_.size());) wake();
     }
     template <class Predicate>
     void remove(Predicate belongs) {
@@ -123,11 +157,11 @@ class EventQueue {
         if (fd_ >= 0) eventfd_read(fd_, &one);
     }
 
-    int fd_;  // -1 after close()
+    int fd_;                       // -1 after close()
     bool was_nonblocking_ = true;  // when it was closed; without a descriptor nobody waits
-    int wake_fd_ = -1;      // made by the first thread that waits; design note 2
-    uint32_t waiting_ = 0;  // threads in pop() that read wake_fd_, are about to or have just done so
-    uint32_t wakes_ = 0;    // tokens written to it that no such thread has counted as read
+    int wake_fd_ = -1;             // made by the first thread that waits; design note 2
+    uint32_t waiting_ = 0;         // threads in pop() that read wake_fd_, are about to or have just done so
+    uint32_t wakes_ = 0;  // tokens written to it that no such thread has counted as read; there may be more in it
     std::mutex mutex_;
     std::deque<Event> events_;
 };

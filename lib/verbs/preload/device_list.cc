@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 
+#include "datapath/libc.h"
 #include "datapath/runtime.h"
 #include "verbs/preload/ownership.h"
 #include "verbs/preload/provider.h"
@@ -60,6 +61,7 @@ using namespace rove::verbs;
 extern "C" {
 
 ibv_device** ibv_get_device_list(int* num_devices) {
+    const rove::libc::NoCancellation uncancelled;
     const int errno_before = errno;
     int count = 0;
     ibv_device** found = ROVE_REAL(ibv_get_device_list)(&count);

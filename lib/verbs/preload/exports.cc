@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exported calls of symbols.def: on our objects to lib/verbs, on others to the real library. (Those that are inline
 // in <infiniband/verbs.h> reach us through the context's operations instead.)
+#include <string_view>
 #include <type_traits>
 
+#include "datapath/libc.h"
 #include "verbs/objects.h"
 #include "verbs/preload/newer_calls.h"
 #include "verbs/preload/ownership.h"
@@ -37,6 +39,14 @@ Refusal refuse(int error) {
 
 void ignore() {}
 
+// The two calls that wait as read() does, and are cancellation points as it is.
+constexpr bool waits(std::string_view call) {
+    return call == "ibv_get_cq_event" || call == "ibv_get_async_event";
+}
+struct Cancellable {};
+template <bool kWaits>
+using Guard = std::conditional_t<kWaits, Cancellable, libc::NoCancellation>;
+
 template <class First, class... Rest>
 bool is_first_ours(const First& first, const Rest&...) {
     return is_ours(first);
@@ -65,7 +75,10 @@ int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* 
 
 #define ROVE_CALL(version, result, name, parameters, arguments, ours) \
     result name parameters {                                          \
-        if (is_first_ours arguments) return ours;                     \
+        if (is_first_ours arguments) {                                \
+            [[maybe_unused]] const Guard<waits(#name)> guard;         \
+            return ours;                                              \
+        }                                                             \
         return ROVE_REAL(name) arguments;                             \
     }
 
@@ -73,7 +86,10 @@ int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* 
 #define ROVE_NEWER_CALL(version, result, name, parameters, arguments, ours) \
     result newer_##name parameters asm(#name);                              \
     result newer_##name parameters {                                        \
-        if (is_first_ours arguments) return ours;                           \
+        if (is_first_ours arguments) {                                      \
+            [[maybe_unused]] const Guard<waits(#name)> guard;               \
+            return ours;                                                    \
+        }                                                                   \
         const auto real = ROVE_REAL_AS(#name, newer_##name);                \
         if (real == nullptr) return refuse(EOPNOTSUPP);                     \
         return real arguments;                                              \

@@ -13,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "datapath/libc.h"
 #include "verbs/preload/provider.h"
 #include "verbs/preload/ucma_commands.h"
 #include "verbs/preload/ucma_state.h"
@@ -128,6 +129,7 @@ ssize_t Ucma::command(int fd, const void* data, size_t bytes) {
     if (header.cmd == RDMA_USER_CM_CMD_GET_EVENT) {
         error = get_event(channel, header, in);
     } else {
+        const libc::NoCancellation uncancelled;
         const std::lock_guard guard(mutex_);
         error = channel->is_closed                  ? EBADF
                 : is_forwarded(channel, wanted, in) ? forward(channel, header, in, *wanted.id_at)
@@ -138,6 +140,7 @@ ssize_t Ucma::command(int fd, const void* data, size_t bytes) {
 }
 
 void Ucma::close_channel(int fd) {
+    const libc::NoCancellation uncancelled;
     std::shared_ptr<Channel> channel;
     {
         const std::lock_guard guard(channels_mutex_);
