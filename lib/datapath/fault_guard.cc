@@ -1,114 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datapath/fault_guard.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <ucontext.h>
+#include <unwind.h>
 
-#include <atomic>
 #include <cstdio>
-#include <mutex>
+
+#include "datapath/fault_handlers.h"
 
 // Of AddressSanitizer's run-time library, where there is one.
 extern "C" [[gnu::weak]] void __asan_handle_no_return();
 
 namespace rove::datapath {
 
-namespace {
-
-constexpr int kSignals[] = {SIGSEGV, SIGBUS};
-
-// What a program's handlers were, newest first. Never freed: a handler may be reading it.
-struct Previous {
-    struct sigaction actions[2];
-    const Previous* before;
-};
-
-std::mutex installing;
-std::atomic<const Previous*> newest{nullptr};
-
-// The call of somebody else's handler that this thread is in.
-struct Chained {
-    const siginfo_t* info = nullptr;
-    const void* frame = nullptr;
-    const Previous* to = nullptr;
-};
-[[gnu::tls_model("initial-exec")]] thread_local Chained chained;  // as FaultGuard::active
-
-void call(const struct sigaction& action, int signal, siginfo_t* info, void* context) {
-    if ((action.sa_flags & SA_SIGINFO) == 0 && (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)) {
-        // Ends the process when the faulting instruction is executed again, with the state that it had. A signal that
-        // somebody sent is sent once more.
-        struct sigaction by_default {};
-        by_default.sa_handler = SIG_DFL;
-        const bool sent = info->si_code <= 0;
-        if (sent && action.sa_handler == SIG_IGN) return;
-        sigaction(signal, &by_default, nullptr);
-        if (sent) raise(signal);
-        return;
-    }
-    sigset_t blocked = action.sa_mask, before;
-    if ((action.sa_flags & SA_NODEFER) == 0) sigaddset(&blocked, signal);
-    pthread_sigmask(SIG_BLOCK, &blocked, &before);
-    if ((action.sa_flags & SA_SIGINFO) != 0)
-        action.sa_sigaction(signal, info, context);
-    else
-        action.sa_handler(signal);
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
-}  // namespace
-
 [[gnu::tls_model("initial-exec")]] thread_local constinit FaultGuard* FaultGuard::active = nullptr;
 
+// The address for which the program's handler was asked last, in this call of completes().
+[[gnu::tls_model("initial-exec")]] thread_local constinit const void* asked = nullptr;
+
 struct FaultHandler {
-    static void handle(int signal, siginfo_t* info, void* context) {
+    // Whether a handler of the program's has interrupted the guarded code, and the fault is that handler's: then
+    // another signal's frame lies between this handler and completes().
+    static bool is_nested(const FaultGuard& guard) {
+        struct Walk {
+            uintptr_t end;
+            int signal_frames = 0;
+        } walk{reinterpret_cast<uintptr_t>(guard.resume_.stack)};
+        _Unwind_Backtrace(
+            [](_Unwind_Context* frame, void* of) {
+                Walk& walk = *static_cast<Walk*>(of);
+                int is_signal_frame = 0;
+                _Unwind_GetIPInfo(frame, &is_signal_frame);
+                walk.signal_frames += is_signal_frame != 0;
+                constexpr uintptr_t kFrameBytes = 1024;  // more than completes() has
+                const bool has_come = _Unwind_GetCFA(frame) - walk.end - 1 < kFrameBytes;
+                return walk.signal_frames > 1 || has_come ? _URC_NORMAL_STOP : _URC_NO_REASON;
+            },
+            &walk);
+        return walk.signal_frames > 1;
+    }
+
+    // Whether the fault is the guarded code's, and has been dealt with.
+    static bool takes(int signal, siginfo_t* info, void* context, int level) {
         FaultGuard* const guard = FaultGuard::active;
-        if (guard != nullptr && info->si_code > 0) {
-            guard->key_ = guard->memory_.invalidate_at(info->si_addr);
-            if (guard->key_ != 0) {
-                guard->address_ = info->si_addr;
-                guard->resume(*static_cast<ucontext_t*>(context));
-                return;
-            }
+        if (guard == nullptr || info->si_code <= 0 || is_nested(*guard)) return false;
+        const bool is_protected = signal == SIGSEGV && info->si_code != SEGV_MAPERR;
+        if (is_protected && asked != info->si_addr && has_handler(signal, level)) {
+            asked = info->si_addr;
+            return false;
         }
-        const Chained outer = chained;
-        const bool again = outer.info == info && outer.frame > __builtin_frame_address(0) && outer.to != nullptr;
-        const Previous* const to = again ? outer.to->before : newest.load(std::memory_order_acquire);
-        static constexpr struct sigaction kDefault {};
-        chained = {info, __builtin_frame_address(0), to};
-        call(to != nullptr ? to->actions[signal == SIGBUS] : kDefault, signal, info, context);
-        chained = outer;
+        guard->key_ = guard->memory_.invalidate_at(info->si_addr);
+        if (guard->key_ == 0) return false;
+        guard->address_ = info->si_addr;
+        guard->resume(*static_cast<ucontext_t*>(context));
+        return true;
     }
 };
 
 void FaultGuard::install() {
-    struct sigaction ours {};
-    ours.sa_sigaction = FaultHandler::handle;
-    // Not deferred: what the program's own handler blocks is its choice.
-    ours.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
-    const std::lock_guard lock(installing);
-    struct sigaction now[2];
-    bool in_front = true;
-    for (int i = 0; i < 2; ++i) {
-        sigaction(kSignals[i], nullptr, &now[i]);
-        in_front &= (now[i].sa_flags & SA_SIGINFO) != 0 && now[i].sa_sigaction == ours.sa_sigaction;
-    }
-    if (in_front) return;
-    const Previous* const known = newest.load(std::memory_order_relaxed);
-    auto* const previous = new Previous{{now[0], now[1]}, known};
-    for (struct sigaction& action : previous->actions) {
-        // Of the signal that is ours still, what was behind it stays behind it.
-        if ((action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == ours.sa_sigaction)
-            action = known->actions[&action - previous->actions];
-    }
-    newest.store(previous, std::memory_order_release);
-    for (const int signal : kSignals) sigaction(signal, &ours, nullptr);
+    install_fault_handlers(FaultHandler::takes);
 }
 
 // Without locals and destructors, and not inlined: all that counts at `left` is on the stack above what step() uses.
 [[gnu::noinline]] bool FaultGuard::completes(void (*step)(void*), void* of) {
     active = this;
+    asked = nullptr;
     asm goto(
         "lea %l[left](%%rip), %%rax\n\t"
         "mov %%rax, 0(%0)\n\t"

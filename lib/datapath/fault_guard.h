@@ -13,9 +13,9 @@
 //    after it. See Engine::recover().
 // 3. A copy costs nothing more; a burst a call that writes down where it was called. setjmp() is not that call: whoever
 //    calls it can keep nothing in registers, which was dear in a worker's hottest functions.
-// 4. A program may install a handler after us (UCX and Java do). Ours is put in front again, with theirs behind it. If
-//    theirs in its turn calls what it found when it was installed, that is ours: the same fault, deeper in the stack,
-//    goes to the one before theirs.
+// 4. Memory that is protected has not gone: a garbage collector does so to see who writes, and its handler opens it. So
+//    a handler of the program's is asked first (fault_handlers.h). If the access faults again, the region is dead.
+// 5. A handler of the program's that interrupts guarded code, and faults, is not left: that fault is the program's.
 #pragma once
 
 #include <ucontext.h>
