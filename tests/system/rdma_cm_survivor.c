@@ -3,14 +3,18 @@
  * says "established", and when it reads a line from stdin (the peer is dead) sends a message and disconnects; its JSON
  * line has the send's status and the seconds until that, the event's status and the seconds until that came. If the
  * peer disconnects before, the line has only that event.
- * rdma_cm_survivor client ADDRESS connects and does nothing. */
+ * rdma_cm_survivor client ADDRESS [CALL] connects and does nothing, in a call that a handled signal would end: pause,
+ * poll, select, nanosleep, ibv_poll_cq (again and again), or threads, which are two in poll. If it comes back from there,
+ * it says so and exits with 42. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/select.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -75,7 +79,29 @@ static int serve(struct rdma_event_channel* channel, struct sockaddr* address) {
     return rdma_destroy_id(id) != 0 || rdma_destroy_id(listener) != 0;
 }
 
-static int connect_only(struct rdma_event_channel* channel, struct sockaddr* address) {
+static void* poll_nothing(void* unused) {
+    int files[2];
+    if (pipe(files) != 0) return unused;
+    struct pollfd file = {.fd = files[0], .events = POLLIN};
+    poll(&file, 1, -1);
+    puts("went on");
+    _exit(42);
+}
+
+static void wait_in(const char* call, struct rdma_cm_id* id) {
+    const struct timespec long_time = {60, 0};
+    struct ibv_wc wc;
+    if (strcmp(call, "pause") == 0) pause();
+    if (strcmp(call, "select") == 0) select(0, NULL, NULL, NULL, NULL);
+    if (strcmp(call, "nanosleep") == 0) nanosleep(&long_time, NULL);
+    if (strcmp(call, "ibv_poll_cq") == 0)
+        for (;;) ibv_poll_cq(id->send_cq, 1, &wc);
+    pthread_t other;
+    if (strcmp(call, "threads") == 0) pthread_create(&other, NULL, poll_nothing, NULL);
+    if (strcmp(call, "threads") == 0 || strcmp(call, "poll") == 0) poll_nothing(NULL);
+}
+
+static int connect_only(struct rdma_event_channel* channel, struct sockaddr* address, const char* call) {
     struct rdma_cm_id* id;
     struct rdma_conn_param parameters = {.retry_count = 7, .rnr_retry_count = 7};
     int status;
@@ -87,16 +113,18 @@ static int connect_only(struct rdma_event_channel* channel, struct sockaddr* add
     if (make_qp(id) != 0) return fail("rdma_create_qp");
     if (rdma_connect(id, &parameters) != 0) return fail("rdma_connect");
     if (wait_for(channel, RDMA_CM_EVENT_ESTABLISHED, &status) == NULL) return 1;
-    for (;;) pause();
+    wait_in(call, id);
+    puts("went on");
+    _exit(42);
 }
 
 int main(int count, char** arguments) {
-    if (count != 3) return 2;
+    if (count != 3 && count != 4) return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(7600)};
     inet_pton(AF_INET, arguments[2], &address.sin_addr);
     struct rdma_event_channel* channel = rdma_create_event_channel();
     if (channel == NULL) return fail("rdma_create_event_channel");
     if (strcmp(arguments[1], "server") == 0) return serve(channel, (struct sockaddr*)&address);
-    return connect_only(channel, (struct sockaddr*)&address);
+    return connect_only(channel, (struct sockaddr*)&address, count == 4 ? arguments[3] : "pause");
 }

@@ -212,14 +212,14 @@ def many(count=500):
     both([*command, "server", A, 7500, count], [*command, "client", A, 7500, count, 2], stays=True)
 
 
-def survivor():
-    """A server with a connection from a client that does nothing."""
+def survivor(call="pause"):
+    """A server with a connection from a client that does nothing, in that call."""
     if not program("rdma_cm_survivor").exists():
         raise Skip("built without librdmacm")
     pair = memif_pair()
     server = Process([program("rdma_cm_survivor"), "server", A], pair[0], SERVER_CORE, stdin=True)
     wait_ready(server)
-    client = Process([program("rdma_cm_survivor"), "client", A], pair[1], CLIENT_CORE)
+    client = Process([program("rdma_cm_survivor"), "client", A, call], pair[1], CLIENT_CORE)
     server.wait_for(lambda: "established" in server.out(), 20, "connection")
     return server, client
 
@@ -236,13 +236,15 @@ def killed():
     check(seen["event"] == -110 and 1 < seen["event_s"] < 8, str(seen))
 
 
-def ended_by_signal(how):
+def ended_by_signal(how, call, times=1):
     """As the kernel disconnects whoever is killed, whatever program that is, and it ends as it would have without
-    us."""
-    server, client = survivor()
-    client.child.send_signal(how)
-    check(client.wait(STOPPED) == -how, client.story())
-    check(server.succeed(STOPPED).json() == [{"event": 0}], server.story())
+    us: no call of the program returns."""
+    server, client = survivor(call)
+    for _ in range(times):
+        client.child.send_signal(how)
+    check(client.wait(STOPPED) == -how and client.out() == "", client.story())
+    if times == 1:
+        check(server.succeed(STOPPED).json() == [{"event": 0}], server.story())
 
 
 def keepalive():
@@ -284,8 +286,11 @@ once("rdma-cm/speaks/auto", speaks, "mp")
 once("rdma-cm/nobody", nobody)
 once("rdma-cm/killed", killed)
 once("rdma-cm/keepalive", keepalive)
-for how in (signal.SIGINT, signal.SIGTERM):
-    once(f"rdma-cm/ended/{how.name}", ended_by_signal, how)
+for how in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    once(f"rdma-cm/ended/{how.name}", ended_by_signal, how, "pause")
+for call in ("poll", "select", "nanosleep", "ibv_poll_cq", "threads"):
+    once(f"rdma-cm/ended/in {call}", ended_by_signal, signal.SIGTERM, call)
+once("rdma-cm/ended/twice", ended_by_signal, signal.SIGTERM, "poll", 2)
 test("rdma-cm/churn", churn)
 test("rdma-cm/many", many)
 # With a worker that keeps the core from who waits for it, 8 ms.
