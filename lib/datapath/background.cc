@@ -52,12 +52,11 @@ void Background::look_after_ports() {
 void Background::nap(uint64_t ns) {
     const uint64_t until_ns = runtime_.now_ns() + ns;
     asleep_.store(true, std::memory_order_seq_cst);
-    // Pairs with take_over(): either it sees us asleep and wakes us, or we see that it was here. A bell that rings
-    // late, and what sockets bring, is no reason to get up.
+    // Pairs with take_over(): either it sees us asleep and wakes us, or we see that it was here.
     if (!taken_over_.load(std::memory_order_seq_cst))
         for (uint64_t now_ns = until_ns - ns; now_ns < until_ns && asleep_.load(std::memory_order_relaxed);
              now_ns = runtime_.now_ns())
-            runtime_.poller().wait(until_ns - now_ns);
+            runtime_.poller().wait_for_control(until_ns - now_ns);
     asleep_.store(false, std::memory_order_seq_cst);
 }
 
@@ -66,22 +65,53 @@ void Background::sleep_until_rung(uint64_t until_ns) {
     Worker& worker = *runtime_.workers().front();
     sleeps_until_ns_.store(until_ns, std::memory_order_relaxed);
     asleep_.store(true, std::memory_order_seq_cst);
-    bool may_sleep = false;
+    bool armed = false;
     {
         // Whoever drove before has left his deadline, and whoever drives afterwards sees that we sleep.
         const Worker::Drive drive(worker);
-        may_sleep = drive && worker.core(drive).wanted_at() >= until_ns && worker.core(drive).arm();
+        armed = drive && worker.core(drive).wanted_at() >= until_ns && worker.core(drive).arm();
     }
     const uint64_t now_ns = runtime_.now_ns();
     uint64_t rested_ns = 0;
-    if (may_sleep && now_ns < until_ns && !taken_over_.load(std::memory_order_seq_cst)) {
+    if (armed && now_ns < until_ns && !taken_over_.load(std::memory_order_seq_cst)) {
         runtime_.poller().wait(until_ns - now_ns);
         rested_ns = std::min(runtime_.now_ns(), until_ns) - now_ns;
     }
     asleep_.store(false, std::memory_order_seq_cst);
     sleeps_until_ns_.store(0, std::memory_order_relaxed);
+    if (!armed) return;
     const Worker::Hold hold(worker);
     worker.core(hold).disarm(rested_ns);
+}
+
+// Until a thread that watched returns to the application, or leaves a deadline.
+void Background::sleep_until_needed(uint64_t until_ns) {
+    sleeps_until_ns_.store(until_ns, std::memory_order_seq_cst);
+    asleep_.store(true, std::memory_order_seq_cst);
+    // Pairs with expect_watcher() and take_over(): either they see us asleep, or we see that they were here.
+    const uint64_t now_ns = runtime_.now_ns();
+    if (now_ns < until_ns && runtime_.watchers().is_watched() && !taken_over_.load(std::memory_order_seq_cst))
+        runtime_.poller().wait_for_control(until_ns - now_ns);
+    asleep_.store(false, std::memory_order_seq_cst);
+    sleeps_until_ns_.store(0, std::memory_order_relaxed);
+}
+
+// One look in the state "replaced".
+void Background::leave_to_watchers() {
+    Watchers& watchers = runtime_.watchers();
+    const uint64_t now_ns = runtime_.now_ns();
+    if (const Worker::Drive drive(*runtime_.workers().front()); drive) {
+        WorkerCore& core = runtime_.workers().front()->core(drive);
+        if (core.wanted_at() <= now_ns) core.rescue_round();
+    }
+    const uint32_t changes = watchers.changes();
+    const bool active = changes != watch_changes_;
+    watch_changes_ = changes;
+    if (!active && !watchers.is_watched()) watchers.promote();
+    if (active || !watchers.is_watched())
+        nap(kWatchNapNs);
+    else
+        sleep_until_needed(now_ns + care_ns());
 }
 
 uint64_t Background::care_ns() const {
@@ -117,7 +147,8 @@ bool Background::driven_since(uint64_t time_ns) {
 void Background::share() {
     Worker& worker = *runtime_.workers().front();
     bool watching = false;
-    bool handed_over = false;  // the application sleeps: nobody else will see that a frame has come
+    bool handed_over = false;  // the application sleeps: no other thread will see that a frame has come
+    bool owes_round = false;   // to a thread that posted work and could not drive
     uint32_t seen = calls_.load(std::memory_order_relaxed);
     uint64_t window_ns = 0, idle_since_ns = 0, watching_since_ns = 0, nap_ns = kFirstNapNs;
     while (!stopped()) {
@@ -126,9 +157,16 @@ void Background::share() {
         const uint32_t calls = calls_.load(std::memory_order_relaxed);
         if (taken_over_.load(std::memory_order_relaxed) && taken_over_.exchange(false, std::memory_order_seq_cst)) {
             watching = false;
-            handed_over = true;
+            handed_over = owes_round = true;
             idle_since_ns = window_ns = now_ns;
             nap_ns = kFirstNapNs;
+        } else if (!owes_round && runtime_.watchers().replace(watch_changes_)) {
+            watching = handed_over = false;
+            seen = calls;
+            leave_to_watchers();
+            idle_since_ns = window_ns = runtime_.now_ns();
+            nap_ns = kFirstNapNs;
+            continue;
         } else {
             const bool busy = calls - seen >= kBusyCalls && (!watching || driven_since(now_ns - kRecentNs));
             if (watching && !busy) idle_since_ns = now_ns;
@@ -154,6 +192,7 @@ void Background::share() {
                 continue;
             }
             moved = worker.core(drive).rescue_round();
+            owes_round = false;
             deadline_ns = worker.core(drive).next_deadline();
             has_left = worker.core(drive).wanted_at() == 0;
         }

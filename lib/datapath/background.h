@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Progress while the application is elsewhere, and housekeeping. Runs on EAL's main thread. Units: nanoseconds.
 //
-// With shared progress there are two states:
+// With shared progress there are three states:
 //
-//     watching  the application drives the worker itself, it calls in often: we sleep for kWatchNapNs or more, and look
-//     driving   it does not: we poll. While packets move we poll on; after kIdleNs without any we sleep, longer each
-//               time, but never past the transport's next deadline. Where all ports can ring, and the application
-//               sleeps or nothing has come for long, we sleep until a frame rings: before, each would cost its sender
-//               a system call. When the application calls often again, we leave it the worker
+//     watching  The application drives the worker itself, because it calls in often. The thread sleeps for kWatchNapNs or
+//               more, and looks again.
+//     replaced  A thread of the application sleeps on the doorbells (watch.h). While such sleeps begin and end the thread
+//               naps, in order to notice when the application does not come back. Otherwise it sleeps until it is needed.
+//     driving   The application does neither, so the thread polls. While packets move it polls on; after kIdleNs without
+//               any it sleeps, longer each time, but never past the transport's next deadline. Where all ports have
+//               doorbells, and the application sleeps or nothing has come for long, it sleeps until a frame rings: before,
+//               each frame would cost its sender a system call.
 //
-// So of two threads of a process never both spin, and an idle process costs a short round per nap.
+// So two threads of a process never both spin, and an idle process costs a short round per nap.
 // With dedicated lcores only the housekeeping is done.
 #pragma once
 
@@ -38,6 +41,11 @@ class Background {
         if (deadline_ns < sleeps_until_ns_.load(std::memory_order_relaxed)) [[unlikely]] wake();
     }
     bool sleeps_long() const { return sleeps_until_ns_.load(std::memory_order_relaxed) != 0; }
+    // A thread that watched the doorbells returns to the application, and is expected back.
+    void expect_watcher() {
+        if (sleeps_until_ns_.load(std::memory_order_seq_cst) != 0) [[unlikely]]
+            take_over();
+    }
     // A driver's callback ran: look after the ports now.
     void look_after_ports();
 
@@ -47,6 +55,8 @@ class Background {
     bool driven_since(uint64_t time_ns);
     void nap(uint64_t ns);
     void sleep_until_rung(uint64_t until_ns);
+    void leave_to_watchers();
+    void sleep_until_needed(uint64_t until_ns);
     uint64_t care_ns() const;  // between two looks at the ports
     void housekeep(uint64_t now_ns);
 
@@ -61,6 +71,7 @@ class Background {
     std::atomic<bool> taken_over_{false};
     std::atomic<bool> ports_changed_{false};  // read before each nap and round; take_over()'s order suffices
     uint64_t housekept_ns_ = 0;
+    uint32_t watch_changes_ = 0;  // Watchers::changes() at the last look
 };
 
 }  // namespace rove::datapath

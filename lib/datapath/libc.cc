@@ -93,6 +93,11 @@ ssize_t blocking_read(int file, void* to, size_t bytes) {
     return __read(file, to, bytes);
 }
 
+int blocking_ppoll(pollfd* files, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+    static const auto libcs = reinterpret_cast<decltype(&ppoll)>(find("ppoll"));
+    return libcs(files, count, timeout, mask);
+}
+
 }  // namespace rove::libc
 
 using namespace rove::libc;

@@ -6,13 +6,14 @@
 // The linker leads every reference to a name NAME for which libc.cc or libc_files.cc define __wrap_NAME() to that
 // function (--wrap; dpdk_archives.py reads the names there). It makes the system call itself, or calls libc's own
 // function. The sources call the names as usual. Two things follow for every thread of the program that is in rove:
-// 1. None of these calls is a cancellation point. blocking_read() is the only one.
+// 1. None of these calls is a cancellation point. Only blocking_read() and blocking_ppoll() are.
 // 2. Neither rove's own hooks of files (lib/verbs/preload) nor those of other libraries see them.
 //
 // Under sanitizers there is no --wrap: their interceptors have to see the calls. tests/system/test_libc.py has the
 // names that librove-verbs.so may still refer to.
 #pragma once
 
+#include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/types.h>
@@ -29,8 +30,9 @@ int setsockopt(int file, int level, int name, const void* value, socklen_t bytes
 int ioctl(int file, unsigned long request, void* argument);
 int fcntl(int file, int command, void* argument);
 
-// read() that is a cancellation point.
+// read() and ppoll() that are cancellation points.
 ssize_t blocking_read(int file, void* to, size_t bytes);
+int blocking_ppoll(pollfd* files, nfds_t count, const timespec* timeout, const sigset_t* mask);
 
 // While there is one, its thread is not cancelled: for calls that may wait by a condition or for a thread, which are
 // cancellation points too.

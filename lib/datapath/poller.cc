@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,14 +12,36 @@
 
 namespace rove::datapath {
 
-Poller::Poller() : epoll_(epoll_create1(EPOLL_CLOEXEC)), woken_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    epoll_event event{.events = EPOLLIN, .data = {.fd = woken_}};
-    epoll_ctl(epoll_, EPOLL_CTL_ADD, woken_, &event);
+namespace {
+
+constexpr int kMostEvents = 64;  // of one system call; the others are served by the next
+
+void add_to(int set, int file, uint32_t events) {
+    epoll_event event{.events = events, .data = {.fd = file}};
+    epoll_ctl(set, EPOLL_CTL_ADD, file, &event);
+}
+
+void write_one(int file) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(file, &one, sizeof one);
+}
+
+}  // namespace
+
+Poller::Poller()
+    : control_(epoll_create1(EPOLL_CLOEXEC)),
+      woken_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      doorbells_(epoll_create1(EPOLL_CLOEXEC)),
+      own_doorbell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    add_to(control_, woken_, EPOLLIN);
+    add_doorbell(own_doorbell_, Doorbell::kEventfd);
 }
 
 Poller::~Poller() {
+    close(own_doorbell_);
+    close(doorbells_);
     close(woken_);
-    close(epoll_);
+    close(control_);
 }
 
 void Poller::add(int file, std::function<void()> ready) {
@@ -26,28 +49,68 @@ void Poller::add(int file, std::function<void()> ready) {
         const std::lock_guard lock(mutex_);
         ready_[file] = std::make_shared<std::function<void()>>(std::move(ready));
     }
-    epoll_event event{.events = EPOLLIN, .data = {.fd = file}};
-    epoll_ctl(epoll_, EPOLL_CTL_ADD, file, &event);
+    add_to(control_, file, EPOLLIN);
 }
 
 void Poller::remove(int file) {
-    epoll_ctl(epoll_, EPOLL_CTL_DEL, file, nullptr);
+    epoll_ctl(control_, EPOLL_CTL_DEL, file, nullptr);
     const std::lock_guard lock(mutex_);
     ready_.erase(file);
 }
 
-void Poller::wake() {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(woken_, &one, sizeof one);
+// Edge-triggered: a socket whose frames are still to be read does not end a sleep twice, so that it can stay in the set
+// while its queue is polled.
+void Poller::add_doorbell(int file, Doorbell kind) {
+    if (kind == Doorbell::kEventfd) {
+        const std::lock_guard lock(mutex_);
+        eventfds_.insert(file);
+    }
+    add_to(doorbells_, file, EPOLLIN | EPOLLET);
 }
 
-void Poller::wait(uint64_t ns) {
+void Poller::remove_doorbell(int file) {
+    epoll_ctl(doorbells_, EPOLL_CTL_DEL, file, nullptr);
+    const std::lock_guard lock(mutex_);
+    eventfds_.erase(file);
+}
+
+void Poller::take_doorbells() {
+    std::array<epoll_event, kMostEvents> events;
+    const int count = epoll_wait(doorbells_, events.data(), kMostEvents, 0);
+    if (count <= 0) return;
+    // Under the lock, since a doorbell that was removed may be closed by now, and its number another file's.
+    const std::lock_guard lock(mutex_);
+    for (int i = 0; i < count; ++i) {
+        const int file = events[static_cast<size_t>(i)].data.fd;
+        if (!eventfds_.contains(file)) continue;
+        // A peer has the same file, with its flags, and could make read() wait.
+        uint64_t rings;
+        const iovec into{&rings, sizeof rings};
+        [[maybe_unused]] const ssize_t taken = preadv2(file, &into, 1, -1, RWF_NOWAIT);
+    }
+}
+
+void Poller::ring() {
+    write_one(own_doorbell_);
+}
+
+void Poller::wake() {
+    write_one(woken_);
+}
+
+void Poller::wait(uint64_t ns, bool doorbells) {
     // epoll_wait() counts milliseconds, and epoll_pwait2() is not everywhere.
-    pollfd any{.fd = epoll_, .events = POLLIN, .revents = 0};
+    std::array<pollfd, 2> files{pollfd{.fd = control_, .events = POLLIN, .revents = 0},
+                                pollfd{.fd = doorbells_, .events = POLLIN, .revents = 0}};
     const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
-    if (ppoll(&any, 1, &time, nullptr) <= 0) return;
-    std::array<epoll_event, 64> events;
-    const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
+    if (ppoll(files.data(), doorbells ? 2 : 1, &time, nullptr) <= 0) return;
+    if (doorbells && files[1].revents != 0) take_doorbells();
+    if (files[0].revents != 0) serve_control();
+}
+
+void Poller::serve_control() {
+    std::array<epoll_event, kMostEvents> events;
+    const int count = epoll_wait(control_, events.data(), kMostEvents, 0);
     for (int i = 0; i < count; ++i) {
         const int file = events[static_cast<size_t>(i)].data.fd;
         if (file == woken_) {

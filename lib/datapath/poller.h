@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files that the background thread waits for when it sleeps: sockets, doorbells of rings. Units: nanoseconds.
+// The files that end a sleep. Units: nanoseconds.
+//
+// There are two sets, because different threads sleep on them. Control files (listening sockets, handshakes, the changes
+// of an interface) are served by the background thread alone. Doorbells (the eventfd that a peer writes after it has
+// published frames, or a socket that frames come from) wake the thread that watches for frames at that moment: a thread
+// of the program that waits for a completion, or the background thread.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 
 namespace rove::datapath {
 
@@ -17,19 +23,44 @@ class Poller {
     Poller(const Poller&) = delete;
     Poller& operator=(const Poller&) = delete;
 
-    // Any thread: from now on wait() calls `ready` when `file` can be read.
+    // Calls `ready` from wait() whenever `file` can be read, from now on. Any thread.
     void add(int file, std::function<void()> ready);
-    // Before `file` is closed. Within a call of wait(), or while none is under way that may call for this file.
+    // Ends that. Must be called before `file` is closed, and either within a call of wait() or while no wait() is under
+    // way that may call `ready` for this file.
     void remove(int file);
-    // Any thread: ends the wait that is under way, or the next one.
+
+    enum class Doorbell {
+        kEventfd,  // has to be read after it has rung
+        kSocket,   // is read by its queue
+    };
+    // Lets `file` end sleeps, each time that something new can be read from it. Any thread.
+    void add_doorbell(int file, Doorbell kind);
+    // Ends that. Must be called before `file` is closed. Any thread.
+    void remove_doorbell(int file);
+    // Returns a file that can be read after a doorbell has rung, until take_doorbells(). Any number of threads may poll it.
+    int doorbells() const { return doorbells_; }
+    // Forgets the doorbells that have rung, so that doorbells() can be slept on again. Any thread.
+    void take_doorbells();
+
+    // Rings a doorbell of our own: the threads that sleep look at the ports again. Any thread.
+    void ring();
+
+    // Ends the wait() that is under way, or the next one. Any thread.
     void wake();
-    // Sleeps until a file can be read, wake() is called, or `ns` have passed, and calls for what can be read.
-    void wait(uint64_t ns);
+    // Sleeps until a control file or a doorbell can be read, wake() is called, or `ns` have passed, and serves what can
+    // be read. Only one thread calls wait() and wait_for_control().
+    void wait(uint64_t ns) { wait(ns, true); }
+    // Does the same, and ignores doorbells.
+    void wait_for_control(uint64_t ns) { wait(ns, false); }
 
   private:
-    int epoll_ = -1, woken_ = -1;
+    void wait(uint64_t ns, bool doorbells);
+    void serve_control();
+
+    int control_ = -1, woken_ = -1, doorbells_ = -1, own_doorbell_ = -1;
     std::mutex mutex_;
-    std::map<int, std::shared_ptr<std::function<void()>>> ready_;  // by file
+    std::map<int, std::shared_ptr<std::function<void()>>> ready_;  // by control file
+    std::set<int> eventfds_;                                       // the doorbells that have to be read
 };
 
 }  // namespace rove::datapath

@@ -465,6 +465,7 @@ void Runtime::set_mode(transport::Mode mode) {
 }
 
 void Runtime::ports_changed() {
+    poller_.ring();  // the thread that sleeps on the doorbells has not unmasked those of a new link
     background_->look_after_ports();
 }
 
@@ -495,6 +496,7 @@ void Runtime::housekeeping() {
             return port.poll_link();
         }();
         if (link_changed) {
+            poller_.ring();
             if (port.has_carrier())
                 listener_.port_event(port.ready() ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, interface);
             if (port.ready() && !port.finds_neighbours()) {

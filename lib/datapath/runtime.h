@@ -19,6 +19,7 @@
 #include "datapath/poller.h"
 #include "datapath/port_claim.h"
 #include "datapath/rdma_interface.h"
+#include "datapath/watch.h"
 #include "datapath/worker.h"
 #include "transport/memory.h"
 #include "transport/qp_table.h"
@@ -68,8 +69,8 @@ class Runtime {
     const std::vector<std::unique_ptr<RdmaInterface>>& interfaces() const { return interfaces_; }
     transport::QueuePairTable& queue_pairs() { return queue_pairs_; }
     transport::MemoryTable& memory() { return memory_; }
-    // Whether the caller is EAL's main thread, on which drivers look for their hardware. Then DPDK asks, and not the
-    // program.
+    // Returns true on EAL's main thread, which is the background thread later. While drivers look for their hardware on
+    // it, DPDK asks and not the program.
     static bool on_eal_thread();
     // At each registration: the faults of memory that has gone come to us (fault_guard.h).
     static void guard_memory();
@@ -104,9 +105,11 @@ class Runtime {
     bool is_crowded() const { return yielding_.load(std::memory_order_relaxed) >= cores_; }
     // Gives up the core to whoever else wants it.
     void yield();
-    // The application is about to sleep (armed a CQ, reads a channel): with shared progress the background thread takes
-    // over now.
+    // Makes the background thread drive from now on, with shared progress: the program is about to sleep in a call that
+    // rove does not see.
     void hand_over();
+    // Returns true if a thread of the program that sleeps has to receive frames itself, and can: by a Watch.
+    bool can_watch() const { return config_.progress == Progress::kShared && all_ring_ && !in_forked_child_; }
 
     // Changes what befalls the frames that `interface` receives: on one path, or on all and those of none. `changes`
     // are "key=value,..." of the keys of [[device.impair.path]]. Returns "", or what is wrong with them. Any thread.
@@ -138,9 +141,11 @@ class Runtime {
     void ports_changed();  // any thread: do so soon
     // Whether that has to be done now and then, because a port does not tell when its link changes.
     bool wants_care() const;
-    // Whether frames from every port end the sleep of whoever waits with poller().
+    // True if frames from every port ring the poller's doorbells.
     bool all_ring() const { return all_ring_; }
     Poller& poller() { return poller_; }
+    Watchers& watchers() { return watchers_; }
+    Background& background() { return *background_; }
     // Held by the interrupt thread in a driver's callback and by a restart of a port: both change the driver's state.
     std::mutex& port_control() { return port_control_; }
 
@@ -170,6 +175,7 @@ class Runtime {
     std::vector<PortClaim> claims_;             // as ports_
     std::vector<rte_mempool*> pools_;           // one a worker
     Poller poller_;
+    Watchers watchers_;
     std::vector<std::unique_ptr<Port>> ports_;  // as interfaces_
     bool all_ring_ = true;
     std::unique_ptr<LinkUser> link_user_;       // for those with links

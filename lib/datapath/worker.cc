@@ -83,15 +83,20 @@ bool WorkerCore::arm() {
         if (use.port == nullptr || !use.port->ready()) continue;
         for (RxQueue* const queue : use.queues) {
             if (queue->arm()) continue;
-            disarm(0);
+            if (sleepers_ == 0) mask_doorbells();
             return false;
         }
     }
+    ++sleepers_;
     return true;
 }
 
 void WorkerCore::disarm(uint64_t rested_ns) {
     protocol_clock_.rest(rested_ns);
+    if (--sleepers_ == 0) mask_doorbells();
+}
+
+void WorkerCore::mask_doorbells() {
     for (PortUse& use : ports_)
         for (RxQueue* const queue : use.queues) queue->disarm();
 }

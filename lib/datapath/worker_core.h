@@ -72,9 +72,10 @@ class WorkerCore {
     void add_link(const Port& port, uint16_t outlet, const wire::MacAddress& peer, RingSender& sender,
                   RingReceiver& receiver);
     void remove_link(const Port& port, uint16_t outlet, RingReceiver& receiver);
-    // Whoever drives wants to sleep: the next frame from a port that rings shall wake him. False: there is one already.
+    // Lets the next frame of a port with doorbells ring, because the thread that drives is about to sleep. Returns false
+    // if frames are there already. Several threads may sleep: doorbells ring until each has called disarm().
     bool arm();
-    // `rested_ns`: so long he slept.
+    // Ends that, after a sleep of `rested_ns`.
     void disarm(uint64_t rested_ns);
     // Where frames of all ports are written to; null: nowhere.
     void set_capture(Capture* capture) {
@@ -176,6 +177,7 @@ class WorkerCore {
     // Gives a copy of a frame to `group` to each other worker that has members of it.
     void hand_over_copies(rte_mbuf* mbuf, uint16_t port, const wire::Gid& group);
     uint32_t transmit();
+    void mask_doorbells();
     // Looks at the clock.
     void begin_round();
     void do_chores();
@@ -203,7 +205,8 @@ class WorkerCore {
     uint64_t received_ns_ = 0;
     bool chores_due_ = false;    // every ProtocolClock::kLookNs
     uint64_t suspected_ns_ = 0;  // when suspects were last looked up
-    uint32_t posts_ = 0;  // since the last round
+    uint32_t sleepers_ = 0;  // between arm() and disarm()
+    uint32_t posts_ = 0;     // since the last round
     uint32_t batching_rounds_ = 0;  // that followed several posts, since one of them was left to the background thread
     PortCounters counters_;
     PacketSink sink_;

@@ -3,6 +3,8 @@
 #include <memory>
 #include <new>
 
+#include "verbs/channel_files.h"
+#include "verbs/channel_wait.h"
 #include "verbs/event_ack.h"
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
@@ -50,6 +52,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) {
     if (channel->events.fd() < 0) return fail<ibv_comp_channel>(EMFILE);
     channel->context = context;
     channel->fd = channel->events.fd();
+    channel_files::opened(channel->fd);
     retain(from(context));
     return channel.release();
 }
@@ -58,6 +61,7 @@ int destroy_comp_channel(ibv_comp_channel* handle) {
     Channel& channel = from(handle);
     if (channel.references.load() != 0) return EBUSY;
     Context& context = from(channel.context);
+    channel_files::closed(channel.fd);
     delete &channel;
     release(context);
     return 0;
@@ -134,11 +138,7 @@ int destroy_cq(ibv_cq* handle) {
 
 int get_cq_event(ibv_comp_channel* handle, ibv_cq** cq, void** cq_context) {
     Cq* ready = nullptr;
-    const int error = from(handle).events.pop(&ready, [](Cq* delivered) {
-        ++delivered->comp_events_delivered;
-        return 0;
-    });
-    if (error != 0) {
+    if (const int error = wait_for_event(from(handle), &ready); error != 0) {
         errno = error;
         return -1;
     }
@@ -154,8 +154,8 @@ void ack_cq_events(ibv_cq* handle, unsigned count) {
 int req_notify_cq(ibv_cq* handle, int solicited_only) {
     Cq& cq = from(handle);
     cq.queue.arm(solicited_only != 0);
-    // Who arms a CQ is about to sleep: from now on the completions must come without this thread's help.
-    cq.runtime->hand_over();
+    // The program is about to sleep. Where rove does not see that, completions have to come without its threads' help.
+    if (cq.channel != nullptr && !channel_files::is_seen(cq.channel->fd)) cq.runtime->hand_over();
     return 0;
 }
 

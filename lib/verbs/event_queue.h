@@ -10,8 +10,7 @@
 //    lock, and drop(), which takes tokens under the lock, would wait for it in vain. So threads that wait read from a
 //    second descriptor, into which push() writes one token for each of them. A token that a signal left there only
 //    wakes the next thread, which finds nothing and waits again.
-// 3. pop() is a cancellation point, as read() is: at its beginning and in that read. A thread that is cancelled there
-// may
+// 3. pop() is a cancellation point, as read() is: at its beginning and in that read. A thread that is cancelled there may
 //    have taken a token, or not. So the others are woken again for all events that wait.
 #pragma once
 
@@ -21,6 +20,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <deque>
 #include <mutex>
@@ -55,23 +55,31 @@ class EventQueue {
         add(event);
     }
 
-    // Takes the oldest event; waits for one unless the descriptor is O_NONBLOCK. `deliver(event)` runs before anybody
-    // can see that the event is gone from the queue; where it returns an errno, the event stays. Returns 0, that errno
-    // or EAGAIN, EINTR, EMFILE.
+    // Returns false if a pop() would find no event. A hint: any thread may push or pop meanwhile.
+    bool has_events() const { return count_.load(std::memory_order_acquire) != 0; }
+    // Returns true if pop() does not wait.
+    bool is_nonblocking() {
+        std::lock_guard guard(mutex_);
+        return has_nonblocking_descriptor();
+    }
+
+    // Takes the oldest event, and does not wait for one. `deliver(event)` runs before another thread can see that the
+    // event is gone from the queue; if it returns an errno, the event stays. Returns 0, that errno, or EAGAIN.
+    template <class Deliver>
+    int try_pop(Event* event, Deliver deliver) {
+        std::lock_guard guard(mutex_);
+        return take(event, deliver);
+    }
+
+    // Does the same, but waits for an event unless the descriptor is O_NONBLOCK. Returns EINTR and EMFILE as well.
     template <class Deliver>
     int pop(Event* event, Deliver deliver) {
         pthread_testcancel();
         for (;;) {
             {
                 std::lock_guard guard(mutex_);
-                if (!events_.empty()) {
-                    *event = events_.front();
-                    if (const int error = deliver(*event); error != 0) return error;
-                    events_.pop_front();
-                    take_token();
-                    return 0;
-                }
-                if (is_nonblocking()) return EAGAIN;
+                if (const int error = take(event, deliver); error != EAGAIN) return error;
+                if (has_nonblocking_descriptor()) return EAGAIN;
                 if (wake_fd_ < 0 && (wake_fd_ = eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)) < 0) return errno;
                 ++waiting_;
             }
@@ -93,10 +101,11 @@ class EventQueue {
     // of a descriptor that another thread closes.
     void close() {
         std::lock_guard guard(mutex_);
-        was_nonblocking_ = is_nonblocking();
+        was_nonblocking_ = has_nonblocking_descriptor();
         ::close(fd_);
         fd_ = -1;
         events_.clear();
+        count_.store(0, std::memory_order_relaxed);
     }
 
     // Removes the waiting events of an object that goes away.
@@ -129,9 +138,20 @@ class EventQueue {
         bool has_ended_ = false;
     };
 
+    template <class Deliver>
+    int take(Event* event, Deliver deliver) {
+        if (events_.empty()) return EAGAIN;
+        *event = events_.front();
+        if (const int error = deliver(*event); error != 0) return error;
+        events_.pop_front();
+        count_.store(events_.size(), std::memory_order_relaxed);
+        take_token();
+        return 0;
+    }
     void add(const Event& event) {
         if (fd_ < 0) return;
         events_.push_back(event);
+        count_.store(events_.size(), std::memory_order_release);
         eventfd_write(fd_, 1);
         if (wakes_ < waiting_) wake();
     }
@@ -148,9 +168,12 @@ class EventQueue {
     template <class Predicate>
     void remove(Predicate belongs) {
         const size_t count = std::erase_if(events_, belongs);
+        count_.store(events_.size(), std::memory_order_relaxed);
         for (size_t i = 0; i < count; ++i) take_token();
     }
-    bool is_nonblocking() const { return fd_ < 0 ? was_nonblocking_ : (fcntl(fd_, F_GETFL) & O_NONBLOCK) != 0; }
+    bool has_nonblocking_descriptor() const {
+        return fd_ < 0 ? was_nonblocking_ : (fcntl(fd_, F_GETFL) & O_NONBLOCK) != 0;
+    }
     // The descriptor counts as many tokens as events wait: both change under the lock, so this never blocks.
     void take_token() {
         eventfd_t one;
@@ -164,6 +187,7 @@ class EventQueue {
     uint32_t wakes_ = 0;  // tokens written to it that no such thread has counted as read; there may be more in it
     std::mutex mutex_;
     std::deque<Event> events_;
+    std::atomic<size_t> count_{0};  // of events_; written under the lock
 };
 
 }  // namespace rove::verbs

@@ -10,6 +10,7 @@
 
 #include "datapath/port_claim.h"
 #include "datapath/port_name.h"
+#include "verbs/channel_files.h"
 #include "verbs/inherited.h"
 #include "verbs/sysfs.h"
 #include "verbs/xrc.h"
@@ -125,13 +126,22 @@ void Provider::closed(Context& context) {
     std::erase(contexts_, &context);
 }
 
+datapath::Runtime* Provider::watchable() const {
+    if (state_.load(std::memory_order_relaxed) != State::kRunning || !runtime_->can_watch()) return nullptr;
+    return pid_ == getpid() ? runtime_ : nullptr;
+}
+
 void Provider::stop() {
     if (state_.load() == State::kRunning && pid_ == getpid()) runtime_->stop();
 }
 
 void Provider::notify(transport::CompletionQueue& queue) {
     Cq& cq = *static_cast<Cq*>(queue.owner);
-    if (cq.channel != nullptr) from(cq.channel).events.push(&cq);
+    if (cq.channel == nullptr) return;
+    from(cq.channel).events.push(&cq);
+    channel_files::count_event();
+    if (datapath::Runtime::on_eal_thread() && !runtime_->watchers().has_threads())
+        channel_files::not_seen(cq.channel->fd);
 }
 
 void Provider::event(ibv_event_type type, transport::QueuePair& queue_pair) {

@@ -37,6 +37,9 @@ class Provider final : public datapath::Listener {
     // Starts the datapath unless it runs; any thread. False if it cannot run here: it failed to start, now or before
     // (one line on stderr said why), or this is a forked child.
     bool start();
+    // Returns the runtime if threads of the program receive frames themselves when they sleep (Runtime::can_watch()), else
+    // null.
+    datapath::Runtime* watchable() const;
     // At process exit, after the program's own destructors: its threads may go on, and a library's destructor may still
     // destroy verbs objects.
     void stop();

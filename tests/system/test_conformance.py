@@ -87,7 +87,8 @@ for name in names():
 for theme in ("mr_gone", "cq_resize"):
     test(f"conformance/dedicated/{theme}", dedicated, theme, timeout=THEME_LIMIT + 10)
 test("conformance/lossy/uc", lossy, "uc/what_arrives_is_whole_and_in_order")
-for theme in sorted({name.split("/")[0] for name in names()}):
+# Sanitizers see rove's system calls by functions of their own, which are cancellation points.
+for theme in sorted({name.split("/")[0] for name in names()} - {"cancel"}):
     # Objects alone, and processes, are the same code in both modes.
     modes = ("rc",) if theme in ("device_limits", "fork", "process", "signals") else harness.BOTH
     test(f"conformance/asan/{theme}", sanitized, theme, timeout=THEME_LIMIT + 10, modes=modes)

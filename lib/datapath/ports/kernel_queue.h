@@ -15,17 +15,15 @@ namespace rove::datapath {
 
 class KernelQueue : public RxQueue {
   public:
-    // As long as the poller waits for the file, it would end every sleep until the frames are read. So it waits only
-    // while the queue is armed.
-    bool arm() override {
-        if (has_frames()) return false;
-        poller_.add(file(), [] {});
-        armed_ = true;
-        return true;
+    ~KernelQueue() override {
+        if (rings_) poller_.remove_doorbell(file());
     }
-    void disarm() override {
-        if (armed_) poller_.remove(file());
-        armed_ = false;
+    bool arm() override {
+        if (!rings_) {
+            poller_.add_doorbell(file(), Poller::Doorbell::kSocket);
+            rings_ = true;
+        }
+        return !has_frames();
     }
 
     int file() const { return file_.get(); }
@@ -42,7 +40,7 @@ class KernelQueue : public RxQueue {
 
   private:
     Poller& poller_;
-    bool armed_ = false;
+    bool rings_ = false;  // it is among the poller's doorbells
 };
 
 }  // namespace rove::datapath

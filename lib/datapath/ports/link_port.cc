@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <rte_common.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -82,21 +81,14 @@ void LinkPort::advance(Link& link) {
     link.receiver = std::make_unique<RingReceiver>(link.connection, link.role, environment_.pool);
     connected(link);
     environment_.user.attach(*this, link.outlet, link.peer, *link.sender, *link.receiver);
-    // The bell has done its work when it has ended the poller's wait.
-    const int doorbell = link.receiver->doorbell();
-    environment_.poller.add(doorbell, [doorbell] {
-        // Not read(), which a peer can make wait: it has the same file, and its flags.
-        uint64_t times;
-        const iovec into{&times, sizeof times};
-        [[maybe_unused]] const ssize_t taken = preadv2(doorbell, &into, 1, -1, RWF_NOWAIT);
-    });
+    environment_.poller.add_doorbell(link.receiver->doorbell(), Poller::Doorbell::kEventfd);
     environment_.user.ports_changed();
 }
 
 void LinkPort::end(Link& link) {
     environment_.poller.remove(link.file);
     if (link.sender != nullptr) {
-        environment_.poller.remove(link.receiver->doorbell());
+        environment_.poller.remove_doorbell(link.receiver->doorbell());
         environment_.user.detach(*this, link.outlet, *link.receiver);
         add(gone_, link.sender.get(), link.receiver.get());
     }

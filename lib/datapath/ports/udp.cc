@@ -33,6 +33,7 @@ bool UdpPort::open(const DeviceConfig& config, std::string* error) {
         const bool ipv4 = wire::is_ipv4_mapped(address);
         FileDescriptor roce = open_roce_socket(address, error);
         if (!roce.is_open()) return false;
+        poller_.add_doorbell(roce.get(), Poller::Doorbell::kSocket);
         auto receiver = std::make_unique<Receiver>(address, mac_, std::move(roce));
         locals_.push_back({address, ipv4, receivers_.add(std::move(receiver)), SourcePorts(address)});
         interface_.open(interface_of(address));
@@ -52,7 +53,7 @@ bool UdpPort::open(const DeviceConfig& config, std::string* error) {
 }
 
 std::unique_ptr<RxQueue> UdpPort::make_rx_queue(uint16_t) {
-    return std::make_unique<UdpRxQueue>(receivers_, pool_, poller_, received_);
+    return std::make_unique<UdpRxQueue>(receivers_, pool_, received_);
 }
 
 std::unique_ptr<TxQueue> UdpPort::make_tx_queue(uint16_t) {
@@ -107,6 +108,7 @@ void UdpPort::join(const wire::Gid& group) {
     if (receiver == nullptr) {
         FileDescriptor file = open_group_socket(group);
         if (!file.is_open()) return;
+        poller_.add_doorbell(file.get(), Poller::Doorbell::kSocket);
         receiver = receivers_.add(std::make_unique<Receiver>(group, multicast_mac(group), std::move(file)));
         if (receiver == nullptr) return;
     }
@@ -114,7 +116,6 @@ void UdpPort::join(const wire::Gid& group) {
     for (const Local& local : locals_)
         if (local.ipv4 == receiver->ipv4) set_member(receiver->file.get(), local.address, group, true);
     receiver->used = true;
-    poller_.wake();  // whoever sleeps does not look at a new socket
 }
 
 void UdpPort::leave(const wire::Gid& group) {

@@ -77,8 +77,8 @@ wire::Gid destination_of(const wire::Outgoing& frame) {
 
 }  // namespace
 
-UdpRxQueue::UdpRxQueue(const UdpPort::Receivers& receivers, rte_mempool* pool, Poller& poller, FrameCounts& counts)
-    : RxQueue(false), receivers_(receivers), poller_(poller), trains_(pool, counts) {}
+UdpRxQueue::UdpRxQueue(const UdpPort::Receivers& receivers, rte_mempool* pool, FrameCounts& counts)
+    : RxQueue(false), receivers_(receivers), trains_(pool, counts) {}
 
 uint16_t UdpRxQueue::burst(rte_mbuf** frames) {
     const size_t size = trains_.has_frames() ? 0 : receivers_.size();
@@ -88,17 +88,6 @@ uint16_t UdpRxQueue::burst(rte_mbuf** frames) {
         if (receiver.used.load(std::memory_order_relaxed) && receive(receiver)) break;
     }
     return trains_.give(frames);
-}
-
-bool UdpRxQueue::arm() {
-    if (trains_.has_frames()) return false;
-    for (size_t i = 0; i < receivers_.size(); ++i)
-        if (receivers_[i].used.load(std::memory_order_relaxed)) poller_.add(receivers_[i].file.get(), [] {});
-    return true;
-}
-
-void UdpRxQueue::disarm() {
-    for (size_t i = 0; i < receivers_.size(); ++i) poller_.remove(receivers_[i].file.get());
 }
 
 bool UdpRxQueue::receive(const UdpPort::Receiver& receiver) {

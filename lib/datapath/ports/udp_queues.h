@@ -15,19 +15,16 @@ namespace rove::datapath {
 
 class UdpRxQueue final : public RxQueue {
   public:
-    UdpRxQueue(const UdpPort::Receivers& receivers, rte_mempool* pool, Poller& poller, FrameCounts& counts);
+    UdpRxQueue(const UdpPort::Receivers& receivers, rte_mempool* pool, FrameCounts& counts);
 
     uint16_t burst(rte_mbuf** frames) override;
-    // The poller looks at the sockets only while it is asked to: they stay readable while we poll.
-    bool arm() override;
-    void disarm() override;
+    bool arm() override { return !trains_.has_frames(); }
 
   private:
     bool receive(const UdpPort::Receiver& receiver);
     void take(const UdpPort::Receiver& receiver, size_t message);
 
     const UdpPort::Receivers& receivers_;
-    Poller& poller_;
     size_t next_receiver_ = 0;
     // Whose frames begin with `lower_`, and to whom they are.
     wire::Gid peer_{};

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that sleep for their completions, in every call in which a program can sleep: the thread that sleeps receives
+the frames itself where rove sees the call, and the background thread does elsewhere."""
+import pathlib
+import time
+
+from harness import CLIENT_CORE, SERVER_CORE, Process, check, free_port, memif_link, once, program, run_pair
+from test_mesh import link as mesh_link
+from test_udp import loopback
+
+CALLS = ("get", "poll", "ppoll", "select", "pselect", "epoll", "epoll_pwait", "epoll_pwait2", "epoll-set", "system-call")
+IDLE_S = 5
+
+
+def sleepers(link, call, connections, count, *options):
+    command = [program("sleepers"), "--sleep-in", call, "--connections", str(connections), "--count", str(count),
+               *map(str, options)]
+    run_pair(link, command, command, "--port")
+
+
+for call in CALLS:
+    once(f"sleep/mesh/{call}", lambda call=call: sleepers(mesh_link(), call, 8, 2000), quick=call in ("get", "epoll"))
+for call in ("get", "epoll", "system-call"):
+    once(f"sleep/udp/{call}", lambda call=call: sleepers(loopback(), call, 8, 1000))
+    once(f"sleep/memif/{call}", lambda call=call: sleepers(memif_link(), call, 8, 1000))
+# The client computes between two requests, for as long as the background thread naps and longer.
+once("sleep/mesh/pauses", lambda: sleepers(mesh_link(), "epoll", 1, 200, "--pause-us", 5000))
+
+
+def wakeups(pid):
+    """How often each thread of a process went to sleep."""
+    counts = {}
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        words = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
+        counts[words["Name"].strip(), task.name] = int(words["voluntary_ctxt_switches"])
+    return counts
+
+
+def idle(call):
+    """While nothing moves, no thread wakes up more than for the housekeeping."""
+    link = mesh_link()
+    port = free_port()
+    command = [program("sleepers"), "--sleep-in", call, "--port", port]
+    server = Process([*command, "--count", 1001], link.configs[0], SERVER_CORE)
+    server.wait_listening(port)
+    client = Process([*command, "--count", 1000, "--stay-s", 60, "127.0.0.1"], link.configs[1], CLIENT_CORE)
+    client.wait_for(lambda: "sleepers over" in client.out(), 30, "result")
+    time.sleep(2)  # until the last retransmission timer has been cancelled and the naps have become long
+    before = {process: wakeups(process.pid) for process in (server, client)}
+    time.sleep(IDLE_S)
+    for process in (server, client):
+        for thread, count in wakeups(process.pid).items():
+            woke = count - before[process].get(thread, 0)
+            check(woke <= 4 * IDLE_S, f"{process.name}: thread {thread} woke up {woke} times in {IDLE_S} s")
+    client.kill()
+    server.kill()
+
+
+once("sleep/idle/get", idle, "get")
+once("sleep/idle/epoll", idle, "epoll")
