@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs: creation, what modify refuses, what query says.
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -329,23 +330,31 @@ struct SilentPeerTest : VerbsTest {
         rtr.ah_attr.grh.dgid.raw[15] = 2;
         return qp;
     }
+    // The shortest time that one of `tries` QPs takes to RTR, with rc as what it speaks then. On a busy machine each
+    // may lose its core, but not all of them for as long as a peer is asked.
+    std::chrono::nanoseconds time_to_rc(int tries, const ibv_ece* ece = nullptr) {
+        auto shortest = std::chrono::nanoseconds::max();
+        for (int i = 0; i < tries; ++i) {
+            ibv_qp_attr attr;
+            ibv_qp* qp = create(attr);
+            if (ibv_ece agreed{}; ece != nullptr) {
+                agreed = *ece;
+                EXPECT_EQ(ibv_set_ece(qp, &agreed), 0);
+            }
+            const auto asked = std::chrono::steady_clock::now();
+            EXPECT_EQ(ibv_modify_qp(qp, &attr, kRtrMask), 0);
+            shortest = std::min<std::chrono::nanoseconds>(shortest, std::chrono::steady_clock::now() - asked);
+            EXPECT_EQ(from(qp).transport.service(), wire::Service::kRc);
+            EXPECT_EQ(from(qp).transport.mp(), nullptr);
+            EXPECT_EQ(ibv_destroy_qp(qp), 0);
+        }
+        return shortest;
+    }
 };
 
 TEST_F(SilentPeerTest, APeerThatDoesNotSpeakMpGetsRc) {
-    for (const bool is_known : {false, true}) {
-        ibv_qp_attr attr;
-        ibv_qp* qp = create(attr);
-        const auto asked = std::chrono::steady_clock::now();
-        ASSERT_EQ(ibv_modify_qp(qp, &attr, kRtrMask), 0);
-        const auto waited = std::chrono::steady_clock::now() - asked;
-        EXPECT_EQ(from(qp).transport.mp(), nullptr);
-        if (is_known) {
-            EXPECT_LT(waited, std::chrono::milliseconds(200));  // it is not asked again
-        } else {
-            EXPECT_GT(waited, std::chrono::milliseconds(200));
-        }
-        ASSERT_EQ(ibv_destroy_qp(qp), 0);
-    }
+    EXPECT_GT(time_to_rc(1), std::chrono::milliseconds(200));
+    EXPECT_LT(time_to_rc(20), std::chrono::milliseconds(200)) << "it is asked again";
 }
 
 // An answer that came meanwhile is yet to be read, so this is no silence of the peer.
@@ -370,16 +379,12 @@ TEST_F(SilentPeerTest, AConnectionWithoutTheOptionIsRcAtOnce) {
     ibv_qp* qp = create(attr);
     wire::Gid peer;
     std::memcpy(peer.data(), attr.ah_attr.grh.dgid.raw, peer.size());
+    ASSERT_EQ(ibv_destroy_qp(qp), 0);
     transport::HelloPeers& peers = from(context_).interface->hello_peers();
     peers.said(peer, true);
-    ibv_ece ece{.vendor_id = kVendorId, .options = 0, .comp_mask = 0};
-    ASSERT_EQ(ibv_set_ece(qp, &ece), 0);
-    const auto asked = std::chrono::steady_clock::now();
-    EXPECT_EQ(ibv_modify_qp(qp, &attr, kRtrMask), 0);
-    EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::milliseconds(200));
-    EXPECT_EQ(from(qp).transport.service(), wire::Service::kRc);
+    const ibv_ece ece{.vendor_id = kVendorId, .options = 0, .comp_mask = 0};
+    EXPECT_LT(time_to_rc(20, &ece), std::chrono::milliseconds(200));
     peers.said(peer, false);  // for the other tests
-    ASSERT_EQ(ibv_destroy_qp(qp), 0);
 }
 
 // A dead rail, or a process that stands still: not a standard endpoint, however often it is asked.
