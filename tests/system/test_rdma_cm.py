@@ -8,7 +8,6 @@ import os
 import pathlib
 import signal
 import struct
-import time
 
 import harness
 from harness import (CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip, check, memif_pair, once,
@@ -40,10 +39,9 @@ def wait_ready(server):
     server.wait_for(lambda: listens(server), 20, "listener of rdma_cm")
 
 
-def wait_general_services(server):
-    """Of a program that does not listen: until it has a device's QP 1, and a moment to join its group."""
-    server.wait_for(lambda: 1 in queue_pairs(server), 20, "general services interface")
-    time.sleep(0.1)
+def wait_joined(server):
+    """Until mckey, which does not listen, has joined its group. It posts its receives before that."""
+    server.wait_for(lambda: "joined dgid" in server.out(), 20, "group")
 
 
 def both(server, client, stays=False, timeout=40, env=None, while_it_runs=None, lost=0, ready=wait_ready,
@@ -303,8 +301,9 @@ for own, theirs, name in ((A, B, "ipv4"), (A6, B6, "ipv6")):
 once("rdma-cm/udaddy/loss", lambda: both(["udaddy", "-b", A, "-C", 0], ["udaddy", "-s", A, "-C", 0], lost=0.5))
 for own, theirs, group, name in ((A, B, "239.1.2.3", "ipv4"), (A6, B6, "ff15::77", "ipv6")):
     once(f"rdma-cm/mckey/{name}",
-         lambda own, theirs, group: both(["mckey", "-m", group, "-b", own], ["mckey", "-m", group, "-s", "-b", theirs],
-                                         ready=wait_general_services), own, theirs, group)
+         lambda own, theirs, group: both(["stdbuf", "-oL", "mckey", "-m", group, "-b", own],
+                                         ["mckey", "-m", group, "-s", "-b", theirs], ready=wait_joined),
+         own, theirs, group)
 once("rdma-cm/rdma_client", both, ["rdma_server", "-p", 7471], ["rdma_client", "-s", A, "-p", 7471])
 for service in ("r", "x"):
     once(f"rdma-cm/rdma_xclient/{service}", both, ["rdma_xserver", "-c", service],
