@@ -13,7 +13,6 @@ import random
 import shutil
 import socket
 import subprocess
-import time
 from functools import partial
 
 from harness import (CLIENT_CORE, CORES, LOCAL_RANKS, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip,
@@ -176,24 +175,20 @@ once("ecosystem/dapl/dtest", dtest, "ofa-v2-rove0-1s", "libdaploscm.so.2")
 
 # --- over rdma_cm ----------------------------------------------------------------------------------------------------
 
-def by_rdma_cm(server_command, client_command, seconds=40, server_ends=True):
-    """Two namespaces, in which rove's address is also one of the kernel's, for TCP, as on a host with an RDMA NIC. A
-    client that comes before its server listens is rejected, and comes again."""
+def by_rdma_cm(server_command, client_command, listens, seconds=60, server_ends=True):
+    """Two namespaces, in which rove's address is also one of the kernel's, for TCP, as on a host with an RDMA NIC.
+    `listens`: the TCP port at which the server listens first, or what it says when it listens by rdma_cm."""
     needs(server_command[0])
     with TwoNamespaces(mtu=4300) as namespaces:
         for number, name in enumerate(namespaces.names, 1):
             ip("addr", "add", f"10.0.0.{number}/24", "dev", "ctl", netns=name)
         ours, theirs = configs("af_packet")
         server = Process(server_command, ours, SERVER_CORE, namespaces.names[0])
-        time.sleep(1.5)     # programs that are rejected half way through leave servers that wait for ever
-        deadline = time.monotonic() + 15
-        while True:
-            client = Process(client_command, theirs, CLIENT_CORE, namespaces.names[1])
-            status = client.wait(seconds)
-            if status == 0 or time.monotonic() > deadline or server.child.poll() is not None:
-                break
-            time.sleep(0.5)
-        check(status == 0, f"{client.name} failed\n--- server\n{server.story()}\n--- client\n{client.story()}")
+        server.wait_for(lambda: server.is_listening(listens) if isinstance(listens, int) else listens in server.out(),
+                        20, "listener")
+        client = Process(client_command, theirs, CLIENT_CORE, namespaces.names[1])
+        check(client.wait(seconds) == 0,
+              f"{client.name} failed\n--- server\n{server.story()}\n--- client\n{client.story()}")
         if server_ends:
             server.succeed(STOPPED)
         return server, client
@@ -201,7 +196,8 @@ def by_rdma_cm(server_command, client_command, seconds=40, server_ends=True):
 
 def qperf(*tests):
     """ver_...: it compares what atomics return."""
-    _, client = by_rdma_cm(["qperf"], ["qperf", "10.0.0.1", "-cm", "1", "-t", "1", *tests], server_ends=False)
+    _, client = by_rdma_cm(["qperf"], ["qperf", "10.0.0.1", "-cm", "1", "-t", "1", *tests], 19765,
+                           server_ends=False)
     check(all(f"{name}:" in client.out() for name in tests), client.story())
 
 
@@ -212,7 +208,7 @@ def fio(verb):
     pace = ["--rate_iops=200"] if verb == "send" else []
     server, _ = by_rdma_cm([*job, *verify, "--name=server", "--rw=read", "--iodepth=32"],
                            [*job, *verify, *pace, "--name=client", "--rw=write", "--iodepth=4", "--hostname=10.0.0.1",
-                            f"--verb={verb}"])
+                            f"--verb={verb}"], "waiting for connection")
     check("err= 0" in server.out(), server.story())
 
 
@@ -226,7 +222,7 @@ def dapl(program, verdict):
         return ["env", f"DAT_OVERRIDE={registry}", program, "-P", "ofa-v2-cma",
                 *(["-B", "2"] if program == "dtest" else [])]
 
-    for side in by_rdma_cm(command("10.0.0.1"), [*command("10.0.0.2"), "-h", "10.0.0.1"]):
+    for side in by_rdma_cm(command("10.0.0.1"), [*command("10.0.0.2"), "-h", "10.0.0.1"], 15828):
         check(verdict in side.out(), side.story())
 
 
@@ -237,8 +233,8 @@ for verb in ("write", "read", "send"):
     once(f"ecosystem/fio/{verb}", fio, verb)
 for register, provider, endpoint in ((once, "verbs", "dgram"), (test, "verbs", "msg"), (test, "verbs;ofi_rxm", "rdm")):
     command = ["fi_pingpong", "-p", provider, "-e", endpoint, "-c"]
-    register(f"ecosystem/libfabric/fi_pingpong/{provider.replace(';', '/')}/{endpoint}", by_rdma_cm, command,
-             [*command, "10.0.0.1"])
+    register(f"ecosystem/libfabric/fi_pingpong/{provider.replace(';', '/')}/{endpoint}",
+             by_rdma_cm, command, [*command, "10.0.0.1"], 47592)
 
 
 # --- several ranks: a switch -----------------------------------------------------------------------------------------
