@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "datapath/config.h"
+#include "datapath/config_file.h"
 #include "program_file.h"
 
 namespace {
@@ -20,7 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kBadUsage = 2, kCannotRun = 126, kNotFound = 127;
-constexpr const char* kDefaultConfigs[] = {"rove.toml", "/etc/rove/rove.toml"};
 constexpr const char* kLibrary = "librove-verbs.so";
 constexpr const char* kLibibverbs = "libibverbs.so.1";
 
@@ -29,16 +29,18 @@ constexpr const char* kLibibverbs = "libibverbs.so.1";
     std::exit(kBadUsage);
 }
 
+// Returns the path of the configuration; "" for the built-in one.
 fs::path find_config(const std::string& given) {
-    std::error_code ignored;
-    if (!given.empty()) {
-        if (!fs::is_regular_file(given, ignored)) refuse("no configuration file " + given);
-        return fs::absolute(given);
+    std::error_code failure;
+    if (given.empty()) {
+        std::string error;
+        const auto found = rove::datapath::find_config_file("rove-run", &error);
+        if (!found) refuse(error);
+        return *found;
     }
-    for (const char* path : kDefaultConfigs) {
-        if (fs::is_regular_file(path, ignored)) return fs::absolute(path);
-    }
-    return {};  // the built-in configuration
+    if (!fs::exists(given, failure)) refuse("no configuration file " + given);
+    if (!fs::is_regular_file(given, failure)) refuse("the configuration " + given + " is no file");
+    return fs::absolute(given);
 }
 
 // In the build tree the library lies beside us; installed, in the library directory of our own prefix.
@@ -57,6 +59,9 @@ fs::path find_library(bool libibverbs) {
 
 // Behind what is there: a sanitizer's runtime and allocators must come first, and need not see libibverbs.
 void append_to_preload(const std::string& library) {
+    // Blanks and colons separate the libraries that LD_PRELOAD names, and ld.so has words for what follows a '$'.
+    if (library.find_first_of(" :$") != std::string::npos)
+        refuse("LD_PRELOAD cannot name " + library + ": it lies in a folder with a blank, ':' or '$' in its name");
     const char* present = std::getenv("LD_PRELOAD");
     const std::string value = present != nullptr && *present != '\0' ? present + (":" + library) : library;
     setenv("LD_PRELOAD", value.c_str(), 1);

@@ -10,6 +10,8 @@
 #include <map>
 #include <sstream>
 
+#include "datapath/config_file.h"
+
 namespace rove::testpmd {
 
 namespace {
@@ -39,11 +41,11 @@ void find_config(std::string& config) {
         if (!fs::is_regular_file(config, ignored)) refuse("--config: no file " + config);
         return;
     }
-    for (const char* path : {"rove.toml", "/etc/rove/rove.toml"}) {
-        if (!fs::is_regular_file(path, ignored)) continue;
-        config = path;
-        return;
-    }
+    std::string error;
+    const auto found = datapath::find_config_file("rove-testpmd", &error);
+    if (!found) refuse(error);
+    config = *found;
+    if (!config.empty()) return;
     refuse("no --config, and neither ./rove.toml nor /etc/rove/rove.toml exists");
 }
 

@@ -17,6 +17,7 @@
 #include "datapath/ports/text.h"
 #include "datapath/ports/trains.h"
 #include "datapath/ports/udp_sockets.h"
+#include "transport/qp_table.h"
 
 namespace rove::datapath {
 
@@ -26,6 +27,15 @@ using config::Table;
 
 constexpr const char* kAddressAllowed = "addresses such as \"10.0.0.1/24\" or \"fd00::1/64\"";
 constexpr const char* kMacAllowed = "a unicast MAC address such as \"02:00:00:00:00:01\"";
+
+// Returns true for an argument by which EAL loads a shared object ("-d FILE", also behind options without a value) or a
+// driver runs a command (net_failsafe's "exec(...)").
+bool runs_code(std::string_view argument) {
+    if (argument.find("exec(") != argument.npos) return true;
+    if (!argument.starts_with('-') || argument.starts_with("--")) return false;
+    const size_t option = argument.find_first_not_of("-hv");
+    return option != argument.npos && argument[option] == 'd';
+}
 
 void read_runtime(Table table, Config& config) {
     table.choice("progress", config.progress, {{"shared", Progress::kShared}, {"dedicated", Progress::kDedicated}});
@@ -40,6 +50,8 @@ void read_runtime(Table table, Config& config) {
         table.refuse(table.node("lcores"), "lcores", kLcoresAllowed);
     config.workers = config.progress == Progress::kDedicated ? static_cast<uint32_t>(config.lcores.size()) : 1;
     config.eal_args = table.strings("eal", "EAL arguments such as [\"-m\", \"256\"]");
+    if (std::ranges::any_of(config.eal_args, runs_code))
+        table.refuse(table.node("eal"), "eal", "nothing that loads or runs programs, unless rove-run --eal says so");
     table.refuse_unknown();
 }
 
@@ -202,6 +214,7 @@ DeviceConfig read_device(Table table) {
         "vdev such as \"net_tap0,iface=...\" or a PCI address";
     table.require("port", kPortAllowed);
     device.port = *table.string("port", kPortAllowed);
+    if (runs_code(device.port)) table.refuse(table.node("port"), "port", kPortAllowed);
     if (is_interface(device.port))
         for (const char* key : {"addresses", "gateway_ipv4", "gateway_ipv6", "mac", "vlan", "queues", "neighbour"})
             if (const toml::node* const given = table.any(key); given != nullptr)
@@ -277,6 +290,9 @@ std::optional<Config> Config::load(const std::string& file, std::string* error) 
             if (!name.empty() && !names.insert(name).second)
                 device.refuse(device.node("name"), "name", "a name that no other device has");
         }
+        if (config.devices.size() > transport::QueuePairTable::kMaxPorts)
+            table.refuse(table.node("device"), "device",
+                         "1 to " + std::to_string(transport::QueuePairTable::kMaxPorts) + " tables");
         table.refuse_unknown();
         limit_paths(config);
         return config;

@@ -4,9 +4,10 @@ installing."""
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 
-from harness import (BUILD, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, TwoNamespaces, check, memif_pair, once,
+from harness import (BUILD, ROOT, ROVE_RUN, SCRATCH, SERVER_CORE, Process, Skip, TwoNamespaces, check, memif_pair, once,
                      unique)
 
 GOOD_DEVICE = 'port = "net_memif0,role=server,socket=rove-config-test"\naddresses = ["10.0.0.1/24"]\n'
@@ -79,6 +80,14 @@ CASES = {
     "progress-type": (runtime, "progress = 1", "runtime.progress"),
     "lcores-type": (runtime, 'progress = "dedicated"\nlcores = "0"', None),
     "eal-type": (runtime, 'eal = "-m 256"', "runtime.eal"),
+    "eal-plugin": (runtime, 'eal = ["-m", "256", "-d", "/tmp/x.so"]', "runtime.eal"),
+    "eal-plugin-joined": (runtime, 'eal = ["-d/tmp/x.so"]', "runtime.eal"),
+    "eal-plugin-behind": (runtime, 'eal = ["-vd/tmp/x.so"]', "runtime.eal"),
+    "eal-command": (runtime, 'eal = ["--vdev=net_failsafe0,exec(touch /tmp/x)"]', "runtime.eal"),
+    "port-command": (refused, '[[device]]\nport = "net_failsafe0,exec(touch /tmp/x)"\naddresses = ["10.0.0.1/24"]\n', 2,
+                     "device[0].port"),
+    "too-many-devices": (refused, "".join(f'[[device]]\nport = "udp:127.1.{number // 200}.{number % 200 + 1}"\n'
+                                          for number in range(257)), 1, "device"),
     "window-range": (transport, "window_packets = 0", "transport.window_packets"),
     "window-type": (transport, "window_packets = 1.5", "transport.window_packets"),
     "mode": (transport, 'mode = "both"', "transport.mode"),
@@ -167,6 +176,91 @@ def eal_argument():
 
 
 once("rove-run/eal", eal_argument)
+
+
+def in_folder(folder, mode=0o755, file_mode=0o644, owner=None, file_owner=None, arguments=()):
+    """rove-run in a folder with a rove.toml of one device on UDP, and with that of a stranger."""
+    if os.geteuid() != 0 and (owner or file_owner):
+        raise Skip("needs two users")
+    folder.mkdir(parents=True)
+    file = folder / "rove.toml"
+    file.write_text('[[device]]\nname = "rove-found"\nport = "udp:127.0.0.9"\n')
+    file.chmod(file_mode)
+    folder.chmod(mode)
+    for path, user in ((file, file_owner), (folder, owner)):
+        if user:
+            os.chown(path, user, user)
+    return subprocess.run([str(ROVE_RUN), *arguments, "--", "ibv_devices"], cwd=folder, capture_output=True, text=True,
+                          timeout=20, stdin=subprocess.DEVNULL)
+
+
+def taken(**options):
+    folder = SCRATCH / unique() / "a folder: $HOME"
+    done = in_folder(folder, **options)
+    check(done.returncode == 0 and "rove-found" in done.stdout, f"{done.stdout}{done.stderr}")
+    check(done.stderr == f"rove-run: the configuration is {folder}/rove.toml\n", done.stderr)
+
+
+def strangers(why, **options):
+    folder = SCRATCH / unique()
+    done = in_folder(folder, **options)
+    check(done.returncode == 2 and "rove-found" not in done.stdout, f"{done.stdout}{done.stderr}")
+    lines = done.stderr.splitlines()
+    check(len(lines) == 1 and str(folder) in lines[0] and why in lines[0] and "--config" in lines[0], done.stderr)
+    # Who names it wants it.
+    named = subprocess.run([str(ROVE_RUN), "--config", "rove.toml", "--", "ibv_devices"], cwd=folder,
+                           capture_output=True, text=True, timeout=20)
+    check("rove-found" in named.stdout and named.stderr == "", f"{named.stdout}{named.stderr}")
+
+
+def linked_to_strangers():
+    """A link of ours to a file that others may write to."""
+    folder, other = SCRATCH / unique(), SCRATCH / unique()
+    in_folder(other, mode=0o777)
+    folder.mkdir(mode=0o755)
+    (folder / "rove.toml").symlink_to(other / "rove.toml")
+    done = subprocess.run([str(ROVE_RUN), "--", "ibv_devices"], cwd=folder, capture_output=True, text=True, timeout=20)
+    check(done.returncode == 2 and f"{other} can be written to by others" in done.stderr, f"{done.stdout}{done.stderr}")
+
+
+once("rove-run/found/own", taken, quick=True)
+once("rove-run/found/file-of-another", lambda: strangers("belongs to user 65534", file_owner=65534))
+once("rove-run/found/folder-of-another", lambda: strangers("belongs to user 65534", owner=65534))
+once("rove-run/found/file-open", lambda: strangers("can be written to by others", file_mode=0o666))
+once("rove-run/found/folder-open", lambda: strangers("can be written to by others", mode=0o777))
+once("rove-run/found/folder-sticky", lambda: strangers("can be written to by others", mode=0o1777))
+once("rove-run/found/folder-of-group", lambda: strangers("can be written to by others", mode=0o775))
+once("rove-run/found/link", linked_to_strangers)
+once("rove-run/folder", rove_run, ["--config", str(SCRATCH), "--", "true"], 2, [str(SCRATCH), "is no file"], quick=True)
+
+
+def other_text(prefix, end):
+    """What editors of other systems write."""
+    file = SCRATCH / f"{unique()}.toml"
+    file.write_bytes(prefix + end.join([b"[[device]]", b'name = "rove-found"', b'port = "udp:127.0.0.9"', b""]))
+    run = Process(["ibv_devices"], file).succeed(20)
+    check("rove-found" in run.out() and run.err() == "", run.story())
+
+
+once("config/byte-order-mark", other_text, b"\xef\xbb\xbf", b"\n")
+once("config/carriage-returns", other_text, b"", b"\r\n")
+
+
+def awkward_place(name):
+    """LD_PRELOAD has no way to name a library in such a folder: one line says so."""
+    place = SCRATCH / unique() / name / "build"
+    place.parent.mkdir(parents=True)
+    for part in ("apps/rove-run", "lib/verbs/librove-verbs.so"):
+        (place / part).parent.mkdir(parents=True)
+        shutil.copy2(BUILD / part, place / part)
+    done = subprocess.run([str(place / "apps" / "rove-run"), "--", "true"], capture_output=True, text=True, timeout=20,
+                          cwd="/")
+    check(done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "LD_PRELOAD" in done.stderr
+          and str(place) in done.stderr, f"{done.stdout}{done.stderr}")
+
+
+for name, place in {"blank": "a b", "colon": "a:b", "dollar": "$LIB"}.items():
+    once(f"rove-run/place/{name}", awkward_place, place)
 
 
 def second_process(config, netns=None):
