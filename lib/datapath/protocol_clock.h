@@ -8,11 +8,18 @@
 // seven retries, and was sending whole windows again into a ring that was full.
 //
 //     away     rounds came further apart than kMostStepNs: only so much of that time counts, but for what was slept
-//              because nothing was there, until a frame would have rung
+//              because nothing was there, until a frame would have rung. A thread that sleeps so does not keep others
+//              from making rounds, and the time counts in these, too
 //     stalled  frames lie at a port, and in kLookNs nobody took one: the time does not count, up to kGoneNs in a row.
 //              Beyond that the peer counts as gone (stopped by a debugger, say), and the timeouts run
 //
 // So a timer runs late by what was not counted, and never early. Nothing that the protocol measures contains it either.
+//
+// A peer that is gone must be noticed within four timeouts all the same (IBTA C9-141), also by a process that gets its
+// core for a moment only. Time that this process was away is part of the peer's silence if the peer took our frames
+// meanwhile: its answers lie at our ports then, so all that has arrived is read before a timeout passes. missed_ns() is
+// that time; a period of it costs a QP one retry at most, however long it was. A stall is no part of it, since a peer
+// that does not take frames cannot answer.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +41,21 @@ class ProtocolClock {
             look(real_ns, is_stalled());
         return at(real_ns);
     }
-    // Since the last round, so much was slept while frames would have ended the sleep: that counts.
-    void rest(uint64_t ns) { rested_ns_ += ns; }
+    // From `real_ns` on, until `until_ns` at most, a thread sleeps while frames would end its sleep: that counts. If one
+    // sleeps already, it goes on until the later call's `until_ns`.
+    void begin_rest(uint64_t real_ns, uint64_t until_ns) {
+        if (rests_until_ns_ == 0) rest_began_ns_ = rests_from_ns_ = real_ns;
+        rests_until_ns_ = until_ns;
+    }
+    // None sleeps any more. The last one slept for `ns`; 0: it did not sleep after all. What others had slept before
+    // and no round has counted is missed.
+    void end_rest(uint64_t ns) {
+        rests_until_ns_ = std::min(rests_until_ns_, rest_began_ns_ + ns);
+        rested_ns_ += take_rest(rests_until_ns_);
+        rests_until_ns_ = 0;
+    }
+    // The time since the start that does not count, and in which the peers could have answered.
+    uint64_t missed_ns() const { return missed_ns_; }
     // When it will be `protocol_ns` if it does not stand still from `real_ns` on, when the last round began; UINT64_MAX
     // stays what it is.
     uint64_t real(uint64_t protocol_ns, uint64_t real_ns) const {
@@ -46,7 +66,9 @@ class ProtocolClock {
   private:
     uint64_t at(uint64_t real_ns) const { return stands_ ? stood_ns_ : real_ns - uncounted_ns_; }
     void look(uint64_t real_ns, bool stalled) {
-        const uint64_t step_ns = std::min(real_ns - looked_ns_, kMostStepNs + std::exchange(rested_ns_, 0));
+        const uint64_t rested_ns = std::exchange(rested_ns_, 0) + take_rest(real_ns);
+        const uint64_t step_ns = std::min(real_ns - looked_ns_, kMostStepNs + rested_ns);
+        if (!stalled) missed_ns_ += real_ns - looked_ns_ - step_ns;
         // The last time that was given out lies before the end of that step.
         uncounted_ns_ = stands_ ? real_ns - stood_ns_ : uncounted_ns_ + (real_ns - looked_ns_ - step_ns);
         looked_ns_ = real_ns;
@@ -55,9 +77,18 @@ class ProtocolClock {
         stands_ = stalled && stalled_ns_ < kGoneNs;
     }
 
+    // Returns how much of the rest lies before `real_ns`, and forgets that part.
+    uint64_t take_rest(uint64_t real_ns) {
+        const uint64_t end_ns = std::min(real_ns, rests_until_ns_);
+        return end_ns > rests_from_ns_ ? end_ns - std::exchange(rests_from_ns_, end_ns) : 0;
+    }
+
     uint64_t looked_ns_ = 0;
     uint64_t uncounted_ns_ = 0;  // since the start
-    uint64_t rested_ns_ = 0;     // since looked_ns_
+    uint64_t rested_ns_ = 0;     // since looked_ns_, in rests that have ended
+    // The rest that goes on, from what was counted of it last. None goes on if its end is no later than that.
+    uint64_t rest_began_ns_ = 0, rests_from_ns_ = 0, rests_until_ns_ = 0;
+    uint64_t missed_ns_ = 0;
     uint64_t stalled_ns_ = 0;    // how long it has been so
     bool stands_ = false;
     uint64_t stood_ns_ = 0;      // the protocol's time while it stands

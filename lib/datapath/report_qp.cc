@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "datapath/address.h"
+#include "datapath/held_qp.h"
 #include "datapath/report.h"
 #include "datapath/runtime.h"
 #include "datapath/worker_core.h"
@@ -66,18 +67,19 @@ const char* type_name(ibv_qp_type type) {
     }
 }
 
-// Calls `fill(QueuePair, Paused)` while no worker runs; null if there is no such QP.
+// Returns what `fill(QueuePair, Held)` does while the QP's worker stands still; null if there is no such QP.
 Report with_qp(Runtime& runtime, uint32_t qpn, auto&& fill) {
-    const Runtime::Pause pause(runtime);
-    const transport::QueuePair* qp = runtime.queue_pairs().find(qpn);
-    return qp == nullptr ? Report() : fill(*qp, pause);
+    Report report;
+    look_at_qp(runtime, qpn,
+               [&](const transport::QueuePair& qp, const transport::Held& held) { report = fill(qp, held); });
+    return report;
 }
 
 // Calls `fill(Paths, SendStream)` for both streams of a QP in mp mode, for the value under their names.
-Report each_stream(Runtime& runtime, const transport::Paused& pause, const transport::QueuePair& qp, auto&& fill) {
+Report each_stream(Runtime& runtime, const transport::Held& held, const transport::QueuePair& qp, auto&& fill) {
     Report all = Report::object();
     if (qp.mp() == nullptr) return all;
-    const transport::Paths& paths = runtime.worker_of(qp).core(pause).engine().multipath()->paths;
+    const transport::Paths& paths = runtime.worker_of(qp).core(held).engine().multipath()->paths;
     all["requests"] = fill(paths, qp.mp()->requests);
     all["responses"] = fill(paths, qp.mp()->responses);
     return all;
@@ -150,7 +152,7 @@ Report report_qps(Runtime& runtime, uint32_t first, size_t most) {
 }
 
 Report report_qp(Runtime& runtime, uint32_t qpn) {
-    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::Paused& pause) {
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::Held& held) {
         static constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
         Report one = {{"qpn", qp.qpn},
                       {"type", type_name(qp.type)},
@@ -170,7 +172,7 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
         one["rq_posted"] = qp.rq.produced();
         one["rq_consumed"] = qp.rq.consumed();
         if (const transport::Mp* mp = qp.mp()) {
-            const transport::MultipathShared& shared = *runtime.worker_of(qp).core(pause).engine().multipath();
+            const transport::MultipathShared& shared = *runtime.worker_of(qp).core(held).engine().multipath();
             one["mode"] = "mp";
             one["multipath_bytes"] = multipath_bytes(shared, *mp);
             one["requests"] = of_stream(shared.paths, mp->requests);
@@ -195,10 +197,10 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
 }
 
 Report report_paths(Runtime& runtime, uint32_t qpn) {
-    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::Paused& pause) {
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::Held& held) {
         if (const transport::Rc* rc = qp.rc_or_xrc())
             return Report{{"requests", {{std::to_string(qp.path.flow.udp_src), of_single_path(qp, *rc)}}}};
-        return each_stream(runtime, pause, qp, [](const transport::Paths& paths, const transport::SendStream& stream) {
+        return each_stream(runtime, held, qp, [](const transport::Paths& paths, const transport::SendStream& stream) {
             Report table = Report::object();
             for (const auto& [vp, path] : tally(paths, stream)) table[std::to_string(vp)] = of_path(path);
             return table;
@@ -253,8 +255,8 @@ Report report_packets(Runtime& runtime, uint32_t qpn) {
         });
         return table;
     };
-    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::Paused& pause) {
-        return each_stream(runtime, pause, qp, under_way);
+    return with_qp(runtime, qpn, [&](const transport::QueuePair& qp, const transport::Held& held) {
+        return each_stream(runtime, held, qp, under_way);
     });
 }
 

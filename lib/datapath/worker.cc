@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "datapath/background.h"
 #include "datapath/ports/link_port.h"
@@ -88,12 +89,14 @@ bool WorkerCore::arm() {
         }
     }
     ++sleepers_;
+    protocol_clock_.begin_rest(shared_.clock.now_ns(), next_deadline());
     return true;
 }
 
 void WorkerCore::disarm(uint64_t rested_ns) {
-    protocol_clock_.rest(rested_ns);
-    if (--sleepers_ == 0) mask_doorbells();
+    if (--sleepers_ != 0) return;
+    protocol_clock_.end_rest(rested_ns);
+    mask_doorbells();
 }
 
 void WorkerCore::mask_doorbells() {
@@ -108,6 +111,10 @@ void WorkerCore::begin_round() {
         return sink_.is_stalled();
     });
     engine_.set_behind(now_ns_ - protocol_ns_);
+    if (const uint64_t ns = protocol_clock_.missed_ns(); ns != missed_ns_) [[unlikely]] {
+        engine_.miss(ns - std::exchange(missed_ns_, ns));
+        unread_ = kMostUnread;
+    }
 }
 
 uint32_t WorkerCore::round() {
@@ -160,7 +167,7 @@ void WorkerCore::do_chores() {
 }
 
 void WorkerCore::run_engine() {
-    if (engine_.next_deadline() <= protocol_ns_) engine_.expire(protocol_ns_);
+    if (engine_.next_deadline() <= protocol_ns_ && unread_ == 0) engine_.expire(protocol_ns_);
     if (engine_.has_active()) engine_.transmit(protocol_ns_, kTransmitBudget);
 }
 
@@ -190,6 +197,12 @@ std::string WorkerCore::impair(uint16_t port, std::optional<uint32_t> path, std:
 
 uint32_t WorkerCore::receive() {
     static_assert(Impairment::kBurst >= 2 * kRxBurst, "frames that wait would become ever more");
+    const uint32_t received = receive_burst();
+    unread_ -= received < kRxBurst ? unread_ : std::min(unread_, received);
+    return received;
+}
+
+uint32_t WorkerCore::receive_burst() {
     received_ns_ = now_ns_;
     uint32_t received = 0;
     rte_mbuf* mbufs[kRxBurst];

@@ -158,6 +158,7 @@ class WorkerCore {
         std::array<Frame, kRxBurst> frames;
     };
     uint32_t receive();
+    uint32_t receive_burst();
     // At most kRxBurst.
     void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Origin origin);
     uint32_t take_all(std::span<rte_mbuf*> frames, PortUse& from);
@@ -202,6 +203,11 @@ class WorkerCore {
     ProtocolClock protocol_clock_;
     uint64_t now_ns_ = 0;       // when the round began
     uint64_t protocol_ns_ = 0;  // ... as the engine has it
+    uint64_t missed_ns_ = 0;    // ProtocolClock::missed_ns() that the engine knows of
+    // Frames that may have come while no round was made and are still to be read: until then no timeout passes. The
+    // queues of the ports hold fewer than kMostUnread.
+    static constexpr uint32_t kMostUnread = 16'384;
+    uint32_t unread_ = 0;
     uint64_t received_ns_ = 0;
     bool chores_due_ = false;    // every ProtocolClock::kLookNs
     uint64_t suspected_ns_ = 0;  // when suspects were last looked up

@@ -136,6 +136,7 @@ struct Core {
     uint32_t passed_over[3]{};              // packets of higher classes that left while the class had something to send
     uint64_t now_ns = 0;
     uint64_t behind_ns = 0;                 // how far that is behind a clock that does not stand still
+    uint64_t missed_ns = 0;                 // of it, what a peer's silence contains (RetryTimer)
     bool refused = false;                   // ready() was false since this was last cleared
     bool overrun = false;                   // a completion was lost, and the QPs of its CQ are still to enter ERR
     // What recover.h must know of a step that was left in an access to the program's memory.
@@ -439,9 +440,7 @@ struct Core {
     bool enter_xrc_srq(QueuePair& qp, uint32_t number, bool in_message) {
         SharedRecvQueue* const srq = find_xrc_srq(qp, number);
         if (srq == nullptr || (in_message && srq != qp.srq)) return false;
-        qp.srq = srq;
-        qp.pd = qp.recv_pd = srq->pd;
-        qp.recv_cq = srq->cq;
+        if (srq != qp.srq) qp.join_xrc_srq(*srq);
         return true;
     }
 
@@ -453,6 +452,13 @@ struct Core {
         return done;
     }
 
+    // The clock of RetryTimer.
+    uint64_t silence_ns() const { return now_ns + missed_ns; }
+    // Returns when `retry` times out, by `now_ns`, if nothing more is missed until then.
+    uint64_t ack_deadline(const RetryTimer& retry) const {
+        if (retry.ack_deadline == kNever) return kNever;
+        return retry.ack_deadline - std::min(retry.ack_deadline, missed_ns);
+    }
     RetryPolicy retry_policy(const QueuePair& qp) const {
         return {.timeout_ns = qp.timeout == 0 ? 0 : std::max<uint64_t>(4096ull << qp.timeout, config.min_timeout_ns),
                 .retries = qp.retry_cnt};

@@ -37,6 +37,7 @@ void DeadlineHeap::sift_down(Entry entry, uint32_t index) {
 
 void DeadlineHeap::schedule(QueuePair& qp, uint64_t deadline) {
     if (deadline == kNever) return;
+    deadline += advanced_ns_;
     if (qp.heap_index == kNotInHeap) {
         heap_.push_back({deadline, &qp});
         sift_up({deadline, &qp}, static_cast<uint32_t>(heap_.size() - 1));
@@ -46,7 +47,7 @@ void DeadlineHeap::schedule(QueuePair& qp, uint64_t deadline) {
 }
 
 QueuePair* DeadlineHeap::pop(uint64_t now_ns) {
-    if (heap_.empty() || heap_.front().deadline > now_ns) return nullptr;
+    if (heap_.empty() || heap_.front().deadline > now_ns + advanced_ns_) return nullptr;
     QueuePair* qp = heap_.front().qp;
     remove(*qp);
     return qp;

@@ -5,6 +5,7 @@
 // longer in any cache. Units: nanoseconds.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -14,22 +15,27 @@ namespace rove::transport {
 
 class DeadlineHeap {
   public:
-    uint64_t earliest() const { return heap_.empty() ? kNever : heap_.front().deadline; }
+    uint64_t earliest() const {
+        return heap_.empty() ? kNever : heap_.front().deadline - std::min(heap_.front().deadline, advanced_ns_);
+    }
     // The QP wants to be looked at no later than `deadline`.
     void schedule(QueuePair& qp, uint64_t deadline);
     // Takes out the QP with the earliest deadline if that has passed; null otherwise.
     QueuePair* pop(uint64_t now_ns);
     void remove(QueuePair& qp);
+    // Every QP wants to be looked at by so much earlier. One whose deadline did not move is put back then.
+    void advance(uint64_t ns) { advanced_ns_ += ns; }
 
   private:
     struct Entry {
-        uint64_t deadline;
+        uint64_t deadline;  // with what was advanced before it was set
         QueuePair* qp;
     };
     void place(Entry entry, uint32_t index);
     void sift_up(Entry entry, uint32_t index);
     void sift_down(Entry entry, uint32_t index);
     std::vector<Entry> heap_;
+    uint64_t advanced_ns_ = 0;
 };
 
 }  // namespace rove::transport

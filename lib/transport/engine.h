@@ -93,6 +93,12 @@ class Engine {
 
     // How far the driver's clock is behind one that does not stand still: the times of completions are by that one.
     void set_behind(uint64_t behind_ns) { core_.behind_ns = behind_ns; }
+    // The driver's clock stood still for so long, and the peers could have answered meanwhile: they were silent so much
+    // longer. Before the next expire() the driver gives the engine what had arrived by then.
+    void miss(uint64_t ns) {
+        core_.missed_ns += ns;
+        core_.deadlines.advance(ns);
+    }
     // receive(), or transmit() or expire(), was left in an access to a program's memory that has gone, whose region is
     // no longer valid (recover.h). Then the call is made again. False: the frame is done with.
     bool recover_receive(const wire::ParsedFrame& frame, QueuePair* qp);

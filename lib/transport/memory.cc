@@ -37,7 +37,21 @@ uint8_t* Window::translate(uint32_t rkey, uint64_t iova, uint64_t length, int ac
     return offset <= all && length <= all - offset ? host + offset : nullptr;
 }
 
-bool Window::change(Region* region, uint32_t rkey, uint64_t iova, uint64_t length, int access, const QueuePair* qp,
+void WindowList::add(Window& window) {
+    const std::lock_guard guard(lock_);
+    window.previous_ = nullptr;
+    window.next_ = first_;
+    if (first_ != nullptr) first_->previous_ = &window;
+    first_ = &window;
+}
+
+void WindowList::remove(Window& window) {
+    const std::lock_guard guard(lock_);
+    (window.previous_ != nullptr ? window.previous_->next_ : first_) = window.next_;
+    if (window.next_ != nullptr) window.next_->previous_ = window.previous_;
+}
+
+bool Window::change(Region* region, uint32_t rkey, uint64_t iova, uint64_t length, int access, QueuePair* qp,
                     auto&& may_be) {
     uint32_t sequence = sequence_.load(std::memory_order_relaxed);
     do sequence &= ~1u;
@@ -47,6 +61,8 @@ bool Window::change(Region* region, uint32_t rkey, uint64_t iova, uint64_t lengt
         if (Region* const before = region_.load(std::memory_order_relaxed)) {
             before->windows.fetch_sub(1, std::memory_order_release);  // pairs with MemoryTable::end()
         }
+        if (QueuePair* const before = qp_.load(std::memory_order_relaxed)) before->windows.remove(*this);
+        if (qp != nullptr) qp->windows.add(*this);
         rkey_.store(rkey, std::memory_order_release);
         iova_.store(iova, std::memory_order_release);
         length_.store(length, std::memory_order_release);
@@ -144,12 +160,12 @@ bool MemoryTable::insert(Region& region) {
     return true;
 }
 
-// No window may be bound to it from now on. False if some are. The acquire pairs with the release of who ended a
-// binding.
+// Ends a window's binding, and no bind may follow. To a region no window may be bound from now on; returns false if
+// some are. The acquire pairs with the release of the thread that ended a binding.
 bool MemoryTable::end(Region& region) {
     if (region.is_window) {
         auto& window = static_cast<Window&>(region);
-        window.change(nullptr, window.rkey(), 0, 0, 0, nullptr, [] { return true; });
+        window.change(nullptr, window.rkey(), 0, 0, 0, nullptr, [&] { return window.leaving_ = true; });
         return true;
     }
     int32_t none = 0;
@@ -157,9 +173,9 @@ bool MemoryTable::end(Region& region) {
 }
 
 bool MemoryTable::remove(Region& region) {
-    if (!end(region)) return false;
     {
         const std::lock_guard lock(mutex_);
+        if (!end(region)) return false;
         Places& places = *places_.load(std::memory_order_relaxed);
         auto i = static_cast<uint32_t>(&place_of(region) - places.at());
         places.at()[i].store(&kRemoved, std::memory_order_release);
@@ -174,8 +190,6 @@ bool MemoryTable::remove(Region& region) {
         windows_ -= region.is_window;
     }
     grace_period_.wait();
-    // A request that was under way may have bound the window once more.
-    if (region.is_window) end(region);
     return true;
 }
 
@@ -190,14 +204,14 @@ bool MemoryTable::replace(Region& region, Region& next) {
     return true;
 }
 
-bool MemoryTable::bind(const Bind& request, const QueuePair& qp) {
+bool MemoryTable::bind(const Bind& request, QueuePair& qp) {
     Region* const found = find_tag(request.window);
     if (found == nullptr || !found->is_window || found->pd != qp.pd) return false;
     auto& window = static_cast<Window&>(*found);
     const uint32_t rkey = (window.key & ~0xFFu) | (request.rkey & 0xFF);
     if (request.length == 0) {
         if (window.type() != IBV_MW_TYPE_1) return false;
-        return window.change(nullptr, rkey, 0, 0, 0, nullptr, [] { return true; });
+        return window.change(nullptr, rkey, 0, 0, 0, nullptr, [&] { return !window.leaving_; });
     }
     auto* const region = const_cast<Region*>(open(request.lkey, IBV_ACCESS_MW_BIND, qp.pd));
     if (region == nullptr || region->at(request.iova, request.length) == nullptr) return false;
@@ -210,7 +224,7 @@ bool MemoryTable::bind(const Bind& request, const QueuePair& qp) {
     const bool only_one = window.type() == IBV_MW_TYPE_2;
     const bool bound =
         window.change(region, rkey, request.iova, request.length, request.access, only_one ? &qp : nullptr,
-                      [&] { return !only_one || !window.is_bound(); });
+                      [&] { return !window.leaving_ && !(only_one && window.is_bound()); });
     if (!bound) region->windows.fetch_sub(1, std::memory_order_relaxed);
     return bound;
 }
@@ -225,9 +239,11 @@ bool MemoryTable::invalidate(uint32_t rkey, const QueuePair& qp) {
     });
 }
 
-void MemoryTable::unbind(Window& window, const QueuePair& qp) {
-    window.change(nullptr, window.rkey(), 0, 0, 0, nullptr,
-                  [&] { return window.is_bound() && window.qp_.load(std::memory_order_relaxed) == &qp; });
+void MemoryTable::unbind_all(QueuePair& qp) {
+    if (qp.windows.first() == nullptr) return;
+    const std::lock_guard lock(mutex_);  // the windows stay
+    while (Window* const window = qp.windows.first())
+        window->change(nullptr, window->rkey(), 0, 0, 0, nullptr, [] { return true; });
 }
 
 uint32_t MemoryTable::invalidate_at(const void* address) {

@@ -13,7 +13,10 @@
 //    removed leaves a mark where the search for another goes on behind it. Half of the places are free at least, so a
 //    search is hardly ever longer than one step.
 // 4. A window is bound and invalidated by workers, while others may look at it: a sequence lock, which is also the lock
-//    of those who write. A bind names the window by its tag, so that a request whose window was deallocated fails.
+//    of those who write. A bind names the window by its tag, so that a request whose window was deallocated fails. A
+//    window of type 2 is in the list of the QP that it is bound to, so that destroying a QP costs what was bound to it.
+//    Windows are freed and QPs are emptied of them under the table's mutex: a window in a list is not freed meanwhile,
+//    because one that is being removed is bound no more.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -73,8 +76,10 @@ class Window : public Region {
   private:
     friend class MemoryTable;
 
+    friend class WindowList;
+
     // Binds it, or, `region` null, ends the binding. False if `may_be()`, called with the lock held, says so.
-    bool change(Region* region, uint32_t rkey, uint64_t iova, uint64_t length, int access, const QueuePair* qp,
+    bool change(Region* region, uint32_t rkey, uint64_t iova, uint64_t length, int access, QueuePair* qp,
                 auto&& may_be);
 
     const ibv_mw_type type_;
@@ -83,8 +88,10 @@ class Window : public Region {
     std::atomic<uint64_t> iova_{0}, length_{0};
     std::atomic<uint8_t*> host_{nullptr};
     std::atomic<int> access_{0};
-    std::atomic<const QueuePair*> qp_{nullptr};  // null: of all its PD's QPs
-    std::atomic<Region*> region_{nullptr};       // null: not bound
+    std::atomic<QueuePair*> qp_{nullptr};           // null: of all its PD's QPs
+    std::atomic<Region*> region_{nullptr};          // null: not bound
+    bool leaving_ = false;                          // it is being removed, so it is bound no more; under the lock
+    Window *next_ = nullptr, *previous_ = nullptr;  // in the list of qp_
 };
 
 class MemoryTable {
@@ -119,11 +126,11 @@ class MemoryTable {
     };
     // Worker. Binds a window to a part of a region (IBTA 10.6.7.2.2); without length, a type 1 window is bound to
     // nothing. False, and nothing changed, when that may not be: a type 2 window is bound already, domains differ, ...
-    bool bind(const Bind& request, const QueuePair& qp);
+    bool bind(const Bind& request, QueuePair& qp);
     // Worker. Ends the binding of a type 2 window to `qp`. False when `rkey` is no such window.
     bool invalidate(uint32_t rkey, const QueuePair& qp);
-    // A window of `qp`'s goes with it.
-    void unbind(Window& window, const QueuePair& qp);
+    // Ends the bindings of all type 2 windows to `qp`, which no worker uses any more.
+    void unbind_all(QueuePair& qp);
 
     // By the whole key. A window is found if it is bound.
     const Region* find(uint32_t key) const {

@@ -12,12 +12,9 @@ bool QueuePairTable::insert_xrc_srq(SharedRecvQueue& srq) {
     return owned_xrc_srqs_->insert(srq);
 }
 
-void QueuePairTable::remove_xrc_srq(const Paused& paused, SharedRecvQueue& srq) {
+void QueuePairTable::remove_xrc_srq(SharedRecvQueue& srq) {
     const std::lock_guard lock(xrc_mutex_);
     owned_xrc_srqs_->remove(srq);
-    for_each(paused, [&](QueuePair& qp) {
-        if (qp.type == IBV_QPT_XRC_RECV && qp.srq == &srq) qp.leave_xrc_srq();
-    });
 }
 
 }  // namespace rove::transport

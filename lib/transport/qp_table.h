@@ -69,9 +69,9 @@ class QueuePairTable : public NumberTable<QueuePair, &QueuePair::qpn> {
 
     // XRC (annex A14): gives the SRQ a number. False when all are taken.
     bool insert_xrc_srq(SharedRecvQueue& srq);
-    // No packet finds it any more, and no QP has it. A message that was on its way into it ends in an error when it
-    // goes on.
-    void remove_xrc_srq(const Paused& paused, SharedRecvQueue& srq);
+    // Takes it out of sight: after a grace period no QP joins it any more, and those that have leave it then
+    // (dismiss_members()). A message that was on its way into it ends in an error when it goes on.
+    void remove_xrc_srq(SharedRecvQueue& srq);
     // Null: there is none with this number.
     SharedRecvQueue* find_xrc_srq(uint32_t number) const {
         const XrcSrqTable* table = xrc_srqs_.load(std::memory_order_acquire);  // pairs with insert_xrc_srq()

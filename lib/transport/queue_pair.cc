@@ -2,6 +2,7 @@
 #include "transport/queue_pair.h"
 
 #include <algorithm>
+#include <mutex>
 
 namespace rove::transport {
 
@@ -18,6 +19,47 @@ uint32_t QueuePair::expected_psn() const {
     if (const Mp* mp = this->mp(); mp != nullptr) return mp->requests_in.expected.value();
     if (const Uc* uc = std::get_if<Uc>(&protocol); uc != nullptr) return uc->epsn.value();
     return 0;
+}
+
+void QueuePair::join_xrc_srq(SharedRecvQueue& next) {
+    if (srq != nullptr) leave_xrc_srq();
+    srq = &next;
+    pd = recv_pd = next.pd;
+    recv_cq = next.cq;
+    const std::lock_guard guard(next.members_lock);
+    previous_member = nullptr;
+    next_member = next.members;
+    if (next_member != nullptr) next_member->previous_member = this;
+    next.members = this;
+}
+
+void QueuePair::leave_xrc_srq() {
+    if (srq == nullptr) return;
+    const std::lock_guard guard(srq->members_lock);
+    unlink_from_xrc_srq();
+}
+
+// With the lock of the SRQ's members.
+void QueuePair::unlink_from_xrc_srq() {
+    (previous_member != nullptr ? previous_member->next_member : srq->members) = next_member;
+    if (next_member != nullptr) next_member->previous_member = previous_member;
+    slot.taken = false;
+    srq = nullptr;
+    pd = recv_pd = nullptr;
+    recv_cq = nullptr;
+}
+
+std::optional<uint16_t> worker_of_members(SharedRecvQueue& srq) {
+    const std::lock_guard guard(srq.members_lock);  // its QPs stay
+    return srq.members != nullptr ? std::optional(srq.members->worker) : std::nullopt;
+}
+
+void dismiss_members(const Held&, SharedRecvQueue& srq, uint16_t worker) {
+    const std::lock_guard guard(srq.members_lock);
+    for (QueuePair *qp = srq.members, *next = nullptr; qp != nullptr; qp = next) {
+        next = qp->next_member;
+        if (qp->worker == worker) qp->unlink_from_xrc_srq();
+    }
 }
 
 void QueuePair::make_room() {

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -21,6 +22,8 @@
 #include "transport/psn.h"
 #include "transport/queue_state.h"
 #include "transport/rc_state.h"
+#include "transport/standstill.h"
+#include "transport/window_list.h"
 #include "transport/work_queue.h"
 #include "wire/frame.h"
 
@@ -159,10 +162,12 @@ struct QueuePair {
     const void* xrcd = nullptr;                         // XRC TGT: its domain. `pd`, `recv_pd`, `recv_cq` and `srq` are
                                                         // then those of the SRQ that the last request named, or null
     Owner* owner = nullptr;
+    QueuePair *next_member = nullptr, *previous_member = nullptr;  // XRC TGT: in the list of `srq`
     CompletionQueue* send_cq = nullptr;  // null of an XRC TGT QP
     CompletionQueue* recv_cq = nullptr;  // null of an XRC INI QP
     SharedRecvQueue* srq = nullptr;
     uint32_t max_recv_sge = 0;
+    WindowList windows;  // of type 2 that are bound to it
     SendQueue sq;
     RecvQueue rq;
 
@@ -246,17 +251,20 @@ struct QueuePair {
     bool has_overrun_cq() const {
         return (send_cq != nullptr && send_cq->is_overrun()) || (recv_cq != nullptr && recv_cq->is_overrun());
     }
-    // XRC TGT: the SRQ goes, or the QP. A receive that it had taken goes with it.
-    void leave_xrc_srq() {
-        slot.taken = false;
-        srq = nullptr;
-        pd = recv_pd = nullptr;
-        recv_cq = nullptr;
-    }
+    // XRC TGT, on its worker: it acts as `next` from now on, whose protection domain, receives and CQ it then has.
+    void join_xrc_srq(SharedRecvQueue& next);
+    // The SRQ goes, or the QP. A receive that it had taken goes with it.
+    void leave_xrc_srq();
+    void unlink_from_xrc_srq();
     bool may_receive() const {
         const ibv_qp_state now = state.load(std::memory_order_relaxed);
         return now >= IBV_QPS_RTR && now <= IBV_QPS_SQE;        // RTR, RTS, SQD, SQE
     }
 };
+
+// Returns the worker of one of the XRC TGT QPs that act as `srq`; nothing if there is none. Any thread.
+std::optional<uint16_t> worker_of_members(SharedRecvQueue& srq);
+// Those QPs of `worker`, which stands still, leave `srq`.
+void dismiss_members(const Held& held, SharedRecvQueue& srq, uint16_t worker);
 
 }  // namespace rove::transport

@@ -52,6 +52,10 @@ struct RetryPolicy {
 // A peer that is slow is not dead. Only silence is counted: any valid answer starts the timeouts anew, though it may
 // say nothing new, for the peer may be busy with what it has. But one that answers and never goes on is given up as
 // well, if later: a path may lose every packet of one size, say.
+//
+// `ack_deadline` and `progress_ns` are times of Core::silence_ns(). It also counts what the driver's clock leaves out
+// because no round was made, so that a peer is given up in time (IBTA C9-141) by a host that is seldom on its core.
+// Whatever is measured, and timers that are shorter, are by Core::now_ns, which leaves that out.
 struct RetryTimer {
     static constexpr uint64_t kPatience = 16;   // of a peer that only repeats itself, in times of a silent one's
 

@@ -65,7 +65,7 @@ class RcRequesterLogic {
     // recover.h; `packets` of a run went out.
     void recover(uint32_t packets);
     uint64_t next_deadline() const {
-        uint64_t deadline = std::min(retry_.ack_deadline, r_.probe_deadline);
+        uint64_t deadline = std::min(core_.ack_deadline(retry_), r_.probe_deadline);
         if (retry_.rnr_until != 0) deadline = std::min(deadline, retry_.rnr_until);
         return deadline;
     }
@@ -81,7 +81,7 @@ class RcRequesterLogic {
         return r_.since_ack_req + 1u >= core_.config.ack_interval_packets ||
                psn - r_.una + 1 >= static_cast<int32_t>(r_.window_packets);
     }
-    uint64_t next_ack_deadline() const { return retry_.next(core_.retry_policy(qp_), core_.now_ns); }
+    uint64_t next_ack_deadline() const { return retry_.next(core_.retry_policy(qp_), core_.silence_ns()); }
     uint64_t probe_ns() const {
         return std::max(core_.config.min_probe_ns, 2 * r_.silence_ns) << std::min<uint8_t>(r_.probes, 10);
     }
@@ -206,7 +206,7 @@ void RcRequesterLogic<S, P>::note_progress() {
     retry_.retries_left = qp_.retry_cnt;
     retry_.rnr_retries_left = qp_.rnr_retry;
     r_.rewound = false;
-    retry_.progress_ns = core_.now_ns;
+    retry_.progress_ns = core_.silence_ns();
     note_alive();
     if (r_.una > r_.flight_end) {
         if (!r_.flight_probed) {                // Karn: what was asked for twice tells no time
@@ -232,7 +232,7 @@ void RcRequesterLogic<S, P>::note_alive() {
 template <class S, class P>
 void RcRequesterLogic<S, P>::note_answer() {
     note_alive();
-    if (r_.outstanding() && retry_.note_answer(core_.retry_policy(qp_), core_.now_ns))
+    if (r_.outstanding() && retry_.note_answer(core_.retry_policy(qp_), core_.silence_ns()))
         core_.deadlines.schedule(qp_, next_deadline());
 }
 
@@ -317,7 +317,7 @@ void RcRequesterLogic<S, P>::expire() {
         // a sequence NAK now says that the first packet of this attempt was lost
         r_.rewound = false;
     }
-    if (retry_.ack_deadline <= now) {
+    if (retry_.ack_deadline <= core_.silence_ns()) {
         ++core_.counters[Counter::kTimeouts];
         core_.sink.suspect(qp_.path);
         if (retry_.retries_left == 0) {

@@ -255,7 +255,7 @@ void RcRequesterLogic<S, P>::sent(Psn first, uint32_t psns, uint32_t packets) {
         count_again(r_.cause, psns, packets);
     }
     if (retry_.ack_deadline == kNever) {
-        retry_.progress_ns = core_.now_ns;
+        retry_.progress_ns = core_.silence_ns();
         restart_timers();
     }
 }

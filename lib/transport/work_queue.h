@@ -17,6 +17,7 @@
 namespace rove::transport {
 
 struct Path;
+struct QueuePair;
 class CompletionQueue;
 
 inline constexpr uint32_t kMaxSge = 32;
@@ -164,6 +165,9 @@ struct SharedRecvQueue {
     uint32_t number = 0;                                // what packets name it by
     const void* xrcd = nullptr;                         // only QPs of this domain take from it; null: not of XRC
     CompletionQueue* cq = nullptr;                      // where the receives complete, whichever QP took them
+    // The TGT QPs whose last request named it, so that destroying it costs what uses it (QueuePair::join_xrc_srq()).
+    SpinLock members_lock;
+    QueuePair* members = nullptr;
 };
 
 }  // namespace rove::transport

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory windows. Those of type 2 are 2B in IBTA's words: bound to a QP, by a work request of ibv_post_send; those of
 // type 1 to their PD, by ibv_bind_mw.
-#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -17,10 +16,6 @@ ibv_mw* alloc_mw(ibv_pd* handle, ibv_mw_type type) {
     Pd& pd = from(handle);
     auto mw = std::unique_ptr<Mw>(new (std::nothrow) Mw(pd, type));
     if (mw == nullptr || !context_of(pd).runtime->memory().insert(mw->window)) return fail<ibv_mw>(ENOMEM);
-    {
-        const std::lock_guard guard(pd.windows_mutex);
-        pd.windows.push_back(mw.get());
-    }
     mw->context = pd.context;
     mw->pd = handle;
     mw->rkey = mw->handle = mw->window.key;
@@ -31,11 +26,6 @@ ibv_mw* alloc_mw(ibv_pd* handle, ibv_mw_type type) {
 
 int dealloc_mw(ibv_mw* handle) {
     Mw& mw = from(handle);
-    Pd& pd = from(mw.pd);
-    {
-        const std::lock_guard guard(pd.windows_mutex);
-        std::erase(pd.windows, &mw);
-    }
     from(mw.context).runtime->memory().remove(mw.window);
     release(mw.pd);
     delete &mw;
@@ -63,12 +53,6 @@ int bind_mw(ibv_qp* handle, ibv_mw* mw, ibv_mw_bind* bind) {
     mw->rkey = rkey;
     qp.runtime->post(t);
     return 0;
-}
-
-void unbind_windows(Qp& qp) {
-    Pd& pd = from(qp.qp_base.pd);
-    const std::lock_guard guard(pd.windows_mutex);
-    for (Mw* mw : pd.windows) qp.runtime->memory().unbind(mw->window, qp.transport);
 }
 
 }  // namespace rove::verbs

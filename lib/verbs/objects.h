@@ -28,6 +28,7 @@
 #include "verbs/object_count.h"
 #include "verbs/send_rules.h"
 #include "verbs/verbs.h"
+#include "verbs/wall_clock.h"
 
 namespace rove::verbs {
 
@@ -95,8 +96,6 @@ struct Pd : ibv_pd {
     Td* thread_domain = nullptr;  // of a parent domain, or null
     std::atomic<uint32_t> references{
         0};  // of MRs, MWs, QPs, SRQs, AHs and CQs and parent domains that were given this one
-    std::mutex windows_mutex;
-    std::vector<Mw*> windows;
 };
 
 struct Mr : ibv_mr {
@@ -115,6 +114,7 @@ struct Cq : ibv_cq_ex, transport::Owner {
     ibv_wc current{};                     // what the ibv_wc_read_* functions read
     ibv_pd* parent_domain = nullptr;      // that it was given, or null
     uint64_t current_ns = 0;              // when it was pushed, by the clock of the runtime
+    CompletionTimes wall_times;           // between ibv_start_poll and ibv_end_poll, as is `current`
     std::atomic<uint32_t> references{0};  // send and receive sides of QPs, and SRQs of XRC
     uint32_t comp_events_delivered = 0;   // under the channel's lock
     uint32_t async_events_delivered = 0;  // under the context's event lock

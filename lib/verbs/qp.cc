@@ -54,7 +54,10 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr& attr) {
     const bool receives_here = attr.qp_type != IBV_QPT_XRC_SEND;
     if (attr.send_cq == nullptr || attr.send_cq->context != pd->context) return EINVAL;
     if (receives_here && (attr.recv_cq == nullptr || attr.recv_cq->context != pd->context)) return EINVAL;
-    if (attr.srq != nullptr && (attr.srq->context != pd->context || attr.qp_type == IBV_QPT_UC)) return EINVAL;
+    // Any type that receives may take from an SRQ, UC too: ib_core leaves it to the driver, and rxe makes no difference
+    // (rxe_resp.c: check_resource). An SRQ that is empty is for UC a receive queue that is: the message is dropped
+    // (IBTA 9.8.3.2).
+    if (attr.srq != nullptr && attr.srq->context != pd->context) return EINVAL;
     const ibv_qp_cap& cap = attr.cap;
     if (cap.max_send_wr > transport::kMaxWorkRequests || cap.max_send_sge > transport::kMaxSge) return EINVAL;
     // With an SRQ, what is said of a receive queue is ignored (man ibv_create_qp).
@@ -176,7 +179,7 @@ void retire(Qp& qp) {
         qp.runtime->queue_pairs().remove(qp.transport);
         worker.remove(hold, qp.transport);
     }
-    if (qp.qp_base.pd != nullptr) unbind_windows(qp);  // an XRC TGT QP binds none
+    qp.runtime->memory().unbind_all(qp.transport);
     for (ibv_cq* handle : {qp.qp_base.send_cq, qp.qp_base.recv_cq}) {
         if (handle == nullptr) continue;
         Cq& cq = from(handle);
@@ -256,13 +259,15 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
     return qp;
 }
 
-int query_qp(ibv_qp* handle, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
+// `handle->state` is the program's: it changes when the program sets the state or asks for it, as libibverbs has it.
+int query_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init_attr) {
     Qp& qp = real(handle);
     std::lock_guard guard(qp.control);
     datapath::Worker::Hold hold(qp.runtime->worker_of(qp.transport));
     const transport::QueuePair& t = qp.transport;
     *attr = qp.attr;
-    attr->qp_state = attr->cur_qp_state = handle->state = t.state;
+    attr->qp_state = attr->cur_qp_state = t.state;
+    if ((mask & IBV_QP_STATE) != 0) handle->state = t.state;
     attr->sq_psn = t.next_psn();
     attr->rq_psn = t.expected_psn();
     attr->sq_draining = t.position.draining;

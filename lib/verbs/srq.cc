@@ -109,9 +109,11 @@ int destroy_srq(ibv_srq* handle) {
     if (srq.references.load() != 0) return EBUSY;
     if (srq.xrcd != nullptr) {
         datapath::Runtime& runtime = *from(srq.context).runtime;
-        {
-            const datapath::Runtime::Pause pause(runtime);
-            runtime.queue_pairs().remove_xrc_srq(pause, srq.queue);
+        runtime.queue_pairs().remove_xrc_srq(srq.queue);
+        runtime.grace_period().wait();
+        while (const auto worker = transport::worker_of_members(srq.queue)) {
+            const datapath::Worker::Hold hold(*runtime.workers()[*worker]);
+            transport::dismiss_members(hold, srq.queue, *worker);
         }
         srq.xrcd->references.fetch_sub(1);
         srq.xrc_cq->references.fetch_sub(1);

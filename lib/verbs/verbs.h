@@ -17,7 +17,7 @@ struct Qp;
 
 // Limits, as ibv_query_device reports them.
 inline constexpr int kMaxQps = transport::QueuePairTable::kCapacity;  // of all devices together
-inline constexpr int kMaxCqe = 1 << 22;  // entries of one CQ
+inline constexpr int kMaxCqe = (1 << 22) - 1;                         // entries of one CQ, which has a ring of 2^22
 inline constexpr int kMaxCqs = 1 << 16;
 inline constexpr int kMaxSrqs = 1 << 16;
 inline constexpr int kMaxAhs = 1 << 20;
@@ -69,8 +69,6 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
 int dealloc_mw(ibv_mw* mw);
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);  // type 1
-// Ends the bindings to a QP that is gone for the workers.
-void unbind_windows(Qp& qp);
 
 // completion.cc, poll.cc
 ibv_comp_channel* create_comp_channel(ibv_context* context);

@@ -69,6 +69,24 @@ CASE(qp_query, an_error_shows) {
     EXPECT(state_of(ends.a) == IBV_QPS_ERR && state_of(ends.b) == IBV_QPS_ERR);
 }
 
+// `man ibv_query_qp`: attr_mask says what is asked for. The member `state` of struct ibv_qp is what the program set
+// last or asked for, so a QP that failed meanwhile shows it only when its state is asked for.
+CASE(qp_query, the_state_in_the_handle_changes_when_it_is_asked_for) {
+    Ends ends;
+    post(ends.a, {.opcode = IBV_WR_RDMA_WRITE,
+                  .sges = {ends.local.sge(0, 8)},
+                  .to = ends.remote.address(),
+                  .rkey = ends.remote.rkey() ^ 0x5a5a5a});
+    next_is(ends.send_cq, IBV_WC_REM_ACCESS_ERR);
+    EXPECT(ends.a->state == IBV_QPS_RTS, "%d", ends.a->state);
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    EXPECT_OK(ibv_query_qp(ends.a, &attr, IBV_QP_AV | IBV_QP_DEST_QPN, &init));
+    EXPECT(ends.a->state == IBV_QPS_RTS, "%d", ends.a->state);
+    EXPECT_OK(ibv_query_qp(ends.a, &attr, IBV_QP_STATE, &init));
+    EXPECT(ends.a->state == IBV_QPS_ERR, "%d", ends.a->state);
+}
+
 // `man ibv_query_qp_data_in_order`: 0 or 1, whatever the device promises; a QP of no such opcode has no order.
 CASE(qp_query, data_in_order_is_answered) {
     Ends ends;

@@ -34,6 +34,19 @@ CASE(rc_errors, a_peer_that_is_gone_is_noticed) {
     EXPECT(state_of(ends.a) == IBV_QPS_ERR);
 }
 
+// IBTA 9.7.6.1.3 (C9-141): a timeout is between Tr and 4 Tr, here 67.1 ms, and six of them end the request (9.9.2.1).
+// However seldom the program polls: 1.61 s, and a second for a machine that has much to do.
+CASE(rc_errors, a_silent_peer_is_noticed_in_time_by_who_seldom_polls) {
+    Ends ends({.timeout = 14, .retry = 5});
+    to_state(ends.b, IBV_QPS_ERR);
+    const double begun = now();
+    post(ends.a, write_of(ends));
+    ibv_wc wc{};
+    EXPECT(poll_until([&] { return sleep_for(0.01), ibv_poll_cq(ends.send_cq, 1, &wc) == 1; }, 15));
+    EXPECT(wc.status == IBV_WC_RETRY_EXC_ERR, "%s", ibv_wc_status_str(wc.status));
+    EXPECT(now() - begun > 6 * 0.067 && now() - begun < 6 * 4 * 0.0672 + 1, "after %.2f s", now() - begun);
+}
+
 CASE(rc_errors, requests_behind_a_failure_are_flushed) {
     Ends ends(kImpatient);
     to_state(ends.b, IBV_QPS_RESET);

@@ -86,6 +86,36 @@ CASE(srq, a_qp_that_ends_leaves_the_receives) {
     }
 }
 
+// A device may have SRQs for RC and UD only.
+CASE(srq, unreliable_connections_use_it) {
+    {
+        Ends ends;
+        Owned<ibv_srq> srq = make_srq(ends.pd);
+        ibv_qp_init_attr attr{};
+        attr.send_cq = attr.recv_cq = ends.send_cq;
+        attr.srq = srq;
+        attr.cap = {.max_send_wr = 1, .max_recv_wr = 0, .max_send_sge = 1, .max_recv_sge = 0, .max_inline_data = 0};
+        attr.qp_type = IBV_QPT_UC;
+        ibv_qp* qp = ibv_create_qp(ends.pd, &attr);
+        if (qp == nullptr) skip("the device has none for UC: %s", strerror(errno));
+        EXPECT_OK(ibv_destroy_qp(qp));
+    }
+    Shared t(nullptr, IBV_QPT_UC);
+    fill(t.ends.local.at(), 5000, 3);
+    post(t.senders[0], {.sges = {t.ends.local.sge(0, 5000)}});
+    succeeded(t.ends.send_cq);
+    sleep_for(0.05);  // IBTA 9.8.3.2: without a receive request it is dropped
+    for (uint32_t i = 0; i < 4; ++i) post_recv(t.srq, {t.ends.remote.sge(i * 8000, 8000)}, i);
+    for (uint32_t i = 0; i < 4; ++i) {
+        post(t.senders[i % 2], {.sges = {t.ends.local.sge(0, 5000)}});
+        succeeded(t.ends.send_cq);
+        const ibv_wc wc = succeeded(t.cq);
+        EXPECT(wc.wr_id == i && wc.byte_len == 5000 && wc.qp_num == t.receivers[i % 2]->qp_num);
+        EXPECT(matches(t.ends.remote.at(i * 8000), 5000, 3));
+    }
+    stays_empty(t.cq);
+}
+
 CASE(srq, datagrams_use_it) {
     Ends ends({.type = IBV_QPT_UD});
     Owned<ibv_srq> srq = make_srq(ends.pd);

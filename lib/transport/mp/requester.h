@@ -40,12 +40,12 @@ class MpRequesterLogic {
     // Something was acknowledged.
     void note_alive() {
         retry_.rnr_retries_left = qp_.rnr_retry;
-        retry_.progress_ns = core_.now_ns;
+        retry_.progress_ns = core_.silence_ns();
         mp_.probes = 0;
         restart_timer();
     }
     // A valid answer that says nothing new.
-    void note_answer() { retry_.note_answer(core_.retry_policy(qp_), core_.now_ns); }
+    void note_answer() { retry_.note_answer(core_.retry_policy(qp_), core_.silence_ns()); }
     // The peer acknowledged once more what it had acknowledged: it may have too much to do to answer a READ at once.
     // That is believed for a while, not for ever.
     void note_repeated_ack() {
@@ -59,8 +59,8 @@ class MpRequesterLogic {
     // recover.h; `packets` of a run departed.
     void recover(uint32_t packets);
     uint64_t next_deadline() const {
-        uint64_t deadline =
-            std::min({retry_.ack_deadline, mp_.sync_ns, paths_.deadline(mp_.requests), paths_.deadline(mp_.responses)});
+        uint64_t deadline = std::min(
+            {core_.ack_deadline(retry_), mp_.sync_ns, paths_.deadline(mp_.requests), paths_.deadline(mp_.responses)});
         const uint64_t ack_ns = mp_.delay.not_before;
         if (ack_ns > core_.now_ns) deadline = std::min(deadline, ack_ns);
         return retry_.rnr_until != 0 ? std::min(deadline, retry_.rnr_until) : deadline;
@@ -91,7 +91,7 @@ class MpRequesterLogic {
     SendWqe* find_reader(Psn psn);
     void take_in_order(const wire::ParsedFrame& frame);
     void begin_waiting() {
-        retry_.progress_ns = core_.now_ns;
+        retry_.progress_ns = core_.silence_ns();
         restart_timer();
     }
     void restart_timer();
@@ -387,7 +387,7 @@ void MpRequesterLogic<S>::progress() {
 template <class S>
 void MpRequesterLogic<S>::restart_timer() {
     retry_.retries_left = qp_.retry_cnt;
-    retry_.ack_deadline = any_begun() ? retry_.next(core_.retry_policy(qp_), core_.now_ns) : kNever;
+    retry_.ack_deadline = any_begun() ? retry_.next(core_.retry_policy(qp_), core_.silence_ns()) : kNever;
 }
 
 template <class S>
@@ -507,7 +507,7 @@ void MpRequesterLogic<S>::expire() {
         mp_.requests.credits = std::max(mp_.requests.credits, std::max(mp_.requests.lost, 1u));
     }
     if (mp_.sync_ns <= core_.now_ns) mp_.sync_ns = kNever;
-    if (retry_.ack_deadline <= core_.now_ns) {
+    if (retry_.ack_deadline <= core_.silence_ns()) {
         if (!any_begun()) {
             retry_.ack_deadline = kNever;
         } else {
@@ -518,7 +518,7 @@ void MpRequesterLogic<S>::expire() {
                 return;
             }
             --retry_.retries_left;
-            retry_.ack_deadline = retry_.next(core_.retry_policy(qp_), core_.now_ns);
+            retry_.ack_deadline = retry_.next(core_.retry_policy(qp_), core_.silence_ns());
             mp_.probing = !mp_.requests.outstanding();
             if (mp_.requests.timer_ns != 0)
                 mp_.requests.timer_ns = core_.now_ns;  // a retry is one, whatever the backoff

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "datapath/held_qp.h"
 #include "transport/queue_pair.h"
 #include "verbs/preload/ucma_state.h"
 
@@ -206,11 +207,12 @@ void Ucma::forget_peer(Id& id) {
 // of a device to itself is rc, and its two ends find that out by themselves.)
 cm::Ece Ucma::ece_of_reply(const Id& id, uint32_t qpn, const cm::Ece& given) {
     if (id.peer_ece.vendor_id != kVendorId || id.remote_gid == local_gid(id)) return given;
-    datapath::Runtime& runtime = *runtime_.load(std::memory_order_relaxed);
-    const datapath::Runtime::Pause pause(runtime);
-    const transport::QueuePair* const qp = runtime.queue_pairs().find(qpn);
-    if (qp == nullptr) return given;
-    return {.vendor_id = kVendorId, .options = qp->mp() != nullptr ? kEceMultipath : 0};
+    cm::Ece ece = given;
+    const auto look = [&ece](const transport::QueuePair& qp, const transport::Held&) {
+        ece = {.vendor_id = kVendorId, .options = qp.mp() != nullptr ? kEceMultipath : 0};
+    };
+    datapath::look_at_qp(*runtime_.load(std::memory_order_relaxed), qpn, look);
+    return ece;
 }
 
 }  // namespace rove::verbs::ucma

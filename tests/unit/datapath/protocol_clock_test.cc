@@ -24,11 +24,13 @@ class ProtocolClockTest : public testing::Test {
         real_ += after_ns;
         const uint64_t now = clock_.begin_round(real_, [&] { return stalled; });
         EXPECT_GE(now, now_);  // never backwards
+        if (now_ == 0) missed_ = clock_.missed_ns();
         return std::exchange(now_, now);
     }
 
     ProtocolClock clock_;
     uint64_t real_ = kMillisecond, now_ = 0;
+    uint64_t missed_ = 0;  // before the first round
 };
 
 TEST_F(ProtocolClockTest, RunsWhileRoundsAreMadeAndFramesLeave) {
@@ -49,16 +51,50 @@ TEST_F(ProtocolClockTest, CountsWhatWasSleptUntilAFrameWouldHaveRung) {
     round(0);
     pass(kMillisecond);
     const uint64_t before = now_;
-    clock_.rest(300 * kMillisecond);
+    clock_.begin_rest(real_, real_ + 300 * kMillisecond);
+    clock_.end_rest(300 * kMillisecond);
     round(310 * kMillisecond);
     EXPECT_EQ(now_ - before, 301 * kMillisecond) << "but not that the core came late";
     EXPECT_EQ(pass(kMillisecond), kMillisecond);
     // A peer that does not read is given up in its time, too.
     for (int i = 0; i < 30; ++i) {
-        clock_.rest(100 * kMillisecond);
+        clock_.begin_rest(real_, UINT64_MAX);
+        clock_.end_rest(100 * kMillisecond);
         round(100 * kMillisecond, true);
     }
     EXPECT_GE(now_ - before, 1100 * kMillisecond);
+}
+
+// The application polls every 10 ms while the background thread sleeps until a frame rings.
+TEST_F(ProtocolClockTest, CountsASleepAlsoInTheRoundsOfOtherThreads) {
+    round(0);
+    pass(kMillisecond);
+    const uint64_t before = now_;
+    clock_.begin_rest(real_, real_ + 95 * kMillisecond);
+    for (int i = 0; i < 9; ++i) round(10 * kMillisecond);
+    EXPECT_EQ(now_ - before, 90 * kMillisecond);
+    round(10 * kMillisecond);
+    EXPECT_EQ(now_ - before, 96 * kMillisecond) << "the core came late";
+    clock_.end_rest(95 * kMillisecond);
+    round(10 * kMillisecond);
+    EXPECT_EQ(now_ - before, 97 * kMillisecond) << "and what has counted does not count again";
+    clock_.begin_rest(real_, real_ + 50 * kMillisecond);
+    clock_.end_rest(0);
+    round(10 * kMillisecond);
+    EXPECT_EQ(now_ - before, 98 * kMillisecond) << "it did not sleep";
+    EXPECT_EQ(clock_.missed_ns() - missed_, 4 * kMillisecond + 9 * kMillisecond + 9 * kMillisecond);
+}
+
+TEST_F(ProtocolClockTest, TimeWithoutRoundsIsMissedIfThePeersTookOurFrames) {
+    round(0);
+    pass(kMillisecond);
+    EXPECT_EQ(clock_.missed_ns(), missed_);
+    round(300 * kMillisecond);
+    EXPECT_EQ(clock_.missed_ns() - missed_, 299 * kMillisecond);
+    round(300 * kMillisecond, true);
+    EXPECT_EQ(clock_.missed_ns() - missed_, 299 * kMillisecond) << "they did not";
+    pass(100 * kMillisecond, true);
+    EXPECT_EQ(clock_.missed_ns() - missed_, 299 * kMillisecond) << "a stall is not missed";
 }
 
 TEST_F(ProtocolClockTest, StandsStillWhileFramesLieAtThePort) {

@@ -94,5 +94,22 @@ TEST(DeadlineHeap, behaves_like_a_multimap) {
     }
 }
 
+TEST(DeadlineHeap, what_is_advanced_comes_earlier) {
+    DeadlineHeap heap;
+    QueuePair before, after;
+    heap.schedule(before, 100);
+    heap.advance(30);
+    EXPECT_EQ(heap.earliest(), 70u);
+    heap.schedule(after, 80);
+    EXPECT_EQ(heap.earliest(), 70u);
+    EXPECT_EQ(heap.pop(69), nullptr);
+    EXPECT_EQ(heap.pop(79), &before);
+    EXPECT_EQ(heap.pop(79), nullptr);
+    EXPECT_EQ(heap.pop(80), &after);
+    heap.schedule(before, 10);
+    heap.advance(50);
+    EXPECT_EQ(heap.earliest(), 0u) << "long ago";
+}
+
 }  // namespace
 }  // namespace rove::transport

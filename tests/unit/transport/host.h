@@ -217,7 +217,7 @@ class Host {
     }
 
     // A window of type 2 over the whole of `buffer`, bound to `qp`. The caller removes it.
-    void bind_window(Window& window, const Buffer& buffer, const QueuePair& qp) {
+    void bind_window(Window& window, const Buffer& buffer, QueuePair& qp) {
         ASSERT_TRUE(memory.insert(window));
         ASSERT_TRUE(memory.bind({.window = window.key,
                                  .rkey = window.key ^ 0x55,

@@ -68,7 +68,7 @@ struct WindowTest : MemoryTest {
         region.access |= IBV_ACCESS_MW_BIND;
         EXPECT_TRUE(table.insert(region) && table.insert(window) && table.insert(old_kind));
     }
-    bool bind(Window& which, uint32_t rkey, uint32_t lkey, uint64_t length, const QueuePair& qp,
+    bool bind(Window& which, uint32_t rkey, uint32_t lkey, uint64_t length, QueuePair& qp,
               int access = IBV_ACCESS_REMOTE_READ) {
         return table.bind({which.key, rkey, lkey, 0x10010, length, access}, qp);
     }
@@ -130,6 +130,35 @@ TEST_F(WindowTest, of_type_1_serves_its_domain_and_is_bound_again) {
     EXPECT_EQ(table.translate(old_kind.rkey(), 0x10010, 8, 0, &pd, &mine), nullptr);
     EXPECT_TRUE(bind(old_kind, 4, region.key, 50, another));
     EXPECT_TRUE(table.remove(old_kind));
+    EXPECT_EQ(region.windows, 0);
+}
+
+TEST_F(WindowTest, of_type_2_ends_with_its_queue_pair) {
+    Window second{IBV_MW_TYPE_2, &pd}, others{IBV_MW_TYPE_2, &pd};
+    ASSERT_TRUE(table.insert(second) && table.insert(others));
+    ASSERT_TRUE(bind(window, 1, region.key, 100, mine) && bind(second, 2, region.key, 100, mine));
+    ASSERT_TRUE(bind(others, 3, region.key, 100, another) && bind(old_kind, 4, region.key, 100, mine));
+    EXPECT_EQ(region.windows, 4);
+    table.unbind_all(mine);
+    EXPECT_EQ(mine.windows.first(), nullptr);
+    EXPECT_FALSE(window.is_bound() || second.is_bound());
+    EXPECT_TRUE(others.is_bound() && old_kind.is_bound());
+    EXPECT_EQ(region.windows, 2);
+    EXPECT_TRUE(bind(window, 5, region.key, 100, another)) << "free again";
+    table.unbind_all(another);
+    EXPECT_FALSE(window.is_bound() || others.is_bound());
+}
+
+TEST_F(WindowTest, leaves_its_queue_pairs_list_however_it_ends) {
+    Window second{IBV_MW_TYPE_2, &pd}, third{IBV_MW_TYPE_2, &pd};
+    ASSERT_TRUE(table.insert(second) && table.insert(third));
+    for (Window* each : {&window, &second, &third}) ASSERT_TRUE(bind(*each, 1, region.key, 100, mine));
+    ASSERT_TRUE(table.remove(second)) << "from the middle";
+    ASSERT_TRUE(table.invalidate(third.rkey(), mine)) << "the first";
+    EXPECT_EQ(mine.windows.first(), &window);
+    ASSERT_TRUE(table.remove(window)) << "the last";
+    EXPECT_EQ(mine.windows.first(), nullptr);
+    EXPECT_FALSE(bind(second, 2, region.key, 100, mine)) << "it is gone";
     EXPECT_EQ(region.windows, 0);
 }
 

@@ -70,6 +70,65 @@ TEST_P(SlowPeer, reads_slowly) {
     expect_few_repetitions(8);  // rc: some two tail probes for each answer, which are all farther apart than it expects
 }
 
+// Our host is seldom on its core: its clock counts 1 ms of each 10 ms (protocol_clock.h), and the rest is missed.
+struct SeldomPolled : SlowPeer {
+    // Lets `ns` of real time pass; returns how much passed until `done`.
+    uint64_t pass(uint64_t ns, const std::function<bool()>& done) {
+        uint64_t passed = 0;
+        for (; passed < ns && !done(); passed += 10 * kMillisecond) {
+            a.engine.miss(9 * kMillisecond);
+            net.run_for(kMillisecond);
+        }
+        return passed;
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(Mode, SeldomPolled, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "mp" : "rc"; });
+
+// IBTA 9.9.2.1.1, C9-141: each timeout is between Tr and 4 Tr, Tr = 67.1 ms; eight of them, then the request fails.
+TEST_P(SeldomPolled, a_silent_peer_is_given_up_in_time) {
+    connect_with(14);
+    net.filter = [](const Observed& packet) { return packet.from == 0 ? Verdict::kDrop : Verdict::kPass; };
+    post(write(1, 0, 100, 0));
+    const uint64_t took = pass(10 * kSecond, [this] { return qa->state == IBV_QPS_ERR; });
+    EXPECT_GE(took, 8 * 67 * kMillisecond);
+    EXPECT_LE(took, 8 * 4 * 68 * kMillisecond);
+    expect_sent(IBV_WC_RETRY_EXC_ERR, IBV_WC_RDMA_WRITE);
+    EXPECT_EQ(a.counter(Counter::kTimeouts), 8u);
+}
+
+// What was missed before a request is no part of the silence after it, nor what was missed before an answer.
+TEST_P(SeldomPolled, a_peer_that_answers_within_its_time_is_not_given_up) {
+    connect_with(14);
+    net.keep_trace = false;
+    net.egress[1].delay_ns = 5 * kMillisecond;  // 50 ms of real time
+    for (uint64_t i = 0; i < 100; ++i) {
+        a.engine.miss(kSecond);
+        post(write(i, 0, 100, 0));
+        std::vector<ibv_wc> done;
+        pass(kSecond, [&] { return !(done = sent()).empty(); });
+        ASSERT_EQ(done.size(), 1u);
+        EXPECT_EQ(done[0].status, IBV_WC_SUCCESS);
+    }
+    EXPECT_EQ(a.counter(Counter::kTimeouts), 0u);
+}
+
+// However long the host was away, a peer loses one of its timeouts by that.
+TEST_P(SeldomPolled, a_long_absence_is_one_timeout) {
+    connect_with(14);
+    net.filter = [](const Observed& packet) { return packet.from == 0 ? Verdict::kDrop : Verdict::kPass; };
+    post(write(1, 0, 100, 0));
+    net.run_for(kMillisecond);
+    a.engine.miss(100 * kSecond);
+    net.run_for(kMillisecond);
+    EXPECT_EQ(a.counter(Counter::kTimeouts), 1u);
+    EXPECT_EQ(qa->state, IBV_QPS_RTS);
+    net.filter = nullptr;
+    ASSERT_TRUE(run());
+    expect_sent(IBV_WC_SUCCESS, IBV_WC_RDMA_WRITE);
+}
+
 struct Repeats : Pair {};
 
 // As a Linux guest does: it acknowledges the packet before, hundreds of times, and the rest when it gets to it.

@@ -213,7 +213,14 @@ TEST_F(Xrc, an_srq_that_goes_ends_the_message) {
     post(send(one, 1, 0, 4000));
     net.run_for(10 * kMicrosecond);
     ASSERT_TRUE(qb->slot.taken);
-    b.qps.remove_xrc_srq(Alone(), *one.srq);
+    b.qps.remove_xrc_srq(*one.srq);
+    EXPECT_EQ(transport::worker_of_members(*two.srq), std::nullopt);
+    ASSERT_EQ(transport::worker_of_members(*one.srq), qb->worker);
+    transport::dismiss_members(Alone(), *one.srq, static_cast<uint16_t>(qb->worker + 1));
+    ASSERT_EQ(transport::worker_of_members(*one.srq), qb->worker) << "of another worker";
+    transport::dismiss_members(Alone(), *one.srq, qb->worker);
+    EXPECT_EQ(transport::worker_of_members(*one.srq), std::nullopt);
+    EXPECT_TRUE(qb->srq == nullptr && qb->recv_cq == nullptr && !qb->slot.taken);
     net.filter = nullptr;
     net.release();
     is_refused();

@@ -415,5 +415,18 @@ TEST_F(WindowTest, BindingsThatMayNotBe) {
     EXPECT_EQ(ibv_dereg_mr(unbindable), 0) << "nothing is bound to it";
 }
 
+// 2^20 windows, and QPs that have none of them: walking all windows for each took minutes, and this test its timeout.
+TEST_F(VerbsTest, WindowsAreFreedOneByOne) {
+    ibv_device_attr device;
+    ASSERT_EQ(ibv_query_device(context_, &device), 0);
+    std::vector<ibv_mw*> windows;
+    while (ibv_mw* mw = ibv_alloc_mw(pd_, IBV_MW_TYPE_2)) windows.push_back(mw);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_EQ(static_cast<int>(windows.size()), device.max_mw);
+    ibv_qp_init_attr attr = init_attr(IBV_QPT_RC);
+    for (int i = 0; i < 2000; ++i) EXPECT_EQ(ibv_destroy_qp(ibv_create_qp(pd_, &attr)), 0);
+    for (ibv_mw* mw : windows) EXPECT_EQ(ibv_dealloc_mw(mw), 0);
+}
+
 }  // namespace
 }  // namespace rove::verbs

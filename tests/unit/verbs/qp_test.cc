@@ -25,16 +25,6 @@ TEST_F(VerbsTest, CreationArguments) {
     refused([](ibv_qp_init_attr& attr) { attr.cap.max_recv_wr = 32769; }, EINVAL);
     refused([](ibv_qp_init_attr& attr) { attr.cap.max_send_sge = 33; }, EINVAL);
     refused([](ibv_qp_init_attr& attr) { attr.cap.max_inline_data = 1025; }, EINVAL);
-    ibv_srq_init_attr shared{.srq_context = nullptr, .attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0}};
-    ibv_srq* srq = ibv_create_srq(pd_, &shared);
-    ASSERT_NE(srq, nullptr);
-    refused(
-        [srq](ibv_qp_init_attr& attr) {
-            attr.qp_type = IBV_QPT_UC;
-            attr.srq = srq;
-        },
-        EINVAL);
-    EXPECT_EQ(ibv_destroy_srq(srq), 0);
 }
 
 // man ibv_create_qp: the SRQ's capacity is what counts.
