@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Completion queues and completion channels: everything but polling.
+#include <algorithm>
 #include <memory>
 #include <new>
 
@@ -12,6 +13,11 @@
 namespace rove::verbs {
 
 namespace {
+
+// Returns what a program is told of a CQ's size: what was rounded up is never more than the device offers.
+int told_entries(const transport::CompletionQueue& queue) {
+    return std::min(static_cast<int>(queue.capacity()), kMaxCqe);
+}
 
 // Returns 0 or errno.
 int make_cq(ibv_context* context, uint32_t entries, void* cq_context, ibv_comp_channel* channel, uint32_t vector,
@@ -31,7 +37,7 @@ int make_cq(ibv_context* context, uint32_t entries, void* cq_context, ibv_comp_c
     cq->context = context;
     cq->channel = channel;
     cq->cq_context = cq_context;
-    cq->cqe = static_cast<int>(cq->queue.capacity());
+    cq->cqe = told_entries(cq->queue);
     cq->queue.owner = cq.get();
     init_acks(*cq);
     set_poll_functions(*cq);
@@ -76,8 +82,7 @@ ibv_cq* create_cq(ibv_context* context, int entries, void* cq_context, ibv_comp_
 }
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
-    constexpr uint64_t kFields = uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-                                 IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+    constexpr uint64_t kFields = IBV_CREATE_CQ_SUP_WC_FLAGS;
     // A single-threaded CQ is one that merely does not need its lock.
     constexpr uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
     constexpr uint32_t kKnown = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
@@ -106,7 +111,7 @@ int resize_cq(ibv_cq* handle, int entries) {
     const std::lock_guard guard(cq.lock);
     const int error = cq.queue.resize(cq.runtime->grace_period(), static_cast<uint32_t>(entries));
     if (error != 0) return error;
-    handle->cqe = static_cast<int>(cq.queue.capacity());
+    handle->cqe = told_entries(cq.queue);
     return 0;
 }
 

@@ -143,7 +143,7 @@ int query_device(ibv_context* handle, ibv_device_attr* attr) {
     attr->max_qp_wr = transport::kMaxWorkRequests;
     attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
                              IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SHUTDOWN_PORT | IBV_DEVICE_SRQ_RESIZE |
-                             IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC;
+                             IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_XRC;
     attr->max_sge = transport::kMaxSge;
     attr->max_sge_rd = transport::kMaxSge;
     attr->max_cq = kMaxCqs;
@@ -181,10 +181,10 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input*, ibv_
     constexpr uint32_t kWrites = kDatagrams | IBV_ODP_SUPPORT_WRITE;
     constexpr uint32_t kReliable = kWrites | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
     full.xrc_odp_caps = kReliable;
-    full.odp_caps = {
-        .general_caps = IBV_ODP_SUPPORT,
-        .per_transport_caps = {
-            .rc_odp_caps = kReliable, .uc_odp_caps = kWrites, .ud_odp_caps = kDatagrams | IBV_ODP_SUPPORT_SRQ_RECV}};
+    full.odp_caps = {.general_caps = IBV_ODP_SUPPORT,
+                     .per_transport_caps = {.rc_odp_caps = kReliable,
+                                            .uc_odp_caps = kWrites | IBV_ODP_SUPPORT_SRQ_RECV,
+                                            .ud_odp_caps = kDatagrams | IBV_ODP_SUPPORT_SRQ_RECV}};
     std::memset(attr, 0, size);
     std::memcpy(attr, &full, std::min(size, sizeof(full)));
     return 0;

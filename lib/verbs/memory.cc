@@ -108,6 +108,9 @@ int rereg_mr(ibv_mr* handle, int flags, ibv_pd* pd, void* address, size_t length
     const bool change_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
     const unsigned new_access =
         change_access ? static_cast<unsigned>(access) : static_cast<unsigned>(mr.region->access);
+    // man ibv_rereg_mr: IBV_REREG_MR_ERR_INPUT says that the old region is valid, and it is after every error here.
+    // IBV_REREG_MR_ERR_CMD, which the kernel's drivers give for access flags that do not go together, says that it must
+    // not be used any more.
     const auto input_error = [](int error) {
         errno = error;
         return static_cast<int>(IBV_REREG_MR_ERR_INPUT);

@@ -112,9 +112,10 @@ int resolve(const Qp& qp, const ibv_qp_attr& merged, transport::Path& path) {
 
 }  // namespace
 
-int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
+int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int given_mask) {
     Qp& qp = real(handle);
     transport::QueuePair& t = qp.transport;
+    const int mask = without_ignored(t.type, given_mask);
     datapath::Worker& worker = qp.runtime->worker_of(t);
     const auto has = [mask](int bit) { return (mask & bit) != 0; };
     std::lock_guard guard(qp.control);
@@ -179,7 +180,7 @@ int modify_qp(ibv_qp* handle, ibv_qp_attr* attr, int mask) {
     }
     if (after != before) worker.set_state(hold, t, after);
     qp.attr = merged;
-    handle->state = after;
+    if (has(IBV_QP_STATE)) handle->state = after;
     return 0;
 }
 

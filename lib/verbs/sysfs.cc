@@ -114,7 +114,16 @@ void write_port(const std::string& port, const Device& device) {
     datapath::make_folders(port + "/gid_attrs/ndevs");
 }
 
-void write_device(const std::string& root, const Device& device) {
+// Returns the folder of a device that no hardware stands behind. Programs take the last part of the real path of
+// `device` for a PCI address, and libfabric warns if it is none: this is one that no PCI bus has, in a domain of its
+// own.
+std::string place_without_hardware(const std::string& root, size_t index) {
+    char name[32];
+    std::snprintf(name, sizeof name, "ffff:%02zx:00.0", index & 0xFF);
+    return root + "/sys/devices/" + name;
+}
+
+void write_device(const std::string& root, const Device& device, size_t index) {
     const std::string name = device.name, uverbs = uverbs_name(name);
     const std::string folder = root + "/sys/class/infiniband/" + name;
     const __be64 guid = device.guid;
@@ -131,11 +140,12 @@ void write_device(const std::string& root, const Device& device) {
     const std::string verbs = root + "/sys/class/infiniband_verbs/" + uverbs;
     write(verbs + "/ibdev", name);
     write(verbs + "/abi_version", "1");
-    // The hardware behind the port, or a device without a place.
     if (const std::string hardware = datapath::sysfs_device(*device.config); !hardware.empty()) {
         link(hardware, folder + "/device");
     } else {
-        write(folder + "/device/numa_node", std::to_string(device.config->numa_node));
+        const std::string place = place_without_hardware(root, index);
+        write(place + "/numa_node", std::to_string(device.config->numa_node));
+        link(place, folder + "/device");
     }
     link(folder + "/device", verbs + "/device");
     link("/dev/null", root + "/dev/infiniband/" + uverbs);
@@ -233,7 +243,7 @@ std::string Sysfs::instead(Provider& provider, const char* path) {
     std::string found;
     if (exists() || make()) {
         if (const std::string state = state_of(provider); state != written_) {
-            for (const auto& device : devices) write_device(folder_, *device);
+            for (size_t i = 0; i < devices.size(); ++i) write_device(folder_, *devices[i], i);
             written_ = state;
         }
         found = folder_ + path;

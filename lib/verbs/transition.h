@@ -10,4 +10,9 @@ namespace rove::verbs {
 // transition requires are there, and none that it does not know.
 bool is_transition_allowed(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask);
 
+// Returns `mask` without the attributes that a QP of `type` ignores: an XRC INI QP is no responder and a TGT QP no
+// requester (annex A14). The kernel takes them out in the same way (uverbs_cmd.c: modify_qp_mask), so programs use one
+// mask for all types.
+int without_ignored(ibv_qp_type type, int mask);
+
 }  // namespace rove::verbs

@@ -243,3 +243,35 @@ CASE(cq_poll, completion_timestamps_grow) {
         sleep_for(0.002);
     }
 }
+
+// `man ibv_create_cq_ex`: the time of the completion by the wall clock, not that of the reading.
+CASE(cq_poll, wallclock_timestamps_belong_to_their_completions) {
+    Owned<ibv_cq_ex> cq = make_cq_ex(uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK);
+    Ends ends;
+    Owned<ibv_qp> a = make_qp(ends.pd, ibv_cq_ex_to_cq(cq), ends.recv_cq),
+                  b = make_qp(ends.pd, ends.peer_send_cq, ends.peer_recv_cq);
+    connect(a, b, {});
+    const auto wall_ns = [] {
+        timespec now{};
+        clock_gettime(CLOCK_REALTIME, &now);
+        return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+    };
+    uint64_t last = wall_ns() - 1'000'000;
+    int seen = 0;
+    for (int batch = 0; batch < 100; ++batch) {
+        for (int i = 0; i < 20; ++i) post(a, write_to(ends, 1));
+        EXPECT(poll_until([&] {
+            if (start(cq, 0.1) != 0) return false;
+            do {
+                const uint64_t time = ibv_wc_read_completion_wallclock_ns(cq);
+                for (int i = 0; i < 3; ++i) EXPECT(ibv_wc_read_completion_wallclock_ns(cq) == time);
+                EXPECT(time >= last, "%lu after %lu", time, last);
+                last = time;
+                ++seen;
+            } while (ibv_next_poll(cq) == 0);
+            ibv_end_poll(cq);
+            return seen == 20 * (batch + 1);
+        }));
+    }
+    EXPECT(last < wall_ns() + 1'000'000);
+}

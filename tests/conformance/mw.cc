@@ -197,6 +197,18 @@ CASE(mw, unknown_type_is_refused) {
     EXPECT_REFUSED(ibv_alloc_mw(pd, static_cast<ibv_mw_type>(3)), EINVAL, EOPNOTSUPP);
 }
 
+// IBTA 11.2.1.2: the device says which types it has, and programs look there before they allocate one.
+CASE(mw, the_types_that_are_offered_are_told) {
+    Owned<ibv_pd> pd = make_pd();
+    const unsigned told = device().attr.device_cap_flags;
+    constexpr unsigned kType2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    for (const auto& [type, flags] :
+         {std::pair{IBV_MW_TYPE_1, unsigned{IBV_DEVICE_MEM_WINDOW}}, std::pair{IBV_MW_TYPE_2, kType2}}) {
+        Owned<ibv_mw> mw(ibv_alloc_mw(pd, type));
+        EXPECT((mw != nullptr) == ((told & flags) != 0), "type %d, flags %#x", type, told);
+    }
+}
+
 // IBTA 10.6.7.2.1: any QP of the PD may use a window of type 1; a bind of length 0 ends it.
 CASE(mw, window_of_type_1_is_bound_by_ibv_bind_mw) {
     Ends ends;

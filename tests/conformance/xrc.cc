@@ -360,6 +360,35 @@ CASE(xrc, both_ends_reset_and_connect_again) {
     }
 }
 
+// Annex A14: an INI QP is no responder and a TGT QP no requester. Programs set one mask for all types, and the kernel
+// takes out what a type ignores (uverbs_cmd.c: modify_qp_mask), even if its value would be refused.
+CASE(xrc, attributes_of_the_half_that_is_missing_are_ignored) {
+    Owned<ibv_xrcd> xrcd = make_xrcd();
+    Queue queue(xrcd);
+    Owned<ibv_cq> cq = make_cq();
+    Buffer local(queue.pd, 65536);
+    Owned<ibv_qp> tgt = make_target(xrcd), ini = make_initiator(queue.pd, cq);
+    to_init(ini, kIni);
+    to_init(tgt, kTgt);
+    const int rtr = rtr_mask(IBV_QPT_RC), rts = rts_mask(IBV_QPT_RC);
+    for (const auto& [qp, peer] : {std::pair{&ini, &tgt}, std::pair{&tgt, &ini}}) {
+        ibv_qp_attr attr = rtr_attr({}, device().gid, (*peer)->qp_num);
+        if (qp == &ini) attr.min_rnr_timer = 77;
+        EXPECT_OK(modify(*qp, attr, rtr));
+    }
+    for (Owned<ibv_qp>* qp : {&ini, &tgt}) {
+        ibv_qp_attr attr = rts_attr({});
+        if (qp == &tgt) attr.retry_cnt = 77;
+        EXPECT_OK(modify(*qp, attr, rts));
+    }
+    post_recv(queue.srq, {queue.memory.sge(0, 1000)});
+    fill(local.at(), 100, 5);
+    post(ini, queue.number, {.sges = {local.sge(0, 100)}});
+    succeeded(cq);
+    succeeded(queue.cq);
+    EXPECT(matches(queue.memory.at(), 100, 5));
+}
+
 // Two processes, each with an INI QP, a TGT QP and an SRQ.
 PAIR(xrc, two_processes) {
     struct Where {

@@ -363,6 +363,34 @@ static void unanswered_ids(int fd, struct in_addr own) {
     for (unsigned i = 1; i < IDS; i += 2) EXPECT(destroy(fd, ids[i]), 0);
 }
 
+/* rdma_write_cm_event() and rdma_resolve_addrinfo() of newer librdmacms. */
+static void written_events(int fd, int other) {
+    struct {
+        unsigned id, reserved, event, status;
+        uint64_t argument;
+    } command = {.event = 18, .status = 7};
+    enum { RESOLVE_IB_SERVICE = 23, WRITE_CM_EVENT, USER = 18, INTERNAL };
+    const unsigned id = command.id = id_of(fd, 0x106);
+    for (unsigned type = 0; type < 32; ++type) {
+        command.event = type;
+        command.argument = 0x1122334455667788 + type;
+        const int known = type == USER || type == INTERNAL;
+        EXPECT(run(fd, WRITE_CM_EVENT, &command, sizeof(command), 0), known ? 0 : EINVAL);
+        if (!known) continue;
+        const struct rdma_ucm_event_resp event = next_event(fd, 0);
+        CHECK(event.event == type && event.id == id && event.uid == 1 && event.status == 7);
+        CHECK(memcmp(&event.param, &command.argument, sizeof(command.argument)) == 0);
+    }
+    command.event = USER;
+    EXPECT(run(fd, WRITE_CM_EVENT, &command, sizeof(command) - 1, 0), EINVAL);
+    EXPECT(run(other, WRITE_CM_EVENT, &command, sizeof(command), 0), EINVAL);
+    EXPECT(run(fd, WRITE_CM_EVENT, &command, sizeof(command), 0), 0);
+    EXPECT(destroy(fd, id), 0); /* with an event that nobody took */
+    EXPECT(run(fd, WRITE_CM_EVENT, &command, sizeof(command), 0), ENOENT);
+    EXPECT(run(fd, RESOLVE_IB_SERVICE, &command, sizeof(command), 0), ENOSYS);
+    EXPECT(run(fd, WRITE_CM_EVENT + 1, &command, sizeof(command), 0), EINVAL);
+}
+
 int main(int count, char** arguments) {
     struct in_addr own;
     if (count != 2 || inet_pton(AF_INET, arguments[1], &own) != 1) return 2;
@@ -380,6 +408,7 @@ int main(int count, char** arguments) {
     untold_request(fd, own);
     another_destination(fd);
     unanswered_ids(fd, own);
+    written_events(fd, other);
     closed_meanwhile(fd);
     CHECK(close(other) == 0);
     descriptors(fd);

@@ -211,7 +211,7 @@ once("doors/no false alarm", no_false_alarm, quick=True)
 # --- what programs read of a device in sysfs
 
 SYSFS = """
-import os, subprocess, sys
+import os, re, subprocess, sys
 root = "/sys/class/infiniband/rove0/"
 def content(path, how=lambda path: open(path).read()):
     return how(path).strip()
@@ -230,6 +230,9 @@ for how in (lambda path: open(path).read(), by_openat, by_cat):
     assert content("/sys/class/infiniband_verbs/uverbs_rove0/ibdev", how) == "rove0"
 assert "rove0" in os.listdir("/sys/class/infiniband") and sorted(os.listdir(root + "ports/1/gids")) == ["0", "1", "2"]
 assert os.path.isdir(os.path.realpath(root + "device"))
+# libfabric and others read a PCI address there.
+assert os.path.islink(root + "device")
+assert re.fullmatch("[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}[.][0-7]", os.path.basename(os.path.realpath(root + "device")))
 assert os.access("/dev/infiniband/uverbs_rove0", os.R_OK | os.W_OK)
 for absent in (root + "ports/2", root + "ports/1/gids/3", "/sys/class/infiniband/rove1",
                "/dev/infiniband/uverbs_rove1", "/sys/class/infiniband_verb"):

@@ -83,16 +83,16 @@ int ibv_query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* 
     }
 
 // Our name for the function is another one than its symbol: headers may or may not declare the symbol.
-#define ROVE_NEWER_CALL(version, result, name, parameters, arguments, ours) \
-    result newer_##name parameters asm(#name);                              \
-    result newer_##name parameters {                                        \
-        if (is_first_ours arguments) {                                      \
-            [[maybe_unused]] const Guard<waits(#name)> guard;               \
-            return ours;                                                    \
-        }                                                                   \
-        const auto real = ROVE_REAL_AS(#name, newer_##name);                \
-        if (real == nullptr) return refuse(EOPNOTSUPP);                     \
-        return real arguments;                                              \
+#define ROVE_NEWER_CALL(version, result, name, parameters, arguments, ours)  \
+    result newer_##name parameters asm(#name);                               \
+    result newer_##name parameters {                                         \
+        if (is_first_ours arguments) {                                       \
+            [[maybe_unused]] const Guard<waits(#name)> guard;                \
+            return ours;                                                     \
+        }                                                                    \
+        const auto real = ROVE_REAL_AS(#name, newer_##name);                 \
+        if (real == nullptr) return static_cast<result>(refuse(EOPNOTSUPP)); \
+        return real arguments;                                               \
     }
 
 #define ROVE_OWN_CALL(version, name)

@@ -18,7 +18,7 @@ struct ibv_qp_attach_comp_cntr_attr;
 
 namespace rove::verbs {
 
-// struct ibv_mr_init_attr of rdma-core 59.
+// struct ibv_mr_init_attr of rdma-core's HEAD. `buf` came after rdma-core 64, which programs say by its bit.
 struct MrInitAttr {
     size_t length;
     int access;
@@ -28,11 +28,20 @@ struct MrInitAttr {
     int fd;
     uint64_t fd_offset;
     ibv_dmah* dmah;
+    ibv_buf* buf;
 };
 
 // enum ibv_mr_init_attr_mask
-inline constexpr uint64_t kMrHasIova = 1 << 0, kMrHasAddress = 1 << 1, kMrHasFd = 1 << 2, kMrHasFdOffset = 1 << 3;
+inline constexpr uint64_t kMrHasIova = 1 << 0, kMrHasAddress = 1 << 1, kMrHasFd = 1 << 2, kMrHasFdOffset = 1 << 3,
+                          kMrHasBuffer = 1 << 5;
 
 ibv_mr* reg_mr_ex(ibv_pd* pd, const MrInitAttr& attr);
+
+// Buffers are memory of the process, which is what libibverbs gives for every driver that has none of its own.
+void* alloc_buf(ibv_pd* pd, size_t size, ibv_buf** buf);
+void free_buf(ibv_buf* buf);
+ibv_mr* reg_buf_mr(ibv_pd* pd, ibv_buf* buf, void* address, size_t length, int access);
+// Returns true if alloc_buf() made it. A buffer names no context at a place that libibverbs promises.
+bool is_ours(const ibv_buf* buf);
 
 }  // namespace rove::verbs

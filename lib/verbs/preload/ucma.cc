@@ -41,9 +41,10 @@ constexpr auto kStopsWithin =
 
 }  // namespace
 
-// By number; without a function: refused as a kernel does that has not got it (GET_OPTION never had an implementation).
-// A librdmacm from before ECE does not know the end of two.
-const std::array<Ucma::Command, 23> Ucma::kCommands = {{
+// By number. One without a function is refused as by a kernel that does not have it: GET_OPTION never had an
+// implementation, and RESOLVE_IB_SERVICE (23) asks the subnet manager, which RoCE does not have. A librdmacm from
+// before ECE does not know the end of two.
+const std::array<Ucma::Command, kWriteCmEvent + 1> Ucma::kCommands = {{
     {&Ucma::create_id, sizeof(rdma_ucm_create_id)},
     {&Ucma::destroy_id, sizeof(rdma_ucm_destroy_id)},
     {&Ucma::bind_ip, sizeof(rdma_ucm_bind_ip), offsetof(rdma_ucm_bind_ip, id)},
@@ -67,6 +68,8 @@ const std::array<Ucma::Command, 23> Ucma::kCommands = {{
     {&Ucma::bind, sizeof(rdma_ucm_bind), offsetof(rdma_ucm_bind, id)},
     {&Ucma::resolve_addr, sizeof(rdma_ucm_resolve_addr), offsetof(rdma_ucm_resolve_addr, id)},
     {&Ucma::join_mcast, sizeof(rdma_ucm_join_mcast), offsetof(rdma_ucm_join_mcast, id)},
+    {},
+    {&Ucma::write_cm_event, sizeof(WriteCmEvent), offsetof(WriteCmEvent, id)},
 }};
 
 Ucma::Ucma() : ports_(std::random_device{}()), kernel_fd_(epoll_create1(EPOLL_CLOEXEC)) {}

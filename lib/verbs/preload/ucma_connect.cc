@@ -215,6 +215,20 @@ int Ucma::notify(const std::shared_ptr<Channel>& channel, const Header&, In in) 
     return cm_->establish(now_ns(), id->connection);
 }
 
+// An event of the program's own (rdma_write_cm_event), or of librdmacm's (rdma_resolve_addrinfo).
+int Ucma::write_cm_event(const std::shared_ptr<Channel>& channel, const Header&, In in) {
+    const auto command = parse<WriteCmEvent>(in);
+    const auto type = static_cast<EventType>(command.event);
+    if (type != EventType::kUser && type != EventType::kInternal) return EINVAL;
+    int error;
+    Id* const id = find(channel, command.id, &error);
+    if (id == nullptr) return error;
+    Event event;
+    std::memcpy(&event.response.param, &command.argument, sizeof(command.argument));
+    push(*id, event, type, static_cast<int>(command.status));
+    return 0;
+}
+
 int Ucma::init_qp_attr(const std::shared_ptr<Channel>& channel, const Header& header, In in) {
     const auto command = parse<rdma_ucm_init_qp_attr>(in);
     int error;

@@ -49,6 +49,15 @@ enum class EventType : uint32_t {
     kMulticastError,
     kAddressChange,
     kTimeWaitExit,
+    kUser = 18,  // of newer headers, as is what follows
+    kInternal,
+};
+
+// RDMA_USER_CM_CMD_WRITE_CM_EVENT and struct rdma_ucm_write_cm_event, of whose last member the argument counts.
+inline constexpr uint32_t kWriteCmEvent = 24;
+struct WriteCmEvent {
+    uint32_t id, reserved, event, status;
+    uint64_t argument;
 };
 
 inline constexpr uint32_t kUdpQkey = 0x01234567;  // RDMA_UDP_QKEY: of UD ids and multicast groups
@@ -190,7 +199,7 @@ class Ucma final : private cm::Sink {
         std::optional<size_t> id_at;
     };
 
-    static const std::array<Command, 23> kCommands;
+    static const std::array<Command, kWriteCmEvent + 1> kCommands;
 
     Ucma();
 
@@ -215,6 +224,7 @@ class Ucma final : private cm::Sink {
     int join_ip_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in);
     int join_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in);
     int leave_mcast(const std::shared_ptr<Channel>& channel, const Header& header, In in);
+    int write_cm_event(const std::shared_ptr<Channel>& channel, const Header& header, In in);
     int migrate_id(const std::shared_ptr<Channel>& channel, const Header& header, In in);
     int get_event(const std::shared_ptr<Channel>& channel, const Header& header, In in);
 

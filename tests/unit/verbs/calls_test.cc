@@ -27,6 +27,7 @@ struct MrInitAttr {
     int fd;
     uint64_t fd_offset;
     ibv_dmah* dmah;
+    ibv_buf* buf;
 };
 extern "C" {
 ibv_dmah* alloc_dmah(ibv_context*, void*) asm("ibv_alloc_dmah");
@@ -34,6 +35,8 @@ ibv_mr* reg_mr_ex(ibv_pd*, MrInitAttr*) asm("ibv_reg_mr_ex");
 int query_port_speed(ibv_context*, uint32_t, uint64_t*) asm("ibv_query_port_speed");
 void* alloc_buf(ibv_pd*, size_t, ibv_buf**) asm("ibv_alloc_buf");
 ibv_mr* reg_buf_mr(ibv_pd*, ibv_buf*, void*, size_t, int) asm("ibv_reg_buf_mr");
+void free_buf(ibv_buf*) asm("ibv_free_buf");
+int export_buf_dmabuf_fd(ibv_buf*) asm("ibv_export_buf_dmabuf_fd");
 int query_comp_cntr_caps(ibv_context*, void*, size_t) asm("_ibv_query_comp_cntr_caps");
 ibv_comp_cntr* create_comp_cntr(ibv_context*, void*) asm("ibv_create_comp_cntr");
 int qp_attach_comp_cntr(ibv_qp*, ibv_comp_cntr*, void*) asm("ibv_qp_attach_comp_cntr");
@@ -49,8 +52,6 @@ int errno_after(Call call) {
 
 TEST_F(VerbsTest, CallsOfNewerLibrariesAreRefused) {
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(alloc_dmah(context_, nullptr), nullptr); }), EOPNOTSUPP);
-    EXPECT_EQ(errno_after([&] { EXPECT_EQ(alloc_buf(pd_, 4096, nullptr), nullptr); }), EOPNOTSUPP);
-    EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_buf_mr(pd_, nullptr, nullptr, 1, 0), nullptr); }), EOPNOTSUPP);
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(create_comp_cntr(context_, nullptr), nullptr); }), EOPNOTSUPP);
     EXPECT_EQ(query_comp_cntr_caps(context_, nullptr, 0), EOPNOTSUPP);
     ibv_qp_init_attr attr = init_attr(IBV_QPT_RC);
@@ -106,6 +107,38 @@ TEST_F(VerbsTest, RegisteringByAttributes) {
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EINVAL);
     attr.comp_mask = 2 | 16;  // a DMA handle
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EOPNOTSUPP);
+}
+
+// man ibv_alloc_buf
+TEST_F(VerbsTest, BuffersAreMemoryOfTheProcess) {
+    ibv_buf* buf = nullptr;
+    auto* const memory = static_cast<uint8_t*>(alloc_buf(pd_, 10000, &buf));
+    ASSERT_NE(memory, nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 4096, 0u);
+    ibv_mr* mr = reg_buf_mr(pd_, buf, memory + 4096, 10000 - 4096, IBV_ACCESS_LOCAL_WRITE);
+    ASSERT_NE(mr, nullptr);
+    EXPECT_TRUE(mr->addr == memory + 4096 && mr->length == 10000 - 4096);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+    const auto refused = [&](ibv_pd* pd, uint8_t* address, size_t length) {
+        return errno_after([&] { EXPECT_EQ(reg_buf_mr(pd, buf, address, length, 0), nullptr); });
+    };
+    EXPECT_EQ(refused(pd_, memory + 4096, 10001 - 4096), EINVAL) << "beyond its end";
+    EXPECT_EQ(refused(pd_, memory - 1, 10), EINVAL) << "before it";
+    ibv_pd* other = ibv_alloc_pd(context_);
+    EXPECT_EQ(refused(other, memory, 10), EINVAL) << "another domain";
+    EXPECT_EQ(ibv_dealloc_pd(other), 0);
+    MrInitAttr attr{.length = 100, .access = 0, .comp_mask = 32 | 2 | 1, .iova = 77, .addr = memory, .buf = buf};
+    mr = reg_mr_ex(pd_, &attr);
+    ASSERT_NE(mr, nullptr);
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+    attr.comp_mask = 32;  // no address
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EINVAL);
+    attr.comp_mask = 32 | 2 | 8;  // an offset into a dma-buf
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EINVAL);
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(export_buf_dmabuf_fd(buf), -1); }), ENODATA);
+    free_buf(buf);
+    EXPECT_EQ(refused(pd_, memory, 10), EOPNOTSUPP) << "freed, so it is nobody's";
+    EXPECT_EQ(errno_after([&] { EXPECT_EQ(alloc_buf(pd_, SIZE_MAX / 2, &buf), nullptr); }), ENOMEM);
 }
 
 TEST_F(VerbsTest, AnOperationThatNobodyKnowsDoesNotCrash) {

@@ -73,5 +73,17 @@ TEST(Transition, Draining) {
     EXPECT_TRUE(is_transition_allowed(IBV_QPT_RC, IBV_QPS_SQD, IBV_QPS_RTS, IBV_QP_STATE));
 }
 
+TEST(Transition, WhatATypeIgnoresIsTakenOut) {
+    const int all = kRtrMask | kRtsMask;
+    EXPECT_EQ(without_ignored(IBV_QPT_RC, all), all);
+    EXPECT_EQ(all & ~without_ignored(IBV_QPT_XRC_SEND, all), IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    EXPECT_EQ(all & ~without_ignored(IBV_QPT_XRC_RECV, all),
+              IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+    EXPECT_TRUE(is_transition_allowed(IBV_QPT_XRC_SEND, IBV_QPS_INIT, IBV_QPS_RTR,
+                                      without_ignored(IBV_QPT_XRC_SEND, kRtrMask)));
+    EXPECT_TRUE(
+        is_transition_allowed(IBV_QPT_XRC_RECV, IBV_QPS_RTR, IBV_QPS_RTS, without_ignored(IBV_QPT_XRC_RECV, kRtsMask)));
+}
+
 }  // namespace
 }  // namespace rove::verbs
