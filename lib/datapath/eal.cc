@@ -285,11 +285,12 @@ int __wrap_setsockopt(int file, int level, int name, const void* value, socklen_
     return result;
 }
 
-// EAL asks whether the program has a shared one of its own, to load drivers for it. If so, they are the program's.
+// EAL asks whether the program has a shared one of its own, to load drivers for it. If so, they are the program's. It
+// is not asked either: another thread may hold the dynamic loader's lock, whose constructor waits for a device.
 void* __wrap_dlopen(const char* file, int mode) noexcept {
     static const auto own = reinterpret_cast<decltype(&dlopen)>(rove::libc::find("dlopen"));
     const bool is_eal = rove::datapath::starts_eal && file != nullptr && std::strncmp(file, "librte_eal.so", 13) == 0;
-    return own(is_eal ? "/nonexistent/librte_eal.so" : file, mode);
+    return is_eal ? nullptr : own(file, mode);
 }
 
 // vfio says of a NIC without MSI-X vectors, too, that they could signal an eventfd. EAL then takes that mode, in which

@@ -402,3 +402,22 @@ def drops_privileges():
 
 
 once("doors/drop privileges", drops_privileges)
+
+
+# --- constructors: they run before main() and within dlopen(), whose lock another thread then waits for in vain
+
+def in_constructor(run):
+    """A constructor may look at files in a thread and open a device."""
+    source, shared = "doors_constructor.c", ("-shared", "-fPIC")
+    opens = compiled(source, "-DPROGRAM", name="constructor_opens")
+    for name, flags in (("files", ["-DTHREAD"]), ("device", ["-libverbs"])):
+        library = compiled(source, *shared, *flags, name=f"libconstructor_{name}.so")
+        linked = compiled(source, "-DLINKED", str(library), name=f"constructor_linked_{name}")
+        for arguments in ([opens, library], [linked]):
+            process = run(arguments).succeed(20)
+            check(process.out() == "right\n", process.story())
+
+
+once("doors/constructors", in_constructor, lambda arguments: Process(arguments, memif_pair()[0], SERVER_CORE))
+if (DROP_IN / "libibverbs.so.1").exists():
+    once("doors/drop-in/constructors", in_constructor, under)

@@ -64,10 +64,18 @@ bool opens_channel(const char* path) {
 
 using rove::verbs::Path;
 
+// The next definition behind ours, found when the library is loaded: dlsym() waits for a lock that a thread holds while
+// dlopen() runs constructors, and these may wait for a thread that looks at a file.
+#define ROVE_LOOK_UP(name)                                      \
+    __attribute__((constructor)) static void look_up_##name() { \
+        rove::verbs::Next<&hook_##name>::find(#name);           \
+    }
+
 // The symbol `name`. The headers' declarations of it differ from release to release in what they promise, so the
 // function has another name here.
 #define ROVE_FILE_HOOK(result, name, parameters, arguments)                                     \
     extern "C" __attribute__((visibility("default"))) result hook_##name parameters asm(#name); \
+    ROVE_LOOK_UP(name)                                                                          \
     extern "C" result hook_##name parameters {                                                  \
         return rove::verbs::Next<&hook_##name>::find(#name) arguments;                          \
     }
@@ -75,6 +83,7 @@ using rove::verbs::Path;
 // A file that is made has a mode behind the flags; where none was given, none is looked at.
 #define ROVE_OPEN_HOOK(name, parameters, arguments)                                          \
     extern "C" __attribute__((visibility("default"))) int hook_##name parameters asm(#name); \
+    ROVE_LOOK_UP(name)                                                                       \
     extern "C" int hook_##name parameters {                                                  \
         va_list rest;                                                                        \
         va_start(rest, flags);                                                               \
@@ -87,6 +96,7 @@ using rove::verbs::Path;
 // What _FORTIFY_SOURCE makes of those without a mode.
 #define ROVE_CHECKED_OPEN_HOOK(name, parameters, arguments)                                  \
     extern "C" __attribute__((visibility("default"))) int hook_##name parameters asm(#name); \
+    ROVE_LOOK_UP(name)                                                                       \
     extern "C" int hook_##name parameters {                                                  \
         if (rove::verbs::opens_channel(path)) return rove::verbs::ucma::open_channel(flags); \
         return rove::verbs::Next<&hook_##name>::find(#name) arguments;                       \
@@ -172,6 +182,7 @@ int show_device(int fd, Stat* status, int result) {
 
 #define ROVE_FSTAT_HOOK(name, parameters, arguments)                                                         \
     extern "C" __attribute__((visibility("default"))) int hook_##name parameters asm(#name);                 \
+    ROVE_LOOK_UP(name)                                                                                       \
     extern "C" int hook_##name parameters {                                                                  \
         return rove::verbs::show_device(fd, status, rove::verbs::Next<&hook_##name>::find(#name) arguments); \
     }
