@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of libc in which a program sleeps on descriptors. Where one of them is a completion channel's, or a set of
-// epoll's that has one, the thread receives frames while it sleeps (datapath/watch.h). All other calls go on to the next
-// definition after a look at the descriptors. Only in the library that is preloaded.
+// epoll's that has one, the thread receives frames while it sleeps (datapath/watch.h). All other calls go on to the
+// next definition after a look at the descriptors. Only in the library that is preloaded.
 #undef _FORTIFY_SOURCE
 #include <poll.h>
 #include <sys/epoll.h>
@@ -59,9 +59,9 @@ Runtime* watchable() {
     return channel_files::exist() ? provider().watchable() : nullptr;
 }
 
-// Sleeps on `files`, which has room for one more than `count`, until `look()` returns other than 0, or until `until_ns`.
-// `look()` asks the kernel, without waiting, what the program has asked for. Returns what it has returned last, or -1 and
-// errno.
+// Sleeps on `files`, which has room for one more than `count`, until `look()` returns other than 0, or until
+// `until_ns`. `look()` asks the kernel, without waiting, what the program has asked for. Returns what it has returned
+// last, or -1 and errno.
 template <class Look>
 int watch_until(Runtime& runtime, pollfd* files, nfds_t count, uint64_t until_ns, const sigset_t* mask, Look look) {
     constexpr uint32_t kRoundsPerLook = 16;  // a look takes some 0.2 us, as several empty rounds do
@@ -130,8 +130,8 @@ int select_channels(Runtime& runtime, int count, const Sets& sets, uint64_t unti
     nfds_t used = 0;
     for (int file = 0; file < count; ++file) {
         const auto asked = [&](const fd_set* set) { return set != nullptr && FD_ISSET(file, set); };
-        const int events = (asked(sets.read) ? POLLIN : 0) | (asked(sets.write) ? POLLOUT : 0) |
-                           (asked(sets.except) ? POLLPRI : 0);
+        const int events =
+            (asked(sets.read) ? POLLIN : 0) | (asked(sets.write) ? POLLOUT : 0) | (asked(sets.except) ? POLLPRI : 0);
         if (events != 0) files[used++] = {.fd = file, .events = static_cast<short>(events), .revents = 0};
     }
     mark_seen(files.data(), used);
@@ -167,26 +167,36 @@ __attribute__((visibility("default"))) int hook_poll(pollfd* files, nfds_t count
 __attribute__((visibility("default"))) int hook_ppoll(pollfd* files, nfds_t count, const timespec* timeout,
                                                       const sigset_t* mask) asm("ppoll");
 
-int hook_poll(pollfd* files, nfds_t count, int timeout_ms) {
+// Inlined where it is checked too: a call of it would go by its global name, to what a program preloads before us.
+[[gnu::always_inline]] static inline int poll_files(pollfd* files, nfds_t count, int timeout_ms) {
     if (Runtime* const runtime = concerned(files, count)) [[unlikely]]
         return poll_channels(*runtime, files, count, after_ms(*runtime, timeout_ms), nullptr);
     return ROVE_NEXT(poll)(files, count, timeout_ms);
 }
 
-int __poll_chk(pollfd* files, nfds_t count, int timeout_ms, size_t bytes) {
-    if (count > bytes / sizeof(pollfd)) return ROVE_NEXT(__poll_chk)(files, count, timeout_ms, bytes);
-    return hook_poll(files, count, timeout_ms);
+int hook_poll(pollfd* files, nfds_t count, int timeout_ms) {
+    return poll_files(files, count, timeout_ms);
 }
 
-int hook_ppoll(pollfd* files, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+int __poll_chk(pollfd* files, nfds_t count, int timeout_ms, size_t bytes) {
+    if (count > bytes / sizeof(pollfd)) return ROVE_NEXT(__poll_chk)(files, count, timeout_ms, bytes);
+    return poll_files(files, count, timeout_ms);
+}
+
+[[gnu::always_inline]] static inline int ppoll_files(pollfd* files, nfds_t count, const timespec* timeout,
+                                                     const sigset_t* mask) {
     if (Runtime* const runtime = concerned(files, count)) [[unlikely]]
         return poll_channels(*runtime, files, count, after(*runtime, timeout), mask);
     return ROVE_NEXT(ppoll)(files, count, timeout, mask);
 }
 
+int hook_ppoll(pollfd* files, nfds_t count, const timespec* timeout, const sigset_t* mask) {
+    return ppoll_files(files, count, timeout, mask);
+}
+
 int __ppoll_chk(pollfd* files, nfds_t count, const timespec* timeout, const sigset_t* mask, size_t bytes) {
     if (count > bytes / sizeof(pollfd)) return ROVE_NEXT(__ppoll_chk)(files, count, timeout, mask, bytes);
-    return hook_ppoll(files, count, timeout, mask);
+    return ppoll_files(files, count, timeout, mask);
 }
 
 // Linux leaves in `timeout` what remains of it.
