@@ -31,10 +31,14 @@ std::optional<size_t> own_address(const Interface& device, const wire::Gid& like
     return std::nullopt;
 }
 
+Local local_at(std::span<const Interface> devices, size_t device, size_t gid_index) {
+    return {device, gid_index, devices[device].own[gid_index].address};
+}
+
 std::optional<Local> first_with(std::span<const Interface> devices, const SocketAddress& like) {
     for (size_t d = 0; d < devices.size(); ++d) {
         if (!is_in_scope(devices, devices[d], like)) continue;
-        if (const auto gid = own_address(devices[d], like.gid())) return Local{d, *gid};
+        if (const auto gid = own_address(devices[d], like.gid())) return local_at(devices, d, *gid);
     }
     return std::nullopt;
 }
@@ -47,7 +51,7 @@ std::optional<Local> loopback(std::span<const Interface> devices, bool ipv4) {
         return subnet.address != wire::Gid{} && wire::is_ipv4_mapped(subnet.address) == ipv4;
     });
     if (found == own.end()) return std::nullopt;
-    return Local{0, static_cast<size_t>(found - own.begin())};
+    return local_at(devices, 0, static_cast<size_t>(found - own.begin()));
 }
 
 }  // namespace
@@ -105,7 +109,7 @@ std::optional<Local> find_local(std::span<const Interface> devices, const Socket
     for (size_t d = 0; d < devices.size(); ++d) {
         if (!is_in_scope(devices, devices[d], address)) continue;
         for (size_t i = 0; i < devices[d].own.size(); ++i)
-            if (devices[d].own[i].address == gid) return Local{d, i};
+            if (devices[d].own[i].address == gid) return local_at(devices, d, i);
     }
     return address.is_loopback() ? loopback(devices, is_ipv4(address)) : std::nullopt;
 }
@@ -121,7 +125,7 @@ std::optional<Local> find_source(std::span<const Interface> devices, const Socke
         for (size_t i = 0; i < devices[d].own.size(); ++i) {
             const datapath::Subnet& own = devices[d].own[i];
             if (!own.contains(gid) || (best && own.prefix_bits <= longest)) continue;
-            best = Local{d, i};
+            best = local_at(devices, d, i);
             longest = own.prefix_bits;
         }
     }
@@ -129,13 +133,13 @@ std::optional<Local> find_source(std::span<const Interface> devices, const Socke
     const bool ipv4 = is_ipv4(destination);
     for (size_t d = 0; d < devices.size(); ++d) {
         if (!(ipv4 ? devices[d].has_gateway_ipv4 : devices[d].has_gateway_ipv6)) continue;
-        if (const auto own = own_address(devices[d], gid)) return Local{d, *own};
+        if (const auto own = own_address(devices[d], gid)) return local_at(devices, d, *own);
     }
     return std::nullopt;
 }
 
-wire::Gid destination_gid(std::span<const Interface> devices, const Local& from, const SocketAddress& destination) {
-    return destination.is_loopback() ? devices[from.device].own[from.gid_index].address : destination.gid();
+wire::Gid destination_gid(const Local& from, const SocketAddress& destination) {
+    return destination.is_loopback() ? from.address : destination.gid();
 }
 
 }  // namespace rove::verbs::ucma

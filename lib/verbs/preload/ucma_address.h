@@ -55,10 +55,13 @@ struct Interface {
     unsigned kernel_index = 0;  // of the kernel's interface below its port; 0: none
 };
 
+// One of our addresses: where it stood when it was looked up, and what it was. An interface of the kernel may lose it, and
+// then its place in the GID table is empty, or another's.
 struct Local {
     size_t device = 0;
     size_t gid_index = 0;
-    bool operator==(const Local&) const = default;
+    wire::Gid address{};
+    bool operator==(const Local& other) const { return device == other.device && gid_index == other.gid_index; }
 };
 
 // The device that has `address`, which is not a wildcard. Nothing: none has.
@@ -66,7 +69,7 @@ std::optional<Local> find_local(std::span<const Interface> devices, const Socket
 // From where `destination` is reached. Nothing: from none. A multicast group is reached from the first device that has
 // an address of its family.
 std::optional<Local> find_source(std::span<const Interface> devices, const SocketAddress& destination);
-// What a destination is for a device: of a loopback address, the device's own GID.
-wire::Gid destination_gid(std::span<const Interface> devices, const Local& from, const SocketAddress& destination);
+// Returns what a destination is for who is at `from`: for a loopback address, that address itself.
+wire::Gid destination_gid(const Local& from, const SocketAddress& destination);
 
 }  // namespace rove::verbs::ucma

@@ -74,7 +74,7 @@ Device& Ucma::device(const Id& id) const {
 }
 
 const wire::Gid& Ucma::local_gid(const Id& id) const {
-    return interfaces_[id.local->device].own[id.local->gid_index].address;
+    return id.local->address;
 }
 
 uint8_t Ucma::mtu_code(const Id& id) const {

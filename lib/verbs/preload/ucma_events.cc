@@ -80,6 +80,11 @@ void Ucma::send(const cm::Path& path, const cm::Mad& mad) {
 }
 
 void Ucma::push_request(const cm::Event& event, Id& listener) {
+    const wire::Flow& flow = event.path->flow;
+    const auto& gids = gsis_[event.path->interface]->device().interface->gids();
+    const auto own = std::find(gids.begin(), gids.end(), flow.src);
+    // The kernel may have taken the address from its interface since the request came.
+    if (own == gids.end() || flow.src == wire::Gid{}) return unwanted_.push_back(event.id);
     Id& id = make_id(listener.channel);
     id.is_known.store(false, std::memory_order_relaxed);
     id.port_space = listener.port_space;
@@ -87,10 +92,7 @@ void Ucma::push_request(const cm::Event& event, Id& listener) {
     id.state = IdState::kConnect;
     id.connection = event.id;
     connections_[static_cast<uint64_t>(event.id)] = &id;
-    const wire::Flow& flow = event.path->flow;
-    const auto& gids = gsis_[event.path->interface]->device().interface->gids();
-    const auto own = std::find(gids.begin(), gids.end(), flow.src);
-    id.local = Local{event.path->interface, static_cast<size_t>(own - gids.begin())};
+    id.local = Local{event.path->interface, static_cast<size_t>(own - gids.begin()), flow.src};
     id.remote_gid = flow.dst;
     id.source = socket_address_of(flow.src, listener.source.port());
     id.destination = socket_address_of(flow.dst, event.addresses != nullptr ? event.addresses->src_port : 0);

@@ -207,7 +207,7 @@ int Ucma::resolve(Id& id, const SocketAddress& source, const SocketAddress& dest
     if (!local) return ENODEV;
     id.local = local;
     id.destination = to;
-    id.remote_gid = destination_gid(interfaces_, *local, to);
+    id.remote_gid = destination_gid(*local, to);
     id.was_unbound = id.source.is_any();
     if (id.was_unbound) {
         const uint16_t port = id.source.port();

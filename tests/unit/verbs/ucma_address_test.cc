@@ -50,10 +50,10 @@ TEST(UcmaAddress, BeyondTheSubnetsGoesByTheGatewayOfTheFamily) {
 TEST(UcmaAddress, LoopbackMeansTheFirstDevice) {
     for (const char* text : {"127.0.0.1", "127.1.2.3"}) {
         EXPECT_EQ(find_local(kTwo, ip(text)), (Local{0, 1}));
-        EXPECT_EQ(destination_gid(kTwo, Local{0, 1}, ip(text)), *datapath::parse_address("10.0.0.1"));
+        EXPECT_EQ(destination_gid(*find_local(kTwo, ip(text)), ip(text)), *datapath::parse_address("10.0.0.1"));
     }
     EXPECT_EQ(find_source(kTwo, ip("::1")), (Local{0, 0}));
-    EXPECT_EQ(destination_gid(kTwo, Local{0, 1}, ip("10.0.0.9")), *datapath::parse_address("10.0.0.9"));
+    EXPECT_EQ(destination_gid(*find_local(kTwo, ip("10.0.0.1")), ip("10.0.0.9")), *datapath::parse_address("10.0.0.9"));
     EXPECT_EQ(find_local({}, ip("127.0.0.1")), std::nullopt);
 }
 
