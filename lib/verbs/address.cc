@@ -8,6 +8,8 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <set>
+#include <utility>
 
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
@@ -81,10 +83,33 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
     return ah.release();
 }
 
+// A request that was posted refers to its address handle's path until it is sent, and a program may destroy the handle
+// before that, since it is the request that a NIC reads. So handles are kept until no request that waits names them,
+// which is looked at once in a while: posting counts nothing.
 int destroy_ah(ibv_ah* handle) {
-    Ah& ah = from(handle);
-    release(ah.pd);
-    delete &ah;
+    std::unique_ptr<Ah> ah(&from(handle));
+    Pd& pd = from(ah->pd);
+    datapath::Runtime& runtime = *context_of(pd).device->runtime;
+    ah->place = {};
+    ibv_pd* const given = ah->pd;
+    {
+        const std::lock_guard lock(pd.ahs_mutex);
+        pd.destroyed_ahs.push_back(std::move(ah));
+        if (pd.destroyed_ahs.size() >= pd.most_destroyed_ahs) {
+            std::set<const transport::Path*> waiting;
+            {
+                const datapath::Runtime::Pause pause(runtime);
+                runtime.queue_pairs().for_each(pause, [&](const transport::QueuePair& qp) {
+                    if (qp.type != IBV_QPT_UD) return;
+                    for (uint32_t i = qp.sq.consumed(); i != qp.sq.available_until(); ++i)
+                        waiting.insert(qp.sq.at(i).path);
+                });
+            }
+            std::erase_if(pd.destroyed_ahs, [&](const auto& one) { return !waiting.contains(&one->path); });
+            pd.most_destroyed_ahs = 2 * pd.destroyed_ahs.size() + Pd::kFewDestroyedAhs;
+        }
+    }
+    release(given);
     return 0;
 }
 

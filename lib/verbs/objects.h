@@ -77,6 +77,7 @@ struct Channel : ibv_comp_channel {
     std::atomic<uint32_t> references{0};  // CQs
 };
 
+struct Ah;
 struct Pd;
 
 struct Mw : ibv_mw {
@@ -96,6 +97,11 @@ struct Pd : ibv_pd {
     Td* thread_domain = nullptr;  // of a parent domain, or null
     std::atomic<uint32_t> references{
         0};  // of MRs, MWs, QPs, SRQs, AHs and CQs and parent domains that were given this one
+    // Address handles that were destroyed while requests that name them may still wait to be sent: destroy_ah().
+    std::mutex ahs_mutex;
+    std::vector<std::unique_ptr<Ah>> destroyed_ahs;
+    size_t most_destroyed_ahs = kFewDestroyedAhs;
+    static constexpr size_t kFewDestroyedAhs = 32;
 };
 
 struct Mr : ibv_mr {

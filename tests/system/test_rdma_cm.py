@@ -10,10 +10,8 @@ import signal
 import struct
 
 import harness
-from harness import (CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip, check, memif_pair, once,
-                     program,
-                     telemetry, test, unique,
-                     write_toml)
+from harness import (CLIENT_CORE, SCRATCH, SERVER_CORE, STOPPED, Failure, Process, Skip, check, memif_link, memif_pair,
+                     once, program, run_pair, telemetry, test, unique, write_toml)
 
 A, B = "10.0.0.1", "10.0.0.2"
 A6, B6 = "fd00::1", "fd00::2"
@@ -256,6 +254,12 @@ def keepalive():
     check(server.wait(20) != 0, server.story())
 
 
+def leave_at_once(progress):
+    """What mckey does: a sender destroys its address handle and its QP right after it has posted."""
+    command = [program("verbs_multicast")]
+    run_pair(memif_link(progress=progress), command, [*command, "--leave"], "--port")
+
+
 def nobody():
     """Whom no process answers for cannot be connected to; the client is told in the time that it gives (2 s)."""
     client = Process(["rping", "-c", "-C", 1, "-a", A], memif_pair()[1], CLIENT_CORE)
@@ -304,6 +308,8 @@ for own, theirs, group, name in ((A, B, "239.1.2.3", "ipv4"), (A6, B6, "ff15::77
          lambda own, theirs, group: both(["stdbuf", "-oL", "mckey", "-m", group, "-b", own],
                                          ["mckey", "-m", group, "-s", "-b", theirs], ready=wait_joined),
          own, theirs, group)
+for progress in ("shared", "dedicated"):
+    once(f"rdma-cm/leave/{progress}", leave_at_once, progress)
 once("rdma-cm/rdma_client", both, ["rdma_server", "-p", 7471], ["rdma_client", "-s", A, "-p", 7471])
 for service in ("r", "x"):
     once(f"rdma-cm/rdma_xclient/{service}", both, ["rdma_xserver", "-c", service],

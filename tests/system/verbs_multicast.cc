@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // UD QPs of one process that are members of a group: each gets every message, whole. The side without HOST has the
-// members; the other sends. Sizes in bytes.
+// members; the other sends. With --before, the first member has been in other groups, all of which it has left. With
+// --leave, the sender destroys the address handle and the QP after each message, and asks for no completion. Sizes in
+// bytes.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -19,9 +22,10 @@ constexpr uint32_t kGroupQpn = 0xFFFFFF;  // IBTA 9.2.2
 constexpr double kPatience = 20;          // seconds
 constexpr size_t kSlot = kGrhBytes + kBytes;
 
-ibv_gid group() {
+ibv_gid group(uint32_t number = 0) {
     ibv_gid gid{};
-    const uint8_t ipv4[] = {0xFF, 0xFF, 239, 1, 2, 3};  // as an IPv4-mapped address
+    // As an IPv4-mapped address.
+    const uint8_t ipv4[] = {0xFF, 0xFF, 239, static_cast<uint8_t>(number >> 8), static_cast<uint8_t>(number), 3};
     std::memcpy(gid.raw + 10, ipv4, sizeof(ipv4));
     return gid;
 }
@@ -43,6 +47,34 @@ ibv_wc next_completion(ibv_cq* cq) {
     if (found < 0 || wc.status != IBV_WC_SUCCESS)
         fail("completion: %s", found < 0 ? "none" : ibv_wc_status_str(wc.status));
     return wc;
+}
+
+// Attaches `qp` to one group after the other and detaches it from each at once.
+void visit_groups(ibv_qp* qp, uint32_t count) {
+    for (uint32_t i = 1; i <= count; ++i) {
+        const ibv_gid gid = group(i);
+        if (const int error = ibv_attach_mcast(qp, &gid, 0); error != 0)
+            fail("ibv_attach_mcast of group %u: %s", i, strerror(error));
+        if (ibv_detach_mcast(qp, &gid, 0) != 0) fail("ibv_detach_mcast");
+    }
+}
+
+// Attaches `qp` to more and more groups until that is refused, and detaches it from all.
+void fill_groups(ibv_qp* qp) {
+    constexpr uint32_t kMost = 5000;
+    uint32_t attached = 0;
+    int error = 0;
+    while (attached < kMost && error == 0) {
+        const ibv_gid gid = group(attached + 1);
+        error = ibv_attach_mcast(qp, &gid, 0);
+        attached += error == 0;
+    }
+    if (error == 0) fail("%u groups, and none was refused", attached);
+    std::printf("{\"groups\": %u, \"error\": %d}\n", attached, error);
+    for (uint32_t i = 1; i <= attached; ++i) {
+        const ibv_gid gid = group(i);
+        if (ibv_detach_mcast(qp, &gid, 0) != 0) fail("ibv_detach_mcast of group %u", i);
+    }
 }
 
 void receive(const peer::Device& device, const std::vector<ibv_qp*>& members, ibv_cq* cq, ibv_mr* mr, uint8_t* memory,
@@ -91,6 +123,28 @@ void send(const peer::Device& device, ibv_qp* qp, ibv_cq* cq, ibv_mr* mr, uint8_
     ibv_destroy_ah(ah);
 }
 
+// Of each message nothing is left but the request itself.
+void send_and_leave(const peer::Device& device, ibv_cq* cq, ibv_mr* mr, uint8_t* memory, peer::Control& control) {
+    ibv_destroy_ah(peer::create_ah(device, {}, {0, 0, control.exchange(device.gid)}));
+    peer::QpOptions options;
+    options.type = IBV_QPT_UD;
+    for (uint32_t i = 0; i < kMessages; ++i) {
+        ibv_qp* const qp = create(device, cq, options);
+        ibv_ah* const ah = peer::create_ah(device, {}, {kGroupQpn, 0, group()});
+        peer::fill(memory, kBytes, i);
+        ibv_sge sge{reinterpret_cast<uint64_t>(memory), kBytes, mr->lkey};
+        ibv_send_wr wr{}, *bad;
+        wr.opcode = IBV_WR_SEND;
+        wr.sg_list = &sge;
+        wr.num_sge = 1;
+        wr.wr.ud = {.ah = ah, .remote_qpn = kGroupQpn, .remote_qkey = peer::kQkey};
+        if (ibv_post_send(qp, &wr, &bad) != 0) fail("ibv_post_send");
+        ibv_destroy_ah(ah);
+        ibv_destroy_qp(qp);
+    }
+    control.barrier();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -98,6 +152,12 @@ int main(int argc, char** argv) {
     uint16_t port = 18515;
     CLI::App app{"A multicast group, verified"};
     app.add_option("host", host, "the side that listens; none: listen");
+    uint32_t before = 0;
+    bool fill = false;
+    app.add_option("--before", before, "how many other groups the first member was in before");
+    bool leave = false;
+    app.add_flag("--leave", leave, "the sender asks for no completion, and destroys what it has sent by at once");
+    app.add_flag("--fill", fill, "before that, it was in as many at once as it could");
     app.add_option("--port", port, "TCP port of the control channel");
     CLI11_PARSE(app, argc, argv);
 
@@ -114,11 +174,16 @@ int main(int argc, char** argv) {
 
     peer::Control control;
     if (host.empty()) {
+        if (fill) fill_groups(qps.front());
+        visit_groups(qps.front(), before);
         control.accept_peer(port);
         receive(device, qps, cq, mr, memory.data(), control);
     } else {
         control.connect_to(host, port, kPatience);
-        send(device, qps.front(), cq, mr, memory.data(), control);
+        if (leave)
+            send_and_leave(device, cq, mr, memory.data(), control);
+        else
+            send(device, qps.front(), cq, mr, memory.data(), control);
     }
     for (ibv_qp* qp : qps) ibv_destroy_qp(qp);
     ibv_destroy_cq(cq);
