@@ -100,6 +100,7 @@ struct PortCounters {
 struct PortStatistics {
     uint64_t rx_frames = 0, rx_bytes = 0, rx_missed = 0, rx_errors = 0, rx_no_mbuf = 0;
     uint64_t tx_frames = 0, tx_bytes = 0, tx_errors = 0;
+    uint64_t tx_over_mtu = 0;  // dropped: longer than the kernel's interface carries
 };
 
 }  // namespace rove::datapath

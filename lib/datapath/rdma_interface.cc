@@ -202,7 +202,8 @@ bool RdmaInterface::take_way(transport::Path& path, int timeout_ms) const {
 bool RdmaInterface::find_path(const wire::Flow& flow, transport::Path& path) {
     if (begin_path(flow, path) != 0) return false;
     if (device_port_.finds_neighbours() && !path.loopback && !path.multicast) {
-        if (!take_way(path, 0)) return false;
+        const bool has_mac = path.flow.dst_mac != wire::MacAddress{};
+        if (!(has_mac && device_port_.answers_by_mac()) && !take_way(path, 0)) return false;
     } else if (!path.loopback && !path.multicast) {
         const wire::Gid neighbour = neighbours_->next_hop(flow.dst);
         if (const auto mac = neighbours_->lookup(neighbour)) path.flow.dst_mac = *mac;
@@ -323,11 +324,11 @@ int RdmaInterface::agree_on_multipath(transport::QueuePair& qp, const transport:
     return 0;
 }
 
-void RdmaInterface::join(const wire::Gid& group) {
-    if (device_port_.has_kernel_stack()) return device_port_.join(group);
+int RdmaInterface::join(const wire::Gid& group) {
+    if (const int error = device_port_.join(group); error != 0 || device_port_.has_kernel_stack()) return error;
     memberships_->join(group, runtime_.now_ns());
-    device_port_.join(group);
     device_port_.find_all();
+    return 0;
 }
 
 void RdmaInterface::leave(const wire::Gid& group) {

@@ -72,8 +72,9 @@ class RdmaInterface {
     // Whether frames to `address` can go now. A port that finds its neighbours itself begins to look for this one.
     bool reaches(const wire::Gid& address);
 
-    // A QP has joined a multicast group, or left it: the link is told. Any thread, but no worker.
-    void join(const wire::Gid& group);
+    // A QP joins a multicast group, or leaves it: the link is told. join() returns 0 or errno, as ibv_attach_mcast
+    // does. Any thread, but no worker.
+    int join(const wire::Gid& group);
     void leave(const wire::Gid& group);
 
     // Whether `qp`, an RC QP that is about to be connected to `remote_qpn` over `path`, shall speak mp: by the

@@ -75,7 +75,7 @@ Report report_devices(Runtime& runtime) {
 Report report_statistics(const PortStatistics& counted) {
     return {{"rx_frames", counted.rx_frames}, {"rx_bytes", counted.rx_bytes},     {"rx_missed", counted.rx_missed},
             {"rx_errors", counted.rx_errors}, {"rx_no_mbuf", counted.rx_no_mbuf}, {"tx_frames", counted.tx_frames},
-            {"tx_bytes", counted.tx_bytes},   {"tx_errors", counted.tx_errors}};
+            {"tx_bytes", counted.tx_bytes},   {"tx_errors", counted.tx_errors},   {"tx_over_mtu", counted.tx_over_mtu}};
 }
 
 Report report_ports(Runtime& runtime) {

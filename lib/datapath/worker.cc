@@ -524,8 +524,8 @@ void Worker::ask_multipath(const transport::Held&, transport::QueuePair& qp, con
 
 void Worker::remove(const transport::Held&, transport::QueuePair& qp) {
     const LcoreScope lcore(core_->lcore());
-    // A program may destroy a QP right after it has posted to it, without asking for a completion, and count on a NIC that
-    // has sent by then. What cannot be sent now is lost, as when a NIC's link is down.
+    // A program may destroy a QP right after it has posted to it, without asking for a completion, and count on a NIC
+    // that has sent by then. What cannot be sent now is lost, as when a NIC's link is down.
     constexpr uint32_t kMostRounds = 64;
     core_->take_doorbells();  // none may be left that leads to it
     for (uint32_t rounds = 0; qp.active && rounds < kMostRounds; ++rounds) core_->round();

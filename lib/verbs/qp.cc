@@ -308,8 +308,11 @@ int attach_mcast(ibv_qp* handle, const ibv_gid* gid, uint16_t) {
     wire::Gid group;
     std::memcpy(group.data(), gid->raw, group.size());
     if (!qp.runtime->queue_pairs().groups().attach(group, qp.transport)) return 0;
+    if (const int error = qp.context->interface->join(group); error != 0) {
+        qp.runtime->queue_pairs().groups().detach(group, qp.transport);
+        return error;
+    }
     qp.multicast_groups.fetch_add(1);
-    qp.context->interface->join(group);
     return 0;
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """interface:NAME over a veth pair between two namespaces: beside the kernel, with its addresses, neighbours and
 carrier. Needs root."""
+import errno
 import json
 import re
 import signal
@@ -16,6 +17,7 @@ from test_udp import PLAIN, WITHOUT_TRAINS
 
 ADDRESSES = (("10.0.0.1/24", "fd00::1/64"), ("10.0.0.2/24", "fd00::2/64"))
 INTERFACE = {"device": [{"port": "interface:data"}]}
+UDP_PEER = {"device": [{"port": "udp:10.0.0.2"}]}
 ALL_SIZES = ("--sizes", "0,1,64,4097,65537")
 
 
@@ -24,18 +26,18 @@ def address(netns, addresses):
         ip("address", "add", one, "dev", "data", *(["nodad"] if ":" in one else []), netns=netns)
 
 
-def with_queues(namespaces, mtu):
-    """The veth pair anew, with two RX queues at either end, which AF_XDP then takes, a socket each."""
+def with_queues(namespaces, mtu, queues):
+    """The veth pair anew, with several RX queues at either end, which AF_XDP then takes, a socket each."""
     a, b = namespaces.names
-    end = ("data", "mtu", str(mtu), "numrxqueues", "2", "numtxqueues", "2")
+    end = ("data", "mtu", str(mtu), "numrxqueues", str(queues), "numtxqueues", str(queues))
     ip("link", "del", "data", netns=a)
     ip("link", "add", *end, "type", "veth", "peer", "name", *end, "netns", b, netns=a)
 
 
 def interfaces(body, *arguments, mtu=4200, configs=(INTERFACE, INTERFACE), queues=1):
     with TwoNamespaces(mtu) as namespaces:
-        if queues == 2:
-            with_queues(namespaces, mtu)
+        if queues > 1:
+            with_queues(namespaces, mtu, queues)
         for netns, addresses, config in zip(namespaces.names, ADDRESSES, configs):
             if config is INTERFACE:
                 # The link-local address, which is looked for duplicates for seconds, comes again without that.
@@ -95,6 +97,14 @@ def multicast(link):
     run_pair(link, command, command, "--port")
 
 
+def many_groups(link):
+    """A group that cannot be joined, here for want of files, is refused; groups that were left make room."""
+    command = [program("verbs_multicast")]
+    server, _ = run_pair(link, ["prlimit", "--nofile=200", *command, "--fill", "--before", "400"], command, "--port")
+    check(server.json()[0]["error"] == errno.EMFILE, server.story())
+
+
+once("interface/multicast/many", interfaces, many_groups)
 once("interface/multicast", interfaces, multicast)
 once("interface/xdp/multicast", lambda: interfaces(multicast, queues=2))
 
@@ -141,6 +151,64 @@ def without_xdp():
 once("interface/xdp/not-allowed", without_xdp)
 
 
+# Of an interface, in its namespace: how many of its queues it uses, as `ethtool -L NAME rx N tx N` says.
+USE_QUEUES = """
+import array, fcntl, socket, struct, sys
+SIOCETHTOOL, SET_CHANNELS = 0x8946, 0x3D
+with socket.socket() as any_socket:
+    value = array.array("B", struct.pack("9I", SET_CHANNELS, 0, 0, 0, 0, int(sys.argv[1]), int(sys.argv[2]), 0, 0))
+    fcntl.ioctl(any_socket, SIOCETHTOOL, struct.pack("16sP", b"data", value.buffer_info()[0]))
+"""
+
+
+def use_queues(netns, rx, tx):
+    subprocess.run(["ip", "netns", "exec", netns, "python3", "-c", USE_QUEUES, str(rx), str(tx)], check=True)
+
+
+def with_flows(queues, body):
+    """The interface has so many RX queues, over which the kernel of its peer spreads flows of UDP."""
+    with TwoNamespaces(1500) as namespaces:
+        with_queues(namespaces, 1500, queues)
+        for netns, addresses in zip(namespaces.names, ADDRESSES):
+            ip("link", "set", "data", "up", netns=netns)
+            address(netns, addresses)
+        # mp would leave the paths on which nothing comes.
+        link = namespaces.link([{**config, "transport": {"mode": "rc"}} for config in (INTERFACE, UDP_PEER)])
+        command = [program("verbs_check"), "--gid-index", "1", "--mtu", "1024", "--qps", "60", "--verbs", "write",
+                   "--sizes", "64,4097"]
+        body(link, command)
+
+
+def queues_beyond_64(link, command):
+    """AF_XDP reads 64 RX queues; the flows that come to others come by AF_PACKET."""
+    command = [*command, "--rounds", "1"]
+    server, _ = run_pair(link, command, command, "--port")
+    check(server.err().count("it has 80 RX queues, and AF_XDP reads 64") == 1, server.story())
+
+
+once("interface/xdp/queues/80", with_flows, 80, queues_beyond_64)
+
+
+def more_queues_later(link, command):
+    """RX queues that the interface is given while a program runs."""
+    command = [*command, "--rounds", "100"]
+    interface, peer = link.netns
+    use_queues(peer, 16, 2)
+    use_queues(interface, 2, 2)
+    server = start_server(link, command, port := free_port("netns"), "--port")
+    client = start_client(link, command, port, "--port")
+    client.wait_for(lambda: telemetry(server.pid, "/rove/ports")["rove0"]["rx_frames"] > 1000, 20, "traffic")
+    use_queues(interface, 16, 2)
+    use_queues(peer, 16, 16)
+    check(client.child.poll() is None, f"the transfer was over before\n{client.story()}")
+    client.succeed(40)
+    server.succeed(STOPPED)
+    check(server.err().count("it has 16 RX queues, and AF_XDP reads 2") == 1, server.story())
+
+
+once("interface/xdp/queues/later", with_flows, 16, more_queues_later)
+
+
 def other_port():
     """The peer is a rove that does ARP and ND itself: the kernel answers it. Its net_af_packet takes no trains."""
     def body(link, *options):
@@ -180,7 +248,7 @@ def udp_peer():
     with TwoNamespaces(4200) as namespaces:
         for netns, addresses in zip(namespaces.names, ADDRESSES):
             address(netns, addresses)
-        link = namespaces.link([INTERFACE, {"device": [{"port": "udp:10.0.0.2"}]}])
+        link = namespaces.link([INTERFACE, UDP_PEER])
         command = [program("verbs_check"), "--rounds", "1", "--mtu", "4096", "--both", *ALL_SIZES, "--gid-index", "1"]
         run_pair(link, command, command, "--port")
 
@@ -263,6 +331,37 @@ def neighbour_moves(link):
 once("interface/neighbour-moves", interfaces, neighbour_moves)
 
 
+def address_later(link):
+    """A listener of all addresses has those that the interface gets after it began to listen."""
+    server = Process([program("rdma_cm_address"), "server", "7800"], INTERFACE, SERVER_CORE, link.netns[0])
+    server.wait_for(lambda: "listening" in server.out(), 20, "listener")
+    ip("address", "add", "10.0.0.7/24", "dev", "data", netns=link.netns[0])
+    server.wait_for(lambda: "10.0.0.7" in telemetry(server.pid, "/rove/devices")["rove0"]["gids"], 5, "its address")
+    Process([program("rdma_cm_address"), "client", "7800", "10.0.0.7"], INTERFACE, CLIENT_CORE,
+            link.netns[1]).succeed(20)
+    server.succeed(STOPPED)
+    check(server.out().split() == ["listening", "::ffff:10.0.0.7"], server.story())
+
+
+once("interface/rdma-cm/address-later", interfaces, address_later)
+
+
+def link_local_only():
+    """Nothing is configured but what IPv6 gives each interface."""
+    def body(link):
+        for netns in link.netns:
+            ip("-4", "address", "flush", "dev", "data", netns=netns)
+            ip("-6", "address", "flush", "dev", "data", "scope", "global", netns=netns)
+        all_verbs(link, "--mtu", "1024", "--gid-index", "0", "--sizes", "0,64,4097")
+        shown_gids = Process(["ibv_devinfo", "-v"], INTERFACE, netns=link.netns[0]).succeed(20)
+        check(shown_gids.out().count("GID[") == 1, shown_gids.story())
+
+    interfaces(body)
+
+
+once("interface/link-local-only", link_local_only)
+
+
 def by_option():
     """rove-run --interface, twice."""
     def body(link):
@@ -310,6 +409,8 @@ def refused():
         check("PORT_DOWN" in info.out() and "no carrier" in info.err(), info.story())
 
     with TwoNamespaces(1500) as namespaces:
+        ip("link", "set", "data", "addrgenmode", "none", netns=namespaces.names[0])
+        ip("-6", "address", "flush", "dev", "data", netns=namespaces.names[0])
         body(namespaces.link([INTERFACE, INTERFACE]))
 
 

@@ -2,6 +2,7 @@
 """RoCE over the kernel's UDP sockets: as a user without privileges, over loopback and veth, against itself, against
 rove on an AF_PACKET port, and against Linux's rdma_rxe in the guest."""
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -175,6 +176,18 @@ def multicast():
 once("udp/multicast", multicast)
 
 
+def many_groups():
+    """Groups that were left make room for others, and one that there is no room for is refused."""
+    with veth(9000) as namespaces:
+        command = [program("verbs_multicast")]
+        server, _ = run_pair(namespaces.link([udp(address) for address in ADDRESSES["1"]]),
+                             [*command, "--fill", "--before", "200"], command, "--port")
+        check(server.json() == [{"groups": 63, "error": errno.ENOMEM}], server.story())
+
+
+once("udp/multicast/many", many_groups)
+
+
 # --- what the kernel does not take -----------------------------------------------------------------------------------
 
 WITHOUT_TRAINS = {"LD_PRELOAD": str(program("libno_trains.so"))}
@@ -207,14 +220,85 @@ def path_mtu_falls():
         client = start_client(link, command, port, "--port")
         client.wait_for(lambda: counts(server)["rx_frames"] > 1000, 20, "traffic")
         ip("link", "set", "data", "mtu", "1500", netns=namespaces.names[1])
-        before = counts(client)["tx_errors"]
-        client.wait_for(lambda: counts(client)["tx_errors"] > before, 20, "a frame that is too long")
+        client.wait_for(lambda: counts(client)["tx_over_mtu"] > 0, 20, "a frame that is too long")
         ip("link", "set", "data", "mtu", "9000", netns=namespaces.names[1])
+        client.succeed(30)
+        server.succeed(STOPPED)
+        check(client.err().count("the interface's MTU is less than it was") == 1, client.story())
+
+
+once("udp/path-mtu-falls", path_mtu_falls)
+
+
+# What anyone can send to a host about datagrams that it is said to have sent, without having seen one: that they are
+# too long, that nobody is there, that another router knows a better way. Of the UDP ports that rove sends from.
+FORGER = """
+import socket, struct, sys
+us, victim, quoted_to = sys.argv[1:]        # the victim is said to have sent to `quoted_to`
+ipv6 = ":" in victim
+family = socket.AF_INET6 if ipv6 else socket.AF_INET
+own, theirs, to = (socket.inet_pton(family, address) for address in (us, victim, quoted_to))
+
+def checksum(data):
+    total = sum(struct.unpack(f">{len(data) // 2}H", data))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+def icmp(kind, code, rest, quoted):
+    message = struct.pack(">BBH", kind, code, 0) + rest + quoted
+    return message if ipv6 else message[:2] + struct.pack(">H", checksum(message)) + message[4:]
+
+def quote(port):
+    udp = struct.pack(">HHHH", port, 4791, 4080, 0)
+    if ipv6:
+        return struct.pack(">IHBB", 6 << 28, 4080, 17, 64) + theirs + to + udp
+    header = struct.pack(">BBHHHBBH", 0x45, 0, 4100, 0, 0x4000, 64, 17, 0) + theirs + to
+    return header[:10] + struct.pack(">H", checksum(header)) + header[12:] + udp
+
+sender = socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_ICMPV6 if ipv6 else socket.IPPROTO_ICMP)
+sender.setsockopt(socket.IPPROTO_IPV6 if ipv6 else socket.IPPROTO_IP,
+                  socket.IPV6_UNICAST_HOPS if ipv6 else socket.IP_TTL, 255)
+zero = bytes(4)
+for port in (4791, *range(0xC000, 0x10000)):
+    quoted = quote(port)
+    if ipv6:
+        messages = [icmp(2, 0, struct.pack(">I", 1280), quoted), *(icmp(1, code, zero, quoted) for code in range(7))]
+    else:
+        messages = [icmp(3, 4, struct.pack(">HH", 0, 552), quoted), icmp(5, 1, own, quoted),
+                    *(icmp(3, code, zero, quoted) for code in range(4))]
+    for message in messages:
+        sender.sendto(message, (victim, 0))
+if ipv6:    # the link is said to have an MTU of 1280
+    sender.sendto(icmp(134, 0, struct.pack(">BBHII", 64, 0, 0, 0, 0), struct.pack(">BBHI", 5, 1, 0, 1280)),
+                  ("ff02::1%data", 0))
+"""
+
+
+def forged(family):
+    """Forged ICMP about a connection neither ends it nor costs it a frame."""
+    addresses = ADDRESSES[family]
+    with veth(9000) as namespaces:
+        link, port = namespaces.link([udp(address) for address in addresses]), free_port("netns")
+        command = [program("verbs_check"), "--gid-index", "1", "--mtu", "4096", "--verbs", "write", "--timeout", "15",
+                   "--sizes", "100000", "--rounds", "300"]
+        server = start_server(link, command, port, "--port")
+        client = start_client(link, command, port, "--port")
+        client.wait_for(lambda: counts(server)["rx_frames"] > 1000, 20, "traffic")
+        subprocess.run(["ip", "netns", "exec", namespaces.names[0], sys.executable, "-c", FORGER, addresses[0],
+                        addresses[1], addresses[0]], check=True)
+        check(client.child.poll() is None, f"the transfer was over before the forger\n{client.story()}")
+        route = subprocess.run(["ip", "-n", namespaces.names[1], "route", "get", addresses[0]], capture_output=True,
+                               text=True, check=True).stdout
+        check(f"mtu {1280 if ':' in addresses[0] else 552}" in route, f"the kernel believes it: {route}")
+        sent = counts(client)
+        check(sent["tx_over_mtu"] == sent["tx_errors"] == 0, sent)
         client.succeed(30)
         server.succeed(STOPPED)
 
 
-once("udp/path-mtu-falls", path_mtu_falls)
+for family, name in (("1", "ipv4"), ("2", "ipv6")):
+    once(f"udp/forged/{name}", forged, family)
 
 
 def slow_link():

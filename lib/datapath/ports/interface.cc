@@ -74,9 +74,7 @@ bool InterfacePort::open(DeviceConfig& config, const std::vector<rte_mempool*>& 
         if (!interface_.receive_all_groups()) return refuse("its filter of groups: " + reason_of(errno));
     } else {
         addresses = read_addresses();
-        if (std::all_of(addresses.begin(), addresses.end(),
-                        [](const Subnet& one) { return is_link_local(one.address); }))
-            return refuse("it has no address: ip address add 10.0.0.1/24 dev " + name_);
+        if (kernel_->addresses().empty()) return refuse("it has no address: ip address add 10.0.0.1/24 dev " + name_);
     }
     for (const Subnet& subnet : addresses) config.addresses.push_back(with_prefix(subnet));
     if (!link->is_up)
@@ -96,11 +94,20 @@ bool InterfacePort::open(DeviceConfig& config, const std::vector<rte_mempool*>& 
         if (!one_queue)
             std::fprintf(stderr, "rove: %s: through AF_PACKET, not AF_XDP: %s\n", name_.c_str(), why.c_str());
         if (auto queue = PacketQueue::open(name_, kernel_->index(), kinds, pools[0], poller_, &failure);
-            queue != nullptr)
+            queue != nullptr) {
+            failure = queue->begin();
             opened_.push_back(std::move(queue));
+        }
+    } else {
+        xdp_queues_ = static_cast<uint32_t>(opened_.size());
+        rte_mempool* const pool = pools[opened_.size() % pools.size()];
+        if (auto queue = PacketQueue::open(name_, kernel_->index(), kinds, pool, poller_, &failure); queue != nullptr) {
+            other_queues_ = queue.get();
+            opened_.push_back(std::move(queue));
+        }
     }
     while (failure == 0 && opened_senders_.size() < opened_.size()) {
-        if (auto sender = PacketSender::open(kernel_->index(), kinds, &failure); sender != nullptr)
+        if (auto sender = PacketSender::open(name_, kernel_->index(), kinds, &failure); sender != nullptr)
             opened_senders_.push_back(std::move(sender));
     }
     if (failure == EPERM)
@@ -110,7 +117,21 @@ bool InterfacePort::open(DeviceConfig& config, const std::vector<rte_mempool*>& 
     queues_ = static_cast<uint16_t>(opened_.size());
     for (const auto& queue : opened_) receivers_.push_back(queue.get());
     for (const auto& sender : opened_senders_) senders_.push_back(sender.get());
+    serve_other_queues();
     return true;
+}
+
+// `ethtool -L` may give the interface more RX queues at any time.
+void InterfacePort::serve_other_queues() {
+    if (other_queues_ == nullptr || serves_other_queues_) return;
+    const uint32_t now = interface_.rx_queues();
+    if (now <= xdp_queues_ || other_queues_->begin() != 0) return;
+    serves_other_queues_ = true;
+    std::fprintf(
+        stderr,
+        "rove: %s: it has %u RX queues, and AF_XDP reads %u: the flows of the others come more slowly, through "
+        "AF_PACKET (ethtool -L %s combined %u avoids that)\n",
+        name_.c_str(), now, xdp_queues_, name_.c_str(), xdp_queues_);
 }
 
 std::vector<Subnet> InterfacePort::read_addresses() const {
@@ -136,7 +157,9 @@ void InterfacePort::take_frames_to(const std::vector<Subnet>& addresses) {
     if (program_ == nullptr) return;
     std::set<wire::Gid> before = std::exchange(taken_, {});
     for (const Subnet& one : addresses) {
-        program_->take(one.address);
+        if (!program_->take(one.address))
+            std::fprintf(stderr, "rove: %s: XDP has no room for address %s: nothing is received for it\n",
+                         name_.c_str(), to_string(one.address).c_str());
         taken_.insert(one.address);
         before.erase(one.address);
     }
@@ -177,6 +200,7 @@ void InterfacePort::start() {
 bool InterfacePort::is_up() {
     const auto link = kernel_->link();
     if (link) path_mtu_ = path_mtu_at(link->mtu);
+    serve_other_queues();
     return started_ && link && link->is_up;
 }
 
@@ -200,9 +224,12 @@ void InterfacePort::take_changes() {
         else
             next_hops_.erase(found);
     }
-    if (changes.incomplete)
-        for (const auto& [address, next_hop] : next_hops_)
-            if (const auto mac = kernel_->neighbour(address)) next_hop->set(*mac);
+    if (changes.incomplete) {
+        std::erase_if(next_hops_, [&](auto& one) {
+            if (const auto mac = kernel_->neighbour(one.first)) return one.second->set(*mac), false;
+            return one.second.use_count() == 1;
+        });
+    }
     lock.unlock();
     learnt_.notify_all();
     if (changes.addresses || changes.incomplete) addresses_changed_ = true;
@@ -235,23 +262,32 @@ void InterfacePort::suspect(const wire::Gid& destination) {
     if (const auto hop = kernel_->next_hop(destination)) kernel_->probe(*hop);
 }
 
-// A socket a group: the kernel bounds how many groups one may be in.
-void InterfacePort::change_group(const wire::Gid& group, bool joins) {
+// Each group has a socket of its own: the kernel bounds how many groups one socket may be in.
+int InterfacePort::join(const wire::Gid& group) {
     const std::lock_guard lock(mutex_);
-    auto& [file, count] = groups_[group];
-    count = joins ? count + 1 : count - 1;
-    if (count == 0) {
-        groups_.erase(group);
-        if (program_ != nullptr) program_->leave(group);
-    } else if (!file.is_open()) {
-        const bool ipv4 = wire::is_ipv4_mapped(group);
-        file = FileDescriptor(socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-        group_req request{};
-        request.gr_interface = kernel_->index();
-        write_address(group, request.gr_group);
-        if (program_ != nullptr) program_->take(group);
-        setsockopt(file.get(), ipv4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_JOIN_GROUP, &request, sizeof request);
+    if (const auto found = groups_.find(group); found != groups_.end()) {
+        ++found->second.joined;
+        return 0;
     }
+    const bool ipv4 = wire::is_ipv4_mapped(group);
+    FileDescriptor file(socket(ipv4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    if (!file.is_open()) return errno;
+    group_req request{};
+    request.gr_interface = kernel_->index();
+    write_address(group, request.gr_group);
+    if (setsockopt(file.get(), ipv4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_JOIN_GROUP, &request, sizeof request) != 0)
+        return errno;
+    if (program_ != nullptr && !program_->take(group)) return ENOMEM;
+    groups_.emplace(group, Group{std::move(file), 1});
+    return 0;
+}
+
+void InterfacePort::leave(const wire::Gid& group) {
+    const std::lock_guard lock(mutex_);
+    const auto found = groups_.find(group);
+    if (found == groups_.end() || --found->second.joined != 0) return;
+    if (program_ != nullptr) program_->leave(group);
+    groups_.erase(found);
 }
 
 PortStatistics InterfacePort::statistics() const {
@@ -267,6 +303,7 @@ PortStatistics InterfacePort::statistics() const {
         sum.tx_frames += sender->counts().frames.get();
         sum.tx_bytes += sender->counts().bytes.get();
         sum.tx_errors += sender->counts().errors.get();
+        sum.tx_over_mtu += sender->counts().over_mtu.get();
     }
     return sum;
 }

@@ -3,7 +3,8 @@
 // and so are the addresses, the routes and the neighbours, which we ask it for.
 //
 // Frames come in and go out by AF_PACKET, in trains (packet_queue.h). Of an interface with several RX queues, whose
-// driver has XDP, they come in by AF_XDP (xdp_queue.h), a socket a queue. Nothing of it outlives the process.
+// driver has XDP, they come in by AF_XDP (xdp_queue.h), a socket a queue; what comes to RX queues beyond those, which
+// XDP leaves to the kernel, comes in by AF_PACKET. Nothing of it outlives the process.
 //
 // For a bridge the interface is the kernel's, too, but the addresses are those of the bridge's members, so ARP and ND
 // are the bridge's, and IGMP and MLD its members'.
@@ -54,8 +55,8 @@ class InterfacePort final : public Port {
     std::optional<Way> find(const wire::Gid& destination, int timeout_ms) override;
     void suspect(const wire::Gid& destination) override;
     std::optional<std::vector<Subnet>> take_addresses() override;
-    void join(const wire::Gid& group) override { change_group(group, true); }
-    void leave(const wire::Gid& group) override { change_group(group, false); }
+    int join(const wire::Gid& group) override;
+    void leave(const wire::Gid& group) override;
 
     PortStatistics statistics() const override;
 
@@ -63,11 +64,11 @@ class InterfacePort final : public Port {
     bool is_up() override;
     // In the order of verbs: first a link-local one, then IPv4, then IPv6.
     std::vector<Subnet> read_addresses() const;
-    void change_group(const wire::Gid& group, bool joins);
     // What XDP takes from the kernel.
     void take_frames_to(const std::vector<Subnet>& addresses);
     bool open_xdp(uint32_t frame_bytes, const std::vector<rte_mempool*>& pools, std::string* error);
     void take_changes();
+    void serve_other_queues();
 
     Poller& poller_;
     LinkUser& user_;
@@ -76,6 +77,9 @@ class InterfacePort final : public Port {
     std::optional<Rtnetlink> kernel_;
     KernelInterface interface_;
     std::unique_ptr<XdpProgram> program_;  // null: AF_PACKET
+    uint32_t xdp_queues_ = 0;              // RX queues that have an AF_XDP socket
+    PacketQueue* other_queues_ = nullptr;  // of the frames of the others, with XDP
+    bool serves_other_queues_ = false;     // by the housekeeping thread
     // Of the workers, as soon as they have taken them.
     std::vector<std::unique_ptr<KernelQueue>> opened_;
     std::vector<std::unique_ptr<PacketSender>> opened_senders_;
@@ -89,7 +93,11 @@ class InterfacePort final : public Port {
     std::mutex mutex_;  // guards what follows
     std::condition_variable learnt_;
     std::map<wire::Gid, std::shared_ptr<transport::NextHop>> next_hops_;  // by neighbour
-    std::map<wire::Gid, std::pair<FileDescriptor, uint32_t>> groups_;     // a socket that is in each, how often joined
+    struct Group {
+        FileDescriptor file;  // a socket that is in it
+        uint32_t joined = 0;  // how many members it has
+    };
+    std::map<wire::Gid, Group> groups_;
 };
 
 }  // namespace rove::datapath

@@ -49,6 +49,7 @@ class LinkPort : public Port {
         rte_mempool* pool;
         uint32_t frame_bytes;  // that a frame of the port can have
         bool for_bridge = false;  // its addresses are those of others, and ARP and ND are the bridge's (interface.h)
+        transport::GracePeriod& grace = transport::NoReaders::instance();  // of the workers
     };
 
     bool rings() const override { return true; }

@@ -25,7 +25,7 @@ std::unique_ptr<Port> open_port(uint16_t id, DeviceConfig& config, const LinkPor
         return interface->open(config, pools, error) ? std::move(interface) : nullptr;
     }
     if (is_udp(config.port)) {
-        auto udp = std::make_unique<UdpPort>(id, environment.pool, environment.poller);
+        auto udp = std::make_unique<UdpPort>(id, environment.pool, environment.poller, environment.grace);
         return udp->open(config, error) ? std::move(udp) : nullptr;
     }
     auto ethdev = std::make_unique<EthdevPort>(id);

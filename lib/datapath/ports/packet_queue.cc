@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "datapath/ports/udp_sockets.h"
 #include "wire/byte_order.h"
 #include "wire/headers.h"
 
@@ -117,6 +118,7 @@ FileDescriptor listen_to_nothing(int family, const std::string& interface) {
     const int yes = 1;
     if (family == AF_INET6) setsockopt(file.get(), IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);
     setsockopt(file.get(), IPPROTO_UDP, UDP_GRO, &yes, sizeof yes);
+    ignore_path_mtu(file.get(), family == AF_INET);
     const int bound = family == AF_INET ? bind(file.get(), reinterpret_cast<const sockaddr*>(&ipv4), sizeof ipv4)
                                         : bind(file.get(), reinterpret_cast<const sockaddr*>(&ipv6), sizeof ipv6);
     return bound == 0 ? std::move(file) : FileDescriptor();
@@ -142,25 +144,33 @@ std::unique_ptr<PacketQueue> PacketQueue::open(const std::string& interface, uns
         *error = errno;
         return nullptr;
     }
-    std::unique_ptr<PacketQueue> queue(new PacketQueue(std::move(file), poller, pool));
-    *error = queue->prepare(interface, index, kinds);
+    std::unique_ptr<PacketQueue> queue(new PacketQueue(std::move(file), index, poller, pool));
+    *error = queue->prepare(interface, kinds);
     return *error == 0 ? std::move(queue) : nullptr;
 }
 
-PacketQueue::PacketQueue(FileDescriptor file, Poller& poller, rte_mempool* pool)
-    : KernelQueue(std::move(file), poller, false), trains_(pool, counts_) {}
+PacketQueue::PacketQueue(FileDescriptor file, unsigned index, Poller& poller, rte_mempool* pool)
+    : KernelQueue(std::move(file), poller, false), index_(index), trains_(pool, counts_) {}
 
 // 0, or errno.
-int PacketQueue::prepare(const std::string& interface, unsigned index, PacketKinds kinds) {
+int PacketQueue::prepare(const std::string& interface, PacketKinds kinds) {
     for (const int family : {AF_INET, AF_INET6}) listeners_.push_back(listen_to_nothing(family, interface));
     if (const int error = set(file(), PACKET_IGNORE_OUTGOING, int{1}); error != 0) return error;
     if (const int error = set(file(), PACKET_VNET_HDR, int{1}); error != 0) return error;
     if (const int error = attach_filter(file(), filter(kinds)); error != 0) return error;
     set_buffer(file(), SO_RCVBUF, SO_RCVBUFFORCE, kReceiveBufferBytes);
-    return bind_to(file(), index, ETH_P_ALL);
+    return 0;
+}
+
+int PacketQueue::begin() {
+    if (begun_.load(std::memory_order_relaxed)) return 0;
+    if (const int error = bind_to(file(), index_, ETH_P_ALL); error != 0) return error;
+    begun_.store(true, std::memory_order_relaxed);
+    return 0;
 }
 
 uint16_t PacketQueue::burst(rte_mbuf** frames) {
+    if (!begun_.load(std::memory_order_relaxed)) return 0;
     if (!trains_.has_frames()) {
         const size_t count = trains_.receive(file(), front_);
         for (size_t i = 0; i < count; ++i) take(i);
@@ -204,13 +214,14 @@ uint64_t PacketQueue::missed() {
     return missed_ += told.tp_drops;
 }
 
-std::unique_ptr<PacketSender> PacketSender::open(unsigned interface, PacketKinds kinds, int* error) {
+std::unique_ptr<PacketSender> PacketSender::open(const std::string& interface, unsigned index, PacketKinds kinds,
+                                                 int* error) {
     FileDescriptor file(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
-    *error = file.is_open() ? bind_to(file.get(), interface, 0) : errno;
+    *error = file.is_open() ? bind_to(file.get(), index, 0) : errno;
     if (*error == 0) *error = set(file.get(), PACKET_VNET_HDR, int{1});
     if (*error != 0) return nullptr;
     set_buffer(file.get(), SO_SNDBUF, SO_SNDBUFFORCE, kSendBufferBytes);
-    return std::unique_ptr<PacketSender>(new PacketSender(std::move(file), kinds));
+    return std::unique_ptr<PacketSender>(new PacketSender("interface:" + interface, std::move(file), kinds));
 }
 
 void PacketSender::send(std::span<Train> trains) {
@@ -223,7 +234,7 @@ void PacketSender::send(std::span<Train> trains) {
         if (sent >= 0 || errno == EINTR) continue;
         if (errno == EAGAIN || errno == ENOBUFS) return;
         if (errno == EINVAL && trains[at].count > 1) return send_singly();
-        trains[at++].result = Result::kDropped;  // as on a cut cable
+        trains[at++].result = refused(errno);
     }
 }
 

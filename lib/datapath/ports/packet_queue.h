@@ -26,19 +26,23 @@ enum class PacketKinds : bool {
 // What comes to an interface. The kernel goes on with its own copy, and is kept from answering that nobody is there.
 class PacketQueue final : public KernelQueue {
   public:
-    // Null if the kernel gives us no such socket: `*error` has errno.
+    // Returns null if the kernel gives us no such socket: `*error` has errno. Nothing comes before begin().
     static std::unique_ptr<PacketQueue> open(const std::string& interface, unsigned index, PacketKinds kinds,
                                              rte_mempool* pool, Poller& poller, int* error);
+    // Returns 0 or errno. Any thread; again does nothing.
+    int begin();
 
     uint16_t burst(rte_mbuf** frames) override;
     uint64_t missed() override;
 
   private:
-    PacketQueue(FileDescriptor file, Poller& poller, rte_mempool* pool);
-    int prepare(const std::string& interface, unsigned index, PacketKinds kinds);
+    PacketQueue(FileDescriptor file, unsigned index, Poller& poller, rte_mempool* pool);
+    int prepare(const std::string& interface, PacketKinds kinds);
     bool has_frames() const override { return trains_.has_frames(); }
     void take(size_t message);
 
+    const unsigned index_;            // of the interface
+    std::atomic<bool> begun_{false};  // relaxed: what is read late waits in the kernel meanwhile
     TrainReceiver trains_;
     size_t front_ = 0;  // bytes, that stood before the last message's datagrams
     std::vector<FileDescriptor> listeners_;
@@ -58,14 +62,16 @@ static_assert(sizeof(TrainHeader) == 10);
 // Through the queueing disciplines: past them, the kernel drops a train that it has to cut for the driver.
 class PacketSender final : public TrainSender {
   public:
-    static std::unique_ptr<PacketSender> open(unsigned interface, PacketKinds kinds, int* error);
+    static std::unique_ptr<PacketSender> open(const std::string& interface, unsigned index, PacketKinds kinds,
+                                              int* error);
 
     int file() const { return file_.get(); }
     const FrameCounts& counts() const { return counts_; }
 
   private:
-    PacketSender(FileDescriptor file, PacketKinds kinds)
-        : TrainSender(counts_, kinds == PacketKinds::kBridge ? Others::kSent : Others::kLeft), file_(std::move(file)) {}
+    PacketSender(std::string port, FileDescriptor file, PacketKinds kinds)
+        : TrainSender(std::move(port), counts_, kinds == PacketKinds::kBridge ? Others::kSent : Others::kLeft),
+          file_(std::move(file)) {}
     void send(std::span<Train> trains) override;
     void write(const Train& train, size_t message);
 

@@ -129,8 +129,12 @@ class Port {
     virtual void suspect(const wire::Gid& /*destination*/) {}
     // Of the kernel's stack: its addresses, if they have changed since the last call.
     virtual std::optional<std::vector<Subnet>> take_addresses() { return std::nullopt; }
-    // We belong to a group: it is told as often as we join it, and so are ports that have sockets (udp.h).
-    virtual void join(const wire::Gid& /*group*/) {}
+    // Returns true if frames to a neighbour need nothing of it but its MAC, so that an answer to the MAC from which its
+    // question came needs no find().
+    virtual bool answers_by_mac() const { return false; }
+    // A QP of ours becomes a member of a multicast group, or ceases to be one; there is a leave() for each join() that
+    // succeeds. join() returns 0 or errno: then nothing is received for the group. No worker calls these.
+    virtual int join(const wire::Gid& /*group*/) { return 0; }
     virtual void leave(const wire::Gid& /*group*/) {}
     // Frames to groups are about to come or go: everybody is a neighbour.
     virtual void find_all() {}

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bitset>
+#include <cstdio>
 #include <cstring>
 
 namespace rove::datapath {
@@ -50,6 +51,9 @@ uint16_t TrainSender::burst(rte_mbuf** frames, uint16_t count) {
             counts_.bytes.add(train.bytes + train.count * train.lower_bytes());
         } else if (train.result == Result::kDropped) {
             counts_.errors.add(train.count);
+        } else if (train.result == Result::kOverMtu) {
+            counts_.over_mtu.add(train.count);
+            say_over_mtu(train);
         } else {
             for (size_t i = 0; i < train.count; ++i) waits.set(train.frames[i]);
         }
@@ -105,6 +109,15 @@ void TrainSender::identify(Train& train) {
         const wire::Outgoing& one = frame(train, i);
         identifications_.change(one.l3, kIpv4AndUdpBytes + one.datagram.size() - wire::kIcrcBytes, i);
     }
+}
+
+void TrainSender::say_over_mtu(const Train& train) {
+    if (std::exchange(said_over_mtu_, true)) return;
+    const size_t packet = train.lower_bytes() - kEthernetBytes + train.segment;
+    std::fprintf(stderr,
+                 "rove: %s: the interface's MTU is less than it was, so packets of %zu bytes are dropped (tx_over_mtu "
+                 "counts them): ip link set NAME mtu %zu, or a smaller 'mtu' in the configuration\n",
+                 port_.c_str(), packet, packet);
 }
 
 TrainReceiver::TrainReceiver(rte_mempool* pool, FrameCounts& counts)

@@ -11,8 +11,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "datapath/ports/port.h"
@@ -29,8 +32,9 @@ inline constexpr uint32_t kTrainPaths = 8;
 // Of frames in one direction, written by one thread.
 struct FrameCounts {
     RingCount frames, bytes;
-    RingCount errors;   // too short or too long, or sent while the link is down
-    RingCount no_mbuf;  // that had come
+    RingCount errors;    // received and too short or too long, or sent while the link is down
+    RingCount over_mtu;  // sent, and dropped because the interface's MTU is less
+    RingCount no_mbuf;   // that had come
 };
 
 // DESIGN NOTE. Frames of one flow and size are a train, wherever among the others they stand: those of another flow
@@ -39,8 +43,9 @@ struct FrameCounts {
 class TrainSender : public TxQueue {
   public:
     enum class Others : bool { kLeft, kSent };  // frames that are not RoCE: ARP, ND, IGMP, MLD, echo
-    // `counts` has to be there only when it sends.
-    TrainSender(FrameCounts& counts, Others others) : others_(others), counts_(counts) {}
+    // `port` is its name in messages. `counts` has to be there only when it sends.
+    TrainSender(std::string port, FrameCounts& counts, Others others)
+        : port_(std::move(port)), others_(others), counts_(counts) {}
     // A train.
     Burst wanted() const final { return {kMostFrames, kMostBytes - kLargestFrameBytes}; }
     uint16_t burst(rte_mbuf** frames, uint16_t count) final;
@@ -51,7 +56,9 @@ class TrainSender : public TxQueue {
     static constexpr uint32_t kMostBytes = 65'000;  // of a train
     static constexpr size_t kEthernetBytes = 14;
 
-    enum class Result : uint8_t { kFull, kSent, kDropped };
+    enum class Result : uint8_t { kFull, kSent, kDropped, kOverMtu };
+    // Returns the result of a train that the kernel will never send: the frames are lost as on a cut cable.
+    static Result refused(int error) { return error == EMSGSIZE ? Result::kOverMtu : Result::kDropped; }
     struct Train {
         wire::Outgoing first;
         size_t segment = 0, bytes = 0;  // of datagrams: of all but the last, and of all
@@ -77,8 +84,11 @@ class TrainSender : public TxQueue {
     void group(rte_mbuf** frames, uint16_t count);
     bool append(const wire::Outgoing& frame, uint8_t at);
     void identify(Train& train);
+    void say_over_mtu(const Train& train);
 
+    const std::string port_;
     const Others others_;
+    bool said_over_mtu_ = false;
     uint32_t singly_ = 0;  // bursts yet to go without trains
     wire::Identifications identifications_;
     std::array<wire::Outgoing, kMostFrames> outgoing_;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <utility>
 
 #include "datapath/address.h"
 #include "datapath/ports/udp_queues.h"
@@ -20,6 +22,13 @@ std::string smaller_mtus(uint32_t most) {
     return list.empty() ? "an interface with a larger one" : list;
 }
 
+// Returns how many datagrams the kernel has dropped because the socket's memory was full, or their UDP checksum wrong.
+uint64_t dropped_by(int file) {
+    std::array<uint32_t, SK_MEMINFO_VARS> memory{};
+    socklen_t bytes = sizeof memory;
+    return getsockopt(file, SOL_SOCKET, SO_MEMINFO, memory.data(), &bytes) == 0 ? memory[SK_MEMINFO_DROPS] : 0;
+}
+
 }  // namespace
 
 bool UdpPort::open(const DeviceConfig& config, std::string* error) {
@@ -27,6 +36,7 @@ bool UdpPort::open(const DeviceConfig& config, std::string* error) {
         *error = "port 'udp': no default route tells which address it shall have. Allowed: port = \"udp:ADDRESS\"";
         return false;
     }
+    name_ = "port '" + config.port + "'";
     mac_ = derived_mac(parse_subnet(config.addresses.front())->address);
     for (const std::string& name : config.addresses) {
         const wire::Gid address = parse_subnet(name)->address;
@@ -57,7 +67,7 @@ std::unique_ptr<RxQueue> UdpPort::make_rx_queue(uint16_t) {
 }
 
 std::unique_ptr<TxQueue> UdpPort::make_tx_queue(uint16_t) {
-    return std::make_unique<UdpTxQueue>(locals_, sent_);
+    return std::make_unique<UdpTxQueue>(name_, locals_, sent_);
 }
 
 void UdpPort::start() {
@@ -81,50 +91,68 @@ std::optional<Port::Way> UdpPort::find(const wire::Gid& neighbour, int) {
     const auto local = std::find_if(locals_.begin(), locals_.end(),
                                     [&](const Local& one) { return one.ipv4 == wire::is_ipv4_mapped(neighbour); });
     if (local == locals_.end() || !has_route(local->address, neighbour)) return std::nullopt;
-    const std::lock_guard lock(mutex_);
-    auto& next_hop = neighbours_[neighbour];
-    if (next_hop == nullptr) next_hop = std::make_shared<transport::NextHop>(derived_mac(neighbour));
-    return Way{id(), next_hop};
+    return Way{id(), std::make_shared<const transport::NextHop>(derived_mac(neighbour))};
+}
+
+UdpPort::Receivers::~Receivers() {
+    for (size_t i = 0; i < size(); ++i) delete all_[i].load();
 }
 
 UdpPort::Receiver* UdpPort::Receivers::add(std::unique_ptr<Receiver> receiver) {
     const size_t at = size_.load(std::memory_order_relaxed);
     if (at == kMost) return nullptr;
-    all_[at] = std::move(receiver);
+    Receiver* const added = receiver.release();
+    all_[at].store(added, std::memory_order_release);
     size_.store(at + 1, std::memory_order_release);
-    return all_[at].get();
+    return added;
 }
 
-// Null: nobody has joined it yet.
+std::unique_ptr<UdpPort::Receiver> UdpPort::Receivers::remove(const Receiver& receiver) {
+    const size_t last = size() - 1;
+    size_t at = 0;
+    while (all_[at].load() != &receiver) ++at;
+    std::unique_ptr<Receiver> removed(all_[at].load());
+    all_[at].store(all_[last].load(), std::memory_order_release);
+    size_.store(last, std::memory_order_release);
+    return removed;
+}
+
+// Returns null if the group has no member.
 UdpPort::Receiver* UdpPort::receiver_of(const wire::Gid& group) {
     for (size_t i = 0; i < receivers_.size(); ++i)
         if (receivers_[i].address == group) return &receivers_[i];
     return nullptr;
 }
 
-void UdpPort::join(const wire::Gid& group) {
+int UdpPort::join(const wire::Gid& group) {
     const std::lock_guard lock(mutex_);
-    Receiver* receiver = receiver_of(group);
-    if (receiver == nullptr) {
-        FileDescriptor file = open_group_socket(group);
-        if (!file.is_open()) return;
-        poller_.add_doorbell(file.get(), Poller::Doorbell::kSocket);
-        receiver = receivers_.add(std::make_unique<Receiver>(group, multicast_mac(group), std::move(file)));
-        if (receiver == nullptr) return;
+    if (Receiver* const receiver = receiver_of(group); receiver != nullptr) {
+        ++receiver->joined;
+        return 0;
     }
-    if (receiver->joined++ != 0) return;
-    for (const Local& local : locals_)
-        if (local.ipv4 == receiver->ipv4) set_member(receiver->file.get(), local.address, group, true);
-    receiver->used = true;
+    const auto local = std::ranges::find(locals_, wire::is_ipv4_mapped(group), &Local::ipv4);
+    if (local == locals_.end()) return EADDRNOTAVAIL;  // no datagram of that family comes to this port
+    if (receivers_.size() == Receivers::kMost) return ENOMEM;
+    FileDescriptor file = open_group_socket(group);
+    if (!file.is_open()) return errno;
+    if (const int error = join_group(file.get(), local->address, group); error != 0) return error;
+    Receiver* const added = receivers_.add(std::make_unique<Receiver>(group, multicast_mac(group), std::move(file)));
+    added->joined = 1;
+    poller_.add_doorbell(added->file.get(), Poller::Doorbell::kSocket);  // who is woken finds it among the receivers
+    return 0;
 }
 
 void UdpPort::leave(const wire::Gid& group) {
-    const std::lock_guard lock(mutex_);
-    Receiver* const receiver = receiver_of(group);
-    if (receiver == nullptr || receiver->joined == 0 || --receiver->joined != 0) return;
-    receiver->used = false;
-    for (const Local& local : locals_)
-        if (local.ipv4 == receiver->ipv4) set_member(receiver->file.get(), local.address, group, false);
+    std::unique_ptr<Receiver> left;
+    {
+        const std::lock_guard lock(mutex_);
+        Receiver* const receiver = receiver_of(group);
+        if (receiver == nullptr || --receiver->joined != 0) return;
+        left = receivers_.remove(*receiver);
+        missed_ += dropped_by(left->file.get());
+    }
+    grace_.wait();
+    poller_.remove_doorbell(left->file.get());
 }
 
 void UdpPort::after_fork_in_child() {
@@ -140,14 +168,11 @@ PortStatistics UdpPort::statistics() const {
                               .rx_no_mbuf = received_.no_mbuf.get(),
                               .tx_frames = sent_.frames.get(),
                               .tx_bytes = sent_.bytes.get(),
-                              .tx_errors = sent_.errors.get()};
-    // What the kernel dropped because the socket's memory was full, or its UDP checksum wrong.
-    for (size_t i = 0; i < receivers_.size(); ++i) {
-        std::array<uint32_t, SK_MEMINFO_VARS> memory{};
-        socklen_t bytes = sizeof memory;
-        if (getsockopt(receivers_[i].file.get(), SOL_SOCKET, SO_MEMINFO, memory.data(), &bytes) == 0)
-            statistics.rx_missed += memory[SK_MEMINFO_DROPS];
-    }
+                              .tx_errors = sent_.errors.get(),
+                              .tx_over_mtu = sent_.over_mtu.get()};
+    const std::lock_guard lock(mutex_);
+    statistics.rx_missed = missed_;
+    for (size_t i = 0; i < receivers_.size(); ++i) statistics.rx_missed += dropped_by(receivers_[i].file.get());
     return statistics;
 }
 

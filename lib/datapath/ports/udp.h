@@ -14,7 +14,6 @@
 
 #include <array>
 #include <atomic>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,6 +26,7 @@
 #include "datapath/ports/port.h"
 #include "datapath/ports/trains.h"
 #include "datapath/ports/udp_sockets.h"
+#include "transport/standstill.h"
 
 namespace rove::datapath {
 
@@ -41,21 +41,27 @@ class UdpPort final : public Port {
         const wire::MacAddress mac;  // that frames to it have
         const bool ipv4;
         FileDescriptor file;
-        std::atomic<bool> used{true};  // relaxed: of a group that is left and joined again, the socket stays
-        uint32_t joined = 0;           // times
+        uint32_t joined = 0;  // how many members its group has
     };
-    // They become more, and never less. Read by the worker, without a lock.
+    // The worker reads them without a lock. What remove() returns may be destroyed after a grace period.
     class Receivers {
       public:
-        static constexpr size_t kMost = 64;
+        static constexpr size_t kMost = 64;  // each costs every poll a system call
+
+        Receivers() = default;
+        ~Receivers();
+        Receivers(const Receivers&) = delete;
+        Receivers& operator=(const Receivers&) = delete;
 
         size_t size() const { return size_.load(std::memory_order_acquire); }  // pairs with add()
-        Receiver& operator[](size_t at) const { return *all_[at]; }
-        // Null: there are kMost.
+        // A worker that has read the size before a remove() may visit one receiver twice in that round.
+        Receiver& operator[](size_t at) const { return *all_[at].load(std::memory_order_acquire); }
+        // Returns null if there are kMost.
         Receiver* add(std::unique_ptr<Receiver> receiver);
+        std::unique_ptr<Receiver> remove(const Receiver& receiver);
 
       private:
-        std::array<std::unique_ptr<Receiver>, kMost> all_;
+        std::array<std::atomic<Receiver*>, kMost> all_{};  // owned, those before size_
         std::atomic<size_t> size_{0};
     };
     // One of our addresses: two at most, of a family each.
@@ -65,7 +71,10 @@ class UdpPort final : public Port {
         const Receiver* receiver;
         SourcePorts sources;
     };
-    UdpPort(uint16_t id, rte_mempool* pool, Poller& poller) : Port(id), pool_(pool), poller_(poller) {}
+    // `grace` is that of who polls the queues.
+    UdpPort(uint16_t id, rte_mempool* pool, Poller& poller,
+            transport::GracePeriod& grace = transport::NoReaders::instance())
+        : Port(id), pool_(pool), poller_(poller), grace_(grace) {}
     // Takes the addresses in `config`. False, and says why in `*error`.
     bool open(const DeviceConfig& config, std::string* error);
 
@@ -81,10 +90,11 @@ class UdpPort final : public Port {
     bool wants_care() const override { return false; }
 
     bool finds_neighbours() const override { return true; }
-    // Whoever there is a route to.
+    // Finds every destination that the kernel has a route to. Nothing is kept of it.
     std::optional<Way> find(const wire::Gid& neighbour, int timeout_ms) override;
+    bool answers_by_mac() const override { return true; }
 
-    void join(const wire::Gid& group) override;
+    int join(const wire::Gid& group) override;
     void leave(const wire::Gid& group) override;
 
     void after_fork_in_child() override;
@@ -96,14 +106,16 @@ class UdpPort final : public Port {
 
     rte_mempool* const pool_;
     Poller& poller_;
+    transport::GracePeriod& grace_;
     Receivers receivers_;
     std::vector<Local> locals_;
+    std::string name_;  // in messages
     uint32_t path_mtu_ = Port::path_mtu();  // the largest that fits the interfaces'
     KernelInterface interface_;
     std::atomic<bool> started_{false};  // relaxed: as Port::held_
     FrameCounts received_, sent_;
-    std::mutex mutex_;  // guards what follows, and who adds receivers
-    std::map<wire::Gid, std::shared_ptr<const transport::NextHop>> neighbours_;
+    mutable std::mutex mutex_;  // held by who changes receivers, or reads them and is no worker. No grace period in it
+    uint64_t missed_ = 0;       // by receivers that have gone
 };
 
 }  // namespace rove::datapath

@@ -85,7 +85,7 @@ uint16_t UdpRxQueue::burst(rte_mbuf** frames) {
     for (size_t tried = 0; tried < size; ++tried) {
         next_receiver_ = (next_receiver_ + 1) % size;
         const UdpPort::Receiver& receiver = receivers_[next_receiver_];
-        if (receiver.used.load(std::memory_order_relaxed) && receive(receiver)) break;
+        if (receive(receiver)) break;
     }
     return trains_.give(frames);
 }
@@ -105,9 +105,9 @@ void UdpRxQueue::take(const UdpPort::Receiver& receiver, size_t message) {
     if (frames.empty()) return;
     const SocketAddress from(trains_.header(message));
     const wire::Gid peer = from.address();
-    if (!wire::same(peer, peer_) || peers_receiver_ != &receiver) {
+    if (!wire::same(peer, peer_) || !wire::same(receiver.address, peers_destination_)) {
         peer_ = peer;
-        peers_receiver_ = &receiver;
+        peers_destination_ = receiver.address;
         lower_ = wire::make_template(
             {.dst_mac = receiver.mac, .src_mac = derived_mac(peer), .vlan = {}, .src = peer, .dst = receiver.address});
     }
@@ -153,7 +153,7 @@ UdpTxQueue::Result UdpTxQueue::send(Train& train) {
         send_singly();
         return Result::kFull;
     }
-    return Result::kDropped;  // as on a cut cable
+    return refused(errno);
 }
 
 // The one with the frames' source port. Somebody else may have that: RC's and UD's frames go from ours to which RoCE

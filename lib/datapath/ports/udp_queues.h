@@ -26,17 +26,16 @@ class UdpRxQueue final : public RxQueue {
 
     const UdpPort::Receivers& receivers_;
     size_t next_receiver_ = 0;
-    // Whose frames begin with `lower_`, and to whom they are.
-    wire::Gid peer_{};
-    const UdpPort::Receiver* peers_receiver_ = nullptr;
+    // The source and the destination of the frames that begin with `lower_`.
+    wire::Gid peer_{}, peers_destination_{};
     wire::FlowTemplate lower_;
     TrainReceiver trains_;
 };
 
 class UdpTxQueue final : public TrainSender {
   public:
-    UdpTxQueue(std::vector<UdpPort::Local>& locals, FrameCounts& counts)
-        : TrainSender(counts, Others::kLeft), locals_(locals) {}
+    UdpTxQueue(std::string port, std::vector<UdpPort::Local>& locals, FrameCounts& counts)
+        : TrainSender(std::move(port), counts, Others::kLeft), locals_(locals) {}
 
   private:
     void send(std::span<Train> trains) override;

@@ -223,10 +223,10 @@ FileDescriptor open_udp_socket(const wire::Gid& address, uint16_t port, unsigned
     FileDescriptor made = make_socket(ipv4);
     if (!made.is_open()) return made;
     if (ipv4) {
-        set(made.get(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+        set(made.get(), IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
     } else {
         set(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
-        set(made.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+        set(made.get(), IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
         set(made.get(), IPPROTO_IPV6, IPV6_MULTICAST_IF, static_cast<int>(interface));
     }
     set(made.get(), SOL_SOCKET, SO_SNDBUF, kSendBytes);
@@ -251,22 +251,32 @@ FileDescriptor open_roce_socket(const wire::Gid& address, std::string* error) {
 FileDescriptor open_group_socket(const wire::Gid& group) {
     const bool ipv4 = wire::is_ipv4_mapped(group);
     FileDescriptor made = make_socket(ipv4);
+    if (!made.is_open()) return made;
     set(made.get(), SOL_SOCKET, SO_REUSEADDR, 1);
     // Not what other sockets of the host have joined elsewhere.
     set(made.get(), ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_MULTICAST_ALL : IPV6_MULTICAST_ALL, 0);
+    ignore_path_mtu(made.get(), ipv4);
     receive_roce(made.get(), ipv4);
     const SocketAddress own(group, wire::kRoceUdpPort);
-    if (bind(made.get(), own.get(), own.bytes()) != 0) return FileDescriptor();
+    if (bind(made.get(), own.get(), own.bytes()) == 0) return made;
+    const int error = errno;
+    made = FileDescriptor();
+    errno = error;
     return made;
 }
 
-void set_member(int file, const wire::Gid& own, const wire::Gid& group, bool member) {
+int join_group(int file, const wire::Gid& own, const wire::Gid& group) {
     group_req request{};
     request.gr_interface = interface_of(own);
     const SocketAddress address(group, 0);
     std::memcpy(&request.gr_group, address.get(), address.bytes());
-    setsockopt(file, wire::is_ipv4_mapped(group) ? IPPROTO_IP : IPPROTO_IPV6,
-               member ? MCAST_JOIN_GROUP : MCAST_LEAVE_GROUP, &request, sizeof request);
+    const int level = wire::is_ipv4_mapped(group) ? IPPROTO_IP : IPPROTO_IPV6;
+    return setsockopt(file, level, MCAST_JOIN_GROUP, &request, sizeof request) == 0 ? 0 : errno;
+}
+
+void ignore_path_mtu(int file, bool ipv4) {
+    set(file, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER,
+        ipv4 ? IP_PMTUDISC_INTERFACE : IPV6_PMTUDISC_INTERFACE);
 }
 
 bool has_route(const wire::Gid& from, const wire::Gid& to) {

@@ -52,19 +52,27 @@ unsigned interface_of(const wire::Gid& address);
 // The largest RoCE path MTU whose packets fit the MTU of an interface; 0: none does.
 uint32_t roce_mtu(uint32_t interface_mtu, bool ipv4);
 
-// A socket that is bound to the address and UDP port. It sends whole datagrams only (DF). IPv4's identification is
-// then 0, as Linux has it of datagrams from sockets that are not connected; of those that UDP_SEGMENT makes of one
-// call, the n-th has n. `interface`: the index of the one that multicasts of IPv6 leave by, 0: as they are routed. Not
-// open, and errno says why, if that cannot be.
+// Opens a socket that is bound to the address and UDP port. It sends whole datagrams only (DF), of any length that the
+// interface carries: an ICMP message that says that the path carries less is not believed, because any host can forge
+// it (IP_PMTUDISC_PROBE; RFC 8085 3.2 asks for such a check). With DF, Linux gives identification 0 to IPv4 datagrams
+// from sockets that are not connected; of those that UDP_SEGMENT makes of one call, the n-th has n. `interface` is the
+// index of the one that multicasts of IPv6 leave by; 0 leaves that to the routes. If it fails, the result is not open
+// and errno says why.
 FileDescriptor open_udp_socket(const wire::Gid& address, uint16_t port, unsigned interface = 0);
 // The same, to receive RoCE by: several datagrams that came as one are given as one, and their traffic class and hop
 // limit are told. `*error` is a line that says what to do.
 FileDescriptor open_roce_socket(const wire::Gid& address, std::string* error);
 
-// For what comes to a multicast group; other sockets may have the same. And its membership, of the interface that has
-// an address of ours.
+// Opens a socket for what comes to a multicast group; other sockets may be bound to the same. It is not open, and errno
+// says why, if that fails.
 FileDescriptor open_group_socket(const wire::Gid& group);
-void set_member(int file, const wire::Gid& own, const wire::Gid& group, bool member);
+// Joins the group on the interface that has the address `own`. The kernel leaves it when the socket is closed. Returns
+// 0 or errno.
+int join_group(int file, const wire::Gid& own, const wire::Gid& group);
+
+// For a socket that never sends: the kernel drops ICMP messages about a path's MTU that quote its port. It would lower
+// the MTU of that path for all programs of the host.
+void ignore_path_mtu(int file, bool ipv4);
 
 // Whether the kernel has a route for datagrams from one address to the other.
 bool has_route(const wire::Gid& from, const wire::Gid& to);

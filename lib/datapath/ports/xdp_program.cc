@@ -74,9 +74,9 @@ bool XdpProgram::lead(uint32_t queue, int socket) {
     return bpf_map_update_elem(map("sockets"), &queue, &socket, BPF_ANY) == 0;
 }
 
-void XdpProgram::take(const wire::Gid& address) {
+bool XdpProgram::take(const wire::Gid& address) {
     const uint8_t any = 0;
-    bpf_map_update_elem(map("addresses"), address.data(), &any, BPF_ANY);
+    return bpf_map_update_elem(map("addresses"), address.data(), &any, BPF_ANY) == 0;
 }
 
 void XdpProgram::leave(const wire::Gid& address) {

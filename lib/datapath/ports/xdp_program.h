@@ -28,8 +28,8 @@ class XdpProgram {
     void detach();
     // RoCE to our addresses that comes to `queue` goes to this AF_XDP socket.
     bool lead(uint32_t queue, int socket);
-    // An address or a group is ours, or no longer.
-    void take(const wire::Gid& address);
+    // An address or a group is ours, or no longer. take() returns false if the map of addresses is full.
+    bool take(const wire::Gid& address);
     void leave(const wire::Gid& address);
 
     int file() const;  // of the program

@@ -55,8 +55,8 @@ struct Interface {
     unsigned kernel_index = 0;  // of the kernel's interface below its port; 0: none
 };
 
-// One of our addresses: where it stood when it was looked up, and what it was. An interface of the kernel may lose it, and
-// then its place in the GID table is empty, or another's.
+// One of our addresses: where it stood when it was looked up, and what it was. An interface of the kernel may lose it,
+// and then its place in the GID table is empty, or another's.
 struct Local {
     size_t device = 0;
     size_t gid_index = 0;

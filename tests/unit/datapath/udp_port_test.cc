@@ -330,9 +330,52 @@ TEST(UdpPort, NeighboursAreThoseThatThereIsARouteTo) {
     ASSERT_TRUE(way.has_value());
     EXPECT_EQ(way->outlet, a.port.id());
     EXPECT_EQ(way->next_hop->mac(), derived_mac(*parse_address("127.0.0.9")));
-    EXPECT_EQ(a.port.find(*parse_address("127.0.0.9"), 0)->next_hop, way->next_hop);
+    // Strangers whose MADs are answered leave nothing behind.
+    const std::weak_ptr<const transport::NextHop> found = a.port.find(*parse_address("127.0.0.10"), 0)->next_hop;
+    EXPECT_TRUE(found.expired());
     EXPECT_FALSE(a.port.find(*parse_address("::1"), 0).has_value());  // it has no address of that family
     EXPECT_FALSE(a.port.find(*parse_address("fe80::1"), 0).has_value());
+}
+
+wire::Gid group_of(uint32_t number) {
+    return *parse_address("239.7." + std::to_string(number / 200) + "." + std::to_string(number % 200 + 1));
+}
+
+TEST(UdpPort, PlacesOfGroupsThatAreLeftAreUsedAgain) {
+    Host a("127.0.0.1"), b("127.0.0.2");
+    ASSERT_EQ(a.error + b.error, "");
+    for (uint32_t i = 0; i < 3 * UdpPort::Receivers::kMost; ++i) {
+        ASSERT_EQ(b.port.join(group_of(i)), 0);
+        ASSERT_EQ(b.port.join(group_of(i)), 0);  // another member
+        b.port.leave(group_of(i));
+        if (i % 16 == 0) {  // it is heard
+            send(a, {{.to = group_of(i), .bytes = 8, .psn = i}});
+            const auto frames = received(b, 1);
+            ASSERT_EQ(frames.size(), 1u) << i;
+            wire::ParsedFrame parsed;
+            ASSERT_EQ(wire::parse_frame(frames[0], parsed), wire::ParseError::kNone);
+            EXPECT_EQ(parsed.flow.dst, group_of(i));
+            EXPECT_EQ(parsed.flow.dst_mac, multicast_mac(group_of(i)));
+        }
+        b.port.leave(group_of(i));
+        send(a, {{.to = group_of(i), .bytes = 8}});
+    }
+    EXPECT_EQ(received(b, 1).size(), 0u);
+}
+
+TEST(UdpPort, AGroupThatThereIsNoPlaceForIsRefused) {
+    Host a("127.0.0.1"), b("127.0.0.2");
+    ASSERT_EQ(a.error + b.error, "");
+    constexpr uint32_t kGroups = UdpPort::Receivers::kMost - 1;  // the port's address has a place as well
+    for (uint32_t i = 0; i < kGroups; ++i) ASSERT_EQ(b.port.join(group_of(i)), 0);
+    EXPECT_EQ(b.port.join(group_of(kGroups)), ENOMEM);
+    EXPECT_EQ(b.port.join(*parse_address("ff15::77")), EADDRNOTAVAIL);  // its address is of IPv4
+    b.port.leave(group_of(5));
+    EXPECT_EQ(b.port.join(group_of(kGroups)), 0);
+    for (const uint32_t i : {0u, 4u, 5u, kGroups - 1, kGroups}) {
+        send(a, {{.to = group_of(i), .bytes = 8}});
+        EXPECT_EQ(received(b, 1).size(), i == 5 ? 0u : 1u) << i;
+    }
 }
 
 TEST(UdpPort, WhatCannotBeIsRefusedInALine) {
