@@ -159,21 +159,34 @@ size_t TrainReceiver::receive(int file, size_t front) {
     const int count = recvmmsg(file, messages_.data(), asked, MSG_DONTWAIT, nullptr);
     if (count <= 0) return 0;
     trains_ = false;
-    return static_cast<size_t>(count);
+    filled_ = static_cast<unsigned>(count);
+    return filled_;
 }
 
 unsigned TrainReceiver::prepare(size_t front) {
-    const size_t wanted = trains_ ? kTrains : kBurst;
+    const unsigned wanted = trains_ ? kTrains : kBurst;
     const bool in_place = trains_ && train_segment_ != 0;
     const uint32_t bytes = in_place ? train_segment_ : room_;
     const size_t buffers = in_place ? std::min(kMostBuffers, (sizeof(Bytes) + bytes - 1) / bytes) : 1;
-    unsigned ready = 0;
-    while (ready < wanted && prepare(ready, front, buffers, bytes)) ++ready;
-    return ready;
+    if (const Layout layout{front, buffers, bytes}; layout != layout_) {
+        layout_ = layout;
+        prepared_ = 0;
+    }
+    const unsigned again = std::min(std::exchange(filled_, 0), prepared_);
+    if (const unsigned done = prepare(0, again); done < again)
+        prepared_ = done;
+    else if (prepared_ < wanted)
+        prepared_ = prepare(prepared_, wanted);
+    return std::min(prepared_, wanted);
 }
 
-// False: the pool is empty.
-bool TrainReceiver::prepare(size_t at, size_t front, size_t buffers, uint32_t bytes) {
+unsigned TrainReceiver::prepare(unsigned from, unsigned until) {
+    while (from < until && prepare_slot(from)) ++from;
+    return from;
+}
+
+bool TrainReceiver::prepare_slot(unsigned at) {
+    const auto& [front, buffers, bytes] = layout_;
     Slot& slot = slots_[at];
     if (slot.mbuf_count < buffers) {
         const auto missing = static_cast<unsigned>(buffers - slot.mbuf_count);

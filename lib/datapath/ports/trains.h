@@ -105,6 +105,7 @@ class TrainSender : public TxQueue {
 //    place, one datagram a buffer. Behind them is a spill buffer. What falls otherwise is copied once more.
 // 2. A train takes as many buffers as it may have datagrams. So when trains come, a call asks for a few of them; else
 //    for as many datagrams as a burst has.
+// 3. A slot stays prepared until a message has filled it: who polls in vain prepares nothing.
 class TrainReceiver {
   public:
     // What comes in a message before its datagrams, at most: Ethernet, IPv6 and UDP headers, and what the kernel says.
@@ -157,9 +158,17 @@ class TrainReceiver {
         alignas(sockaddr_storage) std::array<char, 32> from;
         alignas(cmsghdr) std::array<char, 128> control;
     };
-    // The messages that a call may bring.
+    // What each slot is prepared for: `front` bytes, then buffers of so many bytes.
+    struct Layout {
+        size_t front = 0, buffers = 0;
+        uint32_t bytes = 0;
+        bool operator==(const Layout&) const = default;
+    };
+    // Returns how many messages a call may bring.
     unsigned prepare(size_t front);
-    bool prepare(size_t slot, size_t front, size_t buffers, uint32_t bytes);
+    // Prepares slots, and returns the first of them for which the pool had too few mbufs, or `until`.
+    unsigned prepare(unsigned from, unsigned until);
+    bool prepare_slot(unsigned at);
     std::span<rte_mbuf*> take_in_place(Slot& slot, const Message& parts);
     std::span<rte_mbuf*> take_copies(Slot& slot, const Message& parts);
     std::span<rte_mbuf*> set_datagrams(const Message& parts, size_t count);
@@ -173,6 +182,9 @@ class TrainReceiver {
     wire::Identifications identifications_;
     std::array<Slot, kBurst> slots_;
     std::array<mmsghdr, kBurst> messages_;
+    Layout layout_;
+    unsigned prepared_ = 0;            // slots that have this layout ...
+    unsigned filled_ = 0;              // ... but for those that the last call has filled, which are the first
     std::unique_ptr<Bytes[]> spills_;  // as slots_; the kernel gives them memory when something falls there
     std::unique_ptr<Bytes> in_one_piece_;
     std::array<rte_mbuf*, kMostSegments> taken_;
