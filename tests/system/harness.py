@@ -245,7 +245,7 @@ class Process:
                 self.command, stdin=self.standard_input(stdin), stdout=out, stderr=err,
                 env={**os.environ, **(env or {})}, cwd=SCRATCH, start_new_session=True,
                 preexec_fn=lambda: self.begin(core))
-        self.pid = self.child.pid
+        self.pid, self.netns = self.child.pid, netns
         if outlives_test:       # whoever started it stops it
             atexit.register(self.stop)
         else:
@@ -317,7 +317,12 @@ class Process:
         return value
 
     def is_listening(self, port):
-        """Whether somebody is, on this TCP port of its namespace."""
+        """Whether somebody is, on this TCP port of its namespace, which `ip netns exec` has yet to enter at first."""
+        try:
+            if self.netns and not os.path.samefile(f"/proc/{self.pid}/ns/net", f"/run/netns/{self.netns}"):
+                return False
+        except OSError:     # it has ended
+            return False
         for family in ("tcp", "tcp6"):
             try:
                 rows = pathlib.Path(f"/proc/{self.pid}/net/{family}").read_text().splitlines()[1:]
