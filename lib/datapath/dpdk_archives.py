@@ -23,9 +23,10 @@ LIBRARIES = ("argparse", "cmdline", "cryptodev", "dmadev", "eal", "ethdev", "eve
              "security", "stack", "telemetry", "timer", "vhost")
 OTHERS = ("mlx5", "mlx4", "mana", "ibverbs", "xdp", "bpf", "elf", "z", "bsd", "fdt", "numa", "jansson", "atomic", "m",
           "dl")
-# lib/datapath/interrupts.cc and eal.cc
+# lib/datapath/interrupts.cc, eal.cc and dpdk_files.cc
 WRAPPED = ("rte_intr_callback_register", "rte_intr_callback_unregister", "rte_intr_callback_unregister_sync",
-           "rte_intr_callback_unregister_pending", "dlopen", "nanosleep", "setsockopt", "ioctl")
+           "rte_intr_callback_unregister_pending", "dlopen", "nanosleep", "setsockopt", "ioctl",
+           "xsk_socket__fd")
 # What librove-tent.so shows is told by the telemetry of librove-verbs.so, which exports these (version_script.py).
 EXPORTED = ("telemetry",)
 

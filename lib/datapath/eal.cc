@@ -13,13 +13,13 @@
 #include <rte_log.h>
 #include <rte_mbuf.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/un.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -36,6 +36,9 @@
 #include "datapath/files.h"
 #include "datapath/libc.h"
 #include "datapath/port_name.h"
+#include "datapath/ports/file_descriptor.h"
+#include "datapath/runtime_folder.h"
+#include "datapath/socket_file.h"
 
 // The linker leads calls of nanosleep() to __wrap_nanosleep() (dpdk_archives.py), and so on.
 extern "C" {
@@ -66,20 +69,24 @@ std::string eal_device(const DeviceConfig& device) {
     return memif && !has_id && device.queues > 1 ? device.port + ",id=" + std::to_string(device.queues) : device.port;
 }
 
-// The socket that a vhost or virtio-user port has made stays when its process is killed, and DPDK does not make it
-// again. Nobody listens there: whoever connects is refused.
-void remove_stale_socket(const std::string& port) {
-    std::string path;
-    if (port.rfind("net_vhost", 0) == 0 && argument(port, "client") != "1") path = argument(port, "iface");
-    if (port.rfind("net_virtio_user", 0) == 0 && argument(port, "server") == "1") path = argument(port, "path");
-    sockaddr_un address{};
-    if (path.empty() || path.size() >= sizeof address.sun_path) return;
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, path.size());
-    const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 && errno == ECONNREFUSED)
-        unlink(path.c_str());
-    close(probe);
+// The socket that a driver listens at, and its type; an empty path if the port has none in the file system.
+std::pair<std::string, int> server_socket(const std::string& port) {
+    const auto is = [&](const char* key, const char* value) { return argument(port, key) == value; };
+    if (port.starts_with("net_vhost") && !is("client", "1")) return {argument(port, "iface"), SOCK_STREAM};
+    if (port.starts_with("net_virtio_user") && is("server", "1")) return {argument(port, "path"), SOCK_STREAM};
+    if (port.starts_with("net_memif") && (is("role", "server") || is("role", "master")) && is("socket-abstract", "no"))
+        return {argument(port, "socket"), SOCK_SEQPACKET};
+    return {};
+}
+
+// A driver does not make its socket again where a killed process has left it. And it removes what has the socket's name
+// when it ends, whatever that is. So nothing but a socket may have the name.
+bool clear_socket(const DeviceConfig& device, std::string* error) {
+    const auto [path, type] = server_socket(device.port);
+    if (path.empty() || SocketFile::clear(path, type)) return true;
+    *error =
+        "port '" + device.port + "': " + path + " exists and is no socket of yours; allowed: the name of a new file";
+    return false;
 }
 
 // The mbufs that a driver keeps of a queue pair that one worker has: its RX ring is filled, its TX ring gives back
@@ -157,22 +164,34 @@ std::string joined(const std::vector<unsigned>& cpus) {
     return list;
 }
 
-// EAL leaves a directory per file prefix behind; those of processes that were killed are swept by the next start.
-void sweep_runtime_directories() {
-    const std::string own = rte_eal_get_runtime_dir(), parent = own.substr(0, own.rfind('/'));
-    for (const std::string& name : names_in(parent)) {
-        if (name.rfind("rove-", 0) != 0) continue;
-        const long pid = std::strtol(name.c_str() + 5, nullptr, 10);
-        if (pid > 0 && kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) remove_all(parent + "/" + name);
+// A place for EAL's memory: EAL's own default is 4 GiB, where programs map memory of theirs, whatever is there (Open
+// MPI's OpenSHMEM at 0xff000000). The kernel tells where it would put new memory of a library: high, at random, and
+// where sanitizers allow it. Hardware may reach 39 bits of addresses only, so with it the place is a random one below.
+uintptr_t base_address(bool hardware) {
+    constexpr uintptr_t kHugePage = 1 << 21;
+    constexpr uintptr_t kLowest = uintptr_t{128} << 30, kHugePages = (uintptr_t{256} << 30) / kHugePage;
+    if (hardware) {
+        uint64_t number = 0;
+        [[maybe_unused]] const ssize_t bytes = getrandom(&number, sizeof(number), 0);
+        return kLowest + number % kHugePages * kHugePage;
     }
+    constexpr size_t kRoom = size_t{1} << 30;
+    void* const place = mmap(nullptr, kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (place == MAP_FAILED) return 0;
+    munmap(place, kRoom);
+    return (reinterpret_cast<uintptr_t>(place) + kHugePage - 1) / kHugePage * kHugePage;
 }
 
 }  // namespace
 
-// A file that all processes of a machine share, network namespaces or not, and nobody else locks.
+// A file of this user's that other users cannot lock. What they take of the hugepages meanwhile, EAL finds gone.
 HugepageTurn::HugepageTurn() {
     if (free_hugepages().empty()) return;
-    file_ = ::open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    const std::string name = "/dev/shm/rove-hugepages-" + std::to_string(geteuid());
+    file_ = ::open(name.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    struct stat status {};
+    // Another user may have put a file there, to hold its lock.
+    if (file_ < 0 || fstat(file_, &status) != 0 || status.st_uid != geteuid()) return;
     for (auto waited = 0ms; flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && waited < 2s; waited += 10ms)
         std::this_thread::sleep_for(10ms);
 }
@@ -217,8 +236,33 @@ std::vector<std::string> eal_arguments(const Config& config, const std::vector<u
         args.insert(args.end(), {is_pci(device.port) ? "--allow" : "--vdev", eal_device(device)});
     }
     if (!pci) args.push_back("--no-pci");
+    if (const uintptr_t base = base_address(pci); base != 0) args.push_back("--base-virtaddr=" + std::to_string(base));
     args.insert(args.end(), config.eal_args.begin(), config.eal_args.end());
     return args;
+}
+
+bool has_descriptors(const Config& config) {
+    // EAL has 10, and as many for a moment; a port of rove's or a driver's has 4 or so.
+    const size_t wanted = 24 + 4 * config.devices.size();
+    std::vector<FileDescriptor> files;
+    while (files.size() < wanted && files.emplace_back(open("/dev/null", O_RDONLY | O_CLOEXEC)).is_open()) continue;
+    return files.back().is_open();
+}
+
+bool prepare_eal(const Config& config, std::string* error) {
+    for (const DeviceConfig& device : config.devices) {
+        if (clear_socket(device, error)) continue;
+        *error = config.file + ": " + *error;
+        return false;
+    }
+    const size_t bytes = heap_megabytes(config) << 20;
+    void* const heap = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (heap == MAP_FAILED) {
+        *error = config.file + ": no memory for a start, " + std::to_string(bytes >> 20) + " MiB: ulimit -v";
+        return false;
+    }
+    munmap(heap, bytes);
+    return true;
 }
 
 bool start_eal(const Config& config, std::string* error) {
@@ -229,7 +273,6 @@ bool start_eal(const Config& config, std::string* error) {
     std::vector<char*> argv;
     for (std::string& arg : copies) argv.push_back(arg.data());
     argv.push_back(nullptr);
-    for (const DeviceConfig& device : config.devices) remove_stale_socket(device.port);
     rte_openlog_stream(stderr);  // the default would also write to syslog
     starts_eal = true;
     const int taken = rte_eal_init(static_cast<int>(argv.size() - 1), argv.data());
@@ -238,24 +281,20 @@ bool start_eal(const Config& config, std::string* error) {
         std::string line;
         for (const std::string& arg : args) line += " " + arg;
         *error = config.file + ": DPDK's EAL did not start (" + rte_strerror(rte_errno) + ") with:" + line;
-        leave_eal();
+        remove_runtime_folder();
         return false;
     }
     if (const char* rest = argv[static_cast<size_t>(taken) + 1]; rest != nullptr) {  // EAL itself ignores it
         *error = config.file + ": '" + rest + "' is no option of DPDK's EAL";
-        leave_eal();
+        remove_runtime_folder();
         return false;
     }
     // A memif client complains at every attempt while its peer is not there.
     rte_log_set_level_pattern("pmd.net.memif*", RTE_LOG_CRIT);
     // And a tap at every start, of secondary processes that there are not.
     rte_log_set_level_pattern("pmd.net.tap*", RTE_LOG_CRIT);
-    sweep_runtime_directories();
+    keep_runtime_folder();
     return true;
-}
-
-void leave_eal() {
-    remove_all(rte_eal_get_runtime_dir());
 }
 
 }  // namespace rove::datapath

@@ -44,11 +44,13 @@ class HugepageTurn {
     int file_ = -1;
 };
 
+// EAL starts only once in a process, so what may be different a moment later is looked at before. Returns false without
+// the descriptors that a start takes.
+bool has_descriptors(const Config& config);
+// Makes room for the sockets of ports, and looks for memory. Returns false and says why if there is none.
+bool prepare_eal(const Config& config, std::string* error);
 // In the calling thread, which becomes EAL's main lcore: prepares logging and calls rte_eal_init. Returns false and
 // says why.
 bool start_eal(const Config& config, std::string* error);
-// Removes what EAL left in the file system. Its memory stays until the process ends: its own threads, which nothing
-// stops, may still look at it.
-void leave_eal();
 
 }  // namespace rove::datapath

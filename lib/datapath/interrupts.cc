@@ -3,7 +3,6 @@
 #define ALLOW_INTERNAL_API  // of drivers, as whose functions ours stand in
 #include "datapath/interrupts.h"
 
-#include <fcntl.h>
 #include <rte_interrupts.h>
 #include <rte_pause.h>
 #include <sys/stat.h>
@@ -68,13 +67,6 @@ class Registrations {
                 (argument == reinterpret_cast<void*>(-1) || one.argument == argument))
                 found.push_back(&one);
         return found;
-    }
-    // In a forked child, where another thread may have held the lock: then they stay open.
-    void close_files() {
-        if (!mutex_.try_lock()) return;
-        for (const Registration& one : all_)
-            if (one.file >= 0 && inode_of(one.file) == one.inode) close(one.file);
-        mutex_.unlock();
     }
     void remove(Registration* registration) {
         if (made != nullptr) std::erase(*made, registration);
@@ -157,10 +149,6 @@ void silence_interrupts() {
     }
 }
 
-void close_interrupt_files() {
-    registrations().close_files();
-}
-
 }  // namespace rove::datapath
 
 using namespace rove::datapath;
@@ -172,8 +160,6 @@ int __wrap_rte_intr_callback_register(const rte_intr_handle* handle, rte_intr_ca
     Registration& registration = registrations().add(handle, function, argument);
     registration.file = rte_intr_fd_get(handle);
     registration.inode = inode_of(registration.file);
-    // A program that the process starts has no use for it, and would keep the peer from seeing our end.
-    if (registration.file >= 0) fcntl(registration.file, F_SETFD, FD_CLOEXEC);
     const int result = __real_rte_intr_callback_register(handle, call, &registration);
     if (result < 0) {
         registrations().remove(&registration);

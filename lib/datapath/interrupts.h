@@ -20,8 +20,5 @@ void guard_interrupts(WhilePaused while_paused);
 // net_memif of 22.11 leaves its listener registered when its port is closed, and EAL's thread panics over a file that
 // was.
 void silence_interrupts();
-// In a forked child: closes its copies of the files that callbacks are registered for. As long as one of net_memif's
-// sockets is open anywhere, the peer does not see that we are gone.
-void close_interrupt_files();
 
 }  // namespace rove::datapath

@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "datapath/dpdk_files.h"
+
 namespace rove::datapath {
 
 KernelInterface::~KernelInterface() {
@@ -24,7 +26,8 @@ void KernelInterface::open(unsigned index) {
     if (if_indextoname(index, name) == nullptr) return;
     name_ = name;
     index_ = static_cast<int>(index);
-    if (socket_ < 0) socket_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    // A forked child closes it, and the filter's.
+    if (socket_ < 0) socket_ = libc::record_file(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
 }
 
 bool KernelInterface::lost_carrier() const {
@@ -64,7 +67,7 @@ bool KernelInterface::receive_all_groups() {
 }
 
 bool KernelInterface::join(uint16_t type, const wire::MacAddress& mac) {
-    if (filter_ < 0) filter_ = ::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+    if (filter_ < 0) filter_ = libc::record_file(::socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
     packet_mreq membership{};
     membership.mr_ifindex = index_;
     membership.mr_type = type;

@@ -20,6 +20,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "datapath/dpdk_files.h"
+
 extern "C" {
 // Names that only the C library has.
 ssize_t __read(int file, void* to, size_t bytes);
@@ -63,8 +65,25 @@ long call(long number, Arguments... arguments) {
     return make(number, word(arguments)...);
 }
 
+// Makes the system call `number`, whose result is a new descriptor. `flags` of the caller may lack `close_on_exec`,
+// which is among the arguments: then the file is DPDK's.
+template <class... Arguments>
+int make_file(int flags, int close_on_exec, long number, Arguments... arguments) {
+    const int file = static_cast<int>(call(number, arguments...));
+    return (flags & close_on_exec) != 0 ? file : record_file(file);
+}
+
+// Calls make(files, flags) for a pair of descriptors.
+template <class Make>
+int make_files(int* files, int flags, int close_on_exec, Make make) {
+    const int result = make(files, flags | close_on_exec);
+    if (result == 0 && (flags & close_on_exec) == 0)
+        for (int i = 0; i < 2; ++i) record_file(files[i]);
+    return result;
+}
+
 int open_at(int folder, const char* path, int flags, mode_t mode) {
-    return static_cast<int>(call(SYS_openat, folder, path, flags, mode));
+    return make_file(flags, O_CLOEXEC, SYS_openat, folder, path, flags | O_CLOEXEC, mode);
 }
 
 int status_at(int folder, const char* path, void* status, int flags) {
@@ -129,11 +148,20 @@ ROVE_SYSTEM_CALL(ssize_t, __wrap_pwrite64, SYS_pwrite64, (int file, const void* 
 ROVE_SYSTEM_CALL(ssize_t, __wrap_preadv64v2, SYS_preadv2,
                  (int file, const iovec* parts, int count, off_t at, int flags), file, parts, count, at, 0, flags)
 ROVE_SYSTEM_CALL(off_t, __wrap_lseek64, SYS_lseek, (int file, off_t at, int from), file, at, from)
-ROVE_SYSTEM_CALL(int, __wrap_close, SYS_close, (int file), file)
-ROVE_SYSTEM_CALL(int, __wrap_dup, SYS_dup, (int file), file)
+int __wrap_close(int file) {
+    forget_file(file);
+    return (int)call(SYS_close, file);
+}
+int __wrap_dup(int file) {
+    return make_file(0, O_CLOEXEC, SYS_fcntl, file, F_DUPFD_CLOEXEC, 0);
+}
 ROVE_SYSTEM_CALL(int, __wrap_dup3, SYS_dup3, (int file, int copy, int flags), file, copy, flags)
-ROVE_SYSTEM_CALL(int, __wrap_pipe, SYS_pipe2, (int* files), files, 0)
-ROVE_SYSTEM_CALL(int, __wrap_pipe2, SYS_pipe2, (int* files, int flags), files, flags)
+int __wrap_pipe2(int* files, int flags) {
+    return make_files(files, flags, O_CLOEXEC, [](int* pair, int all) { return (int)call(SYS_pipe2, pair, all); });
+}
+int __wrap_pipe(int* files) {
+    return __wrap_pipe2(files, 0);
+}
 ROVE_SYSTEM_CALL(int, __wrap_flock, SYS_flock, (int file, int operation), file, operation)
 ROVE_SYSTEM_CALL(int, __wrap_fsync, SYS_fsync, (int file), file)
 ROVE_SYSTEM_CALL(int, __wrap_ftruncate64, SYS_ftruncate, (int file, off_t bytes), file, bytes)
@@ -141,7 +169,9 @@ ROVE_SYSTEM_CALL(int, __wrap_fallocate64, SYS_fallocate, (int file, int mode, of
                  bytes)
 ROVE_SYSTEM_CALL(int, __wrap_fchmod, SYS_fchmod, (int file, mode_t mode), file, mode)
 ROVE_SYSTEM_CALL(int, __wrap_fstatfs64, SYS_fstatfs, (int file, struct statfs64* status), file, status)
-ROVE_SYSTEM_CALL(int, __wrap_memfd_create, SYS_memfd_create, (const char* name, unsigned flags), name, flags)
+int __wrap_memfd_create(const char* name, unsigned flags) {
+    return make_file((int)flags, MFD_CLOEXEC, SYS_memfd_create, name, flags | MFD_CLOEXEC);
+}
 
 // The argument is a number or a pointer, and passed on as a pointer is.
 #define ROVE_FCNTL(name)                                   \
@@ -234,17 +264,26 @@ ROVE_SYSTEM_CALL(int, __wrap_symlinkat, SYS_symlinkat, (const char* target, int 
 ROVE_SYSTEM_CALL(int, __wrap_rename, SYS_renameat, (const char* from, const char* to), AT_FDCWD, from, AT_FDCWD, to)
 ROVE_SYSTEM_CALL(int, __wrap_renameat, SYS_renameat, (int folder, const char* from, int other, const char* to), folder,
                  from, other, to)
+ROVE_SYSTEM_CALL(int, __wrap_linkat, SYS_linkat, (int folder, const char* from, int other, const char* to, int flags),
+                 folder, from, other, to, flags)
 ROVE_SYSTEM_CALL(int, __wrap_chmod, SYS_fchmodat, (const char* path, mode_t mode), AT_FDCWD, path, mode)
 
 // --- sockets
-ROVE_SYSTEM_CALL(int, __wrap_socket, SYS_socket, (int family, int type, int protocol), family, type, protocol)
-ROVE_SYSTEM_CALL(int, __wrap_socketpair, SYS_socketpair, (int family, int type, int protocol, int* files), family, type,
-                 protocol, files)
+int __wrap_socket(int family, int type, int protocol) {
+    return make_file(type, SOCK_CLOEXEC, SYS_socket, family, type | SOCK_CLOEXEC, protocol);
+}
+int __wrap_socketpair(int family, int type, int protocol, int* files) {
+    return make_files(files, type, SOCK_CLOEXEC,
+                      [=](int* pair, int all) { return (int)call(SYS_socketpair, family, all, protocol, pair); });
+}
 ROVE_SYSTEM_CALL(int, __wrap_bind, SYS_bind, (int file, const sockaddr* address, socklen_t bytes), file, address, bytes)
 ROVE_SYSTEM_CALL(int, __wrap_listen, SYS_listen, (int file, int backlog), file, backlog)
-ROVE_SYSTEM_CALL(int, __wrap_accept, SYS_accept, (int file, sockaddr* from, socklen_t* bytes), file, from, bytes)
-ROVE_SYSTEM_CALL(int, __wrap_accept4, SYS_accept4, (int file, sockaddr* from, socklen_t* bytes, int flags), file, from,
-                 bytes, flags)
+int __wrap_accept4(int file, sockaddr* from, socklen_t* bytes, int flags) {
+    return make_file(flags, SOCK_CLOEXEC, SYS_accept4, file, from, bytes, flags | SOCK_CLOEXEC);
+}
+int __wrap_accept(int file, sockaddr* from, socklen_t* bytes) {
+    return __wrap_accept4(file, from, bytes, 0);
+}
 ROVE_SYSTEM_CALL(int, __wrap_connect, SYS_connect, (int file, const sockaddr* address, socklen_t bytes), file, address,
                  bytes)
 ROVE_SYSTEM_CALL(int, __wrap_shutdown, SYS_shutdown, (int file, int how), file, how)
@@ -268,7 +307,20 @@ ROVE_SYSTEM_CALL(ssize_t, __wrap_recv, SYS_recvfrom, (int file, void* to, size_t
 ROVE_SYSTEM_CALL(ssize_t, __wrap_recvfrom, SYS_recvfrom,
                  (int file, void* to, size_t bytes, int flags, sockaddr* from, socklen_t* size), file, to, bytes, flags,
                  from, size)
-ROVE_SYSTEM_CALL(ssize_t, __wrap_recvmsg, SYS_recvmsg, (int file, msghdr* message, int flags), file, message, flags)
+// A message may bring descriptors.
+ssize_t __wrap_recvmsg(int file, msghdr* message, int flags) {
+    const ssize_t bytes = call(SYS_recvmsg, file, message, flags | MSG_CMSG_CLOEXEC);
+    if (bytes < 0 || (flags & MSG_CMSG_CLOEXEC) != 0) return bytes;
+    for (cmsghdr* part = CMSG_FIRSTHDR(message); part != nullptr; part = CMSG_NXTHDR(message, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+        for (size_t at = CMSG_LEN(0); at + sizeof(int) <= part->cmsg_len; at += sizeof(int)) {
+            int received;
+            __builtin_memcpy(&received, reinterpret_cast<const char*>(part) + at, sizeof(received));
+            record_file(received);
+        }
+    }
+    return bytes;
+}
 ROVE_SYSTEM_CALL(int, __wrap_recvmmsg, SYS_recvmmsg,
                  (int file, mmsghdr* messages, unsigned count, int flags, timespec* timeout), file, messages, count,
                  flags, timeout)
@@ -283,8 +335,12 @@ int __wrap_ppoll(pollfd* files, nfds_t count, const timespec* timeout, const sig
 }
 ROVE_SYSTEM_CALL(int, __wrap_select, SYS_select, (int count, fd_set* in, fd_set* out, fd_set* other, timeval* timeout),
                  count, in, out, other, timeout)
-ROVE_SYSTEM_CALL(int, __wrap_epoll_create, SYS_epoll_create1, (int), 0)
-ROVE_SYSTEM_CALL(int, __wrap_epoll_create1, SYS_epoll_create1, (int flags), flags)
+int __wrap_epoll_create1(int flags) {
+    return make_file(flags, EPOLL_CLOEXEC, SYS_epoll_create1, flags | EPOLL_CLOEXEC);
+}
+int __wrap_epoll_create(int) {
+    return __wrap_epoll_create1(0);
+}
 ROVE_SYSTEM_CALL(int, __wrap_epoll_ctl, SYS_epoll_ctl, (int file, int operation, int of, epoll_event* event), file,
                  operation, of, event)
 ROVE_SYSTEM_CALL(int, __wrap_epoll_wait, SYS_epoll_wait, (int file, epoll_event* events, int room, int ms), file,
@@ -292,14 +348,18 @@ ROVE_SYSTEM_CALL(int, __wrap_epoll_wait, SYS_epoll_wait, (int file, epoll_event*
 ROVE_SYSTEM_CALL(int, __wrap_epoll_pwait, SYS_epoll_pwait,
                  (int file, epoll_event* events, int room, int ms, const sigset_t* mask), file, events, room, ms, mask,
                  kSignalSetBytes)
-ROVE_SYSTEM_CALL(int, __wrap_eventfd, SYS_eventfd2, (unsigned count, int flags), count, flags)
+int __wrap_eventfd(unsigned count, int flags) {
+    return make_file(flags, EFD_CLOEXEC, SYS_eventfd2, count, flags | EFD_CLOEXEC);
+}
 int __wrap_eventfd_read(int file, eventfd_t* count) {
     return call(SYS_read, file, count, sizeof(*count)) == sizeof(*count) ? 0 : -1;
 }
 int __wrap_eventfd_write(int file, eventfd_t count) {
     return call(SYS_write, file, &count, sizeof(count)) == sizeof(count) ? 0 : -1;
 }
-ROVE_SYSTEM_CALL(int, __wrap_timerfd_create, SYS_timerfd_create, (int clock, int flags), clock, flags)
+int __wrap_timerfd_create(int clock, int flags) {
+    return make_file(flags, TFD_CLOEXEC, SYS_timerfd_create, clock, flags | TFD_CLOEXEC);
+}
 ROVE_SYSTEM_CALL(int, __wrap_timerfd_settime, SYS_timerfd_settime,
                  (int file, int flags, const itimerspec* value, itimerspec* before), file, flags, value, before)
 ROVE_SYSTEM_CALL(int, __wrap_pause, SYS_pause, (void), )

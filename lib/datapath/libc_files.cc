@@ -4,6 +4,7 @@
 #undef _FORTIFY_SOURCE
 #include <dirent.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <glob.h>
 #include <ifaddrs.h>
 #include <link.h>
@@ -21,6 +22,7 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "datapath/dpdk_files.h"
 #include "datapath/libc.h"
 
 namespace rove::libc {
@@ -118,8 +120,16 @@ extern "C" {
     }
 
 // --- streams
-ROVE_OWN_CALL(FILE*, __wrap_fopen, fopen64, (const char* path, const char* mode), (path, mode))
-ROVE_OWN_CALL(FILE*, __wrap_fopen64, fopen64, (const char* path, const char* mode), (path, mode))
+// Asks for close-on-exec by 'e', whether the caller did or not.
+FILE* __wrap_fopen64(const char* path, const char* mode) {
+    const NoCancellation guard;
+    char with_e[16] = "";
+    snprintf(with_e, sizeof(with_e), "%se", mode);
+    return ROVE_OWN(fopen64)(path, with_e);
+}
+FILE* __wrap_fopen(const char* path, const char* mode) {
+    return __wrap_fopen64(path, mode);
+}
 ROVE_OWN_CALL(FILE*, __wrap_fdopen, fdopen, (int file, const char* mode), (file, mode))
 ROVE_OWN_CALL(FILE*, __wrap_popen, popen, (const char* command, const char* mode), (command, mode))
 ROVE_OWN_CALL(int, __wrap_pclose, pclose, (FILE * stream), (stream))
@@ -203,7 +213,10 @@ ROVE_OWN_CALL(int, __wrap_faccessat, faccessat, (int folder, const char* path, i
               (folder, path, mode, flags))
 ROVE_OWN_CALL(int, __wrap_remove, remove, (const char* path), (path))
 ROVE_OWN_CALL(char*, __wrap_mkdtemp, mkdtemp, (char* path), (path))
-ROVE_OWN_CALL(int, __wrap_mkstemp64, mkstemp64, (char* path), (path))
+int __wrap_mkstemp64(char* path) {
+    const NoCancellation guard;
+    return record_file(ROVE_OWN(mkostemp64)(path, O_CLOEXEC));
+}
 ROVE_OWN_CALL(int, __wrap_lockf64, lockf64, (int file, int command, off64_t bytes), (file, command, bytes))
 
 // --- what libc reads files or asks sockets for

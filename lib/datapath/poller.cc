@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <utility>
 
 namespace rove::datapath {
 
@@ -38,10 +39,7 @@ Poller::Poller()
 }
 
 Poller::~Poller() {
-    close(own_doorbell_);
-    close(doorbells_);
-    close(woken_);
-    close(control_);
+    close_files();
 }
 
 void Poller::add(int file, std::function<void()> ready) {
@@ -125,6 +123,15 @@ void Poller::serve_control() {
         }
         if (ready != nullptr) (*ready)();
     }
+}
+
+void Poller::after_fork_in_child() {
+    close_files();
+}
+
+void Poller::close_files() {
+    for (int* const file : {&own_doorbell_, &doorbells_, &woken_, &control_})
+        if (*file >= 0) close(std::exchange(*file, -1));
 }
 
 }  // namespace rove::datapath

@@ -22,6 +22,8 @@ class Poller {
     ~Poller();
     Poller(const Poller&) = delete;
     Poller& operator=(const Poller&) = delete;
+    // Returns false if the process had no descriptors for it.
+    bool is_open() const { return control_ >= 0 && woken_ >= 0 && doorbells_ >= 0 && own_doorbell_ >= 0; }
 
     // Calls `ready` from wait() whenever `file` can be read, from now on. Any thread.
     void add(int file, std::function<void()> ready);
@@ -52,10 +54,13 @@ class Poller {
     void wait(uint64_t ns) { wait(ns, true); }
     // Does the same, and ignores doorbells.
     void wait_for_control(uint64_t ns) { wait(ns, false); }
+    // In a forked child: closes what the parent sleeps on. wake() and ring() do nothing from then on.
+    void after_fork_in_child();
 
   private:
     void wait(uint64_t ns, bool doorbells);
     void serve_control();
+    void close_files();
 
     int control_ = -1, woken_ = -1, doorbells_ = -1, own_doorbell_ = -1;
     std::mutex mutex_;

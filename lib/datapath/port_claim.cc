@@ -15,6 +15,7 @@
 
 #include "datapath/files.h"
 #include "datapath/port_name.h"
+#include "datapath/ports/file_descriptor.h"
 #include "datapath/ports/udp_sockets.h"
 
 namespace rove::datapath {
@@ -41,17 +42,17 @@ int make_socket() {
     return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-// Who listens at `name`: its process, 0 if that is in another PID namespace, -1 if nobody does.
+// Returns the process that listens at `name`, 0 if it is in another PID namespace. -1 if there is none that counts: any
+// user may take any abstract name, so only a process of our own user or of root is believed. If another user really has
+// the port, opening it fails.
 pid_t owner_of(const Name& name) {
-    const int probe = make_socket();
-    if (probe < 0) return -1;
+    const FileDescriptor probe(make_socket());
+    if (!probe.is_open()) return -1;
+    if (connect(probe.get(), name.get(), name.bytes) != 0) return -1;
     ucred owner{};
     socklen_t bytes = sizeof(owner);
-    // EAGAIN: more ask than it has room for.
-    const bool listens = connect(probe, name.get(), name.bytes) == 0 || errno == EAGAIN;
-    const bool told = listens && getsockopt(probe, SOL_SOCKET, SO_PEERCRED, &owner, &bytes) == 0;
-    close(probe);
-    return !listens ? -1 : told && owner.pid > 0 ? owner.pid : 0;
+    if (getsockopt(probe.get(), SOL_SOCKET, SO_PEERCRED, &owner, &bytes) != 0) return -1;
+    return owner.uid == geteuid() || owner.uid == 0 ? owner.pid : -1;
 }
 
 std::string refusal(const DeviceConfig& config, pid_t owner) {
@@ -110,11 +111,15 @@ std::optional<PortClaim> PortClaim::take(const DeviceConfig& config, std::string
     PortClaim claim(make_socket());
     // Without sockets there are no claims, and the driver says what it says.
     if (claim.socket_ < 0) return claim;
-    // Who asks stays in the queue, since nobody accepts: when it is full, the owner has no name any more.
     if (bind(claim.socket_, name.get(), name.bytes) == 0 && listen(claim.socket_, SOMAXCONN) == 0) return claim;
-    if (errno != EADDRINUSE) return PortClaim(-1);
-    *error = refusal(config, owner_of(name));
+    const pid_t owner = errno == EADDRINUSE ? owner_of(name) : -1;
+    if (owner < 0) return PortClaim(-1);
+    *error = refusal(config, owner);
     return std::nullopt;
+}
+
+void PortClaim::forget_questions() const {
+    for (int question; (question = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) close(question);
 }
 
 PortClaim::PortClaim(PortClaim&& other) noexcept : socket_(std::exchange(other.socket_, -1)) {}

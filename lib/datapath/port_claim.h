@@ -26,6 +26,11 @@ class PortClaim {
     PortClaim& operator=(PortClaim&&) = delete;
     ~PortClaim();
 
+    // The descriptor at which other processes ask for the owner; -1 if the port is nobody's. Each question waits in its
+    // queue until forget_questions(); it is readable if there are any.
+    int file() const { return socket_; }
+    void forget_questions() const;
+
     // What two configurations of the same port have in common; "" if it may be opened more than once. Through
     // net_af_packet several processes see all frames of an interface, so they only need addresses of their own (a
     // bridge has its members').

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <functional>
 #include <semaphore>
+#include <system_error>
 #include <thread>
 
 #include "datapath/background.h"
@@ -28,6 +29,7 @@
 #include "datapath/ports/link_port.h"
 #include "datapath/ports/open_port.h"
 #include "datapath/ports/port.h"
+#include "datapath/runtime_folder.h"
 #include "datapath/telemetry.h"
 #include "datapath/worker_core.h"
 
@@ -111,12 +113,16 @@ Runtime::Runtime(const Config& config, Listener& listener)
       cores_(allowed_cores()),
       background_(std::make_unique<Background>(*this)) {}
 
+bool Runtime::may_start() {
+    return !eal_used.test();
+}
+
 bool Runtime::on_eal_thread() {
     return is_eal_thread;
 }
 
 Runtime* Runtime::start(const Config& config, Listener& listener, std::string* error) {
-    if (eal_used.test_and_set()) {
+    if (!may_start()) {
         *error = config.file + ": DPDK's EAL was already started in this process, and starts only once";
         return nullptr;
     }
@@ -128,7 +134,7 @@ Runtime* Runtime::start(const Config& config, Listener& listener, std::string* e
     for (const int signal : {SIGSEGV, SIGBUS, SIGSYS}) sigdelset(&all, signal);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     std::binary_semaphore opened(0);
-    runtime->eal_thread_ = std::thread([&opened, error, self = runtime.get()] {
+    const auto run = [&opened, error, self = runtime.get()] {
         is_eal_thread = true;
         pthread_setname_np(pthread_self(), "rove");
         *error = self->open();
@@ -137,7 +143,14 @@ Runtime* Runtime::start(const Config& config, Listener& listener, std::string* e
         opened.release();
         if (ok) self->background_->run();
         self->close();
-    });
+    };
+    try {
+        runtime->eal_thread_ = std::thread(run);
+    } catch (const std::system_error& failure) {
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        *error = config.file + ": no thread for a start: " + failure.code().message();
+        return nullptr;
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     opened.acquire();
     if (error->empty()) return runtime.release();
@@ -154,19 +167,24 @@ void Runtime::stop() {
 
 void Runtime::after_fork_in_child() {
     in_forked_child_ = true;
-    close_interrupt_files();
     claims_.clear();  // of the parent, and not kept beyond its end
     for (const auto& port : ports_) port->after_fork_in_child();
+    poller_.after_fork_in_child();
+    leave_runtime_folder_in_child();
 }
 
 std::string Runtime::open() {
     std::string error;
+    if (!poller_.is_open() || !has_descriptors(config_))
+        return config_.file + ": no descriptors for a start: ulimit -n";
     for (const DeviceConfig& config : config_.devices) {
         std::optional<PortClaim> claim = PortClaim::take(config, &error);
         if (!claim) return config_.file + ": " + error;
         claims_.push_back(std::move(*claim));
     }
     const HugepageTurn turn;
+    if (!prepare_eal(config_, &error)) return error;
+    eal_used.test_and_set();
     if (!start_eal(config_, &error)) return error;
     eal_started_ = true;
     clock_.start();
@@ -212,6 +230,8 @@ bool Runtime::wants_care() const {
 }
 
 void Runtime::launch() {
+    for (const PortClaim& claim : claims_)
+        if (claim.file() >= 0) poller_.add(claim.file(), [&claim] { claim.forget_questions(); });
     guard_interrupts([this](const std::function<void()>& callback) {
         {
             const std::lock_guard control(port_control_);
@@ -293,7 +313,8 @@ void Runtime::close() {
         capture_.reset();
         for (const auto& port : ports_) port->close();
     }
-    leave_eal();
+    // EAL's memory stays until the process ends: its own threads, which nothing stops, may still look at it.
+    remove_runtime_folder();
 }
 
 uint16_t Runtime::choose_worker(const RdmaInterface& interface) {

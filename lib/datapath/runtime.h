@@ -52,8 +52,11 @@ class Runtime {
   public:
     // Reads the configuration, initialises EAL in a thread of its own (the caller's affinity stays as it is), opens the
     // ports and starts the workers. On failure returns null and says why in `*error` (file, key, value, what is
-    // allowed). Once per process: EAL cannot be started again. Never destroyed: see stop().
+    // allowed). Never destroyed: see stop().
     static Runtime* start(const Config& config, Listener& listener, std::string* error);
+    // Returns false once EAL has been started, whether with success or not: that can be tried once in a process. A
+    // start that fails before that, because there are no descriptors for it, say, may be tried again.
+    static bool may_start();
     ~Runtime();  // of one that did not start
 
     // At process exit: sends what the peers still wait for, then closes the ports and removes EAL's files. Application

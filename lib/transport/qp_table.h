@@ -23,7 +23,7 @@ class QueuePairTable : public NumberTable<QueuePair, &QueuePair::qpn> {
 
   public:
     static constexpr uint32_t kGsiQpn = 1;  // IBTA 3.5.3: general services, which each port has
-    static constexpr uint16_t kMaxPorts = 32;
+    static constexpr uint16_t kMaxPorts = 256;
 
     explicit QueuePairTable(const Secret& secret, GracePeriod& grace = NoReaders::instance())
         : Numbered(secret), groups_(grace), secret_(secret) {}

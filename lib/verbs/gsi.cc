@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See gsi.h. What is made here stays until the process ends, so nothing is ever destroyed.
+// See gsi.h.
 #include "verbs/gsi.h"
 
 #include <fcntl.h>
@@ -16,10 +16,21 @@ namespace rove::verbs {
 std::unique_ptr<Gsi> Gsi::open(Device& device) {
     std::unique_ptr<Gsi> gsi(new Gsi(device));
     if (const int error = gsi->set_up(); error != 0) {
+        gsi.reset();
         errno = error;
         return nullptr;
     }
     return gsi;
+}
+
+Gsi::~Gsi() {
+    if (qp_ != nullptr) destroy_qp(qp_);
+    for (ibv_cq* const cq : {send_cq_, cq_})
+        if (cq != nullptr) destroy_cq(cq);
+    if (mr_ != nullptr) dereg_mr(mr_);
+    if (channel_ != nullptr) destroy_comp_channel(channel_);
+    if (pd_ != nullptr) dealloc_pd(pd_);
+    if (context_ != nullptr) close_device(context_);
 }
 
 int Gsi::set_up() {

@@ -28,6 +28,10 @@ class Gsi {
     // Of `device`, whose datapath runs. Null and errno without memory or file descriptors.
     static std::unique_ptr<Gsi> open(Device& device);
 
+    ~Gsi();  // of one that could not be opened
+    Gsi(const Gsi&) = delete;
+    Gsi& operator=(const Gsi&) = delete;
+
     Device& device() const { return device_; }
     // Readable when MADs have come since arm().
     int fd() const { return channel_->fd; }

@@ -52,10 +52,6 @@ void push(Context& context, const ibv_async_event& event) {
 Provider::Provider(std::optional<datapath::Config> config) : config_(std::move(config)) {
     if (!config_) return;
     const size_t count = config_->devices.size();
-    for (const datapath::DeviceConfig& device : config_->devices) {
-        taken_ = datapath::PortClaim::taken_by_other(device);
-        if (!taken_.empty()) break;
-    }
     for (size_t i = 0; i < count; ++i) {
         const auto max_qps = static_cast<uint32_t>(kMaxQps / count);
         const datapath::DeviceConfig& device = config_->devices[i];
@@ -63,10 +59,16 @@ Provider::Provider(std::optional<datapath::Config> config) : config_(std::move(c
     }
 }
 
+std::string Provider::taken() const {
+    if (!config_ || state_.load(std::memory_order_relaxed) != State::kIdle) return {};
+    for (const datapath::DeviceConfig& device : config_->devices)
+        if (std::string why = datapath::PortClaim::taken_by_other(device); !why.empty()) return why;
+    return {};
+}
+
 std::span<const std::unique_ptr<Device>> Provider::devices() const {
-    if (!taken_.empty()) {
-        if (!is_taken_said_.test_and_set())
-            std::fprintf(stderr, "rove: %s: %s\n", config_->file.c_str(), taken_.c_str());
+    if (const std::string why = taken(); !why.empty()) {
+        if (!is_taken_said_.test_and_set()) std::fprintf(stderr, "rove: %s: %s\n", config_->file.c_str(), why.c_str());
         return {};
     }
     return described();
@@ -99,8 +101,9 @@ bool Provider::start() {
     State state = State::kIdle;
     if (state_.compare_exchange_strong(state, State::kStarting)) {
         const std::string error = run();
-        if (!error.empty()) std::fprintf(stderr, "rove: %s\n", error.c_str());
-        state_.store(error.empty() ? State::kRunning : State::kFailed);
+        if (!error.empty() && error != said_) std::fprintf(stderr, "rove: %s\n", error.c_str());
+        said_ = error;
+        state_.store(error.empty() ? State::kRunning : datapath::Runtime::may_start() ? State::kIdle : State::kFailed);
         state_.notify_all();
     }
     state_.wait(State::kStarting);

@@ -27,15 +27,16 @@ class Provider final : public datapath::Listener {
     // Without a configuration there are no devices.
     explicit Provider(std::optional<datapath::Config> config);
 
-    // Those that can be opened: none once the datapath failed to start, none in a forked child, and none if another
-    // process has one's port, of which the first call says so on stderr.
+    // Those that can be opened: none once the datapath has failed for good, none in a forked child, and none as long as
+    // another process has one's port, which is said on stderr once.
     std::span<const std::unique_ptr<Device>> devices() const;
     // Those that can be read about: as with hardware, who has them open does not matter.
     std::span<const std::unique_ptr<Device>> described() const;
     bool owns(const ibv_device* device) const;
 
-    // Starts the datapath unless it runs; any thread. False if it cannot run here: it failed to start, now or before
-    // (one line on stderr said why), or this is a forked child.
+    // Starts the datapath unless it runs; any thread. Returns false if this is a forked child, or if the start fails:
+    // one line on stderr says why. Another call tries again, unless DPDK's EAL was already started, which works only
+    // once.
     bool start();
     // Returns the runtime if threads of the program receive frames themselves when they sleep (Runtime::can_watch()), else
     // null.
@@ -68,11 +69,12 @@ class Provider final : public datapath::Listener {
     enum class State : int { kIdle, kStarting, kRunning, kFailed, kForkedChild };
 
     std::string run();
+    std::string taken() const;  // why no device can be opened: another process has a port; "" if all are free
 
     const std::optional<datapath::Config> config_;
     std::vector<std::unique_ptr<Device>> devices_;
-    std::string taken_;  // why no device can be opened: another process has a port
     mutable std::atomic_flag is_taken_said_;
+    std::string said_;  // the last failure of a start
     // kStarting is left with release, after what start() wrote. Not a mutex: one that is held during a fork would stay
     // held in the child.
     std::atomic<State> state_{State::kIdle};

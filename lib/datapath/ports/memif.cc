@@ -51,13 +51,16 @@ bool MemifPort::open(std::string* error) {
     if (!is_server_) return true;
     const Address address(socket_path_);
     listener_ = make_local_socket();
-    // What a killed server has left. (Another that runs has claimed the port: port_claim.h.)
-    if (const int probe = make_local_socket(); probe >= 0) {
-        if (connect(probe, address.get(), address.bytes) != 0 && errno == ECONNREFUSED) unlink(socket_path_.c_str());
-        ::close(probe);
+    const bool is_file = socket_path_.front() != Address::kAbstract;
+    // A killed server has left its socket. (One that runs has claimed the port: port_claim.h.)
+    if (is_file && !SocketFile::clear(socket_path_, SOCK_SEQPACKET)) {
+        *error = "port 'memif:" + socket_path_ + "': this file exists and is no socket of yours";
+        return false;
     }
-    if (listener_ >= 0 && bind(listener_, address.get(), address.bytes) == 0 && listen(listener_, SOMAXCONN) == 0)
+    if (listener_ >= 0 && bind(listener_, address.get(), address.bytes) == 0 && listen(listener_, SOMAXCONN) == 0) {
+        if (is_file) socket_file_ = SocketFile::at(socket_path_);
         return true;
+    }
     *error = "port 'memif:" + socket_path_ + "': " + std::strerror(errno);
     return false;
 }
@@ -113,7 +116,7 @@ void MemifPort::close() {
     hold(true);
     if (is_server_) {
         environment_.poller.remove(listener_);
-        unlink(socket_path_.c_str());
+        if (socket_file_) socket_file_->remove();
     }
     close_all();
 }

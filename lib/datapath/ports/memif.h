@@ -8,6 +8,7 @@
 
 #include "datapath/config.h"
 #include "datapath/ports/link_port.h"
+#include "datapath/socket_file.h"
 
 namespace rove::datapath {
 
@@ -40,6 +41,7 @@ class MemifPort final : public LinkPort {
     uint32_t interface_id_ = 0;
     bool is_server_ = false;
     int listener_ = -1;
+    std::optional<SocketFile> socket_file_;  // of the listener, if it has a name in the file system
 };
 
 }  // namespace rove::datapath

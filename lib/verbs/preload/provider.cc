@@ -2,14 +2,17 @@
 // See provider.h.
 #include "verbs/preload/provider.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "datapath/ports/file_descriptor.h"
 #include "verbs/preload/ucma.h"
 
 namespace rove::verbs {
@@ -27,19 +30,29 @@ std::vector<std::string> split(const char* text, char at) {
     return words;
 }
 
+// Null: there are no rove devices. Empty: rove-run found no file, or was given interfaces.
+const char* configuration_file() {
+    return secure_getenv("ROVE_CONFIG");
+}
+
+// Returns false if the process has no descriptors to read the file with, so that a later call may find what it says.
+bool can_read(const char* file) {
+    const datapath::FileDescriptor opened(open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    return opened.is_open() || (errno != EMFILE && errno != ENFILE);
+}
+
 std::optional<datapath::Config> configuration() {
-    const char* file = std::getenv("ROVE_CONFIG");
+    const char* file = configuration_file();
     if (file == nullptr) return std::nullopt;
     std::string error;
-    // Empty: rove-run found no file, or was given interfaces.
     std::optional<datapath::Config> config =
-        *file == '\0' ? datapath::Config::built_in(split(std::getenv("ROVE_INTERFACES"), ','))
+        *file == '\0' ? datapath::Config::built_in(split(secure_getenv("ROVE_INTERFACES"), ','))
                       : datapath::Config::load(file, &error);
     if (!config) {
         std::fprintf(stderr, "rove: %s\n", error.c_str());
         return std::nullopt;
     }
-    for (const std::string& word : split(std::getenv("ROVE_EAL"), ' ')) config->eal_args.push_back(word);
+    for (const std::string& word : split(secure_getenv("ROVE_EAL"), ' ')) config->eal_args.push_back(word);
     return config;
 }
 
@@ -84,8 +97,13 @@ std::mutex& fork_mutex() {
 Provider& provider() {
     if (Provider* provider = made.load(std::memory_order_acquire)) return *provider;
     const std::lock_guard guard(fork_mutex());
-    if (made.load(std::memory_order_relaxed) == nullptr)
-        made.store(new Provider(configuration()), std::memory_order_release);
+    if (Provider* provider = made.load(std::memory_order_relaxed)) return *provider;
+    const char* const file = configuration_file();
+    if (file != nullptr && *file != '\0' && !can_read(file)) {
+        static Provider& none = *new Provider(std::nullopt);  // until there are descriptors
+        return none;
+    }
+    made.store(new Provider(configuration()), std::memory_order_release);
     return *made.load(std::memory_order_relaxed);
 }
 

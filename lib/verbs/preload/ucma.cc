@@ -72,7 +72,7 @@ const std::array<Ucma::Command, kWriteCmEvent + 1> Ucma::kCommands = {{
     {&Ucma::write_cm_event, sizeof(WriteCmEvent), offsetof(WriteCmEvent, id)},
 }};
 
-Ucma::Ucma() : ports_(std::random_device{}()), kernel_fd_(epoll_create1(EPOLL_CLOEXEC)) {}
+Ucma::Ucma() : ports_(std::random_device{}()) {}
 
 Ucma& Ucma::instance() {
     static auto& ucma = *new Ucma;
@@ -80,6 +80,9 @@ Ucma& Ucma::instance() {
 }
 
 int Ucma::open_channel(int flags) {
+    const std::lock_guard guard(channels_mutex_);
+    if (kernel_fd_ < 0) kernel_fd_ = epoll_create1(EPOLL_CLOEXEC);
+    if (kernel_fd_ < 0) return -1;
     auto channel = std::make_shared<Channel>(kernel_fd_);
     const int fd = channel->events.fd();
     if (fd < 0) return -1;
@@ -88,7 +91,6 @@ int Ucma::open_channel(int flags) {
         errno = EMFILE;
         return -1;
     }
-    const std::lock_guard guard(channels_mutex_);
     channels_[fd] = std::move(channel);
     owner.store(getpid());
     mark(fd, true);

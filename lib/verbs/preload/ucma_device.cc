@@ -11,9 +11,11 @@
 #include <bit>
 #include <cerrno>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "datapath/port_name.h"
+#include "datapath/ports/file_descriptor.h"
 #include "verbs/preload/provider.h"
 #include "verbs/preload/ucma.h"
 #include "verbs/preload/ucma_state.h"
@@ -44,28 +46,44 @@ int Ucma::need_devices() {
     }
     Provider& provider = verbs::provider();
     if (!provider.start()) return ENODEV;
-    wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    timer_fd_ = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    if (wake_fd_ < 0 || timer_fd_ < 0) return errno;
+    // What fails leaves nothing behind, so that the next command finds all as it was.
+    datapath::FileDescriptor wake_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    datapath::FileDescriptor timer_fd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    if (!wake_fd.is_open() || !timer_fd.is_open()) return EMFILE;
+    std::vector<std::unique_ptr<Gsi>> gsis;
+    std::vector<Interface> interfaces;
     for (const auto& device : provider.devices()) {
         auto gsi = Gsi::open(*device);
         if (gsi == nullptr) return errno;
-        interfaces_.push_back(describe(*device->interface, device->runtime->config().devices[gsis_.size()]));
-        gsis_.push_back(std::move(gsi));
+        interfaces.push_back(describe(*device->interface, device->runtime->config().devices[gsis.size()]));
+        gsis.push_back(std::move(gsi));
     }
-    if (gsis_.empty()) return ENODEV;
+    if (gsis.empty()) return ENODEV;
+    wake_fd_ = wake_fd.get();
+    timer_fd_ = timer_fd.get();
+    gsis_ = std::move(gsis);
+    interfaces_ = std::move(interfaces);
     runtime_.store(gsis_.front()->device().runtime, std::memory_order_release);
     cm_.emplace(cm::Config{}, transport::Secret::random(), static_cast<cm::Sink&>(*this));
-    provider.communication_established.store(ucma::communication_established);
-    start_telemetry();
     sigset_t all, before;
     sigfillset(&all);
     for (const int signal : {SIGSEGV, SIGBUS, SIGSYS}) sigdelset(&all, signal);  // of what it does itself
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread([this] { run(); }).detach();
+    try {
+        std::thread([this] { run(); }).detach();  // it waits for the mutex, which is ours
+        started_ = true;
+    } catch (const std::system_error&) {
+        cm_.reset();
+        interfaces_.clear();
+        gsis_.clear();
+    }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (!started_) return EAGAIN;
+    wake_fd.release();
+    timer_fd.release();
+    provider.communication_established.store(ucma::communication_established);
+    start_telemetry();
     watch_signals();
-    started_ = true;
     return 0;
 }
 

@@ -317,7 +317,7 @@ class Ucma final : private cm::Sink {
     std::vector<std::unique_ptr<Gsi>> gsis_;  // as interfaces_
     std::optional<cm::Cm> cm_;
     int wake_fd_ = -1, timer_fd_ = -1;  // what the thread waits for beside MADs
-    const int kernel_fd_;               // ... and beside these: an epoll of all channels' KernelCm
+    int kernel_fd_ = -1;                // ... and beside these: an epoll of all channels' KernelCm
     uint64_t timer_ns_ = UINT64_MAX;    // when the timer runs out
     std::atomic<int> ends_with_{0};  // the signal that ends the process; 0: none
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -83,6 +84,43 @@ TEST(PortClaim, AnotherProcessIsToldWhoHasItUntilThatEnds) {
     EXPECT_TRUE(PortClaim::take(config, &error)) << error;
     close(ready[0]);
     close(ready[1]);
+}
+
+// Abstract names have no permissions. A process of another user may have taken the port's name, and not the port.
+TEST(PortClaim, AnotherUsersClaimIsNotBelieved) {
+    if (geteuid() != 0) GTEST_SKIP() << "needs two users";
+    const DeviceConfig config = of("udp:127.0.0.77");
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t squatter = fork();
+    if (squatter == 0) {
+        std::string error;
+        if (setuid(65534) != 0) _exit(1);
+        const auto claim = PortClaim::take(config, &error);
+        if (!claim || claim->file() < 0 || write(ready[1], "", 1) != 1) _exit(1);
+        for (;;) pause();
+    }
+    close(ready[1]);
+    char taken;
+    ASSERT_EQ(read(ready[0], &taken, 1), 1);
+    EXPECT_EQ(PortClaim::taken_by_other(config), "");
+    std::string error;
+    EXPECT_TRUE(PortClaim::take(config, &error)) << error;
+    kill(squatter, SIGKILL);
+    waitpid(squatter, nullptr, 0);
+    close(ready[0]);
+}
+
+// As many as like may ask who has a port.
+TEST(PortClaim, QuestionsDoNotFillTheOwnersQueue) {
+    const DeviceConfig config = of("net_memif0,socket=port_claim_questions-" + std::to_string(getpid()));
+    std::string error;
+    const auto owner = PortClaim::take(config, &error);
+    ASSERT_TRUE(owner) << error;
+    for (int asked = 0; asked < 3 * SOMAXCONN; ++asked) {
+        EXPECT_FALSE(PortClaim::take(config, &error));
+        if (asked % 64 == 0) owner->forget_questions();
+    }
 }
 
 }  // namespace
