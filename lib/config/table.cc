@@ -3,6 +3,7 @@
 #include "config/table.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <sstream>
 
@@ -31,6 +32,15 @@ bool read_number(const toml::node& node, double least, double most, double& out)
     return true;
 }
 
+// Only digits are a number: no sign, no blank, no "0x".
+std::optional<int64_t> parse_digits(const std::optional<std::string>& text) {
+    int64_t value = 0;
+    if (!text || text->empty() || !std::ranges::all_of(*text, [](char one) { return one >= '0' && one <= '9'; }))
+        return std::nullopt;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+    return error == std::errc() ? std::optional(value) : std::nullopt;
+}
+
 // What the program itself put into a table has no line.
 std::string place(const std::string& file, uint32_t line) {
     return file + ":" + std::to_string(std::max(line, 1u));
@@ -45,7 +55,8 @@ std::string describe(const std::string& file, const toml::parse_error& error) {
 std::optional<uint64_t> Table::integer(std::string_view key, uint64_t least, uint64_t most) {
     const toml::node* node = find(key);
     if (node == nullptr) return std::nullopt;
-    const auto value = node->value_exact<int64_t>();
+    auto value = node->value_exact<int64_t>();
+    if (text_numbers_ == TextNumbers::kAccepted && !value) value = parse_digits(node->value_exact<std::string>());
     if (!value || *value < 0 || static_cast<uint64_t>(*value) < least || static_cast<uint64_t>(*value) > most)
         refuse(*node, key, "an integer " + std::to_string(least) + ".." + std::to_string(most));
     return static_cast<uint64_t>(*value);
@@ -120,7 +131,7 @@ std::optional<Table> Table::table(std::string_view key) {
     const toml::node* node = find(key);
     if (node == nullptr) return std::nullopt;
     if (!node->is_table()) refuse(*node, key, "a table");
-    return Table(file_, path(key), *node->as_table());
+    return Table(file_, path(key), *node->as_table(), text_numbers_);
 }
 
 std::vector<Table> Table::tables(std::string_view key) {
@@ -131,7 +142,8 @@ std::vector<Table> Table::tables(std::string_view key) {
     if (array == nullptr) refuse(*node, key, "tables [[" + path(key) + "]]");
     for (const toml::node& element : *array) {
         if (!element.is_table()) refuse(element, key, "tables [[" + path(key) + "]]");
-        found.emplace_back(file_, path(key) + "[" + std::to_string(found.size()) + "]", *element.as_table());
+        found.emplace_back(file_, path(key) + "[" + std::to_string(found.size()) + "]", *element.as_table(),
+                           text_numbers_);
     }
     return found;
 }

@@ -28,9 +28,13 @@ std::string describe(const std::string& file, const toml::parse_error& error);
 // not there leaves what it would set as it is.
 class Table {
   public:
-    // `file` and `table` outlive this.
-    Table(const std::string& file, std::string name, const toml::table& table)
-        : file_(file), name_(std::move(name)), table_(table) {}
+    // Whether "80" is the integer 80, as some writers of JSON have it.
+    enum class TextNumbers : bool { kRefused, kAccepted };
+
+    // `file` and `table` outlive this. The tables in it are read in the same way.
+    Table(const std::string& file, std::string name, const toml::table& table,
+          TextNumbers text_numbers = TextNumbers::kRefused)
+        : file_(file), name_(std::move(name)), table_(table), text_numbers_(text_numbers) {}
 
     void uint(std::string_view key, auto& out, uint64_t least, uint64_t most) {
         const auto value = integer(key, least, most);
@@ -95,6 +99,7 @@ class Table {
     const std::string& file_;
     std::string name_;
     const toml::table& table_;
+    TextNumbers text_numbers_;
     std::vector<std::string> known_;
 };
 

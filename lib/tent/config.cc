@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 
@@ -299,10 +300,11 @@ void apply(toml::table& root, const Override& change) {
     put_path(root, change.key, std::move(*value.get("value")));
 }
 
-Status read(const std::string& name, toml::table root, std::span<const Override> overrides, Config* out) {
+Status read(const std::string& name, toml::table root, Table::TextNumbers text_numbers,
+            std::span<const Override> overrides, Config* out) {
     for (const Override& change : overrides) apply(root, change);
     drop_foreign_keys(name, root);
-    Table table(name, "", root);
+    Table table(name, "", root, text_numbers);
     Config config;
     try {
         read_metadata(table, config);
@@ -323,22 +325,26 @@ Status read(const std::string& name, toml::table root, std::span<const Override>
 Status Config::load(const std::string& file, std::span<const Override> overrides, Config* out) {
     if (file.empty()) return parse("", "configuration", overrides, out);
     if (is_json(file)) return parse(file, "JSON", overrides, out);
+    std::error_code ignored;
+    if (std::filesystem::is_directory(file, ignored))
+        return {Code::kMalformedJson, file + ": cannot be read: it is a folder"};
     std::ifstream stream(file);
-    const std::string text{std::istreambuf_iterator<char>(stream), {}};
     if (!stream) return {Code::kMalformedJson, file + ": cannot be read: " + std::strerror(errno)};
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
     return parse(text, file, overrides, out);
 }
 
 Status Config::parse(const std::string& text, const std::string& name, std::span<const Override> overrides,
                      Config* out) {
+    constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+    const std::string content = text.starts_with(kByteOrderMark) ? text.substr(kByteOrderMark.size()) : text;
     try {
+        if (!is_json(content))
+            return read(name, toml::parse(content, name), Table::TextNumbers::kRefused, overrides, out);
         toml::table root;
-        Status status;
-        if (is_json(text))
-            status = read_json(text, name, &root);
-        else
-            root = toml::parse(text, name);
-        return status.ok() ? read(name, std::move(root), overrides, out) : status;
+        Status status = read_json(content, name, &root);
+        if (!status.ok()) return status;
+        return read(name, std::move(root), Table::TextNumbers::kAccepted, overrides, out);
     } catch (const toml::parse_error& error) {
         return {Code::kMalformedJson, config::describe(name, error)};
     }

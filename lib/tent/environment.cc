@@ -64,7 +64,7 @@ void warn_of_foreign() {
     static std::once_flag once;
     std::call_once(once, [] {
         for (const char* name : kForeign)
-            if (std::getenv(name) != nullptr) log(LogLevel::kWarning, "variable %s has no effect here", name);
+            if (secure_getenv(name) != nullptr) log(LogLevel::kWarning, "variable %s has no effect here", name);
     });
 }
 
@@ -98,7 +98,7 @@ std::vector<Override> environment_overrides(std::string* names) {
     warn_of_foreign();
     std::vector<Override> overrides;
     for (const Variable& variable : kVariables) {
-        const char* value = std::getenv(variable.name);
+        const char* value = secure_getenv(variable.name);
         if (value == nullptr || *value == 0) continue;
         overrides.push_back({variable.key, translate(variable.kind, value)});
         *names += std::string(" ") + variable.name;

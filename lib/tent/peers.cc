@@ -2,6 +2,7 @@
 // See peers.h.
 #include "tent/peers.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -293,7 +294,7 @@ bool Peers::lease(const std::shared_ptr<Peer>& peer) {
     const auto answer = exchange(stream, 0, MessageType::kLease, {{"owner", peer->owner()}}, deadline_ns);
     bool is_ok = false;
     if (!answer || !get(*answer, "ok", &is_ok) || !is_ok) return false;
-    peer->set_lease(note_socket(dup(stream.fd())));
+    peer->set_lease(note_socket(fcntl(stream.fd(), F_DUPFD_CLOEXEC, 0)));
     // Nothing more is said on it.
     server_.watch(stream.release(), [this, weak = std::weak_ptr(peer)] {
         const auto peer = weak.lock();

@@ -121,7 +121,9 @@ Status check(int fd, const std::string& path, bool* empty) {
     const ssize_t bytes = pread(fd, &found, sizeof(found), 0);
     struct stat status {};
     if (bytes < 0 || fstat(fd, &status) != 0) return {Code::kInvalidArgument, path + ": " + system_error(errno)};
-    *empty = bytes == 0 || found.magic == 0;
+    // All zeros and as long as ours: a process was killed when it had just made the file.
+    const bool is_begun = found.magic == 0 && static_cast<size_t>(status.st_size) == sizeof(SharedSlots);
+    *empty = bytes == 0 || is_begun;
     if (*empty) return {};
     if (found.magic != SharedSlots::kMagic)
         return {Code::kInvalidArgument, "shared_quota_shm_path: " + path + " is something else than slots" + remove};

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "datapath/telemetry_data.h"
 #include "tent/engine.h"
 #include "tent/figures.h"
+#include "tent/telemetry_calls.h"
 
 namespace rove::tent {
 
@@ -27,20 +27,21 @@ std::map<Engine*, SteadyFigures> steady;
 using Texts = std::vector<std::pair<const char*, std::string>>;
 
 void add(rte_tel_data* data, const FigureRow& row, const Texts& texts = {}) {
-    rte_tel_data* one = rte_tel_data_alloc();
+    const TelemetryCalls& calls = *telemetry_calls();
+    rte_tel_data* one = calls.alloc();
     if (one == nullptr) return;
-    rte_tel_data_start_dict(one);
-    for (const auto& [key, value] : texts) rte_tel_data_add_dict_string(one, key, value.c_str());
-    for (const Figure& figure : row.figures) rte_tel_data_add_dict_uint(one, figure.name, figure.value);
+    calls.start_dict(one);
+    for (const auto& [key, value] : texts) calls.add_string(one, key, value.c_str());
+    for (const Figure& figure : row.figures) calls.add_uint(one, figure.name, figure.value);
     std::string key = row.of;  // letters, digits, '_' and '/' are what DPDK takes
     for (char& c : key)
         if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '/') c = '_';
-    rte_tel_data_add_dict_container(data, key.c_str(), one, 0);
+    calls.add_container(data, key.c_str(), one, 0);
 }
 
 // A dictionary that `fill(Engine&)` adds to for every engine.
 int answer(rte_tel_data* data, auto&& fill) {
-    rte_tel_data_start_dict(data);
+    telemetry_calls()->start_dict(data);
     const std::lock_guard lock(mutex);
     for (Engine* engine : engines) fill(*engine);
     return 0;
@@ -106,12 +107,14 @@ int show_policies(const char*, const char*, rte_tel_data* data) {
 }  // namespace
 
 void show_in_telemetry(Engine& engine) {
-    static const bool registered = [] {
+    const TelemetryCalls* const calls = telemetry_calls();
+    if (calls == nullptr) return;
+    static const bool registered = [calls] {
         for (const FigureTable& table : figure_tables())
-            rte_telemetry_register_cmd((std::string(kPrefix) + table.name).c_str(), show_figures, table.help);
-        rte_telemetry_register_cmd("/tent/requests", show_requests,
-                                   "Latency and size of requests of the TENT engine by priority and transport");
-        rte_telemetry_register_cmd("/tent/policies", show_policies, "Policies of the TENT engine, in their order");
+            calls->register_cmd((std::string(kPrefix) + table.name).c_str(), show_figures, table.help);
+        calls->register_cmd("/tent/requests", show_requests,
+                            "Latency and size of requests of the TENT engine by priority and transport");
+        calls->register_cmd("/tent/policies", show_policies, "Policies of the TENT engine, in their order");
         return true;
     }();
     (void)registered;

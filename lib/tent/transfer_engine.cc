@@ -90,7 +90,7 @@ TransferEngine::TransferEngine(const std::string& config_path) : TransferEngine(
 
 TransferEngine::TransferEngine(const Settings& settings) {
     std::string file = settings.file;
-    const char* named = std::getenv("MC_TENT_CONF");
+    const char* named = secure_getenv("MC_TENT_CONF");
     if (file.empty() && named != nullptr) file = named;
     std::vector<Override> overrides;
     for (const auto& [key, value] : settings.values) overrides.push_back({key, value});

@@ -4,7 +4,7 @@ wrong."""
 import signal
 import time
 
-from harness import (BUILD, CLIENT_CORE, ROOT, SERVER_CORE, Failure, Process, Skip, check, device_arguments,
+from harness import (BUILD, CLIENT_CORE, ROOT, ROVE_RUN, SERVER_CORE, Failure, Process, Skip, check, device_arguments,
                      device_string, free_port, memif_pair, once, program, shipped, telemetry, test, unique)
 
 
@@ -275,8 +275,16 @@ def python_program(name):
     module = BUILD / "lib" / "tent"
     if not list(module.glob("tent.*.so")):
         raise Skip("built without pybind11")
-    sample(["python3", ROOT / "tests" / "system" / name],
-           {"PYTHONPATH": str(module), "LD_PRELOAD": str(BUILD / "lib" / "verbs" / "librove-verbs.so")})
+    sample(["python3", ROOT / "tests" / "system" / name], {"PYTHONPATH": str(module)})
+
+
+def python_imports(code, *under):
+    """Modules and libraries that are opened at run time, in a process that has nothing preloaded and nothing tuned."""
+    module = BUILD / "lib" / "tent"
+    if not list(module.glob("tent.*.so")):
+        raise Skip("built without pybind11")
+    process = Process([*under, "/usr/bin/python3", "-c", code], env={"PYTHONPATH": str(module)})
+    process.succeed(20)
 
 
 once("tent/files", lambda: Process([program("tent_check"), "files"]).succeed(20), quick=True)
@@ -284,6 +292,10 @@ once("tent/sample/c", lambda: sample([program("tent_sample_c")]), quick=True)
 once("tent/sample/c++", lambda: sample([program("tent_sample_cc")]), quick=True)
 once("tent/sample/python", python_program, "tent_sample.py", quick=True)
 once("tent/python", python_program, "tent_calls.py")
+for name, code in {"tent": "import tent", "mooncake": "import mooncake.engine", "c": "import ctypes; ctypes.CDLL('" + str(
+        BUILD / "lib" / "tent" / "librove-tent.so.0") + "')"}.items():
+    once(f"tent/import/{name}", python_imports, code, quick=True)
+    once(f"tent/import/{name}/rove-run", python_imports, code, ROVE_RUN, "--")
 once("tent/classic", python_program, "tent_classic.py")
 once("tent/lanes", lanes)
 once("tent/cancel", cancelled)

@@ -30,7 +30,7 @@ Secret::~Secret() {
 
 Status Secret::load(const std::string& file, Secret* out) {
     const std::string length_allowed = std::to_string(kLeastBytes) + " to " + std::to_string(kMostBytes) + " bytes";
-    if (const char* text = std::getenv("ROVE_TENT_SECRET"); text != nullptr && *text != 0) {
+    if (const char* text = secure_getenv("ROVE_TENT_SECRET"); text != nullptr && *text != 0) {
         const size_t size = std::strlen(text);
         if (size < kLeastBytes || size > kMostBytes)
             return {Code::kInvalidArgument, "ROVE_TENT_SECRET: " + length_allowed + " are allowed"};

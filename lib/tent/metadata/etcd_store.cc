@@ -26,7 +26,7 @@ class EtcdServer {
 
     // A token for the next request: they are few, and tokens end.
     bool authenticate(std::string* token, std::string* why) const {
-        const char* user = std::getenv("ETCDCTL_USER");
+        const char* user = secure_getenv("ETCDCTL_USER");
         if (user == nullptr || *user == 0) return true;
         const std::string text = user;
         const size_t colon = text.find(':');

@@ -46,15 +46,15 @@ bool RedisSession::open(const std::string& server, const StoreConfig& config, ui
         *error = reply.text;
         return reply.kind != Kind::kError;
     };
-    const char* password = std::getenv("MC_REDIS_PASSWORD");
-    const char* user = std::getenv("MC_REDIS_USERNAME");
+    const char* password = secure_getenv("MC_REDIS_PASSWORD");
+    const char* user = secure_getenv("MC_REDIS_USERNAME");
     if (password != nullptr && !(user == nullptr ? asked({"AUTH", password}) : asked({"AUTH", user, password})))
         return false;
     return database() == "0" || asked({"SELECT", database()});
 }
 
 std::string RedisSession::database() {
-    const char* database = std::getenv("MC_REDIS_DB_INDEX");
+    const char* database = secure_getenv("MC_REDIS_DB_INDEX");
     return database != nullptr ? database : "0";
 }
 

@@ -68,7 +68,7 @@ class Classic {
     enum class OpCode { Read, Write };
 
     Classic() {
-        const char* seconds = std::getenv("MC_TRANSFER_TIMEOUT");
+        const char* seconds = secure_getenv("MC_TRANSFER_TIMEOUT");
         if (seconds != nullptr) timeout_ = std::chrono::seconds(std::max(5, std::atoi(seconds)));
     }
     Classic(const Classic&) = delete;

@@ -36,6 +36,33 @@ SlotConfig slots(const std::string& text) {
     return taken(text).slots;
 }
 
+// As Mooncake takes it: kvcache-ai/Mooncake#1743.
+TEST(TentJsonConfig, AnIntegerMayBeText) {
+    EXPECT_EQ(taken(R"({"rpc_server_port": "21812"})").rpc_server_port, 21812);
+    EXPECT_EQ(taken(R"({"transports": {"rdma": {"num_lanes": "2"}}})").rdma.num_lanes, 2u);
+    for (const char* wrong : {"65536", "-1", "21814.5", "1e3", "true", "\"21815x\"", "\" 21815\"", "\"\"", "\"0x55\"",
+                              "\"65536\"", "\"+1\"", "\"99999999999999999999\""})
+        refused(std::string("{\"rpc_server_port\": ") + wrong + "}", Code::kInvalidArgument, 1, "rpc_server_port");
+    // A name of digits is a name.
+    EXPECT_EQ(taken(R"({"local_segment_name": "12345"})").local_segment_name, "12345");
+    Config toml;
+    EXPECT_FALSE(Config::parse("rpc_server_port = \"21812\"", "t.toml", {}, &toml).ok()) << "TOML has numbers";
+}
+
+TEST(TentJsonConfig, WhatEditorsOfOtherSystemsWrite) {
+    EXPECT_EQ(taken("\xEF\xBB\xBF{\"rpc_server_port\": 21819}").rpc_server_port, 21819);
+    EXPECT_EQ(taken("{\r\n  \"rpc_server_port\": 21818,\r\n  \"transports/tcp/enable\": true\r\n}\r\n").rpc_server_port,
+              21818);
+    refused("{\r\n  \"rpc_server_port\": 1,\r\n  \"nonsense\": 1\r\n}\r\n", Code::kInvalidArgument, 3, "nonsense");
+}
+
+TEST(TentJsonConfig, AFolderIsNoFile) {
+    Config config;
+    const Status status = Config::load(std::getenv("TMPDIR") != nullptr ? std::getenv("TMPDIR") : "/tmp", {}, &config);
+    EXPECT_EQ(status.code(), Code::kMalformedJson);
+    EXPECT_NE(status.message().find("it is a folder"), std::string::npos) << status;
+}
+
 // Keys and values of the examples in TENT's three documents.
 TEST(TentJsonConfig, ExamplesOfSliceSpraying) {
     EXPECT_TRUE(selector(R"({"transports": {"rdma": {"enable_smart_scheduling": true}}})").enable_smart_scheduling);

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The telemetry of DPDK in this process: that of librove-verbs.so, which rove-run preloads, or of a program that has
+// the verbs inside. librove-tent.so does not need that library: its static storage for threads is too large for one
+// that is opened at run time, as a Python module is.
+#pragma once
+
+#include <rte_telemetry.h>
+
+#include <cstdint>
+
+namespace rove::tent {
+
+struct TelemetryCalls {
+    decltype(&rte_telemetry_register_cmd) register_cmd;
+    decltype(&rte_tel_data_alloc) alloc;
+    decltype(&rte_tel_data_start_dict) start_dict;
+    decltype(&rte_tel_data_add_dict_string) add_string;
+    int (*add_uint)(rte_tel_data* dict, const char* name, uint64_t value);
+    decltype(&rte_tel_data_add_dict_container) add_container;
+};
+
+// Null if there is no telemetry. Looked for once.
+const TelemetryCalls* telemetry_calls();
+
+}  // namespace rove::tent
