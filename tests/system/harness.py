@@ -5,6 +5,7 @@ A test is a function and its arguments, registered by `test(name, function, ...)
 Two processes on two cores: a server on the first core that we may use, a client on the last. Times in seconds.
 """
 import atexit
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -375,6 +376,8 @@ class Process:
             except subprocess.TimeoutExpired:
                 self.child.kill()
                 self.child.wait()
+            with contextlib.suppress(ProcessLookupError):   # what it has forked, as fio its jobs
+                os.killpg(self.pid, signal.SIGKILL)
         if self in _running:
             _running.remove(self)
 
