@@ -84,10 +84,17 @@ void Background::sleep_until_rung(uint64_t until_ns) {
     worker.core(hold).disarm(rested_ns);
 }
 
-// Until a thread that watched returns to the application, or leaves a deadline.
+// Until a thread that watched returns to the application, or a deadline.
 void Background::sleep_until_needed(uint64_t until_ns) {
     sleeps_until_ns_.store(until_ns, std::memory_order_seq_cst);
     asleep_.store(true, std::memory_order_seq_cst);
+    {
+        // A thread that drove before has left its deadline, and one that drives afterwards sees that we sleep. Frames that
+        // a full port holds (0) are the watcher's.
+        const Worker::Drive drive(*runtime_.workers().front());
+        const uint64_t wanted_ns = drive ? runtime_.workers().front()->core(drive).wanted_at() : 0;
+        if (wanted_ns != 0) until_ns = std::min(until_ns, wanted_ns);
+    }
     // Pairs with expect_watcher() and take_over(): either they see us asleep, or we see that they were here.
     const uint64_t now_ns = runtime_.now_ns();
     if (now_ns < until_ns && runtime_.watchers().is_watched() && !taken_over_.load(std::memory_order_seq_cst))
@@ -100,13 +107,15 @@ void Background::sleep_until_needed(uint64_t until_ns) {
 void Background::leave_to_watchers() {
     Watchers& watchers = runtime_.watchers();
     const uint64_t now_ns = runtime_.now_ns();
-    if (const Worker::Drive drive(*runtime_.workers().front()); drive) {
-        WorkerCore& core = runtime_.workers().front()->core(drive);
-        if (core.wanted_at() <= now_ns) core.rescue_round();
-    }
     const uint32_t changes = watchers.changes();
     const bool active = changes != watch_changes_;
     watch_changes_ = changes;
+    if (const Worker::Drive drive(*runtime_.workers().front()); drive) {
+        WorkerCore& core = runtime_.workers().front()->core(drive);
+        // What is left of a round (0) is taken by the application's next call, if it makes calls.
+        const uint64_t wanted_ns = core.wanted_at();
+        if (wanted_ns <= now_ns && !(active && wanted_ns == 0)) core.rescue_round();
+    }
     if (!active && !watchers.is_watched()) watchers.promote();
     if (active || !watchers.is_watched())
         nap(kWatchNapNs);

@@ -101,12 +101,11 @@ bool Watch::begin_watch(uint64_t* until_ns, bool* has_frames) {
         if (owes_round_) owes_round_ = core.round() != 0;
         *has_frames = owes_round_ || !core.arm();
         if (*has_frames) break;
-        const uint64_t wanted_ns = core.wanted_at();
-        if (wanted_ns == 0) {
+        *until_ns = std::min(*until_ns, core.next_release());
+        if (core.wanted_at() == 0) {
             *until_ns = std::min(*until_ns, now_ns() + nap_ns_);
             nap_ns_ = std::min(2 * nap_ns_, kLastNapNs);
         } else {
-            *until_ns = std::min(*until_ns, wanted_ns);
             nap_ns_ = kFirstNapNs;
         }
         has_watched_ = true;

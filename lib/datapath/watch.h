@@ -10,7 +10,10 @@
 // 3. A watcher that returns to the program usually comes back within microseconds, so nobody is woken to replace it. The
 //    background thread, which naps while watches begin and end, notices if it does not come back: it makes another thread
 //    the watcher, or drives the datapath itself. Until then frames wait as they do for a program that polls and stops.
-// 4. Where messages come faster than a sleep and a wake-up take, the watcher spins for a while before it sleeps, as a
+// 4. The transport's deadlines are the background thread's as well, so that they may be a nap late while a thread watches.
+//    A watcher that slept no longer than until the next one would set a timer with each message, which in a virtual machine
+//    costs as much as its wake-up.
+// 5. Where messages come faster than a sleep and a wake-up take, the watcher spins for a while before it sleeps, as a
 //    hypervisor's halt polling does: the window grows while sleeps are short, and closes after a long one. A core that
 //    something else wants is never spun on: a thread that lost its core while it spun, or whose peer answered only once it
 //    slept, stops spinning for a time that doubles.
@@ -27,7 +30,7 @@ namespace rove::datapath {
 
 class Runtime;
 
-// How long a thread spins before it sleeps (design note 4). One for each thread that waits.
+// How long a thread spins before it sleeps (design note 5). One for each thread that waits.
 class SpinWindow {
   public:
     static constexpr uint64_t kFirstNs = 10'000;

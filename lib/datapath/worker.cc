@@ -172,13 +172,19 @@ void WorkerCore::run_engine() {
 }
 
 uint64_t WorkerCore::next_deadline() const {
-    uint64_t deadline_ns = protocol_clock_.real(engine_.next_deadline(), now_ns_);
+    uint64_t deadline_ns = std::min(protocol_clock_.real(engine_.next_deadline(), now_ns_), next_release());
     for (const PortUse& port : ports_) {
-        if (port.impairment != nullptr) deadline_ns = std::min(deadline_ns, port.impairment->next_deadline());
         if (index_ == 0 && port.port != nullptr && port.port->ready())
             deadline_ns = std::min(deadline_ns, port.interface->due_ns());
     }
     return deadline_ns;
+}
+
+uint64_t WorkerCore::next_release() const {
+    uint64_t release_ns = UINT64_MAX;
+    for (const PortUse& port : ports_)
+        if (port.impairment != nullptr) release_ns = std::min(release_ns, port.impairment->next_deadline());
+    return release_ns;
 }
 
 std::string WorkerCore::impair(uint16_t port, std::optional<uint32_t> path, std::string_view changes) {

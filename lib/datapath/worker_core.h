@@ -94,6 +94,8 @@ class WorkerCore {
     void send_posted(transport::QueuePair& qp);
     // When there is work again though nothing comes in.
     uint64_t next_deadline() const;
+    // When a modelled path gives up the next frame that it delays (impair/); UINT64_MAX if it holds none.
+    uint64_t next_release() const;
     void tell_background();
     // The same for who would sleep until then: 0 as long as something is left of a round, and nothing will tell.
     uint64_t wanted_at() const { return engine_.has_active() || sink_.holds_frames() ? 0 : next_deadline(); }

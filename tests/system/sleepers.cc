@@ -9,7 +9,7 @@
 // its connections: `get` is ibv_get_cq_event(), or read() of one TCP connection; `epoll-set` is epoll_wait() of a set
 // within another, and `system-call` is poll() without the C library. After each response the client is busy for a
 // while (--pause-us), and it sleeps when all have come (--stay-s). It prints requests a second, and the median, the 99th percentile and the mean of half the time from a
-// request to its response, as perftest and qperf have it. Every byte of a message is checked.
+// request to its response, as perftest and qperf have it, and how often it slept for a message. Every byte of a message is checked.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -17,6 +17,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -380,9 +381,11 @@ void request(const Options& options, Transport& transport) {
     double sum = 0;
     for (const double one : halves_us) sum += one;
     std::sort(halves_us.begin(), halves_us.end());
-    std::printf("sleepers over=%s rate=%.0f median_us=%.2f p99_us=%.2f mean_us=%.2f\n", options.over.c_str(),
+    rusage used{};
+    getrusage(RUSAGE_THREAD, &used);
+    std::printf("sleepers over=%s rate=%.0f median_us=%.2f p99_us=%.2f mean_us=%.2f sleeps=%.2f\n", options.over.c_str(),
                 options.count / seconds, halves_us[halves_us.size() / 2], halves_us[halves_us.size() * 99 / 100],
-                sum / options.count);
+                sum / options.count, static_cast<double>(used.ru_nvcsw) / options.count);
     std::fflush(stdout);
 }
 
