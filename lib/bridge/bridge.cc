@@ -15,6 +15,7 @@
 #include "datapath/port_name.h"
 #include "datapath/ports/ethdev.h"
 #include "datapath/ports/open_port.h"
+#include "datapath/runtime_folder.h"
 
 namespace rove::bridge {
 
@@ -74,7 +75,7 @@ std::string Bridge::open_ports(const Settings& settings) {
     claim_.emplace(std::move(*claim));
     {
         const datapath::HugepageTurn turn;
-        if (!datapath::start_eal(config_, &error)) return error;
+        if (!datapath::prepare_eal(config_, &error) || !datapath::start_eal(config_, &error)) return error;
         eal_started_ = true;
         clock_.start();
         const uint32_t buffer_bytes =
@@ -114,7 +115,7 @@ Bridge::~Bridge() {
         if (port != nullptr) port->close();
     for (Unresolved& one : unresolved_) one.free_frames();
     outlet_.reset();
-    datapath::leave_eal();
+    datapath::remove_runtime_folder();
 }
 
 // --- members ---------------------------------------------------------------------------------------------------------
