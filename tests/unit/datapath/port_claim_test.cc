@@ -2,6 +2,7 @@
 // A port is one process's.
 #include "datapath/port_claim.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -62,7 +63,7 @@ TEST(PortClaim, WhatAnyNumberMayOpenIsNobodys) {
 TEST(PortClaim, AnotherProcessIsToldWhoHasItUntilThatEnds) {
     const DeviceConfig config = of("net_memif0,socket=port_claim_test-" + std::to_string(getpid()));
     int ready[2];
-    ASSERT_EQ(pipe(ready), 0);
+    ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);  // else it is DPDK's to the child, which closes it (dpdk_files.h)
     const pid_t owner = fork();
     if (owner == 0) {
         std::string error;
@@ -91,7 +92,7 @@ TEST(PortClaim, AnotherUsersClaimIsNotBelieved) {
     if (geteuid() != 0) GTEST_SKIP() << "needs two users";
     const DeviceConfig config = of("udp:127.0.0.77");
     int ready[2];
-    ASSERT_EQ(pipe(ready), 0);
+    ASSERT_EQ(pipe2(ready, O_CLOEXEC), 0);  // else it is DPDK's to the child, which closes it (dpdk_files.h)
     const pid_t squatter = fork();
     if (squatter == 0) {
         std::string error;

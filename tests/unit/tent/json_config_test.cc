@@ -43,8 +43,6 @@ TEST(TentJsonConfig, AnIntegerMayBeText) {
     for (const char* wrong : {"65536", "-1", "21814.5", "1e3", "true", "\"21815x\"", "\" 21815\"", "\"\"", "\"0x55\"",
                               "\"65536\"", "\"+1\"", "\"99999999999999999999\""})
         refused(std::string("{\"rpc_server_port\": ") + wrong + "}", Code::kInvalidArgument, 1, "rpc_server_port");
-    // A name of digits is a name.
-    EXPECT_EQ(taken(R"({"local_segment_name": "12345"})").local_segment_name, "12345");
     Config toml;
     EXPECT_FALSE(Config::parse("rpc_server_port = \"21812\"", "t.toml", {}, &toml).ok()) << "TOML has numbers";
 }
