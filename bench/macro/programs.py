@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 import tomllib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from sampling import Sample
 
@@ -297,6 +297,28 @@ class Mesh:
         if min(shares) < 0.5 * statistics.mean(shares):
             raise Failed(f"one of {processes} processes has {min(shares):.3g} of {statistics.mean(shares):.3g} Gb/s")
         return Sample(sum(shares), seconds)
+
+
+class Sleepers:
+    """Two programs that sleep until a message comes (tests/system/sleepers), over a mesh or kernel TCP, beside other
+    processes that are always busy."""
+
+    def __init__(self, build):
+        self.rove_run, self.program = build / "apps" / "rove-run", build / "tests" / "system" / "sleepers"
+
+    def run(self, over, field, busy, *options):
+        port = next(tcp_ports)
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as beside:
+            for number in range(busy):
+                beside.enter_context(started(["sh", "-c", "while :; do :; done"], number % 2))
+            command = [self.program, "--over", over, "--port", port, *options]
+            if over == "verbs":
+                config = pathlib.Path(folder) / "mesh.toml"
+                config.write_text(f'[[device]]\nport = "mesh:{folder}/mesh"\n')
+                command = [self.rove_run, "--config", config, "--", *command]
+            begun = time.monotonic()
+            _, client = pair(command, [*command, "127.0.0.1"], lambda server: tcp_listens(server, port))
+            return Sample(float(fields(client, "sleepers")[field]), min(1.0, time.monotonic() - begun))
 
 
 class Ucx:

@@ -112,7 +112,7 @@ void Background::leave_to_watchers() {
     watch_changes_ = changes;
     if (const Worker::Drive drive(*runtime_.workers().front()); drive) {
         WorkerCore& core = runtime_.workers().front()->core(drive);
-        // What is left of a round (0) is taken by the application's next call, if it makes calls.
+        // The rest of a round (0) is left to the application's next call, if it makes calls.
         const uint64_t wanted_ns = core.wanted_at();
         if (wanted_ns <= now_ns && !(active && wanted_ns == 0)) core.rescue_round();
     }

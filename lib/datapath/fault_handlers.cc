@@ -18,7 +18,7 @@ namespace {
 constexpr int kLevels = 32;
 constexpr int kEnd = -1;  // of the chain: the default action
 
-// What the program's action was when a handler of rove's was put in front of it. Handlers read it while install() may
+// The program's action when a handler of rove's was put in front of it. Handlers read it while install() may
 // write: a level is filled before it is first in the kernel's hands, and filled anew only if nothing leads to it.
 struct Level {
     std::atomic<uintptr_t> function{0};  // SIG_DFL, SIG_IGN, or a handler of either type

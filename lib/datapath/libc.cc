@@ -129,7 +129,7 @@ extern "C" {
     result name parameters {                                      \
         return (result)(call(number __VA_OPT__(, ) __VA_ARGS__)); \
     }
-// What _FORTIFY_SOURCE makes of calls that fill a buffer, whose size comes last.
+// The forms that _FORTIFY_SOURCE gives to calls that fill a buffer. The buffer's size comes last.
 #define ROVE_CHECKED_CALL(result, name, number, parameters, bytes, room, ...) \
     result name parameters {                                                  \
         if ((bytes) > (room)) __chk_fail();                                   \

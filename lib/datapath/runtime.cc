@@ -130,7 +130,7 @@ Runtime* Runtime::start(const Config& config, Listener& listener, std::string* e
     // The thread, and those that EAL starts from it, shall take none of the application's signals.
     sigset_t all, before;
     sigfillset(&all);
-    // Of its own faults, and of its own system calls where a sandbox answers those by SIGSYS.
+    // A thread takes the signals of its own faults, and of its system calls where a sandbox answers those by SIGSYS.
     for (const int signal : {SIGSEGV, SIGBUS, SIGSYS}) sigdelset(&all, signal);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     std::binary_semaphore opened(0);

@@ -7,7 +7,7 @@
 //    has one. So the thread that waits receives the frames: it makes rounds, and when nothing comes it unmasks the
 //    doorbells and sleeps on them and on its own file, an eventfd or whatever the program polls.
 // 2. One thread at a time watches the doorbells. Others sleep on their own files, which the watcher's rounds make readable.
-// 3. A watcher that returns to the program usually comes back within microseconds, so nobody is woken to replace it. The
+// 3. A watcher that returns to the program usually comes back within microseconds, so no thread is woken to replace it. The
 //    background thread, which naps while watches begin and end, notices if it does not come back: it makes another thread
 //    the watcher, or drives the datapath itself. Until then frames wait as they do for a program that polls and stops.
 // 4. The transport's deadlines are the background thread's as well, so that they may be a nap late while a thread watches.
@@ -56,7 +56,7 @@ class SpinWindow {
     bool spun_in_vain_ = false;  // before the sleep that is under way
 };
 
-// What the threads that wait have in common: which of them watches. Part of a runtime.
+// The state that the waiting threads of a runtime share: which of them watches.
 class Watchers {
   public:
     Watchers();

@@ -264,7 +264,7 @@ struct QueuePair {
 
 // Returns the worker of one of the XRC TGT QPs that act as `srq`; nothing if there is none. Any thread.
 std::optional<uint16_t> worker_of_members(SharedRecvQueue& srq);
-// Those QPs of `worker`, which stands still, leave `srq`.
+// Makes the QPs of `worker`, which stands still, leave `srq`.
 void dismiss_members(const Held& held, SharedRecvQueue& srq, uint16_t worker);
 
 }  // namespace rove::transport

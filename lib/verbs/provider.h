@@ -27,7 +27,7 @@ class Provider final : public datapath::Listener {
     // Without a configuration there are no devices.
     explicit Provider(std::optional<datapath::Config> config);
 
-    // Those that can be opened: none once the datapath has failed for good, none in a forked child, and none as long as
+    // Returns the devices that can be opened: none once the datapath has failed for good, none in a forked child, and none as long as
     // another process has one's port, which is said on stderr once.
     std::span<const std::unique_ptr<Device>> devices() const;
     // Those that can be read about: as with hardware, who has them open does not matter.

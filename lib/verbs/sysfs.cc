@@ -42,7 +42,7 @@ void make_folder_of(const std::string& file) {
 
 void write(const std::string& file, const std::string& line) {
     make_folder_of(file);
-    // Whoever reads meanwhile finds the old content or the new one.
+    // A program that reads meanwhile finds the old content or the new one.
     const std::string temporary = file + ".new", text = line + "\n";
     const int made = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (made < 0) return;
@@ -51,7 +51,7 @@ void write(const std::string& file, const std::string& line) {
     if (whole) rename(temporary.c_str(), file.c_str());
 }
 
-// What is there already stays.
+// A file that is there already stays.
 void link(const std::string& target, const std::string& file) {
     make_folder_of(file);
     [[maybe_unused]] const int failed = symlink(target.c_str(), file.c_str());
@@ -170,7 +170,7 @@ void sweep(const std::string& parent) {
     }
 }
 
-// As std::filesystem::temp_directory_path() has it.
+// Returns the folder that std::filesystem::temp_directory_path() would.
 std::string temporary_folder() {
     for (const char* const name : {"TMPDIR", "TMP", "TEMP", "TEMPDIR"})
         if (const char* const value = std::getenv(name); value != nullptr) return value;

@@ -111,7 +111,7 @@ CASE(cancel, not_in_what_makes_and_destroys_objects) {
     }));
 }
 
-// Whoever destroys a CQ waits until its events are acknowledged.
+// ibv_destroy_cq() waits until the events of the CQ are acknowledged.
 CASE(cancel, not_in_waiting_for_acknowledgements) {
     Ends ends;
     Owned<ibv_comp_channel> channel = make_channel();

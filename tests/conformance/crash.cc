@@ -17,7 +17,7 @@ using namespace conformance;
 
 namespace {
 
-// What a handler has seen, for the parent too.
+// The handler's observations, which the parent reads too.
 struct Seen {
     int calls, other_calls;
     bool own_is_blocked, other_is_blocked, on_alternate_stack;
@@ -137,7 +137,7 @@ ALONE(crash, with_SA_RESETHAND_a_handler_runs_once) {
     expect_one_call(action(report, static_cast<int>(SA_RESETHAND | SA_NODEFER)), SIGBUS, touch_behind_a_file);
 }
 
-// As Python's faulthandler.
+// Python's faulthandler does this.
 ALONE(crash, a_handler_that_restores_and_raises_runs_once) {
     expect_one_call(action(restore_and_raise, SA_NODEFER), SIGSEGV, touch_nothing);
     expect_one_call(action(restore_and_raise, 0), SIGSEGV, touch_nothing);

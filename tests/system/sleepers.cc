@@ -8,8 +8,9 @@
 // Without an address it is the server. Each connection has one request in flight, and each end sleeps in one call for all of
 // its connections: `get` is ibv_get_cq_event(), or read() of one TCP connection; `epoll-set` is epoll_wait() of a set
 // within another, and `system-call` is poll() without the C library. After each response the client is busy for a
-// while (--pause-us), and it sleeps when all have come (--stay-s). It prints requests a second, and the median, the 99th percentile and the mean of half the time from a
-// request to its response, as perftest and qperf have it, and how often it slept for a message. Every byte of a message is checked.
+// while (--pause-us), and it sleeps when all have come (--stay-s). It prints requests a second, the median, the 99th
+// percentile and the mean of half the time from a request to its response, as perftest and qperf have it, and how often it
+// slept for a message. Every byte of a message is checked.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>

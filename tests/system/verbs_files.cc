@@ -26,7 +26,7 @@ constexpr unsigned kSeconds = 20;  // then it hangs
 constexpr int kImages = 6;
 constexpr char kSelf[] = "/proc/self/exe";
 
-// What each descriptor of this process is, 0 to 2 left out.
+// Returns the target of each descriptor of this process except 0 to 2.
 std::map<int, std::string> files() {
     std::map<int, std::string> all;
     DIR* const folder = opendir("/proc/self/fd");

@@ -24,7 +24,7 @@ constexpr size_t kSlot = kGrhBytes + kBytes;
 
 ibv_gid group(uint32_t number = 0) {
     ibv_gid gid{};
-    // As an IPv4-mapped address.
+    // Writes it as an IPv4-mapped address.
     const uint8_t ipv4[] = {0xFF, 0xFF, 239, static_cast<uint8_t>(number >> 8), static_cast<uint8_t>(number), 3};
     std::memcpy(gid.raw + 10, ipv4, sizeof(ipv4));
     return gid;
@@ -123,7 +123,7 @@ void send(const peer::Device& device, ibv_qp* qp, ibv_cq* cq, ibv_mr* mr, uint8_
     ibv_destroy_ah(ah);
 }
 
-// Of each message nothing is left but the request itself.
+// Nothing of a message is left but the request itself.
 void send_and_leave(const peer::Device& device, ibv_cq* cq, ibv_mr* mr, uint8_t* memory, peer::Control& control) {
     ibv_destroy_ah(peer::create_ah(device, {}, {0, 0, control.exchange(device.gid)}));
     peer::QpOptions options;

@@ -158,7 +158,7 @@ class TrainReceiver {
         alignas(sockaddr_storage) std::array<char, 32> from;
         alignas(cmsghdr) std::array<char, 128> control;
     };
-    // What each slot is prepared for: `front` bytes, then buffers of so many bytes.
+    // Each slot is prepared for `front` bytes, then buffers of so many bytes.
     struct Layout {
         size_t front = 0, buffers = 0;
         uint32_t bytes = 0;

@@ -41,7 +41,7 @@ constexpr auto kStopsWithin =
 
 }  // namespace
 
-// By number. One without a function is refused as by a kernel that does not have it: GET_OPTION never had an
+// The commands by number. One without a function is refused as by a kernel that does not have it: GET_OPTION never had an
 // implementation, and RESOLVE_IB_SERVICE (23) asks the subnet manager, which RoCE does not have. A librdmacm from
 // before ECE does not know the end of two.
 const std::array<Ucma::Command, kWriteCmEvent + 1> Ucma::kCommands = {{

@@ -46,7 +46,7 @@ int Ucma::need_devices() {
     }
     Provider& provider = verbs::provider();
     if (!provider.start()) return ENODEV;
-    // What fails leaves nothing behind, so that the next command finds all as it was.
+    // A failure leaves nothing behind, so that the next command starts from the same state.
     datapath::FileDescriptor wake_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     datapath::FileDescriptor timer_fd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
     if (!wake_fd.is_open() || !timer_fd.is_open()) return EMFILE;

@@ -98,7 +98,7 @@ void on_signal(int signal, siginfo_t* info, void*) {
     errno = errno_before;
 }
 
-// Those that have not blocked it come to stand still, or go on to where they leave rove.
+// Threads that have not blocked it come to stand still, or go on to where they leave rove.
 void stop_other_threads(int signal) {
     for (const std::string& thread : datapath::names_in("/proc/self/task"))
         if (const auto id = static_cast<pid_t>(std::atoi(thread.c_str())); id != gettid())

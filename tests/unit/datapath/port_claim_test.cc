@@ -112,7 +112,7 @@ TEST(PortClaim, AnotherUsersClaimIsNotBelieved) {
     close(ready[0]);
 }
 
-// As many as like may ask who has a port.
+// Any number of processes may ask for the owner of a port.
 TEST(PortClaim, QuestionsDoNotFillTheOwnersQueue) {
     const DeviceConfig config = of("net_memif0,socket=port_claim_questions-" + std::to_string(getpid()));
     std::string error;

@@ -36,7 +36,7 @@ SlotConfig slots(const std::string& text) {
     return taken(text).slots;
 }
 
-// As Mooncake takes it: kvcache-ai/Mooncake#1743.
+// Mooncake accepts numbers as text (kvcache-ai/Mooncake#1743).
 TEST(TentJsonConfig, AnIntegerMayBeText) {
     EXPECT_EQ(taken(R"({"rpc_server_port": "21812"})").rpc_server_port, 21812);
     EXPECT_EQ(taken(R"({"transports": {"rdma": {"num_lanes": "2"}}})").rdma.num_lanes, 2u);

@@ -98,7 +98,7 @@ TEST_P(SeldomPolled, a_silent_peer_is_given_up_in_time) {
     EXPECT_EQ(a.counter(Counter::kTimeouts), 8u);
 }
 
-// What was missed before a request is no part of the silence after it, nor what was missed before an answer.
+// Time that was missed before a request, or before an answer, is no part of the silence after it.
 TEST_P(SeldomPolled, a_peer_that_answers_within_its_time_is_not_given_up) {
     connect_with(14);
     net.keep_trace = false;
