@@ -84,23 +84,30 @@ void Background::sleep_until_rung(uint64_t until_ns) {
     worker.core(hold).disarm(rested_ns);
 }
 
-// Until a thread that watched returns to the application, or a deadline.
+// Until a thread that watched returns to the application, or a deadline. Not where something is due already: frames that a
+// full port holds are the watcher's, and a deadline of a protocol clock that stands still does not pass.
 void Background::sleep_until_needed(uint64_t until_ns) {
     sleeps_until_ns_.store(until_ns, std::memory_order_seq_cst);
     asleep_.store(true, std::memory_order_seq_cst);
+    const uint64_t now_ns = runtime_.now_ns();
+    bool is_due = false;
     {
-        // A thread that drove before has left its deadline, and one that drives afterwards sees that we sleep. Frames that
-        // a full port holds (0) are the watcher's.
-        const Worker::Drive drive(*runtime_.workers().front());
-        const uint64_t wanted_ns = drive ? runtime_.workers().front()->core(drive).wanted_at() : 0;
-        if (wanted_ns != 0) until_ns = std::min(until_ns, wanted_ns);
+        // A thread that drove before has left its deadline, and one that drives afterwards sees that we sleep.
+        Worker& worker = *runtime_.workers().front();
+        if (const Worker::Drive drive(worker); drive) {
+            const uint64_t wanted_ns = worker.core(drive).wanted_at();
+            is_due = wanted_ns <= now_ns;
+            until_ns = std::min(until_ns, wanted_ns);
+            // Our own leaving of the worker must not wake us.
+            sleeps_until_ns_.store(is_due ? 0 : until_ns, std::memory_order_seq_cst);
+        }
     }
     // Pairs with expect_watcher() and take_over(): either they see us asleep, or we see that they were here.
-    const uint64_t now_ns = runtime_.now_ns();
-    if (now_ns < until_ns && runtime_.watchers().is_watched() && !taken_over_.load(std::memory_order_seq_cst))
+    if (!is_due && runtime_.watchers().is_watched() && !taken_over_.load(std::memory_order_seq_cst))
         runtime_.poller().wait_for_control(until_ns - now_ns);
     asleep_.store(false, std::memory_order_seq_cst);
     sleeps_until_ns_.store(0, std::memory_order_relaxed);
+    if (is_due) nap(kLastNapNs);
 }
 
 // One look in the state "replaced".
