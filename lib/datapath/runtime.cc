@@ -170,6 +170,7 @@ void Runtime::after_fork_in_child() {
     claims_.clear();  // of the parent, and not kept beyond its end
     for (const auto& port : ports_) port->after_fork_in_child();
     poller_.after_fork_in_child();
+    watchers_.after_fork_in_child();
     leave_runtime_folder_in_child();
 }
 

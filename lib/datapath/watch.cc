@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "datapath/background.h"
 #include "datapath/libc.h"
@@ -56,7 +57,11 @@ void SpinWindow::bar(uint64_t now_ns) {
 Watchers::Watchers() : promoted_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
 Watchers::~Watchers() {
-    close(promoted_);
+    if (promoted_ >= 0) close(promoted_);
+}
+
+void Watchers::after_fork_in_child() {
+    if (promoted_ >= 0) close(std::exchange(promoted_, -1));
 }
 
 void Watchers::promote() {

@@ -75,6 +75,8 @@ class Watchers {
     bool replace(uint32_t seen_changes) const { return is_watched() || has_threads() || changes() != seen_changes; }
     // Ends the sleep of a thread that does not watch, so that it becomes the watcher.
     void promote();
+    // Closes the file, in a child that has none of the threads.
+    void after_fork_in_child();
 
   private:
     friend class Watch;
@@ -82,7 +84,7 @@ class Watchers {
     std::atomic<bool> watched_{false};
     std::atomic<uint32_t> threads_{0};
     std::atomic<uint32_t> changes_{0};
-    const int promoted_;  // an eventfd
+    int promoted_;  // an eventfd
 };
 
 // One wait of the calling thread, from when it finds nothing to do until it returns to the program.

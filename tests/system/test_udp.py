@@ -11,8 +11,8 @@ import subprocess
 import sys
 
 from harness import (CLIENT_CORE, ROVE_RUN, SCRATCH, SERVER_CORE, STOPPED, Link, Process, TwoNamespaces, check,
-                     free_port, ip, loopback_address, once, program, run_pair, start_client, start_server, telemetry,
-                     test)
+                     eventually, free_port, ip, loopback_address, once, program, run_pair, start_client, start_server,
+                     telemetry, test)
 from test_guest import GUEST, guest
 from test_perftest import HASTY, perftest
 from test_rdma_cm import wait_ready
@@ -278,7 +278,13 @@ if ipv6:    # the link is said to have an MTU of 1280
 def forged(family):
     """Forged ICMP about a connection neither ends it nor costs it a frame."""
     addresses = ADDRESSES[family]
+    def is_ready():
+        """The advertisement comes from a link-local address, which the kernel first makes sure is no other host's."""
+        shown = subprocess.run(["ip", "-n", namespaces.names[0], "-6", "addr"], capture_output=True, text=True, check=True)
+        check("tentative" not in shown.stdout, shown.stdout)
+
     with veth(9000) as namespaces:
+        eventually(is_ready, 20)
         link, port = namespaces.link([udp(address) for address in addresses]), free_port("netns")
         command = [program("verbs_check"), "--gid-index", "1", "--mtu", "4096", "--verbs", "write", "--timeout", "15",
                    "--sizes", "100000", "--rounds", "300"]
