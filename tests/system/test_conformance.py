@@ -87,8 +87,8 @@ for name in names():
 for theme in ("mr_gone", "cq_resize"):
     test(f"conformance/dedicated/{theme}", dedicated, theme, timeout=THEME_LIMIT + 10)
 test("conformance/lossy/uc", lossy, "uc/what_arrives_is_whole_and_in_order")
-# Sanitizers see rove's system calls by functions of their own, which are cancellation points; and
-# as many objects as the device offers take minutes.
+# Sanitizers see rove's system calls by functions of their own, which are cancellation points.
+# device_limits is left out because max_ah_is_kept did not end within 60 s there; the cause is not known yet.
 for theme in sorted({name.split("/")[0] for name in names()} - {"cancel", "device_limits"}):
     # Objects alone, and processes, are the same code in both modes.
     modes = ("rc",) if theme in ("device_limits", "fork", "process", "signals") else harness.BOTH
