@@ -60,8 +60,9 @@ void Background::nap(uint64_t ns) {
     asleep_.store(false, std::memory_order_seq_cst);
 }
 
-// Until a frame rings, or somebody leaves an earlier deadline: wake_by().
-void Background::sleep_until_rung(uint64_t until_ns) {
+// Until a frame rings, or somebody leaves an earlier deadline: wake_by(). Returns true if we may have taken a doorbell: a
+// thread that has begun to watch meanwhile does not wake up for it, so that its frames are ours.
+bool Background::sleep_until_rung(uint64_t until_ns) {
     Worker& worker = *runtime_.workers().front();
     sleeps_until_ns_.store(until_ns, std::memory_order_relaxed);
     asleep_.store(true, std::memory_order_seq_cst);
@@ -79,9 +80,10 @@ void Background::sleep_until_rung(uint64_t until_ns) {
     }
     asleep_.store(false, std::memory_order_seq_cst);
     sleeps_until_ns_.store(0, std::memory_order_relaxed);
-    if (!armed) return;
+    if (!armed) return false;
     const Worker::Hold hold(worker);
     worker.core(hold).disarm(rested_ns);
+    return true;
 }
 
 // Until a thread that watched returns to the application, or a deadline. Not where something is due already: frames that a
@@ -164,7 +166,7 @@ void Background::share() {
     Worker& worker = *runtime_.workers().front();
     bool watching = false;
     bool handed_over = false;  // the application sleeps: no other thread will see that a frame has come
-    bool owes_round = false;   // to a thread that posted work and could not drive
+    bool owes_round = false;   // to a thread that posted work and could not drive, or for a doorbell
     uint32_t seen = calls_.load(std::memory_order_relaxed);
     uint64_t window_ns = 0, idle_since_ns = 0, watching_since_ns = 0, nap_ns = kFirstNapNs;
     while (!stopped()) {
@@ -208,7 +210,7 @@ void Background::share() {
                 continue;
             }
             moved = worker.core(drive).rescue_round();
-            owes_round = false;
+            owes_round &= moved != 0 && runtime_.watchers().is_watched();  // one that is awake looks before it sleeps
             deadline_ns = worker.core(drive).next_deadline();
             has_left = worker.core(drive).wanted_at() == 0;
         }
@@ -218,7 +220,7 @@ void Background::share() {
         } else if (now_ns - idle_since_ns >= kIdleNs) {
             const bool may_ring = !has_left && (handed_over || nap_ns == kLastNapNs);
             if (deadline_ns > now_ns && runtime_.all_ring() && may_ring)
-                sleep_until_rung(std::min(now_ns + care_ns(), deadline_ns));
+                owes_round = sleep_until_rung(std::min(now_ns + care_ns(), deadline_ns));
             else if (deadline_ns > now_ns)
                 nap(std::min(nap_ns, deadline_ns - now_ns));
             nap_ns = std::min(nap_ns * 2, kLastNapNs);

@@ -54,7 +54,7 @@ class Background {
     void share();
     bool driven_since(uint64_t time_ns);
     void nap(uint64_t ns);
-    void sleep_until_rung(uint64_t until_ns);
+    bool sleep_until_rung(uint64_t until_ns);
     void leave_to_watchers();
     void sleep_until_needed(uint64_t until_ns);
     uint64_t care_ns() const;  // between two looks at the ports

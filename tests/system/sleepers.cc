@@ -7,10 +7,11 @@
 //
 // Without an address it is the server. Each connection has one request in flight, and each end sleeps in one call for all of
 // its connections: `get` is ibv_get_cq_event(), or read() of one TCP connection; `epoll-set` is epoll_wait() of a set
-// within another, and `system-call` is poll() without the C library. After each response the client is busy for a
-// while (--pause-us), and it sleeps when all have come (--stay-s). It prints requests a second, the median, the 99th
-// percentile and the mean of half the time from a request to its response, as perftest and qperf have it, and how often it
-// slept for a message. Every byte of a message is checked.
+// within another, and `system-call` is poll() without the C library. After each message an end is busy for a while
+// (--pause-us), the client before it sends the next and the server after it has answered. The client sleeps when all
+// have come (--stay-s). It prints requests a second, the median, the 99th percentile and the mean of half the time from a
+// request to its response, as perftest and qperf have it, and how often it slept for a message. Every byte of a message is
+// checked.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>
@@ -342,6 +343,10 @@ class Verbs final : public Transport {
     int set_ = -1, set_of_set_ = -1;
 };
 
+void be_busy(const Options& options) {
+    for (const auto since = Clock::now(); Clock::now() - since < std::chrono::microseconds(options.pause_us);) continue;
+}
+
 void serve(const Options& options, Transport& transport) {
     std::vector<uint32_t> turns(options.connections);
     for (uint32_t left = options.count; left > 0;) {
@@ -349,6 +354,7 @@ void serve(const Options& options, Transport& transport) {
             verify(message, options.size, connection, turns[connection]);
             transport.consumed(connection);
             transport.send(connection, turns[connection]++);
+            be_busy(options);
             --left;
         });
     }
@@ -373,8 +379,7 @@ void request(const Options& options, Transport& transport) {
             halves_us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begun[connection]).count() / 2);
             verify(message, options.size, connection, turns[connection]++);
             transport.consumed(connection);
-            for (const auto since = Clock::now(); Clock::now() - since < std::chrono::microseconds(options.pause_us);)
-                continue;
+            be_busy(options);
             send(connection);
         });
     }

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that sleep for their completions, in every call in which a program can sleep: the thread that sleeps receives
 the frames itself where rove sees the call, and the background thread does elsewhere."""
+import os
 import pathlib
+import re
 import time
 
-from harness import CLIENT_CORE, SERVER_CORE, Process, check, free_port, memif_link, once, program, run_pair
+from harness import (CLIENT_CORE, SERVER_CORE, STOPPED, Process, check, free_port, memif_link, once, program, run_pair,
+                     start_client, start_server)
 from test_mesh import link as mesh_link
 from test_udp import loopback
 
@@ -23,8 +26,28 @@ for call in CALLS:
 for call in ("get", "epoll", "system-call"):
     once(f"sleep/udp/{call}", lambda call=call: sleepers(loopback(), call, 8, 1000))
     once(f"sleep/memif/{call}", lambda call=call: sleepers(memif_link(), call, 8, 1000))
-# The client computes between two requests, for as long as the background thread naps and longer.
+# Both compute between two messages, for as long as the background thread naps and longer.
 once("sleep/mesh/pauses", lambda: sleepers(mesh_link(), "epoll", 1, 200, "--pause-us", 5000))
+
+
+def begins_late():
+    """While the server computes, its background thread sleeps on the doorbells, and it still does so when the server
+    waits for the next request. Of the two that the request wakes it has the core first, and what it takes off the
+    doorbells it receives."""
+    link = mesh_link()
+    port = free_port()
+    command = [program("sleepers"), "--count", 50, "--pause-us"]
+    server = start_server(link, [*command, 20000], port, "--port")
+    client = start_client(link, [*command, 40000], port, "--port")
+    server.wait_for(lambda: "rove" in [name for name, _ in wakeups(server.pid)], 20, "background thread")
+    os.setpriority(os.PRIO_PROCESS, server.pid, 10)  # the thread that waits
+    client.succeed(100)
+    server.succeed(STOPPED)
+    slowest_us = float(re.search(r"p99_us=(\S+)", client.out()).group(1))
+    check(slowest_us < 300_000, f"a request waited until it was sent again: {client.out()}")
+
+
+once("sleep/mesh/begins-late", begins_late)
 
 
 def wakeups(pid):
