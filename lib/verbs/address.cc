@@ -8,8 +8,8 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <set>
 #include <utility>
+#include <vector>
 
 #include "verbs/objects.h"
 #include "verbs/verbs.h"
@@ -96,17 +96,21 @@ int destroy_ah(ibv_ah* handle) {
         const std::lock_guard lock(pd.ahs_mutex);
         pd.destroyed_ahs.push_back(std::move(ah));
         if (pd.destroyed_ahs.size() >= pd.most_destroyed_ahs) {
-            std::set<const transport::Path*> waiting;
+            std::vector<const transport::Path*> waiting;
             {
                 const datapath::Runtime::Pause pause(runtime);
                 runtime.queue_pairs().for_each(pause, [&](const transport::QueuePair& qp) {
                     if (qp.type != IBV_QPT_UD) return;
                     for (uint32_t i = qp.sq.consumed(); i != qp.sq.available_until(); ++i)
-                        waiting.insert(qp.sq.at(i).path);
+                        waiting.push_back(qp.sq.at(i).path);
                 });
             }
-            std::erase_if(pd.destroyed_ahs, [&](const auto& one) { return !waiting.contains(&one->path); });
-            pd.most_destroyed_ahs = 2 * pd.destroyed_ahs.size() + Pd::kFewDestroyedAhs;
+            std::sort(waiting.begin(), waiting.end());
+            std::erase_if(pd.destroyed_ahs, [&](const auto& one) {
+                return !std::binary_search(waiting.begin(), waiting.end(), &one->path);
+            });
+            // As many are destroyed until the next look as this one has looked at.
+            pd.most_destroyed_ahs = 2 * pd.destroyed_ahs.size() + waiting.size() + Pd::kFewDestroyedAhs;
         }
     }
     release(given);

@@ -101,7 +101,9 @@ struct Pd : ibv_pd {
     std::mutex ahs_mutex;
     std::vector<std::unique_ptr<Ah>> destroyed_ahs;
     size_t most_destroyed_ahs = kFewDestroyedAhs;
-    static constexpr size_t kFewDestroyedAhs = 32;
+    // Looking whether requests wait stops the workers and goes through the table of QPs, which has 65 536 places: that
+    // is shared by so many handles.
+    static constexpr size_t kFewDestroyedAhs = 1024;
 };
 
 struct Mr : ibv_mr {

@@ -23,6 +23,9 @@ SKIPPED = {
     "optional/the_own_device_is_imported_or_refused": "rove imports no devices: the call is refused, as it may be",
     "qp_transitions/rtr_refuses_an_mtu_above_the_ports": "no MTU is above that of these ports",
 }
+# What cannot run under sanitizers, which see rove's system calls by functions of their own: these are cancellation points,
+# so that a thread may be cancelled while it drives the datapath. In the other cases of the theme it does not.
+NOT_SANITIZED = ("cancel/not_in_posting_and_polling", "cancel/in_get_cq_event_while_others_wait")
 _verdicts = {}
 
 
@@ -36,8 +39,9 @@ def verdicts(theme, build=BUILD):
     key = (theme, harness.mode, build)
     if key not in _verdicts:
         first, second = memif_pair()
-        command = [CASES[build], "--filter", f"^{theme}/", "--peer-env", f"ROVE_CONFIG={write_toml(second)}",
-                   "--limit", 20 if build == BUILD else 60]
+        left_out = "" if build == BUILD else "".join(f"(?!{name}$)" for name in NOT_SANITIZED)
+        command = [CASES[build], "--filter", f"^{left_out}{theme}/", "--peer-env",
+                   f"ROVE_CONFIG={write_toml(second)}", "--limit", 20 if build == BUILD else 60]
         process = Process(command, first, build=build, env=SANITIZERS if build != BUILD else None)
         process.wait(THEME_LIMIT)
         _verdicts[key] = {name: (outcome, detail or "")
@@ -87,9 +91,7 @@ for name in names():
 for theme in ("mr_gone", "cq_resize"):
     test(f"conformance/dedicated/{theme}", dedicated, theme, timeout=THEME_LIMIT + 10)
 test("conformance/lossy/uc", lossy, "uc/what_arrives_is_whole_and_in_order")
-# Sanitizers see rove's system calls by functions of their own, which are cancellation points.
-# device_limits is left out because max_ah_is_kept did not end within 60 s there; the cause is not known yet.
-for theme in sorted({name.split("/")[0] for name in names()} - {"cancel", "device_limits"}):
+for theme in sorted({name.split("/")[0] for name in names()}):
     # Objects alone, and processes, are the same code in both modes.
     modes = ("rc",) if theme in ("device_limits", "fork", "process", "signals") else harness.BOTH
     test(f"conformance/asan/{theme}", sanitized, theme, timeout=THEME_LIMIT + 10, modes=modes)
