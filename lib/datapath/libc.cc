@@ -117,6 +117,21 @@ int blocking_ppoll(pollfd* files, nfds_t count, const timespec* timeout, const s
     return libcs(files, count, timeout, mask);
 }
 
+// The kernel reads the set of signals before it finds that there is no such way to use it, so nothing happens. A set is
+// one word, and words that are aligned lie on one page. Word 0 would be no set.
+bool can_read(const void* at, size_t bytes) {
+    constexpr uintptr_t kPage = 4096, kWord = 8;
+    static_assert(kWord == kSignalSetBytes);
+    constexpr int kNoWay = -1;
+    const int before = errno;
+    const auto begin = reinterpret_cast<uintptr_t>(at), end = begin + bytes;
+    bool readable = end >= begin;
+    for (uintptr_t word = begin / kWord * kWord; readable && word < end; word = (word / kPage + 1) * kPage)
+        readable = word != 0 && (call(SYS_rt_sigprocmask, kNoWay, word, 0, kSignalSetBytes) == 0 || errno != EFAULT);
+    errno = before;
+    return readable;
+}
+
 }  // namespace rove::libc
 
 using namespace rove::libc;

@@ -34,6 +34,11 @@ int fcntl(int file, int command, void* argument);
 ssize_t blocking_read(int file, void* to, size_t bytes);
 int blocking_ppoll(pollfd* files, nfds_t count, const timespec* timeout, const sigset_t* mask);
 
+// Returns true if the process may read these bytes, as the kernel finds: hooks ask before they look at what a program
+// has given, whose bad pointers are the kernel's to refuse. Costs one short system call for each page. Leaves errno
+// alone.
+bool can_read(const void* at, size_t bytes);
+
 // While there is one, its thread is not cancelled: for calls that may wait by a condition or for a thread, which are
 // cancellation points too.
 class NoCancellation {

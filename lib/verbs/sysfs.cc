@@ -23,7 +23,54 @@ namespace rove::verbs {
 
 namespace {
 
+constexpr std::string_view kClass = "/sys/class/infiniband", kDevices = "/dev/infiniband";
 constexpr const char* kPrefix = "rove-sysfs-";
+
+// An absolute path as the program means it.
+struct Name {
+    std::string path;         // "" if it can be none of ours
+    bool is_private = false;  // the path is relative to a private folder, in which the kernel looks for it
+};
+
+bool is_below(std::string_view path) {
+    return path.starts_with(kClass) || path.starts_with(kDevices);
+}
+
+// Removes empty parts of a path and those that are ".".
+std::string squeezed(std::string_view path) {
+    std::string result;
+    for (size_t at = 0; at < path.size();) {
+        const size_t end = std::min(path.find('/', at), path.size());
+        if (const std::string_view part = path.substr(at, end - at); !part.empty() && part != ".")
+            (result += '/') += part;
+        at = end + 1;
+    }
+    return path.ends_with('/') ? result + '/' : result;
+}
+
+// Returns whether the first part of `path` is "..", and removes it.
+bool take_upwards(std::string_view& path) {
+    if (!path.starts_with("..") || (path.size() > 2 && path[2] != '/')) return false;
+    path.remove_prefix(std::min(path.size(), path.find_first_not_of('/', 2)));
+    return true;
+}
+
+Name name_of(int folder, std::string_view path) {
+    if (path.starts_with('/')) {
+        std::string whole = squeezed(path);
+        return is_below(whole) ? Name{std::move(whole)} : Name{};
+    }
+    const bool upwards = path.starts_with("..");
+    std::string base =
+        datapath::target_of(folder == AT_FDCWD ? "/proc/self/cwd" : "/proc/self/fd/" + std::to_string(folder));
+    if (!base.starts_with('/')) return {};
+    const size_t ours = base.find(std::string("/") + kPrefix);
+    if (ours != base.npos) base.erase(0, std::min(base.find('/', ours + 1), base.size()));
+    while (take_upwards(path)) base.erase(std::min(base.rfind('/'), base.size()));
+    Name name{squeezed((base += '/') += path)};
+    name.is_private = ours != base.npos;
+    return is_below(name.path) || (name.is_private && upwards) ? name : Name{};
+}
 
 // "fe80:0000:0000:0000:..." of 16 bytes, "0200:00ff:fe00:0001" of 8.
 std::string in_groups(const uint8_t* bytes, size_t count) {
@@ -156,10 +203,17 @@ void link_others(const std::string& real, const std::string& folder) {
     for (const std::string& name : datapath::names_in(real)) link(real + "/" + name, folder + "/" + name);
 }
 
+// Returns true if the process that has made the folder `name` became another program whose working directory is in it.
+bool is_working_directory(const std::string& name) {
+    const size_t begin = std::string_view(kPrefix).size();
+    const std::string pid = name.substr(begin, name.find('-', begin) - begin);
+    return datapath::target_of("/proc/" + pid + "/cwd").find("/" + name) != std::string::npos;
+}
+
 // Of processes that have gone: nobody holds the lock.
 void sweep(const std::string& parent) {
     for (const std::string& name : datapath::names_in(parent)) {
-        if (!name.starts_with(kPrefix)) continue;
+        if (!name.starts_with(kPrefix) || is_working_directory(name)) continue;
         const std::string folder = parent + "/" + name;
         const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (file < 0) continue;
@@ -216,7 +270,20 @@ bool Sysfs::make() {
     return true;
 }
 
-std::string Sysfs::instead(Provider& provider, const char* path) {
+bool Sysfs::is_rdma_cm(int folder, std::string_view path) {
+    return path.ends_with("rdma_cm") && name_of(folder, path).path == kRdmaCmDevice;
+}
+
+std::string Sysfs::instead(Provider& (*provider)(), int folder, std::string_view path) {
+    const int before = errno;
+    Name name = name_of(folder, path);
+    errno = before;
+    if (name.path.empty()) return {};
+    if (!name.is_private) return instead(provider(), name.path);
+    return is_below(name.path) ? std::string() : std::move(name.path);
+}
+
+std::string Sysfs::instead(Provider& provider, const std::string& path) {
     const auto devices = provider.described();
     if (devices.empty()) return {};
     const std::string_view whole = path;

@@ -4,7 +4,9 @@
 // C library's business. Programs look there for the types of GIDs, the NUMA node, the rate.
 //
 // The folder is made when a program first looks, in TMPDIR or /tmp, and removed at exit. What killed processes leave is
-// swept by the next that makes one: each holds a lock on its own.
+// swept by the next that makes one: each holds a lock on its own. A program that changes its folder to one of ours, or
+// opens it, is in the private folder. The kernel finds the names that are relative to it; only those that lead out of
+// it, by "..", mean what they would mean in /sys.
 #pragma once
 
 #include <sys/types.h>
@@ -19,16 +21,19 @@ class Provider;
 
 class Sysfs {
   public:
-    // Whether instead() may have another answer than the path itself. For every path that a program uses, so cheap.
-    static bool concerns(const char* path) {
-        using std::string_view;
-        if (path == nullptr || path[0] != '/' || (path[1] != 's' && path[1] != 'd')) return false;
-        return string_view(path).starts_with(kClass) || string_view(path).starts_with(kDevices);
+    // Returns true if instead() may have another answer than the path itself. For every path that a program uses, so
+    // cheap; allocates nothing, since allocators look at files while they start.
+    static bool concerns(std::string_view path) {
+        if (path.starts_with('/') && (path.size() < 2 || std::string_view("sd/.").find(path[1]) == path.npos))
+            return false;
+        return path.starts_with("..") || path.find("infiniband") != path.npos || path.ends_with("rdma_cm");
     }
 
     // The file that stands for `path`, of our devices only: a listing has those of the hardware beside. "" if the path
-    // means itself. Any thread.
-    std::string instead(Provider& provider, const char* path);
+    // means itself. A path that is relative begins in `folder`, a descriptor or AT_FDCWD. Any thread.
+    std::string instead(Provider& (*provider)(), int folder, std::string_view path);
+    // Returns true if `path` is what librdmacm opens to reach the kernel.
+    static bool is_rdma_cm(int folder, std::string_view path);
 
     // At exit.
     void remove();
@@ -38,8 +43,8 @@ class Sysfs {
     void after_fork() { mutex_.unlock(); }
 
   private:
-    static constexpr std::string_view kClass = "/sys/class/infiniband", kDevices = "/dev/infiniband";
-
+    // Of an absolute path.
+    std::string instead(Provider& provider, const std::string& path);
     bool exists() const;
     bool make();
 

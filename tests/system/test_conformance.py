@@ -23,8 +23,8 @@ SKIPPED = {
     "optional/the_own_device_is_imported_or_refused": "rove imports no devices: the call is refused, as it may be",
     "qp_transitions/rtr_refuses_an_mtu_above_the_ports": "no MTU is above that of these ports",
 }
-# What cannot run under sanitizers, which see rove's system calls by functions of their own: these are cancellation points,
-# so that a thread may be cancelled while it drives the datapath. In the other cases of the theme it does not.
+# What cannot run under sanitizers, which see rove's system calls by functions of their own: these are cancellation
+# points, so that a thread may be cancelled while it drives the datapath. In the other cases of the theme it does not.
 NOT_SANITIZED = ("cancel/not_in_posting_and_polling", "cancel/in_get_cq_event_while_others_wait")
 _verdicts = {}
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of libc in which a program sleeps on descriptors. Where one of them is a completion channel's, or a set of
 // epoll's that has one, the thread receives frames while it sleeps (datapath/watch.h). All other calls go on to the
-// next definition after a look at the descriptors. Only in the library that is preloaded.
+// next definition after a look at the descriptors, and so do calls with arguments that the kernel refuses: bad
+// pointers, and times that are none. Only in the library that is preloaded.
 #undef _FORTIFY_SOURCE
 #include <poll.h>
 #include <sys/epoll.h>
@@ -10,9 +11,12 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <new>
+#include <utility>
 
+#include "datapath/libc.h"
 #include "datapath/runtime.h"
 #include "verbs/channel_files.h"
 #include "verbs/preload/next.h"
@@ -46,12 +50,36 @@ __attribute__((constructor)) void look_up() {
 
 constexpr uint64_t kMilli = 1'000'000, kSecond = 1'000'000'000;
 
+uint64_t after_ns(const Runtime& runtime, uint64_t seconds, uint64_t ns) {
+    const uint64_t now_ns = runtime.now_ns(), most = UINT64_MAX - now_ns;
+    return seconds < most / kSecond - 1 && ns < kSecond ? now_ns + seconds * kSecond + ns : UINT64_MAX;
+}
 uint64_t after_ms(const Runtime& runtime, int ms) {
     return ms < 0 ? UINT64_MAX : runtime.now_ns() + static_cast<uint64_t>(ms) * kMilli;
 }
 uint64_t after(const Runtime& runtime, const timespec* time) {
     if (time == nullptr) return UINT64_MAX;
-    return runtime.now_ns() + static_cast<uint64_t>(time->tv_sec) * kSecond + static_cast<uint64_t>(time->tv_nsec);
+    return after_ns(runtime, static_cast<uint64_t>(time->tv_sec), static_cast<uint64_t>(time->tv_nsec));
+}
+uint64_t after(const Runtime& runtime, const timeval* time) {
+    if (time == nullptr) return UINT64_MAX;
+    constexpr uint64_t kMicros = 1'000'000;
+    const auto micros = static_cast<uint64_t>(time->tv_usec);
+    return after_ns(runtime, static_cast<uint64_t>(time->tv_sec) + micros / kMicros, micros % kMicros * 1000);
+}
+
+bool is_valid(const timespec* time) {
+    if (time == nullptr) return true;
+    return rove::libc::can_read(time, sizeof(*time)) && time->tv_sec >= 0 && time->tv_nsec >= 0 &&
+           static_cast<uint64_t>(time->tv_nsec) < kSecond;
+}
+bool is_valid(const timeval* time) {
+    if (time == nullptr) return true;
+    return rove::libc::can_read(time, sizeof(*time)) && time->tv_sec >= 0 && time->tv_usec >= 0;
+}
+bool is_valid(const sigset_t* mask) {
+    constexpr size_t kKernelsBytes = 8;
+    return mask == nullptr || rove::libc::can_read(mask, kKernelsBytes);
 }
 
 // The runtime, if the program has channels and none of what is asked for is missing.
@@ -96,7 +124,8 @@ bool has_channel(const pollfd* files, nfds_t count) {
 // Null: the call goes on.
 Runtime* concerned(const pollfd* files, nfds_t count) {
     Runtime* const runtime = watchable();
-    return runtime != nullptr && has_channel(files, count) ? runtime : nullptr;
+    if (runtime == nullptr || count > channel_files::kMaxFiles) return nullptr;
+    return rove::libc::can_read(files, count * sizeof(pollfd)) && has_channel(files, count) ? runtime : nullptr;
 }
 
 int poll_channels(Runtime& runtime, pollfd* files, nfds_t count, uint64_t until_ns, const sigset_t* mask) {
@@ -117,12 +146,21 @@ struct Sets {
     fd_set *read, *write, *except;
 };
 
-// The channels among the descriptors below `count` whose readability is asked for.
-bool has_channel(int count, const fd_set* read) {
-    if (read == nullptr || count > FD_SETSIZE) return false;
+// Returns how much of a set the kernel looks at.
+size_t bytes_of_set(int count) {
+    return (static_cast<size_t>(count) + 63) / 64 * 8;
+}
+
+// Null: the call goes on.
+Runtime* concerned(int count, const Sets& sets) {
+    Runtime* const runtime = watchable();
+    if (runtime == nullptr || sets.read == nullptr || count < 0 || count > FD_SETSIZE) return nullptr;
+    for (const fd_set* set : {sets.read, sets.write, sets.except})
+        if (set != nullptr && !rove::libc::can_read(set, bytes_of_set(count))) return nullptr;
     for (int file = 0; file < count; ++file)
-        if (FD_ISSET(file, read) && (channel_files::is_channel(file) || channel_files::is_epoll_set(file))) return true;
-    return false;
+        if (FD_ISSET(file, sets.read) && (channel_files::is_channel(file) || channel_files::is_epoll_set(file)))
+            return runtime;
+    return nullptr;
 }
 
 int select_channels(Runtime& runtime, int count, const Sets& sets, uint64_t until_ns, const sigset_t* mask) {
@@ -135,12 +173,22 @@ int select_channels(Runtime& runtime, int count, const Sets& sets, uint64_t unti
         if (events != 0) files[used++] = {.fd = file, .events = static_cast<short>(events), .revents = 0};
     }
     mark_seen(files.data(), used);
-    const auto copy_of = [](const fd_set* set) { return set != nullptr ? *set : fd_set{}; };
-    const fd_set read = copy_of(sets.read), write = copy_of(sets.write), except = copy_of(sets.except);
+    const size_t bytes = bytes_of_set(count);
+    const auto copy = [bytes](fd_set* to, const fd_set* from) {
+        if (to != nullptr && from != nullptr) std::memcpy(to, from, bytes);
+    };
+    fd_set read, write, except;
+    copy(&read, sets.read);
+    copy(&write, sets.write);
+    copy(&except, sets.except);
+    bool is_first = true;
     return watch_until(runtime, files.data(), used, until_ns, mask, [&] {
-        if (sets.read != nullptr) *sets.read = read;
-        if (sets.write != nullptr) *sets.write = write;
-        if (sets.except != nullptr) *sets.except = except;
+        // The kernel has found that the program's sets can be written to before we write to them.
+        if (!std::exchange(is_first, false)) {
+            copy(sets.read, &read);
+            copy(sets.write, &write);
+            copy(sets.except, &except);
+        }
         timeval none{};
         return ROVE_NEXT(select)(count, sets.read, sets.write, sets.except, &none);
     });
@@ -185,7 +233,8 @@ int __poll_chk(pollfd* files, nfds_t count, int timeout_ms, size_t bytes) {
 
 [[gnu::always_inline]] static inline int ppoll_files(pollfd* files, nfds_t count, const timespec* timeout,
                                                      const sigset_t* mask) {
-    if (Runtime* const runtime = concerned(files, count)) [[unlikely]]
+    if (Runtime* const runtime = concerned(files, count); runtime != nullptr && is_valid(timeout) && is_valid(mask))
+        [[unlikely]]
         return poll_channels(*runtime, files, count, after(*runtime, timeout), mask);
     return ROVE_NEXT(ppoll)(files, count, timeout, mask);
 }
@@ -201,14 +250,12 @@ int __ppoll_chk(pollfd* files, nfds_t count, const timespec* timeout, const sigs
 
 // Linux leaves in `timeout` what remains of it.
 int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* timeout) {
-    Runtime* const runtime = watchable();
-    if (runtime == nullptr || !has_channel(count, read)) [[likely]]
+    const Sets sets{read, write, except};
+    Runtime* const runtime = concerned(count, sets);
+    if (runtime == nullptr || !is_valid(timeout)) [[likely]]
         return ROVE_NEXT(select)(count, read, write, except, timeout);
-    uint64_t until_ns = UINT64_MAX;
-    if (timeout != nullptr)
-        until_ns = runtime->now_ns() + static_cast<uint64_t>(timeout->tv_sec) * kSecond +
-                   static_cast<uint64_t>(timeout->tv_usec) * 1000;
-    const int result = select_channels(*runtime, count, {read, write, except}, until_ns, nullptr);
+    const uint64_t until_ns = after(*runtime, timeout);
+    const int result = select_channels(*runtime, count, sets, until_ns, nullptr);
     if (timeout != nullptr) {
         const uint64_t now_ns = runtime->now_ns(), left_ns = until_ns > now_ns ? until_ns - now_ns : 0;
         *timeout = {static_cast<time_t>(left_ns / kSecond), static_cast<suseconds_t>(left_ns % kSecond / 1000)};
@@ -217,10 +264,11 @@ int select(int count, fd_set* read, fd_set* write, fd_set* except, timeval* time
 }
 
 int pselect(int count, fd_set* read, fd_set* write, fd_set* except, const timespec* timeout, const sigset_t* mask) {
-    Runtime* const runtime = watchable();
-    if (runtime == nullptr || !has_channel(count, read)) [[likely]]
+    const Sets sets{read, write, except};
+    Runtime* const runtime = concerned(count, sets);
+    if (runtime == nullptr || !is_valid(timeout) || !is_valid(mask)) [[likely]]
         return ROVE_NEXT(pselect)(count, read, write, except, timeout, mask);
-    return select_channels(*runtime, count, {read, write, except}, after(*runtime, timeout), mask);
+    return select_channels(*runtime, count, sets, after(*runtime, timeout), mask);
 }
 
 int epoll_ctl(int set, int operation, int file, epoll_event* event) {
@@ -235,13 +283,13 @@ int epoll_wait(int set, epoll_event* events, int most, int timeout_ms) {
 }
 
 int epoll_pwait(int set, epoll_event* events, int most, int timeout_ms, const sigset_t* mask) {
-    if (Runtime* const runtime = concerned(set)) [[unlikely]]
+    if (Runtime* const runtime = concerned(set); runtime != nullptr && is_valid(mask)) [[unlikely]]
         return wait_channels(*runtime, set, events, most, after_ms(*runtime, timeout_ms), mask);
     return ROVE_NEXT(epoll_pwait)(set, events, most, timeout_ms, mask);
 }
 
 int epoll_pwait2(int set, epoll_event* events, int most, const timespec* timeout, const sigset_t* mask) {
-    if (Runtime* const runtime = concerned(set)) [[unlikely]]
+    if (Runtime* const runtime = concerned(set); runtime != nullptr && is_valid(timeout) && is_valid(mask)) [[unlikely]]
         return wait_channels(*runtime, set, events, most, after(*runtime, timeout), mask);
     return ROVE_NEXT(epoll_pwait2)(set, events, most, timeout, mask);
 }

@@ -8,13 +8,16 @@
 #include <cerrno>
 #include <cstring>
 
+#include "datapath/libc.h"
+
 namespace rove::verbs::ucma {
 
 namespace {
 
-// The call may be forbidden (EPERM, ENOSYS of a sandbox). Then an address that is none ends the program.
-bool is_forbidden() {
-    return errno != EFAULT;
+// The call may be forbidden (EPERM, ENOSYS of a sandbox). Then memory that can only be read is taken for memory that
+// can be written to, and ends the program.
+bool may_copy_ourselves(uint64_t at, size_t bytes) {
+    return errno != EFAULT && libc::can_read(reinterpret_cast<const void*>(at), bytes);
 }
 
 }  // namespace
@@ -23,7 +26,7 @@ size_t copy_some_in(void* to, uint64_t from, size_t bytes) {
     const iovec own{to, bytes}, given{reinterpret_cast<void*>(from), bytes};
     const ssize_t copied = process_vm_readv(getpid(), &own, 1, &given, 1, 0);
     if (copied >= 0) return static_cast<size_t>(copied);
-    if (!is_forbidden()) return 0;
+    if (!may_copy_ourselves(from, bytes)) return 0;
     std::memcpy(to, reinterpret_cast<const void*>(from), bytes);
     return bytes;
 }
@@ -36,7 +39,7 @@ int copy_out(uint64_t to, const void* from, size_t bytes) {
     const iovec own{const_cast<void*>(from), bytes}, given{reinterpret_cast<void*>(to), bytes};
     const ssize_t copied = process_vm_writev(getpid(), &own, 1, &given, 1, 0);
     if (copied == static_cast<ssize_t>(bytes)) return 0;
-    if (copied >= 0 || !is_forbidden()) return EFAULT;
+    if (copied >= 0 || !may_copy_ourselves(to, bytes)) return EFAULT;
     std::memcpy(reinterpret_cast<void*>(to), from, bytes);
     return 0;
 }
