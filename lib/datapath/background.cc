@@ -24,6 +24,7 @@ constexpr uint64_t kFirstNapNs = 20'000;          // the shortest sleep that is 
 constexpr uint64_t kLastNapNs = 500'000;          // an idle process then costs under 1 % of a core
 constexpr uint64_t kWindowNs = 20'000;            // in which kBusyCalls mean that the application polls
 constexpr uint32_t kBusyCalls = 16;               // calls; also in a watch nap: fewer, and it no longer polls
+constexpr uint64_t kSteadyNs = 10 * kWindowNs;    // so often for so long, if it has said that it will sleep
 constexpr uint64_t kRecentNs = 1'000'000;         // nor does it if its last look at the ports is longer ago
 constexpr uint64_t kHousekeepingNs = 50'000'000;  // carriers and lost peers of ports whose driver calls nobody
 constexpr uint64_t kSeldomNs = 1'000'000'000;     // without such ports
@@ -60,10 +61,14 @@ void Background::nap(uint64_t ns) {
     asleep_.store(false, std::memory_order_seq_cst);
 }
 
-// Until a frame rings, or somebody leaves an earlier deadline: wake_by(). Returns true if we may have taken a doorbell: a
-// thread that has begun to watch meanwhile does not wake up for it, so that its frames are ours.
+// Until a frame rings, or somebody leaves an earlier deadline: wake_by(). Returns true if we may have taken a doorbell. The
+// frames are ours then, since a thread that has begun to watch meanwhile does not wake up for it.
 bool Background::sleep_until_rung(uint64_t until_ns) {
     Worker& worker = *runtime_.workers().front();
+    // A time that lies ahead is kept, also if its deadline has gone: else the next post, whose deadline is later, would
+    // wake us.
+    if (promised_ns_ > runtime_.now_ns()) until_ns = std::min(until_ns, promised_ns_);
+    promised_ns_ = until_ns;
     sleeps_until_ns_.store(until_ns, std::memory_order_relaxed);
     asleep_.store(true, std::memory_order_seq_cst);
     bool armed = false;
@@ -74,10 +79,12 @@ bool Background::sleep_until_rung(uint64_t until_ns) {
     }
     const uint64_t now_ns = runtime_.now_ns();
     uint64_t rested_ns = 0;
+    on_doorbells_.store(armed, std::memory_order_seq_cst);
     if (armed && now_ns < until_ns && !taken_over_.load(std::memory_order_seq_cst)) {
         runtime_.poller().wait(until_ns - now_ns);
         rested_ns = std::min(runtime_.now_ns(), until_ns) - now_ns;
     }
+    on_doorbells_.store(false, std::memory_order_seq_cst);
     asleep_.store(false, std::memory_order_seq_cst);
     sleeps_until_ns_.store(0, std::memory_order_relaxed);
     if (!armed) return false;
@@ -173,9 +180,15 @@ void Background::share() {
         const uint64_t now_ns = runtime_.now_ns();
         housekeep(now_ns);
         const uint32_t calls = calls_.load(std::memory_order_relaxed);
+        if (handed_over_.load(std::memory_order_relaxed) && handed_over_.exchange(false, std::memory_order_seq_cst)) {
+            handed_over = true;
+            seen = calls;
+            window_ns = now_ns;
+        }
+        const uint64_t look_ns = handed_over ? kSteadyNs : kWindowNs;
         if (taken_over_.load(std::memory_order_relaxed) && taken_over_.exchange(false, std::memory_order_seq_cst)) {
             watching = false;
-            handed_over = owes_round = true;
+            owes_round = true;
             idle_since_ns = window_ns = now_ns;
             nap_ns = kFirstNapNs;
         } else if (!owes_round && runtime_.watchers().replace(watch_changes_)) {
@@ -186,13 +199,15 @@ void Background::share() {
             nap_ns = kFirstNapNs;
             continue;
         } else {
-            const bool busy = calls - seen >= kBusyCalls && (!watching || driven_since(now_ns - kRecentNs));
+            const uint64_t busy_calls = handed_over ? (now_ns - window_ns) / kWindowNs * kBusyCalls : kBusyCalls;
+            const bool busy = calls - seen >= busy_calls && (!handed_over || now_ns - window_ns >= kSteadyNs) &&
+                              (!watching || driven_since(now_ns - kRecentNs));
             if (watching && !busy) idle_since_ns = now_ns;
             if (busy && !watching) watching_since_ns = now_ns;
             watching = busy;
             handed_over &= !busy;
         }
-        if (watching || now_ns - window_ns >= kWindowNs) {
+        if (watching || now_ns - window_ns >= look_ns) {
             seen = calls;
             window_ns = now_ns;
         }
@@ -217,7 +232,7 @@ void Background::share() {
         if (moved != 0) {
             idle_since_ns = now_ns;
             nap_ns = kFirstNapNs;
-        } else if (now_ns - idle_since_ns >= kIdleNs) {
+        } else if (now_ns - idle_since_ns >= (handed_over && runtime_.all_ring() ? 0 : kIdleNs)) {
             const bool may_ring = !has_left && (handed_over || nap_ns == kLastNapNs);
             if (deadline_ns > now_ns && runtime_.all_ring() && may_ring)
                 owes_round = sleep_until_rung(std::min(now_ns + care_ns(), deadline_ns));

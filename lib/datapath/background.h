@@ -9,8 +9,9 @@
 //               naps, in order to notice when the application does not come back. Otherwise it sleeps until it is needed.
 //     driving   The application does neither, so the thread polls. While packets move it polls on; after kIdleNs without
 //               any it sleeps, longer each time, but never past the transport's next deadline. Where all ports have
-//               doorbells, and the application sleeps or nothing has come for long, it sleeps until a frame rings: before,
-//               each frame would cost its sender a system call.
+//               doorbells, and nothing has come for long, it sleeps until a frame rings: before, each frame would cost
+//               its sender a system call. If the application sleeps in a call that rove does not see, the thread sleeps
+//               on the doorbells at once: it may share its core with the thread that it has just woken.
 //
 // So two threads of a process never both spin, and an idle process costs a short round per nap.
 // With dedicated lcores only the housekeeping is done.
@@ -34,8 +35,13 @@ class Background {
     // The application called in, whether or not it could drive. Several threads may lose each other's counts: only
     // whether there are many matters.
     void called() { calls_.store(calls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
-    // Drive now: the application goes to sleep, or posted work that nobody took.
+    // Drive now: the application posted work that nobody took.
     void take_over();
+    // The application goes to sleep in a call that rove does not see.
+    void hand_over() {
+        handed_over_.store(true, std::memory_order_seq_cst);
+        if (!on_doorbells_.load(std::memory_order_seq_cst)) take_over();
+    }
     // Whoever drove the worker has left it this deadline: we must not sleep past it.
     void wake_by(uint64_t deadline_ns) {
         if (deadline_ns < sleeps_until_ns_.load(std::memory_order_relaxed)) [[unlikely]] wake();
@@ -69,8 +75,11 @@ class Background {
     // 0: not for long. Relaxed: the drive lock is between its being set and whoever leaves work.
     std::atomic<uint64_t> sleeps_until_ns_{0};
     std::atomic<bool> taken_over_{false};
+    std::atomic<bool> handed_over_{false};
+    std::atomic<bool> on_doorbells_{false};  // they end our sleep; taken back before we look at handed_over_
     std::atomic<bool> ports_changed_{false};  // read before each nap and round; take_over()'s order suffices
     uint64_t housekept_ns_ = 0;
+    uint64_t promised_ns_ = 0;    // when we look at the deadlines
     uint32_t watch_changes_ = 0;  // Watchers::changes() at the last look
 };
 

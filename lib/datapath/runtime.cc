@@ -409,7 +409,7 @@ void Runtime::yield() {
 }
 
 void Runtime::hand_over() {
-    if (config_.progress == Progress::kShared) background_->take_over();
+    if (config_.progress == Progress::kShared) background_->hand_over();
 }
 
 void Runtime::solicit(RdmaInterface& interface, const wire::Gid& neighbour) {

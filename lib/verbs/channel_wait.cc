@@ -40,9 +40,9 @@ int count_delivered(Cq* cq) {
 int wait_for_event(Channel& channel, Cq** cq) {
     pthread_testcancel();
     EventQueue<Cq*>& events = channel.events;
-    channel_files::seen(channel.fd);
     if (const int error = events.try_pop(cq, count_delivered); error != EAGAIN) return error;
     if (events.is_nonblocking()) return EAGAIN;
+    channel_files::seen(channel.fd);
     datapath::Runtime& runtime = *from(channel.context).runtime;
     if (!runtime.can_watch()) return events.pop(cq, count_delivered);
     datapath::Watch watch(runtime);
