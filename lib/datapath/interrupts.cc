@@ -84,9 +84,9 @@ Registrations& registrations() {
     return all;
 }
 
-std::mutex guard_mutex;    // held while a driver's callback runs
-WhilePaused while_paused;  // under guard_mutex, as is:
-bool silenced = false;
+std::mutex guard_mutex;  // held while a driver's callback runs
+WhilePaused& while_paused = *new WhilePaused;  // under guard_mutex; never destroyed, as registrations()
+bool silenced = false;                         // under guard_mutex
 
 void call(void* argument);
 

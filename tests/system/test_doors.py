@@ -418,6 +418,28 @@ def in_constructor(run):
             check(process.out() == "right\n", process.story())
 
 
-once("doors/constructors", in_constructor, lambda arguments: Process(arguments, memif_pair()[0], SERVER_CORE))
-if (DROP_IN / "libibverbs.so.1").exists():
-    once("doors/drop-in/constructors", in_constructor, under)
+# What uses a device when the program is not yet there or no more. Beside it: how often, by the parent and by children that
+# it forks before its first use, when a device cannot be there any more.
+LAST = {"destructor": ["used"], "atexit": ["used"], "thread-variable": ["used"], "forks": ["used", "used", "refused", "used"]}
+
+
+def at_the_end(run, when):
+    """A library that uses a device in its destructor, for instance, whether or not the program has one open."""
+    source, refused = "doors_last.c", "ibv_get_device_list: Function not implemented"
+    number = 1 + list(LAST).index(when)
+    library = compiled(source, "-shared", "-fPIC", f"-DWHEN={number}", "-libverbs", name=f"liblast_{number}.so")
+    opens = compiled(source, "-DPROGRAM", "-libverbs", name="last_opens")
+    linked = compiled(source, "-DLINKED", str(library), "-libverbs", name=f"last_linked_{number}")
+    for arguments in ([opens, library], [opens, library, "open"], [linked], [linked, "open"]):
+        lines = run(arguments).succeed(25).out().replace(refused, "refused").splitlines()
+        # Children of a process that has opened a device have none.
+        expected = ["refused", "used", "refused", "used"] if (when, *arguments[2:]) == ("forks", "open") else LAST[when]
+        check(lines == (LAST[when] if arguments[0] == linked else expected), f"{arguments}: {lines}")
+
+
+preloaded = lambda arguments: Process(arguments, memif_pair()[0], SERVER_CORE)
+for _run, _name in ((preloaded, "doors"), (under, "doors/drop-in")):
+    if _run is preloaded or (DROP_IN / "libibverbs.so.1").exists():
+        once(f"{_name}/constructors", in_constructor, _run)
+        for _when in LAST:
+            once(f"{_name}/last/{_when}", at_the_end, _run, _when)

@@ -5,6 +5,7 @@
 // A path that the program may not read is none of ours: the call goes on, and fails as it does without rove.
 #undef _FILE_OFFSET_BITS  // open() and open64() are two symbols
 #undef _FORTIFY_SOURCE
+#include <cxxabi.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <glob.h>
@@ -37,8 +38,9 @@ __attribute__((constructor)) void watch_forks() {
     pthread_atfork([] { sysfs().before_fork(); }, [] { sysfs().after_fork(); }, [] { sysfs().after_fork(); });
 }
 
-__attribute__((destructor)) void remove_at_exit() {
-    sysfs().remove();
+// After the last that may look (provider.cc).
+__attribute__((constructor(kFirstConstructor))) void remove_at_exit() {
+    abi::__cxa_atexit([](void*) { sysfs().remove(); }, nullptr, nullptr);
 }
 
 // Returns the characters of `path`, or none if the kernel would not read them to their end.

@@ -2,6 +2,7 @@
 // See provider.h.
 #include "verbs/preload/provider.h"
 
+#include <cxxabi.h>
 #include <fcntl.h>
 #include <pthread.h>
 
@@ -78,13 +79,18 @@ __attribute__((constructor)) void watch_forks() {
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-// A destructor of the library, and not an atexit handler: it runs after the static destructors of the program, which
-// may still destroy verbs objects.
-__attribute__((destructor)) void stop_at_exit() {
+void stop(void*) {
     Provider* const provider = made.load();
     if (provider == nullptr || provider->is_forked_child()) return;
     ucma::stop();
     provider->stop();
+}
+
+// exit() calls what it was told last first, and destructors of libraries are what it is told after their constructors
+// have run. So this is the last: destructors of other libraries, and their atexit handlers, may still use devices. It
+// belongs to no library, whose end would call it.
+__attribute__((constructor(kFirstConstructor))) void stop_at_exit() {
+    abi::__cxa_atexit(stop, nullptr, nullptr);
 }
 
 }  // namespace

@@ -12,6 +12,9 @@ namespace rove::verbs {
 // One line on stderr says what is wrong with the configuration.
 Provider& provider();
 
+// The priority of a constructor that runs before those of static objects.
+inline constexpr int kFirstConstructor = 101;
+
 // For what a forked child must find whole: nobody forks while it is held.
 std::mutex& fork_mutex();
 
