@@ -2,6 +2,7 @@
 // The background thread.
 #include "datapath/background.h"
 
+#include <poll.h>
 #include <rte_pause.h>
 #include <sched.h>
 #include <sys/prctl.h>
@@ -34,6 +35,7 @@ constexpr uint64_t kSeldomNs = 1'000'000'000;     // without such ports
 void Background::stop() {
     stop_.store(true, std::memory_order_relaxed);
     take_over();
+    runtime_.poller().ring();
 }
 
 void Background::take_over() {
@@ -43,6 +45,44 @@ void Background::take_over() {
 
 void Background::wake() {
     if (asleep_.exchange(false, std::memory_order_seq_cst)) runtime_.poller().wake();
+}
+
+void Background::end_sleep() {
+    if (runtime_.config().progress == Progress::kShared)
+        wake();
+    else
+        runtime_.poller().ring();
+}
+
+void Background::rest() {
+    Worker& worker = *runtime_.workers().front();
+    sleeps_until_ns_.store(UINT64_MAX, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    bool armed = false;
+    uint64_t until_ns = 0;
+    if (const Worker::Drive drive(worker); drive) {
+        WorkerCore& core = worker.core(drive);
+        if (core.round() == 0) {
+            until_ns = core.wanted_at();
+            armed = until_ns > runtime_.now_ns() && core.arm();
+            // Who drives afterwards leaves a deadline of its own.
+            sleeps_until_ns_.store(until_ns, std::memory_order_relaxed);
+        }
+    }
+    const uint64_t now_ns = runtime_.now_ns();
+    uint64_t rested_ns = 0;
+    if (armed && now_ns < until_ns && !stopped()) {
+        Poller& poller = runtime_.poller();
+        const uint64_t ns = until_ns - now_ns;
+        const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+        pollfd doorbells{.fd = poller.doorbells(), .events = POLLIN, .revents = 0};
+        if (ppoll(&doorbells, 1, until_ns == UINT64_MAX ? nullptr : &time, nullptr) > 0) poller.take_doorbells();
+        rested_ns = std::min(runtime_.now_ns(), until_ns) - now_ns;
+    }
+    sleeps_until_ns_.store(0, std::memory_order_relaxed);
+    if (!armed) return;
+    const Worker::Hold hold(worker);
+    worker.core(hold).disarm(rested_ns);
 }
 
 void Background::look_after_ports() {
@@ -61,8 +101,8 @@ void Background::nap(uint64_t ns) {
     asleep_.store(false, std::memory_order_seq_cst);
 }
 
-// Until a frame rings, or somebody leaves an earlier deadline: wake_by(). Returns true if we may have taken a doorbell. The
-// frames are ours then, since a thread that has begun to watch meanwhile does not wake up for it.
+// Until a frame rings, or somebody leaves an earlier deadline: wake_by(). Returns true if we may have taken a doorbell.
+// The frames are ours then, since a thread that has begun to watch meanwhile does not wake up for it.
 bool Background::sleep_until_rung(uint64_t until_ns) {
     Worker& worker = *runtime_.workers().front();
     // A time that lies ahead is kept, also if its deadline has gone: else the next post, whose deadline is later, would

@@ -14,7 +14,9 @@
 //               on the doorbells at once: it may share its core with the thread that it has just woken.
 //
 // So two threads of a process never both spin, and an idle process costs a short round per nap.
-// With dedicated lcores only the housekeeping is done.
+// With dedicated lcores the thread only keeps house. A worker that is alone, and whose ports all have doorbells, sleeps
+// until one rings when nothing has moved for kRestNs (rest()). Then the first frame or post costs a wake-up, and idle
+// processes have their cores free.
 #pragma once
 
 #include <atomic>
@@ -42,9 +44,16 @@ class Background {
         handed_over_.store(true, std::memory_order_seq_cst);
         if (!on_doorbells_.load(std::memory_order_seq_cst)) take_over();
     }
-    // Whoever drove the worker has left it this deadline: we must not sleep past it.
+    // Whoever drove the worker has left it this deadline: nobody must sleep past it.
     void wake_by(uint64_t deadline_ns) {
-        if (deadline_ns < sleeps_until_ns_.load(std::memory_order_relaxed)) [[unlikely]] wake();
+        if (deadline_ns < sleeps_until_ns_.load(std::memory_order_relaxed)) [[unlikely]]
+            end_sleep();
+    }
+    // Something is due that no thread which drives has left as a deadline. Pairs with the fence in rest(): either the
+    // worker finds that, or we see that it sleeps.
+    void look_again() {
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        wake_by(0);
     }
     bool sleeps_long() const { return sleeps_until_ns_.load(std::memory_order_relaxed) != 0; }
     // A thread that watched the doorbells returns to the application, and is expected back.
@@ -55,8 +64,15 @@ class Background {
     // A driver's callback ran: look after the ports now.
     void look_after_ports();
 
+    // How long nothing moves before a dedicated worker sleeps: much longer than the pauses between messages that have to
+    // be fast.
+    static constexpr uint64_t kRestNs = 5'000'000;
+    // On the lcore of a dedicated worker, which does not hold it: sleeps until a doorbell or wake_by() ends it.
+    void rest();
+
   private:
     void wake();
+    void end_sleep();
     void share();
     bool driven_since(uint64_t time_ns);
     void nap(uint64_t ns);

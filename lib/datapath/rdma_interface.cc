@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "datapath/address.h"
+#include "datapath/background.h"
 #include "datapath/config.h"
 #include "datapath/neighbour.h"
 #include "datapath/port_name.h"
@@ -327,6 +328,7 @@ int RdmaInterface::agree_on_multipath(transport::QueuePair& qp, const transport:
 int RdmaInterface::join(const wire::Gid& group) {
     if (const int error = device_port_.join(group); error != 0 || device_port_.has_kernel_stack()) return error;
     memberships_->join(group, runtime_.now_ns());
+    runtime_.background().look_again();
     device_port_.find_all();
     return 0;
 }
@@ -334,6 +336,7 @@ int RdmaInterface::join(const wire::Gid& group) {
 void RdmaInterface::leave(const wire::Gid& group) {
     if (device_port_.has_kernel_stack()) return device_port_.leave(group);
     memberships_->leave(group, runtime_.now_ns());
+    runtime_.background().look_again();
     device_port_.leave(group);
 }
 

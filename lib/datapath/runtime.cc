@@ -57,12 +57,20 @@ uint32_t allowed_cores() {
     return static_cast<uint32_t>(CPU_COUNT(&allowed));
 }
 
-// A round of a dedicated lcore after which somebody can go on: he was woken, or waited for the end of the round.
-bool round_for_others(Worker& worker, const Worker::Drive& drive) {
+// Rounds of a dedicated lcore until nothing has moved since `*moved_ns` (0: now) for `rest_ns`, or somebody can go on:
+// he was woken, or waited for the end of the round, or a control call waits, which goes first.
+void make_rounds(Worker& worker, const Worker::Drive& drive, const Background& background, uint64_t rest_ns,
+                 uint64_t* moved_ns) {
     WorkerCore& core = worker.core(drive);
-    core.round();
-    const bool answered = worker.lock().end_round();
-    return core.take_woken() || answered;
+    bool may_go_on = true;
+    while (may_go_on) {
+        const bool moved = core.round() != 0;
+        const uint64_t now_ns = core.received_ns();
+        if (moved || *moved_ns == 0) *moved_ns = now_ns;
+        const bool answered = worker.lock().end_round();
+        may_go_on = !core.take_woken() && !answered && !worker.lock().wanted() && !background.stopped() &&
+                    now_ns - *moved_ns < rest_ns;
+    }
 }
 
 // Who waits for the worker may have no other core than this one. He would have it when our time slice ends, after
@@ -70,9 +78,15 @@ bool round_for_others(Worker& worker, const Worker::Drive& drive) {
 int poll_until_stopped(void* argument) {
     const auto& [runtime, background, index] = *static_cast<const std::tuple<Runtime*, Background*, size_t>*>(argument);
     Worker& worker = *runtime->workers()[index];
+    // Several would sleep on the doorbells of each other's queues.
+    const uint64_t rest_ns = runtime->all_ring() && runtime->workers().size() == 1 ? Background::kRestNs : UINT64_MAX;
+    uint64_t moved_ns = 0;
     while (!background->stopped()) {
-        if (const Worker::Drive drive(worker); drive)  // not while a control call waits, which goes first
-            while (!round_for_others(worker, drive) && !worker.lock().wanted() && !background->stopped()) continue;
+        if (const Worker::Drive drive(worker); drive) make_rounds(worker, drive, *background, rest_ns, &moved_ns);
+        if (moved_ns != 0 && runtime->now_ns() - moved_ns >= rest_ns) {
+            background->rest();
+            moved_ns = 0;
+        }
         sched_yield();
     }
     return 0;
@@ -348,6 +362,7 @@ void Runtime::post(transport::QueuePair& qp) {
     Worker& worker = *workers_[qp.worker];
     if (config_.progress == Progress::kDedicated) {
         worker.ring_doorbell(qp);
+        background_->look_again();
         return;
     }
     background_->called();

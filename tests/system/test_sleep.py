@@ -59,9 +59,27 @@ def wakeups(pid):
     return counts
 
 
-def idle(call):
-    """While nothing moves, no thread wakes up more than for the housekeeping."""
-    link = mesh_link()
+def dedicated(link):
+    """The same link, with a worker's thread of its own for each process."""
+    for config, core in zip(link.configs, (SERVER_CORE, CLIENT_CORE)):
+        config["runtime"] = {"progress": "dedicated", "lcores": [str(core)]}
+    return link
+
+
+# Each message finds both workers asleep.
+once("sleep/mesh/dedicated", lambda: sleepers(dedicated(mesh_link()), "get", 1, 100, "--pause-us", 15000))
+once("sleep/udp/dedicated", lambda: sleepers(dedicated(loopback()), "get", 1, 100, "--pause-us", 15000))
+once("sleep/memif/dedicated", lambda: sleepers(dedicated(memif_link()), "get", 1, 100, "--pause-us", 15000))
+
+
+def cpu_s(pid):
+    """The CPU time of all threads of a process."""
+    tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+def idle(link, call):
+    """While nothing moves, no thread wakes up more than for the housekeeping, or polls."""
     port = free_port()
     command = [program("sleepers"), "--sleep-in", call, "--port", port]
     server = Process([*command, "--count", 1001], link.configs[0], SERVER_CORE)
@@ -70,8 +88,11 @@ def idle(call):
     client.wait_for(lambda: "sleepers over" in client.out(), 30, "result")
     time.sleep(2)  # until the last retransmission timer has been cancelled and the naps have become long
     before = {process: wakeups(process.pid) for process in (server, client)}
+    used_s = {process: cpu_s(process.pid) for process in (server, client)}
     time.sleep(IDLE_S)
     for process in (server, client):
+        used = (cpu_s(process.pid) - used_s[process]) / IDLE_S
+        check(used <= 0.005, f"{process.name} used {used:.2%} of a core")
         for thread, count in wakeups(process.pid).items():
             woke = count - before[process].get(thread, 0)
             check(woke <= 4 * IDLE_S, f"{process.name}: thread {thread} woke up {woke} times in {IDLE_S} s")
@@ -79,5 +100,7 @@ def idle(call):
     server.kill()
 
 
-once("sleep/idle/get", idle, "get")
-once("sleep/idle/epoll", idle, "epoll")
+once("sleep/idle/get", lambda: idle(mesh_link(), "get"))
+once("sleep/idle/epoll", lambda: idle(mesh_link(), "epoll"))
+once("sleep/idle/system-call", lambda: idle(mesh_link(), "system-call"))
+once("sleep/idle/dedicated", lambda: idle(dedicated(mesh_link()), "get"))
