@@ -120,65 +120,72 @@ Bridge::~Bridge() {
 
 // --- members ---------------------------------------------------------------------------------------------------------
 
-void Bridge::attach(datapath::Port& port, uint16_t outlet, const datapath::LinkPeer& peer, RingSender& sender,
-                    RingReceiver& receiver) {
+void Bridge::attach(datapath::Port& port, const datapath::LinkRings& link) {
     const std::lock_guard lock(mutex_);
     if (&port == uplink_.get()) {
-        outlet_->set_ring(&sender);
-        uplink_rx_.push_back(&receiver);
+        outlet_->set_ring(link.sender);
+        uplink_rx_.push_back(link.receiver);
         return;
     }
-    Peer& member = peer_of(peer);
-    member.receivers.push_back(&receiver);
-    if (outlet != datapath::kNoOutlet) member.sender = &sender;
+    // Links from a member come after the one to it (mesh.h).
+    if (link.sender != nullptr) return add_member(link);
+    Peer& member = **peer_of(link.peer.name);
+    member.receivers.push_back(link.receiver);
+    members_rx_.add(*link.receiver);
+    senders_[link.receiver] = &member;
 }
 
-void Bridge::detach(datapath::Port& port, uint16_t outlet, RingReceiver& receiver) {
+void Bridge::detach(datapath::Port& port, const datapath::LinkRings& link) {
     const std::lock_guard lock(mutex_);
     if (&port == uplink_.get()) {
         outlet_->set_ring(nullptr);
-        std::erase(uplink_rx_, &receiver);
+        std::erase(uplink_rx_, link.receiver);
         return;
     }
-    const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& one) {
-        return one != nullptr && std::count(one->receivers.begin(), one->receivers.end(), &receiver) != 0;
-    });
+    const auto found = peer_of(link.peer.name);
     Peer& member = **found;
-    now_ns_ = clock_.now_ns();
-    // What a program has sent before it ended: at most what its ring holds.
-    constexpr int kMostBursts = 64;
-    for (int bursts = 0; bursts < kMostBursts && outlet_->has_room(); ++bursts) {
-        if (receive_from(member, receiver) == 0) break;
-        outlet_->flush();
+    if (link.receiver != nullptr) {
+        now_ns_ = clock_.now_ns();
+        // What a program has sent before it ended: at most what its ring holds.
+        constexpr int kMostBursts = 64;
+        for (int bursts = 0; bursts < kMostBursts && outlet_->has_room(); ++bursts) {
+            if (receive_from(member, *link.receiver) == 0) break;
+            outlet_->flush();
+        }
+        publish();
+        members_rx_.remove(*link.receiver);
+        senders_.erase(link.receiver);
+        std::erase(member.receivers, link.receiver);
+    } else {
+        publish();
+        member.sender = nullptr;
+        forwarding_->remove(member.number);
+        member.addresses.clear();
+        members_changed();
     }
-    std::erase(member.receivers, &receiver);
-    if (outlet != datapath::kNoOutlet) member.sender = nullptr;
-    member.has_unpublished = false;
-    if (!member.receivers.empty()) return;
-    forwarding_->remove(member.number);
-    found->reset();
-    members_changed();
+    if (member.sender == nullptr && member.receivers.empty()) found->reset();
 }
 
-// The one of this name, or a new one.
-Bridge::Peer& Bridge::peer_of(const datapath::LinkPeer& peer) {
-    auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& one) {
-        return one != nullptr && one->peer.name == peer.name && one->peer.mac == peer.mac;
-    });
+// The member of this name; null is behind it if there is none.
+std::vector<std::unique_ptr<Bridge::Peer>>::iterator Bridge::peer_of(const std::string& name) {
+    return std::ranges::find_if(peers_, [&](const auto& one) { return one != nullptr && one->peer.name == name; });
+}
+
+void Bridge::add_member(const datapath::LinkRings& link) {
+    auto found = peer_of(link.peer.name);
     if (found == peers_.end()) found = std::find(peers_.begin(), peers_.end(), nullptr);
     if (found == peers_.end()) found = peers_.insert(peers_.end(), nullptr);
     if (*found == nullptr) *found = std::make_unique<Peer>();
     Peer& member = **found;
     member.number = static_cast<Member>(found - peers_.begin());
-    member.peer = peer;
-    // Of one that was killed, another may have the name already.
-    member.addresses = mesh_->addresses_of(peer.name);
-    member.addresses.push_back(datapath::link_local_gid(peer.mac));
+    member.peer = link.peer;
+    member.sender = link.sender;
+    member.addresses = mesh_->addresses_of(link.peer.name);
+    member.addresses.push_back(datapath::link_local_gid(link.peer.mac));
     forwarding_->remove(member.number);
     forwarding_->add(member.number, member.addresses);
     members_changed();
     announce(member.addresses);
-    return member;
 }
 
 void Bridge::members_changed() {
@@ -257,20 +264,15 @@ void Bridge::sleep(uint64_t nap_ns) {
 }
 
 bool Bridge::arm() {
-    bool nothing_came = true;
+    bool nothing_came = members_rx_.arm();
     for (datapath::RxQueue* const queue : uplink_rx_) nothing_came &= queue->arm();
-    for (const auto& member : peers_)
-        if (member != nullptr)
-            for (RingReceiver* const receiver : member->receivers) nothing_came &= receiver->arm();
     if (!nothing_came) disarm();
     return nothing_came;
 }
 
 void Bridge::disarm() {
     for (datapath::RxQueue* const queue : uplink_rx_) queue->disarm();
-    for (const auto& member : peers_)
-        if (member != nullptr)
-            for (RingReceiver* const receiver : member->receivers) receiver->disarm();
+    members_rx_.disarm();
 }
 
 void Bridge::ports_changed() {

@@ -32,6 +32,7 @@
 #include "datapath/poller.h"
 #include "datapath/port_claim.h"
 #include "datapath/ports/link_port.h"
+#include "datapath/ports/link_queues.h"
 #include "datapath/ports/mesh.h"
 
 namespace rove::bridge {
@@ -76,14 +77,14 @@ class Bridge final : private datapath::LinkUser {
 
   private:
     using Member = Forwarding::Member;
-    // A member of the mesh; it may have two links (mesh.cc).
+    // A member of the mesh: a link to it, and those that its process has to us.
     struct Peer {
         Member number = 0;
         datapath::LinkPeer peer;
         std::vector<wire::Gid> addresses;
         std::vector<datapath::RingReceiver*> receivers;
         datapath::RingSender* sender = nullptr;  // null: no link to it yet
-        bool has_unpublished = false;
+        bool has_unpublished = false;  // it is in unpublished_
         uint64_t rx_drops = 0, tx_drops = 0;
     };
     // An address at the uplink that is asked for, and the frames that wait for its MAC.
@@ -111,14 +112,15 @@ class Bridge final : private datapath::LinkUser {
     std::string open_ports(const Settings& settings);  // "" or why not
 
     // datapath::LinkUser
-    uint16_t new_outlet() override { return next_outlet_++; }
-    void attach(datapath::Port& port, uint16_t outlet, const datapath::LinkPeer& peer, datapath::RingSender& sender,
-                datapath::RingReceiver& receiver) override;
-    void detach(datapath::Port& port, uint16_t outlet, datapath::RingReceiver& receiver) override;
+    std::optional<uint16_t> new_outlet() override { return 0; }  // no path of the transport's leads through us
+    void free_outlet(uint16_t) override {}
+    void attach(datapath::Port& port, const datapath::LinkRings& link) override;
+    void detach(datapath::Port& port, const datapath::LinkRings& link) override;
     void ports_changed() override;
 
     // All of these under mutex_.
-    Peer& peer_of(const datapath::LinkPeer& peer);
+    std::vector<std::unique_ptr<Peer>>::iterator peer_of(const std::string& name);
+    void add_member(const datapath::LinkRings& link);
     void members_changed();
     uint32_t round();
     uint32_t receive_from_uplink();
@@ -167,6 +169,9 @@ class Bridge final : private datapath::LinkUser {
     std::vector<std::unique_ptr<datapath::RxQueue>> uplink_queues_;
     std::vector<datapath::RxQueue*> uplink_rx_;                // those, or its links'
     std::vector<std::unique_ptr<Peer>> peers_;                 // by number; null: free
+    datapath::LinkQueues members_rx_;
+    std::unordered_map<datapath::RingReceiver*, Peer*> senders_;  // of the frames in each of those
+    std::vector<Peer*> unpublished_;  // those with frames that it has not been shown
     size_t turn_ = 0;                                          // whose frames are taken first
     std::unordered_map<wire::Gid, Known, AddressHash> known_;  // at the uplink
     std::vector<Unresolved> unresolved_;
@@ -177,7 +182,6 @@ class Bridge final : private datapath::LinkUser {
     uint64_t unresolved_ns_ = 0;    // when they are looked up again
     bool has_learnt_ = false;       // since they were
     bool member_was_full_ = false;  // in this round
-    uint16_t next_outlet_ = 2;      // behind those of the two ports
 };
 
 }  // namespace rove::bridge

@@ -66,16 +66,14 @@ uint32_t Bridge::receive_from_uplink() {
 
 uint32_t Bridge::receive_from_members() {
     uint32_t received = 0;
-    const size_t count = peers_.size();
+    const std::span<RingReceiver* const> links = members_rx_.due();
     ++turn_;
-    for (size_t i = 0; i < count; ++i) {
-        Peer* const member = peers_[(turn_ + i) % count].get();
-        if (member == nullptr) continue;
-        for (RingReceiver* const receiver : member->receivers) {
-            if (!outlet_->has_room()) outlet_->flush();
-            if (!outlet_->has_room()) return received;
-            received += receive_from(*member, *receiver);
-        }
+    for (size_t i = 0; i < links.size(); ++i) {
+        RingReceiver* const link = links[(turn_ + i) % links.size()];
+        if (!link->has_frames()) continue;
+        if (!outlet_->has_room()) outlet_->flush();
+        if (!outlet_->has_room()) return received;
+        received += receive_from(*senders_.at(link), *link);
     }
     return received;
 }
@@ -138,17 +136,18 @@ void Bridge::deliver(Peer& to, const Arrived& arrived, Counter counter) {
             sent = to.sender->send_copy(bounce_.data(), write(bounce_.data()));
         }
     }
-    to.has_unpublished |= sent;
+    if (sent && !std::exchange(to.has_unpublished, true)) unpublished_.push_back(&to);
     to.tx_drops += !sent;
     member_was_full_ |= !sent;
     ++counters_[sent ? counter : Counter::kMemberFull];
 }
 
 void Bridge::publish() {
-    for (const auto& member : peers_) {
-        if (member == nullptr || !std::exchange(member->has_unpublished, false)) continue;
+    for (Peer* const member : unpublished_) {
+        member->has_unpublished = false;
         if (member->sender != nullptr) member->sender->publish();
     }
+    unpublished_.clear();
 }
 
 void Bridge::send_to_uplink(Peer& from, const Arrived& arrived, const wire::Gid& next_hop) {

@@ -57,8 +57,8 @@ namespace {
 thread_local bool starts_eal = false;
 
 // What a worker has at hand beside the rings of its ports: an Impairment's shelf, frames for other workers, the pool's
-// cache, bursts.
-constexpr uint32_t kWorkerMbufs = 4095;
+// cache, bursts. A worker alone whose ports have all frames in rings of their own needs the cache and bursts.
+constexpr uint32_t kWorkerMbufs = kImpairedMbufs, kLoneWorkerMbufs = 1023;
 
 using namespace std::chrono_literals;
 
@@ -104,7 +104,8 @@ uint64_t pool_megabytes(const Config& config) {
     constexpr uint32_t kDriversMost = 2048;
     const uint64_t room = std::max(frame_room_bytes(largest_mtu(config)), kDriversMost);
     const uint64_t mbuf = sizeof(rte_mbuf) + RTE_PKTMBUF_HEADROOM + room + 128;
-    return (config.workers * pool_mbufs(config) * mbuf >> 20) + 1;
+    // A pool for impairments may be made later.
+    return (config.workers * std::max(pool_mbufs(config), kLoneWorkerMbufs + kImpairedMbufs) * mbuf >> 20) + 1;
 }
 
 uint64_t heap_megabytes(const Config& config) {
@@ -207,6 +208,10 @@ uint32_t largest_mtu(const Config& config) {
 }
 
 uint32_t pool_mbufs(const Config& config) {
+    const bool is_lone = config.workers == 1 && std::ranges::all_of(config.devices, [](const DeviceConfig& device) {
+        return (is_mesh(device.port) || is_memif(device.port)) && device.impair.none();
+    });
+    if (is_lone) return kLoneWorkerMbufs;
     uint32_t mbufs = kWorkerMbufs;
     for (const DeviceConfig& device : config.devices) {
         const uint32_t polled = (std::max<uint32_t>(device.queues, 1) + config.workers - 1) / config.workers;

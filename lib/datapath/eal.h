@@ -23,7 +23,9 @@ constexpr uint32_t frame_room_bytes(uint32_t mtu) {
 
 uint32_t largest_mtu(const Config& config);
 
-// The mbufs of a worker's pool: so many that the rings of its ports, all full, leave enough to go on with.
+// The mbufs that a worker needs beside the rings of its ports where frames are impaired: twice what Shelf holds.
+inline constexpr uint32_t kImpairedMbufs = 4095;
+// Returns the mbufs of a worker's pool: so many that the rings of its ports, all full, leave enough to go on with.
 uint32_t pool_mbufs(const Config& config);
 
 // The EAL command line for `config`, program name first. `cpus` are those the process may run on.

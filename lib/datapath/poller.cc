@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@ namespace rove::datapath {
 namespace {
 
 constexpr int kMostEvents = 64;  // of one system call; the others are served by the next
+constexpr unsigned kMostMessages = 4;  // read at once, more than come between two sleeps
 
 void add_to(int set, int file, uint32_t events) {
     epoll_event event{.events = events, .data = {.fd = file}};
@@ -50,6 +52,11 @@ void Poller::add(int file, std::function<void()> ready) {
     add_to(control_, file, EPOLLIN);
 }
 
+void Poller::await_end_only(int file) {
+    epoll_event event{.events = EPOLLRDHUP, .data = {.fd = file}};
+    epoll_ctl(control_, EPOLL_CTL_MOD, file, &event);
+}
+
 void Poller::remove(int file) {
     epoll_ctl(control_, EPOLL_CTL_DEL, file, nullptr);
     const std::lock_guard lock(mutex_);
@@ -59,9 +66,9 @@ void Poller::remove(int file) {
 // Edge-triggered: a socket whose frames are still to be read does not end a sleep twice, so that it can stay in the set
 // while its queue is polled.
 void Poller::add_doorbell(int file, Doorbell kind) {
-    if (kind == Doorbell::kEventfd) {
+    if (kind != Doorbell::kSocket) {
         const std::lock_guard lock(mutex_);
-        eventfds_.insert(file);
+        to_read_[file] = kind;
     }
     add_to(doorbells_, file, EPOLLIN | EPOLLET);
 }
@@ -69,7 +76,7 @@ void Poller::add_doorbell(int file, Doorbell kind) {
 void Poller::remove_doorbell(int file) {
     epoll_ctl(doorbells_, EPOLL_CTL_DEL, file, nullptr);
     const std::lock_guard lock(mutex_);
-    eventfds_.erase(file);
+    to_read_.erase(file);
 }
 
 void Poller::take_doorbells() {
@@ -80,10 +87,21 @@ void Poller::take_doorbells() {
     const std::lock_guard lock(mutex_);
     for (int i = 0; i < count; ++i) {
         const int file = events[static_cast<size_t>(i)].data.fd;
-        if (!eventfds_.contains(file)) continue;
-        // A peer has the same file, with its flags, and could make read() wait.
+        const auto found = to_read_.find(file);
+        if (found == to_read_.end()) continue;
         uint64_t rings;
-        const iovec into{&rings, sizeof rings};
+        iovec into{&rings, sizeof rings};
+        if (found->second == Doorbell::kMessage) {
+            // Several come where a sleep was ended otherwise just before they were sent.
+            std::array<mmsghdr, kMostMessages> messages{};
+            for (mmsghdr& message : messages) {
+                message.msg_hdr.msg_iov = &into;
+                message.msg_hdr.msg_iovlen = 1;
+            }
+            recvmmsg(file, messages.data(), kMostMessages, MSG_DONTWAIT, nullptr);
+            continue;
+        }
+        // A peer has the same file, with its flags, and could make read() wait.
         [[maybe_unused]] const ssize_t taken = preadv2(file, &into, 1, -1, RWF_NOWAIT);
     }
 }

@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 
 namespace rove::datapath {
 
@@ -27,6 +26,8 @@ class Poller {
 
     // Calls `ready` from wait() whenever `file` can be read, from now on. Any thread.
     void add(int file, std::function<void()> ready);
+    // From now on calls it only when the socket's peer has closed it: what comes is a doorbell's. Any thread.
+    void await_end_only(int file);
     // Ends that. Must be called before `file` is closed, and either within a call of wait() or while no wait() is under
     // way that may call `ready` for this file.
     void remove(int file);
@@ -34,6 +35,7 @@ class Poller {
     enum class Doorbell {
         kEventfd,  // has to be read after it has rung
         kSocket,   // is read by its queue
+        kMessage,  // a socket that a message comes from when it rings, which has to be read
     };
     // Lets `file` end sleeps, each time that something new can be read from it. Any thread.
     void add_doorbell(int file, Doorbell kind);
@@ -65,7 +67,7 @@ class Poller {
     int control_ = -1, woken_ = -1, doorbells_ = -1, own_doorbell_ = -1;
     std::mutex mutex_;
     std::map<int, std::shared_ptr<std::function<void()>>> ready_;  // by control file
-    std::set<int> eventfds_;                                       // the doorbells that have to be read
+    std::map<int, Doorbell> to_read_;                              // the doorbells that have to be read
 };
 
 }  // namespace rove::datapath

@@ -227,7 +227,7 @@ bool RdmaInterface::reaches(const wire::Gid& address) {
 int RdmaInterface::resolve(const wire::Flow& flow, transport::Path& path) {
     if (const int error = begin_path(flow, path); error != 0) return error;
     if (device_port_.finds_neighbours() && !path.loopback && !path.multicast) {
-        if (!take_way(path, kResolveMs)) return EHOSTUNREACH;
+        if (!take_way(path, kResolveMs)) return errno;
     } else if (!path.loopback && !path.multicast) {
         const wire::Gid neighbour = neighbours_->next_hop(flow.dst);
         path.next_hop = neighbours_->use(neighbour, runtime_.now_ns());

@@ -97,23 +97,37 @@ class FirstWorker final : public LinkUser {
   public:
     // The outlets up to `outlets` are those of ports.
     FirstWorker(Runtime& runtime, uint16_t outlets) : runtime_(runtime), outlets_(outlets) {}
-    uint16_t new_outlet() override { return outlets_.fetch_add(1, std::memory_order_relaxed); }
-    void attach(Port& port, uint16_t outlet, const LinkPeer& peer, RingSender& sender,
-                RingReceiver& receiver) override {
-        Worker& worker = *runtime_.workers().front();
-        const Worker::Hold hold(worker);
-        worker.core(hold).add_link(port, outlet, peer.mac, sender, receiver);
+    std::optional<uint16_t> new_outlet() override {
+        const std::lock_guard lock(mutex_);
+        if (!free_.empty()) {
+            const uint16_t outlet = free_.back();
+            free_.pop_back();
+            return outlet;
+        }
+        if (outlets_ == UINT16_MAX) return std::nullopt;
+        return outlets_++;
     }
-    void detach(Port& port, uint16_t outlet, RingReceiver& receiver) override {
+    void free_outlet(uint16_t outlet) override {
+        const std::lock_guard lock(mutex_);
+        free_.push_back(outlet);
+    }
+    void attach(Port& port, const LinkRings& link) override {
         Worker& worker = *runtime_.workers().front();
         const Worker::Hold hold(worker);
-        worker.core(hold).remove_link(port, outlet, receiver);
+        worker.core(hold).add_link(port, link);
+    }
+    void detach(Port& port, const LinkRings& link) override {
+        Worker& worker = *runtime_.workers().front();
+        const Worker::Hold hold(worker);
+        worker.core(hold).remove_link(port, link);
     }
     void ports_changed() override { runtime_.ports_changed(); }
 
   private:
     Runtime& runtime_;
-    std::atomic<uint16_t> outlets_;
+    std::mutex mutex_;
+    uint16_t outlets_;
+    std::vector<uint16_t> free_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "datapath/background.h"
+#include "datapath/eal.h"
 #include "datapath/ports/link_port.h"
 #include "datapath/worker_core.h"
 
@@ -50,28 +51,31 @@ void WorkerCore::add_interface(RdmaInterface& interface, Port& port, const Impai
     added.interface = &interface;
     added.port = &port;
     for (size_t queue = index_; queue < port.queues(); queue += workers_->size()) {
-        if (auto made = port.make_rx_queue(static_cast<uint16_t>(queue)); made != nullptr) {
-            added.queues.push_back(made.get());
-            added.own_queues.push_back(std::move(made));
-        }
+        if (auto made = port.make_rx_queue(static_cast<uint16_t>(queue)); made != nullptr)
+            added.queues.push_back(std::move(made));
     }
-    if (!impair.none()) added.impairment = std::make_unique<Impairment>(impair, shelf_, sink_.pool());
+    if (!impair.none()) added.impairment = std::make_unique<Impairment>(impair, shelf_, impair_pool());
     if (index_ < port.queues()) sink_.add_port(port, port.make_tx_queue(index_));
 }
 
-void WorkerCore::add_link(const Port& port, uint16_t outlet, const wire::MacAddress& peer, RingSender& sender,
-                          RingReceiver& receiver) {
-    ports_[port.id()].queues.push_back(&receiver);
-    if (outlet != kNoOutlet) sink_.add_link(port, outlet, peer, sender);
+void WorkerCore::add_link(const Port& port, const LinkRings& link) {
+    if (link.receiver != nullptr) ports_[port.id()].links.add(*link.receiver);
+    if (link.sender != nullptr) sink_.add_link(port, link.outlet, link.peer.mac, *link.sender);
 }
 
-void WorkerCore::remove_link(const Port& port, uint16_t outlet, RingReceiver& receiver) {
+void WorkerCore::remove_link(const Port& port, const LinkRings& link) {
     constexpr uint32_t kMostRounds = 1024;  // a peer that goes on sending while it goes is not listened to
-    for (uint32_t rounds = 0; receiver.has_frames() && rounds < kMostRounds; ++rounds) round();
+    PortUse& use = ports_[port.id()];
+    if (link.receiver != nullptr) {
+        const LcoreScope lcore(lcore_);
+        begin_round();
+        for (uint32_t rounds = 0; link.receiver->has_frames() && rounds < kMostRounds; ++rounds)
+            receive_from(*link.receiver, use), transmit();
+        use.links.remove(*link.receiver);
+    }
     const LcoreScope lcore(lcore_);
     sink_.flush();
-    if (outlet != kNoOutlet) sink_.remove_link(outlet);
-    std::erase(ports_[port.id()].queues, &receiver);
+    if (link.sender != nullptr) sink_.remove_link(link.outlet);
 }
 
 void WorkerCore::tell_background() {
@@ -82,11 +86,11 @@ bool WorkerCore::arm() {
     for (PortUse& use : ports_) {
         // What is still there of one that is not ready is not read.
         if (use.port == nullptr || !use.port->ready()) continue;
-        for (RxQueue* const queue : use.queues) {
-            if (queue->arm()) continue;
-            if (sleepers_ == 0) mask_doorbells();
-            return false;
-        }
+        bool nothing_came = use.links.arm();
+        for (const auto& queue : use.queues) nothing_came = nothing_came && queue->arm();
+        if (nothing_came) continue;
+        if (sleepers_ == 0) mask_doorbells();
+        return false;
     }
     ++sleepers_;
     protocol_clock_.begin_rest(shared_.clock.now_ns(), next_deadline());
@@ -94,14 +98,19 @@ bool WorkerCore::arm() {
 }
 
 void WorkerCore::disarm(uint64_t rested_ns) {
-    if (--sleepers_ != 0) return;
+    if (--sleepers_ != 0) {
+        for (PortUse& use : ports_) use.links.arm_again();
+        return;
+    }
     protocol_clock_.end_rest(rested_ns);
     mask_doorbells();
 }
 
 void WorkerCore::mask_doorbells() {
-    for (PortUse& use : ports_)
-        for (RxQueue* const queue : use.queues) queue->disarm();
+    for (PortUse& use : ports_) {
+        use.links.disarm();
+        for (const auto& queue : use.queues) queue->disarm();
+    }
 }
 
 void WorkerCore::begin_round() {
@@ -196,7 +205,11 @@ std::string WorkerCore::impair(uint16_t port, std::optional<uint32_t> path, std:
     PathSettings tried;
     if (std::string wrong = change(tried, changes); !wrong.empty()) return wrong;
     const LcoreScope lcore(lcore_);
-    if (impairment == nullptr) impairment = std::make_unique<Impairment>(ImpairConfig{}, shelf_, sink_.pool());
+    if (impairment == nullptr) {
+        rte_mempool* const pool = impair_pool();
+        if (pool == nullptr) return "no memory for frames that are held back; allowed: more by EAL's -m";
+        impairment = std::make_unique<Impairment>(ImpairConfig{}, shelf_, pool);
+    }
     impairment->change(path, changes, now_ns());
     return {};
 }
@@ -211,24 +224,18 @@ uint32_t WorkerCore::receive() {
 uint32_t WorkerCore::receive_burst() {
     received_ns_ = now_ns_;
     uint32_t received = 0;
-    rte_mbuf* mbufs[kRxBurst];
     for (PortUse& from : ports_) {
         if (from.port == nullptr) continue;
-        const bool polls = from.port->ready() && !from.queues.empty();
-        if (!polls && from.impairment != nullptr) received += take_all(impair({}, from), from);
-        if (!polls) continue;
-        for (RxQueue* const queue : from.queues) {
-            std::span<rte_mbuf*> frames(mbufs, queue->burst(mbufs));
-            const auto count = static_cast<uint32_t>(frames.size());
-            if (capture_ != nullptr) [[unlikely]]
-                for (const rte_mbuf* const frame : frames)
-                    capture_->received(from.port->id(), {rte_pktmbuf_mtod(frame, const uint8_t*), frame->data_len});
-            if (from.impairment != nullptr) [[unlikely]]
-                frames = impair(frames, from);
-            received += std::max(count, take_all(frames, from));
-            if (queue->lends()) queue->release();
+        const std::span<RingReceiver* const> links = from.links.due();
+        if (!from.port->ready() || (from.queues.empty() && links.empty())) {
+            if (from.impairment != nullptr) received += take_all(impair({}, from), from);
+            continue;
         }
+        for (RingReceiver* const link : links)
+            if (link->has_frames() || from.impairment != nullptr) received += receive_from(*link, from);
+        for (const auto& queue : from.queues) received += receive_from(*queue, from);
     }
+    rte_mbuf* mbufs[kRxBurst];
     if (const uint16_t count = sink_.take_loopback(mbufs, kRxBurst); count != 0) {
         received += count;
         for (uint16_t i = 0; i < count; ++i)
@@ -242,6 +249,20 @@ uint32_t WorkerCore::receive_burst() {
         for (unsigned i = 0; i < count; ++i)
             take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], Origin::kWorker);
     }
+    return received;
+}
+
+uint32_t WorkerCore::receive_from(RxQueue& queue, PortUse& from) {
+    rte_mbuf* mbufs[kRxBurst];
+    std::span<rte_mbuf*> frames(mbufs, queue.burst(mbufs));
+    const auto count = static_cast<uint32_t>(frames.size());
+    if (capture_ != nullptr) [[unlikely]]
+        for (const rte_mbuf* const frame : frames)
+            capture_->received(from.port->id(), {rte_pktmbuf_mtod(frame, const uint8_t*), frame->data_len});
+    if (from.impairment != nullptr) [[unlikely]]
+        frames = impair(frames, from);
+    const uint32_t received = std::max(count, take_all(frames, from));
+    if (queue.lends()) queue.release();
     return received;
 }
 
@@ -259,14 +280,24 @@ uint32_t WorkerCore::take_all(std::span<rte_mbuf*> frames, PortUse& from) {
 std::span<rte_mbuf*> WorkerCore::impair(std::span<rte_mbuf*> frames, PortUse& from) {
     size_t kept = 0;
     for (rte_mbuf* const frame : frames)
-        if (rte_mbuf* const own = keep(frame); own != nullptr) frames[kept++] = own;
+        if (rte_mbuf* const own = keep(frame, impair_pool_); own != nullptr) frames[kept++] = own;
     // By the clock after they came: were we preempted since the round began, delays are not the shorter for it.
     return from.impairment->run(frames.first(kept), now_ns());
 }
 
-rte_mbuf* WorkerCore::keep(rte_mbuf* mbuf) {
+rte_mempool* WorkerCore::impair_pool() {
+    if (impair_pool_ != nullptr) return impair_pool_;
+    rte_mempool* const own = sink_.pool();
+    impair_pool_ = own->size >= kImpairedMbufs
+                       ? own
+                       : rte_pktmbuf_pool_create(("rove-impair-" + std::to_string(index_)).c_str(), kImpairedMbufs,
+                                                 kPoolCacheMbufs, 0, rte_pktmbuf_data_room_size(own), SOCKET_ID_ANY);
+    return impair_pool_;
+}
+
+rte_mbuf* WorkerCore::keep(rte_mbuf* mbuf, rte_mempool* pool) {
     if (mbuf->pool != nullptr) return mbuf;
-    rte_mbuf* const copy = rte_pktmbuf_copy(mbuf, sink_.pool(), 0, UINT32_MAX);
+    rte_mbuf* const copy = rte_pktmbuf_copy(mbuf, pool, 0, UINT32_MAX);
     if (copy == nullptr) ++counters_[PortCounter::kRxNoMbuf];
     return copy;
 }
@@ -376,7 +407,7 @@ bool WorkerCore::take_frame(rte_mbuf* mbuf, Frame& read, PortUse& from) {
 }
 
 void WorkerCore::hand_over(rte_mbuf* frame, uint16_t port, uint16_t worker) {
-    rte_mbuf* const mbuf = keep(frame);
+    rte_mbuf* const mbuf = keep(frame, sink_.pool());
     if (mbuf == nullptr) return;
     mbuf->port = port;
     if (rte_ring_enqueue((*workers_)[worker]->core_->handed_over_, mbuf) == 0) {
@@ -397,7 +428,7 @@ void WorkerCore::hand_over_copies(rte_mbuf* mbuf, uint16_t port, const wire::Gid
 }
 
 bool WorkerCore::discover(rte_mbuf* frame, PortUse& from) {
-    rte_mbuf* const mbuf = keep(frame);
+    rte_mbuf* const mbuf = keep(frame, sink_.pool());
     if (mbuf == nullptr) return true;
     const bool stays = discover_kept(mbuf, from);
     if (mbuf == frame) return stays;

@@ -20,8 +20,8 @@
 #include "datapath/impair/impairment.h"
 #include "datapath/neighbour.h"
 #include "datapath/packet_sink.h"
+#include "datapath/ports/link_queues.h"
 #include "datapath/ports/port.h"
-#include "datapath/ports/ring.h"
 #include "datapath/protocol_clock.h"
 #include "datapath/rdma_interface.h"
 #include "datapath/worker.h"
@@ -43,6 +43,7 @@ class LcoreScope {
 };
 
 class Background;
+struct LinkRings;
 
 class WorkerCore {
   public:
@@ -69,9 +70,8 @@ class WorkerCore {
     bool init();
     void add_interface(RdmaInterface& interface, Port& port, const ImpairConfig& impair);
     // Of a port with links. What a link has received is taken before it goes.
-    void add_link(const Port& port, uint16_t outlet, const wire::MacAddress& peer, RingSender& sender,
-                  RingReceiver& receiver);
-    void remove_link(const Port& port, uint16_t outlet, RingReceiver& receiver);
+    void add_link(const Port& port, const LinkRings& link);
+    void remove_link(const Port& port, const LinkRings& link);
     // Lets the next frame of a port with doorbells ring, because the thread that drives is about to sleep. Returns false
     // if frames are there already. Several threads may sleep: doorbells ring until each has called disarm().
     bool arm();
@@ -149,24 +149,28 @@ class WorkerCore {
         wire::KnownFlow flow;
         wire::ParsedFrame parsed;
     };
-    // Of its queues we poll each whose number, modulo the workers, is our index. We send by that of our index; without
-    // one we have no QPs there.
+    // A port. We poll each of its queues whose number, modulo the workers, is our index, and the first worker its links.
+    // We send by the queue of our index; without one we have no QPs there.
     struct PortUse {
         RdmaInterface* interface = nullptr;
         const Port* port = nullptr;
-        std::vector<std::unique_ptr<RxQueue>> own_queues;
-        std::vector<RxQueue*> queues;            // that we poll: the own ones, and those of links
+        std::vector<std::unique_ptr<RxQueue>> queues;
+        LinkQueues links;
         std::unique_ptr<Impairment> impairment;  // null: none asked for
         std::array<Frame, kRxBurst> frames;
     };
     uint32_t receive();
     uint32_t receive_burst();
+    uint32_t receive_from(RxQueue& queue, PortUse& from);
     // At most kRxBurst.
     void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Origin origin);
     uint32_t take_all(std::span<rte_mbuf*> frames, PortUse& from);
-    // For who keeps a frame beyond the burst: a copy, if it is the peer's memory. Null without an mbuf for it.
-    rte_mbuf* keep(rte_mbuf* mbuf);
+    // For who keeps a frame beyond the burst: a copy in `pool`, if it is the peer's memory. Null without an mbuf for it.
+    rte_mbuf* keep(rte_mbuf* mbuf, rte_mempool* pool);
     std::span<rte_mbuf*> impair(std::span<rte_mbuf*> frames, PortUse& from);
+    // Returns the pool for frames that an impairment holds: the worker's if it is large enough, or one that is made now.
+    // Null without memory.
+    rte_mempool* impair_pool();
     // Parses it. True: it is small, and to be verified now; others are while they are copied.
     [[gnu::always_inline]] static inline bool read_frame(rte_mbuf* mbuf, Frame& read, const RdmaInterface& interface,
                                                          Origin origin);
@@ -221,6 +225,7 @@ class WorkerCore {
     FaultGuard guard_;
     transport::Engine<PacketSink> engine_;
     Shelf shelf_;                   // of all ports' impairments
+    rte_mempool* impair_pool_ = nullptr;  // for the frames there; null: none was needed yet
     std::vector<PortUse> ports_;    // by DPDK port id
     std::array<Doorbells, kPriorities> doorbells_;
     Capture* capture_ = nullptr;

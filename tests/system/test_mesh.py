@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mesh: programs without a configuration are hosts of one network, any number of them, which come, go and are
 killed."""
+import json
 import os
 import resource
 import signal
@@ -200,8 +201,9 @@ once("mesh/strangers", mesh_strangers)
 once("mesh/strangers/memif", memif_strangers)
 
 
-def no_descriptors():
-    """A member without free descriptors turns away who connects, and does not wake over and over."""
+def no_descriptors(hard):
+    """A member without free descriptors turns away those that connect, and does not wake over and over. It has more if
+    its hard limit allows that."""
     where = folder()
     ends = link(where)
     port = free_port()
@@ -209,18 +211,35 @@ def no_descriptors():
     server = start_server(ends, command, port)
     limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
     used = max(int(file) for file in os.listdir(f"/proc/{server.pid}/fd")) + 1
-    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used, limits[1]))
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (used, used if hard else limits[1]))
     address = str(next(where.glob("10.77.*[0-9]")))
     held = silent(*[address] * 20)
     server.sleeps(0.02)
-    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, limits)
-    start_client(ends, command, port).succeed(30)
-    server.succeed(STOPPED)
+    if hard:
+        server.stop()
+    else:
+        start_client(ends, command, port).succeed(30)
+        server.succeed(STOPPED)
     for one in held:
         one.close()
 
 
-once("mesh/no-descriptors", no_descriptors)
+once("mesh/no-descriptors", no_descriptors, True)
+once("mesh/few-descriptors", no_descriptors, False)
+
+
+def crowd(*options):
+    """Processes that all send each other a message: what a pair and a silent link cost."""
+    where = folder()
+    one = Process([program("mesh_crowd"), *options], mesh(where), set(CORES)).succeed(240)
+    cost = json.loads(one.out())
+    print(cost)
+    check(cost["used_kib_a_pair"] <= 160 and cost["files_a_peer"] <= 2.5, cost)
+
+
+# The device's own memory is not counted here: 6 MiB for each process, however many it talks to.
+once("mesh/crowd/all", crowd, "--members", MEMBERS // 3, timeout=60 + MEMBERS)
+once("mesh/crowd/sparse", crowd, "--members", MEMBERS, "--neighbours", 2, timeout=60 + MEMBERS)
 
 
 def taken():

@@ -239,7 +239,7 @@ void InterfacePort::take_changes() {
 std::optional<Port::Way> InterfacePort::find(const wire::Gid& destination, int timeout_ms) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
     const auto hop = kernel_->next_hop(destination);
-    if (!hop) return std::nullopt;
+    if (!hop) return Port::find(destination, timeout_ms);
     std::unique_lock lock(mutex_);
     for (;;) {
         kernel_->use(*hop);
@@ -250,7 +250,7 @@ std::optional<Port::Way> InterfacePort::find(const wire::Gid& destination, int t
             return Way{id(), next_hop};
         }
         const auto now = std::chrono::steady_clock::now();
-        if (now >= until) return std::nullopt;
+        if (now >= until) return Port::find(destination, timeout_ms);
         learnt_.wait_until(lock, std::min(until, now + kAskAgain));
     }
 }

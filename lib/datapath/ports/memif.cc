@@ -93,11 +93,19 @@ void MemifPort::start() {
 
 void MemifPort::accept() {
     const Lock lock(mutex_);
-    LinkPort::accept(listener_, own_settings());
+    if (FileDescriptor socket = take_connection(listener_); socket.is_open()) begin(socket.release(), own_settings());
+}
+
+// Whoever shakes hands first is the peer. Others may try again later.
+bool MemifPort::connected(Link& link) {
+    if (has_peer()) return false;
+    link.outlet = id();
+    attach(link);
+    return true;
 }
 
 bool MemifPort::has_peer() const {
-    return std::any_of(links_.begin(), links_.end(), [](const Link& link) { return link.sender != nullptr; });
+    return std::any_of(links_.begin(), links_.end(), [](const auto& one) { return one.second.attached; });
 }
 
 bool MemifPort::is_up() {
@@ -108,7 +116,7 @@ bool MemifPort::is_up() {
 void MemifPort::stop() {
     const Lock lock(mutex_);
     if (is_server_) environment_.poller.remove(listener_);
-    while (!links_.empty()) end(links_.front());
+    end_all();
 }
 
 void MemifPort::close() {
@@ -122,7 +130,6 @@ void MemifPort::close() {
 }
 
 void MemifPort::after_fork_in_child() {
-    LinkPort::after_fork_in_child();
     if (is_server_) ::close(listener_);
 }
 

@@ -29,9 +29,7 @@ class MemifPort final : public LinkPort {
 
   private:
     bool is_up() override;
-    // Whoever shakes hands first is the peer. Those who come later may try again.
-    bool has_place() const override { return !has_peer(); }
-    void connected(Link& link) override { link.outlet = id(); }
+    bool connected(Link& link) override;
     void disconnected(Link&) override {}
     void accept();
     bool has_peer() const;

@@ -3,12 +3,8 @@
 #include "datapath/ports/memif_connection.h"
 
 #include <fcntl.h>
-#include <linux/magic.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/statfs.h>
 
 #include <algorithm>
 #include <array>
@@ -23,9 +19,10 @@ namespace rove::datapath {
 
 namespace {
 
-constexpr size_t kMostRegions = 16;  // of a client; DPDK's and VPP's have 1, or 2 if they copy less
-constexpr size_t kMostRings = 8;     // of each direction
-constexpr size_t kMostFiles = 2;     // room for more than the one that a message may have
+constexpr size_t kMostRegions = 16;           // of a client; DPDK's and VPP's have 1, or 2 if they copy less
+constexpr size_t kMostRings = 8;              // of each direction
+constexpr size_t kMostFiles = 2;              // room for more than the one that a message may have
+constexpr uint64_t kMostMeshBytes = 8 << 20;  // of a mesh's client: rove brings up to 5 MiB for the largest frames
 
 // A field of the peer's, which may lack the 0 at its end.
 std::string text(const char* field, size_t bytes) {
@@ -50,11 +47,6 @@ uint64_t ring_bytes(uint8_t log2_slots) {
 
 constexpr uint64_t round_up(uint64_t bytes) {
     return (bytes + alignof(MemifRing) - 1) & ~(alignof(MemifRing) - 1);
-}
-
-uint8_t* map(int memory, uint64_t bytes) {
-    void* const address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
-    return address == MAP_FAILED ? nullptr : static_cast<uint8_t*>(address);
 }
 
 // What is written to a file of another kind could block, or mean something.
@@ -84,7 +76,7 @@ MemifConnection::MemifConnection(int socket, Settings settings)
 }
 
 MemifConnection::~MemifConnection() {
-    for (const Region& region : regions_) munmap(region.address, region.bytes);
+    if (settings_.mesh) return;
     for (const auto& rings : rings_)
         for (const Ring& ring : rings) close(ring.doorbell);
 }
@@ -106,6 +98,11 @@ void MemifConnection::disconnect(std::string_view reason) {
 void MemifConnection::close_with(std::string why) {
     if (state_ != State::kClosed) why_ = std::move(why);
     state_ = State::kClosed;
+}
+
+void MemifConnection::lack(std::string_view what, int error) {
+    lacked_ = error;
+    disconnect(std::string(what) + ": " + reason_of(error));
 }
 
 bool MemifConnection::send(MemifMessage message, int file) {
@@ -138,7 +135,9 @@ bool MemifConnection::receive(Received* received) {
     header.msg_iovlen = 1;
     header.msg_control = control.data();
     header.msg_controllen = control.size();
-    const ssize_t bytes = recvmsg(socket(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ssize_t bytes;
+    do bytes = recvmsg(socket(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    while (bytes == 1 && settings_.mesh && state_ == State::kConnected);  // a sender that rang
     if (bytes < 0) {
         if (errno != EAGAIN && errno != EINTR) close_with("cannot receive from the peer: " + reason_of(errno));
         return false;
@@ -156,9 +155,19 @@ bool MemifConnection::receive(Received* received) {
     } else if (bytes != ssize_t{sizeof(received->message)} || (header.msg_flags & MSG_TRUNC) != 0) {
         disconnect("a message of the wrong size");
     } else if ((header.msg_flags & MSG_CTRUNC) != 0) {
-        disconnect("file descriptors were lost");  // too many, or this process can have no more
+        if (received->files.size() == kMostFiles) {
+            disconnect("too many file descriptors");
+        } else {
+            lack("no descriptor for what the peer sends", EMFILE);
+        }
     }
     return state_ != State::kClosed;
+}
+
+// Returns true if messages of this type come with a descriptor.
+bool MemifConnection::brings_file(MemifType type) const {
+    if (settings_.role == Role::kClient) return settings_.mesh && type == MemifType::kConnected;
+    return type == MemifType::kAddRegion || (type == MemifType::kAddRing && !settings_.mesh);
 }
 
 void MemifConnection::handle(Received received) {
@@ -167,20 +176,35 @@ void MemifConnection::handle(Received received) {
         const std::string reason = printable(text(message.disconnect.reason, kMemifReasonBytes));
         return close_with("the peer disconnects" + (reason.empty() ? "" : ": " + reason));
     }
-    const bool is_server = settings_.role == Role::kServer;
-    const bool has_file = is_server && (message.type == MemifType::kAddRegion || message.type == MemifType::kAddRing);
+    const bool has_file = brings_file(message.type);
     if (received.files.size() != (has_file ? 1 : 0)) return disconnect("a message with the wrong file descriptors");
-    if (!is_server) return handle_as_client(message);
-    handle_as_server(message, has_file ? std::move(received.files.front()) : FileDescriptor());
+    FileDescriptor file = has_file ? std::move(received.files.front()) : FileDescriptor();
+    if (settings_.role == Role::kClient) return handle_as_client(message, std::move(file));
+    handle_as_server(message, std::move(file));
 }
 
-void MemifConnection::handle_as_client(const MemifMessage& message) {
+void MemifConnection::handle_as_client(const MemifMessage& message, FileDescriptor file) {
     if (message.type == MemifType::kHello && step_ == Step::kHello) return hello(message.hello);
     if (message.type == MemifType::kAck && step_ > Step::kHello && step_ < Step::kConnect) return send_next();
     if (message.type != MemifType::kConnected || step_ != Step::kConnect) return disconnect("unexpected message");
-    // DPDK's server and libmemif's have set all indices to 0, as if make_memory() had offered no buffers.
-    const Ring& ring = to_client();
-    __atomic_store_n(&ring.ring->head, static_cast<uint16_t>(1u << ring.log2_slots), __ATOMIC_RELEASE);
+    connected(message.connected, file);
+}
+
+void MemifConnection::connected(const MemifConnected& said, const FileDescriptor& bells) {
+    if (settings_.mesh) {
+        if (said.bell >= BellPage::kBells) return disconnect("a bell beyond its page");
+        if (const char* const fault = fault_of_shared_memory(bells, BellPage::kBytes)) return disconnect(fault);
+        bells_ = SharedMapping(bells, BellPage::kBytes);
+        if (bells_.address() == nullptr) return lack("cannot map the bells", errno);
+        Ring& ring = rings_[kToServer].front();
+        ring.bells = reinterpret_cast<BellPage*>(bells_.address());
+        ring.bell = said.bell;
+    } else {
+        // DPDK's server and libmemif's have set all indices to 0, as if make_memory() had offered no buffers.
+        const Ring& ring = to_client();
+        __atomic_store_n(&ring.ring->head, static_cast<uint16_t>(1u << ring.log2_slots), __ATOMIC_RELEASE);
+    }
+    memory_ = {};
     step_ = Step::kDone;
     state_ = State::kConnected;
 }
@@ -200,46 +224,55 @@ void MemifConnection::hello(const MemifHello& hello) {
     send(message);
 }
 
-// Both rings, and then the buffers of each. Only headers and descriptors are written: the rest costs nothing until it
-// is used.
+// The rings, and then the buffers of each. Only headers are written, and the descriptors that a foreign server looks
+// at: the rest takes no memory until it is used.
 bool MemifConnection::make_memory(uint8_t log2_slots) {
-    const uint32_t slots = 1u << log2_slots, buffer_bytes = settings_.buffer_bytes;
+    const uint32_t buffer_bytes = settings_.buffer_bytes, directions = settings_.mesh ? 1 : 2;
     assert(log2_slots >= 1 && log2_slots <= kMemifMaxLog2Slots && buffer_bytes != 0);
     assert(buffer_bytes % alignof(MemifRing) == 0);
-    const uint64_t ring_spacing = round_up(ring_bytes(log2_slots)), buffers_bytes = uint64_t{slots} * buffer_bytes;
-    const uint64_t bytes = 2 * (ring_spacing + buffers_bytes);
+    const auto bytes_with = [&](uint8_t log2) {
+        return directions * (round_up(ring_bytes(log2)) + (uint64_t{buffer_bytes} << log2));
+    };
+    // A limit on files is none on links: they have fewer slots.
+    while (log2_slots > 1 && bytes_with(log2_slots) > most_shared_bytes()) --log2_slots;
+    const uint32_t slots = 1u << log2_slots;
+    const uint64_t ring_spacing = round_up(ring_bytes(log2_slots)), bytes = bytes_with(log2_slots);
     if (bytes > std::numeric_limits<uint32_t>::max()) {
         disconnect("the buffers would take more than the 4 GiB that memif can address");
         return false;
     }
-    memory_ = FileDescriptor(memfd_create("rove-memif", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    uint8_t* address = nullptr;
-    if (memory_.is_open() && ftruncate(memory_.get(), static_cast<off_t>(bytes)) == 0 &&
-        fcntl(memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-        address = map(memory_.get(), bytes);
+    memory_ = make_shared_memory("rove-memif", bytes);
+    SharedMapping mapping = memory_.is_open() ? SharedMapping(memory_, bytes) : SharedMapping();
+    uint8_t* const address = mapping.address();
     if (address == nullptr) {
-        disconnect("no memory to share: " + reason_of(errno));
+        lack("no memory to share", errno);
         return false;
     }
+    mappings_.push_back(std::move(mapping));
     regions_.push_back({address, bytes});
-    for (const Direction direction : {kToServer, kToClient}) {
-        const uint64_t first_buffer = 2 * ring_spacing + direction * buffers_bytes;
+    for (uint32_t direction = 0; direction != directions; ++direction) {
+        const uint64_t first_buffer = directions * ring_spacing + direction * uint64_t{slots} * buffer_bytes;
         auto* const ring = reinterpret_cast<MemifRing*>(address + direction * ring_spacing);
         ring->cookie = kMemifCookie;
         ring->flags = kMemifMaskInterrupt;
         // All buffers of the ring to the client are the server's to fill. The other indices are 0.
         if (direction == kToClient) ring->head = static_cast<uint16_t>(slots);
-        for (uint32_t slot = 0; slot < slots; ++slot) {
+        for (uint32_t slot = 0; slot < slots && !settings_.mesh; ++slot) {
             const auto offset = static_cast<uint32_t>(first_buffer + uint64_t{slot} * buffer_bytes);
             ring->descriptors[slot] = {
                 .flags = 0, .region = 0, .length = buffer_bytes, .offset = offset, .metadata = 0};
         }
-        const int doorbell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        const int doorbell = settings_.mesh ? socket() : eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
         if (doorbell < 0) {
-            disconnect("no doorbell: " + reason_of(errno));
+            lack("no doorbell", errno);
             return false;
         }
-        rings_[direction].push_back({ring, log2_slots, doorbell, address + first_buffer, buffer_bytes});
+        rings_[direction].push_back({.ring = ring,
+                                     .log2_slots = log2_slots,
+                                     .doorbell = doorbell,
+                                     .buffers = address + first_buffer,
+                                     .first_buffer = static_cast<uint32_t>(first_buffer),
+                                     .buffer_bytes = buffer_bytes});
     }
     return true;
 }
@@ -251,12 +284,13 @@ void MemifConnection::send_ring(Direction direction) {
     message.add_ring.offset =
         static_cast<uint32_t>(reinterpret_cast<const uint8_t*>(ring.ring) - regions_.front().address);
     message.add_ring.log2_slots = ring.log2_slots;
-    send(message, ring.doorbell);
+    send(message, settings_.mesh ? -1 : ring.doorbell);
 }
 
 // The server has acknowledged what was sent at step_.
 void MemifConnection::send_next() {
     step_ = static_cast<Step>(static_cast<uint8_t>(step_) + 1);
+    if (step_ == Step::kAddRingToClient && settings_.mesh) step_ = Step::kConnect;
     if (step_ == Step::kAddRingToServer) return send_ring(kToServer);
     if (step_ == Step::kAddRingToClient) return send_ring(kToClient);
     if (step_ == Step::kAddRegion) {
@@ -266,7 +300,7 @@ void MemifConnection::send_next() {
         return;
     }
     MemifMessage message = message_of(MemifType::kConnect);
-    put(message.interface.name, settings_.name);
+    put(message.connect.name, settings_.name);
     send(message);
 }
 
@@ -299,23 +333,18 @@ void MemifConnection::init(const MemifInit& init) {
 void MemifConnection::add_region(const MemifAddRegion& said, const FileDescriptor& memory) {
     if (said.index != regions_.size()) return disconnect("a region out of order");
     if (regions_.size() == kMostRegions) return disconnect("too many regions");
-    const int seals = fcntl(memory.get(), F_GET_SEALS);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
-        return disconnect("memory that can shrink: it is to be a memfd with F_SEAL_SHRINK, as without zero-copy");
-    // A page that the peer gives back may not be there again when we touch it.
-    struct statfs files {};
-    if (fstatfs(memory.get(), &files) != 0 || files.f_type == HUGETLBFS_MAGIC)
-        return disconnect("memory of huge pages");
-    struct stat file {};
-    if (fstat(memory.get(), &file) != 0 || said.bytes == 0 || said.bytes > static_cast<uint64_t>(file.st_size))
-        return disconnect("a region that is larger than its file, or empty");
-    uint8_t* const address = map(memory.get(), said.bytes);
-    if (address == nullptr) return disconnect("cannot map a region: " + reason_of(errno));
-    regions_.push_back({address, said.bytes});
+    if (settings_.mesh && said.bytes > kMostMeshBytes) return disconnect("a region that is too large");
+    if (const char* const fault = fault_of_shared_memory(memory, said.bytes)) return disconnect(fault);
+    SharedMapping mapping(memory, said.bytes);
+    if (mapping.address() == nullptr) return lack("cannot map a region", errno);
+    regions_.push_back({mapping.address(), mapping.bytes()});
+    mappings_.push_back(std::move(mapping));
 }
 
 void MemifConnection::add_ring(const MemifAddRing& said, FileDescriptor doorbell) {
-    auto& rings = rings_[(said.flags & kMemifClientToServer) != 0 ? kToServer : kToClient];
+    const Direction direction = (said.flags & kMemifClientToServer) != 0 ? kToServer : kToClient;
+    if (settings_.mesh && direction == kToClient) return disconnect("a ring to the client");
+    auto& rings = rings_[direction];
     if (said.index != rings.size()) return disconnect("a ring out of order");
     if (rings.size() == kMostRings) return disconnect("too many rings");
     if (said.private_header_bytes != 0) return disconnect("descriptors with private headers");
@@ -331,26 +360,31 @@ void MemifConnection::add_ring(const MemifAddRing& said, FileDescriptor doorbell
             if (address < begin + ring_bytes(other.log2_slots) && begin < address + ring_bytes(said.log2_slots))
                 return disconnect("rings that overlap");
         }
-    const int mode = fcntl(doorbell.get(), F_GETFL);
-    if (!is_eventfd(doorbell.get()) || fcntl(doorbell.get(), F_SETFL, mode | O_NONBLOCK) != 0)
-        return disconnect("a doorbell that is no eventfd");
+    if (!settings_.mesh) {
+        const int mode = fcntl(doorbell.get(), F_GETFL);
+        if (!is_eventfd(doorbell.get()) || fcntl(doorbell.get(), F_SETFL, mode | O_NONBLOCK) != 0)
+            return disconnect("a doorbell that is no eventfd");
+    }
     rings.push_back({.ring = reinterpret_cast<MemifRing*>(address),
                      .log2_slots = said.log2_slots,
                      .doorbell = doorbell.release(),
-                     .buffers = nullptr,
-                     .buffer_bytes = 0});
+                     .bells = settings_.bells,
+                     .bell = settings_.bell});
 }
 
 void MemifConnection::connect() {
-    for (const auto& rings : rings_) {
-        if (rings.empty()) return disconnect("a direction without a ring");
+    for (const Direction direction : {kToServer, kToClient}) {
+        const auto& rings = rings_[direction];
+        if (rings.empty() && !(settings_.mesh && direction == kToClient))
+            return disconnect("a direction without a ring");
         for (const Ring& ring : rings)
             if (__atomic_load_n(&ring.ring->cookie, __ATOMIC_RELAXED) != kMemifCookie)
                 return disconnect("a ring without its cookie");
     }
     MemifMessage message = message_of(MemifType::kConnected);
-    put(message.interface.name, settings_.name);
-    if (!send(message)) return;
+    put(message.connected.name, settings_.name);
+    message.connected.bell = settings_.bell;
+    if (!send(message, settings_.bell_file)) return;
     step_ = Step::kDone;
     state_ = State::kConnected;
 }

@@ -8,7 +8,11 @@
 // message it came with.
 //
 // One thing cannot be excluded: a doorbell's file is shared with its flags, and Linux has no write to an eventfd that
-// never blocks. A peer that means harm can make it blocking and full; whoever rings then waits until the peer dies.
+// never blocks. A peer that means harm can make it blocking and full; whoever rings then waits until the peer dies. The
+// links of a mesh have no eventfds (bells.h).
+//
+// A mesh speaks a variant (mesh-link.md): frames go from the client to the server only, ADD_RING brings no descriptor,
+// and CONNECTED brings the page of bells.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +20,10 @@
 #include <string_view>
 #include <vector>
 
+#include "datapath/ports/bells.h"
 #include "datapath/ports/file_descriptor.h"
 #include "datapath/ports/memif_protocol.h"
+#include "datapath/ports/shared_memory.h"
 
 namespace rove::datapath {
 
@@ -32,6 +38,11 @@ class MemifConnection {
         std::string secret;         // at most 24 bytes; a server without one asks for none
         uint8_t log2_slots = 8;     // client: of each ring, 1..14; fewer if the server allows fewer
         uint32_t buffer_bytes = 0;  // client: of each slot, a multiple of 64
+        bool mesh = false;          // the variant that a mesh speaks
+        // A mesh's server: its page of bells for the client's user, which stays the caller's, and the client's bell.
+        int bell_file = -1;
+        BellPage* bells = nullptr;
+        uint16_t bell = 0;
     };
     // Mapped; it stays so, and does not shrink, as long as the connection object exists.
     struct Region {
@@ -41,9 +52,12 @@ class MemifConnection {
     struct Ring {
         MemifRing* ring = nullptr;  // aligned to 64 bytes; header and descriptors are within one region
         uint8_t log2_slots = 0;     // 1..14
-        int doorbell = -1;          // an eventfd, non-blocking
+        int doorbell = -1;          // an eventfd, non-blocking; a mesh's client: socket()
+        BellPage* bells = nullptr;  // a mesh's: the server's page
+        uint16_t bell = 0;
         // A client's: slot N's buffer is at buffers + N * buffer_bytes. Null: the peer's descriptors say where.
         uint8_t* buffers = nullptr;
+        uint32_t first_buffer = 0;  // its offset in the region, bytes
         uint32_t buffer_bytes = 0;
     };
 
@@ -59,13 +73,15 @@ class MemifConnection {
     State advance();
     // kClosed: why, one phrase for a log line.
     const std::string& why() const { return why_; }
+    // kClosed: the errno of what this process lacked (files, memory); 0 if that is not why.
+    int lacked() const { return lacked_; }
     // Tells the peer, and closes; the memory stays mapped.
     void disconnect(std::string_view reason);
 
     int socket() const { return socket_.get(); }
     // From HELLO or INIT; printable. "" until that has come.
     const std::string& peer_name() const { return peer_name_; }
-    // The memory and the first pair of rings, once connected.
+    // The memory and the first pair of rings, once connected. A mesh's link has no ring to the client.
     const std::vector<Region>& regions() const { return regions_; }
     const Ring& to_server() const { return rings_[kToServer].front(); }  // C2S: the client fills it
     const Ring& to_client() const { return rings_[kToClient].front(); }  // S2C: the server fills it
@@ -82,16 +98,19 @@ class MemifConnection {
 
     bool receive(Received* received);
     void handle(Received received);
-    void handle_as_client(const MemifMessage& message);
+    bool brings_file(MemifType type) const;
+    void handle_as_client(const MemifMessage& message, FileDescriptor file);
     void handle_as_server(const MemifMessage& message, FileDescriptor file);
     bool send(MemifMessage message, int file = -1);
     void close_with(std::string why);
+    void lack(std::string_view what, int error);
 
     // Client.
     void hello(const MemifHello& hello);
     bool make_memory(uint8_t log2_slots);
     void send_ring(Direction direction);
     void send_next();
+    void connected(const MemifConnected& said, const FileDescriptor& bells);
     // Server.
     void init(const MemifInit& init);
     void add_region(const MemifAddRegion& said, const FileDescriptor& memory);
@@ -103,9 +122,12 @@ class MemifConnection {
     State state_ = State::kConnecting;
     Step step_;
     std::string why_, peer_name_;
-    FileDescriptor memory_;  // client
-    std::vector<Region> regions_;
-    std::vector<Ring> rings_[2];  // of each direction; the first ones are used
+    int lacked_ = 0;
+    FileDescriptor memory_;  // client, until it is connected
+    SharedMapping bells_;    // a mesh's client
+    std::vector<SharedMapping> mappings_;
+    std::vector<Region> regions_;  // of those
+    std::vector<Ring> rings_[2];   // of each direction; the first ones are used
 };
 
 }  // namespace rove::datapath

@@ -61,9 +61,13 @@ struct MemifAddRing {
 };
 constexpr uint16_t kMemifClientToServer = 1;
 
-// CONNECT and CONNECTED.
-struct MemifInterfaceName {
+struct MemifConnect {
     char name[kMemifNameBytes];
+};
+
+struct MemifConnected {
+    char name[kMemifNameBytes];
+    uint16_t bell;  // a mesh's: the client's, in the page that comes with it (bells.h)
 };
 
 struct MemifDisconnect {
@@ -79,7 +83,8 @@ struct MemifMessage {
         MemifInit init;
         MemifAddRegion add_region;
         MemifAddRing add_ring;
-        MemifInterfaceName interface;
+        MemifConnect connect;
+        MemifConnected connected;
         MemifDisconnect disconnect;
     };
 };

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datapath/ports/mesh.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <string_view>
 
@@ -15,11 +20,13 @@ namespace rove::datapath {
 
 namespace {
 
-// Both ends must say the same: what a mesh is beyond memif, and its version.
-constexpr const char* kSecret = "rove mesh 1";
+// Both ends must say the same: what a mesh is beyond memif, and its version (mesh-link.md).
+constexpr const char* kSecret = "rove mesh 2";
 // Of the addresses that are chosen.
 constexpr const char *kIpv4Prefix = "/16", *kIpv6Prefix = "/64";
-constexpr auto kMemberWait = std::chrono::milliseconds(50);  // for a member that is about to come
+constexpr uint32_t kTries = 3;  // for a link that this process lacks something for, before find() says so
+// Links of processes of one user to us. Those of other users have a part of the descriptors that this process may have.
+constexpr size_t kMostLinks = BellPage::kBells, kOthersPart = 4;
 
 // What a member says of itself in the protocol, where a name has 31 bytes: its MAC and the first of its addresses, by
 // which its socket is named, in base 64. The bridge has no address: 0.
@@ -99,6 +106,7 @@ MemifConnection::Settings MeshPort::own_settings(MemifConnection::Role role) con
     MemifConnection::Settings own = settings(role);
     own.name = to_text({mac_, parse_address(folder_->name()).value_or(wire::Gid{})});
     own.secret = kSecret;
+    own.mesh = true;
     return own;
 }
 
@@ -108,68 +116,150 @@ void MeshPort::start() {
     started_ = true;
     environment_.poller.add(folder_->listener(), [this] { accept(); });
     // The bridge and each member are connected from the start, whichever of them comes first: it speaks for members.
-    if (folder_->name() == MeshFolder::kBridge)
+    if (is_bridge())
         connect_to_all();
     else
         bridge();
+    look_after_peers();
     environment_.user.ports_changed();
 }
 
 void MeshPort::accept() {
     const Lock lock(mutex_);
-    LinkPort::accept(folder_->listener(), own_settings(MemifConnection::Role::kServer));
+    FileDescriptor socket = take_connection(folder_->listener());
+    if (!socket.is_open()) return;
+    if (const auto settings = settings_for(datapath::peer_of(socket.get()))) begin(socket.release(), *settings);
+}
+
+size_t MeshPort::most_links_of(uid_t user) const {
+    rlimit limit{};
+    if (user == geteuid() || getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostLinks;
+    return std::min<size_t>(kMostLinks, limit.rlim_max / kOthersPart);
+}
+
+// Returns nothing if the user has as many links as it may have, or there is no memory for its bells.
+std::optional<MemifConnection::Settings> MeshPort::settings_for(const ucred& user) {
+    const auto found = users_.find(user.uid);
+    if (found == users_.end()) {
+        User added{.file = make_shared_memory("rove-bells", BellPage::kBytes), .bells = {}, .used = {}};
+        if (added.file.is_open()) added.bells = SharedMapping(added.file, BellPage::kBytes);
+        if (added.bells.address() == nullptr) return std::nullopt;
+        users_.emplace(user.uid, std::move(added));
+    }
+    User& of = users_.at(user.uid);
+    if (of.used.count() >= most_links_of(user.uid)) return std::nullopt;
+    MemifConnection::Settings settings = own_settings(MemifConnection::Role::kServer);
+    while (of.used[settings.bell]) ++settings.bell;
+    of.used[settings.bell] = true;
+    settings.bell_file = of.file.get();
+    settings.bells = reinterpret_cast<BellPage*>(of.bells.address());
+    return settings;
 }
 
 void MeshPort::connect(const std::string& member, Peer& peer) {
-    const int socket = folder_->connect(member);
-    if (socket < 0) return;
+    FileDescriptor socket(folder_->connect(member));
+    if (!socket.is_open() && (errno == EMFILE || errno == ENFILE) && make_room_for_files(-1))
+        socket = FileDescriptor(folder_->connect(member));
+    if (!socket.is_open()) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) lack(member, peer, "no socket", errno);
+        return;
+    }
+    make_room_for_files(socket.get());
     peer.connecting = true;
-    begin(socket, own_settings(MemifConnection::Role::kClient)).peer.name = member;
+    begin(socket.release(), own_settings(MemifConnection::Role::kClient)).peer.name = member;
 }
 
-void MeshPort::connected(Link& link) {
-    link.outlet = kNoOutlet;
-    if (const auto asked = peers_.find(link.peer.name); asked != peers_.end()) asked->second.connecting = false;
-    const auto card = parse_card(link.connection.peer_name());
-    if (!card) return;
-    link.peer = {card->mac, name_of(*card)};
-    Peer& peer = peers_[link.peer.name];
-    if (peer.next_hop == nullptr) {
-        peer.next_hop = std::make_shared<transport::NextHop>(card->mac);
-        peer.outlet = environment_.user.new_outlet();
-    }
-    peer.next_hop->set(card->mac);
-    // Two that connect to each other at once have two links: each sends by the first that it had.
-    if (peer.link == nullptr) {
-        peer.link = &link;
-        link.outlet = peer.outlet;
-    }
+// Remembers what this process lacked for a link, for find(), and says it once.
+void MeshPort::lack(const std::string& member, Peer& peer, const std::string& why, int error) {
+    peer.lacked = error;
+    ++peer.tries;
+    if (std::exchange(told_error_, error) == error) return;
+    const char* const hint = error == EMFILE ? " (ulimit -n)" : error == EFBIG ? " (ulimit -f)" : "";
+    std::fprintf(stderr, "rove: mesh: no link to %s: %s%s\n", member.c_str(), why.c_str(), hint);
+}
+
+bool MeshPort::connected(Link& link) {
+    const bool has_place = link.role == MemifConnection::Role::kClient ? connected_to(link) : connected_from(link);
     changed_.notify_all();
+    return has_place;
+}
+
+bool MeshPort::connected_to(Link& link) {
+    Peer& peer = peers_[link.peer.name];
+    const auto card = parse_card(link.connection.peer_name());
+    if (!card) return false;
+    if (!peer.outlet) peer.outlet = environment_.user.new_outlet();
+    if (!peer.outlet) return false;
+    if (peer.next_hop == nullptr) peer.next_hop = std::make_shared<transport::NextHop>(card->mac);
+    peer.next_hop->set(card->mac);
+    peer.connecting = false;
+    peer.lacked = told_error_ = 0;
+    peer.tries = 0;
+    peer.link = &link;
+    link.peer.mac = card->mac;
+    link.outlet = *peer.outlet;
+    attach(link);
+    // Those of the member that wait for this one.
+    for (auto& [id, other] : links_)
+        if (other.receiver != nullptr && !other.attached && other.peer.name == link.peer.name) attach(other);
+    return true;
+}
+
+bool MeshPort::connected_from(Link& link) {
+    const auto card = parse_card(link.connection.peer_name());
+    if (!card) return false;
+    link.peer = {card->mac, name_of(*card)};
+    const auto owner = folder_->owner(link.peer.name);
+    if (is_bridge() && owner != link.user.uid) return false;
+    // The answers go by a link of our own.
+    const bool can_send = owner && link.peer.name != folder_->name() && reach(link.peer.name).link != nullptr;
+    if (can_send || !is_bridge()) attach(link);
+    return true;
 }
 
 void MeshPort::disconnected(Link& link) {
-    const auto found = peers_.find(link.peer.name);
-    if (found == peers_.end()) return;
-    Peer& peer = found->second;
-    if (link.sender == nullptr) peer.connecting = false;
-    if (peer.link == &link) replace(found->first, peer);
+    if (link.role == MemifConnection::Role::kServer) {
+        const auto of = users_.find(link.user.uid);
+        of->second.used[link.bell] = false;
+        if (of->second.used.none()) users_.erase(of);
+    } else {
+        Peer& peer = peers_[link.peer.name];
+        peer.connecting = false;
+        const int lacked = link.connection.lacked();
+        if (lacked == EMFILE) make_room_for_files(-1);
+        if (lacked != 0) lack(link.peer.name, peer, link.connection.why(), lacked);
+        // Another process may have the address by now, and paths lead there.
+        if (std::exchange(peer.link, nullptr) == &link && peer.has_paths()) reach(link.peer.name, kSeldomTryAgain);
+    }
+    forget_unused();
     changed_.notify_all();
 }
 
-// The link of a peer has gone. Another process may have its address by now, and paths lead there.
-void MeshPort::replace(const std::string& member, Peer& peer) {
-    const auto other = std::find_if(links_.begin(), links_.end(), [&](const Link& link) {
-        return &link != peer.link && link.peer.name == member && link.sender != nullptr;
+// Forgets the members that nothing leads to any more, so that what is known of members is bounded by those that live.
+void MeshPort::forget_unused() {
+    std::erase_if(peers_, [&](const auto& one) {
+        const Peer& peer = one.second;
+        if (peer.link != nullptr || peer.connecting || peer.lacked != 0 || peer.has_paths()) return false;
+        if (peer.outlet) environment_.user.free_outlet(*peer.outlet);
+        return true;
     });
-    peer.link = nullptr;
-    if (other != links_.end()) {
-        environment_.user.detach(*this, other->outlet, *other->receiver);
-        other->outlet = peer.outlet;
-        peer.link = &*other;
-        environment_.user.attach(*this, other->outlet, other->peer, *other->sender, *other->receiver);
-    } else if (peer.next_hop.use_count() > 1 && !peer.connecting) {
-        connect(member, peer);
+}
+
+// Connects to members that died and were replaced while paths led to them, and to those whose frames wait for that.
+void MeshPort::look_after_peers() {
+    for (auto& [member, peer] : peers_) {
+        peer.lacked = 0;
+        if (peer.has_paths()) reach(member, kSeldomTryAgain);
     }
+    for (const auto& [id, link] : links_)
+        if (link.receiver != nullptr && !link.attached) reach(link.peer.name, kSeldomTryAgain);
+    forget_unused();
+}
+
+bool MeshPort::is_up() {
+    const Lock lock(mutex_);
+    if (started_) look_after_peers();
+    return started_;
 }
 
 // Who has the address now, connected or about to be. No socket is named after a link-local one, which is of the MAC
@@ -192,13 +282,16 @@ MeshPort::Peer* MeshPort::peer_of(const wire::Gid& neighbour) {
 
 // Null: the mesh has none, or this is it.
 MeshPort::Peer* MeshPort::bridge() {
-    const std::string name(MeshFolder::kBridge);
-    return folder_->has_bridge() && folder_->name() != name ? &reach(name) : nullptr;
+    return folder_->has_bridge() && !is_bridge() ? &reach(std::string(MeshFolder::kBridge)) : nullptr;
 }
 
-MeshPort::Peer& MeshPort::reach(const std::string& member) {
+MeshPort::Peer& MeshPort::reach(const std::string& member, std::chrono::milliseconds again) {
     Peer& peer = peers_[member];
-    if (peer.link == nullptr && !peer.connecting) connect(member, peer);
+    const auto now = std::chrono::steady_clock::now();
+    if (peer.link == nullptr && !peer.connecting && started_ && now - peer.tried >= again) {
+        peer.tried = now;
+        connect(member, peer);
+    }
     return peer;
 }
 
@@ -207,10 +300,14 @@ std::optional<Port::Way> MeshPort::find(const wire::Gid& neighbour, int timeout_
     std::unique_lock lock(mutex_);
     for (;;) {
         const Peer* const peer = peer_of(neighbour);
-        if (peer != nullptr && peer->link != nullptr) return Way{peer->outlet, peer->next_hop};
+        if (peer != nullptr && peer->link != nullptr) return Way{*peer->outlet, peer->next_hop};
         const auto now = std::chrono::steady_clock::now();
-        if (now >= until) return std::nullopt;
-        changed_.wait_until(lock, std::min(until, now + kMemberWait));
+        const int lacked = peer == nullptr ? 0 : peer->lacked;
+        if (now >= until || (lacked != 0 && peer->tries >= kTries)) {
+            errno = lacked != 0 ? lacked : EHOSTUNREACH;
+            return std::nullopt;
+        }
+        changed_.wait_until(lock, std::min(until, now + kTryAgain));
     }
 }
 
@@ -227,20 +324,15 @@ void MeshPort::stop() {
     const Lock lock(mutex_);
     if (started_) environment_.poller.remove(folder_->listener());
     started_ = false;
-    while (!links_.empty()) end(links_.front());
+    end_all();
 }
 
 void MeshPort::close() {
     const Lock lock(mutex_);
     hold(true);
-    if (started_) environment_.poller.remove(folder_->listener());
+    if (std::exchange(started_, false)) environment_.poller.remove(folder_->listener());
     folder_->leave();
     close_all();
-}
-
-void MeshPort::after_fork_in_child() {
-    LinkPort::after_fork_in_child();
-    folder_->after_fork_in_child();
 }
 
 }  // namespace rove::datapath

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <unordered_set>
 
 #include "datapath/files.h"
 #include "datapath/ports/text.h"
@@ -30,7 +31,10 @@ namespace rove::datapath {
 namespace {
 
 constexpr unsigned kMostMembers = 65533;
-constexpr auto kLongestWait = std::chrono::seconds(10);  // for others who claim: a claim takes milliseconds
+// For others that claim, which takes milliseconds. It begins again with each claim, because a job may start a thousand
+// processes at once.
+constexpr auto kLongestWait = std::chrono::seconds(10);
+constexpr auto kFirstWait = std::chrono::milliseconds(1), kLastWait = std::chrono::milliseconds(64);
 constexpr std::string_view kLockSuffix = ".lock";
 constexpr uint32_t kLeastMtu = 256, kMostMtu = 4096;  // of RoCE
 
@@ -110,9 +114,19 @@ FileDescriptor make_socket() {
 class MeshFolder::Exclusion {
   public:
     explicit Exclusion(int folder) : folder_(folder) {
-        const auto end = std::chrono::steady_clock::now() + kLongestWait;
-        while (!(is_held_ = flock(folder, LOCK_EX | LOCK_NB) == 0) && std::chrono::steady_clock::now() < end)
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        using Clock = std::chrono::steady_clock;
+        timespec changed = change_of(folder);
+        auto wait = kFirstWait;
+        for (auto end = Clock::now() + kLongestWait; !(is_held_ = flock(folder, LOCK_EX | LOCK_NB) == 0);) {
+            if (const timespec now = change_of(folder);
+                now.tv_sec != changed.tv_sec || now.tv_nsec != changed.tv_nsec) {
+                changed = now;
+                end = Clock::now() + kLongestWait;
+            }
+            if (Clock::now() >= end) return;
+            std::this_thread::sleep_for(wait);
+            wait = std::min(2 * wait, kLastWait);
+        }
     }
     Exclusion(const Exclusion&) = delete;
     Exclusion& operator=(const Exclusion&) = delete;
@@ -123,8 +137,15 @@ class MeshFolder::Exclusion {
     bool is_held() const { return is_held_; }
 
   private:
+    // When a file was made or removed there last.
+    static timespec change_of(int folder) {
+        struct stat status {};
+        fstat(folder, &status);
+        return status.st_mtim;
+    }
+
     const int folder_;
-    bool is_held_;
+    bool is_held_ = false;
 };
 
 std::optional<MeshFolder> MeshFolder::open(const std::string& folder, std::string* error) {
@@ -262,10 +283,14 @@ std::string MeshFolder::take_all(const std::vector<std::string>& addresses, bool
 }
 
 std::string MeshFolder::take_lowest() {
+    // Those of dead members have been removed.
+    const std::vector<std::string> listed = files_in(folder_.get());
+    const std::unordered_set<std::string> files(listed.begin(), listed.end());
     for (unsigned n = 1; n <= kMostMembers; ++n) {
         std::array<char, INET6_ADDRSTRLEN> ipv4{}, ipv6{};
         std::snprintf(ipv4.data(), ipv4.size(), "10.77.%u.%u", n >> 8, n & 0xff);
         std::snprintf(ipv6.data(), ipv6.size(), "fd77::%x", n);
+        if (files.contains(lock_file(ipv4.data())) || files.contains(lock_file(ipv6.data()))) continue;
         bool is_taken;
         std::string why = take_all({ipv4.data(), ipv6.data()}, &is_taken);
         if (!is_taken) return why;
@@ -333,6 +358,14 @@ std::vector<std::string> MeshFolder::addresses_of(const std::string& member) con
     for (const std::string& file : files_in(folder_.get()))
         if (this->member(file) == member) addresses.push_back(file);
     return addresses;
+}
+
+std::optional<uid_t> MeshFolder::owner(const std::string& member) const {
+    struct stat status {};
+    if (!is_name(member) || fstatat(folder_.get(), member.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISSOCK(status.st_mode))
+        return std::nullopt;
+    return status.st_uid;
 }
 
 bool MeshFolder::has_bridge() const {

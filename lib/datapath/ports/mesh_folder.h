@@ -8,9 +8,11 @@
 //
 // One member may be the bridge to another network (lib/bridge): its name is kBridge, and it has no addresses.
 //
-// In a folder that several users share, each can keep the others out, or say that he is one of them: they trust each
-// other that far. Nobody's files outside of the folder are touched: links that somebody has put there are not followed.
+// In a folder that several users share, each can keep the others out by claiming addresses first: they trust each other
+// that far. Nobody's files outside of the folder are touched: links that somebody has put there are not followed.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstdint>
 #include <optional>
@@ -53,6 +55,8 @@ class MeshFolder {
     std::optional<std::string> member(const std::string& address) const;
     // All addresses of the member of this name.
     std::vector<std::string> addresses_of(const std::string& member) const;
+    // Returns the user who owns the socket of the member of this name; null if there is none.
+    std::optional<uid_t> owner(const std::string& member) const;
     // Whether there is a bridge, and what path MTU it has told. It may be dead.
     bool has_bridge() const;
     std::optional<uint32_t> bridge_mtu() const;

@@ -7,6 +7,7 @@
 #include <rte_mbuf.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -118,13 +119,17 @@ class Port {
     virtual bool has_kernel_stack() const { return false; }
 
     // Ports that find their neighbours themselves, without our ARP and ND (mesh.h, interface.h): waits for the way to
-    // one for at most `timeout_ms`; where the kernel has the routes, to any destination. Any thread but a worker.
+    // one for at most `timeout_ms`; where the kernel has the routes, to any destination. Returns null, and errno, if
+    // there is none: EHOSTUNREACH, or what this process lacks for it. Any thread but a worker.
     struct Way {
         uint16_t outlet;  // for Path::outlet
         std::shared_ptr<const transport::NextHop> next_hop;
     };
     virtual bool finds_neighbours() const { return false; }
-    virtual std::optional<Way> find(const wire::Gid& /*neighbour*/, int /*timeout_ms*/) { return std::nullopt; }
+    virtual std::optional<Way> find(const wire::Gid& /*neighbour*/, int /*timeout_ms*/) {
+        errno = EHOSTUNREACH;
+        return std::nullopt;
+    }
     // Requests to a destination that was found are not answered. A worker calls it.
     virtual void suspect(const wire::Gid& /*destination*/) {}
     // Of the kernel's stack: its addresses, if they have changed since the last call.

@@ -3,6 +3,7 @@
 #include "datapath/ports/ring.h"
 
 #include <rte_mempool.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #ifdef RTE_ARCH_X86
 #include <immintrin.h>
@@ -38,7 +39,31 @@ void store_line(uint8_t* to, const uint8_t* from) {
 }  // namespace
 
 RingSender::RingSender(const MemifConnection& connection, Role role)
-    : RingView(ring_of(connection, role, true), connection.regions(), role, true) {}
+    : RingView(ring_of(connection, role, true), connection.regions(), role, true) {
+    if (!is_client()) return;
+    used_buffers_ = std::min(slots(), kFirstBuffers);
+    for (uint32_t slot = 0; slot < slots(); ++slot) buffer_of_[slot] = static_cast<uint16_t>(slot % used_buffers_);
+}
+
+// The last used_buffers_ slots have each buffer once, and the peer has emptied those of the slots that are free. So the
+// next slot has the buffer of the one that lies so far behind it, whatever their number was before.
+uint32_t RingSender::choose_buffers(uint32_t free) {
+    uint16_t at = next_;
+    const auto next_buffer = [&]() -> uint16_t& { return buffer_of_[at++ & (slots() - 1)]; };
+    if (free == 0 || large_ >= kLapsToGrow * used_buffers_) {
+        const uint32_t more = used_buffers_;
+        for (uint32_t i = 0; i < more; ++i) next_buffer() = static_cast<uint16_t>(used_buffers_ + i);
+        used_buffers_ += more;
+        free += more;
+        large_ = 0;
+    }
+    const auto end = static_cast<uint16_t>(next_ + free);
+    while (at != end) {
+        const uint16_t before = buffer_of_[static_cast<uint16_t>(at - used_buffers_) & (slots() - 1)];
+        next_buffer() = before;
+    }
+    return free;
+}
 
 bool RingSender::send_copy(const uint8_t* frame, uint32_t bytes) {
     const uint16_t first = next_;
@@ -85,9 +110,22 @@ void RingSender::publish() {
     past_caches_.next_burst();
     __atomic_store_n(to_server_ ? &ring_->head : &ring_->tail, next_, __ATOMIC_RELEASE);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if ((__atomic_load_n(&ring_->flags, __ATOMIC_RELAXED) & kMemifMaskInterrupt) != 0) [[likely]] return;
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(doorbell_, &one, sizeof one);  // full: it rings already
+    if ((__atomic_load_n(&ring_->flags, __ATOMIC_RELAXED) & kMemifMaskInterrupt) == 0) [[unlikely]]
+        ring_doorbell();
+}
+
+void RingSender::ring_doorbell() {
+    if (bells_ == nullptr) {
+        const uint64_t one = 1;
+        [[maybe_unused]] const ssize_t written = write(doorbell_, &one, sizeof one);  // full: it rings already
+        return;
+    }
+    const uint64_t sleep = bells_->ring(bell_);
+    if (sleep == 0 || sleep == rung_sleep_) return;
+    rung_sleep_ = sleep;
+    // Nothing that the peer does with its end can make this wait. A full socket can be read already.
+    const uint8_t one = 1;
+    [[maybe_unused]] const ssize_t sent = send(doorbell_, &one, sizeof one, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 RingReceiver::RingReceiver(const MemifConnection& connection, Role role, rte_mempool* pool)

@@ -9,9 +9,15 @@
 // 2. The peer can write to all of it at any time. What is taken from there is loaded once and checked, and what is our
 //    own is never looked up there: our index, and where our buffers are. An index beyond the ring means that there is
 //    nothing, for good: the peer harms itself.
-// 3. Who fills rings the doorbell after he has published, unless the reader has masked it. Who goes to sleep unmasks
-//    it, and then looks once more. A full barrier stands between the two steps of each, so that one of them sees the
-//    other.
+// 3. The sender rings the doorbell after it has published frames, unless the receiver has masked it. A receiver that
+// goes
+//    to sleep unmasks it, and then looks once more. A full barrier stands between the two steps of each, so that one of
+//    them sees the other. The doorbell is an eventfd, or a bell of the mesh (bells.h).
+// 4. A client's ring begins with few buffers, which its frames use in turn, whatever slots they have. When all are in
+// use,
+//    and once large frames have gone through each of them several times, their number doubles. So links that move
+//    bytes have as many buffers as slots, which leave the peer's cache before they come round again (link_port.cc),
+//    and other links take little memory.
 //
 // Units: slots, of which a frame takes one; only foreign peers have buffers that are smaller than a frame. Bytes.
 #pragma once
@@ -22,7 +28,9 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "datapath/ports/memif_connection.h"
@@ -51,17 +59,24 @@ class RingView {
              bool fills)
         : ring_(ring.ring),
           doorbell_(ring.doorbell),
+          bells_(ring.bells),
+          bell_(ring.bell),
           log2_slots_(ring.log2_slots),
           buffers_(role == Role::kClient ? ring.buffers : nullptr),
+          first_buffer_(ring.first_buffer),
           buffer_bytes_(ring.buffer_bytes),
+          buffer_of_(is_client() ? slots() : 0),
           to_server_((role == Role::kClient) == fills),
-          regions_(regions) {}
+          regions_(regions) {
+        std::iota(buffer_of_.begin(), buffer_of_.end(), uint16_t{0});
+    }
 
     uint32_t slots() const { return 1u << log2_slots_; }
     MemifDescriptor& descriptor(uint16_t index) const { return ring_->descriptors[index & (slots() - 1)]; }
     bool is_client() const { return buffers_ != nullptr; }
-    // A client's own buffer of a slot.
-    uint8_t* own_buffer(uint16_t index) const { return buffers_ + size_t{index & (slots() - 1)} * buffer_bytes_; }
+    // A client's own buffer of a slot: where it begins, counted from the first buffer.
+    uint32_t own_offset(uint16_t index) const { return buffer_of_[index & (slots() - 1)] * buffer_bytes_; }
+    uint8_t* own_buffer(uint16_t index) const { return buffers_ + own_offset(index); }
     // What a descriptor says, loaded once.
     struct Place {
         uint8_t* buffer;  // null: not in the peer's memory
@@ -80,10 +95,14 @@ class RingView {
     }
 
     MemifRing* const ring_;
-    const int doorbell_;
+    const int doorbell_;     // an eventfd; of a mesh's link its socket
+    BellPage* const bells_;  // a mesh's, in the receiver's page; null: the doorbell is an eventfd
+    const uint16_t bell_;
     const uint8_t log2_slots_;
-    uint8_t* const buffers_;        // a client's; null: the peer's descriptors say where they are
-    const uint32_t buffer_bytes_;   // a client's, of each
+    uint8_t* const buffers_;           // a client's; null: the peer's descriptors say where they are
+    const uint32_t first_buffer_;      // a client's, where they begin in its region
+    const uint32_t buffer_bytes_;      // a client's, of each
+    std::vector<uint16_t> buffer_of_;  // a client's, by slot: the number of the buffer
     const bool to_server_;
     const std::vector<MemifConnection::Region> regions_;
 };
@@ -96,8 +115,10 @@ class RingSender : private RingView {
     // Where the next frame is to be built, if it has at most `bytes`. Null: no slot is free (full()), or the slot's
     // buffer is too small.
     uint8_t* next(uint32_t bytes) {
-        if (full()) [[unlikely]] return nullptr;
-        if (is_client()) [[likely]] return bytes <= buffer_bytes_ ? own_buffer(next_) : nullptr;
+        if (full()) [[unlikely]]
+            return nullptr;
+        if (is_client()) [[likely]]
+            return bytes <= buffer_bytes_ ? own_buffer(next_) : nullptr;
         const Place at = place(next_);
         room_ = at.bytes;
         return bytes <= at.bytes ? at.buffer : nullptr;
@@ -108,6 +129,7 @@ class RingSender : private RingView {
     // It was built there.
     void took(uint32_t bytes) {
         put(next_++, bytes, false);
+        large_ += bytes >= kLargeBytes;
         frames_.add(1);
         bytes_.add(bytes);
     }
@@ -134,21 +156,35 @@ class RingSender : private RingView {
         const auto free = static_cast<uint16_t>(emptied() - next_);
         return static_cast<uint16_t>(to_server_ ? next_ - emptied() : slots() - free);
     }
+    static constexpr uint32_t kFirstBuffers = 8;
+    static constexpr uint32_t kLargeBytes = 1024;
+    static constexpr uint32_t kLapsToGrow = 4;  // of large frames through all buffers (design note 4)
+
     // Whether the peer has emptied slots since it was last asked.
     bool look() {
         const uint32_t taken = unread();
-        end_ = static_cast<uint16_t>(next_ + (taken < slots() ? slots() - taken : 0));
-        return next_ != end_;
+        uint32_t free = taken < used_buffers_ ? used_buffers_ - taken : 0;
+        if (used_buffers_ < slots() && taken <= used_buffers_) [[unlikely]]
+            free = choose_buffers(free);
+        end_ = static_cast<uint16_t>(next_ + free);
+        return free != 0;
     }
+    // Chooses the buffers of the next `free` slots, and of more if it takes new ones into use. Returns how many.
+    uint32_t choose_buffers(uint32_t free);
+    void ring_doorbell();
     void put(uint16_t index, uint32_t bytes, bool more) {
         MemifDescriptor& at = descriptor(index);
+        if (is_client()) at.offset = first_buffer_ + own_offset(index);
         at.length = bytes;
         at.flags = more ? kMemifNext : uint16_t{0};
     }
 
-    uint16_t next_ = 0;       // to be filled
-    uint16_t end_ = 0;        // of what is known to be free
+    uint16_t next_ = 0;  // to be filled
+    uint16_t end_ = 0;   // of what is known to be free
     uint16_t published_ = 0;
+    uint32_t used_buffers_ = slots();  // a power of 2
+    uint32_t large_ = 0;               // frames of kLargeBytes or more since there are so many
+    uint64_t rung_sleep_ = 0;          // the peer's sleep (BellPage) that was ended last
     uint32_t room_ = buffer_bytes_;  // of the buffer that next() has found: a client's own, or else what the peer said
     PastCaches past_caches_;
     RingCount frames_, bytes_;
@@ -164,14 +200,21 @@ class RingReceiver final : public RxQueue, private RingView {
     void release() override;
     bool arm() override;
     bool has_frames() const { return filled() != 0; }
-    // To be polled while it is armed, and read when it has rung.
+    // To be polled while it is armed, and read when it has rung. -1: it is a bell.
     int doorbell() const { return doorbell_; }
+    BellPage* bells() const { return bells_; }
+    uint16_t bell() const { return bell_; }
     void disarm() override { __atomic_store_n(&ring_->flags, kMemifMaskInterrupt, __ATOMIC_RELAXED); }
 
     uint64_t frames() const { return frames_.get(); }
     uint64_t bytes() const { return bytes_.get(); }
-    uint64_t errors() const { return errors_.get(); }    // frames whose descriptors were no good
+    uint64_t errors() const { return errors_.get(); }  // frames whose descriptors were no good
     uint64_t no_mbuf() const { return no_mbuf_.get(); }
+
+    // State of LinkQueues: whether it polls this ring, and whether frames came since the last call.
+    bool is_polled() const { return polled_; }
+    void set_polled(bool polled) { polled_ = polled; }
+    bool take_activity() { return std::exchange(seen_frames_, frames_.get()) != frames_.get(); }
 
   private:
     // Slots that were filled and not read; none if the index is beyond the ring.
@@ -185,6 +228,8 @@ class RingReceiver final : public RxQueue, private RingView {
     rte_mempool* const pool_;
     uint16_t next_ = 0;      // to be read
     uint16_t released_ = 0;  // before it, the peer has the slots back
+    bool polled_ = false;
+    uint64_t seen_frames_ = 0;
     RingCount frames_, bytes_, errors_, no_mbuf_;
     std::array<rte_mbuf, kBurst> views_{};
 };

@@ -87,10 +87,10 @@ bool UdpPort::is_up() {
            std::all_of(locals_.begin(), locals_.end(), [](const Local& local) { return is_local(local.address); });
 }
 
-std::optional<Port::Way> UdpPort::find(const wire::Gid& neighbour, int) {
+std::optional<Port::Way> UdpPort::find(const wire::Gid& neighbour, int timeout_ms) {
     const auto local = std::find_if(locals_.begin(), locals_.end(),
                                     [&](const Local& one) { return one.ipv4 == wire::is_ipv4_mapped(neighbour); });
-    if (local == locals_.end() || !has_route(local->address, neighbour)) return std::nullopt;
+    if (local == locals_.end() || !has_route(local->address, neighbour)) return Port::find(neighbour, timeout_ms);
     return Way{id(), std::make_shared<const transport::NextHop>(derived_mac(neighbour))};
 }
 

@@ -271,7 +271,7 @@ std::vector<Wrong> wrongs() {
         const bool has_file = at >= 1 && at <= 3;
         for (const size_t files : {0, 1, 2, 3, 9})
             if (files != (has_file ? 1 : 0))
-                add(files > 2 ? "were lost" : "file descriptors",
+                add(files > 2 ? "too many file descriptors" : "file descriptors",
                     [=](Script& s) { s.messages[at].files.assign(files, s.memory.get()); });
     }
     add("rings that overlap", [](Script& s) { s.to_client().add_ring.offset = 0; });
