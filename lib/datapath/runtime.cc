@@ -57,19 +57,30 @@ uint32_t allowed_cores() {
     return static_cast<uint32_t>(CPU_COUNT(&allowed));
 }
 
-// Rounds of a dedicated lcore until nothing has moved since `*moved_ns` (0: now) for `rest_ns`, or somebody can go on:
-// he was woken, or waited for the end of the round, or a control call waits, which goes first.
-void make_rounds(Worker& worker, const Worker::Drive& drive, const Background& background, uint64_t rest_ns,
-                 uint64_t* moved_ns) {
+// How long a dedicated worker has found nothing. Time off its core is not counted: the rounds are.
+struct Idleness {
+    static constexpr uint32_t kRounds = 10'000;  // about 1 ms
+
+    bool lasts(uint64_t now_ns) const { return rounds >= kRounds && now_ns - since_ns >= Background::kRestNs; }
+
+    uint64_t since_ns = 0;
+    uint32_t rounds = 0;  // without any frame since then
+};
+
+// Rounds of a dedicated lcore until nothing has moved for long, or somebody can go on: he was woken, or waited for the
+// end of the round, or a control call waits, which goes first.
+void make_rounds(Worker& worker, const Worker::Drive& drive, const Background& background, bool may_rest,
+                 Idleness* idleness) {
     WorkerCore& core = worker.core(drive);
-    bool may_go_on = true;
-    while (may_go_on) {
+    bool goes_on = true;
+    while (goes_on) {
         const bool moved = core.round() != 0;
         const uint64_t now_ns = core.received_ns();
-        if (moved || *moved_ns == 0) *moved_ns = now_ns;
+        if (moved || idleness->rounds == 0) *idleness = {.since_ns = now_ns};
+        ++idleness->rounds;
         const bool answered = worker.lock().end_round();
-        may_go_on = !core.take_woken() && !answered && !worker.lock().wanted() && !background.stopped() &&
-                    now_ns - *moved_ns < rest_ns;
+        goes_on = !core.take_woken() && !answered && !worker.lock().wanted() && !background.stopped() &&
+                  !(may_rest && idleness->lasts(now_ns));
     }
 }
 
@@ -79,13 +90,13 @@ int poll_until_stopped(void* argument) {
     const auto& [runtime, background, index] = *static_cast<const std::tuple<Runtime*, Background*, size_t>*>(argument);
     Worker& worker = *runtime->workers()[index];
     // Several would sleep on the doorbells of each other's queues.
-    const uint64_t rest_ns = runtime->all_ring() && runtime->workers().size() == 1 ? Background::kRestNs : UINT64_MAX;
-    uint64_t moved_ns = 0;
+    const bool may_rest = runtime->all_ring() && runtime->workers().size() == 1;
+    Idleness idleness;
     while (!background->stopped()) {
-        if (const Worker::Drive drive(worker); drive) make_rounds(worker, drive, *background, rest_ns, &moved_ns);
-        if (moved_ns != 0 && runtime->now_ns() - moved_ns >= rest_ns) {
+        if (const Worker::Drive drive(worker); drive) make_rounds(worker, drive, *background, may_rest, &idleness);
+        if (may_rest && idleness.lasts(runtime->now_ns())) {
             background->rest();
-            moved_ns = 0;
+            idleness = {};
         }
         sched_yield();
     }
