@@ -113,8 +113,13 @@ ssize_t blocking_read(int file, void* to, size_t bytes) {
 }
 
 int blocking_ppoll(pollfd* files, nfds_t count, const timespec* timeout, const sigset_t* mask) {
-    static const auto libcs = reinterpret_cast<decltype(&ppoll)>(find("ppoll"));
-    return libcs(files, count, timeout, mask);
+    static constinit decltype(&ppoll) libcs = nullptr;  // without a lock, which a forked child would find held
+    auto* found = __atomic_load_n(&libcs, __ATOMIC_RELAXED);
+    if (found == nullptr) {
+        found = reinterpret_cast<decltype(&ppoll)>(find("ppoll"));
+        __atomic_store_n(&libcs, found, __ATOMIC_RELAXED);
+    }
+    return found(files, count, timeout, mask);
 }
 
 // The kernel reads the set of signals before it finds that there is no such way to use it, so nothing happens. A set is

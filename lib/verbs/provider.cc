@@ -2,6 +2,7 @@
 // See provider.h.
 #include "verbs/provider.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,6 +44,16 @@ std::unique_ptr<Device> make_device(Provider& provider, const std::string& name,
     return device;
 }
 
+// Returns a mark that children find cleared, or null if the system has none.
+const std::atomic<bool>* make_starter_mark() {
+    const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    void* const page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return nullptr;
+    if (madvise(page, bytes, MADV_WIPEONFORK) == 0) return new (page) std::atomic<bool>(true);
+    munmap(page, bytes);
+    return nullptr;
+}
+
 void push(Context& context, const ibv_async_event& event) {
     context.async_events.push(event);
 }
@@ -75,8 +86,7 @@ std::span<const std::unique_ptr<Device>> Provider::devices() const {
 }
 
 std::span<const std::unique_ptr<Device>> Provider::described() const {
-    const State state = state_.load(std::memory_order_relaxed);
-    if (state == State::kFailed || state == State::kForkedChild) return {};
+    if (state_.load(std::memory_order_relaxed) == State::kFailed || is_forked_child()) return {};
     return devices_;
 }
 
@@ -89,6 +99,7 @@ std::string Provider::run() {
     runtime_ = datapath::Runtime::start(*config_, *this, &error);
     if (runtime_ == nullptr) return error;
     pid_ = getpid();
+    is_starter_.store(make_starter_mark(), std::memory_order_release);
     for (size_t i = 0; i < devices_.size(); ++i) {
         devices_[i]->interface = runtime_->interfaces()[i].get();
         devices_[i]->runtime = runtime_;
@@ -98,6 +109,7 @@ std::string Provider::run() {
 }
 
 bool Provider::start() {
+    if (is_forked_child()) return false;
     State state = State::kIdle;
     if (state_.compare_exchange_strong(state, State::kStarting)) {
         const std::string error = run();

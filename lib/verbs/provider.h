@@ -56,8 +56,13 @@ class Provider final : public datapath::Listener {
     void before_fork() { contexts_mutex_.lock(); }
     void after_fork_in_parent() { contexts_mutex_.unlock(); }
     void after_fork_in_child();
-    // Whether this is a child that must leave alone what its parent had.
-    bool is_forked_child() const { return state_.load(std::memory_order_relaxed) == State::kForkedChild; }
+    // Returns true if this is a child that must leave alone what its parent had, whatever made it: a raw clone() runs
+    // no handlers of pthread_atfork(). (In such a child, the operations of inherited contexts are not disabled.)
+    bool is_forked_child() const {
+        if (state_.load(std::memory_order_relaxed) == State::kForkedChild) return true;
+        const std::atomic<bool>* const is_starter = is_starter_.load(std::memory_order_acquire);
+        return is_starter != nullptr && !is_starter->load(std::memory_order_relaxed);
+    }
 
     void notify(transport::CompletionQueue& cq) override;
     void event(ibv_event_type event, transport::QueuePair& qp) override;
@@ -79,7 +84,10 @@ class Provider final : public datapath::Listener {
     // held in the child.
     std::atomic<State> state_{State::kIdle};
     datapath::Runtime* runtime_ = nullptr;
-    pid_t pid_ = 0;  // that started it; a child made without fork() runs no handlers
+    pid_t pid_ = 0;  // that started it
+    // True in the process that started it. Null until it starts. The kernel clears it in children that have memory of
+    // their own, on Linux from 4.14 on.
+    std::atomic<const std::atomic<bool>*> is_starter_{nullptr};
     std::mutex contexts_mutex_;
     std::vector<Context*> contexts_;  // that exist, for port events and forks
 };

@@ -321,8 +321,9 @@ std::string Sysfs::instead(Provider& provider, const std::string& path) {
 }
 
 void Sysfs::remove() {
+    if (pid_ != getpid()) return;  // a child that ran no handlers may find the mutex held
     const std::lock_guard guard(mutex_);
-    if (folder_.empty() || pid_ != getpid()) return;
+    if (folder_.empty()) return;
     datapath::remove_all(folder_);
     folder_.clear();
 }

@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -50,7 +51,7 @@ class Sysfs {
 
     std::mutex mutex_;
     std::string folder_;   // "" until it is made
-    pid_t pid_ = 0;        // that made it
+    std::atomic<pid_t> pid_ = 0;  // that made it
     int file_ = -1;        // of the folder, locked
     std::string written_;  // what the files depend on, as they are
 };

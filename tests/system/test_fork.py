@@ -22,6 +22,7 @@ def program():
 for progress in ("shared", "dedicated"):
     once(f"fork/with-objects/{progress}", forker, "with-objects", progress, quick=True)
     once(f"fork/after-list/{progress}", forker, "after-list", progress)
+    once(f"fork/hammered/{progress}", forker, "hammered", progress)
 
 
 def daemonized():

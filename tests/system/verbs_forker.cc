@@ -2,7 +2,10 @@
 // A process that forks. What its children do with what they inherited must end at once and not disturb the parent,
 // whose threads write and read back all the while. `CASE` is one of those in main().
 #include <errno.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
 #include <signal.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -173,6 +176,12 @@ void fork_again(Pair& pair) {
     wait_for(start_child(pair, control));
 }
 
+void look_at_files(Pair&) {
+    EXPECT(access("/sys/class/infiniband/rove0/node_guid", R_OK) != 0);
+    EXPECT(chdir("/sys/class/infiniband") != 0 || access("rove0", F_OK) != 0);
+    EXPECT(chdir("/") == 0 && access("proc", F_OK) == 0);
+}
+
 void start_program(Pair&) {
     execl("/bin/true", "true", nullptr);
     fail("exec");
@@ -200,6 +209,73 @@ int with_objects() {
     ended = true;
     traffic.join();
     calls.join();
+    pair.move();
+    return 0;
+}
+
+// A parent whose threads hold the locks of the library and of its hooks most of the time.
+int hammered() {
+    Pair& pair = *new Pair;
+    std::atomic<bool> ended{false};
+    std::vector<std::thread> threads;
+    const auto hammer = [&](auto call) {
+        threads.emplace_back([&ended, call] {
+            while (!ended) call();
+        });
+    };
+    hammer([&] { pair.move(); });
+    hammer([&] {
+        ibv_mr* const mr = ibv_reg_mr(pair.device.pd, pair.memory.data(), 4096, 0);
+        ibv_comp_channel* const channel = ibv_create_comp_channel(pair.device.context);
+        ibv_cq* const cq = ibv_create_cq(pair.device.context, 1, nullptr, channel, 0);
+        pollfd file{.fd = channel->fd, .events = POLLIN, .revents = 0};
+        if (poll(&file, 1, 0) != 0) fail("poll");
+        if (ibv_dereg_mr(mr) != 0 || ibv_destroy_cq(cq) != 0 || ibv_destroy_comp_channel(channel) != 0)
+            fail("a control call");
+    });
+    hammer([&] {
+        if (device_count() != 1 || access("/sys/class/infiniband/rove0/node_guid", R_OK) != 0) fail("no device");
+        ibv_context* const context = ibv_open_device(pair.device.context->device);
+        if (context == nullptr || ibv_close_device(context) != 0) fail("ibv_close_device");
+    });
+    hammer([] {
+        rdma_event_channel* const channel = rdma_create_event_channel();
+        rdma_cm_id* id = nullptr;
+        if (channel == nullptr || rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) != 0) fail("rdma_create_id");
+        rdma_destroy_id(id);
+        rdma_destroy_event_channel(channel);
+    });
+    for (int round = 0; round < 50; ++round)
+        for (auto* act : {start_program, exit_at_once, round % 2 != 0 ? control : post_and_poll, look_at_files})
+            wait_for(start_child(pair, act));
+    // A child that runs no handlers. (Of the C library it calls nothing that takes locks, malloc() neither.)
+    for (int round = 0; round < 50; ++round) {
+        for (const bool executes : {false, true}) {
+            const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+            if (child == 0) {
+                alarm(kChildSeconds);
+                if (executes) execl("/bin/true", "true", nullptr);
+                ibv_device_attr attr;
+                const bool refuses = ibv_reg_mr(pair.device.pd, pair.memory.data(), 64, 0) == nullptr &&
+                                     errno == ENODEV && ibv_query_device(pair.device.context, &attr) == ENODEV &&
+                                     ibv_destroy_qp(pair.qps[0]) == ENODEV;
+                _exit(refuses && access("/nowhere", F_OK) != 0 ? 0 : 1);
+            }
+            wait_for(child);
+        }
+    }
+    ended = true;
+    for (std::thread& thread : threads) thread.join();
+    pair.move();
+    // Nobody holds anything: exit() runs to its end in such a child, too.
+    const auto child = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+    if (child == 0) {
+        alarm(kChildSeconds);
+        EXPECT(device_count() == 0);
+        look_at_files(pair);
+        std::exit(0);
+    }
+    wait_for(child);
     pair.move();
     return 0;
 }
@@ -264,6 +340,7 @@ int move_once() {
 int main(int argc, char** argv) {
     const std::string name = argc == 2 ? argv[1] : "";
     const int status = name == "with-objects" ? with_objects()
+                       : name == "hammered"   ? hammered()
                        : name == "after-list" ? after_list()
                        : name == "daemon"     ? daemonized()
                        : name == "orphan"     ? orphan()

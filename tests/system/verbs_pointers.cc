@@ -42,21 +42,21 @@ constexpr size_t kPage = 4096;
 constexpr int kTimeoutMs = 5;
 sigjmp_buf before_call;
 
-// A page that can be read and written, one that can only be read, and one that cannot, one behind the other.
+// A page that can be read and written, one that can be neither, and one that can only be read, one behind the other.
 struct Memory {
     char* writable =
-        static_cast<char*>(mmap(nullptr, 4 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        static_cast<char*>(mmap(nullptr, 3 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     char* none = writable + kPage;
     char* readable = writable + 2 * kPage;
 
     Memory() {
         mprotect(none, kPage, PROT_NONE);
         mprotect(readable, kPage, PROT_READ);
-        munmap(writable + 3 * kPage, kPage);
     }
     // Returns the last `bytes` bytes that can be written, behind which none can be read.
     char* at_end(size_t bytes) const { return none - bytes; }
-    void* unmapped() const { return writable + 3 * kPage; }
+    // Returns an address that is below all that the kernel gives out.
+    static void* unmapped() { return reinterpret_cast<void*>(0x10'0000); }
 };
 const Memory memory;
 

@@ -31,6 +31,20 @@ std::set<ibv_device**>& lists() {                      // under fork_mutex()
     return lists;
 }
 
+// The real library makes its list under a lock of its own, which a child finds held if a thread made one when the
+// process forked. It is not taken in prepare: the real library loads drivers under it, and a constructor may fork.
+constinit std::atomic<int> making_real_lists{0};
+constinit std::atomic<bool> is_real_list_lost{false};
+
+ibv_device** real_list(int* count) {
+    if (is_real_list_lost.load() || (making_real_lists.load() != 0 && provider().is_forked_child()))
+        return fail<ibv_device*>(ENODEV);
+    making_real_lists.fetch_add(1);
+    ibv_device** const found = ROVE_REAL(ibv_get_device_list)(count);
+    making_real_lists.fetch_sub(1);
+    return found;
+}
+
 ibv_device** merge(ibv_device** found, int found_count, int* count) {
     const auto ours = provider().devices();
     if (ours.empty()) {
@@ -54,6 +68,10 @@ ibv_device** merge(ibv_device** found, int found_count, int* count) {
 
 }  // namespace
 
+void leave_lists_in_child() {
+    is_real_list_lost.store(making_real_lists.load() != 0);
+}
+
 }  // namespace rove::verbs
 
 using namespace rove::verbs;
@@ -64,7 +82,7 @@ ibv_device** ibv_get_device_list(int* num_devices) {
     const rove::libc::NoCancellation uncancelled;
     const int errno_before = errno;
     int count = 0;
-    ibv_device** found = ROVE_REAL(ibv_get_device_list)(&count);
+    ibv_device** found = real_list(&count);
     const int reason = errno;
     // DPDK's mlx4 and mlx5 drivers look for their hardware with this call while our datapath starts: they get only
     // that.

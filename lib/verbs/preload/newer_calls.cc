@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "verbs/objects.h"
+#include "verbs/preload/provider.h"
 #include "verbs/verbs.h"
 
 namespace rove::verbs {
@@ -28,13 +29,10 @@ struct Buffer {
     }
 };
 
-// The buffers by their handles, which are their addresses.
-struct Buffers {
-    std::mutex mutex;
-    std::unordered_map<const ibv_buf*, std::unique_ptr<Buffer>> by_handle;
-};
-Buffers& buffers() {
-    static auto* const all = new Buffers;  // programs free theirs in destructors
+// Returns the buffers by their handles, which are their addresses. Under fork_mutex(): a child may free its parent's.
+auto& buffers() {
+    static auto* const all =
+        new std::unordered_map<const ibv_buf*, std::unique_ptr<Buffer>>;  // programs free theirs in destructors
     return *all;
 }
 
@@ -48,8 +46,8 @@ void* alloc_buf(ibv_pd* pd, size_t size, ibv_buf** buf) try {
     buffer->pd = pd;
     buffer->size = size;
     auto* const handle = reinterpret_cast<ibv_buf*>(buffer.get());
-    const std::lock_guard guard(buffers().mutex);
-    buffers().by_handle.emplace(handle, std::move(buffer));
+    const std::lock_guard guard(fork_mutex());
+    buffers().emplace(handle, std::move(buffer));
     *buf = handle;
     return memory;
 } catch (const std::bad_alloc&) {
@@ -57,13 +55,13 @@ void* alloc_buf(ibv_pd* pd, size_t size, ibv_buf** buf) try {
 }
 
 void free_buf(ibv_buf* buf) {
-    const std::lock_guard guard(buffers().mutex);
-    buffers().by_handle.erase(buf);
+    const std::lock_guard guard(fork_mutex());
+    buffers().erase(buf);
 }
 
 bool is_ours(const ibv_buf* buf) {
-    const std::lock_guard guard(buffers().mutex);
-    return buffers().by_handle.contains(buf);
+    const std::lock_guard guard(fork_mutex());
+    return buffers().contains(buf);
 }
 
 ibv_mr* reg_buf_mr(ibv_pd* pd, ibv_buf* buf, void* address, size_t length, int access) {
@@ -86,10 +84,9 @@ ibv_mr* reg_mr_ex(ibv_pd* pd, const MrInitAttr& attr) {
     if (has(kMrHasBuffer)) {
         // man ibv_alloc_buf: a part of a buffer of the same protection domain, named by its address.
         if (!has(kMrHasAddress) || has(kMrHasFd)) return fail<ibv_mr>(EINVAL);
-        const std::lock_guard guard(buffers().mutex);
-        const auto found = buffers().by_handle.find(attr.buf);
-        if (found == buffers().by_handle.end() || found->second->pd != pd ||
-            !found->second->contains(attr.addr, attr.length)) {
+        const std::lock_guard guard(fork_mutex());
+        const auto found = buffers().find(attr.buf);
+        if (found == buffers().end() || found->second->pd != pd || !found->second->contains(attr.addr, attr.length)) {
             return fail<ibv_mr>(EINVAL);
         }
     }

@@ -70,6 +70,7 @@ void after_fork_in_parent() {
 }
 
 void after_fork_in_child() {
+    leave_lists_in_child();
     if (Provider* provider = made.load()) provider->after_fork_in_child();
     fork_mutex().unlock();
     ucma::after_fork_in_child();

@@ -18,4 +18,7 @@ inline constexpr int kFirstConstructor = 101;
 // For what a forked child must find whole: nobody forks while it is held.
 std::mutex& fork_mutex();
 
+// In a forked child, before it asks for devices.
+void leave_lists_in_child();
+
 }  // namespace rove::verbs

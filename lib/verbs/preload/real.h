@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+
 namespace rove::verbs {
 
 // The libibverbs.so.1 that the dynamic loader would find if there were none of ours; null if there is none.
@@ -21,10 +23,16 @@ Function real_function(const char* name) {
 
 }  // namespace rove::verbs
 
-// The real function that is exported as `name` and has the type of `declaration`; looked up once.
-#define ROVE_REAL_AS(name, declaration)                                                    \
-    ([] {                                                                                  \
-        static const auto real = rove::verbs::real_function<decltype(&declaration)>(name); \
-        return real;                                                                       \
+// The real function that is exported as `name` and has the type of `declaration`; looked up once. By no lock, which a
+// forked child would find held: threads that are first at the same time find the same.
+#define ROVE_REAL_AS(name, declaration)                                       \
+    ([] {                                                                     \
+        static constinit std::atomic<decltype(&declaration)> real{nullptr};   \
+        auto found = real.load(std::memory_order_relaxed);                    \
+        if (found == nullptr) {                                               \
+            found = rove::verbs::real_function<decltype(&declaration)>(name); \
+            real.store(found, std::memory_order_relaxed);                     \
+        }                                                                     \
+        return found;                                                         \
     }())
 #define ROVE_REAL(name) ROVE_REAL_AS(#name, name)
