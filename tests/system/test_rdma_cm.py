@@ -243,6 +243,13 @@ def ended_by_signal(how, call, times=1):
         check(server.succeed(STOPPED).json() == [{"event": 0}], server.story())
 
 
+def aborted():
+    """A program that aborts ends at once, as its core shall show it: peers are not told."""
+    server, client = survivor("threads")
+    client.child.send_signal(signal.SIGABRT)
+    check(client.wait(STOPPED) == -signal.SIGABRT and client.out() == "", client.story())
+
+
 def keepalive():
     """rsockets ask an idle peer whether it lives, if the program wants that (-k, SO_KEEPALIVE)."""
     pair = memif_pair()
@@ -292,6 +299,7 @@ for how in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
     once(f"rdma-cm/ended/{how.name}", ended_by_signal, how, "pause")
 for call in ("poll", "select", "nanosleep", "ibv_poll_cq", "threads"):
     once(f"rdma-cm/ended/in {call}", ended_by_signal, signal.SIGTERM, call)
+once("rdma-cm/ended/aborted", aborted)
 once("rdma-cm/ended/twice", ended_by_signal, signal.SIGTERM, "poll", 2)
 test("rdma-cm/churn", churn)
 test("rdma-cm/many", many)
