@@ -44,7 +44,7 @@ class LinkQueuesTest : public testing::Test {
         return messages;
     }
 
-    const Bells bells_;
+    Bells bells_;
     std::vector<std::unique_ptr<MeshLink>> links_;
     LinkQueues queues_;
 };
