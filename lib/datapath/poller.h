@@ -35,7 +35,7 @@ class Poller {
     enum class Doorbell {
         kEventfd,  // has to be read after it has rung
         kSocket,   // is read by its queue
-        kMessage,  // a socket that a message comes from when it rings, which has to be read
+        kMessage,  // a socket that a message comes from when it rings; these have to be read before it is full
     };
     // Lets `file` end sleeps, each time that something new can be read from it. Any thread.
     void add_doorbell(int file, Doorbell kind);
@@ -67,7 +67,11 @@ class Poller {
     int control_ = -1, woken_ = -1, doorbells_ = -1, own_doorbell_ = -1;
     std::mutex mutex_;
     std::map<int, std::shared_ptr<std::function<void()>>> ready_;  // by control file
-    std::map<int, Doorbell> to_read_;                              // the doorbells that have to be read
+    struct ToRead {
+        Doorbell kind;
+        uint32_t most_unread = 0, unread = 0;  // times that it may ring, and has rung, without being read
+    };
+    std::map<int, ToRead> to_read_;                                // the doorbells that have to be read
 };
 
 }  // namespace rove::datapath

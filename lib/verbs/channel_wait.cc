@@ -45,6 +45,7 @@ int wait_for_event(Channel& channel, Cq** cq) {
     channel_files::seen(channel.fd);
     datapath::Runtime& runtime = *from(channel.context).runtime;
     if (!runtime.can_watch()) return events.pop(cq, count_delivered);
+    const EventQueue<Cq*>::Collector collector(events);
     datapath::Watch watch(runtime);
     for (;;) {
         watch.spin([&] { return events.has_events(); });

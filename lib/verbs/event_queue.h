@@ -12,6 +12,9 @@
 //    wakes the next thread, which finds nothing and waits again.
 // 3. pop() is a cancellation point, as read() is: at its beginning and in that read. A thread that is cancelled there may
 //    have taken a token, or not. So the others are woken again for all events that wait.
+// 4. A thread that waits makes rounds itself (datapath/watch.h), and so pushes most of the events that it waits for. These
+//    need no token, which would cost two system calls a message: the thread looks at the queue before it sleeps. A
+//    Collector marks such a thread, and writes the tokens of what it leaves.
 #pragma once
 
 #include <fcntl.h>
@@ -91,6 +94,22 @@ class EventQueue {
         }
     }
 
+    // While there is one, its thread looks at the queue after each event that it pushes itself, and before it sleeps.
+    class Collector {
+      public:
+        explicit Collector(EventQueue& queue) : queue_(queue) { collecting = &queue; }
+        ~Collector() {
+            collecting = nullptr;
+            std::lock_guard guard(queue_.mutex_);
+            queue_.write_tokens();
+        }
+        Collector(const Collector&) = delete;
+        Collector& operator=(const Collector&) = delete;
+
+      private:
+        EventQueue& queue_;
+    };
+
     // From now on the descriptor is this one, a duplicate of the other.
     void use(int fd) {
         std::lock_guard guard(mutex_);
@@ -104,6 +123,7 @@ class EventQueue {
         was_nonblocking_ = has_nonblocking_descriptor();
         ::close(fd_);
         fd_ = -1;
+        without_token_ = 0;
         events_.clear();
         count_.store(0, std::memory_order_relaxed);
     }
@@ -152,8 +172,14 @@ class EventQueue {
         if (fd_ < 0) return;
         events_.push_back(event);
         count_.store(events_.size(), std::memory_order_release);
-        eventfd_write(fd_, 1);
-        if (wakes_ < waiting_) wake();
+        ++without_token_;
+        if (collecting != this) write_tokens();
+    }
+    void write_tokens() {
+        if (without_token_ == 0 || fd_ < 0) return;
+        eventfd_write(fd_, without_token_);
+        for (; without_token_ != 0; --without_token_)
+            if (wakes_ < waiting_) wake();
     }
     void wake() {
         ++wakes_;
@@ -174,13 +200,21 @@ class EventQueue {
     bool has_nonblocking_descriptor() const {
         return fd_ < 0 ? was_nonblocking_ : (fcntl(fd_, F_GETFL) & O_NONBLOCK) != 0;
     }
-    // The descriptor counts as many tokens as events wait: both change under the lock, so this never blocks.
+    // The descriptor counts a token for each event that waits, but for those without one: all change under the lock, so
+    // this never blocks.
     void take_token() {
+        if (without_token_ != 0) {
+            --without_token_;
+            return;
+        }
         eventfd_t one;
         if (fd_ >= 0) eventfd_read(fd_, &one);
     }
 
+    static inline thread_local EventQueue* collecting = nullptr;  // the queue of the thread's Collector
+
     int fd_;                       // -1 after close()
+    uint64_t without_token_ = 0;   // events that a Collector's thread has pushed
     bool was_nonblocking_ = true;  // when it was closed; without a descriptor nobody waits
     int wake_fd_ = -1;             // made by the first thread that waits; design note 2
     uint32_t waiting_ = 0;         // threads in pop() that read wake_fd_, are about to or have just done so

@@ -256,7 +256,7 @@ class Process:
     def begin(core):
         os.sched_setaffinity(0, core if isinstance(core, set) else {core})
         # A shell's background job, as these tests may be, ignores these, and so would all it starts.
-        for number in (signal.SIGINT, signal.SIGQUIT):
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, signal.SIG_DFL)
 
     def standard_input(self, written):

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "datapath/poller.h"
@@ -55,6 +56,22 @@ TEST(SpinWindow, IsBarredWhenThePeerAnsweredOnlyToASleep) {
     window.spun(false, 0);
     window.slept(5000, 0);
     EXPECT_EQ(window.window_ns(SpinWindow::kFirstBarNs - 1), 0u);
+}
+
+TEST(Poller, MessagesRingThoughTheyAreSeldomRead) {
+    Poller poller;
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+    poller.add_doorbell(ends[0], Poller::Doorbell::kMessage);
+    for (int i = 0; i < 5000; ++i) {
+        for (int messages = 0; messages <= i % 2; ++messages) ASSERT_EQ(send(ends[1], "", 1, MSG_DONTWAIT), 1) << i;
+        ASSERT_TRUE(is_readable(poller.doorbells())) << i;
+        poller.take_doorbells();
+        ASSERT_FALSE(is_readable(poller.doorbells())) << i;
+    }
+    poller.remove_doorbell(ends[0]);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 TEST(Poller, DoorbellsRingOnceForEachRing) {

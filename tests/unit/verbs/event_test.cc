@@ -28,6 +28,34 @@ TEST(EventQueue, IsReadableExactlyWhileEventsWait) {
     EXPECT_FALSE(is_readable(queue.fd(), 0));
 }
 
+TEST(EventQueue, ACollectorsOwnEventsNeedNoTokenUntilItLeaves) {
+    EventQueue<int> queue, other;
+    int event = 0;
+    const auto deliver = [](int) { return 0; };
+    {
+        const EventQueue<int>::Collector collector(queue);
+        queue.push(1);
+        other.push(1);
+        EXPECT_FALSE(is_readable(queue.fd(), 0));
+        EXPECT_TRUE(is_readable(other.fd(), 0));
+        EXPECT_EQ(queue.try_pop(&event, deliver), 0);
+        queue.push(2);
+        std::thread([&] { queue.push(3); }).join();
+        EXPECT_TRUE(is_readable(queue.fd(), 0)) << "another thread's";
+        queue.push(4);
+        queue.push(5);
+        queue.drop([](int one) { return one == 4; });
+        EXPECT_EQ(queue.try_pop(&event, deliver), 0);
+        EXPECT_EQ(event, 2);
+    }
+    for (const int left : {3, 5}) {
+        EXPECT_TRUE(is_readable(queue.fd(), 0));
+        EXPECT_EQ(queue.try_pop(&event, deliver), 0);
+        EXPECT_EQ(event, left);
+    }
+    EXPECT_FALSE(is_readable(queue.fd(), 0));
+}
+
 TEST(EventQueue, EveryThreadThatWaitsGetsAnEvent) {
     EventQueue<int> queue;
     std::atomic<int> sum{0};
