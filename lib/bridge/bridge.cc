@@ -146,7 +146,7 @@ void Bridge::detach(datapath::Port& port, const datapath::LinkRings& link) {
     Peer& member = **found;
     if (link.receiver != nullptr) {
         now_ns_ = clock_.now_ns();
-        // What a program has sent before it ended: at most what its ring holds.
+        // A program may have sent frames before it ended: at most as many as its ring holds.
         constexpr int kMostBursts = 64;
         for (int bursts = 0; bursts < kMostBursts && outlet_->has_room(); ++bursts) {
             if (receive_from(member, *link.receiver) == 0) break;

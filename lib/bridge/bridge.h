@@ -170,8 +170,8 @@ class Bridge final : private datapath::LinkUser {
     std::vector<datapath::RxQueue*> uplink_rx_;                // those, or its links'
     std::vector<std::unique_ptr<Peer>> peers_;                 // by number; null: free
     datapath::LinkQueues members_rx_;
-    std::unordered_map<datapath::RingReceiver*, Peer*> senders_;  // of the frames in each of those
-    std::vector<Peer*> unpublished_;  // those with frames that it has not been shown
+    std::unordered_map<datapath::RingReceiver*, Peer*> senders_;  // whose frames each of them has
+    std::vector<Peer*> unpublished_;  // members with frames that they have not been shown
     size_t turn_ = 0;                                          // whose frames are taken first
     std::unordered_map<wire::Gid, Known, AddressHash> known_;  // at the uplink
     std::vector<Unresolved> unresolved_;

@@ -65,7 +65,7 @@ void Background::rest() {
         if (core.round() == 0) {
             until_ns = core.wanted_at();
             armed = until_ns > runtime_.now_ns() && core.arm();
-            // Who drives afterwards leaves a deadline of its own.
+            // A thread that drives afterwards leaves a deadline of its own.
             sleeps_until_ns_.store(until_ns, std::memory_order_relaxed);
         }
     }

@@ -44,7 +44,7 @@ class Background {
         handed_over_.store(true, std::memory_order_seq_cst);
         if (!on_doorbells_.load(std::memory_order_seq_cst)) take_over();
     }
-    // Whoever drove the worker has left it this deadline: nobody must sleep past it.
+    // The thread that drove the worker has left it this deadline: no thread must sleep past it.
     void wake_by(uint64_t deadline_ns) {
         if (deadline_ns < sleeps_until_ns_.load(std::memory_order_relaxed)) [[unlikely]]
             end_sleep();

@@ -109,7 +109,7 @@ int destroy_ah(ibv_ah* handle) {
             std::erase_if(pd.destroyed_ahs, [&](const auto& one) {
                 return !std::binary_search(waiting.begin(), waiting.end(), &one->path);
             });
-            // As many are destroyed until the next look as this one has looked at.
+            // The next look comes when as many more have been destroyed as this one has looked at.
             pd.most_destroyed_ahs = 2 * pd.destroyed_ahs.size() + waiting.size() + Pd::kFewDestroyedAhs;
         }
     }

@@ -44,7 +44,7 @@ class Sysfs {
     void after_fork() { mutex_.unlock(); }
 
   private:
-    // Of an absolute path.
+    // Returns the path in the private folder that stands for this absolute path, or "".
     std::string instead(Provider& provider, const std::string& path);
     bool exists() const;
     bool make();

@@ -28,7 +28,7 @@ using peer::fail;
 constexpr uint32_t kMost = 1024;
 constexpr double kPatience = 240;  // seconds
 
-// What the processes know of each other.
+// Everything that the processes know of each other.
 struct Shared {
     std::array<std::atomic<uint32_t>, 8> arrived;
     std::atomic<bool> failed;

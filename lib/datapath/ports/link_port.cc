@@ -93,7 +93,7 @@ FileDescriptor LinkPort::take_connection(int listener) {
         if (make_room_for_files(-1)) {
             socket = take();
         } else {
-            // Who is left waiting there would wake us over and over: he is turned away, and may try again.
+            // A process that is left waiting there would wake us over and over. It is turned away, and may try again.
             spare_ = {};
             take();
             spare_ = take_spare();

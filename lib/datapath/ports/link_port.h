@@ -30,7 +30,7 @@ struct LinkPeer {
 // A link's rings, as a worker has them.
 struct LinkRings {
     LinkPeer peer;
-    uint16_t outlet = 0;               // of the sender
+    uint16_t outlet = 0;               // the sender's
     RingSender* sender = nullptr;      // null: the link only brings frames
     RingReceiver* receiver = nullptr;  // null: the link only takes frames
 };
@@ -76,7 +76,7 @@ class LinkPort : public Port {
         const int file;  // its socket; open as long as it is no other's
         const MemifConnection::Role role;
         const bool mesh;
-        const ucred user;   // of the process that has connected to us; of a client's link, of whoever listens
+        const ucred user;   // the process at the other end
         uint16_t bell = 0;  // a mesh's server: the peer's
         uint16_t outlet = 0;
         LinkPeer peer;

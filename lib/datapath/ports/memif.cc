@@ -96,7 +96,7 @@ void MemifPort::accept() {
     if (FileDescriptor socket = take_connection(listener_); socket.is_open()) begin(socket.release(), own_settings());
 }
 
-// Whoever shakes hands first is the peer. Others may try again later.
+// The first process to finish the handshake is the peer. Others may try again later.
 bool MemifPort::connected(Link& link) {
     if (has_peer()) return false;
     link.outlet = id();

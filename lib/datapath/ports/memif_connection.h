@@ -126,7 +126,7 @@ class MemifConnection {
     FileDescriptor memory_;  // client, until it is connected
     SharedMapping bells_;    // a mesh's client
     std::vector<SharedMapping> mappings_;
-    std::vector<Region> regions_;  // of those
+    std::vector<Region> regions_;  // the mapped ones
     std::vector<Ring> rings_[2];   // of each direction; the first ones are used
 };
 

@@ -199,7 +199,7 @@ bool MeshPort::connected_to(Link& link) {
     link.peer.mac = card->mac;
     link.outlet = *peer.outlet;
     attach(link);
-    // Those of the member that wait for this one.
+    // Links from that member may wait for this one.
     for (auto& [id, other] : links_)
         if (other.receiver != nullptr && !other.attached && other.peer.name == link.peer.name) attach(other);
     return true;

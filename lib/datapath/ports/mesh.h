@@ -65,9 +65,9 @@ class MeshPort final : public LinkPort {
     };
     // Between two tries to connect to a member that does not finish the handshake, or that was just lost.
     static constexpr std::chrono::milliseconds kTryAgain{50}, kSeldomTryAgain{500};
-    // What the links of one user's processes to us have in common.
+    // The links of one user's processes to us share these.
     struct User {
-        FileDescriptor file;  // of the bells
+        FileDescriptor file;  // the page of bells
         SharedMapping bells;
         std::bitset<BellPage::kBells> used;
     };

@@ -283,7 +283,7 @@ std::string MeshFolder::take_all(const std::vector<std::string>& addresses, bool
 }
 
 std::string MeshFolder::take_lowest() {
-    // Those of dead members have been removed.
+    // The files of dead members have been removed.
     const std::vector<std::string> listed = files_in(folder_.get());
     const std::unordered_set<std::string> files(listed.begin(), listed.end());
     for (unsigned n = 1; n <= kMostMembers; ++n) {
