@@ -166,7 +166,7 @@ void Bridge::detach(datapath::Port& port, const datapath::LinkRings& link) {
     if (member.sender == nullptr && member.receivers.empty()) found->reset();
 }
 
-// The member of this name; null is behind it if there is none.
+// Returns the place of the member of this name, or the end of peers_.
 std::vector<std::unique_ptr<Bridge::Peer>>::iterator Bridge::peer_of(const std::string& name) {
     return std::ranges::find_if(peers_, [&](const auto& one) { return one != nullptr && one->peer.name == name; });
 }

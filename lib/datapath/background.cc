@@ -101,7 +101,7 @@ void Background::nap(uint64_t ns) {
     asleep_.store(false, std::memory_order_seq_cst);
 }
 
-// Until a frame rings, or somebody leaves an earlier deadline: wake_by(). Returns true if we may have taken a doorbell.
+// Sleeps until a frame rings or wake_by() brings an earlier deadline. Returns true if we may have taken a doorbell.
 // The frames are ours then, since a thread that has begun to watch meanwhile does not wake up for it.
 bool Background::sleep_until_rung(uint64_t until_ns) {
     Worker& worker = *runtime_.workers().front();

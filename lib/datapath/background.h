@@ -37,7 +37,7 @@ class Background {
     // The application called in, whether or not it could drive. Several threads may lose each other's counts: only
     // whether there are many matters.
     void called() { calls_.store(calls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
-    // Drive now: the application posted work that nobody took.
+    // Makes the thread drive now, because no thread took the work that the application posted.
     void take_over();
     // The application goes to sleep in a call that rove does not see.
     void hand_over() {
@@ -64,8 +64,8 @@ class Background {
     // A driver's callback ran: look after the ports now.
     void look_after_ports();
 
-    // How long nothing moves before a dedicated worker sleeps: much longer than the pauses between messages that have to
-    // be fast.
+    // How long nothing moves before a dedicated worker sleeps: much longer than the pauses between messages that have
+    // to be fast.
     static constexpr uint64_t kRestNs = 5'000'000;
     // On the lcore of a dedicated worker, which does not hold it: sleeps until a doorbell or wake_by() ends it.
     void rest();

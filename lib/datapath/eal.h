@@ -25,7 +25,7 @@ uint32_t largest_mtu(const Config& config);
 
 // The mbufs that a worker needs beside the rings of its ports where frames are impaired: twice what Shelf holds.
 inline constexpr uint32_t kImpairedMbufs = 4095;
-// Returns the mbufs of a worker's pool: so many that the rings of its ports, all full, leave enough to go on with.
+// Returns the number of mbufs in a worker's pool: enough to work with while the rings of all its ports are full.
 uint32_t pool_mbufs(const Config& config);
 
 // The EAL command line for `config`, program name first. `cpus` are those the process may run on.

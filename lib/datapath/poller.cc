@@ -18,8 +18,9 @@ namespace rove::datapath {
 namespace {
 
 constexpr int kMostEvents = 64;  // of one system call; the others are served by the next
-// Messages that may lie on a socket. What was not read does not matter to the set, which is edge-triggered, and one system
-// call a sleep is saved. Each takes less than 1 KiB of the sender's buffer, and two may come where one is counted.
+// Messages that may lie on a socket. What was not read does not matter to the set, which is edge-triggered, and one
+// system call a sleep is saved. Each takes less than 1 KiB of the sender's buffer, and two may come where one is
+// counted.
 constexpr int kMostUnread = 32, kBytesForEach = 4096;
 
 void add_to(int set, int file, uint32_t events) {

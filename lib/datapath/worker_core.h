@@ -149,8 +149,8 @@ class WorkerCore {
         wire::KnownFlow flow;
         wire::ParsedFrame parsed;
     };
-    // A port. We poll each of its queues whose number, modulo the workers, is our index, and the first worker its links.
-    // We send by the queue of our index; without one we have no QPs there.
+    // A port. We poll each of its queues whose number, modulo the workers, is our index, and the first worker its
+    // links. We send by the queue of our index; without one we have no QPs there.
     struct PortUse {
         RdmaInterface* interface = nullptr;
         const Port* port = nullptr;
@@ -165,11 +165,12 @@ class WorkerCore {
     // At most kRxBurst.
     void take_frames(rte_mbuf** mbufs, uint16_t count, PortUse& from, Origin origin);
     uint32_t take_all(std::span<rte_mbuf*> frames, PortUse& from);
-    // For who keeps a frame beyond the burst: a copy in `pool`, if it is the peer's memory. Null without an mbuf for it.
+    // For who keeps a frame beyond the burst: a copy in `pool`, if it is the peer's memory. Null without an mbuf for
+    // it.
     rte_mbuf* keep(rte_mbuf* mbuf, rte_mempool* pool);
     std::span<rte_mbuf*> impair(std::span<rte_mbuf*> frames, PortUse& from);
-    // Returns the pool for frames that an impairment holds: the worker's if it is large enough, or one that is made now.
-    // Null without memory.
+    // Returns the pool for frames that an impairment holds: the worker's if it is large enough, or one that is made
+    // now. Null without memory.
     rte_mempool* impair_pool();
     // Parses it. True: it is small, and to be verified now; others are while they are copied.
     [[gnu::always_inline]] static inline bool read_frame(rte_mbuf* mbuf, Frame& read, const RdmaInterface& interface,

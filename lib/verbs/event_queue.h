@@ -10,9 +10,11 @@
 //    lock, and drop(), which takes tokens under the lock, would wait for it in vain. So threads that wait read from a
 //    second descriptor, into which push() writes one token for each of them. A token that a signal left there only
 //    wakes the next thread, which finds nothing and waits again.
-// 3. pop() is a cancellation point, as read() is: at its beginning and in that read. A thread that is cancelled there may
+// 3. pop() is a cancellation point, as read() is: at its beginning and in that read. A thread that is cancelled there
+// may
 //    have taken a token, or not. So the others are woken again for all events that wait.
-// 4. A thread that waits makes rounds itself (datapath/watch.h), and so pushes most of the events that it waits for. These
+// 4. A thread that waits makes rounds itself (datapath/watch.h), and so pushes most of the events that it waits for.
+// These
 //    need no token, which would cost two system calls a message: the thread looks at the queue before it sleeps. A
 //    Collector marks such a thread, and writes the tokens of what it leaves.
 #pragma once

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Request and response between two programs that sleep until a message comes: over RC SENDs with a completion channel, or
-// over kernel TCP.
+// Request and response between two programs that sleep until a message comes: over RC SENDs with a completion channel,
+// or over kernel TCP.
 //
 //     sleepers [SERVER_ADDRESS] [--over verbs|tcp] [--sleep-in CALL] [--connections N] [--size BYTES]
 //     [--count MESSAGES] [--pause-us TIME] [--stay-s TIME] [--port TCP_PORT] [--device NAME] [--gid-index N]
 //
-// Without an address it is the server. Each connection has one request in flight, and each end sleeps in one call for all of
-// its connections: `get` is ibv_get_cq_event(), or read() of one TCP connection; `epoll-set` is epoll_wait() of a set
-// within another, and `system-call` is poll() without the C library. After each message an end is busy for a while
+// Without an address it is the server. Each connection has one request in flight, and each end sleeps in one call for
+// all of its connections: `get` is ibv_get_cq_event(), or read() of one TCP connection; `epoll-set` is epoll_wait() of
+// a set within another, and `system-call` is poll() without the C library. After each message an end is busy for a
+// while
 // (--pause-us), the client before it sends the next and the server after it has answered. The client sleeps when all
-// have come (--stay-s). It prints requests a second, the median, the 99th percentile and the mean of half the time from a
-// request to its response, as perftest and qperf have it, and how often it slept for a message. Every byte of a message is
-// checked.
+// have come (--stay-s). It prints requests a second, the median, the 99th percentile and the mean of half the time from
+// a request to its response, as perftest and qperf have it, and how often it slept for a message. Every byte of a
+// message is checked.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <infiniband/verbs.h>

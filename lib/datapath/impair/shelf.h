@@ -11,8 +11,8 @@ namespace rove::datapath {
 
 class Shelf {
   public:
-    // The frames that wait are mbufs of the worker's pool, which all its ports receive into (Port::open), or of the pool
-    // for impairments: half of kImpairedMbufs (eal.h).
+    // The frames that wait are mbufs of the worker's pool, which all its ports receive into (Port::open), or of the
+    // pool for impairments: half of kImpairedMbufs (eal.h).
     static constexpr uint32_t kFrames = 2048;
 
     struct Frame {

@@ -7,10 +7,12 @@
 //    sender that finds its ring unmasked has to ring: it sets the bell after it has published frames.
 // 2. The page also says whether the member sleeps. If so, the sender sends a byte over the link's socket as well, which
 //    ends the sleep: once in each sleep, however much it publishes.
-// 3. Whoever shares the page can write to all of it, and so could silence the links of others. Therefore a member has
+// 3. Each process that shares the page can write to all of it, and so could silence the links of others. Therefore a
+// member has
 //    one page for each user whose processes have links to it. A user can harm its own links only.
-// 4. Between the two steps of a sender (publish, then look whether to ring) and those of a receiver (unmask or begin to
-//    sleep, then look for frames and bells) stands a full barrier each, so that one of them sees the other.
+// 4. A sender publishes and then looks whether to ring. A receiver unmasks or begins to sleep, and then looks for
+// frames
+//    and bells. Each has a full barrier between its two steps, so that one of them sees the other.
 #pragma once
 
 #include <array>

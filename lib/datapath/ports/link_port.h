@@ -95,9 +95,9 @@ class LinkPort : public Port {
     // All of these under `mutex_`.
     MemifConnection::Settings settings(MemifConnection::Role role) const;
     Link& begin(int socket, const MemifConnection::Settings& settings);
-    // Returns a socket to a process that has connected to `listener`; closed if there is none, or no descriptor is left
-    // for it. Room is made for its handshake: at the expense of the process with the most handshakes that are not
-    // finished, and there of the oldest.
+    // Returns a socket to a process that has connected to `listener`, or a closed one if none has connected or this
+    // process has no descriptor for it. Room is made for its handshake: at the expense of the process with the most
+    // handshakes that are not finished, and there of the oldest.
     FileDescriptor take_connection(int listener);
     // The handshake has ended. Attaches the link, now or later. Returns false if there is no room for it.
     virtual bool connected(Link& link) = 0;

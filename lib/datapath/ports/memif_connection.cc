@@ -233,7 +233,7 @@ bool MemifConnection::make_memory(uint8_t log2_slots) {
     const auto bytes_with = [&](uint8_t log2) {
         return directions * (round_up(ring_bytes(log2)) + (uint64_t{buffer_bytes} << log2));
     };
-    // A limit on files is none on links: they have fewer slots.
+    // Under a limit on the size of files a link has fewer slots.
     while (log2_slots > 1 && bytes_with(log2_slots) > most_shared_bytes()) --log2_slots;
     const uint32_t slots = 1u << log2_slots;
     const uint64_t ring_spacing = round_up(ring_bytes(log2_slots)), bytes = bytes_with(log2_slots);

@@ -8,8 +8,8 @@
 // message it came with.
 //
 // One thing cannot be excluded: a doorbell's file is shared with its flags, and Linux has no write to an eventfd that
-// never blocks. A peer that means harm can make it blocking and full; whoever rings then waits until the peer dies. The
-// links of a mesh have no eventfds (bells.h).
+// never blocks. A peer that means harm can make it blocking and full; a thread that rings then waits until the peer
+// dies. The links of a mesh have no eventfds (bells.h).
 //
 // A mesh speaks a variant (mesh-link.md): frames go from the client to the server only, ADD_RING brings no descriptor,
 // and CONNECTED brings the page of bells.
@@ -73,7 +73,7 @@ class MemifConnection {
     State advance();
     // kClosed: why, one phrase for a log line.
     const std::string& why() const { return why_; }
-    // kClosed: the errno of what this process lacked (files, memory); 0 if that is not why.
+    // Returns the errno of the resource that this process lacked (files, memory) when it closed; 0 for another reason.
     int lacked() const { return lacked_; }
     // Tells the peer, and closes; the memory stays mapped.
     void disconnect(std::string_view reason);

@@ -25,7 +25,7 @@ constexpr const char* kSecret = "rove mesh 2";
 // Of the addresses that are chosen.
 constexpr const char *kIpv4Prefix = "/16", *kIpv6Prefix = "/64";
 constexpr uint32_t kTries = 3;  // for a link that this process lacks something for, before find() says so
-// Links of processes of one user to us. Those of other users have a part of the descriptors that this process may have.
+// The most links to us of one user's processes. Other users' links may take a part of this process's descriptors.
 constexpr size_t kMostLinks = BellPage::kBells, kOthersPart = 4;
 
 // What a member says of itself in the protocol, where a name has 31 bytes: its MAC and the first of its addresses, by

@@ -5,8 +5,8 @@
 // DESIGN NOTES
 // 1. Frames go one way on a link: from the member that has connected to the one that listens on the named socket. The
 //    kernel says whose socket a name in the folder leads to; what a member that has connected says of itself is not
-//    believed. So nobody gets another member's frames. A member that is connected to connects back, and each of a pair
-//    sends by its own link.
+//    believed. So no process gets another member's frames. A member that is connected to connects back, and each of a
+//    pair sends by its own link.
 // 2. What members can make grow is bounded. There is a peer only for a name that stands in the folder, and its outlet's
 //    number comes back when no path leads there. Links are bounded for each user, handshakes as link_port.h says.
 #pragma once

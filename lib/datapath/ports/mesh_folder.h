@@ -9,7 +9,7 @@
 // One member may be the bridge to another network (lib/bridge): its name is kBridge, and it has no addresses.
 //
 // In a folder that several users share, each can keep the others out by claiming addresses first: they trust each other
-// that far. Nobody's files outside of the folder are touched: links that somebody has put there are not followed.
+// that far. No files outside of the folder are touched: symbolic links in it are not followed.
 #pragma once
 
 #include <sys/types.h>
