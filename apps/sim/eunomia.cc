@@ -24,7 +24,7 @@ constexpr uint64_t kFlowStream = 1'000'001, kFaultStream = 1'000'002, kQueryStre
                    kGraphStream = 1'000'004, kRingStream = 1'000'005;
 constexpr uint32_t kQuerySenders = 50, kQueryBytes = 40'000;
 constexpr uint32_t kPieceBytes = Network::kScratchBytes;  // so a flow of AliStorage is one message, of which SRPT knows
-constexpr uint32_t kPorts = 8, kSwitches = 80;  // of a fat tree, and of the Jellyfish beside it
+constexpr uint32_t kPorts = 8, kSwitches = 80;            // of a fat tree, and of the Jellyfish beside it
 constexpr CountedBytes kTheirFrames{.headers = 48, .control = 60};  // of ConWeave's simulator
 
 transport::DcqcnConfig dcqcn() {

@@ -86,17 +86,17 @@ enum class Shape : uint8_t {
 // What is otherwise in a point than the scheme says.
 struct Variant {
     Shape shape = Shape::kLeafSpine;
-    Ports ports{};              // of each host
-    uint8_t deflections = 0;    // DIBS: of a packet that finds its queue full, at most
+    Ports ports{};            // of each host
+    uint8_t deflections = 0;  // DIBS: of a packet that finds its queue full, at most
     std::optional<ShortestFirst> srpt{};
     bool synchronises = false;  // WorkloadConfig::synchronises
     uint32_t static_bytes = 0;  // a static bitmap of two bits a packet; 0: Eunomia's
     transport::Ordering ordering = transport::Ordering::kReceiverHold;
     Losses losses = Losses::kOfScheme;
-    bool by_papers = false;        // DRILL, IRN, PFC, and what a NIC does out of order
-    uint32_t slow_uplinks = 0;     // have a tenth of the rate
-    double failed_part = 0;        // of the cables between switches, from the start on
-    Time flaps = 0;                // these come back, and others fail, at this interval; 0: never
+    bool by_papers = false;              // DRILL, IRN, PFC, and what a NIC does out of order
+    uint32_t slow_uplinks = 0;           // have a tenth of the rate
+    double failed_part = 0;              // of the cables between switches, from the start on
+    Time flaps = 0;                      // these come back, and others fail, at this interval; 0: never
     Time reaction = 100 * kMicrosecond;  // until there are routes about what has failed
 };
 
@@ -107,7 +107,7 @@ struct Offered {
     std::vector<FlowSpec> flows;
     uint64_t ring_bytes = 0;  // beside them: all-reduce of so many by a ring of all hosts, whose order is random
     Time until = 0;
-    Time drain = 0;        // how long after that they are waited for
+    Time drain = 0;         // how long after that they are waited for
     Time counted_from = 0;  // what begins before is not counted
 };
 // Of the uplinks; in networks with as many as hosts of those.

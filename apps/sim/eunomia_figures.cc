@@ -158,9 +158,8 @@ Report eu_fig1c(const Results& results) {
         const double bare = results.mean(name_of(kBareSchemes[i], kHigh), "nacks");
         report.measures.push_back({std::string("nacks with an ideal layer by without, ") + kBareSchemes[i].name, "",
                                    ideal / std::max(bare, 1.0), 0, "almost none: at most 0.01", ideal <= 0.01 * bare});
-        report.measures.push_back(
-            results.measure(std::string("false alarms, ") + kIdealSchemes[i].name, "packets",
-                            name_of(kIdealSchemes[i], kHigh), "false alarms"));
+        report.measures.push_back(results.measure(std::string("false alarms, ") + kIdealSchemes[i].name, "packets",
+                                                  name_of(kIdealSchemes[i], kHigh), "false alarms"));
     }
     report.notes = {kOurs};
     return report;
@@ -235,9 +234,8 @@ std::vector<Point> eu_hadoop_points() {
     std::vector<Point> points;
     for (const double load : {kModerate, kHigh}) {
         const auto point = [&](const Scheme& scheme) {
-            points.push_back({name_of(scheme, load), [=](const PointRun& with) {
-                                  return run_load(with, scheme, fb_hadoop(), load);
-                              }});
+            points.push_back({name_of(scheme, load),
+                              [=](const PointRun& with) { return run_load(with, scheme, fb_hadoop(), load); }});
         };
         for (const Scheme& scheme : {kEcmpScheme, kIrnScheme, kRepsScheme}) point(scheme);
         for (const Scheme& scheme : kEunomiaSchemes) point(scheme);

@@ -65,8 +65,8 @@ std::vector<Point> fig13_points() {
     std::vector<Point> points;
     for (const double load : kLoads) {
         for (const bool multipath : {true, false}) {
-            points.push_back({name_of(load, multipath),
-                              [=](const PointRun& with) { return run(with, load, multipath); }});
+            points.push_back(
+                {name_of(load, multipath), [=](const PointRun& with) { return run(with, load, multipath); }});
         }
     }
     return points;
@@ -90,8 +90,8 @@ Report fig13(const Results& results) {
             if (dcqcn == 0) continue;  // no such flow
             const double gain = 1 - results.mean(name_of(load, true), metric) / dcqcn;
             curve.points.emplace_back(load, 1 - gain);
-            report.measures.push_back({each.title + format(", load %.1f: shorter by", load), "", gain, each.least,
-                                       "shorter", gain > 0});
+            report.measures.push_back(
+                {each.title + format(", load %.1f: shorter by", load), "", gain, each.least, "shorter", gain > 0});
         }
     }
     for (const double load : kLoads) {

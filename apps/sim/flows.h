@@ -10,10 +10,10 @@
 namespace rove::sim {
 
 struct FlowsConfig {
-    std::string sizes;   // a CDF file; empty: AliStorage's
-    std::string trace;   // a file of flows; empty: Poisson flows of `sizes` at `load`
-    double load = 0.5;   // of the uplinks
-    std::string scheme;  // by name
+    std::string sizes;      // a CDF file; empty: AliStorage's
+    std::string trace;      // a file of flows; empty: Poisson flows of `sizes` at `load`
+    double load = 0.5;      // of the uplinks
+    std::string scheme;     // by name
     fabric::Ports ports{};  // of each host
 };
 

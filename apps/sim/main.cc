@@ -71,8 +71,7 @@ void print(const Experiment& experiment, const Report& report, const RunnerConfi
         if (measure.interval) interval = format("%10.4g  ", *measure.interval);
         std::printf("  %-*s  %10s  %10s  %s%-7s  %s%s%s\n", static_cast<int>(width), measure.metric.c_str(),
                     measure.paper ? number(*measure.paper).c_str() : "-", number(measure.ours).c_str(),
-                    interval.c_str(), measure.unit.c_str(), measure.bar.c_str(),
-                    measure.bar.empty() ? "" : "  holds: ",
+                    interval.c_str(), measure.unit.c_str(), measure.bar.c_str(), measure.bar.empty() ? "" : "  holds: ",
                     measure.bar.empty() ? ""
                     : measure.holds     ? "yes"
                                         : "no");

@@ -125,8 +125,8 @@ std::vector<std::string> run_all(const Experiment& experiment, const std::vector
 Results run(const Experiment& experiment, const std::vector<Point>& points, const RunnerConfig& config) {
     std::optional<TemporaryFolder> temporary;
     if (config.results.empty()) temporary.emplace();
-    const fs::path folder = (temporary ? temporary->path : config.results) /
-                            (experiment.set != nullptr ? experiment.set : experiment.name);
+    const fs::path folder =
+        (temporary ? temporary->path : config.results) / (experiment.set != nullptr ? experiment.set : experiment.name);
     std::error_code error;
     fs::create_directories(folder, error);
     if (error) throw std::runtime_error("cannot write " + folder.string());
@@ -135,7 +135,9 @@ Results run(const Experiment& experiment, const std::vector<Point>& points, cons
         for (uint32_t i = 0; i < config.seeds; ++i) {
             const uint64_t seed = config.seed + i;
             const std::string name = point.name + (config.quick ? ".quick" : "") + "." + std::to_string(seed);
-            tasks.push_back({&point, {.seed = seed, .quick = config.quick}, folder / (name + ".json"),
+            tasks.push_back({&point,
+                             {.seed = seed, .quick = config.quick},
+                             folder / (name + ".json"),
                              config.flows ? folder / (name + ".csv") : fs::path()});
         }
     }

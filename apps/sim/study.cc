@@ -9,8 +9,8 @@
 namespace rove::sim {
 namespace {
 
-constexpr std::array kStudied{kEcmpScheme, kIrnScheme, kMpRdmaScheme, kEunomiaSchemes[0], kEunomiaSchemes[2],
-                              kRepsScheme};
+constexpr std::array kStudied{kEcmpScheme,        kIrnScheme,         kMpRdmaScheme,
+                              kEunomiaSchemes[0], kEunomiaSchemes[2], kRepsScheme};
 constexpr Time wait(const PointRun& with) {
     return (with.quick ? 50 : 200) * kMillisecond;
 }
@@ -113,14 +113,14 @@ Report study(const Results& results) {
             curve.points.emplace_back(i, results.mean(name_of(kStudyLoads[i], "lossless", scheme), "all p99"));
     }
     constexpr std::array<std::pair<const char*, const char*>, 9> kMetrics{{{"all mean", ""},
-                                                                         {"all p99", ""},
-                                                                         {"last us", "us"},
-                                                                         {"goodput", "Gb/s"},
-                                                                         {"paused hosts", ""},
-                                                                         {"bitmap bytes of a host", "B"},
-                                                                         {"resent", ""},
-                                                                         {"resent by timeout", "packets"},
-                                                                         {"unfinished", ""}}};
+                                                                           {"all p99", ""},
+                                                                           {"last us", "us"},
+                                                                           {"goodput", "Gb/s"},
+                                                                           {"paused hosts", ""},
+                                                                           {"bitmap bytes of a host", "B"},
+                                                                           {"resent", ""},
+                                                                           {"resent by timeout", "packets"},
+                                                                           {"unfinished", ""}}};
     for (const Load& load : kStudyLoads) {
         for (const auto& [network, losses] : kStudyNetworks) {
             for (const auto& [metric, unit] : kMetrics) {

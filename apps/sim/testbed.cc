@@ -40,7 +40,7 @@ transport::Config irn() {
     config.paths.recovery = transport::PathsConfig::Recovery::kSelectiveRepeat;
     config.paths.first_vp = 0;
     config.paths.vps = 1;
-    config.paths.infer_losses = true;   // on one path what BX-1 does is IRN's NACK
+    config.paths.infer_losses = true;  // on one path what BX-1 does is IRN's NACK
     config.paths.learn_patience = false;
     config.paths.min_rto_ns = 320'000;  // IRN section 3.1: RTO_high
     config.paths.low_rto_ns = 100'000;

@@ -34,7 +34,7 @@ constexpr uint32_t product_of(uint64_t bits_per_s, Time round_trip) {
     return static_cast<uint32_t>(bits_per_s / 8 / 1'000'000 * round_trip / kMicrosecond);
 }
 constexpr uint32_t kProduct = product_of(kRate, kRtt);
-constexpr uint64_t kStream = 1'000'001;  // of random numbers; a network's are small
+constexpr uint64_t kStream = 1'000'001;        // of random numbers; a network's are small
 constexpr uint32_t kSlowLinks = 8, kSlow = 4;  // each at a quarter
 constexpr uint32_t kHeaderBytes = Trim{}.header_bytes;
 

@@ -21,7 +21,7 @@ constexpr uint64_t kLookNs = 1'000'000;       // between looks at sockets, promp
 constexpr size_t kPathsShown = 8;             // of each port; the rest are summed
 constexpr int kSleepMs = 20;                  // without traffic
 constexpr uint64_t kDrainNs = 4'000'000'000;  // a run that is stopped may take so long for what is under way
-constexpr int kGoneMs = 1000;                  // by which a failed request may precede the end of the connection
+constexpr int kGoneMs = 1000;                 // by which a failed request may precede the end of the connection
 
 double share(uint64_t part, uint64_t whole) {
     return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);

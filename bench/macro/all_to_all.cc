@@ -86,8 +86,10 @@ void connect(ibv_qp* qp, uint32_t qpn, const ibv_gid& gid) {
     attr.ah_attr.grh.sgid_index = 1;
     attr.ah_attr.grh.hop_limit = 64;
     attr.ah_attr.port_num = 1;
-    check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0, "RTR");
+    check(ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0,
+          "RTR");
     attr = {};
     attr.qp_state = IBV_QPS_RTS;
     attr.timeout = 14;
@@ -95,8 +97,10 @@ void connect(ibv_qp* qp, uint32_t qpn, const ibv_gid& gid) {
     attr.rnr_retry = 7;
     attr.sq_psn = kFirstPsn;
     attr.max_rd_atomic = 1;
-    check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                       IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0, "RTS");
+    check(ibv_modify_qp(qp, &attr,
+                        IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                            IBV_QP_MAX_QP_RD_ATOMIC) == 0,
+          "RTS");
 }
 
 void run(const Options& options) {
@@ -115,8 +119,7 @@ void run(const Options& options) {
     std::vector<uint8_t> source(options.size, static_cast<uint8_t>(options.rank + 1));
     std::vector<uint8_t> target(size_t{options.size} * options.processes);
     ibv_mr* const from = ibv_reg_mr(pd, source.data(), source.size(), 0);
-    ibv_mr* const to =
-        ibv_reg_mr(pd, target.data(), target.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    ibv_mr* const to = ibv_reg_mr(pd, target.data(), target.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     check(from != nullptr && to != nullptr, "ibv_reg_mr");
 
     Endpoint mine{};

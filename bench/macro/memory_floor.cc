@@ -25,12 +25,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint32_t kPieceBytes = 4096;   // the payload of a full packet
-constexpr uint32_t kPieces = 512;        // in the shared memory: as many as a ring of rove's has slots
-constexpr uint32_t kBurst = 8;           // pieces that are told of together
+constexpr uint32_t kPieceBytes = 4096;  // the payload of a full packet
+constexpr uint32_t kPieces = 512;       // in the shared memory: as many as a ring of rove's has slots
+constexpr uint32_t kBurst = 8;          // pieces that are told of together
 constexpr uint32_t kMessageBytes = 1 << 20;
-constexpr double kWarmUpSeconds = 0.2;   // not counted
-constexpr uint64_t kEnd = UINT64_MAX;    // in place of the count: the sender is done
+constexpr double kWarmUpSeconds = 0.2;  // not counted
+constexpr uint64_t kEnd = UINT64_MAX;   // in place of the count: the sender is done
 
 struct Shared {
     alignas(64) std::atomic<uint64_t> written{0};
@@ -48,7 +48,9 @@ Shared* map(const std::string& name, int flags) {
     return static_cast<Shared*>(memory);
 }
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 void send(const std::string& name, double seconds) {
     Shared& shared = *map(name, O_RDWR);
@@ -57,8 +59,8 @@ void send(const std::string& name, double seconds) {
     for (uint64_t piece = 0; seconds_since(start) < seconds + kWarmUpSeconds; shared.written.store(piece)) {
         while (piece + kBurst - shared.read.load(std::memory_order_acquire) > kPieces) _mm_pause();
         for (uint32_t i = 0; i < kBurst; ++i, ++piece)
-            rove::wire::copy(shared.pieces[piece % kPieces],
-                             message.data() + piece * kPieceBytes % kMessageBytes, kPieceBytes);
+            rove::wire::copy(shared.pieces[piece % kPieces], message.data() + piece * kPieceBytes % kMessageBytes,
+                             kPieceBytes);
     }
     shared.written.store(kEnd);
 }
@@ -76,8 +78,8 @@ void receive(const std::string& name) {
             continue;
         }
         for (; piece != written; ++piece)
-            rove::wire::copy(message.data() + piece * kPieceBytes % kMessageBytes,
-                             shared.pieces[piece % kPieces], kPieceBytes);
+            rove::wire::copy(message.data() + piece * kPieceBytes % kMessageBytes, shared.pieces[piece % kPieces],
+                             kPieceBytes);
         shared.read.store(piece, std::memory_order_release);
         if (first == Clock::time_point{}) first = Clock::now();
         if (counted_from == 0 && seconds_since(first) >= kWarmUpSeconds) counted_from = piece, begin = Clock::now();

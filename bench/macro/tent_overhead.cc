@@ -19,9 +19,9 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <rove/tent.hpp>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -37,7 +37,7 @@ using namespace rove::tent;
 constexpr size_t kMemoryBytes = 64 << 20;
 // thousands of WRITEs; short beside the seconds for which the machine stays the same
 constexpr uint64_t kTurnNs = 100'000'000;
-constexpr int kBatch = 32;                // completions polled at once
+constexpr int kBatch = 32;  // completions polled at once
 constexpr uint64_t kPatienceNs = 10'000'000'000;
 
 struct Options {
@@ -91,9 +91,7 @@ class Node {
         greet(target_);
         meet();
         std::vector<double> ratios, added_us, rates[2];
-        const auto write_without = [&] {
-            return options_.shm ? write_by_memcpy(kTurnNs) : write_by_verbs(kTurnNs);
-        };
+        const auto write_without = [&] { return options_.shm ? write_by_memcpy(kTurnNs) : write_by_verbs(kTurnNs); };
         write_by_engine(kTurnNs);
         write_without();
         const uint64_t until = monotonic_ns() + static_cast<uint64_t>(options_.seconds * 1e9);

@@ -64,8 +64,8 @@ struct Side {
         region.iova = reinterpret_cast<uint64_t>(memory.data());
         region.length = memory.size();
         region.host = memory.data();
-        region.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                        IBV_ACCESS_REMOTE_ATOMIC;
+        region.access =
+            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
         table.insert(region);
         qp.send_cq = qp.recv_cq = &cq;
         qp.sq.init(256, 1, 0);

@@ -56,8 +56,8 @@ enum TransportType : int {
     kNumTransportTypes,
 };
 inline constexpr int kSupportedTransportTypes = kNumTransportTypes;
-const char* transportTypeName(TransportType type);             // "rdma", "io_uring", "ascend"; "unknown"
-TransportType parseTransportType(const std::string& name);     // UNSPEC: no such name
+const char* transportTypeName(TransportType type);          // "rdma", "io_uring", "ascend"; "unknown"
+TransportType parseTransportType(const std::string& name);  // UNSPEC: no such name
 
 // What a request is for. Mooncake's; without effect here: priorities and policies decide.
 enum class IntentType : int {
@@ -73,9 +73,9 @@ enum class IntentType : int {
 struct Request {
     enum OpCode : int { READ = 0, WRITE = 1 };
 
-    OpCode opcode = READ;      // READ: from the target to `source`
-    void* source = nullptr;    // local memory, within one registered buffer
-    SegmentID target_id = 0;   // of openSegment()
+    OpCode opcode = READ;        // READ: from the target to `source`
+    void* source = nullptr;      // local memory, within one registered buffer
+    SegmentID target_id = 0;     // of openSegment()
     uint64_t target_offset = 0;  // the address in the owner's process, or the offset in the file
     size_t length = 0;
     int priority = PRIO_HIGH;
@@ -153,7 +153,7 @@ class TransferEngine {
     explicit TransferEngine(const Settings& settings);
     // Of what dumps itself as JSON: mooncake::tent::Config (tent/common/config.h).
     template <class Json>
-        requires requires(const Json& json) { std::string(json.dump()); }
+    requires requires(const Json& json) { std::string(json.dump()); }
     explicit TransferEngine(const std::shared_ptr<Json>& config)
         : TransferEngine(Settings{config == nullptr ? std::string() : config->dump(), {}}) {}
     ~TransferEngine();  // what is under way is given up

@@ -84,7 +84,7 @@ class Bridge final : private datapath::LinkUser {
         std::vector<wire::Gid> addresses;
         std::vector<datapath::RingReceiver*> receivers;
         datapath::RingSender* sender = nullptr;  // null: no link to it yet
-        bool has_unpublished = false;  // it is in unpublished_
+        bool has_unpublished = false;            // it is in unpublished_
         uint64_t rx_drops = 0, tx_drops = 0;
     };
     // An address at the uplink that is asked for, and the frames that wait for its MAC.
@@ -167,13 +167,13 @@ class Bridge final : private datapath::LinkUser {
     std::optional<datapath::Neighbours> neighbours_;
     std::optional<Outlet> outlet_;
     std::vector<std::unique_ptr<datapath::RxQueue>> uplink_queues_;
-    std::vector<datapath::RxQueue*> uplink_rx_;                // those, or its links'
-    std::vector<std::unique_ptr<Peer>> peers_;                 // by number; null: free
+    std::vector<datapath::RxQueue*> uplink_rx_;  // those, or its links'
+    std::vector<std::unique_ptr<Peer>> peers_;   // by number; null: free
     datapath::LinkQueues members_rx_;
     std::unordered_map<datapath::RingReceiver*, Peer*> senders_;  // whose frames each of them has
-    std::vector<Peer*> unpublished_;  // members with frames that they have not been shown
-    size_t turn_ = 0;                                          // whose frames are taken first
-    std::unordered_map<wire::Gid, Known, AddressHash> known_;  // at the uplink
+    std::vector<Peer*> unpublished_;                              // members with frames that they have not been shown
+    size_t turn_ = 0;                                             // whose frames are taken first
+    std::unordered_map<wire::Gid, Known, AddressHash> known_;     // at the uplink
     std::vector<Unresolved> unresolved_;
     std::vector<uint8_t> bounce_;  // of a frame for a ring with small buffers
     Counters counters_;

@@ -203,8 +203,7 @@ int Cm::Impl::listen(const Listen& listen, void* context, Id& id) {
 int Cm::Impl::connect(uint64_t now_ns, const Connect& connect, void* context, Id& id) {
     const Endpoint& local = connect.local;
     const bool valid = is_valid(local) && connect.path_mtu >= 1 && connect.path_mtu <= 5 && connect.retry_count <= 7 &&
-                       connect.local_ack_timeout <= 31 &&
-                       connect.service != TransportService::kRd;
+                       connect.local_ack_timeout <= 31 && connect.service != TransportService::kRd;
     Req req;
     if (!valid || !fill(req.private_data, connect.addresses, connect.private_data)) return EINVAL;
     Connection* const c = open(State::kReqSent, connect.path, context);

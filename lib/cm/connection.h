@@ -66,7 +66,7 @@ struct Connection {
     State state = State::kClosed;
     bool owned = true;  // the program has not destroyed it: it gets events
     bool sidr = false;
-    bool xrc = false;  // the REP names its QP where others name an EE context (IBTA annex A14)
+    bool xrc = false;         // the REP names its QP where others name an EE context (IBTA annex A14)
     Id listener = Id::kNone;  // that counts it among its half-open ones
     bool waiting = false;     // and among those that wait for the program
     Path path;

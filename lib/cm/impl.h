@@ -152,8 +152,8 @@ class Cm::Impl {
     uint64_t drawn_ = uint64_t{1} << 62;  // random numbers
     uint64_t next_id_ = 1;
     std::map<Id, Listener> listeners_;
-    std::map<uint64_t, std::vector<Listener*>> services_;   // by service id; none empty
-    std::map<uint16_t, Port> ports_;                        // by the low bits of service ids
+    std::map<uint64_t, std::vector<Listener*>> services_;  // by service id; none empty
+    std::map<uint16_t, Port> ports_;                       // by the low bits of service ids
     std::vector<HeldRequest> held_requests_;
     std::unordered_map<uint64_t, Connection> connections_;  // by id
     std::list<Id> lingering_;                               // of these, those not owned, the oldest first

@@ -98,8 +98,8 @@ RejReason Cm::Impl::check(const Received& in, const Req& req, const Listener& li
     if (req.service != TransportService::kRc && req.service != TransportService::kUc && !is_xrc)
         return RejReason::kInvalidTransportType;
     if (req.primary.remote_gid != back.src || req.primary.local_gid != back.dst) return RejReason::kInvalidGid;
-    // IBTA 12.6.7.2: reason 26 is for a path MTU that the recipient does not support. Linux takes such a request, and its
-    // program fails when it moves the QP to RTR.
+    // IBTA 12.6.7.2: reason 26 is for a path MTU that the recipient does not support. Linux takes such a request, and
+    // its program fails when it moves the QP to RTR.
     if (req.path_mtu < 1 || req.path_mtu > in.max_mtu) return RejReason::kInvalidMtu;
     if (!listener.listen.cma_header) return RejReason::kNone;
     if (!addresses) return RejReason::kConsumerDefined;  // as Linux

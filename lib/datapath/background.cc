@@ -133,8 +133,8 @@ bool Background::sleep_until_rung(uint64_t until_ns) {
     return true;
 }
 
-// Until a thread that watched returns to the application, or a deadline. Not where something is due already: frames that a
-// full port holds are the watcher's, and a deadline of a protocol clock that stands still does not pass.
+// Until a thread that watched returns to the application, or a deadline. Not where something is due already: frames
+// that a full port holds are the watcher's, and a deadline of a protocol clock that stands still does not pass.
 void Background::sleep_until_needed(uint64_t until_ns) {
     sleeps_until_ns_.store(until_ns, std::memory_order_seq_cst);
     asleep_.store(true, std::memory_order_seq_cst);

@@ -3,11 +3,15 @@
 //
 // With shared progress there are three states:
 //
-//     watching  The application drives the worker itself, because it calls in often. The thread sleeps for kWatchNapNs or
+//     watching  The application drives the worker itself, because it calls in often. The thread sleeps for kWatchNapNs
+//     or
 //               more, and looks again.
-//     replaced  A thread of the application sleeps on the doorbells (watch.h). While such sleeps begin and end the thread
-//               naps, in order to notice when the application does not come back. Otherwise it sleeps until it is needed.
-//     driving   The application does neither, so the thread polls. While packets move it polls on; after kIdleNs without
+//     replaced  A thread of the application sleeps on the doorbells (watch.h). While such sleeps begin and end the
+//     thread
+//               naps, in order to notice when the application does not come back. Otherwise it sleeps until it is
+//               needed.
+//     driving   The application does neither, so the thread polls. While packets move it polls on; after kIdleNs
+//     without
 //               any it sleeps, longer each time, but never past the transport's next deadline. Where all ports have
 //               doorbells, and nothing has come for long, it sleeps until a frame rings: before, each frame would cost
 //               its sender a system call. If the application sleeps in a call that rove does not see, the thread sleeps
@@ -92,7 +96,7 @@ class Background {
     std::atomic<uint64_t> sleeps_until_ns_{0};
     std::atomic<bool> taken_over_{false};
     std::atomic<bool> handed_over_{false};
-    std::atomic<bool> on_doorbells_{false};  // they end our sleep; taken back before we look at handed_over_
+    std::atomic<bool> on_doorbells_{false};   // they end our sleep; taken back before we look at handed_over_
     std::atomic<bool> ports_changed_{false};  // read before each nap and round; take_over()'s order suffices
     uint64_t housekept_ns_ = 0;
     uint64_t promised_ns_ = 0;    // when we look at the deadlines

@@ -36,7 +36,7 @@ class Capture {
 
     const std::string name_;
     FILE* const file_;
-    std::mutex mutex_;  // against other workers
+    std::mutex mutex_;   // against other workers
     uint64_t lost_ = 0;  // frames that could not be written
 };
 

@@ -33,9 +33,9 @@ struct DeviceConfig {
     std::optional<std::string> gateway_ipv4, gateway_ipv6;
     uint32_t link_rate_mbps = 0;  // that verbs report; 0: the port's own
     int numa_node = -1;           // that verbs report, where no hardware does; -1: none
-    uint16_t queues = 0;  // RX and TX queues of the port; 0: as Port::open() says
-    uint32_t mtu = 4096;  // largest RoCE path MTU to offer: 256, 512, 1024, 2048, 4096
-    bool mtu_given = false;  // by the file: then a port that has no room for it is refused, else it gets what fits
+    uint16_t queues = 0;          // RX and TX queues of the port; 0: as Port::open() says
+    uint32_t mtu = 4096;          // largest RoCE path MTU to offer: 256, 512, 1024, 2048, 4096
+    bool mtu_given = false;       // by the file: then a port that has no room for it is refused, else it gets what fits
     std::optional<wire::MacAddress>
         mac;                       // default: the port's own, or derived from the first address for virtual ports
     std::optional<uint16_t> vlan;  // VID; the PCP is the service level
@@ -52,9 +52,8 @@ struct Config {
     transport::Config transport;
     // QueuePair::priority by service level. After IEEE 802.1Q's traffic types: 1 is background, 5 and above are
     // latency-critical.
-    std::array<uint8_t, kServiceLevels> priorities{
-        kMediumPriority, kLowPriority,  kMediumPriority, kMediumPriority,
-        kMediumPriority, kHighPriority, kHighPriority,   kHighPriority};
+    std::array<uint8_t, kServiceLevels> priorities{kMediumPriority, kLowPriority,  kMediumPriority, kMediumPriority,
+                                                   kMediumPriority, kHighPriority, kHighPriority,   kHighPriority};
     std::vector<DeviceConfig> devices;
 
     // Without a file: a device for each of these interfaces of the kernel, or else one on the mesh of this user.

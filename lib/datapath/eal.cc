@@ -96,7 +96,7 @@ uint32_t queue_mbufs(const std::string& port) {
     if (is_udp(port)) return 2 * kDescriptors;
     if (!is_ethdev(port) || port.rfind("net_memif", 0) == 0) return 0;
     if (port.rfind("net_af_xdp", 0) == 0) return 2 * 2048;  // XSK_RING_{CONS,PROD}__DEFAULT_NUM_DESCS
-    return (is_pci(port) ? 3 : 2) * kDescriptors;  // a queue of vmxnet3 has two RX rings
+    return (is_pci(port) ? 3 : 2) * kDescriptors;           // a queue of vmxnet3 has two RX rings
 }
 
 uint64_t pool_megabytes(const Config& config) {
@@ -209,8 +209,8 @@ uint32_t largest_mtu(const Config& config) {
 
 uint32_t pool_mbufs(const Config& config) {
     const bool is_lone = config.workers == 1 && std::ranges::all_of(config.devices, [](const DeviceConfig& device) {
-        return (is_mesh(device.port) || is_memif(device.port)) && device.impair.none();
-    });
+                             return (is_mesh(device.port) || is_memif(device.port)) && device.impair.none();
+                         });
     if (is_lone) return kLoneWorkerMbufs;
     uint32_t mbufs = kWorkerMbufs;
     for (const DeviceConfig& device : config.devices) {

@@ -84,7 +84,7 @@ Registrations& registrations() {
     return all;
 }
 
-std::mutex guard_mutex;  // held while a driver's callback runs
+std::mutex guard_mutex;                        // held while a driver's callback runs
 WhilePaused& while_paused = *new WhilePaused;  // under guard_mutex; never destroyed, as registrations()
 bool silenced = false;                         // under guard_mutex
 

@@ -31,10 +31,10 @@ bool is_reported(const wire::Gid& group);
 
 class Memberships {
   public:
-    static constexpr uint8_t kRobustness = 2;                        // RFC 3376 8.1
-    static constexpr uint64_t kRepeatNs = 1'000'000'000;             // RFC 3376 8.11: within it a change is repeated
-    static constexpr uint64_t kOlderRouterNs = 260'000'000'000;      // RFC 3376 8.12: 2 * 125 s + 10 s
-    static constexpr uint64_t kLeastAnswerNs = 100'000'000;          // note 3
+    static constexpr uint8_t kRobustness = 2;                    // RFC 3376 8.1
+    static constexpr uint64_t kRepeatNs = 1'000'000'000;         // RFC 3376 8.11: within it a change is repeated
+    static constexpr uint64_t kOlderRouterNs = 260'000'000'000;  // RFC 3376 8.12: 2 * 125 s + 10 s
+    static constexpr uint64_t kLeastAnswerNs = 100'000'000;      // note 3
     static constexpr uint64_t kNever = UINT64_MAX;
 
     // Reports come from `ipv4` and `ipv6`, of which the second is link-local.
@@ -56,17 +56,17 @@ class Memberships {
 
   private:
     struct Group {
-        uint32_t members = 0;          // QPs
-        uint8_t changes_left = 0;      // so often is the last change still to be reported
-        uint64_t change_ns = kNever;   // when, the next time
-        uint64_t answer_ns = kNever;   // when a query is answered
+        uint32_t members = 0;         // QPs
+        uint8_t changes_left = 0;     // so often is the last change still to be reported
+        uint64_t change_ns = kNever;  // when, the next time
+        uint64_t answer_ns = kNever;  // when a query is answered
         uint64_t answered_ns = 0;
     };
     struct Family {
         Speaker speaker;
-        uint64_t older_until_ns = 0;   // so long are reports those of the older version
-        uint64_t all_ns = kNever;      // when a query for all groups is looked at: note 3
-        uint64_t all_within_ns = 0;    // of an older version: how far the answers are spread from then on
+        uint64_t older_until_ns = 0;  // so long are reports those of the older version
+        uint64_t all_ns = kNever;     // when a query for all groups is looked at: note 3
+        uint64_t all_within_ns = 0;   // of an older version: how far the answers are spread from then on
         uint64_t all_answered_ns = 0;
     };
     using Groups = std::map<wire::Gid, Group>;

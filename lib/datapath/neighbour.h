@@ -62,17 +62,17 @@ class Neighbours {
     // to us.
     static constexpr size_t kMaxEntries = 4096;
     static constexpr uint64_t kNever = UINT64_MAX;
-    static constexpr uint64_t kReachableNs = 30'000'000'000;    // RFC 4861 10: REACHABLE_TIME
-    static constexpr uint64_t kDelayNs = 5'000'000'000;         // RFC 4861 10: DELAY_FIRST_PROBE_TIME
-    static constexpr uint64_t kForgetNs = 60'000'000'000;       // as Linux's gc_stale_time
-    static constexpr uint64_t kConfirmedNs = 100'000'000;       // so long after an answer nobody is suspected
+    static constexpr uint64_t kReachableNs = 30'000'000'000;  // RFC 4861 10: REACHABLE_TIME
+    static constexpr uint64_t kDelayNs = 5'000'000'000;       // RFC 4861 10: DELAY_FIRST_PROBE_TIME
+    static constexpr uint64_t kForgetNs = 60'000'000'000;     // as Linux's gc_stale_time
+    static constexpr uint64_t kConfirmedNs = 100'000'000;     // so long after an answer nobody is suspected
     // of the first question; a host answers within a millisecond
     static constexpr uint64_t kUnicastWaitNs = 5'000'000;
     // of the second, each doubled; at most
     static constexpr uint64_t kFirstWaitNs = 20'000'000, kLastWaitNs = 1'000'000'000;
-    static constexpr uint8_t kQuestions = 8;                    // without an answer: it is silent. 2.3 s
-    static constexpr uint64_t kSilentNs = 60'000'000'000;       // until the next
-    static constexpr uint64_t kAgainNs = 1'000'000'000;         // ... if it is suspected, or speaks
+    static constexpr uint8_t kQuestions = 8;               // without an answer: it is silent. 2.3 s
+    static constexpr uint64_t kSilentNs = 60'000'000'000;  // until the next
+    static constexpr uint64_t kAgainNs = 1'000'000'000;    // ... if it is suspected, or speaks
 
     Neighbours(const wire::MacAddress& mac, std::optional<uint16_t> vlan, std::vector<Subnet> own,
                std::optional<wire::Gid> gateway_ipv4, std::optional<wire::Gid> gateway_ipv6);
@@ -113,8 +113,8 @@ class Neighbours {
     struct Entry {
         std::optional<wire::MacAddress> mac;  // none: being resolved
         bool fixed = false;
-        bool used = false;                    // by paths
-        bool silent = false;                  // it has answered none of kQuestions
+        bool used = false;    // by paths
+        bool silent = false;  // it has answered none of kQuestions
     };
     std::map<wire::Gid, Entry> entries() const;
     std::array<uint64_t, static_cast<size_t>(NeighbourCounter::kCount)> counters() const;
@@ -126,10 +126,10 @@ class Neighbours {
     struct Known {
         std::optional<wire::MacAddress> mac;
         bool fixed = false;
-        uint8_t questions = 0;                                  // since the last answer; at most kQuestions
-        uint64_t asked_ns = 0, confirmed_ns = 0;                // 0: never
-        uint64_t due_ns = kNever;                               // when it is asked, or forgotten: as in schedule_
-        std::shared_ptr<transport::NextHop> next_hop;           // null: no path has used it for long
+        uint8_t questions = 0;                         // since the last answer; at most kQuestions
+        uint64_t asked_ns = 0, confirmed_ns = 0;       // 0: never
+        uint64_t due_ns = kNever;                      // when it is asked, or forgotten: as in schedule_
+        std::shared_ptr<transport::NextHop> next_hop;  // null: no path has used it for long
         bool is_silent() const { return questions >= kQuestions; }
         // Only use() makes one more of us and the paths, so that under the mutex what is not used stays so.
         bool is_used() const { return next_hop.use_count() > 1; }

@@ -96,7 +96,8 @@ void PacketSink::send_copies(Outlet& outlet, rte_mbuf* mbuf, wire::Built built) 
 uint32_t PacketSink::push(Outlet& outlet) {
     wire::seal({outlet.unsealed.data(), outlet.unsealed_count});
     outlet.unsealed_count = 0;
-    if (capture_ != nullptr) [[unlikely]] capture(outlet);
+    if (capture_ != nullptr) [[unlikely]]
+        capture(outlet);
     return outlet.queue != nullptr ? push_queue(outlet) : push_ring(outlet);
 }
 

@@ -30,7 +30,7 @@ class PacketSink {
     struct Outlet;
 
   public:
-    static constexpr uint16_t kSpare = 8;  // mbufs taken from the pool at once
+    static constexpr uint16_t kSpare = 8;       // mbufs taken from the pool at once
     static constexpr uint16_t kLoopback = 256;  // frames to ourselves on their way
 
     PacketSink(rte_mempool* pool, Listener& listener, PortCounters& counters, const transport::MulticastGroups& groups)
@@ -54,14 +54,16 @@ class PacketSink {
     bool ready() { return full_ == 0 && has_places() ? true : make_room(); }
     bool ready(const transport::Path& path) {
         Outlet& outlet = *outlets_[path.outlet];
-        if (!outlet.is_full && has_places()) [[likely]] return true;
+        if (!outlet.is_full && has_places()) [[likely]]
+            return true;
         make_room();
         return !outlet.is_full && has_places();
     }
     void send(const transport::Path& path, const wire::Headers& headers, std::span<const wire::Segment> payload) {
         uint64_t bytes = 0;
         for (const wire::Segment& segment : payload) bytes += segment.bytes;
-        if (!fits(bytes)) [[unlikely]] return drop_too_long();
+        if (!fits(bytes)) [[unlikely]]
+            return drop_too_long();
         Outlet& outlet = *outlets_[path.outlet];
         build(path, outlet, bytes,
               [&](uint8_t* at) { return wire::build_unsealed(at, path.headers, headers, payload); });
@@ -76,7 +78,8 @@ class PacketSink {
               fits_(sink.fits(bytes)),
               frames_(path.headers, headers, bytes) {}
         void send(const wire::Headers& headers, const void* payload) {
-            if (!fits_) [[unlikely]] return sink_.drop_too_long();
+            if (!fits_) [[unlikely]]
+                return sink_.drop_too_long();
             sink_.build(path_, outlet_, bytes_,
                         [&](uint8_t* at) { return frames_.build_unsealed(at, headers, payload); });
         }
@@ -151,7 +154,7 @@ class PacketSink {
         bool waits = false;          // it is in waiting_
         uint16_t count = 0;
         uint16_t unsealed_count = 0;
-        uint16_t captured = 0;       // of those that wait in mbufs
+        uint16_t captured = 0;  // of those that wait in mbufs
         uint32_t bytes = 0;
         uint64_t taken = 0;     // frames that it has taken
         uint64_t progress = 0;  // when is_stalled() last looked: a ring's peer had emptied so many slots, or `taken`
@@ -229,7 +232,8 @@ class PacketSink {
     // A datagram to a group that QPs of the device have joined comes to them too (IBTA 10.5.2).
     void loop_back_copy(const transport::Path& path, rte_mbuf* mbuf);
     void queue(Outlet& outlet, rte_mbuf* mbuf, wire::Built built) {
-        if (outlet.queue == nullptr) [[unlikely]] return send_copies(outlet, mbuf, built);
+        if (outlet.queue == nullptr) [[unlikely]]
+            return send_copies(outlet, mbuf, built);
         if (outlet.is_full) [[unlikely]]
             return drop_full(mbuf);
         outlet.frames[outlet.count] = mbuf;
@@ -250,7 +254,8 @@ class PacketSink {
                                                         built.bytes - built.l3_offset - uint32_t{wire::kIcrcBytes}};
         }
         outlet.bytes += built.bytes;
-        if (outlet.has_burst() || (outlet.ring != nullptr && outlet.ring->full())) [[unlikely]] push(outlet);
+        if (outlet.has_burst() || (outlet.ring != nullptr && outlet.ring->full())) [[unlikely]]
+            push(outlet);
     }
     // Of frames to whoever has a MAC or a group's, and to a peer that has small buffers.
     void send_copies(Outlet& outlet, rte_mbuf* mbuf, wire::Built built);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files that end a sleep. Units: nanoseconds.
 //
-// There are two sets, because different threads sleep on them. Control files (listening sockets, handshakes, the changes
-// of an interface) are served by the background thread alone. Doorbells (the eventfd that a peer writes after it has
-// published frames, or a socket that frames come from) wake the thread that watches for frames at that moment: a thread
-// of the program that waits for a completion, or the background thread.
+// There are two sets, because different threads sleep on them. Control files (listening sockets, handshakes, the
+// changes of an interface) are served by the background thread alone. Doorbells (the eventfd that a peer writes after
+// it has published frames, or a socket that frames come from) wake the thread that watches for frames at that moment: a
+// thread of the program that waits for a completion, or the background thread.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,8 @@ class Poller {
     void add_doorbell(int file, Doorbell kind);
     // Ends that. Must be called before `file` is closed. Any thread.
     void remove_doorbell(int file);
-    // Returns a file that can be read after a doorbell has rung, until take_doorbells(). Any number of threads may poll it.
+    // Returns a file that can be read after a doorbell has rung, until take_doorbells(). Any number of threads may poll
+    // it.
     int doorbells() const { return doorbells_; }
     // Forgets the doorbells that have rung, so that doorbells() can be slept on again. Any thread.
     void take_doorbells();
@@ -71,7 +72,7 @@ class Poller {
         Doorbell kind;
         uint32_t most_unread = 0, unread = 0;  // times that it may ring, and has rung, without being read
     };
-    std::map<int, ToRead> to_read_;                                // the doorbells that have to be read
+    std::map<int, ToRead> to_read_;  // the doorbells that have to be read
 };
 
 }  // namespace rove::datapath

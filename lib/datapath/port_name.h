@@ -27,7 +27,9 @@ inline bool is_ethdev(std::string_view port) {
     return !is_mesh(port) && !is_memif(port) && !is_interface(port) && !is_udp(port);
 }
 // Whether the port says which addresses it has, where the configuration does not.
-inline bool knows_addresses(std::string_view port) { return is_mesh(port) || is_interface(port) || is_udp(port); }
+inline bool knows_addresses(std::string_view port) {
+    return is_mesh(port) || is_interface(port) || is_udp(port);
+}
 
 // The value of an argument of a virtual port; "" without.
 std::string argument(std::string_view port, std::string_view key);

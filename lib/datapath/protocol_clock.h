@@ -41,8 +41,8 @@ class ProtocolClock {
             look(real_ns, is_stalled());
         return at(real_ns);
     }
-    // From `real_ns` on, until `until_ns` at most, a thread sleeps while frames would end its sleep: that counts. If one
-    // sleeps already, it goes on until the later call's `until_ns`.
+    // From `real_ns` on, until `until_ns` at most, a thread sleeps while frames would end its sleep: that counts. If
+    // one sleeps already, it goes on until the later call's `until_ns`.
     void begin_rest(uint64_t real_ns, uint64_t until_ns) {
         if (rests_until_ns_ == 0) rest_began_ns_ = rests_from_ns_ = real_ns;
         rests_until_ns_ = until_ns;
@@ -89,9 +89,9 @@ class ProtocolClock {
     // The rest that goes on, from what was counted of it last. None goes on if its end is no later than that.
     uint64_t rest_began_ns_ = 0, rests_from_ns_ = 0, rests_until_ns_ = 0;
     uint64_t missed_ns_ = 0;
-    uint64_t stalled_ns_ = 0;    // how long it has been so
+    uint64_t stalled_ns_ = 0;  // how long it has been so
     bool stands_ = false;
-    uint64_t stood_ns_ = 0;      // the protocol's time while it stands
+    uint64_t stood_ns_ = 0;  // the protocol's time while it stands
 };
 
 }  // namespace rove::datapath

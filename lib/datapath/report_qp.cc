@@ -102,10 +102,10 @@ Report of_path(const transport::PathTally& path) {
 Report of_single_path(const transport::QueuePair& qp, const transport::Rc& rc) {
     const transport::RcRequester& requester = rc.requester;
     return {{"state", requester.retry.retries_left < qp.retry_cnt ? "dead"
-                      : requester.rewound                   ? "lossy"
-                      : rc.congestion.rate.limited()       ? "congested"
-                      : qp.sq.consumed() == 0               ? "unknown"
-                                                            : "good"},
+                      : requester.rewound                         ? "lossy"
+                      : rc.congestion.rate.limited()              ? "congested"
+                      : qp.sq.consumed() == 0                     ? "unknown"
+                                                                  : "good"},
             {"on_their_way", static_cast<uint32_t>(requester.max_psn - requester.una)}};
 }
 
@@ -182,7 +182,7 @@ Report report_qp(Runtime& runtime, uint32_t qpn) {
             return one;
         }
         one["mode"] = "rc";
-        const transport::Rc nothing;                        // of what is not connected, or has no such state
+        const transport::Rc nothing;  // of what is not connected, or has no such state
         const transport::Rc& rc = qp.rc_or_xrc() != nullptr ? *qp.rc_or_xrc() : nothing;
         one["next_psn"] = qp.next_psn();
         one["una_psn"] = rc.requester.una.value();

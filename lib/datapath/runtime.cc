@@ -228,8 +228,8 @@ std::string Runtime::open() {
     if (!start_eal(config_, &error)) return error;
     eal_started_ = true;
     clock_.start();
-    const WorkerCore::Shared shared{clock_, config_.transport, queue_pairs_, memory_, time_wait_, listener_,
-                                    *background_};
+    const WorkerCore::Shared shared{clock_,     config_.transport, queue_pairs_, memory_,
+                                    time_wait_, listener_,         *background_};
     const uint32_t mbufs = pool_mbufs(config_);
     const uint32_t buffer_bytes = std::max(frame_room_bytes(largest_mtu(config_)), least_buffer_bytes(config_));
     for (uint16_t index = 0; index < config_.workers; ++index) {
@@ -404,7 +404,7 @@ void Runtime::post(transport::QueuePair& qp) {
         if (!qp.doorbell.load(std::memory_order_relaxed)) return;
         if (const Worker::Drive drive(worker); drive) {
             worker.core(drive).send_posted(qp);
-                return;
+            return;
         }
         rte_pause();
     }

@@ -175,14 +175,14 @@ class Runtime {
     Clock clock_;
     bool in_forked_child_ = false;
     bool eal_started_ = false;
-    std::vector<PortClaim> claims_;             // as ports_
-    std::vector<rte_mempool*> pools_;           // one a worker
+    std::vector<PortClaim> claims_;    // as ports_
+    std::vector<rte_mempool*> pools_;  // one a worker
     Poller poller_;
     Watchers watchers_;
     std::vector<std::unique_ptr<Port>> ports_;  // as interfaces_
     bool all_ring_ = true;
-    std::unique_ptr<LinkUser> link_user_;       // for those with links
-    std::vector<uint64_t> restarted_ns_;        // as ports_
+    std::unique_ptr<LinkUser> link_user_;  // for those with links
+    std::vector<uint64_t> restarted_ns_;   // as ports_
     std::unique_ptr<Capture> capture_;
     std::vector<std::unique_ptr<RdmaInterface>> interfaces_;
     std::vector<std::unique_ptr<Worker>> workers_;
@@ -191,8 +191,8 @@ class Runtime {
     transport::MemoryTable memory_;
     transport::TimeWaitTable time_wait_;
     std::atomic<size_t> next_worker_{0};
-    const uint32_t cores_;                   // that this process may use
-    std::atomic<uint32_t> yielding_{0};      // threads inside of yield(). Relaxed: a hint
+    const uint32_t cores_;               // that this process may use
+    std::atomic<uint32_t> yielding_{0};  // threads inside of yield(). Relaxed: a hint
     std::list<std::tuple<Runtime*, Background*, size_t>> lcore_arguments_;
     std::mutex port_control_;
     std::unique_ptr<Background> background_;

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kFirstNapNs = 20'000;  // the shortest sleep that is worth its two system calls
 constexpr uint64_t kLastNapNs = 500'000;
-constexpr uint32_t kDriveTries = 64;      // about 1 us: a round of another thread
+constexpr uint32_t kDriveTries = 64;  // about 1 us: a round of another thread
 
 SpinWindow& window_of_thread() {
     thread_local SpinWindow window;

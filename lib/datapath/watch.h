@@ -2,21 +2,26 @@
 // Threads of the program that sleep until a completion comes. Units: nanoseconds of the runtime's clock.
 //
 // DESIGN NOTES
-// 1. With shared progress no core belongs to the datapath. If a thread that waits for a completion left the frames to the
-//    background thread, each message would wake that thread, which would wake the program: two wake-ups where kernel TCP
-//    has one. So the thread that waits receives the frames: it makes rounds, and when nothing comes it unmasks the
+// 1. With shared progress no core belongs to the datapath. If a thread that waits for a completion left the frames to
+// the
+//    background thread, each message would wake that thread, which would wake the program: two wake-ups where kernel
+//    TCP has one. So the thread that waits receives the frames: it makes rounds, and when nothing comes it unmasks the
 //    doorbells and sleeps on them and on its own file, an eventfd or whatever the program polls.
-// 2. One thread at a time watches the doorbells. Others sleep on their own files, which the watcher's rounds make readable.
-// 3. A watcher that returns to the program usually comes back within microseconds, so no thread is woken to replace it. The
-//    background thread, which naps while watches begin and end, notices if it does not come back: it makes another thread
-//    the watcher, or drives the datapath itself. Until then frames wait as they do for a program that polls and stops.
-// 4. The transport's deadlines are the background thread's as well, so that they may be a nap late while a thread watches.
-//    A watcher that slept no longer than until the next one would set a timer with each message, which in a virtual machine
-//    costs as much as its wake-up.
+// 2. One thread at a time watches the doorbells. Others sleep on their own files, which the watcher's rounds make
+// readable.
+// 3. A watcher that returns to the program usually comes back within microseconds, so no thread is woken to replace it.
+// The
+//    background thread, which naps while watches begin and end, notices if it does not come back: it makes another
+//    thread the watcher, or drives the datapath itself. Until then frames wait as they do for a program that polls and
+//    stops.
+// 4. The transport's deadlines are the background thread's as well, so that they may be a nap late while a thread
+// watches.
+//    A watcher that slept no longer than until the next one would set a timer with each message, which in a virtual
+//    machine costs as much as its wake-up.
 // 5. Where messages come faster than a sleep and a wake-up take, the watcher spins for a while before it sleeps, as a
 //    hypervisor's halt polling does: the window grows while sleeps are short, and closes after a long one. A core that
-//    something else wants is never spun on: a thread that lost its core while it spun, or whose peer answered only once it
-//    slept, stops spinning for a time that doubles.
+//    something else wants is never spun on: a thread that lost its core while it spun, or whose peer answered only once
+//    it slept, stops spinning for a time that doubles.
 #pragma once
 
 #include <poll.h>
@@ -34,8 +39,8 @@ class Runtime;
 class SpinWindow {
   public:
     static constexpr uint64_t kFirstNs = 10'000;
-    static constexpr uint64_t kMostNs = 100'000;      // more than two wake-ups on an idle host
-    static constexpr uint64_t kPreemptedNs = 300'000; // between two turns of the loop: another thread had the core
+    static constexpr uint64_t kMostNs = 100'000;       // more than two wake-ups on an idle host
+    static constexpr uint64_t kPreemptedNs = 300'000;  // between two turns of the loop: another thread had the core
     static constexpr uint64_t kFirstBarNs = 100'000'000, kMostBarNs = 3'200'000'000;
 
     // Returns how long to spin now.
@@ -95,7 +100,8 @@ class Watch {
     Watch(const Watch&) = delete;
     Watch& operator=(const Watch&) = delete;
 
-    // Makes rounds until `has_come()`, which is asked after each, or until it is better to sleep. Returns the last answer.
+    // Makes rounds until `has_come()`, which is asked after each, or until it is better to sleep. Returns the last
+    // answer.
     template <class HasCome>
     bool spin(HasCome&& has_come) {
         round();
@@ -119,9 +125,9 @@ class Watch {
     }
 
     // Sleeps until one of the first `count` of `files` is ready, a doorbell has rung and its frames are received, a
-    // signal's handler ran, or `until_ns`, and is a cancellation point. `files` has room for one more, which is written.
-    // `mask` is ppoll()'s, and may be null. Returns how many of the files are ready, or -1 and errno. The caller looks
-    // at what it waits for, and calls again.
+    // signal's handler ran, or `until_ns`, and is a cancellation point. `files` has room for one more, which is
+    // written. `mask` is ppoll()'s, and may be null. Returns how many of the files are ready, or -1 and errno. The
+    // caller looks at what it waits for, and calls again.
     int sleep(pollfd* files, nfds_t count, uint64_t until_ns, const sigset_t* mask);
 
     uint64_t now_ns() const;
@@ -136,8 +142,8 @@ class Watch {
     Runtime& runtime_;
     SpinWindow& window_;
     bool has_watched_ = false;
-    // The last round moved something, so that a socket, which rings once for each frame, may have more. Or it was left to
-    // another thread, which may have begun its round before work was posted.
+    // The last round moved something, so that a socket, which rings once for each frame, may have more. Or it was left
+    // to another thread, which may have begun its round before work was posted.
     bool owes_round_ = true;
     uint64_t nap_ns_;  // the next sleep where something is left to send that no doorbell tells of
 };

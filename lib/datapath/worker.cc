@@ -79,7 +79,8 @@ void WorkerCore::remove_link(const Port& port, const LinkRings& link) {
 }
 
 void WorkerCore::tell_background() {
-    if (shared_.background.sleeps_long()) [[unlikely]] shared_.background.wake_by(wanted_at());
+    if (shared_.background.sleeps_long()) [[unlikely]]
+        shared_.background.wake_by(wanted_at());
 }
 
 bool WorkerCore::arm() {
@@ -238,16 +239,14 @@ uint32_t WorkerCore::receive_burst() {
     rte_mbuf* mbufs[kRxBurst];
     if (const uint16_t count = sink_.take_loopback(mbufs, kRxBurst); count != 0) {
         received += count;
-        for (uint16_t i = 0; i < count; ++i)
-            take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], Origin::kLoopback);
+        for (uint16_t i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], Origin::kLoopback);
     }
     // Only other workers put frames there.
     if (workers_->size() > 1) {
         const unsigned count =
             rte_ring_sc_dequeue_burst(handed_over_, reinterpret_cast<void**>(mbufs), kRxBurst, nullptr);
         received += count;
-        for (unsigned i = 0; i < count; ++i)
-            take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], Origin::kWorker);
+        for (unsigned i = 0; i < count; ++i) take_frames(&mbufs[i], 1, ports_[mbufs[i]->port], Origin::kWorker);
     }
     return received;
 }

@@ -50,7 +50,7 @@ class WorkerCore {
     static constexpr uint16_t kRxBurst = RxQueue::kBurst;
     static constexpr uint32_t kTransmitBudget = 64;  // packets a round may send before it looks at what came in
     static constexpr unsigned kPriorities = 3;       // HIGH, MEDIUM, LOW
-    static constexpr uint32_t kRoundsToBatch = 32;         // rounds after which posts may wait for the next
+    static constexpr uint32_t kRoundsToBatch = 32;   // rounds after which posts may wait for the next
 
     struct Shared {  // what all workers of a runtime have in common
         const Clock& clock;
@@ -72,8 +72,8 @@ class WorkerCore {
     // Of a port with links. What a link has received is taken before it goes.
     void add_link(const Port& port, const LinkRings& link);
     void remove_link(const Port& port, const LinkRings& link);
-    // Lets the next frame of a port with doorbells ring, because the thread that drives is about to sleep. Returns false
-    // if frames are there already. Several threads may sleep: doorbells ring until each has called disarm().
+    // Lets the next frame of a port with doorbells ring, because the thread that drives is about to sleep. Returns
+    // false if frames are there already. Several threads may sleep: doorbells ring until each has called disarm().
     bool arm();
     // Ends that, after a sleep of `rested_ns`.
     void disarm(uint64_t rested_ns);
@@ -216,18 +216,18 @@ class WorkerCore {
     static constexpr uint32_t kMostUnread = 16'384;
     uint32_t unread_ = 0;
     uint64_t received_ns_ = 0;
-    bool chores_due_ = false;    // every ProtocolClock::kLookNs
-    uint64_t suspected_ns_ = 0;  // when suspects were last looked up
-    uint32_t sleepers_ = 0;  // between arm() and disarm()
-    uint32_t posts_ = 0;     // since the last round
+    bool chores_due_ = false;       // every ProtocolClock::kLookNs
+    uint64_t suspected_ns_ = 0;     // when suspects were last looked up
+    uint32_t sleepers_ = 0;         // between arm() and disarm()
+    uint32_t posts_ = 0;            // since the last round
     uint32_t batching_rounds_ = 0;  // that followed several posts, since one of them was left to the background thread
     PortCounters counters_;
     PacketSink sink_;
     FaultGuard guard_;
     transport::Engine<PacketSink> engine_;
-    Shelf shelf_;                   // of all ports' impairments
+    Shelf shelf_;                         // of all ports' impairments
     rte_mempool* impair_pool_ = nullptr;  // for the frames there; null: none was needed yet
-    std::vector<PortUse> ports_;    // by DPDK port id
+    std::vector<PortUse> ports_;          // by DPDK port id
     std::array<Doorbells, kPriorities> doorbells_;
     Capture* capture_ = nullptr;
     rte_ring* handed_over_ = nullptr;  // frames for our QPs that came to another worker

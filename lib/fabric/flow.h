@@ -14,7 +14,7 @@ struct FlowConfig {
     // At which messages come to be sent, a Poisson process; what comes while in_flight are on their way waits. 0: there
     // is always one.
     double bits_per_s = 0;
-    double synchronise = 0;             // the part of the messages that has ROVE_SEND_SYNC, spread evenly
+    double synchronise = 0;  // the part of the messages that has ROVE_SEND_SYNC, spread evenly
     QpConfig qp;
 };
 

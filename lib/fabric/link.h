@@ -30,8 +30,8 @@ struct LinkConfig {
     uint64_t bits_per_s = 40 * kGbps;
     Time delay = kMicrosecond;  // propagation, and what else is constant
     uint32_t gap_bytes = kGapBytes;
-    double loss = 0;            // probability that a packet vanishes
-    double corruption = 0;      // that one of its bits is flipped
+    double loss = 0;        // probability that a packet vanishes
+    double corruption = 0;  // that one of its bits is flipped
 };
 
 // Free-running; readers take differences.
@@ -154,7 +154,7 @@ class alignas(64) Link {
     LinkConfig config_;
     bool up_ = true;
     bool paused_ = false;
-    bool special_ = false;  // an urgent packet waits, or the shortest goes first
+    bool special_ = false;                                // an urgent packet waits, or the shortest goes first
     std::unique_ptr<ShortestFirstQueue> shortest_first_;  // in the place of queue_
     LinkStats stats_;
     Link* reverse_ = nullptr;

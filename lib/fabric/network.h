@@ -76,7 +76,7 @@ class Network {
     std::vector<std::unique_ptr<Node>> nodes_;
     std::deque<Link> links_;
     std::vector<uint32_t> leaf_of_;  // by node: the switch that a host's first cable goes to
-    uint32_t paths_per_pair_ = 0;  // 0: equal next hops
+    uint32_t paths_per_pair_ = 0;    // 0: equal next hops
     uint64_t path_seed_ = 0;
     std::vector<uint32_t> path_table_;  // Switch::use_paths(); packets on their way refer to it, so it only grows
     std::multimap<Time, std::function<void()>> actions_;

@@ -100,7 +100,7 @@ class Scheduler {
     static constexpr uint32_t kMostBits = 10;  // 1024 ps: some four events in each where 320 hosts at 40 Gb/s are busy
     static constexpr uint32_t kLeastBits = 3;
     static constexpr double kBitsPerBucket = 51.2e12 * 1.024e-9;  // of all links of such a network
-    static constexpr double kForeseenBits = 150e12;  // a second: 1500 links of 100 Gb/s
+    static constexpr double kForeseenBits = 150e12;               // a second: 1500 links of 100 Gb/s
     static constexpr uint32_t kWheelBits = 23;  // 8.4 us: a large frame at 10 Gb/s, and all cables of a data centre
 
     struct Bucket {

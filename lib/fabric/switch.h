@@ -198,8 +198,8 @@ class Switch final : public Node {
     std::unique_ptr<ConWeave> conweave_;
 
     const std::vector<uint32_t>* paths_ = nullptr;
-    std::vector<uint32_t> rests_;   // beside hops_, with paths
-    std::vector<uint32_t> states_;  // beside hops_, at the first of a group: spray's turn, or DRILL's last choice
+    std::vector<uint32_t> rests_;         // beside hops_, with paths
+    std::vector<uint32_t> states_;        // beside hops_, at the first of a group: spray's turn, or DRILL's last choice
     std::vector<uint32_t> last_choices_;  // DRILL's by destination
     std::map<std::pair<std::vector<uint32_t>, std::vector<uint32_t>>, uint32_t> known_groups_;  // where in hops_
     std::vector<Flowlet> flowlets_;

@@ -27,7 +27,7 @@ struct FlowRecord {
     Time took = 0;   // from its start until the sender knows that all has arrived
     Time ideal = 0;  // the same in an empty network, at the rate of the slowest link on its way
     uint32_t sender_qpn = 0, receiver_qpn = 0;  // other flows have had these before, and will
-    uint32_t degree = 0;  // mp: by how many packets one of them came too early, at most
+    uint32_t degree = 0;                        // mp: by how many packets one of them came too early, at most
 
     double slowdown() const { return std::max(1.0, static_cast<double>(took) / static_cast<double>(ideal)); }
 };
@@ -42,10 +42,10 @@ Time one_way_time(const Host& from, const Host& to, uint64_t bytes, const QpConf
 Time ideal_time(const Host& from, const Host& to, uint64_t bytes, const QpConfig& qp);
 
 struct WorkloadConfig {
-    QpConfig qp;                        // but its source port and PSN, which are drawn
-    Time rest = 200 * kMicrosecond;     // of a queue pair between two flows
-    uint32_t piece_bytes = 1 << 20;     // at most Network::kScratchBytes
-    size_t most_flows = 100'000;        // at a time
+    QpConfig qp;                     // but its source port and PSN, which are drawn
+    Time rest = 200 * kMicrosecond;  // of a queue pair between two flows
+    uint32_t piece_bytes = 1 << 20;  // at most Network::kScratchBytes
+    size_t most_flows = 100'000;     // at a time
     // The last packet of a flow of several is a WRITE of its own, with ROVE_SEND_SYNC: who polls for it may read all.
     bool synchronises = false;
 };

@@ -94,7 +94,7 @@ class Core {
     SlicePool pool_;
     std::unique_ptr<Slots> slots_;
     std::optional<TransportSelector> selector_;
-    std::array<std::atomic<uint32_t>, kPriorities> more_{};  // by level: shards as bits
+    std::array<std::atomic<uint32_t>, kPriorities> more_{};                 // by level: shards as bits
     alignas(64) std::array<std::atomic<uint64_t>, kPriorities> used_ns_{};  // as note_use() was told
     std::vector<std::unique_ptr<Shard>> shards_;
 };

@@ -56,7 +56,7 @@ struct SelectorConfig {
     double default_bandwidth_gbps = 400;  // of devices that report none within [min, max] (T-5)
     double min_bandwidth_gbps = 10;
     double max_bandwidth_gbps = 800;
-    uint64_t block_size = 65'536;                   // workers.block_size: shorter slices teach nothing
+    uint64_t block_size = 65'536;  // workers.block_size: shorter slices teach nothing
     BatchPolicy batch_policy = BatchPolicy::kInverseScore;
     bool enable_priority_filtering = true;          // T-9
     uint64_t local_rotation_interval_ns = 200'000;  // local_rotation_interval_us

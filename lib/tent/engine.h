@@ -119,7 +119,7 @@ class Engine {
     Status remove_memory(LocalBuffer& buffer);
     Batch* find_batch(uint64_t id) const;
     Batch* take_free_batch(uint32_t lane);  // null: there is none
-    Batch* new_batch();        // null: there are kBatches
+    Batch* new_batch();                     // null: there are kBatches
     void recycle(Batch& batch);
     void free_dropped_tasks();
     // Has a task of its buffer and of its peer begun, unless it fails. `*waited` is set if that may have taken long.

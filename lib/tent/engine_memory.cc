@@ -33,8 +33,7 @@ Status parse_location(const std::string& location, const ::rove::tent::Config& c
     if (std::find(nodes.begin(), nodes.end(), number) == nodes.end()) {
         std::string there;
         for (const int one : nodes) there += (there.empty() ? "" : ", ") + std::to_string(one);
-        return {Code::kInvalidArgument,
-                what + "no such NUMA node: this host, and [topology], have " + there};
+        return {Code::kInvalidArgument, what + "no such NUMA node: this host, and [topology], have " + there};
     }
     *node = number;
     return {};
@@ -56,8 +55,8 @@ int node_of_pages(uint64_t address, uint64_t length) {
     std::map<int, size_t> votes;
     for (size_t i = 0; i < count; ++i)
         if (nodes[i] >= 0) ++votes[nodes[i]];  // else an error: not there
-    const auto most = std::max_element(votes.begin(), votes.end(),
-                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    const auto most =
+        std::max_element(votes.begin(), votes.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     return most != votes.end() && 2 * most->second > count ? most->first : -1;
 }
 

@@ -174,8 +174,8 @@ void Engine::undo(Task& task) {
     }
     task->is_write = request.opcode == Request::WRITE;
     if (task->is_write && !task->remote->writable) {
-        return {Code::kInvalidArgument, "target " + range(request.target_offset, request.length) +
-                                            ": segment '" + task->peer->name() + "' lets others only read it"};
+        return {Code::kInvalidArgument, "target " + range(request.target_offset, request.length) + ": segment '" +
+                                            task->peer->name() + "' lets others only read it"};
     }
     if (!task->is_write && !task->local->writable) {
         return {Code::kInvalidArgument, "source " + range(reinterpret_cast<uint64_t>(request.source), request.length) +
@@ -216,8 +216,8 @@ void Engine::undo(Task& task) {
 
 Status Engine::prepare(const Request& request, uint64_t now_ns, Task* task, bool* waited) {
     if (!to_priority(request.priority)) {
-        return {Code::kInvalidArgument, "priority " + std::to_string(request.priority) +
-                                            ": 0 (high), 1 (medium) and 2 (low) are allowed"};
+        return {Code::kInvalidArgument,
+                "priority " + std::to_string(request.priority) + ": 0 (high), 1 (medium) and 2 (low) are allowed"};
     }
     if (request.transport_hint < 0 || request.transport_hint >= kTransports)
         return {Code::kInvalidArgument,
@@ -256,9 +256,9 @@ Status Engine::prepare(const Request& request, uint64_t now_ns, Task* task, bool
     const uint32_t reserve = Core::kReserve[lowest];
     *first = core_.pool().take(total, reserve);
     if (*first != nullptr) return {};
-    return {Code::kTooManyRequests,
-            std::to_string(total) + " slices are needed, of " + std::to_string(Core::kMaxSlices - reserve) +
-                " for all requests of this priority, and lower ones, under way"};
+    return {Code::kTooManyRequests, std::to_string(total) + " slices are needed, of " +
+                                        std::to_string(Core::kMaxSlices - reserve) +
+                                        " for all requests of this priority, and lower ones, under way"};
 }
 
 // Cuts a request, and those that continue it, into slices from `first` on. Returns the first of those that are left.
@@ -337,8 +337,8 @@ void Engine::tell_when_complete(const NotificationText& notification, std::span<
 Status Engine::submit(uint64_t id, std::span<const Request> requests, const NotificationText* notification) {
     Batch* batch = find_batch(id);
     if (batch == nullptr) return bad_batch(id);
-    if (notification != nullptr && (notification->name.size() > kMaxNotificationName ||
-                                    notification->message.size() > kMaxNotificationMessage)) {
+    if (notification != nullptr &&
+        (notification->name.size() > kMaxNotificationName || notification->message.size() > kMaxNotificationMessage)) {
         return {Code::kInvalidArgument, "notification: its name or message is too long"};
     }
     const std::lock_guard lock(batch->submitting);

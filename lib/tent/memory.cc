@@ -6,8 +6,7 @@
 
 namespace rove::tent {
 
-std::shared_ptr<LocalBuffer> LocalMemory::acquire(uint64_t address, uint64_t length, uint8_t shard,
-                                                  uint64_t* change) {
+std::shared_ptr<LocalBuffer> LocalMemory::acquire(uint64_t address, uint64_t length, uint8_t shard, uint64_t* change) {
     const std::shared_lock lock(mutex_);
     *change = change_.load();
     std::shared_ptr<LocalBuffer> buffer = find(address, length);

@@ -31,16 +31,14 @@ struct LocalBuffer {
     std::string location = "*";
     int numa_node = -1;  // of "cpu:N", or where its pages are; -1: not known
     Permission permission = Permission::kGlobalReadWrite;
-    bool writable = true;  // by us: not a read-only mapping
+    bool writable = true;                  // by us: not a read-only mapping
     std::vector<Registration> registered;  // by device
-    std::optional<ObjectId> shared;  // the memory behind it, if others of this machine can map that
-    uint32_t registrations = 1;  // of the same address and length; Engine::registering_ guards it
+    std::optional<ObjectId> shared;        // the memory behind it, if others of this machine can map that
+    uint32_t registrations = 1;            // of the same address and length; Engine::registering_ guards it
     TaskCounts tasks;
     std::atomic<uint32_t> served{0};  // requests of peers that are being answered by tcp
 
-    bool holds(uint64_t start, uint64_t bytes) const {
-        return bytes <= length && start - address <= length - bytes;
-    }
+    bool holds(uint64_t start, uint64_t bytes) const { return bytes <= length && start - address <= length - bytes; }
     bool is_used() const { return tasks.unfinished() != 0 || served.load() != 0; }
 };
 

@@ -111,10 +111,10 @@ class Peer {
     std::atomic<uint32_t> handles{0};  // given to the program and not closed
     // Of Peers. Held while its process is asked for what it publishes, which may take seconds.
     std::mutex asking;
-    std::atomic<uint64_t> asked{0};     // how often it was
-    uint64_t answered = 0;              // the last of these that it answered
-    uint64_t failed_ns = 0;             // when it was last tried to open it in vain
-    Status failure;                     // ... and why
+    std::atomic<uint64_t> asked{0};      // how often it was
+    uint64_t answered = 0;               // the last of these that it answered
+    uint64_t failed_ns = 0;              // when it was last tried to open it in vain
+    Status failure;                      // ... and why
     std::atomic<uint64_t> sought_ns{0};  // when its process was last looked for, after it had gone
     std::atomic<bool> is_sought{false};  // by a job, at the moment
     std::atomic<bool> is_other{false};   // it is back with other devices: its handles cannot follow

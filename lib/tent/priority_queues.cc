@@ -8,8 +8,8 @@ void Intake::submit(Waiting& request) {
     request.next = newest_.load(std::memory_order_relaxed);
     // Release pairs with the acquire in take(): the driver sees requests as they were submitted. They leave all at
     // once, so that a pointer that is still there is still the newest.
-    while (!newest_.compare_exchange_weak(request.next, &request, std::memory_order_release,
-                                          std::memory_order_relaxed)) {
+    while (
+        !newest_.compare_exchange_weak(request.next, &request, std::memory_order_release, std::memory_order_relaxed)) {
     }
 }
 

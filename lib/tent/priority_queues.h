@@ -35,15 +35,15 @@ struct Waiting {
     Waiting* before = nullptr;
     Queued* first = nullptr;
     Queued* last = nullptr;
-    uint32_t count = 0;      // slices
+    uint32_t count = 0;        // slices
     uint8_t level = kNowhere;  // where it is listed
     Priority priority = Priority::kHigh;
     uint64_t since_ns = 0;  // when it came to the level where it is, or something of it was last taken
 };
 
 struct QueueConfig {
-    uint64_t promotion_timeout_ns = 10'000'000;   // priority_promotion_timeout_us; 0: never
-    uint64_t promotion_interval_ns = 1'000'000;   // priority_promotion_interval_us: between two checks
+    uint64_t promotion_timeout_ns = 10'000'000;  // priority_promotion_timeout_us; 0: never
+    uint64_t promotion_interval_ns = 1'000'000;  // priority_promotion_interval_us: between two checks
 };
 
 class Intake {
@@ -102,7 +102,7 @@ class PriorityQueues {
     const QueueConfig config_;
     uint8_t levels_listed_ = 0;
     std::array<uint32_t, kPriorities> depth_{};
-    std::array<uint32_t, kPriorities> listed_{};  // requests by level
+    std::array<uint32_t, kPriorities> listed_{};                    // requests by level
     std::array<std::array<List, kPriorities>, kPriorities> lists_;  // by level, then by own priority
     std::array<uint64_t, kPriorities> promoted_{};
 };

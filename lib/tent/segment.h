@@ -24,10 +24,10 @@ inline constexpr size_t kMaxBuffers = 100000;  // of one segment
 
 struct BufferDesc {
     uint64_t address = 0, length = 0;
-    std::string location;         // "cpu:0", "*"
-    bool writable = true;         // by others: GlobalReadWrite; else GlobalReadOnly
-    std::vector<uint32_t> rkeys;  // by the owner's device
-    std::vector<uint8_t> ranks;   // how far it is from each of the owner's devices (ranks.h); empty: near to all
+    std::string location;            // "cpu:0", "*"
+    bool writable = true;            // by others: GlobalReadWrite; else GlobalReadOnly
+    std::vector<uint32_t> rkeys;     // by the owner's device
+    std::vector<uint8_t> ranks;      // how far it is from each of the owner's devices (ranks.h); empty: near to all
     std::optional<ObjectId> shared;  // the memory that holds it, if others of this machine can map that
 };
 
@@ -44,12 +44,12 @@ enum class SegmentKind : uint8_t { kMemory, kFile };
 struct SegmentDesc {
     SegmentKind kind = SegmentKind::kMemory;
     std::string name;
-    uint64_t instance = 0;       // of the process: another after a restart
-    std::string shm_server;      // name of its ShmServer
-    bool same_machine = false;   // that server answers us: does not travel
-    std::string data_address;    // host:port of the tcp transport, "" without
+    uint64_t instance = 0;      // of the process: another after a restart
+    std::string shm_server;     // name of its ShmServer
+    bool same_machine = false;  // that server answers us: does not travel
+    std::string data_address;   // host:port of the tcp transport, "" without
     std::vector<DeviceDesc> devices;
-    std::vector<BufferDesc> buffers;  // by address
+    std::vector<BufferDesc> buffers;       // by address
     std::shared_ptr<const OpenFile> file;  // of a file, which we have open ourselves: it does not travel
 
     // The buffer that holds all of [address, address + length), or null.

@@ -30,8 +30,8 @@
 #include "datapath/drive_lock.h"
 #include "tent/backend.h"
 #include "tent/config.h"
-#include "tent/control/jobs.h"
 #include "tent/control/credentials.h"
+#include "tent/control/jobs.h"
 #include "tent/histogram.h"
 #include "tent/peer.h"
 #include "tent/task.h"
@@ -154,9 +154,9 @@ class Shard {
 
   private:
     static constexpr uint32_t kFailuresBeforeYield = 16;
-    static constexpr uint32_t kLooks = 4;       // that try_drive() takes at most, until one finds something
+    static constexpr uint32_t kLooks = 4;        // that try_drive() takes at most, until one finds something
     static constexpr uint32_t kQuickPolls = 32;  // the last of so many looks that find nothing is a whole round
-    static constexpr uint32_t kOthers = 16;  // one of so many calls of try_drive() is for another shard, too
+    static constexpr uint32_t kOthers = 16;      // one of so many calls of try_drive() is for another shard, too
 
     static constexpr uint64_t kDeadlinesNs = 1'000'000;  // between two looks at deadlines
     static constexpr uint32_t kSampled = 1024;           // system calls: four of some 0.3 us in so many rounds
@@ -202,8 +202,8 @@ class Shard {
     uint32_t polls_ = 0, holds_ = 0;
     bool is_sampled_ = false;
     uint64_t sample_ran_ns_ = 0, sample_sleeps_ = 0;  // of the holder, when it was begun
-    uint8_t more_ = 0;           // as Core was told
-    std::atomic<bool> is_kept_back_{false};  // by what other shards have of higher levels
+    uint8_t more_ = 0;                                // as Core was told
+    std::atomic<bool> is_kept_back_{false};           // by what other shards have of higher levels
     // Slices that were given back, of which a few stay here for the next requests.
     static constexpr uint32_t kKeptSlices = 64;
     Slice* freed_first_ = nullptr;

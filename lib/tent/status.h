@@ -45,14 +45,18 @@ class [[nodiscard]] Status {
     bool ok() const { return code_ == Code::kOk; }
     Code code() const { return code_; }
     const std::string& message() const;
-    std::string ToString() const;  // "InvalidArgument: message"
+    std::string ToString() const;                         // "InvalidArgument: message"
     std::string to_string() const { return ToString(); }  // the same
     bool operator==(const Status& other) const { return code_ == other.code_ && message() == other.message(); }
 
     // Status::InvalidArgument("text") and status.IsInvalidArgument(), for each code.
-#define ROVE_TENT_CODE(code)                                                                              \
-    static Status code(std::string_view message) { return {Code::k##code, std::string(message)}; } \
-    bool Is##code() const { return code_ == Code::k##code; }
+#define ROVE_TENT_CODE(code)                          \
+    static Status code(std::string_view message) {    \
+        return {Code::k##code, std::string(message)}; \
+    }                                                 \
+    bool Is##code() const {                           \
+        return code_ == Code::k##code;                \
+    }
     ROVE_TENT_CODE(InvalidArgument)
     ROVE_TENT_CODE(TooManyRequests)
     ROVE_TENT_CODE(AddressNotRegistered)

@@ -32,14 +32,14 @@ struct Task;
 // Why a request did not end as COMPLETED.
 enum class Reason : uint8_t {
     kNone,
-    kNoProgress,     // TIMEOUT: nothing of it was carried for max_timeout_ns
-    kSlotsClosed,    // the same, while the slots of other priorities kept it waiting
-    kNoRail,         // the same, while no port reached the peer's
-    kDeadline,       // TIMEOUT: its own deadline passed
-    kRefused,        // FAILED: the peer, or our device, refuses the access
-    kPeerGone,       // FAILED: the peer's process has ended
-    kNoTransport,    // FAILED: no transport is left that could carry it
-    kNotConfirmed,   // FAILED: the peer did not confirm that a connection which broke changes nothing any more
+    kNoProgress,    // TIMEOUT: nothing of it was carried for max_timeout_ns
+    kSlotsClosed,   // the same, while the slots of other priorities kept it waiting
+    kNoRail,        // the same, while no port reached the peer's
+    kDeadline,      // TIMEOUT: its own deadline passed
+    kRefused,       // FAILED: the peer, or our device, refuses the access
+    kPeerGone,      // FAILED: the peer's process has ended
+    kNoTransport,   // FAILED: no transport is left that could carry it
+    kNotConfirmed,  // FAILED: the peer did not confirm that a connection which broke changes nothing any more
 };
 const char* text(Reason reason);
 
@@ -50,7 +50,7 @@ struct alignas(64) Slice : Queued {
     uint64_t remote = 0;  // the peer's address, or the offset in a file
     uint64_t length = 0;
     uint32_t attempts = 0;
-    uint32_t index = 0;  // in the pool
+    uint32_t index = 0;        // in the pool
     bool was_refused = false;  // by the peer, once (Core::refused)
     // What a transport has to remember of it. All zero at first, and no other one's affair: what was written there
     // stays when the slice is used for another request.
@@ -83,7 +83,7 @@ struct alignas(64) Task : Waiting {
     bool failed = false, timed_out = false;
     Reason reason = Reason::kNone;  // of `failed` and `timed_out`
     bool is_allotted = false;       // `shares` are of this request
-    bool is_led = false;  // it continues another (next_part)
+    bool is_led = false;            // it continues another (next_part)
     uint32_t slices_left = 0;
     // connections that must be closed at the peer before this is reported complete (rdma/connection.h)
     uint32_t fences = 0;
@@ -91,7 +91,7 @@ struct alignas(64) Task : Waiting {
     uint64_t bytes = 0;
     std::atomic<uint64_t> transferred{0};
     uint64_t submitted_ns = 0;
-    uint64_t progress_ns = 0;  // when it was submitted, or something of it last carried
+    uint64_t progress_ns = 0;   // when it was submitted, or something of it last carried
     Task* next_part = nullptr;  // merged (merging.h): the request that continues this one
 
     // These stay when it is finished: most often the next request needs them again.
@@ -101,16 +101,16 @@ struct alignas(64) Task : Waiting {
     Selection selection;
 
     uint8_t* source = nullptr;
-    SlicePlan plan;  // with those that continue it
+    SlicePlan plan;                              // with those that continue it
     std::shared_ptr<const SegmentDesc> segment;  // stays, too
     const BufferDesc* remote = nullptr;          // of `segment`
     Slice* refused = nullptr;                    // those that wait for another `segment`
     SelectionContext context;
-    std::unique_ptr<Shares> shares;  // stays, too
-    uint64_t deadline_ns = kNever;   // of its own: it ends as TIMEOUT then; kNever: it has none
-    uint32_t failovers = 0;  // transports that it was moved away from
-    uint32_t excluded = 0;   // ... as bits (1 << id)
-    uint64_t handle = 0;     // whose `peer` is
+    std::unique_ptr<Shares> shares;                // stays, too
+    uint64_t deadline_ns = kNever;                 // of its own: it ends as TIMEOUT then; kNever: it has none
+    uint32_t failovers = 0;                        // transports that it was moved away from
+    uint32_t excluded = 0;                         // ... as bits (1 << id)
+    uint64_t handle = 0;                           // whose `peer` is
     uint64_t memory_change = 0, peers_change = 0;  // as of LocalMemory and Peers when `local` and `peer` were found
 };
 
@@ -130,14 +130,14 @@ class SubmitLock {
 struct alignas(64) Batch {
     std::atomic<uint64_t> id{0};
     std::unique_ptr<Task[]> tasks;
-    uint32_t capacity = 0;                // of `tasks`
-    uint32_t limit = 0;                   // tasks that the program asked for
-    std::atomic<uint32_t> submitted{0};   // tasks
-    std::atomic<uint32_t> users{0};       // kProgram, and the number of tasks under way: the last of them recycles it
-    std::atomic<uint32_t> shards{0};      // of its tasks, as bits
-    uint32_t slot = 0;                    // in the engine's table
-    uint8_t lane = 0;                     // of who allocated it (thread_lane.h)
-    std::atomic<uint32_t> next_free{0};   // slot + 1 of the next one that nobody uses; 0: none
+    uint32_t capacity = 0;               // of `tasks`
+    uint32_t limit = 0;                  // tasks that the program asked for
+    std::atomic<uint32_t> submitted{0};  // tasks
+    std::atomic<uint32_t> users{0};      // kProgram, and the number of tasks under way: the last of them recycles it
+    std::atomic<uint32_t> shards{0};     // of its tasks, as bits
+    uint32_t slot = 0;                   // in the engine's table
+    uint8_t lane = 0;                    // of who allocated it (thread_lane.h)
+    std::atomic<uint32_t> next_free{0};  // slot + 1 of the next one that nobody uses; 0: none
     SubmitLock submitting;
     static constexpr uint32_t kProgram = 1u << 31;  // the program has not freed it
     // So many tasks, from the first on, are known to be complete, and had so many bytes: whoever asks again begins

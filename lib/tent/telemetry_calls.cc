@@ -7,8 +7,8 @@
 
 #include <optional>
 
-// These are the functions where they are linked in. They are hidden, so that no library of the program's is asked for them: a
-// program may have a DPDK of its own. u64 is uint since DPDK 23.03.
+// These are the functions where they are linked in. They are hidden, so that no library of the program's is asked for
+// them: a program may have a DPDK of its own. u64 is uint since DPDK 23.03.
 #if RTE_VERSION < RTE_VERSION_NUM(23, 3, 0, 0)
 #define ROVE_ADD_UINT "rte_tel_data_add_dict_u64"
 #else

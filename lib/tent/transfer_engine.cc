@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public C++ class: checks that there is an engine, and translates.
-#include "rove/tent.hpp"
-
 #include <pthread.h>
 
 #include <cstdlib>
 #include <iostream>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "rove/tent.hpp"
 #include "tent/engine.h"
 #include "tent/environment.h"
 #include "tent/own_sockets.h"

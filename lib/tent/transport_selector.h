@@ -35,9 +35,9 @@ struct SelectionContext {
     MemoryKind local_memory = MemoryKind::kCpu, remote_memory = MemoryKind::kCpu;
     uint64_t bytes = 0;
     Priority priority = Priority::kHigh;
-    Transport hint = Transport::UNSPEC;   // Request::transport_hint
-    std::string_view policy_name;         // takes this policy, whatever else it asks for but the segment type
-    uint32_t available = 0;               // transports (1 << id) that are there, enabled, and able to carry it
+    Transport hint = Transport::UNSPEC;  // Request::transport_hint
+    std::string_view policy_name;        // takes this policy, whatever else it asks for but the segment type
+    uint32_t available = 0;              // transports (1 << id) that are there, enabled, and able to carry it
 };
 
 struct Selection {

@@ -28,7 +28,7 @@ std::optional<Priority> to_priority(int64_t number);            // 0..2
 // available.
 using Transport = TransportType;
 inline constexpr uint8_t kTransports = kNumTransportTypes;
-const char* name(Transport transport);      // "rdma", "io_uring", ...
+const char* name(Transport transport);  // "rdma", "io_uring", ...
 // Of a policy or a hint: not "unspec". Some transport's name or nothing.
 std::optional<Transport> parse_transport(std::string_view name);
 const std::string& transport_names();  // all that parse_transport() takes, for messages

@@ -68,7 +68,7 @@ int CompletionQueue::poll(ibv_wc* out, int count, uint64_t* times_ns) {
     const Ring ring = ring_.load(std::memory_order_relaxed);
     for (; taken < count; ++head) {
         const Entry& entry = ring[head];
-        const uint32_t sequence = entry.sequence.load(std::memory_order_acquire);   // pairs with push()
+        const uint32_t sequence = entry.sequence.load(std::memory_order_acquire);  // pairs with push()
         if (sequence == head + 1) [[likely]] {
             if (times_ns != nullptr) times_ns[taken] = entry.pushed_ns;
             out[taken++] = entry.wc;
@@ -88,7 +88,7 @@ void CompletionQueue::forget(uint32_t qpn) {
     uint32_t next = head;
     for (uint32_t i = head; i != tail; ++i) {
         Entry& entry = ring[i];
-        uint32_t sequence = entry.sequence.load(std::memory_order_acquire);         // pairs with push()
+        uint32_t sequence = entry.sequence.load(std::memory_order_acquire);  // pairs with push()
         if (sequence == i + 1 && entry.wc.qp_num == qpn) {
             sequence ^= kDropped;
             entry.sequence.store(sequence, std::memory_order_relaxed);

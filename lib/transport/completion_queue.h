@@ -71,7 +71,7 @@ class CompletionQueue {
     static constexpr uint32_t kDropped = 1u << 31;
 
     struct alignas(64) Entry {
-        std::atomic<uint32_t> sequence;                 // tail value + 1 once written; stale otherwise
+        std::atomic<uint32_t> sequence;  // tail value + 1 once written; stale otherwise
         ibv_wc wc;
         uint64_t pushed_ns;
     };
@@ -95,11 +95,11 @@ class CompletionQueue {
     bool take_tail(uint32_t& tail);
 
     std::atomic<Ring> ring_{};
-    std::atomic<uint32_t> capacity_{0};     // entries that may be in use, never more than a worker's ring has
+    std::atomic<uint32_t> capacity_{0};  // entries that may be in use, never more than a worker's ring has
     CompletionQueueUse use_;
     std::atomic<bool> overrun_{false};
-    alignas(64) std::atomic<uint32_t> tail_{0};         // next entry to write
-    alignas(64) std::atomic<uint32_t> head_{0};         // next entry to read
+    alignas(64) std::atomic<uint32_t> tail_{0};  // next entry to write
+    alignas(64) std::atomic<uint32_t> head_{0};  // next entry to read
     alignas(64) std::atomic<uint8_t> armed_{0};
 };
 

@@ -39,34 +39,34 @@ enum class AckPath : uint8_t {
     // goes back the way that the data came, which works; with other hashes it goes another way, that of no other
     // packet.
     kAsData,
-    kRandom,        // drawn for each
-    kOne,           // the connection's own
+    kRandom,  // drawn for each
+    kOne,     // the connection's own
 };
 
 struct Config {
     Mode mode = Mode::kAuto;
     // a QP's packets on their way; more overruns a port's rings, less starves it
     uint32_t window_packets = 256;
-    uint32_t ack_interval_packets = 32;     // AckReq at least this often, so that the window moves
-    uint32_t quantum_packets = 32;          // a QP's turn among the active ones
+    uint32_t ack_interval_packets = 32;  // AckReq at least this often, so that the window moves
+    uint32_t quantum_packets = 32;       // a QP's turn among the active ones
     // Floor of the verbs' timeout, as NICs have one: a shared-mode peer may be off its core, and a virtual machine off
     // its host's, for 10 ms. What is lost is sent again long before.
     uint64_t min_timeout_ns = 16'000'000;
-    uint64_t min_probe_ns = 1'000'000;      // tail loss probe: not before
+    uint64_t min_probe_ns = 1'000'000;  // tail loss probe: not before
     DcqcnConfig dcqcn;
     // Of mp:
     PathsConfig paths;
     ReorderConfig reorder;
     Ordering ordering = Ordering::kReceiverHold;
-    bool batch_acks = true;                 // BX-3
+    bool batch_acks = true;  // BX-3
     AckPath ack_path = AckPath::kAsData;
-    uint64_t seed = 1;                      // of the random paths
+    uint64_t seed = 1;  // of the random paths
 };
 
 // A neighbour is suspected of having moved after so many probes without an answer, of which each waits twice as long as
 // the one before: with the first of them after 1 ms, a peer that was off its core for a few milliseconds is not.
 inline constexpr uint8_t kSuspectProbes = 3;
-inline constexpr uint32_t kHeaderBytes = 74;    // what a packet adds to its payload on the wire: Ethernet to RETH, ICRC
+inline constexpr uint32_t kHeaderBytes = 74;  // what a packet adds to its payload on the wire: Ethernet to RETH, ICRC
 
 // A source for Core::scatter: bytes that need no verification.
 struct BytesReader {
@@ -99,7 +99,7 @@ enum class RunOf : uint8_t { kNone, kRequests, kAnswers };
 struct ActiveList {
     QueuePair* head = nullptr;
     QueuePair* tail = nullptr;
-    uint32_t rest = 0;                      // packets left of the head's turn that was cut short; 0: a whole one
+    uint32_t rest = 0;  // packets left of the head's turn that was cut short; 0: a whole one
 
     void push(QueuePair& qp) {
         qp.next_active = nullptr;
@@ -128,24 +128,24 @@ struct Core {
     MemoryTable& memory;
     TimeWaitTable& time_wait;
     S& sink;
-    uint16_t worker = 0;                    // whose QPs these are, as in QueuePair::worker
+    uint16_t worker = 0;  // whose QPs these are, as in QueuePair::worker
     Counters counters{};
     DeadlineHeap deadlines{};
-    std::unique_ptr<MultipathShared> multipath{};   // made with the first QP in mp mode
-    ActiveList active[3]{};                 // by QueuePair::priority
-    uint32_t passed_over[3]{};              // packets of higher classes that left while the class had something to send
+    std::unique_ptr<MultipathShared> multipath{};  // made with the first QP in mp mode
+    ActiveList active[3]{};                        // by QueuePair::priority
+    uint32_t passed_over[3]{};  // packets of higher classes that left while the class had something to send
     uint64_t now_ns = 0;
-    uint64_t behind_ns = 0;                 // how far that is behind a clock that does not stand still
-    uint64_t missed_ns = 0;                 // of it, what a peer's silence contains (RetryTimer)
-    bool refused = false;                   // ready() was false since this was last cleared
-    bool overrun = false;                   // a completion was lost, and the QPs of its CQ are still to enter ERR
+    uint64_t behind_ns = 0;  // how far that is behind a clock that does not stand still
+    uint64_t missed_ns = 0;  // of it, what a peer's silence contains (RetryTimer)
+    bool refused = false;    // ready() was false since this was last cleared
+    bool overrun = false;    // a completion was lost, and the QPs of its CQ are still to enter ERR
     // What recover.h must know of a step that was left in an access to the program's memory.
-    QueuePair* turn = nullptr;              // whose turn or deadline it is; null: a packet is received
-    bool expiring = false;                  // its deadline
-    RunOf run = RunOf::kNone;                   // of packets that are being sent
-    uint32_t run_packets = 0;               // of them, with the one that is being built
-    const HeldPacket* released = nullptr;         // mp: that has its effect now
-    QueuePair* member = nullptr;            // of a multicast group, that gets a datagram
+    QueuePair* turn = nullptr;             // whose turn or deadline it is; null: a packet is received
+    bool expiring = false;                 // its deadline
+    RunOf run = RunOf::kNone;              // of packets that are being sent
+    uint32_t run_packets = 0;              // of them, with the one that is being built
+    const HeldPacket* released = nullptr;  // mp: that has its effect now
+    QueuePair* member = nullptr;           // of a multicast group, that gets a datagram
 
     // Whether the sink takes one more packet, to anywhere or on this path. When it does not, it may a moment later: the
     // QP whose turn this ends gets another.
@@ -314,7 +314,7 @@ struct Core {
             sink.event(IBV_EVENT_QP_FATAL, qp);
             enter_error(qp);
         });
-        overrun = false;                    // what was flushed found no room either
+        overrun = false;  // what was flushed found no room either
     }
 
     // Reads `bytes` from `source` (a wire::VerifyingReader, or a BytesReader) to offset `offset` of a scatter list.
@@ -531,7 +531,8 @@ struct Core {
     // mp: a packet that will be acknowledged went out.
     void count_sent(bool again) {
         ++counters[Counter::kPsnsSent];
-        if (!again) [[likely]] return;
+        if (!again) [[likely]]
+            return;
         ++counters[Counter::kPsnsLost];
         ++counters[Counter::kRetransmittedPackets];
     }

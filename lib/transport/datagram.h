@@ -7,10 +7,10 @@
 
 namespace rove::transport {
 
-inline constexpr uint32_t kGrhBytes = 40;       // IBTA 8.3; an IPv4 header stands in the last 20 (annex A17.4.5.1)
+inline constexpr uint32_t kGrhBytes = 40;  // IBTA 8.3; an IPv4 header stands in the last 20 (annex A17.4.5.1)
 // What a port's GSI gets behind the payload: the MAC of the sender, so that it can answer without asking for it.
 inline constexpr uint32_t kGsiTrailerBytes = sizeof(wire::MacAddress);
-inline constexpr uint8_t kSlIpv6 = 1, kSlIpv4 = 2;      // wc.sl, as in the CQEs of mlx5
+inline constexpr uint8_t kSlIpv6 = 1, kSlIpv4 = 2;  // wc.sl, as in the CQEs of mlx5
 
 template <class S>
 void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame) {
@@ -28,9 +28,14 @@ void receive_datagram(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& fra
     // One that is taken already is this datagram's, which is received once more (recover.h).
     switch (qp.slot.taken ? Core<S>::Taken::kYes
                           : core.take_receive(qp, kGrhBytes + frame.payload_bytes + trailer_bytes)) {
-        case Core<S>::Taken::kNone: ++core.counters[Counter::kDropNoReceive]; return;
-        case Core<S>::Taken::kTooShort: ++core.counters[Counter::kDropLength]; return;
-        case Core<S>::Taken::kYes: break;
+        case Core<S>::Taken::kNone:
+            ++core.counters[Counter::kDropNoReceive];
+            return;
+        case Core<S>::Taken::kTooShort:
+            ++core.counters[Counter::kDropLength];
+            return;
+        case Core<S>::Taken::kYes:
+            break;
     }
     uint8_t grh[kGrhBytes] = {};
     const bool ipv4 = wire::is_ipv4_mapped(frame.flow.src);

@@ -116,7 +116,7 @@ class Engine {
     }
     // Before RTR: chooses what the QP speaks; for RC QPs, `multipath` says whether that is mp. May allocate.
     void start_receiving(QueuePair& qp, uint32_t rq_psn, bool multipath = false);
-    void start_sending(QueuePair& qp, uint32_t sq_psn);             // before RTS; reads the retry counts
+    void start_sending(QueuePair& qp, uint32_t sq_psn);  // before RTS; reads the retry counts
     // Asks the peer of an RC QP whether it will speak mp, as this end would; the answer comes to qp.hello.answer.
     void ask_multipath(QueuePair& qp, const Path& path, uint32_t remote_qpn, uint32_t nonce) {
         ask_hello(core_, qp, path, remote_qpn, nonce);
@@ -165,10 +165,11 @@ class Engine {
     }
     void recover(QueuePair&, Ud&, uint32_t) {}
     template <std::derived_from<Rc> P>
-    uint32_t transmit(QueuePair& qp, P& rc, uint32_t budget);       // gives the packets sent
+    uint32_t transmit(QueuePair& qp, P& rc, uint32_t budget);  // gives the packets sent
     uint32_t transmit(QueuePair& qp, Mp& mp, uint32_t budget);
     uint32_t transmit(QueuePair& qp, Uc& uc, uint32_t budget) {
-        if (uc.congestion.cnp_due) [[unlikely]] send_cnp(qp, uc.congestion);
+        if (uc.congestion.cnp_due) [[unlikely]]
+            send_cnp(qp, uc.congestion);
         return UnreliableRequesterLogic<S, Uc>(core_, qp, uc).transmit(budget);
     }
     uint32_t transmit(QueuePair& qp, Ud& ud, uint32_t budget) {
@@ -208,7 +209,8 @@ template <std::derived_from<Rc> P>
 uint32_t Engine<S>::transmit(QueuePair& qp, P& rc, uint32_t budget) {
     RcResponderLogic<S, P> responder(core_, qp, rc);
     RcRequesterLogic<S, P> requester(core_, qp, rc);
-    if (rc.congestion.cnp_due) [[unlikely]] send_cnp(qp, rc.congestion);
+    if (rc.congestion.cnp_due) [[unlikely]]
+        send_cnp(qp, rc.congestion);
     uint32_t requests = 0;
     if (qp.requests_first) {
         requests = requester.transmit((budget + 1) / 2);
@@ -251,7 +253,8 @@ uint32_t Engine<S>::share_turn(QueuePair& qp, auto& requester, auto& responder, 
 template <class S>
 uint32_t Engine<S>::transmit(uint64_t now_ns, uint32_t budget) {
     core_.now_ns = now_ns;
-    if (core_.overrun) [[unlikely]] core_.fail_overrun();
+    if (core_.overrun) [[unlikely]]
+        core_.fail_overrun();
     uint32_t packets = 0, refusals = 0;
     while (packets < budget && core_.ready()) {
         const uint32_t level = next_class();
@@ -329,7 +332,7 @@ void Engine<S>::expire(uint64_t now_ns) {
         qp->visit([&](auto& protocol) { expire(*qp, protocol); });
         core_.turn = nullptr;
         core_.expiring = false;
-        core_.activate(*qp);                    // its wait for the RNR timer or the pacer may be over
+        core_.activate(*qp);  // its wait for the RNR timer or the pacer may be over
     }
 }
 
@@ -381,7 +384,7 @@ template <class S>
 void Engine<S>::start_sending(QueuePair& qp, Rc& rc, Psn psn) {
     RcRequester& r = rc.requester;
     r.next_psn = r.max_psn = r.una = r.flight_end = psn;
-    r.resumed_at = psn.previous();           // nowhere yet
+    r.resumed_at = psn.previous();  // nowhere yet
     r.window_packets = core_.config.window_packets;
     r.retry.retries_left = qp.retry_cnt;
     r.retry.rnr_retries_left = qp.rnr_retry;

@@ -6,7 +6,7 @@
 
 namespace rove::transport {
 
-inline constexpr uint16_t kFullMember = 0x8000;    // of a P_Key, IBTA 10.9.2
+inline constexpr uint16_t kFullMember = 0x8000;  // of a P_Key, IBTA 10.9.2
 
 template <class S>
 bool Engine<S>::receive(wire::ParsedFrame& frame, QueuePair* qp, uint16_t port, uint64_t now_ns) {
@@ -62,7 +62,8 @@ InPlace Engine<S>::receive_in_place(const wire::ParsedFrame& frame, QueuePair& q
     if (!is_middle(op) || frame.payload_bytes != qp.mtu) return InPlace::kOther;
     const bool response = op == wire::Op::kReadResponseMiddle;
     if (response && qp.state != IBV_QPS_RTS && qp.state != IBV_QPS_SQD) return InPlace::kOther;
-    if (Rc* const rc = qp.rc(); rc != nullptr) [[likely]] return receive_in_place(frame, qp, *rc, op);
+    if (Rc* const rc = qp.rc(); rc != nullptr) [[likely]]
+        return receive_in_place(frame, qp, *rc, op);
     return receive_in_place(frame, qp, *qp.mp(), op);
 }
 
@@ -337,9 +338,15 @@ bool Engine<S>::receive_in_time_wait(const wire::ParsedFrame& frame, uint16_t po
     h.bth.psn = gone->epsn.previous().value();
     h.aeth = {wire::kSyndromeAck, gone->msn};
     if (gone->service == wire::Service::kMp) {
-        h.mp_ack = {.entry = {.kind = wire::MpAck::kAck, .ece = frame.ce(), .retx = mp.retx(), .response = false,
-                              .psn = bth.psn, .vp = frame.headers.vp},
-                    .syndrome = 0, .aack_psn = gone->epsn.value(), .more = 0};
+        h.mp_ack = {.entry = {.kind = wire::MpAck::kAck,
+                              .ece = frame.ce(),
+                              .retx = mp.retx(),
+                              .response = false,
+                              .psn = bth.psn,
+                              .vp = frame.headers.vp},
+                    .syndrome = 0,
+                    .aack_psn = gone->epsn.value(),
+                    .more = 0};
         h.vp = frame.headers.vp;
     }
     core_.send(gone->path, h, {}, 0);
@@ -368,7 +375,7 @@ void Engine<S>::send_cnp(QueuePair& qp, Congestion& congestion) {
     h.bth.ecn = wire::Bth::kBecn;
     h.bth.pkey = qp.pkey;
     h.bth.dest_qpn = qp.remote_qpn;
-    core_.send(qp.path, h, {}, 0);              // the opcode's headers include the reserved bytes
+    core_.send(qp.path, h, {}, 0);  // the opcode's headers include the reserved bytes
     ++core_.counters[Counter::kTxCnp];
 }
 

@@ -112,10 +112,9 @@ class Executor {
             qp_.max_dest_rd_atomic == 0) {
             return Outcome::kInvalidRequest;
         }
-        const bool granted =
-            feth.selectivity == kFlushRegion
-                ? core_.memory.grants(reth.rkey, needed, qp_.pd)
-                : core_.memory.translate(reth.rkey, reth.va, reth.length, needed, qp_.pd, &qp_) != nullptr;
+        const bool granted = feth.selectivity == kFlushRegion ? core_.memory.grants(reth.rkey, needed, qp_.pd)
+                                                              : core_.memory.translate(reth.rkey, reth.va, reth.length,
+                                                                                       needed, qp_.pd, &qp_) != nullptr;
         if (!granted) return Outcome::kRemoteAccess;
         std::atomic_thread_fence(std::memory_order_seq_cst);
         return Outcome::kDone;

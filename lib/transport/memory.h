@@ -41,11 +41,11 @@ struct Region {
     uint8_t* host = nullptr;  // where `iova` lies in this process
     int access = 0;           // ibv_access_flags
     const void* pd = nullptr;
-    uint32_t key = 0;         // lkey and rkey; set by MemoryTable. Of a window: the tag counts
-    bool is_window = false;   // it is a Window; of the above, `key` and `pd` count
-    bool is_null = false;     // null MR: what is written to it is gone, and what is read from it is zeros
-    std::atomic<bool> valid{true};        // false: its memory has gone; so it stays until it is deregistered
-    std::atomic<int32_t> windows{0};      // bound to it; kLeaving: none may be bound any more
+    uint32_t key = 0;                 // lkey and rkey; set by MemoryTable. Of a window: the tag counts
+    bool is_window = false;           // it is a Window; of the above, `key` and `pd` count
+    bool is_null = false;             // null MR: what is written to it is gone, and what is read from it is zeros
+    std::atomic<bool> valid{true};    // false: its memory has gone; so it stays until it is deregistered
+    std::atomic<int32_t> windows{0};  // bound to it; kLeaving: none may be bound any more
 
     static constexpr int32_t kLeaving = -1;
 
@@ -122,7 +122,7 @@ class MemoryTable {
         uint32_t rkey = 0;    // its new one, of which the low byte counts (IBTA 10.6.7.2.2)
         uint32_t lkey = 0;    // of the region
         uint64_t iova = 0, length = 0;
-        int access = 0;       // IBV_ACCESS_REMOTE_*, ZERO_BASED
+        int access = 0;  // IBV_ACCESS_REMOTE_*, ZERO_BASED
     };
     // Worker. Binds a window to a part of a region (IBTA 10.6.7.2.2); without length, a type 1 window is bound to
     // nothing. False, and nothing changed, when that may not be: a type 2 window is bound already, domains differ, ...

@@ -38,8 +38,8 @@ class MulticastGroup {
     const uint16_t port_;
     const wire::Gid address_;
     std::vector<std::vector<QueuePair*>> by_worker_;
-    size_t count_ = 0;                              // of all workers
-    std::atomic<MulticastGroup*> next_{nullptr};    // in the bucket's list
+    size_t count_ = 0;                            // of all workers
+    std::atomic<MulticastGroup*> next_{nullptr};  // in the bucket's list
 };
 
 class MulticastGroups {

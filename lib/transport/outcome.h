@@ -16,23 +16,23 @@ namespace rove::transport {
 
 enum class Outcome : uint8_t {
     kDone,
-    kBusy,              // mp: an answer has no room yet; the request comes again
-    kNoReceive,         // no receive request is posted
-    kInvalidRequest,    // sequence, opcode, length, alignment or rights of the QP
-    kRemoteAccess,      // key, bounds, protection domain or rights of the memory that the request names
-    kTooLong,           // a SEND does not fit its receive request
-    kLocalProtection,   // the memory of the receive request
-    kBadInvalidate,     // a SEND with invalidate names what cannot be invalidated
+    kBusy,             // mp: an answer has no room yet; the request comes again
+    kNoReceive,        // no receive request is posted
+    kInvalidRequest,   // sequence, opcode, length, alignment or rights of the QP
+    kRemoteAccess,     // key, bounds, protection domain or rights of the memory that the request names
+    kTooLong,          // a SEND does not fit its receive request
+    kLocalProtection,  // the memory of the receive request
+    kBadInvalidate,    // a SEND with invalidate names what cannot be invalidated
     kCount,
 };
 
 struct Consequence {
-    uint8_t syndrome;               // of the answer; an RNR NAK also has the timer's code
-    bool is_error;                  // rc, mp: the QP enters ERR
+    uint8_t syndrome;  // of the answer; an RNR NAK also has the timer's code
+    bool is_error;     // rc, mp: the QP enters ERR
     bool has_event;
     ibv_event_type event;
-    ibv_wc_status receive;          // of the receive request that the message has taken
-    bool uc_is_error;               // uc: the QP enters ERR; otherwise the message is dropped in silence (9.8.3)
+    ibv_wc_status receive;  // of the receive request that the message has taken
+    bool uc_is_error;       // uc: the QP enters ERR; otherwise the message is dropped in silence (9.8.3)
 };
 
 // By Outcome.
@@ -56,6 +56,8 @@ inline constexpr std::array<Consequence, static_cast<size_t>(Outcome::kCount)> k
     {wire::kSyndromeNakRemoteAccess, true, false, {}, IBV_WC_REM_INV_REQ_ERR, false},
 }};
 
-constexpr const Consequence& consequence_of(Outcome outcome) { return kConsequences[static_cast<size_t>(outcome)]; }
+constexpr const Consequence& consequence_of(Outcome outcome) {
+    return kConsequences[static_cast<size_t>(outcome)];
+}
 
 }  // namespace rove::transport

@@ -29,9 +29,9 @@
 
 namespace rove::transport {
 
-inline constexpr uint32_t kMaxMessageBytes = 1u << 31;       // IBTA 9.4.1
-inline constexpr uint32_t kMaxMessagePackets = 1u << 22;    // half of those by which Psn tells before from after
-inline constexpr uint32_t kMaxRdAtomic = 128;           // requests, both ways; what ConnectX devices offer
+inline constexpr uint32_t kMaxMessageBytes = 1u << 31;    // IBTA 9.4.1
+inline constexpr uint32_t kMaxMessagePackets = 1u << 22;  // half of those by which Psn tells before from after
+inline constexpr uint32_t kMaxRdAtomic = 128;             // requests, both ways; what ConnectX devices offer
 
 // The MAC that frames to a neighbour go to. It may change at any time, so it is written into each frame, and whoever
 // sends need not be told. (An ICRC does not cover MACs.) Paths share it with the datapath's table of neighbours, which
@@ -67,11 +67,11 @@ class NextHop {
 struct Path {
     wire::Flow flow;
     wire::FlowTemplate headers;
-    std::shared_ptr<const NextHop> next_hop;            // whose MAC frames get; null: the one in `headers`
-    uint16_t port = 0;                                  // the device's port, as in QueuePair::port
-    uint16_t outlet = 0;                                // where the driver sends it from: the port's, or a neighbour's
-    bool loopback = false;                              // the destination is the device itself
-    bool multicast = false;                             // ... a group, which QPs of the device may have joined too
+    std::shared_ptr<const NextHop> next_hop;  // whose MAC frames get; null: the one in `headers`
+    uint16_t port = 0;                        // the device's port, as in QueuePair::port
+    uint16_t outlet = 0;                      // where the driver sends it from: the port's, or a neighbour's
+    bool loopback = false;                    // the destination is the device itself
+    bool multicast = false;                   // ... a group, which QPs of the device may have joined too
 };
 
 class HelloPeers;
@@ -89,19 +89,19 @@ struct HelloState {
     // be pushed out by what others say.
     static constexpr size_t kPromises = 4;
 
-    uint32_t nonce = 0;                                 // of our question; 0: none
-    std::atomic<Answer> answer = Answer::kNone;         // to it; read by the thread that waits
-    Decision decision = Decision::kUndecided;           // ours
-    HelloPeers* peers = nullptr;                        // where its device keeps who speaks mp; null: nowhere
-    bool has_peer = false;                              // while the QP is being connected and asks, and from then on
-    Party peer;                                         // ... whom
-    uint64_t answered_ns = 0;                           // when a question was answered last
-    uint64_t asked_back_ns = 0;                         // ... when one that came too late was answered by a question
+    uint32_t nonce = 0;                          // of our question; 0: none
+    std::atomic<Answer> answer = Answer::kNone;  // to it; read by the thread that waits
+    Decision decision = Decision::kUndecided;    // ours
+    HelloPeers* peers = nullptr;                 // where its device keeps who speaks mp; null: nowhere
+    bool has_peer = false;                       // while the QP is being connected and asks, and from then on
+    Party peer;                                  // ... whom
+    uint64_t answered_ns = 0;                    // when a question was answered last
+    uint64_t asked_back_ns = 0;                  // ... when one that came too late was answered by a question
     // To whom we said that we will speak it, while it was open. Whoever can write a frame can ask in somebody's name,
     // so a promise counts when its party has answered a question in return.
     struct Promise {
         Party party;
-        uint32_t nonce = 0;                             // of that question; 0: none was asked
+        uint32_t nonce = 0;  // of that question; 0: none was asked
         bool confirmed = false;
     };
     std::array<Promise, kPromises> promises{};
@@ -131,7 +131,7 @@ struct HelloState {
     // The QP is about to be connected to `party`.
     void begin(const Party& party, HelloPeers* known, uint32_t question) {
         nonce = question;
-        answer = Answer::kNone;                         // an earlier attempt may have asked somebody else
+        answer = Answer::kNone;  // an earlier attempt may have asked somebody else
         peers = known;
         peer = party;
         has_peer = true;
@@ -152,19 +152,19 @@ struct QueuePair {
     ibv_qp_type type = IBV_QPT_RC;
     bool sq_sig_all = false;
     uint16_t port = 0;
-    wire::MacAddress mac{};                             // of its device
-    bool blocks_own_multicast = false;                  // IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
-    uint32_t port_mtu = kMaxMtu;                        // largest payload of a packet on that port, bytes
+    wire::MacAddress mac{};             // of its device
+    bool blocks_own_multicast = false;  // IBV_QP_CREATE_BLOCK_SELF_MCAST_LB
+    uint32_t port_mtu = kMaxMtu;        // largest payload of a packet on that port, bytes
     uint16_t worker = 0;
-    uint8_t priority = 1;                               // doorbell ring and transmit order: 0 HIGH, 1 MEDIUM, 2 LOW
+    uint8_t priority = 1;  // doorbell ring and transmit order: 0 HIGH, 1 MEDIUM, 2 LOW
     const void* pd = nullptr;
-    const void* recv_pd = nullptr;                      // of the receive requests: the SRQ's, or `pd`
-    const void* xrcd = nullptr;                         // XRC TGT: its domain. `pd`, `recv_pd`, `recv_cq` and `srq` are
-                                                        // then those of the SRQ that the last request named, or null
+    const void* recv_pd = nullptr;  // of the receive requests: the SRQ's, or `pd`
+    const void* xrcd = nullptr;     // XRC TGT: its domain. `pd`, `recv_pd`, `recv_cq` and `srq` are
+                                    // then those of the SRQ that the last request named, or null
     Owner* owner = nullptr;
     QueuePair *next_member = nullptr, *previous_member = nullptr;  // XRC TGT: in the list of `srq`
-    CompletionQueue* send_cq = nullptr;  // null of an XRC TGT QP
-    CompletionQueue* recv_cq = nullptr;  // null of an XRC INI QP
+    CompletionQueue* send_cq = nullptr;                            // null of an XRC TGT QP
+    CompletionQueue* recv_cq = nullptr;                            // null of an XRC INI QP
     SharedRecvQueue* srq = nullptr;
     uint32_t max_recv_sge = 0;
     WindowList windows;  // of type 2 that are bound to it
@@ -174,33 +174,33 @@ struct QueuePair {
     // Set by modify. Read by posting threads too. Sequentially consistent when written: after ERR is set, either
     // flushing sees what was posted, or who posted sees ERR and asks for another flush.
     std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
-    uint32_t access = 0;                                // what the peer may do: IBV_ACCESS_REMOTE_*
-    uint32_t mtu = 1024;                                // path MTU, bytes
+    uint32_t access = 0;  // what the peer may do: IBV_ACCESS_REMOTE_*
+    uint32_t mtu = 1024;  // path MTU, bytes
     uint32_t remote_qpn = 0;
     uint32_t qkey = 0;
     uint16_t pkey = wire::kDefaultPkey;
-    uint8_t max_rd_atomic = 0;                          // as requester
-    uint8_t max_dest_rd_atomic = 0;                     // as responder
-    uint8_t timeout = 0;                                // 4.096 us * 2^timeout; 0 = never
+    uint8_t max_rd_atomic = 0;       // as requester
+    uint8_t max_dest_rd_atomic = 0;  // as responder
+    uint8_t timeout = 0;             // 4.096 us * 2^timeout; 0 = never
     uint8_t retry_cnt = 0;
-    uint8_t rnr_retry = 0;                              // 7 = for ever
-    uint8_t min_rnr_timer = 0;                          // code, IBTA table 45
-    Path path;                                          // connected types
+    uint8_t rnr_retry = 0;      // 7 = for ever
+    uint8_t min_rnr_timer = 0;  // code, IBTA table 45
+    Path path;                  // connected types
 
-    SendPosition position;                              // in `sq`
-    ReceiveSlot slot;                                   // of the message in progress
-    bool established = false;                           // IBV_EVENT_COMM_EST was raised
+    SendPosition position;     // in `sq`
+    ReceiveSlot slot;          // of the message in progress
+    bool established = false;  // IBV_EVENT_COMM_EST was raised
     HelloState hello;
     // Nothing before RTR. Made by Engine::start_receiving(), unmade by RESET.
     std::variant<std::monostate, Rc, std::unique_ptr<Mp>, Uc, Ud, Xrc> protocol;
 
     // The engine's scheduling.
-    bool active = false;                                // in an active list
-    bool requests_first = false;                        // in its next turn: in the last one they found no room
+    bool active = false;          // in an active list
+    bool requests_first = false;  // in its next turn: in the last one they found no room
     QueuePair* next_active = nullptr;
-    uint32_t heap_index = UINT32_MAX;                   // among the deadlines; UINT32_MAX = it has none
-    std::atomic<bool> doorbell{false};                  // rung and not yet taken by the worker
-    QueuePair* next_rung = nullptr;                     // in the driver's list of those
+    uint32_t heap_index = UINT32_MAX;   // among the deadlines; UINT32_MAX = it has none
+    std::atomic<bool> doorbell{false};  // rung and not yet taken by the worker
+    QueuePair* next_rung = nullptr;     // in the driver's list of those
 
     // What it speaks; null where it speaks something else, or nothing yet.
     Rc* rc() { return std::get_if<Rc>(&protocol); }
@@ -230,7 +230,8 @@ struct QueuePair {
     }
     // Calls `with` with the Rc, Mp, Uc, Ud or Xrc that it speaks, if any.
     [[gnu::always_inline]] void visit(auto&& with) {
-        if (Rc* const rc = this->rc(); rc != nullptr) [[likely]] return with(*rc);
+        if (Rc* const rc = this->rc(); rc != nullptr) [[likely]]
+            return with(*rc);
         if (Mp* const mp = this->mp(); mp != nullptr) return with(*mp);
         if (Uc* const uc = this->uc(); uc != nullptr) return with(*uc);
         if (Ud* const ud = this->ud(); ud != nullptr) return with(*ud);
@@ -258,7 +259,7 @@ struct QueuePair {
     void unlink_from_xrc_srq();
     bool may_receive() const {
         const ibv_qp_state now = state.load(std::memory_order_relaxed);
-        return now >= IBV_QPS_RTR && now <= IBV_QPS_SQE;        // RTR, RTS, SQD, SQE
+        return now >= IBV_QPS_RTR && now <= IBV_QPS_SQE;  // RTR, RTS, SQD, SQE
     }
 };
 

@@ -18,19 +18,19 @@
 namespace rove::transport {
 
 inline constexpr uint64_t kNever = UINT64_MAX;
-inline constexpr uint32_t kMaxMtu = 4096;       // bytes; IBTA 9.4.1
+inline constexpr uint32_t kMaxMtu = 4096;  // bytes; IBTA 9.4.1
 
 // Where a requester stands in its send queue. The indices are the queue's.
 struct SendPosition {
-    uint32_t next_wqe = 0;          // the request to send from next
-    uint32_t next_packet = 0;       // packets of it already sent
-    uint32_t begun_wqe = 0;         // one past the last request of which a packet was ever sent
+    uint32_t next_wqe = 0;     // the request to send from next
+    uint32_t next_packet = 0;  // packets of it already sent
+    uint32_t begun_wqe = 0;    // one past the last request of which a packet was ever sent
     // The request `failed_wqe` cannot be sent: it completes with `failure` in its turn, and no other begins.
     bool failed = false;
     uint32_t failed_wqe = 0;
     ibv_wc_status failure = IBV_WC_SUCCESS;
-    bool draining = false;          // SQD entered, IBV_EVENT_SQ_DRAINED not yet raised
-    uint32_t drain_wqe = 0;         // SQD: requests from here on are not begun
+    bool draining = false;   // SQD entered, IBV_EVENT_SQ_DRAINED not yet raised
+    uint32_t drain_wqe = 0;  // SQD: requests from here on are not begun
 
     void fail(uint32_t wqe, ibv_wc_status status) {
         if (failed && static_cast<int32_t>(wqe - failed_wqe) >= 0) return;  // an earlier one ends the QP before
@@ -42,8 +42,8 @@ struct SendPosition {
 
 // What the program wants to be done about a peer that does not answer.
 struct RetryPolicy {
-    uint64_t timeout_ns;            // 0: it is waited for as long as it takes
-    uint8_t retries;                // retry_cnt
+    uint64_t timeout_ns;  // 0: it is waited for as long as it takes
+    uint8_t retries;      // retry_cnt
 };
 
 // When a peer that does not answer, or that has no receive request, is given up: timeout, retry_cnt and rnr_retry of
@@ -57,12 +57,12 @@ struct RetryPolicy {
 // because no round was made, so that a peer is given up in time (IBTA C9-141) by a host that is seldom on its core.
 // Whatever is measured, and timers that are shorter, are by Core::now_ns, which leaves that out.
 struct RetryTimer {
-    static constexpr uint64_t kPatience = 16;   // of a peer that only repeats itself, in times of a silent one's
+    static constexpr uint64_t kPatience = 16;  // of a peer that only repeats itself, in times of a silent one's
 
-    uint64_t ack_deadline = kNever; // of the timeout; kNever: nothing is awaited
+    uint64_t ack_deadline = kNever;  // of the timeout; kNever: nothing is awaited
     // nothing is sent before this; 0: the peer did not say that it has no receive request
     uint64_t rnr_until = 0;
-    uint64_t progress_ns = 0;       // when something new was acknowledged, or when something was sent after all was
+    uint64_t progress_ns = 0;  // when something new was acknowledged, or when something was sent after all was
     uint8_t retries_left = 0;
     uint8_t rnr_retries_left = 0;
 
@@ -85,8 +85,8 @@ struct RetryTimer {
 // The receive request that the message in progress has taken: a copy, since the slots of a queue are freed in order.
 struct ReceiveSlot {
     bool taken = false;
-    RecvWqe wqe;                            // its SGEs are in `sges`
-    std::unique_ptr<ibv_sge[]> sges;        // room for max_recv_sge, from creation on
+    RecvWqe wqe;                      // its SGEs are in `sges`
+    std::unique_ptr<ibv_sge[]> sges;  // room for max_recv_sge, from creation on
 };
 
 // A program that spins on memory answers within this, even when the thread that received shares its core.
@@ -98,10 +98,10 @@ inline constexpr uint64_t kAckWaitNs = 200'000;
 // The ACK of a message that the program answers with one of its own waits for that one, so that a peer that has its
 // completion also has the answer, and need not be woken for it.
 struct DelayedAck {
-    bool ping_pong = false;         // the program answers a message with one of its own: ACKs wait for that one
+    bool ping_pong = false;  // the program answers a message with one of its own: ACKs wait for that one
     // the ACK that is due waits until then for a request to go with; 0: it does not wait
     uint64_t not_before = 0;
-    uint64_t received_ns = 0;       // when the last message was complete
+    uint64_t received_ns = 0;  // when the last message was complete
 
     // A request is about to go out: so is the ACK that waited for one. True: the request is an answer, and the ACK goes
     // behind it, since a peer may look away when it has the ACK.
@@ -114,20 +114,20 @@ struct DelayedAck {
 
 // What a responder has to send: a READ's data, or the answer to an atomic.
 struct Job {
-    uint64_t va = 0;                // READ: of the data
+    uint64_t va = 0;  // READ: of the data
     uint32_t rkey = 0;
     uint32_t bytes = 0;
-    Psn first;                      // PSN of the first packet of the response
-    Psn end;                        // one past the last
+    Psn first;  // PSN of the first packet of the response
+    Psn end;    // one past the last
     bool is_atomic = false;
-    uint64_t original = 0;          // atomic: the value found
+    uint64_t original = 0;  // atomic: the value found
 };
 
 // A queue whose room is a power of two, so that its indices may wrap.
 template <class T>
 struct Ring {
     std::vector<T> slots;
-    uint32_t head = 0, tail = 0;    // what it holds: [head, tail)
+    uint32_t head = 0, tail = 0;  // what it holds: [head, tail)
 
     bool empty() const { return head == tail; }
     bool full() const { return size() == slots.size(); }
@@ -182,8 +182,8 @@ struct MessageInProgress {
     enum class Kind : uint8_t { kNone, kSend, kWrite };
 
     Kind kind = Kind::kNone;
-    uint32_t offset = 0;            // bytes already placed
-    uint64_t write_va = 0;          // of a WRITE: as its RETH said
+    uint32_t offset = 0;    // bytes already placed
+    uint64_t write_va = 0;  // of a WRITE: as its RETH said
     uint32_t write_rkey = 0;
     uint32_t write_length = 0;
 };

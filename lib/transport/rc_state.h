@@ -13,59 +13,59 @@ namespace rove::transport {
 
 // Go-back-N always resumes at `una`, so what is on its way is described by two positions and no packet list.
 struct RcRequester {
-    Psn next_psn;                   // of the next packet to send
-    Psn max_psn;                    // one past the highest PSN ever sent
-    Psn una;                        // oldest PSN not acknowledged
-    Psn rewound_to;                 // `una` at the last rewind; NAKs and gaps at the same place do not rewind again
-    bool rewound = false;           // since the last progress
-    Psn resumed_at;                 // where sending last went on at `una`: a READ request may start there
-    Counter cause = Counter::kResentTimeout;    // of the last rewind
+    Psn next_psn;          // of the next packet to send
+    Psn max_psn;           // one past the highest PSN ever sent
+    Psn una;               // oldest PSN not acknowledged
+    Psn rewound_to;        // `una` at the last rewind; NAKs and gaps at the same place do not rewind again
+    bool rewound = false;  // since the last progress
+    Psn resumed_at;        // where sending last went on at `una`: a READ request may start there
+    Counter cause = Counter::kResentTimeout;  // of the last rewind
     RetryTimer retry;
     // Packets that may be on their way. One after a timeout, until something new is acknowledged: a peer that is only
     // slow shall not get all that it has still to read once more.
     uint32_t window_packets = 1;
-    struct Undo {                   // where sending was when the timeout passed
+    struct Undo {  // where sending was when the timeout passed
         uint32_t next_wqe = 0, next_packet = 0;
         Psn next_psn;
         bool valid = false;
     };
     Undo undo;
-    uint16_t reads_outstanding = 0; // READ and atomic request packets without all their responses
-    uint16_t since_ack_req = 0;     // packets sent since the last with AckReq
-    uint8_t probes = 0;             // tail probes since the last progress
-    bool probed = false;            // the packet `probe_psn` was sent as a probe, and no ACK has come since
+    uint16_t reads_outstanding = 0;  // READ and atomic request packets without all their responses
+    uint16_t since_ack_req = 0;      // packets sent since the last with AckReq
+    uint8_t probes = 0;              // tail probes since the last progress
+    bool probed = false;             // the packet `probe_psn` was sent as a probe, and no ACK has come since
     Psn probe_psn;
     uint64_t probe_deadline = kNever;
-    uint64_t alive_ns = 0;          // when the peer last showed that it is there
-    uint64_t silence_ns = 0;        // how long it is usually silent, at most, with packets under way
+    uint64_t alive_ns = 0;    // when the peer last showed that it is there
+    uint64_t silence_ns = 0;  // how long it is usually silent, at most, with packets under way
     // the same of the present flight, which ends when a packet behind `flight_end` is answered
     uint64_t flight_silence_ns = 0;
     Psn flight_end;
-    bool flight_probed = false;     // a probe was sent during it
+    bool flight_probed = false;  // a probe was sent during it
 
     bool outstanding() const { return una != max_psn; }
 };
 
 struct RcJob : Job {
-    Psn next;                       // PSN of the next packet
+    Psn next;  // PSN of the next packet
     uint32_t msn = 0;
-    uint32_t sent = 0;              // READ: bytes already sent
-    bool started = false;           // READ: a packet was sent
-    const void* pd = nullptr;       // XRC, READ: of the data
+    uint32_t sent = 0;         // READ: bytes already sent
+    bool started = false;      // READ: a packet was sent
+    const void* pd = nullptr;  // XRC, READ: of the data
 
     uint32_t left() const { return bytes - sent; }
 };
 
 struct RcResponder {
-    Psn epsn;                       // expected
+    Psn epsn;  // expected
     uint32_t msn = 0;
     MessageInProgress message;
-    bool nak_sent = false;          // a sequence or RNR NAK was sent for epsn: no other before it comes
+    bool nak_sent = false;  // a sequence or RNR NAK was sent for epsn: no other before it comes
     bool ack_due = false;
     uint8_t ack_syndrome = wire::kSyndromeAck;
     Psn ack_psn;
     DelayedAck delay;
-    Ring<RcJob> jobs;               // in the order of their responses; note 2 of responder.h says how many
+    Ring<RcJob> jobs;  // in the order of their responses; note 2 of responder.h says how many
     AtomicReplay atomics;
 
     // Whether there is an answer to send, now or when it has waited.
@@ -79,8 +79,8 @@ struct RcResponder {
 // DCQCN, both its ends.
 struct Congestion {
     Dcqcn rate;
-    uint64_t last_cnp_ns = 0;       // when we last told the peer
-    bool cnp_due = false;           // ... and could not, since the port took nothing
+    uint64_t last_cnp_ns = 0;  // when we last told the peer
+    bool cnp_due = false;      // ... and could not, since the port took nothing
 };
 
 struct Rc {
@@ -98,14 +98,14 @@ struct Xrc : Rc {
 };
 
 struct Uc {
-    Psn next_psn;                   // of the next packet to send
-    Psn epsn;                       // expected
+    Psn next_psn;  // of the next packet to send
+    Psn epsn;      // expected
     MessageInProgress message;
     Congestion congestion;
 };
 
 struct Ud {
-    Psn next_psn;                   // of the next packet to send
+    Psn next_psn;  // of the next packet to send
 };
 
 }  // namespace rove::transport

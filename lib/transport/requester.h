@@ -90,16 +90,13 @@ class RcRequesterLogic {
     uint32_t read_window() const {
         return std::max(qp_.mtu == 4096 ? core_.config.window_packets / 2 : core_.config.window_packets, 1u);
     }
-    uint32_t read_chunk() const {
-        return qp_.max_rd_atomic < 2 ? UINT32_MAX : std::max(read_window() / 4, 1u);
-    }
+    uint32_t read_chunk() const { return qp_.max_rd_atomic < 2 ? UINT32_MAX : std::max(read_window() / 4, 1u); }
     // Whether the next part of `wqe`, a READ, must wait for answers to others.
     bool read_waits(const SendWqe& wqe) const {
         if (r_.reads_outstanding == 0) return false;
         if (r_.reads_outstanding >= qp_.max_rd_atomic) return true;
-        const uint32_t psns = wqe.length <= qp_.mtu
-                                  ? 1
-                                  : std::min((wqe.length + qp_.mtu - 1) / qp_.mtu - p_.next_packet, read_chunk());
+        const uint32_t psns =
+            wqe.length <= qp_.mtu ? 1 : std::min((wqe.length + qp_.mtu - 1) / qp_.mtu - p_.next_packet, read_chunk());
         return static_cast<uint32_t>(r_.next_psn - r_.una) + psns > read_window();
     }
 
@@ -148,7 +145,7 @@ class RcRequesterLogic {
     void drop_response(Psn psn);
     // Whether a packet of READ data may be what `op` says, at this place among those that READ requests asked for.
     struct Part {
-        bool begins, may_begin, ends;       // only First or Only; also them; Last or Only
+        bool begins, may_begin, ends;  // only First or Only; also them; Last or Only
         bool is(wire::Op op) const {
             using enum wire::Op;
             const bool first = op == kReadResponseFirst || op == kReadResponseOnly;
@@ -209,7 +206,7 @@ void RcRequesterLogic<S, P>::note_progress() {
     retry_.progress_ns = core_.silence_ns();
     note_alive();
     if (r_.una > r_.flight_end) {
-        if (!r_.flight_probed) {                // Karn: what was asked for twice tells no time
+        if (!r_.flight_probed) {  // Karn: what was asked for twice tells no time
             r_.silence_ns = std::max(r_.flight_silence_ns, (7 * r_.silence_ns + r_.flight_silence_ns) / 8);
             r_.probes = 0;
         }
@@ -282,7 +279,7 @@ void RcRequesterLogic<S, P>::rewind(Counter cause) {
     r_.rewound = true;
     r_.cause = cause;
     r_.rewound_to = r_.una;
-    p_.failed = false;                          // found again when its turn comes
+    p_.failed = false;  // found again when its turn comes
     resume_at_una();
     core_.activate(qp_);
 }
@@ -338,7 +335,7 @@ void RcRequesterLogic<S, P>::expire() {
 template <class S, class P>
 void RcRequesterLogic<S, P>::probe() {
     const uint64_t late_ns = core_.now_ns - r_.probe_deadline;
-    if (late_ns > core_.config.min_probe_ns / 2) {              // we were away: what came meanwhile is still to be read
+    if (late_ns > core_.config.min_probe_ns / 2) {  // we were away: what came meanwhile is still to be read
         r_.probe_deadline = core_.now_ns + core_.config.min_probe_ns / 2;
         return;
     }
@@ -359,7 +356,7 @@ void RcRequesterLogic<S, P>::probe() {
         return;
     }
     if (!emit(wqe, static_cast<uint32_t>(r_.una - Psn(wqe.first_psn)), r_.una, true)) {
-        rewind(Counter::kResentEarly);          // its memory has gone: the request fails in its turn
+        rewind(Counter::kResentEarly);  // its memory has gone: the request fails in its turn
         return;
     }
     r_.probed = true;

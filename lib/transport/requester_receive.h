@@ -33,8 +33,7 @@ void RcRequesterLogic<S, P>::receive_ack(const wire::Headers& headers) {
             r_.probed = false;
         }
         // A READ or atomic before the acknowledged packet without its response: the response was lost.
-        if (qp_.state != IBV_QPS_ERR && any_begun() && psn >= r_.una && oldest().awaits_response() &&
-            !rewound_here()) {
+        if (qp_.state != IBV_QPS_ERR && any_begun() && psn >= r_.una && oldest().awaits_response() && !rewound_here()) {
             rewind(Counter::kResentInferred);
         }
         return;
@@ -45,27 +44,33 @@ void RcRequesterLogic<S, P>::receive_ack(const wire::Headers& headers) {
     }
     if (!acknowledge(psn)) note_answer();
     if (qp_.state == IBV_QPS_ERR) return;
-    const bool here = r_.una == psn;            // false: a response before it is missing
+    const bool here = r_.una == psn;  // false: a response before it is missing
     if (kind == 1 && here) {
         ++core_.counters[Counter::kRxNakRnr];
-        if (retry_.rnr_until > core_.now_ns) return;            // said already
+        if (retry_.rnr_until > core_.now_ns) return;  // said already
         if (qp_.rnr_retry != 7 && retry_.rnr_retries_left-- == 0) {
             fail(IBV_WC_RNR_RETRY_EXC_ERR);
             return;
         }
-        retry_.retries_left = qp_.retry_cnt;        // somebody answers
+        retry_.retries_left = qp_.retry_cnt;  // somebody answers
         rewind(Counter::kResentRnr);
         retry_.rnr_until = core_.now_ns + rnr_timer_ns(syndrome & 0x1F);
-        retry_.ack_deadline = r_.probe_deadline = kNever;       // the peer is alive
+        retry_.ack_deadline = r_.probe_deadline = kNever;  // the peer is alive
         core_.deadlines.schedule(qp_, retry_.rnr_until);
         return;
     }
     if (kind == 3 && here && syndrome != wire::kSyndromeNakSequence) {
         ++core_.counters[Counter::kRxNakError];
         switch (syndrome) {
-            case wire::kSyndromeNakRemoteAccess: fail(IBV_WC_REM_ACCESS_ERR); break;
-            case wire::kSyndromeNakRemoteOperation: fail(IBV_WC_REM_OP_ERR); break;
-            default: fail(IBV_WC_REM_INV_REQ_ERR); break;
+            case wire::kSyndromeNakRemoteAccess:
+                fail(IBV_WC_REM_ACCESS_ERR);
+                break;
+            case wire::kSyndromeNakRemoteOperation:
+                fail(IBV_WC_REM_OP_ERR);
+                break;
+            default:
+                fail(IBV_WC_REM_INV_REQ_ERR);
+                break;
         }
         return;
     }
@@ -82,7 +87,7 @@ template <bool (SendWqe::*kind)() const>
 SendWqe* RcRequesterLogic<S, P>::answered_by(Psn psn) {
     if (is_answered_by<kind>(psn)) [[likely]]
         return &oldest();
-    if (psn >= r_.una && psn < r_.max_psn) {    // a response acknowledges what was before it
+    if (psn >= r_.una && psn < r_.max_psn) {  // a response acknowledges what was before it
         acknowledge(psn);
         if (qp_.state == IBV_QPS_ERR) return nullptr;
         if (is_answered_by<kind>(psn)) return &oldest();
@@ -95,7 +100,7 @@ SendWqe* RcRequesterLogic<S, P>::answered_by(Psn psn) {
 template <class S, class P>
 void RcRequesterLogic<S, P>::drop_response(Psn psn) {
     ++core_.counters[Counter::kDropResponse];
-    if (r_.outstanding()) {                     // the answer to what was asked for twice, say: the peer is not silent
+    if (r_.outstanding()) {  // the answer to what was asked for twice, say: the peer is not silent
         r_.probe_deadline = core_.now_ns + probe_ns();
         note_answer();
     }

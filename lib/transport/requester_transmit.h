@@ -274,7 +274,7 @@ template <class S, class P>
 void RcRequesterLogic<S, P>::execute_local(SendWqe& wqe) {
     wqe.first_psn = r_.next_psn.value();
     wqe.packets = 0;
-    if (p_.next_wqe == p_.begun_wqe) {          // not again after a rewind
+    if (p_.next_wqe == p_.begun_wqe) {  // not again after a rewind
         if (!core_.execute_local(qp_, wqe)) return;
         ++p_.begun_wqe;
     }

@@ -170,13 +170,17 @@ Outcome RcResponderLogic<S, P>::execute(const wire::ParsedFrame& frame, wire::Op
     }
     MessageReceiver<S> receiver(core_, qp_, s_.message);
     switch (op) {
-        case wire::Op::kReadRequest: return execute_read(frame.headers);
+        case wire::Op::kReadRequest:
+            return execute_read(frame.headers);
         case wire::Op::kCompareSwap:
-        case wire::Op::kFetchAdd: return execute_atomic(frame.headers, op);
+        case wire::Op::kFetchAdd:
+            return execute_atomic(frame.headers, op);
         case wire::Op::kFlush:
-        case wire::Op::kAtomicWrite: return execute_empty_answered(frame, op);
+        case wire::Op::kAtomicWrite:
+            return execute_empty_answered(frame, op);
         // What most packets are, compiled by itself: most of what is asked of an operation is then known.
-        case wire::Op::kWriteOnly: return count_message(receiver.execute_write(frame, wire::Op::kWriteOnly), op);
+        case wire::Op::kWriteOnly:
+            return count_message(receiver.execute_write(frame, wire::Op::kWriteOnly), op);
         case wire::Op::kSendOnly:
             if (execute_small_send(frame)) return Outcome::kDone;
             [[fallthrough]];
@@ -396,7 +400,7 @@ template <class S, class P>
 bool RcResponderLogic<S, P>::send_read_packet(RcJob& job) {
     const uint32_t bytes = std::min(job.left(), qp_.mtu);
     const uint8_t* source = executor_.read_source(job.rkey, job.va + job.sent, bytes, domain_of(job));
-    if (source == nullptr) {                    // deregistered since the request came
+    if (source == nullptr) {  // deregistered since the request came
         s_.jobs.head = s_.jobs.tail;
         refuse(Outcome::kRemoteAccess, job.next);
         return false;
@@ -429,8 +433,12 @@ void RcResponderLogic<S, P>::send_ack() {
     h.bth.psn = s_.ack_psn.value();
     h.aeth = {s_.ack_syndrome, s_.msn};
     switch (s_.ack_syndrome >> 5) {
-        case 0: ++core_.counters[Counter::kTxAcks]; break;
-        case 1: ++core_.counters[Counter::kTxNakRnr]; break;
+        case 0:
+            ++core_.counters[Counter::kTxAcks];
+            break;
+        case 1:
+            ++core_.counters[Counter::kTxNakRnr];
+            break;
         default:
             ++core_.counters[s_.ack_syndrome == wire::kSyndromeNakSequence ? Counter::kTxNakSequence
                                                                            : Counter::kTxNakError];

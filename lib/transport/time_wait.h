@@ -27,7 +27,7 @@ struct TimeWait {
     uint32_t remote_qpn = 0;
     uint16_t pkey = 0;
     uint16_t port = 0;
-    Psn epsn;                               // all before it was received
+    Psn epsn;  // all before it was received
     uint32_t msn = 0;
     wire::Service service = wire::Service::kRc;
     uint64_t since_ns = 0;
@@ -48,7 +48,7 @@ class TimeWaitTable {
         }
         const Rc* rc = qp.rc_or_xrc();
         Path path = qp.path;
-        if (path.next_hop != nullptr) {         // what nobody uses any more need not be asked where it is
+        if (path.next_hop != nullptr) {  // what nobody uses any more need not be asked where it is
             path.next_hop->write(path.headers.bytes.data());
             path.next_hop = nullptr;
         }
@@ -73,9 +73,9 @@ class TimeWaitTable {
     // many tail probes; a timeout of the verbs' usual 67 ms or less
     static constexpr uint64_t kRememberNs = 1'000'000'000;
     static constexpr size_t kMost = 1 << 16;
-    mutable SpinLock lock_;                 // of control calls, and of frames for nobody
+    mutable SpinLock lock_;  // of control calls, and of frames for nobody
     std::unordered_map<uint32_t, TimeWait> entries_;
-    std::deque<std::pair<uint32_t, uint64_t>> order_;       // QPN, time
+    std::deque<std::pair<uint32_t, uint64_t>> order_;  // QPN, time
 };
 
 }  // namespace rove::transport

@@ -82,8 +82,7 @@ class UnreliableRequesterLogic {
                                                          middles, [](wire::Headers&) {});
                 if (sent != 0) return advance(sent);
             }
-            const uint32_t bytes =
-                core_.send_packet(qp_, wire::Service::kUc, wqe, p_.next_packet, s_.next_psn, false);
+            const uint32_t bytes = core_.send_packet(qp_, wire::Service::kUc, wqe, p_.next_packet, s_.next_psn, false);
             if (bytes == Core<S>::kNotReadable) {
                 p_.fail(p_.next_wqe, IBV_WC_LOC_PROT_ERR);
                 return 0;
@@ -94,7 +93,7 @@ class UnreliableRequesterLogic {
     }
 
     uint32_t send_datagram(SendWqe& wqe) {
-        if (wqe.length > qp_.port_mtu) {            // a datagram is one packet (IBTA 9.8.4)
+        if (wqe.length > qp_.port_mtu) {  // a datagram is one packet (IBTA 9.8.4)
             p_.fail(p_.next_wqe, IBV_WC_LOC_LEN_ERR);
             return 0;
         }

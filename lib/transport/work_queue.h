@@ -27,33 +27,33 @@ inline constexpr uint32_t kMaxWorkRequests = 32768;
 // A send work request from posting to completion. Its SGEs, or its inline data, follow it in the ring's slot.
 struct alignas(64) SendWqe {
     uint64_t wr_id = 0;
-    uint64_t remote_addr = 0;       // RDMA and atomics
+    uint64_t remote_addr = 0;  // RDMA and atomics
     union {
-        uint64_t compare_add = 0;   // atomics; ATOMIC_WRITE without an SGE: the word, as it is in memory
-        const Path* path;           // UD: where to; owned by the address handle, which outlives the request
+        uint64_t compare_add = 0;  // atomics; ATOMIC_WRITE without an SGE: the word, as it is in memory
+        const Path* path;          // UD: where to; owned by the address handle, which outlives the request
         // BIND_MW: its key. `remote_addr`, `swap` bytes of region `rkey`; new key in `immediate`
         uint32_t window;
     };
     union {
-        uint64_t swap = 0;          // atomics
-        uint32_t remote_qpn;        // UD
+        uint64_t swap = 0;    // atomics
+        uint32_t remote_qpn;  // UD
     };
     union {
-        uint32_t rkey = 0;          // RDMA and atomics
-        uint32_t remote_qkey;       // UD
+        uint32_t rkey = 0;     // RDMA and atomics
+        uint32_t remote_qkey;  // UD
     };
-    uint32_t immediate = 0;         // host order; the rkey to invalidate for SEND_WITH_INV and LOCAL_INV; of FLUSH,
-                                    // kFlushGlobal | kFlushPersistent, and from bit 4 on kFlushRange or kFlushRegion
-    uint32_t length = 0;            // of the whole message
-    uint32_t first_psn = 0;         // set by the requester when it first sends
-    uint32_t packets = 0;           // PSNs the message takes; set with first_psn
-    uint8_t opcode = 0;             // ibv_wr_opcode
-    uint8_t send_flags = 0;         // ibv_send_flags, ROVE_SEND_SYNC; SIGNALED already includes sq_sig_all
-    uint8_t num_sge = 0;            // 0 with inline data
-    uint8_t bind_access = 0;        // BIND_MW: IBV_ACCESS_REMOTE_* | IBV_ACCESS_ZERO_BASED
+    uint32_t immediate = 0;   // host order; the rkey to invalidate for SEND_WITH_INV and LOCAL_INV; of FLUSH,
+                              // kFlushGlobal | kFlushPersistent, and from bit 4 on kFlushRange or kFlushRegion
+    uint32_t length = 0;      // of the whole message
+    uint32_t first_psn = 0;   // set by the requester when it first sends
+    uint32_t packets = 0;     // PSNs the message takes; set with first_psn
+    uint8_t opcode = 0;       // ibv_wr_opcode
+    uint8_t send_flags = 0;   // ibv_send_flags, ROVE_SEND_SYNC; SIGNALED already includes sq_sig_all
+    uint8_t num_sge = 0;      // 0 with inline data
+    uint8_t bind_access = 0;  // BIND_MW: IBV_ACCESS_REMOTE_* | IBV_ACCESS_ZERO_BASED
     union {
-        uint32_t mp_msn = 0;        // mp: of a SEND or WRITE, as in MPETH; set with first_psn
-        uint32_t xrc_srqn;          // XRC: of the SRQ at the peer that the request is for
+        uint32_t mp_msn = 0;  // mp: of a SEND or WRITE, as in MPETH; set with first_psn
+        uint32_t xrc_srqn;    // XRC: of the SRQ at the peer that the request is for
     };
     uint32_t mp_first_response = 0;  // mp: of a READ or atomic, the PSN of the first packet that answers it, in the
                                      // response stream; set with first_psn
@@ -89,7 +89,7 @@ struct alignas(64) SendWqe {
 struct RecvWqe {
     uint64_t wr_id = 0;
     uint32_t num_sge = 0;
-    uint32_t length = 0;            // sum of the SGEs
+    uint32_t length = 0;  // sum of the SGEs
     ibv_sge* sges() { return reinterpret_cast<ibv_sge*>(this + 1); }
 };
 
@@ -139,7 +139,7 @@ class SlotRing {
     alignas(64) std::unique_ptr<uint8_t[], Free> memory_;
     size_t slot_bytes_ = 0;
     uint32_t mask_ = 0;
-    uint32_t limit_ = 0;            // what was asked for; capacity() is the next power of two
+    uint32_t limit_ = 0;  // what was asked for; capacity() is the next power of two
 };
 
 struct SendQueue : SlotRing {
@@ -157,14 +157,14 @@ struct RecvQueue : SlotRing {
 struct SharedRecvQueue {
     RecvQueue ring;
     uint32_t max_sge = 0;
-    const void* pd = nullptr;                           // of its requests, whoever takes them
-    SpinLock taking;                                    // held for one copy; contended only between workers
-    std::atomic<uint32_t> limit{0};                     // armed limit, 0 = not armed (ibv_modify_srq)
-    Owner* owner = nullptr;                             // for async events
+    const void* pd = nullptr;        // of its requests, whoever takes them
+    SpinLock taking;                 // held for one copy; contended only between workers
+    std::atomic<uint32_t> limit{0};  // armed limit, 0 = not armed (ibv_modify_srq)
+    Owner* owner = nullptr;          // for async events
     // Of XRC (annex A14), set at creation:
-    uint32_t number = 0;                                // what packets name it by
-    const void* xrcd = nullptr;                         // only QPs of this domain take from it; null: not of XRC
-    CompletionQueue* cq = nullptr;                      // where the receives complete, whichever QP took them
+    uint32_t number = 0;            // what packets name it by
+    const void* xrcd = nullptr;     // only QPs of this domain take from it; null: not of XRC
+    CompletionQueue* cq = nullptr;  // where the receives complete, whichever QP took them
     // The TGT QPs whose last request named it, so that destroying it costs what uses it (QueuePair::join_xrc_srq()).
     SpinLock members_lock;
     QueuePair* members = nullptr;

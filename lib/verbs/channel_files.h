@@ -22,8 +22,8 @@ bool is_epoll_set(int set);
 void add_to_epoll_set(int set, int file);
 
 // Where the program sleeps: seen() is called when a thread sleeps on the channel where rove sees it, and
-// epoll_set_seen() when it sleeps on any set of epoll's that has a channel; not_seen() when the background thread had an
-// event for the channel and no such thread slept. As long as is_seen(), arming a CQ of the channel need not wake the
+// epoll_set_seen() when it sleeps on any set of epoll's that has a channel; not_seen() when the background thread had
+// an event for the channel and no such thread slept. As long as is_seen(), arming a CQ of the channel need not wake the
 // background thread.
 void seen(int file);
 void epoll_set_seen();

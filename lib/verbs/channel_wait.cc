@@ -15,8 +15,8 @@ namespace rove::verbs {
 namespace {
 
 // Returns true if a read() in which a signal's handler ran goes on: if all handlers that the program has installed are
-// SA_RESTART. ppoll(), by which a watch sleeps, always ends, and the kernel does not tell which handler it was. So where
-// a program has handlers of both kinds, either ends the wait.
+// SA_RESTART. ppoll(), by which a watch sleeps, always ends, and the kernel does not tell which handler it was. So
+// where a program has handlers of both kinds, either ends the wait.
 bool handlers_restart() {
     for (int signal = 1; signal <= SIGRTMAX; ++signal) {
         // These are faults of a thread's own code, and a thread that waits runs none.

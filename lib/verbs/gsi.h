@@ -61,7 +61,7 @@ class Gsi {
     ibv_pd* pd_ = nullptr;
     ibv_mr* mr_ = nullptr;
     ibv_comp_channel* channel_ = nullptr;
-    ibv_cq* cq_ = nullptr;       // of receives
+    ibv_cq* cq_ = nullptr;  // of receives
     ibv_cq* send_cq_ = nullptr;
     ibv_qp* qp_ = nullptr;
     std::vector<Ah> sends_;  // where each MAD that is being sent goes

@@ -151,7 +151,9 @@ struct QpExWithFlush : ibv_qp_ex {
                      uint8_t selectivity);
 };
 template <class QpEx>
-concept HasFlush = requires(QpEx qp) { qp.wr_flush; };
+concept HasFlush = requires(QpEx qp) {
+    qp.wr_flush;
+};
 
 struct Qp : std::conditional_t<HasFlush<ibv_qp_ex>, ibv_qp_ex, QpExWithFlush>, transport::Owner {
     ObjectCount::Place place;

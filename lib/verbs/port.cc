@@ -14,8 +14,8 @@ namespace rove::verbs {
 
 namespace {
 
-constexpr uint8_t kPhysicalLinkUp = 5, kPhysicalDisabled = 3;  // IBTA 14.2.5.6, PortPhysicalState
-constexpr int kSysfsRoceV2 = 1;                  // enum ibv_gid_type_sysfs
+constexpr uint8_t kPhysicalLinkUp = 5, kPhysicalDisabled = 3;      // IBTA 14.2.5.6, PortPhysicalState
+constexpr int kSysfsRoceV2 = 1;                                    // enum ibv_gid_type_sysfs
 constexpr uint32_t kCapCm = 1u << 16, kCapIpBasedGids = 1u << 26;  // IBTA 14.2.5.6, CapabilityMask
 
 ibv_mtu mtu_code(uint32_t bytes) {

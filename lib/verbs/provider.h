@@ -27,8 +27,8 @@ class Provider final : public datapath::Listener {
     // Without a configuration there are no devices.
     explicit Provider(std::optional<datapath::Config> config);
 
-    // Returns the devices that can be opened: none once the datapath has failed for good, none in a forked child, and none as long as
-    // another process has one's port, which is said on stderr once.
+    // Returns the devices that can be opened: none once the datapath has failed for good, none in a forked child, and
+    // none as long as another process has one's port, which is said on stderr once.
     std::span<const std::unique_ptr<Device>> devices() const;
     // Those that can be read about: as with hardware, who has them open does not matter.
     std::span<const std::unique_ptr<Device>> described() const;
@@ -38,8 +38,8 @@ class Provider final : public datapath::Listener {
     // one line on stderr says why. Another call tries again, unless DPDK's EAL was already started, which works only
     // once.
     bool start();
-    // Returns the runtime if threads of the program receive frames themselves when they sleep (Runtime::can_watch()), else
-    // null.
+    // Returns the runtime if threads of the program receive frames themselves when they sleep (Runtime::can_watch()),
+    // else null.
     datapath::Runtime* watchable() const;
     // At process exit, after the program's own destructors: its threads may go on, and a library's destructor may still
     // destroy verbs objects.

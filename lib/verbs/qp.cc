@@ -146,8 +146,7 @@ ibv_qp* create(ibv_pd* pd, ibv_qp_init_attr& attr, bool with_wr_api, bool blocks
     if (used.srq != nullptr) used.cap.max_recv_wr = used.cap.max_recv_sge = 0;
     // Inline data takes the room of the gather list, so there is some for who asked for none, as other devices have it
     // (rdma_xclient relies on that).
-    used.cap.max_inline_data =
-        std::max<uint32_t>(used.cap.max_inline_data, used.cap.max_send_sge * sizeof(ibv_sge));
+    used.cap.max_inline_data = std::max<uint32_t>(used.cap.max_inline_data, used.cap.max_send_sge * sizeof(ibv_sge));
     std::unique_ptr<Qp> qp = make(context_of(*pd), pd, nullptr, used, blocks_own_multicast, number);
     if (qp == nullptr) return fail<ibv_qp>(ENOMEM);
     attr.cap = used.cap;

@@ -41,8 +41,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
     const ibv_srq_type type = has(IBV_SRQ_INIT_ATTR_TYPE) ? attr->srq_type : IBV_SRQT_BASIC;
     if (type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC) return fail<ibv_srq>(EOPNOTSUPP);
     // librdmacm's rdma_create_srq() passes a null one on.
-    if (!has(IBV_SRQ_INIT_ATTR_PD) || attr->pd == nullptr || attr->pd->context != context)
-        return fail<ibv_srq>(EINVAL);
+    if (!has(IBV_SRQ_INIT_ATTR_PD) || attr->pd == nullptr || attr->pd->context != context) return fail<ibv_srq>(EINVAL);
     ibv_srq_init_attr basic{.srq_context = attr->srq_context, .attr = attr->attr};
     if (type == IBV_SRQT_BASIC) return create_srq(attr->pd, &basic);
     if (!has(kXrc) || attr->xrcd->context != context || attr->cq->context != context) return fail<ibv_srq>(EINVAL);

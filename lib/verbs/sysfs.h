@@ -50,10 +50,10 @@ class Sysfs {
     bool make();
 
     std::mutex mutex_;
-    std::string folder_;   // "" until it is made
+    std::string folder_;          // "" until it is made
     std::atomic<pid_t> pid_ = 0;  // that made it
-    int file_ = -1;        // of the folder, locked
-    std::string written_;  // what the files depend on, as they are
+    int file_ = -1;               // of the folder, locked
+    std::string written_;         // what the files depend on, as they are
 };
 
 // What librdmacm opens to reach the kernel. That it is there is told by a file, too.

@@ -23,12 +23,12 @@ inline constexpr int kMaxSrqs = 1 << 16;
 inline constexpr int kMaxAhs = 1 << 20;
 inline constexpr int kMaxPds = 1 << 16;
 inline constexpr uint32_t kMaxMessageBytes =
-    1u << 30;                                    // half of IBTA's 2^31: 2^22 PSNs at MTU 256, well inside a serial half
+    1u << 30;  // half of IBTA's 2^31: 2^22 PSNs at MTU 256, well inside a serial half
 // Who made the device, as NICs say it with an IEEE OUI: "rov" with the bit of locally administered ones set.
 inline constexpr uint32_t kVendorId = 0x726F76;
-inline constexpr uint32_t kEceMultipath = 1;     // option of ibv_query_ece and ibv_set_ece: the QP may speak mp
+inline constexpr uint32_t kEceMultipath = 1;            // option of ibv_query_ece and ibv_set_ece: the QP may speak mp
 inline constexpr uint32_t kClockKilohertz = 1'000'000;  // of raw clock values and completion timestamps: nanoseconds
-inline constexpr uint32_t kQkeyOfQp = 1u << 31;  // IBTA 10.2.5: a Q_Key with this bit set means the QP's own
+inline constexpr uint32_t kQkeyOfQp = 1u << 31;         // IBTA 10.2.5: a Q_Key with this bit set means the QP's own
 
 // device.cc
 ibv_context* open_device(ibv_device* device);
@@ -45,7 +45,7 @@ int query_gid(ibv_context* context, uint8_t port, int index, ibv_gid* gid);  // 
 int query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry, size_t size);
 ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t count, size_t size);  // or -errno
 int query_pkey(ibv_context* context, uint8_t port, int index, __be16* pkey);                       // -1 and errno
-int get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey);  // -1 if there is none
+int get_pkey_index(ibv_context* context, uint8_t port, __be16 pkey);         // -1 if there is none
 int query_port_speed(ibv_context* context, uint32_t port, uint64_t* speed);  // in 100 Mb/s
 // `*type` is of rdma-core's enum ibv_gid_type_sysfs.
 int query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type);  // -1 and errno

@@ -40,7 +40,8 @@ constexpr uint32_t pad_of(uint32_t payload_bytes) {
 }
 
 uint32_t total_bytes(std::span<const Segment> payload) {
-    if (payload.size() == 1) [[likely]] return payload.front().bytes;
+    if (payload.size() == 1) [[likely]]
+        return payload.front().bytes;
     uint32_t bytes = 0;
     for (const Segment& segment : payload) bytes += segment.bytes;
     return bytes;
@@ -83,7 +84,9 @@ void write_start(uint8_t* out, const FlowTemplate& flow, const Headers& headers,
 
 }  // namespace
 
-bool is_ipv4_mapped(const Gid& gid) { return load<uint64_t>(gid.data()) == 0 && load_be32(gid.data() + 8) == 0xFFFF; }
+bool is_ipv4_mapped(const Gid& gid) {
+    return load<uint64_t>(gid.data()) == 0 && load_be32(gid.data() + 8) == 0xFFFF;
+}
 
 FlowTemplate make_template(const Flow& flow) {
     FlowTemplate made;

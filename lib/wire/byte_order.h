@@ -25,16 +25,34 @@ template <class T>
 }
 
 // In network order.
-constexpr uint16_t big_endian(uint16_t v) { return __builtin_bswap16(v); }
-constexpr uint32_t big_endian(uint32_t v) { return __builtin_bswap32(v); }
-constexpr uint64_t big_endian(uint64_t v) { return __builtin_bswap64(v); }
+constexpr uint16_t big_endian(uint16_t v) {
+    return __builtin_bswap16(v);
+}
+constexpr uint32_t big_endian(uint32_t v) {
+    return __builtin_bswap32(v);
+}
+constexpr uint64_t big_endian(uint64_t v) {
+    return __builtin_bswap64(v);
+}
 
-inline uint16_t load_be16(const uint8_t* at) { return big_endian(load<uint16_t>(at)); }
-inline uint32_t load_be32(const uint8_t* at) { return big_endian(load<uint32_t>(at)); }
-inline uint64_t load_be64(const uint8_t* at) { return big_endian(load<uint64_t>(at)); }
+inline uint16_t load_be16(const uint8_t* at) {
+    return big_endian(load<uint16_t>(at));
+}
+inline uint32_t load_be32(const uint8_t* at) {
+    return big_endian(load<uint32_t>(at));
+}
+inline uint64_t load_be64(const uint8_t* at) {
+    return big_endian(load<uint64_t>(at));
+}
 
-inline void store_be16(uint8_t* at, uint16_t value) { store(at, big_endian(value)); }
-inline void store_be32(uint8_t* at, uint32_t value) { store(at, big_endian(value)); }
-inline void store_be64(uint8_t* at, uint64_t value) { store(at, big_endian(value)); }
+inline void store_be16(uint8_t* at, uint16_t value) {
+    store(at, big_endian(value));
+}
+inline void store_be32(uint8_t* at, uint32_t value) {
+    store(at, big_endian(value));
+}
+inline void store_be64(uint8_t* at, uint64_t value) {
+    store(at, big_endian(value));
+}
 
 }  // namespace rove::wire

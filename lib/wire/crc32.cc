@@ -11,11 +11,11 @@
 // On Zen 5, 512 bits wide, 4096 bytes being copied within L1 and L2: kCrc32Avx512 65 and 70, kCrc32Gfni 39 and 53,
 // memcpy 31 and 43. One unit multiplies, in 2 cycles; two map bytes, in 1. A CRC takes 2 products or 4 maps for 64
 // bytes.
-#include "wire/crc32_dispatch.h"
-
 #include <array>
 #include <cstring>
 #include <initializer_list>
+
+#include "wire/crc32_dispatch.h"
 
 namespace rove::wire {
 namespace {

@@ -7,7 +7,9 @@
 
 namespace rove::wire {
 
-inline uint32_t crc32(uint32_t crc, const void* data, size_t bytes) { return crc32_kernel.crc32(crc, data, bytes); }
+inline uint32_t crc32(uint32_t crc, const void* data, size_t bytes) {
+    return crc32_kernel.crc32(crc, data, bytes);
+}
 
 // memcpy and crc32 of the source in one pass over it. The ranges do not overlap.
 inline uint32_t crc32_copy(uint32_t crc, void* dst, const void* src, size_t bytes) {

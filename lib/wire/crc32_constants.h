@@ -12,8 +12,8 @@
 
 namespace rove::wire::crc32_constants {
 
-inline constexpr uint32_t kPolynomial = 0x04C11DB7;         // G without x^32, highest power in the highest bit
-inline constexpr uint64_t kReflectedG = 0x1DB710641;        // G, x^32 in bit 0
+inline constexpr uint32_t kPolynomial = 0x04C11DB7;   // G without x^32, highest power in the highest bit
+inline constexpr uint64_t kReflectedG = 0x1DB710641;  // G, x^32 in bit 0
 
 constexpr uint64_t reflect(uint64_t value, int bits) {
     uint64_t reflected = 0;
@@ -36,11 +36,13 @@ constexpr uint64_t power(size_t n) {
 struct Shift {
     uint64_t low, high;
 };
-constexpr Shift shift(size_t bytes) { return {power(8 * bytes + 32), power(8 * bytes - 32)}; }
+constexpr Shift shift(size_t bytes) {
+    return {power(8 * bytes + 32), power(8 * bytes - 32)};
+}
 
 // floor(x^96 / G) without its lowest bit, reflected: Barrett's quotient of 64 bits in one multiplication.
 constexpr uint64_t barrett() {
-    uint64_t quotient = 0, rest = 1;                        // long division of x^96; `rest` is what is left so far
+    uint64_t quotient = 0, rest = 1;  // long division of x^96; `rest` is what is left so far
     for (int i = 0; i < 96; ++i) {
         rest <<= 1;
         const bool subtract = rest >> 32;

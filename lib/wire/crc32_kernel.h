@@ -31,8 +31,12 @@ namespace {
 constexpr size_t kStateBytes = 16;
 constexpr size_t kMappedFrom = 1536;  // bytes from which on maps, whose 8 sums end in one, are worth while
 
-ROVE_INLINE __m128i load128(const uint8_t* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); }
-ROVE_INLINE void store128(uint8_t* at, __m128i value) { _mm_storeu_si128(reinterpret_cast<__m128i*>(at), value); }
+ROVE_INLINE __m128i load128(const uint8_t* at) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+}
+ROVE_INLINE void store128(uint8_t* at, __m128i value) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), value);
+}
 
 template <size_t bytes>
 ROVE_INLINE __m128i move128(__m128i x) {
@@ -41,7 +45,9 @@ ROVE_INLINE __m128i move128(__m128i x) {
     return _mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_clmulepi64_si128(x, k, 0x11));
 }
 
-ROVE_INLINE __m128i step(__m128i state, __m128i next) { return _mm_xor_si128(move128<kStateBytes>(state), next); }
+ROVE_INLINE __m128i step(__m128i state, __m128i next) {
+    return _mm_xor_si128(move128<kStateBytes>(state), next);
+}
 
 ROVE_INLINE uint32_t reduce(__m128i x) {
     const __m128i to96 = _mm_cvtsi64_si128(static_cast<int64_t>(crc32_constants::kTo96));
@@ -59,8 +65,8 @@ ROVE_INLINE __m128i append_tail(__m128i state, const uint8_t* end, size_t rest) 
         0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
         0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,   12,   13,   14,   15,
         0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80};
-    const __m128i to_end = load128(kSliding + rest);            // the first `rest` bytes go to the end
-    const __m128i to_front = load128(kSliding + 16 + rest);     // the others to the front; 0x80 where the tail goes
+    const __m128i to_end = load128(kSliding + rest);         // the first `rest` bytes go to the end
+    const __m128i to_front = load128(kSliding + 16 + rest);  // the others to the front; 0x80 where the tail goes
     const __m128i last = _mm_blendv_epi8(_mm_shuffle_epi8(state, to_front), load128(end - 16), to_front);
     return step(_mm_shuffle_epi8(state, to_end), last);
 }
@@ -178,16 +184,16 @@ ROVE_INLINE __m128i append_rest(__m128i state, Cursor at) {
 template <bool copy>
 ROVE_INLINE uint32_t crc32_short(uint32_t crc, const uint8_t* src, size_t bytes, uint8_t* dst) {
     uint64_t low = 0, high;
-    uint32_t carried = 0;                                       // of the register, beyond the message's end
+    uint32_t carried = 0;  // of the register, beyond the message's end
     if (bytes >= 8) {
         const uint64_t first = load<uint64_t>(src), last = load<uint64_t>(src + bytes - 8);
         if constexpr (copy) store(dst, first), store(dst + bytes - 8, last);
-        low = (first ^ crc) << (8 * (15 - bytes)) << 8;         // in two shifts, since 64 bits for 8 bytes is not one
-        high = last ^ uint64_t{crc} >> (8 * (bytes - 8));
+        low = (first ^ crc) << (8 * (15 - bytes)) << 8;  // in two shifts, since 64 bits for 8 bytes is not one
+        high = last ^ uint64_t { crc } >> (8 * (bytes - 8));
     } else if (bytes >= 4) {
         const uint32_t first = load<uint32_t>(src), last = load<uint32_t>(src + bytes - 4);
         if constexpr (copy) store(dst, first), store(dst + bytes - 4, last);
-        const size_t gap = 8 * (8 - bytes);                     // bits; 8..32
+        const size_t gap = 8 * (8 - bytes);  // bits; 8..32
         high = (uint64_t{last} >> gap << 32 | (first ^ crc)) << gap;
     } else if (bytes) {
         uint32_t value = 0;
@@ -252,9 +258,9 @@ ROVE_INLINE __m128i icrc_state_by_16(const uint8_t* l3, size_t bytes) {
 // The same with vectors of 64 bytes: the first ends so that whole ones follow, and nearly all packets' headers are in
 // it. What is not taken as it stands is loaded from images in which the IP header begins behind 64 bytes of zeros.
 struct HeaderImages {
-    size_t bytes;               // IP, UDP and BTH
+    size_t bytes;  // IP, UDP and BTH
     uint8_t ones[3 * 64];
-    uint8_t start[3 * 64];      // the register after the 8 bytes of ones: it is added to the first 4 bytes
+    uint8_t start[3 * 64];  // the register after the 8 bytes of ones: it is added to the first 4 bytes
 
     constexpr HeaderImages(size_t header_bytes, uint8_t first, std::initializer_list<uint8_t> variant)
         : bytes(header_bytes), ones{}, start{} {

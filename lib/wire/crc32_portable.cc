@@ -15,7 +15,7 @@ uint32_t crc32_isal(uint32_t crc, const void* data, size_t bytes) {
 }
 
 uint32_t crc32_copy_isal(uint32_t crc, void* dst, const void* src, size_t bytes) {
-    if (bytes) std::memcpy(dst, src, bytes);    // null is allowed for none
+    if (bytes) std::memcpy(dst, src, bytes);  // null is allowed for none
     return crc32_isal(crc, dst, bytes);
 }
 

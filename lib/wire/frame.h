@@ -16,11 +16,13 @@
 namespace rove::wire {
 
 using MacAddress = std::array<uint8_t, 6>;
-using Gid = std::array<uint8_t, 16>;                    // an IPv6 address, or ::ffff:a.b.c.d for IPv4
+using Gid = std::array<uint8_t, 16>;  // an IPv6 address, or ::ffff:a.b.c.d for IPv4
 
 bool is_ipv4_mapped(const Gid& gid);
 // 224.0.0.0/4 or ff00::/8.
-inline bool is_multicast(const Gid& gid) { return gid[0] == 0xFF || (gid[12] >> 4 == 0xE && is_ipv4_mapped(gid)); }
+inline bool is_multicast(const Gid& gid) {
+    return gid[0] == 0xFF || (gid[12] >> 4 == 0xE && is_ipv4_mapped(gid));
+}
 // As a == b, which is a call of memcmp.
 inline bool same(const Gid& a, const Gid& b) {
     const auto [a0, a1] = std::bit_cast<std::array<uint64_t, 2>>(a);
@@ -33,16 +35,16 @@ inline bool same(const MacAddress& a, const MacAddress& b) {
     return ((a0 ^ b0) | (a1 ^ b1) | (a2 ^ b2)) == 0;
 }
 
-inline constexpr uint8_t kEcnNotEct = 0, kEcnEct1 = 1, kEcnEct0 = 2, kEcnCe = 3;   // RFC 3168
+inline constexpr uint8_t kEcnNotEct = 0, kEcnEct1 = 1, kEcnEct0 = 2, kEcnCe = 3;  // RFC 3168
 
 // Everything below BTH that a packet of one flow has in common.
 struct Flow {
     MacAddress dst_mac{}, src_mac{};
-    std::optional<uint16_t> vlan;                       // 802.1Q TCI: PCP(3) DEI(1) VID(12); none = untagged
-    Gid src{}, dst{};                                   // both IPv4-mapped, or both IPv6
-    uint8_t traffic_class = 0;                          // DSCP << 2 | ECN
+    std::optional<uint16_t> vlan;  // 802.1Q TCI: PCP(3) DEI(1) VID(12); none = untagged
+    Gid src{}, dst{};              // both IPv4-mapped, or both IPv6
+    uint8_t traffic_class = 0;     // DSCP << 2 | ECN
     uint8_t hop_limit = 64;
-    uint32_t flow_label = 0;                            // IPv6 only, 20 bits
+    uint32_t flow_label = 0;  // IPv6 only, 20 bits
     uint16_t udp_src = 0;
     // IPv4 only, for rebuilding a frame that somebody else made; rove itself sends 0 and DF.
     uint16_t ipv4_id = 0;
@@ -52,13 +54,13 @@ struct Flow {
 // Why a frame was not taken. The order is that of the checks.
 enum class ParseError : uint8_t {
     kNone,
-    kNotRoce,           // not UDP 4791 over IP: ARP, ND, ICMP, ... are for someone else
-    kTruncated,         // shorter than its headers or its IP/UDP length say
-    kIpHeader,          // options, fragment, bad version or header checksum
-    kUdp,               // UDP length disagrees with IP, or a non-zero UDP checksum is wrong
-    kBthVersion,        // TVer is not 0
-    kOpcode,            // reserved, or a transport service that rove does not speak
-    kPadding,           // length not a multiple of 4, pad larger than the payload, payload or pad where none can be
+    kNotRoce,     // not UDP 4791 over IP: ARP, ND, ICMP, ... are for someone else
+    kTruncated,   // shorter than its headers or its IP/UDP length say
+    kIpHeader,    // options, fragment, bad version or header checksum
+    kUdp,         // UDP length disagrees with IP, or a non-zero UDP checksum is wrong
+    kBthVersion,  // TVer is not 0
+    kOpcode,      // reserved, or a transport service that rove does not speak
+    kPadding,     // length not a multiple of 4, pad larger than the payload, payload or pad where none can be
     kIcrc,
 };
 const char* to_string(ParseError error);
@@ -66,11 +68,11 @@ const char* to_string(ParseError error);
 struct ParsedFrame {
     Flow flow;
     Headers headers;
-    const uint8_t* l3 = nullptr;                        // first byte of the IP header
-    const uint8_t* payload = nullptr;                   // points into the input
-    uint32_t header_bytes = 0;                          // from the IP header up to the payload, which may lie apart
-    uint32_t payload_bytes = 0;                         // without pad
-    bool verified = false;                              // the ICRC was found right
+    const uint8_t* l3 = nullptr;       // first byte of the IP header
+    const uint8_t* payload = nullptr;  // points into the input
+    uint32_t header_bytes = 0;         // from the IP header up to the payload, which may lie apart
+    uint32_t payload_bytes = 0;        // without pad
+    bool verified = false;             // the ICRC was found right
     bool ce() const { return (flow.traffic_class & 3) == kEcnCe; }
 };
 
@@ -121,9 +123,9 @@ class VerifyingReader {
 struct FlowTemplate {
     static constexpr size_t kMaxBytes = 14 + 4 + 40 + 8;
     std::array<uint8_t, kMaxBytes> bytes{};
-    uint8_t size = 0;                                   // of the three headers together
-    uint8_t l3_offset = 0;                              // 14, or 18 with a VLAN tag
-    uint16_t ipv4_checksum = 0;                         // folded sum of the header with length 0, not complemented
+    uint8_t size = 0;            // of the three headers together
+    uint8_t l3_offset = 0;       // 14, or 18 with a VLAN tag
+    uint16_t ipv4_checksum = 0;  // folded sum of the header with length 0, not complemented
 };
 FlowTemplate make_template(const Flow& flow);
 

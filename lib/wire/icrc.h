@@ -9,7 +9,9 @@ namespace rove::wire {
 // The ICRC of a packet whose IP header (IPv4 without options, or IPv6) is at `l3`, over `bytes` bytes from there, a
 // multiple of 4: IP, UDP and BTH at least, and what follows up to the ICRC. It stands on the wire in little-endian
 // order. The 14 bytes before `l3` can be read. The result can be continued with crc32() and crc32_copy().
-inline uint32_t icrc(const uint8_t* l3, size_t bytes) { return crc32_kernel.icrc(l3, bytes); }
+inline uint32_t icrc(const uint8_t* l3, size_t bytes) {
+    return crc32_kernel.icrc(l3, bytes);
+}
 
 // icrc() of `count` packets: gives what `covered(i)` says, {l3, bytes} as above, to `take(i, sum)`. Packets of one
 // length and IP version that follow each other are summed by fours.

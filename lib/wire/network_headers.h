@@ -23,7 +23,7 @@ inline constexpr size_t kVersionIhl = 0, kTos = 1, kLength = 2, kId = 4, kFragme
                         kChecksum = 10, kSrc = 12, kDst = 16;
 inline constexpr uint8_t kVersion4Ihl5 = 0x45;
 inline constexpr uint16_t kDontFragment = 0x4000, kFragmentOffset = 0x1FFF;
-}
+}  // namespace ipv4
 namespace ipv6 {
 inline constexpr size_t kVersionClassLabel = 0, kLength = 4, kNextHeader = 6, kHopLimit = 7, kSrc = 8, kDst = 24;
 }
@@ -46,6 +46,8 @@ inline uint64_t sum_ipv4_header(const uint8_t* l3) {
     return (a & 0xFFFFFFFF) + (a >> 32) + (b & 0xFFFFFFFF) + (b >> 32) + load<uint32_t>(l3 + 16);
 }
 // Right when the sum folds to 0xFFFF. To fold is to take the remainder modulo that, and a header is not all zeros.
-inline bool ipv4_checksum_ok(const uint8_t* l3) { return sum_ipv4_header(l3) % 0xFFFF == 0; }
+inline bool ipv4_checksum_ok(const uint8_t* l3) {
+    return sum_ipv4_header(l3) % 0xFFFF == 0;
+}
 
 }  // namespace rove::wire

@@ -63,13 +63,15 @@ void set_ipv4_mapped(Gid& gid, const uint8_t* address) {
 
 // IPv4 from `l3` on, `bytes` of it there.
 ParseError find_ipv4(const uint8_t* l3, size_t bytes, ptrdiff_t apart, Layers& out) {
-    if (bytes < kIpv4Bytes + kUdpBytes) [[unlikely]] return refuse_ipv4(l3, bytes);
+    if (bytes < kIpv4Bytes + kUdpBytes) [[unlikely]]
+        return refuse_ipv4(l3, bytes);
     const uint8_t* const l4 = l3 + kIpv4Bytes;
     // Together: each test of its own costs a branch.
     const uint32_t wrong = (l3[ipv4::kVersionIhl] ^ ipv4::kVersion4Ihl5) | (l3[ipv4::kProtocol] ^ kProtocolUdp) |
                            (load<uint16_t>(l3 + ipv4::kFragment) & ~big_endian(ipv4::kDontFragment)) |
                            (load<uint16_t>(l4 + udp::kDstPort) ^ big_endian(kRoceUdpPort));
-    if (wrong != 0) [[unlikely]] return refuse_ipv4(l3, bytes);
+    if (wrong != 0) [[unlikely]]
+        return refuse_ipv4(l3, bytes);
     const size_t length = load_be16(l3 + ipv4::kLength);
     if (length > bytes || length < kIpv4Bytes + kMinUdpBytes) return ParseError::kTruncated;
     if (!ipv4_checksum_ok(l3)) return ParseError::kIpHeader;
@@ -153,14 +155,20 @@ void parse_flow(const uint8_t* frame, const Layers& layers, Flow& flow) {
 // overlapping.
 constexpr size_t kUsualBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes + kBthBytes;
 using UsualWords = decltype(KnownFlow::words);
-constexpr size_t word_offset(size_t i) { return i < kUsualBytes / 8 ? 8 * i : kUsualBytes - 8; }
-constexpr UsualWords kOfFlow{UINT64_MAX, UINT64_MAX,
+constexpr size_t word_offset(size_t i) {
+    return i < kUsualBytes / 8 ? 8 * i : kUsualBytes - 8;
+}
+constexpr UsualWords kOfFlow{UINT64_MAX,
+                             UINT64_MAX,
                              0xFFFF'FFFF'0000'0000,  // not IPv4's length and identification
                              0xFFFF'FFFF'FFFF'0000,  // not its checksum
                              0x0000'FFFF'0000'FFFF,  // not UDP's source port and length
                              0x0000'0000'0000'FFFF,  // not BTH
                              0};
-constexpr UsualWords kOfKind{UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX,
+constexpr UsualWords kOfKind{UINT64_MAX,
+                             UINT64_MAX,
+                             UINT64_MAX,
+                             UINT64_MAX,
                              0xFFFF'FFFF'0000'FFFF,  // not UDP's source port
                              0x00FF'FFFF'FFFF'FFFF,
                              0x0000'0000'0000'00FF};  // not BTH's DestQP, AckReq and PSN
@@ -239,8 +247,8 @@ ParseError parse_transport(const Layers& layers, ptrdiff_t apart, ParsedFrame& o
 // A frame that is not quite like the last. Of its own, so that the others need not save the registers that it uses.
 [[gnu::noinline]] ParseError parse_unlike(const Split& frame, ParsedFrame& out, KnownFlow& flow, bool* again) {
     Layers layers{};
-    *again = flow.known && frame.bytes >= kUsualBytes && are_same(frame.head, flow, kOfFlow) &&
-             find_again(frame, layers);
+    *again =
+        flow.known && frame.bytes >= kUsualBytes && are_same(frame.head, flow, kOfFlow) && find_again(frame, layers);
     flow.known = false;
     if (*again) {
         out.flow.udp_src = load_be16(layers.l4 + udp::kSrcPort);
@@ -269,15 +277,24 @@ ParseError parse_transport(const Layers& layers, ptrdiff_t apart, ParsedFrame& o
 
 const char* to_string(ParseError error) {
     switch (error) {
-        case ParseError::kNone: return "none";
-        case ParseError::kNotRoce: return "not_roce";
-        case ParseError::kTruncated: return "truncated";
-        case ParseError::kIpHeader: return "ip_header";
-        case ParseError::kUdp: return "udp";
-        case ParseError::kBthVersion: return "bth_version";
-        case ParseError::kOpcode: return "opcode";
-        case ParseError::kPadding: return "padding";
-        case ParseError::kIcrc: return "icrc";
+        case ParseError::kNone:
+            return "none";
+        case ParseError::kNotRoce:
+            return "not_roce";
+        case ParseError::kTruncated:
+            return "truncated";
+        case ParseError::kIpHeader:
+            return "ip_header";
+        case ParseError::kUdp:
+            return "udp";
+        case ParseError::kBthVersion:
+            return "bth_version";
+        case ParseError::kOpcode:
+            return "opcode";
+        case ParseError::kPadding:
+            return "padding";
+        case ParseError::kIcrc:
+            return "icrc";
     }
     return "unknown";
 }

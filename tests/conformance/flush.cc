@@ -11,12 +11,12 @@ using namespace conformance;
 
 namespace {
 
-constexpr uint64_t kOpFlush = 1 << 11, kOpAtomicWrite = 1 << 12;       // ibv_qp_create_send_ops_flags
+constexpr uint64_t kOpFlush = 1 << 11, kOpAtomicWrite = 1 << 12;             // ibv_qp_create_send_ops_flags
 constexpr unsigned kAccessFlushGlobal = 1 << 8, kAccessPersistent = 1 << 9;  // ibv_access_flags
 constexpr uint64_t kDeviceFlushGlobal = 1ull << 38, kDevicePersistent = 1ull << 39, kDeviceAtomicWrite = 1ull << 40;
-constexpr uint8_t kGlobal = 1, kPersistent = 2;                        // ibv_placement_type
-constexpr uint8_t kRange = 0, kRegion = 1;                             // ibv_selectivity_level
-constexpr int kWcFlush = 8, kWcAtomicWrite = 9;                        // ibv_wc_opcode
+constexpr uint8_t kGlobal = 1, kPersistent = 2;  // ibv_placement_type
+constexpr uint8_t kRange = 0, kRegion = 1;       // ibv_selectivity_level
+constexpr int kWcFlush = 8, kWcAtomicWrite = 9;  // ibv_wc_opcode
 constexpr auto kWrAtomicWrite = static_cast<ibv_wr_opcode>(15);
 constexpr unsigned kAccess = kAllAccess | kAccessFlushGlobal;
 
@@ -25,7 +25,9 @@ struct WithFlush : ibv_qp_ex {
                      uint8_t selectivity);
 };
 template <class QpEx>
-concept HasFlush = requires(QpEx qp) { qp.wr_flush; };
+concept HasFlush = requires(QpEx qp) {
+    qp.wr_flush;
+};
 using QpEx = std::conditional_t<HasFlush<ibv_qp_ex>, ibv_qp_ex, WithFlush>;
 
 void need(uint64_t capabilities) {

@@ -94,8 +94,8 @@ CASE(mr_rereg, no_address_is_an_input_error) {
     EXPECT(writable(pd, memory.at(), mr->rkey));
 }
 
-// The rules are those of a new region. `man ibv_rereg_mr`: the region may be lost (IBV_REREG_MR_ERR_CMD), but can be deregistered;
-// after IBV_REREG_MR_ERR_INPUT it is what it was.
+// The rules are those of a new region. `man ibv_rereg_mr`: the region may be lost (IBV_REREG_MR_ERR_CMD), but can be
+// deregistered; after IBV_REREG_MR_ERR_INPUT it is what it was.
 CASE(mr_rereg, remote_write_without_local_write_is_refused) {
     Owned<ibv_pd> pd = make_pd();
     Memory memory(4096);

@@ -28,7 +28,7 @@
 namespace rove::test {
 
 inline constexpr uint8_t kUntouched = 0xEE;
-inline constexpr size_t kWithin = 500;               // bytes of a READ beyond a region's end that lie within it
+inline constexpr size_t kWithin = 500;              // bytes of a READ beyond a region's end that lie within it
 inline constexpr uint64_t kIsReceive = 1ull << 63;  // in a wr_id
 
 struct Range {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What verbs promises, checked: completions as they come, memory when they come and at the end.
-#include "world.h"
-
 #include <algorithm>
+
+#include "world.h"
 
 namespace rove::test {
 

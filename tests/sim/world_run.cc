@@ -183,9 +183,9 @@ std::string World::describe() const {
             << " delay " << link.delay_ns << " room " << link.room_packets << " refuse " << link.refuse << "; lanes";
         for (const Lane& lane : link.lanes) out << " +" << lane.delay_ns << '/' << lane.loss;
         out << "; window " << config.paths.max_window << " inferred " << config.paths.infer_losses << " explore "
-            << config.paths.explore << " RTO "
-            << config.paths.min_rto_ns << " ordering " << static_cast<int>(config.ordering) << " relaxed "
-            << relaxed_[host] << " reorder " << static_cast<int>(config.reorder.kind) << '\n';
+            << config.paths.explore << " RTO " << config.paths.min_rto_ns << " ordering "
+            << static_cast<int>(config.ordering) << " relaxed " << relaxed_[host] << " reorder "
+            << static_cast<int>(config.reorder.kind) << '\n';
     }
     for (const Direction& d : directions_) {
         out << "  direction " << d.index

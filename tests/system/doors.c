@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NEED(x)                                                                              \
-    do {                                                                                     \
-        if (!(x)) {                                                                          \
-            const char* why = dlerror();                                                     \
+#define NEED(x)                                                                                     \
+    do {                                                                                            \
+        if (!(x)) {                                                                                 \
+            const char* why = dlerror();                                                            \
             fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #x, why ? why : "(no dlerror)"); \
-            exit(1);                                                                         \
-        }                                                                                    \
+            exit(1);                                                                                \
+        }                                                                                           \
     } while (0)
 
 typedef struct ibv_device** list_function(int*);
@@ -34,7 +34,7 @@ static int nccl(void) {
     void* handle = dlopen("libibverbs.so", RTLD_NOW);
     if (!handle) handle = dlopen("libibverbs.so.1", RTLD_NOW);
     NEED(handle);
-#define LOAD(name, version)                                       \
+#define LOAD(name, version)                                                 \
     __typeof__(&name) p_##name = dlvsym(handle, #name, "IBVERBS_" version); \
     NEED(p_##name)
     LOAD(ibv_get_device_list, "1.1");

@@ -30,7 +30,8 @@ int main(int argc, char** argv) {
     struct rte_mempool* pool = rte_pktmbuf_pool_create("doors", 1023, 0, 0, RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
     struct rte_eth_conf conf;
     memset(&conf, 0, sizeof conf);
-    if (!pool || rte_eth_dev_configure(0, 1, 1, &conf) != 0 || rte_eth_rx_queue_setup(0, 0, 256, SOCKET_ID_ANY, NULL, pool) != 0 ||
+    if (!pool || rte_eth_dev_configure(0, 1, 1, &conf) != 0 ||
+        rte_eth_rx_queue_setup(0, 0, 256, SOCKET_ID_ANY, NULL, pool) != 0 ||
         rte_eth_tx_queue_setup(0, 0, 256, SOCKET_ID_ANY, NULL) != 0 || rte_eth_dev_start(0) != 0)
         return 2;
     const unsigned ports = rte_eth_dev_count_avail(), received = receive();
@@ -41,8 +42,8 @@ int main(int argc, char** argv) {
     struct ibv_port_attr port;
     const int opened = context && ibv_query_port(context, 1, &port) == 0 && port.state == IBV_PORT_ACTIVE;
     const unsigned still = receive();
-    printf("{\"ports\": %u, \"devices\": %d, \"opened\": %s, \"received\": %u, \"still\": %u}\n", ports, devices, opened ? "true" : "false",
-           received, still);
+    printf("{\"ports\": %u, \"devices\": %d, \"opened\": %s, \"received\": %u, \"still\": %u}\n", ports, devices,
+           opened ? "true" : "false", received, still);
     if (context) ibv_close_device(context);
     if (list) ibv_free_device_list(list);
     rte_eth_dev_stop(0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the device as root, becomes nobody, and goes on: a registration, a connection to itself, a WRITE, a look into sysfs.
+// Opens the device as root, becomes nobody, and goes on: a registration, a connection to itself, a WRITE, a look into
+// sysfs.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <grp.h>
@@ -10,12 +11,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NEED(x)                                                                        \
-    do {                                                                               \
-        if (!(x)) {                                                                    \
+#define NEED(x)                                                                          \
+    do {                                                                                 \
+        if (!(x)) {                                                                      \
             fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #x, strerror(errno)); \
-            exit(1);                                                                   \
-        }                                                                              \
+            exit(1);                                                                     \
+        }                                                                                \
     } while (0)
 
 enum { kBytes = 10000 };
@@ -30,7 +31,8 @@ int main(void) {
     memset(memory, 7, kBytes);
     struct ibv_pd* pd = ibv_alloc_pd(context);
     struct ibv_cq* cq = ibv_create_cq(context, 16, NULL, NULL, 0);
-    struct ibv_mr* mr = pd ? ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) : NULL;
+    struct ibv_mr* mr =
+        pd ? ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE) : NULL;
     NEED(cq && mr);
     struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC};
     struct ibv_qp* qp = ibv_create_qp(pd, &init);
@@ -38,16 +40,28 @@ int main(void) {
     NEED(qp && ibv_query_gid(context, 1, 1, &gid) == 0);
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
     NEED(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
-    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num,
+    attr = (struct ibv_qp_attr){
+        .qp_state = IBV_QPS_RTR,
+        .path_mtu = IBV_MTU_1024,
+        .dest_qp_num = qp->qp_num,
         .ah_attr = {.grh = {.dgid = gid, .sgid_index = 1, .hop_limit = 64}, .is_global = 1, .port_num = 1},
-        .max_dest_rd_atomic = 1, .min_rnr_timer = 12};
-    NEED(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                      IBV_QP_MIN_RNR_TIMER) == 0);
-    attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .max_rd_atomic = 1, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7};
-    NEED(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY) == 0);
+        .max_dest_rd_atomic = 1,
+        .min_rnr_timer = 12};
+    NEED(ibv_modify_qp(qp, &attr,
+                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+    attr = (struct ibv_qp_attr){
+        .qp_state = IBV_QPS_RTS, .max_rd_atomic = 1, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7};
+    NEED(ibv_modify_qp(qp, &attr,
+                       IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                           IBV_QP_RNR_RETRY) == 0);
 
     struct ibv_sge sge = {(uintptr_t)memory, kBytes, mr->lkey};
-    struct ibv_send_wr write = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
+    struct ibv_send_wr write = {.sg_list = &sge,
+                                .num_sge = 1,
+                                .opcode = IBV_WR_RDMA_WRITE,
+                                .send_flags = IBV_SEND_SIGNALED},
+                       *bad;
     write.wr.rdma.remote_addr = (uintptr_t)memory + kBytes;
     write.wr.rdma.rkey = mr->rkey;
     NEED(ibv_post_send(qp, &write, &bad) == 0);

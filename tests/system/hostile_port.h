@@ -44,8 +44,17 @@ std::array<uint8_t, N> from_hex(const std::string& text) {
 class Ports {
   public:
     explicit Ports(const std::vector<std::string>& sockets) {
-        std::vector<std::string> words{"hostile", "--no-huge", "--no-shconf", "-m", "256", "--no-pci", "--no-telemetry",
-                                       "--lcores", "0@" + std::to_string(sched_getcpu()), "--log-level", "error"};
+        std::vector<std::string> words{"hostile",
+                                       "--no-huge",
+                                       "--no-shconf",
+                                       "-m",
+                                       "256",
+                                       "--no-pci",
+                                       "--no-telemetry",
+                                       "--lcores",
+                                       "0@" + std::to_string(sched_getcpu()),
+                                       "--log-level",
+                                       "error"};
         for (size_t i = 0; i < sockets.size(); ++i) {
             const bool abstract = sockets[i][0] == '@';
             words.push_back("--vdev");
@@ -106,8 +115,8 @@ class Dice {
         headers.vp = static_cast<uint16_t>(0xC000 | random_());
         headers.mp = {static_cast<uint8_t>(random_() & 0xF8), static_cast<uint32_t>(below(16)),
                       static_cast<uint32_t>(below(16))};
-        const MpAckEntry entry{static_cast<MpAck>(below(4)), chance(20), chance(20), chance(50), psn, headers.vp,
-                               chance(20)};
+        const MpAckEntry entry{
+            static_cast<MpAck>(below(4)), chance(20), chance(20), chance(50), psn, headers.vp, chance(20)};
         headers.mp_ack = {entry, static_cast<uint8_t>(random_()), (psn + static_cast<uint32_t>(below(8))) & 0xFFFFFF,
                           static_cast<uint8_t>(chance(80) ? 0 : below(32))};
         headers.hello = {static_cast<uint8_t>(chance(90) ? kMpVersion : random_()), chance(50), chance(80),
@@ -122,9 +131,16 @@ class Dice {
     // Another source than the peer: anybody, the receiver itself, or none that can be.
     void forge_source(Flow& flow) {
         switch (below(4)) {
-            case 0: flow.src = flow.dst; break;
-            case 1: flow.src[is_ipv4_mapped(flow.src) ? 12 : 0] = is_ipv4_mapped(flow.src) ? 239 : 0xFF; break;
-            case 2: flow.src_mac = flow.dst_mac; flow.src[15] ^= 0x55; break;
+            case 0:
+                flow.src = flow.dst;
+                break;
+            case 1:
+                flow.src[is_ipv4_mapped(flow.src) ? 12 : 0] = is_ipv4_mapped(flow.src) ? 239 : 0xFF;
+                break;
+            case 2:
+                flow.src_mac = flow.dst_mac;
+                flow.src[15] ^= 0x55;
+                break;
             default:
                 flow.src[15] = static_cast<uint8_t>(100 + below(100));
                 flow.src_mac[5] = static_cast<uint8_t>(random_());

@@ -5,8 +5,8 @@
 // a key. Everything follows from --seed. Prints what was sent and received: {"sent": N, "received": N, "sent_bytes": N,
 // ...}.
 #include <CLI/CLI.hpp>
-#include <cinttypes>
 #include <chrono>
+#include <cinttypes>
 #include <cstring>
 #include <fstream>
 
@@ -16,7 +16,7 @@ namespace {
 
 using namespace hostile;
 
-constexpr uint32_t kMaxPayload = 4200;      // a little more than the largest path MTU
+constexpr uint32_t kMaxPayload = 4200;  // a little more than the largest path MTU
 enum Kind { kRebuilt, kFlipped, kResized, kRaw, kKinds };
 
 struct Options {
@@ -36,7 +36,7 @@ struct Options {
 void read_capture(const std::string& file, std::vector<std::vector<uint8_t>>& frames) {
     std::ifstream in(file, std::ios::binary);
     in.ignore(24);
-    std::array<uint32_t, 4> record;     // seconds, microseconds, captured, original bytes
+    std::array<uint32_t, 4> record;  // seconds, microseconds, captured, original bytes
     while (in.read(reinterpret_cast<char*>(record.data()), sizeof(record))) {
         std::vector<uint8_t> frame(record[2]);
         in.read(reinterpret_cast<char*>(frame.data()), record[2]);

@@ -62,9 +62,13 @@ std::vector<uint8_t> build(uint8_t opcode) {
     if (opcode_info(opcode).extensions & kHasMpaeth) {
         emit_ack_entry(payload.data(),
                        {.kind = MpAck::kAck, .ece = false, .retx = false, .response = true, .psn = 501, .vp = 0xC002});
-        emit_ack_entry(payload.data() + kMpAckEntryBytes,
-                       {.kind = MpAck::kNack, .ece = false, .retx = true, .response = false, .psn = 502, .vp = 0xC003,
-                        .trimmed = true});
+        emit_ack_entry(payload.data() + kMpAckEntryBytes, {.kind = MpAck::kNack,
+                                                           .ece = false,
+                                                           .retx = true,
+                                                           .response = false,
+                                                           .psn = 502,
+                                                           .vp = 0xC003,
+                                                           .trimmed = true});
         bytes = 2 * kMpAckEntryBytes;
     }
     if (!(opcode_info(opcode).extensions & kHasPayload)) bytes = 0;

@@ -182,7 +182,7 @@ void to_rtr(ibv_qp* qp, const Device& device, const QpOptions& options, const Qp
     }
     if (options.type == IBV_QPT_RC) {
         attributes.max_dest_rd_atomic = options.rd_atomic;
-        attributes.min_rnr_timer = 1;   // IBTA table 46: 0.01 ms
+        attributes.min_rnr_timer = 1;  // IBTA table 46: 0.01 ms
         mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     }
     modify(qp, attributes, mask, "RTR");

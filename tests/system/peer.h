@@ -60,7 +60,7 @@ struct Device {
 struct QpOptions {
     ibv_qp_type type = IBV_QPT_RC;
     uint32_t depth = 16, sge = 1, inline_bytes = 0;
-    uint32_t mtu = 1024;            // bytes
+    uint32_t mtu = 1024;  // bytes
     uint8_t timeout = 14, retry = 7, rnr_retry = 7, sl = 0;
     uint8_t rd_atomic = 16;
     ibv_srq* srq = nullptr;
@@ -86,6 +86,6 @@ void fill(uint8_t* data, size_t bytes, uint64_t seed);
 // Index of the first byte that is not as fill() made it, or `bytes`.
 size_t first_difference(const uint8_t* data, size_t bytes, uint64_t seed);
 
-size_t resident_bytes();            // of this process, VmRSS
+size_t resident_bytes();  // of this process, VmRSS
 
 }  // namespace peer

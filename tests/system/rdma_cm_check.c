@@ -264,8 +264,9 @@ static void* serve_xrc(void* listener) {
 }
 
 static void xrc(const char* own) {
-    struct rdma_addrinfo *found, hints = {.ai_flags = RAI_PASSIVE | RAI_NUMERICHOST, .ai_port_space = RDMA_PS_IB,
-                                          .ai_qp_type = IBV_QPT_XRC_RECV};
+    struct rdma_addrinfo *found,
+        hints = {
+            .ai_flags = RAI_PASSIVE | RAI_NUMERICHOST, .ai_port_space = RDMA_PS_IB, .ai_qp_type = IBV_QPT_XRC_RECV};
     struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_XRC_SEND, .cap = {1, 0, 1, 0, 1}, .sq_sig_all = 1};
     struct rdma_cm_id *listener, *id;
     CHECK(rdma_getaddrinfo((char*)own, "7025", &hints, &found) == 0);

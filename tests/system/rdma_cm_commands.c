@@ -20,13 +20,13 @@
 
 static int failures;
 
-#define EXPECT(call, expected)                                                                     \
-    do {                                                                                           \
-        const int got = (call), wanted = (expected);                                               \
-        if (got != wanted) {                                                                       \
+#define EXPECT(call, expected)                                                                       \
+    do {                                                                                             \
+        const int got = (call), wanted = (expected);                                                 \
+        if (got != wanted) {                                                                         \
             printf("line %d: %s is %s, not %s\n", __LINE__, #call, strerror(got), strerror(wanted)); \
-            ++failures;                                                                            \
-        }                                                                                          \
+            ++failures;                                                                              \
+        }                                                                                            \
     } while (0)
 #define CHECK(condition) EXPECT(!(condition), 0)
 
@@ -36,7 +36,8 @@ static const struct command {
     unsigned number;
     size_t bytes, id, response;
 } commands[] = {
-#define COMMAND(name, type, id, response) {RDMA_USER_CM_CMD_##name, sizeof(struct rdma_ucm_##type), id, response}
+#define COMMAND(name, type, id, response) \
+    { RDMA_USER_CM_CMD_##name, sizeof(struct rdma_ucm_##type), id, response }
 #define AT(type, member) offsetof(struct rdma_ucm_##type, member)
     COMMAND(CREATE_ID, create_id, NONE, AT(create_id, response)),
     COMMAND(DESTROY_ID, destroy_id, AT(destroy_id, id), AT(destroy_id, response)),
@@ -89,8 +90,7 @@ static int run_zeros(int fd, const struct command* command, unsigned id, uintptr
     char in[1024] = {0};
     if (command->id != NONE) memcpy(in + command->id, &id, sizeof(id));
     if (command->response != NONE) memcpy(in + command->response, &response, sizeof(response));
-    if (command->number == RDMA_USER_CM_CMD_MIGRATE_ID)
-        ((struct rdma_ucm_migrate_id*)in)->fd = (unsigned)fd;
+    if (command->number == RDMA_USER_CM_CMD_MIGRATE_ID) ((struct rdma_ucm_migrate_id*)in)->fd = (unsigned)fd;
     return run(fd, command->number, in, command->bytes, sizeof(room));
 }
 
@@ -142,7 +142,8 @@ static void bad_addresses(int fd, struct in_addr own) {
         EXPECT(RUN(fd, INIT_QP_ATTR, sizeof(room), init_qp_attr, .response = bad[i], .id = id, .qp_state = 1), EFAULT);
         EXPECT(RUN(fd, MIGRATE_ID, sizeof(room), migrate_id, .response = bad[i], .id = id, .fd = (unsigned)fd), EFAULT);
         EXPECT(RUN(fd, SET_OPTION, 0, set_option, .optval = bad[i] == read_only ? no_access : bad[i], .id = id,
-                   .optname = RDMA_OPTION_ID_REUSEADDR, .optlen = 4), EFAULT);
+                   .optname = RDMA_OPTION_ID_REUSEADDR, .optlen = 4),
+               EFAULT);
         struct rdma_ucm_join_mcast join = {.response = bad[i], .id = id, .addr_size = sizeof(struct sockaddr_in)};
         struct sockaddr_in group = {.sin_family = AF_INET, .sin_addr = {htonl(0xEF010203)}};
         memcpy(&join.addr, &group, sizeof(group));
@@ -283,15 +284,18 @@ static void untold_request(int fd, struct in_addr own) {
     const struct rdma_ucm_event_resp event = next_event(fd, 1000);
     CHECK(event.event == CONNECT_REQUEST && event.id == request);
     /* A second answer changes nothing. */
-    const struct rdma_ucm_accept first = {.uid = 2, .id = request, .conn_param = {.qp_num = 18, .valid = 1,
-                                          .responder_resources = 3, .initiator_depth = 3}};
+    const struct rdma_ucm_accept first = {
+        .uid = 2,
+        .id = request,
+        .conn_param = {.qp_num = 18, .valid = 1, .responder_resources = 3, .initiator_depth = 3}};
     struct rdma_ucm_accept second = first;
     second.conn_param.responder_resources = 0;
     EXPECT(run(fd, RDMA_USER_CM_CMD_ACCEPT, &first, sizeof(first), 0), 0);
     EXPECT(run(fd, RDMA_USER_CM_CMD_ACCEPT, &second, sizeof(second), 0), EINVAL);
     struct ib_uverbs_qp_attr attr = {0};
     EXPECT(RUN(fd, INIT_QP_ATTR, sizeof(attr), init_qp_attr, .response = (uintptr_t)&attr, .id = request,
-               .qp_state = QPS_RTR), 0);
+               .qp_state = QPS_RTR),
+           0);
     EXPECT((int)attr.max_dest_rd_atomic, 3);
     EXPECT(destroy(fd, request), 0);
     EXPECT((int)next_event(fd, 5000).event, CONNECT_RESPONSE);
@@ -413,7 +417,7 @@ int main(int count, char** arguments) {
     closed_meanwhile(fd);
     CHECK(close(other) == 0);
     descriptors(fd);
-    CHECK( close(fd) == 0 && close(fd) == -1);
+    CHECK(close(fd) == 0 && close(fd) == -1);
     printf("%d failures\n", failures);
     return failures != 0;
 }

@@ -4,14 +4,14 @@
  * then ends them all. Both ends print a JSON line a round: the seconds that connecting and disconnecting took, the
  * bytes that are resident with all of them, and by how many these have grown for each since the first; 16 are the
  * program's. */
-#include "rdma_cm.h"
-
 #include <poll.h>
 #include <stdint.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { kUnderWay = 128 };  /* requests that the client has sent and that are not answered */
+#include "rdma_cm.h"
+
+enum { kUnderWay = 128 }; /* requests that the client has sent and that are not answered */
 enum { kWaitMs = 30000 };
 
 struct connection {
@@ -38,8 +38,10 @@ static long resident_bytes(void) {
 static struct rdma_cm_event* next_event(void) {
     struct pollfd file = {.fd = channel->fd, .events = POLLIN};
     struct rdma_cm_event* event = NULL;
-    if (poll(&file, 1, kWaitMs) != 1) fprintf(stderr, "no event for %d ms\n", kWaitMs);
-    else if (rdma_get_cm_event(channel, &event) != 0) perror("rdma_get_cm_event");
+    if (poll(&file, 1, kWaitMs) != 1)
+        fprintf(stderr, "no event for %d ms\n", kWaitMs);
+    else if (rdma_get_cm_event(channel, &event) != 0)
+        perror("rdma_get_cm_event");
     return event;
 }
 
@@ -89,7 +91,7 @@ static int compare_numbers(void) {
 }
 
 static struct {
-    double begun, connected, ending;  /* us */
+    double begun, connected, ending; /* us */
     long resident_with_one, resident;
 } timing;
 
@@ -102,9 +104,11 @@ static void note_established(int established) {
 }
 
 static void print_round(void) {
-    printf("{\"connections\": %d, \"connecting_s\": %.3f, \"disconnecting_s\": %.3f, \"resident_bytes\": %ld, "
-           "\"bytes_each\": %ld}\n", count, (timing.connected - timing.begun) / 1e6, (now_us() - timing.ending) / 1e6,
-           timing.resident, (timing.resident - timing.resident_with_one) / count);
+    printf(
+        "{\"connections\": %d, \"connecting_s\": %.3f, \"disconnecting_s\": %.3f, \"resident_bytes\": %ld, "
+        "\"bytes_each\": %ld}\n",
+        count, (timing.connected - timing.begun) / 1e6, (now_us() - timing.ending) / 1e6, timing.resident,
+        (timing.resident - timing.resident_with_one) / count);
     fflush(stdout);
 }
 

@@ -4,8 +4,8 @@
  * line has the send's status and the seconds until that, the event's status and the seconds until that came. If the
  * peer disconnects before, the line has only that event.
  * rdma_cm_survivor client ADDRESS [CALL] connects and does nothing, in a call that a handled signal would end: pause,
- * poll, select, nanosleep, ibv_poll_cq (again and again), or threads, which are two in poll. If it comes back from there,
- * it says so and exits with 42. */
+ * poll, select, nanosleep, ibv_poll_cq (again and again), or threads, which are two in poll. If it comes back from
+ * there, it says so and exits with 42. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #define BYTES (512 * 1024)
-#define CHECK(call)                                                                \
-    do {                                                                           \
-        const int error = (call);                                                  \
+#define CHECK(call)                                                                         \
+    do {                                                                                    \
+        const int error = (call);                                                           \
         if (error != 0) return fprintf(stderr, "%s: %s\n", #call, rpma_err_2str(error)), 1; \
     } while (0)
 
@@ -77,8 +77,8 @@ static int use(const char* address, struct rpma_peer* peer, unsigned char* memor
     struct rpma_mr_remote* theirs;
     struct rpma_conn_private_data given;
     for (size_t i = 0; i < BYTES; ++i) memory[i] = expected(i);
-    CHECK(rpma_mr_reg(peer, memory, BYTES,
-                      RPMA_MR_USAGE_WRITE_SRC | RPMA_MR_USAGE_READ_DST | RPMA_MR_USAGE_READ_SRC, &mr));
+    CHECK(rpma_mr_reg(peer, memory, BYTES, RPMA_MR_USAGE_WRITE_SRC | RPMA_MR_USAGE_READ_DST | RPMA_MR_USAGE_READ_SRC,
+                      &mr));
     CHECK(rpma_conn_req_new(peer, address, port, NULL, &request));
     CHECK(rpma_conn_req_connect(&request, NULL, &conn));
     if (event(conn, RPMA_CONN_ESTABLISHED) != 0) return 1;
@@ -106,8 +106,8 @@ int main(int count, char** arguments) {
     unsigned char* memory = aligned_alloc(4096, BYTES);
     struct ibv_context* device;
     struct rpma_peer* peer;
-    CHECK(rpma_utils_get_ibv_context(
-        arguments[2], serves ? RPMA_UTIL_IBV_CONTEXT_LOCAL : RPMA_UTIL_IBV_CONTEXT_REMOTE, &device));
+    CHECK(rpma_utils_get_ibv_context(arguments[2], serves ? RPMA_UTIL_IBV_CONTEXT_LOCAL : RPMA_UTIL_IBV_CONTEXT_REMOTE,
+                                     &device));
     CHECK(rpma_peer_new(device, &peer));
     if ((serves ? serve : use)(arguments[2], peer, memory) != 0) return 1;
     CHECK(rpma_peer_delete(&peer));

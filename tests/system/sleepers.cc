@@ -161,7 +161,8 @@ class Transport {
     virtual void send(uint32_t connection, uint32_t turn) = 0;
     // Makes room for the connection's next message.
     virtual void consumed(uint32_t /*connection*/) {}
-    // Sleeps until messages have come; calls `came(connection, message)` for each. The message is valid during the call.
+    // Sleeps until messages have come; calls `came(connection, message)` for each. The message is valid during the
+    // call.
     using Came = std::function<void(uint32_t connection, const uint8_t* message)>;
     virtual void wait(const Came& came) = 0;
 };
@@ -219,7 +220,8 @@ class Verbs final : public Transport {
         const uint32_t n = options.connections;
         check((pd_ = ibv_alloc_pd(context_)) != nullptr, "ibv_alloc_pd");
         check((channel_ = ibv_create_comp_channel(context_)) != nullptr, "ibv_create_comp_channel");
-        check((received_ = ibv_create_cq(context_, static_cast<int>(n), nullptr, channel_, 0)) != nullptr, "ibv_create_cq");
+        check((received_ = ibv_create_cq(context_, static_cast<int>(n), nullptr, channel_, 0)) != nullptr,
+              "ibv_create_cq");
         check((sent_ = ibv_create_cq(context_, static_cast<int>(n), nullptr, nullptr, 0)) != nullptr, "ibv_create_cq");
         buffer_.resize(size_t{2} * n * options.size);
         check((mr_ = ibv_reg_mr(pd_, buffer_.data(), buffer_.size(), IBV_ACCESS_LOCAL_WRITE)) != nullptr, "ibv_reg_mr");
@@ -307,7 +309,8 @@ class Verbs final : public Transport {
         ibv_qp_attr attr{};
         attr.qp_state = IBV_QPS_INIT;
         attr.port_num = 1;
-        check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0, "INIT");
+        check(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0,
+              "INIT");
         attr.qp_state = IBV_QPS_RTR;
         attr.path_mtu = IBV_MTU_1024;
         attr.dest_qp_num = qpn;
@@ -377,7 +380,8 @@ void request(const Options& options, Transport& transport) {
     for (uint32_t i = 0; i < options.connections; ++i) send(i);
     while (halves_us.size() < options.count) {
         transport.wait([&](uint32_t connection, const uint8_t* message) {
-            halves_us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begun[connection]).count() / 2);
+            halves_us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begun[connection]).count() /
+                                2);
             verify(message, options.size, connection, turns[connection]++);
             transport.consumed(connection);
             be_busy(options);
@@ -390,9 +394,10 @@ void request(const Options& options, Transport& transport) {
     std::sort(halves_us.begin(), halves_us.end());
     rusage used{};
     getrusage(RUSAGE_THREAD, &used);
-    std::printf("sleepers over=%s rate=%.0f median_us=%.2f p99_us=%.2f mean_us=%.2f sleeps=%.2f\n", options.over.c_str(),
-                options.count / seconds, halves_us[halves_us.size() / 2], halves_us[halves_us.size() * 99 / 100],
-                sum / options.count, static_cast<double>(used.ru_nvcsw) / options.count);
+    std::printf("sleepers over=%s rate=%.0f median_us=%.2f p99_us=%.2f mean_us=%.2f sleeps=%.2f\n",
+                options.over.c_str(), options.count / seconds, halves_us[halves_us.size() / 2],
+                halves_us[halves_us.size() * 99 / 100], sum / options.count,
+                static_cast<double>(used.ru_nvcsw) / options.count);
     std::fflush(stdout);
 }
 

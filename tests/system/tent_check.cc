@@ -164,8 +164,8 @@ int run_target(const Options& options) {
                 expect(engine->registerLocalMemory(again, sizeof(again)), "registerLocalMemory");
                 SegmentID segment;
                 expect(engine->openSegment(segment, sender), "openSegment of the asker");
-                expect(engine->sendNotification(
-                           segment, {"registered", std::to_string(reinterpret_cast<uint64_t>(again))}),
+                expect(engine->sendNotification(segment,
+                                                {"registered", std::to_string(reinterpret_cast<uint64_t>(again))}),
                        "the answer");
                 expect(engine->closeSegment(segment), "closeSegment");
             }
@@ -213,8 +213,7 @@ int main(int argc, char** argv) {
         command->add_option("--priority", options.priority, "0, 1, 2");
         command->add_option("--hint", options.hint, "transport_hint");
         command->add_flag("--read-only", options.read_only, "the target lets others only read");
-        command->add_flag("--own", options.own,
-                          "the target's memory is the program's own; SIGUSR1 registers it anew");
+        command->add_flag("--own", options.own, "the target's memory is the program's own; SIGUSR1 registers it anew");
         command->add_flag("--mapped", options.mapped, "the target can only read its memory itself");
         command->add_flag("--tolerate", options.tolerate, "failed requests are counted and are no failure");
         command->add_flag("--lazy", options.lazy, "sleep between looks at a batch; of a target: for longer");

@@ -2,10 +2,9 @@
 // What the scenarios of tent_check share. Units: bytes, seconds.
 #pragma once
 
-#include <rove/tent.hpp>
-
 #include <cstdint>
 #include <memory>
+#include <rove/tent.hpp>
 #include <span>
 #include <string>
 #include <vector>

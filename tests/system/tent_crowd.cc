@@ -66,12 +66,13 @@ int crowd(const Options& options) {
     verify_there(*engine, remote, remote.address, bytes, options.seed + 1);
     begun = now_s();
     for (size_t at = 0; at < bytes; at += each) expect(engine->unregisterLocalMemory(&memory[at], each), "a buffer");
-    std::printf("{\"buffers\": %zu, \"requests\": %zu, \"under_way\": %zu, \"registering_s\": %.3f, "
-                "\"unregistering_s\": %.3f, \"submitting_s\": %.3f, \"all_s\": %.3f, \"bytes_per_buffer\": %.0f, "
-                "\"bytes_per_request\": %.0f}\n",
-                options.rounds, options.depth, under_way, registering_s, now_s() - begun, submitting_s, all_s,
-                static_cast<double>(registered - before) / static_cast<double>(options.rounds),
-                static_cast<double>(resident - registered) / static_cast<double>(options.depth));
+    std::printf(
+        "{\"buffers\": %zu, \"requests\": %zu, \"under_way\": %zu, \"registering_s\": %.3f, "
+        "\"unregistering_s\": %.3f, \"submitting_s\": %.3f, \"all_s\": %.3f, \"bytes_per_buffer\": %.0f, "
+        "\"bytes_per_request\": %.0f}\n",
+        options.rounds, options.depth, under_way, registering_s, now_s() - begun, submitting_s, all_s,
+        static_cast<double>(registered - before) / static_cast<double>(options.rounds),
+        static_cast<double>(resident - registered) / static_cast<double>(options.depth));
     return 0;
 }
 

@@ -19,8 +19,8 @@ using peer::now_s;
 
 namespace {
 
-constexpr size_t kHigh = 65'536;        // bytes
-constexpr double kPause = 0.002;        // from one HIGH request to the next
+constexpr size_t kHigh = 65'536;  // bytes
+constexpr double kPause = 0.002;  // from one HIGH request to the next
 constexpr double kHang = 30;
 
 struct Low {

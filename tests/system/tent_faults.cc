@@ -20,11 +20,11 @@ using peer::now_s;
 
 namespace {
 
-constexpr double kStep = 0.002;     // seconds between two samples of what has arrived
-constexpr double kReport = 0.02;    // and between two lines
-constexpr double kHang = 30;        // longer than every timeout: what is under way for so long never ends
-constexpr double kAgain = 0.01;     // after a refusal
-constexpr size_t kRegions = 64;     // of each slot, in the peer's memory
+constexpr double kStep = 0.002;   // seconds between two samples of what has arrived
+constexpr double kReport = 0.02;  // and between two lines
+constexpr double kHang = 30;      // longer than every timeout: what is under way for so long never ends
+constexpr double kAgain = 0.01;   // after a refusal
+constexpr size_t kRegions = 64;   // of each slot, in the peer's memory
 
 // One request at a time: a WRITE to a region, then the READ of it.
 struct Slot {
@@ -41,7 +41,7 @@ struct Target {
     std::vector<Slot> slots;
     std::vector<uint64_t> samples;  // bytes that had arrived, every kStep
     uint64_t bytes = 0, completed = 0, refused = 0;
-    uint64_t begun_anew = 0;        // READs that found what a process begins with: it is another one
+    uint64_t begun_anew = 0;  // READs that found what a process begins with: it is another one
     std::array<uint64_t, 7> states{};
     double slowest = 0;
 };
@@ -158,10 +158,11 @@ class Traffic {
 
     static void print(const Target& target) {
         std::printf("{\"completed\": %" PRIu64 ", \"failed\": %" PRIu64 ", \"timeout\": %" PRIu64
-                    ", \"refused\": %" PRIu64 ", \"begun_anew\": %" PRIu64 ", \"slowest\": %.6f, \"step\": %.4f, "
+                    ", \"refused\": %" PRIu64 ", \"begun_anew\": %" PRIu64
+                    ", \"slowest\": %.6f, \"step\": %.4f, "
                     "\"samples\": [",
-                    target.completed, target.states[FAILED], target.states[TIMEOUT], target.refused,
-                    target.begun_anew, target.slowest, kStep);
+                    target.completed, target.states[FAILED], target.states[TIMEOUT], target.refused, target.begun_anew,
+                    target.slowest, kStep);
         for (size_t i = 0; i < target.samples.size(); ++i)
             std::printf("%s%" PRIu64, i == 0 ? "" : ", ", target.samples[i]);
         std::printf("]}\n");
@@ -177,6 +178,8 @@ class Traffic {
 
 }  // namespace
 
-int faults(const Options& options) { return Traffic(options).run(); }
+int faults(const Options& options) {
+    return Traffic(options).run();
+}
 
 }  // namespace check

@@ -31,7 +31,7 @@ int main(void) {
         .target_id = segment_id,
         .target_offset = (uint64_t)remote,
         .length = kSize,
-        .priority = 0  /* 0=HIGH, 1=MEDIUM, 2=LOW */
+        .priority = 0 /* 0=HIGH, 1=MEDIUM, 2=LOW */
     };
 
     /* Submit the request */

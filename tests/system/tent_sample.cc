@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The documents' C++ samples (tent-qos, tent-transport-selector), made whole: READs of our own segment. Ends with "ok".
-#include "tent/transfer_engine.h"
-
 #include <cstdio>
 #include <cstring>
+
+#include "tent/transfer_engine.h"
 
 using namespace mooncake::tent;
 

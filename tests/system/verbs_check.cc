@@ -22,8 +22,8 @@ namespace {
 
 using peer::fail;
 
-constexpr size_t kGrhBytes = 40;            // in front of what a UD QP receives
-constexpr size_t kGuardBytes = 64;          // behind every slot; nobody may write there
+constexpr size_t kGrhBytes = 40;    // in front of what a UD QP receives
+constexpr size_t kGuardBytes = 64;  // behind every slot; nobody may write there
 constexpr uint8_t kUntouched = 0xEE, kGuard = 0xA5;
 
 struct Options {
@@ -41,8 +41,8 @@ struct Options {
 struct Verb {
     const char* name;
     ibv_wr_opcode opcode;
-    bool receives;          // takes a receive request at the target
-    bool writes;            // writes the target's memory without one, or with one for the immediate
+    bool receives;  // takes a receive request at the target
+    bool writes;    // writes the target's memory without one, or with one for the immediate
     bool rc_only;
 };
 constexpr Verb kVerbs[] = {
@@ -122,7 +122,7 @@ class Check {
             peer::to_init(qp, options_.qp);
         }
         for (uint32_t q = 0; q < options_.qps; ++q) {
-            const uint32_t psn = (0xFFFFF0 + q * 7919) & 0xFFFFFF;      // near the wrap
+            const uint32_t psn = (0xFFFFF0 + q * 7919) & 0xFFFFFF;  // near the wrap
             const auto theirs = control_.exchange(QpNumbers{qps_[q]->qp_num, psn});
             const peer::QpAddress address{theirs.qpn, theirs.psn, remote_.gid};
             peer::to_rtr(qps_[q], device_, options_.qp, address);
@@ -293,7 +293,7 @@ class Check {
     }
 
     void post(const Verb& verb, uint32_t q, uint32_t round, uint32_t size, uint32_t first, uint32_t count) {
-        const bool from_sink = verb.opcode == IBV_WR_RDMA_READ || verb.rc_only;     // where the answer goes
+        const bool from_sink = verb.opcode == IBV_WR_RDMA_READ || verb.rc_only;  // where the answer goes
         std::vector<ibv_send_wr> list(count);
         std::vector<ibv_sge> sges(static_cast<size_t>(count) * options_.qp.sge);
         for (uint32_t i = 0; i < count; ++i) {
@@ -441,7 +441,7 @@ class Check {
     Options options_;
     peer::Device device_;
     peer::Control control_;
-    std::vector<uint8_t> memory_;           // sources, then sinks, a slot each per QP and request
+    std::vector<uint8_t> memory_;  // sources, then sinks, a slot each per QP and request
     size_t slot_bytes_ = 0, slots_ = 0;
     ibv_mr* mr_ = nullptr;
     ibv_comp_channel* channel_ = nullptr;
@@ -451,9 +451,9 @@ class Check {
     std::vector<uint32_t> remote_qpns_;
     std::unordered_map<uint32_t, uint32_t> index_of_;
     Hello remote_{};
-    std::vector<uint32_t> arrivals_;        // messages received this round, per QP
+    std::vector<uint32_t> arrivals_;  // messages received this round, per QP
     std::vector<bool> arrived_;
-    std::vector<uint64_t> counters_, model_;    // per QP: before this round; as of the last request posted
+    std::vector<uint64_t> counters_, model_;  // per QP: before this round; as of the last request posted
     unsigned events_seen_ = 0;
     uint64_t operations_ = 0, lost_ = 0, bytes_ = 0;
 };

@@ -29,7 +29,7 @@ struct Side {
     peer::QpAddress address;
     uint64_t va;
     uint32_t rkey;
-    bool more;              // the initiator's: whether there is another one after this
+    bool more;  // the initiator's: whether there is another one after this
 };
 
 // One life of a connection. The initiator writes, the target verifies.
@@ -58,7 +58,8 @@ bool connection(const peer::Device& device, peer::Control& control, bool initiat
         wr.wr.rdma = {.remote_addr = theirs.va, .rkey = theirs.rkey};
         if (ibv_post_send(qp, &wr, &bad) != 0) fail("ibv_post_send");
         ibv_wc wc;
-        while (ibv_poll_cq(cq, 1, &wc) == 0) {}
+        while (ibv_poll_cq(cq, 1, &wc) == 0) {
+        }
         if (wc.status != IBV_WC_SUCCESS) fail("connection %u: %s", number, ibv_wc_status_str(wc.status));
     }
     control.barrier();

@@ -64,7 +64,8 @@ class Self {
         wr.wr.rdma = {.remote_addr = reinterpret_cast<uint64_t>(source_.data()), .rkey = from_->rkey};
         if (ibv_post_send(qp_, &wr, &bad) != 0) fail("ibv_post_send");
         ibv_wc wc;
-        while (ibv_poll_cq(cq_, 1, &wc) == 0) {}
+        while (ibv_poll_cq(cq_, 1, &wc) == 0) {
+        }
         if (wc.status != IBV_WC_SUCCESS) fail("%s", ibv_wc_status_str(wc.status));
     }
     void read_verified(uint64_t seed) {

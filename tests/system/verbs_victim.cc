@@ -22,7 +22,9 @@ using peer::fail;
 
 constexpr size_t kBlock = 64 * 1024, kGap = 4096;
 enum Block { kWritable, kReadOnly, kLocal, kUnregistered, kReceive, kBlocks };
-constexpr size_t offset_of(int block) { return kGap + static_cast<size_t>(block) * (kBlock + kGap); }
+constexpr size_t offset_of(int block) {
+    return kGap + static_cast<size_t>(block) * (kBlock + kGap);
+}
 constexpr size_t kTotal = offset_of(kBlocks);
 constexpr uint32_t kReceives = 64, kReceiveBytes = kBlock / kReceives;
 constexpr uint32_t kPeerQpn = 0x123456, kPsn = 0xFFFF00;
@@ -170,7 +172,7 @@ int main(int argc, char** argv) {
             ++revivals;
         }
         pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-        if (poll(&input, 1, 0) != 0) break;     // closed
+        if (poll(&input, 1, 0) != 0) break;  // closed
     }
     victim.verify();
     // Only of the block that the network may write.

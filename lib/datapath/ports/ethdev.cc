@@ -221,8 +221,8 @@ int EthdevPort::receive_at(const wire::MacAddress& mac) {
 
 // Frames to groups: neighbours ask for IPv6 addresses by them.
 void EthdevPort::receive_groups() {
-    int result = interface_.is_open() ? (interface_.receive_all_groups() ? 0 : -errno)
-                                      : rte_eth_allmulticast_enable(dpdk_id_);
+    int result =
+        interface_.is_open() ? (interface_.receive_all_groups() ? 0 : -errno) : rte_eth_allmulticast_enable(dpdk_id_);
     if (result != 0 && !interface_.is_open())
         if (const int other = rte_eth_promiscuous_enable(dpdk_id_); other != -ENOTSUP) result = other;
     // Where there is neither, as with most virtual ports, nothing is filtered.

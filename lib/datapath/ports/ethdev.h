@@ -57,8 +57,8 @@ class EthdevPort final : public Port {
     uint16_t dpdk_id_ = RTE_MAX_ETHPORTS;
     bool memif_client_ = false;
     KernelInterface interface_;
-    int start_result_ = 0;  // of the last start: a negative errno
-    std::atomic<bool> started_{false};  // relaxed: as held_
+    int start_result_ = 0;                // of the last start: a negative errno
+    std::atomic<bool> started_{false};    // relaxed: as held_
     std::atomic<uint32_t> rate_mbps_{0};  // of the link when is_up() asked for it; relaxed
 };
 

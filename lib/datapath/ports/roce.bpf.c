@@ -4,7 +4,8 @@
 // what we do not parse ourselves, IPv4 options and fragments, IPv6 extension headers, VLANs. What is tagged with a VID
 // comes again to the kernel's interface of that VLAN, untagged. There is no UDP checksum any more: that of a frame from
 // the same host nobody has completed, and says so to nobody here; the ICRC covers all that it does.
-// clang-format off: libbpf's need the kernel's types.
+// The headers of libbpf need the types of the kernel's headers before them.
+// clang-format off
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>

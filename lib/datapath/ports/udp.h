@@ -109,7 +109,7 @@ class UdpPort final : public Port {
     transport::GracePeriod& grace_;
     Receivers receivers_;
     std::vector<Local> locals_;
-    std::string name_;  // in messages
+    std::string name_;                      // in messages
     uint32_t path_mtu_ = Port::path_mtu();  // the largest that fits the interfaces'
     KernelInterface interface_;
     std::atomic<bool> started_{false};  // relaxed: as Port::held_

@@ -29,7 +29,6 @@ namespace rove::datapath {
 
 namespace {
 
-
 // Of a socket; the kernel takes net.core.rmem_max and wmem_max if those are less. A window of 4 MiB fits in, whatever
 // the kernel counts for each packet beside its bytes.
 constexpr int kReceiveBytes = 4 << 20, kSendBytes = 1 << 20;
@@ -292,9 +291,7 @@ bool is_local(const wire::Gid& address) {
 }
 
 SourcePorts::SourcePorts(const wire::Gid& address)
-    : address_(address),
-      interface_(interface_of(address)),
-      most_(files_to_spare()) {}
+    : address_(address), interface_(interface_of(address)), most_(files_to_spare()) {}
 
 int SourcePorts::socket(uint16_t port) {
     ++calls_;

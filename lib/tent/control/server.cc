@@ -29,10 +29,10 @@ constexpr uint64_t kEventId = 0, kFirstListenerId = 1, kFirstConnectionId = 1024
 constexpr uint16_t kFirstPort = 15000, kPorts = 2000;  // where a port is chosen, as TENT does
 constexpr int kPortAttempts = 10;
 constexpr int kAcceptsPerTurn = 64;
-constexpr uint64_t kProveNs = 3'000'000'000;     // for a connection to prove itself
-constexpr uint64_t kMessageNs = 10'000'000'000;  // for a message to end, and for its answer to be taken
-constexpr uint64_t kPauseNs = 100'000'000;       // until connections are accepted again when there are no descriptors
-constexpr uint64_t kTurnNs = 1'000'000;          // for the questions of a host, before others have theirs
+constexpr uint64_t kProveNs = 3'000'000'000;       // for a connection to prove itself
+constexpr uint64_t kMessageNs = 10'000'000'000;    // for a message to end, and for its answer to be taken
+constexpr uint64_t kPauseNs = 100'000'000;         // until connections are accepted again when there are no descriptors
+constexpr uint64_t kTurnNs = 1'000'000;            // for the questions of a host, before others have theirs
 constexpr uint64_t kDeadlineLookNs = 250'000'000;  // between looks at deadlines
 
 int listen_on(SocketAddress address, uint16_t port) {

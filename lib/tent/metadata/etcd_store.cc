@@ -189,8 +189,7 @@ class EtcdStore : public MetadataStore {
 
     std::unique_ptr<StoreWatch> watch(const std::string& prefix, Changed changed) override {
         const auto listener = std::make_shared<EtcdListener>(servers_, config_, prefix, std::move(changed));
-        return std::make_unique<WatchThread>([listener] { listener->listen(); },
-                                             [listener] { listener->interrupt(); });
+        return std::make_unique<WatchThread>([listener] { listener->listen(); }, [listener] { listener->interrupt(); });
     }
 
   private:

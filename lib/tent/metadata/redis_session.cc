@@ -60,9 +60,7 @@ std::string RedisSession::database() {
 
 RedisReply RedisSession::ask(std::initializer_list<std::string_view> words, uint64_t deadline_ns) {
     std::string command;
-    const auto line_of = [&](char kind, size_t count) {
-        (command += kind).append(std::to_string(count)) += "\r\n";
-    };
+    const auto line_of = [&](char kind, size_t count) { (command += kind).append(std::to_string(count)) += "\r\n"; };
     line_of('*', words.size());
     for (const std::string_view word : words) {
         line_of('$', word.size());
@@ -100,8 +98,8 @@ RedisReply RedisSession::read_list(const std::string& length, uint64_t deadline_
         if (!read_line(&line, deadline_ns) || line.empty()) return {Kind::kError, "no answer", {}};
         // A list within a list is none of what we ask for.
         if (line[0] != ':' && line[0] != '$') return not_understood();
-        RedisReply one = line[0] == ':' ? RedisReply{Kind::kNumber, line.substr(1), {}}
-                                        : read_text(line.substr(1), deadline_ns);
+        RedisReply one =
+            line[0] == ':' ? RedisReply{Kind::kNumber, line.substr(1), {}} : read_text(line.substr(1), deadline_ns);
         if (one.kind == Kind::kError) return one;
         reply.list.push_back(std::move(one.text));
     }

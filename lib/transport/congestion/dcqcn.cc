@@ -4,11 +4,15 @@
 namespace rove::transport {
 
 namespace {
-constexpr uint32_t kOne = 1u << 16;             // 1.0 in 16.16
-constexpr uint32_t kG = kOne / 256;             // the paper's g = 1/256
+constexpr uint32_t kOne = 1u << 16;  // 1.0 in 16.16
+constexpr uint32_t kG = kOne / 256;  // the paper's g = 1/256
 
-constexpr uint32_t lowered(uint32_t alpha) { return static_cast<uint32_t>((uint64_t{alpha} * (kOne - kG)) >> 16); }
-constexpr uint32_t raised(uint32_t alpha) { return lowered(alpha) + kG; }
+constexpr uint32_t lowered(uint32_t alpha) {
+    return static_cast<uint32_t>((uint64_t{alpha} * (kOne - kG)) >> 16);
+}
+constexpr uint32_t raised(uint32_t alpha) {
+    return lowered(alpha) + kG;
+}
 }  // namespace
 
 const char* invalid(const DcqcnConfig& config) {
@@ -105,7 +109,7 @@ void Dcqcn::increase(const DcqcnConfig& config) {
         target_ += hyper ? config.hyper_bytes_per_s : config.additive_bytes_per_s;
         target_ = std::min(target_, config.line_rate_bytes_per_s);
     }
-    rate_ = (target_ + rate_) / 2;              // equation 3
+    rate_ = (target_ + rate_) / 2;  // equation 3
     // Back at line rate the flow is free again; the halving above only ever approaches it.
     if (is_paper && rate_ >= config.line_rate_bytes_per_s - config.additive_bytes_per_s) limited_ = false;
 }

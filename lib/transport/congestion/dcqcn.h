@@ -24,16 +24,16 @@ enum class DcqcnReaction : uint8_t { kPaper, kHpcc };
 
 struct DcqcnConfig {
     DcqcnReaction reaction = DcqcnReaction::kPaper;
-    uint64_t line_rate_bytes_per_s = 12'500'000'000;    // where a limited QP starts and may return to: 100 Gb/s
-    uint64_t min_rate_bytes_per_s = 12'500'000;         // 100 Mb/s
-    uint64_t cnp_interval_ns = 50'000;                  // paper: one CNP per 50 us and flow
-    uint64_t decrease_interval_ns = 4'000;              // kHpcc: at most one cut in it
-    uint64_t alpha_timer_ns = 55'000;                   // paper
-    uint64_t rate_timer_ns = 55'000;                    // paper's recommended T (section 5)
-    uint64_t byte_counter = 10'000'000;                 // paper: 10 MB
-    uint64_t additive_bytes_per_s = 5'000'000;          // paper: 40 Mb/s
-    uint64_t hyper_bytes_per_s = 50'000'000;            // 10 x additive
-    uint32_t fast_recovery_steps = 5;                   // paper: F
+    uint64_t line_rate_bytes_per_s = 12'500'000'000;  // where a limited QP starts and may return to: 100 Gb/s
+    uint64_t min_rate_bytes_per_s = 12'500'000;       // 100 Mb/s
+    uint64_t cnp_interval_ns = 50'000;                // paper: one CNP per 50 us and flow
+    uint64_t decrease_interval_ns = 4'000;            // kHpcc: at most one cut in it
+    uint64_t alpha_timer_ns = 55'000;                 // paper
+    uint64_t rate_timer_ns = 55'000;                  // paper's recommended T (section 5)
+    uint64_t byte_counter = 10'000'000;               // paper: 10 MB
+    uint64_t additive_bytes_per_s = 5'000'000;        // paper: 40 Mb/s
+    uint64_t hyper_bytes_per_s = 50'000'000;          // 10 x additive
+    uint32_t fast_recovery_steps = 5;                 // paper: F
     // That a packet arrived out of order counts as a CNP: ConWeave's public simulator, whose NICs say so by a flag of
     // the (negative) acknowledgement. At the sender it is a sequence NAK, or an ACK of what is not the oldest packet.
     bool disorder_is_cnp = false;
@@ -62,12 +62,12 @@ class Dcqcn {
 
     bool limited_ = false;
     bool cnp_since_alpha_ = false, cnp_since_cut_ = false;  // kHpcc
-    uint32_t alpha_ = 1u << 16;                         // 16.16 fixed point: 1.0
+    uint32_t alpha_ = 1u << 16;                             // 16.16 fixed point: 1.0
     uint64_t rate_ = 0, target_ = 0;
     uint64_t next_send_ns_ = 0;
     uint64_t last_alpha_ns_ = 0, last_rate_ns_ = 0;
-    uint64_t last_cut_ns_ = 0;                          // kHpcc: of the clock that cuts, the last tick before a CNP
-    uint64_t bytes_ = 0;                                // since the byte counter's last expiry
+    uint64_t last_cut_ns_ = 0;  // kHpcc: of the clock that cuts, the last tick before a CNP
+    uint64_t bytes_ = 0;        // since the byte counter's last expiry
     uint32_t time_steps_ = 0, byte_steps_ = 0;
 };
 

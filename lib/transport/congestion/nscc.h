@@ -63,14 +63,14 @@ class Nscc {
     uint64_t average_ns_ = 0;   // of the queueing delay
     uint64_t increase_ = 0;     // not applied yet: 1/65536 packets, each times a packet that was acknowledged
     uint64_t adjusted_ns_ = 0, decreased_ns_ = 0;
-    uint64_t shrunk_ns_ = 0;        // when packets were taken out last
-    uint64_t round_end_ns_ = 0;     // quick adapt: of the present round trip
-    uint32_t round_packets_ = 0;    // ... that arrived in it
-    uint32_t ignore_ = 0;           // answers that belong to the window before quick adapt
-    uint32_t since_adjusted_ = 0;   // packets
-    uint32_t without_delay_ = 0;    // ... in a row
-    uint8_t apart_ = 0;             // round_trips_apart(), as a power of two
-    bool loss_ = false;             // since quick adapt was last applied
+    uint64_t shrunk_ns_ = 0;       // when packets were taken out last
+    uint64_t round_end_ns_ = 0;    // quick adapt: of the present round trip
+    uint32_t round_packets_ = 0;   // ... that arrived in it
+    uint32_t ignore_ = 0;          // answers that belong to the window before quick adapt
+    uint32_t since_adjusted_ = 0;  // packets
+    uint32_t without_delay_ = 0;   // ... in a row
+    uint8_t apart_ = 0;            // round_trips_apart(), as a power of two
+    bool loss_ = false;            // since quick adapt was last applied
 };
 
 }  // namespace rove::transport

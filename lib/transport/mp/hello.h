@@ -137,9 +137,11 @@ void receive_hello(Core<S>& core, QueuePair& qp, const wire::ParsedFrame& frame)
     // Once the QP knows its peer, it has a question of its own.
     if (promise == nullptr || promise->confirmed || state.has_peer || !core.ready()) return;
     if (promise->nonce == 0) promise->nonce = std::random_device{}() | 1;
-    core.send(back, make_hello(hello.qpn, {.version = wire::kMpVersion, .answer = false, .mp = true, .qpn = qp.qpn,
-                                           .nonce = promise->nonce}),
-              {}, 0);
+    core.send(
+        back,
+        make_hello(hello.qpn,
+                   {.version = wire::kMpVersion, .answer = false, .mp = true, .qpn = qp.qpn, .nonce = promise->nonce}),
+        {}, 0);
 }
 
 }  // namespace rove::transport

@@ -259,8 +259,7 @@ uint32_t MpRequesterLogic<S>::emit_burst(uint32_t end, uint32_t budget) {
         core_.send_run(RunOf::kRequests, qp_.path, h, burst.length(), most, [&](wire::Headers& next) -> const void* {
             SendWqe& wqe = qp_.sq.at(index);
             const void* const data = burst.data(wqe);
-            if (data == nullptr ||
-                !paths_.depart(mp_.requests, burst.length() + kHeaderBytes, core_.now_ns, next.vp)) {
+            if (data == nullptr || !paths_.depart(mp_.requests, burst.length() + kHeaderBytes, core_.now_ns, next.vp)) {
                 return nullptr;
             }
             wqe.first_psn = next.bth.psn;

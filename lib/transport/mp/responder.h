@@ -82,9 +82,12 @@ class MpResponderLogic {
 
     uint16_t ack_path(uint16_t of_data) {
         switch (core_.config.ack_path) {
-            case AckPath::kAsData: return of_data;
-            case AckPath::kRandom: return shared_.paths.random_vp(mp_.responses);
-            case AckPath::kOne: break;
+            case AckPath::kAsData:
+                return of_data;
+            case AckPath::kRandom:
+                return shared_.paths.random_vp(mp_.responses);
+            case AckPath::kOne:
+                break;
         }
         return qp_.path.flow.udp_src;
     }
@@ -155,8 +158,7 @@ void MpResponderLogic<S>::take_in_order(const wire::ParsedFrame& frame, wire::Op
     ReorderStream& stream = mp_.requests_in;
     acknowledge(frame, op);
     shared_.reorder.advance(stream, h.mp.last(), [&](Psn tail, Slot) { return release_held(tail); });
-    if (stream.expected != Psn(h.bth.psn) + 1)
-        mp_.next_write.known = false;  // its next packet is here already
+    if (stream.expected != Psn(h.bth.psn) + 1) mp_.next_write.known = false;  // its next packet is here already
 }
 
 // Of the expected packet. Before what follows it takes effect, so that errors of held packets are told after it.
@@ -434,8 +436,7 @@ uint32_t MpResponderLogic<S>::transmit(uint32_t budget) {
 
 // EU-4: one for every data packet.
 template <class S>
-void MpResponderLogic<S>::queue_ack(const wire::Headers& h, bool ce, wire::MpAck kind, uint8_t syndrome,
-                                     bool trimmed) {
+void MpResponderLogic<S>::queue_ack(const wire::Headers& h, bool ce, wire::MpAck kind, uint8_t syndrome, bool trimmed) {
     if (mp_.ack_count == Mp::kMaxAcks && !forget_for(kind)) [[unlikely]]
         return;
     mp_.acks[mp_.ack_count++] = {{.kind = kind,

@@ -32,10 +32,10 @@ struct HeldPacket {
 struct HeldPackets {
     static constexpr uint16_t kNone = UINT16_MAX;
 
-    std::unique_ptr<uint16_t[]> at;           // index of the packet in the worker's pool; kNone: none
+    std::unique_ptr<uint16_t[]> at;  // index of the packet in the worker's pool; kNone: none
     uint32_t mask = 0;
     uint32_t count = 0;
-    uint8_t peer = 0;                         // MultipathShared::peer_of()
+    uint8_t peer = 0;  // MultipathShared::peer_of()
 
     // For a window of `packets` ahead of the expected one.
     void make_room(uint32_t packets) {
@@ -53,16 +53,16 @@ struct QueuedAck {
 };
 
 struct MpJob : Job {
-    Psn request;                              // PSN of the READ or atomic that it answers
+    Psn request;  // PSN of the READ or atomic that it answers
 };
 
 // Where a WRITE goes on if the packet that comes next is its next one: what that packet's headers must say then.
 struct NextWritePacket {
     bool known = false;
-    uint32_t offset = 0;                      // in the message
+    uint32_t offset = 0;  // in the message
     uint64_t va = 0;
     uint32_t rkey = 0;
-    uint32_t left = 0;                        // bytes of the message from here on
+    uint32_t left = 0;  // bytes of the message from here on
 };
 
 struct Mp {
@@ -72,27 +72,27 @@ struct Mp {
     static constexpr uint8_t kSilence = 255;
 
     // Both halves: each sends one stream and receives the other's.
-    SendStream requests, responses;           // what we send
-    ReorderStream requests_in, responses_in;  // what we receive
+    SendStream requests, responses;                            // what we send
+    ReorderStream requests_in, responses_in;                   // what we receive
     uint32_t requests_in_degree = 0, responses_in_degree = 0;  // the most that a packet of them was ahead
 
     // Requester.
     RetryTimer retry;
-    uint8_t probes = 0;                       // since something was acknowledged
-    bool probing = false;                     // the last request goes once more, to see whether the peer is there
-    bool delayed = false;                     // the next packet has waited for what is before it
-    uint32_t msn_out = 0;                     // messages begun that take a receive request at the peer
-    uint64_t ended_ns = 0;                    // when the last packet of a request left; MP-12 counts from there
-    uint64_t sync_ns = UINT64_MAX;            // when the next one may, if it waits for that (MP-12)
-    Psn next_response;                        // of the next READ or atomic
-    Ring<uint32_t> reads;                     // SQ indices of the READs and atomics whose answers are not complete
+    uint8_t probes = 0;             // since something was acknowledged
+    bool probing = false;           // the last request goes once more, to see whether the peer is there
+    bool delayed = false;           // the next packet has waited for what is before it
+    uint32_t msn_out = 0;           // messages begun that take a receive request at the peer
+    uint64_t ended_ns = 0;          // when the last packet of a request left; MP-12 counts from there
+    uint64_t sync_ns = UINT64_MAX;  // when the next one may, if it waits for that (MP-12)
+    Psn next_response;              // of the next READ or atomic
+    Ring<uint32_t> reads;           // SQ indices of the READs and atomics whose answers are not complete
 
     // Responder.
-    uint32_t msn_in = 0;                      // messages that took a receive request, to their end
-    Psn response_end;                         // one past the last that the jobs have
+    uint32_t msn_in = 0;  // messages that took a receive request, to their end
+    Psn response_end;     // one past the last that the jobs have
     NextWritePacket next_write;
     HeldPackets held;
-    Ring<MpJob> jobs;                         // in the order of their responses
+    Ring<MpJob> jobs;  // in the order of their responses
     DelayedAck delay;
     uint32_t ack_count = 0;
     std::array<QueuedAck, kMaxAcks> acks;
@@ -132,7 +132,7 @@ class MultipathShared {
         const uint32_t left = kHeldPackets - held_now_;
         if (held.count >= left || by_peer_[held.peer] >= left || frame.payload_bytes > kMaxMtu) return false;
         const Psn psn(frame.headers.bth.psn);
-        release(held, psn);                   // one that was refused with its QP
+        release(held, psn);  // one that was refused with its QP
         uint16_t& place = held.of(psn);
         place = take_place();
         HeldPacket& packet = held_.get()[place];
@@ -194,7 +194,7 @@ class MultipathShared {
     std::unique_ptr<HeldPacket, Delete> held_;  // kHeldPackets of them
     uint16_t used_ = 0;                         // those that ever were
     uint16_t free_ = HeldPackets::kNone;        // of these
-    std::array<uint16_t, kPeers> by_peer_{};  // packets held, by peer_of()
+    std::array<uint16_t, kPeers> by_peer_{};    // packets held, by peer_of()
     uint32_t held_now_ = 0, held_peak_ = 0;
 };
 

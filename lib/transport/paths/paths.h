@@ -314,7 +314,7 @@ class Paths {
         PacketRecord* records;
         const SendStream* user;  // the last one: what it finds is still its own
     };
-    size_t streams_ = 0;                                  // started
+    size_t streams_ = 0;  // started
     // as many as streams were ever started at once, but kMostRings
     std::vector<std::unique_ptr<PacketRecord[]>> rings_;
     std::vector<FreeRing> free_rings_;

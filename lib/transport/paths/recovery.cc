@@ -234,8 +234,7 @@ void Paths::note_failure(SendStream& stream, uint64_t now_ns) {
     if (is_clocked_) return;
     stream.nscc.on_loss();
     using Choice = PathsConfig::Choice;
-    if (config_.choice == Choice::kReps && stream.entropies.freeze(now_ns, config_.initial_window))
-        ++counters_.freezes;
+    if (config_.choice == Choice::kReps && stream.entropies.freeze(now_ns, config_.initial_window)) ++counters_.freezes;
 }
 
 // Earlier than the timer says, for a few packets.

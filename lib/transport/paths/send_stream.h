@@ -54,10 +54,10 @@ struct PathsConfig {
     // Of a stream with three packets or fewer on their way, instead; IRN's RTO_low and N (section 3.1). 0: none of its
     // own.
     uint64_t low_rto_ns = 0;
-    bool repeat_early = true;         // MP-10: by time, before MP-11's timer
-    bool learn_patience = true;       // paths.h, note 5: false alarms lengthen the waits. IRN knows no false alarms
-    double sync_alpha = 1.0;          // MP-12; MP-RDMA 5.4
-    bool count_acks = false;          // MP-2 by its letter: every ACK inflates, also of what was acknowledged before
+    bool repeat_early = true;    // MP-10: by time, before MP-11's timer
+    bool learn_patience = true;  // paths.h, note 5: false alarms lengthen the waits. IRN knows no false alarms
+    double sync_alpha = 1.0;     // MP-12; MP-RDMA 5.4
+    bool count_acks = false;     // MP-2 by its letter: every ACK inflates, also of what was acknowledged before
 };
 
 // Null if usable; else the member that is not, and what it may be.
@@ -72,9 +72,9 @@ struct PacketRecord {
     uint16_t before;   // BX-1: index of the record that was sent before it on a path of the same bucket
     bool acked : 1;
     bool marked : 1;  // ... and met congestion. For telemetry
-    bool lost : 1;  // known to be, and not sent again yet
+    bool lost : 1;    // known to be, and not sent again yet
     bool retransmitted : 1;
-    bool withdrawn : 1;  // it was acknowledged, then refused, and has not been sent again yet
+    bool withdrawn : 1;    // it was acknowledged, then refused, and has not been sent again yet
     bool false_alarm : 1;  // it was sent again, and its first transmission had arrived
     bool twice : 1;        // it is lost, and goes two times: it was repeated in vain (MP-10)
 };
@@ -101,13 +101,13 @@ struct SendStream {
     bool recovering = false;
     bool started = false;
     uint16_t first_vp = kFirstVp;  // of its paths
-    bool grown = false;      // BX-4: by a packet, which is to take a random path
-    bool starved = false;    // there was something to send, and a window, and no ACK to clock it out
-    bool satisfied = false;  // there was a window, and nothing to send: it need not grow
-    uint8_t backoff = 0;     // times the timer has fired since the last progress
-    uint8_t tail_probes = 0;   // MP-10: times the tail timer has fired since the last ACK
-    uint8_t patience = 0;      // note 5: every wait for an ACK is 2^patience as long
-    uint8_t real_losses = 0;   // repetitions in a row that were needed
+    bool grown = false;            // BX-4: by a packet, which is to take a random path
+    bool starved = false;          // there was something to send, and a window, and no ACK to clock it out
+    bool satisfied = false;        // there was a window, and nothing to send: it need not grow
+    uint8_t backoff = 0;           // times the timer has fired since the last progress
+    uint8_t tail_probes = 0;       // MP-10: times the tail timer has fired since the last ACK
+    uint8_t patience = 0;          // note 5: every wait for an ACK is 2^patience as long
+    uint8_t real_losses = 0;       // repetitions in a row that were needed
     uint32_t cwnd_fixed = 0;
     uint32_t inflate = 0;  // MP-2: acknowledged packets behind una
     uint32_t lost = 0;     // records of which that is known, and which were not sent again

@@ -41,8 +41,8 @@ constexpr auto kStopsWithin =
 
 }  // namespace
 
-// The commands by number. One without a function is refused as by a kernel that does not have it: GET_OPTION never had an
-// implementation, and RESOLVE_IB_SERVICE (23) asks the subnet manager, which RoCE does not have. A librdmacm from
+// The commands by number. One without a function is refused as by a kernel that does not have it: GET_OPTION never had
+// an implementation, and RESOLVE_IB_SERVICE (23) asks the subnet manager, which RoCE does not have. A librdmacm from
 // before ECE does not know the end of two.
 const std::array<Ucma::Command, kWriteCmEvent + 1> Ucma::kCommands = {{
     {&Ucma::create_id, sizeof(rdma_ucm_create_id)},
@@ -191,8 +191,8 @@ int Ucma::get_event(const std::shared_ptr<Channel>& channel, const Header& heade
     cm::Id request = cm::Id::kNone;
     const auto deliver = [&](const Event& delivered) {
         if (delivered.is_kernels) return 0;
-        const int failed = copy_out(command.response, &delivered.response,
-                                    std::min<size_t>(header.out, sizeof(delivered.response)));
+        const int failed =
+            copy_out(command.response, &delivered.response, std::min<size_t>(header.out, sizeof(delivered.response)));
         if (failed != 0) return failed;
         if (delivered.request != nullptr) {
             request = delivered.request->connection;
@@ -211,7 +211,7 @@ int Ucma::get_event(const std::shared_ptr<Channel>& channel, const Header& heade
     } while (true);
     if (request != cm::Id::kNone) {
         const std::lock_guard guard(mutex_);
-        cm_->taken(request);    // there is room for another in the backlog
+        cm_->taken(request);  // there is room for another in the backlog
     }
     return 0;
 }

@@ -48,7 +48,6 @@ void give_up(int fd, int copy) {
     if (copy != fd && is_ours(copy) && rove::libc::fcntl(fd, F_GETFD, nullptr) >= 0) ucma::close_channel(copy);
 }
 
-
 // Whether what a forked child finds by a channel's number still is one: the child may have closed it, and whatever it
 // opened then has the number. Channels and their like have no type of file.
 bool is_still_channel(int fd) {
@@ -100,14 +99,14 @@ int dup3(int fd, int copy, int flags) {
 }
 
 // Whatever an argument is, it is passed on as a pointer is.
-#define ROVE_FCNTL(name)                                                                                  \
-    int name(int fd, int command, ...) {                                                                  \
-        va_list rest;                                                                                     \
-        va_start(rest, command);                                                                          \
-        void* const argument = va_arg(rest, void*);                                                       \
-        va_end(rest);                                                                                     \
-        const int result = ROVE_NEXT(name)(fd, command, argument);                                        \
-        return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? duplicated(fd, result) : result;        \
+#define ROVE_FCNTL(name)                                                                           \
+    int name(int fd, int command, ...) {                                                           \
+        va_list rest;                                                                              \
+        va_start(rest, command);                                                                   \
+        void* const argument = va_arg(rest, void*);                                                \
+        va_end(rest);                                                                              \
+        const int result = ROVE_NEXT(name)(fd, command, argument);                                 \
+        return command == F_DUPFD || command == F_DUPFD_CLOEXEC ? duplicated(fd, result) : result; \
     }
 ROVE_FCNTL(fcntl)
 ROVE_FCNTL(fcntl64)

@@ -20,8 +20,7 @@ namespace {
 
 // Not by open(), which would give one of our own.
 int open_node() {
-    return static_cast<int>(
-        syscall(SYS_openat, AT_FDCWD, "/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC | O_NONBLOCK));
+    return static_cast<int>(syscall(SYS_openat, AT_FDCWD, "/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC | O_NONBLOCK));
 }
 
 }  // namespace
@@ -52,11 +51,8 @@ int KernelCm::run(uint32_t number, std::span<const uint8_t> body, size_t room) c
 }
 
 void Ucma::make_twin(Id& id) {
-    const rdma_ucm_create_id command{.uid = id.uid,
-                                     .response = 0,
-                                     .ps = id.port_space,
-                                     .qp_type = static_cast<uint8_t>(id.qp_type),
-                                     .reserved = {}};
+    const rdma_ucm_create_id command{
+        .uid = id.uid, .response = 0, .ps = id.port_space, .qp_type = static_cast<uint8_t>(id.qp_type), .reserved = {}};
     rdma_ucm_create_id_resp answer{};
     if (id.channel->kernel.run(RDMA_USER_CM_CMD_CREATE_ID, command, answer) != 0) return;
     id.twin = answer.id;
@@ -152,8 +148,7 @@ int Ucma::take_kernel_event(const std::shared_ptr<Channel>& channel, uint64_t re
         channel->events.push(Event{.is_kernels = true});
         return error;
     }
-    const int error =
-        channel->kernel.run(RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{.response = 0}, event, room);
+    const int error = channel->kernel.run(RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{.response = 0}, event, room);
     channel->kernel.watch();
     if (error != 0) return error;
     const auto type = static_cast<EventType>(event.event);

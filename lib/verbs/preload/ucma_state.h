@@ -159,10 +159,10 @@ struct Id {
 
 // A neighbour that has not answered yet. Ten thousand ids may wait for it, for which it is asked once.
 struct Resolution {
-    uint64_t due_ns = 0;   // when something is to be done: as in Ucma::due_
-    uint64_t look_ns = 0;  // when the table is looked at next
-    uint64_t wait_ns = 0;  // ... and how long after that
-    uint64_t ask_ns = 0;   // when the neighbour is asked again
+    uint64_t due_ns = 0;                          // when something is to be done: as in Ucma::due_
+    uint64_t look_ns = 0;                         // when the table is looked at next
+    uint64_t wait_ns = 0;                         // ... and how long after that
+    uint64_t ask_ns = 0;                          // when the neighbour is asked again
     std::set<std::pair<uint64_t, uint32_t>> ids;  // by the time at which they give up; handles
 };
 
@@ -309,7 +309,7 @@ class Ucma final : private cm::Sink {
     Ports ports_;
     std::map<Neighbour, Resolution> resolutions_;
     std::set<std::pair<uint64_t, Neighbour>> due_;  // of all of them
-    std::vector<cm::Id> unwanted_;  // requests that deliver() had no use for
+    std::vector<cm::Id> unwanted_;                  // requests that deliver() had no use for
 
     bool started_ = false;
     std::atomic<datapath::Runtime*> runtime_{nullptr};  // changed with the mutex held, once
@@ -319,7 +319,7 @@ class Ucma final : private cm::Sink {
     int wake_fd_ = -1, timer_fd_ = -1;  // what the thread waits for beside MADs
     int kernel_fd_ = -1;                // ... and beside these: an epoll of all channels' KernelCm
     uint64_t timer_ns_ = UINT64_MAX;    // when the timer runs out
-    std::atomic<int> ends_with_{0};  // the signal that ends the process; 0: none
+    std::atomic<int> ends_with_{0};     // the signal that ends the process; 0: none
 
     transport::SpinLock established_lock_;  // guards what follows
     std::vector<uint32_t> established_;     // QPNs of COMM_EST

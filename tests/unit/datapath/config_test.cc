@@ -229,8 +229,8 @@ TEST_F(ConfigTest, RefusesValuesOutOfRange) {
     refused(std::string(kDevice) + "impair.delay_us = -1\n", 4, "device[0].impair.delay_us", "0..1000000");
     refused(std::string(kDevice) + "impair.rate_mbps = 1000001\n", 4, "device[0].impair.rate_mbps", "0..1000000");
     refused(std::string(kDevice) + "impair.queue_packets = 0\n", 4, "device[0].impair.queue_packets", "1..2048");
-    refused(std::string(kDevice) + "impair.ecn_threshold_packets = 2049\n", 4,
-            "device[0].impair.ecn_threshold_packets", "0..2048");
+    refused(std::string(kDevice) + "impair.ecn_threshold_packets = 2049\n", 4, "device[0].impair.ecn_threshold_packets",
+            "0..2048");
     refused(std::string(kDevice) + "impair.paths = 33\n", 4, "device[0].impair.paths", "1..32");
     refused(kPaths + "[[device.impair.path]]\nindex = 2\n", 9, "device[0].impair.path[1].index", "0..1");
     refused(kPaths + "[[device.impair.path]]\nindex = 1\n", 9, "device[0].impair.path[1].index", "one table only");

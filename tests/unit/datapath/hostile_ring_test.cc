@@ -398,8 +398,7 @@ TEST(RingSenderTest, ABufferWithoutRoomForWholeLinesIsNotOverrun) {
     for (const uint32_t begin : {0u, 10u}) {
         for (const uint32_t bytes : {70u, 100u, 127u, 128u}) {
             SCOPED_TRACE(std::to_string(begin) + ", " + std::to_string(bytes));
-            MemifDescriptor& offered =
-                connected.theirs->to_client().ring->descriptors[sender.frames() & (kSlots - 1)];
+            MemifDescriptor& offered = connected.theirs->to_client().ring->descriptors[sender.frames() & (kSlots - 1)];
             offered.offset += begin;
             offered.length = bytes;
             uint8_t* const theirs = region.address + offered.offset;

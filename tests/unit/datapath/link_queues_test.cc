@@ -144,8 +144,8 @@ TEST_F(LinkQueuesTest, ASeldomUsedLinkTakesLittleMemory) {
     EXPECT_LE(pages, 16) << "of 4 KiB";
 }
 
-// Three threads send while the receiver sleeps whenever it may. They pause halfway until it has slept, so that it does on
-// any machine.
+// Three threads send while the receiver sleeps whenever it may. They pause halfway until it has slept, so that it does
+// on any machine.
 TEST_F(LinkQueuesTest, NoFrameIsMissedByAReceiverThatSleeps) {
     constexpr uint16_t kLinks = 12;
     constexpr uint32_t kFrames = 20000;

@@ -106,8 +106,7 @@ TEST(Trimming, BX10_what_is_trimmed_comes_again_without_a_timer) {
     }
     network.run_until(10 * kMillisecond);
     uint64_t timeouts = 0;
-    for (uint32_t i = 1; i < config.hosts; ++i)
-        timeouts += rack.hosts[i]->multipath()->paths.counters().resent_timeout;
+    for (uint32_t i = 1; i < config.hosts; ++i) timeouts += rack.hosts[i]->multipath()->paths.counters().resent_timeout;
     for (const Flow& flow : all) {
         EXPECT_TRUE(flow.ended());
         EXPECT_EQ(flow.status(), IBV_WC_SUCCESS);

@@ -66,8 +66,7 @@ TEST_F(FourPaths, all_are_used_both_ways) {
 }
 
 transport::PathsConfig irn() {
-    return {
-        .control = transport::PathsConfig::Control::kFixed, .first_vp = 0, .vps = 1, .initial_window = 32};
+    return {.control = transport::PathsConfig::Control::kFixed, .first_vp = 0, .vps = 1, .initial_window = 32};
 }
 
 TEST_F(FourPaths, irn_keeps_to_one) {

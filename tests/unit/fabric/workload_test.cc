@@ -15,8 +15,9 @@
 namespace rove::fabric {
 namespace {
 
-constexpr const char* kAliStorage = "0 0\n4000 22.93\n8000 69.21\n16000 80.61\n32000 90.47\n64000 93.53\n128000 96.77\n"
-                                    "256000 97.53\n2000000 100\n";
+constexpr const char* kAliStorage =
+    "0 0\n4000 22.93\n8000 69.21\n16000 80.61\n32000 90.47\n64000 93.53\n128000 96.77\n"
+    "256000 97.53\n2000000 100\n";
 
 FlowSizes sizes_of(const std::string& text) {
     std::istringstream lines(text);
@@ -66,12 +67,16 @@ void expect_refused(const auto& read, const std::string& where, const std::strin
 }
 
 TEST(FlowSizesTest, WhatIsRefused) {
-    const std::map<std::string, std::string> bad{
-        {"", "sizes.txt:0: it ends"},           {"0 0\n1000 99\n", "sizes.txt:2: it ends"},
-        {"0 0\nx 100\n", "sizes.txt:2: 'x 100'"}, {"0 0\n5 10\n4 100\n", "sizes.txt:3: '4 100'"},
-        {"0 0\n5 60\n6 50\n", "sizes.txt:3:"},  {"0 0 0\n", "sizes.txt:1:"},
-        {"-1 0\n5 100\n", "sizes.txt:1:"},      {"0 0\n5 101\n", "sizes.txt:2:"},
-        {"0 0\n0 100\n", "sizes.txt:2: flows of nothing"}, {"0 0\n5 nan\n", "sizes.txt:2:"}};
+    const std::map<std::string, std::string> bad{{"", "sizes.txt:0: it ends"},
+                                                 {"0 0\n1000 99\n", "sizes.txt:2: it ends"},
+                                                 {"0 0\nx 100\n", "sizes.txt:2: 'x 100'"},
+                                                 {"0 0\n5 10\n4 100\n", "sizes.txt:3: '4 100'"},
+                                                 {"0 0\n5 60\n6 50\n", "sizes.txt:3:"},
+                                                 {"0 0 0\n", "sizes.txt:1:"},
+                                                 {"-1 0\n5 100\n", "sizes.txt:1:"},
+                                                 {"0 0\n5 101\n", "sizes.txt:2:"},
+                                                 {"0 0\n0 100\n", "sizes.txt:2: flows of nothing"},
+                                                 {"0 0\n5 nan\n", "sizes.txt:2:"}};
     for (const auto& [text, where] : bad) expect_refused([&text = text] { sizes_of(text); }, where, "");
     expect_refused([] { FlowSizes::load("/nowhere/sizes.txt"); }, "/nowhere/sizes.txt:0:", "cannot be read");
 }
@@ -267,8 +272,10 @@ TEST(FlowTest, MessagesComeAtTheRateThatIsOffered) {
 
 TEST(FlowRecordTest, Csv) {
     std::ostringstream out;
-    write_csv(out, {.flow = {.from = 3, .to = 1, .bytes = 70'000, .start = 1'234'567}, .udp_src = 0xC001,
-                    .took = 20 * kMicrosecond, .ideal = 10 * kMicrosecond});
+    write_csv(out, {.flow = {.from = 3, .to = 1, .bytes = 70'000, .start = 1'234'567},
+                    .udp_src = 0xC001,
+                    .took = 20 * kMicrosecond,
+                    .ideal = 10 * kMicrosecond});
     EXPECT_EQ(out.str(), "3,1,49153,70000,1234,20000,10000\n");
 }
 

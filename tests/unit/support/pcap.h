@@ -17,8 +17,8 @@ using Frame = std::vector<uint8_t>;
 inline std::vector<Frame> read_pcap(const std::string& path) {
     constexpr uint32_t kMagicMicroseconds = 0xA1B2C3D4, kMagicNanoseconds = 0xA1B23C4D;
     std::ifstream file(path, std::ios::binary);
-    std::array<uint32_t, 6> header{};   // magic, version, zone, accuracy, snapshot length, link type
-    std::array<uint32_t, 4> record{};   // seconds, fraction, bytes captured, bytes on the wire
+    std::array<uint32_t, 6> header{};  // magic, version, zone, accuracy, snapshot length, link type
+    std::array<uint32_t, 4> record{};  // seconds, fraction, bytes captured, bytes on the wire
     file.read(reinterpret_cast<char*>(header.data()), sizeof header);
     if (!file || (header[0] != kMagicMicroseconds && header[0] != kMagicNanoseconds))
         throw std::runtime_error(path + ": not a pcap file");

@@ -323,8 +323,7 @@ TEST(TentConfig, ExamplesOfTheDocumentsLoad) {
                                      "shared_quota_shm_path = \"/mooncake_rdma_slots\"\n");
     EXPECT_EQ(critical.slots.interval_ns, 1'000'000u);
     EXPECT_EQ(critical.slots.shm_path, "/mooncake_rdma_slots");
-    EXPECT_EQ(accepted(kRdma + "enable_priority_filtering = true\nshared_quota_shm_path = \"\"\n").slots.shm_path,
-              "");
+    EXPECT_EQ(accepted(kRdma + "enable_priority_filtering = true\nshared_quota_shm_path = \"\"\n").slots.shm_path, "");
     EXPECT_EQ(accepted(kRdma + "slot_rotation_interval_ms = 10\nshared_quota_shm_path = \"/mooncake_rdma_slots\"\n")
                   .slots.interval_ns,
               10'000'000u);
@@ -389,8 +388,9 @@ TEST(TentConfig, T22_UnknownMetadataTypeHasACodeOfItsOwn) {
     Config config;
     const Status status = parse("metadata_type = \"consul\"\n", &config);
     EXPECT_EQ(status.code(), Code::kInvalidMetadataType);
-    EXPECT_EQ(status.message(), "t.toml:1: key 'metadata_type': got 'consul', allowed \"p2p\" or \"etcd\" or "
-                                "\"redis\" or \"http\"");
+    EXPECT_EQ(status.message(),
+              "t.toml:1: key 'metadata_type': got 'consul', allowed \"p2p\" or \"etcd\" or "
+              "\"redis\" or \"http\"");
 }
 
 TEST(TentConfig, TextThatIsNotTomlAndFilesThatAreNotThere) {

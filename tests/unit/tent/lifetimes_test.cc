@@ -341,9 +341,7 @@ class Storm {
   private:
     static constexpr size_t kWriters = 2, kHandles = 4;
 
-    static void nap(std::mt19937_64& random) {
-        std::this_thread::sleep_for(std::chrono::microseconds(random() % 500));
-    }
+    static void nap(std::mt19937_64& random) { std::this_thread::sleep_for(std::chrono::microseconds(random() % 500)); }
 
     // Each request of a writer has its place in all memory to itself.
     void transfer(std::mt19937_64& random, size_t writer) {

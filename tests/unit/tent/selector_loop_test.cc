@@ -136,9 +136,7 @@ class World {
         while (rails_[to].waiting.empty() && rails_[to].posted_bytes < load_.posted_per_rail) {
             uint8_t from = to;
             for (uint8_t i = 0; i < rails_.size(); ++i)
-                if (!rails_[i].waiting.empty() &&
-                    (from == to || predicted_s(i, 0) > predicted_s(from, 0)))
-                    from = i;
+                if (!rails_[i].waiting.empty() && (from == to || predicted_s(i, 0) > predicted_s(from, 0))) from = i;
             if (from == to) return;
             const Slice slice = rails_[from].waiting.back();
             if (predicted_s(to, slice.bytes) >= predicted_s(from, 0)) return;

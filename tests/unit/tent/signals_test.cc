@@ -44,8 +44,10 @@ TEST(TentSignals, AreLeftToTheProgramsThreads) {
     void* memory = nullptr;
     ASSERT_TRUE(engine.allocateLocalMemory(&memory, 8192).ok());
     const BatchID batch = engine.allocateBatch(1);
-    const Request request{.opcode = Request::WRITE, .source = memory,
-                          .target_offset = reinterpret_cast<uint64_t>(memory) + 4096, .length = 4096,
+    const Request request{.opcode = Request::WRITE,
+                          .source = memory,
+                          .target_offset = reinterpret_cast<uint64_t>(memory) + 4096,
+                          .length = 4096,
                           .transport_hint = TCP};
     // Starts a thread that answers by tcp, and one for jobs.
     ASSERT_TRUE(engine.submitTransfer(batch, {request}, Notification{"a", "b"}).ok());

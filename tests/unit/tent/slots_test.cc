@@ -229,8 +229,7 @@ TEST_F(SlotsTest, T13_BytesOfAStoppedProcessKeepNobodyOut) {
     other.ask('h');
     EXPECT_TRUE(soon([&] { return open_to(*slots, 0) == "h"; }));  // unless it has not run for so long as if stopped
     other.stop();
-    EXPECT_TRUE(soon([&] { return slots->can_send(kLow, now() / (60 * kMs) * (60 * kMs) + 60 * kMs); }))
-        << "in slot 0";
+    EXPECT_TRUE(soon([&] { return slots->can_send(kLow, now() / (60 * kMs) * (60 * kMs) + 60 * kMs); })) << "in slot 0";
 }
 
 TEST_F(SlotsTest, T12_OneThatLeavesHandsTheOfficeOver) {
@@ -271,9 +270,9 @@ TEST_F(SlotsTest, T12_AnotherVersionOrSomethingElseIsRefusedAndSaysWhatToRemove)
     std::memcpy(bytes.data(), &magic, sizeof(magic));
     std::memcpy(bytes.data() + sizeof(magic), &version, sizeof(version));
     leave_behind(bytes);
-    EXPECT_EQ(refused(config()), "shared_quota_shm_path: " + path_ +
-                                     " has version " + std::to_string(version) + ", this program has " +
-                                     std::to_string(SharedSlots::kVersion) + "; remove /dev/shm" + path_ +
+    EXPECT_EQ(refused(config()), "shared_quota_shm_path: " + path_ + " has version " + std::to_string(version) +
+                                     ", this program has " + std::to_string(SharedSlots::kVersion) +
+                                     "; remove /dev/shm" + path_ +
                                      " if no other program needs it, or choose another path");
     bytes.assign(100, 0xAB);
     leave_behind(bytes);

@@ -6,7 +6,6 @@
 #include <thread>
 #include <vector>
 
-
 namespace rove::transport {
 namespace {
 
@@ -70,7 +69,8 @@ TEST(CompletionQueue, says_when_each_completion_was_pushed) {
     ASSERT_TRUE(cq.init(5));
     bool notify;
     const auto push_at = [&](uint64_t now_ns, uint32_t qpn) {
-        ASSERT_TRUE(cq.push(false, &notify, [&](ibv_wc& wc) { wc.qp_num = qpn; }, now_ns));
+        ASSERT_TRUE(cq.push(
+            false, &notify, [&](ibv_wc& wc) { wc.qp_num = qpn; }, now_ns));
     };
     push_at(10, 1);
     push_at(20, 2);

@@ -214,7 +214,7 @@ TEST_F(Pair, receives_of_a_shared_queue_are_of_its_protection_domain) {
             connect(plain, sharing);
             const Path path = a.path_to(b);
             ASSERT_TRUE(b.post_recv(srq.ring, 1, {shared.sge(0, 10'000)}));
-            ASSERT_TRUE(b.post_recv(srq.ring, 2, {mb.sge(0, 10'000)}));     // of the QP's
+            ASSERT_TRUE(b.post_recv(srq.ring, 2, {mb.sge(0, 10'000)}));  // of the QP's
             Send s = send(1, 0, type == IBV_QPT_UD ? 1000 : 8000);
             s.path = &path;
             s.remote_qpn = qb->qpn;

@@ -105,8 +105,8 @@ TEST_F(Hpcc, TheHyperStepComesByTimeAlone) {
     config.hyper_bytes_per_s = kLine / 10;
     config.min_rate_bytes_per_s = kLine / 10;
     for (uint64_t at = 10; at < 200'010; at += 1'000) rate.on_cnp(config, at);
-    part_at(500'010);                     // to half way
-    rate.on_cnp(config, 500'020);         // the target is that
+    part_at(500'010);              // to half way
+    rate.on_cnp(config, 500'020);  // the target is that
     const double cut = part_at(504'010);
     const double target = 0.55;
     double now = (cut + target) / 2;

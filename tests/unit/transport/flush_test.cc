@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ATOMIC WRITE and FLUSH (IBTA 1.5), in rc and in mp mode: both are answered by a READ response without data.
 #include "transport/extended_verbs.h"
-
 #include "transport/pair.h"
 
 namespace rove::test {
@@ -45,8 +44,7 @@ struct Flush : Pair, ::testing::WithParamInterface<bool> {
         EXPECT_THAT(statuses(sent()), ElementsAre(status));
     }
 };
-INSTANTIATE_TEST_SUITE_P(Modes, Flush, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? "mp" : "rc"; });
+INSTANTIATE_TEST_SUITE_P(Modes, Flush, ::testing::Bool(), [](const auto& info) { return info.param ? "mp" : "rc"; });
 
 TEST_P(Flush, an_atomic_write_is_a_word_written_whole) {
     target.fill(5);

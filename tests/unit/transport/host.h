@@ -22,8 +22,8 @@ using transport::Counter;
 using transport::Path;
 using transport::QueuePair;
 using transport::Region;
-using transport::Window;
 using transport::SharedRecvQueue;
+using transport::Window;
 
 inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
@@ -42,8 +42,8 @@ struct TestSink {
     std::vector<Event> events;
     std::vector<const CompletionQueue*> notified;
     std::vector<wire::Gid> suspected;  // peers
-    uint64_t in_series = 0;  // packets
-    std::vector<uint8_t> frame;  // that is built: a fault in the program's memory leaves it by longjmp
+    uint64_t in_series = 0;            // packets
+    std::vector<uint8_t> frame;        // that is built: a fault in the program's memory leaves it by longjmp
 
     bool ready() { return room(); }
     bool ready(const Path& path) { return takes(path) && room(); }

@@ -96,16 +96,25 @@ TEST_F(Batching, BX3_EachEntryOfAFrameStandsForItself) {
     wire::Headers h;
     h.bth.opcode = wire::opcode(wire::Service::kMp, Op::kAck);
     h.bth.dest_qpn = qa->qpn;
-    h.mp_ack = {.entry = {.kind = MpAck::kAck, .ece = false, .retx = false, .response = false,
-                          .psn = (stream.nxt + 5).value(), .vp = 0xC000},  // never sent
-                .syndrome = 0, .aack_psn = stream.nxt.value(), .more = 8};
+    h.mp_ack = {.entry = {.kind = MpAck::kAck,
+                          .ece = false,
+                          .retx = false,
+                          .response = false,
+                          .psn = (stream.nxt + 5).value(),
+                          .vp = 0xC000},  // never sent
+                .syndrome = 0,
+                .aack_psn = stream.nxt.value(),
+                .more = 8};
     h.vp = 0xC000;
     std::vector<uint8_t> entries(8 * wire::kMpAckEntryBytes);
     for (uint32_t i = 0; i < 8; ++i) {
         const transport::Psn psn = stream.una + i;
-        wire::emit_ack_entry(entries.data() + i * wire::kMpAckEntryBytes,
-                             {.kind = MpAck::kAck, .ece = false, .retx = false, .response = false, .psn = psn.value(),
-                              .vp = stream.records[psn.value() % 256].vp});
+        wire::emit_ack_entry(entries.data() + i * wire::kMpAckEntryBytes, {.kind = MpAck::kAck,
+                                                                           .ece = false,
+                                                                           .retx = false,
+                                                                           .response = false,
+                                                                           .psn = psn.value(),
+                                                                           .vp = stream.records[psn.value() % 256].vp});
     }
     net.inject(a.index(), qb->path, h, entries);
     EXPECT_EQ(stream.una, stream.nxt);

@@ -93,8 +93,7 @@ TEST_F(Multipath, ALocalProtectionErrorWaitsForItsTurn) {
     ASSERT_TRUE(run());
     const auto wcs = sent();
     EXPECT_THAT(ids(wcs), ElementsAre(1, 2, 3, 4));
-    EXPECT_THAT(statuses(wcs),
-                ElementsAre(IBV_WC_SUCCESS, IBV_WC_SUCCESS, IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR));
+    EXPECT_THAT(statuses(wcs), ElementsAre(IBV_WC_SUCCESS, IBV_WC_SUCCESS, IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR));
     EXPECT_EQ(qa->state, IBV_QPS_ERR);
 }
 

@@ -475,9 +475,12 @@ TEST_F(NsccPaths, BX5_NoShortcutPassesTheSignals) {
     const std::vector<Departure> left = send();
     std::vector<uint8_t> wire(left.size() * wire::kMpAckEntryBytes);
     for (size_t i = 0; i < left.size(); ++i)
-        wire::emit_ack_entry(wire.data() + i * wire::kMpAckEntryBytes,
-                             {.kind = MpAck::kAck, .ece = false, .retx = false, .response = false,
-                              .psn = left[i].psn.value(), .vp = left[i].vp});
+        wire::emit_ack_entry(wire.data() + i * wire::kMpAckEntryBytes, {.kind = MpAck::kAck,
+                                                                        .ece = false,
+                                                                        .retx = false,
+                                                                        .response = false,
+                                                                        .psn = left[i].psn.value(),
+                                                                        .vp = left[i].vp});
     now += kRtt;
     EXPECT_EQ(paths.acknowledge_next(stream, wire.data(), 8, false, now), 0u);
 }

@@ -269,8 +269,7 @@ TEST_F(PathsTest, BX1_APathWithoutAnyAckIsOverdueAfterTwoRoundTrips) {
         ring = again;
     }
     EXPECT_EQ(paths.counters().resent_inferred, 1u);
-    EXPECT_TRUE(
-        std::ranges::any_of(ring, [&](const Departure& d) { return d.again && d.psn == dead.psn; }));
+    EXPECT_TRUE(std::ranges::any_of(ring, [&](const Departure& d) { return d.again && d.psn == dead.psn; }));
     EXPECT_LE(now, 1'000'000 + 4 * kRtt);
 }
 

@@ -40,14 +40,9 @@ struct PathsTest : testing::Test {
     }
     // An ACK whose receiver expects `aack`.
     void ack(const Departure& d, Psn aack, bool ece = false, MpAck kind = MpAck::kAck) {
-        EXPECT_TRUE(paths.acknowledge(stream,
-                                      {.kind = kind,
-                                       .ece = ece,
-                                       .retx = d.again,
-                                       .response = false,
-                                       .psn = d.psn.value(),
-                                       .vp = d.vp},
-                                      now));
+        EXPECT_TRUE(paths.acknowledge(
+            stream, {.kind = kind, .ece = ece, .retx = d.again, .response = false, .psn = d.psn.value(), .vp = d.vp},
+            now));
         paths.advance(stream, aack, now);
     }
     void ack(const Departure& d) { ack(d, d.psn + 1); }

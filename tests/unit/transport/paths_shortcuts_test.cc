@@ -65,8 +65,12 @@ TEST(PathsShortcuts, LeaveTheSameBehind) {
                     if (random() % 30 == 0) psn = psn + random() % 5;
                     if (random() % 50 == 0) psn = a.una + random() % 64;
                     const PacketRecord& packet = a.records[psn.value() % config.max_window];
-                    wire::MpAckEntry entry{.kind = MpAck::kAck, .ece = random() % 40 == 0, .retx = packet.retransmitted,
-                                           .response = false, .psn = psn.value(), .vp = packet.vp};
+                    wire::MpAckEntry entry{.kind = MpAck::kAck,
+                                           .ece = random() % 40 == 0,
+                                           .retx = packet.retransmitted,
+                                           .response = false,
+                                           .psn = psn.value(),
+                                           .vp = packet.vp};
                     if (random() % 40 == 0) entry.kind = static_cast<MpAck>(random() % 3);
                     if (random() % 40 == 0) entry.vp ^= 1;
                     if (random() % 40 == 0) entry.retx = !entry.retx;

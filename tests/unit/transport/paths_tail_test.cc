@@ -45,9 +45,8 @@ struct Tail : testing::TestWithParam<bool> {
     uint64_t& now = sender.now;
 };
 
-INSTANTIATE_TEST_SUITE_P(Both, Tail, testing::Bool(), [](const auto& test) {
-    return test.param ? "WithInference" : "AsInThePaper";
-});
+INSTANTIATE_TEST_SUITE_P(Both, Tail, testing::Bool(),
+                         [](const auto& test) { return test.param ? "WithInference" : "AsInThePaper"; });
 
 TEST_P(Tail, MP10_ALostMessageOfOnePacketIsSentAgainWithinThreeRoundTrips) {
     const uint64_t start = now;

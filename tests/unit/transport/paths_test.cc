@@ -520,9 +520,12 @@ TEST_F(PathsTest, MP1_AcksThatComeTogetherWidenAsOneByOne) {
     const auto left = send(8);
     std::vector<uint8_t> wire(8 * wire::kMpAckEntryBytes);
     for (size_t i = 0; i < left.size(); ++i)
-        wire::emit_ack_entry(wire.data() + i * wire::kMpAckEntryBytes,
-                             {.kind = MpAck::kAck, .ece = false, .retx = false, .response = false,
-                              .psn = left[i].psn.value(), .vp = left[i].vp});
+        wire::emit_ack_entry(wire.data() + i * wire::kMpAckEntryBytes, {.kind = MpAck::kAck,
+                                                                        .ece = false,
+                                                                        .retx = false,
+                                                                        .response = false,
+                                                                        .psn = left[i].psn.value(),
+                                                                        .vp = left[i].vp});
     const uint32_t before = stream.cwnd_fixed;
     now += kRtt;
     EXPECT_EQ(paths.acknowledge_next(stream, wire.data(), 8, true, now), 0u);  // another stream's

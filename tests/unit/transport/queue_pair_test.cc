@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // States, drains and flushes; shared receive queues; completion queue events.
-#include <numeric>
-
 #include <map>
+#include <numeric>
 
 #include "transport/pair.h"
 

@@ -149,7 +149,7 @@ TEST_F(RcErrors, the_receive_of_an_immediate_fails_with_its_write) {
 // timer.
 TEST_F(RcErrors, after_an_rnr_nak_the_responder_is_silent_until_the_packet_comes_again) {
     QpOptions options;
-    options.min_rnr_timer = 14;     // 1.28 ms
+    options.min_rnr_timer = 14;  // 1.28 ms
     connect(options);
     net.trace.clear();
     post(send(1, 0, 8000));
@@ -176,7 +176,7 @@ TEST_F(RcErrors, a_bind_that_fails_ends_one_queue_pair) {
     wqe.send_flags = IBV_SEND_SIGNALED;
     wqe.window = window.key;
     wqe.immediate = window.key;
-    wqe.rkey = 0xBAD00;             // no region
+    wqe.rkey = 0xBAD00;  // no region
     wqe.swap = 100;
     qa->sq.publish(1);
     a.engine.doorbell(*qa);
@@ -374,7 +374,7 @@ TEST_F(RcHostile, more_packets_than_psns_tell_apart) {
         QpOptions options;
         options.mtu = 256;
         connect(options);
-        Region huge;                // nobody looks at its memory
+        Region huge;  // nobody looks at its memory
         huge.iova = 0;
         huge.length = uint64_t{1} << 40;
         huge.host = mb.data();

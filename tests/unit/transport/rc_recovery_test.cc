@@ -106,7 +106,7 @@ TEST_F(RcRecovery, reads_over_a_long_way_are_asked_for_once) {
 
 TEST_F(RcRecovery, reads_that_wait_in_a_slow_link_do_not_fill_it_with_repetitions) {
     connect({.timeout = 18});
-    net.egress[1].bytes_per_s = 1'000'000;      // 100 ms for each
+    net.egress[1].bytes_per_s = 1'000'000;  // 100 ms for each
     for (uint64_t i = 0; i < 10; ++i) post(read(i, 0, 100'000, 0));
     succeeds(10);
     EXPECT_LE(net.now(), 1500 * kMillisecond);

@@ -8,9 +8,7 @@ namespace {
 struct SlowPeer : Pair, ::testing::WithParamInterface<bool> {
     static constexpr size_t kBytes = 100'000;
 
-    void connect_with(uint8_t timeout) {
-        connect({.timeout = timeout, .retry_cnt = 7, .multipath = GetParam()});
-    }
+    void connect_with(uint8_t timeout) { connect({.timeout = timeout, .retry_cnt = 7, .multipath = GetParam()}); }
     // Keeps a's send queue busy with WRITEs until `until`; each is 98 packets.
     void write_until(uint64_t until) {
         while (net.now() < until && qa->state == IBV_QPS_RTS) {
@@ -64,8 +62,8 @@ TEST_P(SlowPeer, stands_still_again_and_again) {
 // What it has not read yet takes it many timeouts.
 TEST_P(SlowPeer, reads_slowly) {
     net.keep_trace = false;
-    connect_with(8);            // 16 ms, the floor
-    net.egress[0].bytes_per_s = 2'000'000;      // a window: 136 ms
+    connect_with(8);                        // 16 ms, the floor
+    net.egress[0].bytes_per_s = 2'000'000;  // a window: 136 ms
     write_until(net.now() + 3 * kSecond);
     expect_few_repetitions(8);  // rc: some two tail probes for each answer, which are all farther apart than it expects
 }

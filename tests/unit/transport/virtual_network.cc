@@ -33,8 +33,12 @@ void mark_ce(std::vector<uint8_t>& frame) {
 }
 
 Network::Network(uint64_t seed, const std::vector<transport::Config>& hosts)
-    : egress(hosts.size()), random_(seed), departures_(hosts.size()), wake_pending_(hosts.size()),
-      burst_until_(hosts.size()), stalled_until_(hosts.size()) {
+    : egress(hosts.size()),
+      random_(seed),
+      departures_(hosts.size()),
+      wake_pending_(hosts.size()),
+      burst_until_(hosts.size()),
+      stalled_until_(hosts.size()) {
     for (uint32_t i = 0; i < hosts.size(); ++i) {
         hosts_.push_back(std::make_unique<Host>(i, hosts[i]));
         hosts_[i]->sink.room = [this, i] { return has_room(i); };

@@ -139,7 +139,7 @@ class Network {
     std::vector<uint64_t> burst_until_;
     std::vector<uint64_t> stalled_until_;
     std::vector<Held> held_;
-    std::vector<std::unique_ptr<Host>> hosts_;      // the last: they ask for room when they go
+    std::vector<std::unique_ptr<Host>> hosts_;  // the last: they ask for room when they go
 };
 
 // Sets Congestion Experienced and mends the IPv4 checksum.

@@ -99,7 +99,7 @@ TEST_F(VerbsTest, RegisteringByAttributes) {
     attr.comp_mask = 2 | 8;  // an offset into nothing
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EINVAL);
     attr.comp_mask = 1 | 4 | 8;  // a dma-buf, which this is not: errors are those of ibv_reg_dmabuf_mr
-    attr.fd = -1;  // whether memory of GPUs can be registered
+    attr.fd = -1;                // whether memory of GPUs can be registered
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EOPNOTSUPP);
     attr.fd = (1 << 20) - 1;
     EXPECT_EQ(errno_after([&] { EXPECT_EQ(reg_mr_ex(pd_, &attr), nullptr); }), EBADF);

@@ -99,13 +99,17 @@ TEST_F(VerbsTest, LimitsOfTheDeviceAreKept) {
         EXPECT_NE(last, nullptr) << "its place was given back";
         EXPECT_EQ(destroy(last), 0);
     };
-    check(device.cqs, limits.max_cq, [&] { return ibv_create_cq(context_, 1, nullptr, nullptr, 0); }, ibv_destroy_cq);
+    check(
+        device.cqs, limits.max_cq, [&] { return ibv_create_cq(context_, 1, nullptr, nullptr, 0); }, ibv_destroy_cq);
     ibv_srq_init_attr shared{.srq_context = nullptr, .attr = {.max_wr = 1, .max_sge = 1, .srq_limit = 0}};
-    check(device.srqs, limits.max_srq, [&] { return ibv_create_srq(pd_, &shared); }, ibv_destroy_srq);
+    check(
+        device.srqs, limits.max_srq, [&] { return ibv_create_srq(pd_, &shared); }, ibv_destroy_srq);
     ibv_ah_attr address = own_address();
-    check(device.ahs, limits.max_ah, [&] { return ibv_create_ah(pd_, &address); }, ibv_destroy_ah);
+    check(
+        device.ahs, limits.max_ah, [&] { return ibv_create_ah(pd_, &address); }, ibv_destroy_ah);
     ibv_qp_init_attr init = init_attr(IBV_QPT_UD);
-    check(device.qps, limits.max_qp, [&] { return ibv_create_qp(pd_, &init); }, ibv_destroy_qp);
+    check(
+        device.qps, limits.max_qp, [&] { return ibv_create_qp(pd_, &init); }, ibv_destroy_qp);
 }
 
 // All of a process have one table of numbers.
@@ -225,7 +229,6 @@ TEST_F(VerbsTest, TheClockRunsAtItsRate) {
     EXPECT_GT(second.raw - first.raw, (second.before - first.after) * (1 - kTolerance));
     EXPECT_LT(second.raw - first.raw, (second.after - first.before) * (1 + kTolerance));
 }
-
 
 }  // namespace
 }  // namespace rove::verbs

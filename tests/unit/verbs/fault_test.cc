@@ -261,7 +261,8 @@ TEST_F(HandlerTest, FaultsOfTheProgramsOwn) {
     auto* page = static_cast<uint8_t*>(mmap(nullptr, kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     // The second hands on to what it found, which is ours, which hands on to the first.
     for (const auto handler : {go_back, hand_on}) {
-        struct sigaction theirs {}, now {};
+        struct sigaction theirs {
+        }, now{};
         theirs.sa_sigaction = handler;
         theirs.sa_flags = SA_SIGINFO;
         ASSERT_EQ(sigaction(SIGSEGV, &theirs, &before), 0);

@@ -372,12 +372,11 @@ TEST_F(WindowTest, OfType1IsBoundToADomain) {
     ibv_mw* window = ibv_alloc_mw(pd_, IBV_MW_TYPE_1);
     ASSERT_NE(window, nullptr);
     const auto bind = [&](uint64_t at, uint64_t length, ibv_wc_status expected = IBV_WC_SUCCESS) {
-        ibv_mw_bind request{.wr_id = 17,
-                            .send_flags = IBV_SEND_SIGNALED,
-                            .bind_info = {.mr = length != 0 ? region_ : nullptr,
-                                          .addr = at,
-                                          .length = length,
-                                          .mw_access_flags = kReadWrite}};
+        ibv_mw_bind request{
+            .wr_id = 17,
+            .send_flags = IBV_SEND_SIGNALED,
+            .bind_info = {
+                .mr = length != 0 ? region_ : nullptr, .addr = at, .length = length, .mw_access_flags = kReadWrite}};
         const uint32_t before = window->rkey;
         ASSERT_EQ(ibv_bind_mw(b_, window, &request), 0);
         EXPECT_EQ(window->rkey, ibv_inc_rkey(before));

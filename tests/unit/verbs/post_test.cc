@@ -218,7 +218,8 @@ TEST_F(PostTest, PostsThatNoPollFollows) {
     }
     const volatile uint8_t& last = buffer_[8192 + 2];
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-    while (last == 0 && std::chrono::steady_clock::now() < until) {}
+    while (last == 0 && std::chrono::steady_clock::now() < until) {
+    }
     EXPECT_EQ(last, 1);
 }
 

@@ -3,7 +3,6 @@
 // parsed fields gives the same bytes.
 #include <gtest/gtest.h>
 
-
 #include "support/pcap.h"
 #include "wire/frame.h"
 

@@ -49,7 +49,9 @@ class Kernels : public testing::TestWithParam<Named> {
     std::mt19937 random_{1};
 };
 
-TEST_P(Kernels, CheckValue) { EXPECT_EQ(kernel_.crc32(0, "123456789", 9), 0xCBF43926u); }
+TEST_P(Kernels, CheckValue) {
+    EXPECT_EQ(kernel_.crc32(0, "123456789", 9), 0xCBF43926u);
+}
 
 TEST_P(Kernels, EveryLengthTo600) {
     for (size_t bytes = 0; bytes <= 600; ++bytes) {
@@ -131,8 +133,8 @@ TEST_P(Kernels, IcrcIgnoresVariantFields) {
     auto v4 = random(100), v6 = random(100);
     v4[14] = 0x45, v6[14] = 0x60;
     const uint32_t before4 = kernel_.icrc(&v4[14], 84), before6 = kernel_.icrc(&v6[14], 84);
-    for (const size_t at : {1, 8, 10, 11, 26, 27, 32}) v4[14 + at] ^= 0xFF;     // TOS, TTL, checksums, FECN and BECN
-    for (const size_t at : {1, 2, 3, 7, 46, 47, 52}) v6[14 + at] ^= 0xFF;       // class, label, hops, ...
+    for (const size_t at : {1, 8, 10, 11, 26, 27, 32}) v4[14 + at] ^= 0xFF;  // TOS, TTL, checksums, FECN and BECN
+    for (const size_t at : {1, 2, 3, 7, 46, 47, 52}) v6[14 + at] ^= 0xFF;    // class, label, hops, ...
     v6[14] ^= 0x0F;
     EXPECT_EQ(kernel_.icrc(&v4[14], 84), before4);
     EXPECT_EQ(kernel_.icrc(&v6[14], 84), before6);

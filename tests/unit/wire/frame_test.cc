@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What build_frame writes, parse_frame reads: all opcodes, payload sizes, VLAN tags, IP versions and gather lists.
-#include "wire/ack_entry.h"
 #include "wire/frame.h"
 
 #include <gtest/gtest.h>
 
 #include "reference.h"
 #include "samples.h"
+#include "wire/ack_entry.h"
 
 namespace rove::wire {
 namespace {
@@ -260,10 +260,10 @@ TEST(Opcodes, Known) {
     size_t known = 0;
     for (const OpcodeInfo& info : opcode_table()) known += info.known;
     EXPECT_EQ(known, 25u + 12u + 2u + 1u + 25u + 25u + 1u);  // RC, UC, UD, CNP, XRC, multi-path, HELLO
-    EXPECT_FALSE(opcode_info(0x15).known);          // reserved
-    EXPECT_FALSE(opcode_info(0x2C).known);          // UC has no READ
-    EXPECT_FALSE(opcode_info(0x44).known);          // RD
-    EXPECT_FALSE(opcode_info(0xB5).known);          // reserved
+    EXPECT_FALSE(opcode_info(0x15).known);                   // reserved
+    EXPECT_FALSE(opcode_info(0x2C).known);                   // UC has no READ
+    EXPECT_FALSE(opcode_info(0x44).known);                   // RD
+    EXPECT_FALSE(opcode_info(0xB5).known);                   // reserved
     EXPECT_EQ(opcode_info(opcode(Service::kRc, Op::kWriteOnlyImm)).header_bytes, 12 + 16 + 4);
     EXPECT_EQ(opcode_info(opcode(Service::kUd, Op::kSendOnlyImm)).header_bytes, 12 + 8 + 4);
     EXPECT_EQ(opcode_info(kOpcodeCnp).header_bytes, 12 + 16);
@@ -288,9 +288,11 @@ TEST(MultiPath, HeadersOnTheWire) {
     EXPECT_EQ(load_be16(frame.data() + kBth - 8), h.vp);
 
     h = samples::headers(opcode(Service::kMp, Op::kAck));
-    h.mp_ack = {.entry = {.kind = MpAck::kSack, .ece = true, .retx = false, .response = true, .psn = 0x0A0B0C,
-                          .vp = 0xC456},
-                .syndrome = 0x62, .aack_psn = 0x0D0E0F, .more = 1};
+    h.mp_ack = {
+        .entry = {.kind = MpAck::kSack, .ece = true, .retx = false, .response = true, .psn = 0x0A0B0C, .vp = 0xC456},
+        .syndrome = 0x62,
+        .aack_psn = 0x0D0E0F,
+        .more = 1};
     samples::Frame entry(kMpAckEntryBytes);
     emit_ack_entry(entry.data(),
                    {.kind = MpAck::kErr, .ece = false, .retx = true, .response = false, .psn = 7, .vp = 0xC789});

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames that parse_frame must refuse, each for its reason, and frames cut and changed at random. Inputs are exact-size
 // heap copies, so that AddressSanitizer sees a read beyond one.
-#include <algorithm>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <random>
@@ -54,7 +54,7 @@ TEST(Refuses, NotRoce) {
     EXPECT_EQ(changed(true, [](Frame& f) { f[kIp + 6] = 58; }), ParseError::kNotRoce);
     EXPECT_EQ(changed(false, [](Frame& f) { store_be16(&f[kUdp4 + 2], 53); }), ParseError::kNotRoce);
     EXPECT_EQ(changed(true, [](Frame& f) { store_be16(&f[kUdp6 + 2], 53); }), ParseError::kNotRoce);
-    EXPECT_EQ(changed(false, [](Frame& f) { store_be16(&f[kIp + 6], 100); }), ParseError::kNotRoce);   // later fragment
+    EXPECT_EQ(changed(false, [](Frame& f) { store_be16(&f[kIp + 6], 100); }), ParseError::kNotRoce);  // later fragment
 }
 
 TEST(Refuses, Truncated) {
@@ -72,17 +72,21 @@ TEST(Refuses, IpHeader) {
     EXPECT_EQ(changed(false, [](Frame& f) { f[kIp] = 0x55; }), ParseError::kIpHeader);
     EXPECT_EQ(changed(false, [](Frame& f) { f[kIp] = 0x44; }), ParseError::kIpHeader);
     EXPECT_EQ(changed(true, [](Frame& f) { f[kIp] = 0x40; }), ParseError::kIpHeader);
-    EXPECT_EQ(changed(true, [](Frame& f) {                       // IPv4-mapped source in an IPv6 header
-                  std::fill_n(&f[kIp + 8], 10, uint8_t{0});
-                  f[kIp + 18] = f[kIp + 19] = 0xFF;
-              }), ParseError::kIpHeader);
-    EXPECT_EQ(changed(false, [](Frame& f) { store_be16(&f[kIp + 6], 0x2000); }), ParseError::kIpHeader);    // fragment
+    EXPECT_EQ(changed(true,
+                      [](Frame& f) {  // IPv4-mapped source in an IPv6 header
+                          std::fill_n(&f[kIp + 8], 10, uint8_t{0});
+                          f[kIp + 18] = f[kIp + 19] = 0xFF;
+                      }),
+              ParseError::kIpHeader);
+    EXPECT_EQ(changed(false, [](Frame& f) { store_be16(&f[kIp + 6], 0x2000); }), ParseError::kIpHeader);  // fragment
     // Options: 4 bytes of them between IP and UDP.
-    EXPECT_EQ(changed(false, [](Frame& f) {
-                  f.insert(f.begin() + kUdp4, {1, 1, 1, 0});
-                  f[kIp] = 0x46;
-                  store_be16(&f[kIp + 2], static_cast<uint16_t>(f.size() - kIp));
-              }), ParseError::kIpHeader);
+    EXPECT_EQ(changed(false,
+                      [](Frame& f) {
+                          f.insert(f.begin() + kUdp4, {1, 1, 1, 0});
+                          f[kIp] = 0x46;
+                          store_be16(&f[kIp + 2], static_cast<uint16_t>(f.size() - kIp));
+                      }),
+              ParseError::kIpHeader);
     auto frame = samples::frame(samples::flow(false, false), samples::headers(0x04), {});
     frame[kIp + 10] ^= 1;
     EXPECT_EQ(parse_exact(frame), ParseError::kIpHeader);
@@ -106,14 +110,20 @@ TEST(Refuses, Opcode) {
 }
 
 TEST(Refuses, Padding) {
-    EXPECT_EQ(changed(false, [](Frame& f) { f[kBth4 + 1] |= 0x10; }, Op::kSendOnly, 0), ParseError::kPadding);
-    EXPECT_EQ(changed(false, [](Frame& f) { f[kBth4 + 1] |= 0x10; }, Op::kAck, 0), ParseError::kPadding);
+    EXPECT_EQ(changed(
+                  false, [](Frame& f) { f[kBth4 + 1] |= 0x10; }, Op::kSendOnly, 0),
+              ParseError::kPadding);
+    EXPECT_EQ(changed(
+                  false, [](Frame& f) { f[kBth4 + 1] |= 0x10; }, Op::kAck, 0),
+              ParseError::kPadding);
     EXPECT_EQ(changed(false, [](Frame& f) { f[kBth4] = opcode(Service::kRc, Op::kAck); }), ParseError::kPadding);
-    EXPECT_EQ(changed(false, [](Frame& f) {
-                  f.push_back(0);
-                  store_be16(&f[kIp + 2], static_cast<uint16_t>(f.size() - kIp));
-                  store_be16(&f[kUdp4 + 4], static_cast<uint16_t>(f.size() - kUdp4));
-              }), ParseError::kPadding);
+    EXPECT_EQ(changed(false,
+                      [](Frame& f) {
+                          f.push_back(0);
+                          store_be16(&f[kIp + 2], static_cast<uint16_t>(f.size() - kIp));
+                          store_be16(&f[kUdp4 + 4], static_cast<uint16_t>(f.size() - kUdp4));
+                      }),
+              ParseError::kPadding);
 }
 
 TEST(Refuses, Icrc) {
@@ -128,16 +138,21 @@ TEST(Refuses, Icrc) {
 TEST(Accepts, RightUdpChecksum) {
     for (const bool v6 : {false, true}) {
         for (const size_t payload : {size_t{0}, size_t{8}, size_t{1021}}) {
-            EXPECT_EQ(changed(v6, [v6](Frame& f) {
-                          // The checksum covers the ICRC, which takes the checksum as ones: so it can be sealed before.
-                          samples::seal(f, 14);
-                          const size_t udp = v6 ? kUdp6 : kUdp4, address = v6 ? kIp + 8 : kIp + 12;
-                          uint64_t sum = 17 + f.size() - udp;
-                          for (size_t at = address; at < udp; at += 2) sum += load_be16(&f[at]);
-                          for (size_t at = udp; at < f.size(); at += 2) sum += load_be16(&f[at]);
-                          while (sum >> 16) sum = (sum & 0xFFFF) + (sum >> 16);
-                          store_be16(&f[udp + 6], static_cast<uint16_t>(~sum));
-                      }, Op::kSendOnly, payload), ParseError::kNone);
+            EXPECT_EQ(changed(
+                          v6,
+                          [v6](Frame& f) {
+                              // The checksum covers the ICRC, which takes the checksum as ones: so it can be sealed
+                              // before.
+                              samples::seal(f, 14);
+                              const size_t udp = v6 ? kUdp6 : kUdp4, address = v6 ? kIp + 8 : kIp + 12;
+                              uint64_t sum = 17 + f.size() - udp;
+                              for (size_t at = address; at < udp; at += 2) sum += load_be16(&f[at]);
+                              for (size_t at = udp; at < f.size(); at += 2) sum += load_be16(&f[at]);
+                              while (sum >> 16) sum = (sum & 0xFFFF) + (sum >> 16);
+                              store_be16(&f[udp + 6], static_cast<uint16_t>(~sum));
+                          },
+                          Op::kSendOnly, payload),
+                      ParseError::kNone);
         }
     }
 }

@@ -28,13 +28,13 @@ inline uint32_t icrc(std::span<const uint8_t> packet) {
     masked.insert(masked.end(), packet.begin(), packet.end());
     uint8_t* const ip = masked.data() + 8;
     if (v4) {
-        ip[1] = ip[8] = ip[10] = ip[11] = 0xFF;             // TOS, TTL, header checksum
+        ip[1] = ip[8] = ip[10] = ip[11] = 0xFF;  // TOS, TTL, header checksum
     } else {
-        ip[0] |= 0x0F;                                      // traffic class, flow label
-        ip[1] = ip[2] = ip[3] = ip[7] = 0xFF;               // ... and hop limit
+        ip[0] |= 0x0F;                         // traffic class, flow label
+        ip[1] = ip[2] = ip[3] = ip[7] = 0xFF;  // ... and hop limit
     }
-    ip[udp + 6] = ip[udp + 7] = 0xFF;                       // UDP checksum
-    ip[udp + 8 + 4] = 0xFF;                                 // BTH: FECN, BECN and the reserved bits beside them
+    ip[udp + 6] = ip[udp + 7] = 0xFF;  // UDP checksum
+    ip[udp + 8 + 4] = 0xFF;            // BTH: FECN, BECN and the reserved bits beside them
     return crc32(0, masked);
 }
 

@@ -24,7 +24,7 @@ inline Frame random_bytes(size_t count, uint32_t seed = 1) {
 
 inline Flow flow(bool v6, bool vlan) {
     Flow made{.dst_mac = {2, 0, 0, 0, 7, 2}, .src_mac = {2, 0, 0, 0, 7, 1}};
-    if (v6) {   // no byte 0 or twice: one lost on the way shows
+    if (v6) {  // no byte 0 or twice: one lost on the way shows
         for (uint8_t i = 0; i < 16; ++i) made.src[i] = 0xD0 + i, made.dst[i] = 0xE0 + i;
     } else {
         made.src = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 7, 0, 1};
@@ -41,21 +41,33 @@ inline Flow flow(bool v6, bool vlan) {
 // Every field distinct, so that a swap shows.
 inline Headers headers(uint8_t opcode) {
     Headers made;
-    made.bth = {.opcode = opcode, .flags = Bth::kSolicited | Bth::kMigReq, .pkey = 0x8001, .ecn = Bth::kBecn,
-                .ack_req = true, .dest_qpn = 0x123456, .psn = 0xFEDCBA};
+    made.bth = {.opcode = opcode,
+                .flags = Bth::kSolicited | Bth::kMigReq,
+                .pkey = 0x8001,
+                .ecn = Bth::kBecn,
+                .ack_req = true,
+                .dest_qpn = 0x123456,
+                .psn = 0xFEDCBA};
     made.deth = {.qkey = 0x11223344, .src_qpn = 0x556677};
     made.reth = {.va = 0x0102030405060708, .rkey = 0x11121314, .length = 0x21222324};
-    made.atomic = {.va = 0x3132333435363738, .rkey = 0x41424344, .swap_or_add = 0x5152535455565758,
-                   .compare = 0x6162636465666768};
+    made.atomic = {
+        .va = 0x3132333435363738, .rkey = 0x41424344, .swap_or_add = 0x5152535455565758, .compare = 0x6162636465666768};
     made.aeth = {.syndrome = kSyndromeNakRemoteAccess, .msn = 0x717273};
     made.feth = {.placement = 3, .selectivity = 1};
     made.atomic_original = 0x8182838485868788;
     made.immediate = 0x91929394;
     made.invalidate_rkey = 0xA1A2A3A4;
     made.mp = {.flags = Mpeth::kRetx | Mpeth::kSync | Mpeth::kLast | Mpeth::kEarly, .msn = 0xB1B2B3, .ipsn = 0xC1C2C3};
-    made.mp_ack = {.entry = {.kind = MpAck::kNack, .ece = true, .retx = false, .response = true, .psn = 0xD1D2D3,
-                             .vp = 0xD4D5, .trimmed = true},
-                   .syndrome = kSyndromeNakRemoteOperation, .aack_psn = 0xE1E2E3, .more = 0xE4};
+    made.mp_ack = {.entry = {.kind = MpAck::kNack,
+                             .ece = true,
+                             .retx = false,
+                             .response = true,
+                             .psn = 0xD1D2D3,
+                             .vp = 0xD4D5,
+                             .trimmed = true},
+                   .syndrome = kSyndromeNakRemoteOperation,
+                   .aack_psn = 0xE1E2E3,
+                   .more = 0xE4};
     made.xrc_srqn = 0x1A1B1C;
     made.vp = 0xF1F2;
     made.hello = {.version = 0xF3, .answer = true, .mp = true, .qpn = 0xF4F5F6, .nonce = 0xF7F8F9FA};

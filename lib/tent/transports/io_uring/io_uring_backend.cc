@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kRoundBytes =
     1 << 20;  // begun before others have their turn: what the page cache has is copied at once
 constexpr uint64_t kKernelLookNs = 20'000'000;  // between two looks at what is with the kernel
-constexpr uint64_t kCancel = UINT64_MAX;  // user data of a cancellation
+constexpr uint64_t kCancel = UINT64_MAX;        // user data of a cancellation
 
 }  // namespace
 
@@ -81,8 +81,8 @@ Channel::Dispatched IoUringBackend::begin(FileChannel& channel, uint8_t level, u
         } else {
             io_uring_prep_read(sqe, fd, slice.local, length, slice.remote);
         }
-        const auto place = static_cast<size_t>(std::find(with_kernel_.begin(), with_kernel_.end(), nullptr) -
-                                               with_kernel_.begin());
+        const auto place =
+            static_cast<size_t>(std::find(with_kernel_.begin(), with_kernel_.end(), nullptr) - with_kernel_.begin());
         with_kernel_[place] = &slice;
         io_uring_sqe_set_data64(sqe, place);
         begun += slice.length;

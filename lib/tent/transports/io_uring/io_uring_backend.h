@@ -57,7 +57,7 @@ class IoUringBackend : public Backend {
     Shard& shard_;
     io_uring ring_{};
     bool started_ = false;
-    unsigned out_ = 0;  // slices with the kernel
+    unsigned out_ = 0;                         // slices with the kernel
     std::array<Slice*, kDeep> with_kernel_{};  // by the place that a request's user data names
     uint64_t looked_ns_ = 0;
 };

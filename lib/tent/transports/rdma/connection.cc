@@ -53,8 +53,8 @@ std::optional<Endpoint> parse_endpoint(const Json& object) {
     return endpoint;
 }
 
-std::unique_ptr<Connection> Connection::create(const VerbsDevice& device, const EndpointConfig& config,
-                                               uint32_t lanes, size_t shard) {
+std::unique_ptr<Connection> Connection::create(const VerbsDevice& device, const EndpointConfig& config, uint32_t lanes,
+                                               size_t shard) {
     std::unique_ptr<Connection> made(new Connection(device, config));
     std::random_device random;
     for (size_t i = 0; i < kPriorities * lanes; ++i) {
@@ -70,8 +70,7 @@ std::unique_ptr<Connection> Connection::create(const VerbsDevice& device, const 
         attr.qp_state = IBV_QPS_INIT;
         attr.port_num = 1;
         attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-        if (ibv_modify_qp(qp, &attr,
-                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0) {
+        if (ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) != 0) {
             return nullptr;
         }
     }
@@ -117,9 +116,9 @@ int Connection::to_rts(size_t which) {
     attr.retry_cnt = config_.send_retry_count;
     attr.rnr_retry = config_.send_rnr_count;
     attr.max_rd_atomic = config_.max_rd_atomic;
-    return ibv_modify_qp(qps_[which], &attr,
-                         IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                             IBV_QP_MAX_QP_RD_ATOMIC);
+    return ibv_modify_qp(
+        qps_[which], &attr,
+        IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 int Connection::connect(const Endpoint& remote, bool active) {

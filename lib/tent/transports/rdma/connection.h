@@ -33,7 +33,7 @@ struct Endpoint {
     std::array<uint8_t, 16> gid{};
     uint32_t mtu = 1024;
     std::vector<uint32_t> qpns, psns;  // of lane 0 by priority, then of lane 1 ...
-    uint64_t probe_address = 0;  // of a word that may be read
+    uint64_t probe_address = 0;        // of a word that may be read
     uint32_t probe_rkey = 0;
 };
 Json to_json(const Endpoint& endpoint);

@@ -62,7 +62,7 @@ struct Rail {
         kConnecting,  // a job is at it
         kProbing,     // connected; `retry_ns` says when to probe
         kUp,
-        kDraining,    // one of its QPs takes nothing any more; when the others are through it is connected anew
+        kDraining,  // one of its QPs takes nothing any more; when the others are through it is connected anew
     };
     static constexpr uint32_t kMaxDoublings = 2;  // of the cooldown
 
@@ -81,7 +81,7 @@ struct Rail {
     uint32_t doublings = 0;  // of the cooldown, since the last success
     uint64_t last_error_ns = 0;
     uint64_t rest_ns = 0;  // until then it is not probed
-    uint64_t number = 0;  // of `connection`; ConnectionName
+    uint64_t number = 0;   // of `connection`; ConnectionName
     std::unique_ptr<Connection> connection;
     uint64_t retry_ns = 0;
     uint32_t refusals = 0;  // attempts to connect that failed, one after the other

@@ -19,12 +19,12 @@ constexpr uint64_t kTimesExpected = 4;          // what a slice may take over it
 // Between the beginnings of attempts to connect, doubling. One over a dead rail in mp mode takes a second, all of which
 // it asks the peer's device: the next one follows at once, since the rail may come back in between (T-19).
 constexpr uint64_t kRetryNs = 5'000'000, kMaxRetryNs = 640'000'000;
-constexpr uint64_t kComeUpNs = 100'000'000;       // so long slices wait for a rail that was up
+constexpr uint64_t kComeUpNs = 100'000'000;         // so long slices wait for a rail that was up
 constexpr uint64_t kFirstComeUpNs = 3'000'000'000;  // ... and for the first one to come up
-constexpr uint64_t kSpareNs = 50'000'000;       // a port that has no rail for so long tries the peer's other ports
-constexpr size_t kSparesAtOnce = 2;             // that are being connected
-constexpr uint64_t kLongSpareNs = 1'000'000'000;  // ... and one that never had, or while other ports have one
-constexpr uint64_t kCallNs = 2'000'000'000;     // of the control plane
+constexpr uint64_t kSpareNs = 50'000'000;           // a port that has no rail for so long tries the peer's other ports
+constexpr size_t kSparesAtOnce = 2;                 // that are being connected
+constexpr uint64_t kLongSpareNs = 1'000'000'000;    // ... and one that never had, or while other ports have one
+constexpr uint64_t kCallNs = 2'000'000'000;         // of the control plane
 constexpr uint64_t kProbeBytes = 8;
 
 }  // namespace
@@ -285,9 +285,10 @@ void RdmaChannel::connect(Rail& rail, std::vector<Task*> fenced) {
             const auto closed = peer_.control().call(MessageType::kClose, before.to_json(), kCallNs);
             bool sure = false;
             if (closed) get(*closed, "ok", &sure);
-            if (!fenced.empty()) shard_.with_lock([&] {
-                for (Task* task : fenced) shard_.drop_fence(*task, sure);
-            });
+            if (!fenced.empty())
+                shard_.with_lock([&] {
+                    for (Task* task : fenced) shard_.drop_fence(*task, sure);
+                });
         }
         std::unique_ptr<Connection> connection;
         if (!closing_ && !peer_.gone.load())

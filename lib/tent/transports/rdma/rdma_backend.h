@@ -16,8 +16,8 @@ namespace rove::tent {
 
 // Of a device.
 struct AllotmentCounters {
-    uint64_t allotted = 0;      // slices that were allotted to it as its share of a request
-    uint64_t placed_anew = 0;   // ... and that another device took
+    uint64_t allotted = 0;     // slices that were allotted to it as its share of a request
+    uint64_t placed_anew = 0;  // ... and that another device took
 };
 
 class RdmaBackend : public Backend {
@@ -42,9 +42,7 @@ class RdmaBackend : public Backend {
     uint64_t bandwidth(uint8_t device) const { return bandwidths_[device]; }  // bytes/s, as learned
     // Work request numbers: a slice's current attempt, or a probe of a rail's current connection.
     static uint64_t slice_wr(const Slice& slice) { return uint64_t{rdma(slice).tag} << 32 | slice.index; }
-    static uint64_t probe_wr(const Rail& rail) {
-        return kProbe | (rail.number & 0x7FFFFFFF) << 32 | rail.id;
-    }
+    static uint64_t probe_wr(const Rail& rail) { return kProbe | (rail.number & 0x7FFFFFFF) << 32 | rail.id; }
 
   private:
     static constexpr uint64_t kProbe = uint64_t{1} << 63;

@@ -21,11 +21,7 @@ constexpr uint64_t bit(uint8_t device) {
 }  // namespace
 
 RdmaChannel::RdmaChannel(RdmaBackend& backend, Shard& shard, Peer& peer, uint64_t now_ns)
-    : Channel(shard.config().queues),
-      backend_(backend),
-      shard_(shard),
-      peer_(peer),
-      opened_ns_(now_ns) {
+    : Channel(shard.config().queues), backend_(backend), shard_(shard), peer_(peer), opened_ns_(now_ns) {
     // A rail for each device of the end that has more of them. Devices of equal names belong together, others by their
     // places. All other pairs are spare.
     const auto segment = peer.segment();
@@ -207,16 +203,14 @@ RdmaChannel::Fate RdmaChannel::place(Task& task, Slice& slice, uint64_t now_ns) 
     const SelectorConfig& config = shard_.config().rdma.selector;
     if (!task.is_allotted) {
         task.is_allotted = true;
-        if (!config.enable_smart_scheduling ||
-            (task.count > 1 && config.batch_policy == BatchPolicy::kInverseScore))
+        if (!config.enable_smart_scheduling || (task.count > 1 && config.batch_policy == BatchPolicy::kInverseScore))
             allot(task, usable, now_ns);
     }
     const bool has_share = task.shares != nullptr && task.shares->devices != 0;
     if (has_share) {
         if ((task.shares->devices & ~usable) != 0) drop_shares(task, ~usable);
         const uint64_t roomy = devices_with_room(priority) & usable;
-        const uint64_t own =
-            task.shares->devices & roomy & backend_.selector().eligible(usable, task.priority, now_ns);
+        const uint64_t own = task.shares->devices & roomy & backend_.selector().eligible(usable, task.priority, now_ns);
         if (own != 0) {
             rdma(slice).device = static_cast<uint8_t>(std::countr_zero(own));
             if (!post(*rail_of(rdma(slice).device), slice, now_ns)) return Fate::kWaits;

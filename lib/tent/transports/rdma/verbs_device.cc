@@ -80,8 +80,8 @@ Status VerbsDevice::open_all(const ::rove::tent::Config& config, std::vector<std
         if (contains(names, name)) continue;
         std::string there;
         for (const std::string& one : names) there += (there.empty() ? "" : ", ") + one;
-        return {Code::kInvalidArgument, "key 'topology.rdma_whitelist': '" + name + "' is not a device (there are: " +
-                                            (there.empty() ? "none" : there) + ")"};
+        return {Code::kInvalidArgument, "key 'topology.rdma_whitelist': '" + name +
+                                            "' is not a device (there are: " + (there.empty() ? "none" : there) + ")"};
     }
     std::sort(out->begin(), out->end(), [](const auto& a, const auto& b) { return a->name() < b->name(); });
     return {};
@@ -95,8 +95,7 @@ bool VerbsDevice::open(ibv_device* device, const ::rove::tent::Config& config) {
     if (ibv_query_port(context_, 1, &port) != 0) return false;
     mtu_ = 128u << port.active_mtu;
     bandwidth_bytes_per_s_ = link_bandwidth(port);
-    const int gid_index =
-        config.rdma.gid_index >= 0 ? config.rdma.gid_index : suitable_gid(context_, port.gid_tbl_len);
+    const int gid_index = config.rdma.gid_index >= 0 ? config.rdma.gid_index : suitable_gid(context_, port.gid_tbl_len);
     if (gid_index < 0 || ibv_query_gid(context_, 1, gid_index, &gid_) != 0) return false;
     gid_index_ = static_cast<uint8_t>(gid_index);
     std::ifstream(std::string(device->ibdev_path) + "/device/numa_node") >> numa_node_;

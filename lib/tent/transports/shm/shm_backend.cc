@@ -13,8 +13,8 @@ namespace rove::tent {
 
 namespace {
 
-constexpr uint64_t kShortBytes = 16 << 10;    // handing over costs more than a tenth of what copying these does
-constexpr uint32_t kNearSlices = 4;           // a request of more is out of its thread's near caches
+constexpr uint64_t kShortBytes = 16 << 10;  // handing over costs more than a tenth of what copying these does
+constexpr uint32_t kNearSlices = 4;         // a request of more is out of its thread's near caches
 // For so long copies are left to who submitted them: some looks of a thread that polls.
 constexpr uint64_t kOwnersNs = 5'000;
 constexpr uint64_t kUnreachableNs = 1'000'000'000;  // after memory could not be mapped
@@ -23,10 +23,7 @@ constexpr uint64_t kGoneLookNs = 100'000'000;       // between two looks for mem
 }  // namespace
 
 ShmChannel::ShmChannel(Shard& shard, ShmBackend& backend, Peer& peer)
-    : Channel(shard.config().queues),
-      shard_(shard),
-      backend_(backend),
-      peer_(peer) {}
+    : Channel(shard.config().queues), shard_(shard), backend_(backend), peer_(peer) {}
 
 ShmChannel::~ShmChannel() {
     unmap(std::move(mappings_));
