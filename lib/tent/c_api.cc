@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C functions: each checks its pointers, calls the C++ class, keeps the text of what went wrong, and returns the
-// code. What is thrown below (no memory, no thread) ends here.
+// The C functions (T-23). Each one checks its pointers, calls the C++ class, keeps the text of the error, and returns
+// the code. Exceptions from below (no memory, no thread) end here.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>

@@ -149,6 +149,7 @@ std::optional<Priority> read_priority(Table& table) {
     return priority;
 }
 
+// T-15
 Policy read_policy(Table table) {
     Policy policy;
     const std::string name_allowed = "a name, for messages and Request::policy_name";

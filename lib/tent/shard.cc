@@ -412,6 +412,7 @@ Task* Shard::first_late(uint64_t now_ns) {
     return nullptr;
 }
 
+// T-20
 void Shard::look_at_deadlines(uint64_t now_ns) {
     deadlines_ns_ = now_ns;
     while (Task* task = first_late(now_ns)) time_out(*task, Reason::kDeadline);

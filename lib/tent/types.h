@@ -25,7 +25,7 @@ std::optional<Priority> parse_priority(std::string_view name);  // in any case
 std::optional<Priority> to_priority(int64_t number);            // 0..2
 
 // rove carries data by RDMA, SHM, TCP and IOURING; the others are names that policies may mention and that are never
-// available.
+// available (T-21).
 using Transport = TransportType;
 inline constexpr uint8_t kTransports = kNumTransportTypes;
 const char* name(Transport transport);  // "rdma", "io_uring", ...
