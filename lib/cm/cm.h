@@ -12,7 +12,7 @@
 //   destroy() at any time. No event of an id follows its destroy().
 // After each call and each receive(), next_deadline() may be another.
 //
-// README.md has the table of states, what of it differs from Linux's ib_cm, and how forged MADs are told.
+// docs/protocol/cm.md has the table of states, the differences from Linux's ib_cm, and the defence against forged MADs.
 #pragma once
 
 #include <cstdint>
