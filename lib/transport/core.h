@@ -26,7 +26,7 @@ namespace rove::transport {
 // How an RC QP speaks: over one path as IBTA says, or over many, as only rove does.
 enum class Mode : uint8_t { kRc, kMp, kAuto };  // auto: mp if the peer does too
 
-// mp: what keeps a WRITE's data in order when packets overtake each other (EU-7). mp/README.md compares them.
+// mp: keeps WRITEs in order in memory when packets overtake each other. EU-7 compares the three.
 enum class Ordering : uint8_t {
     kReceiverHold,  // what is early waits at the receiver
     kSenderDelay,   // the last packet of a WRITE waits at the sender until all before it have arrived; Eunomia A.1

@@ -15,7 +15,7 @@ inline constexpr uint16_t kDefaultPkey = 0xFFFF;     // IBTA 10.9.2: full member
 inline constexpr size_t kIcrcBytes = 4;
 
 // IBTA 9.2.1: the three high bits name the transport service, the five low ones the operation. 0xC0 and up are the
-// manufacturer's: there, RC's operations of the multi-path transport (lib/wire/README.md).
+// manufacturer's: there, RC's operations of the multi-path transport (docs/protocol/multipath.md).
 enum class Service : uint8_t { kRc = 0x00, kUc = 0x20, kUd = 0x60, kCnp = 0x80, kXrc = 0xA0, kMp = 0xC0 };
 
 enum class Op : uint8_t {

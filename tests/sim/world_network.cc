@@ -35,7 +35,7 @@ transport::Config World::draw_config() {
     return config;
 }
 
-// Of what is sent by host `from`: mp/README.md.
+// The order in which operations of host `from` reach the memory of the other host (EU-7).
 Promise World::promise(uint32_t from) const {
     using enum transport::Ordering;
     const bool held = configs_[from].ordering == kReceiverHold || configs_[1 - from].ordering == kReceiverHold;

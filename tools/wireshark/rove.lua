@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- rove's multi-path packets and HELLO for Wireshark and tshark (lib/wire/README.md has the format), and what Wireshark's
--- own InfiniBand dissector does not know: XRC (annex A14), FLUSH and ATOMIC WRITE (annex A19).
+-- Dissects rove's multi-path packets and HELLO (docs/protocol/multipath.md has the format), and the parts of RoCE that
+-- Wireshark's own InfiniBand dissector does not know: XRC (annex A14), FLUSH and ATOMIC WRITE (annex A19).
 --     tshark -X lua_script:tools/wireshark/rove.lua -r capture.pcapng -Y rove
 -- Not as root: Wireshark 4.4 then leaves scripts alone.
 -- What is behind MPETH or XRCETH is what RC has, so that dissector reads it, from a copy of the packet without them.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control and choice of paths other than MP-RDMA's (lib/transport/paths/README.md) over the modelled network.
+// Congestion controls and path choices other than MP-RDMA's (BX-5), over the modelled network.
 #include <gtest/gtest.h>
 
 #include <deque>

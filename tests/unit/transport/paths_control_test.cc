@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control and choice of paths other than MP-RDMA's own: BX-5 to BX-9 (lib/transport/paths/README.md).
+// Congestion controls and path choices other than MP-RDMA's own: BX-5 to BX-9 (docs/protocol/multipath.md).
 #include <set>
 
 #include "paths_sender.h"

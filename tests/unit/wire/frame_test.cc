@@ -276,7 +276,7 @@ TEST(Opcodes, Known) {
     EXPECT_EQ(opcode_info(kOpcodeHello).header_bytes, 12 + 12);
 }
 
-// The bytes as lib/wire/README.md draws them: a round trip alone would not see two fields swapped at both ends.
+// The bytes as docs/protocol/multipath.md draws them: a round trip alone would not see two fields swapped at both ends.
 TEST(MultiPath, HeadersOnTheWire) {
     const Flow flow = samples::flow(false, false);
     constexpr size_t kBth = 14 + 20 + 8, kBehindBth = kBth + 12;
