@@ -341,7 +341,7 @@ def deepbind():
     drop_in("deepbind", plugin())
     process = Process([doors(), "deepbind", plugin()], memif_pair()[0], SERVER_CORE).succeed(20)
     check(process.json() == [{"devices": 0}],
-          "RTLD_DEEPBIND works without --libibverbs now: say so in the README\n" + process.story())
+          "RTLD_DEEPBIND works without --libibverbs now: change docs/guide/running.md\n" + process.story())
 
 
 def in_library_path():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that people run, as they come from Debian, over rove; data is verified where the program can. README.md has
-the table.
+"""Programs that people run, as they come from Debian, over rove; data is verified where the program can.
+docs/guide/programs.md has the table.
 
 `tests/ecosystem` runs these alone. Elsewhere are perftest (test_perftest.py), rdmacm-utils and perftest -R
 (test_rdma_cm.py), ibverbs-utils (test_pingpong.py), pyverbs (test_pyverbs.py), a pair of Open MPI's ranks with
