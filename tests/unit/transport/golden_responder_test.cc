@@ -62,7 +62,7 @@ Answer as_repeated(Answer a) {
     return a;
 }
 
-// What rxe answers otherwise than IBTA says (lib/transport/README.md): as we do.
+// The answers in which rxe differs from IBTA, as rove gives them (docs/protocol/roce.md).
 std::vector<Answer> as_of_ibta(const std::vector<Answer>& all, bool has_errors) {
     std::vector<Answer> kept;
     for (Answer a : all) {
