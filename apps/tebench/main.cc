@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// rove-tebench: how fast the TENT engine is between two processes. The README has examples. Exit status: 0 when all
-// requests were completed; 1 when one was not, or the engine or a file failed; 2 for a wrong command line.
+// rove-tebench measures the speed of the TENT engine between two processes; docs/guide/tebench.md has examples.
+// Exit status: 0 when all requests were completed; 1 when one was not, or the engine or a file failed; 2 for a wrong
+// command line.
 #include <signal.h>
 #include <unistd.h>
 

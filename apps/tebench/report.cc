@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// See report.h; the README says what the columns are.
+// See report.h; docs/guide/tebench.md explains the columns.
 #include "report.h"
 
 #include <algorithm>
