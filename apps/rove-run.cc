@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "datapath/config.h"
-#include "datapath/config_file.h"
+#include "runtime/config.h"
+#include "runtime/config_file.h"
 #include "program_file.h"
 
 namespace {
@@ -49,7 +49,7 @@ fs::path find_library(bool libibverbs) {
     const fs::path here = fs::read_symlink("/proc/self/exe", ignored).parent_path();
     const fs::path built = libibverbs ? fs::path("ibverbs") / kLibibverbs : fs::path(kLibrary);
     const fs::path installed = libibverbs ? fs::path("rove/ibverbs") / kLibibverbs : fs::path(kLibrary);
-    const fs::path candidates[] = {here / "../lib/verbs" / built, here / ".." / ROVE_LIBDIR / installed};
+    const fs::path candidates[] = {here / "../lib/preload" / built, here / ".." / ROVE_LIBDIR / installed};
     for (const fs::path& candidate : candidates) {
         if (fs::is_regular_file(candidate, ignored)) return fs::canonical(candidate);
     }

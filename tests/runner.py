@@ -256,7 +256,7 @@ def main():
     if both or options.system:
         if not options.quick:
             build(pathlib.Path(f"{BUILD}-asan"), SANITIZERS["asan"], [
-                "apps/rove-run", "lib/verbs/librove-verbs.so", "tests/system/verbs_victim",
+                "apps/rove-run", "lib/preload/librove-verbs.so", "tests/system/verbs_victim",
                 "tests/conformance/conformance"])
         run_system(results, options)
     print(f"in {time.monotonic() - started:.0f} s, {SPENT['builds']:.0f} of them to build and "

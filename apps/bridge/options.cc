@@ -8,7 +8,7 @@
 #include <sstream>
 #include <vector>
 
-#include "datapath/port_name.h"
+#include "port/port_name.h"
 
 namespace rove::bridge {
 

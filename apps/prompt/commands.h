@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "datapath/report.h"
+#include "runtime/report.h"
 
 namespace rove::prompt {
 

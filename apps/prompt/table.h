@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "datapath/report.h"
+#include "runtime/report.h"
 
 namespace rove::prompt {
 

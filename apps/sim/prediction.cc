@@ -9,7 +9,7 @@
 #include <deque>
 #include <stdexcept>
 
-#include "datapath/config.h"
+#include "runtime/config.h"
 #include "fabric/audit.h"
 #include "fabric/flow.h"
 #include "fabric/topology.h"

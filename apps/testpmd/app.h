@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "datapath/runtime.h"
+#include "runtime/runtime.h"
 #include "run.h"
 #include "session.h"
 

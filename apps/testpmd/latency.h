@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "datapath/report.h"
+#include "runtime/report.h"
 #include "histogram.h"
 
 namespace rove::testpmd {

@@ -10,7 +10,7 @@
 #include <map>
 #include <sstream>
 
-#include "datapath/config_file.h"
+#include "runtime/config_file.h"
 
 namespace rove::testpmd {
 

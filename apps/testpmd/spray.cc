@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "datapath/runtime.h"
+#include "runtime/runtime.h"
 #include "latency.h"
 #include "tent_report.h"
 

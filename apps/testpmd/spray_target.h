@@ -2,7 +2,7 @@
 // The end of a spray that is written to and read from: its engine answers, and it drives the ports.
 #pragma once
 
-#include "datapath/runtime.h"
+#include "runtime/runtime.h"
 #include "run.h"
 #include "segment.h"
 

@@ -2,7 +2,7 @@
 // What there is to see of this process's TENT engine.
 #pragma once
 
-#include "datapath/report.h"
+#include "runtime/report.h"
 
 namespace rove::testpmd {
 

@@ -26,7 +26,7 @@
 #include <string>
 #include <vector>
 
-#include "tent/clock.h"
+#include "tent/engine/clock.h"
 #include "tent/control/frame.h"
 #include "tent/transports/rdma/connection.h"
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "tent/device_selector.h"
+#include "tent/placement/device_selector.h"
 
 namespace rove::tent {
 namespace {

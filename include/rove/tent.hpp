@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "tent/status.h"
+#include "rove/tent_status.h"
 
 namespace rove::tent {
 class Engine;

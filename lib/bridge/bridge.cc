@@ -10,12 +10,12 @@
 #include <algorithm>
 #include <random>
 
-#include "datapath/eal.h"
-#include "datapath/interrupts.h"
-#include "datapath/port_name.h"
-#include "datapath/ports/ethdev.h"
-#include "datapath/ports/open_port.h"
-#include "datapath/runtime_folder.h"
+#include "runtime/eal.h"
+#include "runtime/interrupts.h"
+#include "port/port_name.h"
+#include "port/ethdev/ethdev.h"
+#include "port/open_port.h"
+#include "runtime/runtime_folder.h"
 
 namespace rove::bridge {
 
@@ -79,7 +79,7 @@ std::string Bridge::open_ports(const Settings& settings) {
         eal_started_ = true;
         clock_.start();
         const uint32_t buffer_bytes =
-            std::max(datapath::frame_room_bytes(device.mtu), datapath::least_buffer_bytes(config_));
+            std::max(datapath::frame_room_bytes(device.mtu), datapath::least_buffer_bytes(config_.devices));
         pool_ = rte_pktmbuf_pool_create("rove-bridge", datapath::pool_mbufs(config_), datapath::kPoolCacheMbufs, 0,
                                         static_cast<uint16_t>(buffer_bytes + RTE_PKTMBUF_HEADROOM), SOCKET_ID_ANY);
     }

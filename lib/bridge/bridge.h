@@ -26,14 +26,14 @@
 
 #include "bridge/forwarding.h"
 #include "bridge/outlet.h"
-#include "datapath/clock.h"
-#include "datapath/config.h"
-#include "datapath/neighbour.h"
-#include "datapath/poller.h"
-#include "datapath/port_claim.h"
-#include "datapath/ports/link_port.h"
-#include "datapath/ports/link_queues.h"
-#include "datapath/ports/mesh.h"
+#include "runtime/clock.h"
+#include "runtime/config.h"
+#include "link/neighbour.h"
+#include "port/poller.h"
+#include "port/port_claim.h"
+#include "port/mesh/link_port.h"
+#include "port/mesh/link_queues.h"
+#include "port/mesh/mesh.h"
 
 namespace rove::bridge {
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "bridge/frame.h"
-#include "datapath/address.h"
+#include "link/address.h"
 #include "wire/frame.h"
 
 namespace rove::bridge {

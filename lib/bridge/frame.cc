@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "datapath/link_frames.h"
+#include "link/link_frames.h"
 
 namespace rove::bridge {
 

@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "bridge/forwarding.h"
-#include "datapath/ports/port.h"
-#include "datapath/ports/ring.h"
+#include "port/port.h"
+#include "port/memif/ring.h"
 
 namespace rove::bridge {
 

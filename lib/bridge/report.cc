@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "bridge/bridge.h"
-#include "datapath/address.h"
-#include "datapath/telemetry.h"
-#include "datapath/telemetry_data.h"
+#include "link/address.h"
+#include "runtime/telemetry.h"
+#include "base/telemetry_data.h"
 
 namespace rove::bridge {
 

@@ -2,7 +2,7 @@
 // What there is to see of a bridge, as JSON values: for telemetry, and for the prompt of rove-bridge. Any thread.
 #pragma once
 
-#include "datapath/report.h"
+#include "runtime/report.h"
 
 namespace rove::bridge {
 

@@ -469,7 +469,7 @@ const char* to_string(EventKind kind) {
     return "unknown";
 }
 
-Cm::Cm(const Config& config, const transport::Secret& secret, Sink& sink)
+Cm::Cm(const Config& config, const Secret& secret, Sink& sink)
     : impl_(std::make_unique<Impl>(config, secret, sink)) {}
 Cm::~Cm() = default;
 

@@ -22,7 +22,7 @@
 
 #include "cm/counters.h"
 #include "cm/messages.h"
-#include "transport/secret.h"
+#include "base/secret.h"
 
 namespace rove::cm {
 
@@ -181,7 +181,7 @@ struct SidrReply {
 class Cm {
   public:
     // `sink` outlives it.
-    Cm(const Config& config, const transport::Secret& secret, Sink& sink);
+    Cm(const Config& config, const Secret& secret, Sink& sink);
     ~Cm();
 
     // EADDRINUSE: there is a listener for that service id with the same address, or with the same family if it has

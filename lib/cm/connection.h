@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "cm/cm.h"
-#include "transport/secret.h"
+#include "base/secret.h"
 #include "wire/byte_order.h"
 
 namespace rove::cm {
@@ -31,7 +31,7 @@ struct RemoteQp {
 // Peers choose these keys, so none of them may know which share a bucket.
 class KeyHash {
   public:
-    explicit KeyHash(const transport::Secret& secret) : secret_(&secret) {}
+    explicit KeyHash(const Secret& secret) : secret_(&secret) {}
     size_t operator()(const wire::Gid& gid) const {
         return secret_->hash(secret_->hash(wire::load<uint64_t>(gid.data())) ^ wire::load<uint64_t>(gid.data() + 8));
     }
@@ -42,7 +42,7 @@ class KeyHash {
     size_t operator()(const RemoteQp& qp) const { return secret_->hash((*this)(qp.gid) ^ qp.qpn); }
 
   private:
-    const transport::Secret* secret_;
+    const Secret* secret_;
 };
 
 struct Listener {

@@ -29,7 +29,7 @@ inline constexpr uint64_t kProbeGapNs = 1'000'000'000;
 
 class Cm::Impl {
   public:
-    Impl(const Config& config, const transport::Secret& secret, Sink& sink);
+    Impl(const Config& config, const Secret& secret, Sink& sink);
 
     // Calls: cm.cc.
     int listen(const Listen& listen, void* context, Id& id);
@@ -146,7 +146,7 @@ class Cm::Impl {
     void drop(Counter reason) { ++counters_[reason]; }
 
     const Config config_;
-    const transport::Secret secret_;
+    const Secret secret_;
     Sink& sink_;
     Counters counters_;
     uint64_t drawn_ = uint64_t{1} << 62;  // random numbers

@@ -6,7 +6,7 @@
 
 namespace rove::cm {
 
-Cm::Impl::Impl(const Config& config, const transport::Secret& secret, Sink& sink)
+Cm::Impl::Impl(const Config& config, const Secret& secret, Sink& sink)
     : config_(config),
       secret_(secret),
       sink_(sink),

@@ -33,12 +33,12 @@ class Consumer : public transport::Owner {
 // told from another host's by its port, which is its host's number.
 class Tables {
   public:
-    transport::MemoryTable memory{transport::Secret::of(2)};
+    transport::MemoryTable memory{Secret::of(2)};
     transport::TimeWaitTable time_wait;
 
     // For one more host.
     transport::QueuePairTable& next_qps() {
-        if (hosts_++ % kHostsOfATable == 0) qps_.emplace_back(transport::Secret::of(1));
+        if (hosts_++ % kHostsOfATable == 0) qps_.emplace_back(Secret::of(1));
         return qps_.back();
     }
 

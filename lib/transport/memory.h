@@ -27,7 +27,7 @@
 #include <mutex>
 #include <vector>
 
-#include "transport/secret.h"
+#include "base/secret.h"
 #include "transport/standstill.h"
 
 namespace rove::transport {

@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "transport/queue_pair.h"
-#include "transport/spin_lock.h"
+#include "base/spin_lock.h"
 
 namespace rove::transport {
 

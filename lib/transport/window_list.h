@@ -4,7 +4,7 @@
 
 #include <mutex>
 
-#include "transport/spin_lock.h"
+#include "base/spin_lock.h"
 
 namespace rove::transport {
 

@@ -12,7 +12,7 @@
 
 #include "transport/extended_verbs.h"
 #include "transport/owner.h"
-#include "transport/spin_lock.h"
+#include "base/spin_lock.h"
 
 namespace rove::transport {
 

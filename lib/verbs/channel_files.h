@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The descriptors of completion channels, and how the program sleeps on them. A thread that sleeps where rove sees it
-// receives frames itself (datapath/watch.h): in ibv_get_cq_event(), or in poll(), select() and epoll_wait()
+// receives frames itself (runtime/watch.h): in ibv_get_cq_event(), or in poll(), select() and epoll_wait()
 // (preload/poll_hooks.cc). For a thread that sleeps elsewhere (a system call of its own, io_uring, an epoll set within
 // another) the background thread has to receive them.
 #pragma once

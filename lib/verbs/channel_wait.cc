@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-#include "datapath/watch.h"
+#include "runtime/watch.h"
 #include "verbs/channel_files.h"
 
 namespace rove::verbs {

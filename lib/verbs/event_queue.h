@@ -13,7 +13,7 @@
 // 3. pop() is a cancellation point, as read() is: at its beginning and in that read. A thread that is cancelled there
 // may
 //    have taken a token, or not. So the others are woken again for all events that wait.
-// 4. A thread that waits makes rounds itself (datapath/watch.h), and so pushes most of the events that it waits for.
+// 4. A thread that waits makes rounds itself (runtime/watch.h), and so pushes most of the events that it waits for.
 // These
 //    need no token, which would cost two system calls a message: the thread looks at the queue before it sleeps. A
 //    Collector marks such a thread, and writes the tokens of what it leaves.
@@ -30,7 +30,7 @@
 #include <deque>
 #include <mutex>
 
-#include "datapath/libc.h"
+#include "base/libc.h"
 
 namespace rove::verbs {
 

@@ -91,7 +91,7 @@ void enter_reset(Qp& qp) {
     Cq* const cqs[] = {cq_of(qp.qp_base.send_cq), cq_of(qp.qp_base.recv_cq)};
     Cq* const first = std::min(cqs[0], cqs[1], std::less<>());
     Cq* const second = std::max(cqs[0], cqs[1], std::less<>());
-    std::unique_lock<transport::SpinLock> first_guard, second_guard;
+    std::unique_lock<SpinLock> first_guard, second_guard;
     if (first != nullptr) first_guard = std::unique_lock(first->lock);
     if (second != nullptr && second != first) second_guard = std::unique_lock(second->lock);
     datapath::Worker& worker = qp.runtime->worker_of(qp.transport);

@@ -17,11 +17,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "datapath/runtime.h"
+#include "runtime/runtime.h"
 #include "transport/completion_queue.h"
 #include "transport/memory.h"
 #include "transport/queue_pair.h"
-#include "transport/spin_lock.h"
+#include "base/spin_lock.h"
 #include "transport/work_queue.h"
 #include "verbs/agreed_peers.h"
 #include "verbs/event_queue.h"
@@ -116,9 +116,9 @@ struct Cq : ibv_cq_ex, transport::Owner {
     ObjectCount::Place place;
     transport::CompletionQueue queue;
     datapath::Runtime* runtime = nullptr;
-    transport::SpinLock lock;             // pollers
+    SpinLock lock;             // pollers
     std::atomic<uint32_t> busy_polls{0};  // in a row, that found something at once; a hint, so relaxed
-    transport::SpinLock current_lock;     // from ibv_start_poll to ibv_end_poll
+    SpinLock current_lock;     // from ibv_start_poll to ibv_end_poll
     ibv_wc current{};                     // what the ibv_wc_read_* functions read
     ibv_pd* parent_domain = nullptr;      // that it was given, or null
     uint64_t current_ns = 0;              // when it was pushed, by the clock of the runtime

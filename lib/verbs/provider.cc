@@ -9,8 +9,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "datapath/port_claim.h"
-#include "datapath/port_name.h"
+#include "port/port_claim.h"
+#include "port/port_name.h"
 #include "verbs/channel_files.h"
 #include "verbs/inherited.h"
 #include "verbs/sysfs.h"

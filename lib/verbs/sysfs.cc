@@ -12,9 +12,9 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "datapath/address.h"
-#include "datapath/files.h"
-#include "datapath/port_name.h"
+#include "link/address.h"
+#include "base/files.h"
+#include "port/port_name.h"
 #include "verbs/objects.h"
 #include "verbs/provider.h"
 #include "verbs/rate.h"
@@ -62,7 +62,7 @@ Name name_of(int folder, std::string_view path) {
     }
     const bool upwards = path.starts_with("..");
     std::string base =
-        datapath::target_of(folder == AT_FDCWD ? "/proc/self/cwd" : "/proc/self/fd/" + std::to_string(folder));
+        target_of(folder == AT_FDCWD ? "/proc/self/cwd" : "/proc/self/fd/" + std::to_string(folder));
     if (!base.starts_with('/')) return {};
     const size_t ours = base.find(std::string("/") + kPrefix);
     if (ours != base.npos) base.erase(0, std::min(base.find('/', ours + 1), base.size()));
@@ -84,7 +84,7 @@ std::string in_groups(const uint8_t* bytes, size_t count) {
 }
 
 void make_folder_of(const std::string& file) {
-    datapath::make_folders(file.substr(0, file.rfind('/')));
+    make_folders(file.substr(0, file.rfind('/')));
 }
 
 void write(const std::string& file, const std::string& line) {
@@ -158,7 +158,7 @@ void write_port(const std::string& port, const Device& device) {
         // The kernel has no name here either for a GID without an interface.
         if (!interface.empty()) write(port + "/gid_attrs/ndevs/" + index, interface);
     }
-    datapath::make_folders(port + "/gid_attrs/ndevs");
+    make_folders(port + "/gid_attrs/ndevs");
 }
 
 // Returns the folder of a device that no hardware stands behind. Programs take the last part of the real path of
@@ -200,26 +200,26 @@ void write_device(const std::string& root, const Device& device, size_t index) {
 
 // Listings have what is really there, too.
 void link_others(const std::string& real, const std::string& folder) {
-    for (const std::string& name : datapath::names_in(real)) link(real + "/" + name, folder + "/" + name);
+    for (const std::string& name : names_in(real)) link(real + "/" + name, folder + "/" + name);
 }
 
 // Returns true if the process that has made the folder `name` became another program whose working directory is in it.
 bool is_working_directory(const std::string& name) {
     const size_t begin = std::string_view(kPrefix).size();
     const std::string pid = name.substr(begin, name.find('-', begin) - begin);
-    return datapath::target_of("/proc/" + pid + "/cwd").find("/" + name) != std::string::npos;
+    return target_of("/proc/" + pid + "/cwd").find("/" + name) != std::string::npos;
 }
 
 // Of processes that have gone: nobody holds the lock.
 void sweep(const std::string& parent) {
-    for (const std::string& name : datapath::names_in(parent)) {
+    for (const std::string& name : names_in(parent)) {
         if (!name.starts_with(kPrefix) || is_working_directory(name)) continue;
         const std::string folder = parent + "/" + name;
         const int file = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (file < 0) continue;
         struct stat status;
         if (fstat(file, &status) == 0 && status.st_uid == geteuid() && flock(file, LOCK_EX | LOCK_NB) == 0)
-            datapath::remove_all(folder);
+            remove_all(folder);
         close(file);
     }
 }
@@ -244,7 +244,7 @@ bool Sysfs::exists() const {
 
 bool Sysfs::make() {
     const std::string parent = temporary_folder();
-    if (!datapath::is_directory(parent)) return false;
+    if (!is_directory(parent)) return false;
     sweep(parent);
     std::string folder;
     if (file_ >= 0 && pid_ == getpid()) close(file_);
@@ -324,7 +324,7 @@ void Sysfs::remove() {
     if (pid_ != getpid()) return;  // a child that ran no handlers may find the mutex held
     const std::lock_guard guard(mutex_);
     if (folder_.empty()) return;
-    datapath::remove_all(folder_);
+    remove_all(folder_);
     folder_.clear();
 }
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <mutex>
 
-#include "transport/spin_lock.h"
+#include "base/spin_lock.h"
 
 namespace rove::verbs {
 
@@ -30,7 +30,7 @@ class WallClock {
     }
 
   private:
-    transport::SpinLock lock_;
+    SpinLock lock_;
     bool measured_ = false;
     uint64_t measured_ns_ = 0;    // by the runtime's clock
     uint64_t difference_ns_ = 0;  // modulo 2^64

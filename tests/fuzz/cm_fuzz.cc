@@ -217,7 +217,7 @@ class Play final : Sink {
     uint64_t now_ = 1;
     std::vector<Id> ids_;
     Message last_sent_;
-    Cm cm_{{.max_connections = kMost, .max_listeners = kMost, .max_lingering = kMost}, transport::Secret::of(1), *this};
+    Cm cm_{{.max_connections = kMost, .max_listeners = kMost, .max_lingering = kMost}, Secret::of(1), *this};
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bugs that unit tests have to find: what sends over many paths, what keeps order, the connection manager, and the
-datapath's parts without devices.
+parts of the datapath without devices.
 
 By program: what is wrong, the file, what stands there, and the bug.
 """
@@ -10,8 +10,8 @@ NSCC = "lib/transport/congestion/nscc.cc"
 SLOW_PATH = "        if (!entry.retx) {\n            ++counters_.slow_acks"
 HYBRID, HYBRID_H, ARENA, STATIC, SLOTS = (f"lib/transport/reorder/{name}" for name in (
     "hybrid_bitmap.cc", "hybrid_bitmap.h", "arena.cc", "static_bitmap.h", "slots.h"))
-ADDRESS, NEIGHBOUR, CONFIG = (f"lib/datapath/{name}.cc" for name in ("address", "neighbour", "config"))
-DICE, PATH, IMPAIRMENT, SETTINGS = (f"lib/datapath/impair/{name}.cc"
+ADDRESS, NEIGHBOUR, CONFIG = "lib/link/address.cc", "lib/link/neighbour.cc", "lib/runtime/config.cc"
+DICE, PATH, IMPAIRMENT, SETTINGS = (f"lib/port/fault_injection/{name}.cc"
                                     for name in ("dice", "path", "impairment", "settings"))
 CM, CM_RECEIVE, CM_TABLES, CM_MESSAGES = (f"lib/cm/{name}.cc" for name in ("cm", "receive", "tables", "messages"))
 
@@ -133,11 +133,18 @@ UNIT_MUTANTS = {
             "lib/transport/mp/requester.h", "fresh ? p_.next_wqe : index_of(departure.psn);\n            p_.fail(",
             "fresh ? p_.next_wqe : qp_.sq.consumed();\n            p_.fail("),
     },
-    "tests/unit/datapath/datapath_test": {
+    "tests/unit/link/link_test": {
         "a prefix is one bit shorter": (ADDRESS, ">> (8 - rest)) == 0", ">> (9 - rest)) == 0"),
         "an IPv4 prefix of 100 bits": (ADDRESS, "bits > 128 - skipped", "bits > 128"),
         "class E is multicast": (ADDRESS, "(address[12] & 0xF0) == 0xE0", "(address[12] & 0xE0) == 0xE0"),
         "a multicast MAC is a host's": (ADDRESS, "if (is_multicast(mac) || mac == ", "if (mac == "),
+        "an answer that nobody asked for is kept": (
+            NEIGHBOUR, "learn(frame.target, *frame.mac, false, answer", "learn(frame.target, *frame.mac, true, answer"),
+        "another VLAN's frames are ours": (NEIGHBOUR, "if (!our_vlan || frame.kind", "if (frame.kind"),
+        "a neighbour that no path uses stays": (
+            NEIGHBOUR, "if (known.next_hop != nullptr && !known.is_used())", "if (false)"),
+    },
+    "tests/unit/port/port_test": {
         "frames are held for less": (DICE, "random_() % kMaxHoldFrames", "random_() % (kMaxHoldFrames - 1)"),
         "a held frame is also doubled": (DICE, "    else\n        fate.duplicate", "    fate.duplicate"),
         "the device's faults are a path's": (
@@ -154,17 +161,14 @@ UNIT_MUTANTS = {
         "a path goes down with frames on it": (PATH, "    if (settings.down) cut();\n", ""),
         "half a change": (SETTINGS, "if (reader.error.empty()) settings = changed;", "settings = changed;"),
         "unknown settings are ignored": (SETTINGS, "if (reader.error.empty() && !reader.values.empty())", "if (false)"),
-        "an answer that nobody asked for is kept": (
-            NEIGHBOUR, "learn(frame.target, *frame.mac, false, answer", "learn(frame.target, *frame.mac, true, answer"),
-        "another VLAN's frames are ours": (NEIGHBOUR, "if (!our_vlan || frame.kind", "if (frame.kind"),
+    },
+    "tests/unit/runtime/runtime_test": {
         "a path is configured twice": (CONFIG, "if (given[index]) path.refuse", "if (false) path.refuse"),
         "a device has a group's address": (CONFIG, "if (!subnet || is_multicast(subnet->address) ||", "if (!subnet ||"),
         "service level 8": (CONFIG, "level >= kServiceLevels", "level > kServiceLevels"),
         "an MTU of 1000": (CONFIG, "if (!std::has_single_bit(device.mtu)) table", "if (false) table"),
-        "a neighbour that no path uses stays": (
-            NEIGHBOUR, "if (known.next_hop != nullptr && !known.is_used())", "if (false)"),
     },
-    "tests/unit/datapath/grace_period_test": {
+    "tests/unit/runtime/grace_period_test": {
         "a ring of completions is replaced at once": (
             "lib/transport/completion_queue.cc", "        grace.wait();\n", ""),
     },

@@ -250,7 +250,7 @@ def awkward_place(name):
     """LD_PRELOAD has no way to name a library in such a folder: one line says so."""
     place = SCRATCH / unique() / name / "build"
     place.parent.mkdir(parents=True)
-    for part in ("apps/rove-run", "lib/verbs/librove-verbs.so"):
+    for part in ("apps/rove-run", "lib/preload/librove-verbs.so"):
         (place / part).parent.mkdir(parents=True)
         shutil.copy2(BUILD / part, place / part)
     done = subprocess.run([str(place / "apps" / "rove-run"), "--", "true"], capture_output=True, text=True, timeout=20,
@@ -340,7 +340,8 @@ def check_manual(installed_to, programs):
         completed = output([
             "bash", "-c", f"source {completion}; _rove {program} -- {program.name}; echo ${{COMPREPLY[@]}}"])
         check(set(completed.split()) >= options, f"bash completes of {program.name}: {completed}")
-    code = "".join((ROOT / "lib" / "datapath" / name).read_text() for name in ("config.cc", "impair/settings.h"))
+    code = "".join((ROOT / "lib" / name).read_text()
+                   for name in ("runtime/config.cc", "port/fault_injection/settings.h"))
     keys = set(re.findall(r'(?:table|visitor)\.\w+\("(\w+)"', code))
     missing = [key for key in keys if key not in page("rove.toml.5")]
     check(len(keys) > 50 and not missing, f"{len(keys)} keys are read; rove.toml(5) lacks {missing}")

@@ -321,7 +321,7 @@ once("doors/own dpdk", own_dpdk)
 
 # --- a libibverbs.so.1 of rove's in the place of the installed one
 
-DROP_IN = BUILD / "lib" / "verbs" / "ibverbs"
+DROP_IN = BUILD / "lib" / "preload" / "ibverbs"
 
 
 def under(arguments):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exported symbols: every public call of the installed libibverbs is in lib/verbs/preload/symbols.def, and found by
+"""The exported symbols: every public call of the installed libibverbs is in lib/preload/symbols.def, and found by
 any lookup."""
 import ctypes.util
 import re
@@ -8,10 +8,10 @@ import sys
 
 from harness import BUILD, ROOT, SERVER_CORE, Process, check, memif_pair, once
 
-sys.path.insert(0, str(ROOT / "lib" / "verbs" / "preload"))
+sys.path.insert(0, str(ROOT / "lib" / "preload"))
 import version_script  # noqa: E402
 
-TABLE = (ROOT / "lib" / "verbs" / "preload" / "symbols.def").read_text()
+TABLE = (ROOT / "lib" / "preload" / "symbols.def").read_text()
 EXPORTED = {name: version for version, name in version_script.calls(TABLE)}
 NOT_EXPORTED = set(re.findall(r"^ROVE_NOT_EXPORTED\((\w+),", TABLE, re.MULTILINE))
 HOOKS = set(re.findall(r"^ROVE_HOOK\((\w+)\)", TABLE, re.MULTILINE))
@@ -46,7 +46,7 @@ def complete():
 def versions():
     """The library exports what the table says and nothing else; the default versions are those of libibverbs."""
     ours = {
-        name: version for name, version, default in symbols(BUILD / "lib" / "verbs" / "librove-verbs.so")
+        name: version for name, version, default in symbols(BUILD / "lib" / "preload" / "librove-verbs.so")
         if default or not version}
     check(all(ours.get(name) == "" for name in HOOKS), f"hooks: {HOOKS} are not all exported without a version")
     # DPDK has the one or the other.

@@ -7,12 +7,12 @@ import subprocess
 from harness import BUILD, ROOT, SCRATCH, SERVER_CORE, Process, check, memif_link, memif_pair, once, verified
 from test_rdma_cm import rping
 
-LIBRARY = BUILD / "lib" / "verbs" / "librove-verbs.so"
-DATAPATH = ROOT / "lib" / "datapath"
-_spec = importlib.util.spec_from_file_location("dpdk_archives", DATAPATH / "dpdk_archives.py")
+LIBRARY = BUILD / "lib" / "preload" / "librove-verbs.so"
+_spec = importlib.util.spec_from_file_location(
+    "dpdk_archives", ROOT / "lib" / "runtime" / "dpdk_archives.py")
 dpdk_archives = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(dpdk_archives)
-REPLACED = dpdk_archives.replaced([DATAPATH / name for name in ("libc.cc", "libc_files.cc", "eal.cc")])
+REPLACED = dpdk_archives.replaced([ROOT / "lib" / name for name in ("base/libc.cc", "base/libc_files.cc", "runtime/eal.cc")])
 
 # What the library may refer to by name: calls that look at memory, at the process or at its threads, and allocators and
 # handlers of signals, of which a program may have its own.
@@ -38,11 +38,11 @@ def refers_to_nothing_else():
     libc = {name.split("@")[0] for name in undefined if "@GLIBC_" in name}
     check({"malloc", "pthread_create"} <= libc, f"not the names of the C library: {sorted(libc)}")
     bad = sorted(name for name in libc if name in REPLACED or not HARMLESS.fullmatch(name))
-    check(not bad, f"librove-verbs.so refers to {bad}: they need a function in lib/datapath/libc.cc or libc_files.cc, or "
+    check(not bad, f"librove-verbs.so refers to {bad}: they need a function in lib/base/libc.cc or libc_files.cc, or "
                    "a place among those that are harmless")
     # The streams and file systems of C++ reach the C library by its global names.
     bad = [name for name in undefined if re.search("fstream|filebuf|10filesystem", name)]
-    check(not bad, f"librove-verbs.so refers to {bad}: lib/datapath/files.h has calls for files")
+    check(not bad, f"librove-verbs.so refers to {bad}: lib/base/files.h has calls for files")
     relocated = {line.split()[4].split("@")[0] for line in lines_of("readelf", "-rW", LIBRARY)
                  if len(line.split()) > 4}
     check("malloc" in relocated and not relocated & set(REPLACED), f"called by name: {relocated & set(REPLACED)}")

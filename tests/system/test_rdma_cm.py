@@ -287,7 +287,7 @@ for progress in ("shared", "dedicated"):
 once("rdma-cm/commands", commands, quick=True)
 once("rdma-cm/symbolic", symbolic)
 once("rdma-cm/ctypes", opened_at_run_time, 0)
-if (harness.BUILD / "lib" / "verbs" / "ibverbs" / "libibverbs.so.1").exists():
+if (harness.BUILD / "lib" / "preload" / "ibverbs" / "libibverbs.so.1").exists():
     once("rdma-cm/ctypes/deepbind", opened_at_run_time, os.RTLD_DEEPBIND, "--libibverbs")
 once("rdma-cm/counters", counted)
 test("rdma-cm/speaks", lambda: speaks("mp" if harness.mode == "mp" else "rc"))

@@ -20,10 +20,10 @@
 #include <mutex>
 #include <thread>
 
-#include "tent/clock.h"
+#include "tent/engine/clock.h"
 #include "tent/control/frame.h"
-#include "tent/no_signals.h"
-#include "tent/own_sockets.h"
+#include "base/no_signals.h"
+#include "tent/engine/own_sockets.h"
 
 namespace rove::tent {
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "tent/clock.h"
+#include "tent/engine/clock.h"
 #include "tent/control/handshake.h"
 
 namespace rove::tent {

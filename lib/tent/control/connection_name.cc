@@ -5,7 +5,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "tent/segment.h"
+#include "tent/engine/segment.h"
 
 namespace rove::tent {
 

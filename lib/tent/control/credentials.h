@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "tent/config.h"
+#include "tent/config/config.h"
 #include "tent/control/secret.h"
 #include "tent/control/tls.h"
 

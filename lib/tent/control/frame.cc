@@ -11,7 +11,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "tent/clock.h"
+#include "tent/engine/clock.h"
 
 namespace rove::tent {
 

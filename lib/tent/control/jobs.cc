@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-#include "tent/no_signals.h"
+#include "base/no_signals.h"
 
 namespace rove::tent {
 

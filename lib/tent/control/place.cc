@@ -12,7 +12,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "tent/clock.h"
+#include "tent/engine/clock.h"
 
 namespace rove::tent {
 

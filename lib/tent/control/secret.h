@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "tent/status.h"
+#include "rove/tent_status.h"
 
 namespace rove::tent {
 

@@ -17,9 +17,9 @@
 #include <random>
 #include <utility>
 
-#include "tent/clock.h"
-#include "tent/no_signals.h"
-#include "tent/own_sockets.h"
+#include "tent/engine/clock.h"
+#include "base/no_signals.h"
+#include "tent/engine/own_sockets.h"
 
 namespace rove::tent {
 

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "tent/clock.h"
+#include "tent/engine/clock.h"
 #include "tent/control/frame.h"
 
 namespace rove::tent {

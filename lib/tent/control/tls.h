@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "tent/config.h"
-#include "tent/status.h"
+#include "tent/config/config.h"
+#include "rove/tent_status.h"
 
 namespace rove::tent {
 

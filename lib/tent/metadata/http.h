@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tent/config.h"
+#include "tent/config/config.h"
 
 namespace rove::tent {
 

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "tent/control/client.h"
-#include "tent/no_signals.h"
-#include "tent/segment.h"
+#include "base/no_signals.h"
+#include "tent/engine/segment.h"
 
 namespace rove::tent {
 

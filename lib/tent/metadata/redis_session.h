@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tent/config.h"
+#include "tent/config/config.h"
 #include "tent/control/stream.h"
 
 namespace rove::tent {

@@ -8,9 +8,9 @@
 #include <atomic>
 #include <mutex>
 
-#include "tent/clock.h"
+#include "tent/engine/clock.h"
 #include "tent/control/address.h"
-#include "tent/log.h"
+#include "tent/observability/log.h"
 #include "tent/metadata/redis_session.h"
 #include "tent/metadata/store.h"
 #include "tent/metadata/watch_thread.h"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "tent/metadata/store.h"
-#include "tent/no_signals.h"
+#include "base/no_signals.h"
 
 namespace rove::tent {
 

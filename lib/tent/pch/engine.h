@@ -2,4 +2,4 @@
 // Precompiled: what nearly every file of the engine includes.
 #include <nlohmann/json.hpp>
 
-#include "tent/engine.h"
+#include "tent/engine/engine.h"

@@ -7,7 +7,7 @@
 #include <set>
 #include <string>
 
-#include "datapath/neighbour_packets.h"
+#include "link/neighbour_packets.h"
 #include "packets.h"
 
 namespace rove::bridge {

@@ -8,7 +8,7 @@
 #include <array>
 #include <random>
 
-#include "datapath/neighbour_packets.h"
+#include "link/neighbour_packets.h"
 #include "packets.h"
 
 namespace rove::bridge {

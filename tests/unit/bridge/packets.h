@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "bridge/frame.h"
-#include "datapath/address.h"
-#include "datapath/link_frames.h"
+#include "link/address.h"
+#include "link/link_frames.h"
 #include "wire/frame.h"
 
 namespace rove::bridge {

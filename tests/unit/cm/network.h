@@ -55,7 +55,7 @@ class Network;
 
 struct Host final : Sink {
     Host(Network& network, const wire::Gid& gid, uint64_t seed, const Config& config)
-        : network(network), gid(gid), cm(config, transport::Secret::of(seed), *this) {}
+        : network(network), gid(gid), cm(config, Secret::of(seed), *this) {}
     void send(const Path& path, const Mad& mad) override;
     void deliver(const Event& event) override;
 

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tent/clock.h"
+#include "tent/engine/clock.h"
 
 namespace rove::tent {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "local_engine.h"
-#include "tent/engine.h"
-#include "tent/shard.h"
+#include "tent/engine/engine.h"
+#include "tent/engine/shard.h"
 
 namespace rove::tent {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine's configuration: what is read, and how each kind of mistake is refused.
-#include "tent/config.h"
+#include "tent/config/config.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which device a slice goes to, what is charged and what is learned. How that works out under load:
 // selector_loop_test.cc
-#include "tent/device_selector.h"
+#include "tent/placement/device_selector.h"
 
 #include <gtest/gtest.h>
 

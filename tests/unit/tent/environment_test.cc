@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each documented variable of the environment has the effect of its key.
-#include "tent/environment.h"
+#include "tent/engine/environment.h"
 
 #include <gtest/gtest.h>
 

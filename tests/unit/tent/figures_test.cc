@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a reader of the engine's figures sees over time: one row of each name, counts that only grow; and histograms.
-#include "tent/figures.h"
+#include "tent/observability/figures.h"
 
 #include <gtest/gtest.h>
 
 #include "local_engine.h"
-#include "tent/engine.h"
+#include "tent/engine/engine.h"
 
 namespace rove::tent {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Configurations in JSON: what TENT's documents show, what Mooncake's files have besides, and where mistakes are.
-#include "tent/json_config.h"
+#include "tent/config/json_config.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <fstream>
 
-#include "tent/config.h"
+#include "tent/config/config.h"
 
 namespace rove::tent {
 namespace {

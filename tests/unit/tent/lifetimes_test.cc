@@ -20,7 +20,7 @@
 
 #include "local_engine.h"
 #include "rove/tent.hpp"
-#include "tent/engine.h"
+#include "tent/engine/engine.h"
 
 namespace rove::tent {
 namespace {

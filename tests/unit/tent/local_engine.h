@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "tent/config.h"
-#include "tent/engine.h"
+#include "tent/config/config.h"
+#include "tent/engine/engine.h"
 
 namespace rove::tent {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests that are merged (T-14), by an engine that copies within its own segment: what moved, in how many slices, and
 // each one's state.
-#include "tent/merging.h"
+#include "tent/engine/merging.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include <numeric>
 #include <thread>
 
-#include "tent/engine.h"
-#include "tent/shard.h"
+#include "tent/engine/engine.h"
+#include "tent/engine/shard.h"
 
 namespace rove::tent {
 namespace {

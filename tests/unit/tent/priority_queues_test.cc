@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Order and promotion of requests that wait, in virtual time, and many threads submitting at once.
-#include "tent/priority_queues.h"
+#include "tent/engine/priority_queues.h"
 
 #include <gtest/gtest.h>
 

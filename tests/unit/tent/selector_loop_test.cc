@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "short_names.h"
-#include "tent/device_selector.h"
-#include "tent/slicing.h"
+#include "tent/placement/device_selector.h"
+#include "tent/placement/slicing.h"
 
 namespace rove::tent {
 namespace {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "short_names.h"
-#include "tent/clock.h"
-#include "tent/core.h"
-#include "tent/shard.h"
+#include "tent/engine/clock.h"
+#include "tent/engine/core.h"
+#include "tent/engine/shard.h"
 
 namespace rove::tent {
 namespace {

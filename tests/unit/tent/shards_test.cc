@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "local_engine.h"
-#include "tent/shard.h"
+#include "tent/engine/shard.h"
 
 namespace rove::tent {
 namespace {

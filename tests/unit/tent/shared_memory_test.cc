@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that other processes map: what they get, what they are refused, and that it goes when its owner frees it.
-#include "tent/shared_memory.h"
+#include "tent/memory/shared_memory.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "tent/segment.h"
+#include "tent/engine/segment.h"
 #include "tent/transports/shm/shm_server.h"
 
 namespace rove::tent {

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "tent/types.h"
+#include "tent/config/types.h"
 
 namespace rove::tent {
 

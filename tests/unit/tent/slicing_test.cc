@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How requests are cut.
-#include "tent/slicing.h"
+#include "tent/placement/slicing.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slots shared by real processes, which join at once, are killed, and leave things behind.
-#include "tent/slots.h"
+#include "tent/qos/slots.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 #include <thread>
 
 #include "short_names.h"
-#include "tent/slots_memory.h"
+#include "tent/qos/slots_memory.h"
 
 namespace rove::tent {
 namespace {

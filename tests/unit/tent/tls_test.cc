@@ -15,7 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tent/clock.h"
+#include "tent/engine/clock.h"
 #include "tent/control/client.h"
 #include "tent/control/handshake.h"
 #include "tent/control/server.h"

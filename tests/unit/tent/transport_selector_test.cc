@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which transport and which devices a request gets.
-#include "tent/transport_selector.h"
+#include "tent/placement/transport_selector.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "tent/config.h"
+#include "tent/config/config.h"
 
 namespace rove::tent {
 namespace {

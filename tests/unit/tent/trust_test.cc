@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "tent/clock.h"
+#include "tent/engine/clock.h"
 #include "tent/control/client.h"
 #include "tent/control/handshake.h"
 #include "tent/control/secret.h"

@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "datapath/fault_guard.h"
+#include "runtime/fault_guard.h"
 #include "transport/multipath.h"
 
 namespace rove::test {

@@ -358,8 +358,8 @@ class Host {
     uint32_t index_;
 
   public:
-    transport::QueuePairTable qps{transport::Secret::of(1)};
-    transport::MemoryTable memory{transport::Secret::of(2)};
+    transport::QueuePairTable qps{Secret::of(1)};
+    transport::MemoryTable memory{Secret::of(2)};
     transport::TimeWaitTable time_wait;
     TestSink sink;
     transport::Engine<TestSink> engine;

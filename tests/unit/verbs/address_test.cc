@@ -8,8 +8,8 @@
 #include <thread>
 #include <tuple>
 
-#include "datapath/neighbour.h"
-#include "datapath/runtime.h"
+#include "link/neighbour.h"
+#include "runtime/runtime.h"
 #include "fixture.h"
 #include "verbs/objects.h"
 

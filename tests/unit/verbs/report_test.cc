@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What lib/datapath's report.h and capture.h say of a device on which something has happened.
-#include "datapath/report.h"
+#include "runtime/report.h"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "datapath/runtime.h"
+#include "runtime/runtime.h"
 #include "fixture.h"
 #include "verbs/objects.h"
 

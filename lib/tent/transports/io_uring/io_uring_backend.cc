@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tent/clock.h"
-#include "tent/peer.h"
+#include "tent/engine/clock.h"
+#include "tent/engine/peer.h"
 #include "tent/transports/io_uring/file.h"
 
 namespace rove::tent {

@@ -8,8 +8,8 @@
 
 #include <array>
 
-#include "tent/backend.h"
-#include "tent/shard.h"
+#include "tent/engine/backend.h"
+#include "tent/engine/shard.h"
 
 namespace rove::tent {
 

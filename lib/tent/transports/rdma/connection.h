@@ -22,8 +22,8 @@
 #include <optional>
 #include <vector>
 
-#include "tent/config.h"
-#include "tent/segment.h"
+#include "tent/config/config.h"
+#include "tent/engine/segment.h"
 #include "tent/transports/rdma/verbs_device.h"
 
 namespace rove::tent {

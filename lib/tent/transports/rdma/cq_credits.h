@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "tent/types.h"
+#include "tent/config/types.h"
 
 namespace rove::tent {
 

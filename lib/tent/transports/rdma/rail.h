@@ -12,9 +12,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "tent/config.h"
-#include "tent/recent_bytes.h"
-#include "tent/task.h"
+#include "tent/config/config.h"
+#include "tent/qos/recent_bytes.h"
+#include "tent/engine/task.h"
 #include "tent/transports/rdma/connection.h"
 #include "tent/transports/rdma/cq_credits.h"
 #include "tent/transports/rdma/window.h"

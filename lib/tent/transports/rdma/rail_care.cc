@@ -4,8 +4,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "tent/clock.h"
-#include "tent/log.h"
+#include "tent/engine/clock.h"
+#include "tent/observability/log.h"
 #include "tent/transports/rdma/rdma_backend.h"
 
 namespace rove::tent {

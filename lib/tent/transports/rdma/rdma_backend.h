@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tent/backend.h"
-#include "tent/shard.h"
+#include "tent/engine/backend.h"
+#include "tent/engine/shard.h"
 #include "tent/transports/rdma/rdma_channel.h"
 #include "tent/transports/rdma/rdma_ports.h"
 

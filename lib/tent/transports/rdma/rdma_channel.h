@@ -31,8 +31,8 @@
 #include <span>
 #include <vector>
 
-#include "tent/backend.h"
-#include "tent/shard.h"
+#include "tent/engine/backend.h"
+#include "tent/engine/shard.h"
 #include "tent/transports/rdma/rail.h"
 
 namespace rove::tent {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <fstream>
 
-#include "tent/log.h"
+#include "tent/observability/log.h"
 
 namespace rove::tent {
 

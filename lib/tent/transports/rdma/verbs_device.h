@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "tent/config.h"
-#include "tent/ranks.h"
+#include "tent/config/config.h"
+#include "tent/placement/ranks.h"
 
 namespace rove::tent {
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "tent/clock.h"
+#include "tent/engine/clock.h"
 
 namespace rove::tent {
 

@@ -16,9 +16,9 @@
 #include <mutex>
 #include <vector>
 
-#include "tent/backend.h"
-#include "tent/shard.h"
-#include "tent/thread_lane.h"
+#include "tent/engine/backend.h"
+#include "tent/engine/shard.h"
+#include "tent/engine/thread_lane.h"
 #include "tent/transports/shm/shm_server.h"
 
 namespace rove::tent {

@@ -10,9 +10,9 @@
 #include <cstring>
 #include <utility>
 
-#include "tent/no_signals.h"
-#include "tent/own_sockets.h"
-#include "tent/segment.h"
+#include "base/no_signals.h"
+#include "tent/engine/own_sockets.h"
+#include "tent/engine/segment.h"
 
 namespace rove::tent {
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <thread>
 
-#include "tent/shared_memory.h"
+#include "tent/memory/shared_memory.h"
 
 namespace rove::tent {
 

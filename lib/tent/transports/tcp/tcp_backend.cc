@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "tent/clock.h"
+#include "tent/engine/clock.h"
 #include "tent/control/connection_name.h"
 #include "tent/control/handshake.h"
 

@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "tent/backend.h"
-#include "tent/recent_bytes.h"
-#include "tent/shard.h"
+#include "tent/engine/backend.h"
+#include "tent/qos/recent_bytes.h"
+#include "tent/engine/shard.h"
 #include "tent/transports/tcp/tcp_connection.h"
 
 namespace rove::tent {

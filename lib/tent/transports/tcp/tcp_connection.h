@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tent/control/stream.h"
-#include "tent/task.h"
+#include "tent/engine/task.h"
 #include "tent/transports/tcp/tcp_server.h"
 
 namespace rove::tent {

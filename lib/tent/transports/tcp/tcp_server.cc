@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "tent/clock.h"
-#include "tent/segment.h"
+#include "tent/engine/clock.h"
+#include "tent/engine/segment.h"
 
 namespace rove::tent {
 

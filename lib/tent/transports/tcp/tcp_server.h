@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "tent/control/stream.h"
-#include "tent/memory.h"
+#include "tent/memory/memory.h"
 
 namespace rove::tent {
 

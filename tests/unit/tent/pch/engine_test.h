@@ -4,5 +4,5 @@
 
 #include <nlohmann/json.hpp>
 
-#include "tent/engine.h"
-#include "tent/shard.h"
+#include "tent/engine/engine.h"
+#include "tent/engine/shard.h"

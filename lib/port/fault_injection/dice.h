@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chance, drawn from a seed: the same seed and the same frames meet the same fate. Units: frames, bits.
+#pragma once
+
+#include <cstdint>
+#include <random>
+
+#include "port/fault_injection/settings.h"
+
+namespace rove::datapath {
+
+// What happens to one frame. At most one of lose, hold and duplicate.
+struct Fate {
+    bool lose = false;
+    bool mark = false;  // Congestion Experienced, if it is of an ECN-capable transport
+    bool duplicate = false;
+    uint32_t hold_frames = 0;  // reordered: comes after so many others
+    int64_t flip_bit = -1;     // corrupted: this bit of the frame is inverted
+    bool operator==(const Fate&) const = default;
+};
+
+class FateDice {
+  public:
+    static constexpr uint32_t kMaxHoldFrames = 4;  // a held frame comes 1..4 frames late
+
+    explicit FateDice(uint64_t seed) : random_(seed) {}
+    void set(const PathSettings& settings);
+    Fate next(uint32_t frame_bytes);
+
+  private:
+    bool hit(uint64_t threshold) { return threshold != 0 && random_() < threshold; }
+    std::mt19937_64 random_;
+    uint64_t loss_ = 0, duplicate_ = 0, corrupt_ = 0, reorder_ = 0, mark_ = 0;  // probability * 2^64
+};
+
+}  // namespace rove::datapath

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What shall befall the frames that a device receives, path by path. The keys are the same in the configuration file
+// and in changes at run time; impaired-a.toml explains them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "port/counters.h"
+#include "port/fault_injection/shelf.h"
+
+namespace rove::datapath {
+
+inline constexpr uint32_t kMaxPaths = 32;  // as many as telemetry's 16 KiB have room to show
+
+struct PathSettings {
+    double loss = 0, duplicate = 0, corrupt = 0, reorder = 0, mark = 0;  // probabilities
+    uint32_t delay_us = 0;
+    uint32_t rate_mbps = 0;  // of Ethernet frames without preamble, FCS and gap; 0: unlimited
+    uint32_t queue_packets = 256;
+    uint32_t ecn_threshold_packets = 0;  // 0: never
+    bool down = false;
+    bool operator==(const PathSettings&) const = default;
+
+    // Names each setting with what is allowed to `visitor`, which reads or writes it.
+    template <class Self, class Visitor>
+    static void visit(Self& self, Visitor& visitor) {
+        visitor.probability("loss", self.loss);
+        visitor.probability("duplicate", self.duplicate);
+        visitor.probability("corrupt", self.corrupt);
+        visitor.probability("reorder", self.reorder);
+        visitor.probability("mark", self.mark);
+        visitor.uint("delay_us", self.delay_us, 0, 1'000'000);
+        visitor.uint("rate_mbps", self.rate_mbps, 0, 1'000'000);
+        visitor.uint("queue_packets", self.queue_packets, 1, Shelf::kFrames);
+        visitor.uint("ecn_threshold_packets", self.ecn_threshold_packets, 0, Shelf::kFrames);
+        visitor.boolean("down", self.down);
+    }
+};
+
+struct ImpairConfig {
+    PathSettings device;              // of frames that belong to no path: all without `paths`, else ARP, ND and ping
+    std::vector<PathSettings> paths;  // a RoCE frame belongs to the path UDP source port modulo paths
+    uint64_t seed = 1;
+    bool none() const { return device == PathSettings{} && paths.empty(); }
+};
+
+// What telemetry shows of a path: of all workers together, which have the same settings.
+struct PathState {
+    PathSettings settings;
+    ImpairCounters counters;
+    uint32_t waiting = 0;  // frames
+    void add(const PathState& worker);
+};
+
+// Applies "key=value,key=value" to `settings`. Returns "", or what is wrong with it, and then nothing was changed.
+std::string change(PathSettings& settings, std::string_view changes);
+
+// The settings that are not the default, as change() takes them.
+std::vector<std::pair<const char*, std::string>> texts(const PathSettings& settings);
+
+}  // namespace rove::datapath

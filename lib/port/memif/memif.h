@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// "memif:SOCKET[,role=server][,id=N][,secret=TEXT]": the memif protocol, version 2.0, with one other process. Frames
+// are built and read in place. SOCKET is a path, or "@NAME", of which nothing is left in the file system. The peer may
+// be rove, DPDK's net_memif or VPP.
+#pragma once
+
+#include <string>
+
+#include "port/device_config.h"
+#include "port/mesh/link_port.h"
+#include "base/socket_file.h"
+
+namespace rove::datapath {
+
+class MemifPort final : public LinkPort {
+  public:
+    MemifPort(uint16_t id, const DeviceConfig& config, const Environment& environment);
+    // False if the socket cannot be made; `*error` says why.
+    bool open(std::string* error);
+
+    // A client tries to connect, and again until there is a server.
+    void start() override;
+    void stop() override;
+    void close() override;
+    bool wants_restart(bool) const override { return !is_server_ && !is_held() && !ready(); }
+    void restart() override { start(); }
+    bool wants_care() const override { return wants_restart(true); }
+    void after_fork_in_child() override;
+
+  private:
+    bool is_up() override;
+    bool connected(Link& link) override;
+    void disconnected(Link&) override {}
+    void accept();
+    bool has_peer() const;
+    MemifConnection::Settings own_settings() const;
+
+    std::string socket_path_, secret_;
+    uint32_t interface_id_ = 0;
+    bool is_server_ = false;
+    int listener_ = -1;
+    std::optional<SocketFile> socket_file_;  // of the listener, if it has a name in the file system
+};
+
+}  // namespace rove::datapath

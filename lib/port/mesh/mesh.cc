@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/mesh/mesh.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+#include "link/address.h"
+#include "port/port_name.h"
+
+namespace rove::datapath {
+
+namespace {
+
+// Both ends must say the same: what a mesh is beyond memif, and its version (mesh-link.md).
+constexpr const char* kSecret = "rove mesh 2";
+// Of the addresses that are chosen.
+constexpr const char *kIpv4Prefix = "/16", *kIpv6Prefix = "/64";
+constexpr uint32_t kTries = 3;  // for a link that this process lacks something for, before find() says so
+// The most links to us of one user's processes. Other users' links may take a part of this process's descriptors.
+constexpr size_t kMostLinks = BellPage::kBells, kOthersPart = 4;
+
+// What a member says of itself in the protocol, where a name has 31 bytes: its MAC and the first of its addresses, by
+// which its socket is named, in base 64. The bridge has no address: 0.
+struct Card {
+    wire::MacAddress mac{};
+    wire::Gid address{};
+};
+constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+constexpr size_t kCardBytes = sizeof(Card), kCardText = (kCardBytes * 8 + 5) / 6;
+static_assert(kCardText < kMemifNameBytes);
+
+std::string to_text(const Card& card) {
+    const auto bytes = std::bit_cast<std::array<uint8_t, kCardBytes>>(card);
+    std::string text;
+    for (size_t bit = 0; bit < kCardBytes * 8; bit += 6) {
+        const uint32_t two = bytes[bit / 8] << 8 | (bit / 8 + 1 < kCardBytes ? bytes[bit / 8 + 1] : 0);
+        text += kDigits[two >> (10 - bit % 8) & 0x3F];
+    }
+    return text;
+}
+
+std::optional<Card> parse_card(std::string_view text) {
+    std::array<uint8_t, kCardBytes + 1> bytes{};
+    if (text.size() != kCardText) return std::nullopt;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const size_t digit = kDigits.find(text[i]), bit = 6 * i;
+        if (digit == kDigits.npos) return std::nullopt;
+        const auto two = static_cast<uint32_t>(digit << (10 - bit % 8));
+        bytes[bit / 8] |= static_cast<uint8_t>(two >> 8);
+        bytes[bit / 8 + 1] |= static_cast<uint8_t>(two);
+    }
+    Card card;
+    std::memcpy(&card, bytes.data(), sizeof card);
+    return is_multicast(card.mac) ? std::nullopt : std::optional(card);
+}
+
+std::string name_of(const Card& card) {
+    return card.address == wire::Gid{} ? std::string(MeshFolder::kBridge) : to_string(card.address);
+}
+
+std::string without_prefix(const std::string& address) {
+    return to_string(parse_subnet(address)->address);
+}
+
+}  // namespace
+
+bool MeshPort::open(DeviceConfig& config, std::string* error) {
+    auto folder = MeshFolder::open(place_of(config.port), error);
+    if (!folder) return false;
+    folder_.emplace(std::move(*folder));
+    std::vector<std::string> wanted;
+    for (const std::string& address : config.addresses) wanted.push_back(without_prefix(address));
+    if (!folder_->claim(wanted, error)) return false;
+    if (config.addresses.empty())
+        for (const std::string& address : folder_->addresses())
+            config.addresses.push_back(address + (address.find(':') == std::string::npos ? kIpv4Prefix : kIpv6Prefix));
+    mac_ = config.mac ? *config.mac : derived_mac(parse_subnet(config.addresses.front())->address);
+    return true;
+}
+
+bool MeshPort::open_as_bridge(const std::string& folder, const wire::MacAddress& mac, uint32_t mtu,
+                              std::string* error) {
+    auto opened = MeshFolder::open(folder, error);
+    if (!opened) return false;
+    folder_.emplace(std::move(*opened));
+    mac_ = mac;
+    return folder_->claim_bridge(mtu, error);
+}
+
+std::vector<wire::Gid> MeshPort::addresses_of(const std::string& member) const {
+    std::vector<wire::Gid> addresses;
+    for (const std::string& address : folder_->addresses_of(member)) addresses.push_back(*parse_address(address));
+    return addresses;
+}
+
+MemifConnection::Settings MeshPort::own_settings(MemifConnection::Role role) const {
+    MemifConnection::Settings own = settings(role);
+    own.name = to_text({mac_, parse_address(folder_->name()).value_or(wire::Gid{})});
+    own.secret = kSecret;
+    own.mesh = true;
+    return own;
+}
+
+void MeshPort::start() {
+    const Lock lock(mutex_);
+    if (is_held() || started_) return;
+    started_ = true;
+    environment_.poller.add(folder_->listener(), [this] { accept(); });
+    // The bridge and each member are connected from the start, whichever of them comes first: it speaks for members.
+    if (is_bridge())
+        connect_to_all();
+    else
+        bridge();
+    look_after_peers();
+    environment_.user.ports_changed();
+}
+
+void MeshPort::accept() {
+    const Lock lock(mutex_);
+    FileDescriptor socket = take_connection(folder_->listener());
+    if (!socket.is_open()) return;
+    if (const auto settings = settings_for(datapath::peer_of(socket.get()))) begin(socket.release(), *settings);
+}
+
+size_t MeshPort::most_links_of(uid_t user) const {
+    rlimit limit{};
+    if (user == geteuid() || getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMostLinks;
+    return std::min<size_t>(kMostLinks, limit.rlim_max / kOthersPart);
+}
+
+// Returns nothing if the user has as many links as it may have, or there is no memory for its bells.
+std::optional<MemifConnection::Settings> MeshPort::settings_for(const ucred& user) {
+    const auto found = users_.find(user.uid);
+    if (found == users_.end()) {
+        User added{.file = make_shared_memory("rove-bells", BellPage::kBytes), .bells = {}, .used = {}};
+        if (added.file.is_open()) added.bells = SharedMapping(added.file, BellPage::kBytes);
+        if (added.bells.address() == nullptr) return std::nullopt;
+        users_.emplace(user.uid, std::move(added));
+    }
+    User& of = users_.at(user.uid);
+    if (of.used.count() >= most_links_of(user.uid)) return std::nullopt;
+    MemifConnection::Settings settings = own_settings(MemifConnection::Role::kServer);
+    while (of.used[settings.bell]) ++settings.bell;
+    of.used[settings.bell] = true;
+    settings.bell_file = of.file.get();
+    settings.bells = reinterpret_cast<BellPage*>(of.bells.address());
+    return settings;
+}
+
+void MeshPort::connect(const std::string& member, Peer& peer) {
+    FileDescriptor socket(folder_->connect(member));
+    if (!socket.is_open() && (errno == EMFILE || errno == ENFILE) && make_room_for_files(-1))
+        socket = FileDescriptor(folder_->connect(member));
+    if (!socket.is_open()) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) lack(member, peer, "no socket", errno);
+        return;
+    }
+    make_room_for_files(socket.get());
+    peer.connecting = true;
+    begin(socket.release(), own_settings(MemifConnection::Role::kClient)).peer.name = member;
+}
+
+// Remembers what this process lacked for a link, for find(), and says it once.
+void MeshPort::lack(const std::string& member, Peer& peer, const std::string& why, int error) {
+    peer.lacked = error;
+    ++peer.tries;
+    if (std::exchange(told_error_, error) == error) return;
+    const char* const hint = error == EMFILE ? " (ulimit -n)" : error == EFBIG ? " (ulimit -f)" : "";
+    std::fprintf(stderr, "rove: mesh: no link to %s: %s%s\n", member.c_str(), why.c_str(), hint);
+}
+
+bool MeshPort::connected(Link& link) {
+    const bool has_place = link.role == MemifConnection::Role::kClient ? connected_to(link) : connected_from(link);
+    changed_.notify_all();
+    return has_place;
+}
+
+bool MeshPort::connected_to(Link& link) {
+    Peer& peer = peers_[link.peer.name];
+    const auto card = parse_card(link.connection.peer_name());
+    if (!card) return false;
+    if (!peer.outlet) peer.outlet = environment_.user.new_outlet();
+    if (!peer.outlet) return false;
+    if (peer.next_hop == nullptr) peer.next_hop = std::make_shared<transport::NextHop>(card->mac);
+    peer.next_hop->set(card->mac);
+    peer.connecting = false;
+    peer.lacked = told_error_ = 0;
+    peer.tries = 0;
+    peer.link = &link;
+    link.peer.mac = card->mac;
+    link.outlet = *peer.outlet;
+    attach(link);
+    // Links from that member may wait for this one.
+    for (auto& [id, other] : links_)
+        if (other.receiver != nullptr && !other.attached && other.peer.name == link.peer.name) attach(other);
+    return true;
+}
+
+bool MeshPort::connected_from(Link& link) {
+    const auto card = parse_card(link.connection.peer_name());
+    if (!card) return false;
+    link.peer = {card->mac, name_of(*card)};
+    const auto owner = folder_->owner(link.peer.name);
+    if (is_bridge() && owner != link.user.uid) return false;
+    // The answers go by a link of our own.
+    const bool can_send = owner && link.peer.name != folder_->name() && reach(link.peer.name).link != nullptr;
+    if (can_send || !is_bridge()) attach(link);
+    return true;
+}
+
+void MeshPort::disconnected(Link& link) {
+    if (link.role == MemifConnection::Role::kServer) {
+        const auto of = users_.find(link.user.uid);
+        of->second.used[link.bell] = false;
+        if (of->second.used.none()) users_.erase(of);
+    } else {
+        Peer& peer = peers_[link.peer.name];
+        peer.connecting = false;
+        const int lacked = link.connection.lacked();
+        if (lacked == EMFILE) make_room_for_files(-1);
+        if (lacked != 0) lack(link.peer.name, peer, link.connection.why(), lacked);
+        // Another process may have the address by now, and paths lead there.
+        if (std::exchange(peer.link, nullptr) == &link && peer.has_paths()) reach(link.peer.name, kSeldomTryAgain);
+    }
+    forget_unused();
+    changed_.notify_all();
+}
+
+// Forgets the members that nothing leads to any more, so that what is known of members is bounded by those that live.
+void MeshPort::forget_unused() {
+    std::erase_if(peers_, [&](const auto& one) {
+        const Peer& peer = one.second;
+        if (peer.link != nullptr || peer.connecting || peer.lacked != 0 || peer.has_paths()) return false;
+        if (peer.outlet) environment_.user.free_outlet(*peer.outlet);
+        return true;
+    });
+}
+
+// Connects to members that died and were replaced while paths led to them, and to those whose frames wait for that.
+void MeshPort::look_after_peers() {
+    for (auto& [member, peer] : peers_) {
+        peer.lacked = 0;
+        if (peer.has_paths()) reach(member, kSeldomTryAgain);
+    }
+    for (const auto& [id, link] : links_)
+        if (link.receiver != nullptr && !link.attached) reach(link.peer.name, kSeldomTryAgain);
+    forget_unused();
+}
+
+bool MeshPort::is_up() {
+    const Lock lock(mutex_);
+    if (started_) look_after_peers();
+    return started_;
+}
+
+// Who has the address now, connected or about to be. No socket is named after a link-local one, which is of the MAC
+// that a peer tells when it is connected.
+MeshPort::Peer* MeshPort::peer_of(const wire::Gid& neighbour) {
+    if (is_link_local(neighbour)) {
+        connect_to_all();
+        const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& one) {
+            return one.second.next_hop != nullptr && link_local_gid(one.second.next_hop->mac()) == neighbour;
+        });
+        if (found != peers_.end()) return &found->second;
+        // It may be of one that is yet to be connected.
+        const bool waits =
+            std::any_of(peers_.begin(), peers_.end(), [](const auto& one) { return one.second.connecting; });
+        return waits ? nullptr : bridge();
+    }
+    const auto member = folder_->member(to_string(neighbour));
+    return member ? &reach(*member) : bridge();
+}
+
+// Null: the mesh has none, or this is it.
+MeshPort::Peer* MeshPort::bridge() {
+    return folder_->has_bridge() && !is_bridge() ? &reach(std::string(MeshFolder::kBridge)) : nullptr;
+}
+
+MeshPort::Peer& MeshPort::reach(const std::string& member, std::chrono::milliseconds again) {
+    Peer& peer = peers_[member];
+    const auto now = std::chrono::steady_clock::now();
+    if (peer.link == nullptr && !peer.connecting && started_ && now - peer.tried >= again) {
+        peer.tried = now;
+        connect(member, peer);
+    }
+    return peer;
+}
+
+std::optional<Port::Way> MeshPort::find(const wire::Gid& neighbour, int timeout_ms) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+    std::unique_lock lock(mutex_);
+    for (;;) {
+        const Peer* const peer = peer_of(neighbour);
+        if (peer != nullptr && peer->link != nullptr) return Way{*peer->outlet, peer->next_hop};
+        const auto now = std::chrono::steady_clock::now();
+        const int lacked = peer == nullptr ? 0 : peer->lacked;
+        if (now >= until || (lacked != 0 && peer->tries >= kTries)) {
+            errno = lacked != 0 ? lacked : EHOSTUNREACH;
+            return std::nullopt;
+        }
+        changed_.wait_until(lock, std::min(until, now + kTryAgain));
+    }
+}
+
+void MeshPort::find_all() {
+    const Lock lock(mutex_);
+    connect_to_all();
+}
+
+void MeshPort::connect_to_all() {
+    for (const std::string& member : folder_->members()) reach(member);
+}
+
+void MeshPort::stop() {
+    const Lock lock(mutex_);
+    if (started_) environment_.poller.remove(folder_->listener());
+    started_ = false;
+    end_all();
+}
+
+void MeshPort::close() {
+    const Lock lock(mutex_);
+    hold(true);
+    if (std::exchange(started_, false)) environment_.poller.remove(folder_->listener());
+    folder_->leave();
+    close_all();
+}
+
+}  // namespace rove::datapath

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "port/poller.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace rove::datapath {
+
+namespace {
+
+constexpr int kMostEvents = 64;  // of one system call; the others are served by the next
+// Messages that may lie on a socket. What was not read does not matter to the set, which is edge-triggered, and one
+// system call a sleep is saved. Each takes less than 1 KiB of the sender's buffer, and two may come where one is
+// counted.
+constexpr int kMostUnread = 32, kBytesForEach = 4096;
+
+void add_to(int set, int file, uint32_t events) {
+    epoll_event event{.events = events, .data = {.fd = file}};
+    epoll_ctl(set, EPOLL_CTL_ADD, file, &event);
+}
+
+void write_one(int file) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(file, &one, sizeof one);
+}
+
+}  // namespace
+
+Poller::Poller()
+    : control_(epoll_create1(EPOLL_CLOEXEC)),
+      woken_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      doorbells_(epoll_create1(EPOLL_CLOEXEC)),
+      own_doorbell_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    add_to(control_, woken_, EPOLLIN);
+    add_doorbell(own_doorbell_, Doorbell::kEventfd);
+}
+
+Poller::~Poller() {
+    close_files();
+}
+
+void Poller::add(int file, std::function<void()> ready) {
+    {
+        const std::lock_guard lock(mutex_);
+        ready_[file] = std::make_shared<std::function<void()>>(std::move(ready));
+    }
+    add_to(control_, file, EPOLLIN);
+}
+
+void Poller::await_end_only(int file) {
+    epoll_event event{.events = EPOLLRDHUP, .data = {.fd = file}};
+    epoll_ctl(control_, EPOLL_CTL_MOD, file, &event);
+}
+
+void Poller::remove(int file) {
+    epoll_ctl(control_, EPOLL_CTL_DEL, file, nullptr);
+    const std::lock_guard lock(mutex_);
+    ready_.erase(file);
+}
+
+// Edge-triggered: a socket whose frames are still to be read does not end a sleep twice, so that it can stay in the set
+// while its queue is polled.
+void Poller::add_doorbell(int file, Doorbell kind) {
+    if (kind != Doorbell::kSocket) {
+        const std::lock_guard lock(mutex_);
+        int bytes = 0;  // the sender's buffer is as large as ours: both are of the system's default
+        socklen_t size = sizeof bytes;
+        if (kind == Doorbell::kMessage) getsockopt(file, SOL_SOCKET, SO_SNDBUF, &bytes, &size);
+        to_read_[file] = {kind, static_cast<uint32_t>(std::clamp(bytes / kBytesForEach, 1, kMostUnread))};
+    }
+    add_to(doorbells_, file, EPOLLIN | EPOLLET);
+}
+
+void Poller::remove_doorbell(int file) {
+    epoll_ctl(doorbells_, EPOLL_CTL_DEL, file, nullptr);
+    const std::lock_guard lock(mutex_);
+    to_read_.erase(file);
+}
+
+void Poller::take_doorbells() {
+    std::array<epoll_event, kMostEvents> events;
+    const int count = epoll_wait(doorbells_, events.data(), kMostEvents, 0);
+    if (count <= 0) return;
+    // Under the lock, since a doorbell that was removed may be closed by now, and its number another file's.
+    const std::lock_guard lock(mutex_);
+    for (int i = 0; i < count; ++i) {
+        const int file = events[static_cast<size_t>(i)].data.fd;
+        const auto found = to_read_.find(file);
+        if (found == to_read_.end()) continue;
+        uint64_t rings;
+        if (found->second.kind == Doorbell::kMessage) {
+            if (++found->second.unread < found->second.most_unread) continue;
+            found->second.unread = 0;
+            // A peer may send without end.
+            for (int i = 0; i < 4 * kMostUnread && recv(file, &rings, sizeof rings, MSG_DONTWAIT) > 0;) ++i;
+            continue;
+        }
+        // A peer has the same file, with its flags, and could make read() wait.
+        const iovec into{&rings, sizeof rings};
+        [[maybe_unused]] const ssize_t taken = preadv2(file, &into, 1, -1, RWF_NOWAIT);
+    }
+}
+
+void Poller::ring() {
+    write_one(own_doorbell_);
+}
+
+void Poller::wake() {
+    write_one(woken_);
+}
+
+void Poller::wait(uint64_t ns, bool doorbells) {
+    // epoll_wait() counts milliseconds, and epoll_pwait2() is not everywhere.
+    std::array<pollfd, 2> files{pollfd{.fd = control_, .events = POLLIN, .revents = 0},
+                                pollfd{.fd = doorbells_, .events = POLLIN, .revents = 0}};
+    const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    if (ppoll(files.data(), doorbells ? 2 : 1, &time, nullptr) <= 0) return;
+    if (doorbells && files[1].revents != 0) take_doorbells();
+    if (files[0].revents != 0) serve_control();
+}
+
+void Poller::serve_control() {
+    std::array<epoll_event, kMostEvents> events;
+    const int count = epoll_wait(control_, events.data(), kMostEvents, 0);
+    for (int i = 0; i < count; ++i) {
+        const int file = events[static_cast<size_t>(i)].data.fd;
+        if (file == woken_) {
+            uint64_t times;
+            [[maybe_unused]] const ssize_t taken = read(woken_, &times, sizeof times);
+            continue;
+        }
+        std::shared_ptr<std::function<void()>> ready;
+        {
+            const std::lock_guard lock(mutex_);
+            if (const auto found = ready_.find(file); found != ready_.end()) ready = found->second;
+        }
+        if (ready != nullptr) (*ready)();
+    }
+}
+
+void Poller::after_fork_in_child() {
+    close_files();
+}
+
+void Poller::close_files() {
+    for (int* const file : {&own_doorbell_, &doorbells_, &woken_, &control_})
+        if (*file >= 0) close(std::exchange(*file, -1));
+}
+
+}  // namespace rove::datapath

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+// See port_name.h.
+#include "port/port_name.h"
+
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "link/address.h"
+#include "base/files.h"
+
+namespace rove::datapath {
+
+namespace {
+
+// Of a network interface of the kernel.
+std::optional<wire::MacAddress> interface_mac(const std::string& name) {
+    const int file = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (file < 0) return std::nullopt;
+    ifreq request{};
+    name.copy(request.ifr_name, sizeof(request.ifr_name) - 1);
+    const bool found = ioctl(file, SIOCGIFHWADDR, &request) == 0;
+    close(file);
+    if (!found) return std::nullopt;
+    wire::MacAddress mac;
+    std::memcpy(mac.data(), request.ifr_hwaddr.sa_data, mac.size());
+    return mac;
+}
+
+}  // namespace
+
+std::string driver_of(std::string_view port) {
+    const std::string_view name = port.substr(0, port.find(','));
+    return std::string(name.substr(0, name.find_last_not_of("0123456789") + 1));
+}
+
+bool is_mesh(std::string_view port) {
+    return port == "mesh" || port.starts_with("mesh:");
+}
+
+bool is_memif(std::string_view port) {
+    return port.starts_with("memif:");
+}
+
+bool is_interface(std::string_view port) {
+    return port.starts_with("interface:");
+}
+
+bool is_udp(std::string_view port) {
+    return port == "udp" || port.starts_with("udp:");
+}
+
+std::string place_of(std::string_view port) {
+    const size_t colon = port.find(':');
+    if (colon == std::string_view::npos) return {};
+    // A folder's name may have commas.
+    return std::string(port.substr(colon + 1, is_mesh(port) ? port.npos : port.find(',') - colon - 1));
+}
+
+std::string argument(std::string_view port, std::string_view key) {
+    for (size_t comma = port.find(','); comma != std::string_view::npos; comma = port.find(',', comma + 1)) {
+        const std::string_view word = port.substr(comma + 1, port.find(',', comma + 1) - comma - 1);
+        if (word.substr(0, word.find('=')) == key && word.size() > key.size())
+            return std::string(word.substr(key.size() + 1));
+    }
+    return {};
+}
+
+bool is_pci(std::string_view port) {
+    if (!is_ethdev(port)) return false;
+    const std::string_view address = port.substr(0, port.find(','));
+    return address.find_first_not_of("0123456789abcdefABCDEF:.") == std::string_view::npos &&
+           address.find(':') != std::string_view::npos;
+}
+
+std::string pci_address(std::string_view port) {
+    const std::string address(port.substr(0, port.find(',')));
+    return std::count(address.begin(), address.end(), ':') == 1 ? "0000:" + address : address;
+}
+
+bool is_peer_to_peer(std::string_view driver) {
+    return driver == "net_memif" || driver == "net_vhost" || driver == "net_virtio_user" || driver == "net_ring";
+}
+
+std::string kernel_interface(const DeviceConfig& config) {
+    if (is_interface(config.port)) return place_of(config.port);
+    const std::string driver = driver_of(config.port);
+    const bool has_one = driver == "net_af_packet" || driver == "net_af_xdp" || driver == "net_tap";
+    return has_one ? argument(config.port, "iface") : std::string();
+}
+
+uint32_t known_rate_mbps(const DeviceConfig& config) {
+    constexpr uint32_t kVirtual = 100'000;  // of a port that has no rate of its own
+    if (config.link_rate_mbps != 0) return config.link_rate_mbps;
+    const std::string interface = kernel_interface(config);
+    const std::string speed = interface.empty() ? "" : first_line_of("/sys/class/net/" + interface + "/speed");
+    const long mbps = std::strtol(speed.c_str(), nullptr, 10);  // -1 and EINVAL: it does not know, or has no carrier
+    return mbps > 0 ? static_cast<uint32_t>(mbps) : kVirtual;
+}
+
+std::string sysfs_device(const DeviceConfig& config) {
+    const std::string interface = kernel_interface(config);
+    const std::string folder = interface.empty() ? "/sys/bus/pci/devices/" + pci_address(config.port)
+                                                 : "/sys/class/net/" + interface + "/device";
+    return is_directory(folder) ? folder : std::string();
+}
+
+std::optional<wire::MacAddress> mac_before_start(const DeviceConfig& config) {
+    if (config.mac) return config.mac;
+    if (is_interface(config.port)) return interface_mac(place_of(config.port));
+    if (config.addresses.empty()) return std::nullopt;
+    const std::string driver = driver_of(config.port);
+    std::optional<wire::MacAddress> mac = wire::MacAddress{};
+    if (driver == "net_af_packet" || driver == "net_af_xdp")
+        mac = interface_mac(argument(config.port, "iface"));
+    else if (is_ethdev(config.port) && !is_peer_to_peer(driver) && driver != "net_tap")
+        return std::nullopt;
+    // As RdmaInterface does where a port has none of its own.
+    if (mac == wire::MacAddress{}) mac = derived_mac(parse_subnet(config.addresses.front())->address);
+    return mac;
+}
+
+}  // namespace rove::datapath

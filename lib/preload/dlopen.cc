@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs that open libibverbs at run time (NCCL, ctypes, plug-ins) get this library, whose dependency the real one
+// is: dlsym() finds in the handle what is exported here, and libibverbs' own for the rest.
+#include <dlfcn.h>
+
+#include <cstring>
+
+#include "preload/next.h"
+
+namespace rove::verbs {
+
+namespace {
+
+bool is_libibverbs(const char* file) {
+    if (file == nullptr) return false;
+    const char* slash = std::strrchr(file, '/');
+    const char* name = slash != nullptr ? slash + 1 : file;
+    return std::strcmp(name, "libibverbs.so.1") == 0 || std::strcmp(name, "libibverbs.so") == 0;
+}
+
+// The file of this library.
+const char* own_file() {
+    static Dl_info info{};
+    return dladdr(reinterpret_cast<void*>(&own_file), &info) != 0 ? info.dli_fname : nullptr;
+}
+
+__attribute__((noinline)) const char* instead_of(const char* file) {
+    if (!is_libibverbs(file)) return file;
+    const char* own = own_file();
+    return own != nullptr ? own : file;
+}
+
+}  // namespace
+
+}  // namespace rove::verbs
+
+using namespace rove::verbs;
+
+// The C library's dlopen() looks at its return address for whose RUNPATH and namespace it shall search. So it must be
+// entered by a jump, as g++ makes it of the last call of a function that is optimized (doors/runpath sees whether).
+// clang has no word for it, so under sanitizers a program's RUNPATH does not count.
+#ifdef __clang__
+#define ROVE_JUMPS
+#else
+#define ROVE_JUMPS __attribute__((optimize("O2,optimize-sibling-calls,omit-frame-pointer")))
+#endif
+
+extern "C" __attribute__((visibility("default"), no_sanitize("address", "undefined"))) ROVE_JUMPS void* dlopen(
+    const char* file, int mode) noexcept {
+    const auto next = ROVE_NEXT(dlopen);
+    return next(instead_of(file), mode);
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process that is ended by a signal. The kernel disconnects whoever dies; here the stack dies with the process, so
+// the thread `rove-cm` does that first, and then ends the process as the signal would have done.
+//
+// Only signals by which people and service managers end programs, and only if the program leaves them to the system.
+// Nothing of the program runs on meanwhile: a thread that takes the signal stays in the handler until the process has
+// ended, and rove-cm sends the signal to the others. A thread that is inside of rove may hold what the farewell needs:
+// it goes on, and gets the signal again until it has left. What else a thread may hold, as malloc()'s lock, can keep
+// rove-cm from coming to an end, so the threads that wait end the process after a while. A second signal ends it at
+// once.
+#include <link.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include <unwind.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "base/files.h"
+#include "preload/provider.h"
+#include "rdmacm/ucma.h"
+#include "rdmacm/state.h"
+
+namespace rove::verbs::ucma {
+
+namespace {
+
+constexpr int kSignals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+constexpr auto kLongest = std::chrono::milliseconds(500);  // a farewell
+
+std::atomic<int> ending{0};                // the signal that came first
+uintptr_t code_begin = 0, code_bytes = 0;  // of the library or program that this code is in
+
+void find_own_code() {
+    const auto look = [](dl_phdr_info* object, size_t, void*) {
+        for (int i = 0; i < object->dlpi_phnum; ++i) {
+            const ElfW(Phdr)& part = object->dlpi_phdr[i];
+            const uintptr_t begin = object->dlpi_addr + part.p_vaddr;
+            if (part.p_type != PT_LOAD || reinterpret_cast<uintptr_t>(&find_own_code) - begin >= part.p_memsz) continue;
+            code_begin = begin;
+            code_bytes = part.p_memsz;
+            return 1;
+        }
+        return 0;
+    };
+    dl_iterate_phdr(look, nullptr);
+}
+
+// Whether this signal's handler has interrupted code of rove's, or what that has called.
+bool is_inside() {
+    struct Walk {
+        bool is_behind_handler = false, is_inside = false;
+    } walk;
+    _Unwind_Backtrace(
+        [](_Unwind_Context* frame, void* of) {
+            Walk& walk = *static_cast<Walk*>(of);
+            int is_interrupted = 0;
+            const uintptr_t at = _Unwind_GetIPInfo(frame, &is_interrupted);
+            walk.is_behind_handler |= is_interrupted != 0;
+            walk.is_inside = walk.is_behind_handler && at - code_begin < code_bytes;
+            return walk.is_inside ? _URC_NORMAL_STOP : _URC_NO_REASON;
+        },
+        &walk);
+    return walk.is_inside;
+}
+
+[[noreturn]] void die_by(int signal) {
+    struct sigaction by_default {};
+    by_default.sa_handler = SIG_DFL;
+    sigaction(signal, &by_default, nullptr);
+    sigset_t only;
+    sigemptyset(&only);
+    sigaddset(&only, signal);
+    pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
+    for (;;) kill(getpid(), signal);
+}
+
+void on_signal(int signal, siginfo_t* info, void*) {
+    const int errno_before = errno;
+    const bool is_repeated = info->si_code == SI_TKILL && info->si_pid == getpid() && ending.load() == signal;
+    if (!is_repeated) {
+        int none = 0;
+        if (!is_owner() || provider().is_forked_child() || !ending.compare_exchange_strong(none, signal))
+            die_by(signal);
+        end_with(signal);
+    }
+    if (!is_inside()) {
+        constexpr timespec kMoment{0, 10'000'000};
+        for (auto waited = std::chrono::milliseconds(0); waited < kLongest; waited += std::chrono::milliseconds(10))
+            nanosleep(&kMoment, nullptr);
+        die_by(signal);
+    }
+    errno = errno_before;
+}
+
+// Threads that have not blocked it come to stand still, or go on to where they leave rove.
+void stop_other_threads(int signal) {
+    for (const std::string& thread : names_in("/proc/self/task"))
+        if (const auto id = static_cast<pid_t>(std::atoi(thread.c_str())); id != gettid())
+            syscall(SYS_tgkill, getpid(), id, signal);
+}
+
+}  // namespace
+
+void Ucma::watch_signals() {
+    find_own_code();
+    for (const int signal : kSignals) {
+        struct sigaction found, ours{};
+        ours.sa_sigaction = on_signal;
+        ours.sa_flags = SA_RESTART | SA_SIGINFO;
+        if (sigaction(signal, nullptr, &found) == 0 && (found.sa_flags & SA_SIGINFO) == 0 &&
+            found.sa_handler == SIG_DFL)
+            sigaction(signal, &ours, nullptr);
+    }
+}
+
+void Ucma::end_with(int signal) {
+    ends_with_.store(signal);
+    wake();
+}
+
+void Ucma::say_goodbye() {
+    constexpr auto kUntilRead = std::chrono::milliseconds(10);  // a peer's ring that ends with us
+    const int signal = ends_with_.load();
+    stop_other_threads(signal);
+    stop();
+    const auto until = std::chrono::steady_clock::now() + kUntilRead;
+    while (std::chrono::steady_clock::now() < until) {
+        stop_other_threads(signal);
+        runtime_.load(std::memory_order_relaxed)->progress();
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    die_by(signal);
+}
+
+}  // namespace rove::verbs::ucma

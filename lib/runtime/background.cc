@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// The background thread.
+#include "runtime/background.h"
+
+#include <poll.h>
+#include <rte_pause.h>
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+
+#include "runtime/runtime.h"
+#include "runtime/worker_core.h"
+
+namespace rove::datapath {
+
+namespace {
+
+// How long packets may wait when the application stops driving: a part of the time that it has driven, within bounds.
+// Waking each millisecond takes 3 % from an application on the same core, and tells little of one that always polls.
+constexpr uint64_t kWatchNapNs = 1'000'000, kLongWatchNapNs = 4'000'000;
+constexpr uint64_t kWatchPart = 32;
+constexpr uint64_t kIdleNs = 50'000;              // several round trips of a peer on the same host
+constexpr uint64_t kFirstNapNs = 20'000;          // the shortest sleep that is worth its two system calls
+constexpr uint64_t kLastNapNs = 500'000;          // an idle process then costs under 1 % of a core
+constexpr uint64_t kWindowNs = 20'000;            // in which kBusyCalls mean that the application polls
+constexpr uint32_t kBusyCalls = 16;               // calls; also in a watch nap: fewer, and it no longer polls
+constexpr uint64_t kSteadyNs = 10 * kWindowNs;    // so often for so long, if it has said that it will sleep
+constexpr uint64_t kRecentNs = 1'000'000;         // nor does it if its last look at the ports is longer ago
+constexpr uint64_t kHousekeepingNs = 50'000'000;  // carriers and lost peers of ports whose driver calls nobody
+constexpr uint64_t kSeldomNs = 1'000'000'000;     // without such ports
+
+}  // namespace
+
+void Background::stop() {
+    stop_.store(true, std::memory_order_relaxed);
+    take_over();
+    runtime_.poller().ring();
+}
+
+void Background::take_over() {
+    taken_over_.store(true, std::memory_order_seq_cst);
+    wake();
+}
+
+void Background::wake() {
+    if (asleep_.exchange(false, std::memory_order_seq_cst)) runtime_.poller().wake();
+}
+
+void Background::end_sleep() {
+    if (runtime_.config().progress == Progress::kShared)
+        wake();
+    else
+        runtime_.poller().ring();
+}
+
+void Background::rest() {
+    Worker& worker = *runtime_.workers().front();
+    sleeps_until_ns_.store(UINT64_MAX, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    bool armed = false;
+    uint64_t until_ns = 0;
+    if (const Worker::Drive drive(worker); drive) {
+        WorkerCore& core = worker.core(drive);
+        if (core.round() == 0) {
+            until_ns = core.wanted_at();
+            armed = until_ns > runtime_.now_ns() && core.arm();
+            // A thread that drives afterwards leaves a deadline of its own.
+            sleeps_until_ns_.store(until_ns, std::memory_order_relaxed);
+        }
+    }
+    const uint64_t now_ns = runtime_.now_ns();
+    uint64_t rested_ns = 0;
+    if (armed && now_ns < until_ns && !stopped()) {
+        Poller& poller = runtime_.poller();
+        const uint64_t ns = until_ns - now_ns;
+        const timespec time{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+        pollfd doorbells{.fd = poller.doorbells(), .events = POLLIN, .revents = 0};
+        if (ppoll(&doorbells, 1, until_ns == UINT64_MAX ? nullptr : &time, nullptr) > 0) poller.take_doorbells();
+        rested_ns = std::min(runtime_.now_ns(), until_ns) - now_ns;
+    }
+    sleeps_until_ns_.store(0, std::memory_order_relaxed);
+    if (!armed) return;
+    const Worker::Hold hold(worker);
+    worker.core(hold).disarm(rested_ns);
+}
+
+void Background::look_after_ports() {
+    ports_changed_.store(true, std::memory_order_relaxed);
+    take_over();
+}
+
+void Background::nap(uint64_t ns) {
+    const uint64_t until_ns = runtime_.now_ns() + ns;
+    asleep_.store(true, std::memory_order_seq_cst);
+    // Pairs with take_over(): either it sees us asleep and wakes us, or we see that it was here.
+    if (!taken_over_.load(std::memory_order_seq_cst))
+        for (uint64_t now_ns = until_ns - ns; now_ns < until_ns && asleep_.load(std::memory_order_relaxed);
+             now_ns = runtime_.now_ns())
+            runtime_.poller().wait_for_control(until_ns - now_ns);
+    asleep_.store(false, std::memory_order_seq_cst);
+}
+
+// Sleeps until a frame rings or wake_by() brings an earlier deadline. Returns true if we may have taken a doorbell.
+// The frames are ours then, since a thread that has begun to watch meanwhile does not wake up for it.
+bool Background::sleep_until_rung(uint64_t until_ns) {
+    Worker& worker = *runtime_.workers().front();
+    // A time that lies ahead is kept, also if its deadline has gone: else the next post, whose deadline is later, would
+    // wake us.
+    if (promised_ns_ > runtime_.now_ns()) until_ns = std::min(until_ns, promised_ns_);
+    promised_ns_ = until_ns;
+    sleeps_until_ns_.store(until_ns, std::memory_order_relaxed);
+    asleep_.store(true, std::memory_order_seq_cst);
+    bool armed = false;
+    {
+        // Whoever drove before has left his deadline, and whoever drives afterwards sees that we sleep.
+        const Worker::Drive drive(worker);
+        armed = drive && worker.core(drive).wanted_at() >= until_ns && worker.core(drive).arm();
+    }
+    const uint64_t now_ns = runtime_.now_ns();
+    uint64_t rested_ns = 0;
+    on_doorbells_.store(armed, std::memory_order_seq_cst);
+    if (armed && now_ns < until_ns && !taken_over_.load(std::memory_order_seq_cst)) {
+        runtime_.poller().wait(until_ns - now_ns);
+        rested_ns = std::min(runtime_.now_ns(), until_ns) - now_ns;
+    }
+    on_doorbells_.store(false, std::memory_order_seq_cst);
+    asleep_.store(false, std::memory_order_seq_cst);
+    sleeps_until_ns_.store(0, std::memory_order_relaxed);
+    if (!armed) return false;
+    const Worker::Hold hold(worker);
+    worker.core(hold).disarm(rested_ns);
+    return true;
+}
+
+// Until a thread that watched returns to the application, or a deadline. Not where something is due already: frames
+// that a full port holds are the watcher's, and a deadline of a protocol clock that stands still does not pass.
+void Background::sleep_until_needed(uint64_t until_ns) {
+    sleeps_until_ns_.store(until_ns, std::memory_order_seq_cst);
+    asleep_.store(true, std::memory_order_seq_cst);
+    const uint64_t now_ns = runtime_.now_ns();
+    bool is_due = false;
+    {
+        // A thread that drove before has left its deadline, and one that drives afterwards sees that we sleep.
+        Worker& worker = *runtime_.workers().front();
+        if (const Worker::Drive drive(worker); drive) {
+            const uint64_t wanted_ns = worker.core(drive).wanted_at();
+            is_due = wanted_ns <= now_ns;
+            until_ns = std::min(until_ns, wanted_ns);
+            // Our own leaving of the worker must not wake us.
+            sleeps_until_ns_.store(is_due ? 0 : until_ns, std::memory_order_seq_cst);
+        }
+    }
+    // Pairs with expect_watcher() and take_over(): either they see us asleep, or we see that they were here.
+    if (!is_due && runtime_.watchers().is_watched() && !taken_over_.load(std::memory_order_seq_cst))
+        runtime_.poller().wait_for_control(until_ns - now_ns);
+    asleep_.store(false, std::memory_order_seq_cst);
+    sleeps_until_ns_.store(0, std::memory_order_relaxed);
+    if (is_due) nap(kLastNapNs);
+}
+
+// One look in the state "replaced".
+void Background::leave_to_watchers() {
+    Watchers& watchers = runtime_.watchers();
+    const uint64_t now_ns = runtime_.now_ns();
+    const uint32_t changes = watchers.changes();
+    const bool active = changes != watch_changes_;
+    watch_changes_ = changes;
+    if (const Worker::Drive drive(*runtime_.workers().front()); drive) {
+        WorkerCore& core = runtime_.workers().front()->core(drive);
+        // The rest of a round (0) is left to the application's next call, if it makes calls.
+        const uint64_t wanted_ns = core.wanted_at();
+        if (wanted_ns <= now_ns && !(active && wanted_ns == 0)) core.rescue_round();
+    }
+    if (!active && !watchers.is_watched()) watchers.promote();
+    if (active || !watchers.is_watched())
+        nap(kWatchNapNs);
+    else
+        sleep_until_needed(now_ns + care_ns());
+}
+
+uint64_t Background::care_ns() const {
+    return runtime_.wants_care() ? kHousekeepingNs : kSeldomNs;
+}
+
+void Background::housekeep(uint64_t now_ns) {
+    if (now_ns - housekept_ns_ < care_ns() && !ports_changed_.load(std::memory_order_relaxed)) return;
+    ports_changed_.store(false, std::memory_order_relaxed);
+    housekept_ns_ = now_ns;
+    runtime_.housekeeping();
+}
+
+void Background::run() {
+    prctl(PR_SET_TIMERSLACK, 1);  // ns; the default of 50 us would double our shorter naps
+    if (runtime_.config().progress == Progress::kShared) {
+        share();
+        return;
+    }
+    while (!stopped()) {
+        housekeep(runtime_.now_ns());
+        nap(care_ns());
+        taken_over_.store(false, std::memory_order_relaxed);
+    }
+}
+
+bool Background::driven_since(uint64_t time_ns) {
+    Worker& worker = *runtime_.workers().front();
+    const Worker::Drive drive(worker);
+    return !drive || worker.core(drive).received_ns() > time_ns;
+}
+
+void Background::share() {
+    Worker& worker = *runtime_.workers().front();
+    bool watching = false;
+    bool handed_over = false;  // the application sleeps: no other thread will see that a frame has come
+    bool owes_round = false;   // to a thread that posted work and could not drive, or for a doorbell
+    uint32_t seen = calls_.load(std::memory_order_relaxed);
+    uint64_t window_ns = 0, idle_since_ns = 0, watching_since_ns = 0, nap_ns = kFirstNapNs;
+    while (!stopped()) {
+        const uint64_t now_ns = runtime_.now_ns();
+        housekeep(now_ns);
+        const uint32_t calls = calls_.load(std::memory_order_relaxed);
+        if (handed_over_.load(std::memory_order_relaxed) && handed_over_.exchange(false, std::memory_order_seq_cst)) {
+            handed_over = true;
+            seen = calls;
+            window_ns = now_ns;
+        }
+        const uint64_t look_ns = handed_over ? kSteadyNs : kWindowNs;
+        if (taken_over_.load(std::memory_order_relaxed) && taken_over_.exchange(false, std::memory_order_seq_cst)) {
+            watching = false;
+            owes_round = true;
+            idle_since_ns = window_ns = now_ns;
+            nap_ns = kFirstNapNs;
+        } else if (!owes_round && runtime_.watchers().replace(watch_changes_)) {
+            watching = handed_over = false;
+            seen = calls;
+            leave_to_watchers();
+            idle_since_ns = window_ns = runtime_.now_ns();
+            nap_ns = kFirstNapNs;
+            continue;
+        } else {
+            const uint64_t busy_calls = handed_over ? (now_ns - window_ns) / kWindowNs * kBusyCalls : kBusyCalls;
+            const bool busy = calls - seen >= busy_calls && (!handed_over || now_ns - window_ns >= kSteadyNs) &&
+                              (!watching || driven_since(now_ns - kRecentNs));
+            if (watching && !busy) idle_since_ns = now_ns;
+            if (busy && !watching) watching_since_ns = now_ns;
+            watching = busy;
+            handed_over &= !busy;
+        }
+        if (watching || now_ns - window_ns >= look_ns) {
+            seen = calls;
+            window_ns = now_ns;
+        }
+        if (watching) {
+            nap(std::clamp((now_ns - watching_since_ns) / kWatchPart, kWatchNapNs, kLongWatchNapNs));
+            continue;
+        }
+        uint32_t moved = 0;
+        uint64_t deadline_ns = 0;
+        bool has_left = false;
+        {
+            const Worker::Drive drive(worker);
+            if (!drive) {  // an application thread drives, or a control call
+                sched_yield();
+                continue;
+            }
+            moved = worker.core(drive).rescue_round();
+            owes_round &= moved != 0 && runtime_.watchers().is_watched();  // one that is awake looks before it sleeps
+            deadline_ns = worker.core(drive).next_deadline();
+            has_left = worker.core(drive).wanted_at() == 0;
+        }
+        if (moved != 0) {
+            idle_since_ns = now_ns;
+            nap_ns = kFirstNapNs;
+        } else if (now_ns - idle_since_ns >= (handed_over && runtime_.all_ring() ? 0 : kIdleNs)) {
+            const bool may_ring = !has_left && (handed_over || nap_ns == kLastNapNs);
+            if (deadline_ns > now_ns && runtime_.all_ring() && may_ring)
+                owes_round = sleep_until_rung(std::min(now_ns + care_ns(), deadline_ns));
+            else if (deadline_ns > now_ns)
+                nap(std::min(nap_ns, deadline_ns - now_ns));
+            nap_ns = std::min(nap_ns * 2, kLastNapNs);
+        } else {
+            rte_pause();
+        }
+        if (runtime_.is_crowded()) runtime_.yield();
+    }
+}
+
+}  // namespace rove::datapath

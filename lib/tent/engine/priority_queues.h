@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// What waits of a transport: requests with their slices, in lists by priority (T-10, T-11). Units: nanoseconds of
+// CLOCK_MONOTONIC.
+//
+// 1. Any thread submits to a transport's Intake: one compare-and-swap for a request with all its slices. The driver
+//    takes all of it at once, in order. (An rte_ring would do, but its enqueuers wait for each other: one that lost its
+//    core holds up all.) There is always room: slices are counted once, by their pool (task.h), which refuses a batch
+//    whole.
+// 2. From there each request goes to the PriorityQueues of the channel that it is for. Levels are drained across all
+//    channels and transports, HIGH of all before MEDIUM of all before LOW of all (shard.h).
+// 3. Promotion is of a request: one of which nothing was taken for priority_promotion_timeout_us goes one level up, and
+//    is back at its own when a slice of it was taken. So each gets on, however long the queue in front of it, and a
+//    bulk transfer does not come to stand in front of HIGH with all that it has. It keeps its priority for the gate of
+//    the slots.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "tent/config/types.h"
+
+namespace rove::tent {
+
+// A slice; belongs to the queues while it waits.
+struct Queued {
+    Queued* next = nullptr;
+};
+
+// A request, as far as it waits: its slices that are not under way. A Task is one.
+struct Waiting {
+    static constexpr uint8_t kNowhere = kPriorities;
+
+    Waiting* next = nullptr;  // in its list; in the Intake, the one before it
+    Waiting* before = nullptr;
+    Queued* first = nullptr;
+    Queued* last = nullptr;
+    uint32_t count = 0;        // slices
+    uint8_t level = kNowhere;  // where it is listed
+    Priority priority = Priority::kHigh;
+    uint64_t since_ns = 0;  // when it came to the level where it is, or something of it was last taken
+};
+
+struct QueueConfig {
+    uint64_t promotion_timeout_ns = 10'000'000;  // priority_promotion_timeout_us; 0: never
+    uint64_t promotion_interval_ns = 1'000'000;  // priority_promotion_interval_us: between two checks
+};
+
+class Intake {
+  public:
+    // Any thread.
+    void submit(Waiting& request);
+    bool empty() const { return newest_.load(std::memory_order_relaxed) == nullptr; }
+    // The driver's: all that was submitted, chained by `next`, oldest first; null: nothing.
+    Waiting* take();
+
+  private:
+    alignas(64) std::atomic<Waiting*> newest_{nullptr};
+};
+
+// Of one channel. The driver's only.
+class PriorityQueues {
+  public:
+    explicit PriorityQueues(const QueueConfig& config) : config_(config) {}
+    PriorityQueues(const PriorityQueues&) = delete;
+    PriorityQueues& operator=(const PriorityQueues&) = delete;
+
+    // To the end of its priority's list, with all its slices; its `since_ns` is set.
+    void put(Waiting& request);
+    // A slice of the request waits again, behind its others.
+    void put_back(Waiting& request, Queued& slice, uint64_t now_ns);
+    // The request that goes first of a level, of those whose own priority has its bit (1 << priority) in `allowed`;
+    // null: none.
+    Waiting* first(uint8_t level, uint8_t allowed) const;
+    // Takes the first slice of a request that is listed.
+    Queued* take(Waiting& request, uint64_t now_ns);
+    // Takes all slices of a request that is listed, chained by `next`.
+    Queued* take_all(Waiting& request);
+    bool empty() const { return levels_listed_ == 0; }
+    // Bit (1 << level) for each at which something waits.
+    uint8_t levels() const { return levels_listed_; }
+    // Promotes what has waited too long: to be called every promotion_interval_ns.
+    void promote(uint64_t now_ns);
+    // A request of which nothing was taken, nor of any in its list, and whose `since_ns` is not after `before_ns`;
+    // null: there is none.
+    Waiting* stuck(uint64_t before_ns) const;
+
+    uint32_t depth(Priority priority) const { return depth_[index(priority)]; }  // slices waiting, by own priority
+    uint64_t promoted(Priority priority) const { return promoted_[index(priority)]; }  // promotions of requests
+
+  private:
+    struct List {
+        Waiting* first = nullptr;
+        Waiting* last = nullptr;
+        uint64_t taken_ns = 0;  // when something of it was last taken
+    };
+    List& list_of(const Waiting& request) { return lists_[request.level][index(request.priority)]; }
+    void append(Waiting& request, uint8_t level);
+    void unlist(Waiting& request);
+    void promote_level(uint8_t level, uint64_t now_ns);
+
+    const QueueConfig config_;
+    uint8_t levels_listed_ = 0;
+    std::array<uint32_t, kPriorities> depth_{};
+    std::array<uint32_t, kPriorities> listed_{};                    // requests by level
+    std::array<std::array<List, kPriorities>, kPriorities> lists_;  // by level, then by own priority
+    std::array<uint64_t, kPriorities> promoted_{};
+};
+
+}  // namespace rove::tent

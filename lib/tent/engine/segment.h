@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a peer publishes of itself: its devices, and the memory that others may read and write. Travels as JSON; what
+// comes from the network is checked. Units: bytes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tent/control/frame.h"
+#include "tent/placement/ranks.h"
+#include "tent/memory/shared_memory.h"
+
+namespace rove::tent {
+
+// Of the name of a segment that is a file.
+inline constexpr std::string_view kFileScheme = "file://";
+inline constexpr size_t kMaxDevices = 64;      // as bits of a policy's device mask
+inline constexpr size_t kMaxBuffers = 100000;  // of one segment
+
+struct BufferDesc {
+    uint64_t address = 0, length = 0;
+    std::string location;            // "cpu:0", "*"
+    bool writable = true;            // by others: GlobalReadWrite; else GlobalReadOnly
+    std::vector<uint32_t> rkeys;     // by the owner's device
+    std::vector<uint8_t> ranks;      // how far it is from each of the owner's devices (ranks.h); empty: near to all
+    std::optional<ObjectId> shared;  // the memory that holds it, if others of this machine can map that
+};
+
+struct DeviceDesc {
+    std::string name;
+    std::array<uint8_t, 16> gid{};
+    uint32_t mtu = 1024;  // largest path MTU
+};
+
+class OpenFile;  // transports/io_uring/file.h
+
+enum class SegmentKind : uint8_t { kMemory, kFile };
+
+struct SegmentDesc {
+    SegmentKind kind = SegmentKind::kMemory;
+    std::string name;
+    uint64_t instance = 0;      // of the process: another after a restart
+    std::string shm_server;     // name of its ShmServer
+    bool same_machine = false;  // that server answers us: does not travel
+    std::string data_address;   // host:port of the tcp transport, "" without
+    std::vector<DeviceDesc> devices;
+    std::vector<BufferDesc> buffers;       // by address
+    std::shared_ptr<const OpenFile> file;  // of a file, which we have open ourselves: it does not travel
+
+    // The buffer that holds all of [address, address + length), or null.
+    const BufferDesc* find(uint64_t address, uint64_t length) const;
+};
+
+Json to_json(const SegmentDesc& segment);
+// Nothing if a field is missing, of another type or beyond its limits, or if buffers wrap around.
+std::optional<SegmentDesc> parse_segment(const Json& object);
+
+std::string to_hex(const std::array<uint8_t, 16>& gid);
+bool from_hex(const std::string& text, std::array<uint8_t, 16>* gid);
+
+}  // namespace rove::tent

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// When frames are stored past the caches.
+#include "port/past_caches.h"
+
+#include <gtest/gtest.h>
+
+namespace rove::datapath {
+namespace {
+
+constexpr uint32_t kTrial = PastCaches::kTrial, kFrameBytes = 1024;
+
+// Sends `bursts` of a frame each, and returns how many of them went past the caches.
+uint32_t send(PastCaches& way, uint32_t bursts, uint64_t cost_through, uint64_t cost_past) {
+    uint32_t past = 0;
+    for (uint32_t i = 0; i < bursts; ++i) {
+        way.next_burst();
+        past += way.goes_past();
+        if (way.is_timed()) way.cost(way.goes_past() ? cost_past : cost_through, kFrameBytes);
+    }
+    return past;
+}
+
+bool pays(PastCaches& way) {
+    way.next_burst();
+    return way.goes_past();
+}
+
+TEST(PastCaches, IsTriedAndUsedWhereItSavesMuch) {
+    PastCaches near, middling, far;
+    EXPECT_EQ(send(near, 100 * kTrial, 40, 32), 100u);
+    EXPECT_FALSE(pays(near));
+    EXPECT_EQ(send(middling, 100 * kTrial, 63, 32), 100u);
+    EXPECT_FALSE(pays(middling));
+    // Not before the first trial, and not in those after it.
+    EXPECT_EQ(send(far, 100 * kTrial, 390, 32), 99 * kTrial - 98);
+    EXPECT_TRUE(pays(far));
+}
+
+TEST(PastCaches, IsTimedSeldom) {
+    PastCaches way;
+    uint32_t timed = 0;
+    for (uint32_t burst = 0; burst < 10 * kTrial; ++burst) {
+        way.next_burst();
+        timed += way.is_timed();
+    }
+    EXPECT_EQ(timed, 10 * kTrial / PastCaches::kTimed);
+}
+
+TEST(PastCaches, FollowsCoresThatMove) {
+    PastCaches way;
+    for (int move = 0; move < 3; ++move) {
+        send(way, 20 * kTrial, 40, 32);
+        EXPECT_FALSE(pays(way));
+        send(way, 2 * kTrial, 390, 32);
+        EXPECT_TRUE(pays(way));
+    }
+}
+
+TEST(PastCaches, IsNotMisledByPauses) {
+    PastCaches near, far;
+    send(near, 10 * kTrial, 40, 32);
+    send(far, 10 * kTrial, 390, 32);
+    for (int pause = 0; pause < 100; ++pause) {
+        send(near, PastCaches::kTimed, 10'000'000, 32);
+        EXPECT_FALSE(pays(near));
+        send(near, 20 * PastCaches::kTimed, 40, 32);
+        send(far, PastCaches::kTimed, 390, 10'000'000);
+        EXPECT_TRUE(pays(far));
+        send(far, 20 * PastCaches::kTimed, 390, 32);
+    }
+}
+
+}  // namespace
+}  // namespace rove::datapath
